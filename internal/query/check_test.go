@@ -1,0 +1,99 @@
+package query
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/pilotmesh/pilot/internal/store"
+)
+
+// checkEdges verifies that edges are symmetric: u ∈ users(d) ⇔ d ∈ reads(u), a collection's linked elements counting as
+// reads, each edge once; that nothing is queued or computing; and that no cell without user or root is left unswept.
+func checkEdges(g *Graph) error {
+	type edge struct{ from, user store.ID }
+	forward := map[edge]int{}
+	for s, sp := range g.spaces {
+		if sp == nil {
+			continue
+		}
+		for _, slot := range liveSlots(sp) {
+			id, n := store.MakeID(s, slot), sp.node(slot)
+			if n.queued != laneNone || n.flags&computing != 0 {
+				return fmt.Errorf("%s is queued or computing at rest", describe(g, id))
+			}
+			if len(n.users.list) == 0 && n.flags&(observed|orphaned) == 0 {
+				return fmt.Errorf("%s has no user and is not to be swept", describe(g, id))
+			}
+			for _, d := range n.reads {
+				forward[edge{d, id}]++
+			}
+			if c, ok := sp.(interface{ elementIDs(uint32) []store.ID }); ok {
+				for _, d := range c.elementIDs(slot) {
+					forward[edge{d, id}]++
+				}
+			}
+		}
+	}
+	backward := map[edge]int{}
+	add := func(from store.ID, users *userSet) {
+		for i, u := range users.list {
+			backward[edge{from, u}]++
+			if users.at != nil && users.at[u] != uint32(i) {
+				forward[edge{from, u}] = -1
+			}
+		}
+	}
+	for s, sp := range g.spaces {
+		if sp == nil {
+			for n := range g.leaves[s] {
+				add(store.MakeID(s, uint32(n)), &g.leaves[s][n])
+			}
+			continue
+		}
+		for _, slot := range liveSlots(sp) {
+			add(store.MakeID(s, slot), &sp.node(slot).users)
+		}
+	}
+	for e, n := range forward {
+		if n != 1 || backward[e] != 1 {
+			return fmt.Errorf("edge %s -> %s: read %d times, used %d times", describe(g, e.from), describe(g, e.user), n, backward[e])
+		}
+	}
+	for e := range backward {
+		if forward[e] != 1 {
+			return fmt.Errorf("edge %s -> %s is not read", describe(g, e.from), describe(g, e.user))
+		}
+	}
+	return nil
+}
+
+func describe(g *Graph, id store.ID) string {
+	query, key := g.name(id)
+	return fmt.Sprintf("%s(%s)", query, key)
+}
+
+func liveSlots(sp space) []uint32 {
+	l, ok := sp.(interface{ slots() []uint32 })
+	if !ok {
+		panic("a space without slots")
+	}
+	list := l.slots()
+	slices.Sort(list)
+	return list
+}
+
+func (s *slab[K, T]) slots() []uint32 {
+	list := make([]uint32, 0, len(s.of))
+	for _, n := range s.of {
+		list = append(list, n)
+	}
+	return list
+}
+
+func (c *Collection[C, V]) elementIDs(slot uint32) []store.ID {
+	var ids []store.ID
+	for _, n := range c.elements.linked(slot, c.at(slot).key) {
+		ids = append(ids, c.elements.id(n))
+	}
+	return ids
+}

@@ -1,0 +1,240 @@
+package query
+
+import (
+	"fmt"
+
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/store"
+)
+
+// Output is what a collection holds: named, with a content hash.
+type Output interface {
+	omap.Value
+	OutputName() string
+}
+
+// Collection is a keyed collection with one cell per element; a change of one element costs one element.
+type Collection[C comparable, V Output] struct {
+	g     *Graph
+	name  string
+	space int
+	slab[C, collected[V]]
+	elements elements[C, V]
+}
+
+// collected is a collection's value and what is under way to it.
+type collected[V Output] struct {
+	out     omap.Map[omap.Name, V]
+	pending map[uint32]contribution[V] // by element slot: what out holds of elements that changed
+	rebuild bool                       // out is to be built from all elements: the last run failed
+}
+
+// contribution is what a collection's map still holds of an element that has changed since.
+type contribution[V Output] struct {
+	old  []V
+	left bool // no element of the collection any longer
+}
+
+// elements is what a collection needs to know of its element cells; Each hides their types behind it.
+type elements[C comparable, V Output] interface {
+	// link brings the edges from the element cells up to date and returns what came and went.
+	link(r *Reader, slot uint32, c C) (entered []uint32, left map[uint32][]V)
+	unlink(slot uint32, c C)
+	linked(slot uint32, c C) []uint32
+	outputs(elem uint32) (outputs []V, ready bool)
+	id(elem uint32) store.ID
+	naively(r *Reader, c C) []V
+}
+
+// Get reads the whole collection as one map.
+func (c *Collection[C, V]) Get(r *Reader, k C) omap.Map[omap.Name, V] {
+	r.below(c.space)
+	if r.naive {
+		return c.evaluateNaively(r, k)
+	}
+	c.lock()
+	cell, slot := c.ensure(k)
+	settled := cell.flags&ready != 0
+	c.unlock()
+	id := store.MakeID(c.space, slot)
+	if !settled {
+		r.wait(id)
+	}
+	r.Read(id)
+	return cell.val.out
+}
+
+// evaluateNaively builds the map from nothing; a broken element makes it empty, as it does the cell's first run.
+func (c *Collection[C, V]) evaluateNaively(r *Reader, k C) (m omap.Map[omap.Name, V]) {
+	rank := r.rank
+	r.rank = c.space
+	r.protect(func() {
+		var all []omap.Change[omap.Name, V]
+		for _, v := range c.elements.naively(r, k) {
+			all = append(all, omap.Put(omap.Name(v.OutputName()), v))
+		}
+		m = m.With(all...)
+	})
+	r.rank = rank
+	return m
+}
+
+// Observe makes collection k a root; see Query.Observe.
+func (c *Collection[C, V]) Observe(k C, fn func(m omap.Map[omap.Name, V])) (release func()) {
+	cell, slot := c.ensure(k)
+	return c.g.observe(store.MakeID(c.space, slot), &cell.node, func() { fn(cell.val.out) })
+}
+
+// note keeps what out holds of an element that changed, until the collection runs.
+func (c *Collection[C, V]) note(slot, elem uint32, old []V) {
+	v := &c.at(slot).val
+	if _, ok := v.pending[elem]; !ok {
+		v.await(elem, contribution[V]{old: old})
+	}
+}
+
+func (v *collected[V]) await(elem uint32, was contribution[V]) {
+	if v.pending == nil {
+		v.pending = make(map[uint32]contribution[V])
+	}
+	v.pending[elem] = was
+}
+
+func (c *Collection[C, V]) run(slots []uint32, in lane) {
+	for _, slot := range slots {
+		c.runOne(slot, in)
+	}
+}
+
+func (c *Collection[C, V]) runOne(slot uint32, in lane) {
+	g, id, cell, r := c.g, store.MakeID(c.space, slot), c.at(slot), c.g.main
+	var out omap.Map[omap.Name, V]
+	complete := false
+	base, rank := r.enter(c.space)
+	outcome, reason := r.protect(func() {
+		c.relinkElements(r, slot, cell)
+		if complete = c.awaken(&cell.val, in); complete {
+			out = c.merge(&cell.val)
+		}
+	})
+	reads := append([]store.ID(nil), r.leave(base, rank)...)
+	if outcome == gaveUp {
+		r.lost = append(r.lost, reads...)
+	} else {
+		g.relink(id, &cell.node, reads)
+	}
+	g.absorb(r, in)
+	switch {
+	case outcome == gaveUp || outcome == done && !complete:
+		g.enqueue(id, in)
+	case outcome == panicked:
+		g.ran[c.space]++
+		g.fail(id, reason, cell.flags&ready != 0)
+		cell.flags |= ready | present | failed
+		cell.val.rebuild, cell.val.pending = true, nil
+	default:
+		g.ran[c.space]++
+		c.settle(cell, id, out)
+	}
+}
+
+// settle installs the new map and makes those who read it run, if it differs.
+func (c *Collection[C, V]) settle(cell *entry[C, collected[V]], id store.ID, out omap.Map[omap.Name, V]) {
+	if cell.flags&failed != 0 {
+		cell.flags &^= failed
+		delete(c.g.failures, id)
+	}
+	first := cell.flags&ready == 0
+	cell.flags |= ready | present
+	cell.val.pending, cell.val.rebuild = nil, false
+	if !first && out.Hash() == cell.val.out.Hash() {
+		return
+	}
+	cell.val.out = out
+	cell.changed = c.g.rev
+	for _, u := range cell.users.list {
+		c.g.enqueueUser(u)
+	}
+	if cell.flags&observed != 0 {
+		c.g.publish = append(c.g.publish, id)
+	}
+}
+
+// relinkElements notes which elements came and went.
+func (c *Collection[C, V]) relinkElements(r *Reader, slot uint32, cell *entry[C, collected[V]]) {
+	entered, left := c.elements.link(r, slot, cell.key)
+	v := &cell.val
+	if v.rebuild {
+		v.pending = nil
+		entered = c.elements.linked(slot, cell.key)
+		left = nil
+	}
+	for elem, old := range left {
+		if p, ok := v.pending[elem]; ok {
+			old = p.old
+		}
+		v.await(elem, contribution[V]{old: old, left: true})
+	}
+	for _, elem := range entered {
+		v.await(elem, contribution[V]{old: v.pending[elem].old})
+	}
+}
+
+// awaken sees to it that all pending elements are computed; false if some are not yet.
+func (c *Collection[C, V]) awaken(v *collected[V], in lane) bool {
+	complete := true
+	for elem, p := range v.pending {
+		if p.left {
+			continue
+		}
+		if _, ready := c.elements.outputs(elem); !ready {
+			c.g.enqueue(c.elements.id(elem), in)
+			complete = false
+		}
+	}
+	return complete
+}
+
+// merge applies what the pending elements yield now to the map.
+func (c *Collection[C, V]) merge(v *collected[V]) omap.Map[omap.Name, V] {
+	out := v.out
+	if v.rebuild {
+		out = omap.Map[omap.Name, V]{}
+	}
+	gone := make(map[omap.Name]bool)
+	for _, p := range v.pending {
+		for _, o := range p.old {
+			gone[omap.Name(o.OutputName())] = true
+		}
+	}
+	came := make(map[omap.Name]bool, len(v.pending))
+	changes := make([]omap.Change[omap.Name, V], 0, len(v.pending))
+	for elem, p := range v.pending {
+		if p.left {
+			continue
+		}
+		outputs, _ := c.elements.outputs(elem)
+		for _, o := range outputs {
+			name := omap.Name(o.OutputName())
+			if came[name] || !gone[name] && out.Has(name) {
+				panic(ruleError(fmt.Sprintf("%s: two elements have an output named %q", c.name, name)))
+			}
+			came[name] = true
+			changes = append(changes, omap.Put(name, o))
+		}
+	}
+	for name := range gone {
+		if !came[name] {
+			changes = append(changes, omap.Del[omap.Name, V](name))
+		}
+	}
+	return out.With(changes...)
+}
+
+func (c *Collection[C, V]) drop(slot uint32) {
+	c.elements.unlink(slot, c.at(slot).key)
+	c.slab.drop(slot)
+}
+
+func (c *Collection[C, V]) label() string       { return c.name }
+func (c *Collection[C, V]) key(slot uint32) any { return c.at(slot).key }

@@ -1,0 +1,104 @@
+package store
+
+import (
+	"maps"
+
+	"github.com/pilotmesh/pilot/internal/omap"
+)
+
+// Index groups the rows of one table: every row contributes members to groups. Reading a group depends on its
+// membership only, not on what the rows say.
+type Index[G comparable, M omap.Key[M]] struct {
+	name    string
+	space   int
+	groups  slots[G, omap.Bag[M]]
+	pending map[G]map[M]int // changes of multiplicity in the open commit
+	scan    func(g G) omap.Map[M, omap.Unit]
+}
+
+// feed carries one table's changes to an index.
+type feed[K comparable, V any, G comparable, M omap.Key[M]] struct {
+	x       *Index[G, M]
+	entries func(k K, v V, add func(G, M))
+}
+
+// NewIndex adds an index over t, which must be empty. entries is pure and calls add for each (group, member) the row
+// contributes; several rows may contribute the same pair.
+func NewIndex[K comparable, V any, G comparable, M omap.Key[M]](t *Table[K, V], name string, entries func(k K, v V, add func(G, M))) *Index[G, M] {
+	if t.present > 0 {
+		panic("store: index " + name + " over a table that has rows already")
+	}
+	x := &Index[G, M]{name: name, pending: make(map[G]map[M]int)}
+	x.scan = func(g G) omap.Map[M, omap.Unit] {
+		var found []omap.Change[M, omap.Unit]
+		for k, v := range t.All() {
+			entries(k, v, func(in G, m M) {
+				if in == g {
+					found = append(found, omap.Put(m, omap.Unit{}))
+				}
+			})
+		}
+		return omap.Map[M, omap.Unit]{}.With(found...)
+	}
+	x.space = t.db.add(x)
+	t.indexes = append(t.indexes, &feed[K, V, G, M]{x, entries})
+	return x
+}
+
+// Group reads the members of a group; an empty group is a recorded read too.
+func (x *Index[G, M]) Group(r Reader, g G) omap.Map[M, omap.Unit] {
+	if r.Naive() {
+		return x.scan(g)
+	}
+	gr, _, n := x.groups.at(g)
+	r.Read(MakeID(x.space, n))
+	return gr.Members()
+}
+
+// Peek returns a group without recording a read, for the writer and debug pages.
+func (x *Index[G, M]) Peek(g G) omap.Map[M, omap.Unit] {
+	gr, _ := x.groups.peek(g)
+	return gr.Members()
+}
+
+func (f *feed[K, V, G, M]) change(k K, old, new *V) {
+	if old != nil {
+		f.entries(k, *old, func(g G, m M) { f.x.count(g, m, -1) })
+	}
+	if new != nil {
+		f.entries(k, *new, func(g G, m M) { f.x.count(g, m, +1) })
+	}
+}
+
+func (x *Index[G, M]) count(g G, m M, by int) {
+	p := x.pending[g]
+	if p == nil {
+		p = make(map[M]int)
+		x.pending[g] = p
+	}
+	p[m] += by
+}
+
+// settle turns the commit's changes of multiplicity into changes of membership.
+func (x *Index[G, M]) settle(tx *Txn) {
+	if len(x.pending) == 0 {
+		return
+	}
+	for g, counts := range x.pending {
+		maps.DeleteFunc(counts, func(_ M, by int) bool { return by == 0 })
+		if len(counts) == 0 {
+			continue
+		}
+		n := x.groups.ensure(g)
+		it := &x.groups.items[n]
+		if it.item.Apply(counts) {
+			it.present = it.item.Members().Len() > 0
+			touch(tx, x.space, n, &it.changed)
+		}
+	}
+	x.pending = make(map[G]map[M]int)
+}
+
+func (x *Index[G, M]) label() string              { return x.name }
+func (x *Index[G, M]) describe(n uint32) LeafInfo { return x.groups.info(x.name, n) }
+func (x *Index[G, M]) release(n uint32)           { x.groups.release(n) }
