@@ -191,7 +191,10 @@ func (s *slab[K, T]) drop(slot uint32) {
 	if p.live == 0 {
 		s.pages[slot/pageSize] = nil
 	}
-	if len(s.of)*4 < s.peak && s.peak > 1024 { // maps do not shrink
+	switch {
+	case len(s.of) == 0:
+		s.of, s.peak, s.pages, s.free = nil, 0, nil, nil
+	case len(s.of)*4 < s.peak && s.peak > 4*pageSize: // maps do not shrink
 		of := make(map[K]uint32, len(s.of))
 		for k, n := range s.of {
 			of[k] = n

@@ -45,8 +45,8 @@ func checkEdges(g *Graph) error {
 	}
 	for s, sp := range g.spaces {
 		if sp == nil {
-			for n := range g.leaves[s] {
-				add(store.MakeID(s, uint32(n)), &g.leaves[s][n])
+			for n := range g.leaves[s].users {
+				add(store.MakeID(s, uint32(n)), &g.leaves[s].users[n])
 			}
 			continue
 		}

@@ -105,7 +105,7 @@ func (g *Graph) relink(id store.ID, n *node, reads []store.ID) {
 	n.reads = reads
 	for _, d := range reads {
 		if !slices.Contains(old, d) {
-			g.usersForLink(d).add(id)
+			g.link(d, id)
 		}
 	}
 	for _, d := range old {
@@ -113,20 +113,6 @@ func (g *Graph) relink(id store.ID, n *node, reads []store.ID) {
 			g.unlink(d, id)
 		}
 	}
-}
-
-// unlink takes one edge away.
-func (g *Graph) unlink(from, user store.ID) {
-	users := g.users(from)
-	users.remove(user)
-	if len(users.list) > 0 {
-		return
-	}
-	if g.spaces[from.Space()] == nil {
-		g.db.Release(from)
-		return
-	}
-	g.orphan(from, g.nodeOf(from))
 }
 
 // orphan notes that a cell may have no users; whether it has none is looked at when it is swept.

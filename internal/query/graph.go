@@ -17,7 +17,7 @@ type Graph struct {
 	db       *store.DB
 	options  Options
 	spaces   []space // by ID space; nil for tables and indexes
-	leaves   [][]userSet
+	leaves   []leafSpace
 	rev      store.Revision
 	queues   [2][][]uint32 // by lane and space: slots with work
 	roots    map[store.ID]*root
@@ -71,7 +71,7 @@ func New(db *store.DB, o Options) *Graph {
 	n := db.Spaces()
 	g := &Graph{
 		db: db, options: o,
-		spaces: make([]space, n), leaves: make([][]userSet, n), ran: make([]int, n),
+		spaces: make([]space, n), leaves: make([]leafSpace, n), ran: make([]int, n),
 		roots: make(map[store.ID]*root), failures: make(map[store.ID]Failure),
 	}
 	g.queues = [2][][]uint32{make([][]uint32, n), make([][]uint32, n)}
@@ -183,27 +183,59 @@ func (g *Graph) touchLeaf(id store.ID) {
 	}
 }
 
-// users returns who reads the leaf or cell; nil for a leaf nobody ever read.
+// leafSpace holds the users of a table's rows or an index's groups, by slot.
+type leafSpace struct {
+	users []userSet
+	read  int // how many have users
+}
+
+// users returns who reads the leaf or cell; nil for a leaf nobody reads.
 func (g *Graph) users(id store.ID) *userSet {
 	s, n := id.Space(), id.Slot()
 	if sp := g.spaces[s]; sp != nil {
 		return &sp.node(n).users
 	}
-	if int(n) >= len(g.leaves[s]) {
+	if int(n) >= len(g.leaves[s].users) {
 		return nil
 	}
-	return &g.leaves[s][n]
+	return &g.leaves[s].users[n]
 }
 
-// usersForLink is users, making room for a leaf that is read for the first time.
-func (g *Graph) usersForLink(id store.ID) *userSet {
-	s, n := id.Space(), int(id.Slot())
-	if g.spaces[s] == nil && n >= len(g.leaves[s]) {
-		grown := make([]userSet, n+1+n/2)
-		copy(grown, g.leaves[s])
-		g.leaves[s] = grown
+// link adds one edge.
+func (g *Graph) link(from, user store.ID) {
+	s, n := from.Space(), int(from.Slot())
+	if sp := g.spaces[s]; sp != nil {
+		sp.node(from.Slot()).users.add(user)
+		return
 	}
-	return g.users(id)
+	leaf := &g.leaves[s]
+	if n >= len(leaf.users) {
+		grown := make([]userSet, n+1+n/2)
+		copy(grown, leaf.users)
+		leaf.users = grown
+	}
+	if len(leaf.users[n].list) == 0 {
+		leaf.read++
+	}
+	leaf.users[n].add(user)
+}
+
+// unlink takes one edge away.
+func (g *Graph) unlink(from, user store.ID) {
+	users := g.users(from)
+	users.remove(user)
+	if len(users.list) > 0 {
+		return
+	}
+	if g.spaces[from.Space()] != nil {
+		g.orphan(from, g.nodeOf(from))
+		return
+	}
+	g.db.Release(from)
+	leaf := &g.leaves[from.Space()]
+	if leaf.read--; leaf.read == 0 {
+		leaf.users = nil
+	}
 }
 
 func (g *Graph) nodeOf(id store.ID) *node { return g.spaces[id.Space()].node(id.Slot()) }

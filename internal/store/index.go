@@ -90,7 +90,7 @@ func (x *Index[G, M]) settle(tx *Txn) {
 			continue
 		}
 		n := x.groups.ensure(g)
-		it := &x.groups.items[n]
+		it := x.groups.item(n)
 		if it.item.Apply(counts) {
 			it.present = it.item.Members().Len() > 0
 			touch(tx, x.space, n, &it.changed)

@@ -38,9 +38,14 @@ func (t *Table[K, V]) Peek(k K) (V, bool) { return t.rows.peek(k) }
 // All yields the rows in no particular order, for the writer, debug pages and tests.
 func (t *Table[K, V]) All() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
-		for i := range t.rows.items {
-			if it := &t.rows.items[i]; it.present && !yield(it.key, it.item) {
-				return
+		for _, p := range t.rows.pages {
+			if p == nil {
+				continue
+			}
+			for i := range p.items {
+				if it := &p.items[i]; it.present && !yield(it.key, it.item) {
+					return
+				}
 			}
 		}
 	}
@@ -52,7 +57,7 @@ func (t *Table[K, V]) Len() int { return t.present }
 // Set writes a row; an equal value does nothing.
 func (t *Table[K, V]) Set(tx *Txn, k K, v V) {
 	n := t.rows.ensure(k)
-	it := &t.rows.items[n]
+	it := t.rows.item(n)
 	if it.present && t.equal(it.item, v) {
 		return
 	}
@@ -73,10 +78,10 @@ func (t *Table[K, V]) Set(tx *Txn, k K, v V) {
 // Delete removes a row, if it is there.
 func (t *Table[K, V]) Delete(tx *Txn, k K) {
 	n, ok := t.rows.of[k]
-	if !ok || !t.rows.items[n].present {
+	if !ok || !t.rows.item(n).present {
 		return
 	}
-	it := &t.rows.items[n]
+	it := t.rows.item(n)
 	old := it.item
 	for _, x := range t.indexes {
 		x.change(k, &old, nil)

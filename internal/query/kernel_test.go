@@ -1,0 +1,352 @@
+package query
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/store"
+)
+
+func (w *world) finish() {
+	for w.g.Slice(500) {
+	}
+}
+
+// fresh is the class's state in a new graph over the same rows. For worlds in which the naive evaluator, which finds
+// groups by scanning, would take too long.
+func (w *world) fresh(class string) (got state) {
+	f := newWorld(Options{Strict: true})
+	f.g.Commit(func(tx *store.Txn) {
+		copyRows(tx, f.services, w.services)
+		copyRows(tx, f.endpoints, w.endpoints)
+		copyRows(tx, f.rules, w.rules)
+		copyRows(tx, f.settings, w.settings)
+	})
+	f.classes.Observe(class, func(s state, _ bool) { got = s })
+	f.finish()
+	return got
+}
+
+func copyRows[V any](tx *store.Txn, to, from *store.Table[string, V]) {
+	for k, v := range from.All() {
+		to.Set(tx, k, v)
+	}
+}
+
+// TestColdBuildDoesNotDelay builds a class of 2,000 services in slices while endpoints change: the complete class is
+// fresh after every commit, the new one is published once, complete.
+func TestColdBuildDoesNotDelay(t *testing.T) {
+	w := newWorld(Options{Strict: true, Workers: 2, ParallelFrom: 2})
+	w.g.Commit(func(tx *store.Txn) { w.fill(tx, 2000, 2) })
+	var complete, cold state
+	w.classes.Observe("n0", func(s state, _ bool) { complete = s })
+	w.finish()
+
+	// The new class sees everything under its own layer, so nothing of its overlay exists yet.
+	w.g.Commit(func(tx *store.Txn) {
+		for i := range 2000 {
+			w.rules.Set(tx, fmt.Sprintf("cold%d", i), rule{Host: fmt.Sprintf("s%d", i), Layer: "n1", Policy: "cold"})
+		}
+	})
+	coldPublished := 0
+	w.classes.Observe("n1", func(s state, _ bool) { cold, coldPublished = s, coldPublished+1 })
+	slices := 0
+	for more := true; more; slices++ {
+		more = w.g.Slice(100)
+		value := fmt.Sprintf("v%d", slices)
+		w.g.Commit(func(tx *store.Txn) { w.endpoints.Set(tx, "s9", value) })
+		if got, _ := complete.base.Get("s9"); !strings.HasSuffix(got.body, value) {
+			t.Fatalf("slice %d: the complete class has %q after a commit of %q", slices, got.body, value)
+		}
+		if coldPublished == 0 {
+			if ran := w.g.Cost(); ran["cluster"] > 2 {
+				t.Fatalf("the commit ran %v: it waited for the cold build", ran)
+			}
+		}
+	}
+	if slices < 20 {
+		t.Fatalf("the cold build took %d slices: it was not cut", slices)
+	}
+	if want := w.fresh("n1"); !cold.equal(want) {
+		t.Fatalf("the cold class differs from a fresh graph's")
+	}
+	if err := checkEdges(w.g); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPromotion lets a complete class need what a cold build has only begun.
+func TestPromotion(t *testing.T) {
+	w := newWorld(Options{Strict: true})
+	w.g.Commit(func(tx *store.Txn) {
+		w.fill(tx, 300, 0)
+		w.services.Set(tx, "quiet", service{Layer: "n0"})
+	})
+	var got state
+	w.classes.Observe("n0", func(s state, _ bool) { got = s }) // "quiet": does not read the claims' group
+	w.finish()
+	w.problems.Observe("", func(omap.Map[omap.Name, text]) {})
+	w.g.Slice(10) // the problems of 300 services have begun
+	w.g.Commit(func(tx *store.Txn) {
+		w.services.Delete(tx, "quiet")
+		w.services.Set(tx, "s0", service{VIP: "10.0.0.1"})
+	})
+	want, _ := w.classes.Get(w.g.Naive(), "n0")
+	if got.claimed.Len() == 0 || !got.equal(want) {
+		t.Fatalf("after the commit the class is\n %v\nwant\n %v", got, want)
+	}
+	w.finish()
+	if err := checkEdges(w.g); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPanicKeepsLastGood(t *testing.T) {
+	w := newWorld(Options{Strict: true})
+	w.g.Commit(func(tx *store.Txn) { w.fill(tx, 20, 0) })
+	var got state
+	w.classes.Observe("n0", func(s state, _ bool) { got = s })
+	w.finish()
+	good, _ := got.base.Get("s10")
+
+	w.g.Commit(func(tx *store.Txn) {
+		w.rules.Set(tx, "rs10", rule{Host: "s10", Policy: "panic"})
+		w.endpoints.Set(tx, "s11", "flows")
+	})
+	if now, _ := got.base.Get("s10"); now != good {
+		t.Errorf("the broken rule's cluster is %q, want the last good %q", now.body, good.body)
+	}
+	if now, _ := got.base.Get("s11"); !strings.HasSuffix(now.body, "flows") {
+		t.Errorf("another service's change did not arrive: %q", now.body)
+	}
+	f := w.g.Failures()
+	if len(f) == 0 || !f[0].Kept || !strings.Contains(f[0].Reason, "a rule that breaks its query") || !strings.Contains(f[0].Key, "s10") {
+		t.Errorf("failures: %+v", f)
+	}
+	w.g.Commit(func(tx *store.Txn) { w.rules.Set(tx, "rs10", rule{Host: "s10", Policy: "mended"}) })
+	if now, _ := got.base.Get("s10"); !strings.Contains(now.body, "mended") || len(w.g.Failures()) != 0 {
+		t.Errorf("after the rule was mended: %q, failures %v", now.body, w.g.Failures())
+	}
+}
+
+func TestPanicWithoutLastGoodIsAbsent(t *testing.T) {
+	w := newWorld(Options{Strict: true})
+	w.g.Commit(func(tx *store.Txn) {
+		w.fill(tx, 20, 0)
+		w.rules.Set(tx, "bad", rule{Host: "s3", Policy: "panic"})
+	})
+	var got state
+	w.classes.Observe("n0", func(s state, _ bool) { got = s })
+	w.finish()
+	if now, _ := got.base.Get("s3"); !strings.Contains(now.body, "[]") {
+		t.Errorf("a cluster with a rule that never evaluated: %q, want it without policy", now.body)
+	}
+	if f := w.g.Failures(); len(f) != 1 || f[0].Kept {
+		t.Errorf("failures: %+v", f)
+	}
+	w.g.Commit(func(tx *store.Txn) { w.rules.Delete(tx, "bad") })
+	if len(w.g.Failures()) != 0 {
+		t.Errorf("failures after the rule is gone: %v", w.g.Failures())
+	}
+}
+
+// TestNameCollision breaks a rule of the kernel in production: the collection keeps its last good map until it is mended.
+func TestNameCollision(t *testing.T) {
+	db := store.New()
+	rows := store.NewTable[string](db, "rows", same[string])
+	all := store.NewIndex(rows, "all", func(k, _ string, add func(string, omap.Name)) { add("", omap.Name(k)) })
+	g := New(db, Options{})
+	elem := Define(g, "elem", sameTexts, func(r *Reader, k string) ([]text, bool) {
+		v, ok := rows.Get(r, k)
+		return []text{{v, k}}, ok
+	})
+	col := Each(g, "col", func(r *Reader, k string) omap.Map[omap.Name, omap.Unit] { return all.Group(r, k) }, elem,
+		func(_ string, e omap.Name) string { return string(e) })
+	var got omap.Map[omap.Name, text]
+	col.Observe("", func(m omap.Map[omap.Name, text]) { got = m })
+	g.Commit(func(tx *store.Txn) { rows.Set(tx, "a", "x"); rows.Set(tx, "b", "y") })
+	for g.Slice(10) {
+	}
+	g.Commit(func(tx *store.Txn) { rows.Set(tx, "b", "x") })
+	if got.Len() != 2 || len(g.Failures()) != 1 || !strings.Contains(g.Failures()[0].Reason, `"x"`) {
+		t.Fatalf("after a collision: %d outputs, failures %v", got.Len(), g.Failures())
+	}
+	g.Commit(func(tx *store.Txn) { rows.Delete(tx, "a") })
+	if v, _ := got.Get("x"); got.Len() != 1 || v.body != "b" || len(g.Failures()) != 0 {
+		t.Fatalf("after it was mended: %v, failures %v", v, g.Failures())
+	}
+	if err := checkEdges(g); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRules(t *testing.T) {
+	db := store.New()
+	rows := store.NewTable[string](db, "rows", same[string])
+	g := New(db, Options{Strict: true})
+	var upper *Query[string, string]
+	lower := Define(g, "lower", same[string], func(r *Reader, k string) (string, bool) { return upper.Get(r, k) })
+	upper = Define(g, "upper", same[string], func(r *Reader, k string) (string, bool) { return lower.Get(r, k) })
+	greedy := Define(g, "greedy", same[string], func(r *Reader, k string) (string, bool) {
+		for i := range ReadLimit + 1 {
+			rows.Get(r, fmt.Sprint(i))
+		}
+		return "", true
+	})
+	expect := func(want string, k string, q *Query[string, string]) {
+		t.Helper()
+		defer func() {
+			if p := fmt.Sprint(recover()); !strings.Contains(p, want) {
+				t.Errorf("got %q, want a panic about %q", p, want)
+			}
+		}()
+		q.Observe(k, func(string, bool) {})
+		g.Slice(10)
+	}
+	expect("lower reads upper", "k", upper)
+	expect("reads more than 200", "k", greedy)
+	expect("second observer", "k", greedy)
+}
+
+// TestNoTornReads writes the revision into every row: what one state shows is of one revision.
+func TestNoTornReads(t *testing.T) {
+	w := newWorld(Options{Strict: true, Workers: 4, ParallelFrom: 1})
+	torn := 0
+	write := func(n int) {
+		w.g.Commit(func(tx *store.Txn) {
+			for i := range 40 {
+				h := fmt.Sprintf("s%d", i)
+				w.services.Set(tx, h, service{VIP: fmt.Sprint(n), Port: n})
+				w.endpoints.Set(tx, h, fmt.Sprint(n))
+			}
+			w.settings.Set(tx, "every cluster", fmt.Sprint(n))
+		})
+	}
+	write(0)
+	published := 0
+	w.classes.Observe("n0", func(s state, _ bool) {
+		published++
+		seen := map[string]bool{}
+		for k, v := range s.base.All() {
+			if !strings.Contains(string(k), "|") {
+				seen[v.body] = true
+			}
+		}
+		if len(seen) != 1 || s.vips.Len() != 1 {
+			torn++
+		}
+	})
+	w.finish()
+	for n := range 50 {
+		write(n + 1)
+		w.g.Slice(3)
+	}
+	if torn > 0 || published < 50 {
+		t.Fatalf("%d of %d states mix revisions", torn, published)
+	}
+}
+
+// TestLargeColdBuildInParallel is for the race detector: a small threshold and a large cold build find what a random
+// test with few cells does not.
+func TestLargeColdBuildInParallel(t *testing.T) {
+	w := newWorld(Options{Strict: true, Workers: 4, ParallelFrom: 2})
+	w.g.Commit(func(tx *store.Txn) { w.fill(tx, 2000, 80) })
+	got := map[string]state{}
+	for i := range 80 {
+		class := fmt.Sprintf("n%d", i)
+		w.classes.Observe(class, func(s state, _ bool) { got[class] = s })
+	}
+	w.finish()
+	w.g.Commit(func(tx *store.Txn) { w.settings.Set(tx, "every cluster", "set") })
+	if err := checkEdges(w.g); err != nil {
+		t.Fatal(err)
+	}
+	for _, class := range []string{"n0", "n79"} {
+		if want := w.fresh(class); !got[class].equal(want) {
+			t.Fatalf("class %s differs from a fresh graph's", class)
+		}
+	}
+}
+
+// TestDeterminism gives equal rows different histories, orders and worker counts; the hash is pinned, so that it is
+// also the same in every process.
+func TestDeterminism(t *testing.T) {
+	const want = "e71ac9b19469ae75"
+	for seed, workers := range []int{1, 1, 4, 4} {
+		w := newWorld(Options{Strict: true, Workers: workers, ParallelFrom: 1})
+		var got state
+		w.classes.Observe("n1", func(s state, _ bool) { got = s })
+		rnd := rand.New(rand.NewPCG(uint64(seed), 1))
+		if seed%2 == 1 { // a different past
+			w.g.Commit(func(tx *store.Txn) { w.fill(tx, 400, 7) })
+			w.finish()
+			w.g.Commit(func(tx *store.Txn) {
+				for i := 200; i < 400; i++ {
+					w.services.Delete(tx, fmt.Sprintf("s%d", i))
+				}
+				for i := range 7 {
+					w.rules.Delete(tx, fmt.Sprintf("own%d", i))
+				}
+			})
+		}
+		for _, i := range rnd.Perm(200) {
+			w.g.Commit(func(tx *store.Txn) {
+				w.services.Set(tx, fmt.Sprintf("s%d", i), service{VIP: fmt.Sprintf("10.0.0.%d", i%7), Port: i % 4})
+				w.endpoints.Set(tx, fmt.Sprintf("s%d", i), "e")
+			})
+		}
+		w.g.Commit(func(tx *store.Txn) {
+			for i := 0; i < 400; i += 10 {
+				w.rules.Delete(tx, fmt.Sprintf("rs%d", i))
+			}
+			w.rules.Set(tx, "own", rule{Host: "s3", Layer: "n1", Policy: "own"})
+		})
+		w.finish()
+		if h := fmt.Sprintf("%x", got.hash())[:16]; h != want {
+			t.Errorf("seed %d, %d workers: state hash %s, want %s", seed, workers, h, want)
+		}
+	}
+}
+
+// TestMemory bounds what a cell costs, and what is left when all classes are gone.
+func TestMemory(t *testing.T) {
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	w := newWorld(Options{})
+	w.g.Commit(func(tx *store.Txn) { w.fill(tx, 10_000, 20) })
+	rows := heap()
+	var release []func()
+	for i := range 20 {
+		release = append(release, w.classes.Observe(fmt.Sprintf("n%d", i), func(state, bool) {}))
+	}
+	w.finish()
+	cells := 0
+	for _, n := range w.g.Cells() {
+		cells += n
+	}
+	perCell := float64(heap()-rows) / float64(cells)
+	t.Logf("%d cells, %.0f bytes each with all that hangs on them", cells, perCell)
+	if perCell > 500 {
+		t.Errorf("%.0f bytes per cell", perCell)
+	}
+	for _, r := range release {
+		r()
+	}
+	release = nil
+	w.finish()
+	left := heap()
+	t.Logf("rows %d KB, after all classes left %d KB", rows>>10, left>>10)
+	if n := w.g.Cells(); len(n) > 0 || left > rows+rows/10 {
+		t.Errorf("left behind: cells %v, %d KB beside the rows' %d KB", n, (left-rows)>>10, rows>>10)
+	}
+	runtime.KeepAlive(w)
+}
