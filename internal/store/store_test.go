@@ -1,0 +1,146 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/pilotmesh/pilot/internal/omap"
+)
+
+// recorder stands for a cell: it notes the leaves it reads.
+type recorder struct{ reads []ID }
+
+func (r *recorder) Read(id ID)  { r.reads = append(r.reads, id) }
+func (r *recorder) Naive() bool { return false }
+
+type scanner struct{}
+
+func (scanner) Read(ID)     {}
+func (scanner) Naive() bool { return true }
+
+type pod struct{ app, zone string }
+
+func newPods() (*DB, *Table[string, pod], *Index[string, omap.Name]) {
+	db := New()
+	pods := NewTable[string](db, "pods", func(a, b pod) bool { return a == b })
+	zones := NewIndex(pods, "zones of app", func(_ string, p pod, add func(string, omap.Name)) { add(p.app, omap.Name(p.zone)) })
+	return db, pods, zones
+}
+
+func TestCommitOfNothing(t *testing.T) {
+	db, pods, _ := newPods()
+	tx := db.Begin()
+	pods.Set(tx, "a", pod{"web", "z1"})
+	if rev, touched := tx.Commit(); rev != 1 || len(touched) != 2 {
+		t.Fatalf("first commit: revision %d, touched %d leaves, want 1 and the row and its group", rev, len(touched))
+	}
+	tx = db.Begin()
+	pods.Set(tx, "a", pod{"web", "z1"})
+	pods.Delete(tx, "absent")
+	if rev, touched := tx.Commit(); rev != 1 || len(touched) != 0 {
+		t.Fatalf("the same row again: revision %d, touched %v", rev, touched)
+	}
+}
+
+// TestGroupIsMembership: a group changes when its members do, not when its rows do, and counts who contributes what.
+func TestGroupIsMembership(t *testing.T) {
+	db, pods, zones := newPods()
+	commit := func(write func(tx *Txn)) int {
+		tx := db.Begin()
+		write(tx)
+		_, touched := tx.Commit()
+		return len(touched)
+	}
+	commit(func(tx *Txn) { pods.Set(tx, "a", pod{"web", "z1"}); pods.Set(tx, "b", pod{"web", "z1"}) })
+	if n := commit(func(tx *Txn) { pods.Delete(tx, "b") }); n != 1 {
+		t.Errorf("one of two contributors left: %d leaves touched, want the row only", n)
+	}
+	if n := commit(func(tx *Txn) { pods.Set(tx, "a", pod{"web", "z2"}) }); n != 2 {
+		t.Errorf("the last contributor moved: %d leaves touched, want the row and the group", n)
+	}
+	r := &recorder{}
+	if g := zones.Group(r, "web"); g.Len() != 1 || !g.Has("z2") {
+		t.Errorf("group has %d members", g.Len())
+	}
+	if info := db.Describe(r.reads[0]); info.Space != "zones of app" || info.Key != "web" || !info.Present {
+		t.Errorf("the read leaf is %+v", info)
+	}
+}
+
+// TestAbsentReadsAreLeaves: what was read while absent keeps its ID until released, and its appearance touches it.
+func TestAbsentReadsAreLeaves(t *testing.T) {
+	db, pods, zones := newPods()
+	r := &recorder{}
+	pods.Get(r, "later")
+	zones.Group(r, "web")
+	tx := db.Begin()
+	pods.Set(tx, "later", pod{"web", "z1"})
+	_, touched := tx.Commit()
+	if len(touched) != 2 || touched[0] != r.reads[0] || touched[1] != r.reads[1] {
+		t.Fatalf("touched %v, want the leaves that were read, %v", touched, r.reads)
+	}
+	tx = db.Begin()
+	pods.Delete(tx, "later")
+	tx.Commit()
+	db.Release(r.reads[0])
+	db.Release(r.reads[1])
+	if len(pods.rows.of) != 0 || len(zones.groups.of) != 0 || pods.rows.pages != nil {
+		t.Errorf("released leaves are kept: %d rows, %d groups", len(pods.rows.of), len(zones.groups.of))
+	}
+}
+
+// TestIndexIsScan holds the maintained groups against groups found by scanning, over random histories.
+func TestIndexIsScan(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		db, pods, zones := newPods()
+		for range rapid.IntRange(1, 20).Draw(t, "commits") {
+			tx := db.Begin()
+			for range rapid.IntRange(0, 5).Draw(t, "writes") {
+				name := fmt.Sprint(rapid.IntRange(0, 600).Draw(t, "pod") % 7)
+				if rapid.Bool().Draw(t, "delete") {
+					pods.Delete(tx, name)
+					continue
+				}
+				pods.Set(tx, name, pod{rapid.SampledFrom([]string{"web", "db"}).Draw(t, "app"), rapid.SampledFrom([]string{"z1", "z2"}).Draw(t, "zone")})
+			}
+			tx.Commit()
+			for _, app := range []string{"web", "db", "none"} {
+				kept, scanned := zones.Group(&recorder{}, app), zones.Group(scanner{}, app)
+				if kept.Hash() != scanned.Hash() {
+					t.Fatalf("group %s has %d members, the rows say %d", app, kept.Len(), scanned.Len())
+				}
+			}
+			n := 0
+			for range pods.All() {
+				n++
+			}
+			if n != pods.Len() {
+				t.Fatalf("%d rows, Len says %d", n, pods.Len())
+			}
+		}
+	})
+}
+
+func TestMisuse(t *testing.T) {
+	db, pods, _ := newPods()
+	tx := db.Begin()
+	mustPanic(t, "two open commits", func() { db.Begin() })
+	pods.Set(tx, "a", pod{})
+	tx.Commit()
+	mustPanic(t, "commit twice", func() { tx.Commit() })
+	mustPanic(t, "index over a table with rows", func() {
+		NewIndex(pods, "late", func(string, pod, func(string, omap.Name)) {})
+	})
+}
+
+func mustPanic(t *testing.T, what string, fn func()) {
+	t.Helper()
+	defer func() {
+		if recover() == nil {
+			t.Errorf("%s: no panic", what)
+		}
+	}()
+	fn()
+}
