@@ -45,6 +45,7 @@ var changes = []struct {
 	{"service added", func(w *world, tx *store.Txn) { w.services.Set(tx, "added", service{VIP: "10.9.9.9", Port: 1}) }},
 	{"service removed", func(w *world, tx *store.Txn) { w.services.Delete(tx, "s42") }},
 	{"service changes its VIP", func(w *world, tx *store.Txn) { w.services.Set(tx, "s5", service{VIP: "10.7.7.7", Port: 1}) }},
+	{"service changes its port", func(w *world, tx *store.Txn) { w.services.Set(tx, "s6", service{VIP: "10.0.0.6", Port: 5}) }},
 	{"the same rows again", func(w *world, tx *store.Txn) {
 		s, _ := w.services.Peek("s3")
 		w.services.Set(tx, "s3", s)

@@ -49,23 +49,23 @@ func (t text) ContentHash() omap.Hash { return omap.Sum([]byte(t.name), []byte{0
 func (t text) Size() int              { return len(t.body) }
 func (t text) OutputName() string     { return t.name }
 
-// state is a class state: two layers, and the revision every row carried when it was built.
+// state is a class state: two layers, what is wrong, and two views of a derived index.
 type state struct {
 	base, overlay omap.Map[omap.Name, text]
-	claimed       omap.Map[omap.Name, omap.Unit]
-	vips          omap.Map[omap.Name, omap.Unit]
+	problems      omap.Map[omap.Name, text]
+	claimed, vips omap.Map[omap.Name, omap.Unit]
 }
 
 func (s state) equal(o state) bool { return s.hash() == o.hash() }
 
 func (s state) hash() omap.Hash {
-	b, o, c, v := s.base.Hash(), s.overlay.Hash(), s.claimed.Hash(), s.vips.Hash()
-	return omap.Sum(b[:], o[:], c[:], v[:])
+	b, o, p, c, v := s.base.Hash(), s.overlay.Hash(), s.problems.Hash(), s.claimed.Hash(), s.vips.Hash()
+	return omap.Sum(b[:], o[:], p[:], c[:], v[:])
 }
 
 func (s state) String() string {
 	var b strings.Builder
-	for _, m := range []omap.Map[omap.Name, text]{s.base, s.overlay} {
+	for _, m := range []omap.Map[omap.Name, text]{s.base, s.overlay, s.problems} {
 		for k, v := range m.All() {
 			fmt.Fprintf(&b, "%s=%s ", k, v.body)
 		}
@@ -129,11 +129,14 @@ func (w *world) define() {
 	})
 	claim := Define(g, "claim", sameTexts, func(r *Reader, v view) ([]text, bool) {
 		s, ok := w.services.Get(r, v.Host)
-		return []text{{v.Host, s.VIP}}, ok && s.VIP != ""
+		return []text{{v.Host, fmt.Sprintf("%s:%d", s.VIP, s.Port)}}, ok && s.VIP != ""
 	})
 	w.claims = Each(g, "claims", func(r *Reader, layer string) omap.Map[omap.Name, omap.Unit] { return w.byLayer.Group(r, layer) },
 		claim, func(layer string, h omap.Name) view { return view{string(h), layer} })
-	w.byVIP = GroupBy(g, "by VIP", w.claims, func(t text, add func(omap.Name, omap.Name)) { add(omap.Name(t.body), omap.Name(t.name)) })
+	w.byVIP = GroupBy(g, "by VIP", w.claims, func(t text, add func(omap.Name, omap.Name)) {
+		vip, _, _ := strings.Cut(t.body, ":")
+		add(omap.Name(vip), omap.Name(t.name))
+	})
 	w.winner = Define(g, "winner", same[string], func(r *Reader, v view) (string, bool) {
 		for h := range w.byVIP.Group(r, v.Layer, omap.Name(v.Host)).All() {
 			return string(h), true
@@ -165,13 +168,6 @@ func (w *world) define() {
 		}
 		return both
 	}, cluster, func(layer string, h omap.Name) view { return view{string(h), layer} })
-	w.classes = Define(g, "class", state.equal, func(r *Reader, ns string) (state, bool) {
-		s := state{base: w.clusters.Get(r, ""), overlay: w.clusters.Get(r, ns), vips: w.byVIP.Keys(r, "")}
-		if !s.overlay.Has("quiet") {
-			s.claimed = w.byVIP.Group(r, "", "10.0.0.1")
-		}
-		return s, true
-	})
 	check := Define(g, "check", sameTexts, func(r *Reader, v view) ([]text, bool) {
 		if _, ok := policy.Get(r, v); ok {
 			return nil, false
@@ -180,6 +176,14 @@ func (w *world) define() {
 	})
 	w.problems = Each(g, "problems", func(r *Reader, layer string) omap.Map[omap.Name, omap.Unit] { return w.byLayer.Group(r, layer) },
 		check, func(layer string, h omap.Name) view { return view{string(h), layer} })
+	w.classes = Define(g, "class", state.equal, func(r *Reader, ns string) (state, bool) {
+		s := state{base: w.clusters.Get(r, ""), overlay: w.clusters.Get(r, ns), vips: w.byVIP.Keys(r, "")}
+		if !s.overlay.Has("quiet") {
+			s.claimed = w.byVIP.Group(r, "", "10.0.0.1")
+			s.problems = w.problems.Get(r, "")
+		}
+		return s, true
+	})
 }
 
 // fill writes n public services with an endpoint each, a rule for every tenth, and a private rule per namespace.
