@@ -1,0 +1,72 @@
+# Everything a contributor runs. `make help` lists it; doc/ and CONTRIBUTING.md explain it.
+# Fine-tuning: FUZZTIME=1m make fuzz, make bench ARGS=..., ENVOY=/path/to/envoy make test.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+# Two cores are enough for one build at a time; steps never run side by side.
+.NOTPARALLEL:
+
+# An older Go (1.21 or newer) fetches the toolchain that go.mod names.
+export GOTOOLCHAIN := auto
+
+FUZZTIME ?= 10s
+ARGS ?=
+LINT_VERSION := v2.15.0
+LINT := .tools/golangci-lint-$(LINT_VERSION)/golangci-lint
+
+.PHONY: help tools build demo test check update bench arch fuzz lint mutate clean go
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+tools: go ## Fetch what tests and the demo need (real Envoy), once
+	@go -C test run ./tools
+
+build: go ## Build the programs into bin/
+	@mkdir -p bin
+	@echo "build: programs into bin/"
+	@go build -trimpath -o bin/ ./cmd/...
+
+demo: tools build ## A control plane, a real Envoy and a live edit; CI=1 for a bounded run
+	@go -C test run ./demo $(if $(CI),-ci) $(ARGS)
+
+check: go ## The fast part of the tests (under two minutes)
+	@go -C test run ./suite check
+
+test: tools build ## Everything a contributor must pass: vet, arch, unit with -race, real Envoy, demo
+	@go -C test run ./suite test
+
+update: go ## Rewrite golden files from what the code does now, then show what changed
+	@scripts/update.sh
+
+bench: tools ## Run the benchmarks and compare with the stored results
+	@go -C test run ./bench $(ARGS)
+
+arch: go ## Check import rules, size budgets and banned things
+	@go test ./internal/arch
+
+fuzz: go ## Run every fuzz target for FUZZTIME (default 10s)
+	@FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
+
+mutate: go ## Break the kernel one line at a time: some test must notice each break
+	@go -C test run ./mutate $(ARGS)
+
+lint: go $(LINT) ## Run golangci-lint (built from source at first use, a few minutes)
+	@$(LINT) run ./...
+	@cd test && ../$(LINT) run ./...
+
+$(LINT):
+	@echo "lint: building golangci-lint $(LINT_VERSION), once"
+	@mkdir -p $(@D)
+	@GOBIN=$(CURDIR)/$(@D) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
+
+clean: ## Remove what make built (not what it fetched)
+	@rm -rf bin
+
+go:
+	@command -v go >/dev/null || { echo "make: Go is not installed: get 1.21 or newer from https://go.dev/dl (newer toolchains it fetches by itself)" >&2; exit 1; }
+	@v=$$(GOTOOLCHAIN=local go env GOVERSION); case $$v in go1.[0-9]|go1.[0-9].*|go1.1[0-9]*|go1.20*) \
+	  echo "make: $$v is too old to fetch the toolchain that go.mod names: install Go 1.21 or newer" >&2; exit 1;; esac
+	@go version >/dev/null || { echo "make: could not get the Go toolchain that go.mod names: it comes through the Go module proxy, check GOPROXY and the network" >&2; exit 1; }

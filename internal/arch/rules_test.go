@@ -1,0 +1,109 @@
+package arch
+
+// module is the import path all packages of the product begin with.
+const module = "github.com/pilotmesh/pilot/"
+
+// flow is the architecture in data order: each package, and what of internal/ it may import. "x/..." means x and all
+// below it; the first row that matches a package counts. What only a package's tests need is not restricted.
+var flow = []struct{ pkg, imports string }{
+	// The kernel: nothing in it knows what a mesh is.
+	{"omap", ""},
+	{"store", "omap"},
+	{"query", "omap store"},
+	// The vocabulary: values without behaviour of their own.
+	{"mesh", "omap"},
+	{"api", "mesh omap"},
+	{"proxy", "api mesh omap"},
+	// From the outside world to rows.
+	{"source/...", "api mesh omap run source"},
+	{"state", "api mesh omap proxy source store"},
+	// From rows to what a class may see and must obey.
+	{"view/...", "api mesh omap proxy query state store view/..."},
+	// From there to Envoy's types. Translators know neither each other, nor the store, nor the sources.
+	{"xds/resource", "omap store"},
+	{"xds/envoy", "mesh omap xds/resource"},
+	{"xds/patch", "api mesh omap proxy query state view/... xds/envoy xds/resource"},
+	{"xds/cluster", translator},
+	{"xds/endpoint", translator},
+	{"xds/listener", translator},
+	{"xds/route", translator},
+	{"xds/secret", translator},
+	{"xds/nametable", translator},
+	{"xds/grpc", translator},
+	// The loop joins everything; the streams see resources only.
+	{"xds/push", "api mesh omap proxy query run source state store view/... xds/..."},
+	{"xds/server", "api mesh omap proxy query run state store xds/push xds/resource"},
+	// Around the flow.
+	{"run", ""},
+	{"config", "api mesh"},
+	{"ca", "mesh run"},
+	{"inject", "api mesh"},
+	{"admin", "api mesh omap proxy query run source state store xds/push xds/resource xds/server"},
+	{"agent/...", "agent/... ca config mesh run xds/envoy"},
+	{"arch", ""},
+}
+
+const translator = "api mesh omap proxy query state view/... xds/envoy xds/patch xds/resource"
+
+// outside says which packages may import what from other modules: a prefix of import paths, and the only places for it.
+// Prefixes that stand in no row are free.
+var outside = []struct{ prefix, only, why string }{
+	{"github.com/envoyproxy/go-control-plane", "xds/... agent/...", "everything before xds must not know Envoy"},
+	{"github.com/cncf/xds", "xds/... agent/...", "everything before xds must not know Envoy"},
+	{"k8s.io/", "source/... inject", "Kubernetes is one source among others"},
+	{"sigs.k8s.io/controller-runtime", "source/... inject", "Kubernetes is one source among others"},
+	{"sigs.k8s.io/gateway-api", "source/... inject", "Kubernetes is one source among others"},
+	{"istio.io/api", "api source/... state view/... xds/... config inject agent/... admin", "the kernel and the vocabulary have no user types"},
+	{"google.golang.org/protobuf", "api proxy source/... state view/... xds/... ca config inject agent/... admin", "the kernel and the vocabulary have no messages"},
+	{"google.golang.org/grpc", "xds/... source/... ca admin agent/... run", "only what speaks on the network needs it"},
+	{"istio.io/istio", "", "another control plane is not a library"},
+}
+
+// Budgets, in lines. A file or function that outgrows one holds two ideas: split it by idea.
+const (
+	fileLines     = 500
+	functionLines = 80
+	packageLines  = 4000 // without tests
+)
+
+// bannedPackages are names that say nothing about what is inside.
+var bannedPackages = []string{"util", "utils", "common", "helper", "helpers", "types", "model", "models", "base", "misc", "shared", "lib", "bootstrap", "features"}
+
+// bannedSuffixes end type names that say nothing about what the type is.
+var bannedSuffixes = []string{"Impl", "Manager", "Helper", "Util", "Utils"}
+
+// selfEvident are methods that mean the same everywhere: they need no doc comment.
+var selfEvident = []string{"String", "Error", "Unwrap"}
+
+// goroutines lists who may start one with a bare go statement, and why. All others hand work to package run.
+var goroutines = map[string]string{
+	"run":         "owns the actors",
+	"query":       "workers that live for one drain and are waited for",
+	"xds/server":  "the receiving half of a stream",
+	"xds/push":    "the loop",
+	"source/file": "the watcher's reader",
+}
+
+// calls bans functions, except in the places named.
+var calls = []struct{ path, name, only, remedy string }{
+	{"time", "Sleep", "", "wait for the condition itself: a channel, a timer in a select, synctest in tests"},
+	{"os", "Getenv", "config", "take the value as a parameter: settings are read once, at start"},
+	{"os", "LookupEnv", "config", "take the value as a parameter: settings are read once, at start"},
+	{"os", "Environ", "config", "take the value as a parameter: settings are read once, at start"},
+	{"os", "ExpandEnv", "config", "take the value as a parameter: settings are read once, at start"},
+	{"os", "Exit", "", "return an error: only a main function ends the process"},
+	{"log", "Fatal", "", "return an error: only a main function ends the process"},
+	{"log", "Fatalf", "", "return an error: only a main function ends the process"},
+	{"log", "Printf", "", "take a *slog.Logger"},
+	{"log", "Println", "", "take a *slog.Logger"},
+	{"log/slog", "Default", "", "take a *slog.Logger"},
+	{"fmt", "Println", "", "write to an io.Writer or a *slog.Logger that was handed in"},
+	{"fmt", "Printf", "", "write to an io.Writer or a *slog.Logger that was handed in"},
+}
+
+// writes are the methods that open a transaction: each may be called only in the places named, in files that import
+// the package that declares it. Everybody else hands batches to the loop.
+var writes = []struct{ declaredIn, method, only string }{
+	{"store", "Begin", "store query"},
+	{"query", "Commit", "query xds/push"},
+}

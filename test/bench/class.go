@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+// order is the order in which a client asks for the types, as Envoy does: each when the one before is complete.
+var order = [...]resource.Type{resource.Cluster, resource.Endpoint, resource.Listener, resource.Route}
+
+// class is what the clients of one namespace have in common. One client of the namespace decodes what it is sent; the
+// others take its subscriptions over, as finished bytes, and know how many resources to wait for.
+type class struct {
+	namespace int
+	count     [resource.Types]int
+	// requests are first requests without a node: the subscription. reconnects name the versions a client has.
+	requests   [2][resource.Types][]byte
+	reconnects [resource.Types][]byte
+	// acks are acknowledgements without nonce and version.
+	acks [2][resource.Types][]byte
+}
+
+// node is the encoded node of the i-th client of a namespace.
+func node(ns, i int) *corev3.Node {
+	name := namespace(ns)
+	metadata, err := structpb.NewStruct(map[string]any{
+		"NAMESPACE": name, "CLUSTER_ID": "Kubernetes", "ISTIO_VERSION": "1.31.0",
+		"LABELS": map[string]any{"app": "client", "version": "v1"},
+	})
+	if err != nil {
+		panic(err) // the fields above are constants
+	}
+	return &corev3.Node{
+		Id:       fmt.Sprintf("sidecar~192.168.%d.%d~client-%d.%s~%s.svc.cluster.local", i>>8, i&255, i, name, name),
+		Cluster:  "client." + name,
+		Metadata: metadata,
+	}
+}
+
+// nodeField is the node as a field of the first request.
+func nodeField(v variant, ns, i int) []byte {
+	field := protowire.Number(1)
+	if v == sotw {
+		field = 2
+	}
+	b, err := proto.Marshal(node(ns, i))
+	if err != nil {
+		panic(err) // made of valid strings
+	}
+	return protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), b)
+}
+
+// learn finds out what clients of a namespace subscribe to, with one State-of-the-World stream that decodes its
+// answers: there, one response holds all clusters, and one all listeners.
+func learn(ctx context.Context, conn *grpc.ClientConn, ns, id int) (*class, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var names [resource.Types][]string
+	for _, t := range []resource.Type{resource.Cluster, resource.Listener} {
+		req := &discoveryv3.DiscoveryRequest{TypeUrl: t.URL()}
+		if t == resource.Cluster {
+			req.Node = node(ns, id)
+		}
+		if err := stream.Send(req); err != nil {
+			return nil, err
+		}
+		response, err := stream.Recv()
+		if err != nil {
+			return nil, fmt.Errorf("learning the subscriptions of %s: %w", namespace(ns), err)
+		}
+		ack := &discoveryv3.DiscoveryRequest{TypeUrl: t.URL(), VersionInfo: response.GetVersionInfo(), ResponseNonce: response.GetNonce()}
+		if err := stream.Send(ack); err != nil {
+			return nil, err
+		}
+		for _, packed := range response.GetResources() {
+			r, err := parse(t, packed)
+			if err != nil {
+				return nil, err
+			}
+			names[t] = append(names[t], r.Name())
+			if name, ok := r.EDS(); ok {
+				names[resource.Endpoint] = append(names[resource.Endpoint], name)
+			}
+			names[resource.Route] = union(names[resource.Route], r.Refs())
+		}
+	}
+	if err := stream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return newClass(ns, names), nil
+}
+
+// parse decodes a resource so far that it says what it refers to.
+func parse(t resource.Type, packed *anypb.Any) (*resource.Resource, error) {
+	msg, err := packed.UnmarshalNew()
+	if err != nil {
+		return nil, fmt.Errorf("a resource of %s: %w", t, err)
+	}
+	named, ok := msg.(interface{ GetName() string })
+	if !ok {
+		return nil, fmt.Errorf("a %T among the resources of %s", msg, t)
+	}
+	return resource.New(t, named.GetName(), msg), nil
+}
+
+// union adds what is not in the list yet. The lists it is used for are short.
+func union(list, more []string) []string {
+	for _, m := range more {
+		found := false
+		for _, have := range list {
+			found = found || have == m
+		}
+		if !found {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+func newClass(ns int, names [resource.Types][]string) *class {
+	c := &class{namespace: ns}
+	for _, t := range order {
+		c.count[t] = len(names[t])
+		subscribe := names[t]
+		if t.Wildcard() {
+			subscribe = nil
+		}
+		c.requests[delta][t] = encode(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: t.URL(), ResourceNamesSubscribe: subscribe})
+		c.requests[sotw][t] = encode(&discoveryv3.DiscoveryRequest{TypeUrl: t.URL(), ResourceNames: subscribe})
+		c.acks[delta][t] = encode(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: t.URL()})
+		c.acks[sotw][t] = c.requests[sotw][t] // its acknowledgements repeat the names
+	}
+	return c
+}
+
+// remember sets what a client says that it has when it connects again: the versions by type and name.
+func (c *class) remember(versions *[resource.Types]map[string]string) {
+	for _, t := range order {
+		req := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: t.URL(), InitialResourceVersions: versions[t]}
+		if !t.Wildcard() {
+			for name := range versions[t] {
+				req.ResourceNamesSubscribe = append(req.ResourceNamesSubscribe, name)
+			}
+		}
+		c.reconnects[t] = encode(req)
+	}
+}
+
+func encode(m proto.Message) []byte {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		panic(fmt.Sprintf("a request cannot be encoded: %v", err)) // names come from responses that could be decoded
+	}
+	return b
+}
+
+// subscribeTo is a delta request for one more name of a type.
+func subscribeTo(t resource.Type, name string) []byte {
+	return encode(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: t.URL(), ResourceNamesSubscribe: []string{name}})
+}
+
+// unsubscribeFrom is a delta request that gives a name of a type back.
+func unsubscribeFrom(t resource.Type, name string) []byte {
+	return encode(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: t.URL(), ResourceNamesUnsubscribe: []string{name}})
+}
+
+// short shows a version in messages.
+func short(version []byte) string {
+	if len(version) > 8 {
+		version = version[:8]
+	}
+	return hex.EncodeToString(version)
+}

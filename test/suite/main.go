@@ -1,0 +1,84 @@
+// Command suite runs the steps behind `make check` and `make test`, one after the other, and sums them up.
+//
+// A step that fails does not stop the ones after it, so one run tells everything that is wrong. Its last line is the
+// sum, and its exit code is 0 only if every step passed and at least one test ran. It starts no goroutines.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/pilotmesh/pilot/test/repo"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "suite:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, w io.Writer) error {
+	if len(args) != 1 || suites[args[0]] == nil {
+		return errors.New("usage: suite check|test")
+	}
+	root, err := repo.Root()
+	if err != nil {
+		return err
+	}
+	if args[0] == "test" {
+		if err := canRace(ctx, root); err != nil {
+			return err
+		}
+	}
+	steps := suites[args[0]]
+	var results []result
+	for i, s := range steps {
+		if ctx.Err() != nil {
+			return fmt.Errorf("interrupted before step %q", s.name)
+		}
+		fmt.Fprintf(w, "\n=== %d/%d %s: %s\n", i+1, len(steps), s.name, s.what)
+		begin := time.Now()
+		r := s.run(ctx, filepath.Join(root, s.dir), w)
+		r.name, r.took = s.name, time.Since(begin)
+		results = append(results, r)
+	}
+	return summary(w, results)
+}
+
+// summary prints the table and the closing line.
+func summary(w io.Writer, results []result) error {
+	var sum result
+	failed := ""
+	fmt.Fprintf(w, "\n%-8s %8s %8s %8s %9s\n", "step", "passed", "failed", "skipped", "time")
+	for _, r := range results {
+		verdict := ""
+		if r.failed > 0 {
+			verdict, failed = "  FAIL", failed+" "+r.name
+		}
+		fmt.Fprintf(w, "%-8s %8d %8d %8d %9s%s\n", r.name, r.passed, r.failed, len(r.skipped), r.took.Round(time.Second/10), verdict)
+		sum.passed += r.passed
+		sum.failed += r.failed
+		sum.skipped = append(sum.skipped, r.skipped...)
+	}
+	for _, s := range sum.skipped {
+		fmt.Fprintf(w, "skipped: %s\n", s)
+	}
+	fmt.Fprintf(w, "%d passed, %d failed, %d skipped\n", sum.passed, sum.failed, len(sum.skipped))
+	switch {
+	case sum.failed > 0:
+		return fmt.Errorf("failed:%s (its output stands above, under its === line)", failed)
+	case sum.passed == 0:
+		return errors.New("no test ran")
+	}
+	return nil
+}

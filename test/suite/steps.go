@@ -1,0 +1,136 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// result is what became of one step. A step that is no test counts as one.
+type result struct {
+	name           string
+	passed, failed int
+	skipped        []string // test and reason
+	took           time.Duration
+}
+
+// step is one part of a suite.
+type step struct {
+	name, what string
+	dir        string // below the repository's root
+	run        func(ctx context.Context, dir string, w io.Writer) result
+}
+
+// suites are the steps in the order they run: what fails fast comes first.
+var suites = map[string][]step{
+	"check": {format, vet, vetTests, arch, tests("unit", "unit tests", "", withoutArch), tests("tools", "tests of the test tools", "test", withoutSlow)},
+	"test": {format, vet, vetTests, arch,
+		tests("unit", "unit tests with the race detector", "", withoutArch, "-race", "-timeout=20m"),
+		tests("tools", "tests of the test tools", "test", withoutSlow),
+		tests("e2e", "end to end with real Envoy", "test", slow, "-timeout=20m"),
+		demo},
+}
+
+var (
+	format   = step{"format", "gofmt", "", gofmt}
+	vet      = command("vet", "go vet", "", "go", "vet", "./...")
+	vetTests = command("vet-test", "go vet, module test", "test", "go", "vet", "./...")
+	arch     = tests("arch", "import rules, budgets, banned things", "", func(context.Context, string) ([]string, error) {
+		return []string{"./internal/arch"}, nil
+	})
+	demo = command("demo", "make demo CI=1", "", "make", "--no-print-directory", "demo", "CI=1")
+)
+
+// command is a step that passes if a program does.
+func command(name, what, dir string, args ...string) step {
+	return step{name, what, dir, func(ctx context.Context, dir string, w io.Writer) result {
+		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+		cmd.Dir, cmd.Stdout, cmd.Stderr = dir, w, w
+		if err := cmd.Run(); err != nil {
+			fmt.Fprintf(w, "FAIL %s: %v\n", strings.Join(args, " "), err)
+			return result{failed: 1}
+		}
+		fmt.Fprintf(w, "ok   %s\n", strings.Join(args, " "))
+		return result{passed: 1}
+	}}
+}
+
+// gofmt fails on files that are not formatted, and names them.
+func gofmt(ctx context.Context, dir string, w io.Writer) result {
+	cmd := exec.CommandContext(ctx, "gofmt", "-l", "cmd", "internal", "test")
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil || len(out) > 0 {
+		fmt.Fprintf(w, "FAIL gofmt: these are not formatted (run `gofmt -w` on them):\n%s", out)
+		return result{failed: 1}
+	}
+	fmt.Fprintln(w, "ok   gofmt")
+	return result{passed: 1}
+}
+
+// tests is a step of Go tests in the packages that list returns.
+func tests(name, what, dir string, list func(ctx context.Context, dir string) ([]string, error), flags ...string) step {
+	return step{name, what, dir, func(ctx context.Context, dir string, w io.Writer) result {
+		packages, err := list(ctx, dir)
+		if err != nil {
+			fmt.Fprintf(w, "FAIL %v\n", err)
+			return result{failed: 1}
+		}
+		return goTest(ctx, dir, w, append(flags, packages...))
+	}}
+}
+
+// endToEnd holds what starts real proxies; everything else in the test module is quick.
+const endToEnd = "github.com/pilotmesh/pilot/test/e2e"
+
+func slow(context.Context, string) ([]string, error) { return []string{"./e2e/..."}, nil }
+
+func withoutSlow(ctx context.Context, dir string) ([]string, error) {
+	return list(ctx, dir, func(p string) bool { return !strings.HasPrefix(p, endToEnd) })
+}
+
+func withoutArch(ctx context.Context, dir string) ([]string, error) {
+	return list(ctx, dir, func(p string) bool { return !strings.HasSuffix(p, "/internal/arch") })
+}
+
+// list names the module's packages that have tests.
+func list(ctx context.Context, dir string, keep func(string) bool) ([]string, error) {
+	cmd := exec.CommandContext(ctx, "go", "list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}", "./...")
+	cmd.Dir = dir
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w\n%s", err, stderr.Bytes())
+	}
+	var kept []string
+	for p := range strings.FieldsSeq(string(out)) {
+		if keep(p) {
+			kept = append(kept, p)
+		}
+	}
+	return kept, nil
+}
+
+// canRace says, before minutes are spent, whether the race detector can be had: it needs cgo and a C compiler.
+func canRace(ctx context.Context, root string) error {
+	cmd := exec.CommandContext(ctx, "go", "env", "CC")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("go env CC: %w", err)
+	}
+	cc := strings.Fields(string(out))
+	if len(cc) > 0 {
+		if _, err := exec.LookPath(cc[0]); err == nil && os.Getenv("CGO_ENABLED") != "0" {
+			return nil
+		}
+	}
+	return errors.New("the race detector needs cgo and a C compiler: install gcc (Debian: apt-get install -y gcc libc6-dev) and do not set CGO_ENABLED=0, or run the fast part only with `make check`")
+}

@@ -1,0 +1,155 @@
+package testbed
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Build compiles a program of the repository at root into dir and returns its path.
+func Build(ctx context.Context, root, program, dir string) (string, error) {
+	path := filepath.Join(dir, program)
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/"+program)
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building %s: %w\n%s", program, err, out)
+	}
+	return path, nil
+}
+
+// Discovery is a control plane that reads its configuration from a directory. Its ports stay the same over restarts.
+type Discovery struct {
+	Binary    string
+	ConfigDir string // what it serves
+	GRPC      string // xDS, plaintext
+	HTTP      string // /ready, /metrics, /debug
+	logs      string
+	process   *process
+}
+
+// NewDiscovery prepares a control plane; Start runs it. What it writes goes below dir.
+func NewDiscovery(binary, dir string) (*Discovery, error) {
+	ports, err := FreePorts(2)
+	if err != nil {
+		return nil, err
+	}
+	d := &Discovery{Binary: binary, ConfigDir: filepath.Join(dir, "config"), GRPC: Loopback(ports[0]), HTTP: Loopback(ports[1]), logs: dir}
+	return d, os.MkdirAll(d.ConfigDir, 0o755)
+}
+
+// Start runs the control plane and waits until it is ready. It can be called again after Stop or Kill.
+func (d *Discovery) Start(ctx context.Context) error {
+	p, err := start("pilot-discovery", d.logs, d.Binary, "discovery",
+		"--configDir="+d.ConfigDir, "--registries=", "--grpcAddr="+d.GRPC, "--httpAddr="+d.HTTP,
+		"--secureGRPCAddr=", "--httpsAddr=", "--monitoringAddr=", "--ctrlz_port=0")
+	if err != nil {
+		return err
+	}
+	d.process = p
+	return p.ready(ctx, "pilot-discovery to be ready", func(ctx context.Context) error {
+		_, err := d.Get(ctx, "/ready")
+		return err
+	})
+}
+
+// Stop ends the control plane in order.
+func (d *Discovery) Stop() {
+	if d.process != nil {
+		d.process.stop()
+	}
+}
+
+// Kill ends the control plane as a crash would.
+func (d *Discovery) Kill() { d.process.kill() }
+
+// Alive returns an error with the end of the log if the control plane has ended.
+func (d *Discovery) Alive() error { return d.process.alive() }
+
+// Log is the end of what the control plane wrote.
+func (d *Discovery) Log() string { return d.process.tail() }
+
+// Write puts a file into the configuration directory, whole at once, and returns when that happened.
+func (d *Discovery) Write(name, text string) (time.Time, error) {
+	path := filepath.Join(d.ConfigDir, name)
+	// A name the file source does not read, in the same directory: the rename is what counts.
+	tmp := filepath.Join(d.ConfigDir, "."+name+".tmp")
+	if err := os.WriteFile(tmp, []byte(text), 0o644); err != nil {
+		return time.Time{}, fmt.Errorf("writing %s: %w", name, err)
+	}
+	at := time.Now()
+	return at, os.Rename(tmp, path)
+}
+
+// Remove deletes a file from the configuration directory.
+func (d *Discovery) Remove(name string) error { return os.Remove(filepath.Join(d.ConfigDir, name)) }
+
+// Get reads a page of the control plane.
+func (d *Discovery) Get(ctx context.Context, path string) (string, error) {
+	return get(ctx, http.DefaultClient, "http://"+d.HTTP+path)
+}
+
+// Metric sums the samples of a Prometheus metric whose labels contain all of the given texts (type="cds").
+func (d *Discovery) Metric(ctx context.Context, name string, labels ...string) (float64, error) {
+	page, err := d.Get(ctx, "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	sum, found := 0.0, false
+	for lines := bufio.NewScanner(strings.NewReader(page)); lines.Scan(); {
+		series, value, ok := strings.Cut(lines.Text(), " ")
+		if !ok || series != name && !strings.HasPrefix(series, name+"{") || !containsAll(series, labels) {
+			continue
+		}
+		v, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return 0, fmt.Errorf("metric %s: %w", series, err)
+		}
+		sum, found = sum+v, true
+	}
+	if !found {
+		return 0, fmt.Errorf("no metric %s with %q", name, labels)
+	}
+	return sum, nil
+}
+
+func containsAll(s string, parts []string) bool {
+	for _, p := range parts {
+		if !strings.Contains(s, p) {
+			return false
+		}
+	}
+	return true
+}
+
+// get reads a page and fails on any status but 200.
+func get(ctx context.Context, client *http.Client, url string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = errors.New(resp.Status + ": " + strings.TrimSpace(string(body)))
+	}
+	if err != nil {
+		return "", fmt.Errorf("GET %s: %w", url, err)
+	}
+	return string(body), nil
+}
+
+// PID is the number of the running process.
+func (d *Discovery) PID() int { return d.process.cmd.Process.Pid }

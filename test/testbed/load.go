@@ -1,0 +1,94 @@
+package testbed
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Load sends requests to one host at a steady rate until it is stopped, and counts who answered and what failed.
+type Load struct {
+	port    int
+	host    string
+	client  *http.Client
+	cancel  context.CancelFunc
+	workers sync.WaitGroup
+
+	mu    sync.Mutex
+	tally Tally
+}
+
+// Tally is what a Load has counted.
+type Tally struct {
+	Answers  map[string]int // by backend
+	Failures int
+	First    error // of the failures
+}
+
+// Total is the number of requests that ended.
+func (t Tally) Total() int {
+	n := t.Failures
+	for _, a := range t.Answers {
+		n += a
+	}
+	return n
+}
+
+// StartLoad sends perSecond requests by each of a number of workers, each with one request in flight at a time.
+func StartLoad(ctx context.Context, port int, host string, workers, perSecond int) *Load {
+	ctx, cancel := context.WithCancel(ctx)
+	l := &Load{port: port, host: host, client: NewClient(), cancel: cancel, tally: Tally{Answers: map[string]int{}}}
+	for range workers {
+		l.workers.Go(func() { l.work(ctx, time.Second/time.Duration(perSecond)) })
+	}
+	return l
+}
+
+// NewClient is an HTTP client that keeps its connections and follows no redirects.
+func NewClient() *http.Client {
+	return &http.Client{
+		Timeout:       10 * time.Second,
+		Transport:     &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+func (l *Load) work(ctx context.Context, every time.Duration) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		// Not bound to ctx: a request that was sent is waited for, or stopping would look like a failure.
+		a, err := Call(context.WithoutCancel(ctx), l.client, l.port, l.host, "/")
+		l.mu.Lock()
+		if err == nil {
+			l.tally.Answers[a.Backend]++
+		} else if l.tally.Failures++; l.tally.First == nil {
+			l.tally.First = fmt.Errorf("%s: %w", time.Now().Format("15:04:05.000"), err)
+		}
+		l.mu.Unlock()
+	}
+}
+
+// Take returns what was counted since the last Take and begins anew.
+func (l *Load) Take() Tally {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.tally
+	l.tally = Tally{Answers: map[string]int{}}
+	return t
+}
+
+// Stop ends the load, waits for the requests under way and returns what was counted since the last Take.
+func (l *Load) Stop() Tally {
+	l.cancel()
+	l.workers.Wait()
+	l.client.CloseIdleConnections()
+	return l.Take()
+}
