@@ -1,0 +1,90 @@
+package query
+
+import (
+	"fmt"
+
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/store"
+)
+
+// Reason is one cell, row or group in the explanation of a result, with what it read in its turn.
+type Reason struct {
+	Query   string // name of the query, table or index
+	Key     string
+	Changed store.Revision // the commit that last changed it
+	Failed  bool           // the cell's last run panicked; its value is an older one
+	Absent  bool           // the row does not exist, the group is empty, the query has no result
+	Reads   []*Reason      // empty for rows and groups
+	Row     any            // the key of a row or group; nil for cells
+}
+
+// Explain says what the cell was made of, down to rows. A cell that is reached twice is explained once. It is for the
+// owner, between commits.
+func (g *Graph) Explain(id store.ID) *Reason { return g.explain(id, map[store.ID]*Reason{}) }
+
+func (g *Graph) explain(id store.ID, seen map[store.ID]*Reason) *Reason {
+	if r := seen[id]; r != nil {
+		return r
+	}
+	sp := g.spaces[id.Space()]
+	if sp == nil {
+		leaf := g.db.Describe(id)
+		r := &Reason{Query: leaf.Space, Key: fmt.Sprint(leaf.Key), Changed: leaf.Changed, Absent: !leaf.Present, Row: leaf.Key}
+		seen[id] = r
+		return r
+	}
+	n := sp.node(id.Slot())
+	r := &Reason{
+		Query: sp.label(), Key: fmt.Sprint(sp.key(id.Slot())), Changed: n.changed,
+		Failed: n.flags&failed != 0, Absent: n.flags&present == 0,
+	}
+	seen[id] = r
+	for _, d := range n.reads {
+		r.Reads = append(r.Reads, g.explain(d, seen))
+	}
+	return r
+}
+
+// Leaves lists the rows and groups of an explanation, each once, in the order they were read.
+func (r *Reason) Leaves() []*Reason {
+	var leaves []*Reason
+	seen := map[*Reason]bool{}
+	var walk func(r *Reason)
+	walk = func(r *Reason) {
+		if seen[r] {
+			return
+		}
+		seen[r] = true
+		if r.Row != nil {
+			leaves = append(leaves, r)
+		}
+		for _, d := range r.Reads {
+			walk(d)
+		}
+	}
+	walk(r)
+	return leaves
+}
+
+// Cell is the cell for k, if it has been computed.
+func (q *Query[K, V]) Cell(k K) (store.ID, bool) {
+	c, n, ok := q.find(k)
+	return store.MakeID(q.space, n), ok && c.flags&ready != 0
+}
+
+// Element is the cell of collection k that yields the output called name. It looks at all elements.
+func (c *Collection[C, V]) Element(k C, name omap.Name) (store.ID, bool) {
+	cell, slot, ok := c.find(k)
+	if !ok || !cell.val.out.Has(name) {
+		return 0, false
+	}
+	for _, elem := range c.elements.linked(slot, k) {
+		outputs, _ := c.elements.outputs(elem)
+		for _, o := range outputs {
+			if omap.Name(o.OutputName()) == name {
+				return c.elements.id(elem), true
+			}
+		}
+	}
+	return 0, false
+}
