@@ -188,8 +188,8 @@ func imported(f *ast.File, path string) string {
 	return ""
 }
 
-// state finds package-level variables that can change. Errors, compiled expressions, embedded files and tables that
-// nothing in the package writes to are constants in all but name.
+// state finds package-level variables that can change. Errors, compiled expressions, embedded files, values computed at
+// first use, and tables that nothing in the package writes to are constants in all but name.
 func (c *checker) state() {
 	if c.program {
 		return
@@ -227,7 +227,7 @@ func constant(e ast.Expr) bool {
 		switch f := e.Fun.(type) {
 		case *ast.SelectorExpr:
 			id, ok := f.X.(*ast.Ident)
-			return ok && slices.Contains([]string{"errors.New", "fmt.Errorf", "regexp.MustCompile", "strings.NewReplacer", "netip.MustParsePrefix", "netip.MustParseAddr"}, id.Name+"."+f.Sel.Name)
+			return ok && slices.Contains([]string{"errors.New", "fmt.Errorf", "regexp.MustCompile", "strings.NewReplacer", "sync.OnceValue", "netip.MustParsePrefix", "netip.MustParseAddr"}, id.Name+"."+f.Sel.Name)
 		case *ast.ArrayType: // []byte("...")
 			return true
 		}

@@ -161,6 +161,11 @@ func (g *Graph) Slice(max int) bool {
 		g.drain(lane0) // what the slice promoted
 	}
 	g.finish()
+	return g.Pending()
+}
+
+// Pending reports whether there is something for Slice to do.
+func (g *Graph) Pending() bool {
 	return g.lowest(lane1) >= 0 || len(g.orphans) > 0 || len(g.publish) > 0
 }
 

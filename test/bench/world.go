@@ -17,6 +17,8 @@ const (
 	privateRoutes = 5
 	// scopeHosts is how many hosts a Sidecar lets in.
 	scopeHosts = 120
+	// Namespaces from firstScoped on, as many as scopes, have a Sidecar; those before it see everything.
+	firstScoped, scopes = 20, 20
 	// scopeReach bounds the services that Sidecars and private rules name, so that they are the same ones in a mesh of
 	// 1,000 services and in one of 10,000.
 	scopeReach = 1000
@@ -25,24 +27,16 @@ const (
 // world is a mesh of a given size: services in 100 namespaces with two endpoints each, one in ten with its endpoints
 // in WorkloadEntries; one service in fifty private to its namespace; a VirtualService and a DestinationRule with two
 // subsets, public, for one service in ten; five private VirtualServices and one private DestinationRule in every
-// namespace; Sidecars in the namespaces that want them. The same size gives the same objects.
+// namespace; a Sidecar in each of 20 namespaces. The same size gives the same objects.
 type world struct {
 	services int
-	scoped   map[int]bool // namespaces with a Sidecar
-}
-
-func newWorld(services int, scoped ...int) *world {
-	w := &world{services: services, scoped: make(map[int]bool)}
-	for _, n := range scoped {
-		w.scoped[n] = true
-	}
-	return w
+	all      []*api.Object // made once: objects are immutable
 }
 
 func namespace(n int) string { return fmt.Sprintf("ns-%02d", n) }
 
 func host(i int) string {
-	return fmt.Sprintf("svc-%d.%s.svc.cluster.local", i, namespace(i%namespaces))
+	return fmt.Sprintf("svc-%d.%s.mesh.example", i, namespace(i%namespaces))
 }
 
 // What the services of a world are, by their number.
@@ -50,20 +44,20 @@ func private(i int) bool  { return i%50 == 17 }
 func selected(i int) bool { return i%10 == 9 }
 func ruled(i int) bool    { return i%10 == 3 }
 
-// plain finds the k-th service about which only its own ServiceEntry says something.
-func plain(k int) int { return 10*k + 1 }
-
-// withRules finds the k-th service that has a public VirtualService and DestinationRule. Whoever edits them edits none
-// in the namespaces that have streams, where short names make the service an entry of the namespace's own layer.
-func withRules(k int) int { return 10*k + 3 }
+// Which services are edited: some of those in namespaces without streams, of which there are as many in every world.
+// plain finds the k-th about which only its own ServiceEntry says something, withRules the k-th with a public
+// VirtualService and DestinationRule.
+func plain(k int) int     { return 61 + 100*(k%9) + 10*(k/9%4) }
+func withRules(k int) int { return plain(k) + 2 }
 
 // address is one of an endpoint. No two endpoints and no two generations of one share it, and no client has it.
 func address(i, endpoint, generation int) string {
 	return fmt.Sprintf("10.%d.%d.%d", 2*(generation%100)+endpoint, i>>8, i&255)
 }
 
-// objects are all objects of the world, services first.
-func (w *world) objects() []*api.Object {
+// newWorld makes the objects of a world, services first.
+func newWorld(services int) *world {
+	w := &world{services: services}
 	var all []*api.Object
 	for i := range w.services {
 		all = append(all, w.service(i, 0))
@@ -79,11 +73,12 @@ func (w *world) objects() []*api.Object {
 			all = append(all, w.privateRoute(n, k))
 		}
 		all = append(all, w.privatePolicy(n))
-		if w.scoped[n] {
+		if n >= firstScoped && n < firstScoped+scopes {
 			all = append(all, w.sidecar(n, 0))
 		}
 	}
-	return all
+	w.all = all
+	return w
 }
 
 // service is a ServiceEntry; with each generation the address of its first endpoint is another one.

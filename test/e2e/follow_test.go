@@ -206,3 +206,22 @@ func TestBrokenFile(t *testing.T) {
 	b.write("routes.yaml", reviews.weights(100, 0))
 	b.answers(reviews, "v1", "/")
 }
+
+// TestInbound: what a sidecar's own workload serves is reached through it. The service's endpoint is the address of the
+// second Envoy; behind that Envoy the workload listens on 127.0.0.1.
+func TestInbound(t *testing.T) {
+	variants(t, func(t *testing.T, node testbed.Node) {
+		app := backend(t, "app")
+		reviews := newService(t, "reviews", app)
+		reviews.address = "127.1.0.2"
+		b := newBed(t, "reviews.yaml", reviews.entry())
+		b.envoy(node)
+		node.Name, node.IP = "reviews", reviews.address
+		own := b.envoy(node)
+		b.answers(reviews, "app", "/")
+		passed := fmt.Sprintf(`^cluster\.inbound\|%d\|\|;?\.upstream_rq_total$`, app.Port)
+		if n, err := own.Sum(t.Context(), passed); err != nil || n == 0 {
+			t.Errorf("%d requests came through the service's own Envoy (%v)", n, err)
+		}
+	})
+}

@@ -3,6 +3,9 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/pilotmesh/pilot/test/testbed"
@@ -118,5 +121,35 @@ func TestMoveEndpointsUnderLoad(t *testing.T) {
 			b.loaded(load, fmt.Sprintf("v%d", 1+i%2))
 		}
 		b.clean(load)
+	})
+}
+
+// TestStoppedEnvoy: an Envoy that does not read holds nobody up, and has the last state soon after it wakes.
+func TestStoppedEnvoy(t *testing.T) {
+	variants(t, func(t *testing.T, node testbed.Node) {
+		reviews := newService(t, "reviews", backend(t, "v1"), backend(t, "v2"))
+		b := newBed(t, "services.yaml", reviews.entry()+reviews.subsets(), "routes.yaml", reviews.weights(100, 0))
+		awake := b.envoy(node)
+		node.Name, node.IP = "asleep", "127.1.0.2"
+		asleep := b.envoy(node)
+		if err := asleep.Pause(); err != nil {
+			t.Fatal(err)
+		}
+		resume := sync.OnceFunc(func() { _ = asleep.Resume() })
+		t.Cleanup(resume)
+		for i := range 20 {
+			if took := b.edit([]*testbed.Envoy{awake}, reviews, 1+i); took > patience/10 {
+				t.Errorf("edit %d took %s beside an Envoy that does not read", i, took)
+			}
+		}
+		b.write("routes.yaml", reviews.weights(3, 97))
+		resume()
+		b.await("the woken Envoy to have the last weights", func(ctx context.Context) error {
+			text, err := asleep.Route(ctx, strconv.Itoa(reviews.port))
+			if err == nil && !strings.Contains(text, `"weight": 97`) {
+				err = fmt.Errorf("its routes are %s", text)
+			}
+			return err
+		})
 	})
 }

@@ -7,6 +7,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -123,7 +124,7 @@ func (b *bed) suspiciousEnvoy(node testbed.Node) *testbed.Envoy {
 	node.Discovery = b.GRPC
 	e, err := testbed.StartEnvoy(b.Context(), envoyBinary, b.TempDir(), node)
 	if err != nil {
-		b.Fatalf("%v\nthe log of pilot-discovery ends:\n%s", err, b.Log())
+		b.Fatal(err)
 	}
 	b.Cleanup(e.Stop)
 	return e
@@ -174,7 +175,7 @@ func (b *bed) unanswered(s service) {
 		if err == nil {
 			return fmt.Errorf("answered by %s", a.Backend)
 		}
-		return nil
+		return ctx.Err() // out of time is no answer to the question
 	})
 }
 
@@ -194,6 +195,7 @@ type service struct {
 	name     string
 	port     int
 	protocol string // HTTP if empty
+	address  string // of its endpoints, 127.0.0.1 if empty
 	versions []*testbed.Backend
 }
 
@@ -217,13 +219,10 @@ func (s service) version(n int) service {
 
 // entry is the service's document.
 func (s service) entry() string {
-	protocol := s.protocol
-	if protocol == "" {
-		protocol = "HTTP"
-	}
+	protocol, address := cmp.Or(s.protocol, "HTTP"), cmp.Or(s.address, "127.0.0.1")
 	var endpoints strings.Builder
 	for i, v := range s.versions {
-		fmt.Fprintf(&endpoints, "  - {address: 127.0.0.1, ports: {main: %d}, labels: {version: v%d}}\n", v.Port, i+1)
+		fmt.Fprintf(&endpoints, "  - {address: %s, ports: {main: %d}, labels: {version: v%d}}\n", address, v.Port, i+1)
 	}
 	return fmt.Sprintf(`---
 apiVersion: networking.istio.io/v1

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -67,6 +68,12 @@ func (e *Envoy) Stop() {
 	e.admin.CloseIdleConnections()
 	os.RemoveAll(e.socket)
 }
+
+// Pause stops the Envoy in its tracks: its connections stay, and nothing is read from them until Resume.
+func (e *Envoy) Pause() error { return e.process.cmd.Process.Signal(syscall.SIGSTOP) }
+
+// Resume lets a paused Envoy go on.
+func (e *Envoy) Resume() error { return e.process.cmd.Process.Signal(syscall.SIGCONT) }
 
 // Alive returns an error with the end of the log if the Envoy has ended.
 func (e *Envoy) Alive() error { return e.process.alive() }

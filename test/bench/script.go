@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/hex"
 	"fmt"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -19,9 +18,9 @@ import (
 // order is the order in which a client asks for the types, as Envoy does: each when the one before is complete.
 var order = [...]resource.Type{resource.Cluster, resource.Endpoint, resource.Listener, resource.Route}
 
-// class is what the clients of one namespace have in common. One client of the namespace decodes what it is sent; the
+// script is what the clients of one namespace have in common. One client of the namespace decodes what it is sent; the
 // others take its subscriptions over, as finished bytes, and know how many resources to wait for.
-type class struct {
+type script struct {
 	namespace int
 	count     [resource.Types]int
 	// requests are first requests without a node: the subscription. reconnects name the versions a client has.
@@ -63,7 +62,7 @@ func nodeField(v variant, ns, i int) []byte {
 
 // learn finds out what clients of a namespace subscribe to, with one State-of-the-World stream that decodes its
 // answers: there, one response holds all clusters, and one all listeners.
-func learn(ctx context.Context, conn *grpc.ClientConn, ns, id int) (*class, error) {
+func learn(ctx context.Context, conn *grpc.ClientConn, ns, id int) (*script, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).StreamAggregatedResources(ctx)
@@ -102,7 +101,7 @@ func learn(ctx context.Context, conn *grpc.ClientConn, ns, id int) (*class, erro
 	if err := stream.CloseSend(); err != nil {
 		return nil, err
 	}
-	return newClass(ns, names), nil
+	return newScript(ns, names), nil
 }
 
 // parse decodes a resource so far that it says what it refers to.
@@ -132,8 +131,8 @@ func union(list, more []string) []string {
 	return list
 }
 
-func newClass(ns int, names [resource.Types][]string) *class {
-	c := &class{namespace: ns}
+func newScript(ns int, names [resource.Types][]string) *script {
+	c := &script{namespace: ns}
 	for _, t := range order {
 		c.count[t] = len(names[t])
 		subscribe := names[t]
@@ -149,7 +148,7 @@ func newClass(ns int, names [resource.Types][]string) *class {
 }
 
 // remember sets what a client says that it has when it connects again: the versions by type and name.
-func (c *class) remember(versions *[resource.Types]map[string]string) {
+func (c *script) remember(versions *[resource.Types]map[string]string) {
 	for _, t := range order {
 		req := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: t.URL(), InitialResourceVersions: versions[t]}
 		if !t.Wildcard() {
@@ -177,12 +176,4 @@ func subscribeTo(t resource.Type, name string) []byte {
 // unsubscribeFrom is a delta request that gives a name of a type back.
 func unsubscribeFrom(t resource.Type, name string) []byte {
 	return encode(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: t.URL(), ResourceNamesUnsubscribe: []string{name}})
-}
-
-// short shows a version in messages.
-func short(version []byte) string {
-	if len(version) > 8 {
-		version = version[:8]
-	}
-	return hex.EncodeToString(version)
 }

@@ -1,0 +1,50 @@
+// Command pilot-discovery is the control plane: it reads the configuration of a mesh and keeps the xDS state of every
+// proxy right.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pilotmesh/pilot/internal/admin"
+	"github.com/pilotmesh/pilot/internal/run"
+)
+
+func main() { os.Exit(program()) }
+
+// program runs the command line and returns the exit code.
+func program() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	args := os.Args[1:]
+	return run.Command(ctx, root(args), args)
+}
+
+func root(args []string) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "pilot-discovery",
+		Short: "The control plane of a service mesh",
+		Long: `pilot-discovery reads the configuration of a mesh (Istio's APIs, from a directory of YAML), finds its services, and
+keeps every connected proxy (Envoy) up to date over xDS.`,
+	}
+	c.AddCommand(discovery(args), version())
+	return c
+}
+
+func version() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print which program this is",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), admin.ReadBuild())
+			return err
+		},
+	}
+}

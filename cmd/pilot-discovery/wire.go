@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/pilotmesh/pilot/internal/admin"
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/config"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/run"
+	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/source/file"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/xds/class"
+	"github.com/pilotmesh/pilot/internal/xds/push"
+	"github.com/pilotmesh/pilot/internal/xds/server"
+)
+
+// drain is how long the pages may take to finish when the program stops.
+const drain = time.Second
+
+// wire makes the control plane out of its parts, in the order in which they start: pages, the loop, sources; and, once
+// these have listed everything and the result is committed, xDS. They stop in reverse order.
+func wire(ctx context.Context, s *config.Settings, log *slog.Logger) (*run.Group, error) {
+	sources := []source.Source{file.New(file.Options{Dir: s.ConfigDir, MeshConfig: s.MeshConfig, Log: log})}
+	names := make([]string, len(sources))
+	for i, one := range sources {
+		names[i] = one.Name()
+	}
+
+	// What is told about the control plane.
+	build := admin.ReadBuild()
+	metrics, commits, board, ready := admin.NewMetrics(build), new(admin.Commits), admin.NewBoard(), new(admin.Readiness)
+	log.Info("starting", "version", build.Version, "revision", build.Revision, "config_dir", s.ConfigDir, "grpc_addr", s.GRPCAddr, "http_addr", s.HTTPAddr)
+
+	committed := make(chan struct{}, 1)
+
+	// The state and the loop that owns it.
+	tables := state.New(state.Options{Domain: s.Domain, Sources: names})
+	graph := query.New(tables.DB, query.Options{Workers: workers(s)})
+	loop := push.New(tables, graph, queries(graph, tables), push.Settings{
+		Sources: names, MinInterval: s.MinCommitInterval, Log: log,
+		Observe: func(c push.Commit) {
+			metrics.Commit(c)
+			commits.Observe(c)
+			logCommit(log, c)
+			select {
+			case committed <- struct{}{}:
+			default: // it is still busy with the last one, and will see this one too
+			}
+		},
+	})
+
+	xds := server.New(loop, server.Options{
+		ControlPlane: "pilot-discovery " + build.Version, WriteTimeout: s.WriteTimeout, MaxReceive: s.MaxRecvMsgSize,
+		Observer: metrics, Log: log,
+	})
+	pages := admin.New(admin.Options{
+		Build: build, Mesh: loop, Streams: xds, Ready: ready, Metrics: metrics, Commits: commits, Board: board,
+		Profile: s.Profile, Remote: s.DebugRemote, Log: log,
+	})
+	metrics.Watch(loop, xds, board)
+
+	g := run.New(log, s.ShutdownDuration)
+	if err := addPages(ctx, g, pages, s, log); err != nil {
+		return nil, err
+	}
+	g.Add(run.Actor{Name: "loop", Run: loop.Run})
+	g.Add(run.Actor{Name: "problems", Run: func(ctx context.Context) error {
+		return board.Follow(ctx, loop, committed, func(news []admin.Problem) { logProblems(log, news) })
+	}})
+	for _, one := range sources {
+		listed := ready.Missing("source " + one.Name() + " has not been read")
+		g.Add(run.Actor{Name: "source " + one.Name(), Run: func(ctx context.Context) error {
+			return one.Run(ctx, listing{metrics.Counting(loop), listed})
+		}})
+	}
+	g.Add(run.Actor{Name: "first commit", Ready: loop.Synced(), Run: wait})
+	g.Add(run.Actor{Name: "streams", Run: xds.Run})
+	serving := ready.Missing("proxies cannot connect yet")
+	if s.GRPCAddr != "" {
+		g.Add(run.GRPC("xDS on "+s.GRPCAddr, s.GRPCAddr, grpcServer(xds, s), xds.Drain, s.ShutdownDuration))
+	}
+	g.Add(run.Actor{Name: "ready", Run: func(ctx context.Context) error {
+		serving()
+		log.Info("ready", "grpc_addr", s.GRPCAddr)
+		<-ctx.Done()
+		ready.Missing("the control plane is stopping")
+		return nil
+	}})
+	return g, nil
+}
+
+// grpcServer is the server for proxies in plaintext.
+func grpcServer(xds *server.Server, s *config.Settings) *grpc.Server {
+	g := grpc.NewServer(append(xds.GRPC(), grpc.KeepaliveParams(keepalive.ServerParameters{
+		Time: s.KeepaliveInterval, Timeout: s.KeepaliveTimeout,
+		MaxConnectionAge: s.KeepaliveMaxServerConnectionAge, MaxConnectionAgeGrace: s.KeepaliveTimeout,
+	}))...)
+	xds.Register(g)
+	reflection.Register(g)
+	return g
+}
+
+// wait is an actor without work of its own.
+func wait(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// addPages opens the addresses of the pages: what is wrong with them should be heard at once.
+func addPages(ctx context.Context, g *run.Group, pages *admin.Pages, s *config.Settings, log *slog.Logger) error {
+	h := pages.Handler()
+	var listen net.ListenConfig
+	for _, a := range []struct{ flag, addr string }{{"httpAddr", s.HTTPAddr}, {"monitoringAddr", s.MonitoringAddr}} {
+		if a.addr == "" {
+			continue
+		}
+		l, err := listen.Listen(ctx, "tcp", a.addr)
+		if err != nil {
+			return fmt.Errorf("--%s: %w; free the address or choose another", a.flag, err)
+		}
+		log.Info("serving pages", "flag", a.flag, "addr", l.Addr().String())
+		g.Add(run.HTTP("pages on "+l.Addr().String(), l, h, drain, log))
+	}
+	return nil
+}
+
+// listing tells when a source has listed everything.
+type listing struct {
+	source.Sink
+	listed func()
+}
+
+func (l listing) Apply(b source.Batch) {
+	if b.Synced {
+		l.listed()
+	}
+	l.Sink.Apply(b)
+}
+
+func workers(s *config.Settings) int {
+	if s.Workers > 0 {
+		return s.Workers
+	}
+	return runtime.GOMAXPROCS(0)
+}
+
+// queries are the questions the loop asks.
+func queries(g *query.Graph, t *state.Tables) push.Queries {
+	classes := class.Define(g, t)
+	said := query.Define(g, "sourceProblems", slices.Equal[[]api.Problem], func(r *query.Reader, name omap.Name) ([]api.Problem, bool) {
+		m, _ := t.SourceProblems.Get(r, string(name))
+		list := make([]api.Problem, 0, m.Len())
+		for _, p := range m.All() {
+			list = append(list, p)
+		}
+		return list, true
+	})
+	problems := query.Each(g, "problems",
+		func(r *query.Reader, _ struct{}) omap.Map[omap.Name, omap.Unit] {
+			return t.SourceNames.Group(r, struct{}{})
+		},
+		said, func(_ struct{}, name omap.Name) omap.Name { return name })
+	return push.Queries{Class: classes.Class, State: classes.State, Problems: problems}
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"github.com/pilotmesh/pilot/internal/admin"
+	"github.com/pilotmesh/pilot/internal/run"
+)
+
+// The forms of output.
+const (
+	text     = "text"
+	jsonForm = "json"
+	yamlForm = "yaml"
+)
+
+// addOutput adds the flag that chooses the form of the output.
+func addOutput(c *cobra.Command) *string {
+	form := c.Flags().StringP("output", "o", text, "form of the output: text, json or yaml")
+	c.PreRunE = func(*cobra.Command, []string) error {
+		if !slices.Contains([]string{text, jsonForm, yamlForm}, *form) {
+			return run.Usage(fmt.Errorf("--output: %q is not a form; write text, json or yaml", *form))
+		}
+		return nil
+	}
+	return form
+}
+
+// write writes v as JSON or YAML.
+func write(w io.Writer, form string, v any) error {
+	body, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("writing the result: %w", err)
+	}
+	if form == yamlForm {
+		if body, err = yaml.JSONToYAML(body); err != nil {
+			return fmt.Errorf("writing the result: %w", err)
+		}
+		_, err = w.Write(body)
+		return err
+	}
+	_, err = w.Write(append(body, '\n'))
+	return err
+}
+
+// color is an ANSI colour.
+type color string
+
+const (
+	red    color = "31"
+	yellow color = "33"
+	green  color = "32"
+	bold   color = "1"
+)
+
+// paint colours text for a terminal.
+type paint bool
+
+// painter paints if w is a terminal and nobody objects.
+func painter(w io.Writer) paint {
+	f, ok := w.(*os.File)
+	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+		return false
+	}
+	info, err := f.Stat()
+	return paint(err == nil && info.Mode()&os.ModeCharDevice != 0)
+}
+
+func (p paint) in(c color, text string) string {
+	if !p {
+		return text
+	}
+	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
+}
+
+// line is a problem in one line, as compilers write theirs.
+func (p paint) line(one admin.Problem) string {
+	var b strings.Builder
+	if one.File != "" {
+		b.WriteString(one.File)
+		if one.Line > 0 {
+			fmt.Fprintf(&b, ":%d", one.Line)
+		}
+		b.WriteString(": ")
+	}
+	if one.Level == "error" {
+		b.WriteString(p.in(red, one.Level))
+	} else {
+		b.WriteString(p.in(yellow, one.Level))
+	}
+	for _, part := range []string{p.in(bold, one.Object.Key().String()), one.Field} {
+		if part != "" {
+			b.WriteString(": " + part)
+		}
+	}
+	return b.String() + ": " + one.Reason
+}
+
+// count is "1 error" or "3 errors".
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// tally counts problems by level.
+func tally(list []admin.Problem) (errors, warnings int) {
+	for _, one := range list {
+		if one.Level == "error" {
+			errors++
+		} else {
+			warnings++
+		}
+	}
+	return errors, warnings
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pilotmesh/pilot/internal/admin"
+	"github.com/pilotmesh/pilot/internal/run"
+)
+
+// patience is how long an answer may take.
+const patience = 30 * time.Second
+
+// remote adds the flag that says where the control plane is.
+func remote(c *cobra.Command) *string {
+	return c.Flags().String("address", "http://127.0.0.1:8080", "where the control plane serves its pages (its --httpAddr)")
+}
+
+// get reads a page of the control plane into v.
+func get(ctx context.Context, address, page string, query url.Values, v any) error {
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	base, err := url.Parse(address)
+	if err != nil || base.Host == "" {
+		return run.Usage(fmt.Errorf("--address: %q is not an address; write http://host:port", address))
+	}
+	at := base.JoinPath(page)
+	at.RawQuery = query.Encode()
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), http.NoBody)
+	if err != nil {
+		return run.Usage(fmt.Errorf("--address: %w", err))
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("asking the control plane: %w; is it running, and is --address its --httpAddr?", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return fmt.Errorf("asking the control plane: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s: %s", at, resp.Status, strings.TrimSpace(string(body)))
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		return fmt.Errorf("%s did not answer as a control plane does: %w", at, err)
+	}
+	return nil
+}
+
+func proxyStatus() *cobra.Command {
+	c := &cobra.Command{
+		Use:     "proxy-status [PROXY]",
+		Aliases: []string{"ps"},
+		Short:   "Show how far each proxy is",
+		Long: `proxy-status shows for each connected proxy and resource type whether it has what it is to have:
+
+  SYNCED    it acknowledged what it was sent
+  STALE     it has not answered yet
+  REJECTED  it refused what it was sent; why stands below the table
+  NOT SENT  it asked and there is nothing for it yet
+  IGNORED   it did not ask
+
+PROXY is a part of a connection's id, such as reviews-1.shop.`,
+		Example: `  pilotctl proxy-status
+  pilotctl proxy-status reviews-1.shop -o json
+  pilotctl proxy-status --address http://127.0.0.1:15014`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	address, form := remote(c), addOutput(c)
+	namespace := c.Flags().StringP("namespace", "n", "", "only proxies of this namespace")
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		query := url.Values{"namespace": {*namespace}, "proxyID": args}
+		list := []admin.Sync{}
+		if err := get(cmd.Context(), *address, "/debug/syncz", query, &list); err != nil {
+			return err
+		}
+		w := cmd.OutOrStdout()
+		if *form != text {
+			return write(w, *form, list)
+		}
+		return table(w, list)
+	}
+	return c
+}
+
+// columns are the types in the order in which they are shown.
+func columns() []string { return []string{"CDS", "LDS", "EDS", "RDS"} }
+
+// table is the status of proxies for people.
+func table(w io.Writer, list []admin.Sync) error {
+	if len(list) == 0 {
+		_, err := fmt.Fprintln(w, "no proxy is connected")
+		return err
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(t, "PROXY\t"+strings.Join(columns(), "\t")+"\tPROTOCOL\tVERSION")
+	var refused []string
+	p := painter(w)
+	for _, one := range list {
+		row := []string{one.Proxy}
+		for _, column := range columns() {
+			now := one.Types[column]
+			row = append(row, string(now.State))
+			if now.LastError != "" {
+				refused = append(refused, fmt.Sprintf("%s %s %s: %s", one.Proxy, column, p.in(red, "rejected"), now.LastError))
+			}
+		}
+		fmt.Fprintln(t, strings.Join(append(row, one.Protocol, one.Version), "\t"))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, line := range refused {
+		fmt.Fprintln(w, line)
+	}
+	return nil
+}
+
+func problems() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "problems",
+		Short: "Show what is wrong with the configuration a control plane serves",
+		Long: `problems shows everything a running control plane has to say about its configuration: what it refused, ignored, or does
+not support; where; and since which revision.
+
+Unlike analyze it also knows what objects mean together: references that lead nowhere, hosts declared twice, pieces
+that proxies rejected. It exits with 0 whatever it finds, with 1 if the control plane cannot be asked.`,
+		Example: `  pilotctl problems
+  pilotctl problems --level error -n shop
+  pilotctl problems -o json | jq -r '.[].file' | sort | uniq -c`,
+		Args: cobra.NoArgs,
+	}
+	address, form := remote(c), addOutput(c)
+	namespace := c.Flags().StringP("namespace", "n", "", "only objects of this namespace")
+	kind := c.Flags().String("kind", "", "only objects of this kind")
+	level := c.Flags().String("level", "", "only this level: error or warning")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		if !slices.Contains([]string{"", "error", "warning"}, *level) {
+			return run.Usage(fmt.Errorf("--level: %q is not a level; write error or warning", *level))
+		}
+		query := url.Values{"namespace": {*namespace}, "kind": {*kind}, "level": {*level}}
+		list := []admin.Problem{}
+		if err := get(cmd.Context(), *address, "/debug/problemz", query, &list); err != nil {
+			return err
+		}
+		w := cmd.OutOrStdout()
+		if *form != text {
+			return write(w, *form, list)
+		}
+		p := painter(w)
+		for _, one := range list {
+			fmt.Fprintf(w, "%s (since revision %d)\n", p.line(one), one.Revision)
+		}
+		if len(list) == 0 {
+			fmt.Fprintln(w, p.in(green, "no problems"))
+			return nil
+		}
+		errors, warnings := tally(list)
+		_, err := fmt.Fprintf(w, "%s, %s\n", count(errors, "error"), count(warnings, "warning"))
+		return err
+	}
+	return c
+}

@@ -1,0 +1,118 @@
+// Package admin tells people and machines how the control plane is: readiness, metrics, version and the debug pages.
+//
+// It owns the pages under /debug, the shape of their JSON (which pilotctl reads too), the metrics and their names, and
+// the short memory of recent commits. It changes nothing: every page is a GET.
+//
+// What belongs to the loop is looked at on the loop, through Mesh.Inspect: a page picks up the immutable rows it needs
+// there and renders them afterwards, on its own goroutine, so that a slow reader holds nothing up. Observations
+// (Metrics, Commits, Board) may come from any goroutine and never block.
+//
+// The package starts no goroutines; the HTTP server that calls it is an actor of package run. It must not import
+// translators, views or Envoy's protos: resources are shown through reflection.
+package admin
+
+import (
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// inspectTimeout bounds how long a page waits for the loop.
+const inspectTimeout = 10 * time.Second
+
+// Options are what the pages tell of, and to whom.
+type Options struct {
+	Build   Build
+	Mesh    Mesh
+	Streams Streams
+	Ready   *Readiness
+	Metrics *Metrics
+	Commits *Commits
+	Board   *Board
+	// Profile adds /debug/pprof.
+	Profile bool
+	// Remote opens /debug to other hosts than this one.
+	Remote bool
+	Log    *slog.Logger
+}
+
+// Pages are the pages.
+type Pages struct {
+	Options
+	list []page
+}
+
+// New returns the pages.
+func New(o Options) *Pages {
+	p := &Pages{Options: o}
+	p.list = p.pages()
+	return p
+}
+
+// Handler serves the pages.
+func (p *Pages) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/debug", http.StatusFound) })
+	mux.HandleFunc("GET /ready", p.ready)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(p.Metrics.registry, promhttp.HandlerOpts{
+		Registry: p.Metrics.registry, EnableOpenMetrics: true,
+		ErrorLog: slog.NewLogLogger(p.Log.Handler(), slog.LevelWarn),
+	}))
+	mux.Handle("GET /version", p.json(func(*http.Request) (any, error) { return p.Build, nil }))
+	debug := http.NewServeMux()
+	debug.HandleFunc("GET /debug", p.index)
+	debug.HandleFunc("GET /debug/{$}", p.index)
+	debug.Handle("GET /debug/list", p.json(func(*http.Request) (any, error) { return p.list, nil }))
+	for _, one := range p.list {
+		debug.Handle("GET "+one.Path, p.json(one.show))
+	}
+	if p.Profile {
+		debug.HandleFunc("GET /debug/pprof/", pprof.Index)
+		debug.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
+		debug.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		debug.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+		debug.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
+	debug.HandleFunc("/debug/", func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, "there is no page "+r.URL.Path+"; /debug lists them", http.StatusNotFound)
+	})
+	mux.Handle("/debug", p.local(debug))
+	mux.Handle("/debug/", p.local(debug))
+	return mux
+}
+
+func (p *Pages) ready(w http.ResponseWriter, _ *http.Request) {
+	if reasons := p.Ready.Reasons(); len(reasons) > 0 {
+		http.Error(w, "not ready: "+strings.Join(reasons, "; "), http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write([]byte("ready\n")) // a prober that has gone does not need an answer
+}
+
+// local lets only this host look at h, unless the settings say otherwise: the pages show all configuration.
+func (p *Pages) local(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !p.Remote && !loopback(r.RemoteAddr) {
+			http.Error(w, "the debug pages are for this host only: ask from there (kubectl port-forward, ssh), or start with --debugRemote",
+				http.StatusForbidden)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}

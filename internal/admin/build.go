@@ -1,0 +1,52 @@
+package admin
+
+import (
+	"fmt"
+	"runtime/debug"
+)
+
+// Build says which program this is.
+type Build struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision,omitempty"`
+	Modified bool   `json:"modified,omitempty"`
+	Time     string `json:"time,omitempty"`
+	Go       string `json:"golang_version"`
+}
+
+// ReadBuild reads what the linker left in the program.
+func ReadBuild() Build {
+	b := Build{Version: "unknown"}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	b.Go = info.GoVersion
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		b.Version = v
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.Revision = s.Value
+		case "vcs.modified":
+			b.Modified = s.Value == "true"
+		case "vcs.time":
+			b.Time = s.Value
+		}
+	}
+	return b
+}
+
+// String is the build in one line.
+func (b Build) String() string {
+	s := b.Version
+	if b.Revision != "" {
+		s += fmt.Sprintf(" (revision %.12s", b.Revision)
+		if b.Modified {
+			s += ", modified"
+		}
+		s += ")"
+	}
+	return s + " " + b.Go
+}

@@ -1,0 +1,245 @@
+package admin
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"google.golang.org/grpc/codes"
+
+	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/xds/push"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+	"github.com/pilotmesh/pilot/internal/xds/server"
+)
+
+// Metrics are what Prometheus sees. Names and labels are those that dashboards and alerts for this kind of control
+// plane use, where one exists; what is this program's own begins with pilot_ too.
+//
+// The observations below are counted where they happen. What is a state and not an event (connected proxies, services,
+// cells, problems) is looked at when somebody asks, see scrape.go.
+type Metrics struct {
+	registry *prometheus.Registry
+
+	pushes, acks, rejects, expired *prometheus.CounterVec   // by type: cds, eds, lds, rds
+	sentBytes, sentResources       *prometheus.CounterVec   // by type
+	configSize                     *prometheus.HistogramVec // by type URL
+	convergence, sendTime          prometheus.Histogram
+	closed                         *prometheus.CounterVec // by gRPC code
+	writeTimeouts, internalErrors  prometheus.Counter
+	unknown                        prometheus.Counter
+
+	inbound        *prometheus.CounterVec // by what changed
+	triggers       *prometheus.CounterVec
+	commits        prometheus.Counter
+	commitDuration prometheus.Histogram
+	cellsRun       *prometheus.CounterVec // by query
+
+	// pending are the triggers of the next commit, as bits.
+	pending atomic.Uint32
+}
+
+// trigger is a reason to compute anew.
+type trigger uint32
+
+const (
+	serviceTrigger trigger = 1 << iota
+	endpointTrigger
+	configTrigger
+	globalTrigger
+	proxyTrigger
+)
+
+// triggerNames are the label's values, by bit.
+var triggerNames = [...]string{"service", "endpoint", "config", "global", "proxy"}
+
+var _ server.Observer = (*Metrics)(nil)
+
+// NewMetrics returns metrics in a registry of their own.
+func NewMetrics(b Build) *Metrics {
+	m := &Metrics{registry: prometheus.NewRegistry()}
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	started := time.Now()
+	m.gauge("istiod_uptime_seconds", "Seconds since the control plane was started.", func() float64 { return time.Since(started).Seconds() })
+	m.constant("pilot_info", "The version of the control plane.", prometheus.Labels{"version": b.Version})
+	m.constant("istio_build", "The version of the control plane, as dashboards look for it.", prometheus.Labels{"component": "pilot", "tag": b.Version})
+
+	m.pushes = m.counters("pilot_xds_pushes", "Responses sent to proxies.", "type")
+	m.acks = m.counters("pilot_xds_acks_total", "Responses that proxies acknowledged.", "type")
+	m.rejects = m.counters("pilot_total_xds_rejects", "Responses that proxies rejected.", "type")
+	m.expired = m.counters("pilot_xds_expired_nonce", "Requests with a nonce that was not the last one.", "type")
+	m.sentBytes = m.counters("pilot_xds_sent_bytes_total", "Bytes of responses sent to proxies.", "type")
+	m.sentResources = m.counters("pilot_xds_sent_resources_total", "Resources in responses sent to proxies, removals included.", "type")
+	m.configSize = m.histograms("pilot_xds_config_size_bytes", "Size of the responses sent to proxies.",
+		[]float64{1, 1e3, 1e4, 1e5, 1e6, 4e6, 1e7, 4e7}, "type")
+	m.convergence = m.histogram("pilot_proxy_convergence_time", "Seconds from the publication of a state to its acknowledgement by a proxy.", fine())
+	m.sendTime = m.histogram("pilot_xds_send_time", "Seconds that writing a response took.", fine())
+	m.closed = m.counters("pilot_xds_closed_total", "xDS streams that ended, by gRPC code.", "code")
+	m.unknown = m.counter("pilot_xds_unknown_type_total", "Requests for a type that is not served.")
+	m.writeTimeouts = m.counter("pilot_xds_write_timeout", "Connections closed because the proxy did not read.")
+	m.internalErrors = m.counter("pilot_total_xds_internal_errors", "Errors of the control plane itself while serving proxies.")
+
+	m.inbound = m.counters("pilot_inbound_updates", "Changes that sources reported: config, eds, svc, svcdelete.", "type")
+	m.triggers = m.counters("pilot_push_triggers", "Commits that changed what proxies see, by what changed.", "type")
+	m.commits = m.counter("pilot_commits_total", "Commits that changed something.")
+	m.commitDuration = m.histogram("pilot_commit_duration_seconds", "Seconds from the beginning of a commit until all streams were told.", fine())
+	m.cellsRun = m.counters("pilot_cells_run_total", "Cells that were computed, by query.", "query")
+	for t := resource.Type(0); t < resource.Types; t++ { // a counter that is not there cannot be told from one that is broken
+		for _, v := range []*prometheus.CounterVec{m.pushes, m.acks, m.rejects, m.expired, m.sentBytes, m.sentResources} {
+			v.WithLabelValues(label(t))
+		}
+	}
+	return m
+}
+
+// fine are buckets for times that are milliseconds on a good day.
+func fine() []float64 {
+	return []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 3, 5, 10, 20, 30}
+}
+
+func (m *Metrics) counter(name, help string) prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	m.registry.MustRegister(c)
+	return c
+}
+
+func (m *Metrics) counters(name, help string, labels ...string) *prometheus.CounterVec {
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	m.registry.MustRegister(c)
+	return c
+}
+
+func (m *Metrics) histogram(name, help string, buckets []float64) prometheus.Histogram {
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
+	m.registry.MustRegister(h)
+	return h
+}
+
+func (m *Metrics) histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+	m.registry.MustRegister(h)
+	return h
+}
+
+func (m *Metrics) gauge(name, help string, value func() float64) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
+}
+
+func (m *Metrics) constant(name, help string, labels prometheus.Labels) {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels})
+	g.Set(1)
+	m.registry.MustRegister(g)
+}
+
+// label is a type as the metrics name it.
+func label(t resource.Type) string {
+	switch t {
+	case resource.Cluster:
+		return "cds"
+	case resource.Endpoint:
+		return "eds"
+	case resource.Listener:
+		return "lds"
+	case resource.Route:
+		return "rds"
+	}
+	return "unknown"
+}
+
+// Opened implements server.Observer; who is connected is looked at when somebody scrapes.
+func (m *Metrics) Opened(server.Variant) {}
+
+// Closed counts a stream that ended, by gRPC code.
+func (m *Metrics) Closed(_ server.Variant, code codes.Code) {
+	m.closed.WithLabelValues(code.String()).Inc()
+}
+
+// Sent counts a response that was written.
+func (m *Metrics) Sent(t resource.Type, sent *server.Message, took time.Duration) {
+	m.pushes.WithLabelValues(label(t)).Inc()
+	m.sentBytes.WithLabelValues(label(t)).Add(float64(sent.Size))
+	m.sentResources.WithLabelValues(label(t)).Add(float64(sent.Resources + sent.Removed))
+	m.configSize.WithLabelValues(t.URL()).Observe(float64(sent.Size))
+	m.sendTime.Observe(took.Seconds())
+}
+
+// Acked counts an acknowledged response.
+func (m *Metrics) Acked(t resource.Type, _ *resource.State, converged time.Duration) {
+	m.acks.WithLabelValues(label(t)).Inc()
+	if converged > 0 {
+		m.convergence.Observe(converged.Seconds())
+	}
+}
+
+// Rejected counts a rejected response. Who rejects what is looked at when somebody scrapes.
+func (m *Metrics) Rejected(t resource.Type, _, _ string) { m.rejects.WithLabelValues(label(t)).Inc() }
+
+// Expired counts a request with a nonce that is not the last one.
+func (m *Metrics) Expired(t resource.Type) { m.expired.WithLabelValues(label(t)).Inc() }
+
+// Unknown counts a request for a type that is not served. The type is no label: anybody can make up types.
+func (m *Metrics) Unknown(string) { m.unknown.Inc() }
+
+// WriteTimeout counts a connection closed because its proxy did not read.
+func (m *Metrics) WriteTimeout() { m.writeTimeouts.Inc() }
+
+// Panicked counts a stream that a bug ended.
+func (m *Metrics) Panicked() { m.internalErrors.Inc() }
+
+// Commit counts a commit.
+func (m *Metrics) Commit(c push.Commit) {
+	m.commits.Inc()
+	m.commitDuration.Observe(c.Duration.Seconds())
+	for query, n := range c.Cells {
+		m.cellsRun.WithLabelValues(query).Add(float64(n))
+	}
+	pending := m.pending.Swap(0)
+	if c.Classes == 0 {
+		return
+	}
+	if pending == 0 {
+		pending = uint32(proxyTrigger) // nothing outside changed: somebody connected or was held back from something
+	}
+	for bit, name := range triggerNames {
+		if pending&(1<<bit) != 0 {
+			m.triggers.WithLabelValues(name).Inc()
+		}
+	}
+}
+
+// Counting is a sink that counts what passes through it to next.
+func (m *Metrics) Counting(next source.Sink) source.Sink { return counting{m, next} }
+
+type counting struct {
+	metrics *Metrics
+	next    source.Sink
+}
+
+func (c counting) Apply(b source.Batch) {
+	var seen trigger
+	for _, e := range b.Events {
+		what, why := kindOf(e)
+		c.metrics.inbound.WithLabelValues(what).Inc()
+		seen |= why
+	}
+	if b.Mesh != nil {
+		seen |= globalTrigger
+	}
+	c.metrics.pending.Or(uint32(seen))
+	c.next.Apply(b)
+}
+
+// kindOf says what an event is to those who know updates by these names.
+func kindOf(e source.Event) (string, trigger) {
+	switch e.Key.Kind {
+	case "WorkloadEntry":
+		return "eds", endpointTrigger
+	case "ServiceEntry":
+		if e.Object == nil {
+			return "svcdelete", serviceTrigger
+		}
+		return "svc", serviceTrigger
+	}
+	return "config", configTrigger
+}

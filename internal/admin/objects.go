@@ -1,0 +1,280 @@
+package admin
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/push"
+)
+
+// Config is an object in force.
+type Config struct {
+	Kind     string          `json:"kind"`
+	Metadata Metadata        `json:"metadata"`
+	Spec     json.RawMessage `json:"spec"`
+	Position string          `json:"position,omitempty"`
+}
+
+// Metadata is what names an object.
+type Metadata struct {
+	Namespace string            `json:"namespace"`
+	Name      string            `json:"name"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	Created   time.Time         `json:"creationTimestamp,omitzero"`
+}
+
+// wanted reports whether a request asks for an object.
+func wanted(r *http.Request, k api.Key) bool {
+	q := r.URL.Query()
+	return (q.Get("kind") == "" || strings.EqualFold(q.Get("kind"), k.Kind)) &&
+		(q.Get("namespace") == "" || q.Get("namespace") == k.Namespace) &&
+		(q.Get("name") == "" || q.Get("name") == k.Name)
+}
+
+func (p *Pages) configz(r *http.Request) (any, error) {
+	type found struct {
+		object   *api.Object
+		position api.Position
+	}
+	all, err := inspect(r, p, func(v *push.View) (all []found) {
+		for k, o := range v.Tables.Objects.All() {
+			if wanted(r, k) {
+				position, _ := v.Tables.Positions.Peek(k)
+				all = append(all, found{o, position})
+			}
+		}
+		return all
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(all, func(a, b found) int { return a.object.Key.Compare(b.object.Key) })
+	list := make([]Config, 0, len(all))
+	for _, f := range all {
+		o := f.object
+		spec, err := protojson.Marshal(o.Spec)
+		if err != nil {
+			return nil, refuse(http.StatusInternalServerError, "showing %s: %v", o.Key, err)
+		}
+		list = append(list, Config{
+			Kind: o.Kind, Spec: spec, Position: f.position.String(),
+			Metadata: Metadata{Namespace: o.Namespace, Name: o.Name, Labels: o.Labels, Created: o.Created},
+		})
+	}
+	return list, nil
+}
+
+// Service is a service as a ServiceEntry declares it.
+type Service struct {
+	Namespace  string     `json:"namespace"`
+	Name       string     `json:"name"`
+	Hosts      []string   `json:"hosts"`
+	Ports      []Port     `json:"ports"`
+	Resolution string     `json:"resolution"`
+	Addresses  []string   `json:"addresses,omitempty"`
+	External   bool       `json:"external,omitempty"`
+	VisibleTo  []string   `json:"visible_to"` // namespaces, or "*"
+	Endpoints  []Endpoint `json:"endpoints,omitempty"`
+}
+
+// Port is a port of a service.
+type Port struct {
+	Number     uint32 `json:"number"`
+	TargetPort uint32 `json:"target_port,omitempty"`
+	Name       string `json:"name"`
+	Protocol   string `json:"protocol"`
+}
+
+// Endpoint is an endpoint of a service.
+type Endpoint struct {
+	Address  string            `json:"address"`
+	Ports    map[string]uint32 `json:"ports,omitempty"`
+	Labels   map[string]string `json:"labels,omitempty"`
+	Locality string            `json:"locality,omitempty"`
+	Weight   uint32            `json:"weight,omitempty"`
+	Network  string            `json:"network,omitempty"`
+	Workload string            `json:"workload,omitempty"` // the WorkloadEntry it comes from
+}
+
+// declared is what one object declares: rows, picked up on the loop.
+type declared struct {
+	key       api.Key
+	service   *mesh.Service
+	claims    *state.Claims
+	endpoints *state.Endpoints
+	workloads []workload // those its selector may mean: the namespace's
+}
+
+// declarations picks up the rows of the services a request asks for.
+func (p *Pages) declarations(r *http.Request) ([]declared, error) {
+	q := r.URL.Query()
+	namespace, host := q.Get("namespace"), q.Get("host")
+	list, err := inspect(r, p, func(v *push.View) (list []declared) {
+		workloads := map[string][]workload{}
+		for k, e := range v.Tables.Workloads.All() {
+			workloads[k.Namespace] = append(workloads[k.Namespace], workload{k.Name, e})
+		}
+		for k, s := range v.Tables.Services.All() {
+			if namespace != "" && namespace != k.Namespace {
+				continue
+			}
+			d := declared{key: k, service: s, workloads: workloads[k.Namespace]}
+			d.claims, _ = v.Tables.Claims.Peek(k)
+			d.endpoints, _ = v.Tables.Endpoints.Peek(k)
+			if host == "" || d.claims != nil && slices.Contains(d.claims.Hosts, host) {
+				list = append(list, d)
+			}
+		}
+		return list
+	})
+	slices.SortFunc(list, func(a, b declared) int { return a.key.Compare(b.key) })
+	return list, err
+}
+
+type workload struct {
+	name     string
+	endpoint mesh.Endpoint
+}
+
+func (p *Pages) registryz(r *http.Request) (any, error) {
+	list, err := p.declarations(r)
+	out := make([]Service, 0, len(list))
+	for _, d := range list {
+		out = append(out, d.show())
+	}
+	return out, err
+}
+
+func (p *Pages) endpointz(r *http.Request) (any, error) {
+	list, err := p.declarations(r)
+	out := make([]Service, 0, len(list))
+	for _, d := range list {
+		s := d.show()
+		s.Endpoints = d.showEndpoints()
+		out = append(out, s)
+	}
+	return out, err
+}
+
+func (d declared) showEndpoints() []Endpoint {
+	list := []Endpoint{}
+	for _, e := range d.endpoints.Inline {
+		list = append(list, showEndpoint(e, ""))
+	}
+	if len(d.endpoints.Selector) == 0 {
+		return list
+	}
+	selected := len(list)
+	for _, w := range d.workloads {
+		if mesh.Selects(d.endpoints.Selector, w.endpoint.Labels) {
+			list = append(list, showEndpoint(w.endpoint, w.name))
+		}
+	}
+	slices.SortFunc(list[selected:], func(a, b Endpoint) int { return cmp.Compare(a.Workload, b.Workload) })
+	return list
+}
+
+func (d declared) show() Service {
+	s := Service{
+		Namespace: d.key.Namespace, Name: d.key.Name, Hosts: []string{}, Ports: []Port{}, VisibleTo: []string{},
+		Resolution: resolution(d.service.Resolution), Addresses: d.service.Addresses, External: d.service.External,
+	}
+	if d.claims != nil {
+		s.Hosts = d.claims.Hosts
+		for _, layer := range d.claims.Layers {
+			s.VisibleTo = append(s.VisibleTo, cmp.Or(layer, "*"))
+		}
+	}
+	for _, port := range d.service.Ports {
+		s.Ports = append(s.Ports, Port{Number: port.Number, TargetPort: port.TargetPort, Name: port.Name, Protocol: port.Protocol.String()})
+	}
+	return s
+}
+
+func resolution(r mesh.Resolution) string {
+	switch r {
+	case mesh.Static:
+		return "STATIC"
+	case mesh.DNS:
+		return "DNS"
+	case mesh.DNSRoundRobin:
+		return "DNS_ROUND_ROBIN"
+	case mesh.Passthrough:
+		return "NONE"
+	case mesh.DynamicDNS:
+		return "DYNAMIC_DNS"
+	}
+	return "unknown"
+}
+
+func showEndpoint(e mesh.Endpoint, workload string) Endpoint {
+	return Endpoint{
+		Address: e.Address, Ports: e.Ports, Labels: e.Labels, Locality: e.Locality.String(), Weight: e.Weight,
+		Network: e.Network, Workload: workload,
+	}
+}
+
+func (p *Pages) problemz(r *http.Request) (any, error) {
+	level := r.URL.Query().Get("level")
+	return inspect(r, p, func(v *push.View) []Problem {
+		p.Board.look(v)
+		list := slices.DeleteFunc(p.Board.Problems(), func(one Problem) bool {
+			return !wanted(r, one.Object.Key()) || level != "" && level != one.Level
+		})
+		for i := range list {
+			list[i].place(v)
+		}
+		return list
+	})
+}
+
+// Cells is the incremental state.
+type Cells struct {
+	Revision store.Revision `json:"revision"`
+	Live     int            `json:"live"`
+	ByQuery  map[string]int `json:"by_query"`
+	Failures []Failure      `json:"failures"`
+	Commits  []Commit       `json:"commits"`
+}
+
+// Failure is a cell whose last run failed.
+type Failure struct {
+	Query    string         `json:"query"`
+	Key      string         `json:"key"`
+	Reason   string         `json:"reason"`
+	Revision store.Revision `json:"revision"`
+	Kept     bool           `json:"kept"` // its last good value is still served
+}
+
+func (p *Pages) cellz(r *http.Request) (any, error) {
+	type found struct {
+		revision store.Revision
+		cells    map[string]int
+		failures []query.Failure
+	}
+	now, err := inspect(r, p, func(v *push.View) found {
+		return found{v.Graph.Revision(), v.Graph.Cells(), v.Graph.Failures()}
+	})
+	out := Cells{Revision: now.revision, ByQuery: now.cells, Failures: []Failure{}, Commits: p.Commits.Last()}
+	for _, n := range out.ByQuery {
+		out.Live += n
+	}
+	for _, f := range now.failures {
+		out.Failures = append(out.Failures, Failure{f.Query, f.Key, f.Reason, f.Revision, f.Kept})
+	}
+	slices.SortFunc(out.Failures, func(a, b Failure) int {
+		return cmp.Or(cmp.Compare(a.Query, b.Query), cmp.Compare(a.Key, b.Key))
+	})
+	return out, err
+}

@@ -1,0 +1,136 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	_ "embed" // the index page
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html/template"
+	"net/http"
+	"strings"
+
+	"github.com/pilotmesh/pilot/internal/xds/push"
+)
+
+// page is one page of JSON under /debug.
+type page struct {
+	Path string `json:"path"`
+	What string `json:"what"`
+	// Parameters are those of the query, as "name=example".
+	Parameters []string `json:"parameters,omitempty"`
+
+	show func(*http.Request) (any, error)
+}
+
+func (p *Pages) pages() []page {
+	object := []string{"kind=", "namespace=", "name="}
+	proxyID := "proxyID="
+	return []page{
+		{"/debug/syncz", "per proxy and type: what was sent, acknowledged, rejected", []string{"namespace=", proxyID}, p.syncz},
+		{"/debug/connections", "who is connected, from where and since when", []string{proxyID}, p.connections},
+		{"/debug/config_dump", "the resources a proxy is to have, in the form of Envoy's own config_dump",
+			[]string{proxyID, "types=cds,lds,rds,eds", "include_eds"}, p.configDump},
+		{"/debug/configz", "the objects in force, and where they were read", object, p.configz},
+		{"/debug/registryz", "the services", []string{"namespace=", "host="}, p.registryz},
+		{"/debug/endpointz", "the endpoints of the services", []string{"namespace=", "host="}, p.endpointz},
+		{"/debug/problemz", "everything that is wrong, ignored or not supported: object, place, reason, since when",
+			append(object, "level=error"), p.problemz},
+		{"/debug/cellz", "the incremental state: cells by query, failures, the last commits and what they cost", nil, p.cellz},
+	}
+}
+
+// refusal is an error whose text is for whoever asked.
+type refusal struct {
+	status int
+	text   string
+}
+
+func (r *refusal) Error() string { return r.text }
+
+func refuse(status int, format string, args ...any) error {
+	return &refusal{status, fmt.Sprintf(format, args...)}
+}
+
+// json serves what show returns. ?pretty indents it.
+func (p *Pages) json(show func(*http.Request) (any, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		v, err := show(r)
+		if err != nil {
+			status := http.StatusInternalServerError
+			if no, ok := errors.AsType[*refusal](err); ok {
+				status = no.status
+			} else if errors.Is(err, context.DeadlineExceeded) {
+				status, err = http.StatusServiceUnavailable, fmt.Errorf("the control plane is busy: %w; try again", err)
+			}
+			http.Error(w, err.Error(), status)
+			return
+		}
+		var body bytes.Buffer
+		e := json.NewEncoder(&body)
+		e.SetEscapeHTML(false)
+		if r.URL.Query().Has("pretty") {
+			e.SetIndent("", "  ")
+		}
+		if err := e.Encode(v); err != nil {
+			http.Error(w, "rendering the page: "+err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		_, _ = w.Write(body.Bytes()) // whoever has gone does not need the page
+	})
+}
+
+// inspect runs fn on the loop and returns what it picked up there.
+func inspect[T any](r *http.Request, p *Pages, fn func(*push.View) T) (T, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), inspectTimeout)
+	defer cancel()
+	return look(ctx, p.Mesh, fn)
+}
+
+// look runs fn on the loop. When ctx ends first, fn may run still, and nobody hears of its result.
+func look[T any](ctx context.Context, m Mesh, fn func(*push.View) T) (T, error) {
+	found := make(chan T, 1)
+	if err := m.Inspect(ctx, func(v *push.View) { found <- fn(v) }); err != nil {
+		var none T
+		return none, fmt.Errorf("looking at the state: %w", err)
+	}
+	return <-found, nil
+}
+
+//go:embed index.html
+var indexHTML string
+
+// front is what the index page shows.
+type front struct {
+	Build            Build
+	Waiting          []string
+	Proxies          int
+	Errors, Warnings int
+	Last             []Commit
+	Pages            []page
+	Profile          bool
+}
+
+func (p *Pages) index(w http.ResponseWriter, _ *http.Request) {
+	errs, warnings := p.Board.count()
+	last := p.Commits.Last()
+	f := front{
+		Build: p.Build, Waiting: p.Ready.Reasons(), Proxies: len(p.Streams.Streams()), Errors: errs, Warnings: warnings,
+		Last: last[:min(1, len(last))], Pages: p.list, Profile: p.Profile,
+	}
+	t, err := template.New("index").Funcs(template.FuncMap{"join": strings.Join}).Parse(indexHTML)
+	if err != nil {
+		http.Error(w, "the index page is broken: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	var body bytes.Buffer
+	if err := t.Execute(&body, f); err != nil {
+		http.Error(w, "the index page is broken: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = w.Write(body.Bytes()) // whoever has gone does not need the page
+}

@@ -1,0 +1,301 @@
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pilotmesh/pilot/internal/api"
+)
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func TestReady(t *testing.T) {
+	w := newWorld(t, shop)
+	first, second := w.ready.Missing("the files were not read"), w.ready.Missing("nobody listens")
+	if code, body := w.ask("192.0.2.1:1", "/ready"); code != http.StatusServiceUnavailable || body != "not ready: the files were not read; nobody listens\n" {
+		t.Errorf("%d %q", code, body)
+	}
+	first()
+	first() // once more must not take the other one away
+	if code, body := w.ask("192.0.2.1:1", "/ready"); code != http.StatusServiceUnavailable || body != "not ready: nobody listens\n" {
+		t.Errorf("%d %q", code, body)
+	}
+	second()
+	if code, body := w.ask("192.0.2.1:1", "/ready"); code != http.StatusOK || body != "ready\n" {
+		t.Errorf("%d %q", code, body)
+	}
+}
+
+func TestWhoMayLook(t *testing.T) {
+	w := newWorld(t, shop)
+	for _, c := range []struct {
+		address, page string
+		remote        bool
+		code          int
+	}{
+		{"127.0.0.1:1", "/debug/configz", false, 200},
+		{"[::1]:1", "/debug/configz", false, 200},
+		{"[::ffff:127.0.0.1]:1", "/debug", false, 200},
+		{"192.0.2.1:1", "/debug", false, 403},
+		{"192.0.2.1:1", "/debug/configz", false, 403},
+		{"192.0.2.1:1", "/debug/pprof/cmdline", false, 403},
+		{"192.0.2.1:1", "/debug/none", false, 403},
+		{"pipe", "/debug/configz", false, 403},
+		{"192.0.2.1:1", "/debug/configz", true, 200},
+		{"192.0.2.1:1", "/metrics", false, 200},
+		{"192.0.2.1:1", "/version", false, 200},
+	} {
+		w.options.Remote, w.options.Profile = c.remote, true
+		if code, body := w.ask(c.address, c.page); code != c.code {
+			t.Errorf("%s from %s, remote %v: %d, want %d: %s", c.page, c.address, c.remote, code, c.code, body)
+		}
+	}
+	if _, body := w.ask("192.0.2.1:1", "/debug"); body == "" {
+		t.Error("the refusal says nothing")
+	}
+}
+
+func TestProfileIsOptional(t *testing.T) {
+	w := newWorld(t, shop)
+	for profile, want := range map[bool]int{true: 200, false: 404} {
+		w.options.Profile = profile
+		if code, _ := w.ask(here, "/debug/pprof/cmdline"); code != want {
+			t.Errorf("profile %v: %d, want %d", profile, code, want)
+		}
+	}
+}
+
+// TestList: every page that is listed works and is linked from the index.
+func TestList(t *testing.T) {
+	w := newWorld(t, shop)
+	w.connect("web-1.shop")
+	var list []struct{ Path, What string }
+	w.read("/debug/list", &list)
+	if len(list) < 8 {
+		t.Fatalf("only %d pages are listed", len(list))
+	}
+	code, index := w.ask(here, "/debug")
+	if code != 200 || !strings.Contains(index, "1 connected") {
+		t.Errorf("the index: %d %s", code, index)
+	}
+	for _, p := range list {
+		if p.What == "" || !strings.Contains(index, `href="`+p.Path) {
+			t.Errorf("%s is not on the index page", p.Path)
+		}
+		code, body := w.ask(here, p.Path+"?proxyID=web-1.shop")
+		if code != 200 || !json.Valid([]byte(body)) {
+			t.Errorf("%s: %d %s", p.Path, code, body)
+		}
+		if _, pretty := w.ask(here, p.Path+"?proxyID=web-1.shop&pretty"); strings.Contains(body, ",") && !strings.Contains(pretty, "\n  ") {
+			t.Errorf("%s?pretty is not indented", p.Path)
+		}
+	}
+	if code, body := w.ask(here, "/debug/none"); code != 404 || !strings.Contains(body, "/debug lists them") {
+		t.Errorf("an unknown page: %d %s", code, body)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	w := newWorld(t, shop)
+	var b Build
+	if w.read("/version", &b); b.Version != "1.2.3" {
+		t.Errorf("got %+v", b)
+	}
+	if got := (Build{Version: "v1", Revision: "0123456789abcdef", Modified: true, Go: "go1"}).String(); got != "v1 (revision 0123456789ab, modified) go1" {
+		t.Errorf("got %q", got)
+	}
+	if ReadBuild().Go == "" {
+		t.Error("the build does not know its Go")
+	}
+}
+
+// TestSync follows a proxy through a response that it acknowledges and one that it rejects.
+func TestSync(t *testing.T) {
+	w := newWorld(t, shop)
+	c, response := w.connect("web-1.shop")
+	page := "/debug/syncz?proxyID=web-1.shop"
+	only := func(list []Sync) Sync {
+		if len(list) != 1 {
+			t.Fatalf("%d proxies, want 1", len(list))
+		}
+		return list[0]
+	}
+	now := only(eventually(w, page, func(l []Sync) bool { return len(l) == 1 && l[0].Types["CDS"].State == Stale }))
+	if now.Proxy != "web-1.shop" || now.Cluster != "east" || now.Version != "1.31.0" || now.Type != "sidecar" || now.Protocol != "delta" {
+		t.Errorf("got %+v", now)
+	}
+	if now.ClusterSent == "" || now.ClusterAcked != "" || now.Types["LDS"].State != Unwatched || !now.Types["CDS"].Wildcard {
+		t.Errorf("got %+v", now)
+	}
+	c.answer(response, "")
+	now = only(eventually(w, page, func(l []Sync) bool { return l[0].Types["CDS"].State == Synced }))
+	if now.ClusterSent != now.ClusterAcked || now.Types["CDS"].AckedRevision == 0 {
+		t.Errorf("got %+v", now)
+	}
+	c.send(subscribeListeners())
+	c.answer(c.receive(), "listener refused")
+	now = only(eventually(w, page, func(l []Sync) bool { return l[0].Types["LDS"].State == Rejected }))
+	if now.Types["LDS"].LastError != "listener refused" || now.ListenerSent == now.ListenerAcked {
+		t.Errorf("got %+v", now)
+	}
+	if got := eventually(w, "/debug/syncz?namespace=other", func([]Sync) bool { return true }); len(got) != 0 {
+		t.Errorf("a proxy of another namespace is listed: %+v", got)
+	}
+	var connections struct {
+		Total   int `json:"totalClients"`
+		Clients []Connection
+	}
+	w.read("/debug/connections", &connections)
+	if connections.Total != 1 || !strings.HasPrefix(connections.Clients[0].ID, c.node.Id+"-") || connections.Clients[0].Connected.IsZero() {
+		t.Errorf("got %+v", connections)
+	}
+}
+
+// dump is what of a config dump these tests look at.
+type dump struct {
+	Proxy    string
+	Revision int
+	Configs  []map[string]json.RawMessage
+}
+
+func TestConfigDump(t *testing.T) {
+	w := newWorld(t, shop)
+	w.connect("web-1.shop")
+	have := func(d dump) bool { return len(d.Configs) > 0 }
+	d := eventually(w, "/debug/config_dump?proxyID=web-1.shop", have)
+	if len(d.Configs) != 3 || d.Revision == 0 || d.Proxy != "web-1.shop" {
+		t.Fatalf("got %+v", d)
+	}
+	var clusters []struct {
+		VersionInfo string `json:"version_info"`
+		Cluster     struct {
+			Type string `json:"@type"`
+			Name string
+		}
+	}
+	if err := json.Unmarshal(d.Configs[0]["dynamic_active_clusters"], &clusters); err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(clusters, func(c struct {
+		VersionInfo string `json:"version_info"`
+		Cluster     struct {
+			Type string `json:"@type"`
+			Name string
+		}
+	}) bool {
+		return c.Cluster.Name == "outbound|80||reviews.shop.svc.cluster.local"
+	})
+	if i < 0 || clusters[i].VersionInfo == "" || clusters[i].Cluster.Type != "type.googleapis.com/envoy.config.cluster.v3.Cluster" {
+		t.Errorf("got %+v", clusters)
+	}
+	if d = eventually(w, "/debug/config_dump?proxyID=web-1.shop&types=eds,routes", have); len(d.Configs) != 2 ||
+		!strings.Contains(string(d.Configs[0]["dynamic_endpoint_configs"]), "10.1.0.1") || d.Configs[1]["dynamic_route_configs"] == nil {
+		t.Errorf("got %s", d.Configs)
+	}
+	if d = eventually(w, "/debug/config_dump?proxyID=web-1&include_eds", have); len(d.Configs) != 4 {
+		t.Errorf("%d parts, want 4", len(d.Configs))
+	}
+}
+
+func TestConfigDumpOfWhom(t *testing.T) {
+	w := newWorld(t, shop)
+	w.connect("web-1.shop")
+	w.connect("web-10.shop")
+	for page, want := range map[string]string{
+		"?":                            "400 say which proxy",
+		"?proxyID=nobody":              "404 no connected proxy has \"nobody\" in its id",
+		"?proxyID=web":                 "400 2 proxies have \"web\" in their ids; name one of: web-1.shop, web-10.shop",
+		"?proxyID=web-1.shop&types=no": "400 \"no\" is not a type",
+	} {
+		if code, body := w.ask(here, "/debug/config_dump"+page); !strings.HasPrefix(fmt.Sprint(code, " ", body), want) {
+			t.Errorf("%s: %d %s, want %s", page, code, body, want)
+		}
+	}
+	if d := eventually(w, "/debug/config_dump?proxyID=web-1.shop", func(d dump) bool { return len(d.Configs) > 0 }); d.Proxy != "web-1.shop" {
+		t.Errorf("the name that fits exactly was not preferred: %s", d.Proxy)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	w := newWorld(t, shop)
+	var list []Config
+	w.read("/debug/configz", &list)
+	var names []string
+	for _, o := range list {
+		names = append(names, o.Kind+" "+o.Metadata.Name+" "+o.Position)
+	}
+	want := []string{"DestinationRule reviews mesh.yaml:28", "ServiceEntry ratings mesh.yaml:12", "ServiceEntry reviews mesh.yaml:2", "WorkloadEntry ratings-1 mesh.yaml:23"}
+	if !slices.Equal(names, want) {
+		t.Errorf("got %q, want %q", names, want)
+	}
+	w.read("/debug/configz?kind=workloadentry&namespace=shop", &list)
+	if len(list) != 1 || !strings.Contains(string(list[0].Spec), "10.1.0.3") {
+		t.Errorf("got %+v", list)
+	}
+}
+
+func TestServices(t *testing.T) {
+	w := newWorld(t, shop)
+	var list []Service
+	w.read("/debug/registryz", &list)
+	if len(list) != 2 || list[0].Name != "ratings" || !slices.Equal(list[0].VisibleTo, []string{"shop"}) ||
+		!slices.Equal(list[1].VisibleTo, []string{"*"}) || list[1].Ports[0] != (Port{80, 8080, "http", "HTTP"}) ||
+		list[1].Resolution != "STATIC" || list[1].Endpoints != nil {
+		t.Errorf("got %+v", list)
+	}
+	w.read("/debug/endpointz?host=ratings.shop.svc.cluster.local", &list)
+	if len(list) != 1 || len(list[0].Endpoints) != 1 || list[0].Endpoints[0].Address != "10.1.0.3" || list[0].Endpoints[0].Workload != "ratings-1" {
+		t.Errorf("got %+v", list)
+	}
+	w.read("/debug/endpointz?namespace=shop", &list)
+	if len(list) != 2 || len(list[1].Endpoints) != 2 || list[1].Endpoints[1].Locality != "eu/a" {
+		t.Errorf("got %+v", list)
+	}
+	if w.read("/debug/endpointz?namespace=none", &list); len(list) != 0 {
+		t.Errorf("got %+v", list)
+	}
+}
+
+func TestProblems(t *testing.T) {
+	reviews := api.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "reviews"}
+	w := newWorld(t, shop,
+		api.Problem{Object: reviews, Severity: api.Warning, Field: "spec.ports[0]", Reason: "is odd"},
+		api.Problem{Position: api.Position{File: "broken.yaml", Line: 7}, Severity: api.Error, Reason: "cannot be read"})
+	var list []Problem
+	w.read("/debug/problemz", &list)
+	if len(list) != 2 {
+		t.Fatalf("got %+v", list)
+	}
+	if p := list[0]; p.File != "broken.yaml" || p.Line != 7 || p.Level != "error" || p.Revision == 0 || p.Since.IsZero() {
+		t.Errorf("got %+v", p)
+	}
+	if p := list[1]; p.Object.Key() != reviews || p.File != "mesh.yaml" || p.Line != 2 { // found where the object stands
+		t.Errorf("got %+v", p)
+	}
+	since := list[1].Revision
+	w.connect("web-1.shop") // later commits do not make it younger
+	if w.read("/debug/problemz?level=warning&kind=ServiceEntry", &list); len(list) != 1 || list[0].Revision != since {
+		t.Errorf("got %+v", list)
+	}
+	if w.read("/debug/problemz?namespace=other", &list); list == nil || len(list) != 0 {
+		t.Errorf("got %+v, want an empty list", list)
+	}
+}
+
+func TestCells(t *testing.T) {
+	w := newWorld(t, shop)
+	w.connect("web-1.shop")
+	var c Cells
+	w.read("/debug/cellz", &c)
+	if c.Revision < 2 || c.Live == 0 || len(c.ByQuery) == 0 || c.Failures == nil || len(c.Commits) < 2 {
+		t.Fatalf("got %+v", c)
+	}
+	if last := c.Commits[len(c.Commits)-1]; last.Objects[sourceName] != 4 || last.Revision != 1 || last.At.IsZero() {
+		t.Errorf("the first commit: %+v", last)
+	}
+}

@@ -1,0 +1,154 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/push"
+)
+
+// Problem is a problem as pages and pilotctl show it.
+type Problem struct {
+	Object Object `json:"object"`
+	File   string `json:"file,omitempty"`
+	Line   int    `json:"line,omitempty"`
+	Field  string `json:"field,omitempty"`
+	Level  string `json:"level"` // error or warning
+	Reason string `json:"reason"`
+	// Revision and Since say which commit showed it first.
+	Revision store.Revision `json:"since_revision,omitempty"`
+	Since    time.Time      `json:"since,omitzero"`
+}
+
+// Object names an object, as far as it is known.
+type Object struct {
+	Kind      string `json:"kind,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+}
+
+// NewProblem is the form in which a problem is shown.
+func NewProblem(p api.Problem) Problem {
+	return Problem{
+		Object: Object(p.Object), File: p.Position.File, Line: p.Position.Line, Field: p.Field, Level: p.Severity.String(), Reason: p.Reason,
+	}
+}
+
+// Key is the object's key.
+func (o Object) Key() api.Key { return api.Key(o) }
+
+// compare orders problems by object and place.
+func (p Problem) compare(o Problem) int {
+	return cmp.Or(p.Object.Key().Compare(o.Object.Key()), cmp.Compare(p.File, o.File), cmp.Compare(p.Line, o.Line),
+		cmp.Compare(p.Field, o.Field), cmp.Compare(p.Reason, o.Reason))
+}
+
+// Board remembers since when each problem exists.
+type Board struct {
+	mu      sync.Mutex
+	current omap.Map[omap.Name, api.Problem]
+	since   map[omap.Name]moment
+	counts  map[api.Severity]int
+	untold  []Problem // not taken by news yet
+}
+
+type moment struct {
+	revision store.Revision
+	at       time.Time
+}
+
+// NewBoard returns an empty board.
+func NewBoard() *Board {
+	return &Board{since: make(map[omap.Name]moment), counts: make(map[api.Severity]int)}
+}
+
+// Update replaces the problems by those of a revision, at the cost of the difference.
+func (b *Board) Update(revision store.Revision, problems omap.Map[omap.Name, api.Problem]) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	for c := range omap.Diff(b.current, problems) {
+		if c.HadOld {
+			b.counts[c.Old.Severity]--
+		} else {
+			b.since[c.Key] = moment{revision, now}
+			b.untold = append(b.untold, NewProblem(c.New))
+		}
+		if c.HasNew {
+			b.counts[c.New.Severity]++
+		} else {
+			delete(b.since, c.Key)
+		}
+	}
+	b.current = problems
+}
+
+// look takes over the problems there are now. It runs on the loop.
+func (b *Board) look(v *push.View) { b.Update(v.Graph.Revision(), v.Problems) }
+
+// news are the problems that have come up since the last call, with their places. It runs on the loop.
+func (b *Board) news(v *push.View) []Problem {
+	b.look(v)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	fresh := b.untold
+	b.untold = nil
+	for i := range fresh {
+		fresh[i].place(v)
+	}
+	return fresh
+}
+
+// place says where a problem's object stands if that is not known yet. What queries find knows no place: that an object
+// moved in its file is no reason to compute anything.
+func (p *Problem) place(v *push.View) {
+	if p.File == "" {
+		position, _ := v.Tables.Positions.Peek(p.Object.Key())
+		p.File, p.Line = position.File, position.Line
+	}
+}
+
+// Follow takes over the problems of a mesh after each commit, until ctx ends, and tells those that are new. What a first
+// build finds out comes without a commit: it is looked for now and then.
+func (b *Board) Follow(ctx context.Context, m Mesh, committed <-chan struct{}, tell func(news []Problem)) error {
+	again := time.NewTicker(time.Second)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-committed:
+		case <-again.C:
+		}
+		if news, err := look(ctx, m, b.news); err == nil && len(news) > 0 {
+			tell(news)
+		}
+	}
+}
+
+// Problems lists the problems by object and field.
+func (b *Board) Problems() []Problem {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := make([]Problem, 0, b.current.Len())
+	for name, p := range b.current.All() {
+		shown := NewProblem(p)
+		shown.Revision, shown.Since = b.since[name].revision, b.since[name].at
+		list = append(list, shown)
+	}
+	slices.SortFunc(list, Problem.compare)
+	return list
+}
+
+// count is how many there are of each severity.
+func (b *Board) count() (errors, warnings int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.counts[api.Error], b.counts[api.Warning]
+}

@@ -1,0 +1,148 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/push"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+// scrapeTimeout is how long a scrape waits for the loop before it shows what the last one saw.
+const scrapeTimeout = time.Second
+
+// Watch adds what is looked at when somebody scrapes.
+func (m *Metrics) Watch(mesh Mesh, streams Streams, board *Board) {
+	m.registry.MustRegister(&scrape{mesh: mesh, streams: streams, board: board, desc: describeScrape()})
+}
+
+// scrape is the collector of what is a state and not an event.
+type scrape struct {
+	mesh    Mesh
+	streams Streams
+	board   *Board
+	desc    scrapeDesc
+
+	mu   sync.Mutex
+	last sizes
+}
+
+// sizes are what the loop knows.
+type sizes struct {
+	revision                  store.Revision
+	services, virtualServices int
+	objects                   map[string]int
+	classes                   int
+	proxies                   map[string]int // by version
+	cells                     map[string]int
+	failures                  int
+}
+
+type scrapeDesc struct {
+	proxies, services, virtualServices, objects, revision, classes, cells, failures, problems *prometheus.Desc
+	rejects                                                                                   [resource.Types]*prometheus.Desc
+}
+
+func describeScrape() scrapeDesc {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
+	d := scrapeDesc{
+		proxies:         desc("pilot_xds", "Connected proxies, by the release they say they are.", "version"),
+		services:        desc("pilot_services", "Services known to the control plane."),
+		virtualServices: desc("pilot_virt_services", "VirtualServices known to the control plane."),
+		objects:         desc("pilot_objects", "Objects in force, by kind.", "kind"),
+		revision:        desc("pilot_revision", "The number of the last commit."),
+		classes:         desc("pilot_classes", "Classes of proxies that receive the same."),
+		cells:           desc("pilot_cells", "Cells that are held, by query.", "query"),
+		failures:        desc("pilot_cell_failures", "Cells whose last run failed: a bug, or a broken rule of the kernel."),
+		problems:        desc("pilot_problems", "Problems of objects, by level.", "level"),
+	}
+	for t := range d.rejects {
+		d.rejects[t] = desc("pilot_xds_"+label(resource.Type(t))+"_reject", "Proxies that refuse what they were last sent.", "node", "err")
+	}
+	return d
+}
+
+// Describe implements prometheus.Collector.
+func (s *scrape) Describe(ch chan<- *prometheus.Desc) {
+	d := s.desc
+	for _, one := range append(d.rejects[:], d.proxies, d.services, d.virtualServices, d.objects, d.revision, d.classes, d.cells, d.failures, d.problems) {
+		ch <- one
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (s *scrape) Collect(ch chan<- prometheus.Metric) {
+	send := func(d *prometheus.Desc, n int, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)
+	}
+	now := s.sizes()
+	send(s.desc.services, now.services)
+	send(s.desc.virtualServices, now.virtualServices)
+	send(s.desc.revision, int(now.revision))
+	send(s.desc.classes, now.classes)
+	send(s.desc.failures, now.failures)
+	for kind, n := range now.objects {
+		send(s.desc.objects, n, kind)
+	}
+	for query, n := range now.cells {
+		send(s.desc.cells, n, query)
+	}
+	errors, warnings := s.board.count()
+	send(s.desc.problems, errors, "error")
+	send(s.desc.problems, warnings, "warning")
+	for version, n := range now.proxies {
+		send(s.desc.proxies, n, version)
+	}
+	s.collectRefusals(send)
+}
+
+// collectRefusals tells who refuses what.
+func (s *scrape) collectRefusals(send func(d *prometheus.Desc, n int, labels ...string)) {
+	for t, d := range s.desc.rejects {
+		refused := map[string]int{}
+		for _, one := range s.streams.Streams() {
+			if one.Types[t].Rejected != "" {
+				refused[stream{Status: one}.name()]++
+			}
+		}
+		for name, n := range refused {
+			send(d, n, name, "rejected")
+		}
+	}
+}
+
+// sizes asks the loop, or remembers what it said last if it is busy: a scrape must not fail because of a large commit.
+func (s *scrape) sizes() sizes {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	defer cancel()
+	now, err := look(ctx, s.mesh, func(v *push.View) sizes {
+		now := sizes{
+			revision: v.Graph.Revision(), services: v.Tables.Services.Len(), virtualServices: v.Tables.VirtualServices.Len(),
+			classes: len(v.Classes), cells: v.Graph.Cells(), failures: len(v.Graph.Failures()), objects: map[string]int{}, proxies: map[string]int{},
+		}
+		for _, kind := range []string{
+			state.KindServiceEntry, state.KindWorkloadEntry, state.KindVirtualService, state.KindDestinationRule, state.KindSidecar,
+		} {
+			now.objects[kind] = v.Tables.Kinds.Peek(kind).Len()
+		}
+		for _, p := range v.Tables.Proxies.All() {
+			now.proxies[cmp.Or(p.Version, "unknown")]++
+		}
+		s.board.look(v)
+		return now
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		s.last = now
+	}
+	return s.last
+}

@@ -1,0 +1,209 @@
+package admin
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/push"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+	"github.com/pilotmesh/pilot/internal/xds/server"
+)
+
+// State says how far a proxy is with one type, in one word.
+type State string
+
+// The states of a proxy and a type.
+const (
+	// Synced: it has acknowledged what it was sent.
+	Synced State = "SYNCED"
+	// Stale: an answer is outstanding.
+	Stale State = "STALE"
+	// Rejected: it refused the last response.
+	Rejected State = "REJECTED"
+	// NotSent: it asked and has not been answered yet.
+	NotSent State = "NOT SENT"
+	// Unwatched: it did not ask.
+	Unwatched State = "IGNORED"
+)
+
+// Sync is how far a proxy is, with the field names istioctl and others know and, in Types, what these cannot say.
+type Sync struct {
+	Cluster      string `json:"cluster_id,omitempty"`
+	Proxy        string `json:"proxy"` // name.namespace
+	Type         string `json:"proxy_type,omitempty"`
+	Version      string `json:"istio_version,omitempty"`
+	Connection   string `json:"connection"`
+	Protocol     string `json:"protocol"` // delta or sotw
+	ClusterSent  string `json:"cluster_sent,omitempty"`
+	ClusterAcked string `json:"cluster_acked,omitempty"`
+
+	ListenerSent  string `json:"listener_sent,omitempty"`
+	ListenerAcked string `json:"listener_acked,omitempty"`
+	RouteSent     string `json:"route_sent,omitempty"`
+	RouteAcked    string `json:"route_acked,omitempty"`
+	EndpointSent  string `json:"endpoint_sent,omitempty"`
+	EndpointAcked string `json:"endpoint_acked,omitempty"`
+
+	// Types are by short name: CDS, EDS, LDS, RDS.
+	Types map[string]TypeSync `json:"resources"`
+}
+
+// TypeSync is how far a proxy is with one type.
+type TypeSync struct {
+	State         State          `json:"state"`
+	SentRevision  store.Revision `json:"sent_revision,omitempty"`
+	AckedRevision store.Revision `json:"acked_revision,omitempty"`
+	Wildcard      bool           `json:"wildcard,omitempty"` // it wants everything there is
+	Names         int            `json:"names,omitempty"`    // how many it asked for by name
+	LastError     string         `json:"last_error,omitempty"`
+	HeldBack      int            `json:"held_back,omitempty"` // pieces that it rejected and does not get
+}
+
+// Connection is who is connected.
+type Connection struct {
+	ID        string    `json:"connectionId"`
+	Connected time.Time `json:"connectedAt"`
+	Address   string    `json:"address"`
+	Node      string    `json:"node"`
+	Protocol  string    `json:"protocol"`
+}
+
+// stream is a connection, and what is known of the proxy at its end.
+type stream struct {
+	server.Status
+	connection string
+	proxy      *proxy.Proxy // nil before the first request was taken in
+}
+
+// name is name.namespace of the node id.
+func (s stream) name() string {
+	if parts := strings.Split(s.Node, "~"); len(parts) == 4 {
+		return parts[2]
+	}
+	return s.Node
+}
+
+// streams are those a request asks for, by id.
+func (p *Pages) streams(r *http.Request) ([]stream, error) {
+	q := r.URL.Query()
+	part, namespace := q.Get("proxyID"), q.Get("namespace")
+	var list []stream
+	for _, status := range p.Streams.Streams() {
+		s := stream{Status: status, connection: fmt.Sprintf("%s-%d", status.Node, status.ID)}
+		if strings.Contains(s.connection, part) && (namespace == "" || strings.HasSuffix(s.name(), "."+namespace)) {
+			list = append(list, s)
+		}
+	}
+	slices.SortFunc(list, func(a, b stream) int { return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.ID, b.ID)) })
+	return inspect(r, p, func(v *push.View) []stream {
+		rows := make(map[string]*proxy.Proxy, v.Tables.Proxies.Len())
+		for _, row := range v.Tables.Proxies.All() {
+			rows[row.ID] = row
+		}
+		known := slices.Clone(list) // the list itself may be in use when a request was given up
+		for i := range known {
+			known[i].proxy = rows[known[i].Node]
+		}
+		return known
+	})
+}
+
+func (s stream) sync() Sync {
+	out := Sync{
+		Proxy: s.name(), Connection: s.connection, Protocol: s.Variant.String(), Types: make(map[string]TypeSync, resource.Types),
+	}
+	if s.proxy != nil {
+		out.Cluster, out.Type, out.Version = s.proxy.ClusterID, string(s.proxy.Role), s.proxy.Version
+	}
+	for t, now := range s.Types {
+		out.Types[resource.Type(t).String()] = TypeSync{
+			State: stateOf(now), SentRevision: now.Sent, AckedRevision: now.Acked, Wildcard: now.Wildcard, Names: now.Names,
+			LastError: now.Rejected, HeldBack: now.HeldBack,
+		}
+	}
+	out.ClusterSent, out.ClusterAcked = nonces(s.Types[resource.Cluster])
+	out.ListenerSent, out.ListenerAcked = nonces(s.Types[resource.Listener])
+	out.RouteSent, out.RouteAcked = nonces(s.Types[resource.Route])
+	out.EndpointSent, out.EndpointAcked = nonces(s.Types[resource.Endpoint])
+	return out
+}
+
+// nonces are the last one sent, and the same again if it was acknowledged: that is what tools compare.
+func nonces(t server.TypeStatus) (sent, acked string) {
+	if stateOf(t) == Synced {
+		acked = t.Nonce
+	}
+	return t.Nonce, acked
+}
+
+func stateOf(t server.TypeStatus) State {
+	switch {
+	case !t.Subscribed:
+		return Unwatched
+	case t.Rejected != "":
+		return Rejected
+	case t.Nonce == "":
+		return NotSent
+	case t.InFlight:
+		return Stale
+	}
+	return Synced
+}
+
+func (p *Pages) syncz(r *http.Request) (any, error) {
+	streams, err := p.streams(r)
+	list := make([]Sync, 0, len(streams))
+	for _, s := range streams {
+		list = append(list, s.sync())
+	}
+	return list, err
+}
+
+func (p *Pages) connections(r *http.Request) (any, error) {
+	streams, err := p.streams(r)
+	list := make([]Connection, 0, len(streams))
+	for _, s := range streams {
+		list = append(list, Connection{
+			ID: s.connection, Connected: s.Connected, Address: s.Peer, Node: s.Node, Protocol: s.Variant.String(),
+		})
+	}
+	return struct {
+		Total   int          `json:"totalClients"`
+		Clients []Connection `json:"clients"`
+	}{len(list), list}, err
+}
+
+// one is the stream a request means: the one with exactly that id, node or name, or the only one with the text in its id.
+func (p *Pages) one(r *http.Request) (stream, error) {
+	want := r.URL.Query().Get("proxyID")
+	if want == "" {
+		return stream{}, refuse(http.StatusBadRequest, "say which proxy: ?proxyID=NAME.NAMESPACE (/debug/connections lists them)")
+	}
+	list, err := p.streams(r)
+	if err != nil {
+		return stream{}, err
+	}
+	for _, s := range list {
+		if s.connection == want || s.Node == want || s.name() == want {
+			return s, nil
+		}
+	}
+	switch len(list) {
+	case 0:
+		return stream{}, refuse(http.StatusNotFound, "no connected proxy has %q in its id; /debug/connections lists them", want)
+	case 1:
+		return list[0], nil
+	}
+	const enough = 10
+	names := make([]string, 0, enough)
+	for _, s := range list[:min(len(list), enough)] {
+		names = append(names, s.name())
+	}
+	return stream{}, refuse(http.StatusBadRequest, "%d proxies have %q in their ids; name one of: %s", len(list), want, strings.Join(names, ", "))
+}

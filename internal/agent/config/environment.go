@@ -1,0 +1,144 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// environment are variables by name.
+type environment map[string]string
+
+func readEnvironment(environ []string) environment {
+	env := environment{}
+	for _, e := range environ {
+		if name, value, ok := strings.Cut(e, "="); ok {
+			env[name] = value
+		}
+	}
+	return env
+}
+
+func (e environment) get(name, otherwise string) string {
+	if v := e[name]; v != "" {
+		return v
+	}
+	return otherwise
+}
+
+// Prefixes of variables that become node metadata: as text, or as JSON.
+const (
+	metaPrefix     = "ISTIO_META_"
+	metaJSONPrefix = "ISTIO_METAJSON_"
+)
+
+// jsonKeys are the variables of the JSON kind whose object is the value of one key. Of all others the object's members
+// are keys themselves, whatever the variable is called.
+var jsonKeys = []string{"LABELS", "ANNOTATIONS"}
+
+// loadMetadata gathers node metadata: ProxyConfig.proxyMetadata counts as environment, and gives way to it.
+func (s *Settings) loadMetadata(errs *mistakes) {
+	s.Metadata = map[string]any{}
+	env := environment{}
+	maps.Copy(env, s.Proxy.GetProxyMetadata())
+	maps.Copy(env, s.env)
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		if key, ok := strings.CutPrefix(name, metaPrefix); ok && key != "" {
+			s.Metadata[key] = env[name]
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		key, ok := strings.CutPrefix(name, metaJSONPrefix)
+		if !ok {
+			continue
+		}
+		var members map[string]any
+		if err := json.Unmarshal([]byte(env[name]), &members); err != nil {
+			errs.add(name, "%q is not a JSON object", env[name])
+			continue
+		}
+		if slices.Contains(jsonKeys, key) {
+			s.Metadata[key] = members
+			continue
+		}
+		maps.Copy(s.Metadata, members)
+	}
+}
+
+// loadSwitches reads the variables that are settings of their own.
+func (s *Settings) loadSwitches(errs *mistakes) {
+	env := func(name string) string { return s.env.get(name, s.Proxy.GetProxyMetadata()[name]) }
+	boolean := func(name string, otherwise bool) bool {
+		text := env(name)
+		if text == "" {
+			return otherwise
+		}
+		v, err := strconv.ParseBool(text)
+		if err != nil {
+			errs.add(name, "%q is neither true nor false", text)
+		}
+		return v
+	}
+	if !s.flags.set.Changed("sotw") {
+		s.SotW = !boolean("ISTIO_DELTA_XDS", true)
+	}
+	s.ExitOnZeroConnections = boolean("EXIT_ON_ZERO_ACTIVE_CONNECTIONS", false)
+	s.MinDrain = 5 * time.Second
+	if text := env("MINIMUM_DRAIN_DURATION"); text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil || d < 0 {
+			errs.add("MINIMUM_DRAIN_DURATION", "%q is not a duration such as 5s", text)
+		}
+		s.MinDrain = d
+	}
+	s.HealthPort = port("ENVOY_STATUS_PORT (--envoyStatusPort)", s.flags.healthPort, errs)
+	s.MetricsPort = port("ENVOY_PROMETHEUS_PORT (--envoyPrometheusPort)", s.flags.metricsPort, errs)
+	if boolean("DISABLE_ENVOY", false) {
+		errs.add("DISABLE_ENVOY", "an agent without Envoy is not supported yet; unset it")
+	}
+	for _, v := range unsupported {
+		text := env(v.name)
+		if off, err := strconv.ParseBool(text); text != "" && text != "{}" && (err != nil || off) {
+			s.remark("%s has no effect: %s", v.name, v.why)
+		}
+	}
+	s.loadOverride(env("ISTIO_BOOTSTRAP_OVERRIDE"), errs)
+}
+
+// unsupported are variables that would change what the agent does, and do not yet.
+var unsupported = []struct{ name, why string }{
+	{"ISTIO_BOOTSTRAP", "bootstrap templates are not supported; ISTIO_BOOTSTRAP_OVERRIDE lays YAML over the built-in bootstrap"},
+	{"ISTIO_KUBE_APP_PROBERS", "the agent does not answer for the application's probes yet"},
+	{"ISTIO_PROMETHEUS_ANNOTATIONS", "the application's metrics are not merged into Envoy's yet"},
+	{"ISTIO_META_DNS_CAPTURE", "the agent does not answer DNS yet"},
+	{"GRPC_XDS_BOOTSTRAP", "bootstraps of proxyless gRPC are not written yet"},
+	{"PROV_CERT", "workload certificates are not supported yet"},
+	{"OUTPUT_CERTS", "workload certificates are not supported yet"},
+	{"FILE_MOUNTED_CERTS", "workload certificates are not supported yet"},
+	{"CA_ADDR", "workload certificates are not supported yet"},
+	{"XDS_ROOT_CA", "TLS to the control plane is not supported yet"},
+	{"ISTIOD_SAN", "TLS to the control plane is not supported yet"},
+}
+
+// port reads a port that may be switched off.
+func port(from, text string, errs *mistakes) uint32 {
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		errs.add(from, "%q is not a port; write a number up to 65535, or 0 for none", text)
+	}
+	return uint32(n)
+}
+
+func (s *Settings) remark(format string, args ...any) {
+	s.remarks = append(s.remarks, fmt.Sprintf(format, args...))
+}
+
+// Remarks are what is worth a warning at start.
+func (s *Settings) Remarks() []string { return s.remarks }

@@ -1,0 +1,166 @@
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// flags are the parts of the command line that are not settings by themselves.
+type flags struct {
+	set                     *pflag.FlagSet
+	meshConfig, logLevel    string
+	ip                      string
+	healthPort, metricsPort string
+	explicitTLS             bool // somebody has said how to authenticate to the control plane
+}
+
+// Flags adds the settings to fs.
+func (s *Settings) Flags(fs *pflag.FlagSet) {
+	s.flags.set = fs
+	fs.StringVar(&s.Domain, "domain", "", "where DNS names of the workload's namespace end (default NAMESPACE.svc.cluster.local)")
+	fs.StringVar(&s.flags.ip, "ip", s.flags.ip, "address of the workload; several are separated by commas (default $INSTANCE_IP, or the host's)")
+	fs.StringVar(&s.ID, "id", "", "NAME.NAMESPACE of the node's identifier (default those of the pod)")
+	fs.StringVar(&s.flags.meshConfig, "meshConfig", "./"+meshFile, "file with the mesh settings, of which defaultConfig is used")
+	fs.String("discoveryAddress", "", "host:port of the control plane, in plaintext so far")
+	fs.String("controlPlaneAuthPolicy", "", "how the control plane is authenticated: NONE; MUTUAL_TLS is not supported yet")
+	fs.BoolVar(&s.SotW, "sotw", false, "speak State-of-the-World xDS instead of delta (also ISTIO_DELTA_XDS=false)")
+	fs.String("serviceCluster", "", "what Envoy calls itself in traces (default from the labels)")
+
+	fs.String("proxyAdminPort", "15000", "port of Envoy's admin interface, on loopback")
+	fs.String("statusPort", "15020", "port of the agent's status server; 0 for none")
+	fs.StringVar(&s.flags.healthPort, "envoyStatusPort", s.flags.healthPort, "port of Envoy's listener for readiness probes; 0 for none")
+	fs.StringVar(&s.flags.metricsPort, "envoyPrometheusPort", s.flags.metricsPort, "port of Envoy's listener for scrapes; 0 for none")
+
+	fs.StringVar(&s.Envoy, "envoy", "", "the envoy binary (default $ENVOY, ProxyConfig's binaryPath, or the one on PATH)")
+	fs.String("binaryPath", "", "the same as --envoy, which wins")
+	fs.String("configPath", "./etc/istio/proxy", "directory the bootstrap is written to")
+	fs.StringVar(&s.EnvoyLogLevel, "proxyLogLevel", s.EnvoyLogLevel, "Envoy's log level: trace, debug, info, warning, error, critical or off")
+	fs.StringVar(&s.EnvoyComponentLogLevel, "proxyComponentLogLevel", s.EnvoyComponentLogLevel, "log levels of Envoy's components, such as upstream:debug,config:trace")
+	fs.StringVar(&s.OutlierLog, "outlierLogPath", "", "file for ejections of endpoints")
+	fs.Int("concurrency", 0, "Envoy's worker threads; 0 for what the CPU limit allows")
+
+	fs.String("drainDuration", "45s", "how long Envoy keeps connections of listeners that go")
+	fs.String("terminationDrainDuration", "5s", "how long requests under way may take after SIGTERM")
+	fs.IntVar(&s.Restarts, "restarts", s.Restarts, "how often in a row Envoy is started again after a crash")
+
+	fs.StringVar(&s.flags.logLevel, "log_output_level", "info", "the agent's log level: debug, info, warn, error or none")
+	fs.BoolVar(&s.LogJSON, "log_as_json", false, "log JSON lines")
+	for _, name := range inert {
+		fs.String(name, "", "accepted for compatibility, and without effect")
+		added := fs.Lookup(name)
+		added.Hidden = true
+		added.NoOptDefVal = "true" // some of them are switches
+	}
+}
+
+// inert are flags of Istio's agent, of today and long ago, that do nothing here.
+var inert = []string{
+	"stsPort", "tokenManagerPlugin", "templateFile", "profiling", "serviceregistry", "trust-domain", "applicationPorts",
+	"parentShutdownDuration", "customConfigFile", "disableInternalTelemetry", "controlPlaneBootstrap", "connectTimeout",
+	"statsdUdpAddress", "zipkinAddress", "lightstepAddress", "lightstepAccessToken", "lightstepSecure", "lightstepCacertPath",
+	"datadogAgentAddress", "stackdriverTracingEnabled", "availabilityZone", "kubeAppProberConfig", "dnsRefreshRate",
+	"mixerIdentity", "pilotIdentity", "bootstrapv2", "caCertPath", "log_caller", "log_rotate", "log_rotate_max_age",
+	"log_rotate_max_backups", "log_rotate_max_size", "log_stacktrace_level", "log_target", "vklog",
+}
+
+// harmless are values of inert flags that ask for nothing.
+var harmless = []string{"", "0", "false"}
+
+// silent are inert flags whose absence nobody misses.
+var silent = []string{"profiling", "serviceregistry", "parentShutdownDuration", "connectTimeout", "log_caller", "log_stacktrace_level", "log_target", "vklog"}
+
+// noteFlags remarks on flags that were set in vain.
+func (s *Settings) noteFlags() {
+	for _, name := range inert {
+		f := s.flags.set.Lookup(name)
+		if f.Changed && !slices.Contains(harmless, f.Value.String()) && !slices.Contains(silent, name) {
+			s.remark("--%s=%s has no effect: it is not supported yet", name, f.Value)
+		}
+	}
+	if level := s.flags.logLevel; strings.ContainsAny(level, ",:") && !strings.HasPrefix(level, "default:") {
+		s.remark("--log_output_level: there is one level for everything; what stands for single scopes has no effect")
+	}
+}
+
+// unusedFields are the fields of ProxyConfig that the agent does not use, and why; without a reason they are the control
+// plane's or the injector's, which get them from elsewhere or from the node's metadata.
+var unusedFields = map[protoreflect.Name]string{
+	"tracing":                       "tracers are not in the bootstrap; tracing is configured by the control plane",
+	"zipkin_address":                "tracers are not in the bootstrap; tracing is configured by the control plane",
+	"statsd_udp_address":            "statistics are scraped, not sent, so far",
+	"envoy_metrics_service":         "statistics are scraped, not sent, so far",
+	"envoy_metrics_service_address": "statistics are scraped, not sent, so far",
+	"envoy_access_log_service":      "access logs are not sent by gRPC yet",
+	"custom_config_file":            "templates are not supported; ISTIO_BOOTSTRAP_OVERRIDE lays YAML over the built-in bootstrap",
+	"proxy_bootstrap_template_path": "templates are not supported; ISTIO_BOOTSTRAP_OVERRIDE lays YAML over the built-in bootstrap",
+	"proxy_stats_matcher":           "Envoy keeps all its statistics, so what is listed there is kept anyway",
+	"extra_stat_tags":               "the filter that makes such tags is not in stock Envoy",
+	"readiness_probe":               "the agent does not probe the application yet",
+	"ca_certificates_pem":           "workload certificates are not supported yet",
+	"private_key_provider":          "workload certificates are not supported yet",
+	"sds":                           "workload certificates are not supported yet",
+	"stats_compression":             "scrapes are not compressed yet",
+	"file_flush_min_size_kb":        "Envoy's default is used",
+}
+
+// checkRole accepts what the control plane serves.
+func (s *Settings) checkRole(errs *mistakes) {
+	if s.Role != Sidecar {
+		errs.add("proxy "+s.Role, "only `proxy %s` is supported so far", Sidecar)
+	}
+	if s.Restarts < 0 {
+		errs.add("--restarts", "%d is negative; 0 means that the first crash ends the agent", s.Restarts)
+	}
+	if c := s.Proxy.GetConcurrency().GetValue(); c < 0 || c > maxConcurrency {
+		errs.add("--concurrency", "%d is not between 0 (what the CPU limit allows) and %d", c, maxConcurrency)
+	}
+	if !slices.Contains([]string{"", "trace", "debug", "info", "warning", "warn", "error", "critical", "off"}, s.EnvoyLogLevel) {
+		errs.add("--proxyLogLevel", "%q is not a level of Envoy's; write trace, debug, info, warning, error, critical or off", s.EnvoyLogLevel)
+	}
+	s.noteFlags()
+}
+
+// maxConcurrency is more threads than a proxy has ever had use for.
+const maxConcurrency = 1 << 10
+
+// loadOverride reads YAML that is laid over the bootstrap.
+func (s *Settings) loadOverride(path string, errs *mistakes) {
+	if path == "" {
+		return
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		errs.add("ISTIO_BOOTSTRAP_OVERRIDE", "%w; name a file this user can read, or unset it", err)
+	}
+	s.Override = string(text)
+}
+
+// parseLevel reads a level in Istio's notation: LEVEL, or scope:LEVEL separated by commas, of which only the scope
+// "default" counts.
+func parseLevel(text string) (slog.Level, error) {
+	level := slog.LevelInfo
+	for part := range strings.SplitSeq(text, ",") {
+		scope, name, scoped := strings.Cut(strings.TrimSpace(part), ":")
+		if !scoped {
+			scope, name = "default", scope
+		}
+		l, ok := map[string]slog.Level{
+			"debug": slog.LevelDebug, "info": slog.LevelInfo, "": slog.LevelInfo, "warn": slog.LevelWarn,
+			"error": slog.LevelError, "fatal": slog.LevelError, "none": math.MaxInt,
+		}[name]
+		if !ok {
+			return 0, fmt.Errorf("%q is not a level; write debug, info, warn, error or none", name)
+		}
+		if scope == "default" || scope == "all" {
+			level = l
+		}
+	}
+	return level, nil
+}

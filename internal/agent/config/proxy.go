@@ -1,0 +1,230 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
+
+	"github.com/pilotmesh/pilot/internal/api/document"
+)
+
+// proxyAnnotation is the pod's own ProxyConfig.
+const proxyAnnotation = "proxy.istio.io/config"
+
+// defaultProxy is the ProxyConfig that nobody has changed.
+func defaultProxy() *meshv1alpha1.ProxyConfig {
+	return &meshv1alpha1.ProxyConfig{
+		ConfigPath: "./etc/istio/proxy", DiscoveryAddress: "istiod.istio-system.svc:15012",
+		ControlPlaneAuthPolicy: meshv1alpha1.AuthenticationPolicy_MUTUAL_TLS,
+		DrainDuration:          durationpb.New(45 * time.Second), TerminationDrainDuration: durationpb.New(5 * time.Second),
+		ProxyAdminPort: 15000, StatusPort: 15020, StatNameLength: 189,
+	}
+}
+
+// loadProxy merges the ProxyConfig from where it may stand.
+func (s *Settings) loadProxy(errs *mistakes) {
+	s.Proxy = defaultProxy()
+	said := map[protoreflect.Name]string{}
+	s.loadMesh(said, errs)
+	s.overlay("PROXY_CONFIG", s.env["PROXY_CONFIG"], said, errs)
+	path := filepath.Join(s.dir, annotationsFile)
+	if text, err := os.ReadFile(path); err == nil {
+		if annotations, err := parseDownward(string(text)); err == nil { // loadPod tells what is wrong with the file
+			s.overlay(proxyAnnotation, annotations[proxyAnnotation], said, errs)
+		}
+	}
+	s.overlayFlags(said, errs)
+	for name, from := range said {
+		if reason, ok := unusedFields[name]; ok && reason != "" {
+			s.remark("%s: %s has no effect: %s", from, document.LowerCamel(string(name)), reason)
+		}
+	}
+	s.flags.explicitTLS = said["control_plane_auth_policy"] != ""
+}
+
+// loadMesh takes defaultConfig out of the mesh settings. What else stands there is the control plane's business.
+func (s *Settings) loadMesh(said map[protoreflect.Name]string, errs *mistakes) {
+	path := s.flags.meshConfig
+	if path == "" {
+		return
+	}
+	text, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !s.flags.set.Changed("meshConfig"):
+		return
+	case err != nil:
+		errs.add("--meshConfig", "%w; name a file this user can read, or leave the flag out", err)
+		return
+	}
+	for _, doc := range document.Split(text) {
+		v, err := doc.Parse()
+		if err != nil {
+			errs.add(path, "%w", err)
+		} else if d := v.Get("defaultConfig"); d != nil {
+			s.overlayValue(path, d, (*document.Path)(nil).Field("defaultConfig"), said, errs)
+		}
+	}
+}
+
+// overlay lays a ProxyConfig in YAML over what there is.
+func (s *Settings) overlay(from, text string, said map[protoreflect.Name]string, errs *mistakes) {
+	for _, doc := range document.Split([]byte(text)) {
+		v, err := doc.Parse()
+		if err != nil {
+			errs.add(from, "%w", err)
+		} else if v != nil {
+			s.overlayValue(from, v, nil, said, errs)
+		}
+	}
+}
+
+// overlayValue replaces the fields that v names, also by nothing; of maps, the entries that v names.
+func (s *Settings) overlayValue(from string, v *document.Value, at *document.Path, said map[protoreflect.Name]string, errs *mistakes) {
+	var layer meshv1alpha1.ProxyConfig
+	wrong := false
+	for _, f := range document.Read(&layer, v, at, document.Options{}) {
+		if f.Warning {
+			s.remark("%s: line %d: %s %s", from, f.Line, f.Field, f.Reason)
+			continue
+		}
+		wrong = true
+		errs.add(from, "line %d: %s %s", f.Line, f.Field, f.Reason)
+	}
+	if wrong {
+		return
+	}
+	into, fields := s.Proxy.ProtoReflect(), layer.ProtoReflect()
+	for _, m := range v.Members {
+		d := into.Descriptor().Fields().ByJSONName(m.Key)
+		if d == nil {
+			d = into.Descriptor().Fields().ByTextName(m.Key)
+		}
+		said[d.Name()] = from
+		switch {
+		case !fields.Has(d):
+			into.Clear(d)
+		case d.IsMap():
+			fields.Get(d).Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
+				into.Mutable(d).Map().Set(k, v)
+				return true
+			})
+		default:
+			into.Set(d, fields.Get(d))
+		}
+	}
+}
+
+// overlayFlags lays the flags over what there is that say the same.
+func (s *Settings) overlayFlags(said map[protoreflect.Name]string, errs *mistakes) {
+	p := s.Proxy
+	for _, f := range []struct {
+		flag  string
+		field protoreflect.Name
+		set   func(text string) error
+	}{
+		{"discoveryAddress", "discovery_address", func(v string) error { p.DiscoveryAddress = v; return nil }},
+		{"configPath", "config_path", func(v string) error { p.ConfigPath = v; return nil }},
+		{"binaryPath", "binary_path", func(v string) error { p.BinaryPath = v; return nil }},
+		{"serviceCluster", "service_cluster", func(v string) error {
+			p.ClusterName = &meshv1alpha1.ProxyConfig_ServiceCluster{ServiceCluster: v}
+			return nil
+		}},
+		{"proxyAdminPort", "proxy_admin_port", setPort(&p.ProxyAdminPort)},
+		{"statusPort", "status_port", setPort(&p.StatusPort)},
+		{"drainDuration", "drain_duration", setDuration(&p.DrainDuration)},
+		{"terminationDrainDuration", "termination_drain_duration", setDuration(&p.TerminationDrainDuration)},
+		{"controlPlaneAuthPolicy", "control_plane_auth_policy", func(v string) error {
+			n, ok := meshv1alpha1.AuthenticationPolicy_value[strings.ToUpper(v)]
+			if !ok {
+				return fmt.Errorf("%q is neither NONE nor MUTUAL_TLS", v)
+			}
+			p.ControlPlaneAuthPolicy = meshv1alpha1.AuthenticationPolicy(n)
+			return nil
+		}},
+		{"concurrency", "concurrency", func(v string) error {
+			n, err := strconv.ParseInt(v, 10, 32)
+			p.Concurrency = wrapperspb.Int32(int32(n))
+			return err
+		}},
+	} {
+		if !s.flags.set.Changed(f.flag) {
+			continue
+		}
+		said[f.field] = "--" + f.flag
+		if err := f.set(s.flags.set.Lookup(f.flag).Value.String()); err != nil {
+			errs.add("--"+f.flag, "%w", err)
+		}
+	}
+	for _, d := range []struct {
+		name  string
+		value *durationpb.Duration
+	}{{"drainDuration", p.DrainDuration}, {"terminationDrainDuration", p.TerminationDrainDuration}} {
+		if d.value.AsDuration() < 0 {
+			errs.add(d.name, "%v is negative", d.value.AsDuration())
+		}
+	}
+	for _, d := range []struct {
+		name  string
+		value int32
+	}{{"proxyAdminPort", p.ProxyAdminPort}, {"statusPort", p.StatusPort}} {
+		if d.value < 0 || d.value > 65535 {
+			errs.add(d.name, "%d is not a port; write a number up to 65535", d.value)
+		}
+	}
+}
+
+func setPort(into *int32) func(string) error {
+	return func(text string) error {
+		n, err := strconv.ParseInt(text, 10, 32)
+		*into = int32(n)
+		return err
+	}
+}
+
+func setDuration(into **durationpb.Duration) func(string) error {
+	return func(text string) error {
+		d, err := time.ParseDuration(text)
+		*into = durationpb.New(d)
+		return err
+	}
+}
+
+// tlsPort is where Istio's control plane speaks TLS only.
+const tlsPort = "15012"
+
+// checkDiscovery refuses what cannot work, or would be less safe than what was asked for: so far xDS is in plaintext.
+func (s *Settings) checkDiscovery(errs *mistakes) {
+	address := s.Proxy.DiscoveryAddress
+	host, p, err := net.SplitHostPort(address)
+	if n, convErr := strconv.ParseUint(p, 10, 16); err != nil || host == "" || convErr != nil || n == 0 {
+		errs.add("discoveryAddress", "%q is not host:port", address)
+		return
+	}
+	policy := s.Proxy.ControlPlaneAuthPolicy
+	asked := s.flags.explicitTLS && policy != meshv1alpha1.AuthenticationPolicy_NONE
+	if asked || p == tlsPort && !s.flags.explicitTLS {
+		errs.add("discoveryAddress", "the control plane at %s is to be spoken to with TLS, which this agent cannot do yet; "+
+			"name its plaintext port (--discoveryAddress=%s, and --controlPlaneAuthPolicy=NONE if a policy is set), on a network you trust", address, net.JoinHostPort(host, "15010"))
+		return
+	}
+	s.Proxy.ControlPlaneAuthPolicy = meshv1alpha1.AuthenticationPolicy_NONE
+	s.remark("xDS to %s is in plaintext, and neither side proves who it is: TLS is not supported yet", address)
+}
+
+// DiscoveryAddress is the control plane's, cut in two. The settings were found right by Load.
+func (s *Settings) DiscoveryAddress() (host string, port uint32) {
+	host, text, _ := net.SplitHostPort(s.Proxy.DiscoveryAddress)
+	n, _ := strconv.ParseUint(text, 10, 16)
+	return host, uint32(n)
+}

@@ -1,0 +1,159 @@
+package envoy
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxAnswer bounds what is read of an answer that is a few lines.
+const maxAnswer = 1 << 20
+
+// Admin talks to an Envoy's admin interface.
+type Admin struct {
+	address string
+	client  *http.Client
+	own     *regexp.Regexp
+}
+
+// NewAdmin returns the admin interface at an address. Of the connections of Envoy's own listeners, which have the stat
+// prefixes given, nothing is counted.
+func NewAdmin(address string, own ...string) *Admin {
+	prefixes := make([]string, 0, len(own))
+	for _, o := range own {
+		prefixes = append(prefixes, regexp.QuoteMeta(o))
+	}
+	return &Admin{
+		address: address,
+		// Nothing is kept: Envoy comes and goes, and nobody asks often.
+		client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{Timeout: time.Second}).DialContext}},
+		own:    regexp.MustCompile(`^listener\.(admin|.*\.worker_\d+|` + strings.Join(prefixes, "|") + `)\.`),
+	}
+}
+
+// Do sends a request and returns the answer; its body is the caller's to close. A path may have a query.
+func (a *Admin) Do(ctx context.Context, method, path string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+a.address+"/"+strings.TrimPrefix(path, "/"), nil)
+	if err != nil {
+		return nil, fmt.Errorf("Envoy's admin interface: %w", err)
+	}
+	resp, err := a.client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("Envoy's admin interface: %w", err)
+	}
+	return resp, nil
+}
+
+// text returns the body of an answer, and an error unless its status is 200.
+func (a *Admin) text(ctx context.Context, method, path string) (string, error) {
+	resp, err := a.Do(ctx, method, path)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return "", fmt.Errorf("Envoy's admin interface: %s %s: %w", method, path, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return string(body), fmt.Errorf("Envoy's admin interface: %s %s: %s: %s", method, path, resp.Status, strings.TrimSpace(string(body)))
+	}
+	return string(body), nil
+}
+
+// The counters that tell whether Envoy got what it asked the control plane for.
+const (
+	clustersAccepted  = "cluster_manager.cds.update_success"
+	clustersRejected  = "cluster_manager.cds.update_rejected"
+	listenersAccepted = "listener_manager.lds.update_success"
+	listenersRejected = "listener_manager.lds.update_rejected"
+	workersStarted    = "listener_manager.workers_started"
+	serverState       = "server.state"
+	readinessStats    = `^(server\.state|cluster_manager\.cds\.update_(success|rejected)|listener_manager\.(lds\.update_(success|rejected)|workers_started))$`
+)
+
+// Ready returns nil if Envoy serves what the control plane has told it, and otherwise what it is waiting for.
+func (a *Admin) Ready(ctx context.Context) error {
+	stats, err := a.stats(ctx, readinessStats)
+	if err != nil {
+		return err
+	}
+	switch {
+	case stats[clustersAccepted] == 0:
+		return waiting("clusters", stats[clustersRejected])
+	case stats[listenersAccepted] == 0:
+		return waiting("listeners", stats[listenersRejected])
+	case stats[serverState] != 0:
+		return fmt.Errorf("Envoy is %s", stateName(stats[serverState]))
+	case stats[workersStarted] == 0:
+		return errors.New("Envoy's workers have not started")
+	}
+	return nil
+}
+
+func waiting(what string, rejected int) error {
+	if rejected > 0 {
+		return fmt.Errorf("Envoy has rejected all the %s it got from the control plane, %d times; its log says why", what, rejected)
+	}
+	return fmt.Errorf("Envoy has not got any %s from the control plane yet", what)
+}
+
+// stateName is what the gauge server.state stands for.
+func stateName(state int) string {
+	names := [...]string{"live", "draining", "still getting its first configuration", "initializing"}
+	if state < 0 || state >= len(names) {
+		return "in state " + strconv.Itoa(state)
+	}
+	return names[state]
+}
+
+// Drain makes Envoy ask clients of inbound listeners to go elsewhere. Once its own drain time is over it stops listening,
+// unless it is to go on. A second call does nothing.
+func (a *Admin) Drain(ctx context.Context, goOn bool) error {
+	path := "/drain_listeners?inboundonly&graceful"
+	if goOn {
+		path += "&skip_exit"
+	}
+	_, err := a.text(ctx, http.MethodPost, path)
+	return err
+}
+
+// Connections is how many clients have one open.
+func (a *Admin) Connections(ctx context.Context) (int, error) {
+	stats, err := a.stats(ctx, `^listener\..*\.downstream_cx_active$`)
+	if err != nil {
+		return 0, err
+	}
+	sum := 0
+	for name, n := range stats {
+		if !a.own.MatchString(name) {
+			sum += n
+		}
+	}
+	return sum, nil
+}
+
+// stats returns the counters and gauges that match and were ever touched.
+func (a *Admin) stats(ctx context.Context, match string) (map[string]int, error) {
+	page, err := a.text(ctx, http.MethodGet, "/stats?usedonly&filter="+url.QueryEscape(match))
+	if err != nil {
+		return nil, err
+	}
+	stats := map[string]int{}
+	for lines := bufio.NewScanner(strings.NewReader(page)); lines.Scan(); {
+		name, value, ok := strings.Cut(lines.Text(), ": ")
+		if n, err := strconv.Atoi(value); ok && err == nil {
+			stats[name] = n
+		}
+	}
+	return stats, nil
+}

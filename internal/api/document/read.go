@@ -1,0 +1,389 @@
+package document
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// Options of Read.
+type Options struct {
+	// Lenient makes unknown fields and duplicate keys Warnings.
+	Lenient bool
+	// NotZero says why a zero that somebody wrote is wrong although the field can be left out, "" if it is not. In the
+	// message the two look the same, so only the reader can tell.
+	NotZero func(protoreflect.FieldDescriptor) string
+}
+
+// Read fills m, a new message, from v and returns what does not fit. With a mistake among the findings m is not to be
+// used. Null means the empty message.
+func Read(m proto.Message, v *Value, at *Path, o Options) []Finding {
+	if v.Kind == Null {
+		return nil
+	}
+	r := reader{Options: o}
+	r.message(at, v, m.ProtoReflect().Descriptor())
+	if r.Failed() {
+		return r.Findings()
+	}
+	// The walk knows lines and fields; this knows everything else about JSON and protobuf.
+	if err := (protojson.UnmarshalOptions{RecursionLimit: 2 * maxDepth}).Unmarshal(r.json, m); err != nil {
+		r.Fail(v.Line, at, "cannot be read: %v", err)
+	}
+	return r.Findings()
+}
+
+// reader turns the values of one document into the JSON form of a protobuf message, and reports what does not fit.
+// It walks the document beside the message's descriptor, so that one pass finds everything with its line and field.
+type reader struct {
+	Options
+	Report
+	json []byte
+}
+
+// Expect reports whether v is of a kind, and complains if it is not.
+func (r *Report) Expect(p *Path, v *Value, k Kind) bool {
+	if v.Kind == k {
+		return true
+	}
+	r.Fail(v.Line, p, "must be %v, not %s", k, Describe(v))
+	return false
+}
+
+// Describe names the kind of v and, of scalars, what is written.
+func Describe(v *Value) string {
+	switch v.Kind {
+	case Boolean, Integer, Number:
+		return fmt.Sprintf("%v (%s)", v.Kind, v.Scalar)
+	case String:
+		return fmt.Sprintf("%v (%s)", v.Kind, Quote(v.Scalar))
+	}
+	return v.Kind.String()
+}
+
+// message reads v as a message and appends its JSON.
+func (r *reader) message(p *Path, v *Value, d protoreflect.MessageDescriptor) {
+	if wellKnown(d) {
+		r.wellKnown(p, v, d)
+		return
+	}
+	if !r.Expect(p, v, Mapping) {
+		return
+	}
+	r.json = append(r.json, '{')
+	oneofs := map[protoreflect.FullName]string{} // the member that is set
+	for _, m := range r.distinct(v.Members, p.Field, LowerCamel, r.Lenient) {
+		at := p.Field(m.Key)
+		f := d.Fields().ByJSONName(m.Key)
+		if f == nil {
+			f = d.Fields().ByTextName(m.Key)
+		}
+		if f == nil {
+			r.unknown(m, at, d)
+			continue
+		}
+		if m.Value.Kind == Null && !(f.Message() != nil && f.Message().FullName() == "google.protobuf.Value") {
+			continue // the same as leaving it out
+		}
+		if one := f.ContainingOneof(); one != nil && !one.IsSynthetic() {
+			if first, dup := oneofs[one.FullName()]; dup {
+				r.Fail(m.Line, at, "excludes %s, which is set as well; keep one of them", first)
+				continue
+			}
+			oneofs[one.FullName()] = m.Key
+		}
+		r.comma('{')
+		r.json = append(appendString(r.json, f.JSONName()), ':')
+		r.field(at, m.Value, f)
+	}
+	r.json = append(r.json, '}')
+}
+
+// Distinct returns the members of a mapping without keys that are given twice, and complains about those. The first of
+// them stays. The place of a key is at(key).
+func (r *Report) Distinct(members []Member, at func(string) *Path) []Member {
+	return r.distinct(members, at, func(key string) string { return key }, false)
+}
+
+// distinct takes for one what identity makes equal. Leniently, the last one stays, as with parsers that do not care.
+func (r *Report) distinct(members []Member, at func(string) *Path, identity func(string) string, lenient bool) []Member {
+	index := make(map[string]int, len(members))
+	out := make([]Member, 0, len(members))
+	for _, m := range members {
+		id := identity(m.Key)
+		i, dup := index[id]
+		switch {
+		case !dup:
+			index[id] = len(out)
+			out = append(out, m)
+		case lenient:
+			r.Warn(m.Line, at(m.Key), "given twice; the last one is taken")
+			out[i] = m
+		default:
+			r.Fail(m.Line, at(m.Key), "given twice, in line %d as well; remove one", out[i].Line)
+		}
+	}
+	return out
+}
+
+func (r *reader) comma(open byte) {
+	if r.json[len(r.json)-1] != open {
+		r.json = append(r.json, ',')
+	}
+}
+
+func (r *reader) unknown(m Member, at *Path, d protoreflect.MessageDescriptor) {
+	names := make([]string, d.Fields().Len())
+	for i := range names {
+		names[i] = d.Fields().Get(i).JSONName()
+	}
+	reason := Unknown("field", m.Key, names)
+	if r.Lenient {
+		r.Warn(m.Line, at, "%s (ignored)", reason)
+		return
+	}
+	r.Fail(m.Line, at, "%s", reason)
+}
+
+func (r *reader) field(p *Path, v *Value, f protoreflect.FieldDescriptor) {
+	switch {
+	case f.IsMap():
+		if !r.Expect(p, v, Mapping) {
+			return
+		}
+		r.json = append(r.json, '{')
+		for _, m := range r.distinct(v.Members, p.Key, func(key string) string { return key }, r.Lenient) {
+			at := p.Key(m.Key)
+			r.comma('{')
+			r.json = append(appendString(r.json, m.Key), ':')
+			r.single(at, m.Value, f.MapValue())
+		}
+		r.json = append(r.json, '}')
+	case f.IsList():
+		if !r.Expect(p, v, List) {
+			return
+		}
+		r.json = append(r.json, '[')
+		for i, item := range v.Items {
+			r.comma('[')
+			r.single(p.At(i), item, f)
+		}
+		r.json = append(r.json, ']')
+	default:
+		if v.Kind == Integer && v.Scalar == "0" && r.NotZero != nil {
+			if reason := r.NotZero(f); reason != "" {
+				r.Fail(v.Line, p, "%s; leave it out for the default", reason)
+				return
+			}
+		}
+		r.single(p, v, f)
+	}
+}
+
+// single reads one value of the field's type. Where a value does not fit it appends nothing of use: the problem it
+// reports keeps the JSON from being read.
+func (r *reader) single(p *Path, v *Value, f protoreflect.FieldDescriptor) {
+	switch f.Kind() {
+	case protoreflect.MessageKind, protoreflect.GroupKind:
+		r.message(p, v, f.Message())
+	case protoreflect.EnumKind:
+		r.enum(p, v, f.Enum())
+	default:
+		r.scalar(p, v, f.Kind())
+	}
+}
+
+func (r *reader) enum(p *Path, v *Value, d protoreflect.EnumDescriptor) {
+	if !r.Expect(p, v, String) {
+		return
+	}
+	if d.Values().ByName(protoreflect.Name(v.Scalar)) == nil {
+		names := make([]string, d.Values().Len())
+		for i := range names {
+			names[i] = string(d.Values().Get(i).Name())
+		}
+		r.Fail(v.Line, p, "must be one of %s, not %s", strings.Join(names, ", "), Quote(v.Scalar))
+		return
+	}
+	r.json = appendString(r.json, v.Scalar)
+}
+
+func (r *reader) scalar(p *Path, v *Value, k protoreflect.Kind) {
+	switch k {
+	case protoreflect.BoolKind:
+		if word, ok := yaml11Bool(v); ok {
+			r.json = strconv.AppendBool(r.json, word)
+			return
+		}
+		if !r.Expect(p, v, Boolean) {
+			return
+		}
+	case protoreflect.StringKind:
+		if !r.Expect(p, v, String) {
+			return
+		}
+		r.json = appendString(r.json, v.Scalar)
+		return
+	case protoreflect.BytesKind:
+		r.bytes(p, v)
+		return
+	case protoreflect.DoubleKind, protoreflect.FloatKind:
+		if v.Kind != Integer && !r.Expect(p, v, Number) {
+			return
+		}
+	default:
+		if !r.whole(p, v, k) {
+			return
+		}
+	}
+	r.json = append(r.json, v.Scalar...)
+}
+
+// whole checks a value against the range of an integer type.
+func (r *reader) whole(p *Path, v *Value, k protoreflect.Kind) bool {
+	digits := v.Scalar
+	switch k {
+	case protoreflect.Int64Kind, protoreflect.Uint64Kind, protoreflect.Sint64Kind,
+		protoreflect.Fixed64Kind, protoreflect.Sfixed64Kind:
+		// 64-bit numbers are strings in JSON made of protobuf
+		if v.Kind != String && !r.Expect(p, v, Integer) {
+			return false
+		}
+	default:
+		if !r.Expect(p, v, Integer) {
+			return false
+		}
+	}
+	var err error
+	var low, high string
+	switch k {
+	case protoreflect.Int32Kind, protoreflect.Sint32Kind, protoreflect.Sfixed32Kind:
+		_, err = strconv.ParseInt(digits, 10, 32)
+		low, high = "-2147483648", "2147483647"
+	case protoreflect.Uint32Kind, protoreflect.Fixed32Kind:
+		_, err = strconv.ParseUint(digits, 10, 32)
+		low, high = "0", "4294967295"
+	case protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
+		_, err = strconv.ParseUint(digits, 10, 64)
+		low, high = "0", "18446744073709551615"
+	default:
+		_, err = strconv.ParseInt(digits, 10, 64)
+		low, high = "-9223372036854775808", "9223372036854775807"
+	}
+	if err != nil {
+		r.Fail(v.Line, p, "must be a whole number from %s to %s, not %s", low, high, Describe(v))
+		return false
+	}
+	return true
+}
+
+func (r *reader) bytes(p *Path, v *Value) {
+	if !r.Expect(p, v, String) {
+		return
+	}
+	enc := base64.StdEncoding
+	if strings.ContainsAny(v.Scalar, "-_") {
+		enc = base64.URLEncoding
+	}
+	if len(v.Scalar)%4 != 0 {
+		enc = enc.WithPadding(base64.NoPadding)
+	}
+	if _, err := enc.DecodeString(v.Scalar); err != nil {
+		r.Fail(v.Line, p, "must be base64: %v", err)
+		return
+	}
+	r.json = appendString(r.json, v.Scalar)
+}
+
+// yaml11Bool reads the booleans that YAML 1.1, and so Kubernetes' tools, have beside true and false.
+func yaml11Bool(v *Value) (word, ok bool) {
+	if v.Kind != String || !v.plain {
+		return false, false
+	}
+	switch v.Scalar {
+	case "y", "Y", "yes", "Yes", "YES", "on", "On", "ON":
+		return true, true
+	case "n", "N", "no", "No", "NO", "off", "Off", "OFF":
+		return false, true
+	}
+	return false, false
+}
+
+func wellKnown(d protoreflect.MessageDescriptor) bool {
+	return d.ParentFile().Package() == "google.protobuf"
+}
+
+// wellKnown reads the messages that have a JSON form of their own.
+func (r *reader) wellKnown(p *Path, v *Value, d protoreflect.MessageDescriptor) {
+	switch d.Name() {
+	case "Duration":
+		r.duration(p, v)
+	case "Timestamp":
+		if !r.Expect(p, v, String) {
+			return
+		}
+		if _, err := time.Parse(time.RFC3339Nano, v.Scalar); err != nil {
+			r.Fail(v.Line, p, "must be a time like 2006-01-02T15:04:05Z, not %s", Quote(v.Scalar))
+			return
+		}
+		r.json = appendString(r.json, v.Scalar)
+	case "BoolValue", "StringValue", "BytesValue", "DoubleValue", "FloatValue",
+		"Int32Value", "Int64Value", "UInt32Value", "UInt64Value":
+		r.scalar(p, v, d.Fields().ByName("value").Kind())
+	case "Struct":
+		if r.free(p, v) && r.Expect(p, v, Mapping) {
+			r.json = v.appendJSON(r.json)
+		}
+	case "ListValue":
+		if r.free(p, v) && r.Expect(p, v, List) {
+			r.json = v.appendJSON(r.json)
+		}
+	default: // Value, Any: the final conversion judges the rest
+		if r.free(p, v) {
+			r.json = v.appendJSON(r.json)
+		}
+	}
+}
+
+// free checks a value without a schema: it has only keys to get wrong.
+func (r *reader) free(p *Path, v *Value) bool {
+	before := len(r.findings)
+	for i, item := range v.Items {
+		r.free(p.At(i), item)
+	}
+	for _, m := range r.Distinct(v.Members, p.Field) {
+		r.free(p.Field(m.Key), m.Value)
+	}
+	return len(r.findings) == before
+}
+
+// duration reads Go's notation (1h30m, 100ms) and writes protobuf's (5400s, 0.1s).
+func (r *reader) duration(p *Path, v *Value) {
+	if !r.Expect(p, v, String) {
+		return
+	}
+	d, err := time.ParseDuration(v.Scalar)
+	if err != nil {
+		r.Fail(v.Line, p, "must be a duration like 1h, 1m30s, 5s or 100ms, not %s", Quote(v.Scalar))
+		return
+	}
+	sign := ""
+	if d < 0 {
+		sign = "-"
+	}
+	s, ns := d/time.Second, d%time.Second
+	r.json = fmt.Appendf(r.json, `"%s%d.%09ds"`, sign, abs(s), abs(ns))
+}
+
+func abs(d time.Duration) uint64 {
+	if d < 0 {
+		return uint64(-d)
+	}
+	return uint64(d)
+}

@@ -1,0 +1,157 @@
+package document
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Limits of what is read. They bound the memory and time one document can take, whoever wrote it.
+const (
+	// MaxDocument is the size of the largest document that is read.
+	MaxDocument = 1 << 20
+
+	maxDepth  = 64      // nesting of lists and mappings
+	maxValues = 1 << 18 // scalars, lists and mappings of one document with all aliases expanded
+)
+
+// Text is one YAML document as it stands in a file.
+type Text struct {
+	Data []byte
+	// Before is how many lines of the file come before Data.
+	Before int
+}
+
+// Split cuts a file into documents without parsing it, so that a syntax error costs one document only. YAML makes
+// that safe: "---" and "..." at the start of a line end a document even inside a quoted or block scalar.
+func Split(data []byte) []Text {
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
+	var docs []Text
+	start, first, line := 0, 0, 0
+	cut := func(end int) {
+		if t := (Text{Data: data[start:end], Before: first}); t.hasContent() {
+			docs = append(docs, t)
+		}
+	}
+	for pos := 0; pos < len(data); line++ {
+		next := len(data)
+		if i := bytes.IndexByte(data[pos:], '\n'); i >= 0 {
+			next = pos + i + 1
+		}
+		if pos > start && isMarker(data[pos:next]) {
+			cut(pos)
+			start, first = pos, line
+		}
+		pos = next
+	}
+	cut(len(data))
+	return docs
+}
+
+func isMarker(line []byte) bool {
+	if !bytes.HasPrefix(line, []byte("---")) && !bytes.HasPrefix(line, []byte("...")) {
+		return false
+	}
+	return len(line) == 3 || strings.IndexByte(" \t\r\n", line[3]) >= 0
+}
+
+// hasContent reports whether there is more than comments, directives and markers.
+func (t Text) hasContent() bool {
+	for rest := t.Data; len(rest) > 0; {
+		var line []byte
+		line, rest, _ = bytes.Cut(rest, []byte("\n"))
+		if isMarker(line) {
+			line = line[3:]
+		} else if bytes.HasPrefix(line, []byte("%")) {
+			continue
+		}
+		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
+			return true
+		}
+	}
+	return false
+}
+
+// SyntaxError is why a document could not be read, and where.
+type SyntaxError struct {
+	Line   int // in the file
+	Reason string
+}
+
+// Error implements error.
+func (e *SyntaxError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Reason) }
+
+// Parse reads the document. A nil Value without error means that it has no content.
+func (t Text) Parse() (v *Value, err error) {
+	if len(t.Data) > MaxDocument {
+		return nil, &SyntaxError{t.Before + 1, fmt.Sprintf(
+			"the document has %d bytes, the limit is %d; split the object", len(t.Data), MaxDocument)}
+	}
+	root, err := t.root()
+	if err != nil || root == nil {
+		return nil, err
+	}
+	g := grower{offset: t.Before}
+	return g.grow(root, 0)
+}
+
+// root returns the document's root node, nil if there is none.
+func (t Text) root() (root *yaml.Node, err error) {
+	// The parser is foreign code on foreign bytes: a panic in it must not cost more than this document.
+	defer func() {
+		if r := recover(); r != nil {
+			root, err = nil, &SyntaxError{t.Before + 1, fmt.Sprintf("the YAML parser failed: %v", r)}
+		}
+	}()
+	// "..." may end the document before this one; the parser would take it for an empty document of its own.
+	data := t.Data
+	if bytes.HasPrefix(data, []byte("...")) {
+		data = append([]byte("#  "), data[3:]...)
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc, more yaml.Node
+	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
+		return nil, nil
+	} else if err != nil {
+		return nil, t.describe(err)
+	}
+	if err := dec.Decode(&more); err == nil {
+		return nil, &SyntaxError{t.Before + more.Line, "a second document begins here; separate documents with ---"}
+	} else if !errors.Is(err, io.EOF) {
+		return nil, t.describe(err)
+	}
+	if len(doc.Content) == 0 || doc.Content[0].ShortTag() == "!!null" {
+		return nil, nil
+	}
+	return doc.Content[0], nil
+}
+
+var yamlErrorLine = regexp.MustCompile(`^(?:yaml: )?line (\d+): `)
+
+// describe turns an error of the parser into one with a line of the file.
+func (t Text) describe(err error) error {
+	reason := err.Error()
+	line := t.Before + 1
+	if m := yamlErrorLine.FindStringSubmatch(reason); m != nil {
+		if n, convErr := strconv.Atoi(m[1]); convErr == nil {
+			line = t.Before + n
+		}
+		reason = reason[len(m[0]):]
+		// Of its scanner's errors the library counts lines from 1, of its parser's from 0.
+		for _, parser := range []string{"<", "node content", "'-' indicator", "key", "',' or"} {
+			if strings.HasPrefix(reason, "did not find expected "+parser) {
+				line++
+			}
+		}
+	}
+	// What is missing at the end is found missing behind the end.
+	lines := bytes.Count(bytes.TrimRight(t.Data, "\n"), []byte("\n")) + 1
+	line = min(line, t.Before+lines)
+	return &SyntaxError{line, "not well-formed YAML: " + strings.TrimPrefix(reason, "yaml: ")}
+}

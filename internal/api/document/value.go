@@ -1,0 +1,264 @@
+package document
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Kind is the type of a Value.
+type Kind uint8
+
+// The kinds are those of JSON, with whole numbers apart.
+const (
+	Null Kind = iota
+	Boolean
+	Integer
+	Number
+	String
+	List
+	Mapping
+)
+
+// String names the kind with its article.
+func (k Kind) String() string {
+	return [...]string{"null", "a boolean", "a whole number", "a number", "a string", "a list", "a mapping"}[k]
+}
+
+// Value is a parsed document without YAML's conveniences: aliases and merge keys are expanded, scalars have one type.
+type Value struct {
+	Kind    Kind
+	Line    int      // in the file
+	Scalar  string   // of scalars: strings decoded, numbers and booleans in JSON's form
+	Items   []*Value // of lists
+	Members []Member // of mappings, in the order of the document; keys may repeat
+
+	plain bool // of strings: written without quotes
+}
+
+// Member is one entry of a mapping.
+type Member struct {
+	Key   string
+	Line  int // of the key
+	Value *Value
+}
+
+// Get returns the first member of that name, nil if there is none or v is no mapping.
+func (v *Value) Get(key string) *Value {
+	if v == nil {
+		return nil
+	}
+	for _, m := range v.Members {
+		if m.Key == key {
+			return m.Value
+		}
+	}
+	return nil
+}
+
+// Text returns the content of a string, "" for everything else.
+func (v *Value) Text() string {
+	if v == nil || v.Kind != String {
+		return ""
+	}
+	return v.Scalar
+}
+
+// grower makes values of YAML nodes within the limits.
+type grower struct {
+	offset int // lines of the file before the document
+	count  int
+}
+
+func (g *grower) grow(n *yaml.Node, depth int) (*Value, error) {
+	line := g.offset + n.Line
+	if depth > maxDepth {
+		return nil, &SyntaxError{line, fmt.Sprintf("nested deeper than %d levels", maxDepth)}
+	}
+	if g.count++; g.count > maxValues {
+		return nil, &SyntaxError{line, fmt.Sprintf("more than %d values with all aliases expanded; split the object", maxValues)}
+	}
+	switch n.Kind {
+	case yaml.AliasNode:
+		v, err := g.grow(n.Alias, depth+1) // the depth also ends an alias that contains itself
+		if v != nil {
+			v.Line = line
+		}
+		return v, err
+	case yaml.MappingNode:
+		return g.mapping(n, depth)
+	case yaml.SequenceNode:
+		v := &Value{Kind: List, Line: line, Items: make([]*Value, 0, len(n.Content))}
+		for _, c := range n.Content {
+			item, err := g.grow(c, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			v.Items = append(v.Items, item)
+		}
+		return v, nil
+	case yaml.ScalarNode:
+		return scalar(n, line)
+	}
+	return nil, &SyntaxError{line, "not a value"}
+}
+
+func (g *grower) mapping(n *yaml.Node, depth int) (*Value, error) {
+	v := &Value{Kind: Mapping, Line: g.offset + n.Line, Members: make([]Member, 0, len(n.Content)/2)}
+	var merged []*Value
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k := n.Content[i]
+		child, err := g.grow(n.Content[i+1], depth+1)
+		if err != nil {
+			return nil, err
+		}
+		if k.Kind == yaml.ScalarNode && k.ShortTag() == "!!merge" {
+			merged = append(merged, child)
+			continue
+		}
+		key, err := g.grow(k, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		if key.Kind == Null || key.Kind == List || key.Kind == Mapping {
+			return nil, &SyntaxError{key.Line, "a key must be a string, not " + key.Kind.String()}
+		}
+		v.Members = append(v.Members, Member{Key: key.Scalar, Line: key.Line, Value: child})
+	}
+	if len(merged) == 0 {
+		return v, nil
+	}
+	have := make(map[string]bool, len(v.Members))
+	for _, m := range v.Members {
+		have[m.Key] = true
+	}
+	for _, m := range merged {
+		if err := v.merge(m, have); err != nil {
+			return nil, err
+		}
+	}
+	return v, nil
+}
+
+// merge adds what v does not have of another mapping, or of several, of which the first wins (YAML's "<<").
+func (v *Value) merge(from *Value, have map[string]bool) error {
+	switch from.Kind {
+	case List:
+		for _, item := range from.Items {
+			if item.Kind != Mapping {
+				return &SyntaxError{item.Line, "<< takes mappings, not " + item.Kind.String()}
+			}
+			if err := v.merge(item, have); err != nil {
+				return err
+			}
+		}
+		return nil
+	case Mapping:
+		for _, m := range from.Members {
+			if !have[m.Key] {
+				have[m.Key] = true
+				v.Members = append(v.Members, m)
+			}
+		}
+		return nil
+	}
+	return &SyntaxError{from.Line, "<< takes a mapping, not " + from.Kind.String()}
+}
+
+// scalar gives a scalar node its type and JSON's form.
+func scalar(n *yaml.Node, line int) (*Value, error) {
+	v := &Value{Line: line, Scalar: n.Value}
+	switch tag := n.ShortTag(); tag {
+	case "!!null":
+		v.Scalar = ""
+	case "!!bool":
+		var b bool
+		if err := n.Decode(&b); err != nil {
+			return nil, &SyntaxError{line, fmt.Sprintf("%q is not a boolean", n.Value)}
+		}
+		v.Kind, v.Scalar = Boolean, strconv.FormatBool(b)
+	case "!!int":
+		return whole(n, v)
+	case "!!float":
+		var f float64
+		if err := n.Decode(&f); err != nil {
+			return nil, &SyntaxError{line, fmt.Sprintf("%q is not a number", n.Value)}
+		}
+		if math.IsInf(f, 0) || math.IsNaN(f) {
+			return nil, &SyntaxError{line, "infinity and not-a-number have no place here"}
+		}
+		v.Kind, v.Scalar = Number, strconv.FormatFloat(f, 'g', -1, 64)
+		if f == math.Trunc(f) && math.Abs(f) < 1<<53 {
+			v.Kind, v.Scalar = Integer, strconv.FormatFloat(f, 'f', 0, 64)
+		}
+	case "!!str", "!!timestamp": // dates are strings in JSON
+		v.Kind, v.plain = String, n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0
+	case "!!binary":
+		return nil, &SyntaxError{line, "!!binary is not supported; write a base64 string without the tag"}
+	default:
+		return nil, &SyntaxError{line, fmt.Sprintf("the YAML tag %s is not supported", tag)}
+	}
+	return v, nil
+}
+
+func whole(n *yaml.Node, v *Value) (*Value, error) {
+	v.Kind = Integer
+	var i int64
+	if n.Decode(&i) == nil {
+		v.Scalar = strconv.FormatInt(i, 10)
+		return v, nil
+	}
+	var u uint64
+	if n.Decode(&u) == nil {
+		v.Scalar = strconv.FormatUint(u, 10)
+		return v, nil
+	}
+	return nil, &SyntaxError{v.Line, fmt.Sprintf("%q is not a 64-bit number", n.Value)}
+}
+
+// appendJSON appends the value as JSON. Of a repeated key the first wins, like everywhere else.
+func (v *Value) appendJSON(b []byte) []byte {
+	switch v.Kind {
+	case Null:
+		return append(b, "null"...)
+	case String:
+		return appendString(b, v.Scalar)
+	case List:
+		b = append(b, '[')
+		for i, item := range v.Items {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = item.appendJSON(b)
+		}
+		return append(b, ']')
+	case Mapping:
+		b = append(b, '{')
+		seen := make(map[string]bool, len(v.Members))
+		for _, m := range v.Members {
+			if seen[m.Key] {
+				continue
+			}
+			if len(seen) > 0 {
+				b = append(b, ',')
+			}
+			seen[m.Key] = true
+			b = append(appendString(b, m.Key), ':')
+			b = m.Value.appendJSON(b)
+		}
+		return append(b, '}')
+	}
+	return append(b, v.Scalar...)
+}
+
+// appendString appends a JSON string. Bytes that are no UTF-8 become U+FFFD: YAML has refused them before.
+func appendString(b []byte, s string) []byte {
+	quoted, err := json.Marshal(s)
+	if err != nil { // cannot happen for a string
+		return append(b, `""`...)
+	}
+	return append(b, quoted...)
+}

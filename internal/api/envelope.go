@@ -1,0 +1,150 @@
+package api
+
+import (
+	"time"
+
+	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/api/rules"
+)
+
+// envelope is what surrounds a spec: which kind of object it is, and its metadata.
+type envelope struct {
+	document.Report
+	key     Key
+	kind    kind
+	labels  map[string]string
+	created time.Time
+
+	badName, badNamespace bool
+	identified            bool // the kind is handled here, and the key is well-formed
+}
+
+func readEnvelope(root *document.Value) *envelope {
+	e := &envelope{}
+	if root.Kind != document.Mapping {
+		e.Fail(root.Line, nil, "a document must be a mapping with apiVersion, kind, metadata and spec, not %s", document.Describe(root))
+		return e
+	}
+	e.identify(root)
+	if e.kind.class == ignoredKind {
+		// Not ours to judge: its fields are other programs' business.
+		e.Warn(root.Line, nil, "%s", e.kind.remark)
+		meta := root.Get("metadata")
+		e.key.Namespace, e.key.Name = meta.Get("namespace").Text(), meta.Get("name").Text()
+		return e
+	}
+	for _, m := range e.Distinct(root.Members, (*document.Path)(nil).Field) {
+		switch m.Key {
+		case "apiVersion", "kind", "metadata", "spec", "status":
+		default:
+			e.unknown(m, nil, "apiVersion", "kind", "metadata", "spec")
+		}
+	}
+	e.metadata(root)
+	e.identified = e.kind.class == ownKind && e.key.Name != "" && !e.badName && !e.badNamespace
+	return e
+}
+
+func (e *envelope) unknown(m document.Member, at *document.Path, known ...string) {
+	e.Fail(m.Line, at.Field(m.Key), "%s", document.Unknown("field", m.Key, known))
+}
+
+// identify finds out which kind the document is of.
+func (e *envelope) identify(root *document.Value) {
+	version, name := root.Get("apiVersion").Text(), root.Get("kind").Text()
+	at := (*document.Path)(nil)
+	e.key.Kind = name
+	switch {
+	case name == "":
+		e.Fail(root.LineOf("kind"), at.Field("kind"), "every document needs a kind, for example VirtualService")
+	case version == "":
+		e.Fail(root.LineOf("apiVersion"), at.Field("apiVersion"), "every document needs an apiVersion, for example %s/v1", networkingGroup)
+	default:
+		e.kind = kindOf(version, name)
+		if e.kind.class == unknownKind {
+			e.Fail(root.LineOf(e.kind.field), at.Field(e.kind.field), "%s", e.kind.remark)
+		}
+	}
+}
+
+// metadata reads what Kubernetes keeps about every object. Its bookkeeping has no meaning here.
+func (e *envelope) metadata(root *document.Value) {
+	at := (*document.Path)(nil).Field("metadata")
+	e.key.Namespace = DefaultNamespace
+	meta := root.Get("metadata")
+	if meta == nil || meta.Kind == document.Null {
+		e.Fail(root.Line, at.Field("name"), "every object needs a name")
+		return
+	}
+	if !e.Expect(at, meta, document.Mapping) {
+		return
+	}
+	named := false
+	for _, m := range e.Distinct(meta.Members, at.Field) {
+		if m.Value.Kind != document.Null {
+			named = named || m.Key == "name"
+			e.metadataField(at, m)
+		}
+	}
+	if !named {
+		e.Fail(meta.Line, at.Field("name"), "every object needs a name")
+	}
+}
+
+func (e *envelope) metadataField(at *document.Path, m document.Member) {
+	p, v := at.Field(m.Key), m.Value
+	switch m.Key {
+	case "name":
+		e.key.Name = v.Text()
+		e.badName = !e.Expect(p, v, document.String) || !e.rule(m.Line, p, rules.Subdomain(v.Scalar))
+	case "namespace":
+		if v.Kind == document.String && v.Scalar == "" {
+			return // the default
+		}
+		e.key.Namespace = v.Text()
+		e.badNamespace = !e.Expect(p, v, document.String) || !e.rule(m.Line, p, rules.Label(v.Scalar))
+	case "labels":
+		e.labels = e.texts(p, v, rules.ObjectLabel)
+	case "annotations":
+		e.texts(p, v, func(key, _ string) string { return rules.Annotation(key) })
+	case "creationTimestamp":
+		if !e.Expect(p, v, document.String) {
+			return
+		}
+		t, err := time.Parse(time.RFC3339Nano, v.Scalar)
+		if err != nil {
+			e.Fail(m.Line, p, "must be a time like 2006-01-02T15:04:05Z, not %s", document.Quote(v.Scalar))
+		}
+		e.created = t.UTC()
+	case "generateName":
+		e.Fail(m.Line, p, "names are not generated here; set metadata.name")
+	case "uid", "resourceVersion", "generation", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds",
+		"ownerReferences", "finalizers", "managedFields", "clusterName":
+	default:
+		e.unknown(m, at, "name", "namespace", "labels", "annotations", "creationTimestamp")
+	}
+}
+
+// rule reports the reason of a broken rule, if there is one. It returns whether there was none.
+func (e *envelope) rule(line int, p *document.Path, reason string) bool {
+	if reason != "" {
+		e.Fail(line, p, "%s", reason)
+	}
+	return reason == ""
+}
+
+// texts reads a map of strings, each of which must pass check.
+func (e *envelope) texts(p *document.Path, v *document.Value, check func(key, text string) string) map[string]string {
+	if !e.Expect(p, v, document.Mapping) || len(v.Members) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(v.Members))
+	for _, m := range e.Distinct(v.Members, p.Key) {
+		at := p.Key(m.Key)
+		if e.Expect(at, m.Value, document.String) {
+			out[m.Key] = m.Value.Scalar
+			e.rule(m.Line, at, check(m.Key, m.Value.Scalar))
+		}
+	}
+	return out
+}

@@ -1,0 +1,131 @@
+package api
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/api/document"
+)
+
+const networkingGroup = "networking.istio.io"
+
+type kindClass uint8
+
+const (
+	unknownKind kindClass = iota // nobody knows it: an error
+	ignoredKind                  // legal, but nothing is done with it: a warning
+	ownKind
+)
+
+// kind says what to do with documents of one apiVersion and kind.
+type kind struct {
+	class  kindClass
+	name   string
+	field  string // of unknown kinds: which field is wrong
+	remark string // of ignored and unknown kinds: what to tell
+}
+
+// message returns a new message for the spec, nil if the kind is not one of ours.
+func (k kind) message() proto.Message {
+	if k.class != ownKind {
+		return nil
+	}
+	switch k.name {
+	case "ServiceEntry":
+		return new(networking.ServiceEntry)
+	case "WorkloadEntry":
+		return new(networking.WorkloadEntry)
+	case "VirtualService":
+		return new(networking.VirtualService)
+	case "DestinationRule":
+		return new(networking.DestinationRule)
+	case "Sidecar":
+		return new(networking.Sidecar)
+	}
+	return nil
+}
+
+// groups lists the API groups configuration can be in, with the kinds of each: those handled, and those that are
+// known but not handled yet.
+func groups() []group {
+	return []group{
+		{networkingGroup, []string{"v1", "v1beta1", "v1alpha3"},
+			[]string{"ServiceEntry", "WorkloadEntry", "VirtualService", "DestinationRule", "Sidecar"},
+			[]string{"Gateway", "EnvoyFilter", "WorkloadGroup", "ProxyConfig"}},
+		{"security.istio.io", []string{"v1", "v1beta1"}, nil,
+			[]string{"PeerAuthentication", "RequestAuthentication", "AuthorizationPolicy"}},
+		{"telemetry.istio.io", []string{"v1", "v1alpha1"}, nil, []string{"Telemetry"}},
+		{"extensions.istio.io", []string{"v1alpha1"}, nil, []string{"WasmPlugin", "TrafficExtension"}},
+		{"gateway.networking.k8s.io", []string{"v1", "v1beta1", "v1alpha2", "v1alpha3"}, nil,
+			[]string{"GatewayClass", "Gateway", "HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute",
+				"ReferenceGrant", "BackendTLSPolicy", "ListenerSet"}},
+	}
+}
+
+type group struct {
+	name     string
+	versions []string
+	kinds    []string
+	later    []string
+}
+
+// kindOf classifies a document.
+func kindOf(apiVersion, name string) kind {
+	groupName, version, ok := strings.Cut(apiVersion, "/")
+	if !ok {
+		groupName, version = "", apiVersion
+	}
+	for _, g := range groups() {
+		if g.name == groupName {
+			return g.kindOf(version, name)
+		}
+	}
+	for _, g := range groups() {
+		if slices.Contains(g.kinds, name) {
+			return kind{name: name, field: "apiVersion", remark: fmt.Sprintf(
+				"%s is not in this group; write apiVersion: %s/%s", name, g.name, g.versions[0])}
+		}
+	}
+	if !strings.Contains(groupName, ".") || strings.HasSuffix(groupName, ".k8s.io") {
+		return kind{class: ignoredKind, name: name, remark: fmt.Sprintf(
+			"%s is a kind of Kubernetes, not configuration of the mesh: ignored", document.Quote(name))}
+	}
+	return kind{name: name, field: "apiVersion", remark: fmt.Sprintf(
+		"unknown group %s; configuration is in networking.istio.io and its sisters", document.Quote(groupName))}
+}
+
+func (g group) kindOf(version, name string) kind {
+	known := append(slices.Clone(g.kinds), g.later...)
+	switch {
+	case !slices.Contains(known, name):
+		return kind{name: name, field: "kind", remark: document.Unknown(
+			fmt.Sprintf("kind %s in %s", document.Quote(name), g.name), name, known)}
+	case !slices.Contains(g.versions, version):
+		return kind{name: name, field: "apiVersion", remark: fmt.Sprintf(
+			"version %s of %s is not served; write one of %s", document.Quote(version), g.name, strings.Join(g.versions, ", "))}
+	case slices.Contains(g.later, name):
+		return kind{class: ignoredKind, name: name, remark: name + " is not supported yet: ignored"}
+	}
+	return kind{class: ownKind, name: name}
+}
+
+// kindOfSpec names the kind a spec belongs to, "" if it is none of ours.
+func kindOfSpec(spec proto.Message) string {
+	switch spec.(type) {
+	case *networking.ServiceEntry:
+		return "ServiceEntry"
+	case *networking.WorkloadEntry:
+		return "WorkloadEntry"
+	case *networking.VirtualService:
+		return "VirtualService"
+	case *networking.DestinationRule:
+		return "DestinationRule"
+	case *networking.Sidecar:
+		return "Sidecar"
+	}
+	return ""
+}

@@ -1,0 +1,161 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	meshconfig "istio.io/api/mesh/v1alpha1"
+
+	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/api/rules"
+)
+
+// defaultMesh is the mesh configuration where the user gives none. A file is laid over it field by field.
+const defaultMesh = `
+proxyListenPort: 15001
+proxyInboundListenPort: 15006
+connectTimeout: 10s
+protocolDetectionTimeout: 0s
+dnsRefreshRate: 60s
+ingressClass: istio
+ingressControllerMode: STRICT
+ingressService: istio-ingressgateway
+ingressSelector: istio-ingressgateway
+enableTracing: true
+enableAutoMtls: true
+enablePrometheusMerge: true
+trustDomain: cluster.local
+rootNamespace: istio-system
+outboundTrafficPolicy: {mode: ALLOW_ANY}
+inboundTrafficPolicy: {mode: PASSTHROUGH}
+localityLbSetting: {enabled: true}
+defaultServiceExportTo: ["*"]
+defaultVirtualServiceExportTo: ["*"]
+defaultDestinationRuleExportTo: ["*"]
+extensionProviders:
+- {name: prometheus, prometheus: {}}
+- {name: stackdriver, stackdriver: {}}
+- {name: envoy, envoyFileAccessLog: {path: /dev/stdout}}
+defaultConfig:
+  configPath: ./etc/istio/proxy
+  binaryPath: /usr/local/bin/envoy
+  discoveryAddress: istiod.istio-system.svc:15012
+  controlPlaneAuthPolicy: MUTUAL_TLS
+  drainDuration: 45s
+  terminationDrainDuration: 5s
+  proxyAdminPort: 15000
+  statusPort: 15020
+  statNameLength: 189
+`
+
+const defaultServiceCluster = "istio-proxy"
+
+// DefaultMesh is the mesh configuration where the user gives none.
+func DefaultMesh() *meshconfig.MeshConfig {
+	m, problems := DecodeMesh("defaults", nil)
+	if m == nil {
+		panic(fmt.Sprintf("the built-in mesh configuration is broken: %v", problems))
+	}
+	return m
+}
+
+// DecodeMesh reads a MeshConfig file and lays it over the defaults. With an Error the result is nil. Unlike in objects,
+// unknown fields and duplicate keys are Warnings here: a mesh that runs must not stop for a field of another version.
+func DecodeMesh(file string, data []byte) (*meshconfig.MeshConfig, []Problem) {
+	var r document.Report
+	m := decodeMesh(&r, data)
+	found := problems(Key{Kind: "MeshConfig"}, file, r.Findings())
+	if r.Failed() {
+		return nil, found
+	}
+	return m, found
+}
+
+func decodeMesh(r *document.Report, data []byte) *meshconfig.MeshConfig {
+	base := onlyDocument(r, []byte(defaultMesh))
+	user := onlyDocument(r, data)
+	if r.Failed() || !r.Expect(nil, user, document.Mapping) {
+		return nil
+	}
+	m := new(meshconfig.MeshConfig)
+	r.Add(document.Read(m, overlay(base, user), nil, document.Options{Lenient: true}))
+	if r.Failed() {
+		return nil
+	}
+	if m.DefaultConfig.ClusterName == nil {
+		m.DefaultConfig.ClusterName = &meshconfig.ProxyConfig_ServiceCluster{ServiceCluster: defaultServiceCluster}
+	}
+	findings := rules.Mesh(m)
+	for i := range findings {
+		findings[i].Line = user.LineOf(findings[i].Field)
+	}
+	r.Add(findings)
+	return m
+}
+
+// onlyDocument parses a file that must have one document at most; without any it is the empty mapping.
+func onlyDocument(r *document.Report, data []byte) *document.Value {
+	empty := &document.Value{Kind: document.Mapping, Line: 1}
+	docs := document.Split(data)
+	switch len(docs) {
+	case 0:
+		return empty
+	case 1:
+	default:
+		r.Fail(docs[1].Before+1, nil, "a mesh configuration is one document; remove the others")
+		return empty
+	}
+	v, err := docs[0].Parse()
+	switch e, ok := errors.AsType[*document.SyntaxError](err); {
+	case ok:
+		r.Fail(e.Line, nil, "%s", e.Reason)
+	case err != nil:
+		r.Fail(1, nil, "%v", err)
+	case v != nil:
+		return v
+	}
+	return empty
+}
+
+// overlay lays a user's settings over the defaults: field by field, the proxies' defaults and their metadata likewise;
+// of the providers those with the same name are replaced.
+func overlay(base, user *document.Value) *document.Value {
+	out := &document.Value{Kind: document.Mapping, Line: user.Line}
+	for _, m := range user.Members {
+		if m.Value.Kind == document.Null {
+			continue // the same as leaving it out
+		}
+		if b := base.Find(document.LowerCamel(m.Key)); b != nil {
+			switch {
+			case b.Key == "defaultConfig" && m.Value.Kind == document.Mapping, b.Key == "proxyMetadata" && m.Value.Kind == document.Mapping:
+				m.Value = overlay(b.Value, m.Value)
+			case b.Key == "extensionProviders" && m.Value.Kind == document.List:
+				m.Value = overlayNamed(b.Value, m.Value)
+			}
+		}
+		out.Members = append(out.Members, m)
+	}
+	for _, b := range base.Members {
+		if out.Find(b.Key) == nil {
+			out.Members = append(out.Members, b)
+		}
+	}
+	return out
+}
+
+// overlayNamed keeps the user's list and puts behind it what of the defaults has another name. Behind, so that the
+// user's indexes in problems stay what they are in the file.
+func overlayNamed(base, user *document.Value) *document.Value {
+	out := &document.Value{Kind: document.List, Line: user.Line, Items: slices.Clip(user.Items)}
+	named := map[string]bool{}
+	for _, item := range user.Items {
+		named[item.Get("name").Text()] = true
+	}
+	for _, item := range base.Items {
+		if !named[item.Get("name").Text()] {
+			out.Items = append(out.Items, item)
+		}
+	}
+	return out
+}

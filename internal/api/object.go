@@ -1,0 +1,85 @@
+package api
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pilotmesh/pilot/internal/api/rules"
+	"github.com/pilotmesh/pilot/internal/omap"
+)
+
+// Object is one configuration object of a user. It is immutable.
+type Object struct {
+	Key
+	// Created is metadata.creationTimestamp, zero if absent. Where age decides, the order is Older's.
+	Created time.Time
+	// Labels are metadata.labels.
+	Labels map[string]string
+	// Spec is *ServiceEntry, *WorkloadEntry, *VirtualService, *DestinationRule or *Sidecar of
+	// istio.io/api/networking/v1alpha3.
+	Spec proto.Message
+	// Hash covers key, creation time, labels and spec; not annotations, not the position.
+	Hash omap.Hash
+	// Position is where the object was read.
+	Position Position
+}
+
+// Older reports whether o wins over p where age decides: by creation time, then namespace, then name.
+func (o *Object) Older(p *Object) bool {
+	return cmp.Or(o.Created.Compare(p.Created), cmp.Compare(o.Namespace, p.Namespace), cmp.Compare(o.Name, p.Name)) < 0
+}
+
+// Seal completes an object made in code: it takes the kind from the spec's type, sets the default namespace, checks
+// the metadata and computes the hash. Nothing the object refers to may be changed afterwards. Whether the spec makes
+// sense is for Validate to say.
+func (o Object) Seal() (*Object, error) {
+	kind := kindOfSpec(o.Spec)
+	if kind == "" || reflect.ValueOf(o.Spec).IsNil() {
+		return nil, fmt.Errorf("object %s/%s: no kind has a spec of type %T", o.Namespace, o.Name, o.Spec)
+	}
+	if o.Kind != "" && o.Kind != kind {
+		return nil, fmt.Errorf("object %v: the spec is that of a %s", o.Key, kind)
+	}
+	o.Kind = kind
+	o.Namespace = cmp.Or(o.Namespace, DefaultNamespace)
+	if reason := cmp.Or(rules.Subdomain(o.Name), rules.Label(o.Namespace)); reason != "" {
+		return nil, fmt.Errorf("object %v: %s", o.Key, reason)
+	}
+	for _, key := range slices.Sorted(maps.Keys(o.Labels)) {
+		if reason := rules.ObjectLabel(key, o.Labels[key]); reason != "" {
+			return nil, fmt.Errorf("object %v: metadata.labels: %s", o.Key, reason)
+		}
+	}
+	o.Created = o.Created.UTC()
+	if err := o.rehash(); err != nil {
+		return nil, fmt.Errorf("object %v: %w", o.Key, err)
+	}
+	return &o, nil
+}
+
+// rehash sets the hash over what translation may read, from a form of it that is the same in every process.
+func (o *Object) rehash() error {
+	text := func(b []byte, s string) []byte {
+		return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+	}
+	var b []byte
+	b = text(text(text(b, o.Kind), o.Namespace), o.Name)
+	b = binary.AppendVarint(binary.AppendVarint(b, o.Created.Unix()), int64(o.Created.Nanosecond()))
+	b = binary.AppendUvarint(b, uint64(len(o.Labels)))
+	for _, key := range slices.Sorted(maps.Keys(o.Labels)) {
+		b = text(text(b, key), o.Labels[key])
+	}
+	b, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, o.Spec)
+	if err != nil { // a string that is no UTF-8
+		return fmt.Errorf("spec cannot be encoded: %w", err)
+	}
+	o.Hash = omap.Sum(b)
+	return nil
+}

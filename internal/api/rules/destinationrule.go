@@ -1,0 +1,379 @@
+package rules
+
+import (
+	"fmt"
+	"strings"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/api/document"
+)
+
+func (c *checker) destinationRule(p *document.Path, r *networking.DestinationRule) {
+	c.rule(p.Field("host"), checkWildcard(r.Host))
+	c.exportTo(p.Field("exportTo"), r.ExportTo, false)
+	if r.WorkloadSelector != nil {
+		for i, to := range r.ExportTo {
+			if to != "." && to != c.namespace {
+				c.fail(p.Field("exportTo").At(i), "a rule with a workloadSelector stays in its namespace; write \".\" or remove exportTo")
+			}
+		}
+	}
+	c.trafficPolicy(p.Field("trafficPolicy"), r.TrafficPolicy)
+	seen := map[string]int{}
+	for i, s := range r.Subsets {
+		at := p.Field("subsets").At(i)
+		if s == nil {
+			c.fail(at, "a subset must not be null")
+			continue
+		}
+		c.rule(at.Field("name"), checkName(s.Name))
+		if first, dup := seen[s.Name]; dup {
+			c.warn(at.Field("name"), "subsets[%d] has the same name and wins; rename one of them", first)
+		} else {
+			seen[s.Name] = i
+		}
+		c.trafficPolicy(at.Field("trafficPolicy"), s.TrafficPolicy)
+	}
+}
+
+func (c *checker) trafficPolicy(p *document.Path, t *networking.TrafficPolicy) {
+	if t == nil {
+		return
+	}
+	if t.LoadBalancer == nil && t.ConnectionPool == nil && t.OutlierDetection == nil && t.Tls == nil &&
+		len(t.PortLevelSettings) == 0 && t.Tunnel == nil && t.ProxyProtocol == nil && t.RetryBudget == nil {
+		c.fail(p, "a policy must set something")
+	}
+	if t.Tunnel != nil && t.ProxyProtocol != nil {
+		c.fail(p.Field("proxyProtocol"), "excludes tunnel; keep one of them")
+	}
+	c.policyBlocks(p, t)
+	if t.Tunnel != nil {
+		c.tunnel(p.Field("tunnel"), t.Tunnel)
+	}
+	seen := map[uint32]int{}
+	for i, s := range t.PortLevelSettings {
+		at := p.Field("portLevelSettings").At(i)
+		if s == nil {
+			c.fail(at, "a policy must not be null")
+			continue
+		}
+		if s.Port == nil {
+			c.fail(at.Field("port"), "a policy for one port needs its number")
+		} else {
+			c.port(at.Field("port").Field("number"), s.Port.Number)
+			if first, dup := seen[s.Port.Number]; dup {
+				c.warn(at.Field("port"), "portLevelSettings[%d] is for the same port and wins; merge them", first)
+			} else {
+				seen[s.Port.Number] = i
+			}
+		}
+		if s.LoadBalancer == nil && s.ConnectionPool == nil && s.OutlierDetection == nil && s.Tls == nil {
+			c.fail(at, "a policy must set something")
+		}
+		c.policyBlocks(at, s)
+	}
+}
+
+// policyBlocks judges what a policy and one for a single port have in common.
+func (c *checker) policyBlocks(p *document.Path, t interface {
+	GetLoadBalancer() *networking.LoadBalancerSettings
+	GetConnectionPool() *networking.ConnectionPoolSettings
+	GetOutlierDetection() *networking.OutlierDetection
+	GetTls() *networking.ClientTLSSettings
+}) {
+	c.loadBalancer(p.Field("loadBalancer"), t.GetLoadBalancer(), t.GetOutlierDetection() != nil)
+	c.connectionPool(p.Field("connectionPool"), t.GetConnectionPool())
+	c.outlierDetection(p.Field("outlierDetection"), t.GetOutlierDetection())
+	c.clientTLS(p.Field("tls"), t.GetTls())
+}
+
+func (c *checker) tunnel(p *document.Path, t *networking.TrafficPolicy_TunnelSettings) {
+	if t.Protocol != "" && t.Protocol != "CONNECT" && t.Protocol != "POST" {
+		c.fail(p.Field("protocol"), "must be CONNECT or POST, not %s", document.Quote(t.Protocol))
+	}
+	if !isIP(t.TargetHost) {
+		c.rule(p.Field("targetHost"), checkFQDN(t.TargetHost))
+	}
+	c.port(p.Field("targetPort"), t.TargetPort)
+}
+
+func (c *checker) outlierDetection(p *document.Path, o *networking.OutlierDetection) {
+	if o == nil {
+		return
+	}
+	if o.ConsecutiveErrors != 0 { //nolint:staticcheck // it is the deprecated field we look for
+		c.warn(p.Field("consecutiveErrors"), "is deprecated; use consecutive5xxErrors or consecutiveGatewayErrors")
+	}
+	if o.ConsecutiveLocalOriginFailures.GetValue() > 0 && !o.SplitExternalLocalOriginErrors {
+		c.fail(p.Field("consecutiveLocalOriginFailures"), "has no effect unless splitExternalLocalOriginErrors is true; set it")
+	}
+}
+
+func (c *checker) connectionPool(p *document.Path, s *networking.ConnectionPoolSettings) {
+	if s == nil {
+		return
+	}
+	if s.Tcp == nil && s.Http == nil {
+		c.fail(p, "a connection pool must set tcp or http")
+	}
+	if h := s.Http; h != nil {
+		at := p.Field("http")
+		if h.H2UpgradePolicy == networking.ConnectionPoolSettings_HTTPSettings_UPGRADE && h.UseClientProtocol {
+			c.fail(at.Field("useClientProtocol"), "contradicts h2UpgradePolicy UPGRADE; keep one of them")
+		}
+		if h.Http2KeepAlive != nil && h.Http2KeepAlive.Interval == nil {
+			c.fail(at.Field("http2KeepAlive").Field("interval"), "is needed")
+		}
+	}
+}
+
+func (c *checker) loadBalancer(p *document.Path, lb *networking.LoadBalancerSettings, outlier bool) {
+	if lb == nil {
+		return
+	}
+	c.consistentHash(p.Field("consistentHash"), lb.GetConsistentHash())
+	if lb.LocalityLbSetting != nil && lb.ZoneAwareLbSetting != nil {
+		c.fail(p.Field("zoneAwareLbSetting"), "excludes localityLbSetting; keep one of them")
+	}
+	c.localityLB(p.Field("localityLbSetting"), lb.LocalityLbSetting)
+	c.zoneAwareLB(p.Field("zoneAwareLbSetting"), lb.ZoneAwareLbSetting)
+	if !outlier {
+		const reason = "has no effect without outlierDetection, which finds out when to fail over"
+		if l := lb.LocalityLbSetting; len(l.GetFailover())+len(l.GetFailoverPriority()) > 0 {
+			c.warn(p.Field("localityLbSetting").Field("failover"), reason)
+		}
+		if z := lb.ZoneAwareLbSetting; len(z.GetFailover())+len(z.GetFailoverPriority()) > 0 {
+			c.warn(p.Field("zoneAwareLbSetting").Field("failover"), reason)
+		}
+	}
+	if lb.Warmup == nil && lb.WarmupDurationSecs == nil {
+		return
+	}
+	at := p.Field("warmup")
+	if lb.Warmup != nil && lb.Warmup.Duration == nil {
+		c.fail(at.Field("duration"), "is needed")
+	}
+	switch simple := lb.GetSimple(); {
+	case lb.GetConsistentHash() != nil, simple == networking.LoadBalancerSettings_RANDOM,
+		simple == networking.LoadBalancerSettings_PASSTHROUGH:
+		c.warn(at, "has an effect on ROUND_ROBIN and LEAST_REQUEST only")
+	}
+}
+
+const (
+	maxMaglev = 5000011 // first size that Envoy refuses
+	maxRing   = 8 << 20 // last size that Envoy takes
+)
+
+func (c *checker) consistentHash(p *document.Path, h *networking.LoadBalancerSettings_ConsistentHashLB) {
+	if h == nil {
+		return
+	}
+	if cookie := h.GetHttpCookie(); cookie != nil {
+		at := p.Field("httpCookie")
+		if cookie.Name == "" {
+			c.fail(at.Field("name"), "a cookie needs a name")
+		}
+		for i, a := range cookie.Attributes {
+			if a.GetName() == "" {
+				c.fail(at.Field("attributes").At(i).Field("name"), "an attribute needs a name")
+			}
+		}
+	}
+	if h.HashKey == nil {
+		c.warn(p, "says nothing of what to hash, so requests go anywhere; set httpHeaderName, httpCookie, httpQueryParameterName or useSourceIp")
+	}
+	if h.MinimumRingSize != 0 { //nolint:staticcheck // it is the deprecated field we look for
+		c.warn(p.Field("minimumRingSize"), "is deprecated; use ringHash.minimumRingSize")
+	}
+	if size := h.GetRingHash().GetMinimumRingSize(); size > maxRing {
+		c.warn(p.Field("ringHash").Field("minimumRingSize"), "%d is more than Envoy takes; %d is used", size, maxRing)
+	}
+	switch size := h.GetMaglev().GetTableSize(); {
+	case size >= maxMaglev:
+		c.fail(p.Field("maglev").Field("tableSize"), "must be less than %d, not %d", maxMaglev, size)
+	case size != 0 && !isPrime(size):
+		c.warn(p.Field("maglev").Field("tableSize"), "must be a prime number, which %d is not: the next greater one is used", size)
+	}
+}
+
+func isPrime(n uint64) bool {
+	for d := uint64(2); d*d <= n; d++ {
+		if n%d == 0 {
+			return false
+		}
+	}
+	return n > 1
+}
+
+func (c *checker) localityLB(p *document.Path, l *networking.LocalityLoadBalancerSetting) {
+	if l == nil {
+		return
+	}
+	if len(l.Distribute) > 0 && len(l.Failover)+len(l.FailoverPriority) > 0 {
+		c.fail(p.Field("distribute"), "excludes failover and failoverPriority; keep one of them")
+	}
+	var from []string
+	for i, d := range l.Distribute {
+		at := p.Field("distribute").At(i)
+		if d == nil {
+			c.fail(at, "must not be null")
+			continue
+		}
+		if c.rule(at.Field("from"), checkLocality(d.From)) {
+			from = c.distinctLocality(at.Field("from"), d.From, from)
+		}
+		c.shares(at.Field("to"), d.To)
+	}
+	for i, f := range l.Failover {
+		c.failover(p.Field("failover").At(i), f.GetFrom(), f.GetTo())
+	}
+	c.failoverPriority(p.Field("failoverPriority"), l.FailoverPriority)
+}
+
+func (c *checker) shares(p *document.Path, to map[string]uint32) {
+	total := uint64(0)
+	var known []string
+	for _, locality := range sortedKeys(to) {
+		at := p.Key(locality)
+		if c.rule(at, checkLocality(locality)) {
+			known = c.distinctLocality(at, locality, known)
+		}
+		if to[locality] == 0 {
+			c.fail(p, "the share of %s is 0; leave the locality out", document.Quote(locality))
+			return
+		}
+		total += uint64(to[locality])
+	}
+	if total != 100 {
+		c.fail(p, "the shares add up to %d, not to 100", total)
+	}
+}
+
+// distinctLocality reports a locality that overlaps one of those before it, and adds it to them.
+func (c *checker) distinctLocality(p *document.Path, locality string, before []string) []string {
+	for _, b := range before {
+		if localitiesOverlap(locality, b) {
+			c.fail(p, "%s and %s overlap", document.Quote(locality), document.Quote(b))
+			break
+		}
+	}
+	return append(before, locality)
+}
+
+func localitiesOverlap(a, b string) bool {
+	as, bs := strings.Split(a, "/"), strings.Split(b, "/")
+	for i := range min(len(as), len(bs)) {
+		if as[i] == "*" || bs[i] == "*" {
+			return true
+		}
+		if as[i] != bs[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// checkLocality judges "region/zone/subzone", of which the tail may be left out or be "*".
+func checkLocality(s string) string {
+	parts := strings.Split(s, "/")
+	if s == "" || len(parts) > 3 {
+		return fmt.Sprintf("%s is not a locality like region/zone/subzone or region/*", document.Quote(s))
+	}
+	for i, part := range parts {
+		if part == "" || part != "*" && strings.Contains(part, "*") || part == "*" && i < len(parts)-1 {
+			return fmt.Sprintf("%s is not a locality: only its last part can be *, and no part is empty", document.Quote(s))
+		}
+	}
+	return ""
+}
+
+func (c *checker) failover(p *document.Path, from, to string) {
+	if from == to {
+		c.fail(p, "%s cannot fail over to itself", document.Quote(from))
+		return
+	}
+	for _, r := range []struct{ field, region string }{{"from", from}, {"to", to}} {
+		if r.region == "" || strings.ContainsAny(r.region, "*/") {
+			c.fail(p.Field(r.field), "%s is not a region: failover names regions, without zones and wildcards", document.Quote(r.region))
+		}
+	}
+}
+
+// failoverPriority judges labels, with or without a value, by which endpoints are preferred.
+func (c *checker) failoverPriority(p *document.Path, labels []string) {
+	seen := map[string]bool{}
+	for i, l := range labels {
+		key, text, _ := strings.Cut(l, "=")
+		if c.rule(p.At(i), ObjectLabel(key, text)) && seen[key] {
+			c.fail(p.At(i), "the label %s is named twice", document.Quote(key))
+		}
+		seen[key] = true
+	}
+}
+
+func (c *checker) zoneAwareLB(p *document.Path, z *networking.ZoneAwareLoadBalancerSetting) {
+	if z == nil {
+		return
+	}
+	for i, f := range z.Failover {
+		c.failover(p.Field("failover").At(i), f.GetFrom(), f.GetTo())
+	}
+	c.failoverPriority(p.Field("failoverPriority"), z.FailoverPriority)
+	if z.MinClusterSize != nil && z.MinClusterSize.Value == 0 {
+		c.fail(p.Field("minClusterSize"), "must be 1 at least")
+	}
+}
+
+func (c *checker) clientTLS(p *document.Path, t *networking.ClientTLSSettings) {
+	if t == nil {
+		return
+	}
+	if t.InsecureSkipVerify.GetValue() && (t.CaCertificates != "" || t.CaCrl != "") {
+		c.fail(p.Field("insecureSkipVerify"), "excludes caCertificates and caCrl: what is not verified needs no CA")
+	}
+	if t.Mode == networking.ClientTLSSettings_MUTUAL || t.Mode == networking.ClientTLSSettings_SIMPLE {
+		c.credential(p.Field("credentialName"), t.CredentialName)
+	}
+	files := t.ClientCertificate != "" || t.PrivateKey != "" || t.CaCertificates != "" || t.CaCrl != ""
+	if t.CredentialName != "" && files && t.Mode == networking.ClientTLSSettings_MUTUAL {
+		c.fail(p.Field("credentialName"), "excludes certificates in files; keep one of the two")
+		return
+	}
+	if t.CredentialName != "" && (t.CaCertificates != "" || t.CaCrl != "") && t.Mode == networking.ClientTLSSettings_SIMPLE {
+		c.fail(p.Field("credentialName"), "excludes a CA in files; keep one of the two")
+	}
+	switch t.Mode {
+	case networking.ClientTLSSettings_MUTUAL:
+		if t.CredentialName != "" {
+			return
+		}
+		if t.ClientCertificate == "" {
+			c.fail(p.Field("clientCertificate"), "mutual TLS needs a certificate, or credentialName")
+		}
+		if t.PrivateKey == "" {
+			c.fail(p.Field("privateKey"), "mutual TLS needs a private key, or credentialName")
+		}
+	case networking.ClientTLSSettings_ISTIO_MUTUAL:
+		if files || t.CredentialName != "" {
+			c.warn(p, "ISTIO_MUTUAL uses the mesh's certificates; the ones named here have no effect")
+		}
+	}
+}
+
+// credential judges the reference to a CA in a config map: it must be one of the own namespace.
+func (c *checker) credential(p *document.Path, name string) {
+	rest, ok := strings.CutPrefix(name, "configmap://")
+	if !ok {
+		return
+	}
+	namespace, configMap, ok := strings.Cut(rest, "/")
+	switch {
+	case !ok || configMap == "" || namespace == "":
+		c.fail(p, "%s does not have the form configmap://namespace/name", document.Quote(name))
+	case namespace != c.namespace:
+		c.fail(p, "%s is in another namespace; a rule takes CAs of its own namespace only", document.Quote(name))
+	}
+}

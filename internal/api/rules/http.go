@@ -1,0 +1,444 @@
+package rules
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/api/document"
+)
+
+const (
+	maxBody  = 1 << 20 // bytes of a direct response
+	claimKey = "@request.auth.claims"
+)
+
+func (c *checker) httpRoute(p *document.Path, r *networking.HTTPRoute, delegate bool) {
+	if r == nil {
+		c.fail(p, "a route must not be null")
+		return
+	}
+	c.action(p, r, delegate)
+	for i, m := range r.Match {
+		c.httpMatch(p.Field("match").At(i), m, r.Delegate != nil || delegate)
+	}
+	for i, d := range r.Route {
+		at := p.Field("route").At(i)
+		if d == nil {
+			c.fail(at, "a destination must not be null")
+			continue
+		}
+		c.destination(at.Field("destination"), d.Destination)
+		c.headers(at.Field("headers"), d.Headers)
+	}
+	c.weights(p.Field("route"), len(r.Route), func(i int) int32 { return r.Route[i].GetWeight() })
+	c.headers(p.Field("headers"), r.Headers)
+	c.redirect(p.Field("redirect"), r.Redirect)
+	c.directResponse(p.Field("directResponse"), r.DirectResponse)
+	c.rewrite(p.Field("rewrite"), r)
+	c.retries(p.Field("retries"), r.Retries)
+	c.fault(p.Field("fault"), r.Fault)
+	c.mirror(p, r)
+	c.cors(p.Field("corsPolicy"), r.CorsPolicy)
+}
+
+// action judges what a route does: exactly one of forwarding, redirecting, answering and delegating.
+func (c *checker) action(p *document.Path, r *networking.HTTPRoute, delegate bool) {
+	type action struct {
+		name string
+		set  bool
+	}
+	actions := []action{
+		{"route", len(r.Route) > 0}, {"redirect", r.Redirect != nil},
+		{"directResponse", r.DirectResponse != nil}, {"delegate", r.Delegate != nil},
+	}
+	first := ""
+	for _, a := range actions {
+		if !a.set {
+			continue
+		}
+		if first != "" {
+			c.fail(p.Field(a.name), "a route has one action: %s excludes %s", a.name, first)
+			continue
+		}
+		first = a.name
+	}
+	if first == "" {
+		c.fail(p, "a route needs an action: route, redirect, directResponse or delegate")
+	}
+	if first == "redirect" || first == "directResponse" {
+		for _, a := range []action{{"fault", r.Fault != nil}, {"rewrite", r.Rewrite != nil}} {
+			if a.set {
+				c.fail(p.Field(a.name), "%s needs a route that forwards; it excludes %s", a.name, first)
+			}
+		}
+	}
+	if r.Delegate != nil {
+		at := p.Field("delegate")
+		if delegate {
+			c.fail(at, "a delegate must not delegate again: there is one level only")
+		}
+		if r.Delegate.Name == "" {
+			c.warn(at.Field("name"), "names no virtual service, so the route does nothing")
+		} else {
+			c.rule(at.Field("name"), Subdomain(r.Delegate.Name))
+		}
+		if r.Delegate.Namespace != "" {
+			c.rule(at.Field("namespace"), Label(r.Delegate.Namespace))
+		}
+	}
+}
+
+// httpMatch judges a match. Where routes are delegated, root and delegate are merged, which regular expressions forbid.
+func (c *checker) httpMatch(p *document.Path, m *networking.HTTPMatchRequest, merged bool) {
+	if m == nil {
+		c.fail(p, "a match must not be null")
+		return
+	}
+	c.stringMatch(p.Field("uri"), m.Uri, merged, true)
+	c.stringMatch(p.Field("scheme"), m.Scheme, merged, false)
+	c.stringMatch(p.Field("method"), m.Method, merged, false)
+	c.stringMatch(p.Field("authority"), m.Authority, merged, false)
+	for _, name := range sortedKeys(m.Headers) {
+		at := p.Field("headers").Key(name)
+		c.headerMatch(at, name, m.Headers[name])
+		c.stringMatch(at, m.Headers[name], merged, false)
+	}
+	for _, name := range sortedKeys(m.WithoutHeaders) {
+		at := p.Field("withoutHeaders").Key(name)
+		c.headerMatch(at, name, m.WithoutHeaders[name])
+		if m.WithoutHeaders[name].GetRegex() != "*" { // the old way to say "any value"
+			c.stringMatch(at, m.WithoutHeaders[name], merged, false)
+		}
+	}
+	for _, name := range sortedKeys(m.QueryParams) {
+		at := p.Field("queryParams").Key(name)
+		if name == "" {
+			c.fail(at, "a query parameter needs a name")
+		}
+		if m.QueryParams[name] == nil {
+			c.fail(at, "a match must not be null")
+		}
+		c.stringMatch(at, m.QueryParams[name], merged, false)
+	}
+	if m.GetUri().GetRegex() != "" && m.IgnoreUriCase {
+		c.warn(p.Field("ignoreUriCase"), "has no effect on regular expressions; begin the expression with (?i)")
+	}
+	c.gateways(p.Field("gateways"), m.Gateways)
+	if m.SourceNamespace != "" {
+		c.rule(p.Field("sourceNamespace"), Label(m.SourceNamespace))
+	}
+}
+
+// headerMatch judges the name of a header to match: a header, a pseudo-header, or a claim of a token.
+func (c *checker) headerMatch(p *document.Path, name string, m *networking.StringMatch) {
+	switch {
+	case m == nil:
+		c.fail(p, "a match must not be null; write {} for any value")
+	case name == "":
+		c.fail(p, "a header needs a name")
+	case strings.HasPrefix(name, claimKey):
+		if rest := name[len(claimKey):]; !strings.HasPrefix(rest, ".") && !strings.HasPrefix(rest, "[") || len(rest) < 2 {
+			c.fail(p, "%s names no claim; write %s.group or %s[group]", document.Quote(name), claimKey, claimKey)
+		}
+	default:
+		c.rule(p, checkHeaderName(strings.TrimPrefix(name, ":")))
+	}
+}
+
+func (c *checker) claimsAtGatewaysOnly(p *document.Path, r *networking.HTTPRoute) {
+	for i, m := range r.GetMatch() {
+		at := p.Field("match").At(i)
+		c.noClaims(at.Field("headers"), m.GetHeaders())
+		c.noClaims(at.Field("withoutHeaders"), m.GetWithoutHeaders())
+	}
+}
+
+func (c *checker) noClaims(p *document.Path, headers map[string]*networking.StringMatch) {
+	for _, name := range sortedKeys(headers) {
+		if strings.HasPrefix(name, claimKey) {
+			c.fail(p.Key(name), "claims of tokens can be matched at gateways only; name one in spec.gateways")
+		}
+	}
+}
+
+// stringMatch judges how a text is matched. An empty prefix is legal for paths only.
+func (c *checker) stringMatch(p *document.Path, m *networking.StringMatch, merged, emptyPrefix bool) {
+	switch t := m.GetMatchType().(type) {
+	case *networking.StringMatch_Prefix:
+		if t.Prefix == "" && !emptyPrefix {
+			c.fail(p.Field("prefix"), "an empty prefix matches everything; remove the match or give it a text")
+		}
+	case *networking.StringMatch_Regex:
+		if merged {
+			c.fail(p.Field("regex"), "regular expressions cannot be merged between a root and its delegate; use exact or prefix")
+			return
+		}
+		c.rule(p.Field("regex"), checkRegex(t.Regex))
+	}
+}
+
+func (c *checker) redirect(p *document.Path, r *networking.HTTPRedirect) {
+	if r == nil {
+		return
+	}
+	if r.Uri == "" && r.Authority == "" && r.RedirectPort == nil && r.Scheme == "" && r.PrefixRewrite == "" {
+		c.fail(p, "a redirect must change something: uri, prefixRewrite, authority, scheme or port")
+	}
+	if r.Uri != "" && r.PrefixRewrite != "" {
+		c.fail(p.Field("prefixRewrite"), "excludes uri; keep one of them")
+	}
+	if r.Scheme != "" && r.Scheme != "http" && r.Scheme != "https" {
+		c.fail(p.Field("scheme"), "must be http or https, not %s", document.Quote(r.Scheme))
+	}
+	switch r.RedirectCode {
+	case 0, 301, 302, 303, 307, 308:
+	default:
+		c.fail(p.Field("redirectCode"), "must be one of 301, 302, 303, 307, 308, not %d", r.RedirectCode)
+	}
+}
+
+func (c *checker) directResponse(p *document.Path, r *networking.HTTPDirectResponse) {
+	if r == nil {
+		return
+	}
+	if r.Status < 200 || r.Status > 599 {
+		c.fail(p.Field("status"), "must be an HTTP status from 200 to 599, not %d", r.Status)
+	}
+	if size := max(len(r.Body.GetString_()), len(r.Body.GetBytes())); size > maxBody {
+		c.fail(p.Field("body"), "has %d bytes, the limit is %d", size, maxBody)
+	}
+}
+
+func (c *checker) rewrite(p *document.Path, r *networking.HTTPRoute) {
+	w := r.Rewrite
+	if w == nil {
+		return
+	}
+	if w.Uri == "" && w.Authority == "" && w.UriRegexRewrite == nil {
+		c.fail(p, "a rewrite must rewrite something: uri, uriRegexRewrite or authority")
+	}
+	if re := w.UriRegexRewrite; re != nil {
+		at := p.Field("uriRegexRewrite")
+		if w.Uri != "" {
+			c.fail(at, "excludes uri; keep one of them")
+		}
+		c.rule(at.Field("match"), checkRegex(re.Match))
+		if re.Rewrite == "" {
+			c.fail(at.Field("rewrite"), "the new text is needed")
+		}
+	}
+	if w.Authority == "" {
+		return
+	}
+	c.rule(p.Field("authority"), checkHeaderValue(strings.ReplaceAll(w.Authority, "%", "%%")))
+	for _, set := range []map[string]string{r.Headers.GetRequest().GetSet(), r.Headers.GetRequest().GetAdd()} {
+		for _, name := range sortedKeys(set) {
+			if isAuthority(name) {
+				c.fail(p.Field("authority"), "the authority is rewritten here and by the header operation on %s; keep one of them", name)
+			}
+		}
+	}
+}
+
+func isAuthority(header string) bool {
+	return strings.EqualFold(header, "host") || strings.EqualFold(header, ":authority")
+}
+
+// retryConditions are the names Envoy knows for what is worth another try.
+const retryConditions = " 5xx gateway-error reset reset-before-request connect-failure envoy-ratelimited retriable-4xx " +
+	"refused-stream retriable-status-codes retriable-headers http3-post-connect-failure " +
+	"cancelled deadline-exceeded internal resource-exhausted unavailable "
+
+func (c *checker) retries(p *document.Path, r *networking.HTTPRetry) {
+	if r == nil {
+		return
+	}
+	if r.Attempts == 0 && (r.PerTryTimeout != nil || r.RetryOn != "" || r.RetryRemoteLocalities != nil ||
+		r.RetryIgnorePreviousHosts != nil || r.Backoff != nil) {
+		c.fail(p.Field("attempts"), "0 switches retries off, and the other settings contradict that; set attempts or remove them")
+	}
+	if r.RetryOn == "" {
+		return
+	}
+	for condition := range strings.SplitSeq(r.RetryOn, ",") {
+		if status, err := strconv.Atoi(condition); err == nil && 100 <= status && status <= 599 {
+			continue
+		}
+		if condition == "" || strings.Contains(condition, " ") || !strings.Contains(retryConditions, " "+condition+" ") {
+			c.fail(p.Field("retryOn"), "%s is no condition; conditions are separated by commas without blanks: %s or an HTTP status",
+				document.Quote(condition), strings.ReplaceAll(strings.TrimSpace(retryConditions), " ", ", "))
+		}
+	}
+}
+
+// grpcStatuses are the names of gRPC's status codes.
+const grpcStatuses = " OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED " +
+	"UNAUTHENTICATED RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS "
+
+func (c *checker) fault(p *document.Path, f *networking.HTTPFaultInjection) {
+	if f == nil {
+		return
+	}
+	if f.Delay == nil && f.Abort == nil {
+		c.fail(p, "a fault needs a delay or an abort")
+	}
+	if d := f.Delay; d != nil {
+		at := p.Field("delay")
+		if _, ok := d.HttpDelayType.(*networking.HTTPFaultInjection_Delay_ExponentialDelay); ok {
+			c.fail(at.Field("exponentialDelay"), "there is no such delay; use fixedDelay")
+		} else if d.HttpDelayType == nil {
+			c.warn(at, "has no effect without fixedDelay")
+		}
+		if d.Percent != 0 { //nolint:staticcheck // it is the deprecated field we look for
+			c.warn(at.Field("percent"), "is deprecated; use percentage")
+		}
+	}
+	if f.Abort == nil {
+		return
+	}
+	at := p.Field("abort")
+	switch t := f.Abort.ErrorType.(type) {
+	case nil:
+		c.warn(at, "has no effect without httpStatus or grpcStatus")
+	case *networking.HTTPFaultInjection_Abort_HttpStatus:
+		if t.HttpStatus < 200 || t.HttpStatus > 599 {
+			c.fail(at.Field("httpStatus"), "must be an HTTP status from 200 to 599, not %d", t.HttpStatus)
+		}
+	case *networking.HTTPFaultInjection_Abort_GrpcStatus:
+		if t.GrpcStatus == "" || strings.Contains(t.GrpcStatus, " ") || !strings.Contains(grpcStatuses, " "+t.GrpcStatus+" ") {
+			c.fail(at.Field("grpcStatus"), "%s is none of %s", document.Quote(t.GrpcStatus),
+				strings.ReplaceAll(strings.TrimSpace(grpcStatuses), " ", ", "))
+		}
+	case *networking.HTTPFaultInjection_Abort_Http2Error:
+		c.fail(at.Field("http2Error"), "there is no such abort; use httpStatus or grpcStatus")
+	}
+}
+
+func (c *checker) mirror(p *document.Path, r *networking.HTTPRoute) {
+	if r.Mirror != nil {
+		c.destination(p.Field("mirror"), r.Mirror)
+		if len(r.Mirrors) > 0 {
+			c.fail(p.Field("mirrors"), "excludes mirror; keep one of them")
+		}
+	}
+	for i, m := range r.Mirrors {
+		c.destination(p.Field("mirrors").At(i).Field("destination"), m.GetDestination())
+	}
+	if r.MirrorPercent != nil { //nolint:staticcheck // it is the deprecated field we look for
+		c.warn(p.Field("mirrorPercent"), "is deprecated; use mirrorPercentage")
+	}
+}
+
+func (c *checker) cors(p *document.Path, r *networking.CorsPolicy) {
+	if r == nil {
+		return
+	}
+	if len(r.AllowOrigin) > 0 { //nolint:staticcheck // it is the deprecated field we look for
+		c.warn(p.Field("allowOrigin"), "is deprecated; use allowOrigins")
+	}
+	for i, origin := range r.AllowOrigins {
+		at := p.Field("allowOrigins").At(i)
+		if origin.GetMatchType() == nil {
+			c.fail(at, "an origin needs exact, prefix or regex")
+		}
+		c.stringMatch(at, origin, false, false)
+	}
+	for i, method := range r.AllowMethods {
+		if !slices.Contains([]string{"*", "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE"}, method) {
+			c.fail(p.Field("allowMethods").At(i), "%s is not an HTTP method", document.Quote(method))
+		}
+	}
+	for i, name := range r.AllowHeaders {
+		c.rule(p.Field("allowHeaders").At(i), checkHeaderName(name))
+	}
+	for i, name := range r.ExposeHeaders {
+		c.rule(p.Field("exposeHeaders").At(i), checkHeaderName(name))
+	}
+	if r.MaxAge.GetNanos() != 0 {
+		c.fail(p.Field("maxAge"), "browsers count in whole seconds, not %v", r.MaxAge.AsDuration())
+	}
+}
+
+// headers judges changes of headers.
+func (c *checker) headers(p *document.Path, h *networking.Headers) {
+	c.headerOperations(p.Field("request"), h.GetRequest(), true)
+	c.headerOperations(p.Field("response"), h.GetResponse(), false)
+}
+
+func (c *checker) headerOperations(p *document.Path, o *networking.Headers_HeaderOperations, request bool) {
+	for _, name := range sortedKeys(o.GetSet()) {
+		c.header(p.Field("set").Key(name), name, o.Set[name], request)
+	}
+	for _, name := range sortedKeys(o.GetAdd()) {
+		c.header(p.Field("add").Key(name), name, o.Add[name], request)
+	}
+	for i, name := range o.GetRemove() {
+		at := p.Field("remove").At(i)
+		if isAuthority(name) || strings.HasPrefix(name, ":") {
+			c.fail(at, "%s cannot be removed", document.Quote(name))
+			continue
+		}
+		c.headerName(at, name)
+	}
+}
+
+func (c *checker) header(p *document.Path, name, text string, request bool) {
+	switch {
+	case isAuthority(name) && request: // becomes a rewrite of the authority
+	case strings.HasPrefix(name, ":") || isAuthority(name):
+		c.fail(p, "%s cannot be changed", document.Quote(name))
+	default:
+		c.headerName(p, name)
+	}
+	c.rule(p, checkHeaderValue(text))
+}
+
+// headerName judges the name of a header that is changed. Meshes live with odd names, so they are warnings only.
+func (c *checker) headerName(p *document.Path, name string) {
+	if name == "" {
+		c.fail(p, "a header needs a name")
+	} else if reason := checkHeaderName(name); reason != "" {
+		c.warn(p, "%s", reason)
+	}
+}
+
+// unreachable warns of routes that never apply because an earlier one takes everything they match.
+func (c *checker) unreachable(p *document.Path, routes []*networking.HTTPRoute) {
+	seen := map[string]int{}
+	for i, r := range routes {
+		if r == nil {
+			continue
+		}
+		if len(r.Match) == 0 {
+			if i < len(routes)-1 {
+				c.warn(p.At(i+1), "never applies: http[%d] has no match and takes every request; move it to the end", i)
+			}
+			return
+		}
+		for j, m := range r.Match {
+			wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+			if err != nil {
+				continue
+			}
+			if first, dup := seen[string(wire)]; dup {
+				c.warn(p.At(i).Field("match").At(j), "never applies: http[%d] has the same match", first)
+				continue
+			}
+			seen[string(wire)] = i
+		}
+	}
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

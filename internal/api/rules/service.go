@@ -1,0 +1,188 @@
+package rules
+
+import (
+	"strings"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/api/document"
+)
+
+// protocols are what a port can be declared to speak, in any case.
+const protocols = " HTTP HTTP2 GRPC GRPC-WEB HTTP_PROXY HTTPS TCP TLS UDP MONGO MYSQL REDIS HBONE "
+
+func (c *checker) protocol(p *document.Path, name string) {
+	if name != "" && (strings.Contains(name, " ") || !strings.Contains(protocols, " "+strings.ToUpper(name)+" ")) {
+		c.fail(p, "%s is not a protocol; use one of %s", document.Quote(name), strings.ReplaceAll(strings.TrimSpace(protocols), " ", ", "))
+	}
+}
+
+func (c *checker) serviceEntry(p *document.Path, s *networking.ServiceEntry, labels map[string]string) {
+	if len(s.Hosts) == 0 {
+		c.fail(p.Field("hosts"), "a service needs a host at least")
+	}
+	for i, h := range s.Hosts {
+		at := p.Field("hosts").At(i)
+		if h == "*" {
+			c.fail(at, "the bare wildcard is no service; name a host or a domain like *.example.com")
+		} else {
+			c.rule(at, checkWildcard(h))
+		}
+		for j, other := range s.Hosts[:i] {
+			if strings.EqualFold(h, other) {
+				c.warn(at, "hosts[%d] is the same", j)
+			}
+		}
+	}
+	for i, a := range s.Addresses {
+		c.rule(p.Field("addresses").At(i), checkSubnet(a))
+	}
+	c.servicePorts(p.Field("ports"), s.Ports)
+	c.exportTo(p.Field("exportTo"), s.ExportTo, true)
+	if s.WorkloadSelector != nil && len(s.Endpoints) > 0 {
+		c.fail(p.Field("workloadSelector"), "excludes endpoints; keep one of them")
+	}
+	for i, e := range s.Endpoints {
+		c.endpoint(p.Field("endpoints").At(i), e, s)
+	}
+	c.resolution(p, s)
+	if labels["networking.istio.io/enable-autoallocate-ip"] == "false" && len(s.Addresses) == 0 &&
+		s.Resolution != networking.ServiceEntry_NONE {
+		for i, port := range s.Ports {
+			if isOpaque(port.GetProtocol()) {
+				c.warn(p.Field("addresses"), "ports[%d] can be told from others by address only, and the label "+
+					"networking.istio.io/enable-autoallocate-ip switches automatic addresses off; name an address", i)
+				break
+			}
+		}
+	}
+}
+
+// isOpaque reports whether traffic of a protocol says nothing about the host it is for.
+func isOpaque(protocol string) bool {
+	switch strings.ToUpper(protocol) {
+	case "", "TCP", "MONGO", "MYSQL", "REDIS":
+		return true
+	}
+	return false
+}
+
+func (c *checker) servicePorts(p *document.Path, ports []*networking.ServicePort) {
+	numbers, names := map[uint32]bool{}, map[string]bool{}
+	for i, port := range ports {
+		at := p.At(i)
+		if port == nil {
+			c.fail(at, "a port must not be null")
+			continue
+		}
+		c.port(at.Field("number"), port.Number)
+		if numbers[port.Number] {
+			c.fail(at.Field("number"), "%d is given to two ports", port.Number)
+		}
+		numbers[port.Number] = true
+		if port.Name == "" {
+			c.fail(at.Field("name"), "a port needs a name")
+		} else {
+			c.rule(at.Field("name"), checkName(port.Name))
+			if names[port.Name] {
+				c.fail(at.Field("name"), "%s names two ports", document.Quote(port.Name))
+			}
+		}
+		names[port.Name] = true
+		c.protocol(at.Field("protocol"), port.Protocol)
+	}
+}
+
+// endpoint judges an endpoint that stands in a service.
+func (c *checker) endpoint(p *document.Path, e *networking.WorkloadEntry, s *networking.ServiceEntry) {
+	if e == nil {
+		c.fail(p, "an endpoint must not be null")
+		return
+	}
+	c.workloadEntry(p, e)
+	at := p.Field("address")
+	switch s.Resolution {
+	case networking.ServiceEntry_STATIC:
+		if e.Address != "" && !isUnix(e.Address) && !isIP(e.Address) {
+			c.fail(at, "%s: the endpoints of resolution STATIC are IP addresses or unix:// sockets; names need DNS", document.Quote(e.Address))
+		}
+		if isUnix(e.Address) && len(s.Ports) > 1 {
+			c.fail(at, "a socket serves one port, and this service has %d", len(s.Ports))
+		}
+	case networking.ServiceEntry_DNS, networking.ServiceEntry_DNS_ROUND_ROBIN:
+		if isUnix(e.Address) {
+			c.fail(at, "sockets are not found by DNS; use resolution STATIC")
+		}
+	}
+	for _, name := range sortedKeys(e.Ports) {
+		known := false
+		for _, port := range s.Ports {
+			known = known || port.GetName() == name
+		}
+		if !known {
+			c.fail(p.Field("ports").Key(name), "the service has no port of this name")
+		}
+	}
+}
+
+// resolution judges what each way of finding endpoints needs and excludes.
+func (c *checker) resolution(p *document.Path, s *networking.ServiceEntry) {
+	endpoints := p.Field("endpoints")
+	switch s.Resolution {
+	case networking.ServiceEntry_NONE:
+		if len(s.Endpoints) > 0 {
+			c.fail(endpoints, "resolution NONE sends traffic to where the application sent it; remove endpoints or use STATIC or DNS")
+		}
+		return
+	case networking.ServiceEntry_STATIC:
+		return
+	case networking.ServiceEntry_DNS, networking.ServiceEntry_DNS_ROUND_ROBIN:
+		if len(s.Endpoints) == 0 && s.WorkloadSelector == nil {
+			for i, h := range s.Hosts {
+				if strings.HasPrefix(h, "*") {
+					c.fail(p.Field("hosts").At(i), "%s cannot be asked of DNS; add endpoints or use DYNAMIC_DNS", document.Quote(h))
+				}
+			}
+		}
+		if s.Resolution == networking.ServiceEntry_DNS_ROUND_ROBIN && len(s.Endpoints) > 1 {
+			c.fail(endpoints, "resolution DNS_ROUND_ROBIN has one endpoint at most; use DNS")
+		}
+	case networking.ServiceEntry_DYNAMIC_DNS:
+		if len(s.Endpoints) > 0 {
+			c.fail(endpoints, "resolution DYNAMIC_DNS asks for the host of each request; remove endpoints")
+		}
+		if s.WorkloadSelector != nil {
+			c.fail(p.Field("workloadSelector"), "resolution DYNAMIC_DNS asks for the host of each request; remove the selector")
+		}
+		for i, port := range s.Ports {
+			if isOpaque(port.GetProtocol()) || strings.EqualFold(port.GetProtocol(), "UDP") {
+				c.fail(p.Field("ports").At(i).Field("protocol"), "resolution DYNAMIC_DNS needs requests that name their host: HTTP, HTTP2, GRPC, HTTPS or TLS")
+			}
+		}
+	}
+	for i, a := range s.Addresses {
+		if strings.Contains(a, "/") {
+			c.fail(p.Field("addresses").At(i), "address blocks need resolution STATIC or NONE")
+		}
+	}
+}
+
+func (c *checker) workloadEntry(p *document.Path, w *networking.WorkloadEntry) {
+	at := p.Field("address")
+	switch {
+	case w.Address == "" && w.Network == "":
+		c.fail(at, "a workload needs an address, or a network whose gateway leads to it")
+	case w.Address == "":
+		c.warn(at, "without an address the workload is reached through the gateway of network %s only", document.Quote(w.Network))
+	case isUnix(w.Address):
+		c.rule(at, checkUnix(w.Address))
+		if len(w.Ports) > 0 {
+			c.fail(p.Field("ports"), "a socket has no ports")
+		}
+	case !isIP(w.Address):
+		c.rule(at, checkFQDN(w.Address))
+	}
+	if strings.Count(w.Locality, "/") > 2 {
+		c.warn(p.Field("locality"), "%s has more parts than region/zone/subzone", document.Quote(w.Locality))
+	}
+}

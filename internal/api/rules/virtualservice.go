@@ -1,0 +1,254 @@
+package rules
+
+import (
+	"strings"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/api/document"
+)
+
+// meshGateway is the reserved gateway name that stands for all sidecars.
+const meshGateway = "mesh"
+
+// gateway judges a gateway's name, "name" or "namespace/name", and reports whether it stands for the sidecars.
+func (c *checker) gateway(p *document.Path, name string) (mesh bool) {
+	if name == meshGateway {
+		return true
+	}
+	namespace, short, ok := strings.Cut(name, "/")
+	if !ok {
+		if c.rule(p, checkFQDN(name)) && strings.Contains(name, ".") {
+			c.warn(p, "%s: the dotted form is outdated; write namespace/name", document.Quote(name))
+		}
+		return false
+	}
+	if c.rule(p, checkName(namespace)) {
+		c.rule(p, checkName(short))
+	}
+	return false
+}
+
+func (c *checker) virtualService(p *document.Path, vs *networking.VirtualService) {
+	mesh := len(vs.Gateways) == 0
+	if !mesh {
+		mesh = c.gateways(p.Field("gateways"), vs.Gateways)
+	}
+	c.exportTo(p.Field("exportTo"), vs.ExportTo, false)
+	if len(vs.Http)+len(vs.Tls)+len(vs.Tcp) == 0 {
+		c.fail(p, "has no routes; give it http, tls or tcp")
+	}
+	delegate := len(vs.Hosts) == 0
+	if delegate {
+		c.leaf(p, vs)
+	} else {
+		c.virtualHosts(p.Field("hosts"), vs.Hosts, mesh)
+	}
+	// Which sidecars or gateways a rule is for can be narrowed by its matches, but claims exist at gateways only.
+	onlyMesh := len(vs.Gateways) == 0 || allMesh(vs.Gateways)
+	for i, route := range vs.Http {
+		at := p.Field("http").At(i)
+		c.httpRoute(at, route, delegate)
+		if onlyMesh && !delegate {
+			c.claimsAtGatewaysOnly(at, route)
+		}
+	}
+	for i, route := range vs.Tls {
+		c.tlsRoute(p.Field("tls").At(i), route, vs)
+	}
+	for i, route := range vs.Tcp {
+		c.tcpRoute(p.Field("tcp").At(i), route)
+	}
+	c.unreachable(p.Field("http"), vs.Http)
+}
+
+func allMesh(gateways []string) bool {
+	for _, g := range gateways {
+		if g != meshGateway {
+			return false
+		}
+	}
+	return true
+}
+
+// leaf judges what only a virtual service without hosts must not have: others delegate to it.
+func (c *checker) leaf(p *document.Path, vs *networking.VirtualService) {
+	if len(vs.Gateways) > 0 {
+		c.fail(p.Field("gateways"), "a virtual service without hosts is a delegate and takes its gateways from its root; add hosts or remove gateways")
+	}
+	if len(vs.Tls) > 0 {
+		c.fail(p.Field("tls"), "a virtual service without hosts is a delegate, and only http can be delegated; add hosts or remove tls")
+	}
+	if len(vs.Tcp) > 0 {
+		c.fail(p.Field("tcp"), "a virtual service without hosts is a delegate, and only http can be delegated; add hosts or remove tcp")
+	}
+}
+
+func (c *checker) virtualHosts(p *document.Path, hosts []string, mesh bool) {
+	for i, h := range hosts {
+		at := p.At(i)
+		switch {
+		case isIP(h):
+		case !mesh && isGeneratedSNI(h):
+		case h == "*" && mesh:
+			c.fail(at, "the bare wildcard is for gateways only; name the hosts, or gateways other than mesh")
+		default:
+			c.rule(at, checkWildcard(h))
+		}
+		for j, other := range hosts[:i] {
+			if hostsOverlap(h, other) {
+				c.fail(at, "%s and hosts[%d] %s stand for the same hosts; keep one of them", document.Quote(h), j, document.Quote(other))
+				break
+			}
+		}
+	}
+}
+
+// hostsOverlap reports whether one of two hosts, exact or wildcard, covers the other.
+func hostsOverlap(a, b string) bool {
+	a, b = strings.ToLower(a), strings.ToLower(b)
+	return a == b || covers(a, b) || covers(b, a)
+}
+
+// covers reports whether the wildcard w stands for all that h stands for.
+func covers(w, h string) bool {
+	if !strings.HasPrefix(w, "*") {
+		return w == h
+	}
+	return strings.HasSuffix(strings.TrimPrefix(h, "*"), w[1:]) && len(strings.TrimPrefix(h, "*")) >= len(w)-1
+}
+
+// isGeneratedSNI reports whether a host is a server name that sidecars generate for gateways that pass TLS through:
+// outbound_.port_.subset_.host.
+func isGeneratedSNI(h string) bool {
+	rest, ok := strings.CutPrefix(h, "outbound_.")
+	if !ok {
+		return false
+	}
+	parts := strings.SplitN(rest, "_.", 3)
+	return len(parts) == 3 && isDigits(parts[0]) && (parts[1] == "" || isLabel(parts[1], true)) && checkFQDN(parts[2]) == ""
+}
+
+// destination judges where traffic goes to.
+func (c *checker) destination(p *document.Path, d *networking.Destination) {
+	if d == nil {
+		c.fail(p, "a destination is needed")
+		return
+	}
+	at := p.Field("host")
+	if d.Host == "*" {
+		c.fail(at, "the bare wildcard is no destination; name a host")
+	} else {
+		c.rule(at, checkWildcard(d.Host))
+	}
+	if d.Subset != "" {
+		c.rule(p.Field("subset"), checkName(d.Subset))
+	}
+	if d.Port != nil {
+		c.port(p.Field("port").Field("number"), d.Port.Number)
+	}
+}
+
+// weights judges the weights of a split. A single destination gets everything, whatever its weight.
+func (c *checker) weights(p *document.Path, n int, weight func(int) int32) {
+	total := int64(0)
+	for i := range n {
+		total += max(0, int64(weight(i)))
+	}
+	if n > 1 && total == 0 {
+		c.fail(p, "the weights add up to 0, so no destination gets anything; give one of them a weight")
+	}
+	if total > 1<<32-1 {
+		c.fail(p, "the weights add up to %d, the limit is %d", total, uint32(1<<32-1))
+	}
+}
+
+func (c *checker) tlsRoute(p *document.Path, r *networking.TLSRoute, vs *networking.VirtualService) {
+	if r == nil {
+		c.fail(p, "a route must not be null")
+		return
+	}
+	if len(r.Match) == 0 {
+		c.fail(p.Field("match"), "a TLS route needs a match with server names (sniHosts)")
+	}
+	for i, m := range r.Match {
+		at := p.Field("match").At(i)
+		if m == nil {
+			c.fail(at, "a match must not be null")
+			continue
+		}
+		if len(m.SniHosts) == 0 {
+			c.fail(at.Field("sniHosts"), "a TLS match needs server names")
+		}
+		for j, sni := range m.SniHosts {
+			c.sni(at.Field("sniHosts").At(j), sni, vs)
+		}
+		c.match4(at, m.DestinationSubnets, "", m.Gateways, m.SourceNamespace)
+	}
+	c.route4(p, r.Route)
+}
+
+// sni judges a server name: it must be one of the virtual service's hosts.
+func (c *checker) sni(p *document.Path, sni string, vs *networking.VirtualService) {
+	gatewaysOnly := len(vs.Gateways) > 0
+	for _, g := range vs.Gateways {
+		gatewaysOnly = gatewaysOnly && g != meshGateway
+	}
+	if !(gatewaysOnly && isGeneratedSNI(sni)) && !c.rule(p, checkWildcard(sni)) {
+		return
+	}
+	for _, h := range vs.Hosts {
+		if covers(strings.ToLower(h), strings.ToLower(sni)) {
+			return
+		}
+	}
+	if len(vs.Hosts) > 0 {
+		c.fail(p, "%s is none of spec.hosts; add it there", document.Quote(sni))
+	}
+}
+
+func (c *checker) tcpRoute(p *document.Path, r *networking.TCPRoute) {
+	if r == nil {
+		c.fail(p, "a route must not be null")
+		return
+	}
+	for i, m := range r.Match {
+		at := p.Field("match").At(i)
+		if m == nil {
+			c.fail(at, "a match must not be null")
+			continue
+		}
+		c.match4(at, m.DestinationSubnets, m.SourceSubnet, m.Gateways, m.SourceNamespace)
+	}
+	c.route4(p, r.Route)
+}
+
+// match4 judges what matches of TLS and TCP routes have in common.
+func (c *checker) match4(p *document.Path, subnets []string, source string, gateways []string, namespace string) {
+	for i, s := range subnets {
+		c.rule(p.Field("destinationSubnets").At(i), checkSubnet(s))
+	}
+	if source != "" {
+		c.rule(p.Field("sourceSubnet"), checkSubnet(source))
+	}
+	c.gateways(p.Field("gateways"), gateways)
+	if namespace != "" {
+		c.rule(p.Field("sourceNamespace"), Label(namespace))
+	}
+}
+
+// route4 judges the destinations of TLS and TCP routes.
+func (c *checker) route4(p *document.Path, route []*networking.RouteDestination) {
+	at := p.Field("route")
+	if len(route) == 0 {
+		c.fail(at, "a route needs a destination")
+	}
+	for i, d := range route {
+		if d == nil {
+			c.fail(at.At(i), "a destination must not be null")
+			continue
+		}
+		c.destination(at.At(i).Field("destination"), d.Destination)
+	}
+	c.weights(at, len(route), func(i int) int32 { return route[i].GetWeight() })
+}

@@ -1,0 +1,73 @@
+package api
+
+// supportedFields lists what the product acts on, kind by kind. What a document sets beyond this raises a Problem:
+// whoever makes the product act on a field adds it here, and nowhere else.
+//
+// A line is a field of spec, without indexes and map keys; what is beneath it is supported with it. A word behind it
+// narrows the values: "exact" (a host without wildcard), "ip" (an address, no block, name or socket), or the values
+// themselves, separated by "|".
+const supportedFields = `
+ServiceEntry
+	hosts                     exact
+	addresses                 ip
+	ports
+	location
+	resolution                STATIC
+	endpoints.address         ip
+	endpoints.ports
+	endpoints.labels
+	endpoints.locality
+	endpoints.weight
+	endpoints.serviceAccount
+	workloadSelector
+	exportTo
+
+WorkloadEntry
+	address                   ip
+	ports
+	labels
+	locality
+	weight
+	serviceAccount
+
+VirtualService
+	hosts
+	exportTo
+	gateways                  mesh
+	http.name
+	http.match.name
+	http.match.uri
+	http.match.ignoreUriCase
+	http.match.headers
+	http.match.withoutHeaders
+	http.match.queryParams
+	http.match.method
+	http.match.authority
+	http.match.scheme
+	http.match.gateways       mesh
+	http.route.destination
+	http.route.weight
+
+DestinationRule
+	host
+	exportTo
+	subsets.name
+	subsets.labels
+	subsets.trafficPolicy.connectionPool.tcp.maxConnections
+	subsets.trafficPolicy.connectionPool.tcp.connectTimeout
+	subsets.trafficPolicy.connectionPool.http.http1MaxPendingRequests
+	subsets.trafficPolicy.connectionPool.http.http2MaxRequests
+	subsets.trafficPolicy.connectionPool.http.maxRequestsPerConnection
+	subsets.trafficPolicy.connectionPool.http.maxRetries
+	trafficPolicy.connectionPool.tcp.maxConnections
+	trafficPolicy.connectionPool.tcp.connectTimeout
+	trafficPolicy.connectionPool.http.http1MaxPendingRequests
+	trafficPolicy.connectionPool.http.http2MaxRequests
+	trafficPolicy.connectionPool.http.maxRequestsPerConnection
+	trafficPolicy.connectionPool.http.maxRetries
+	trafficPolicy.loadBalancer.simple
+
+Sidecar
+	workloadSelector
+	egress.hosts
+`

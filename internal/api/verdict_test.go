@@ -1,0 +1,88 @@
+package api
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+)
+
+// judge runs a document through all gates but Unsupported, which is about the product and not about the document.
+func judge(kind, name string, data []byte) (verdict string, problems []Problem) {
+	if kind == "meshconfig" {
+		_, problems = DecodeMesh(name, data)
+	} else {
+		for _, d := range Decode(name, data) {
+			problems = append(problems, d.Problems...)
+			if d.Object != nil {
+				found := Validate(d.Object)
+				d.locate(found)
+				problems = append(problems, found...)
+			}
+		}
+	}
+	switch {
+	case Failed(problems):
+		return "reject", problems
+	case len(problems) > 0:
+		return "warn", problems
+	}
+	return "accept", nil
+}
+
+// exceptions are the documents we judge otherwise, with the reason.
+func exceptions() map[string]string {
+	return map[string]string{
+		"meshconfig/default-inbound-retry": "the field is newer than the API types we build with; it is ignored, and we say so",
+	}
+}
+
+// TestVerdicts holds the rules of each kind to documents on both sides of them.
+func TestVerdicts(t *testing.T) {
+	files, err := filepath.Glob("testdata/verdicts/*.txtar")
+	if err != nil || len(files) != 6 {
+		t.Fatalf("found %d files, want 6 (%v)", len(files), err)
+	}
+	for _, file := range files {
+		kind := strings.TrimSuffix(filepath.Base(file), ".txtar")
+		archive, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range archive.Files {
+			head := strings.SplitN(f.Name, " ", 3)
+			if len(head) != 3 {
+				t.Fatalf("%s: %q is not name, verdict, field", file, f.Name)
+			}
+			t.Run(kind+"/"+head[0], func(t *testing.T) {
+				want, field := strings.Split(head[1], "|"), head[2]
+				got, problems := judge(kind, head[0]+".yaml", f.Data)
+				if reason := exceptions()[kind+"/"+head[0]]; reason != "" {
+					if slices.Contains(want, got) {
+						t.Errorf("%s: no exception any more", got)
+					}
+					t.Skip(reason)
+				}
+				if !slices.Contains(want, got) {
+					t.Fatalf("%s, want %s\n%s\n%v", got, head[1], f.Data, problems)
+				}
+				if got == "accept" || field == "-" {
+					return
+				}
+				for _, p := range problems {
+					if p.Position.Line == 0 {
+						t.Errorf("no line: %v", p)
+					}
+				}
+				// The rule's place may be told a step more or less exactly: the list for its element, a field for its parent.
+				if !slices.ContainsFunc(problems, func(p Problem) bool {
+					return strings.HasPrefix(field, p.Field) && p.Field != "" || strings.HasPrefix(p.Field, field)
+				}) {
+					t.Errorf("no problem is about %s:\n%v", field, problems)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,37 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// age is a duration that may be endless.
+type age time.Duration
+
+const endless = "infinity"
+
+func (a *age) String() string {
+	if time.Duration(*a) == Forever {
+		return endless
+	}
+	return time.Duration(*a).String()
+}
+
+// Set reads a duration or "infinity".
+func (a *age) Set(text string) error {
+	switch strings.ToLower(text) {
+	case endless, "inf":
+		*a = age(Forever)
+		return nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return fmt.Errorf("%q is neither a duration such as 30m nor %s", text, endless)
+	}
+	*a = age(d)
+	return nil
+}
+
+// Type is what the help calls the value.
+func (*age) Type() string { return "duration" }

@@ -1,0 +1,183 @@
+package config
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+func noEnv(string) (string, bool) { return "", false }
+
+// parse reads a command line as the program does.
+func parse(t *testing.T, args ...string) (*Settings, error) {
+	t.Helper()
+	s := New(noEnv)
+	fs := pflag.NewFlagSet("discovery", pflag.ContinueOnError)
+	fs.ParseErrorsAllowlist.UnknownFlags = true
+	s.Flags(fs)
+	if err := fs.Parse(args); err != nil {
+		return s, err
+	}
+	return s, s.Validate()
+}
+
+func TestDefaults(t *testing.T) {
+	dir := t.TempDir()
+	s, err := parse(t, "--configDir="+dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.flags = flags{}
+	want := Settings{
+		ConfigDir: dir, Domain: "cluster.local", Namespace: "istio-system", ClusterID: "Kubernetes",
+		HTTPAddr: ":8080", MonitoringAddr: ":15014", GRPCAddr: ":15010", Profile: true,
+		KeepaliveInterval: 30 * time.Second, KeepaliveTimeout: 10 * time.Second, KeepaliveMaxServerConnectionAge: Forever,
+		ShutdownDuration: 10 * time.Second, MaxRecvMsgSize: 8 << 20, WriteTimeout: 10 * time.Second,
+	}
+	if !equal(*s, want) {
+		t.Errorf("got  %+v\nwant %+v", *s, want)
+	}
+}
+
+func equal(a, b Settings) bool {
+	a.flags, b.flags = flags{}, flags{}
+	return slices.Equal(fields(a), fields(b))
+}
+
+// fields is what of the settings can be compared.
+func fields(s Settings) []any {
+	return []any{
+		s.ConfigDir, s.MeshConfig, s.Domain, s.Namespace, s.ClusterID, s.HTTPAddr, s.MonitoringAddr, s.GRPCAddr, s.Profile,
+		s.DebugRemote, s.KeepaliveInterval, s.KeepaliveTimeout, s.KeepaliveMaxServerConnectionAge, s.ShutdownDuration,
+		s.MinCommitInterval, s.Workers, s.MaxRecvMsgSize, s.WriteTimeout, s.LogLevel, s.LogJSON,
+	}
+}
+
+func TestEnvironmentIsDefault(t *testing.T) {
+	env := map[string]string{"POD_NAMESPACE": "mesh", "CLUSTER_ID": "east"}
+	s := New(func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+	if s.Namespace != "mesh" || s.ClusterID != "east" {
+		t.Errorf("namespace %q, cluster %q", s.Namespace, s.ClusterID)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "mesh.yaml")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "--configDir: no directory is named"},
+		{[]string{"--configDir=" + dir + "/none"}, "does not exist; create it"},
+		{[]string{"--configDir=" + file}, "is not a directory"},
+		{[]string{"--meshConfig=" + dir + "/none"}, "--meshConfig: " + dir + "/none does not exist"},
+		{[]string{"--domain=.cluster.local"}, "--domain: "},
+		{[]string{"--namespace="}, "--namespace: it is empty"},
+		{[]string{"--httpAddr=8080"}, `--httpAddr: "8080" is not an address`},
+		{[]string{"--grpcAddr=:99999"}, `--grpcAddr: ":99999" is not an address`},
+		{[]string{"--grpcAddr=:8080"}, "--grpcAddr: :8080 is also --httpAddr"},
+		{[]string{"--keepaliveInterval=1ms"}, "--keepaliveInterval: 1ms is too short; at least 1s"},
+		{[]string{"--keepaliveMaxServerConnectionAge=soon"}, `"soon" is neither a duration such as 30m nor infinity`},
+		{[]string{"--shutdownDuration=-1s"}, "--shutdownDuration: -1s is too short"},
+		{[]string{"--minCommitInterval=1h"}, "--minCommitInterval: 1h0m0s is too long; at most 1m0s"},
+		{[]string{"--workers=-1"}, "--workers: -1 is not between 0"},
+		{[]string{"--maxRecvMsgSize=1"}, "--maxRecvMsgSize: 1 is not between"},
+		{[]string{"--log_output_level=loud"}, `--log_output_level: "loud" is not a level`},
+	} {
+		args := c.args
+		if len(args) > 0 && !strings.HasPrefix(args[0], "--configDir") {
+			args = append([]string{"--configDir=" + dir}, args...)
+		}
+		if _, err := parse(t, args...); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: error %v, want %q", c.args, err, c.want)
+		}
+	}
+}
+
+// TestAllErrorsAtOnce: nobody should have to start a program five times to learn of five mistakes.
+func TestAllErrorsAtOnce(t *testing.T) {
+	_, err := parse(t, "--domain=", "--httpAddr=x", "--workers=-1")
+	for _, flag := range []string{"--configDir", "--domain", "--httpAddr", "--workers"} {
+		if err == nil || !strings.Contains(err.Error(), flag) {
+			t.Errorf("%v does not name %s", err, flag)
+		}
+	}
+}
+
+func TestLevels(t *testing.T) {
+	for text, want := range map[string]slog.Level{
+		"": slog.LevelInfo, "debug": slog.LevelDebug, "default:warn": slog.LevelWarn, "ads:debug": slog.LevelInfo,
+		"ads:debug,default:error": slog.LevelError, "none": levelNone, "all:debug": slog.LevelDebug,
+	} {
+		if got, err := parseLevel(text); err != nil || got != want {
+			t.Errorf("parseLevel(%q) = %v, %v; want %v", text, got, err, want)
+		}
+	}
+}
+
+func TestAge(t *testing.T) {
+	s, err := parse(t, "--configDir="+t.TempDir(), "--keepaliveMaxServerConnectionAge=30m")
+	if err != nil || s.KeepaliveMaxServerConnectionAge != 30*time.Minute {
+		t.Errorf("got %v, %v", s.KeepaliveMaxServerConnectionAge, err)
+	}
+	s, err = parse(t, "--configDir="+t.TempDir(), "--keepaliveMaxServerConnectionAge=infinity")
+	if err != nil || s.KeepaliveMaxServerConnectionAge != Forever {
+		t.Errorf("got %v, %v", s.KeepaliveMaxServerConnectionAge, err)
+	}
+}
+
+func TestRemarks(t *testing.T) {
+	for _, c := range []struct{ args, want []string }{
+		// What the defaults ask for in vain is not worth a word, nor is switching it off.
+		{nil, nil},
+		{[]string{"--registries=", "--secureGRPCAddr=", "--httpsAddr=", "--monitoringAddr=", "--ctrlz_port=0"}, nil},
+		{[]string{"--httpsAddr=:15017"}, nil},
+		{[]string{"--secureGRPCAddr=:9000"}, []string{"--secureGRPCAddr=:9000 has no effect: it is not supported yet"}},
+		{[]string{"--kubeconfig", "x"}, []string{"--kubeconfig has no effect: Kubernetes is not supported yet"}},
+		{[]string{"--registries=Kubernetes"}, []string{"--registries=Kubernetes has no effect: services come from ServiceEntries only so far"}},
+		{[]string{"--tls-min-version=1.3"}, []string{"--tls-min-version=1.3 has no effect: it is not supported yet"}},
+		{[]string{"--grpcAddr="}, []string{"--grpcAddr is empty: no proxy can connect"}},
+		{[]string{"--domain", "--strange", "--log_as_json"}, nil}, // a value that looks like a flag
+		{[]string{"--minCommitInterval", "1ms", "--http-addr=:1", "-x"}, []string{
+			"flag --http-addr is not known and has no effect; did you mean --httpAddr?",
+			"flag -x is not known and has no effect"}},
+		{[]string{"-nmesh", "--", "--strange"}, nil},
+		{[]string{"--log_output_level=ads:debug"}, []string{"--log_output_level: there is one level for everything; what stands for single scopes has no effect"}},
+	} {
+		args := append([]string{"--configDir=."}, c.args...)
+		s, err := parse(t, args...)
+		if err != nil && !strings.Contains(err.Error(), "--strange") {
+			t.Errorf("%q: %v", c.args, err)
+		}
+		if got := s.Remarks(args); !slices.Equal(got, c.want) {
+			t.Errorf("%q: got %q, want %q", c.args, got, c.want)
+		}
+	}
+}
+
+// TestHelpTellsWhatDoesNothing: nobody should take a flag for more than it is.
+func TestHelpTellsWhatDoesNothing(t *testing.T) {
+	s := New(noEnv)
+	fs := pflag.NewFlagSet("discovery", pflag.ContinueOnError)
+	s.Flags(fs)
+	for _, f := range inert() {
+		if usage := fs.Lookup(f.name).Usage; !strings.HasPrefix(usage, "not used yet: ") {
+			t.Errorf("--%s: %s", f.name, usage)
+		}
+	}
+	fs.VisitAll(func(f *pflag.Flag) {
+		if f.Usage == "" {
+			t.Errorf("--%s has no help", f.Name)
+		}
+	})
+}

@@ -1,0 +1,175 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// flags are the parts of the command line that are not settings by themselves.
+type flags struct {
+	set        *pflag.FlagSet
+	registries []string
+	logLevel   string
+	kubeconfig string
+}
+
+// Flags adds the settings to fs.
+func (s *Settings) Flags(fs *pflag.FlagSet) {
+	s.flags.set = fs
+	fs.StringVar(&s.ConfigDir, "configDir", s.ConfigDir, "directory of configuration documents (*.yaml, *.yml, *.json, at any depth), watched")
+	fs.StringSliceVar(&s.flags.registries, "registries", []string{kubernetes}, "where services are found besides ServiceEntries; empty for nowhere. Kubernetes is not read yet")
+	fs.StringVar(&s.flags.kubeconfig, "kubeconfig", "", "not used yet: how to reach a Kubernetes cluster from outside")
+	fs.StringVar(&s.MeshConfig, "meshConfig", s.MeshConfig, "file with the mesh settings (MeshConfig), watched; the default may be absent")
+	fs.StringVar(&s.Domain, "domain", s.Domain, "DNS suffix of the cluster's services")
+	fs.StringVarP(&s.Namespace, "namespace", "n", s.Namespace, "namespace of the control plane itself")
+	fs.StringVar(&s.ClusterID, "clusterID", s.ClusterID, "name of the cluster the control plane is in")
+
+	fs.StringVar(&s.HTTPAddr, "httpAddr", s.HTTPAddr, "address of /ready, /metrics, /version and /debug; empty for none")
+	fs.StringVar(&s.MonitoringAddr, "monitoringAddr", s.MonitoringAddr, "second address of the same pages, where Prometheus looks; empty for none")
+	fs.StringVar(&s.GRPCAddr, "grpcAddr", s.GRPCAddr, "address of xDS in plaintext; empty for none")
+	fs.BoolVar(&s.Profile, "profile", s.Profile, "serve /debug/pprof")
+	fs.BoolVar(&s.DebugRemote, "debugRemote", s.DebugRemote, "serve /debug to other hosts too, to anybody; without it only to this one")
+
+	fs.DurationVar(&s.KeepaliveInterval, "keepaliveInterval", s.KeepaliveInterval, "a connection silent for so long is pinged")
+	fs.DurationVar(&s.KeepaliveTimeout, "keepaliveTimeout", s.KeepaliveTimeout, "a connection that does not answer a ping for so long is closed")
+	fs.Var((*age)(&s.KeepaliveMaxServerConnectionAge), "keepaliveMaxServerConnectionAge", "how long a connection lives before its proxy is asked to connect anew")
+	fs.DurationVar(&s.ShutdownDuration, "shutdownDuration", s.ShutdownDuration, "how long stopping may take")
+
+	fs.DurationVar(&s.MinCommitInterval, "minCommitInterval", s.MinCommitInterval, "least time between two commits; 0 for none: what arrives meanwhile is one commit anyway")
+	fs.IntVar(&s.Workers, "workers", s.Workers, "goroutines that compute configuration; 0 for one per processor")
+	fs.IntVar(&s.MaxRecvMsgSize, "maxRecvMsgSize", s.MaxRecvMsgSize, "bytes a proxy may send in one message, decoded")
+	fs.DurationVar(&s.WriteTimeout, "writeTimeout", s.WriteTimeout, "a proxy that does not read for so long loses its connection")
+
+	fs.StringVar(&s.flags.logLevel, "log_output_level", "info", "least level that is logged: debug, info, warn, error or none; also as default:LEVEL")
+	fs.BoolVar(&s.LogJSON, "log_as_json", s.LogJSON, "log JSON, one object per line")
+	for _, f := range inert() {
+		f.add(fs)
+	}
+}
+
+// inertFlag is one that Istio has and that does nothing here, or nothing yet.
+type inertFlag struct {
+	name, otherwise string
+	help            string
+	// off are values that ask for nothing, so that nothing is missed.
+	off []string
+	// hidden ones do not stand in the help: Istio users have them in manifests, nobody else should begin to.
+	hidden bool
+}
+
+func inert() []inertFlag {
+	list := []inertFlag{
+		{name: "networksConfig", otherwise: defaultNetworks, help: "file with the mesh networks (MeshNetworks)", off: []string{""}},
+		{name: "httpsAddr", otherwise: ":15017", help: "address of the webhooks", off: []string{""}},
+		{name: "secureGRPCAddr", otherwise: ":15012", help: "address of xDS and the CA over TLS", off: []string{""}},
+		{name: "ctrlz_port", otherwise: "9876", help: "port of an introspection page; what it shows is under /debug", off: []string{"0"}},
+		{name: "ctrlz_address", otherwise: "localhost", help: "address of an introspection page", off: []string{""}},
+	}
+	for _, name := range []string{
+		"clusterRegistriesNamespace", "cniNamespace", "clusterAliases", "caCertFile", "tlsCertFile", "tlsKeyFile",
+		"tls-cipher-suites", "tls-min-version", "kubernetesApiQPS", "kubernetesApiBurst", "log_caller", "log_rotate",
+		"log_rotate_max_age", "log_rotate_max_backups", "log_rotate_max_size", "log_stacktrace_level", "log_target",
+		"vklog", "plugins", "appNamespace", "resync", "trust-domain", "consulserverURL", "consulserverInterval",
+		"mcpMaxMsgSize", "mcpInitialWindowSize", "mcpInitialConnWindowSize", "disable-install-crds", "discoveryCache",
+	} {
+		list = append(list, inertFlag{name: name, help: "accepted for compatibility", hidden: true})
+	}
+	return list
+}
+
+func (f inertFlag) add(fs *pflag.FlagSet) {
+	fs.String(f.name, f.otherwise, "not used yet: "+f.help)
+	if f.hidden {
+		added := fs.Lookup(f.name)
+		added.Hidden = true
+		added.NoOptDefVal = "true" // some of them are switches
+	}
+}
+
+// Remarks are what is worth a warning at start: flags that do nothing, flags nobody knows. args is the command line
+// behind the command's name.
+func (s *Settings) Remarks(args []string) []string {
+	var remarks []string
+	for _, f := range inert() {
+		given := s.flags.set.Lookup(f.name)
+		if given.Changed && given.Value.String() != f.otherwise && !slices.Contains(f.off, given.Value.String()) {
+			remarks = append(remarks, fmt.Sprintf("--%s=%s has no effect: it is not supported yet", f.name, given.Value))
+		}
+	}
+	if s.flags.kubeconfig != "" {
+		remarks = append(remarks, "--kubeconfig has no effect: Kubernetes is not supported yet")
+	}
+	if s.flags.set.Changed("registries") {
+		for _, r := range s.flags.registries {
+			if r != "" {
+				remarks = append(remarks, fmt.Sprintf("--registries=%s has no effect: services come from ServiceEntries only so far", r))
+			}
+		}
+	}
+	if level := s.flags.logLevel; strings.Contains(level, ",") || strings.Contains(level, ":") && !strings.HasPrefix(level, "default:") {
+		remarks = append(remarks, "--log_output_level: there is one level for everything; what stands for single scopes has no effect")
+	}
+	if s.GRPCAddr == "" {
+		remarks = append(remarks, "--grpcAddr is empty: no proxy can connect")
+	}
+	for _, name := range unknown(s.flags.set, args) {
+		remark := fmt.Sprintf("flag %s is not known and has no effect", name)
+		if near := closest(s.flags.set, name); near != "" {
+			remark += "; did you mean --" + near + "?"
+		}
+		remarks = append(remarks, remark)
+	}
+	return remarks
+}
+
+// unknown finds the flags of a command line that fs does not have.
+func unknown(fs *pflag.FlagSet, args []string) []string {
+	var names []string
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		if arg == "--" {
+			break
+		}
+		name, _, assigned := strings.Cut(arg, "=")
+		var f *pflag.Flag
+		switch {
+		case strings.HasPrefix(name, "--"):
+			f = fs.Lookup(name[2:])
+		case len(name) > 1 && name[0] == '-':
+			f = fs.ShorthandLookup(name[1:2])
+			assigned = assigned || len(name) > 2
+		default:
+			continue
+		}
+		switch {
+		case f == nil:
+			names = append(names, name)
+		case !assigned && f.NoOptDefVal == "":
+			i++ // its value
+		}
+	}
+	return names
+}
+
+// closest is a flag that somebody may have meant, "" if there is none.
+func closest(fs *pflag.FlagSet, name string) string {
+	fold := func(s string) string {
+		return strings.ToLower(strings.Map(func(r rune) rune {
+			if r == '-' || r == '_' {
+				return -1
+			}
+			return r
+		}, s))
+	}
+	meant := fold(name)
+	near := ""
+	fs.VisitAll(func(f *pflag.Flag) {
+		if fold(f.Name) == meant && !f.Hidden {
+			near = f.Name
+		}
+	})
+	return near
+}

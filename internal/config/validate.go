@@ -1,0 +1,174 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// levelNone is above every level there is.
+const levelNone = slog.Level(math.MaxInt)
+
+// Limits of what is sensible.
+const (
+	minRecvMsgSize = 64 << 10
+	maxRecvMsgSize = 1 << 30
+	maxWorkers     = 1 << 10
+)
+
+// Validate judges the settings and completes them. The error names each flag that is wrong and what to do.
+func (s *Settings) Validate() error {
+	var errs []error
+	wrong := func(flag, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
+	}
+	if reason := s.checkConfigDir(); reason != "" {
+		wrong("configDir", "%s", reason)
+	}
+	if reason := s.checkMeshConfig(); reason != "" {
+		wrong("meshConfig", "%s", reason)
+	}
+	if strings.Trim(s.Domain, ".") != s.Domain || s.Domain == "" || strings.ContainsAny(s.Domain, " /:*") {
+		wrong("domain", "%q is not a DNS suffix; write it without dots around it, such as cluster.local", s.Domain)
+	}
+	if s.Namespace == "" {
+		wrong("namespace", "it is empty; name the namespace of the control plane, such as %s", defaultNamespace)
+	}
+	s.checkAddresses(wrong)
+	s.checkDurations(wrong)
+	if s.Workers < 0 || s.Workers > maxWorkers {
+		wrong("workers", "%d is not between 0 (one per processor) and %d", s.Workers, maxWorkers)
+	}
+	if s.MaxRecvMsgSize < minRecvMsgSize || s.MaxRecvMsgSize > maxRecvMsgSize {
+		wrong("maxRecvMsgSize", "%d is not between %d and %d bytes", s.MaxRecvMsgSize, minRecvMsgSize, maxRecvMsgSize)
+	}
+	level, err := parseLevel(s.flags.logLevel)
+	if err != nil {
+		wrong("log_output_level", "%v", err)
+	}
+	s.LogLevel = level
+	return errors.Join(errs...)
+}
+
+// checkConfigDir looks whether there is a directory now. Later it may go: what was read stays. Beginning without it
+// would take everything from proxies that still have it.
+func (s *Settings) checkConfigDir() string {
+	if s.ConfigDir == "" {
+		return "no directory is named and no other source is supported yet; write --configDir=DIR"
+	}
+	info, err := os.Stat(s.ConfigDir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Sprintf("%s does not exist; create it or name another", s.ConfigDir)
+	case err != nil:
+		return fmt.Sprintf("%v; make it readable for this user", err)
+	case !info.IsDir():
+		return fmt.Sprintf("%s is not a directory; name the directory the file is in", s.ConfigDir)
+	}
+	return ""
+}
+
+// checkMeshConfig drops the default if there is no such file.
+func (s *Settings) checkMeshConfig() string {
+	if s.MeshConfig == "" {
+		return ""
+	}
+	_, err := os.Stat(s.MeshConfig)
+	switch {
+	case err == nil:
+		return ""
+	case s.MeshConfig == defaultMeshConfig:
+		s.MeshConfig = ""
+		return ""
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Sprintf("%s does not exist; create it, or leave the flag out to use the defaults", s.MeshConfig)
+	}
+	return fmt.Sprintf("%v; make it readable for this user", err)
+}
+
+func (s *Settings) checkAddresses(wrong func(flag, format string, args ...any)) {
+	taken := map[string]string{}
+	for _, a := range []struct{ flag, addr string }{
+		{"httpAddr", s.HTTPAddr}, {"monitoringAddr", s.MonitoringAddr}, {"grpcAddr", s.GRPCAddr},
+	} {
+		if a.addr == "" {
+			continue
+		}
+		_, port, err := net.SplitHostPort(a.addr)
+		n, convErr := strconv.ParseUint(port, 10, 16)
+		switch {
+		case err != nil || convErr != nil:
+			wrong(a.flag, "%q is not an address; write host:port or :port, or nothing to switch it off", a.addr)
+		case n != 0 && taken[a.addr] != "":
+			wrong(a.flag, "%s is also --%s; give each its own port, or switch one off", a.addr, taken[a.addr])
+		default:
+			taken[a.addr] = a.flag
+		}
+	}
+}
+
+func (s *Settings) checkDurations(wrong func(flag, format string, args ...any)) {
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+		least time.Duration
+		most  time.Duration
+	}{
+		{"keepaliveInterval", s.KeepaliveInterval, time.Second, Forever},
+		{"keepaliveTimeout", s.KeepaliveTimeout, time.Second, Forever},
+		{"keepaliveMaxServerConnectionAge", s.KeepaliveMaxServerConnectionAge, time.Second, Forever},
+		{"shutdownDuration", s.ShutdownDuration, 0, Forever},
+		{"writeTimeout", s.WriteTimeout, time.Millisecond, Forever},
+		{"minCommitInterval", s.MinCommitInterval, 0, time.Minute},
+	} {
+		if d.value < d.least {
+			wrong(d.flag, "%v is too short; at least %v", d.value, d.least)
+		}
+		if d.value > d.most {
+			wrong(d.flag, "%v is too long; at most %v", d.value, d.most)
+		}
+	}
+}
+
+// parseLevel reads a level in Istio's notation: LEVEL, or scope:LEVEL separated by commas, of which only the scope
+// "default" counts.
+func parseLevel(text string) (slog.Level, error) {
+	level := slog.LevelInfo
+	for part := range strings.SplitSeq(text, ",") {
+		scope, name, scoped := strings.Cut(strings.TrimSpace(part), ":")
+		if !scoped {
+			scope, name = "default", scope
+		}
+		l, ok := levelOf(name)
+		if !ok {
+			return 0, fmt.Errorf("%q is not a level; write debug, info, warn, error or none", name)
+		}
+		if scope == "default" || scope == "all" {
+			level = l
+		}
+	}
+	return level, nil
+}
+
+func levelOf(name string) (slog.Level, bool) {
+	switch name {
+	case "debug":
+		return slog.LevelDebug, true
+	case "info", "":
+		return slog.LevelInfo, true
+	case "warn":
+		return slog.LevelWarn, true
+	case "error", "fatal":
+		return slog.LevelError, true
+	case "none":
+		return levelNone, true
+	}
+	return 0, false
+}

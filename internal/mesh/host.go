@@ -1,0 +1,62 @@
+package mesh
+
+import (
+	"iter"
+	"strings"
+)
+
+// IsWildcard reports whether a host is a pattern: "*" or "*.suffix".
+func IsWildcard(host string) bool { return strings.HasPrefix(host, "*") }
+
+// Covers reports whether a host or pattern covers a host or a narrower pattern.
+func Covers(pattern, host string) bool {
+	if pattern == host || pattern == "*" {
+		return true
+	}
+	suffix, ok := strings.CutPrefix(pattern, "*")
+	return ok && len(host) > len(suffix) && strings.HasSuffix(host, suffix) && !(IsWildcard(host) && len(host) <= len(pattern))
+}
+
+// Patterns yields the patterns other than host itself that cover it, narrowest first: for a.b.c these are *.b.c, *.c and *.
+func Patterns(host string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if host == "*" {
+			return
+		}
+		rest := strings.TrimPrefix(host, "*.")
+		for {
+			_, tail, more := strings.Cut(rest, ".")
+			if !more {
+				break
+			}
+			rest = tail
+			if !yield("*." + rest) {
+				return
+			}
+		}
+		yield("*")
+	}
+}
+
+// FullHost is the fully qualified lower-case form of a host written in an object of a namespace: a name without a dot is
+// a service of that namespace.
+func FullHost(host, namespace, domain string) string {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	if host == "" || IsWildcard(host) || strings.ContainsAny(host, ".:") {
+		return host
+	}
+	return host + "." + namespace + ".svc." + domain
+}
+
+// ClusterHost takes apart a host of the form name.namespace.svc.domain.
+func ClusterHost(host, domain string) (name, namespace string, ok bool) {
+	rest, ok := strings.CutSuffix(host, ".svc."+domain)
+	if !ok {
+		return "", "", false
+	}
+	name, namespace, ok = strings.Cut(rest, ".")
+	if !ok || name == "" || namespace == "" || strings.Contains(namespace, ".") || IsWildcard(name) {
+		return "", "", false
+	}
+	return name, namespace, true
+}

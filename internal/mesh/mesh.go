@@ -1,0 +1,153 @@
+// Package mesh is the vocabulary of the data model: hosts, ports, protocols, endpoints, localities.
+//
+// It owns values and the rules that need nothing but a value: what a host pattern covers, which names of a host are
+// short forms, how a protocol is spelled. Values are immutable once they are in a row; comparing two is cheap and exact.
+// The package starts no goroutines and imports nothing of this project: no Kubernetes, no Envoy, no protos, no api.
+package mesh
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Resolution says how a service's endpoints are found.
+type Resolution uint8
+
+// The resolutions of a ServiceEntry.
+const (
+	// Passthrough (NONE) sends a connection to the address the client dialled.
+	Passthrough Resolution = iota
+	// Static takes the endpoints of the configuration.
+	Static
+	// DNS resolves names in the proxy and uses all addresses.
+	DNS
+	// DNSRoundRobin resolves names in the proxy and uses one address at a time.
+	DNSRoundRobin
+	// DynamicDNS resolves the name each request asks for.
+	DynamicDNS
+)
+
+// Port is a port of a service.
+type Port struct {
+	Number     uint32
+	TargetPort uint32 // 0: the same as Number
+	Name       string
+	Protocol   Protocol
+}
+
+// Target is the port an endpoint listens on unless it says otherwise.
+func (p Port) Target() uint32 {
+	if p.TargetPort != 0 {
+		return p.TargetPort
+	}
+	return p.Number
+}
+
+// Service is what callers need to know of a service to reach it, apart from its endpoints.
+type Service struct {
+	// Name and Namespace are those of the object that declares it.
+	Name, Namespace string
+	Ports           []Port
+	// Addresses are virtual addresses or CIDR blocks; none means that it is reached by name only.
+	Addresses       []string
+	Resolution      Resolution
+	External        bool // outside the mesh: no mesh identity to be expected
+	SubjectAltNames []string
+}
+
+// Equal reports whether the two are the same to every reader.
+func (s *Service) Equal(o *Service) bool {
+	return s == o || s != nil && o != nil &&
+		s.Name == o.Name && s.Namespace == o.Namespace && s.Resolution == o.Resolution && s.External == o.External &&
+		slices.Equal(s.Ports, o.Ports) && slices.Equal(s.Addresses, o.Addresses) && slices.Equal(s.SubjectAltNames, o.SubjectAltNames)
+}
+
+// Port finds a port by number.
+func (s *Service) Port(number uint32) (Port, bool) {
+	for _, p := range s.Ports {
+		if p.Number == number {
+			return p, true
+		}
+	}
+	return Port{}, false
+}
+
+// Locality is where an endpoint or a proxy runs.
+type Locality struct{ Region, Zone, SubZone string }
+
+// ParseLocality reads "region/zone/subzone"; missing parts are empty.
+func ParseLocality(s string) Locality {
+	var parts [3]string
+	copy(parts[:], strings.SplitN(s, "/", 3))
+	return Locality{parts[0], parts[1], parts[2]}
+}
+
+// Compare orders localities by region, zone and subzone.
+func (l Locality) Compare(o Locality) int {
+	if c := strings.Compare(l.Region, o.Region); c != 0 {
+		return c
+	}
+	if c := strings.Compare(l.Zone, o.Zone); c != 0 {
+		return c
+	}
+	return strings.Compare(l.SubZone, o.SubZone)
+}
+
+// String is "region/zone/subzone" without empty tails.
+func (l Locality) String() string {
+	return strings.TrimRight(l.Region+"/"+l.Zone+"/"+l.SubZone, "/")
+}
+
+// Endpoint is one place that serves a service.
+type Endpoint struct {
+	// Address is an IP address, a DNS name, or "unix://" and a path.
+	Address string
+	// Ports overrides the target port by the name of the service's port.
+	Ports          map[string]uint32
+	Labels         map[string]string
+	Locality       Locality
+	Weight         uint32 // 0 counts as 1
+	Network        string
+	ServiceAccount string
+}
+
+// Equal reports whether the two are the same to every reader.
+func (e Endpoint) Equal(o Endpoint) bool {
+	return e.Address == o.Address && e.Locality == o.Locality && e.Weight == o.Weight && e.Network == o.Network &&
+		e.ServiceAccount == o.ServiceAccount && maps.Equal(e.Ports, o.Ports) && maps.Equal(e.Labels, o.Labels)
+}
+
+// Port is the port on which the endpoint serves p.
+func (e Endpoint) Port(p Port) uint32 {
+	if n, ok := e.Ports[p.Name]; ok {
+		return n
+	}
+	return p.Target()
+}
+
+// UnixPath is the path of a Unix domain socket endpoint.
+func (e Endpoint) UnixPath() (path string, ok bool) { return strings.CutPrefix(e.Address, "unix://") }
+
+// LabelPair is "key=value", the form in which labels are indexed.
+func LabelPair(key, value string) string { return key + "=" + value }
+
+// LabelPairs are the pairs of a label set in order.
+func LabelPairs(labels map[string]string) []string {
+	pairs := make([]string, 0, len(labels))
+	for k, v := range labels {
+		pairs = append(pairs, LabelPair(k, v))
+	}
+	slices.Sort(pairs)
+	return pairs
+}
+
+// Selects reports whether labels has every pair of selector.
+func Selects(selector, labels map[string]string) bool {
+	for k, v := range selector {
+		if got, ok := labels[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}

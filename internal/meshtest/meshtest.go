@@ -1,0 +1,262 @@
+// Package meshtest is the control plane without sources and streams, for tests: configuration in, class states out.
+//
+// A World decodes YAML as the file source does, commits it, and gives both evaluations of the queries: the incremental
+// one, and the naive one that works everything out from the rows. It belongs to one goroutine and starts none.
+package meshtest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/class"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+// sourceName is the source all objects of a World come from.
+const sourceName = "test"
+
+// T is what a test offers: *testing.T, *testing.B and *rapid.T do.
+type T interface {
+	Helper()
+	Error(...any)
+	Errorf(string, ...any)
+	Fatal(...any)
+}
+
+// World is a mesh in a test.
+type World struct {
+	t       T
+	Tables  *state.Tables
+	Graph   *query.Graph
+	Queries *class.Queries
+	objects map[api.Key]*api.Object
+	states  map[proxy.Class]*resource.State
+	release map[proxy.Class]func()
+}
+
+// New returns an empty World whose graph is strict.
+func New(t T) *World {
+	tables := state.New(state.Options{})
+	g := query.New(tables.DB, query.Options{Strict: true})
+	return &World{
+		t: t, Tables: tables, Graph: g, Queries: class.Define(g, tables),
+		objects: map[api.Key]*api.Object{}, states: map[proxy.Class]*resource.State{}, release: map[proxy.Class]func(){},
+	}
+}
+
+// Parse decodes objects; a Problem of any of them ends the test.
+func Parse(t T, yaml string) []*api.Object {
+	t.Helper()
+	var list []*api.Object
+	for _, d := range api.Decode("config.yaml", []byte(yaml)) {
+		problems := d.Problems
+		if d.Object != nil {
+			problems = append(problems, api.Validate(d.Object)...)
+			list = append(list, d.Object)
+		}
+		for _, p := range problems {
+			if p.Severity == api.Error {
+				t.Fatal(p)
+			}
+		}
+	}
+	return list
+}
+
+// Apply commits objects as one batch. Those that are there already are replaced.
+func (w *World) Apply(yaml string) {
+	w.t.Helper()
+	w.commit(Parse(w.t, yaml), nil)
+}
+
+// Put commits objects as one batch.
+func (w *World) Put(objects ...*api.Object) { w.commit(objects, nil) }
+
+// Delete commits the removal of objects.
+func (w *World) Delete(keys ...api.Key) { w.commit(nil, keys) }
+
+// Load commits a batch after which there are these objects and no others.
+func (w *World) Load(yaml string) {
+	w.t.Helper()
+	objects := Parse(w.t, yaml)
+	var gone []api.Key
+	for k := range w.objects {
+		if !slices.ContainsFunc(objects, func(o *api.Object) bool { return o.Key == k }) {
+			gone = append(gone, k)
+		}
+	}
+	w.commit(objects, gone)
+}
+
+func (w *World) commit(objects []*api.Object, gone []api.Key) {
+	b := w.Batch(objects...)
+	for _, o := range objects {
+		w.objects[o.Key] = o
+	}
+	for _, k := range gone {
+		delete(w.objects, k)
+		b.Events = append(b.Events, source.Event{Key: k})
+	}
+	for _, o := range w.objects {
+		b.Problems = append(b.Problems, api.Unsupported(o)...)
+	}
+	w.Commit(func(tx *store.Txn) { w.Tables.Apply(tx, b) })
+}
+
+// Batch is a batch of the World's source with new versions of objects.
+func (w *World) Batch(objects ...*api.Object) source.Batch {
+	b := source.Batch{Source: sourceName, Synced: true}
+	for _, o := range objects {
+		b.Events = append(b.Events, source.Event{Key: o.Key, Object: o})
+	}
+	return b
+}
+
+// Commit commits rows and finishes everything there is to do.
+func (w *World) Commit(write func(tx *store.Txn)) {
+	w.Graph.Commit(write)
+	for w.Graph.Slice(1000) {
+	}
+}
+
+// Node is the node id of a sidecar, with metadata as JSON ("" for none).
+func Node(t T, id, metadata string) *proxy.Proxy {
+	t.Helper()
+	m := &structpb.Struct{}
+	if metadata != "" {
+		if err := protojson.Unmarshal([]byte(metadata), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := proxy.Parse(proxy.Node{ID: id, Metadata: m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// Connect adds a proxy, watches the state of its class and returns the class.
+func (w *World) Connect(p *proxy.Proxy) proxy.Class {
+	w.Commit(func(tx *store.Txn) { w.Tables.Proxies.Set(tx, p.ID, p) })
+	c, _ := w.Queries.Class.Get(w.Graph.Naive(), p.ID)
+	w.Watch(c)
+	return c
+}
+
+// Watch makes the state of a class a root of the graph.
+func (w *World) Watch(c proxy.Class) {
+	if w.release[c] != nil {
+		return
+	}
+	w.release[c] = w.Queries.State.Observe(c, func(s *resource.State, _ bool) { w.states[c] = s })
+	w.Commit(func(*store.Txn) {})
+}
+
+// Leave ends Watch.
+func (w *World) Leave(c proxy.Class) {
+	if release := w.release[c]; release != nil {
+		release()
+		delete(w.release, c)
+		delete(w.states, c)
+	}
+	w.Commit(func(*store.Txn) {})
+}
+
+// State is the published state of a watched class.
+func (w *World) State(c proxy.Class) *resource.State { return w.states[c] }
+
+// Cold is the state of a class worked out from the rows alone.
+func (w *World) Cold(c proxy.Class) *resource.State {
+	s, _ := w.Queries.State.Get(w.Graph.Naive(), c)
+	return s
+}
+
+// Check compares all watched states with what the rows alone give.
+func (w *World) Check() {
+	w.t.Helper()
+	for _, f := range w.Graph.Failures() {
+		w.t.Errorf("cell failed: %+v", f)
+	}
+	for c, got := range w.states {
+		cold := w.Cold(c)
+		for t := range resource.Type(resource.Types) {
+			for d := range resource.Diff(cold.Layers(t), got.Layers(t)) {
+				w.t.Errorf("%v %q of class %+v: incremental and naive evaluation differ", t, d.Name, c)
+			}
+		}
+	}
+}
+
+// Validate runs the generated validation over everything a state holds, and checks what it refers to.
+func Validate(t T, s *resource.State) {
+	t.Helper()
+	for typ := range resource.Type(resource.Types) {
+		for r := range s.Layers(typ).All() {
+			m, err := r.Proto()
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			if err := Valid(m); err != nil {
+				t.Errorf("%v %q: %v", typ, r.Name(), err)
+			}
+		}
+	}
+	for l := range s.Layers(resource.Listener).All() {
+		for _, name := range l.Refs() {
+			if _, ok := s.Get(resource.Route, name); !ok {
+				t.Errorf("listener %q names route configuration %q, which does not exist", l.Name(), name)
+			}
+		}
+	}
+	for c := range s.Layers(resource.Cluster).All() {
+		if name, ok := c.EDS(); ok {
+			if _, ok := s.Get(resource.Endpoint, name); !ok {
+				t.Errorf("cluster %q fetches assignment %q, which does not exist", c.Name(), name)
+			}
+		}
+	}
+	for rc := range s.Layers(resource.Route).All() {
+		checkDomains(t, rc)
+	}
+}
+
+// Valid runs the validation that was generated for a message.
+func Valid(m proto.Message) error {
+	v, ok := m.(interface{ ValidateAll() error })
+	if !ok {
+		return fmt.Errorf("%T has no validation", m)
+	}
+	return v.ValidateAll()
+}
+
+func checkDomains(t T, rc *resource.Resource) {
+	m, err := rc.Proto()
+	if err != nil {
+		return // reported already
+	}
+	seen := map[string]string{}
+	for _, vh := range m.(interface{ GetVirtualHosts() []*virtualHost }).GetVirtualHosts() {
+		for _, d := range vh.Domains {
+			d = strings.ToLower(d)
+			if other, ok := seen[d]; ok {
+				t.Errorf("route configuration %q: virtual hosts %q and %q share the domain %q", rc.Name(), other, vh.Name, d)
+			}
+			seen[d] = vh.Name
+		}
+	}
+}
+
+// States are the published states of all watched classes. The map is the World's own.
+func (w *World) States() map[proxy.Class]*resource.State { return w.states }

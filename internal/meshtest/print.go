@@ -1,0 +1,73 @@
+package meshtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"sigs.k8s.io/yaml"
+
+	// What resources hold as Any must be known to be printed.
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/http_inspector/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/original_dst/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+type virtualHost = routev3.VirtualHost
+
+// Print renders the resources of a state that keep lets through, as YAML that is stable from run to run.
+func Print(t T, s *resource.State, keep func(t resource.Type, name string) bool) string {
+	t.Helper()
+	var out strings.Builder
+	for typ := range resource.Type(resource.Types) {
+		for r := range s.Layers(typ).All() {
+			if !keep(typ, r.Name()) {
+				continue
+			}
+			fmt.Fprintf(&out, "# %v %s\n%s", typ, r.Name(), YAML(t, r))
+		}
+	}
+	return out.String()
+}
+
+// YAML renders one resource.
+func YAML(t T, r *resource.Resource) string {
+	t.Helper()
+	m, err := r.Proto()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tidy bytes.Buffer // protojson varies its spaces on purpose
+	if err := json.Compact(&tidy, raw); err != nil {
+		t.Fatal(err)
+	}
+	text, err := yaml.JSONToYAML(tidy.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// Names lists the names of a state's resources of one type.
+func Names(s *resource.State, typ resource.Type) []string {
+	var names []string
+	for r := range s.Layers(typ).All() {
+		names = append(names, r.Name())
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,131 @@
+package meshtest
+
+import (
+	"fmt"
+	"time"
+
+	networking "istio.io/api/networking/v1alpha3"
+	"pgregory.net/rapid"
+
+	"github.com/pilotmesh/pilot/internal/api"
+)
+
+// Random draws objects of a small world in which hosts, addresses and names collide often.
+type Random struct{ *rapid.T }
+
+// Namespaces of the small world.
+func Namespaces() []string { return []string{"a", "b", "c", "istio-system"} }
+
+func hosts() []string {
+	return []string{
+		"x.a.svc.cluster.local", "x.b.svc.cluster.local", "y.a.svc.cluster.local", "x.a", "x.a.svc", "x", "one.com", "api.one.com", "two.com",
+	}
+}
+
+func pick[V any](t *rapid.T, label string, from ...V) V {
+	return rapid.SampledFrom(from).Draw(t, label)
+}
+
+func (g Random) exportTo() []string {
+	return pick(g.T, "exportTo", nil, nil, []string{"*"}, []string{"."}, []string{"a"}, []string{"b", "c"}, []string{".", "c"})
+}
+
+// Object draws one object; names repeat, so that a later one may replace an earlier one.
+func (g Random) Object() *api.Object {
+	o := api.Object{
+		Key:     api.Key{Namespace: pick(g.T, "namespace", Namespaces()...), Name: pick(g.T, "name", "p", "q", "r")},
+		Created: time.Unix(int64(rapid.IntRange(1, 4).Draw(g.T, "age")), 0),
+	}
+	switch pick(g.T, "kind", "se", "se", "se", "vs", "vs", "dr", "sidecar", "we") {
+	case "se":
+		o.Spec = g.serviceEntry()
+	case "vs":
+		o.Spec = g.virtualService()
+	case "dr":
+		o.Spec = g.destinationRule()
+	case "sidecar":
+		o.Spec = g.sidecar()
+	default:
+		o.Spec = &networking.WorkloadEntry{
+			Address: pick(g.T, "address", "10.1.0.1", "10.1.0.2"), Labels: g.labels(),
+			Weight: uint32(rapid.IntRange(0, 3).Draw(g.T, "weight")),
+		}
+	}
+	sealed, err := o.Seal()
+	if err != nil {
+		g.Fatal(err)
+	}
+	return sealed
+}
+
+func (g Random) labels() map[string]string {
+	return pick(g.T, "labels", map[string]string{"v": "1"}, map[string]string{"v": "2"}, map[string]string{"v": "1", "app": "x"})
+}
+
+func (g Random) serviceEntry() *networking.ServiceEntry {
+	s := &networking.ServiceEntry{
+		Hosts:      rapid.SliceOfNDistinct(rapid.SampledFrom(append(hosts(), "*.one.com", "10.9.0.1")), 1, 2, rapid.ID).Draw(g.T, "hosts"),
+		Resolution: networking.ServiceEntry_STATIC, ExportTo: g.exportTo(),
+		Addresses: pick(g.T, "addresses", nil, nil, []string{"10.9.0.1"}, []string{"10.9.0.2", "10.9.0.1"}, []string{"10.10.0.0/16"}),
+	}
+	for i, n := range rapid.SliceOfNDistinct(rapid.SampledFrom([]uint32{80, 90, 100}), 1, 2, rapid.ID).Draw(g.T, "ports") {
+		s.Ports = append(s.Ports, &networking.ServicePort{
+			Number: n, Name: fmt.Sprint("p", i), Protocol: pick(g.T, "protocol", "HTTP", "HTTP", "TCP", "GRPC", ""),
+		})
+	}
+	if rapid.Bool().Draw(g.T, "selects") {
+		s.WorkloadSelector = &networking.WorkloadSelector{Labels: g.labels()}
+	} else {
+		s.Endpoints = []*networking.WorkloadEntry{{Address: pick(g.T, "address", "10.1.0.1", "10.1.0.3"), Labels: g.labels()}}
+	}
+	return s
+}
+
+func (g Random) virtualService() *networking.VirtualService {
+	hosts := append(hosts(), "*.one.com", "*.com")
+	v := &networking.VirtualService{
+		Hosts:    rapid.SliceOfNDistinct(rapid.SampledFrom(hosts), 1, 2, rapid.ID).Draw(g.T, "hosts"),
+		ExportTo: g.exportTo(),
+	}
+	for range rapid.IntRange(1, 2).Draw(g.T, "rules") {
+		rule := &networking.HTTPRoute{Route: []*networking.HTTPRouteDestination{{Destination: &networking.Destination{
+			Host: pick(g.T, "destination", hosts...), Subset: pick(g.T, "subset", "", "s"),
+		}}}}
+		if m := pick(g.T, "match", "", "port", "source", "path"); m != "" {
+			match := &networking.HTTPMatchRequest{}
+			switch m {
+			case "port":
+				match.Port = 90
+			case "source":
+				match.SourceNamespace = pick(g.T, "source", Namespaces()...)
+			default:
+				match.Uri = &networking.StringMatch{MatchType: &networking.StringMatch_Prefix{Prefix: "/p"}}
+			}
+			rule.Match = []*networking.HTTPMatchRequest{match}
+		}
+		v.Http = append(v.Http, rule)
+	}
+	return v
+}
+
+func (g Random) destinationRule() *networking.DestinationRule {
+	return &networking.DestinationRule{
+		Host: pick(g.T, "host", append(hosts(), "*.one.com", "*.svc.cluster.local", "*")...), ExportTo: g.exportTo(),
+		Subsets: []*networking.Subset{{Name: "s", Labels: g.labels()}},
+		TrafficPolicy: &networking.TrafficPolicy{ConnectionPool: &networking.ConnectionPoolSettings{
+			Tcp: &networking.ConnectionPoolSettings_TCPSettings{MaxConnections: int32(rapid.IntRange(1, 9).Draw(g.T, "limit"))},
+		}},
+	}
+}
+
+func (g Random) sidecar() *networking.Sidecar {
+	s := &networking.Sidecar{Egress: []*networking.IstioEgressListener{{
+		Hosts: rapid.SliceOfNDistinct(rapid.SampledFrom([]string{
+			"*/*", "./*", "a/*", "b/*", "*/one.com", "b/x.b.svc.cluster.local", "*/*.one.com", "~/*", "*/x.a.svc.cluster.local",
+		}), 1, 3, rapid.ID).Draw(g.T, "hosts"),
+	}}}
+	if rapid.IntRange(0, 3).Draw(g.T, "selects") == 0 {
+		s.WorkloadSelector = &networking.WorkloadSelector{Labels: g.labels()}
+	}
+	return s
+}

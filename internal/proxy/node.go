@@ -1,0 +1,155 @@
+package proxy
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/pilotmesh/pilot/internal/mesh"
+)
+
+// Limits of what a node may say. They are far above what honest agents send.
+const (
+	maxNodeID    = 1 << 10
+	maxLabels    = 100
+	maxAddresses = 16
+)
+
+// Node is what a proxy says of itself in its first request.
+type Node struct {
+	ID         string
+	Metadata   *structpb.Struct
+	Locality   mesh.Locality
+	Extensions []string
+}
+
+// Parse reads a node. An error names the field that is wrong.
+func Parse(n Node) (*Proxy, error) {
+	if n.ID == "" {
+		return nil, fmt.Errorf("node id is empty; want role~address~name.namespace~domain")
+	}
+	if len(n.ID) > maxNodeID {
+		return nil, fmt.Errorf("node id of %d bytes is longer than %d", len(n.ID), maxNodeID)
+	}
+	parts := strings.Split(n.ID, "~")
+	if len(parts) != 4 {
+		return nil, fmt.Errorf("node id %q has %d parts; want role~address~name.namespace~domain", n.ID, len(parts))
+	}
+	p := &Proxy{ID: n.ID, Role: Role(parts[0]), Domain: parts[3], Locality: n.Locality}
+	if p.Role != Sidecar {
+		return nil, fmt.Errorf("node id %q: role %q is not supported; want %q", n.ID, parts[0], Sidecar)
+	}
+	if _, err := netip.ParseAddr(parts[1]); err != nil {
+		return nil, fmt.Errorf("node id %q: address %q: %w", n.ID, parts[1], err)
+	}
+	p.Addresses = []string{parts[1]}
+	// A name may hold dots, a namespace cannot.
+	dot := strings.LastIndexByte(parts[2], '.')
+	if dot <= 0 || dot == len(parts[2])-1 {
+		return nil, fmt.Errorf("node id %q: %q is not name.namespace", n.ID, parts[2])
+	}
+	p.Name, p.Namespace = parts[2][:dot], parts[2][dot+1:]
+	p.Extensions = slices.Compact(slices.Sorted(slices.Values(n.Extensions)))
+	if err := p.readMetadata(n.Metadata); err != nil {
+		return nil, fmt.Errorf("node %q: metadata %w", n.ID, err)
+	}
+	return p, nil
+}
+
+func (p *Proxy) readMetadata(m *structpb.Struct) error {
+	var namespace, mode, addresses string
+	for _, f := range []struct {
+		name string
+		into *string
+	}{
+		{"NAMESPACE", &namespace}, {"CLUSTER_ID", &p.ClusterID}, {"NETWORK", &p.Network}, {"ISTIO_VERSION", &p.Version},
+		{"INTERCEPTION_MODE", &mode}, {"INSTANCE_IPS", &addresses},
+	} {
+		s, err := text(m, f.name)
+		if err != nil {
+			return err
+		}
+		*f.into = s
+	}
+	if namespace != "" {
+		p.Namespace = namespace
+	}
+	var err error
+	if p.Mode, err = parseMode(mode); err != nil {
+		return err
+	}
+	if err := p.addAddresses(addresses); err != nil {
+		return err
+	}
+	p.Labels, err = labels(m)
+	return err
+}
+
+func parseMode(s string) (Mode, error) {
+	switch strings.ToUpper(s) {
+	case "", "REDIRECT":
+		return Redirect, nil
+	case "TPROXY":
+		return Transparent, nil
+	case "NONE":
+		return None, nil
+	}
+	return 0, fmt.Errorf("INTERCEPTION_MODE: %q is none of REDIRECT, TPROXY, NONE", s)
+}
+
+func (p *Proxy) addAddresses(list string) error {
+	if list == "" {
+		return nil
+	}
+	addresses := strings.Split(list, ",")
+	if len(addresses) > maxAddresses {
+		return fmt.Errorf("INSTANCE_IPS: %d addresses are more than %d", len(addresses), maxAddresses)
+	}
+	for _, a := range addresses {
+		a = strings.TrimSpace(a)
+		if _, err := netip.ParseAddr(a); err != nil {
+			return fmt.Errorf("INSTANCE_IPS: %q: %w", a, err)
+		}
+		if !slices.Contains(p.Addresses, a) {
+			p.Addresses = append(p.Addresses, a)
+		}
+	}
+	return nil
+}
+
+func text(m *structpb.Struct, field string) (string, error) {
+	switch v := m.GetFields()[field].GetKind().(type) {
+	case nil, *structpb.Value_NullValue:
+		return "", nil
+	case *structpb.Value_StringValue:
+		return v.StringValue, nil
+	}
+	return "", fmt.Errorf("%s is not a string", field)
+}
+
+func labels(m *structpb.Struct) (map[string]string, error) {
+	v := m.GetFields()["LABELS"]
+	switch v.GetKind().(type) {
+	case nil, *structpb.Value_NullValue:
+		return nil, nil
+	case *structpb.Value_StructValue:
+	default:
+		return nil, fmt.Errorf("LABELS is not an object")
+	}
+	fields := v.GetStructValue().GetFields()
+	if len(fields) > maxLabels {
+		return nil, fmt.Errorf("LABELS: %d labels are more than %d", len(fields), maxLabels)
+	}
+	out := make(map[string]string, len(fields))
+	for k, v := range fields {
+		s, ok := v.GetKind().(*structpb.Value_StringValue)
+		if !ok {
+			return nil, fmt.Errorf("LABELS: the value of %q is not a string", k)
+		}
+		out[k] = s.StringValue
+	}
+	return out, nil
+}

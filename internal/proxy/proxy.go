@@ -1,0 +1,99 @@
+// Package proxy turns what a proxy says of itself into a row and names the classes of proxies.
+//
+// It owns the parsing of node identifiers and metadata, and the Class: the facets by which two proxies may differ in
+// what they receive. Invariants: a Proxy and a Class are immutable; a Class holds nothing that is a proxy's own (no
+// name, no raw labels), so that replicas are one class; malformed input is an error that names the field, never a panic.
+// The package starts no goroutines. It must not import the store, state, views, xds or Envoy's protos.
+package proxy
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/mesh"
+)
+
+// Mode is how traffic gets to a sidecar.
+type Mode uint8
+
+// The interception modes.
+const (
+	// Redirect: packet filter rules redirect connections to the proxy's two virtual ports.
+	Redirect Mode = iota
+	// Transparent is Redirect that keeps the client's address.
+	Transparent
+	// None: nothing redirects; the proxy binds every port itself.
+	None
+)
+
+// String is the mode as it is spelled in metadata.
+func (m Mode) String() string {
+	switch m {
+	case Redirect:
+		return "REDIRECT"
+	case Transparent:
+		return "TPROXY"
+	case None:
+		return "NONE"
+	}
+	return "unknown"
+}
+
+// Role is the job of a proxy.
+type Role string
+
+// Sidecar is the only role served so far.
+const Sidecar Role = "sidecar"
+
+// Proxy is a connected proxy, as far as translation may read it.
+type Proxy struct {
+	ID        string // the node id: role~ip~name.namespace~domain
+	Role      Role
+	Addresses []string // of the workload, the one of the node id first
+	Name      string
+	Namespace string
+	Domain    string // of its DNS search path: namespace.svc.cluster.local
+	Labels    map[string]string
+	ClusterID string
+	Network   string
+	Mode      Mode
+	Locality  mesh.Locality
+	// Version is the release the agent says it is.
+	Version string
+	// Extensions are the names of Envoy's extensions the proxy has, in order; none if it did not say.
+	Extensions []string
+}
+
+// Equal reports whether the two are the same to every reader.
+func (p *Proxy) Equal(o *Proxy) bool {
+	return p == o || p != nil && o != nil &&
+		p.ID == o.ID && p.Role == o.Role && p.Name == o.Name && p.Namespace == o.Namespace && p.Domain == o.Domain &&
+		p.ClusterID == o.ClusterID && p.Network == o.Network && p.Mode == o.Mode && p.Locality == o.Locality &&
+		p.Version == o.Version && slices.Equal(p.Addresses, o.Addresses) && maps.Equal(p.Labels, o.Labels) &&
+		slices.Equal(p.Extensions, o.Extensions)
+}
+
+// Class names the proxies that receive the same: those with equal facets.
+type Class struct {
+	Namespace string
+	// Sidecar is the object that narrows what the proxy sees; zero if none does.
+	Sidecar api.Key
+	Mode    Mode
+	// ShortNames says that the proxy's DNS search path is that of its namespace, so that services there can be called
+	// by their bare names.
+	ShortNames bool
+	// Inbound is what the workload serves, in a canonical form (see package service).
+	Inbound string
+	// Bind is the address that inbound listeners bind. It is empty where traffic is redirected: only proxies that bind
+	// their ports themselves differ by address.
+	Bind string
+	// Pins names the set of pieces held back from the proxy; empty if none.
+	Pins string
+}
+
+// Unpinned is the class with nothing held back.
+func (c Class) Unpinned() Class {
+	c.Pins = ""
+	return c
+}

@@ -1,0 +1,34 @@
+package run
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+func TestCommand(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		err  error
+		code int
+		says string
+	}{
+		{[]string{"do"}, nil, ExitDone, ""},
+		{[]string{"do"}, errors.New("it broke"), ExitFailed, "tool: it broke\n"},
+		{[]string{"do"}, ErrFailed, ExitFailed, ""},
+		{[]string{"do"}, Usage(errors.New("--to: say where")), ExitUsage, "tool: --to: say where\nRun 'tool do --help' for how to use it.\n"},
+		{[]string{"do", "--strange"}, nil, ExitUsage, "tool: unknown flag: --strange\nRun 'tool do --help' for how to use it.\n"},
+		{[]string{"do", "more"}, nil, ExitUsage, "tool: unknown command \"more\" for \"tool do\"\nRun 'tool do --help' for how to use it.\n"},
+		{[]string{"dance"}, nil, ExitUsage, "tool: unknown command \"dance\" for \"tool\"\nRun 'tool --help' for how to use it.\n"},
+	} {
+		root := &cobra.Command{Use: "tool"}
+		root.AddCommand(&cobra.Command{Use: "do", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return c.err }})
+		var out bytes.Buffer
+		root.SetErr(&out)
+		if code := Command(t.Context(), root, c.args); code != c.code || out.String() != c.says {
+			t.Errorf("%q with %v: exit %d %q, want %d %q", c.args, c.err, code, out.String(), c.code, c.says)
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+)
+
+// GRPC is the actor that listens on addr and serves s there; it is ready when it listens. Told to stop, it calls leave,
+// which should end the calls that never end by themselves, lets the others finish for as long as drain, then cuts them
+// off.
+func GRPC(name, addr string, s *grpc.Server, leave func(), drain time.Duration) Actor {
+	ready := make(chan struct{})
+	return Actor{Name: name, Ready: ready, Run: func(ctx context.Context) error {
+		var listen net.ListenConfig
+		l, err := listen.Listen(ctx, "tcp", addr)
+		if err != nil {
+			return fmt.Errorf("%w; free the address or choose another", err)
+		}
+		close(ready)
+		served := make(chan error, 1)
+		go func() { served <- s.Serve(l) }()
+		select {
+		case err := <-served:
+			return fmt.Errorf("serving on %s: %w", l.Addr(), err)
+		case <-ctx.Done():
+		}
+		leave()
+		graceful := make(chan struct{})
+		go func() {
+			s.GracefulStop()
+			close(graceful)
+		}()
+		patience := time.NewTimer(drain)
+		defer patience.Stop()
+		select {
+		case <-graceful:
+		case <-patience.C:
+			s.Stop() // makes GracefulStop return
+			<-graceful
+		}
+		return <-served
+	}}
+}

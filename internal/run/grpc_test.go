@@ -1,0 +1,88 @@
+package run
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+)
+
+// endless is a service with one call that ends when it is cancelled, or when leave is closed.
+func endless(asked chan<- struct{}, leave <-chan struct{}) *grpc.ServiceDesc {
+	return &grpc.ServiceDesc{ServiceName: "test.Endless", HandlerType: (*any)(nil), Streams: []grpc.StreamDesc{{
+		StreamName: "Call", ServerStreams: true, ClientStreams: true,
+		Handler: func(_ any, s grpc.ServerStream) error {
+			close(asked)
+			select {
+			case <-leave:
+				return status.Error(codes.Unavailable, "leaving")
+			case <-s.Context().Done():
+				return s.Context().Err()
+			}
+		},
+	}}}
+}
+
+func TestGRPC(t *testing.T) {
+	for name, obeys := range map[string]bool{"obeys": true, "cut off": false} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			addr := l.Addr().String()
+			l.Close()
+			asked, leave := make(chan struct{}), make(chan struct{})
+			s := grpc.NewServer()
+			s.RegisterService(endless(asked, leave), nil)
+			a := GRPC("xds", addr, s, func() {
+				if obeys {
+					close(leave)
+				}
+			}, 10*time.Millisecond)
+			ctx, cancel := context.WithCancel(t.Context())
+			g := New(quiet(), time.Minute)
+			g.Add(a)
+			stopped := make(chan error)
+			go func() { stopped <- g.Run(ctx) }()
+			<-a.Ready
+			conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			call, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/test.Endless/Call")
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-asked
+			cancel()
+			if err := call.RecvMsg(nil); status.Code(err) != codes.Unavailable {
+				t.Errorf("the call ended with %v", err)
+			}
+			if err := <-stopped; err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		})
+	}
+}
+
+func TestGRPCAddressTaken(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	g := New(quiet(), time.Minute)
+	g.Add(GRPC("xds", l.Addr().String(), grpc.NewServer(), func() {}, time.Second))
+	if err := g.Run(t.Context()); err == nil {
+		t.Error("no error though the address is taken")
+	} else {
+		t.Log(err)
+	}
+}

@@ -1,0 +1,277 @@
+package file
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/source"
+)
+
+// ledger knows what every file says and decides which version of each object counts. It does no I/O. The rules:
+//
+//   - A claim is one document's word on one object. Of several claims the first by file and line counts; the others
+//     are Problems.
+//   - If the document is broken, its last good version counts in its place (a stale claim). If it has none, the version
+//     in use stays, unless another claim has a version.
+//   - If a document does not even say which object it is about, what its file claimed before and does not name now is
+//     kept in reserve. A reserve counts only while no claim has a version.
+//   - An object without claims and reserves is gone.
+type ledger struct {
+	files     map[string]*file
+	claims    map[api.Key][]*claim
+	published map[api.Key]*api.Object
+
+	touched   map[api.Key]struct{}      // whose claims changed since the last commit
+	conflicts map[api.Key][]api.Problem // of objects with several claims
+	notes     []api.Problem             // about directories and other things that hold no documents
+	problems  []api.Problem             // all of them as handed out last; never changed in place
+	outdated  bool                      // problems must be put together anew
+}
+
+// file is what is known of one file.
+type file struct {
+	sum      omap.Hash // of its bytes
+	texts    map[omap.Hash]text
+	claims   []*claim
+	problems []api.Problem
+}
+
+// text is a decoded document, to be reused where the same bytes occur again.
+type text struct {
+	line int
+	docs []api.Document
+}
+
+type standing uint8
+
+const (
+	fresh standing = iota
+	stale
+	reserve
+)
+
+type claim struct {
+	key      api.Key
+	at       api.Position
+	object   *api.Object // nil: there never was a good version
+	standing standing
+}
+
+func newLedger() *ledger {
+	return &ledger{
+		files:     map[string]*file{},
+		claims:    map[api.Key][]*claim{},
+		published: map[api.Key]*api.Object{},
+		touched:   map[api.Key]struct{}{},
+		conflicts: map[api.Key][]api.Problem{},
+	}
+}
+
+// read takes in the bytes of a file. Documents that stand in it unchanged are not decoded again.
+func (l *ledger) read(path string, data []byte) {
+	sum := omap.Sum(data)
+	old := l.files[path]
+	if old != nil && old.sum == sum {
+		return
+	}
+	f := &file{sum: sum, texts: map[omap.Hash]text{}}
+	whole := true // every document says which object it is about
+	last := lastGood(old)
+	for _, t := range api.Split(data) {
+		id := omap.Sum(t.Bytes())
+		known, ok := f.texts[id]
+		if !ok && old != nil {
+			known, ok = old.texts[id]
+		}
+		if !ok {
+			known = text{line: t.Line(), docs: t.Decode(path)}
+			for i := range known.docs {
+				known.docs[i].Check()
+			}
+		}
+		known = known.moved(t.Line())
+		f.texts[id] = known
+		for _, d := range known.docs {
+			f.problems = append(f.problems, d.Problems...)
+			switch {
+			case d.Object != nil:
+				f.claims = append(f.claims, &claim{key: d.Key, at: d.Position, object: d.Object})
+			case d.Identified:
+				f.claims = append(f.claims, &claim{key: d.Key, at: d.Position, object: last[d.Key], standing: stale})
+			case api.Failed(d.Problems):
+				whole = false
+			}
+		}
+	}
+	if !whole {
+		f.keep(old)
+	}
+	l.put(path, f)
+}
+
+func (t text) moved(line int) text {
+	if t.line == line {
+		return t
+	}
+	docs := make([]api.Document, len(t.docs))
+	for i, d := range t.docs {
+		docs[i] = d.Moved(line - t.line)
+	}
+	return text{line: line, docs: docs}
+}
+
+func lastGood(f *file) map[api.Key]*api.Object {
+	if f == nil {
+		return nil
+	}
+	last := make(map[api.Key]*api.Object, len(f.claims))
+	for _, c := range f.claims {
+		if last[c.key] == nil {
+			last[c.key] = c.object
+		}
+	}
+	return last
+}
+
+// keep puts in reserve what the file claimed before and does not name now.
+func (f *file) keep(old *file) {
+	if old == nil {
+		return
+	}
+	named := make(map[api.Key]bool, len(f.claims))
+	for _, c := range f.claims {
+		named[c.key] = true
+	}
+	for _, c := range old.claims {
+		if c.object != nil && !named[c.key] {
+			named[c.key] = true
+			f.claims = append(f.claims, &claim{key: c.key, at: c.at, object: c.object, standing: reserve})
+		}
+	}
+}
+
+// unreadable notes that a file cannot be read: what it claimed stays.
+func (l *ledger) unreadable(path string, p api.Problem) {
+	f := &file{problems: []api.Problem{p}}
+	f.keep(l.files[path])
+	l.put(path, f)
+}
+
+// remove notes that a file is gone.
+func (l *ledger) remove(path string) { l.put(path, nil) }
+
+// put replaces what is known of a file.
+func (l *ledger) put(path string, f *file) {
+	old := l.files[path]
+	if old != nil {
+		for _, c := range old.claims {
+			l.touched[c.key] = struct{}{}
+			l.claims[c.key] = slices.DeleteFunc(l.claims[c.key], func(o *claim) bool { return o == c })
+		}
+	}
+	if f == nil {
+		delete(l.files, path)
+		l.outdated = l.outdated || old != nil && len(old.problems) > 0
+		return
+	}
+	for _, c := range f.claims {
+		l.touched[c.key] = struct{}{}
+		l.claims[c.key] = append(l.claims[c.key], c)
+	}
+	l.files[path] = f
+	if old == nil || !slices.Equal(old.problems, f.problems) {
+		l.outdated = true
+	}
+}
+
+// says reports whether the file has a word on any object.
+func (l *ledger) says(path string) bool { return l.files[path] != nil && len(l.files[path].claims) > 0 }
+
+// commit returns what changed since the last commit: events in key order, and whether there are other problems. notes
+// are the problems that are not about documents.
+func (l *ledger) commit(notes []api.Problem) (events []source.Event, problems bool) {
+	for key := range l.touched {
+		winner, old := l.settle(key), l.published[key]
+		switch {
+		case winner == nil && old != nil:
+			delete(l.published, key)
+			events = append(events, source.Event{Key: key})
+		case winner != nil && (old == nil || old.Hash != winner.Hash):
+			l.published[key] = winner
+			events = append(events, source.Event{Key: key, Object: winner})
+		}
+	}
+	clear(l.touched)
+	slices.SortFunc(events, func(a, b source.Event) int { return a.Key.Compare(b.Key) })
+	if l.outdated || !slices.Equal(notes, l.notes) {
+		l.notes = notes
+		l.outdated = false
+		all := l.collect()
+		problems = !slices.Equal(all, l.problems)
+		l.problems = all
+	}
+	return events, problems
+}
+
+// settle finds the version of an object that counts, and who loses against it.
+func (l *ledger) settle(key api.Key) *api.Object {
+	claims := l.claims[key]
+	if len(claims) == 0 {
+		delete(l.claims, key)
+	}
+	slices.SortFunc(claims, func(a, b *claim) int { return cmp.Or(cmp.Compare(a.rank(), b.rank()), a.at.Compare(b.at)) })
+	var winner *claim
+	var losers []api.Problem
+	for _, c := range claims {
+		switch {
+		case c.object == nil:
+		case winner == nil:
+			winner = c
+		case c.standing == fresh:
+			losers = append(losers, api.Problem{Object: key, Position: c.at, Severity: api.Error, Reason: fmt.Sprintf(
+				"is also defined at %v, which counts because it comes first; remove one of them", winner.at)})
+		}
+	}
+	if !slices.Equal(losers, l.conflicts[key]) {
+		l.outdated = true
+		if len(losers) == 0 {
+			delete(l.conflicts, key)
+		} else {
+			l.conflicts[key] = losers
+		}
+	}
+	switch {
+	case winner != nil:
+		return winner.object
+	case len(claims) > 0:
+		return l.published[key]
+	}
+	return nil
+}
+
+// rank orders reserves behind claims.
+func (c *claim) rank() int {
+	if c.standing == reserve {
+		return 1
+	}
+	return 0
+}
+
+// collect puts all problems together, in the order of the files.
+func (l *ledger) collect() []api.Problem {
+	var all []api.Problem
+	for _, f := range l.files {
+		all = append(all, f.problems...)
+	}
+	for _, losers := range l.conflicts {
+		all = append(all, losers...)
+	}
+	all = append(all, l.notes...)
+	slices.SortStableFunc(all, func(a, b api.Problem) int {
+		return cmp.Or(a.Position.Compare(b.Position), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason))
+	})
+	return all
+}

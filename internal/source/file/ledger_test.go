@@ -1,0 +1,242 @@
+package file
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"pgregory.net/rapid"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/source"
+)
+
+// doc is a document of the model: what it is about, and in which state.
+type doc struct {
+	name    string
+	version int
+	state   string // good, broken (but known whose), nameless, garbage
+}
+
+func (d doc) text() string {
+	name, resolution := d.name, "STATIC"
+	switch d.state {
+	case "broken":
+		resolution = "STATISTIC"
+	case "nameless":
+		name = "{}"
+	case "garbage":
+		return "spec: [\n"
+	}
+	return fmt.Sprintf(`apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: %s}
+spec: {hosts: [a.example.com], ports: [{number: %d, name: http}], resolution: %s}
+`, name, d.version, resolution)
+}
+
+func render(docs []doc) []byte {
+	var out []byte
+	for _, d := range docs {
+		out = append(append(out, "---\n"...), d.text()...)
+	}
+	return out
+}
+
+// TestLedger makes random edits and compares with what the rules say, worked out from scratch.
+func TestLedger(t *testing.T) {
+	drawDoc := rapid.Custom(func(t *rapid.T) doc {
+		return doc{
+			name:    rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "name"),
+			version: rapid.IntRange(1, 3).Draw(t, "version"),
+			state:   rapid.SampledFrom([]string{"good", "good", "good", "broken", "nameless", "garbage"}).Draw(t, "state"),
+		}
+	})
+	drawFile := rapid.SliceOfN(drawDoc, 0, 4)
+	rapid.Check(t, func(t *rapid.T) {
+		l := newLedger()
+		files := map[string][]doc{}
+		sunk := map[api.Key]*api.Object{}
+		for range rapid.IntRange(1, 12).Draw(t, "commits") {
+			before := maps.Clone(sunk)
+			for _, path := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"1.yaml", "2.yaml", "3.yaml"}), 1, 3, rapid.ID).Draw(t, "paths") {
+				switch rapid.SampledFrom([]string{"write", "write", "write", "remove", "unreadable"}).Draw(t, "edit") {
+				case "write":
+					files[path] = drawFile.Draw(t, "file")
+					l.read(path, render(files[path]))
+				case "remove":
+					delete(files, path)
+					l.remove(path)
+				case "unreadable":
+					if _, ok := files[path]; ok {
+						files[path] = []doc{{state: "garbage"}}
+						l.unreadable(path, problem(path, api.Error, "no"))
+					}
+				}
+			}
+			events, _ := l.commit(nil)
+			sink(t, sunk, events)
+			compare(t, files, before, sunk, l.problems)
+		}
+		// Without broken documents, history does not matter.
+		fresh := newLedger()
+		for path, docs := range files {
+			docs = slices.Clone(docs)
+			docs = slices.DeleteFunc(docs, func(d doc) bool { return d.state != "good" })
+			l.read(path, render(docs))
+			fresh.read(path, render(docs))
+		}
+		events, _ := l.commit(nil)
+		sink(t, sunk, events)
+		fresh.commit(nil)
+		if !maps.EqualFunc(sunk, fresh.published, func(a, b *api.Object) bool { return a.Hash == b.Hash }) {
+			t.Fatalf("healed: %v, from scratch: %v", sunk, fresh.published)
+		}
+		if !slices.Equal(l.problems, fresh.problems) {
+			t.Fatalf("healed:\n%v\nfrom scratch:\n%v", l.problems, fresh.problems)
+		}
+	})
+}
+
+func sink(t *rapid.T, sunk map[api.Key]*api.Object, events []source.Event) {
+	for i, e := range events {
+		if i > 0 && events[i-1].Key.Compare(e.Key) >= 0 {
+			t.Fatalf("events out of order: %v", events)
+		}
+		old := sunk[e.Key]
+		switch {
+		case e.Object == nil && old == nil:
+			t.Fatalf("%v removed but not there", e.Key)
+		case e.Object == nil:
+			delete(sunk, e.Key)
+		case old != nil && old.Hash == e.Object.Hash:
+			t.Fatalf("%v comes again", e.Key)
+		default:
+			sunk[e.Key] = e.Object
+		}
+	}
+}
+
+// compare checks the rules that can be told from the documents alone.
+func compare(t *rapid.T, files map[string][]doc, before, now map[api.Key]*api.Object, problems []api.Problem) {
+	unsure := false // some document does not say whose it is
+	first := map[string]doc{}
+	named := map[string]bool{}
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		for _, d := range files[path] {
+			switch d.state {
+			case "nameless", "garbage":
+				unsure = true
+				continue
+			}
+			if _, ok := first[d.name]; !ok {
+				first[d.name] = d
+			}
+			named[d.name] = true
+		}
+	}
+	if unsure != slices.ContainsFunc(problems, func(p api.Problem) bool { return p.Severity == api.Error && p.Object.Name == "" }) {
+		t.Fatalf("unsure %v, problems %v", unsure, problems)
+	}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		key := api.Key{Kind: "ServiceEntry", Namespace: "default", Name: name}
+		o := now[key]
+		d := first[name]
+		switch {
+		case d.state == "good":
+			if o == nil {
+				t.Fatalf("%s is lost", name)
+			}
+			want := api.Decode("", []byte(d.text()))[0].Object
+			if o.Hash != want.Hash {
+				t.Fatalf("%s is not the first version", name)
+			}
+		case named[name] && before[key] != nil && o == nil:
+			t.Fatalf("%s is lost although a broken document names it", name)
+		case !named[name] && !unsure && o != nil:
+			t.Fatalf("%s is there although nobody names it", name)
+		case before[key] == nil && o != nil && !named[name]:
+			t.Fatalf("%s appeared from nowhere", name)
+		}
+	}
+}
+
+// TestUnchangedDocuments: a document that stands unchanged in an edited file is not decoded again.
+func TestUnchangedDocuments(t *testing.T) {
+	l := newLedger()
+	docs := []doc{{"a", 1, "good"}, {"b", 1, "good"}}
+	l.read("x.yaml", render(docs))
+	l.commit(nil)
+	before := l.published[api.Key{Kind: "ServiceEntry", Namespace: "default", Name: "b"}]
+	docs[0].version = 2
+	l.read("x.yaml", append([]byte("# a line\n"), render(docs)...))
+	events, _ := l.commit(nil)
+	if len(events) != 1 || events[0].Key.Name != "a" {
+		t.Fatalf("events %v", events)
+	}
+	for _, c := range l.claims[before.Key] {
+		if c.object.Spec != before.Spec {
+			t.Error("b was decoded again")
+		}
+		if c.at.Line != before.Position.Line+1 || c.object.Position != c.at {
+			t.Errorf("b is at %v, was at %v", c.object.Position, before.Position)
+		}
+	}
+}
+
+// TestPolling runs without a watcher, as where there are too many of them.
+func TestPolling(t *testing.T) {
+	dir := t.TempDir()
+	path := dir + "/a.yaml"
+	write := func(d doc) {
+		if err := os.WriteFile(path, []byte(d.text()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(doc{"a", 1, "good"})
+	s := New(Options{Dir: dir, Poll: 2 * time.Millisecond})
+	s.newWatcher = func() (*fsnotify.Watcher, error) { return nil, os.ErrPermission }
+	batches := make(chan source.Batch, 100)
+	done := make(chan error)
+	ctx := t.Context()
+	go func() { done <- s.Run(ctx, channel(batches)) }()
+	var problems []api.Problem
+	wait := func(what string, holds func(source.Batch) bool) {
+		t.Helper()
+		deadline := time.After(20 * time.Second)
+		for {
+			select {
+			case b := <-batches:
+				problems = b.Problems
+				if holds(b) {
+					return
+				}
+			case <-deadline:
+				t.Fatal("not " + what)
+			}
+		}
+	}
+	wait("synced", func(b source.Batch) bool { return b.Synced })
+	if len(problems) != 1 || problems[0].Severity != api.Warning {
+		t.Errorf("problems %v", problems)
+	}
+	write(doc{"a", 2, "good"})
+	wait("edited", func(b source.Batch) bool { return len(b.Events) == 1 })
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	wait("removed", func(b source.Batch) bool { return len(b.Events) == 1 && b.Events[0].Object == nil })
+	t.Cleanup(func() {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+type channel chan source.Batch
+
+func (c channel) Apply(b source.Batch) { c <- b }

@@ -1,0 +1,276 @@
+package file
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/omap"
+)
+
+// A root that was gone and is there again is likely being filled: it is read once nothing has happened to it for
+// returnQuiet, or after returnPatience. Until then what was known stays.
+const (
+	returnQuiet    = 100 * time.Millisecond
+	returnPatience = 5 * time.Second
+)
+
+// examine looks at one path to which something happened.
+func (r *run) examine(path string, now time.Time) {
+	info, err := os.Lstat(path)
+	switch {
+	case r.tree.dirs[path] || r.tree.failed[path] != nil:
+		r.structure = true
+	case errors.Is(err, fs.ErrNotExist):
+		if _, known := r.tree.files[path]; !known {
+			return
+		}
+		if _, err := os.Stat(filepath.Dir(path)); err != nil {
+			r.structure = true // not the file is gone but its directory, perhaps the root
+			return
+		}
+		delete(r.tree.files, path)
+		r.ledger.remove(path)
+	case err != nil, info.IsDir(), info.Mode()&fs.ModeSymlink != 0:
+		r.structure = true
+	case !isConfig(path):
+	case !info.Mode().IsRegular():
+		r.structure = true
+	default:
+		r.read(path, now)
+	}
+}
+
+// read reads a configuration file.
+func (r *run) read(path string, now time.Time) {
+	data, info, err := readFile(path, r.Quiet)
+	switch {
+	case errors.Is(err, errBusy), errors.Is(err, fs.ErrNotExist): // the latter: it went away just now
+		r.keep(path)
+		r.pending.add(path, now)
+	case err != nil:
+		r.tree.files[path] = stamp{}
+		r.ledger.unreadable(path, unreadable(path, err))
+	case len(data) == 0 && r.ledger.says(path) && !r.stillEmpty(path, now):
+		r.keep(path)
+		r.pending.postpone(path, r.emptySince[path].Add(r.MaxWait))
+	default:
+		if len(data) > 0 {
+			delete(r.emptySince, path)
+		}
+		r.tree.files[path] = newStamp(info, now)
+		r.ledger.read(path, data)
+	}
+}
+
+// keep makes a file known that is to be read later.
+func (r *run) keep(path string) {
+	if _, ok := r.tree.files[path]; !ok {
+		r.tree.files[path] = stamp{}
+	}
+}
+
+// stillEmpty reports whether a file has been empty for long enough to be believed: many programs cut a file first and
+// write it then.
+func (r *run) stillEmpty(path string, now time.Time) bool {
+	since, ok := r.emptySince[path]
+	if !ok {
+		r.emptySince[path] = now
+		return false
+	}
+	return now.Sub(since) >= r.MaxWait
+}
+
+// walk looks at the whole tree and at the mesh configuration, and starts watching anew: of directories that were moved
+// or replaced the watcher has wrong ideas.
+func (r *run) walk(now time.Time) {
+	r.unwatch()
+	watcher, watchErr := r.newWatcher()
+	r.watcher = watcher
+	w := newWalker(func(dir string) error {
+		if watchErr != nil {
+			return watchErr
+		}
+		return r.watcher.Add(dir)
+	})
+	if watchErr != nil {
+		r.watcher = nil
+	}
+	err := w.walk(r.Dir, filepath.Clean(r.MeshConfig))
+	if r.MeshConfig != "" {
+		// Whether it can be resolved shows when it is read.
+		_, _ = w.follow(r.MeshConfig)
+		r.readMesh(now)
+	}
+	switch {
+	case err != nil:
+		r.absent, r.returned = true, time.Time{}
+		w.files = r.tree.files
+		r.notes = []api.Problem{problem(r.Dir, api.Error, "the directory cannot be read: %v; %s", err, r.meanwhile(r.listed))}
+		r.pending.postpone(structural, now.Add(r.Poll))
+	case r.absent && r.listed && r.filling(now):
+		w.files = r.tree.files
+		r.pending.postpone(structural, r.lastEvent.Add(returnQuiet))
+	default:
+		r.absent, r.returned, r.listed = false, time.Time{}, true
+		r.compare(w.tree, now)
+		r.notes = r.explain(w.tree, now)
+	}
+	r.tree = w.tree
+}
+
+func (r *run) meanwhile(known bool) string {
+	if known {
+		return "what was read last stays in use"
+	}
+	return "nothing is served before it can be"
+}
+
+// filling reports whether somebody is likely still putting files into a root that was gone.
+func (r *run) filling(now time.Time) bool {
+	if r.returned.IsZero() {
+		r.returned, r.lastEvent = now, now
+	}
+	return now.Sub(r.lastEvent) < returnQuiet && now.Sub(r.returned) < returnPatience
+}
+
+// compare reads what is new or changed in a tree, and removes what is gone.
+func (r *run) compare(t *tree, now time.Time) {
+	old := r.tree.files
+	r.tree = t
+	for _, path := range slices.Sorted(maps.Keys(t.files)) {
+		before, known := old[path]
+		switch {
+		case r.pending.has(path): // somebody is writing it: its turn comes
+			t.files[path] = before
+		case known && before.same(t.files[path].info):
+			t.files[path] = before
+		default:
+			r.read(path, now)
+		}
+	}
+	for path, before := range old {
+		if _, ok := t.files[path]; ok {
+			continue
+		}
+		if r.pending.has(path) || t.lostBelow(path) {
+			t.files[path] = before
+			continue
+		}
+		delete(r.emptySince, path)
+		r.ledger.remove(path)
+	}
+}
+
+// explain makes what could not be looked at Problems, and plans to look again.
+func (r *run) explain(t *tree, now time.Time) []api.Problem {
+	var notes []api.Problem
+	unwatched := 0
+	for _, path := range slices.Sorted(maps.Keys(t.failed)) {
+		err := t.failed[path]
+		if e, ok := errors.AsType[*errWatch](err); ok {
+			if unwatched++; unwatched == 1 {
+				notes = append(notes, problem(path, api.Warning,
+					"cannot be watched: %v; changes are found by looking every %v (is fs.inotify.max_user_watches or max_user_instances too low?)", e.err, r.Poll))
+				r.pending.postpone(structural, now.Add(r.Poll))
+			}
+			continue
+		}
+		if e, ok := errors.AsType[*errSkipped](err); ok {
+			notes = append(notes, problem(path, api.Warning, "%s", e.reason))
+			continue
+		}
+		if _, known := t.files[path]; known || isConfig(path) && !r.tree.dirs[path] {
+			t.files[path] = stamp{}
+			r.ledger.unreadable(path, unreadable(path, err))
+			continue
+		}
+		notes = append(notes, problem(path, api.Error, "the directory cannot be read: %v; the last good objects below it stay in use", err))
+	}
+	return notes
+}
+
+// readMesh reads the mesh configuration. It must be there: without it nobody knows what the mesh is meant to forbid.
+func (r *run) readMesh(now time.Time) {
+	path := r.MeshConfig
+	data, _, err := readFile(path, r.Quiet)
+	switch {
+	case errors.Is(err, errBusy):
+		r.pending.add(structural, now)
+		return
+	case err != nil:
+		r.mesh.sum = omap.Hash{}
+		r.mesh.problems = []api.Problem{problem(path, api.Error, "the mesh configuration cannot be read: %v; %s", err, r.meanwhile(r.mesh.good != nil))}
+		r.pending.postpone(structural, now.Add(r.Poll))
+		return
+	case len(data) == 0 && r.mesh.good != nil && !r.stillEmpty(path, now):
+		r.pending.postpone(structural, r.emptySince[path].Add(r.MaxWait))
+		return
+	case len(data) > 0:
+		delete(r.emptySince, path)
+	}
+	sum := omap.Sum(data)
+	if sum == r.mesh.sum {
+		return
+	}
+	r.mesh.sum = sum
+	m, problems := api.DecodeMesh(path, data)
+	r.mesh.problems = problems
+	if m != nil && !proto.Equal(m, r.mesh.good) {
+		r.mesh.good, r.mesh.changed = m, m
+	}
+}
+
+var errBusy = errors.New("the file is being written")
+
+// errLarge is a file beyond the limit.
+type errLarge struct{ size int64 }
+
+func (e *errLarge) Error() string { return fmt.Sprintf("%d bytes are too many", e.size) }
+
+// readFile reads a file that nobody has written to for the quiet time and that nobody writes to meanwhile.
+func readFile(path string, quiet time.Duration) (data []byte, info fs.FileInfo, err error) {
+	info, err = os.Stat(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !info.Mode().IsRegular() { // opening a pipe would wait for a writer
+		return nil, nil, errors.New("it is not a regular file")
+	}
+	if age := time.Since(info.ModTime()); 0 <= age && age < quiet {
+		return nil, nil, errBusy
+	}
+	if info.Size() > api.MaxFile {
+		return nil, nil, &errLarge{info.Size()}
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	data, err = io.ReadAll(io.LimitReader(f, api.MaxFile+1))
+	after, statErr := f.Stat()
+	if err := errors.Join(err, statErr, f.Close()); err != nil {
+		return nil, nil, err
+	}
+	if !os.SameFile(info, after) || !after.ModTime().Equal(info.ModTime()) || after.Size() != int64(len(data)) {
+		return nil, nil, errBusy
+	}
+	return data, after, nil
+}
+
+// unreadable is the Problem of a file whose documents stay what they were.
+func unreadable(path string, err error) api.Problem {
+	if large, ok := errors.AsType[*errLarge](err); ok {
+		return api.TooLarge(path, large.size)
+	}
+	return problem(path, api.Error, "cannot be read: %v; its last good objects stay in use", err)
+}

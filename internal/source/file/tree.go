@@ -1,0 +1,252 @@
+package file
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// tree is what a walk over the directory found: the files to read, and which events concern them.
+//
+// Paths come in two kinds. A logical path is the root as the user wrote it with the names below it; files and problems
+// are known by it. A real path has no symbolic links in it; the kernel reports events by it.
+type tree struct {
+	files  map[string]stamp    // logical: the configuration files
+	dirs   map[string]bool     // logical: the directories walked
+	failed map[string]error    // logical: what could not be looked at
+	homes  map[string][]string // real directory → logical directories that stand for it
+	links  map[string]bool     // real: the links on the way to something, and their targets
+}
+
+// stamp identifies the state of a file.
+type stamp struct {
+	info fs.FileInfo
+	sure bool // the file was last changed long enough before it was read: any later change shows in info
+}
+
+// clockSlack is the coarsest step of file times that occurs. Two changes within it may look like one.
+const clockSlack = 2 * time.Second
+
+func newStamp(info fs.FileInfo, now time.Time) stamp {
+	return stamp{info: info, sure: now.Sub(info.ModTime()) > clockSlack}
+}
+
+// same reports whether a file that had the stamp surely has not changed.
+func (s stamp) same(info fs.FileInfo) bool {
+	return s.sure && s.info != nil && os.SameFile(s.info, info) &&
+		s.info.Size() == info.Size() && s.info.ModTime().Equal(info.ModTime())
+}
+
+// isConfig reports whether a file of this name is configuration. Hidden files and directories are not: Kubernetes keeps
+// the versions of a mounted ConfigMap in such, and leads to them by links.
+func isConfig(name string) bool {
+	switch filepath.Ext(name) {
+	case ".yaml", ".yml", ".json":
+		return !isHidden(name)
+	}
+	return false
+}
+
+func isHidden(name string) bool { return strings.HasPrefix(name, ".") }
+
+// walker builds a tree. watch is called for each real directory before it is read, so that nothing that happens after
+// the reading is missed.
+type walker struct {
+	*tree
+	watch   func(dir string) error
+	watched map[string]bool   // real directories
+	seen    map[string]string // real directory → logical path under which it was walked
+}
+
+func newWalker(watch func(dir string) error) *walker {
+	return &walker{
+		tree: &tree{
+			files: map[string]stamp{}, dirs: map[string]bool{}, failed: map[string]error{},
+			homes: map[string][]string{}, links: map[string]bool{},
+		},
+		watch:   watch,
+		watched: map[string]bool{},
+		seen:    map[string]string{},
+	}
+}
+
+// errWatch is about a directory that cannot be watched.
+type errWatch struct{ err error }
+
+func (e *errWatch) Error() string { return e.err.Error() }
+
+// errSkipped is about something that is left out on purpose.
+type errSkipped struct{ reason string }
+
+func (e *errSkipped) Error() string { return e.reason }
+
+// walk goes over everything below root, except the file named skip. An error is about the root itself.
+func (w *walker) walk(root, skip string) error {
+	real, err := w.follow(root)
+	if err != nil {
+		return err
+	}
+	return w.directory(root, real, skip)
+}
+
+// follow resolves the links on the way to path and watches for their changes.
+func (w *walker) follow(path string) (real string, err error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("resolve: %w", err)
+	}
+	real, over, err := resolve(abs)
+	for _, p := range over {
+		w.links[p] = true
+		w.observe(filepath.Dir(p))
+	}
+	return real, err
+}
+
+// observe watches a real directory and notes if that is impossible.
+func (w *walker) observe(dir string) {
+	if w.watched[dir] {
+		return
+	}
+	w.watched[dir] = true
+	if err := w.watch(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		w.failed[dir] = &errWatch{err}
+	}
+}
+
+func (w *walker) directory(logical, real, skip string) error {
+	if first, again := w.seen[real]; again {
+		w.failed[logical] = &errSkipped{fmt.Sprintf("is the same directory as %s, where it is read: ignored", first)}
+		return nil
+	}
+	w.seen[real] = logical
+	w.homes[real] = append(w.homes[real], logical)
+	w.dirs[logical] = true
+	w.observe(real)
+	entries, err := os.ReadDir(real)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		path := filepath.Join(logical, e.Name())
+		if isHidden(e.Name()) || path == skip {
+			continue
+		}
+		if err := w.entry(path, filepath.Join(real, e.Name()), e, skip); err != nil {
+			w.failed[path] = err
+		}
+	}
+	return nil
+}
+
+func (w *walker) entry(logical, real string, e fs.DirEntry, skip string) error {
+	mode := e.Type()
+	if mode&fs.ModeSymlink != 0 {
+		target, err := w.follow(real)
+		if err != nil {
+			if isConfig(e.Name()) {
+				return err
+			}
+			return nil // a link to nothing may become anything: it is watched
+		}
+		real = target
+	} else if !mode.IsDir() && !isConfig(e.Name()) {
+		return nil
+	}
+	info, err := os.Lstat(real)
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // gone meanwhile
+		return nil
+	case err != nil:
+		return err
+	case info.IsDir():
+		return w.directory(logical, real, skip)
+	case !isConfig(e.Name()):
+		return nil
+	case !info.Mode().IsRegular():
+		return errors.New("is not a regular file")
+	}
+	w.files[logical] = stamp{info: info}
+	return nil
+}
+
+// concerned returns the logical paths an event at a real path is about. structure says that it is about links or
+// directories, so that the tree may look different now.
+func (t *tree) concerned(real string) (paths []string, structure bool) {
+	if _, ok := t.homes[real]; ok {
+		return nil, true
+	}
+	if t.links[real] {
+		return nil, true
+	}
+	dir, name := filepath.Split(real)
+	if isHidden(name) {
+		return nil, false
+	}
+	for _, home := range t.homes[filepath.Clean(dir)] {
+		paths = append(paths, filepath.Join(home, name))
+	}
+	return paths, false
+}
+
+// lostBelow reports whether path is, or is below, something that could not be looked at.
+func (t *tree) lostBelow(path string) bool {
+	for p := path; ; p = filepath.Dir(p) {
+		switch t.failed[p].(type) {
+		case nil, *errWatch, *errSkipped:
+		default:
+			return true
+		}
+		if p == filepath.Dir(p) {
+			return false
+		}
+	}
+}
+
+// maxLinks is how many links may follow each other: what Linux allows.
+const maxLinks = 40
+
+// resolve follows the links in an absolute path. over names, as real paths, each link on the way and the target: a
+// change of any of them may lead elsewhere. With an error, the last of over is what is missing or broken.
+func resolve(path string) (real string, over []string, err error) {
+	rest := splitPath(path)
+	real = string(filepath.Separator)
+	for links := 0; len(rest) > 0; {
+		name := rest[0]
+		rest = rest[1:]
+		if name == ".." {
+			real = filepath.Dir(real)
+			continue
+		}
+		next := filepath.Join(real, name)
+		info, err := os.Lstat(next)
+		if err != nil {
+			return "", append(over, next), err
+		}
+		if info.Mode()&fs.ModeSymlink == 0 {
+			real = next
+			continue
+		}
+		over = append(over, next)
+		if links++; links > maxLinks {
+			return "", over, &fs.PathError{Op: "follow", Path: path, Err: errors.New("too many symbolic links")}
+		}
+		target, err := os.Readlink(next)
+		if err != nil {
+			return "", over, err
+		}
+		if filepath.IsAbs(target) {
+			real = string(filepath.Separator)
+		}
+		rest = append(splitPath(target), rest...)
+	}
+	return real, append(over, real), nil
+}
+
+func splitPath(path string) []string {
+	return strings.FieldsFunc(path, func(r rune) bool { return r == filepath.Separator })
+}

@@ -1,0 +1,175 @@
+// Package memory is a source fed by the program that embeds it, and by tests. It has no transport: objects come by
+// calls of Go functions.
+//
+// Invariants:
+//   - One Update is one batch, however many objects it touches; an Update that changes nothing is none.
+//   - An object that fails validation is not applied: its last good version stays, and a Problem says so.
+//   - Everything works before, during and after Run; a Run begins with one batch of all that is there.
+//
+// The package starts no goroutines: an Update hands its batch over in the caller's. It must not import the store, state,
+// views or xds.
+package memory
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+
+	meshconfig "istio.io/api/mesh/v1alpha1"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/source"
+)
+
+// Source holds objects in memory.
+type Source struct {
+	name string
+
+	mu       sync.Mutex
+	sink     source.Sink // nil unless running
+	objects  map[api.Key]*api.Object
+	problems map[api.Key][]api.Problem
+	mesh     *meshconfig.MeshConfig
+}
+
+// New returns an empty source. Two sources of one control plane must not have the same name.
+func New(name string) *Source {
+	return &Source{name: name, objects: map[api.Key]*api.Object{}, problems: map[api.Key][]api.Problem{}}
+}
+
+// Name implements source.Source.
+func (s *Source) Name() string { return s.name }
+
+// Tx is a change being made. It is valid only while the function it was given to runs.
+type Tx struct {
+	writes map[api.Key]*api.Object // nil: deleted
+	mesh   *meshconfig.MeshConfig
+}
+
+// Set puts objects, which must be sealed or decoded. Of several writes to one key the last one counts.
+func (t *Tx) Set(objects ...*api.Object) {
+	for _, o := range objects {
+		t.writes[o.Key] = o
+	}
+}
+
+// Delete removes objects. Removing what is not there is nothing.
+func (t *Tx) Delete(keys ...api.Key) {
+	for _, k := range keys {
+		t.writes[k] = nil
+	}
+}
+
+// Mesh replaces the mesh configuration.
+func (t *Tx) Mesh(m *meshconfig.MeshConfig) { t.mesh = m }
+
+// Update makes one change: everything fn does arrives as one batch. It returns what is to be said about the objects it
+// set; those with an Error were not applied. fn must not call the source.
+func (s *Source) Update(fn func(*Tx)) []api.Problem {
+	t := &Tx{writes: map[api.Key]*api.Object{}}
+	fn(t)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var found []api.Problem
+	var events []source.Event
+	changed := false
+	for _, key := range slices.SortedFunc(maps.Keys(t.writes), api.Key.Compare) {
+		o := t.writes[key]
+		problems := check(o)
+		found = append(found, problems...)
+		changed = s.report(key, problems) || changed
+		old := s.objects[key]
+		switch {
+		case api.Failed(problems): // the last good version stays
+		case o == nil && old != nil:
+			delete(s.objects, key)
+			events = append(events, source.Event{Key: key})
+		case o != nil && (old == nil || old.Hash != o.Hash):
+			s.objects[key] = o
+			events = append(events, source.Event{Key: key, Object: o})
+		}
+	}
+	var mesh *meshconfig.MeshConfig
+	if t.mesh != nil && !proto.Equal(t.mesh, s.mesh) {
+		s.mesh, mesh = t.mesh, t.mesh
+	}
+	if s.sink != nil && (len(events) > 0 || changed || mesh != nil) {
+		s.sink.Apply(source.Batch{Source: s.name, Events: events, Problems: s.all(), Synced: true, Mesh: mesh})
+	}
+	return found
+}
+
+// check is all that is to be said about an object.
+func check(o *api.Object) []api.Problem {
+	if o == nil {
+		return nil
+	}
+	if o.Hash == (omap.Hash{}) {
+		return []api.Problem{{Object: o.Key, Severity: api.Error, Reason: "is not sealed; pass what Seal or Decode returned"}}
+	}
+	problems := api.Validate(o)
+	if !api.Failed(problems) {
+		problems = append(problems, api.Unsupported(o)...)
+	}
+	return problems
+}
+
+// report replaces what is said about an object, and reports whether that is a change.
+func (s *Source) report(key api.Key, problems []api.Problem) bool {
+	if slices.Equal(problems, s.problems[key]) {
+		return false
+	}
+	s.problems[key] = problems
+	if len(problems) == 0 {
+		delete(s.problems, key)
+	}
+	return true
+}
+
+func (s *Source) all() []api.Problem {
+	var all []api.Problem
+	for _, key := range slices.SortedFunc(maps.Keys(s.problems), api.Key.Compare) {
+		all = append(all, s.problems[key]...)
+	}
+	return all
+}
+
+// Set puts objects as one change; see Update.
+func (s *Source) Set(objects ...*api.Object) []api.Problem {
+	return s.Update(func(t *Tx) { t.Set(objects...) })
+}
+
+// Delete removes objects as one change.
+func (s *Source) Delete(keys ...api.Key) { s.Update(func(t *Tx) { t.Delete(keys...) }) }
+
+// Run implements source.Source. A source runs once at a time.
+func (s *Source) Run(ctx context.Context, sink source.Sink) error {
+	if err := s.start(sink); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sink = nil
+	return nil
+}
+
+func (s *Source) start(sink source.Sink) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sink != nil {
+		return errors.New("source " + s.name + " is running already; make one source per control plane")
+	}
+	s.sink = sink
+	b := source.Batch{Source: s.name, Problems: s.all(), Synced: true, Mesh: s.mesh}
+	for _, key := range slices.SortedFunc(maps.Keys(s.objects), api.Key.Compare) {
+		b.Events = append(b.Events, source.Event{Key: key, Object: s.objects[key]})
+	}
+	sink.Apply(b)
+	return nil
+}

@@ -1,0 +1,107 @@
+package state
+
+import (
+	"slices"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/store"
+)
+
+// Apply writes what a batch of a source changes.
+func (t *Tables) Apply(tx *store.Txn, b source.Batch) {
+	was, _ := t.Sources.Peek(b.Source)
+	t.Sources.Set(tx, b.Source, Source{Synced: was.Synced || b.Synced})
+	t.replaceProblems(tx, b.Source, b.Problems)
+	if b.Mesh != nil && t.writeSettings(tx, b.Mesh) {
+		for _, o := range t.Objects.All() {
+			t.split(tx, o)
+		}
+	}
+	for _, e := range b.Events {
+		at := sourcedKey{b.Source, e.Key}
+		if e.Object == nil {
+			t.sourced.Delete(tx, at)
+		} else {
+			t.sourced.Set(tx, at, e.Object)
+		}
+		t.settle(tx, e.Key)
+	}
+}
+
+// Synced reports whether every one of the sources has listed everything once. It is for the owner of the store.
+func (t *Tables) Synced(sources ...string) bool {
+	for _, name := range sources {
+		if s, _ := t.Sources.Peek(name); !s.Synced {
+			return false
+		}
+	}
+	return true
+}
+
+func (t *Tables) replaceProblems(tx *store.Txn, source string, list []api.Problem) {
+	old, _ := t.SourceProblems.Peek(source)
+	changes := make([]omap.Change[omap.Name, api.Problem], 0, len(list))
+	keep := make(map[omap.Name]bool, len(list))
+	for _, p := range list {
+		name := omap.Name(p.OutputName())
+		keep[name] = true
+		changes = append(changes, omap.Put(name, p))
+	}
+	for name := range old.All() {
+		if !keep[name] {
+			changes = append(changes, omap.Del[omap.Name, api.Problem](name))
+		}
+	}
+	t.SourceProblems.Set(tx, source, old.With(changes...))
+}
+
+// settle puts the right one of the sources' versions of an object in force.
+func (t *Tables) settle(tx *store.Txn, k api.Key) {
+	var holders []string
+	for name := range t.Sources.All() {
+		if _, ok := t.sourced.Peek(sourcedKey{name, k}); ok {
+			holders = append(holders, name)
+		}
+	}
+	if len(holders) == 0 {
+		t.remove(tx, k)
+		return
+	}
+	t.sourceOrder(holders)
+	if len(holders) == 1 {
+		t.Shadowed.Delete(tx, k)
+	} else {
+		t.Shadowed.Set(tx, k, slices.Clone(holders))
+	}
+	o, _ := t.sourced.Peek(sourcedKey{holders[0], k})
+	t.Positions.Set(tx, k, o.Position)
+	if old, ok := t.Objects.Peek(k); ok && old.Hash == o.Hash {
+		return
+	}
+	bare := *o
+	bare.Position = api.Position{}
+	t.Objects.Set(tx, k, &bare)
+	t.split(tx, &bare)
+}
+
+func (t *Tables) remove(tx *store.Txn, k api.Key) {
+	t.Objects.Delete(tx, k)
+	t.Shadowed.Delete(tx, k)
+	t.Positions.Delete(tx, k)
+	t.Claims.Delete(tx, k)
+	switch k.Kind {
+	case KindServiceEntry:
+		t.Services.Delete(tx, k)
+		t.Endpoints.Delete(tx, k)
+	case KindWorkloadEntry:
+		t.Workloads.Delete(tx, k)
+	case KindVirtualService:
+		t.VirtualServices.Delete(tx, k)
+	case KindDestinationRule:
+		t.DestinationRules.Delete(tx, k)
+	case KindSidecar:
+		t.Sidecars.Delete(tx, k)
+	}
+}

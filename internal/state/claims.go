@@ -1,0 +1,224 @@
+package state
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/store"
+)
+
+// ClaimKind says what an object says about a host.
+type ClaimKind uint8
+
+// The kinds of claims, in the order in which a host's claims are listed.
+const (
+	// ServiceClaim declares a service.
+	ServiceClaim ClaimKind = iota
+	// RouteClaim has routes for it (VirtualService).
+	RouteClaim
+	// PolicyClaim has traffic policy for it (DestinationRule).
+	PolicyClaim
+	// SourceClaim says that a VirtualService which all see treats callers of the claim's layer differently.
+	SourceClaim
+	// ShortClaim and ShortSvcClaim take a short form of the host away from it: somebody declared a host called
+	// name.namespace, or name.namespace.svc, as such.
+	ShortClaim
+	ShortSvcClaim
+)
+
+// Kind is the kind of the objects that make such claims.
+func (k ClaimKind) Kind() string {
+	switch k {
+	case ServiceClaim:
+		return KindServiceEntry
+	case PolicyClaim:
+		return KindDestinationRule
+	}
+	return KindVirtualService
+}
+
+// Claim is one object's claim on one host, as one layer sees it. A host's claims are listed by kind, then age, so that
+// who wins can be told from the list, without reading an object.
+type Claim struct {
+	Kind    ClaimKind
+	Created int64 // microseconds
+	// Namespace and Name are the object's.
+	Namespace, Name string
+	// Layer is who sees the claim: "" everybody, else a namespace.
+	Layer string
+}
+
+// Object is the key of who claims.
+func (c Claim) Object() api.Key {
+	return api.Key{Kind: c.Kind.Kind(), Namespace: c.Namespace, Name: c.Name}
+}
+
+// VisibleTo reports whether callers in a namespace see the claim; the namespace "" stands for those of whom nothing
+// special is said.
+func (c Claim) VisibleTo(namespace string) bool { return c.Layer == "" || c.Layer == namespace }
+
+// Compare orders claims by kind, age and layer.
+func (c Claim) Compare(o Claim) int {
+	switch {
+	case c.Kind != o.Kind:
+		return int(c.Kind) - int(o.Kind)
+	case c.Created < o.Created:
+		return -1
+	case c.Created > o.Created:
+		return 1
+	}
+	if d := strings.Compare(c.Namespace, o.Namespace); d != 0 {
+		return d
+	}
+	if d := strings.Compare(c.Name, o.Name); d != 0 {
+		return d
+	}
+	return strings.Compare(c.Layer, o.Layer)
+}
+
+// AppendTo appends an unambiguous form.
+func (c Claim) AppendTo(b []byte) []byte {
+	b = appendInt(append(b, byte(c.Kind)), c.Created)
+	for _, s := range [...]string{c.Namespace, c.Name, c.Layer} {
+		b = append(append(b, s...), 0)
+	}
+	return b
+}
+
+// Claims is what one object says about hosts: the row from which the lists of claims are made.
+type Claims struct {
+	Kind    ClaimKind
+	Created int64
+	Hosts   []string // full names, lower case, each once
+	Layers  []string // who sees it: "" or namespaces, each once
+	// Sources are the namespaces which a visible-to-all object treats differently.
+	Sources []string
+}
+
+func (c *Claims) equal(o *Claims) bool {
+	return c.Kind == o.Kind && c.Created == o.Created && slices.Equal(c.Hosts, o.Hosts) &&
+		slices.Equal(c.Layers, o.Layers) && slices.Equal(c.Sources, o.Sources)
+}
+
+// Grouping is a way of putting hosts together.
+type Grouping uint8
+
+// The groups of hosts.
+const (
+	// SeenBy: hosts with a service or routes that the layer Of sees and others do not ("" for all).
+	SeenBy Grouping = iota
+	// ServiceUnder: public hosts with a service that the pattern Of covers.
+	ServiceUnder
+	// RoutesUnder: public hosts with routes that the pattern Of covers.
+	RoutesUnder
+	// DeclaredIn: hosts with a service or routes declared in namespace Of, for the layer In.
+	DeclaredIn
+	// Touched: hosts that may look different to callers in namespace Of.
+	Touched
+	// TouchedUnder: patterns below which hosts may look different to callers in namespace Of.
+	TouchedUnder
+	// BareIn: hosts of services which callers in namespace Of can call by their bare names.
+	BareIn
+)
+
+// HostGroup names a group of hosts.
+type HostGroup struct {
+	By Grouping
+	Of string
+	In string
+}
+
+func (t *Tables) defineClaims(db *store.DB) {
+	t.Claims = store.NewTable[api.Key, *Claims](db, "claims", (*Claims).equal)
+	domain := t.options.Domain
+	t.ByHost = store.NewIndex(t.Claims, "claimsByHost", func(k api.Key, c *Claims, add func(string, Claim)) {
+		for _, host := range c.Hosts {
+			claim := Claim{Kind: c.Kind, Created: c.Created, Namespace: k.Namespace, Name: k.Name}
+			for _, claim.Layer = range c.Layers {
+				add(host, claim)
+			}
+			claim.Kind = SourceClaim
+			for _, claim.Layer = range c.Sources {
+				add(host, claim)
+			}
+			if full, kind, ok := shortens(host, domain); ok && c.Kind != PolicyClaim {
+				claim.Kind = kind
+				for _, claim.Layer = range c.Layers {
+					add(full, claim)
+				}
+			}
+		}
+	})
+	t.Hosts = store.NewIndex(t.Claims, "hosts", func(k api.Key, c *Claims, add func(HostGroup, omap.Name)) {
+		for _, host := range c.Hosts {
+			c.group(k.Namespace, host, domain, func(g HostGroup) { add(g, omap.Name(host)) })
+			if full, _, ok := shortens(host, domain); ok && c.Kind != PolicyClaim {
+				for _, layer := range c.Layers {
+					if layer != "" {
+						add(HostGroup{By: Touched, Of: layer}, omap.Name(full))
+					}
+				}
+			}
+		}
+	})
+}
+
+// shortens reports whether a host looks like a short form of a cluster host.
+func shortens(host, domain string) (full string, kind ClaimKind, ok bool) {
+	if mesh.IsWildcard(host) {
+		return "", 0, false
+	}
+	name, svc := strings.CutSuffix(host, ".svc")
+	if strings.Count(name, ".") != 1 {
+		return "", 0, false
+	}
+	kind = ShortClaim
+	if svc {
+		kind = ShortSvcClaim
+	}
+	return name + ".svc." + domain, kind, true
+}
+
+// group calls add for every group one host of the claims belongs to.
+func (c *Claims) group(namespace, host, domain string, add func(HostGroup)) {
+	touched := func(ns string) {
+		add(HostGroup{By: Touched, Of: ns})
+		if mesh.IsWildcard(host) && c.Kind != ServiceClaim {
+			add(HostGroup{By: TouchedUnder, Of: ns})
+		}
+	}
+	for _, ns := range c.Sources {
+		touched(ns)
+	}
+	for _, layer := range c.Layers {
+		if layer != "" {
+			touched(layer)
+		}
+		if c.Kind == PolicyClaim {
+			if layer == "" { // it applies to callers of its own namespace first
+				touched(namespace)
+			}
+			continue
+		}
+		add(HostGroup{By: SeenBy, Of: layer})
+		if layer == "" {
+			under := ServiceUnder
+			if c.Kind == RouteClaim {
+				under = RoutesUnder
+			}
+			for pattern := range mesh.Patterns(host) {
+				add(HostGroup{By: under, Of: pattern})
+			}
+		}
+		add(HostGroup{By: DeclaredIn, Of: namespace, In: layer})
+		if c.Kind != ServiceClaim {
+			continue
+		}
+		if _, ns, ok := mesh.ClusterHost(host, domain); ok && (layer == "" || layer == ns) {
+			add(HostGroup{By: BareIn, Of: ns})
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package state
+
+import (
+	"maps"
+	"slices"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/omap"
+)
+
+// The kinds of objects.
+const (
+	KindServiceEntry    = "ServiceEntry"
+	KindWorkloadEntry   = "WorkloadEntry"
+	KindVirtualService  = "VirtualService"
+	KindDestinationRule = "DestinationRule"
+	KindSidecar         = "Sidecar"
+)
+
+// Problems is a set of problems by OutputName.
+type Problems = omap.Map[omap.Name, api.Problem]
+
+// Source is what is known of a source.
+type Source struct {
+	// Synced says that it has listed everything once.
+	Synced bool
+}
+
+type sourcedKey struct {
+	Source string
+	Object api.Key
+}
+
+// Endpoints are the endpoints of what a ServiceEntry declares: inline ones, and those its selector selects.
+type Endpoints struct {
+	Inline   []mesh.Endpoint
+	Selector map[string]string
+}
+
+func (e *Endpoints) equal(o *Endpoints) bool {
+	return slices.EqualFunc(e.Inline, o.Inline, mesh.Endpoint.Equal) && maps.Equal(e.Selector, o.Selector)
+}
+
+// VirtualService is an object's routes for traffic inside the mesh. The hosts of its destinations are full names.
+type VirtualService struct {
+	Object api.Key
+	Hosts  []string
+	Spec   *networking.VirtualService
+	Hash   omap.Hash
+}
+
+// DestinationRule is an object's traffic policy for the services its host covers.
+type DestinationRule struct {
+	Object api.Key
+	Host   string
+	Spec   *networking.DestinationRule
+	Hash   omap.Hash
+}
+
+// Sidecar is a scope: what the proxies it applies to may see.
+type Sidecar struct {
+	Object   api.Key
+	Created  int64
+	Selector map[string]string
+	// Imports are the hosts it lets in; empty imports mean everything, as does All.
+	Imports []Import
+	// All says that the scope is what a namespace sees anyway.
+	All bool
+	// Outbound overrides the mesh's outbound mode if HasOutbound.
+	Outbound    OutboundMode
+	HasOutbound bool
+	Hash        omap.Hash
+}
+
+// Import is one "namespace/host" of a Sidecar.
+type Import struct {
+	Namespace string // a name, "*" for any, "." for the proxy's own
+	Host      string // a full name or pattern
+}
+
+// Pin holds one piece of configuration back from the proxies that rejected it.
+type Pin struct {
+	Type  uint8  // of the resource, as package resource numbers them
+	Name  string // of the resource
+	Piece string // name of the virtual host, if only that one of the resource is held back
+	// Rejected is the content that was refused; the pin is void once the content is another.
+	Rejected omap.Hash
+	// Held is what is shown instead: a resource or a piece. Nil hides it.
+	Held omap.Value
+}
+
+func (p Pin) equal(o Pin) bool {
+	if p.Type != o.Type || p.Name != o.Name || p.Piece != o.Piece || p.Rejected != o.Rejected || (p.Held == nil) != (o.Held == nil) {
+		return false
+	}
+	return p.Held == nil || p.Held.ContentHash() == o.Held.ContentHash()
+}

@@ -1,0 +1,109 @@
+package state
+
+import (
+	"strings"
+	"time"
+
+	meshconfig "istio.io/api/mesh/v1alpha1"
+
+	"github.com/pilotmesh/pilot/internal/store"
+)
+
+// Setting names one mesh-wide setting. Each is a row of its own, so that a change runs only what reads it.
+type Setting uint8
+
+// The settings in use.
+const (
+	rootNamespace Setting = iota
+	outboundMode
+	connectTimeout
+	serviceExportTo
+	routeExportTo
+	policyExportTo
+)
+
+// Value is what a setting says; which field counts depends on the setting.
+type Value struct {
+	Text   string
+	Number int64
+}
+
+// OutboundMode is what happens to traffic for a destination nobody declared.
+type OutboundMode uint8
+
+// The outbound modes.
+const (
+	// AllowAny passes unknown traffic through.
+	AllowAny OutboundMode = iota
+	// RegistryOnly refuses it.
+	RegistryOnly
+)
+
+// Where the mesh configuration does not say anything.
+const (
+	defaultRootNamespace  = "istio-system"
+	defaultConnectTimeout = 10 * time.Second
+	exportToAll           = "*"
+)
+
+// RootNamespace is where mesh-wide rules live.
+func (t *Tables) RootNamespace(r store.Reader) string {
+	return t.text(r, rootNamespace, defaultRootNamespace)
+}
+
+// OutboundMode is the mesh's outbound traffic policy.
+func (t *Tables) OutboundMode(r store.Reader) OutboundMode {
+	v, _ := t.Settings.Get(r, outboundMode)
+	return OutboundMode(v.Number)
+}
+
+// ConnectTimeout bounds a connection attempt to an endpoint.
+func (t *Tables) ConnectTimeout(r store.Reader) time.Duration {
+	if v, ok := t.Settings.Get(r, connectTimeout); ok {
+		return time.Duration(v.Number)
+	}
+	return defaultConnectTimeout
+}
+
+func (t *Tables) text(r store.Reader, s Setting, otherwise string) string {
+	if v, ok := t.Settings.Get(r, s); ok {
+		return v.Text
+	}
+	return otherwise
+}
+
+// exportTo is the default visibility of a kind, for the writer.
+func (t *Tables) exportTo(s Setting) []string {
+	if v, ok := t.Settings.Peek(s); ok {
+		return strings.Split(v.Text, ",")
+	}
+	return []string{exportToAll}
+}
+
+// writeSettings replaces the settings. It reports whether the rows of objects must be written anew.
+func (t *Tables) writeSettings(tx *store.Txn, m *meshconfig.MeshConfig) (resplit bool) {
+	text := func(s Setting, v, otherwise string) {
+		if v == "" {
+			v = otherwise
+		}
+		t.Settings.Set(tx, s, Value{Text: v})
+	}
+	before := [...]string{t.exports(serviceExportTo), t.exports(routeExportTo), t.exports(policyExportTo)}
+	text(rootNamespace, m.GetRootNamespace(), defaultRootNamespace)
+	text(serviceExportTo, strings.Join(m.GetDefaultServiceExportTo(), ","), exportToAll)
+	text(routeExportTo, strings.Join(m.GetDefaultVirtualServiceExportTo(), ","), exportToAll)
+	text(policyExportTo, strings.Join(m.GetDefaultDestinationRuleExportTo(), ","), exportToAll)
+	mode := AllowAny
+	if p := m.GetOutboundTrafficPolicy(); p != nil && p.GetMode() == meshconfig.MeshConfig_OutboundTrafficPolicy_REGISTRY_ONLY {
+		mode = RegistryOnly
+	}
+	t.Settings.Set(tx, outboundMode, Value{Number: int64(mode)})
+	timeout := defaultConnectTimeout
+	if d := m.GetConnectTimeout(); d != nil && d.AsDuration() > 0 {
+		timeout = d.AsDuration()
+	}
+	t.Settings.Set(tx, connectTimeout, Value{Number: int64(timeout)})
+	return before != [...]string{t.exports(serviceExportTo), t.exports(routeExportTo), t.exports(policyExportTo)}
+}
+
+func (t *Tables) exports(s Setting) string { return strings.Join(t.exportTo(s), ",") }

@@ -1,0 +1,225 @@
+package state
+
+import (
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/store"
+)
+
+// meshGateway is the name by which routes say that they are for sidecars.
+const meshGateway = "mesh"
+
+// split writes the rows of one object.
+func (t *Tables) split(tx *store.Txn, o *api.Object) {
+	switch spec := o.Spec.(type) {
+	case *networking.ServiceEntry:
+		t.splitServiceEntry(tx, o, spec)
+	case *networking.WorkloadEntry:
+		t.Workloads.Set(tx, o.Key, endpoint(spec))
+	case *networking.VirtualService:
+		t.splitVirtualService(tx, o, spec)
+	case *networking.DestinationRule:
+		t.splitDestinationRule(tx, o, spec)
+	case *networking.Sidecar:
+		t.Sidecars.Set(tx, o.Key, t.sidecar(o, spec))
+	}
+}
+
+func (t *Tables) claim(tx *store.Txn, o *api.Object, kind ClaimKind, hosts, layers, sources []string) {
+	if len(hosts) == 0 || len(layers) == 0 {
+		t.Claims.Delete(tx, o.Key)
+		return
+	}
+	t.Claims.Set(tx, o.Key, &Claims{Kind: kind, Created: age(o), Hosts: hosts, Layers: layers, Sources: sources})
+}
+
+func age(o *api.Object) int64 { return o.Created.UnixMicro() }
+
+// layers are who sees an object: "" for all, else namespaces.
+func (t *Tables) layers(exportTo []string, namespace string, otherwise Setting) []string {
+	if len(exportTo) == 0 {
+		exportTo = t.exportTo(otherwise)
+	}
+	var list []string
+	for _, e := range exportTo {
+		switch e {
+		case "*":
+			return []string{""}
+		case ".":
+			list = append(list, namespace)
+		case "~", "":
+		default:
+			list = append(list, e)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+func (t *Tables) hosts(list []string, namespace string) []string {
+	out := make([]string, 0, len(list))
+	for _, h := range list {
+		if h := mesh.FullHost(h, namespace, t.options.Domain); h != "" && !slices.Contains(out, h) {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+func (t *Tables) splitServiceEntry(tx *store.Txn, o *api.Object, spec *networking.ServiceEntry) {
+	hosts := make([]string, 0, len(spec.Hosts)) // a ServiceEntry's host is a name as it stands, also without a dot
+	for _, h := range spec.Hosts {
+		if h = strings.ToLower(strings.TrimSuffix(h, ".")); h != "" && !slices.Contains(hosts, h) {
+			hosts = append(hosts, h)
+		}
+	}
+	t.claim(tx, o, ServiceClaim, hosts, t.layers(spec.ExportTo, o.Namespace, serviceExportTo), nil)
+	s := &mesh.Service{
+		Name: o.Name, Namespace: o.Namespace, Addresses: spec.Addresses, SubjectAltNames: spec.SubjectAltNames,
+		External: spec.Location == networking.ServiceEntry_MESH_EXTERNAL, Resolution: resolution(spec.Resolution),
+	}
+	for _, p := range spec.Ports {
+		protocol, _ := mesh.ParseProtocol(p.Protocol)
+		s.Ports = append(s.Ports, mesh.Port{Number: p.Number, TargetPort: p.TargetPort, Name: p.Name, Protocol: protocol})
+	}
+	t.Services.Set(tx, o.Key, s)
+	e := &Endpoints{Selector: spec.WorkloadSelector.GetLabels()}
+	for _, w := range spec.Endpoints {
+		e.Inline = append(e.Inline, endpoint(w))
+	}
+	t.Endpoints.Set(tx, o.Key, e)
+}
+
+func resolution(r networking.ServiceEntry_Resolution) mesh.Resolution {
+	switch r {
+	case networking.ServiceEntry_STATIC:
+		return mesh.Static
+	case networking.ServiceEntry_DNS:
+		return mesh.DNS
+	case networking.ServiceEntry_DNS_ROUND_ROBIN:
+		return mesh.DNSRoundRobin
+	case networking.ServiceEntry_NONE:
+		return mesh.Passthrough
+	}
+	return mesh.DynamicDNS
+}
+
+func endpoint(w *networking.WorkloadEntry) mesh.Endpoint {
+	return mesh.Endpoint{
+		Address: w.Address, Ports: w.Ports, Labels: w.Labels, Locality: mesh.ParseLocality(w.Locality),
+		Weight: w.Weight, Network: w.Network, ServiceAccount: w.ServiceAccount,
+	}
+}
+
+func (t *Tables) splitVirtualService(tx *store.Txn, o *api.Object, spec *networking.VirtualService) {
+	var hosts []string
+	if len(spec.Gateways) == 0 || slices.Contains(spec.Gateways, meshGateway) {
+		hosts = t.hosts(spec.Hosts, o.Namespace)
+	}
+	layers := t.layers(spec.ExportTo, o.Namespace, routeExportTo)
+	var sources []string
+	if slices.Equal(layers, []string{""}) {
+		sources = namedSources(spec)
+	}
+	t.claim(tx, o, RouteClaim, hosts, layers, sources)
+	full := proto.Clone(spec).(*networking.VirtualService)
+	for d := range destinations(full) {
+		d.Host = mesh.FullHost(d.Host, o.Namespace, t.options.Domain)
+	}
+	t.VirtualServices.Set(tx, o.Key, &VirtualService{Object: o.Key, Hosts: hosts, Spec: full, Hash: o.Hash})
+}
+
+// namedSources are the namespaces whose callers a VirtualService singles out.
+func namedSources(spec *networking.VirtualService) []string {
+	var list []string
+	for _, r := range spec.Http {
+		for _, m := range r.Match {
+			if m.SourceNamespace != "" {
+				list = append(list, m.SourceNamespace)
+			}
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// destinations yields every destination an object's routes name.
+func destinations(spec *networking.VirtualService) func(yield func(*networking.Destination) bool) {
+	return func(yield func(*networking.Destination) bool) {
+		give := func(d *networking.Destination) bool { return d == nil || yield(d) }
+		for _, r := range spec.Http {
+			for _, d := range r.Route {
+				if !give(d.Destination) {
+					return
+				}
+			}
+			for _, m := range r.Mirrors {
+				if !give(m.Destination) {
+					return
+				}
+			}
+			if !give(r.Mirror) {
+				return
+			}
+		}
+		for _, r := range spec.Tls {
+			for _, d := range r.Route {
+				if !give(d.Destination) {
+					return
+				}
+			}
+		}
+		for _, r := range spec.Tcp {
+			for _, d := range r.Route {
+				if !give(d.Destination) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Destinations yields every destination the routes name.
+func (v *VirtualService) Destinations() func(yield func(*networking.Destination) bool) {
+	return destinations(v.Spec)
+}
+
+func (t *Tables) splitDestinationRule(tx *store.Txn, o *api.Object, spec *networking.DestinationRule) {
+	host := mesh.FullHost(spec.Host, o.Namespace, t.options.Domain)
+	var hosts []string
+	if host != "" && len(spec.WorkloadSelector.GetMatchLabels()) == 0 {
+		hosts = []string{host}
+	}
+	t.claim(tx, o, PolicyClaim, hosts, t.layers(spec.ExportTo, o.Namespace, policyExportTo), nil)
+	t.DestinationRules.Set(tx, o.Key, &DestinationRule{Object: o.Key, Host: host, Spec: spec, Hash: o.Hash})
+}
+
+func (t *Tables) sidecar(o *api.Object, spec *networking.Sidecar) *Sidecar {
+	s := &Sidecar{Object: o.Key, Created: age(o), Selector: spec.WorkloadSelector.GetLabels(), Hash: o.Hash}
+	for _, e := range spec.Egress {
+		for _, h := range e.Hosts {
+			ns, host, _ := strings.Cut(h, "/")
+			if ns != "~" {
+				s.Imports = append(s.Imports, Import{ns, mesh.FullHost(host, o.Namespace, t.options.Domain)})
+			}
+		}
+	}
+	if p := spec.OutboundTrafficPolicy; p != nil {
+		s.HasOutbound = true
+		if p.Mode == networking.OutboundTrafficPolicy_REGISTRY_ONLY {
+			s.Outbound = RegistryOnly
+		}
+	}
+	everything := Import{"*", "*"}
+	s.All = !s.HasOutbound && (len(spec.Egress) == 0 || slices.Contains(s.Imports, everything))
+	if len(spec.Egress) == 0 {
+		s.Imports = []Import{everything}
+	}
+	return s
+}

@@ -1,0 +1,207 @@
+// Package state is every table and index of the mesh, in one readable place, and the one way to write what sources say.
+//
+// It owns the split of a user's object into rows by who reads them: what an object says about hosts (claims), what
+// callers must know of a service, its endpoints, its rules. A query that reads one of them does not run when another
+// changes. Apply turns a batch of a source into rows inside the caller's transaction.
+//
+// Invariants: a row is immutable; equality of rows is exact and cheap; a batch that changes no meaning writes nothing;
+// an object that two sources hold is taken from the source that was configured first.
+//
+// The package starts no goroutines; its writing functions belong to the owner of the store. It must not import query,
+// views, xds or Envoy's protos.
+package state
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/store"
+)
+
+// Options are what the tables need to know before the first batch.
+type Options struct {
+	// Domain is the suffix of cluster host names; default "cluster.local".
+	Domain string
+	// Sources are the names of the sources in order of precedence. Others come after them, by name.
+	Sources []string
+}
+
+// Tables are the rows of the mesh.
+type Tables struct {
+	DB *store.DB
+
+	// Settings are the mesh-wide settings, one row each.
+	Settings *store.Table[Setting, Value]
+
+	// Objects are the objects in force, for checks that need to see one whole. Their positions are elsewhere.
+	Objects *store.Table[api.Key, *api.Object]
+	// Kinds lists the keys of the objects by kind.
+	Kinds *store.Index[string, api.Key]
+	// Positions say where objects were read. No query reads them.
+	Positions *store.Table[api.Key, api.Position]
+	// Shadowed are the objects that several sources hold: the sources' names, the one in force first.
+	Shadowed *store.Table[api.Key, []string]
+	// SourceProblems are what the sources complain about, by source.
+	SourceProblems *store.Table[string, Problems]
+	// SourceNames lists the sources that have problems, under the empty key.
+	SourceNames *store.Index[struct{}, omap.Name]
+	// Sources are what is known of the sources themselves.
+	Sources *store.Table[string, Source]
+
+	// Claims are what objects say about hosts.
+	Claims *store.Table[api.Key, *Claims]
+	// ByHost lists who says something about a host or host pattern.
+	ByHost *store.Index[string, Claim]
+	// Hosts are the hosts of a group.
+	Hosts *store.Index[HostGroup, omap.Name]
+
+	// Services are what ServiceEntries declare, apart from their endpoints.
+	Services *store.Table[api.Key, *mesh.Service]
+	// Endpoints are the endpoints ServiceEntries declare or select.
+	Endpoints *store.Table[api.Key, *Endpoints]
+	// Workloads are the WorkloadEntries.
+	Workloads *store.Table[api.Key, mesh.Endpoint]
+	// WorkloadsByLabel lists workloads by a label they have.
+	WorkloadsByLabel *store.Index[InNamespace, api.Key]
+	// SelectorsByLabel lists ServiceEntries that select workloads, by the first pair of their selector.
+	SelectorsByLabel *store.Index[InNamespace, api.Key]
+	// ServicesAt and WorkloadsAt list ServiceEntries and WorkloadEntries with an endpoint at an address.
+	ServicesAt  *store.Index[InNamespace, api.Key]
+	WorkloadsAt *store.Index[InNamespace, api.Key]
+
+	// VirtualServices and DestinationRules are the rules; their hosts are full names.
+	VirtualServices  *store.Table[api.Key, *VirtualService]
+	DestinationRules *store.Table[api.Key, *DestinationRule]
+	// Sidecars are the scopes.
+	Sidecars *store.Table[api.Key, *Sidecar]
+	// SidecarsBy lists the Sidecars of a namespace: those without a selector under "", others under the first pair
+	// of their selector; oldest first.
+	SidecarsBy *store.Index[InNamespace, Aged]
+
+	// Proxies are the connected proxies by node id.
+	Proxies *store.Table[string, *proxy.Proxy]
+	// ProxyPins say which set of pins a proxy is held to.
+	ProxyPins *store.Table[string, string]
+	// Pins are the sets of pieces that proxies rejected.
+	Pins *store.Table[string, []Pin]
+
+	sourced *store.Table[sourcedKey, *api.Object]
+	options Options
+}
+
+// InNamespace names something of a namespace: a label pair, an address.
+type InNamespace struct{ Namespace, Of string }
+
+// Aged is a key that is ordered by age first.
+type Aged struct {
+	Created int64 // microseconds
+	Key     api.Key
+}
+
+// Compare orders by age, then key.
+func (a Aged) Compare(o Aged) int {
+	if a.Created != o.Created {
+		if a.Created < o.Created {
+			return -1
+		}
+		return 1
+	}
+	return a.Key.Compare(o.Key)
+}
+
+// AppendTo appends an unambiguous form.
+func (a Aged) AppendTo(b []byte) []byte { return a.Key.AppendTo(appendInt(b, a.Created)) }
+
+func appendInt(b []byte, n int64) []byte {
+	u := uint64(n)
+	return append(b, byte(u>>56), byte(u>>48), byte(u>>40), byte(u>>32), byte(u>>24), byte(u>>16), byte(u>>8), byte(u))
+}
+
+// New returns empty tables in a store of their own.
+func New(o Options) *Tables {
+	if o.Domain == "" {
+		o.Domain = "cluster.local"
+	}
+	db := store.New()
+	t := &Tables{DB: db, options: o}
+	t.Settings = store.NewTable[Setting, Value](db, "settings", same[Value])
+	t.Objects = store.NewTable[api.Key, *api.Object](db, "objects", func(a, b *api.Object) bool { return a.Hash == b.Hash })
+	t.Kinds = store.NewIndex(t.Objects, "kinds", func(k api.Key, _ *api.Object, add func(string, api.Key)) { add(k.Kind, k) })
+	t.Positions = store.NewTable[api.Key, api.Position](db, "positions", same[api.Position])
+	t.Shadowed = store.NewTable[api.Key, []string](db, "shadowed", slices.Equal[[]string])
+	t.SourceProblems = store.NewTable[string, Problems](db, "sourceProblems", func(a, b Problems) bool { return a.Hash() == b.Hash() })
+	t.SourceNames = store.NewIndex(t.SourceProblems, "sourceNames", func(k string, _ Problems, add func(struct{}, omap.Name)) {
+		add(struct{}{}, omap.Name(k))
+	})
+	t.Sources = store.NewTable[string, Source](db, "sources", same[Source])
+	t.sourced = store.NewTable[sourcedKey, *api.Object](db, "sourced", func(a, b *api.Object) bool { return a.Hash == b.Hash })
+	t.defineClaims(db)
+	t.defineServices(db)
+	t.defineRules(db)
+	t.Proxies = store.NewTable[string, *proxy.Proxy](db, "proxies", (*proxy.Proxy).Equal)
+	t.ProxyPins = store.NewTable[string, string](db, "proxyPins", same[string])
+	t.Pins = store.NewTable[string, []Pin](db, "pins", func(a, b []Pin) bool { return slices.EqualFunc(a, b, Pin.equal) })
+	return t
+}
+
+// Domain is the suffix of cluster host names. It does not change.
+func (t *Tables) Domain() string { return t.options.Domain }
+
+func (t *Tables) defineServices(db *store.DB) {
+	t.Services = store.NewTable[api.Key, *mesh.Service](db, "services", (*mesh.Service).Equal)
+	t.Endpoints = store.NewTable[api.Key, *Endpoints](db, "endpoints", (*Endpoints).equal)
+	t.ServicesAt = store.NewIndex(t.Endpoints, "servicesAt", func(k api.Key, e *Endpoints, add func(InNamespace, api.Key)) {
+		for _, ep := range e.Inline {
+			add(InNamespace{k.Namespace, ep.Address}, k)
+		}
+	})
+	t.SelectorsByLabel = store.NewIndex(t.Endpoints, "selectorsByLabel", func(k api.Key, e *Endpoints, add func(InNamespace, api.Key)) {
+		if pairs := mesh.LabelPairs(e.Selector); len(pairs) > 0 {
+			add(InNamespace{k.Namespace, pairs[0]}, k)
+		}
+	})
+	t.Workloads = store.NewTable[api.Key, mesh.Endpoint](db, "workloads", mesh.Endpoint.Equal)
+	t.WorkloadsAt = store.NewIndex(t.Workloads, "workloadsAt", func(k api.Key, e mesh.Endpoint, add func(InNamespace, api.Key)) {
+		add(InNamespace{k.Namespace, e.Address}, k)
+	})
+	t.WorkloadsByLabel = store.NewIndex(t.Workloads, "workloadsByLabel", func(k api.Key, e mesh.Endpoint, add func(InNamespace, api.Key)) {
+		for name, value := range e.Labels {
+			add(InNamespace{k.Namespace, mesh.LabelPair(name, value)}, k)
+		}
+	})
+}
+
+func (t *Tables) defineRules(db *store.DB) {
+	t.VirtualServices = store.NewTable[api.Key, *VirtualService](db, "virtualServices", func(a, b *VirtualService) bool { return a.Hash == b.Hash })
+	t.DestinationRules = store.NewTable[api.Key, *DestinationRule](db, "destinationRules", func(a, b *DestinationRule) bool { return a.Hash == b.Hash })
+	t.Sidecars = store.NewTable[api.Key, *Sidecar](db, "sidecars", func(a, b *Sidecar) bool { return a.Hash == b.Hash && a.Created == b.Created })
+	t.SidecarsBy = store.NewIndex(t.Sidecars, "sidecarsBy", func(k api.Key, s *Sidecar, add func(InNamespace, Aged)) {
+		first := ""
+		if pairs := mesh.LabelPairs(s.Selector); len(pairs) > 0 {
+			first = pairs[0]
+		}
+		add(InNamespace{k.Namespace, first}, Aged{s.Created, k})
+	})
+}
+
+func same[T comparable](a, b T) bool { return a == b }
+
+// sourceOrder sorts the names of sources by precedence.
+func (t *Tables) sourceOrder(names []string) {
+	rank := func(name string) int {
+		if i := slices.Index(t.options.Sources, name); i >= 0 {
+			return i
+		}
+		return len(t.options.Sources)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		if d := rank(a) - rank(b); d != 0 {
+			return d
+		}
+		return strings.Compare(a, b)
+	})
+}

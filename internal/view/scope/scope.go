@@ -1,0 +1,221 @@
+// Package scope answers which hosts a proxy sees, and as what: the layers that translation is made of.
+//
+// What all see is one base. A Set is what some proxies see besides or instead: either the overlay of a namespace, which
+// holds only the hosts that look different from there, or the closed set of hosts that a Sidecar lets in. Whether a
+// host looks different to a namespace is told from the list of claims on the host alone.
+//
+// The package starts no goroutines and must not import xds or Envoy's protos.
+package scope
+
+import (
+	"slices"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/traffic"
+)
+
+// Hosts is a set of hosts.
+type Hosts = omap.Map[omap.Name, omap.Unit]
+
+// Set names what some proxies see besides what all see, or instead of it.
+type Set struct {
+	// Namespace is the proxies'.
+	Namespace string
+	// Sidecar closes the set: only what it lets in is seen. Zero: an overlay over what all see.
+	Sidecar api.Key
+	// Short adds the hosts that can be called by their bare names.
+	Short bool
+}
+
+// Overlay reports whether the set lies over what all see.
+func (s Set) Overlay() bool { return s.Sidecar == api.Key{} }
+
+// Plain is the set without regard to names.
+func (s Set) Plain() Set {
+	s.Short = false
+	return s
+}
+
+// SetOf is the set of a class.
+func SetOf(c proxy.Class) Set {
+	return Set{Namespace: c.Namespace, Sidecar: c.Sidecar, Short: c.ShortNames}
+}
+
+// HostIn is a host as seen from a set.
+type HostIn struct {
+	Host string
+	Set  Set
+}
+
+type hostFrom struct{ host, namespace string }
+
+// Queries answer questions about scope.
+type Queries struct {
+	tables   *state.Tables
+	services *service.Queries
+	traffic  *traffic.Queries
+	layer    *query.Query[hostFrom, string]
+	imported *query.Query[Set, Hosts]
+	reached  *query.Groups[Set, omap.Name, omap.Name]
+	// hosts are the hosts of a set.
+	hosts *query.Query[Set, Hosts]
+	// Footprints are what the hosts of a set take up, grouped in Taken. In an overlay they are the hosts that differ
+	// and, if Short, those that have a bare name.
+	Footprints *query.Collection[Set, service.Footprint]
+	Taken      *service.Taken[Set]
+	// Class is the class of a connected proxy, by node id; absent if no such proxy is connected.
+	Class *query.Query[string, proxy.Class]
+}
+
+// Define adds the queries.
+func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries) *Queries {
+	q := &Queries{tables: t, services: s, traffic: tr}
+	sameHosts := func(a, b Hosts) bool { return a.Hash() == b.Hash() }
+	q.layer = query.Define(g, "layer", func(a, b string) bool { return a == b }, q.layerOf)
+	q.imported = query.Define(g, "imported", sameHosts, q.imports)
+	q.defineReached(g)
+	q.hosts = query.Define(g, "scopeHosts", sameHosts, q.hostsOf)
+	named := query.Define(g, "namedHosts", sameHosts, q.named)
+	elem := query.Define(g, "scopedFootprint", service.EqualFootprints, q.footprint)
+	in := func(r *query.Reader, s Set) Hosts {
+		m, _ := named.Get(r, s)
+		return m
+	}
+	q.Footprints = query.Each(g, "scopedFootprints", in, elem, func(s Set, host omap.Name) HostIn { return HostIn{string(host), s} })
+	q.Taken = service.DefineTaken(g, "scoped.", q.Footprints)
+	q.Class = query.Define(g, "class", func(a, b proxy.Class) bool { return a == b }, q.class)
+	return q
+}
+
+// View is the view that a set has of a host, normalised so that whoever sees the same reads the same cells.
+func (q *Queries) View(r *query.Reader, h HostIn) service.View {
+	return service.View{Host: h.Host, Layer: q.Layer(r, h.Host, h.Set.Namespace)}
+}
+
+// Layer is the namespace if the host looks different from there, else "".
+func (q *Queries) Layer(r *query.Reader, host, namespace string) string {
+	if namespace == "" {
+		return ""
+	}
+	layer, _ := q.layer.Get(r, hostFrom{host, namespace})
+	return layer
+}
+
+func (q *Queries) layerOf(r *query.Reader, k hostFrom) (string, bool) {
+	claims := q.tables.ByHost.Group(r, k.host)
+	home := service.Home(claims, "")
+	differs := func(c state.Claim, covers bool) bool {
+		own := c.Layer == "" && c.Namespace == k.namespace
+		switch c.Kind {
+		case state.ServiceClaim:
+			return !covers && (c.Layer == k.namespace || own && home != k.namespace)
+		case state.PolicyClaim:
+			return c.Layer == k.namespace || own && home != k.namespace && k.namespace != q.tables.RootNamespace(r)
+		}
+		return c.Layer == k.namespace
+	}
+	for c := range claims.All() {
+		if differs(c, false) {
+			return k.namespace, true
+		}
+	}
+	for pattern := range mesh.Patterns(k.host) {
+		for c := range q.tables.ByHost.Group(r, pattern).All() {
+			if differs(c, true) {
+				return k.namespace, true
+			}
+		}
+	}
+	return "", true
+}
+
+// Hosts are the hosts of a set, without regard to names.
+func (q *Queries) Hosts(r *query.Reader, s Set) Hosts {
+	m, _ := q.hosts.Get(r, s.Plain())
+	return m
+}
+
+func (q *Queries) hostsOf(r *query.Reader, s Set) (Hosts, bool) {
+	if !s.Overlay() {
+		m, _ := q.imported.Get(r, s)
+		return union(m, q.reached.Keys(r, s)), true
+	}
+	group := func(by state.Grouping, of string) Hosts {
+		return q.tables.Hosts.Group(r, state.HostGroup{By: by, Of: of})
+	}
+	parts := []Hosts{
+		group(state.Touched, s.Namespace),
+		q.services.Taken.Lost.Group(r, service.All{}, omap.Name(s.Namespace)),
+	}
+	for pattern := range group(state.TouchedUnder, s.Namespace).All() {
+		if len(parts) >= 2*maxGroups {
+			break
+		}
+		parts = append(parts, group(state.ServiceUnder, string(pattern)), group(state.RoutesUnder, string(pattern)))
+	}
+	return union(parts...), true
+}
+
+func (q *Queries) named(r *query.Reader, s Set) (Hosts, bool) {
+	hosts := q.Hosts(r, s)
+	if s.Short && s.Overlay() {
+		hosts = union(hosts, q.tables.Hosts.Group(r, state.HostGroup{By: state.BareIn, Of: s.Namespace}))
+	}
+	return hosts, true
+}
+
+// union adds sets up; its cost is that of all but the largest.
+func union(sets ...Hosts) Hosts {
+	slices.SortStableFunc(sets, func(a, b Hosts) int { return b.Len() - a.Len() })
+	all := sets[0]
+	for _, s := range sets[1:] {
+		add := make([]omap.Change[omap.Name, omap.Unit], 0, s.Len())
+		for host := range s.All() {
+			add = append(add, omap.Put(host, omap.Unit{}))
+		}
+		all = all.With(add...)
+	}
+	return all
+}
+
+func (q *Queries) footprint(r *query.Reader, h HostIn) ([]service.Footprint, bool) {
+	v := q.View(r, h)
+	if v.Layer == "" && h.Set.Overlay() {
+		if !q.Bare(h) {
+			return nil, false
+		}
+		f, ok := q.services.Footprint(r, v)
+		f.TCP, f.VIPs, f.Others = nil, nil, nil // the base has those
+		return []service.Footprint{f}, ok
+	}
+	f, ok := q.services.Footprint(r, v)
+	f.Host = h.Host
+	if h.Set.Overlay() {
+		if base, had := q.services.Footprint(r, service.View{Host: h.Host}); had {
+			f.Gone, ok = &base, true
+		}
+	}
+	return []service.Footprint{f}, ok
+}
+
+// Bare reports whether the set can call the host by its bare name.
+func (q *Queries) Bare(h HostIn) bool {
+	_, ns, ok := mesh.ClusterHost(h.Host, q.tables.Domain())
+	return ok && h.Set.Short && ns == h.Set.Namespace
+}
+
+// Outbound is what happens to a set's traffic for destinations nobody declared.
+func (q *Queries) Outbound(r *query.Reader, s Set) state.OutboundMode {
+	if !s.Overlay() {
+		if row, ok := q.tables.Sidecars.Get(r, s.Sidecar); ok && row.HasOutbound {
+			return row.Outbound
+		}
+	}
+	return q.tables.OutboundMode(r)
+}

@@ -1,0 +1,195 @@
+package scope
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/service"
+)
+
+// maxGroups bounds how many groups of hosts one set is made of.
+const maxGroups = 60
+
+// maxLooked bounds how many Sidecars with one label pair are tried for a workload.
+const maxLooked = 20
+
+// class works out the facets of a proxy.
+func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
+	p, ok := q.tables.Proxies.Get(r, id)
+	if !ok {
+		return proxy.Class{}, false
+	}
+	served, _ := q.services.Serves.Get(r, service.Workload{Namespace: p.Namespace, Addresses: strings.Join(p.Addresses, ",")})
+	labels := p.Labels
+	if served.Known {
+		labels = served.Labels
+	}
+	c := proxy.Class{
+		Namespace: p.Namespace, Mode: p.Mode, Inbound: served.Inbound, Sidecar: q.sidecarOf(r, p.Namespace, labels),
+		ShortNames: p.Domain == p.Namespace+".svc."+q.tables.Domain(),
+	}
+	if p.Mode == proxy.None && served.Inbound != "" {
+		c.Bind = p.Addresses[0]
+	}
+	c.Pins, _ = q.tables.ProxyPins.Get(r, id)
+	return c, true
+}
+
+// sidecarOf finds the Sidecar for a workload: the oldest that selects it, else the namespace's default, else the
+// mesh's. One that lets everything in is as good as none.
+func (q *Queries) sidecarOf(r *query.Reader, namespace string, labels map[string]string) api.Key {
+	row, ok := q.selecting(r, namespace, labels)
+	for _, ns := range []string{namespace, q.tables.RootNamespace(r)} {
+		if ok {
+			break
+		}
+		row, ok = q.oldest(r, state.InNamespace{Namespace: ns}, func(*state.Sidecar) bool { return true })
+	}
+	if !ok || row.All {
+		return api.Key{}
+	}
+	return row.Object
+}
+
+func (q *Queries) selecting(r *query.Reader, namespace string, labels map[string]string) (*state.Sidecar, bool) {
+	var best *state.Sidecar
+	for _, pair := range mesh.LabelPairs(labels) {
+		s, ok := q.oldest(r, state.InNamespace{Namespace: namespace, Of: pair}, func(s *state.Sidecar) bool {
+			return mesh.Selects(s.Selector, labels)
+		})
+		if ok && (best == nil || older(s, best)) {
+			best = s
+		}
+	}
+	return best, best != nil
+}
+
+func older(a, b *state.Sidecar) bool {
+	return state.Aged{Created: a.Created, Key: a.Object}.Compare(state.Aged{Created: b.Created, Key: b.Object}) < 0
+}
+
+func (q *Queries) oldest(r *query.Reader, in state.InNamespace, fits func(*state.Sidecar) bool) (*state.Sidecar, bool) {
+	looked := 0
+	for at := range q.tables.SidecarsBy.Group(r, in).All() {
+		if looked++; looked > maxLooked {
+			break
+		}
+		if s, ok := q.tables.Sidecars.Get(r, at.Key); ok && fits(s) {
+			return s, true
+		}
+	}
+	return nil, false
+}
+
+// imports are the hosts a Sidecar names, whether or not there is anything to them.
+func (q *Queries) imports(r *query.Reader, s Set) (Hosts, bool) {
+	row, ok := q.tables.Sidecars.Get(r, s.Sidecar)
+	if !ok {
+		return Hosts{}, false
+	}
+	sets := []Hosts{{}}
+	var exact []omap.Change[omap.Name, omap.Unit]
+	for _, i := range row.Imports {
+		if i.Namespace == "." {
+			i.Namespace = s.Namespace
+		}
+		if i.Namespace == "*" && !mesh.IsWildcard(i.Host) {
+			exact = append(exact, omap.Put(omap.Name(i.Host), omap.Unit{}))
+			continue
+		}
+		if len(sets) < maxGroups {
+			sets = append(sets, q.importAll(r, s.Namespace, i)...)
+		}
+	}
+	return union(append(sets, Hosts{}.With(exact...))...), true
+}
+
+func (q *Queries) importAll(r *query.Reader, client string, i state.Import) []Hosts {
+	group := func(by state.Grouping, of, in string) Hosts {
+		return q.tables.Hosts.Group(r, state.HostGroup{By: by, Of: of, In: in})
+	}
+	if i.Namespace == "*" {
+		own := covered(group(state.SeenBy, client, ""), i.Host)
+		if i.Host == "*" {
+			return []Hosts{group(state.SeenBy, "", ""), own}
+		}
+		self := Hosts{}.With(omap.Put(omap.Name(i.Host), omap.Unit{}))
+		return []Hosts{group(state.ServiceUnder, i.Host, ""), group(state.RoutesUnder, i.Host, ""), own, self}
+	}
+	return []Hosts{
+		covered(group(state.DeclaredIn, i.Namespace, ""), i.Host),
+		covered(group(state.DeclaredIn, i.Namespace, client), i.Host),
+	}
+}
+
+// covered are the hosts that a pattern covers.
+func covered(hosts Hosts, pattern string) Hosts {
+	if pattern == "*" {
+		return hosts
+	}
+	if !mesh.IsWildcard(pattern) {
+		if hosts.Has(omap.Name(pattern)) {
+			return Hosts{}.With(omap.Put(omap.Name(pattern), omap.Unit{}))
+		}
+		return Hosts{}
+	}
+	var keep []omap.Change[omap.Name, omap.Unit]
+	for host := range hosts.All() {
+		if mesh.Covers(pattern, string(host)) {
+			keep = append(keep, omap.Put(host, omap.Unit{}))
+		}
+	}
+	return Hosts{}.With(keep...)
+}
+
+// reach is where the routes of one host of a Sidecar's set lead.
+type reach struct {
+	host string
+	to   []string
+}
+
+func (x reach) OutputName() string { return x.host }
+
+func (x reach) ContentHash() omap.Hash {
+	return omap.Sum([]byte(x.host), []byte{0}, []byte(strings.Join(x.to, "\x00")))
+}
+
+func (reach) Size() int { return 0 }
+
+// defineReached finds the destinations of the routes of imported hosts: a Sidecar lets them in as well.
+func (q *Queries) defineReached(g *query.Graph) {
+	same := func(a, b []reach) bool {
+		return slices.EqualFunc(a, b, func(a, b reach) bool { return a.host == b.host && slices.Equal(a.to, b.to) })
+	}
+	elem := query.Define(g, "reach", same, func(r *query.Reader, h HostIn) ([]reach, bool) {
+		routes, ok := q.traffic.Routes.Get(r, q.View(r, h))
+		if !ok {
+			return nil, false
+		}
+		x := reach{host: h.Host}
+		for _, vs := range routes {
+			for d := range vs.Destinations() {
+				if !slices.Contains(x.to, d.Host) {
+					x.to = append(x.to, d.Host)
+				}
+			}
+		}
+		return []reach{x}, true
+	})
+	in := func(r *query.Reader, s Set) Hosts {
+		m, _ := q.imported.Get(r, s)
+		return m
+	}
+	c := query.Each(g, "reaches", in, elem, func(s Set, host omap.Name) HostIn { return HostIn{string(host), s} })
+	q.reached = query.GroupBy(g, "reached", c, func(x reach, add func(omap.Name, omap.Name)) {
+		for _, to := range x.to {
+			add(omap.Name(to), omap.Name(x.host))
+		}
+	})
+}

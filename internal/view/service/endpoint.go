@@ -1,0 +1,147 @@
+package service
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/state"
+)
+
+// Selection is a set of workloads of a namespace: those that have all of the label pairs.
+type Selection struct {
+	Namespace string
+	Pairs     string // in order, joined by commas
+}
+
+// Select is the selection of a selector.
+func Select(namespace string, selector map[string]string) Selection {
+	return Selection{namespace, strings.Join(mesh.LabelPairs(selector), ",")}
+}
+
+// Selected is the endpoint of a selected workload.
+type Selected struct {
+	name string
+	hash omap.Hash
+	mesh.Endpoint
+}
+
+// OutputName is the workload's name.
+func (s Selected) OutputName() string { return s.name }
+
+// ContentHash covers the endpoint.
+func (s Selected) ContentHash() omap.Hash { return s.hash }
+
+// Size is 0: an endpoint is not sent by itself.
+func (Selected) Size() int { return 0 }
+
+func selected(k api.Key, e mesh.Endpoint) Selected {
+	b := make([]byte, 0, 128)
+	text := func(s string) { b = append(append(b, s...), 0) }
+	text(e.Address)
+	text(e.Locality.String())
+	text(e.Network)
+	text(e.ServiceAccount)
+	b = strconv.AppendUint(b, uint64(e.Weight), 10)
+	for _, p := range mesh.LabelPairs(e.Labels) {
+		text(p)
+	}
+	b = append(b, 1)
+	for _, name := range slices.Sorted(keys(e.Ports)) {
+		text(name)
+		b = strconv.AppendUint(b, uint64(e.Ports[name]), 10)
+	}
+	return Selected{k.Name, omap.Sum(b), e}
+}
+
+func keys[V any](m map[string]V) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+type selectedKey struct {
+	Selection
+	workload api.Key
+}
+
+// defineSelected makes one cell per selected workload, so that a change of one costs one however many there are.
+func (q *Queries) defineSelected(g *query.Graph) {
+	same := func(a, b []Selected) bool {
+		return slices.EqualFunc(a, b, func(a, b Selected) bool { return a.name == b.name && a.hash == b.hash })
+	}
+	elem := query.Define(g, "selectedWorkload", same, func(r *query.Reader, k selectedKey) ([]Selected, bool) {
+		e, ok := q.tables.Workloads.Get(r, k.workload)
+		if !ok {
+			return nil, false
+		}
+		for pair := range strings.SplitSeq(k.Pairs, ",") {
+			name, value, _ := strings.Cut(pair, "=")
+			if got, ok := e.Labels[name]; !ok || got != value {
+				return nil, false
+			}
+		}
+		return []Selected{selected(k.workload, e)}, true
+	})
+	q.Selected = query.Each(g, "selected", q.candidates, elem, func(s Selection, w api.Key) selectedKey {
+		return selectedKey{s, w}
+	})
+}
+
+// candidates are the workloads with the rarest of the pairs.
+func (q *Queries) candidates(r *query.Reader, s Selection) omap.Map[api.Key, omap.Unit] {
+	var least omap.Map[api.Key, omap.Unit]
+	first := true
+	for pair := range strings.SplitSeq(s.Pairs, ",") {
+		m := q.tables.WorkloadsByLabel.Group(r, state.InNamespace{Namespace: s.Namespace, Of: pair})
+		if first || m.Len() < least.Len() {
+			least, first = m, false
+		}
+	}
+	return least
+}
+
+// PortEndpoint is an endpoint on the port where it serves.
+type PortEndpoint struct {
+	*mesh.Endpoint
+	Port uint32
+}
+
+// Endpoints are the endpoints of a service at one of its ports, in the order of the declarations.
+func (q *Queries) Endpoints(r *query.Reader, s *Service, port uint32) []PortEndpoint {
+	var out []PortEndpoint
+	for _, part := range s.Parts {
+		p, ok := part.Spec.Port(port)
+		if !ok {
+			continue
+		}
+		e, ok := q.tables.Endpoints.Get(r, part.Object)
+		if !ok {
+			continue
+		}
+		for i := range e.Inline {
+			out = append(out, PortEndpoint{&e.Inline[i], e.Inline[i].Port(p)})
+		}
+		if len(e.Selector) == 0 {
+			continue
+		}
+		for _, w := range q.Selected.Get(r, Select(part.Object.Namespace, e.Selector)).All() {
+			out = append(out, PortEndpoint{&w.Endpoint, w.Endpoint.Port(p)})
+		}
+	}
+	return out
+}
+
+// ByLocality sorts endpoints by locality and leaves their order otherwise.
+func ByLocality(list []PortEndpoint) {
+	slices.SortStableFunc(list, func(a, b PortEndpoint) int { return cmp.Or(a.Locality.Compare(b.Locality)) })
+}

@@ -1,0 +1,84 @@
+// Package traffic answers which rules hold for a host as a view sees it: whose routes, and what policy.
+//
+// It owns the precedence of VirtualServices and DestinationRules. Rules are given as the API's messages: what their
+// fields become is up to the translators. The package starts no goroutines and must not import xds or Envoy's protos.
+package traffic
+
+import (
+	"slices"
+
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/service"
+)
+
+// maxRules bounds how many objects about one host are looked at.
+const maxRules = 40
+
+// Queries answer questions about rules.
+type Queries struct {
+	tables   *state.Tables
+	services *service.Queries
+	// Routes are the VirtualServices for a view's host, the one that counts first; a later one counts where all rules
+	// of those before it are for others. Absent if there are none.
+	Routes *query.Query[service.View, []*state.VirtualService]
+	// Policy is the traffic policy for a view's service; absent if nobody wrote one.
+	Policy *query.Query[service.View, *Policy]
+}
+
+// Define adds the queries.
+func Define(g *query.Graph, t *state.Tables, s *service.Queries) *Queries {
+	q := &Queries{tables: t, services: s}
+	same := func(a, b []*state.VirtualService) bool {
+		return slices.EqualFunc(a, b, func(a, b *state.VirtualService) bool { return a.Object == b.Object && a.Hash == b.Hash })
+	}
+	q.Routes = query.Define(g, "routes", same, q.routes)
+	q.Policy = query.Define(g, "policy", (*Policy).equal, q.policy)
+	return q
+}
+
+func (q *Queries) routes(r *query.Reader, v service.View) ([]*state.VirtualService, bool) {
+	var out []*state.VirtualService
+	for host := range narrowestFirst(v.Host) {
+		claims := q.tables.ByHost.Group(r, host)
+		for c := range inOrder(claims, v.Layer) {
+			if len(out) == maxRules {
+				break
+			}
+			if vs, ok := q.tables.VirtualServices.Get(r, c.Object()); ok {
+				out = append(out, vs)
+			}
+		}
+	}
+	return out, len(out) > 0
+}
+
+// narrowestFirst yields the host and the patterns that cover it.
+func narrowestFirst(host string) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		if !yield(host) {
+			return
+		}
+		mesh.Patterns(host)(yield)
+	}
+}
+
+// inOrder yields the route claims a layer sees: those meant for it alone, then those for all, each by age.
+func inOrder(claims omap.Map[state.Claim, omap.Unit], layer string) func(yield func(state.Claim) bool) {
+	return func(yield func(state.Claim) bool) {
+		if layer != "" {
+			for c := range claims.All() {
+				if c.Kind == state.RouteClaim && c.Layer == layer && !yield(c) {
+					return
+				}
+			}
+		}
+		for c := range claims.All() {
+			if c.Kind == state.RouteClaim && c.Layer == "" && !yield(c) {
+				return
+			}
+		}
+	}
+}

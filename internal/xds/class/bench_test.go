@@ -1,0 +1,53 @@
+package class_test
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/meshtest"
+	"github.com/pilotmesh/pilot/internal/store"
+)
+
+// BenchmarkChange measures from a commit to all class states being ready.
+func BenchmarkChange(b *testing.B) {
+	for _, services := range []int{1000, 10000} {
+		w, l := meshtest.New(b), meshtest.Large{Services: services}
+		w.Put(l.Objects()...)
+		heap := live()
+		for _, p := range l.Proxies(b) {
+			w.Connect(p)
+		}
+		cells := 0
+		for _, n := range w.Graph.Cells() {
+			cells += n
+		}
+		b.Logf("%d services: %d cells, %.1f per service, %d MB of heap beside rows", services, cells, float64(cells)/float64(services), (live()-heap)>>20)
+		for _, c := range []struct {
+			name string
+			make func(i int) *api.Object
+		}{
+			{"endpoint", func(i int) *api.Object { return l.ServiceEntry(20, i%100+1) }},
+			{"routes", func(i int) *api.Object { return l.VirtualService(20, i%100) }},
+			{"routesPrivate", func(i int) *api.Object { return l.Private(3, 0, i%100) }},
+			{"policy", func(i int) *api.Object { return l.DestinationRule(20, i%100+1, 2) }},
+			{"sidecar", func(i int) *api.Object { return l.Sidecar(17, i%20+40) }},
+		} {
+			b.Run(fmt.Sprintf("%s/%d", c.name, services), func(b *testing.B) {
+				for i := range b.N {
+					batch := w.Batch(c.make(i))
+					w.Graph.Commit(func(tx *store.Txn) { w.Tables.Apply(tx, batch) })
+				}
+			})
+		}
+	}
+}
+
+func live() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}

@@ -1,0 +1,164 @@
+// Package class puts together what the proxies of a class are to have.
+//
+// It owns the order of layers in a class state, the pins on top of them, and the order in which all queries are defined:
+// a query may read only what was defined before it. A class state holds pointers to shared collections, nothing is made
+// for one class alone. The package starts no goroutines; it must not import the store, sources or the server.
+package class
+
+import (
+	"slices"
+
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/scope"
+	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/traffic"
+	"github.com/pilotmesh/pilot/internal/xds/cluster"
+	"github.com/pilotmesh/pilot/internal/xds/endpoint"
+	"github.com/pilotmesh/pilot/internal/xds/listener"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+	"github.com/pilotmesh/pilot/internal/xds/route"
+)
+
+// Map is a set of resources by name.
+type Map = omap.Map[omap.Name, *resource.Resource]
+
+// Queries are all queries of the control plane.
+type Queries struct {
+	// Class is the class of a connected proxy, by node id; absent if no such proxy is connected.
+	Class *query.Query[string, proxy.Class]
+	// State is what the proxies of a class are to have. Its revision is not set: the loop knows it.
+	State *query.Query[proxy.Class, *resource.State]
+	// Problems are what users should be told, whether or not a proxy sees the objects concerned.
+	Problems *query.Query[service.All, []state.Problems]
+
+	tables    *state.Tables
+	scope     *scope.Queries
+	clusters  *cluster.Queries
+	endpoints *endpoint.Queries
+	listeners *listener.Queries
+	routes    *route.Queries
+	fresh     *query.Query[proxy.Class, *resource.State]
+}
+
+// Define adds all queries to a graph over the tables' store.
+func Define(g *query.Graph, t *state.Tables) *Queries {
+	services := service.Define(g, t)
+	rules := traffic.Define(g, t, services)
+	scopes := scope.Define(g, t, services, rules)
+	q := &Queries{
+		tables:    t,
+		scope:     scopes,
+		Class:     scopes.Class,
+		clusters:  cluster.Define(g, t, services, rules, scopes),
+		endpoints: endpoint.Define(g, services, rules, scopes),
+		listeners: listener.Define(g, t, services, scopes),
+		routes:    route.Define(g, t, services, rules, scopes),
+	}
+	q.fresh = query.Define(g, "fresh", same, q.assemble)
+	q.State = query.Define(g, "state", same, q.pinned)
+	return q
+}
+
+func same(a, b *resource.State) bool {
+	if a == b {
+		return true
+	}
+	for t := range a.Types {
+		if !slices.EqualFunc(a.Types[t], b.Types[t], func(a, b Map) bool { return a.Hash() == b.Hash() }) {
+			return false
+		}
+	}
+	return true
+}
+
+// assemble stacks the layers of a class, the most widely shared last.
+func (q *Queries) assemble(r *query.Reader, c proxy.Class) (*resource.State, bool) {
+	set, direct := scope.SetOf(c), c.Mode == proxy.None
+	fixed, _ := q.clusters.Fixed.Get(r, service.All{})
+	inboundClusters, _ := q.clusters.Inbound.Get(r, cluster.Inbound{Ports: c.Inbound, Direct: direct})
+	inboundListeners, _ := q.listeners.Inbound.Get(r, listener.Inbound{Ports: c.Inbound, Mode: c.Mode, Bind: c.Bind})
+	virtual, _ := q.listeners.Virtual.Get(r, listener.Virtual{Mode: c.Mode, Outbound: q.scope.Outbound(r, set)})
+	s := &resource.State{Types: [resource.Types]resource.Layers{
+		resource.Cluster:  {inboundClusters, fixed, q.clusters.Scoped.Get(r, set.Plain())},
+		resource.Endpoint: {q.endpoints.Scoped.Get(r, set.Plain())},
+		resource.Listener: {inboundListeners, virtual, q.listeners.Scoped.Get(r, listener.In{Set: set, Direct: direct})},
+		resource.Route:    {q.routes.Scoped.Get(r, set)},
+	}}
+	if set.Overlay() {
+		for t, base := range [resource.Types]Map{
+			resource.Cluster:  q.clusters.Base.Get(r, service.All{}),
+			resource.Endpoint: q.endpoints.Base.Get(r, service.All{}),
+			resource.Listener: q.listeners.Base.Get(r, listener.All{Direct: direct}),
+			resource.Route:    q.routes.Base.Get(r, service.All{}),
+		} {
+			s.Types[t] = append(s.Types[t], base)
+		}
+	}
+	return s, true
+}
+
+// pinned lays what is held back from a class over what it would have.
+func (q *Queries) pinned(r *query.Reader, c proxy.Class) (*resource.State, bool) {
+	if c.Pins == "" {
+		return q.assemble(r, c)
+	}
+	fresh, ok := q.fresh.Get(r, c.Unpinned())
+	if !ok {
+		return nil, false
+	}
+	pins, _ := q.tables.Pins.Get(r, c.Pins)
+	s := &resource.State{Types: fresh.Types}
+	for t := range s.Types {
+		if top := held(fresh.Types[t], resource.Type(t), pins); top.Len() > 0 {
+			s.Types[t] = s.Types[t].On(top)
+		}
+	}
+	return s, true
+}
+
+// held is the layer of one type that shows what is pinned, as far as the pins still apply: once the content is another
+// than the rejected one, it flows.
+func held(fresh resource.Layers, t resource.Type, pins []state.Pin) Map {
+	var top Map
+	for _, p := range pins {
+		if resource.Type(p.Type) != t {
+			continue
+		}
+		now, ok := fresh.Get(p.Name)
+		if !ok {
+			continue
+		}
+		if p.Piece == "" {
+			if now.ContentHash() != p.Rejected {
+				continue
+			}
+			show, _ := p.Held.(*resource.Resource)
+			if show == nil {
+				show = resource.Hide(p.Name)
+			}
+			top = top.With(omap.Put(omap.Name(p.Name), show))
+			continue
+		}
+		if already, ok := top.Get(omap.Name(p.Name)); ok {
+			now = already
+		}
+		if pieces, ok := holdPiece(now.Pieces(), p); ok {
+			top = top.With(omap.Put(omap.Name(p.Name), now.WithPieces(pieces)))
+		}
+	}
+	return top
+}
+
+func holdPiece(pieces omap.Map[omap.Name, *resource.Piece], p state.Pin) (omap.Map[omap.Name, *resource.Piece], bool) {
+	now, ok := pieces.Get(omap.Name(p.Piece))
+	if !ok || now.ContentHash() != p.Rejected {
+		return pieces, false
+	}
+	if show, _ := p.Held.(*resource.Piece); show != nil {
+		return pieces.With(omap.Put(omap.Name(p.Piece), show)), true
+	}
+	return pieces.With(omap.Del[omap.Name, *resource.Piece](omap.Name(p.Piece))), true
+}

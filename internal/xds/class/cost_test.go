@@ -1,0 +1,133 @@
+package class_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/meshtest"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// change is one kind of change to a mesh.
+type change struct {
+	name string
+	do   func(w *meshtest.World, l meshtest.Large)
+}
+
+func changes() []change {
+	put := func(make func(l meshtest.Large) *api.Object) func(*meshtest.World, meshtest.Large) {
+		return func(w *meshtest.World, l meshtest.Large) { w.Put(make(l)) }
+	}
+	return []change{
+		{"endpoint", put(func(l meshtest.Large) *api.Object { return l.ServiceEntry(10, 9) })},
+		{"endpoint of a private service", put(func(l meshtest.Large) *api.Object { return l.ServiceEntry(7, 9) })},
+		{"routes, public", put(func(l meshtest.Large) *api.Object { return l.VirtualService(10, 50) })},
+		{"routes, private", put(func(l meshtest.Large) *api.Object { return l.Private(3, 0, 50) })},
+		{"policy", put(func(l meshtest.Large) *api.Object { return l.DestinationRule(10, 7, 2) })},
+		{"subset added", put(func(l meshtest.Large) *api.Object { return l.DestinationRule(10, 7, 3) })},
+		{"service added", put(func(l meshtest.Large) *api.Object { return l.ServiceEntry(90000, 1) })},
+		{"routes added", put(func(l meshtest.Large) *api.Object { return l.VirtualService(90000, 1) })},
+		{"service removed", func(w *meshtest.World, l meshtest.Large) {
+			w.Delete(l.ServiceEntry(90000, 1).Key, l.VirtualService(90000, 1).Key)
+		}},
+		{"Sidecar, one host of ten", put(func(l meshtest.Large) *api.Object { return l.Sidecar(17, 40) })},
+		{"the same again", put(func(l meshtest.Large) *api.Object { return l.Sidecar(17, 40) })},
+	}
+}
+
+// costs makes every kind of change to a mesh of a size and tells what ran and what would be sent.
+func costs(t *testing.T, services int) string {
+	w, l := meshtest.New(t), meshtest.Large{Services: services}
+	w.Put(l.Objects()...)
+	for _, p := range l.Proxies(t) {
+		w.Connect(p)
+	}
+	var out strings.Builder
+	for _, c := range changes() {
+		before := maps.Clone(w.States())
+		c.do(w, l)
+		cost := w.Graph.Cost()
+		total := 0
+		for _, n := range cost {
+			total += n
+		}
+		fmt.Fprintf(&out, "-- %s --\ncells %d\n", c.name, total)
+		for _, name := range slices.Sorted(maps.Keys(cost)) {
+			fmt.Fprintf(&out, "  %s %d\n", name, cost[name])
+		}
+		sent := map[string]int{}
+		for class, s := range w.States() {
+			for typ := range resource.Type(resource.Types) {
+				for d := range resource.Diff(before[class].Layers(typ), s.Layers(typ)) {
+					sent[typ.String()+" "+strings.ReplaceAll(d.Name, "90000", "new")]++
+				}
+			}
+		}
+		out.WriteString("sent, and to how many classes\n")
+		for _, name := range slices.Sorted(maps.Keys(sent)) {
+			fmt.Fprintf(&out, "  %s %d\n", name, sent[name])
+		}
+	}
+	for _, f := range w.Graph.Failures() {
+		t.Errorf("cell failed: %+v", f)
+	}
+	return out.String()
+}
+
+// A change costs what it touches: the same cells run, and the same is sent, whatever the size of the mesh.
+func TestCost(t *testing.T) {
+	small := costs(t, 100)
+	if !testing.Short() {
+		if large := costs(t, 1000); large != small {
+			t.Errorf("costs depend on the size of the mesh:\n%s", difference(small, large))
+		}
+	}
+	golden(t, "testdata/cost.txt", small)
+}
+
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs; run with -update if that is meant:\n%s", path, difference(string(want), got))
+	}
+}
+
+// difference lists the lines of one text that the other has not at that place.
+func difference(want, got string) string {
+	a, b := strings.Split(want, "\n"), strings.Split(got, "\n")
+	var out strings.Builder
+	for i := range max(len(a), len(b)) {
+		x, y := "", ""
+		if i < len(a) {
+			x = a[i]
+		}
+		if i < len(b) {
+			y = b[i]
+		}
+		if x != y {
+			fmt.Fprintf(&out, "line %d: want %q, got %q\n", i+1, x, y)
+		}
+		if out.Len() > 4000 {
+			break
+		}
+	}
+	return out.String()
+}

@@ -1,0 +1,43 @@
+// Package layer is what the translators share: how the results for one host become entries of a layer.
+//
+// It owns the rule of what an overlay holds: what differs from the base, and an entry that hides each thing the base has
+// and the overlay does not. It starts no goroutines and knows nothing of what the results are.
+package layer
+
+import (
+	"slices"
+
+	"github.com/pilotmesh/pilot/internal/query"
+)
+
+// Equal compares results by name and content: what hides something has the same content whatever its name.
+func Equal[V query.Output](a, b []V) bool {
+	return slices.EqualFunc(a, b, func(a, b V) bool {
+		return a.ContentHash() == b.ContentHash() && a.OutputName() == b.OutputName()
+	})
+}
+
+// Forward yields one host's entries of a layer. at gives the results for the host as a view sees it. In an overlay, a
+// host that looks as in the base has no entries, and others hide what the base has and they have not.
+func Forward[V query.Output](overlay bool, view string, at func(view string) []V, hide func(name string) V) ([]V, bool) {
+	if overlay && view == "" {
+		return nil, false
+	}
+	list := at(view)
+	if overlay {
+		list = Cover(list, at(""), hide)
+	}
+	return list, len(list) > 0
+}
+
+// Cover adds to list an entry for everything base has and list has not.
+func Cover[V query.Output](list, base []V, hide func(name string) V) []V {
+	out := slices.Clip(list)
+	for _, b := range base {
+		name := b.OutputName()
+		if !slices.ContainsFunc(list, func(v V) bool { return v.OutputName() == name }) {
+			out = append(out, hide(name))
+		}
+	}
+	return out
+}

@@ -1,0 +1,286 @@
+// Package push is the loop between sources and streams: the one goroutine that owns the store and the graph.
+//
+// Everything that wants to change the world (a source's batch, a proxy that connects or leaves, a rejection) queues a job
+// and goes on. The loop takes all that has arrived as one commit, recomputes what changed, and hands the new states
+// of proxy classes to their streams. Group commit is the debounce: the first event goes at once, what arrives while
+// the kernel works joins the next commit. First builds of new classes run in slices between commits.
+//
+// Four things happen in the loop, one at a time: a commit; a slice of a first build; states are handed out; somebody
+// inspects. It never sends, never waits for a stream, and a job that panics costs that job only.
+//
+// It owns the connected proxies as rows, the classes they make up, and the sets of pins. Loop.Run is its one
+// goroutine; all other methods may be called from any. It must not import Envoy's protos or Kubernetes.
+package push
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+
+	"github.com/pilotmesh/pilot/internal/api"
+)
+
+const (
+	// sliceCells is how many cells of first builds run before the input is looked at again: a few milliseconds' worth.
+	sliceCells = 250
+	// commitRows is about how many objects one commit takes; what is left joins the next one.
+	commitRows = 5000
+	// classGrace is how long a class without proxies is kept: proxies that restart find it warm.
+	classGrace = time.Minute
+)
+
+// Settings of a loop.
+type Settings struct {
+	// Sources are the names of the configured sources; proxies are admitted once each has listed everything.
+	Sources []string
+	// MinInterval is the least time between two commits; the first after a pause is not delayed. Zero is none.
+	MinInterval time.Duration
+	Log         *slog.Logger
+	// Observe, if set, hears of every commit, on the loop's goroutine.
+	Observe func(Commit)
+}
+
+// Queries are what the loop asks of the graph.
+type Queries struct {
+	// Class is the class of a connected proxy, by connection.
+	Class *query.Query[string, proxy.Class]
+	// State is all that the proxies of a class are to have.
+	State *query.Query[proxy.Class, *resource.State]
+	// Problems are the facts to be told to users.
+	Problems *query.Collection[struct{}, api.Problem]
+}
+
+// Commit says what one commit did.
+type Commit struct {
+	Revision store.Revision
+	At       time.Time
+	Duration time.Duration // until all states were handed to the streams
+	Jobs     int           // batches, connects, rejections ... that were taken together
+	Objects  map[string]int
+	Cells    map[string]int // cells run, by query
+	Classes  int            // class states that changed
+	Streams  int            // streams that were told
+}
+
+// Loop is the one owner of the store and the graph.
+type Loop struct {
+	settings Settings
+	tables   *state.Tables
+	graph    *query.Graph
+	queries  Queries
+	wake     chan struct{}
+	synced   chan struct{}
+
+	mu    sync.Mutex
+	queue []job
+	next  uint64 // connection numbers
+
+	// Of the loop's goroutine only:
+	ready    bool
+	conns    map[string]*connection
+	classes  map[proxy.Class]*class
+	moved    []move   // connections whose class was published and not yet acted upon
+	fresh    []*class // classes whose state was published and not yet handed out
+	problems omap.Map[omap.Name, api.Problem]
+}
+
+// job is one thing to be done in the next commit.
+type job struct {
+	rows   int
+	write  func(tx *store.Txn) // may be nil
+	after  func()              // runs when the commit and what it dirtied is done; may be nil
+	source string              // counts the job's rows in Commit.Objects
+}
+
+// New returns a loop over tables, whose queries are defined on graph.
+func New(tables *state.Tables, graph *query.Graph, q Queries, s Settings) *Loop {
+	if s.Log == nil {
+		s.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Loop{
+		settings: s, tables: tables, graph: graph, queries: q,
+		wake: make(chan struct{}, 1), synced: make(chan struct{}),
+		conns: make(map[string]*connection), classes: make(map[proxy.Class]*class),
+	}
+}
+
+// Apply queues a source's batch. It never blocks.
+func (l *Loop) Apply(b source.Batch) {
+	l.enqueue(job{rows: len(b.Events) + 1, source: b.Source, write: func(tx *store.Txn) { l.tables.Apply(tx, b) }})
+}
+
+// Synced is closed once every source has listed everything and the result is committed.
+func (l *Loop) Synced() <-chan struct{} { return l.synced }
+
+func (l *Loop) enqueue(j job) {
+	l.mu.Lock()
+	l.queue = append(l.queue, j)
+	l.mu.Unlock()
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what has arrived, up to about commitRows.
+func (l *Loop) take() []job {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	rows, n := 0, 0
+	for n < len(l.queue) && rows < commitRows {
+		rows += l.queue[n].rows
+		n++
+	}
+	jobs := l.queue[:n:n]
+	if l.queue = l.queue[n:]; len(l.queue) == 0 {
+		l.queue = nil
+	}
+	return jobs
+}
+
+// Run works until ctx is cancelled. It is called once.
+func (l *Loop) Run(ctx context.Context) error {
+	defer l.queries.Problems.Observe(struct{}{}, func(m omap.Map[omap.Name, api.Problem]) { l.problems = m })()
+	grace := time.NewTicker(classGrace / 4)
+	defer grace.Stop()
+	var earliest time.Time // of the next commit
+	more := false          // first builds are under way
+	for ctx.Err() == nil {
+		if !more && !l.queued() {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-grace.C:
+				l.releaseClasses(time.Now())
+				more = true
+				continue
+			case <-l.wake:
+			}
+		}
+		if wait := time.Until(earliest); wait <= 0 {
+			earliest = time.Now().Add(l.settings.MinInterval)
+			l.commit(l.take())
+		} else if !more {
+			l.pause(ctx, wait)
+			continue
+		}
+		l.graph.Slice(sliceCells)
+		l.handOut(nil)
+		more = l.graph.Pending() // what was handed out may have made new classes
+	}
+	return nil
+}
+
+func (l *Loop) queued() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.queue) > 0
+}
+
+// pause waits before a commit that would follow another too closely.
+func (l *Loop) pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// commit makes all jobs one revision and hands out what changed.
+func (l *Loop) commit(jobs []job) {
+	if len(jobs) == 0 {
+		return
+	}
+	info := Commit{At: time.Now(), Jobs: len(jobs), Objects: map[string]int{}}
+	before := l.graph.Revision()
+	info.Revision = l.graph.Commit(func(tx *store.Txn) {
+		for _, j := range jobs {
+			if j.source != "" {
+				info.Objects[j.source] += j.rows - 1
+			}
+			l.write(tx, j)
+		}
+	})
+	l.handOut(&info)
+	for _, j := range jobs {
+		if j.after != nil {
+			j.after()
+		}
+	}
+	l.handOut(&info) // what the jobs observed may be known already
+	if !l.ready && l.tables.Synced(l.settings.Sources...) {
+		l.ready = true
+		close(l.synced)
+	}
+	if info.Revision == before {
+		return
+	}
+	info.Duration = time.Since(info.At)
+	info.Cells = l.graph.Cost()
+	if l.settings.Observe != nil {
+		l.settings.Observe(info)
+	}
+}
+
+// write performs one job's writes. A panic is a bug in how rows are made of objects: it costs this job.
+func (l *Loop) write(tx *store.Txn, j job) {
+	defer func() {
+		if p := recover(); p != nil {
+			l.settings.Log.Error("a write to the store panicked; the rest of its batch is lost",
+				"source", j.source, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		}
+	}()
+	if j.write != nil {
+		j.write(tx)
+	}
+}
+
+// View is what Inspect shows: the store and the graph between two commits.
+type View struct {
+	Tables   *state.Tables
+	Graph    *query.Graph
+	Queries  Queries
+	Problems omap.Map[omap.Name, api.Problem]
+	Classes  map[proxy.Class]int // streams by class
+	states   func(proxy.Class) *resource.State
+}
+
+// State is the present state of a class; nil if it has none yet.
+func (v *View) State(c proxy.Class) *resource.State { return v.states(c) }
+
+// Inspect runs fn on the loop's goroutine between two commits and waits for it. fn must be quick and change nothing.
+func (l *Loop) Inspect(ctx context.Context, fn func(*View)) error {
+	done := make(chan struct{})
+	l.enqueue(job{after: func() {
+		defer close(done)
+		v := &View{Tables: l.tables, Graph: l.graph, Queries: l.queries, Problems: l.problems, Classes: make(map[proxy.Class]int)}
+		for key, c := range l.classes {
+			v.Classes[key] = len(c.conns)
+		}
+		v.states = func(key proxy.Class) *resource.State {
+			if c := l.classes[key]; c != nil {
+				return c.state
+			}
+			return nil
+		}
+		fn(v)
+	}})
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("inspect the state of the mesh: %w", ctx.Err())
+	}
+}

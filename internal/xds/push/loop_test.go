@@ -1,0 +1,290 @@
+package push
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/meshtest"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/store"
+	classes "github.com/pilotmesh/pilot/internal/xds/class"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const reviews = `
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: reviews, namespace: shop}
+spec:
+  hosts: [reviews.example.com]
+  ports: [{number: 80, name: http, protocol: HTTP}]
+  resolution: STATIC
+  endpoints: [{address: 10.0.0.1, labels: {app: reviews}}]
+`
+
+const sidecarForWeb = `
+apiVersion: networking.istio.io/v1
+kind: Sidecar
+metadata: {name: web, namespace: shop}
+spec:
+  workloadSelector: {labels: {app: web}}
+  egress: [{hosts: ["other/*"]}]
+`
+
+// stream stands for a connected stream: it keeps the last state and can wait for one.
+type stream struct {
+	mu    sync.Mutex
+	state *resource.State
+	count int
+	told  chan struct{}
+}
+
+func newStream() *stream { return &stream{told: make(chan struct{}, 1)} }
+
+func (s *stream) Update(st *resource.State) {
+	s.mu.Lock()
+	s.state, s.count = st, s.count+1
+	s.mu.Unlock()
+	select {
+	case s.told <- struct{}{}:
+	default:
+	}
+}
+
+// wait returns the first state that satisfies ok.
+func (s *stream) wait(t *testing.T, what string, ok func(*resource.State) bool) *resource.State {
+	t.Helper()
+	deadline := time.After(10 * time.Second)
+	for {
+		s.mu.Lock()
+		st := s.state
+		s.mu.Unlock()
+		if st != nil && ok(st) {
+			return st
+		}
+		select {
+		case <-s.told:
+		case <-deadline:
+			t.Fatalf("no state with %s", what)
+		}
+	}
+}
+
+func has(typ resource.Type, name string) func(*resource.State) bool {
+	return func(s *resource.State) bool { _, ok := s.Get(typ, name); return ok }
+}
+
+func lacks(typ resource.Type, name string) func(*resource.State) bool {
+	return func(s *resource.State) bool { _, ok := s.Get(typ, name); return !ok }
+}
+
+type fixture struct {
+	*Loop
+	t       *testing.T
+	mu      sync.Mutex
+	commits []Commit
+}
+
+// start runs a loop with one source that has listed nothing yet.
+func start(t *testing.T, s Settings) *fixture {
+	f := &fixture{t: t}
+	s.Sources = []string{"test"}
+	s.Observe = func(c Commit) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.commits = append(f.commits, c)
+	}
+	tables := state.New(state.Options{Sources: s.Sources})
+	g := query.New(tables.DB, query.Options{Strict: true})
+	q := classes.Define(g, tables)
+	f.Loop = New(tables, g, Queries{Class: q.Class, State: q.State, Problems: noProblems(g)}, s)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- f.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+func noProblems(g *query.Graph) *query.Collection[struct{}, api.Problem] {
+	none := query.Define(g, "none", func(a, b []api.Problem) bool { return true }, func(*query.Reader, struct{}) ([]api.Problem, bool) { return nil, true })
+	return query.Each(g, "no problems", func(*query.Reader, struct{}) omap.Map[omap.Name, omap.Unit] { return omap.Map[omap.Name, omap.Unit]{} },
+		none, func(struct{}, omap.Name) struct{} { return struct{}{} })
+}
+
+func (f *fixture) apply(yaml string, gone ...api.Key) {
+	b := source.Batch{Source: "test", Synced: true}
+	for _, o := range meshtest.Parse(f.t, yaml) {
+		b.Events = append(b.Events, source.Event{Key: o.Key, Object: o})
+	}
+	for _, k := range gone {
+		b.Events = append(b.Events, source.Event{Key: k})
+	}
+	f.Apply(b)
+}
+
+func (f *fixture) attach(id, metadata string) (*Connection, *stream) {
+	f.t.Helper()
+	<-f.Synced()
+	s := newStream()
+	c, err := f.Attach(meshtest.Node(f.t, id, metadata), s)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return c, s
+}
+
+// settled waits until everything queued so far is done.
+func (f *fixture) settled(fn func(*View)) {
+	f.t.Helper()
+	if err := f.Inspect(f.t.Context(), fn); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+const web0 = "sidecar~10.1.0.1~web-0.shop~shop.svc.cluster.local"
+
+func TestNobodyIsAdmittedBeforeAllIsRead(t *testing.T) {
+	f := start(t, Settings{})
+	if _, err := f.Attach(meshtest.Node(t, web0, ""), newStream()); !errors.Is(err, ErrNotReady) {
+		t.Fatalf("before the source has listed: %v, want ErrNotReady", err)
+	}
+	f.Apply(source.Batch{Source: "test"})
+	f.settled(func(*View) {})
+	select {
+	case <-f.Synced():
+		t.Fatal("ready though the source has not listed everything")
+	default:
+	}
+	f.apply(reviews)
+	_, s := f.attach(web0, "")
+	s.wait(t, "the cluster", has(resource.Cluster, "outbound|80||reviews.example.com"))
+}
+
+func TestChangesReachStreams(t *testing.T) {
+	f := start(t, Settings{})
+	f.apply(reviews)
+	_, s := f.attach(web0, "")
+	first := s.wait(t, "the assignment", has(resource.Endpoint, "outbound|80||reviews.example.com"))
+	_, twin := f.attach("sidecar~10.1.0.2~web-1.shop~shop.svc.cluster.local", "")
+	twin.wait(t, "its twin's state", func(st *resource.State) bool { return st == first })
+
+	f.apply(strings.Replace(reviews, "10.0.0.1", "10.0.0.2", 1))
+	was, _ := first.Get(resource.Endpoint, "outbound|80||reviews.example.com")
+	next := s.wait(t, "another address", func(st *resource.State) bool {
+		now, _ := st.Get(resource.Endpoint, "outbound|80||reviews.example.com")
+		return now.Version() != was.Version()
+	})
+	if next.Revision <= first.Revision || next.Published.Before(first.Published) {
+		t.Errorf("revision %d at %v follows %d at %v", next.Revision, next.Published, first.Revision, first.Published)
+	}
+	for _, typ := range []resource.Type{resource.Cluster, resource.Listener, resource.Route} {
+		if !next.Layers(typ).Same(first.Layers(typ)) {
+			t.Errorf("%v changed with an endpoint", typ)
+		}
+	}
+	told := s.count
+	f.apply(strings.Replace(reviews, "10.0.0.1", "10.0.0.2", 1))
+	f.settled(func(*View) {})
+	if s.count != told {
+		t.Error("the same object again told the stream")
+	}
+}
+
+// TestClassFollowsConfiguration: a Sidecar that selects a connected proxy moves it to another class, and back.
+func TestClassFollowsConfiguration(t *testing.T) {
+	f := start(t, Settings{})
+	f.apply(reviews)
+	_, web := f.attach(web0, `{"LABELS":{"app":"web"}}`)
+	_, db := f.attach("sidecar~10.1.0.2~db-0.shop~shop.svc.cluster.local", `{"LABELS":{"app":"db"}}`)
+	cluster := "outbound|80||reviews.example.com"
+	web.wait(t, "the cluster", has(resource.Cluster, cluster))
+	db.wait(t, "the cluster", has(resource.Cluster, cluster))
+
+	f.apply(sidecarForWeb)
+	web.wait(t, "only what its Sidecar imports", lacks(resource.Cluster, cluster))
+	f.settled(func(v *View) {
+		if len(v.Classes) < 2 {
+			t.Errorf("classes: %v", v.Classes)
+		}
+	})
+	if !has(resource.Cluster, cluster)(db.state) {
+		t.Error("a Sidecar for web narrowed what db sees")
+	}
+	f.apply("", api.Key{Kind: "Sidecar", Namespace: "shop", Name: "web"})
+	web.wait(t, "the cluster again", has(resource.Cluster, cluster))
+}
+
+// TestLeavingFreesTheClass: a class outlives its last proxy for a while and no longer.
+func TestLeavingFreesTheClass(t *testing.T) {
+	f := start(t, Settings{})
+	f.apply(reviews)
+	c, s := f.attach(web0, "")
+	s.wait(t, "the cluster", has(resource.Cluster, "outbound|80||reviews.example.com"))
+	c.Close()
+	f.settled(func(v *View) {
+		if len(v.Classes) != 1 || v.Tables.Proxies.Len() != 0 {
+			t.Errorf("after the last proxy left: classes %v, %d proxies", v.Classes, v.Tables.Proxies.Len())
+		}
+		f.releaseClasses(time.Now().Add(classGrace / 2))
+		if len(f.classes) != 1 {
+			t.Error("the class is gone at once")
+		}
+		f.releaseClasses(time.Now().Add(2 * classGrace))
+	})
+	f.settled(func(*View) {})
+	f.settled(func(v *View) {
+		if cells := v.Graph.Cells(); cells["state"] != 0 || len(v.Classes) != 0 {
+			t.Errorf("the class is kept: %v", cells)
+		}
+	})
+}
+
+// TestGroupCommit: what arrives while the loop is busy becomes one commit; a minimum interval makes it so for what
+// comes close together.
+func TestGroupCommit(t *testing.T) {
+	f := start(t, Settings{MinInterval: 100 * time.Millisecond})
+	f.apply(reviews)
+	<-f.Synced()
+	for i := range 50 {
+		f.apply(strings.Replace(reviews, "10.0.0.1", fmt.Sprintf("10.0.1.%d", i), 1))
+	}
+	f.settled(func(*View) {})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n := len(f.commits); n > 3 {
+		t.Errorf("51 batches became %d commits", n)
+	}
+	last := f.commits[len(f.commits)-1]
+	if last.Objects["test"] == 0 || last.Jobs < 2 {
+		t.Errorf("the last commit: %+v", last)
+	}
+}
+
+// TestAPanickingWriteCostsItself: a bug in one batch's writes loses that batch; the others of the commit and all
+// later ones are in force.
+func TestAPanickingWriteCostsItself(t *testing.T) {
+	f := start(t, Settings{})
+	f.apply(reviews)
+	_, s := f.attach(web0, "")
+	f.enqueue(job{write: func(*store.Txn) { panic("a bug") }})
+	f.apply(strings.ReplaceAll(reviews, "reviews", "ratings"))
+	s.wait(t, "what was applied after the panic", has(resource.Cluster, "outbound|80||ratings.example.com"))
+}

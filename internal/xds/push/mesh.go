@@ -1,0 +1,55 @@
+package push
+
+import (
+	"context"
+	"errors"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/xds/server"
+)
+
+var _ server.Mesh = (*Loop)(nil)
+
+// Connect implements server.Mesh: it reads the node and makes the stream's proxy a row.
+func (l *Loop) Connect(_ context.Context, node *corev3.Node, s *server.Stream) (server.Attachment, error) {
+	p, err := proxy.Parse(proxy.Node{
+		ID: node.GetId(), Metadata: node.GetMetadata(), Locality: locality(node), Extensions: extensions(node),
+	})
+	if err != nil {
+		return nil, err
+	}
+	c, err := l.Attach(p, s)
+	if errors.Is(err, ErrNotReady) {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func locality(node *corev3.Node) mesh.Locality {
+	l := node.GetLocality()
+	return mesh.Locality{Region: l.GetRegion(), Zone: l.GetZone(), SubZone: l.GetSubZone()}
+}
+
+func extensions(node *corev3.Node) []string {
+	names := make([]string, 0, len(node.GetExtensions()))
+	for _, e := range node.GetExtensions() {
+		names = append(names, e.GetName())
+	}
+	return names
+}
+
+// Pin implements server.Attachment: the proxy rejected content and is held back from it.
+func (c *Connection) Pin(pins []server.Pin) {
+	for _, p := range pins {
+		c.loop.settings.Log.Warn("a proxy rejected a resource; it keeps what it had, everything else goes on",
+			"connection", c.conn.id, "type", p.Type.String(), "resource", p.Name, "piece", p.Piece)
+	}
+}

@@ -1,0 +1,196 @@
+package resource
+
+import (
+	"encoding/hex"
+	"fmt"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/pilotmesh/pilot/internal/omap"
+)
+
+// Field numbers of envoy.service.discovery.v3.Resource and google.protobuf.Any. That resources is field 2 of both
+// response messages, and the Any field 2 of Resource, is what lets one buffer serve both protocol variants.
+const (
+	fieldResources = 2
+
+	fieldVersion = 1
+	fieldAny     = 2
+	fieldName    = 3
+
+	fieldURL   = 1
+	fieldValue = 2
+)
+
+// Resource is one xDS resource, encoded once.
+//
+// head is the delta frame: tag and length of DeltaDiscoveryResponse.resources, then version, name and, last, the Any.
+// The part from the Any's tag on, head[any:], is at the same time the frame of DiscoveryResponse.resources.
+// If the resource is gathered, the frame goes on in the pieces, whose bytes the lengths in head count in.
+type Resource struct {
+	name   string
+	hash   omap.Hash
+	head   []byte
+	any    int // where the Any's tag begins in head
+	body   int // where the message itself begins in head
+	typ    Type
+	hidden bool
+	eds    string // the assignment a cluster fetches by EDS, "" if it fetches none
+	refs   []string
+	pieces omap.Map[omap.Name, *Piece]
+}
+
+// New encodes msg as the resource name of type t. The encoding is deterministic. It panics if msg cannot be
+// encoded (a string that is not UTF-8): translators run in cells, which recover, keep their last value and tell.
+func New(t Type, name string, msg proto.Message) *Resource {
+	r := &Resource{name: name, typ: t}
+	switch m := msg.(type) {
+	case *clusterv3.Cluster:
+		r.eds = edsName(m)
+	default:
+		if t == Listener {
+			r.refs = routeNames(msg)
+		}
+	}
+	body := encode(name, msg)
+	r.hash = omap.Sum([]byte(t.URL()), body)
+	r.frame(body, 0)
+	return r
+}
+
+// Hide is the entry of an upper layer that masks the resource of a lower one.
+func Hide(name string) *Resource {
+	return &Resource{name: name, hidden: true, hash: hiddenHash()}
+}
+
+// Gone stands for a resource of which only the name is known: a client said that it has it. It is never sent; in a
+// Diff it is what the name had before.
+func Gone(name string) *Resource {
+	return &Resource{name: name, hash: omap.Sum([]byte("gone"))}
+}
+
+// hiddenHash is no content's hash: content hashes cover a type URL, which begins otherwise.
+func hiddenHash() omap.Hash { return omap.Sum([]byte("hidden")) }
+
+func encode(name string, msg proto.Message) []byte {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(msg)
+	if err != nil {
+		panic(fmt.Errorf("encode %s %q: %w", msg.ProtoReflect().Descriptor().Name(), name, err))
+	}
+	return b
+}
+
+// frame builds head around body, counting tail further bytes that follow it.
+func (r *Resource) frame(body []byte, tail int) {
+	url, version := r.typ.URL(), r.Version()
+	value := len(body) + tail
+	anyLen := sizeOfBytes(len(url)) + sizeOfBytes(value)
+	inner := sizeOfBytes(len(version)) + sizeOfBytes(len(r.name)) + sizeOfBytes(anyLen)
+	// One allocation of the exact size: resources are most of the heap.
+	b := make([]byte, 0, sizeOfBytes(inner)-tail)
+	b = appendLen(b, fieldResources, inner)
+	b = appendString(b, fieldVersion, version)
+	b = appendString(b, fieldName, r.name)
+	r.any = len(b)
+	b = appendLen(b, fieldAny, anyLen)
+	b = appendString(b, fieldURL, url)
+	b = appendLen(b, fieldValue, value)
+	r.body = len(b)
+	r.head = append(b, body...)
+}
+
+// appendLen appends the tag and the length of a length-delimited field.
+func appendLen(b []byte, field protowire.Number, n int) []byte {
+	b = protowire.AppendTag(b, field, protowire.BytesType)
+	return protowire.AppendVarint(b, uint64(n))
+}
+
+func appendString(b []byte, field protowire.Number, s string) []byte {
+	return append(appendLen(b, field, len(s)), s...)
+}
+
+// sizeOfBytes is the size of a length-delimited field with n bytes whose field number is below 16.
+func sizeOfBytes(n int) int { return 1 + protowire.SizeBytes(n) }
+
+// Name is the resource's name.
+func (r *Resource) Name() string { return r.name }
+
+// OutputName is Name: resources are outputs of collections.
+func (r *Resource) OutputName() string { return r.name }
+
+// Type is the resource's type.
+func (r *Resource) Type() Type { return r.typ }
+
+// ContentHash stands for the resource's content.
+func (r *Resource) ContentHash() omap.Hash { return r.hash }
+
+// Version is the resource's version on the wire: its content hash in hex.
+func (r *Resource) Version() string { return hex.EncodeToString(r.hash[:]) }
+
+// Hidden reports whether this is an entry that masks a lower layer's resource.
+func (r *Resource) Hidden() bool { return r.hidden }
+
+// Size is the number of bytes the resource takes in a delta response.
+func (r *Resource) Size() int { return len(r.head) + r.pieces.Size() }
+
+// SizeSotW is the number of bytes the resource takes in a State-of-the-World response.
+func (r *Resource) SizeSotW() int { return r.Size() - r.any }
+
+// EDS is the name of the assignment a cluster fetches by EDS; ok is false for everything that fetches none.
+func (r *Resource) EDS() (name string, ok bool) { return r.eds, r.eds != "" }
+
+// Refs are the names of the route configurations a listener fetches by RDS, sorted. What a route configuration
+// refers to is said by its pieces.
+func (r *Resource) Refs() []string { return r.refs }
+
+// AppendDelta appends the slices of the delta frame: an element of DeltaDiscoveryResponse.resources.
+func (r *Resource) AppendDelta(dst [][]byte) [][]byte { return r.appendFrom(dst, 0) }
+
+// AppendSotW appends the slices of the State-of-the-World frame: an element of DiscoveryResponse.resources.
+func (r *Resource) AppendSotW(dst [][]byte) [][]byte { return r.appendFrom(dst, r.any) }
+
+func (r *Resource) appendFrom(dst [][]byte, from int) [][]byte {
+	if len(r.head) > from {
+		dst = append(dst, r.head[from:])
+	}
+	if r.pieces.Len() == 0 {
+		return dst
+	}
+	for _, p := range r.pieces.All() {
+		if len(p.frame) > 0 {
+			dst = append(dst, p.frame)
+		}
+	}
+	return dst
+}
+
+// Proto decodes the resource. It is meant for debug pages and tests.
+func (r *Resource) Proto() (proto.Message, error) {
+	kind, err := protoregistry.GlobalTypes.FindMessageByURL(r.typ.URL())
+	if err != nil {
+		return nil, fmt.Errorf("decode %s %q: %w", r.typ, r.name, err)
+	}
+	var body []byte
+	for _, part := range r.appendFrom(nil, r.body) {
+		body = append(body, part...)
+	}
+	msg := kind.New().Interface()
+	if err := proto.Unmarshal(body, msg); err != nil {
+		return nil, fmt.Errorf("decode %s %q: %w", r.typ, r.name, err)
+	}
+	return msg, nil
+}
+
+// IsVersion reports whether v, as a client sent it, is the resource's version.
+func (r *Resource) IsVersion(v []byte) bool {
+	var hash omap.Hash
+	if len(v) != hex.EncodedLen(len(hash)) {
+		return false
+	}
+	// Upper case digits would decode to the same hash, but no client makes versions up.
+	_, err := hex.Decode(hash[:], v)
+	return err == nil && hash == r.hash
+}

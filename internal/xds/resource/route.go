@@ -1,0 +1,90 @@
+package resource
+
+import (
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pilotmesh/pilot/internal/omap"
+)
+
+// fieldVirtualHosts is RouteConfiguration.virtual_hosts.
+const fieldVirtualHosts = 2
+
+// Piece is one virtual host of a gathered RouteConfiguration, encoded once with its tag and length.
+type Piece struct {
+	name   string
+	hash   omap.Hash
+	frame  []byte
+	refs   []string
+	hidden bool
+}
+
+// NewPiece encodes vhost. refs are the names of the clusters it routes to. It panics as New does.
+func NewPiece(name string, vhost proto.Message, refs []string) *Piece {
+	body := encode(name, vhost)
+	frame := make([]byte, 0, sizeOfBytes(len(body)))
+	frame = append(appendLen(frame, fieldVirtualHosts, len(body)), body...)
+	sorted := slices.Compact(slices.Sorted(slices.Values(refs)))
+	return &Piece{name: name, hash: omap.Sum([]byte("piece\x00"), body), frame: frame, refs: sorted}
+}
+
+// HidePiece is the entry of an upper layer that masks the piece of a lower one.
+func HidePiece(name string) *Piece {
+	return &Piece{name: name, hash: hiddenHash(), hidden: true}
+}
+
+// Name is the piece's name, unique in its route configuration.
+func (p *Piece) Name() string { return p.name }
+
+// OutputName is Name: pieces are outputs of collections.
+func (p *Piece) OutputName() string { return p.name }
+
+// ContentHash stands for the piece's content.
+func (p *Piece) ContentHash() omap.Hash { return p.hash }
+
+// Size is the number of bytes the piece adds to its route configuration.
+func (p *Piece) Size() int { return len(p.frame) }
+
+// Hidden reports whether this is an entry that masks a lower layer's piece.
+func (p *Piece) Hidden() bool { return p.hidden }
+
+// Refs are the names of the clusters the piece routes to, sorted.
+func (p *Piece) Refs() []string { return p.refs }
+
+// NewRoute makes a RouteConfiguration of a header (everything but its virtual hosts) and pieces, without copying
+// the pieces: they are sent one after the other behind the header. The version combines the header's hash with the
+// pieces' Merkle hash, so a changed piece costs a hash over two hashes. It panics as New does, and if the header has
+// virtual hosts of its own, which would come twice.
+func NewRoute(name string, header proto.Message, pieces omap.Map[omap.Name, *Piece]) *Resource {
+	fields := header.ProtoReflect()
+	if f := fields.Descriptor().Fields().ByNumber(fieldVirtualHosts); f != nil && fields.Has(f) {
+		panic(fmt.Errorf("encode RouteConfiguration %q: its header holds virtual hosts; hand them over as pieces", name))
+	}
+	r := &Resource{name: name, typ: Route}
+	r.gather(encode(name, header), pieces)
+	return r
+}
+
+func (r *Resource) gather(header []byte, pieces omap.Map[omap.Name, *Piece]) {
+	sum := pieces.Hash()
+	r.hash = omap.Sum([]byte(Route.URL()), header, []byte("\x00pieces\x00"), sum[:])
+	r.pieces = pieces
+	r.frame(header, pieces.Size())
+}
+
+// Pieces are the virtual hosts of a gathered RouteConfiguration; empty for every other resource.
+func (r *Resource) Pieces() omap.Map[omap.Name, *Piece] { return r.pieces }
+
+// WithPieces is the RouteConfiguration with the same header and other pieces. It is for gathered ones only.
+func (r *Resource) WithPieces(pieces omap.Map[omap.Name, *Piece]) *Resource {
+	c := &Resource{name: r.name, typ: r.typ}
+	c.gather(r.head[r.body:], pieces)
+	return c
+}
+
+// SameHeader reports whether two gathered RouteConfigurations differ in their pieces at most.
+func (r *Resource) SameHeader(o *Resource) bool {
+	return string(r.head[r.body:]) == string(o.head[o.body:])
+}

@@ -1,0 +1,57 @@
+package resource
+
+// Type is one of the resource types served here, in the order in which they are sent: a resource names only resources
+// of earlier types, or of the next one that is fetched because of it.
+type Type uint8
+
+// The types, in send order.
+const (
+	Cluster Type = iota
+	Endpoint
+	Listener
+	Route
+	// Types is the number of types.
+	Types = 4
+)
+
+const urlPrefix = "type.googleapis.com/"
+
+type typeInfo struct {
+	url, short string
+	wildcard   bool
+}
+
+// infoOf is a function and not a table because packages hold no mutable state.
+func infoOf(t Type) typeInfo {
+	switch t {
+	case Cluster:
+		return typeInfo{urlPrefix + "envoy.config.cluster.v3.Cluster", "CDS", true}
+	case Endpoint:
+		return typeInfo{urlPrefix + "envoy.config.endpoint.v3.ClusterLoadAssignment", "EDS", false}
+	case Listener:
+		return typeInfo{urlPrefix + "envoy.config.listener.v3.Listener", "LDS", true}
+	case Route:
+		return typeInfo{urlPrefix + "envoy.config.route.v3.RouteConfiguration", "RDS", false}
+	}
+	return typeInfo{}
+}
+
+// URL is the type URL on the wire.
+func (t Type) URL() string { return infoOf(t).url }
+
+// String is the short name people use: CDS, EDS, LDS, RDS.
+func (t Type) String() string { return infoOf(t).short }
+
+// Wildcard reports whether a client may ask for all resources of the type. A State-of-the-World response for such a
+// type holds the whole list; for the others it may hold a part.
+func (t Type) Wildcard() bool { return infoOf(t).wildcard }
+
+// ParseType finds the type of a type URL.
+func ParseType(url string) (Type, bool) {
+	for t := Type(0); t < Types; t++ {
+		if t.URL() == url {
+			return t, true
+		}
+	}
+	return 0, false
+}

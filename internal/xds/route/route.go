@@ -1,0 +1,257 @@
+// Package route translates the routes of hosts into virtual hosts and route configurations.
+//
+// It owns which virtual hosts exist, under which names a host answers, and what a rule becomes. A virtual host is a
+// piece that is encoded once; a route configuration is put together from pieces that are never copied. The package
+// starts no goroutines; it must not import other translators, the store or sources.
+package route
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/scope"
+	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/traffic"
+	"github.com/pilotmesh/pilot/internal/xds/envoy"
+	"github.com/pilotmesh/pilot/internal/xds/layer"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+// Pieces are virtual hosts by name.
+type Pieces = omap.Map[omap.Name, *resource.Piece]
+
+// host names a virtual host: a host as a view sees it, on a port.
+type host struct {
+	service.View
+	Port uint32
+	// Bare is the namespace whose callers can use the host's bare name; empty if it has none here.
+	Bare string
+}
+
+type hostIn struct {
+	scope.HostIn
+	port uint32
+}
+
+type portIn struct {
+	set  scope.Set
+	port uint32
+}
+
+// Queries are the route configurations.
+type Queries struct {
+	tables   *state.Tables
+	services *service.Queries
+	traffic  *traffic.Queries
+	scope    *scope.Queries
+	host     *query.Query[host, []*resource.Piece]
+	hosts    *query.Collection[uint32, *resource.Piece]
+	scoped   *query.Collection[portIn, *resource.Piece]
+	// Base are the route configurations of what all see; Scoped those of a set.
+	Base   *query.Collection[service.All, *resource.Resource]
+	Scoped *query.Collection[scope.Set, *resource.Resource]
+}
+
+// Define adds the queries.
+func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries) *Queries {
+	q := &Queries{tables: t, services: s, traffic: tr, scope: sc}
+	q.host = query.Define(g, "virtualHost", layer.Equal, q.virtualHost)
+	q.hosts = query.Each(g, "virtualHosts", func(r *query.Reader, port uint32) scope.Hosts {
+		return s.Taken.HTTP.Group(r, service.All{}, service.Number(port))
+	}, q.host, func(port uint32, name omap.Name) host {
+		return host{View: service.View{Host: string(name)}, Port: port}
+	})
+	elem := query.Define(g, "scopedVirtualHost", layer.Equal, q.virtualHostIn)
+	q.scoped = query.Each(g, "scopedVirtualHosts", func(r *query.Reader, k portIn) scope.Hosts {
+		return sc.Taken.HTTP.Group(r, k.set, service.Number(k.port))
+	}, elem, func(k portIn, name omap.Name) hostIn {
+		return hostIn{scope.HostIn{Host: string(name), Set: k.set}, k.port}
+	})
+	base := query.Define(g, "routeConfiguration", layer.Equal, q.base)
+	q.Base = query.Each(g, "routeConfigurations", func(r *query.Reader, _ service.All) omap.Map[service.Number, omap.Unit] {
+		return s.Taken.HTTP.Keys(r, service.All{})
+	}, base, func(_ service.All, port service.Number) uint32 { return uint32(port) })
+	scoped := query.Define(g, "scopedRouteConfiguration", layer.Equal, q.routesIn)
+	q.Scoped = query.Each(g, "scopedRouteConfigurations", func(r *query.Reader, k scope.Set) omap.Map[service.Number, omap.Unit] {
+		return sc.Taken.HTTP.Keys(r, k)
+	}, scoped, func(k scope.Set, port service.Number) portIn { return portIn{k, uint32(port)} })
+	return q
+}
+
+// virtualHostIn is a host's entry in a set.
+func (q *Queries) virtualHostIn(r *query.Reader, k hostIn) ([]*resource.Piece, bool) {
+	at := host{View: q.scope.View(r, k.HostIn), Port: k.port}
+	if q.scope.Bare(k.HostIn) {
+		at.Bare = k.Set.Namespace
+	}
+	list, _ := q.host.Get(r, at)
+	if k.Set.Overlay() {
+		at.Layer, at.Bare = "", ""
+		base, _ := q.host.Get(r, at)
+		list = layer.Cover(list, base, resource.HidePiece)
+	}
+	return list, len(list) > 0
+}
+
+func (q *Queries) base(r *query.Reader, port uint32) ([]*resource.Resource, bool) {
+	return configuration(port, q.hosts.Get(r, port), q.tables.OutboundMode(r)), true
+}
+
+func (q *Queries) routesIn(r *query.Reader, k portIn) ([]*resource.Resource, bool) {
+	pieces := q.scoped.Get(r, k)
+	if k.set.Overlay() {
+		if pieces.Len() == 0 && q.services.Taken.HTTP.Group(r, service.All{}, service.Number(k.port)).Len() > 0 {
+			return nil, false // the base's will do
+		}
+		pieces = overlay(q.hosts.Get(r, k.port), pieces)
+	}
+	return configuration(k.port, pieces, q.scope.Outbound(r, k.set)), true
+}
+
+// overlay lays pieces over others. Its cost is that of the upper ones.
+func overlay(base, top Pieces) Pieces {
+	changes := make([]omap.Change[omap.Name, *resource.Piece], 0, top.Len())
+	for name, p := range top.All() {
+		if p.Hidden() {
+			changes = append(changes, omap.Del[omap.Name, *resource.Piece](name))
+		} else {
+			changes = append(changes, omap.Put(name, p))
+		}
+	}
+	return base.With(changes...)
+}
+
+func configuration(port uint32, pieces Pieces, mode state.OutboundMode) []*resource.Resource {
+	name := envoy.RouteName(port)
+	// A host of "*" is for everybody already; a second virtual host for that would make Envoy refuse all of them.
+	if !pieces.Has(omap.Name(pieceName("*", port))) {
+		pieces = pieces.With(unknown(mode))
+	}
+	return []*resource.Resource{resource.NewRoute(name, envoy.Routes(name), pieces)}
+}
+
+// unknown is the virtual host for hosts nobody declared.
+func unknown(mode state.OutboundMode) omap.Change[omap.Name, *resource.Piece] {
+	host, refs := envoy.Unknown(mode == state.AllowAny), []string{}
+	if mode == state.AllowAny {
+		refs = append(refs, envoy.PassthroughCluster)
+	}
+	return omap.Put(omap.Name(host.Name), resource.NewPiece(host.Name, host, refs))
+}
+
+func (q *Queries) virtualHost(r *query.Reader, k host) ([]*resource.Piece, bool) {
+	s, declared := q.services.Service.Get(r, k.View)
+	var port mesh.Port
+	if declared {
+		port, declared = s.Port(k.Port)
+		declared = declared && (port.Protocol.IsHTTP() || port.Protocol.Sniffed())
+		if !declared {
+			return nil, false
+		}
+	} else if k.Port != service.RoutesOnlyPort {
+		return nil, false
+	}
+	b := builder{q: q, r: r, at: k}
+	b.rules()
+	if len(b.routes) == 0 {
+		if !declared {
+			return nil, false
+		}
+		b.byDefault()
+	}
+	domains := q.domains(r, k, s)
+	if len(domains) == 0 {
+		return nil, false
+	}
+	vhost := envoy.VirtualHost(envoy.VirtualHostName(k.Host, k.Port), domains, b.routes...)
+	return []*resource.Piece{resource.NewPiece(pieceName(k.Host, k.Port), vhost, b.refs)}, true
+}
+
+// pieceName orders the pieces of a route configuration by domain, outermost first, so that the hosts of a namespace lie
+// side by side: an overlay over them then touches few chunks of the map.
+func pieceName(host string, port uint32) string {
+	labels := strings.Split(host, ".")
+	slices.Reverse(labels)
+	return envoy.VirtualHostName(strings.Join(labels, "."), port)
+}
+
+// domains are the names a host answers to. No two virtual hosts of a route configuration may share one.
+func (q *Queries) domains(r *query.Reader, k host, s *service.Service) []string {
+	var out []string
+	addresses := q.addresses(r, k, s)
+	if !slices.Contains(addresses, envoy.Domain(k.Host)) && !isAddress(k.Host) {
+		out = append(out, k.Host)
+	}
+	if !mesh.IsWildcard(k.Host) && len(out) > 0 {
+		out = append(out, k.Host+".")
+	}
+	if name, ns, ok := mesh.ClusterHost(k.Host, q.tables.Domain()); ok {
+		out = append(out, q.shortForms(r, k, name, ns)...)
+	}
+	return append(out, addresses...)
+}
+
+// shortForms are the short names of a cluster host that nobody declared as such.
+func (q *Queries) shortForms(r *query.Reader, k host, name, ns string) []string {
+	short, svc := true, true
+	for c := range q.tables.ByHost.Group(r, k.Host).All() {
+		short = short && !(c.Kind == state.ShortClaim && c.VisibleTo(k.Layer))
+		svc = svc && !(c.Kind == state.ShortSvcClaim && c.VisibleTo(k.Layer))
+	}
+	var out []string
+	if short {
+		out = append(out, name+"."+ns)
+	}
+	if svc {
+		out = append(out, name+"."+ns+".svc")
+	}
+	if k.Bare == "" {
+		return out
+	}
+	for c := range q.tables.ByHost.Group(r, name).All() {
+		if (c.Kind == state.ServiceClaim || c.Kind == state.RouteClaim) && c.VisibleTo(k.Bare) {
+			return out
+		}
+	}
+	return append(out, name)
+}
+
+// addresses are the virtual addresses of a host by which it can be called: those that no older host has.
+func (q *Queries) addresses(r *query.Reader, k host, s *service.Service) []string {
+	if s == nil {
+		return nil
+	}
+	f, _ := q.services.Footprint(r, k.View)
+	var out []string
+	for _, ip := range f.VIPs {
+		if q.owner(r, k.Layer, service.Address{IP: ip, Port: k.Port}) == k.Host {
+			out = append(out, envoy.Domain(ip))
+		}
+	}
+	return out
+}
+
+// owner is the host that an address means to a layer: the oldest that claims it. What all see goes before what a
+// namespace sees, because the base's virtual host has the address whatever lies over others.
+func (q *Queries) owner(r *query.Reader, layer string, at service.Address) string {
+	for c := range q.services.Taken.Names.Group(r, service.All{}, at).All() {
+		if q.scope.Layer(r, c.Host, layer) == "" {
+			return c.Host
+		}
+		break // the base's owner looks different from there: its address is free for those who do, too
+	}
+	if layer == "" {
+		return ""
+	}
+	own := scope.Set{Namespace: layer, Short: true}
+	for c := range q.scope.Taken.Names.Group(r, own, at).All() {
+		if q.scope.Layer(r, c.Host, layer) == layer {
+			return c.Host
+		}
+	}
+	return ""
+}

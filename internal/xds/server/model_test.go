@@ -1,0 +1,322 @@
+package server
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+// proxy is a model of an Envoy: it asks for clusters and listeners, then for the endpoints of its clusters and the
+// routes of its listeners; it takes the good clusters and listeners of a response it rejects, and all or nothing of
+// endpoints and routes (of everything, if it does not say what was bad); content whose mark begins with "bad" is what it rejects. It checks that it never holds a
+// route to a cluster it does not have.
+type proxy struct {
+	variant Variant
+	vague   bool // its rejections do not say what is bad
+	node    bool // was sent on this stream
+
+	clusters, endpoints, listeners map[string]string
+	routes                         map[string]*routev3.RouteConfiguration
+	answered                       map[string]bool // assignments that were answered, if only with "does not exist"
+	blind                          bool            // State-of-the-World after a reconnect: the server cannot know which routes to hold
+	versions                       [resource.Types]map[string]string
+	asked                          [resource.Types]map[string]bool
+	nonce                          [resource.Types]string
+
+	out    [][]byte // requests on their way
+	faults []string
+	// refused are names that were bad once. A first answer is not held until the clusters it names are acknowledged,
+	// so if they are rejected then, routes to them point at nothing.
+	refused map[string]bool
+	exists func(cluster string) bool // in the newest state
+}
+
+func newProxy(v Variant, vague bool) *proxy {
+	p := &proxy{
+		variant: v, vague: vague, clusters: map[string]string{}, endpoints: map[string]string{}, listeners: map[string]string{},
+		routes: map[string]*routev3.RouteConfiguration{}, answered: map[string]bool{}, refused: map[string]bool{},
+	}
+	for t := range p.versions {
+		p.versions[t], p.asked[t] = map[string]string{}, map[string]bool{}
+	}
+	return p
+}
+
+// connect begins a stream: the requests of all types at once.
+func (p *proxy) connect() {
+	p.node, p.out, p.nonce = false, nil, [resource.Types]string{}
+	if p.variant == StateOfTheWorld {
+		// The server cannot know what the proxy has; for a moment its routes may point at nothing.
+		clear(p.routes)
+		p.blind = true
+	}
+	for _, t := range []resource.Type{resource.Cluster, resource.Endpoint, resource.Listener, resource.Route} {
+		if !t.Wildcard() && len(p.asked[t]) == 0 {
+			continue
+		}
+		p.request(t, slices.Sorted(maps.Keys(p.asked[t])), nil, nil, true)
+	}
+}
+
+func (p *proxy) request(t resource.Type, sub, drop []string, err error, first bool) {
+	var node *corev3.Node
+	if !p.node {
+		node, p.node = &corev3.Node{Id: "model"}, true
+	}
+	var detail *statuspb.Status
+	if err != nil {
+		detail = &statuspb.Status{Code: 13, Message: err.Error()}
+	}
+	var m proto.Message
+	if p.variant == Delta {
+		q := &discoveryv3.DeltaDiscoveryRequest{
+			Node: node, TypeUrl: t.URL(), ErrorDetail: detail, ResourceNamesSubscribe: sub, ResourceNamesUnsubscribe: drop,
+		}
+		if first {
+			q.InitialResourceVersions = p.versions[t]
+		} else if len(sub)+len(drop) == 0 {
+			q.ResponseNonce = p.nonce[t]
+		}
+		m = q
+	} else {
+		m = &discoveryv3.DiscoveryRequest{
+			Node: node, TypeUrl: t.URL(), ErrorDetail: detail, ResponseNonce: p.nonce[t],
+			ResourceNames: slices.Sorted(maps.Keys(p.asked[t])),
+		}
+	}
+	raw, _ := proto.Marshal(m)
+	p.out = append(p.out, raw)
+}
+
+// ask makes the names a type is asked for what they should be.
+func (p *proxy) ask(t resource.Type, want map[string]bool) {
+	var sub, drop []string
+	for _, n := range slices.Sorted(maps.Keys(want)) {
+		if !p.asked[t][n] {
+			sub = append(sub, n)
+		}
+	}
+	for _, n := range slices.Sorted(maps.Keys(p.asked[t])) {
+		if !want[n] {
+			drop = append(drop, n)
+			delete(p.versions[t], n)
+			if t == resource.Endpoint {
+				delete(p.endpoints, n)
+				delete(p.answered, n)
+			} else {
+				delete(p.routes, n)
+			}
+		}
+	}
+	if len(sub)+len(drop) == 0 {
+		return
+	}
+	first := len(p.asked[t]) == 0 && p.nonce[t] == ""
+	p.asked[t] = want
+	p.request(t, sub, drop, nil, first && len(p.versions[t]) == 0)
+}
+
+// change is one resource of a response; m is nil for a removal.
+type change struct {
+	name, version string
+	m             proto.Message
+}
+
+// receive takes in a response.
+func (p *proxy) receive(a Action) {
+	t := a.Type
+	var changes []change
+	var full bool
+	if p.variant == Delta {
+		var m discoveryv3.DeltaDiscoveryResponse
+		p.check(proto.Unmarshal(wire(a), &m))
+		for _, r := range m.Resources {
+			changes = append(changes, change{r.Name, r.Version, p.open(r.Resource.UnmarshalNew())})
+		}
+		for _, n := range m.RemovedResources {
+			changes = append(changes, change{name: n})
+		}
+		p.nonce[t] = m.Nonce
+	} else {
+		var m discoveryv3.DiscoveryResponse
+		p.check(proto.Unmarshal(wire(a), &m))
+		for _, r := range m.Resources {
+			msg := p.open(r.UnmarshalNew())
+			name, _, _ := strings.Cut(strings.Replace(show(msg), "[", "=", 1), "=")
+			changes = append(changes, change{name, "v", msg})
+		}
+		full, p.nonce[t] = t.Wildcard(), m.Nonce
+	}
+	if full {
+		changes = append(changes, p.absent(t, changes)...)
+	}
+	err := p.take(t, changes)
+	// An Envoy speaks about its new subscriptions before it acknowledges.
+	switch t {
+	case resource.Cluster:
+		want := map[string]bool{}
+		for n := range p.clusters {
+			want[n] = true
+		}
+		p.ask(resource.Endpoint, want)
+	case resource.Listener:
+		want := map[string]bool{}
+		for _, to := range p.listeners {
+			want[to] = true
+		}
+		p.ask(resource.Route, want)
+	}
+	p.request(t, nil, nil, err, false)
+	p.coherent(t)
+}
+
+func (p *proxy) absent(t resource.Type, list []change) (gone []change) {
+	have := p.clusters
+	if t == resource.Listener {
+		have = p.listeners
+	}
+	for n := range have {
+		if !slices.ContainsFunc(list, func(c change) bool { return c.name == n }) {
+			gone = append(gone, change{name: n})
+		}
+	}
+	return gone
+}
+
+func (p *proxy) open(m proto.Message, err error) proto.Message {
+	p.check(err)
+	return m
+}
+
+func (p *proxy) check(err error) {
+	if err != nil {
+		p.fault("%v", err)
+	}
+}
+
+func (p *proxy) fault(format string, args ...any) {
+	p.faults = append(p.faults, fmt.Sprintf(format, args...))
+}
+
+func isBad(text string) bool { return strings.Contains(text, "=bad") }
+
+// take applies changes, and says what of them is bad.
+func (p *proxy) take(t resource.Type, changes []change) error {
+	var bad []string
+	for _, c := range changes {
+		if c.m != nil && isBad(show(c.m)) {
+			bad = append(bad, p.blame(c))
+			p.refused[c.name] = true
+		}
+	}
+	if t == resource.Endpoint {
+		for _, c := range changes {
+			p.answered[c.name] = true
+		}
+	}
+	for _, c := range changes {
+		if c.m != nil && isBad(show(c.m)) || len(bad) > 0 && (p.vague || !t.Wildcard()) {
+			continue
+		}
+		p.apply(t, c)
+	}
+	switch {
+	case len(bad) == 0:
+		return nil
+	case p.vague:
+		return fmt.Errorf("rejected")
+	}
+	return fmt.Errorf("Error adding/updating %s: bad", strings.Join(bad, ", "))
+}
+
+// blame names what is bad: the virtual hosts of a route configuration.
+func (p *proxy) blame(c change) string {
+	r, ok := c.m.(*routev3.RouteConfiguration)
+	if !ok {
+		return c.name
+	}
+	var names []string
+	for _, v := range r.VirtualHosts {
+		if strings.HasPrefix(v.Domains[0], "bad") {
+			names = append(names, v.Name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+func (p *proxy) apply(t resource.Type, c change) {
+	if c.m == nil {
+		delete(p.versions[t], c.name)
+	} else {
+		p.versions[t][c.name] = c.version
+	}
+	switch t {
+	case resource.Cluster:
+		set1(p.clusters, c)
+	case resource.Endpoint:
+		set1(p.endpoints, c)
+	case resource.Listener:
+		if c.m == nil {
+			delete(p.listeners, c.name)
+			return
+		}
+		// The world's rule: the listener lN fetches the route rN.
+		p.listeners[c.name] = "r" + strings.TrimPrefix(c.name, "l")
+	case resource.Route:
+		if c.m == nil {
+			return // Envoy keeps it
+		}
+		p.routes[c.name] = c.m.(*routev3.RouteConfiguration)
+	}
+}
+
+func set1(m map[string]string, c change) {
+	if c.m == nil {
+		delete(m, c.name)
+		return
+	}
+	_, mark, _ := strings.Cut(show(c.m), "=")
+	m[c.name] = mark
+}
+
+// coherent checks that no route points at nothing.
+func (p *proxy) coherent(after resource.Type) {
+	for name, r := range p.routes {
+		for _, v := range r.VirtualHosts {
+			for _, to := range v.Domains[1:] {
+				if _, ok := p.clusters[to]; !ok && !p.refused[to] {
+					p.fault("after a %s response: route %s, virtual host %s points at cluster %s, which the proxy does not have", after, name, v.Name, to)
+				} else if after == resource.Route && !p.answered[to] && p.exists(to) && !p.blind {
+					p.fault("route %s came before the endpoints of cluster %s", name, to)
+				}
+			}
+		}
+	}
+}
+
+// holds says everything the proxy has, in the words of the world.
+func (p *proxy) holds() string {
+	var all []string
+	for t, m := range map[string]map[string]string{"CDS": p.clusters, "EDS": p.endpoints} {
+		for n, mark := range m {
+			all = append(all, t+" "+n+"="+mark)
+		}
+	}
+	for n := range p.listeners {
+		all = append(all, "LDS "+n)
+	}
+	for _, r := range p.routes {
+		all = append(all, "RDS "+show(r))
+	}
+	slices.Sort(all)
+	return strings.Join(all, "\n")
+}

@@ -1,0 +1,235 @@
+package server
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+// nack takes a rejection in: what was rejected is pinned, and the type stands again where it stood before, so that
+// everything else that changed is sent again, and never the rejected bytes. If more responses of the flight are on
+// their way, their answers are waited for first: they may be rejections, too.
+func (c *Core) nack(t resource.Type, cur *cursor, nonce uint64, q *Request, out []Action) []Action {
+	cur.refused = statusText(q.Detail, maxReason)
+	out = append(out, Action{Kind: Rejected, Type: t, Text: cur.refused, State: cur.at.state})
+	f := cur.flight
+	if f == nil {
+		return out // said before
+	}
+	cur.strikes++
+	pins, sure := c.suspects(cur, t, nonce)
+	// With nothing to hold back, or too much, the client keeps what it has until the content changes.
+	if len(pins) > 0 && c.pins.len()+len(pins) <= maxPins {
+		f.rejected = append(f.rejected, pins...)
+		f.messages = nil
+		c.pins = c.pins.with(pins)
+		out = c.blame(t, cur, pins, sure, out)
+	}
+	if nonce == cur.nonce && len(f.messages) == 0 {
+		c.land(t, cur)
+	}
+	return out
+}
+
+// land ends the flight of the type: all its responses are answered. If one was rejected, the type returns to where it was.
+func (c *Core) land(t resource.Type, cur *cursor) {
+	f := cur.flight
+	cur.flight = nil
+	if len(f.rejected) == 0 {
+		return
+	}
+	cur.restore(f.before)
+	cur.forced, cur.all = union(union(f.forced, cur.forced), f.doubtful(t)), cur.all || f.all
+	for i := range f.rejected {
+		if p := &f.rejected[i]; p.Piece == "" {
+			cur.forced = without(cur.forced, omap.Name(p.Name))
+		}
+	}
+	c.look()
+}
+
+// doubtful are the names of which nobody can tell what the client has: it was sent something new, and may or may not have
+// taken it although it rejected something else. They are sent again, whatever they are to be now.
+func (f *flight) doubtful(t resource.Type) names {
+	blamed := map[string]bool{}
+	for i := range f.rejected {
+		blamed[f.rejected[i].Name] = true
+	}
+	var puts []omap.Change[omap.Name, omap.Unit]
+	for _, p := range f.parts {
+		for _, r := range p.resources {
+			old, had := f.before.at.state.Get(t, r.Name())
+			if blamed[r.Name()] || had && old.ContentHash() == r.ContentHash() {
+				continue
+			}
+			puts = append(puts, omap.Put(omap.Name(r.Name()), omap.Unit{}))
+		}
+	}
+	return names{}.With(puts...)
+}
+
+// blame reports what is held back for good, and prepares trials of what may be innocent.
+func (c *Core) blame(t resource.Type, cur *cursor, pins []Pin, sure bool, out []Action) []Action {
+	if n := len(cur.trials); n > 0 {
+		cur.trials[n-1].guilty = false // the half before it is to blame, which says nothing about this one
+	}
+	if cur.strikes >= maxStrikes { // what waits to be tried again stays held back, and that is to be known
+		for _, g := range cur.trials {
+			pins = append(pins, pinsOf(g.keys)...)
+		}
+		sure = true
+	}
+	if sure {
+		return append(out, Action{Kind: Pinned, Type: t, Pins: pins})
+	}
+	keys := make([]pinKey, len(pins))
+	for i := range pins {
+		keys[i] = pins[i].key()
+	}
+	cur.trials = halve(cur.trials, keys)
+	return out
+}
+
+// trial is a group of resources or pieces some of which may have caused a rejection that did not say which. When there is
+// nothing else to do they are tried again in halves, so that a bad one does not hold back those that changed with it.
+type trial struct {
+	keys []pinKey
+	// guilty: one of them it must be, if the half tried before this one is accepted.
+	guilty bool
+}
+
+func halve(trials []trial, keys []pinKey) []trial {
+	half := len(keys) / 2
+	return append(trials, trial{keys[half:], true}, trial{keys[:half], false})
+}
+
+func pinsOf(keys []pinKey) []Pin {
+	pins := make([]Pin, len(keys))
+	for i, k := range keys {
+		pins[i] = Pin{Type: k.typ, Name: k.name, Piece: k.piece, Rejected: k.rejected}
+	}
+	return pins
+}
+
+// retry releases the next group that may be innocent. It reports whether there may be something to send.
+func (c *Core) retry(out []Action) ([]Action, bool) {
+	for t := range c.cursors {
+		cur := &c.cursors[t]
+		if len(cur.trials) > 0 && cur.strikes < maxStrikes && cur.flight == nil && cur.at.state == c.view.state && !cur.requested() {
+			return c.release(resource.Type(t), cur, out), true
+		}
+	}
+	return out, false
+}
+
+func (c *Core) release(t resource.Type, cur *cursor, out []Action) []Action {
+	n := len(cur.trials)
+	g := cur.trials[n-1]
+	cur.trials = cur.trials[:n-1]
+	guilty := g.guilty && cur.accepted
+	cur.accepted = false
+	switch {
+	case guilty && len(g.keys) == 1:
+		return append(out, Action{Kind: Pinned, Type: t, Pins: pinsOf(g.keys)})
+	case guilty:
+		cur.trials = halve(cur.trials, g.keys)
+		return out
+	}
+	c.pins = c.pins.without(g.keys)
+	// The order of states decides what may be sent; a view under other pins is a new one.
+	c.now.seq++
+	c.look()
+	for _, k := range g.keys {
+		// A name that was asked for when it was rejected may be no difference between two states.
+		if _, ok := c.view.state.Get(t, k.name); ok && k.piece == "" && cur.sub.has(k.name) {
+			cur.forced = with(cur.forced, omap.Name(k.name))
+		}
+	}
+	return out
+}
+
+// suspects lists what may have caused the rejection of a response. sure: these are to blame, as far as can be told;
+// otherwise one or some of them are.
+func (c *Core) suspects(cur *cursor, t resource.Type, nonce uint64) (pins []Pin, sure bool) {
+	f := cur.flight
+	i := slices.IndexFunc(f.parts, func(p part) bool { return p.nonce == nonce })
+	if i < 0 {
+		return nil, true
+	}
+	said := words(cur.refused)
+	var named []Pin
+	for _, r := range f.parts[i].resources {
+		old, had := f.before.at.state.Get(t, r.Name())
+		if !had {
+			old = nil // not the entry that hides it
+		}
+		if had && old.ContentHash() == r.ContentHash() {
+			if !f.all && !f.forced.Has(omap.Name(r.Name())) {
+				continue // these bytes were accepted once
+			}
+			old = nil
+		}
+		for _, p := range suspect(t, old, r, said) {
+			pins = append(pins, p)
+			if p.mentioned(said) {
+				named = append(named, p)
+			}
+		}
+	}
+	if len(named) > 0 && cur.strikes < maxStrikes {
+		return named, true
+	}
+	return pins, len(pins) <= 1 || cur.strikes >= maxStrikes
+}
+
+// suspect lists what of a changed resource may be bad: the changed pieces of a gathered one, else the whole.
+func suspect(t resource.Type, old, fresh *resource.Resource, said map[string]bool) []Pin {
+	whole := Pin{Type: t, Name: fresh.Name(), Rejected: fresh.ContentHash(), Held: old}
+	if fresh.Pieces().Len() == 0 || old != nil && !old.SameHeader(fresh) {
+		return []Pin{whole}
+	}
+	var before omap.Map[omap.Name, *resource.Piece]
+	if old != nil {
+		before = old.Pieces()
+	}
+	var all, named []Pin
+	for ch := range omap.Diff(before, fresh.Pieces()) {
+		if !ch.HasNew {
+			continue
+		}
+		p := Pin{Type: t, Name: fresh.Name(), Piece: string(ch.Key), Rejected: ch.New.ContentHash(), HeldPiece: ch.Old, refs: ch.New.Refs()}
+		all = append(all, p)
+		if p.mentioned(said) {
+			named = append(named, p)
+		}
+	}
+	switch {
+	case len(named) > 0:
+		return named
+	case len(all) == 0 || len(all) > maxPins/2:
+		return []Pin{whole}
+	}
+	return all
+}
+
+// mentioned reports whether the reason names what the pin holds: the piece or a cluster it routes to, or the resource
+// if it is held whole. A route configuration is named in most reasons, which says nothing about its pieces.
+func (p *Pin) mentioned(said map[string]bool) bool {
+	if p.Piece == "" {
+		return said[p.Name]
+	}
+	return said[p.Piece] || slices.ContainsFunc(p.refs, func(r string) bool { return said[r] })
+}
+
+// words cuts a reason into what may be names. Names hold neither blanks nor quotes; what ends a sentence or opens an
+// explanation is no part of one.
+func words(reason string) map[string]bool {
+	said := map[string]bool{}
+	for _, w := range strings.FieldsFunc(reason, func(r rune) bool { return strings.ContainsRune(" \t\r\n'\"`,;()[]{}<>=", r) }) {
+		said[w] = true
+		said[strings.TrimRight(w, ".:!")] = true
+	}
+	return said
+}

@@ -1,0 +1,213 @@
+package server
+
+import "github.com/pilotmesh/pilot/internal/xds/resource"
+
+// step is one row of the order table.
+type step struct {
+	typ resource.Type
+	// remove: the step takes away what the type holds back, instead of bringing what is new.
+	remove bool
+	// bound: the type follows the clusters; it goes as far as they are acknowledged and no further.
+	bound bool
+}
+
+// order is the whole order of sending. Before each message the table is read from the top, and the first row that
+// has something to send and may send it does. So clusters come before what names them, the rows of a type that waits
+// for an acknowledgement hold up nobody else, and what is gone is taken away when nothing points at it any more.
+func order() [6]step {
+	return [...]step{
+		{typ: resource.Cluster},
+		{typ: resource.Endpoint},
+		{typ: resource.Listener, bound: true},
+		{typ: resource.Route, bound: true},
+		{typ: resource.Cluster, remove: true},
+		{typ: resource.Endpoint, remove: true},
+	}
+}
+
+// next appends the next message to write, if there is one and none is being written.
+func (c *Core) next(out []Action) []Action {
+	if c.writing || c.view.state == nil {
+		return out
+	}
+	for {
+		for _, s := range order() {
+			cur := &c.cursors[s.typ]
+			if cur.sub == nil {
+				continue
+			}
+			if c.advance(s, cur); c.sendable(cur) {
+				return c.write(s.typ, cur, out)
+			}
+		}
+		again := false
+		if out, again = c.retry(out); !again {
+			return out
+		}
+	}
+}
+
+func (c *Core) sendable(cur *cursor) bool { return cur.flight != nil && len(cur.flight.messages) > 0 }
+
+// write emits the next message of the type's flight.
+func (c *Core) write(t resource.Type, cur *cursor, out []Action) []Action {
+	f := cur.flight
+	m := f.messages[0]
+	f.messages = f.messages[1:]
+	if len(f.messages) == 0 {
+		f.messages = nil
+	}
+	c.nonces++
+	cur.nonce = c.nonces
+	if f.first == 0 {
+		f.first = cur.nonce
+	}
+	f.parts = append(f.parts, part{cur.nonce, m.resources})
+	c.writing = true
+	return append(out, Action{Kind: Send, Type: t, Message: m, Nonce: formatNonce(cur.nonce, t), State: cur.at.state})
+}
+
+// advance moves the cursor as far as the row allows: silently, or by starting a flight.
+func (c *Core) advance(s step, cur *cursor) {
+	switch {
+	case c.sendable(cur):
+	case s.remove:
+		c.remove(s, cur)
+	case cur.flight == nil:
+		if to := c.target(s); to.state != nil {
+			c.move(s.typ, cur, to)
+		}
+	case cur.requested() && len(cur.flight.rejected) == 0:
+		// An answer need not wait until the last response is acknowledged, as long as it takes the type no further.
+		c.move(s.typ, cur, cur.at)
+	}
+}
+
+// target is the state the row may go to.
+func (c *Core) target(s step) point {
+	if !s.bound {
+		return c.view
+	}
+	// A client that came back holds routes to what it had; new ones wait for what they name.
+	if clusters := &c.cursors[resource.Cluster]; c.cursors[s.typ].at.partial && clusters.sub != nil && clusters.acked().state == nil {
+		return point{}
+	}
+	return c.mask(c.ceiling(), 1)
+}
+
+// ceiling is the state up to which listeners and routes may go: that of the acknowledged clusters. While assignments
+// a client asked for because of new clusters are on their way it stays where it is. First answers are not held: a client that has
+// acknowledged nothing yet gets what goes with the clusters it was sent. The zero point says: not yet.
+func (c *Core) ceiling() point {
+	clusters, endpoints := &c.cursors[resource.Cluster], &c.cursors[resource.Endpoint]
+	acked := clusters.acked()
+	switch {
+	case clusters.sub == nil:
+		c.cleared = c.view
+	case acked.partial:
+		// What the client had is no state routes could be of.
+	case acked.state == nil:
+		if c.cleared.state != nil {
+			break
+		}
+		if c.cleared = clusters.at; c.cleared.state == nil {
+			c.cleared = c.view
+		}
+	case c.cleared.state != nil && c.warming(endpoints):
+	case acked.seq >= c.cleared.seq:
+		c.cleared = acked
+	}
+	return c.cleared
+}
+
+// warming reports whether assignments for new clusters are on their way. In State-of-the-World a client that is being
+// sent assignments may have asked for more with a nonce that was stale by then; it will ask again when it acknowledges.
+func (c *Core) warming(endpoints *cursor) bool {
+	f := endpoints.flight
+	return endpoints.forced.Len() > 0 || f != nil && (f.fresh || f.first <= c.crossing)
+}
+
+// move brings the type to a state.
+func (c *Core) move(t resource.Type, cur *cursor, to point) {
+	forced, later := c.split(t, cur, to)
+	m := move{
+		variant: c.variant, typ: t, from: cur.at.state, to: to.state, sub: cur.sub, owed: cur.owed,
+		forced: forced, all: cur.all, must: cur.first,
+		held: cur.held, heldKnown: cur.heldSub == cur.sub,
+	}
+	if t == resource.Endpoint {
+		m.clustersFrom, m.clustersTo = cur.clusters, c.cursors[resource.Cluster].at.state
+	}
+	if m.idle() {
+		cur.at = to
+		cur.clusters = m.clustersTo
+		return
+	}
+	c.start(cur, m, to)
+	cur.forced, cur.all, cur.first = later, false, false
+}
+
+// split parts the names that must be answered: one that the target does not have yet but the newest state has is
+// answered when the type gets there, not with "does not exist".
+func (c *Core) split(t resource.Type, cur *cursor, to point) (now, later names) {
+	if to.state == c.view.state || cur.forced.Len() == 0 {
+		return cur.forced, names{}
+	}
+	now = cur.forced
+	for n := range cur.forced.All() {
+		if _, ok := to.state.Get(t, string(n)); ok {
+			continue
+		}
+		if _, ok := c.view.state.Get(t, string(n)); ok {
+			now, later = without(now, n), with(later, n)
+		}
+	}
+	return now, later
+}
+
+// start makes the messages of a move and puts them into flight, behind what may already be there.
+func (c *Core) start(cur *cursor, m move, to point) {
+	tr := c.shared.moves.get(m.key(), func() *transition { return m.transition(c.shared.controlPlane) })
+	before := cur.place()
+	if tr.owed.Len() > 0 && tr.owed.Hash() != cur.owed.Hash() {
+		cur.owedSince = to.seq
+	}
+	cur.at, cur.owed, cur.clusters = to, tr.owed, m.clustersTo
+	if m.variant == StateOfTheWorld && (!m.typ.Wildcard() || len(tr.messages) > 0) {
+		cur.held, cur.heldSub = tr.held, m.sub
+	}
+	if len(tr.messages) == 0 {
+		if cur.flight != nil { // nothing was added to what is in flight
+			cur.flight.forced = union(cur.flight.forced, m.forced)
+		}
+		return
+	}
+	f := cur.flight
+	if f == nil {
+		f = &flight{before: before}
+		cur.flight = f
+	}
+	f.messages = tr.messages
+	f.forced = union(f.forced, m.forced)
+	f.all = f.all || m.all
+	f.fresh = f.fresh || (m.from != nil && m.forced.Len() > 0)
+}
+
+// remove takes away what is gone, once listeners and routes have acknowledged a state without it.
+func (c *Core) remove(s step, cur *cursor) {
+	lingers := c.linger == running && (c.cursors[resource.Listener].sub == nil || c.cursors[resource.Route].sub == nil)
+	if cur.owed.Len() == 0 || cur.flight != nil || lingers || !c.past(resource.Listener, cur.owedSince) || !c.past(resource.Route, cur.owedSince) {
+		return
+	}
+	m := move{
+		variant: c.variant, typ: s.typ, from: cur.at.state, to: cur.at.state, sub: cur.sub, owed: cur.owed, release: true,
+		held: cur.held, heldKnown: cur.heldSub == cur.sub, clustersFrom: cur.clusters, clustersTo: cur.clusters,
+	}
+	c.start(cur, m, cur.at)
+}
+
+// past reports whether the type is acknowledged up to seq. A type nobody asked for holds up nothing.
+func (c *Core) past(t resource.Type, seq uint64) bool {
+	cur := &c.cursors[t]
+	return cur.sub == nil || cur.acked().seq >= seq
+}

@@ -1,0 +1,295 @@
+package server
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"pgregory.net/rapid"
+
+	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+// run is a model proxy, a core, and everything between them that may be late.
+type run struct {
+	rt      *rapid.T
+	shared  *Shared
+	core    *Core
+	proxy   *proxy
+	world   *world
+	rev     store.Revision
+	last    *resource.State
+	inbox   []Action // responses on their way
+	writing bool
+	linger  bool
+	bad     bool
+	sent    int
+	rejects map[string]int // bytes that were rejected
+}
+
+func (r *run) step(e Event) {
+	for _, a := range r.core.Step(e, nil) {
+		switch a.Kind {
+		case Pinned:
+			for _, p := range a.Pins {
+				r.rt.Logf("   pinned %s", describePin(p))
+			}
+		case Send:
+			r.rt.Logf("   > %s", describe(r.proxy.variant, a))
+			if r.writing {
+				r.rt.Fatal("two messages at a time")
+			}
+			r.writing = true
+			r.sent++
+			r.inbox = append(r.inbox, a)
+		case Close:
+			r.rt.Fatalf("closed: %s", a.Text)
+		case Linger:
+			r.linger = true
+		}
+	}
+}
+
+// edit changes the world at random; what refers to something keeps referring to something that exists.
+func (r *run) edit() {
+	rt, w := r.rt, r.world
+	mark := func() string {
+		m := fmt.Sprint(rapid.IntRange(0, 3).Draw(rt, "mark"))
+		if r.bad && rapid.IntRange(0, 4).Draw(rt, "bad") == 0 {
+			return "bad" + m
+		}
+		return m
+	}
+	for range rapid.IntRange(1, 4).Draw(rt, "edits") {
+		c := fmt.Sprintf("c%d", rapid.IntRange(0, 4).Draw(rt, "cluster"))
+		l := fmt.Sprint(rapid.IntRange(0, 1).Draw(rt, "listener"))
+		switch rapid.IntRange(0, 6).Draw(rt, "edit") {
+		case 0, 1:
+			w.marks[resource.Cluster][c] = mark()
+			if _, ok := w.marks[resource.Endpoint][c]; !ok {
+				w.marks[resource.Endpoint][c] = "0"
+			}
+		case 2:
+			delete(w.marks[resource.Cluster], c)
+			delete(w.marks[resource.Endpoint], c)
+		case 3:
+			if _, ok := w.marks[resource.Cluster][c]; ok {
+				w.marks[resource.Endpoint][c] = mark()
+			}
+		case 4:
+			w.marks[resource.Listener]["l"+l] = fmt.Sprint(rapid.IntRange(0, 3).Draw(rt, "mark"))
+			w.marks[resource.Route]["r"+l] = "h"
+			if w.pieces["r"+l] == nil {
+				w.pieces["r"+l] = map[string]string{"base": "0"}
+			}
+		default:
+			if p := w.pieces["r"+l]; p != nil {
+				v := fmt.Sprintf("v%d", rapid.IntRange(0, 3).Draw(rt, "vhost"))
+				if rapid.IntRange(0, 3).Draw(rt, "drop") == 0 {
+					delete(p, v)
+				} else {
+					p[v] = mark() + ">" + c
+				}
+			}
+		}
+	}
+	// A virtual host that routes to nothing is not generated.
+	for _, p := range w.pieces {
+		for v, spec := range p {
+			if _, to, ok := strings.Cut(spec, ">"); ok {
+				if _, exists := w.marks[resource.Cluster][to]; !exists {
+					delete(p, v)
+				}
+			}
+		}
+	}
+	r.publish()
+}
+
+func (r *run) publish() {
+	r.rev++
+	r.last = r.world.state(r.rev)
+	r.rt.Logf("state %d: %v %v", r.rev, r.world.marks, r.world.pieces)
+	r.step(Event{State: r.last})
+}
+
+// heal makes everything good again.
+func (r *run) heal() {
+	for t := range r.world.marks {
+		for n, m := range r.world.marks[t] {
+			r.world.marks[t][n] = strings.TrimPrefix(m, "bad")
+		}
+	}
+	for _, p := range r.world.pieces {
+		for n, m := range p {
+			p[n] = strings.TrimPrefix(m, "bad")
+		}
+		p["healed"] = "1" // whatever was held back too long is tried again when something is accepted
+	}
+	r.world.marks[resource.Cluster]["healed"] = "1"
+	r.world.marks[resource.Endpoint]["healed"] = "1"
+	r.publish()
+}
+
+func (r *run) connect() {
+	r.rt.Log("connect")
+	r.core = NewCore(r.shared, r.proxy.variant)
+	r.inbox, r.writing, r.linger = nil, false, false
+	r.proxy.connect()
+	if r.last != nil {
+		r.step(Event{State: r.last})
+	}
+}
+
+// happen lets one of the things that are under way happen; false if nothing is.
+func (r *run) happen(pick func(n int) int) bool {
+	var can []func()
+	if r.writing {
+		can = append(can, func() { r.writing = false; r.step(Event{Sent: true}) })
+	}
+	if r.linger && len(r.proxy.out) == 0 {
+		can = append(can, func() { r.linger = false; r.step(Event{Lingered: true}) })
+	}
+	if len(r.inbox) > 0 && (len(r.inbox) > 1 || !r.writing) {
+		can = append(can, r.deliver)
+	}
+	if len(r.proxy.out) > 0 {
+		can = append(can, r.request)
+	}
+	if len(can) == 0 {
+		return false
+	}
+	can[pick(len(can))]()
+	return true
+}
+
+func (r *run) deliver() {
+	a := r.inbox[0]
+	r.rt.Logf("proxy gets %s %s", a.Type, a.Nonce)
+	r.inbox = r.inbox[1:]
+	if key := a.Type.String() + describeBody(a, r.proxy.variant); r.rejects[key] > 0 && r.proxy.variant == Delta {
+		r.rt.Fatalf("rejected bytes were sent again: %s", describe(r.proxy.variant, a))
+	}
+	before := len(r.proxy.out)
+	r.proxy.receive(a)
+	for _, raw := range r.proxy.out[before:] {
+		q, err := Scan(r.proxy.variant, raw)
+		if err != nil {
+			r.rt.Fatal(err)
+		}
+		if q.Rejected {
+			r.rejects[a.Type.String()+describeBody(a, r.proxy.variant)]++
+		}
+	}
+	if len(r.proxy.faults) > 0 {
+		r.rt.Fatal(r.proxy.faults[0])
+	}
+}
+
+// describeBody is what a response holds, without nonce and version.
+func describeBody(a Action, v Variant) string {
+	_, body, _ := strings.Cut(describe(v, a), ":")
+	return body
+}
+
+func (r *run) request() {
+	raw := r.proxy.out[0]
+	r.proxy.out = r.proxy.out[1:]
+	q, err := Scan(r.proxy.variant, raw)
+	if err != nil {
+		r.rt.Fatal(err)
+	}
+	t, _ := resource.ParseType(string(q.URL))
+	r.rt.Logf("server gets %s nonce=%q sub=%v drop=%v init=%d %s", t, q.Nonce, namesOf(q.Subscribed()), namesOf(q.Dropped()), q.initial, statusText(q.Detail, 100))
+	r.step(Event{Request: q})
+}
+
+func namesOf(list func(func([]byte) bool)) (all []string) {
+	for n := range list {
+		all = append(all, string(n))
+	}
+	return all
+}
+
+// wants is what the proxy should hold in the end.
+func (r *run) wants() string {
+	want := newProxy(Delta, false)
+	for n, m := range r.world.marks[resource.Cluster] {
+		want.clusters[n] = m
+	}
+	for n, m := range r.world.marks[resource.Endpoint] {
+		want.endpoints[n] = m
+	}
+	for n := range r.world.marks[resource.Listener] {
+		name := "r" + strings.TrimPrefix(n, "l")
+		want.listeners[n] = name
+		m, err := r.world.resource(resource.Route, name).Proto()
+		if err != nil {
+			r.rt.Fatal(err)
+		}
+		want.routes[name] = m.(*routev3.RouteConfiguration)
+	}
+	return want.holds()
+}
+
+func (r *run) settle() {
+	for n := 0; r.happen(func(int) int { return 0 }); n++ {
+		if n > 2000 {
+			r.rt.Fatal("they never come to rest")
+		}
+	}
+}
+
+func TestProxyEndsWithTheLastState(t *testing.T) {
+	for _, v := range []Variant{Delta, StateOfTheWorld} {
+		for name, bad := range map[string]bool{"good": false, "bad": true} {
+			t.Run(v.String()+"/"+name, func(t *testing.T) {
+				rapid.Check(t, func(rt *rapid.T) { model(rt, v, bad) })
+			})
+		}
+	}
+}
+
+func model(rt *rapid.T, v Variant, bad bool) {
+	r := &run{
+		rt: rt, shared: NewShared("model"), world: newWorld(), bad: bad, rejects: map[string]int{},
+		proxy: newProxy(v, bad && rapid.Bool().Draw(rt, "vague")),
+	}
+	r.proxy.exists = func(name string) bool { _, ok := r.world.marks[resource.Endpoint][name]; return ok }
+	r.connect()
+	events := 0
+	rt.Repeat(map[string]func(*rapid.T){
+		"edit": func(*rapid.T) { r.edit(); events++ },
+		"happen": func(rt *rapid.T) {
+			for range 3 {
+				r.happen(func(n int) int { return rapid.IntRange(0, n-1).Draw(rt, "which") })
+			}
+		},
+		"settle": func(*rapid.T) { r.settle() },
+		"reconnect": func(rt *rapid.T) {
+			if rapid.IntRange(0, 9).Draw(rt, "really") == 0 {
+				r.connect()
+				clear(r.rejects) // a new stream knows nothing of what was rejected
+				events += 2
+			}
+		},
+		"forget": func(*rapid.T) { r.shared.Forget() },
+	})
+	r.settle()
+	if bad {
+		r.heal()
+		r.settle()
+	}
+	if got, want := r.proxy.holds(), r.wants(); got != want {
+		rt.Fatalf("the proxy ended with\n%s\nand should have\n%s", got, want)
+	}
+	if rev, ok := r.core.Settled(); r.last != nil && (!ok || rev != r.rev) {
+		rt.Fatalf("settled at %d %v, published %d", rev, ok, r.rev)
+	}
+	// Four types, each sent at most a few times per event; rejections are bounded by the pieces there are.
+	if limit := 30 * (events + 2); r.sent > limit {
+		rt.Fatalf("%d responses for %d events", r.sent, events)
+	}
+}

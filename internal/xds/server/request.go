@@ -1,0 +1,221 @@
+package server
+
+import (
+	"google.golang.org/grpc/codes"
+
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+// maxReason is how much of a NACK's reason is read.
+const maxReason = 16 << 10
+
+// request takes a request in: what it acknowledges or rejects first, then what it asks for.
+func (c *Core) request(q *Request, out []Action) []Action {
+	if !c.connected {
+		if q.Node == nil {
+			return c.close(codes.InvalidArgument, "the first request of a stream must carry the node", out)
+		}
+		c.connected = true
+		out = append(out, Action{Kind: Connect, Node: q.Node})
+	}
+	t, ok := resource.ParseType(string(q.URL))
+	if !ok {
+		return append(out, Action{Kind: Unknown, Text: clip(q.URL)})
+	}
+	cur := &c.cursors[t]
+	out, stale := c.answer(t, cur, q, out)
+	if stale && q.Variant == StateOfTheWorld {
+		return out // the client will speak again when it has read the response it had not seen
+	}
+	return c.subscribe(t, cur, q, out)
+}
+
+// clip keeps what a client sent short enough for a report.
+func clip(b []byte) string { return string(b[:min(len(b), 128)]) }
+
+// answer takes the request as the answer to a response, if it is one. A client on a new stream may still send the nonce
+// of an old one: as long as nothing was sent, no nonce is stale.
+func (c *Core) answer(t resource.Type, cur *cursor, q *Request, out []Action) (_ []Action, stale bool) {
+	if len(q.Nonce) == 0 || cur.nonce == 0 {
+		return out, false
+	}
+	n, f := parseNonce(q.Nonce, t), cur.flight
+	stale = n != cur.nonce
+	within := f != nil && n >= f.first && n <= cur.nonce
+	switch {
+	case q.Rejected && (within || !stale):
+		return c.nack(t, cur, n, q, out), stale
+	case stale && within:
+		return out, true // a part of a sequence
+	case stale:
+		return append(out, Action{Kind: Expired, Type: t}), true
+	case f != nil && len(f.messages) == 0:
+		if len(f.rejected) == 0 {
+			cur.strikes, cur.refused, cur.accepted = 0, "", true
+			out = append(out, Action{Kind: Acked, Type: t, State: cur.at.state})
+		}
+		c.land(t, cur)
+		if t == resource.Cluster && c.variant == StateOfTheWorld {
+			c.crossing = c.cursors[resource.Endpoint].nonce
+		}
+	}
+	return out, false
+}
+
+// subscribe takes in what the request asks for.
+func (c *Core) subscribe(t resource.Type, cur *cursor, q *Request, out []Action) []Action {
+	first := cur.sub == nil
+	if q.Variant == Delta && !first && q.subscribe+q.drop == 0 {
+		return out
+	}
+	digest := q.digest()
+	if q.Variant == StateOfTheWorld {
+		if !first && digest == cur.digest {
+			return out
+		}
+		cur.digest = digest
+	}
+	legacy := !cur.named
+	cur.named = cur.named || q.subscribe > 0 || (q.Variant == Delta && !first)
+	d := c.shared.subscriptions.demand(cur.sub, q, digest, t, legacy)
+	if d.tooMany {
+		return c.close(codes.ResourceExhausted, "more names subscribed than one stream may have", out)
+	}
+	cur.sub = d.sub
+	cur.forced = union(subtractNames(cur.forced, d.dropped), d.forced)
+	cur.all = cur.all || d.all
+	if c.pins != nil && t == resource.Route {
+		c.look() // which virtual hosts are pinned along depends on which routes are asked for
+	}
+	if !first {
+		return out
+	}
+	// A type without wildcard that asks for nothing waits for nothing.
+	cur.first = t.Wildcard() || d.sub.names.Len() > 0
+	if q.initial > 0 {
+		cur.first = false
+		if c.linger == unneeded {
+			c.linger = wanted
+		}
+		if c.view.state == nil {
+			cur.resume = q
+		} else {
+			c.resume(t, q)
+		}
+	}
+	return out
+}
+
+// resume compares what a client says it has from an earlier stream with what it should have. The names are read off the
+// wire; what remains is a state: the present one if they agree, else the present one under a layer that says what differs.
+func (c *Core) resume(t resource.Type, q *Request) {
+	cur := &c.cursors[t]
+	cur.resume = nil
+	to := c.target(step{typ: t, bound: t == resource.Listener || t == resource.Route})
+	if to.state == nil {
+		to = c.view // any state will do to say what the client has
+	}
+	if !t.Wildcard() {
+		// What a client has it asks for, also if it does not say so.
+		var more []omap.Change[omap.Name, omap.Unit]
+		for n := range q.Initial() {
+			if !cur.sub.names.Has(omap.Name(n)) {
+				more = append(more, omap.Put(omap.Name(n), omap.Unit{}))
+			}
+		}
+		if len(more) > 0 {
+			cur.sub = c.shared.subscriptions.of(cur.sub.wildcard, cur.sub.names.With(more...))
+		}
+	}
+	equal := 0
+	for n, version := range q.Initial() {
+		if r, ok := to.state.Get(t, string(n)); ok && cur.sub.has(r.Name()) && r.IsVersion(version) {
+			equal++
+		}
+	}
+	if equal == q.initial && equal == c.expected(t, cur.sub, to.state) {
+		cur.at, cur.forced = to, names{}
+		c.stand(t, cur)
+		return
+	}
+	layer, said := compare(t, cur.sub, q, to.state)
+	had := &resource.State{}
+	had.Types[t] = to.state.Types[t].On(layer)
+	cur.at = point{state: had, partial: true} // older than everything known
+	// What the client has is answered by the difference; what else it asks for, in any case.
+	cur.forced = subtractNames(cur.forced, said)
+	c.stand(t, cur)
+}
+
+// stand notes what goes with the state a resumed cursor stands at.
+func (c *Core) stand(t resource.Type, cur *cursor) {
+	switch endpoints := &c.cursors[resource.Endpoint]; t {
+	case resource.Cluster:
+		if endpoints.clusters == nil {
+			endpoints.clusters = cur.at.state
+		}
+	case resource.Endpoint:
+		if cur.clusters == nil {
+			cur.clusters = c.cursors[resource.Cluster].at.state
+		}
+	}
+}
+
+// expected is the number of names a client that has everything has.
+func (c *Core) expected(t resource.Type, sub *subscription, s *resource.State) int {
+	if sub.wildcard {
+		return s.Types[t].Len()
+	}
+	return sub.names.Len()
+}
+
+// compare makes the layer that, put over the present state, shows what the client says it has: a name in another
+// version or unknown to it is hidden, one that is no more is there. said are the names it spoke of.
+func compare(t resource.Type, sub *subscription, q *Request, s *resource.State) (layer resources, said names) {
+	var held []omap.Change[omap.Name, omap.Unit]
+	var over []omap.Change[omap.Name, *resource.Resource]
+	for n, version := range q.Initial() {
+		name := string(n)
+		held = append(held, omap.Put(omap.Name(name), omap.Unit{}))
+		switch r, ok := s.Get(t, name); {
+		case !ok || !sub.has(name):
+			over = append(over, omap.Put(omap.Name(name), resource.Gone(name)))
+		case !r.IsVersion(version):
+			over = append(over, omap.Put(omap.Name(name), resource.Hide(name)))
+		}
+	}
+	said = names{}.With(held...)
+	m := move{typ: t, to: s, sub: sub}
+	for r := range m.visible() {
+		if n := omap.Name(r.Name()); !said.Has(n) {
+			over = append(over, omap.Put(n, resource.Hide(r.Name())))
+		}
+	}
+	return resources{}.With(over...), said
+}
+
+func with(s names, n omap.Name) names    { return s.With(omap.Put(n, omap.Unit{})) }
+func without(s names, n omap.Name) names { return s.With(omap.Del[omap.Name, omap.Unit](n)) }
+
+func union(a, b names) names {
+	if a.Len() == 0 {
+		return b
+	}
+	var puts []omap.Change[omap.Name, omap.Unit]
+	for n := range b.All() {
+		puts = append(puts, omap.Put(n, omap.Unit{}))
+	}
+	return a.With(puts...)
+}
+
+func subtractNames(a, b names) names {
+	if a.Len() == 0 || b.Len() == 0 {
+		return a
+	}
+	var dels []omap.Change[omap.Name, omap.Unit]
+	for n := range b.All() {
+		dels = append(dels, omap.Del[omap.Name, omap.Unit](n))
+	}
+	return a.With(dels...)
+}

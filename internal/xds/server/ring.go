@@ -1,0 +1,42 @@
+package server
+
+import "sync"
+
+// ring holds the streams that have a new state waiting. Putting one in costs a lock and an append.
+type ring struct {
+	wake chan struct{} // has a token while there may be work; one per worker at most
+
+	mu    sync.Mutex
+	dirty []*Stream
+}
+
+func newRing(workers int) *ring { return &ring{wake: make(chan struct{}, workers)} }
+
+func (r *ring) put(s *Stream) {
+	r.mu.Lock()
+	r.dirty = append(r.dirty, s)
+	r.mu.Unlock()
+	r.call()
+}
+
+func (r *ring) call() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take moves waiting streams into buf, as many as fit.
+func (r *ring) take(buf []*Stream) []*Stream {
+	r.mu.Lock()
+	n := min(len(r.dirty), cap(buf))
+	buf = append(buf[:0], r.dirty[:n]...)
+	rest := copy(r.dirty, r.dirty[n:])
+	clear(r.dirty[rest:])
+	r.dirty = r.dirty[:rest]
+	r.mu.Unlock()
+	if rest > 0 {
+		r.call()
+	}
+	return buf
+}

@@ -1,0 +1,249 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"runtime"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+
+	// The descriptor of the service, for reflection.
+	_ "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+)
+
+// Options of a server. The zero value of every field means its default.
+type Options struct {
+	// ControlPlane is the identifier responses carry; none if empty.
+	ControlPlane string
+	// WriteTimeout is how long a write may be stuck before the stream is closed (default 10 s).
+	WriteTimeout time.Duration
+	// BigSends is the number of streams that write a big message at a time (default 8).
+	BigSends int
+	// MaxReceive is the largest request (default 8 MiB: 110,000 names with versions).
+	MaxReceive int
+	// MaxStreams is the number of streams per connection (default 100,000).
+	MaxStreams uint32
+	// MaxConnectionAge closes connections so that clients spread anew (default: never).
+	MaxConnectionAge time.Duration
+	// Admit is asked before anything is read from a stream; an error ends it. Default: everybody comes in.
+	Admit func(ctx context.Context) error
+	// Observer is told what happens (default: nobody is).
+	Observer Observer
+	// Log is where the server logs (default: nowhere).
+	Log *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.WriteTimeout <= 0 {
+		o.WriteTimeout = 10 * time.Second
+	}
+	if o.BigSends <= 0 {
+		o.BigSends = 8
+	}
+	if o.MaxReceive <= 0 {
+		o.MaxReceive = 8 << 20
+	}
+	if o.MaxStreams == 0 {
+		o.MaxStreams = 100_000
+	}
+	if o.Admit == nil {
+		o.Admit = func(context.Context) error { return nil }
+	}
+	if o.Observer == nil {
+		o.Observer = Silent{}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// gatePatience is how long a stream may keep others from a big write.
+const gatePatience = 50 * time.Millisecond
+
+// Server serves ADS. Make a gRPC server with its GRPC options, Register it there, and keep Run running.
+type Server struct {
+	mesh    Mesh
+	options Options
+	shared  *Shared
+	gate    *gate
+	ring    *ring
+	workers int
+
+	mu       sync.Mutex
+	streams  map[uint64]*Stream
+	lastID   uint64
+	draining bool
+}
+
+// New returns a server for mesh.
+func New(mesh Mesh, o Options) *Server {
+	o = o.withDefaults()
+	workers := runtime.GOMAXPROCS(0)
+	return &Server{
+		mesh: mesh, options: o, shared: NewShared(o.ControlPlane), workers: workers,
+		gate: newGate(o.BigSends, gatePatience), ring: newRing(workers), streams: map[uint64]*Stream{},
+	}
+}
+
+// GRPC is how the gRPC server must be made.
+func (s *Server) GRPC() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.ForceServerCodecV2(newCodec()),
+		grpc.MaxConcurrentStreams(s.options.MaxStreams),
+		grpc.MaxRecvMsgSize(s.options.MaxReceive),
+		// Envoy pings rarely; the enforced minimum only has to keep out those who do nothing else.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		// A peer that vanished without a word is noticed within 40 s.
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: 30 * time.Second, Timeout: 10 * time.Second,
+			MaxConnectionAge: s.options.MaxConnectionAge, MaxConnectionAgeGrace: 10 * time.Second,
+		}),
+	}
+}
+
+// Register adds the service to a gRPC server made with the options of GRPC.
+func (s *Server) Register(r grpc.ServiceRegistrar) {
+	handler := func(v Variant) grpc.StreamHandler {
+		return func(_ any, g grpc.ServerStream) error { return s.serve(v, g) }
+	}
+	r.RegisterService(&grpc.ServiceDesc{
+		ServiceName: "envoy.service.discovery.v3.AggregatedDiscoveryService",
+		HandlerType: (*any)(nil),
+		Streams: []grpc.StreamDesc{
+			{StreamName: "StreamAggregatedResources", Handler: handler(StateOfTheWorld), ServerStreams: true, ClientStreams: true},
+			{StreamName: "DeltaAggregatedResources", Handler: handler(Delta), ServerStreams: true, ClientStreams: true},
+		},
+		Metadata: "envoy/service/discovery/v3/ads.proto",
+	}, s)
+}
+
+// serve is the handler of one stream.
+func (s *Server) serve(v Variant, g grpc.ServerStream) (err error) {
+	ctx := g.Context()
+	if err := s.options.Admit(ctx); err != nil {
+		return err
+	}
+	stream := &Stream{
+		server: s, grpc: g, variant: v, opened: time.Now(), over: make(chan struct{}), core: NewCore(s.shared, v),
+	}
+	if !s.add(stream) {
+		return errDraining()
+	}
+	s.options.Observer.Opened(v)
+	defer func() {
+		s.remove(stream)
+		stream.detach()
+		s.options.Observer.Closed(v, status.Code(err))
+	}()
+	go stream.receive()
+	return stream.wait(ctx)
+}
+
+func errDraining() error {
+	return status.Error(codes.Unavailable, "the control plane is shutting down; connect to another replica or again later")
+}
+
+func (s *Server) add(stream *Stream) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return false
+	}
+	s.lastID++
+	stream.id = s.lastID
+	s.streams[stream.id] = stream
+	return true
+}
+
+func (s *Server) remove(stream *Stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.streams, stream.id)
+}
+
+// all lists the streams.
+func (s *Server) all() []*Stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]*Stream, 0, len(s.streams))
+	for _, stream := range s.streams {
+		list = append(list, stream)
+	}
+	return list
+}
+
+// Streams describes all streams, in no order.
+func (s *Server) Streams() []Status {
+	var list []Status
+	for _, stream := range s.all() {
+		list = append(list, stream.Status())
+	}
+	return list
+}
+
+// Drain ends all streams with Unavailable, so that their clients go elsewhere, and refuses new ones. Stop the gRPC
+// server after it.
+func (s *Server) Drain() {
+	s.mu.Lock()
+	s.draining = true
+	s.mu.Unlock()
+	for _, stream := range s.all() {
+		stream.end(errDraining())
+	}
+}
+
+// Run brings published states to streams and watches over stuck writes until ctx ends. Without it streams connect
+// and their requests are read, but nothing is ever published.
+func (s *Server) Run(ctx context.Context) error {
+	var group sync.WaitGroup
+	for range s.workers {
+		group.Go(func() { s.work(ctx) })
+	}
+	group.Go(func() { s.sweep(ctx) })
+	group.Wait()
+	return nil
+}
+
+// work takes streams with a new state off the ring. It never writes to a client.
+func (s *Server) work(ctx context.Context) {
+	batch := make([]*Stream, 0, 32)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.ring.wake:
+		}
+		for batch = s.ring.take(batch); len(batch) > 0; batch = s.ring.take(batch) {
+			for _, stream := range batch {
+				stream.refresh()
+			}
+			clear(batch)
+		}
+	}
+}
+
+// sweep closes streams whose client does not read, and drops results nobody asks for any more.
+func (s *Server) sweep(ctx context.Context) {
+	ticker := time.NewTicker(min(time.Second, s.options.WriteTimeout/4))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			s.shared.Forget()
+			for _, stream := range s.all() {
+				if stream.stuck(now, s.options.WriteTimeout) {
+					s.options.Observer.WriteTimeout()
+					stream.end(status.Errorf(codes.Unavailable, "nothing was read for %v; connect again", s.options.WriteTimeout))
+				}
+			}
+		}
+	}
+}

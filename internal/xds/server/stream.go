@@ -1,0 +1,299 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+// lingerTime is how long a client that came back is given to say all it has: its requests follow one another closely.
+const lingerTime = 100 * time.Millisecond
+
+// Stream is one ADS stream.
+type Stream struct {
+	server  *Server
+	grpc    grpc.ServerStream
+	id      uint64
+	variant Variant
+	opened  time.Time
+
+	latest  atomic.Pointer[resource.State] // published, the newest
+	queued  atomic.Bool                    // waits in the ring
+	writing atomic.Int64                   // when the write in progress began, 0 if there is none
+
+	over  chan struct{} // closed at the end
+	once  sync.Once
+	cause error // of the end; read after over
+
+	// ready is closed when Connect has returned: reports go to the attachment, which exists from then on.
+	mu     sync.Mutex
+	core   *Core
+	node   string
+	attach Attachment
+}
+
+// Update gives the stream a new state of its class. It never blocks and costs next to nothing; of several updates in
+// a row the stream sees the last one.
+func (s *Stream) Update(state *resource.State) {
+	s.latest.Store(state)
+	if !s.queued.Swap(true) {
+		s.server.ring.put(s)
+	}
+}
+
+// Settled is the revision up to which the client has acknowledged everything it asked for; ok is false if there is none.
+func (s *Stream) Settled() (store.Revision, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.core.Settled()
+}
+
+// Status describes the stream.
+func (s *Stream) Status() Status {
+	st := Status{ID: s.id, Variant: s.variant, Connected: s.opened}
+	if p, ok := peer.FromContext(s.grpc.Context()); ok {
+		st.Peer = p.Addr.String()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.Node, st.Types = s.node, s.core.Status()
+	return st
+}
+
+// end ends the stream; the first cause counts. A nil cause is an orderly end.
+func (s *Stream) end(cause error) {
+	s.once.Do(func() {
+		s.cause = cause
+		close(s.over)
+	})
+}
+
+// guard turns a panic in a goroutine of the stream into the end of this stream.
+func (s *Stream) guard() {
+	v := recover()
+	if v == nil {
+		return
+	}
+	s.server.options.Observer.Panicked()
+	s.server.options.Log.Error("stream ended by a panic", "stream", s.id, "panic", v, "stack", string(debug.Stack()))
+	s.end(status.Error(codes.Internal, "internal error, see the control plane's log"))
+}
+
+// wait is all the handler goroutine does.
+func (s *Stream) wait(ctx context.Context) error {
+	select {
+	case <-s.over:
+		return s.cause
+	case <-ctx.Done():
+		s.end(status.FromContextError(ctx.Err()).Err())
+		<-s.over
+		return s.cause
+	}
+}
+
+// receive reads requests until the stream ends.
+func (s *Stream) receive() {
+	defer s.guard()
+	for {
+		err := s.receiveOne()
+		switch {
+		case errors.Is(err, io.EOF):
+			s.end(nil) // the client has said all it wanted to
+			return
+		case err != nil:
+			s.end(err)
+			return
+		}
+	}
+}
+
+// receiveOne is a function of its own so that nothing of a request is alive while the next one is waited for.
+func (s *Stream) receiveOne() error {
+	var in received
+	if err := s.grpc.RecvMsg(&in); err != nil {
+		return err
+	}
+	q, err := Scan(s.variant, in.data)
+	if err != nil {
+		return status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	s.step(Event{Request: q})
+	return nil
+}
+
+// refresh takes in the newest state.
+func (s *Stream) refresh() {
+	defer s.guard()
+	s.queued.Store(false)
+	s.step(Event{State: s.latest.Load()})
+}
+
+// step lets the core take one event and does what it says.
+func (s *Stream) step(e Event) {
+	var buf [4]Action
+	for _, a := range s.ask(e, buf[:0]) {
+		if a.Kind == Send {
+			go s.flush(a)
+			continue
+		}
+		s.perform(a)
+	}
+}
+
+func (s *Stream) ask(e Event, out []Action) []Action {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.over:
+		return out
+	default:
+		return s.core.Step(e, out)
+	}
+}
+
+// flush writes as long as there is something to write. The core has one message out at a time, so there is at most
+// one such goroutine per stream, and none most of the time.
+func (s *Stream) flush(a Action) {
+	defer s.guard()
+	for {
+		if err := s.write(a); err != nil {
+			s.end(err)
+			return
+		}
+		var buf [4]Action
+		more := false
+		for _, next := range s.ask(Event{Sent: true}, buf[:0]) {
+			if next.Kind == Send {
+				a, more = next, true
+				continue
+			}
+			s.perform(next)
+		}
+		if !more {
+			return
+		}
+	}
+}
+
+func (s *Stream) write(a Action) error {
+	ctx := s.grpc.Context()
+	if a.Message.Big() {
+		p := s.server.gate.enter(ctx)
+		if p == nil {
+			return status.FromContextError(ctx.Err()).Err()
+		}
+		defer s.server.gate.leave(p)
+	}
+	parts := make(mem.BufferSlice, 0, len(a.Message.Parts)+1)
+	for _, b := range a.Message.Parts {
+		parts = append(parts, mem.SliceBuffer(b))
+	}
+	parts = append(parts, mem.SliceBuffer(nonceField(a.Nonce)))
+	began := time.Now()
+	s.writing.Store(began.UnixNano())
+	err := s.grpc.SendMsg(&response{parts})
+	s.writing.Store(0)
+	if err == nil {
+		s.server.options.Observer.Sent(a.Type, a.Message, time.Since(began))
+	}
+	return err
+}
+
+// stuck reports whether a write has been going on since before the limit.
+func (s *Stream) stuck(now time.Time, limit time.Duration) bool {
+	began := s.writing.Load()
+	return began != 0 && now.UnixNano()-began > int64(limit)
+}
+
+// perform carries out everything but sending.
+func (s *Stream) perform(a Action) {
+	o := s.server.options.Observer
+	switch a.Kind {
+	case Send:
+	case Connect:
+		s.connect(a.Node)
+	case Close:
+		s.end(status.Error(a.Code, a.Text))
+	case Acked:
+		var took time.Duration
+		if p := a.State.Published; !p.IsZero() {
+			took = time.Since(p)
+		}
+		o.Acked(a.Type, a.State, took)
+	case Rejected:
+		node, _ := s.attached()
+		s.server.options.Log.Warn("response rejected", "stream", s.id, "node", node, "type", a.Type, "reason", a.Text)
+		o.Rejected(a.Type, node, a.Text)
+	case Pinned:
+		if _, attach := s.attached(); attach != nil {
+			attach.Pin(a.Pins)
+		}
+	case Expired:
+		o.Expired(a.Type)
+	case Unknown:
+		o.Unknown(a.Text)
+	case Linger:
+		time.AfterFunc(lingerTime, func() {
+			defer s.guard()
+			s.step(Event{Lingered: true})
+		})
+	}
+}
+
+func (s *Stream) attached() (node string, a Attachment) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.node, s.attach
+}
+
+// connect hands the stream to the mesh.
+func (s *Stream) connect(raw []byte) {
+	node, err := decodeNode(raw)
+	if err != nil {
+		s.end(status.Errorf(codes.InvalidArgument, "%v", err))
+		return
+	}
+	s.mu.Lock()
+	s.node = node.GetId()
+	s.mu.Unlock()
+	attach, err := s.server.mesh.Connect(s.grpc.Context(), node, s)
+	if err != nil {
+		if _, ok := status.FromError(err); !ok {
+			err = status.Errorf(codes.InvalidArgument, "%v", err)
+		}
+		s.end(err)
+		return
+	}
+	s.mu.Lock()
+	s.attach = attach
+	s.mu.Unlock()
+	select {
+	case <-s.over:
+		s.detach() // it ended while it was being connected
+	default:
+	}
+}
+
+// detach closes the attachment, once.
+func (s *Stream) detach() {
+	s.mu.Lock()
+	attach := s.attach
+	s.attach = nil
+	s.mu.Unlock()
+	if attach != nil {
+		attach.Close()
+	}
+}

@@ -1,0 +1,186 @@
+package server
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+// world is a mesh for tests: resources are a name and a mark that stands for their content; "mark*200k" is padded to
+// about that size. Route configurations have pieces, "x=1>a,b" is the piece x with content 1 that routes to a and b.
+// Clusters fetch their endpoints by EDS under their own name.
+type world struct {
+	marks  [resource.Types]map[string]string
+	pieces map[string]map[string]string // route configuration → piece → mark>refs
+}
+
+func newWorld() *world {
+	w := &world{pieces: map[string]map[string]string{}}
+	for t := range w.marks {
+		w.marks[t] = map[string]string{}
+	}
+	return w
+}
+
+// edit applies "CDS a=1 -b; RDS 80[x=1>a -y]".
+func (w *world) edit(text string) error {
+	for _, part := range strings.Split(text, ";") {
+		fields := strings.Fields(strings.NewReplacer("[", " [ ", "]", " ] ").Replace(part))
+		if len(fields) == 0 {
+			continue
+		}
+		t, err := parseShort(fields[0])
+		if err != nil {
+			return err
+		}
+		inside := ""
+		last := ""
+		for _, f := range fields[1:] {
+			switch {
+			case f == "[":
+				inside = last
+				if w.pieces[inside] == nil {
+					w.pieces[inside] = map[string]string{}
+				}
+				if _, ok := w.marks[t][inside]; !ok {
+					w.marks[t][inside] = "h"
+				}
+			case f == "]":
+				inside = ""
+			case inside != "":
+				set(w.pieces[inside], f)
+			default:
+				last, _, _ = strings.Cut(f, "=")
+				if strings.Contains(f, "=") || strings.HasPrefix(f, "-") {
+					set(w.marks[t], f)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func set(m map[string]string, f string) {
+	if name, ok := strings.CutPrefix(f, "-"); ok {
+		delete(m, name)
+		return
+	}
+	name, mark, _ := strings.Cut(f, "=")
+	m[name] = mark
+}
+
+func parseShort(s string) (resource.Type, error) {
+	for t := resource.Type(0); t < resource.Types; t++ {
+		if t.String() == s {
+			return t, nil
+		}
+	}
+	return 0, fmt.Errorf("no type is called %q", s)
+}
+
+// state builds the class state of what the world holds.
+func (w *world) state(rev store.Revision) *resource.State {
+	s := &resource.State{Revision: rev}
+	for t := range w.marks {
+		var puts []omap.Change[omap.Name, *resource.Resource]
+		for _, name := range slices.Sorted(maps.Keys(w.marks[t])) {
+			puts = append(puts, omap.Put(omap.Name(name), w.resource(resource.Type(t), name)))
+		}
+		s.Types[t] = resource.Layers{resources{}.With(puts...)}
+	}
+	return s
+}
+
+func (w *world) resource(t resource.Type, name string) *resource.Resource {
+	mark := w.marks[t][name]
+	if t == resource.Route && len(w.pieces[name]) > 0 {
+		var puts []omap.Change[omap.Name, *resource.Piece]
+		for _, p := range slices.Sorted(maps.Keys(w.pieces[name])) {
+			puts = append(puts, omap.Put(omap.Name(p), newTestPiece(p, w.pieces[name][p])))
+		}
+		return resource.NewRoute(name, &routev3.RouteConfiguration{Name: name, InternalOnlyHeaders: []string{mark}},
+			omap.Map[omap.Name, *resource.Piece]{}.With(puts...))
+	}
+	return resource.New(t, name, message(t, name, mark))
+}
+
+func newTestPiece(name, spec string) *resource.Piece {
+	mark, to, _ := strings.Cut(spec, ">")
+	var refs []string
+	if to != "" {
+		refs = strings.Split(to, ",")
+	}
+	return resource.NewPiece(name, &routev3.VirtualHost{Name: name, Domains: append([]string{pad(mark)}, refs...)}, refs)
+}
+
+// message makes the resource with a mark in it.
+func message(t resource.Type, name, mark string) proto.Message {
+	mark, to, _ := strings.Cut(mark, ">")
+	mark = pad(mark)
+	switch t {
+	case resource.Cluster:
+		return &clusterv3.Cluster{
+			Name: name, AltStatName: mark,
+			ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+			EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{EdsConfig: &corev3.ConfigSource{
+				ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
+			}},
+		}
+	case resource.Endpoint:
+		return &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{
+			{Locality: &corev3.Locality{Region: mark}},
+		}}
+	case resource.Listener:
+		return &listenerv3.Listener{Name: name, StatPrefix: mark, TrafficDirection: corev3.TrafficDirection(len(to) % 3)}
+	default:
+		return &routev3.RouteConfiguration{Name: name, InternalOnlyHeaders: []string{mark}}
+	}
+}
+
+func pad(mark string) string {
+	m, size, ok := strings.Cut(mark, "*")
+	if !ok {
+		return mark
+	}
+	n, err := strconv.Atoi(strings.TrimSuffix(size, "k"))
+	if err != nil {
+		panic(err)
+	}
+	return m + strings.Repeat("*", n<<10)
+}
+
+// show is the inverse: a decoded resource as name=mark.
+func show(m proto.Message) string {
+	trim := func(s string) string { return strings.TrimRight(s, "*") }
+	switch m := m.(type) {
+	case *clusterv3.Cluster:
+		return m.Name + "=" + trim(m.AltStatName)
+	case *endpointv3.ClusterLoadAssignment:
+		return m.ClusterName + "=" + trim(m.Endpoints[0].Locality.Region)
+	case *listenerv3.Listener:
+		return m.Name + "=" + trim(m.StatPrefix)
+	case *routev3.RouteConfiguration:
+		if len(m.VirtualHosts) == 0 {
+			return m.Name + "=" + trim(m.InternalOnlyHeaders[0])
+		}
+		var list []string
+		for _, v := range m.VirtualHosts {
+			list = append(list, v.Name+"="+trim(v.Domains[0]))
+		}
+		return m.Name + "[" + strings.Join(list, " ") + "]"
+	}
+	return fmt.Sprintf("%T", m)
+}

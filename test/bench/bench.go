@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+// bench is a run of the benchmark: what was measured so far, and what cases share.
+type bench struct {
+	options
+	ctx context.Context //nolint:containedctx // one per process; cases look at it in pauses
+	got measured
+	log io.Writer
+
+	worlds  map[int]*world
+	scripts map[scriptsKey][]*script
+	mesh    *mesh // the one in use, kept because the next case may want the same
+}
+
+// scriptsKey names the scripts of the first namespaces of a world.
+type scriptsKey struct {
+	services, from, count int
+}
+
+// wide are the namespaces of the 20 classes most cases use: each sees everything.
+const wide = 20
+
+// experiment is one case: a name, and what it does.
+type experiment struct {
+	name, what string
+	run        func(b *bench) error
+}
+
+func experiments() []experiment {
+	return []experiment{
+		{"endpoint-1k", "one endpoint changes, 1,000 services, 500 streams, 20 classes", endpoints},
+		{"virtualservice-1k", "a weight of a VirtualService changes, 1,000 services, 500 streams", (*bench).routesSmall},
+		{"destinationrule-1k", "a limit of a DestinationRule changes, 1,000 services, 500 streams", policies},
+		{"service-add-1k", "a service is added, 1,000 services, 500 streams", additions},
+		{"service-remove-1k", "a service is removed, 1,000 services, 500 streams", removals},
+		{"sidecar-1k", "a host of a Sidecar changes, 1,000 services, 500 streams and 5 in its namespace", scopes1k},
+		{"noop-1k", "objects come again as they are, 1,000 services, 500 streams", noop},
+		{"virtualservice-10k", "a weight of a VirtualService changes, 10,000 services, 20 streams", (*bench).routesLarge},
+		{"churn", "100 endpoint changes a second, 1,000 services, 200 streams", churn},
+		{"cold-1k", "500 streams connect to a fresh server, 1,000 services", coldSmall},
+		{"cold-10k", "20 streams connect to a fresh server, 10,000 services", coldLarge},
+		{"building-10k", "endpoint changes while 20 new classes are built, 10,000 services", building},
+		{"derived-10k", "what 20 classes add to the rows of 10,000 services", derived},
+		{"stream-memory", "what a settled stream retains beyond one of a bare grpc-go server", streamMemory},
+		{"reconnect-1k", "500 streams come back to a restarted server, 1,000 services", reconnect},
+		{"silent-1k", "200 of 500 streams never read, 1,000 services", silent},
+	}
+}
+
+// all runs the cases that are asked for. One that cannot run does not stop the others.
+func (b *bench) all() error {
+	var failed []error
+	n := 0
+	for _, e := range experiments() {
+		if !b.run.MatchString(e.name) {
+			continue
+		}
+		if b.ctx.Err() != nil {
+			failed = append(failed, context.Cause(b.ctx))
+			break
+		}
+		n++
+		begin := time.Now()
+		fmt.Fprintf(b.log, "%-20s %s ... ", e.name, e.what)
+		if err := e.run(b); err != nil {
+			fmt.Fprintln(b.log, "could not run:", err)
+			failed = append(failed, fmt.Errorf("%s: %w", e.name, err))
+			b.release() // whatever it used may be broken
+			continue
+		}
+		fmt.Fprintf(b.log, "%.1fs\n", time.Since(begin).Seconds())
+	}
+	if n == 0 {
+		return errors.New("no case matches -run")
+	}
+	return errors.Join(failed...)
+}
+
+// record adds one repetition's value of a figure.
+func (b *bench) record(figure string, v float64) {
+	b.got[figure] = append(b.got[figure], v)
+}
+
+// reps is how often something is repeated.
+func (b *bench) reps(n int) int {
+	if b.quick {
+		return max(1, n/3)
+	}
+	return n
+}
+
+func (b *bench) world(services int) *world {
+	w := b.worlds[services]
+	if w == nil {
+		w = newWorld(services)
+		b.worlds[services] = w
+	}
+	return w
+}
+
+// learned are the scripts of count namespaces from one on, found out with a server of their own.
+func (b *bench) learned(services, from, count int) ([]*script, error) {
+	k := scriptsKey{services, from, count}
+	if list := b.scripts[k]; list != nil {
+		return list, nil
+	}
+	p, err := serve(b.world(services))
+	if err != nil {
+		return nil, err
+	}
+	defer p.close()
+	conns, err := dial(p.addr, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer conns[0].Close()
+	var list []*script
+	for n := from; n < from+count; n++ {
+		c, err := learn(b.ctx, conns[0], n, n)
+		if err != nil {
+			return nil, err
+		}
+		if c.count[resource.Cluster] == 0 || c.count[resource.Endpoint] == 0 || c.count[resource.Route] == 0 {
+			return nil, fmt.Errorf("%s is sent clusters, assignments, listeners, routes: %v; a benchmark of nothing is none", namespace(n), c.count)
+		}
+		list = append(list, c)
+	}
+	b.scripts[k] = list
+	return list, nil
+}
+
+// mesh is a control plane with a settled fleet.
+type mesh struct {
+	world    *world
+	plane    *plane
+	fleet    *fleet
+	services int
+	size     fleetSize
+	edits    map[string]int // how many of each kind were made
+}
+
+// settled is a mesh of a size whose streams have all they asked for: the one of the case before if that has this size.
+func (b *bench) settled(services int, size fleetSize) (*mesh, error) {
+	if b.mesh != nil && b.mesh.services == services && b.mesh.size == size {
+		return b.mesh, b.calm()
+	}
+	b.release()
+	scripts, err := b.learned(services, 0, wide)
+	if err != nil {
+		return nil, err
+	}
+	m := &mesh{world: b.world(services), services: services, size: size, edits: make(map[string]int)}
+	if m.plane, err = serve(m.world); err != nil {
+		return nil, err
+	}
+	b.mesh = m
+	if m.fleet, err = connect(m.plane.addr, size, scripts); err != nil {
+		return nil, err
+	}
+	if err := m.fleet.wait(m.fleet.settled, "the first answers"); err != nil {
+		return nil, err
+	}
+	return m, b.calm()
+}
+
+// release closes the shared mesh.
+func (b *bench) release() {
+	if b.mesh == nil {
+		return
+	}
+	if b.mesh.fleet != nil {
+		b.mesh.fleet.close()
+	}
+	b.mesh.plane.close()
+	b.mesh = nil
+}

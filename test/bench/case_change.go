@@ -1,0 +1,259 @@
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+// pass is what a number of changes, one after the other, cost.
+type pass struct {
+	n     int
+	cpu   time.Duration
+	last  []float64 // per change: ms until the last stream had it
+	sent  totals
+	extra float64 // resources and removals per stream and change beside those needed; negative: changes that were joined
+}
+
+// changes makes n changes of a kind, each after all streams have the one before.
+func (m *mesh) changes(b *bench, f *fleet, c change, n int) (*pass, error) {
+	local := c.before != nil || c.after != nil
+	first := m.edits[c.name]
+	if local {
+		first = 0
+	} else {
+		m.edits[c.name] += n
+	}
+	if c.before != nil {
+		if err := m.quietly(b, c.before(m.world, n)); err != nil {
+			return nil, err
+		}
+	}
+	p := &pass{n: n}
+	want := 0
+	before, begin := f.totals(), cpuTime()
+	for i := first; i < first+n; i++ {
+		e, r := c.edit(m.world, i), c.round(i)
+		last, err := f.await(r, func() error { m.plane.apply(e); return nil })
+		if err != nil {
+			return nil, fmt.Errorf("%s %d: %w", c.name, i, err)
+		}
+		p.last = append(p.last, millis(last))
+		for _, k := range r.need {
+			want += k * r.concerned
+		}
+	}
+	if err := b.pause(100 * time.Millisecond); err != nil { // for acknowledgements, and for what should not come
+		return nil, err
+	}
+	p.cpu = (cpuTime() - begin) / time.Duration(n)
+	p.sent = f.totals().minus(before)
+	got := 0
+	for t := range p.sent.resources {
+		got += int(p.sent.resources[t] + p.sent.removed[t])
+	}
+	p.extra = float64(got-want) / float64(n*len(f.streams))
+	if c.after != nil {
+		return p, m.quietly(b, c.after(m.world, n))
+	}
+	return p, nil
+}
+
+// quietly makes a change that nobody measures and waits until its noise is over.
+func (m *mesh) quietly(b *bench, e edit) error {
+	m.plane.apply(e)
+	if _, err := m.plane.takeCommits(); err != nil {
+		return err
+	}
+	if err := b.pause(time.Second); err != nil {
+		return err
+	}
+	return b.calm()
+}
+
+// distribution measures a kind of change on the way to the clients, in repetitions of n changes.
+func (b *bench) distribution(name string, m *mesh, f *fleet, c change, reps, n int, cpuUnit, byteUnit float64) error {
+	if _, err := m.changes(b, f, c, min(n, 3)); err != nil { // the first ones grow buffers
+		return err
+	}
+	return b.profiled(name, func() error {
+		for range reps {
+			if err := b.calm(); err != nil {
+				return err
+			}
+			p, err := m.changes(b, f, c, n)
+			if err != nil {
+				return err
+			}
+			b.record(name+"/cpu", p.cpu.Seconds()/cpuUnit)
+			b.record(name+"/last-p50", median(p.last))
+			b.record(name+"/last-p99", quantile(p.last, 0.99))
+			b.record(name+"/bytes", float64(p.sent.bytes)/float64(n)/byteUnit)
+			b.record(name+"/extra", p.extra)
+		}
+		return nil
+	})
+}
+
+const (
+	second      = 1.0
+	millisecond = 1e-3
+	megabyte    = 1e6
+	kilobyte    = 1e3
+)
+
+func (b *bench) smallSize() fleetSize {
+	return fleetSize{streams: b.sizes.streams, conns: b.conns, variant: delta}
+}
+
+func endpoints(b *bench) error {
+	own := b.smallSize()
+	own.conns = own.streams
+	m, err := b.settled(b.sizes.small, own)
+	if err != nil {
+		return err
+	}
+	reps, n := b.reps(5), b.reps(60)
+	for range reps {
+		if err := b.calm(); err != nil {
+			return err
+		}
+		p, err := m.changes(b, m.fleet, endpointChange(), n)
+		if err != nil {
+			return err
+		}
+		b.record("endpoint-1k/cpu-own-tcp", millis(p.cpu))
+		b.record("endpoint-1k/last-p50-own-tcp", median(p.last))
+	}
+	if m, err = b.settled(b.sizes.small, b.smallSize()); err != nil {
+		return err
+	}
+	return b.distribution("endpoint-1k", m, m.fleet, endpointChange(), reps, n, millisecond, kilobyte)
+}
+
+func (b *bench) routesSmall() error {
+	const name = "virtualservice-1k"
+	if err := b.kernel(name, b.sizes.small, routeChange()); err != nil {
+		return err
+	}
+	m, err := b.settled(b.sizes.small, b.smallSize())
+	if err != nil {
+		return err
+	}
+	return b.distribution(name, m, m.fleet, routeChange(), b.reps(5), 3, second, megabyte)
+}
+
+func (b *bench) routesLarge() error {
+	const name = "virtualservice-10k"
+	if err := b.kernel(name, b.sizes.large, routeChange()); err != nil {
+		return err
+	}
+	size := fleetSize{streams: wide, conns: wide, variant: delta}
+	m, err := b.settled(b.sizes.large, size)
+	if err != nil {
+		return err
+	}
+	return b.distribution(name, m, m.fleet, routeChange(), b.reps(5), 3, second, megabyte)
+}
+
+func policies(b *bench) error { return b.small("destinationrule-1k", policyChange(), policyChange()) }
+
+func additions(b *bench) error {
+	return b.small("service-add-1k", serviceAdded(b.world(b.sizes.small)), serviceAdded(b.world(b.sizes.large)))
+}
+
+func removals(b *bench) error {
+	return b.small("service-remove-1k", serviceRemoved(b.world(b.sizes.small)), serviceRemoved(b.world(b.sizes.large)))
+}
+
+// small measures a kind of change with 1,000 services, and counts its cells with 10,000 too.
+func (b *bench) small(name string, c, large change) error {
+	if err := b.kernel(name, b.sizes.small, c); err != nil {
+		return err
+	}
+	if err := b.kernel(name+"-at-10k", b.sizes.large, large); err != nil {
+		return err
+	}
+	b.beyond(name+"/cells-beyond-at-10k", name+"/cells", name+"-at-10k/cells")
+	m, err := b.settled(b.sizes.small, b.smallSize())
+	if err != nil {
+		return err
+	}
+	return b.distribution(name, m, m.fleet, c, b.reps(3), b.reps(20), millisecond, megabyte)
+}
+
+// beyond records how many more cells the same changes ran in the larger mesh.
+func (b *bench) beyond(figure, small, large string) {
+	for i, v := range b.got[large] {
+		b.record(figure, max(0, v-b.got[small][i]))
+	}
+}
+
+// scopes1k has a second fleet, of the namespaces with a Sidecar: of 500 and 25 clients the change concerns 5.
+func scopes1k(b *bench) error {
+	const name, classes = "sidecar-1k", 5
+	for _, k := range []struct {
+		name     string
+		services int
+	}{{name, b.sizes.small}, {name + "-at-10k", b.sizes.large}} {
+		if err := b.kernel(k.name, k.services, scopeChange()); err != nil {
+			return err
+		}
+	}
+	b.beyond(name+"/cells-beyond-at-10k", name+"/cells", name+"-at-10k/cells")
+	scoped, err := b.learned(b.sizes.small, firstScoped, classes)
+	if err != nil {
+		return err
+	}
+	m, err := b.settled(b.sizes.small, b.smallSize())
+	if err != nil {
+		return err
+	}
+	f, err := connect(m.plane.addr, fleetSize{streams: 5 * classes, conns: classes, variant: delta, first: b.sizes.streams}, scoped)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	if err := f.wait(f.settled, "the first answers"); err != nil {
+		return err
+	}
+	others := m.fleet.totals().responses
+	if err := b.distribution(name, m, f, scopeChange(), b.reps(3), b.reps(20), millisecond, megabyte); err != nil {
+		return err
+	}
+	b.record(name+"/extra", float64(m.fleet.totals().responses-others))
+	return nil
+}
+
+// noop hands over all objects once more, read anew and from other places, as a rewritten file would be. Nothing may
+// come of it.
+func noop(b *bench) error {
+	m, err := b.settled(b.sizes.small, b.smallSize())
+	if err != nil {
+		return err
+	}
+	for range b.reps(3) {
+		same, err := m.plane.rewritten()
+		if err != nil {
+			return err
+		}
+		if _, err := m.plane.takeCommits(); err != nil {
+			return err
+		}
+		before := m.fleet.totals()
+		m.plane.apply(same)
+		commits, err := m.plane.takeCommits()
+		if err != nil {
+			return err
+		}
+		cells := 0
+		for _, c := range commits {
+			cells += sum(c.Cells)
+		}
+		if err := b.pause(200 * time.Millisecond); err != nil { // for bytes that should not come
+			return err
+		}
+		b.record("noop-1k/cells", float64(cells))
+		b.record("noop-1k/bytes", float64(m.fleet.totals().minus(before).bytes))
+	}
+	return nil
+}

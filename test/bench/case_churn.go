@@ -1,0 +1,117 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+const churnRate = 100 // changes a second
+
+// staleness notes how long after its change a stream had an assignment. Each stream writes to samples of its own, made
+// before the measurement so that they are no growth.
+type staleness struct {
+	changed []atomic.Int64 // by service: when its last change was handed over, in ns since begin
+	samples [][]float64    // by stream, in ms
+	begin   time.Time
+}
+
+func newStaleness(services, streams, changes int) *staleness {
+	s := &staleness{changed: make([]atomic.Int64, services), begin: time.Now()}
+	for range streams {
+		s.samples = append(s.samples, make([]float64, 0, changes+changes/4))
+	}
+	return s
+}
+
+func (s *staleness) watch(by *stream, t resource.Type, list []named) {
+	if t != resource.Endpoint {
+		return
+	}
+	now := time.Since(s.begin)
+	for _, n := range list {
+		i, ok := serviceOf(n.name)
+		if !ok || i >= len(s.changed) || len(s.samples[by.id]) == cap(s.samples[by.id]) {
+			continue
+		}
+		s.samples[by.id] = append(s.samples[by.id], millis(now-time.Duration(s.changed[i].Load())))
+	}
+}
+
+// serviceOf finds the number of a service in the name of its cluster: outbound|80||svc-17.ns-17.svc.cluster.local.
+func serviceOf(name []byte) (int, bool) {
+	_, rest, found := bytes.Cut(name, []byte("|svc-"))
+	n, digits := 0, 0
+	for found && digits < len(rest) && rest[digits] >= '0' && rest[digits] <= '9' {
+		n = 10*n + int(rest[digits]-'0')
+		digits++
+	}
+	return n, digits > 0
+}
+
+// churn changes the endpoints of one service after the other. A change is not waited for: the next comes 10 ms later.
+func churn(b *bench) error {
+	size := fleetSize{streams: b.sizes.fewer, conns: min(b.conns, b.sizes.fewer), variant: delta}
+	m, err := b.settled(b.sizes.small, size)
+	if err != nil {
+		return err
+	}
+	var turn []int // services with endpoints of their own and one cluster, that all streams see
+	for i := range b.sizes.small {
+		if !selected(i) && !ruled(i) && !private(i) {
+			turn = append(turn, i)
+		}
+	}
+	changes := int(b.sizes.churn.Seconds() * churnRate)
+	s := newStaleness(b.sizes.small, len(m.fleet.streams), changes)
+	if _, err := m.changes(b, m.fleet, endpointChange(), 10); err != nil {
+		return err
+	}
+	before := retained()
+	m.fleet.observe(s.watch)
+	used := cpuTime()
+	err = b.profiled("churn", func() error { return m.churn(b, s, turn, changes) })
+	used = cpuTime() - used
+	m.fleet.observe(nil)
+	if err != nil {
+		return err
+	}
+	if err := b.pause(2500 * time.Millisecond); err != nil { // results that streams share are remembered for two seconds
+		return err
+	}
+	after := retained()
+	var pool []float64
+	for _, list := range s.samples {
+		pool = append(pool, list...)
+	}
+	b.record("churn/staleness-p50", quantile(pool, 0.5))
+	b.record("churn/staleness-p99", quantile(pool, 0.99))
+	b.record("churn/staleness-max", quantile(pool, 1))
+	b.record("churn/delivered", 100*float64(len(pool))/float64(changes*len(m.fleet.streams)))
+	b.record("churn/cores", used.Seconds()/b.sizes.churn.Seconds())
+	b.record("churn/heap-growth", 100*(after-before)/before)
+	return nil
+}
+
+func (m *mesh) churn(b *bench, s *staleness, turn []int, changes int) error {
+	tick := time.NewTicker(time.Second / churnRate)
+	defer tick.Stop()
+	for n := range changes {
+		select {
+		case <-tick.C:
+		case <-m.fleet.ctx.Done():
+			return fmt.Errorf("during the churn: %w", m.fleet.wait(newLatch(1), "changes"))
+		case <-b.ctx.Done():
+			return b.ctx.Err()
+		}
+		i := turn[n%len(turn)]
+		o := m.world.service(i, 100+n/len(turn)+1)
+		s.changed[i].Store(int64(time.Since(s.begin)))
+		m.plane.apply(edit{set: []*api.Object{o}})
+	}
+	return b.pause(500 * time.Millisecond)
+}

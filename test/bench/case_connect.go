@@ -1,0 +1,174 @@
+package main
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+func coldSmall(b *bench) error {
+	size := b.smallSize()
+	if err := b.cold("cold-1k", "cpu", b.sizes.small, size, b.reps(5)); err != nil {
+		return err
+	}
+	size.conns = size.streams
+	return b.cold("cold-1k", "cpu-own-tcp", b.sizes.small, size, b.reps(3))
+}
+
+func coldLarge(b *bench) error {
+	return b.cold("cold-10k", "cpu", b.sizes.large, fleetSize{streams: wide, conns: wide, variant: delta}, b.reps(3))
+}
+
+// cold measures streams that connect all at once to a server that has its rows and has built nothing yet.
+func (b *bench) cold(name, figure string, services int, size fleetSize, reps int) error {
+	b.release()
+	scripts, err := b.learned(services, 0, wide)
+	if err != nil {
+		return err
+	}
+	one := func() error {
+		p, err := serve(b.world(services))
+		if err != nil {
+			return err
+		}
+		defer p.close()
+		if err := b.calm(); err != nil {
+			return err
+		}
+		begin, used := time.Now(), cpuTime()
+		f, err := connect(p.addr, size, scripts)
+		if err != nil {
+			return err
+		}
+		defer f.close()
+		if err := f.wait(f.settled, "the first answers"); err != nil {
+			return err
+		}
+		wall := time.Since(begin)
+		if err := b.pause(100 * time.Millisecond); err != nil { // for the last acknowledgements
+			return err
+		}
+		b.record(name+"/"+figure, (cpuTime() - used).Seconds())
+		b.record(name+"/wall", wall.Seconds())
+		b.record(name+"/bytes", float64(f.totals().bytes)/megabyte)
+		return nil
+	}
+	return b.profiled(name+"-"+figure, func() error {
+		for range reps {
+			if err := one(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// versions collects what the clients of a fleet have, by class.
+type versions struct {
+	mu sync.Mutex
+	by map[*script]*[resource.Types]map[string]string
+}
+
+func (v *versions) watch(s *stream, t resource.Type, list []named) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	of := v.by[s.script]
+	if of == nil {
+		of = new([resource.Types]map[string]string)
+		v.by[s.script] = of
+	}
+	if of[t] == nil {
+		of[t] = make(map[string]string)
+	}
+	for _, n := range list {
+		of[t][string(n.name)] = string(n.version)
+	}
+}
+
+// reconnect restarts the server under clients that say what they have. They are back in sync when they have a change
+// made after the restart.
+func reconnect(b *bench) error {
+	b.release()
+	scripts, err := b.learned(b.sizes.small, 0, wide)
+	if err != nil {
+		return err
+	}
+	w := b.world(b.sizes.small)
+	cold, err := b.rememberVersions(w, scripts)
+	if err != nil {
+		return err
+	}
+	size := b.smallSize()
+	size.reconnect = true
+	return b.profiled("reconnect-1k", func() error {
+		for range b.reps(5) {
+			if err := b.comeBack(w, scripts, size, cold); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// rememberVersions lets the scripts know the versions they have, and returns the bytes that a cold stream of each takes
+// on average.
+func (b *bench) rememberVersions(w *world, scripts []*script) (float64, error) {
+	p, err := serve(w)
+	if err != nil {
+		return 0, err
+	}
+	defer p.close()
+	known := &versions{by: make(map[*script]*[resource.Types]map[string]string)}
+	f, err := connectWatched(p.addr, fleetSize{streams: len(scripts), conns: len(scripts), variant: delta}, scripts, known.watch)
+	if err != nil {
+		return 0, err
+	}
+	defer f.close()
+	if err := f.wait(f.settled, "the first answers"); err != nil {
+		return 0, err
+	}
+	known.mu.Lock()
+	defer known.mu.Unlock()
+	for c := range maps.Keys(known.by) {
+		c.remember(known.by[c])
+	}
+	return float64(f.totals().bytes) / float64(len(scripts)), nil
+}
+
+func (b *bench) comeBack(w *world, scripts []*script, size fleetSize, cold float64) error {
+	p, err := serve(w)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	if err := b.calm(); err != nil {
+		return err
+	}
+	begin, used := time.Now(), cpuTime()
+	f, err := connect(p.addr, size, scripts)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	r := need(0, 1, 0, 0)
+	if _, err := f.await(r, func() error { p.apply(endpointChange().edit(w, 0)); return nil }); err != nil {
+		return err
+	}
+	wall := time.Since(begin)
+	if err := b.pause(100 * time.Millisecond); err != nil {
+		return err
+	}
+	b.record("reconnect-1k/cpu", (cpuTime() - used).Seconds())
+	b.record("reconnect-1k/wall", wall.Seconds())
+	b.record("reconnect-1k/bytes", 100*float64(f.totals().bytes)/(cold*float64(size.streams)))
+	up := 0
+	for i := range size.streams {
+		for _, t := range order {
+			up += len(scripts[i%len(scripts)].reconnects[t])
+		}
+	}
+	b.record("reconnect-1k/up", float64(up)/megabyte)
+	return nil
+}

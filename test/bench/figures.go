@@ -1,0 +1,131 @@
+package main
+
+// figure is one line of the table: what is measured, what it must reach, and what istiod needs for the same.
+type figure struct {
+	key  string // case/figure
+	unit string
+	// bar is the largest value that passes. Lines without one are there to be watched.
+	bar    float64
+	barred bool
+	// worst: the bar is for the worst repetition, not for the median.
+	worst bool
+	// istiod is what istiod needed: the state of August 2026 (commit 86c9f01fd73) as releases are built, default
+	// settings, the same number of services, streams and rules, from a stub API server, on a machine like this one.
+	// Its CPU is that of the server process alone, ours counts the clients in. 0 means that it was not measured.
+	istiod float64
+}
+
+func watched(key, unit string, istiod float64) figure {
+	return figure{key: key, unit: unit, istiod: istiod}
+}
+
+func atMost(bar float64, key, unit string, istiod float64) figure {
+	return figure{key: key, unit: unit, bar: bar, barred: true, istiod: istiod}
+}
+
+func never(bar float64, key, unit string, istiod float64) figure {
+	return figure{key: key, unit: unit, bar: bar, barred: true, worst: true, istiod: istiod}
+}
+
+// figures is the table, in the order in which it is printed. "extra" are resources and removals that a stream received
+// beside those that changed.
+func figures() []figure {
+	return []figure{
+		atMost(10, "endpoint-1k/cpu", "CPU-ms", 120),
+		atMost(10, "endpoint-1k/last-p50", "ms", 150),
+		atMost(20, "endpoint-1k/last-p99", "ms", 157),
+		watched("endpoint-1k/bytes", "KB", 237),
+		never(0, "endpoint-1k/extra", "resources", 0),
+		watched("endpoint-1k/cpu-own-tcp", "CPU-ms", 120),
+		watched("endpoint-1k/last-p50-own-tcp", "ms", 150),
+
+		watched("virtualservice-1k/cells", "cells", 0),
+		atMost(1, "virtualservice-1k/ready", "ms", 0),
+		atMost(0.25, "virtualservice-1k/cpu", "CPU-s", 2.08),
+		watched("virtualservice-1k/bytes", "MB", 257),
+		watched("virtualservice-1k/last-p50", "ms", 746),
+		never(0, "virtualservice-1k/extra", "resources", 0),
+
+		watched("virtualservice-10k/cells", "cells", 0),
+		atMost(2, "virtualservice-10k/ready", "ms", 0),
+		atMost(0.12, "virtualservice-10k/cpu", "CPU-s", 2.55),
+		watched("virtualservice-10k/bytes", "MB", 102),
+		watched("virtualservice-10k/last-p50", "ms", 1450),
+		never(0, "virtualservice-10k/extra", "resources", 0),
+		never(0, "virtualservice-10k/cells-beyond-1k", "cells", 0),
+
+		watched("destinationrule-1k/cells", "cells", 0),
+		never(0, "destinationrule-1k/cells-beyond-at-10k", "cells", 0),
+		watched("destinationrule-1k/ready", "ms", 0),
+		watched("destinationrule-1k/cpu", "CPU-ms", 2060),
+		watched("destinationrule-1k/bytes", "MB", 259),
+		watched("destinationrule-1k/last-p50", "ms", 860),
+		never(0, "destinationrule-1k/extra", "resources", 0),
+
+		watched("service-add-1k/cells", "cells", 0),
+		never(0, "service-add-1k/cells-beyond-at-10k", "cells", 0),
+		watched("service-add-1k/ready", "ms", 0),
+		watched("service-add-1k/cpu", "CPU-ms", 2080),
+		watched("service-add-1k/bytes", "MB", 258),
+		watched("service-add-1k/last-p50", "ms", 745),
+		never(0, "service-add-1k/extra", "resources", 0),
+
+		watched("service-remove-1k/cells", "cells", 0),
+		never(0, "service-remove-1k/cells-beyond-at-10k", "cells", 0),
+		watched("service-remove-1k/ready", "ms", 0),
+		watched("service-remove-1k/cpu", "CPU-ms", 0),
+		watched("service-remove-1k/bytes", "MB", 0),
+		watched("service-remove-1k/last-p50", "ms", 0),
+		never(0, "service-remove-1k/extra", "resources", 0),
+
+		watched("sidecar-1k/cells", "cells", 0),
+		never(0, "sidecar-1k/cells-beyond-at-10k", "cells", 0),
+		watched("sidecar-1k/ready", "ms", 0),
+		watched("sidecar-1k/cpu", "CPU-ms", 0),
+		watched("sidecar-1k/bytes", "MB", 0),
+		watched("sidecar-1k/last-p50", "ms", 0),
+		never(0, "sidecar-1k/extra", "resources", 0),
+
+		never(0, "noop-1k/cells", "cells", 0),
+		never(0, "noop-1k/bytes", "B", 257e6),
+
+		watched("churn/staleness-p50", "ms", 5110),
+		atMost(50, "churn/staleness-p99", "ms", 10200),
+		atMost(0.5, "churn/cores", "cores", 0.16),
+		atMost(5, "churn/heap-growth", "%", 0),
+		watched("churn/delivered", "%", 0.14),
+
+		atMost(2, "cold-1k/cpu", "CPU-s", 15.3),
+		watched("cold-1k/wall", "s", 9.1),
+		watched("cold-1k/bytes", "MB", 1120),
+		watched("cold-1k/cpu-own-tcp", "CPU-s", 15.3),
+		watched("cold-10k/cpu", "CPU-s", 8.7),
+		watched("cold-10k/wall", "s", 3.9),
+		watched("cold-10k/bytes", "MB", 450),
+
+		watched("building-10k/last-p50", "ms", 0),
+		never(20, "building-10k/last-max", "ms", 0),
+		watched("building-10k/built-in", "ms", 0),
+
+		atMost(100, "derived-10k/heap", "MB", 96),
+		atMost(0.1, "derived-10k/heap-per-class", "MB", 0),
+		atMost(12, "derived-10k/cells-per-service", "cells", 0),
+		watched("derived-10k/rows", "MB", 0),
+
+		watched("stream-memory/bare", "KiB", 0),
+		atMost(8, "stream-memory/delta-100", "KiB", 0),
+		atMost(8, "stream-memory/delta-10k", "KiB", 2800),
+		atMost(8, "stream-memory/sotw-100", "KiB", 0),
+		atMost(8, "stream-memory/sotw-10k", "KiB", 0),
+
+		atMost(5, "reconnect-1k/bytes", "% of cold", 100),
+		atMost(1, "reconnect-1k/cpu", "CPU-s", 14),
+		watched("reconnect-1k/up", "MB", 0),
+		watched("reconnect-1k/wall", "s", 9.1),
+
+		watched("silent-1k/p99", "ms", 0),
+		atMost(1.5, "silent-1k/p99-ratio", "x", 0),
+		never(8, "silent-1k/live-states", "per class", 0),
+		never(15, "silent-1k/closed", "s", 0),
+	}
+}

@@ -1,0 +1,125 @@
+// Command bench measures what the control plane costs: a table of figures, each beside its bar, beside what istiod needs
+// for the same, and beside the last stored run. `make bench` runs all of it; doc/benchmarks.md says how to read it.
+//
+// Server and clients share one process and talk gRPC over loopback. The server is the product's own loop, queries and
+// streams, fed with batches as a source would hand them over. The clients subscribe, count and acknowledge like Envoy,
+// but decode nothing, so that they cost little more than the sockets they read. What is judged is CPU time (user and
+// system, of everything in the process), bytes, counts and retained memory; wall time is reported with the same bars and
+// depends on what else the machine does. Nothing fails because something was slow: a figure over its bar is a visible
+// MISS, and the exit code says only whether all cases could run.
+//
+// Its parts: a world of objects (world, changes), a control plane (plane), clients (stream, fleet, script, silent), the
+// cases (case_*), and the table (figures, report). It is a program: nothing imports it. Every goroutine belongs to the
+// plane or fleet whose close waits for it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"time"
+
+	"github.com/pilotmesh/pilot/test/repo"
+)
+
+// options are the flags.
+type options struct {
+	run      *regexp.Regexp
+	quick    bool
+	profiles string
+	json     bool
+	results  string // where results are stored; empty: nowhere
+	conns    int
+	sizes    sizes
+}
+
+// sizes are how large meshes and fleets are. The names of the cases speak of the standard ones.
+type sizes struct {
+	tiny, small, large int // services
+	streams            int
+	fewer              int // streams where each costs much
+	churn              time.Duration
+}
+
+func standard() sizes {
+	return sizes{tiny: 100, small: 1000, large: 10000, streams: 500, fewer: 200, churn: 30 * time.Second}
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := command(ctx, os.Args[1:], os.Stdout)
+	if errors.Is(err, flag.ErrHelp) {
+		os.Exit(2)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func command(ctx context.Context, args []string, w io.Writer) error {
+	o := options{sizes: standard()}
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	pattern := flags.String("run", "", "only cases whose name matches this regular expression")
+	flags.BoolVar(&o.quick, "quick", false, "few repetitions, a short churn; results are not stored")
+	flags.StringVar(&o.profiles, "profile", "", "directory for a CPU and a heap profile of each case")
+	flags.BoolVar(&o.json, "json", false, "print JSON instead of the table")
+	flags.IntVar(&o.conns, "conns", 50, "TCP connections that the streams share")
+	keep := flags.Bool("store", true, "store the results and compare with them next time")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	var err error
+	if o.run, err = regexp.Compile(*pattern); err != nil {
+		return fmt.Errorf("-run: %w", err)
+	}
+	root, err := repo.Root()
+	if err != nil {
+		return err
+	}
+	o.results = filepath.Join(root, "test", "bench", "results")
+	if o.profiles != "" {
+		if err := os.MkdirAll(o.profiles, 0o755); err != nil {
+			return err
+		}
+	}
+	if o.quick {
+		o.sizes.churn = 5 * time.Second
+	}
+	return execute(ctx, o, *keep && !o.quick, w)
+}
+
+// execute runs the cases and prints what came of them.
+func execute(ctx context.Context, o options, keep bool, w io.Writer) error {
+	before, err := stored(o.results)
+	if err != nil {
+		return err
+	}
+	b := &bench{ctx: ctx, options: o, got: make(measured), scripts: make(map[scriptsKey][]*script), worlds: make(map[int]*world), log: os.Stderr}
+	defer b.release()
+	begin := time.Now()
+	failed := b.all()
+	last := make(map[string]float64)
+	for k, l := range before {
+		last[k] = l.median
+	}
+	list := lines(b.got, last)
+	if o.json {
+		err = printJSON(w, list)
+	} else {
+		header(w, begin, o.quick)
+		err = table(w, list)
+	}
+	if err == nil && keep && failed == nil {
+		err = store(o.results, begin, b.got, before)
+	}
+	return errors.Join(failed, err)
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// cpuTime is what the process has used so far, in user and system mode, on all cores.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err) // the arguments are constants
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// retained is the memory that a collection does not free: heap and stacks.
+func retained() float64 {
+	runtime.GC()
+	runtime.GC() // what pools hold goes with the second one
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc + m.StackInuse)
+}
+
+// calm lets what is under way come to its end before something is measured: acknowledgements, timers, the collector.
+func (b *bench) calm() error {
+	runtime.GC()
+	runtime.GC()
+	return b.pause(200 * time.Millisecond)
+}
+
+// pause waits; only the end of the program cuts it short.
+func (b *bench) pause(d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-b.ctx.Done():
+		return context.Cause(b.ctx)
+	}
+}
+
+// profiled runs what a case measures, with a CPU profile around it and a heap profile after it if they are wanted.
+func (b *bench) profiled(name string, fn func() error) error {
+	if b.profiles == "" {
+		return fn()
+	}
+	cpu, err := os.Create(filepath.Join(b.profiles, name+".cpu.pprof"))
+	if err != nil {
+		return err
+	}
+	defer cpu.Close()
+	if err := pprof.StartCPUProfile(cpu); err != nil {
+		return fmt.Errorf("profiling %s: %w", name, err)
+	}
+	err = fn()
+	pprof.StopCPUProfile()
+	if err != nil {
+		return err
+	}
+	heap, err := os.Create(filepath.Join(b.profiles, name+".heap.pprof"))
+	if err != nil {
+		return err
+	}
+	defer heap.Close()
+	return pprof.Lookup("heap").WriteTo(heap, 0)
+}
+
+// quantile is the q-th quantile of the samples, the larger neighbour between two.
+func quantile(samples []float64, q float64) float64 {
+	if len(samples) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(samples))
+	i := int(q*float64(len(sorted)) + 0.5)
+	return sorted[min(max(i, 0), len(sorted)-1)]
+}
+
+func median(samples []float64) float64 {
+	if len(samples) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(samples))
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/xds/class"
+	"github.com/pilotmesh/pilot/internal/xds/push"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+	"github.com/pilotmesh/pilot/internal/xds/server"
+)
+
+// sourceName is the one source of a plane.
+const sourceName = "bench"
+
+// plane is a control plane in this process: tables, graph, loop and, if it serves, streams. Objects come in as the
+// batches a source would hand over: nothing is read from files or parsed.
+type plane struct {
+	loop *push.Loop
+	addr string // empty if it does not serve
+
+	rpc    *grpc.Server
+	cancel context.CancelFunc
+	group  sync.WaitGroup
+
+	present map[api.Key]*api.Object // what the source has now
+
+	mu      sync.Mutex
+	commits []push.Commit
+	states  *stateLog // who holds which states; nil if nobody wants to know
+}
+
+// newPlane starts a control plane that has read the world.
+func newPlane(w *world, options ...func(*plane)) (*plane, error) {
+	tables := state.New(state.Options{Sources: []string{sourceName}})
+	graph := query.New(tables.DB, query.Options{Workers: runtime.GOMAXPROCS(0)})
+	p := &plane{present: make(map[api.Key]*api.Object)}
+	for _, o := range options {
+		o(p)
+	}
+	p.loop = push.New(tables, graph, queries(graph, tables), push.Settings{Sources: []string{sourceName}, Observe: p.committed})
+	ctx, cancel := context.WithCancel(context.Background())
+	p.cancel = cancel
+	p.group.Go(func() { _ = p.loop.Run(ctx) }) // it ends with ctx, and only then
+	p.apply(edit{set: w.all})
+	select {
+	case <-p.loop.Synced():
+		return p, nil
+	case <-time.After(patience):
+		p.close()
+		return nil, fmt.Errorf("the world of %d services was not committed within %v", w.services, patience)
+	}
+}
+
+// queries are what the program asks of its graph.
+func queries(g *query.Graph, t *state.Tables) push.Queries {
+	classes := class.Define(g, t)
+	none := query.Define(g, "none", slices.Equal[[]api.Problem], func(*query.Reader, omap.Name) ([]api.Problem, bool) { return nil, true })
+	problems := query.Each(g, "problems",
+		func(r *query.Reader, _ struct{}) omap.Map[omap.Name, omap.Unit] {
+			return t.SourceNames.Group(r, struct{}{})
+		},
+		none, func(_ struct{}, name omap.Name) omap.Name { return name })
+	return push.Queries{Class: classes.Class, State: classes.State, Problems: problems}
+}
+
+// serve starts a control plane with its streams.
+func serve(w *world, options ...func(*plane)) (*plane, error) {
+	p, err := newPlane(w, options...)
+	if err != nil {
+		return nil, err
+	}
+	var served server.Mesh = p.loop
+	if p.states != nil {
+		served = logged{p.loop, p.states}
+	}
+	streams := server.New(served, server.Options{})
+	p.rpc = grpc.NewServer(streams.GRPC()...)
+	streams.Register(p.rpc)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		p.close()
+		return nil, err
+	}
+	p.addr = listener.Addr().String()
+	ctx, cancel := context.WithCancel(context.Background())
+	stop := p.cancel
+	p.cancel = func() { cancel(); stop() }
+	p.group.Go(func() { _ = streams.Run(ctx) })
+	p.group.Go(func() { _ = p.rpc.Serve(listener) }) // it ends with Stop
+	return p, nil
+}
+
+// close ends the control plane at once, as a crash would.
+func (p *plane) close() {
+	if p.rpc != nil {
+		p.rpc.Stop()
+	}
+	p.cancel()
+	p.group.Wait()
+}
+
+// logged is a server.Mesh that notes which states the streams of which namespace were given.
+type logged struct {
+	*push.Loop
+	states *stateLog
+}
+
+// Connect implements server.Mesh.
+func (l logged) Connect(_ context.Context, n *corev3.Node, s *server.Stream) (server.Attachment, error) {
+	parsed, err := proxy.Parse(proxy.Node{ID: n.GetId(), Metadata: n.GetMetadata()})
+	if err != nil {
+		return nil, err
+	}
+	return l.Attach(parsed, l.states.watch(parsed.Namespace, s))
+}
+
+func (p *plane) committed(c push.Commit) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.commits = append(p.commits, c)
+}
+
+// takeCommits returns the commits since the last call, once everything queued so far is committed.
+func (p *plane) takeCommits() ([]push.Commit, error) {
+	if err := p.inspect(func(*push.View) {}); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := p.commits
+	p.commits = nil
+	return list, nil
+}
+
+func (p *plane) inspect(fn func(*push.View)) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return p.loop.Inspect(ctx, fn)
+}
+
+// apply hands one change over.
+func (p *plane) apply(e edit) {
+	list := make([]source.Event, 0, len(e.set)+len(e.del))
+	for _, o := range e.set {
+		p.present[o.Key] = o
+		list = append(list, source.Event{Key: o.Key, Object: o})
+	}
+	for _, k := range e.del {
+		delete(p.present, k)
+		list = append(list, source.Event{Key: k})
+	}
+	p.loop.Apply(source.Batch{Source: sourceName, Events: list, Synced: true})
+}
+
+// rewritten is everything the source has, read again from a file with other line numbers.
+func (p *plane) rewritten() (edit, error) {
+	var e edit
+	for _, o := range p.present {
+		again := *o
+		again.Spec = proto.Clone(o.Spec)
+		again.Position = api.Position{File: "mesh.yaml", Line: o.Position.Line + 7}
+		sealed, err := again.Seal()
+		if err != nil {
+			return edit{}, err
+		}
+		e.set = append(e.set, sealed)
+	}
+	return e, nil
+}
+
+// silentWatcher stands for a stream where there are none.
+type silentWatcher struct{ ready func() }
+
+// Update takes a state and drops it.
+func (w silentWatcher) Update(*resource.State) { w.ready() }
+
+// join connects one proxy without a stream in each of the namespaces and waits until their states are there.
+func (p *plane) join(namespaces ...int) error {
+	built := newLatch(len(namespaces))
+	for _, n := range namespaces {
+		parsed, err := proxy.Parse(proxy.Node{ID: node(n, n).GetId(), Metadata: node(n, n).GetMetadata()})
+		if err != nil {
+			return err
+		}
+		var once sync.Once
+		if _, err := p.loop.Attach(parsed, silentWatcher{func() { once.Do(built.done) }}); err != nil {
+			return err
+		}
+	}
+	select {
+	case <-built.open:
+		return nil
+	case <-time.After(patience):
+		return fmt.Errorf("%d classes were not built within %v", len(namespaces), patience)
+	}
+}

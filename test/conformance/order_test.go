@@ -1,0 +1,175 @@
+package conformance
+
+import (
+	"slices"
+
+	"github.com/pilotmesh/pilot/test/conformance/client"
+)
+
+// orderRules: what is sent never points at what is not there yet, or not any more. Peers that follow mind that after
+// every response (see client.Client), so here it is done what provokes gaps.
+func orderRules() []rule {
+	return []rule{
+		{name: "connect", run: func(s *scene) {
+			p := s.open()
+			p.askAll()
+			p.awaitBase()
+			first := firsts(p.Log)
+			if first[client.CDS] > first[client.EDS] || first[client.LDS] > first[client.RDS] {
+				s.Errorf("first responses: CDS %d, EDS %d, LDS %d, RDS %d", first[client.CDS], first[client.EDS], first[client.LDS], first[client.RDS])
+			}
+		}},
+		{name: "sequence", run: func(s *scene) {
+			p := s.connect()
+			for range 3 {
+				s.fence(p)
+				mark := len(p.Log)
+				s.fences++
+				s.writeFence()
+				p.await("all of a change", func() bool {
+					return !slices.ContainsFunc(s.visible(p), func(t client.Type) bool { return !s.fenced(p, t) })
+				})
+				first := firsts(p.Log[mark:])
+				if !slices.IsSorted(first[:]) {
+					s.Errorf("first responses after a change: CDS %d, EDS %d, LDS %d, RDS %d", first[client.CDS], first[client.EDS], first[client.LDS], first[client.RDS])
+				}
+			}
+		}},
+		{name: "endpoints-after-cluster", run: func(s *scene) {
+			p := s.connect()
+			s.fence(p)
+			mark := len(p.Log)
+			s.put("policy.yaml", s.policy("a", 3))
+			p.limited("a", 3)
+			p.settleClusters()
+			cluster, assignment := p.find(mark, client.CDS, s.cluster("a")), p.find(mark, client.EDS, s.cluster("a"))
+			if assignment == nil || assignment.Index < cluster.Index {
+				s.Error("the assignment came before the cluster")
+			}
+		}},
+		{name: "make-before-break", run: func(s *scene) {
+			p := s.connect()
+			for _, tag := range []string{"one", "two", "three"} {
+				s.put("new.yaml", s.service(service{name: "new-" + tag}), s.routes("a", tag, "new-"+tag))
+				p.routed(tag)
+				p.has(client.CDS, s.cluster("new-"+tag))
+			}
+			s.fence(p)
+		}},
+		{name: "make-subset", run: func(s *scene) {
+			p := s.connect()
+			for _, v := range []string{"v1", "v2", "v3"} {
+				s.put("new.yaml", s.policy("a", 3, v), s.routes("a", v, "a/"+v))
+				p.routed(v)
+				p.has(client.CDS, s.subset("a", v))
+			}
+			s.fence(p)
+		}},
+		{name: "break-last", run: func(s *scene) {
+			s.put("new.yaml", s.policy("a", 3, "v1", "v2"), s.routes("a", "two", "a/v2"))
+			p := s.connect()
+			p.routed("two")
+			mark := len(p.Log)
+			s.put("new.yaml", s.policy("a", 3, "v1"), s.routes("a", "one", "a/v1"))
+			p.routed("one")
+			p.lacks(client.CDS, s.subset("a", "v2"))
+			s.goneAfter(p, mark, client.CDS, s.subset("a", "v2"), client.RDS, routeHTTP)
+		}},
+		{name: "service-deleted", run: func(s *scene) {
+			p := s.connect()
+			s.fence(p)
+			mark := len(p.Log)
+			s.put(fileServices, s.a("10.1.0.1"))
+			s.remove(fileTCP)
+			p.lacks(client.CDS, s.cluster("b"), s.port("t", 9000, ""))
+			p.lacks(client.LDS, listenerT)
+			p.await("the virtual host to go", func() bool { return !p.mentions(client.RDS, routeHTTP, s.host("b")) })
+			s.goneAfter(p, mark, client.CDS, s.cluster("b"), client.RDS, routeHTTP)
+			s.goneAfter(p, mark, client.CDS, s.port("t", 9000, ""), client.LDS, listenerT)
+		}},
+		{name: "swap", run: func(s *scene) {
+			s.put("new.yaml", s.service(service{name: "x1"}), s.routes("a", "x1", "x1"))
+			p := s.connect()
+			p.routed("x1")
+			for i := range 4 {
+				name := []string{"x2", "x1"}[i%2]
+				s.put("new.yaml", s.service(service{name: name}), s.routes("a", name, name))
+				p.routed(name)
+				p.lacks(client.CDS, s.cluster([]string{"x1", "x2"}[i%2]))
+			}
+			s.fence(p)
+		}},
+		{name: "waits-for-ack", wish: true, run: orderWaitsForAck},
+		{name: "stuck-client", wish: true, run: func(s *scene) {
+			p := s.open(answers(func(r *client.Response) client.Answer {
+				if r.Type == client.CDS {
+					return client.Hold
+				}
+				return client.Ack
+			}))
+			p.askAll()
+			p.awaitBase()
+			s.put(fileServices, s.a("10.1.0.11"), s.b("10.1.0.2"))
+			p.at("a", "10.1.0.11")
+			s.put(fileServices, s.a("10.1.0.11"), s.b("10.1.0.2"), s.policy("b", 3))
+			s.settled("b", 3)
+			s.put(fileServices, s.a("10.1.0.12"), s.b("10.1.0.2"), s.policy("b", 3))
+			p.at("a", "10.1.0.12")
+		}},
+	}
+}
+
+// firsts are the places of the first response of each type.
+func firsts(log []*client.Response) [client.Types]int {
+	first := [client.Types]int{-1, -1, -1, -1}
+	for i, r := range log {
+		if r.Known && first[r.Type] < 0 {
+			first[r.Type] = i
+		}
+	}
+	return first
+}
+
+// goneAfter checks that one resource went after another one changed or went.
+func (s *scene) goneAfter(p *peer, mark int, t client.Type, name string, before client.Type, other string) {
+	s.Helper()
+	when := func(t client.Type, name string, gone bool) int {
+		for _, r := range p.Log[mark:] {
+			if r.Type == t && (slices.Contains(r.Gone, name) || !gone && slices.Contains(r.Put, name)) {
+				return r.Index
+			}
+		}
+		s.Fatalf("%s %q neither changed nor went", t, name)
+		return 0
+	}
+	if g, c := when(t, name, true), when(before, other, false); g < c {
+		s.Errorf("%s %q went with response %d, before %s %q followed with response %d", t, name, g, before, other, c)
+	}
+}
+
+// orderWaitsForAck: the cluster is on its way, the route to it has to wait.
+func orderWaitsForAck(s *scene) {
+	hold := false
+	p := s.open(answers(func(r *client.Response) client.Answer {
+		if hold && r.Type == client.CDS {
+			return client.Hold
+		}
+		return client.Ack
+	}))
+	p.askAll()
+	p.awaitBase()
+	s.fence(p)
+	hold = true
+	s.put("new.yaml", s.service(service{name: "new"}), s.routes("a", "tag", "new"))
+	p.has(client.CDS, s.cluster("new"))
+	for _, address := range []string{"10.1.0.11", "10.1.0.12", "10.1.0.13"} { // the stream goes on meanwhile
+		s.put(fileServices, s.a(address), s.b("10.1.0.2"))
+		p.at("a", address)
+	}
+	if p.mentions(client.RDS, routeHTTP, s.host("new")) {
+		s.Error("the route came before the client acknowledged the cluster")
+	}
+	hold = false
+	s.must(p.Acknowledge(p.last(client.CDS)))
+	p.routed("tag")
+}
