@@ -48,11 +48,7 @@ It becomes ready (/ready) once everything configured has been read and proxies c
 // serve runs the control plane until ctx ends.
 func serve(ctx context.Context, s *config.Settings, log *slog.Logger) error {
 	began := time.Now()
-	group, err := wire(ctx, s, log)
-	if err != nil {
-		return err
-	}
-	err = group.Run(ctx)
+	err := wire(s, log).Run(ctx)
 	log.Info("stopped", "after", time.Since(began).Round(time.Millisecond).String())
 	return err
 }

@@ -50,7 +50,7 @@ func logProblems(log *slog.Logger, news []admin.Problem) {
 		if p.Level == "error" {
 			level = slog.LevelWarn
 		}
-		log.Log(context.Background(), level, "problem", "level", p.Level, "object", p.Object.Key().String(), "file", p.File, "line", p.Line,
+		log.Log(context.Background(), level, "problem", "severity", p.Level, "object", p.Object.Key().String(), "file", p.File, "line", p.Line,
 			"field", p.Field, "reason", p.Reason)
 	}
 }

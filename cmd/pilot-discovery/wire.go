@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"net"
 	"runtime"
 	"slices"
 	"time"
@@ -32,7 +30,7 @@ const drain = time.Second
 
 // wire makes the control plane out of its parts, in the order in which they start: pages, the loop, sources; and, once
 // these have listed everything and the result is committed, xDS. They stop in reverse order.
-func wire(ctx context.Context, s *config.Settings, log *slog.Logger) (*run.Group, error) {
+func wire(s *config.Settings, log *slog.Logger) *run.Group {
 	sources := []source.Source{file.New(file.Options{Dir: s.ConfigDir, MeshConfig: s.MeshConfig, Log: log})}
 	names := make([]string, len(sources))
 	for i, one := range sources {
@@ -42,9 +40,9 @@ func wire(ctx context.Context, s *config.Settings, log *slog.Logger) (*run.Group
 	// What is told about the control plane.
 	build := admin.ReadBuild()
 	metrics, commits, board, ready := admin.NewMetrics(build), new(admin.Commits), admin.NewBoard(), new(admin.Readiness)
-	log.Info("starting", "version", build.Version, "revision", build.Revision, "config_dir", s.ConfigDir, "grpc_addr", s.GRPCAddr, "http_addr", s.HTTPAddr)
-
 	committed := make(chan struct{}, 1)
+	log.Info("starting", "version", build.Version, "revision", build.Revision, "config_dir", s.ConfigDir,
+		"mesh_config", s.MeshConfig, "http_addr", s.HTTPAddr, "monitoring_addr", s.MonitoringAddr, "grpc_addr", s.GRPCAddr)
 
 	// The state and the loop that owns it.
 	tables := state.New(state.Options{Domain: s.Domain, Sources: names})
@@ -73,8 +71,11 @@ func wire(ctx context.Context, s *config.Settings, log *slog.Logger) (*run.Group
 	metrics.Watch(loop, xds, board)
 
 	g := run.New(log, s.ShutdownDuration)
-	if err := addPages(ctx, g, pages, s, log); err != nil {
-		return nil, err
+	if s.HTTPAddr != "" {
+		g.Add(run.ListenHTTP("pages (--httpAddr)", s.HTTPAddr, pages.Handler(), drain, log))
+	}
+	if s.MonitoringAddr != "" {
+		g.Add(run.ListenHTTP("pages (--monitoringAddr)", s.MonitoringAddr, pages.Handler(), drain, log))
 	}
 	g.Add(run.Actor{Name: "loop", Run: loop.Run})
 	g.Add(run.Actor{Name: "problems", Run: func(ctx context.Context) error {
@@ -90,7 +91,7 @@ func wire(ctx context.Context, s *config.Settings, log *slog.Logger) (*run.Group
 	g.Add(run.Actor{Name: "streams", Run: xds.Run})
 	serving := ready.Missing("proxies cannot connect yet")
 	if s.GRPCAddr != "" {
-		g.Add(run.GRPC("xDS on "+s.GRPCAddr, s.GRPCAddr, grpcServer(xds, s), xds.Drain, s.ShutdownDuration))
+		g.Add(run.GRPC("xDS (--grpcAddr)", s.GRPCAddr, grpcServer(xds, s), xds.Drain, s.ShutdownDuration/2))
 	}
 	g.Add(run.Actor{Name: "ready", Run: func(ctx context.Context) error {
 		serving()
@@ -99,7 +100,7 @@ func wire(ctx context.Context, s *config.Settings, log *slog.Logger) (*run.Group
 		ready.Missing("the control plane is stopping")
 		return nil
 	}})
-	return g, nil
+	return g
 }
 
 // grpcServer is the server for proxies in plaintext.
@@ -116,24 +117,6 @@ func grpcServer(xds *server.Server, s *config.Settings) *grpc.Server {
 // wait is an actor without work of its own.
 func wait(ctx context.Context) error {
 	<-ctx.Done()
-	return nil
-}
-
-// addPages opens the addresses of the pages: what is wrong with them should be heard at once.
-func addPages(ctx context.Context, g *run.Group, pages *admin.Pages, s *config.Settings, log *slog.Logger) error {
-	h := pages.Handler()
-	var listen net.ListenConfig
-	for _, a := range []struct{ flag, addr string }{{"httpAddr", s.HTTPAddr}, {"monitoringAddr", s.MonitoringAddr}} {
-		if a.addr == "" {
-			continue
-		}
-		l, err := listen.Listen(ctx, "tcp", a.addr)
-		if err != nil {
-			return fmt.Errorf("--%s: %w; free the address or choose another", a.flag, err)
-		}
-		log.Info("serving pages", "flag", a.flag, "addr", l.Addr().String())
-		g.Add(run.HTTP("pages on "+l.Addr().String(), l, h, drain, log))
-	}
 	return nil
 }
 

@@ -55,7 +55,6 @@ func TestMetrics(t *testing.T) {
 	for series, want := range map[string]string{
 		`pilot_xds{version="1.31.0"}`:                        "1",
 		`pilot_xds_pushes{type="cds"}`:                       "1",
-		`pilot_xds_pushes{type="lds"}`:                       "1",
 		`pilot_xds_acks_total{type="cds"}`:                   "1",
 		`pilot_total_xds_rejects{type="lds"}`:                "1",
 		`pilot_xds_lds_reject{err="rejected",node="a.shop"}`: "1",

@@ -89,7 +89,7 @@ func (s stream) name() string {
 	return s.Node
 }
 
-// streams are those a request asks for, by id.
+// streams are those a request asks for, by name.
 func (p *Pages) streams(r *http.Request) ([]stream, error) {
 	q := r.URL.Query()
 	part, namespace := q.Get("proxyID"), q.Get("namespace")
@@ -100,7 +100,7 @@ func (p *Pages) streams(r *http.Request) ([]stream, error) {
 			list = append(list, s)
 		}
 	}
-	slices.SortFunc(list, func(a, b stream) int { return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(list, func(a, b stream) int { return cmp.Or(cmp.Compare(a.name(), b.name()), cmp.Compare(a.ID, b.ID)) })
 	return inspect(r, p, func(v *push.View) []stream {
 		rows := make(map[string]*proxy.Proxy, v.Tables.Proxies.Len())
 		for _, row := range v.Tables.Proxies.All() {

@@ -50,8 +50,8 @@ func (k Key) AppendTo(b []byte) []byte {
 // String is "Kind namespace/name", with what is unknown left out.
 func (k Key) String() string {
 	name := k.Name
-	if k.Namespace != "" {
-		name = k.Namespace + "/" + k.Name
+	if k.Namespace != "" && name != "" {
+		name = k.Namespace + "/" + name
 	}
 	return strings.TrimSpace(k.Kind + " " + name)
 }

@@ -28,17 +28,23 @@ type Document struct {
 	prefix string        // where in them an item of a List stands
 }
 
-// MaxFile is the size of the largest file that is read.
-const MaxFile = 64 << 20
+// Limits of a file.
+const (
+	// MaxFile is the size of the largest file that is read.
+	MaxFile = 64 << 20
+	// MaxDocuments is how many documents it may have.
+	MaxDocuments = 1 << 17
+)
 
 // Decode reads all documents of a file: YAML documents separated by "---", JSON, and the items of Lists. Documents
 // without content yield nothing. The file's name is used in positions only. The documents share data's memory.
 func Decode(file string, data []byte) []Document {
-	if len(data) > MaxFile {
-		return []Document{{Position: Position{File: file}, Problems: []Problem{TooLarge(file, int64(len(data)))}}}
+	texts, p := Split(file, data)
+	if p != nil {
+		return []Document{{Position: p.Position, Problems: []Problem{*p}}}
 	}
 	var docs []Document
-	for _, t := range Split(data) {
+	for _, t := range texts {
 		docs = append(docs, t.Decode(file)...)
 	}
 	return docs
@@ -47,14 +53,23 @@ func Decode(file string, data []byte) []Document {
 // Text is one document of a file before it is read. Equal bytes decode to equal documents, wherever they stand.
 type Text struct{ text document.Text }
 
-// Split cuts a file into the texts of its documents, without those that have no content.
-func Split(data []byte) []Text {
+// Split cuts a file into the texts of its documents, without those that have no content. A file beyond the limits has
+// none, but a Problem.
+func Split(file string, data []byte) ([]Text, *Problem) {
+	if len(data) > MaxFile {
+		p := TooLarge(file, int64(len(data)))
+		return nil, &p
+	}
 	docs := document.Split(data)
+	if len(docs) > MaxDocuments {
+		return nil, &Problem{Position: Position{File: file}, Severity: Error, Reason: fmt.Sprintf(
+			"the file has %d documents, the limit is %d; split it", len(docs), MaxDocuments)}
+	}
 	out := make([]Text, len(docs))
 	for i, t := range docs {
 		out[i] = Text{t}
 	}
-	return out
+	return out, nil
 }
 
 // Bytes are the text's bytes.
@@ -131,6 +146,7 @@ func (d Document) decode(root *document.Value) Document {
 		}
 	}
 	d.Problems = problems(d.Key, d.Position.File, e.Findings())
+	sortByLine(d.Problems)
 	return d
 }
 
@@ -177,6 +193,12 @@ func (d *Document) Check() {
 		d.Object = nil
 	}
 	d.Problems = append(d.Problems, found...)
+	sortByLine(d.Problems)
+}
+
+// sortByLine brings problems into the order of the document. On one line they stay as they are.
+func sortByLine(problems []Problem) {
+	slices.SortStableFunc(problems, func(a, b Problem) int { return a.Position.Compare(b.Position) })
 }
 
 // locate sets the lines of problems. It parses the text once more: few documents have problems, and keeping the parsed

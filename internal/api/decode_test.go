@@ -61,7 +61,7 @@ func TestDecode(t *testing.T) {
 // told is what is read of a file, one line for each object and each problem.
 func told(name string, data []byte) string {
 	// txtar cannot hold these
-	data = []byte(strings.NewReplacer("␍\n", "\r\n", "␉", "\t", "﻿<BOM>", "\ufeff").Replace(string(data)))
+	data = []byte(strings.NewReplacer("␍\n", "\r\n", "␉", "\t", "<BOM>", "\ufeff").Replace(string(data)))
 	var b strings.Builder
 	for _, d := range Decode(name, data) {
 		d.Check()
@@ -95,7 +95,7 @@ func only(t *testing.T, text string) Document {
 
 func TestLimits(t *testing.T) {
 	filler := func(n int) string { return "# " + strings.Repeat("x", n) + "\n" }
-	pad := MaxDocumentPad(len(plain))
+	pad := largestPad(len(plain))
 	if d := only(t, plain+filler(pad)); d.Object == nil {
 		t.Errorf("a document of the greatest size is refused: %v", d.Problems)
 	}
@@ -106,18 +106,22 @@ func TestLimits(t *testing.T) {
 	if got := docs[0].Problems[0].String(); got != "f.yaml:1: error: the document has 1048577 bytes, the limit is 1048576; split the object" {
 		t.Error(got)
 	}
+	docs = Decode("f.yaml", []byte(strings.Repeat("--- a\n", MaxDocuments+1)))
+	if len(docs) != 1 || docs[0].Problems[0].String() != "f.yaml: error: the file has 131073 documents, the limit is 131072; split it" {
+		t.Errorf("a file of too many documents: %d", len(docs))
+	}
 	docs = Decode("f.yaml", make([]byte, MaxFile+1))
 	if len(docs) != 1 || docs[0].Problems[0].String() != "f.yaml: error: the file has 67108865 bytes, the limit is 67108864; split it" {
 		t.Errorf("a file that is too large: %v", docs)
 	}
 }
 
-// MaxDocumentPad is how much filler makes a document of n bytes as large as is allowed.
-func MaxDocumentPad(n int) int { return document.MaxDocument - n - len("# \n") }
+// largestPad is how much filler makes a document of n bytes as large as is allowed.
+func largestPad(n int) int { return document.MaxDocument - n - len("# \n") }
 
 // TestHostile reads documents that are made to hurt. Each must be answered in a moment.
 func TestHostile(t *testing.T) {
-	const size = 1<<20 - 1024
+	const size = 1 << 17 // enough to tell linear from quadratic
 	laughs := "a0: &a0 [x, x, x, x, x, x, x, x, x]\n"
 	for i := range 12 {
 		laughs += fmt.Sprintf("a%d: &a%d [*a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d, *a%d]\n", i+1, i+1, i, i, i, i, i, i, i, i)
@@ -152,7 +156,7 @@ func TestHostile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			begin := time.Now()
 			docs := Decode("f.yaml", []byte(text))
-			if took := time.Since(begin); took > 10*time.Second {
+			if took := time.Since(begin); took > 20*time.Second {
 				t.Errorf("took %v", took)
 			}
 			for _, d := range docs {
@@ -218,13 +222,13 @@ func TestHash(t *testing.T) {
 	if err != nil || sealed.Hash != base {
 		t.Errorf("an object made in code has another hash: %v, %v", sealed, err)
 	}
-	if got := fmt.Sprintf("%x", base); got != "" && got != goldenHash {
+	if got := fmt.Sprintf("%x", base); got != goldenHash {
 		t.Errorf("the hash is not what it was in other builds: %s, want %s", got, goldenHash)
 	}
 }
 
 // goldenHash is plain's: hashes must be the same in every process and build.
-const goldenHash = ""
+const goldenHash = "e07fdf194e8248b3a08fdd5447eebad3"
 
 func TestSeal(t *testing.T) {
 	spec := &networking.Sidecar{}

@@ -43,7 +43,7 @@ var flow = []struct{ pkg, imports string }{
 	{"ca", "mesh run"},
 	{"inject", "api mesh"},
 	{"admin", "api mesh omap proxy query run source state store xds/push xds/resource xds/server"},
-	{"agent/...", "agent/... ca config mesh run xds/envoy"},
+	{"agent/...", "agent/... api/document ca config mesh run xds/envoy"},
 	{"arch", ""},
 	// Only tests import it: it stands in no other row.
 	{"meshtest", "api mesh omap proxy query source state store xds/..."},

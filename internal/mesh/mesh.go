@@ -44,6 +44,9 @@ func (p Port) Target() uint32 {
 	return p.Number
 }
 
+// ValidPort reports whether a number can be a port.
+func ValidPort(n uint32) bool { return n > 0 && n < 1<<16 }
+
 // Service is what callers need to know of a service to reach it, apart from its endpoints.
 type Service struct {
 	// Name and Namespace are those of the object that declares it.

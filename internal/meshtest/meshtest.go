@@ -43,16 +43,34 @@ type World struct {
 	objects map[api.Key]*api.Object
 	states  map[proxy.Class]*resource.State
 	release map[proxy.Class]func()
+
+	problems []state.Problems
 }
 
 // New returns an empty World whose graph is strict.
 func New(t T) *World {
 	tables := state.New(state.Options{})
 	g := query.New(tables.DB, query.Options{Strict: true})
-	return &World{
+	w := &World{
 		t: t, Tables: tables, Graph: g, Queries: class.Define(g, tables),
 		objects: map[api.Key]*api.Object{}, states: map[proxy.Class]*resource.State{}, release: map[proxy.Class]func(){},
 	}
+	w.Queries.Problems.Observe(class.All{}, func(sets []state.Problems, _ bool) { w.problems = sets })
+	return w
+}
+
+// Problems are the published problems, a line each, in order.
+func (w *World) Problems() []string { return lines(w.problems) }
+
+func lines(sets []state.Problems) []string {
+	var out []string
+	for _, set := range sets {
+		for _, p := range set.All() {
+			out = append(out, p.String())
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // Parse decodes objects; a Problem of any of them ends the test.
@@ -182,9 +200,13 @@ func (w *World) Cold(c proxy.Class) *resource.State {
 	return s
 }
 
-// Check compares all watched states with what the rows alone give.
+// Check compares all watched states, and the problems, with what the rows alone give.
 func (w *World) Check() {
 	w.t.Helper()
+	cold, _ := w.Queries.Problems.Get(w.Graph.Naive(), class.All{})
+	if got, want := w.Problems(), lines(cold); !slices.Equal(got, want) {
+		w.t.Errorf("problems: incremental %q, naive %q", got, want)
+	}
 	for _, f := range w.Graph.Failures() {
 		w.t.Errorf("cell failed: %+v", f)
 	}

@@ -3,7 +3,6 @@ package run
 import (
 	"context"
 	"fmt"
-	"net"
 	"time"
 
 	"google.golang.org/grpc"
@@ -15,10 +14,9 @@ import (
 func GRPC(name, addr string, s *grpc.Server, leave func(), drain time.Duration) Actor {
 	ready := make(chan struct{})
 	return Actor{Name: name, Ready: ready, Run: func(ctx context.Context) error {
-		var listen net.ListenConfig
-		l, err := listen.Listen(ctx, "tcp", addr)
+		l, err := listen(ctx, addr)
 		if err != nil {
-			return fmt.Errorf("%w; free the address or choose another", err)
+			return err
 		}
 		close(ready)
 		served := make(chan error, 1)

@@ -3,6 +3,8 @@ package run
 import (
 	"context"
 	"net"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,12 +33,7 @@ func endless(asked chan<- struct{}, leave <-chan struct{}) *grpc.ServiceDesc {
 func TestGRPC(t *testing.T) {
 	for name, obeys := range map[string]bool{"obeys": true, "cut off": false} {
 		t.Run(name, func(t *testing.T) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			addr := l.Addr().String()
-			l.Close()
+			addr := free(t)
 			asked, leave := make(chan struct{}), make(chan struct{})
 			s := grpc.NewServer()
 			s.RegisterService(endless(asked, leave), nil)
@@ -72,17 +69,20 @@ func TestGRPC(t *testing.T) {
 	}
 }
 
-func TestGRPCAddressTaken(t *testing.T) {
+func TestAddressTaken(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	g := New(quiet(), time.Minute)
-	g.Add(GRPC("xds", l.Addr().String(), grpc.NewServer(), func() {}, time.Second))
-	if err := g.Run(t.Context()); err == nil {
-		t.Error("no error though the address is taken")
-	} else {
-		t.Log(err)
+	for _, a := range []Actor{
+		GRPC("xds", l.Addr().String(), grpc.NewServer(), func() {}, time.Second),
+		ListenHTTP("pages", l.Addr().String(), http.NotFoundHandler(), time.Second, quiet()),
+	} {
+		g := New(quiet(), time.Minute)
+		g.Add(a)
+		if err := g.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "choose another") {
+			t.Errorf("%s on a taken address: %v", a.Name, err)
+		}
 	}
 }

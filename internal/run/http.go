@@ -20,25 +20,50 @@ const (
 // HTTP is the actor that serves h on l. Told to stop, it lets requests under way finish for as long as drain, then
 // closes their connections.
 func HTTP(name string, l net.Listener, h http.Handler, drain time.Duration, log *slog.Logger) Actor {
+	return Actor{Name: name, Run: func(ctx context.Context) error { return serve(ctx, l, h, drain, log.With("actor", name)) }}
+}
+
+// ListenHTTP is HTTP for an address that is opened when the actor starts; the actor is ready when it listens.
+func ListenHTTP(name, addr string, h http.Handler, drain time.Duration, log *slog.Logger) Actor {
+	ready := make(chan struct{})
+	return Actor{Name: name, Ready: ready, Run: func(ctx context.Context) error {
+		l, err := listen(ctx, addr)
+		if err != nil {
+			return err
+		}
+		close(ready)
+		return serve(ctx, l, h, drain, log.With("actor", name))
+	}}
+}
+
+func serve(ctx context.Context, l net.Listener, h http.Handler, drain time.Duration, log *slog.Logger) error {
 	server := &http.Server{
 		Handler: h, ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-		ErrorLog: slog.NewLogLogger(log.With("actor", name).Handler(), slog.LevelDebug),
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-	return Actor{Name: name, Run: func(ctx context.Context) error {
-		served := make(chan error, 1)
-		go func() { served <- server.Serve(l) }()
-		select {
-		case err := <-served:
-			return fmt.Errorf("serving on %s: %w", l.Addr(), err)
-		case <-ctx.Done():
-		}
-		patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
-		defer cancel()
-		err := server.Shutdown(patience)
-		if errors.Is(err, context.DeadlineExceeded) {
-			err = server.Close() // requests that take longer are cut off; that is what the limit is for
-		}
-		<-served
-		return err
-	}}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("serving on %s: %w", l.Addr(), err)
+	case <-ctx.Done():
+	}
+	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
+	defer cancel()
+	err := server.Shutdown(patience)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = server.Close() // requests that take longer are cut off; that is what the limit is for
+	}
+	<-served
+	return err
+}
+
+// listen opens an address.
+func listen(ctx context.Context, addr string) (net.Listener, error) {
+	var c net.ListenConfig
+	l, err := c.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("%w; free the address or choose another", err)
+	}
+	return l, nil
 }

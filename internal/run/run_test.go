@@ -161,14 +161,16 @@ func TestDeadlines(t *testing.T) {
 }
 
 func TestErrorOnTheWayOut(t *testing.T) {
-	g := New(quiet(), time.Minute)
-	g.Add(Actor{Name: "a", Run: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }})
-	g.Add(Actor{Name: "b", Run: func(ctx context.Context) error { <-ctx.Done(); return errors.New("could not save") }})
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(time.Millisecond, cancel)
-	if err := g.Run(ctx); err == nil || err.Error() != "b: could not save" {
-		t.Errorf("Run: %v, want only what b said", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		g := New(quiet(), time.Minute)
+		g.Add(Actor{Name: "a", Run: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }})
+		g.Add(Actor{Name: "b", Run: func(ctx context.Context) error { <-ctx.Done(); return errors.New("could not save") }})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := g.Run(ctx); err == nil || err.Error() != "b: could not save" {
+			t.Errorf("Run: %v, want only what b said", err)
+		}
+	})
 }
 
 func TestCancelledBeforeStart(t *testing.T) {
@@ -183,11 +185,19 @@ func TestCancelledBeforeStart(t *testing.T) {
 	j.want(t)
 }
 
-func TestHTTP(t *testing.T) {
+// free is an address nobody uses at the moment.
+func free(t *testing.T) string {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func TestHTTP(t *testing.T) {
+	addr := free(t)
 	asked, answer := make(chan struct{}), make(chan struct{})
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		close(asked)
@@ -197,14 +207,16 @@ func TestHTTP(t *testing.T) {
 		}
 		io.WriteString(w, "done")
 	})
+	a := ListenHTTP("pages", addr, h, time.Minute, quiet())
 	ctx, cancel := context.WithCancel(t.Context())
 	g := New(quiet(), time.Minute)
-	g.Add(HTTP("pages", l, h, time.Minute, quiet()))
+	g.Add(a)
 	stopped := make(chan error)
 	go func() { stopped <- g.Run(ctx) }()
+	<-a.Ready
 	body := make(chan string)
 	go func() {
-		resp, err := http.Get("http://" + l.Addr().String())
+		resp, err := http.Get("http://" + addr)
 		if err != nil {
 			body <- err.Error()
 			return
@@ -233,9 +245,10 @@ func TestHTTPCutsOff(t *testing.T) {
 	}
 	asked := make(chan struct{})
 	h := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { close(asked); <-r.Context().Done() })
+	a := HTTP("pages", l, h, 10*time.Millisecond, quiet())
 	ctx, cancel := context.WithCancel(t.Context())
 	g := New(quiet(), time.Minute)
-	g.Add(HTTP("pages", l, h, 10*time.Millisecond, quiet()))
+	g.Add(a)
 	stopped := make(chan error)
 	go func() { stopped <- g.Run(ctx) }()
 	failed := make(chan error)

@@ -85,6 +85,9 @@ func (t *Tables) splitServiceEntry(tx *store.Txn, o *api.Object, spec *networkin
 		External: spec.Location == networking.ServiceEntry_MESH_EXTERNAL, Resolution: resolution(spec.Resolution),
 	}
 	for _, p := range spec.Ports {
+		if _, twice := s.Port(p.Number); twice || !mesh.ValidPort(p.Number) {
+			continue // validation has refused it; a second cluster of one name would be Envoy's to refuse
+		}
 		protocol, _ := mesh.ParseProtocol(p.Protocol)
 		s.Ports = append(s.Ports, mesh.Port{Number: p.Number, TargetPort: p.TargetPort, Name: p.Name, Protocol: protocol})
 	}

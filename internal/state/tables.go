@@ -138,7 +138,9 @@ func New(o Options) *Tables {
 		add(struct{}{}, omap.Name(k))
 	})
 	t.Sources = store.NewTable[string, Source](db, "sources", same[Source])
-	t.sourced = store.NewTable[sourcedKey, *api.Object](db, "sourced", func(a, b *api.Object) bool { return a.Hash == b.Hash })
+	t.sourced = store.NewTable[sourcedKey, *api.Object](db, "sourced", func(a, b *api.Object) bool {
+		return a.Hash == b.Hash && a.Position == b.Position
+	})
 	t.defineClaims(db)
 	t.defineServices(db)
 	t.defineRules(db)

@@ -102,7 +102,7 @@ func (b *bench) reps(n int) int {
 func (b *bench) world(services int) *world {
 	w := b.worlds[services]
 	if w == nil {
-		w = newWorld(services)
+		w = newWorld(services, false)
 		b.worlds[services] = w
 	}
 	return w
@@ -149,10 +149,24 @@ type mesh struct {
 	edits    map[string]int // how many of each kind were made
 }
 
+// quiet waits until nothing has come for a while, and the collector has run.
+func (m *mesh) quiet(b *bench) error {
+	for before := int64(-1); ; {
+		now := m.fleet.totals().responses
+		if now == before {
+			return b.calm()
+		}
+		before = now
+		if err := b.pause(300 * time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
 // settled is a mesh of a size whose streams have all they asked for: the one of the case before if that has this size.
 func (b *bench) settled(services int, size fleetSize) (*mesh, error) {
 	if b.mesh != nil && b.mesh.services == services && b.mesh.size == size {
-		return b.mesh, b.calm()
+		return b.mesh, b.mesh.quiet(b)
 	}
 	b.release()
 	scripts, err := b.learned(services, 0, wide)
@@ -170,7 +184,7 @@ func (b *bench) settled(services int, size fleetSize) (*mesh, error) {
 	if err := m.fleet.wait(m.fleet.settled, "the first answers"); err != nil {
 		return nil, err
 	}
-	return m, b.calm()
+	return m, m.quiet(b)
 }
 
 // release closes the shared mesh.

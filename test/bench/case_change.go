@@ -7,11 +7,10 @@ import (
 
 // pass is what a number of changes, one after the other, cost.
 type pass struct {
-	n     int
 	cpu   time.Duration
 	last  []float64 // per change: ms until the last stream had it
 	sent  totals
-	extra float64 // resources and removals per stream and change beside those needed; negative: changes that were joined
+	extra float64 // resources and removals per stream and change beside those needed
 }
 
 // changes makes n changes of a kind, each after all streams have the one before.
@@ -24,50 +23,43 @@ func (m *mesh) changes(b *bench, f *fleet, c change, n int) (*pass, error) {
 		m.edits[c.name] += n
 	}
 	if c.before != nil {
-		if err := m.quietly(b, c.before(m.world, n)); err != nil {
+		if _, err := m.make(f, c.before(m.world, n), new(int)); err != nil {
+			return nil, err
+		}
+		if err := m.quiet(b); err != nil {
 			return nil, err
 		}
 	}
-	p := &pass{n: n}
+	p := &pass{}
 	want := 0
 	before, begin := f.totals(), cpuTime()
 	for i := first; i < first+n; i++ {
-		e, r := c.edit(m.world, i), c.round(i)
-		last, err := f.await(r, func() error { m.plane.apply(e); return nil })
+		last, err := m.make(f, c.step(m.world, i), &want)
 		if err != nil {
 			return nil, fmt.Errorf("%s %d: %w", c.name, i, err)
 		}
 		p.last = append(p.last, millis(last))
-		for _, k := range r.need {
-			want += k * r.concerned
-		}
 	}
 	if err := b.pause(100 * time.Millisecond); err != nil { // for acknowledgements, and for what should not come
 		return nil, err
 	}
 	p.cpu = (cpuTime() - begin) / time.Duration(n)
 	p.sent = f.totals().minus(before)
-	got := 0
-	for t := range p.sent.resources {
-		got += int(p.sent.resources[t] + p.sent.removed[t])
-	}
-	p.extra = float64(got-want) / float64(n*len(f.streams))
+	p.extra = float64(max(0, p.sent.things()-want)) / float64(n*len(f.streams))
 	if c.after != nil {
-		return p, m.quietly(b, c.after(m.world, n))
+		_, err := m.make(f, c.after(m.world, n), new(int))
+		return p, err
 	}
 	return p, nil
 }
 
-// quietly makes a change that nobody measures and waits until its noise is over.
-func (m *mesh) quietly(b *bench, e edit) error {
-	m.plane.apply(e)
-	if _, err := m.plane.takeCommits(); err != nil {
-		return err
+// make makes one change and waits until everyone concerned has it. It adds to allowed what may come of it.
+func (m *mesh) make(f *fleet, s step, allowed *int) (time.Duration, error) {
+	last, err := f.await(s.round, func() { m.plane.apply(s.edit) })
+	for t := range s.round.need {
+		*allowed += (s.round.need[t] + s.round.may[t]) * s.round.concerned
 	}
-	if err := b.pause(time.Second); err != nil {
-		return err
-	}
-	return b.calm()
+	return last, err
 }
 
 // distribution measures a kind of change on the way to the clients, in repetitions of n changes.
@@ -77,7 +69,7 @@ func (b *bench) distribution(name string, m *mesh, f *fleet, c change, reps, n i
 	}
 	return b.profiled(name, func() error {
 		for range reps {
-			if err := b.calm(); err != nil {
+			if err := m.quiet(b); err != nil {
 				return err
 			}
 			p, err := m.changes(b, f, c, n)
@@ -114,7 +106,7 @@ func endpoints(b *bench) error {
 	}
 	reps, n := b.reps(5), b.reps(60)
 	for range reps {
-		if err := b.calm(); err != nil {
+		if err := m.quiet(b); err != nil {
 			return err
 		}
 		p, err := m.changes(b, m.fleet, endpointChange(), n)
@@ -132,7 +124,7 @@ func endpoints(b *bench) error {
 
 func (b *bench) routesSmall() error {
 	const name = "virtualservice-1k"
-	if err := b.kernel(name, b.sizes.small, routeChange()); err != nil {
+	if err := b.kernel(name, b.world(b.sizes.small), routeChange()); err != nil {
 		return err
 	}
 	m, err := b.settled(b.sizes.small, b.smallSize())
@@ -144,9 +136,18 @@ func (b *bench) routesSmall() error {
 
 func (b *bench) routesLarge() error {
 	const name = "virtualservice-10k"
-	if err := b.kernel(name, b.sizes.large, routeChange()); err != nil {
+	if err := b.kernel(name, b.world(b.sizes.large), routeChange()); err != nil {
 		return err
 	}
+	if err := b.kernel(name+"-cluster-names", newWorld(b.sizes.large, true), routeChange()); err != nil {
+		return err
+	}
+	if b.got["virtualservice-1k/cells"] == nil {
+		if err := b.kernel("virtualservice-1k", b.world(b.sizes.small), routeChange()); err != nil {
+			return err
+		}
+	}
+	b.beyond(name+"/cells-beyond-1k", "virtualservice-1k/cells", name+"/cells")
 	size := fleetSize{streams: wide, conns: wide, variant: delta}
 	m, err := b.settled(b.sizes.large, size)
 	if err != nil {
@@ -155,22 +156,20 @@ func (b *bench) routesLarge() error {
 	return b.distribution(name, m, m.fleet, routeChange(), b.reps(5), 3, second, megabyte)
 }
 
-func policies(b *bench) error { return b.small("destinationrule-1k", policyChange(), policyChange()) }
+func policies(b *bench) error { return b.small("destinationrule-1k", policyChange()) }
 
 func additions(b *bench) error {
-	return b.small("service-add-1k", serviceAdded(b.world(b.sizes.small)), serviceAdded(b.world(b.sizes.large)))
+	return b.small("service-add-1k", serviceAdded())
 }
 
-func removals(b *bench) error {
-	return b.small("service-remove-1k", serviceRemoved(b.world(b.sizes.small)), serviceRemoved(b.world(b.sizes.large)))
-}
+func removals(b *bench) error { return b.small("service-remove-1k", serviceRemoved()) }
 
 // small measures a kind of change with 1,000 services, and counts its cells with 10,000 too.
-func (b *bench) small(name string, c, large change) error {
-	if err := b.kernel(name, b.sizes.small, c); err != nil {
+func (b *bench) small(name string, c change) error {
+	if err := b.kernel(name, b.world(b.sizes.small), c); err != nil {
 		return err
 	}
-	if err := b.kernel(name+"-at-10k", b.sizes.large, large); err != nil {
+	if err := b.kernel(name+"-at-10k", b.world(b.sizes.large), c); err != nil {
 		return err
 	}
 	b.beyond(name+"/cells-beyond-at-10k", name+"/cells", name+"-at-10k/cells")
@@ -195,7 +194,7 @@ func scopes1k(b *bench) error {
 		name     string
 		services int
 	}{{name, b.sizes.small}, {name + "-at-10k", b.sizes.large}} {
-		if err := b.kernel(k.name, k.services, scopeChange()); err != nil {
+		if err := b.kernel(k.name, b.world(k.services), scopeChange()); err != nil {
 			return err
 		}
 	}

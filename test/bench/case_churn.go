@@ -80,7 +80,7 @@ func churn(b *bench) error {
 	if err != nil {
 		return err
 	}
-	if err := b.pause(2500 * time.Millisecond); err != nil { // results that streams share are remembered for two seconds
+	if err := b.pause(b.sizes.forget); err != nil { // results that streams share are remembered for two seconds
 		return err
 	}
 	after := retained()

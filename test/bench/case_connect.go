@@ -152,8 +152,8 @@ func (b *bench) comeBack(w *world, scripts []*script, size fleetSize, cold float
 		return err
 	}
 	defer f.close()
-	r := need(0, 1, 0, 0)
-	if _, err := f.await(r, func() error { p.apply(endpointChange().edit(w, 0)); return nil }); err != nil {
+	back := endpointChange().step(w, 0)
+	if _, err := f.await(back.round, func() { p.apply(back.edit) }); err != nil {
 		return err
 	}
 	wall := time.Since(begin)

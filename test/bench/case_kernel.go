@@ -6,8 +6,7 @@ import (
 
 // kernel counts the cells that a kind of change runs, and the time from taking it in to handing out the class states,
 // with 20 classes and no streams.
-func (b *bench) kernel(name string, services int, c change) error {
-	w := b.world(services)
+func (b *bench) kernel(name string, w *world, c change) error {
 	p, err := newPlane(w)
 	if err != nil {
 		return err
@@ -25,7 +24,7 @@ func (b *bench) kernel(name string, services int, c change) error {
 	}
 	const n = 24
 	if c.before != nil {
-		p.apply(c.before(w, n))
+		p.apply(c.before(w, n).edit)
 	}
 	if _, err := p.takeCommits(); err != nil {
 		return err
@@ -34,7 +33,7 @@ func (b *bench) kernel(name string, services int, c change) error {
 		return err
 	}
 	for i := range n {
-		p.apply(c.edit(w, i))
+		p.apply(c.step(w, i).edit)
 		commits, err := p.takeCommits()
 		if err != nil {
 			return err

@@ -1,37 +1,26 @@
 package main
 
 import (
-	"fmt"
-	"time"
+	"errors"
 
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/xds/push"
 )
 
-// derived measures what the rows of 10,000 services take, what 20 classes add to them, and 20 further ones.
 func derived(b *bench) error {
 	b.release()
-	w := b.world(b.sizes.large)
-	rows := func() float64 {
-		before := retained()
-		t := state.New(state.Options{Sources: []string{sourceName}})
-		tx := t.DB.Begin()
-		batch := source.Batch{Source: sourceName, Synced: true}
-		for _, o := range w.all {
-			batch.Events = append(batch.Events, source.Event{Key: o.Key, Object: o})
-		}
-		t.Apply(tx, batch)
-		tx.Commit()
-		batch = source.Batch{}
-		size := retained() - before
-		if !t.Synced(sourceName) { // and t is alive until here
-			return 0
-		}
-		return size
-	}()
-	if rows == 0 {
-		return fmt.Errorf("the tables are empty")
+	if err := b.derive("derived-10k-cluster-names", newWorld(b.sizes.large, true)); err != nil {
+		return err
+	}
+	return b.derive("derived-10k", b.world(b.sizes.large))
+}
+
+// derive measures what the rows of a world take, what 20 classes add to them, and 20 further ones.
+func (b *bench) derive(name string, w *world) error {
+	rows, err := rowsOf(w)
+	if err != nil {
+		return err
 	}
 	before := retained()
 	p, err := newPlane(w)
@@ -50,16 +39,38 @@ func derived(b *bench) error {
 			return err
 		}
 		steps = append(steps, retained()-before)
+		if len(steps) > 1 {
+			continue
+		}
+		cells := 0
+		if err := p.inspect(func(v *push.View) { cells = sum(v.Graph.Cells()) }); err != nil {
+			return err
+		}
+		b.record(name+"/cells-per-service", float64(cells)/float64(w.services))
 	}
-	cells := 0
-	if err := p.inspect(func(v *push.View) { cells = sum(v.Graph.Cells()) }); err != nil {
-		return err
+	b.record(name+"/rows", rows/megabyte)
+	b.record(name+"/heap", (steps[0]-rows)/megabyte)
+	b.record(name+"/heap-per-class", (steps[1]-steps[0])/wide/megabyte)
+	return b.profiled(name, func() error { return nil })
+}
+
+// rowsOf is the memory that the tables alone take, without the objects they are made of.
+func rowsOf(w *world) (float64, error) {
+	before := retained()
+	t := state.New(state.Options{Sources: []string{sourceName}})
+	tx := t.DB.Begin()
+	batch := source.Batch{Source: sourceName, Synced: true}
+	for _, o := range w.all {
+		batch.Events = append(batch.Events, source.Event{Key: o.Key, Object: o})
 	}
-	b.record("derived-10k/rows", rows/megabyte)
-	b.record("derived-10k/heap", (steps[0]-rows)/megabyte)
-	b.record("derived-10k/heap-per-class", (steps[1]-steps[0])/wide/megabyte)
-	b.record("derived-10k/cells-per-service", float64(cells)/float64(w.services))
-	return b.profiled("derived-10k", func() error { return nil })
+	t.Apply(tx, batch)
+	tx.Commit()
+	batch = source.Batch{}
+	size := retained() - before
+	if !t.Synced(sourceName) { // this also keeps t alive until here
+		return 0, errors.New("the tables are empty")
+	}
+	return size, nil
 }
 
 // streamMemory compares streams of the product with streams that receive the same bytes from a bare gRPC server.
@@ -72,11 +83,12 @@ func streamMemory(b *bench) error {
 	}{{"100", b.sizes.tiny, b.sizes.streams}, {"10k", b.sizes.large, b.sizes.fewer}} {
 		for _, v := range []variant{delta, sotw} {
 			size := fleetSize{streams: k.streams, conns: b.conns, variant: v, first: wide}
-			own, rec, err := b.retainedByStream(k.services, size)
+			name := "stream-memory-" + v.String() + "-" + k.name
+			own, rec, err := b.retainedByStream(name, k.services, size)
 			if err != nil {
 				return err
 			}
-			floor, err := b.retainedByBare(k.services, size, rec)
+			floor, err := b.retainedByBare(name+"-bare", k.services, size, rec)
 			if err != nil {
 				return err
 			}
@@ -88,7 +100,7 @@ func streamMemory(b *bench) error {
 }
 
 // retainedByStream is what a settled stream of the product retains, with the client's part, and what one was sent.
-func (b *bench) retainedByStream(services int, size fleetSize) (float64, *recording, error) {
+func (b *bench) retainedByStream(name string, services int, size fleetSize) (float64, *recording, error) {
 	scripts, err := b.learned(services, 0, wide)
 	if err != nil {
 		return 0, nil, err
@@ -108,11 +120,11 @@ func (b *bench) retainedByStream(services int, size fleetSize) (float64, *record
 	if err := few.wait(few.settled, "the first answers"); err != nil {
 		return 0, nil, err
 	}
-	grown, err := b.growth(p.addr, size, scripts)
+	grown, err := b.growth(name, p.addr, size, scripts)
 	return grown, rec, err
 }
 
-func (b *bench) retainedByBare(services int, size fleetSize, rec *recording) (float64, error) {
+func (b *bench) retainedByBare(name string, services int, size fleetSize, rec *recording) (float64, error) {
 	scripts, err := b.learned(services, 0, wide)
 	if err != nil {
 		return 0, err
@@ -122,26 +134,29 @@ func (b *bench) retainedByBare(services int, size fleetSize, rec *recording) (fl
 		return 0, err
 	}
 	defer s.close()
-	return b.growth(s.addr, size, scripts[:1]) // the recording is of the first class
+	return b.growth(name, s.addr, size, scripts[:1]) // the recording is of the first class
 }
 
-// growth is how much memory each of a number of streams retains once it is settled.
-func (b *bench) growth(addr string, size fleetSize, scripts []*script) (float64, error) {
-	if err := b.pause(2500 * time.Millisecond); err != nil { // what streams share is remembered for two seconds
-		return 0, err
+// growth is how much memory each of a number of streams retains once it is settled. What the first ones cost is not
+// counted: with them grows what all streams share.
+func (b *bench) growth(name, addr string, size fleetSize, scripts []*script) (float64, error) {
+	half := size
+	half.streams = size.streams / 2
+	var at [2]float64
+	for i := range at {
+		half.first = size.first + i*half.streams
+		f, err := connect(addr, half, scripts)
+		if err != nil {
+			return 0, err
+		}
+		defer f.close()
+		if err := f.wait(f.settled, "the first answers"); err != nil {
+			return 0, err
+		}
+		if err := b.pause(b.sizes.forget); err != nil { // what streams share is remembered for two seconds
+			return 0, err
+		}
+		at[i] = retained()
 	}
-	before := retained()
-	f, err := connect(addr, size, scripts)
-	if err != nil {
-		return 0, err
-	}
-	defer f.close()
-	if err := f.wait(f.settled, "the first answers"); err != nil {
-		return 0, err
-	}
-	if err := b.pause(2500 * time.Millisecond); err != nil {
-		return 0, err
-	}
-	after := retained()
-	return (after - before) / float64(size.streams), nil
+	return (at[1] - at[0]) / float64(half.streams), b.profiled(name, func() error { return nil })
 }

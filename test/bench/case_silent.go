@@ -34,7 +34,7 @@ func (b *bench) silence(scripts []*script) error {
 	states := newStateLog()
 	m := &mesh{world: b.world(b.sizes.small), edits: make(map[string]int)}
 	var err error
-	if m.plane, err = serve(m.world, func(p *plane) { p.states = states }); err != nil {
+	if m.plane, err = serve(m.world, func(p *plane) { p.states, p.stall = states, b.sizes.stall }); err != nil {
 		return err
 	}
 	defer m.plane.close()
@@ -55,6 +55,7 @@ func (b *bench) silence(scripts []*script) error {
 	if err != nil {
 		return err
 	}
+	begin := time.Now()
 	readers := &silentReaders{}
 	defer readers.close()
 	if err := readers.open(m.plane.addr, quiet, reading.streams, scripts); err != nil {
@@ -70,11 +71,11 @@ func (b *bench) silence(scripts []*script) error {
 	b.record("silent-1k/p99", quantile(beside, 0.99))
 	b.record("silent-1k/p99-ratio", quantile(beside, 0.99)/quantile(alone, 0.99))
 	// What streams share is remembered for two seconds; who holds older states after that is stuck.
-	if err := b.pause(2500 * time.Millisecond); err != nil {
+	if err := b.pause(b.sizes.forget); err != nil {
 		return err
 	}
 	b.record("silent-1k/live-states", float64(states.live()))
-	return b.closing(readers)
+	return b.closing(m.plane, readers, begin, reading.streams)
 }
 
 // paced makes changes, a short pause after each, and returns how long each took to each stream.
@@ -84,11 +85,11 @@ func (m *mesh) paced(b *bench, n int) ([]float64, error) {
 	for range n {
 		i := m.edits[c.name]
 		m.edits[c.name]++
-		r := c.round(i)
-		if _, err := m.fleet.await(r, func() error { m.plane.apply(c.edit(m.world, i)); return nil }); err != nil {
+		s := c.step(m.world, i)
+		if _, err := m.make(m.fleet, s, new(int)); err != nil {
 			return nil, err
 		}
-		for _, d := range r.at {
+		for _, d := range s.round.at {
 			all = append(all, millis(d))
 		}
 		if err := b.pause(20 * time.Millisecond); err != nil {
@@ -98,20 +99,34 @@ func (m *mesh) paced(b *bench, n int) ([]float64, error) {
 	return all, nil
 }
 
-// closing waits until the server has closed all silent readers.
-func (b *bench) closing(q *silentReaders) error {
+// closing waits until the server has closed all silent readers: until it has let go of the streams, and until the clients
+// have noticed.
+func (b *bench) closing(p *plane, q *silentReaders, begin time.Time, others int) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for len(p.streams.Streams()) > others {
+		select {
+		case <-tick.C:
+		case <-b.ctx.Done():
+			return b.ctx.Err()
+		}
+		if time.Since(begin) > patience {
+			return fmt.Errorf("%d silent readers were not closed within %v", len(p.streams.Streams())-others, patience)
+		}
+	}
+	b.record("silent-1k/let-go", time.Since(begin).Seconds())
 	done := make(chan struct{})
 	go func() { q.group.Wait(); close(done) }() // ends when the readers do, which close sees to
 	select {
 	case <-done:
-	case <-time.After(patience):
-		return fmt.Errorf("some silent readers were not closed within %v", patience)
+	case <-time.After(b.sizes.unheard):
 	case <-b.ctx.Done():
 		return b.ctx.Err()
 	}
-	longest := time.Duration(0)
-	for _, d := range q.closed {
-		longest = max(longest, d)
+	q.close()
+	longest := b.sizes.unheard // what is recorded if some never hear of it
+	if slowest, all := q.slowest(); all {
+		longest = slowest
 	}
 	b.record("silent-1k/closed", longest.Seconds())
 	return errors.Join(q.errs...)

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -13,15 +11,19 @@ type edit struct {
 	del []api.Key
 }
 
+// step is a change and what the clients must receive of it.
+type step struct {
+	edit  edit
+	round *round
+}
+
 // change is a kind of change that a case makes again and again.
 type change struct {
 	name string
-	// edit is the n-th one; no two after each other are the same.
-	edit func(w *world, n int) edit
-	// round is what the clients must receive of it.
-	round func(n int) *round
-	// before makes n edits possible, after takes back what n of them left. Both may be nil.
-	before, after func(w *world, n int) edit
+	// step is the n-th one; no two after each other are the same.
+	step func(w *world, n int) step
+	// before makes n steps possible, after takes back what n of them left. Both may be nil.
+	before, after func(w *world, n int) step
 	// scoped: only the clients of the first namespace with a Sidecar are concerned.
 	scoped bool
 }
@@ -34,26 +36,21 @@ func need(clusters, endpoints, listeners, routes int) *round {
 	return r
 }
 
-// clusterName is the cluster, and the assignment, of a service of the world.
-func clusterName(i int) string { return fmt.Sprintf("outbound|80||%s", host(i)) }
-
 func endpointChange() change {
 	return change{
 		name: "endpoint",
-		edit: func(w *world, n int) edit {
-			return edit{set: []*api.Object{w.service(plain(n), n+1)}}
+		step: func(w *world, n int) step {
+			return step{edit{set: []*api.Object{w.service(plain(n), n+1)}}, need(0, 1, 0, 0)}
 		},
-		round: func(int) *round { return need(0, 1, 0, 0) },
 	}
 }
 
 func routeChange() change {
 	return change{
 		name: "virtualservice",
-		edit: func(w *world, n int) edit {
-			return edit{set: []*api.Object{w.route(withRules(n), n+1)}}
+		step: func(w *world, n int) step {
+			return step{edit{set: []*api.Object{w.route(withRules(n), n+1)}}, need(0, 0, 0, 1)}
 		},
-		round: func(int) *round { return need(0, 0, 0, 1) },
 	}
 }
 
@@ -62,55 +59,55 @@ func routeChange() change {
 func policyChange() change {
 	return change{
 		name: "destinationrule",
-		edit: func(w *world, n int) edit {
-			return edit{set: []*api.Object{w.policy(withRules(n), n+1)}}
+		step: func(w *world, n int) step {
+			return step{edit{set: []*api.Object{w.policy(withRules(n), n+1)}}, need(3, 3, 0, 0)}
 		},
-		round: func(int) *round { return need(3, 3, 0, 0) },
 	}
 }
 
 // added is a service that the world does not have yet, in a namespace without streams.
 func added(w *world, n int) int { return w.services - w.services%namespaces + plain(n) }
 
-func addService(w *world, n int) edit { return edit{set: []*api.Object{w.service(added(w, n), 0)}} }
-
-func removeService(w *world, n int) edit {
-	return edit{del: []api.Key{w.service(added(w, n), 0).Key}}
-}
-
-// all joins the first n of a kind of edit into one.
-func all(n int, w *world, one func(*world, int) edit) edit {
-	var sum edit
-	for i := range n {
-		e := one(w, i)
-		sum.set, sum.del = append(sum.set, e.set...), append(sum.del, e.del...)
+// addServices adds those numbered from..from+n.
+func addServices(w *world, from, n int) step {
+	var e edit
+	var names []string
+	for i := from; i < from+n; i++ {
+		e.set = append(e.set, w.service(added(w, i), 0))
+		names = append(names, w.cluster(added(w, i)))
 	}
-	return sum
+	r := need(n, n, 0, 1)
+	r.reply[resource.Cluster] = follow(names, nil)
+	return step{e, r}
 }
 
-func serviceAdded(w *world) change {
+// removeServices removes them again. The assignments go with the clusters, unless the client has given them back before.
+func removeServices(w *world, from, n int) step {
+	var e edit
+	var names []string
+	for i := from; i < from+n; i++ {
+		e.del = append(e.del, w.service(added(w, i), 0).Key)
+		names = append(names, w.cluster(added(w, i)))
+	}
+	r := need(n, 0, 0, 1)
+	r.may[resource.Endpoint] = n
+	r.reply[resource.Cluster] = follow(nil, names)
+	return step{e, r}
+}
+
+func serviceAdded() change {
 	return change{
-		name: "service-add",
-		edit: addService,
-		round: func(n int) *round {
-			r := need(1, 1, 0, 1)
-			r.reply[resource.Cluster] = subscribeTo(resource.Endpoint, clusterName(added(w, n)))
-			return r
-		},
-		after: func(w *world, n int) edit { return all(n, w, removeService) },
+		name:  "service-add",
+		step:  func(w *world, n int) step { return addServices(w, n, 1) },
+		after: func(w *world, n int) step { return removeServices(w, 0, n) },
 	}
 }
 
-func serviceRemoved(w *world) change {
+func serviceRemoved() change {
 	return change{
-		name: "service-remove",
-		edit: removeService,
-		round: func(n int) *round {
-			r := need(1, 0, 0, 1)
-			r.reply[resource.Cluster] = unsubscribeFrom(resource.Endpoint, clusterName(added(w, n)))
-			return r
-		},
-		before: func(w *world, n int) edit { return all(n, w, addService) },
+		name:   "service-remove",
+		step:   func(w *world, n int) step { return removeServices(w, n, 1) },
+		before: func(w *world, n int) step { return addServices(w, 0, n) },
 	}
 }
 
@@ -118,14 +115,12 @@ func serviceRemoved(w *world) change {
 func scopeChange() change {
 	return change{
 		name: "sidecar",
-		edit: func(w *world, n int) edit {
-			return edit{set: []*api.Object{w.sidecar(firstScoped, n+1)}}
-		},
-		round: func(n int) *round {
+		step: func(w *world, n int) step {
 			r := need(2, 1, 0, 1)
+			r.may[resource.Endpoint] = 1
 			r.only = func(s *stream) bool { return s.script.namespace == firstScoped }
-			r.reply[resource.Cluster] = subscribeTo(resource.Endpoint, clusterName(scopeChoice(n+1)))
-			return r
+			r.reply[resource.Cluster] = follow([]string{w.cluster(scopeChoice(n + 1))}, []string{w.cluster(scopeChoice(n))})
+			return step{edit{set: []*api.Object{w.sidecar(firstScoped, n+1)}}, r}
 		},
 		scoped: true,
 	}

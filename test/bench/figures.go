@@ -53,6 +53,8 @@ func figures() []figure {
 		watched("virtualservice-10k/last-p50", "ms", 1450),
 		never(0, "virtualservice-10k/extra", "resources", 0),
 		never(0, "virtualservice-10k/cells-beyond-1k", "cells", 0),
+		watched("virtualservice-10k-cluster-names/cells", "cells", 0),
+		watched("virtualservice-10k-cluster-names/ready", "ms", 0),
 
 		watched("destinationrule-1k/cells", "cells", 0),
 		never(0, "destinationrule-1k/cells-beyond-at-10k", "cells", 0),
@@ -110,6 +112,9 @@ func figures() []figure {
 		atMost(100, "derived-10k/heap", "MB", 96),
 		atMost(0.1, "derived-10k/heap-per-class", "MB", 0),
 		atMost(12, "derived-10k/cells-per-service", "cells", 0),
+		watched("derived-10k-cluster-names/heap", "MB", 0),
+		watched("derived-10k-cluster-names/heap-per-class", "MB", 0),
+		watched("derived-10k-cluster-names/cells-per-service", "cells", 0),
 		watched("derived-10k/rows", "MB", 0),
 
 		watched("stream-memory/bare", "KiB", 0),
@@ -126,6 +131,7 @@ func figures() []figure {
 		watched("silent-1k/p99", "ms", 0),
 		atMost(1.5, "silent-1k/p99-ratio", "x", 0),
 		never(8, "silent-1k/live-states", "per class", 0),
+		never(15, "silent-1k/let-go", "s", 0),
 		never(15, "silent-1k/closed", "s", 0),
 	}
 }

@@ -210,10 +210,21 @@ func (t totals) minus(o totals) totals {
 	return t
 }
 
+// things counts resources and removals of all types.
+func (t totals) things() int {
+	n := int64(0)
+	for i := range t.resources {
+		n += t.resources[i] + t.removed[i]
+	}
+	return int(n)
+}
+
 // round is one change on its way to the clients.
 type round struct {
 	// need is how many resources and removals of each type a client must receive to have the change.
 	need [resource.Types]int
+	// may is how many more may come.
+	may [resource.Types]int
 	// only, if not nil, says who is to have it.
 	only func(*stream) bool
 	// reply is sent when what is needed of a type has come: Envoy subscribes to the endpoints of a new cluster then.
@@ -237,7 +248,7 @@ func (r *round) complete(got *[resource.Types]int) bool {
 }
 
 // await runs apply and waits until every client concerned has what the round needs. It returns when the last one had.
-func (f *fleet) await(r *round, apply func() error) (last time.Duration, err error) {
+func (f *fleet) await(r *round, apply func()) (last time.Duration, err error) {
 	for _, s := range f.streams {
 		if r.member(s) {
 			r.concerned++
@@ -247,9 +258,7 @@ func (f *fleet) await(r *round, apply func() error) (last time.Duration, err err
 	r.at = make([]time.Duration, len(f.streams))
 	r.begin = time.Now()
 	f.round.Store(r)
-	if err := apply(); err != nil {
-		return 0, err
-	}
+	apply()
 	if err := f.wait(r.arrivals, "a change"); err != nil {
 		return 0, err
 	}

@@ -1,5 +1,5 @@
 // Command bench measures what the control plane costs: a table of figures, each beside its bar, beside what istiod needs
-// for the same, and beside the last stored run. `make bench` runs all of it; doc/benchmarks.md says how to read it.
+// for the same, and beside the last stored run. `make bench` runs all of it.
 //
 // Server and clients share one process and talk gRPC over loopback. The server is the product's own loop, queries and
 // streams, fed with batches as a source would hand them over. The clients subscribe, count and acknowledge like Envoy,
@@ -46,10 +46,14 @@ type sizes struct {
 	streams            int
 	fewer              int // streams where each costs much
 	churn              time.Duration
+	forget             time.Duration // after which the server has forgotten what streams shared for a moment
+	stall              time.Duration // the server's write timeout; 0: its default
+	unheard            time.Duration // how long clients wait to hear that the server closed them
 }
 
 func standard() sizes {
-	return sizes{tiny: 100, small: 1000, large: 10000, streams: 500, fewer: 200, churn: 30 * time.Second}
+	return sizes{tiny: 100, small: 1000, large: 10000, streams: 500, fewer: 200, churn: 30 * time.Second,
+		forget: 2500 * time.Millisecond, unheard: 30 * time.Second}
 }
 
 func main() {

@@ -34,15 +34,17 @@ type plane struct {
 	loop *push.Loop
 	addr string // empty if it does not serve
 
-	rpc    *grpc.Server
-	cancel context.CancelFunc
-	group  sync.WaitGroup
+	streams *server.Server // nil if it does not serve
+	rpc     *grpc.Server
+	cancel  context.CancelFunc
+	group   sync.WaitGroup
 
 	present map[api.Key]*api.Object // what the source has now
 
 	mu      sync.Mutex
 	commits []push.Commit
-	states  *stateLog // who holds which states; nil if nobody wants to know
+	states  *stateLog     // who holds which states; nil if nobody wants to know
+	stall   time.Duration // the write timeout; 0: the server's default
 }
 
 // newPlane starts a control plane that has read the world.
@@ -89,9 +91,9 @@ func serve(w *world, options ...func(*plane)) (*plane, error) {
 	if p.states != nil {
 		served = logged{p.loop, p.states}
 	}
-	streams := server.New(served, server.Options{})
-	p.rpc = grpc.NewServer(streams.GRPC()...)
-	streams.Register(p.rpc)
+	p.streams = server.New(served, server.Options{WriteTimeout: p.stall})
+	p.rpc = grpc.NewServer(p.streams.GRPC()...)
+	p.streams.Register(p.rpc)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		p.close()
@@ -101,7 +103,7 @@ func serve(w *world, options ...func(*plane)) (*plane, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	stop := p.cancel
 	p.cancel = func() { cancel(); stop() }
-	p.group.Go(func() { _ = streams.Run(ctx) })
+	p.group.Go(func() { _ = p.streams.Run(ctx) })
 	p.group.Go(func() { _ = p.rpc.Serve(listener) }) // it ends with Stop
 	return p, nil
 }
@@ -138,8 +140,10 @@ func (p *plane) committed(c push.Commit) {
 
 // takeCommits returns the commits since the last call, once everything queued so far is committed.
 func (p *plane) takeCommits() ([]push.Commit, error) {
-	if err := p.inspect(func(*push.View) {}); err != nil {
-		return nil, err
+	for range 2 { // the loop speaks of a commit after all that was asked together with it was answered
+		if err := p.inspect(func(*push.View) {}); err != nil {
+			return nil, err
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

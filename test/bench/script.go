@@ -168,12 +168,9 @@ func encode(m proto.Message) []byte {
 	return b
 }
 
-// subscribeTo is a delta request for one more name of a type.
-func subscribeTo(t resource.Type, name string) []byte {
-	return encode(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: t.URL(), ResourceNamesSubscribe: []string{name}})
-}
-
-// unsubscribeFrom is a delta request that gives a name of a type back.
-func unsubscribeFrom(t resource.Type, name string) []byte {
-	return encode(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: t.URL(), ResourceNamesUnsubscribe: []string{name}})
+// follow is what a delta client asks for when clusters came and others went; either list may be empty.
+func follow(came, went []string) []byte {
+	return encode(&discoveryv3.DeltaDiscoveryRequest{
+		TypeUrl: resource.Endpoint.URL(), ResourceNamesSubscribe: came, ResourceNamesUnsubscribe: went,
+	})
 }

@@ -50,6 +50,16 @@ func (q *silentReaders) close() {
 	q.group.Wait()
 }
 
+// slowest is the longest that the server put up with one of them; all is false if some were never closed.
+func (q *silentReaders) slowest() (longest time.Duration, all bool) {
+	all = true
+	for _, d := range q.closed {
+		longest = max(longest, d)
+		all = all && d > 0
+	}
+	return longest, all
+}
+
 // subscribe opens a stream and sends the requests for all types in one go.
 func (q *silentReaders) subscribe(conn net.Conn, addr string, c *script, id int) error {
 	var out bytes.Buffer

@@ -28,16 +28,28 @@ const (
 // in WorkloadEntries; one service in fifty private to its namespace; a VirtualService and a DestinationRule with two
 // subsets, public, for one service in ten; five private VirtualServices and one private DestinationRule in every
 // namespace; a Sidecar in each of 20 namespaces. The same size gives the same objects.
+//
+// The services' hosts are names outside the cluster's domain, as those of ServiceEntries mostly are. Names inside it can
+// be called by short forms from their own namespace, which makes every service an entry of that namespace's own layer;
+// clusterNames asks for such a world.
 type world struct {
-	services int
-	all      []*api.Object // made once: objects are immutable
+	services     int
+	clusterNames bool
+	all          []*api.Object // made once: objects are immutable
 }
 
 func namespace(n int) string { return fmt.Sprintf("ns-%02d", n) }
 
-func host(i int) string {
-	return fmt.Sprintf("svc-%d.%s.mesh.example", i, namespace(i%namespaces))
+func (w *world) host(i int) string {
+	domain := "mesh.example"
+	if w.clusterNames {
+		domain = "svc.cluster.local"
+	}
+	return fmt.Sprintf("svc-%d.%s.%s", i, namespace(i%namespaces), domain)
 }
+
+// cluster is the name of a service's cluster, and of its assignment.
+func (w *world) cluster(i int) string { return "outbound|80||" + w.host(i) }
 
 // What the services of a world are, by their number.
 func private(i int) bool  { return i%50 == 17 }
@@ -56,8 +68,8 @@ func address(i, endpoint, generation int) string {
 }
 
 // newWorld makes the objects of a world, services first.
-func newWorld(services int) *world {
-	w := &world{services: services}
+func newWorld(services int, clusterNames bool) *world {
+	w := &world{services: services, clusterNames: clusterNames}
 	var all []*api.Object
 	for i := range w.services {
 		all = append(all, w.service(i, 0))
@@ -85,7 +97,7 @@ func newWorld(services int) *world {
 func (w *world) service(i, generation int) *api.Object {
 	name := fmt.Sprintf("svc-%d", i)
 	spec := &networking.ServiceEntry{
-		Hosts:      []string{host(i)},
+		Hosts:      []string{w.host(i)},
 		Addresses:  []string{fmt.Sprintf("172.20.%d.%d", i>>8, i&255)},
 		Ports:      []*networking.ServicePort{{Number: 80, Name: "http", Protocol: "HTTP", TargetPort: 8080}},
 		Location:   networking.ServiceEntry_MESH_INTERNAL,
@@ -116,11 +128,11 @@ func (w *world) workload(i, endpoint, generation int) *api.Object {
 // route is the public VirtualService of a service; with each generation its weights are others.
 func (w *world) route(i, generation int) *api.Object {
 	to := func(subset string, weight int32) *networking.HTTPRouteDestination {
-		return &networking.HTTPRouteDestination{Destination: &networking.Destination{Host: host(i), Subset: subset}, Weight: weight}
+		return &networking.HTTPRouteDestination{Destination: &networking.Destination{Host: w.host(i), Subset: subset}, Weight: weight}
 	}
 	canary := int32(1 + generation%98)
 	spec := &networking.VirtualService{
-		Hosts: []string{host(i)},
+		Hosts: []string{w.host(i)},
 		Http: []*networking.HTTPRoute{
 			{
 				Name:  "canary",
@@ -140,7 +152,7 @@ func prefix(p string) *networking.StringMatch {
 // policy is the public DestinationRule of a service; with each generation its connection limit is another one.
 func (w *world) policy(i, generation int) *api.Object {
 	spec := &networking.DestinationRule{
-		Host: host(i),
+		Host: w.host(i),
 		TrafficPolicy: &networking.TrafficPolicy{ConnectionPool: &networking.ConnectionPoolSettings{
 			Tcp: &networking.ConnectionPoolSettings_TCPSettings{
 				MaxConnections: int32(100 + generation),
@@ -157,7 +169,7 @@ func (w *world) policy(i, generation int) *api.Object {
 
 // privateRoute is the k-th VirtualService that namespace n keeps for itself.
 func (w *world) privateRoute(n, k int) *api.Object {
-	target := host((10*(n*privateRoutes+k) + 5) % min(w.services, scopeReach))
+	target := w.host((10*(n*privateRoutes+k) + 5) % min(w.services, scopeReach))
 	header := map[string]*networking.StringMatch{"x-tenant": {MatchType: &networking.StringMatch_Exact{Exact: namespace(n)}}}
 	everything := []*networking.HTTPRouteDestination{{Destination: &networking.Destination{Host: target}}}
 	spec := &networking.VirtualService{
@@ -173,7 +185,7 @@ func (w *world) privateRoute(n, k int) *api.Object {
 
 func (w *world) privatePolicy(n int) *api.Object {
 	spec := &networking.DestinationRule{
-		Host:     host((10*n + 7) % min(w.services, scopeReach)),
+		Host:     w.host((10*n + 7) % min(w.services, scopeReach)),
 		ExportTo: []string{"."},
 		TrafficPolicy: &networking.TrafficPolicy{ConnectionPool: &networking.ConnectionPoolSettings{
 			Tcp: &networking.ConnectionPoolSettings_TCPSettings{MaxConnections: 10},
@@ -188,10 +200,10 @@ func (w *world) sidecar(n, generation int) *api.Object {
 	var hosts []string
 	for i := 1; i < min(w.services, scopeReach) && len(hosts) < scopeHosts-1; i += step {
 		if !private(i) {
-			hosts = append(hosts, "*/"+host(i))
+			hosts = append(hosts, "*/"+w.host(i))
 		}
 	}
-	hosts = append(hosts, "*/"+host(scopeChoice(generation)))
+	hosts = append(hosts, "*/"+w.host(scopeChoice(generation)))
 	spec := &networking.Sidecar{Egress: []*networking.IstioEgressListener{{Hosts: hosts}}}
 	return object(namespace(n), "default", spec)
 }

@@ -38,14 +38,18 @@ func resumeRules() []rule {
 		}},
 		rule{name: "goes-on", only: onlyDelta(), run: func(s *scene) {
 			p := s.resumed(s.all())
-			s.put(fileServices, s.a("10.1.0.11"), s.b("10.1.0.2"), s.policy("a", 3), s.routes("a", "tag", "b"))
-			s.put(fileTCP, s.service(service{name: "t", ports: tcpPort, vip: "240.240.0.2"}))
+			s.resumeEdit()
+			s.put("new.yaml", s.service(service{name: "u", ports: tcpPort, vip: "240.240.0.2"}))
 			p.at("a", "10.1.0.11")
 			p.limited("a", 3)
 			p.routed("tag")
 			p.has(client.LDS, "240.240.0.2_9000")
-			p.lacks(client.LDS, listenerT)
+			s.remove("new.yaml")
+			p.lacks(client.LDS, "240.240.0.2_9000")
 			s.fence(p)
+			if !s.toT2(p) {
+				s.Error("the listener did not follow")
+			}
 			s.sameContent("a resumed stream and a new one", p, s.all())
 		}},
 		rule{name: "star", only: onlyDelta(), wish: true, run: func(s *scene) {

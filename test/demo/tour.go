@@ -124,7 +124,7 @@ All of it keeps running. Things to try, from another terminal:
   be a tester              curl -H 'host: %[1]s' -H 'tester: yes' http://%[2]s/
   change the weights       edit %[3]s
   break the file           put nonsense into it: the last good routes keep serving
-  kill the control plane   kill -9 %[4]d: requests go on
+  kill the control plane   kill -9 %[4]d: requests go on, and after a while it is started again
   look inside              curl http://%[5]s/debug
 
 Ctrl-C stops everything.
@@ -143,13 +143,19 @@ func (s *stage) watch(ctx context.Context) error {
 	tick, rows := time.NewTicker(2*time.Millisecond), time.NewTicker(5*interval)
 	defer tick.Stop()
 	defer rows.Stop()
+	missing := false
 	for {
 		select {
 		case <-ctx.Done():
 			fmt.Fprintln(s.w, "\ndemo: stopping")
 			return ctx.Err()
 		case <-rows.C:
-			s.print("", s.load.Take(), "")
+			if t := s.load.Take(); t.Total() > 0 { // nothing if an edit was looked at just now
+				s.print("", t, "")
+			}
+			if missing, err = s.revive(ctx, missing); err != nil {
+				return err
+			}
 		case <-tick.C:
 			at := modified(path)
 			if at.Equal(seen) {
@@ -160,6 +166,22 @@ func (s *stage) watch(ctx context.Context) error {
 			s.load.Take()
 		}
 	}
+}
+
+// revive starts a control plane that was killed, one row after it was missed, so that its absence can be watched.
+func (s *stage) revive(ctx context.Context, missing bool) (bool, error) {
+	if s.discovery.Alive() == nil {
+		return false, nil
+	}
+	if !missing {
+		fmt.Fprintf(s.w, "  %s  the control plane is gone; requests go on\n", time.Now().Format("15:04:05"))
+		return true, nil
+	}
+	if err := s.discovery.Start(ctx); err != nil {
+		return false, err
+	}
+	fmt.Fprintf(s.w, "  %s  the control plane is back, as process %d\n", time.Now().Format("15:04:05"), s.discovery.PID())
+	return false, nil
 }
 
 // edited waits for the Envoy to take the user's edit, and tells how that went.

@@ -48,7 +48,11 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	if discoveryBinary = os.Getenv("PILOT_DISCOVERY"); discoveryBinary == "" {
-		if discoveryBinary, err = testbed.Build(ctx, root, "pilot-discovery", dir); err != nil {
+		var flags []string
+		if raced {
+			flags = append(flags, "-race")
+		}
+		if discoveryBinary, err = testbed.Build(ctx, root, "pilot-discovery", dir, flags...); err != nil {
 			return fail(err)
 		}
 	}
@@ -80,6 +84,9 @@ func newBed(t *testing.T, files ...string) *bed {
 			t.Error(err)
 		}
 		d.Stop()
+		if err := d.Accident(); err != nil {
+			t.Error(err)
+		}
 		if t.Failed() {
 			t.Logf("the log of pilot-discovery ends:\n%s", d.Log())
 		}

@@ -75,7 +75,7 @@ func report(in io.Reader, w io.Writer) result {
 		} else {
 			t.endTest(e, w)
 		}
-		if e.Action == "output" {
+		if e.Action == "output" && !noise(e) {
 			t.output[e.Test] = append(t.output[e.Test], e.Output)
 		}
 	}
@@ -127,10 +127,18 @@ func (t *tally) endPackage(e event, w io.Writer, r *result) {
 	r.skipped = append(r.skipped, t.skipped...)
 }
 
-// reason finds what the test said as it skipped: its last line that is not the runner's own.
+// noise is what the go command says about a test's progress, and the package lines that endPackage prints itself.
+func noise(e event) bool {
+	if e.Test != "" {
+		return strings.HasPrefix(e.Output, "=== ")
+	}
+	return e.Output == "FAIL\n" || e.Output == "PASS\n" || strings.HasPrefix(e.Output, "FAIL\t") || strings.HasPrefix(e.Output, "ok  \t")
+}
+
+// reason finds what the test said as it skipped: its last line but the verdict.
 func reason(output []string) string {
 	for _, line := range slices.Backward(output) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "---") && !strings.HasPrefix(line, "===") {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "---") {
 			return line
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -33,7 +34,8 @@ var suites = map[string][]step{
 	"test": {format, vet, vetTests, arch,
 		tests("unit", "unit tests with the race detector", "", withoutArch, "-race", "-timeout=20m"),
 		tests("tools", "tests of the test tools", "test", withoutSlow),
-		tests("e2e", "end to end with real Envoy", "test", slow, "-timeout=20m"),
+		tests("protocol", "conversations with a running control plane", "test", packages("./conformance/..."), "-timeout=20m"),
+		tests("e2e", "end to end with real Envoy", "test", packages("./e2e/..."), "-race", "-timeout=20m"),
 		demo},
 }
 
@@ -41,10 +43,8 @@ var (
 	format   = step{"format", "gofmt", "", gofmt}
 	vet      = command("vet", "go vet", "", "go", "vet", "./...")
 	vetTests = command("vet-test", "go vet, module test", "test", "go", "vet", "./...")
-	arch     = tests("arch", "import rules, budgets, banned things", "", func(context.Context, string) ([]string, error) {
-		return []string{"./internal/arch"}, nil
-	})
-	demo = command("demo", "make demo CI=1", "", "make", "--no-print-directory", "demo", "CI=1")
+	arch     = tests("arch", "import rules, budgets, banned things", "", packages("./internal/arch"))
+	demo     = command("demo", "make demo CI=1", "", "make", "--no-print-directory", "demo", "CI=1")
 )
 
 // command is a step that passes if a program does.
@@ -86,13 +86,16 @@ func tests(name, what, dir string, list func(ctx context.Context, dir string) ([
 	}}
 }
 
-// endToEnd holds what starts real proxies; everything else in the test module is quick.
-const endToEnd = "github.com/pilotmesh/pilot/test/e2e"
+// packages is a list that is known.
+func packages(patterns ...string) func(context.Context, string) ([]string, error) {
+	return func(context.Context, string) ([]string, error) { return patterns, nil }
+}
 
-func slow(context.Context, string) ([]string, error) { return []string{"./e2e/..."}, nil }
+// running matches the packages of the test module that run the product, and take their time; all others are quick.
+var running = regexp.MustCompile(`/pilot/test/(e2e|conformance)(/|$)`)
 
 func withoutSlow(ctx context.Context, dir string) ([]string, error) {
-	return list(ctx, dir, func(p string) bool { return !strings.HasPrefix(p, endToEnd) })
+	return list(ctx, dir, func(p string) bool { return !running.MatchString(p) })
 }
 
 func withoutArch(ctx context.Context, dir string) ([]string, error) {

@@ -10,15 +10,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// Build compiles a program of the repository at root into dir and returns its path.
-func Build(ctx context.Context, root, program, dir string) (string, error) {
+// Build compiles a program of the repository at root into dir, with flags for go build, and returns its path.
+func Build(ctx context.Context, root, program, dir string, flags ...string) (string, error) {
 	path := filepath.Join(dir, program)
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "./cmd/"+program)
+	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build", "-o", path}, flags, []string{"./cmd/" + program})...)
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building %s: %w\n%s", program, err, out)
@@ -76,6 +78,18 @@ func (d *Discovery) Alive() error { return d.process.alive() }
 
 // Log is the end of what the control plane wrote.
 func (d *Discovery) Log() string { return d.process.tail() }
+
+// Accident returns an error if the control plane, in any of its runs, panicked or met a data race.
+func (d *Discovery) Accident() error {
+	log, err := os.ReadFile(d.process.log)
+	if err != nil {
+		return err
+	}
+	if at := regexp.MustCompile(`(?m)^(WARNING: DATA RACE|panic: |fatal error: )|level=ERROR`).FindIndex(log); at != nil {
+		return fmt.Errorf("the log of pilot-discovery says:\n%.4000s", log[at[0]:])
+	}
+	return nil
+}
 
 // Write puts a file into the configuration directory, whole at once, and returns when that happened.
 func (d *Discovery) Write(name, text string) (time.Time, error) {

@@ -10,6 +10,7 @@ package boot
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -210,7 +211,7 @@ func (c Config) Check() error {
 	}
 	switch {
 	case c.AdminPort == 0:
-		return fmt.Errorf("Envoy's admin interface has no port: the agent cannot look after an Envoy it cannot ask")
+		return errors.New("Envoy's admin interface has no port: the agent cannot look after an Envoy it cannot ask")
 	case c.HealthPort != 0 && c.StatusPort == 0:
 		return fmt.Errorf("the listener for probes on port %d would ask the agent's status server, which is off: switch both on or both off", c.HealthPort)
 	}

@@ -37,8 +37,7 @@ func (c Config) discovery() *clusterv3.Cluster {
 	d := envoy.StaticCluster(DiscoveryCluster, connectTimeout, envoy.Address(c.Discovery.Host, c.Discovery.Port))
 	if _, err := netip.ParseAddr(c.Discovery.Host); err != nil {
 		d.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS}
-		d.RespectDnsTtl = true
-		d.DnsLookupFamily = clusterv3.Cluster_V4_ONLY
+		d.DnsLookupFamily = clusterv3.Cluster_V4_PREFERRED
 		if c.IPv6 {
 			d.DnsLookupFamily = clusterv3.Cluster_V6_ONLY
 		}

@@ -89,8 +89,8 @@ func (s *Settings) noteFlags() {
 	}
 }
 
-// unusedFields are the fields of ProxyConfig that the agent does not use, and why; without a reason they are the control
-// plane's or the injector's, which get them from elsewhere or from the node's metadata.
+// unusedFields are the fields of ProxyConfig that the agent would use and does not yet, and why. What stands neither here
+// nor in the bootstrap is the control plane's, which gets it with the node's metadata, or the injector's.
 var unusedFields = map[protoreflect.Name]string{
 	"tracing":                       "tracers are not in the bootstrap; tracing is configured by the control plane",
 	"zipkin_address":                "tracers are not in the bootstrap; tracing is configured by the control plane",

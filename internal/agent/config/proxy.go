@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -45,9 +47,9 @@ func (s *Settings) loadProxy(errs *mistakes) {
 		}
 	}
 	s.overlayFlags(said, errs)
-	for name, from := range said {
-		if reason, ok := unusedFields[name]; ok && reason != "" {
-			s.remark("%s: %s has no effect: %s", from, document.LowerCamel(string(name)), reason)
+	for _, name := range slices.Sorted(maps.Keys(said)) {
+		if reason := unusedFields[name]; reason != "" {
+			s.remark("%s: %s has no effect: %s", said[name], document.LowerCamel(string(name)), reason)
 		}
 	}
 	s.flags.explicitTLS = said["control_plane_auth_policy"] != ""
@@ -186,6 +188,9 @@ func (s *Settings) overlayFlags(said map[protoreflect.Name]string, errs *mistake
 
 func setPort(into *int32) func(string) error {
 	return func(text string) error {
+		if text == "" {
+			text = "0"
+		}
 		n, err := strconv.ParseInt(text, 10, 32)
 		*into = int32(n)
 		return err

@@ -215,7 +215,7 @@ func addresses(given string) ([]string, error) {
 	}
 	interfaces, err := net.Interfaces()
 	if err != nil {
-		return list, nil //nolint:nilerr // what was given suffices, and without it the caller says so
+		interfaces = nil // what was given suffices, or it is said below
 	}
 	for _, i := range interfaces {
 		if i.Flags&net.FlagUp == 0 || i.Flags&net.FlagLoopback != 0 {
@@ -249,4 +249,12 @@ func global(i net.Interface) []string {
 		}
 	}
 	return list
+}
+
+// IPv6Only says that the workload has no IPv4 address.
+func (s *Settings) IPv6Only() bool {
+	return !slices.ContainsFunc(s.Addresses, func(a string) bool {
+		ip, err := netip.ParseAddr(a)
+		return err == nil && ip.Unmap().Is4()
+	})
 }

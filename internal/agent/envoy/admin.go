@@ -28,15 +28,15 @@ type Admin struct {
 // NewAdmin returns the admin interface at an address. Of the connections of Envoy's own listeners, which have the stat
 // prefixes given, nothing is counted.
 func NewAdmin(address string, own ...string) *Admin {
-	prefixes := make([]string, 0, len(own))
+	ignored := []string{`admin`, `.*\.worker_\d+`, `.*\.main_thread`} // the others are sums over threads
 	for _, o := range own {
-		prefixes = append(prefixes, regexp.QuoteMeta(o))
+		ignored = append(ignored, regexp.QuoteMeta(o))
 	}
 	return &Admin{
 		address: address,
 		// Nothing is kept: Envoy comes and goes, and nobody asks often.
 		client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{Timeout: time.Second}).DialContext}},
-		own:    regexp.MustCompile(`^listener\.(admin|.*\.worker_\d+|` + strings.Join(prefixes, "|") + `)\.`),
+		own:    regexp.MustCompile(`^listener\.(` + strings.Join(ignored, "|") + `)\.`),
 	}
 }
 

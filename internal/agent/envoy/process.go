@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -14,13 +15,14 @@ import (
 type Process struct {
 	cmd    *exec.Cmd
 	waiter sync.WaitGroup
+	killed atomic.Bool // by us
 	ended  chan struct{}
 	err    error // once ended is closed
 }
 
 // Start runs the binary.
 func Start(o Options) (*Process, error) {
-	p := &Process{cmd: exec.Command(o.Binary, o.Args()...), ended: make(chan struct{})}
+	p := &Process{cmd: &exec.Cmd{Path: o.Binary, Args: append([]string{o.Binary}, o.Args()...)}, ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = o.Stdout, o.Stderr
 	p.cmd.SysProcAttr = attributes()
 	started := make(chan error)
@@ -31,7 +33,7 @@ func Start(o Options) (*Process, error) {
 		err := p.cmd.Start()
 		started <- err
 		if err == nil {
-			p.err = describe(p.cmd.Wait())
+			p.err = describe(p.cmd.Wait(), p.killed.Load)
 			close(p.ended)
 		}
 	})
@@ -59,6 +61,7 @@ func (p *Process) Kill() error {
 	case <-p.ended:
 		return nil // its number may be another process's by now
 	default:
+		p.killed.Store(true)
 		return syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	}
 }
@@ -70,21 +73,22 @@ func (p *Process) Wait() error {
 	return p.err
 }
 
-// describe says what is likely behind an end.
-func describe(err error) error {
+// describe says what is likely behind an end that nobody here has brought about.
+func describe(err error, killed func() bool) error {
 	exit, ok := errors.AsType[*exec.ExitError](err)
 	if !ok {
 		return err
 	}
 	status, ok := exit.Sys().(syscall.WaitStatus)
-	if !ok || !status.Signaled() {
+	if !ok || !status.Signaled() || killed() {
 		return err
 	}
 	switch status.Signal() {
 	case syscall.SIGKILL:
-		return fmt.Errorf("%w (if nobody killed it, it ran out of memory: raise the limit of its container)", err)
+		return fmt.Errorf("%w (unless somebody killed it, it ran out of memory: raise the limit of its container)", err)
 	case syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGILL:
 		return fmt.Errorf("%w (a mistake in Envoy: its last words are in its output)", err)
+	default:
+		return err
 	}
-	return err
 }

@@ -196,9 +196,10 @@ func impossible(s State, i input) bool {
 	case left, crashed, spent:
 		return s == Idle || s == BackingOff || s == Gone
 	case alarm:
-		return s == Idle || s == Ready || s == Leaving || s == Gone
+		return s == Idle || s == Ready || s == Leaving || s == Checking || s == Gone
 	case up, down, busy, quiet:
 		return s == Idle
+	case leave, end:
 	}
 	return false
 }
@@ -255,6 +256,7 @@ func (c *conversation) matches(before Machine, r transition, line string) bool {
 		return word == "count"
 	case quiet:
 		return word == "count" || word == "alarm"
+	default:
 	}
 	return word == r.upon.String()
 }
@@ -270,6 +272,7 @@ var ignored = []struct {
 	{Ready, []input{up, down, busy, quiet}},
 	{Leaving, []input{up, down, leave, busy, quiet}},
 	{BackingOff, []input{up, down, leave, busy, quiet}},
+	{Checking, []input{leave, busy, quiet}},
 	{Draining, []input{up, down, leave}},
 	{Exiting, []input{up, down, leave, busy, quiet}},
 	{Gone, []input{up, down, leave, end, busy, quiet}},

@@ -125,6 +125,7 @@ func (m *Machine) read(now time.Time, e Event) (input, bool) {
 		return choose(m.state == Draining && !m.policy.UntilIdle, quiet, alarm), true
 	case Leave:
 		return leave, true
+	case End:
 	}
 	return end, true
 }
@@ -193,6 +194,7 @@ func (m *Machine) action(s step) (Action, bool) {
 		return set(m.policy.Look)
 	case setKill:
 		return set(m.policy.Kill)
+	case sayDone, sayCrashed, sayCutShort:
 	}
 	m.judge(s)
 	return Action{}, false

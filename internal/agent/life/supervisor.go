@@ -2,6 +2,7 @@ package life
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -128,25 +129,42 @@ func (s *Supervisor) tell(before State, e Event) {
 		return
 	}
 	s.state.Store(uint32(now))
-	attrs := []any{"state", now.String(), "was", before.String()}
-	switch {
-	case now == Ready:
-		s.log.Info("Envoy is ready", append(attrs, "after", time.Since(s.began).Round(time.Millisecond).String())...)
+	log := s.log.With("state", now.String(), "was", before.String())
+	switch now {
+	case Idle:
+	case Starting:
+		log.Info("starting Envoy")
+	case Ready:
+		log.Info("Envoy is ready", "after", time.Since(s.began).Round(time.Millisecond).String())
 		select {
 		case <-s.ready:
 		default:
 			close(s.ready)
 		}
-	case now == BackingOff:
-		s.log.Error("Envoy has crashed and will be started again", append(attrs, "how", e.Err, "restart_in", s.machine.backoff().String())...)
-	case now == Gone && e.Kind == Ended && e.Err == nil && before != Exiting:
-		s.log.Info("Envoy has ended: somebody told it to, and it was not the agent", attrs...)
-	case now == Gone:
-		s.log.Info("Envoy has ended", append(attrs, "how", e.Err)...)
-	default:
-		s.log.Info("Envoy's life goes on", attrs...)
+	case BackingOff:
+		log.Error("Envoy has crashed and will be started again", "how", e.Err, "restart_in", s.machine.backoff().String())
+	case Leaving:
+		log.Info("asking clients to go elsewhere")
+	case Checking:
+		log.Info("told to end before Envoy was ready: looking whether it serves")
+	case Draining:
+		log.Info("draining: requests under way may finish")
+	case Exiting:
+		log.Info("ending Envoy")
+	case Gone:
+		how := e.Err
+		if e.Kind == Ended && e.Err == nil && before != Exiting && before != Draining {
+			how = errByOthers
+		}
+		if how != nil {
+			log = log.With("how", how)
+		}
+		log.Info("Envoy has ended")
 	}
 }
+
+// errByOthers is no mistake, but worth knowing.
+var errByOthers = errors.New("somebody told it to, and it was not the agent")
 
 func (s *Supervisor) do(ctx context.Context, a Action) {
 	switch a.Do {
@@ -171,19 +189,19 @@ func (s *Supervisor) do(ctx context.Context, a Action) {
 			}
 		})
 	case Terminate:
-		s.signal("terminated", s.process.Terminate())
+		s.signal(a.Do, s.process.Terminate())
 	case Kill:
 		s.log.Warn("killing Envoy", "state", s.machine.State().String())
-		s.signal("killed", s.process.Kill())
+		s.signal(a.Do, s.process.Kill())
 	case Set:
 		s.alarm.Reset(a.After)
 	}
 }
 
 // signal logs a signal that did not arrive. The process has ended by then, as its Wait tells.
-func (s *Supervisor) signal(what string, err error) {
+func (s *Supervisor) signal(what Do, err error) {
 	if err != nil {
-		s.log.Debug("Envoy was not "+what, "error", err)
+		s.log.Debug("a signal did not reach Envoy", "to", what.String(), "error", err)
 	}
 }
 

@@ -15,6 +15,8 @@ const (
 	Leaving
 	// BackingOff: it has crashed and will be started again.
 	BackingOff
+	// Checking: the end was asked for before it was seen to serve; it may do by now.
+	Checking
 	// Draining: the end was asked for; requests under way may finish.
 	Draining
 	// Exiting: the process was told to end.
@@ -27,7 +29,7 @@ const (
 
 // String names the state.
 func (s State) String() string {
-	return [states]string{"idle", "starting", "ready", "leaving", "backing off", "draining", "exiting", "gone"}[s]
+	return [states]string{"idle", "starting", "ready", "leaving", "backing off", "checking", "draining", "exiting", "gone"}[s]
 }
 
 // input is what the machine makes of an event, given its counters.
@@ -98,7 +100,7 @@ var table = []transition{
 	{Starting, left, Gone, []step{sayDone}},
 	{Starting, crashed, BackingOff, []step{setBackoff}},
 	{Starting, spent, Gone, []step{sayCrashed}},
-	{Starting, end, Exiting, []step{doTerminate, setKill}}, // it serves nobody yet: nothing to wait for
+	{Starting, end, Checking, []step{doProbe}},
 
 	{Ready, left, Gone, []step{sayDone}},
 	{Ready, crashed, BackingOff, []step{setBackoff}},
@@ -113,6 +115,13 @@ var table = []transition{
 
 	{BackingOff, alarm, Starting, []step{doStart, setProbe}},
 	{BackingOff, end, Gone, []step{sayDone}},
+
+	{Checking, up, Draining, []step{doDrain, setDrain}},
+	{Checking, down, Exiting, []step{doTerminate, setKill}}, // it serves nobody: nothing to wait for
+	{Checking, left, Gone, []step{sayDone}},
+	{Checking, crashed, Gone, []step{sayDone}},
+	{Checking, spent, Gone, []step{sayDone}},
+	{Checking, end, Exiting, []step{doKill, sayCutShort}},
 
 	{Draining, alarm, Draining, []step{doCount}}, // only where the end of all connections is waited for
 	{Draining, busy, Draining, []step{setLook}},

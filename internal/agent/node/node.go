@@ -10,6 +10,7 @@ package node
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -61,8 +62,9 @@ const (
 // Node is what the proxy sends.
 func (f Facts) Node() (*corev3.Node, error) {
 	if len(f.Addresses) == 0 {
-		return nil, fmt.Errorf("the workload has no address")
+		return nil, errors.New("the workload has no address")
 	}
+	f.Labels = f.labels()
 	metadata, err := f.metadata()
 	if err != nil {
 		return nil, err
@@ -92,6 +94,7 @@ func (f Facts) cluster() string {
 		return canonical
 	case meshv1alpha1.ProxyConfig_CANONICAL_NAME_AND_NAMESPACE:
 		return canonical + "." + f.Namespace
+	case meshv1alpha1.ProxyConfig_APP_LABEL_AND_NAMESPACE:
 	}
 	return first(f.Labels["app"], f.workload(), unnamed) + "." + f.Namespace
 }
@@ -142,7 +145,7 @@ func (f Facts) metadata() (*structpb.Struct, error) {
 	maps.Copy(known, f.Metadata)
 	// What follows is nobody's to say but the agent's.
 	known["INSTANCE_IPS"] = strings.Join(f.Addresses, ",")
-	known["LABELS"] = texts(f.labels())
+	known["LABELS"] = texts(f.Labels)
 	known["PROXY_CONFIG"] = proxy
 	known["ENVOY_STATUS_PORT"] = float64(f.HealthPort)
 	known["ENVOY_PROMETHEUS_PORT"] = float64(f.MetricsPort)

@@ -93,6 +93,9 @@ func (t Text) Parse() (v *Value, err error) {
 		return nil, &SyntaxError{t.Before + 1, fmt.Sprintf(
 			"the document has %d bytes, the limit is %d; split the object", len(t.Data), MaxDocument)}
 	}
+	if isJSON(t.Data) {
+		return parseJSON(t)
+	}
 	root, err := t.root()
 	if err != nil || root == nil {
 		return nil, err
@@ -124,7 +127,11 @@ func (t Text) root() (root *yaml.Node, err error) {
 	if err := dec.Decode(&more); err == nil {
 		return nil, &SyntaxError{t.Before + more.Line, "a second document begins here; separate documents with ---"}
 	} else if !errors.Is(err, io.EOF) {
-		return nil, t.describe(err)
+		e := t.describe(err)
+		if strings.Contains(e.Reason, "expected <document start>") {
+			e.Reason = "something follows the end of the document; separate documents with ---"
+		}
+		return nil, e
 	}
 	if len(doc.Content) == 0 || doc.Content[0].ShortTag() == "!!null" {
 		return nil, nil
@@ -135,7 +142,7 @@ func (t Text) root() (root *yaml.Node, err error) {
 var yamlErrorLine = regexp.MustCompile(`^(?:yaml: )?line (\d+): `)
 
 // describe turns an error of the parser into one with a line of the file.
-func (t Text) describe(err error) error {
+func (t Text) describe(err error) *SyntaxError {
 	reason := err.Error()
 	line := t.Before + 1
 	if m := yamlErrorLine.FindStringSubmatch(reason); m != nil {

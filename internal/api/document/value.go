@@ -190,10 +190,7 @@ func scalar(n *yaml.Node, line int) (*Value, error) {
 		if math.IsInf(f, 0) || math.IsNaN(f) {
 			return nil, &SyntaxError{line, "infinity and not-a-number have no place here"}
 		}
-		v.Kind, v.Scalar = Number, strconv.FormatFloat(f, 'g', -1, 64)
-		if f == math.Trunc(f) && math.Abs(f) < 1<<53 {
-			v.Kind, v.Scalar = Integer, strconv.FormatFloat(f, 'f', 0, 64)
-		}
+		v.number(f)
 	case "!!str", "!!timestamp": // dates are strings in JSON
 		v.Kind, v.plain = String, n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0
 	case "!!binary":
@@ -202,6 +199,14 @@ func scalar(n *yaml.Node, line int) (*Value, error) {
 		return nil, &SyntaxError{line, fmt.Sprintf("the YAML tag %s is not supported", tag)}
 	}
 	return v, nil
+}
+
+// number makes v the number f; whole ones are integers however they are written.
+func (v *Value) number(f float64) {
+	v.Kind, v.Scalar = Number, strconv.FormatFloat(f, 'g', -1, 64)
+	if f == math.Trunc(f) && math.Abs(f) < 1<<53 {
+		v.Kind, v.Scalar = Integer, strconv.FormatFloat(f, 'f', 0, 64)
+	}
 }
 
 func whole(n *yaml.Node, v *Value) (*Value, error) {

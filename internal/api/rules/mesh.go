@@ -49,7 +49,9 @@ func (c *checker) mesh(m *meshconfig.MeshConfig) {
 	c.curves(at.Field("meshMTLS").Field("ecdhCurves"), m.MeshMTLS.GetEcdhCurves())
 	c.curves(at.Field("tlsDefaults").Field("ecdhCurves"), m.TlsDefaults.GetEcdhCurves())
 	c.providers(at.Field("extensionProviders"), m.ExtensionProviders)
-	c.proxyConfig(at.Field("defaultConfig"), m.DefaultConfig)
+	if m.DefaultConfig != nil {
+		c.proxyConfig(at.Field("defaultConfig"), m.DefaultConfig)
+	}
 }
 
 func (c *checker) portOrZero(p *document.Path, n int32) {

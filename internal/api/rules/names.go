@@ -166,7 +166,7 @@ func checkLabelKey(key string) string {
 		name = rest
 	}
 	if !isQualified(name) {
-		return fmt.Sprintf("%s is not a label's name: at most %d letters, digits and inner \"-\", \"_\", \".\"", document.Quote(key), maxLabel)
+		return fmt.Sprintf("%s is not a key: at most %d letters, digits and inner \"-\", \"_\", \".\"", document.Quote(key), maxLabel)
 	}
 	return ""
 }

@@ -95,17 +95,16 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 		case <-ctx.Done():
 			return nil
 		case e, ok := <-events:
+			if ok {
+				r.event(e, time.Now())
+			} else {
+				r.lost(errors.New("the watcher ended"))
+			}
+		case err, ok := <-failures:
 			if !ok {
-				r.watcher = nil
-				r.pending.add(structural, time.Now())
-				continue
+				err = errors.New("the watcher ended")
 			}
-			r.event(e, time.Now())
-		case err := <-failures:
-			if !errors.Is(err, fsnotify.ErrEventOverflow) {
-				r.Log.Warn("watching configuration files failed; looking again at all of them", "dir", r.Dir, "error", err)
-			}
-			r.pending.add(structural, time.Now())
+			r.lost(err)
 		case <-timer.C:
 			r.settle(time.Now())
 		}
@@ -161,6 +160,15 @@ func (r *run) event(e fsnotify.Event, now time.Time) {
 		}
 	}
 	r.lastEvent = now
+}
+
+// lost is called when events may have been missed, which happens when more come than the kernel queues.
+func (r *run) lost(err error) {
+	if !errors.Is(err, fsnotify.ErrEventOverflow) {
+		r.Log.Warn("watching configuration files failed; watching anew", "dir", r.Dir, "error", err)
+		r.unwatch()
+	}
+	r.pending.add(structural, time.Now())
 }
 
 // settle looks at everything that is due and hands over what changed.

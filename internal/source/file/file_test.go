@@ -97,12 +97,18 @@ func start(t testing.TB, o file.Options) *world {
 // open is start with the first complete list waited for.
 func open(t *testing.T, files map[string]string) *world {
 	t.Helper()
+	return openWith(t, file.Options{}, files)
+}
+
+func openWith(t *testing.T, o file.Options, files map[string]string) *world {
+	t.Helper()
 	dir := filepath.Join(t.TempDir(), "config")
 	must(t, os.MkdirAll(dir, 0o755))
 	for name, text := range files {
 		write(t, filepath.Join(dir, name), text)
 	}
-	w := start(t, file.Options{Dir: dir})
+	o.Dir = dir
+	w := start(t, o)
 	w.until("synced", func() bool { return w.last.Synced })
 	return w
 }
@@ -411,7 +417,7 @@ func TestDuplicates(t *testing.T) {
 }
 
 func TestHalfWrittenFile(t *testing.T) {
-	w := open(t, map[string]string{"a.yaml": entries("a", "b"), "c.yaml": entries("c")})
+	w := openWith(t, file.Options{MaxWait: time.Second}, map[string]string{"a.yaml": entries("a", "b"), "c.yaml": entries("c")})
 	// An editor that cuts the file and takes its time.
 	f, err := os.OpenFile(w.path("a.yaml"), os.O_WRONLY|os.O_TRUNC, 0)
 	must(t, err)
@@ -432,9 +438,9 @@ func TestHalfWrittenFile(t *testing.T) {
 	w.until("emptied", w.has("c"))
 }
 
-// TestSlowWriter writes a file in many steps: it is not read before its end.
+// TestSlowWriter writes a file in many steps, longer than rounds last: it is not read before its end.
 func TestSlowWriter(t *testing.T) {
-	w := open(t, map[string]string{"a.yaml": entries("a", "b")})
+	w := openWith(t, file.Options{Quiet: 100 * time.Millisecond, MaxWait: 120 * time.Millisecond}, map[string]string{"a.yaml": entries("a", "b")})
 	f, err := os.OpenFile(w.path("a.yaml"), os.O_WRONLY|os.O_TRUNC, 0)
 	must(t, err)
 	tick := time.NewTicker(time.Millisecond)
@@ -454,14 +460,15 @@ func TestSlowWriter(t *testing.T) {
 	}
 }
 
-// TestMassChange replaces many files one after another, as git does.
+// TestMassChange replaces many files one after another, as git does. The quiet time is longer than a busy machine may
+// halt the test between the removal of a file and its writing.
 func TestMassChange(t *testing.T) {
 	const n = 200
 	files := map[string]string{}
 	for i := range n {
 		files[fmt.Sprintf("f%03d.yaml", i)] = entry(fmt.Sprintf("s%03d", i), "192.0.2.1")
 	}
-	w := open(t, files)
+	w := openWith(t, file.Options{Quiet: 100 * time.Millisecond, MaxWait: time.Second}, files)
 	before := w.count
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		must(t, os.Remove(w.path(name)))

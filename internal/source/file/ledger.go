@@ -80,7 +80,12 @@ func (l *ledger) read(path string, data []byte) {
 	f := &file{sum: sum, texts: map[omap.Hash]text{}}
 	whole := true // every document says which object it is about
 	last := lastGood(old)
-	for _, t := range api.Split(data) {
+	texts, p := api.Split(path, data)
+	if p != nil {
+		l.unreadable(path, *p)
+		return
+	}
+	for _, t := range texts {
 		id := omap.Sum(t.Bytes())
 		known, ok := f.texts[id]
 		if !ok && old != nil {
@@ -95,7 +100,7 @@ func (l *ledger) read(path string, data []byte) {
 		known = known.moved(t.Line())
 		f.texts[id] = known
 		for _, d := range known.docs {
-			f.problems = append(f.problems, d.Problems...)
+			f.say(d.Problems)
 			switch {
 			case d.Object != nil:
 				f.claims = append(f.claims, &claim{key: d.Key, at: d.Position, object: d.Object})
@@ -110,6 +115,22 @@ func (l *ledger) read(path string, data []byte) {
 		f.keep(old)
 	}
 	l.put(path, f)
+}
+
+// maxProblems bounds what is said about one file.
+const maxProblems = 1000
+
+func (f *file) say(problems []api.Problem) {
+	n := len(f.problems)
+	if n > maxProblems {
+		return
+	}
+	f.problems = append(f.problems, problems...)
+	if len(f.problems) > maxProblems {
+		more := f.problems[maxProblems]
+		more.Field, more.Object, more.Reason = "", api.Key{}, "there is more; correct the above first"
+		f.problems = append(f.problems[:maxProblems:maxProblems], more)
+	}
 }
 
 func (t text) moved(line int) text {

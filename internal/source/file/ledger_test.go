@@ -3,12 +3,9 @@ package file
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"testing"
-	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"pgregory.net/rapid"
 
 	"github.com/pilotmesh/pilot/internal/api"
@@ -187,56 +184,3 @@ func TestUnchangedDocuments(t *testing.T) {
 		}
 	}
 }
-
-// TestPolling runs without a watcher, as where there are too many of them.
-func TestPolling(t *testing.T) {
-	dir := t.TempDir()
-	path := dir + "/a.yaml"
-	write := func(d doc) {
-		if err := os.WriteFile(path, []byte(d.text()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(doc{"a", 1, "good"})
-	s := New(Options{Dir: dir, Poll: 2 * time.Millisecond})
-	s.newWatcher = func() (*fsnotify.Watcher, error) { return nil, os.ErrPermission }
-	batches := make(chan source.Batch, 100)
-	done := make(chan error)
-	ctx := t.Context()
-	go func() { done <- s.Run(ctx, channel(batches)) }()
-	var problems []api.Problem
-	wait := func(what string, holds func(source.Batch) bool) {
-		t.Helper()
-		deadline := time.After(20 * time.Second)
-		for {
-			select {
-			case b := <-batches:
-				problems = b.Problems
-				if holds(b) {
-					return
-				}
-			case <-deadline:
-				t.Fatal("not " + what)
-			}
-		}
-	}
-	wait("synced", func(b source.Batch) bool { return b.Synced })
-	if len(problems) != 1 || problems[0].Severity != api.Warning {
-		t.Errorf("problems %v", problems)
-	}
-	write(doc{"a", 2, "good"})
-	wait("edited", func(b source.Batch) bool { return len(b.Events) == 1 })
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	wait("removed", func(b source.Batch) bool { return len(b.Events) == 1 && b.Events[0].Object == nil })
-	t.Cleanup(func() {
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-type channel chan source.Batch
-
-func (c channel) Apply(b source.Batch) { c <- b }

@@ -130,8 +130,8 @@ func TestLinkedDirectories(t *testing.T) {
 func TestUnreadableFile(t *testing.T) {
 	w := open(t, map[string]string{"a.yaml": entries("a"), "b.yaml": entries("b")})
 	// A link to itself cannot be read by root either.
-	must(t, os.Remove(w.path("a.yaml")))
-	must(t, os.Symlink("a.yaml", w.path("a.yaml")))
+	must(t, os.Symlink("a.yaml", w.path("a.tmp")))
+	must(t, os.Rename(w.path("a.tmp"), w.path("a.yaml")))
 	w.until("the problem is told", w.problem("a.yaml: error: cannot be read"))
 	if !w.has("a", "b")() {
 		t.Fatalf("objects %v", w.names())
@@ -241,6 +241,25 @@ func TestMeshConfig(t *testing.T) {
 	}
 	write(t, path, "trustDomain: three.example")
 	w.until("edited", domain("three.example"))
+}
+
+// TestRelativePaths runs with paths relative to a working directory, one of which begins with a dot.
+func TestRelativePaths(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(dir, "config"), 0o755))
+	must(t, os.MkdirAll(filepath.Join(dir, "work"), 0o755))
+	t.Chdir(filepath.Join(dir, "work"))
+	write(t, "../config/a.yaml", entries("a"))
+	write(t, "../config/mesh.yaml", "trustDomain: one.example")
+	w := start(t, file.Options{Dir: "../config", MeshConfig: filepath.Join(dir, "config", "mesh.yaml")})
+	w.until("synced", func() bool { return w.last.Synced && w.has("a")() && w.healthy() })
+	write(t, "../config/a.yaml", entry("a", "192.0.2.2"))
+	w.until("edited", w.address("a", "192.0.2.2"))
+	if got := w.objects[key("a")].Position.File; got != "../config/a.yaml" {
+		t.Errorf("a is in %s", got)
+	}
+	write(t, "../config/mesh.yaml", "trustDomain: two.example")
+	w.until("edited", func() bool { return w.mesh.GetTrustDomain() == "two.example" })
 }
 
 func TestMeshConfigComesLate(t *testing.T) {

@@ -105,12 +105,12 @@ func (r *run) walk(now time.Time) {
 	if watchErr != nil {
 		r.watcher = nil
 	}
-	err := w.walk(r.Dir, filepath.Clean(r.MeshConfig))
+	mesh := ""
 	if r.MeshConfig != "" {
-		// Whether it can be resolved shows when it is read.
-		_, _ = w.follow(r.MeshConfig)
+		mesh, _ = w.follow(r.MeshConfig) // an error shows again when it is read
 		r.readMesh(now)
 	}
+	err := w.walk(r.Dir, mesh)
 	switch {
 	case err != nil:
 		r.absent, r.returned = true, time.Time{}

@@ -41,17 +41,17 @@ func (s stamp) same(info fs.FileInfo) bool {
 		s.info.Size() == info.Size() && s.info.ModTime().Equal(info.ModTime())
 }
 
-// isConfig reports whether a file of this name is configuration. Hidden files and directories are not: Kubernetes keeps
+// isConfig reports whether a file of this name, or path, is configuration. Hidden files and directories are not: Kubernetes keeps
 // the versions of a mounted ConfigMap in such, and leads to them by links.
-func isConfig(name string) bool {
-	switch filepath.Ext(name) {
+func isConfig(path string) bool {
+	switch filepath.Ext(path) {
 	case ".yaml", ".yml", ".json":
-		return !isHidden(name)
+		return !isHidden(path)
 	}
 	return false
 }
 
-func isHidden(name string) bool { return strings.HasPrefix(name, ".") }
+func isHidden(path string) bool { return strings.HasPrefix(filepath.Base(path), ".") }
 
 // walker builds a tree. watch is called for each real directory before it is read, so that nothing that happens after
 // the reading is missed.
@@ -84,7 +84,7 @@ type errSkipped struct{ reason string }
 
 func (e *errSkipped) Error() string { return e.reason }
 
-// walk goes over everything below root, except the file named skip. An error is about the root itself.
+// walk goes over everything below root, except the file skip, a real path. An error is about the root itself.
 func (w *walker) walk(root, skip string) error {
 	real, err := w.follow(root)
 	if err != nil {
@@ -133,7 +133,7 @@ func (w *walker) directory(logical, real, skip string) error {
 	}
 	for _, e := range entries {
 		path := filepath.Join(logical, e.Name())
-		if isHidden(e.Name()) || path == skip {
+		if isHidden(e.Name()) {
 			continue
 		}
 		if err := w.entry(path, filepath.Join(real, e.Name()), e, skip); err != nil {
@@ -159,6 +159,8 @@ func (w *walker) entry(logical, real string, e fs.DirEntry, skip string) error {
 	}
 	info, err := os.Lstat(real)
 	switch {
+	case real == skip:
+		return nil
 	case errors.Is(err, fs.ErrNotExist): // gone meanwhile
 		return nil
 	case err != nil:

@@ -2,6 +2,7 @@ package service
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -114,6 +115,16 @@ func (q *Queries) candidates(r *query.Reader, s Selection) omap.Map[api.Key, oma
 type PortEndpoint struct {
 	*mesh.Endpoint
 	Port uint32
+}
+
+// Dialable reports whether the endpoint can be connected to without resolving a name. One bad address would make Envoy
+// refuse all endpoints of a cluster.
+func (e PortEndpoint) Dialable() bool {
+	if path, ok := e.UnixPath(); ok {
+		return path != ""
+	}
+	_, err := netip.ParseAddr(e.Address)
+	return err == nil && mesh.ValidPort(e.Port)
 }
 
 // Endpoints are the endpoints of a service at one of its ports, in the order of the declarations.

@@ -156,8 +156,8 @@ func addresses(s *Service) (singles []string, blocks bool) {
 		if i >= 0 {
 			text = s.Addresses[i]
 		}
-		if a, err := netip.ParseAddr(text); err == nil {
-			singles = union(singles, []string{a.String()})
+		if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
+			singles = union(singles, []string{a.Unmap().String()})
 		}
 		blocks = blocks || i >= 0 && strings.Contains(text, "/")
 	}

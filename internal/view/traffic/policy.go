@@ -134,7 +134,7 @@ func (q *Queries) merge(r *query.Reader, claims omap.Map[state.Claim, omap.Unit]
 			p.Top = rule.Spec.TrafficPolicy
 		}
 		for _, s := range rule.Spec.Subsets {
-			if !slices.ContainsFunc(p.Subsets, func(o *networking.Subset) bool { return o.Name == s.Name }) {
+			if s.Name != "" && !slices.ContainsFunc(p.Subsets, func(o *networking.Subset) bool { return o.Name == s.Name }) {
 				p.Subsets = append(p.Subsets, s)
 			}
 		}

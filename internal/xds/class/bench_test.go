@@ -8,6 +8,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/meshtest"
 	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
 // BenchmarkChange measures from a commit to all class states being ready.
@@ -19,6 +20,7 @@ func BenchmarkChange(b *testing.B) {
 		for _, p := range l.Proxies(b) {
 			w.Connect(p)
 		}
+		sizes(b, w)
 		cells := 0
 		for _, n := range w.Graph.Cells() {
 			cells += n
@@ -50,4 +52,18 @@ func live() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
+}
+
+// sizes tells how large what is sent is on average.
+func sizes(b *testing.B, w *meshtest.World) {
+	for _, s := range w.States() {
+		for typ := range resource.Type(resource.Types) {
+			n, bytes, pieces := 0, 0, 0
+			for r := range s.Layers(typ).All() {
+				n, bytes, pieces = n+1, bytes+r.Size(), pieces+r.Pieces().Len()
+			}
+			b.Logf("%v: %d resources, %d bytes each, %d bytes per piece", typ, n, bytes/max(n, 1), bytes/max(pieces, 1))
+		}
+		return
+	}
 }

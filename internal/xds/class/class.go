@@ -12,6 +12,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/problem"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
@@ -21,6 +22,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/route"
 )
+
+// All is the key of what exists once: the problems, the base.
+type All = service.All
 
 // Map is a set of resources by name.
 type Map = omap.Map[omap.Name, *resource.Resource]
@@ -32,7 +36,7 @@ type Queries struct {
 	// State is what the proxies of a class are to have. Its revision is not set: the loop knows it.
 	State *query.Query[proxy.Class, *resource.State]
 	// Problems are what users should be told, whether or not a proxy sees the objects concerned.
-	Problems *query.Query[service.All, []state.Problems]
+	Problems *query.Query[All, []state.Problems]
 
 	tables    *state.Tables
 	scope     *scope.Queries
@@ -51,6 +55,7 @@ func Define(g *query.Graph, t *state.Tables) *Queries {
 	q := &Queries{
 		tables:    t,
 		scope:     scopes,
+		Problems:  problem.Define(g, t, services, rules, scopes).All,
 		Class:     scopes.Class,
 		clusters:  cluster.Define(g, t, services, rules, scopes),
 		endpoints: endpoint.Define(g, services, rules, scopes),

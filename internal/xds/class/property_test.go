@@ -26,7 +26,7 @@ func TestIncrementalIsCold(t *testing.T) {
 		}
 		connect(0, "a", "REDIRECT")
 		connect(1, "b", "NONE")
-		for i := range rapid.IntRange(3, 14).Draw(rt, "steps") {
+		for i := range rapid.IntRange(2, 9).Draw(rt, "steps") {
 			switch rapid.IntRange(0, 9).Draw(rt, "step") {
 			case 0:
 				for _, k := range slices.SortedFunc(maps.Keys(there), api.Key.Compare) {

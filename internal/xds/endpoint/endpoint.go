@@ -72,7 +72,7 @@ func (q *Queries) assignments(r *query.Reader, v service.View) ([]*resource.Reso
 func assignment(name string, list []service.PortEndpoint, labels map[string]string) *resource.Resource {
 	endpoints := make([]envoy.Endpoint, 0, len(list))
 	for _, e := range list {
-		if mesh.Selects(labels, e.Labels) {
+		if e.Dialable() && mesh.Selects(labels, e.Labels) {
 			endpoints = append(endpoints, envoy.Endpoint{Endpoint: e.Endpoint, Port: e.Port})
 		}
 	}

@@ -150,9 +150,11 @@ type Endpoint struct {
 	Port uint32
 }
 
-// Assignment lists endpoints, which must be sorted by locality. Each locality weighs what its endpoints weigh.
+// Assignment lists endpoints, which must be sorted by locality. Each locality weighs what its endpoints weigh. Envoy
+// refuses weights whose sum does not fit 32 bits: they are scaled down.
 func Assignment(name string, endpoints []Endpoint) *endpointv3.ClusterLoadAssignment {
 	a := &endpointv3.ClusterLoadAssignment{ClusterName: name}
+	shift := weightShift(endpoints)
 	var group *endpointv3.LocalityLbEndpoints
 	for i, e := range endpoints {
 		if i == 0 || e.Locality != endpoints[i-1].Locality {
@@ -162,7 +164,7 @@ func Assignment(name string, endpoints []Endpoint) *endpointv3.ClusterLoadAssign
 			}
 			a.Endpoints = append(a.Endpoints, group)
 		}
-		weight := max(e.Weight, 1)
+		weight := max(e.Weight>>shift, 1)
 		at := Address(e.Address, e.Port)
 		if path, ok := e.UnixPath(); ok {
 			at = Pipe(path)
@@ -171,15 +173,20 @@ func Assignment(name string, endpoints []Endpoint) *endpointv3.ClusterLoadAssign
 			HostIdentifier:      &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: at}},
 			LoadBalancingWeight: Uint(weight),
 		})
-		group.LoadBalancingWeight.Value = saturate(group.LoadBalancingWeight.Value, weight)
+		group.LoadBalancingWeight.Value += weight
 	}
 	return a
 }
 
-// saturate adds weights; Envoy refuses sums beyond 32 bits.
-func saturate(a, b uint32) uint32 {
-	if a > math.MaxUint32-b {
-		return math.MaxUint32
+// weightShift is by how many bits weights must shrink for their sum to fit.
+func weightShift(endpoints []Endpoint) int {
+	sum := uint64(len(endpoints)) // none ends below 1
+	for _, e := range endpoints {
+		sum += uint64(e.Weight)
 	}
-	return a + b
+	shift := 0
+	for sum>>shift > math.MaxUint32 {
+		shift++
+	}
+	return shift
 }

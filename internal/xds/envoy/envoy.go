@@ -40,6 +40,13 @@ const (
 	InboundBindAddress = "127.0.0.6"
 )
 
+// Ports that the proxy and its agent bind themselves.
+const (
+	FirstOwnPort = 15000
+	LastOwnPort  = 15021
+	MetricsPort  = 15090
+)
+
 // OutboundCluster is the name of the cluster of a service's port and subset.
 func OutboundCluster(port uint32, subset, host string) string {
 	return "outbound|" + number(port) + "|" + subset + "|" + host

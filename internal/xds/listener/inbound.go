@@ -48,6 +48,9 @@ func inbound(_ *query.Reader, k Inbound) (Map, bool) {
 	if k.Mode == proxy.None {
 		var list []*listenerv3.Listener
 		for _, p := range ports {
+			if reserved(true, k.Bind, p.Number) {
+				continue
+			}
 			l := envoy.Listener(envoy.ListenerName(k.Bind, p.Number), k.Bind, p.Number, envoy.Inbound, true)
 			l.FilterChains = chains(p, nil)
 			if p.Protocol.Sniffed() {

@@ -218,6 +218,9 @@ func (c content) listener() ([]*resource.Resource, bool) {
 		return nil, false
 	}
 	name, ip := name(c.direct, c.at)
+	if reserved(c.direct, ip, c.at.Port) {
+		return nil, false
+	}
 	l := envoy.Listener(name, ip, c.at.Port, envoy.Outbound, c.direct)
 	taken := map[string]bool{}
 	for _, b := range c.blocks {
@@ -245,6 +248,14 @@ func (c content) listener() ([]*resource.Resource, bool) {
 		l.DefaultFilterChain = envoy.Chain(envoy.PassthroughChain, nil, unknown(c.mode))
 	}
 	return []*resource.Resource{resource.New(resource.Listener, name, l)}, true
+}
+
+// reserved reports whether an address is the proxy's own. Envoy refuses a second listener there.
+func reserved(direct bool, ip string, port uint32) bool {
+	if !direct {
+		return ip == envoy.Wildcard && (port == envoy.OutboundPort || port == envoy.InboundPort)
+	}
+	return port >= envoy.FirstOwnPort && port <= envoy.LastOwnPort || port == envoy.MetricsPort
 }
 
 // unknown is what happens to connections that are for nobody who was declared.

@@ -66,8 +66,8 @@ func Hide(name string) *Resource {
 	return &Resource{name: name, hidden: true, hash: hiddenHash()}
 }
 
-// Gone stands for a resource of which only the name is known: a client said that it has it. It is never sent; in a
-// Diff it is what the name had before.
+// Gone stands for a resource of which only the name is known: a client said that it has it, in a version nobody knows.
+// It has no bytes and is never sent; in a Diff it is what the name had before.
 func Gone(name string) *Resource {
 	return &Resource{name: name, hash: omap.Sum([]byte("gone"))}
 }

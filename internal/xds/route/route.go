@@ -98,23 +98,25 @@ func (q *Queries) virtualHostIn(r *query.Reader, k hostIn) ([]*resource.Piece, b
 }
 
 func (q *Queries) base(r *query.Reader, port uint32) ([]*resource.Resource, bool) {
-	return configuration(port, q.hosts.Get(r, port), q.tables.OutboundMode(r)), true
+	return configuration(port, q.hosts.Get(r, port), nil, q.tables.OutboundMode(r)), true
 }
 
 func (q *Queries) routesIn(r *query.Reader, k portIn) ([]*resource.Resource, bool) {
-	pieces := q.scoped.Get(r, k)
-	if k.set.Overlay() {
-		if pieces.Len() == 0 && q.services.Taken.HTTP.Group(r, service.All{}, service.Number(k.port)).Len() > 0 {
-			return nil, false // the base's will do
-		}
-		pieces = overlay(q.hosts.Get(r, k.port), pieces)
+	pieces, mode := q.scoped.Get(r, k), q.scope.Outbound(r, k.set)
+	if !k.set.Overlay() {
+		return configuration(k.port, pieces, nil, mode), true
 	}
-	return configuration(k.port, pieces, q.scope.Outbound(r, k.set)), true
+	if pieces.Len() == 0 && q.services.Taken.HTTP.Group(r, service.All{}, service.Number(k.port)).Len() > 0 {
+		return nil, false // the base's will do
+	}
+	return configuration(k.port, q.hosts.Get(r, k.port), over(pieces), mode), true
 }
 
-// overlay lays pieces over others. Its cost is that of the upper ones.
-func overlay(base, top Pieces) Pieces {
-	changes := make([]omap.Change[omap.Name, *resource.Piece], 0, top.Len())
+type change = omap.Change[omap.Name, *resource.Piece]
+
+// over are the changes that lay pieces over others.
+func over(top Pieces) []change {
+	changes := make([]change, 0, top.Len()+1)
 	for name, p := range top.All() {
 		if p.Hidden() {
 			changes = append(changes, omap.Del[omap.Name, *resource.Piece](name))
@@ -122,20 +124,21 @@ func overlay(base, top Pieces) Pieces {
 			changes = append(changes, omap.Put(name, p))
 		}
 	}
-	return base.With(changes...)
+	return changes
 }
 
-func configuration(port uint32, pieces Pieces, mode state.OutboundMode) []*resource.Resource {
+// configuration is the route configuration of a port. Its cost is that of the changes, not of the pieces.
+func configuration(port uint32, pieces Pieces, changes []change, mode state.OutboundMode) []*resource.Resource {
 	name := envoy.RouteName(port)
 	// A host of "*" is for everybody already; a second virtual host for that would make Envoy refuse all of them.
-	if !pieces.Has(omap.Name(pieceName("*", port))) {
-		pieces = pieces.With(unknown(mode))
+	if all := omap.Name(pieceName("*", port)); !pieces.Has(all) && !slices.ContainsFunc(changes, func(c change) bool { return c.Key == all }) {
+		changes = append(changes, unknown(mode))
 	}
-	return []*resource.Resource{resource.NewRoute(name, envoy.Routes(name), pieces)}
+	return []*resource.Resource{resource.NewRoute(name, envoy.Routes(name), pieces.With(changes...))}
 }
 
 // unknown is the virtual host for hosts nobody declared.
-func unknown(mode state.OutboundMode) omap.Change[omap.Name, *resource.Piece] {
+func unknown(mode state.OutboundMode) change {
 	host, refs := envoy.Unknown(mode == state.AllowAny), []string{}
 	if mode == state.AllowAny {
 		refs = append(refs, envoy.PassthroughCluster)

@@ -99,6 +99,7 @@ func (b *builder) route(rule *networking.HTTPRoute, name string, match *routev3.
 	action := b.action(rule.Route)
 	if rule.Timeout != nil {
 		action.Timeout = rule.Timeout
+		action.MaxStreamDuration.GrpcTimeoutHeaderMax = rule.Timeout
 	}
 	d := rule.Route[0].Destination
 	b.add(name, match, action, d.GetHost(), b.port(d))

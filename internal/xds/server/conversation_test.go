@@ -37,16 +37,17 @@ var update = flag.Bool("update", false, "rewrite the conversations in testdata f
 // if a part of it is left out for size), "! …" is any other action.
 
 type conversation struct {
-	variant Variant
-	shared  *Shared
-	core    *Core
-	world   *world
-	state   *resource.State
-	nodeGo  bool // the node was sent
-	nonces  [resource.Types]string
-	names   [resource.Types]string // of the last State-of-the-World request
-	slow    bool
-	out     *strings.Builder
+	variant  Variant
+	shared   *Shared
+	core     *Core
+	world    *world
+	state    *resource.State
+	nodeGo   bool // the node was sent
+	connects int
+	nonces   [resource.Types]string
+	names    [resource.Types]string // of the last State-of-the-World request
+	slow     bool
+	out      *strings.Builder
 }
 
 func TestConversations(t *testing.T) {
@@ -121,7 +122,7 @@ func newConversation(head string, out *strings.Builder) *conversation {
 }
 
 func (c *conversation) fresh() {
-	c.core, c.nodeGo, c.slow = NewCore(c.shared, c.variant), false, false
+	c.core, c.nodeGo, c.slow, c.connects = NewCore(c.shared, c.variant), false, false, 0
 	c.nonces, c.names = [resource.Types]string{}, [resource.Types]string{}
 }
 
@@ -210,6 +211,9 @@ func (c *conversation) request(url, text string) error {
 	if _, no := o["nonode"]; !c.nodeGo && !no {
 		node, c.nodeGo = &corev3.Node{Id: "n"}, true
 	}
+	if _, other := o["othernode"]; other {
+		node = &corev3.Node{Id: "another"}
+	}
 	var detail *statuspb.Status
 	if e, ok := o["err"]; ok {
 		detail = &statuspb.Status{Code: 13, Message: e}
@@ -273,7 +277,10 @@ func (c *conversation) report(a Action) {
 			c.step(Event{Sent: true})
 		}
 	case Connect:
-		// Every stream has one, at its first request.
+		c.connects++ // every stream has one, at its first request
+		if c.connects > 1 {
+			fmt.Fprintf(c.out, "  ! connected again\n")
+		}
 	case Close:
 		fmt.Fprintf(c.out, "  ! close %s: %s\n", a.Code, a.Text)
 	case Acked:

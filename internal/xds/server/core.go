@@ -80,7 +80,9 @@ type Action struct {
 // state alone does not say whether it is older or newer.
 type point struct {
 	state *resource.State
-	seq   uint64
+	// raw is the published state if pinning made another one of it.
+	raw *resource.State
+	seq uint64
 	// partial: the state is what a client said it has of one type; it says nothing about the others.
 	partial bool
 }
@@ -100,6 +102,7 @@ type cursor struct {
 
 	// What a request asked for and no response has answered.
 	forced names
+	doubt  names // of these, those of which nobody knows what the client has
 	all    bool
 	first  bool
 	resume *Request // its initial_resource_versions wait for the first state
@@ -111,6 +114,7 @@ type cursor struct {
 	trials  []trial
 	// accepted: a response was acknowledged since the last trial began.
 	accepted bool
+	tried    []pinKey // by it
 }
 
 // flight is a response that is not acknowledged yet, or a sequence of them: it is acknowledged when the last one is.
@@ -122,6 +126,7 @@ type flight struct {
 	rejected []Pin       // what was rejected of it
 	// forced and all are what it answers beyond the difference.
 	forced names
+	doubt  names
 	all    bool
 	fresh  bool
 }
@@ -229,9 +234,10 @@ func (c *Core) publish(s *resource.State) {
 	}
 	initial := c.now.state == nil
 	for t := range c.cursors {
-		// What was rejected too often gets another chance with each change.
-		if cur := &c.cursors[t]; cur.strikes >= maxStrikes && !s.Types[t].Same(c.now.state.Layers(resource.Type(t))) {
-			cur.strikes = maxStrikes - 1
+		if !s.Types[t].Same(c.now.state.Layers(resource.Type(t))) {
+			// What was rejected too often gets another chance.
+			cur := &c.cursors[t]
+			cur.strikes = min(cur.strikes, maxStrikes-1)
 		}
 	}
 	c.now = point{state: s, seq: c.now.seq + 1}
@@ -248,7 +254,7 @@ func (c *Core) publish(s *resource.State) {
 
 // look takes the view anew, after a new state or a new pin.
 func (c *Core) look() {
-	c.view = c.mask(c.now, 0)
+	c.view = c.mask(c.now, newestView)
 }
 
 func (c *Core) close(code codes.Code, text string, out []Action) []Action {

@@ -9,8 +9,8 @@
 // What it is owed is the difference of two states, restricted to an interned subscription; the messages of such a
 // transition are computed once for all streams that stand at the same point (Shared).
 //
-// The shell (server, stream, write, gate, codec, node) moves bytes. Per stream the gRPC handler goroutine only waits for the
-// end, one goroutine receives, and one goroutine writes while there is something to write. Server.Run owns the
+// The shell (server, stream, write, gate, codec, node) moves bytes. Per stream the gRPC handler goroutine receives
+// and one goroutine writes while there is something to write. Server.Run owns the
 // goroutines all streams share: the workers that bring published states to streams, and the sweeper that closes
 // streams whose write is stuck. Nobody waits for anybody: publishing never blocks, a silent reader costs its pointers.
 //

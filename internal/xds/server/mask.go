@@ -7,9 +7,17 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
+// The views of a stream that are masked: what it is to have, and how far listeners and routes may go.
+const (
+	newestView = iota
+	ceilingView
+	maskedViews
+)
+
 // maskedView remembers what pinning made of one state, so that it is the same state as long as nothing changes.
 type maskedView struct {
 	in, out *resource.State
+	acked   *resource.State // ceilingView only: the state with the acknowledged clusters
 	pins    *pinSet
 	routes  *subscription
 }
@@ -22,6 +30,9 @@ type pinnedKey struct {
 	acked  [resource.Types]*resource.State
 	owed   [resource.Types]omap.Hash
 	routes *subscription
+	forced omap.Hash
+	// clusters is the state with the acknowledged clusters, for what is bound to them.
+	clusters *resource.State
 }
 
 // mask is the state as the stream may see it: where it has content that the client rejected, what the client has.
@@ -29,18 +40,29 @@ func (c *Core) mask(p point, slot int) point {
 	if c.pins == nil || p.state == nil || p.partial {
 		return p
 	}
-	m := &c.masked[slot]
-	routes := c.cursors[resource.Route].sub
-	if m.in != p.state || m.pins != c.pins || m.routes != routes {
-		k := pinnedKey{state: p.state, pins: c.pins.hash, routes: routes}
-		for t := range c.cursors {
-			cur := &c.cursors[t]
-			k.at[t], k.acked[t], k.owed[t] = cur.at.state, cur.acked().state, cur.owed.Hash()
-		}
-		out := c.shared.pinned.get(k, func() *resource.State { return c.hold(p.state) })
-		*m = maskedView{p.state, out, c.pins, routes}
+	raw := p.state
+	if p.raw != nil {
+		raw = p.raw // what was put over it is put over it anew, with what is known now
 	}
-	return point{state: m.out, seq: p.seq, partial: p.partial}
+	routes := &c.cursors[resource.Route]
+	if slot == ceilingView && p.state == c.view.state {
+		return p // all of it is acknowledged
+	}
+	m := maskedView{in: raw, pins: c.pins, routes: routes.sub}
+	if slot == ceilingView {
+		m.acked = p.state
+	}
+	if have := c.masked[slot]; have.in == m.in && have.acked == m.acked && have.pins == m.pins && have.routes == m.routes {
+		return point{state: have.out, raw: raw, seq: p.seq}
+	}
+	k := pinnedKey{state: raw, pins: c.pins.hash, routes: routes.sub, forced: routes.forced.Hash(), clusters: m.acked}
+	for t := range c.cursors {
+		cur := &c.cursors[t]
+		k.at[t], k.acked[t], k.owed[t] = cur.at.state, cur.acked().state, cur.owed.Hash()
+	}
+	m.out = c.shared.pinned.get(k, func() *resource.State { return c.hold(raw, m.acked) })
+	c.masked[slot] = m
+	return point{state: m.out, raw: raw, seq: p.seq}
 }
 
 // holder collects what is put over a state.
@@ -49,12 +71,13 @@ type holder struct {
 	state  *resource.State
 	over   [resource.Types][]omap.Change[omap.Name, *resource.Resource]
 	pieces map[string][]omap.Change[omap.Name, *resource.Piece] // by route configuration
+	acked  *resource.State                                      // if set, only clusters acknowledged count, and these are they
 	hidden []string                                             // clusters
 }
 
 // hold makes the state that shows held content for rejected content.
-func (c *Core) hold(s *resource.State) *resource.State {
-	h := &holder{core: c, state: s, pieces: map[string][]omap.Change[omap.Name, *resource.Piece]{}}
+func (c *Core) hold(s, acked *resource.State) *resource.State {
+	h := &holder{core: c, state: s, acked: acked, pieces: map[string][]omap.Change[omap.Name, *resource.Piece]{}}
 	for _, k := range c.pins.keys {
 		fresh, ok := s.Get(k.typ, k.name)
 		switch {
@@ -65,10 +88,22 @@ func (c *Core) hold(s *resource.State) *resource.State {
 			h.whole(k)
 		}
 	}
+	if acked != nil {
+		for ch := range resource.Diff(acked.Types[resource.Cluster], s.Types[resource.Cluster]) {
+			if ch.Old == nil { // it was held back from what was acknowledged
+				h.hidden = append(h.hidden, ch.Name)
+			}
+		}
+	}
 	h.dependent()
 	for name, changes := range h.pieces {
 		fresh, _ := s.Get(resource.Route, name)
-		h.put(resource.Route, fresh.WithPieces(fresh.Pieces().With(changes...)))
+		r := fresh.WithPieces(fresh.Pieces().With(changes...))
+		if k := (pinKey{resource.Route, name, "", r.ContentHash()}); slices.Contains(c.pins.keys, k) {
+			h.whole(k) // what is left was rejected, too
+			continue
+		}
+		h.put(resource.Route, r)
 	}
 	out := *s
 	changed := false
@@ -91,10 +126,10 @@ func (h *holder) put(t resource.Type, r *resource.Resource) {
 // had is what the client has under a name: what it was sent, if that is not what it rejected, else what it acknowledged.
 func (h *holder) had(t resource.Type, name string, accept func(*resource.Resource) bool) *resource.Resource {
 	cur := &h.core.cursors[t]
-	if r, ok := cur.at.state.Get(t, name); ok && accept(r) {
+	if r, ok := cur.at.state.Get(t, name); ok && accept(r) && (h.acked == nil || t != resource.Cluster) {
 		return r
 	}
-	if r, ok := cur.owed.Get(omap.Name(name)); ok && r.Size() > 0 && accept(r) {
+	if r, ok := cur.owed.Get(omap.Name(name)); ok && accept(r) {
 		return r
 	}
 	if r, ok := cur.acked().state.Get(t, name); ok && accept(r) {
@@ -106,7 +141,7 @@ func (h *holder) had(t resource.Type, name string, accept func(*resource.Resourc
 func anything(r *resource.Resource) bool { return r.Size() > 0 }
 
 func (h *holder) whole(k pinKey) {
-	held := h.had(k.typ, k.name, func(r *resource.Resource) bool { return r.Size() > 0 && r.ContentHash() != k.rejected })
+	held := h.had(k.typ, k.name, func(r *resource.Resource) bool { return r.ContentHash() != k.rejected })
 	if held == nil {
 		h.put(k.typ, resource.Hide(k.name))
 		if k.typ == resource.Cluster {
@@ -206,18 +241,25 @@ func (h *holder) dependent() {
 		_, found := slices.BinarySearch(h.hidden, name)
 		return found
 	}
-	for ch := range resource.Diff(routes.at.state.Layers(resource.Route), h.state.Layers(resource.Route)) {
-		if ch.New == nil || ch.New.Pieces().Len() == 0 || !routes.sub.has(ch.Name) {
-			continue
-		}
+	look := func(old, fresh *resource.Resource) {
 		var before omap.Map[omap.Name, *resource.Piece]
-		if ch.Old != nil {
-			before = ch.Old.Pieces()
+		if old != nil {
+			before = old.Pieces()
 		}
-		for pc := range omap.Diff(before, ch.New.Pieces()) {
+		for pc := range omap.Diff(before, fresh.Pieces()) {
 			if pc.HasNew && slices.ContainsFunc(pc.New.Refs(), isHidden) {
-				h.holdPiece(ch.Name, string(pc.Key), pc.Old)
+				h.holdPiece(fresh.Name(), string(pc.Key), pc.Old)
 			}
+		}
+	}
+	for n := range routes.forced.All() {
+		if r, ok := h.state.Get(resource.Route, string(n)); ok {
+			look(nil, r)
+		}
+	}
+	for ch := range resource.Diff(routes.at.state.Layers(resource.Route), h.state.Layers(resource.Route)) {
+		if ch.New != nil && routes.sub.has(ch.Name) && !routes.forced.Has(omap.Name(ch.Name)) {
+			look(ch.Old, ch.New)
 		}
 	}
 }

@@ -79,6 +79,9 @@ func (w *writer) start() *Message {
 }
 
 func (m *Message) add(r *resource.Resource, v Variant) {
+	if r.Size() == 0 {
+		return // stands for what a client said it has
+	}
 	if v == Delta {
 		m.Parts = r.AppendDelta(m.Parts)
 		m.Size += r.Size()

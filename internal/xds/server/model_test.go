@@ -37,7 +37,7 @@ type proxy struct {
 	// refused are names that were bad once. A first answer is not held until the clusters it names are acknowledged,
 	// so if they are rejected then, routes to them point at nothing.
 	refused map[string]bool
-	exists func(cluster string) bool // in the newest state
+	exists  func(cluster string) bool // in the newest state
 }
 
 func newProxy(v Variant, vague bool) *proxy {
@@ -218,12 +218,20 @@ func (p *proxy) take(t resource.Type, changes []change) error {
 			p.refused[c.name] = true
 		}
 	}
+	for _, c := range changes {
+		if len(bad) > 0 && p.vague {
+			p.refused[c.name] = true
+		}
+	}
 	if t == resource.Endpoint {
 		for _, c := range changes {
 			p.answered[c.name] = true
 		}
 	}
 	for _, c := range changes {
+		if !t.Wildcard() && !p.asked[t][c.name] {
+			continue // it was asked for when it was sent
+		}
 		if c.m != nil && isBad(show(c.m)) || len(bad) > 0 && (p.vague || !t.Wildcard()) {
 			continue
 		}
@@ -295,7 +303,7 @@ func (p *proxy) coherent(after resource.Type) {
 			for _, to := range v.Domains[1:] {
 				if _, ok := p.clusters[to]; !ok && !p.refused[to] {
 					p.fault("after a %s response: route %s, virtual host %s points at cluster %s, which the proxy does not have", after, name, v.Name, to)
-				} else if after == resource.Route && !p.answered[to] && p.exists(to) && !p.blind {
+				} else if after == resource.Route && !p.answered[to] && p.exists(to) && !p.blind && !p.refused[to] {
 					p.fault("route %s came before the endpoints of cluster %s", name, to)
 				}
 			}

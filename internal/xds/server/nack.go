@@ -41,9 +41,11 @@ func (c *Core) land(t resource.Type, cur *cursor) {
 		return
 	}
 	cur.restore(f.before)
-	cur.forced, cur.all = union(union(f.forced, cur.forced), f.doubtful(t)), cur.all || f.all
+	cur.doubt = union(f.doubt, f.doubtful(t))
+	cur.forced, cur.all = union(union(f.forced, cur.forced), cur.doubt), cur.all || f.all
 	for i := range f.rejected {
-		if p := &f.rejected[i]; p.Piece == "" {
+		// What was asked for is answered with what is held instead; with nothing, if nothing is.
+		if p := &f.rejected[i]; p.Piece == "" && p.Held == nil && !cur.doubt.Has(omap.Name(p.Name)) {
 			cur.forced = without(cur.forced, omap.Name(p.Name))
 		}
 	}
@@ -51,7 +53,7 @@ func (c *Core) land(t resource.Type, cur *cursor) {
 }
 
 // doubtful are the names of which nobody can tell what the client has: it was sent something new, and may or may not have
-// taken it although it rejected something else. They are sent again, whatever they are to be now.
+// taken it although it rejected something else. They are sent again, whatever they are to be now, until they are accepted.
 func (f *flight) doubtful(t resource.Type) names {
 	blamed := map[string]bool{}
 	for i := range f.rejected {
@@ -75,20 +77,23 @@ func (c *Core) blame(t resource.Type, cur *cursor, pins []Pin, sure bool, out []
 	if n := len(cur.trials); n > 0 {
 		cur.trials[n-1].guilty = false // the half before it is to blame, which says nothing about this one
 	}
-	if cur.strikes >= maxStrikes { // what waits to be tried again stays held back, and that is to be known
+	if !sure {
+		keys := make([]pinKey, len(pins))
+		for i := range pins {
+			keys[i] = pins[i].key()
+		}
+		cur.trials = halve(cur.trials, keys)
+	}
+	if cur.strikes == maxStrikes { // what waits for its trial stays held back for now, and that is to be known
+		pins = slices.Clip(pins)
 		for _, g := range cur.trials {
 			pins = append(pins, pinsOf(g.keys)...)
 		}
 		sure = true
 	}
 	if sure {
-		return append(out, Action{Kind: Pinned, Type: t, Pins: pins})
+		out = append(out, Action{Kind: Pinned, Type: t, Pins: pins})
 	}
-	keys := make([]pinKey, len(pins))
-	for i := range pins {
-		keys[i] = pins[i].key()
-	}
-	cur.trials = halve(cur.trials, keys)
 	return out
 }
 
@@ -128,8 +133,8 @@ func (c *Core) release(t resource.Type, cur *cursor, out []Action) []Action {
 	n := len(cur.trials)
 	g := cur.trials[n-1]
 	cur.trials = cur.trials[:n-1]
-	guilty := g.guilty && cur.accepted
-	cur.accepted = false
+	guilty := g.guilty && cur.accepted && !slices.ContainsFunc(cur.tried, func(k pinKey) bool { return !k.current(cur.at.state) })
+	cur.accepted, cur.tried = false, nil
 	switch {
 	case guilty && len(g.keys) == 1:
 		return append(out, Action{Kind: Pinned, Type: t, Pins: pinsOf(g.keys)})
@@ -141,13 +146,24 @@ func (c *Core) release(t resource.Type, cur *cursor, out []Action) []Action {
 	// The order of states decides what may be sent; a view under other pins is a new one.
 	c.now.seq++
 	c.look()
+	cur.tried = g.keys
 	for _, k := range g.keys {
 		// A name that was asked for when it was rejected may be no difference between two states.
-		if _, ok := c.view.state.Get(t, k.name); ok && k.piece == "" && cur.sub.has(k.name) {
+		if k.piece == "" && cur.sub.has(k.name) && k.current(c.now.state) {
 			cur.forced = with(cur.forced, omap.Name(k.name))
 		}
 	}
 	return out
+}
+
+// current reports whether the state has the content.
+func (k *pinKey) current(s *resource.State) bool {
+	r, ok := s.Get(k.typ, k.name)
+	if !ok || k.piece == "" {
+		return ok && r.ContentHash() == k.rejected
+	}
+	p, ok := r.Pieces().Get(omap.Name(k.piece))
+	return ok && p.ContentHash() == k.rejected
 }
 
 // suspects lists what may have caused the rejection of a response. sure: these are to blame, as far as can be told;
@@ -179,9 +195,23 @@ func (c *Core) suspects(cur *cursor, t resource.Type, nonce uint64) (pins []Pin,
 		}
 	}
 	if len(named) > 0 && cur.strikes < maxStrikes {
-		return named, true
+		return named, distinct(named)
 	}
-	return pins, len(pins) <= 1 || cur.strikes >= maxStrikes
+	return pins, len(pins) <= 1
+}
+
+// distinct reports whether no two pins have been mentioned by one word: virtual hosts of different route configurations
+// may have the same name.
+func distinct(pins []Pin) bool {
+	seen := map[string]bool{}
+	for i := range pins {
+		name := pins[i].Piece
+		if name != "" && seen[name] {
+			return false
+		}
+		seen[name] = true
+	}
+	return true
 }
 
 // suspect lists what of a changed resource may be bad: the changed pieces of a gathered one, else the whole.

@@ -1,6 +1,10 @@
 package server
 
-import "github.com/pilotmesh/pilot/internal/xds/resource"
+import (
+	"slices"
+
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
 
 // step is one row of the order table.
 type step struct {
@@ -77,8 +81,9 @@ func (c *Core) advance(s step, cur *cursor) {
 		if to := c.target(s); to.state != nil {
 			c.move(s.typ, cur, to)
 		}
-	case cur.requested() && len(cur.flight.rejected) == 0:
+	case cur.requested() && len(cur.flight.rejected) == 0 && (c.pins == nil || s.typ != resource.Route):
 		// An answer need not wait until the last response is acknowledged, as long as it takes the type no further.
+		// Only routes do if something is held back: what is pinned along depends on what is asked for.
 		c.move(s.typ, cur, cur.at)
 	}
 }
@@ -89,10 +94,10 @@ func (c *Core) target(s step) point {
 		return c.view
 	}
 	// A client that came back holds routes to what it had; new ones wait for what they name.
-	if clusters := &c.cursors[resource.Cluster]; c.cursors[s.typ].at.partial && clusters.sub != nil && clusters.acked().state == nil {
+	if clusters := &c.cursors[resource.Cluster]; c.linger != unneeded && clusters.sub != nil && clusters.acked().state == nil {
 		return point{}
 	}
-	return c.mask(c.ceiling(), 1)
+	return c.mask(c.ceiling(), ceilingView)
 }
 
 // ceiling is the state up to which listeners and routes may go: that of the acknowledged clusters. While assignments
@@ -189,6 +194,7 @@ func (c *Core) start(cur *cursor, m move, to point) {
 	}
 	f.messages = tr.messages
 	f.forced = union(f.forced, m.forced)
+	f.doubt, cur.doubt = union(f.doubt, cur.doubt), names{}
 	f.all = f.all || m.all
 	f.fresh = f.fresh || (m.from != nil && m.forced.Len() > 0)
 }
@@ -209,5 +215,20 @@ func (c *Core) remove(s step, cur *cursor) {
 // past reports whether the type is acknowledged up to seq. A type nobody asked for holds up nothing.
 func (c *Core) past(t resource.Type, seq uint64) bool {
 	cur := &c.cursors[t]
-	return cur.sub == nil || cur.acked().seq >= seq
+	if cur.sub == nil {
+		return true
+	}
+	return cur.acked().seq >= seq && !c.keepsUnknown(t, cur)
+}
+
+// keepsUnknown reports whether the client keeps something of the type of which only the name is known: it came back
+// with it and rejected what should replace it. It may point at anything.
+func (c *Core) keepsUnknown(t resource.Type, cur *cursor) bool {
+	if c.pins == nil {
+		return false
+	}
+	return slices.ContainsFunc(c.pins.keys, func(k pinKey) bool {
+		r, ok := cur.at.state.Get(t, k.name)
+		return k.typ == t && ok && r.Size() == 0
+	})
 }

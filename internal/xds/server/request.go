@@ -171,7 +171,7 @@ func (c *Core) expected(t resource.Type, sub *subscription, s *resource.State) i
 }
 
 // compare makes the layer that, put over the present state, shows what the client says it has: a name in another
-// version or unknown to it is hidden, one that is no more is there. said are the names it spoke of.
+// version, or one that is no more, is there with unknown content, one it does not speak of is hidden. said are the names it spoke of.
 func compare(t resource.Type, sub *subscription, q *Request, s *resource.State) (layer resources, said names) {
 	var held []omap.Change[omap.Name, omap.Unit]
 	var over []omap.Change[omap.Name, *resource.Resource]
@@ -179,10 +179,8 @@ func compare(t resource.Type, sub *subscription, q *Request, s *resource.State) 
 		name := string(n)
 		held = append(held, omap.Put(omap.Name(name), omap.Unit{}))
 		switch r, ok := s.Get(t, name); {
-		case !ok || !sub.has(name):
+		case !ok || !sub.has(name) || !r.IsVersion(version):
 			over = append(over, omap.Put(omap.Name(name), resource.Gone(name)))
-		case !r.IsVersion(version):
-			over = append(over, omap.Put(omap.Name(name), resource.Hide(name)))
 		}
 	}
 	said = names{}.With(held...)

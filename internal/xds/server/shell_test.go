@@ -166,6 +166,7 @@ func TestDeltaOverGRPC(t *testing.T) {
 	}
 }
 
+// TestStateOfTheWorldOverGRPC is lifecycle/half-closed, too.
 func TestStateOfTheWorldOverGRPC(t *testing.T) {
 	r := newRig(t, Options{})
 	r.mesh.publish(clusters(1, 3, 100_000, "x")) // large enough to be gathered

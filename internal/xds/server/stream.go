@@ -34,7 +34,8 @@ type Stream struct {
 	queued  atomic.Bool                    // waits in the ring
 	writing atomic.Int64                   // when the write in progress began, 0 if there is none
 
-	over  chan struct{} // closed at the end
+	abort context.CancelFunc // ends what waits in gRPC
+	over  chan struct{}      // closed at the end
 	once  sync.Once
 	cause error // of the end; read after over
 
@@ -78,6 +79,7 @@ func (s *Stream) end(cause error) {
 	s.once.Do(func() {
 		s.cause = cause
 		close(s.over)
+		s.abort()
 	})
 }
 
@@ -92,23 +94,16 @@ func (s *Stream) guard() {
 	s.end(status.Error(codes.Internal, "internal error, see the control plane's log"))
 }
 
-// wait is all the handler goroutine does.
-func (s *Stream) wait(ctx context.Context) error {
-	select {
-	case <-s.over:
-		return s.cause
-	case <-ctx.Done():
-		s.end(status.FromContextError(ctx.Err()).Err())
-		<-s.over
-		return s.cause
-	}
-}
-
-// receive reads requests until the stream ends.
+// receive reads requests until the stream ends. It is what the handler goroutine does.
 func (s *Stream) receive() {
 	defer s.guard()
 	for {
 		err := s.receiveOne()
+		select {
+		case <-s.over: // receiving once more would tell the client of the abort, not of its cause
+			return
+		default:
+		}
 		switch {
 		case errors.Is(err, io.EOF):
 			s.end(nil) // the client has said all it wanted to

@@ -66,6 +66,7 @@ type typeState struct {
 	asked  bool
 	legacy bool            // asked for by an empty first request, and no names were given since
 	names  []string        // asked for now, maybe the star, in the order of asking
+	now    map[string]bool // the same as a set
 	ever   map[string]bool // asked for at some time, or said to be there from an earlier stream
 	held   map[string]*Resource
 	had    map[string]bool // held at some time
@@ -89,7 +90,7 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 		c.Checker = NewChecker()
 	}
 	for i := range c.types {
-		c.types[i] = typeState{ever: map[string]bool{}, held: map[string]*Resource{}, had: map[string]bool{}}
+		c.types[i] = typeState{now: map[string]bool{}, ever: map[string]bool{}, held: map[string]*Resource{}, had: map[string]bool{}}
 	}
 	c.ctx, c.cancel = context.WithCancel(ctx)
 	c.stream, err = conn.NewStream(c.ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, o.Variant.Method(), o.Call...)
@@ -277,7 +278,7 @@ func (c *Client) Asked(t Type) (names []string, asked bool) {
 // Covers reports whether the subscription covers a name: it is asked for, or everything is.
 func (c *Client) Covers(t Type, name string) bool {
 	s := &c.types[t]
-	return slices.Contains(s.names, name) || t.Wildcard() && s.asked && (slices.Contains(s.names, Star) || s.legacy)
+	return s.now[name] || t.Wildcard() && s.asked && (s.now[Star] || s.legacy)
 }
 
 // Versions are the versions of what the client has of a type.

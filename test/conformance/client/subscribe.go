@@ -56,30 +56,33 @@ func (c *Client) note(t Type, add, drop []string) {
 		s.asked, s.legacy = true, len(add) == 0 && t.Wildcard()
 	case s.legacy && len(add) > 0:
 		// What the empty request meant is to be said from now on (State-of-the-World) and stays in force (delta).
-		s.names, s.legacy = append(s.names, Star), false
-		s.ever[Star] = true
+		s.legacy = false
+		s.add(Star)
 	}
 	for _, n := range add {
-		s.ever[n] = true
-		if !slices.Contains(s.names, n) {
-			s.names = append(s.names, n)
-		}
+		s.add(n)
 	}
 	for _, n := range drop {
 		s.ever[n] = true
-		s.names = slices.DeleteFunc(s.names, func(m string) bool { return m == n })
-		// Who drops a name forgets what it was, except where a wildcard may still cover it.
-		if !c.Covers(t, n) && n != Star {
+		delete(s.now, n)
+		s.legacy = s.legacy && n != Star
+	}
+	if len(drop) == 0 {
+		return
+	}
+	s.names = slices.DeleteFunc(s.names, func(n string) bool { return !s.now[n] })
+	for n := range s.held { // who drops a name forgets what it was, except where a wildcard may still cover it
+		if !c.Covers(t, n) {
 			delete(s.held, n)
 		}
 	}
-	if slices.Contains(drop, Star) {
-		s.legacy = false
-		for n := range s.held {
-			if !slices.Contains(s.names, n) {
-				delete(s.held, n)
-			}
-		}
+}
+
+func (s *typeState) add(name string) {
+	s.ever[name] = true
+	if !s.now[name] {
+		s.now[name] = true
+		s.names = append(s.names, name)
 	}
 }
 
@@ -117,14 +120,19 @@ func (c *Client) Reject(r *Response, reason string) error {
 // follow asks for what the clusters or listeners held now refer to, and drops what they do not any more.
 func (c *Client) follow(t Type) error {
 	var want []string
+	wanted := map[string]bool{}
+	ask := func(name string) {
+		if name != "" && !wanted[name] {
+			wanted[name] = true
+			want = append(want, name)
+		}
+	}
 	to := EDS
 	switch t {
 	case CDS:
 		for _, n := range c.Names(CDS) {
 			if m, ok := c.types[CDS].held[n].Message.(*clusterv3.Cluster); ok {
-				if name := EDSName(m); name != "" && !slices.Contains(want, name) {
-					want = append(want, name)
-				}
+				ask(EDSName(m))
 			}
 		}
 	case LDS:
@@ -132,9 +140,7 @@ func (c *Client) follow(t Type) error {
 		for _, n := range c.Names(LDS) {
 			if m, ok := c.types[LDS].held[n].Message.(*listenerv3.Listener); ok {
 				for _, name := range RouteNames(m) {
-					if !slices.Contains(want, name) {
-						want = append(want, name)
-					}
+					ask(name)
 				}
 			}
 		}
@@ -144,12 +150,12 @@ func (c *Client) follow(t Type) error {
 	s := &c.types[to]
 	var add, drop []string
 	for _, n := range want {
-		if !slices.Contains(s.names, n) {
+		if !s.now[n] {
 			add = append(add, n)
 		}
 	}
 	for _, n := range s.names {
-		if !slices.Contains(want, n) {
+		if !wanted[n] {
 			drop = append(drop, n)
 		}
 	}

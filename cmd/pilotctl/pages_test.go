@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"testing"
+
+	"github.com/pilotmesh/pilot/internal/admin"
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/push"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+	"github.com/pilotmesh/pilot/internal/xds/server"
+)
+
+// still is a mesh in which nothing moves: two proxies, two problems.
+type still struct{ view push.View }
+
+// Inspect implements admin.Mesh.
+func (s still) Inspect(_ context.Context, fn func(*push.View)) error {
+	fn(&s.view)
+	return nil
+}
+
+const (
+	web  = "sidecar~10.1.0.1~web-1.shop~shop.svc.cluster.local"
+	bank = "sidecar~10.1.0.2~api-1.bank~bank.svc.cluster.local"
+)
+
+// Streams implements admin.Streams.
+func (still) Streams() []server.Status {
+	synced := server.TypeStatus{Subscribed: true, Nonce: "1", Sent: 1, Acked: 1}
+	refused := synced
+	refused.Rejected = "a regex does not compile"
+	return []server.Status{
+		{ID: 1, Node: web, Variant: server.Delta, Types: [resource.Types]server.TypeStatus{synced, synced, synced, refused}},
+		{ID: 2, Node: bank, Types: [resource.Types]server.TypeStatus{{Subscribed: true, Nonce: "2", InFlight: true}, {Subscribed: true}}},
+	}
+}
+
+// known are the real pages over a still mesh.
+func known(t *testing.T) http.Handler {
+	t.Helper()
+	tables := state.New(state.Options{})
+	graph := query.New(tables.DB, query.Options{Strict: true})
+	reviews := api.Key{Kind: "VirtualService", Namespace: "shop", Name: "reviews"}
+	var problems omap.Map[omap.Name, api.Problem]
+	for _, p := range []api.Problem{
+		{Position: api.Position{File: "broken.yaml", Line: 7}, Severity: api.Error, Reason: "cannot be read"},
+		{Object: reviews, Severity: api.Warning, Field: "spec.http[0]", Reason: "is odd"},
+	} {
+		problems = problems.With(omap.Put(omap.Name(p.OutputName()), p))
+	}
+	graph.Commit(func(tx *store.Txn) {
+		tables.Positions.Set(tx, reviews, api.Position{File: "mesh.yaml", Line: 3})
+		for _, id := range []string{web, bank} {
+			tables.Proxies.Set(tx, id+"-1", &proxy.Proxy{ID: id, Role: proxy.Sidecar, Version: "1.31.0"})
+		}
+	})
+	m := still{push.View{Tables: tables, Graph: graph, Problems: problems}}
+	build := admin.Build{Version: "test"}
+	return admin.New(admin.Options{
+		Build: build, Mesh: m, Streams: m, Ready: new(admin.Readiness), Metrics: admin.NewMetrics(build),
+		Commits: new(admin.Commits), Board: admin.NewBoard(), Log: slog.New(slog.DiscardHandler),
+	}).Handler()
+}

@@ -1,0 +1,120 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spf13/pflag"
+	"go.uber.org/goleak"
+
+	"github.com/pilotmesh/pilot/internal/agent/config"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func settings(t *testing.T, environ []string, args ...string) *config.Settings {
+	t.Helper()
+	s := config.New(append([]string{"POD_NAME=web-1", "POD_NAMESPACE=shop", "INSTANCE_IP=127.1.0.1"}, environ...))
+	fs := pflag.NewFlagSet("proxy", pflag.ContinueOnError)
+	s.Flags(fs)
+	if err := fs.Parse(append([]string{"--discoveryAddress=[fd00::9]:15010"}, args...)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Load(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestBoot(t *testing.T) {
+	s := settings(t, []string{`ISTIO_METAJSON_LABELS={"app":"web"}`, "ISTIO_META_INTERCEPTION_MODE=NONE", "EXIT_ON_ZERO_ACTIVE_CONNECTIONS=true", "MINIMUM_DRAIN_DURATION=3s"},
+		"--proxyAdminPort=1", "--statusPort=2", "--envoyStatusPort=3", "--envoyPrometheusPort=4", "--sotw", "--restarts=7", "--terminationDrainDuration=9s", "--concurrency=5")
+	c, err := Boot(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Discovery.Host != "fd00::9" || c.Discovery.Port != 15010 || c.AdminPort != 1 || c.StatusPort != 2 || c.HealthPort != 3 || c.MetricsPort != 4 || !c.SotW || c.IPv6 {
+		t.Errorf("got %+v", c)
+	}
+	m := c.Node.GetMetadata().GetFields()
+	if c.Node.GetId() != "sidecar~127.1.0.1~web-1.shop~shop.svc.cluster.local" || c.Node.GetCluster() != "web.shop" ||
+		m["INTERCEPTION_MODE"].GetStringValue() != "NONE" || m["ISTIO_VERSION"].GetStringValue() != IstioVersion || m["ENVOY_STATUS_PORT"].GetNumberValue() != 3 {
+		t.Errorf("got %v", c.Node)
+	}
+	p := policy(s)
+	if p.Restarts != 7 || p.Drain != 9*time.Second || !p.UntilIdle || p.MinDrain != 3*time.Second || concurrency(s) != 5 || flush(s) != time.Second {
+		t.Errorf("got %+v", p)
+	}
+	if n := concurrency(settings(t, nil)); n < 1 {
+		t.Errorf("%d threads", n)
+	}
+}
+
+// TestNoStatusServer: whoever switches it off gets no listener that would ask it.
+func TestNoStatusServer(t *testing.T) {
+	c, err := Boot(settings(t, nil, "--statusPort=0"))
+	if err != nil || c.StatusPort != 0 || c.HealthPort != 0 || c.MetricsPort != 15090 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if _, err := Boot(settings(t, nil, "--statusPort=15000")); err == nil || !strings.Contains(err.Error(), "port 15000 is meant for both") {
+		t.Error(err)
+	}
+}
+
+func TestWrite(t *testing.T) {
+	c, err := Boot(settings(t, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	for range 2 {
+		path, err := write(dir, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 || info.Size() < 1000 {
+			t.Errorf("%v, %v", info, err)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	if _, err := write(filepath.Join(dir, "envoy-rev.json"), c); err == nil || !strings.Contains(err.Error(), "--configPath") {
+		t.Errorf("%v does not tell what to do", err)
+	}
+}
+
+// TestSignals: what comes at once is one request, what comes later another.
+func TestSignals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := slog.New(slog.DiscardHandler)
+		heard := make(chan struct{}, 9)
+		stop := make(chan os.Signal, 9)
+		a := signals(stop, func() { heard <- struct{}{} }, log)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- a.Run(ctx) }()
+		for _, step := range []struct {
+			after time.Duration
+			want  int
+		}{{0, 1}, {10 * time.Millisecond, 1}, {time.Second, 2}, {0, 2}, {time.Second, 3}} {
+			<-time.After(step.after)
+			stop <- syscall.SIGTERM
+			synctest.Wait()
+			if len(heard) != step.want {
+				t.Errorf("%v later: heard %d, want %d", step.after, len(heard), step.want)
+			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}

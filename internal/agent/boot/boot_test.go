@@ -1,0 +1,132 @@
+package boot
+
+import (
+	"flag"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// cases are the bootstraps in testdata, by file. That a real Envoy takes each of them is for the tests of the whole
+// agent to see, which have one.
+func cases(t *testing.T) map[string]Config {
+	t.Helper()
+	metadata, err := structpb.NewStruct(map[string]any{"NAMESPACE": "shop", "LABELS": map[string]any{"app": "web"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	usual := Config{
+		Node: &corev3.Node{
+			Id: "sidecar~10.1.1.1~web-1.shop~shop.svc.cluster.local", Cluster: "web.shop", Metadata: metadata,
+			Locality: &corev3.Locality{Region: "r1", Zone: "z1"},
+		},
+		Discovery: Address{"10.9.9.9", 15010}, AdminPort: 15000, StatusPort: 15020, HealthPort: 15021, MetricsPort: 15090,
+		SecretsSocket: "./var/run/secrets/workload-spiffe-uds/socket",
+	}
+	with := func(change func(*Config)) Config {
+		c := usual
+		change(&c)
+		return c
+	}
+	return map[string]Config{
+		"usual": usual,
+		"sotw":  with(func(c *Config) { c.SotW = true }),
+		"dns":   with(func(c *Config) { c.Discovery.Host = "discovery.istio-system.svc" }),
+		"ipv6": with(func(c *Config) {
+			c.IPv6 = true
+			c.Discovery.Host = "discovery.istio-system.svc"
+		}),
+		"bare": with(func(c *Config) { c.StatusPort, c.HealthPort, c.MetricsPort = 0, 0, 0 }),
+		"options": with(func(c *Config) {
+			c.OutlierLog = "/dev/stdout"
+			c.Runtime = map[string]string{
+				"re2.max_program_size.error_level": "", "envoy.reloadable_features.http_reject_path_with_fragment": "true",
+				"upstream.healthy_panic_threshold": "20",
+			}
+		}),
+	}
+}
+
+func TestGoldens(t *testing.T) {
+	all := cases(t)
+	for name, c := range all {
+		t.Run(name, func(t *testing.T) {
+			if err := c.Check(); err != nil {
+				t.Error(err)
+			}
+			if err := c.Message().ValidateAll(); err != nil {
+				t.Error(err)
+			}
+			got, err := c.JSON()
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join("testdata", name+".json")
+			if *update {
+				if err := os.WriteFile(file, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(got) != string(want) {
+				t.Errorf("differs from %s; go test -update rewrites it. Got:\n%s", file, got)
+			}
+		})
+	}
+	files, err := filepath.Glob("testdata/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range files {
+		files[i] = strings.TrimSuffix(filepath.Base(f), ".json")
+	}
+	if names := slices.Sorted(maps.Keys(all)); !slices.Equal(names, files) {
+		t.Errorf("testdata has %q, the cases are %q", files, names)
+	}
+}
+
+// TestSameBytes: the encoder varies its output between builds and runs; a bootstrap does not.
+func TestSameBytes(t *testing.T) {
+	c := cases(t)["options"]
+	first, err := c.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		again, err := c.JSON()
+		if err != nil || string(again) != string(first) {
+			t.Fatalf("another result: %v\n%s", err, again)
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for _, c := range []struct {
+		config Config
+		want   string
+	}{
+		{Config{AdminPort: 15000}, ""},
+		{Config{AdminPort: 15000, StatusPort: 15020, HealthPort: 15021, MetricsPort: 15090}, ""},
+		{Config{StatusPort: 15020}, "Envoy's admin interface has no port"},
+		{Config{AdminPort: 15000, HealthPort: 15021}, "switch both on or both off"},
+		{Config{AdminPort: 15000, StatusPort: 15000}, "port 15000 is meant for both Envoy's admin interface and the agent's status server"},
+		{Config{AdminPort: 15000, StatusPort: 15020, HealthPort: 1, MetricsPort: 1}, "port 1 is meant for both"},
+	} {
+		err := c.config.Check()
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", c.config, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,237 @@
+package config
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
+)
+
+// load reads settings as the program does, from files below a directory.
+func load(t *testing.T, files map[string]string, environ []string, args ...string) (*Settings, error) {
+	t.Helper()
+	s := New(append([]string{"INSTANCE_IP=127.1.0.1", "POD_NAME=web-1", "POD_NAMESPACE=shop"}, environ...))
+	s.dir = t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(s.dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fs := pflag.NewFlagSet("proxy", pflag.ContinueOnError)
+	s.Flags(fs)
+	s.flags.meshConfig = filepath.Join(s.dir, meshFile)
+	if err := fs.Parse(args); err != nil {
+		return s, err
+	}
+	return s, s.Load()
+}
+
+func mustLoad(t *testing.T, files map[string]string, environ []string, args ...string) *Settings {
+	t.Helper()
+	s, err := load(t, files, append([]string{"PROXY_CONFIG=discoveryAddress: 10.0.0.1:15010"}, environ...), args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestDefaults(t *testing.T) {
+	s := mustLoad(t, nil, nil)
+	host, port := s.DiscoveryAddress()
+	got := []any{
+		s.Role, s.Name, s.Namespace, s.Domain, s.ClusterID, s.Addresses, host, port, s.Proxy.StatusPort, s.Proxy.ProxyAdminPort,
+		s.HealthPort, s.MetricsPort, s.SotW, s.EnvoyLogLevel, s.EnvoyComponentLogLevel, s.Restarts, s.LogLevel,
+		s.Proxy.DrainDuration.AsDuration(), s.Proxy.TerminationDrainDuration.AsDuration(), s.MinDrain, s.ExitOnZeroConnections, s.IPv6Only(),
+	}
+	want := []any{
+		"sidecar", "web-1", "shop", "shop.svc.cluster.local", "Kubernetes", []string{"127.1.0.1"}, "10.0.0.1", uint32(15010), int32(15020), int32(15000),
+		uint32(15021), uint32(15090), false, "warning", "misc:error", 10, slog.LevelInfo,
+		45 * time.Second, 5 * time.Second, 5 * time.Second, false, false,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestNearerWins: defaults, mesh, PROXY_CONFIG, annotation, flags; a zero that somebody wrote counts.
+func TestNearerWins(t *testing.T) {
+	files := map[string]string{
+		meshFile: "defaultConfig:\n  discoveryAddress: mesh:1\n  proxyAdminPort: 1\n  statusPort: 1\n  drainDuration: 1s\n  runtimeValues: {a: mesh, b: mesh}\nrootNamespace: of-no-concern\n",
+		annotationsFile: `proxy.istio.io/config="statusPort: 0\nterminationDrainDuration: 3s\nruntimeValues: {c: pod}\n"
+other="x"
+`,
+		labelsFile: `app="web"` + "\n\n" + `quoted="a\"b=c"` + "\n",
+	}
+	s, err := load(t, files, []string{"PROXY_CONFIG=proxyAdminPort: 2\nstatusPort: 2\ndiscoveryAddress: env:2\nterminationDrainDuration: 2s\nruntimeValues: {b: env}\n"},
+		"--discoveryAddress=flag:3", "--configPath=/tmp/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := s.Proxy
+	got := []any{p.DiscoveryAddress, p.ProxyAdminPort, p.StatusPort, p.DrainDuration.AsDuration(), p.TerminationDrainDuration.AsDuration(), p.RuntimeValues, p.ConfigPath, s.Labels}
+	want := []any{
+		"flag:3", int32(2), int32(0), time.Second, 3 * time.Second, map[string]string{"a": "mesh", "b": "env", "c": "pod"}, "/tmp/x",
+		map[string]string{"app": "web", "quoted": `a"b=c`},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestMetadata(t *testing.T) {
+	s := mustLoad(t, nil, []string{
+		"ISTIO_META_NETWORK=n1", "ISTIO_META_CLUSTER_ID=east", `ISTIO_METAJSON_LABELS={"app":"vm"}`, `ISTIO_METAJSON_X={"A":1,"B":{"c":true}}`,
+		"PROXY_CONFIG={discoveryAddress: 'x:1', proxyMetadata: {ISTIO_META_NETWORK: proxy, ISTIO_META_IDLE_TIMEOUT: 1h, EXIT_ON_ZERO_ACTIVE_CONNECTIONS: 'true'}}",
+	})
+	want := map[string]any{
+		"NETWORK": "n1", "CLUSTER_ID": "east", "IDLE_TIMEOUT": "1h", "LABELS": map[string]any{"app": "vm"}, "A": 1.0, "B": map[string]any{"c": true},
+	}
+	if diff := cmp.Diff(want, s.Metadata); diff != "" {
+		t.Error(diff)
+	}
+	if s.ClusterID != "east" || !s.ExitOnZeroConnections {
+		t.Errorf("cluster %q, exit on zero %v", s.ClusterID, s.ExitOnZeroConnections)
+	}
+}
+
+func TestSwitches(t *testing.T) {
+	override := filepath.Join(t.TempDir(), "override.yaml")
+	if err := os.WriteFile(override, []byte("admin: {}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := mustLoad(t, nil, []string{
+		"ISTIO_DELTA_XDS=false", "ENVOY_STATUS_PORT=0", "ENVOY_PROMETHEUS_PORT=9", "MINIMUM_DRAIN_DURATION=7s", "ISTIO_BOOTSTRAP_OVERRIDE=" + override, "ENVOY=/e",
+	}, "--concurrency=3", "--envoyStatusPort=", "--id=a.b")
+	got := []any{s.SotW, s.HealthPort, s.MetricsPort, s.MinDrain, s.Override, s.EnvoyFromEnv, s.Proxy.Concurrency.GetValue(), s.ID}
+	want := []any{true, uint32(0), uint32(9), 7 * time.Second, "admin: {}", "/e", int32(3), "a.b"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if s := mustLoad(t, nil, []string{"ISTIO_DELTA_XDS=true"}, "--sotw"); !s.SotW {
+		t.Error("a flag gives way to the environment")
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	const address = "PROXY_CONFIG=discoveryAddress: 10.0.0.1:15010\n"
+	for _, c := range []struct {
+		environ, args []string
+		want          string
+	}{
+		{nil, nil, "is to be spoken to with TLS, which this agent cannot do yet; name its plaintext port (--discoveryAddress=istiod.istio-system.svc:15010"},
+		{[]string{address + "controlPlaneAuthPolicy: MUTUAL_TLS"}, nil, "is to be spoken to with TLS"},
+		{[]string{address + "statusport: 1"}, nil, "PROXY_CONFIG: line 2: statusport"},
+		{[]string{address + "statusPort: many"}, nil, "PROXY_CONFIG: line 2: statusPort must be a whole number"},
+		{[]string{"PROXY_CONFIG={"}, nil, "PROXY_CONFIG: line 1: not well-formed YAML"},
+		{[]string{address + "statusPort: 70000"}, nil, "statusPort: 70000 is not a port"},
+		{[]string{address, "ISTIO_DELTA_XDS=maybe"}, nil, `ISTIO_DELTA_XDS: "maybe" is neither true nor false`},
+		{[]string{address, "ENVOY_STATUS_PORT=x"}, nil, `ENVOY_STATUS_PORT (--envoyStatusPort): "x" is not a port`},
+		{[]string{address, "MINIMUM_DRAIN_DURATION=soon"}, nil, `MINIMUM_DRAIN_DURATION: "soon" is not a duration`},
+		{[]string{address, "ISTIO_METAJSON_X=[]"}, nil, `ISTIO_METAJSON_X: "[]" is not a JSON object`},
+		{[]string{address, "INSTANCE_IP=localhost"}, nil, `INSTANCE_IP: "localhost" is not an IP address`},
+		{[]string{address, "POD_NAMESPACE=a.b"}, nil, `POD_NAMESPACE: "a.b" is not a namespace`},
+		{[]string{address, "POD_NAME=a~b"}, nil, `POD_NAME: "a~b" has a character`},
+		{[]string{address, "DISABLE_ENVOY=true"}, nil, "DISABLE_ENVOY: an agent without Envoy is not supported yet"},
+		{[]string{address, "ISTIO_BOOTSTRAP_OVERRIDE=/no/such"}, nil, "ISTIO_BOOTSTRAP_OVERRIDE: open /no/such"},
+		{nil, []string{"--discoveryAddress=10.0.0.1"}, `discoveryAddress: "10.0.0.1" is not host:port`},
+		{[]string{address}, []string{"--meshConfig=/no/such"}, "--meshConfig: open /no/such"},
+		{[]string{address}, []string{"--concurrency=-1"}, "--concurrency: -1 is not between 0"},
+		{[]string{address}, []string{"--concurrency=x"}, `invalid argument "x" for "--concurrency"`},
+		{[]string{address}, []string{"--restarts=-1"}, "--restarts: -1 is negative"},
+		{[]string{address}, []string{"--statusPort=x"}, "--statusPort: "},
+		{[]string{address}, []string{"--drainDuration=x"}, "--drainDuration: "},
+		{[]string{address}, []string{"--drainDuration=-1s"}, "drainDuration: -1s is negative"},
+		{[]string{address}, []string{"--controlPlaneAuthPolicy=x"}, `"x" is neither NONE nor MUTUAL_TLS`},
+		{[]string{address}, []string{"--proxyLogLevel=loud"}, `--proxyLogLevel: "loud" is not a level`},
+		{[]string{address}, []string{"--log_output_level=loud"}, `--log_output_level: "loud" is not a level`},
+		{[]string{address}, []string{"--statsPort=1"}, "unknown flag: --statsPort"},
+	} {
+		if _, err := load(t, nil, c.environ, c.args...); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q %q: %v, want %q", c.environ, c.args, err, c.want)
+		}
+	}
+}
+
+// TestAllMistakesAtOnce: nobody should have to start a program five times to learn of five mistakes.
+func TestAllMistakesAtOnce(t *testing.T) {
+	_, err := load(t, map[string]string{labelsFile: "app=web", meshFile: "defaultConfig: {bad: 1}"}, []string{"PROXY_CONFIG=[]", "ISTIO_DELTA_XDS=x"}, "--restarts=-1")
+	for _, part := range []string{labelsFile + `: line 1 is not name="value"`, meshFile + ": line 1: defaultConfig.bad", "PROXY_CONFIG: line 1", "ISTIO_DELTA_XDS", "--restarts"} {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%v\ndoes not name %s", err, part)
+		}
+	}
+}
+
+func TestPlaintextByChoice(t *testing.T) {
+	s, err := load(t, nil, nil, "--discoveryAddress=x:15012", "--controlPlaneAuthPolicy=NONE")
+	if err != nil || s.Proxy.ControlPlaneAuthPolicy != meshv1alpha1.AuthenticationPolicy_NONE {
+		t.Errorf("got %v, %v", s.Proxy.ControlPlaneAuthPolicy, err)
+	}
+}
+
+// TestRemarks: what does nothing is told, and only that.
+func TestRemarks(t *testing.T) {
+	const plaintext = "xDS to 10.0.0.1:15010 is in plaintext, and neither side proves who it is: TLS is not supported yet"
+	for _, c := range []struct {
+		environ, args []string
+		want          []string
+	}{
+		{nil, []string{"--stsPort=0", "--log_caller=x", "--profiling"}, nil},
+		{[]string{"CA_ADDR=ca:15012", "ISTIO_KUBE_APP_PROBERS={}", "ISTIO_META_DNS_CAPTURE=false"}, nil, []string{"CA_ADDR has no effect: workload certificates are not supported yet"}},
+		{[]string{"ISTIO_META_DNS_CAPTURE=true"}, nil, []string{"ISTIO_META_DNS_CAPTURE has no effect: the agent does not answer DNS yet"}},
+		{nil, []string{"--templateFile=x"}, []string{"--templateFile=x has no effect: it is not supported yet"}},
+		{nil, []string{"--log_output_level=ads:debug"}, []string{"--log_output_level: there is one level for everything; what stands for single scopes has no effect"}},
+		{[]string{"PROXY_CONFIG={discoveryAddress: '10.0.0.1:15010', tracing: {zipkin: {address: 'z:1'}}, extraStatTags: [a], gatewayTopology: {numTrustedProxies: 1}}"}, nil, []string{
+			"PROXY_CONFIG: extraStatTags has no effect: the filter that makes such tags is not in stock Envoy",
+			"PROXY_CONFIG: tracing has no effect: tracers are not in the bootstrap; tracing is configured by the control plane"}},
+	} {
+		got := slices.DeleteFunc(slices.Clone(mustLoad(t, nil, c.environ, c.args...).Remarks()), func(r string) bool { return r == plaintext })
+		slices.Sort(got)
+		if diff := cmp.Diff(c.want, got); diff != "" && len(c.want)+len(got) > 0 {
+			t.Errorf("%q %q: %s", c.environ, c.args, diff)
+		}
+	}
+	if !slices.Contains(mustLoad(t, nil, nil).Remarks(), plaintext) {
+		t.Error("nobody is told that xDS is in plaintext")
+	}
+}
+
+// TestAddresses: without any given, the host's are taken; one given that no interface has stands alone.
+func TestAddresses(t *testing.T) {
+	if got, err := addresses("127.1.0.7, ::1"); err != nil || !slices.Equal(got, []string{"127.1.0.7", "::1"}) {
+		t.Errorf("got %q, %v", got, err)
+	}
+	own, err := addresses("")
+	if err != nil {
+		t.Skipf("this host has no address but loopback: %v", err)
+	}
+	again, err := addresses(own[len(own)-1])
+	if err != nil || len(again) != len(own) {
+		t.Errorf("of the interface with %q, an address alone gave %q, %v", own, again, err)
+	}
+	if (&Settings{Addresses: []string{"fd00::1"}}).IPv6Only() != true {
+		t.Error("fd00::1 counts as IPv4")
+	}
+}
+
+// TestFlagsHaveHelp: nobody should have to guess.
+func TestFlagsHaveHelp(t *testing.T) {
+	fs := pflag.NewFlagSet("proxy", pflag.ContinueOnError)
+	New(nil).Flags(fs)
+	fs.VisitAll(func(f *pflag.Flag) {
+		if f.Usage == "" {
+			t.Errorf("--%s has no help", f.Name)
+		}
+	})
+}

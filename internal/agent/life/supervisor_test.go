@@ -1,0 +1,262 @@
+package life
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// script is an Envoy in a bubble of time: it becomes ready a while after each start, and ends when it is told to.
+type script struct {
+	readyAfter  time.Duration
+	crashes     []time.Duration // each process ends by itself after that long; those behind live
+	connections []int           // answers to Connections, the last one for good
+	stubborn    bool            // Terminate does nothing
+	refuse      error           // of Start
+
+	mu      sync.Mutex
+	began   time.Time
+	starts  int
+	started time.Time
+	process *scriptProcess
+	journal []string
+}
+
+type scriptProcess struct {
+	script *script
+	once   sync.Once
+	ended  chan struct{}
+	err    error
+}
+
+func (s *script) note(what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.journal = append(s.journal, time.Since(s.began).String()+" "+what)
+}
+
+func (s *script) Start() (Process, bool, error) {
+	s.note("start")
+	if s.refuse != nil {
+		return nil, true, s.refuse
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := &scriptProcess{script: s, ended: make(chan struct{})}
+	s.process, s.started = p, time.Now()
+	if s.starts++; s.starts <= len(s.crashes) {
+		time.AfterFunc(s.crashes[s.starts-1], func() { p.end(errors.New("exit status 139")) })
+	}
+	return p, false, nil
+}
+
+func (p *scriptProcess) end(err error) {
+	p.once.Do(func() { p.err = err; close(p.ended) })
+}
+
+func (p *scriptProcess) Terminate() error {
+	p.script.note("terminate")
+	if !p.script.stubborn {
+		p.end(nil)
+	}
+	return nil
+}
+
+func (p *scriptProcess) Kill() error {
+	p.script.note("kill")
+	p.end(errors.New("signal: killed"))
+	return nil
+}
+
+func (p *scriptProcess) Wait() error {
+	<-p.ended
+	return p.err
+}
+
+func (s *script) Ready(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.started) < s.readyAfter {
+		return errors.New("not yet")
+	}
+	return nil
+}
+
+func (s *script) Drain(_ context.Context, goOn bool) error {
+	s.note(choose(goOn, "warn", "drain"))
+	return errors.New("this one cannot")
+}
+
+func (s *script) Connections(context.Context) (int, error) {
+	s.note("count")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.connections[0]
+	if len(s.connections) > 1 {
+		s.connections = s.connections[1:]
+	}
+	return n, nil
+}
+
+// run lets the script be supervised while act does something, and returns what came of it.
+func (s *script) run(t *testing.T, p Policy, act func(*Supervisor, context.CancelFunc)) error {
+	t.Helper()
+	s.began = time.Now()
+	sup := New(s, p, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	result := make(chan error)
+	go func() { result <- sup.Run(ctx) }()
+	act(sup, cancel)
+	err := <-result
+	if sup.State() != Gone {
+		t.Errorf("the state is %v after the end", sup.State())
+	}
+	sup.End() // late wishes keep nobody
+	sup.Leave()
+	return err
+}
+
+func (s *script) want(t *testing.T, lines ...string) {
+	t.Helper()
+	if !slices.Equal(s.journal, lines) {
+		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(s.journal, "\n"), strings.Join(lines, "\n"))
+	}
+}
+
+func TestLifeAndEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{readyAfter: 120 * time.Millisecond}
+		err := s.run(t, Default(), func(sup *Supervisor, _ context.CancelFunc) {
+			<-sup.Ready()
+			if sup.State() != Ready || time.Since(s.began) != 150*time.Millisecond {
+				t.Errorf("%v after %v", sup.State(), time.Since(s.began))
+			}
+			sup.End()
+			synctest.Wait()
+			if sup.State() != Draining {
+				t.Errorf("%v after the order to end", sup.State())
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		s.want(t, "0s start", "150ms drain", "5.15s terminate")
+	})
+}
+
+func TestCancelledContextIsAnOrderToEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{}
+		if err := s.run(t, Default(), func(sup *Supervisor, cancel context.CancelFunc) { <-sup.Ready(); cancel() }); err != nil {
+			t.Error(err)
+		}
+		s.want(t, "0s start", "50ms drain", "5.05s terminate")
+	})
+}
+
+func TestUntilIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{connections: []int{2, 1, 0}}
+		p := Default()
+		p.UntilIdle = true
+		if err := s.run(t, p, func(sup *Supervisor, _ context.CancelFunc) { <-sup.Ready(); sup.End() }); err != nil {
+			t.Error(err)
+		}
+		s.want(t, "0s start", "50ms drain", "5.05s count", "6.05s count", "7.05s count", "7.05s terminate")
+	})
+}
+
+func TestSecondOrderEndsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{}
+		err := s.run(t, Default(), func(sup *Supervisor, _ context.CancelFunc) {
+			<-sup.Ready()
+			sup.Leave()
+			<-time.After(time.Second)
+			sup.End()
+			<-time.After(time.Second)
+			sup.End()
+		})
+		if !errors.Is(err, ErrCutShort) {
+			t.Error(err)
+		}
+		s.want(t, "0s start", "50ms warn", "2.05s kill")
+	})
+}
+
+func TestStubbornIsKilled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{stubborn: true}
+		if err := s.run(t, Default(), func(sup *Supervisor, _ context.CancelFunc) { <-sup.Ready(); sup.End() }); err != nil {
+			t.Error(err)
+		}
+		s.want(t, "0s start", "50ms drain", "5.05s terminate", "10.05s kill")
+	})
+}
+
+func TestCrashesAreMadeGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{crashes: []time.Duration{0, time.Second}}
+		err := s.run(t, Default(), func(sup *Supervisor, _ context.CancelFunc) {
+			<-sup.Ready()
+			<-time.After(10 * time.Second)
+			sup.Leave() // a wish in time keeps no timer from going off
+			sup.End()
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		s.want(t, "0s start", "200ms start", "1.6s start", "10.25s warn", "15.25s terminate")
+	})
+}
+
+// TestWishesDoNotStopTimers: what changes nothing must not change the timer.
+func TestWishesDoNotStopTimers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{crashes: []time.Duration{0}}
+		err := s.run(t, Default(), func(sup *Supervisor, _ context.CancelFunc) {
+			<-time.After(100 * time.Millisecond)
+			sup.Leave()
+			<-sup.Ready()
+			sup.End()
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		s.want(t, "0s start", "200ms start", "250ms drain", "5.25s terminate")
+	})
+}
+
+func TestTooManyCrashes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{crashes: []time.Duration{0, 0, 0}}
+		p := Default()
+		p.Restarts = 2
+		err := s.run(t, p, func(*Supervisor, context.CancelFunc) {})
+		if !errors.Is(err, ErrCrashed) || !strings.Contains(err.Error(), "3 times in a row, the last time: exit status 139") {
+			t.Error(err)
+		}
+		s.want(t, "0s start", "200ms start", "600ms start")
+	})
+}
+
+func TestRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{refuse: errors.New("permission denied")}
+		if err := s.run(t, Default(), func(*Supervisor, context.CancelFunc) {}); !errors.Is(err, s.refuse) {
+			t.Error(err)
+		}
+		s.want(t, "0s start")
+	})
+}

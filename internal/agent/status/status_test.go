@@ -1,0 +1,108 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is an Envoy and its life.
+type world struct {
+	notReady error
+	leaving  bool
+	serving  bool
+	orders   []string
+	asked    string
+	down     error
+}
+
+func (w *world) Ready(context.Context) error { return w.notReady }
+func (w *world) Leaving() bool               { return w.leaving }
+func (w *world) Serving() bool               { return w.serving }
+func (w *world) Leave()                      { w.orders = append(w.orders, "leave") }
+func (w *world) End()                        { w.orders = append(w.orders, "end") }
+
+func (w *world) Do(_ context.Context, method, path string) (*http.Response, error) {
+	w.asked = method + " " + path
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"text/plain; version=0.0.4"}}, Body: io.NopCloser(strings.NewReader("a 1\n"))}, w.down
+}
+
+func (w *world) call(method, path, from string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, nil)
+	r.RemoteAddr = from
+	rec := httptest.NewRecorder()
+	Handler(w, w, slog.New(slog.DiscardHandler)).ServeHTTP(rec, r)
+	return rec
+}
+
+const (
+	here  = "127.0.0.1:1"
+	there = "10.0.0.9:1"
+)
+
+func TestReadiness(t *testing.T) {
+	for _, c := range []struct {
+		world world
+		code  int
+		text  string
+	}{
+		{world{serving: true}, 200, "ready"},
+		{world{}, 503, "not ready: the proxy has just started"},
+		{world{serving: true, notReady: errors.New("no listeners")}, 503, "not ready: no listeners"},
+		{world{leaving: true}, 503, "not ready: the proxy is draining"},
+	} {
+		rec := c.world.call("GET", "/healthz/ready", there)
+		if rec.Code != c.code || !strings.Contains(rec.Body.String(), c.text) {
+			t.Errorf("%+v: %d %s", c.world, rec.Code, rec.Body)
+		}
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	w := &world{}
+	for _, path := range []string{"/stats/prometheus", "/metrics"} {
+		rec := w.call("GET", path, there)
+		if rec.Code != 200 || rec.Body.String() != "a 1\n" || rec.Header().Get("Content-Type") != "text/plain; version=0.0.4" || w.asked != "GET /stats/prometheus" {
+			t.Errorf("%s: %d %s %v, asked %s", path, rec.Code, rec.Body, rec.Header(), w.asked)
+		}
+	}
+	w.down = errors.New("connection refused")
+	if rec := w.call("GET", "/metrics", there); rec.Code != 502 || !strings.Contains(rec.Body.String(), "connection refused") {
+		t.Errorf("%d %s", rec.Code, rec.Body)
+	}
+}
+
+// TestOrders are taken by POST, from this host.
+func TestOrders(t *testing.T) {
+	w := &world{}
+	for _, c := range []struct {
+		method, path, from string
+		code               int
+	}{
+		{"POST", "/drain", here, 200},
+		{"POST", "/quitquitquit", "[::1]:5", 200},
+		{"POST", "/drain", "[::ffff:127.0.0.1]:5", 200},
+		{"POST", "/drain", there, 403},
+		{"POST", "/quitquitquit", "@", 403},
+		{"GET", "/quitquitquit", here, 405},
+		{"PUT", "/drain", here, 405},
+		{"GET", "/", here, 404},
+	} {
+		if rec := w.call(c.method, c.path, c.from); rec.Code != c.code {
+			t.Errorf("%s %s from %s: %d %s, want %d", c.method, c.path, c.from, rec.Code, rec.Body, c.code)
+		}
+	}
+	if want := []string{"leave", "end", "leave"}; !slices.Equal(w.orders, want) {
+		t.Errorf("orders %q, want %q", w.orders, want)
+	}
+}

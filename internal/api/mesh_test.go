@@ -1,0 +1,92 @@
+package api
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	meshconfig "istio.io/api/mesh/v1alpha1"
+)
+
+func TestDefaultMesh(t *testing.T) {
+	m := DefaultMesh()
+	if m.TrustDomain != "cluster.local" || m.RootNamespace != "istio-system" || m.ProxyListenPort != 15001 ||
+		m.DefaultConfig.GetServiceCluster() != "istio-proxy" || m.OutboundTrafficPolicy.Mode != meshconfig.MeshConfig_OutboundTrafficPolicy_ALLOW_ANY ||
+		m.ConnectTimeout.AsDuration().Seconds() != 10 || len(m.ExtensionProviders) != 3 {
+		t.Errorf("defaults: %v", m)
+	}
+}
+
+// TestOverlay lays settings over the defaults: what is given counts, also where it is zero or empty; the rest stays.
+func TestOverlay(t *testing.T) {
+	m, problems := DecodeMesh("mesh.yaml", []byte(`
+enableTracing: false
+connect_timeout: 1m30s
+default_service_export_to: ["."]
+rootNamespace: null
+mesh_mTLS: {minProtocolVersion: TLSV1_3}
+outboundTrafficPolicy: {}
+extensionProviders:
+- {name: envoy, envoyFileAccessLog: {path: /dev/null}}
+- {name: mine, prometheus: {}}
+defaultConfig:
+  tracingServiceName: CANONICAL_NAME_ONLY
+  proxyMetadata: {A: b}
+`))
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	var names []string
+	for _, p := range m.ExtensionProviders {
+		names = append(names, p.Name)
+	}
+	d := m.DefaultConfig
+	for what, ok := range map[string]bool{
+		"false":      !m.EnableTracing,
+		"duration":   m.ConnectTimeout.AsDuration().Seconds() == 90,
+		"list":       slices.Equal(m.DefaultServiceExportTo, []string{"."}),
+		"null":       m.RootNamespace == "istio-system",
+		"odd name":   m.MeshMTLS.MinProtocolVersion == meshconfig.MeshConfig_TLSConfig_TLSV1_3,
+		"empty":      m.OutboundTrafficPolicy.Mode == meshconfig.MeshConfig_OutboundTrafficPolicy_REGISTRY_ONLY,
+		"providers":  slices.Equal(names, []string{"envoy", "mine", "prometheus", "stackdriver"}),
+		"replaced":   m.ExtensionProviders[0].GetEnvoyFileAccessLog().GetPath() == "/dev/null",
+		"untouched":  m.TrustDomain == "cluster.local" && m.EnableAutoMtls.GetValue(),
+		"proxy":      d.StatusPort == 15020 && d.ProxyMetadata["A"] == "b",
+		"proxy one":  d.GetTracingServiceName() == meshconfig.ProxyConfig_CANONICAL_NAME_ONLY,
+		"no cluster": d.GetServiceCluster() == "",
+	} {
+		if !ok {
+			t.Errorf("%s: %v", what, m)
+		}
+	}
+}
+
+func TestMeshProblems(t *testing.T) {
+	for text, want := range map[string]string{
+		"a: 1\n---\nb: 2\n":              "mesh.yaml:2: error: MeshConfig: a mesh configuration is one document; remove the others",
+		"[a]":                            "mesh.yaml:1: error: MeshConfig: must be a mapping, not a list",
+		"trustDomain: a\ntrustDomain: b": "mesh.yaml:2: warning: MeshConfig: trustDomain: given twice; the last one is taken",
+		"\ndefaultConfig:\n  drainDuration: 100ms": "mesh.yaml:3: error: MeshConfig: defaultConfig.drainDuration: must be whole seconds, 1s at least, not 100ms",
+		"connectTimeout: 0s":                       "mesh.yaml:1: error: MeshConfig: connectTimeout: must be 1ms at least, not 0s; remove it for the default",
+		"defaultConfig: {concurrency: -1}":         "mesh.yaml:1: error: MeshConfig: defaultConfig.concurrency: must not be negative, but is -1",
+		"extensionProviders: [{name: a}, {name: a, prometheus: {}}]": "mesh.yaml:1: warning: MeshConfig: extensionProviders[0]: says nothing of what it provides\n" +
+			"mesh.yaml:1: error: MeshConfig: extensionProviders[1].name: extensionProviders[0] has the same name; rename one of them",
+		"defaultServiceExportTo: [a, '*']": `mesh.yaml:1: error: MeshConfig: defaultServiceExportTo: "*" excludes other entries; keep either it or them`,
+	} {
+		m, problems := DecodeMesh("mesh.yaml", []byte(text))
+		var got []string
+		for _, p := range problems {
+			got = append(got, p.String())
+		}
+		if strings.Join(got, "\n") != want {
+			t.Errorf("%q: got\n%s\nwant\n%s", text, strings.Join(got, "\n"), want)
+		}
+		if (m == nil) != Failed(problems) {
+			t.Errorf("%q: %v with %v", text, m, problems)
+		}
+	}
+	m, _ := DecodeMesh("mesh.yaml", []byte("trustDomain: a\ntrustDomain: b"))
+	if m.TrustDomain != "b" {
+		t.Errorf("of two the first was taken: %s", m.TrustDomain)
+	}
+}

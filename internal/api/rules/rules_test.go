@@ -1,0 +1,285 @@
+package rules
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	meshconfig "istio.io/api/mesh/v1alpha1"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/api/document"
+)
+
+// judge says what is found in a spec: one line "error field" or "warning field" for each finding.
+func judge(t *testing.T, m proto.Message, spec string) (lines []string, findings []document.Finding) {
+	t.Helper()
+	v, err := document.Text{Data: []byte(spec)}.Parse()
+	if err != nil {
+		t.Fatalf("%s: %v", spec, err)
+	}
+	at := (*document.Path)(nil).Field("spec")
+	if findings = document.Read(m, v, at, document.Options{NotZero: NotZero}); len(findings) > 0 {
+		t.Fatalf("%s: cannot be read: %v", spec, findings)
+	}
+	if mesh, ok := m.(*meshconfig.MeshConfig); ok {
+		findings = Mesh(mesh)
+	} else {
+		findings = Spec(m, About{Namespace: "here"})
+	}
+	for _, f := range findings {
+		if f.Reason == "" {
+			t.Errorf("%s: %s without reason", spec, f.Field)
+		}
+		severity := "error "
+		if f.Warning {
+			severity = "warning "
+		}
+		lines = append(lines, severity+strings.TrimPrefix(f.Field, "spec."))
+	}
+	return lines, findings
+}
+
+type ruleCase struct {
+	spec string
+	want []string
+}
+
+func run(t *testing.T, message func() proto.Message, cases []ruleCase) {
+	t.Helper()
+	for _, c := range cases {
+		got, findings := judge(t, message(), c.spec)
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s:\ngot  %q\nwant %q\n%v", c.spec, got, c.want, findings)
+		}
+	}
+}
+
+func TestServiceEntry(t *testing.T) {
+	service := func(rest string) string {
+		return "{hosts: [a.example.com], ports: [{number: 80, name: http, protocol: HTTP}], " + rest + "}"
+	}
+	run(t, func() proto.Message { return new(networking.ServiceEntry) }, []ruleCase{
+		{service("resolution: STATIC, exportTo: [here, there]"), nil},
+		{service("exportTo: [., here]"), []string{"error exportTo[1]"}},
+		{service("exportTo: ['~']"), nil},
+		{service("exportTo: ['~', .]"), []string{"error exportTo"}},
+		{service("exportTo: [.., B]"), []string{"error exportTo[0]", "error exportTo[1]"}},
+		{"{hosts: [a.example.com, A.example.com]}", []string{"warning hosts[1]"}},
+		{"{hosts: [a_b, 1.2.3.4, '*.*.com', '*a.b', '*-a.b', '']}", []string{"error hosts[0]", "error hosts[1]", "error hosts[2]", "error hosts[5]"}},
+		{service("addresses: [10.0.0.0/8, '::1', fe80::1%eth0, 10.0.0.0/99, a]"), []string{"error addresses[2]", "error addresses[3]", "error addresses[4]"}},
+		{service("endpoints: [{address: 192.0.2.1}]"), []string{"error endpoints"}},
+		{service("resolution: STATIC, endpoints: [{address: 192.0.2.1}], workloadSelector: {labels: {a: b}}"), []string{"error workloadSelector"}},
+		{service("resolution: STATIC, workloadSelector: {labels: {a: 'b*', '*': c}}"), []string{"error workloadSelector.labels[*]", "error workloadSelector.labels[a]"}},
+		{service("resolution: STATIC, endpoints: [{address: host}, {network: n}, {address: 'unix:///a/'}]"),
+			[]string{"error endpoints[0].address", "warning endpoints[1].address", "error endpoints[2].address"}},
+		{service("resolution: STATIC, endpoints: [{address: 'unix:///a', ports: {http: 1}}]"), []string{"error endpoints[0].ports"}},
+		{service("resolution: STATIC, endpoints: [{address: 192.0.2.1, ports: {other: 1, b_d: 0}, locality: a/b/c/d}]"),
+			[]string{"warning endpoints[0].locality", "error endpoints[0].ports[b_d]", "error endpoints[0].ports[other]", "error endpoints[0].ports[b_d]"}},
+		{"{hosts: [a.example.com], ports: [{number: 1, name: a}, {number: 2, name: b}], resolution: STATIC, endpoints: [{address: 'unix:///a'}]}",
+			[]string{"error endpoints[0].address"}},
+		{"{hosts: ['*.example.com'], resolution: DNS}", []string{"error hosts[0]"}},
+		{"{hosts: ['*.example.com'], resolution: DNS, endpoints: [{address: a.example.com}]}", nil},
+		{service("resolution: DYNAMIC_DNS, endpoints: [{address: a}]"), []string{"error endpoints"}},
+		{service("resolution: DYNAMIC_DNS, workloadSelector: {}"), []string{"error workloadSelector"}},
+		{"{hosts: [a.b], ports: [{number: 1, name: a, protocol: SMTP}, {number: 2, name: a, protocol: 'HTTP TCP'}, {number: 3, name: a_b, protocol: grpc-web}]}",
+			[]string{"error ports[0].protocol", "error ports[1].name", "error ports[1].protocol", "error ports[2].name"}},
+		{service("addresses: [" + strings.Repeat("192.0.2.1, ", 257) + "]"), []string{"error addresses"}},
+		{"{hosts: [" + strings.Repeat("a", 300) + "]}", []string{"error hosts[0]"}},
+	})
+}
+
+func TestVirtualService(t *testing.T) {
+	vs := func(rest string) string { return "{hosts: [a.example.com], " + rest + "}" }
+	http := func(rest string) string { return vs("http: [{route: [{destination: {host: a}}], " + rest + "}]") }
+	match := func(rest string) string { return http("match: [" + rest + "]") }
+	run(t, func() proto.Message { return new(networking.VirtualService) }, []ruleCase{
+		{"{hosts: [a.b]}", []string{"error spec"}},
+		{"{}", []string{"error spec"}},
+		{"{gateways: [mesh], tcp: [{route: [{destination: {host: a}}]}]}", []string{"error gateways", "error tcp"}},
+		{"{hosts: ['*'], http: [{route: [{destination: {host: a}}]}]}", []string{"error hosts[0]"}},
+		{"{hosts: ['*'], gateways: [mesh, a], http: [{route: [{destination: {host: a}}]}]}", []string{"error hosts[0]"}},
+		{"{hosts: [a.b, '*.b', A.b, c], http: [{route: [{destination: {host: a}}]}]}", []string{"error hosts[1]", "error hosts[2]"}},
+		{"{hosts: [a.b], gateways: [a/b, a/b/c, /b, A.b_c], http: [{route: [{destination: {host: a}}]}]}",
+			[]string{"error gateways[1]", "error gateways[2]", "error gateways[3]"}},
+		{vs("exportTo: ['~'], http: [{route: [{destination: {host: a}}]}]"), []string{"error exportTo[0]"}},
+		{vs("http: [{}]"), []string{"error http[0]"}},
+		{vs("http: [{redirect: {uri: /}, rewrite: {uri: /}, fault: {abort: {httpStatus: 500}}}]"), []string{"error http[0].fault", "error http[0].rewrite"}},
+		{vs("http: [{delegate: {name: a}, route: [{destination: {host: a}}]}]"), []string{"error http[0].delegate"}},
+		{vs("http: [{delegate: {namespace: A_}}]"), []string{"warning http[0].delegate.name", "error http[0].delegate.namespace"}},
+		{vs("http: [{delegate: {name: A}, match: [{uri: {regex: a}}]}]"), []string{"error http[0].delegate.name", "error http[0].match[0].uri.regex"}},
+		{vs("http: [{route: [{destination: {host: a}, weight: 0}, {destination: {host: b}}]}]"), []string{"error http[0].route"}},
+		{vs("http: [{route: [{destination: {host: a}, weight: 2147483647}, {destination: {host: b}, weight: 2147483647}, {destination: {host: c}, weight: 2}]}]"), []string{"error http[0].route"}},
+		{vs("http: [{route: [{destination: {host: a}}]}, {route: [{destination: {host: b}}]}]"), []string{"warning http[1]"}},
+		{vs("http: [{match: [{uri: {exact: /a}}], route: [{destination: {host: a}}]}, {match: [{port: 1}, {uri: {exact: /a}}], route: [{destination: {host: b}}]}]"),
+			[]string{"warning http[1].match[1]"}},
+		{match("{uri: {prefix: ''}}"), nil},
+		{match("{method: {prefix: ''}, scheme: {regex: '*'}}"), []string{"error http[0].match[0].scheme.regex", "error http[0].match[0].method.prefix"}},
+		{match("{uri: {regex: a}, ignoreUriCase: true}"), []string{"warning http[0].match[0].ignoreUriCase"}},
+		{match("{headers: {'': {}, 'a b': {}, ':path': {}, x: {regex: '*'}}, withoutHeaders: {x: {regex: '*'}, y: {regex: '['}}}"),
+			[]string{"error http[0].match[0].headers[]", "error http[0].match[0].headers[a b]", "error http[0].match[0].headers[x].regex",
+				"error http[0].match[0].withoutHeaders[y].regex"}},
+		{match("{headers: {'@request.auth.claims': {}, '@request.auth.claims[a]': {}}}"),
+			[]string{"error http[0].match[0].headers[@request.auth.claims]", "error http[0].match[0].headers[@request.auth.claims]",
+				"error http[0].match[0].headers[@request.auth.claims[a]]"}},
+		{match("{queryParams: {'': {exact: a}, b: {prefix: ''}}, port: 70000, sourceLabels: {a: '!'}, sourceNamespace: A}"),
+			[]string{"error http[0].match[0].queryParams[]", "error http[0].match[0].queryParams[b].prefix", "error http[0].match[0].sourceNamespace",
+				"error http[0].match[0].port", "error http[0].match[0].sourceLabels[a]"}},
+		{match("{uri: {regex: '" + strings.Repeat("a", 1025) + "'}}"), []string{"error http[0].match[0].uri.regex"}},
+		{match("{uri: {regex: '(?i)/a(bc){1,5}'}}"), nil},
+		{vs("http: [{redirect: {uri: /, prefixRewrite: /}}]"), []string{"error http[0].redirect.prefixRewrite"}},
+		{vs("http: [{redirect: {uri: /, redirectCode: 304}}]"), []string{"error http[0].redirect.redirectCode"}},
+		{vs("http: [{directResponse: {status: 199}}]"), []string{"error http[0].directResponse.status"}},
+		{http("rewrite: {uriRegexRewrite: {match: '('}}"), []string{"error http[0].rewrite.uriRegexRewrite.match", "error http[0].rewrite.uriRegexRewrite.rewrite"}},
+		{http("rewrite: {authority: a.b}, headers: {request: {add: {':authority': x}}}"), []string{"error http[0].rewrite.authority"}},
+		{http("retries: {retryOn: 5xx}"), []string{"error http[0].retries.attempts"}},
+		{http("retries: {attempts: 1, retryOn: '503,reset,999,'}"), []string{"error http[0].retries.retryOn", "error http[0].retries.retryOn"}},
+		{http("fault: {delay: {percent: 5, exponentialDelay: 1s}, abort: {http2Error: x}}"),
+			[]string{"error http[0].fault.delay.exponentialDelay", "warning http[0].fault.delay.percent", "error http[0].fault.abort.http2Error"}},
+		{http("fault: {delay: {percentage: {value: -1}}, abort: {grpcStatus: UNAVAILABLE}}"),
+			[]string{"warning http[0].fault.delay", "error http[0].fault.delay.percentage.value"}},
+		{http("mirror: {host: b}, mirrors: [{destination: {host: c}}]"), []string{"error http[0].mirrors"}},
+		{http("mirror: {host: b}, mirrorPercent: 101"), []string{"warning http[0].mirrorPercent", "error http[0].mirrorPercent"}},
+		{http("corsPolicy: {allowOrigin: [a], allowOrigins: [{prefix: ''}], allowMethods: [GET, get, '*'], allowHeaders: ['a b'], maxAge: 1.5s}"),
+			[]string{"warning http[0].corsPolicy.allowOrigin", "error http[0].corsPolicy.allowOrigins[0].prefix", "error http[0].corsPolicy.allowMethods[1]",
+				"error http[0].corsPolicy.allowHeaders[0]", "error http[0].corsPolicy.maxAge"}},
+		{http("headers: {request: {set: {host: a, ':path': b}, remove: [host, ':path', '', a]}, response: {add: {host: a}}}"),
+			[]string{"error http[0].headers.request.set[:path]", "error http[0].headers.request.remove[0]", "error http[0].headers.request.remove[1]",
+				"error http[0].headers.request.remove[2]", "error http[0].headers.response.add[host]"}},
+		{vs("tls: [{match: [], route: []}]"), []string{"error tls[0].match", "error tls[0].route"}},
+		{vs("tls: [{match: [{sniHosts: [b.example.com]}], route: [{destination: {host: a}}]}]"), []string{"error tls[0].match[0].sniHosts[0]"}},
+		{"{hosts: ['*.example.com'], tls: [{match: [{sniHosts: ['*.b.example.com', '*.com']}], route: [{destination: {host: a}}]}]}", []string{"error tls[0].match[0].sniHosts[1]"}},
+		{vs("tcp: [{match: [{sourceSubnet: a, sourceNamespace: B}], route: [{destination: {host: a}, weight: 1}, {destination: {host: '*'}}]}]"),
+			[]string{"error tcp[0].match[0].sourceSubnet", "error tcp[0].match[0].sourceNamespace", "error tcp[0].route[1].destination.host"}},
+	})
+}
+
+func TestDestinationRule(t *testing.T) {
+	rule := func(rest string) string { return "{host: a.example.com, " + rest + "}" }
+	policy := func(rest string) string { return rule("trafficPolicy: {" + rest + "}") }
+	lb := func(rest string) string { return policy("loadBalancer: {" + rest + "}, outlierDetection: {}") }
+	run(t, func() proto.Message { return new(networking.DestinationRule) }, []ruleCase{
+		{"{host: '*.example.com', exportTo: ['~']}", []string{"error exportTo[0]"}},
+		{rule("subsets: [{name: a}, {name: a}, {name: a_b, trafficPolicy: {}}]"),
+			[]string{"warning subsets[1].name", "error subsets[2].name", "error subsets[2].trafficPolicy"}},
+		{rule("workloadSelector: {matchLabels: {a: b}}, exportTo: [here]"), nil},
+		{policy("tunnel: {protocol: GET, targetHost: '*', targetPort: 0}"),
+			[]string{"error trafficPolicy.tunnel.protocol", "error trafficPolicy.tunnel.targetHost", "error trafficPolicy.tunnel.targetPort"}},
+		{policy("tunnel: {targetHost: 192.0.2.1, targetPort: 80}"), nil},
+		{policy("portLevelSettings: [{tls: {}}, {port: {}, tls: {}}, {port: {number: 1}, tls: {}}, {port: {number: 1}, tls: {mode: MUTUAL}}]"),
+			[]string{"error trafficPolicy.portLevelSettings[0].port", "error trafficPolicy.portLevelSettings[1].port.number", "warning trafficPolicy.portLevelSettings[3].port",
+				"error trafficPolicy.portLevelSettings[3].tls.clientCertificate", "error trafficPolicy.portLevelSettings[3].tls.privateKey"}},
+		{policy("connectionPool: {}"), []string{"error trafficPolicy.connectionPool"}},
+		{policy("connectionPool: {http: {h2UpgradePolicy: UPGRADE, useClientProtocol: true, idleTimeout: 0s}, tcp: {connectTimeout: 0s, tcpKeepalive: {time: 1us}}}"),
+			[]string{"error trafficPolicy.connectionPool.http.useClientProtocol", "error trafficPolicy.connectionPool.tcp.connectTimeout", "error trafficPolicy.connectionPool.tcp.tcpKeepalive.time"}},
+		{policy("outlierDetection: {consecutiveErrors: 1, consecutiveLocalOriginFailures: 1, outlierDetectionHttpErrorCodes: [99, 500]}"),
+			[]string{"warning trafficPolicy.outlierDetection.consecutiveErrors", "error trafficPolicy.outlierDetection.consecutiveLocalOriginFailures",
+				"error trafficPolicy.outlierDetection.outlierDetectionHttpErrorCodes[0]"}},
+		{policy("retryBudget: {percent: 101, budgetInterval: 0s}"), []string{"error trafficPolicy.retryBudget.percent"}},
+		{lb("consistentHash: {}"), []string{"warning trafficPolicy.loadBalancer.consistentHash"}},
+		{lb("consistentHash: {httpCookie: {ttl: 0s, attributes: [{value: a}]}, ringHash: {minimumRingSize: 9000000}}"),
+			[]string{"error trafficPolicy.loadBalancer.consistentHash.httpCookie.name", "error trafficPolicy.loadBalancer.consistentHash.httpCookie.attributes[0].name",
+				"warning trafficPolicy.loadBalancer.consistentHash.ringHash.minimumRingSize"}},
+		{lb("consistentHash: {useSourceIp: true, maglev: {tableSize: 65536}}"), []string{"warning trafficPolicy.loadBalancer.consistentHash.maglev.tableSize"}},
+		{lb("consistentHash: {useSourceIp: true, maglev: {tableSize: 65537}}"), nil},
+		{lb("simple: RANDOM, warmup: {duration: 1s, aggression: -1}"), []string{"warning trafficPolicy.loadBalancer.warmup", "error trafficPolicy.loadBalancer.warmup.aggression"}},
+		{lb("localityLbSetting: {}, zoneAwareLbSetting: {minClusterSize: 0}"),
+			[]string{"error trafficPolicy.loadBalancer.zoneAwareLbSetting", "error trafficPolicy.loadBalancer.zoneAwareLbSetting.minClusterSize"}},
+		{lb("localityLbSetting: {distribute: [{from: a, to: {a/*: 60, a/b: 40}}], failoverPriority: [x]}"),
+			[]string{"error trafficPolicy.loadBalancer.localityLbSetting.distribute", "error trafficPolicy.loadBalancer.localityLbSetting.distribute[0].to[a/b]"}},
+		{lb("localityLbSetting: {distribute: [{from: a/b, to: {a: 100}}, {from: a/*, to: {'*/a': 100}}, {from: a//b, to: {c: 100}}]}"),
+			[]string{"error trafficPolicy.loadBalancer.localityLbSetting.distribute[1].from", "error trafficPolicy.loadBalancer.localityLbSetting.distribute[1].to[*/a]",
+				"error trafficPolicy.loadBalancer.localityLbSetting.distribute[2].from"}},
+		{lb("localityLbSetting: {failoverPriority: [a, a=b, 'c d']}"),
+			[]string{"error trafficPolicy.loadBalancer.localityLbSetting.failoverPriority[1]", "error trafficPolicy.loadBalancer.localityLbSetting.failoverPriority[2]"}},
+		{lb("zoneAwareLbSetting: {failover: [{from: a}]}"), []string{"error trafficPolicy.loadBalancer.zoneAwareLbSetting.failover[0].to"}},
+		{policy("tls: {mode: MUTUAL, credentialName: a, privateKey: b}"), []string{"error trafficPolicy.tls.credentialName"}},
+		{policy("tls: {mode: SIMPLE, credentialName: configmap://here, caCertificates: b}"), []string{"error trafficPolicy.tls.credentialName", "error trafficPolicy.tls.credentialName"}},
+		{policy("tls: {mode: ISTIO_MUTUAL, clientCertificate: a}"), []string{"warning trafficPolicy.tls"}},
+	})
+}
+
+func TestSidecar(t *testing.T) {
+	egress := func(rest string) string { return "{egress: [" + rest + "]}" }
+	ingress := func(rest string) string { return "{ingress: [{port: {number: 80, protocol: HTTP}, " + rest + "}]}" }
+	run(t, func() proto.Message { return new(networking.Sidecar) }, []ruleCase{
+		{egress("{hosts: []}"), []string{"error egress[0].hosts"}},
+		{egress("{hosts: [a, A/*, ~/*, ~team/a.b, ~./*, ~*/*, a/b_c, a/*.b]}"), []string{"error egress[0].hosts[0]", "error egress[0].hosts[1]", "error egress[0].hosts[6]"}},
+		{egress("{hosts: ['*/*', ./a.b, a/*, here/*]}"), []string{"warning egress[0].hosts[1]", "warning egress[0].hosts[2]", "warning egress[0].hosts[3]"}},
+		{egress("{hosts: [a/b.c, a/b.c, ./*, here/x.y]}"), []string{"warning egress[0].hosts[1]", "warning egress[0].hosts[3]"}},
+		{egress("{hosts: [./*]}, {hosts: [./*]}"), []string{"error egress[0].port", "error egress[1].port"}},
+		{egress("{hosts: [./*], bind: 127.0.0.1}"), []string{"error egress[0].port"}},
+		{egress("{hosts: [./*], captureMode: NONE}"), []string{"warning egress[0].captureMode"}},
+		{egress("{hosts: [./*], port: {number: 80}}, {hosts: [./*], port: {number: 80, protocol: X}}"), []string{"error egress[1].port.protocol", "error egress[1].port"}},
+		{egress("{hosts: [./*], port: {number: 80}}, {hosts: [./*], port: {number: 80}, bind: 127.0.0.1}"), nil},
+		{egress("{hosts: [./*], port: {number: 1}, bind: 'unix://a', captureMode: IPTABLES}"),
+			[]string{"error egress[0].port.number", "error egress[0].captureMode", "error egress[0].bind"}},
+		{"{ingress: [{}, {port: {number: 80}}, {port: {number: 80}, bind: 'unix:///a'}]}", []string{"error ingress[0].port", "error ingress[2].bind", "error ingress[2].port.number"}},
+		{ingress("defaultEndpoint: '192.0.2.1:80'"), []string{"error ingress[0].defaultEndpoint"}},
+		{ingress("defaultEndpoint: '[::1]:http'"), []string{"error ingress[0].defaultEndpoint"}},
+		{ingress("defaultEndpoint: 'unix://@app', tls: {mode: MUTUAL, minProtocolVersion: TLSV1_3, maxProtocolVersion: TLSV1_2}"),
+			[]string{"error ingress[0].tls.serverCertificate", "error ingress[0].tls.privateKey", "error ingress[0].tls.caCertificates", "error ingress[0].tls.minProtocolVersion"}},
+		{ingress("tls: {mode: SIMPLE, httpsRedirect: true, credentialName: a}"), []string{"error ingress[0].tls.httpsRedirect", "error ingress[0].tls.credentialName"}},
+		{"{outboundTrafficPolicy: {egressProxy: {host: a}}}", []string{"error outboundTrafficPolicy.egressProxy", "error outboundTrafficPolicy.egressProxy.port"}},
+		{"{inboundConnectionPool: {}}", []string{"error inboundConnectionPool"}},
+	})
+}
+
+func TestMesh(t *testing.T) {
+	const proxy = "configPath: /a, binaryPath: /b, discoveryAddress: 'a:1', drainDuration: 45s"
+	mesh := func(rest string) string {
+		return "{trustDomain: a, rootNamespace: b, connectTimeout: 1s, defaultConfig: {" + proxy + "}, " + rest + "}"
+	}
+	run(t, func() proto.Message { return new(meshconfig.MeshConfig) }, []ruleCase{
+		{"{}", []string{"error trustDomain", "error rootNamespace"}},
+		{mesh(""), nil},
+		{mesh("trustDomainAliases: [a.b, a_b], proxyHttpPort: -1"), []string{"error proxyHttpPort", "error trustDomainAliases[1]", "error proxyHttpPort"}},
+		{mesh("localityLbSetting: {distribute: [{from: a, to: {a: 100}}]}, zoneAwareLbSetting: {enabled: true}"), []string{"warning zoneAwareLbSetting"}},
+		{mesh("defaultTrafficPolicy: {connectionPool: {}, outlierDetection: {consecutiveErrors: 1}}"),
+			[]string{"error defaultTrafficPolicy.connectionPool", "warning defaultTrafficPolicy.outlierDetection.consecutiveErrors"}},
+		{mesh("meshMTLS: {ecdhCurves: [P-1]}"), []string{"warning meshMTLS.ecdhCurves[0]"}},
+		{mesh("extensionProviders: [{prometheus: {}}, {name: a, zipkin: {service: ns/a.b, port: 1}}, {name: b, datadog: {service: 1.2.3.4}}]"),
+			[]string{"warning extensionProviders[0].name", "warning extensionProviders[2].datadog.port"}},
+		{"{trustDomain: a, rootNamespace: b, defaultConfig: {}}", []string{"error defaultConfig.configPath", "error defaultConfig.binaryPath",
+			"error defaultConfig.discoveryAddress", "error defaultConfig.drainDuration"}},
+		{"{trustDomain: a, rootNamespace: b, defaultConfig: {" + proxy + ", statusPort: 70000, statsdUdpAddress: a, tracing: {zipkin: {address: '$(HOST_IP):1'}}," +
+			" privateKeyProvider: {qat: {pollDelay: 0s}}, proxyStatsMatcher: {inclusionRegexps: ['(']}}}",
+			[]string{"error defaultConfig.statusPort", "error defaultConfig.statsdUdpAddress", "error defaultConfig.proxyStatsMatcher.inclusionRegexps[0]",
+				"error defaultConfig.privateKeyProvider.qat.pollDelay"}},
+	})
+}
+
+// TestShapes: every field with a rule of its own exists, so that no rule is lost by a slip of the pen.
+func TestShapes(t *testing.T) {
+	text, err := os.ReadFile("shapes.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, body, _ := strings.Cut(string(text), "func shapeOf(")
+	body, _, _ = strings.Cut(body, "\n}\n")
+	n := 0
+	for _, m := range regexp.MustCompile(`"([A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)+)"`).FindAllStringSubmatch(body, -1) {
+		name := m[1]
+		if !strings.HasPrefix(name, "istio.") {
+			name = networkingPackage + name
+		}
+		if name == "google.protobuf.Duration" || name == networkingPackage+"google.protobuf.Duration" {
+			continue
+		}
+		n++
+		d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(name))
+		if f, ok := d.(protoreflect.FieldDescriptor); err != nil || !ok {
+			t.Errorf("%s is no field: %v", name, err)
+		} else if shapeOf(f) == anyShape {
+			t.Errorf("%s has no rule", name)
+		}
+	}
+	if n < 30 {
+		t.Errorf("found %d rules only", n)
+	}
+}

@@ -1,0 +1,97 @@
+package mesh
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestPatternsCoverTheirHost(t *testing.T) {
+	for host, want := range map[string][]string{
+		"a.b.c":   {"*.b.c", "*.c", "*"},
+		"a":       {"*"},
+		"*.b.c":   {"*.c", "*"},
+		"*.c":     {"*"},
+		"*":       nil,
+		"x.y.z.w": {"*.y.z.w", "*.z.w", "*.w", "*"},
+	} {
+		got := slices.Collect(Patterns(host))
+		if !slices.Equal(got, want) {
+			t.Errorf("Patterns(%q) = %q, want %q", host, got, want)
+		}
+		for _, p := range got {
+			if !Covers(p, host) {
+				t.Errorf("%q does not cover %q", p, host)
+			}
+			if Covers(host, p) {
+				t.Errorf("%q covers the wider %q", host, p)
+			}
+		}
+	}
+	for _, no := range [][2]string{{"*.b.c", "b.c"}, {"a.b", "a.b.c"}, {"*.c", "a.b"}, {"*.b.c", "*.c"}} {
+		if Covers(no[0], no[1]) {
+			t.Errorf("%q covers %q", no[0], no[1])
+		}
+	}
+}
+
+func TestFullHost(t *testing.T) {
+	for host, want := range map[string]string{
+		"reviews":       "reviews.shop.svc.cluster.local",
+		"Reviews":       "reviews.shop.svc.cluster.local",
+		"API.Example.":  "api.example",
+		"*":             "*",
+		"*.example.com": "*.example.com",
+		"fd00::1":       "fd00::1",
+		"":              "",
+	} {
+		if got := FullHost(host, "shop", "cluster.local"); got != want {
+			t.Errorf("FullHost(%q) = %q, want %q", host, got, want)
+		}
+	}
+}
+
+func TestClusterHost(t *testing.T) {
+	if name, ns, ok := ClusterHost("a.b.svc.cluster.local", "cluster.local"); !ok || name != "a" || ns != "b" {
+		t.Errorf("got %q, %q, %v", name, ns, ok)
+	}
+	for _, host := range []string{"a.com", "b.svc.cluster.local", "x.a.b.svc.cluster.local", "*.b.svc.cluster.local", "svc.cluster.local"} {
+		if name, ns, ok := ClusterHost(host, "cluster.local"); ok {
+			t.Errorf("ClusterHost(%q) = %q, %q", host, name, ns)
+		}
+	}
+}
+
+func TestProtocols(t *testing.T) {
+	for p := Auto; p <= UDP; p++ {
+		if got, known := ParseProtocol(p.String()); got != p || !known {
+			t.Errorf("%v reads back as %v, %v", p, got, known)
+		}
+	}
+	if p, known := ParseProtocol("grpc-web"); p != GRPCWeb || !known {
+		t.Errorf("grpc-web is %v, %v", p, known)
+	}
+	if p, known := ParseProtocol("gopher"); p != Auto || known {
+		t.Errorf("gopher is %v, %v", p, known)
+	}
+}
+
+func TestLocality(t *testing.T) {
+	for _, s := range []string{"", "r", "r/z", "r/z/s"} {
+		if got := ParseLocality(s).String(); got != s {
+			t.Errorf("%q reads back as %q", s, got)
+		}
+	}
+}
+
+func TestEndpointPort(t *testing.T) {
+	e := Endpoint{Ports: map[string]uint32{"http": 8081}}
+	for want, p := range map[uint32]Port{
+		8081: {Number: 80, TargetPort: 8080, Name: "http"},
+		8080: {Number: 80, TargetPort: 8080, Name: "other"},
+		80:   {Number: 80},
+	} {
+		if got := e.Port(p); got != want {
+			t.Errorf("port of %+v is %d, want %d", p, got, want)
+		}
+	}
+}

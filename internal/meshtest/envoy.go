@@ -1,0 +1,97 @@
+package meshtest
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/pilotmesh/pilot/internal/xds/envoy"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+// adsCluster is the cluster that a bootstrap names as the source of everything else.
+const adsCluster = "ads"
+
+// FindEnvoy finds the real Envoy to test with: the preferred one if given ($ENVOY), else what `make tools` fetched, else
+// one on PATH.
+func FindEnvoy(preferred string) (string, error) {
+	if preferred != "" {
+		return preferred, nil
+	}
+	dir, err := os.Getwd()
+	for err == nil {
+		if found, _ := filepath.Glob(filepath.Join(dir, ".tools", "envoy-*", "envoy")); len(found) > 0 {
+			return found[len(found)-1], nil
+		}
+		if filepath.Dir(dir) == dir {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	if path, err := exec.LookPath("envoy"); err == nil {
+		return path, nil
+	}
+	return "", errors.New("no Envoy: set $ENVOY or run make tools")
+}
+
+// Accept lets a real Envoy judge the clusters, listeners and routes of a state, as static configuration in dir.
+func Accept(t T, path, dir string, s *resource.State) {
+	t.Helper()
+	b := &bootstrapv3.Bootstrap{
+		Node: &corev3.Node{Id: "golden", Cluster: "golden"},
+		DynamicResources: &bootstrapv3.Bootstrap_DynamicResources{AdsConfig: &corev3.ApiConfigSource{
+			ApiType: corev3.ApiConfigSource_GRPC, TransportApiVersion: corev3.ApiVersion_V3,
+			GrpcServices: []*corev3.GrpcService{{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
+				EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: adsCluster},
+			}}},
+		}},
+		StaticResources: &bootstrapv3.Bootstrap_StaticResources{},
+	}
+	static := b.StaticResources
+	ads := envoy.StaticCluster(adsCluster, 1e9, envoy.Address(envoy.Loopback, 1))
+	envoy.SetHTTP(ads, envoy.UpstreamHTTP2, nil)
+	static.Clusters = append(static.Clusters, ads)
+	each(t, s, resource.Cluster, func(m *clusterv3.Cluster) { static.Clusters = append(static.Clusters, m) })
+	each(t, s, resource.Listener, func(m *listenerv3.Listener) { static.Listeners = append(static.Listeners, m) })
+	port := uint32(20000)
+	each(t, s, resource.Route, func(m *routev3.RouteConfiguration) { // routes cannot be static but in a listener
+		port++
+		l := envoy.Listener("routes "+m.Name, envoy.Loopback, port, envoy.Outbound, true)
+		l.FilterChains = []*listenerv3.FilterChain{envoy.Chain("", nil, envoy.HTTPTo("routes", m))}
+		static.Listeners = append(static.Listeners, l)
+	})
+	raw, err := protojson.Marshal(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "bootstrap.json")
+	if err := os.WriteFile(file, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(path, "--mode", "validate", "-l", "error", "-c", file).CombinedOutput(); err != nil {
+		t.Errorf("Envoy refuses the configuration: %v\n%s", err, out)
+	}
+}
+
+func each[M any](t T, s *resource.State, typ resource.Type, add func(M)) {
+	t.Helper()
+	for r := range s.Layers(typ).All() {
+		m, err := r.Proto()
+		if err != nil {
+			t.Fatal(err)
+		}
+		typed, ok := m.(M)
+		if !ok {
+			t.Fatal("resource of another type:", r.Name())
+		}
+		add(typed)
+	}
+}

@@ -1,0 +1,264 @@
+package resource
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"pgregory.net/rapid"
+
+	"github.com/pilotmesh/pilot/internal/omap"
+)
+
+type (
+	pieces    = omap.Map[omap.Name, *Piece]
+	resources = omap.Map[omap.Name, *Resource]
+)
+
+// frames decodes a resource's frames with the generated types.
+func frames(t testing.TB, r *Resource) (delta *discoveryv3.Resource, sotw *anypb.Any) {
+	t.Helper()
+	raw := bytes.Join(r.AppendDelta(nil), nil)
+	if len(raw) != r.Size() {
+		t.Fatalf("the delta frame has %d bytes, Size says %d", len(raw), r.Size())
+	}
+	var d discoveryv3.DeltaDiscoveryResponse
+	if err := proto.Unmarshal(raw, &d); err != nil {
+		t.Fatal(err)
+	}
+	raw = bytes.Join(r.AppendSotW(nil), nil)
+	if len(raw) != r.SizeSotW() {
+		t.Fatalf("the State-of-the-World frame has %d bytes, SizeSotW says %d", len(raw), r.SizeSotW())
+	}
+	var s discoveryv3.DiscoveryResponse
+	if err := proto.Unmarshal(raw, &s); err != nil {
+		t.Fatal(err)
+	}
+	if len(d.Resources) != 1 || len(s.Resources) != 1 || len(d.ProtoReflect().GetUnknown())+len(s.ProtoReflect().GetUnknown()) > 0 {
+		t.Fatalf("frames hold %d and %d resources", len(d.Resources), len(s.Resources))
+	}
+	return d.Resources[0], s.Resources[0]
+}
+
+func TestFramesServeBothVariants(t *testing.T) {
+	for _, size := range []int{0, 1, 100, 127, 128, 16_000, 16_400, 70_000, 3_000_000} {
+		msg := &clusterv3.Cluster{Name: "c", AltStatName: strings.Repeat("x", size)}
+		r := New(Cluster, "c", msg)
+		d, s := frames(t, r)
+		if d.Name != "c" || d.Version != r.Version() || !proto.Equal(d.Resource, s) || s.TypeUrl != Cluster.URL() {
+			t.Fatalf("got %.200v", d)
+		}
+		var got clusterv3.Cluster
+		if err := s.UnmarshalTo(&got); err != nil || !proto.Equal(&got, msg) {
+			t.Fatalf("decoded %.200v, %v", &got, err)
+		}
+		if back, err := r.Proto(); err != nil || !proto.Equal(back, msg) {
+			t.Fatalf("Proto gave %.200v, %v", back, err)
+		}
+		if !r.IsVersion([]byte(r.Version())) || r.IsVersion([]byte("x")) || r.IsVersion(nil) {
+			t.Fatal("IsVersion is wrong about the version")
+		}
+	}
+}
+
+func TestGatheredRouteIsARouteConfiguration(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		n := rapid.IntRange(0, 40).Draw(rt, "n")
+		header := &routev3.RouteConfiguration{Name: "80", InternalOnlyHeaders: []string{"x"}}
+		want := proto.Clone(header).(*routev3.RouteConfiguration)
+		var puts []omap.Change[omap.Name, *Piece]
+		for i := range n {
+			name := fmt.Sprintf("v%03d", i)
+			v := &routev3.VirtualHost{Name: name, Domains: []string{strings.Repeat("d", rapid.IntRange(1, 300).Draw(rt, "size"))}}
+			if rapid.IntRange(0, 5).Draw(rt, "hidden") == 0 {
+				puts = append(puts, omap.Put(omap.Name(name), HidePiece(name)))
+				continue
+			}
+			puts = append(puts, omap.Put(omap.Name(name), NewPiece(name, v, nil)))
+			want.VirtualHosts = append(want.VirtualHosts, v)
+		}
+		r := NewRoute("80", header, pieces{}.With(puts...))
+		_, s := frames(t, r)
+		var got routev3.RouteConfiguration
+		if err := s.UnmarshalTo(&got); err != nil || !proto.Equal(&got, want) {
+			rt.Fatalf("decoded %v, %v", &got, err)
+		}
+		again := r.WithPieces(r.Pieces())
+		if again.ContentHash() != r.ContentHash() || !again.SameHeader(r) || again.Size() != r.Size() {
+			rt.Fatal("the same header and pieces make another resource")
+		}
+	})
+}
+
+func TestVersionsFollowContent(t *testing.T) {
+	a := New(Cluster, "c", &clusterv3.Cluster{Name: "c"})
+	b := New(Cluster, "c", &clusterv3.Cluster{Name: "c"})
+	c := New(Cluster, "c", &clusterv3.Cluster{Name: "c", AltStatName: "x"})
+	if a.Version() != b.Version() || a.Version() == c.Version() {
+		t.Error("versions do not follow content")
+	}
+	// A version is a promise to clients that outlives this process and this program.
+	if got := a.Version(); got != "1e816797e5289fb10725238ac5090bc9" {
+		t.Errorf("the version of a known resource became %s", got)
+	}
+	if Hide("c").ContentHash() == a.ContentHash() || !Hide("c").Hidden() || Hide("c").Size() != 0 {
+		t.Error("Hide is no mask")
+	}
+}
+
+func TestWhatAClusterFetches(t *testing.T) {
+	ads := &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}
+	eds := func(service string, src *corev3.ConfigSource) *Resource {
+		return New(Cluster, "c", &clusterv3.Cluster{
+			Name: "c", ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+			EdsClusterConfig: &clusterv3.Cluster_EdsClusterConfig{EdsConfig: src, ServiceName: service},
+		})
+	}
+	for _, c := range []struct {
+		r    *Resource
+		want string
+	}{
+		{eds("", ads), "c"},
+		{eds("s", ads), "s"},
+		{eds("s", &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Path{Path: "/x"}}), ""},
+		{New(Cluster, "c", &clusterv3.Cluster{Name: "c"}), ""},
+	} {
+		if name, ok := c.r.EDS(); name != c.want || ok != (c.want != "") {
+			t.Errorf("fetches %q %v, want %q", name, ok, c.want)
+		}
+	}
+}
+
+func TestWhatAListenerFetches(t *testing.T) {
+	hcm := func(route string) *anypb.Any {
+		a, err := anypb.New(&hcmv3.HttpConnectionManager{RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{
+			Rds: &hcmv3.Rds{RouteConfigName: route},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	chain := func(route string) *listenerv3.FilterChain {
+		return &listenerv3.FilterChain{Filters: []*listenerv3.Filter{{ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: hcm(route)}}}}
+	}
+	r := New(Listener, "l", &listenerv3.Listener{
+		Name: "l", FilterChains: []*listenerv3.FilterChain{chain("b"), chain("a"), chain("b")}, DefaultFilterChain: chain("c"),
+		ApiListener: &listenerv3.ApiListener{ApiListener: hcm("d")},
+	})
+	if got := r.Refs(); !slices.Equal(got, []string{"a", "b", "c", "d"}) {
+		t.Errorf("fetches %v", got)
+	}
+}
+
+func TestUnencodable(t *testing.T) {
+	for name, f := range map[string]func(){
+		"utf8":          func() { New(Cluster, "c", &clusterv3.Cluster{Name: "\xff"}) },
+		"virtual hosts": func() { NewRoute("r", &routev3.RouteConfiguration{VirtualHosts: []*routev3.VirtualHost{{}}}, pieces{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if err, ok := recover().(error); !ok || !strings.Contains(err.Error(), `"`) {
+					t.Errorf("panicked with %v", err)
+				}
+			}()
+			f()
+		})
+	}
+}
+
+func TestTypes(t *testing.T) {
+	for typ := Type(0); typ < Types; typ++ {
+		if got, ok := ParseType(typ.URL()); !ok || got != typ || typ.String() == "" {
+			t.Errorf("%d: %v %v", typ, got, ok)
+		}
+	}
+	if _, ok := ParseType("x"); ok {
+		t.Error("x is a type")
+	}
+}
+
+// TestLayersAgainstAMap compares layers with the flat map they stand for.
+func TestLayersAgainstAMap(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		a, flatA := drawLayers(rt, "a")
+		b, flatB := drawLayers(rt, "b")
+		var all []string
+		for r := range a.All() {
+			all = append(all, r.Name())
+			if flatA[r.Name()] != r.ContentHash() {
+				rt.Fatalf("All yields another %s", r.Name())
+			}
+		}
+		if len(all) != len(flatA) || a.Len() != len(flatA) || !slices.IsSorted(all) {
+			rt.Fatalf("All yields %v of %v", all, flatA)
+		}
+		replayed := map[string]omap.Hash{}
+		for n, h := range flatA {
+			replayed[n] = h
+		}
+		last := ""
+		for c := range Diff(a, b) {
+			if c.Name <= last && last != "" {
+				rt.Fatal("Diff is out of order")
+			}
+			last = c.Name
+			if (c.Old != nil) != has(flatA, c.Name) || (c.New != nil) != has(flatB, c.Name) || c.Old != nil && c.New != nil && c.Old.ContentHash() == c.New.ContentHash() {
+				rt.Fatalf("Diff yields %+v", c)
+			}
+			delete(replayed, c.Name)
+			if c.New != nil {
+				replayed[c.Name] = c.New.ContentHash()
+			}
+		}
+		if fmt.Sprint(replayed) != fmt.Sprint(flatB) {
+			rt.Fatalf("a and Diff(a, b) make %v, want %v", replayed, flatB)
+		}
+		for n := range 8 {
+			name := fmt.Sprint("n", n)
+			if r, ok := a.Get(name); ok != has(flatA, name) || ok && r.ContentHash() != flatA[name] {
+				rt.Fatalf("Get(%s) is wrong", name)
+			}
+		}
+	})
+}
+
+func has(m map[string]omap.Hash, k string) bool { _, ok := m[k]; return ok }
+
+func drawLayers(rt *rapid.T, label string) (Layers, map[string]omap.Hash) {
+	var l Layers
+	flat := map[string]omap.Hash{}
+	seen := map[string]bool{}
+	for range rapid.IntRange(0, 3).Draw(rt, label) {
+		var puts []omap.Change[omap.Name, *Resource]
+		for n := range 8 {
+			name := fmt.Sprint("n", n)
+			var r *Resource
+			switch kind := rapid.IntRange(0, 5).Draw(rt, "kind"); {
+			case kind < 2:
+				continue
+			case kind == 2:
+				r = Hide(name)
+			default:
+				r = New(Cluster, name, &clusterv3.Cluster{Name: name, AltStatName: fmt.Sprint(kind)})
+			}
+			puts = append(puts, omap.Put(omap.Name(name), r))
+			if !seen[name] && !r.Hidden() {
+				flat[name] = r.ContentHash()
+			}
+			seen[name] = true
+		}
+		l = append(l, resources{}.With(puts...))
+	}
+	return l, flat
+}

@@ -1,0 +1,57 @@
+package server
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestRulesAreShown: every rule of testdata/rules.txt is shown by a conversation of each of its variants, or named in
+// a Go test; and no conversation claims a rule that is not listed, unless it is one of its own.
+func TestRulesAreShown(t *testing.T) {
+	shown := map[string]bool{}
+	files, err := filepath.Glob("testdata/*.txt")
+	must(t, err)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		must(t, err)
+		for _, line := range strings.Split(string(text), "\n") {
+			head, ok := strings.CutPrefix(line, "== ")
+			if !ok {
+				continue
+			}
+			variant, rules, _ := strings.Cut(head, ":")
+			for _, r := range strings.Fields(rules) {
+				shown[r+" "+variant] = true
+			}
+		}
+	}
+	var code strings.Builder
+	files, err = filepath.Glob("*_test.go")
+	must(t, err)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		must(t, err)
+		code.Write(text)
+	}
+	text, err := os.ReadFile("testdata/rules.txt")
+	must(t, err)
+	n := 0
+	for _, line := range strings.Split(string(text), "\n") {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || strings.HasPrefix(line, "#") {
+			continue
+		}
+		rule := fields[0]
+		for _, variant := range fields[1:] {
+			n++
+			if !shown[rule+" "+variant] && (variant != "go" || !strings.Contains(code.String(), rule)) {
+				t.Errorf("nothing shows %s (%s)", rule, variant)
+			}
+		}
+	}
+	if n < 200 {
+		t.Errorf("only %d rules are listed", n)
+	}
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"regexp"
+	"testing"
+	"time"
+)
+
+// TestAllCases runs every case in a small mesh: none may have rotted, and every figure must be there. How large the
+// figures are is not looked at, except that nothing may be sent that did not change.
+func TestAllCases(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a control plane for half a minute")
+	}
+	o := options{
+		run: regexp.MustCompile(""), quick: true, json: true, results: t.TempDir(), conns: 4,
+		sizes: sizes{
+			tiny: 100, small: 1000, large: 1100, streams: 40, fewer: 20,
+			churn: 300 * time.Millisecond, stall: 400 * time.Millisecond, unheard: 100 * time.Millisecond,
+		},
+	}
+	var out bytes.Buffer
+	if err := execute(t.Context(), o, false, &out); err != nil {
+		t.Fatal(err)
+	}
+	var list []line
+	if err := json.Unmarshal(out.Bytes(), &list); err != nil {
+		t.Fatal(err)
+	}
+	got := make(map[string]line)
+	for _, l := range list {
+		got[l.Key] = l
+	}
+	for _, f := range figures() {
+		l, ok := got[f.key]
+		if !ok {
+			t.Errorf("%s was not measured", f.key)
+			continue
+		}
+		switch {
+		case f.unit == "cells" && f.bar == 0 && f.barred, f.unit == "resources":
+			if l.Max != 0 {
+				t.Errorf("%s is %v, want 0", f.key, l.Max)
+			}
+		case f.unit == "cells" && l.Median == 0:
+			t.Errorf("%s is 0: nothing was measured", f.key)
+		}
+	}
+}
+
+func TestNothingMatches(t *testing.T) {
+	o := options{run: regexp.MustCompile("nosuchcase"), results: t.TempDir(), sizes: standard()}
+	if err := execute(t.Context(), o, true, io.Discard); err == nil {
+		t.Error("a -run that matches nothing is no error")
+	}
+}

@@ -1,0 +1,6 @@
+//go:build !race
+
+package e2e
+
+// raced: what the tests start is built as they are, without the race detector.
+const raced = false
