@@ -35,7 +35,7 @@ demo: tools build ## A control plane, a real Envoy and a live edit; CI=1 for a b
 check: go ## The fast part of the tests (under two minutes)
 	@go -C test run ./suite check
 
-test: tools build ## Everything a contributor must pass: vet, arch, unit with -race, real Envoy, demo
+test: tools ## Everything a contributor must pass: vet, arch, unit with -race, real Envoy, demo
 	@go -C test run ./suite test
 
 update: go ## Rewrite golden files from what the code does now, then show what changed
@@ -54,8 +54,8 @@ mutate: go ## Break the kernel one line at a time: some test must notice each br
 	@go -C test run ./mutate $(ARGS)
 
 lint: go $(LINT) ## Run golangci-lint (built from source at first use, a few minutes)
-	@$(LINT) run ./...
-	@cd test && ../$(LINT) run ./...
+	@$(LINT) run --allow-parallel-runners ./...
+	@cd test && ../$(LINT) run --allow-parallel-runners ./...
 
 $(LINT):
 	@echo "lint: building golangci-lint $(LINT_VERSION), once"

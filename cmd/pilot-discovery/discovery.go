@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"log/slog"
 	"os"
 	"time"
 
@@ -40,15 +38,10 @@ It becomes ready (/ready) once everything configured has been read and proxies c
 		for _, remark := range s.Remarks(args[1:]) {
 			log.Warn("about the command line", "remark", remark)
 		}
-		return serve(cmd.Context(), s, log)
+		began := time.Now()
+		err := wire(s, log).Run(cmd.Context())
+		log.Info("stopped", "after", time.Since(began).Round(time.Millisecond).String())
+		return err
 	}
 	return c
-}
-
-// serve runs the control plane until ctx ends.
-func serve(ctx context.Context, s *config.Settings, log *slog.Logger) error {
-	began := time.Now()
-	err := wire(s, log).Run(ctx)
-	log.Info("stopped", "after", time.Since(began).Round(time.Millisecond).String())
-	return err
 }

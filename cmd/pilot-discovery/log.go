@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"io"
 	"log/slog"
 
@@ -31,11 +30,11 @@ func logCommit(log *slog.Logger, c push.Commit) {
 	for _, n := range c.Cells {
 		cells += n
 	}
-	level := slog.LevelInfo
+	say := log.Info
 	if len(c.Objects) == 0 {
-		level = slog.LevelDebug
+		say = log.Debug
 	}
-	log.Log(context.Background(), level, "commit", "revision", c.Revision, "jobs", c.Jobs, "objects", objects, "cells", cells,
+	say("commit", "revision", c.Revision, "jobs", c.Jobs, "objects", objects, "cells", cells,
 		"classes", c.Classes, "streams", c.Streams, "ms", float64(c.Duration.Microseconds())/1000)
 }
 
@@ -46,11 +45,11 @@ func logProblems(log *slog.Logger, news []admin.Problem) {
 			log.Warn("there are more new problems; /debug/problemz lists all", "more", len(news)-i)
 			return
 		}
-		level := slog.LevelInfo
+		say := log.Info
 		if p.Level == "error" {
-			level = slog.LevelWarn
+			say = log.Warn
 		}
-		log.Log(context.Background(), level, "problem", "severity", p.Level, "object", p.Object.Key().String(), "file", p.File, "line", p.Line,
+		say("problem", "severity", p.Level, "object", p.Object.Key().String(), "file", p.File, "line", p.Line,
 			"field", p.Field, "reason", p.Reason)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"runtime"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -12,9 +11,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/pilotmesh/pilot/internal/admin"
-	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/config"
-	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/source"
@@ -47,7 +44,7 @@ func wire(s *config.Settings, log *slog.Logger) *run.Group {
 	// The state and the loop that owns it.
 	tables := state.New(state.Options{Domain: s.Domain, Sources: names})
 	graph := query.New(tables.DB, query.Options{Workers: workers(s)})
-	loop := push.New(tables, graph, queries(graph, tables), push.Settings{
+	loop := push.New(tables, graph, class.Define(graph, tables), push.Settings{
 		Sources: names, MinInterval: s.MinCommitInterval, Log: log,
 		Observe: func(c push.Commit) {
 			metrics.Commit(c)
@@ -138,23 +135,4 @@ func workers(s *config.Settings) int {
 		return s.Workers
 	}
 	return runtime.GOMAXPROCS(0)
-}
-
-// queries are the questions the loop asks.
-func queries(g *query.Graph, t *state.Tables) push.Queries {
-	classes := class.Define(g, t)
-	said := query.Define(g, "sourceProblems", slices.Equal[[]api.Problem], func(r *query.Reader, name omap.Name) ([]api.Problem, bool) {
-		m, _ := t.SourceProblems.Get(r, string(name))
-		list := make([]api.Problem, 0, m.Len())
-		for _, p := range m.All() {
-			list = append(list, p)
-		}
-		return list, true
-	})
-	problems := query.Each(g, "problems",
-		func(r *query.Reader, _ struct{}) omap.Map[omap.Name, omap.Unit] {
-			return t.SourceNames.Group(r, struct{}{})
-		},
-		said, func(_ struct{}, name omap.Name) omap.Name { return name })
-	return push.Queries{Class: classes.Class, State: classes.State, Problems: problems}
 }

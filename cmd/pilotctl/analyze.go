@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -33,7 +34,7 @@ It exits with 1 if there are errors; warnings do not count.`,
 	meshConfigs := c.Flags().StringSlice("meshConfig", nil, "file with mesh settings (MeshConfig) to check")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args)+len(*meshConfigs) == 0 {
-			return run.Usage(fmt.Errorf("say what to check: files, directories, or - for the standard input"))
+			return run.Usage(errors.New("say what to check: files, directories, or - for the standard input"))
 		}
 		a := analysis{first: make(map[api.Key]api.Position)}
 		for _, path := range args {

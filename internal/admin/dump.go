@@ -17,7 +17,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// configDump is a proxy's resources in the form of Envoy's admin page of that name, so that tools for one read the other.
+// configDump is what a proxy is to have in the form of Envoy's admin page of that name, so that tools for one read the
+// other. What is held back from the proxy because it rejected it is in it: syncz tells that it is not there.
 func (p *Pages) configDump(r *http.Request) (any, error) {
 	types, err := dumpTypes(r)
 	if err != nil {
@@ -67,9 +68,6 @@ func describe(c proxy.Class) string {
 	words := []string{"namespace " + c.Namespace, "mode " + c.Mode.String()}
 	if c.Sidecar.Name != "" {
 		words = append(words, c.Sidecar.String())
-	}
-	if c.Pins != "" {
-		words = append(words, "pins "+c.Pins)
 	}
 	return strings.Join(words, ", ")
 }

@@ -19,7 +19,6 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
@@ -85,7 +84,7 @@ func newWorld(t *testing.T, docs string, problems ...api.Problem) *world {
 	build := Build{Version: "1.2.3", Go: "go1.27"}
 	w := &world{t: t, metrics: NewMetrics(build), ready: new(Readiness)}
 	commits, board := new(Commits), NewBoard()
-	w.loop = push.New(tables, graph, queries(graph, tables), push.Settings{
+	w.loop = push.New(tables, graph, class.Define(graph, tables), push.Settings{
 		Sources: []string{sourceName}, Observe: func(c push.Commit) { w.metrics.Commit(c); commits.Observe(c) },
 	})
 	w.server = server.New(w.loop, server.Options{Observer: w.metrics})
@@ -116,24 +115,6 @@ func newWorld(t *testing.T, docs string, problems ...api.Problem) *world {
 	return w
 }
 
-// queries are the real ones, and what sources complain about as problems.
-func queries(g *query.Graph, t *state.Tables) push.Queries {
-	all := class.Define(g, t)
-	same := func(a, b []api.Problem) bool { return len(a) == len(b) }
-	said := query.Define(g, "said", same, func(r *query.Reader, name omap.Name) (list []api.Problem, ok bool) {
-		m, ok := t.SourceProblems.Get(r, string(name))
-		for _, p := range m.All() {
-			list = append(list, p)
-		}
-		return list, ok
-	})
-	return push.Queries{Class: all.Class, State: all.State, Problems: query.Each(g, "problems",
-		func(r *query.Reader, _ struct{}) omap.Map[omap.Name, omap.Unit] {
-			return t.SourceNames.Group(r, struct{}{})
-		},
-		said, func(_ struct{}, name omap.Name) omap.Name { return name })}
-}
-
 // background runs fn until the test ends.
 func (w *world) background(fn func(context.Context)) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -156,7 +137,7 @@ func (w *world) connect(name string) (*client, *discoveryv3.DeltaDiscoveryRespon
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.t.Cleanup(func() { conn.Close() })
+	w.t.Cleanup(func() { _ = conn.Close() })
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(w.t.Context())
 	if err != nil {
 		w.t.Fatal(err)

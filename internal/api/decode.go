@@ -220,7 +220,7 @@ func (d *Document) locate(problems []Problem) {
 	}
 }
 
-// Moved is the document as it is where its text stands some lines further down (or up) in its file.
+// Moved is a checked document as it is where its text stands some lines further down (or up) in its file.
 func (d Document) Moved(lines int) Document {
 	if lines == 0 {
 		return d

@@ -4,7 +4,8 @@ package api
 // whoever makes the product act on a field adds it here, and nowhere else.
 //
 // A line is a field of spec, without indexes and map keys; what is beneath it is supported with it. A word behind it
-// narrows the values: "exact" (a host without wildcard), "ip" (an address, no block, name or socket), or the values
+// narrows the values: "exact" (a host without wildcard), "ip" (an address, no block, name or socket), "import" (a
+// host to let in, not one to keep out), or the values
 // themselves, separated by "|".
 const supportedFields = `
 ServiceEntry
@@ -45,6 +46,9 @@ VirtualService
 	http.match.authority
 	http.match.scheme
 	http.match.gateways       mesh
+	http.match.port
+	http.match.sourceNamespace
+	http.timeout
 	http.route.destination
 	http.route.weight
 
@@ -69,5 +73,6 @@ DestinationRule
 
 Sidecar
 	workloadSelector
-	egress.hosts
+	egress.hosts              import
+	outboundTrafficPolicy.mode
 `

@@ -44,6 +44,12 @@ func (p Port) Target() uint32 {
 	return p.Number
 }
 
+// The ports to which a sidecar's traffic is redirected. No service can be reached on them.
+const (
+	ProxyOutboundPort = 15001
+	ProxyInboundPort  = 15006
+)
+
 // ValidPort reports whether a number can be a port.
 func ValidPort(n uint32) bool { return n > 0 && n < 1<<16 }
 

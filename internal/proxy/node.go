@@ -39,8 +39,8 @@ func Parse(n Node) (*Proxy, error) {
 		return nil, fmt.Errorf("node id %q has %d parts; want role~address~name.namespace~domain", n.ID, len(parts))
 	}
 	p := &Proxy{ID: n.ID, Role: Role(parts[0]), Domain: parts[3], Locality: n.Locality}
-	if p.Role != Sidecar {
-		return nil, fmt.Errorf("node id %q: role %q is not supported; want %q", n.ID, parts[0], Sidecar)
+	if p.Role != Sidecar && p.Role != Router {
+		return nil, fmt.Errorf("node id %q: role %q is not supported; want %q or %q", n.ID, parts[0], Sidecar, Router)
 	}
 	if _, err := netip.ParseAddr(parts[1]); err != nil {
 		return nil, fmt.Errorf("node id %q: address %q: %w", n.ID, parts[1], err)

@@ -43,8 +43,14 @@ func (m Mode) String() string {
 // Role is the job of a proxy.
 type Role string
 
-// Sidecar is the only role served so far.
-const Sidecar Role = "sidecar"
+// The roles.
+const (
+	// Sidecar is beside a workload.
+	Sidecar Role = "sidecar"
+	// Router is a gateway. It gets clusters, endpoints and routes; what it listens on is said by Gateway objects, which
+	// are not served yet.
+	Router Role = "router"
+)
 
 // Proxy is a connected proxy, as far as translation may read it.
 type Proxy struct {
@@ -88,12 +94,6 @@ type Class struct {
 	// Bind is the address that inbound listeners bind. It is empty where traffic is redirected: only proxies that bind
 	// their ports themselves differ by address.
 	Bind string
-	// Pins names the set of pieces held back from the proxy; empty if none.
-	Pins string
-}
-
-// Unpinned is the class with nothing held back.
-func (c Class) Unpinned() Class {
-	c.Pins = ""
-	return c
+	// Gateway says that the proxy is a router: it has no workload, and nothing is captured for it.
+	Gateway bool
 }

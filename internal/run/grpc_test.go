@@ -52,7 +52,7 @@ func TestGRPC(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer conn.Close()
+			defer func() { _ = conn.Close() }()
 			call, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/test.Endless/Call")
 			if err != nil {
 				t.Fatal(err)

@@ -54,7 +54,9 @@ func serve(ctx context.Context, l net.Listener, h http.Handler, drain time.Durat
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = server.Close() // requests that take longer are cut off; that is what the limit is for
 	}
-	<-served
+	if closed := <-served; !errors.Is(closed, http.ErrServerClosed) {
+		err = errors.Join(err, closed)
+	}
 	return err
 }
 

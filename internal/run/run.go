@@ -72,8 +72,10 @@ func (g *Group) Run(ctx context.Context) error {
 // start starts the actors one after the other. The error says which of them has ended already.
 func (g *Group) start(ctx context.Context, ended chan *running) (started []*running, cause error) {
 	for _, a := range g.actors {
-		if ctx.Err() != nil {
+		select {
+		case <-ctx.Done():
 			return started, nil
+		default:
 		}
 		// Each has a context of its own: they are not to stop all at once when ctx is cancelled.
 		own, cancel := context.WithCancel(context.WithoutCancel(ctx))

@@ -205,7 +205,7 @@ func TestHTTP(t *testing.T) {
 		case <-answer:
 		case <-r.Context().Done():
 		}
-		io.WriteString(w, "done")
+		_, _ = io.WriteString(w, "done")
 	})
 	a := ListenHTTP("pages", addr, h, time.Minute, quiet())
 	ctx, cancel := context.WithCancel(t.Context())

@@ -80,21 +80,3 @@ type Import struct {
 	Namespace string // a name, "*" for any, "." for the proxy's own
 	Host      string // a full name or pattern
 }
-
-// Pin holds one piece of configuration back from the proxies that rejected it.
-type Pin struct {
-	Type  uint8  // of the resource, as package resource numbers them
-	Name  string // of the resource
-	Piece string // name of the virtual host, if only that one of the resource is held back
-	// Rejected is the content that was refused; the pin is void once the content is another.
-	Rejected omap.Hash
-	// Held is what is shown instead: a resource or a piece. Nil hides it.
-	Held omap.Value
-}
-
-func (p Pin) equal(o Pin) bool {
-	if p.Type != o.Type || p.Name != o.Name || p.Piece != o.Piece || p.Rejected != o.Rejected || (p.Held == nil) != (o.Held == nil) {
-		return false
-	}
-	return p.Held == nil || p.Held.ContentHash() == o.Held.ContentHash()
-}

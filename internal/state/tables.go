@@ -84,10 +84,6 @@ type Tables struct {
 
 	// Proxies are the connected proxies by node id.
 	Proxies *store.Table[string, *proxy.Proxy]
-	// ProxyPins say which set of pins a proxy is held to.
-	ProxyPins *store.Table[string, string]
-	// Pins are the sets of pieces that proxies rejected.
-	Pins *store.Table[string, []Pin]
 
 	sourced *store.Table[sourcedKey, *api.Object]
 	options Options
@@ -145,8 +141,6 @@ func New(o Options) *Tables {
 	t.defineServices(db)
 	t.defineRules(db)
 	t.Proxies = store.NewTable[string, *proxy.Proxy](db, "proxies", (*proxy.Proxy).Equal)
-	t.ProxyPins = store.NewTable[string, string](db, "proxyPins", same[string])
-	t.Pins = store.NewTable[string, []Pin](db, "pins", func(a, b []Pin) bool { return slices.EqualFunc(a, b, Pin.equal) })
 	return t
 }
 

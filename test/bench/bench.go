@@ -157,7 +157,7 @@ func (m *mesh) quiet(b *bench) error {
 			return b.calm()
 		}
 		before = now
-		if err := b.pause(300 * time.Millisecond); err != nil {
+		if err := b.pause(b.sizes.settle); err != nil {
 			return err
 		}
 	}

@@ -19,7 +19,7 @@ func TestAllCases(t *testing.T) {
 		run: regexp.MustCompile(""), quick: true, json: true, results: t.TempDir(), conns: 4,
 		sizes: sizes{
 			tiny: 100, small: 1000, large: 1100, streams: 40, fewer: 20,
-			churn: 300 * time.Millisecond, stall: 400 * time.Millisecond, unheard: 100 * time.Millisecond,
+			churn: 300 * time.Millisecond, settle: 20 * time.Millisecond, stall: 400 * time.Millisecond, unheard: 100 * time.Millisecond,
 		},
 	}
 	var out bytes.Buffer

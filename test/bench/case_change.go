@@ -40,7 +40,7 @@ func (m *mesh) changes(b *bench, f *fleet, c change, n int) (*pass, error) {
 		}
 		p.last = append(p.last, millis(last))
 	}
-	if err := b.pause(100 * time.Millisecond); err != nil { // for acknowledgements, and for what should not come
+	if err := b.pause(b.sizes.settle / 2); err != nil { // for acknowledgements, and for what should not come
 		return nil, err
 	}
 	p.cpu = (cpuTime() - begin) / time.Duration(n)
@@ -248,7 +248,7 @@ func noop(b *bench) error {
 		for _, c := range commits {
 			cells += sum(c.Cells)
 		}
-		if err := b.pause(200 * time.Millisecond); err != nil { // for bytes that should not come
+		if err := b.pause(b.sizes.settle); err != nil { // for bytes that should not come
 			return err
 		}
 		b.record("noop-1k/cells", float64(cells))

@@ -16,14 +16,20 @@ const churnRate = 100 // changes a second
 // before the measurement so that they are no growth.
 type staleness struct {
 	changed []atomic.Int64 // by service: when its last change was handed over, in ns since begin
-	samples [][]float64    // by stream, in ms
+	samples []samples      // by stream
 	begin   time.Time
 }
 
+// samples are written by one goroutine and may be read by others up to n.
+type samples struct {
+	ms []float64
+	n  atomic.Int64
+}
+
 func newStaleness(services, streams, changes int) *staleness {
-	s := &staleness{changed: make([]atomic.Int64, services), begin: time.Now()}
-	for range streams {
-		s.samples = append(s.samples, make([]float64, 0, changes+changes/4))
+	s := &staleness{changed: make([]atomic.Int64, services), samples: make([]samples, streams), begin: time.Now()}
+	for i := range s.samples {
+		s.samples[i].ms = make([]float64, changes+changes/4)
 	}
 	return s
 }
@@ -33,12 +39,15 @@ func (s *staleness) watch(by *stream, t resource.Type, list []named) {
 		return
 	}
 	now := time.Since(s.begin)
-	for _, n := range list {
-		i, ok := serviceOf(n.name)
-		if !ok || i >= len(s.changed) || len(s.samples[by.id]) == cap(s.samples[by.id]) {
+	own := &s.samples[by.id]
+	for _, r := range list {
+		i, ok := serviceOf(r.name)
+		n := own.n.Load()
+		if !ok || i >= len(s.changed) || int(n) == len(own.ms) {
 			continue
 		}
-		s.samples[by.id] = append(s.samples[by.id], millis(now-time.Duration(s.changed[i].Load())))
+		own.ms[n] = millis(now - time.Duration(s.changed[i].Load()))
+		own.n.Store(n + 1)
 	}
 }
 
@@ -85,8 +94,9 @@ func churn(b *bench) error {
 	}
 	after := retained()
 	var pool []float64
-	for _, list := range s.samples {
-		pool = append(pool, list...)
+	for i := range s.samples {
+		own := &s.samples[i]
+		pool = append(pool, own.ms[:own.n.Load()]...)
 	}
 	b.record("churn/staleness-p50", quantile(pool, 0.5))
 	b.record("churn/staleness-p99", quantile(pool, 0.99))

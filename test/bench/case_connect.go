@@ -47,7 +47,7 @@ func (b *bench) cold(name, figure string, services int, size fleetSize, reps int
 			return err
 		}
 		wall := time.Since(begin)
-		if err := b.pause(100 * time.Millisecond); err != nil { // for the last acknowledgements
+		if err := b.pause(b.sizes.settle / 2); err != nil { // for the last acknowledgements
 			return err
 		}
 		b.record(name+"/"+figure, (cpuTime() - used).Seconds())
@@ -157,7 +157,7 @@ func (b *bench) comeBack(w *world, scripts []*script, size fleetSize, cold float
 		return err
 	}
 	wall := time.Since(begin)
-	if err := b.pause(100 * time.Millisecond); err != nil {
+	if err := b.pause(b.sizes.settle / 2); err != nil {
 		return err
 	}
 	b.record("reconnect-1k/cpu", (cpuTime() - used).Seconds())

@@ -48,12 +48,13 @@ type sizes struct {
 	churn              time.Duration
 	forget             time.Duration // after which the server has forgotten what streams shared for a moment
 	stall              time.Duration // the server's write timeout; 0: its default
+	settle             time.Duration // how long nothing must come before something is measured
 	unheard            time.Duration // how long clients wait to hear that the server closed them
 }
 
 func standard() sizes {
 	return sizes{tiny: 100, small: 1000, large: 10000, streams: 500, fewer: 200, churn: 30 * time.Second,
-		forget: 2500 * time.Millisecond, unheard: 30 * time.Second}
+		settle: 300 * time.Millisecond, forget: 2500 * time.Millisecond, unheard: 30 * time.Second}
 }
 
 func main() {

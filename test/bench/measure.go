@@ -35,7 +35,7 @@ func retained() float64 {
 func (b *bench) calm() error {
 	runtime.GC()
 	runtime.GC()
-	return b.pause(200 * time.Millisecond)
+	return b.pause(b.sizes.settle)
 }
 
 // pause waits; only the end of the program cuts it short.

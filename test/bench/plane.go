@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/source"
@@ -55,7 +53,7 @@ func newPlane(w *world, options ...func(*plane)) (*plane, error) {
 	for _, o := range options {
 		o(p)
 	}
-	p.loop = push.New(tables, graph, queries(graph, tables), push.Settings{Sources: []string{sourceName}, Observe: p.committed})
+	p.loop = push.New(tables, graph, class.Define(graph, tables), push.Settings{Sources: []string{sourceName}, Observe: p.committed})
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
 	p.group.Go(func() { _ = p.loop.Run(ctx) }) // it ends with ctx, and only then
@@ -67,18 +65,6 @@ func newPlane(w *world, options ...func(*plane)) (*plane, error) {
 		p.close()
 		return nil, fmt.Errorf("the world of %d services was not committed within %v", w.services, patience)
 	}
-}
-
-// queries are what the program asks of its graph.
-func queries(g *query.Graph, t *state.Tables) push.Queries {
-	classes := class.Define(g, t)
-	none := query.Define(g, "none", slices.Equal[[]api.Problem], func(*query.Reader, omap.Name) ([]api.Problem, bool) { return nil, true })
-	problems := query.Each(g, "problems",
-		func(r *query.Reader, _ struct{}) omap.Map[omap.Name, omap.Unit] {
-			return t.SourceNames.Group(r, struct{}{})
-		},
-		none, func(_ struct{}, name omap.Name) omap.Name { return name })
-	return push.Queries{Class: classes.Class, State: classes.State, Problems: problems}
 }
 
 // serve starts a control plane with its streams.

@@ -105,7 +105,7 @@ func table(w io.Writer, all []line) error {
 
 // header says where and how the figures came about.
 func header(w io.Writer, when time.Time, quick bool) {
-	fmt.Fprintf(w, "# %s  %s %s/%s  %d cores, %s\n", when.UTC().Format("2006-01-02 15:04"), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), processor())
+	fmt.Fprintf(w, "# %s  %s %s/%s  %d cores, %s, load at the end %s\n", when.UTC().Format("2006-01-02 15:04"), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.GOMAXPROCS(0), processor(), load())
 	fmt.Fprintln(w, "# CPU is user and system time of one process that holds server and clients. Clients are grpc-go with a raw codec:")
 	fmt.Fprintln(w, "# they count and acknowledge resources and decode none. Bars are for the median, or the worst where the figure says so")
 	fmt.Fprintln(w, "# (extra, cells-beyond, no-op, building, live states, closed). istiod: its server process alone, measured on a machine like this.")
@@ -127,6 +127,17 @@ func processor() string {
 		}
 	}
 	return "unknown processor"
+}
+
+// load is how many processes wanted to run in the last minutes, this one among them: above the number of cores, wall time
+// says little.
+func load() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	fields := strings.Fields(string(text))
+	return strings.Join(fields[:min(3, len(fields))], " ")
 }
 
 // resultLine is a line of a stored table.

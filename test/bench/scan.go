@@ -117,6 +117,19 @@ func (w *walker) fill() bool {
 
 // varint reads a number and how many bytes it took, 0 if there is none.
 func (w *walker) varint() (v uint64, n int) {
+	if len(w.cur) > 0 && w.cur[0] < 0x80 {
+		v, w.cur = uint64(w.cur[0]), w.cur[1:]
+		return v, 1
+	}
+	return w.longVarint()
+}
+
+func (w *walker) longVarint() (v uint64, n int) {
+	if v, n = protowire.ConsumeVarint(w.cur); n > 0 {
+		w.cur = w.cur[n:]
+		return v, n
+	}
+	n = 0
 	for shift := 0; shift < 64 && w.fill(); shift += 7 {
 		b := w.cur[0]
 		w.cur = w.cur[1:]

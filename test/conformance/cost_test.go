@@ -84,7 +84,10 @@ func costRules() []rule {
 		}},
 		{name: "cluster", only: onlyDelta(), run: func(s *scene) {
 			p := s.all()
-			e := s.effects(p, func() { s.newcomerComes(p) })
+			e := s.effects(p, func() {
+				s.put("new.yaml", s.service(service{name: "new"}))
+				p.has(client.CDS, s.cluster("new"))
+			})
 			s.sameNames("clusters sent", union(e[client.CDS].Put, e[client.CDS].Again), []string{s.cluster("new")})
 		}},
 		{name: "listener", only: onlyDelta(), run: func(s *scene) {
@@ -109,7 +112,7 @@ func costRules() []rule {
 				p.limited("a", 3)
 			})
 		}},
-		{name: "burst", wish: true, run: func(s *scene) { s.burst(0) }},
+		{name: "burst", wish: true, run: func(s *scene) { s.burst(10 * time.Millisecond) }},
 	}
 }
 

@@ -63,6 +63,12 @@ func firstRules() []rule {
 			p.has(client.RDS, routeHTTP)
 			p.subscribe(client.RDS, fenceRoute)
 			p.has(client.RDS, fenceRoute)
+			// In haste, without waiting for answers.
+			q := s.open()
+			for _, name := range s.assignments() {
+				q.subscribe(client.EDS, name)
+			}
+			q.has(client.EDS, s.assignments()...)
 		}},
 		{name: "more-names-only", wish: true, run: func(s *scene) {
 			p := s.open()

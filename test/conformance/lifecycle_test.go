@@ -45,6 +45,10 @@ func lifecycleRules() []rule {
 		}},
 		{name: "graceful", own: true, run: func(s *scene) {
 			p, q := s.all(), s.open()
+			s.large()
+			for range 3 { // who does not listen holds up nobody
+				s.must(s.open(deaf).Subscribe(client.CDS))
+			}
 			s.server.signal(syscall.SIGTERM, 25*time.Second)
 			for _, one := range []*peer{p, q} {
 				ctx, cancel := within(patience)

@@ -1,46 +1,151 @@
 package conformance
 
 import (
+	"bytes"
+	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/pilotmesh/pilot/test/conformance/client"
 )
 
+// poison is something a client may reject: one resource, of which there are editions.
+type poison struct {
+	typ  client.Type
+	name string
+	// write makes an edition what the configuration says.
+	write func(edition int)
+	// is reports whether a resource is of an edition.
+	is func(r *client.Resource, edition int) bool
+}
+
+// bad is the edition that is rejected.
+const bad = 66
+
+// poisons has one for each type.
+func (s *scene) poisons() []poison {
+	in := func(r *client.Resource, text string) bool { return bytes.Contains(r.Body, []byte(text)) }
+	return []poison{
+		{client.CDS, s.cluster("a"), func(n int) { s.put("policy.yaml", s.policy("a", 100+n)) },
+			func(r *client.Resource, n int) bool { return connections(r) == 100+n }},
+		{client.EDS, s.cluster("b"), func(n int) { s.put(fileServices, s.a("10.1.0.1"), s.b(fmt.Sprintf("10.6.6.%d", n))) },
+			func(r *client.Resource, n int) bool {
+				return slices.Equal(addresses(r), []string{fmt.Sprintf("10.6.6.%d", n)})
+			}},
+		{client.LDS, listenerT, func(n int) {
+			s.put(fileTCP, s.service(service{name: "t", host: s.host(fmt.Sprintf("t%d", n)), ports: tcpPort, vip: vipT}))
+		}, func(r *client.Resource, n int) bool { return in(r, s.host(fmt.Sprintf("t%d", n))) }},
+		{client.RDS, routeHTTP, func(n int) { s.put("edit.yaml", s.routes("a", fmt.Sprintf("edition-%d", n), "w")) },
+			func(r *client.Resource, n int) bool { return in(r, fmt.Sprintf("/edition-%d/", n)) }},
+	}
+}
+
+// of reports whether a response holds an edition.
+func (x poison) of(r *client.Response, edition int) bool {
+	res := r.Get(x.name)
+	return r.Known && r.Type == x.typ && res != nil && x.is(res, edition)
+}
+
+// taken waits until a peer has an edition.
+func (x poison) taken(p *peer, edition int) {
+	p.s.Helper()
+	p.await(fmt.Sprintf("edition %d of %s %q", edition, x.typ, x.name), func() bool {
+		r := p.Get(x.typ, x.name)
+		return r != nil && x.is(r, edition)
+	})
+}
+
+// poisoned connects a peer that behaves as Envoy does but for rejecting the bad edition, which is written, and returns
+// when it has been rejected. The peer has edition 1.
+func (s *scene) poisoned(x poison) *peer {
+	s.Helper()
+	x.write(1)
+	p := s.connect(answers(func(r *client.Response) client.Answer {
+		if x.of(r, bad) {
+			return client.Nack
+		}
+		return client.Ack
+	}))
+	x.taken(p, 1)
+	s.fence(p)
+	x.write(bad)
+	p.await("the bad edition to be rejected", func() bool {
+		return slices.ContainsFunc(p.Log, func(r *client.Response) bool { return x.of(r, bad) })
+	})
+	return p
+}
+
 // nackRules: what a client refuses stays between it and the server.
 func nackRules() []rule {
+	each := func(run func(*scene, poison)) func(*scene) {
+		return func(s *scene) {
+			for _, x := range s.poisons() {
+				run(s, x)
+			}
+		}
+	}
 	return []rule{
-		{name: "no-resend", run: nackNoResend},
-		{name: "later-good", run: func(s *scene) {
-			p := s.rejects(s.policy("a", 666), client.CDS, 666)
-			s.put("policy.yaml", s.policy("a", 7))
-			p.limited("a", 7)
-		}},
-		{name: "revert", run: nackRevert},
-		{name: "other-types", run: func(s *scene) {
-			p := s.rejects(s.policy("a", 666), client.CDS, 666)
-			s.put(fileServices, s.a("10.1.0.11"), s.b("10.1.0.2"), s.routes("a", "tag", "b"))
-			s.put(fileTCP, s.service(service{name: "t", ports: tcpPort, vip: "240.240.0.2"}))
-			p.at("a", "10.1.0.11")
-			p.routed("tag")
-			p.has(client.LDS, "240.240.0.2_9000")
-		}},
-		{name: "other-streams", run: func(s *scene) {
-			q := s.all()
-			s.rejects(s.policy("a", 666), client.CDS, 666)
-			q.limited("a", 666)
-			s.put("policy.yaml", s.policy("a", 7))
-			q.limited("a", 7)
-			s.put(fileServices, s.a("10.1.0.11"), s.b("10.1.0.2"))
-			q.at("a", "10.1.0.11")
-		}},
-		{name: "newcomer", run: func(s *scene) {
-			s.rejects(s.policy("a", 666), client.CDS, 666)
-			q := s.all()
-			q.limited("a", 666)
+		// The rejection itself brings nothing, and later changes do not bring what was rejected either.
+		{name: "no-resend", run: each(func(s *scene, x poison) {
+			p := s.poisoned(x)
+			s.fence(p)
+			s.fence(p)
+			n := 0
+			for _, r := range p.Log {
+				if x.of(r, bad) {
+					n++
+				}
+			}
+			if n > 1 {
+				s.Errorf("the rejected edition of %s %q was sent %d times", x.typ, x.name, n)
+			}
+		})},
+		{name: "later-good", run: each(func(s *scene, x poison) {
+			p := s.poisoned(x)
+			x.write(2)
+			x.taken(p, 2)
+		})},
+		// The user takes back what was rejected. The client has what it accepted before, whether it is sent again or not.
+		{name: "revert", run: each(func(s *scene, x poison) {
+			p := s.poisoned(x)
+			x.write(1)
+			s.fence(p)
+			p.await("all it refers to", func() bool { return len(p.Loose()) == 0 })
+			if r := p.Get(x.typ, x.name); r == nil || !x.is(r, 1) {
+				s.Errorf("after a rejection and a return %s %q is not what it was", x.typ, x.name)
+			}
+			s.sameContent("a client that rejected and a new one", p, s.connect())
+			x.write(3)
+			x.taken(p, 3)
+		})},
+		{name: "other-types", run: each(func(s *scene, x poison) {
+			p := s.poisoned(x)
+			for _, other := range s.poisons() {
+				if other.typ != x.typ {
+					other.write(5)
+					other.taken(p, 5)
+				}
+			}
+			s.fence(p) // and the same type goes on, too
+			for _, other := range s.poisons() {
+				other.write(1)
+			}
+		})},
+		{name: "other-streams", run: each(func(s *scene, x poison) {
+			q := s.connect()
+			s.poisoned(x)
+			x.taken(q, bad)
+			x.write(2)
+			x.taken(q, 2)
 			s.fence(q)
-		}},
+		})},
+		{name: "newcomer", run: each(func(s *scene, x poison) {
+			s.poisoned(x)
+			q := s.connect()
+			x.taken(q, bad)
+			s.fence(q)
+			x.write(1)
+		})},
 		{name: "by-detail", only: onlySotW(), run: func(s *scene) {
 			p := s.open()
 			p.subscribe(client.EDS, s.cluster("a"), s.fenceCluster())
@@ -54,84 +159,30 @@ func nackRules() []rule {
 			})
 			p.nextWith(0, client.EDS, s.cluster("b"))
 		}},
-		{name: "with-subscription", only: onlyDelta(), run: func(s *scene) {
-			p := s.open(answers(func(r *client.Response) client.Answer {
-				if slices.ContainsFunc(r.Resources, func(res *client.Resource) bool { return at666(res) }) {
-					return client.Hold
-				}
-				return client.Ack
-			}))
-			p.subscribe(client.EDS, s.cluster("a"), s.fenceCluster())
-			p.at("a", "10.1.0.1")
-			s.put(fileServices, s.a("10.6.6.6"), s.b("10.1.0.2"))
-			p.at("a", "10.6.6.6")
-			p.Note(client.EDS, s.cluster("b"))
-			p.send(client.Request{URL: client.EDS.URL(), Nonce: p.Nonce(client.EDS), Reason: "rejected by the test: " + s.cluster("a"), Subscribe: []string{s.cluster("b")}})
-			p.nextWith(0, client.EDS, s.cluster("b"))
-		}},
+		{name: "with-subscription", only: onlyDelta(), run: nackWithSubscription},
 		{name: "loop", run: nackLoop},
 	}
 }
 
-// at666 reports whether an assignment has the address that tests reject.
-func at666(r *client.Resource) bool {
-	return strings.HasPrefix(r.URL, client.EDS.URL()) && slices.Contains(addresses(r), "10.6.6.6")
-}
-
-// rejects connects a peer for everything, which rejects a policy with the given limit of connections for a, writes
-// that policy, and returns when it has been rejected.
-func (s *scene) rejects(document string, t client.Type, limit int) *peer {
-	s.Helper()
-	bad := func(r *client.Response) bool {
-		res := r.Get(s.cluster("a"))
-		return r.Known && r.Type == t && res != nil && connections(res) == limit
-	}
+// nackWithSubscription: a request may reject a response and ask for more.
+func nackWithSubscription(s *scene) {
+	refused := func(r *client.Resource) bool { return slices.Contains(addresses(r), "10.6.6.6") }
 	p := s.open(answers(func(r *client.Response) client.Answer {
-		if bad(r) {
-			return client.Nack
+		if r.Type == client.EDS && slices.ContainsFunc(r.Resources, refused) {
+			return client.Hold
 		}
 		return client.Ack
 	}))
-	p.askAll()
-	p.awaitBase()
-	s.fence(p)
-	s.put("policy.yaml", document)
-	p.await("the policy to be rejected", func() bool { return slices.ContainsFunc(p.Log, bad) })
-	return p
-}
-
-// nackNoResend: the rejection itself brings nothing, and later changes do not bring what was rejected either.
-func nackNoResend(s *scene) {
-	p := s.rejects(s.policy("a", 666), client.CDS, 666)
-	mark := len(p.Log)
-	rejected := p.last(client.CDS).Get(s.cluster("a"))
-	for i := range 3 { // the stream goes on, with a type that has nothing to do with it
-		address := []string{"10.1.0.11", "10.1.0.12", "10.1.0.13"}[i]
-		s.put(fileServices, s.a("10.1.0.1"), s.b(address))
-		p.at("b", address)
-	}
-	s.fence(p)
-	for _, r := range p.Log[mark:] {
-		if r.Known && r.Type == client.CDS && rejected.Same(r.Get(s.cluster("a"))) {
-			s.Errorf("what was rejected was sent again: %s", r)
-		}
-	}
-}
-
-// nackRevert: the user takes back what was rejected. The client has what it accepted before, whether it is sent again
-// or not, and what comes after that.
-func nackRevert(s *scene) {
-	s.put("policy.yaml", s.policy("a", 5))
-	s.settled("a", 5)
-	p := s.rejects(s.policy("a", 666), client.CDS, 666)
-	s.put("policy.yaml", s.policy("a", 5))
-	s.fence(p)
-	if got := p.connections(s.cluster("a")); got != 5 {
-		s.Errorf("after a rejection and a return the client allows %d connections, want 5", got)
-	}
-	s.sameContent("a client that rejected and a new one", p, s.all())
-	s.put("policy.yaml", s.policy("a", 6))
-	p.limited("a", 6)
+	p.subscribe(client.EDS, s.cluster("a"), s.fenceCluster())
+	p.at("a", "10.1.0.1")
+	s.put(fileServices, s.a("10.6.6.6"), s.b("10.1.0.2"))
+	p.at("a", "10.6.6.6")
+	p.Note(client.EDS, s.cluster("b"))
+	p.send(client.Request{
+		URL: client.EDS.URL(), Nonce: p.Nonce(client.EDS), Reason: "rejected by the test: " + s.cluster("a"),
+		Subscribe: []string{s.cluster("b")},
+	})
+	p.nextWith(0, client.EDS, s.cluster("b"))
 }
 
 // nackLoop: who rejects everything is not told the same again and again.

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"fmt"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -14,7 +15,7 @@ func nonceRules() []rule {
 	return []rule{
 		// That every response has a nonce of its own is checked in every test; here there are many.
 		{name: "present", run: func(s *scene) {
-			p := s.connect()
+			p := s.connect(everyNode)
 			s.fence(p)
 			if len(p.Log) < 8 {
 				s.Errorf("only %d responses: nothing was tried", len(p.Log))
@@ -192,11 +193,15 @@ func nonceUnackedUpdate(s *scene) {
 	p.awaitBase()
 	s.fence(p)
 	hold = true
-	s.put(fileServices, s.a("10.1.0.11"), s.b("10.1.0.2"), s.policy("a", 11))
+	edit := func(n int) {
+		s.put(fileServices, s.a(fmt.Sprintf("10.1.0.%d", n)), s.b("10.1.0.2"), s.policy("a", n), s.routes("a", fmt.Sprintf("tag%d", n), "b"),
+			s.service(service{name: "u", host: s.host(fmt.Sprintf("u%d", n)), ports: tcpPort, vip: "240.240.0.8"}))
+	}
+	edit(11)
 	p.limited("a", 11)
 	p.at("a", "10.1.0.11")
-	s.put(fileServices, s.a("10.1.0.12"), s.b("10.1.0.2"), s.policy("a", 12))
-	s.put(fileServices, s.a("10.1.0.13"), s.b("10.1.0.2"), s.policy("a", 13))
+	edit(12)
+	edit(13)
 	s.settled("a", 13)
 	hold = false
 	for _, t := range client.All() {
@@ -204,4 +209,6 @@ func nonceUnackedUpdate(s *scene) {
 	}
 	p.limited("a", 13)
 	p.at("a", "10.1.0.13")
+	p.routed("tag13")
+	p.await("the listener to follow", func() bool { return p.mentions(client.LDS, "240.240.0.8_9000", s.host("u13")) })
 }

@@ -44,6 +44,9 @@ func speaks(v client.Variant) option { return func(o *client.Options) { o.Varian
 // in puts a peer into another namespace.
 func in(namespace string) option { return as(node("client", namespace)) }
 
+// everyNode makes a peer say with every request who it is.
+func everyNode(o *client.Options) { o.EveryNode = true }
+
 // deaf makes a peer that never reads.
 func deaf(o *client.Options) { o.Deaf = true }
 

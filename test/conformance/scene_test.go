@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
 	"github.com/pilotmesh/pilot/test/conformance/client"
 )
 
@@ -82,7 +84,8 @@ func (s *scene) b(address string) string {
 // ready waits until the control plane has read what was written so far.
 func (s *scene) ready() {
 	s.Helper()
-	probe := s.open()
+	// A node may say no more than its id.
+	probe := s.open(as(&corev3.Node{Id: node("client", s.ns).Id}))
 	probe.subscribe(client.EDS, s.fenceCluster())
 	probe.await("the namespace to be read", func() bool { return s.fenced(probe, client.EDS) })
 	probe.leave()

@@ -8,6 +8,12 @@ import (
 
 // wildcardRules: who asks for everything, and who does not any more.
 func wildcardRules() []rule {
+	both := func(run func(s *scene, t client.Type, known string)) func(*scene) {
+		return func(s *scene) {
+			run(s, client.CDS, s.cluster("a"))
+			run(s, client.LDS, listenerT)
+		}
+	}
 	return []rule{
 		{name: "star", run: func(s *scene) {
 			legacy, star := s.open(), s.open()
@@ -22,57 +28,60 @@ func wildcardRules() []rule {
 			s.fence(legacy, star)
 			s.sameContent("an empty first request and a star", legacy, star)
 		}},
-		{name: "star-and-name", run: func(s *scene) {
+		{name: "star-and-name", run: both(func(s *scene, t client.Type, known string) {
 			p := s.open()
-			p.subscribe(client.CDS, client.Star, s.cluster("a"))
+			p.subscribe(t, client.Star, known)
 			p.awaitBase()
 			s.newcomerComes(p)
-		}},
-		{name: "legacy-and-name", run: func(s *scene) {
+		})},
+		{name: "legacy-and-name", run: both(func(s *scene, t client.Type, known string) {
 			p := s.open()
-			p.subscribe(client.CDS)
+			p.subscribe(t)
 			p.awaitBase()
-			p.subscribe(client.CDS, s.cluster("a"))
+			p.subscribe(t, known)
 			s.newcomerComes(p)
-		}},
-		{name: "name-then-star", run: func(s *scene) {
+		})},
+		{name: "name-then-star", run: both(func(s *scene, t client.Type, known string) {
 			p := s.open()
-			p.subscribe(client.CDS, s.cluster("a"))
-			p.has(client.CDS, s.cluster("a"))
-			p.subscribe(client.CDS, client.Star)
+			p.subscribe(t, known)
+			p.has(t, known)
+			p.subscribe(t, client.Star)
 			p.awaitBase()
 			s.newcomerComes(p)
-		}},
-		{name: "leave-star", run: func(s *scene) {
-			p := s.open()
-			p.subscribe(client.CDS, client.Star, s.cluster("a"), s.fenceCluster())
+		})},
+		{name: "leave-star", run: both(func(s *scene, t client.Type, known string) {
+			p := s.beside()
+			p.subscribe(t, client.Star, known)
 			p.awaitBase()
-			p.unsubscribe(client.CDS, client.Star)
+			p.unsubscribe(t, client.Star)
 			s.newcomerStaysAway(p)
-			s.put("policy.yaml", s.policy("a", 3))
-			p.limited("a", 3)
-		}},
-		{name: "empty-later", run: func(s *scene) {
-			p := s.open()
-			p.subscribe(client.CDS, s.cluster("a"))
-			p.subscribe(client.RDS, fenceRoute)
-			p.has(client.CDS, s.cluster("a"))
-			p.has(client.RDS, fenceRoute)
-			p.unsubscribe(client.CDS, s.cluster("a"))
+			mark := len(p.Log)
+			if t == client.CDS {
+				s.put("policy.yaml", s.policy("a", 3))
+			} else {
+				s.put(fileTCP, s.service(service{name: "t", host: s.host("t2"), ports: tcpPort, vip: vipT}))
+			}
+			if r := p.nextWith(mark, t, known); r.Get(known) == nil {
+				s.Errorf("%s %q was removed instead of changed", t, known)
+			}
+		})},
+		{name: "empty-later", run: both(func(s *scene, t client.Type, known string) {
+			p := s.beside()
+			p.subscribe(t, known)
+			p.has(t, known)
+			p.unsubscribe(t, known)
 			if s.variant == client.Delta {
-				p.send(client.Request{URL: client.CDS.URL()})
+				p.send(client.Request{URL: t.URL()})
 			}
 			s.newcomerStaysAway(p)
-		}},
-		{name: "star-gone", run: func(s *scene) {
-			p := s.open()
-			p.subscribe(client.CDS, client.Star)
-			p.subscribe(client.RDS, fenceRoute)
-			p.has(client.CDS, s.cluster("a"))
-			p.has(client.RDS, fenceRoute)
-			p.unsubscribe(client.CDS, client.Star)
+		})},
+		{name: "star-gone", run: both(func(s *scene, t client.Type, known string) {
+			p := s.beside()
+			p.subscribe(t, client.Star)
+			p.has(t, known)
+			p.unsubscribe(t, client.Star)
 			s.newcomerStaysAway(p)
-		}},
+		})},
 		{name: "name-left", only: onlyDelta(), run: func(s *scene) {
 			p := s.open()
 			p.subscribe(client.CDS, client.Star, s.cluster("a"))
@@ -109,21 +118,49 @@ func wildcardRules() []rule {
 	}
 }
 
-// newcomerComes checks that a new service's cluster comes.
-func (s *scene) newcomerComes(p *peer) {
+// beside opens a stream that sees fences in its routes and assignments, whatever becomes of its clusters and listeners.
+func (s *scene) beside() *peer {
 	s.Helper()
-	s.put("new.yaml", s.service(service{name: "new"}))
-	p.has(client.CDS, s.cluster("new"))
+	p := s.open()
+	p.subscribe(client.EDS, s.fenceCluster())
+	p.subscribe(client.RDS, fenceRoute)
+	p.has(client.RDS, fenceRoute)
+	return p
 }
 
-// newcomerStaysAway checks that a new service's cluster does not come.
+// The newcomer is a service that shows in clusters and in listeners. It goes again for the next one to come.
+const listenerNew = "240.240.0.90_9000"
+
+func (s *scene) newcomer() string {
+	return s.service(service{name: "new", ports: httpPort + ", " + tcpPort, vip: "240.240.0.90"})
+}
+
+// newcomerComes checks that a new service comes to a peer that asks for everything.
+func (s *scene) newcomerComes(p *peer) {
+	s.Helper()
+	s.put("new.yaml", s.newcomer())
+	for _, t := range []client.Type{client.CDS, client.LDS} {
+		if p.Covers(t, "") {
+			p.has(t, map[client.Type]string{client.CDS: s.cluster("new"), client.LDS: listenerNew}[t])
+		}
+	}
+	s.remove("new.yaml")
+	p.lacks(client.CDS, s.cluster("new"))
+	p.lacks(client.LDS, listenerNew)
+}
+
+// newcomerStaysAway checks that a new service does not come.
 func (s *scene) newcomerStaysAway(p *peer) {
 	s.Helper()
 	s.fence(p)
 	mark := len(p.Log)
-	s.put("new.yaml", s.service(service{name: "new"}))
+	s.put("new.yaml", s.newcomer())
 	s.fence(p)
-	if r := p.find(mark, client.CDS, s.cluster("new")); r != nil {
-		s.Errorf("a cluster that was not asked for came: %s", r)
+	for _, r := range p.Log[mark:] {
+		if r.Get(s.cluster("new")) != nil || r.Get(listenerNew) != nil {
+			s.Errorf("what was not asked for came: %s", r)
+		}
 	}
+	s.remove("new.yaml")
+	s.gone(client.CDS, s.cluster("new"))
 }

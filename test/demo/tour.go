@@ -123,7 +123,8 @@ All of it keeps running. Things to try, from another terminal:
   see an answer            curl -H 'host: %[1]s' http://%[2]s/
   be a tester              curl -H 'host: %[1]s' -H 'tester: yes' http://%[2]s/
   change the weights       edit %[3]s
-  break the file           put nonsense into it: the last good routes keep serving
+  break the file           put nonsense into it: the last good routes keep serving, and this tells what is wrong:
+                           curl http://%[5]s/debug/problemz
   kill the control plane   kill -9 %[4]d: requests go on, and after a while it is started again
   look inside              curl http://%[5]s/debug
 

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -186,25 +187,29 @@ func TestBrokenFile(t *testing.T) {
 	b.envoy(testbed.Node{Name: "client", Namespace: "shop"})
 	b.answers(reviews, "v2", "/")
 	for name, text := range map[string]string{
-		"not YAML":         "spec: [}",
+		"no YAML":          "spec: [}",
 		"an unknown field": "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: reviews, namespace: shop}\nspec: {hostz: [a]}\n",
 		"a wrong type":     "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: reviews, namespace: shop}\nspec: {hosts: 7}\n",
 		"a bad expression": reviews.routes("  - match: [{uri: {regex: '['}}]\n    route: [{destination: {host: " + reviews.host() + ", subset: v1}}]\n"),
 	} {
+		t.Logf("a file with %s", name)
 		b.write("routes.yaml", text)
 		b.write("ratings.yaml", ratings.entry())
 		b.answers(ratings, "ratings", "/") // so the batch with the broken file is through
+		if page, err := b.Get(t.Context(), "/debug/problemz"); err != nil || !strings.Contains(page, "routes.yaml") {
+			t.Errorf("no problem names the file: %s (%v)", page, err)
+		}
 		for range 5 {
 			b.answers(reviews, "v2", "/")
 		}
 		b.remove("ratings.yaml")
 		b.unanswered(ratings)
-		if t.Failed() {
-			t.Fatalf("with a file that is %s", name)
-		}
 	}
 	b.write("routes.yaml", reviews.weights(100, 0))
 	b.answers(reviews, "v1", "/")
+	if page, err := b.Get(t.Context(), "/debug/problemz"); err != nil || strings.Contains(page, "routes.yaml") {
+		t.Errorf("a problem stays when the file is well again: %s (%v)", page, err)
+	}
 }
 
 // TestInbound: what a sidecar's own workload serves is reached through it. The service's endpoint is the address of the

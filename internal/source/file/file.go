@@ -34,7 +34,7 @@ import (
 
 // Options of a file source.
 type Options struct {
-	// Dir is the root: every *.yaml, *.yml and *.json below it is read.
+	// Dir is the root: every *.yaml, *.yml and *.json below it is read. Empty for none.
 	Dir string
 	// MeshConfig is the file with the mesh configuration; empty for none, in which case no batch has a Mesh.
 	MeshConfig string

@@ -274,3 +274,15 @@ func TestMeshConfigComesLate(t *testing.T) {
 	write(t, path, "")
 	w.until("synced", func() bool { return w.last.Synced && w.mesh.GetTrustDomain() == "cluster.local" && w.healthy() })
 }
+
+// TestMeshConfigAlone has no directory of objects.
+func TestMeshConfigAlone(t *testing.T) {
+	t.Chdir(t.TempDir())
+	write(t, "a.yaml", entries("a"))
+	write(t, "mesh.yaml", "trustDomain: one.example")
+	w := start(t, file.Options{MeshConfig: "mesh.yaml"})
+	w.until("synced", func() bool { return w.last.Synced })
+	if w.mesh.GetTrustDomain() != "one.example" || !w.has()() || !w.healthy() {
+		t.Fatalf("mesh %v, objects %v, problems %v", w.mesh, w.names(), w.last.Problems)
+	}
+}

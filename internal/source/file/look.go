@@ -110,7 +110,10 @@ func (r *run) walk(now time.Time) {
 		mesh, _ = w.follow(r.MeshConfig) // an error shows again when it is read
 		r.readMesh(now)
 	}
-	err := w.walk(r.Dir, mesh)
+	var err error
+	if r.Dir != "" {
+		err = w.walk(r.Dir, mesh)
+	}
 	switch {
 	case err != nil:
 		r.absent, r.returned = true, time.Time{}

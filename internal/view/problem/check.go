@@ -16,6 +16,11 @@ func (f *findings) serviceEntry() {
 	if !ok {
 		return
 	}
+	for i, p := range spec.Ports {
+		if p.Number == mesh.ProxyOutboundPort || p.Number == mesh.ProxyInboundPort {
+			f.warn(fmt.Sprintf("spec.ports[%d].number", i), "port %d is the proxy's own: the service cannot be reached there", p.Number)
+		}
+	}
 	for at, c := range f.claims("spec.hosts") {
 		for o := range c.older(f.key) {
 			if o.Namespace != f.key.Namespace {

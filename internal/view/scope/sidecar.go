@@ -25,6 +25,9 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 	if !ok {
 		return proxy.Class{}, false
 	}
+	if p.Role == proxy.Router {
+		return proxy.Class{Namespace: p.Namespace, Gateway: true}, true
+	}
 	served, _ := q.services.Serves.Get(r, service.Workload{Namespace: p.Namespace, Addresses: strings.Join(p.Addresses, ",")})
 	labels := p.Labels
 	if served.Known {
@@ -37,7 +40,6 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 	if p.Mode == proxy.None && served.Inbound != "" {
 		c.Bind = p.Addresses[0]
 	}
-	c.Pins, _ = q.tables.ProxyPins.Get(r, id)
 	return c, true
 }
 

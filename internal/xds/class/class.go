@@ -1,6 +1,6 @@
 // Package class puts together what the proxies of a class are to have.
 //
-// It owns the order of layers in a class state, the pins on top of them, and the order in which all queries are defined:
+// It owns the order of layers in a class state, and the order in which all queries are defined:
 // a query may read only what was defined before it. A class state holds pointers to shared collections, nothing is made
 // for one class alone. The package starts no goroutines; it must not import the store, sources or the server.
 package class
@@ -44,7 +44,6 @@ type Queries struct {
 	endpoints *endpoint.Queries
 	listeners *listener.Queries
 	routes    *route.Queries
-	fresh     *query.Query[proxy.Class, *resource.State]
 }
 
 // Define adds all queries to a graph over the tables' store.
@@ -62,8 +61,7 @@ func Define(g *query.Graph, t *state.Tables) *Queries {
 		listeners: listener.Define(g, t, services, scopes),
 		routes:    route.Define(g, t, services, rules, scopes),
 	}
-	q.fresh = query.Define(g, "fresh", same, q.assemble)
-	q.State = query.Define(g, "state", same, q.pinned)
+	q.State = query.Define(g, "state", same, q.assemble)
 	return q
 }
 
@@ -92,6 +90,9 @@ func (q *Queries) assemble(r *query.Reader, c proxy.Class) (*resource.State, boo
 		resource.Listener: {inboundListeners, virtual, q.listeners.Scoped.Get(r, listener.In{Set: set, Direct: direct})},
 		resource.Route:    {q.routes.Scoped.Get(r, set)},
 	}}
+	if c.Gateway {
+		s.Types[resource.Listener] = nil
+	}
 	if set.Overlay() {
 		for t, base := range [resource.Types]Map{
 			resource.Cluster:  q.clusters.Base.Get(r, service.All{}),
@@ -99,71 +100,10 @@ func (q *Queries) assemble(r *query.Reader, c proxy.Class) (*resource.State, boo
 			resource.Listener: q.listeners.Base.Get(r, listener.All{Direct: direct}),
 			resource.Route:    q.routes.Base.Get(r, service.All{}),
 		} {
-			s.Types[t] = append(s.Types[t], base)
+			if resource.Type(t) != resource.Listener || !c.Gateway {
+				s.Types[t] = append(s.Types[t], base)
+			}
 		}
 	}
 	return s, true
-}
-
-// pinned lays what is held back from a class over what it would have.
-func (q *Queries) pinned(r *query.Reader, c proxy.Class) (*resource.State, bool) {
-	if c.Pins == "" {
-		return q.assemble(r, c)
-	}
-	fresh, ok := q.fresh.Get(r, c.Unpinned())
-	if !ok {
-		return nil, false
-	}
-	pins, _ := q.tables.Pins.Get(r, c.Pins)
-	s := &resource.State{Types: fresh.Types}
-	for t := range s.Types {
-		if top := held(fresh.Types[t], resource.Type(t), pins); top.Len() > 0 {
-			s.Types[t] = s.Types[t].On(top)
-		}
-	}
-	return s, true
-}
-
-// held is the layer of one type that shows what is pinned, as far as the pins still apply: once the content is another
-// than the rejected one, it flows.
-func held(fresh resource.Layers, t resource.Type, pins []state.Pin) Map {
-	var top Map
-	for _, p := range pins {
-		if resource.Type(p.Type) != t {
-			continue
-		}
-		now, ok := fresh.Get(p.Name)
-		if !ok {
-			continue
-		}
-		if p.Piece == "" {
-			if now.ContentHash() != p.Rejected {
-				continue
-			}
-			show, _ := p.Held.(*resource.Resource)
-			if show == nil {
-				show = resource.Hide(p.Name)
-			}
-			top = top.With(omap.Put(omap.Name(p.Name), show))
-			continue
-		}
-		if already, ok := top.Get(omap.Name(p.Name)); ok {
-			now = already
-		}
-		if pieces, ok := holdPiece(now.Pieces(), p); ok {
-			top = top.With(omap.Put(omap.Name(p.Name), now.WithPieces(pieces)))
-		}
-	}
-	return top
-}
-
-func holdPiece(pieces omap.Map[omap.Name, *resource.Piece], p state.Pin) (omap.Map[omap.Name, *resource.Piece], bool) {
-	now, ok := pieces.Get(omap.Name(p.Piece))
-	if !ok || now.ContentHash() != p.Rejected {
-		return pieces, false
-	}
-	if show, _ := p.Held.(*resource.Piece); show != nil {
-		return pieces.With(omap.Put(omap.Name(p.Piece), show)), true
-	}
-	return pieces.With(omap.Del[omap.Name, *resource.Piece](omap.Name(p.Piece))), true
 }

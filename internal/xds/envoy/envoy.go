@@ -17,6 +17,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
 // Names of clusters that stand for a decision rather than a service.
@@ -33,8 +35,8 @@ const (
 	PassthroughChain   = "PassthroughFilterChain"
 	AllowAny           = "allow_any"
 	BlockAll           = "block_all"
-	OutboundPort       = 15001
-	InboundPort        = 15006
+	OutboundPort       = mesh.ProxyOutboundPort
+	InboundPort        = mesh.ProxyInboundPort
 	Wildcard           = "0.0.0.0"
 	Loopback           = "127.0.0.1"
 	InboundBindAddress = "127.0.0.6"

@@ -20,15 +20,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/store"
+	classes "github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
-
-	"github.com/pilotmesh/pilot/internal/api"
 )
 
 const (
@@ -51,16 +51,6 @@ type Settings struct {
 	Observe func(Commit)
 }
 
-// Queries are what the loop asks of the graph.
-type Queries struct {
-	// Class is the class of a connected proxy, by connection.
-	Class *query.Query[string, proxy.Class]
-	// State is all that the proxies of a class are to have.
-	State *query.Query[proxy.Class, *resource.State]
-	// Problems are the facts to be told to users.
-	Problems *query.Collection[struct{}, api.Problem]
-}
-
 // Commit says what one commit did.
 type Commit struct {
 	Revision store.Revision
@@ -78,7 +68,7 @@ type Loop struct {
 	settings Settings
 	tables   *state.Tables
 	graph    *query.Graph
-	queries  Queries
+	queries  *classes.Queries
 	wake     chan struct{}
 	synced   chan struct{}
 
@@ -92,7 +82,8 @@ type Loop struct {
 	classes  map[proxy.Class]*class
 	moved    []move   // connections whose class was published and not yet acted upon
 	fresh    []*class // classes whose state was published and not yet handed out
-	problems omap.Map[omap.Name, api.Problem]
+	problems state.Problems
+	sets     []state.Problems // what problems is made of
 }
 
 // job is one thing to be done in the next commit.
@@ -104,7 +95,7 @@ type job struct {
 }
 
 // New returns a loop over tables, whose queries are defined on graph.
-func New(tables *state.Tables, graph *query.Graph, q Queries, s Settings) *Loop {
+func New(tables *state.Tables, graph *query.Graph, q *classes.Queries, s Settings) *Loop {
 	if s.Log == nil {
 		s.Log = slog.New(slog.DiscardHandler)
 	}
@@ -151,7 +142,7 @@ func (l *Loop) take() []job {
 
 // Run works until ctx is cancelled. It is called once.
 func (l *Loop) Run(ctx context.Context) error {
-	defer l.queries.Problems.Observe(struct{}{}, func(m omap.Map[omap.Name, api.Problem]) { l.problems = m })()
+	defer l.queries.Problems.Observe(classes.All{}, func(sets []state.Problems, _ bool) { l.takeProblems(sets) })()
 	grace := time.NewTicker(classGrace / 4)
 	defer grace.Stop()
 	var earliest time.Time // of the next commit
@@ -247,12 +238,35 @@ func (l *Loop) write(tx *store.Txn, j job) {
 	}
 }
 
+// takeProblems keeps the union of the sets, at the cost of what differs.
+func (l *Loop) takeProblems(sets []state.Problems) {
+	var gone, come []omap.Change[omap.Name, api.Problem]
+	for i := range max(len(l.sets), len(sets)) {
+		var was, is state.Problems
+		if i < len(l.sets) {
+			was = l.sets[i]
+		}
+		if i < len(sets) {
+			is = sets[i]
+		}
+		for c := range omap.Diff(was, is) {
+			if c.HasNew {
+				come = append(come, c)
+			} else {
+				gone = append(gone, omap.Del[omap.Name, api.Problem](c.Key))
+			}
+		}
+	}
+	l.problems = l.problems.With(append(gone, come...)...)
+	l.sets = sets
+}
+
 // View is what Inspect shows: the store and the graph between two commits.
 type View struct {
 	Tables   *state.Tables
 	Graph    *query.Graph
-	Queries  Queries
-	Problems omap.Map[omap.Name, api.Problem]
+	Queries  *classes.Queries
+	Problems state.Problems
 	Classes  map[proxy.Class]int // streams by class
 	states   func(proxy.Class) *resource.State
 }

@@ -13,7 +13,6 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/meshtest"
-	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
@@ -110,7 +109,7 @@ func start(t *testing.T, s Settings) *fixture {
 	tables := state.New(state.Options{Sources: s.Sources})
 	g := query.New(tables.DB, query.Options{Strict: true})
 	q := classes.Define(g, tables)
-	f.Loop = New(tables, g, Queries{Class: q.Class, State: q.State, Problems: noProblems(g)}, s)
+	f.Loop = New(tables, g, q, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- f.Run(ctx) }()
@@ -121,12 +120,6 @@ func start(t *testing.T, s Settings) *fixture {
 		}
 	})
 	return f
-}
-
-func noProblems(g *query.Graph) *query.Collection[struct{}, api.Problem] {
-	none := query.Define(g, "none", func(a, b []api.Problem) bool { return true }, func(*query.Reader, struct{}) ([]api.Problem, bool) { return nil, true })
-	return query.Each(g, "no problems", func(*query.Reader, struct{}) omap.Map[omap.Name, omap.Unit] { return omap.Map[omap.Name, omap.Unit]{} },
-		none, func(struct{}, omap.Name) struct{} { return struct{}{} })
 }
 
 func (f *fixture) apply(yaml string, gone ...api.Key) {
@@ -287,4 +280,43 @@ func TestAPanickingWriteCostsItself(t *testing.T) {
 	f.enqueue(job{write: func(*store.Txn) { panic("a bug") }})
 	f.apply(strings.ReplaceAll(reviews, "reviews", "ratings"))
 	s.wait(t, "what was applied after the panic", has(resource.Cluster, "outbound|80||ratings.example.com"))
+}
+
+// TestProblems: what is wrong with objects is known whether or not a proxy sees them, and forgotten when it is mended.
+func TestProblems(t *testing.T) {
+	f := start(t, Settings{})
+	const rule = `
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: reviews, namespace: shop}
+spec:
+  hosts: [reviews.example.com]
+  http: [{route: [{destination: {host: nowhere.example.com}}]}]
+`
+	f.apply(reviews)
+	f.apply(rule)
+	<-f.Synced()
+	f.eventually("a problem with the destination", func(v *View) bool {
+		for _, p := range v.Problems.All() {
+			if p.Object.Kind == "VirtualService" && strings.Contains(p.Reason, "nowhere.example.com") {
+				return true
+			}
+		}
+		return false
+	})
+	f.apply(strings.Replace(rule, "nowhere", "reviews", 1))
+	f.eventually("no problem", func(v *View) bool { return v.Problems.Len() == 0 })
+}
+
+// eventually inspects until ok, which background work brings about.
+func (f *fixture) eventually(what string, ok func(*View) bool) {
+	f.t.Helper()
+	for range 1000 {
+		seen := false
+		f.settled(func(v *View) { seen = ok(v) })
+		if seen {
+			return
+		}
+	}
+	f.t.Fatalf("%s: not seen", what)
 }

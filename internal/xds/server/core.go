@@ -111,6 +111,7 @@ type cursor struct {
 	nonce   uint64 // of the last response
 	refused string // the reason of the last NACK, until the next ACK
 	strikes int    // NACKs since the last ACK
+	failed  int    // NACKs that did not say what is bad, since the content changed last
 	trials  []trial
 	// accepted: a response was acknowledged since the last trial began.
 	accepted bool
@@ -237,7 +238,7 @@ func (c *Core) publish(s *resource.State) {
 		if !s.Types[t].Same(c.now.state.Layers(resource.Type(t))) {
 			// What was rejected too often gets another chance.
 			cur := &c.cursors[t]
-			cur.strikes = min(cur.strikes, maxStrikes-1)
+			cur.strikes, cur.failed = min(cur.strikes, maxStrikes-1), 0
 		}
 	}
 	c.now = point{state: s, seq: c.now.seq + 1}

@@ -2,17 +2,18 @@
 //
 // It has two parts that meet in Core.Step.
 //
-// The core (core, request, order, move, pin, subscription, scan) is a pure state machine, one per stream: events go
-// in (a request, a newly published state, "the message is written"), actions come out (send, connect, close, report).
+// The core is a pure state machine, one per stream: events go in (a request, a newly published state, "the message is
+// written"), actions come out (send, connect, close, report). To read it: scan and request take requests in,
+// subscription says what they ask for, order decides what may be sent next, move and message make it, nack and mask
+// hold back what a client rejected.
 // It knows no gRPC, no clock and no goroutine, so every rule of the protocol is tested as a text conversation
 // (testdata). A stream's memory is a few pointers: per type the class state it was sent and the one it acknowledged.
 // What it is owed is the difference of two states, restricted to an interned subscription; the messages of such a
 // transition are computed once for all streams that stand at the same point (Shared).
 //
-// The shell (server, stream, write, gate, codec, node) moves bytes. Per stream the gRPC handler goroutine receives
-// and one goroutine writes while there is something to write. Server.Run owns the
-// goroutines all streams share: the workers that bring published states to streams, and the sweeper that closes
-// streams whose write is stuck. Nobody waits for anybody: publishing never blocks, a silent reader costs its pointers.
+// The shell (server, stream, ring, gate, codec, node) moves bytes. Per stream the gRPC handler goroutine receives, and
+// one goroutine writes while there is something to write. Server.Run owns the goroutines all streams share: the workers
+// that bring published states to streams, and the sweeper that closes streams whose write is stuck. Nobody waits for anybody: publishing never blocks, a silent reader costs its pointers.
 //
 // Invariants: a resource outside the stream's class state is never sent; rejected bytes are never sent again on that
 // stream; a listener or route goes out only when the clusters of its state are acknowledged, and what a proxy may

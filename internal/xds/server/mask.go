@@ -99,7 +99,7 @@ func (c *Core) hold(s, acked *resource.State) *resource.State {
 	for name, changes := range h.pieces {
 		fresh, _ := s.Get(resource.Route, name)
 		r := fresh.WithPieces(fresh.Pieces().With(changes...))
-		if k := (pinKey{resource.Route, name, "", r.ContentHash()}); slices.Contains(c.pins.keys, k) {
+		if k := (pinKey{resource.Route, name, "", r.ContentHash()}); c.pins.has(k) {
 			h.whole(k) // what is left was rejected, too
 			continue
 		}
@@ -141,7 +141,9 @@ func (h *holder) had(t resource.Type, name string, accept func(*resource.Resourc
 func anything(r *resource.Resource) bool { return r.Size() > 0 }
 
 func (h *holder) whole(k pinKey) {
-	held := h.had(k.typ, k.name, func(r *resource.Resource) bool { return r.ContentHash() != k.rejected })
+	held := h.had(k.typ, k.name, func(r *resource.Resource) bool {
+		return !h.core.pins.has(pinKey{k.typ, k.name, "", r.ContentHash()})
+	})
 	if held == nil {
 		h.put(k.typ, resource.Hide(k.name))
 		if k.typ == resource.Cluster {
@@ -167,14 +169,14 @@ func (h *holder) piece(k pinKey, fresh *resource.Resource) {
 	if !ok || p.ContentHash() != k.rejected {
 		return
 	}
-	h.holdPiece(k.name, k.piece, h.hadPiece(k.name, k.piece, k.rejected))
+	h.holdPiece(k.name, k.piece, h.hadPiece(k.name, k.piece))
 }
 
-func (h *holder) hadPiece(route, piece string, not omap.Hash) *resource.Piece {
+func (h *holder) hadPiece(route, piece string) *resource.Piece {
 	var held *resource.Piece
 	h.had(resource.Route, route, func(r *resource.Resource) bool {
 		p, ok := r.Pieces().Get(omap.Name(piece))
-		if !ok || p.ContentHash() == not {
+		if !ok || h.core.pins.has(pinKey{resource.Route, route, piece, p.ContentHash()}) {
 			return false
 		}
 		held = p
@@ -248,7 +250,11 @@ func (h *holder) dependent() {
 		}
 		for pc := range omap.Diff(before, fresh.Pieces()) {
 			if pc.HasNew && slices.ContainsFunc(pc.New.Refs(), isHidden) {
-				h.holdPiece(fresh.Name(), string(pc.Key), pc.Old)
+				held := pc.Old
+				if held != nil && h.core.pins.has(pinKey{resource.Route, fresh.Name(), string(pc.Key), held.ContentHash()}) {
+					held = h.hadPiece(fresh.Name(), string(pc.Key))
+				}
+				h.holdPiece(fresh.Name(), string(pc.Key), held)
 			}
 		}
 	}

@@ -41,7 +41,11 @@ func (c *Core) land(t resource.Type, cur *cursor) {
 		return
 	}
 	cur.restore(f.before)
-	cur.doubt = union(f.doubt, f.doubtful(t))
+	doubtful, had := f.doubtful(t)
+	cur.doubt = union(f.doubt, doubtful)
+	if holdsRemovals(t) && len(had) > 0 {
+		cur.owed, cur.owedSince = cur.owed.With(had...), c.now.seq
+	}
 	cur.forced, cur.all = union(union(f.forced, cur.forced), cur.doubt), cur.all || f.all
 	for i := range f.rejected {
 		// What was asked for is answered with what is held instead; with nothing, if nothing is.
@@ -49,12 +53,28 @@ func (c *Core) land(t resource.Type, cur *cursor) {
 			cur.forced = without(cur.forced, omap.Name(p.Name))
 		}
 	}
+	if !holdsRemovals(t) {
+		c.postpone()
+	}
 	c.look()
+}
+
+// postpone makes removals wait for listeners and routes anew: what the client keeps of them may point at what was to go.
+func (c *Core) postpone() {
+	c.now.seq++
+	for t := range c.cursors {
+		cur := &c.cursors[t]
+		cur.owedSince = c.now.seq
+		if cur.flight != nil {
+			cur.flight.before.owedSince = c.now.seq
+		}
+	}
 }
 
 // doubtful are the names of which nobody can tell what the client has: it was sent something new, and may or may not have
 // taken it although it rejected something else. They are sent again, whatever they are to be now, until they are accepted.
-func (f *flight) doubtful(t resource.Type) names {
+// What was not there before comes back as what the client may have, so that it is taken away in order if it is gone.
+func (f *flight) doubtful(t resource.Type) (doubt names, added []omap.Change[omap.Name, *resource.Resource]) {
 	blamed := map[string]bool{}
 	for i := range f.rejected {
 		blamed[f.rejected[i].Name] = true
@@ -62,14 +82,26 @@ func (f *flight) doubtful(t resource.Type) names {
 	var puts []omap.Change[omap.Name, omap.Unit]
 	for _, p := range f.parts {
 		for _, r := range p.resources {
-			old, had := f.before.at.state.Get(t, r.Name())
+			name := omap.Name(r.Name())
+			old, had := f.had(t, r.Name())
 			if blamed[r.Name()] || had && old.ContentHash() == r.ContentHash() {
 				continue
 			}
-			puts = append(puts, omap.Put(omap.Name(r.Name()), omap.Unit{}))
+			puts = append(puts, omap.Put(name, omap.Unit{}))
+			if !had {
+				added = append(added, omap.Put(name, r))
+			}
 		}
 	}
-	return names{}.With(puts...)
+	return names{}.With(puts...), added
+}
+
+// had is what the client had under a name before the flight.
+func (f *flight) had(t resource.Type, name string) (*resource.Resource, bool) {
+	if r, ok := f.before.at.state.Get(t, name); ok {
+		return r, true
+	}
+	return f.before.owed.Get(omap.Name(name))
 }
 
 // blame reports what is held back for good, and prepares trials of what may be innocent.
@@ -83,6 +115,7 @@ func (c *Core) blame(t resource.Type, cur *cursor, pins []Pin, sure bool, out []
 			keys[i] = pins[i].key()
 		}
 		cur.trials = halve(cur.trials, keys)
+		cur.failed++
 	}
 	if cur.strikes == maxStrikes { // what waits for its trial stays held back for now, and that is to be known
 		pins = slices.Clip(pins)
@@ -122,7 +155,7 @@ func pinsOf(keys []pinKey) []Pin {
 func (c *Core) retry(out []Action) ([]Action, bool) {
 	for t := range c.cursors {
 		cur := &c.cursors[t]
-		if len(cur.trials) > 0 && cur.strikes < maxStrikes && cur.flight == nil && cur.at.state == c.view.state && !cur.requested() {
+		if len(cur.trials) > 0 && cur.strikes < maxStrikes && cur.failed < maxTrials && cur.flight == nil && cur.at.state == c.view.state && !cur.requested() {
 			return c.release(resource.Type(t), cur, out), true
 		}
 	}
@@ -177,9 +210,9 @@ func (c *Core) suspects(cur *cursor, t resource.Type, nonce uint64) (pins []Pin,
 	said := words(cur.refused)
 	var named []Pin
 	for _, r := range f.parts[i].resources {
-		old, had := f.before.at.state.Get(t, r.Name())
-		if !had {
-			old = nil // not the entry that hides it
+		old, had := f.had(t, r.Name())
+		if !had || c.pins.has(pinKey{t, r.Name(), "", old.ContentHash()}) {
+			old, had = nil, false // not the entry that hides it, nor something the client cannot have
 		}
 		if had && old.ContentHash() == r.ContentHash() {
 			if !f.all && !f.forced.Has(omap.Name(r.Name())) {
@@ -188,8 +221,11 @@ func (c *Core) suspects(cur *cursor, t resource.Type, nonce uint64) (pins []Pin,
 			old = nil
 		}
 		for _, p := range suspect(t, old, r, said) {
+			if c.pins.has(p.key()) {
+				continue // a rejection that teaches nothing new is not answered
+			}
 			pins = append(pins, p)
-			if p.mentioned(said) {
+			if p.mentioned(said, r) {
 				named = append(named, p)
 			}
 		}
@@ -200,18 +236,10 @@ func (c *Core) suspects(cur *cursor, t resource.Type, nonce uint64) (pins []Pin,
 	return pins, len(pins) <= 1
 }
 
-// distinct reports whether no two pins have been mentioned by one word: virtual hosts of different route configurations
-// may have the same name.
+// distinct reports whether what was mentioned can be told apart: virtual hosts of different route configurations may have
+// the same name.
 func distinct(pins []Pin) bool {
-	seen := map[string]bool{}
-	for i := range pins {
-		name := pins[i].Piece
-		if name != "" && seen[name] {
-			return false
-		}
-		seen[name] = true
-	}
-	return true
+	return !slices.ContainsFunc(pins, func(p Pin) bool { return p.Type == resource.Route && p.Name != pins[0].Name })
 }
 
 // suspect lists what of a changed resource may be bad: the changed pieces of a gathered one, else the whole.
@@ -231,7 +259,7 @@ func suspect(t resource.Type, old, fresh *resource.Resource, said map[string]boo
 		}
 		p := Pin{Type: t, Name: fresh.Name(), Piece: string(ch.Key), Rejected: ch.New.ContentHash(), HeldPiece: ch.Old, refs: ch.New.Refs()}
 		all = append(all, p)
-		if p.mentioned(said) {
+		if p.mentioned(said, fresh) {
 			named = append(named, p)
 		}
 	}
@@ -244,13 +272,25 @@ func suspect(t resource.Type, old, fresh *resource.Resource, said map[string]boo
 	return all
 }
 
-// mentioned reports whether the reason names what the pin holds: the piece or a cluster it routes to, or the resource
-// if it is held whole. A route configuration is named in most reasons, which says nothing about its pieces.
-func (p *Pin) mentioned(said map[string]bool) bool {
-	if p.Piece == "" {
-		return said[p.Name]
+// mentioned reports whether the reason names what the pin holds: the resource, the piece, or a cluster the piece routes
+// to. For a whole route configuration any of its pieces will do.
+func (p *Pin) mentioned(said map[string]bool, r *resource.Resource) bool {
+	if p.Piece != "" {
+		return said[p.Piece] || saidOf(said, p.refs)
 	}
-	return said[p.Piece] || slices.ContainsFunc(p.refs, func(r string) bool { return said[r] })
+	if said[p.Name] {
+		return true
+	}
+	for name, piece := range r.Pieces().All() {
+		if said[string(name)] || saidOf(said, piece.Refs()) {
+			return true
+		}
+	}
+	return false
+}
+
+func saidOf(said map[string]bool, names []string) bool {
+	return slices.ContainsFunc(names, func(n string) bool { return said[n] })
 }
 
 // words cuts a reason into what may be names. Names hold neither blanks nor quotes; what ends a sentence or opens an

@@ -78,7 +78,11 @@ func (c *Core) advance(s step, cur *cursor) {
 	case s.remove:
 		c.remove(s, cur)
 	case cur.flight == nil:
-		if to := c.target(s); to.state != nil {
+		to := c.target(s)
+		if to.state != nil && to.seq < cur.at.seq {
+			to = cur.at // a client that came back with what is newer keeps it
+		}
+		if to.state != nil {
 			c.move(s.typ, cur, to)
 		}
 	case cur.requested() && len(cur.flight.rejected) == 0 && (c.pins == nil || s.typ != resource.Route):
@@ -93,8 +97,9 @@ func (c *Core) target(s step) point {
 	if !s.bound {
 		return c.view
 	}
-	// A client that came back holds routes to what it had; new ones wait for what they name.
-	if clusters := &c.cursors[resource.Cluster]; c.linger != unneeded && clusters.sub != nil && clusters.acked().state == nil {
+	// Not even first answers go to a client that came back, which has routes to what it had, or to one that rejected
+	// its first clusters, before it has accepted some.
+	if clusters := &c.cursors[resource.Cluster]; (c.linger != unneeded || clusters.strikes > 0) && clusters.sub != nil && clusters.acked().state == nil {
 		return point{}
 	}
 	return c.mask(c.ceiling(), ceilingView)
@@ -112,10 +117,9 @@ func (c *Core) ceiling() point {
 	case acked.partial:
 		// What the client had is no state routes could be of.
 	case acked.state == nil:
-		if c.cleared.state != nil {
-			break
-		}
-		if c.cleared = clusters.at; c.cleared.state == nil {
+		if clusters.at.state != nil {
+			c.cleared = clusters.at
+		} else if c.cleared.state == nil {
 			c.cleared = c.view
 		}
 	case c.cleared.state != nil && c.warming(endpoints):
@@ -228,7 +232,7 @@ func (c *Core) keepsUnknown(t resource.Type, cur *cursor) bool {
 		return false
 	}
 	return slices.ContainsFunc(c.pins.keys, func(k pinKey) bool {
-		r, ok := cur.at.state.Get(t, k.name)
+		r, ok := cur.acked().state.Get(t, k.name)
 		return k.typ == t && ok && r.Size() == 0
 	})
 }

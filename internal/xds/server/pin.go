@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 
@@ -14,6 +15,8 @@ const (
 	// maxStrikes is the number of rejections in a row after which everything a response changed is held back, and
 	// nothing is tried again until something is accepted: who rejects everything gets few responses.
 	maxStrikes = 5
+	// maxTrials is how often a rejection that does not say what is bad may be looked into, until the content changes.
+	maxTrials = 16
 )
 
 // Pin is content that a client rejected and that is held back from its stream: while the state has it, the stream
@@ -64,22 +67,33 @@ func (s *pinSet) len() int {
 	return len(s.keys)
 }
 
+// has reports whether the content was rejected.
+func (s *pinSet) has(k pinKey) bool {
+	if s == nil {
+		return false
+	}
+	_, found := slices.BinarySearchFunc(s.keys, k, comparePins)
+	return found
+}
+
+func comparePins(a, b pinKey) int {
+	if d := int(a.typ) - int(b.typ); d != 0 {
+		return d
+	}
+	if d := strings.Compare(a.name, b.name); d != 0 {
+		return d
+	}
+	if d := strings.Compare(a.piece, b.piece); d != 0 {
+		return d
+	}
+	return bytes.Compare(a.rejected[:], b.rejected[:])
+}
+
 func newPinSet(keys []pinKey) *pinSet {
 	if len(keys) == 0 {
 		return nil
 	}
-	slices.SortFunc(keys, func(a, b pinKey) int {
-		if d := int(a.typ) - int(b.typ); d != 0 {
-			return d
-		}
-		if d := strings.Compare(a.name, b.name); d != 0 {
-			return d
-		}
-		if d := strings.Compare(a.piece, b.piece); d != 0 {
-			return d
-		}
-		return strings.Compare(string(a.rejected[:]), string(b.rejected[:]))
-	})
+	slices.SortFunc(keys, comparePins)
 	keys = slices.Compact(keys)
 	var h omap.Hash
 	for _, k := range keys {

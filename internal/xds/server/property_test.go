@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
 	"github.com/pilotmesh/pilot/internal/store"
@@ -188,10 +190,21 @@ func (r *run) deliver() {
 	}
 }
 
-// describeBody is what a response holds, without nonce and version.
+// describeBody is what a response holds, without nonce and version of the system.
 func describeBody(a Action, v Variant) string {
-	_, body, _ := strings.Cut(describe(v, a), ":")
-	return body
+	if v == StateOfTheWorld {
+		_, body, _ := strings.Cut(describe(v, a), ":")
+		return body
+	}
+	var m discoveryv3.DeltaDiscoveryResponse
+	if err := proto.Unmarshal(wire(a), &m); err != nil {
+		return err.Error()
+	}
+	var text []string
+	for _, r := range m.Resources {
+		text = append(text, r.Name+"@"+r.Version)
+	}
+	return strings.Join(append(text, m.RemovedResources...), " ")
 }
 
 func (r *run) request() {
@@ -236,7 +249,7 @@ func (r *run) wants() string {
 
 func (r *run) settle() {
 	for n := 0; r.happen(func(int) int { return 0 }); n++ {
-		if n > 2000 {
+		if n > 200 {
 			r.rt.Fatal("they never come to rest")
 		}
 	}

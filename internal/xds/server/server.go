@@ -97,6 +97,7 @@ func (s *Server) GRPC() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.InTapHandle(abortable),
+		grpc.Creds(plaintext()),
 		grpc.MaxConcurrentStreams(s.options.MaxStreams),
 		grpc.MaxRecvMsgSize(s.options.MaxReceive),
 		// Envoy pings rarely; the enforced minimum only has to keep out those who do nothing else.
@@ -148,13 +149,15 @@ func (s *Server) serve(v Variant, g grpc.ServerStream) (err error) {
 		return status.Error(codes.Internal, "the gRPC server was not made with the options of Server.GRPC")
 	}
 	stream := &Stream{
-		server: s, grpc: g, variant: v, opened: time.Now(), abort: abort, over: make(chan struct{}), core: NewCore(s.shared, v),
+		server: s, grpc: g, variant: v, opened: time.Now(), abort: abort, conn: connectionOf(ctx), over: make(chan struct{}), core: NewCore(s.shared, v),
 	}
 	if !s.add(stream) {
 		return errDraining()
 	}
 	s.options.Observer.Opened(v)
+	stream.conn.opened()
 	defer func() {
+		stream.conn.closed()
 		s.remove(stream)
 		stream.detach()
 		s.options.Observer.Closed(v, status.Code(err))
@@ -205,13 +208,14 @@ func (s *Server) Streams() []Status {
 	return list
 }
 
-// Drain ends all streams (their clients see Canceled), so that their clients go elsewhere, and refuses new ones. Stop the gRPC
+// Drain ends all streams with their connections, so that their clients go elsewhere, and refuses new ones. Stop the gRPC
 // server after it.
 func (s *Server) Drain() {
 	s.mu.Lock()
 	s.draining = true
 	s.mu.Unlock()
 	for _, stream := range s.all() {
+		stream.conn.cut()
 		stream.end(errDraining())
 	}
 }
@@ -259,6 +263,7 @@ func (s *Server) sweep(ctx context.Context) {
 			for _, stream := range s.all() {
 				if stream.stuck(now, s.options.WriteTimeout) {
 					s.options.Observer.WriteTimeout()
+					stream.conn.abandon()
 					stream.end(status.Errorf(codes.Unavailable, "nothing was read for %v; connect again", s.options.WriteTimeout))
 				}
 			}

@@ -30,9 +30,11 @@ type Stream struct {
 	variant Variant
 	opened  time.Time
 
-	latest  atomic.Pointer[resource.State] // published, the newest
-	queued  atomic.Bool                    // waits in the ring
-	writing atomic.Int64                   // when the write in progress began, 0 if there is none
+	latest atomic.Pointer[resource.State] // published, the newest
+	queued atomic.Bool                    // waits in the ring
+	conn   *connection
+	unsent atomic.Int32 // messages that gRPC has not written to the connection
+	moved  atomic.Int64 // when the last of them began or ended
 
 	abort context.CancelFunc // ends what waits in gRPC
 	over  chan struct{}      // closed at the end
@@ -196,21 +198,30 @@ func (s *Stream) write(a Action) error {
 	for _, b := range a.Message.Parts {
 		parts = append(parts, mem.SliceBuffer(b))
 	}
-	parts = append(parts, mem.SliceBuffer(nonceField(a.Nonce)))
+	nonce := nonceField(a.Nonce)
 	began := time.Now()
-	s.writing.Store(began.UnixNano())
+	s.moved.Store(began.UnixNano())
+	s.unsent.Add(1)
+	written := func() {
+		s.moved.Store(time.Now().UnixNano())
+		s.unsent.Add(-1)
+	}
+	if a.Message.Big() { // others fit into what the transport takes without asking the client
+		parts = append(parts, notice(nonce, written))
+	} else {
+		parts = append(parts, mem.SliceBuffer(nonce))
+		defer written()
+	}
 	err := s.grpc.SendMsg(&response{parts})
-	s.writing.Store(0)
 	if err == nil {
 		s.server.options.Observer.Sent(a.Type, a.Message, time.Since(began))
 	}
 	return err
 }
 
-// stuck reports whether a write has been going on since before the limit.
+// stuck reports whether what was sent has been waiting for the client to read since before the limit.
 func (s *Stream) stuck(now time.Time, limit time.Duration) bool {
-	began := s.writing.Load()
-	return began != 0 && now.UnixNano()-began > int64(limit)
+	return s.unsent.Load() > 0 && now.UnixNano()-s.moved.Load() > int64(limit)
 }
 
 // perform carries out everything but sending.

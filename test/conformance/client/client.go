@@ -35,6 +35,8 @@ type Options struct {
 	Follow bool
 	// Policy says how to answer a response; nil acknowledges.
 	Policy func(*Response) Answer
+	// EveryNode: every request carries the node, not only the first.
+	EveryNode bool
 	// Deaf clients never read what the server sends.
 	Deaf bool
 	// Dial and Call are handed to gRPC.
@@ -241,7 +243,7 @@ func (c *Client) End(ctx context.Context) (error, error) {
 
 // Send sends a request as it is, with the node if it is the first one and has none.
 func (c *Client) Send(r Request) error {
-	if !c.greeted && r.Node == nil {
+	if (!c.greeted || c.EveryNode) && r.Node == nil {
 		r.Node = c.Node
 	}
 	c.greeted = true
