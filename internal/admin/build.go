@@ -16,7 +16,7 @@ type Build struct {
 
 // ReadBuild reads what the linker left in the program.
 func ReadBuild() Build {
-	b := Build{Version: "unknown"}
+	b := Build{Version: "devel"}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b

@@ -7,6 +7,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
+// ID names a cell, row or group.
+type ID = store.ID
+
 // Reason is one cell, row or group in the explanation of a result, with what it read in its turn.
 type Reason struct {
 	Query   string // name of the query, table or index
@@ -20,9 +23,9 @@ type Reason struct {
 
 // Explain says what the cell was made of, down to rows. A cell that is reached twice is explained once. It is for the
 // owner, between commits.
-func (g *Graph) Explain(id store.ID) *Reason { return g.explain(id, map[store.ID]*Reason{}) }
+func (g *Graph) Explain(id ID) *Reason { return g.explain(id, map[ID]*Reason{}) }
 
-func (g *Graph) explain(id store.ID, seen map[store.ID]*Reason) *Reason {
+func (g *Graph) explain(id ID, seen map[ID]*Reason) *Reason {
 	if r := seen[id]; r != nil {
 		return r
 	}
@@ -67,13 +70,13 @@ func (r *Reason) Leaves() []*Reason {
 }
 
 // Cell is the cell for k, if it has been computed.
-func (q *Query[K, V]) Cell(k K) (store.ID, bool) {
+func (q *Query[K, V]) Cell(k K) (ID, bool) {
 	c, n, ok := q.find(k)
 	return store.MakeID(q.space, n), ok && c.flags&ready != 0
 }
 
 // Element is the cell of collection k that yields the output called name. It looks at all elements.
-func (c *Collection[C, V]) Element(k C, name omap.Name) (store.ID, bool) {
+func (c *Collection[C, V]) Element(k C, name omap.Name) (ID, bool) {
 	cell, slot, ok := c.find(k)
 	if !ok || !cell.val.out.Has(name) {
 		return 0, false

@@ -85,6 +85,10 @@ type Tables struct {
 	// Proxies are the connected proxies by node id.
 	Proxies *store.Table[string, *proxy.Proxy]
 
+	// Rejections are what connected proxies rejected; RejectionKeys lists them.
+	Rejections    *store.Table[RejectionKey, Rejection]
+	RejectionKeys *store.Index[struct{}, RejectionKey]
+
 	sourced *store.Table[sourcedKey, *api.Object]
 	options Options
 }
@@ -140,6 +144,10 @@ func New(o Options) *Tables {
 	t.defineClaims(db)
 	t.defineServices(db)
 	t.defineRules(db)
+	t.Rejections = store.NewTable[RejectionKey](db, "rejections", Rejection.equal)
+	t.RejectionKeys = store.NewIndex(t.Rejections, "rejectionKeys", func(k RejectionKey, _ Rejection, add func(struct{}, RejectionKey)) {
+		add(struct{}{}, k)
+	})
 	t.Proxies = store.NewTable[string, *proxy.Proxy](db, "proxies", (*proxy.Proxy).Equal)
 	return t
 }

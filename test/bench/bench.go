@@ -123,7 +123,7 @@ func (b *bench) learned(services, from, count int) ([]*script, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer conns[0].Close()
+	defer hangUp(conns)
 	var list []*script
 	for n := from; n < from+count; n++ {
 		c, err := learn(b.ctx, conns[0], n, n)

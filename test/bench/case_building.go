@@ -63,7 +63,7 @@ func (b *bench) build(old, fresh []*script) error {
 	var last []float64
 	for n := 1; !coming.begun.isOpen() || n < 3; n++ {
 		e := edit{set: []*api.Object{w.service(scopedService, n)}}
-		took, err := settled.await(need(0, 1, 0, 0), func() { p.apply(e) })
+		took, err := settled.await(need(0, 1, 0), func() { p.apply(e) })
 		if err != nil {
 			return fmt.Errorf("endpoint change %d during the build: %w", n, err)
 		}

@@ -49,6 +49,7 @@ func (b *bench) derive(name string, w *world) error {
 		b.record(name+"/cells-per-service", float64(cells)/float64(w.services))
 	}
 	b.record(name+"/rows", rows/megabyte)
+	b.record(name+"/heap-with-rows", steps[0]/megabyte)
 	b.record(name+"/heap", (steps[0]-rows)/megabyte)
 	b.record(name+"/heap-per-class", (steps[1]-steps[0])/wide/megabyte)
 	return b.profiled(name, func() error { return nil })
@@ -59,13 +60,8 @@ func rowsOf(w *world) (float64, error) {
 	before := retained()
 	t := state.New(state.Options{Sources: []string{sourceName}})
 	tx := t.DB.Begin()
-	batch := source.Batch{Source: sourceName, Synced: true}
-	for _, o := range w.all {
-		batch.Events = append(batch.Events, source.Event{Key: o.Key, Object: o})
-	}
-	t.Apply(tx, batch)
+	t.Apply(tx, source.Batch{Source: sourceName, Events: (edit{set: w.all}).events(), Synced: true})
 	tx.Commit()
-	batch = source.Batch{}
 	size := retained() - before
 	if !t.Synced(sourceName) { // this also keeps t alive until here
 		return 0, errors.New("the tables are empty")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -9,6 +10,18 @@ import (
 type edit struct {
 	set []*api.Object
 	del []api.Key
+}
+
+// events are the edit as a source would tell it.
+func (e edit) events() []source.Event {
+	list := make([]source.Event, 0, len(e.set)+len(e.del))
+	for _, o := range e.set {
+		list = append(list, source.Event{Key: o.Key, Object: o})
+	}
+	for _, k := range e.del {
+		list = append(list, source.Event{Key: k})
+	}
+	return list
 }
 
 // step is a change and what the clients must receive of it.
@@ -29,10 +42,10 @@ type change struct {
 }
 
 // need is a round that waits for that many resources and removals of each type.
-func need(clusters, endpoints, listeners, routes int) *round {
+func need(clusters, endpoints, routes int) *round {
 	r := &round{}
 	r.need[resource.Cluster], r.need[resource.Endpoint] = clusters, endpoints
-	r.need[resource.Listener], r.need[resource.Route] = listeners, routes
+	r.need[resource.Route] = routes
 	return r
 }
 
@@ -40,7 +53,7 @@ func endpointChange() change {
 	return change{
 		name: "endpoint",
 		step: func(w *world, n int) step {
-			return step{edit{set: []*api.Object{w.service(plain(n), n+1)}}, need(0, 1, 0, 0)}
+			return step{edit{set: []*api.Object{w.service(plain(n), n+1)}}, need(0, 1, 0)}
 		},
 	}
 }
@@ -49,7 +62,7 @@ func routeChange() change {
 	return change{
 		name: "virtualservice",
 		step: func(w *world, n int) step {
-			return step{edit{set: []*api.Object{w.route(withRules(n), n+1)}}, need(0, 0, 0, 1)}
+			return step{edit{set: []*api.Object{w.route(withRules(n), n+1)}}, need(0, 0, 1)}
 		},
 	}
 }
@@ -60,7 +73,7 @@ func policyChange() change {
 	return change{
 		name: "destinationrule",
 		step: func(w *world, n int) step {
-			return step{edit{set: []*api.Object{w.policy(withRules(n), n+1)}}, need(3, 3, 0, 0)}
+			return step{edit{set: []*api.Object{w.policy(withRules(n), n+1)}}, need(3, 3, 0)}
 		},
 	}
 }
@@ -76,7 +89,7 @@ func addServices(w *world, from, n int) step {
 		e.set = append(e.set, w.service(added(w, i), 0))
 		names = append(names, w.cluster(added(w, i)))
 	}
-	r := need(n, n, 0, 1)
+	r := need(n, n, 1)
 	r.reply[resource.Cluster] = follow(names, nil)
 	return step{e, r}
 }
@@ -89,7 +102,7 @@ func removeServices(w *world, from, n int) step {
 		e.del = append(e.del, w.service(added(w, i), 0).Key)
 		names = append(names, w.cluster(added(w, i)))
 	}
-	r := need(n, 0, 0, 1)
+	r := need(n, 0, 1)
 	r.may[resource.Endpoint] = n
 	r.reply[resource.Cluster] = follow(nil, names)
 	return step{e, r}
@@ -116,7 +129,7 @@ func scopeChange() change {
 	return change{
 		name: "sidecar",
 		step: func(w *world, n int) step {
-			r := need(2, 1, 0, 1)
+			r := need(2, 1, 1)
 			r.may[resource.Endpoint] = 1
 			r.only = func(s *stream) bool { return s.script.namespace == firstScoped }
 			r.reply[resource.Cluster] = follow([]string{w.cluster(scopeChoice(n + 1))}, []string{w.cluster(scopeChoice(n))})

@@ -1,5 +1,7 @@
 package main
 
+import "slices"
+
 // figure is one line of the table: what is measured, what it must reach, and what istiod needs for the same.
 type figure struct {
 	key  string // case/figure
@@ -29,7 +31,10 @@ func never(bar float64, key, unit string, istiod float64) figure {
 
 // figures is the table, in the order in which it is printed. "extra" are resources and removals that a stream received
 // beside those that changed.
-func figures() []figure {
+func figures() []figure { return slices.Concat(changeFigures(), connectFigures()) }
+
+// changeFigures are those of changes on their way to settled streams.
+func changeFigures() []figure {
 	return []figure{
 		atMost(10, "endpoint-1k/cpu", "CPU-ms", 120),
 		atMost(10, "endpoint-1k/last-p50", "ms", 150),
@@ -90,12 +95,17 @@ func figures() []figure {
 
 		never(0, "noop-1k/cells", "cells", 0),
 		never(0, "noop-1k/bytes", "B", 257e6),
+	}
+}
 
+// connectFigures are those of a steady churn, of streams that come and go, and of what is kept for them.
+func connectFigures() []figure {
+	return []figure{
 		watched("churn/staleness-p50", "ms", 5110),
 		atMost(50, "churn/staleness-p99", "ms", 10200),
 		atMost(0.5, "churn/cores", "cores", 0.16),
 		atMost(5, "churn/heap-growth", "%", 0),
-		watched("churn/delivered", "%", 0.14),
+		watched("churn/delivered", "%", 0),
 
 		atMost(2, "cold-1k/cpu", "CPU-s", 15.3),
 		watched("cold-1k/wall", "s", 9.1),
@@ -109,13 +119,14 @@ func figures() []figure {
 		never(20, "building-10k/last-max", "ms", 0),
 		watched("building-10k/built-in", "ms", 0),
 
-		atMost(100, "derived-10k/heap", "MB", 96),
+		atMost(100, "derived-10k/heap", "MB", 0),
 		atMost(0.1, "derived-10k/heap-per-class", "MB", 0),
 		atMost(12, "derived-10k/cells-per-service", "cells", 0),
 		watched("derived-10k-cluster-names/heap", "MB", 0),
 		watched("derived-10k-cluster-names/heap-per-class", "MB", 0),
 		watched("derived-10k-cluster-names/cells-per-service", "cells", 0),
 		watched("derived-10k/rows", "MB", 0),
+		watched("derived-10k/heap-with-rows", "MB", 96),
 
 		watched("stream-memory/bare", "KiB", 0),
 		atMost(8, "stream-memory/delta-100", "KiB", 0),

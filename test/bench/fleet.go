@@ -98,6 +98,13 @@ func dial(addr string, n int) ([]*grpc.ClientConn, error) {
 	return conns, nil
 }
 
+// hangUp closes connections. That they may be closed already is no concern of anybody.
+func hangUp(conns []*grpc.ClientConn) {
+	for _, c := range conns {
+		_ = c.Close()
+	}
+}
+
 // connect starts the clients. It does not wait for anything.
 func connect(addr string, size fleetSize, scripts []*script) (*fleet, error) {
 	return connectWatched(addr, size, scripts, nil)
@@ -153,9 +160,7 @@ func (f *fleet) start() {
 func (f *fleet) close() {
 	f.cancel(errClosed)
 	f.group.Wait()
-	for _, c := range f.conns {
-		c.Close()
-	}
+	hangUp(f.conns)
 }
 
 // wait waits for a latch.

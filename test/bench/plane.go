@@ -146,16 +146,13 @@ func (p *plane) inspect(fn func(*push.View)) error {
 
 // apply hands one change over.
 func (p *plane) apply(e edit) {
-	list := make([]source.Event, 0, len(e.set)+len(e.del))
 	for _, o := range e.set {
 		p.present[o.Key] = o
-		list = append(list, source.Event{Key: o.Key, Object: o})
 	}
 	for _, k := range e.del {
 		delete(p.present, k)
-		list = append(list, source.Event{Key: k})
 	}
-	p.loop.Apply(source.Batch{Source: sourceName, Events: list, Synced: true})
+	p.loop.Apply(source.Batch{Source: sourceName, Events: e.events(), Synced: true})
 }
 
 // rewritten is everything the source has, read again from a file with other line numbers.

@@ -191,14 +191,14 @@ func store(dir string, when time.Time, m measured, before map[string]resultLine)
 	if err := table(&text, lines(m, last)); err != nil {
 		return err
 	}
-	kept := ""
+	var kept strings.Builder
 	for _, f := range figures() {
 		if l, ok := before[f.key]; ok && len(m[f.key]) == 0 {
-			kept += l.text + "\n"
+			fmt.Fprintln(&kept, l.text)
 		}
 	}
-	if kept != "" {
-		text.WriteString("\n# not measured in this run; from an earlier one:\n" + kept)
+	if kept.Len() > 0 {
+		text.WriteString("\n# not measured in this run; from an earlier one:\n" + kept.String())
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

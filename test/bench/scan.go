@@ -33,17 +33,13 @@ func (v variant) method() string {
 	return service + "DeltaAggregatedResources"
 }
 
-// fields are the numbers of the fields of a response that a client looks at. Both variants carry resources in field 2.
-func (v variant) fields() (url, nonce, removed protowire.Number) {
-	if v == sotw {
-		return 4, 5, 0
-	}
-	return 4, 5, 6
-}
-
+// The fields of a response that a client looks at. Field 6 of a State-of-the-World response is the control plane's name.
 const (
-	fieldVersion   = 1 // of DiscoveryResponse; system_version_info of DeltaDiscoveryResponse
+	fieldVersion   = 1 // system_version_info in delta
 	fieldResources = 2
+	fieldURL       = 4
+	fieldNonce     = 5
+	fieldRemoved   = 6
 )
 
 // answer is what a client notes of a response.
@@ -62,7 +58,6 @@ var errMalformed = errors.New("malformed response")
 // not nil, is called with the name and, in delta, the version of every resource; both are valid only during the call.
 func scan(v variant, data mem.BufferSlice, a *answer, each func(name, version []byte)) error {
 	w := walker{parts: data}
-	fieldURL, fieldNonce, fieldRemoved := v.fields()
 	*a = answer{bytes: data.Len(), version: a.version[:0], nonce: a.nonce[:0]}
 	var url [96]byte
 	for left := a.bytes; left > 0; {
@@ -88,7 +83,9 @@ func scan(v variant, data mem.BufferSlice, a *answer, each func(name, version []
 		case fieldNonce:
 			a.nonce = w.take(a.nonce, n)
 		case fieldRemoved:
-			a.removed++
+			if v == delta {
+				a.removed++
+			}
 			w.skip(n)
 		case fieldVersion:
 			a.version = w.take(a.version, n)

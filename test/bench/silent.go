@@ -105,7 +105,7 @@ func hungUp(conn net.Conn, begin time.Time) (time.Duration, error) {
 			return 0, nil
 		}
 		if err != nil {
-			return time.Since(begin), nil // the connection is gone
+			return time.Since(begin), nil //nolint:nilerr // that the connection ends is what is waited for
 		}
 		switch frame := frame.(type) {
 		case *http2.RSTStreamFrame:

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -131,12 +132,12 @@ func (s *stream) keep(name, version []byte) {
 func (s *stream) ack() mem.BufferSlice {
 	a := &s.answer
 	v := s.fleet.variant
-	_, fieldNonce, _ := v.fields()
-	if v == delta {
-		fieldNonce = 6
+	field := protowire.Number(6) // response_nonce
+	if v == sotw {
+		field = fieldNonce
 	}
 	tail := make([]byte, 0, 4+len(a.nonce)+len(a.version))
-	tail = protowire.AppendBytes(protowire.AppendTag(tail, fieldNonce, protowire.BytesType), a.nonce)
+	tail = protowire.AppendBytes(protowire.AppendTag(tail, field, protowire.BytesType), a.nonce)
 	if v == sotw {
 		tail = protowire.AppendBytes(protowire.AppendTag(tail, fieldVersion, protowire.BytesType), a.version)
 	}
@@ -190,9 +191,10 @@ func (s *stream) inRound() error {
 
 // String tells where the stream stands, for errors.
 func (s *stream) String() string {
-	text := fmt.Sprintf("stream %d of %s:", s.id, namespace(s.script.namespace))
+	var text strings.Builder
+	fmt.Fprintf(&text, "stream %d of %s, resources and removals:", s.id, namespace(s.script.namespace))
 	for _, t := range order {
-		text += fmt.Sprintf(" %s %d+%d", t, s.resources[t].Load(), s.removed[t].Load())
+		fmt.Fprintf(&text, " %s %d+%d", t, s.resources[t].Load(), s.removed[t].Load())
 	}
-	return text
+	return text.String()
 }

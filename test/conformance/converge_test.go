@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
@@ -18,87 +17,97 @@ func convergeRules() []rule {
 		{name: "rapid", run: convergeRapid},
 		{name: "rapid-routes", run: convergeRapidRoutes},
 		{name: "revert", run: convergeRevert},
-		{name: "delete-create", run: func(s *scene) {
-			p := s.connect()
-			for i := range 40 {
-				s.remove(fileTCP)
-				s.put(fileServices, s.a("10.1.0.1"))
-				if i%3 == 0 {
-					s.must(p.Poll())
-				}
-				s.put(fileTCP, s.service(service{name: "t", ports: tcpPort, vip: vipT}))
-				s.put(fileServices, s.a("10.1.0.1"), s.b("10.1.0.2"))
-			}
-			s.fence(p)
-			p.has(client.CDS, s.cluster("b"), s.port("t", 9000, ""))
-			p.has(client.LDS, listenerT)
-			p.at("b", "10.1.0.2")
-			s.fence(p)
-			s.sameContent("an old stream and a new one", p, s.connect())
-		}},
+		{name: "delete-create", run: convergeDeleteCreate},
 		{name: "random", run: convergeRandom},
-		{name: "connect-amid", run: func(s *scene) {
-			var peers []*peer
-			const edits = 60
-			for i := range edits {
-				s.put(fileServices, s.a(s.fenceAddress(i)), s.b("10.1.0.2"), s.policy("a", 3+i), s.routes("a", fmt.Sprintf("tag-%d", i), "b"))
-				if i%10 == 5 {
-					p := s.open()
-					p.askAll()
-					peers = append(peers, p)
-				}
-			}
-			for _, p := range peers {
-				p.at("a", s.fenceAddress(edits-1))
-				p.limited("a", 3+edits-1)
-				p.routed(fmt.Sprintf("tag-%d", edits-1))
-			}
-			s.fence(peers...)
-			last := s.all()
-			for _, p := range peers {
-				s.sameContent("a client that came in the storm and one that came after it", p, last)
-			}
-		}},
-		{name: "quiet-after", run: func(s *scene) {
-			p := s.all()
-			const edits = 50
-			for i := range edits {
-				s.put(fileServices, s.a(s.fenceAddress(i)), s.b("10.1.0.2"), s.policy("a", 3+i), s.routes("a", fmt.Sprintf("tag-%d", i), "b"))
-			}
-			p.limited("a", 3+edits-1)
-			p.at("a", s.fenceAddress(edits-1))
-			p.routed(fmt.Sprintf("tag-%d", edits-1))
-			s.quiet(p, "the time after a storm", func() { wait(200 * time.Millisecond) })
-		}},
-		{name: "moved-file", run: func(s *scene) {
-			p := s.connect()
-			s.quiet(p, "moving files", func() {
-				s.must(os.Rename(s.path(fileServices), s.path("moved.yaml")))
-				s.must(os.Rename(s.path(fileTCP), s.path("moved-tcp.yml")))
-			})
-			// And as those do it who write anew before they delete.
-			s.quiet(p, "copying a file and deleting the original", func() {
-				s.put("again.yaml", s.a("10.1.0.1"), s.b("10.1.0.2"))
-				s.remove("moved.yaml")
-			})
-			s.put("again.yaml", s.a("10.1.0.11"), s.b("10.1.0.2"))
-			p.at("a", "10.1.0.11")
-		}},
+		{name: "connect-amid", run: convergeConnectAmid},
+		{name: "quiet-after", run: convergeQuietAfter},
+		{name: "moved-file", run: convergeMovedFile},
 		{name: "broken-file", run: convergeBrokenFile},
 		{name: "bad-object", run: convergeBadObject},
-		{name: "emptied", own: true, run: func(s *scene) {
-			p := s.connect()
-			s.must(os.RemoveAll(s.path("")))
-			p.lacks(client.CDS, s.cluster("a"), s.cluster("b"), s.cluster("w"), s.fenceCluster(), s.port("t", 9000, ""))
-			p.lacks(client.LDS, listenerT)
-			s.base()
-			p.has(client.CDS, s.cluster("a"), s.cluster("b"), s.cluster("w"), s.fenceCluster(), s.port("t", 9000, ""))
-			p.has(client.LDS, listenerT)
-			p.at("b", "10.1.0.2")
-			s.fence(p)
-			s.sameContent("an old stream and a new one", p, s.connect())
-		}},
+		{name: "emptied", own: true, run: convergeEmptied},
 	}
+}
+
+func convergeDeleteCreate(s *scene) {
+	p := s.connect()
+	for i := range 40 {
+		s.remove(fileTCP)
+		s.put(fileServices, s.a("10.1.0.1"))
+		if i%3 == 0 {
+			s.must(p.Poll())
+		}
+		s.put(fileTCP, s.service(service{name: "t", ports: tcpPort, vip: vipT}))
+		s.put(fileServices, s.a("10.1.0.1"), s.b("10.1.0.2"))
+	}
+	s.fence(p)
+	p.has(client.CDS, s.cluster("b"), s.port("t", 9000, ""))
+	p.has(client.LDS, listenerT)
+	p.at("b", "10.1.0.2")
+	s.fence(p)
+	s.sameContent("an old stream and a new one", p, s.connect())
+}
+
+func convergeConnectAmid(s *scene) {
+	var peers []*peer
+	const edits = 60
+	for i := range edits {
+		s.put(fileServices, s.a(s.fenceAddress(i)), s.b("10.1.0.2"), s.policy("a", 3+i), s.routes("a", fmt.Sprintf("tag-%d", i), "b"))
+		if i%10 == 5 {
+			p := s.open()
+			p.askAll()
+			peers = append(peers, p)
+		}
+	}
+	for _, p := range peers {
+		p.at("a", s.fenceAddress(edits-1))
+		p.limited("a", 3+edits-1)
+		p.routed(fmt.Sprintf("tag-%d", edits-1))
+	}
+	s.fence(peers...)
+	last := s.all()
+	for _, p := range peers {
+		s.sameContent("a client that came in the storm and one that came after it", p, last)
+	}
+}
+
+func convergeQuietAfter(s *scene) {
+	p := s.all()
+	const edits = 50
+	for i := range edits {
+		s.put(fileServices, s.a(s.fenceAddress(i)), s.b("10.1.0.2"), s.policy("a", 3+i), s.routes("a", fmt.Sprintf("tag-%d", i), "b"))
+	}
+	p.limited("a", 3+edits-1)
+	p.at("a", s.fenceAddress(edits-1))
+	p.routed(fmt.Sprintf("tag-%d", edits-1))
+	s.quiet(p, "the time after a storm", func() { wait(200 * time.Millisecond) })
+}
+
+func convergeMovedFile(s *scene) {
+	p := s.connect()
+	s.quiet(p, "moving files", func() {
+		s.must(os.Rename(s.path(fileServices), s.path("moved.yaml")))
+		s.must(os.Rename(s.path(fileTCP), s.path("moved-tcp.yml")))
+	})
+	// And as those do it who write anew before they delete.
+	s.quiet(p, "copying a file and deleting the original", func() {
+		s.put("again.yaml", s.a("10.1.0.1"), s.b("10.1.0.2"))
+		s.remove("moved.yaml")
+	})
+	s.put("again.yaml", s.a("10.1.0.11"), s.b("10.1.0.2"))
+	p.at("a", "10.1.0.11")
+}
+
+func convergeEmptied(s *scene) {
+	p := s.connect()
+	s.must(os.RemoveAll(s.path("")))
+	p.lacks(client.CDS, s.cluster("a"), s.cluster("b"), s.cluster("w"), s.fenceCluster(), s.port("t", 9000, ""))
+	p.lacks(client.LDS, listenerT)
+	s.base()
+	p.has(client.CDS, s.cluster("a"), s.cluster("b"), s.cluster("w"), s.fenceCluster(), s.port("t", 9000, ""))
+	p.has(client.LDS, listenerT)
+	p.at("b", "10.1.0.2")
+	s.fence(p)
+	s.sameContent("an old stream and a new one", p, s.connect())
 }
 
 // wait lets time pass that the rule is about.
@@ -193,81 +202,6 @@ func convergeRevert(s *scene) {
 		}
 	}
 	s.sameContent("an old stream and a new one", p, s.all())
-}
-
-// convergeRandom: an old stream and a new one agree after edits of all kinds. Every state on the way makes sense, so
-// the old stream never sees a gap.
-func convergeRandom(s *scene) {
-	seed := uint64(len(s.ns))*7919 + uint64(os.Getpid())
-	s.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 1))
-	p := s.connect()
-	for round := range 4 {
-		for range 15 {
-			s.put("random.yaml", s.random(rnd)...)
-			if rnd.IntN(4) == 0 {
-				s.must(p.Poll())
-			}
-			if rnd.IntN(6) == 0 {
-				s.put("sidecar.yaml", sidecar(s.ns, "./*"))
-			}
-		}
-		if round%2 == 1 {
-			s.put("sidecar.yaml", "# none\n")
-		}
-		s.fence(p)
-		p.await("all it refers to", func() bool { return len(p.Loose()) == 0 })
-		s.fence(p)
-		s.sameContent(fmt.Sprintf("an old stream and a new one, round %d", round), p, s.connect())
-		if s.Failed() {
-			return
-		}
-	}
-}
-
-// random is a little mesh: some of five services, with policies and routes among them.
-func (s *scene) random(rnd *rand.Rand) []string {
-	var names, docs []string
-	for _, n := range []string{"r0", "r1", "r2", "r3", "r4"} {
-		if rnd.IntN(3) > 0 {
-			names = append(names, n)
-		}
-	}
-	for i, n := range names {
-		v := service{name: n, endpoints: []string{}}
-		for range rnd.IntN(3) {
-			v.endpoints = append(v.endpoints, fmt.Sprintf("10.3.%d.%d v%d", i, rnd.IntN(5)+1, rnd.IntN(2)))
-		}
-		slices.Sort(v.endpoints)
-		v.endpoints = slices.CompactFunc(v.endpoints, func(a, b string) bool { return strings.Fields(a)[0] == strings.Fields(b)[0] })
-		if rnd.IntN(3) == 0 {
-			v.ports, v.vip = tcpPort, fmt.Sprintf("240.240.1.%d", i+1)
-			docs = append(docs, s.endpointless(v))
-			continue
-		}
-		docs = append(docs, s.endpointless(v))
-		subset := fmt.Sprintf("v%d", rnd.IntN(2))
-		if rnd.IntN(2) == 0 {
-			docs = append(docs, s.policy(n, 1+rnd.IntN(9), subset))
-			if rnd.IntN(2) == 0 {
-				docs = append(docs, s.routes(n, fmt.Sprintf("tag%d", rnd.IntN(9)), n+"/"+subset))
-			}
-		}
-	}
-	rnd.Shuffle(len(docs), func(i, j int) { docs[i], docs[j] = docs[j], docs[i] })
-	if len(docs) == 0 {
-		docs = []string{"# nothing\n"}
-	}
-	return docs
-}
-
-// endpointless makes a service that may be without endpoints.
-func (s *scene) endpointless(v service) string {
-	doc := s.service(v)
-	if len(v.endpoints) == 0 {
-		doc = strings.TrimSuffix(doc, "  endpoints:\n")
-	}
-	return doc
 }
 
 // convergeBrokenFile: a file that cannot be read any more says what it said before.

@@ -43,15 +43,7 @@ func costRules() []rule {
 			now := time.Now()
 			s.must(os.Chtimes(s.path(fileServices), now, now))
 		})},
-		{name: "annotation", run: func(s *scene) {
-			p := s.all()
-			for _, text := range []string{"one", "two"} {
-				s.quiet(p, "an annotation", func() {
-					annotated := strings.Replace(s.a("10.1.0.1"), "metadata: {", "metadata: {annotations: {note: "+text+"}, ", 1)
-					s.put(fileServices, annotated, s.b("10.1.0.2"))
-				})
-			}
-		}},
+		{name: "annotation", run: costAnnotation},
 		{name: "reorder", run: func(s *scene) {
 			p := s.all()
 			s.quiet(p, "another order of documents", func() { s.put(fileServices, s.b("10.1.0.2"), s.a("10.1.0.1")) })
@@ -66,38 +58,14 @@ func costRules() []rule {
 				s.server.write(s.ns+"/"+name, text)
 			}
 		})},
-		{name: "private", run: func(s *scene) {
-			p := s.all()
-			s.quiet(p, "what only another namespace can see", func() {
-				other := s.ns + "-2"
-				s.put("theirs.yaml", s.service(service{name: "theirs", namespace: other}),
-					s.service(service{name: "tcp", namespace: other, ports: tcpPort, vip: "240.240.0.9"}))
-				q := s.open(in(other))
-				q.subscribe(client.CDS)
-				q.has(client.CDS, "outbound|80||theirs."+other+".test")
-			})
-		}},
+		{name: "private", run: costPrivate},
 		{name: "unused-rule", run: func(s *scene) {
 			p := s.all()
 			s.quiet(p, "a rule for nobody", func() { s.put("policy.yaml", s.policy("nobody", 3, "v1")) })
 			s.quiet(p, "another rule for nobody", func() { s.put("policy.yaml", s.policy("nobody", 4, "v2")) })
 		}},
-		{name: "cluster", only: onlyDelta(), run: func(s *scene) {
-			p := s.all()
-			e := s.effects(p, func() {
-				s.put("new.yaml", s.service(service{name: "new"}))
-				p.has(client.CDS, s.cluster("new"))
-			})
-			s.sameNames("clusters sent", union(e[client.CDS].Put, e[client.CDS].Again), []string{s.cluster("new")})
-		}},
-		{name: "listener", only: onlyDelta(), run: func(s *scene) {
-			p := s.all()
-			e := s.effects(p, func() {
-				s.put("new.yaml", s.service(service{name: "new", ports: tcpPort, vip: "240.240.0.9"}))
-				p.has(client.LDS, "240.240.0.9_9000")
-			})
-			s.sameNames("listeners sent", union(e[client.LDS].Put, e[client.LDS].Again), []string{"240.240.0.9_9000"})
-		}},
+		{name: "cluster", only: onlyDelta(), run: costCluster},
+		{name: "listener", only: onlyDelta(), run: costListener},
 		{name: "route", run: func(s *scene) {
 			p := s.all()
 			s.brings(p, map[client.Type][]string{client.RDS: {routeHTTP}}, func() {
@@ -113,7 +81,48 @@ func costRules() []rule {
 			})
 		}},
 		{name: "burst", wish: true, run: func(s *scene) { s.burst(10 * time.Millisecond) }},
+		{name: "burst-at-once", run: func(s *scene) { s.burst(0) }},
 	}
+}
+
+func costAnnotation(s *scene) {
+	p := s.all()
+	for _, text := range []string{"one", "two"} {
+		s.quiet(p, "an annotation", func() {
+			annotated := strings.Replace(s.a("10.1.0.1"), "metadata: {", "metadata: {annotations: {note: "+text+"}, ", 1)
+			s.put(fileServices, annotated, s.b("10.1.0.2"))
+		})
+	}
+}
+
+func costPrivate(s *scene) {
+	p := s.all()
+	s.quiet(p, "what only another namespace can see", func() {
+		other := s.ns + "-2"
+		s.put("theirs.yaml", s.service(service{name: "theirs", namespace: other}),
+			s.service(service{name: "tcp", namespace: other, ports: tcpPort, vip: "240.240.0.9"}))
+		q := s.open(in(other))
+		q.subscribe(client.CDS)
+		q.has(client.CDS, "outbound|80||theirs."+other+".test")
+	})
+}
+
+func costCluster(s *scene) {
+	p := s.all()
+	e := s.effects(p, func() {
+		s.put("new.yaml", s.service(service{name: "new"}))
+		p.has(client.CDS, s.cluster("new"))
+	})
+	s.sameNames("clusters sent", union(e[client.CDS].Put, e[client.CDS].Again), []string{s.cluster("new")})
+}
+
+func costListener(s *scene) {
+	p := s.all()
+	e := s.effects(p, func() {
+		s.put("new.yaml", s.service(service{name: "new", ports: tcpPort, vip: "240.240.0.9"}))
+		p.has(client.LDS, "240.240.0.9_9000")
+	})
+	s.sameNames("listeners sent", union(e[client.LDS].Put, e[client.LDS].Again), []string{"240.240.0.9_9000"})
 }
 
 // brings checks that act brings resources of some types, one response for each, and nothing else.
@@ -134,6 +143,10 @@ func (s *scene) burst(pause time.Duration) {
 	const edits, most = 100, 12
 	p := s.all()
 	s.fence(p)
+	var staged []string // so that an edit is no more than a rename
+	for i := range edits {
+		staged = append(staged, s.server.stage(s.a(s.fenceAddress(i)), s.b("10.1.0.2"), s.policy("a", 3+i), s.routes("a", fmt.Sprintf("tag-%d", i), "b")))
+	}
 	mark := len(p.Log)
 	tick := time.NewTicker(max(pause, time.Nanosecond))
 	defer tick.Stop()
@@ -141,7 +154,7 @@ func (s *scene) burst(pause time.Duration) {
 		if pause > 0 {
 			<-tick.C
 		}
-		s.put(fileServices, s.a(s.fenceAddress(i)), s.b("10.1.0.2"), s.policy("a", 3+i), s.routes("a", fmt.Sprintf("tag-%d", i), "b"))
+		s.must(os.Rename(staged[i], s.path(fileServices)))
 		s.must(p.Poll())
 	}
 	p.limited("a", 3+edits-1)

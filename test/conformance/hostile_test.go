@@ -33,32 +33,12 @@ func hostileRules() []rule {
 		{name: "empty-type", run: func(s *scene) {
 			s.offends(func(p *peer) { p.send(client.Request{Subscribe: []string{"x"}, Names: []string{"x"}}) })
 		}},
-		{name: "many-types", own: true, run: func(s *scene) {
-			before := s.server.memory("VmRSS")
-			s.offends(func(p *peer) {
-				for i := range 10_000 {
-					if p.Send(client.Request{URL: fmt.Sprintf("type.googleapis.com/foo.Bar%d", i), Subscribe: []string{"x"}, Names: []string{"x"}}) != nil {
-						return // refused
-					}
-				}
-			})
-			if grown := s.server.memory("VmRSS") - before; grown > 48<<20 {
-				s.Errorf("ten thousand types on one stream cost %d MiB", grown>>20)
-			}
-		}},
+		{name: "many-types", own: true, run: hostileManyTypes},
 		{name: "no-node", run: func(s *scene) {
 			s.strangers(nil)
 			s.strangers(&corev3.Node{})
 		}},
-		{name: "node-id", run: func(s *scene) {
-			for _, id := range []string{
-				"", "~", "~~~", "sidecar", "sidecar~10.0.0.1", "sidecar~10.0.0.1~a.b~c~d", "sidecar~~~", "sidecar~no-address~a.b~b.svc.cluster.local",
-				"sidecar~10.0.0.1~nodot~b.svc.cluster.local", "sidecar~10.0.0.1~.~b", "sidecar~10.0.0.1~a.~b", "nonsense~10.0.0.1~a.b~b.svc.cluster.local",
-				"sidecar~10.0.0.1~../../etc/passwd~x", "sidecar~10.0.0.1~a.b\x00~b", strings.Repeat("x", 100_000), "sidecar~10.0.0.1~" + strings.Repeat("a.", 5000) + "b~c",
-			} {
-				s.introduces(func(n *corev3.Node) { n.Id = id })
-			}
-		}},
+		{name: "node-id", run: hostileNodeID},
 		{name: "metadata-types", run: hostileMetadataTypes},
 		{name: "metadata-1mb", run: func(s *scene) { s.introduces(func(n *corev3.Node) { bloat(n, 1<<20) }) }},
 		{name: "metadata-10mb", run: func(s *scene) { s.introduces(func(n *corev3.Node) { bloat(n, 10<<20) }) }},
@@ -68,14 +48,7 @@ func hostileRules() []rule {
 			}
 			s.offendsFirst(func(p *peer) error { return p.SendRaw(deepNode(s.variant, 100_000)) })
 		}},
-		{name: "version-strings", run: func(s *scene) {
-			for _, v := range []string{"", "1", "1.", "1.999999999999999999999.0", "-1.-1", "latest", "1.32.0-rc.1+" + strings.Repeat("x", 10_000), "☃", "%s%d\x00"} {
-				s.introduces(func(n *corev3.Node) {
-					n.Metadata.Fields["ISTIO_VERSION"] = structpb.NewStringValue(v)
-					n.UserAgentVersionType = &corev3.Node_UserAgentVersion{UserAgentVersion: v}
-				})
-			}
-		}},
+		{name: "version-strings", run: hostileVersionStrings},
 		{name: "node-extensions", run: func(s *scene) {
 			s.introduces(func(n *corev3.Node) {
 				for i := range 20_000 {
@@ -83,52 +56,10 @@ func hostileRules() []rule {
 				}
 			})
 		}},
-		{name: "100k-names", run: func(s *scene) {
-			s.offendsFirst(func(p *peer) error {
-				names := make([]string, 100_000)
-				for i := range names {
-					names[i] = fmt.Sprintf("outbound|80||s-%d.%.6s.test", i, s.ns)
-				}
-				p.Note(client.EDS, names...)
-				return p.Send(client.Request{URL: client.EDS.URL(), Subscribe: names, Names: names})
-			})
-		}},
-		{name: "duplicate-names", run: func(s *scene) {
-			p := s.open()
-			names := []string{s.fenceCluster()}
-			for range 1000 {
-				names = append(names, s.cluster("a"))
-			}
-			p.Note(client.EDS, s.cluster("a"), s.fenceCluster())
-			p.send(client.Request{URL: client.EDS.URL(), Subscribe: names, Names: names})
-			p.at("a", "10.1.0.1") // duplicates within a response are found in every test
-			s.fence(p)
-		}},
-		{name: "odd-names", run: func(s *scene) {
-			p := s.open()
-			odd := []string{"", strings.Repeat("x", 100_000), "\x00\x01\x02", "a\nb", "%s%n", "../../etc/passwd", "☃", " ", "outbound|80||", "outbound|999999||" + s.host("a"), "|||", "**"}
-			names := append(odd, s.cluster("a"), s.fenceCluster())
-			p.Note(client.EDS, names...)
-			p.send(client.Request{URL: client.EDS.URL(), Subscribe: names, Names: names})
-			p.at("a", "10.1.0.1")
-			s.fence(p)
-			for _, n := range odd {
-				if len(p.addresses(n)) > 0 {
-					s.Errorf("%.40q is the name of something", n)
-				}
-			}
-		}},
-		{name: "sub-and-unsub", only: onlyDelta(), run: func(s *scene) {
-			p := s.all()
-			for _, t := range client.All() {
-				name := map[client.Type]string{client.CDS: s.cluster("a"), client.EDS: s.cluster("a"), client.LDS: listenerT, client.RDS: routeHTTP}[t]
-				p.send(client.Request{URL: t.URL(), Subscribe: []string{name}, Unsubscribe: []string{name}})
-			}
-			p.subscribe(client.EDS, s.cluster("a"))
-			s.fence(p)
-			s.put(fileServices, s.a("10.1.0.11"), s.b("10.1.0.2"))
-			p.at("a", "10.1.0.11")
-		}},
+		{name: "100k-names", run: hostile100kNames},
+		{name: "duplicate-names", run: hostileDuplicateNames},
+		{name: "odd-names", run: hostileOddNames},
+		{name: "sub-and-unsub", only: onlyDelta(), run: hostileSubAndUnsub},
 		{name: "nack-detail", run: func(s *scene) {
 			p := s.all()
 			s.fence(p)
@@ -140,21 +71,106 @@ func hostileRules() []rule {
 		{name: "garbage", run: hostileGarbage},
 		{name: "gzip", own: true, run: hostileGzip},
 		{name: "not-grpc", run: hostileNotGRPC},
-		{name: "wrong-method", wish: true, run: func(s *scene) {
-			conn, err := grpc.NewClient(s.server.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
-			s.must(err)
-			defer conn.Close()
-			for _, method := range []string{
-				"/envoy.service.discovery.v3.AggregatedDiscoveryService/Nonsense", "/foo.Bar/Baz",
-				"/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters",
-			} {
-				ctx, cancel := within(patience)
-				defer cancel()
-				if err := conn.Invoke(ctx, method, &structpb.Struct{}, &structpb.Struct{}); status.Code(err) != codes.Unimplemented {
-					s.Errorf("%s: %v, want UNIMPLEMENTED", method, err)
-				}
+		{name: "wrong-method", wish: true, run: hostileWrongMethod},
+	}
+}
+
+func hostileManyTypes(s *scene) {
+	before := s.server.memory("VmRSS")
+	s.offends(func(p *peer) {
+		for i := range 10_000 {
+			if p.Send(client.Request{URL: fmt.Sprintf("type.googleapis.com/foo.Bar%d", i), Subscribe: []string{"x"}, Names: []string{"x"}}) != nil {
+				return // refused
 			}
-		}},
+		}
+	})
+	if grown := s.server.memory("VmRSS") - before; grown > 48<<20 {
+		s.Errorf("ten thousand types on one stream cost %d MiB", grown>>20)
+	}
+}
+
+func hostileNodeID(s *scene) {
+	for _, id := range []string{
+		"", "~", "~~~", "sidecar", "sidecar~10.0.0.1", "sidecar~10.0.0.1~a.b~c~d", "sidecar~~~", "sidecar~no-address~a.b~b.svc.cluster.local",
+		"sidecar~10.0.0.1~nodot~b.svc.cluster.local", "sidecar~10.0.0.1~.~b", "sidecar~10.0.0.1~a.~b", "nonsense~10.0.0.1~a.b~b.svc.cluster.local",
+		"sidecar~10.0.0.1~../../etc/passwd~x", "sidecar~10.0.0.1~a.b\x00~b", strings.Repeat("x", 100_000), "sidecar~10.0.0.1~" + strings.Repeat("a.", 5000) + "b~c",
+	} {
+		s.introduces(func(n *corev3.Node) { n.Id = id })
+	}
+}
+
+func hostileVersionStrings(s *scene) {
+	for _, v := range []string{"", "1", "1.", "1.999999999999999999999.0", "-1.-1", "latest", "1.32.0-rc.1+" + strings.Repeat("x", 10_000), "☃", "%s%d\x00"} {
+		s.introduces(func(n *corev3.Node) {
+			n.Metadata.Fields["ISTIO_VERSION"] = structpb.NewStringValue(v)
+			n.UserAgentVersionType = &corev3.Node_UserAgentVersion{UserAgentVersion: v}
+		})
+	}
+}
+
+func hostile100kNames(s *scene) {
+	s.offendsFirst(func(p *peer) error {
+		names := make([]string, 100_000)
+		for i := range names {
+			names[i] = fmt.Sprintf("outbound|80||s-%d.%.6s.test", i, s.ns)
+		}
+		p.Note(client.EDS, names...)
+		return p.Send(client.Request{URL: client.EDS.URL(), Subscribe: names, Names: names})
+	})
+}
+
+func hostileDuplicateNames(s *scene) {
+	p := s.open()
+	names := []string{s.fenceCluster()}
+	for range 1000 {
+		names = append(names, s.cluster("a"))
+	}
+	p.Note(client.EDS, s.cluster("a"), s.fenceCluster())
+	p.send(client.Request{URL: client.EDS.URL(), Subscribe: names, Names: names})
+	p.at("a", "10.1.0.1") // duplicates within a response are found in every test
+	s.fence(p)
+}
+
+func hostileOddNames(s *scene) {
+	p := s.open()
+	odd := []string{"", strings.Repeat("x", 100_000), "\x00\x01\x02", "a\nb", "%s%n", "../../etc/passwd", "☃", " ", "outbound|80||", "outbound|999999||" + s.host("a"), "|||", "**"}
+	names := append(odd, s.cluster("a"), s.fenceCluster())
+	p.Note(client.EDS, names...)
+	p.send(client.Request{URL: client.EDS.URL(), Subscribe: names, Names: names})
+	p.at("a", "10.1.0.1")
+	s.fence(p)
+	for _, n := range odd {
+		if len(p.addresses(n)) > 0 {
+			s.Errorf("%.40q is the name of something", n)
+		}
+	}
+}
+
+func hostileSubAndUnsub(s *scene) {
+	p := s.all()
+	for _, t := range client.All() {
+		name := map[client.Type]string{client.CDS: s.cluster("a"), client.EDS: s.cluster("a"), client.LDS: listenerT, client.RDS: routeHTTP}[t]
+		p.send(client.Request{URL: t.URL(), Subscribe: []string{name}, Unsubscribe: []string{name}})
+	}
+	p.subscribe(client.EDS, s.cluster("a"))
+	s.fence(p)
+	s.put(fileServices, s.a("10.1.0.11"), s.b("10.1.0.2"))
+	p.at("a", "10.1.0.11")
+}
+
+func hostileWrongMethod(s *scene) {
+	conn, err := grpc.NewClient(s.server.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	s.must(err)
+	defer func() { _ = conn.Close() }()
+	for _, method := range []string{
+		"/envoy.service.discovery.v3.AggregatedDiscoveryService/Nonsense", "/foo.Bar/Baz",
+		"/envoy.service.cluster.v3.ClusterDiscoveryService/FetchClusters",
+	} {
+		ctx, cancel := within(patience)
+		defer cancel()
+		if err := conn.Invoke(ctx, method, &structpb.Struct{}, &structpb.Struct{}); status.Code(err) != codes.Unimplemented {
+			s.Errorf("%s: %v, want UNIMPLEMENTED", method, err)
+		}
 	}
 }
 
@@ -348,7 +364,7 @@ func hostileGarbage(s *scene) {
 	}
 	s.breaks("a truncated request", bystander, good[:len(good)-1])
 	// The other variant's request may be read as an odd one of this variant: it is refused or ignored.
-	other, err := client.Request{URL: client.CDS.URL(), Node: node("client", s.ns), Subscribe: []string{client.Star}, Names: []string{client.Star}}.Encode(client.Variant(1 - s.variant))
+	other, err := client.Request{URL: client.CDS.URL(), Node: node("client", s.ns), Subscribe: []string{client.Star}, Names: []string{client.Star}}.Encode(1 - s.variant)
 	s.must(err)
 	p := s.open()
 	s.must(p.SendRaw(other))

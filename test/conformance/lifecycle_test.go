@@ -65,7 +65,7 @@ func lifecycleRules() []rule {
 			defer cancel()
 			why, err := p.End(ctx)
 			s.must(err)
-			if code := status.Code(why); why != io.EOF && code != codes.Unavailable {
+			if code := status.Code(why); !errors.Is(why, io.EOF) && code != codes.Unavailable {
 				s.Errorf("the stream ended with %v: that tells clients that something is broken", why)
 			}
 		}},

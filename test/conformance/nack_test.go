@@ -86,59 +86,16 @@ func nackRules() []rule {
 	}
 	return []rule{
 		// The rejection itself brings nothing, and later changes do not bring what was rejected either.
-		{name: "no-resend", run: each(func(s *scene, x poison) {
-			p := s.poisoned(x)
-			s.fence(p)
-			s.fence(p)
-			n := 0
-			for _, r := range p.Log {
-				if x.of(r, bad) {
-					n++
-				}
-			}
-			if n > 1 {
-				s.Errorf("the rejected edition of %s %q was sent %d times", x.typ, x.name, n)
-			}
-		})},
+		{name: "no-resend", run: each(nackNoResend)},
 		{name: "later-good", run: each(func(s *scene, x poison) {
 			p := s.poisoned(x)
 			x.write(2)
 			x.taken(p, 2)
 		})},
 		// The user takes back what was rejected. The client has what it accepted before, whether it is sent again or not.
-		{name: "revert", run: each(func(s *scene, x poison) {
-			p := s.poisoned(x)
-			x.write(1)
-			s.fence(p)
-			p.await("all it refers to", func() bool { return len(p.Loose()) == 0 })
-			if r := p.Get(x.typ, x.name); r == nil || !x.is(r, 1) {
-				s.Errorf("after a rejection and a return %s %q is not what it was", x.typ, x.name)
-			}
-			s.sameContent("a client that rejected and a new one", p, s.connect())
-			x.write(3)
-			x.taken(p, 3)
-		})},
-		{name: "other-types", run: each(func(s *scene, x poison) {
-			p := s.poisoned(x)
-			for _, other := range s.poisons() {
-				if other.typ != x.typ {
-					other.write(5)
-					other.taken(p, 5)
-				}
-			}
-			s.fence(p) // and the same type goes on, too
-			for _, other := range s.poisons() {
-				other.write(1)
-			}
-		})},
-		{name: "other-streams", run: each(func(s *scene, x poison) {
-			q := s.connect()
-			s.poisoned(x)
-			x.taken(q, bad)
-			x.write(2)
-			x.taken(q, 2)
-			s.fence(q)
-		})},
+		{name: "revert", run: each(nackRevert)},
+		{name: "other-types", run: each(nackOtherTypes)},
+		{name: "other-streams", run: each(nackOtherStreams)},
 		{name: "newcomer", run: each(func(s *scene, x poison) {
 			s.poisoned(x)
 			q := s.connect()
@@ -146,22 +103,75 @@ func nackRules() []rule {
 			s.fence(q)
 			x.write(1)
 		})},
-		{name: "by-detail", only: onlySotW(), run: func(s *scene) {
-			p := s.open()
-			p.subscribe(client.EDS, s.cluster("a"), s.fenceCluster())
-			p.at("a", "10.1.0.1")
-			old := p.Accepted(client.EDS)
-			s.fence(p)
-			p.Note(client.EDS, s.cluster("b"))
-			p.send(client.Request{
-				URL: client.EDS.URL(), Nonce: p.Nonce(client.EDS), Version: old,
-				Names: []string{s.cluster("a"), s.fenceCluster(), s.cluster("b")},
-			})
-			p.nextWith(0, client.EDS, s.cluster("b"))
-		}},
+		{name: "by-detail", only: onlySotW(), run: nackByDetail},
 		{name: "with-subscription", only: onlyDelta(), run: nackWithSubscription},
 		{name: "loop", run: nackLoop},
 	}
+}
+
+func nackNoResend(s *scene, x poison) {
+	p := s.poisoned(x)
+	s.fence(p)
+	s.fence(p)
+	n := 0
+	for _, r := range p.Log {
+		if x.of(r, bad) {
+			n++
+		}
+	}
+	if n > 1 {
+		s.Errorf("the rejected edition of %s %q was sent %d times", x.typ, x.name, n)
+	}
+}
+
+func nackRevert(s *scene, x poison) {
+	p := s.poisoned(x)
+	x.write(1)
+	s.fence(p)
+	p.await("all it refers to", func() bool { return len(p.Loose()) == 0 })
+	if r := p.Get(x.typ, x.name); r == nil || !x.is(r, 1) {
+		s.Errorf("after a rejection and a return %s %q is not what it was", x.typ, x.name)
+	}
+	s.sameContent("a client that rejected and a new one", p, s.connect())
+	x.write(3)
+	x.taken(p, 3)
+}
+
+func nackOtherTypes(s *scene, x poison) {
+	p := s.poisoned(x)
+	for _, other := range s.poisons() {
+		if other.typ != x.typ {
+			other.write(5)
+			other.taken(p, 5)
+		}
+	}
+	s.fence(p) // and the same type goes on, too
+	for _, other := range s.poisons() {
+		other.write(1)
+	}
+}
+
+func nackOtherStreams(s *scene, x poison) {
+	q := s.connect()
+	s.poisoned(x)
+	x.taken(q, bad)
+	x.write(2)
+	x.taken(q, 2)
+	s.fence(q)
+}
+
+func nackByDetail(s *scene) {
+	p := s.open()
+	p.subscribe(client.EDS, s.cluster("a"), s.fenceCluster())
+	p.at("a", "10.1.0.1")
+	old := p.Accepted(client.EDS)
+	s.fence(p)
+	p.Note(client.EDS, s.cluster("b"))
+	p.send(client.Request{
+		URL: client.EDS.URL(), Nonce: p.Nonce(client.EDS), Version: old,
+		Names: []string{s.cluster("a"), s.fenceCluster(), s.cluster("b")},
+	})
+	p.nextWith(0, client.EDS, s.cluster("b"))
 }
 
 // nackWithSubscription: a request may reject a response and ask for more.

@@ -25,41 +25,10 @@ func nonceRules() []rule {
 			p := s.all()
 			s.quiet(p, "acknowledging everything", func() {})
 		}},
-		{name: "ack-twice", run: func(s *scene) {
-			p := s.all()
-			s.fence(p)
-			s.quiet(p, "acknowledging everything again", func() {
-				for _, t := range client.All() {
-					for range 2 {
-						p.acknowledgeAs(t, p.Nonce(t), p.Accepted(t))
-					}
-				}
-			})
-		}},
+		{name: "ack-twice", run: nonceAckTwice},
 		{name: "stale-ignored", only: onlySotW(), run: nonceStaleIgnored},
-		{name: "stale-wildcard", run: func(s *scene) {
-			p := s.all()
-			var old [client.Types]*client.Response
-			for _, t := range client.All() {
-				old[t] = p.last(t)
-			}
-			s.fence(p)
-			s.quiet(p, "late acknowledgements", func() {
-				for _, t := range client.All() {
-					p.acknowledgeAs(t, old[t].Nonce, old[t].Version)
-				}
-			})
-		}},
-		{name: "stale-subscription", only: onlyDelta(), run: func(s *scene) {
-			p := s.open()
-			p.subscribe(client.EDS, s.cluster("a"), s.fenceCluster())
-			p.at("a", "10.1.0.1")
-			old := p.last(client.EDS)
-			s.fence(p)
-			p.Note(client.EDS, s.cluster("b"))
-			p.send(client.Request{URL: client.EDS.URL(), Nonce: old.Nonce, Subscribe: []string{s.cluster("b")}})
-			p.nextWith(0, client.EDS, s.cluster("b"))
-		}},
+		{name: "stale-wildcard", run: nonceStaleWildcard},
+		{name: "stale-subscription", only: onlyDelta(), run: nonceStaleSubscription},
 		{name: "spontaneous", only: onlyDelta(), run: func(s *scene) {
 			p := s.open(answers(func(*client.Response) client.Answer { return client.Hold }))
 			p.subscribe(client.EDS, s.cluster("a"))
@@ -72,26 +41,67 @@ func nonceRules() []rule {
 			s.fence(p)
 			s.survives(p, "a forged nonce", func() { p.acknowledgeAs(client.CDS, "forged", p.Accepted(client.CDS)) })
 		}},
-		{name: "other-type", run: func(s *scene) {
-			p := s.all()
-			s.fence(p)
-			s.survives(p, "the nonce of another type", func() {
-				p.acknowledgeAs(client.EDS, p.Nonce(client.CDS), p.Accepted(client.EDS))
-				p.acknowledgeAs(client.CDS, p.Nonce(client.EDS), p.Accepted(client.CDS))
-			})
-		}},
+		{name: "other-type", run: nonceOtherType},
 		{name: "of-old-stream", run: nonceOfOldStream},
-		{name: "version-of-old-stream", only: onlySotW(), run: func(s *scene) {
-			old := s.open()
-			old.subscribe(client.EDS, s.cluster("a"))
-			old.at("a", "10.1.0.1")
-			p := s.open()
-			p.Note(client.EDS, s.cluster("b"))
-			p.send(client.Request{URL: client.EDS.URL(), Names: []string{s.cluster("b")}, Version: old.Accepted(client.EDS)})
-			p.nextWith(0, client.EDS, s.cluster("b"))
-		}},
+		{name: "version-of-old-stream", only: onlySotW(), run: nonceVersionOfOldStream},
 		{name: "unacked-update", run: nonceUnackedUpdate},
 	}
+}
+
+func nonceAckTwice(s *scene) {
+	p := s.all()
+	s.fence(p)
+	s.quiet(p, "acknowledging everything again", func() {
+		for _, t := range client.All() {
+			for range 2 {
+				p.acknowledgeAs(t, p.Nonce(t), p.Accepted(t))
+			}
+		}
+	})
+}
+
+func nonceStaleWildcard(s *scene) {
+	p := s.all()
+	var old [client.Types]*client.Response
+	for _, t := range client.All() {
+		old[t] = p.last(t)
+	}
+	s.fence(p)
+	s.quiet(p, "late acknowledgements", func() {
+		for _, t := range client.All() {
+			p.acknowledgeAs(t, old[t].Nonce, old[t].Version)
+		}
+	})
+}
+
+func nonceStaleSubscription(s *scene) {
+	p := s.open()
+	p.subscribe(client.EDS, s.cluster("a"), s.fenceCluster())
+	p.at("a", "10.1.0.1")
+	old := p.last(client.EDS)
+	s.fence(p)
+	p.Note(client.EDS, s.cluster("b"))
+	p.send(client.Request{URL: client.EDS.URL(), Nonce: old.Nonce, Subscribe: []string{s.cluster("b")}})
+	p.nextWith(0, client.EDS, s.cluster("b"))
+}
+
+func nonceOtherType(s *scene) {
+	p := s.all()
+	s.fence(p)
+	s.survives(p, "the nonce of another type", func() {
+		p.acknowledgeAs(client.EDS, p.Nonce(client.CDS), p.Accepted(client.EDS))
+		p.acknowledgeAs(client.CDS, p.Nonce(client.EDS), p.Accepted(client.CDS))
+	})
+}
+
+func nonceVersionOfOldStream(s *scene) {
+	old := s.open()
+	old.subscribe(client.EDS, s.cluster("a"))
+	old.at("a", "10.1.0.1")
+	p := s.open()
+	p.Note(client.EDS, s.cluster("b"))
+	p.send(client.Request{URL: client.EDS.URL(), Names: []string{s.cluster("b")}, Version: old.Accepted(client.EDS)})
+	p.nextWith(0, client.EDS, s.cluster("b"))
 }
 
 // acknowledgeAs sends an acknowledgement with any nonce.

@@ -86,13 +86,15 @@ spec:
   exportTo: ["."]
   trafficPolicy: {connectionPool: {tcp: {maxConnections: %d}}}
 `, name, s.ns, s.host(name), connections)
-	if len(subsets) > 0 {
-		doc += "  subsets:\n"
+	if len(subsets) == 0 {
+		return doc
 	}
+	var b strings.Builder
+	b.WriteString(doc + "  subsets:\n")
 	for _, v := range subsets {
-		doc += fmt.Sprintf("  - {name: %s, labels: {version: %[1]s}}\n", v)
+		fmt.Fprintf(&b, "  - {name: %s, labels: {version: %[1]s}}\n", v)
 	}
-	return doc
+	return b.String()
 }
 
 // routes makes the document of a VirtualService for a service: what begins with /tag/ goes to a destination, given as

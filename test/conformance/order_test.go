@@ -19,34 +19,8 @@ func orderRules() []rule {
 				s.Errorf("first responses: CDS %d, EDS %d, LDS %d, RDS %d", first[client.CDS], first[client.EDS], first[client.LDS], first[client.RDS])
 			}
 		}},
-		{name: "sequence", run: func(s *scene) {
-			p := s.connect()
-			for range 3 {
-				s.fence(p)
-				mark := len(p.Log)
-				s.fences++
-				s.writeFence()
-				p.await("all of a change", func() bool {
-					return !slices.ContainsFunc(s.visible(p), func(t client.Type) bool { return !s.fenced(p, t) })
-				})
-				first := firsts(p.Log[mark:])
-				if !slices.IsSorted(first[:]) {
-					s.Errorf("first responses after a change: CDS %d, EDS %d, LDS %d, RDS %d", first[client.CDS], first[client.EDS], first[client.LDS], first[client.RDS])
-				}
-			}
-		}},
-		{name: "endpoints-after-cluster", run: func(s *scene) {
-			p := s.connect()
-			s.fence(p)
-			mark := len(p.Log)
-			s.put("policy.yaml", s.policy("a", 3))
-			p.limited("a", 3)
-			p.settleClusters()
-			cluster, assignment := p.find(mark, client.CDS, s.cluster("a")), p.find(mark, client.EDS, s.cluster("a"))
-			if assignment == nil || assignment.Index < cluster.Index {
-				s.Error("the assignment came before the cluster")
-			}
-		}},
+		{name: "sequence", run: orderSequence},
+		{name: "endpoints-after-cluster", run: orderEndpointsAfterCluster},
 		{name: "make-before-break", run: func(s *scene) {
 			p := s.connect()
 			for _, tag := range []string{"one", "two", "three"} {
@@ -65,58 +39,96 @@ func orderRules() []rule {
 			}
 			s.fence(p)
 		}},
-		{name: "break-last", run: func(s *scene) {
-			s.put("new.yaml", s.policy("a", 3, "v1", "v2"), s.routes("a", "two", "a/v2"))
-			p := s.connect()
-			p.routed("two")
-			mark := len(p.Log)
-			s.put("new.yaml", s.policy("a", 3, "v1"), s.routes("a", "one", "a/v1"))
-			p.routed("one")
-			p.lacks(client.CDS, s.subset("a", "v2"))
-			s.goneAfter(p, mark, client.CDS, s.subset("a", "v2"), client.RDS, routeHTTP)
-		}},
-		{name: "service-deleted", run: func(s *scene) {
-			p := s.connect()
-			s.fence(p)
-			mark := len(p.Log)
-			s.put(fileServices, s.a("10.1.0.1"))
-			s.remove(fileTCP)
-			p.lacks(client.CDS, s.cluster("b"), s.port("t", 9000, ""))
-			p.lacks(client.LDS, listenerT)
-			p.await("the virtual host to go", func() bool { return !p.mentions(client.RDS, routeHTTP, s.host("b")) })
-			s.goneAfter(p, mark, client.CDS, s.cluster("b"), client.RDS, routeHTTP)
-			s.goneAfter(p, mark, client.CDS, s.port("t", 9000, ""), client.LDS, listenerT)
-		}},
-		{name: "swap", run: func(s *scene) {
-			s.put("new.yaml", s.service(service{name: "x1"}), s.routes("a", "x1", "x1"))
-			p := s.connect()
-			p.routed("x1")
-			for i := range 4 {
-				name := []string{"x2", "x1"}[i%2]
-				s.put("new.yaml", s.service(service{name: name}), s.routes("a", name, name))
-				p.routed(name)
-				p.lacks(client.CDS, s.cluster([]string{"x1", "x2"}[i%2]))
-			}
-			s.fence(p)
-		}},
+		{name: "break-last", run: orderBreakLast},
+		{name: "service-deleted", run: orderServiceDeleted},
+		{name: "swap", run: orderSwap},
 		{name: "waits-for-ack", wish: true, run: orderWaitsForAck},
-		{name: "stuck-client", wish: true, run: func(s *scene) {
-			p := s.open(answers(func(r *client.Response) client.Answer {
-				if r.Type == client.CDS {
-					return client.Hold
-				}
-				return client.Ack
-			}))
-			p.askAll()
-			p.awaitBase()
-			s.put(fileServices, s.a("10.1.0.11"), s.b("10.1.0.2"))
-			p.at("a", "10.1.0.11")
-			s.put(fileServices, s.a("10.1.0.11"), s.b("10.1.0.2"), s.policy("b", 3))
-			s.settled("b", 3)
-			s.put(fileServices, s.a("10.1.0.12"), s.b("10.1.0.2"), s.policy("b", 3))
-			p.at("a", "10.1.0.12")
-		}},
+		{name: "stuck-client", wish: true, run: orderStuckClient},
 	}
+}
+
+func orderSequence(s *scene) {
+	p := s.connect()
+	for range 3 {
+		s.fence(p)
+		mark := len(p.Log)
+		s.fences++
+		s.writeFence()
+		p.await("all of a change", func() bool {
+			return !slices.ContainsFunc(s.visible(p), func(t client.Type) bool { return !s.fenced(p, t) })
+		})
+		first := firsts(p.Log[mark:])
+		if !slices.IsSorted(first[:]) {
+			s.Errorf("first responses after a change: CDS %d, EDS %d, LDS %d, RDS %d", first[client.CDS], first[client.EDS], first[client.LDS], first[client.RDS])
+		}
+	}
+}
+
+func orderEndpointsAfterCluster(s *scene) {
+	p := s.connect()
+	s.fence(p)
+	mark := len(p.Log)
+	s.put("policy.yaml", s.policy("a", 3))
+	p.limited("a", 3)
+	p.settleClusters()
+	cluster, assignment := p.find(mark, client.CDS, s.cluster("a")), p.find(mark, client.EDS, s.cluster("a"))
+	if assignment == nil || assignment.Index < cluster.Index {
+		s.Error("the assignment came before the cluster")
+	}
+}
+
+func orderBreakLast(s *scene) {
+	s.put("new.yaml", s.policy("a", 3, "v1", "v2"), s.routes("a", "two", "a/v2"))
+	p := s.connect()
+	p.routed("two")
+	mark := len(p.Log)
+	s.put("new.yaml", s.policy("a", 3, "v1"), s.routes("a", "one", "a/v1"))
+	p.routed("one")
+	p.lacks(client.CDS, s.subset("a", "v2"))
+	s.goneAfter(p, mark, client.CDS, s.subset("a", "v2"), client.RDS, routeHTTP)
+}
+
+func orderServiceDeleted(s *scene) {
+	p := s.connect()
+	s.fence(p)
+	mark := len(p.Log)
+	s.put(fileServices, s.a("10.1.0.1"))
+	s.remove(fileTCP)
+	p.lacks(client.CDS, s.cluster("b"), s.port("t", 9000, ""))
+	p.lacks(client.LDS, listenerT)
+	p.await("the virtual host to go", func() bool { return !p.mentions(client.RDS, routeHTTP, s.host("b")) })
+	s.goneAfter(p, mark, client.CDS, s.cluster("b"), client.RDS, routeHTTP)
+	s.goneAfter(p, mark, client.CDS, s.port("t", 9000, ""), client.LDS, listenerT)
+}
+
+func orderSwap(s *scene) {
+	s.put("new.yaml", s.service(service{name: "x1"}), s.routes("a", "x1", "x1"))
+	p := s.connect()
+	p.routed("x1")
+	for i := range 4 {
+		name := []string{"x2", "x1"}[i%2]
+		s.put("new.yaml", s.service(service{name: name}), s.routes("a", name, name))
+		p.routed(name)
+		p.lacks(client.CDS, s.cluster([]string{"x1", "x2"}[i%2]))
+	}
+	s.fence(p)
+}
+
+func orderStuckClient(s *scene) {
+	p := s.open(answers(func(r *client.Response) client.Answer {
+		if r.Type == client.CDS {
+			return client.Hold
+		}
+		return client.Ack
+	}))
+	p.askAll()
+	p.awaitBase()
+	s.put(fileServices, s.a("10.1.0.11"), s.b("10.1.0.2"))
+	p.at("a", "10.1.0.11")
+	s.put(fileServices, s.a("10.1.0.11"), s.b("10.1.0.2"), s.policy("b", 3))
+	s.settled("b", 3)
+	s.put(fileServices, s.a("10.1.0.12"), s.b("10.1.0.2"), s.policy("b", 3))
+	p.at("a", "10.1.0.12")
 }
 
 // firsts are the places of the first response of each type.

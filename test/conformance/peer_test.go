@@ -130,18 +130,16 @@ func (s *scene) assignments() []string {
 func (p *peer) awaitBase() {
 	p.s.Helper()
 	s := p.s
+	has := func(t client.Type, names ...string) bool {
+		return !slices.ContainsFunc(names, func(n string) bool { return p.Covers(t, n) && p.Get(t, n) == nil })
+	}
 	p.await("the services of the scene", func() bool {
 		for _, t := range s.visible(p) {
 			if !s.fenced(p, t) {
 				return false
 			}
 		}
-		for _, n := range s.assignments() {
-			if p.Covers(client.CDS, n) && p.Get(client.CDS, n) == nil || p.Covers(client.EDS, n) && p.Get(client.EDS, n) == nil {
-				return false
-			}
-		}
-		return !(p.Covers(client.LDS, listenerT) && p.Get(client.LDS, listenerT) == nil || p.Covers(client.RDS, routeHTTP) && p.Get(client.RDS, routeHTTP) == nil)
+		return has(client.CDS, s.assignments()...) && has(client.EDS, s.assignments()...) && has(client.LDS, listenerT) && has(client.RDS, routeHTTP)
 	})
 }
 

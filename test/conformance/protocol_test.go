@@ -49,7 +49,9 @@ func families() []family {
 
 // gaps are wishes that are not fulfilled, and why. Rules that are demanded have no place here.
 func gaps() map[string]string {
-	return map[string]string{}
+	return map[string]string{
+		"cost/burst": "what is edited every 10 ms is distributed as it comes, so that nobody is 50 ms behind; only what comes faster is joined (burst-at-once)",
+	}
 }
 
 // onlyDelta and onlySotW are the variants of rules that the other variant has no words for.

@@ -6,7 +6,6 @@ import (
 
 // removalRules: what is gone goes, what does not exist is said not to, what comes later comes.
 func removalRules() []rule {
-	both := "{number: 80, name: http, protocol: HTTP}, {number: 81, name: more, protocol: HTTP}"
 	return []rule{
 		{name: "cluster", run: func(s *scene) {
 			p := s.all()
@@ -21,47 +20,9 @@ func removalRules() []rule {
 			s.remove(fileTCP)
 			p.lacks(client.LDS, listenerT)
 		}},
-		{name: "subset", run: func(s *scene) {
-			s.put("policy.yaml", s.policy("a", 5, "v1", "v2"))
-			p := s.all()
-			p.has(client.CDS, s.subset("a", "v1"), s.subset("a", "v2"))
-			e := s.effects(p, func() {
-				s.put("policy.yaml", s.policy("a", 5, "v1"))
-				p.lacks(client.CDS, s.subset("a", "v2"))
-			})
-			s.sameNames("clusters gone", e[client.CDS].Gone, []string{s.subset("a", "v2")})
-			s.sameNames("clusters changed", e[client.CDS].Put, nil)
-		}},
-		{name: "port", run: func(s *scene) {
-			s.put("c.yaml", s.service(service{name: "c", ports: both}))
-			p := s.all()
-			p.has(client.CDS, s.port("c", 80, ""), s.port("c", 81, ""))
-			e := s.effects(p, func() {
-				s.put("c.yaml", s.service(service{name: "c"}))
-				p.lacks(client.CDS, s.port("c", 81, ""))
-			})
-			s.sameNames("clusters gone", e[client.CDS].Gone, []string{s.port("c", 81, "")})
-		}},
-		{name: "full-list", only: onlySotW(), run: func(s *scene) {
-			p := s.all()
-			s.fence(p)
-			want := map[client.Type][]string{client.CDS: p.Names(client.CDS), client.LDS: p.Names(client.LDS)}
-			mark := len(p.Log)
-			s.put(fileServices, s.a("10.1.0.1"), s.b("10.1.0.2"), s.policy("a", 3))
-			p.limited("a", 3)
-			s.put(fileTCP, s.service(service{name: "t", ports: tcpPort, vip: vipT, endpoints: []string{"10.1.0.3"}}), s.service(service{name: "u", ports: tcpPort, vip: "240.240.0.2"}))
-			p.has(client.LDS, "240.240.0.2_9000")
-			for _, r := range p.Log[mark:] {
-				if !r.Type.Wildcard() {
-					continue
-				}
-				for _, n := range want[r.Type] {
-					if r.Get(n) == nil && !s.ofFence(r.Type, n) {
-						s.Errorf("%q is not in the list: %s", n, r)
-					}
-				}
-			}
-		}},
+		{name: "subset", run: removalSubset},
+		{name: "port", run: removalPort},
+		{name: "full-list", only: onlySotW(), run: removalFullList},
 		{name: "unknown-eds", only: onlyDelta(), run: func(s *scene) { s.unknown(client.EDS, s.port("nobody", 80, "")) }},
 		{name: "unknown-rds", only: onlyDelta(), run: func(s *scene) { s.unknown(client.RDS, "4711") }},
 		{name: "unknown-cds", only: onlyDelta(), run: func(s *scene) { s.unknown(client.CDS, s.port("nobody", 80, "")) }},
@@ -82,33 +43,82 @@ func removalRules() []rule {
 			s.put(fileServices, s.a("10.1.0.1"))
 			p.await("the endpoints to go", func() bool { return len(p.addresses(s.cluster("b"))) == 0 })
 		}},
-		{name: "last-endpoint", run: func(s *scene) {
-			p := s.all()
-			p.at("w", "10.1.0.4")
-			s.put(fileWorkloads, s.service(service{name: "w", selects: "w"}))
-			p.await("an empty assignment", func() bool {
-				return p.Get(client.EDS, s.cluster("w")) != nil && len(p.addresses(s.cluster("w"))) == 0
-			})
-			s.put(fileWorkloads, s.service(service{name: "w", selects: "w"}), s.workload("w-1", "w", "10.1.0.5"))
-			p.at("w", "10.1.0.5")
-		}},
-		{name: "never-had", only: onlyDelta(), run: func(s *scene) {
-			// Removals of strange names are found in every test; here there is much to remove.
-			p := s.open()
-			p.subscribe(client.EDS, s.cluster("a"), s.fenceCluster())
-			p.subscribe(client.RDS, fenceRoute)
-			p.at("a", "10.1.0.1")
-			p.subscribe(client.CDS, s.cluster("a"), s.fenceCluster())
-			p.has(client.CDS, s.cluster("a"), s.fenceCluster())
-			e := s.effects(p, func() {
-				s.put(fileServices, s.a("10.1.0.1"))
-				s.remove(fileTCP)
-				s.remove(fileWorkloads)
-			})
-			for t, e := range e {
-				s.sameNames(t.String()+" removed", e.Gone, nil)
+		{name: "last-endpoint", run: removalLastEndpoint},
+		{name: "never-had", only: onlyDelta(), run: removalNeverHad},
+	}
+}
+
+func removalSubset(s *scene) {
+	s.put("policy.yaml", s.policy("a", 5, "v1", "v2"))
+	p := s.all()
+	p.has(client.CDS, s.subset("a", "v1"), s.subset("a", "v2"))
+	e := s.effects(p, func() {
+		s.put("policy.yaml", s.policy("a", 5, "v1"))
+		p.lacks(client.CDS, s.subset("a", "v2"))
+	})
+	s.sameNames("clusters gone", e[client.CDS].Gone, []string{s.subset("a", "v2")})
+	s.sameNames("clusters changed", e[client.CDS].Put, nil)
+}
+
+func removalPort(s *scene) {
+	both := "{number: 80, name: http, protocol: HTTP}, {number: 81, name: more, protocol: HTTP}"
+	s.put("c.yaml", s.service(service{name: "c", ports: both}))
+	p := s.all()
+	p.has(client.CDS, s.port("c", 80, ""), s.port("c", 81, ""))
+	e := s.effects(p, func() {
+		s.put("c.yaml", s.service(service{name: "c"}))
+		p.lacks(client.CDS, s.port("c", 81, ""))
+	})
+	s.sameNames("clusters gone", e[client.CDS].Gone, []string{s.port("c", 81, "")})
+}
+
+func removalFullList(s *scene) {
+	p := s.all()
+	s.fence(p)
+	want := map[client.Type][]string{client.CDS: p.Names(client.CDS), client.LDS: p.Names(client.LDS)}
+	mark := len(p.Log)
+	s.put(fileServices, s.a("10.1.0.1"), s.b("10.1.0.2"), s.policy("a", 3))
+	p.limited("a", 3)
+	s.put(fileTCP, s.service(service{name: "t", ports: tcpPort, vip: vipT, endpoints: []string{"10.1.0.3"}}), s.service(service{name: "u", ports: tcpPort, vip: "240.240.0.2"}))
+	p.has(client.LDS, "240.240.0.2_9000")
+	for _, r := range p.Log[mark:] {
+		if !r.Type.Wildcard() {
+			continue
+		}
+		for _, n := range want[r.Type] {
+			if r.Get(n) == nil && !s.ofFence(r.Type, n) {
+				s.Errorf("%q is not in the list: %s", n, r)
 			}
-		}},
+		}
+	}
+}
+
+func removalLastEndpoint(s *scene) {
+	p := s.all()
+	p.at("w", "10.1.0.4")
+	s.put(fileWorkloads, s.service(service{name: "w", selects: "w"}))
+	p.await("an empty assignment", func() bool {
+		return p.Get(client.EDS, s.cluster("w")) != nil && len(p.addresses(s.cluster("w"))) == 0
+	})
+	s.put(fileWorkloads, s.service(service{name: "w", selects: "w"}), s.workload("w-1", "w", "10.1.0.5"))
+	p.at("w", "10.1.0.5")
+}
+
+func removalNeverHad(s *scene) {
+	// Removals of strange names are found in every test; here there is much to remove.
+	p := s.open()
+	p.subscribe(client.EDS, s.cluster("a"), s.fenceCluster())
+	p.subscribe(client.RDS, fenceRoute)
+	p.at("a", "10.1.0.1")
+	p.subscribe(client.CDS, s.cluster("a"), s.fenceCluster())
+	p.has(client.CDS, s.cluster("a"), s.fenceCluster())
+	e := s.effects(p, func() {
+		s.put(fileServices, s.a("10.1.0.1"))
+		s.remove(fileTCP)
+		s.remove(fileWorkloads)
+	})
+	for t, e := range e {
+		s.sameNames(t.String()+" removed", e.Gone, nil)
 	}
 }
 

@@ -84,20 +84,25 @@ func (s *server) write(name, text string) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		s.t.Fatal(err)
 	}
+	if err := os.Rename(s.stage(text), path); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// stage writes a file that is not in the directory of configuration yet, and returns its path.
+func (s *server) stage(documents ...string) string {
+	s.t.Helper()
 	f, err := os.CreateTemp(s.staging, "*.yaml")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	_, err = f.WriteString(text)
-	if e := f.Close(); err == nil {
-		err = e
-	}
 	if err == nil {
-		err = os.Rename(f.Name(), path)
+		_, err = f.WriteString(strings.Join(documents, "---\n"))
 	}
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	if err := f.Close(); err != nil {
+		s.t.Fatal(err)
+	}
+	return f.Name()
 }
 
 func (s *server) remove(name string) {

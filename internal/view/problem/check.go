@@ -8,6 +8,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
 
@@ -208,9 +209,15 @@ func (f *findings) sidecar() {
 			break
 		}
 	}
+	groups := 0
 	for i, in := range row.Imports {
-		if i == maxChecked {
-			break
+		if in.Namespace != "*" || mesh.IsWildcard(in.Host) {
+			if groups++; groups == scope.MaxGroups {
+				f.warn("spec.egress", "only the first %d imports that name a namespace or a pattern are used; import single hosts, or more with fewer patterns", scope.MaxGroups-1)
+			}
+		}
+		if i >= maxChecked {
+			continue
 		}
 		if in.Namespace == "*" && !mesh.IsWildcard(in.Host) && f.q.tables.ByHost.Group(f.r, in.Host).Len() == 0 {
 			f.warn("spec.egress", "there is no service or route for host %q", in.Host)

@@ -154,7 +154,7 @@ func (q *Queries) hostsOf(r *query.Reader, s Set) (Hosts, bool) {
 		q.services.Taken.Lost.Group(r, service.All{}, omap.Name(s.Namespace)),
 	}
 	for pattern := range group(state.TouchedUnder, s.Namespace).All() {
-		if len(parts) >= 2*maxGroups {
+		if len(parts) >= 2*MaxGroups {
 			break
 		}
 		parts = append(parts, group(state.ServiceUnder, string(pattern)), group(state.RoutesUnder, string(pattern)))

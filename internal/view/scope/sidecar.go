@@ -13,8 +13,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
 
-// maxGroups bounds how many groups of hosts one set is made of.
-const maxGroups = 60
+// MaxGroups bounds how many groups of hosts one set is made of: how many imports of a Sidecar that name a namespace or
+// a pattern count.
+const MaxGroups = 60
 
 // maxLooked bounds how many Sidecars with one label pair are tried for a workload.
 const maxLooked = 20
@@ -105,7 +106,7 @@ func (q *Queries) imports(r *query.Reader, s Set) (Hosts, bool) {
 			exact = append(exact, omap.Put(omap.Name(i.Host), omap.Unit{}))
 			continue
 		}
-		if len(sets) < maxGroups {
+		if len(sets) < MaxGroups {
 			sets = append(sets, q.importAll(r, s.Namespace, i)...)
 		}
 	}

@@ -54,7 +54,6 @@ func Define(g *query.Graph, t *state.Tables) *Queries {
 	q := &Queries{
 		tables:    t,
 		scope:     scopes,
-		Problems:  problem.Define(g, t, services, rules, scopes).All,
 		Class:     scopes.Class,
 		clusters:  cluster.Define(g, t, services, rules, scopes),
 		endpoints: endpoint.Define(g, services, rules, scopes),
@@ -62,6 +61,7 @@ func Define(g *query.Graph, t *state.Tables) *Queries {
 		routes:    route.Define(g, t, services, rules, scopes),
 	}
 	q.State = query.Define(g, "state", same, q.assemble)
+	q.defineProblems(g, problem.Define(g, t, services, rules, scopes).All)
 	return q
 }
 

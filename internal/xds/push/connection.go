@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -21,11 +22,14 @@ type Watcher interface {
 // connection is a connected proxy.
 type connection struct {
 	id      string
+	node    string
 	watcher Watcher
 	release func() // of its class query
 	class   *class
 	at      int // place in class.conns
 	gone    bool
+	// rejected are the rejections that are rows; they go with the connection.
+	rejected []state.RejectionKey
 }
 
 // class is a set of connected proxies that receive the same.
@@ -61,7 +65,7 @@ func (l *Loop) Attach(p *proxy.Proxy, w Watcher) (*Connection, error) {
 	l.next++
 	id := fmt.Sprintf("%s-%d", p.ID, l.next)
 	l.mu.Unlock()
-	c := &connection{id: id, watcher: w}
+	c := &connection{id: id, node: p.ID, watcher: w}
 	l.enqueue(job{
 		rows:  1,
 		write: func(tx *store.Txn) { l.tables.Proxies.Set(tx, id, p) },
@@ -91,6 +95,9 @@ func (c *Connection) Close() {
 		write: func(tx *store.Txn) {
 			conn.gone = true
 			l.tables.Proxies.Delete(tx, conn.id)
+			for _, k := range conn.rejected {
+				l.tables.Rejections.Delete(tx, k)
+			}
 		},
 		after: func() {
 			delete(l.conns, conn.id)

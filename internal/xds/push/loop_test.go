@@ -19,6 +19,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 	classes "github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
+	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -320,3 +321,39 @@ func (f *fixture) eventually(what string, ok func(*View) bool) {
 	}
 	f.t.Fatalf("%s: not seen", what)
 }
+
+// TestRejectionIsAProblemOfItsObjects: what a proxy rejected is told at the objects it was made of, until they change or the
+// proxy leaves.
+func TestRejectionIsAProblemOfItsObjects(t *testing.T) {
+	f := start(t, Settings{})
+	f.apply(reviews)
+	c, s := f.attach(web0, "")
+	name := "outbound|80||reviews.example.com"
+	bad, _ := s.wait(t, "the cluster", has(resource.Cluster, name)).Get(resource.Cluster, name)
+	told := func(v *View) bool {
+		for _, p := range v.Problems.All() {
+			if p.Object.Kind == "ServiceEntry" && p.Object.Name == "reviews" && strings.Contains(p.Reason, "no such thing") && strings.Contains(p.Reason, web0) {
+				return true
+			}
+		}
+		return false
+	}
+	pin := func() {
+		c.Pin([]server.Pin{{Type: resource.Cluster, Name: name, Rejected: bad.ContentHash()}}, "no such thing")
+	}
+	pin()
+	f.eventually("a problem of the ServiceEntry", told)
+	f.apply(strings.Replace(reviews, "number: 80,", "number: 80, targetPort: 8080,", 1) + "\n---\n" + strings.ReplaceAll(connectionPool, "N", "7"))
+	f.eventually("no problem once the content is another", func(v *View) bool { return !told(v) })
+	f.apply("", api.Key{Kind: "DestinationRule", Namespace: "shop", Name: "reviews"})
+	f.eventually("the problem again with the content", told)
+	c.Close()
+	f.eventually("no problem once the proxy has left", func(v *View) bool { return !told(v) && v.Tables.Rejections.Len() == 0 })
+}
+
+const connectionPool = `
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: reviews, namespace: shop}
+spec: {host: reviews.example.com, trafficPolicy: {connectionPool: {tcp: {maxConnections: N}}}}
+`

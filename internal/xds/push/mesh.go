@@ -10,6 +10,8 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
@@ -46,10 +48,24 @@ func extensions(node *corev3.Node) []string {
 	return names
 }
 
-// Pin implements server.Attachment: the proxy rejected content and is held back from it.
-func (c *Connection) Pin(pins []server.Pin) {
-	for _, p := range pins {
-		c.loop.settings.Log.Warn("a proxy rejected a resource; it keeps what it had, everything else goes on",
-			"connection", c.conn.id, "type", p.Type.String(), "resource", p.Name, "piece", p.Piece)
-	}
+// Pin implements server.Attachment: the proxy rejected content, and its stream holds it back. The objects it was made
+// of get a Problem, for as long as the proxy would still be given that content.
+func (c *Connection) Pin(pins []server.Pin, reason string) {
+	l, conn := c.loop, c.conn
+	l.enqueue(job{rows: len(pins), write: func(tx *store.Txn) {
+		if conn.gone || conn.class == nil {
+			return
+		}
+		for _, p := range pins {
+			k := state.RejectionKey{Connection: conn.id, Type: uint8(p.Type), Name: p.Name, Piece: p.Piece}
+			row := state.Rejection{
+				Content: p.Rejected, Proxy: conn.node, Reason: reason,
+				Objects: l.queries.Origin(l.graph, conn.class.key, p.Type, p.Name, p.Piece),
+			}
+			l.tables.Rejections.Set(tx, k, row)
+			conn.rejected = append(conn.rejected, k)
+			l.settings.Log.Warn("a proxy rejected a resource; it keeps what it had, everything else goes on",
+				"connection", conn.id, "type", p.Type.String(), "resource", p.Name, "piece", p.Piece, "objects", row.Objects, "reason", reason)
+		}
+	}})
 }

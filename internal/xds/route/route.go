@@ -7,6 +7,7 @@ package route
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/mesh"
@@ -257,4 +258,16 @@ func (q *Queries) owner(r *query.Reader, layer string, at service.Address) strin
 		}
 	}
 	return ""
+}
+
+// Cell finds the cell that yields one virtual host of a route configuration, as a set shows it.
+func (q *Queries) Cell(set scope.Set, name, piece string) (query.ID, bool) {
+	port, err := strconv.ParseUint(name, 10, 32)
+	if err != nil {
+		return 0, false
+	}
+	if id, ok := q.scoped.Element(portIn{set, uint32(port)}, omap.Name(piece)); ok {
+		return id, true
+	}
+	return q.hosts.Element(uint32(port), omap.Name(piece))
 }

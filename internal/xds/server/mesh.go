@@ -23,7 +23,8 @@ type Mesh interface {
 type Attachment interface {
 	// Pin tells that the stream rejected content and is held back from it. The stream sees to that itself; the
 	// mesh tells the user, and decides what other streams of the class are to get.
-	Pin(pins []Pin)
+	// reason is what the client said, empty if it has taken that back since.
+	Pin(pins []Pin, reason string)
 	// Close is the last call. The stream takes no more updates.
 	Close()
 }

@@ -125,7 +125,7 @@ func (c *Core) blame(t resource.Type, cur *cursor, pins []Pin, sure bool, out []
 		sure = true
 	}
 	if sure {
-		out = append(out, Action{Kind: Pinned, Type: t, Pins: pins})
+		out = append(out, Action{Kind: Pinned, Type: t, Pins: pins, Text: cur.refused})
 	}
 	return out
 }
@@ -170,7 +170,7 @@ func (c *Core) release(t resource.Type, cur *cursor, out []Action) []Action {
 	cur.accepted, cur.tried = false, nil
 	switch {
 	case guilty && len(g.keys) == 1:
-		return append(out, Action{Kind: Pinned, Type: t, Pins: pinsOf(g.keys)})
+		return append(out, Action{Kind: Pinned, Type: t, Pins: pinsOf(g.keys), Text: cur.refused})
 	case guilty:
 		cur.trials = halve(cur.trials, g.keys)
 		return out

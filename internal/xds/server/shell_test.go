@@ -60,7 +60,7 @@ func (m *testMesh) publish(s *resource.State) {
 	}
 }
 
-func (a testAttachment) Pin(pins []Pin) {
+func (a testAttachment) Pin(pins []Pin, _ string) {
 	a.mesh.mu.Lock()
 	defer a.mesh.mu.Unlock()
 	a.mesh.pins = append(a.mesh.pins, pins...)

@@ -245,7 +245,7 @@ func (s *Stream) perform(a Action) {
 		o.Rejected(a.Type, node, a.Text)
 	case Pinned:
 		if _, attach := s.attached(); attach != nil {
-			attach.Pin(a.Pins)
+			attach.Pin(a.Pins, a.Text)
 		}
 	case Expired:
 		o.Expired(a.Type)

@@ -52,7 +52,6 @@ type Client struct {
 	// Faults are what the server did that it may never do.
 	Faults []Fault
 
-	ctx     context.Context
 	cancel  context.CancelFunc
 	conn    *grpc.ClientConn
 	stream  grpc.ClientStream
@@ -94,8 +93,8 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 	for i := range c.types {
 		c.types[i] = typeState{now: map[string]bool{}, ever: map[string]bool{}, held: map[string]*Resource{}, had: map[string]bool{}}
 	}
-	c.ctx, c.cancel = context.WithCancel(ctx)
-	c.stream, err = conn.NewStream(c.ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, o.Variant.Method(), o.Call...)
+	ctx, c.cancel = context.WithCancel(ctx)
+	c.stream, err = conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, o.Variant.Method(), o.Call...)
 	if err != nil {
 		c.Close()
 		return nil, fmt.Errorf("opening a stream to %s: %w", o.Address, err)
@@ -111,7 +110,7 @@ func Open(ctx context.Context, o Options) (*Client, error) {
 // Close drops the stream and its connection.
 func (c *Client) Close() {
 	c.cancel()
-	c.conn.Close()
+	_ = c.conn.Close() // it is closed in any case
 	if c.stream != nil {
 		<-c.inbox.done
 	}
