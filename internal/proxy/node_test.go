@@ -44,7 +44,7 @@ func TestParseNamesWhatIsWrong(t *testing.T) {
 		{"", "", "node id is empty"},
 		{"sidecar", "", "has 1 parts"},
 		{"sidecar~10.1.1.1~web.shop~d~e", "", "has 5 parts"},
-		{"router~10.1.1.1~web.shop~d", "", `role "router"`},
+		{"ztunnel~10.1.1.1~web.shop~d", "", `role "ztunnel"`},
 		{"sidecar~ten~web.shop~d", "", `address "ten"`},
 		{"sidecar~10.1.1.1~web~d", "", "name.namespace"},
 		{"sidecar~10.1.1.1~web.~d", "", "name.namespace"},

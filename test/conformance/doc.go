@@ -3,12 +3,12 @@
 //
 // # How it is built
 //
-// A rule is one row of its family's table (first.go is the family "first", and so on) and becomes one test per
+// A rule is one row of its family's table (first_test.go holds the family "first", and so on) and becomes one test per
 // protocol variant: TestProtocol/order/make-before-break/delta. Rules marked wish are good manners rather than
 // demands; they fail like all others, unless gaps says why they may.
 //
-// A rule is a function of a scene: a namespace with a few services in it (scene.go), in a control plane that is shared
-// with other tests or, if the rule disturbs others, its own. Peers (peer.go) are the clients of a scene. What a server
+// A rule is a function of a scene: a namespace with a few services in it (scene_test.go), in a control plane that is shared
+// with other tests or, if the rule disturbs others, its own. Peers (peer_test.go) are the clients of a scene. What a server
 // may never do is checked of every response in every test; see package client.
 //
 // # Waiting

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pilotmesh/pilot/test/conformance/client"
@@ -105,6 +106,7 @@ func nackRules() []rule {
 		})},
 		{name: "by-detail", only: onlySotW(), run: nackByDetail},
 		{name: "with-subscription", only: onlyDelta(), run: nackWithSubscription},
+		{name: "new-cluster", run: nackNewCluster},
 		{name: "loop", run: nackLoop},
 	}
 }
@@ -193,6 +195,31 @@ func nackWithSubscription(s *scene) {
 		Subscribe: []string{s.cluster("b")},
 	})
 	p.nextWith(0, client.EDS, s.cluster("b"))
+}
+
+// nackNewCluster: whoever refuses a new cluster is not sent what would send to it.
+func nackNewCluster(s *scene) {
+	p := s.connect(answers(func(r *client.Response) client.Answer {
+		if r.Type == client.CDS && slices.ContainsFunc(r.Resources, func(res *client.Resource) bool { return strings.Contains(res.Name, "|poison-") }) {
+			return client.Nack
+		}
+		return client.Ack
+	}))
+	s.put("poison.yaml", s.service(service{name: "poison-http"}), s.service(service{name: "poison-tcp", ports: tcpPort, vip: "240.240.0.66"}), s.routes("a", "tag", "poison-http"))
+	p.await("the cluster to be rejected", func() bool {
+		return slices.ContainsFunc(p.Log, func(r *client.Response) bool { return r.Answer == client.Nack })
+	})
+	s.put(fileServices, s.a("10.1.0.1"), s.b("10.1.0.12"), s.routes("b", "other", "a"))
+	p.at("b", "10.1.0.12")
+	p.routed("other")
+	s.fence(p)
+	for _, l := range p.Loose() {
+		s.Error(l)
+	}
+	s.remove("poison.yaml")
+	s.fence(p)
+	p.await("all it refers to", func() bool { return len(p.Loose()) == 0 })
+	s.sameContent("a client that rejected and a new one", p, s.connect())
 }
 
 // nackLoop: who rejects everything is not told the same again and again.

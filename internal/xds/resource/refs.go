@@ -6,7 +6,9 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tcpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 )
@@ -28,35 +30,63 @@ func edsName(c *clusterv3.Cluster) string {
 
 func overADS(src *corev3.ConfigSource) bool { return src.GetAds() != nil || src.GetSelf() != nil }
 
-// routeNames finds the route configurations a listener fetches by RDS, in network filters and in an API listener.
-func routeNames(msg proto.Message) []string {
+// listenerRefs finds what a listener refers to, in network filters and in an API listener: the route configurations it
+// fetches by RDS, and the clusters it names itself, in TCP proxies and in routes of its own. Both are sorted.
+func listenerRefs(msg proto.Message) (routes, clusters []string) {
 	l, ok := msg.(*listenerv3.Listener)
 	if !ok {
-		return nil
-	}
-	var names []string
-	add := func(packed *anypb.Any) {
-		if !packed.MessageIs((*hcmv3.HttpConnectionManager)(nil)) {
-			return
-		}
-		var hcm hcmv3.HttpConnectionManager
-		if err := packed.UnmarshalTo(&hcm); err != nil {
-			return // validation of the final bytes speaks about it
-		}
-		if n := hcm.GetRds().GetRouteConfigName(); n != "" {
-			names = append(names, n)
-		}
+		return nil, nil
 	}
 	chains := l.GetFilterChains()
 	if d := l.GetDefaultFilterChain(); d != nil {
 		chains = append(slices.Clip(chains), d)
 	}
+	packed := []*anypb.Any{l.GetApiListener().GetApiListener()}
 	for _, c := range chains {
 		for _, f := range c.GetFilters() {
-			add(f.GetTypedConfig())
+			packed = append(packed, f.GetTypedConfig())
 		}
 	}
-	add(l.GetApiListener().GetApiListener())
+	for _, p := range packed {
+		m, err := p.UnmarshalNew()
+		if err != nil {
+			continue // validation of the final bytes speaks about it
+		}
+		switch m := m.(type) {
+		case *hcmv3.HttpConnectionManager:
+			if n := m.GetRds().GetRouteConfigName(); n != "" {
+				routes = append(routes, n)
+			}
+			clusters = append(clusters, routedTo(m.GetRouteConfig())...)
+		case *tcpv3.TcpProxy:
+			clusters = append(clusters, m.GetCluster())
+			for _, w := range m.GetWeightedClusters().GetClusters() {
+				clusters = append(clusters, w.GetName())
+			}
+		}
+	}
+	return distinct(routes), distinct(clusters)
+}
+
+// routedTo lists the clusters of a route configuration.
+func routedTo(rc *routev3.RouteConfiguration) (clusters []string) {
+	for _, vh := range rc.GetVirtualHosts() {
+		for _, r := range vh.GetRoutes() {
+			clusters = append(clusters, r.GetRoute().GetCluster())
+			for _, w := range r.GetRoute().GetWeightedClusters().GetClusters() {
+				clusters = append(clusters, w.GetName())
+			}
+		}
+	}
+	return clusters
+}
+
+// distinct sorts names and leaves out the empty one.
+func distinct(names []string) []string {
 	slices.Sort(names)
-	return slices.Compact(names)
+	names = slices.Compact(names)
+	if len(names) > 0 && names[0] == "" {
+		names = names[1:]
+	}
+	return names
 }

@@ -40,7 +40,9 @@ type Resource struct {
 	hidden bool
 	eds    string // the assignment a cluster fetches by EDS, "" if it fetches none
 	refs   []string
-	pieces omap.Map[omap.Name, *Piece]
+	// clusters are those a listener names itself.
+	clusters []string
+	pieces   omap.Map[omap.Name, *Piece]
 }
 
 // New encodes msg as the resource name of type t. The encoding is deterministic. It panics if msg cannot be
@@ -52,7 +54,7 @@ func New(t Type, name string, msg proto.Message) *Resource {
 		r.eds = edsName(m)
 	default:
 		if t == Listener {
-			r.refs = routeNames(msg)
+			r.refs, r.clusters = listenerRefs(msg)
 		}
 	}
 	body := encode(name, msg)
@@ -145,6 +147,9 @@ func (r *Resource) EDS() (name string, ok bool) { return r.eds, r.eds != "" }
 // Refs are the names of the route configurations a listener fetches by RDS, sorted. What a route configuration
 // refers to is said by its pieces.
 func (r *Resource) Refs() []string { return r.refs }
+
+// Clusters are the names of the clusters a listener sends to without a route configuration of its own name, sorted.
+func (r *Resource) Clusters() []string { return r.clusters }
 
 // AppendDelta appends the slices of the delta frame: an element of DeltaDiscoveryResponse.resources.
 func (r *Resource) AppendDelta(dst [][]byte) [][]byte { return r.appendFrom(dst, 0) }

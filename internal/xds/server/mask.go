@@ -157,9 +157,10 @@ func (h *holder) whole(k pinKey) {
 		for _, route := range held.Refs() {
 			h.keepRoute(route)
 		}
+		h.keepClusters(held.Clusters())
 	case resource.Route:
 		for _, p := range held.Pieces().All() {
-			h.keepClusters(p)
+			h.keepClusters(p.Refs())
 		}
 	}
 }
@@ -191,13 +192,13 @@ func (h *holder) holdPiece(route, piece string, held *resource.Piece) {
 		return
 	}
 	h.pieces[route] = append(h.pieces[route], omap.Put(omap.Name(piece), held))
-	h.keepClusters(held)
+	h.keepClusters(held.Refs())
 }
 
-// keepClusters keeps what a held piece routes to: it may be gone from the state together with the reason to route
+// keepClusters keeps what a held piece or listener sends to: it may be gone from the state together with the reason to route
 // there, but the client goes on routing.
-func (h *holder) keepClusters(p *resource.Piece) {
-	for _, name := range p.Refs() {
+func (h *holder) keepClusters(names []string) {
+	for _, name := range names {
 		if _, ok := h.state.Get(resource.Cluster, name); ok {
 			continue
 		}
@@ -227,21 +228,47 @@ func (h *holder) keepRoute(name string) {
 	}
 	h.put(resource.Route, r)
 	for _, p := range r.Pieces().All() {
-		h.keepClusters(p)
+		h.keepClusters(p.Refs())
 	}
 }
 
-// dependent pins what routes to a cluster that is held away: a virtual host that names a cluster the client does not
+// dependent pins what sends to a cluster that is held away: a listener or virtual host that names a cluster the client does not
 // have would be rejected, or send traffic nowhere. Only what the client does not have yet is looked at.
 func (h *holder) dependent() {
-	routes := &h.core.cursors[resource.Route]
-	if len(h.hidden) == 0 || routes.sub == nil {
+	if len(h.hidden) == 0 {
 		return
 	}
 	slices.Sort(h.hidden)
 	isHidden := func(name string) bool {
 		_, found := slices.BinarySearch(h.hidden, name)
 		return found
+	}
+	h.dependentListeners(isHidden)
+	h.dependentRoutes(isHidden)
+}
+
+func (h *holder) dependentListeners(isHidden func(string) bool) {
+	listeners := &h.core.cursors[resource.Listener]
+	if listeners.sub == nil {
+		return
+	}
+	for ch := range resource.Diff(listeners.at.state.Layers(resource.Listener), h.state.Layers(resource.Listener)) {
+		if ch.New == nil || !slices.ContainsFunc(ch.New.Clusters(), isHidden) {
+			continue
+		}
+		if ch.Old == nil || !anything(ch.Old) {
+			h.put(resource.Listener, resource.Hide(ch.Name))
+			continue
+		}
+		h.put(resource.Listener, ch.Old)
+		h.keepClusters(ch.Old.Clusters())
+	}
+}
+
+func (h *holder) dependentRoutes(isHidden func(string) bool) {
+	routes := &h.core.cursors[resource.Route]
+	if routes.sub == nil {
+		return
 	}
 	look := func(old, fresh *resource.Resource) {
 		var before omap.Map[omap.Name, *resource.Piece]
