@@ -65,7 +65,7 @@ func faults(t *testing.T, v client.Variant, s *script, responses int) []string {
 	go func() { served <- server.Serve(l) }()
 	defer func() {
 		server.Stop()
-		<-served
+		_ = <-served // it was stopped
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
