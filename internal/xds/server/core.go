@@ -17,6 +17,7 @@ type Shared struct {
 	subscriptions *subscriptions
 	moves         *memo[moveKey, *transition]
 	pinned        *memo[pinnedKey, *resource.State]
+	resumed       *memo[resumeKey, resumption]
 }
 
 // NewShared returns what the streams of one server share. controlPlane is the identifier put into responses.
@@ -26,6 +27,7 @@ func NewShared(controlPlane string) *Shared {
 		subscriptions: newSubscriptions(),
 		moves:         newMemo[moveKey, *transition](512),
 		pinned:        newMemo[pinnedKey, *resource.State](256),
+		resumed:       newMemo[resumeKey, resumption](256),
 	}
 }
 
@@ -35,6 +37,7 @@ func (s *Shared) Forget() {
 	s.subscriptions.forget()
 	s.moves.forget()
 	s.pinned.forget()
+	s.resumed.forget()
 }
 
 // Event is something that happened to a stream: exactly one field is set.

@@ -69,7 +69,7 @@ func (c *Core) subscribe(t resource.Type, cur *cursor, q *Request, out []Action)
 	if q.Variant == Delta && !first && q.subscribe+q.drop == 0 {
 		return out
 	}
-	digest := q.digest()
+	digest := q.names()
 	if q.Variant == StateOfTheWorld {
 		if !first && digest == cur.digest {
 			return out
@@ -116,36 +116,61 @@ func (c *Core) resume(t resource.Type, q *Request) {
 	if to.state == nil {
 		to = c.view // any state will do to say what the client has
 	}
+	// Clients of a class that come back after a restart say the same: it is compared once.
+	k := resumeKey{t, to.state, cur.sub, q.digest(deltaInitial)}
+	found := c.shared.resumed.get(k, func() resumption { return c.compare(t, cur.sub, q, to.state) })
+	cur.sub = found.sub
+	if found.equal {
+		cur.at, cur.forced = to, names{}
+	} else {
+		cur.at = point{state: found.had, partial: true} // older than everything known
+		// What the client has is answered by the difference; what else it asks for, in any case.
+		cur.forced = subtractNames(cur.forced, found.said)
+	}
+	c.stand(t, cur)
+}
+
+type resumeKey struct {
+	typ     resource.Type
+	state   *resource.State
+	sub     *subscription
+	initial omap.Hash
+}
+
+// resumption is what a client that comes back has, against what it is to have.
+type resumption struct {
+	sub   *subscription   // what it asked for, and what it has
+	equal bool            // it has everything
+	had   *resource.State // else: a state that shows what it has
+	said  names           // else: the names it spoke of
+}
+
+func (c *Core) compare(t resource.Type, sub *subscription, q *Request, s *resource.State) resumption {
 	if !t.Wildcard() {
 		// What a client has it asks for, also if it does not say so.
 		var more []omap.Change[omap.Name, omap.Unit]
 		for n := range q.Initial() {
-			if !cur.sub.names.Has(omap.Name(n)) {
+			if !sub.names.Has(omap.Name(n)) {
 				more = append(more, omap.Put(omap.Name(n), omap.Unit{}))
 			}
 		}
 		if len(more) > 0 {
-			cur.sub = c.shared.subscriptions.of(cur.sub.wildcard, cur.sub.names.With(more...))
+			sub = c.shared.subscriptions.of(sub.wildcard, sub.names.With(more...))
 		}
 	}
 	equal := 0
 	for n, version := range q.Initial() {
-		if r, ok := to.state.Get(t, string(n)); ok && cur.sub.has(r.Name()) && r.IsVersion(version) {
+		if r, ok := s.Get(t, string(n)); ok && sub.has(r.Name()) && r.IsVersion(version) {
 			equal++
 		}
 	}
-	if equal == q.initial && equal == c.expected(t, cur.sub, to.state) {
-		cur.at, cur.forced = to, names{}
-		c.stand(t, cur)
-		return
+	if equal == q.initial && equal == c.expected(t, sub, s) {
+		return resumption{sub: sub, equal: true}
 	}
-	layer, said := compare(t, cur.sub, q, to.state)
+	layer, said := difference(t, sub, q, s)
 	had := &resource.State{}
-	had.Types[t] = to.state.Types[t].On(layer)
-	cur.at = point{state: had, partial: true} // older than everything known
-	// What the client has is answered by the difference; what else it asks for, in any case.
-	cur.forced = subtractNames(cur.forced, said)
-	c.stand(t, cur)
+	had.Types[t] = s.Types[t].On(layer)
+	return resumption{sub: sub, had: had, said: said}
 }
 
 // stand notes what goes with the state a resumed cursor stands at.
@@ -170,9 +195,9 @@ func (c *Core) expected(t resource.Type, sub *subscription, s *resource.State) i
 	return sub.names.Len()
 }
 
-// compare makes the layer that, put over the present state, shows what the client says it has: a name in another
+// difference makes the layer that, put over the present state, shows what the client says it has: a name in another
 // version, or one that is no more, is there with unknown content, one it does not speak of is hidden. said are the names it spoke of.
-func compare(t resource.Type, sub *subscription, q *Request, s *resource.State) (layer resources, said names) {
+func difference(t resource.Type, sub *subscription, q *Request, s *resource.State) (layer resources, said names) {
 	var held []omap.Change[omap.Name, omap.Unit]
 	var over []omap.Change[omap.Name, *resource.Resource]
 	for n, version := range q.Initial() {

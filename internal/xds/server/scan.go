@@ -265,13 +265,18 @@ func (q *Request) Initial() iter.Seq2[[]byte, []byte] {
 	}
 }
 
-// digest stands for the names of the request as they are on the wire. Neighbouring fields are hashed in one piece.
-func (q *Request) digest() omap.Hash {
+// names stands for the names of the request as they are on the wire.
+func (q *Request) names() omap.Hash {
+	if q.drop == 0 {
+		return q.digest(q.subscribeField())
+	}
+	return q.digest(q.subscribeField(), deltaUnsubscribe)
+}
+
+// digest stands for some fields of the request as they are on the wire. Neighbouring ones are hashed in one piece.
+func (q *Request) digest(fields ...protowire.Number) omap.Hash {
 	h := sha256.New()
-	for _, num := range []protowire.Number{q.subscribeField(), deltaUnsubscribe} {
-		if num == deltaUnsubscribe && q.drop == 0 {
-			continue
-		}
+	for _, num := range fields {
 		var run []byte // a stretch of the message that holds nothing but such fields
 		for _, framed := range q.values(num) {
 			if len(run) > 0 && cap(framed) == cap(run)-len(run) {

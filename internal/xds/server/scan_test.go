@@ -53,7 +53,7 @@ func compareSotW(t *testing.T, raw []byte) {
 		t.Fatalf("scanned %q %q %q, want %v", list, q.URL, q.Nonce, &m)
 	}
 	compareParts(t, q, m.Node, m.ErrorDetail)
-	_ = q.digest()
+	_ = q.names()
 }
 
 func compareDelta(t *testing.T, raw []byte) {
@@ -84,7 +84,7 @@ func compareDelta(t *testing.T, raw []byte) {
 		}
 	}
 	compareParts(t, q, m.Node, m.ErrorDetail)
-	_ = q.digest()
+	_ = q.names()
 }
 
 // compareParts decodes the parts the scanner left alone.
@@ -137,8 +137,8 @@ func TestDigestTellsListsApart(t *testing.T) {
 		must(t, err)
 		return q
 	}
-	base := scan(&discoveryv3.DeltaDiscoveryRequest{ResourceNamesSubscribe: []string{"a", "b"}}).digest()
-	same := scan(&discoveryv3.DeltaDiscoveryRequest{ResourceNamesSubscribe: []string{"a", "b"}, ResponseNonce: "1", TypeUrl: "x"}).digest()
+	base := scan(&discoveryv3.DeltaDiscoveryRequest{ResourceNamesSubscribe: []string{"a", "b"}}).names()
+	same := scan(&discoveryv3.DeltaDiscoveryRequest{ResourceNamesSubscribe: []string{"a", "b"}, ResponseNonce: "1", TypeUrl: "x"}).names()
 	if base != same {
 		t.Error("the digest depends on more than the names")
 	}
@@ -148,7 +148,7 @@ func TestDigestTellsListsApart(t *testing.T) {
 		{ResourceNamesUnsubscribe: []string{"a", "b"}},
 		{},
 	} {
-		if scan(m).digest() == base {
+		if scan(m).names() == base {
 			t.Errorf("%v has the digest of another list", m)
 		}
 	}
