@@ -43,6 +43,7 @@ type Options struct {
 
 // Failure is a cell whose last run panicked, or that broke a rule of the kernel.
 type Failure struct {
+	Cell     ID
 	Query    string
 	Key      string
 	Reason   string
@@ -255,5 +256,5 @@ func (g *Graph) name(id store.ID) (query, key string) {
 
 func (g *Graph) fail(id store.ID, reason string, kept bool) {
 	query, key := g.name(id)
-	g.failures[id] = Failure{Query: query, Key: key, Reason: reason, Revision: g.rev, Kept: kept}
+	g.failures[id] = Failure{Cell: id, Query: query, Key: key, Reason: reason, Revision: g.rev, Kept: kept}
 }

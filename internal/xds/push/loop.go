@@ -17,6 +17,8 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -83,7 +85,8 @@ type Loop struct {
 	moved    []move   // connections whose class was published and not yet acted upon
 	fresh    []*class // classes whose state was published and not yet handed out
 	problems state.Problems
-	sets     []state.Problems // what problems is made of
+	found    []state.Problems // by the queries
+	sets     []state.Problems // what problems is made of: those of the queries, and those of cells that failed
 }
 
 // job is one thing to be done in the next commit.
@@ -142,7 +145,7 @@ func (l *Loop) take() []job {
 
 // Run works until ctx is cancelled. It is called once.
 func (l *Loop) Run(ctx context.Context) error {
-	defer l.queries.Problems.Observe(classes.All{}, func(sets []state.Problems, _ bool) { l.takeProblems(sets) })()
+	defer l.queries.Problems.Observe(classes.All{}, func(sets []state.Problems, _ bool) { l.found = sets })()
 	grace := time.NewTicker(classGrace / 4)
 	defer grace.Stop()
 	var earliest time.Time // of the next commit
@@ -168,6 +171,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		}
 		l.graph.Slice(sliceCells)
 		l.handOut(nil)
+		l.takeProblems()
 		more = l.graph.Pending() // what was handed out may have made new classes
 	}
 	return nil
@@ -205,6 +209,7 @@ func (l *Loop) commit(jobs []job) {
 		}
 	})
 	l.handOut(&info)
+	l.takeProblems()
 	for _, j := range jobs {
 		if j.after != nil {
 			j.after()
@@ -238,8 +243,10 @@ func (l *Loop) write(tx *store.Txn, j job) {
 	}
 }
 
-// takeProblems keeps the union of the sets, at the cost of what differs.
-func (l *Loop) takeProblems(sets []state.Problems) {
+// takeProblems brings the problems up to date with what the queries found and with the cells that failed.
+func (l *Loop) takeProblems() {
+	sets := append(slices.Clip(l.found), l.failures())
+	defer func() { l.sets = sets }()
 	var gone, come []omap.Change[omap.Name, api.Problem]
 	for i := range max(len(l.sets), len(sets)) {
 		var was, is state.Problems
@@ -258,7 +265,28 @@ func (l *Loop) takeProblems(sets []state.Problems) {
 		}
 	}
 	l.problems = l.problems.With(append(gone, come...)...)
-	l.sets = sets
+}
+
+// failures tells about cells whose last run panicked, at the objects they read: a bug, which must not be silent.
+func (l *Loop) failures() state.Problems {
+	var list []omap.Change[omap.Name, api.Problem]
+	for _, f := range l.graph.Failures() {
+		what, _, _ := strings.Cut(f.Reason, "\n")
+		kept := "there is nothing to serve in its place"
+		if f.Kept {
+			kept = "the last good result stays in force"
+		}
+		for _, leaf := range l.graph.Explain(f.Cell).Leaves() {
+			key, ok := leaf.Row.(api.Key)
+			if !ok || leaf.Absent {
+				continue
+			}
+			p := api.Problem{Object: key, Severity: api.Error, Field: f.Query + " " + f.Key,
+				Reason: fmt.Sprintf("internal error in the translation of this object, %s; please report it: %s", kept, what)}
+			list = append(list, omap.Put(omap.Name(p.OutputName()), p))
+		}
+	}
+	return state.Problems{}.With(list...)
 }
 
 // View is what Inspect shows: the store and the graph between two commits.

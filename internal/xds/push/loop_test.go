@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/meshtest"
@@ -357,3 +358,31 @@ kind: DestinationRule
 metadata: {name: reviews, namespace: shop}
 spec: {host: reviews.example.com, trafficPolicy: {connectionPool: {tcp: {maxConnections: N}}}}
 `
+
+// TestBrokenTranslationIsAProblem: an object that makes a query panic is told about; what it had before stays, all else goes on.
+func TestBrokenTranslationIsAProblem(t *testing.T) {
+	f := start(t, Settings{})
+	f.apply(reviews)
+	_, s := f.attach(web0, "")
+	s.wait(t, "the route", has(resource.Route, "80"))
+	// No source would let this through: a name that cannot be encoded.
+	bad := &api.Object{Key: api.Key{Kind: "VirtualService", Namespace: "shop", Name: "bad"}, Spec: &networking.VirtualService{
+		Hosts: []string{"reviews.example.com"}, Http: []*networking.HTTPRoute{{
+			Name: "\xff", Route: []*networking.HTTPRouteDestination{{Destination: &networking.Destination{Host: "reviews.example.com"}}},
+		}},
+	}}
+	f.Apply(source.Batch{Source: "test", Synced: true, Events: []source.Event{{Key: bad.Key, Object: bad}}})
+	f.eventually("a problem of the broken object", func(v *View) bool {
+		for _, p := range v.Problems.All() {
+			if p.Object == bad.Key && strings.Contains(p.Reason, "internal error") {
+				return true
+			}
+		}
+		return false
+	})
+	f.apply(strings.ReplaceAll(reviews, "reviews", "ratings"))
+	st := s.wait(t, "another service", has(resource.Cluster, "outbound|80||ratings.example.com"))
+	if !has(resource.Route, "80")(st) {
+		t.Error("the route configuration is gone")
+	}
+}
