@@ -73,24 +73,33 @@ func rowsOf(w *world) (float64, error) {
 func streamMemory(b *bench) error {
 	b.release()
 	for _, k := range []struct {
-		name     string
-		services int
-		streams  int
-	}{{"100", b.sizes.tiny, b.sizes.streams}, {"10k", b.sizes.large, b.sizes.fewer}} {
-		for _, v := range []variant{delta, sotw} {
-			size := fleetSize{streams: k.streams, conns: b.conns, variant: v, first: wide}
-			name := "stream-memory-" + v.String() + "-" + k.name
-			own, rec, err := b.retainedByStream(name, k.services, size)
-			if err != nil {
-				return err
-			}
-			floor, err := b.retainedByBare(name+"-bare", k.services, size, rec)
-			if err != nil {
-				return err
-			}
-			b.record("stream-memory/bare", floor/1024)
-			b.record("stream-memory/"+v.String()+"-"+k.name, (own-floor)/1024)
+		figure            string
+		services, streams int
+		perConn           int
+		variant           variant
+	}{
+		{"delta-100", b.sizes.tiny, b.sizes.streams, 10, delta},
+		{"delta-10k", b.sizes.large, b.sizes.fewer, 10, delta},
+		{"sotw-100", b.sizes.tiny, b.sizes.streams, 10, sotw},
+		{"sotw-10k", b.sizes.large, b.sizes.fewer, 10, sotw},
+		{"delta-100-own-tcp", b.sizes.tiny, b.sizes.streams, 1, delta},
+	} {
+		size := fleetSize{streams: k.streams, conns: k.streams / k.perConn, variant: k.variant, first: wide}
+		name := "stream-memory-" + k.figure
+		own, rec, err := b.retainedByStream(name, k.services, size)
+		if err != nil {
+			return err
 		}
+		floor, err := b.retainedByBare(name+"-bare", k.services, size, rec)
+		if err != nil {
+			return err
+		}
+		if k.perConn > 1 {
+			b.record("stream-memory/bare", floor/1024)
+		} else {
+			b.record("stream-memory/bare-own-tcp", floor/1024)
+		}
+		b.record("stream-memory/"+k.figure, (own-floor)/1024)
 	}
 	return nil
 }
@@ -137,7 +146,7 @@ func (b *bench) retainedByBare(name string, services int, size fleetSize, rec *r
 // counted: with them grows what all streams share.
 func (b *bench) growth(name, addr string, size fleetSize, scripts []*script) (float64, error) {
 	half := size
-	half.streams = size.streams / 2
+	half.streams, half.conns = size.streams/2, size.conns/2
 	var at [2]float64
 	for i := range at {
 		half.first = size.first + i*half.streams

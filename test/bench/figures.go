@@ -133,6 +133,8 @@ func connectFigures() []figure {
 		atMost(8, "stream-memory/delta-10k", "KiB", 2800),
 		atMost(8, "stream-memory/sotw-100", "KiB", 0),
 		atMost(8, "stream-memory/sotw-10k", "KiB", 0),
+		watched("stream-memory/bare-own-tcp", "KiB", 0),
+		watched("stream-memory/delta-100-own-tcp", "KiB", 0),
 
 		atMost(5, "reconnect-1k/bytes", "% of cold", 100),
 		atMost(1, "reconnect-1k/cpu", "CPU-s", 14),

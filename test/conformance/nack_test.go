@@ -107,6 +107,7 @@ func nackRules() []rule {
 		{name: "by-detail", only: onlySotW(), run: nackByDetail},
 		{name: "with-subscription", only: onlyDelta(), run: nackWithSubscription},
 		{name: "new-cluster", run: nackNewCluster},
+		{name: "random", run: nackRandom},
 		{name: "loop", run: nackLoop},
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 
@@ -15,7 +14,7 @@ import (
 // leaves responses unanswered for a while, one changes its mind all the time about what it wants. Every state of the
 // configuration makes sense, so those that follow never see a gap.
 func convergeRandom(s *scene) {
-	seed := uint64(os.Getpid())
+	seed := rand.Uint64()
 	s.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, uint64(len(s.ns))))
 	steady, lazy, fickle := s.connect(), newLazy(s, rnd), s.open()

@@ -75,7 +75,10 @@ func removalPort(s *scene) {
 func removalFullList(s *scene) {
 	p := s.all()
 	s.fence(p)
-	want := map[client.Type][]string{client.CDS: p.Names(client.CDS), client.LDS: p.Names(client.LDS)}
+	want := map[client.Type][]string{
+		client.CDS: {s.cluster("a"), s.cluster("b"), s.cluster("w"), s.fenceCluster(), s.port("t", 9000, "")},
+		client.LDS: {listenerT},
+	}
 	mark := len(p.Log)
 	s.put(fileServices, s.a("10.1.0.1"), s.b("10.1.0.2"), s.policy("a", 3))
 	p.limited("a", 3)
@@ -86,7 +89,7 @@ func removalFullList(s *scene) {
 			continue
 		}
 		for _, n := range want[r.Type] {
-			if r.Get(n) == nil && !s.ofFence(r.Type, n) {
+			if r.Get(n) == nil {
 				s.Errorf("%q is not in the list: %s", n, r)
 			}
 		}

@@ -35,6 +35,8 @@ type Options struct {
 	Follow bool
 	// Policy says how to answer a response; nil acknowledges.
 	Policy func(*Response) Answer
+	// Refuses makes a client that rejects responses for single resources, as Envoy does: the others it takes.
+	Refuses func(*Resource) bool
 	// EveryNode: every request carries the node, not only the first.
 	EveryNode bool
 	// Deaf clients never read what the server sends.

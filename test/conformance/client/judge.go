@@ -30,6 +30,9 @@ func (c *Client) take(raw []byte) (*Response, error) {
 	s := &c.types[r.Type]
 	s.nonce = r.Nonce
 	c.compare(r)
+	if c.Refuses != nil {
+		return r, c.ended(c.pick(r))
+	}
 	if r.Answer == Nack {
 		return r, c.ended(c.Reject(r, "rejected by the test: "+strings.Join(append(slices.Clone(r.Put), r.Again...), " ")))
 	}
@@ -44,6 +47,39 @@ func (c *Client) take(raw []byte) (*Response, error) {
 		return r, nil
 	}
 	return r, c.ended(c.acknowledge(r))
+}
+
+// pick takes in what is not refused of a response, and rejects it if there is something refused.
+func (c *Client) pick(r *Response) error {
+	var refused []string
+	kept := *r
+	kept.Resources, kept.Put = nil, nil
+	for _, res := range r.Resources {
+		switch had := c.Get(r.Type, res.Name); {
+		case !c.Refuses(res):
+			kept.Resources = append(kept.Resources, res)
+			if slices.Contains(r.Put, res.Name) {
+				kept.Put = append(kept.Put, res.Name)
+			}
+		case had != nil && c.Variant == SotW:
+			kept.Resources = append(kept.Resources, had)
+			fallthrough
+		default:
+			refused = append(refused, res.Name)
+		}
+	}
+	c.install(&kept)
+	if c.Follow {
+		c.minds(&kept)
+		if err := c.follow(r.Type); err != nil {
+			return err
+		}
+	}
+	if len(refused) == 0 {
+		return c.acknowledge(r)
+	}
+	r.Answer = Nack
+	return c.Reject(r, fmt.Sprintf("Error adding/updating %s(s) %s: refused by the test", r.Type, strings.Join(refused, ", ")))
 }
 
 // ended lets the error of a stream that is over pass: what had arrived before is taken in, and then Next says so.
