@@ -19,7 +19,8 @@ type bench struct {
 
 	worlds  map[int]*world
 	scripts map[scriptsKey][]*script
-	mesh    *mesh // the one in use, kept because the next case may want the same
+	taken   map[string]int // profiles by name
+	mesh    *mesh          // the one in use, kept because the next case may want the same
 }
 
 // scriptsKey names the scripts of the first namespaces of a world.

@@ -67,23 +67,25 @@ func (b *bench) distribution(name string, m *mesh, f *fleet, c change, reps, n i
 	if _, err := m.changes(b, f, c, min(n, 3)); err != nil { // the first ones grow buffers
 		return err
 	}
-	return b.profiled(name, func() error {
-		for range reps {
-			if err := m.quiet(b); err != nil {
-				return err
-			}
-			p, err := m.changes(b, f, c, n)
-			if err != nil {
-				return err
-			}
-			b.record(name+"/cpu", p.cpu.Seconds()/cpuUnit)
-			b.record(name+"/last-p50", median(p.last))
-			b.record(name+"/last-p99", quantile(p.last, 0.99))
-			b.record(name+"/bytes", float64(p.sent.bytes)/float64(n)/byteUnit)
-			b.record(name+"/extra", p.extra)
+	for range reps {
+		if err := m.quiet(b); err != nil {
+			return err
 		}
-		return nil
-	})
+		var p *pass
+		err := b.profiled(name, func() (err error) {
+			p, err = m.changes(b, f, c, n)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		b.record(name+"/cpu", p.cpu.Seconds()/cpuUnit)
+		b.record(name+"/last-p50", median(p.last))
+		b.record(name+"/last-p99", quantile(p.last, 0.99))
+		b.record(name+"/bytes", float64(p.sent.bytes)/float64(n)/byteUnit)
+		b.record(name+"/extra", p.extra)
+	}
+	return nil
 }
 
 const (

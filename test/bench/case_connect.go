@@ -37,32 +37,34 @@ func (b *bench) cold(name, figure string, services int, size fleetSize, reps int
 		if err := b.calm(); err != nil {
 			return err
 		}
-		begin, used := time.Now(), cpuTime()
-		f, err := connect(p.addr, size, scripts)
-		if err != nil {
-			return err
-		}
-		defer f.close()
-		if err := f.wait(f.settled, "the first answers"); err != nil {
-			return err
-		}
-		wall := time.Since(begin)
-		if err := b.pause(b.sizes.settle / 2); err != nil { // for the last acknowledgements
-			return err
-		}
-		b.record(name+"/"+figure, (cpuTime() - used).Seconds())
-		b.record(name+"/wall", wall.Seconds())
-		b.record(name+"/bytes", float64(f.totals().bytes)/megabyte)
-		return nil
+		return b.profiled(name+"-"+figure, func() error { return b.comeCold(name, figure, p.addr, size, scripts) })
 	}
-	return b.profiled(name+"-"+figure, func() error {
-		for range reps {
-			if err := one(); err != nil {
-				return err
-			}
+	for range reps {
+		if err := one(); err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	return nil
+}
+
+func (b *bench) comeCold(name, figure, addr string, size fleetSize, scripts []*script) error {
+	begin, used := time.Now(), cpuTime()
+	f, err := connect(addr, size, scripts)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	if err := f.wait(f.settled, "the first answers"); err != nil {
+		return err
+	}
+	wall := time.Since(begin)
+	if err := b.pause(b.sizes.settle / 2); err != nil { // for the last acknowledgements
+		return err
+	}
+	b.record(name+"/"+figure, (cpuTime() - used).Seconds())
+	b.record(name+"/wall", wall.Seconds())
+	b.record(name+"/bytes", float64(f.totals().bytes)/megabyte)
+	return nil
 }
 
 // versions collects what the clients of a fleet have, by class.
@@ -102,14 +104,12 @@ func reconnect(b *bench) error {
 	}
 	size := b.smallSize()
 	size.reconnect = true
-	return b.profiled("reconnect-1k", func() error {
-		for range b.reps(5) {
-			if err := b.comeBack(w, scripts, size, cold); err != nil {
-				return err
-			}
+	for range b.reps(5) {
+		if err := b.restart(w, scripts, size, cold); err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // rememberVersions lets the scripts know the versions they have, and returns the bytes that a cold stream of each takes
@@ -137,7 +137,7 @@ func (b *bench) rememberVersions(w *world, scripts []*script) (float64, error) {
 	return float64(f.totals().bytes) / float64(len(scripts)), nil
 }
 
-func (b *bench) comeBack(w *world, scripts []*script, size fleetSize, cold float64) error {
+func (b *bench) restart(w *world, scripts []*script, size fleetSize, cold float64) error {
 	p, err := serve(w)
 	if err != nil {
 		return err
@@ -146,6 +146,10 @@ func (b *bench) comeBack(w *world, scripts []*script, size fleetSize, cold float
 	if err := b.calm(); err != nil {
 		return err
 	}
+	return b.profiled("reconnect-1k", func() error { return b.comeBack(p, w, scripts, size, cold) })
+}
+
+func (b *bench) comeBack(p *plane, w *world, scripts []*script, size fleetSize, cold float64) error {
 	begin, used := time.Now(), cpuTime()
 	f, err := connect(p.addr, size, scripts)
 	if err != nil {

@@ -13,14 +13,8 @@ func silent(b *bench) error {
 	if err != nil {
 		return err
 	}
-	for i := range b.reps(3) {
-		run := func() error { return b.silence(scripts) }
-		if i == 0 {
-			err = b.profiled("silent-1k", run)
-		} else {
-			err = run()
-		}
-		if err != nil {
+	for range b.reps(3) {
+		if err := b.silence(scripts); err != nil {
 			return err
 		}
 	}
@@ -64,7 +58,11 @@ func (b *bench) silence(scripts []*script) error {
 	if err := b.calm(); err != nil {
 		return err
 	}
-	beside, err := m.paced(b, changes)
+	var beside []float64
+	err = b.profiled("silent-1k", func() (err error) {
+		beside, err = m.paced(b, changes)
+		return err
+	})
 	if err != nil {
 		return err
 	}

@@ -117,6 +117,8 @@ func connectFigures() []figure {
 
 		watched("building-10k/last-p50", "ms", 0),
 		never(20, "building-10k/last-max", "ms", 0),
+		watched("building-10k/waited-max", "ms", 0),
+		watched("building-10k/commit-max", "ms", 0),
 		watched("building-10k/built-in", "ms", 0),
 
 		atMost(100, "derived-10k/heap", "MB", 0),

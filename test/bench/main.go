@@ -108,7 +108,7 @@ func execute(ctx context.Context, o options, keep bool, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	b := &bench{ctx: ctx, options: o, got: make(measured), scripts: make(map[scriptsKey][]*script), worlds: make(map[int]*world), log: os.Stderr}
+	b := &bench{ctx: ctx, options: o, got: make(measured), scripts: make(map[scriptsKey][]*script), worlds: make(map[int]*world), taken: make(map[string]int), log: os.Stderr}
 	defer b.release()
 	begin := time.Now()
 	failed := b.all()

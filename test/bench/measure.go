@@ -50,12 +50,14 @@ func (b *bench) pause(d time.Duration) error {
 	}
 }
 
-// profiled runs what a case measures, with a CPU profile around it and a heap profile after it if they are wanted.
+// profiled runs what a case measures, with a CPU profile around it and a heap profile after it if they are wanted. Each
+// repetition has its own CPU profile, so that nothing but what is measured is in them; go tool pprof merges them.
 func (b *bench) profiled(name string, fn func() error) error {
 	if b.profiles == "" {
 		return fn()
 	}
-	cpu, err := os.Create(filepath.Join(b.profiles, name+".cpu.pprof"))
+	b.taken[name]++
+	cpu, err := os.Create(filepath.Join(b.profiles, fmt.Sprintf("%s.%d.cpu.pprof", name, b.taken[name])))
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,9 @@ func faults(t *testing.T, v client.Variant, s *script, responses int) []string {
 	go func() { served <- server.Serve(l) }()
 	defer func() {
 		server.Stop()
-		_ = <-served // it was stopped
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
