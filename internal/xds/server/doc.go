@@ -13,7 +13,8 @@
 //
 // The shell (server, stream, ring, gate, codec, node) moves bytes. Per stream the gRPC handler goroutine receives, and
 // one goroutine writes while there is something to write. Server.Run owns the goroutines all streams share: the workers
-// that bring published states to streams, and the sweeper that closes streams whose write is stuck. Nobody waits for anybody: publishing never blocks, a silent reader costs its pointers.
+// that let cores take in requests and published states, and the sweeper that closes streams whose write is stuck.
+// Nobody waits for anybody: publishing never blocks, a silent reader costs its pointers.
 //
 // Invariants: a resource outside the stream's class state is never sent; rejected bytes are never sent again on that
 // stream; a listener or route goes out only when the clusters of its state are acknowledged, and what a proxy may

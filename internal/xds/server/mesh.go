@@ -13,9 +13,9 @@ import (
 // Mesh is what the server serves.
 type Mesh interface {
 	// Connect takes a proxy in when its first request has come: it checks what the proxy says about itself, and from
-	// then on, beginning within the call or later, gives the stream its class's states by Stream.Update. It may
-	// block, at most until ctx ends, which it does with the stream. An error that carries a gRPC status ends the stream with it; any other
-	// error ends it with InvalidArgument. The node belongs to the callee.
+	// then on, beginning within the call or later, gives the stream its class's states by Stream.Update. It must not
+	// block: it is called by a worker that other streams share. An error that carries a gRPC status ends the stream with
+	// it; any other error ends it with InvalidArgument. The node belongs to the callee. ctx ends with the stream.
 	Connect(ctx context.Context, node *corev3.Node, stream *Stream) (Attachment, error)
 }
 

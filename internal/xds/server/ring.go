@@ -2,7 +2,7 @@ package server
 
 import "sync"
 
-// ring holds the streams that have a new state waiting. Putting one in costs a lock and an append.
+// ring holds the streams for which something has come. Putting one in costs a lock and an append.
 type ring struct {
 	wake chan struct{} // has a token while there may be work; one per worker at most
 

@@ -220,8 +220,8 @@ func (s *Server) Drain() {
 	}
 }
 
-// Run brings published states to streams and watches over stuck writes until ctx ends. Without it streams connect
-// and their requests are read, but nothing is ever published.
+// Run takes in what comes, requests and published states, and watches over stuck writes until ctx ends. Without it
+// streams are accepted, but nothing is ever answered.
 func (s *Server) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	for range s.workers {
@@ -232,7 +232,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// work takes streams with a new state off the ring. It never writes to a client.
+// work takes streams off the ring for which something has come. It never writes to a client.
 func (s *Server) work(ctx context.Context) {
 	batch := make([]*Stream, 0, 32)
 	for {

@@ -31,6 +31,7 @@ type Stream struct {
 	opened  time.Time
 
 	latest atomic.Pointer[resource.State] // published, the newest
+	asked  atomic.Pointer[asked]          // received, and not taken in yet
 	queued atomic.Bool                    // waits in the ring
 	conn   *connection
 	unsent atomic.Int32 // messages that gRPC has not written to the connection
@@ -52,6 +53,11 @@ type Stream struct {
 // a row the stream sees the last one.
 func (s *Stream) Update(state *resource.State) {
 	s.latest.Store(state)
+	s.queue()
+}
+
+// queue lets a worker look at the stream soon.
+func (s *Stream) queue() {
 	if !s.queued.Swap(true) {
 		s.server.ring.put(s)
 	}
@@ -127,15 +133,35 @@ func (s *Stream) receiveOne() error {
 	if err != nil {
 		return status.Errorf(codes.InvalidArgument, "%v", err)
 	}
-	s.step(Event{Request: q})
+	// A worker takes it in: what that needs of stack is then held once per worker and not, for ever, by each stream.
+	a := &asked{q, make(chan struct{})}
+	s.asked.Store(a)
+	s.queue()
+	select {
+	case <-a.done:
+	case <-s.over:
+	case <-s.grpc.Context().Done():
+	}
 	return nil
 }
 
-// refresh takes in the newest state.
+// asked is a request on its way to a worker.
+type asked struct {
+	request *Request
+	done    chan struct{} // closed when it was taken in
+}
+
+// refresh takes in what has come: a request, and the newest state. Only workers call it.
 func (s *Stream) refresh() {
 	defer s.guard()
 	s.queued.Store(false)
-	s.step(Event{State: s.latest.Load()})
+	if a := s.asked.Swap(nil); a != nil {
+		s.step(Event{Request: a.request})
+		close(a.done)
+	}
+	if state := s.latest.Load(); state != nil {
+		s.step(Event{State: state})
+	}
 }
 
 // step lets the core take one event and does what it says.
