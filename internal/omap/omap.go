@@ -8,7 +8,7 @@
 // Invariants:
 //   - A key's bytes alone decide whether it starts a chunk or a page (see levelOf); only the very first chunk and page
 //     of a map may start with another key. No chunk, page or top is empty: the empty map has no root.
-//   - A node is never written after it was built. Maps that stem from one another share nodes, and two maps with equal
+//   - A node is never written after it was built, except that a chunk remembers its block (see Blocks). Maps that stem from one another share nodes, and two maps with equal
 //     content have equal nodes even if they share none.
 //   - A write that changes no content hash returns the identical root.
 //
@@ -23,6 +23,7 @@ import (
 	"crypto/sha256"
 	"iter"
 	"strings"
+	"sync/atomic"
 )
 
 // Hash is a SHA-256 cut to 128 bits. The zero Hash is the hash of the empty map.
@@ -100,6 +101,7 @@ type chunk[K Key[K], V Value] struct {
 	hash    Hash
 	size    int
 	level   level // of the first key; all other keys are inChunk
+	block   atomic.Pointer[[]byte]
 }
 
 // page is a run of chunks up to the next chunk whose first key starts a page. It keeps the top list short.
@@ -179,6 +181,36 @@ func (m Map[K, V]) All() iter.Seq2[K, V] {
 			}
 		}
 	}
+}
+
+// Blocks yields the values' bytes joined chunk by chunk, in key order: what is sent to many is then few large pieces and
+// not thousands of small ones. A block is made when it is first asked for and lives as long as its chunk, so maps that
+// share chunks share their blocks. appendTo must be the same function for all maps of a type. No block is empty.
+func (m Map[K, V]) Blocks(appendTo func([]byte, V) []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		if m.root == nil {
+			return
+		}
+		for _, p := range m.root.pages {
+			for _, c := range p.chunks {
+				if b := c.joined(appendTo); len(b) > 0 && !yield(b) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (c *chunk[K, V]) joined(appendTo func([]byte, V) []byte) []byte {
+	if b := c.block.Load(); b != nil {
+		return *b
+	}
+	b := make([]byte, 0, c.size)
+	for i := range c.entries {
+		b = appendTo(b, c.entries[i].val)
+	}
+	c.block.Store(&b) // whoever else is at it makes the same
+	return b
 }
 
 // With returns the map with changes applied; on a key given twice the last one wins. The cost is that of the touched chunks,

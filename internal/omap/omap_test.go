@@ -53,12 +53,35 @@ func check(t rapid.TB, m nameMap, plain map[Name]int) {
 	if at != len(keys) {
 		t.Fatalf("All yields %d entries of %d", at, len(keys))
 	}
+	checkBlocks(t, m, keys, plain)
 	for _, k := range keys {
 		if v, ok := m.Get(k); !ok || v.n != plain[k] {
 			t.Fatalf("Get(%q) = %v, %v; want %d", k, v, ok, plain[k])
 		}
 	}
 	checkForm(t, m, keys, plain)
+}
+
+// checkBlocks: joined, blocks are the values in key order, also when they are asked for again.
+func checkBlocks(t rapid.TB, m nameMap, keys []Name, plain map[Name]int) {
+	t.Helper()
+	appendTo := func(b []byte, v val) []byte { return fmt.Appendln(b, v.n) }
+	want := ""
+	for _, k := range keys {
+		want += fmt.Sprintln(plain[k])
+	}
+	for range 2 {
+		got := ""
+		for block := range m.Blocks(appendTo) {
+			if len(block) == 0 {
+				t.Fatal("an empty block")
+			}
+			got += string(block)
+		}
+		if got != want {
+			t.Fatalf("blocks join to %q; want %q", got, want)
+		}
+	}
 }
 
 // checkForm derives the nodes from the content by the definition, without builder, and compares.

@@ -164,10 +164,8 @@ func (r *Resource) appendFrom(dst [][]byte, from int) [][]byte {
 	if r.pieces.Len() == 0 {
 		return dst
 	}
-	for _, p := range r.pieces.All() {
-		if len(p.frame) > 0 {
-			dst = append(dst, p.frame)
-		}
+	for block := range r.pieces.Blocks(appendPiece) {
+		dst = append(dst, block)
 	}
 	return dst
 }

@@ -30,6 +30,8 @@ func NewPiece(name string, vhost proto.Message, refs []string) *Piece {
 	return &Piece{name: name, hash: omap.Sum([]byte("piece\x00"), body), frame: frame, refs: sorted}
 }
 
+func appendPiece(b []byte, p *Piece) []byte { return append(b, p.frame...) }
+
 // HidePiece is the entry of an upper layer that masks the piece of a lower one.
 func HidePiece(name string) *Piece {
 	return &Piece{name: name, hash: hiddenHash(), hidden: true}

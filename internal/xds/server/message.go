@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"strconv"
 
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/pilotmesh/pilot/internal/omap"
@@ -40,6 +41,7 @@ type Message struct {
 	Removed   int
 
 	resources []*resource.Resource
+	buffers   mem.BufferSlice // Parts as gRPC takes them; of a sealed message
 }
 
 // Big reports whether the message should pass the gate.
@@ -93,16 +95,20 @@ func (m *Message) add(r *resource.Resource, v Variant) {
 	m.resources = append(m.resources, r)
 }
 
-// seal copies a small message into one buffer: that is cheaper to send 500 times than a list is.
+// seal ends the making of a message. A small one is copied into one buffer: that is cheaper to send 500 times than a
+// list is.
 func (m *Message) seal() *Message {
-	if m.Big() || len(m.Parts) == 1 {
-		return m
+	if !m.Big() && len(m.Parts) > 1 {
+		b := make([]byte, 0, m.Size)
+		for _, p := range m.Parts {
+			b = append(b, p...)
+		}
+		m.Parts = [][]byte{b}
 	}
-	b := make([]byte, 0, m.Size)
-	for _, p := range m.Parts {
-		b = append(b, p...)
+	m.buffers = make(mem.BufferSlice, len(m.Parts))
+	for i, p := range m.Parts {
+		m.buffers[i] = mem.SliceBuffer(p)
 	}
-	m.Parts = [][]byte{b}
 	return m
 }
 

@@ -220,10 +220,8 @@ func (s *Stream) write(a Action) error {
 		}
 		defer s.server.gate.leave(p)
 	}
-	parts := make(mem.BufferSlice, 0, len(a.Message.Parts)+1)
-	for _, b := range a.Message.Parts {
-		parts = append(parts, mem.SliceBuffer(b))
-	}
+	parts := make(mem.BufferSlice, 0, len(a.Message.buffers)+1)
+	parts = append(parts, a.Message.buffers...)
 	nonce := nonceField(a.Nonce)
 	began := time.Now()
 	s.moved.Store(began.UnixNano())
