@@ -16,13 +16,16 @@ ARGS ?=
 LINT_VERSION := v2.15.0
 LINT := .tools/golangci-lint-$(LINT_VERSION)/golangci-lint
 
-.PHONY: help tools build demo test check update bench arch fuzz lint mutate clean go
+.PHONY: help tools namespaces build demo test exam check update bench arch fuzz lint mutate clean go
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 tools: go ## Fetch what tests and the demo need (real Envoy), once
 	@go -C test run ./tools
+
+namespaces: # What the exam makes network namespaces with; without it the exam is skipped
+	@scripts/namespaces.sh
 
 build: go ## Build the programs into bin/
 	@mkdir -p bin
@@ -35,8 +38,11 @@ demo: tools build ## A control plane, a real Envoy and a live edit; CI=1 for a b
 check: go ## The fast part of the tests (under two minutes)
 	@go -C test run ./suite check
 
-test: tools ## Everything a contributor must pass: vet, arch, unit with -race, real Envoy, demo
+test: tools namespaces ## Everything a contributor must pass: vet, arch, unit with -race, real Envoy, exam, demo
 	@go -C test run ./suite test
+
+exam: tools namespaces ## Hold real Envoy's behaviour against stored answers; ARGS='-run NAME -v' for one case
+	@go -C test run ./exam $(ARGS)
 
 update: go ## Rewrite golden files from what the code does now, then show what changed
 	@scripts/update.sh

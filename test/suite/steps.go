@@ -36,7 +36,7 @@ var suites = map[string][]step{
 		tests("tools", "tests of the test tools", "test", withoutSlow),
 		tests("protocol", "conversations with a running control plane", "test", packages("./conformance/..."), "-timeout=20m"),
 		tests("e2e", "end to end with real Envoy", "test", packages("./e2e/..."), "-race", "-timeout=20m"),
-		demo},
+		step{"exam", "requests through real Envoy, held against stored answers", "", exam}, demo},
 }
 
 var (

@@ -1,0 +1,358 @@
+// Package echo is everybody a proxy talks to: HTTP, TLS and TCP servers that tell what reached them, an external
+// authorizer, and a name server.
+//
+// The ports are those of the table in FORMAT.md. Each server has a goroutine that accepts and one per connection; they
+// end when Close shuts the listeners. The package runs inside a network namespace and knows nothing of proxies.
+package echo
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/pilotmesh/pilot/test/exam/pki"
+)
+
+// Reply is what an HTTP echo server tells about the request it got.
+type Reply struct {
+	Echo      string              `json:"echo"` // the address the request was reached at
+	From      string              `json:"from"`
+	Method    string              `json:"method"`
+	Path      string              `json:"path"`
+	Authority string              `json:"authority"`
+	Protocol  string              `json:"protocol"`
+	Headers   map[string][]string `json:"headers"`
+	Body      string              `json:"body,omitempty"`
+	TLS       bool                `json:"tls"`
+	SNI       string              `json:"sni,omitempty"`
+	ALPN      string              `json:"alpn,omitempty"`
+	Peer      string              `json:"peer,omitempty"`
+}
+
+// BackendHeader marks every answer of an echo server, HEAD included.
+const BackendHeader = "Exam-Backend"
+
+// Servers is the set of echo servers of one namespace. It remembers which requests arrived, by exam-id.
+type Servers struct {
+	pki   *Keys
+	authz *grpc.Server
+
+	mu    sync.Mutex
+	hits  map[string][]string
+	fails map[string]int
+
+	listeners []net.Listener
+	servers   []*http.Server
+}
+
+// Keys is the key material of the TLS echo servers.
+type Keys struct {
+	Backend, Intruder pki.Pair
+	MeshCA            string
+	PublicCert        pki.Pair // the public CA itself: leaves are issued by SNI
+}
+
+// New prepares the servers; Listen opens them.
+func New(p *Keys) *Servers {
+	return &Servers{pki: p, authz: newAuthorizer(), hits: map[string][]string{}, fails: map[string]int{}}
+}
+
+// Listen opens every port of the table in FORMAT.md but those in except.
+func (e *Servers) Listen(except []int) error {
+	for _, r := range []struct {
+		from, to int
+		open     func(int) error
+	}{{8080, 8089, e.listenHTTP}, {8443, 8446, e.listenTLS}, {9090, 9096, e.listenTCP}} {
+		for p := r.from; p <= r.to; p++ {
+			if slices.Contains(except, p) {
+				continue
+			}
+			if err := r.open(p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (e *Servers) listenTCP(port int) error {
+	l, err := e.open(port)
+	if err == nil {
+		go accept(l, func(c net.Conn) { e.serveLines(c, c, port >= 9095) })
+	}
+	return err
+}
+
+func (e *Servers) open(port int) (net.Listener, error) {
+	l, err := net.Listen("tcp", ":"+strconv.Itoa(port))
+	if err == nil {
+		e.listeners = append(e.listeners, l)
+	}
+	return l, err
+}
+
+// Close shuts all listeners and HTTP connections; Listen may be called again.
+func (e *Servers) Close() {
+	for _, l := range e.listeners {
+		l.Close()
+	}
+	for _, s := range e.servers {
+		s.Close()
+	}
+	e.listeners, e.servers = nil, nil
+}
+
+func accept(l net.Listener, serve func(net.Conn)) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			fmt.Fprintln(os.Stderr, "accept:", err)
+			return
+		}
+		go serve(c)
+	}
+}
+
+func (e *Servers) httpServer() *http.Server {
+	s := &http.Server{Handler: e, ErrorLog: discardLog, ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+		if t, ok := c.(*sniffed); ok {
+			return context.WithValue(ctx, tlsKey{}, t.state)
+		}
+		return ctx
+	}}
+	s.Protocols = new(http.Protocols)
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
+	e.servers = append(e.servers, s)
+	return s
+}
+
+func (e *Servers) listenHTTP(port int) error {
+	l, err := e.open(port)
+	if err != nil {
+		return err
+	}
+	go e.httpServer().Serve(l)
+	return nil
+}
+
+type tlsKey struct{}
+
+// sniffed is a decrypted connection whose first bytes were looked at.
+type sniffed struct {
+	net.Conn
+	r     *bufio.Reader
+	state *tls.ConnectionState
+}
+
+func (s *sniffed) Read(b []byte) (int, error) { return s.r.Read(b) }
+
+// connQueue is a net.Listener fed by hand.
+type connQueue struct {
+	net.Listener
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func (q *connQueue) Accept() (net.Conn, error) {
+	select {
+	case c := <-q.conns:
+		return c, nil
+	case <-q.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (q *connQueue) put(c net.Conn) {
+	select {
+	case q.conns <- c:
+	case <-q.done:
+		c.Close()
+	}
+}
+
+func (q *connQueue) Close() error {
+	q.once.Do(func() { close(q.done) })
+	return nil
+}
+
+// listenTLS terminates TLS, then serves HTTP or lines, whichever the client speaks.
+func (e *Servers) listenTLS(port int) error {
+	l, err := e.open(port)
+	if err != nil {
+		return err
+	}
+	cfg, err := e.pki.serverConfig(port)
+	if err != nil {
+		return err
+	}
+	q := &connQueue{Listener: l, conns: make(chan net.Conn), done: make(chan struct{})}
+	go e.httpServer().Serve(q)
+	go accept(l, func(c net.Conn) {
+		t := tls.Server(c, cfg)
+		t.SetDeadline(time.Now().Add(5 * time.Second))
+		if err := t.Handshake(); err != nil {
+			c.Close()
+			return
+		}
+		state := t.ConnectionState()
+		s := &sniffed{Conn: t, r: bufio.NewReader(t), state: &state}
+		b, err := s.r.Peek(3)
+		t.SetDeadline(time.Time{})
+		if err == nil && looksHTTP(b) {
+			q.put(s)
+			return
+		}
+		e.serveLines(s, s.r, false)
+	})
+	return nil
+}
+
+func looksHTTP(b []byte) bool {
+	for _, m := range []string{"GET", "PRI", "POS", "PUT", "HEA", "DEL", "OPT", "PAT", "CON", "TRA"} {
+		if bytes.HasPrefix(b, []byte(m)) {
+			return true
+		}
+	}
+	return false
+}
+
+// serveLines is the TCP echo.
+func (e *Servers) serveLines(c net.Conn, r io.Reader, serverFirst bool) {
+	defer c.Close()
+	at := c.LocalAddr().String()
+	if serverFirst {
+		fmt.Fprintf(c, "hello %s\n", at)
+	}
+	for sc := bufio.NewScanner(r); sc.Scan(); {
+		fmt.Fprintf(c, "echo %s %s\n", at, sc.Text())
+	}
+}
+
+// replySpec is a parsed exam-reply header.
+type replySpec struct {
+	status int
+	after  time.Duration
+	header http.Header
+	times  int
+	close  bool
+}
+
+func parseReply(s string) replySpec {
+	r := replySpec{status: 200, header: http.Header{}}
+	for _, f := range strings.Split(s, ",") {
+		k, v, _ := strings.Cut(strings.TrimSpace(f), "=")
+		switch k {
+		case "status":
+			r.status, _ = strconv.Atoi(v)
+		case "after", "sleep":
+			r.after, _ = time.ParseDuration(v)
+		case "header":
+			n, val, _ := strings.Cut(v, ":")
+			r.header.Add(n, val)
+		case "times":
+			r.times, _ = strconv.Atoi(v)
+		case "close":
+			r.close = true
+		}
+	}
+	return r
+}
+
+func (e *Servers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	at := r.Context().Value(http.LocalAddrContextKey).(net.Addr).String()
+	_, port, _ := net.SplitHostPort(at)
+	if port == authzPort && r.URL.Path == authzMethod {
+		e.authz.ServeHTTP(w, r)
+		return
+	}
+	reply := parseReply(r.Header.Get("exam-reply"))
+	if n := e.arrived(r, at); reply.times > 0 && n > reply.times {
+		reply = replySpec{status: 200, header: http.Header{}}
+	}
+	if port == authzPort {
+		if r.Header.Get(authzQuery) == "deny" {
+			reply.status = http.StatusForbidden
+		} else {
+			reply.header.Set(authzMark, "yes")
+		}
+	}
+	if reply.after > 0 {
+		select {
+		case <-time.After(reply.after):
+		case <-r.Context().Done():
+			return
+		}
+	}
+	if reply.close {
+		panic(http.ErrAbortHandler)
+	}
+	body, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20))
+	out, _ := json.Marshal(describe(r, at, body))
+	h := w.Header()
+	for k, v := range reply.header {
+		h[k] = v
+	}
+	h.Set(BackendHeader, at)
+	h.Set("Content-Type", "application/json")
+	h["Date"] = nil
+	w.WriteHeader(max(reply.status, 200))
+	w.Write(out)
+}
+
+func describe(r *http.Request, at string, body []byte) Reply {
+	from, _, _ := net.SplitHostPort(r.RemoteAddr)
+	out := Reply{Echo: at, From: from, Method: r.Method, Path: r.RequestURI, Authority: r.Host, Protocol: r.Proto,
+		Headers: map[string][]string{}, Body: string(body[:min(len(body), 256)])}
+	for k, v := range r.Header {
+		out.Headers[strings.ToLower(k)] = v
+	}
+	if s, ok := r.Context().Value(tlsKey{}).(*tls.ConnectionState); ok {
+		out.TLS, out.SNI, out.ALPN = true, s.ServerName, s.NegotiatedProtocol
+		if len(s.PeerCertificates) > 0 {
+			out.Peer = pki.Name(s.PeerCertificates[0])
+		}
+	}
+	return out
+}
+
+// arrived notes a request and returns how many with its exam-id came so far.
+func (e *Servers) arrived(r *http.Request, at string) int {
+	id := r.Header.Get("exam-id")
+	if id == "" {
+		return 0
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.hits[id] = append(e.hits[id], fmt.Sprintf("%s %s %s %s", at, r.Method, r.Host, r.RequestURI))
+	e.fails[id]++
+	return e.fails[id]
+}
+
+// Take returns and forgets the hits of an exam-id.
+func (e *Servers) Take(id string) []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	h := e.hits[id]
+	delete(e.hits, id)
+	return slices.Sorted(slices.Values(h))
+}

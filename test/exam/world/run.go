@@ -1,0 +1,326 @@
+package world
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pilotmesh/pilot/test/exam/client"
+	"github.com/pilotmesh/pilot/test/exam/form"
+	"github.com/pilotmesh/pilot/test/exam/pki"
+	"github.com/pilotmesh/pilot/test/exam/seen"
+)
+
+// Settings of a run.
+type Settings struct {
+	ID       int    // names and ports of this run, 0 to MaxID
+	Jobs     int    // cases side by side, 1 to MaxJobs
+	Envoy    string // the binary
+	EnvoyLog string // its log level
+	Plane    Plane
+	Keep     string        // where each case's files go, or none
+	Quiet    time.Duration // how long xDS must be unchanged before requests start
+	Settle   time.Duration // longest wait for Envoy to have all its configuration
+	Ready    time.Duration // longest wait for the control plane
+}
+
+// What Settings may hold: ports and names of all that run side by side must differ.
+const (
+	MaxID   = 60
+	MaxJobs = 8
+)
+
+// Task is a case to run over one of the two variants of xDS.
+type Task struct {
+	Case *form.Case
+	SOTW bool // State-of-the-World instead of delta
+}
+
+// Variant names the task's variant of xDS.
+func (t Task) Variant() string {
+	if t.SOTW {
+		return "sotw"
+	}
+	return "delta"
+}
+
+// Run runs all tasks and hands each observation to done, one at a time. It returns when everything has stopped. An error
+// says that a world could not be made; what goes wrong in a case is in its observation.
+func Run(ctx context.Context, s *Settings, tasks []Task, done func(Task, *seen.Observation, time.Duration)) error {
+	keys, err := pki.New()
+	if err != nil {
+		return err
+	}
+	spawn, closeSpawner := newSpawner()
+	defer closeSpawner()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	queue := make(chan Task)
+	var mu sync.Mutex
+	var workers sync.WaitGroup
+	for n := range min(s.Jobs, len(tasks)) {
+		workers.Go(func() {
+			k := &worker{set: s, id: n, keys: keys, spawn: spawn}
+			defer k.close()
+			for t := range queue {
+				obs, took, err := k.run(ctx, t)
+				if err != nil {
+					cancel(err)
+				}
+				if ctx.Err() != nil {
+					return
+				}
+				mu.Lock()
+				done(t, obs, took)
+				mu.Unlock()
+			}
+		})
+	}
+	for _, t := range tasks {
+		select {
+		case queue <- t:
+		case <-ctx.Done():
+		}
+	}
+	close(queue)
+	workers.Wait()
+	return context.Cause(ctx)
+}
+
+// worker runs cases one after the other in a world of its own.
+type worker struct {
+	set   *Settings
+	id    int
+	keys  *pki.Material
+	spawn spawner
+	w     *world
+	slot  int
+}
+
+func (k *worker) run(ctx context.Context, t Task) (obs *seen.Observation, took time.Duration, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+		}
+	}()
+	if k.w != nil && (k.w.wl.broken || k.w.net.broken) {
+		k.close()
+	}
+	if k.w == nil {
+		w, err := newWorld(k.set.ID, k.id, k.keys, k.spawn)
+		if err != nil {
+			return nil, 0, err
+		}
+		k.w = w
+		if err := w.services(ctx); err != nil {
+			return nil, 0, err
+		}
+	}
+	k.slot++
+	obs, took = k.w.runCase(ctx, k.set, t, k.slot)
+	return obs, took, nil
+}
+
+func (k *worker) close() {
+	if k.w != nil {
+		k.w.close()
+		k.w = nil
+	}
+}
+
+// services starts what a world needs outside the namespaces: secrets and the key set.
+func (w *world) services(ctx context.Context) error {
+	sds, stop, err := serveSDS(filepath.Join(w.dir, "sds.sock"), w.keys, filepath.Join(w.dir, "pki"))
+	if err != nil {
+		return err
+	}
+	w.sds = sds
+	w.stops = append(w.stops, stop)
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", w.base+9))
+	if err != nil {
+		return err
+	}
+	w.jwks = "http://" + l.Addr().String() + "/jwks"
+	s := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+		rw.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(rw, w.keys.JWKS())
+	})}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = s.Serve(l) }) // ends with ErrServerClosed
+	w.stops = append(w.stops, func() {
+		s.Close()
+		serving.Wait()
+	})
+	return nil
+}
+
+// runCase never fails: what went wrong is in the observation.
+func (w *world) runCase(ctx context.Context, set *Settings, t Task, slot int) (obs *seen.Observation, took time.Duration) {
+	start := time.Now()
+	obs = &seen.Observation{Title: t.Case.Title, Requests: []seen.Request{}}
+	dir := filepath.Join(w.dir, fmt.Sprintf("case-%d", slot))
+	if err := w.experience(ctx, set, t, dir, slot, obs); err != nil {
+		obs.Failed, obs.Details, _ = strings.Cut(err.Error(), "\n")
+	}
+	if set.Keep != "" {
+		keepFiles(dir, filepath.Join(set.Keep, t.Variant(), filepath.Base(filepath.Dir(t.Case.Path)), t.Case.Base()))
+	}
+	os.RemoveAll(dir)
+	return obs, time.Since(start)
+}
+
+// keepFiles copies a case's files, but no sockets.
+func keepFiles(dir, to string) {
+	socks, _ := filepath.Glob(filepath.Join(dir, "*.sock")) // the pattern is good
+	for _, s := range socks {
+		os.Remove(s)
+	}
+	os.RemoveAll(to)
+	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
+		fmt.Fprintln(os.Stderr, "exam: keeping files:", err)
+	}
+}
+
+// experience runs one case in dir and fills obs.
+func (w *world) experience(ctx context.Context, set *Settings, t Task, dir string, slot int, obs *seen.Observation) error {
+	c := t.Case
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if err := w.writeInputs(c, dir); err != nil {
+		return err
+	}
+	if err := w.prepare(c); err != nil {
+		return err
+	}
+	began := time.Now()
+	s, url, err := w.startPlane(ctx, set.Plane, dir, slot)
+	if err != nil {
+		return err
+	}
+	defer s.stop()
+	if err := s.wait(ctx, url, set.Ready); err != nil {
+		return err
+	}
+	ready := time.Now()
+	p, err := startEnvoy(w, c, dir, s.grpc, set, t.SOTW)
+	if err != nil {
+		return err
+	}
+	defer p.stop()
+	complete, err := p.settled(ctx, set.Quiet, set.Settle)
+	if err != nil {
+		return err
+	}
+	settled := time.Now()
+	if set.Keep != "" {
+		p.dump(ctx)
+	}
+	for i := range c.Requests {
+		met, err := w.request(ctx, c, &c.Requests[i])
+		if err != nil {
+			return fmt.Errorf("request %q: %w", c.Requests[i].Name, err)
+		}
+		obs.Requests = append(obs.Requests, met)
+	}
+	round := func(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
+	obs.Phases = fmt.Sprintf("control plane ready %v, envoy settled %v, requests %v",
+		round(ready.Sub(began)), round(settled.Sub(ready)), round(time.Since(settled)))
+	if err := errors.Join(p.alive(), s.alive()); err != nil {
+		return err
+	}
+	obs.Rejected, obs.Warming, err = p.state(ctx)
+	if err == nil && !complete && len(obs.Warming) == 0 {
+		obs.Warming = []string{"proxy not ready"}
+	}
+	return err
+}
+
+// prepare sets the world up for a case's proxy.
+func (w *world) prepare(c *form.Case) error {
+	sidecar := c.Proxy.Type == "sidecar"
+	if err := w.wl.call("Listen", boundPorts(c), nil); err != nil {
+		return err
+	}
+	if err := w.wl.call("Capture", redirection(sidecar && c.Proxy.Metadata["INTERCEPTION_MODE"] != "NONE"), nil); err != nil {
+		return err
+	}
+	trustDomain := "cluster.local"
+	if d, ok := c.Mesh["trustDomain"].(string); ok {
+		trustDomain = d
+	}
+	return w.sds.setIdentity(pki.Spiffe(trustDomain, c.Proxy.Namespace, c.Proxy.SA))
+}
+
+// request performs one entry and reduces what came of it.
+func (w *world) request(ctx context.Context, c *form.Case, r *form.Request) (seen.Request, error) {
+	if err := pause(ctx, time.Duration(r.Pause)); err != nil {
+		return seen.Request{}, err
+	}
+	j, err := w.job(c, r)
+	if err != nil {
+		return seen.Request{}, err
+	}
+	driver := w.wl
+	if r.From == "net" {
+		driver = w.net
+	}
+	var outcomes []client.Outcome
+	if err := driver.callCtx(ctx, "Perform", j, &outcomes); err != nil {
+		return seen.Request{}, err
+	}
+	if watches(r, "hits") {
+		if err := w.collectHits(ctx, outcomes); err != nil {
+			return seen.Request{}, err
+		}
+	}
+	return seen.See(r, outcomes), nil
+}
+
+func (w *world) job(c *form.Case, r *form.Request) (*client.Job, error) {
+	j := &client.Job{Request: *r, ID: c.Base() + "/" + r.Name, MeshCA: w.keys.Mesh.PEM, PublicCA: w.keys.Public.PEM}
+	if r.TLS != nil && r.TLS.As != "" {
+		td := r.TLS.TrustDomain
+		form.Default(&td, "cluster.local")
+		ns, sa, _ := strings.Cut(r.TLS.As, "/")
+		kp, err := w.issuer(r.TLS).Issue(pki.Spiffe(td, ns, sa))
+		if err != nil {
+			return nil, err
+		}
+		j.Cert, j.Key = kp.Cert, kp.Key
+	}
+	return j, w.addTokens(j, r)
+}
+
+// mirrorDelay is how long a mirrored request may come after the one it copies.
+const mirrorDelay = 150 * time.Millisecond
+
+// collectHits asks both namespaces which requests arrived where.
+func (w *world) collectHits(ctx context.Context, outcomes []client.Outcome) error {
+	ids := make([]string, 0, len(outcomes))
+	for _, o := range outcomes {
+		ids = append(ids, o.ID)
+	}
+	// Nothing tells that no more will come: a copy too many is to be seen as well.
+	if err := pause(ctx, mirrorDelay); err != nil {
+		return err
+	}
+	for _, p := range []*peer{w.net, w.wl} {
+		var hits map[string][]string
+		if err := p.call("Hits", ids, &hits); err != nil {
+			return err
+		}
+		for i := range outcomes {
+			outcomes[i].Hits = append(outcomes[i].Hits, hits[outcomes[i].ID]...)
+		}
+	}
+	return nil
+}
