@@ -16,6 +16,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -34,8 +35,8 @@ import (
 )
 
 const (
-	// sliceCells is how many cells of first builds run before the input is looked at again: a few milliseconds' worth.
-	sliceCells = 250
+	// sliceCells is how many cells of first builds run before the input is looked at again: a millisecond or two.
+	sliceCells = 100
 	// commitRows is about how many objects one commit takes; what is left joins the next one.
 	commitRows = 5000
 	// classGrace is how long a class without proxies is kept: proxies that restart find it warm.
@@ -172,7 +173,9 @@ func (l *Loop) Run(ctx context.Context) error {
 		l.graph.Slice(sliceCells)
 		l.handOut(nil)
 		l.takeProblems()
-		more = l.graph.Pending() // what was handed out may have made new classes
+		if more = l.graph.Pending(); more { // what was handed out may have made new classes
+			runtime.Gosched() // those who have little to do go first
+		}
 	}
 	return nil
 }

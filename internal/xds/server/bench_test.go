@@ -27,7 +27,7 @@ func BenchmarkUpdate(b *testing.B) {
 		s.Update(states[i&1])
 		if i%len(streams) == len(streams)-1 {
 			b.StopTimer()
-			for _, s := range srv.ring.take(buf) {
+			for _, s := range srv.slow.take(buf) {
 				s.queued.Store(false)
 			}
 			b.StartTimer()

@@ -1,6 +1,14 @@
 package server
 
-import "sync"
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// costly is from where a step's duration sends the next one of the same stream to the slow ring. A new stream's first
+// steps make tens of megabytes of messages; whoever is settled must not queue behind them.
+const costly = time.Millisecond
 
 // ring holds the streams for which something has come. Putting one in costs a lock and an append.
 type ring struct {
@@ -39,4 +47,22 @@ func (r *ring) take(buf []*Stream) []*Stream {
 		r.call()
 	}
 	return buf
+}
+
+// work takes streams off the ring for which something has come. It never writes to a client.
+func (r *ring) work(ctx context.Context) {
+	batch := make([]*Stream, 0, 32)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.wake:
+		}
+		for batch = r.take(batch); len(batch) > 0; batch = r.take(batch) {
+			for _, stream := range batch {
+				stream.refresh()
+			}
+			clear(batch)
+		}
+	}
 }

@@ -73,8 +73,9 @@ type Server struct {
 	options Options
 	shared  *Shared
 	gate    *gate
-	ring    *ring
-	workers int
+	// Streams that something has come for: those whose steps are known to cost little, and all others. Each ring has
+	// workers of its own.
+	quick, slow *ring
 
 	mu       sync.Mutex
 	streams  map[uint64]*Stream
@@ -87,8 +88,9 @@ func New(mesh Mesh, o Options) *Server {
 	o = o.withDefaults()
 	workers := runtime.GOMAXPROCS(0)
 	return &Server{
-		mesh: mesh, options: o, shared: NewShared(o.ControlPlane), workers: workers,
-		gate: newGate(o.BigSends, gatePatience), ring: newRing(workers), streams: map[uint64]*Stream{},
+		mesh: mesh, options: o, shared: NewShared(o.ControlPlane),
+		gate: newGate(o.BigSends, gatePatience), streams: map[uint64]*Stream{},
+		quick: newRing(workers), slow: newRing(max(1, workers/2)),
 	}
 }
 
@@ -224,30 +226,14 @@ func (s *Server) Drain() {
 // streams are accepted, but nothing is ever answered.
 func (s *Server) Run(ctx context.Context) error {
 	var group sync.WaitGroup
-	for range s.workers {
-		group.Go(func() { s.work(ctx) })
+	for _, r := range []*ring{s.quick, s.slow} {
+		for range cap(r.wake) {
+			group.Go(func() { r.work(ctx) })
+		}
 	}
 	group.Go(func() { s.sweep(ctx) })
 	group.Wait()
 	return nil
-}
-
-// work takes streams off the ring for which something has come. It never writes to a client.
-func (s *Server) work(ctx context.Context) {
-	batch := make([]*Stream, 0, 32)
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.ring.wake:
-		}
-		for batch = s.ring.take(batch); len(batch) > 0; batch = s.ring.take(batch) {
-			for _, stream := range batch {
-				stream.refresh()
-			}
-			clear(batch)
-		}
-	}
 }
 
 // sweep closes streams whose client does not read, and drops results nobody asks for any more.

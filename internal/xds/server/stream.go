@@ -32,7 +32,8 @@ type Stream struct {
 
 	latest atomic.Pointer[resource.State] // published, the newest
 	asked  atomic.Pointer[asked]          // received, and not taken in yet
-	queued atomic.Bool                    // waits in the ring
+	queued atomic.Bool                    // waits in a ring
+	quick  atomic.Bool                    // the last step cost little
 	conn   *connection
 	unsent atomic.Int32 // messages that gRPC has not written to the connection
 	moved  atomic.Int64 // when the last of them began or ended
@@ -58,8 +59,12 @@ func (s *Stream) Update(state *resource.State) {
 
 // queue lets a worker look at the stream soon.
 func (s *Stream) queue() {
-	if !s.queued.Swap(true) {
-		s.server.ring.put(s)
+	switch {
+	case s.queued.Swap(true):
+	case s.quick.Load():
+		s.server.quick.put(s)
+	default:
+		s.server.slow.put(s)
 	}
 }
 
@@ -155,6 +160,8 @@ type asked struct {
 func (s *Stream) refresh() {
 	defer s.guard()
 	s.queued.Store(false)
+	began := time.Now()
+	defer func() { s.quick.Store(time.Since(began) < costly) }()
 	if a := s.asked.Swap(nil); a != nil {
 		s.step(Event{Request: a.request})
 		close(a.done)
