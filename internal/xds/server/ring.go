@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// costly is from where a step's duration sends the next one of the same stream to the slow ring. A new stream's first
-// steps make tens of megabytes of messages; whoever is settled must not queue behind them.
-const costly = time.Millisecond
+// unsettled is for how long a stream stays in the slow ring after it was sent anything big. The first steps of a new
+// stream make tens of megabytes of messages; whoever is settled must not queue behind them. (How long a step takes says
+// little about it: on a busy machine that is mostly waiting.)
+const unsettled = time.Second
 
 // ring holds the streams for which something has come. Putting one in costs a lock and an append.
 type ring struct {

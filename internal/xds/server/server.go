@@ -73,7 +73,7 @@ type Server struct {
 	options Options
 	shared  *Shared
 	gate    *gate
-	// Streams that something has come for: those whose steps are known to cost little, and all others. Each ring has
+	// Streams that something has come for: those that are settled, and all others. Each ring has
 	// workers of its own.
 	quick, slow *ring
 

@@ -33,7 +33,7 @@ type Stream struct {
 	latest atomic.Pointer[resource.State] // published, the newest
 	asked  atomic.Pointer[asked]          // received, and not taken in yet
 	queued atomic.Bool                    // waits in a ring
-	quick  atomic.Bool                    // the last step cost little
+	heavy  atomic.Int64                   // when it was sent a big message, last, or anything at all, first; 0: not yet
 	conn   *connection
 	unsent atomic.Int32 // messages that gRPC has not written to the connection
 	moved  atomic.Int64 // when the last of them began or ended
@@ -59,11 +59,12 @@ func (s *Stream) Update(state *resource.State) {
 
 // queue lets a worker look at the stream soon.
 func (s *Stream) queue() {
-	switch {
-	case s.queued.Swap(true):
-	case s.quick.Load():
+	if s.queued.Swap(true) {
+		return
+	}
+	if heavy := s.heavy.Load(); heavy != 0 && time.Now().UnixNano()-heavy > int64(unsettled) {
 		s.server.quick.put(s)
-	default:
+	} else {
 		s.server.slow.put(s)
 	}
 }
@@ -160,8 +161,6 @@ type asked struct {
 func (s *Stream) refresh() {
 	defer s.guard()
 	s.queued.Store(false)
-	began := time.Now()
-	defer func() { s.quick.Store(time.Since(began) < costly) }()
 	if a := s.asked.Swap(nil); a != nil {
 		s.step(Event{Request: a.request})
 		close(a.done)
@@ -231,6 +230,9 @@ func (s *Stream) write(a Action) error {
 	parts = append(parts, a.Message.buffers...)
 	nonce := nonceField(a.Nonce)
 	began := time.Now()
+	if a.Message.Big() || s.heavy.Load() == 0 {
+		s.heavy.Store(began.UnixNano())
+	}
 	s.moved.Store(began.UnixNano())
 	s.unsent.Add(1)
 	written := func() {
