@@ -20,6 +20,7 @@ const (
 	serviceExportTo
 	routeExportTo
 	policyExportTo
+	routeSettings
 )
 
 // Value is what a setting says; which field counts depends on the setting.
@@ -103,6 +104,7 @@ func (t *Tables) writeSettings(tx *store.Txn, m *meshconfig.MeshConfig) (resplit
 		timeout = d.AsDuration()
 	}
 	t.Settings.Set(tx, connectTimeout, Value{Number: int64(timeout)})
+	t.writeRouteSettings(tx, m)
 	return before != [...]string{t.exports(serviceExportTo), t.exports(routeExportTo), t.exports(policyExportTo)}
 }
 

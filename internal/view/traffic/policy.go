@@ -24,7 +24,8 @@ type Policy struct {
 	hashes []omap.Hash // of the objects: they stand for the content
 }
 
-func (p *Policy) equal(o *Policy) bool {
+// Equal reports whether the two come from the same rules.
+func (p *Policy) Equal(o *Policy) bool {
 	return slices.Equal(p.Objects, o.Objects) && slices.Equal(p.hashes, o.hashes)
 }
 

@@ -35,7 +35,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries) *Queries {
 		return slices.EqualFunc(a, b, func(a, b *state.VirtualService) bool { return a.Object == b.Object && a.Hash == b.Hash })
 	}
 	q.Routes = query.Define(g, "routes", same, q.routes)
-	q.Policy = query.Define(g, "policy", (*Policy).equal, q.policy)
+	q.Policy = query.Define(g, "policy", (*Policy).Equal, q.policy)
 	return q
 }
 

@@ -4,7 +4,6 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	httpinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/http_inspector/v3"
 	originaldstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/original_dst/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
@@ -17,7 +16,6 @@ import (
 const (
 	hcmFilter           = "envoy.filters.network.http_connection_manager"
 	tcpProxyFilter      = "envoy.filters.network.tcp_proxy"
-	routerFilter        = "envoy.filters.http.router"
 	httpInspectorFilter = "envoy.filters.listener.http_inspector"
 	originalDstFilter   = "envoy.filters.listener.original_dst"
 )
@@ -139,10 +137,7 @@ func connectionManager(stat string) *hcmv3.HttpConnectionManager {
 		NormalizePath:     Bool(true),
 		StreamIdleTimeout: Duration(0),
 		UpgradeConfigs:    []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"}},
-		HttpFilters: []*hcmv3.HttpFilter{{
-			Name:       routerFilter,
-			ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: Pack(&routerv3.Router{})},
-		}},
+		HttpFilters:       httpFilters(),
 	}
 }
 

@@ -1,8 +1,14 @@
 package envoy
 
 import (
+	"math"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hostsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
+	prioritiesv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/priority/previous_priorities/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
 )
 
 // maxDirectResponse is the largest body a route may answer with.
@@ -31,22 +37,47 @@ func To(cluster string) *routev3.RouteAction {
 	}
 }
 
-// Retried adds the default retry policy and takes gRPC's own timeout as limit.
-func Retried(a *routev3.RouteAction) *routev3.RouteAction {
-	a.RetryPolicy = &routev3.RetryPolicy{
-		RetryOn:    "connect-failure,refused-stream,unavailable,cancelled,retriable-status-codes",
-		NumRetries: Uint(2),
-		RetryHostPredicate: []*routev3.RetryPolicy_RetryHostPredicate{{
-			Name: "envoy.retry_host_predicates.previous_hosts",
-			ConfigType: &routev3.RetryPolicy_RetryHostPredicate_TypedConfig{
-				TypedConfig: Pack(&hostsv3.PreviousHostsPredicate{}),
-			},
-		}},
-		HostSelectionRetryMaxAttempts: 5,
+// DefaultRetryOn are the conditions under which a request is tried again where nobody says otherwise: the request has
+// not been worked on.
+const DefaultRetryOn = "connect-failure,refused-stream,unavailable,cancelled,retriable-status-codes"
+
+// maxHostSelections is how often a retry asks the load balancer for a host that was not tried yet.
+const maxHostSelections = 5
+
+// RetryPolicy is the policy for requests that failed before they were worked on: two more attempts.
+func RetryPolicy() *routev3.RetryPolicy {
+	return &routev3.RetryPolicy{RetryOn: DefaultRetryOn, NumRetries: Uint(2), HostSelectionRetryMaxAttempts: maxHostSelections}
+}
+
+// AvoidPreviousHosts makes retries go to hosts that were not tried yet.
+func AvoidPreviousHosts() []*routev3.RetryPolicy_RetryHostPredicate {
+	return []*routev3.RetryPolicy_RetryHostPredicate{{
+		Name: "envoy.retry_host_predicates.previous_hosts",
+		ConfigType: &routev3.RetryPolicy_RetryHostPredicate_TypedConfig{
+			TypedConfig: Pack(&hostsv3.PreviousHostsPredicate{}),
+		},
+	}}
+}
+
+// AvoidPreviousPriorities makes every second retry leave out the priorities (localities) that were tried.
+func AvoidPreviousPriorities() *routev3.RetryPolicy_RetryPriority {
+	return &routev3.RetryPolicy_RetryPriority{
+		Name: "envoy.retry_priorities.previous_priorities",
+		ConfigType: &routev3.RetryPolicy_RetryPriority_TypedConfig{
+			TypedConfig: Pack(&prioritiesv3.PreviousPrioritiesConfig{UpdateFrequency: 2}),
+		},
 	}
-	a.MaxStreamDuration = &routev3.RouteAction_MaxStreamDuration{
-		MaxStreamDuration:    Duration(0),
-		GrpcTimeoutHeaderMax: Duration(0),
+}
+
+// Forward is an action that says how to forward, not where to. A gRPC request's own deadline counts up to the timeout;
+// a timeout of zero is none.
+func Forward(timeout *durationpb.Duration) *routev3.RouteAction {
+	if timeout == nil {
+		timeout = Duration(0)
+	}
+	a := &routev3.RouteAction{Timeout: timeout, MaxStreamDuration: &routev3.RouteAction_MaxStreamDuration{GrpcTimeoutHeaderMax: timeout}}
+	if timeout.AsDuration() == 0 {
+		a.MaxStreamDuration.MaxStreamDuration = Duration(0)
 	}
 	return a
 }
@@ -63,6 +94,16 @@ func Route(name string, match *routev3.RouteMatch, action *routev3.RouteAction, 
 // VirtualHost is a virtual host.
 func VirtualHost(name string, domains []string, routes ...*routev3.Route) *routev3.VirtualHost {
 	return &routev3.VirtualHost{Name: name, Domains: domains, Routes: routes, IncludeRequestAttemptCount: true}
+}
+
+// Percent is a share of requests, exact to a ten-thousandth of a percent.
+func Percent(p float64) *typev3.FractionalPercent {
+	return &typev3.FractionalPercent{Numerator: uint32(math.Round(p * 10_000)), Denominator: typev3.FractionalPercent_MILLION}
+}
+
+// Share is a share of requests that no runtime key overrides.
+func Share(p float64) *corev3.RuntimeFractionalPercent {
+	return &corev3.RuntimeFractionalPercent{DefaultValue: Percent(p)}
 }
 
 // Unknown is the virtual host for hosts nobody declared: they pass, or are refused.

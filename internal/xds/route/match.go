@@ -11,9 +11,12 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
-// requestMatch is what a request must be like.
+// requestMatch is what a request must be like; nil is every request.
 func requestMatch(m *networking.HTTPMatchRequest) *routev3.RouteMatch {
 	out := envoy.MatchAll()
+	if m == nil {
+		return out
+	}
 	switch u := m.GetUri().GetMatchType().(type) {
 	case *networking.StringMatch_Exact:
 		out.PathSpecifier = &routev3.RouteMatch_Path{Path: u.Exact}

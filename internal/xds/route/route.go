@@ -6,6 +6,7 @@
 package route
 
 import (
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,6 +50,7 @@ type Queries struct {
 	services *service.Queries
 	traffic  *traffic.Queries
 	scope    *scope.Queries
+	target   *query.Query[reached, target]
 	host     *query.Query[host, []*resource.Piece]
 	hosts    *query.Collection[uint32, *resource.Piece]
 	scoped   *query.Collection[portIn, *resource.Piece]
@@ -60,6 +62,7 @@ type Queries struct {
 // Define adds the queries.
 func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries) *Queries {
 	q := &Queries{tables: t, services: s, traffic: tr, scope: sc}
+	q.target = query.Define(g, "routeTarget", target.equal, q.targetOf)
 	q.host = query.Define(g, "virtualHost", layer.Equal, q.virtualHost)
 	q.hosts = query.Each(g, "virtualHosts", func(r *query.Reader, port uint32) scope.Hosts {
 		return s.Taken.HTTP.Group(r, service.All{}, service.Number(port))
@@ -159,7 +162,7 @@ func (q *Queries) virtualHost(r *query.Reader, k host) ([]*resource.Piece, bool)
 	} else if k.Port != service.RoutesOnlyPort {
 		return nil, false
 	}
-	b := builder{q: q, r: r, at: k}
+	b := builder{q: q, r: r, at: k, settings: q.tables.RouteSettings(r), targets: map[string]target{}}
 	b.rules()
 	if len(b.routes) == 0 {
 		if !declared {
@@ -172,6 +175,7 @@ func (q *Queries) virtualHost(r *query.Reader, k host) ([]*resource.Piece, bool)
 		return nil, false
 	}
 	vhost := envoy.VirtualHost(envoy.VirtualHostName(k.Host, k.Port), domains, b.routes...)
+	vhost.IncludeRequestAttemptCount = !b.settings.HideAttempts
 	return []*resource.Piece{resource.NewPiece(pieceName(k.Host, k.Port), vhost, b.refs)}, true
 }
 
@@ -181,6 +185,11 @@ func pieceName(host string, port uint32) string {
 	labels := strings.Split(host, ".")
 	slices.Reverse(labels)
 	return envoy.VirtualHostName(strings.Join(labels, "."), port)
+}
+
+func isAddress(host string) bool {
+	_, err := netip.ParseAddr(host)
+	return err == nil
 }
 
 // domains are the names a host answers to. No two virtual hosts of a route configuration may share one.

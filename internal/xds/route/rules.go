@@ -1,8 +1,6 @@
 package route
 
 import (
-	"math"
-	"net/netip"
 	"slices"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -10,7 +8,6 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
-	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
@@ -19,22 +16,25 @@ const meshGateway = "mesh"
 
 // builder makes the routes of one virtual host.
 type builder struct {
-	q      *Queries
-	r      *query.Reader
-	at     host
-	routes []*routev3.Route
-	refs   []string
+	q        *Queries
+	r        *query.Reader
+	at       host
+	settings state.RouteSettings
+	targets  map[string]target
+	routes   []*routev3.Route
+	refs     []string
 }
 
 // byDefault sends everything to the host itself.
 func (b *builder) byDefault() {
 	cluster := envoy.OutboundCluster(b.at.Port, "", b.at.Host)
-	b.add("default", envoy.MatchAll(), envoy.Retried(envoy.To(cluster)), b.at.Host, b.at.Port)
+	a := envoy.Forward(nil)
+	a.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: cluster}
+	a.RetryPolicy = retries(b.settings.Retries, false)
+	policy, _ := b.q.traffic.Policy.Get(b.r, b.at.View)
+	a.HashPolicy = hashPolicy(policy, "", b.at.Port)
+	b.routes = append(b.routes, envoy.Route("default", envoy.MatchAll(), a, envoy.VirtualHostName(b.at.Host, b.at.Port)+"/*"))
 	b.refs = append(b.refs, cluster)
-}
-
-func (b *builder) add(name string, m *routev3.RouteMatch, a *routev3.RouteAction, host string, port uint32) {
-	b.routes = append(b.routes, envoy.Route(name, m, a, envoy.VirtualHostName(host, port)+"/*"))
 }
 
 // rules adds the routes of the first object that has any for these callers and this port: an object all of whose rules
@@ -43,7 +43,7 @@ func (b *builder) rules() {
 	objects, _ := b.q.traffic.Routes.Get(b.r, b.at.View)
 	for _, vs := range objects {
 		for _, rule := range vs.Spec.Http {
-			if b.rule(rule) {
+			if b.rule(vs, rule) {
 				break
 			}
 		}
@@ -54,135 +54,78 @@ func (b *builder) rules() {
 }
 
 // rule adds the routes of one rule. It reports whether nothing can get past it.
-func (b *builder) rule(rule *networking.HTTPRoute) (last bool) {
+func (b *builder) rule(vs *state.VirtualService, rule *networking.HTTPRoute) (last bool) {
 	if len(rule.Match) == 0 {
-		b.route(rule, rule.Name, envoy.MatchAll())
+		b.route(vs, rule, nil)
 		return true
 	}
 	for _, m := range rule.Match {
-		if !b.applies(m) {
-			continue
+		if b.applies(m) && b.route(vs, rule, m) {
+			return true
 		}
-		name := rule.Name
-		if m.Name != "" {
-			name += "." + m.Name
-		}
-		match := requestMatch(m)
-		b.route(rule, name, match)
-		last = last || matchesAll(match)
 	}
-	return last
+	return false
 }
 
-// applies reports whether a match can be met by these callers on this port.
+// applies reports whether a match can be met by these callers on this port. Where it names gateways, those alone say who
+// the callers are.
 func (b *builder) applies(m *networking.HTTPMatchRequest) bool {
-	if len(m.Gateways) > 0 && !slices.Contains(m.Gateways, meshGateway) {
-		return false
-	}
 	if m.Port != 0 && m.Port != b.at.Port {
 		return false
 	}
-	if m.SourceNamespace != "" && m.SourceNamespace != b.at.Layer {
-		return false
+	if len(m.Gateways) > 0 {
+		return slices.Contains(m.Gateways, meshGateway)
 	}
-	return len(m.SourceLabels) == 0
+	return len(m.SourceLabels) == 0 && (m.SourceNamespace == "" || m.SourceNamespace == b.at.Layer)
 }
 
-func (b *builder) route(rule *networking.HTTPRoute, name string, match *routev3.RouteMatch) {
-	if len(rule.Route) == 0 {
-		// Redirects and the like are not translated yet. The request must not reach another rule's destination.
-		b.routes = append(b.routes, &routev3.Route{Name: name, Match: match, Action: &routev3.Route_DirectResponse{
-			DirectResponse: &routev3.DirectResponseAction{Status: 501},
-		}})
-		return
+// route adds the route of a rule under one of its matches; nil is every request. It reports whether it takes everything.
+func (b *builder) route(vs *state.VirtualService, rule *networking.HTTPRoute, m *networking.HTTPMatchRequest) (all bool) {
+	out := &routev3.Route{
+		Name: rule.Name, Match: requestMatch(m), StatPrefix: m.GetStatPrefix(), TypedPerFilterConfig: filters(rule),
 	}
-	action := b.action(rule.Route)
-	if rule.Timeout != nil {
-		action.Timeout = rule.Timeout
-		action.MaxStreamDuration.GrpcTimeoutHeaderMax = rule.Timeout
+	if m.GetName() != "" {
+		out.Name += "." + m.Name
+	}
+	changes := headerOperations(rule.Headers)
+	if len(rule.Route) == 1 {
+		changes = changes.and(headerOperations(rule.Route[0].Headers))
+	}
+	out.RequestHeadersToAdd, out.RequestHeadersToRemove = changes.requestAdd, changes.requestRemove
+	out.ResponseHeadersToAdd, out.ResponseHeadersToRemove = changes.responseAdd, changes.responseRemove
+	switch {
+	case rule.Redirect != nil:
+		out.Action = redirect(rule.Redirect, b.at.Port)
+	case rule.DirectResponse != nil:
+		out.Action = directResponse(rule.DirectResponse)
+	case len(rule.Route) > 0:
+		out.Action = b.forward(rule, changes.authority)
+	default:
+		return false // validation lets no rule pass that does nothing
+	}
+	out.Decorator = &routev3.Decorator{Operation: b.operation(vs, rule) + pathOf(out.Match)}
+	b.routes = append(b.routes, out)
+	return matchesAll(out.Match)
+}
+
+// operation names in traces where requests of a rule go: a destination, or the rule's object where there is not the one.
+func (b *builder) operation(vs *state.VirtualService, rule *networking.HTTPRoute) string {
+	if len(rule.Route) != 1 {
+		return envoy.VirtualHostName(vs.Object.Name, b.at.Port)
 	}
 	d := rule.Route[0].Destination
-	b.add(name, match, action, d.GetHost(), b.port(d))
+	return envoy.VirtualHostName(d.GetHost(), b.port(d, b.target(d.GetHost())))
 }
 
-func (b *builder) action(list []*networking.HTTPRouteDestination) *routev3.RouteAction {
-	if weighted := withWeight(list); len(weighted) > 1 {
-		shift := shiftOf(weighted)
-		clusters := &routev3.WeightedCluster{}
-		for _, d := range weighted {
-			clusters.Clusters = append(clusters.Clusters, &routev3.WeightedCluster_ClusterWeight{
-				Name: b.cluster(d.Destination), Weight: envoy.Uint(uint32(d.Weight) >> shift),
-			})
-		}
-		a := envoy.Retried(envoy.To(""))
-		a.ClusterSpecifier = &routev3.RouteAction_WeightedClusters{WeightedClusters: clusters}
-		return a
-	} else if len(weighted) == 1 {
-		list = weighted
+// pathOf is the path of a match as operations show it.
+func pathOf(m *routev3.RouteMatch) string {
+	switch p := m.PathSpecifier.(type) {
+	case *routev3.RouteMatch_Path:
+		return p.Path
+	case *routev3.RouteMatch_Prefix:
+		return p.Prefix + "*"
+	case *routev3.RouteMatch_SafeRegex:
+		return p.SafeRegex.GetRegex()
 	}
-	return envoy.Retried(envoy.To(b.cluster(list[0].Destination)))
-}
-
-// withWeight are the destinations that get any traffic, where several share it.
-func withWeight(list []*networking.HTTPRouteDestination) []*networking.HTTPRouteDestination {
-	if len(list) == 1 {
-		return list
-	}
-	var out []*networking.HTTPRouteDestination
-	for _, d := range list {
-		if d.Weight > 0 {
-			out = append(out, d)
-		}
-	}
-	return out
-}
-
-// shiftOf is by how many bits weights must shrink for their sum to fit.
-func shiftOf(list []*networking.HTTPRouteDestination) int {
-	sum := uint64(0)
-	for _, d := range list {
-		sum += uint64(d.Weight)
-	}
-	shift := 0
-	for sum>>shift > math.MaxUint32 {
-		shift++
-	}
-	return shift
-}
-
-func (b *builder) cluster(d *networking.Destination) string {
-	name := envoy.OutboundCluster(b.port(d), d.GetSubset(), d.GetHost())
-	b.refs = append(b.refs, name)
-	return name
-}
-
-// port is the port of a destination: as given, else the only one of the service, else the one that was called.
-func (b *builder) port(d *networking.Destination) uint32 {
-	if n := d.GetPort().GetNumber(); n != 0 {
-		return n
-	}
-	if s, ok := b.destination(d.GetHost()); ok && len(s.Ports) == 1 {
-		return s.Ports[0].Number
-	}
-	return b.at.Port
-}
-
-// destination is the service of a destination as these callers see it, else as whoever sees it: the route then leads to
-// a cluster that only those have.
-func (b *builder) destination(host string) (*service.Service, bool) {
-	view := service.View{Host: host, Layer: b.q.scope.Layer(b.r, host, b.at.Layer)}
-	if s, ok := b.q.services.Service.Get(b.r, view); ok {
-		return s, true
-	}
-	for c := range b.q.tables.ByHost.Group(b.r, host).All() {
-		if c.Kind == state.ServiceClaim {
-			return b.q.services.Service.Get(b.r, service.View{Host: host, Layer: c.Layer})
-		}
-	}
-	return nil, false
-}
-
-func isAddress(host string) bool {
-	_, err := netip.ParseAddr(host)
-	return err == nil
+	return "/*"
 }

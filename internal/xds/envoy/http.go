@@ -1,0 +1,29 @@
+package envoy
+
+import (
+	corsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
+	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
+	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/proto"
+)
+
+// Names of HTTP filters. A route configures those of its connection manager under the same names.
+const (
+	FaultFilter  = "envoy.filters.http.fault"
+	CORSFilter   = "envoy.filters.http.cors"
+	routerFilter = "envoy.filters.http.router"
+)
+
+// httpFilters are the filters of every connection manager. Those before the router do nothing unless a route says so.
+func httpFilters() []*hcmv3.HttpFilter {
+	return []*hcmv3.HttpFilter{
+		httpFilter(FaultFilter, &faultv3.HTTPFault{}),
+		httpFilter(CORSFilter, &corsv3.Cors{}),
+		httpFilter(routerFilter, &routerv3.Router{}),
+	}
+}
+
+func httpFilter(name string, config proto.Message) *hcmv3.HttpFilter {
+	return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: Pack(config)}}
+}

@@ -1,0 +1,87 @@
+package route
+
+import (
+	"slices"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/traffic"
+)
+
+// reached names a host that rules lead to, as the callers of a layer see it.
+type reached struct{ host, layer string }
+
+// target is what a route must know of a host it leads to.
+type target struct {
+	port   uint32 // the only one of the service; 0 if it has several
+	policy *traffic.Policy
+}
+
+func (t target) equal(o target) bool {
+	return t.port == o.port && (t.policy == nil) == (o.policy == nil) && (t.policy == nil || t.policy.Equal(o.policy))
+}
+
+// target is the service as these callers see it, else as whoever sees it: the route then leads to a cluster that only
+// those have.
+func (q *Queries) targetOf(r *query.Reader, k reached) (target, bool) {
+	var t target
+	view := service.View{Host: k.host, Layer: q.scope.Layer(r, k.host, k.layer)}
+	t.policy, _ = q.traffic.Policy.Get(r, view)
+	s, ok := q.services.Service.Get(r, view)
+	if !ok {
+		for c := range q.tables.ByHost.Group(r, k.host).All() {
+			if c.Kind == state.ServiceClaim {
+				s, ok = q.services.Service.Get(r, service.View{Host: k.host, Layer: c.Layer})
+				break
+			}
+		}
+	}
+	if ok && len(s.Ports) == 1 {
+		t.port = s.Ports[0].Number
+	}
+	return t, true
+}
+
+// hashPolicy is what of a request chooses the endpoint of a port and subset; empty if nothing of it does.
+func hashPolicy(p *traffic.Policy, subset string, port uint32) []*routev3.RouteAction_HashPolicy {
+	if p == nil {
+		return nil
+	}
+	var of *networking.Subset
+	if i := slices.IndexFunc(p.Subsets, func(s *networking.Subset) bool { return s.Name == subset }); subset != "" && i >= 0 {
+		of = p.Subsets[i]
+	}
+	return hashBy(p.ForPort(of, port).LoadBalancer.GetConsistentHash())
+}
+
+func hashBy(in *networking.LoadBalancerSettings_ConsistentHashLB) []*routev3.RouteAction_HashPolicy {
+	by := &routev3.RouteAction_HashPolicy{}
+	switch key := in.GetHashKey().(type) {
+	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpHeaderName:
+		by.PolicySpecifier = &routev3.RouteAction_HashPolicy_Header_{
+			Header: &routev3.RouteAction_HashPolicy_Header{HeaderName: key.HttpHeaderName},
+		}
+	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpCookie:
+		c := key.HttpCookie
+		cookie := &routev3.RouteAction_HashPolicy_Cookie{Name: c.GetName(), Path: c.GetPath(), Ttl: c.GetTtl()}
+		for _, a := range c.GetAttributes() {
+			cookie.Attributes = append(cookie.Attributes, &routev3.RouteAction_HashPolicy_CookieAttribute{Name: a.Name, Value: a.Value})
+		}
+		by.PolicySpecifier = &routev3.RouteAction_HashPolicy_Cookie_{Cookie: cookie}
+	case *networking.LoadBalancerSettings_ConsistentHashLB_UseSourceIp:
+		by.PolicySpecifier = &routev3.RouteAction_HashPolicy_ConnectionProperties_{
+			ConnectionProperties: &routev3.RouteAction_HashPolicy_ConnectionProperties{SourceIp: key.UseSourceIp},
+		}
+	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpQueryParameterName:
+		by.PolicySpecifier = &routev3.RouteAction_HashPolicy_QueryParameter_{
+			QueryParameter: &routev3.RouteAction_HashPolicy_QueryParameter{Name: key.HttpQueryParameterName},
+		}
+	default:
+		return nil
+	}
+	return []*routev3.RouteAction_HashPolicy{by}
+}
