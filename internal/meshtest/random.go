@@ -87,21 +87,32 @@ func (g Random) virtualService() *networking.VirtualService {
 		Hosts:    rapid.SliceOfNDistinct(rapid.SampledFrom(hosts), 1, 2, rapid.ID).Draw(g.T, "hosts"),
 		ExportTo: g.exportTo(),
 	}
+	if rapid.IntRange(0, 4).Draw(g.T, "delegate") == 0 {
+		v.Hosts = nil
+	}
 	for range rapid.IntRange(1, 2).Draw(g.T, "rules") {
 		rule := &networking.HTTPRoute{Route: []*networking.HTTPRouteDestination{{Destination: &networking.Destination{
 			Host: pick(g.T, "destination", hosts...), Subset: pick(g.T, "subset", "", "s"),
 		}}}}
-		if m := pick(g.T, "match", "", "port", "source", "path"); m != "" {
+		if m := pick(g.T, "match", "", "port", "source", "path", "labels"); m != "" {
 			match := &networking.HTTPMatchRequest{}
 			switch m {
 			case "port":
 				match.Port = 90
 			case "source":
 				match.SourceNamespace = pick(g.T, "source", Namespaces()...)
+			case "labels":
+				match.SourceLabels = g.labels()
 			default:
 				match.Uri = &networking.StringMatch{MatchType: &networking.StringMatch_Prefix{Prefix: "/p"}}
 			}
 			rule.Match = []*networking.HTTPMatchRequest{match}
+		}
+		if v.Hosts != nil && rapid.IntRange(0, 4).Draw(g.T, "delegates") == 0 {
+			rule.Route = nil
+			rule.Delegate = &networking.Delegate{
+				Name: pick(g.T, "to", "p", "q", "r"), Namespace: pick(g.T, "in", "", "a", "b"),
+			}
 		}
 		v.Http = append(v.Http, rule)
 	}

@@ -89,6 +89,8 @@ type Class struct {
 	// ShortNames says that the proxy's DNS search path is that of its namespace, so that services there can be called
 	// by their bare names.
 	ShortNames bool
+	// Labels are the pairs of the workload's labels that rules for callers name, in order, separated by commas.
+	Labels string
 	// Inbound is what the workload serves, in a canonical form (see package service).
 	Inbound string
 	// Bind is the address that inbound listeners bind. It is empty where traffic is redirected: only proxies that bind

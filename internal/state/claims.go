@@ -23,6 +23,9 @@ const (
 	PolicyClaim
 	// SourceClaim says that a VirtualService which all see treats callers of the claim's layer differently.
 	SourceClaim
+	// DelegateClaim says that a VirtualService which all see delegates to the claim's layer, as "namespace/name". Under that
+	// name it is listed, too.
+	DelegateClaim
 	// ShortClaim and ShortSvcClaim take a short form of the host away from it: somebody declared a host called
 	// name.namespace, or name.namespace.svc, as such.
 	ShortClaim
@@ -94,13 +97,16 @@ type Claims struct {
 	Created int64
 	Hosts   []string // full names, lower case, each once
 	Layers  []string // who sees it: "" or namespaces, each once
-	// Sources are the namespaces which a visible-to-all object treats differently.
-	Sources []string
+	// Sources are the namespaces, Labels the pairs of labels of callers that it treats differently.
+	Sources, Labels []string
+	// Delegates are the objects that some of its rules are in, as "namespace/name". A delegate has no hosts.
+	Delegates []string
 }
 
 func (c *Claims) equal(o *Claims) bool {
 	return c.Kind == o.Kind && c.Created == o.Created && slices.Equal(c.Hosts, o.Hosts) &&
-		slices.Equal(c.Layers, o.Layers) && slices.Equal(c.Sources, o.Sources)
+		slices.Equal(c.Layers, o.Layers) && slices.Equal(c.Sources, o.Sources) && slices.Equal(c.Labels, o.Labels) &&
+		slices.Equal(c.Delegates, o.Delegates)
 }
 
 // Grouping is a way of putting hosts together.
@@ -120,6 +126,12 @@ const (
 	Touched
 	// TouchedUnder: patterns below which hosts may look different to callers in namespace Of.
 	TouchedUnder
+	// SinglesOut: delegates, as "namespace/name", that treat callers in namespace Of differently.
+	SinglesOut
+	// Labelled: hosts, patterns and delegates with rules, seen by the layer In, that name the pair of labels Of.
+	Labelled
+	// Through: hosts and patterns of which the layer In sees rules that are in the delegate Of.
+	Through
 	// BareIn: hosts of services which callers in namespace Of can call by their bare names.
 	BareIn
 )
@@ -135,14 +147,23 @@ func (t *Tables) defineClaims(db *store.DB) {
 	t.Claims = store.NewTable[api.Key, *Claims](db, "claims", (*Claims).equal)
 	domain := t.options.Domain
 	t.ByHost = store.NewIndex(t.Claims, "claimsByHost", func(k api.Key, c *Claims, add func(string, Claim)) {
+		for _, d := range c.Delegates {
+			add(d, Claim{Kind: DelegateClaim, Created: c.Created, Namespace: k.Namespace, Name: k.Name})
+		}
 		for _, host := range c.Hosts {
 			claim := Claim{Kind: c.Kind, Created: c.Created, Namespace: k.Namespace, Name: k.Name}
 			for _, claim.Layer = range c.Layers {
 				add(host, claim)
 			}
-			claim.Kind = SourceClaim
-			for _, claim.Layer = range c.Sources {
-				add(host, claim)
+			if c.public() {
+				claim.Kind = SourceClaim
+				for _, claim.Layer = range c.Sources {
+					add(host, claim)
+				}
+				claim.Kind = DelegateClaim
+				for _, claim.Layer = range c.Delegates {
+					add(host, claim)
+				}
 			}
 			if full, kind, ok := shortens(host, domain); ok && c.Kind != PolicyClaim {
 				claim.Kind = kind
@@ -153,6 +174,9 @@ func (t *Tables) defineClaims(db *store.DB) {
 		}
 	})
 	t.Hosts = store.NewIndex(t.Claims, "hosts", func(k api.Key, c *Claims, add func(HostGroup, omap.Name)) {
+		if c.Kind == RouteClaim && len(c.Hosts) == 0 {
+			c.groupDelegate(delegateName(k), add)
+		}
 		for _, host := range c.Hosts {
 			c.group(k.Namespace, host, domain, func(g HostGroup) { add(g, omap.Name(host)) })
 			if full, _, ok := shortens(host, domain); ok && c.Kind != PolicyClaim {
@@ -164,6 +188,19 @@ func (t *Tables) defineClaims(db *store.DB) {
 			}
 		}
 	})
+}
+
+// public reports whether all see it.
+func (c *Claims) public() bool { return slices.Contains(c.Layers, "") }
+
+// groupDelegate adds a delegate to its groups. Who sees its rules depends on those who delegate to it.
+func (c *Claims) groupDelegate(name string, add func(HostGroup, omap.Name)) {
+	for _, ns := range c.Sources {
+		add(HostGroup{By: SinglesOut, Of: ns}, omap.Name(name))
+	}
+	for _, pair := range c.Labels {
+		add(HostGroup{By: Labelled, Of: pair}, omap.Name(name))
+	}
 }
 
 // shortens reports whether a host looks like a short form of a cluster host.
@@ -190,10 +227,18 @@ func (c *Claims) group(namespace, host, domain string, add func(HostGroup)) {
 			add(HostGroup{By: TouchedUnder, Of: ns})
 		}
 	}
-	for _, ns := range c.Sources {
-		touched(ns)
+	if c.public() {
+		for _, ns := range c.Sources {
+			touched(ns)
+		}
 	}
 	for _, layer := range c.Layers {
+		for _, pair := range c.Labels {
+			add(HostGroup{By: Labelled, Of: pair, In: layer})
+		}
+		for _, d := range c.Delegates {
+			add(HostGroup{By: Through, Of: d, In: layer})
+		}
 		if layer != "" {
 			touched(layer)
 		}

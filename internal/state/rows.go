@@ -44,14 +44,6 @@ func (e *Endpoints) equal(o *Endpoints) bool {
 	return slices.EqualFunc(e.Inline, o.Inline, mesh.Endpoint.Equal) && maps.Equal(e.Selector, o.Selector)
 }
 
-// VirtualService is an object's routes for traffic inside the mesh. The hosts of its destinations are full names.
-type VirtualService struct {
-	Object api.Key
-	Hosts  []string
-	Spec   *networking.VirtualService
-	Hash   omap.Hash
-}
-
 // DestinationRule is an object's traffic policy for the services its host covers.
 type DestinationRule struct {
 	Object api.Key

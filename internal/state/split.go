@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api"
@@ -31,12 +30,12 @@ func (t *Tables) split(tx *store.Txn, o *api.Object) {
 	}
 }
 
-func (t *Tables) claim(tx *store.Txn, o *api.Object, kind ClaimKind, hosts, layers, sources []string) {
+func (t *Tables) claim(tx *store.Txn, o *api.Object, kind ClaimKind, hosts, layers []string) {
 	if len(hosts) == 0 || len(layers) == 0 {
 		t.Claims.Delete(tx, o.Key)
 		return
 	}
-	t.Claims.Set(tx, o.Key, &Claims{Kind: kind, Created: age(o), Hosts: hosts, Layers: layers, Sources: sources})
+	t.Claims.Set(tx, o.Key, &Claims{Kind: kind, Created: age(o), Hosts: hosts, Layers: layers})
 }
 
 func age(o *api.Object) int64 { return o.Created.UnixMicro() }
@@ -79,7 +78,7 @@ func (t *Tables) splitServiceEntry(tx *store.Txn, o *api.Object, spec *networkin
 			hosts = append(hosts, h)
 		}
 	}
-	t.claim(tx, o, ServiceClaim, hosts, t.layers(spec.ExportTo, o.Namespace, serviceExportTo), nil)
+	t.claim(tx, o, ServiceClaim, hosts, t.layers(spec.ExportTo, o.Namespace, serviceExportTo))
 	s := &mesh.Service{
 		Name: o.Name, Namespace: o.Namespace, Addresses: spec.Addresses, SubjectAltNames: spec.SubjectAltNames,
 		External: spec.Location == networking.ServiceEntry_MESH_EXTERNAL, Resolution: resolution(spec.Resolution),
@@ -120,86 +119,13 @@ func endpoint(w *networking.WorkloadEntry) mesh.Endpoint {
 	}
 }
 
-func (t *Tables) splitVirtualService(tx *store.Txn, o *api.Object, spec *networking.VirtualService) {
-	var hosts []string
-	if len(spec.Gateways) == 0 || slices.Contains(spec.Gateways, meshGateway) {
-		hosts = t.hosts(spec.Hosts, o.Namespace)
-	}
-	layers := t.layers(spec.ExportTo, o.Namespace, routeExportTo)
-	var sources []string
-	if slices.Equal(layers, []string{""}) {
-		sources = namedSources(spec)
-	}
-	t.claim(tx, o, RouteClaim, hosts, layers, sources)
-	full := proto.Clone(spec).(*networking.VirtualService)
-	for d := range destinations(full) {
-		d.Host = mesh.FullHost(d.Host, o.Namespace, t.options.Domain)
-	}
-	t.VirtualServices.Set(tx, o.Key, &VirtualService{Object: o.Key, Hosts: hosts, Spec: full, Hash: o.Hash})
-}
-
-// namedSources are the namespaces whose callers a VirtualService singles out.
-func namedSources(spec *networking.VirtualService) []string {
-	var list []string
-	for _, r := range spec.Http {
-		for _, m := range r.Match {
-			if m.SourceNamespace != "" {
-				list = append(list, m.SourceNamespace)
-			}
-		}
-	}
-	slices.Sort(list)
-	return slices.Compact(list)
-}
-
-// destinations yields every destination an object's routes name.
-func destinations(spec *networking.VirtualService) func(yield func(*networking.Destination) bool) {
-	return func(yield func(*networking.Destination) bool) {
-		give := func(d *networking.Destination) bool { return d == nil || yield(d) }
-		for _, r := range spec.Http {
-			for _, d := range r.Route {
-				if !give(d.Destination) {
-					return
-				}
-			}
-			for _, m := range r.Mirrors {
-				if !give(m.Destination) {
-					return
-				}
-			}
-			if !give(r.Mirror) {
-				return
-			}
-		}
-		for _, r := range spec.Tls {
-			for _, d := range r.Route {
-				if !give(d.Destination) {
-					return
-				}
-			}
-		}
-		for _, r := range spec.Tcp {
-			for _, d := range r.Route {
-				if !give(d.Destination) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// Destinations yields every destination the routes name.
-func (v *VirtualService) Destinations() func(yield func(*networking.Destination) bool) {
-	return destinations(v.Spec)
-}
-
 func (t *Tables) splitDestinationRule(tx *store.Txn, o *api.Object, spec *networking.DestinationRule) {
 	host := mesh.FullHost(spec.Host, o.Namespace, t.options.Domain)
 	var hosts []string
 	if host != "" && len(spec.WorkloadSelector.GetMatchLabels()) == 0 {
 		hosts = []string{host}
 	}
-	t.claim(tx, o, PolicyClaim, hosts, t.layers(spec.ExportTo, o.Namespace, policyExportTo), nil)
+	t.claim(tx, o, PolicyClaim, hosts, t.layers(spec.ExportTo, o.Namespace, policyExportTo))
 	t.DestinationRules.Set(tx, o.Key, &DestinationRule{Object: o.Key, Host: host, Spec: spec, Hash: o.Hash})
 }
 

@@ -69,6 +69,8 @@ type Queries struct {
 	// and, if Short, those that have a bare name.
 	Footprints *query.Collection[Set, service.Footprint]
 	Taken      *service.Taken[Set]
+	// LabelledPorts are the HTTP ports of the hosts that callers with labels may see differently, with those hosts.
+	LabelledPorts *query.Groups[Labelled, service.Number, omap.Name]
 	// Class is the class of a connected proxy, by node id; absent if no such proxy is connected.
 	Class *query.Query[string, proxy.Class]
 }
@@ -89,6 +91,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	}
 	q.Footprints = query.Each(g, "scopedFootprints", in, elem, func(s Set, host omap.Name) HostIn { return HostIn{string(host), s} })
 	q.Taken = service.DefineTaken(g, "scoped.", q.Footprints)
+	q.defineLabelled(g)
 	q.Class = query.Define(g, "class", func(a, b proxy.Class) bool { return a == b }, q.class)
 	return q
 }
@@ -117,6 +120,8 @@ func (q *Queries) layerOf(r *query.Reader, k hostFrom) (string, bool) {
 			return !covers && (c.Layer == k.namespace || own && home != k.namespace)
 		case state.PolicyClaim:
 			return c.Layer == k.namespace || own && home != k.namespace && k.namespace != q.tables.RootNamespace(r)
+		case state.DelegateClaim:
+			return q.singledOut(r, c.Layer, k.namespace)
 		}
 		return c.Layer == k.namespace
 	}
@@ -133,6 +138,13 @@ func (q *Queries) layerOf(r *query.Reader, k hostFrom) (string, bool) {
 		}
 	}
 	return "", true
+}
+
+// singledOut reports whether a delegate treats callers of a namespace differently.
+func (q *Queries) singledOut(r *query.Reader, delegate, namespace string) bool {
+	k, _ := state.ParseDelegate(delegate)
+	c, ok := q.tables.Claims.Get(r, k)
+	return ok && len(c.Hosts) == 0 && slices.Contains(c.Sources, namespace)
 }
 
 // Hosts are the hosts of a set, without regard to names.
@@ -159,7 +171,23 @@ func (q *Queries) hostsOf(r *query.Reader, s Set) (Hosts, bool) {
 		}
 		parts = append(parts, group(state.ServiceUnder, string(pattern)), group(state.RoutesUnder, string(pattern)))
 	}
+	for delegate := range group(state.SinglesOut, s.Namespace).All() {
+		parts = q.below(r, group(state.Through, string(delegate)), parts)
+	}
 	return union(parts...), true
+}
+
+// below adds hosts to parts, with those that the patterns among them cover.
+func (q *Queries) below(r *query.Reader, hosts Hosts, parts []Hosts) []Hosts {
+	parts = append(parts, hosts)
+	for host := range hosts.All() {
+		if mesh.IsWildcard(string(host)) && len(parts) < 2*MaxGroups {
+			parts = append(parts,
+				q.tables.Hosts.Group(r, state.HostGroup{By: state.ServiceUnder, Of: string(host)}),
+				q.tables.Hosts.Group(r, state.HostGroup{By: state.RoutesUnder, Of: string(host)}))
+		}
+	}
+	return parts
 }
 
 func (q *Queries) named(r *query.Reader, s Set) (Hosts, bool) {

@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/meshtest"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
@@ -84,11 +85,17 @@ func (v *views) check(rt *rapid.T, host, ns string) {
 	if all, own := look(""), look(ns); !reflect.DeepEqual(all, own) {
 		rt.Errorf("%q is said to look the same from namespace %q:\nall %+v\nown %+v", host, ns, all, own)
 	}
+	labels := map[string]string{"v": "1", "app": "x"}
+	named := v.sc.LabelledPorts.Keys(r, scope.Labelled{Set: scope.Set{Namespace: ns}, Labels: "app=x,v=1"})
 	for _, vs := range look("").routes {
 		for _, rule := range vs.Spec.Http {
 			for _, m := range rule.Match {
 				if m.SourceNamespace == ns {
 					rt.Errorf("%q has a rule for namespace %q in %v, and is said to look the same from there", host, ns, vs.Object)
+				}
+				if f, ok := v.s.Footprint(r, service.View{Host: host}); ok && len(f.HTTP) > 0 &&
+					len(m.SourceLabels) > 0 && mesh.Selects(m.SourceLabels, labels) && named.Len() == 0 {
+					rt.Errorf("%q has a rule for labels %v in %v, and nothing is looked at for these", host, m.SourceLabels, vs.Object)
 				}
 			}
 		}

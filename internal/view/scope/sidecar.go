@@ -35,6 +35,7 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 		labels = served.Labels
 	}
 	c := proxy.Class{
+		Labels:    q.mentioned(r, p.Namespace, labels),
 		Namespace: p.Namespace, Mode: p.Mode, Inbound: served.Inbound, Sidecar: q.sidecarOf(r, p.Namespace, labels),
 		ShortNames: p.Domain == p.Namespace+".svc."+q.tables.Domain(),
 	}

@@ -7,6 +7,7 @@ package traffic
 import (
 	"slices"
 
+	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
@@ -24,6 +25,8 @@ type Queries struct {
 	// Routes are the VirtualServices for a view's host, the one that counts first; a later one counts where all rules
 	// of those before it are for others. Absent if there are none.
 	Routes *query.Query[service.View, []*state.VirtualService]
+	// Merged are the rules of a VirtualService that delegates, with those of its delegates.
+	Merged *query.Query[api.Key, *Merged]
 	// Policy is the traffic policy for a view's service; absent if nobody wrote one.
 	Policy *query.Query[service.View, *Policy]
 }
@@ -34,6 +37,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries) *Queries {
 	same := func(a, b []*state.VirtualService) bool {
 		return slices.EqualFunc(a, b, func(a, b *state.VirtualService) bool { return a.Object == b.Object && a.Hash == b.Hash })
 	}
+	q.Merged = query.Define(g, "mergedRules", (*Merged).equal, q.merged)
 	q.Routes = query.Define(g, "routes", same, q.routes)
 	q.Policy = query.Define(g, "policy", (*Policy).Equal, q.policy)
 	return q
@@ -47,9 +51,16 @@ func (q *Queries) routes(r *query.Reader, v service.View) ([]*state.VirtualServi
 			if len(out) == maxRules {
 				break
 			}
-			if vs, ok := q.tables.VirtualServices.Get(r, c.Object()); ok {
-				out = append(out, vs)
+			vs, ok := q.tables.VirtualServices.Get(r, c.Object())
+			if !ok {
+				continue
 			}
+			if vs.Delegates() {
+				if m, ok := q.Merged.Get(r, vs.Object); ok {
+					vs = m.VirtualService
+				}
+			}
+			out = append(out, vs)
 		}
 	}
 	return out, len(out) > 0

@@ -90,6 +90,10 @@ func (q *Queries) assemble(r *query.Reader, c proxy.Class) (*resource.State, boo
 		resource.Listener: {inboundListeners, virtual, q.listeners.Scoped.Get(r, listener.In{Set: set, Direct: direct})},
 		resource.Route:    {q.routes.Scoped.Get(r, set)},
 	}}
+	if c.Labels != "" {
+		own := q.routes.Labelled.Get(r, scope.Labelled{Set: set, Labels: c.Labels})
+		s.Types[resource.Route] = append(resource.Layers{own}, s.Types[resource.Route]...)
+	}
 	if c.Gateway {
 		s.Types[resource.Listener] = nil
 	}

@@ -75,11 +75,8 @@ func Forward(timeout *durationpb.Duration) *routev3.RouteAction {
 	if timeout == nil {
 		timeout = Duration(0)
 	}
-	a := &routev3.RouteAction{Timeout: timeout, MaxStreamDuration: &routev3.RouteAction_MaxStreamDuration{GrpcTimeoutHeaderMax: timeout}}
-	if timeout.AsDuration() == 0 {
-		a.MaxStreamDuration.MaxStreamDuration = Duration(0)
-	}
-	return a
+	// The field that replaces max_grpc_timeout makes Envoy ignore the timeout of other requests.
+	return &routev3.RouteAction{Timeout: timeout, MaxGrpcTimeout: timeout} //nolint:staticcheck // see above
 }
 
 // Route is a route with an action; operation names it in traces.

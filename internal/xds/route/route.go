@@ -32,6 +32,8 @@ type host struct {
 	Port uint32
 	// Bare is the namespace whose callers can use the host's bare name; empty if it has none here.
 	Bare string
+	// Labels are the pairs of the callers' labels that the host's rules name, separated by commas.
+	Labels string
 }
 
 type hostIn struct {
@@ -54,9 +56,11 @@ type Queries struct {
 	host     *query.Query[host, []*resource.Piece]
 	hosts    *query.Collection[uint32, *resource.Piece]
 	scoped   *query.Collection[portIn, *resource.Piece]
-	// Base are the route configurations of what all see; Scoped those of a set.
-	Base   *query.Collection[service.All, *resource.Resource]
-	Scoped *query.Collection[scope.Set, *resource.Resource]
+	labelled *query.Collection[portFor, *resource.Piece]
+	// Base are the route configurations of what all see; Scoped those of a set; Labelled those of callers with labels.
+	Base     *query.Collection[service.All, *resource.Resource]
+	Scoped   *query.Collection[scope.Set, *resource.Resource]
+	Labelled *query.Collection[scope.Labelled, *resource.Resource]
 }
 
 // Define adds the queries.
@@ -83,15 +87,13 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	q.Scoped = query.Each(g, "scopedRouteConfigurations", func(r *query.Reader, k scope.Set) omap.Map[service.Number, omap.Unit] {
 		return sc.Taken.HTTP.Keys(r, k)
 	}, scoped, func(k scope.Set, port service.Number) portIn { return portIn{k, uint32(port)} })
+	q.defineLabelled(g)
 	return q
 }
 
 // virtualHostIn is a host's entry in a set.
 func (q *Queries) virtualHostIn(r *query.Reader, k hostIn) ([]*resource.Piece, bool) {
-	at := host{View: q.scope.View(r, k.HostIn), Port: k.port}
-	if q.scope.Bare(k.HostIn) {
-		at.Bare = k.Set.Namespace
-	}
+	at := q.hostOf(r, k)
 	list, _ := q.host.Get(r, at)
 	if k.Set.Overlay() {
 		at.Layer, at.Bare = "", ""
@@ -99,6 +101,15 @@ func (q *Queries) virtualHostIn(r *query.Reader, k hostIn) ([]*resource.Piece, b
 		list = layer.Cover(list, base, resource.HidePiece)
 	}
 	return list, len(list) > 0
+}
+
+// hostOf is a host as a set sees it.
+func (q *Queries) hostOf(r *query.Reader, k hostIn) host {
+	at := host{View: q.scope.View(r, k.HostIn), Port: k.port}
+	if q.scope.Bare(k.HostIn) {
+		at.Bare = k.Set.Namespace
+	}
+	return at
 }
 
 func (q *Queries) base(r *query.Reader, port uint32) ([]*resource.Resource, bool) {

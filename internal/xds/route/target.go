@@ -17,8 +17,8 @@ type reached struct{ host, layer string }
 
 // target is what a route must know of a host it leads to.
 type target struct {
-	port   uint32 // the only one of the service; 0 if it has several
-	policy *traffic.Policy
+	port   uint32          // the only one of the service; 0 if it has several
+	policy *traffic.Policy // if it says anywhere what of a request chooses the endpoint: the rest is not for routes
 }
 
 func (t target) equal(o target) bool {
@@ -30,7 +30,9 @@ func (t target) equal(o target) bool {
 func (q *Queries) targetOf(r *query.Reader, k reached) (target, bool) {
 	var t target
 	view := service.View{Host: k.host, Layer: q.scope.Layer(r, k.host, k.layer)}
-	t.policy, _ = q.traffic.Policy.Get(r, view)
+	if policy, ok := q.traffic.Policy.Get(r, view); ok && hashes(policy) {
+		t.policy = policy
+	}
 	s, ok := q.services.Service.Get(r, view)
 	if !ok {
 		for c := range q.tables.ByHost.Group(r, k.host).All() {
@@ -44,6 +46,17 @@ func (q *Queries) targetOf(r *query.Reader, k reached) (target, bool) {
 		t.port = s.Ports[0].Number
 	}
 	return t, true
+}
+
+// hashes reports whether a policy has consistent hashing for any port or subset.
+func hashes(p *traffic.Policy) bool {
+	in := func(tp *networking.TrafficPolicy) bool {
+		return tp.GetLoadBalancer().GetConsistentHash() != nil ||
+			slices.ContainsFunc(tp.GetPortLevelSettings(), func(l *networking.TrafficPolicy_PortTrafficPolicy) bool {
+				return l.GetLoadBalancer().GetConsistentHash() != nil
+			})
+	}
+	return in(p.Top) || slices.ContainsFunc(p.Subsets, func(s *networking.Subset) bool { return in(s.TrafficPolicy) })
 }
 
 // hashPolicy is what of a request chooses the endpoint of a port and subset; empty if nothing of it does.

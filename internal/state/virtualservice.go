@@ -1,0 +1,128 @@
+package state
+
+import (
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/store"
+)
+
+// VirtualService is an object's routes for traffic inside the mesh. The hosts of its destinations are full names.
+type VirtualService struct {
+	Object api.Key
+	Hosts  []string
+	Spec   *networking.VirtualService
+	Hash   omap.Hash
+}
+
+// IsDelegate reports whether the routes are for others to refer to: they are for no host by themselves.
+func (v *VirtualService) IsDelegate() bool { return len(v.Spec.Hosts) == 0 }
+
+// Delegates reports whether some of its rules are another object's.
+func (v *VirtualService) Delegates() bool {
+	return slices.ContainsFunc(v.Spec.Http, func(r *networking.HTTPRoute) bool { return r.Delegate != nil })
+}
+
+// Destinations yields every destination the routes name.
+func (v *VirtualService) Destinations() func(yield func(*networking.Destination) bool) {
+	return destinations(v.Spec)
+}
+
+// DelegateOf is the object that a rule of an object in a namespace delegates to.
+func DelegateOf(d *networking.Delegate, namespace string) api.Key {
+	if d.Namespace != "" {
+		namespace = d.Namespace
+	}
+	return api.Key{Kind: KindVirtualService, Namespace: namespace, Name: d.Name}
+}
+
+// delegateName names a delegate where hosts are named: "namespace/name".
+func delegateName(k api.Key) string { return k.Namespace + "/" + k.Name }
+
+// ParseDelegate tells a delegate from a host.
+func ParseDelegate(name string) (k api.Key, ok bool) {
+	namespace, name, ok := strings.Cut(name, "/")
+	return api.Key{Kind: KindVirtualService, Namespace: namespace, Name: name}, ok
+}
+
+func (t *Tables) splitVirtualService(tx *store.Txn, o *api.Object, spec *networking.VirtualService) {
+	c := &Claims{Kind: RouteClaim, Created: age(o), Layers: t.layers(spec.ExportTo, o.Namespace, routeExportTo)}
+	if len(spec.Gateways) == 0 || slices.Contains(spec.Gateways, meshGateway) {
+		c.Hosts = t.hosts(spec.Hosts, o.Namespace)
+	}
+	c.Sources, c.Labels = named(spec)
+	for _, r := range spec.Http {
+		if r.Delegate != nil {
+			c.Delegates = append(c.Delegates, delegateName(DelegateOf(r.Delegate, o.Namespace)))
+		}
+	}
+	slices.Sort(c.Delegates)
+	c.Delegates = slices.Compact(c.Delegates)
+	if len(c.Layers) == 0 || len(c.Hosts) == 0 && len(spec.Hosts) > 0 {
+		t.Claims.Delete(tx, o.Key)
+	} else {
+		t.Claims.Set(tx, o.Key, c)
+	}
+	full := proto.Clone(spec).(*networking.VirtualService)
+	for d := range destinations(full) {
+		d.Host = mesh.FullHost(d.Host, o.Namespace, t.options.Domain)
+	}
+	t.VirtualServices.Set(tx, o.Key, &VirtualService{Object: o.Key, Hosts: c.Hosts, Spec: full, Hash: o.Hash})
+}
+
+// named are the callers a VirtualService singles out: by their namespace, by a pair of their labels.
+func named(spec *networking.VirtualService) (namespaces, labels []string) {
+	for _, r := range spec.Http {
+		for _, m := range r.Match {
+			if m.SourceNamespace != "" {
+				namespaces = append(namespaces, m.SourceNamespace)
+			}
+			labels = append(labels, mesh.LabelPairs(m.SourceLabels)...)
+		}
+	}
+	slices.Sort(namespaces)
+	slices.Sort(labels)
+	return slices.Compact(namespaces), slices.Compact(labels)
+}
+
+// destinations yields every destination an object's routes name.
+func destinations(spec *networking.VirtualService) func(yield func(*networking.Destination) bool) {
+	return func(yield func(*networking.Destination) bool) {
+		give := func(d *networking.Destination) bool { return d == nil || yield(d) }
+		for _, r := range spec.Http {
+			for _, d := range r.Route {
+				if !give(d.Destination) {
+					return
+				}
+			}
+			for _, m := range r.Mirrors {
+				if !give(m.Destination) {
+					return
+				}
+			}
+			if !give(r.Mirror) {
+				return
+			}
+		}
+		for _, r := range spec.Tls {
+			for _, d := range r.Route {
+				if !give(d.Destination) {
+					return
+				}
+			}
+		}
+		for _, r := range spec.Tcp {
+			for _, d := range r.Route {
+				if !give(d.Destination) {
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package scope
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/service"
+)
+
+// maxLabels bounds how many labels of a workload are looked up.
+const maxLabels = 30
+
+// Labelled names the callers of a set who have labels that rules name: what such rules say lies over what the set sees.
+type Labelled struct {
+	Set    Set
+	Labels string // as in proxy.Class
+}
+
+// mentioned are the pairs of labels that rules which a namespace sees name: only those can matter.
+func (q *Queries) mentioned(r *query.Reader, namespace string, labels map[string]string) string {
+	pairs := mesh.LabelPairs(labels)
+	if len(pairs) > maxLabels {
+		pairs = pairs[:maxLabels]
+	}
+	return strings.Join(slices.DeleteFunc(pairs, func(pair string) bool {
+		return q.naming(r, pair, "").Len() == 0 && q.naming(r, pair, namespace).Len() == 0
+	}), ",")
+}
+
+// naming are the hosts, patterns and delegates with rules that name a pair of labels, as a layer sees them.
+func (q *Queries) naming(r *query.Reader, pair, layer string) Hosts {
+	return q.tables.Hosts.Group(r, state.HostGroup{By: state.Labelled, Of: pair, In: layer})
+}
+
+func (q *Queries) defineLabelled(g *query.Graph) {
+	hosts := query.Define(g, "labelledHosts", func(a, b Hosts) bool { return a.Hash() == b.Hash() }, q.labelled)
+	elem := query.Define(g, "labelledFootprint", service.EqualFootprints, func(r *query.Reader, h HostIn) ([]service.Footprint, bool) {
+		f, ok := q.services.Footprint(r, q.View(r, h))
+		return []service.Footprint{f}, ok
+	})
+	footprints := query.Each(g, "labelledFootprints", func(r *query.Reader, k Labelled) Hosts {
+		m, _ := hosts.Get(r, k)
+		return m
+	}, elem, func(k Labelled, host omap.Name) HostIn { return HostIn{string(host), k.Set.Plain()} })
+	q.LabelledPorts = query.GroupBy(g, "labelledPorts", footprints, func(f service.Footprint, add func(service.Number, omap.Name)) {
+		for _, p := range f.HTTP {
+			add(service.Number(p), omap.Name(f.Host))
+		}
+	})
+}
+
+// labelled are the hosts of a set that callers with labels may see differently.
+func (q *Queries) labelled(r *query.Reader, k Labelled) (Hosts, bool) {
+	var exact []omap.Change[omap.Name, omap.Unit]
+	parts := []Hosts{{}}
+	for pair := range strings.SplitSeq(k.Labels, ",") {
+		for _, layer := range []string{"", k.Set.Namespace} {
+			for name := range q.naming(r, pair, layer).All() {
+				switch _, delegate := state.ParseDelegate(string(name)); {
+				case !delegate && !mesh.IsWildcard(string(name)):
+					exact = append(exact, omap.Put(name, omap.Unit{}))
+				case len(parts) >= 2*MaxGroups:
+				case delegate:
+					for _, layer := range []string{"", k.Set.Namespace} {
+						through := state.HostGroup{By: state.Through, Of: string(name), In: layer}
+						parts = q.below(r, q.tables.Hosts.Group(r, through), parts)
+					}
+				default:
+					parts = q.below(r, Hosts{}.With(omap.Put(name, omap.Unit{})), parts)
+				}
+			}
+		}
+	}
+	all := union(parts...).With(exact...)
+	if k.Set.Overlay() {
+		return all, true
+	}
+	in := q.Hosts(r, k.Set)
+	var not []omap.Change[omap.Name, omap.Unit]
+	for host := range all.All() {
+		if !in.Has(host) {
+			not = append(not, omap.Del[omap.Name, omap.Unit](host))
+		}
+	}
+	return all.With(not...), true
+}
