@@ -48,9 +48,24 @@ VirtualService
 	http.match.gateways       mesh
 	http.match.port
 	http.match.sourceNamespace
-	http.timeout
+	http.match.sourceLabels
+	http.match.statPrefix
 	http.route.destination
 	http.route.weight
+	http.route.headers
+	http.redirect
+	http.directResponse
+	http.delegate
+	http.rewrite
+	http.timeout
+	http.retries
+	http.fault
+	http.mirror
+	http.mirrorPercent
+	http.mirrorPercentage
+	http.mirrors
+	http.corsPolicy
+	http.headers
 
 DestinationRule
 	host

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"google.golang.org/protobuf/proto"
 
@@ -189,6 +190,9 @@ func (c *checker) redirect(p *document.Path, r *networking.HTTPRedirect) {
 	if r.Uri == "" && r.Authority == "" && r.RedirectPort == nil && r.Scheme == "" && r.PrefixRewrite == "" {
 		c.fail(p, "a redirect must change something: uri, prefixRewrite, authority, scheme or port")
 	}
+	c.plainText(p.Field("uri"), r.Uri)
+	c.plainText(p.Field("prefixRewrite"), r.PrefixRewrite)
+	c.plainText(p.Field("authority"), r.Authority)
 	if r.Uri != "" && r.PrefixRewrite != "" {
 		c.fail(p.Field("prefixRewrite"), "excludes uri; keep one of them")
 	}
@@ -231,7 +235,12 @@ func (c *checker) rewrite(p *document.Path, r *networking.HTTPRoute) {
 		if re.Rewrite == "" {
 			c.fail(at.Field("rewrite"), "the new text is needed")
 		}
+		c.plainText(at.Field("rewrite"), re.Rewrite)
+		if reason := checkSubstitution(re.Rewrite, re.Match); reason != "" {
+			c.warn(at.Field("rewrite"), "%s: the path is not rewritten", reason)
+		}
 	}
+	c.plainText(p.Field("uri"), w.Uri)
 	if w.Authority == "" {
 		return
 	}
@@ -242,6 +251,13 @@ func (c *checker) rewrite(p *document.Path, r *networking.HTTPRoute) {
 				c.fail(p.Field("authority"), "the authority is rewritten here and by the header operation on %s; keep one of them", name)
 			}
 		}
+	}
+}
+
+// plainText judges a text that becomes part of a request or response: Envoy takes no control characters there.
+func (c *checker) plainText(p *document.Path, s string) {
+	if i := strings.IndexFunc(s, unicode.IsControl); i >= 0 {
+		c.fail(p, "the control character %q has no place here", s[i])
 	}
 }
 

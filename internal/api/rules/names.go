@@ -3,8 +3,6 @@ package rules
 import (
 	"fmt"
 	"net/netip"
-	"regexp"
-	"regexp/syntax"
 	"strconv"
 	"strings"
 
@@ -14,11 +12,9 @@ import (
 // The functions of this file judge one piece of text. They return why it is refused, "" if it is fine.
 
 const (
-	maxLabel     = 63   // of a DNS label, a label's name, a label's value
-	maxSubdomain = 253  // of an object's name
-	maxHost      = 255  // of a host name
-	maxRegex     = 1024 // bytes of a regular expression
-	maxProgram   = 10000
+	maxLabel     = 63  // of a DNS label, a label's name, a label's value
+	maxSubdomain = 253 // of an object's name
+	maxHost      = 255 // of a host name
 )
 
 // isLabel reports whether s is a DNS label (RFC 1123), with upper case if that is allowed.
@@ -202,42 +198,6 @@ func checkPort(n uint32) string {
 		return fmt.Sprintf("a port is a number from 1 to 65535, not %d", n)
 	}
 	return ""
-}
-
-// checkRegex judges a regular expression of RE2's syntax. Envoy compiles it once per route: its size is bounded.
-func checkRegex(s string) string {
-	if s == "" {
-		return "an empty regular expression matches nothing of use; write .* for everything"
-	}
-	if len(s) > maxRegex {
-		return fmt.Sprintf("the regular expression has %d bytes, the limit is %d; split it over several matches", len(s), maxRegex)
-	}
-	re, err := syntax.Parse(s, syntax.Perl)
-	if err != nil {
-		return "not an RE2 regular expression: " + strings.TrimPrefix(err.Error(), "error parsing regexp: ")
-	}
-	if size := programSize(re); size > maxProgram {
-		return fmt.Sprintf("the regular expression compiles to about %d steps, the limit is %d; lower its repetitions", size, maxProgram)
-	}
-	if _, err := regexp.Compile(s); err != nil {
-		return "not an RE2 regular expression: " + strings.TrimPrefix(err.Error(), "error parsing regexp: ")
-	}
-	return ""
-}
-
-// programSize estimates how many instructions the expression compiles to, without compiling it.
-func programSize(re *syntax.Regexp) int {
-	size := 1
-	if re.Op == syntax.OpLiteral {
-		size = len(re.Rune)
-	}
-	for _, sub := range re.Sub {
-		size += programSize(sub)
-	}
-	if re.Op == syntax.OpRepeat {
-		size *= max(re.Min, re.Max, 1)
-	}
-	return size
 }
 
 // checkHeaderName judges the name of a header: a token (RFC 9110).
