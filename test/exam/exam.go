@@ -82,6 +82,9 @@ func (o *options) grade(ctx context.Context, w io.Writer, known gaps, tasks []wo
 		if o.verbose {
 			fmt.Fprintf(w, "%-6s %-5s %-50s %5.2fs %s\n", g.mark(), g.Variant, g.Case, took.Seconds(), g.note())
 			fmt.Fprintf(w, "    %s\n%s", obs.Phases, indent(obs.Details))
+			for _, more := range g.More {
+				fmt.Fprintf(w, "    differs too: %s\n", more)
+			}
 			for _, r := range obs.Requests {
 				fmt.Fprintf(w, "    %-28s %s\n", r.Name, r)
 			}

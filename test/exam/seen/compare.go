@@ -12,11 +12,12 @@ import (
 
 // Verdict is the grade of one case.
 type Verdict struct {
-	Pass     bool   `json:"pass"`
-	Why      string `json:"why,omitempty"` // the first thing that differs
-	Requests int    `json:"requests"`
-	Passed   int    `json:"requestsPassed"`
-	Rejected int    `json:"rejected"` // kinds of updates that Envoy refused
+	Pass     bool     `json:"pass"`
+	Why      string   `json:"why,omitempty"`  // the first thing that differs
+	More     []string `json:"more,omitempty"` // and the others
+	Requests int      `json:"requests"`
+	Passed   int      `json:"requestsPassed"`
+	Rejected int      `json:"rejected"` // kinds of updates that Envoy refused
 }
 
 // Compare grades what a case met by its stored answer.
@@ -25,6 +26,8 @@ func Compare(c *form.Case, want, got *Observation) Verdict {
 	fail := func(format string, a ...any) {
 		if v.Why == "" {
 			v.Why = fmt.Sprintf(format, a...)
+		} else {
+			v.More = append(v.More, fmt.Sprintf(format, a...))
 		}
 	}
 	if got.Failed != "" {
