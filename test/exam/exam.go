@@ -95,7 +95,7 @@ func (o *options) grade(ctx context.Context, w io.Writer, known gaps, tasks []wo
 	var again []world.Task
 	err := world.Run(ctx, &o.Settings, tasks, func(t world.Task, obs *seen.Observation, took time.Duration) {
 		g := finish(t, obs, took)
-		if g.failed() && g.Rejected == 0 && o.want == "" {
+		if g.failed() && g.Rejected == 0 && !o.want {
 			again = append(again, t)
 		}
 		sheet.grades = append(sheet.grades, g)
@@ -147,8 +147,10 @@ func (o *options) compare(t world.Task, obs *seen.Observation) seen.Verdict {
 			return seen.Verdict{Why: err.Error()}
 		}
 	}
-	if o.want != "" && obs.Failed == "" {
-		obs.Source = o.want
+	if t.Case.Answered() {
+		return seen.Compare(t.Case, seen.Wanted(t.Case), obs)
+	}
+	if o.want && obs.Failed == "" {
 		if err := obs.Write(t.Case.WantPath()); err != nil {
 			return seen.Verdict{Why: err.Error()}
 		}
