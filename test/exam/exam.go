@@ -47,6 +47,11 @@ func (o *options) exam(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if o.closing {
+		if err := known.closed(sheet.close()); err != nil {
+			return err
+		}
+	}
 	sheet.print(w)
 	fmt.Fprintf(w, "%d cases over %s in %v\n", len(tasks), o.variant, time.Since(start).Round(time.Second))
 	r := sheet.result()

@@ -70,6 +70,7 @@ type options struct {
 	sut     string
 	pilot   string
 	want    bool
+	closing bool
 	report  string
 	verbose bool
 }
@@ -98,6 +99,7 @@ func parse(args []string, root string) (*options, error) {
 	f.StringVar(&o.pilot, "pilot", "", "`path` of a pilot-discovery, instead of building it")
 	f.StringVar(&o.sut, "sut", "", "`script` that starts another control plane (see FORMAT.md)")
 	f.BoolVar(&o.want, "want", false, "store what happens as the cases' answers: with the control plane that is right")
+	f.BoolVar(&o.closing, "close", false, "remove from gaps.txt what passes now")
 	f.StringVar(&o.report, "report", "", "write the result to this `file`, as JSON")
 	f.StringVar(&o.EnvoyLog, "envoy-log", "warn", "Envoy's log `level`")
 	f.DurationVar(&o.Quiet, "quiet", 250*time.Millisecond, "how long xDS must be unchanged before requests start")
