@@ -47,6 +47,11 @@ func (o *options) exam(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if o.closing {
+		if err := known.closed(sheet.close()); err != nil {
+			return err
+		}
+	}
 	sheet.print(w)
 	fmt.Fprintf(w, "%d cases over %s in %v\n", len(tasks), o.variant, time.Since(start).Round(time.Second))
 	r := sheet.result()
@@ -82,6 +87,9 @@ func (o *options) grade(ctx context.Context, w io.Writer, known gaps, tasks []wo
 		if o.verbose {
 			fmt.Fprintf(w, "%-6s %-5s %-50s %5.2fs %s\n", g.mark(), g.Variant, g.Case, took.Seconds(), g.note())
 			fmt.Fprintf(w, "    %s\n%s", obs.Phases, indent(obs.Details))
+			for _, more := range g.More {
+				fmt.Fprintf(w, "    differs too: %s\n", more)
+			}
 			for _, r := range obs.Requests {
 				fmt.Fprintf(w, "    %-28s %s\n", r.Name, r)
 			}
@@ -92,7 +100,7 @@ func (o *options) grade(ctx context.Context, w io.Writer, known gaps, tasks []wo
 	var again []world.Task
 	err := world.Run(ctx, &o.Settings, tasks, func(t world.Task, obs *seen.Observation, took time.Duration) {
 		g := finish(t, obs, took)
-		if g.failed() && g.Rejected == 0 && o.want == "" {
+		if g.failed() && g.Rejected == 0 && !o.want {
 			again = append(again, t)
 		}
 		sheet.grades = append(sheet.grades, g)
@@ -144,8 +152,10 @@ func (o *options) compare(t world.Task, obs *seen.Observation) seen.Verdict {
 			return seen.Verdict{Why: err.Error()}
 		}
 	}
-	if o.want != "" && obs.Failed == "" {
-		obs.Source = o.want
+	if t.Case.Answered() {
+		return seen.Compare(t.Case, seen.Wanted(t.Case), obs)
+	}
+	if o.want && obs.Failed == "" {
 		if err := obs.Write(t.Case.WantPath()); err != nil {
 			return seen.Verdict{Why: err.Error()}
 		}

@@ -57,6 +57,30 @@ func (g *gaps) find(name, variant string) *gap {
 // unjudged returns the line of a case's area, or nil.
 func (g *gaps) unjudged(area, variant string) *gap { return g.find(area+"/", variant) }
 
+// closed rewrites the list without what a run found to pass: the cases by name, with the variants that pass.
+func (g *gaps) closed(passing map[string][]string) error {
+	text, err := os.ReadFile(g.path)
+	if err != nil {
+		return err
+	}
+	lines := strings.Split(string(text), "\n")
+	for _, l := range slices.Backward(g.list) {
+		at, pass := l.line-1, passing[l.name]
+		switch {
+		case len(pass) == 0 || l.variant != both && !slices.Contains(pass, l.variant):
+		case l.variant == both && len(pass) == 1:
+			rest := "sotw"
+			if pass[0] == "sotw" {
+				rest = "delta"
+			}
+			lines[at] = strings.Replace(lines[at], " both ", " "+rest+" ", 1)
+		default:
+			lines = slices.Delete(lines, at, at+1)
+		}
+	}
+	return os.WriteFile(g.path, []byte(strings.Join(lines, "\n")), 0o644)
+}
+
 // unknown returns an error if a line names none of the cases.
 func (g *gaps) unknown(names []string) error {
 	for _, l := range g.list {

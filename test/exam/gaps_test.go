@@ -33,6 +33,25 @@ func TestGaps(t *testing.T) {
 	}
 }
 
+func TestClosedGaps(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "gaps.txt")
+	const text = "# why\n\nscope/ both later\nhttp/a both  one\nhttp/b both  two\nhttp/c sotw  three\nhttp/d delta four\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	g, err := readGaps(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.closed(map[string][]string{"http/a": {"delta", "sotw"}, "http/b": {"delta"}, "http/c": {"delta"}, "http/d": {"delta"}}); err != nil {
+		t.Fatal(err)
+	}
+	const want = "# why\n\nscope/ both later\nhttp/b sotw  two\nhttp/c sotw  three\n"
+	if got, err := os.ReadFile(path); err != nil || string(got) != want {
+		t.Errorf("the list is now\n%s(%v), want\n%s", got, err, want)
+	}
+}
+
 func TestSheet(t *testing.T) {
 	pass, fail := seen.Verdict{Pass: true, Requests: 2, Passed: 2}, seen.Verdict{Why: "want 200 – got 404", Requests: 2, Passed: 1}
 	s := sheet{grades: []grade{

@@ -69,7 +69,8 @@ type options struct {
 	variant string
 	sut     string
 	pilot   string
-	want    string
+	want    bool
+	closing bool
 	report  string
 	verbose bool
 }
@@ -97,7 +98,8 @@ func parse(args []string, root string) (*options, error) {
 	f.StringVar(&o.Keep, "keep", "", "leave inputs, logs, observations and Envoy's dumps of each case in this `folder`")
 	f.StringVar(&o.pilot, "pilot", "", "`path` of a pilot-discovery, instead of building it")
 	f.StringVar(&o.sut, "sut", "", "`script` that starts another control plane (see FORMAT.md)")
-	f.StringVar(&o.want, "want", "", "store what happens as the cases' answers; the value is their `source`, say the control plane's name, or specification")
+	f.BoolVar(&o.want, "want", false, "store what happens as the cases' answers: with the control plane that is right")
+	f.BoolVar(&o.closing, "close", false, "remove from gaps.txt what passes now")
 	f.StringVar(&o.report, "report", "", "write the result to this `file`, as JSON")
 	f.StringVar(&o.EnvoyLog, "envoy-log", "warn", "Envoy's log `level`")
 	f.DurationVar(&o.Quiet, "quiet", 250*time.Millisecond, "how long xDS must be unchanged before requests start")
@@ -114,7 +116,7 @@ func parse(args []string, root string) (*options, error) {
 		return nil, fmt.Errorf("-j is 1 to %d", world.MaxJobs)
 	case o.variant != "delta" && o.variant != "sotw" && o.variant != both:
 		return nil, fmt.Errorf("-variant is delta, sotw or %s", both)
-	case o.want != "" && o.variant == both:
+	case o.want && o.variant == both:
 		return nil, errors.New("-want stores one answer: choose -variant delta or sotw")
 	}
 	for _, p := range []*string{&o.sut, &o.pilot, &o.Keep} {

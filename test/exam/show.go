@@ -80,7 +80,9 @@ func showCase(w io.Writer, c *form.Case) error {
 	}
 	fmt.Fprintf(w, "\n%s\n", strings.TrimSpace(c.Config))
 	want, err := seen.Read(c.WantPath())
-	if errors.Is(err, fs.ErrNotExist) {
+	if c.Answered() {
+		want = seen.Wanted(c)
+	} else if errors.Is(err, fs.ErrNotExist) {
 		want = &seen.Observation{}
 	} else if err != nil {
 		return err

@@ -66,6 +66,7 @@ type Request struct {
 	JWT      *JWT            `yaml:"jwt" json:"-"`
 	JWTs     map[string]*JWT `yaml:"jwts" json:"-"` // named tokens, written as ${JWT:NAME} in path, host and header values
 	Watch    []string        `yaml:"watch" json:"watch,omitempty"`
+	Want     map[string]Want `yaml:"want" json:"-"` // the answer, where the case brings its own
 }
 
 // HTTP is a request of that protocol.
@@ -123,6 +124,25 @@ func (v *Values) UnmarshalYAML(n *yaml.Node) error {
 		return err
 	}
 	*v = Values{s}
+	return nil
+}
+
+// Want is what a field of the answer is to be: the values, with their shares in percent if the list of them is a map.
+type Want map[string]int
+
+// UnmarshalYAML reads a value, a list of values that must all be met, or a map from values to shares.
+func (w *Want) UnmarshalYAML(n *yaml.Node) error {
+	*w = Want{}
+	if n.Kind == yaml.MappingNode {
+		return n.Decode((*map[string]int)(w))
+	}
+	var values Values
+	if err := values.UnmarshalYAML(n); err != nil {
+		return err
+	}
+	for _, v := range values {
+		(*w)[v] = 0
+	}
 	return nil
 }
 
@@ -334,12 +354,29 @@ func (c *Case) check(src []byte) error {
 			bad(at, "request %q: %v", r.Name, err)
 		}
 	}
+	if n := c.wants(); n > 0 && n < len(c.Requests) {
+		bad("want:", "some requests have a want and some have none: it is all of them or, with a stored answer, none")
+	}
 	if _, err := c.Documents(); err != nil {
 		base := 1 + bytes.Count(src[:max(0, bytes.Index(src, []byte("config:")))], []byte("\n"))
 		errs = append(errs, located(c.Path, err, base))
 	}
 	return errors.Join(errs...)
 }
+
+// wants counts the requests that bring their answer.
+func (c *Case) wants() int {
+	n := 0
+	for i := range c.Requests {
+		if len(c.Requests[i].Want) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// Answered reports whether the case brings its own answer, and needs no stored one.
+func (c *Case) Answered() bool { return c.wants() > 0 }
 
 func (r *Request) check() error {
 	switch {
@@ -372,6 +409,14 @@ func (r *Request) check() error {
 			if _, ok := TLSVersions[v]; !ok {
 				return fmt.Errorf("tls version %q: want 1.0 to 1.3", v)
 			}
+		}
+	}
+	for field, w := range r.Want {
+		if !slices.Contains([]string{"error", "status", "backend", "method", "path", "authority", "location", "body"}, field) && !slices.Contains(r.Watch, field) {
+			return fmt.Errorf("want %q: it is not compared; watch it too", field)
+		}
+		if r.Repeat < 2 && len(w) > 1 {
+			return fmt.Errorf("want %q: one request has one value", field)
 		}
 	}
 	for _, w := range r.Watch {

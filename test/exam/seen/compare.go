@@ -12,11 +12,12 @@ import (
 
 // Verdict is the grade of one case.
 type Verdict struct {
-	Pass     bool   `json:"pass"`
-	Why      string `json:"why,omitempty"` // the first thing that differs
-	Requests int    `json:"requests"`
-	Passed   int    `json:"requestsPassed"`
-	Rejected int    `json:"rejected"` // kinds of updates that Envoy refused
+	Pass     bool     `json:"pass"`
+	Why      string   `json:"why,omitempty"`  // the first thing that differs
+	More     []string `json:"more,omitempty"` // and the others
+	Requests int      `json:"requests"`
+	Passed   int      `json:"requestsPassed"`
+	Rejected int      `json:"rejected"` // kinds of updates that Envoy refused
 }
 
 // Compare grades what a case met by its stored answer.
@@ -25,6 +26,8 @@ func Compare(c *form.Case, want, got *Observation) Verdict {
 	fail := func(format string, a ...any) {
 		if v.Why == "" {
 			v.Why = fmt.Sprintf(format, a...)
+		} else {
+			v.More = append(v.More, fmt.Sprintf(format, a...))
 		}
 	}
 	if got.Failed != "" {
@@ -56,6 +59,33 @@ func Compare(c *form.Case, want, got *Observation) Verdict {
 	return v
 }
 
+// Wanted is the answer a case brings: of each request the fields that it names, and that there is no error it does not.
+func Wanted(c *form.Case) *Observation {
+	o := &Observation{Title: c.Title}
+	for i := range c.Requests {
+		r := &c.Requests[i]
+		s := Request{Name: r.Name, N: r.Repeat, Fields: map[string]Dist{}, partial: true}
+		for field, want := range r.Want {
+			total := 0
+			for _, share := range want {
+				total += share
+			}
+			d := Dist{}
+			for value, share := range want {
+				if total > 0 {
+					share = share * r.Repeat / total
+				} else if len(want) > 1 {
+					share = 1
+				}
+				d[value] = share
+			}
+			s.Fields[field] = d
+		}
+		o.Requests = append(o.Requests, s)
+	}
+	return o
+}
+
 // Find is what a request of the given name met, or nil.
 func (o *Observation) Find(name string) *Request {
 	for i := range o.Requests {
@@ -72,7 +102,7 @@ func difference(want, got Request, exact bool) string {
 	g := Request{Fields: map[string]Dist{}}
 	keys := slices.Sorted(maps.Keys(want.Fields))
 	for _, k := range slices.Sorted(maps.Keys(got.Fields)) {
-		if !slices.Contains(keys, k) {
+		if !slices.Contains(keys, k) && (!want.partial || k == "error") {
 			keys = append(keys, k)
 		}
 	}

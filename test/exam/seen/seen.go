@@ -22,7 +22,6 @@ import (
 // Observation is what a case experienced: NAME.got.json and NAME.want.json.
 type Observation struct {
 	Title    string      `json:"title"`
-	Source   string      `json:"source,omitempty"` // of an answer: whose it is; none is Istio's istiod
 	Rejected []Rejection `json:"rejected,omitempty"`
 	Warming  []string    `json:"warming,omitempty"`
 	Failed   string      `json:"failed,omitempty"` // the case could not be run
@@ -44,6 +43,8 @@ type Request struct {
 	Name   string          `json:"name"`
 	N      int             `json:"n"`
 	Fields map[string]Dist `json:"fields"`
+
+	partial bool // of an answer: only its fields are compared
 }
 
 // MarshalJSON writes a field all repetitions agree on as a plain string.

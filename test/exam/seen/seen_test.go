@@ -60,3 +60,37 @@ func TestObservationSurvivesItsFile(t *testing.T) {
 		t.Errorf("difference = %s", d)
 	}
 }
+
+func TestWantedComparesWhatItNames(t *testing.T) {
+	c := &form.Case{Requests: []form.Request{
+		{Name: "one", Repeat: 1, Want: map[string]form.Want{"status": {"200": 0}}},
+		{Name: "set", Repeat: 10, Want: map[string]form.Want{"backend": {"a": 0, "b": 0}}},
+		{Name: "shares", Repeat: 200, Want: map[string]form.Want{"backend": {"a": 80, "b": 20}}},
+	}}
+	good := func() []Request {
+		return []Request{
+			{Name: "one", N: 1, Fields: map[string]Dist{"status": {"200": 1}, "path": {"/": 1}}},
+			{Name: "set", N: 10, Fields: map[string]Dist{"backend": {"a": 9, "b": 1}}},
+			{Name: "shares", N: 200, Fields: map[string]Dist{"backend": {"a": 155, "b": 45}}},
+		}
+	}
+	for name, c2 := range map[string]struct {
+		request int
+		field   string
+		dist    Dist
+		passed  int
+	}{
+		"as wanted":       {0, "status", Dist{"200": 1}, 3},
+		"another status":  {0, "status", Dist{"404": 1}, 2},
+		"an error":        {0, "error", Dist{"closed": 1}, 2},
+		"one of the set":  {1, "backend", Dist{"a": 10}, 2},
+		"one too many":    {1, "backend", Dist{"a": 5, "b": 4, "c": 1}, 2},
+		"shares that lie": {2, "backend", Dist{"a": 100, "b": 100}, 2},
+	} {
+		got := &Observation{Requests: good()}
+		got.Requests[c2.request].Fields[c2.field] = c2.dist
+		if v := Compare(c, Wanted(c), got); v.Passed != c2.passed || v.Pass != (c2.passed == 3) {
+			t.Errorf("%s: %d requests passed (%s), want %d", name, v.Passed, v.Why, c2.passed)
+		}
+	}
+}
