@@ -29,11 +29,12 @@ func root() *cobra.Command {
 		Use:   "pilotctl",
 		Short: "Check a mesh's configuration and look into its control plane",
 		Long: `pilotctl checks configuration without a control plane (analyze), and asks a running one what is wrong with the
-configuration it serves (problems) and how far its proxies are (proxy-status).
+configuration it serves (problems), how far its proxies are (proxy-status), and why they have what they have, or do not
+have what they should (explain).
 
 It exits with 0 when all is well, 1 when something is wrong, 2 when it was called in a way it does not understand.`,
 	}
-	c.AddCommand(analyze(), proxyStatus(), problems(), version())
+	c.AddCommand(analyze(), explainCommand(), proxyStatus(), problems(), version())
 	return c
 }
 

@@ -38,8 +38,8 @@ func (still) Streams() []server.Status {
 	refused := synced
 	refused.Rejected = "a regex does not compile"
 	return []server.Status{
-		{ID: 1, Node: web, Variant: server.Delta, Types: [resource.Types]server.TypeStatus{synced, synced, synced, refused}},
-		{ID: 2, Node: bank, Types: [resource.Types]server.TypeStatus{{Subscribed: true, Nonce: "2", InFlight: true}, {Subscribed: true}}},
+		{ID: 1, Node: web, Attachment: web + "-1", Variant: server.Delta, Types: [resource.Types]server.TypeStatus{synced, synced, synced, refused}},
+		{ID: 2, Node: bank, Attachment: bank + "-1", Types: [resource.Types]server.TypeStatus{{Subscribed: true, Nonce: "2", InFlight: true}, {Subscribed: true}}},
 	}
 }
 

@@ -74,7 +74,11 @@ func proxyStatus() *cobra.Command {
   NOT SENT  it asked and there is nothing for it yet
   IGNORED   it did not ask
 
-PROXY is a part of a connection's id, such as reviews-1.shop.`,
+What it rejected is held back until its content changes, and everything else goes on: below the table stands what is held
+back, since when, what the proxy said, and the objects it is made of.
+
+PROXY is a proxy's name (reviews-1.shop), the beginning of it, its node id, or a part of that, if only one proxy fits.
+It exits with 0 whatever it finds, with 1 if the control plane cannot be asked.`,
 		Example: `  pilotctl proxy-status
   pilotctl proxy-status reviews-1.shop -o json
   pilotctl proxy-status --address http://127.0.0.1:15014`,
@@ -82,8 +86,14 @@ PROXY is a part of a connection's id, such as reviews-1.shop.`,
 	}
 	address, form := remote(c), addOutput(c)
 	namespace := c.Flags().StringP("namespace", "n", "", "only proxies of this namespace")
+	c.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return proxyNames(cmd.Context(), *address), cobra.ShellCompDirectiveNoFileComp
+	}
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		query := url.Values{"namespace": {*namespace}, "proxyID": args}
+		query := url.Values{"namespace": {*namespace}, "proxy": args}
 		list := []admin.Sync{}
 		if err := get(cmd.Context(), *address, "/debug/syncz", query, &list); err != nil {
 			return err
@@ -114,9 +124,16 @@ func table(w io.Writer, list []admin.Sync) error {
 		row := []string{one.Proxy}
 		for _, column := range columns() {
 			now := one.Types[column]
-			row = append(row, string(now.State))
+			cell := string(now.State)
+			if now.HeldBack > 0 {
+				cell += fmt.Sprintf(", %d held back", now.HeldBack)
+			}
+			row = append(row, cell)
 			if now.LastError != "" {
 				refused = append(refused, fmt.Sprintf("%s %s %s: %s", one.Proxy, column, p.in(red, "rejected"), now.LastError))
+			}
+			for _, h := range now.Held {
+				refused = append(refused, fmt.Sprintf("%s %s %s", one.Proxy, column, p.held(h)))
 			}
 		}
 		fmt.Fprintln(t, strings.Join(append(row, one.Protocol, one.Version), "\t"))
@@ -128,6 +145,22 @@ func table(w io.Writer, list []admin.Sync) error {
 		fmt.Fprintln(w, line)
 	}
 	return nil
+}
+
+// held is what is held back in one line.
+func (p paint) held(h admin.HeldBack) string {
+	what := h.Name
+	if h.VirtualHost != "" {
+		what += ", virtual host " + h.VirtualHost
+	}
+	var of []string
+	for _, o := range h.Objects {
+		of = append(of, o.Key().String())
+	}
+	if len(of) > 0 {
+		what += ", made of " + strings.Join(of, ", ")
+	}
+	return fmt.Sprintf("%s since %s: %s: %s", p.in(yellow, "holds back"), h.Since.UTC().Format(time.RFC3339), what, h.Reason)
 }
 
 func problems() *cobra.Command {

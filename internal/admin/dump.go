@@ -33,13 +33,11 @@ func (p *Pages) configDump(r *http.Request) (any, error) {
 		state *resource.State
 	}
 	have, err := inspect(r, p, func(v *push.View) found {
-		for connection, row := range v.Tables.Proxies.All() {
-			if row.ID == s.Node {
-				class, _ := v.Queries.Class.Get(v.Graph.Naive(), connection)
-				return found{class, v.State(class)}
-			}
+		class, ok := v.Class(s.Attachment)
+		if !ok {
+			return found{}
 		}
-		return found{}
+		return found{class, v.State(class)}
 	})
 	if err != nil {
 		return nil, err
@@ -84,7 +82,7 @@ func dumpTypes(r *http.Request) ([]resource.Type, error) {
 	}
 	var types []resource.Type
 	for _, word := range strings.Split(q.Get("types"), ",") {
-		t, ok := typeOf(word)
+		t, ok := resource.ParseKind(word)
 		if !ok {
 			return nil, refuse(http.StatusBadRequest, "%q is not a type; write some of cds, eds, lds, rds", word)
 		}
@@ -93,21 +91,6 @@ func dumpTypes(r *http.Request) ([]resource.Type, error) {
 		}
 	}
 	return types, nil
-}
-
-// typeOf finds a type by any of its names: cds, cluster, clusters, or its URL.
-func typeOf(word string) (resource.Type, bool) {
-	for t := resource.Type(0); t < resource.Types; t++ {
-		if strings.EqualFold(word, t.String()) || word == t.URL() {
-			return t, true
-		}
-	}
-	for t, name := range []string{resource.Cluster: "cluster", resource.Endpoint: "endpoint", resource.Listener: "listener", resource.Route: "route"} {
-		if strings.EqualFold(strings.TrimSuffix(word, "s"), name) {
-			return resource.Type(t), true
-		}
-	}
-	return 0, false
 }
 
 // dumpType is one of the parts of a config dump, as envoy.admin.v3 shapes it.

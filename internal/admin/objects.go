@@ -188,7 +188,7 @@ func (d declared) showEndpoints() []Endpoint {
 func (d declared) show() Service {
 	s := Service{
 		Namespace: d.key.Namespace, Name: d.key.Name, Hosts: []string{}, Ports: []Port{}, VisibleTo: []string{},
-		Resolution: resolution(d.service.Resolution), Addresses: d.service.Addresses, External: d.service.External,
+		Resolution: d.service.Resolution.String(), Addresses: d.service.Addresses, External: d.service.External,
 	}
 	if d.claims != nil {
 		s.Hosts = d.claims.Hosts
@@ -200,22 +200,6 @@ func (d declared) show() Service {
 		s.Ports = append(s.Ports, Port{Number: port.Number, TargetPort: port.TargetPort, Name: port.Name, Protocol: port.Protocol.String()})
 	}
 	return s
-}
-
-func resolution(r mesh.Resolution) string {
-	switch r {
-	case mesh.Static:
-		return "STATIC"
-	case mesh.DNS:
-		return "DNS"
-	case mesh.DNSRoundRobin:
-		return "DNS_ROUND_ROBIN"
-	case mesh.Passthrough:
-		return "NONE"
-	case mesh.DynamicDNS:
-		return "DYNAMIC_DNS"
-	}
-	return "unknown"
 }
 
 func showEndpoint(e mesh.Endpoint, workload string) Endpoint {

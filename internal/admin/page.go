@@ -28,7 +28,8 @@ func (p *Pages) pages() []page {
 	object := []string{"kind=", "namespace=", "name="}
 	proxyID := "proxyID="
 	return []page{
-		{"/debug/syncz", "per proxy and type: what was sent, acknowledged, rejected", []string{"namespace=", proxyID}, p.syncz},
+		{"/debug/syncz", "per proxy and type: what was sent, acknowledged, rejected", []string{"namespace=", proxyID, "proxy="}, p.syncz},
+		{"/debug/explain", "what something a proxy has is made of, or why it does not have it", []string{proxyID, "kind=host", "name=", "prefix="}, p.explain},
 		{"/debug/connections", "who is connected, from where and since when", []string{proxyID}, p.connections},
 		{"/debug/config_dump", "the resources a proxy is to have, in the form of Envoy's own config_dump",
 			[]string{proxyID, "types=cds,lds,rds,eds", "include_eds"}, p.configDump},

@@ -208,8 +208,8 @@ func TestConfigDumpOfWhom(t *testing.T) {
 	w.connect("web-10.shop")
 	for page, want := range map[string]string{
 		"?":                            "400 say which proxy",
-		"?proxyID=nobody":              "404 no connected proxy has \"nobody\" in its id",
-		"?proxyID=web":                 "400 2 proxies have \"web\" in their ids; name one of: web-1.shop, web-10.shop",
+		"?proxyID=nobody":              "404 no connected proxy is called \"nobody\"; there are: web-1.shop, web-10.shop",
+		"?proxyID=web":                 "400 2 proxies are called something like \"web\"; name one of: web-1.shop, web-10.shop",
 		"?proxyID=web-1.shop&types=no": "400 \"no\" is not a type",
 	} {
 		if code, body := w.ask(here, "/debug/config_dump"+page); !strings.HasPrefix(fmt.Sprint(code, " ", body), want) {

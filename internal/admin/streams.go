@@ -10,6 +10,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/push"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/server"
@@ -62,7 +63,17 @@ type TypeSync struct {
 	Wildcard      bool           `json:"wildcard,omitempty"` // it wants everything there is
 	Names         int            `json:"names,omitempty"`    // how many it asked for by name
 	LastError     string         `json:"last_error,omitempty"`
-	HeldBack      int            `json:"held_back,omitempty"` // pieces that it rejected and does not get
+	HeldBack      int            `json:"held_back,omitempty"` // how many pieces it rejected and does not get
+	Held          []HeldBack     `json:"held,omitempty"`      // those that are known for sure to be to blame
+}
+
+// HeldBack is a piece of configuration that a proxy rejected, and that is not sent to it until its content changes.
+type HeldBack struct {
+	Name        string    `json:"name"`
+	VirtualHost string    `json:"virtual_host,omitempty"` // if it is only that one of a route configuration
+	Since       time.Time `json:"since"`
+	Reason      string    `json:"reason"`  // what the proxy said
+	Objects     []Object  `json:"objects"` // what it is made of
 }
 
 // Connection is who is connected.
@@ -79,6 +90,7 @@ type stream struct {
 	server.Status
 	connection string
 	proxy      *proxy.Proxy // nil before the first request was taken in
+	held       []class.Held
 }
 
 // name is name.namespace of the node id.
@@ -89,10 +101,19 @@ func (s stream) name() string {
 	return s.Node
 }
 
-// streams are those a request asks for, by name.
+// streams are those a request asks for, by name: ?proxyID is a part of their ids, ?proxy what people call one (see named).
 func (p *Pages) streams(r *http.Request) ([]stream, error) {
 	q := r.URL.Query()
-	part, namespace := q.Get("proxyID"), q.Get("namespace")
+	list, err := p.connected(r, q.Get("proxyID"), q.Get("namespace"))
+	if want := q.Get("proxy"); err == nil && want != "" {
+		one, err := named(list, want)
+		return []stream{one}, err
+	}
+	return list, err
+}
+
+// connected are the streams with a text in their ids and in a namespace; an empty one does not matter.
+func (p *Pages) connected(r *http.Request, part, namespace string) ([]stream, error) {
 	var list []stream
 	for _, status := range p.Streams.Streams() {
 		s := stream{Status: status, connection: fmt.Sprintf("%s-%d", status.Node, status.ID)}
@@ -102,16 +123,35 @@ func (p *Pages) streams(r *http.Request) ([]stream, error) {
 	}
 	slices.SortFunc(list, func(a, b stream) int { return cmp.Or(cmp.Compare(a.name(), b.name()), cmp.Compare(a.ID, b.ID)) })
 	return inspect(r, p, func(v *push.View) []stream {
-		rows := make(map[string]*proxy.Proxy, v.Tables.Proxies.Len())
-		for _, row := range v.Tables.Proxies.All() {
-			rows[row.ID] = row
-		}
 		known := slices.Clone(list) // the list itself may be in use when a request was given up
 		for i := range known {
-			known[i].proxy = rows[known[i].Node]
+			s := &known[i]
+			s.proxy, _ = v.Tables.Proxies.Peek(s.Attachment)
+			if s.heldBack() {
+				s.held = v.Queries.Held(v.Graph.Glance(), s.Attachment)
+			}
 		}
 		return known
 	})
+}
+
+func (s stream) heldBack() bool {
+	return slices.ContainsFunc(s.Types[:], func(t server.TypeStatus) bool { return t.HeldBack > 0 })
+}
+
+// heldOf are the pieces of a type that are held back.
+func (s stream) heldOf(t resource.Type) (list []HeldBack) {
+	for _, h := range s.held {
+		if resource.Type(h.Type) != t {
+			continue
+		}
+		one := HeldBack{Name: h.Name, VirtualHost: h.VirtualHost(), Since: h.At, Reason: h.Reason, Objects: []Object{}}
+		for _, k := range h.Objects {
+			one.Objects = append(one.Objects, Object(k))
+		}
+		list = append(list, one)
+	}
+	return list
 }
 
 func (s stream) sync() Sync {
@@ -124,7 +164,7 @@ func (s stream) sync() Sync {
 	for t, now := range s.Types {
 		out.Types[resource.Type(t).String()] = TypeSync{
 			State: stateOf(now), SentRevision: now.Sent, AckedRevision: now.Acked, Wildcard: now.Wildcard, Names: now.Names,
-			LastError: now.Rejected, HeldBack: now.HeldBack,
+			LastError: now.Rejected, HeldBack: now.HeldBack, Held: s.heldOf(resource.Type(t)),
 		}
 	}
 	out.ClusterSent, out.ClusterAcked = nonces(s.Types[resource.Cluster])
@@ -179,31 +219,68 @@ func (p *Pages) connections(r *http.Request) (any, error) {
 	}{len(list), list}, err
 }
 
-// one is the stream a request means: the one with exactly that id, node or name, or the only one with the text in its id.
+// one is the stream a request means by ?proxyID: see named.
 func (p *Pages) one(r *http.Request) (stream, error) {
 	want := r.URL.Query().Get("proxyID")
 	if want == "" {
 		return stream{}, refuse(http.StatusBadRequest, "say which proxy: ?proxyID=NAME.NAMESPACE (/debug/connections lists them)")
 	}
-	list, err := p.streams(r)
+	list, err := p.connected(r, "", "")
 	if err != nil {
 		return stream{}, err
 	}
-	for _, s := range list {
-		if s.connection == want || s.Node == want || s.name() == want {
-			return s, nil
+	return named(list, want)
+}
+
+// named is the stream that people mean by a name: the one with exactly that id, node or name; else the only proxy whose
+// name begins so; else the only one with the text in its id. Of several streams of one proxy it is the latest: the
+// others are about to end.
+func named(list []stream, want string) (stream, error) {
+	var candidates []stream
+	for _, fits := range []func(stream) bool{
+		func(s stream) bool { return s.connection == want || s.Node == want || s.name() == want },
+		func(s stream) bool { return strings.HasPrefix(s.name(), want) },
+		func(s stream) bool { return strings.Contains(s.connection, want) },
+	} {
+		candidates = candidates[:0]
+		for _, s := range list { // by name, then age
+			if !fits(s) {
+				continue
+			}
+			if last := len(candidates) - 1; last >= 0 && candidates[last].Node == s.Node {
+				candidates[last] = s
+			} else {
+				candidates = append(candidates, s)
+			}
+		}
+		if len(candidates) > 0 {
+			break
 		}
 	}
-	switch len(list) {
+	switch len(candidates) {
 	case 0:
-		return stream{}, refuse(http.StatusNotFound, "no connected proxy has %q in its id; /debug/connections lists them", want)
+		return stream{}, refuse(http.StatusNotFound, "no connected proxy is called %q; there are: %s", want, names(list))
 	case 1:
-		return list[0], nil
+		return candidates[0], nil
 	}
+	return stream{}, refuse(http.StatusBadRequest, "%d proxies are called something like %q; name one of: %s", len(candidates), want, names(candidates))
+}
+
+// names lists the names of streams, as many as a person reads.
+func names(list []stream) string {
 	const enough = 10
-	names := make([]string, 0, enough)
-	for _, s := range list[:min(len(list), enough)] {
-		names = append(names, s.name())
+	var out []string
+	for _, s := range list {
+		if len(out) == enough {
+			out = append(out, "...")
+			break
+		}
+		if !slices.Contains(out, s.name()) {
+			out = append(out, s.name())
+		}
 	}
-	return stream{}, refuse(http.StatusBadRequest, "%d proxies have %q in their ids; name one of: %s", len(list), want, strings.Join(names, ", "))
+	if len(out) == 0 {
+		return "none"
+	}
+	return strings.Join(out, ", ")
 }

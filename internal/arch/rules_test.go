@@ -35,6 +35,7 @@ var flow = []struct{ pkg, imports string }{
 	{"xds/grpc", translator},
 	{"xds/class", "api mesh omap proxy query state view/... " + translators + " xds/envoy xds/resource"},
 	// The loop joins everything; the streams see resources only.
+	{"xds/explain", "api mesh omap proxy query state store view/... xds/class xds/envoy xds/resource xds/route"},
 	{"xds/push", "api mesh omap proxy query run source state store view/... xds/..."},
 	{"xds/server", "api mesh omap proxy query run state store xds/push xds/resource"},
 	// Around the flow.
@@ -42,7 +43,7 @@ var flow = []struct{ pkg, imports string }{
 	{"config", "api mesh"},
 	{"ca", "mesh run"},
 	{"inject", "api mesh"},
-	{"admin", "api mesh omap proxy query run source state store xds/push xds/resource xds/server"},
+	{"admin", "api mesh omap proxy query run source state store xds/class xds/explain xds/push xds/resource xds/server"},
 	{"agent/...", "agent/... api/document ca config mesh run xds/envoy"},
 	{"arch", ""},
 	// Only tests import it: it stands in no other row.

@@ -28,6 +28,23 @@ const (
 	DynamicDNS
 )
 
+// String is the resolution as users write it.
+func (r Resolution) String() string {
+	switch r {
+	case Passthrough:
+		return "NONE"
+	case Static:
+		return "STATIC"
+	case DNS:
+		return "DNS"
+	case DNSRoundRobin:
+		return "DNS_ROUND_ROBIN"
+	case DynamicDNS:
+		return "DYNAMIC_DNS"
+	}
+	return "unknown"
+}
+
 // Port is a port of a service.
 type Port struct {
 	Number     uint32

@@ -49,7 +49,12 @@ type elements[C comparable, V Output] interface {
 // Get reads the whole collection as one map.
 func (c *Collection[C, V]) Get(r *Reader, k C) omap.Map[omap.Name, V] {
 	r.below(c.space)
-	if r.naive {
+	if r.glance {
+		if cell, _, ok := c.find(k); ok && cell.flags&ready != 0 {
+			return cell.val.out
+		}
+	}
+	if r.naive || r.glance {
 		return c.evaluateNaively(r, k)
 	}
 	c.lock()

@@ -84,7 +84,7 @@ func (x *Groups[C, G, M]) Keys(r *Reader, c C) omap.Map[G, omap.Unit] {
 }
 
 func (x *Groups[C, G, M]) readGroup(r *Reader, k groupKey[C, G]) (omap.Map[M, omap.Unit], bool) {
-	if r.naive {
+	if r.naive || r.glance && !x.built(k.Collection) {
 		var found []omap.Change[M, omap.Unit]
 		x.naively(r, k.Collection, func(in G, m M) {
 			if in == k.Group {
@@ -100,7 +100,7 @@ func (x *Groups[C, G, M]) readGroup(r *Reader, k groupKey[C, G]) (omap.Map[M, om
 }
 
 func (x *Groups[C, G, M]) readKeys(r *Reader, c C) (omap.Map[G, omap.Unit], bool) {
-	if r.naive {
+	if r.naive || r.glance && !x.built(c) {
 		var found []omap.Change[G, omap.Unit]
 		x.naively(r, c, func(in G, _ M) { found = append(found, omap.Put(in, omap.Unit{})) })
 		return omap.Map[G, omap.Unit]{}.With(found...), true
@@ -121,6 +121,12 @@ func (x *Groups[C, G, M]) read(r *Reader, c C) *grouping[G, M] {
 	}
 	r.Read(id)
 	return &cell.val
+}
+
+// built reports whether the grouping of a collection stands.
+func (x *Groups[C, G, M]) built(c C) bool {
+	cell, _, ok := x.find(c)
+	return ok && cell.flags&ready != 0
 }
 
 func (x *Groups[C, G, M]) run(slots []uint32, in lane) {

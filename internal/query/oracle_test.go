@@ -49,6 +49,7 @@ func runHistory(t *rapid.T, o Options) {
 				}
 			})
 		}
+		h.glance(t)
 		if rapid.Bool().Draw(t, "settle") {
 			h.settle(t)
 		}
@@ -114,6 +115,24 @@ func (h *history) write(t *rapid.T, tx *store.Txn) {
 		h.rules.Delete(tx, rapid.SampledFrom([]string{"r1", "r2", "r3"}).Draw(t, "rule"))
 	case 8:
 		h.settings.Set(tx, "every cluster", rapid.SampledFrom([]string{"", "s", "t"}).Draw(t, "setting"))
+	}
+}
+
+// glance holds what is there, first builds under way included, against the naive evaluator, and sees to it that looking
+// leaves nothing behind.
+func (h *history) glance(t *rapid.T) {
+	if len(h.g.Failures()) > 0 {
+		return
+	}
+	before := fmt.Sprint(h.g.Cells())
+	for _, class := range classNames {
+		got, _ := h.classes.Get(h.g.Glance(), class)
+		if want, _ := h.classes.Get(h.g.Naive(), class); !got.equal(want) {
+			t.Fatalf("class %s at a glance:\n got %v\nwant %v", class, got, want)
+		}
+	}
+	if after := fmt.Sprint(h.g.Cells()); after != before {
+		t.Fatalf("looking made cells: %s, were %s", after, before)
 	}
 }
 

@@ -37,7 +37,12 @@ func Define[K comparable, V any](g *Graph, name string, eq func(a, b V) bool, fn
 // Get reads the result for k.
 func (q *Query[K, V]) Get(r *Reader, k K) (V, bool) {
 	r.below(q.space)
-	if r.naive {
+	if r.glance {
+		if c, _, ok := q.find(k); ok && c.flags&ready != 0 {
+			return c.val, c.flags&present != 0
+		}
+	}
+	if r.naive || r.glance {
 		return q.evaluateNaively(r, k)
 	}
 	q.rlock()

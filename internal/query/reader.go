@@ -12,14 +12,15 @@ import (
 // Reader is the only handle a query has on the world; it records what was read. It is valid only during the call it was
 // passed to.
 type Reader struct {
-	g     *Graph
-	naive bool
-	rank  int        // the running cell's space: it may read lower ones only
-	reads []store.ID // of the running cell and, before base, of the cells that wait for it
-	base  int
-	fresh []linkage  // cells computed on the way, to be linked
-	needs []store.ID // collections that must be built before a cell that gave up can run
-	lost  []store.ID // first-time cells and leaves of runs that gave up: nobody may be using them
+	g      *Graph
+	naive  bool
+	glance bool
+	rank   int        // the running cell's space: it may read lower ones only
+	reads  []store.ID // of the running cell and, before base, of the cells that wait for it
+	base   int
+	fresh  []linkage  // cells computed on the way, to be linked
+	needs  []store.ID // collections that must be built before a cell that gave up can run
+	lost   []store.ID // first-time cells and leaves of runs that gave up: nobody may be using them
 }
 
 // linkage is a cell with the reads that are to become edges.
@@ -46,7 +47,7 @@ type ruleError string
 
 // Read records that the running cell read a leaf or cell.
 func (r *Reader) Read(id store.ID) {
-	if r.naive {
+	if r.naive || r.glance {
 		return
 	}
 	if slices.Contains(r.reads[r.base:], id) {
@@ -64,6 +65,15 @@ func (r *Reader) Naive() bool { return r.naive }
 // Naive returns a reader that evaluates queries from the rows alone: no memo, no recording, groups by scan.
 // It must not be used while a commit is being written.
 func (g *Graph) Naive() *Reader { return &Reader{g: g, naive: true, rank: store.MaxSpaces} }
+
+// Glancing reports whether this reader takes what there is and leaves no trace.
+func (r *Reader) Glancing() bool { return r.glance }
+
+// Glance returns a reader for questions about the present revision: it takes what cells hold, works out what no cell
+// holds as the naive reader does, and leaves no trace. What is ready between commits is settled, so that both readers
+// give the same (a cell that failed gives its last good value, which is what is served); the cost is that of the question.
+// It is for the owner, between commits.
+func (g *Graph) Glance() *Reader { return &Reader{g: g, glance: true, rank: store.MaxSpaces} }
 
 // below checks that the running cell may read the space.
 func (r *Reader) below(space int) {

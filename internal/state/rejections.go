@@ -2,6 +2,7 @@ package state
 
 import (
 	"slices"
+	"time"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/omap"
@@ -34,6 +35,7 @@ type Rejection struct {
 	Proxy   string    // the node's id
 	Reason  string    // what the proxy said
 	Objects []api.Key // the objects it was made of, at the time
+	At      time.Time // when; no query reads it
 }
 
 func (r Rejection) equal(o Rejection) bool {

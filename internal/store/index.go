@@ -50,6 +50,9 @@ func (x *Index[G, M]) Group(r Reader, g G) omap.Map[M, omap.Unit] {
 	if r.Naive() {
 		return x.scan(g)
 	}
+	if r.Glancing() {
+		return x.Peek(g)
+	}
 	gr, _, n := x.groups.at(g)
 	r.Read(MakeID(x.space, n))
 	return gr.Members()

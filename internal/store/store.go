@@ -40,6 +40,8 @@ type Reader interface {
 	// Naive reports that nothing is recorded and index groups are to be found by scanning rows:
 	// the evaluator that the incremental one is tested against.
 	Naive() bool
+	// Glancing reports that nothing is recorded, and that rows and groups are to be read as they stand.
+	Glancing() bool
 }
 
 // LeafInfo describes a leaf to people.

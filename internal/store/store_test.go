@@ -15,10 +15,14 @@ type recorder struct{ reads []ID }
 func (r *recorder) Read(id ID)  { r.reads = append(r.reads, id) }
 func (r *recorder) Naive() bool { return false }
 
+func (r *recorder) Glancing() bool { return false }
+
 type scanner struct{}
 
 func (scanner) Read(ID)     {}
 func (scanner) Naive() bool { return true }
+
+func (scanner) Glancing() bool { return false }
 
 type pod struct{ app, zone string }
 

@@ -24,7 +24,7 @@ func NewTable[K comparable, V any](db *DB, name string, equal func(a, b V) bool)
 
 // Get reads a row. An absent row is a recorded read too.
 func (t *Table[K, V]) Get(r Reader, k K) (V, bool) {
-	if r.Naive() {
+	if r.Naive() || r.Glancing() {
 		return t.rows.peek(k)
 	}
 	v, ok, n := t.rows.at(k)

@@ -166,6 +166,19 @@ func (x reach) ContentHash() omap.Hash {
 
 func (reach) Size() int { return 0 }
 
+// ReachedFrom is a host whose routes bring another one into a Sidecar's set; empty if the Sidecar names that one itself,
+// or if it is not in the set.
+func (q *Queries) ReachedFrom(r *query.Reader, h HostIn) string {
+	s := h.Set.Plain()
+	if named, _ := q.imported.Get(r, s); named.Has(omap.Name(h.Host)) {
+		return ""
+	}
+	for from := range q.reached.Group(r, s, omap.Name(h.Host)).All() {
+		return string(from)
+	}
+	return ""
+}
+
 // defineReached finds the destinations of the routes of imported hosts: a Sidecar lets them in as well.
 func (q *Queries) defineReached(g *query.Graph) {
 	same := func(a, b []reach) bool {

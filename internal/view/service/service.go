@@ -7,6 +7,7 @@
 package service
 
 import (
+	"iter"
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/api"
@@ -90,20 +91,16 @@ func (q *Queries) PublicHosts(r *query.Reader) omap.Map[omap.Name, omap.Unit] {
 func (q *Queries) service(r *query.Reader, v View) (*Service, bool) {
 	var parts []state.Claim
 	var others []string
-	winner := Home(q.tables.ByHost.Group(r, v.Host), v.Layer)
-	if winner == "" {
-		return nil, false
-	}
-	for c := range q.tables.ByHost.Group(r, v.Host).All() {
+	for c, standing := range Declarations(q.tables.ByHost.Group(r, v.Host), v.Layer) {
 		switch {
-		case c.Kind != state.ServiceClaim || !c.VisibleTo(v.Layer):
-		case c.Namespace != winner:
-			if !slices.Contains(others, c.Namespace) {
-				others = append(others, c.Namespace)
-			}
-		case len(parts) < maxParts && !slices.ContainsFunc(parts, func(p state.Claim) bool { return p.Name == c.Name }):
+		case standing == Lost && !slices.Contains(others, c.Namespace):
+			others = append(others, c.Namespace)
+		case standing == Counts && len(parts) < maxParts && !slices.ContainsFunc(parts, func(p state.Claim) bool { return p.Name == c.Name }):
 			parts = append(parts, c)
 		}
+	}
+	if len(parts) == 0 {
+		return nil, false
 	}
 	s := &Service{Host: v.Host, Created: parts[0].Created, Others: others}
 	for _, c := range parts {
@@ -116,6 +113,41 @@ func (q *Queries) service(r *query.Reader, v View) (*Service, bool) {
 	}
 	s.Service = merge(s.Parts)
 	return s, true
+}
+
+// Standing is what becomes of a declaration of a host in a layer.
+type Standing uint8
+
+// The standings.
+const (
+	// Counts: it is the service, or a part of it.
+	Counts Standing = iota
+	// Lost: the declaration of another namespace counts.
+	Lost
+	// Unseen: it is not exported to the layer.
+	Unseen
+)
+
+// Declarations yields the declarations of a host, oldest first, from the host's claims.
+func Declarations(claims omap.Map[state.Claim, omap.Unit], layer string) iter.Seq2[state.Claim, Standing] {
+	winner := Home(claims, layer)
+	return func(yield func(state.Claim, Standing) bool) {
+		for c := range claims.All() {
+			if c.Kind != state.ServiceClaim {
+				return // listed by kind
+			}
+			standing := Counts
+			switch {
+			case !c.VisibleTo(layer):
+				standing = Unseen
+			case c.Namespace != winner:
+				standing = Lost
+			}
+			if !yield(c, standing) {
+				return
+			}
+		}
+	}
 }
 
 // Home is the namespace whose declaration of a host a layer sees, from the host's claims: its own, else that of the

@@ -38,6 +38,11 @@ type Queries struct {
 	// Problems are what users should be told, whether or not a proxy sees the objects concerned.
 	Problems *query.Query[All, []state.Problems]
 
+	// Services, Rules and Scope are what translation decides by.
+	Services *service.Queries
+	Rules    *traffic.Queries
+	Scope    *scope.Queries
+
 	tables    *state.Tables
 	scope     *scope.Queries
 	clusters  *cluster.Queries
@@ -52,6 +57,9 @@ func Define(g *query.Graph, t *state.Tables) *Queries {
 	rules := traffic.Define(g, t, services)
 	scopes := scope.Define(g, t, services, rules)
 	q := &Queries{
+		Services:  services,
+		Rules:     rules,
+		Scope:     scopes,
 		tables:    t,
 		scope:     scopes,
 		Class:     scopes.Class,

@@ -6,13 +6,10 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/omap"
-	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
-	"github.com/pilotmesh/pilot/internal/view/scope"
-	"github.com/pilotmesh/pilot/internal/view/service"
-	"github.com/pilotmesh/pilot/internal/xds/listener"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
+	"github.com/pilotmesh/pilot/internal/xds/route"
 )
 
 // defineProblems adds what proxies rejected to what is wrong with objects.
@@ -70,46 +67,30 @@ func contentOf(s *resource.State, k state.RejectionKey) omap.Hash {
 	return omap.Hash{}
 }
 
-// Origin lists the objects a resource, or one virtual host of it, is made of for the proxies of a class. It is for the
-// owner of the graph, between commits.
-func (q *Queries) Origin(g *query.Graph, c proxy.Class, t resource.Type, name, piece string) []api.Key {
-	id, ok := q.cell(c, t, omap.Name(name))
-	if piece != "" {
-		id, ok = q.routes.Cell(scope.SetOf(c), name, piece)
-	}
+// Held is a rejection that still matters: the proxy would be given the same content again.
+type Held struct {
+	state.RejectionKey
+	state.Rejection
+}
+
+// VirtualHost is the name of the virtual host, if only that one of a route configuration was rejected.
+func (h Held) VirtualHost() string { return route.VirtualHostOf(h.Piece) }
+
+// Held lists what a connected proxy rejected and does not get, by type and name.
+func (q *Queries) Held(r *query.Reader, connection string) []Held {
+	var list []Held
+	c, _ := q.Class.Get(r, connection)
+	s, ok := q.State.Get(r, c)
 	if !ok {
 		return nil
 	}
-	var keys []api.Key
-	for _, leaf := range g.Explain(id).Leaves() {
-		if key, ok := leaf.Row.(api.Key); ok && !leaf.Absent && !slices.Contains(keys, key) {
-			keys = append(keys, key)
+	for k := range q.tables.RejectionKeys.Group(r, struct{}{}).All() {
+		if k.Connection != connection {
+			continue
+		}
+		if row, ok := q.tables.Rejections.Get(r, k); ok && contentOf(s, k) == row.Content {
+			list = append(list, Held{k, row})
 		}
 	}
-	slices.SortFunc(keys, api.Key.Compare)
-	return keys
-}
-
-// cell finds the element that yields a resource, in the layer that shows it.
-func (q *Queries) cell(c proxy.Class, t resource.Type, name omap.Name) (id query.ID, ok bool) {
-	set, direct := scope.SetOf(c), c.Mode == proxy.None
-	switch t {
-	case resource.Cluster:
-		if id, ok = q.clusters.Scoped.Element(set.Plain(), name); !ok {
-			id, ok = q.clusters.Base.Element(service.All{}, name)
-		}
-	case resource.Endpoint:
-		if id, ok = q.endpoints.Scoped.Element(set.Plain(), name); !ok {
-			id, ok = q.endpoints.Base.Element(service.All{}, name)
-		}
-	case resource.Listener:
-		if id, ok = q.listeners.Scoped.Element(listener.In{Set: set, Direct: direct}, name); !ok {
-			id, ok = q.listeners.Base.Element(listener.All{Direct: direct}, name)
-		}
-	case resource.Route:
-		if id, ok = q.routes.Scoped.Element(set, name); !ok {
-			id, ok = q.routes.Base.Element(service.All{}, name)
-		}
-	}
-	return id, ok
+	return list
 }

@@ -302,6 +302,11 @@ type View struct {
 	states   func(proxy.Class) *resource.State
 }
 
+// Class is the class of a connection, by the name the loop gave it; false if it has left.
+func (v *View) Class(connection string) (proxy.Class, bool) {
+	return v.Queries.Class.Get(v.Graph.Glance(), connection)
+}
+
 // State is the present state of a class; nil if it has none yet.
 func (v *View) State(c proxy.Class) *resource.State { return v.states(c) }
 

@@ -3,6 +3,7 @@ package push
 import (
 	"context"
 	"errors"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
@@ -51,7 +52,7 @@ func extensions(node *corev3.Node) []string {
 // Pin implements server.Attachment: the proxy rejected content, and its stream holds it back. The objects it was made
 // of get a Problem, for as long as the proxy would still be given that content.
 func (c *Connection) Pin(pins []server.Pin, reason string) {
-	l, conn := c.loop, c.conn
+	l, conn, now := c.loop, c.conn, time.Now()
 	l.enqueue(job{rows: len(pins), write: func(tx *store.Txn) {
 		if conn.gone || conn.class == nil {
 			return
@@ -59,7 +60,7 @@ func (c *Connection) Pin(pins []server.Pin, reason string) {
 		for _, p := range pins {
 			k := state.RejectionKey{Connection: conn.id, Type: uint8(p.Type), Name: p.Name, Piece: p.Piece}
 			row := state.Rejection{
-				Content: p.Rejected, Proxy: conn.node, Reason: reason,
+				Content: p.Rejected, Proxy: conn.node, Reason: reason, At: now,
 				Objects: l.queries.Origin(l.graph, conn.class.key, p.Type, p.Name, p.Piece),
 			}
 			l.tables.Rejections.Set(tx, k, row)

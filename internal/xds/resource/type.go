@@ -1,5 +1,7 @@
 package resource
 
+import "strings"
+
 // Type is one of the resource types served here, in the order in which they are sent: a resource names only resources
 // of earlier types, or of the next one that is fetched because of it.
 type Type uint8
@@ -17,21 +19,22 @@ const (
 const urlPrefix = "type.googleapis.com/"
 
 type typeInfo struct {
-	url, short string
-	wildcard   bool
+	url, short, kind string
+
+	wildcard bool
 }
 
 // infoOf is a function and not a table because packages hold no mutable state.
 func infoOf(t Type) typeInfo {
 	switch t {
 	case Cluster:
-		return typeInfo{urlPrefix + "envoy.config.cluster.v3.Cluster", "CDS", true}
+		return typeInfo{urlPrefix + "envoy.config.cluster.v3.Cluster", "CDS", "cluster", true}
 	case Endpoint:
-		return typeInfo{urlPrefix + "envoy.config.endpoint.v3.ClusterLoadAssignment", "EDS", false}
+		return typeInfo{urlPrefix + "envoy.config.endpoint.v3.ClusterLoadAssignment", "EDS", "endpoint", false}
 	case Listener:
-		return typeInfo{urlPrefix + "envoy.config.listener.v3.Listener", "LDS", true}
+		return typeInfo{urlPrefix + "envoy.config.listener.v3.Listener", "LDS", "listener", true}
 	case Route:
-		return typeInfo{urlPrefix + "envoy.config.route.v3.RouteConfiguration", "RDS", false}
+		return typeInfo{urlPrefix + "envoy.config.route.v3.RouteConfiguration", "RDS", "route", false}
 	}
 	return typeInfo{}
 }
@@ -42,6 +45,9 @@ func (t Type) URL() string { return infoOf(t).url }
 // String is the short name people use: CDS, EDS, LDS, RDS.
 func (t Type) String() string { return infoOf(t).short }
 
+// Kind is what people call one resource of the type: cluster, endpoint, listener, route.
+func (t Type) Kind() string { return infoOf(t).kind }
+
 // Wildcard reports whether a client may ask for all resources of the type. A State-of-the-World response for such a
 // type holds the whole list; for the others it may hold a part.
 func (t Type) Wildcard() bool { return infoOf(t).wildcard }
@@ -50,6 +56,16 @@ func (t Type) Wildcard() bool { return infoOf(t).wildcard }
 func ParseType(url string) (Type, bool) {
 	for t := Type(0); t < Types; t++ {
 		if t.URL() == url {
+			return t, true
+		}
+	}
+	return 0, false
+}
+
+// ParseKind finds a type by any of its names: cluster, clusters, cds, or its URL.
+func ParseKind(word string) (Type, bool) {
+	for t := Type(0); t < Types; t++ {
+		if strings.EqualFold(word, t.String()) || strings.EqualFold(strings.TrimSuffix(word, "s"), t.Kind()) || word == t.URL() {
 			return t, true
 		}
 	}

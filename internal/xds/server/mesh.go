@@ -21,6 +21,8 @@ type Mesh interface {
 
 // Attachment is one connected stream, as the mesh sees it. Calls may come from any goroutine, but not after Close.
 type Attachment interface {
+	// ID names the attachment to the mesh.
+	ID() string
 	// Pin tells that the stream rejected content and is held back from it. The stream sees to that itself; the
 	// mesh tells the user, and decides what other streams of the class are to get.
 	// reason is what the client said, empty if it has taken that back since.
@@ -85,10 +87,12 @@ func (Silent) Panicked() {}
 
 // Status is one stream, for people.
 type Status struct {
-	ID        uint64
-	Node      string
-	Peer      string
-	Variant   Variant
-	Connected time.Time
-	Types     [resource.Types]TypeStatus
+	ID   uint64
+	Node string
+	// Attachment is the mesh's name for the stream; empty before the first request was taken in.
+	Attachment string
+	Peer       string
+	Variant    Variant
+	Connected  time.Time
+	Types      [resource.Types]TypeStatus
 }

@@ -85,6 +85,9 @@ func (s *Stream) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st.Node, st.Types = s.node, s.core.Status()
+	if s.attach != nil {
+		st.Attachment = s.attach.ID()
+	}
 	return st
 }
 

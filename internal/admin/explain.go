@@ -1,0 +1,53 @@
+package admin
+
+import (
+	"cmp"
+	"iter"
+	"net/http"
+
+	"github.com/pilotmesh/pilot/internal/xds/explain"
+	"github.com/pilotmesh/pilot/internal/xds/push"
+)
+
+// Names are what one can ask about.
+type Names struct {
+	Kind  string   `json:"kind"`
+	Names []string `json:"names"`
+}
+
+// explain answers a question about one proxy: an explain.Answer, whose form has a version. Without a name it lists what
+// can be asked about.
+func (p *Pages) explain(r *http.Request) (any, error) {
+	s, err := p.one(r)
+	if err != nil {
+		return nil, err
+	}
+	type found struct {
+		answer *explain.Answer
+		names  iter.Seq[string]
+		err    error
+	}
+	q := r.URL.Query()
+	ask := explain.Question{Connection: s.Attachment, Kind: cmp.Or(q.Get("kind"), explain.HostKind), Name: q.Get("name")}
+	got, err := inspect(r, p, func(v *push.View) found {
+		class, _ := v.Class(s.Attachment)
+		m := explain.Mesh{Tables: v.Tables, Graph: v.Graph, Queries: v.Queries, Problems: v.Problems}
+		about := ask
+		about.State = v.State(class)
+		if about.Name == "" {
+			return found{names: m.Names(about)}
+		}
+		a, err := m.Ask(about)
+		return found{answer: a, err: err}
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case got.err != nil:
+		return nil, refuse(http.StatusBadRequest, "%v", got.err)
+	case got.names != nil:
+		return Names{Kind: ask.Kind, Names: explain.Listed(got.names, q.Get("prefix"))}, nil
+	}
+	got.answer.Complete()
+	return got.answer, nil
+}

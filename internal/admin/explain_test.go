@@ -1,0 +1,69 @@
+package admin
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pilotmesh/pilot/internal/xds/explain"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+func question(proxy, kind, name string) string {
+	return "/debug/explain?" + url.Values{"proxyID": {proxy}, "kind": {kind}, "name": {name}}.Encode()
+}
+
+// TestExplain asks about a connected proxy over the page that pilotctl reads.
+func TestExplain(t *testing.T) {
+	w := newWorld(t, shop)
+	w.connect("web-1.shop")
+	w.connect("web-1.bank")
+	const host = "reviews.shop.svc.cluster.local"
+	a := eventually(w, question("web-1.shop", "host", "reviews"), func(a explain.Answer) bool { return a.Verdict == explain.Served })
+	if a.Version != explain.Version || a.Name != host || len(a.Ports) != 1 || a.Ports[0].Route != "80" || a.Ports[0].Endpoints != 2 {
+		t.Errorf("got %+v", a)
+	}
+	if !slices.ContainsFunc(a.Sources, func(s explain.Source) bool { return s.Object.Place() == "mesh.yaml:2" && s.Part == "service" }) {
+		t.Errorf("the declaration is not named: %+v", a.Sources)
+	}
+	a = eventually(w, question("web-1.bank", "cds", "outbound|9080||ratings.shop.svc.cluster.local"), func(explain.Answer) bool { return true })
+	if a.Verdict != explain.Absent || len(a.Reasons) != 1 || a.Reasons[0].Fix == "" || a.Reasons[0].Object.Name != "ratings" {
+		t.Errorf("got %+v", a)
+	}
+	var names Names
+	if w.read(question("web-1.shop", "cluster", "")+"&prefix=outbound|80", &names); !slices.Equal(names.Names, []string{"outbound|80||" + host}) {
+		t.Errorf("got %+v", names)
+	}
+	if w.read(question("web-1.bank", "", ""), &names); !slices.Contains(names.Names, host) || slices.Contains(names.Names, "ratings.shop.svc.cluster.local") {
+		t.Errorf("got %+v", names)
+	}
+	for page, want := range map[string]string{
+		question("web-1.shop", "weather", "x"): `"weather" is nothing to ask about`,
+		question("web-1", "host", "reviews"):   "name one of: web-1.bank, web-1.shop",
+		question("", "host", "reviews"):        "say which proxy",
+	} {
+		if code, body := w.ask(here, page); code != http.StatusBadRequest || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s", page, code, body)
+		}
+	}
+}
+
+// TestHeldBack: what a proxy rejected is told with the time, the reason, and the objects it is made of.
+func TestHeldBack(t *testing.T) {
+	w := newWorld(t, shop)
+	c, response := w.connect("web-1.shop")
+	const cluster = "outbound|80||reviews.shop.svc.cluster.local"
+	c.answer(response, "cluster "+cluster+" is not to my taste")
+	list := eventually(w, "/debug/syncz?proxy=web-1", func(l []Sync) bool { return len(l) == 1 && len(l[0].Types["CDS"].Held) == 1 })
+	held := list[0].Types["CDS"].Held[0]
+	if held.Name != cluster || held.Since.IsZero() || !strings.Contains(held.Reason, "taste") ||
+		!slices.Contains(held.Objects, Object{Kind: "DestinationRule", Namespace: "shop", Name: "reviews"}) {
+		t.Errorf("got %+v", held)
+	}
+	a := eventually(w, question("web-1.shop", resource.Cluster.Kind(), cluster), func(explain.Answer) bool { return true })
+	if a.Verdict != explain.HeldBack || len(a.Reasons) != 1 || !strings.Contains(a.Reasons[0].Text, "not to my taste") {
+		t.Errorf("got %+v", a)
+	}
+}

@@ -1,0 +1,125 @@
+package class
+
+import (
+	"slices"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/view/scope"
+	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/xds/cluster"
+	"github.com/pilotmesh/pilot/internal/xds/listener"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+// Layer says who shares a resource.
+type Layer uint8
+
+// The layers, the narrowest first.
+const (
+	// Workload: proxies of workloads that serve the same.
+	Workload Layer = iota
+	// Scoped: the proxies of a namespace, or of a Sidecar.
+	Scoped
+	// Base: all proxies without a scope of their own.
+	Base
+	// Fixed: every proxy, whatever the configuration.
+	Fixed
+)
+
+// Trace is where a resource of a class comes from.
+type Trace struct {
+	Layer Layer
+	// Leaves are the rows and groups it was made of, in the order they were read.
+	Leaves []*query.Reason
+}
+
+// Trace finds what a resource, or one virtual host of it, is made of for the proxies of a class; false if the graph has
+// not computed it. It is for the owner of the graph, between commits.
+func (q *Queries) Trace(g *query.Graph, c proxy.Class, t resource.Type, name, piece string) (Trace, bool) {
+	if piece != "" {
+		id, ok := q.routes.Cell(scope.SetOf(c), name, piece)
+		if !ok {
+			return Trace{}, false
+		}
+		return Trace{Scoped, g.Explain(id).Leaves()}, true
+	}
+	id, layer, ok := q.cell(g, c, t, omap.Name(name))
+	if !ok {
+		return Trace{}, false
+	}
+	return Trace{layer, g.Explain(id).Leaves()}, true
+}
+
+// Origin lists the objects a resource, or one virtual host of it, is made of for the proxies of a class. It is for the
+// owner of the graph, between commits.
+func (q *Queries) Origin(g *query.Graph, c proxy.Class, t resource.Type, name, piece string) []api.Key {
+	trace, _ := q.Trace(g, c, t, name, piece)
+	var keys []api.Key
+	for _, leaf := range trace.Leaves {
+		if key, ok := leaf.Row.(api.Key); ok && !leaf.Absent && !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, api.Key.Compare)
+	return keys
+}
+
+// cell finds the element that yields a resource, in the layer that shows it.
+func (q *Queries) cell(g *query.Graph, c proxy.Class, t resource.Type, name omap.Name) (id query.ID, layer Layer, ok bool) {
+	if id, layer, ok = q.ownCell(g.Glance(), c, t, name); ok {
+		return id, layer, true
+	}
+	set, direct := scope.SetOf(c), c.Mode == proxy.None
+	switch t {
+	case resource.Cluster:
+		return inLayers(q.clusters.Scoped, set.Plain(), q.clusters.Base, service.All{}, name)
+	case resource.Endpoint:
+		return inLayers(q.endpoints.Scoped, set.Plain(), q.endpoints.Base, service.All{}, name)
+	case resource.Listener:
+		return inLayers(q.listeners.Scoped, listener.In{Set: set, Direct: direct}, q.listeners.Base, listener.All{Direct: direct}, name)
+	case resource.Route:
+		return inLayers(q.routes.Scoped, set, q.routes.Base, service.All{}, name)
+	}
+	return 0, 0, false
+}
+
+// ownCell finds the cell of what does not come from hosts: the workload's own resources and those every proxy has.
+func (q *Queries) ownCell(r *query.Reader, c proxy.Class, t resource.Type, name omap.Name) (id query.ID, layer Layer, ok bool) {
+	switch t {
+	case resource.Cluster:
+		in := cluster.Inbound{Ports: c.Inbound, Direct: c.Mode == proxy.None}
+		if m, _ := q.clusters.Inbound.Get(r, in); m.Has(name) {
+			id, ok = q.clusters.Inbound.Cell(in)
+			return id, Workload, ok
+		}
+		if m, _ := q.clusters.Fixed.Get(r, service.All{}); m.Has(name) {
+			id, ok = q.clusters.Fixed.Cell(service.All{})
+			return id, Fixed, ok
+		}
+	case resource.Listener:
+		in := listener.Inbound{Ports: c.Inbound, Mode: c.Mode, Bind: c.Bind}
+		if m, _ := q.listeners.Inbound.Get(r, in); m.Has(name) {
+			id, ok = q.listeners.Inbound.Cell(in)
+			return id, Workload, ok
+		}
+		virtual := listener.Virtual{Mode: c.Mode, Outbound: q.scope.Outbound(r, scope.SetOf(c))}
+		if m, _ := q.listeners.Virtual.Get(r, virtual); m.Has(name) {
+			id, ok = q.listeners.Virtual.Cell(virtual)
+			return id, Fixed, ok
+		}
+	}
+	return 0, 0, false
+}
+
+func inLayers[A, B comparable](
+	scoped *query.Collection[A, *resource.Resource], a A, base *query.Collection[B, *resource.Resource], b B, name omap.Name,
+) (id query.ID, layer Layer, ok bool) {
+	if id, ok = scoped.Element(a, name); ok {
+		return id, Scoped, true
+	}
+	id, ok = base.Element(b, name)
+	return id, Base, ok
+}

@@ -1,0 +1,124 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/view/service"
+)
+
+// noEndpoints says why a cluster has none.
+func (i *inquiry) noEndpoints(s seen, port uint32, subset string) {
+	list := i.Queries.Services.Endpoints(i.r, s.service, port)
+	if len(list) == 0 {
+		for _, part := range s.service.Parts {
+			if _, ok := part.Spec.Port(port); ok {
+				i.nothingSelected(part.Object)
+			}
+		}
+		return
+	}
+	by := s.service.Parts[0].Object
+	if usable := count(list, service.PortEndpoint.Dialable); usable == 0 {
+		i.because(by, "give IP addresses, or let resolution be DNS", "none of its %d endpoints has an IP address and a port (the first is %q)", len(list), list[0].Address)
+		return
+	}
+	labels := i.subsetLabels(s, subset)
+	if fit := count(list, func(e service.PortEndpoint) bool { return mesh.Selects(labels, e.Labels) }); fit == 0 {
+		i.because(i.subsetRule(s, subset), "", "none of the %d endpoints of %s has the labels of subset %q: %s", len(list), s.host, subset, pairs(labels))
+		return
+	}
+	i.because(by, "", "none of its %d endpoints can be used", len(list))
+}
+
+func count(list []service.PortEndpoint, fits func(service.PortEndpoint) bool) (n int) {
+	for _, e := range list {
+		if fits(e) {
+			n++
+		}
+	}
+	return n
+}
+
+func pairs(labels map[string]string) string { return strings.Join(mesh.LabelPairs(labels), ", ") }
+
+// subsetLabels are the labels a subset selects by.
+func (i *inquiry) subsetLabels(s seen, subset string) map[string]string {
+	policy, _ := i.Queries.Rules.Policy.Get(i.r, s.view)
+	if policy != nil {
+		for _, is := range policy.Subsets {
+			if is.Name == subset {
+				return is.Labels
+			}
+		}
+	}
+	return nil
+}
+
+// subsetRule is the object that declares a subset.
+func (i *inquiry) subsetRule(s seen, subset string) api.Key {
+	policy, _ := i.Queries.Rules.Policy.Get(i.r, s.view)
+	if policy == nil {
+		return api.Key{}
+	}
+	for _, k := range policy.Objects {
+		if rule, ok := i.Tables.DestinationRules.Peek(k); ok {
+			for _, has := range rule.Spec.Subsets {
+				if has.Name == subset {
+					return k
+				}
+			}
+		}
+	}
+	return api.Key{}
+}
+
+// nothingSelected says why one declaration of a service has no endpoints.
+func (i *inquiry) nothingSelected(k api.Key) {
+	e, ok := i.Tables.Endpoints.Peek(k)
+	switch {
+	case !ok:
+		return
+	case len(e.Selector) == 0:
+		i.because(k, "add spec.endpoints or spec.workloadSelector", "it has neither endpoints nor a workloadSelector")
+		return
+	}
+	i.because(k, "", "no WorkloadEntry of namespace %s has the labels of its workloadSelector: %s", k.Namespace, pairs(e.Selector))
+	i.nearMisses(k.Namespace, e.Selector)
+}
+
+// nearMisses names the WorkloadEntries that a selector may have been meant for.
+func (i *inquiry) nearMisses(namespace string, selector map[string]string) {
+	type miss struct {
+		key  api.Key
+		text string
+	}
+	var list []miss
+	for k, w := range i.Tables.Workloads.All() {
+		lacks := lacking(selector, w.Labels)
+		switch {
+		case k.Namespace != namespace && len(lacks) == 0:
+			list = append(list, miss{k, fmt.Sprintf("it has these labels, but a selector finds workloads of its own namespace only, which is %s", namespace)})
+		case k.Namespace == namespace && len(lacks) > 0 && len(lacks) < len(selector):
+			list = append(list, miss{k, "it has some of the labels, but not " + strings.Join(lacks, ", ")})
+		}
+	}
+	slices.SortFunc(list, func(a, b miss) int { return a.key.Compare(b.key) })
+	for _, m := range list[:min(len(list), maxReasons)] {
+		i.because(m.key, "", "%s", m.text)
+	}
+}
+
+// lacking lists the pairs of a selector that labels do not have.
+func lacking(selector, labels map[string]string) []string {
+	var list []string
+	for _, pair := range mesh.LabelPairs(selector) {
+		if name, value, _ := strings.Cut(pair, "="); labels[name] != value {
+			list = append(list, pair)
+		}
+	}
+	return list
+}

@@ -1,0 +1,176 @@
+package explain_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/meshtest"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/class"
+	"github.com/pilotmesh/pilot/internal/xds/explain"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+var update = flag.Bool("update", false, "rewrite the answers in testdata")
+
+// TestConversations plays the files of testdata. Files ending in .yaml are the mesh, read together; "proxy" connects one (a
+// node id, then metadata as JSON); "rejected" is "TYPE name", then what the proxy said of it; "ask" is "KIND name", and
+// "answer" what the text after it has to be.
+func TestConversations(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no conversations", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) { play(t, file) })
+	}
+}
+
+// conversation is a mesh and the proxy that is asked about.
+type conversation struct {
+	*testing.T
+	*meshtest.World
+	connection string
+	state      *resource.State
+	question   string
+}
+
+func play(t *testing.T, file string) {
+	archive, err := txtar.ParseFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &conversation{T: t, World: meshtest.New(t)}
+	c.load(archive.Files)
+	for i := range archive.Files {
+		f := &archive.Files[i]
+		text := strings.TrimSpace(string(f.Data))
+		switch {
+		case strings.HasSuffix(f.Name, ".yaml"):
+		case f.Name == "proxy":
+			id, metadata, _ := strings.Cut(text, "\n")
+			c.connection = id
+			c.Queries.Class.Observe(id, func(proxy.Class, bool) {})
+			c.state = c.State(c.Connect(meshtest.Node(t, id, metadata)))
+		case f.Name == "rejected":
+			c.reject(text)
+		case f.Name == "ask":
+			c.question = text
+		case f.Name == "answer":
+			got := c.ask()
+			if *update {
+				f.Data = []byte(got)
+			} else if !bytes.Equal(f.Data, []byte(got)) {
+				t.Errorf("%s: %s; run with -update if that is meant:\n%s", file, c.question, got)
+			}
+		default:
+			t.Fatalf("%s: unknown section %q", file, f.Name)
+		}
+	}
+	if *update {
+		if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// load is what the file source does with the mesh: what is refused is a problem.
+func (c *conversation) load(files []txtar.File) {
+	var objects []*api.Object
+	var problems []api.Problem
+	for _, f := range files {
+		if !strings.HasSuffix(f.Name, ".yaml") {
+			continue
+		}
+		for _, d := range api.Decode(f.Name, f.Data) {
+			d.Check()
+			problems = append(problems, d.Problems...)
+			if d.Object != nil {
+				objects = append(objects, d.Object)
+			}
+		}
+	}
+	batch := c.Batch(objects...)
+	batch.Problems = problems
+	c.Commit(func(tx *store.Txn) { c.Tables.Apply(tx, batch) })
+}
+
+// reject makes the rows that the loop makes of a rejection.
+func (c *conversation) reject(text string) {
+	head, reason, _ := strings.Cut(text, "\n")
+	kind, name, _ := strings.Cut(head, " ")
+	typ, ok := resource.ParseKind(kind)
+	r, has := c.state.Get(typ, name)
+	if !ok || !has {
+		c.Fatalf("there is no %s to reject", head)
+	}
+	key, _ := c.Queries.Class.Get(c.Graph.Glance(), c.connection)
+	row := state.Rejection{
+		Content: r.ContentHash(), Proxy: c.connection, Reason: reason, At: time.Date(2026, 3, 1, 12, 30, 0, 0, time.UTC),
+		Objects: c.Queries.Origin(c.Graph, key, typ, name, ""),
+	}
+	c.Commit(func(tx *store.Txn) {
+		c.Tables.Rejections.Set(tx, state.RejectionKey{Connection: c.connection, Type: uint8(typ), Name: name}, row)
+	})
+}
+
+func (c *conversation) problems() (all state.Problems) {
+	sets, _ := c.Queries.Problems.Get(c.Graph.Glance(), class.All{})
+	for _, set := range sets {
+		for name, p := range set.All() {
+			all = all.With(omap.Put(name, p))
+		}
+	}
+	return all
+}
+
+func (c *conversation) ask() string {
+	kind, name, _ := strings.Cut(c.question, " ")
+	cells := c.Graph.Cells()
+	m := explain.Mesh{Tables: c.Tables, Graph: c.Graph, Queries: c.Queries, Problems: c.problems()}
+	a, err := m.Ask(explain.Question{Connection: c.connection, State: c.state, Kind: kind, Name: name})
+	if err != nil {
+		return err.Error() + "\n"
+	}
+	a.Complete()
+	if len(c.Graph.Cells()) != len(cells) {
+		c.Errorf("%s: the question left cells behind", c.question)
+	}
+	if a.Verdict == explain.Absent && len(a.Reasons) == 0 {
+		c.Errorf("%s: something is missing, and the answer does not say why", c.question)
+	}
+	c.roundTrip(a)
+	var text strings.Builder
+	if err := a.Write(&text); err != nil {
+		c.Fatal(err)
+	}
+	return text.String()
+}
+
+// roundTrip: what is written as JSON says the same when it was read.
+func (c *conversation) roundTrip(a *explain.Answer) {
+	body, err := json.Marshal(a)
+	if err != nil {
+		c.Fatal(err)
+	}
+	var again explain.Answer
+	if err := json.Unmarshal(body, &again); err != nil {
+		c.Fatal(err)
+	}
+	var one, two strings.Builder
+	if a.Write(&one) != nil || again.Write(&two) != nil || one.String() != two.String() {
+		c.Errorf("%s: JSON loses something:\n%s\nis not\n%s", c.question, two.String(), one.String())
+	}
+}

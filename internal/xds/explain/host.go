@@ -1,0 +1,289 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/scope"
+	"github.com/pilotmesh/pilot/internal/view/service"
+)
+
+// maxReasons bounds how many objects are named for one cause.
+const maxReasons = 5
+
+// seen is a host as the proxy sees it.
+type seen struct {
+	host    string
+	view    service.View
+	service *service.Service // nil if the view has none
+	inside  bool             // the proxy's scope lets the host in
+}
+
+// served reports whether the proxy has the service.
+func (s seen) served() bool { return s.service != nil && s.inside }
+
+func (i *inquiry) see(host string) seen {
+	in := scope.HostIn{Host: host, Set: i.set}
+	s := seen{host: host, view: i.Queries.Scope.View(i.r, in), inside: true}
+	s.service, _ = i.Queries.Services.Service.Get(i.r, s.view)
+	if !i.set.Overlay() {
+		s.inside = i.Queries.Scope.Hosts(i.r, i.set).Has(omap.Name(host))
+	}
+	return s
+}
+
+// fullHost is the host meant by what somebody typed: with or without a port, short or in full.
+func (i *inquiry) fullHost(name string) string {
+	host, _, _ := strings.Cut(strings.ToLower(strings.TrimSuffix(name, ".")), "/")
+	if at := strings.LastIndexByte(host, ':'); at > 0 && !strings.Contains(host[:at], ":") {
+		host = host[:at]
+	}
+	if i.declared(host) {
+		return host
+	}
+	domain := i.Tables.Domain()
+	for _, full := range []string{
+		mesh.FullHost(host, i.class.Namespace, domain), host + ".svc." + domain, host + "." + domain,
+	} {
+		if i.declared(full) {
+			return full
+		}
+	}
+	return host
+}
+
+// declared reports whether some object speaks of exactly this host.
+func (i *inquiry) declared(host string) bool { return i.Tables.ByHost.Group(i.r, host).Len() > 0 }
+
+// host answers with everything about a host.
+func (i *inquiry) host() {
+	s := i.see(i.fullHost(i.answer.Name))
+	i.answer.Name = s.host
+	i.declarations(s)
+	i.routes(s)
+	i.policy(s)
+	if !s.inside || s.service == nil && !i.routesOnly(s) {
+		i.whyNoHost(s)
+		return
+	}
+	i.answer.Verdict = Served
+	if from := i.Queries.Scope.ReachedFrom(i.r, scope.HostIn{Host: s.host, Set: i.set}); from != "" {
+		i.because(i.class.Sidecar, "", "the Sidecar does not name it, but lets %s in, whose routes lead here", from)
+	}
+	if s.service == nil {
+		i.because(api.Key{}, "", "no ServiceEntry declares %s: there are only routes for it, on port %d", s.host, service.RoutesOnlyPort)
+		i.answer.Ports = []Port{i.port(s, mesh.Port{Number: service.RoutesOnlyPort, Protocol: mesh.HTTP})}
+		return
+	}
+	for _, p := range s.service.Ports {
+		i.answer.Ports = append(i.answer.Ports, i.port(s, p))
+	}
+	for _, h := range i.held {
+		for _, p := range i.answer.Ports {
+			if slices.Contains(p.Clusters, h.Name) || p.Listener == h.Name || p.Route == h.Name && p.VirtualHost != "" {
+				i.answer.Verdict = HeldBack
+				i.heldBack(h)
+				break
+			}
+		}
+	}
+}
+
+func (i *inquiry) routesOnly(s seen) bool {
+	f, ok := i.Queries.Services.Footprint(i.r, s.view)
+	return ok && s.service == nil && len(f.HTTP) > 0
+}
+
+// declarations adds the objects that declare the host, and what becomes of each.
+func (i *inquiry) declarations(s seen) {
+	for c, standing := range service.Declarations(i.Tables.ByHost.Group(i.r, s.host), i.class.Namespace) {
+		unused := ""
+		switch standing {
+		case service.Counts:
+		case service.Lost:
+			unused = fmt.Sprintf("the declaration of namespace %s comes before it", service.Home(i.Tables.ByHost.Group(i.r, s.host), i.class.Namespace))
+		case service.Unseen:
+			unused = i.exported(c.Object())
+		}
+		i.source(c.Object(), "service", unused, 0)
+	}
+}
+
+// exported says who sees an object.
+func (i *inquiry) exported(k api.Key) string {
+	c, ok := i.Tables.Claims.Peek(k)
+	if !ok {
+		return "exported to no namespace"
+	}
+	return fmt.Sprintf("exported to namespace %s only", strings.Join(c.Layers, ", "))
+}
+
+// routes adds the VirtualServices for the host, those that count first.
+func (i *inquiry) routes(s seen) {
+	list, _ := i.Queries.Rules.Routes.Get(i.r, s.view)
+	for n, vs := range list {
+		part := "routes"
+		if n > 0 {
+			part = "routes, after those above"
+		}
+		i.source(vs.Object, part, "", 0)
+	}
+	for _, c := range i.claims(s.host, state.RouteClaim) {
+		if !slices.ContainsFunc(list, func(vs *state.VirtualService) bool { return vs.Object == c.Object() }) {
+			i.source(c.Object(), "routes", i.exported(c.Object()), 0)
+		}
+	}
+}
+
+// policy adds the DestinationRules for the host: those that add up to its policy, and the others.
+func (i *inquiry) policy(s seen) {
+	policy, _ := i.Queries.Rules.Policy.Get(i.r, s.view)
+	home := ""
+	if policy != nil {
+		home = policy.Objects[0].Namespace
+		for _, k := range policy.Objects {
+			i.source(k, "policy", "", 0)
+		}
+	}
+	for _, c := range i.claims(s.host, state.PolicyClaim) {
+		k := c.Object()
+		if policy != nil && slices.Contains(policy.Objects, k) {
+			continue
+		}
+		unused := ""
+		switch {
+		case !c.VisibleTo(i.class.Namespace):
+			unused = i.exported(k)
+		case policy == nil:
+			unused = fmt.Sprintf("rules are looked up in the caller's namespace, the service's and %s, not in %s", i.Tables.RootNamespace(i.r), k.Namespace)
+		case k.Namespace == home:
+			unused = "a rule for a narrower host comes before it"
+		default:
+			unused = fmt.Sprintf("the rules of namespace %s come before those of %s", home, k.Namespace)
+		}
+		i.source(k, "policy", unused, 0)
+	}
+}
+
+// claims lists the claims of a kind on a host and on the patterns that cover it, each object once.
+func (i *inquiry) claims(host string, kind state.ClaimKind) []state.Claim {
+	var list []state.Claim
+	add := func(of string) {
+		for c := range i.Tables.ByHost.Group(i.r, of).All() {
+			at := slices.IndexFunc(list, func(o state.Claim) bool { return o.Namespace == c.Namespace && o.Name == c.Name })
+			switch {
+			case c.Kind != kind:
+			case at < 0:
+				list = append(list, c)
+			case c.VisibleTo(i.class.Namespace):
+				list[at] = c
+			}
+		}
+	}
+	add(host)
+	for pattern := range mesh.Patterns(host) {
+		add(pattern)
+	}
+	return list
+}
+
+// whyNoHost says why the proxy does not have a host.
+func (i *inquiry) whyNoHost(s seen) {
+	claims := i.Tables.ByHost.Group(i.r, s.host)
+	if home := service.Home(claims, i.class.Namespace); !s.inside && home != "" {
+		i.because(i.class.Sidecar, fmt.Sprintf("add %q to spec.egress[].hosts", home+"/"+s.host),
+			"the Sidecar lets only the hosts of its egress in, and %s is not one of them", s.host)
+	}
+	if s.service != nil {
+		return
+	}
+	named := map[api.Key]bool{}
+	for c, standing := range service.Declarations(claims, i.class.Namespace) {
+		if k := c.Object(); standing == service.Unseen && !named[k] && len(named) < maxReasons {
+			named[k] = true
+			i.because(k, fmt.Sprintf("add %q to its spec.exportTo", i.class.Namespace), "it declares %s, but is %s", s.host, i.exported(k))
+		}
+	}
+	if len(named) > 0 {
+		return
+	}
+	if i.unclaimed(s.host) {
+		return
+	}
+	i.because(api.Key{}, "", "no ServiceEntry in force declares %s", s.host)
+	if i.patterns(s.host) {
+		return
+	}
+	i.refused(state.KindServiceEntry)
+	i.answer.names = append(i.answer.names, i.hostNames())
+}
+
+// unclaimed tells of objects that declare a host for nobody: they have no row by which it could be found.
+func (i *inquiry) unclaimed(host string) (found bool) {
+	for k := range i.Tables.Kinds.Group(i.r, state.KindServiceEntry).All() {
+		if _, claimed := i.Tables.Claims.Peek(k); claimed {
+			continue
+		}
+		o, _ := i.Tables.Objects.Peek(k)
+		spec, ok := o.Spec.(*networking.ServiceEntry)
+		if ok && slices.ContainsFunc(spec.Hosts, func(h string) bool { return strings.EqualFold(h, host) }) {
+			i.because(k, fmt.Sprintf("add %q to its spec.exportTo", i.class.Namespace), "it declares %s, but is exported to no namespace", host)
+			found = true
+		}
+	}
+	return found
+}
+
+// patterns tells of declarations that cover the host.
+func (i *inquiry) patterns(host string) bool {
+	for pattern := range mesh.Patterns(host) {
+		if s := i.see(pattern); s.served() {
+			i.because(s.service.Parts[0].Object, "", "requests for it go to %s; ask about that", pattern)
+			return true
+		}
+	}
+	return false
+}
+
+// refused tells of objects of a kind that are not in force because they are wrong: what they would declare is not known.
+func (i *inquiry) refused(kind string) {
+	named := map[api.Key]bool{}
+	for _, p := range i.Problems.All() {
+		if p.Severity != api.Error || p.Object.Kind != kind && p.Object.Kind != "" || named[p.Object] || len(named) == maxReasons {
+			continue
+		}
+		if _, inForce := i.Tables.Objects.Peek(p.Object); inForce {
+			continue
+		}
+		named[p.Object] = true
+		r := Reason{Text: "a document was refused, and may declare it: " + p.Reason, Object: &Ref{
+			Kind: p.Object.Kind, Namespace: p.Object.Namespace, Name: p.Object.Name, File: p.Position.File, Line: p.Position.Line,
+		}}
+		i.answer.Reasons = append(i.answer.Reasons, r)
+		i.answer.said = append(i.answer.said, p.Reason)
+	}
+}
+
+// hostNames yields the hosts the proxy sees. The groups are picked up now and looked through later.
+func (i *inquiry) hostNames() func(yield func(string) bool) {
+	sets := []scope.Hosts{i.Queries.Scope.Hosts(i.r, i.set)}
+	if i.set.Overlay() {
+		sets = append(sets, i.Queries.Services.PublicHosts(i.r))
+	}
+	return func(yield func(string) bool) {
+		for _, set := range sets {
+			for host := range set.All() {
+				if !yield(string(host)) {
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,44 @@
+package explain
+
+import (
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/pilotmesh/pilot/internal/view/scope"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+// Names yields what one can ask about for a proxy: hosts it sees, or names of resources it is to have. What it needs is
+// picked up at once; the names themselves may be looked through anywhere.
+func (m Mesh) Names(q Question) iter.Seq[string] {
+	if t, ok := resource.ParseKind(q.Kind); ok && q.State != nil {
+		return func(yield func(string) bool) {
+			for r := range q.State.Layers(t).All() {
+				if !yield(r.Name()) {
+					return
+				}
+			}
+		}
+	}
+	i := &inquiry{Mesh: m, Question: q, r: m.Graph.Glance()}
+	class, ok := m.Queries.Class.Get(i.r, q.Connection)
+	if !ok || !strings.EqualFold(q.Kind, HostKind) {
+		return func(func(string) bool) {}
+	}
+	i.set = scope.SetOf(class)
+	return i.hostNames()
+}
+
+// Listed are names in order, each once, as many as a list is good for.
+func Listed(names iter.Seq[string], prefix string) []string {
+	const enough = 5000
+	list := []string{}
+	for name := range names {
+		if strings.HasPrefix(name, prefix) && len(list) < enough {
+			list = append(list, name)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
