@@ -47,7 +47,8 @@ const usualHTTP = "127.0.0.1:8080"
 type stage struct {
 	*screen
 	root, dir string
-	offset    int // of the sample's ports
+	offset    int          // of the sample's ports
+	lock      net.Listener // says that they are taken
 	envoy     string
 	discovery *testbed.Discovery
 	apps      []*testbed.Program
@@ -98,7 +99,7 @@ func (s *stage) bin(name string) string { return filepath.Join(s.root, "bin", na
 
 // control copies the sample and starts the control plane on the copy.
 func (s *stage) control(ctx context.Context) (err error) {
-	if s.offset, err = freeOffset(); err != nil {
+	if err = s.takePorts(); err != nil {
 		return err
 	}
 	if s.discovery, err = testbed.NewDiscovery(s.bin("pilot-discovery"), s.dir); err != nil {
@@ -149,23 +150,27 @@ func (s *stage) copy(from, to string) error {
 	return nil
 }
 
-// freeOffset finds how far the sample's ports have to be moved, because of what else runs on this machine.
-func freeOffset() (offset int, err error) {
-	for _, offset = range []int{0, 10000, 20000, 1000, 11000} {
-		err = nil
+// takePorts finds how far the sample's ports have to be moved because of what else runs on this machine, and keeps
+// other demos from taking the same ones.
+func (s *stage) takePorts() (err error) {
+	for _, s.offset = range []int{0, 10000, 20000, 1000, 11000} {
+		// A sidecar could share its port with another demo's without an error, so there is one port that cannot be shared.
+		if s.lock, err = net.Listen("tcp", testbed.Loopback(9000+s.offset)); err != nil {
+			continue
+		}
 		for _, w := range bookstore() {
-			port := strconv.Itoa(w.port + offset)
+			port := strconv.Itoa(w.port + s.offset)
 			err = errors.Join(err, bindable("127.0.0.1:"+port), bindable(w.address+":"+port))
-			for _, call := range samplePort.FindAllString(w.calls, -1) {
-				n, _ := strconv.Atoi(call)
-				err = errors.Join(err, bindable(testbed.Loopback(n+offset)))
+			for _, call := range regexp.MustCompile(`\d{4,}`).FindAllString(s.shift(w.calls), -1) {
+				err = errors.Join(err, bindable("127.0.0.1:"+call))
 			}
 		}
 		if err == nil {
-			return offset, nil
+			return nil
 		}
+		s.lock.Close()
 	}
-	return 0, fmt.Errorf("the bookstore finds no ports: %w; stop what listens there (ss -tlnp shows it; another demo, maybe), "+
+	return fmt.Errorf("the bookstore finds no ports: %w; stop what listens there (ss -tlnp shows it; other demos, maybe), "+
 		"and note that this needs Linux, where all of 127.0.0.0/8 is this machine", err)
 }
 
@@ -271,6 +276,9 @@ func (s *stage) close() {
 	}
 	if s.discovery != nil {
 		s.discovery.Stop()
+	}
+	if s.lock != nil {
+		s.lock.Close()
 	}
 	if s.dir != "" {
 		os.RemoveAll(s.dir)
