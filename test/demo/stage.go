@@ -91,7 +91,7 @@ func (s *stage) open(ctx context.Context) error {
 			return err
 		}
 	}
-	s.load = testbed.StartAsking(ctx, 4, 50, s.visit)
+	s.load = testbed.StartAsking(ctx, customers, 50, s.visit)
 	return nil
 }
 
