@@ -218,10 +218,10 @@ func TestInbound(t *testing.T) {
 	variants(t, func(t *testing.T, node testbed.Node) {
 		app := backend(t, "app")
 		reviews := newService(t, "reviews", app)
-		reviews.address = "127.1.0.2"
+		reviews.sidecars = []string{"127.1.0.2"}
 		b := newBed(t, "reviews.yaml", reviews.entry())
 		b.envoy(node)
-		node.Name, node.IP = "reviews", reviews.address
+		node.Name, node.IP = "reviews", reviews.sidecars[0]
 		own := b.envoy(node)
 		b.answers(reviews, "app", "/")
 		passed := fmt.Sprintf(`^cluster\.inbound\|%d\|\|;?\.upstream_rq_total$`, app.Port)

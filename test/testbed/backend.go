@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -27,7 +28,15 @@ type Backend struct {
 	Port    int
 	close   func() error
 	serving sync.WaitGroup
+	got     atomic.Int64
+	failing atomic.Int64
 }
+
+// Requests is how many HTTP requests have come.
+func (b *Backend) Requests() int { return int(b.got.Load()) }
+
+// Fail makes the backend answer the next n HTTP requests with 503.
+func (b *Backend) Fail(n int) { b.failing.Store(int64(n)) }
 
 // Close stops the backend and waits until it has ended.
 func (b *Backend) Close() error {
@@ -45,17 +54,21 @@ func StartHTTP(name string, port int) (*Backend, error) {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
-	server := &http.Server{Protocols: &protocols, Handler: answer(name), ReadHeaderTimeout: 10 * time.Second}
-	b := &Backend{Name: name, Port: l.Addr().(*net.TCPAddr).Port, close: server.Close}
+	b := &Backend{Name: name, Port: l.Addr().(*net.TCPAddr).Port}
+	server := &http.Server{Protocols: &protocols, Handler: http.HandlerFunc(b.answer), ReadHeaderTimeout: 10 * time.Second}
+	b.close = server.Close
 	b.serving.Go(func() { _ = server.Serve(l) }) // ends by Close
 	return b, nil
 }
 
-func answer(name string) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("content-type", "application/json")
-		_ = json.NewEncoder(w).Encode(Answer{Backend: name, Proto: r.Proto, Host: r.Host, Path: r.URL.Path, Headers: r.Header})
-	})
+func (b *Backend) answer(w http.ResponseWriter, r *http.Request) {
+	b.got.Add(1)
+	if b.failing.Add(-1) >= 0 {
+		http.Error(w, b.Name+" fails as it was told to", http.StatusServiceUnavailable)
+		return
+	}
+	w.Header().Set("content-type", "application/json")
+	_ = json.NewEncoder(w).Encode(Answer{Backend: b.Name, Proto: r.Proto, Host: r.Host, Path: r.URL.Path, Headers: r.Header})
 }
 
 // StartTCP serves a protocol in which the server speaks first: it says its name, and then repeats what it hears.
