@@ -1,15 +1,12 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/pilotmesh/pilot/test/testbed"
 )
@@ -90,16 +87,8 @@ func TestTCP(t *testing.T) {
 		b := newBed(t, "store.yaml", store.entry())
 		b.envoy(node)
 		b.await("the database to greet", func(ctx context.Context) error {
-			conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", testbed.Loopback(store.port))
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
-			if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
-				return err
-			}
-			greeting, err := bufio.NewReader(conn).ReadString('\n')
-			if err == nil && greeting != "db\n" {
+			greeting, err := testbed.Greeting(ctx, store.port, "")
+			if err == nil && greeting != "db" {
 				err = fmt.Errorf("greeted with %q", greeting)
 			}
 			return err

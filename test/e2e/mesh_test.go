@@ -122,6 +122,7 @@ func TestRoutes(t *testing.T) {
 		}{
 			{"match", (*mesh).match}, {"weights", (*mesh).weights}, {"rewrite", (*mesh).rewrite}, {"redirect", (*mesh).redirect},
 			{"headers", (*mesh).headers}, {"abort", (*mesh).abort}, {"delay", (*mesh).delay}, {"retry", (*mesh).retry}, {"mirror", (*mesh).mirror},
+			{"tcp", (*mesh).tcp}, {"tls", (*mesh).tls},
 		} {
 			t.Run(c.name, func(t *testing.T) {
 				own, inner := *m, *m.bed
