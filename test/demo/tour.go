@@ -98,11 +98,11 @@ func (s *stage) observe(ctx context.Context, x split, took string) error {
 	return nil
 }
 
-// within reports whether n of all fit a share in percent: within six standard deviations of what chance allows, and the
+// within reports whether n of all fit a share in percent: within five standard deviations of what chance allows, and the
 // requests that were under way when the edit was acknowledged.
 func within(n, all, percent int) bool {
 	p := float64(percent) / 100
-	return all > 0 && math.Abs(float64(n)-p*float64(all)) <= customers+6*math.Sqrt(p*(1-p)*float64(all))
+	return all > 0 && math.Abs(float64(n)-p*float64(all)) <= customers+5*math.Sqrt(p*(1-p)*float64(all))
 }
 
 func add(sum *testbed.Tally, t testbed.Tally) {
@@ -133,8 +133,9 @@ func (s *stage) verdict(ctx context.Context) error {
 	}
 	for _, q := range s.questions() {
 		cmd := exec.CommandContext(ctx, s.bin("pilotctl"), q.args...)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("pilotctl %s: %w\n%s", strings.Join(q.args, " "), err, out)
+		out, err := cmd.CombinedOutput()
+		if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != q.code {
+			return fmt.Errorf("pilotctl %s: %w, want exit code %d\n%s", strings.Join(q.args, " "), err, q.code, out)
 		}
 	}
 	if problems, err := s.discovery.Problems(ctx); err != nil || len(problems) > 0 {

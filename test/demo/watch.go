@@ -11,11 +11,20 @@ import (
 	"github.com/pilotmesh/pilot/test/testbed"
 )
 
-// questions are what pilotctl can be asked about the bookstore, and why one would.
+// question is one that pilotctl answers.
+type question struct {
+	why  string
+	args []string
+	code int // its exit code
+}
+
+// questions are what pilotctl can be asked about the bookstore.
 func (s *stage) questions() []question {
 	list := []question{
-		{"who has acknowledged what", []string{"proxy-status"}},
-		{"what is wrong", []string{"problems"}},
+		{"who has acknowledged what", []string{"proxy-status"}, 0},
+		{"what is wrong", []string{"problems"}, 0},
+		{"why reviews go where they go", []string{"explain", "shop-v1", "host", "reviews"}, 0},
+		{"why the catalog has none", []string{"explain", "catalog-v1", "host", "reviews"}, 1},
 	}
 	if s.discovery.HTTP != usualHTTP {
 		for i := range list {
@@ -23,11 +32,6 @@ func (s *stage) questions() []question {
 		}
 	}
 	return list
-}
-
-type question struct {
-	why  string
-	args []string
 }
 
 // next says what can be tried while everything runs.
@@ -56,7 +60,7 @@ func (s *stage) next() {
 
 func (s *stage) hint(what, how string) {
 	for line := range strings.Lines(how) {
-		s.line(fmt.Sprintf("  %-26s  %s", what, strings.TrimSpace(line)))
+		s.line(fmt.Sprintf("  %-28s  %s", what, strings.TrimSpace(line)))
 		what = ""
 	}
 }
