@@ -32,8 +32,10 @@ build: go ## Build the programs into bin/
 	@echo "build: programs into bin/"
 	@go build -trimpath -o bin/ ./cmd/...
 
-demo: tools build ## A control plane, a real Envoy and a live edit; CI=1 for a bounded run
-	@go -C test run ./demo $(if $(CI),-ci) $(ARGS)
+demo: tools build ## A bookstore with a real Envoy beside each service, and live edits; CI=1 for a bounded run
+	@go build -trimpath -o bin/bookstore ./samples/bookstore/app
+	@go -C test build -o ../bin/demo ./demo
+	@exec bin/demo $(if $(CI),-ci) $(ARGS)
 
 check: go ## The fast part of the tests (under two minutes)
 	@go -C test run ./suite check

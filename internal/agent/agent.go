@@ -53,8 +53,18 @@ func Run(ctx context.Context, s *config.Settings, h Host, log *slog.Logger) erro
 	if err != nil {
 		return err
 	}
+	version, remark, err := envoy.Check(ctx, binary)
+	if err != nil {
+		return err
+	}
+	if remark != "" {
+		log.Warn("settings", "remark", remark)
+	}
 	path, err := write(s.Proxy.GetConfigPath(), c)
 	if err != nil {
+		return err
+	}
+	if err := vacant(ctx, c); err != nil {
 		return err
 	}
 	proxy := &proxy{
@@ -64,11 +74,37 @@ func Run(ctx context.Context, s *config.Settings, h Host, log *slog.Logger) erro
 			LogLevel: s.EnvoyLogLevel, ComponentLogLevel: s.EnvoyComponentLogLevel, Concurrency: concurrency(s),
 			Drain: s.Proxy.GetDrainDuration().AsDuration(), Flush: flush(s), Stdout: h.Stdout, Stderr: h.Stderr,
 		},
-		log: log,
+		discovery: s.Proxy.GetDiscoveryAddress(), log: log,
 	}
-	log.Info("starting the agent of a proxy", "node", c.Node.GetId(), "envoy", binary, "bootstrap", path,
+	log.Info("starting the agent of a proxy", "node", c.Node.GetId(), "envoy", binary, "version", version, "bootstrap", path,
 		"discovery", s.Proxy.GetDiscoveryAddress(), "admin_port", c.AdminPort, "status_port", c.StatusPort)
 	return supervise(ctx, proxy, c, s, h, log)
+}
+
+// vacant looks whether Envoy's own ports are free. Envoy itself would end because of some, again and again, and silently
+// share others with a second one.
+func vacant(ctx context.Context, c boot.Config) error {
+	for _, p := range []struct {
+		host       string
+		port       uint32
+		what, flag string
+	}{
+		{loopbackHost(c), c.AdminPort, "Envoy's admin interface", "--proxyAdminPort"},
+		{"", c.HealthPort, "Envoy's listener for probes", "--envoyStatusPort"},
+		{"", c.MetricsPort, "Envoy's listener for scrapes", "--envoyPrometheusPort"},
+	} {
+		if p.port == 0 {
+			continue
+		}
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(p.host, strconv.Itoa(int(p.port))))
+		if err == nil {
+			err = l.Close()
+		}
+		if err != nil {
+			return fmt.Errorf("%s has no port: %w; free it (another agent on this host, maybe), or name another by %s", p.what, err, p.flag)
+		}
+	}
+	return nil
 }
 
 // supervise runs the status server and the life of Envoy.
@@ -180,11 +216,14 @@ func write(dir string, c boot.Config) (string, error) {
 }
 
 func loopback(c boot.Config) string {
-	host := "127.0.0.1"
+	return net.JoinHostPort(loopbackHost(c), strconv.Itoa(int(c.AdminPort)))
+}
+
+func loopbackHost(c boot.Config) string {
 	if c.IPv6 {
-		host = "::1"
+		return "::1"
 	}
-	return net.JoinHostPort(host, strconv.Itoa(int(c.AdminPort)))
+	return "127.0.0.1"
 }
 
 func policy(s *config.Settings) life.Policy {
@@ -214,8 +253,18 @@ func flush(s *config.Settings) time.Duration {
 // proxy is the Envoy that is looked after.
 type proxy struct {
 	*envoy.Admin
-	options envoy.Options
-	log     *slog.Logger
+	options   envoy.Options
+	discovery string
+	log       *slog.Logger
+}
+
+// Ready is Envoy's, and says what to look at.
+func (p *proxy) Ready(ctx context.Context) error {
+	err := p.Admin.Ready(ctx)
+	if errors.Is(err, envoy.ErrAlone) {
+		return fmt.Errorf("%w: does one serve at %s (--discoveryAddress), and can this host reach it?", err, p.discovery)
+	}
+	return err
 }
 
 // Start runs the next process.

@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"io"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/pilotmesh/pilot/test/envoy"
 )
 
 // TestAllCases runs every case in a small mesh: none may have rotted, and every figure must be there. How large the
@@ -37,7 +40,9 @@ func TestAllCases(t *testing.T) {
 	for _, f := range figures() {
 		l, ok := got[f.key]
 		if !ok {
-			t.Errorf("%s was not measured", f.key)
+			if _, _, err := envoy.Find(t.Context(), "../.."); err == nil || !strings.HasPrefix(f.key, "three-envoys/") {
+				t.Errorf("%s was not measured", f.key)
+			}
 			continue
 		}
 		switch {

@@ -95,6 +95,10 @@ func changeFigures() []figure {
 
 		never(0, "noop-1k/cells", "cells", 0),
 		never(0, "noop-1k/bytes", "B", 257e6),
+
+		watched("three-envoys/p50", "ms", 0),
+		atMost(50, "three-envoys/p99", "ms", 0),
+		watched("three-envoys/max", "ms", 0),
 	}
 }
 

@@ -1,8 +1,10 @@
-// Command demo shows the product on one machine: a control plane that serves a directory of files, a real Envoy, two
-// versions of a service, and a weight that is edited while requests run.
+// Command demo shows the product on one machine: a control plane that serves a directory of files, a small bookstore of
+// four services, a real Envoy under a pilot-agent beside each of their workloads, and weights that are edited while
+// requests run.
 //
-// It prints who answers, and how long each edit took from the file to the Envoy. Then it leaves everything running to
-// play with; Ctrl-C stops all it started. With -ci it ends by itself and fails if anything did not work.
+// It prints who answers, and how long each edit took from the file until every proxy had acknowledged it. Then it leaves
+// everything running to play with; Ctrl-C stops all it started. With -ci it ends by itself and fails if anything did not
+// work.
 package main
 
 import (
@@ -10,7 +12,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -23,22 +24,22 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *ci, os.Stdout); err != nil && (*ci || !errors.Is(err, context.Canceled)) {
+	if err := run(ctx, *ci, newScreen(os.Stdout)); err != nil && (*ci || !errors.Is(err, context.Canceled)) {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, ci bool, w io.Writer) error {
+func run(ctx context.Context, ci bool, out *screen) error {
 	root, err := repo.Root()
 	if err != nil {
 		return err
 	}
-	s, err := openStage(ctx, root, w)
-	if err != nil {
+	s := &stage{screen: out, root: root}
+	defer s.close()
+	if err := s.open(ctx); err != nil {
 		return err
 	}
-	defer s.close()
 	if err := s.tour(ctx); err != nil {
 		return err
 	}

@@ -4,156 +4,283 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 
 	"github.com/pilotmesh/pilot/test/envoy"
 	"github.com/pilotmesh/pilot/test/testbed"
 )
 
-// What the sample says. Its ports are used if they are free; else the stage's copy of the sample is given others.
-const (
-	sample    = "samples/bookstore"
-	host      = "reviews.bookstore.svc.cluster.local"
-	routes    = "routes.yaml"
-	frontPort = 19080 // of the service, where Envoy listens
-	v1Port    = 19081
-	v2Port    = 19082
-)
+// workload is one running copy of a service, as samples/bookstore/config/services.yaml has it.
+type workload struct {
+	service, version string
+	address          string // where its sidecar listens
+	port             int    // of the application, and of its sidecar
+	calls            string // services and where the sidecar listens for them
+}
+
+func (w workload) name() string { return w.service + "-" + w.version }
+
+// bookstore are the workloads. The first is what customers see.
+func bookstore() []workload {
+	return []workload{
+		{"shop", "v1", "127.1.0.1", 9011, "catalog:9020,reviews:9030"},
+		{"catalog", "v1", "127.1.0.2", 9021, ""},
+		{"reviews", "v1", "127.1.0.3", 9031, ""},
+		{"reviews", "v2", "127.1.0.4", 9032, ""},
+		{"reviews", "v3", "127.1.0.5", 9033, "ratings:9040"},
+		{"ratings", "v1", "127.1.0.6", 9041, ""},
+	}
+}
+
+// usualHTTP is where pilotctl asks by itself.
+const usualHTTP = "127.0.0.1:8080"
 
 // stage is everything the demo runs.
 type stage struct {
-	w         io.Writer
-	dir       string
-	port      int // of the service
+	*screen
+	root, dir string
+	offset    int          // of the sample's ports
+	lock      net.Listener // says that they are taken
+	envoy     string
 	discovery *testbed.Discovery
-	envoy     *testbed.Envoy
-	backends  []*testbed.Backend
+	apps      []*testbed.Program
+	agents    []*testbed.Agent
 	load      *testbed.Load
 	failed    int
 	first     error // of the failed requests
 }
 
-// openStage starts all parts, and stops those it has started if one does not.
-func openStage(ctx context.Context, root string, w io.Writer) (_ *stage, err error) {
-	binary := filepath.Join(root, "bin", "pilot-discovery")
-	if _, err := os.Stat(binary); err != nil {
-		return nil, errors.New("bin/pilot-discovery is not built: run `make demo`, or `make build` first")
-	}
-	envoyBinary, version, err := envoy.Find(ctx, root)
-	if err != nil {
-		return nil, err
-	}
-	s := &stage{w: w}
-	defer func() {
-		if err != nil {
-			s.close()
+// open starts all parts. What it has started when it fails, close stops.
+func (s *stage) open(ctx context.Context) error {
+	for _, name := range []string{"pilot-discovery", "pilot-agent", "pilotctl", "bookstore"} {
+		if _, err := os.Stat(s.bin(name)); err != nil {
+			return fmt.Errorf("bin/%s is not built: run `make demo`, which builds it", name)
 		}
-	}()
-	if s.dir, err = os.MkdirTemp("", "pilot-demo-"); err != nil {
-		return nil, err
 	}
-	if s.discovery, err = testbed.NewDiscovery(binary, s.dir); err != nil {
-		return nil, err
-	}
-	if err := s.furnish(filepath.Join(root, sample)); err != nil {
-		return nil, err
-	}
-	if err := s.discovery.Start(ctx); err != nil {
-		return nil, err
-	}
-	fmt.Fprintf(w, "demo: pilot-discovery serves %s\n", s.discovery.ConfigDir)
-	s.envoy, err = testbed.StartEnvoy(ctx, envoyBinary, s.dir, testbed.Node{
-		Name: "client", Namespace: "bookstore", Discovery: s.discovery.GRPC,
-	})
-	if err != nil {
-		return nil, err
-	}
-	fmt.Fprintf(w, "demo: Envoy %s listens for %s at %s\n", version, host, testbed.Loopback(s.port))
-	s.load = testbed.StartLoad(ctx, s.port, host, 4, 100)
-	return s, nil
-}
-
-// furnish starts the backends and copies the sample, with other ports where its own are taken.
-func (s *stage) furnish(from string) error {
-	s.port = frontPort
-	if l, err := net.Listen("tcp", testbed.Loopback(frontPort)); err == nil {
-		l.Close()
-	} else if ports, err := testbed.FreePorts(1); err == nil {
-		s.port = ports[0]
-	} else {
+	var version string
+	var err error
+	if s.envoy, version, err = envoy.Find(ctx, s.root); err != nil {
 		return err
 	}
-	renumber := []string{strconv.Itoa(frontPort), strconv.Itoa(s.port)}
-	for i, port := range []int{v1Port, v2Port} {
-		name := fmt.Sprintf("v%d", i+1)
-		b, err := testbed.StartHTTP(name, port)
-		if err != nil {
-			if b, err = testbed.StartHTTP(name, 0); err != nil {
-				return err
-			}
-		}
-		s.backends = append(s.backends, b)
-		renumber = append(renumber, strconv.Itoa(port), strconv.Itoa(b.Port))
+	if s.dir, err = os.MkdirTemp("", "bookstore-"); err != nil {
+		return err
 	}
+	s.line(s.in(bold, "A bookstore: four services, one of them in three versions, and a sidecar beside each workload"))
+	s.line("")
+	s.line("   you ──▶ shop ──┬──▶ catalog")
+	s.line("                  └──▶ reviews v1, v2, v3 ──▶ ratings")
+	s.line("")
+	for _, part := range []struct {
+		what  string
+		start func(context.Context) error
+	}{
+		{"the control plane, pilot-discovery, serves a copy of samples/bookstore", s.control},
+		{"six workloads", s.workloads},
+		{"six sidecars: pilot-agent, each with an Envoy " + version, s.sidecars},
+		{"the first customer", s.customer},
+	} {
+		if err := s.step(part.what, func() error { return part.start(ctx) }); err != nil {
+			return err
+		}
+	}
+	s.load = testbed.StartAsking(ctx, customers, 50, s.visit)
+	return nil
+}
+
+func (s *stage) bin(name string) string { return filepath.Join(s.root, "bin", name) }
+
+// control copies the sample and starts the control plane on the copy.
+func (s *stage) control(ctx context.Context) (err error) {
+	if err = s.takePorts(); err != nil {
+		return err
+	}
+	if s.discovery, err = testbed.NewDiscovery(s.bin("pilot-discovery"), s.dir); err != nil {
+		return err
+	}
+	if bindable(usualHTTP) == nil {
+		s.discovery.HTTP = usualHTTP
+	}
+	if err := os.Symlink(s.bin("pilotctl"), filepath.Join(s.dir, "pilotctl")); err != nil {
+		return err
+	}
+	for from, to := range map[string]string{"config": s.discovery.ConfigDir, "try": filepath.Join(s.dir, "try")} {
+		if err := s.copy(filepath.Join(s.root, "samples", "bookstore", from), to); err != nil {
+			return err
+		}
+	}
+	return s.discovery.Start(ctx)
+}
+
+// samplePort matches the ports of the sample.
+var samplePort = regexp.MustCompile(`\b90[1-4]\d\b`)
+
+// shift moves the sample's ports to where they are free.
+func (s *stage) shift(text string) string {
+	return samplePort.ReplaceAllStringFunc(text, func(port string) string {
+		n, _ := strconv.Atoi(port)
+		return strconv.Itoa(n + s.offset)
+	})
+}
+
+func (s *stage) copy(from, to string) error {
 	files, err := filepath.Glob(filepath.Join(from, "*.yaml"))
 	if err != nil || len(files) == 0 {
 		return fmt.Errorf("no sample in %s: %w", from, errors.Join(err, os.ErrNotExist))
+	}
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
 	}
 	for _, f := range files {
 		text, err := os.ReadFile(f)
 		if err != nil {
 			return err
 		}
-		if _, err := s.discovery.Write(filepath.Base(f), strings.NewReplacer(renumber...).Replace(string(text))); err != nil {
+		if err := os.WriteFile(filepath.Join(to, filepath.Base(f)), []byte(s.shift(string(text))), 0o644); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// close stops everything that was started, in the order that keeps requests working longest.
+// takePorts finds how far the sample's ports have to be moved because of what else runs on this machine, and keeps
+// other demos from taking the same ones.
+func (s *stage) takePorts() (err error) {
+	for _, s.offset = range []int{0, 10000, 20000, 1000, 11000} {
+		// A sidecar could share its port with another demo's without an error, so there is one port that cannot be shared.
+		if s.lock, err = net.Listen("tcp", testbed.Loopback(9000+s.offset)); err != nil {
+			continue
+		}
+		for _, w := range bookstore() {
+			port := strconv.Itoa(w.port + s.offset)
+			err = errors.Join(err, bindable("127.0.0.1:"+port), bindable(w.address+":"+port))
+			for _, call := range regexp.MustCompile(`\d{4,}`).FindAllString(s.shift(w.calls), -1) {
+				err = errors.Join(err, bindable("127.0.0.1:"+call))
+			}
+		}
+		if err == nil {
+			return nil
+		}
+		s.lock.Close()
+	}
+	return fmt.Errorf("the bookstore finds no ports: %w; stop what listens there (ss -tlnp shows it; other demos, maybe), "+
+		"and note that this needs Linux, where all of 127.0.0.0/8 is this machine", err)
+}
+
+func bindable(address string) error {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	return l.Close()
+}
+
+// workloads starts the applications.
+func (s *stage) workloads(ctx context.Context) error {
+	for _, w := range bookstore() {
+		address := testbed.Loopback(w.port + s.offset)
+		app, err := testbed.StartProgram(w.name(), s.dir, s.bin("bookstore"), "-role="+w.service, "-version="+w.version,
+			"-listen="+address, "-calls="+s.shift(w.calls))
+		if err != nil {
+			return err
+		}
+		s.apps = append(s.apps, app)
+		if err := app.AwaitAnswer(ctx, "http://"+address+"/served"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sidecars starts an agent for each workload, and waits until all are ready.
+func (s *stage) sidecars(ctx context.Context) error {
+	for _, w := range bookstore() {
+		a, err := testbed.StartAgent(testbed.AgentOptions{
+			Binary: s.bin("pilot-agent"), Envoy: s.envoy, Args: []string{"--terminationDrainDuration=0s"},
+		}, s.dir, testbed.Node{Name: w.name(), Namespace: "bookstore", IP: w.address, Discovery: s.discovery.GRPC})
+		if err != nil {
+			return err
+		}
+		s.agents = append(s.agents, a)
+	}
+	for _, a := range s.agents {
+		if err := a.AwaitReady(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// address is where customers find the shop: its sidecar.
+func (s *stage) address() string {
+	shop := bookstore()[0]
+	return net.JoinHostPort(shop.address, strconv.Itoa(shop.port+s.offset))
+}
+
+// customer waits until the shop is open.
+func (s *stage) customer(ctx context.Context) error {
+	client := testbed.NewClient()
+	defer client.CloseIdleConnections()
+	return testbed.Until(ctx, "the shop to open", func(ctx context.Context) error {
+		for _, app := range s.agents {
+			if err := app.Alive(); err != nil {
+				return err
+			}
+		}
+		_, err := s.visit(ctx, client)
+		return err
+	})
+}
+
+// visit asks for the shop's page, and says which reviews are in it.
+func (s *stage) visit(ctx context.Context, client *http.Client) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.address()+"/", http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("the shop answered %s", resp.Status)
+	}
+	for _, by := range resp.Header.Values("Served-By") {
+		if version, ok := strings.CutPrefix(by, "reviews-"); ok {
+			return version, nil
+		}
+	}
+	return "", errors.New("no reviews on the page")
+}
+
+// close stops everything that was started, in the order in which requests are answered longest.
 func (s *stage) close() {
 	if s.load != nil {
 		s.load.Stop()
 	}
-	if s.envoy != nil {
-		s.envoy.Stop()
+	var ending sync.WaitGroup
+	for _, a := range s.agents {
+		ending.Go(func() { a.End(syscall.SIGTERM) })
+	}
+	ending.Wait()
+	for _, app := range s.apps {
+		app.Stop()
 	}
 	if s.discovery != nil {
 		s.discovery.Stop()
 	}
-	for _, b := range s.backends {
-		_ = b.Close()
+	if s.lock != nil {
+		s.lock.Close()
 	}
 	if s.dir != "" {
 		os.RemoveAll(s.dir)
 	}
-}
-
-var weightLine = regexp.MustCompile(`(?m)^(\s*weight:) \d+$`)
-
-// reweigh writes the routes with v2 at the given weight, as an editor would.
-func (s *stage) reweigh(v2 int) (edit, error) {
-	path := filepath.Join(s.discovery.ConfigDir, routes)
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return edit{}, err
-	}
-	weights := []int{100 - v2, v2}
-	edited := weightLine.ReplaceAllStringFunc(string(text), func(line string) string {
-		if len(weights) == 0 {
-			return line
-		}
-		w := weights[0]
-		weights = weights[1:]
-		return weightLine.ReplaceAllString(line, fmt.Sprintf("$1 %d", w))
-	})
-	at, err := s.discovery.Write(routes, edited)
-	return edit{at: at}, err
 }

@@ -3,97 +3,115 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
 	"github.com/pilotmesh/pilot/test/testbed"
 )
 
-// edit is a change of the routes, from the file on.
-type edit struct {
-	at   time.Time
-	took time.Duration // until the Envoy had acknowledged it
-}
+const (
+	routes    = "routes.yaml"
+	customers = 4 // how many ask at a time
+)
 
-// interval is how long each row of the table counts.
-const interval = time.Second
+// patience is how long an edit may take on the slowest of machines.
+const patience = 20 * time.Second
 
-// updates matches the counter of accepted route configurations of the service's port.
-func (s *stage) updates() string { return fmt.Sprintf(`\.rds\.%d\.update_success$`, s.port) }
+// split is the weights of the versions, in percent.
+type split [3]int
 
-// tour edits the weight step by step while requests run, and prints a row for each step.
+func (x split) String() string { return fmt.Sprintf("%d/%d/%d", x[0], x[1], x[2]) }
+
+// tour edits the weights step by step while requests run, and prints a row for each.
 func (s *stage) tour(ctx context.Context) error {
-	fmt.Fprintf(s.w, "\n  %-8s  %-13s  %-28s  %6s  %6s  %7s  %s\n", "time", "routes v1/v2", "answers", "v1", "v2", "failed", "file → acknowledged")
-	if err := s.row(ctx, "100/0", edit{}); err != nil {
+	s.header()
+	if err := s.observe(ctx, split{100}, ""); err != nil {
 		return err
 	}
-	for _, v2 := range []int{10, 50, 90, 100, 25} {
-		e, err := s.follow(ctx, func() (edit, error) { return s.reweigh(v2) })
+	for _, x := range []split{{90, 10}, {50, 50}, {0, 50, 50}, {0, 0, 100}, {34, 33, 33}} {
+		settled, err := s.change(ctx, x)
 		if err != nil {
 			return err
 		}
-		if err := s.row(ctx, fmt.Sprintf("%d/%d", 100-v2, v2), e); err != nil {
+		if err := s.observe(ctx, x, acknowledged(settled)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// follow makes an edit and waits until the Envoy has it.
-func (s *stage) follow(ctx context.Context, change func() (edit, error)) (edit, error) {
-	before, err := s.envoy.Sum(ctx, s.updates())
-	if err != nil {
-		return edit{}, err
-	}
-	e, err := change()
-	if err != nil {
-		return edit{}, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+// change edits the weights and waits until they are in force.
+func (s *stage) change(ctx context.Context, x split) (testbed.Settled, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	e.took, err = s.envoy.AwaitUpdate(ctx, s.updates(), before, e.at)
-	return e, err
+	at, err := s.reweigh(x)
+	if err != nil {
+		return testbed.Settled{}, err
+	}
+	return s.discovery.AwaitSettled(ctx, at)
 }
 
-// row counts answers for one interval and prints them. After an edit the expected split is checked too.
-func (s *stage) row(ctx context.Context, split string, e edit) error {
+func acknowledged(x testbed.Settled) string {
+	return fmt.Sprintf("%.1f ms, by %d of %d proxies", float64(x.Took.Microseconds())/1000, x.Told, x.Proxies)
+}
+
+var weightLine = regexp.MustCompile(`(?m)^(\s*weight:) \d+$`)
+
+// reweigh writes the routes with other weights, as an editor would.
+func (s *stage) reweigh(x split) (time.Time, error) {
+	text, err := os.ReadFile(filepath.Join(s.discovery.ConfigDir, routes))
+	if err != nil {
+		return time.Time{}, err
+	}
+	i := 0
+	edited := weightLine.ReplaceAllStringFunc(string(text), func(line string) string {
+		line = weightLine.ReplaceAllString(line, fmt.Sprintf("$1 %d", x[i%len(x)]))
+		i++
+		return line
+	})
+	return s.discovery.Write(routes, edited)
+}
+
+// observe counts answers for a while, shows them as they come, and compares them with the weights.
+func (s *stage) observe(ctx context.Context, x split, took string) error {
 	s.count(s.load.Take()) // what was answered before the edit was acknowledged belongs to no row
-	if err := pause(ctx, interval); err != nil {
-		return err
+	all := testbed.Tally{Answers: map[string]int{}}
+	for range 10 {
+		if err := pause(ctx, 200*time.Millisecond); err != nil {
+			return err
+		}
+		add(&all, s.load.Take())
+		s.live(s.row(x.String(), all, took))
 	}
-	t := s.load.Take()
-	s.count(t)
-	took := ""
-	if !e.at.IsZero() {
-		took = fmt.Sprintf("%.1f ms", float64(e.took.Microseconds())/1000)
-	}
-	s.print(split, t, took)
-	var v1, v2 int
-	if _, err := fmt.Sscanf(split, "%d/%d", &v1, &v2); err == nil && !within(t, v2) {
-		return fmt.Errorf("weights %s, but %d answers of v1 and %d of v2", split, t.Answers["v1"], t.Answers["v2"])
+	s.count(all)
+	s.line(s.row(x.String(), all, took))
+	for i, v := range versions() {
+		if !within(all.Answers[v], all.Total()-all.Failures, x[i]) {
+			return fmt.Errorf("the weights are %s, but of %d answers %s gave %d", x, all.Total(), v, all.Answers[v])
+		}
 	}
 	return nil
 }
 
-func (s *stage) print(split string, t testbed.Tally, took string) {
-	const width = 28
-	v1, v2 := t.Answers["v1"], t.Answers["v2"]
-	ones := 0
-	if v1+v2 > 0 {
-		ones = (v1*width + (v1+v2)/2) / (v1 + v2)
-	}
-	fmt.Fprintf(s.w, "  %s  %-13s  %s%s  %6d  %6d  %7d  %s\n", time.Now().Format("15:04:05"), split,
-		strings.Repeat("█", ones), strings.Repeat("░", width-ones), v1, v2, t.Failures, took)
+// within reports whether n of all fit a share in percent: within five standard deviations of what chance allows, and the
+// requests that were under way when the edit was acknowledged.
+func within(n, all, percent int) bool {
+	p := float64(percent) / 100
+	return all > 0 && math.Abs(float64(n)-p*float64(all)) <= customers+5*math.Sqrt(p*(1-p)*float64(all))
 }
 
-// within reports whether the answers fit the weight of v2. Of some 400 answers a share is off by more than 15 points,
-// six standard deviations, only if the weight does not hold.
-func within(t testbed.Tally, v2 int) bool {
-	n := t.Answers["v1"] + t.Answers["v2"]
-	share := float64(t.Answers["v2"]) * 100 / float64(max(n, 1))
-	return n > 0 && share > float64(v2)-15 && share < float64(v2)+15
+func add(sum *testbed.Tally, t testbed.Tally) {
+	for who, n := range t.Answers {
+		sum.Answers[who] += n
+	}
+	if sum.Failures += t.Failures; sum.First == nil {
+		sum.First = t.First
+	}
 }
 
 func (s *stage) count(t testbed.Tally) {
@@ -108,104 +126,23 @@ func (s *stage) verdict(ctx context.Context) error {
 	if s.failed > 0 {
 		return fmt.Errorf("%d requests failed, the first at %w", s.failed, s.first)
 	}
-	if err := s.envoy.Rejected(ctx); err != nil {
-		return err
-	}
-	fmt.Fprintln(s.w, "\ndemo: no request failed, nothing was rejected")
-	return nil
-}
-
-// next says what can be tried while everything runs.
-func (s *stage) next() {
-	fmt.Fprintf(s.w, `
-All of it keeps running. Things to try, from another terminal:
-
-  see an answer            curl -H 'host: %[1]s' http://%[2]s/
-  be a tester              curl -H 'host: %[1]s' -H 'tester: yes' http://%[2]s/
-  change the weights       edit %[3]s
-  break the file           put nonsense into it: the last good routes keep serving, and this tells what is wrong:
-                           curl http://%[5]s/debug/problemz
-  kill the control plane   kill -9 %[4]d: requests go on, and after a while it is started again
-  look inside              curl http://%[5]s/debug
-
-Ctrl-C stops everything.
-
-`, host, testbed.Loopback(s.port), filepath.Join(s.discovery.ConfigDir, routes), s.discovery.PID(), s.discovery.HTTP)
-}
-
-// watch goes on counting, and says how long the user's own edits take.
-func (s *stage) watch(ctx context.Context) error {
-	path := filepath.Join(s.discovery.ConfigDir, routes)
-	seen := modified(path)
-	accepted, err := s.envoy.Sum(ctx, s.updates())
-	if err != nil {
-		return err
-	}
-	tick, rows := time.NewTicker(2*time.Millisecond), time.NewTicker(5*interval)
-	defer tick.Stop()
-	defer rows.Stop()
-	missing := false
-	for {
-		select {
-		case <-ctx.Done():
-			fmt.Fprintln(s.w, "\ndemo: stopping")
-			return ctx.Err()
-		case <-rows.C:
-			if t := s.load.Take(); t.Total() > 0 { // nothing if an edit was looked at just now
-				s.print("", t, "")
-			}
-			if missing, err = s.revive(ctx, missing); err != nil {
-				return err
-			}
-		case <-tick.C:
-			at := modified(path)
-			if at.Equal(seen) {
-				continue
-			}
-			seen = at
-			fmt.Fprintf(s.w, "  %s  your edit: %s\n", at.Format("15:04:05"), s.edited(ctx, at, &accepted))
-			s.load.Take()
+	for _, a := range s.agents {
+		if err := a.Rejected(ctx); err != nil {
+			return err
 		}
 	}
-}
-
-// revive starts a control plane that was killed, one row after it was missed, so that its absence can be watched.
-func (s *stage) revive(ctx context.Context, missing bool) (bool, error) {
-	if s.discovery.Alive() == nil {
-		return false, nil
+	for _, q := range s.questions() {
+		cmd := exec.CommandContext(ctx, s.bin("pilotctl"), q.args...)
+		out, err := cmd.CombinedOutput()
+		if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != q.code {
+			return fmt.Errorf("pilotctl %s: %w, want exit code %d\n%s", strings.Join(q.args, " "), err, q.code, out)
+		}
 	}
-	if !missing {
-		fmt.Fprintf(s.w, "  %s  the control plane is gone; requests go on\n", time.Now().Format("15:04:05"))
-		return true, nil
+	if problems, err := s.discovery.Problems(ctx); err != nil || len(problems) > 0 {
+		return fmt.Errorf("the sample has problems: %q, %w", problems, err)
 	}
-	if err := s.discovery.Start(ctx); err != nil {
-		return false, err
-	}
-	fmt.Fprintf(s.w, "  %s  the control plane is back, as process %d\n", time.Now().Format("15:04:05"), s.discovery.PID())
-	return false, nil
-}
-
-// edited waits for the Envoy to take the user's edit, and tells how that went.
-func (s *stage) edited(ctx context.Context, at time.Time, accepted *int64) string {
-	ctx, cancel := context.WithTimeout(ctx, interval)
-	defer cancel()
-	took, err := s.envoy.AwaitUpdate(ctx, s.updates(), *accepted, at)
-	if err != nil {
-		return "nothing new for Envoy"
-	}
-	if n, err := s.envoy.Sum(ctx, s.updates()); err == nil {
-		*accepted = n
-	}
-	return fmt.Sprintf("acknowledged after %.1f ms", float64(took.Microseconds())/1000)
-}
-
-// modified is when the file was last written; the zero time while it is not there.
-func modified(path string) time.Time {
-	info, err := os.Stat(path)
-	if err != nil {
-		return time.Time{}
-	}
-	return info.ModTime()
+	s.line("\n  " + s.in(green, "no request failed, nothing was rejected"))
+	return nil
 }
 
 // pause waits for a time, or for the user to stop everything.

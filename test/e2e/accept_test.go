@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
+	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/meshtest"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -24,39 +26,56 @@ import (
 // captures are the ways a sidecar can get at traffic; each has listeners of its own kind.
 var captures = []string{"REDIRECT", "NONE"}
 
-// TestSamplesAccepted: Envoy accepts all that the samples become, loaded as if it were its own configuration.
+// TestSamplesAccepted: Envoy accepts all that the samples become, loaded as if it were its own configuration; and what
+// can be tried with a sample is good too, but for what is named broken.
 func TestSamplesAccepted(t *testing.T) {
 	root, err := repo.Root()
 	if err != nil {
 		t.Fatal(err)
 	}
-	samples, err := filepath.Glob(filepath.Join(root, "samples", "*"))
-	if err != nil || len(samples) == 0 {
-		t.Fatalf("no samples: %v", err)
-	}
-	for _, dir := range samples {
-		t.Run(filepath.Base(dir), func(t *testing.T) {
-			w := meshtest.New(t)
-			files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
-			if err != nil || len(files) == 0 {
-				t.Fatalf("no files: %v", err)
-			}
-			for _, f := range files {
-				text, err := os.ReadFile(f)
-				if err != nil {
-					t.Fatal(err)
+	for _, config := range glob(t, root, "samples/*/config") {
+		sample := filepath.Dir(config)
+		base := glob(t, config, "*.yaml")
+		tries := map[string][]string{"": base}
+		for _, try := range glob(t, sample, "try/*.yaml") {
+			replaced := slices.DeleteFunc(slices.Clone(base), func(f string) bool { return filepath.Base(f) == "routes.yaml" })
+			tries[filepath.Base(try)] = append(replaced, try)
+		}
+		for try, files := range tries {
+			t.Run(filepath.Base(sample)+"/"+try, func(t *testing.T) {
+				w := meshtest.New(t)
+				for _, f := range files {
+					text, err := os.ReadFile(f)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if strings.HasPrefix(filepath.Base(f), "broken") {
+						if docs := api.Decode(f, text); len(docs) == 0 || len(docs[0].Problems) == 0 {
+							t.Errorf("%s has no problem", f)
+						}
+						continue
+					}
+					w.Apply(string(text))
 				}
-				w.Apply(string(text))
-			}
-			for _, capture := range captures {
-				s := classState(t, w, capture, filepath.Base(dir))
-				if s.Layers(resource.Cluster).Len() == 0 {
-					t.Errorf("%s: no cluster comes of the sample", capture)
+				for _, capture := range captures {
+					s := classState(t, w, capture, filepath.Base(sample))
+					if s.Layers(resource.Cluster).Len() == 0 {
+						t.Errorf("%s: no cluster comes of the sample", capture)
+					}
+					accepted(t, t.TempDir(), s)
 				}
-				accepted(t, t.TempDir(), s)
-			}
-		})
+			})
+		}
 	}
+}
+
+func glob(t *testing.T, dir, pattern string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, pattern))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no %s in %s: %v", pattern, dir, err)
+	}
+	return files
 }
 
 // TestRandomAccepted: Envoy accepts whatever random meshes become, in which hosts, ports and names collide.

@@ -1,15 +1,12 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/pilotmesh/pilot/test/testbed"
 )
@@ -90,16 +87,8 @@ func TestTCP(t *testing.T) {
 		b := newBed(t, "store.yaml", store.entry())
 		b.envoy(node)
 		b.await("the database to greet", func(ctx context.Context) error {
-			conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", testbed.Loopback(store.port))
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
-			if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
-				return err
-			}
-			greeting, err := bufio.NewReader(conn).ReadString('\n')
-			if err == nil && greeting != "db\n" {
+			greeting, err := testbed.Greeting(ctx, store.port, "")
+			if err == nil && greeting != "db" {
 				err = fmt.Errorf("greeted with %q", greeting)
 			}
 			return err
@@ -218,10 +207,10 @@ func TestInbound(t *testing.T) {
 	variants(t, func(t *testing.T, node testbed.Node) {
 		app := backend(t, "app")
 		reviews := newService(t, "reviews", app)
-		reviews.address = "127.1.0.2"
+		reviews.sidecars = []string{"127.1.0.2"}
 		b := newBed(t, "reviews.yaml", reviews.entry())
 		b.envoy(node)
-		node.Name, node.IP = "reviews", reviews.address
+		node.Name, node.IP = "reviews", reviews.sidecars[0]
 		own := b.envoy(node)
 		b.answers(reviews, "app", "/")
 		passed := fmt.Sprintf(`^cluster\.inbound\|%d\|\|;?\.upstream_rq_total$`, app.Port)

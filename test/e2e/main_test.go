@@ -25,7 +25,7 @@ import (
 const patience = 20 * time.Second
 
 // The programs under test, found or built once by TestMain.
-var discoveryBinary, envoyBinary string
+var discoveryBinary, agentBinary, envoyBinary string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -47,12 +47,15 @@ func run(m *testing.M) int {
 		return fail(err)
 	}
 	defer os.RemoveAll(dir)
-	if discoveryBinary = os.Getenv("PILOT_DISCOVERY"); discoveryBinary == "" {
-		var flags []string
-		if raced {
-			flags = append(flags, "-race")
+	var flags []string
+	if raced {
+		flags = append(flags, "-race")
+	}
+	for name, into := range map[string]*string{"pilot-discovery": &discoveryBinary, "pilot-agent": &agentBinary} {
+		if *into = os.Getenv(strings.ReplaceAll(strings.ToUpper(name), "-", "_")); *into != "" {
+			continue
 		}
-		if discoveryBinary, err = testbed.Build(ctx, root, "pilot-discovery", dir, flags...); err != nil {
+		if *into, err = testbed.Build(ctx, root, name, dir, flags...); err != nil {
 			return fail(err)
 		}
 	}
@@ -202,8 +205,8 @@ type service struct {
 	name     string
 	port     int
 	protocol string // HTTP if empty
-	address  string // of its endpoints, 127.0.0.1 if empty
 	versions []*testbed.Backend
+	sidecars []string // addresses of the versions' own sidecars, if they have some
 }
 
 // newService finds a port for a service whose backends are the versions v1, v2, ...
@@ -226,9 +229,13 @@ func (s service) version(n int) service {
 
 // entry is the service's document.
 func (s service) entry() string {
-	protocol, address := cmp.Or(s.protocol, "HTTP"), cmp.Or(s.address, "127.0.0.1")
+	protocol := cmp.Or(s.protocol, "HTTP")
 	var endpoints strings.Builder
 	for i, v := range s.versions {
+		address := "127.0.0.1"
+		if s.sidecars != nil {
+			address = s.sidecars[i]
+		}
 		fmt.Fprintf(&endpoints, "  - {address: %s, ports: {main: %d}, labels: {version: v%d}}\n", address, v.Port, i+1)
 	}
 	return fmt.Sprintf(`---

@@ -96,6 +96,12 @@ func (a *Agent) Status(ctx context.Context, path string) (string, error) {
 // Signal sends a signal to the agent and does not wait.
 func (a *Agent) Signal(s os.Signal) error { return a.process.cmd.Process.Signal(s) }
 
+// End sends a signal to the agent and waits for its end, for which it has a few seconds.
+func (a *Agent) End(s syscall.Signal) {
+	a.process.signal(s)
+	a.Stop()
+}
+
 // Wait waits for the agent's end and returns its exit code, -1 if a signal ended it.
 func (a *Agent) Wait(ctx context.Context) (int, error) {
 	select {

@@ -8,10 +8,9 @@ import (
 	"time"
 )
 
-// Load sends requests to one host at a steady rate until it is stopped, and counts who answered and what failed.
+// Load asks one question at a steady rate until it is stopped, and counts who answered and what failed.
 type Load struct {
-	port    int
-	host    string
+	ask     func(context.Context) (who string, err error)
 	client  *http.Client
 	cancel  context.CancelFunc
 	workers sync.WaitGroup
@@ -36,10 +35,20 @@ func (t Tally) Total() int {
 	return n
 }
 
-// StartLoad sends perSecond requests by each of a number of workers, each with one request in flight at a time.
+// StartLoad sends perSecond requests to a host by each of a number of workers, each with one request in flight at a time.
 func StartLoad(ctx context.Context, port int, host string, workers, perSecond int) *Load {
+	return StartAsking(ctx, workers, perSecond, func(ctx context.Context, client *http.Client) (string, error) {
+		a, err := Call(ctx, client, port, host, "/")
+		return a.Backend, err
+	})
+}
+
+// StartAsking is StartLoad with a request of any kind: ask sends it and says who answered.
+func StartAsking(ctx context.Context, workers, perSecond int, ask func(context.Context, *http.Client) (who string, err error)) *Load {
 	ctx, cancel := context.WithCancel(ctx)
-	l := &Load{port: port, host: host, client: NewClient(), cancel: cancel, tally: Tally{Answers: map[string]int{}}}
+	client := NewClient()
+	l := &Load{client: client, cancel: cancel, tally: Tally{Answers: map[string]int{}}}
+	l.ask = func(ctx context.Context) (string, error) { return ask(ctx, client) }
 	for range workers {
 		l.workers.Go(func() { l.work(ctx, time.Second/time.Duration(perSecond)) })
 	}
@@ -65,10 +74,10 @@ func (l *Load) work(ctx context.Context, every time.Duration) {
 		case <-tick.C:
 		}
 		// Not bound to ctx: a request that was sent is waited for, or stopping would look like a failure.
-		a, err := Call(context.WithoutCancel(ctx), l.client, l.port, l.host, "/")
+		who, err := l.ask(context.WithoutCancel(ctx))
 		l.mu.Lock()
 		if err == nil {
-			l.tally.Answers[a.Backend]++
+			l.tally.Answers[who]++
 		} else if l.tally.Failures++; l.tally.First == nil {
 			l.tally.First = fmt.Errorf("%s: %w", time.Now().Format("15:04:05.000"), err)
 		}

@@ -189,6 +189,7 @@ func TestRemarks(t *testing.T) {
 	}{
 		{nil, []string{"--stsPort=0", "--log_caller=x", "--profiling"}, nil},
 		{[]string{"CA_ADDR=ca:15012", "ISTIO_KUBE_APP_PROBERS={}", "ISTIO_META_DNS_CAPTURE=false"}, nil, []string{"CA_ADDR has no effect: workload certificates are not supported yet"}},
+		{[]string{"CA_ADDR=ca:15012", "TRUST_DOMAIN=td"}, nil, []string{"CA_ADDR, TRUST_DOMAIN have no effect: workload certificates are not supported yet"}},
 		{[]string{"ISTIO_META_DNS_CAPTURE=true"}, nil, []string{"ISTIO_META_DNS_CAPTURE has no effect: the agent does not answer DNS yet"}},
 		{nil, []string{"--templateFile=x"}, []string{"--templateFile=x has no effect: it is not supported yet"}},
 		{nil, []string{"--log_output_level=ads:debug"}, []string{"--log_output_level: there is one level for everything; what stands for single scopes has no effect"}},

@@ -100,28 +100,44 @@ func (s *Settings) loadSwitches(errs *mistakes) {
 	if boolean("DISABLE_ENVOY", false) {
 		errs.add("DISABLE_ENVOY", "an agent without Envoy is not supported yet; unset it")
 	}
-	for _, v := range unsupported {
-		text := env(v.name)
-		if off, err := strconv.ParseBool(text); text != "" && text != "{}" && (err != nil || off) {
-			s.remark("%s has no effect: %s", v.name, v.why)
+	for _, u := range unsupported {
+		var set []string
+		for _, name := range u.names {
+			text := env(name)
+			if on, err := strconv.ParseBool(text); text != "" && text != "{}" && (err != nil || on) {
+				set = append(set, name)
+			}
+		}
+		switch len(set) {
+		case 0:
+		case 1:
+			s.remark("%s has no effect: %s", set[0], u.why)
+		default:
+			s.remark("%s have no effect: %s", strings.Join(set, ", "), u.why)
 		}
 	}
 	s.loadOverride(env("ISTIO_BOOTSTRAP_OVERRIDE"), errs)
 }
 
 // unsupported are variables that would change what the agent does, and do not yet.
-var unsupported = []struct{ name, why string }{
-	{"ISTIO_BOOTSTRAP", "bootstrap templates are not supported; ISTIO_BOOTSTRAP_OVERRIDE lays YAML over the built-in bootstrap"},
-	{"ISTIO_KUBE_APP_PROBERS", "the agent does not answer for the application's probes yet"},
-	{"ISTIO_PROMETHEUS_ANNOTATIONS", "the application's metrics are not merged into Envoy's yet"},
-	{"ISTIO_META_DNS_CAPTURE", "the agent does not answer DNS yet"},
-	{"GRPC_XDS_BOOTSTRAP", "bootstraps of proxyless gRPC are not written yet"},
-	{"PROV_CERT", "workload certificates are not supported yet"},
-	{"OUTPUT_CERTS", "workload certificates are not supported yet"},
-	{"FILE_MOUNTED_CERTS", "workload certificates are not supported yet"},
-	{"CA_ADDR", "workload certificates are not supported yet"},
-	{"XDS_ROOT_CA", "TLS to the control plane is not supported yet"},
-	{"ISTIOD_SAN", "TLS to the control plane is not supported yet"},
+var unsupported = []struct {
+	names []string
+	why   string
+}{
+	{[]string{"ISTIO_BOOTSTRAP"}, "bootstrap templates are not supported; ISTIO_BOOTSTRAP_OVERRIDE lays YAML over the built-in bootstrap"},
+	{[]string{"ISTIO_KUBE_APP_PROBERS"}, "the agent does not answer for the application's probes yet"},
+	{[]string{"ISTIO_PROMETHEUS_ANNOTATIONS"}, "the application's metrics are not merged into Envoy's yet"},
+	{[]string{"ENVOY_SECURE_METRICS_PORT", "ENVOY_SECURE_MERGED_METRICS_PORT"}, "metrics are served in plaintext only, so far"},
+	{[]string{"ISTIO_META_DNS_CAPTURE", "DNS_PROXY_ADDR", "DNS_FORWARD_PARALLEL", "DNS_FORWARD_TIMEOUT"}, "the agent does not answer DNS yet"},
+	{[]string{"GRPC_XDS_BOOTSTRAP"}, "bootstraps of proxyless gRPC are not written yet"},
+	{[]string{
+		"PROV_CERT", "OUTPUT_CERTS", "FILE_MOUNTED_CERTS", "CA_ADDR", "CA_PROVIDER", "CA_ROOT_CA", "SECRET_TTL", "SECRET_GRACE_PERIOD_RATIO",
+		"WORKLOAD_RSA_KEY_SIZE", "ECC_SIGNATURE_ALGORITHM", "ECC_CURVE", "PKCS8_KEY", "TRUST_DOMAIN", "JWT_POLICY",
+		"CREDENTIAL_FETCHER_TYPE", "WORKLOAD_IDENTITY_SOCKET_FILE",
+	}, "workload certificates are not supported yet"},
+	{[]string{"XDS_ROOT_CA", "ISTIOD_SAN", "XDS_AUTH_PROVIDER"}, "TLS to the control plane is not supported yet"},
+	{[]string{"PROXY_CONFIG_XDS_AGENT"}, "Envoy asks the control plane itself, not through the agent, so far"},
+	{[]string{"WASM_INSECURE_REGISTRIES", "WASM_MODULE_EXPIRY", "WASM_PURGE_INTERVAL"}, "the agent does not fetch WebAssembly modules yet"},
 }
 
 // port reads a port that may be switched off.

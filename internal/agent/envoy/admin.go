@@ -78,8 +78,12 @@ const (
 	listenersRejected = "listener_manager.lds.update_rejected"
 	workersStarted    = "listener_manager.workers_started"
 	serverState       = "server.state"
-	readinessStats    = `^(server\.state|cluster_manager\.cds\.update_(success|rejected)|listener_manager\.(lds\.update_(success|rejected)|workers_started))$`
+	connected         = "control_plane.connected_state"
+	readinessStats    = `^(server\.state|control_plane\.connected_state|cluster_manager\.cds\.update_(success|rejected)|listener_manager\.(lds\.update_(success|rejected)|workers_started))$`
 )
+
+// ErrAlone says that Envoy has no connection to the control plane.
+var ErrAlone = errors.New("Envoy has no connection to the control plane")
 
 // Ready returns nil if Envoy serves what the control plane has told it, and otherwise what it is waiting for.
 func (a *Admin) Ready(ctx context.Context) error {
@@ -89,9 +93,9 @@ func (a *Admin) Ready(ctx context.Context) error {
 	}
 	switch {
 	case stats[clustersAccepted] == 0:
-		return waiting("clusters", stats[clustersRejected])
+		return waiting("clusters", stats[clustersRejected], stats[connected])
 	case stats[listenersAccepted] == 0:
-		return waiting("listeners", stats[listenersRejected])
+		return waiting("listeners", stats[listenersRejected], stats[connected])
 	case stats[serverState] != 0:
 		return fmt.Errorf("Envoy is %s", stateName(stats[serverState]))
 	case stats[workersStarted] == 0:
@@ -100,9 +104,12 @@ func (a *Admin) Ready(ctx context.Context) error {
 	return nil
 }
 
-func waiting(what string, rejected int) error {
+func waiting(what string, rejected, streams int) error {
 	if rejected > 0 {
 		return fmt.Errorf("Envoy has rejected all the %s it got from the control plane, %d times; its log says why", what, rejected)
+	}
+	if streams == 0 {
+		return ErrAlone
 	}
 	return fmt.Errorf("Envoy has not got any %s from the control plane yet", what)
 }

@@ -54,6 +54,26 @@ func TestFind(t *testing.T) {
 	}
 }
 
+func TestCheck(t *testing.T) {
+	says := func(version string) string {
+		return program(t, "envoy", "echo; echo 'envoy  version: 0123abc/"+version+"/Clean/RELEASE/BoringSSL'")
+	}
+	for _, c := range []struct{ binary, version, remark, reason string }{
+		{says("1.40.0"), "1.40.0", "", ""},
+		{says("1.37.4-dev"), "1.37.4-dev", "", ""},
+		{says("1.36.2"), "1.36.2", "", "is Envoy 1.36.2, which is too old: 1.37 to 1.40 are supported; name another by --envoy=FILE or in $ENVOY"},
+		{says("1.41.0"), "1.41.0", "newer than what was tried", ""},
+		{program(t, "nginx", "echo nginx/1.2.3"), "", "", `is no Envoy 1.37 or newer: asked for its version, it says "nginx/1.2.3"`},
+		{program(t, "envoy", "echo GLIBC_2.31 not found >&2; exit 1"), "", "", "does not run on this host: exit status 1: GLIBC_2.31 not found"},
+	} {
+		version, remark, err := Check(t.Context(), c.binary)
+		if version != c.version || !strings.Contains(remark, c.remark) || (remark == "") != (c.remark == "") ||
+			(err == nil) != (c.reason == "") || err != nil && !strings.Contains(err.Error(), c.reason) {
+			t.Errorf("want %+v, got %q, %q, %v", c, version, remark, err)
+		}
+	}
+}
+
 func TestArgs(t *testing.T) {
 	o := Options{Config: "/c.json", Drain: 45 * time.Second, Flush: time.Second}
 	want := strings.Fields("-c /c.json --drain-time-s 45 --drain-strategy immediate --local-address-ip-version v4 --file-flush-interval-msec 1000 --disable-hot-restart --allow-unknown-static-fields")
@@ -181,8 +201,10 @@ func TestReady(t *testing.T) {
 		{got + "server.state: 2", "still getting its first configuration"},
 		{got + "server.state: 9", "Envoy is in state 9"},
 		{strings.ReplaceAll(got, "started: 1", "started: 0"), "workers have not started"},
-		{"", "has not got any clusters from the control plane yet"},
-		{"cluster_manager.cds.update_success: 1", "has not got any listeners"},
+		{"", ErrAlone.Error()},
+		{"control_plane.connected_state: 1", "has not got any clusters from the control plane yet"},
+		{"cluster_manager.cds.update_success: 1", ErrAlone.Error()},
+		{"cluster_manager.cds.update_success: 1\ncontrol_plane.connected_state: 1", "has not got any listeners"},
 		{"cluster_manager.cds.update_rejected: 3", "has rejected all the clusters it got from the control plane, 3 times"},
 		{"broken", "500 Internal Server Error: I am ill"},
 	} {

@@ -33,6 +33,9 @@ type Envoy interface {
 // patience is how long Envoy may take to answer a question. It answers in milliseconds or is stuck.
 const patience = 2 * time.Second
 
+// longStart is how long a start may take before somebody should know.
+const longStart = 5 * time.Second
+
 // Supervisor runs one Envoy. Its methods may be called from any goroutine.
 type Supervisor struct {
 	envoy Envoy
@@ -42,6 +45,7 @@ type Supervisor struct {
 	process Process  // Run's only
 	alarm   *time.Timer
 	began   time.Time // of the present process
+	worry   time.Time // when to say that it is still not ready
 
 	events chan Event // what has been found out
 	wishes chan Event // what others want
@@ -116,6 +120,9 @@ func (s *Supervisor) step(ctx context.Context, e Event) {
 		return
 	}
 	s.tell(before, e)
+	if e.Kind == Probed && s.machine.State() == Starting {
+		s.wonder(e.Err)
+	}
 	s.alarm.Stop()
 	for _, a := range actions {
 		s.do(ctx, a)
@@ -163,6 +170,17 @@ func (s *Supervisor) tell(before State, e Event) {
 	}
 }
 
+// wonder says what Envoy is waiting for, if that takes long: less and less often.
+func (s *Supervisor) wonder(why error) {
+	now := time.Now()
+	if now.Before(s.worry) {
+		return
+	}
+	waited := now.Sub(s.began)
+	s.worry = now.Add(waited)
+	s.log.Warn("Envoy is still not ready", "after", waited.Round(time.Second).String(), "because", why)
+}
+
 // errByOthers is no mistake, but worth knowing.
 var errByOthers = errors.New("somebody told it to, and it was not the agent")
 
@@ -208,6 +226,7 @@ func (s *Supervisor) signal(what Do, err error) {
 // start runs a process, and somebody who waits for its end.
 func (s *Supervisor) start(epoch int) {
 	s.began = time.Now()
+	s.worry = s.began.Add(longStart)
 	p, hopeless, err := s.envoy.Start()
 	s.process = p
 	wait := func() Event { return Event{Kind: Ended, Epoch: epoch, Err: err, Hopeless: hopeless} }

@@ -155,6 +155,30 @@ func TestLifeAndEnd(t *testing.T) {
 	})
 }
 
+// TestLongStart: whoever waits for Envoy is told what Envoy waits for, less and less often.
+func TestLongStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		s := &script{readyAfter: time.Minute}
+		sup := New(s, Default(), slog.New(slog.NewTextHandler(&log, nil)))
+		done := make(chan error)
+		go func() { done <- sup.Run(t.Context()) }()
+		<-sup.Ready()
+		sup.End()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		for _, after := range []string{"5s", "10s", "20s", "40s"} {
+			if line := `msg="Envoy is still not ready" after=` + after + ` because="not yet"`; strings.Count(log.String(), line) != 1 {
+				t.Errorf("%s is not there once:\n%s", line, log.String())
+			}
+		}
+		if n := strings.Count(log.String(), "still not ready"); n != 4 {
+			t.Errorf("it was told %d times", n)
+		}
+	})
+}
+
 func TestCancelledContextIsAnOrderToEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{}

@@ -37,10 +37,11 @@ func TestLife(t *testing.T) {
 		t.Run(node.Variant(), func(t *testing.T) {
 			b := newBed(t)
 			a := b.agent(options("--terminationDrainDuration=60s"), node)
-			b.await("the agent to say that it has no configuration yet", func(ctx context.Context) error {
+			b.await("the agent to say that it has no control plane", func(ctx context.Context) error {
 				if _, err := a.Status(ctx, "/healthz/ready"); err == nil {
 					b.Fatal("it is ready without a control plane")
-				} else if !strings.Contains(err.Error(), "503") || !strings.Contains(err.Error(), "has not got any clusters") {
+				} else if !strings.Contains(err.Error(), "503") ||
+					!strings.Contains(err.Error(), "has no connection to the control plane: does one serve at "+b.GRPC) {
 					return err
 				}
 				return nil
@@ -343,6 +344,15 @@ func TestCommandLine(t *testing.T) {
 	if err := os.Chmod(noProgram, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	vacant, err := testbed.FreePorts(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := strconv.Itoa(vacant[0])
+	oldEnvoy := write(t, "envoy", "#!/bin/sh\necho 'envoy  version: 0123abc/1.20.1/Clean/RELEASE/BoringSSL'\n")
+	if err := os.Chmod(oldEnvoy, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		env, args []string
 		code      int
@@ -362,8 +372,11 @@ func TestCommandLine(t *testing.T) {
 		{nil, []string{"proxy", somewhere}, 1, "no envoy binary was found: there is none on PATH; install Envoy, or name its binary by --envoy=FILE or in $ENVOY"},
 		{[]string{"ENVOY=/no/such"}, []string{"proxy", somewhere}, 1, "ENVOY names /no/such"},
 		{[]string{"ENVOY=" + envoyBinary}, []string{"proxy", somewhere, "--configPath=/proc/no"}, 1, "name a directory this user can write to by --configPath"},
-		{[]string{"ENVOY=" + envoyBinary}, []string{"proxy", somewhere, "--statusPort=" + port}, 1, "the status server has no port: listen tcp :" + port},
+		{[]string{"ENVOY=" + envoyBinary}, []string{"proxy", somewhere, "--proxyAdminPort=" + free, "--envoyStatusPort=0", "--envoyPrometheusPort=0", "--statusPort=" + port}, 1, "the status server has no port: listen tcp :" + port},
 		{[]string{"ENVOY=" + noProgram}, []string{"proxy", somewhere, "--statusPort=0"}, 1, "exec format error"},
+		{[]string{"ENVOY=" + oldEnvoy}, []string{"proxy", somewhere}, 1, "is Envoy 1.20.1, which is too old: 1.37 to 1.40 are supported"},
+		{[]string{"ENVOY=" + envoyBinary}, []string{"proxy", somewhere, "--proxyAdminPort=" + port}, 1, "Envoy's admin interface has no port: listen tcp 127.0.0.1:" + port},
+		{[]string{"ENVOY=" + envoyBinary}, []string{"proxy", somewhere, "--proxyAdminPort=" + free, "--envoyStatusPort=" + port}, 1, "or name another by --envoyStatusPort"},
 		{nil, []string{"request", "GET"}, 2, "accepts 2 arg(s)"},
 		{nil, []string{"request", "GET", "/", "--proxyAdminPort=1"}, 1, "is the agent running, and is 1 its --proxyAdminPort?"},
 		{nil, []string{"wait", "--url=http://127.0.0.1:1", "--timeoutSeconds=1"}, 1, "the proxy was not ready within 1"},

@@ -1,0 +1,26 @@
+package testbed
+
+import (
+	"context"
+	"net/http"
+)
+
+// Program is any other program that runs beside a mesh.
+type Program struct{ process *process }
+
+// StartProgram runs a program with its output appended to dir/name.log, and waits for nothing.
+func StartProgram(name, dir, path string, args ...string) (*Program, error) {
+	p, err := start(name, dir, path, args...)
+	return &Program{p}, err
+}
+
+// AwaitAnswer waits until a page of the program is answered.
+func (p *Program) AwaitAnswer(ctx context.Context, url string) error {
+	return p.process.ready(ctx, p.process.name+" to answer", func(ctx context.Context) error {
+		_, err := get(ctx, http.DefaultClient, url)
+		return err
+	})
+}
+
+// Stop ends the program in order.
+func (p *Program) Stop() { p.process.stop() }
