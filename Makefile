@@ -19,13 +19,16 @@ LINT := .tools/golangci-lint-$(LINT_VERSION)/golangci-lint
 .PHONY: help tools namespaces build demo test exam check update bench arch fuzz lint mutate clean go
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 tools: go ## Fetch what tests and the demo need (real Envoy), once
 	@go -C test run ./tools
 
 namespaces: # What the exam makes network namespaces with; without it the exam is skipped
 	@scripts/namespaces.sh
+
+tools-cluster: go ## Build what a test cluster runs (etcd, Kubernetes), once: some minutes
+	@go -C test/cluster run ./cmd/tools
 
 build: go ## Build the programs into bin/
 	@mkdir -p bin
@@ -34,6 +37,10 @@ build: go ## Build the programs into bin/
 
 demo: tools build ## A control plane, a real Envoy and a live edit; CI=1 for a bounded run
 	@go -C test run ./demo $(if $(CI),-ci) $(ARGS)
+
+cluster: tools-cluster ## A real Kubernetes on this machine, until Ctrl-C; needs root for nodes
+	@go -C test/cluster build -o $(CURDIR)/bin/cluster ./cmd/cluster
+	@bin/cluster $(ARGS)
 
 check: go ## The fast part of the tests (under two minutes)
 	@go -C test run ./suite check
