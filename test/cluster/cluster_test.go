@@ -11,15 +11,24 @@ import (
 	"github.com/pilotmesh/pilot/test/cluster/binaries"
 )
 
-// TestControlPlane starts a cluster without nodes, for which no privileges are needed.
-func TestControlPlane(t *testing.T) {
+// programs are those of a cluster, or none if they are not built.
+func programs() binaries.Paths {
 	root, err := binaries.Root()
 	if err != nil {
-		t.Fatal(err)
+		return binaries.Paths{}
 	}
 	paths, err := binaries.Find(root, os.Getenv("KUBE_BINARIES"))
 	if err != nil {
-		t.Skip(err)
+		return binaries.Paths{}
+	}
+	return paths
+}
+
+// TestControlPlane starts a cluster without nodes, for which no privileges are needed.
+func TestControlPlane(t *testing.T) {
+	paths := programs()
+	if paths.Etcd == "" {
+		t.Skip("the programs of a cluster are not built: run `make tools-cluster`")
 	}
 	c, err := cluster.Start(t.Context(), cluster.Options{Binaries: paths, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {

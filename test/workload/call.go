@@ -137,7 +137,8 @@ func (l load) run(ctx context.Context, answers io.Writer) (*statistics, error) {
 }
 
 func (l load) once(ctx context.Context, c caller) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+	// Whoever interrupts a load wants to know what it counted: what is under way may finish.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.timeout)
 	defer cancel()
 	return c.call(ctx)
 }
