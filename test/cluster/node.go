@@ -170,6 +170,9 @@ func (c *Cluster) AddNode(labels map[string]string) (*Node, error) {
 // Start runs a node, or runs it again after Stop.
 func (n *Node) Start() error {
 	runner, err := podrunner.New(n.options)
+	if errors.Is(err, podrunner.ErrUnsupported) {
+		return fmt.Errorf("%w: %w", ErrUnable, err)
+	}
 	if err != nil {
 		return fmt.Errorf("starting %s: %w", n.Name, err)
 	}
