@@ -89,7 +89,7 @@ func Open(config Config) (*Host, error) {
 }
 
 func (h *Host) open() error {
-	if err := removeLinks(h.config.Bridge); err != nil {
+	if err := errors.Join(removeRules(h.config.Bridge), removeLinks(h.config.Bridge)); err != nil {
 		return err
 	}
 	var err error
@@ -148,25 +148,6 @@ func (h *Host) addBridge() error {
 // Addresses are the node's own.
 func (h *Host) Addresses() []netip.Addr { return h.addresses.Node() }
 
-// SetConnected takes the whole bridge from the network, or brings it back.
-func (h *Host) SetConnected(on bool) error {
-	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Index: h.bridge, Name: h.config.Bridge}}
-	if !on {
-		return netlink.LinkSetDown(bridge)
-	}
-	if err := netlink.LinkSetUp(bridge); err != nil {
-		return err
-	}
-	// Going down lost the IPv6 address.
-	for i, address := range h.addresses.Node() {
-		prefix := netip.PrefixFrom(address, h.config.Prefixes[i].Bits())
-		if err := netlink.AddrReplace(bridge, linkAddress(prefix)); err != nil {
-			return fmt.Errorf("address %v of bridge %s: %w", prefix, h.config.Bridge, err)
-		}
-	}
-	return nil
-}
-
 // Close removes what Open made. All pods must have been closed.
 func (h *Host) Close() error {
 	for _, thread := range []*thread{h.births, h.spawns} {
@@ -185,7 +166,7 @@ func (h *Host) Close() error {
 	if h.groups != nil {
 		h.groups.close()
 	}
-	return removeLinks(h.config.Bridge)
+	return errors.Join(removeRules(h.config.Bridge), removeLinks(h.config.Bridge))
 }
 
 // removeLinks removes the bridge of that name, and what veths of its name are left.
@@ -219,6 +200,41 @@ func linkAddress(prefix netip.Prefix) *netlink.Addr {
 func setKernel(path, value string) error {
 	if err := os.WriteFile("/proc/sys/net/"+path, []byte(value), 0o644); err != nil {
 		return fmt.Errorf("kernel setting %s=%s: %w", path, value, err)
+	}
+	return nil
+}
+
+// SetForwarding lets pods talk to the world beyond the machine's own processes, or not: a node that is cut off still
+// reaches its pods.
+func (h *Host) SetForwarding(on bool) error {
+	if err := removeRules(h.config.Bridge); err != nil || on {
+		return err
+	}
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		rule := netlink.NewRule()
+		rule.Family, rule.IifName, rule.Priority, rule.Type = family, h.config.Bridge, 100, unix.RTN_BLACKHOLE
+		if err := netlink.RuleAdd(rule); err != nil {
+			return fmt.Errorf("rule for %s: %w", h.config.Bridge, err)
+		}
+	}
+	return nil
+}
+
+func removeRules(bridge string) error {
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		rules, err := netlink.RuleList(family)
+		if err != nil {
+			return fmt.Errorf("list rules: %w", err)
+		}
+		for _, rule := range rules {
+			if rule.IifName != bridge {
+				continue
+			}
+			rule.Family = family
+			if err := netlink.RuleDel(&rule); err != nil && !errors.Is(err, unix.ENOENT) {
+				return fmt.Errorf("remove rule for %s: %w", bridge, err)
+			}
+		}
 	}
 	return nil
 }
