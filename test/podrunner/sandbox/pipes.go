@@ -32,7 +32,7 @@ func openPipes(input, terminal bool) (*pipes, error) {
 func (p *pipes) open(input bool) (err error) {
 	var their *os.File
 	if input {
-		their, p.input, err = os.Pipe()
+		their, p.input, err = pipe(false)
 	} else {
 		their, err = os.Open(os.DevNull)
 	}
@@ -41,12 +41,31 @@ func (p *pipes) open(input bool) (err error) {
 	}
 	p.theirs = append(p.theirs, their)
 	for _, our := range []**os.File{&p.output, &p.errors} {
-		if *our, their, err = os.Pipe(); err != nil {
+		if *our, their, err = pipe(true); err != nil {
 			return err
 		}
 		p.theirs = append(p.theirs, their)
 	}
 	return nil
+}
+
+// pipe makes a pipe of which only our end is for Go's poller: programs expect to be blocked. What it returns first is the
+// reader's end.
+func pipe(weRead bool) (reader, writer *os.File, err error) {
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, err
+	}
+	our := ends[1]
+	if weRead {
+		our = ends[0]
+	}
+	if err := unix.SetNonblock(our, true); err != nil {
+		unix.Close(ends[0])
+		unix.Close(ends[1])
+		return nil, nil, err
+	}
+	return os.NewFile(uintptr(ends[0]), "pipe"), os.NewFile(uintptr(ends[1]), "pipe"), nil
 }
 
 // openTerminal makes a pseudo-terminal of the machine.

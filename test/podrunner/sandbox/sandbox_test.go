@@ -192,7 +192,7 @@ func TestKillTakesEverything(t *testing.T) {
 	config, r := b.config("tree", "sh", "-c", `trap "" TERM; sleep 1000 & sleep 1000 & echo up; wait; wait; sleep 1000`)
 	b.start(config, r)
 	var output, errs bytes.Buffer
-	code, err := r.Exec(t.Context(), stage.Spec{Args: []string{"sh", "-c", "id -u; hostname; cat >&2; exit 4"}, Env: []string{"PATH=/bin:/usr/bin"}},
+	code, err := r.Exec(t.Context(), stage.Spec{Args: []string{"sh", "-c", "id -u; hostname; cat >&2; sleep 0.1; exit 4"}, Env: []string{"PATH=/bin:/usr/bin"}},
 		sandbox.Streams{Input: strings.NewReader("input"), Output: &output, Error: &errs})
 	if err != nil || code != 4 {
 		t.Errorf("exec: code %d, error %v", code, err)

@@ -120,7 +120,7 @@ func Overlay(lower, changes string) (*Tree, error) {
 
 // Memory is an empty tree in memory. Size is in bytes; none means the kernel's default, half of the memory.
 func Memory(size int64) (*Tree, error) {
-	options := [][2]string{{"source", "podrunner"}, {"mode", "0777"}}
+	options := [][2]string{{"source", "podrunner"}, {"mode", "1777"}}
 	if size > 0 {
 		options = append(options, [2]string{"size", fmt.Sprint(size)})
 	}
