@@ -94,6 +94,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	following.Wait()
 	n.abandon()
 	cancel()
+	server.Close() // hangs up on whoever still follows a log
 	n.objects.Wait()
 	n.tasks.Wait()
 	return nil
