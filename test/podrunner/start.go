@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -231,7 +232,7 @@ func (w *worker) mounts(spec *v1.Container, img image.Image, env []string, dir s
 			return all, &badConfig{fmt.Errorf("volume mount %s: %w", mount.MountPath, err)}
 		}
 	}
-	for target, source := range img.Files {
+	for target, source := range w.node.imageFiles(img) {
 		tree, err := sandbox.Bind(source, true)
 		if err := add(target, tree, err); err != nil {
 			return all, fmt.Errorf("image file %s: %w", target, err)
@@ -266,6 +267,21 @@ func (w *worker) mounts(spec *v1.Container, img image.Image, env []string, dir s
 	}
 	slices.SortFunc(all, func(a, b sandbox.Mount) int { return cmp.Compare(a.Target, b.Target) })
 	return all, nil
+}
+
+// imageFiles are the files and directories that a container has beside the machine's root: those its image names, and what
+// it needs of file systems that are mounted on the root, which the root's overlay does not show.
+func (n *Node) imageFiles(img image.Image) map[string]string {
+	files := maps.Clone(img.Files)
+	if files == nil {
+		files = make(map[string]string)
+	}
+	for _, needed := range []string{"/usr", "/opt", "/nix", img.Program} {
+		if path.IsAbs(needed) && !sandbox.OnRoot(needed) && files[needed] == "" {
+			files[needed] = needed
+		}
+	}
+	return files
 }
 
 // sharedMemory is the pod's /dev/shm; kernels that cannot mount it twice give each container its own.

@@ -2,6 +2,7 @@ package podrunner
 
 import (
 	"context"
+	"maps"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -194,11 +195,17 @@ func (w *worker) take() []pod.Event {
 // changed takes a new state of the pod's object.
 func (w *worker) changed(object *v1.Pod) {
 	w.mu.Lock()
+	old := w.object
 	w.object = object
 	w.mu.Unlock()
 	w.node.objects.Use(w.user, watch.Refs(object))
 	w.post(pod.Changed{Pod: object})
-	w.objectChanged() // labels and annotations may stand in a volume
+	if object.DeletionTimestamp != nil {
+		ring(w.objects) // whoever waits for volumes need not any more
+	}
+	if !maps.Equal(old.Labels, object.Labels) || !maps.Equal(old.Annotations, object.Annotations) {
+		w.objectChanged() // they may stand in a volume
+	}
 }
 
 // gone is called once, when the object was deleted.

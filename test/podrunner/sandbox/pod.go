@@ -143,6 +143,10 @@ func (p *Pod) connect() error {
 		return fmt.Errorf("add link %s: %w", attributes.Name, err)
 	}
 	p.link = attributes.Name
+	if err := netlink.LinkSetHairpin(veth, true); err != nil {
+		// Where the kernel filters bridged packets, a pod that reaches itself through a Service is sent back to its own port.
+		return fmt.Errorf("hairpin mode of link %s: %w", attributes.Name, err)
+	}
 	return p.host.births.do(func() error {
 		if err := unix.Setns(p.shared[0], unix.CLONE_NEWNET); err != nil {
 			return fmt.Errorf("enter the namespace: %w", err)
@@ -209,10 +213,13 @@ func (p *Pod) SetConnected(on bool) error {
 	if err != nil {
 		return fmt.Errorf("find link %s: %w", p.link, err)
 	}
-	if on {
-		return netlink.LinkSetMasterByIndex(link, p.host.bridge)
+	if !on {
+		return netlink.LinkSetNoMaster(link)
 	}
-	return netlink.LinkSetNoMaster(link)
+	if err := netlink.LinkSetMasterByIndex(link, p.host.bridge); err != nil {
+		return err
+	}
+	return netlink.LinkSetHairpin(link, true)
 }
 
 // Dial connects to a port of the pod's own loopback, whatever family listens there.

@@ -118,6 +118,15 @@ func Overlay(lower, changes string) (*Tree, error) {
 	return newTree("overlay", lower, [][2]string{{"source", "podrunner"}, {"lowerdir", lower}, {"upperdir", upper}, {"workdir", work}})
 }
 
+// OnRoot says whether a path lies on the file system of "/", or nowhere.
+func OnRoot(path string) bool {
+	var root, there unix.Stat_t
+	if unix.Stat("/", &root) != nil || unix.Stat(path, &there) != nil {
+		return true
+	}
+	return root.Dev == there.Dev
+}
+
 // Memory is an empty tree in memory. Size is in bytes; none means the kernel's default, half of the memory.
 func Memory(size int64) (*Tree, error) {
 	options := [][2]string{{"source", "podrunner"}, {"mode", "1777"}}
