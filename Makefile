@@ -19,13 +19,16 @@ LINT := .tools/golangci-lint-$(LINT_VERSION)/golangci-lint
 .PHONY: help tools namespaces build demo test exam check update bench arch fuzz lint mutate clean go
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 tools: go ## Fetch what tests and the demo need (real Envoy), once
 	@go -C test run ./tools
 
 namespaces: # What the exam makes network namespaces with; without it the exam is skipped
 	@scripts/namespaces.sh
+
+tools-cluster: go ## Build what a test cluster runs (etcd, Kubernetes), once: some minutes
+	@go -C test/cluster run ./cmd/tools
 
 build: go ## Build the programs into bin/
 	@mkdir -p bin
@@ -36,6 +39,10 @@ demo: tools build ## A bookstore with a real Envoy beside each service, and live
 	@go build -trimpath -o bin/bookstore ./samples/bookstore/app
 	@go -C test build -o ../bin/demo ./demo
 	@exec bin/demo $(if $(CI),-ci) $(ARGS)
+
+cluster: tools-cluster ## A real Kubernetes on this machine, until Ctrl-C; needs root for nodes
+	@go -C test/cluster build -o $(CURDIR)/bin/cluster ./cmd/cluster
+	@bin/cluster $(ARGS)
 
 check: go ## The fast part of the tests (under two minutes)
 	@go -C test run ./suite check

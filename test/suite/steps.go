@@ -31,20 +31,25 @@ type step struct {
 // suites are the steps in the order they run: what fails fast comes first.
 var suites = map[string][]step{
 	"check": {format, vet, vetTests, arch, tests("unit", "unit tests", "", withoutArch), tests("tools", "tests of the test tools", "test", withoutSlow)},
-	"test": {format, vet, vetTests, arch,
+	"test": {format, vet, vetTests, vetNodes, vetCluster, arch,
 		tests("unit", "unit tests with the race detector", "", withoutArch, "-race", "-timeout=20m"),
 		tests("tools", "tests of the test tools", "test", withoutSlow),
 		tests("protocol", "conversations with a running control plane", "test", packages("./conformance/..."), "-timeout=20m"),
 		tests("e2e", "end to end with real Envoy", "test", packages("./e2e/..."), "-race", "-timeout=20m"),
-		step{"exam", "requests through real Envoy, held against stored answers", "", exam}, demo},
+		step{"exam", "requests through real Envoy, held against stored answers", "", exam},
+		tests("nodes", "pods as processes in namespaces", "test/podrunner", packages("./..."), "-p=1", "-timeout=20m"),
+		// One package after the other: each runs a cluster, and two at a time would only be slower.
+		tests("cluster", "real Kubernetes, pods and services", "test/cluster", packages("./..."), "-p=1", "-timeout=20m"), demo},
 }
 
 var (
-	format   = step{"format", "gofmt", "", gofmt}
-	vet      = command("vet", "go vet", "", "go", "vet", "./...")
-	vetTests = command("vet-test", "go vet, module test", "test", "go", "vet", "./...")
-	arch     = tests("arch", "import rules, budgets, banned things", "", packages("./internal/arch"))
-	demo     = command("demo", "make demo CI=1", "", "make", "--no-print-directory", "demo", "CI=1")
+	format     = step{"format", "gofmt", "", gofmt}
+	vet        = command("vet", "go vet", "", "go", "vet", "./...")
+	vetTests   = command("vet-test", "go vet, module test", "test", "go", "vet", "./...")
+	vetNodes   = command("vet-node", "go vet, module test/podrunner", "test/podrunner", "go", "vet", "./...")
+	vetCluster = command("vet-kube", "go vet, module test/cluster", "test/cluster", "go", "vet", "./...")
+	arch       = tests("arch", "import rules, budgets, banned things", "", packages("./internal/arch"))
+	demo       = command("demo", "make demo CI=1", "", "make", "--no-print-directory", "demo", "CI=1")
 )
 
 // command is a step that passes if a program does.

@@ -1,0 +1,102 @@
+// Package clustertest gives the tests of a package one cluster, and looks whether it left anything behind.
+//
+//	var shared clustertest.Shared
+//
+//	func TestMain(m *testing.M) { os.Exit(shared.Main(m, cluster.Options{Nodes: 2})) }
+//
+//	func TestX(t *testing.T) { c := shared.For(t) ... }
+//
+// Where a cluster cannot run, every test that wants it is skipped with the reason, which is printed once beforehand.
+package clustertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/pilotmesh/pilot/test/cluster"
+	"github.com/pilotmesh/pilot/test/cluster/binaries"
+)
+
+// Shared is the cluster of one test binary.
+type Shared struct {
+	cluster *cluster.Cluster
+	reason  error // why there is none
+}
+
+// startTimeout is generous: the machine may be building other packages.
+const startTimeout = 4 * time.Minute
+
+// Main starts the cluster, runs the tests, ends the cluster and returns the exit code. What cannot run here is no failure;
+// what should run and does not, or leaves something behind, is.
+func (s *Shared) Main(m *testing.M, o cluster.Options) int {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	err := s.start(ctx, o)
+	switch {
+	case errors.Is(err, cluster.ErrUnable) || errors.Is(err, binaries.ErrNotBuilt):
+		s.reason = err
+		fmt.Println("tests that need a cluster are skipped:", err)
+		return m.Run()
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "starting the cluster:", err)
+		return 1
+	}
+	code := m.Run()
+	traces := look(s.cluster)
+	if err := s.cluster.Close(); err != nil {
+		fmt.Fprintln(os.Stderr, "closing the cluster:", err)
+		code = max(code, 1)
+	}
+	for _, left := range traces.left() {
+		fmt.Fprintln(os.Stderr, "the cluster left behind:", left)
+		code = max(code, 1)
+	}
+	return code
+}
+
+func (s *Shared) start(ctx context.Context, o cluster.Options) error {
+	root, err := binaries.Root()
+	if err != nil {
+		return err
+	}
+	if o.Nodes > 0 {
+		if err := cluster.Able(ctx); err != nil {
+			return err
+		}
+	}
+	if o.Binaries, err = binaries.Find(root, os.Getenv("KUBE_BINARIES")); err != nil {
+		return err
+	}
+	if o.Nodes > 0 {
+		programs, err := cluster.BuildPrograms(ctx, root)
+		if err != nil {
+			return err
+		}
+		o.Stage = programs.Stage
+		if o.Images, err = programs.Images(""); err != nil {
+			return err
+		}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	}
+	s.cluster, err = cluster.Start(ctx, o)
+	return err
+}
+
+// For returns the cluster, or skips the test if there is none.
+func (s *Shared) For(t testing.TB) *cluster.Cluster {
+	t.Helper()
+	if s.reason != nil {
+		t.Skip(s.reason)
+	}
+	if s.cluster == nil {
+		t.Fatal("no cluster: TestMain must call Shared.Main")
+	}
+	return s.cluster
+}

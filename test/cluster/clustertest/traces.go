@@ -1,0 +1,116 @@
+package clustertest
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/pilotmesh/pilot/test/cluster"
+)
+
+// traces are what a cluster has on the machine: what must be gone when it is closed.
+type traces struct {
+	devices    string // what their names begin with
+	dir        string
+	namespaces map[string]bool // network namespaces of this process's descendants, by the link in /proc
+}
+
+// look notes what belongs to the cluster while it runs.
+func look(c *cluster.Cluster) traces {
+	t := traces{devices: c.Devices(), dir: c.Dir(), namespaces: map[string]bool{}}
+	own := namespace("self")
+	for _, pid := range descendants(os.Getpid()) {
+		if ns := namespace(strconv.Itoa(pid)); ns != "" && ns != own {
+			t.namespaces[ns] = true
+		}
+	}
+	return t
+}
+
+func namespace(pid string) string {
+	link, err := os.Readlink("/proc/" + pid + "/ns/net")
+	if err != nil {
+		return "" // it has ended
+	}
+	return link
+}
+
+// processes returns parents by process.
+func processes() map[int]int {
+	all := map[int]int{}
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range stats {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		// The name, in parentheses, may hold anything.
+		_, rest, ok := strings.Cut(string(text[strings.LastIndexByte(string(text), ')')+1:]), " ")
+		fields := strings.Fields(rest)
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if !ok || err != nil || len(fields) < 2 {
+			continue
+		}
+		if parent, err := strconv.Atoi(fields[1]); err == nil {
+			all[pid] = parent
+		}
+	}
+	return all
+}
+
+func descendants(of int) []int {
+	parents := processes()
+	var all []int
+	for pid := range parents {
+		for p := pid; p > 1; p = parents[p] {
+			if p == of && pid != of {
+				all = append(all, pid)
+				break
+			}
+		}
+	}
+	return all
+}
+
+// left lists what is still there.
+func (t traces) left() []string {
+	var all []string
+	if _, err := os.Stat(t.dir); err == nil {
+		all = append(all, "folder "+t.dir)
+	}
+	if interfaces, err := net.Interfaces(); err == nil {
+		for _, i := range interfaces {
+			if strings.HasPrefix(i.Name, t.devices) {
+				all = append(all, "device "+i.Name)
+			}
+		}
+	}
+	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err == nil {
+		for line := range strings.Lines(string(mounts)) {
+			if strings.Contains(line, t.dir) || strings.Contains(line, "/netns/"+t.devices) {
+				all = append(all, "mount "+strings.TrimSpace(line))
+			}
+		}
+	}
+	table := "pilot-" + strings.TrimPrefix(t.devices, "pk")
+	if out, err := exec.Command("nft", "list", "tables").Output(); err == nil && strings.Contains(string(out), "inet "+table+"\n") {
+		all = append(all, "nftables table "+table)
+	}
+	for pid := range processes() {
+		if ns := namespace(strconv.Itoa(pid)); t.namespaces[ns] {
+			all = append(all, fmt.Sprintf("process %d in %s", pid, ns))
+		}
+		if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && strings.Contains(string(line), t.dir) {
+			all = append(all, fmt.Sprintf("process %d: %s", pid, strings.ReplaceAll(string(line), "\x00", " ")))
+		}
+	}
+	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + t.devices + "*")
+	for _, g := range groups {
+		all = append(all, "cgroup "+g)
+	}
+	return all
+}

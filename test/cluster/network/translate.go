@@ -1,0 +1,153 @@
+package network
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	core "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
+)
+
+// ruleset is the part of the table that follows the cluster, in a form that can be compared: chains by name, and the
+// elements of sets and maps ("" is the value of a set's element).
+type ruleset struct {
+	chains map[string][]string
+	sets   map[string]map[string]string
+}
+
+// The sets and maps whose elements follow the cluster; the skeleton declares them.
+const (
+	services4 = "services4"
+	services6 = "services6"
+	ports4    = "nodeports4"
+	ports6    = "nodeports6"
+	loops4    = "loops4" // endpoints that may reach themselves through a service
+	loops6    = "loops6"
+)
+
+func newRuleset() *ruleset {
+	r := &ruleset{chains: map[string][]string{}, sets: map[string]map[string]string{}}
+	for _, s := range []string{services4, services6, ports4, ports6, loops4, loops6} {
+		r.sets[s] = map[string]string{}
+	}
+	return r
+}
+
+// add translates one service. Of a port without endpoints nothing is translated: the skeleton refuses what is left.
+func (r *ruleset) add(s *core.Service, endpoints []*discovery.EndpointSlice) {
+	if s.Spec.Type == core.ServiceTypeExternalName || s.Spec.ClusterIP == core.ClusterIPNone {
+		return
+	}
+	for _, p := range s.Spec.Ports {
+		targets := reachable(endpoints, p)
+		r.port(s, p, targets, false)
+		r.port(s, p, targets, true)
+	}
+}
+
+// port makes one chain that chooses an endpoint of one family, and leads the port's addresses of that family there.
+func (r *ruleset) port(s *core.Service, p core.ServicePort, targets []netip.AddrPort, six bool) {
+	targets = slices.DeleteFunc(slices.Clone(targets), func(a netip.AddrPort) bool { return a.Addr().Is6() != six })
+	if len(targets) == 0 {
+		return
+	}
+	protocol := strings.ToLower(string(cmp.Or(p.Protocol, core.ProtocolTCP)))
+	services, nodePorts, loops, family := services4, ports4, loops4, "ip"
+	if six {
+		services, nodePorts, loops, family = services6, ports6, loops6, "ip6"
+	}
+	chain := fmt.Sprintf("s/%s/%s/%s/%d/%s", s.Namespace, s.Name, protocol, p.Port, family)
+	r.chains[chain] = []string{choice(protocol, family, targets)}
+	verdict := "goto " + chain
+	for _, a := range addresses(s) {
+		if a.Is6() == six {
+			r.sets[services][fmt.Sprintf("%s . %s . %d", a, protocol, p.Port)] = verdict
+		}
+	}
+	if p.NodePort != 0 {
+		r.sets[nodePorts][fmt.Sprintf("%s . %d", protocol, p.NodePort)] = verdict
+	}
+	for _, t := range targets {
+		r.sets[loops][fmt.Sprintf("%s . %s", t.Addr(), t.Addr())] = ""
+	}
+}
+
+// choice is the rule that sends a new connection to one of the targets.
+func choice(protocol, family string, targets []netip.AddrPort) string {
+	if len(targets) == 1 {
+		return fmt.Sprintf("meta l4proto %s dnat %s to %s", protocol, family, targets[0])
+	}
+	all := make([]string, len(targets))
+	for i, t := range targets {
+		all[i] = fmt.Sprintf("%d : %s . %d", i, t.Addr(), t.Port())
+	}
+	return fmt.Sprintf("meta l4proto %s dnat %s addr . port to numgen random mod %d map { %s }", protocol, family, len(targets), strings.Join(all, ", "))
+}
+
+// addresses are all at which a service is found.
+func addresses(s *core.Service) []netip.Addr {
+	texts := slices.Concat(s.Spec.ClusterIPs, s.Spec.ExternalIPs)
+	if len(s.Spec.ClusterIPs) == 0 {
+		texts = append(texts, s.Spec.ClusterIP)
+	}
+	for _, i := range s.Status.LoadBalancer.Ingress {
+		texts = append(texts, i.IP)
+	}
+	var all []netip.Addr
+	for _, t := range texts {
+		if a, err := netip.ParseAddr(t); err == nil && !slices.Contains(all, a) {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// reachable are the endpoints that serve a port: those that are ready or, where none is, those that are going away but
+// still serve, as kube-proxy has it.
+func reachable(endpoints []*discovery.EndpointSlice, p core.ServicePort) []netip.AddrPort {
+	if ready := serving(endpoints, p, usable); len(ready) > 0 {
+		return ready
+	}
+	return serving(endpoints, p, lastResort)
+}
+
+func serving(endpoints []*discovery.EndpointSlice, p core.ServicePort, want func(discovery.Endpoint) bool) []netip.AddrPort {
+	var all []netip.AddrPort
+	for _, s := range endpoints {
+		port := portOf(s, p)
+		if port == 0 {
+			continue
+		}
+		for _, e := range s.Endpoints {
+			if !want(e) || len(e.Addresses) == 0 {
+				continue
+			}
+			// The other addresses of an endpoint are no alternatives; the API says to use the first.
+			if a, err := netip.ParseAddr(e.Addresses[0]); err == nil {
+				all = append(all, netip.AddrPortFrom(a, port))
+			}
+		}
+	}
+	slices.SortFunc(all, netip.AddrPort.Compare)
+	return slices.Compact(all)
+}
+
+// portOf finds a service's port in a slice, by its name; 0 if it is not there.
+func portOf(s *discovery.EndpointSlice, p core.ServicePort) uint16 {
+	for _, q := range s.Ports {
+		name, protocol := "", core.ProtocolTCP
+		if q.Name != nil {
+			name = *q.Name
+		}
+		if q.Protocol != nil {
+			protocol = *q.Protocol
+		}
+		if name == p.Name && protocol == cmp.Or(p.Protocol, core.ProtocolTCP) && q.Port != nil {
+			return uint16(*q.Port)
+		}
+	}
+	return 0
+}

@@ -1,0 +1,237 @@
+// Package proof proves that test clusters are what they claim to be: the control plane, nodes and network together run
+// what Kubernetes runs, by the real kubectl where people would use it.
+//
+// It holds tests only. They share one cluster of two nodes; each has a namespace of its own. Faults that concern all are undone by the
+// test that made them, and tests do not run side by side.
+package proof
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	core "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/pilotmesh/pilot/test/cluster"
+	"github.com/pilotmesh/pilot/test/cluster/clustertest"
+)
+
+// shared is the cluster of this test binary.
+var shared clustertest.Shared
+
+func TestMain(m *testing.M) {
+	// Short, so that the loss of a node takes seconds; long enough for a machine that is busy with other packages.
+	os.Exit(shared.Main(m, cluster.Options{Nodes: 2, NodeGrace: 16 * time.Second, Eviction: 3 * time.Second}))
+}
+
+// stage is one test's namespace in the cluster.
+type stage struct {
+	*testing.T
+	c         *cluster.Cluster
+	api       kubernetes.Interface
+	namespace string
+}
+
+// on makes a namespace for a test. It is deleted at the end; if the test failed, its pods and events are shown before.
+func on(t *testing.T) *stage {
+	t.Helper()
+	c := shared.For(t)
+	name := strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))
+	s := &stage{T: t, c: c, api: c.Client(), namespace: name}
+	if _, err := s.api.CoreV1().Namespaces().Create(t.Context(), &core.Namespace{ObjectMeta: meta.ObjectMeta{Name: name}}, meta.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, what := range []string{"pods", "events"} {
+				out, _ := s.try(context.Background(), "", "get", what, "-o", "wide")
+				t.Logf("%s:\n%s", what, out)
+			}
+		}
+		s.remove()
+	})
+	s.until("the service account", func(ctx context.Context) error {
+		_, err := s.api.CoreV1().ServiceAccounts(name).Get(ctx, "default", meta.GetOptions{})
+		return err
+	})
+	return s
+}
+
+// remove deletes the namespace without grace and waits for its end: the next test wants the machine for itself.
+func (s *stage) remove() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	now := int64(0)
+	_ = s.api.CoreV1().Namespaces().Delete(ctx, s.namespace, meta.DeleteOptions{}) // what is wrong shows below
+	_ = s.api.CoreV1().Pods(s.namespace).DeleteCollection(ctx, meta.DeleteOptions{GracePeriodSeconds: &now}, meta.ListOptions{})
+	err := poll(ctx, func() error {
+		_, err := s.api.CoreV1().Namespaces().Get(ctx, s.namespace, meta.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("it is still there (%v)", err)
+	})
+	if err != nil {
+		s.Errorf("deleting the namespace %s: %v", s.namespace, err)
+	}
+}
+
+// poll repeats f until it succeeds or ctx ends; then it returns what f said last.
+func poll(ctx context.Context, f func() error) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// patience is for what takes a moment on an idle machine.
+const patience = 90 * time.Second
+
+func (s *stage) until(what string, f func(context.Context) error) {
+	s.Helper()
+	s.within(patience, what, f)
+}
+
+func (s *stage) within(limit time.Duration, what string, f func(context.Context) error) {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(s.Context(), limit)
+	defer cancel()
+	if err := poll(ctx, func() error { return f(ctx) }); err != nil {
+		s.Fatalf("waiting for %s: %v", what, err)
+	}
+}
+
+// kubectl runs the real one in the test's namespace and returns what it printed.
+func (s *stage) kubectl(args ...string) string {
+	s.Helper()
+	out, err := s.try(s.Context(), "", args...)
+	if err != nil {
+		s.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+func (s *stage) try(ctx context.Context, input string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, s.c.Kubectl(), append([]string{"--kubeconfig", s.c.Kubeconfig(), "--namespace", s.namespace}, args...)...)
+	cmd.Stdin = strings.NewReader(input)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// apply writes objects as YAML.
+func (s *stage) apply(yaml string) {
+	s.Helper()
+	if out, err := s.try(s.Context(), yaml, "apply", "-f", "-"); err != nil {
+		s.Fatalf("kubectl apply: %v\n%s\n%s", err, out, yaml)
+	}
+}
+
+func sample(name string) string { return filepath.Join("..", "samples", name+".yaml") }
+
+// pod returns a pod as it is now.
+func (s *stage) pod(ctx context.Context, name string) (*core.Pod, error) {
+	return s.api.CoreV1().Pods(s.namespace).Get(ctx, name, meta.GetOptions{})
+}
+
+// ready waits until a pod is.
+func (s *stage) ready(name string) *core.Pod {
+	s.Helper()
+	var pod *core.Pod
+	s.until("pod "+name+" to be ready", func(ctx context.Context) error {
+		var err error
+		if pod, err = s.pod(ctx, name); err != nil {
+			return err
+		}
+		for _, c := range pod.Status.Conditions {
+			if c.Type == core.PodReady && c.Status == core.ConditionTrue {
+				return nil
+			}
+		}
+		return fmt.Errorf("phase %s, conditions %v", pod.Status.Phase, pod.Status.Conditions)
+	})
+	return pod
+}
+
+// container returns the status of a pod's container.
+func container(pod *core.Pod, name string) core.ContainerStatus {
+	for _, all := range [][]core.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
+		for _, c := range all {
+			if c.Name == name {
+				return c
+			}
+		}
+	}
+	return core.ContainerStatus{}
+}
+
+// status waits until a container's status is as wanted.
+func (s *stage) status(pod, name, what string, ok func(core.ContainerStatus) bool) core.ContainerStatus {
+	s.Helper()
+	var c core.ContainerStatus
+	s.until(what, func(ctx context.Context) error {
+		p, err := s.pod(ctx, pod)
+		if err != nil {
+			return err
+		}
+		if c = container(p, name); !ok(c) {
+			return fmt.Errorf("its status is %+v", c)
+		}
+		return nil
+	})
+	return c
+}
+
+// manifest is a pod with one container named main.
+func manifest(name, container string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s, labels: {app: %s}}\nspec:\n  terminationGracePeriodSeconds: 2\n  containers:\n  - name: main\n    image: pilot.test/workload:v1\n    %s\n",
+		name, name, strings.ReplaceAll(strings.TrimSpace(container), "\n", "\n    "))
+}
+
+// asker runs a pod from which to call others, and returns how.
+func (s *stage) asker() func(args ...string) (string, error) {
+	s.Helper()
+	s.apply(manifest("asker", "command: [sleep, infinity]"))
+	s.ready("asker")
+	return func(args ...string) (string, error) {
+		ctx, cancel := context.WithTimeout(s.Context(), 30*time.Second)
+		defer cancel()
+		out, err := s.try(ctx, "", append([]string{"exec", "asker", "--", s.workload(), "call"}, args...)...)
+		if err != nil {
+			err = errors.Join(err, ctx.Err())
+		}
+		return out, err
+	}
+}
+
+// workload is the sample program's path, which is the same in pods.
+func (s *stage) workload() string {
+	path, err := filepath.Abs("../../../bin/workload")
+	if err != nil {
+		s.Fatal(err)
+	}
+	return path
+}
+
+// call runs the sample program on the machine.
+func (s *stage) call(args ...string) (string, error) {
+	out, err := exec.CommandContext(s.Context(), s.workload(), append([]string{"call"}, args...)...).CombinedOutput()
+	return string(out), err
+}

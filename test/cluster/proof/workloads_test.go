@@ -1,0 +1,154 @@
+package proof
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestEchoSample: the sample manifest runs, and every protocol gets through by ClusterIP, LoadBalancer address and name.
+func TestEchoSample(t *testing.T) {
+	s := on(t)
+	s.kubectl("apply", "-f", sample("echo"))
+	s.kubectl("rollout", "status", "deployment/echo", "--timeout=90s")
+	ask := s.asker()
+	balancer := ""
+	s.until("a LoadBalancer address", func(ctx context.Context) error {
+		service, err := s.api.CoreV1().Services(s.namespace).Get(ctx, "echo", meta.GetOptions{})
+		if err != nil || len(service.Status.LoadBalancer.Ingress) == 0 {
+			return fmt.Errorf("none yet (%v)", err)
+		}
+		balancer = service.Status.LoadBalancer.Ingress[0].IP
+		return nil
+	})
+	for _, target := range []string{"http://HOST", "h2c://HOST:80", "https://HOST", "grpc://HOST:9090", "tcp-server-first://HOST:7001", "tcp://HOST:7002", "udp://HOST:7003"} {
+		for _, host := range []string{"echo", "echo." + s.namespace + ".svc.cluster.local", balancer} {
+			at := strings.ReplaceAll(target, "HOST", host)
+			s.until(at+" from a pod", func(context.Context) error {
+				out, err := ask("--count=20", "--fresh", "--timeout=2s", at)
+				if err != nil || strings.Count(out, "answered") != 2 {
+					return fmt.Errorf("%v; want answers of both pods:\n%s", err, out)
+				}
+				return nil
+			})
+		}
+		at := strings.ReplaceAll(target, "HOST", balancer)
+		if out, err := exec.CommandContext(t.Context(), s.workload(), "call", "--count=5", "--timeout=2s", at).CombinedOutput(); err != nil {
+			t.Errorf("%s from the machine: %v\n%s", at, err, out)
+		}
+	}
+}
+
+// TestBookstoreSample: the demo runs as Deployments, and the reader hears from both versions.
+func TestBookstoreSample(t *testing.T) {
+	s := on(t)
+	s.kubectl("apply", "-f", sample("bookstore"), "--namespace=bookstore")
+	t.Cleanup(func() { (&stage{T: t, c: s.c, api: s.api, namespace: "bookstore"}).remove() })
+	for _, d := range []string{"reviews-v1", "reviews-v2", "reader"} {
+		s.kubectl("rollout", "status", "deployment/"+d, "--namespace=bookstore", "--timeout=90s")
+	}
+	s.until("answers of both versions", func(ctx context.Context) error {
+		out, err := s.try(ctx, "", "logs", "deployment/reader", "--namespace=bookstore")
+		if err != nil || !strings.Contains(out, "reviews v1") || !strings.Contains(out, "reviews v2") {
+			return fmt.Errorf("%v:\n%s", err, out)
+		}
+		return nil
+	})
+}
+
+// TestRollingUpdate: while a Deployment behind a ClusterIP is rolled twice, no request of a steady load is lost.
+func TestRollingUpdate(t *testing.T) {
+	s := on(t)
+	s.kubectl("apply", "-f", sample("echo"))
+	s.kubectl("rollout", "status", "deployment/echo", "--timeout=90s")
+	service, err := s.api.CoreV1().Services(s.namespace).Get(t.Context(), "echo", meta.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	load := exec.CommandContext(ctx, s.workload(), "call", "--duration=10m", "--qps=100", "--workers=4", "--fresh", "-o=json", "http://"+service.Spec.ClusterIP)
+	load.Cancel = func() error { return load.Process.Signal(os.Interrupt) }
+	var out strings.Builder
+	load.Stdout, load.Stderr = &out, &out
+	if err := load.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, version := range []string{"v2", "v3"} {
+		s.kubectl("set", "env", "deployment/echo", "ROLLED="+version)
+		s.kubectl("rollout", "status", "deployment/echo", "--timeout=120s")
+	}
+	stop()
+	_ = load.Wait() // it was interrupted; what it counted is what matters
+	var sum struct {
+		Requests, Failures int
+		Answers, Errors    map[string]int
+	}
+	if err := json.NewDecoder(strings.NewReader(out.String())).Decode(&sum); err != nil {
+		t.Fatalf("%v:\n%s", err, out.String())
+	}
+	if sum.Failures > 0 || sum.Requests < 100 || len(sum.Answers) < 6 {
+		t.Errorf("%d of %d requests failed: %v; answers by %v, want three generations of two pods", sum.Failures, sum.Requests, sum.Errors, sum.Answers)
+	}
+}
+
+// TestStatefulSet: members find each other by name, and a name follows its pod to a new address.
+func TestStatefulSet(t *testing.T) {
+	s := on(t)
+	s.kubectl("apply", "-f", sample("stateful"))
+	s.kubectl("rollout", "status", "statefulset/members", "--timeout=90s")
+	ask := s.asker()
+	for i := range 3 {
+		name := fmt.Sprintf("members-%d", i)
+		s.until(name+" by name", func(context.Context) error {
+			out, err := ask(fmt.Sprintf("http://%s.members:8080", name))
+			if err != nil || !strings.Contains(out, name) {
+				return fmt.Errorf("%v:\n%s", err, out)
+			}
+			return nil
+		})
+	}
+	before := s.ready("members-1")
+	s.kubectl("delete", "pod", "members-1")
+	s.until("members-1 to come back", func(ctx context.Context) error {
+		p, err := s.pod(ctx, "members-1")
+		if err != nil || p.UID == before.UID {
+			return fmt.Errorf("not yet (%v)", err)
+		}
+		return nil
+	})
+	after := s.ready("members-1")
+	s.until("its name to follow", func(context.Context) error {
+		out, err := ask("-o=answers", "http://members-1.members:8080")
+		if err != nil || !strings.Contains(out, after.Status.PodIP) {
+			return fmt.Errorf("want an answer of %s (before %s): %v\n%s", after.Status.PodIP, before.Status.PodIP, err, out)
+		}
+		return nil
+	})
+}
+
+// TestJob: a job with a native sidecar ends when its main container does, and the sidecar served it.
+func TestJob(t *testing.T) {
+	s := on(t)
+	s.kubectl("apply", "-f", sample("job"))
+	s.kubectl("wait", "--for=condition=complete", "job/questions", "--timeout=90s")
+	if out := s.kubectl("logs", "job/questions", "-c", "questions"); !strings.Contains(out, "20  sidecar") {
+		t.Errorf("the job's log:\n%s", out)
+	}
+}
+
+// TestCapture: an init container's iptables rules redirect what the application sends.
+func TestCapture(t *testing.T) {
+	s := on(t)
+	s.kubectl("apply", "-f", sample("capture"))
+	s.kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/captured", "--timeout=90s")
+	out := s.kubectl("logs", "captured", "-c", "app")
+	if strings.Count(out, `"name":"proxy"`) != 5 || !strings.Contains(out, `"host":"192.0.2.80"`) {
+		t.Errorf("want five answers of the proxy to requests for 192.0.2.80:\n%s", out)
+	}
+}
