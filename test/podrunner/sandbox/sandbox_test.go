@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -173,12 +174,12 @@ func TestIdentity(t *testing.T) {
 
 func TestBadCommand(t *testing.T) {
 	b := newBed(t)
-	for _, test := range []struct{ command, want string }{
+	for n, test := range []struct{ command, want string }{
 		{"no-such-program", `exec: "no-such-program": executable file not found in $PATH`},
 		{"/no/such", `exec: "/no/such": no such file or directory`},
 		{"/etc/passwd", `exec: "/etc/passwd": permission denied`},
 	} {
-		config, _ := b.config("bad", test.command)
+		config, _ := b.config("bad"+strconv.Itoa(n), test.command)
 		_, err := b.pod.Start(config)
 		failure, ok := errors.AsType[*stage.Failure](err)
 		if !ok || !failure.Command || failure.Message != test.want {
