@@ -104,7 +104,7 @@ func (h *Host) open() error {
 		return fmt.Errorf("stage program: %w", err)
 	}
 	for i, namespace := range namespaces {
-		if h.own[i], err = unix.Open("/proc/self/ns/"+namespace.name, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		if h.own[i], err = unix.Open("/proc/thread-self/ns/"+namespace.name, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 			return fmt.Errorf("open the machine's %s namespace: %w", namespace.name, err)
 		}
 	}
