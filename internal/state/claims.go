@@ -175,7 +175,7 @@ func (t *Tables) defineClaims(db *store.DB) {
 	})
 	t.Hosts = store.NewIndex(t.Claims, "hosts", func(k api.Key, c *Claims, add func(HostGroup, omap.Name)) {
 		if c.Kind == RouteClaim && len(c.Hosts) == 0 {
-			c.groupDelegate(delegateName(k), add)
+			c.groupDelegate(DelegateName(k), add)
 		}
 		for _, host := range c.Hosts {
 			c.group(k.Namespace, host, domain, func(g HostGroup) { add(g, omap.Name(host)) })

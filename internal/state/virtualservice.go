@@ -42,8 +42,8 @@ func DelegateOf(d *networking.Delegate, namespace string) api.Key {
 	return api.Key{Kind: KindVirtualService, Namespace: namespace, Name: d.Name}
 }
 
-// delegateName names a delegate where hosts are named: "namespace/name".
-func delegateName(k api.Key) string { return k.Namespace + "/" + k.Name }
+// DelegateName names a delegate where hosts are named: "namespace/name".
+func DelegateName(k api.Key) string { return k.Namespace + "/" + k.Name }
 
 // ParseDelegate tells a delegate from a host.
 func ParseDelegate(name string) (k api.Key, ok bool) {
@@ -59,7 +59,7 @@ func (t *Tables) splitVirtualService(tx *store.Txn, o *api.Object, spec *network
 	c.Sources, c.Labels = named(spec)
 	for _, r := range spec.Http {
 		if r.Delegate != nil {
-			c.Delegates = append(c.Delegates, delegateName(DelegateOf(r.Delegate, o.Namespace)))
+			c.Delegates = append(c.Delegates, DelegateName(DelegateOf(r.Delegate, o.Namespace)))
 		}
 	}
 	slices.Sort(c.Delegates)

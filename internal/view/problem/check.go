@@ -3,8 +3,6 @@ package problem
 import (
 	"fmt"
 
-	networking "istio.io/api/networking/v1alpha3"
-
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/state"
@@ -83,67 +81,6 @@ func (f *findings) addresses(host string) {
 		at := service.Address{IP: ip, Port: fp.HTTP[0]}
 		taken(at, f.q.services.Taken.Names.Group(f.r, service.All{}, at))
 	}
-}
-
-func (f *findings) virtualService() {
-	for at, c := range f.claims("spec.hosts") {
-		for o := range c.older(f.key) {
-			f.warn(at, "%s is older and has routes for %q too: for ports and callers that both have rules for, only those count", o.Object(), c.host)
-			break
-		}
-	}
-	vs, ok := f.q.tables.VirtualServices.Get(f.r, f.key)
-	if !ok || len(vs.Hosts) == 0 {
-		return
-	}
-	checked := 0
-	for i, rule := range vs.Spec.Http {
-		for j, d := range rule.Route {
-			if checked++; checked > maxChecked {
-				return
-			}
-			f.destination(fmt.Sprintf("spec.http[%d].route[%d].destination", i, j), d.Destination)
-		}
-	}
-}
-
-// destination tells of a destination that leads nowhere.
-func (f *findings) destination(at string, d *networking.Destination) {
-	host := d.GetHost()
-	home := ""
-	for c := range f.q.tables.ByHost.Group(f.r, host).All() {
-		if c.Kind == state.ServiceClaim {
-			home = c.Namespace
-			break
-		}
-	}
-	if home == "" {
-		f.warn(at+".host", "there is no service %q: requests are answered with 503", host)
-		return
-	}
-	layer := f.q.scope.Layer(f.r, host, f.key.Namespace)
-	s, ok := f.q.services.Service.Get(f.r, service.View{Host: host, Layer: layer})
-	if !ok {
-		f.warn(at+".host", "the service %q is not exported to namespace %q: requests from there are answered with 503", host, f.key.Namespace)
-		return
-	}
-	if n := d.GetPort().GetNumber(); n != 0 {
-		if _, ok := s.Port(n); !ok {
-			f.warn(at+".port.number", "the service %q has no port %d: requests are answered with 503", host, n)
-		}
-	}
-	if d.GetSubset() == "" {
-		return
-	}
-	policy, ok := f.q.traffic.Policy.Get(f.r, service.View{Host: host, Layer: layer})
-	if ok {
-		for _, s := range policy.Subsets {
-			if s.Name == d.Subset {
-				return
-			}
-		}
-	}
-	f.warn(at+".subset", "no DestinationRule seen from namespace %q gives %q a subset %q: requests are answered with 503", f.key.Namespace, host, d.Subset)
 }
 
 func (f *findings) destinationRule() {

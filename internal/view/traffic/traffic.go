@@ -18,6 +18,9 @@ import (
 // maxRules bounds how many objects about one host are looked at.
 const maxRules = 40
 
+// MaxTargets bounds how many hosts the rules for one host may lead to before no more is asked about them.
+const MaxTargets = 120
+
 // Queries answer questions about rules.
 type Queries struct {
 	tables   *state.Tables

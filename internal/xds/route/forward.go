@@ -7,6 +7,7 @@ import (
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"github.com/pilotmesh/pilot/internal/view/traffic"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
@@ -138,12 +139,9 @@ func (b *builder) cluster(d *networking.Destination) (name string, hash []*route
 	return name, hashPolicy(t.policy, d.GetSubset(), port)
 }
 
-// maxTargets bounds how many hosts the rules of one host may lead to before no more is asked about them.
-const maxTargets = 120
-
 // target is what is known of a host that rules lead to.
 func (b *builder) target(host string) target {
-	if t, known := b.targets[host]; known || len(b.targets) == maxTargets {
+	if t, known := b.targets[host]; known || len(b.targets) == traffic.MaxTargets {
 		return t
 	}
 	t, _ := b.q.target.Get(b.r, reached{host, b.at.Layer})
