@@ -6,7 +6,7 @@ package api
 // A line is a field of spec, without indexes and map keys; what is beneath it is supported with it. A word behind it
 // narrows the values: "exact" (a host without wildcard), "ip" (an address, no block, name or socket), "import" (a
 // host to let in, not one to keep out), or the values
-// themselves, separated by "|".
+// themselves, separated by "|". The name of a shape, which begins in lower case, stands for the fields of that.
 const supportedFields = `
 ServiceEntry
 	hosts                     exact
@@ -20,6 +20,7 @@ ServiceEntry
 	endpoints.locality
 	endpoints.weight
 	endpoints.serviceAccount
+	subjectAltNames
 	workloadSelector
 	exportTo
 
@@ -70,21 +71,45 @@ VirtualService
 DestinationRule
 	host
 	exportTo
+	workloadSelector
+	trafficPolicy             policy
 	subsets.name
 	subsets.labels
-	subsets.trafficPolicy.connectionPool.tcp.maxConnections
-	subsets.trafficPolicy.connectionPool.tcp.connectTimeout
-	subsets.trafficPolicy.connectionPool.http.http1MaxPendingRequests
-	subsets.trafficPolicy.connectionPool.http.http2MaxRequests
-	subsets.trafficPolicy.connectionPool.http.maxRequestsPerConnection
-	subsets.trafficPolicy.connectionPool.http.maxRetries
-	trafficPolicy.connectionPool.tcp.maxConnections
-	trafficPolicy.connectionPool.tcp.connectTimeout
-	trafficPolicy.connectionPool.http.http1MaxPendingRequests
-	trafficPolicy.connectionPool.http.http2MaxRequests
-	trafficPolicy.connectionPool.http.maxRequestsPerConnection
-	trafficPolicy.connectionPool.http.maxRetries
-	trafficPolicy.loadBalancer.simple
+	subsets.trafficPolicy     policy
+
+policy
+	portLevelSettings         portPolicy
+	loadBalancer              balancer
+	connectionPool
+	outlierDetection
+	tls                       clientTLS
+	proxyProtocol
+	retryBudget
+
+portPolicy
+	port
+	loadBalancer              balancer
+	connectionPool
+	outlierDetection
+	tls                       clientTLS
+
+balancer
+	simple
+	consistentHash
+	localityLbSetting
+	zoneAwareLbSetting
+	warmup
+	warmupDurationSecs
+
+clientTLS
+	mode
+	clientCertificate
+	privateKey
+	caCertificates
+	subjectAltNames
+	sni
+	insecureSkipVerify
+	caCrl
 
 Sidecar
 	workloadSelector

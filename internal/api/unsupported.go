@@ -35,7 +35,7 @@ type field struct {
 	children map[string]*field
 }
 
-// supported is supportedFields as a tree per kind.
+// supported is supportedFields as a tree per kind. Places with one shape share a tree.
 var supported = sync.OnceValue(func() map[string]*field {
 	kinds := map[string]*field{}
 	var kind *field
@@ -63,8 +63,29 @@ var supported = sync.OnceValue(func() map[string]*field {
 			}
 		}
 	}
+	for _, f := range kinds {
+		f.complete(kinds)
+	}
+	for name := range kinds {
+		if isShape(name) {
+			delete(kinds, name)
+		}
+	}
 	return kinds
 })
+
+// isShape reports whether a section of the table is of fields that several kinds have, in several places.
+func isShape(name string) bool { return 'a' <= name[0] && name[0] <= 'z' }
+
+// complete puts the fields of shapes where their names stand.
+func (f *field) complete(sections map[string]*field) {
+	if shape := sections[f.values]; shape != nil {
+		f.all, f.values, f.children = false, "", shape.children
+	}
+	for _, child := range f.children {
+		child.complete(sections)
+	}
+}
 
 // fieldWalk looks for what is set beyond the supported fields.
 type fieldWalk struct{ document.Report }

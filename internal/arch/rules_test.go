@@ -24,7 +24,7 @@ var flow = []struct{ pkg, imports string }{
 	// From there to Envoy's types. Translators know neither each other, nor the store, nor the sources.
 	{"xds/resource", "omap store"},
 	{"xds/envoy", "mesh omap xds/resource"},
-	{"xds/layer", "omap query"},
+	{"xds/layer", "mesh omap query view/..."},
 	{"xds/patch", "api mesh omap proxy query state view/... xds/envoy xds/resource"},
 	{"xds/cluster", translator},
 	{"xds/endpoint", translator},
@@ -33,7 +33,7 @@ var flow = []struct{ pkg, imports string }{
 	{"xds/secret", translator},
 	{"xds/nametable", translator},
 	{"xds/grpc", translator},
-	{"xds/class", "api mesh omap proxy query state view/... " + translators + " xds/envoy xds/resource"},
+	{"xds/class", "api mesh omap proxy query state view/... " + translators + " xds/envoy xds/layer xds/resource"},
 	// The loop joins everything; the streams see resources only.
 	{"xds/explain", "api mesh omap proxy query state store view/... xds/class xds/envoy xds/resource xds/route"},
 	{"xds/push", "api mesh omap proxy query run source state store view/... xds/..."},

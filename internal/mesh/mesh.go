@@ -125,6 +125,51 @@ func (l Locality) String() string {
 	return strings.TrimRight(l.Region+"/"+l.Zone+"/"+l.SubZone, "/")
 }
 
+// Fits reports whether a locality is within a pattern like "region/zone/*" or "region". Each part is a name or "*"; what is
+// left out at the end is any.
+func (l Locality) Fits(pattern string) bool {
+	p := ParseLocality(pattern)
+	fits := func(part, pattern string) bool { return pattern == "" || pattern == "*" || part == pattern }
+	return (p.Region == "*" || p.Region == l.Region) && fits(l.Zone, p.Zone) && fits(l.SubZone, p.SubZone)
+}
+
+// Site is where a client runs, as far as endpoints are preferred by it.
+type Site struct {
+	Locality Locality
+	// Labels are the pairs of the client's labels that rules prefer endpoints by, in order, joined by commas.
+	Labels string
+}
+
+// The labels that an endpoint and a client have by where they run.
+const (
+	regionLabel  = "topology.kubernetes.io/region"
+	zoneLabel    = "topology.kubernetes.io/zone"
+	subZoneLabel = "topology.istio.io/subzone"
+	networkLabel = "topology.istio.io/network"
+	clusterLabel = "topology.istio.io/cluster"
+)
+
+// PlaceLabel is the value of a label that says where something runs: in which locality, network or cluster. What labels
+// say goes before where it is said to run.
+func PlaceLabel(key string, labels map[string]string, at Locality, network, cluster string) string {
+	if v, ok := labels[key]; ok {
+		return v
+	}
+	switch key {
+	case regionLabel:
+		return at.Region
+	case zoneLabel:
+		return at.Zone
+	case subZoneLabel:
+		return at.SubZone
+	case networkLabel:
+		return network
+	case clusterLabel:
+		return cluster
+	}
+	return ""
+}
+
 // Endpoint is one place that serves a service.
 type Endpoint struct {
 	// Address is an IP address, a DNS name, or "unix://" and a path.
@@ -142,6 +187,30 @@ type Endpoint struct {
 func (e Endpoint) Equal(o Endpoint) bool {
 	return e.Address == o.Address && e.Locality == o.Locality && e.Weight == o.Weight && e.Network == o.Network &&
 		e.ServiceAccount == o.ServiceAccount && maps.Equal(e.Ports, o.Ports) && maps.Equal(e.Labels, o.Labels)
+}
+
+// localityLabel is the label by which a workload may say its locality, with dots or slashes between the parts.
+const localityLabel = "istio-locality"
+
+// LabelLocality is the locality that labels say; empty if they say none.
+func LabelLocality(labels map[string]string) Locality {
+	where := labels[localityLabel]
+	if !strings.Contains(where, "/") {
+		where = strings.ReplaceAll(where, ".", "/")
+	}
+	return ParseLocality(where)
+}
+
+// The label by which an endpoint says that there is a proxy beside it that takes the mesh's TLS.
+const (
+	tlsModeLabel = "security.istio.io/tlsMode"
+	tlsModeMesh  = "istio"
+)
+
+// MeshTLS reports whether the endpoint takes the mesh's TLS: it says so, or it has an identity and does not say otherwise.
+func (e Endpoint) MeshTLS() bool {
+	mode, said := e.Labels[tlsModeLabel]
+	return mode == tlsModeMesh || !said && e.ServiceAccount != ""
 }
 
 // Port is the port on which the endpoint serves p.

@@ -56,9 +56,11 @@ func Accept(t T, path, dir string, s *resource.State) {
 		StaticResources: &bootstrapv3.Bootstrap_StaticResources{},
 	}
 	static := b.StaticResources
-	ads := envoy.StaticCluster(adsCluster, 1e9, envoy.Address(envoy.Loopback, 1))
-	envoy.SetHTTP(ads, envoy.UpstreamHTTP2, nil)
-	static.Clusters = append(static.Clusters, ads)
+	for _, name := range []string{adsCluster, envoy.SecretsCluster} {
+		c := envoy.StaticCluster(name, 1e9, envoy.Address(envoy.Loopback, 1))
+		envoy.SetHTTP(c, envoy.HTTP{Upstream: envoy.UpstreamHTTP2})
+		static.Clusters = append(static.Clusters, c)
+	}
 	each(t, s, resource.Cluster, func(m *clusterv3.Cluster) { static.Clusters = append(static.Clusters, m) })
 	each(t, s, resource.Listener, func(m *listenerv3.Listener) { static.Listeners = append(static.Listeners, m) })
 	port := uint32(20000)

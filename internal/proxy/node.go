@@ -84,8 +84,13 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 	if err := p.addAddresses(addresses); err != nil {
 		return err
 	}
-	p.Labels, err = labels(m)
-	return err
+	if p.Labels, err = labels(m); err != nil {
+		return err
+	}
+	if p.Locality == (mesh.Locality{}) {
+		p.Locality = mesh.LabelLocality(p.Labels)
+	}
+	return nil
 }
 
 func parseMode(s string) (Mode, error) {

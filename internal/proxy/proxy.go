@@ -96,6 +96,10 @@ type Class struct {
 	// Bind is the address that inbound listeners bind. It is empty where traffic is redirected: only proxies that bind
 	// their ports themselves differ by address.
 	Bind string
+	// Site is where the proxy runs. It is empty where no rule prefers endpoints by that.
+	Site mesh.Site
+	// Rules are the names of the DestinationRules of its namespace that select it, joined by commas.
+	Rules string
 	// Gateway says that the proxy is a router: it has no workload, and nothing is captured for it.
 	Gateway bool
 }

@@ -95,6 +95,7 @@ func (t *Tables) remove(tx *store.Txn, k api.Key) {
 	case KindServiceEntry:
 		t.Services.Delete(tx, k)
 		t.Endpoints.Delete(tx, k)
+		t.Identities.Delete(tx, k)
 	case KindWorkloadEntry:
 		t.Workloads.Delete(tx, k)
 	case KindVirtualService:

@@ -99,12 +99,14 @@ type Claims struct {
 	Layers  []string // who sees it: "" or namespaces, each once
 	// Sources are the namespaces, Labels the pairs of labels of callers that it treats differently.
 	Sources, Labels []string
+	// Sited says that by what the object says, endpoints may be preferred by where a client runs.
+	Sited bool
 	// Delegates are the objects that some of its rules are in, as "namespace/name". A delegate has no hosts.
 	Delegates []string
 }
 
 func (c *Claims) equal(o *Claims) bool {
-	return c.Kind == o.Kind && c.Created == o.Created && slices.Equal(c.Hosts, o.Hosts) &&
+	return c.Kind == o.Kind && c.Created == o.Created && c.Sited == o.Sited && slices.Equal(c.Hosts, o.Hosts) &&
 		slices.Equal(c.Layers, o.Layers) && slices.Equal(c.Sources, o.Sources) && slices.Equal(c.Labels, o.Labels) &&
 		slices.Equal(c.Delegates, o.Delegates)
 }
@@ -134,6 +136,9 @@ const (
 	Through
 	// BareIn: hosts of services which callers in namespace Of can call by their bare names.
 	BareIn
+	// Sited: hosts and patterns whose endpoints may be preferred by where a client runs; SitedUnder: only the patterns.
+	Sited
+	SitedUnder
 )
 
 // HostGroup names a group of hosts.
@@ -230,6 +235,12 @@ func (c *Claims) group(namespace, host, domain string, add func(HostGroup)) {
 	if c.public() {
 		for _, ns := range c.Sources {
 			touched(ns)
+		}
+	}
+	if c.Sited {
+		add(HostGroup{By: Sited})
+		if mesh.IsWildcard(host) {
+			add(HostGroup{By: SitedUnder})
 		}
 	}
 	for _, layer := range c.Layers {

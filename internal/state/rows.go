@@ -40,16 +40,39 @@ type Endpoints struct {
 	Selector map[string]string
 }
 
+// Identities is what a ServiceEntry's endpoints say of who they are: all that a client's clusters depend on. Only those
+// that say something, or select workloads, have the row.
+type Identities struct {
+	// MeshTLS says that some inline endpoint takes the mesh's TLS.
+	MeshTLS bool
+	// Accounts are the service accounts of the inline endpoints, in order, each once.
+	Accounts []string
+	Selector map[string]string
+}
+
+func (i *Identities) equal(o *Identities) bool {
+	return i.MeshTLS == o.MeshTLS && slices.Equal(i.Accounts, o.Accounts) && maps.Equal(i.Selector, o.Selector)
+}
+
 func (e *Endpoints) equal(o *Endpoints) bool {
 	return slices.EqualFunc(e.Inline, o.Inline, mesh.Endpoint.Equal) && maps.Equal(e.Selector, o.Selector)
 }
 
 // DestinationRule is an object's traffic policy for the services its host covers.
 type DestinationRule struct {
-	Object api.Key
-	Host   string
-	Spec   *networking.DestinationRule
-	Hash   omap.Hash
+	Object  api.Key
+	Created int64
+	Host    string
+	// Selector says for which workloads of its namespace it is; empty for all callers that see it.
+	Selector map[string]string
+	// Audience is who sees it, in one spelling: rules for different callers are not merged.
+	Audience string
+	Spec     *networking.DestinationRule
+	Hash     omap.Hash
+}
+
+func (d *DestinationRule) equal(o *DestinationRule) bool {
+	return d.Hash == o.Hash && d.Audience == o.Audience
 }
 
 // Sidecar is a scope: what the proxies it applies to may see.

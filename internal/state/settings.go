@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/store"
@@ -21,12 +22,25 @@ const (
 	routeExportTo
 	policyExportTo
 	routeSettings
+	autoMTLS
+	trustDomains
+	baseline
+	localityBalancing
+	zoneBalancing
+	keepalive
+	http2Upgrade
+	dnsRefresh
 )
 
 // Value is what a setting says; which field counts depends on the setting.
 type Value struct {
-	Text   string
-	Number int64
+	Text    string
+	Number  int64
+	Message proto.Message
+}
+
+func (v Value) equal(o Value) bool {
+	return v.Text == o.Text && v.Number == o.Number && proto.Equal(v.Message, o.Message)
 }
 
 // OutboundMode is what happens to traffic for a destination nobody declared.
@@ -38,6 +52,8 @@ const (
 	AllowAny OutboundMode = iota
 	// RegistryOnly refuses it.
 	RegistryOnly
+	// ByName passes unknown traffic through, HTTP to where the request's host resolves to.
+	ByName
 )
 
 // Where the mesh configuration does not say anything.
@@ -95,8 +111,13 @@ func (t *Tables) writeSettings(tx *store.Txn, m *meshconfig.MeshConfig) (resplit
 	text(routeExportTo, strings.Join(m.GetDefaultVirtualServiceExportTo(), ","), exportToAll)
 	text(policyExportTo, strings.Join(m.GetDefaultDestinationRuleExportTo(), ","), exportToAll)
 	mode := AllowAny
-	if p := m.GetOutboundTrafficPolicy(); p != nil && p.GetMode() == meshconfig.MeshConfig_OutboundTrafficPolicy_REGISTRY_ONLY {
-		mode = RegistryOnly
+	if p := m.GetOutboundTrafficPolicy(); p != nil {
+		switch p.GetMode() {
+		case meshconfig.MeshConfig_OutboundTrafficPolicy_REGISTRY_ONLY:
+			mode = RegistryOnly
+		case meshconfig.MeshConfig_OutboundTrafficPolicy_ALLOW_ANY_DYNAMIC_DNS:
+			mode = ByName
+		}
 	}
 	t.Settings.Set(tx, outboundMode, Value{Number: int64(mode)})
 	timeout := defaultConnectTimeout
@@ -105,6 +126,7 @@ func (t *Tables) writeSettings(tx *store.Txn, m *meshconfig.MeshConfig) (resplit
 	}
 	t.Settings.Set(tx, connectTimeout, Value{Number: int64(timeout)})
 	t.writeRouteSettings(tx, m)
+	t.writePolicies(tx, m)
 	return before != [...]string{t.exports(serviceExportTo), t.exports(routeExportTo), t.exports(policyExportTo)}
 }
 

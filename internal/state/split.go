@@ -1,6 +1,7 @@
 package state
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -20,7 +21,7 @@ func (t *Tables) split(tx *store.Txn, o *api.Object) {
 	case *networking.ServiceEntry:
 		t.splitServiceEntry(tx, o, spec)
 	case *networking.WorkloadEntry:
-		t.Workloads.Set(tx, o.Key, endpoint(spec))
+		t.Workloads.Set(tx, o.Key, endpoint(spec, o.Labels))
 	case *networking.VirtualService:
 		t.splitVirtualService(tx, o, spec)
 	case *networking.DestinationRule:
@@ -93,9 +94,27 @@ func (t *Tables) splitServiceEntry(tx *store.Txn, o *api.Object, spec *networkin
 	t.Services.Set(tx, o.Key, s)
 	e := &Endpoints{Selector: spec.WorkloadSelector.GetLabels()}
 	for _, w := range spec.Endpoints {
-		e.Inline = append(e.Inline, endpoint(w))
+		e.Inline = append(e.Inline, endpoint(w, nil))
 	}
 	t.Endpoints.Set(tx, o.Key, e)
+	if who := identities(e); who.MeshTLS || len(who.Accounts) > 0 || len(who.Selector) > 0 {
+		t.Identities.Set(tx, o.Key, who)
+	} else {
+		t.Identities.Delete(tx, o.Key)
+	}
+}
+
+func identities(e *Endpoints) *Identities {
+	who := &Identities{Selector: e.Selector}
+	for _, ep := range e.Inline {
+		who.MeshTLS = who.MeshTLS || ep.MeshTLS()
+		if ep.ServiceAccount != "" {
+			who.Accounts = append(who.Accounts, ep.ServiceAccount)
+		}
+	}
+	slices.Sort(who.Accounts)
+	who.Accounts = slices.Compact(who.Accounts)
+	return who
 }
 
 func resolution(r networking.ServiceEntry_Resolution) mesh.Resolution {
@@ -112,11 +131,21 @@ func resolution(r networking.ServiceEntry_Resolution) mesh.Resolution {
 	return mesh.DynamicDNS
 }
 
-func endpoint(w *networking.WorkloadEntry) mesh.Endpoint {
-	return mesh.Endpoint{
-		Address: w.Address, Ports: w.Ports, Labels: w.Labels, Locality: mesh.ParseLocality(w.Locality),
+// endpoint is a workload as an endpoint. The labels of its object, if it has one of its own, go before those of the entry.
+func endpoint(w *networking.WorkloadEntry, labels map[string]string) mesh.Endpoint {
+	e := mesh.Endpoint{
+		Address: w.Address, Ports: w.Ports, Labels: w.Labels,
 		Weight: w.Weight, Network: w.Network, ServiceAccount: w.ServiceAccount,
 	}
+	if len(labels) > 0 {
+		e.Labels = make(map[string]string, len(labels)+len(w.Labels))
+		maps.Copy(e.Labels, w.Labels)
+		maps.Copy(e.Labels, labels)
+	}
+	if e.Locality = mesh.ParseLocality(w.Locality); w.Locality == "" {
+		e.Locality = mesh.LabelLocality(e.Labels)
+	}
+	return e
 }
 
 func (t *Tables) splitDestinationRule(tx *store.Txn, o *api.Object, spec *networking.DestinationRule) {
@@ -125,8 +154,16 @@ func (t *Tables) splitDestinationRule(tx *store.Txn, o *api.Object, spec *networ
 	if host != "" && len(spec.WorkloadSelector.GetMatchLabels()) == 0 {
 		hosts = []string{host}
 	}
-	t.claim(tx, o, PolicyClaim, hosts, t.layers(spec.ExportTo, o.Namespace, policyExportTo))
-	t.DestinationRules.Set(tx, o.Key, &DestinationRule{Object: o.Key, Host: host, Spec: spec, Hash: o.Hash})
+	layers := t.layers(spec.ExportTo, o.Namespace, policyExportTo)
+	if len(hosts) > 0 && len(layers) > 0 {
+		t.Claims.Set(tx, o.Key, &Claims{Kind: PolicyClaim, Created: age(o), Hosts: hosts, Layers: layers, Sited: sited(spec)})
+	} else {
+		t.Claims.Delete(tx, o.Key)
+	}
+	t.DestinationRules.Set(tx, o.Key, &DestinationRule{
+		Object: o.Key, Created: age(o), Host: host, Selector: spec.WorkloadSelector.GetMatchLabels(),
+		Audience: strings.Join(layers, ","), Spec: spec, Hash: o.Hash,
+	})
 }
 
 func (t *Tables) sidecar(o *api.Object, spec *networking.Sidecar) *Sidecar {

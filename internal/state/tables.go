@@ -63,6 +63,8 @@ type Tables struct {
 	Services *store.Table[api.Key, *mesh.Service]
 	// Endpoints are the endpoints ServiceEntries declare or select.
 	Endpoints *store.Table[api.Key, *Endpoints]
+	// Identities are who the endpoints of ServiceEntries say they are.
+	Identities *store.Table[api.Key, *Identities]
 	// Workloads are the WorkloadEntries.
 	Workloads *store.Table[api.Key, mesh.Endpoint]
 	// WorkloadsByLabel lists workloads by a label they have.
@@ -76,6 +78,10 @@ type Tables struct {
 	// VirtualServices and DestinationRules are the rules; their hosts are full names.
 	VirtualServices  *store.Table[api.Key, *VirtualService]
 	DestinationRules *store.Table[api.Key, *DestinationRule]
+	// SelectingPolicies lists the DestinationRules of a namespace that are for some of its workloads only, oldest first.
+	SelectingPolicies *store.Index[string, Aged]
+	// SiteLabels lists, under the empty key, the labels by which DestinationRules prefer endpoints.
+	SiteLabels *store.Index[struct{}, omap.Name]
 	// Sidecars are the scopes.
 	Sidecars *store.Table[api.Key, *Sidecar]
 	// SidecarsBy lists the Sidecars of a namespace: those without a selector under "", others under the first pair
@@ -128,7 +134,7 @@ func New(o Options) *Tables {
 	}
 	db := store.New()
 	t := &Tables{DB: db, options: o}
-	t.Settings = store.NewTable[Setting, Value](db, "settings", same[Value])
+	t.Settings = store.NewTable[Setting, Value](db, "settings", Value.equal)
 	t.Objects = store.NewTable[api.Key, *api.Object](db, "objects", func(a, b *api.Object) bool { return a.Hash == b.Hash })
 	t.Kinds = store.NewIndex(t.Objects, "kinds", func(k api.Key, _ *api.Object, add func(string, api.Key)) { add(k.Kind, k) })
 	t.Positions = store.NewTable[api.Key, api.Position](db, "positions", same[api.Position])
@@ -158,6 +164,7 @@ func (t *Tables) Domain() string { return t.options.Domain }
 func (t *Tables) defineServices(db *store.DB) {
 	t.Services = store.NewTable[api.Key, *mesh.Service](db, "services", (*mesh.Service).Equal)
 	t.Endpoints = store.NewTable[api.Key, *Endpoints](db, "endpoints", (*Endpoints).equal)
+	t.Identities = store.NewTable[api.Key, *Identities](db, "identities", (*Identities).equal)
 	t.ServicesAt = store.NewIndex(t.Endpoints, "servicesAt", func(k api.Key, e *Endpoints, add func(InNamespace, api.Key)) {
 		for _, ep := range e.Inline {
 			add(InNamespace{k.Namespace, ep.Address}, k)
@@ -181,7 +188,17 @@ func (t *Tables) defineServices(db *store.DB) {
 
 func (t *Tables) defineRules(db *store.DB) {
 	t.VirtualServices = store.NewTable[api.Key, *VirtualService](db, "virtualServices", func(a, b *VirtualService) bool { return a.Hash == b.Hash })
-	t.DestinationRules = store.NewTable[api.Key, *DestinationRule](db, "destinationRules", func(a, b *DestinationRule) bool { return a.Hash == b.Hash })
+	t.DestinationRules = store.NewTable[api.Key, *DestinationRule](db, "destinationRules", (*DestinationRule).equal)
+	t.SelectingPolicies = store.NewIndex(t.DestinationRules, "selectingPolicies", func(k api.Key, d *DestinationRule, add func(string, Aged)) {
+		if len(d.Selector) > 0 {
+			add(k.Namespace, Aged{d.Created, k})
+		}
+	})
+	t.SiteLabels = store.NewIndex(t.DestinationRules, "siteLabels", func(_ api.Key, d *DestinationRule, add func(struct{}, omap.Name)) {
+		for label := range siteLabels(d.Spec) {
+			add(struct{}{}, omap.Name(label))
+		}
+	})
 	t.Sidecars = store.NewTable[api.Key, *Sidecar](db, "sidecars", func(a, b *Sidecar) bool { return a.Hash == b.Hash && a.Created == b.Created })
 	t.SidecarsBy = store.NewIndex(t.Sidecars, "sidecarsBy", func(k api.Key, s *Sidecar, add func(InNamespace, Aged)) {
 		first := ""

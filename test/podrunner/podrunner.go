@@ -16,7 +16,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 
 	"k8s.io/client-go/rest"
 
@@ -89,7 +88,6 @@ type Node struct {
 	policy  pod.Policy
 	log     *slog.Logger
 	gate    *gate.Gate
-	present atomic.Pointer[sandbox.Host] // while there is one
 
 	running // while Run runs
 }

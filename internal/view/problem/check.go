@@ -83,56 +83,6 @@ func (f *findings) addresses(host string) {
 	}
 }
 
-func (f *findings) destinationRule() {
-	rule, ok := f.q.tables.DestinationRules.Get(f.r, f.key)
-	if !ok {
-		return
-	}
-	for _, c := range f.claims("spec.host") {
-		f.unused(c)
-		for o := range c.older(f.key) {
-			if o.Namespace != f.key.Namespace {
-				continue
-			}
-			first, ok := f.q.tables.DestinationRules.Get(f.r, o.Object())
-			if !ok {
-				continue
-			}
-			f.mergedRule(rule, first)
-			break
-		}
-	}
-}
-
-// unused tells of a rule for nothing.
-func (f *findings) unused(c claimed) {
-	for o := range c.all.All() {
-		if o.Kind == state.ServiceClaim {
-			return
-		}
-	}
-	if mesh.IsWildcard(c.host) {
-		if c.host == "*" || f.q.tables.Hosts.Group(f.r, state.HostGroup{By: state.ServiceUnder, Of: c.host}).Len() > 0 {
-			return
-		}
-	}
-	f.warn("spec.host", "there is no service %q: the rule has no effect", c.host)
-}
-
-// mergedRule tells what is lost where a namespace has two rules for a host.
-func (f *findings) mergedRule(rule, first *state.DestinationRule) {
-	if rule.Spec.TrafficPolicy != nil && first.Spec.TrafficPolicy != nil {
-		f.warn("spec.trafficPolicy", "%s is older and has a policy for %q: that one counts", first.Object, rule.Host)
-	}
-	for i, s := range rule.Spec.Subsets {
-		for _, o := range first.Spec.Subsets {
-			if o.Name == s.Name {
-				f.warn(fmt.Sprintf("spec.subsets[%d]", i), "%s is older and has a subset %q: that one counts", first.Object, s.Name)
-			}
-		}
-	}
-}
-
 func (f *findings) sidecar() {
 	row, ok := f.q.tables.Sidecars.Get(f.r, f.key)
 	if !ok {

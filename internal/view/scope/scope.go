@@ -63,6 +63,9 @@ type Queries struct {
 	layer    *query.Query[hostFrom, string]
 	imported *query.Query[Set, Hosts]
 	reached  *query.Groups[Set, omap.Name, omap.Name]
+	sites    *query.Query[service.All, sites]
+	sited    *query.Query[service.All, Hosts]
+	personal *query.Query[Personal, Hosts]
 	// hosts are the hosts of a set.
 	hosts *query.Query[Set, Hosts]
 	// Footprints are what the hosts of a set take up, grouped in Taken. In an overlay they are the hosts that differ
@@ -83,6 +86,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	q.imported = query.Define(g, "imported", sameHosts, q.imports)
 	q.defineReached(g)
 	q.hosts = query.Define(g, "scopeHosts", sameHosts, q.hostsOf)
+	q.defineClients(g)
 	named := query.Define(g, "namedHosts", sameHosts, q.named)
 	elem := query.Define(g, "scopedFootprint", service.EqualFootprints, q.footprint)
 	in := func(r *query.Reader, s Set) Hosts {

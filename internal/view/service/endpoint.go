@@ -1,8 +1,6 @@
 package service
 
 import (
-	"cmp"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -111,25 +109,9 @@ func (q *Queries) candidates(r *query.Reader, s Selection) omap.Map[api.Key, oma
 	return least
 }
 
-// PortEndpoint is an endpoint on the port where it serves.
-type PortEndpoint struct {
-	*mesh.Endpoint
-	Port uint32
-}
-
-// Dialable reports whether the endpoint can be connected to without resolving a name. One bad address would make Envoy
-// refuse all endpoints of a cluster.
-func (e PortEndpoint) Dialable() bool {
-	if path, ok := e.UnixPath(); ok {
-		return path != ""
-	}
-	_, err := netip.ParseAddr(e.Address)
-	return err == nil && mesh.ValidPort(e.Port)
-}
-
 // Endpoints are the endpoints of a service at one of its ports, in the order of the declarations.
-func (q *Queries) Endpoints(r *query.Reader, s *Service, port uint32) []PortEndpoint {
-	var out []PortEndpoint
+func (q *Queries) Endpoints(r *query.Reader, s *Service, port uint32) []mesh.PortEndpoint {
+	var out []mesh.PortEndpoint
 	for _, part := range s.Parts {
 		p, ok := part.Spec.Port(port)
 		if !ok {
@@ -140,19 +122,14 @@ func (q *Queries) Endpoints(r *query.Reader, s *Service, port uint32) []PortEndp
 			continue
 		}
 		for i := range e.Inline {
-			out = append(out, PortEndpoint{&e.Inline[i], e.Inline[i].Port(p)})
+			out = append(out, mesh.PortEndpoint{Endpoint: &e.Inline[i], Port: e.Inline[i].Port(p)})
 		}
 		if len(e.Selector) == 0 {
 			continue
 		}
 		for _, w := range q.Selected.Get(r, Select(part.Object.Namespace, e.Selector)).All() {
-			out = append(out, PortEndpoint{&w.Endpoint, w.Endpoint.Port(p)})
+			out = append(out, mesh.PortEndpoint{Endpoint: &w.Endpoint, Port: w.Endpoint.Port(p)})
 		}
 	}
 	return out
-}
-
-// ByLocality sorts endpoints by locality and leaves their order otherwise.
-func ByLocality(list []PortEndpoint) {
-	slices.SortStableFunc(list, func(a, b PortEndpoint) int { return cmp.Or(a.Locality.Compare(b.Locality)) })
 }

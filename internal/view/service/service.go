@@ -55,6 +55,8 @@ type Queries struct {
 	Service *query.Query[View, *Service]
 	// Selected are the endpoints a selector picks.
 	Selected *query.Collection[Selection, Selected]
+	// identities groups them by service account, and by whether they take the mesh's TLS.
+	identities *query.Groups[Selection, omap.Name, omap.Name]
 	// Serves is what a workload serves.
 	Serves *query.Query[Workload, Served]
 	// Footprints are what the hosts that all see take up.
@@ -71,6 +73,7 @@ func Define(g *query.Graph, t *state.Tables) *Queries {
 	q := &Queries{tables: t}
 	q.Service = query.Define(g, "service", (*Service).equal, q.service)
 	q.defineSelected(g)
+	q.defineIdentities(g)
 	q.Serves = query.Define(g, "serves", Served.Equal, q.serves)
 	elem := query.Define(g, "footprint", equalFootprints, func(r *query.Reader, host string) ([]Footprint, bool) {
 		return list(q.Footprint(r, View{Host: host}))

@@ -21,60 +21,13 @@ type Policy struct {
 	// Subsets in the order they are declared.
 	Subsets []*networking.Subset
 
-	hashes []omap.Hash // of the objects: they stand for the content
+	audience string
+	hashes   []omap.Hash // of the objects: they stand for the content
 }
 
 // Equal reports whether the two come from the same rules.
 func (p *Policy) Equal(o *Policy) bool {
 	return slices.Equal(p.Objects, o.Objects) && slices.Equal(p.hashes, o.hashes)
-}
-
-// ForPort is the policy in force at a port: that of the subset, else of the whole, replaced block by block with what is
-// said for the port.
-func (p *Policy) ForPort(subset *networking.Subset, port uint32) Settings {
-	var s Settings
-	if p == nil {
-		return s
-	}
-	s.apply(p.Top, port)
-	if subset != nil {
-		s.apply(subset.TrafficPolicy, port)
-	}
-	return s
-}
-
-// Settings are the blocks of a traffic policy in force somewhere; nil where nothing is said.
-type Settings struct {
-	LoadBalancer     *networking.LoadBalancerSettings
-	ConnectionPool   *networking.ConnectionPoolSettings
-	OutlierDetection *networking.OutlierDetection
-	TLS              *networking.ClientTLSSettings
-}
-
-// apply lays a policy over the settings. What is said for the port replaces the policy as a whole: nothing is inherited.
-func (s *Settings) apply(p *networking.TrafficPolicy, port uint32) {
-	if p == nil {
-		return
-	}
-	at := Settings{p.LoadBalancer, p.ConnectionPool, p.OutlierDetection, p.Tls}
-	for _, l := range p.PortLevelSettings {
-		if l.GetPort().GetNumber() == port {
-			*s = Settings{l.LoadBalancer, l.ConnectionPool, l.OutlierDetection, l.Tls}
-			return
-		}
-	}
-	if at.LoadBalancer != nil {
-		s.LoadBalancer = at.LoadBalancer
-	}
-	if at.ConnectionPool != nil {
-		s.ConnectionPool = at.ConnectionPool
-	}
-	if at.OutlierDetection != nil {
-		s.OutlierDetection = at.OutlierDetection
-	}
-	if at.TLS != nil {
-		s.TLS = at.TLS
-	}
 }
 
 // policy looks rules up where the client lives, then where the service lives, then in the root namespace. The first
@@ -93,19 +46,17 @@ func (q *Queries) policy(r *query.Reader, v service.View) (*Policy, bool) {
 		return nil, false
 	}
 	root := q.tables.RootNamespace(r)
-	var places []string
-	if v.Layer != "" && v.Layer != root {
-		places = append(places, v.Layer)
+	places := []place{{root, false}}
+	if home := service.Home(claims[0], v.Layer); home != "" && home != root {
+		places = []place{{home, false}, {root, false}}
 	}
-	if home := service.Home(claims[0], v.Layer); home != "" && !slices.Contains(places, home) {
-		places = append(places, home)
+	if v.Layer != "" {
+		// What the root namespace says to all must not go before what a service's own namespace says, whoever asks.
+		places = slices.Insert(places, 0, place{v.Layer, v.Layer == root})
 	}
-	if !slices.Contains(places, root) {
-		places = append(places, root)
-	}
-	for _, ns := range places {
+	for _, in := range places {
 		for _, m := range claims {
-			if p := q.merge(r, m, v.Layer, ns); p != nil {
+			if p := q.merge(r, m, v.Layer, in); p != nil {
 				return p, true
 			}
 		}
@@ -113,32 +64,50 @@ func (q *Queries) policy(r *query.Reader, v service.View) (*Policy, bool) {
 	return nil, false
 }
 
-// merge adds up the rules of one namespace for one host or pattern: the oldest top-level policy counts, subsets of all.
-func (q *Queries) merge(r *query.Reader, claims omap.Map[state.Claim, omap.Unit], layer, namespace string) *Policy {
-	var p *Policy
+// place is where rules are looked for.
+type place struct {
+	namespace string
+	private   bool // only those that nobody else sees
+}
+
+// merge adds up the rules of one place for one host or pattern: the oldest top-level policy counts, subsets of all. Rules
+// that are for different callers do not add up: of several such sets the youngest counts.
+func (q *Queries) merge(r *query.Reader, claims omap.Map[state.Claim, omap.Unit], layer string, in place) *Policy {
+	var sets []*Policy
+	read := 0
 	for c := range claims.All() {
-		if c.Kind != state.PolicyClaim || c.Namespace != namespace || !c.VisibleTo(layer) {
+		if c.Kind != state.PolicyClaim || c.Namespace != in.namespace || !c.VisibleTo(layer) {
 			continue
 		}
-		rule, ok := q.tables.DestinationRules.Get(r, c.Object())
-		if !ok {
-			continue
-		}
-		if p == nil {
-			p = &Policy{}
-		} else if len(p.Objects) == maxRules {
+		if read++; read > maxRules {
 			break
 		}
-		p.Objects = append(p.Objects, rule.Object)
-		p.hashes = append(p.hashes, rule.Hash)
-		if p.Top == nil {
-			p.Top = rule.Spec.TrafficPolicy
+		rule, ok := q.tables.DestinationRules.Get(r, c.Object())
+		if !ok || in.private && rule.Audience != layer {
+			continue
 		}
-		for _, s := range rule.Spec.Subsets {
-			if s.Name != "" && !slices.ContainsFunc(p.Subsets, func(o *networking.Subset) bool { return o.Name == s.Name }) {
-				p.Subsets = append(p.Subsets, s)
-			}
+		at := slices.IndexFunc(sets, func(p *Policy) bool { return p.audience == rule.Audience })
+		if at < 0 {
+			at = len(sets)
+			sets = append(sets, &Policy{audience: rule.Audience})
+		}
+		sets[at].add(rule)
+	}
+	if len(sets) == 0 {
+		return nil
+	}
+	return sets[len(sets)-1]
+}
+
+func (p *Policy) add(rule *state.DestinationRule) {
+	p.Objects = append(p.Objects, rule.Object)
+	p.hashes = append(p.hashes, rule.Hash)
+	if p.Top == nil {
+		p.Top = rule.Spec.TrafficPolicy
+	}
+	for _, s := range rule.Spec.Subsets {
+		if s.Name != "" && !slices.ContainsFunc(p.Subsets, func(o *networking.Subset) bool { return o.Name == s.Name }) {
+			p.Subsets = append(p.Subsets, s)
 		}
 	}
-	return p
 }

@@ -8,6 +8,7 @@ package class
 import (
 	"slices"
 
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
@@ -88,6 +89,7 @@ func same(a, b *resource.State) bool {
 // assemble stacks the layers of a class, the most widely shared last.
 func (q *Queries) assemble(r *query.Reader, c proxy.Class) (*resource.State, bool) {
 	set, direct := scope.SetOf(c), c.Mode == proxy.None
+	own := scope.Personal{Set: set.Plain(), Client: scope.ClientOf(c)}
 	fixed, _ := q.clusters.Fixed.Get(r, service.All{})
 	inboundClusters, _ := q.clusters.Inbound.Get(r, cluster.Inbound{Ports: c.Inbound, Direct: direct})
 	inboundListeners, _ := q.listeners.Inbound.Get(r, listener.Inbound{Ports: c.Inbound, Mode: c.Mode, Bind: c.Bind})
@@ -102,10 +104,18 @@ func (q *Queries) assemble(r *query.Reader, c proxy.Class) (*resource.State, boo
 		own := q.routes.Labelled.Get(r, scope.Labelled{Set: set, Labels: c.Labels})
 		s.Types[resource.Route] = append(resource.Layers{own}, s.Types[resource.Route]...)
 	}
+	if own.Client != (traffic.Client{}) {
+		s.Types[resource.Cluster] = slices.Insert(s.Types[resource.Cluster], 2, q.clusters.Own.Scoped.Get(r, own))
+		s.Types[resource.Endpoint] = slices.Insert(s.Types[resource.Endpoint], 0, q.endpoints.Own.Scoped.Get(r, own))
+	}
 	if c.Gateway {
 		s.Types[resource.Listener] = nil
 	}
 	if set.Overlay() {
+		if c.Site != (mesh.Site{}) {
+			s.Types[resource.Cluster] = append(s.Types[resource.Cluster], q.clusters.Own.Base.Get(r, c.Site))
+			s.Types[resource.Endpoint] = append(s.Types[resource.Endpoint], q.endpoints.Own.Base.Get(r, c.Site))
+		}
 		for t, base := range [resource.Types]Map{
 			resource.Cluster:  q.clusters.Base.Get(r, service.All{}),
 			resource.Endpoint: q.endpoints.Base.Get(r, service.All{}),

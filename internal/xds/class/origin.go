@@ -10,6 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/xds/cluster"
+	"github.com/pilotmesh/pilot/internal/xds/layer"
 	"github.com/pilotmesh/pilot/internal/xds/listener"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -21,6 +22,8 @@ type Layer uint8
 const (
 	// Workload: proxies of workloads that serve the same.
 	Workload Layer = iota
+	// Client: proxies that run in one place, or that the same rules select.
+	Client
 	// Scoped: the proxies of a namespace, or of a Sidecar.
 	Scoped
 	// Base: all proxies without a scope of their own.
@@ -75,8 +78,14 @@ func (q *Queries) cell(g *query.Graph, c proxy.Class, t resource.Type, name omap
 	set, direct := scope.SetOf(c), c.Mode == proxy.None
 	switch t {
 	case resource.Cluster:
+		if id, ok = ownElement(q.clusters.Own, q.clusters.Scoped, c, name); ok {
+			return id, Client, true
+		}
 		return inLayers(q.clusters.Scoped, set.Plain(), q.clusters.Base, service.All{}, name)
 	case resource.Endpoint:
+		if id, ok = ownElement(q.endpoints.Own, q.endpoints.Scoped, c, name); ok {
+			return id, Client, true
+		}
 		return inLayers(q.endpoints.Scoped, set.Plain(), q.endpoints.Base, service.All{}, name)
 	case resource.Listener:
 		return inLayers(q.listeners.Scoped, listener.In{Set: set, Direct: direct}, q.listeners.Base, listener.All{Direct: direct}, name)
@@ -112,6 +121,19 @@ func (q *Queries) ownCell(r *query.Reader, c proxy.Class, t resource.Type, name 
 		}
 	}
 	return 0, 0, false
+}
+
+// ownElement finds the element among what looks different to some clients, in the order in which assemble stacks it.
+func ownElement(own *layer.Own[*resource.Resource], scoped *query.Collection[scope.Set, *resource.Resource], c proxy.Class,
+	name omap.Name) (id query.ID, ok bool) {
+	set := scope.SetOf(c).Plain()
+	if id, ok = own.Scoped.Element(scope.Personal{Set: set, Client: scope.ClientOf(c)}, name); ok {
+		return id, true
+	}
+	if _, hidden := scoped.Element(set, name); hidden || !set.Overlay() {
+		return 0, false
+	}
+	return own.Base.Element(c.Site, name)
 }
 
 func inLayers[A, B comparable](

@@ -1,11 +1,14 @@
 // Package cluster translates services and their policy into clusters.
 //
-// It owns which clusters exist: one for every port of every service, and one more for every subset. Clusters do not
-// depend on endpoints (except where Envoy resolves names itself), so that endpoint changes run nothing here. The package
-// starts no goroutines; it must not import other translators, the store or sources.
+// It owns which clusters exist: one for every port of every service, and one more for every subset; and what a policy's
+// fields become. Clusters do not depend on endpoints, except where Envoy resolves names itself and for who the endpoints
+// say they are, so that endpoint changes run nothing here. The package starts no goroutines; it must not import other
+// translators, the store or sources.
 package cluster
 
 import (
+	"time"
+
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 	networking "istio.io/api/networking/v1alpha3"
@@ -33,9 +36,10 @@ type Queries struct {
 	traffic  *traffic.Queries
 	scope    *scope.Queries
 	at       *query.Query[service.View, []*resource.Resource]
-	// Base are the clusters of what all see; Scoped those of a set.
+	// Base are the clusters of what all see; Scoped those of a set; Own those that differ for some clients.
 	Base   *query.Collection[service.All, *resource.Resource]
 	Scoped *query.Collection[scope.Set, *resource.Resource]
+	Own    *layer.Own[*resource.Resource]
 	// Fixed are the clusters every sidecar has.
 	Fixed *query.Query[service.All, Map]
 	// Inbound are those of what a workload serves.
@@ -45,7 +49,10 @@ type Queries struct {
 // Define adds the queries.
 func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries) *Queries {
 	q := &Queries{tables: t, services: s, traffic: tr, scope: sc}
-	q.at = query.Define(g, "clusters", layer.Equal, q.clusters)
+	q.at = query.Define(g, "clusters", layer.Equal, func(r *query.Reader, v service.View) ([]*resource.Resource, bool) {
+		list := q.clusters(r, v, traffic.Client{})
+		return list, len(list) > 0
+	})
 	q.Base = query.Each(g, "clusters.all",
 		func(r *query.Reader, _ service.All) scope.Hosts { return s.PublicHosts(r) },
 		q.at, func(_ service.All, host omap.Name) service.View { return service.View{Host: string(host)} })
@@ -58,90 +65,132 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	q.Scoped = query.Each(g, "scopedClusters.all",
 		func(r *query.Reader, s scope.Set) scope.Hosts { return sc.Hosts(r, s) },
 		scoped, func(s scope.Set, host omap.Name) scope.HostIn { return scope.HostIn{Host: string(host), Set: s} })
+	q.Own = layer.DefineOwn(g, "ownClusters", tr, sc, layer.Differs[*resource.Resource]{At: q.clusters, Matters: q.matters, Hide: resource.Hide})
 	sameMap := func(a, b Map) bool { return a.Hash() == b.Hash() }
 	q.Fixed = query.Define(g, "fixedClusters", sameMap, q.fixed)
 	q.Inbound = query.Define(g, "inboundClusters", sameMap, q.inbound)
 	return q
 }
 
-func (q *Queries) clusters(r *query.Reader, v service.View) ([]*resource.Resource, bool) {
+// matters reports whether where a client runs can matter to a host's clusters: only if they hold the endpoints.
+func (q *Queries) matters(r *query.Reader, v service.View, k traffic.Client) bool {
+	s, ok := q.services.Service.Get(r, v)
+	return ok && (k.Rules != traffic.Rules{} || resolves(s))
+}
+
+// translation is that of one service in the eyes of a client.
+type translation struct {
+	*Queries
+	r      *query.Reader
+	s      *service.Service
+	policy *traffic.Policy
+	client traffic.Client
+}
+
+func (q *Queries) clusters(r *query.Reader, v service.View, k traffic.Client) []*resource.Resource {
 	s, ok := q.services.Service.Get(r, v)
 	if !ok {
-		return nil, false
+		return nil
 	}
-	policy, _ := q.traffic.Policy.Get(r, v)
+	t := translation{q, r, s, q.traffic.PolicyFor(r, v, k.Rules), k}
 	var out []*resource.Resource
 	for _, p := range s.Ports {
 		if p.Protocol == mesh.UDP {
 			continue
 		}
-		out = append(out, q.one(r, s, p, policy, nil))
-		if policy == nil {
+		out = append(out, t.one(p, nil))
+		if t.policy == nil {
 			continue
 		}
-		for _, subset := range policy.Subsets {
-			out = append(out, q.one(r, s, p, policy, subset))
+		for _, subset := range t.policy.Subsets {
+			out = append(out, t.one(p, subset))
 		}
-	}
-	return out, true
-}
-
-func (q *Queries) one(r *query.Reader, s *service.Service, p mesh.Port, policy *traffic.Policy, subset *networking.Subset) *resource.Resource {
-	name := envoy.OutboundCluster(p.Number, subset.GetName(), s.Host)
-	settings := policy.ForPort(subset, p.Number)
-	c := q.discovery(r, s, p, name, settings, subset)
-	c.AltStatName = name + ";"
-	apply(c, p, settings)
-	c.Metadata = envoy.Metadata(metadata(s, p, policy, subset))
-	return resource.New(resource.Cluster, name, c)
-}
-
-// discovery is the cluster as far as its endpoints are concerned.
-func (q *Queries) discovery(r *query.Reader, s *service.Service, p mesh.Port, name string, settings traffic.Settings, subset *networking.Subset) *clusterv3.Cluster {
-	timeout := q.tables.ConnectTimeout(r)
-	if passthrough(settings) {
-		return envoy.OriginalDestinationCluster(name, timeout)
-	}
-	switch s.Resolution {
-	case mesh.Static:
-		return envoy.EDSCluster(name, timeout)
-	case mesh.DNS, mesh.DNSRoundRobin:
-		return envoy.DNSCluster(name, timeout, s.Resolution == mesh.DNSRoundRobin, envoy.Assignment(name, q.names(r, s, p, subset)))
-	}
-	return envoy.OriginalDestinationCluster(name, timeout)
-}
-
-// names are the endpoints of a service that Envoy resolves itself; without any, the host is one.
-func (q *Queries) names(r *query.Reader, s *service.Service, p mesh.Port, subset *networking.Subset) []envoy.Endpoint {
-	list := q.services.Endpoints(r, s, p.Number)
-	service.ByLocality(list)
-	var out []envoy.Endpoint
-	for _, e := range list {
-		if mesh.Selects(subset.GetLabels(), e.Labels) {
-			out = append(out, envoy.Endpoint{Endpoint: e.Endpoint, Port: e.Port})
-		}
-	}
-	if len(list) == 0 && !mesh.IsWildcard(s.Host) {
-		out = append(out, envoy.Endpoint{Endpoint: &mesh.Endpoint{Address: s.Host}, Port: p.Target()})
-	}
-	if s.Resolution == mesh.DNSRoundRobin && len(out) > 1 {
-		out = out[:1] // the cluster type takes one name
 	}
 	return out
 }
 
-func metadata(s *service.Service, p mesh.Port, policy *traffic.Policy, subset *networking.Subset) map[string]*structpb.Value {
+// one is the cluster of a port, of a subset if there is one.
+func (t translation) one(p mesh.Port, subset *networking.Subset) *resource.Resource {
+	name := envoy.OutboundCluster(p.Number, subset.GetName(), t.s.Host)
+	settings := t.traffic.Settings(t.r, t.policy, subset, p.Number)
+	c := t.discovery(p, name, settings, subset)
+	c.AltStatName = name + ";"
+	t.balance(c, settings)
+	t.limit(c, settings)
+	detect(c, settings.OutlierDetection)
+	http := t.http(p, settings)
+	t.secure(c, &http, p, subset, settings.TLS)
+	if pp := settings.ProxyProtocol; pp != nil {
+		envoy.AnnounceClient(c, pp.Version == networking.TrafficPolicy_ProxyProtocol_V2)
+	}
+	envoy.SetHTTP(c, http)
+	c.Metadata = envoy.Metadata(t.metadata(p, subset))
+	return resource.New(resource.Cluster, name, c)
+}
+
+// discovery is the cluster as far as its endpoints are concerned.
+func (t translation) discovery(p mesh.Port, name string, settings traffic.Settings, subset *networking.Subset) *clusterv3.Cluster {
+	timeout := t.tables.ConnectTimeout(t.r)
+	switch {
+	case passthrough(settings):
+	case t.s.Resolution == mesh.Static:
+		return envoy.EDSCluster(name, timeout)
+	case resolves(t.s):
+		return t.resolving(p, name, timeout, settings, subset)
+	}
+	c := envoy.OriginalDestinationCluster(name, timeout)
+	if t.s.Resolution == mesh.Passthrough && p.Target() != p.Number {
+		envoy.OverridePort(c, p.Target())
+	}
+	return c
+}
+
+// resolves reports whether Envoy resolves the names of a service's endpoints.
+func resolves(s *service.Service) bool {
+	return s.Resolution == mesh.DNS || s.Resolution == mesh.DNSRoundRobin
+}
+
+func (t translation) resolving(p mesh.Port, name string, timeout time.Duration, settings traffic.Settings, subset *networking.Subset) *clusterv3.Cluster {
+	one := t.s.Resolution == mesh.DNSRoundRobin
+	list := t.names(p, subset)
+	if one && len(list) > 1 {
+		list = list[:1] // the cluster type takes one name
+	}
+	var preference *traffic.Preference
+	if t.client.Site != (mesh.Site{}) {
+		preference = t.traffic.Preference(t.r, settings)
+	}
+	groups := preference.Arrange(list, t.client.Site)
+	return envoy.DNSCluster(name, timeout, t.tables.DNSRefresh(t.r), one, envoy.Assignment(name, groups, t.s.External))
+}
+
+// names are the endpoints of a service that Envoy resolves itself; without any, the host is one.
+func (t translation) names(p mesh.Port, subset *networking.Subset) []mesh.PortEndpoint {
+	list := t.services.Endpoints(t.r, t.s, p.Number)
+	var out []mesh.PortEndpoint
+	for _, e := range list {
+		if mesh.Selects(subset.GetLabels(), e.Labels) {
+			out = append(out, e)
+		}
+	}
+	if len(list) == 0 && !mesh.IsWildcard(t.s.Host) {
+		out = append(out, mesh.PortEndpoint{Endpoint: &mesh.Endpoint{Address: t.s.Host}, Port: p.Target()})
+	}
+	return out
+}
+
+func (t translation) metadata(p mesh.Port, subset *networking.Subset) map[string]*structpb.Value {
 	m := map[string]*structpb.Value{
 		"default_original_port": structpb.NewNumberValue(float64(p.Number)),
-		"services":              envoy.ServiceMetadata(s.Host, s.Name, s.Namespace),
+		"services":              envoy.ServiceMetadata(t.s.Host, t.s.Name, t.s.Namespace),
 	}
-	if policy != nil {
-		m["config"] = structpb.NewStringValue(path(policy.Objects[0]))
+	if t.policy != nil {
+		m["config"] = structpb.NewStringValue(path(t.policy.Objects[0]))
 	}
 	if subset != nil {
 		m["subset"] = structpb.NewStringValue(subset.Name)
 	}
-	if s.External {
+	if t.s.External {
 		m["external"] = structpb.NewBoolValue(true)
 	}
 	return m
@@ -154,51 +203,6 @@ func path(k api.Key) string {
 		kind = k.Kind
 	}
 	return "/apis/networking.istio.io/v1alpha3/namespaces/" + k.Namespace + "/" + kind + "/" + k.Name
-}
-
-func (q *Queries) fixed(r *query.Reader, _ service.All) (Map, bool) {
-	timeout := q.tables.ConnectTimeout(r)
-	pass := envoy.OriginalDestinationCluster(envoy.PassthroughCluster, timeout)
-	envoy.SetHTTP(pass, envoy.UpstreamAsDownstream, nil)
-	in := envoy.OriginalDestinationCluster(envoy.InboundPassthroughCluster, timeout)
-	envoy.SetHTTP(in, envoy.UpstreamAsDownstream, nil)
-	envoy.BindSource(in, envoy.InboundBindAddress)
-	return asMap(pass, in, envoy.EmptyCluster(envoy.BlackHoleCluster, timeout)), true
-}
-
-func asMap(list ...*clusterv3.Cluster) Map {
-	var changes []omap.Change[omap.Name, *resource.Resource]
-	for _, c := range list {
-		changes = append(changes, omap.Put(omap.Name(c.Name), resource.New(resource.Cluster, c.Name, c)))
-	}
-	return Map{}.With(changes...)
-}
-
-// Inbound names the clusters of what a workload serves.
-type Inbound struct {
-	Ports string // see service.ParseInbound
-	// Direct says that nothing redirects: the application is reached on the loopback address.
-	Direct bool
-}
-
-func (q *Queries) inbound(r *query.Reader, k Inbound) (Map, bool) {
-	timeout := q.tables.ConnectTimeout(r)
-	var list []*clusterv3.Cluster
-	for _, p := range service.ParseInbound(k.Ports) {
-		name := envoy.InboundCluster(p.Number)
-		var c *clusterv3.Cluster
-		if k.Direct {
-			c = envoy.StaticCluster(name, timeout, envoy.Address(envoy.Loopback, p.Number))
-		} else {
-			c = envoy.OriginalDestinationCluster(name, timeout)
-			envoy.BindSource(c, envoy.InboundBindAddress)
-		}
-		c.AltStatName = name + ";"
-		envoy.SetHTTP(c, upstream(mesh.Port{Protocol: p.Protocol}, nil), nil)
-		c.Metadata = envoy.Metadata(map[string]*structpb.Value{"services": envoy.ServiceMetadata(p.Host, p.Name, p.Namespace)})
-		list = append(list, c)
-	}
-	return asMap(list...), true
 }
 
 // passthrough reports whether the policy asks for the address the client dialled.

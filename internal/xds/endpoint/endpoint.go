@@ -5,6 +5,8 @@
 package endpoint
 
 import (
+	networking "istio.io/api/networking/v1alpha3"
+
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
@@ -21,15 +23,19 @@ type Queries struct {
 	services *service.Queries
 	traffic  *traffic.Queries
 	at       *query.Query[service.View, []*resource.Resource]
-	// Base are the assignments of what all see; Scoped those of a set.
+	// Base are the assignments of what all see; Scoped those of a set; Own those that differ for some clients.
 	Base   *query.Collection[service.All, *resource.Resource]
 	Scoped *query.Collection[scope.Set, *resource.Resource]
+	Own    *layer.Own[*resource.Resource]
 }
 
 // Define adds the queries.
 func Define(g *query.Graph, s *service.Queries, tr *traffic.Queries, sc *scope.Queries) *Queries {
 	q := &Queries{services: s, traffic: tr}
-	q.at = query.Define(g, "assignments", layer.Equal, q.assignments)
+	q.at = query.Define(g, "assignments", layer.Equal, func(r *query.Reader, v service.View) ([]*resource.Resource, bool) {
+		list := q.assignments(r, v, traffic.Client{})
+		return list, len(list) > 0
+	})
 	q.Base = query.Each(g, "assignments.all",
 		func(r *query.Reader, _ service.All) scope.Hosts { return s.PublicHosts(r) },
 		q.at, func(_ service.All, host omap.Name) service.View { return service.View{Host: string(host)} })
@@ -42,39 +48,49 @@ func Define(g *query.Graph, s *service.Queries, tr *traffic.Queries, sc *scope.Q
 	q.Scoped = query.Each(g, "scopedAssignments.all",
 		func(r *query.Reader, s scope.Set) scope.Hosts { return sc.Hosts(r, s) },
 		scoped, func(s scope.Set, host omap.Name) scope.HostIn { return scope.HostIn{Host: string(host), Set: s} })
+	q.Own = layer.DefineOwn(g, "ownAssignments", tr, sc, layer.Differs[*resource.Resource]{At: q.assignments, Hide: resource.Hide})
 	return q
 }
 
-func (q *Queries) assignments(r *query.Reader, v service.View) ([]*resource.Resource, bool) {
+func (q *Queries) assignments(r *query.Reader, v service.View, k traffic.Client) []*resource.Resource {
 	s, ok := q.services.Service.Get(r, v)
 	if !ok || s.Resolution != mesh.Static {
-		return nil, false
+		return nil
 	}
-	policy, _ := q.traffic.Policy.Get(r, v)
+	policy := q.traffic.PolicyFor(r, v, k.Rules)
 	var out []*resource.Resource
 	for _, p := range s.Ports {
 		if p.Protocol == mesh.UDP {
 			continue
 		}
 		list := q.services.Endpoints(r, s, p.Number)
-		service.ByLocality(list)
-		out = append(out, assignment(envoy.OutboundCluster(p.Number, "", s.Host), list, nil))
+		one := func(subset *networking.Subset) {
+			var preference *traffic.Preference
+			if k.Site != (mesh.Site{}) {
+				preference = q.traffic.Preference(r, q.traffic.Settings(r, policy, subset, p.Number))
+			}
+			groups := preference.Arrange(chosen(list, subset.GetLabels()), k.Site)
+			name := envoy.OutboundCluster(p.Number, subset.GetName(), s.Host)
+			out = append(out, resource.New(resource.Endpoint, name, envoy.Assignment(name, groups, s.External)))
+		}
+		one(nil)
 		if policy == nil {
 			continue
 		}
 		for _, subset := range policy.Subsets {
-			out = append(out, assignment(envoy.OutboundCluster(p.Number, subset.Name, s.Host), list, subset.Labels))
+			one(subset)
 		}
 	}
-	return out, true
+	return out
 }
 
-func assignment(name string, list []service.PortEndpoint, labels map[string]string) *resource.Resource {
-	endpoints := make([]envoy.Endpoint, 0, len(list))
+// chosen are the endpoints of a subset that can be connected to.
+func chosen(list []mesh.PortEndpoint, labels map[string]string) []mesh.PortEndpoint {
+	out := make([]mesh.PortEndpoint, 0, len(list))
 	for _, e := range list {
 		if e.Dialable() && mesh.Selects(labels, e.Labels) {
-			endpoints = append(endpoints, envoy.Endpoint{Endpoint: e.Endpoint, Port: e.Port})
+			out = append(out, e)
 		}
 	}
-	return resource.New(resource.Endpoint, name, envoy.Assignment(name, endpoints))
+	return out
 }

@@ -7,14 +7,9 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
-	"google.golang.org/protobuf/types/known/anypb"
-
-	"github.com/pilotmesh/pilot/internal/mesh"
+	dnsfamilyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/common/dns/v3"
+	dnsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/dns/v3"
 )
-
-// httpOptionsKey is where a cluster carries its HTTP options.
-const httpOptionsKey = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 // EDSCluster is a cluster that fetches its endpoints from this stream, under its own name.
 func EDSCluster(name string, timeout time.Duration) *clusterv3.Cluster {
@@ -24,19 +19,26 @@ func EDSCluster(name string, timeout time.Duration) *clusterv3.Cluster {
 	return c
 }
 
-// DNSCluster is a cluster whose endpoints are names that Envoy resolves; logical: it uses one address at a time.
-func DNSCluster(name string, timeout time.Duration, logical bool, endpoints *endpointv3.ClusterLoadAssignment) *clusterv3.Cluster {
+// dnsClusterType is the kind of cluster that resolves names. (What the plain types say about it is deprecated.)
+const dnsClusterType = "envoy.cluster.dns"
+
+// DNSCluster is a cluster whose endpoints are names that Envoy resolves, again after refresh or what an answer says. one:
+// it uses one address at a time.
+func DNSCluster(name string, timeout, refresh time.Duration, one bool, endpoints *endpointv3.ClusterLoadAssignment) *clusterv3.Cluster {
 	c := cluster(name, timeout)
-	kind := clusterv3.Cluster_STRICT_DNS
-	if logical {
-		kind = clusterv3.Cluster_LOGICAL_DNS
-	}
-	c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: kind}
-	c.DnsLookupFamily = clusterv3.Cluster_V4_ONLY
-	c.RespectDnsTtl = true
+	c.ClusterDiscoveryType = &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{
+		Name: dnsClusterType,
+		TypedConfig: Pack(&dnsv3.DnsCluster{
+			DnsRefreshRate: Duration(refresh), RespectDnsTtl: true, DnsJitter: Duration(dnsJitter),
+			DnsLookupFamily: dnsfamilyv3.DnsLookupFamily_V4_ONLY, AllAddressesInSingleEndpoint: one,
+		}),
+	}}
 	c.LoadAssignment = endpoints
 	return c
 }
+
+// dnsJitter keeps proxies that began together from asking together for ever.
+const dnsJitter = 100 * time.Millisecond
 
 // StaticCluster is a cluster with one fixed address.
 func StaticCluster(name string, timeout time.Duration, at *corev3.Address) *clusterv3.Cluster {
@@ -57,6 +59,13 @@ func OriginalDestinationCluster(name string, timeout time.Duration) *clusterv3.C
 	c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST}
 	c.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
 	return c
+}
+
+// OverridePort makes a cluster connect to another port than the client was going to.
+func OverridePort(c *clusterv3.Cluster, port uint32) {
+	c.LbConfig = &clusterv3.Cluster_OriginalDstLbConfig_{
+		OriginalDstLbConfig: &clusterv3.Cluster_OriginalDstLbConfig{UpstreamPortOverride: Uint(port)},
+	}
 }
 
 // EmptyCluster is a cluster without endpoints: what is sent there is refused.
@@ -95,98 +104,4 @@ func BindSource(c *clusterv3.Cluster, ip string) {
 		Address:       ip,
 		PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 0},
 	}}
-}
-
-// Upstream is which HTTP a cluster speaks.
-type Upstream uint8
-
-// The kinds of upstream.
-const (
-	// UpstreamHTTP1 is the default; a cluster says nothing for it.
-	UpstreamHTTP1 Upstream = iota
-	// UpstreamHTTP2 is HTTP/2 without negotiation.
-	UpstreamHTTP2
-	// UpstreamAsDownstream speaks what the client spoke.
-	UpstreamAsDownstream
-)
-
-// SetHTTP sets how a cluster speaks HTTP. common may be nil.
-func SetHTTP(c *clusterv3.Cluster, u Upstream, common *corev3.HttpProtocolOptions) {
-	if u == UpstreamHTTP1 && common == nil {
-		return
-	}
-	o := &httpv3.HttpProtocolOptions{CommonHttpProtocolOptions: common}
-	switch u {
-	case UpstreamHTTP1:
-		o.UpstreamProtocolOptions = &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{
-			ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
-				ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{
-					HttpProtocolOptions: &corev3.Http1ProtocolOptions{},
-				},
-			},
-		}
-	case UpstreamHTTP2:
-		o.UpstreamProtocolOptions = &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{
-			ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
-				ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_Http2ProtocolOptions{
-					Http2ProtocolOptions: &corev3.Http2ProtocolOptions{},
-				},
-			},
-		}
-	case UpstreamAsDownstream:
-		o.UpstreamProtocolOptions = &httpv3.HttpProtocolOptions_UseDownstreamProtocolConfig{
-			UseDownstreamProtocolConfig: &httpv3.HttpProtocolOptions_UseDownstreamHttpConfig{
-				HttpProtocolOptions:  &corev3.Http1ProtocolOptions{},
-				Http2ProtocolOptions: &corev3.Http2ProtocolOptions{},
-			},
-		}
-	}
-	c.TypedExtensionProtocolOptions = map[string]*anypb.Any{httpOptionsKey: Pack(o)}
-}
-
-// Endpoint is one place to connect to.
-type Endpoint struct {
-	*mesh.Endpoint
-	Port uint32
-}
-
-// Assignment lists endpoints, which must be sorted by locality. Each locality weighs what its endpoints weigh. Envoy
-// refuses weights whose sum does not fit 32 bits: they are scaled down.
-func Assignment(name string, endpoints []Endpoint) *endpointv3.ClusterLoadAssignment {
-	a := &endpointv3.ClusterLoadAssignment{ClusterName: name}
-	shift := weightShift(endpoints)
-	var group *endpointv3.LocalityLbEndpoints
-	for i, e := range endpoints {
-		if i == 0 || e.Locality != endpoints[i-1].Locality {
-			group = &endpointv3.LocalityLbEndpoints{LoadBalancingWeight: Uint(0)}
-			if e.Locality != (mesh.Locality{}) {
-				group.Locality = &corev3.Locality{Region: e.Locality.Region, Zone: e.Locality.Zone, SubZone: e.Locality.SubZone}
-			}
-			a.Endpoints = append(a.Endpoints, group)
-		}
-		weight := max(e.Weight>>shift, 1)
-		at := Address(e.Address, e.Port)
-		if path, ok := e.UnixPath(); ok {
-			at = Pipe(path)
-		}
-		group.LbEndpoints = append(group.LbEndpoints, &endpointv3.LbEndpoint{
-			HostIdentifier:      &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: at}},
-			LoadBalancingWeight: Uint(weight),
-		})
-		group.LoadBalancingWeight.Value += weight
-	}
-	return a
-}
-
-// weightShift is by how many bits weights must shrink for their sum to fit.
-func weightShift(endpoints []Endpoint) int {
-	sum := uint64(len(endpoints)) // none ends below 1
-	for _, e := range endpoints {
-		sum += uint64(e.Weight)
-	}
-	shift := 0
-	for sum>>shift > math.MaxUint32 {
-		shift++
-	}
-	return shift
 }

@@ -54,6 +54,11 @@ func OutboundCluster(port uint32, subset, host string) string {
 	return "outbound|" + number(port) + "|" + subset + "|" + host
 }
 
+// ServerName is the name by which a client of the mesh asks for a service's port and subset in a TLS handshake.
+func ServerName(port uint32, subset, host string) string {
+	return "outbound_." + number(port) + "_." + subset + "_." + host
+}
+
 // InboundCluster is the name of the cluster of a port of the proxy's own workload.
 func InboundCluster(port uint32) string { return "inbound|" + number(port) + "||" }
 
@@ -109,6 +114,10 @@ func ADS() *corev3.ConfigSource {
 		InitialFetchTimeout:   Duration(0),
 		ResourceApiVersion:    corev3.ApiVersion_V3,
 	}
+}
+
+func socket(name string, config proto.Message) *corev3.TransportSocket {
+	return &corev3.TransportSocket{Name: name, ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: Pack(config)}}
 }
 
 // Duration is d as a message.

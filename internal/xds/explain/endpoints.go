@@ -7,7 +7,6 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/view/service"
 )
 
 // noEndpoints says why a cluster has none.
@@ -22,19 +21,19 @@ func (i *inquiry) noEndpoints(s seen, port uint32, subset string) {
 		return
 	}
 	by := s.service.Parts[0].Object
-	if usable := count(list, service.PortEndpoint.Dialable); usable == 0 {
+	if usable := count(list, mesh.PortEndpoint.Dialable); usable == 0 {
 		i.because(by, "give IP addresses, or let resolution be DNS", "none of its %d endpoints has an IP address and a port (the first is %q)", len(list), list[0].Address)
 		return
 	}
 	labels := i.subsetLabels(s, subset)
-	if fit := count(list, func(e service.PortEndpoint) bool { return mesh.Selects(labels, e.Labels) }); fit == 0 {
+	if fit := count(list, func(e mesh.PortEndpoint) bool { return mesh.Selects(labels, e.Labels) }); fit == 0 {
 		i.because(i.subsetRule(s, subset), "", "none of the %d endpoints of %s has the labels of subset %q: %s", len(list), s.host, subset, pairs(labels))
 		return
 	}
 	i.because(by, "", "none of its %d endpoints can be used", len(list))
 }
 
-func count(list []service.PortEndpoint, fits func(service.PortEndpoint) bool) (n int) {
+func count(list []mesh.PortEndpoint, fits func(mesh.PortEndpoint) bool) (n int) {
 	for _, e := range list {
 		if fits(e) {
 			n++

@@ -124,6 +124,8 @@ func (i *inquiry) sharedBy(l class.Layer) string {
 	switch l {
 	case class.Workload:
 		return "workloads that serve the same"
+	case class.Client:
+		return "proxies that run where it does, or that the same rules select"
 	case class.Scoped:
 		if i.set.Overlay() {
 			return "namespace " + i.class.Namespace

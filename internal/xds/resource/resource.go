@@ -45,9 +45,8 @@ type Resource struct {
 	pieces   omap.Map[omap.Name, *Piece]
 }
 
-// New encodes msg as the resource name of type t. The encoding is deterministic. It panics if msg breaks a rule of the
-// API, which a proxy would reject, or cannot be encoded (a string that is not UTF-8): translators run in cells, which
-// recover, keep their last value and tell.
+// New encodes msg as the resource name of type t. The encoding is deterministic. It panics if msg cannot be
+// encoded (a string that is not UTF-8): translators run in cells, which recover, keep their last value and tell.
 func New(t Type, name string, msg proto.Message) *Resource {
 	r := &Resource{name: name, typ: t}
 	switch m := msg.(type) {
@@ -79,11 +78,6 @@ func Gone(name string) *Resource {
 func hiddenHash() omap.Hash { return omap.Sum([]byte("hidden")) }
 
 func encode(name string, msg proto.Message) []byte {
-	if m, ok := msg.(interface{ Validate() error }); ok { // generated from the rules written in the API
-		if err := m.Validate(); err != nil {
-			panic(fmt.Errorf("%s %q is invalid: %w", msg.ProtoReflect().Descriptor().Name(), name, err))
-		}
-	}
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(msg)
 	if err != nil {
 		panic(fmt.Errorf("encode %s %q: %w", msg.ProtoReflect().Descriptor().Name(), name, err))

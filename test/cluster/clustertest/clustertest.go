@@ -36,7 +36,6 @@ const startTimeout = 4 * time.Minute
 func (s *Shared) Main(m *testing.M, o cluster.Options) int {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	own := namespace("self") // now: later, threads of this process enter others
 	err := s.start(ctx, o)
 	switch {
 	case errors.Is(err, cluster.ErrUnable) || errors.Is(err, binaries.ErrNotBuilt):
@@ -48,14 +47,12 @@ func (s *Shared) Main(m *testing.M, o cluster.Options) int {
 		return 1
 	}
 	code := m.Run()
-	traces := look(s.cluster, own)
+	traces := look(s.cluster)
 	if err := s.cluster.Close(); err != nil {
 		fmt.Fprintln(os.Stderr, "closing the cluster:", err)
 		code = max(code, 1)
 	}
-	settling, stop := context.WithTimeout(context.Background(), 10*time.Second)
-	defer stop()
-	for _, left := range traces.settle(settling) {
+	for _, left := range traces.left() {
 		fmt.Fprintln(os.Stderr, "the cluster left behind:", left)
 		code = max(code, 1)
 	}

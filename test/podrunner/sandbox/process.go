@@ -75,11 +75,7 @@ func (p *Pod) Start(config ProcessConfig) (*Process, error) {
 		}
 	}()
 	process := &Process{config: config, pod: p}
-	open := func() (*pipes, error) { return openPipes(config.Input) }
-	if config.Terminal {
-		open = func() (*pipes, error) { return openTerminal(machineTerminals) }
-	}
-	pipes, err := open()
+	pipes, err := openPipes(config.Input, config.Terminal)
 	if err != nil {
 		return nil, err
 	}

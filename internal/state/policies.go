@@ -1,0 +1,102 @@
+package state
+
+import (
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	meshconfig "istio.io/api/mesh/v1alpha1"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/store"
+)
+
+const (
+	defaultTrustDomain = "cluster.local"
+	defaultDNSRefresh  = time.Minute
+)
+
+// writePolicies writes the settings that stand where no rule says otherwise.
+func (t *Tables) writePolicies(tx *store.Txn, m *meshconfig.MeshConfig) {
+	message := func(s Setting, v proto.Message, set bool) {
+		if set {
+			t.Settings.Set(tx, s, Value{Message: v})
+		} else {
+			t.Settings.Delete(tx, s)
+		}
+	}
+	flag := func(s Setting, set bool) {
+		v := Value{}
+		if set {
+			v.Number = 1
+		}
+		t.Settings.Set(tx, s, v)
+	}
+	flag(autoMTLS, m.GetEnableAutoMtls() == nil || m.GetEnableAutoMtls().GetValue())
+	flag(http2Upgrade, m.GetH2UpgradePolicy() == meshconfig.MeshConfig_UPGRADE)
+	trusted := m.GetTrustDomain()
+	if trusted == "" {
+		trusted = defaultTrustDomain
+	}
+	t.Settings.Set(tx, trustDomains, Value{Text: strings.Join(append([]string{trusted}, m.GetTrustDomainAliases()...), ",")})
+	message(baseline, m.GetDefaultTrafficPolicy(), m.GetDefaultTrafficPolicy() != nil)
+	message(localityBalancing, m.GetLocalityLbSetting(), m.GetLocalityLbSetting() != nil)
+	message(zoneBalancing, m.GetZoneAwareLbSetting(), m.GetZoneAwareLbSetting() != nil)
+	message(keepalive, m.GetTcpKeepalive(), m.GetTcpKeepalive() != nil)
+	refresh := defaultDNSRefresh
+	if d := m.GetDnsRefreshRate(); d != nil && d.AsDuration() > 0 {
+		refresh = d.AsDuration()
+	}
+	t.Settings.Set(tx, dnsRefresh, Value{Number: int64(refresh)})
+}
+
+// AutoMTLS reports whether proxies use the mesh's TLS towards endpoints that take it, without being told by a rule.
+func (t *Tables) AutoMTLS(r store.Reader) bool {
+	v, ok := t.Settings.Get(r, autoMTLS)
+	return !ok || v.Number != 0
+}
+
+// TrustDomains are the mesh's trust domain and its aliases.
+func (t *Tables) TrustDomains(r store.Reader) []string {
+	return strings.Split(t.text(r, trustDomains, defaultTrustDomain), ",")
+}
+
+// Baseline is the traffic policy of services for which no rule says otherwise; nil if the mesh has none.
+func (t *Tables) Baseline(r store.Reader) *meshconfig.MeshConfig_DefaultTrafficPolicy {
+	return message[*meshconfig.MeshConfig_DefaultTrafficPolicy](t, r, baseline)
+}
+
+// LocalityBalancing is how the mesh prefers endpoints by where they run.
+func (t *Tables) LocalityBalancing(r store.Reader) *networking.LocalityLoadBalancerSetting {
+	return message[*networking.LocalityLoadBalancerSetting](t, r, localityBalancing)
+}
+
+// ZoneBalancing is how the mesh keeps traffic in a zone; nil if it does not.
+func (t *Tables) ZoneBalancing(r store.Reader) *networking.ZoneAwareLoadBalancerSetting {
+	return message[*networking.ZoneAwareLoadBalancerSetting](t, r, zoneBalancing)
+}
+
+// Keepalive is the TCP keepalive of connections to endpoints; nil if the mesh says nothing.
+func (t *Tables) Keepalive(r store.Reader) *networking.ConnectionPoolSettings_TCPSettings_TcpKeepalive {
+	return message[*networking.ConnectionPoolSettings_TCPSettings_TcpKeepalive](t, r, keepalive)
+}
+
+// HTTP2Upgrade reports whether HTTP/1.1 becomes HTTP/2 on the way to endpoints, where no rule says otherwise.
+func (t *Tables) HTTP2Upgrade(r store.Reader) bool {
+	v, _ := t.Settings.Get(r, http2Upgrade)
+	return v.Number != 0
+}
+
+// DNSRefresh is how often proxies resolve names whose answers do not say how long they hold.
+func (t *Tables) DNSRefresh(r store.Reader) time.Duration {
+	if v, ok := t.Settings.Get(r, dnsRefresh); ok {
+		return time.Duration(v.Number)
+	}
+	return defaultDNSRefresh
+}
+
+func message[M proto.Message](t *Tables, r store.Reader, s Setting) M {
+	v, _ := t.Settings.Get(r, s)
+	m, _ := v.Message.(M)
+	return m
+}

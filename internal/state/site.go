@@ -1,0 +1,74 @@
+package state
+
+import (
+	"strings"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/store"
+)
+
+// block is what a traffic policy and what it says for one port have in common.
+type block interface {
+	GetLoadBalancer() *networking.LoadBalancerSettings
+	GetOutlierDetection() *networking.OutlierDetection
+}
+
+// blocks yields what a rule says, for the host as a whole, for subsets and for ports.
+func blocks(d *networking.DestinationRule) func(yield func(block) bool) {
+	return func(yield func(block) bool) {
+		policies := []*networking.TrafficPolicy{d.GetTrafficPolicy()}
+		for _, s := range d.GetSubsets() {
+			policies = append(policies, s.GetTrafficPolicy())
+		}
+		for _, p := range policies {
+			if p != nil && !yield(p) {
+				return
+			}
+			for _, l := range p.GetPortLevelSettings() {
+				if !yield(l) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// sited reports whether by what a rule says, endpoints may be preferred by where a client runs. Finding out which are bad
+// is enough, where the mesh prefers near ones.
+func sited(d *networking.DestinationRule) bool {
+	for b := range blocks(d) {
+		lb := b.GetLoadBalancer()
+		if b.GetOutlierDetection() != nil || lb.GetLocalityLbSetting() != nil || lb.GetZoneAwareLbSetting() != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// siteLabels yields the labels by which a rule prefers endpoints.
+func siteLabels(d *networking.DestinationRule) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for b := range blocks(d) {
+			lb := b.GetLoadBalancer()
+			for _, list := range [][]string{lb.GetLocalityLbSetting().GetFailoverPriority(), lb.GetZoneAwareLbSetting().GetFailoverPriority()} {
+				for _, label := range list {
+					if !strings.Contains(label, "=") && !yield(label) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// EverySited reports whether endpoints of every service may be preferred by where a client runs, and by which labels.
+func (t *Tables) EverySited(r store.Reader) (labels []string, sited bool) {
+	locality, zone := t.LocalityBalancing(r), t.ZoneBalancing(r)
+	for _, label := range append(append([]string{}, locality.GetFailoverPriority()...), zone.GetFailoverPriority()...) {
+		if !strings.Contains(label, "=") {
+			labels = append(labels, label)
+		}
+	}
+	return labels, len(locality.GetDistribute()) > 0 || zone != nil || t.Baseline(r).GetOutlierDetection() != nil
+}

@@ -1,0 +1,177 @@
+package cluster
+
+import (
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/view/traffic"
+	"github.com/pilotmesh/pilot/internal/xds/envoy"
+)
+
+// balance says how a cluster chooses among its endpoints.
+func (t translation) balance(c *clusterv3.Cluster, s traffic.Settings) {
+	if c.LbPolicy == clusterv3.Cluster_CLUSTER_PROVIDED {
+		return
+	}
+	lb := s.LoadBalancer
+	if hash := lb.GetConsistentHash(); hash != nil {
+		consistent(c, hash)
+	} else {
+		simple(c, lb)
+	}
+	if p := t.traffic.Preference(t.r, s); p != nil && len(p.Shares) > 0 {
+		common(c).LocalityConfigSpecifier = &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig_{
+			LocalityWeightedLbConfig: &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig{},
+		}
+	}
+	if n := lb.GetZoneAwareLbSetting().GetMinClusterSize(); n != nil {
+		common(c).LocalityConfigSpecifier = &clusterv3.Cluster_CommonLbConfig_ZoneAwareLbConfig_{
+			ZoneAwareLbConfig: &clusterv3.Cluster_CommonLbConfig_ZoneAwareLbConfig{MinClusterSize: wrapperspb.UInt64(uint64(n.Value))},
+		}
+	}
+}
+
+func common(c *clusterv3.Cluster) *clusterv3.Cluster_CommonLbConfig {
+	if c.CommonLbConfig == nil {
+		c.CommonLbConfig = &clusterv3.Cluster_CommonLbConfig{}
+	}
+	return c.CommonLbConfig
+}
+
+func simple(c *clusterv3.Cluster, lb *networking.LoadBalancerSettings) {
+	slow := warmup(lb)
+	switch lb.GetSimple() {
+	case networking.LoadBalancerSettings_ROUND_ROBIN:
+		c.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
+		if slow != nil {
+			c.LbConfig = &clusterv3.Cluster_RoundRobinLbConfig_{
+				RoundRobinLbConfig: &clusterv3.Cluster_RoundRobinLbConfig{SlowStartConfig: slow},
+			}
+		}
+	case networking.LoadBalancerSettings_RANDOM:
+		c.LbPolicy = clusterv3.Cluster_RANDOM
+	default:
+		c.LbPolicy = clusterv3.Cluster_LEAST_REQUEST
+		if slow != nil {
+			c.LbConfig = &clusterv3.Cluster_LeastRequestLbConfig_{
+				LeastRequestLbConfig: &clusterv3.Cluster_LeastRequestLbConfig{SlowStartConfig: slow},
+			}
+		}
+	}
+}
+
+const defaultWarmupPercent = 10
+
+// warmup is how a new endpoint's traffic grows; nil if it has its share at once.
+func warmup(lb *networking.LoadBalancerSettings) *clusterv3.Cluster_SlowStartConfig {
+	w := lb.GetWarmup()
+	if w == nil {
+		if d := lb.GetWarmupDurationSecs(); d != nil { //nolint:staticcheck // deprecated, and still in use
+			return &clusterv3.Cluster_SlowStartConfig{SlowStartWindow: d}
+		}
+		return nil
+	}
+	slow := &clusterv3.Cluster_SlowStartConfig{
+		SlowStartWindow: w.Duration, MinWeightPercent: &typev3.Percent{Value: defaultWarmupPercent},
+	}
+	if p := w.MinimumPercent; p != nil {
+		slow.MinWeightPercent.Value = p.Value
+	}
+	if a := w.Aggression; a != nil {
+		slow.Aggression = &corev3.RuntimeDouble{DefaultValue: a.Value, RuntimeKey: warmupKey}
+	}
+	return slow
+}
+
+// warmupKey is a runtime key, which Envoy demands, by which nothing is set.
+const warmupKey = "upstream.slow_start.aggression"
+
+// The sizes of hash rings.
+const (
+	defaultRing = 1024
+	maxRing     = 8 << 20 // what Envoy takes
+)
+
+func consistent(c *clusterv3.Cluster, h *networking.LoadBalancerSettings_ConsistentHashLB) {
+	if m := h.GetMaglev(); m != nil {
+		c.LbPolicy = clusterv3.Cluster_MAGLEV
+		if m.TableSize > 0 {
+			c.LbConfig = &clusterv3.Cluster_MaglevLbConfig_{
+				MaglevLbConfig: &clusterv3.Cluster_MaglevLbConfig{TableSize: wrapperspb.UInt64(nextPrime(m.TableSize))},
+			}
+		}
+		return
+	}
+	size := h.GetRingHash().GetMinimumRingSize()
+	if h.GetRingHash() == nil {
+		size = h.MinimumRingSize //nolint:staticcheck // deprecated, and still in use
+	}
+	if size == 0 {
+		size = defaultRing
+	}
+	c.LbPolicy = clusterv3.Cluster_RING_HASH
+	c.LbConfig = &clusterv3.Cluster_RingHashLbConfig_{
+		RingHashLbConfig: &clusterv3.Cluster_RingHashLbConfig{MinimumRingSize: wrapperspb.UInt64(min(size, maxRing))},
+	}
+}
+
+// nextPrime is the least prime that is not less than n: Envoy refuses tables of other sizes.
+func nextPrime(n uint64) uint64 {
+	for ; ; n++ {
+		prime := n > 1
+		for d := uint64(2); d*d <= n && prime; d++ {
+			prime = n%d != 0
+		}
+		if prime {
+			return n
+		}
+	}
+}
+
+// always enforces what was counted; never only counts.
+const (
+	always = 100
+	never  = 0
+)
+
+// detect takes endpoints out that answer badly. By success rate none is: no setting speaks of that.
+func detect(c *clusterv3.Cluster, o *networking.OutlierDetection) {
+	if o == nil {
+		return
+	}
+	out := &clusterv3.OutlierDetection{
+		EnforcingSuccessRate: envoy.Uint(never), Interval: o.Interval, BaseEjectionTime: o.BaseEjectionTime,
+	}
+	enforced := func(n uint32) *wrapperspb.UInt32Value {
+		if n > 0 {
+			return envoy.Uint(always)
+		}
+		return envoy.Uint(never)
+	}
+	if n := o.Consecutive_5XxErrors; n != nil {
+		out.Consecutive_5Xx, out.EnforcingConsecutive_5Xx = n, enforced(n.Value)
+	}
+	gateway := o.ConsecutiveGatewayErrors
+	if n := o.ConsecutiveErrors; n > 0 && gateway == nil { //nolint:staticcheck // deprecated, and still in use
+		gateway = envoy.Uint(uint32(n))
+	}
+	if gateway != nil {
+		out.ConsecutiveGatewayFailure, out.EnforcingConsecutiveGatewayFailure = gateway, enforced(gateway.Value)
+	}
+	if n := o.MaxEjectionPercent; n > 0 {
+		out.MaxEjectionPercent = envoy.Uint(uint32(n))
+	}
+	if o.SplitExternalLocalOriginErrors {
+		out.SplitExternalLocalOriginErrors = true
+		out.EnforcingLocalOriginSuccessRate = envoy.Uint(never)
+		if n := o.ConsecutiveLocalOriginFailures.GetValue(); n > 0 {
+			out.ConsecutiveLocalOriginFailure, out.EnforcingConsecutiveLocalOriginFailure = envoy.Uint(n), envoy.Uint(always)
+		}
+	}
+	c.OutlierDetection = out
+	// Without a minimum, endpoints that were taken out stay out however few are left.
+	common(c).HealthyPanicThreshold = &typev3.Percent{Value: float64(max(o.MinHealthPercent, 0))}
+}

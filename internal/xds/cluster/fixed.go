@@ -1,0 +1,80 @@
+package cluster
+
+import (
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/traffic"
+	"github.com/pilotmesh/pilot/internal/xds/envoy"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+func (q *Queries) fixed(r *query.Reader, _ service.All) (Map, bool) {
+	timeout := q.tables.ConnectTimeout(r)
+	pass := envoy.OriginalDestinationCluster(envoy.PassthroughCluster, timeout)
+	base := traffic.Settings{ConnectionPool: q.tables.Baseline(r).GetConnectionPool()}
+	q.pool(r, pass, base)
+	envoy.SetHTTP(pass, envoy.HTTP{Upstream: envoy.UpstreamAsDownstream, Common: connections(base.ConnectionPool)})
+	in := envoy.OriginalDestinationCluster(envoy.InboundPassthroughCluster, timeout)
+	envoy.SetHTTP(in, envoy.HTTP{Upstream: envoy.UpstreamAsDownstream})
+	envoy.BindSource(in, envoy.InboundBindAddress)
+	return asMap(pass, in, envoy.EmptyCluster(envoy.BlackHoleCluster, timeout)), true
+}
+
+func asMap(list ...*clusterv3.Cluster) Map {
+	var changes []omap.Change[omap.Name, *resource.Resource]
+	for _, c := range list {
+		changes = append(changes, omap.Put(omap.Name(c.Name), resource.New(resource.Cluster, c.Name, c)))
+	}
+	return Map{}.With(changes...)
+}
+
+// Inbound names the clusters of what a workload serves.
+type Inbound struct {
+	Ports string // see service.ParseInbound
+	// Direct says that nothing redirects: the application is reached on the loopback address.
+	Direct bool
+}
+
+func (q *Queries) inbound(r *query.Reader, k Inbound) (Map, bool) {
+	timeout := q.tables.ConnectTimeout(r)
+	var list []*clusterv3.Cluster
+	for _, p := range service.ParseInbound(k.Ports) {
+		name := envoy.InboundCluster(p.Number)
+		var c *clusterv3.Cluster
+		if k.Direct {
+			c = envoy.StaticCluster(name, timeout, envoy.Address(envoy.Loopback, p.Number))
+		} else {
+			c = envoy.OriginalDestinationCluster(name, timeout)
+			envoy.BindSource(c, envoy.InboundBindAddress)
+		}
+		c.AltStatName = name + ";"
+		q.inboundPool(r, c, p)
+		c.Metadata = envoy.Metadata(map[string]*structpb.Value{"services": envoy.ServiceMetadata(p.Host, p.Name, p.Namespace)})
+		list = append(list, c)
+	}
+	return asMap(list...), true
+}
+
+// inboundPool limits connections to the application as the rule for the service limits those to its endpoints.
+func (q *Queries) inboundPool(r *query.Reader, c *clusterv3.Cluster, p service.InboundPort) {
+	policy, _ := q.traffic.Policy.Get(r, service.View{Host: p.Host, Layer: q.scope.Layer(r, p.Host, p.Namespace)})
+	s := traffic.Settings{ConnectionPool: policy.ForPort(nil, p.Port).ConnectionPool}
+	q.pool(r, c, s)
+	envoy.SetHTTP(c, envoy.HTTP{Upstream: httpOf(p.Protocol), Common: connections(s.ConnectionPool)})
+}
+
+// httpOf is which HTTP the endpoints of a port are taken to speak, where no policy says otherwise.
+func httpOf(p mesh.Protocol) envoy.Upstream {
+	switch {
+	case p.Sniffed():
+		return envoy.UpstreamAsDownstream
+	case p.IsHTTP2():
+		return envoy.UpstreamHTTP2
+	}
+	return envoy.UpstreamHTTP1
+}

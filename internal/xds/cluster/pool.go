@@ -1,0 +1,115 @@
+package cluster
+
+import (
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/view/traffic"
+	"github.com/pilotmesh/pilot/internal/xds/envoy"
+)
+
+// limit says how many connections, requests and retries a cluster may have.
+func (t translation) limit(c *clusterv3.Cluster, s traffic.Settings) { t.pool(t.r, c, s) }
+
+func (q *Queries) pool(r *query.Reader, c *clusterv3.Cluster, s traffic.Settings) {
+	tcp, http := s.ConnectionPool.GetTcp(), s.ConnectionPool.GetHttp()
+	t := c.CircuitBreakers.Thresholds[0]
+	atMost(&t.MaxConnections, tcp.GetMaxConnections())
+	atMost(&t.MaxPendingRequests, http.GetHttp1MaxPendingRequests())
+	atMost(&t.MaxRequests, http.GetHttp2MaxRequests())
+	atMost(&t.MaxRetries, http.GetMaxRetries())
+	if b := s.RetryBudget; b != nil {
+		t.RetryBudget = &clusterv3.CircuitBreakers_Thresholds_RetryBudget{BudgetInterval: b.BudgetInterval}
+		if b.Percent != nil {
+			t.RetryBudget.BudgetPercent = &typev3.Percent{Value: b.Percent.Value}
+		}
+		if n := b.MinRetryConcurrency; n > 0 {
+			t.RetryBudget.MinRetryConcurrency = envoy.Uint(n)
+		}
+	}
+	if d := tcp.GetConnectTimeout(); d != nil {
+		c.ConnectTimeout = d
+	}
+	k := tcp.GetTcpKeepalive()
+	if k == nil {
+		k = q.tables.Keepalive(r)
+	}
+	if k != nil {
+		c.UpstreamConnectionOptions = &clusterv3.UpstreamConnectionOptions{TcpKeepalive: keepalive(k)}
+	}
+}
+
+// atMost replaces a threshold by one that the user set.
+func atMost(at **wrapperspb.UInt32Value, n int32) {
+	if n > 0 {
+		*at = envoy.Uint(uint32(n))
+	}
+}
+
+func keepalive(k *networking.ConnectionPoolSettings_TCPSettings_TcpKeepalive) *corev3.TcpKeepalive {
+	out := &corev3.TcpKeepalive{}
+	if k.Probes > 0 {
+		out.KeepaliveProbes = envoy.Uint(k.Probes)
+	}
+	if k.Time != nil {
+		out.KeepaliveTime = envoy.Uint(uint32(k.Time.Seconds))
+	}
+	if k.Interval != nil {
+		out.KeepaliveInterval = envoy.Uint(uint32(k.Interval.Seconds))
+	}
+	return out
+}
+
+// http is how a cluster speaks HTTP.
+func (t translation) http(p mesh.Port, s traffic.Settings) envoy.HTTP {
+	pool := s.ConnectionPool.GetHttp()
+	h := envoy.HTTP{Upstream: httpOf(p.Protocol), Common: connections(s.ConnectionPool), Errors: s.OutlierDetection.GetOutlierDetectionHttpErrorCodes()}
+	switch {
+	case pool.GetUseClientProtocol():
+		h.Upstream = envoy.UpstreamAsDownstream
+	case p.Protocol.IsHTTP() && t.upgrades(pool.GetH2UpgradePolicy()):
+		h.Upstream = envoy.UpstreamHTTP2
+	}
+	if n := pool.GetMaxConcurrentStreams(); n > 0 {
+		h.Streams = uint32(n)
+	}
+	if k := pool.GetHttp2KeepAlive(); k != nil {
+		h.Pings = &corev3.KeepaliveSettings{Interval: k.Interval, Timeout: k.Timeout}
+	}
+	return h
+}
+
+// upgrades reports whether HTTP/1.1 becomes HTTP/2 on the way.
+func (t translation) upgrades(policy networking.ConnectionPoolSettings_HTTPSettings_H2UpgradePolicy) bool {
+	switch policy {
+	case networking.ConnectionPoolSettings_HTTPSettings_UPGRADE:
+		return true
+	case networking.ConnectionPoolSettings_HTTPSettings_DO_NOT_UPGRADE:
+		return false
+	}
+	return t.tables.HTTP2Upgrade(t.r)
+}
+
+// connections are the limits of single connections; nil if there are none.
+func connections(pool *networking.ConnectionPoolSettings) *corev3.HttpProtocolOptions {
+	tcp, http := pool.GetTcp(), pool.GetHttp()
+	o := &corev3.HttpProtocolOptions{
+		IdleTimeout:           http.GetIdleTimeout(),
+		MaxConnectionDuration: tcp.GetMaxConnectionDuration(),
+	}
+	if o.IdleTimeout == nil {
+		o.IdleTimeout = tcp.GetIdleTimeout()
+	}
+	if n := http.GetMaxRequestsPerConnection(); n > 0 {
+		o.MaxRequestsPerConnection = envoy.Uint(uint32(n))
+	}
+	if o.IdleTimeout == nil && o.MaxConnectionDuration == nil && o.MaxRequestsPerConnection == nil {
+		return nil
+	}
+	return o
+}

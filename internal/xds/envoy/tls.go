@@ -1,0 +1,151 @@
+package envoy
+
+import (
+	"net/netip"
+	"strings"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	proxyprotocolv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/proxy_protocol/v3"
+	rawv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/raw_buffer/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// SecretsCluster is the cluster of the agent that hands out certificates.
+const SecretsCluster = "sds-grpc"
+
+// The names of secrets that the agent knows.
+const (
+	workloadSecret = "default"
+	meshRootSecret = "ROOTCA"
+	SystemRoots    = "system"
+)
+
+const (
+	tlsSocket           = "envoy.transport_sockets.tls"
+	rawSocket           = "envoy.transport_sockets.raw_buffer"
+	proxyProtocolSocket = "envoy.transport_sockets.upstream_proxy_protocol"
+
+	// An endpoint with tlsMode "istio" in this metadata is connected to by the socket whose match says so.
+	socketMatch  = "envoy.transport_socket_match"
+	tlsMode      = "tlsMode"
+	tlsModeIstio = "istio"
+)
+
+// ClientTLS is how a cluster speaks TLS.
+type ClientTLS struct {
+	// Mesh uses the workload's own certificate and the mesh's roots. Otherwise Certificate and Key are files, or empty,
+	// and Roots is a file or SystemRoots.
+	Mesh             bool
+	Certificate, Key string
+	Roots            string
+	// Revoked is a file of revoked certificates, or empty.
+	Revoked string
+	// Unverified takes whatever certificate the server shows.
+	Unverified bool
+	// Names are whom the server may prove to be; if there are none, its roots suffice.
+	Names []string
+	SNI   string
+	ALPN  []string
+}
+
+// TLS is the transport socket for it.
+func (t ClientTLS) TLS() *corev3.TransportSocket {
+	// Envoy's default for clients ends at TLS 1.2.
+	common := &tlsv3.CommonTlsContext{AlpnProtocols: t.ALPN, TlsParams: &tlsv3.TlsParameters{
+		TlsMinimumProtocolVersion: tlsv3.TlsParameters_TLSv1_2, TlsMaximumProtocolVersion: tlsv3.TlsParameters_TLSv1_3,
+	}}
+	roots := "file-root:" + t.Roots
+	switch {
+	case t.Mesh:
+		common.TlsCertificateSdsSecretConfigs = []*tlsv3.SdsSecretConfig{secret(workloadSecret)}
+		roots = meshRootSecret
+	case t.Certificate != "":
+		common.TlsCertificateSdsSecretConfigs = []*tlsv3.SdsSecretConfig{secret("file-cert:" + t.Certificate + "~" + t.Key)}
+	}
+	if !t.Unverified {
+		given := &tlsv3.CertificateValidationContext{}
+		for _, name := range t.Names {
+			given.MatchTypedSubjectAltNames = append(given.MatchTypedSubjectAltNames, exactName(name))
+		}
+		if t.Revoked != "" {
+			given.Crl = &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: t.Revoked}}
+		}
+		common.ValidationContextType = &tlsv3.CommonTlsContext_CombinedValidationContext{
+			CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
+				DefaultValidationContext: given, ValidationContextSdsSecretConfig: secret(roots),
+			},
+		}
+	}
+	return socket(tlsSocket, &tlsv3.UpstreamTlsContext{CommonTlsContext: common, Sni: t.SNI})
+}
+
+// exactName matches one subject alternative name, of the kind it looks like.
+func exactName(name string) *tlsv3.SubjectAltNameMatcher {
+	m := &tlsv3.SubjectAltNameMatcher{
+		SanType: tlsv3.SubjectAltNameMatcher_DNS,
+		Matcher: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: name}},
+	}
+	if strings.Contains(name, "://") {
+		m.SanType = tlsv3.SubjectAltNameMatcher_URI
+	} else if _, err := netip.ParseAddr(name); err == nil {
+		m.SanType = tlsv3.SubjectAltNameMatcher_IP_ADDRESS
+	} else if strings.Contains(name, "@") {
+		m.SanType = tlsv3.SubjectAltNameMatcher_EMAIL
+	}
+	return m
+}
+
+// secret is a secret that the agent hands out. Envoy waits for it as long as it takes.
+func secret(name string) *tlsv3.SdsSecretConfig {
+	return &tlsv3.SdsSecretConfig{Name: name, SdsConfig: &corev3.ConfigSource{
+		ConfigSourceSpecifier: &corev3.ConfigSource_ApiConfigSource{ApiConfigSource: &corev3.ApiConfigSource{
+			ApiType: corev3.ApiConfigSource_GRPC, TransportApiVersion: corev3.ApiVersion_V3, SetNodeOnFirstMessageOnly: true,
+			GrpcServices: []*corev3.GrpcService{{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
+				EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: SecretsCluster},
+			}}},
+		}},
+		InitialFetchTimeout: Duration(0),
+		ResourceApiVersion:  corev3.ApiVersion_V3,
+	}}
+}
+
+// UseTLS makes a cluster speak TLS to every endpoint.
+func UseTLS(c *clusterv3.Cluster, t ClientTLS) { c.TransportSocket = t.TLS() }
+
+// OfferTLS makes a cluster speak TLS to endpoints that take the mesh's TLS, and plain text to others.
+func OfferTLS(c *clusterv3.Cluster, t ClientTLS) {
+	c.TransportSocketMatches = []*clusterv3.Cluster_TransportSocketMatch{{
+		Name:            tlsMode + "-" + tlsModeIstio,
+		Match:           &structpb.Struct{Fields: map[string]*structpb.Value{tlsMode: structpb.NewStringValue(tlsModeIstio)}},
+		TransportSocket: t.TLS(),
+	}}
+}
+
+// takesMeshTLS is the metadata of an endpoint that takes the mesh's TLS.
+func takesMeshTLS() *corev3.Metadata {
+	return &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
+		socketMatch: {Fields: map[string]*structpb.Value{tlsMode: structpb.NewStringValue(tlsModeIstio)}},
+	}}
+}
+
+// AnnounceClient makes a cluster begin each connection with a PROXY protocol header, of version 2 or 1, that tells the
+// client's address. It goes around the sockets the cluster has already.
+func AnnounceClient(c *clusterv3.Cluster, version2 bool) {
+	config := &corev3.ProxyProtocolConfig{Version: corev3.ProxyProtocolConfig_V1}
+	if version2 {
+		config.Version = corev3.ProxyProtocolConfig_V2
+	}
+	around := func(inner *corev3.TransportSocket) *corev3.TransportSocket {
+		if inner == nil {
+			inner = socket(rawSocket, &rawv3.RawBuffer{})
+		}
+		return socket(proxyProtocolSocket, &proxyprotocolv3.ProxyProtocolUpstreamTransport{Config: config, TransportSocket: inner})
+	}
+	c.TransportSocket = around(c.TransportSocket)
+	for _, m := range c.TransportSocketMatches {
+		m.TransportSocket = around(m.TransportSocket)
+	}
+}
