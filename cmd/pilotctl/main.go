@@ -34,7 +34,7 @@ have what they should (explain).
 
 It exits with 0 when all is well, 1 when something is wrong, 2 when it was called in a way it does not understand.`,
 	}
-	c.AddCommand(analyze(), explainCommand(), proxyStatus(), problems(), version())
+	c.AddCommand(analyzeCommand(), explainCommand(), proxyStatus(), problems(), version())
 	return c
 }
 

@@ -201,6 +201,9 @@ func sortByLine(problems []Problem) {
 	slices.SortStableFunc(problems, func(a, b Problem) int { return a.Position.Compare(b.Position) })
 }
 
+// Locate sets the lines of problems that were found later about the document's object.
+func (d *Document) Locate(problems []Problem) { d.locate(problems) }
+
 // locate sets the lines of problems. It parses the text once more: few documents have problems, and keeping the parsed
 // form of all for them would cost more.
 func (d *Document) locate(problems []Problem) {

@@ -11,9 +11,12 @@ import (
 
 // judge runs a document through all gates but Unsupported, which is about the product and not about the document.
 func judge(kind, name string, data []byte) (verdict string, problems []Problem) {
-	if kind == "meshconfig" {
+	switch kind {
+	case "meshconfig":
 		_, problems = DecodeMesh(name, data)
-	} else {
+	case "meshnetworks":
+		_, problems = DecodeNetworks(name, data)
+	default:
 		for _, d := range Decode(name, data) {
 			problems = append(problems, d.Problems...)
 			if d.Object != nil {
@@ -42,8 +45,8 @@ func exceptions() map[string]string {
 // TestVerdicts holds the rules of each kind to documents on both sides of them.
 func TestVerdicts(t *testing.T) {
 	files, err := filepath.Glob("testdata/verdicts/*.txtar")
-	if err != nil || len(files) != 6 {
-		t.Fatalf("found %d files, want 6 (%v)", len(files), err)
+	if err != nil || len(files) != 7 {
+		t.Fatalf("found %d files, want 7 (%v)", len(files), err)
 	}
 	for _, file := range files {
 		kind := strings.TrimSuffix(filepath.Base(file), ".txtar")

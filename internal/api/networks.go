@@ -1,0 +1,61 @@
+package api
+
+import (
+	meshconfig "istio.io/api/mesh/v1alpha1"
+
+	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/api/rules"
+)
+
+// DecodeNetworks reads a MeshNetworks file. With an Error the result is nil. As in a MeshConfig, unknown fields and
+// duplicate keys are Warnings.
+func DecodeNetworks(file string, data []byte) (*meshconfig.MeshNetworks, []Problem) {
+	var r document.Report
+	n := decodeNetworks(&r, data)
+	found := problems(Key{Kind: "MeshNetworks"}, file, r.Findings())
+	if r.Failed() {
+		return nil, found
+	}
+	return n, found
+}
+
+func decodeNetworks(r *document.Report, data []byte) *meshconfig.MeshNetworks {
+	root := onlyDocument(r, data)
+	if r.Failed() || !r.Expect(nil, root, document.Mapping) {
+		return nil
+	}
+	n := new(meshconfig.MeshNetworks)
+	r.Add(document.Read(n, root, nil, document.Options{Lenient: true}))
+	if r.Failed() {
+		return nil
+	}
+	findings := rules.Networks(n)
+	for i := range findings {
+		findings[i].Line = root.LineOf(findings[i].Field)
+	}
+	r.Add(findings)
+	return n
+}
+
+// SettingsKind tells which settings a file without envelope holds: MeshConfig, MeshNetworks, or, if it holds something
+// else, nothing.
+func SettingsKind(data []byte) string {
+	docs := document.Split(data)
+	if len(docs) != 1 {
+		return ""
+	}
+	root, err := docs[0].Parse()
+	if err != nil || root == nil || root.Kind != document.Mapping || root.Get("kind") != nil || root.Get("apiVersion") != nil {
+		return ""
+	}
+	fields := (*meshconfig.MeshConfig)(nil).ProtoReflect().Descriptor().Fields()
+	for _, m := range root.Members {
+		switch {
+		case m.Key == "networks":
+			return "MeshNetworks"
+		case fields.ByJSONName(document.LowerCamel(m.Key)) != nil:
+			return "MeshConfig"
+		}
+	}
+	return ""
+}
