@@ -12,14 +12,15 @@ import (
 )
 
 // Large is a mesh of a given size for measuring: services in a hundred namespaces, one in fifty private, routes and
-// policy for one in ten, five routes private to each namespace; and twenty classes of proxies, fifteen that see their
-// namespace's view of everything and five with a Sidecar of ten hosts.
+// policy for one in ten, five routes private to each namespace; and twenty classes of proxies in three regions, fifteen
+// that see their namespace's view of everything and five with a Sidecar of ten hosts.
 type Large struct{ Services int }
 
 const (
 	largeNamespaces = 100
 	largeClasses    = 20
 	largeSidecars   = 5
+	largeRegions    = 3
 )
 
 // Namespace is the namespace of the i-th service.
@@ -81,6 +82,20 @@ func (l Large) DestinationRule(i, limit, subsets int) *api.Object {
 	return seal(l.key(i, ""), d)
 }
 
+// Near is a rule by which clients of the i-th service prefer near endpoints, with a limit.
+func (l Large) Near(i, limit int) *api.Object {
+	d := l.DestinationRule(i, limit, 0).Spec.(*networking.DestinationRule)
+	d.TrafficPolicy.OutlierDetection = &networking.OutlierDetection{}
+	return seal(l.key(i, ""), d)
+}
+
+// Placed is the i-th service with an endpoint in each region; the first one's address ends in last.
+func (l Large) Placed(i, last int) *api.Object {
+	s := l.ServiceEntry(i, last).Spec.(*networking.ServiceEntry)
+	s.Endpoints[0].Locality, s.Endpoints[1].Locality = "r0/z", "r1/z"
+	return seal(l.key(i, ""), s)
+}
+
 // Sidecar is the scope of a namespace: ten hosts, the first of which is given.
 func (l Large) Sidecar(ns, first int) *api.Object {
 	hosts := []string{"*/" + l.Host(first)}
@@ -116,7 +131,8 @@ func (l Large) Objects() []*api.Object {
 func (l Large) Proxies(t T) []*proxy.Proxy {
 	var list []*proxy.Proxy
 	for ns := range largeClasses {
-		list = append(list, Node(t, strings.ReplaceAll(fmt.Sprintf("sidecar~10.250.0.%d~client.NS~NS.svc.cluster.local", ns), "NS", fmt.Sprintf("ns-%02d", ns)), ""))
+		id := strings.ReplaceAll(fmt.Sprintf("sidecar~10.250.0.%d~client.NS~NS.svc.cluster.local", ns), "NS", fmt.Sprintf("ns-%02d", ns))
+		list = append(list, Node(t, id, fmt.Sprintf(`{"LABELS": {"istio-locality": "r%d/z"}}`, ns%largeRegions)))
 	}
 	return list
 }

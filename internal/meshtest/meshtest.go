@@ -167,7 +167,12 @@ func Node(t T, id, metadata string) *proxy.Proxy {
 // Connect adds a proxy, watches the state of its class and returns the class.
 func (w *World) Connect(p *proxy.Proxy) proxy.Class {
 	w.Commit(func(tx *store.Txn) { w.Tables.Proxies.Set(tx, p.ID, p) })
-	c, _ := w.Queries.Class.Get(w.Graph.Naive(), p.ID)
+	return w.Follow(p.ID)
+}
+
+// Follow watches the state of the class that a connected proxy has by now, and returns the class.
+func (w *World) Follow(id string) proxy.Class {
+	c, _ := w.Queries.Class.Get(w.Graph.Naive(), id)
 	w.Watch(c)
 	return c
 }

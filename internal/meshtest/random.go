@@ -5,6 +5,7 @@ import (
 	"time"
 
 	networking "istio.io/api/networking/v1alpha3"
+	typev1beta1 "istio.io/api/type/v1beta1"
 	"pgregory.net/rapid"
 
 	"github.com/pilotmesh/pilot/internal/api"
@@ -48,6 +49,7 @@ func (g Random) Object() *api.Object {
 	default:
 		o.Spec = &networking.WorkloadEntry{
 			Address: pick(g.T, "address", "10.1.0.1", "10.1.0.2"), Labels: g.labels(),
+			Locality: g.locality(), ServiceAccount: pick(g.T, "account", "", "", "sa"),
 			Weight: uint32(rapid.IntRange(0, 3).Draw(g.T, "weight")),
 		}
 	}
@@ -76,7 +78,13 @@ func (g Random) serviceEntry() *networking.ServiceEntry {
 	if rapid.Bool().Draw(g.T, "selects") {
 		s.WorkloadSelector = &networking.WorkloadSelector{Labels: g.labels()}
 	} else {
-		s.Endpoints = []*networking.WorkloadEntry{{Address: pick(g.T, "address", "10.1.0.1", "10.1.0.3"), Labels: g.labels()}}
+		s.Endpoints = []*networking.WorkloadEntry{
+			{Address: pick(g.T, "address", "10.1.0.1", "10.1.0.3"), Labels: g.labels(), Locality: g.locality()},
+			{Address: "10.1.0.4", Locality: g.locality(), ServiceAccount: pick(g.T, "account", "", "", "sa")},
+		}
+	}
+	if s.WorkloadSelector == nil && rapid.IntRange(0, 3).Draw(g.T, "names") == 0 {
+		s.Resolution = networking.ServiceEntry_DNS
 	}
 	return s
 }
@@ -119,14 +127,36 @@ func (g Random) virtualService() *networking.VirtualService {
 	return v
 }
 
+// Localities are where endpoints and proxies of the small world run.
+func Localities() []string { return []string{"", "r1/z1", "r1/z2", "r2"} }
+
+func (g Random) locality() string { return pick(g.T, "locality", Localities()...) }
+
 func (g Random) destinationRule() *networking.DestinationRule {
-	return &networking.DestinationRule{
+	d := &networking.DestinationRule{
 		Host: pick(g.T, "host", append(hosts(), "*.one.com", "*.svc.cluster.local", "*")...), ExportTo: g.exportTo(),
 		Subsets: []*networking.Subset{{Name: "s", Labels: g.labels()}},
 		TrafficPolicy: &networking.TrafficPolicy{ConnectionPool: &networking.ConnectionPoolSettings{
 			Tcp: &networking.ConnectionPoolSettings_TCPSettings{MaxConnections: int32(rapid.IntRange(1, 9).Draw(g.T, "limit"))},
 		}},
 	}
+	if rapid.IntRange(0, 3).Draw(g.T, "selects") == 0 {
+		d.ExportTo, d.WorkloadSelector = []string{"."}, &typev1beta1.WorkloadSelector{MatchLabels: g.labels()}
+	}
+	if rapid.Bool().Draw(g.T, "detects") {
+		d.TrafficPolicy.OutlierDetection = &networking.OutlierDetection{}
+	}
+	switch pick(g.T, "prefers", "", "", "labels", "shares") {
+	case "labels":
+		d.Subsets[0].TrafficPolicy = &networking.TrafficPolicy{LoadBalancer: &networking.LoadBalancerSettings{
+			LocalityLbSetting: &networking.LocalityLoadBalancerSetting{FailoverPriority: []string{"v", "topology.kubernetes.io/region=r2"}},
+		}}
+	case "shares":
+		d.TrafficPolicy.LoadBalancer = &networking.LoadBalancerSettings{LocalityLbSetting: &networking.LocalityLoadBalancerSetting{
+			Distribute: []*networking.LocalityLoadBalancerSetting_Distribute{{From: "r1", To: map[string]uint32{"r1/*": 70, "r2": 30}}},
+		}}
+	}
+	return d
 }
 
 func (g Random) sidecar() *networking.Sidecar {

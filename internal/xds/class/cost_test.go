@@ -43,15 +43,25 @@ func changes() []change {
 	}
 }
 
-// costs makes every kind of change to a mesh of a size and tells what ran and what would be sent.
-func costs(t *testing.T, services int) string {
+// placed are changes where some rule prefers near endpoints: proxies of different regions are different classes.
+func placed() []change {
+	return []change{
+		{"endpoint of a service with near ones", func(w *meshtest.World, l meshtest.Large) { w.Put(l.Placed(30, 9)) }},
+		{"endpoint of another", func(w *meshtest.World, l meshtest.Large) { w.Put(l.ServiceEntry(10, 9)) }},
+		{"policy with near endpoints", func(w *meshtest.World, l meshtest.Large) { w.Put(l.Near(30, 7)) }},
+		{"another service with near ones", func(w *meshtest.World, l meshtest.Large) { w.Put(l.Placed(40, 1), l.Near(40, 7)) }},
+	}
+}
+
+// costs makes changes to a mesh of a size, which has some more objects, and tells what ran and what would be sent.
+func costs(t *testing.T, services int, changes []change, more func(l meshtest.Large) []*api.Object) string {
 	w, l := meshtest.New(t), meshtest.Large{Services: services}
-	w.Put(l.Objects()...)
+	w.Put(append(l.Objects(), more(l)...)...)
 	for _, p := range l.Proxies(t) {
 		w.Connect(p)
 	}
 	var out strings.Builder
-	for _, c := range changes() {
+	for _, c := range changes {
 		before := maps.Clone(w.States())
 		c.do(w, l)
 		cost := w.Graph.Cost()
@@ -84,13 +94,24 @@ func costs(t *testing.T, services int) string {
 
 // A change costs what it touches: the same cells run, and the same is sent, whatever the size of the mesh.
 func TestCost(t *testing.T) {
-	small := costs(t, 100)
+	same(t, "testdata/cost.txt", changes(), func(meshtest.Large) []*api.Object { return nil })
+}
+
+// Where clients run matters to those hosts only for which a rule says so.
+func TestCostOfPlaces(t *testing.T) {
+	same(t, "testdata/cost-places.txt", placed(), func(l meshtest.Large) []*api.Object {
+		return []*api.Object{l.Placed(30, 1), l.Near(30, 5)}
+	})
+}
+
+func same(t *testing.T, path string, changes []change, more func(l meshtest.Large) []*api.Object) {
+	small := costs(t, 100, changes, more)
 	if !testing.Short() {
-		if large := costs(t, 1000); large != small {
+		if large := costs(t, 1000, changes, more); large != small {
 			t.Errorf("costs depend on the size of the mesh:\n%s", difference(small, large))
 		}
 	}
-	golden(t, "testdata/cost.txt", small)
+	golden(t, path, small)
 }
 
 func golden(t *testing.T, path, got string) {

@@ -19,10 +19,13 @@ func TestIncrementalIsCold(t *testing.T) {
 		w := meshtest.New(rt)
 		random := meshtest.Random{T: rt}
 		there := map[api.Key]bool{}
-		var classes []proxy.Class
+		var ids []string
+		classes := map[proxy.Class]bool{}
 		connect := func(i int, ns, mode string) {
 			id := fmt.Sprintf("sidecar~10.1.0.%d~w-%d.%s~%s.svc.cluster.local", i%4+1, i, ns, ns)
-			classes = append(classes, w.Connect(meshtest.Node(rt, id, `{"LABELS":{"v":"1"},"INTERCEPTION_MODE":"`+mode+`"}`)))
+			at := rapid.SampledFrom(meshtest.Localities()).Draw(rt, "at")
+			w.Connect(meshtest.Node(rt, id, `{"LABELS":{"v":"1","istio-locality":"`+at+`"},"INTERCEPTION_MODE":"`+mode+`"}`))
+			ids = append(ids, id)
 		}
 		connect(0, "a", "REDIRECT")
 		connect(1, "b", "NONE")
@@ -37,7 +40,9 @@ func TestIncrementalIsCold(t *testing.T) {
 			case 1:
 				connect(i+2, rapid.SampledFrom(meshtest.Namespaces()).Draw(rt, "of"), "REDIRECT")
 			case 2:
-				w.Leave(rapid.SampledFrom(classes).Draw(rt, "leaves"))
+				c := w.Follow(rapid.SampledFrom(ids).Draw(rt, "leaves"))
+				w.Leave(c)
+				delete(classes, c)
 			default:
 				var batch []*api.Object
 				for range rapid.IntRange(1, 4).Draw(rt, "batch") {
@@ -47,8 +52,11 @@ func TestIncrementalIsCold(t *testing.T) {
 				}
 				w.Put(batch...)
 			}
+			for _, id := range ids {
+				classes[w.Follow(id)] = true
+			}
 			w.Check()
-			for _, c := range classes {
+			for c := range classes {
 				if s := w.State(c); s != nil {
 					meshtest.Validate(rt, s)
 				}

@@ -162,7 +162,7 @@ func detect(c *clusterv3.Cluster, o *networking.OutlierDetection) {
 		out.ConsecutiveGatewayFailure, out.EnforcingConsecutiveGatewayFailure = gateway, enforced(gateway.Value)
 	}
 	if n := o.MaxEjectionPercent; n > 0 {
-		out.MaxEjectionPercent = envoy.Uint(uint32(n))
+		out.MaxEjectionPercent = envoy.Uint(min(uint32(n), 100))
 	}
 	if o.SplitExternalLocalOriginErrors {
 		out.SplitExternalLocalOriginErrors = true
@@ -173,5 +173,5 @@ func detect(c *clusterv3.Cluster, o *networking.OutlierDetection) {
 	}
 	c.OutlierDetection = out
 	// Without a minimum, endpoints that were taken out stay out however few are left.
-	common(c).HealthyPanicThreshold = &typev3.Percent{Value: float64(max(o.MinHealthPercent, 0))}
+	common(c).HealthyPanicThreshold = &typev3.Percent{Value: float64(min(max(o.MinHealthPercent, 0), 100))}
 }
