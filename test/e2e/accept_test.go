@@ -57,6 +57,9 @@ func TestSamplesAccepted(t *testing.T) {
 					}
 					w.Apply(string(text))
 				}
+				if problems := w.Problems(); len(problems) > 0 {
+					t.Errorf("problems: %s", strings.Join(problems, "\n"))
+				}
 				for _, capture := range captures {
 					s := classState(t, w, capture, filepath.Base(sample))
 					if s.Layers(resource.Cluster).Len() == 0 {

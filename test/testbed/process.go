@@ -98,7 +98,7 @@ func (p *process) tail() string {
 
 // ready waits until check passes or the program ends.
 func (p *process) ready(ctx context.Context, what string, check func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	err := Until(ctx, what, func(ctx context.Context) error {
 		if !p.running() {
