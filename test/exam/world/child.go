@@ -105,6 +105,12 @@ func (c *Child) Listen(except []int, _ *int) error {
 	return c.echo.Listen(except)
 }
 
+// Forget makes the echo servers forget what arrived in cases before.
+func (c *Child) Forget(_ int, _ *int) error {
+	c.echo.Forget()
+	return nil
+}
+
 // Perform sends a request entry.
 func (c *Child) Perform(j *client.Job, out *[]client.Outcome) error {
 	*out = client.Perform(j)

@@ -247,6 +247,11 @@ func (w *world) experience(ctx context.Context, set *Settings, t Task, dir strin
 // prepare sets the world up for a case's proxy.
 func (w *world) prepare(c *form.Case) error {
 	sidecar := c.Proxy.Type == "sidecar"
+	for _, p := range []*peer{w.wl, w.net} {
+		if err := p.call("Forget", 0, nil); err != nil {
+			return err
+		}
+	}
 	if err := w.wl.call("Listen", boundPorts(c), nil); err != nil {
 		return err
 	}
