@@ -195,10 +195,14 @@ func (w *worker) take() []pod.Event {
 // changed takes a new state of the pod's object.
 func (w *worker) changed(object *v1.Pod) {
 	w.mu.Lock()
+	if w.closed {
+		w.mu.Unlock()
+		return // and let go of all it used
+	}
 	old := w.object
 	w.object = object
-	w.mu.Unlock()
 	w.node.objects.Use(w.user, watch.Refs(object))
+	w.mu.Unlock()
 	w.post(pod.Changed{Pod: object})
 	if object.DeletionTimestamp != nil {
 		ring(w.objects) // whoever waits for volumes need not any more
@@ -280,8 +284,8 @@ func (w *worker) close() {
 	if w.renewing != nil {
 		w.renewing.Stop()
 	}
-	w.mu.Unlock()
 	w.node.objects.Use(w.user, nil)
+	w.mu.Unlock()
 	w.end()
 	w.dropSandbox()
 	w.tasks.Wait()
