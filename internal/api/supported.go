@@ -9,12 +9,12 @@ package api
 // themselves, separated by "|".
 const supportedFields = `
 ServiceEntry
-	hosts                     exact
-	addresses                 ip
+	hosts
+	addresses
 	ports
 	location
-	resolution                STATIC
-	endpoints.address         ip
+	resolution                STATIC|NONE|DNS|DNS_ROUND_ROBIN|DYNAMIC_DNS
+	endpoints.address
 	endpoints.ports
 	endpoints.labels
 	endpoints.locality
@@ -24,7 +24,7 @@ ServiceEntry
 	exportTo
 
 WorkloadEntry
-	address                   ip
+	address
 	ports
 	labels
 	locality
@@ -66,6 +66,19 @@ VirtualService
 	http.mirrors
 	http.corsPolicy
 	http.headers
+	tcp.match.destinationSubnets
+	tcp.match.port
+	tcp.match.gateways        mesh
+	tcp.match.sourceNamespace
+	tcp.route.destination
+	tcp.route.weight
+	tls.match.sniHosts
+	tls.match.destinationSubnets
+	tls.match.port
+	tls.match.gateways        mesh
+	tls.match.sourceNamespace
+	tls.route.destination
+	tls.route.weight
 
 DestinationRule
 	host

@@ -21,6 +21,9 @@ const (
 	routeExportTo
 	policyExportTo
 	routeSettings
+	httpSettings
+	detectionTimeout
+	inboundLocalhost
 )
 
 // Value is what a setting says; which field counts depends on the setting.
@@ -38,6 +41,8 @@ const (
 	AllowAny OutboundMode = iota
 	// RegistryOnly refuses it.
 	RegistryOnly
+	// ByName passes unknown traffic through, HTTP to where the request's host resolves to.
+	ByName
 )
 
 // Where the mesh configuration does not say anything.
@@ -95,8 +100,13 @@ func (t *Tables) writeSettings(tx *store.Txn, m *meshconfig.MeshConfig) (resplit
 	text(routeExportTo, strings.Join(m.GetDefaultVirtualServiceExportTo(), ","), exportToAll)
 	text(policyExportTo, strings.Join(m.GetDefaultDestinationRuleExportTo(), ","), exportToAll)
 	mode := AllowAny
-	if p := m.GetOutboundTrafficPolicy(); p != nil && p.GetMode() == meshconfig.MeshConfig_OutboundTrafficPolicy_REGISTRY_ONLY {
-		mode = RegistryOnly
+	if p := m.GetOutboundTrafficPolicy(); p != nil {
+		switch p.GetMode() {
+		case meshconfig.MeshConfig_OutboundTrafficPolicy_REGISTRY_ONLY:
+			mode = RegistryOnly
+		case meshconfig.MeshConfig_OutboundTrafficPolicy_ALLOW_ANY_DYNAMIC_DNS:
+			mode = ByName
+		}
 	}
 	t.Settings.Set(tx, outboundMode, Value{Number: int64(mode)})
 	timeout := defaultConnectTimeout
@@ -105,6 +115,7 @@ func (t *Tables) writeSettings(tx *store.Txn, m *meshconfig.MeshConfig) (resplit
 	}
 	t.Settings.Set(tx, connectTimeout, Value{Number: int64(timeout)})
 	t.writeRouteSettings(tx, m)
+	t.writeConnectionSettings(tx, m)
 	return before != [...]string{t.exports(serviceExportTo), t.exports(routeExportTo), t.exports(policyExportTo)}
 }
 

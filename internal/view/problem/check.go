@@ -6,7 +6,6 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
@@ -55,33 +54,41 @@ func (f *findings) addresses(host string) {
 	if !ok {
 		return
 	}
-	taken := func(at service.Address, who omap.Map[service.Claimant, omap.Unit]) {
-		for c := range who.All() {
-			if c.Host == "" {
-				continue
-			}
-			if c.Host != host && c.Created <= fp.Created {
-				ip := at.IP
-				if ip == "" {
-					ip = "any address"
-				}
-				f.warn("spec.addresses", "%s, port %d, belongs to the older service %q: connections there do not reach %q; give it an address of its own", ip, at.Port, c.Host, host)
-			}
-			return
-		}
-	}
 	for _, at := range fp.TCP {
 		if f.addressesLeft--; f.addressesLeft < 0 {
 			return
 		}
-		taken(at, f.q.services.Taken.Listen.Group(f.r, service.All{}, at))
+		f.losses(host, at)
 	}
 	for _, ip := range fp.VIPs {
 		if f.addressesLeft--; f.addressesLeft < 0 {
 			return
 		}
 		at := service.Address{IP: ip, Port: fp.HTTP[0]}
-		taken(at, f.q.services.Taken.Names.Group(f.r, service.All{}, at))
+		for c := range f.q.services.Taken.Names.Group(f.r, service.All{}, at).All() {
+			if c.Host != host && c.Created <= fp.Created {
+				f.warn("spec.addresses", "%s, port %d, belongs to the older service %q: requests there do not reach %q; give it an address of its own", ip, at.Port, c.Host, host)
+			}
+			break
+		}
+	}
+}
+
+// losses tells which connections to an address that a host wants another one has.
+func (f *findings) losses(host string, at service.Address) {
+	ip := at.IP
+	if ip == "" {
+		ip = "any address"
+	}
+	for _, l := range f.q.transport.Losses(f.r, host, at) {
+		switch {
+		case l.Name != "":
+			f.warn("spec.hosts", "%s, port %d: the older service %q has the TLS name %q: connections that ask for it do not reach %q", ip, at.Port, l.Winner, l.Name, host)
+		case l.Block != "":
+			f.warn("spec.addresses", "%s, port %d, belongs to the older service %q: connections there do not reach %q; give it addresses of its own", l.Block, at.Port, l.Winner, host)
+		default:
+			f.warn("spec.addresses", "%s, port %d, belongs to the older service %q: connections there do not reach %q; give it an address of its own", ip, at.Port, l.Winner, host)
+		}
 	}
 }
 
@@ -105,6 +112,19 @@ func (f *findings) virtualService() {
 			f.destination(fmt.Sprintf("spec.http[%d].route[%d].destination", i, j), d.Destination)
 		}
 	}
+	connections := func(kind string, i int, list []*networking.RouteDestination) {
+		for j, d := range list {
+			if checked++; checked <= maxChecked {
+				f.destination(fmt.Sprintf("spec.%s[%d].route[%d].destination", kind, i, j), d.Destination)
+			}
+		}
+	}
+	for i, rule := range vs.Spec.Tls {
+		connections("tls", i, rule.Route)
+	}
+	for i, rule := range vs.Spec.Tcp {
+		connections("tcp", i, rule.Route)
+	}
 }
 
 // destination tells of a destination that leads nowhere.
@@ -118,18 +138,18 @@ func (f *findings) destination(at string, d *networking.Destination) {
 		}
 	}
 	if home == "" {
-		f.warn(at+".host", "there is no service %q: requests are answered with 503", host)
+		f.warn(at+".host", "there is no service %q: what is sent there fails", host)
 		return
 	}
 	layer := f.q.scope.Layer(f.r, host, f.key.Namespace)
 	s, ok := f.q.services.Service.Get(f.r, service.View{Host: host, Layer: layer})
 	if !ok {
-		f.warn(at+".host", "the service %q is not exported to namespace %q: requests from there are answered with 503", host, f.key.Namespace)
+		f.warn(at+".host", "the service %q is not exported to namespace %q: what is sent there from there fails", host, f.key.Namespace)
 		return
 	}
 	if n := d.GetPort().GetNumber(); n != 0 {
 		if _, ok := s.Port(n); !ok {
-			f.warn(at+".port.number", "the service %q has no port %d: requests are answered with 503", host, n)
+			f.warn(at+".port.number", "the service %q has no port %d: what is sent there fails", host, n)
 		}
 	}
 	if d.GetSubset() == "" {
@@ -143,7 +163,7 @@ func (f *findings) destination(at string, d *networking.Destination) {
 			}
 		}
 	}
-	f.warn(at+".subset", "no DestinationRule seen from namespace %q gives %q a subset %q: requests are answered with 503", f.key.Namespace, host, d.Subset)
+	f.warn(at+".subset", "no DestinationRule seen from namespace %q gives %q a subset %q: what is sent there fails", f.key.Namespace, host, d.Subset)
 }
 
 func (f *findings) destinationRule() {

@@ -105,6 +105,8 @@ func (q *Queries) discovery(r *query.Reader, s *service.Service, p mesh.Port, na
 	switch s.Resolution {
 	case mesh.Static:
 		return envoy.EDSCluster(name, timeout)
+	case mesh.DynamicDNS:
+		return envoy.DynamicCluster(name, timeout)
 	case mesh.DNS, mesh.DNSRoundRobin:
 		return envoy.DNSCluster(name, timeout, s.Resolution == mesh.DNSRoundRobin, envoy.Assignment(name, q.names(r, s, p, subset)))
 	}
@@ -163,7 +165,13 @@ func (q *Queries) fixed(r *query.Reader, _ service.All) (Map, bool) {
 	in := envoy.OriginalDestinationCluster(envoy.InboundPassthroughCluster, timeout)
 	envoy.SetHTTP(in, envoy.UpstreamAsDownstream, nil)
 	envoy.BindSource(in, envoy.InboundBindAddress)
-	return asMap(pass, in, envoy.EmptyCluster(envoy.BlackHoleCluster, timeout)), true
+	list := []*clusterv3.Cluster{pass, in, envoy.EmptyCluster(envoy.BlackHoleCluster, timeout)}
+	if q.tables.OutboundMode(r) == state.ByName {
+		dynamic := envoy.DynamicCluster(envoy.DynamicDNSCluster, timeout)
+		envoy.SetHTTP(dynamic, envoy.UpstreamAsDownstream, nil)
+		list = append(list, dynamic)
+	}
+	return asMap(list...), true
 }
 
 func asMap(list ...*clusterv3.Cluster) Map {
@@ -184,10 +192,11 @@ type Inbound struct {
 func (q *Queries) inbound(r *query.Reader, k Inbound) (Map, bool) {
 	timeout := q.tables.ConnectTimeout(r)
 	var list []*clusterv3.Cluster
+	local := k.Direct || q.tables.InboundLocalhost(r)
 	for _, p := range service.ParseInbound(k.Ports) {
 		name := envoy.InboundCluster(p.Number)
 		var c *clusterv3.Cluster
-		if k.Direct {
+		if local {
 			c = envoy.StaticCluster(name, timeout, envoy.Address(envoy.Loopback, p.Number))
 		} else {
 			c = envoy.OriginalDestinationCluster(name, timeout)
