@@ -9,12 +9,12 @@ package api
 // themselves, separated by "|". The name of a shape, which begins in lower case, stands for the fields of that.
 const supportedFields = `
 ServiceEntry
-	hosts                     exact
-	addresses                 ip
+	hosts
+	addresses
 	ports
 	location
-	resolution                STATIC
-	endpoints.address         ip
+	resolution                STATIC|NONE|DNS|DNS_ROUND_ROBIN|DYNAMIC_DNS
+	endpoints.address
 	endpoints.ports
 	endpoints.labels
 	endpoints.locality
@@ -25,7 +25,7 @@ ServiceEntry
 	exportTo
 
 WorkloadEntry
-	address                   ip
+	address
 	ports
 	labels
 	locality
@@ -67,6 +67,19 @@ VirtualService
 	http.mirrors
 	http.corsPolicy
 	http.headers
+	tcp.match.destinationSubnets
+	tcp.match.port
+	tcp.match.gateways        mesh
+	tcp.match.sourceNamespace
+	tcp.route.destination
+	tcp.route.weight
+	tls.match.sniHosts
+	tls.match.destinationSubnets
+	tls.match.port
+	tls.match.gateways        mesh
+	tls.match.sourceNamespace
+	tls.route.destination
+	tls.route.weight
 
 DestinationRule
 	host

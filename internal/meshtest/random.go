@@ -72,11 +72,12 @@ func (g Random) serviceEntry() *networking.ServiceEntry {
 	}
 	for i, n := range rapid.SliceOfNDistinct(rapid.SampledFrom([]uint32{80, 90, 100}), 1, 2, rapid.ID).Draw(g.T, "ports") {
 		s.Ports = append(s.Ports, &networking.ServicePort{
-			Number: n, Name: fmt.Sprint("p", i), Protocol: pick(g.T, "protocol", "HTTP", "HTTP", "TCP", "GRPC", ""),
+			Number: n, Name: fmt.Sprint("p", i), Protocol: pick(g.T, "protocol", "HTTP", "HTTP", "TCP", "GRPC", "TLS", ""),
 		})
 	}
 	if rapid.Bool().Draw(g.T, "selects") {
 		s.WorkloadSelector = &networking.WorkloadSelector{Labels: g.labels()}
+		s.Resolution = pick(g.T, "resolution", networking.ServiceEntry_STATIC, networking.ServiceEntry_NONE)
 	} else {
 		s.Endpoints = []*networking.WorkloadEntry{
 			{Address: pick(g.T, "address", "10.1.0.1", "10.1.0.3"), Labels: g.labels(), Locality: g.locality()},
@@ -124,6 +125,9 @@ func (g Random) virtualService() *networking.VirtualService {
 		}
 		v.Http = append(v.Http, rule)
 	}
+	if len(v.Hosts) > 0 {
+		g.connections(v, hosts)
+	}
 	return v
 }
 
@@ -131,6 +135,24 @@ func (g Random) virtualService() *networking.VirtualService {
 func Localities() []string { return []string{"", "r1/z1", "r1/z2", "r2"} }
 
 func (g Random) locality() string { return pick(g.T, "locality", Localities()...) }
+
+// connections adds rules for TCP and TLS.
+func (g Random) connections(v *networking.VirtualService, hosts []string) {
+	to := []*networking.RouteDestination{{Destination: &networking.Destination{Host: pick(g.T, "tcp destination", hosts...)}}}
+	source := pick(g.T, "tcp source", append(Namespaces(), "", "", "")...)
+	switch pick(g.T, "connections", "", "", "tcp", "subnets", "tls") {
+	case "tcp":
+		v.Tcp = []*networking.TCPRoute{{Route: to, Match: []*networking.L4MatchAttributes{{SourceNamespace: source}}}}
+	case "subnets":
+		v.Tcp = []*networking.TCPRoute{{Route: to, Match: []*networking.L4MatchAttributes{{
+			DestinationSubnets: []string{"10.9.0.0/24"}, SourceNamespace: source,
+		}}}}
+	case "tls":
+		v.Tls = []*networking.TLSRoute{{Route: to, Match: []*networking.TLSMatchAttributes{{
+			SniHosts: []string{v.Hosts[0]}, SourceNamespace: source,
+		}}}}
+	}
+}
 
 func (g Random) destinationRule() *networking.DestinationRule {
 	d := &networking.DestinationRule{

@@ -60,13 +60,13 @@ func Parse(n Node) (*Proxy, error) {
 }
 
 func (p *Proxy) readMetadata(m *structpb.Struct) error {
-	var namespace, mode, addresses string
+	var namespace, mode, addresses, http10 string
 	for _, f := range []struct {
 		name string
 		into *string
 	}{
 		{"NAMESPACE", &namespace}, {"CLUSTER_ID", &p.ClusterID}, {"NETWORK", &p.Network}, {"ISTIO_VERSION", &p.Version},
-		{"INTERCEPTION_MODE", &mode}, {"INSTANCE_IPS", &addresses},
+		{"INTERCEPTION_MODE", &mode}, {"INSTANCE_IPS", &addresses}, {"HTTP10", &http10},
 	} {
 		s, err := text(m, f.name)
 		if err != nil {
@@ -77,6 +77,7 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 	if namespace != "" {
 		p.Namespace = namespace
 	}
+	p.HTTP10 = http10 == "1" || strings.EqualFold(http10, "true")
 	var err error
 	if p.Mode, err = parseMode(mode); err != nil {
 		return err

@@ -65,6 +65,8 @@ type Proxy struct {
 	Network   string
 	Mode      Mode
 	Locality  mesh.Locality
+	// HTTP10 says that clients and the application may speak HTTP/1.0.
+	HTTP10 bool
 	// Version is the release the agent says it is.
 	Version string
 	// Extensions are the names of Envoy's extensions the proxy has, in order; none if it did not say.
@@ -76,7 +78,7 @@ func (p *Proxy) Equal(o *Proxy) bool {
 	return p == o || p != nil && o != nil &&
 		p.ID == o.ID && p.Role == o.Role && p.Name == o.Name && p.Namespace == o.Namespace && p.Domain == o.Domain &&
 		p.ClusterID == o.ClusterID && p.Network == o.Network && p.Mode == o.Mode && p.Locality == o.Locality &&
-		p.Version == o.Version && slices.Equal(p.Addresses, o.Addresses) && maps.Equal(p.Labels, o.Labels) &&
+		p.Version == o.Version && p.HTTP10 == o.HTTP10 && slices.Equal(p.Addresses, o.Addresses) && maps.Equal(p.Labels, o.Labels) &&
 		slices.Equal(p.Extensions, o.Extensions)
 }
 
@@ -100,6 +102,8 @@ type Class struct {
 	Site mesh.Site
 	// Rules are the names of the DestinationRules of its namespace that select it, joined by commas.
 	Rules string
+	// HTTP10 says that HTTP/1.0 is taken as HTTP.
+	HTTP10 bool
 	// Gateway says that the proxy is a router: it has no workload, and nothing is captured for it.
 	Gateway bool
 }

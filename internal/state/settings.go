@@ -30,6 +30,9 @@ const (
 	keepalive
 	http2Upgrade
 	dnsRefresh
+	httpSettings
+	detectionTimeout
+	inboundLocalhost
 )
 
 // Value is what a setting says; which field counts depends on the setting.
@@ -127,6 +130,7 @@ func (t *Tables) writeSettings(tx *store.Txn, m *meshconfig.MeshConfig) (resplit
 	t.Settings.Set(tx, connectTimeout, Value{Number: int64(timeout)})
 	t.writeRouteSettings(tx, m)
 	t.writePolicies(tx, m)
+	t.writeConnectionSettings(tx, m)
 	return before != [...]string{t.exports(serviceExportTo), t.exports(routeExportTo), t.exports(policyExportTo)}
 }
 

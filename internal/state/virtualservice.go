@@ -86,6 +86,20 @@ func named(spec *networking.VirtualService) (namespaces, labels []string) {
 			labels = append(labels, mesh.LabelPairs(m.SourceLabels)...)
 		}
 	}
+	for _, r := range spec.Tcp {
+		for _, m := range r.Match {
+			if m.SourceNamespace != "" {
+				namespaces = append(namespaces, m.SourceNamespace)
+			}
+		}
+	}
+	for _, r := range spec.Tls {
+		for _, m := range r.Match {
+			if m.SourceNamespace != "" {
+				namespaces = append(namespaces, m.SourceNamespace)
+			}
+		}
+	}
 	slices.Sort(namespaces)
 	slices.Sort(labels)
 	return slices.Compact(namespaces), slices.Compact(labels)

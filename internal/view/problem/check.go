@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
@@ -53,33 +52,41 @@ func (f *findings) addresses(host string) {
 	if !ok {
 		return
 	}
-	taken := func(at service.Address, who omap.Map[service.Claimant, omap.Unit]) {
-		for c := range who.All() {
-			if c.Host == "" {
-				continue
-			}
-			if c.Host != host && c.Created <= fp.Created {
-				ip := at.IP
-				if ip == "" {
-					ip = "any address"
-				}
-				f.warn("spec.addresses", "%s, port %d, belongs to the older service %q: connections there do not reach %q; give it an address of its own", ip, at.Port, c.Host, host)
-			}
-			return
-		}
-	}
 	for _, at := range fp.TCP {
 		if f.addressesLeft--; f.addressesLeft < 0 {
 			return
 		}
-		taken(at, f.q.services.Taken.Listen.Group(f.r, service.All{}, at))
+		f.losses(host, at)
 	}
 	for _, ip := range fp.VIPs {
 		if f.addressesLeft--; f.addressesLeft < 0 {
 			return
 		}
 		at := service.Address{IP: ip, Port: fp.HTTP[0]}
-		taken(at, f.q.services.Taken.Names.Group(f.r, service.All{}, at))
+		for c := range f.q.services.Taken.Names.Group(f.r, service.All{}, at).All() {
+			if c.Host != host && c.Created <= fp.Created {
+				f.warn("spec.addresses", "%s, port %d, belongs to the older service %q: requests there do not reach %q; give it an address of its own", ip, at.Port, c.Host, host)
+			}
+			break
+		}
+	}
+}
+
+// losses tells which connections to an address that a host wants another one has.
+func (f *findings) losses(host string, at service.Address) {
+	ip := at.IP
+	if ip == "" {
+		ip = "any address"
+	}
+	for _, l := range f.q.transport.Losses(f.r, host, at) {
+		switch {
+		case l.Name != "":
+			f.warn("spec.hosts", "%s, port %d: the older service %q has the TLS name %q: connections that ask for it do not reach %q", ip, at.Port, l.Winner, l.Name, host)
+		case l.Block != "":
+			f.warn("spec.addresses", "%s, port %d, belongs to the older service %q: connections there do not reach %q; give it addresses of its own", l.Block, at.Port, l.Winner, host)
+		default:
+			f.warn("spec.addresses", "%s, port %d, belongs to the older service %q: connections there do not reach %q; give it an address of its own", ip, at.Port, l.Winner, host)
+		}
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
+	"github.com/pilotmesh/pilot/internal/view/transport"
 )
 
 // maxChecked bounds how many hosts or destinations of one object are checked.
@@ -24,18 +25,19 @@ const maxChecked = 30
 
 // Queries are the problems.
 type Queries struct {
-	tables   *state.Tables
-	services *service.Queries
-	traffic  *traffic.Queries
-	scope    *scope.Queries
-	checked  *query.Collection[string, api.Problem]
+	tables    *state.Tables
+	services  *service.Queries
+	traffic   *traffic.Queries
+	scope     *scope.Queries
+	transport *transport.Queries
+	checked   *query.Collection[string, api.Problem]
 	// All are the problems of all objects and sources, as a list of sets.
 	All *query.Query[service.All, []state.Problems]
 }
 
 // Define adds the queries.
-func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries) *Queries {
-	q := &Queries{tables: t, services: s, traffic: tr, scope: sc}
+func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries, tp *transport.Queries) *Queries {
+	q := &Queries{tables: t, services: s, traffic: tr, scope: sc, transport: tp}
 	same := func(a, b []api.Problem) bool { return slices.Equal(a, b) }
 	check := query.Define(g, "check", same, q.check)
 	q.checked = query.Each(g, "checks", func(r *query.Reader, kind string) omap.Map[api.Key, omap.Unit] {

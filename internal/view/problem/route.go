@@ -37,6 +37,12 @@ func (f *findings) virtualService() {
 		}
 		f.destination(at, d)
 	}
+	for at, d := range connected(vs.Spec) {
+		if checked++; checked > maxChecked {
+			break
+		}
+		f.destination(at, d)
+	}
 	f.targets(vs)
 }
 
@@ -75,6 +81,26 @@ func routed(spec *networking.VirtualService) func(yield func(at string, d *netwo
 	}
 }
 
+// connected yields the destinations of the rules for TLS and TCP, with the path of their fields.
+func connected(spec *networking.VirtualService) func(yield func(at string, d *networking.Destination) bool) {
+	return func(yield func(string, *networking.Destination) bool) {
+		for i, rule := range spec.Tls {
+			for j, d := range rule.Route {
+				if !yield(fmt.Sprintf("spec.tls[%d].route[%d].destination", i, j), d.Destination) {
+					return
+				}
+			}
+		}
+		for i, rule := range spec.Tcp {
+			for j, d := range rule.Route {
+				if !yield(fmt.Sprintf("spec.tcp[%d].route[%d].destination", i, j), d.Destination) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // targets tells where rules lead to more hosts than are looked at.
 func (f *findings) targets(vs *state.VirtualService) {
 	hosts := map[string]bool{}
@@ -98,18 +124,18 @@ func (f *findings) destination(at string, d *networking.Destination) {
 		}
 	}
 	if home == "" {
-		f.warn(at+".host", "there is no service %q: requests are answered with 503", host)
+		f.warn(at+".host", "there is no service %q: what is sent there fails", host)
 		return
 	}
 	layer := f.q.scope.Layer(f.r, host, f.key.Namespace)
 	s, ok := f.q.services.Service.Get(f.r, service.View{Host: host, Layer: layer})
 	if !ok {
-		f.warn(at+".host", "the service %q is not exported to namespace %q: requests from there are answered with 503", host, f.key.Namespace)
+		f.warn(at+".host", "the service %q is not exported to namespace %q: what is sent there from there fails", host, f.key.Namespace)
 		return
 	}
 	if n := d.GetPort().GetNumber(); n != 0 {
 		if _, ok := s.Port(n); !ok {
-			f.warn(at+".port.number", "the service %q has no port %d: requests are answered with 503", host, n)
+			f.warn(at+".port.number", "the service %q has no port %d: what is sent there fails", host, n)
 		}
 	}
 	if d.GetSubset() == "" {
@@ -123,5 +149,5 @@ func (f *findings) destination(at string, d *networking.Destination) {
 			}
 		}
 	}
-	f.warn(at+".subset", "no DestinationRule seen from namespace %q gives %q a subset %q: requests are answered with 503", f.key.Namespace, host, d.Subset)
+	f.warn(at+".subset", "no DestinationRule seen from namespace %q gives %q a subset %q: what is sent there fails", f.key.Namespace, host, d.Subset)
 }

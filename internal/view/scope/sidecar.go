@@ -40,7 +40,7 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 		Labels:    q.mentioned(r, p.Namespace, labels),
 		Namespace: p.Namespace, Mode: p.Mode, Inbound: served.Inbound, Sidecar: q.sidecarOf(r, p.Namespace, labels),
 		Site: q.site(r, p, labels), Rules: q.rulesFor(r, p.Namespace, labels),
-		ShortNames: p.Domain == p.Namespace+".svc."+q.tables.Domain(),
+		ShortNames: p.Domain == p.Namespace+".svc."+q.tables.Domain(), HTTP10: p.HTTP10,
 	}
 	if p.Mode == proxy.None && served.Inbound != "" {
 		c.Bind = p.Addresses[0]

@@ -22,7 +22,14 @@ type Footprint struct {
 	Created int64
 	// HTTP are the ports where requests for it are told by their Host.
 	HTTP []uint32
-	// TCP are the addresses where connections to it are told by their address; an empty IP is any.
+	// Shared are those of them where it is reached at any address, beside other hosts; at the others it has addresses of
+	// its own.
+	Shared []uint32
+	// Own are the sniffed ports at addresses of its own: whatever Host a request names there, it is for this one.
+	Own []uint32
+	// Dynamic are the HTTP ports where the proxy resolves the host of each request.
+	Dynamic []uint32
+	// TCP are the addresses where connections to it are told by their address, or by the name in TLS; an empty IP is any.
 	TCP []Address
 	// VIPs are the addresses which are as good as the host's name on its HTTP ports.
 	VIPs []string
@@ -60,6 +67,25 @@ func (n Number) Compare(o Number) int { return int(n) - int(o) }
 // AppendTo appends an unambiguous form.
 func (n Number) AppendTo(b []byte) []byte { return strconv.AppendUint(b, uint64(n), 10) }
 
+// OwnPort names a port of a host.
+type OwnPort struct {
+	Host string
+	Port uint32
+}
+
+// Compare orders by host, then port.
+func (p OwnPort) Compare(o OwnPort) int {
+	if c := strings.Compare(p.Host, o.Host); c != 0 {
+		return c
+	}
+	return int(p.Port) - int(o.Port)
+}
+
+// AppendTo appends an unambiguous form.
+func (p OwnPort) AppendTo(b []byte) []byte {
+	return strconv.AppendUint(append(append(b, p.Host...), ' '), uint64(p.Port), 10)
+}
+
 // OutputName is the host.
 func (f Footprint) OutputName() string { return f.Host }
 
@@ -72,8 +98,10 @@ func (f Footprint) ContentHash() omap.Hash { return omap.Sum(f.append(nil)) }
 func (f Footprint) append(b []byte) []byte {
 	b = append(append(b, f.Host...), 0)
 	b = strconv.AppendInt(b, f.Created, 10)
-	for _, p := range f.HTTP {
-		b = Number(p).AppendTo(append(b, 1))
+	for kind, ports := range [][]uint32{f.HTTP, f.Shared, f.Own, f.Dynamic} {
+		for _, p := range ports {
+			b = Number(p).AppendTo(append(b, 1, byte(kind)))
+		}
 	}
 	for _, a := range f.TCP {
 		b = a.AppendTo(append(b, 2))
@@ -91,8 +119,8 @@ func (f Footprint) append(b []byte) []byte {
 }
 
 func (f Footprint) equal(o Footprint) bool {
-	return f.Host == o.Host && f.Created == o.Created && slices.Equal(f.HTTP, o.HTTP) && slices.Equal(f.TCP, o.TCP) &&
-		slices.Equal(f.VIPs, o.VIPs) && slices.Equal(f.Others, o.Others) &&
+	return f.Host == o.Host && f.Created == o.Created && slices.Equal(f.HTTP, o.HTTP) && slices.Equal(f.Shared, o.Shared) &&
+		slices.Equal(f.Own, o.Own) && slices.Equal(f.Dynamic, o.Dynamic) && slices.Equal(f.TCP, o.TCP) && slices.Equal(f.VIPs, o.VIPs) && slices.Equal(f.Others, o.Others) &&
 		(f.Gone == nil) == (o.Gone == nil) && (f.Gone == nil || f.Gone.equal(*o.Gone))
 }
 
@@ -104,10 +132,11 @@ func EqualFootprints(a, b []Footprint) bool { return equalFootprints(a, b) }
 // Footprint is what a view's host takes up.
 func (q *Queries) Footprint(r *query.Reader, v View) (Footprint, bool) {
 	if s, ok := q.Service.Get(r, v); ok {
-		return s.footprint(), true
+		return q.footprint(r, s), true
 	}
 	if q.routesOnly(r, v) {
-		return Footprint{Host: v.Host, HTTP: []uint32{RoutesOnlyPort}}, true
+		only := []uint32{RoutesOnlyPort}
+		return Footprint{Host: v.Host, HTTP: only, Shared: only}, true
 	}
 	return Footprint{}, false
 }
@@ -125,22 +154,41 @@ func (q *Queries) routesOnly(r *query.Reader, v View) bool {
 	return q.tables.Hosts.Group(r, state.HostGroup{By: state.ServiceUnder, Of: v.Host}).Len() == 0
 }
 
-func (s *Service) footprint() Footprint {
+func (q *Queries) footprint(r *query.Reader, s *Service) Footprint {
 	f := Footprint{Host: s.Host, Created: s.Created, Others: s.Others}
 	singles, blocks := addresses(s)
+	headless := q.headless(r, s)
 	for _, p := range s.Ports {
-		http := p.Protocol.IsHTTP() || p.Protocol.Sniffed()
-		if http {
-			f.HTTP = append(f.HTTP, p.Number)
+		sniffed := p.Protocol.Sniffed()
+		if p.Protocol.IsHTTP() {
+			f.HTTP, f.Shared = append(f.HTTP, p.Number), append(f.Shared, p.Number)
+			if s.Resolution == mesh.DynamicDNS {
+				f.Dynamic = append(f.Dynamic, p.Number)
+			}
 		}
-		if http && !p.Protocol.Sniffed() || p.Protocol == mesh.UDP {
+		if p.Protocol.IsHTTP() || p.Protocol == mesh.UDP {
 			continue
 		}
-		for _, a := range singles {
+		at := singles
+		if headless && !p.Protocol.IsTLS() {
+			at = q.endpointAddresses(r, s, p.Number)
+		}
+		for _, a := range at {
 			f.TCP = append(f.TCP, Address{a, p.Number})
 		}
-		if blocks || len(singles) == 0 { // a block of addresses is matched at the wildcard address
+		// A block of addresses is matched at the wildcard address.
+		anywhere := blocks || len(singles) == 0 && (!headless || p.Protocol.IsTLS())
+		if anywhere {
 			f.TCP = append(f.TCP, Address{Port: p.Number})
+		}
+		if sniffed && (anywhere || len(at) > 0) {
+			f.HTTP = append(f.HTTP, p.Number)
+		}
+		if sniffed && anywhere {
+			f.Shared = append(f.Shared, p.Number)
+		}
+		if sniffed && len(at) > 0 {
+			f.Own = append(f.Own, p.Number)
 		}
 	}
 	if len(f.HTTP) > 0 {
@@ -149,19 +197,70 @@ func (s *Service) footprint() Footprint {
 	return f
 }
 
+// headless reports whether a service is reached at the addresses of its endpoints: it has no others, and connections go
+// where the client was going.
+func (q *Queries) headless(r *query.Reader, s *Service) bool {
+	if s.Resolution != mesh.Passthrough || len(s.Addresses) > 0 || isAddress(s.Host) {
+		return false
+	}
+	for _, p := range s.Parts {
+		if e, ok := q.tables.Endpoints.Get(r, p.Object); ok && (len(e.Selector) > 0 || len(e.Inline) > 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// endpointAddresses are the addresses of a service's endpoints, each once.
+func (q *Queries) endpointAddresses(r *query.Reader, s *Service, port uint32) []string {
+	var out []string
+	for _, e := range q.Endpoints(r, s, port) {
+		if a, err := netip.ParseAddr(e.Address); err == nil && a.Zone() == "" {
+			out = append(out, a.Unmap().String())
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func isAddress(host string) bool {
+	_, err := netip.ParseAddr(host)
+	return err == nil
+}
+
 // addresses are the single addresses of a service in one spelling, each once, and whether it has blocks of them.
 func addresses(s *Service) (singles []string, blocks bool) {
-	for i := -1; i < len(s.Addresses); i++ {
-		text := s.Host // a host may be an address
-		if i >= 0 {
-			text = s.Addresses[i]
-		}
-		if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
-			singles = union(singles, []string{a.Unmap().String()})
-		}
-		blocks = blocks || i >= 0 && strings.Contains(text, "/")
+	if a, ok := single(s.Host); ok { // a host may be an address
+		singles = append(singles, a)
 	}
-	return singles, blocks
+	for _, text := range s.Addresses {
+		if a, ok := single(text); ok {
+			singles = union(singles, []string{a})
+		}
+	}
+	return singles, len(s.Blocks()) > 0
+}
+
+// single reads an address, also where it is written as a block of one.
+func single(text string) (string, bool) {
+	if p, err := netip.ParsePrefix(text); err == nil && p.IsSingleIP() {
+		return p.Addr().Unmap().String(), true
+	}
+	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
+		return a.Unmap().String(), true
+	}
+	return "", false
+}
+
+// Blocks are the blocks of addresses of a service in one spelling, each once.
+func (s *Service) Blocks() []string {
+	var out []string
+	for _, text := range s.Addresses {
+		if p, err := netip.ParsePrefix(text); err == nil && !p.IsSingleIP() {
+			out = union(out, []string{p.Masked().String()})
+		}
+	}
+	return out
 }
 
 // Claimant wants an address. The oldest gets it.
@@ -195,11 +294,16 @@ type Taken[C comparable] struct {
 	Listen *query.Groups[C, Address, Claimant]
 	// Local: port (with an empty IP) -> who wants it, where every listener binds the loopback address.
 	Local *query.Groups[C, Address, Claimant]
+	// Own: host and port -> that host, for sniffed ports at addresses of a host's own.
+	Own *query.Groups[C, OwnPort, omap.Name]
 	// Names: address -> hosts that want it as a name on an HTTP port.
 	Names *query.Groups[C, Address, Claimant]
 	// Lost: namespace -> hosts it declares in vain.
 	Lost *query.Groups[C, omap.Name, omap.Name]
 }
+
+// DynamicHTTP stands, as an age without a host, for HTTP hosts which the proxy resolves for each request.
+const DynamicHTTP = int64(1)
 
 // Never is the age of who only used to want an address.
 const Never = int64(1)<<62 - 1
@@ -224,8 +328,11 @@ func DefineTaken[C comparable](g *query.Graph, tag string, c *query.Collection[C
 	})
 	t.Listen = query.GroupBy(g, tag+"listenAddresses", c, func(f Footprint, add func(Address, Claimant)) {
 		each(f, func(f Footprint) {
-			for _, p := range f.HTTP {
+			for _, p := range f.Shared {
 				add(Address{Port: p}, Claimant{})
+			}
+			for _, p := range f.Dynamic {
+				add(Address{Port: p}, Claimant{Created: DynamicHTTP})
 			}
 			for _, a := range f.TCP {
 				add(a, Claimant{f.Created, f.Host})
@@ -237,8 +344,18 @@ func DefineTaken[C comparable](g *query.Graph, tag string, c *query.Collection[C
 			for _, p := range f.HTTP {
 				add(Address{Port: p}, Claimant{})
 			}
+			for _, p := range f.Dynamic {
+				add(Address{Port: p}, Claimant{Created: DynamicHTTP})
+			}
 			for _, a := range f.TCP {
 				add(Address{Port: a.Port}, Claimant{f.Created, f.Host})
+			}
+		})
+	})
+	t.Own = query.GroupBy(g, tag+"ownPorts", c, func(f Footprint, add func(OwnPort, omap.Name)) {
+		each(f, func(f Footprint) {
+			for _, p := range f.Own {
+				add(OwnPort{f.Host, p}, omap.Name(f.Host))
 			}
 		})
 	})

@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"maps"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,12 +42,22 @@ type InboundPort struct {
 	// Host, Namespace, Name and Port are of the service that is served; if several are, of the oldest.
 	Host, Namespace, Name string
 	Port                  uint32
+	// Bound says that the port has a socket of its own, at the address Bind if that is not empty, although connections to
+	// others are redirected.
+	Bound bool
+	Bind  string
+	// To is where the application is: an address and port or a "unix://" path; empty: where the client was going.
+	To string
 }
 
 func (p InboundPort) String() string {
+	bound := ""
+	if p.Bound {
+		bound = "bound"
+	}
 	return strings.Join([]string{
 		strconv.FormatUint(uint64(p.Number), 10), p.Protocol.String(), p.Host, p.Namespace, p.Name,
-		strconv.FormatUint(uint64(p.Port), 10),
+		strconv.FormatUint(uint64(p.Port), 10), bound, p.Bind, url.PathEscape(p.To),
 	}, "/")
 }
 
@@ -58,14 +69,16 @@ func ParseInbound(s string) []InboundPort {
 	var list []InboundPort
 	for one := range strings.SplitSeq(s, ";") {
 		f := strings.Split(one, "/")
-		if len(f) != 6 {
+		if len(f) != 9 {
 			continue
 		}
 		number, _ := strconv.ParseUint(f[0], 10, 32)
 		port, _ := strconv.ParseUint(f[5], 10, 32)
 		protocol, _ := mesh.ParseProtocol(f[1])
+		to, _ := url.PathUnescape(f[8])
 		list = append(list, InboundPort{
 			Number: uint32(number), Protocol: protocol, Host: f[2], Namespace: f[3], Name: f[4], Port: uint32(port),
+			Bound: f[6] != "", Bind: f[7], To: to,
 		})
 	}
 	return list
@@ -166,6 +179,8 @@ func (q *Queries) addPorts(r *query.Reader, h hit, ports map[uint32]InboundPort)
 		if _, taken := ports[number]; taken || number == 0 || p.Protocol == mesh.UDP {
 			continue
 		}
-		ports[number] = InboundPort{number, p.Protocol, host, spec.Namespace, spec.Name, p.Number}
+		ports[number] = InboundPort{
+			Number: number, Protocol: p.Protocol, Host: host, Namespace: spec.Namespace, Name: spec.Name, Port: p.Number,
+		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
+	"github.com/pilotmesh/pilot/internal/view/transport"
 	"github.com/pilotmesh/pilot/internal/xds/cluster"
 	"github.com/pilotmesh/pilot/internal/xds/endpoint"
 	"github.com/pilotmesh/pilot/internal/xds/listener"
@@ -57,6 +58,7 @@ func Define(g *query.Graph, t *state.Tables) *Queries {
 	services := service.Define(g, t)
 	rules := traffic.Define(g, t, services)
 	scopes := scope.Define(g, t, services, rules)
+	connections := transport.Define(g, t, services, rules, scopes)
 	q := &Queries{
 		Services:  services,
 		Rules:     rules,
@@ -66,11 +68,11 @@ func Define(g *query.Graph, t *state.Tables) *Queries {
 		Class:     scopes.Class,
 		clusters:  cluster.Define(g, t, services, rules, scopes),
 		endpoints: endpoint.Define(g, services, rules, scopes),
-		listeners: listener.Define(g, t, services, scopes),
+		listeners: listener.Define(g, t, services, scopes, connections),
 		routes:    route.Define(g, t, services, rules, scopes),
 	}
 	q.State = query.Define(g, "state", same, q.assemble)
-	q.defineProblems(g, problem.Define(g, t, services, rules, scopes).All)
+	q.defineProblems(g, problem.Define(g, t, services, rules, scopes, connections).All)
 	return q
 }
 
@@ -92,13 +94,13 @@ func (q *Queries) assemble(r *query.Reader, c proxy.Class) (*resource.State, boo
 	own := scope.Personal{Set: set.Plain(), Client: scope.ClientOf(c)}
 	fixed, _ := q.clusters.Fixed.Get(r, service.All{})
 	inboundClusters, _ := q.clusters.Inbound.Get(r, cluster.Inbound{Ports: c.Inbound, Direct: direct})
-	inboundListeners, _ := q.listeners.Inbound.Get(r, listener.Inbound{Ports: c.Inbound, Mode: c.Mode, Bind: c.Bind})
-	virtual, _ := q.listeners.Virtual.Get(r, listener.Virtual{Mode: c.Mode, Outbound: q.scope.Outbound(r, set)})
+	inboundListeners, _ := q.listeners.Inbound.Get(r, listener.InboundOf(c))
+	virtual, _ := q.listeners.Virtual.Get(r, listener.VirtualOf(c, q.scope.Outbound(r, set)))
 	s := &resource.State{Types: [resource.Types]resource.Layers{
 		resource.Cluster:  {inboundClusters, fixed, q.clusters.Scoped.Get(r, set.Plain())},
 		resource.Endpoint: {q.endpoints.Scoped.Get(r, set.Plain())},
-		resource.Listener: {inboundListeners, virtual, q.listeners.Scoped.Get(r, listener.In{Set: set, Direct: direct})},
-		resource.Route:    {q.routes.Scoped.Get(r, set)},
+		resource.Listener: {inboundListeners, virtual, q.listeners.Scoped.Get(r, listener.In{Set: set, Shape: listener.ShapeOf(c)})},
+		resource.Route:    {q.routes.Scoped.Get(r, set), q.routes.ScopedSniffed.Get(r, set)},
 	}}
 	if c.Labels != "" {
 		own := q.routes.Labelled.Get(r, scope.Labelled{Set: set, Labels: c.Labels})
@@ -116,14 +118,14 @@ func (q *Queries) assemble(r *query.Reader, c proxy.Class) (*resource.State, boo
 			s.Types[resource.Cluster] = append(s.Types[resource.Cluster], q.clusters.Own.Base.Get(r, c.Site))
 			s.Types[resource.Endpoint] = append(s.Types[resource.Endpoint], q.endpoints.Own.Base.Get(r, c.Site))
 		}
-		for t, base := range [resource.Types]Map{
-			resource.Cluster:  q.clusters.Base.Get(r, service.All{}),
-			resource.Endpoint: q.endpoints.Base.Get(r, service.All{}),
-			resource.Listener: q.listeners.Base.Get(r, listener.All{Direct: direct}),
-			resource.Route:    q.routes.Base.Get(r, service.All{}),
+		for t, base := range [resource.Types]resource.Layers{
+			resource.Cluster:  {q.clusters.Base.Get(r, service.All{})},
+			resource.Endpoint: {q.endpoints.Base.Get(r, service.All{})},
+			resource.Listener: {q.listeners.Base.Get(r, listener.ShapeOf(c))},
+			resource.Route:    {q.routes.Base.Get(r, service.All{}), q.routes.Sniffed.Get(r, service.All{})},
 		} {
 			if resource.Type(t) != resource.Listener || !c.Gateway {
-				s.Types[t] = append(s.Types[t], base)
+				s.Types[t] = append(s.Types[t], base...)
 			}
 		}
 	}

@@ -75,7 +75,7 @@ func (q *Queries) cell(g *query.Graph, c proxy.Class, t resource.Type, name omap
 	if id, layer, ok = q.ownCell(g.Glance(), c, t, name); ok {
 		return id, layer, true
 	}
-	set, direct := scope.SetOf(c), c.Mode == proxy.None
+	set := scope.SetOf(c)
 	switch t {
 	case resource.Cluster:
 		if id, ok = ownElement(q.clusters.Own, q.clusters.Scoped, c, name); ok {
@@ -88,8 +88,11 @@ func (q *Queries) cell(g *query.Graph, c proxy.Class, t resource.Type, name omap
 		}
 		return inLayers(q.endpoints.Scoped, set.Plain(), q.endpoints.Base, service.All{}, name)
 	case resource.Listener:
-		return inLayers(q.listeners.Scoped, listener.In{Set: set, Direct: direct}, q.listeners.Base, listener.All{Direct: direct}, name)
+		return inLayers(q.listeners.Scoped, listener.In{Set: set, Shape: listener.ShapeOf(c)}, q.listeners.Base, listener.ShapeOf(c), name)
 	case resource.Route:
+		if id, layer, ok = inLayers(q.routes.ScopedSniffed, set, q.routes.Sniffed, service.All{}, name); ok {
+			return id, layer, true
+		}
 		return inLayers(q.routes.Scoped, set, q.routes.Base, service.All{}, name)
 	}
 	return 0, 0, false
@@ -109,12 +112,12 @@ func (q *Queries) ownCell(r *query.Reader, c proxy.Class, t resource.Type, name 
 			return id, Fixed, ok
 		}
 	case resource.Listener:
-		in := listener.Inbound{Ports: c.Inbound, Mode: c.Mode, Bind: c.Bind}
+		in := listener.InboundOf(c)
 		if m, _ := q.listeners.Inbound.Get(r, in); m.Has(name) {
 			id, ok = q.listeners.Inbound.Cell(in)
 			return id, Workload, ok
 		}
-		virtual := listener.Virtual{Mode: c.Mode, Outbound: q.scope.Outbound(r, scope.SetOf(c))}
+		virtual := listener.VirtualOf(c, q.scope.Outbound(r, scope.SetOf(c)))
 		if m, _ := q.listeners.Virtual.Get(r, virtual); m.Has(name) {
 			id, ok = q.listeners.Virtual.Cell(virtual)
 			return id, Fixed, ok

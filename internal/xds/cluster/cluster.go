@@ -135,6 +135,8 @@ func (t translation) discovery(p mesh.Port, name string, settings traffic.Settin
 	case passthrough(settings):
 	case t.s.Resolution == mesh.Static:
 		return envoy.EDSCluster(name, timeout)
+	case t.s.Resolution == mesh.DynamicDNS:
+		return envoy.DynamicCluster(name, timeout)
 	case resolves(t.s):
 		return t.resolving(p, name, timeout, settings, subset)
 	}

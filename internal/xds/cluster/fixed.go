@@ -7,6 +7,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
@@ -22,7 +23,13 @@ func (q *Queries) fixed(r *query.Reader, _ service.All) (Map, bool) {
 	in := envoy.OriginalDestinationCluster(envoy.InboundPassthroughCluster, timeout)
 	envoy.SetHTTP(in, envoy.HTTP{Upstream: envoy.UpstreamAsDownstream})
 	envoy.BindSource(in, envoy.InboundBindAddress)
-	return asMap(pass, in, envoy.EmptyCluster(envoy.BlackHoleCluster, timeout)), true
+	list := []*clusterv3.Cluster{pass, in, envoy.EmptyCluster(envoy.BlackHoleCluster, timeout)}
+	if q.tables.OutboundMode(r) == state.ByName {
+		dynamic := envoy.DynamicCluster(envoy.DynamicDNSCluster, timeout)
+		envoy.SetHTTP(dynamic, envoy.HTTP{Upstream: envoy.UpstreamAsDownstream})
+		list = append(list, dynamic)
+	}
+	return asMap(list...), true
 }
 
 func asMap(list ...*clusterv3.Cluster) Map {
@@ -43,10 +50,11 @@ type Inbound struct {
 func (q *Queries) inbound(r *query.Reader, k Inbound) (Map, bool) {
 	timeout := q.tables.ConnectTimeout(r)
 	var list []*clusterv3.Cluster
+	local := k.Direct || q.tables.InboundLocalhost(r)
 	for _, p := range service.ParseInbound(k.Ports) {
 		name := envoy.InboundCluster(p.Number)
 		var c *clusterv3.Cluster
-		if k.Direct {
+		if local {
 			c = envoy.StaticCluster(name, timeout, envoy.Address(envoy.Loopback, p.Number))
 		} else {
 			c = envoy.OriginalDestinationCluster(name, timeout)

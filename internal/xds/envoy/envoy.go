@@ -26,6 +26,8 @@ const (
 	PassthroughCluster        = "PassthroughCluster"
 	BlackHoleCluster          = "BlackHoleCluster"
 	InboundPassthroughCluster = "InboundPassthroughCluster"
+	// DynamicDNSCluster connects to the host a request asks for.
+	DynamicDNSCluster = "AllowAnyDynamicDNSCluster"
 )
 
 // Names of listeners, filter chains and virtual hosts that every sidecar has.
@@ -35,6 +37,7 @@ const (
 	PassthroughChain   = "PassthroughFilterChain"
 	AllowAny           = "allow_any"
 	BlockAll           = "block_all"
+	AllowAnyByName     = "allow_any_dynamic_dns"
 	OutboundPort       = mesh.ProxyOutboundPort
 	InboundPort        = mesh.ProxyInboundPort
 	Wildcard           = "0.0.0.0"
@@ -67,6 +70,9 @@ func ListenerName(ip string, port uint32) string { return ip + "_" + number(port
 
 // RouteName is the name of the route configuration of an HTTP port.
 func RouteName(port uint32) string { return number(port) }
+
+// SniffedRouteName is the name of the route configuration of a host's sniffed port, at addresses of its own.
+func SniffedRouteName(host string, port uint32) string { return host + ":" + number(port) }
 
 // VirtualHostName is the name of a host's virtual host on a port.
 func VirtualHostName(host string, port uint32) string { return host + ":" + number(port) }

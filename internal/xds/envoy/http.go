@@ -16,12 +16,15 @@ const (
 )
 
 // httpFilters are the filters of every connection manager. Those before the router do nothing unless a route says so.
-func httpFilters() []*hcmv3.HttpFilter {
-	return []*hcmv3.HttpFilter{
+func httpFilters(o HTTPOptions) []*hcmv3.HttpFilter {
+	filters := []*hcmv3.HttpFilter{
 		httpFilter(FaultFilter, &faultv3.HTTPFault{}),
 		httpFilter(CORSFilter, &corsv3.Cors{}),
-		httpFilter(routerFilter, &routerv3.Router{}),
 	}
+	if o.ByName {
+		filters = append(filters, dynamicHosts())
+	}
+	return append(filters, httpFilter(routerFilter, &routerv3.Router{SuppressEnvoyHeaders: o.NoDebugHeaders}))
 }
 
 func httpFilter(name string, config proto.Message) *hcmv3.HttpFilter {

@@ -1,13 +1,18 @@
 package envoy
 
 import (
+	"net/netip"
+	"time"
+
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	httpinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/http_inspector/v3"
 	originaldstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/original_dst/v3"
+	tlsinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	tcpproxyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
+	preservecasev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/http/header_formatters/preserve_case/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
 )
@@ -17,6 +22,7 @@ const (
 	hcmFilter           = "envoy.filters.network.http_connection_manager"
 	tcpProxyFilter      = "envoy.filters.network.tcp_proxy"
 	httpInspectorFilter = "envoy.filters.listener.http_inspector"
+	tlsInspectorFilter  = "envoy.filters.listener.tls_inspector"
 	originalDstFilter   = "envoy.filters.listener.original_dst"
 )
 
@@ -38,20 +44,36 @@ func Listener(name, ip string, port uint32, way Direction, bound bool) *listener
 	return l
 }
 
-// Sniff makes a listener look at the first bytes to tell HTTP, waiting for them as long as it takes. If ports are given,
-// it does so only for connections to those: where the server speaks first there would be nothing to see.
-func Sniff(l *listenerv3.Listener, ports ...uint32) {
+// SniffHTTP makes a listener look at the first bytes to tell HTTP, except of connections to the known ports.
+func SniffHTTP(l *listenerv3.Listener, known ...uint32) {
+	inspect(l, httpInspectorFilter, &httpinspectorv3.HttpInspector{}, known)
+}
+
+// SniffTLS makes a listener look at the first bytes to tell TLS and what its client asks for, except of connections to the
+// known ports. It must come before SniffHTTP.
+func SniffTLS(l *listenerv3.Listener, known ...uint32) {
+	inspect(l, tlsInspectorFilter, &tlsinspectorv3.TlsInspector{InitialReadBufferSize: Uint(tlsReadBuffer)}, known)
+}
+
+// tlsReadBuffer is what is allocated for the beginning of a TLS connection; most client hellos fit.
+const tlsReadBuffer = 512
+
+// inspect adds a filter for connections except to the known ports. Where the server speaks first there would be nothing
+// to see; DetectWithin says for how long that is awaited.
+func inspect(l *listenerv3.Listener, name string, config proto.Message, known []uint32) {
 	f := &listenerv3.ListenerFilter{
-		Name:       httpInspectorFilter,
-		ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: Pack(&httpinspectorv3.HttpInspector{})},
+		Name:       name,
+		ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: Pack(config)},
 	}
-	if len(ports) > 0 {
-		f.FilterDisabled = &listenerv3.ListenerFilterChainMatchPredicate{
-			Rule: &listenerv3.ListenerFilterChainMatchPredicate_NotMatch{NotMatch: anyPort(ports)},
-		}
+	if len(known) > 0 {
+		f.FilterDisabled = anyPort(known)
 	}
 	l.ListenerFilters = append(l.ListenerFilters, f)
-	l.ListenerFiltersTimeout = Duration(0)
+}
+
+// DetectWithin bounds how long the first bytes are waited for; 0 is for ever. After that it goes on without.
+func DetectWithin(l *listenerv3.Listener, timeout time.Duration) {
+	l.ListenerFiltersTimeout = Duration(timeout)
 	l.ContinueOnListenerFiltersTimeout = true
 }
 
@@ -83,8 +105,8 @@ func RestoreDestination(l *listenerv3.Listener) {
 }
 
 // Chain is a filter chain; a nil match takes everything.
-func Chain(name string, match *listenerv3.FilterChainMatch, filter *listenerv3.Filter) *listenerv3.FilterChain {
-	return &listenerv3.FilterChain{Name: name, FilterChainMatch: match, Filters: []*listenerv3.Filter{filter}}
+func Chain(name string, match *listenerv3.FilterChainMatch, filters ...*listenerv3.Filter) *listenerv3.FilterChain {
+	return &listenerv3.FilterChain{Name: name, FilterChainMatch: match, Filters: filters}
 }
 
 // MatchHTTP matches connections that were found to be plain HTTP, of version 1.0 too if old.
@@ -101,9 +123,13 @@ func MatchPort(port uint32) *listenerv3.FilterChainMatch {
 	return &listenerv3.FilterChainMatch{DestinationPort: Uint(port)}
 }
 
-// Prefix is a block of addresses.
-func Prefix(ip string, bits uint32) *corev3.CidrRange {
-	return &corev3.CidrRange{AddressPrefix: ip, PrefixLen: Uint(bits)}
+// MatchAddresses adds blocks of addresses, as "address/bits", to what a match takes.
+func MatchAddresses(m *listenerv3.FilterChainMatch, blocks []string) {
+	for _, b := range blocks {
+		if p, err := netip.ParsePrefix(b); err == nil {
+			m.PrefixRanges = append(m.PrefixRanges, &corev3.CidrRange{AddressPrefix: p.Addr().String(), PrefixLen: Uint(uint32(p.Bits()))})
+		}
+	}
 }
 
 // TCPProxy forwards connections to a cluster.
@@ -114,30 +140,93 @@ func TCPProxy(stat, cluster string) *listenerv3.Filter {
 	})
 }
 
+// Weighted is a cluster with its share of connections.
+type Weighted struct {
+	Cluster string
+	Weight  uint32
+}
+
+// TCPSplit forwards connections to clusters by weight.
+func TCPSplit(stat string, list []Weighted) *listenerv3.Filter {
+	split := &tcpproxyv3.TcpProxy_WeightedCluster{}
+	for _, w := range list {
+		split.Clusters = append(split.Clusters, &tcpproxyv3.TcpProxy_WeightedCluster_ClusterWeight{Name: w.Cluster, Weight: w.Weight})
+	}
+	return networkFilter(tcpProxyFilter, &tcpproxyv3.TcpProxy{
+		StatPrefix:       stat,
+		ClusterSpecifier: &tcpproxyv3.TcpProxy_WeightedClusters{WeightedClusters: split},
+	})
+}
+
+// HTTPOptions are how requests are taken, apart from where they go.
+type HTTPOptions struct {
+	// Old accepts HTTP/1.0.
+	Old bool
+	// NormalizePath resolves dots, MergeSlashes makes several slashes one, DecodeSlashes decodes encoded ones.
+	NormalizePath, MergeSlashes, DecodeSlashes bool
+	// KeepServer leaves the server header of responses; else it is Server, or Envoy's default if that is empty.
+	KeepServer bool
+	Server     string
+	// NoRequestID adds no request id; NoDebugHeaders none of Envoy's own headers.
+	NoRequestID, NoDebugHeaders bool
+	// KeepCase keeps the case of the names of HTTP/1 headers.
+	KeepCase bool
+	// ByName says that routes may lead to dynamic clusters.
+	ByName bool
+}
+
 // HTTPByName serves HTTP by a route configuration that is fetched from this stream.
-func HTTPByName(stat, route string) *listenerv3.Filter {
-	m := connectionManager(stat)
+func HTTPByName(stat, route string, o HTTPOptions) *listenerv3.Filter {
+	m := connectionManager(stat, o)
 	m.RouteSpecifier = &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{ConfigSource: ADS(), RouteConfigName: route}}
 	return networkFilter(hcmFilter, m)
 }
 
 // HTTPTo serves HTTP by a route configuration of its own.
-func HTTPTo(stat string, routes *routev3.RouteConfiguration) *listenerv3.Filter {
-	m := connectionManager(stat)
+func HTTPTo(stat string, routes *routev3.RouteConfiguration, o HTTPOptions) *listenerv3.Filter {
+	m := connectionManager(stat, o)
 	m.RouteSpecifier = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: routes}
-	m.ServerName = "istio-envoy"
 	return networkFilter(hcmFilter, m)
 }
 
-func connectionManager(stat string) *hcmv3.HttpConnectionManager {
-	return &hcmv3.HttpConnectionManager{
+func connectionManager(stat string, o HTTPOptions) *hcmv3.HttpConnectionManager {
+	m := &hcmv3.HttpConnectionManager{
 		StatPrefix:        stat,
 		CodecType:         hcmv3.HttpConnectionManager_AUTO,
 		UseRemoteAddress:  Bool(false),
-		NormalizePath:     Bool(true),
+		NormalizePath:     Bool(o.NormalizePath),
+		MergeSlashes:      o.MergeSlashes,
+		ServerName:        o.Server,
 		StreamIdleTimeout: Duration(0),
 		UpgradeConfigs:    []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"}},
-		HttpFilters:       httpFilters(),
+		HttpFilters:       httpFilters(o),
+	}
+	if o.DecodeSlashes {
+		m.PathWithEscapedSlashesAction = hcmv3.HttpConnectionManager_UNESCAPE_AND_FORWARD
+	}
+	if o.KeepServer {
+		m.ServerHeaderTransformation, m.ServerName = hcmv3.HttpConnectionManager_PASS_THROUGH, ""
+	}
+	if o.NoRequestID {
+		m.GenerateRequestId = Bool(false)
+	}
+	if o.Old || o.KeepCase {
+		m.HttpProtocolOptions = &corev3.Http1ProtocolOptions{AcceptHttp_10: o.Old}
+	}
+	if o.KeepCase {
+		m.HttpProtocolOptions.HeaderKeyFormat = keepCase()
+	}
+	return m
+}
+
+// keepCase remembers how the names of headers were spelled.
+func keepCase() *corev3.Http1ProtocolOptions_HeaderKeyFormat {
+	return &corev3.Http1ProtocolOptions_HeaderKeyFormat{
+		HeaderFormat: &corev3.Http1ProtocolOptions_HeaderKeyFormat_StatefulFormatter{
+			StatefulFormatter: &corev3.TypedExtensionConfig{
+				Name: "preserve_case", TypedConfig: Pack(&preservecasev3.PreserveCaseFormatterConfig{}),
+			},
+		},
 	}
 }
 

@@ -103,6 +103,13 @@ func Share(p float64) *corev3.RuntimeFractionalPercent {
 	return &corev3.RuntimeFractionalPercent{DefaultValue: Percent(p)}
 }
 
+// UnknownByName is the virtual host for hosts nobody declared where they are resolved by name.
+func UnknownByName() *routev3.VirtualHost {
+	return VirtualHost(AllowAnyByName, []string{"*"}, &routev3.Route{
+		Name: AllowAnyByName, Match: MatchAll(), Action: &routev3.Route_Route{Route: To(DynamicDNSCluster)},
+	})
+}
+
 // Unknown is the virtual host for hosts nobody declared: they pass, or are refused.
 func Unknown(pass bool) *routev3.VirtualHost {
 	if pass {

@@ -1,6 +1,8 @@
 package listener
 
 import (
+	"time"
+
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
@@ -13,13 +15,22 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
+// inboundServer is what an inbound listener calls itself in responses, unless the mesh says otherwise.
+const inboundServer = "istio-envoy"
+
 // Virtual names the listener that redirected outbound connections reach first.
 type Virtual struct {
 	Mode     proxy.Mode
 	Outbound state.OutboundMode
+	HTTP10   bool
 }
 
-func virtual(_ *query.Reader, k Virtual) (Map, bool) {
+// VirtualOf names that of a class, whose traffic for destinations nobody declared is handled as outbound says.
+func VirtualOf(c proxy.Class, outbound state.OutboundMode) Virtual {
+	return Virtual{Mode: c.Mode, Outbound: outbound, HTTP10: c.HTTP10}
+}
+
+func (q *Queries) virtual(r *query.Reader, k Virtual) (Map, bool) {
 	if k.Mode == proxy.None {
 		return Map{}, true
 	}
@@ -31,82 +42,135 @@ func virtual(_ *query.Reader, k Virtual) (Map, bool) {
 	l.FilterChains = []*listenerv3.FilterChain{
 		// What was dialled at the proxy's own port would come back to it for ever.
 		envoy.Chain("virtualOutbound-blackhole", envoy.MatchPort(envoy.OutboundPort), envoy.TCPProxy(envoy.BlackHoleCluster, envoy.BlackHoleCluster)),
-		envoy.Chain("virtualOutbound-catchall-tcp", nil, unknown(k.Outbound)),
 	}
+	catchAll := envoy.Chain("virtualOutbound-catchall-tcp", nil, unknown(k.Outbound))
+	if k.Outbound != state.ByName {
+		l.FilterChains = append(l.FilterChains, catchAll)
+		return asMap(l), true
+	}
+	l.DefaultFilterChain = catchAll
+	envoy.SniffHTTP(l)
+	envoy.DetectWithin(l, q.tables.DetectionTimeout(r))
+	options := httpOptions(q.tables.HTTPSettings(r), k.HTTP10, "")
+	options.ByName = true
+	routes := envoy.Routes(envoy.AllowAnyByName)
+	routes.VirtualHosts = []*routev3.VirtualHost{envoy.UnknownByName()}
+	l.FilterChains = append(l.FilterChains, envoy.Chain("virtualOutbound-catchall-http", envoy.MatchHTTP(k.HTTP10),
+		envoy.HTTPTo(envoy.DynamicDNSCluster, routes, options)))
 	return asMap(l), true
 }
 
 // Inbound names the listeners of what a workload serves.
 type Inbound struct {
-	Ports string // see service.ParseInbound
-	Mode  proxy.Mode
-	Bind  string // where nothing redirects: the address to bind
+	Ports  string // see service.ParseInbound
+	Mode   proxy.Mode
+	Bind   string // where nothing redirects: the address to bind
+	HTTP10 bool
 }
 
-func inbound(_ *query.Reader, k Inbound) (Map, bool) {
-	ports := service.ParseInbound(k.Ports)
-	if k.Mode == proxy.None {
-		var list []*listenerv3.Listener
-		for _, p := range ports {
-			if reserved(true, k.Bind, p.Number) {
-				continue
-			}
-			l := envoy.Listener(envoy.ListenerName(k.Bind, p.Number), k.Bind, p.Number, envoy.Inbound, true)
-			l.FilterChains = chains(p, nil)
-			if p.Protocol.Sniffed() {
-				envoy.Sniff(l)
-			}
-			list = append(list, l)
+// InboundOf names those of a class.
+func InboundOf(c proxy.Class) Inbound {
+	return Inbound{Ports: c.Inbound, Mode: c.Mode, Bind: c.Bind, HTTP10: c.HTTP10}
+}
+
+// inboundSide is what the listeners of a workload are made with.
+type inboundSide struct {
+	Inbound
+	http envoy.HTTPOptions
+	wait time.Duration // for the first bytes
+}
+
+func (q *Queries) inbound(r *query.Reader, k Inbound) (Map, bool) {
+	side := inboundSide{k, httpOptions(q.tables.HTTPSettings(r), k.HTTP10, inboundServer), q.tables.DetectionTimeout(r)}
+	var list []*listenerv3.Listener
+	var captured []service.InboundPort
+	for _, p := range service.ParseInbound(k.Ports) {
+		switch {
+		case k.Mode != proxy.None && !p.Bound:
+			captured = append(captured, p)
+		case !reserved(true, p.Number):
+			list = append(list, side.bound(p))
 		}
-		return asMap(list...), true
 	}
+	if k.Mode != proxy.None {
+		list = append(list, side.virtual(captured))
+	}
+	return asMap(list...), true
+}
+
+// bound is a listener with a socket of its own.
+func (s inboundSide) bound(p service.InboundPort) *listenerv3.Listener {
+	ip := p.Bind
+	switch {
+	case ip != "":
+	case s.Bind != "":
+		ip = s.Bind
+	default:
+		ip = envoy.Wildcard
+	}
+	l := envoy.Listener(envoy.ListenerName(ip, p.Number), ip, p.Number, envoy.Inbound, true)
+	l.FilterChains = s.chains(p, nil)
+	if p.Protocol.Sniffed() {
+		envoy.SniffHTTP(l)
+		envoy.DetectWithin(l, s.wait)
+	}
+	return l
+}
+
+// virtual is the listener that redirected connections to the workload reach. Ports that nobody declared pass through.
+func (s inboundSide) virtual(ports []service.InboundPort) *listenerv3.Listener {
 	l := envoy.Listener(envoy.VirtualInbound, envoy.Wildcard, envoy.InboundPort, envoy.Inbound, true)
 	envoy.RestoreDestination(l)
-	if k.Mode == proxy.Transparent {
+	if s.Mode == proxy.Transparent {
 		l.Transparent = envoy.Bool(true)
 	}
 	l.FilterChains = []*listenerv3.FilterChain{
 		envoy.Chain("virtualInbound-blackhole", envoy.MatchPort(envoy.InboundPort), envoy.TCPProxy(envoy.BlackHoleCluster, envoy.BlackHoleCluster)),
 	}
-	var sniffed []uint32
+	var known []uint32
 	for _, p := range ports {
 		if p.Number == envoy.InboundPort {
 			continue
 		}
-		l.FilterChains = append(l.FilterChains, chains(p, envoy.MatchPort(p.Number))...)
-		if p.Protocol.Sniffed() {
-			sniffed = append(sniffed, p.Number)
+		l.FilterChains = append(l.FilterChains, s.chains(p, envoy.MatchPort(p.Number))...)
+		if !p.Protocol.Sniffed() {
+			known = append(known, p.Number)
 		}
 	}
-	if len(sniffed) > 0 {
-		envoy.Sniff(l, sniffed...)
-	}
-	l.DefaultFilterChain = envoy.Chain("virtualInbound", nil, envoy.TCPProxy(envoy.InboundPassthroughCluster, envoy.InboundPassthroughCluster))
-	return asMap(l), true
+	cluster := envoy.InboundPassthroughCluster
+	l.FilterChains = append(l.FilterChains, envoy.Chain("virtualInbound-catchall-http", envoy.MatchHTTP(s.HTTP10),
+		envoy.HTTPTo(cluster, routes(service.InboundPort{}, cluster, envoy.To(cluster)), s.http)))
+	envoy.SniffHTTP(l, known...)
+	envoy.DetectWithin(l, s.wait)
+	l.DefaultFilterChain = envoy.Chain("virtualInbound", nil, envoy.TCPProxy(cluster, cluster))
+	return l
 }
 
 // chains serve one port; match is what tells the port from others, nil if the listener is the port's own.
-func chains(p service.InboundPort, match *listenerv3.FilterChainMatch) []*listenerv3.FilterChain {
+func (s inboundSide) chains(p service.InboundPort, match *listenerv3.FilterChainMatch) []*listenerv3.FilterChain {
 	cluster := envoy.InboundCluster(p.Number)
 	name := envoy.ListenerName(envoy.Wildcard, p.Number)
 	tcp := envoy.Chain(name, match, envoy.TCPProxy(cluster, cluster))
 	if !p.Protocol.IsHTTP() && !p.Protocol.Sniffed() {
 		return []*listenerv3.FilterChain{tcp}
 	}
-	http := envoy.Chain(name, match, envoy.HTTPTo("inbound_"+name, routes(p, cluster)))
+	http := envoy.Chain(name, match, envoy.HTTPTo("inbound_"+name, routes(p, cluster, envoy.To(cluster)), s.http))
 	if !p.Protocol.Sniffed() {
 		return []*listenerv3.FilterChain{http}
 	}
-	http.FilterChainMatch = envoy.MatchHTTP(false)
+	http.FilterChainMatch = envoy.MatchHTTP(s.HTTP10)
 	http.FilterChainMatch.DestinationPort = match.GetDestinationPort()
 	return []*listenerv3.FilterChain{http, tcp}
 }
 
-func routes(p service.InboundPort, cluster string) *routev3.RouteConfiguration {
-	c := envoy.Routes(cluster)
+func routes(p service.InboundPort, name string, to *routev3.RouteAction) *routev3.RouteConfiguration {
+	c := envoy.Routes(name)
 	c.IgnorePortInHostMatching = false
-	host := envoy.VirtualHost("inbound|http|"+envoy.RouteName(p.Port), []string{"*"},
-		envoy.Route("default", envoy.MatchAll(), envoy.To(cluster), envoy.VirtualHostName(p.Host, p.Port)+"/*"))
+	operation := name
+	if p.Host != "" {
+		operation = envoy.VirtualHostName(p.Host, p.Port)
+	}
+	host := envoy.VirtualHost("inbound|http|"+envoy.RouteName(p.Port), []string{"*"}, envoy.Route("default", envoy.MatchAll(), to, operation+"/*"))
 	host.IncludeRequestAttemptCount = false
 	c.VirtualHosts = []*routev3.VirtualHost{host}
 	return c

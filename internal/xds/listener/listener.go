@@ -1,44 +1,48 @@
 // Package listener translates what hosts take up on a client's side, and what a workload serves, into listeners.
 //
-// It owns which listeners exist and who gets an address that several want: HTTP hosts share a port, a TCP service has
-// its address to itself, the oldest wins. The package starts no goroutines; it must not import other translators, the
-// store or sources.
+// It owns which listeners exist and what their filter chains look like; whose the connections at an address are is up to
+// package transport. The package starts no goroutines; it must not import other translators, the store or sources.
 package listener
 
 import (
-	"net/netip"
-	"strings"
+	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 
 	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/transport"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 	"github.com/pilotmesh/pilot/internal/xds/layer"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// maxClaimants bounds how many services at one address are looked at.
-const maxClaimants = 60
-
 // Map is a set of resources by name.
 type Map = omap.Map[omap.Name, *resource.Resource]
 
-// All names the listeners of what all see. Direct: nothing redirects, so every listener binds the loopback address.
-type All struct{ Direct bool }
+// Shape is by what proxies' listeners differ that are about the same addresses.
+type Shape struct {
+	// Direct: nothing redirects, so every listener binds the loopback address.
+	Direct bool
+	// HTTP10: HTTP/1.0 counts as HTTP.
+	HTTP10 bool
+}
+
+// ShapeOf is the shape of a class's listeners.
+func ShapeOf(c proxy.Class) Shape { return Shape{Direct: c.Mode == proxy.None, HTTP10: c.HTTP10} }
 
 // In names the listeners of a set.
 type In struct {
-	Set    scope.Set
-	Direct bool
+	Set scope.Set
+	Shape
 }
 
 type addressAll struct {
-	All
+	Shape
 	at service.Address
 }
 
@@ -49,11 +53,12 @@ type addressIn struct {
 
 // Queries are the listeners.
 type Queries struct {
-	tables   *state.Tables
-	services *service.Queries
-	scope    *scope.Queries
+	tables    *state.Tables
+	services  *service.Queries
+	scope     *scope.Queries
+	transport *transport.Queries
 	// Base are the listeners of what all see; Scoped those of a set.
-	Base   *query.Collection[All, *resource.Resource]
+	Base   *query.Collection[Shape, *resource.Resource]
 	Scoped *query.Collection[In, *resource.Resource]
 	// Virtual is the listener that redirected connections reach first.
 	Virtual *query.Query[Virtual, Map]
@@ -62,27 +67,20 @@ type Queries struct {
 }
 
 // Define adds the queries.
-func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queries) *Queries {
-	q := &Queries{tables: t, services: s, scope: sc}
+func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queries, tp *transport.Queries) *Queries {
+	q := &Queries{tables: t, services: s, scope: sc, transport: tp}
 	base := query.Define(g, "listener", layer.Equal, q.base)
-	q.Base = query.Each(g, "listeners", func(r *query.Reader, k All) omap.Map[service.Address, omap.Unit] {
-		return pick(k.Direct, s.Taken).Keys(r, service.All{})
-	}, base, func(k All, at service.Address) addressAll { return addressAll{k, at} })
+	q.Base = query.Each(g, "listeners", func(r *query.Reader, k Shape) omap.Map[service.Address, omap.Unit] {
+		return transport.Taken(k.Direct, s.Taken).Keys(r, service.All{})
+	}, base, func(k Shape, at service.Address) addressAll { return addressAll{k, at} })
 	scoped := query.Define(g, "scopedListener", layer.Equal, q.scoped)
 	q.Scoped = query.Each(g, "scopedListeners", func(r *query.Reader, k In) omap.Map[service.Address, omap.Unit] {
-		return pick(k.Direct, sc.Taken).Keys(r, k.Set)
+		return transport.Taken(k.Direct, sc.Taken).Keys(r, k.Set)
 	}, scoped, func(k In, at service.Address) addressIn { return addressIn{k, at} })
 	sameMap := func(a, b Map) bool { return a.Hash() == b.Hash() }
-	q.Virtual = query.Define(g, "virtualOutbound", sameMap, virtual)
-	q.Inbound = query.Define(g, "inboundListeners", sameMap, inbound)
+	q.Virtual = query.Define(g, "virtualOutbound", sameMap, q.virtual)
+	q.Inbound = query.Define(g, "inboundListeners", sameMap, q.inbound)
 	return q
-}
-
-func pick[C comparable](direct bool, t *service.Taken[C]) *query.Groups[C, service.Address, service.Claimant] {
-	if direct {
-		return t.Local
-	}
-	return t.Listen
 }
 
 // name is the listener at an address; where nothing redirects, all are on the loopback address.
@@ -99,161 +97,129 @@ func name(direct bool, at service.Address) (name, ip string) {
 
 // content is what a listener is made of.
 type content struct {
-	direct bool
-	at     service.Address
-	http   bool // HTTP hosts are told by name here
-	mode   state.OutboundMode
-	blocks []block // services with blocks of addresses here
-	tcp    string  // the cluster of the TCP service that has the address, if any
-	sniff  bool    // that service may speak HTTP
-}
-
-type block struct {
-	cluster string
-	ranges  []*corev3.CidrRange
+	Shape
+	at      service.Address
+	plan    *transport.Plan
+	unknown state.OutboundMode
+	http    state.HTTPSettings
+	wait    time.Duration // for the first bytes
 }
 
 func (q *Queries) base(r *query.Reader, k addressAll) ([]*resource.Resource, bool) {
-	c := content{direct: k.Direct, at: k.at, mode: q.tables.OutboundMode(r)}
-	claimants := claims{}
-	claimants.add(pick(k.Direct, q.services.Taken).Group(r, service.All{}, k.at), func(string) bool { return true })
-	c.http = claimants.http
-	q.settle(r, &c, claimants.hosts, func(string) string { return "" })
-	return c.listener()
-}
-
-// claims collects who wants an address, oldest first.
-type claims struct {
-	http  bool
-	hosts []string
-	gone  bool // somebody only used to want it
-}
-
-func (c *claims) add(group omap.Map[service.Claimant, omap.Unit], counts func(host string) bool) {
-	for who := range group.All() {
-		switch {
-		case who.Host == "":
-			c.http = true
-		case who.Created == service.Never:
-			c.gone = true
-		case len(c.hosts) < maxClaimants && counts(who.Host):
-			c.hosts = append(c.hosts, who.Host)
-		}
+	plan, ok := q.transport.Base(r, transport.All{Direct: k.Direct, At: k.at})
+	if !ok {
+		return nil, false
 	}
+	return q.listener(r, content{Shape: k.Shape, at: k.at, plan: plan, unknown: q.tables.OutboundMode(r)})
 }
 
 func (q *Queries) scoped(r *query.Reader, k addressIn) ([]*resource.Resource, bool) {
-	c := content{direct: k.Direct, at: k.at, mode: q.scope.Outbound(r, k.Set)}
-	layerOf := func(host string) string { return q.scope.Layer(r, host, k.Set.Namespace) }
-	own := claims{}
-	own.add(pick(k.Direct, q.scope.Taken).Group(r, k.Set, k.at), func(string) bool { return true })
-	if !k.Set.Overlay() {
-		c.http = own.http
-		q.settle(r, &c, own.hosts, layerOf)
-		return c.listener()
+	plan, differs := q.transport.Scoped(r, transport.In{Set: k.Set, Direct: k.Direct, At: k.at})
+	if !differs {
+		return nil, false
 	}
-	base := claims{}
-	base.add(pick(k.Direct, q.services.Taken).Group(r, service.All{}, k.at), func(string) bool { return true })
-	if len(own.hosts) == 0 && !own.gone && (base.http || !own.http) {
-		return nil, false // nothing differs here
-	}
-	c.http = own.http || base.http
-	q.settle(r, &c, q.merged(r, base.hosts, own.hosts, layerOf), layerOf)
-	if list, ok := c.listener(); ok {
-		return list, true
+	c := content{Shape: k.Shape, at: k.at, plan: plan, unknown: q.scope.Outbound(r, k.Set)}
+	if list, ok := q.listener(r, c); ok || !k.Set.Overlay() {
+		return list, ok
 	}
 	n, _ := name(k.Direct, k.at)
 	return []*resource.Resource{resource.Hide(n)}, true
 }
 
-// merged are the claimants that a namespace sees: those of the base that look the same from there come first, because
-// what all see keeps its address.
-func (q *Queries) merged(r *query.Reader, base, own []string, layerOf func(string) string) []string {
-	var hosts []string
-	for _, h := range base {
-		if layerOf(h) == "" {
-			hosts = append(hosts, h)
-		}
+func (q *Queries) listener(r *query.Reader, c content) ([]*resource.Resource, bool) {
+	if c.plan.HTTP {
+		c.http = q.tables.HTTPSettings(r)
 	}
-	return append(hosts, own...)
-}
-
-// settle gives the address to the oldest service; services with blocks of addresses share it.
-func (q *Queries) settle(r *query.Reader, c *content, hosts []string, layerOf func(string) string) {
-	for _, host := range hosts {
-		s, ok := q.services.Service.Get(r, service.View{Host: host, Layer: layerOf(host)})
-		if !ok {
-			continue
-		}
-		p, ok := s.Port(c.at.Port)
-		if !ok {
-			continue
-		}
-		cluster := envoy.OutboundCluster(p.Number, "", host)
-		if ranges := blocks(s.Addresses); len(ranges) > 0 && c.at.IP == "" && !c.direct {
-			c.blocks = append(c.blocks, block{cluster, ranges})
-			continue
-		}
-		if c.tcp == "" {
-			c.tcp, c.sniff = cluster, p.Protocol.Sniffed()
-		}
+	if c.plan.HTTP || c.plan.Inspects() {
+		c.wait = q.tables.DetectionTimeout(r)
 	}
-}
-
-func blocks(addresses []string) []*corev3.CidrRange {
-	var out []*corev3.CidrRange
-	for _, a := range addresses {
-		if !strings.Contains(a, "/") {
-			continue
-		}
-		if p, err := netip.ParsePrefix(a); err == nil {
-			out = append(out, envoy.Prefix(p.Masked().Addr().String(), uint32(p.Bits())))
-		}
-	}
-	return out
+	return c.listener()
 }
 
 func (c content) listener() ([]*resource.Resource, bool) {
-	if !c.http && c.tcp == "" && len(c.blocks) == 0 {
+	name, ip := name(c.Direct, c.at)
+	if !c.plan.Wanted() || reserved(c.Direct, c.at.Port) && (c.Direct || ip == envoy.Wildcard) {
 		return nil, false
 	}
-	name, ip := name(c.direct, c.at)
-	if reserved(c.direct, ip, c.at.Port) {
-		return nil, false
+	l := envoy.Listener(name, ip, c.at.Port, envoy.Outbound, c.Direct)
+	if c.plan.Inspects() {
+		envoy.SniffTLS(l)
 	}
-	l := envoy.Listener(name, ip, c.at.Port, envoy.Outbound, c.direct)
-	taken := map[string]bool{}
-	for _, b := range c.blocks {
-		m := &listenerv3.FilterChainMatch{}
-		for _, p := range b.ranges { // two chains with one match would make Envoy refuse the listener
-			if key := p.String(); !taken[key] {
-				taken[key] = true
-				m.PrefixRanges = append(m.PrefixRanges, p)
-			}
-		}
-		if len(m.PrefixRanges) > 0 {
-			l.FilterChains = append(l.FilterChains, envoy.Chain("", m, envoy.TCPProxy(b.cluster, b.cluster)))
-		}
+	for i := range c.plan.Rules {
+		rule := &c.plan.Rules[i]
+		m := &listenerv3.FilterChainMatch{ServerNames: rule.Names}
+		envoy.MatchAddresses(m, rule.Blocks)
+		l.FilterChains = append(l.FilterChains, envoy.Chain("", m, forward(rule)...))
 	}
-	if c.http || c.sniff {
-		envoy.Sniff(l)
-		l.FilterChains = append(l.FilterChains, envoy.Chain("", envoy.MatchHTTP(c.tcp == ""), envoy.HTTPByName("outbound_"+name, envoy.RouteName(c.at.Port))))
+	if c.plan.HTTP {
+		envoy.SniffHTTP(l)
+		options := httpOptions(c.http, c.HTTP10, "")
+		options.ByName = c.plan.ByName || c.unknown == state.ByName
+		http := envoy.HTTPByName("outbound_"+name, c.routes(), options)
+		l.FilterChains = append(l.FilterChains, envoy.Chain("", envoy.MatchHTTP(c.HTTP10), http))
+	}
+	if len(l.ListenerFilters) > 0 {
+		envoy.DetectWithin(l, c.wait)
 	}
 	switch {
-	case c.tcp != "" && len(l.FilterChains) == 0:
-		l.FilterChains = []*listenerv3.FilterChain{envoy.Chain("", nil, envoy.TCPProxy(c.tcp, c.tcp))}
-	case c.tcp != "":
-		l.DefaultFilterChain = envoy.Chain("", nil, envoy.TCPProxy(c.tcp, c.tcp))
-	case !c.direct: // a proxy that is not redirected to does not know where else a connection was going
-		l.DefaultFilterChain = envoy.Chain(envoy.PassthroughChain, nil, unknown(c.mode))
+	case c.plan.Rest != nil && len(l.FilterChains) == 0:
+		l.FilterChains = []*listenerv3.FilterChain{envoy.Chain("", nil, forward(c.plan.Rest)...)}
+	case c.plan.Rest != nil:
+		l.DefaultFilterChain = envoy.Chain("", nil, forward(c.plan.Rest)...)
+	case !c.Direct: // a proxy that is not redirected to does not know where else a connection was going
+		l.DefaultFilterChain = envoy.Chain(envoy.PassthroughChain, nil, unknown(c.unknown))
 	}
 	return []*resource.Resource{resource.New(resource.Listener, name, l)}, true
 }
 
-// reserved reports whether an address is the proxy's own. Envoy refuses a second listener there.
-func reserved(direct bool, ip string, port uint32) bool {
-	if !direct {
-		return ip == envoy.Wildcard && (port == envoy.OutboundPort || port == envoy.InboundPort)
+// routes is the name of the route configuration for what is HTTP.
+func (c content) routes() string {
+	if own := c.plan.Own; own.Host != "" {
+		return envoy.SniffedRouteName(own.Host, own.Port)
+	}
+	return envoy.RouteName(c.at.Port)
+}
+
+// forward sends connections where a rule says.
+func forward(rule *transport.Rule) []*listenerv3.Filter {
+	if len(rule.To) == 1 {
+		to := rule.To[0]
+		cluster := clusterOf(to)
+		proxy := envoy.TCPProxy(cluster, cluster)
+		if to.ByName && len(rule.Names) > 0 {
+			return []*listenerv3.Filter{envoy.DynamicName(to.Port), proxy}
+		}
+		return []*listenerv3.Filter{proxy}
+	}
+	list := make([]envoy.Weighted, 0, len(rule.To))
+	for _, d := range rule.To {
+		list = append(list, envoy.Weighted{Cluster: clusterOf(d), Weight: d.Weight})
+	}
+	return []*listenerv3.Filter{envoy.TCPSplit(rule.Stat, list)}
+}
+
+func clusterOf(d transport.Destination) string {
+	if d.Host == "" {
+		return envoy.BlackHoleCluster
+	}
+	return envoy.OutboundCluster(d.Port, d.Subset, d.Host)
+}
+
+// httpOptions are how requests are taken; server is the name in responses where the mesh says nothing.
+func httpOptions(s state.HTTPSettings, old bool, server string) envoy.HTTPOptions {
+	if s.Server != "" {
+		server = s.Server
+	}
+	return envoy.HTTPOptions{
+		Old: old, NormalizePath: s.NormalizePath, MergeSlashes: s.MergeSlashes, DecodeSlashes: s.Slashes == state.DecodeSlashes,
+		KeepServer: s.KeepServer, Server: server, NoRequestID: s.NoRequestID, NoDebugHeaders: s.NoDebugHeaders, KeepCase: s.KeepCase,
+	}
+}
+
+// reserved reports whether a port is the proxy's own. Envoy refuses a second listener there; what it binds itself are more.
+func reserved(bound bool, port uint32) bool {
+	if !bound {
+		return port == envoy.OutboundPort || port == envoy.InboundPort
 	}
 	return port >= envoy.FirstOwnPort && port <= envoy.LastOwnPort || port == envoy.MetricsPort
 }

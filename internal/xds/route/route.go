@@ -61,6 +61,9 @@ type Queries struct {
 	Base     *query.Collection[service.All, *resource.Resource]
 	Scoped   *query.Collection[scope.Set, *resource.Resource]
 	Labelled *query.Collection[scope.Labelled, *resource.Resource]
+	// Sniffed and ScopedSniffed are likewise those of sniffed ports at addresses of a host's own.
+	Sniffed       *query.Collection[service.All, *resource.Resource]
+	ScopedSniffed *query.Collection[scope.Set, *resource.Resource]
 }
 
 // Define adds the queries.
@@ -88,6 +91,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 		return sc.Taken.HTTP.Keys(r, k)
 	}, scoped, func(k scope.Set, port service.Number) portIn { return portIn{k, uint32(port)} })
 	q.defineLabelled(g)
+	q.defineSniffed(g, s, sc)
 	return q
 }
 
@@ -155,8 +159,11 @@ func configuration(port uint32, pieces Pieces, changes []change, mode state.Outb
 // unknown is the virtual host for hosts nobody declared.
 func unknown(mode state.OutboundMode) change {
 	host, refs := envoy.Unknown(mode == state.AllowAny), []string{}
-	if mode == state.AllowAny {
+	switch mode {
+	case state.AllowAny:
 		refs = append(refs, envoy.PassthroughCluster)
+	case state.ByName:
+		host, refs = envoy.UnknownByName(), append(refs, envoy.DynamicDNSCluster)
 	}
 	return omap.Put(omap.Name(host.Name), resource.NewPiece(host.Name, host, refs))
 }

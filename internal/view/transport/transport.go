@@ -1,0 +1,287 @@
+// Package transport answers whose the connections are that a client opens to an address: told by the block of addresses
+// it lies in, by the name a TLS client asks for, or by nothing but the address.
+//
+// It owns the precedence of services that want the same connections: the oldest has them, and the others are told of
+// their loss. The rules of VirtualServices for TCP and TLS are given in values without a message type. What is HTTP is
+// only noted here: whom a request is for is up to routes.
+//
+// Invariants: the rules of a plan do not overlap in what Envoy would call the same match. The package starts no goroutines
+// and must not import xds or Envoy's protos.
+package transport
+
+import (
+	"fmt"
+
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/scope"
+	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/traffic"
+)
+
+// maxClaimants bounds how many services with one and the same single address are looked at.
+const maxClaimants = 60
+
+// maxLosses bounds how many of them are told of one address.
+const maxLosses = 20
+
+// All names an address as all see it. Direct: nothing redirects, so that all addresses are one, the loopback.
+type All struct {
+	Direct bool
+	At     service.Address
+}
+
+// In names an address as a set sees it.
+type In struct {
+	Set    scope.Set
+	Direct bool
+	At     service.Address
+}
+
+// Queries answer questions about connections.
+type Queries struct {
+	tables   *state.Tables
+	services *service.Queries
+	traffic  *traffic.Queries
+	scope    *scope.Queries
+	// parts and scopedParts are what each of the services wants that share the wildcard address of a port: there may be
+	// thousands.
+	parts       *query.Collection[All, Part]
+	scopedParts *query.Collection[In, Part]
+	part        *query.Query[claim, []Part]
+	rivals      *query.Groups[All, match, service.Claimant]
+}
+
+// Define adds the queries.
+func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries) *Queries {
+	q := &Queries{tables: t, services: s, traffic: tr, scope: sc}
+	elem := query.Define(g, "connections", equalParts, func(r *query.Reader, k claim) ([]Part, bool) {
+		p, ok := q.wants(r, k)
+		return []Part{p}, ok
+	})
+	q.part = elem
+	q.parts = query.Each(g, "sharedConnections", func(r *query.Reader, k All) omap.Map[service.Claimant, omap.Unit] {
+		return Taken(k.Direct, s.Taken).Group(r, service.All{}, k.At)
+	}, elem, func(k All, c service.Claimant) claim {
+		return claim{View: service.View{Host: c.Host}, at: k.At, direct: k.Direct}
+	})
+	q.rivals = query.GroupBy(g, "connectionRivals", q.parts, func(p Part, add func(match, service.Claimant)) {
+		for _, rule := range p.Rules {
+			for m := range rule.matches() {
+				add(m, service.Claimant{Created: p.created, Host: p.Host})
+			}
+		}
+	})
+	scoped := query.Define(g, "scopedConnections", equalParts, func(r *query.Reader, k claimIn) ([]Part, bool) {
+		if k.gone || k.Host == "" {
+			return nil, false
+		}
+		return elem.Get(r, claim{q.scope.View(r, k.HostIn), k.at, k.direct})
+	})
+	q.scopedParts = query.Each(g, "scopedSharedConnections", func(r *query.Reader, k In) omap.Map[service.Claimant, omap.Unit] {
+		return Taken(k.Direct, sc.Taken).Group(r, k.Set, k.At)
+	}, scoped, func(k In, c service.Claimant) claimIn {
+		return claimIn{scope.HostIn{Host: c.Host, Set: k.Set}, k.At, k.Direct, c.Created == service.Never}
+	})
+	return q
+}
+
+// Taken are the claims on addresses, with or without redirection.
+func Taken[C comparable](direct bool, t *service.Taken[C]) *query.Groups[C, service.Address, service.Claimant] {
+	if direct {
+		return t.Local
+	}
+	return t.Listen
+}
+
+// Base is the plan for an address as all see it; absent if nobody wants it.
+func (q *Queries) Base(r *query.Reader, k All) (*Plan, bool) {
+	p := &Plan{}
+	own := claimants(Taken(k.Direct, q.services.Taken).Group(r, service.All{}, k.At))
+	p.HTTP, p.ByName = own.http, own.dynamic
+	if k.At.IP == "" {
+		for _, part := range q.parts.Get(r, k).All() {
+			p.add(part)
+		}
+		return p, p.Wanted()
+	}
+	for _, host := range own.hosts {
+		if part, ok := q.wants(r, claim{service.View{Host: host}, k.At, k.Direct}); ok {
+			p.add(part)
+		}
+	}
+	return p, p.Wanted()
+}
+
+// Scoped is the plan for an address as a set sees it. In an overlay, differs is false where the base's is right; a plan
+// that nobody wants hides the base's.
+func (q *Queries) Scoped(r *query.Reader, k In) (p *Plan, differs bool) {
+	own := claimants(Taken(k.Direct, q.scope.Taken).Group(r, k.Set, k.At))
+	p = &Plan{HTTP: own.http, ByName: own.dynamic}
+	if k.Set.Overlay() {
+		base := claimants(Taken(k.Direct, q.services.Taken).Group(r, service.All{}, k.At))
+		if len(own.hosts) == 0 && len(own.gone) == 0 && (base.http || !own.http) && (base.dynamic || !own.dynamic) {
+			return nil, false
+		}
+		p.HTTP, p.ByName = p.HTTP || base.http, p.ByName || base.dynamic
+		// What all see keeps its address, so it comes first, unless it looks different from here.
+		q.unchanged(r, k, base, own, p)
+	}
+	if k.At.IP == "" {
+		for _, part := range q.scopedParts.Get(r, k).All() {
+			p.add(part)
+		}
+		return p, true
+	}
+	for _, host := range own.hosts {
+		view := q.scope.View(r, scope.HostIn{Host: host, Set: k.Set})
+		if part, ok := q.wants(r, claim{view, k.At, k.Direct}); ok {
+			p.add(part)
+		}
+	}
+	return p, true
+}
+
+// unchanged adds the base's parts which are not of hosts that the overlay changes.
+func (q *Queries) unchanged(r *query.Reader, k In, base, own claimantList, p *Plan) {
+	if k.At.IP == "" {
+		for _, part := range q.parts.Get(r, All{k.Direct, k.At}).All() {
+			if !own.gone[part.Host] {
+				p.add(part)
+			}
+		}
+		return
+	}
+	for _, host := range base.hosts {
+		if own.gone[host] {
+			continue
+		}
+		if part, ok := q.wants(r, claim{service.View{Host: host}, k.At, k.Direct}); ok {
+			p.add(part)
+		}
+	}
+}
+
+// Losses are what a host that all see wants of an address, and an older one has.
+func (q *Queries) Losses(r *query.Reader, host string, at service.Address) []Loss {
+	var out []Loss
+	if at.IP != "" {
+		plan, _ := q.Base(r, All{At: at})
+		for _, l := range plan.losses {
+			if l.host == host {
+				out = append(out, l.Loss)
+			}
+		}
+		return out
+	}
+	own, _ := q.part.Get(r, claim{View: service.View{Host: host}, at: at})
+	seen := map[match]bool{}
+	for _, p := range own {
+		for _, rule := range p.Rules {
+			for m := range rule.matches() {
+				if seen[m] || len(out) == maxLosses {
+					continue
+				}
+				seen[m] = true
+				if winner, ok := q.winner(r, at, m, rule); ok && winner != host {
+					out = append(out, Loss{winner, m.block, m.name})
+				}
+			}
+		}
+	}
+	return out
+}
+
+// winner is the oldest service with a rule for a match, if it does something else with it.
+func (q *Queries) winner(r *query.Reader, at service.Address, m match, rule Rule) (host string, ok bool) {
+	for first := range q.rivals.Group(r, All{At: at}, m).All() {
+		theirs, _ := q.part.Get(r, claim{View: service.View{Host: first.Host}, at: at})
+		for _, p := range theirs {
+			for _, other := range p.Rules {
+				if other.has(m) {
+					return first.Host, other.conflicts(rule)
+				}
+			}
+		}
+		break
+	}
+	return "", false
+}
+
+// claimantList is who wants an address, oldest first.
+type claimantList struct {
+	http    bool // HTTP hosts together do
+	dynamic bool // some of those are resolved for each request
+	hosts   []string
+	gone    map[string]bool // what the base's hosts want that look different here
+}
+
+func claimants(group omap.Map[service.Claimant, omap.Unit]) claimantList {
+	l := claimantList{gone: map[string]bool{}}
+	for who := range group.All() {
+		switch {
+		case who.Host == "" && who.Created == service.DynamicHTTP:
+			l.dynamic = true
+		case who.Host == "":
+			l.http = true
+		case who.Created == service.Never:
+			l.gone[who.Host] = true
+		case len(l.hosts) < maxClaimants:
+			l.hosts = append(l.hosts, who.Host)
+		}
+	}
+	return l
+}
+
+type claim struct {
+	service.View
+	at     service.Address
+	direct bool
+}
+
+type claimIn struct {
+	scope.HostIn
+	at     service.Address
+	direct bool
+	gone   bool // what it wants is what it looks like to others
+}
+
+// Part is what one service wants of the connections at an address.
+type Part struct {
+	Host  string
+	Rules []Rule
+	// Sniffed says that what turns out to be HTTP is for routes to tell.
+	Sniffed bool
+	Port    uint32
+	created int64
+	age     string
+	hash    omap.Hash
+}
+
+// OutputName orders parts by age.
+func (p Part) OutputName() string { return p.age + p.Host }
+
+// ContentHash covers all of it.
+func (p Part) ContentHash() omap.Hash { return p.hash }
+
+// Size is 0: a part is not sent by itself.
+func (Part) Size() int { return 0 }
+
+func (p Part) sealed(created int64) Part {
+	p.created = created
+	p.age = fmt.Sprintf("%016x ", uint64(created)^1<<63) // so that what is before 1970 comes first
+	b := fmt.Appendf(nil, "%s%s %t %d", p.age, p.Host, p.Sniffed, p.Port)
+	for _, rule := range p.Rules {
+		b = fmt.Appendf(b, "\n%q %q %q %s", rule.Blocks, rule.Names, rule.Stat, rule.Object)
+		for _, d := range rule.To {
+			b = fmt.Appendf(b, " %q %q %d %d %t", d.Host, d.Subset, d.Port, d.Weight, d.ByName)
+		}
+	}
+	p.hash = omap.Sum(b)
+	return p
+}
+
+func equalParts(a, b []Part) bool {
+	return len(a) == len(b) && (len(a) == 0 || a[0].hash == b[0].hash)
+}

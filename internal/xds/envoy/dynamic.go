@@ -1,0 +1,58 @@
+package envoy
+
+import (
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	dynamicv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/dynamic_forward_proxy/v3"
+	dnsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/dynamic_forward_proxy/v3"
+	dynamicfilterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/dynamic_forward_proxy/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	snidynamicv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/sni_dynamic_forward_proxy/v3"
+)
+
+const (
+	dynamicFilter    = "envoy.filters.http.dynamic_forward_proxy"
+	sniDynamicFilter = "envoy.filters.network.sni_dynamic_forward_proxy"
+	dynamicCluster   = "envoy.clusters.dynamic_forward_proxy"
+)
+
+// maxDynamicHosts bounds how many names that requests ask for are resolved at a time.
+const maxDynamicHosts = 1024
+
+// dynamicDNS is the one cache of names that requests ask for. All that use it must say the same of it.
+func dynamicDNS() *dnsv3.DnsCacheConfig {
+	return &dnsv3.DnsCacheConfig{Name: "dynamic_dns", DnsLookupFamily: clusterv3.Cluster_V4_ONLY, MaxHosts: Uint(maxDynamicHosts)}
+}
+
+// DynamicCluster is a cluster that connects to the host that a request, or the client of TLS, asks for.
+func DynamicCluster(name string, timeout time.Duration) *clusterv3.Cluster {
+	c := cluster(name, timeout)
+	c.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
+	c.ClusterDiscoveryType = &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{
+		Name: dynamicCluster,
+		TypedConfig: Pack(&dynamicv3.ClusterConfig{
+			ClusterImplementationSpecifier: &dynamicv3.ClusterConfig_DnsCacheConfig{DnsCacheConfig: dynamicDNS()},
+			// Otherwise Envoy insists on options for TLS, which is not spoken unless a policy says so.
+			AllowInsecureClusterOptions: true,
+		}),
+	}}
+	return c
+}
+
+// dynamicHosts resolves the host of requests that go to a dynamic cluster, and does nothing to others.
+func dynamicHosts() *hcmv3.HttpFilter {
+	return httpFilter(dynamicFilter, &dynamicfilterv3.FilterConfig{
+		ImplementationSpecifier: &dynamicfilterv3.FilterConfig_DnsCacheConfig{DnsCacheConfig: dynamicDNS()},
+	})
+}
+
+// DynamicName resolves the name that the client of TLS asks for. It must come before the filter that forwards to a
+// dynamic cluster.
+func DynamicName(port uint32) *listenerv3.Filter {
+	return networkFilter(sniDynamicFilter, &snidynamicv3.FilterConfig{
+		DnsCacheConfig: dynamicDNS(),
+		PortSpecifier:  &snidynamicv3.FilterConfig_PortValue{PortValue: port},
+	})
+}
