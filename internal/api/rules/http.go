@@ -130,6 +130,9 @@ func (c *checker) httpMatch(p *document.Path, m *networking.HTTPMatchRequest, me
 		c.warn(p.Field("ignoreUriCase"), "has no effect on regular expressions; begin the expression with (?i)")
 	}
 	c.gateways(p.Field("gateways"), m.Gateways)
+	if len(m.Gateways) > 0 && (len(m.SourceLabels) > 0 || m.SourceNamespace != "") {
+		c.warn(p.Field("gateways"), "says alone whom the match is for: sourceLabels and sourceNamespace beside it have no effect; use two matches")
+	}
 	if m.SourceNamespace != "" {
 		c.rule(p.Field("sourceNamespace"), Label(m.SourceNamespace))
 	}

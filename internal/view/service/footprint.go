@@ -1,6 +1,7 @@
 package service
 
 import (
+	"math"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -136,7 +137,12 @@ func (q *Queries) Footprint(r *query.Reader, v View) (Footprint, bool) {
 	}
 	if q.routesOnly(r, v) {
 		only := []uint32{RoutesOnlyPort}
-		return Footprint{Host: v.Host, HTTP: only, Shared: only}, true
+		f := Footprint{Host: v.Host, HTTP: only, Shared: only}
+		if a, err := netip.ParseAddr(v.Host); err == nil && a.Zone() == "" {
+			// Rules for it by name go before a service that has it for an address.
+			f.VIPs, f.Created = []string{a.Unmap().String()}, math.MinInt64
+		}
+		return f, true
 	}
 	return Footprint{}, false
 }

@@ -43,7 +43,7 @@ type Trace struct {
 // not computed it. It is for the owner of the graph, between commits.
 func (q *Queries) Trace(g *query.Graph, c proxy.Class, t resource.Type, name, piece string) (Trace, bool) {
 	if piece != "" {
-		id, ok := q.routes.Cell(scope.SetOf(c), name, piece)
+		id, ok := q.routes.Cell(scope.Labelled{Set: scope.SetOf(c), Labels: c.Labels}, name, piece)
 		if !ok {
 			return Trace{}, false
 		}
@@ -90,6 +90,9 @@ func (q *Queries) cell(g *query.Graph, c proxy.Class, t resource.Type, name omap
 	case resource.Listener:
 		return inLayers(q.listeners.Scoped, listener.In{Set: set, Shape: listener.ShapeOf(c)}, q.listeners.Base, listener.ShapeOf(c), name)
 	case resource.Route:
+		if id, ok := q.routes.Labelled.Element(scope.Labelled{Set: set, Labels: c.Labels}, name); ok {
+			return id, Scoped, true
+		}
 		if id, layer, ok = inLayers(q.routes.ScopedSniffed, set, q.routes.Sniffed, service.All{}, name); ok {
 			return id, layer, true
 		}

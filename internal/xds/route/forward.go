@@ -145,6 +145,9 @@ func (b *builder) target(host string) target {
 		return t
 	}
 	t, _ := b.q.target.Get(b.r, reached{host, b.at.Layer})
+	if b.targets == nil {
+		b.targets = map[string]target{}
+	}
 	b.targets[host] = t
 	return t
 }

@@ -180,7 +180,7 @@ func (q *Queries) virtualHost(r *query.Reader, k host) ([]*resource.Piece, bool)
 	} else if k.Port != service.RoutesOnlyPort {
 		return nil, false
 	}
-	b := builder{q: q, r: r, at: k, settings: q.tables.RouteSettings(r), targets: map[string]target{}}
+	b := builder{q: q, r: r, at: k}
 	b.rules()
 	if len(b.routes) == 0 {
 		if !declared {
@@ -188,7 +188,7 @@ func (q *Queries) virtualHost(r *query.Reader, k host) ([]*resource.Piece, bool)
 		}
 		b.byDefault()
 	}
-	domains := q.domains(r, k, s)
+	domains := q.domains(r, k)
 	if len(domains) == 0 {
 		return nil, false
 	}
@@ -211,9 +211,9 @@ func isAddress(host string) bool {
 }
 
 // domains are the names a host answers to. No two virtual hosts of a route configuration may share one.
-func (q *Queries) domains(r *query.Reader, k host, s *service.Service) []string {
+func (q *Queries) domains(r *query.Reader, k host) []string {
 	var out []string
-	addresses := q.addresses(r, k, s)
+	addresses := q.addresses(r, k)
 	if !slices.Contains(addresses, envoy.Domain(k.Host)) && !isAddress(k.Host) {
 		out = append(out, k.Host)
 	}
@@ -252,10 +252,7 @@ func (q *Queries) shortForms(r *query.Reader, k host, name, ns string) []string 
 }
 
 // addresses are the virtual addresses of a host by which it can be called: those that no older host has.
-func (q *Queries) addresses(r *query.Reader, k host, s *service.Service) []string {
-	if s == nil {
-		return nil
-	}
+func (q *Queries) addresses(r *query.Reader, k host) []string {
 	f, _ := q.services.Footprint(r, k.View)
 	var out []string
 	for _, ip := range f.VIPs {
@@ -287,13 +284,16 @@ func (q *Queries) owner(r *query.Reader, layer string, at service.Address) strin
 	return ""
 }
 
-// Cell finds the cell that yields one virtual host of a route configuration, as a set shows it.
-func (q *Queries) Cell(set scope.Set, name, piece string) (query.ID, bool) {
+// Cell finds the cell that yields one virtual host of a route configuration, as callers of a set see it.
+func (q *Queries) Cell(k scope.Labelled, name, piece string) (query.ID, bool) {
 	port, err := strconv.ParseUint(name, 10, 32)
 	if err != nil {
 		return 0, false
 	}
-	if id, ok := q.scoped.Element(portIn{set, uint32(port)}, omap.Name(piece)); ok {
+	if id, ok := q.labelled.Element(portFor{k, uint32(port)}, omap.Name(piece)); ok {
+		return id, true
+	}
+	if id, ok := q.scoped.Element(portIn{k.Set, uint32(port)}, omap.Name(piece)); ok {
 		return id, true
 	}
 	return q.hosts.Element(uint32(port), omap.Name(piece))

@@ -19,8 +19,8 @@ type builder struct {
 	q        *Queries
 	r        *query.Reader
 	at       host
-	settings state.RouteSettings
-	targets  map[string]target
+	settings state.RouteSettings // read by rules
+	targets  map[string]target   // by host, those looked at so far
 	routes   []*routev3.Route
 	refs     []string
 }
@@ -40,6 +40,7 @@ func (b *builder) byDefault() {
 // rules adds the routes of the first object that has any for these callers and this port: an object all of whose rules
 // are for others counts as absent.
 func (b *builder) rules() {
+	b.settings = b.q.tables.RouteSettings(b.r)
 	objects, _ := b.q.traffic.Routes.Get(b.r, b.at.View)
 	for _, vs := range objects {
 		for _, rule := range vs.Spec.Http {
