@@ -44,6 +44,19 @@ func (p *Policy) ForPort(subset *networking.Subset, port uint32) Settings {
 	return s
 }
 
+// Subset is the subset of a name; nil for the empty name, and if there is none.
+func (p *Policy) Subset(name string) *networking.Subset {
+	if p == nil || name == "" {
+		return nil
+	}
+	for _, s := range p.Subsets {
+		if s.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+
 // apply lays a policy over the settings. What is said for the port replaces the blocks that can be said for a port: none
 // of those is inherited.
 func (s *Settings) apply(p *networking.TrafficPolicy, port uint32) {

@@ -61,14 +61,7 @@ func hashes(p *traffic.Policy) bool {
 
 // hashPolicy is what of a request chooses the endpoint of a port and subset; empty if nothing of it does.
 func hashPolicy(p *traffic.Policy, subset string, port uint32) []*routev3.RouteAction_HashPolicy {
-	if p == nil {
-		return nil
-	}
-	var of *networking.Subset
-	if i := slices.IndexFunc(p.Subsets, func(s *networking.Subset) bool { return s.Name == subset }); subset != "" && i >= 0 {
-		of = p.Subsets[i]
-	}
-	return hashBy(p.ForPort(of, port).LoadBalancer.GetConsistentHash())
+	return hashBy(p.ForPort(p.Subset(subset), port).LoadBalancer.GetConsistentHash())
 }
 
 func hashBy(in *networking.LoadBalancerSettings_ConsistentHashLB) []*routev3.RouteAction_HashPolicy {
