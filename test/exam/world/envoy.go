@@ -158,11 +158,12 @@ func (p *proxy) dump(ctx context.Context) {
 const progressFilter = `(update_(success|rejected|attempt|failure)|version_text|version|warming_clusters|server\.state|server\.live|total_(listeners|filter_chains).*|listener_(added|modified|create_success|create_failure)|active_clusters|cluster_(added|modified)|membership_total|init_fetch_timeout)$`
 
 // settled waits until Envoy has everything: it is live, nothing warms, and no xDS counter moved for `quiet`. It returns
-// false when that did not happen in time; the case then runs anyway and the observation says what was still warming.
-func (p *proxy) settled(ctx context.Context, quiet, limit time.Duration) (bool, error) {
+// false when it lacks something and no counter moved for `patience`; the case then runs anyway and the observation says
+// what was still warming.
+func (p *proxy) settled(ctx context.Context, quiet, patience time.Duration) (bool, error) {
 	var last string
-	since := time.Now()
-	err := poll(ctx, 20*time.Millisecond, limit, func() (bool, error) {
+	since, stuck := time.Now(), false
+	err := poll(ctx, 20*time.Millisecond, startLimit, func() (bool, error) {
 		if err := p.alive(); err != nil {
 			return false, err
 		}
@@ -173,18 +174,26 @@ func (p *proxy) settled(ctx context.Context, quiet, limit time.Duration) (bool, 
 		if s != last || s == "" {
 			last, since = s, time.Now()
 		}
-		if time.Since(since) < quiet || !isSettled(s) {
-			return false, nil
+		if still := time.Since(since); still < quiet || !isSettled(s) {
+			stuck = still > patience
+			return stuck, nil
 		}
 		// A listener may be live for the server and still wait for a route table or a secret.
 		dump, err := p.get(ctx, "/init_dump")
-		return err == nil && !strings.Contains(dump, "target_names"), nil
+		if err == nil && !strings.Contains(dump, "target_names") {
+			return true, nil
+		}
+		stuck = time.Since(since) > patience
+		return stuck, nil
 	})
 	if errors.Is(err, errTime) {
 		return false, nil
 	}
-	return err == nil, err
+	return err == nil && !stuck, err
 }
+
+// startLimit bounds the wait for an Envoy, of which a busy machine may need much to start it.
+const startLimit = time.Minute
 
 func isSettled(stats string) bool {
 	v := map[string]string{}

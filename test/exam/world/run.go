@@ -28,7 +28,7 @@ type Settings struct {
 	Plane    Plane
 	Keep     string        // where each case's files go, or none
 	Quiet    time.Duration // how long xDS must be unchanged before requests start
-	Settle   time.Duration // longest wait for Envoy to have all its configuration
+	Settle   time.Duration // how long an Envoy that lacks some of its configuration may see nothing new
 	Ready    time.Duration // longest wait for the control plane
 }
 
