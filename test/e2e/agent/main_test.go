@@ -22,7 +22,7 @@ import (
 )
 
 // patience is how long anything may take to be seen. A busy machine may take its time.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // The programs under test, found or built once by TestMain.
 var root, agentBinary, discoveryBinary, envoyBinary string
