@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"net"
 	"testing"
 
 	"github.com/pilotmesh/pilot/test/testbed"
@@ -42,26 +41,23 @@ spec:
 %[4]s`, s.name, s.host(), list, yaml)
 }
 
-// greets wants connections to the service, for a server name if there is one, to reach a version.
+// greets waits until a connection to the service, for a server name if there is one, reaches a version, and wants those
+// after it to do so too.
 func (m *mesh) greets(s service, serverName, version string) {
 	m.Helper()
+	greeted := func(ctx context.Context) error {
+		got, err := testbed.Greeting(ctx, s.port, serverName)
+		if err == nil && got != version {
+			err = fmt.Errorf("%s greets %q as %s, want %s", s.name, serverName, got, version)
+		}
+		return err
+	}
+	m.await("new connections to be told what is new", greeted)
 	for range 10 {
-		if got, err := testbed.Greeting(m.Context(), s.port, serverName); err != nil || got != version {
-			m.Fatalf("%s greets %q with %q, %v; want %s", s.name, serverName, got, err, version)
+		if err := greeted(m.Context()); err != nil {
+			m.Fatal(err)
 		}
 	}
-}
-
-// listens waits for the client's sidecar to serve a new listener: it acknowledges them before its workers have them.
-func (m *mesh) listens(s service) {
-	m.Helper()
-	m.await("the sidecar to listen for "+s.name, func(ctx context.Context) error {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", testbed.Loopback(s.port))
-		if err != nil {
-			return err
-		}
-		return conn.Close()
-	})
 }
 
 // tcp: connections follow the rules, weights too.
@@ -75,9 +71,10 @@ func (m *mesh) tcp() {
     - {destination: {host: %[1]s, subset: v2}, weight: %[3]d}
 `, store.host(), v1, v2))
 	}
-	m.settle(m.write("store.yaml", split(0, 100)))
-	m.listens(store)
+	m.write("store.yaml", split(0, 100))
 	m.greets(store, "", "v2")
+	m.write("store.yaml", split(100, 0))
+	m.greets(store, "", "v1")
 	m.settle(m.write("store.yaml", split(70, 30)))
 	const n = 300
 	second := 0
@@ -105,11 +102,10 @@ func (m *mesh) tls() {
     route: [{destination: {host: %[1]s, subset: %[3]s}}]
 `, vault.host(), one, two))
 	}
-	m.settle(m.write("vault.yaml", by("v1", "v2")))
-	m.listens(vault)
+	m.write("vault.yaml", by("v1", "v2"))
 	m.greets(vault, vault.host(), "v1")
 	m.greets(vault, "other."+vault.host(), "v2")
-	m.settle(m.write("vault.yaml", by("v2", "v1")))
+	m.write("vault.yaml", by("v2", "v1"))
 	m.greets(vault, vault.host(), "v2")
 	m.greets(vault, "other."+vault.host(), "v1")
 }

@@ -64,7 +64,11 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	if err := n.openHost(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, n.host.Close()) }()
+	n.present.Store(n.host)
+	defer func() {
+		n.present.Store(nil)
+		err = errors.Join(err, n.host.Close())
+	}()
 	server, err := n.serve()
 	if err != nil {
 		return err
@@ -256,13 +260,21 @@ func (n *Node) find(pod stream.Pod) (*worker, error) {
 // Down cuts the node off: it reaches the API server no more, nor others its pods, which go on running. Up ends that.
 func (n *Node) Down() error {
 	n.gate.Shut()
-	return n.host.SetForwarding(false)
+	return n.setForwarding(false)
 }
 
 // Up ends what Down began.
 func (n *Node) Up() error {
 	n.gate.Open()
-	return n.host.SetForwarding(true)
+	return n.setForwarding(true)
+}
+
+func (n *Node) setForwarding(on bool) error {
+	host := n.present.Load()
+	if host == nil {
+		return errors.New("the node does not run")
+	}
+	return host.SetForwarding(on)
 }
 
 // CutNetwork takes a pod from the network: what is sent to it or by it is lost. RestoreNetwork ends that.

@@ -16,6 +16,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"k8s.io/client-go/rest"
 
@@ -88,6 +89,7 @@ type Node struct {
 	policy  pod.Policy
 	log     *slog.Logger
 	gate    *gate.Gate
+	present atomic.Pointer[sandbox.Host] // while there is one
 
 	running // while Run runs
 }

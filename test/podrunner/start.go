@@ -113,6 +113,7 @@ func (w *worker) startLife(object *v1.Pod, spec *v1.Container, name pod.Containe
 		return &badConfig{err}
 	}
 	dir := filepath.Join(w.place(spec.Name), strconv.Itoa(name.Life))
+	w.remove(dir) // of an attempt that failed
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

@@ -88,12 +88,14 @@ func (w *worker) mount(object *v1.Pod, source *v1.Volume) error {
 	case source.HostPath != nil:
 		m.path = source.HostPath.Path
 		err = volume.HostPath(source.HostPath)
+	case source.PersistentVolumeClaim != nil:
+		m.path, err = w.claimed(object, source.PersistentVolumeClaim.ClaimName)
 	case volume.FromObjects(&source.VolumeSource):
 		if err = os.MkdirAll(m.path, 0o755); err == nil {
 			err = w.write(object, source, m.path)
 		}
 	default:
-		err = errors.New("podrunner has no such kind of volume (it has emptyDir, hostPath, configMap, secret, downwardAPI, projected)")
+		err = errors.New("podrunner has no such kind of volume (it has emptyDir, hostPath, configMap, secret, downwardAPI, projected, persistentVolumeClaim)")
 	}
 	if err != nil {
 		return err
@@ -102,6 +104,34 @@ func (w *worker) mount(object *v1.Pod, source *v1.Volume) error {
 	defer w.mu.Unlock()
 	w.volumes[source.Name] = m
 	return nil
+}
+
+// claimed is the directory behind a claim, if its volume is one of this machine.
+func (w *worker) claimed(object *v1.Pod, name string) (string, error) {
+	ctx, cancel := context.WithTimeout(w.ctx, syncTimeout)
+	defer cancel()
+	claim, err := w.node.client.CoreV1().PersistentVolumeClaims(object.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	if claim.Status.Phase != v1.ClaimBound || claim.Spec.VolumeName == "" {
+		return "", fmt.Errorf("claim %q is not bound", name)
+	}
+	source, err := w.node.client.CoreV1().PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case source.Spec.HostPath != nil:
+		return source.Spec.HostPath.Path, volume.HostPath(source.Spec.HostPath)
+	case source.Spec.Local != nil:
+		path := source.Spec.Local.Path
+		if group := fsGroup(object); group != nil {
+			return path, volume.EmptyDir(path, group)
+		}
+		return path, nil
+	}
+	return "", fmt.Errorf("volume %q is neither hostPath nor local: podrunner has no drivers", source.Name)
 }
 
 func fsGroup(object *v1.Pod) *int64 {

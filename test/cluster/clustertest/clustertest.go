@@ -36,6 +36,7 @@ const startTimeout = 4 * time.Minute
 func (s *Shared) Main(m *testing.M, o cluster.Options) int {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
+	own := namespace("self") // now: later, threads of this process enter others
 	err := s.start(ctx, o)
 	switch {
 	case errors.Is(err, cluster.ErrUnable) || errors.Is(err, binaries.ErrNotBuilt):
@@ -47,12 +48,14 @@ func (s *Shared) Main(m *testing.M, o cluster.Options) int {
 		return 1
 	}
 	code := m.Run()
-	traces := look(s.cluster)
+	traces := look(s.cluster, own)
 	if err := s.cluster.Close(); err != nil {
 		fmt.Fprintln(os.Stderr, "closing the cluster:", err)
 		code = max(code, 1)
 	}
-	for _, left := range traces.left() {
+	settling, stop := context.WithTimeout(context.Background(), 10*time.Second)
+	defer stop()
+	for _, left := range traces.settle(settling) {
 		fmt.Fprintln(os.Stderr, "the cluster left behind:", left)
 		code = max(code, 1)
 	}
@@ -60,33 +63,39 @@ func (s *Shared) Main(m *testing.M, o cluster.Options) int {
 }
 
 func (s *Shared) start(ctx context.Context, o cluster.Options) error {
+	var err error
+	s.cluster, err = Start(ctx, o)
+	return err
+}
+
+// Start starts a cluster with the repository's programs. Whoever calls it closes the cluster.
+func Start(ctx context.Context, o cluster.Options) (*cluster.Cluster, error) {
 	root, err := binaries.Root()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if o.Nodes > 0 {
 		if err := cluster.Able(ctx); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if o.Binaries, err = binaries.Find(root, os.Getenv("KUBE_BINARIES")); err != nil {
-		return err
+		return nil, err
 	}
 	if o.Nodes > 0 {
 		programs, err := cluster.BuildPrograms(ctx, root)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		o.Stage = programs.Stage
 		if o.Images, err = programs.Images(""); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	}
-	s.cluster, err = cluster.Start(ctx, o)
-	return err
+	return cluster.Start(ctx, o)
 }
 
 // For returns the cluster, or skips the test if there is none.

@@ -1,6 +1,7 @@
 package clustertest
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pilotmesh/pilot/test/cluster"
 )
@@ -19,10 +21,9 @@ type traces struct {
 	namespaces map[string]bool // network namespaces of this process's descendants, by the link in /proc
 }
 
-// look notes what belongs to the cluster while it runs.
-func look(c *cluster.Cluster) traces {
+// look notes what belongs to the cluster while it runs; own is the namespace in which it was started.
+func look(c *cluster.Cluster, own string) traces {
 	t := traces{devices: c.Devices(), dir: c.Dir(), namespaces: map[string]bool{}}
-	own := namespace("self")
 	for _, pid := range descendants(os.Getpid()) {
 		if ns := namespace(strconv.Itoa(pid)); ns != "" && ns != own {
 			t.namespaces[ns] = true
@@ -76,6 +77,29 @@ func descendants(of int) []int {
 	return all
 }
 
+// settle gives the kernel time to end threads and namespaces, and lists what is there after that.
+func (t traces) settle(ctx context.Context) []string {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		left := t.left()
+		if len(left) == 0 {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return left
+		}
+	}
+}
+
+// Left waits until nothing is left of a cluster whose process has ended, by its devices and its folder, and returns what
+// is there when ctx ends.
+func Left(ctx context.Context, devices, dir string) []string {
+	return traces{devices: devices, dir: dir}.settle(ctx)
+}
+
 // left lists what is still there.
 func (t traces) left() []string {
 	var all []string
@@ -106,6 +130,12 @@ func (t traces) left() []string {
 		}
 		if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && strings.Contains(string(line), t.dir) {
 			all = append(all, fmt.Sprintf("process %d: %s", pid, strings.ReplaceAll(string(line), "\x00", " ")))
+		}
+	}
+	threads, _ := filepath.Glob("/proc/self/task/*/ns/net")
+	for _, f := range threads {
+		if link, err := os.Readlink(f); err == nil && t.namespaces[link] {
+			all = append(all, "a thread of this process in "+link)
 		}
 	}
 	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + t.devices + "*")

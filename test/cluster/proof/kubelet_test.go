@@ -118,6 +118,9 @@ spec:
 		t.Errorf("the token was reviewed as %+v", review.Status)
 	}
 	// The default token speaks for the pod at the API server, from inside, by the API server's own name.
+	if out := s.kubectl("exec", "holder", "--", s.c.Kubectl(), "--server=https://kubernetes.default", "auth", "whoami"); !strings.Contains(out, user.Username) {
+		t.Errorf("kubectl in the pod: %q", out)
+	}
 	out := s.kubectl("exec", "holder", "--", "sh", "-c", "cd /var/run/secrets/kubernetes.io/serviceaccount; ls; cat namespace")
 	if !strings.Contains(out, "ca.crt") || !strings.Contains(out, "token") || !strings.HasSuffix(strings.TrimSpace(out), s.namespace) {
 		t.Errorf("the service account's folder: %q", out)

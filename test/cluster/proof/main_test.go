@@ -29,6 +29,9 @@ import (
 var shared clustertest.Shared
 
 func TestMain(m *testing.M) {
+	if os.Getenv(victim) != "" {
+		os.Exit(bePrey())
+	}
 	// Short, so that the loss of a node takes seconds; long enough for a machine that is busy with other packages.
 	os.Exit(shared.Main(m, cluster.Options{Nodes: 2, NodeGrace: 16 * time.Second, Eviction: 3 * time.Second}))
 }

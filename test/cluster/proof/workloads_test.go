@@ -18,17 +18,26 @@ func TestEchoSample(t *testing.T) {
 	s.kubectl("apply", "-f", sample("echo"))
 	s.kubectl("rollout", "status", "deployment/echo", "--timeout=90s")
 	ask := s.asker()
+	hosts := []string{"echo", "echo." + s.namespace + ".svc.cluster.local"}
 	balancer := ""
-	s.until("a LoadBalancer address", func(ctx context.Context) error {
+	s.until("LoadBalancer addresses", func(ctx context.Context) error {
 		service, err := s.api.CoreV1().Services(s.namespace).Get(ctx, "echo", meta.GetOptions{})
 		if err != nil || len(service.Status.LoadBalancer.Ingress) == 0 {
 			return fmt.Errorf("none yet (%v)", err)
 		}
-		balancer = service.Status.LoadBalancer.Ingress[0].IP
+		hosts, balancer = hosts[:2], service.Status.LoadBalancer.Ingress[0].IP
+		for _, i := range service.Status.LoadBalancer.Ingress {
+			hosts = append(hosts, i.IP)
+		}
+		// Of both families, where the machine has IPv6.
+		hosts = append(hosts, service.Spec.ClusterIPs...)
 		return nil
 	})
 	for _, target := range []string{"http://HOST", "h2c://HOST:80", "https://HOST", "grpc://HOST:9090", "tcp-server-first://HOST:7001", "tcp://HOST:7002", "udp://HOST:7003"} {
-		for _, host := range []string{"echo", "echo." + s.namespace + ".svc.cluster.local", balancer} {
+		for _, host := range hosts {
+			if strings.Contains(host, ":") {
+				host = "[" + host + "]"
+			}
 			at := strings.ReplaceAll(target, "HOST", host)
 			s.until(at+" from a pod", func(context.Context) error {
 				out, err := ask("--count=20", "--fresh", "--timeout=2s", at)

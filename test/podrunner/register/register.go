@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -107,7 +108,7 @@ func (n *Node) assert(ctx context.Context) error {
 		return fmt.Errorf("node %s: %w", n.Name, err)
 	}
 	if len(node.Spec.PodCIDRs) == 0 {
-		if err := n.patch(ctx, map[string]any{"spec": map[string]any{"podCIDR": n.PodCIDRs[0], "podCIDRs": n.PodCIDRs}}); err != nil {
+		if err := n.patch(ctx, types.StrategicMergePatchType, map[string]any{"spec": map[string]any{"podCIDR": n.PodCIDRs[0], "podCIDRs": n.PodCIDRs}}); err != nil {
 			return err
 		}
 	}
@@ -117,15 +118,16 @@ func (n *Node) assert(ctx context.Context) error {
 			return nil
 		}
 	}
-	return n.patch(ctx, map[string]any{"status": n.status(node)}, "status")
+	// Not a strategic merge: that would merge addresses by their kind, of which there are two alike.
+	return n.patch(ctx, types.MergePatchType, map[string]any{"status": n.status(node)}, "status")
 }
 
-func (n *Node) patch(ctx context.Context, change map[string]any, subresources ...string) error {
+func (n *Node) patch(ctx context.Context, kind types.PatchType, change map[string]any, subresources ...string) error {
 	text, err := json.Marshal(change)
 	if err != nil {
 		return fmt.Errorf("node %s: %w", n.Name, err)
 	}
-	if _, err := n.Client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, text, metav1.PatchOptions{}, subresources...); err != nil {
+	if _, err := n.Client.CoreV1().Nodes().Patch(ctx, n.Name, kind, text, metav1.PatchOptions{}, subresources...); err != nil {
 		return fmt.Errorf("node %s: %w", n.Name, err)
 	}
 	return nil
@@ -168,6 +170,11 @@ func (n *Node) status(old *v1.Node) v1.NodeStatus {
 			}
 		}
 		status.Conditions = append(status.Conditions, condition)
+	}
+	for _, condition := range old.Status.Conditions {
+		if !slices.ContainsFunc(status.Conditions, func(c v1.NodeCondition) bool { return c.Type == condition.Type }) {
+			status.Conditions = append(status.Conditions, condition) // of others
+		}
 	}
 	return status
 }

@@ -31,7 +31,7 @@ var ErrEnded = errors.New("the container is not running")
 // Exec runs another process in the container, until it ends or the context does, and returns its exit code. A
 // *stage.Failure tells what is wrong with the command.
 func (p *Process) Exec(ctx context.Context, spec stage.Spec, streams Streams) (int, error) {
-	pipes, err := openPipes(streams.Input != nil, streams.Terminal)
+	pipes, err := p.pipes(streams)
 	if err != nil {
 		return 0, err
 	}
@@ -53,6 +53,19 @@ func (p *Process) Exec(ctx context.Context, spec stage.Spec, streams Streams) (i
 		return exit.Code, fmt.Errorf("command did not end in time: %w", context.Cause(ctx))
 	}
 	return exit.Code, nil
+}
+
+// pipes are for a process that joins this one.
+func (p *Process) pipes(streams Streams) (*pipes, error) {
+	if !streams.Terminal {
+		return openPipes(streams.Input != nil)
+	}
+	p.mu.Lock() // the number must stay this process's while its root is looked up
+	defer p.mu.Unlock()
+	if p.ended {
+		return nil, ErrEnded
+	}
+	return openTerminal(fmt.Sprintf("/proc/%d/root/dev/pts/ptmx", p.pid))
 }
 
 func kill(handle int) error { return unix.PidfdSendSignal(handle, unix.SIGKILL, nil, 0) }

@@ -104,7 +104,7 @@ func (h *Host) open() error {
 		return fmt.Errorf("stage program: %w", err)
 	}
 	for i, namespace := range namespaces {
-		if h.own[i], err = unix.Open("/proc/self/ns/"+namespace.name, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		if h.own[i], err = unix.Open("/proc/thread-self/ns/"+namespace.name, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 			return fmt.Errorf("open the machine's %s namespace: %w", namespace.name, err)
 		}
 	}
@@ -198,6 +198,10 @@ func linkAddress(prefix netip.Prefix) *netlink.Addr {
 
 // setKernel writes a setting of the network namespace that the calling thread is in.
 func setKernel(path, value string) error {
+	_, err := os.Stat("/proc/sys/net/ipv6")
+	if errors.Is(err, os.ErrNotExist) && strings.HasPrefix(path, "ipv6/") {
+		return nil // a machine without IPv6 has nothing to be set
+	}
 	if err := os.WriteFile("/proc/sys/net/"+path, []byte(value), 0o644); err != nil {
 		return fmt.Errorf("kernel setting %s=%s: %w", path, value, err)
 	}

@@ -17,10 +17,7 @@ type pipes struct {
 	errors *os.File
 }
 
-func openPipes(input, terminal bool) (*pipes, error) {
-	if terminal {
-		return openTerminal()
-	}
+func openPipes(input bool) (*pipes, error) {
 	p := new(pipes)
 	err := p.open(input)
 	if err != nil {
@@ -68,28 +65,32 @@ func pipe(weRead bool) (reader, writer *os.File, err error) {
 	return os.NewFile(uintptr(ends[0]), "pipe"), os.NewFile(uintptr(ends[1]), "pipe"), nil
 }
 
-// openTerminal makes a pseudo-terminal of the machine.
-func openTerminal() (*pipes, error) {
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+// machineTerminals makes terminals of the machine.
+const machineTerminals = "/dev/ptmx"
+
+// openTerminal makes a terminal where the file for that is: in a container, so that it has a name there.
+func openTerminal(maker string) (*pipes, error) {
+	master, err := os.OpenFile(maker, os.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("terminal: %w", err)
 	}
-	number := 0
-	err = control(master, func(fd int) (err error) {
+	var slave uintptr
+	err = control(master, func(fd int) error {
 		if err := unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
 			return err
 		}
-		number, err = unix.IoctlGetInt(fd, unix.TIOCGPTN)
-		return err
+		var number unix.Errno
+		slave, _, number = unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
+		if number != 0 {
+			return number
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("terminal: %w", err), master.Close())
 	}
-	slave, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("terminal: %w", err), master.Close())
-	}
-	return &pipes{theirs: []*os.File{slave, slave, slave}, input: master, output: master}, nil
+	file := os.NewFile(slave, "terminal")
+	return &pipes{theirs: []*os.File{file, file, file}, input: master, output: master}, nil
 }
 
 // resize tells a terminal its size.

@@ -75,7 +75,11 @@ func (p *Pod) Start(config ProcessConfig) (*Process, error) {
 		}
 	}()
 	process := &Process{config: config, pod: p}
-	pipes, err := openPipes(config.Input, config.Terminal)
+	open := func() (*pipes, error) { return openPipes(config.Input) }
+	if config.Terminal {
+		open = func() (*pipes, error) { return openTerminal(machineTerminals) }
+	}
+	pipes, err := open()
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -173,12 +174,12 @@ func TestIdentity(t *testing.T) {
 
 func TestBadCommand(t *testing.T) {
 	b := newBed(t)
-	for _, test := range []struct{ command, want string }{
+	for n, test := range []struct{ command, want string }{
 		{"no-such-program", `exec: "no-such-program": executable file not found in $PATH`},
 		{"/no/such", `exec: "/no/such": no such file or directory`},
 		{"/etc/passwd", `exec: "/etc/passwd": permission denied`},
 	} {
-		config, _ := b.config("bad", test.command)
+		config, _ := b.config("bad"+strconv.Itoa(n), test.command)
 		_, err := b.pod.Start(config)
 		failure, ok := errors.AsType[*stage.Failure](err)
 		if !ok || !failure.Command || failure.Message != test.want {
@@ -200,6 +201,12 @@ func TestKillTakesEverything(t *testing.T) {
 	if got := output.String() + errs.String(); got != "0\nfirst\ninput" {
 		t.Errorf("exec wrote %q", got)
 	}
+	output.Reset()
+	code, err = r.Exec(t.Context(), stage.Spec{Args: []string{"sh", "-c", "tty; stty size"}, Env: []string{"PATH=/bin:/usr/bin"}},
+		sandbox.Streams{Input: strings.NewReader(""), Output: &output, Terminal: true, Sizes: sizes(80, 25)})
+	if err != nil || code != 0 || !strings.HasPrefix(output.String(), "/dev/pts/") {
+		t.Errorf("exec in a terminal: code %d, error %v, wrote %q", code, err, output.String())
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := r.Exec(ctx, stage.Spec{Args: []string{"/bin/sleep", "1000"}}, sandbox.Streams{}); !errors.Is(err, context.DeadlineExceeded) {
@@ -218,6 +225,13 @@ func TestKillTakesEverything(t *testing.T) {
 	if _, err := r.Exec(t.Context(), stage.Spec{Args: []string{"true"}}, sandbox.Streams{}); !errors.Is(err, sandbox.ErrEnded) {
 		t.Errorf("exec in a container that ended: %v", err)
 	}
+}
+
+func sizes(width, height uint16) <-chan sandbox.Size {
+	one := make(chan sandbox.Size, 1)
+	one <- sandbox.Size{Width: width, Height: height}
+	close(one)
+	return one
 }
 
 func TestNetwork(t *testing.T) {

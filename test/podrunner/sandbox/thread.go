@@ -1,6 +1,10 @@
 package sandbox
 
-import "runtime"
+import (
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
 
 // thread runs functions one after another on one operating-system thread: namespaces and parent-death signals belong to
 // threads.
@@ -11,14 +15,12 @@ type thread struct {
 
 func newThread() *thread {
 	t := &thread{calls: make(chan func()), ended: make(chan struct{})}
-	go func() {
-		// Never unlocked: a thread that might be in a wrong namespace must end with its goroutine, not be used again.
-		runtime.LockOSThread()
+	own(func() {
 		defer close(t.ended)
 		for call := range t.calls {
 			call()
 		}
-	}()
+	})
 	return t
 }
 
@@ -37,9 +39,26 @@ func (t *thread) close() {
 // once runs f on a thread that is thrown away afterwards.
 func once(f func() error) error {
 	result := make(chan error, 1)
+	own(func() { result <- f() })
+	return <-result
+}
+
+// own runs f in a goroutine with a thread of its own, which ends with it: a thread that might be in a wrong namespace must
+// not be used again. The process's first thread cannot end, and what is said of it is said of the process: it is left out.
+func own(f func()) {
 	go func() {
 		runtime.LockOSThread()
-		result <- f()
+		if unix.Gettid() != unix.Getpid() {
+			f()
+			return
+		}
+		locked := make(chan struct{})
+		go func() {
+			runtime.LockOSThread() // another thread, because the first one is taken
+			close(locked)
+			f()
+		}()
+		<-locked
+		runtime.UnlockOSThread()
 	}()
-	return <-result
 }

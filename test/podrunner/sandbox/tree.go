@@ -115,7 +115,10 @@ func Overlay(lower, changes string) (*Tree, error) {
 			return nil, err
 		}
 	}
-	return newTree("overlay", lower, [][2]string{{"source", "podrunner"}, {"lowerdir", lower}, {"upperdir", upper}, {"workdir", work}})
+	return newTree("overlay", lower, [][2]string{
+		{"source", "podrunner"}, {"lowerdir", lower}, {"upperdir", upper}, {"workdir", work},
+		{"volatile", ""}, // nobody mounts these changes again: its end need not wait for the disk
+	})
 }
 
 // OnRoot says whether a path lies on the file system of "/", or nowhere.
@@ -143,8 +146,14 @@ func newTree(kind, name string, options [][2]string) (*Tree, error) {
 	}
 	defer unix.Close(context)
 	for _, option := range options {
-		if err := unix.FsconfigSetString(context, option[0], option[1]); err != nil {
-			return nil, fmt.Errorf("%s: %s=%s: %w", kind, option[0], option[1], err)
+		var err error
+		if option[1] == "" {
+			err = unix.FsconfigSetFlag(context, option[0])
+		} else {
+			err = unix.FsconfigSetString(context, option[0], option[1])
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s=%s: %w%s", kind, option[0], option[1], err, complaint(context))
 		}
 	}
 	if err := unix.FsconfigCreate(context); err != nil {

@@ -53,7 +53,10 @@ func run(ctx context.Context, stop func(), args []string, w io.Writer) error {
 	fmt.Fprintf(w, "cluster: starting a control plane and %d nodes\n", s.nodes)
 	begin := time.Now()
 	c, err := cluster.Start(ctx, o)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return errors.New("interrupted before it was ready; what it had made is removed")
+	case err != nil:
 		return err
 	}
 	tell(w, c, s.nodes, time.Since(begin))
