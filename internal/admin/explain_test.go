@@ -67,3 +67,38 @@ func TestHeldBack(t *testing.T) {
 		t.Errorf("got %+v", a)
 	}
 }
+
+// TestProxyPages: what the pages about single proxies say of one.
+func TestProxyPages(t *testing.T) {
+	w := newWorld(t, shop+`---
+apiVersion: networking.istio.io/v1
+kind: WorkloadEntry
+metadata: {name: ratings-2, namespace: shop}
+spec: {address: 10.9.0.1, labels: {app: ratings}}
+`)
+	w.connect("web-1.shop")
+	w.connect("api-1.bank")
+	scope := eventually(w, "/debug/sidecarz?proxyID=api-1.bank", func(s Scope) bool { return len(s.Hosts) > 0 })
+	if !slices.Equal(scope.Hosts, []string{"reviews.shop.svc.cluster.local"}) || scope.Namespace != "bank" || scope.Mode != "REDIRECT" {
+		t.Errorf("got %+v", scope)
+	}
+	serves := eventually(w, "/debug/instancesz?proxyID=web-1.shop", func(m map[string][]explain.Instance) bool { return len(m) == 1 })
+	for _, list := range serves {
+		if len(list) != 1 || list[0].Host != "ratings.shop.svc.cluster.local" || list[0].TargetPort != 9080 {
+			t.Errorf("got %+v", list)
+		}
+	}
+	var assignments []struct {
+		Name string `json:"cluster_name"`
+	}
+	if w.read("/debug/edsz?proxyID=api-1.bank", &assignments); len(assignments) != 1 || assignments[0].Name != "outbound|80||reviews.shop.svc.cluster.local" {
+		t.Errorf("got %+v", assignments)
+	}
+	var clients struct{ Clients []Subscriber }
+	if w.read("/debug/adsz?proxyID=web-1.shop", &clients); len(clients.Clients) != 1 || !clients.Clients[0].Watches[resource.Cluster.URL()].All {
+		t.Errorf("got %+v", clients)
+	}
+	if status := eventually(w, "/debug/push_status", func(s PushStatus) bool { return s.Revision > 0 }); status.Proxies != 2 || len(status.Behind) != 2 {
+		t.Errorf("got %+v", status)
+	}
+}

@@ -154,6 +154,10 @@ func (s stream) heldOf(t resource.Type) (list []HeldBack) {
 	return list
 }
 
+func (s stream) connected() Connection {
+	return Connection{ID: s.connection, Connected: s.Connected, Address: s.Peer, Node: s.Node, Protocol: s.Variant.String()}
+}
+
 func (s stream) sync() Sync {
 	out := Sync{
 		Proxy: s.name(), Connection: s.connection, Protocol: s.Variant.String(), Types: make(map[string]TypeSync, resource.Types),
@@ -164,7 +168,7 @@ func (s stream) sync() Sync {
 	for t, now := range s.Types {
 		out.Types[resource.Type(t).String()] = TypeSync{
 			State: stateOf(now), SentRevision: now.Sent, AckedRevision: now.Acked, Wildcard: now.Wildcard, Names: now.Names,
-			LastError: now.Rejected, HeldBack: now.HeldBack, Held: s.heldOf(resource.Type(t)),
+			LastError: strings.TrimSpace(now.Rejected), HeldBack: now.HeldBack, Held: s.heldOf(resource.Type(t)),
 		}
 	}
 	out.ClusterSent, out.ClusterAcked = nonces(s.Types[resource.Cluster])
@@ -209,9 +213,7 @@ func (p *Pages) connections(r *http.Request) (any, error) {
 	streams, err := p.streams(r)
 	list := make([]Connection, 0, len(streams))
 	for _, s := range streams {
-		list = append(list, Connection{
-			ID: s.connection, Connected: s.Connected, Address: s.Peer, Node: s.Node, Protocol: s.Variant.String(),
-		})
+		list = append(list, s.connected())
 	}
 	return struct {
 		Total   int          `json:"totalClients"`

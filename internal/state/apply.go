@@ -14,6 +14,9 @@ func (t *Tables) Apply(tx *store.Txn, b source.Batch) {
 	was, _ := t.Sources.Peek(b.Source)
 	t.Sources.Set(tx, b.Source, Source{Synced: was.Synced || b.Synced})
 	t.replaceProblems(tx, b.Source, b.Problems)
+	if b.Mesh != nil {
+		t.MeshConfig.Set(tx, struct{}{}, b.Mesh)
+	}
 	if b.Mesh != nil && t.writeSettings(tx, b.Mesh) {
 		for _, o := range t.Objects.All() {
 			t.split(tx, o)

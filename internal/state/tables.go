@@ -15,6 +15,9 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+	meshconfig "istio.io/api/mesh/v1alpha1"
+
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
@@ -36,6 +39,9 @@ type Tables struct {
 
 	// Settings are the mesh-wide settings, one row each.
 	Settings *store.Table[Setting, Value]
+
+	// MeshConfig is the mesh configuration in force as a whole, for people. No query reads it.
+	MeshConfig *store.Table[struct{}, *meshconfig.MeshConfig]
 
 	// Objects are the objects in force, for checks that need to see one whole. Their positions are elsewhere.
 	Objects *store.Table[api.Key, *api.Object]
@@ -135,6 +141,7 @@ func New(o Options) *Tables {
 	db := store.New()
 	t := &Tables{DB: db, options: o}
 	t.Settings = store.NewTable[Setting, Value](db, "settings", Value.equal)
+	t.MeshConfig = store.NewTable[struct{}, *meshconfig.MeshConfig](db, "meshConfig", func(a, b *meshconfig.MeshConfig) bool { return proto.Equal(a, b) })
 	t.Objects = store.NewTable[api.Key, *api.Object](db, "objects", func(a, b *api.Object) bool { return a.Hash == b.Hash })
 	t.Kinds = store.NewIndex(t.Objects, "kinds", func(k api.Key, _ *api.Object, add func(string, api.Key)) { add(k.Kind, k) })
 	t.Positions = store.NewTable[api.Key, api.Position](db, "positions", same[api.Position])

@@ -43,7 +43,12 @@ func (q *Queries) rejected(r *query.Reader, k state.RejectionKey) ([]api.Problem
 	if k.Piece != "" {
 		what = fmt.Sprintf("a virtual host of %s", what)
 	}
-	list := make([]api.Problem, 0, len(row.Objects))
+	list := make([]api.Problem, 0, len(row.Objects)+1)
+	if len(row.Objects) == 0 { // a listener that all HTTP services of a port share is made of none of them
+		list = append(list, api.Problem{
+			Severity: api.Error, Field: what, Reason: fmt.Sprintf("proxy %s rejected %s and keeps what it had: %s", row.Proxy, what, row.Reason),
+		})
+	}
 	for _, o := range row.Objects {
 		list = append(list, api.Problem{
 			Object: o, Severity: api.Error, Field: what,

@@ -5,7 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/view/scope"
+	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -41,4 +43,23 @@ func Listed(names iter.Seq[string], prefix string) []string {
 	}
 	slices.Sort(list)
 	return slices.Compact(list)
+}
+
+// Instance is a port that a workload serves for a service.
+type Instance struct {
+	Host       string `json:"host"`
+	Port       uint32 `json:"port"`
+	TargetPort uint32 `json:"target_port"`
+	Protocol   string `json:"protocol"`
+	Namespace  string `json:"namespace"`
+	Name       string `json:"name"`
+}
+
+// Instances are the ports that the workloads of a class serve.
+func Instances(c proxy.Class) []Instance {
+	list := []Instance{}
+	for _, p := range service.ParseInbound(c.Inbound) {
+		list = append(list, Instance{p.Host, p.Port, p.Number, p.Protocol.String(), p.Namespace, p.Name})
+	}
+	return list
 }

@@ -3,6 +3,7 @@ package push
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -60,7 +61,7 @@ func (c *Connection) Pin(pins []server.Pin, reason string) {
 		for _, p := range pins {
 			k := state.RejectionKey{Connection: conn.id, Type: uint8(p.Type), Name: p.Name, Piece: p.Piece}
 			row := state.Rejection{
-				Content: p.Rejected, Proxy: conn.node, Reason: reason, At: now,
+				Content: p.Rejected, Proxy: conn.node, Reason: strings.TrimSpace(reason), At: now,
 				Objects: l.queries.Origin(l.graph, conn.class.key, p.Type, p.Name, p.Piece),
 			}
 			l.tables.Rejections.Set(tx, k, row)
