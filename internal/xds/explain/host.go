@@ -87,7 +87,7 @@ func (i *inquiry) host() {
 	}
 	for _, h := range i.held {
 		for _, p := range i.answer.Ports {
-			if slices.Contains(p.Clusters, h.Name) || p.Listener == h.Name || p.Route == h.Name && p.VirtualHost != "" {
+			if slices.Contains(p.Clusters, h.Name) || p.Listener == h.Name || p.Route == h.Name && (h.Piece == "" || h.VirtualHost() == p.VirtualHost) {
 				i.answer.Verdict = HeldBack
 				i.heldBack(h)
 				break

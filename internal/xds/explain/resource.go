@@ -112,8 +112,11 @@ func (i *inquiry) heldBack(h class.Held) {
 		what = "virtual host " + h.VirtualHost() + " of " + what
 	}
 	var by api.Key
-	if len(h.Objects) > 0 {
+	if len(h.Objects) > 0 { // by kind: of a cluster the policy is named, of a virtual host the routes
 		by = h.Objects[0]
+		if resource.Type(h.Type) == resource.Route {
+			by = h.Objects[len(h.Objects)-1]
+		}
 	}
 	fix := "change what it is made of: it is sent again as soon as its content differs"
 	i.answer.said = append(i.answer.said, h.Reason)
