@@ -16,7 +16,7 @@ ARGS ?=
 LINT_VERSION := v2.15.0
 LINT := .tools/golangci-lint-$(LINT_VERSION)/golangci-lint
 
-.PHONY: help tools namespaces build demo test exam check update bench arch fuzz lint mutate clean go
+.PHONY: help tools namespaces build demo test test-cluster exam check update bench arch fuzz lint mutate clean go
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -43,6 +43,9 @@ demo: tools build ## A bookstore with a real Envoy beside each service, and live
 cluster: tools-cluster ## A real Kubernetes on this machine, until Ctrl-C; needs root for nodes
 	@go -C test/cluster build -o $(CURDIR)/bin/cluster ./cmd/cluster
 	@bin/cluster $(ARGS)
+
+test-cluster: tools-cluster namespaces ## The tests of that cluster; not in make test yet
+	@go -C test run ./suite cluster
 
 check: go ## The fast part of the tests (under two minutes)
 	@go -C test run ./suite check
