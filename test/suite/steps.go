@@ -39,7 +39,7 @@ var suites = map[string][]step{
 		step{"exam", "requests through real Envoy, held against stored answers", "", exam},
 		tests("nodes", "pods as processes in namespaces", "test/podrunner", packages("./..."), "-p=1", "-timeout=20m"),
 		demo},
-	// Not a part of test yet: its rolling update still loses a request now and then.
+	// Not a part of test yet: its proof of a rolling update does not always pass.
 	"cluster": {vetCluster,
 		// One package after the other: each runs a cluster, and two at a time would only be slower.
 		tests("cluster", "real Kubernetes, pods and services", "test/cluster", packages("./..."), "-p=1", "-timeout=20m")},
