@@ -261,7 +261,8 @@ func (m *mesh) abort() {
 }
 
 func (m *mesh) delay() {
-	const delay = 300 * time.Millisecond
+	// Envoy counts a delay from the time its event loop last looked at the clock, so it may end some milliseconds early.
+	const delay, early = 300 * time.Millisecond, 50 * time.Millisecond
 	m.route(`
   - match: [{headers: {slow: {exact: "yes"}}}]
     fault: {delay: {percentage: {value: 100}, fixedDelay: 0.3s}}
@@ -270,8 +271,8 @@ func (m *mesh) delay() {
 `)
 	began := time.Now()
 	m.by("v2", "/", "slow", "yes")
-	if took := time.Since(began); took < delay {
-		m.Errorf("it took %s, want at least %s", took, delay)
+	if took := time.Since(began); took < delay-early {
+		m.Errorf("it took %s, want about %s", took, delay)
 	}
 	m.by("v1", "/")
 }
