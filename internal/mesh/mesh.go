@@ -11,6 +11,9 @@ import (
 	"strings"
 )
 
+// Gateway is the reserved gateway name by which rules say that they are for all sidecars.
+const Gateway = "mesh"
+
 // Resolution says how a service's endpoints are found.
 type Resolution uint8
 

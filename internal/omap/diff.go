@@ -5,7 +5,7 @@ import "iter"
 // Diff yields, in key order, the entries in which a and b differ; equal chunks are skipped by pointer, then by hash.
 func Diff[K Key[K], V Value](a, b Map[K, V]) iter.Seq[Change[K, V]] {
 	return func(yield func(Change[K, V]) bool) {
-		if a.root == b.root || a.Hash() == b.Hash() {
+		if a.Equal(b) {
 			return
 		}
 		x, y := cursorOf(a), cursorOf(b)

@@ -8,8 +8,8 @@
 // Invariants:
 //   - A key's bytes alone decide whether it starts a chunk or a page (see levelOf); only the very first chunk and page
 //     of a map may start with another key. No chunk, page or top is empty: the empty map has no root.
-//   - A node is never written after it was built, except that a chunk remembers its block (see Blocks). Maps that stem from one another share nodes, and two maps with equal
-//     content have equal nodes even if they share none.
+//   - A node is never written after it was built, except that a chunk remembers its block (see Blocks). Maps that stem
+//     from one another share nodes, and two maps with equal content have equal nodes even if they share none.
 //   - A write that changes no content hash returns the identical root.
 //
 // The cut is not keyed, so whoever chooses the names can make chunks large or small. That costs time (at worst a flat
@@ -164,6 +164,9 @@ func (m Map[K, V]) Hash() Hash {
 	}
 	return m.root.hash
 }
+
+// Equal reports whether two maps have the same content.
+func (m Map[K, V]) Equal(o Map[K, V]) bool { return m.root == o.root || m.Hash() == o.Hash() }
 
 // All yields the entries in key order.
 func (m Map[K, V]) All() iter.Seq2[K, V] {

@@ -65,9 +65,8 @@ func GroupBy[C comparable, V Output, G omap.Key[G], M omap.Key[M]](g *Graph, nam
 			entries(v, add)
 		}
 	}
-	same := func(a, b omap.Map[M, omap.Unit]) bool { return a.Hash() == b.Hash() }
-	x.group = Define(g, name+".group", same, x.readGroup)
-	x.keys = Define(g, name+".keys", func(a, b omap.Map[G, omap.Unit]) bool { return a.Hash() == b.Hash() }, x.readKeys)
+	x.group = Define(g, name+".group", omap.Map[M, omap.Unit].Equal, x.readGroup)
+	x.keys = Define(g, name+".keys", omap.Map[G, omap.Unit].Equal, x.readKeys)
 	return x
 }
 

@@ -12,9 +12,6 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// meshGateway is the name by which routes say that they are for sidecars.
-const meshGateway = "mesh"
-
 // split writes the rows of one object.
 func (t *Tables) split(tx *store.Txn, o *api.Object) {
 	switch spec := o.Spec.(type) {

@@ -146,7 +146,7 @@ func New(o Options) *Tables {
 	t.Kinds = store.NewIndex(t.Objects, "kinds", func(k api.Key, _ *api.Object, add func(string, api.Key)) { add(k.Kind, k) })
 	t.Positions = store.NewTable[api.Key, api.Position](db, "positions", same[api.Position])
 	t.Shadowed = store.NewTable[api.Key, []string](db, "shadowed", slices.Equal[[]string])
-	t.SourceProblems = store.NewTable[string, Problems](db, "sourceProblems", func(a, b Problems) bool { return a.Hash() == b.Hash() })
+	t.SourceProblems = store.NewTable[string, Problems](db, "sourceProblems", Problems.Equal)
 	t.SourceNames = store.NewIndex(t.SourceProblems, "sourceNames", func(k string, _ Problems, add func(struct{}, omap.Name)) {
 		add(struct{}{}, omap.Name(k))
 	})

@@ -53,7 +53,7 @@ func ParseDelegate(name string) (k api.Key, ok bool) {
 
 func (t *Tables) splitVirtualService(tx *store.Txn, o *api.Object, spec *networking.VirtualService) {
 	c := &Claims{Kind: RouteClaim, Created: age(o), Layers: t.layers(spec.ExportTo, o.Namespace, routeExportTo)}
-	if len(spec.Gateways) == 0 || slices.Contains(spec.Gateways, meshGateway) {
+	if len(spec.Gateways) == 0 || slices.Contains(spec.Gateways, mesh.Gateway) {
 		c.Hosts = t.hosts(spec.Hosts, o.Namespace)
 	}
 	c.Sources, c.Labels = named(spec)

@@ -6,14 +6,12 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
-// meshGateway is the reserved gateway name that stands for all sidecars.
-const meshGateway = "mesh"
-
 // gateway judges a gateway's name, "name" or "namespace/name", and reports whether it stands for the sidecars.
-func (c *checker) gateway(p *document.Path, name string) (mesh bool) {
-	if name == meshGateway {
+func (c *checker) gateway(p *document.Path, name string) (sidecars bool) {
+	if name == mesh.Gateway {
 		return true
 	}
 	namespace, short, ok := strings.Cut(name, "/")
@@ -30,9 +28,9 @@ func (c *checker) gateway(p *document.Path, name string) (mesh bool) {
 }
 
 func (c *checker) virtualService(p *document.Path, vs *networking.VirtualService) {
-	mesh := len(vs.Gateways) == 0
-	if !mesh {
-		mesh = c.gateways(p.Field("gateways"), vs.Gateways)
+	sidecars := len(vs.Gateways) == 0
+	if !sidecars {
+		sidecars = c.gateways(p.Field("gateways"), vs.Gateways)
 	}
 	c.exportTo(p.Field("exportTo"), vs.ExportTo, false)
 	if len(vs.Http)+len(vs.Tls)+len(vs.Tcp) == 0 {
@@ -42,7 +40,7 @@ func (c *checker) virtualService(p *document.Path, vs *networking.VirtualService
 	if delegate {
 		c.leaf(p, vs)
 	} else {
-		c.virtualHosts(p.Field("hosts"), vs.Hosts, mesh)
+		c.virtualHosts(p.Field("hosts"), vs.Hosts, sidecars)
 	}
 	// Which sidecars or gateways a rule is for can be narrowed by its matches, but claims exist at gateways only.
 	onlyMesh := len(vs.Gateways) == 0 || allMesh(vs.Gateways)
@@ -64,7 +62,7 @@ func (c *checker) virtualService(p *document.Path, vs *networking.VirtualService
 
 func allMesh(gateways []string) bool {
 	for _, g := range gateways {
-		if g != meshGateway {
+		if g != mesh.Gateway {
 			return false
 		}
 	}
@@ -84,13 +82,13 @@ func (c *checker) leaf(p *document.Path, vs *networking.VirtualService) {
 	}
 }
 
-func (c *checker) virtualHosts(p *document.Path, hosts []string, mesh bool) {
+func (c *checker) virtualHosts(p *document.Path, hosts []string, sidecars bool) {
 	for i, h := range hosts {
 		at := p.At(i)
 		switch {
 		case isIP(h):
-		case !mesh && isGeneratedSNI(h):
-		case h == "*" && mesh:
+		case !sidecars && isGeneratedSNI(h):
+		case h == "*" && sidecars:
 			c.fail(at, "the bare wildcard is for gateways only; name the hosts, or gateways other than mesh")
 		default:
 			c.rule(at, checkWildcard(h))
@@ -192,7 +190,7 @@ func (c *checker) tlsRoute(p *document.Path, r *networking.TLSRoute, vs *network
 func (c *checker) sni(p *document.Path, sni string, vs *networking.VirtualService) {
 	gatewaysOnly := len(vs.Gateways) > 0
 	for _, g := range vs.Gateways {
-		gatewaysOnly = gatewaysOnly && g != meshGateway
+		gatewaysOnly = gatewaysOnly && g != mesh.Gateway
 	}
 	if !(gatewaysOnly && isGeneratedSNI(sni)) && !c.rule(p, checkWildcard(sni)) {
 		return

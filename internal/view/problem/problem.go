@@ -44,7 +44,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 		return t.Kinds.Group(r, kind)
 	}, check, func(_ string, k api.Key) api.Key { return k })
 	sameSets := func(a, b []state.Problems) bool {
-		return slices.EqualFunc(a, b, func(a, b state.Problems) bool { return a.Hash() == b.Hash() })
+		return slices.EqualFunc(a, b, state.Problems.Equal)
 	}
 	q.All = query.Define(g, "problems", sameSets, q.all)
 	return q

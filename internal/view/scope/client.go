@@ -34,12 +34,11 @@ type sites struct {
 }
 
 func (q *Queries) defineClients(g *query.Graph) {
-	sameHosts := func(a, b Hosts) bool { return a.Hash() == b.Hash() }
 	q.sites = query.Define(g, "sites", func(a, b sites) bool { return a == b }, q.sitesOf)
-	q.sited = query.Define(g, "sitedHosts", sameHosts, func(r *query.Reader, _ service.All) (Hosts, bool) {
+	q.sited = query.Define(g, "sitedHosts", Hosts.Equal, func(r *query.Reader, _ service.All) (Hosts, bool) {
 		return q.sitedHosts(r), true
 	})
-	q.personal = query.Define(g, "personalHosts", sameHosts, func(r *query.Reader, k Personal) (Hosts, bool) {
+	q.personal = query.Define(g, "personalHosts", Hosts.Equal, func(r *query.Reader, k Personal) (Hosts, bool) {
 		hosts := Hosts{}
 		if k.Client.Site != (mesh.Site{}) {
 			hosts = q.sitedOf(r, q.Hosts(r, k.Set))

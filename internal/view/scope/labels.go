@@ -37,7 +37,7 @@ func (q *Queries) naming(r *query.Reader, pair, layer string) Hosts {
 }
 
 func (q *Queries) defineLabelled(g *query.Graph) {
-	hosts := query.Define(g, "labelledHosts", func(a, b Hosts) bool { return a.Hash() == b.Hash() }, q.labelled)
+	hosts := query.Define(g, "labelledHosts", Hosts.Equal, q.labelled)
 	elem := query.Define(g, "labelledFootprint", service.EqualFootprints, func(r *query.Reader, h HostIn) ([]service.Footprint, bool) {
 		f, ok := q.services.Footprint(r, q.View(r, h))
 		return []service.Footprint{f}, ok

@@ -81,13 +81,12 @@ type Queries struct {
 // Define adds the queries.
 func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries) *Queries {
 	q := &Queries{tables: t, services: s, traffic: tr}
-	sameHosts := func(a, b Hosts) bool { return a.Hash() == b.Hash() }
 	q.layer = query.Define(g, "layer", func(a, b string) bool { return a == b }, q.layerOf)
-	q.imported = query.Define(g, "imported", sameHosts, q.imports)
+	q.imported = query.Define(g, "imported", Hosts.Equal, q.imports)
 	q.defineReached(g)
-	q.hosts = query.Define(g, "scopeHosts", sameHosts, q.hostsOf)
+	q.hosts = query.Define(g, "scopeHosts", Hosts.Equal, q.hostsOf)
 	q.defineClients(g)
-	named := query.Define(g, "namedHosts", sameHosts, q.named)
+	named := query.Define(g, "namedHosts", Hosts.Equal, q.named)
 	elem := query.Define(g, "scopedFootprint", service.EqualFootprints, q.footprint)
 	in := func(r *query.Reader, s Set) Hosts {
 		m, _ := named.Get(r, s)
@@ -112,6 +111,20 @@ func (q *Queries) Layer(r *query.Reader, host, namespace string) string {
 	}
 	layer, _ := q.layer.Get(r, hostFrom{host, namespace})
 	return layer
+}
+
+// Destination is the service that rules of a layer lead to: as those in the layer see it, else as whoever sees it, for the
+// rules then lead to a cluster that only those have.
+func (q *Queries) Destination(r *query.Reader, host, layer string) (*service.Service, bool) {
+	if s, ok := q.services.Service.Get(r, service.View{Host: host, Layer: q.Layer(r, host, layer)}); ok {
+		return s, true
+	}
+	for c := range q.tables.ByHost.Group(r, host).All() {
+		if c.Kind == state.ServiceClaim {
+			return q.services.Service.Get(r, service.View{Host: host, Layer: c.Layer})
+		}
+	}
+	return nil, false
 }
 
 func (q *Queries) layerOf(r *query.Reader, k hostFrom) (string, bool) {

@@ -13,9 +13,6 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
 
-// meshGateway is the name by which rules say that they are for sidecars.
-const meshGateway = "mesh"
-
 // wants is what a service wants of an address.
 func (q *Queries) wants(r *query.Reader, k claim) (Part, bool) {
 	if k.Host == "" {
@@ -111,7 +108,7 @@ type conditions interface {
 
 // applies reports whether a match can be met by these callers on this port.
 func (b *builder) applies(m conditions) bool {
-	if g := m.GetGateways(); len(g) > 0 && !slices.Contains(g, meshGateway) {
+	if g := m.GetGateways(); len(g) > 0 && !slices.Contains(g, mesh.Gateway) {
 		return false
 	}
 	if m.GetPort() != 0 && m.GetPort() != b.port.Number {
@@ -151,7 +148,7 @@ func (b *builder) destination(d *networking.RouteDestination) Destination {
 	out := Destination{
 		Host: host, Subset: d.GetDestination().GetSubset(), Port: d.GetDestination().GetPort().GetNumber(), Weight: uint32(max(d.Weight, 0)),
 	}
-	s, ok := b.serviceOf(host)
+	s, ok := b.q.scope.Destination(b.r, host, b.view.Layer)
 	if !ok {
 		return Destination{Weight: out.Weight}
 	}
@@ -167,21 +164,6 @@ func (b *builder) destination(d *networking.RouteDestination) Destination {
 	}
 	out.ByName = s.Resolution == mesh.DynamicDNS
 	return out
-}
-
-// serviceOf is the service of a destination as these callers see it, else as whoever sees it does: the rule then leads to
-// a cluster that only those have.
-func (b *builder) serviceOf(host string) (*service.Service, bool) {
-	view := service.View{Host: host, Layer: b.q.scope.Layer(b.r, host, b.view.Layer)}
-	if s, ok := b.q.services.Service.Get(b.r, view); ok {
-		return s, true
-	}
-	for c := range b.q.tables.ByHost.Group(b.r, host).All() {
-		if c.Kind == state.ServiceClaim {
-			return b.q.services.Service.Get(b.r, service.View{Host: host, Layer: c.Layer})
-		}
-	}
-	return nil, false
 }
 
 // subnets are the blocks of a match in one spelling, else the service's own.

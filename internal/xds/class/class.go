@@ -46,7 +46,6 @@ type Queries struct {
 	Scope    *scope.Queries
 
 	tables    *state.Tables
-	scope     *scope.Queries
 	clusters  *cluster.Queries
 	endpoints *endpoint.Queries
 	listeners *listener.Queries
@@ -64,7 +63,6 @@ func Define(g *query.Graph, t *state.Tables) *Queries {
 		Rules:     rules,
 		Scope:     scopes,
 		tables:    t,
-		scope:     scopes,
 		Class:     scopes.Class,
 		clusters:  cluster.Define(g, t, services, rules, scopes),
 		endpoints: endpoint.Define(g, services, rules, scopes),
@@ -81,7 +79,7 @@ func same(a, b *resource.State) bool {
 		return true
 	}
 	for t := range a.Types {
-		if !slices.EqualFunc(a.Types[t], b.Types[t], func(a, b Map) bool { return a.Hash() == b.Hash() }) {
+		if !slices.EqualFunc(a.Types[t], b.Types[t], Map.Equal) {
 			return false
 		}
 	}
@@ -95,7 +93,7 @@ func (q *Queries) assemble(r *query.Reader, c proxy.Class) (*resource.State, boo
 	fixed, _ := q.clusters.Fixed.Get(r, service.All{})
 	inboundClusters, _ := q.clusters.Inbound.Get(r, cluster.Inbound{Ports: c.Inbound, Direct: direct})
 	inboundListeners, _ := q.listeners.Inbound.Get(r, listener.InboundOf(c))
-	virtual, _ := q.listeners.Virtual.Get(r, listener.VirtualOf(c, q.scope.Outbound(r, set)))
+	virtual, _ := q.listeners.Virtual.Get(r, listener.VirtualOf(c, q.Scope.Outbound(r, set)))
 	s := &resource.State{Types: [resource.Types]resource.Layers{
 		resource.Cluster:  {inboundClusters, fixed, q.clusters.Scoped.Get(r, set.Plain())},
 		resource.Endpoint: {q.endpoints.Scoped.Get(r, set.Plain())},

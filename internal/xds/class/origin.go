@@ -120,7 +120,7 @@ func (q *Queries) ownCell(r *query.Reader, c proxy.Class, t resource.Type, name 
 			id, ok = q.listeners.Inbound.Cell(in)
 			return id, Workload, ok
 		}
-		virtual := listener.VirtualOf(c, q.scope.Outbound(r, scope.SetOf(c)))
+		virtual := listener.VirtualOf(c, q.Scope.Outbound(r, scope.SetOf(c)))
 		if m, _ := q.listeners.Virtual.Get(r, virtual); m.Has(name) {
 			id, ok = q.listeners.Virtual.Cell(virtual)
 			return id, Fixed, ok

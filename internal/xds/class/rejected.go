@@ -21,7 +21,7 @@ func (q *Queries) defineProblems(g *query.Graph, found *query.Query[All, []state
 		},
 		elem, func(_ All, k state.RejectionKey) state.RejectionKey { return k })
 	q.Problems = query.Define(g, "allProblems", func(a, b []state.Problems) bool {
-		return slices.EqualFunc(a, b, func(a, b state.Problems) bool { return a.Hash() == b.Hash() })
+		return slices.EqualFunc(a, b, state.Problems.Equal)
 	}, func(r *query.Reader, all All) ([]state.Problems, bool) {
 		sets, _ := found.Get(r, all)
 		return append(slices.Clip(sets), rejected.Get(r, all)), true

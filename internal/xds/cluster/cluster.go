@@ -66,9 +66,8 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 		func(r *query.Reader, s scope.Set) scope.Hosts { return sc.Hosts(r, s) },
 		scoped, func(s scope.Set, host omap.Name) scope.HostIn { return scope.HostIn{Host: string(host), Set: s} })
 	q.Own = layer.DefineOwn(g, "ownClusters", tr, sc, layer.Differs[*resource.Resource]{At: q.clusters, Matters: q.matters, Hide: resource.Hide})
-	sameMap := func(a, b Map) bool { return a.Hash() == b.Hash() }
-	q.Fixed = query.Define(g, "fixedClusters", sameMap, q.fixed)
-	q.Inbound = query.Define(g, "inboundClusters", sameMap, q.inbound)
+	q.Fixed = query.Define(g, "fixedClusters", Map.Equal, q.fixed)
+	q.Inbound = query.Define(g, "inboundClusters", Map.Equal, q.inbound)
 	return q
 }
 

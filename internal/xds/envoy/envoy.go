@@ -6,7 +6,6 @@
 package envoy
 
 import (
-	"net"
 	"net/netip"
 	"strconv"
 	"time"
@@ -78,9 +77,6 @@ func SniffedRouteName(host string, port uint32) string { return host + ":" + num
 func VirtualHostName(host string, port uint32) string { return host + ":" + number(port) }
 
 func number(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
-
-// HostPort joins a host and a port.
-func HostPort(host string, port uint32) string { return net.JoinHostPort(host, number(port)) }
 
 // Domain is an address as a client writes it in the Host header.
 func Domain(ip string) string {

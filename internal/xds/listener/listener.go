@@ -77,9 +77,8 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queri
 	q.Scoped = query.Each(g, "scopedListeners", func(r *query.Reader, k In) omap.Map[service.Address, omap.Unit] {
 		return transport.Taken(k.Direct, sc.Taken).Keys(r, k.Set)
 	}, scoped, func(k In, at service.Address) addressIn { return addressIn{k, at} })
-	sameMap := func(a, b Map) bool { return a.Hash() == b.Hash() }
-	q.Virtual = query.Define(g, "virtualOutbound", sameMap, q.virtual)
-	q.Inbound = query.Define(g, "inboundListeners", sameMap, q.inbound)
+	q.Virtual = query.Define(g, "virtualOutbound", Map.Equal, q.virtual)
+	q.Inbound = query.Define(g, "inboundListeners", Map.Equal, q.inbound)
 	return q
 }
 

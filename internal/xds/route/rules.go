@@ -6,13 +6,11 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
-
-// meshGateway is the name by which rules say that they are for sidecars.
-const meshGateway = "mesh"
 
 // builder makes the routes of one virtual host.
 type builder struct {
@@ -75,7 +73,7 @@ func (b *builder) applies(m *networking.HTTPMatchRequest) bool {
 		return false
 	}
 	if len(m.Gateways) > 0 {
-		return slices.Contains(m.Gateways, meshGateway)
+		return slices.Contains(m.Gateways, mesh.Gateway)
 	}
 	return has(b.at.Labels, m.SourceLabels) && (m.SourceNamespace == "" || m.SourceNamespace == b.at.Layer)
 }

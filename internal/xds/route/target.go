@@ -7,7 +7,6 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/query"
-	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
@@ -25,23 +24,14 @@ func (t target) equal(o target) bool {
 	return t.port == o.port && (t.policy == nil) == (o.policy == nil) && (t.policy == nil || t.policy.Equal(o.policy))
 }
 
-// target is the service as these callers see it, else as whoever sees it: the route then leads to a cluster that only
-// those have.
+// targetOf is the target in the eyes of these callers.
 func (q *Queries) targetOf(r *query.Reader, k reached) (target, bool) {
 	var t target
 	view := service.View{Host: k.host, Layer: q.scope.Layer(r, k.host, k.layer)}
 	if policy, ok := q.traffic.Policy.Get(r, view); ok && hashes(policy) {
 		t.policy = policy
 	}
-	s, ok := q.services.Service.Get(r, view)
-	if !ok {
-		for c := range q.tables.ByHost.Group(r, k.host).All() {
-			if c.Kind == state.ServiceClaim {
-				s, ok = q.services.Service.Get(r, service.View{Host: k.host, Layer: c.Layer})
-				break
-			}
-		}
-	}
+	s, ok := q.scope.Destination(r, k.host, k.layer)
 	if ok && len(s.Ports) == 1 {
 		t.port = s.Ports[0].Number
 	}
