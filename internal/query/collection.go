@@ -26,6 +26,8 @@ type Collection[C comparable, V Output] struct {
 type collected[V Output] struct {
 	out     omap.Map[omap.Name, V]
 	pending map[uint32]contribution[V] // by element slot: what out holds of elements that changed
+	coming  []uint32                   // those among pending that a first build takes in, portion by portion
+	merging bool                       // a first build has begun to: all of them are computed
 	rebuild bool                       // out is to be built from all elements: the last run failed
 }
 
@@ -107,6 +109,10 @@ func (v *collected[V]) await(elem uint32, was contribution[V]) {
 
 func (c *Collection[C, V]) run(slots []uint32, in lane) {
 	for _, slot := range slots {
+		if in == lane1 && c.g.budget <= 0 {
+			c.g.enqueue(store.MakeID(c.space, slot), in) // for the next slice
+			continue
+		}
 		c.runOne(slot, in)
 	}
 }
@@ -118,8 +124,11 @@ func (c *Collection[C, V]) runOne(slot uint32, in lane) {
 	base, rank := r.enter(c.space)
 	outcome, reason := r.protect(func() {
 		c.relinkElements(r, slot, cell)
-		if complete = c.awaken(&cell.val, in); complete {
-			out = c.merge(&cell.val)
+		if complete = cell.val.merging || c.awaken(&cell.val, in); !complete {
+			return
+		}
+		if complete = in == lane0 || cell.flags&ready != 0 || !c.mergeSome(&cell.val); complete {
+			out = c.merge(&cell.val, cell.val.pending)
 		}
 	})
 	reads := append([]store.ID(nil), r.leave(base, rank)...)
@@ -134,9 +143,12 @@ func (c *Collection[C, V]) runOne(slot uint32, in lane) {
 		g.enqueue(id, in)
 	case outcome == panicked:
 		g.ran[c.space]++
+		if cell.flags&ready == 0 {
+			cell.val.out = omap.Map[omap.Name, V]{} // no part of a first build is a last good value
+		}
 		g.fail(id, reason, cell.flags&ready != 0)
 		cell.flags |= ready | present | failed
-		cell.val.rebuild, cell.val.pending = true, nil
+		cell.val = collected[V]{out: cell.val.out, rebuild: true}
 	default:
 		g.ran[c.space]++
 		c.settle(cell, id, out)
@@ -151,11 +163,11 @@ func (c *Collection[C, V]) settle(cell *entry[C, collected[V]], id store.ID, out
 	}
 	first := cell.flags&ready == 0
 	cell.flags |= ready | present
-	cell.val.pending, cell.val.rebuild = nil, false
-	if !first && out.Hash() == cell.val.out.Hash() {
+	same := out.Equal(cell.val.out)
+	cell.val = collected[V]{out: out}
+	if !first && same {
 		return
 	}
-	cell.val.out = out
 	cell.changed = c.g.rev
 	for _, u := range cell.users.list {
 		c.g.enqueueUser(u)
@@ -183,6 +195,11 @@ func (c *Collection[C, V]) relinkElements(r *Reader, slot uint32, cell *entry[C,
 	for _, elem := range entered {
 		v.await(elem, contribution[V]{old: v.pending[elem].old})
 	}
+	if cell.flags&ready == 0 {
+		v.coming = append(v.coming, entered...)
+		v.merging = v.merging && len(entered) == 0
+		c.g.budget -= len(entered) / elementsPerCell
+	}
 }
 
 // awaken sees to it that all pending elements are computed; false if some are not yet.
@@ -200,21 +217,46 @@ func (c *Collection[C, V]) awaken(v *collected[V], in lane) bool {
 	return complete
 }
 
-// merge applies what the pending elements yield now to the map.
-func (c *Collection[C, V]) merge(v *collected[V]) omap.Map[omap.Name, V] {
+// elementsPerCell is how many elements cost a collection about what a cell costs.
+const elementsPerCell = 10
+
+// mergeSome takes a portion of what comes into the map of a first build, so that a large one does not hold up the input,
+// and reports whether there is more to come.
+func (c *Collection[C, V]) mergeSome(v *collected[V]) bool {
+	portion := c.g.portion
+	if len(v.coming) <= portion {
+		return false
+	}
+	now := make(map[uint32]contribution[V], portion)
+	for _, elem := range v.coming[:portion] {
+		if p, ok := v.pending[elem]; ok && !p.left {
+			now[elem] = p
+		}
+	}
+	v.out = c.merge(v, now)
+	for elem := range now {
+		delete(v.pending, elem)
+	}
+	v.coming, v.merging = v.coming[portion:], true
+	c.g.budget -= portion / elementsPerCell
+	return true
+}
+
+// merge applies what pending elements yield now to the map.
+func (c *Collection[C, V]) merge(v *collected[V], pending map[uint32]contribution[V]) omap.Map[omap.Name, V] {
 	out := v.out
 	if v.rebuild {
 		out = omap.Map[omap.Name, V]{}
 	}
 	gone := make(map[omap.Name]bool)
-	for _, p := range v.pending {
+	for _, p := range pending {
 		for _, o := range p.old {
 			gone[omap.Name(o.OutputName())] = true
 		}
 	}
-	came := make(map[omap.Name]bool, len(v.pending))
-	changes := make([]omap.Change[omap.Name, V], 0, len(v.pending))
-	for elem, p := range v.pending {
+	came := make(map[omap.Name]bool, len(pending))
+	changes := make([]omap.Change[omap.Name, V], 0, len(pending))
+	for elem, p := range pending {
 		if p.left {
 			continue
 		}

@@ -25,6 +25,8 @@ type Graph struct {
 	orphans  []store.ID // cells that may have lost their last user
 	failures map[store.ID]Failure
 	ran      []int // cells run per space since the last Commit began
+	budget   int   // how many more cells the slice at hand may run
+	portion  int   // how many elements a first build of a collection takes in at a time: about a millisecond's worth
 	main     *Reader
 	workers  []*Reader
 	parallel bool // several goroutines are running cells: lock
@@ -73,7 +75,7 @@ func New(db *store.DB, o Options) *Graph {
 	g := &Graph{
 		db: db, options: o,
 		spaces: make([]space, n), leaves: make([]leafSpace, n), ran: make([]int, n),
-		roots: make(map[store.ID]*root), failures: make(map[store.ID]Failure),
+		portion: 500, roots: make(map[store.ID]*root), failures: make(map[store.ID]Failure),
 	}
 	g.queues = [2][][]uint32{make([][]uint32, n), make([][]uint32, n)}
 	for range o.Workers {
@@ -150,15 +152,16 @@ func (g *Graph) Commit(write func(*store.Txn)) store.Revision {
 	return g.rev
 }
 
-// Slice runs up to max cells of roots that have never been complete and reports whether there is more to do,
+// Slice runs up to max cells, or what costs as much, of roots that have never been complete and reports whether there is more to do,
 // building or freeing.
 func (g *Graph) Slice(max int) bool {
-	for max > 0 {
-		n := g.step(lane1, max)
+	g.budget = max
+	for g.budget > 0 {
+		n := g.step(lane1, g.budget)
 		if n == 0 {
 			break
 		}
-		max -= n
+		g.budget -= n
 		g.drain(lane0) // what the slice promoted
 	}
 	g.finish()

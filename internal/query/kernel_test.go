@@ -110,6 +110,40 @@ func TestPromotion(t *testing.T) {
 	}
 }
 
+// TestPortions: a first build takes in a large collection portion by portion, whatever changes meanwhile.
+func TestPortions(t *testing.T) {
+	w := newWorld(Options{Strict: true})
+	w.g.portion = 50
+	w.g.Commit(func(tx *store.Txn) { w.fill(tx, 300, 0) })
+	var got omap.Map[omap.Name, text]
+	w.problems.Observe("", func(m omap.Map[omap.Name, text]) { got = m })
+	portions, had := 0, 0
+	for more := true; more; more = w.g.Slice(1) {
+		cell, _, _ := w.problems.find("")
+		now := cell.val.out.Len()
+		if now-had > 50 {
+			t.Fatalf("%d elements came at once, want at most 50", now-had)
+		}
+		if had = now; now == 0 || got.Len() > 0 || portions == 4 {
+			continue
+		}
+		portions++
+		w.g.Commit(func(tx *store.Txn) {
+			w.rules.Set(tx, "r", rule{Host: "s1", Policy: fmt.Sprint(portions)}) // it is in
+			w.services.Delete(tx, fmt.Sprintf("s%d", portions))                  // so are some of these
+			w.services.Set(tx, fmt.Sprintf("t%d", portions), service{Port: 80})
+		})
+		cell, _, _ = w.problems.find("")
+		had = cell.val.out.Len()
+	}
+	if portions < 4 {
+		t.Fatalf("it was built in %d portions, want more", portions)
+	}
+	if want := w.problems.Get(w.g.Naive(), ""); got.Len() < 250 || !got.Equal(want) {
+		t.Fatalf("it has %d elements, want %d as the naive evaluator says", got.Len(), want.Len())
+	}
+}
+
 func TestPanicKeepsLastGood(t *testing.T) {
 	w := newWorld(Options{Strict: true})
 	w.g.Commit(func(tx *store.Txn) { w.fill(tx, 20, 0) })

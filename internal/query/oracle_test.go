@@ -32,6 +32,7 @@ type history struct {
 
 func runHistory(t *rapid.T, o Options) {
 	h := &history{world: newWorld(o), published: map[string]state{}, release: map[string]func(){}}
+	h.g.portion = rapid.IntRange(1, 4).Draw(t, "portion") // so that first builds of collections are cut, too
 	for range rapid.IntRange(1, 40).Draw(t, "steps") {
 		switch rapid.IntRange(0, 9).Draw(t, "step") {
 		case 0:

@@ -87,6 +87,10 @@ func (l Layers) Len() int {
 	return n
 }
 
+func (l Layers) empty() bool {
+	return !slices.ContainsFunc(l, func(m omap.Map[omap.Name, *Resource]) bool { return m.Len() > 0 })
+}
+
 // Same reports whether two lists are the same maps, by pointer: no false positives, and cheap.
 func (l Layers) Same(o Layers) bool {
 	return slices.EqualFunc(l, o, func(a, b omap.Map[omap.Name, *Resource]) bool { return a.Same(b) })
@@ -112,6 +116,14 @@ type Change struct {
 func Diff(a, b Layers) iter.Seq[Change] {
 	return func(yield func(Change) bool) {
 		if a.Same(b) {
+			return
+		}
+		if a.empty() { // a first answer: nothing is to be compared
+			for r := range b.All() {
+				if !yield(Change{Name: r.name, New: r}) {
+					return
+				}
+			}
 			return
 		}
 		for _, name := range touched(a, b) {

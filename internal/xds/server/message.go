@@ -152,7 +152,9 @@ func (w *writer) whole(list []*resource.Resource) []*Message {
 func (w *writer) cut(put []*resource.Resource) ([]*Message, *Message) {
 	var out []*Message
 	m := w.start()
+	var b breath
 	for _, r := range put {
+		b.take()
 		size := r.Size()
 		if w.variant == StateOfTheWorld {
 			size = r.SizeSotW()

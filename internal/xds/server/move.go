@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/hex"
 	"iter"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -12,6 +13,16 @@ import (
 
 // resources are resources by name; here those a client still has although its state no longer holds them.
 type resources = omap.Map[omap.Name, *resource.Resource]
+
+// breath counts what a large move has to do with, and lets others run every few hundred of it: a stream that has little to
+// send must not wait for one that is sent everything.
+type breath int
+
+func (b *breath) take() {
+	if *b++; *b%256 == 0 {
+		runtime.Gosched()
+	}
+}
 
 // move is what one type of a stream has to go through: from the state the client has to the state it is to have.
 // It says everything the result depends on, so streams with equal moves share one result.
@@ -73,8 +84,8 @@ func holdsRemovals(t resource.Type) bool { return t == resource.Cluster || t == 
 
 func (m *move) transition(controlPlane string) *transition {
 	put, gone, owed := m.difference()
-	put = append(put, m.requested(owed, &gone)...)
-	put = append(put, m.warmed()...)
+	put = merged(put, m.requested(owed, &gone))
+	put = merged(put, m.warmed())
 	if m.release {
 		for n := range owed.All() {
 			if m.sub.has(string(n)) {
@@ -83,7 +94,6 @@ func (m *move) transition(controlPlane string) *transition {
 		}
 		owed = resources{}
 	}
-	put = sorted(put)
 	slices.Sort(gone)
 	gone = slices.Compact(gone)
 	t := &transition{owed: owed}
@@ -116,7 +126,9 @@ func (m *move) difference() (put []*resource.Resource, gone []string, owed resou
 			late = append(late, omap.Del[omap.Name, *resource.Resource](n))
 		}
 	}
+	var b breath
 	for c := range resource.Diff(m.from.Layers(m.typ), m.to.Layers(m.typ)) {
+		b.take()
 		switch {
 		case !m.sub.has(c.Name):
 		case c.New != nil:
@@ -136,7 +148,9 @@ func (m *move) difference() (put []*resource.Resource, gone []string, owed resou
 
 // requested lists what is answered because it was asked for.
 func (m *move) requested(owed resources, gone *[]string) (put []*resource.Resource) {
+	var b breath
 	for n := range m.forced.All() {
+		b.take()
 		switch r, ok := m.to.Get(m.typ, string(n)); {
 		case ok:
 			put = append(put, r)
@@ -149,12 +163,12 @@ func (m *move) requested(owed resources, gone *[]string) (put []*resource.Resour
 		}
 	}
 	if m.all {
-		put = append(put, m.list(resources{})...)
+		put = merged(put, m.list(resources{}))
 	}
 	return put
 }
 
-// warmed lists the assignments of clusters that changed.
+// warmed lists the assignments of clusters that changed, in name order.
 func (m *move) warmed() (put []*resource.Resource) {
 	if m.typ != resource.Endpoint || m.from == nil {
 		return nil // a client without assignments is sent all of them
@@ -171,7 +185,9 @@ func (m *move) warmed() (put []*resource.Resource) {
 			put = append(put, r)
 		}
 	}
-	return put
+	byName := func(a, b *resource.Resource) int { return strings.Compare(a.Name(), b.Name()) }
+	slices.SortFunc(put, byName) // clusters name their assignments as they like
+	return slices.CompactFunc(put, func(a, b *resource.Resource) bool { return a.Name() == b.Name() })
 }
 
 // list is everything subscribed, and what is owed a removal, in name order.
@@ -180,12 +196,13 @@ func (m *move) list(owed resources) []*resource.Resource {
 	for r := range m.visible() {
 		list = append(list, r)
 	}
+	var late []*resource.Resource
 	for _, r := range owed.All() {
 		if r.Size() > 0 && m.sub.has(r.Name()) {
-			list = append(list, r)
+			late = append(late, r)
 		}
 	}
-	return sorted(list)
+	return merged(list, late)
 }
 
 // visible yields what the subscription covers of the target.
@@ -222,11 +239,24 @@ func (m *move) sum() omap.Hash {
 	return h
 }
 
-// sorted orders by name and drops repetitions.
-func sorted(list []*resource.Resource) []*resource.Resource {
-	byName := func(a, b *resource.Resource) int { return strings.Compare(a.Name(), b.Name()) }
-	if !slices.IsSortedFunc(list, byName) {
-		slices.SortStableFunc(list, byName)
+// merged is two lists in name order as one. What is in both is in it once.
+func merged(a, b []*resource.Resource) []*resource.Resource {
+	switch {
+	case len(a) == 0:
+		return b
+	case len(b) == 0:
+		return a
 	}
-	return slices.CompactFunc(list, func(a, b *resource.Resource) bool { return a.Name() == b.Name() })
+	list := make([]*resource.Resource, 0, max(len(a), len(b)))
+	for len(a) > 0 && len(b) > 0 {
+		switch d := strings.Compare(a[0].Name(), b[0].Name()); {
+		case d < 0:
+			list, a = append(list, a[0]), a[1:]
+		case d > 0:
+			list, b = append(list, b[0]), b[1:]
+		default:
+			list, a, b = append(list, a[0]), a[1:], b[1:]
+		}
+	}
+	return append(append(list, a...), b...)
 }
