@@ -31,8 +31,8 @@ func (l Large) Host(i int) string {
 	return fmt.Sprintf("svc-%05d.%s.svc.cluster.local", i, l.Namespace(i))
 }
 
-func (l Large) key(i int, kind string) api.Key {
-	return api.Key{Kind: kind, Namespace: l.Namespace(i), Name: fmt.Sprintf("svc-%05d", i)}
+func (l Large) key(i int) api.Key {
+	return api.Key{Namespace: l.Namespace(i), Name: fmt.Sprintf("svc-%05d", i)}
 }
 
 // ServiceEntry is the i-th service; its first endpoint's address ends in last.
@@ -48,13 +48,13 @@ func (l Large) ServiceEntry(i, last int) *api.Object {
 	if i%50 == 7 {
 		s.ExportTo = []string{"."}
 	}
-	return seal(l.key(i, ""), s)
+	return seal(l.key(i), s)
 }
 
 // VirtualService is the routes of the i-th service, all to its subset v1 with a given share to v2.
 func (l Large) VirtualService(i, share int) *api.Object {
 	host := l.Host(i)
-	return seal(l.key(i, ""), &networking.VirtualService{Hosts: []string{host}, Http: []*networking.HTTPRoute{{
+	return seal(l.key(i), &networking.VirtualService{Hosts: []string{host}, Http: []*networking.HTTPRoute{{
 		Route: []*networking.HTTPRouteDestination{
 			{Destination: &networking.Destination{Host: host, Subset: "v1"}, Weight: int32(100 - share)},
 			{Destination: &networking.Destination{Host: host, Subset: "v2"}, Weight: int32(share)},
@@ -79,21 +79,21 @@ func (l Large) DestinationRule(i, limit, subsets int) *api.Object {
 		version := fmt.Sprintf("v%d", n+1)
 		d.Subsets = append(d.Subsets, &networking.Subset{Name: version, Labels: map[string]string{"version": version}})
 	}
-	return seal(l.key(i, ""), d)
+	return seal(l.key(i), d)
 }
 
 // Near is a rule by which clients of the i-th service prefer near endpoints, with a limit.
 func (l Large) Near(i, limit int) *api.Object {
 	d := l.DestinationRule(i, limit, 0).Spec.(*networking.DestinationRule)
 	d.TrafficPolicy.OutlierDetection = &networking.OutlierDetection{}
-	return seal(l.key(i, ""), d)
+	return seal(l.key(i), d)
 }
 
 // Placed is the i-th service with an endpoint in each region; the first one's address ends in last.
 func (l Large) Placed(i, last int) *api.Object {
 	s := l.ServiceEntry(i, last).Spec.(*networking.ServiceEntry)
 	s.Endpoints[0].Locality, s.Endpoints[1].Locality = "r0/z", "r1/z"
-	return seal(l.key(i, ""), s)
+	return seal(l.key(i), s)
 }
 
 // Sidecar is the scope of a namespace: ten hosts, the first of which is given.

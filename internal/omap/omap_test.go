@@ -180,7 +180,7 @@ func checkDiff(t rapid.TB, a, b nameMap, plainA, plainB map[Name]int) {
 	if (a.Hash() == b.Hash()) != (len(want) == 0) {
 		t.Fatalf("hashes equal: %v, but %d differences", a.Hash() == b.Hash(), len(want))
 	}
-	for stop := range len(changes) {
+	for stop := range changes {
 		n := 0
 		for range Diff(a, b) {
 			if n++; n > stop {

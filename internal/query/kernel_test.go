@@ -381,7 +381,6 @@ func TestMemory(t *testing.T) {
 	for _, r := range release {
 		r()
 	}
-	release = nil
 	w.finish()
 	left := heap()
 	t.Logf("rows %d KB, after all classes left %d KB", rows>>10, left>>10)

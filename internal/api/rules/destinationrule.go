@@ -148,7 +148,7 @@ func (c *checker) loadBalancer(p *document.Path, lb *networking.LoadBalancerSett
 			c.warn(p.Field("zoneAwareLbSetting").Field("failover"), reason)
 		}
 	}
-	if lb.Warmup == nil && lb.WarmupDurationSecs == nil {
+	if lb.Warmup == nil && lb.WarmupDurationSecs == nil { //nolint:staticcheck // deprecated, and still in use
 		return
 	}
 	at := p.Field("warmup")

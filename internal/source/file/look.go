@@ -180,7 +180,7 @@ func (r *run) explain(t *tree, now time.Time) []api.Problem {
 	unwatched := 0
 	for _, path := range slices.Sorted(maps.Keys(t.failed)) {
 		err := t.failed[path]
-		if e, ok := errors.AsType[*errWatch](err); ok {
+		if e, ok := errors.AsType[*watchError](err); ok {
 			if unwatched++; unwatched == 1 {
 				notes = append(notes, problem(path, api.Warning,
 					"cannot be watched: %v; changes are found by looking every %v (is fs.inotify.max_user_watches or max_user_instances too low?)", e.err, r.Poll))
@@ -188,7 +188,7 @@ func (r *run) explain(t *tree, now time.Time) []api.Problem {
 			}
 			continue
 		}
-		if e, ok := errors.AsType[*errSkipped](err); ok {
+		if e, ok := errors.AsType[*skippedError](err); ok {
 			notes = append(notes, problem(path, api.Warning, "%s", e.reason))
 			continue
 		}
@@ -235,10 +235,10 @@ func (r *run) readMesh(now time.Time) {
 
 var errBusy = errors.New("the file is being written")
 
-// errLarge is a file beyond the limit.
-type errLarge struct{ size int64 }
+// largeError is a file beyond the limit.
+type largeError struct{ size int64 }
 
-func (e *errLarge) Error() string { return fmt.Sprintf("%d bytes are too many", e.size) }
+func (e *largeError) Error() string { return fmt.Sprintf("%d bytes are too many", e.size) }
 
 // readFile reads a file that nobody has written to for the quiet time and that nobody writes to meanwhile.
 func readFile(path string, quiet time.Duration) (data []byte, info fs.FileInfo, err error) {
@@ -253,7 +253,7 @@ func readFile(path string, quiet time.Duration) (data []byte, info fs.FileInfo, 
 		return nil, nil, errBusy
 	}
 	if info.Size() > api.MaxFile {
-		return nil, nil, &errLarge{info.Size()}
+		return nil, nil, &largeError{info.Size()}
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -272,7 +272,7 @@ func readFile(path string, quiet time.Duration) (data []byte, info fs.FileInfo, 
 
 // unreadable is the Problem of a file whose documents stay what they were.
 func unreadable(path string, err error) api.Problem {
-	if large, ok := errors.AsType[*errLarge](err); ok {
+	if large, ok := errors.AsType[*largeError](err); ok {
 		return api.TooLarge(path, large.size)
 	}
 	return problem(path, api.Error, "cannot be read: %v; its last good objects stay in use", err)

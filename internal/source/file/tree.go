@@ -74,15 +74,15 @@ func newWalker(watch func(dir string) error) *walker {
 	}
 }
 
-// errWatch is about a directory that cannot be watched.
-type errWatch struct{ err error }
+// watchError is about a directory that cannot be watched.
+type watchError struct{ err error }
 
-func (e *errWatch) Error() string { return e.err.Error() }
+func (e *watchError) Error() string { return e.err.Error() }
 
-// errSkipped is about something that is left out on purpose.
-type errSkipped struct{ reason string }
+// skippedError is about something that is left out on purpose.
+type skippedError struct{ reason string }
 
-func (e *errSkipped) Error() string { return e.reason }
+func (e *skippedError) Error() string { return e.reason }
 
 // walk goes over everything below root, except the file skip, a real path. An error is about the root itself.
 func (w *walker) walk(root, skip string) error {
@@ -114,13 +114,13 @@ func (w *walker) observe(dir string) {
 	}
 	w.watched[dir] = true
 	if err := w.watch(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		w.failed[dir] = &errWatch{err}
+		w.failed[dir] = &watchError{err}
 	}
 }
 
 func (w *walker) directory(logical, real, skip string) error {
 	if first, again := w.seen[real]; again {
-		w.failed[logical] = &errSkipped{fmt.Sprintf("is the same directory as %s, where it is read: ignored", first)}
+		w.failed[logical] = &skippedError{fmt.Sprintf("is the same directory as %s, where it is read: ignored", first)}
 		return nil
 	}
 	w.seen[real] = logical
@@ -199,7 +199,7 @@ func (t *tree) concerned(real string) (paths []string, structure bool) {
 func (t *tree) lostBelow(path string) bool {
 	for p := path; ; p = filepath.Dir(p) {
 		switch t.failed[p].(type) {
-		case nil, *errWatch, *errSkipped:
+		case nil, *watchError, *skippedError:
 		default:
 			return true
 		}

@@ -130,7 +130,7 @@ func TestWhatAClusterFetches(t *testing.T) {
 	}{
 		{eds("", ads), "c"},
 		{eds("s", ads), "s"},
-		{eds("s", &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Path{Path: "/x"}}), ""},
+		{eds("s", &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Path{Path: "/x"}}), ""}, //nolint:staticcheck // deprecated, and still accepted
 		{New(Cluster, "c", &clusterv3.Cluster{Name: "c"}), ""},
 	} {
 		if name, ok := c.r.EDS(); name != c.want || ok != (c.want != "") {

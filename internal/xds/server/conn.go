@@ -40,7 +40,7 @@ func (c *connection) closed() {
 }
 
 // cut closes the connection: its client sees Unavailable, which says "connect again, perhaps to somebody else".
-func (c *connection) cut() { c.conn.Close() } //nolint:errcheck // it is being given up
+func (c *connection) cut() { c.conn.Close() }
 
 func (c *connection) abandon() {
 	c.mu.Lock()

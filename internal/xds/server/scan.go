@@ -46,6 +46,9 @@ const (
 	deltaInitial     = 5
 	deltaNonce       = 6
 	deltaDetail      = 7
+
+	// subscribeField holds the names a client asks for in both variants.
+	subscribeField = 3
 )
 
 // Request is a scanned DiscoveryRequest or DeltaDiscoveryRequest. It refers to the received bytes and decodes nothing
@@ -224,15 +227,8 @@ func (q *Request) values(field protowire.Number) iter.Seq2[[]byte, []byte] {
 	}
 }
 
-func (q *Request) subscribeField() protowire.Number {
-	if q.Variant == Delta {
-		return deltaSubscribe
-	}
-	return sotwNames
-}
-
 // Subscribed yields the names in resource_names or resource_names_subscribe.
-func (q *Request) Subscribed() iter.Seq[[]byte] { return q.field(q.subscribeField(), q.subscribe) }
+func (q *Request) Subscribed() iter.Seq[[]byte] { return q.field(subscribeField, q.subscribe) }
 
 // Dropped yields the names in resource_names_unsubscribe.
 func (q *Request) Dropped() iter.Seq[[]byte] { return q.field(deltaUnsubscribe, q.drop) }
@@ -268,9 +264,9 @@ func (q *Request) Initial() iter.Seq2[[]byte, []byte] {
 // names stands for the names of the request as they are on the wire.
 func (q *Request) names() omap.Hash {
 	if q.drop == 0 {
-		return q.digest(q.subscribeField())
+		return q.digest(subscribeField)
 	}
-	return q.digest(q.subscribeField(), deltaUnsubscribe)
+	return q.digest(subscribeField, deltaUnsubscribe)
 }
 
 // digest stands for some fields of the request as they are on the wire. Neighbouring ones are hashed in one piece.
