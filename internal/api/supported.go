@@ -96,6 +96,7 @@ policy
 	connectionPool
 	outlierDetection
 	tls                       clientTLS
+	tunnel
 	proxyProtocol
 	retryBudget
 

@@ -21,6 +21,8 @@ type Rule struct {
 	Stat string
 	// Object is the VirtualService that says so; zero if it is the service's own default.
 	Object api.Key
+	// Conduct is how connections are carried there, as the policy for the first destination says.
+	Conduct Conduct
 }
 
 // Destination is where connections go. The zero value is nowhere.
@@ -146,7 +148,9 @@ func (p *Plan) addRule(host string, rule Rule) {
 		if !ok {
 			i = len(rules)
 			names[key] = i
-			rules = append(rules, Rule{Names: notAny(free), To: rule.To, Stat: rule.Stat, Object: rule.Object})
+			left := rule
+			left.Blocks, left.Names = nil, notAny(free)
+			rules = append(rules, left)
 		}
 		rules[i].Blocks = append(rules[i].Blocks, notAny([]string{block})...)
 	}

@@ -123,7 +123,7 @@ func (b *builder) applies(m conditions) bool {
 // byDefault sends everything else to the service itself.
 func (b *builder) byDefault(names []string) {
 	to := Destination{Host: b.service.Host, Port: b.port.Number, ByName: b.service.Resolution == mesh.DynamicDNS}
-	b.rules = append(b.rules, Rule{Blocks: b.blocks, Names: names, To: []Destination{to}})
+	b.rules = append(b.rules, Rule{Blocks: b.blocks, Names: names, To: []Destination{to}, Conduct: b.conduct(to)})
 }
 
 func (b *builder) add(rule Rule, routes []*networking.RouteDestination) {
@@ -139,6 +139,7 @@ func (b *builder) add(rule Rule, routes []*networking.RouteDestination) {
 	if len(rule.To) > 1 {
 		rule.Stat = rule.Object.Name + "." + rule.Object.Namespace
 	}
+	rule.Conduct = b.conduct(rule.To[0])
 	b.rules = append(b.rules, rule)
 }
 

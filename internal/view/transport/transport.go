@@ -21,7 +21,7 @@ import (
 )
 
 // maxClaimants bounds how many services with one and the same single address are looked at.
-const maxClaimants = 60
+const maxClaimants = 40
 
 // maxLosses bounds how many of them are told of one address.
 const maxLosses = 20
@@ -273,7 +273,7 @@ func (p Part) sealed(created int64) Part {
 	p.age = fmt.Sprintf("%016x ", uint64(created)^1<<63) // so that what is before 1970 comes first
 	b := fmt.Appendf(nil, "%s%s %t %d", p.age, p.Host, p.Sniffed, p.Port)
 	for _, rule := range p.Rules {
-		b = fmt.Appendf(b, "\n%q %q %q %s", rule.Blocks, rule.Names, rule.Stat, rule.Object)
+		b = fmt.Appendf(b, "\n%q %q %q %s %v", rule.Blocks, rule.Names, rule.Stat, rule.Object, rule.Conduct)
 		for _, d := range rule.To {
 			b = fmt.Appendf(b, " %q %q %d %d %t", d.Host, d.Subset, d.Port, d.Weight, d.ByName)
 		}

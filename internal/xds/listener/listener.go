@@ -184,7 +184,7 @@ func forward(rule *transport.Rule) []*listenerv3.Filter {
 	if len(rule.To) == 1 {
 		to := rule.To[0]
 		cluster := clusterOf(to)
-		proxy := envoy.TCPProxy(cluster, cluster)
+		proxy := envoy.TCPForward(cluster, cluster, carried(rule.Conduct))
 		if to.ByName && len(rule.Names) > 0 {
 			return []*listenerv3.Filter{envoy.DynamicName(to.Port), proxy}
 		}
@@ -194,7 +194,11 @@ func forward(rule *transport.Rule) []*listenerv3.Filter {
 	for _, d := range rule.To {
 		list = append(list, envoy.Weighted{Cluster: clusterOf(d), Weight: d.Weight})
 	}
-	return []*listenerv3.Filter{envoy.TCPSplit(rule.Stat, list)}
+	return []*listenerv3.Filter{envoy.TCPSplit(rule.Stat, list, carried(rule.Conduct))}
+}
+
+func carried(c transport.Conduct) envoy.TCP {
+	return envoy.TCP{Idle: c.Idle, Lifetime: c.Lifetime, BySource: c.BySource, Tunnel: c.Target, Post: c.Post}
 }
 
 func clusterOf(d transport.Destination) string {
