@@ -45,6 +45,8 @@ type Plan struct {
 	// Rest is for what no rule matches; nil if nobody wants it.
 	Rest  *Rule
 	taken map[match]owner
+	// instead is what some hosts want in place of what they want of others.
+	instead map[string]Part
 	// losses are what services wanted that older ones have.
 	losses []losing
 }
@@ -112,6 +114,9 @@ func (p *Plan) Inspects() bool {
 
 // add gives a service what is left of what it wants.
 func (p *Plan) add(part Part) {
+	if own, ok := p.instead[part.Host]; ok {
+		part = own
+	}
 	if part.Sniffed && !p.HTTP {
 		p.HTTP, p.Own = true, service.OwnPort{Host: part.Host, Port: part.Port}
 	}

@@ -26,7 +26,7 @@ func (q *Queries) wants(r *query.Reader, k claim) (Part, bool) {
 	if !ok {
 		return Part{}, false
 	}
-	b := &builder{q: q, r: r, view: k.View, service: s, port: port}
+	b := &builder{q: q, r: r, view: k.View, service: s, port: port, labels: k.labels}
 	if k.at.IP == "" && !k.direct {
 		b.blocks = s.Blocks()
 	}
@@ -49,6 +49,7 @@ type builder struct {
 	view    service.View
 	service *service.Service
 	port    mesh.Port
+	labels  string
 	blocks  []string // of the service, where they tell it from others
 	names   []string // that tell the service from others in TLS; none where its address does
 	rules   []Rule
@@ -117,7 +118,7 @@ func (b *builder) applies(m conditions) bool {
 	if m.GetSourceNamespace() != "" && m.GetSourceNamespace() != b.view.Layer {
 		return false
 	}
-	return len(m.GetSourceLabels()) == 0
+	return mesh.HasPairs(b.labels, m.GetSourceLabels())
 }
 
 // byDefault sends everything else to the service itself.
