@@ -71,6 +71,7 @@ VirtualService
 	tcp.match.port
 	tcp.match.gateways        mesh
 	tcp.match.sourceNamespace
+	tcp.match.sourceLabels
 	tcp.route.destination
 	tcp.route.weight
 	tls.match.sniHosts
@@ -78,6 +79,7 @@ VirtualService
 	tls.match.port
 	tls.match.gateways        mesh
 	tls.match.sourceNamespace
+	tls.match.sourceLabels
 	tls.route.destination
 	tls.route.weight
 
@@ -96,6 +98,7 @@ policy
 	connectionPool
 	outlierDetection
 	tls                       clientTLS
+	tunnel
 	proxyProtocol
 	retryBudget
 

@@ -240,6 +240,20 @@ func LabelPairs(labels map[string]string) []string {
 	return pairs
 }
 
+// HasPairs reports whether pairs, separated by commas, are all of want among others.
+func HasPairs(pairs string, want map[string]string) bool {
+	if len(want) == 0 {
+		return true
+	}
+	list := strings.Split(pairs, ",")
+	for key, value := range want {
+		if !slices.Contains(list, LabelPair(key, value)) {
+			return false
+		}
+	}
+	return true
+}
+
 // Selects reports whether labels has every pair of selector.
 func Selects(selector, labels map[string]string) bool {
 	for k, v := range selector {

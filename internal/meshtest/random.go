@@ -140,16 +140,17 @@ func (g Random) locality() string { return pick(g.T, "locality", Localities()...
 func (g Random) connections(v *networking.VirtualService, hosts []string) {
 	to := []*networking.RouteDestination{{Destination: &networking.Destination{Host: pick(g.T, "tcp destination", hosts...)}}}
 	source := pick(g.T, "tcp source", append(Namespaces(), "", "", "")...)
+	labels := pick(g.T, "tcp labels", nil, nil, g.labels())
 	switch pick(g.T, "connections", "", "", "tcp", "subnets", "tls") {
 	case "tcp":
-		v.Tcp = []*networking.TCPRoute{{Route: to, Match: []*networking.L4MatchAttributes{{SourceNamespace: source}}}}
+		v.Tcp = []*networking.TCPRoute{{Route: to, Match: []*networking.L4MatchAttributes{{SourceNamespace: source, SourceLabels: labels}}}}
 	case "subnets":
 		v.Tcp = []*networking.TCPRoute{{Route: to, Match: []*networking.L4MatchAttributes{{
-			DestinationSubnets: []string{"10.9.0.0/24"}, SourceNamespace: source,
+			DestinationSubnets: []string{"10.9.0.0/24"}, SourceNamespace: source, SourceLabels: labels,
 		}}}}
 	case "tls":
 		v.Tls = []*networking.TLSRoute{{Route: to, Match: []*networking.TLSMatchAttributes{{
-			SniHosts: []string{v.Hosts[0]}, SourceNamespace: source,
+			SniHosts: []string{v.Hosts[0]}, SourceNamespace: source, SourceLabels: labels,
 		}}}}
 	}
 }

@@ -51,6 +51,18 @@ func ParseDelegate(name string) (k api.Key, ok bool) {
 	return api.Key{Kind: KindVirtualService, Namespace: namespace, Name: name}, ok
 }
 
+// RequestLabels are the pairs of labels of callers that rules for requests name.
+func (v *VirtualService) RequestLabels() []string { return v.pairs(forRequests) }
+
+// ConnectionLabels are those that rules for TLS and TCP name.
+func (v *VirtualService) ConnectionLabels() []string { return v.pairs(forConnections) }
+
+func (v *VirtualService) pairs(each func(*networking.VirtualService, func(callers))) []string {
+	var pairs []string
+	each(v.Spec, func(m callers) { pairs = append(pairs, mesh.LabelPairs(m.GetSourceLabels())...) })
+	return pairs
+}
+
 func (t *Tables) splitVirtualService(tx *store.Txn, o *api.Object, spec *networking.VirtualService) {
 	c := &Claims{Kind: RouteClaim, Created: age(o), Layers: t.layers(spec.ExportTo, o.Namespace, routeExportTo)}
 	if len(spec.Gateways) == 0 || slices.Contains(spec.Gateways, mesh.Gateway) {
@@ -78,31 +90,46 @@ func (t *Tables) splitVirtualService(tx *store.Txn, o *api.Object, spec *network
 
 // named are the callers a VirtualService singles out: by their namespace, by a pair of their labels.
 func named(spec *networking.VirtualService) (namespaces, labels []string) {
+	add := func(m callers) {
+		if m.GetSourceNamespace() != "" {
+			namespaces = append(namespaces, m.GetSourceNamespace())
+		}
+		labels = append(labels, mesh.LabelPairs(m.GetSourceLabels())...)
+	}
+	forRequests(spec, add)
+	forConnections(spec, add)
+	slices.Sort(namespaces)
+	slices.Sort(labels)
+	return slices.Compact(namespaces), slices.Compact(labels)
+}
+
+// callers is what every match can say of whom it is for.
+type callers interface {
+	GetSourceNamespace() string
+	GetSourceLabels() map[string]string
+}
+
+// forRequests calls do for every match of requests.
+func forRequests(spec *networking.VirtualService, do func(callers)) {
 	for _, r := range spec.Http {
 		for _, m := range r.Match {
-			if m.SourceNamespace != "" {
-				namespaces = append(namespaces, m.SourceNamespace)
-			}
-			labels = append(labels, mesh.LabelPairs(m.SourceLabels)...)
+			do(m)
+		}
+	}
+}
+
+// forConnections calls do for every match of connections.
+func forConnections(spec *networking.VirtualService, do func(callers)) {
+	for _, r := range spec.Tls {
+		for _, m := range r.Match {
+			do(m)
 		}
 	}
 	for _, r := range spec.Tcp {
 		for _, m := range r.Match {
-			if m.SourceNamespace != "" {
-				namespaces = append(namespaces, m.SourceNamespace)
-			}
+			do(m)
 		}
 	}
-	for _, r := range spec.Tls {
-		for _, m := range r.Match {
-			if m.SourceNamespace != "" {
-				namespaces = append(namespaces, m.SourceNamespace)
-			}
-		}
-	}
-	slices.Sort(namespaces)
-	slices.Sort(labels)
-	return slices.Compact(namespaces), slices.Compact(labels)
 }
 
 // destinations yields every destination an object's routes name.

@@ -46,11 +46,7 @@ func (q *Queries) defineLabelled(g *query.Graph) {
 		m, _ := hosts.Get(r, k)
 		return m
 	}, elem, func(k Labelled, host omap.Name) HostIn { return HostIn{string(host), k.Set.Plain()} })
-	q.LabelledPorts = query.GroupBy(g, "labelledPorts", footprints, func(f service.Footprint, add func(service.Number, omap.Name)) {
-		for _, p := range f.HTTP {
-			add(service.Number(p), omap.Name(f.Host))
-		}
-	})
+	q.Labelled = service.DefineTaken(g, "labelled.", footprints)
 }
 
 // labelled are the hosts of a set that callers with labels may see differently.

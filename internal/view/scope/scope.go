@@ -72,8 +72,9 @@ type Queries struct {
 	// and, if Short, those that have a bare name.
 	Footprints *query.Collection[Set, service.Footprint]
 	Taken      *service.Taken[Set]
-	// LabelledPorts are the HTTP ports of the hosts that callers with labels may see differently, with those hosts.
-	LabelledPorts *query.Groups[Labelled, service.Number, omap.Name]
+	// Labelled is what the hosts take up that callers with labels may see differently: the same as for others of the set,
+	// for rules change only whose it is.
+	Labelled *service.Taken[Labelled]
 	// Class is the class of a connected proxy, by node id; absent if no such proxy is connected.
 	Class *query.Query[string, proxy.Class]
 }

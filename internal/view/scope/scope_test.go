@@ -86,7 +86,7 @@ func (v *views) check(rt *rapid.T, host, ns string) {
 		rt.Errorf("%q is said to look the same from namespace %q:\nall %+v\nown %+v", host, ns, all, own)
 	}
 	labels := map[string]string{"v": "1", "app": "x"}
-	named := v.sc.LabelledPorts.Keys(r, scope.Labelled{Set: scope.Set{Namespace: ns}, Labels: "app=x,v=1"})
+	named := v.sc.Labelled.HTTP.Keys(r, scope.Labelled{Set: scope.Set{Namespace: ns}, Labels: "app=x,v=1"})
 	for _, vs := range look("").routes {
 		for _, rule := range vs.Spec.Http {
 			for _, m := range rule.Match {

@@ -170,12 +170,18 @@ func mergeMatches(root, leaf []*networking.HTTPMatchRequest) (out []*networking.
 func mergeMatch(root, leaf *networking.HTTPMatchRequest) *networking.HTTPMatchRequest {
 	out := proto.Clone(leaf).(*networking.HTTPMatchRequest)
 	out.Name = join(root.Name, leaf.Name)
-	out.Uri, out.Scheme = or(out.Uri, root.Uri), or(out.Scheme, root.Scheme)
+	if out.Uri == nil {
+		out.Uri, out.IgnoreUriCase = root.Uri, root.IgnoreUriCase
+	}
+	out.Scheme = or(out.Scheme, root.Scheme)
 	out.Method, out.Authority = or(out.Method, root.Method), or(out.Authority, root.Authority)
 	out.Headers = both(root.Headers, leaf.Headers)
 	out.WithoutHeaders = both(root.WithoutHeaders, leaf.WithoutHeaders)
 	out.QueryParams = both(root.QueryParams, leaf.QueryParams)
 	out.SourceLabels = both(root.SourceLabels, leaf.SourceLabels)
+	if out.SourceNamespace == "" {
+		out.SourceNamespace = root.SourceNamespace
+	}
 	if out.Port == 0 {
 		out.Port = root.Port
 	}
@@ -204,7 +210,7 @@ func conflict(root, leaf *networking.HTTPMatchRequest) string {
 		name       string
 		root, leaf *networking.StringMatch
 	}{
-		{"uri", root.Uri, leaf.Uri}, {"scheme", root.Scheme, leaf.Scheme},
+		{"uri", ignoring(root.IgnoreUriCase, root.Uri), ignoring(root.IgnoreUriCase, leaf.Uri)}, {"scheme", root.Scheme, leaf.Scheme},
 		{"method", root.Method, leaf.Method}, {"authority", root.Authority, leaf.Authority},
 	} {
 		if f.root != nil && f.leaf != nil && !within(f.root, f.leaf) {
@@ -225,12 +231,12 @@ func conflict(root, leaf *networking.HTTPMatchRequest) string {
 		}
 	}
 	switch {
-	case root.IgnoreUriCase != leaf.IgnoreUriCase:
-		return "ignoreUriCase, which both must say alike"
+	case leaf.IgnoreUriCase && !root.IgnoreUriCase && root.Uri != nil && leaf.Uri != nil:
+		return "ignoreUriCase"
 	case root.Port > 0 && leaf.Port > 0 && root.Port != leaf.Port:
 		return "port"
-	case root.SourceNamespace != leaf.SourceNamespace:
-		return "sourceNamespace, which both must say alike"
+	case root.SourceNamespace != "" && leaf.SourceNamespace != "" && root.SourceNamespace != leaf.SourceNamespace:
+		return "sourceNamespace"
 	}
 	for _, key := range slices.Sorted(maps.Keys(leaf.SourceLabels)) {
 		if v, ok := root.SourceLabels[key]; ok && v != leaf.SourceLabels[key] {
@@ -243,6 +249,20 @@ func conflict(root, leaf *networking.HTTPMatchRequest) string {
 		}
 	}
 	return ""
+}
+
+// ignoring is a match in lower case, if case does not count.
+func ignoring(letterCase bool, m *networking.StringMatch) *networking.StringMatch {
+	if !letterCase {
+		return m
+	}
+	switch kind := m.GetMatchType().(type) {
+	case *networking.StringMatch_Exact:
+		return &networking.StringMatch{MatchType: &networking.StringMatch_Exact{Exact: strings.ToLower(kind.Exact)}}
+	case *networking.StringMatch_Prefix:
+		return &networking.StringMatch{MatchType: &networking.StringMatch_Prefix{Prefix: strings.ToLower(kind.Prefix)}}
+	}
+	return m
 }
 
 // within reports whether all that leaf matches is matched by root. Of regular expressions that cannot be told.

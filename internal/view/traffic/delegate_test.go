@@ -63,6 +63,11 @@ func TestConflict(t *testing.T) {
 		"gateways within":  {&match{Gateways: []string{"mesh", "edge"}}, &match{Gateways: []string{"mesh"}}, ""},
 		"gateways beyond":  {&match{Gateways: []string{"mesh"}}, &match{Gateways: []string{"edge"}}, "gateways"},
 		"gateways of leaf": {&match{}, &match{Gateways: []string{"edge"}}, ""},
+		"source of root":   {&match{SourceNamespace: "a"}, &match{}, ""},
+		"sources":          {&match{SourceNamespace: "a"}, &match{SourceNamespace: "b"}, "sourceNamespace"},
+		"case of leaf":     {&match{Uri: prefix("/a")}, &match{Uri: exact("/a/b"), IgnoreUriCase: true}, "ignoreUriCase"},
+		"case of root":     {&match{Uri: prefix("/A"), IgnoreUriCase: true}, &match{Uri: exact("/a/b")}, ""},
+		"path, no case":    {&match{Uri: prefix("/A"), IgnoreUriCase: true}, &match{Uri: prefix("/b")}, "uri"},
 	} {
 		if got := conflict(c.root, c.leaf); got != c.want {
 			t.Errorf("%s: conflict in %q, want %q", name, got, c.want)
@@ -85,6 +90,17 @@ func TestMergeMatches(t *testing.T) {
 	}
 	if m := out[1]; m.Name != "one-any" || m.Uri.GetPrefix() != "/a" || m.Headers["x"].GetExact() != "1" || m.Port != 80 {
 		t.Errorf("the second is %v", m)
+	}
+	of := []*networking.HTTPMatchRequest{{Uri: prefix("/A"), IgnoreUriCase: true, SourceNamespace: "n"}}
+	out, why = mergeMatches(of, []*networking.HTTPMatchRequest{{Uri: exact("/a/b")}, {Port: 80}})
+	if why != "" || len(out) != 2 {
+		t.Fatalf("%d matches, %q", len(out), why)
+	}
+	if m := out[0]; m.Uri.GetExact() != "/a/b" || m.IgnoreUriCase || m.SourceNamespace != "n" {
+		t.Errorf("with a path of its own: %v", m)
+	}
+	if m := out[1]; m.Uri.GetPrefix() != "/A" || !m.IgnoreUriCase || m.SourceNamespace != "n" {
+		t.Errorf("without: %v", m)
 	}
 	if _, why := mergeMatches(root, []*networking.HTTPMatchRequest{{Uri: prefix("/b")}, {Uri: prefix("/c")}}); why == "" {
 		t.Error("a match outside both of the root's is no conflict")

@@ -6,6 +6,7 @@ package traffic
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/mesh"
@@ -67,6 +68,18 @@ func (q *Queries) routes(r *query.Reader, v service.View) ([]*state.VirtualServi
 		}
 	}
 	return out, len(out) > 0
+}
+
+// Named are those of some pairs of labels, separated by commas, that the rules for a view's host name. of gives the pairs
+// that count in an object.
+func (q *Queries) Named(r *query.Reader, v service.View, labels string, of func(*state.VirtualService) []string) string {
+	objects, _ := q.Routes.Get(r, v)
+	var named []string
+	for _, vs := range objects {
+		named = append(named, of(vs)...)
+	}
+	pairs := slices.DeleteFunc(strings.Split(labels, ","), func(pair string) bool { return !slices.Contains(named, pair) })
+	return strings.Join(pairs, ",")
 }
 
 // narrowestFirst yields the host and the patterns that cover it.

@@ -21,6 +21,8 @@ type Rule struct {
 	Stat string
 	// Object is the VirtualService that says so; zero if it is the service's own default.
 	Object api.Key
+	// Conduct is how connections are carried there, as the policy for the first destination says.
+	Conduct Conduct
 }
 
 // Destination is where connections go. The zero value is nowhere.
@@ -43,6 +45,8 @@ type Plan struct {
 	// Rest is for what no rule matches; nil if nobody wants it.
 	Rest  *Rule
 	taken map[match]owner
+	// instead is what some hosts want in place of what they want of others.
+	instead map[string]Part
 	// losses are what services wanted that older ones have.
 	losses []losing
 }
@@ -110,6 +114,9 @@ func (p *Plan) Inspects() bool {
 
 // add gives a service what is left of what it wants.
 func (p *Plan) add(part Part) {
+	if own, ok := p.instead[part.Host]; ok {
+		part = own
+	}
 	if part.Sniffed && !p.HTTP {
 		p.HTTP, p.Own = true, service.OwnPort{Host: part.Host, Port: part.Port}
 	}
@@ -146,7 +153,9 @@ func (p *Plan) addRule(host string, rule Rule) {
 		if !ok {
 			i = len(rules)
 			names[key] = i
-			rules = append(rules, Rule{Names: notAny(free), To: rule.To, Stat: rule.Stat, Object: rule.Object})
+			left := rule
+			left.Blocks, left.Names = nil, notAny(free)
+			rules = append(rules, left)
 		}
 		rules[i].Blocks = append(rules[i].Blocks, notAny([]string{block})...)
 	}

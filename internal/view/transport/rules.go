@@ -26,7 +26,7 @@ func (q *Queries) wants(r *query.Reader, k claim) (Part, bool) {
 	if !ok {
 		return Part{}, false
 	}
-	b := &builder{q: q, r: r, view: k.View, service: s, port: port}
+	b := &builder{q: q, r: r, view: k.View, service: s, port: port, labels: k.labels}
 	if k.at.IP == "" && !k.direct {
 		b.blocks = s.Blocks()
 	}
@@ -49,6 +49,7 @@ type builder struct {
 	view    service.View
 	service *service.Service
 	port    mesh.Port
+	labels  string
 	blocks  []string // of the service, where they tell it from others
 	names   []string // that tell the service from others in TLS; none where its address does
 	rules   []Rule
@@ -117,13 +118,13 @@ func (b *builder) applies(m conditions) bool {
 	if m.GetSourceNamespace() != "" && m.GetSourceNamespace() != b.view.Layer {
 		return false
 	}
-	return len(m.GetSourceLabels()) == 0
+	return mesh.HasPairs(b.labels, m.GetSourceLabels())
 }
 
 // byDefault sends everything else to the service itself.
 func (b *builder) byDefault(names []string) {
 	to := Destination{Host: b.service.Host, Port: b.port.Number, ByName: b.service.Resolution == mesh.DynamicDNS}
-	b.rules = append(b.rules, Rule{Blocks: b.blocks, Names: names, To: []Destination{to}})
+	b.rules = append(b.rules, Rule{Blocks: b.blocks, Names: names, To: []Destination{to}, Conduct: b.conduct(to)})
 }
 
 func (b *builder) add(rule Rule, routes []*networking.RouteDestination) {
@@ -139,6 +140,7 @@ func (b *builder) add(rule Rule, routes []*networking.RouteDestination) {
 	if len(rule.To) > 1 {
 		rule.Stat = rule.Object.Name + "." + rule.Object.Namespace
 	}
+	rule.Conduct = b.conduct(rule.To[0])
 	b.rules = append(b.rules, rule)
 }
 

@@ -21,7 +21,7 @@ import (
 )
 
 // maxClaimants bounds how many services with one and the same single address are looked at.
-const maxClaimants = 60
+const maxClaimants = 40
 
 // maxLosses bounds how many of them are told of one address.
 const maxLosses = 20
@@ -49,8 +49,10 @@ type Queries struct {
 	// thousands.
 	parts       *query.Collection[All, Part]
 	scopedParts *query.Collection[In, Part]
-	part        *query.Query[claim, []Part]
-	rivals      *query.Groups[All, match, service.Claimant]
+	// labelledParts are what those services want of callers with labels whose rules name such.
+	labelledParts *query.Collection[For, Part]
+	part          *query.Query[claim, []Part]
+	rivals        *query.Groups[All, match, service.Claimant]
 }
 
 // Define adds the queries.
@@ -77,13 +79,14 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 		if k.gone || k.Host == "" {
 			return nil, false
 		}
-		return elem.Get(r, claim{q.scope.View(r, k.HostIn), k.at, k.direct})
+		return elem.Get(r, claim{q.scope.View(r, k.HostIn), k.at, k.direct, ""})
 	})
 	q.scopedParts = query.Each(g, "scopedSharedConnections", func(r *query.Reader, k In) omap.Map[service.Claimant, omap.Unit] {
 		return Taken(k.Direct, sc.Taken).Group(r, k.Set, k.At)
 	}, scoped, func(k In, c service.Claimant) claimIn {
 		return claimIn{scope.HostIn{Host: c.Host, Set: k.Set}, k.At, k.Direct, c.Created == service.Never}
 	})
+	q.defineLabelled(g, elem)
 	return q
 }
 
@@ -97,28 +100,37 @@ func Taken[C comparable](direct bool, t *service.Taken[C]) *query.Groups[C, serv
 
 // Base is the plan for an address as all see it; absent if nobody wants it.
 func (q *Queries) Base(r *query.Reader, k All) (*Plan, bool) {
-	p := &Plan{}
+	p := q.planOfAll(r, k, nil)
+	return p, p.Wanted()
+}
+
+// planOfAll is the plan as all see it, but for what some hosts want instead.
+func (q *Queries) planOfAll(r *query.Reader, k All, instead map[string]Part) *Plan {
+	p := &Plan{instead: instead}
 	own := claimants(Taken(k.Direct, q.services.Taken).Group(r, service.All{}, k.At))
 	p.HTTP, p.ByName = own.http, own.dynamic
 	if k.At.IP == "" {
 		for _, part := range q.parts.Get(r, k).All() {
 			p.add(part)
 		}
-		return p, p.Wanted()
+		return p
 	}
 	for _, host := range own.hosts {
-		if part, ok := q.wants(r, claim{service.View{Host: host}, k.At, k.Direct}); ok {
+		if part, ok := q.wants(r, claim{service.View{Host: host}, k.At, k.Direct, ""}); ok {
 			p.add(part)
 		}
 	}
-	return p, p.Wanted()
+	return p
 }
 
 // Scoped is the plan for an address as a set sees it. In an overlay, differs is false where the base's is right; a plan
 // that nobody wants hides the base's.
-func (q *Queries) Scoped(r *query.Reader, k In) (p *Plan, differs bool) {
+func (q *Queries) Scoped(r *query.Reader, k In) (p *Plan, differs bool) { return q.plan(r, k, nil) }
+
+// plan is the plan as a set sees it, but for what some hosts want instead.
+func (q *Queries) plan(r *query.Reader, k In, instead map[string]Part) (p *Plan, differs bool) {
 	own := claimants(Taken(k.Direct, q.scope.Taken).Group(r, k.Set, k.At))
-	p = &Plan{HTTP: own.http, ByName: own.dynamic}
+	p = &Plan{HTTP: own.http, ByName: own.dynamic, instead: instead}
 	if k.Set.Overlay() {
 		base := claimants(Taken(k.Direct, q.services.Taken).Group(r, service.All{}, k.At))
 		if len(own.hosts) == 0 && len(own.gone) == 0 && (base.http || !own.http) && (base.dynamic || !own.dynamic) {
@@ -136,7 +148,7 @@ func (q *Queries) Scoped(r *query.Reader, k In) (p *Plan, differs bool) {
 	}
 	for _, host := range own.hosts {
 		view := q.scope.View(r, scope.HostIn{Host: host, Set: k.Set})
-		if part, ok := q.wants(r, claim{view, k.At, k.Direct}); ok {
+		if part, ok := q.wants(r, claim{view, k.At, k.Direct, ""}); ok {
 			p.add(part)
 		}
 	}
@@ -157,7 +169,7 @@ func (q *Queries) unchanged(r *query.Reader, k In, base, own claimantList, p *Pl
 		if own.gone[host] {
 			continue
 		}
-		if part, ok := q.wants(r, claim{service.View{Host: host}, k.At, k.Direct}); ok {
+		if part, ok := q.wants(r, claim{service.View{Host: host}, k.At, k.Direct, ""}); ok {
 			p.add(part)
 		}
 	}
@@ -238,6 +250,7 @@ type claim struct {
 	service.View
 	at     service.Address
 	direct bool
+	labels string // the pairs of the callers' labels that its rules name
 }
 
 type claimIn struct {
@@ -273,7 +286,7 @@ func (p Part) sealed(created int64) Part {
 	p.age = fmt.Sprintf("%016x ", uint64(created)^1<<63) // so that what is before 1970 comes first
 	b := fmt.Appendf(nil, "%s%s %t %d", p.age, p.Host, p.Sniffed, p.Port)
 	for _, rule := range p.Rules {
-		b = fmt.Appendf(b, "\n%q %q %q %s", rule.Blocks, rule.Names, rule.Stat, rule.Object)
+		b = fmt.Appendf(b, "\n%q %q %q %s %v", rule.Blocks, rule.Names, rule.Stat, rule.Object, rule.Conduct)
 		for _, d := range rule.To {
 			b = fmt.Appendf(b, " %q %q %d %d %t", d.Host, d.Subset, d.Port, d.Weight, d.ByName)
 		}

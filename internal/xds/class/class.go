@@ -101,8 +101,9 @@ func (q *Queries) assemble(r *query.Reader, c proxy.Class) (*resource.State, boo
 		resource.Route:    {q.routes.Scoped.Get(r, set), q.routes.ScopedSniffed.Get(r, set)},
 	}}
 	if c.Labels != "" {
-		own := q.routes.Labelled.Get(r, scope.Labelled{Set: set, Labels: c.Labels})
-		s.Types[resource.Route] = append(resource.Layers{own}, s.Types[resource.Route]...)
+		k := scope.Labelled{Set: set, Labels: c.Labels}
+		s.Types[resource.Listener] = slices.Insert(s.Types[resource.Listener], 2, q.listeners.Labelled.Get(r, listener.For{Labelled: k, Shape: listener.ShapeOf(c)}))
+		s.Types[resource.Route] = append(resource.Layers{q.routes.Labelled.Get(r, k), q.routes.LabelledSniffed.Get(r, k)}, s.Types[resource.Route]...)
 	}
 	if own.Client != (traffic.Client{}) {
 		s.Types[resource.Cluster] = slices.Insert(s.Types[resource.Cluster], 2, q.clusters.Own.Scoped.Get(r, own))

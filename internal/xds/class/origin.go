@@ -88,9 +88,17 @@ func (q *Queries) cell(g *query.Graph, c proxy.Class, t resource.Type, name omap
 		}
 		return inLayers(q.endpoints.Scoped, set.Plain(), q.endpoints.Base, service.All{}, name)
 	case resource.Listener:
+		k := listener.For{Labelled: scope.Labelled{Set: set, Labels: c.Labels}, Shape: listener.ShapeOf(c)}
+		if id, ok = q.listeners.Labelled.Element(k, name); ok {
+			return id, Scoped, true
+		}
 		return inLayers(q.listeners.Scoped, listener.In{Set: set, Shape: listener.ShapeOf(c)}, q.listeners.Base, listener.ShapeOf(c), name)
 	case resource.Route:
-		if id, ok := q.routes.Labelled.Element(scope.Labelled{Set: set, Labels: c.Labels}, name); ok {
+		k := scope.Labelled{Set: set, Labels: c.Labels}
+		if id, ok = q.routes.Labelled.Element(k, name); ok {
+			return id, Scoped, true
+		}
+		if id, ok = q.routes.LabelledSniffed.Element(k, name); ok {
 			return id, Scoped, true
 		}
 		if id, layer, ok = inLayers(q.routes.ScopedSniffed, set, q.routes.Sniffed, service.All{}, name); ok {

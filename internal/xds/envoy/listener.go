@@ -11,7 +11,6 @@ import (
 	originaldstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/original_dst/v3"
 	tlsinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	tcpproxyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 	preservecasev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/http/header_formatters/preserve_case/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
@@ -130,32 +129,6 @@ func MatchAddresses(m *listenerv3.FilterChainMatch, blocks []string) {
 			m.PrefixRanges = append(m.PrefixRanges, &corev3.CidrRange{AddressPrefix: p.Addr().String(), PrefixLen: Uint(uint32(p.Bits()))})
 		}
 	}
-}
-
-// TCPProxy forwards connections to a cluster.
-func TCPProxy(stat, cluster string) *listenerv3.Filter {
-	return networkFilter(tcpProxyFilter, &tcpproxyv3.TcpProxy{
-		StatPrefix:       stat,
-		ClusterSpecifier: &tcpproxyv3.TcpProxy_Cluster{Cluster: cluster},
-	})
-}
-
-// Weighted is a cluster with its share of connections.
-type Weighted struct {
-	Cluster string
-	Weight  uint32
-}
-
-// TCPSplit forwards connections to clusters by weight.
-func TCPSplit(stat string, list []Weighted) *listenerv3.Filter {
-	split := &tcpproxyv3.TcpProxy_WeightedCluster{}
-	for _, w := range list {
-		split.Clusters = append(split.Clusters, &tcpproxyv3.TcpProxy_WeightedCluster_ClusterWeight{Name: w.Cluster, Weight: w.Weight})
-	}
-	return networkFilter(tcpProxyFilter, &tcpproxyv3.TcpProxy{
-		StatPrefix:       stat,
-		ClusterSpecifier: &tcpproxyv3.TcpProxy_WeightedClusters{WeightedClusters: split},
-	})
 }
 
 // HTTPOptions are how requests are taken, apart from where they go.

@@ -41,6 +41,17 @@ type In struct {
 	Shape
 }
 
+// For names the listeners of callers with labels that rules name.
+type For struct {
+	scope.Labelled
+	Shape
+}
+
+type addressFor struct {
+	For
+	at service.Address
+}
+
 type addressAll struct {
 	Shape
 	at service.Address
@@ -57,9 +68,10 @@ type Queries struct {
 	services  *service.Queries
 	scope     *scope.Queries
 	transport *transport.Queries
-	// Base are the listeners of what all see; Scoped those of a set.
-	Base   *query.Collection[Shape, *resource.Resource]
-	Scoped *query.Collection[In, *resource.Resource]
+	// Base are the listeners of what all see; Scoped those of a set; Labelled those of callers with labels.
+	Base     *query.Collection[Shape, *resource.Resource]
+	Scoped   *query.Collection[In, *resource.Resource]
+	Labelled *query.Collection[For, *resource.Resource]
 	// Virtual is the listener that redirected connections reach first.
 	Virtual *query.Query[Virtual, Map]
 	// Inbound are those of what a workload serves.
@@ -77,6 +89,10 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queri
 	q.Scoped = query.Each(g, "scopedListeners", func(r *query.Reader, k In) omap.Map[service.Address, omap.Unit] {
 		return transport.Taken(k.Direct, sc.Taken).Keys(r, k.Set)
 	}, scoped, func(k In, at service.Address) addressIn { return addressIn{k, at} })
+	labelled := query.Define(g, "labelledListener", layer.Equal, q.labelled)
+	q.Labelled = query.Each(g, "labelledListeners", func(r *query.Reader, k For) omap.Map[service.Address, omap.Unit] {
+		return transport.Taken(k.Direct, sc.Labelled).Keys(r, k.Labelled)
+	}, labelled, func(k For, at service.Address) addressFor { return addressFor{k, at} })
 	q.Virtual = query.Define(g, "virtualOutbound", Map.Equal, q.virtual)
 	q.Inbound = query.Define(g, "inboundListeners", Map.Equal, q.inbound)
 	return q
@@ -123,6 +139,15 @@ func (q *Queries) scoped(r *query.Reader, k addressIn) ([]*resource.Resource, bo
 	}
 	n, _ := name(k.Direct, k.at)
 	return []*resource.Resource{resource.Hide(n)}, true
+}
+
+// labelled is the listener at an address for callers with labels, if any of these matters there.
+func (q *Queries) labelled(r *query.Reader, k addressFor) ([]*resource.Resource, bool) {
+	plan, differs := q.transport.Labelled(r, transport.For{Labelled: k.Labelled, Direct: k.Direct, At: k.at})
+	if !differs {
+		return nil, false
+	}
+	return q.listener(r, content{Shape: k.Shape, at: k.at, plan: plan, unknown: q.scope.Outbound(r, k.Set)})
 }
 
 func (q *Queries) listener(r *query.Reader, c content) ([]*resource.Resource, bool) {
@@ -184,7 +209,7 @@ func forward(rule *transport.Rule) []*listenerv3.Filter {
 	if len(rule.To) == 1 {
 		to := rule.To[0]
 		cluster := clusterOf(to)
-		proxy := envoy.TCPProxy(cluster, cluster)
+		proxy := envoy.TCPForward(cluster, cluster, carried(rule.Conduct))
 		if to.ByName && len(rule.Names) > 0 {
 			return []*listenerv3.Filter{envoy.DynamicName(to.Port), proxy}
 		}
@@ -194,7 +219,11 @@ func forward(rule *transport.Rule) []*listenerv3.Filter {
 	for _, d := range rule.To {
 		list = append(list, envoy.Weighted{Cluster: clusterOf(d), Weight: d.Weight})
 	}
-	return []*listenerv3.Filter{envoy.TCPSplit(rule.Stat, list)}
+	return []*listenerv3.Filter{envoy.TCPSplit(rule.Stat, list, carried(rule.Conduct))}
+}
+
+func carried(c transport.Conduct) envoy.TCP {
+	return envoy.TCP{Idle: c.Idle, Lifetime: c.Lifetime, BySource: c.BySource, Tunnel: c.Target, Post: c.Post}
 }
 
 func clusterOf(d transport.Destination) string {

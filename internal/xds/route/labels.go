@@ -1,12 +1,9 @@
 package route
 
 import (
-	"slices"
-	"strings"
-
-	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/xds/layer"
@@ -29,54 +26,23 @@ type hostFor struct {
 func (q *Queries) defineLabelled(g *query.Graph) {
 	elem := query.Define(g, "labelledVirtualHost", layer.Equal, q.virtualHostFor)
 	q.labelled = query.Each(g, "labelledVirtualHosts", func(r *query.Reader, k portFor) scope.Hosts {
-		return q.scope.LabelledPorts.Group(r, k.Labelled, service.Number(k.port))
+		return q.scope.Labelled.HTTP.Group(r, k.Labelled, service.Number(k.port))
 	}, elem, func(k portFor, name omap.Name) hostFor {
 		return hostFor{hostIn{scope.HostIn{Host: string(name), Set: k.Set}, k.port}, k.Labels}
 	})
 	routes := query.Define(g, "labelledRouteConfiguration", layer.Equal, q.routesFor)
 	q.Labelled = query.Each(g, "labelledRouteConfigurations", func(r *query.Reader, k scope.Labelled) omap.Map[service.Number, omap.Unit] {
-		return q.scope.LabelledPorts.Keys(r, k)
+		return q.scope.Labelled.HTTP.Keys(r, k)
 	}, routes, func(k scope.Labelled, port service.Number) portFor { return portFor{k, uint32(port)} })
 }
 
 // virtualHostFor is a host for callers with labels; absent if none of these matters to it.
 func (q *Queries) virtualHostFor(r *query.Reader, k hostFor) ([]*resource.Piece, bool) {
 	at := q.hostOf(r, k.hostIn)
-	if at.Labels = q.named(r, at.View, k.labels); at.Labels == "" {
+	if at.Labels = q.traffic.Named(r, at.View, k.labels, (*state.VirtualService).RequestLabels); at.Labels == "" {
 		return nil, false
 	}
 	return q.host.Get(r, at)
-}
-
-// named are those of the labels that the rules for a host name.
-func (q *Queries) named(r *query.Reader, v service.View, labels string) string {
-	names := map[string]bool{}
-	objects, _ := q.traffic.Routes.Get(r, v)
-	for _, vs := range objects {
-		for _, rule := range vs.Spec.Http {
-			for _, m := range rule.Match {
-				for key, value := range m.SourceLabels {
-					names[mesh.LabelPair(key, value)] = true
-				}
-			}
-		}
-	}
-	pairs := slices.DeleteFunc(strings.Split(labels, ","), func(pair string) bool { return !names[pair] })
-	return strings.Join(pairs, ",")
-}
-
-// has reports whether labels, as in the key of a host, have every wanted pair.
-func has(labels string, want map[string]string) bool {
-	if len(want) == 0 {
-		return true
-	}
-	pairs := strings.Split(labels, ",")
-	for key, value := range want {
-		if !slices.Contains(pairs, mesh.LabelPair(key, value)) {
-			return false
-		}
-	}
-	return true
 }
 
 // routesFor is the route configuration of a port for callers with labels.

@@ -61,9 +61,10 @@ type Queries struct {
 	Base     *query.Collection[service.All, *resource.Resource]
 	Scoped   *query.Collection[scope.Set, *resource.Resource]
 	Labelled *query.Collection[scope.Labelled, *resource.Resource]
-	// Sniffed and ScopedSniffed are likewise those of sniffed ports at addresses of a host's own.
-	Sniffed       *query.Collection[service.All, *resource.Resource]
-	ScopedSniffed *query.Collection[scope.Set, *resource.Resource]
+	// Sniffed, ScopedSniffed and LabelledSniffed are likewise those of sniffed ports at addresses of a host's own.
+	Sniffed         *query.Collection[service.All, *resource.Resource]
+	ScopedSniffed   *query.Collection[scope.Set, *resource.Resource]
+	LabelledSniffed *query.Collection[scope.Labelled, *resource.Resource]
 }
 
 // Define adds the queries.

@@ -3,6 +3,7 @@ package route
 import (
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
@@ -13,6 +14,11 @@ import (
 type ownIn struct {
 	set scope.Set
 	at  service.OwnPort
+}
+
+type ownFor struct {
+	scope.Labelled
+	at service.OwnPort
 }
 
 // defineSniffed adds the route configurations of sniffed ports at addresses of a host's own: whatever Host a request
@@ -36,6 +42,17 @@ func (q *Queries) defineSniffed(g *query.Graph, s *service.Queries, sc *scope.Qu
 	q.ScopedSniffed = query.Each(g, "scopedSniffedRoutes.all", func(r *query.Reader, k scope.Set) omap.Map[service.OwnPort, omap.Unit] {
 		return sc.Taken.Own.Keys(r, k)
 	}, scoped, func(k scope.Set, p service.OwnPort) ownIn { return ownIn{k, p} })
+	labelled := query.Define(g, "labelledSniffedRoutes", layer.Equal, func(r *query.Reader, k ownFor) ([]*resource.Resource, bool) {
+		view := sc.View(r, scope.HostIn{Host: k.at.Host, Set: k.Set})
+		labels := q.traffic.Named(r, view, k.Labels, (*state.VirtualService).RequestLabels)
+		if labels == "" {
+			return nil, false
+		}
+		return at.Get(r, host{View: view, Port: k.at.Port, Labels: labels})
+	})
+	q.LabelledSniffed = query.Each(g, "labelledSniffedRoutes.all", func(r *query.Reader, k scope.Labelled) omap.Map[service.OwnPort, omap.Unit] {
+		return sc.Labelled.Own.Keys(r, k)
+	}, labelled, func(k scope.Labelled, p service.OwnPort) ownFor { return ownFor{k, p} })
 }
 
 // sniffed is the route configuration of one such port.
@@ -47,7 +64,7 @@ func (q *Queries) sniffed(r *query.Reader, k host) ([]*resource.Resource, bool) 
 	if p, ok := s.Port(k.Port); !ok || !p.Protocol.Sniffed() {
 		return nil, false
 	}
-	b := builder{q: q, r: r, at: k, settings: q.tables.RouteSettings(r), targets: map[string]target{}}
+	b := builder{q: q, r: r, at: k}
 	b.rules()
 	if len(b.routes) == 0 {
 		b.byDefault()

@@ -315,8 +315,23 @@ func (e *Servers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set(BackendHeader, at)
 	h.Set("Content-Type", "application/json")
 	h["Date"] = nil
+	if r.Method == http.MethodConnect && r.ProtoMajor == 1 {
+		e.tunnel(w, at, out)
+		return
+	}
 	w.WriteHeader(max(reply.status, 200))
 	w.Write(out)
+}
+
+// tunnel is the far end of one: it tells what asked for it as a line, then echoes lines. What net/http does with a
+// connection after CONNECT differs from release to release.
+func (e *Servers) tunnel(w http.ResponseWriter, at string, told []byte) {
+	c, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	fmt.Fprintf(c, "HTTP/1.1 200 OK\r\n%s: %s\r\n\r\n%s\n", BackendHeader, at, told)
+	e.serveLines(c, buffered, false)
 }
 
 func describe(r *http.Request, at string, body []byte) Reply {

@@ -1,0 +1,57 @@
+package transport
+
+import (
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/scope"
+	"github.com/pilotmesh/pilot/internal/view/service"
+)
+
+// For names an address as those callers of a set see it who have labels that rules name.
+type For struct {
+	scope.Labelled
+	Direct bool
+	At     service.Address
+}
+
+type claimFor struct {
+	claimIn
+	labels string
+}
+
+// defineLabelled adds what services want of callers with labels; elem is what they want of anybody.
+func (q *Queries) defineLabelled(g *query.Graph, elem *query.Query[claim, []Part]) {
+	named := query.Define(g, "labelledConnections", equalParts, func(r *query.Reader, k claimFor) ([]Part, bool) {
+		if k.Host == "" {
+			return nil, false
+		}
+		view := q.scope.View(r, k.HostIn)
+		labels := q.traffic.Named(r, view, k.labels, (*state.VirtualService).ConnectionLabels)
+		if labels == "" {
+			return nil, false
+		}
+		return elem.Get(r, claim{view, k.at, k.direct, labels})
+	})
+	q.labelledParts = query.Each(g, "labelledSharedConnections", func(r *query.Reader, k For) omap.Map[service.Claimant, omap.Unit] {
+		return Taken(k.Direct, q.scope.Labelled).Group(r, k.Labelled, k.At)
+	}, named, func(k For, c service.Claimant) claimFor {
+		return claimFor{claimIn{HostIn: scope.HostIn{Host: c.Host, Set: k.Set}, at: k.At, direct: k.Direct}, k.Labels}
+	})
+}
+
+// Labelled is the plan for an address as callers with labels see it. differs is false where none of these matters.
+func (q *Queries) Labelled(r *query.Reader, k For) (p *Plan, differs bool) {
+	parts := q.labelledParts.Get(r, k)
+	if parts.Len() == 0 {
+		return nil, false
+	}
+	instead := make(map[string]Part, parts.Len())
+	for _, part := range parts.All() {
+		instead[part.Host] = part
+	}
+	if p, ok := q.plan(r, In{k.Set, k.Direct, k.At}, instead); ok {
+		return p, true
+	}
+	return q.planOfAll(r, All{k.Direct, k.At}, instead), true
+}
