@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -153,7 +154,7 @@ func (c *Cluster) startControl(ctx context.Context) error {
 		return fmt.Errorf("a client of the cluster: %w", err)
 	}
 	c.nursery = newNursery()
-	if c.control, err = newControl(c.layout, c.o.Binaries, c.nursery); err != nil {
+	if c.control, err = newControl(c.layout, c.o.Binaries, c.nursery, c.fail); err != nil {
 		return err
 	}
 	return c.control.start(ctx, c.admin)
@@ -176,6 +177,15 @@ func (c *Cluster) Devices() string { return c.slot.device() }
 
 // Kubectl is the kubectl that fits the cluster.
 func (c *Cluster) Kubectl() string { return c.o.Binaries.Kubectl }
+
+// Diagnosis says how the processes of the control plane are, and how their logs end: for whoever asks why a test failed.
+func (c *Cluster) Diagnosis() string {
+	var b strings.Builder
+	for _, p := range c.control.all() {
+		fmt.Fprintf(&b, "%s: %s; its log ends:\n%s\n", p.name, p.state(), p.tail())
+	}
+	return b.String()
+}
 
 // fail notes what broke in the background; Close reports it.
 func (c *Cluster) fail(err error) {
@@ -214,6 +224,8 @@ func (c *Cluster) Close() error {
 	if c.reaper != nil {
 		errs = append(errs, c.reaper.close())
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return errors.Join(append(errs, c.failed...)...)
 }
 

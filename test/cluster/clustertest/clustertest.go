@@ -48,6 +48,9 @@ func (s *Shared) Main(m *testing.M, o cluster.Options) int {
 		return 1
 	}
 	code := m.Run()
+	if code != 0 {
+		fmt.Fprintf(os.Stderr, "tests failed; the control plane meanwhile:\n%s", s.cluster.Diagnosis())
+	}
 	traces := look(s.cluster, own)
 	if err := s.cluster.Close(); err != nil {
 		fmt.Fprintln(os.Stderr, "closing the cluster:", err)

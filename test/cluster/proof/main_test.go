@@ -202,6 +202,8 @@ func (s *stage) status(pod, name, what string, ok func(core.ContainerStatus) boo
 	return c
 }
 
+func containerEnded(c core.ContainerStatus) bool { return c.State.Terminated != nil }
+
 // manifest is a pod with one container named main.
 func manifest(name, container string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s, labels: {app: %s}}\nspec:\n  terminationGracePeriodSeconds: 2\n  containers:\n  - name: main\n    image: pilot.test/workload:v1\n    %s\n",
