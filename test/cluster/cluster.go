@@ -120,7 +120,7 @@ func (c *Cluster) start(ctx context.Context) error {
 		return err
 	}
 	for range c.o.Nodes {
-		if _, err := c.AddNode(nil); err != nil {
+		if _, err := c.AddNode(); err != nil {
 			return err
 		}
 	}
@@ -202,7 +202,9 @@ func (c *Cluster) Close() error {
 	}
 	c.mu.Lock()
 	for _, n := range c.nodes {
-		n.cancel()
+		if n.cancel != nil {
+			n.cancel()
+		}
 	}
 	c.mu.Unlock()
 	c.running.Wait()

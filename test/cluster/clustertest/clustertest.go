@@ -91,7 +91,7 @@ func Start(ctx context.Context, o cluster.Options) (*cluster.Cluster, error) {
 			return nil, err
 		}
 		o.Stage = programs.Stage
-		if o.Images, err = programs.Images(""); err != nil {
+		if o.Images, err = programs.Images(o.Binaries.Kubectl); err != nil {
 			return nil, err
 		}
 	}

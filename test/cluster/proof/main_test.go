@@ -117,8 +117,12 @@ func (s *stage) within(limit time.Duration, what string, f func(context.Context)
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), limit)
 	defer cancel()
+	begin := time.Now()
 	if err := poll(ctx, func() error { return f(ctx) }); err != nil {
 		s.Fatalf("waiting for %s: %v", what, err)
+	}
+	if took := time.Since(begin); took > time.Second {
+		s.Logf("%4.1f s for %s", took.Seconds(), what) // shown when the test fails
 	}
 }
 
