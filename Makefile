@@ -44,13 +44,13 @@ cluster: tools-cluster ## A real Kubernetes on this machine, until Ctrl-C; needs
 	@go -C test/cluster build -o $(CURDIR)/bin/cluster ./cmd/cluster
 	@bin/cluster $(ARGS)
 
-test-cluster: tools-cluster namespaces ## The tests of that cluster; not in make test yet
+test-cluster: go ## Only the tests of that cluster, which are a part of make test as well
 	@go -C test run ./suite cluster
 
 check: go ## The fast part of the tests (under two minutes)
 	@go -C test run ./suite check
 
-test: tools namespaces ## Everything a contributor must pass: vet, arch, unit with -race, real Envoy, exam, demo
+test: tools namespaces ## Everything a contributor must pass: vet, arch, unit with -race, real Envoy, exam, cluster, demo
 	@go -C test run ./suite test
 
 exam: tools namespaces ## Hold real Envoy's behaviour against stored answers; ARGS='-run NAME -v' for one case

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -119,7 +120,7 @@ func (c *Cluster) start(ctx context.Context) error {
 		return err
 	}
 	for range c.o.Nodes {
-		if _, err := c.AddNode(nil); err != nil {
+		if _, err := c.AddNode(); err != nil {
 			return err
 		}
 	}
@@ -153,7 +154,7 @@ func (c *Cluster) startControl(ctx context.Context) error {
 		return fmt.Errorf("a client of the cluster: %w", err)
 	}
 	c.nursery = newNursery()
-	if c.control, err = newControl(c.layout, c.o.Binaries, c.nursery); err != nil {
+	if c.control, err = newControl(c.layout, c.o.Binaries, c.nursery, c.fail); err != nil {
 		return err
 	}
 	return c.control.start(ctx, c.admin)
@@ -177,6 +178,15 @@ func (c *Cluster) Devices() string { return c.slot.device() }
 // Kubectl is the kubectl that fits the cluster.
 func (c *Cluster) Kubectl() string { return c.o.Binaries.Kubectl }
 
+// Diagnosis says how the processes of the control plane are, and how their logs end: for whoever asks why a test failed.
+func (c *Cluster) Diagnosis() string {
+	var b strings.Builder
+	for _, p := range c.control.all() {
+		fmt.Fprintf(&b, "%s: %s; its log ends:\n%s\n", p.name, p.state(), p.tail())
+	}
+	return b.String()
+}
+
 // fail notes what broke in the background; Close reports it.
 func (c *Cluster) fail(err error) {
 	c.o.Log.Error("part of the cluster has failed", "error", err)
@@ -192,7 +202,9 @@ func (c *Cluster) Close() error {
 	}
 	c.mu.Lock()
 	for _, n := range c.nodes {
-		n.cancel()
+		if n.cancel != nil {
+			n.cancel()
+		}
 	}
 	c.mu.Unlock()
 	c.running.Wait()
@@ -214,6 +226,8 @@ func (c *Cluster) Close() error {
 	if c.reaper != nil {
 		errs = append(errs, c.reaper.close())
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return errors.Join(append(errs, c.failed...)...)
 }
 

@@ -57,10 +57,10 @@ func (l layout) apiServer() identity {
 	return id
 }
 
-// newControl prepares the processes; none runs yet.
-func newControl(l layout, b binaries.Paths, n *nursery) (*control, error) {
+// newControl prepares the processes; none runs yet. lost is told of those that end though nobody stopped them.
+func newControl(l layout, b binaries.Paths, n *nursery, lost func(error)) (*control, error) {
 	make := func(name, path string, args []string) *process {
-		return &process{name: name, log: filepath.Join(l.dir, name+".log"), path: path, args: args, nursery: n}
+		return &process{name: name, log: filepath.Join(l.dir, name+".log"), path: path, args: args, nursery: n, lost: lost}
 	}
 	for user, name := range map[string]string{"controllers": "system:kube-controller-manager", "scheduler": "system:kube-scheduler"} {
 		config, err := l.pki.client(l.server(), identity{name: name})

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	core "k8s.io/api/core/v1"
@@ -129,42 +130,120 @@ func (c *Cluster) eventually(ctx context.Context, what string, f func(context.Co
 	return nil
 }
 
-// AddNode starts one more node. It is ready some time later.
-func (c *Cluster) AddNode(labels map[string]string) (*Node, error) {
+// AddNode starts one more node. It is ready some time later. Each of change may change its options before it starts.
+func (c *Cluster) AddNode(change ...func(*podrunner.Options)) (*Node, error) {
+	n, err := c.plan()
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range change {
+		f(&n.options)
+	}
+	if err := n.Start(); err != nil {
+		c.forget(n)
+		return nil, err
+	}
+	return n, nil
+}
+
+// plan takes the first index that no node has, and prepares the options of a node there.
+func (c *Cluster) plan() (*Node, error) {
 	c.mu.Lock()
-	index := len(c.nodes)
-	c.mu.Unlock()
+	index := 0
+	for c.nodes[nodeName(index)] != nil {
+		index++
+	}
 	if index >= maxNodes {
+		c.mu.Unlock()
 		return nil, fmt.Errorf("a cluster has room for %d nodes", maxNodes)
 	}
-	n := &Node{Name: fmt.Sprintf("node-%d", index), cluster: c}
-	config, err := c.pki.client(c.layout.server(), identity{name: "system:node:" + n.Name, groups: []string{"system:nodes"}})
-	if err != nil {
+	n := &Node{Name: nodeName(index), cluster: c}
+	c.nodes[n.Name] = n
+	c.mu.Unlock()
+	var err error
+	if n.options, err = c.options(n.Name, index); err != nil {
+		c.forget(n)
 		return nil, err
 	}
-	serving, err := c.pki.cluster.issue(identity{name: "system:node:" + n.Name, groups: []string{"system:nodes"}, hosts: []string{n.Name}, ips: c.addresses(index)})
+	return n, nil
+}
+
+func nodeName(index int) string { return fmt.Sprintf("node-%d", index) }
+
+func (c *Cluster) forget(n *Node) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.nodes, n.Name)
+}
+
+// identity is a node's, for both ends of connections.
+func (c *Cluster) identity(name string, index int) identity {
+	return identity{name: "system:node:" + name, groups: []string{"system:nodes"}, hosts: []string{name}, ips: c.addresses(index)}
+}
+
+func (c *Cluster) options(name string, index int) (podrunner.Options, error) {
+	config, err := c.pki.client(c.layout.server(), c.identity(name, index))
 	if err != nil {
-		return nil, err
+		return podrunner.Options{}, err
+	}
+	serving, err := c.pki.cluster.issue(c.identity(name, index))
+	if err != nil {
+		return podrunner.Options{}, err
 	}
 	certificate, err := serving.tls()
 	if err != nil {
-		return nil, err
+		return podrunner.Options{}, err
 	}
-	n.options = podrunner.Options{
-		Config: config, Node: n.Name, Labels: labels, PodCIDRs: []netip.Prefix{c.slot.pods(index)}, Bridge: c.slot.bridge(index),
+	o := podrunner.Options{
+		Config: config, Node: name, PodCIDRs: []netip.Prefix{c.slot.pods(index)}, Bridge: c.slot.bridge(index),
 		ClusterDNS: c.slot.dns(), Domain: Domain, Serving: certificate, ClientCAs: c.pki.cluster.pool(), Images: c.o.Images,
-		Root: filepath.Join(c.dir, n.Name), Init: c.o.Stage, Log: c.o.Log.With("node", n.Name),
+		Root: filepath.Join(c.dir, name), Init: c.o.Stage, Log: c.o.Log.With("node", name),
 	}
 	if c.dual {
-		n.options.PodCIDRs = append(n.options.PodCIDRs, c.slot.pods6(index))
+		o.PodCIDRs = append(o.PodCIDRs, c.slot.pods6(index))
 	}
-	if err := n.Start(); err != nil {
-		return nil, err
+	return o, nil
+}
+
+// PlanNode reserves a node that runs in another process, and returns the flags with which the command podrunner runs it.
+// The image map is the caller's to add: -images FILE. RemoveNode ends the reservation.
+func (c *Cluster) PlanNode() (name string, flags []string, err error) {
+	n, err := c.plan()
+	if err != nil {
+		return "", nil, err
 	}
-	c.mu.Lock()
-	c.nodes[n.Name] = n
-	c.mu.Unlock()
-	return n, nil
+	o := n.options
+	if err := kubeconfig(c.pki.file(n.Name+".conf"), n.Name, o.Config); err != nil {
+		return "", nil, err
+	}
+	// What it is as a client it may be as a server.
+	pair := pair{o.Config.CertData, o.Config.KeyData}
+	if err := pair.write(c.pki.dir, n.Name); err != nil {
+		return "", nil, err
+	}
+	var prefixes []string
+	for _, p := range o.PodCIDRs {
+		prefixes = append(prefixes, p.String())
+	}
+	return n.Name, []string{
+		"-kubeconfig", c.pki.file(n.Name + ".conf"), "-cert", c.pki.file(n.Name + ".crt"), "-key", c.pki.file(n.Name + ".key"), "-client-ca", c.pki.file("ca.crt"),
+		"-node", n.Name, "-pod-cidrs", strings.Join(prefixes, ","), "-bridge", o.Bridge, "-cluster-dns", o.ClusterDNS.String(), "-domain", o.Domain,
+		"-root", o.Root, "-init", o.Init,
+	}, nil
+}
+
+// RemoveNode ends a node and deletes its object: its pods are gone, and their controllers make others elsewhere.
+func (c *Cluster) RemoveNode(ctx context.Context, name string) error {
+	n := c.Node(name)
+	if n == nil {
+		return fmt.Errorf("there is no node %s", name)
+	}
+	n.Stop()
+	c.forget(n)
+	if err := c.client.CoreV1().Nodes().Delete(ctx, name, meta.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("removing %s: %w", name, err)
+	}
+	return nil
 }
 
 // Start runs a node, or runs it again after Stop.
@@ -188,10 +267,13 @@ func (n *Node) Start() error {
 	return nil
 }
 
-// Stop ends a node as a power cut does: its pods are gone, and nobody tells the API server.
+// Stop ends a node as a power cut does: its pods are gone, and nobody tells the API server. It does nothing to a node that
+// does not run in this process.
 func (n *Node) Stop() {
-	n.cancel()
-	<-n.done
+	if n.cancel != nil {
+		n.cancel()
+		<-n.done
+	}
 }
 
 // Node returns a node by name, or nil.

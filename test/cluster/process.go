@@ -53,11 +53,13 @@ type process struct {
 	name, log, path string
 	args            []string
 	nursery         *nursery
+	lost            func(error) // is told when it ends though nobody stopped it
 
-	mu   sync.Mutex
-	cmd  *exec.Cmd
-	done chan struct{} // of the present run; nil before the first
-	err  error         // of its end; read after done
+	mu       sync.Mutex
+	cmd      *exec.Cmd
+	done     chan struct{} // of the present run; nil before the first
+	err      error         // of its end; read after done
+	stopping bool          // the present run is being ended
 }
 
 // start begins a run. The log of all runs is one file.
@@ -78,13 +80,17 @@ func (p *process) start() error {
 		return fmt.Errorf("starting %s: %w", p.name, err)
 	}
 	done := make(chan struct{})
-	p.cmd, p.done = cmd, done
+	p.cmd, p.done, p.stopping = cmd, done, false
 	go func() {
 		err := cmd.Wait()
 		p.mu.Lock()
 		p.err = err
+		unasked := !p.stopping
 		p.mu.Unlock()
 		close(done)
+		if unasked {
+			p.lost(p.ended())
+		}
 	}()
 	return nil
 }
@@ -127,6 +133,7 @@ func (p *process) ended() error {
 func (p *process) stop(grace time.Duration) {
 	p.mu.Lock()
 	cmd, done := p.cmd, p.done
+	p.stopping = true
 	p.mu.Unlock()
 	if cmd == nil {
 		return
@@ -157,6 +164,26 @@ func (p *process) signal(sig syscall.Signal) error {
 		return fmt.Errorf("sending %s to %s: %w", sig, p.name, err)
 	}
 	return nil
+}
+
+// state is what the kernel says of the present run: "S (sleeping)", or "T (stopped)" if somebody froze it.
+func (p *process) state() string {
+	p.mu.Lock()
+	cmd := p.cmd
+	p.mu.Unlock()
+	if cmd == nil {
+		return "not started"
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
+	if err != nil {
+		return "ended"
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "State:"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "unknown"
 }
 
 // tail is the end of the log.

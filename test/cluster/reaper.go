@@ -25,7 +25,11 @@ if [ -n "$3" ]; then
     rm -rf --one-file-system -- "$3" && break
   done 2>/dev/null
 fi
-find /sys/fs/cgroup -depth -type d -name "$1*" -exec rmdir {} \; 2>/dev/null
+for i in $(seq 50); do # what was killed takes a moment to leave its group
+  left=$(find /sys/fs/cgroup -type d -name "$1*" -prune 2>/dev/null)
+  [ -z "$left" ] && break
+  for c in $left; do find "$c" -depth -type d -exec rmdir {} \;; [ -e "$c" ] && sleep 0.1; done 2>/dev/null
+done
 true
 `
 

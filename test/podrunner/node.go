@@ -58,6 +58,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	n.ctx = inner
 	defer cancel()
+	defer n.gate.Open() // nobody goes on waiting for a node that has ended
 	if err := n.connect(); err != nil {
 		return err
 	}

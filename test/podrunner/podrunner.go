@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -71,6 +72,9 @@ type Options struct {
 	// Init is the path of the podrunner-init program; when empty it is built, which needs Go and a module that requires this
 	// one as working directory.
 	Init string
+	// RenewTokens is how long a projected token is used at most before pods are given a new one: a day when zero, as with the
+	// kubelet. Four fifths of a token's life are the limit in any case.
+	RenewTokens time.Duration
 	// Policy is how restarts are delayed; the kubelet's when nil.
 	Policy *pod.Policy
 	// Log tells what happens; nothing when nil.
@@ -102,6 +106,9 @@ func New(options Options) (*Node, error) {
 	}
 	if options.Policy != nil {
 		n.policy = *options.Policy
+	}
+	if options.RenewTokens == 0 {
+		n.options.RenewTokens = 24 * time.Hour
 	}
 	if options.Domain == "" {
 		n.options.Domain = "cluster.local"

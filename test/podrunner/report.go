@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -23,6 +24,7 @@ type reporter struct {
 	mu      sync.Mutex
 	want    *v1.PodStatus
 	written *v1.PodStatus
+	version uint64        // of the object that the last write made
 	idle    chan struct{} // closed when nothing is being written; nil at first
 }
 
@@ -41,6 +43,11 @@ func (r *reporter) set(status v1.PodStatus) {
 		return
 	}
 	r.want = &status
+	r.begin()
+}
+
+// begin has the status written, if that is not under way. It is called with the lock, and gives it back.
+func (r *reporter) begin() {
 	idle := r.idle == nil
 	if idle {
 		r.idle = make(chan struct{})
@@ -49,6 +56,33 @@ func (r *reporter) set(status v1.PodStatus) {
 	if idle {
 		r.worker.spawn(r.write)
 	}
+}
+
+// observe looks at an object of the API server: what others wrote over this node's part of the status is written again. The
+// node lifecycle controller does that to pods of a node that it believes lost: it calls them not ready.
+func (r *reporter) observe(object *v1.Pod) {
+	version, err := strconv.ParseUint(object.ResourceVersion, 10, 64)
+	if err != nil {
+		return // an API server that counts in another way
+	}
+	r.mu.Lock()
+	if r.written == nil || r.idle != nil || version <= r.version || r.written.Phase == object.Status.Phase && sameConditions(r.written.Conditions, object.Status.Conditions) {
+		r.mu.Unlock()
+		return
+	}
+	r.written = nil
+	r.begin()
+}
+
+// sameConditions says whether the kubelet's conditions of one list have the same status in another.
+func sameConditions(mine, theirs []v1.PodCondition) bool {
+	for _, condition := range mine {
+		same := func(c v1.PodCondition) bool { return c.Type == condition.Type && c.Status == condition.Status }
+		if pod.Owned(condition.Type) && !slices.ContainsFunc(theirs, same) {
+			return false
+		}
+	}
+	return true
 }
 
 // write writes until there is nothing new.
@@ -64,7 +98,8 @@ func (r *reporter) write() {
 			return
 		}
 		r.mu.Unlock()
-		if err := r.patch(want); err != nil {
+		version, err := r.patch(want)
+		if err != nil {
 			if r.worker.ctx.Err() == nil {
 				r.worker.node.log.Info("a pod's status is not written yet", "pod", r.worker.pod().Name, "error", err)
 			}
@@ -73,7 +108,7 @@ func (r *reporter) write() {
 		}
 		wait, pause = gather, shortestRetry
 		r.mu.Lock()
-		r.written = want
+		r.written, r.version = want, max(r.version, version)
 		r.mu.Unlock()
 	}
 }
@@ -88,34 +123,42 @@ func (r *reporter) flush() {
 	}
 }
 
-// patch writes what is a kubelet's in the status, whatever else is there. Its only condition is that the pod is the same.
-func (r *reporter) patch(status *v1.PodStatus) error {
+// patch writes what is a kubelet's in the status, whatever else is there, and returns the version of the object that this
+// made. Its only condition is that the pod is the same.
+func (r *reporter) patch(status *v1.PodStatus) (uint64, error) {
 	w := r.worker
 	select {
 	case w.node.reports <- struct{}{}:
 		defer func() { <-w.node.reports }()
 	case <-w.ctx.Done():
-		return w.ctx.Err()
+		return 0, w.ctx.Err()
 	}
 	text, err := json.Marshal(patchOf(status, string(w.uid), w.node.hostIPs))
 	if err != nil {
-		return err
+		return 0, err
 	}
 	object := w.pod()
 	ctx, cancel := context.WithTimeout(w.ctx, syncTimeout)
 	defer cancel()
-	_, err = w.node.client.CoreV1().Pods(object.Namespace).Patch(ctx, object.Name, types.StrategicMergePatchType, text, metav1.PatchOptions{}, "status")
+	written, err := w.node.client.CoreV1().Pods(object.Namespace).Patch(ctx, object.Name, types.StrategicMergePatchType, text, metav1.PatchOptions{}, "status")
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // the pod is gone, or another has its name: nobody waits for this
+		return 0, nil // the pod is gone, or another has its name: nobody waits for this
 	}
-	return err
+	if err != nil {
+		return 0, err
+	}
+	version, err := strconv.ParseUint(written.ResourceVersion, 10, 64)
+	if err != nil {
+		return 0, nil // an API server that counts in another way: only observe needs it
+	}
+	return version, nil
 }
 
 // patchOf says everything it means: lists are whole, and what is empty is removed.
 func patchOf(status *v1.PodStatus, uid string, hostIPs []string) map[string]any {
 	var conditions []v1.PodCondition
 	for _, condition := range status.Conditions {
-		if slices.Contains([]v1.PodConditionType{v1.PodReadyToStartContainers, v1.PodInitialized, v1.ContainersReady, v1.PodReady}, condition.Type) {
+		if pod.Owned(condition.Type) {
 			conditions = append(conditions, condition)
 		}
 	}

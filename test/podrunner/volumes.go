@@ -272,8 +272,7 @@ func (t *tokens) request(audience string, seconds int64, now time.Time) (*token,
 			return nil, err
 		}
 		ends := answer.Status.ExpirationTimestamp.Time
-		// As the kubelet: after four fifths of its life, at the latest after a day.
-		renew := now.Add(min(ends.Sub(now)*4/5, 24*time.Hour))
+		renew := now.Add(min(ends.Sub(now)*4/5, t.worker.node.options.RenewTokens))
 		return &token{text: []byte(answer.Status.Token), renew: renew, ends: ends}, nil
 	}
 }

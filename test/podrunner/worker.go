@@ -204,6 +204,7 @@ func (w *worker) changed(object *v1.Pod) {
 	w.node.objects.Use(w.user, watch.Refs(object))
 	w.mu.Unlock()
 	w.post(pod.Changed{Pod: object})
+	w.report.observe(object)
 	if object.DeletionTimestamp != nil {
 		ring(w.objects) // whoever waits for volumes need not any more
 	}

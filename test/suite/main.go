@@ -29,7 +29,7 @@ func main() {
 
 func run(ctx context.Context, args []string, w io.Writer) error {
 	if len(args) != 1 || suites[args[0]] == nil {
-		return errors.New("usage: suite check|test")
+		return errors.New("usage: suite check|test|cluster")
 	}
 	root, err := repo.Root()
 	if err != nil {

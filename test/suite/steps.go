@@ -38,11 +38,8 @@ var suites = map[string][]step{
 		tests("e2e", "end to end with real Envoy", "test", packages("./e2e/..."), "-race", "-timeout=20m"),
 		step{"exam", "requests through real Envoy, held against stored answers", "", exam},
 		tests("nodes", "pods as processes in namespaces", "test/podrunner", packages("./..."), "-p=1", "-timeout=20m"),
-		demo},
-	// Not a part of test yet: its proof of a rolling update does not always pass.
-	"cluster": {vetCluster,
-		// One package after the other: each runs a cluster, and two at a time would only be slower.
-		tests("cluster", "real Kubernetes, pods and services", "test/cluster", packages("./..."), "-p=1", "-timeout=20m")},
+		proofs, demo},
+	"cluster": {vetCluster, proofs},
 }
 
 var (
@@ -52,6 +49,7 @@ var (
 	vetNodes   = command("vet-node", "go vet, module test/podrunner", "test/podrunner", "go", "vet", "./...")
 	vetCluster = command("vet-kube", "go vet, module test/cluster", "test/cluster", "go", "vet", "./...")
 	arch       = tests("arch", "import rules, budgets, banned things", "", packages("./internal/arch"))
+	proofs     = step{"cluster", "real Kubernetes, pods and services", "test/cluster", cluster}
 	demo       = command("demo", "make demo CI=1", "", "make", "--no-print-directory", "demo", "CI=1")
 )
 

@@ -38,13 +38,16 @@ func main() {
 	version := flag.String("version", "v1", "which version: v1, v2 or v3 (they differ in reviews)")
 	listen := flag.String("listen", "127.0.0.1:9011", "where to listen")
 	calls := flag.String("calls", "", "where the services listen that this one calls: reviews:9030,catalog:9020")
-	via := flag.String("via", "127.0.0.1", "the address at which all of these are, whatever their names: that of the sidecar")
+	via := flag.String("via", "127.0.0.1", "the address at which all of these are, whatever their names: that of the sidecar; empty where names lead to them")
 	flag.Parse()
 	s := &service{role: *role, version: *version, calls: map[string]string{}, client: &http.Client{
 		Timeout: 10 * time.Second,
-		Transport: &http.Transport{MaxIdleConnsPerHost: 32, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			_, port, _ := net.SplitHostPort(address)
-			return (&net.Dialer{}).DialContext(ctx, network, net.JoinHostPort(*via, port))
+		// Without a sidecar it is connections that are spread over a service's workloads: then each request gets one.
+		Transport: &http.Transport{MaxIdleConnsPerHost: 32, DisableKeepAlives: *via == "", DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if _, port, _ := net.SplitHostPort(address); *via != "" {
+				address = net.JoinHostPort(*via, port)
+			}
+			return (&net.Dialer{}).DialContext(ctx, network, address)
 		}},
 	}}
 	for call := range strings.SplitSeq(*calls, ",") {

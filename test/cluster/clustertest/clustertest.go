@@ -48,6 +48,9 @@ func (s *Shared) Main(m *testing.M, o cluster.Options) int {
 		return 1
 	}
 	code := m.Run()
+	if code != 0 {
+		fmt.Fprintf(os.Stderr, "tests failed; the control plane meanwhile:\n%s", s.cluster.Diagnosis())
+	}
 	traces := look(s.cluster, own)
 	if err := s.cluster.Close(); err != nil {
 		fmt.Fprintln(os.Stderr, "closing the cluster:", err)
@@ -88,7 +91,7 @@ func Start(ctx context.Context, o cluster.Options) (*cluster.Cluster, error) {
 			return nil, err
 		}
 		o.Stage = programs.Stage
-		if o.Images, err = programs.Images(""); err != nil {
+		if o.Images, err = programs.Images(o.Binaries.Kubectl); err != nil {
 			return nil, err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -143,4 +144,53 @@ func (t traces) left() []string {
 		all = append(all, "cgroup "+g)
 	}
 	return all
+}
+
+// Machine lists what a cluster that runs has on the machine at this moment: devices, routing rules, mounts, cgroups, the
+// content of its nftables table, network namespaces, processes, and folders of pods. Two lists, of before and after
+// something, can be compared.
+func Machine(c *cluster.Cluster) ([]string, error) {
+	all := traces{devices: c.Devices(), dir: c.Dir()}.left()
+	rules, err := exec.Command("ip", "rule").Output()
+	if err != nil {
+		return nil, fmt.Errorf("listing rules: %w", err)
+	}
+	for line := range strings.Lines(string(rules)) {
+		if strings.Contains(line, "iif "+c.Devices()) {
+			all = append(all, "rule "+strings.TrimSpace(line))
+		}
+	}
+	table, err := exec.Command("nft", "list", "table", "inet", "pilot-"+strings.TrimPrefix(c.Devices(), "pk")).Output()
+	if err != nil {
+		return nil, fmt.Errorf("listing nftables: %w", err)
+	}
+	// Elements of sets and rules of chains, in no order.
+	for part := range strings.FieldsFuncSeq(string(table), func(r rune) bool { return strings.ContainsRune(",{}\n", r) }) {
+		if part = strings.TrimSpace(part); part != "" {
+			all = append(all, "nft "+part)
+		}
+	}
+	inside, _ := filepath.Glob("/sys/fs/cgroup/*/" + c.Devices() + "*/*/cgroup.procs")
+	for _, g := range inside {
+		pids, err := os.ReadFile(g)
+		if err != nil {
+			continue // it has been removed
+		}
+		all = append(all, "cgroup "+filepath.Dir(g))
+		for pid := range strings.FieldsSeq(string(pids)) {
+			all = append(all, "process "+pid+" in "+filepath.Dir(g), "namespace "+namespace(pid))
+		}
+	}
+	held, _ := filepath.Glob("/proc/self/fd/*")
+	for _, f := range held {
+		if link, err := os.Readlink(f); err == nil && strings.HasPrefix(link, "net:[") {
+			all = append(all, "namespace "+link)
+		}
+	}
+	pods, _ := filepath.Glob(filepath.Join(c.Dir(), "*", "pods", "*"))
+	for _, p := range pods {
+		all = append(all, "folder "+p)
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
 }

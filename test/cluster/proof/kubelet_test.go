@@ -12,9 +12,7 @@ import (
 	"testing"
 	"time"
 
-	authentication "k8s.io/api/authentication/v1"
 	core "k8s.io/api/core/v1"
-	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // TestKubectl: logs, exec, attach, cp and port-forward, by the real one.
@@ -92,38 +90,6 @@ func (s *stage) forwards() {
 		if !strings.Contains(string(text), `"name":"web"`) {
 			s.Errorf("port-forward: %q", text)
 		}
-	}
-}
-
-// TestToken: a projected token is accepted by TokenReview for its audience, names the pod, and is rotated before it ends.
-func TestToken(t *testing.T) {
-	s := on(t)
-	s.apply(`apiVersion: v1
-kind: Pod
-metadata: {name: holder}
-spec:
-  containers:
-  - {name: main, image: busybox, command: [sleep, infinity], volumeMounts: [{name: t, mountPath: /token}]}
-  volumes:
-  - {name: t, projected: {sources: [{serviceAccountToken: {path: token, audience: mesh, expirationSeconds: 600}}]}}
-`)
-	pod := s.ready("holder")
-	token := strings.TrimSpace(s.kubectl("exec", "holder", "--", "cat", "/token/token"))
-	review, err := s.api.AuthenticationV1().TokenReviews().Create(t.Context(), &authentication.TokenReview{Spec: authentication.TokenReviewSpec{Token: token, Audiences: []string{"mesh"}}}, meta.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	user := review.Status.User
-	if !review.Status.Authenticated || user.Username != "system:serviceaccount:"+s.namespace+":default" || fmt.Sprint(user.Extra["authentication.kubernetes.io/pod-uid"]) != fmt.Sprintf("[%s]", pod.UID) {
-		t.Errorf("the token was reviewed as %+v", review.Status)
-	}
-	// The default token speaks for the pod at the API server, from inside, by the API server's own name.
-	if out := s.kubectl("exec", "holder", "--", s.c.Kubectl(), "--server=https://kubernetes.default", "auth", "whoami"); !strings.Contains(out, user.Username) {
-		t.Errorf("kubectl in the pod: %q", out)
-	}
-	out := s.kubectl("exec", "holder", "--", "sh", "-c", "cd /var/run/secrets/kubernetes.io/serviceaccount; ls; cat namespace")
-	if !strings.Contains(out, "ca.crt") || !strings.Contains(out, "token") || !strings.HasSuffix(strings.TrimSpace(out), s.namespace) {
-		t.Errorf("the service account's folder: %q", out)
 	}
 }
 

@@ -48,11 +48,13 @@ type stage struct {
 func on(t *testing.T) *stage {
 	t.Helper()
 	c := shared.For(t)
-	name := strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))
-	s := &stage{T: t, c: c, api: c.Client(), namespace: name}
-	if _, err := s.api.CoreV1().Namespaces().Create(t.Context(), &core.Namespace{ObjectMeta: meta.ObjectMeta{Name: name}}, meta.CreateOptions{}); err != nil {
+	// A new name each time: the end of a namespace takes five seconds at least, for which nobody waits.
+	named := &core.Namespace{ObjectMeta: meta.ObjectMeta{GenerateName: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")) + "-"}}
+	made, err := c.Client().CoreV1().Namespaces().Create(t.Context(), named, meta.CreateOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
+	s := &stage{T: t, c: c, api: c.Client(), namespace: made.Name}
 	t.Cleanup(func() {
 		if t.Failed() {
 			for _, what := range []string{"pods", "events"} {
@@ -63,28 +65,44 @@ func on(t *testing.T) *stage {
 		s.remove()
 	})
 	s.until("the service account", func(ctx context.Context) error {
-		_, err := s.api.CoreV1().ServiceAccounts(name).Get(ctx, "default", meta.GetOptions{})
+		_, err := s.api.CoreV1().ServiceAccounts(s.namespace).Get(ctx, "default", meta.GetOptions{})
 		return err
 	})
 	return s
 }
 
-// remove deletes the namespace without grace and waits for its end: the next test wants the machine for itself.
+// remove deletes the namespace, and waits until its pods are gone from the machine: the next test wants it for itself.
 func (s *stage) remove() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	now := int64(0)
-	_ = s.api.CoreV1().Namespaces().Delete(ctx, s.namespace, meta.DeleteOptions{}) // what is wrong shows below
-	_ = s.api.CoreV1().Pods(s.namespace).DeleteCollection(ctx, meta.DeleteOptions{GracePeriodSeconds: &now}, meta.ListOptions{})
-	err := poll(ctx, func() error {
-		_, err := s.api.CoreV1().Namespaces().Get(ctx, s.namespace, meta.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
+	pods := s.api.CoreV1().Pods(s.namespace)
+	before, err := pods.List(ctx, meta.ListOptions{})
+	if err != nil {
+		s.Errorf("listing pods: %v", err)
+		return
+	}
+	// What makes pods goes first, or it would make new ones.
+	out, err := s.try(ctx, "", "delete", "deployments,replicasets,statefulsets,jobs,pods", "--all", "--force", "--grace-period=0", "--wait=false")
+	if err != nil {
+		s.Errorf("deleting everything: %v\n%s", err, out)
+	}
+	if err := s.api.CoreV1().Namespaces().Delete(ctx, s.namespace, meta.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		s.Errorf("deleting the namespace: %v", err)
+	}
+	err = poll(ctx, func() error {
+		left, err := pods.List(ctx, meta.ListOptions{})
+		if err != nil || len(left.Items) > 0 {
+			return fmt.Errorf("%d pods are there (%v)", len(left.Items), err)
 		}
-		return fmt.Errorf("it is still there (%v)", err)
+		for _, p := range before.Items {
+			if folders, _ := filepath.Glob(filepath.Join(s.c.Dir(), "*", "pods", string(p.UID))); len(folders) > 0 {
+				return fmt.Errorf("of pod %s there is %v", p.Name, folders)
+			}
+		}
+		return nil
 	})
 	if err != nil {
-		s.Errorf("deleting the namespace %s: %v", s.namespace, err)
+		s.Errorf("deleting the pods of %s: %v", s.namespace, err)
 	}
 }
 
@@ -117,8 +135,20 @@ func (s *stage) within(limit time.Duration, what string, f func(context.Context)
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), limit)
 	defer cancel()
-	if err := poll(ctx, func() error { return f(ctx) }); err != nil {
+	begin := time.Now()
+	var last error // but one
+	err := poll(ctx, func() error {
+		err := f(ctx)
+		if err != nil {
+			last = err
+		}
+		return err
+	})
+	if err != nil {
 		s.Fatalf("waiting for %s: %v", what, err)
+	}
+	if took := time.Since(begin); took > time.Second {
+		s.Logf("%.1f s for %s, after %v", took.Seconds(), what, last) // shown when the test fails
 	}
 }
 
@@ -201,6 +231,8 @@ func (s *stage) status(pod, name, what string, ok func(core.ContainerStatus) boo
 	})
 	return c
 }
+
+func containerEnded(c core.ContainerStatus) bool { return c.State.Terminated != nil }
 
 // manifest is a pod with one container named main.
 func manifest(name, container string) string {

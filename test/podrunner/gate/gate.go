@@ -5,45 +5,70 @@ package gate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"sync"
 )
 
-// ErrShut is what requests fail with while the gate is shut.
+// ErrShut is what requests fail with that are under way when the gate is shut.
 var ErrShut = errors.New("the node is cut off (a test asked for it)")
 
-// Gate lets requests pass while it is open, as it is at first.
+// Gate lets requests pass while it is open, as it is at first. While it is shut they get no answer, as from a network that
+// is gone: they wait until it opens again, or until their callers lose patience.
 type Gate struct {
 	mu     sync.Mutex
-	ctx    context.Context
+	ctx    context.Context // ends when the gate is shut
 	cancel context.CancelCauseFunc
+	opened chan struct{} // closed when the gate opens
 }
 
 // New returns an open gate.
 func New() *Gate {
-	g := new(Gate)
-	g.Open()
+	g := &Gate{opened: make(chan struct{})}
+	g.ctx, g.cancel = context.WithCancelCause(context.Background())
+	close(g.opened)
 	return g
 }
 
-// Open lets requests pass again.
+// Open lets requests pass again, also those that wait.
 func (g *Gate) Open() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.ctx == nil || g.ctx.Err() != nil {
+	if g.ctx.Err() != nil {
 		g.ctx, g.cancel = context.WithCancelCause(context.Background())
+		close(g.opened)
 	}
 }
 
-// Shut fails all requests, also those under way.
+// Shut fails the requests that are under way, and holds others.
 func (g *Gate) Shut() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.cancel(ErrShut)
+	if g.ctx.Err() == nil {
+		g.cancel(ErrShut)
+		g.opened = make(chan struct{})
+	}
 }
 
-// IsShut says whether requests fail.
+// pass waits until the gate is open and returns what ends when it is shut.
+func (g *Gate) pass(ctx context.Context) (context.Context, error) {
+	for {
+		g.mu.Lock()
+		open, opened := g.ctx, g.opened
+		g.mu.Unlock()
+		if open.Err() == nil {
+			return open, nil
+		}
+		select {
+		case <-opened:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", ErrShut, context.Cause(ctx))
+		}
+	}
+}
+
+// IsShut says whether requests are held.
 func (g *Gate) IsShut() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -60,11 +85,9 @@ type transport struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
-	t.gate.mu.Lock()
-	open := t.gate.ctx
-	t.gate.mu.Unlock()
-	if open.Err() != nil {
-		return nil, ErrShut
+	open, err := t.gate.pass(request.Context())
+	if err != nil {
+		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(request.Context())
 	stop := context.AfterFunc(open, func() { cancel(ErrShut) })

@@ -1,11 +1,13 @@
 package gate_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/pilotmesh/pilot/test/podrunner/gate"
 )
@@ -25,15 +27,19 @@ func TestGate(t *testing.T) {
 	defer server.Close()
 	g := gate.New()
 	client := &http.Client{Transport: g.Wrap(http.DefaultTransport)}
-	get := func() error {
-		response, err := client.Get(server.URL)
+	get := func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
+		if err != nil {
+			return err
+		}
+		response, err := client.Do(request)
 		if err == nil {
 			_, err = io.ReadAll(response.Body)
 			response.Body.Close()
 		}
 		return err
 	}
-	if err := get(); err != nil {
+	if err := get(t.Context()); err != nil {
 		t.Errorf("through an open gate: %v", err)
 	}
 	watching, err := client.Get(server.URL + "/watch")
@@ -45,11 +51,15 @@ func TestGate(t *testing.T) {
 	if text, err := io.ReadAll(watching.Body); err == nil {
 		t.Errorf("a watch survives a shut gate, and reads %q", text)
 	}
-	if err := get(); !errors.Is(err, gate.ErrShut) {
+	impatient, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := get(impatient); !errors.Is(err, gate.ErrShut) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("through a shut gate: %v", err)
 	}
+	waiting := make(chan error, 1)
+	go func() { waiting <- get(t.Context()) }()
 	g.Open()
-	if err := get(); err != nil || g.IsShut() {
+	if err := <-waiting; err != nil || g.IsShut() {
 		t.Errorf("through a gate opened again: %v", err)
 	}
 }

@@ -5,9 +5,11 @@ package image
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -97,6 +99,20 @@ func New(dir string, list ...Image) (Images, error) {
 		images.exact[image.Name] = image
 	}
 	return images, nil
+}
+
+// With is the map with the entries of another, which count where both have one of the same name.
+func (i Images) With(others Images) Images {
+	all := Images{exact: maps.Clone(i.exact), prefixes: slices.Clone(i.prefixes)}
+	if all.exact == nil {
+		all.exact = make(map[string]Image, len(others.exact))
+	}
+	maps.Copy(all.exact, others.exact)
+	for _, image := range others.prefixes {
+		all.prefixes = slices.DeleteFunc(all.prefixes, func(old Image) bool { return old.Prefix == image.Prefix })
+		all.prefixes = append(all.prefixes, image)
+	}
+	return all
 }
 
 // name is what an image may be called.

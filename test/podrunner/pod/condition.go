@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// owned are the conditions a kubelet writes; others write the rest.
-func owned(kind v1.PodConditionType) bool {
+// Owned says whether a condition is one that a kubelet writes; others write the rest.
+func Owned(kind v1.PodConditionType) bool {
 	switch kind {
 	case v1.PodReadyToStartContainers, v1.PodInitialized, v1.ContainersReady, v1.PodReady:
 		return true
@@ -20,9 +20,9 @@ func owned(kind v1.PodConditionType) bool {
 
 // mergeConditions takes over conditions that others write: readiness gates ask for them.
 func (m *Machine) mergeConditions(theirs []v1.PodCondition) {
-	m.conditions = slices.DeleteFunc(m.conditions, func(c v1.PodCondition) bool { return !owned(c.Type) })
+	m.conditions = slices.DeleteFunc(m.conditions, func(c v1.PodCondition) bool { return !Owned(c.Type) })
 	for _, condition := range theirs {
-		if !owned(condition.Type) {
+		if !Owned(condition.Type) {
 			m.conditions = append(m.conditions, condition)
 		}
 	}

@@ -69,13 +69,7 @@ func (n *Node) Run(ctx context.Context, ready func()) {
 	fast := time.NewTimer(0) // until it is known, try often: a node often starts together with its API server
 	defer fast.Stop()
 	for count := 0; ; count++ {
-		var err error
-		if !known || count%lookEvery == 0 {
-			err = n.assert(ctx)
-		}
-		if err == nil {
-			err = n.renew(ctx)
-		}
+		err := n.round(ctx, !known || count%lookEvery == 0)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -95,6 +89,19 @@ func (n *Node) Run(ctx context.Context, ready func()) {
 		case <-ticker.C:
 		}
 	}
+}
+
+// round renews the lease and, if look is set, sees that the node object is as it ought to be. An API server that accepts
+// requests and does not answer them must not cost more than one round.
+func (n *Node) round(ctx context.Context, look bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*renewEvery)
+	defer cancel()
+	if look {
+		if err := n.assert(ctx); err != nil {
+			return err
+		}
+	}
+	return n.renew(ctx)
 }
 
 // assert makes the node object what it ought to be, if it is not.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/pilotmesh/pilot/test/cluster"
 	"github.com/pilotmesh/pilot/test/cluster/binaries"
+	"github.com/pilotmesh/pilot/test/podrunner"
 )
 
 func main() {
@@ -40,7 +41,7 @@ func run(ctx context.Context, stop func(), args []string, w io.Writer) error {
 	var s settings
 	flags := flag.NewFlagSet("cluster", flag.ContinueOnError)
 	flags.IntVar(&s.nodes, "nodes", 2, "number of nodes; 0 is a control plane alone, for which no root is needed")
-	flags.StringVar(&s.images, "images", "", "file with more entries `- {name: ..., program: ...}` for the image map")
+	flags.StringVar(&s.images, "images", "", "an image map, whose entries are added (test/podrunner/README.md tells what it looks like)")
 	flags.BoolVar(&s.keep, "keep", false, "leave the logs of the control plane behind")
 	flags.BoolVar(&s.verbose, "v", false, "print what nodes and network log")
 	if err := flags.Parse(args); err != nil {
@@ -88,13 +89,11 @@ func (s settings) options(ctx context.Context) (cluster.Options, error) {
 		return o, err
 	}
 	o.Stage = programs.Stage
-	extra := []byte(nil)
-	if s.images != "" {
-		if extra, err = os.ReadFile(s.images); err != nil {
-			return o, fmt.Errorf("reading the image map: %w", err)
-		}
+	if o.Images, err = programs.Images(o.Binaries.Kubectl); err != nil || s.images == "" {
+		return o, err
 	}
-	o.Images, err = programs.Images(string(extra))
+	more, err := podrunner.ReadImages(s.images)
+	o.Images = o.Images.With(more)
 	return o, err
 }
 
