@@ -1,7 +1,6 @@
 package service
 
 import (
-	"math"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -10,11 +9,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
-	"github.com/pilotmesh/pilot/internal/state"
 )
-
-// RoutesOnlyPort is where the routes of a host without a service apply.
-const RoutesOnlyPort = 80
 
 // Footprint is what a host takes up on a client's side: ports, addresses. Who else wants the same is found by grouping
 // the footprints of all hosts.
@@ -136,28 +131,9 @@ func (q *Queries) Footprint(r *query.Reader, v View) (Footprint, bool) {
 		return q.footprint(r, s), true
 	}
 	if q.routesOnly(r, v) {
-		only := []uint32{RoutesOnlyPort}
-		f := Footprint{Host: v.Host, HTTP: only, Shared: only}
-		if a, err := netip.ParseAddr(v.Host); err == nil && a.Zone() == "" {
-			// Rules for it by name go before a service that has it for an address.
-			f.VIPs, f.Created = []string{a.Unmap().String()}, math.MinInt64
-		}
-		return f, true
+		return q.routed(r, v), true
 	}
 	return Footprint{}, false
-}
-
-// routesOnly reports whether a host has routes and no service: then the routes are all there is to it. A pattern that
-// covers services has given them its routes already.
-func (q *Queries) routesOnly(r *query.Reader, v View) bool {
-	routes := false
-	for c := range q.tables.ByHost.Group(r, v.Host).All() {
-		routes = routes || c.Kind == state.RouteClaim && c.VisibleTo(v.Layer)
-	}
-	if !routes || !mesh.IsWildcard(v.Host) {
-		return routes
-	}
-	return q.tables.Hosts.Group(r, state.HostGroup{By: state.ServiceUnder, Of: v.Host}).Len() == 0
 }
 
 func (q *Queries) footprint(r *query.Reader, s *Service) Footprint {

@@ -13,14 +13,18 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
 
-// wants is what a service wants of an address.
+// wants is what a host wants of an address.
 func (q *Queries) wants(r *query.Reader, k claim) (Part, bool) {
 	if k.Host == "" {
 		return Part{}, false
 	}
-	s, ok := q.services.Service.Get(r, k.View)
-	if !ok {
-		return Part{}, false
+	s, own := q.services.Service.Get(r, k.View)
+	if !own {
+		wider, ok := q.services.Covering(r, k.View)
+		if !ok {
+			return Part{}, false
+		}
+		s = wider
 	}
 	port, ok := s.Port(k.at.Port)
 	if !ok {
@@ -34,9 +38,13 @@ func (q *Queries) wants(r *query.Reader, k claim) (Part, bool) {
 		b.names = []string{s.Host}
 	}
 	objects, _ := q.traffic.Routes.Get(r, k.View)
-	if port.Protocol.IsTLS() {
+	switch {
+	case !own:
+		b.narrower(k.Host, objects)
+		return Part{Host: k.Host, Rules: b.rules}.sealed(s.Created - 1), len(b.rules) > 0
+	case port.Protocol.IsTLS():
 		b.tls(objects)
-	} else {
+	default:
 		b.tcp(objects)
 	}
 	return Part{Host: k.Host, Rules: b.rules, Sniffed: port.Protocol.Sniffed(), Port: port.Number}.sealed(s.Created), true
@@ -55,8 +63,22 @@ type builder struct {
 	rules   []Rule
 }
 
-// tls adds the rules for TLS that passes through. If there are none for these callers, the service's own name is one.
+// tls adds the rules for TLS. If there are none for these callers, the service's own name is one.
 func (b *builder) tls(objects []*state.VirtualService) {
+	if b.passing(objects); len(b.rules) == 0 {
+		b.byDefault(b.names)
+	}
+}
+
+// narrower adds the rules for TLS for a host that a service with a wider name covers: what they do not match is that one's.
+func (b *builder) narrower(host string, objects []*state.VirtualService) {
+	b.passing(objects)
+	wider := func(name string) bool { return !mesh.Covers(host, name) }
+	b.rules = slices.DeleteFunc(b.rules, func(r Rule) bool { return len(r.Names) == 0 || slices.ContainsFunc(r.Names, wider) })
+}
+
+// passing adds the rules for TLS that passes through.
+func (b *builder) passing(objects []*state.VirtualService) {
 	for _, vs := range objects {
 		for _, rule := range vs.Spec.Tls {
 			for _, m := range rule.Match {
@@ -66,9 +88,6 @@ func (b *builder) tls(objects []*state.VirtualService) {
 				b.add(Rule{Blocks: b.subnets(m.DestinationSubnets), Names: serverNames(m.SniHosts), Object: vs.Object}, rule.Route)
 			}
 		}
-	}
-	if len(b.rules) == 0 {
-		b.byDefault(b.names)
 	}
 }
 

@@ -78,8 +78,11 @@ func (i *inquiry) host() {
 		i.because(i.class.Sidecar, "", "the Sidecar does not name it, but lets %s in, whose routes lead here", from)
 	}
 	if s.service == nil {
-		i.because(api.Key{}, "", "no ServiceEntry declares %s: there are only routes for it, on port %d", s.host, service.RoutesOnlyPort)
-		i.answer.Ports = []Port{i.port(s, mesh.Port{Number: service.RoutesOnlyPort, Protocol: mesh.HTTP})}
+		ports := i.routedPorts(s)
+		i.because(api.Key{}, "", "no ServiceEntry declares %s: there are only routes for it, on port %s", s.host, portList(ports))
+		for _, p := range ports {
+			i.answer.Ports = append(i.answer.Ports, i.port(s, p))
+		}
 		return
 	}
 	for _, p := range s.service.Ports {
@@ -99,6 +102,16 @@ func (i *inquiry) host() {
 func (i *inquiry) routesOnly(s seen) bool {
 	f, ok := i.Queries.Services.Footprint(i.r, s.view)
 	return ok && s.service == nil && len(f.HTTP) > 0
+}
+
+// routedPorts are the ports on which there are routes for a host without a service.
+func (i *inquiry) routedPorts(s seen) []mesh.Port {
+	f, _ := i.Queries.Services.Footprint(i.r, s.view)
+	var ports []mesh.Port
+	for _, n := range f.HTTP {
+		ports = append(ports, mesh.Port{Number: n, Protocol: mesh.HTTP})
+	}
+	return ports
 }
 
 // declarations adds the objects that declare the host, and what becomes of each.

@@ -250,7 +250,7 @@ func (i *inquiry) virtualHostsOf(name string) {
 		i.whyNoHost(s)
 		return
 	}
-	ports := []mesh.Port{{Number: service.RoutesOnlyPort, Protocol: mesh.HTTP}}
+	ports := i.routedPorts(s)
 	if s.service != nil {
 		ports = s.service.Ports
 	}

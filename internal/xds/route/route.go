@@ -178,7 +178,7 @@ func (q *Queries) virtualHost(r *query.Reader, k host) ([]*resource.Piece, bool)
 		if !declared {
 			return nil, false
 		}
-	} else if k.Port != service.RoutesOnlyPort {
+	} else if f, _ := q.services.Footprint(r, k.View); !slices.Contains(f.HTTP, k.Port) {
 		return nil, false
 	}
 	b := builder{q: q, r: r, at: k}
