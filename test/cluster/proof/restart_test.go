@@ -122,7 +122,7 @@ func (s *stage) runAgain(pods []string) {
 	s.until("the service to lead to all of them", func(context.Context) error {
 		out, err := s.call("--count=30", "--fresh", "--timeout=2s", "http://"+service.Spec.ClusterIP)
 		if err != nil || strings.Count(out, "answered") != len(pods) {
-			return fmt.Errorf("%v:\n%s", err, out)
+			return lacks(err, "want answers of %d pods:\n%s", len(pods), out)
 		}
 		return nil
 	})
