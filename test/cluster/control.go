@@ -51,9 +51,7 @@ func (l layout) etcdURL() string { return fmt.Sprintf("https://%s:%d", l.slot.pr
 // apiServer is what the API server's certificate says.
 func (l layout) apiServer() identity {
 	id := identity{name: "kube-apiserver", ips: []netip.Addr{l.address, l.slot.services().Addr().Next(), l.slot.services6().Addr().Next(), l.slot.self6()}}
-	for _, host := range []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + Domain, "localhost"} {
-		id.hosts = append(id.hosts, host)
-	}
+	id.hosts = []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + Domain, "localhost"}
 	return id
 }
 

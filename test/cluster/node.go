@@ -287,7 +287,7 @@ func (c *Cluster) Node(name string) *Node {
 func (c *Cluster) Nodes() []*Node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.SortedFunc(maps.Values(c.nodes), func(a, b *Node) int { return int(a.options.PodCIDRs[0].Addr().Compare(b.options.PodCIDRs[0].Addr())) })
+	return slices.SortedFunc(maps.Values(c.nodes), func(a, b *Node) int { return a.options.PodCIDRs[0].Addr().Compare(b.options.PodCIDRs[0].Addr()) })
 }
 
 // nodesReady waits until pods can run: nodes are ready and the namespace default has its service account.

@@ -70,11 +70,11 @@ func (w *worker) dropSandbox() {
 		}
 	}
 	if shm != nil {
-		shm.Close()
+		_ = shm.Close()
 	}
 	for _, volume := range volumes {
 		if volume.tree != nil {
-			volume.tree.Close()
+			_ = volume.tree.Close()
 		}
 	}
 	w.remove(filepath.Join(w.dir, "volumes"))

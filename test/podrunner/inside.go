@@ -196,7 +196,7 @@ func (n *Node) Attach(ctx context.Context, name stream.Pod, container string, st
 	if streams.Sizes != nil {
 		go func() { // ends with the sizes, at the end of the request
 			for size := range streams.Sizes {
-				l.process.Resize(size)
+				_ = l.process.Resize(size)
 			}
 		}()
 	}
@@ -236,9 +236,9 @@ func (n *Node) Forward(ctx context.Context, name stream.Pod, port int32, to io.R
 	sent := make(chan struct{})
 	go func() { // ends when either side does
 		defer close(sent)
-		io.Copy(conn, to)
+		_, _ = io.Copy(conn, to)
 		if half, ok := conn.(interface{ CloseWrite() error }); ok {
-			half.CloseWrite()
+			_ = half.CloseWrite()
 		}
 	}()
 	_, err = io.Copy(to, conn)

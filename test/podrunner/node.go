@@ -99,7 +99,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	following.Wait()
 	n.abandon()
 	cancel()
-	server.Close() // hangs up on whoever still follows a log
+	_ = server.Close() // hangs up on whoever still follows a log
 	n.objects.Wait()
 	n.tasks.Wait()
 	return nil
@@ -186,7 +186,7 @@ func (n *Node) serve() (*http.Server, error) {
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("podrunner: node API: %w", err), server.Close())
 		}
-		n.tasks.Go(func() { server.ServeTLS(listener, "", "") }) // ends with Close
+		n.tasks.Go(func() { _ = server.ServeTLS(listener, "", "") }) // ends with Close
 	}
 	return server, nil
 }

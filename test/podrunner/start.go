@@ -45,9 +45,9 @@ func (w *worker) start(name pod.Container) {
 	defer close(announced)
 	if err := w.startLife(object, spec, name, img, announced); err != nil {
 		failure := pod.Failure{Cause: pod.NotCreated, Message: err.Error()}
-		if bad, ok := errors.AsType[*badConfig](err); ok {
+		if bad, ok := errors.AsType[*badConfigError](err); ok {
 			failure = pod.Failure{Cause: pod.BadConfig, Message: bad.Error()}
-		} else if _, ok := errors.AsType[*stage.Failure](err); ok {
+		} else if _, ok := errors.AsType[*stage.StartError](err); ok {
 			failure = pod.Failure{Cause: pod.NotRunnable, Message: err.Error()}
 		}
 		w.post(pod.StartFailed{Container: name, Failure: failure})
@@ -56,8 +56,8 @@ func (w *worker) start(name pod.Container) {
 	w.post(pod.Started{Container: name, ID: "podrunner://" + w.id(name), Image: spec.Image, ImageID: "podrunner://" + cmp.Or(img.Program, img.Name, img.Prefix)})
 }
 
-// badConfig is an error of what a container refers to.
-type badConfig struct{ error }
+// badConfigError is an error of what a container refers to.
+type badConfigError struct{ error }
 
 // id names a life of a container on the machine.
 func (w *worker) id(name pod.Container) string {
@@ -110,7 +110,7 @@ func (w *worker) startLife(object *v1.Pod, spec *v1.Container, name pod.Containe
 	defer cancel()
 	process, err := container.Spec(w.facts(object), spec, img, w.node.objects.In(ctx, object.Namespace))
 	if err != nil {
-		return &badConfig{err}
+		return &badConfigError{err}
 	}
 	dir := filepath.Join(w.place(spec.Name), strconv.Itoa(name.Life))
 	w.remove(dir) // of an attempt that failed
@@ -212,7 +212,7 @@ func (w *worker) lastWords(spec *v1.Container, name pod.Container, dir string, c
 
 func closeAll(mounts []sandbox.Mount) {
 	for _, mount := range mounts {
-		mount.Tree.Close()
+		_ = mount.Tree.Close()
 	}
 }
 
@@ -230,7 +230,7 @@ func (w *worker) mounts(spec *v1.Container, img image.Image, env []string, dir s
 	for _, mount := range spec.VolumeMounts {
 		tree, err := w.volumeTree(mount, env)
 		if err := add(mount.MountPath, tree, err); err != nil {
-			return all, &badConfig{fmt.Errorf("volume mount %s: %w", mount.MountPath, err)}
+			return all, &badConfigError{fmt.Errorf("volume mount %s: %w", mount.MountPath, err)}
 		}
 	}
 	for target, source := range w.node.imageFiles(img) {

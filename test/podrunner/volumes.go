@@ -153,10 +153,10 @@ func (w *worker) emptyDir(m *mounted, object *v1.Pod, source *v1.EmptyDirVolumeS
 		}
 		// Kernels before 6.15 cannot mount such a tree twice; there, memory is a directory.
 		if clone, err := tree.Clone(false); err == nil {
-			clone.Close()
+			_ = clone.Close()
 			m.tree = tree
 		} else {
-			tree.Close()
+			_ = tree.Close()
 		}
 	}
 	if m.tree != nil {

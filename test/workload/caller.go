@@ -124,11 +124,13 @@ func (r *remote) call(ctx context.Context) (answer, error) {
 		}
 		r.conn = conn
 	}
+	var pairs []string
 	for name, values := range r.headers {
 		for _, v := range values {
-			ctx = metadata.AppendToOutgoingContext(ctx, strings.ToLower(name), v)
+			pairs = append(pairs, strings.ToLower(name), v)
 		}
 	}
+	ctx = metadata.AppendToOutgoingContext(ctx, pairs...)
 	var out wrapperspb.StringValue
 	if err := r.conn.Invoke(ctx, echoMethod, wrapperspb.String(r.body), &out, grpc.WaitForReady(false)); err != nil {
 		return answer{}, err
@@ -141,7 +143,7 @@ func (r *remote) call(ctx context.Context) (answer, error) {
 
 func (r *remote) close() {
 	if r.conn != nil {
-		r.conn.Close()
+		_ = r.conn.Close()
 		r.conn = nil
 	}
 }

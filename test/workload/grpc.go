@@ -52,6 +52,8 @@ func (s *server) openGRPC(ctx context.Context, address string) error {
 }
 
 // handleEcho has the form that generated code has.
+//
+//nolint:revive // the order of arguments is gRPC's
 func handleEcho(srv any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 	in := new(wrapperspb.StringValue)
 	if err := decode(in); err != nil {

@@ -23,7 +23,7 @@ func (n *Network) serveDNS(ctx context.Context) error {
 	}
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		packets.Close()
+		_ = packets.Close()
 		return fmt.Errorf("the DNS server: %w", err)
 	}
 	servers := []*dns.Server{{PacketConn: packets, Handler: n}, {Listener: listener, Handler: n}}
@@ -76,16 +76,12 @@ func (n *Network) answer(m *dns.Msg, q dns.Question) {
 	name := strings.ToLower(q.Name)
 	if strings.HasSuffix(name, ".in-addr.arpa.") || strings.HasSuffix(name, ".ip6.arpa.") {
 		m.Answer = n.reverse(name, q)
+	} else if found := n.find(name, 0); found != nil {
+		m.Answer = found.records(q, n)
+		m.Extra = found.extra(q)
 	} else {
-		found := n.find(name, 0)
-		switch {
-		case found == nil:
-			// Also for names outside the cluster: nothing leaves this machine, so nothing else exists.
-			m.Rcode = dns.RcodeNameError
-		default:
-			m.Answer = found.records(q, n)
-			m.Extra = found.extra(q)
-		}
+		// Also for names outside the cluster: nothing leaves this machine, so nothing else exists.
+		m.Rcode = dns.RcodeNameError
 	}
 	if len(m.Answer) == 0 {
 		if m.Rcode == dns.RcodeSuccess && strings.HasSuffix(name, ".arpa.") {

@@ -92,7 +92,7 @@ func (s *stage) remove() {
 	err = poll(ctx, func() error {
 		left, err := pods.List(ctx, meta.ListOptions{})
 		if err != nil || len(left.Items) > 0 {
-			return fmt.Errorf("%d pods are there (%v)", len(left.Items), err)
+			return lacks(err, "%d pods are there", len(left.Items))
 		}
 		for _, p := range before.Items {
 			if folders, _ := filepath.Glob(filepath.Join(s.c.Dir(), "*", "pods", string(p.UID))); len(folders) > 0 {
@@ -121,6 +121,11 @@ func poll(ctx context.Context, f func() error) error {
 			return err
 		}
 	}
+}
+
+// lacks is the error of something that is not as wanted, and of why it could not be seen, if it could not.
+func lacks(err error, format string, args ...any) error {
+	return errors.Join(err, fmt.Errorf(format, args...))
 }
 
 // patience is for what takes a moment on an idle machine.

@@ -15,7 +15,7 @@ import (
 func TestGate(t *testing.T) {
 	more := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, "begin")
+		_, _ = io.WriteString(w, "begin")
 		if r.URL.Path == "/watch" {
 			w.(http.Flusher).Flush()
 			select {

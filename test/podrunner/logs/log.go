@@ -106,7 +106,7 @@ func (l *Log) store(stream, tag string, lines [][]byte) {
 	if l.ended {
 		return
 	}
-	l.file.Write(out.Bytes()) // a full disk costs the log, not the container
+	_, _ = l.file.Write(out.Bytes()) // a full disk costs the log, not the container
 	close(l.changed)
 	l.changed = make(chan struct{})
 }

@@ -62,19 +62,19 @@ func TestFollow(t *testing.T) {
 		if err := logs.Read(t.Context(), path, log, logs.Options{Follow: true}, in); err != nil {
 			t.Error(err)
 		}
-		in.Close()
+		_ = in.Close()
 	})
 	var heard bytes.Buffer
 	listener := log.Listen("stdout", &heard)
 	for _, line := range []string{"a\n", "b\n", "c\n"} {
-		io.WriteString(to, line)
+		_, _ = io.WriteString(to, line)
 		got := make([]byte, len(line))
 		if _, err := io.ReadFull(out, got); err != nil || string(got) != line {
 			t.Errorf("followed %q, %v", got, err)
 		}
 	}
-	to.Close()
-	log.Close()
+	_ = to.Close()
+	_ = log.Close()
 	<-listener.Done()
 	if rest, _ := io.ReadAll(out); len(rest) > 0 {
 		t.Errorf("rest %q", rest)

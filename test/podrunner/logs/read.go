@@ -157,7 +157,7 @@ type limited struct {
 
 func (l *limited) Write(text []byte) (int, error) {
 	if int64(len(text)) >= l.left {
-		l.out.Write(text[:l.left])
+		_, _ = l.out.Write(text[:l.left])
 		l.left = 0
 		return 0, errEnough
 	}

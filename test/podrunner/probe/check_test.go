@@ -28,7 +28,7 @@ func listen(t *testing.T, server *http.Server) int32 {
 		t.Fatal(err)
 	}
 	go server.Serve(listener) // ends with Close
-	t.Cleanup(func() { server.Close() })
+	t.Cleanup(func() { _ = server.Close() })
 	return int32(listener.Addr().(*net.TCPAddr).Port)
 }
 
@@ -88,7 +88,7 @@ func TestGRPC(t *testing.T) {
 		case strings.HasSuffix(string(request), "none"):
 			status = "5"
 		}
-		w.Write([]byte{0, 0, 0, 0, 2, 8, serving})
+		_, _ = w.Write([]byte{0, 0, 0, 0, 2, 8, serving})
 		w.Header().Set("Grpc-Status", status)
 	})})
 	for service, want := range map[string]bool{"": true, "good": true, "bad": false, "none": false} {

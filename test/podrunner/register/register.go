@@ -189,7 +189,7 @@ func (n *Node) status(old *v1.Node) v1.NodeStatus {
 func info(name string) v1.NodeSystemInfo {
 	info := v1.NodeSystemInfo{
 		MachineID: name, SystemUUID: name, BootID: name, OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
-		KubeletVersion: "v1.36.3", KubeProxyVersion: "v1.36.3", ContainerRuntimeVersion: "podrunner://1.0.0", OSImage: "the machine itself",
+		KubeletVersion: "v1.36.3", ContainerRuntimeVersion: "podrunner://1.0.0", OSImage: "the machine itself",
 	}
 	var uname unix.Utsname
 	if unix.Uname(&uname) == nil {

@@ -29,7 +29,7 @@ type Size struct{ Width, Height uint16 }
 var ErrEnded = errors.New("the container is not running")
 
 // Exec runs another process in the container, until it ends or the context does, and returns its exit code. A
-// *stage.Failure tells what is wrong with the command.
+// *stage.StartError tells what is wrong with the command.
 func (p *Process) Exec(ctx context.Context, spec stage.Spec, streams Streams) (int, error) {
 	pipes, err := p.pipes(streams)
 	if err != nil {
@@ -41,10 +41,11 @@ func (p *Process) Exec(ctx context.Context, spec stage.Spec, streams Streams) (i
 	program := fmt.Sprintf("/proc/self/fd/%d", stage.FirstFD)
 	started, err := p.pod.host.start(once, program, spec, []*os.File{p.pod.host.stage}, pipes.theirs, attributes, p.join)
 	if err != nil {
-		return 0, errors.Join(err, pipes.close())
+		pipes.close()
+		return 0, err
 	}
 	pipes.closeTheirs()
-	stop := context.AfterFunc(ctx, func() { control(started.handle, kill) })
+	stop := context.AfterFunc(ctx, func() { _ = control(started.handle, kill) })
 	defer stop()
 	finish := connect(pipes, streams)
 	exit := started.wait()
@@ -98,7 +99,7 @@ func connect(pipes *pipes, streams Streams) (finish func()) {
 	var outputs, inputs sync.WaitGroup
 	if streams.Input != nil {
 		inputs.Go(func() {
-			io.Copy(pipes.input, streams.Input) // either end may go first
+			_, _ = io.Copy(pipes.input, streams.Input) // either end may go first
 			if !streams.Terminal {
 				pipes.input.Close()
 			}
@@ -107,7 +108,7 @@ func connect(pipes *pipes, streams Streams) (finish func()) {
 	if streams.Terminal && streams.Sizes != nil {
 		inputs.Go(func() {
 			for size := range streams.Sizes {
-				resize(pipes.input, size.Width, size.Height)
+				_ = resize(pipes.input, size.Width, size.Height)
 			}
 		})
 	}
@@ -127,7 +128,7 @@ func copyTo(to io.Writer, from io.Reader) {
 	if to == nil {
 		to = io.Discard
 	}
-	io.Copy(to, from) // a terminal ends with an error, and a reader that has left is not ours to mourn
+	_, _ = io.Copy(to, from) // a terminal ends with an error, and a reader that has left is not ours to mourn
 }
 
 // Attach copies a reader to the container's standard input, until either ends. With closes, the container sees the end.

@@ -68,14 +68,14 @@ func newGroups(dir string) (*groups, error) {
 
 // close kills what is left and removes the groups.
 func (g *groups) close() {
-	writeGroup(g.dir, "cgroup.kill", "1")
+	_ = writeGroup(g.dir, "cgroup.kill", "1")
 	inside, _ := os.ReadDir(g.dir)
 	for _, entry := range inside {
 		if entry.IsDir() {
-			os.Remove(filepath.Join(g.dir, entry.Name()))
+			_ = os.Remove(filepath.Join(g.dir, entry.Name()))
 		}
 	}
-	os.Remove(g.dir)
+	_ = os.Remove(g.dir)
 }
 
 func (g *groups) make(id string, limits Limits) (*group, error) {
@@ -113,7 +113,7 @@ func (g *group) fd() int {
 
 func (g *group) kill() {
 	if g != nil {
-		writeGroup(g.dir, "cgroup.kill", "1") // kernels before 5.14 have no such file, and only hostPID needs it
+		_ = writeGroup(g.dir, "cgroup.kill", "1") // kernels before 5.14 have no such file, and only hostPID needs it
 	}
 }
 

@@ -157,7 +157,7 @@ func (h *Host) Close() error {
 	}
 	for _, fd := range h.own {
 		if fd >= 0 {
-			unix.Close(fd)
+			_ = unix.Close(fd)
 		}
 	}
 	if h.stage != nil {

@@ -21,7 +21,8 @@ func openPipes(input bool) (*pipes, error) {
 	p := new(pipes)
 	err := p.open(input)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("pipes: %w", err), p.close())
+		p.close()
+		return nil, fmt.Errorf("pipes: %w", err)
 	}
 	return p, nil
 }
@@ -58,8 +59,8 @@ func pipe(weRead bool) (reader, writer *os.File, err error) {
 		our = ends[0]
 	}
 	if err := unix.SetNonblock(our, true); err != nil {
-		unix.Close(ends[0])
-		unix.Close(ends[1])
+		_ = unix.Close(ends[0])
+		_ = unix.Close(ends[1])
 		return nil, nil, err
 	}
 	return os.NewFile(uintptr(ends[0]), "pipe"), os.NewFile(uintptr(ends[1]), "pipe"), nil
@@ -124,12 +125,11 @@ func (p *pipes) closeTheirs() {
 	p.theirs = nil
 }
 
-func (p *pipes) close() error {
+func (p *pipes) close() {
 	p.closeTheirs()
 	for _, file := range []*os.File{p.input, p.output, p.errors} {
 		if file != nil {
 			file.Close()
 		}
 	}
-	return nil
 }

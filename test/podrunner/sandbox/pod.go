@@ -265,7 +265,7 @@ func (p *Pod) Close() error {
 	}
 	for i, fd := range p.shared {
 		if fd >= 0 {
-			unix.Close(fd)
+			_ = unix.Close(fd)
 			p.shared[i] = -1
 		}
 	}

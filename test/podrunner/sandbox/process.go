@@ -66,12 +66,12 @@ type Process struct {
 	ended bool
 }
 
-// Start starts a container. A *stage.Failure tells what is wrong with its command.
+// Start starts a container. A *stage.StartError tells what is wrong with its command.
 func (p *Pod) Start(config ProcessConfig) (*Process, error) {
 	defer func() {
-		config.Root.Close()
+		_ = config.Root.Close()
 		for _, mount := range config.Mounts {
-			mount.Tree.Close()
+			_ = mount.Tree.Close()
 		}
 	}()
 	process := &Process{config: config, pod: p}
@@ -84,10 +84,12 @@ func (p *Pod) Start(config ProcessConfig) (*Process, error) {
 		return nil, err
 	}
 	if process.group, err = p.host.groups.make(config.ID, config.Limits); err != nil {
-		return nil, errors.Join(err, pipes.close())
+		pipes.close()
+		return nil, err
 	}
 	if err := process.spawn(pipes); err != nil {
-		return nil, errors.Join(err, pipes.close(), process.group.remove())
+		pipes.close()
+		return nil, errors.Join(err, process.group.remove())
 	}
 	process.input, process.master = pipes.input, config.Terminal
 	pipes.closeTheirs()
@@ -176,7 +178,7 @@ func (h *Host) start(on func(func() error) error, program string, spec stage.Spe
 	}
 	s := started{pid: pid, handle: os.NewFile(uintptr(handle), "process")}
 	if err := stage.ReadStatus(status); err != nil {
-		control(s.handle, kill) // it is about to end by itself
+		_ = control(s.handle, kill) // it is about to end by itself
 		s.wait()
 		return started{}, err
 	}
@@ -191,7 +193,7 @@ func descriptors(files []*os.File) []uintptr {
 		if err != nil {
 			continue
 		}
-		raw.Control(func(fd uintptr) { numbers[i] = fd })
+		_ = raw.Control(func(fd uintptr) { numbers[i] = fd })
 	}
 	return numbers
 }
@@ -253,7 +255,7 @@ func (p *Process) watch(pipes *pipes) {
 	reading.Wait()
 	pipes.close()
 	exit.OOM = p.group.oom()
-	p.group.remove()
+	_ = p.group.remove()
 	p.pod.mu.Lock()
 	delete(p.pod.processes, p.config.ID)
 	p.pod.mu.Unlock()
@@ -264,7 +266,7 @@ func (p *Process) watch(pipes *pipes) {
 func (s started) waitLocked(mu *sync.Mutex, ended *bool) Exit {
 	raw, err := s.handle.SyscallConn()
 	if err == nil {
-		raw.Read(func(fd uintptr) bool {
+		_ = raw.Read(func(fd uintptr) bool {
 			var info unix.Siginfo
 			err := unix.Waitid(unix.P_PIDFD, int(fd), &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
 			return err == nil && info.Signo != 0 || err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN)

@@ -181,7 +181,7 @@ func TestBadCommand(t *testing.T) {
 	} {
 		config, _ := b.config("bad"+strconv.Itoa(n), test.command)
 		_, err := b.pod.Start(config)
-		failure, ok := errors.AsType[*stage.Failure](err)
+		failure, ok := errors.AsType[*stage.StartError](err)
 		if !ok || !failure.Command || failure.Message != test.want {
 			t.Errorf("%s: got %v, want %s", test.command, err, test.want)
 		}

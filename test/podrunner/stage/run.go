@@ -21,12 +21,12 @@ func Run() int {
 	unix.CloseOnExec(StatusFD)
 	status := os.NewFile(StatusFD, "status")
 	err := run(os.NewFile(SpecFD, "spec"))
-	failure, ok := errors.AsType[*Failure](err)
+	failure, ok := errors.AsType[*StartError](err)
 	if !ok {
-		failure = &Failure{Message: err.Error()}
+		failure = &StartError{Message: err.Error()}
 	}
 	if text, err := json.Marshal(failure); err == nil && status != nil {
-		status.Write(text) // nobody reads: then nobody started us as a stage, and the exit code must do
+		_, _ = status.Write(text) // nobody reads: then nobody started us as a stage, and the exit code must do
 	}
 	return 127
 }
@@ -57,12 +57,12 @@ func run(from *os.File) error {
 		return err
 	}
 	err = syscall.Exec(program, spec.Args, spec.Env)
-	return &Failure{Command: true, Message: fmt.Sprintf("exec: %q: %v", spec.Args[0], err)}
+	return &StartError{Command: true, Message: fmt.Sprintf("exec: %q: %v", spec.Args[0], err)}
 }
 
 // closeOnExec keeps every descriptor from first on out of the container's program.
 func closeOnExec(first uint) {
-	unix.CloseRange(first, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
+	_ = unix.CloseRange(first, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 }
 
 // enter takes the terminal and the working directory, which a runtime makes when it is missing.
@@ -82,7 +82,7 @@ func enter(spec *Spec) error {
 		}
 	}
 	if err := os.Chdir(dir); err != nil {
-		return &Failure{Command: true, Message: fmt.Sprintf("working directory: %v", err)}
+		return &StartError{Command: true, Message: fmt.Sprintf("working directory: %v", err)}
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func enter(spec *Spec) error {
 // find looks the command up as execvp does, in the container's PATH and root.
 func find(spec *Spec) (string, error) {
 	if len(spec.Args) == 0 || spec.Args[0] == "" {
-		return "", &Failure{Command: true, Message: "no command"}
+		return "", &StartError{Command: true, Message: "no command"}
 	}
 	name := spec.Args[0]
 	if strings.Contains(name, "/") {
@@ -108,16 +108,16 @@ func find(spec *Spec) (string, error) {
 			return program, nil
 		}
 	}
-	return "", &Failure{Command: true, Message: fmt.Sprintf("exec: %q: executable file not found in $PATH", name)}
+	return "", &StartError{Command: true, Message: fmt.Sprintf("exec: %q: executable file not found in $PATH", name)}
 }
 
 func runnable(program string) error {
 	info, err := os.Stat(program)
 	if err != nil {
-		return &Failure{Command: true, Message: fmt.Sprintf("exec: %q: %v", program, errors.Unwrap(err))}
+		return &StartError{Command: true, Message: fmt.Sprintf("exec: %q: %v", program, errors.Unwrap(err))}
 	}
 	if info.IsDir() || info.Mode()&0o111 == 0 {
-		return &Failure{Command: true, Message: fmt.Sprintf("exec: %q: %v", program, fs.ErrPermission)}
+		return &StartError{Command: true, Message: fmt.Sprintf("exec: %q: %v", program, fs.ErrPermission)}
 	}
 	return nil
 }

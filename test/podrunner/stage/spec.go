@@ -16,7 +16,7 @@ import (
 // Descriptors that every stage is started with, after standard input, output and error.
 const (
 	SpecFD   = 3 // a Spec as JSON, to its end
-	StatusFD = 4 // a Failure as JSON; closed unwritten once the program runs
+	StatusFD = 4 // a StartError as JSON; closed unwritten once the program runs
 	FirstFD  = 5 // the first of the descriptors that the Spec numbers
 )
 
@@ -57,14 +57,14 @@ type Mount struct {
 	File   bool   `json:"file,omitempty"` // what is mounted is not a directory
 }
 
-// Failure is why the program could not be run.
-type Failure struct {
+// StartError is why the program could not be run.
+type StartError struct {
 	// Command is true when the container is fine but its command is not: there is none of that name, or it is no program.
 	Command bool   `json:"command,omitempty"`
 	Message string `json:"message"`
 }
 
-func (f *Failure) Error() string { return f.Message }
+func (f *StartError) Error() string { return f.Message }
 
 // ReadStatus reads the stage's end of the story: nil when the program runs.
 func ReadStatus(r io.Reader) error {
@@ -75,7 +75,7 @@ func ReadStatus(r io.Reader) error {
 	if len(text) == 0 {
 		return nil
 	}
-	failure := new(Failure)
+	failure := new(StartError)
 	if err := json.Unmarshal(text, failure); err != nil {
 		return fmt.Errorf("read the stage's status %q: %w", text, err)
 	}

@@ -35,19 +35,19 @@ func TestMirror(t *testing.T) {
 		t.Error("synced before the first list")
 	default:
 	}
-	m.Replace([]any{pod("a", "1", "1"), pod("b", "2", "1")}, "")
+	_ = m.Replace([]any{pod("a", "1", "1"), pod("b", "2", "1")}, "")
 	<-m.Synced()
 	expect("first list", "changed a 1", "changed b 2")
-	m.Replace([]any{pod("a", "1", "1"), pod("b", "2", "2")}, "")
+	_ = m.Replace([]any{pod("a", "1", "1"), pod("b", "2", "2")}, "")
 	expect("list again", "changed b 2")
-	m.Update(pod("a", "1", "3"))
+	_ = m.Update(pod("a", "1", "3"))
 	expect("update", "changed a 1")
-	m.Update(pod("a", "9", "4"))
+	_ = m.Update(pod("a", "9", "4"))
 	expect("another of that name", "gone a 1", "changed a 9")
-	m.Replace([]any{pod("a", "9", "4")}, "")
+	_ = m.Replace([]any{pod("a", "9", "4")}, "")
 	expect("one less", "gone b 2")
-	m.Delete(pod("a", "9", "5"))
-	m.Delete(pod("a", "9", "5"))
+	_ = m.Delete(pod("a", "9", "5"))
+	_ = m.Delete(pod("a", "9", "5"))
 	expect("deleted twice", "gone a 9")
 }
 
