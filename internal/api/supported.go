@@ -4,8 +4,7 @@ package api
 // whoever makes the product act on a field adds it here, and nowhere else.
 //
 // A line is a field of spec, without indexes and map keys; what is beneath it is supported with it. A word behind it
-// narrows the values: "exact" (a host without wildcard), "ip" (an address, no block, name or socket), "import" (a
-// host to let in, not one to keep out), or the values
+// narrows the values: "exact" (a host without wildcard), "ip" (an address, no block, name or socket), or the values
 // themselves, separated by "|". The name of a shape, which begins in lower case, stands for the fields of that.
 const supportedFields = `
 ServiceEntry
@@ -129,6 +128,13 @@ clientTLS
 
 Sidecar
 	workloadSelector
-	egress.hosts              import
+	egress.port
+	egress.bind               ip
+	egress.captureMode
+	egress.hosts
+	ingress.port
+	ingress.bind
+	ingress.captureMode
+	ingress.defaultEndpoint
 	outboundTrafficPolicy.mode
 `

@@ -142,10 +142,6 @@ func (w *fieldWalk) value(p *document.Path, v protoreflect.Value, d protoreflect
 		if a, err := netip.ParseAddr(text); err != nil || a.Zone() != "" {
 			w.warn(p, "%s: only IP addresses are supported yet: ignored", document.Quote(text))
 		}
-	case "import":
-		if strings.HasPrefix(text, "~") && text != "~/*" {
-			w.warn(p, "%s: exclusions are not supported yet: ignored, the host stays visible", document.Quote(text))
-		}
 	default:
 		if !slices.Contains(strings.Split(values, "|"), text) {
 			w.warn(p, "%s is not supported yet, only %s: ignored", text, strings.ReplaceAll(values, "|", ", "))

@@ -66,6 +66,8 @@ type Queries struct {
 	sites    *query.Query[service.All, sites]
 	sited    *query.Query[service.All, Hosts]
 	personal *query.Query[Personal, Hosts]
+	// listeners are those of a Sidecar; absent if it has none for single ports.
+	listeners *query.Query[api.Key, []state.Egress]
 	// hosts are the hosts of a set.
 	hosts *query.Query[Set, Hosts]
 	// Footprints are what the hosts of a set take up, grouped in Taken. In an overlay they are the hosts that differ
@@ -88,6 +90,14 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	q.hosts = query.Define(g, "scopeHosts", Hosts.Equal, q.hostsOf)
 	q.defineClients(g)
 	named := query.Define(g, "namedHosts", Hosts.Equal, q.named)
+	q.listeners = query.Define(g, "sidecarListeners", func(a, b []state.Egress) bool { return slices.EqualFunc(a, b, state.Egress.Equal) },
+		func(r *query.Reader, k api.Key) ([]state.Egress, bool) {
+			row, ok := t.Sidecars.Get(r, k)
+			if !ok || row.Plain {
+				return nil, false
+			}
+			return row.Egress, true
+		})
 	elem := query.Define(g, "scopedFootprint", service.EqualFootprints, q.footprint)
 	in := func(r *query.Reader, s Set) Hosts {
 		m, _ := named.Get(r, s)
@@ -240,7 +250,7 @@ func (q *Queries) footprint(r *query.Reader, h HostIn) ([]service.Footprint, boo
 		f.Shared, f.Own, f.Dynamic, f.TCP, f.VIPs, f.Others = nil, nil, nil, nil, nil, nil // the base has those
 		return []service.Footprint{f}, ok
 	}
-	f, ok := q.services.Footprint(r, v)
+	f, ok := q.services.FootprintAt(r, v, q.places(r, h))
 	f.Host = h.Host
 	if h.Set.Overlay() {
 		if base, had := q.services.Footprint(r, service.View{Host: h.Host}); had {

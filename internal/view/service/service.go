@@ -193,7 +193,7 @@ func merge(parts []Part) *mesh.Service {
 	return &m
 }
 
-func union(a, b []string) []string {
+func union[V comparable](a, b []V) []V {
 	for _, s := range b {
 		if !slices.Contains(a, s) {
 			a = append(a, s)

@@ -102,7 +102,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queri
 func name(direct bool, at service.Address) (name, ip string) {
 	ip = at.IP
 	switch {
-	case direct:
+	case ip == "" && direct:
 		ip = envoy.Loopback
 	case ip == "":
 		ip = envoy.Wildcard
@@ -162,10 +162,11 @@ func (q *Queries) listener(r *query.Reader, c content) ([]*resource.Resource, bo
 
 func (c content) listener() ([]*resource.Resource, bool) {
 	name, ip := name(c.Direct, c.at)
-	if !c.plan.Wanted() || reserved(c.Direct, c.at.Port) && (c.Direct || ip == envoy.Wildcard) {
+	bound := c.plan.Bound
+	if !c.plan.Wanted() || reserved(bound, c.at.Port) && (bound || ip == envoy.Wildcard) {
 		return nil, false
 	}
-	l := envoy.Listener(name, ip, c.at.Port, envoy.Outbound, c.Direct)
+	l := envoy.Listener(name, ip, c.at.Port, envoy.Outbound, bound)
 	if c.plan.Inspects() {
 		envoy.SniffTLS(l)
 	}
@@ -190,7 +191,7 @@ func (c content) listener() ([]*resource.Resource, bool) {
 		l.FilterChains = []*listenerv3.FilterChain{envoy.Chain("", nil, forward(c.plan.Rest)...)}
 	case c.plan.Rest != nil:
 		l.DefaultFilterChain = envoy.Chain("", nil, forward(c.plan.Rest)...)
-	case !c.Direct: // a proxy that is not redirected to does not know where else a connection was going
+	case !bound: // a proxy that is not redirected to does not know where else a connection was going
 		l.DefaultFilterChain = envoy.Chain(envoy.PassthroughChain, nil, unknown(c.unknown))
 	}
 	return []*resource.Resource{resource.New(resource.Listener, name, l)}, true
