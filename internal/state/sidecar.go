@@ -31,6 +31,11 @@ type Sidecar struct {
 	Hash        omap.Hash
 }
 
+// Admits reports whether a host that a namespace declares is let in.
+func (s *Sidecar) Admits(namespace, host, client string) bool {
+	return len(s.Egress) == 0 || slices.ContainsFunc(s.Egress, func(e Egress) bool { return e.Admits(namespace, host, client) })
+}
+
 // Import is one "namespace/host" of a Sidecar.
 type Import struct {
 	Namespace string // a name, "*" for any, "." for the proxy's own

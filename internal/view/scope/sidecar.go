@@ -168,7 +168,7 @@ func (q *Queries) without(r *query.Reader, hosts Hosts, excludes []state.Import,
 		if in != "*" {
 			meant = covered(q.tables.Hosts.Group(r, state.HostGroup{By: state.DeclaredIn, Of: in}), e.Host)
 			own := covered(q.tables.Hosts.Group(r, state.HostGroup{By: state.DeclaredIn, Of: in, In: client}), e.Host)
-			meant = union(meant, own)
+			meant = q.undisputed(r, union(meant, own))
 		}
 		var gone []omap.Change[omap.Name, omap.Unit]
 		for host := range meant.All() {
@@ -177,6 +177,44 @@ func (q *Queries) without(r *query.Reader, hosts Hosts, excludes []state.Import,
 		hosts = hosts.With(gone...)
 	}
 	return hosts
+}
+
+// undisputed are the hosts that no second namespace declares: of the others, that one's declaration may be let in.
+func (q *Queries) undisputed(r *query.Reader, hosts Hosts) Hosts {
+	var disputed []omap.Change[omap.Name, omap.Unit]
+	for host := range q.services.Taken.Lost.Group(r, service.All{}, "").All() {
+		disputed = append(disputed, omap.Del[omap.Name, omap.Unit](host))
+	}
+	return hosts.With(disputed...)
+}
+
+// homeOf is the namespace whose declaration of a host counts in a closed set if that is not the usual one: the proxies' own,
+// else the oldest, of those that the Sidecar lets in. Where it lets none in, routes lead to the host, or it is excluded.
+func (q *Queries) homeOf(r *query.Reader, h HostIn) (string, bool) {
+	row, ok := q.tables.Sidecars.Get(r, h.Set.Sidecar)
+	if !ok {
+		return "", false
+	}
+	claims := q.tables.ByHost.Group(r, h.Host)
+	usual, home := service.Home(claims, h.Set.Namespace), ""
+	for c := range claims.All() {
+		if c.Kind != state.ServiceClaim {
+			break // listed by kind
+		}
+		if !c.VisibleTo(h.Set.Namespace) || !row.Admits(c.Namespace, h.Host, h.Set.Namespace) {
+			continue
+		}
+		if home == "" || c.Namespace == h.Set.Namespace {
+			home = c.Namespace
+		}
+	}
+	switch {
+	case home == "" && slices.ContainsFunc(row.Excludes, func(i state.Import) bool { return i.Covers(usual, h.Host, h.Set.Namespace) }):
+		return service.Nobody, true
+	case home == usual:
+		return "", true
+	}
+	return home, true
 }
 
 // ingress are the ports that a Sidecar says its workloads serve.

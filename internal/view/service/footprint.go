@@ -110,10 +110,10 @@ func (f Footprint) append(b []byte) []byte {
 		}
 	}
 	for _, c := range f.TCP {
-		b = c.Terms.AppendTo(c.AppendTo(append(b, 2)))
+		b = c.Terms.AppendTo(c.Address.AppendTo(append(b, 2)))
 	}
 	for _, c := range f.Requests {
-		b = strconv.AppendBool(c.Terms.AppendTo(c.AppendTo(append(b, 6))), c.Dynamic)
+		b = strconv.AppendBool(c.Terms.AppendTo(c.Address.AppendTo(append(b, 6))), c.Dynamic)
 	}
 	for _, v := range f.VIPs {
 		b = append(append(b, 3), v...)
@@ -288,7 +288,7 @@ type Taken[C comparable] struct {
 	Own *query.Groups[C, OwnPort, omap.Name]
 	// Names: address -> hosts that want it as a name on an HTTP port.
 	Names *query.Groups[C, Address, Claimant]
-	// Lost: namespace -> hosts it declares in vain.
+	// Lost: namespace -> hosts it declares in vain; "" -> hosts that anybody does.
 	Lost *query.Groups[C, omap.Name, omap.Name]
 }
 
@@ -355,6 +355,9 @@ func DefineTaken[C comparable](g *query.Graph, tag string, c *query.Collection[C
 	t.Lost = query.GroupBy(g, tag+"lostDeclarations", c, func(f Footprint, add func(omap.Name, omap.Name)) {
 		for _, ns := range f.Others {
 			add(omap.Name(ns), omap.Name(f.Host))
+		}
+		if len(f.Others) > 0 {
+			add("", omap.Name(f.Host))
 		}
 	})
 	return t

@@ -60,7 +60,9 @@ func (q *Queries) inbound(r *query.Reader, k Inbound) (Map, bool) {
 		c := application(name, timeout, p, local)
 		c.AltStatName = name + ";"
 		q.inboundPool(r, c, p)
-		c.Metadata = envoy.Metadata(map[string]*structpb.Value{"services": envoy.ServiceMetadata(p.Host, p.Name, p.Namespace)})
+		if p.Host != "" {
+			c.Metadata = envoy.Metadata(map[string]*structpb.Value{"services": envoy.ServiceMetadata(p.Host, p.Name, p.Namespace)})
+		}
 		list = append(list, c)
 	}
 	return asMap(list...), true
