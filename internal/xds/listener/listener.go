@@ -118,6 +118,7 @@ type content struct {
 	unknown state.OutboundMode
 	http    state.HTTPSettings
 	wait    time.Duration // for the first bytes
+	log     state.AccessLog
 }
 
 func (q *Queries) base(r *query.Reader, k addressAll) ([]*resource.Resource, bool) {
@@ -151,6 +152,7 @@ func (q *Queries) labelled(r *query.Reader, k addressFor) ([]*resource.Resource,
 }
 
 func (q *Queries) listener(r *query.Reader, c content) ([]*resource.Resource, bool) {
+	c.log = q.tables.AccessLog(r)
 	if c.plan.HTTP {
 		c.http = q.tables.HTTPSettings(r)
 	}
@@ -194,6 +196,7 @@ func (c content) listener() ([]*resource.Resource, bool) {
 	case !bound: // a proxy that is not redirected to does not know where else a connection was going
 		l.DefaultFilterChain = envoy.Chain(envoy.PassthroughChain, nil, unknown(c.unknown))
 	}
+	logAccess(c.log, l)
 	return []*resource.Resource{resource.New(resource.Listener, name, l)}, true
 }
 
@@ -242,6 +245,20 @@ func httpOptions(s state.HTTPSettings, old bool, server string) envoy.HTTPOption
 	return envoy.HTTPOptions{
 		Old: old, NormalizePath: s.NormalizePath, MergeSlashes: s.MergeSlashes, DecodeSlashes: s.Slashes == state.DecodeSlashes,
 		KeepServer: s.KeepServer, Server: server, NoRequestID: s.NoRequestID, NoDebugHeaders: s.NoDebugHeaders, KeepCase: s.KeepCase,
+	}
+}
+
+// logAccess makes listeners log what they forward, if the mesh says so.
+func logAccess(log state.AccessLog, list ...*listenerv3.Listener) {
+	if log.File == "" {
+		return
+	}
+	write := envoy.TextLog
+	if log.JSON {
+		write = envoy.JSONLog
+	}
+	for _, l := range list {
+		envoy.Log(l, write(log.File, log.Format), !log.NoListeners)
 	}
 }
 
