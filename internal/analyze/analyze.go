@@ -87,7 +87,7 @@ func (a *Analysis) Mesh(name string, data []byte) {
 	if m != nil {
 		a.mesh = m
 	}
-	a.problems = append(a.problems, problems...)
+	a.problems = append(append(a.problems, problems...), api.UnsupportedMesh(name, data)...)
 }
 
 // Networks takes in a file of mesh networks.

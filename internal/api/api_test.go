@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	networking "istio.io/api/networking/v1alpha3"
-
 	"google.golang.org/protobuf/reflect/protoreflect"
+	meshconfig "istio.io/api/mesh/v1alpha1"
+	networking "istio.io/api/networking/v1alpha3"
 	"pgregory.net/rapid"
 
 	"github.com/pilotmesh/pilot/internal/omap"
@@ -101,7 +101,8 @@ func TestSupportedFields(t *testing.T) {
 			exists(t, name, m.ProtoReflect().Descriptor(), f)
 		}
 	}
-	if len(supported()) != 5 {
+	exists(t, kindMesh, new(meshconfig.MeshConfig).ProtoReflect().Descriptor(), supported()[kindMesh])
+	if len(supported()) != 6 {
 		t.Errorf("%d kinds", len(supported()))
 	}
 }

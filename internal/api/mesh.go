@@ -65,7 +65,7 @@ func DefaultMesh() *meshconfig.MeshConfig {
 func DecodeMesh(file string, data []byte) (*meshconfig.MeshConfig, []Problem) {
 	var r document.Report
 	m := decodeMesh(&r, data)
-	found := problems(Key{Kind: "MeshConfig"}, file, r.Findings())
+	found := problems(Key{Kind: kindMesh}, file, r.Findings())
 	if r.Failed() {
 		return nil, found
 	}

@@ -90,3 +90,27 @@ func TestMeshProblems(t *testing.T) {
 		t.Errorf("of two the first was taken: %s", m.TrustDomain)
 	}
 }
+
+// TestUnsupportedMesh: what a mesh configuration says beyond what is acted on is named, and what is as by default is not.
+func TestUnsupportedMesh(t *testing.T) {
+	for text, want := range map[string][]string{
+		"": nil,
+		"trustDomain: a\nconnectTimeout: 3s\nenableTracing: false\ndefaultConfig: {concurrency: 2}": nil,
+		"proxyListenPort: 15001\ningressClass: istio":                                               nil,
+		"\nproxyListenPort: 0": {"mesh.yaml:2: warning: MeshConfig: proxyListenPort: is not supported yet: ignored"},
+		"discoverySelectors: [{matchLabels: {a: b}}]\ndefaultConfig:\n  statusPort: 1\n  image: {imageType: x}\n": {
+			"mesh.yaml:4: warning: MeshConfig: defaultConfig.image: is not supported yet: ignored",
+			"mesh.yaml:1: warning: MeshConfig: discoverySelectors: is not supported yet: ignored",
+		},
+		"outboundTrafficPolicy:\n  mode: REGISTRY_ONLY\n  tls: {mode: SIMPLE}": {"mesh.yaml:3: warning: MeshConfig: outboundTrafficPolicy.tls: is not supported yet: ignored"},
+		"trustDomain: [": nil,
+	} {
+		var got []string
+		for _, p := range UnsupportedMesh("mesh.yaml", []byte(text)) {
+			got = append(got, p.String())
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s:\n%q, want\n%q", text, got, want)
+		}
+	}
+}

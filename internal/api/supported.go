@@ -4,9 +4,9 @@ package api
 // whoever makes the product act on a field adds it here, and nowhere else.
 //
 // A line is a field of spec, without indexes and map keys; what is beneath it is supported with it. A word behind it
-// narrows the values: "exact" (a host without wildcard), "ip" (an address, no block, name or socket), "import" (a
-// host to let in, not one to keep out), or the values
-// themselves, separated by "|". The name of a shape, which begins in lower case, stands for the fields of that.
+// narrows the values: "exact" (a host without wildcard), "ip" (an address, no block, name or socket), or the values
+// themselves, separated by "|". Of MeshConfig a line is a field of the file itself, and what is as by default counts as not
+// set; what only the node agent acts on is in it too. The name of a shape, which begins in lower case, stands for the fields of that.
 const supportedFields = `
 ServiceEntry
 	hosts
@@ -129,6 +129,61 @@ clientTLS
 
 Sidecar
 	workloadSelector
-	egress.hosts              import
+	egress.port
+	egress.bind               ip
+	egress.captureMode
+	egress.hosts
+	ingress.port
+	ingress.bind
+	ingress.captureMode
+	ingress.defaultEndpoint
 	outboundTrafficPolicy.mode
+
+MeshConfig
+	connectTimeout
+	protocolDetectionTimeout
+	tcpKeepalive
+	accessLogFile
+	accessLogFormat
+	accessLogEncoding
+	disableEnvoyListenerLog
+	outboundTrafficPolicy.mode
+	inboundTrafficPolicy
+	enableAutoMtls
+	trustDomain
+	trustDomainAliases
+	defaultServiceExportTo
+	defaultVirtualServiceExportTo
+	defaultDestinationRuleExportTo
+	rootNamespace
+	localityLbSetting
+	zoneAwareLbSetting
+	dnsRefreshRate
+	h2UpgradePolicy
+	pathNormalization
+	defaultHttpRetryPolicy
+	defaultTrafficPolicy
+	enableTracing             false
+	defaultConfig.configPath
+	defaultConfig.binaryPath
+	defaultConfig.serviceCluster
+	defaultConfig.tracingServiceName
+	defaultConfig.drainDuration
+	defaultConfig.terminationDrainDuration
+	defaultConfig.discoveryAddress
+	defaultConfig.controlPlaneAuthPolicy
+	defaultConfig.proxyAdminPort
+	defaultConfig.statusPort
+	defaultConfig.concurrency
+	defaultConfig.interceptionMode
+	defaultConfig.proxyMetadata
+	defaultConfig.runtimeValues
+	defaultConfig.meshId
+	defaultConfig.fileFlushInterval
+	defaultConfig.proxyHeaders.server
+	defaultConfig.proxyHeaders.requestId
+	defaultConfig.proxyHeaders.attemptCount
+	defaultConfig.proxyHeaders.envoyDebugHeaders
+	defaultConfig.proxyHeaders.preserveHttp1HeaderCase
+	defaultConfig.proxyHeaders.xForwardedHost
 `

@@ -28,6 +28,55 @@ func Unsupported(o *Object) []Problem {
 	return found
 }
 
+// UnsupportedMesh names likewise what a MeshConfig file sets, and otherwise than by default. A file that DecodeMesh refuses
+// has nothing of the kind.
+func UnsupportedMesh(file string, data []byte) []Problem {
+	var r document.Report
+	m := decodeMesh(&r, data)
+	if m == nil {
+		return nil
+	}
+	var w fieldWalk
+	known := supported()[kindMesh]
+	set, base := m.ProtoReflect(), DefaultMesh().ProtoReflect()
+	w.zeros(nil, set, base, known)
+	sameAsDefault(set, base)
+	w.message(nil, set, known)
+	user := onlyDocument(&r, data)
+	findings := w.Findings()
+	for i := range findings {
+		findings[i].Line = user.LineOf(findings[i].Field)
+	}
+	return problems(Key{Kind: kindMesh}, file, findings)
+}
+
+// kindMesh is the kind that Problems of the mesh configuration are of.
+const kindMesh = "MeshConfig"
+
+// sameAsDefault clears what is as by default.
+func sameAsDefault(m, base protoreflect.Message) {
+	base.Range(func(d protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case m.Get(d).Equal(v):
+			m.Clear(d)
+		case m.Has(d) && d.Message() != nil && !d.IsList() && !d.IsMap():
+			sameAsDefault(m.Get(d).Message(), v.Message())
+		}
+		return true
+	})
+}
+
+// zeros names what has been set to zero: it does not count as set otherwise.
+func (w *fieldWalk) zeros(p *document.Path, m, base protoreflect.Message, known *field) {
+	fields := base.Descriptor().Fields()
+	for i := range fields.Len() {
+		d := fields.Get(i)
+		if base.Has(d) && !m.Has(d) && known.children[d.JSONName()] == nil {
+			w.warn(p.Field(d.JSONName()), "is not supported yet: ignored")
+		}
+	}
+}
+
 // field is a node of the tree of supported fields.
 type field struct {
 	all      bool // with everything beneath
@@ -141,10 +190,6 @@ func (w *fieldWalk) value(p *document.Path, v protoreflect.Value, d protoreflect
 	case "ip":
 		if a, err := netip.ParseAddr(text); err != nil || a.Zone() != "" {
 			w.warn(p, "%s: only IP addresses are supported yet: ignored", document.Quote(text))
-		}
-	case "import":
-		if strings.HasPrefix(text, "~") && text != "~/*" {
-			w.warn(p, "%s: exclusions are not supported yet: ignored, the host stays visible", document.Quote(text))
 		}
 	default:
 		if !slices.Contains(strings.Split(values, "|"), text) {

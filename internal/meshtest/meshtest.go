@@ -132,6 +132,18 @@ func (w *World) commit(objects []*api.Object, gone []api.Key) {
 	w.Commit(func(tx *store.Txn) { w.Tables.Apply(tx, b) })
 }
 
+// Configure replaces the mesh configuration; a Problem with it ends the test.
+func (w *World) Configure(yaml string) {
+	w.t.Helper()
+	m, problems := api.DecodeMesh("mesh.yaml", []byte(yaml))
+	if problems = append(problems, api.UnsupportedMesh("mesh.yaml", []byte(yaml))...); len(problems) > 0 {
+		w.t.Fatal(problems)
+	}
+	b := w.Batch()
+	b.Mesh = m
+	w.Commit(func(tx *store.Txn) { w.Tables.Apply(tx, b) })
+}
+
 // Batch is a batch of the World's source with new versions of objects.
 func (w *World) Batch(objects ...*api.Object) source.Batch {
 	b := source.Batch{Source: sourceName, Synced: true}

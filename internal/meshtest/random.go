@@ -185,9 +185,16 @@ func (g Random) destinationRule() *networking.DestinationRule {
 func (g Random) sidecar() *networking.Sidecar {
 	s := &networking.Sidecar{Egress: []*networking.IstioEgressListener{{
 		Hosts: rapid.SliceOfNDistinct(rapid.SampledFrom([]string{
-			"*/*", "./*", "a/*", "b/*", "*/one.com", "b/x.b.svc.cluster.local", "*/*.one.com", "~/*", "*/x.a.svc.cluster.local",
+			"*/*", "./*", "a/*", "b/*", "*/one.com", "b/x.b.svc.cluster.local", "*/*.one.com", "~/*", "~a/x.a.svc.cluster.local", "~/*.one.com", "*/x.a.svc.cluster.local",
 		}), 1, 3, rapid.ID).Draw(g.T, "hosts"),
 	}}}
+	if rapid.IntRange(0, 2).Draw(g.T, "listener") == 0 {
+		s.Egress = append([]*networking.IstioEgressListener{{
+			Port: &networking.SidecarPort{Number: pick(g.T, "port", uint32(80), 90), Protocol: pick(g.T, "speaks", "HTTP", "TCP", ""), Name: "p"},
+			Bind: pick(g.T, "bind", "", "", "10.9.0.9"), Hosts: []string{pick(g.T, "only", "*/one.com", "a/*", "*/*", "~a/x.a.svc.cluster.local")},
+			CaptureMode: pick(g.T, "capture", networking.CaptureMode_DEFAULT, networking.CaptureMode_NONE),
+		}}, s.Egress...)
+	}
 	if rapid.IntRange(0, 3).Draw(g.T, "selects") == 0 {
 		s.WorkloadSelector = &networking.WorkloadSelector{Labels: g.labels()}
 	}

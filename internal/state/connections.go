@@ -107,4 +107,5 @@ func (t *Tables) writeConnectionSettings(tx *store.Txn, m *meshconfig.MeshConfig
 		local.Number = 1
 	}
 	t.Settings.Set(tx, inboundLocalhost, local)
+	t.writeAccessLog(tx, m)
 }

@@ -74,24 +74,3 @@ type DestinationRule struct {
 func (d *DestinationRule) equal(o *DestinationRule) bool {
 	return d.Hash == o.Hash && d.Audience == o.Audience
 }
-
-// Sidecar is a scope: what the proxies it applies to may see.
-type Sidecar struct {
-	Object   api.Key
-	Created  int64
-	Selector map[string]string
-	// Imports are the hosts it lets in; empty imports mean everything, as does All.
-	Imports []Import
-	// All says that the scope is what a namespace sees anyway.
-	All bool
-	// Outbound overrides the mesh's outbound mode if HasOutbound.
-	Outbound    OutboundMode
-	HasOutbound bool
-	Hash        omap.Hash
-}
-
-// Import is one "namespace/host" of a Sidecar.
-type Import struct {
-	Namespace string // a name, "*" for any, "." for the proxy's own
-	Host      string // a full name or pattern
-}

@@ -33,6 +33,7 @@ const (
 	httpSettings
 	detectionTimeout
 	inboundLocalhost
+	accessLog
 )
 
 // Value is what a setting says; which field counts depends on the setting.

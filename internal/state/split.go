@@ -162,27 +162,3 @@ func (t *Tables) splitDestinationRule(tx *store.Txn, o *api.Object, spec *networ
 		Audience: strings.Join(layers, ","), Spec: spec, Hash: o.Hash,
 	})
 }
-
-func (t *Tables) sidecar(o *api.Object, spec *networking.Sidecar) *Sidecar {
-	s := &Sidecar{Object: o.Key, Created: age(o), Selector: spec.WorkloadSelector.GetLabels(), Hash: o.Hash}
-	for _, e := range spec.Egress {
-		for _, h := range e.Hosts {
-			ns, host, _ := strings.Cut(h, "/")
-			if ns != "~" {
-				s.Imports = append(s.Imports, Import{ns, mesh.FullHost(host, o.Namespace, t.options.Domain)})
-			}
-		}
-	}
-	if p := spec.OutboundTrafficPolicy; p != nil {
-		s.HasOutbound = true
-		if p.Mode == networking.OutboundTrafficPolicy_REGISTRY_ONLY {
-			s.Outbound = RegistryOnly
-		}
-	}
-	everything := Import{"*", "*"}
-	s.All = !s.HasOutbound && (len(spec.Egress) == 0 || slices.Contains(s.Imports, everything))
-	if len(spec.Egress) == 0 {
-		s.Imports = []Import{everything}
-	}
-	return s
-}

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"encoding/json"
 	"strings"
 	"time"
 
@@ -41,6 +42,7 @@ func (c *checker) mesh(m *meshconfig.MeshConfig) {
 			c.rule(at.Field("serviceSettings").At(i).Field("hosts").At(j), checkWildcard(h))
 		}
 	}
+	c.accessLog(m)
 	c.retries(at.Field("defaultHttpRetryPolicy"), m.DefaultHttpRetryPolicy)
 	if t := m.DefaultTrafficPolicy; t != nil {
 		c.connectionPool(at.Field("defaultTrafficPolicy").Field("connectionPool"), t.ConnectionPool)
@@ -51,6 +53,21 @@ func (c *checker) mesh(m *meshconfig.MeshConfig) {
 	c.providers(at.Field("extensionProviders"), m.ExtensionProviders)
 	if m.DefaultConfig != nil {
 		c.proxyConfig(at.Field("defaultConfig"), m.DefaultConfig)
+	}
+}
+
+// accessLog judges where and how proxies log.
+func (c *checker) accessLog(m *meshconfig.MeshConfig) {
+	format := (*document.Path)(nil).Field("accessLogFormat")
+	switch {
+	case m.AccessLogFormat == "":
+	case m.AccessLogFile == "":
+		c.warn(format, "has no effect without accessLogFile")
+	case m.AccessLogEncoding == meshconfig.MeshConfig_JSON:
+		var members map[string]any
+		if err := json.Unmarshal([]byte(m.AccessLogFormat), &members); err != nil || len(members) == 0 {
+			c.warn(format, "is not a JSON object, although accessLogEncoding is JSON: the default format is used")
+		}
 	}
 }
 

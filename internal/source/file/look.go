@@ -227,7 +227,7 @@ func (r *run) readMesh(now time.Time) {
 	}
 	r.mesh.sum = sum
 	m, problems := api.DecodeMesh(path, data)
-	r.mesh.problems = problems
+	r.mesh.problems = append(problems, api.UnsupportedMesh(path, data)...)
 	if m != nil && !proto.Equal(m, r.mesh.good) {
 		r.mesh.good, r.mesh.changed = m, m
 	}

@@ -56,7 +56,7 @@ func (f *findings) addresses(host string) {
 		if f.addressesLeft--; f.addressesLeft < 0 {
 			return
 		}
-		f.losses(host, at)
+		f.losses(host, at.Address)
 	}
 	for _, ip := range fp.VIPs {
 		if f.addressesLeft--; f.addressesLeft < 0 {

@@ -60,12 +60,15 @@ type Queries struct {
 	tables   *state.Tables
 	services *service.Queries
 	traffic  *traffic.Queries
-	layer    *query.Query[hostFrom, string]
+	layer    *query.Query[hostFrom, look]
+	home     *query.Query[HostIn, string]
 	imported *query.Query[Set, Hosts]
 	reached  *query.Groups[Set, omap.Name, omap.Name]
 	sites    *query.Query[service.All, sites]
 	sited    *query.Query[service.All, Hosts]
 	personal *query.Query[Personal, Hosts]
+	// listeners are those of a Sidecar; absent if it has none for single ports.
+	listeners *query.Query[api.Key, []state.Egress]
 	// hosts are the hosts of a set.
 	hosts *query.Query[Set, Hosts]
 	// Footprints are what the hosts of a set take up, grouped in Taken. In an overlay they are the hosts that differ
@@ -82,12 +85,21 @@ type Queries struct {
 // Define adds the queries.
 func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries) *Queries {
 	q := &Queries{tables: t, services: s, traffic: tr}
-	q.layer = query.Define(g, "layer", func(a, b string) bool { return a == b }, q.layerOf)
+	q.layer = query.Define(g, "layer", func(a, b look) bool { return a == b }, q.lookOf)
+	q.home = query.Define(g, "home", func(a, b string) bool { return a == b }, q.homeOf)
 	q.imported = query.Define(g, "imported", Hosts.Equal, q.imports)
 	q.defineReached(g)
 	q.hosts = query.Define(g, "scopeHosts", Hosts.Equal, q.hostsOf)
 	q.defineClients(g)
 	named := query.Define(g, "namedHosts", Hosts.Equal, q.named)
+	q.listeners = query.Define(g, "sidecarListeners", func(a, b []state.Egress) bool { return slices.EqualFunc(a, b, state.Egress.Equal) },
+		func(r *query.Reader, k api.Key) ([]state.Egress, bool) {
+			row, ok := t.Sidecars.Get(r, k)
+			if !ok || row.Plain {
+				return nil, false
+			}
+			return row.Egress, true
+		})
 	elem := query.Define(g, "scopedFootprint", service.EqualFootprints, q.footprint)
 	in := func(r *query.Reader, s Set) Hosts {
 		m, _ := named.Get(r, s)
@@ -102,7 +114,17 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 
 // View is the view that a set has of a host, normalised so that whoever sees the same reads the same cells.
 func (q *Queries) View(r *query.Reader, h HostIn) service.View {
-	return service.View{Host: h.Host, Layer: q.Layer(r, h.Host, h.Set.Namespace)}
+	v := service.View{Host: h.Host}
+	if h.Set.Namespace == "" {
+		return v
+	}
+	look, _ := q.layer.Get(r, hostFrom{h.Host, h.Set.Namespace})
+	v.Layer = look.layer
+	if look.contested && !h.Set.Overlay() {
+		h.Set = h.Set.Plain()
+		v.Home, _ = q.home.Get(r, h)
+	}
+	return v
 }
 
 // Layer is the namespace if the host looks different from there, else "".
@@ -110,8 +132,8 @@ func (q *Queries) Layer(r *query.Reader, host, namespace string) string {
 	if namespace == "" {
 		return ""
 	}
-	layer, _ := q.layer.Get(r, hostFrom{host, namespace})
-	return layer
+	look, _ := q.layer.Get(r, hostFrom{host, namespace})
+	return look.layer
 }
 
 // Destination is the service that rules of a layer lead to: as those in the layer see it, else as whoever sees it, for the
@@ -128,8 +150,29 @@ func (q *Queries) Destination(r *query.Reader, host, layer string) (*service.Ser
 	return nil, false
 }
 
-func (q *Queries) layerOf(r *query.Reader, k hostFrom) (string, bool) {
+// look is how a host looks from a namespace: its layer, and whether several namespaces declare it for that one.
+type look struct {
+	layer     string
+	contested bool
+}
+
+func (q *Queries) lookOf(r *query.Reader, k hostFrom) (look, bool) {
 	claims := q.tables.ByHost.Group(r, k.host)
+	home, contested := service.Home(claims, k.namespace), false
+	for c := range claims.All() {
+		if c.Kind != state.ServiceClaim {
+			break // listed by kind
+		}
+		contested = contested || c.Namespace != home && c.VisibleTo(k.namespace)
+	}
+	if q.differs(r, k, claims) {
+		return look{k.namespace, contested}, true
+	}
+	return look{"", contested}, true
+}
+
+// differs reports whether a host looks different from a namespace than to all.
+func (q *Queries) differs(r *query.Reader, k hostFrom, claims omap.Map[state.Claim, omap.Unit]) bool {
 	home := service.Home(claims, "")
 	differs := func(c state.Claim, covers bool) bool {
 		own := c.Layer == "" && c.Namespace == k.namespace
@@ -145,17 +188,17 @@ func (q *Queries) layerOf(r *query.Reader, k hostFrom) (string, bool) {
 	}
 	for c := range claims.All() {
 		if differs(c, false) {
-			return k.namespace, true
+			return true
 		}
 	}
 	for pattern := range mesh.Patterns(k.host) {
 		for c := range q.tables.ByHost.Group(r, pattern).All() {
 			if differs(c, true) {
-				return k.namespace, true
+				return true
 			}
 		}
 	}
-	return "", true
+	return false
 }
 
 // singledOut reports whether a delegate treats callers of a namespace differently.
@@ -240,7 +283,7 @@ func (q *Queries) footprint(r *query.Reader, h HostIn) ([]service.Footprint, boo
 		f.Shared, f.Own, f.Dynamic, f.TCP, f.VIPs, f.Others = nil, nil, nil, nil, nil, nil // the base has those
 		return []service.Footprint{f}, ok
 	}
-	f, ok := q.services.Footprint(r, v)
+	f, ok := q.services.FootprintAt(r, v, q.places(r, h))
 	f.Host = h.Host
 	if h.Set.Overlay() {
 		if base, had := q.services.Footprint(r, service.View{Host: h.Host}); had {

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
@@ -38,11 +37,19 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 	}
 	c := proxy.Class{
 		Labels:    q.mentioned(r, p.Namespace, labels),
-		Namespace: p.Namespace, Mode: p.Mode, Inbound: served.Inbound, Sidecar: q.sidecarOf(r, p.Namespace, labels),
+		Namespace: p.Namespace, Mode: p.Mode, Inbound: served.Inbound,
 		Site: q.site(r, p, labels), Rules: q.rulesFor(r, p.Namespace, labels),
 		ShortNames: p.Domain == p.Namespace+".svc."+q.tables.Domain(), HTTP10: p.HTTP10,
 	}
-	if p.Mode == proxy.None && served.Inbound != "" {
+	if row, ok := q.sidecarOf(r, p.Namespace, labels); ok {
+		if !row.All {
+			c.Sidecar = row.Object
+		}
+		if len(row.Ingress) > 0 {
+			c.Inbound = service.FormatInbound(ingress(row, p.Namespace))
+		}
+	}
+	if p.Mode == proxy.None && c.Inbound != "" {
 		c.Bind = p.Addresses[0]
 	}
 	return c, true
@@ -50,7 +57,7 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 
 // sidecarOf finds the Sidecar for a workload: the oldest that selects it, else the namespace's default, else the
 // mesh's. One that lets everything in is as good as none.
-func (q *Queries) sidecarOf(r *query.Reader, namespace string, labels map[string]string) api.Key {
+func (q *Queries) sidecarOf(r *query.Reader, namespace string, labels map[string]string) (*state.Sidecar, bool) {
 	row, ok := q.selecting(r, namespace, labels)
 	for _, ns := range []string{namespace, q.tables.RootNamespace(r)} {
 		if ok {
@@ -58,10 +65,40 @@ func (q *Queries) sidecarOf(r *query.Reader, namespace string, labels map[string
 		}
 		row, ok = q.oldest(r, state.InNamespace{Namespace: ns}, func(*state.Sidecar) bool { return true })
 	}
-	if !ok || row.All {
-		return api.Key{}
+	return row, ok
+}
+
+// places says where the ports of a host can be reached from a set: wherever the host has them, unless a Sidecar has
+// listeners for single ports.
+func (q *Queries) places(r *query.Reader, h HostIn) func(namespace string, port uint32) []service.Place {
+	if h.Set.Overlay() {
+		return service.Everywhere
 	}
-	return row.Object
+	listeners, ok := q.listeners.Get(r, h.Set.Sidecar)
+	if !ok {
+		return service.Everywhere
+	}
+	return func(namespace string, port uint32) []service.Place {
+		var out []service.Place
+		var rest service.Place
+		settled := false // the host's own addresses are for a listener with this port
+		for _, e := range listeners {
+			admits := e.Admits(namespace, h.Host, h.Set.Namespace)
+			switch {
+			case e.Port == port:
+				// Routes go by port: the listener's hosts alone are in them. Its address, too, is not for others.
+				rest.NotHTTP = rest.NotHTTP || !e.Declared || e.Protocol.IsHTTP()
+				rest.NotShared = rest.NotShared || e.IP == ""
+				settled = settled || admits && e.IP == ""
+				if admits {
+					out = append(out, service.Place{IP: e.IP, Bound: e.Bound, Protocol: e.Protocol, Declared: e.Declared})
+				}
+			case e.Port == 0 && admits && !settled:
+				out = append(out, rest)
+			}
+		}
+		return out
+	}
 }
 
 func (q *Queries) selecting(r *query.Reader, namespace string, labels map[string]string) (*state.Sidecar, bool) {
@@ -114,7 +151,81 @@ func (q *Queries) imports(r *query.Reader, s Set) (Hosts, bool) {
 			sets = append(sets, q.importAll(r, s.Namespace, i)...)
 		}
 	}
-	return union(append(sets, Hosts{}.With(exact...))...), true
+	return q.without(r, union(append(sets, Hosts{}.With(exact...))...), row.Excludes, s.Namespace), true
+}
+
+// without takes out the hosts that are excluded: all that are meant, or those that the namespace meant declares.
+func (q *Queries) without(r *query.Reader, hosts Hosts, excludes []state.Import, client string) Hosts {
+	for n, e := range excludes {
+		if n == MaxGroups {
+			break
+		}
+		in := e.Namespace
+		if in == "." {
+			in = client
+		}
+		meant := covered(hosts, e.Host)
+		if in != "*" {
+			meant = covered(q.tables.Hosts.Group(r, state.HostGroup{By: state.DeclaredIn, Of: in}), e.Host)
+			own := covered(q.tables.Hosts.Group(r, state.HostGroup{By: state.DeclaredIn, Of: in, In: client}), e.Host)
+			meant = q.undisputed(r, union(meant, own))
+		}
+		var gone []omap.Change[omap.Name, omap.Unit]
+		for host := range meant.All() {
+			gone = append(gone, omap.Del[omap.Name, omap.Unit](host))
+		}
+		hosts = hosts.With(gone...)
+	}
+	return hosts
+}
+
+// undisputed are the hosts that no second namespace declares: of the others, that one's declaration may be let in.
+func (q *Queries) undisputed(r *query.Reader, hosts Hosts) Hosts {
+	var disputed []omap.Change[omap.Name, omap.Unit]
+	for host := range q.services.Taken.Lost.Group(r, service.All{}, "").All() {
+		disputed = append(disputed, omap.Del[omap.Name, omap.Unit](host))
+	}
+	return hosts.With(disputed...)
+}
+
+// homeOf is the namespace whose declaration of a host counts in a closed set if that is not the usual one: the proxies' own,
+// else the oldest, of those that the Sidecar lets in. Where it lets none in, routes lead to the host, or it is excluded.
+func (q *Queries) homeOf(r *query.Reader, h HostIn) (string, bool) {
+	row, ok := q.tables.Sidecars.Get(r, h.Set.Sidecar)
+	if !ok {
+		return "", false
+	}
+	claims := q.tables.ByHost.Group(r, h.Host)
+	usual, home := service.Home(claims, h.Set.Namespace), ""
+	for c := range claims.All() {
+		if c.Kind != state.ServiceClaim {
+			break // listed by kind
+		}
+		if !c.VisibleTo(h.Set.Namespace) || !row.Admits(c.Namespace, h.Host, h.Set.Namespace) {
+			continue
+		}
+		if home == "" || c.Namespace == h.Set.Namespace {
+			home = c.Namespace
+		}
+	}
+	switch {
+	case home == "" && slices.ContainsFunc(row.Excludes, func(i state.Import) bool { return i.Covers(usual, h.Host, h.Set.Namespace) }):
+		return service.Nobody, true
+	case home == usual:
+		return "", true
+	}
+	return home, true
+}
+
+// ingress are the ports that a Sidecar says its workloads serve.
+func ingress(row *state.Sidecar, namespace string) []service.InboundPort {
+	var list []service.InboundPort
+	for _, in := range row.Ingress {
+		list = append(list, service.InboundPort{
+			Number: in.Number, Protocol: in.Protocol, Namespace: namespace, Port: in.Number, Bound: in.Bound, Bind: in.IP, To: in.To,
+		})
+	}
+	return list
 }
 
 func (q *Queries) importAll(r *query.Reader, client string, i state.Import) []Hosts {

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -26,7 +27,11 @@ type Footprint struct {
 	// Dynamic are the HTTP ports where the proxy resolves the host of each request.
 	Dynamic []uint32
 	// TCP are the addresses where connections to it are told by their address, or by the name in TLS; an empty IP is any.
-	TCP []Address
+	TCP []Connections
+	// Requests are what listeners of a Sidecar have where requests for it are told by their Host, at addresses of theirs.
+	Requests []Requests
+	// Unnamed are the ports whose routes, although needed, are not for this host.
+	Unnamed []uint32
 	// VIPs are the addresses which are as good as the host's name on its HTTP ports.
 	VIPs []string
 	// Others are the namespaces that declare the host in vain.
@@ -94,13 +99,16 @@ func (f Footprint) ContentHash() omap.Hash { return omap.Sum(f.append(nil)) }
 func (f Footprint) append(b []byte) []byte {
 	b = append(append(b, f.Host...), 0)
 	b = strconv.AppendInt(b, f.Created, 10)
-	for kind, ports := range [][]uint32{f.HTTP, f.Shared, f.Own, f.Dynamic} {
+	for kind, ports := range [][]uint32{f.HTTP, f.Shared, f.Own, f.Dynamic, f.Unnamed} {
 		for _, p := range ports {
 			b = Number(p).AppendTo(append(b, 1, byte(kind)))
 		}
 	}
-	for _, a := range f.TCP {
-		b = a.AppendTo(append(b, 2))
+	for _, c := range f.TCP {
+		b = c.Terms.AppendTo(c.Address.AppendTo(append(b, 2)))
+	}
+	for _, c := range f.Requests {
+		b = strconv.AppendBool(c.Terms.AppendTo(c.Address.AppendTo(append(b, 6))), c.Dynamic)
 	}
 	for _, v := range f.VIPs {
 		b = append(append(b, 3), v...)
@@ -116,7 +124,8 @@ func (f Footprint) append(b []byte) []byte {
 
 func (f Footprint) equal(o Footprint) bool {
 	return f.Host == o.Host && f.Created == o.Created && slices.Equal(f.HTTP, o.HTTP) && slices.Equal(f.Shared, o.Shared) &&
-		slices.Equal(f.Own, o.Own) && slices.Equal(f.Dynamic, o.Dynamic) && slices.Equal(f.TCP, o.TCP) && slices.Equal(f.VIPs, o.VIPs) && slices.Equal(f.Others, o.Others) &&
+		slices.Equal(f.Own, o.Own) && slices.Equal(f.Dynamic, o.Dynamic) && slices.Equal(f.Unnamed, o.Unnamed) &&
+		slices.Equal(f.TCP, o.TCP) && slices.Equal(f.Requests, o.Requests) && slices.Equal(f.VIPs, o.VIPs) && slices.Equal(f.Others, o.Others) &&
 		(f.Gone == nil) == (o.Gone == nil) && (f.Gone == nil || f.Gone.equal(*o.Gone))
 }
 
@@ -127,56 +136,19 @@ func EqualFootprints(a, b []Footprint) bool { return equalFootprints(a, b) }
 
 // Footprint is what a view's host takes up.
 func (q *Queries) Footprint(r *query.Reader, v View) (Footprint, bool) {
-	if s, ok := q.Service.Get(r, v); ok {
-		return q.footprint(r, s), true
-	}
-	if q.routesOnly(r, v) {
-		return q.routed(r, v), true
-	}
-	return Footprint{}, false
+	return q.FootprintAt(r, v, Everywhere)
 }
 
-func (q *Queries) footprint(r *query.Reader, s *Service) Footprint {
-	f := Footprint{Host: s.Host, Created: s.Created, Others: s.Others}
-	singles, blocks := addresses(s)
-	headless := q.headless(r, s)
-	for _, p := range s.Ports {
-		sniffed := p.Protocol.Sniffed()
-		if p.Protocol.IsHTTP() {
-			f.HTTP, f.Shared = append(f.HTTP, p.Number), append(f.Shared, p.Number)
-			if s.Resolution == mesh.DynamicDNS {
-				f.Dynamic = append(f.Dynamic, p.Number)
-			}
-		}
-		if p.Protocol.IsHTTP() || p.Protocol == mesh.UDP {
-			continue
-		}
-		at := singles
-		if headless && !p.Protocol.IsTLS() {
-			at = q.endpointAddresses(r, s, p.Number)
-		}
-		for _, a := range at {
-			f.TCP = append(f.TCP, Address{a, p.Number})
-		}
-		// A block of addresses is matched at the wildcard address.
-		anywhere := blocks || len(singles) == 0 && (!headless || p.Protocol.IsTLS())
-		if anywhere {
-			f.TCP = append(f.TCP, Address{Port: p.Number})
-		}
-		if sniffed && (anywhere || len(at) > 0) {
-			f.HTTP = append(f.HTTP, p.Number)
-		}
-		if sniffed && anywhere {
-			f.Shared = append(f.Shared, p.Number)
-		}
-		if sniffed && len(at) > 0 {
-			f.Own = append(f.Own, p.Number)
-		}
+// FootprintAt is what a view's host takes up where the places for each of its ports are said, given the namespace that
+// declares it.
+func (q *Queries) FootprintAt(r *query.Reader, v View, places func(namespace string, port uint32) []Place) (Footprint, bool) {
+	if s, ok := q.Service.Get(r, v); ok {
+		return q.footprint(r, s, places), true
 	}
-	if len(f.HTTP) > 0 {
-		f.VIPs = singles
+	if namespace, ok := q.routesOnly(r, v); ok {
+		return q.routed(r, v, namespace, places), true
 	}
-	return f
+	return Footprint{}, false
 }
 
 // headless reports whether a service is reached at the addresses of its endpoints: it has no others, and connections go
@@ -249,9 +221,10 @@ func (s *Service) Blocks() []string {
 type Claimant struct {
 	Created int64
 	Host    string // empty for all HTTP hosts together
+	Terms
 }
 
-// Compare orders by age, then host.
+// Compare orders by age, then host, then terms.
 func (c Claimant) Compare(o Claimant) int {
 	switch {
 	case c.Created < o.Created:
@@ -259,18 +232,18 @@ func (c Claimant) Compare(o Claimant) int {
 	case c.Created > o.Created:
 		return 1
 	}
-	return strings.Compare(c.Host, o.Host)
+	return cmp.Or(strings.Compare(c.Host, o.Host), c.Terms.compare(o.Terms))
 }
 
 // AppendTo appends an unambiguous form.
 func (c Claimant) AppendTo(b []byte) []byte {
-	return append(strconv.AppendInt(b, c.Created, 10), " "+c.Host...)
+	return c.Terms.AppendTo(append(strconv.AppendInt(b, c.Created, 10), " "+c.Host...))
 }
 
 // Taken groups footprints by what they take up. In an overlay, what a changed host no longer takes up is in the groups
 // under the host's name with an age of never, so that the overlay looks at it.
 type Taken[C comparable] struct {
-	// HTTP: port -> hosts told by name there.
+	// HTTP: port -> hosts told by name there, and "" where the port's routes are needed whoever is in them.
 	HTTP *query.Groups[C, Number, omap.Name]
 	// Listen: address -> who wants it, where connections keep the address they were dialled at.
 	Listen *query.Groups[C, Address, Claimant]
@@ -280,7 +253,7 @@ type Taken[C comparable] struct {
 	Own *query.Groups[C, OwnPort, omap.Name]
 	// Names: address -> hosts that want it as a name on an HTTP port.
 	Names *query.Groups[C, Address, Claimant]
-	// Lost: namespace -> hosts it declares in vain.
+	// Lost: namespace -> hosts it declares in vain; "" -> hosts that anybody does.
 	Lost *query.Groups[C, omap.Name, omap.Name]
 }
 
@@ -306,6 +279,9 @@ func DefineTaken[C comparable](g *query.Graph, tag string, c *query.Collection[C
 			for _, p := range f.HTTP {
 				add(Number(p), omap.Name(f.Host))
 			}
+			for _, p := range f.Unnamed {
+				add(Number(p), "")
+			}
 		})
 	})
 	t.Listen = query.GroupBy(g, tag+"listenAddresses", c, func(f Footprint, add func(Address, Claimant)) {
@@ -313,12 +289,7 @@ func DefineTaken[C comparable](g *query.Graph, tag string, c *query.Collection[C
 			for _, p := range f.Shared {
 				add(Address{Port: p}, Claimant{})
 			}
-			for _, p := range f.Dynamic {
-				add(Address{Port: p}, Claimant{Created: DynamicHTTP})
-			}
-			for _, a := range f.TCP {
-				add(a, Claimant{f.Created, f.Host})
-			}
+			f.listen(add, func(c Connections) Address { return c.Address })
 		})
 	})
 	t.Local = query.GroupBy(g, tag+"localPorts", c, func(f Footprint, add func(Address, Claimant)) {
@@ -326,12 +297,10 @@ func DefineTaken[C comparable](g *query.Graph, tag string, c *query.Collection[C
 			for _, p := range f.HTTP {
 				add(Address{Port: p}, Claimant{})
 			}
-			for _, p := range f.Dynamic {
-				add(Address{Port: p}, Claimant{Created: DynamicHTTP})
+			for _, p := range f.Unnamed {
+				add(Address{Port: p}, Claimant{})
 			}
-			for _, a := range f.TCP {
-				add(Address{Port: a.Port}, Claimant{f.Created, f.Host})
-			}
+			f.listen(add, Connections.local)
 		})
 	})
 	t.Own = query.GroupBy(g, tag+"ownPorts", c, func(f Footprint, add func(OwnPort, omap.Name)) {
@@ -344,13 +313,16 @@ func DefineTaken[C comparable](g *query.Graph, tag string, c *query.Collection[C
 	t.Names = query.GroupBy(g, tag+"addressNames", c, func(f Footprint, add func(Address, Claimant)) {
 		for _, p := range f.HTTP {
 			for _, v := range f.VIPs {
-				add(Address{v, p}, Claimant{f.Created, f.Host})
+				add(Address{IP: v, Port: p}, Claimant{Created: f.Created, Host: f.Host})
 			}
 		}
 	})
 	t.Lost = query.GroupBy(g, tag+"lostDeclarations", c, func(f Footprint, add func(omap.Name, omap.Name)) {
 		for _, ns := range f.Others {
 			add(omap.Name(ns), omap.Name(f.Host))
+		}
+		if len(f.Others) > 0 {
+			add("", omap.Name(f.Host))
 		}
 	})
 	return t

@@ -13,17 +13,19 @@ import (
 // routesOnlyPort is where the routes of a host apply whatever services there are.
 const routesOnlyPort = 80
 
-// routesOnly reports whether a host has routes and no service: then the routes are all there is to it. A pattern that
-// covers services has given them its routes already.
-func (q *Queries) routesOnly(r *query.Reader, v View) bool {
-	routes := false
+// routesOnly reports whether a host has routes and no service, and the namespace they are from: then the routes are all
+// there is to it. A pattern that covers services has given them its routes already.
+func (q *Queries) routesOnly(r *query.Reader, v View) (namespace string, ok bool) {
 	for c := range q.tables.ByHost.Group(r, v.Host).All() {
-		routes = routes || c.Kind == state.RouteClaim && c.VisibleTo(v.Layer)
+		if c.Kind == state.RouteClaim && c.VisibleTo(v.Layer) {
+			namespace, ok = c.Namespace, true
+			break
+		}
 	}
-	if !routes || !mesh.IsWildcard(v.Host) {
-		return routes
+	if !ok || !mesh.IsWildcard(v.Host) {
+		return namespace, ok
 	}
-	return q.tables.Hosts.Group(r, state.HostGroup{By: state.ServiceUnder, Of: v.Host}).Len() == 0
+	return namespace, q.tables.Hosts.Group(r, state.HostGroup{By: state.ServiceUnder, Of: v.Host}).Len() == 0
 }
 
 // Covering is the service whose pattern covers a view's host, the narrowest.
@@ -32,35 +34,53 @@ func (q *Queries) Covering(r *query.Reader, v View) (*Service, bool) {
 		if Home(q.tables.ByHost.Group(r, pattern), v.Layer) == "" {
 			continue
 		}
-		if s, ok := q.Service.Get(r, View{pattern, v.Layer}); ok {
+		if s, ok := q.Service.Get(r, View{Host: pattern, Layer: v.Layer}); ok {
 			return s, true
 		}
 	}
 	return nil, false
 }
 
-// routed is what a host takes up that has routes and no service of its own: port 80, and what the service takes up by name
-// whose pattern covers it.
-func (q *Queries) routed(r *query.Reader, v View) Footprint {
-	f := Footprint{Host: v.Host, HTTP: []uint32{routesOnlyPort}}
-	if a, err := netip.ParseAddr(v.Host); err == nil && a.Zone() == "" {
+// routed is what a host takes up that has routes, from a namespace, and no service of its own: port 80, and what the
+// service takes up by name whose pattern covers it.
+func (q *Queries) routed(r *query.Reader, v View, namespace string, places func(namespace string, port uint32) []Place) Footprint {
+	f, port := Footprint{Host: v.Host}, mesh.Port{Number: routesOnlyPort, Protocol: mesh.HTTP}
+	for _, at := range places(namespace, port.Number) {
+		switch {
+		case !at.speaks(port).IsHTTP():
+		case at.IP != "":
+			f.takeAt(port, at, false)
+		default:
+			f.takeHTTP(port, at, false)
+		}
+	}
+	if a, err := netip.ParseAddr(v.Host); err == nil && a.Zone() == "" && len(f.HTTP) > 0 {
 		// Rules for it by name go before a service that has it for an address.
 		f.VIPs, f.Created = []string{a.Unmap().String()}, math.MinInt64
 	}
 	if s, ok := q.Covering(r, v); ok {
-		whole := q.footprint(r, s)
 		f.Created = s.Created - 1 // the narrower name goes first
-		for _, port := range whole.Shared {
-			if !slices.Contains(f.HTTP, port) {
-				f.HTTP = append(f.HTTP, port)
-			}
-		}
-		for _, at := range whole.TCP {
-			if p, _ := s.Port(at.Port); p.Protocol.IsTLS() {
-				f.TCP = append(f.TCP, at)
-			}
+		f.takeNames(s, q.footprint(r, s, places))
+	}
+	return f
+}
+
+// takeNames takes what a service takes up where hosts are told by name.
+func (f *Footprint) takeNames(s *Service, whole Footprint) {
+	f.Shared = union(f.Shared, whole.Shared)
+	f.Unnamed = union(f.Unnamed, whole.Unnamed)
+	for _, port := range whole.HTTP {
+		if slices.Contains(whole.Shared, port) {
+			f.HTTP = union(f.HTTP, []uint32{port})
 		}
 	}
-	f.Shared = f.HTTP
-	return f
+	for _, c := range whole.Requests {
+		f.HTTP = union(f.HTTP, []uint32{c.Port})
+		f.Requests = union(f.Requests, []Requests{c})
+	}
+	for _, c := range whole.TCP {
+		if p, _ := s.Port(c.Port); p.Protocol.IsTLS() {
+			f.TCP = append(f.TCP, c)
+		}
+	}
 }

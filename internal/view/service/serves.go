@@ -61,6 +61,15 @@ func (p InboundPort) String() string {
 	}, "/")
 }
 
+// FormatInbound is the canonical form of a workload's ports.
+func FormatInbound(ports []InboundPort) string {
+	list := make([]string, 0, len(ports))
+	for _, p := range ports {
+		list = append(list, p.String())
+	}
+	return strings.Join(list, ";")
+}
+
 // ParseInbound reads the canonical form of a workload's ports.
 func ParseInbound(s string) []InboundPort {
 	if s == "" {
@@ -108,11 +117,11 @@ func (q *Queries) serves(r *query.Reader, w Workload) (Served, bool) {
 	for _, h := range hits {
 		q.addPorts(r, h, ports)
 	}
-	var list []string
+	var list []InboundPort
 	for _, n := range slices.Sorted(maps.Keys(ports)) {
-		list = append(list, ports[n].String())
+		list = append(list, ports[n])
 	}
-	s.Inbound = strings.Join(list, ";")
+	s.Inbound = FormatInbound(list)
 	return s, true
 }
 

@@ -22,7 +22,22 @@ const maxParts = 50
 
 // View is a host as a layer sees it: the layer "" is what all see, others are namespaces for which something about the
 // host differs. Keys are normalised by scope.Queries.Layer, so that callers who see the same share a cell.
-type View struct{ Host, Layer string }
+type View struct {
+	Host, Layer string
+	// Home is the namespace whose declaration counts if that is not the usual one (see Home); Nobody: none does.
+	Home string
+}
+
+// Nobody is a home that is no namespace.
+const Nobody = "~"
+
+// HomeOf is the namespace whose declaration counts for the view, from the host's claims; empty if there is none.
+func (v View) HomeOf(claims omap.Map[state.Claim, omap.Unit]) string {
+	if v.Home != "" {
+		return v.Home
+	}
+	return Home(claims, v.Layer)
+}
 
 // Service is a service as a view sees it.
 type Service struct {
@@ -94,7 +109,7 @@ func (q *Queries) PublicHosts(r *query.Reader) omap.Map[omap.Name, omap.Unit] {
 func (q *Queries) service(r *query.Reader, v View) (*Service, bool) {
 	var parts []state.Claim
 	var others []string
-	for c, standing := range Declarations(q.tables.ByHost.Group(r, v.Host), v.Layer) {
+	for c, standing := range Declarations(q.tables.ByHost.Group(r, v.Host), v) {
 		switch {
 		case standing == Lost && !slices.Contains(others, c.Namespace):
 			others = append(others, c.Namespace)
@@ -131,9 +146,9 @@ const (
 	Unseen
 )
 
-// Declarations yields the declarations of a host, oldest first, from the host's claims.
-func Declarations(claims omap.Map[state.Claim, omap.Unit], layer string) iter.Seq2[state.Claim, Standing] {
-	winner := Home(claims, layer)
+// Declarations yields the declarations of a view's host, oldest first, from the host's claims.
+func Declarations(claims omap.Map[state.Claim, omap.Unit], v View) iter.Seq2[state.Claim, Standing] {
+	winner := v.HomeOf(claims)
 	return func(yield func(state.Claim, Standing) bool) {
 		for c := range claims.All() {
 			if c.Kind != state.ServiceClaim {
@@ -141,7 +156,7 @@ func Declarations(claims omap.Map[state.Claim, omap.Unit], layer string) iter.Se
 			}
 			standing := Counts
 			switch {
-			case !c.VisibleTo(layer):
+			case !c.VisibleTo(v.Layer):
 				standing = Unseen
 			case c.Namespace != winner:
 				standing = Lost
@@ -193,7 +208,7 @@ func merge(parts []Part) *mesh.Service {
 	return &m
 }
 
-func union(a, b []string) []string {
+func union[V comparable](a, b []V) []V {
 	for _, s := range b {
 		if !slices.Contains(a, s) {
 			a = append(a, s)

@@ -47,7 +47,7 @@ func (q *Queries) policy(r *query.Reader, v service.View) (*Policy, bool) {
 	}
 	root := q.tables.RootNamespace(r)
 	places := []place{{root, false}}
-	if home := service.Home(claims[0], v.Layer); home != "" && home != root {
+	if home := v.HomeOf(claims[0]); home != "" && home != root {
 		places = []place{{home, false}, {root, false}}
 	}
 	if v.Layer != "" {

@@ -31,12 +31,12 @@ func (q *Queries) defineLabelled(g *query.Graph, elem *query.Query[claim, []Part
 		if labels == "" {
 			return nil, false
 		}
-		return elem.Get(r, claim{view, k.at, k.direct, labels})
+		return elem.Get(r, claim{view, k.at, k.direct, labels, k.terms})
 	})
 	q.labelledParts = query.Each(g, "labelledSharedConnections", func(r *query.Reader, k For) omap.Map[service.Claimant, omap.Unit] {
 		return Taken(k.Direct, q.scope.Labelled).Group(r, k.Labelled, k.At)
 	}, named, func(k For, c service.Claimant) claimFor {
-		return claimFor{claimIn{HostIn: scope.HostIn{Host: c.Host, Set: k.Set}, at: k.At, direct: k.Direct}, k.Labels}
+		return claimFor{claimIn{HostIn: scope.HostIn{Host: c.Host, Set: k.Set}, at: k.At, direct: k.Direct, terms: c.Terms}, k.Labels}
 	})
 }
 
@@ -46,9 +46,9 @@ func (q *Queries) Labelled(r *query.Reader, k For) (p *Plan, differs bool) {
 	if parts.Len() == 0 {
 		return nil, false
 	}
-	instead := make(map[string]Part, parts.Len())
+	instead := make(map[claimed]Part, parts.Len())
 	for _, part := range parts.All() {
-		instead[part.Host] = part
+		instead[part.claimed()] = part
 	}
 	if p, ok := q.plan(r, In{k.Set, k.Direct, k.At}, instead); ok {
 		return p, true

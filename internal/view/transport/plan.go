@@ -38,6 +38,8 @@ type Plan struct {
 	// HTTP says that what is found to be HTTP is for routes to tell: those of the port, or those of Own alone if it is set.
 	HTTP bool
 	Own  service.OwnPort
+	// Bound says that there is a socket; else connections are redirected.
+	Bound bool
 	// ByName says that routes may lead to services that the proxy resolves for each request.
 	ByName bool
 	// Rules are tried by the most specific block of addresses, then by the most specific name.
@@ -46,7 +48,7 @@ type Plan struct {
 	Rest  *Rule
 	taken map[match]owner
 	// instead is what some hosts want in place of what they want of others.
-	instead map[string]Part
+	instead map[claimed]Part
 	// losses are what services wanted that older ones have.
 	losses []losing
 }
@@ -114,7 +116,7 @@ func (p *Plan) Inspects() bool {
 
 // add gives a service what is left of what it wants.
 func (p *Plan) add(part Part) {
-	if own, ok := p.instead[part.Host]; ok {
+	if own, ok := p.instead[part.claimed()]; ok {
 		part = own
 	}
 	if part.Sniffed && !p.HTTP {

@@ -30,11 +30,14 @@ func (q *Queries) wants(r *query.Reader, k claim) (Part, bool) {
 	if !ok {
 		return Part{}, false
 	}
+	if k.terms.As != mesh.Auto {
+		port.Protocol = k.terms.As
+	}
 	b := &builder{q: q, r: r, view: k.View, service: s, port: port, labels: k.labels}
 	if k.at.IP == "" && !k.direct {
 		b.blocks = s.Blocks()
 	}
-	if k.at.IP == "" {
+	if k.at.IP == "" || k.terms.Given {
 		b.names = []string{s.Host}
 	}
 	objects, _ := q.traffic.Routes.Get(r, k.View)
@@ -47,7 +50,7 @@ func (q *Queries) wants(r *query.Reader, k claim) (Part, bool) {
 	default:
 		b.tcp(objects)
 	}
-	return Part{Host: k.Host, Rules: b.rules, Sniffed: port.Protocol.Sniffed(), Port: port.Number}.sealed(s.Created), true
+	return Part{Host: k.Host, terms: k.terms, Rules: b.rules, Sniffed: port.Protocol.Sniffed(), Port: port.Number}.sealed(s.Created), true
 }
 
 // builder makes the rules of one service's port.

@@ -66,7 +66,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	q.parts = query.Each(g, "sharedConnections", func(r *query.Reader, k All) omap.Map[service.Claimant, omap.Unit] {
 		return Taken(k.Direct, s.Taken).Group(r, service.All{}, k.At)
 	}, elem, func(k All, c service.Claimant) claim {
-		return claim{View: service.View{Host: c.Host}, at: k.At, direct: k.Direct}
+		return claim{View: service.View{Host: c.Host}, at: k.At, direct: k.Direct, terms: c.Terms}
 	})
 	q.rivals = query.GroupBy(g, "connectionRivals", q.parts, func(p Part, add func(match, service.Claimant)) {
 		for _, rule := range p.Rules {
@@ -79,12 +79,12 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 		if k.gone || k.Host == "" {
 			return nil, false
 		}
-		return elem.Get(r, claim{q.scope.View(r, k.HostIn), k.at, k.direct, ""})
+		return elem.Get(r, claim{q.scope.View(r, k.HostIn), k.at, k.direct, "", k.terms})
 	})
 	q.scopedParts = query.Each(g, "scopedSharedConnections", func(r *query.Reader, k In) omap.Map[service.Claimant, omap.Unit] {
 		return Taken(k.Direct, sc.Taken).Group(r, k.Set, k.At)
 	}, scoped, func(k In, c service.Claimant) claimIn {
-		return claimIn{scope.HostIn{Host: c.Host, Set: k.Set}, k.At, k.Direct, c.Created == service.Never}
+		return claimIn{scope.HostIn{Host: c.Host, Set: k.Set}, k.At, k.Direct, c.Created == service.Never, c.Terms}
 	})
 	q.defineLabelled(g, elem)
 	return q
@@ -105,18 +105,18 @@ func (q *Queries) Base(r *query.Reader, k All) (*Plan, bool) {
 }
 
 // planOfAll is the plan as all see it, but for what some hosts want instead.
-func (q *Queries) planOfAll(r *query.Reader, k All, instead map[string]Part) *Plan {
+func (q *Queries) planOfAll(r *query.Reader, k All, instead map[claimed]Part) *Plan {
 	p := &Plan{instead: instead}
 	own := claimants(Taken(k.Direct, q.services.Taken).Group(r, service.All{}, k.At))
-	p.HTTP, p.ByName = own.http, own.dynamic
+	p.HTTP, p.ByName, p.Bound = own.http, own.dynamic, k.Direct || own.bound
 	if k.At.IP == "" {
 		for _, part := range q.parts.Get(r, k).All() {
 			p.add(part)
 		}
 		return p
 	}
-	for _, host := range own.hosts {
-		if part, ok := q.wants(r, claim{service.View{Host: host}, k.At, k.Direct, ""}); ok {
+	for _, c := range own.hosts {
+		if part, ok := q.wants(r, claim{service.View{Host: c.Host}, k.At, k.Direct, "", c.Terms}); ok {
 			p.add(part)
 		}
 	}
@@ -128,9 +128,9 @@ func (q *Queries) planOfAll(r *query.Reader, k All, instead map[string]Part) *Pl
 func (q *Queries) Scoped(r *query.Reader, k In) (p *Plan, differs bool) { return q.plan(r, k, nil) }
 
 // plan is the plan as a set sees it, but for what some hosts want instead.
-func (q *Queries) plan(r *query.Reader, k In, instead map[string]Part) (p *Plan, differs bool) {
+func (q *Queries) plan(r *query.Reader, k In, instead map[claimed]Part) (p *Plan, differs bool) {
 	own := claimants(Taken(k.Direct, q.scope.Taken).Group(r, k.Set, k.At))
-	p = &Plan{HTTP: own.http, ByName: own.dynamic, instead: instead}
+	p = &Plan{HTTP: own.http, ByName: own.dynamic, Bound: k.Direct || own.bound, instead: instead}
 	if k.Set.Overlay() {
 		base := claimants(Taken(k.Direct, q.services.Taken).Group(r, service.All{}, k.At))
 		if len(own.hosts) == 0 && len(own.gone) == 0 && (base.http || !own.http) && (base.dynamic || !own.dynamic) {
@@ -146,9 +146,9 @@ func (q *Queries) plan(r *query.Reader, k In, instead map[string]Part) (p *Plan,
 		}
 		return p, true
 	}
-	for _, host := range own.hosts {
-		view := q.scope.View(r, scope.HostIn{Host: host, Set: k.Set})
-		if part, ok := q.wants(r, claim{view, k.At, k.Direct, ""}); ok {
+	for _, c := range own.hosts {
+		view := q.scope.View(r, scope.HostIn{Host: c.Host, Set: k.Set})
+		if part, ok := q.wants(r, claim{view, k.At, k.Direct, "", c.Terms}); ok {
 			p.add(part)
 		}
 	}
@@ -165,11 +165,11 @@ func (q *Queries) unchanged(r *query.Reader, k In, base, own claimantList, p *Pl
 		}
 		return
 	}
-	for _, host := range base.hosts {
-		if own.gone[host] {
+	for _, c := range base.hosts {
+		if own.gone[c.Host] {
 			continue
 		}
-		if part, ok := q.wants(r, claim{service.View{Host: host}, k.At, k.Direct, ""}); ok {
+		if part, ok := q.wants(r, claim{service.View{Host: c.Host}, k.At, k.Direct, "", c.Terms}); ok {
 			p.add(part)
 		}
 	}
@@ -225,13 +225,15 @@ func (q *Queries) winner(r *query.Reader, at service.Address, m match, rule Rule
 type claimantList struct {
 	http    bool // HTTP hosts together do
 	dynamic bool // some of those are resolved for each request
-	hosts   []string
+	bound   bool // somebody has a socket there
+	hosts   []service.Claimant
 	gone    map[string]bool // what the base's hosts want that look different here
 }
 
 func claimants(group omap.Map[service.Claimant, omap.Unit]) claimantList {
 	l := claimantList{gone: map[string]bool{}}
 	for who := range group.All() {
+		l.bound = l.bound || who.Bound
 		switch {
 		case who.Host == "" && who.Created == service.DynamicHTTP:
 			l.dynamic = true
@@ -240,7 +242,7 @@ func claimants(group omap.Map[service.Claimant, omap.Unit]) claimantList {
 		case who.Created == service.Never:
 			l.gone[who.Host] = true
 		case len(l.hosts) < maxClaimants:
-			l.hosts = append(l.hosts, who.Host)
+			l.hosts = append(l.hosts, who)
 		}
 	}
 	return l
@@ -251,6 +253,7 @@ type claim struct {
 	at     service.Address
 	direct bool
 	labels string // the pairs of the callers' labels that its rules name
+	terms  service.Terms
 }
 
 type claimIn struct {
@@ -258,7 +261,16 @@ type claimIn struct {
 	at     service.Address
 	direct bool
 	gone   bool // what it wants is what it looks like to others
+	terms  service.Terms
 }
+
+// claimed is who wants an address, on which terms.
+type claimed struct {
+	host  string
+	terms service.Terms
+}
+
+func (p Part) claimed() claimed { return claimed{p.Host, p.terms} }
 
 // Part is what one service wants of the connections at an address.
 type Part struct {
@@ -267,13 +279,16 @@ type Part struct {
 	// Sniffed says that what turns out to be HTTP is for routes to tell.
 	Sniffed bool
 	Port    uint32
+	terms   service.Terms
 	created int64
 	age     string
 	hash    omap.Hash
 }
 
-// OutputName orders parts by age.
-func (p Part) OutputName() string { return p.age + p.Host }
+// OutputName orders parts by age. A host may want an address on two terms, a listener's and its own.
+func (p Part) OutputName() string {
+	return string(p.terms.AppendTo([]byte(p.age + p.Host)))
+}
 
 // ContentHash covers all of it.
 func (p Part) ContentHash() omap.Hash { return p.hash }

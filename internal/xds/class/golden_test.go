@@ -16,7 +16,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// A golden file holds, in order: comment; config.yaml; one or more "proxy" files (a node id, then metadata as JSON), each
+// A golden file holds, in order: comment; mesh.yaml, if it is not the default; config.yaml; one or more "proxy" files (a node id, then metadata as JSON), each
 // followed by "show" (lines of "TYPE name-pattern"), "names" and "want"; and at the end "problems".
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
@@ -40,6 +40,9 @@ func checkGolden(t *testing.T, file string) {
 		f := &a.Files[i]
 		var got string
 		switch f.Name {
+		case "mesh.yaml":
+			w.Configure(string(f.Data))
+			continue
 		case "config.yaml":
 			w.Load(string(f.Data))
 			continue

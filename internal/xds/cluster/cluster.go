@@ -57,8 +57,8 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 		func(r *query.Reader, _ service.All) scope.Hosts { return s.PublicHosts(r) },
 		q.at, func(_ service.All, host omap.Name) service.View { return service.View{Host: string(host)} })
 	scoped := query.Define(g, "scopedClusters", layer.Equal, func(r *query.Reader, h scope.HostIn) ([]*resource.Resource, bool) {
-		return layer.Forward(h.Set.Overlay(), sc.View(r, h).Layer, func(view string) []*resource.Resource {
-			list, _ := q.at.Get(r, service.View{Host: h.Host, Layer: view})
+		return layer.Forward(h.Set.Overlay(), sc.View(r, h), func(v service.View) []*resource.Resource {
+			list, _ := q.at.Get(r, v)
 			return list
 		}, resource.Hide)
 	})

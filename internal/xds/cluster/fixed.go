@@ -1,6 +1,10 @@
 package cluster
 
 import (
+	"net/netip"
+	"strings"
+	"time"
+
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -53,19 +57,40 @@ func (q *Queries) inbound(r *query.Reader, k Inbound) (Map, bool) {
 	local := k.Direct || q.tables.InboundLocalhost(r)
 	for _, p := range service.ParseInbound(k.Ports) {
 		name := envoy.InboundCluster(p.Number)
-		var c *clusterv3.Cluster
-		if local {
-			c = envoy.StaticCluster(name, timeout, envoy.Address(envoy.Loopback, p.Number))
-		} else {
-			c = envoy.OriginalDestinationCluster(name, timeout)
-			envoy.BindSource(c, envoy.InboundBindAddress)
-		}
+		c := application(name, timeout, p, local)
 		c.AltStatName = name + ";"
 		q.inboundPool(r, c, p)
-		c.Metadata = envoy.Metadata(map[string]*structpb.Value{"services": envoy.ServiceMetadata(p.Host, p.Name, p.Namespace)})
+		if p.Host != "" {
+			c.Metadata = envoy.Metadata(map[string]*structpb.Value{"services": envoy.ServiceMetadata(p.Host, p.Name, p.Namespace)})
+		}
 		list = append(list, c)
 	}
 	return asMap(list...), true
+}
+
+// application is the cluster of a port of the workload itself. Local: it is reached at the loopback address unless the port
+// says otherwise.
+func application(name string, timeout time.Duration, p service.InboundPort, local bool) *clusterv3.Cluster {
+	if path, ok := strings.CutPrefix(p.To, "unix://"); ok {
+		return envoy.StaticCluster(name, timeout, envoy.Pipe(path))
+	}
+	to, err := netip.ParseAddrPort(p.To)
+	switch {
+	case err == nil && to.Addr().IsLoopback():
+		return envoy.StaticCluster(name, timeout, envoy.Address(to.Addr().String(), uint32(to.Port())))
+	case local:
+		port := p.Number
+		if err == nil {
+			port = uint32(to.Port())
+		}
+		return envoy.StaticCluster(name, timeout, envoy.Address(envoy.Loopback, port))
+	}
+	c := envoy.OriginalDestinationCluster(name, timeout)
+	envoy.BindSource(c, envoy.InboundBindAddress)
+	if err == nil && uint32(to.Port()) != p.Number { // at the workload's own address, on another port
+		envoy.OverridePort(c, uint32(to.Port()))
+	}
+	return c
 }
 
 // inboundPool limits connections to the application as the rule for the service limits those to its endpoints.

@@ -29,6 +29,11 @@ type seen struct {
 // served reports whether the proxy has the service.
 func (s seen) served() bool { return s.service != nil && s.inside }
 
+// declared is the view of the host's declarations, whose layer is the namespace even where the host looks as to all.
+func (s seen) declared(namespace string) service.View {
+	return service.View{Host: s.host, Layer: namespace, Home: s.view.Home}
+}
+
 func (i *inquiry) see(host string) seen {
 	in := scope.HostIn{Host: host, Set: i.set}
 	s := seen{host: host, view: i.Queries.Scope.View(i.r, in), inside: true}
@@ -116,12 +121,13 @@ func (i *inquiry) routedPorts(s seen) []mesh.Port {
 
 // declarations adds the objects that declare the host, and what becomes of each.
 func (i *inquiry) declarations(s seen) {
-	for c, standing := range service.Declarations(i.Tables.ByHost.Group(i.r, s.host), i.class.Namespace) {
+	claims, view := i.Tables.ByHost.Group(i.r, s.host), s.declared(i.class.Namespace)
+	for c, standing := range service.Declarations(claims, view) {
 		unused := ""
 		switch standing {
 		case service.Counts:
 		case service.Lost:
-			unused = fmt.Sprintf("the declaration of namespace %s comes before it", service.Home(i.Tables.ByHost.Group(i.r, s.host), i.class.Namespace))
+			unused = fmt.Sprintf("the declaration of namespace %s comes before it", view.HomeOf(claims))
 		case service.Unseen:
 			unused = i.exported(c.Object())
 		}
@@ -218,7 +224,7 @@ func (i *inquiry) whyNoHost(s seen) {
 		return
 	}
 	named := map[api.Key]bool{}
-	for c, standing := range service.Declarations(claims, i.class.Namespace) {
+	for c, standing := range service.Declarations(claims, s.declared(i.class.Namespace)) {
 		if k := c.Object(); standing == service.Unseen && !named[k] && len(named) < maxReasons {
 			named[k] = true
 			i.because(k, fmt.Sprintf("add %q to its spec.exportTo", i.class.Namespace), "it declares %s, but is %s", s.host, i.exported(k))

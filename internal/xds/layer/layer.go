@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/view/service"
 )
 
 // Equal compares results by name and content: what hides something has the same content whatever its name.
@@ -19,13 +20,13 @@ func Equal[V query.Output](a, b []V) bool {
 
 // Forward yields one host's entries of a layer. at gives the results for the host as a view sees it. In an overlay, a
 // host that looks as in the base has no entries, and others hide what the base has and they have not.
-func Forward[V query.Output](overlay bool, view string, at func(view string) []V, hide func(name string) V) ([]V, bool) {
-	if overlay && view == "" {
+func Forward[V query.Output](overlay bool, view service.View, at func(view service.View) []V, hide func(name string) V) ([]V, bool) {
+	if overlay && view.Layer == "" {
 		return nil, false
 	}
 	list := at(view)
 	if overlay {
-		list = Cover(list, at(""), hide)
+		list = Cover(list, at(service.View{Host: view.Host}), hide)
 	}
 	return list, len(list) > 0
 }

@@ -46,6 +46,7 @@ func (q *Queries) virtual(r *query.Reader, k Virtual) (Map, bool) {
 	catchAll := envoy.Chain("virtualOutbound-catchall-tcp", nil, unknown(k.Outbound))
 	if k.Outbound != state.ByName {
 		l.FilterChains = append(l.FilterChains, catchAll)
+		logAccess(q.tables.AccessLog(r), l)
 		return asMap(l), true
 	}
 	l.DefaultFilterChain = catchAll
@@ -57,6 +58,7 @@ func (q *Queries) virtual(r *query.Reader, k Virtual) (Map, bool) {
 	routes.VirtualHosts = []*routev3.VirtualHost{envoy.UnknownByName()}
 	l.FilterChains = append(l.FilterChains, envoy.Chain("virtualOutbound-catchall-http", envoy.MatchHTTP(k.HTTP10),
 		envoy.HTTPTo(envoy.DynamicDNSCluster, routes, options)))
+	logAccess(q.tables.AccessLog(r), l)
 	return asMap(l), true
 }
 
@@ -95,6 +97,7 @@ func (q *Queries) inbound(r *query.Reader, k Inbound) (Map, bool) {
 	if k.Mode != proxy.None {
 		list = append(list, side.virtual(captured))
 	}
+	logAccess(q.tables.AccessLog(r), list...)
 	return asMap(list...), true
 }
 

@@ -102,7 +102,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queri
 func name(direct bool, at service.Address) (name, ip string) {
 	ip = at.IP
 	switch {
-	case direct:
+	case ip == "" && direct:
 		ip = envoy.Loopback
 	case ip == "":
 		ip = envoy.Wildcard
@@ -118,6 +118,7 @@ type content struct {
 	unknown state.OutboundMode
 	http    state.HTTPSettings
 	wait    time.Duration // for the first bytes
+	log     state.AccessLog
 }
 
 func (q *Queries) base(r *query.Reader, k addressAll) ([]*resource.Resource, bool) {
@@ -151,6 +152,7 @@ func (q *Queries) labelled(r *query.Reader, k addressFor) ([]*resource.Resource,
 }
 
 func (q *Queries) listener(r *query.Reader, c content) ([]*resource.Resource, bool) {
+	c.log = q.tables.AccessLog(r)
 	if c.plan.HTTP {
 		c.http = q.tables.HTTPSettings(r)
 	}
@@ -162,10 +164,11 @@ func (q *Queries) listener(r *query.Reader, c content) ([]*resource.Resource, bo
 
 func (c content) listener() ([]*resource.Resource, bool) {
 	name, ip := name(c.Direct, c.at)
-	if !c.plan.Wanted() || reserved(c.Direct, c.at.Port) && (c.Direct || ip == envoy.Wildcard) {
+	bound := c.plan.Bound
+	if !c.plan.Wanted() || reserved(bound, c.at.Port) && (bound || ip == envoy.Wildcard) {
 		return nil, false
 	}
-	l := envoy.Listener(name, ip, c.at.Port, envoy.Outbound, c.Direct)
+	l := envoy.Listener(name, ip, c.at.Port, envoy.Outbound, bound)
 	if c.plan.Inspects() {
 		envoy.SniffTLS(l)
 	}
@@ -190,9 +193,10 @@ func (c content) listener() ([]*resource.Resource, bool) {
 		l.FilterChains = []*listenerv3.FilterChain{envoy.Chain("", nil, forward(c.plan.Rest)...)}
 	case c.plan.Rest != nil:
 		l.DefaultFilterChain = envoy.Chain("", nil, forward(c.plan.Rest)...)
-	case !c.Direct: // a proxy that is not redirected to does not know where else a connection was going
+	case !bound: // a proxy that is not redirected to does not know where else a connection was going
 		l.DefaultFilterChain = envoy.Chain(envoy.PassthroughChain, nil, unknown(c.unknown))
 	}
+	logAccess(c.log, l)
 	return []*resource.Resource{resource.New(resource.Listener, name, l)}, true
 }
 
@@ -241,6 +245,20 @@ func httpOptions(s state.HTTPSettings, old bool, server string) envoy.HTTPOption
 	return envoy.HTTPOptions{
 		Old: old, NormalizePath: s.NormalizePath, MergeSlashes: s.MergeSlashes, DecodeSlashes: s.Slashes == state.DecodeSlashes,
 		KeepServer: s.KeepServer, Server: server, NoRequestID: s.NoRequestID, NoDebugHeaders: s.NoDebugHeaders, KeepCase: s.KeepCase,
+	}
+}
+
+// logAccess makes listeners log what they forward, if the mesh says so.
+func logAccess(log state.AccessLog, list ...*listenerv3.Listener) {
+	if log.File == "" {
+		return
+	}
+	write := envoy.TextLog
+	if log.JSON {
+		write = envoy.JSONLog
+	}
+	for _, l := range list {
+		envoy.Log(l, write(log.File, log.Format), !log.NoListeners)
 	}
 }
 

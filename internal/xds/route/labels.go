@@ -38,6 +38,9 @@ func (q *Queries) defineLabelled(g *query.Graph) {
 
 // virtualHostFor is a host for callers with labels; absent if none of these matters to it.
 func (q *Queries) virtualHostFor(r *query.Reader, k hostFor) ([]*resource.Piece, bool) {
+	if k.Host == "" {
+		return nil, false // it only asks for the routes of the port
+	}
 	at := q.hostOf(r, k.hostIn)
 	if at.Labels = q.traffic.Named(r, at.View, k.labels, (*state.VirtualService).RequestLabels); at.Labels == "" {
 		return nil, false

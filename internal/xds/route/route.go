@@ -98,6 +98,9 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 
 // virtualHostIn is a host's entry in a set.
 func (q *Queries) virtualHostIn(r *query.Reader, k hostIn) ([]*resource.Piece, bool) {
+	if k.Host == "" {
+		return nil, false // it only asks for the routes of the port
+	}
 	at := q.hostOf(r, k)
 	list, _ := q.host.Get(r, at)
 	if k.Set.Overlay() {
