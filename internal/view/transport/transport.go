@@ -79,7 +79,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 		if k.gone || k.Host == "" {
 			return nil, false
 		}
-		return elem.Get(r, claim{q.scope.View(r, k.HostIn), k.at, k.direct, ""})
+		return elem.Get(r, claim{q.scope.View(r, k.HostIn), k.at, k.direct, callers{}})
 	})
 	q.scopedParts = query.Each(g, "scopedSharedConnections", func(r *query.Reader, k In) omap.Map[service.Claimant, omap.Unit] {
 		return Taken(k.Direct, sc.Taken).Group(r, k.Set, k.At)
@@ -116,7 +116,7 @@ func (q *Queries) planOfAll(r *query.Reader, k All, instead map[string]Part) *Pl
 		return p
 	}
 	for _, host := range own.hosts {
-		if part, ok := q.wants(r, claim{service.View{Host: host}, k.At, k.Direct, ""}); ok {
+		if part, ok := q.wants(r, claim{service.View{Host: host}, k.At, k.Direct, callers{}}); ok {
 			p.add(part)
 		}
 	}
@@ -148,7 +148,7 @@ func (q *Queries) plan(r *query.Reader, k In, instead map[string]Part) (p *Plan,
 	}
 	for _, host := range own.hosts {
 		view := q.scope.View(r, scope.HostIn{Host: host, Set: k.Set})
-		if part, ok := q.wants(r, claim{view, k.At, k.Direct, ""}); ok {
+		if part, ok := q.wants(r, claim{view, k.At, k.Direct, callers{}}); ok {
 			p.add(part)
 		}
 	}
@@ -169,7 +169,7 @@ func (q *Queries) unchanged(r *query.Reader, k In, base, own claimantList, p *Pl
 		if own.gone[host] {
 			continue
 		}
-		if part, ok := q.wants(r, claim{service.View{Host: host}, k.At, k.Direct, ""}); ok {
+		if part, ok := q.wants(r, claim{service.View{Host: host}, k.At, k.Direct, callers{}}); ok {
 			p.add(part)
 		}
 	}
@@ -250,7 +250,7 @@ type claim struct {
 	service.View
 	at     service.Address
 	direct bool
-	labels string // the pairs of the callers' labels that its rules name
+	of     callers
 }
 
 type claimIn struct {
