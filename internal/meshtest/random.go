@@ -169,7 +169,15 @@ func (g Random) destinationRule() *networking.DestinationRule {
 	if rapid.Bool().Draw(g.T, "detects") {
 		d.TrafficPolicy.OutlierDetection = &networking.OutlierDetection{}
 	}
-	switch pick(g.T, "prefers", "", "", "labels", "shares") {
+	switch pick(g.T, "prefers", "", "", "labels", "shares", "source", "header") {
+	case "source":
+		d.TrafficPolicy.LoadBalancer = hashBy(&networking.LoadBalancerSettings_ConsistentHashLB{
+			HashKey: &networking.LoadBalancerSettings_ConsistentHashLB_UseSourceIp{UseSourceIp: true},
+		})
+	case "header":
+		d.Subsets[0].TrafficPolicy = &networking.TrafficPolicy{LoadBalancer: hashBy(&networking.LoadBalancerSettings_ConsistentHashLB{
+			HashKey: &networking.LoadBalancerSettings_ConsistentHashLB_HttpHeaderName{HttpHeaderName: "x-seat"},
+		})}
 	case "labels":
 		d.Subsets[0].TrafficPolicy = &networking.TrafficPolicy{LoadBalancer: &networking.LoadBalancerSettings{
 			LocalityLbSetting: &networking.LocalityLoadBalancerSetting{FailoverPriority: []string{"v", "topology.kubernetes.io/region=r2"}},
@@ -180,6 +188,10 @@ func (g Random) destinationRule() *networking.DestinationRule {
 		}}
 	}
 	return d
+}
+
+func hashBy(hash *networking.LoadBalancerSettings_ConsistentHashLB) *networking.LoadBalancerSettings {
+	return &networking.LoadBalancerSettings{LbPolicy: &networking.LoadBalancerSettings_ConsistentHash{ConsistentHash: hash}}
 }
 
 func (g Random) sidecar() *networking.Sidecar {

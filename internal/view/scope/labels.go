@@ -6,18 +6,27 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
 
 // maxLabels bounds how many labels of a workload are looked up.
 const maxLabels = 30
 
-// Labelled names the callers of a set who have labels that rules name: what such rules say lies over what the set sees.
+// Labelled names the callers of a set who have labels that rules name or select: what such rules say lies over what the set
+// sees.
 type Labelled struct {
 	Set    Set
-	Labels string // as in proxy.Class
+	Labels string        // as in proxy.Class
+	Rules  traffic.Rules // the DestinationRules that select them
+}
+
+// LabelledOf are the callers of a class; ok is false if no rule speaks of their labels.
+func LabelledOf(c proxy.Class) (k Labelled, ok bool) {
+	return Labelled{SetOf(c), c.Labels, ClientOf(c).Rules}, c.Labels != "" || c.Rules != ""
 }
 
 // mentioned are the pairs of labels that rules which a namespace sees name: only those can matter.
@@ -53,6 +62,9 @@ func (q *Queries) defineLabelled(g *query.Graph) {
 func (q *Queries) labelled(r *query.Reader, k Labelled) (Hosts, bool) {
 	var exact []omap.Change[omap.Name, omap.Unit]
 	parts := []Hosts{{}}
+	for _, host := range q.traffic.Hosts(r, k.Rules) {
+		parts = q.below(r, Hosts{}.With(omap.Put(omap.Name(host), omap.Unit{})), parts)
+	}
 	for pair := range strings.SplitSeq(k.Labels, ",") {
 		for _, layer := range []string{"", k.Set.Namespace} {
 			for name := range q.naming(r, pair, layer).All() {

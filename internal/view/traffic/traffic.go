@@ -73,6 +73,9 @@ func (q *Queries) routes(r *query.Reader, v service.View) ([]*state.VirtualServi
 // Named are those of some pairs of labels, separated by commas, that the rules for a view's host name. of gives the pairs
 // that count in an object.
 func (q *Queries) Named(r *query.Reader, v service.View, labels string, of func(*state.VirtualService) []string) string {
+	if labels == "" {
+		return ""
+	}
 	objects, _ := q.Routes.Get(r, v)
 	var named []string
 	for _, vs := range objects {

@@ -32,7 +32,7 @@ func (b *builder) conduct(d Destination) Conduct {
 		return Conduct{}
 	}
 	view := service.View{Host: d.Host, Layer: b.q.scope.Layer(b.r, d.Host, b.view.Layer)}
-	policy, _ := b.q.traffic.Policy.Get(b.r, view)
+	policy := b.q.traffic.PolicyFor(b.r, view, b.q.traffic.Touching(b.r, b.of.rules, d.Host))
 	return conductOf(b.q.traffic.Settings(b.r, policy, policy.Subset(d.Subset), d.Port))
 }
 

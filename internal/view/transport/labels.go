@@ -6,7 +6,15 @@ import (
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
+
+// callers is what of a client may matter to what a service wants: the pairs of labels that its rules name, and the
+// DestinationRules about it that select the client.
+type callers struct {
+	labels string
+	rules  traffic.Rules
+}
 
 // For names an address as those callers of a set see it who have labels that rules name.
 type For struct {
@@ -16,28 +24,29 @@ type For struct {
 }
 
 type claimFor struct {
-	claimIn
-	labels string
+	For
+	host  string
+	terms service.Terms
 }
 
 // defineLabelled adds what services want of callers with labels; elem is what they want of anybody.
 func (q *Queries) defineLabelled(g *query.Graph, elem *query.Query[claim, []Part]) {
 	named := query.Define(g, "labelledConnections", equalParts, func(r *query.Reader, k claimFor) ([]Part, bool) {
-		if k.Host == "" {
+		if k.host == "" {
 			return nil, false
 		}
-		view := q.scope.View(r, k.HostIn)
-		labels := q.traffic.Named(r, view, k.labels, (*state.VirtualService).ConnectionLabels)
-		if labels == "" {
+		view := q.scope.View(r, scope.HostIn{Host: k.host, Set: k.Set})
+		of := callers{
+			q.traffic.Named(r, view, k.Labels, (*state.VirtualService).ConnectionLabels), q.traffic.Touching(r, k.Rules, k.host),
+		}
+		if of == (callers{}) {
 			return nil, false
 		}
-		return elem.Get(r, claim{view, k.at, k.direct, labels, k.terms})
+		return elem.Get(r, claim{view, k.At, k.Direct, of, k.terms})
 	})
 	q.labelledParts = query.Each(g, "labelledSharedConnections", func(r *query.Reader, k For) omap.Map[service.Claimant, omap.Unit] {
 		return Taken(k.Direct, q.scope.Labelled).Group(r, k.Labelled, k.At)
-	}, named, func(k For, c service.Claimant) claimFor {
-		return claimFor{claimIn{HostIn: scope.HostIn{Host: c.Host, Set: k.Set}, at: k.At, direct: k.Direct, terms: c.Terms}, k.Labels}
-	})
+	}, named, func(k For, c service.Claimant) claimFor { return claimFor{k, c.Host, c.Terms} })
 }
 
 // Labelled is the plan for an address as callers with labels see it. differs is false where none of these matters.

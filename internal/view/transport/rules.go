@@ -33,7 +33,7 @@ func (q *Queries) wants(r *query.Reader, k claim) (Part, bool) {
 	if k.terms.As != mesh.Auto {
 		port.Protocol = k.terms.As
 	}
-	b := &builder{q: q, r: r, view: k.View, service: s, port: port, labels: k.labels}
+	b := &builder{q: q, r: r, view: k.View, service: s, port: port, of: k.of}
 	if k.at.IP == "" && !k.direct {
 		b.blocks = s.Blocks()
 	}
@@ -60,7 +60,7 @@ type builder struct {
 	view    service.View
 	service *service.Service
 	port    mesh.Port
-	labels  string
+	of      callers
 	blocks  []string // of the service, where they tell it from others
 	names   []string // that tell the service from others in TLS; none where its address does
 	rules   []Rule
@@ -140,7 +140,7 @@ func (b *builder) applies(m conditions) bool {
 	if m.GetSourceNamespace() != "" && m.GetSourceNamespace() != b.view.Layer {
 		return false
 	}
-	return mesh.HasPairs(b.labels, m.GetSourceLabels())
+	return mesh.HasPairs(b.of.labels, m.GetSourceLabels())
 }
 
 // byDefault sends everything else to the service itself.

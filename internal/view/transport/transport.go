@@ -79,7 +79,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 		if k.gone || k.Host == "" {
 			return nil, false
 		}
-		return elem.Get(r, claim{q.scope.View(r, k.HostIn), k.at, k.direct, "", k.terms})
+		return elem.Get(r, claim{q.scope.View(r, k.HostIn), k.at, k.direct, callers{}, k.terms})
 	})
 	q.scopedParts = query.Each(g, "scopedSharedConnections", func(r *query.Reader, k In) omap.Map[service.Claimant, omap.Unit] {
 		return Taken(k.Direct, sc.Taken).Group(r, k.Set, k.At)
@@ -116,7 +116,7 @@ func (q *Queries) planOfAll(r *query.Reader, k All, instead map[claimed]Part) *P
 		return p
 	}
 	for _, c := range own.hosts {
-		if part, ok := q.wants(r, claim{service.View{Host: c.Host}, k.At, k.Direct, "", c.Terms}); ok {
+		if part, ok := q.wants(r, claim{service.View{Host: c.Host}, k.At, k.Direct, callers{}, c.Terms}); ok {
 			p.add(part)
 		}
 	}
@@ -148,7 +148,7 @@ func (q *Queries) plan(r *query.Reader, k In, instead map[claimed]Part) (p *Plan
 	}
 	for _, c := range own.hosts {
 		view := q.scope.View(r, scope.HostIn{Host: c.Host, Set: k.Set})
-		if part, ok := q.wants(r, claim{view, k.At, k.Direct, "", c.Terms}); ok {
+		if part, ok := q.wants(r, claim{view, k.At, k.Direct, callers{}, c.Terms}); ok {
 			p.add(part)
 		}
 	}
@@ -169,7 +169,7 @@ func (q *Queries) unchanged(r *query.Reader, k In, base, own claimantList, p *Pl
 		if own.gone[c.Host] {
 			continue
 		}
-		if part, ok := q.wants(r, claim{service.View{Host: c.Host}, k.At, k.Direct, "", c.Terms}); ok {
+		if part, ok := q.wants(r, claim{service.View{Host: c.Host}, k.At, k.Direct, callers{}, c.Terms}); ok {
 			p.add(part)
 		}
 	}
@@ -252,7 +252,7 @@ type claim struct {
 	service.View
 	at     service.Address
 	direct bool
-	labels string // the pairs of the callers' labels that its rules name
+	of     callers
 	terms  service.Terms
 }
 

@@ -100,8 +100,7 @@ func (q *Queries) assemble(r *query.Reader, c proxy.Class) (*resource.State, boo
 		resource.Listener: {inboundListeners, virtual, q.listeners.Scoped.Get(r, listener.In{Set: set, Shape: listener.ShapeOf(c)})},
 		resource.Route:    {q.routes.Scoped.Get(r, set), q.routes.ScopedSniffed.Get(r, set)},
 	}}
-	if c.Labels != "" {
-		k := scope.Labelled{Set: set, Labels: c.Labels}
+	if k, ok := scope.LabelledOf(c); ok {
 		s.Types[resource.Listener] = slices.Insert(s.Types[resource.Listener], 2, q.listeners.Labelled.Get(r, listener.For{Labelled: k, Shape: listener.ShapeOf(c)}))
 		s.Types[resource.Route] = append(resource.Layers{q.routes.Labelled.Get(r, k), q.routes.LabelledSniffed.Get(r, k)}, s.Types[resource.Route]...)
 	}

@@ -76,6 +76,7 @@ func (q *Queries) cell(g *query.Graph, c proxy.Class, t resource.Type, name omap
 		return id, layer, true
 	}
 	set := scope.SetOf(c)
+	labelled, _ := scope.LabelledOf(c)
 	switch t {
 	case resource.Cluster:
 		if id, ok = ownElement(q.clusters.Own, q.clusters.Scoped, c, name); ok {
@@ -88,17 +89,16 @@ func (q *Queries) cell(g *query.Graph, c proxy.Class, t resource.Type, name omap
 		}
 		return inLayers(q.endpoints.Scoped, set.Plain(), q.endpoints.Base, service.All{}, name)
 	case resource.Listener:
-		k := listener.For{Labelled: scope.Labelled{Set: set, Labels: c.Labels}, Shape: listener.ShapeOf(c)}
+		k := listener.For{Labelled: labelled, Shape: listener.ShapeOf(c)}
 		if id, ok = q.listeners.Labelled.Element(k, name); ok {
 			return id, Scoped, true
 		}
 		return inLayers(q.listeners.Scoped, listener.In{Set: set, Shape: listener.ShapeOf(c)}, q.listeners.Base, listener.ShapeOf(c), name)
 	case resource.Route:
-		k := scope.Labelled{Set: set, Labels: c.Labels}
-		if id, ok = q.routes.Labelled.Element(k, name); ok {
+		if id, ok = q.routes.Labelled.Element(labelled, name); ok {
 			return id, Scoped, true
 		}
-		if id, ok = q.routes.LabelledSniffed.Element(k, name); ok {
+		if id, ok = q.routes.LabelledSniffed.Element(labelled, name); ok {
 			return id, Scoped, true
 		}
 		if id, layer, ok = inLayers(q.routes.ScopedSniffed, set, q.routes.Sniffed, service.All{}, name); ok {

@@ -144,7 +144,7 @@ func (b *builder) target(host string) target {
 	if t, known := b.targets[host]; known || len(b.targets) == traffic.MaxTargets {
 		return t
 	}
-	t, _ := b.q.target.Get(b.r, reached{host, b.at.Layer})
+	t, _ := b.q.target.Get(b.r, reached{host, b.at.Layer, b.q.traffic.Touching(b.r, b.at.Rules, host)})
 	if b.targets == nil {
 		b.targets = map[string]target{}
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/traffic"
 	"github.com/pilotmesh/pilot/internal/xds/layer"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -17,8 +18,8 @@ type portFor struct {
 }
 
 type hostFor struct {
-	hostIn
-	labels string
+	portFor
+	host string
 }
 
 // defineLabelled adds what callers with labels see instead: hosts whose rules name a label of theirs, and the route
@@ -28,7 +29,7 @@ func (q *Queries) defineLabelled(g *query.Graph) {
 	q.labelled = query.Each(g, "labelledVirtualHosts", func(r *query.Reader, k portFor) scope.Hosts {
 		return q.scope.Labelled.HTTP.Group(r, k.Labelled, service.Number(k.port))
 	}, elem, func(k portFor, name omap.Name) hostFor {
-		return hostFor{hostIn{scope.HostIn{Host: string(name), Set: k.Set}, k.port}, k.Labels}
+		return hostFor{k, string(name)}
 	})
 	routes := query.Define(g, "labelledRouteConfiguration", layer.Equal, q.routesFor)
 	q.Labelled = query.Each(g, "labelledRouteConfigurations", func(r *query.Reader, k scope.Labelled) omap.Map[service.Number, omap.Unit] {
@@ -38,14 +39,24 @@ func (q *Queries) defineLabelled(g *query.Graph) {
 
 // virtualHostFor is a host for callers with labels; absent if none of these matters to it.
 func (q *Queries) virtualHostFor(r *query.Reader, k hostFor) ([]*resource.Piece, bool) {
-	if k.Host == "" {
+	if k.host == "" {
 		return nil, false // it only asks for the routes of the port
 	}
-	at := q.hostOf(r, k.hostIn)
-	if at.Labels = q.traffic.Named(r, at.View, k.labels, (*state.VirtualService).RequestLabels); at.Labels == "" {
+	at, ok := q.callers(r, q.hostOf(r, hostIn{scope.HostIn{Host: k.host, Set: k.Set}, k.port}), k.Labelled)
+	if !ok {
 		return nil, false
 	}
 	return q.host.Get(r, at)
+}
+
+// callers is a host for callers with labels; ok is false if none of these matters to it.
+func (q *Queries) callers(r *query.Reader, at host, k scope.Labelled) (of host, ok bool) {
+	at.Labels = q.traffic.Named(r, at.View, k.Labels, (*state.VirtualService).RequestLabels)
+	rules := q.traffic.Touching(r, k.Rules, at.Host)
+	if hashes(q.traffic.PolicyFor(r, at.View, rules)) {
+		at.Rules = rules
+	}
+	return at, at.Labels != "" || at.Rules != (traffic.Rules{})
 }
 
 // routesFor is the route configuration of a port for callers with labels.

@@ -34,6 +34,8 @@ type host struct {
 	Bare string
 	// Labels are the pairs of the callers' labels that the host's rules name, separated by commas.
 	Labels string
+	// Rules are the DestinationRules that select the callers, if by these a request chooses the endpoint.
+	Rules traffic.Rules
 }
 
 type hostIn struct {

@@ -29,7 +29,7 @@ func (b *builder) byDefault() {
 	a := envoy.Forward(nil)
 	a.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: cluster}
 	a.RetryPolicy = retries(b.settings.Retries, false)
-	policy, _ := b.q.traffic.Policy.Get(b.r, b.at.View)
+	policy := b.q.traffic.PolicyFor(b.r, b.at.View, b.at.Rules)
 	a.HashPolicy = hashPolicy(policy, "", b.at.Port)
 	b.routes = append(b.routes, envoy.Route("default", envoy.MatchAll(), a, envoy.VirtualHostName(b.at.Host, b.at.Port)+"/*"))
 	b.refs = append(b.refs, cluster)

@@ -3,7 +3,6 @@ package route
 import (
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
-	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
@@ -44,11 +43,11 @@ func (q *Queries) defineSniffed(g *query.Graph, s *service.Queries, sc *scope.Qu
 	}, scoped, func(k scope.Set, p service.OwnPort) ownIn { return ownIn{k, p} })
 	labelled := query.Define(g, "labelledSniffedRoutes", layer.Equal, func(r *query.Reader, k ownFor) ([]*resource.Resource, bool) {
 		view := sc.View(r, scope.HostIn{Host: k.at.Host, Set: k.Set})
-		labels := q.traffic.Named(r, view, k.Labels, (*state.VirtualService).RequestLabels)
-		if labels == "" {
+		own, ok := q.callers(r, host{View: view, Port: k.at.Port}, k.Labelled)
+		if !ok {
 			return nil, false
 		}
-		return at.Get(r, host{View: view, Port: k.at.Port, Labels: labels})
+		return at.Get(r, own)
 	})
 	q.LabelledSniffed = query.Each(g, "labelledSniffedRoutes.all", func(r *query.Reader, k scope.Labelled) omap.Map[service.OwnPort, omap.Unit] {
 		return sc.Labelled.Own.Keys(r, k)

@@ -12,7 +12,10 @@ import (
 )
 
 // reached names a host that rules lead to, as the callers of a layer see it.
-type reached struct{ host, layer string }
+type reached struct {
+	host, layer string
+	rules       traffic.Rules // about it, that select those callers
+}
 
 // target is what a route must know of a host it leads to.
 type target struct {
@@ -28,7 +31,7 @@ func (t target) equal(o target) bool {
 func (q *Queries) targetOf(r *query.Reader, k reached) (target, bool) {
 	var t target
 	view := service.View{Host: k.host, Layer: q.scope.Layer(r, k.host, k.layer)}
-	if policy, ok := q.traffic.Policy.Get(r, view); ok && hashes(policy) {
+	if policy := q.traffic.PolicyFor(r, view, k.rules); hashes(policy) {
 		t.policy = policy
 	}
 	s, ok := q.scope.Destination(r, k.host, k.layer)
@@ -46,7 +49,7 @@ func hashes(p *traffic.Policy) bool {
 				return l.GetLoadBalancer().GetConsistentHash() != nil
 			})
 	}
-	return in(p.Top) || slices.ContainsFunc(p.Subsets, func(s *networking.Subset) bool { return in(s.TrafficPolicy) })
+	return p != nil && (in(p.Top) || slices.ContainsFunc(p.Subsets, func(s *networking.Subset) bool { return in(s.TrafficPolicy) }))
 }
 
 // hashPolicy is what of a request chooses the endpoint of a port and subset; empty if nothing of it does.
