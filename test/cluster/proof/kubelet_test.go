@@ -36,6 +36,13 @@ stdin: true`))
 	if out, err := s.try(t.Context(), "", "exec", "web", "--", "sh", "-c", "exit 3"); err == nil || !strings.Contains(out, "exit code 3") {
 		t.Errorf("exec of what fails: %v %q", err, out)
 	}
+	s.apply(manifest("once", "command: [sh, -c, \"echo begun; cat; echo ended\"]\nstdin: true\nstdinOnce: true"))
+	s.ready("once")
+	attached, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if out, err := s.try(attached, "what was typed\n", "attach", "-i", "once"); err != nil || !strings.Contains(out, "what was typed\n") || !strings.Contains(out, "ended") {
+		t.Errorf("attach: %v %q", err, out)
+	}
 	s.copies()
 	s.forwards()
 }
