@@ -146,7 +146,7 @@ func (q *Queries) FootprintAt(r *query.Reader, v View, places func(namespace str
 		return q.footprint(r, s, places), true
 	}
 	if namespace, ok := q.routesOnly(r, v); ok {
-		return q.routed(r, v, namespace, places), true
+		return q.routed(r, v, func(_ string, port uint32) []Place { return places(namespace, port) }), true
 	}
 	return Footprint{}, false
 }

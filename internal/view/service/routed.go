@@ -42,10 +42,10 @@ func (q *Queries) Covering(r *query.Reader, v View) (*Service, bool) {
 }
 
 // routed is what a host takes up that has routes, from a namespace, and no service of its own: port 80, and what the
-// service takes up by name whose pattern covers it.
-func (q *Queries) routed(r *query.Reader, v View, namespace string, places func(namespace string, port uint32) []Place) Footprint {
+// service takes up by name whose pattern covers it: both where the routes may apply.
+func (q *Queries) routed(r *query.Reader, v View, places func(namespace string, port uint32) []Place) Footprint {
 	f, port := Footprint{Host: v.Host}, mesh.Port{Number: routesOnlyPort, Protocol: mesh.HTTP}
-	for _, at := range places(namespace, port.Number) {
+	for _, at := range places("", port.Number) {
 		switch {
 		case !at.speaks(port).IsHTTP():
 		case at.IP != "":
@@ -79,7 +79,11 @@ func (f *Footprint) takeNames(s *Service, whole Footprint) {
 		f.Requests = union(f.Requests, []Requests{c})
 	}
 	for _, c := range whole.TCP {
-		if p, _ := s.Port(c.Port); p.Protocol.IsTLS() {
+		p, _ := s.Port(c.Port)
+		if c.As != mesh.Auto {
+			p.Protocol = c.As
+		}
+		if p.Protocol.IsTLS() {
 			f.TCP = append(f.TCP, c)
 		}
 	}
