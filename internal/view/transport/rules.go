@@ -44,7 +44,7 @@ func (q *Queries) wants(r *query.Reader, k claim) (Part, bool) {
 	switch {
 	case !own:
 		b.narrower(k.Host, objects)
-		return Part{Host: k.Host, Rules: b.rules}.sealed(s.Created - 1), len(b.rules) > 0
+		return Part{Host: k.Host, terms: k.terms, Rules: b.rules}.sealed(s.Created - 1), len(b.rules) > 0
 	case port.Protocol.IsTLS():
 		b.tls(objects)
 	default:
