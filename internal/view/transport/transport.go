@@ -23,6 +23,10 @@ import (
 // maxClaimants bounds how many services with one and the same single address are looked at.
 const maxClaimants = 40
 
+// maxDirect bounds how many of them are worked out where they are asked for. More have cells of their own, so that none
+// reads all about all of them.
+const maxDirect = 8
+
 // maxLosses bounds how many of them are told of one address.
 const maxLosses = 20
 
@@ -116,7 +120,7 @@ func (q *Queries) planOfAll(r *query.Reader, k All, instead map[claimed]Part) *P
 		return p
 	}
 	for _, c := range own.hosts {
-		if part, ok := q.wants(r, claim{service.View{Host: c.Host}, k.At, k.Direct, callers{}, c.Terms}); ok {
+		if part, ok := q.one(r, len(own.hosts), claim{service.View{Host: c.Host}, k.At, k.Direct, callers{}, c.Terms}); ok {
 			p.add(part)
 		}
 	}
@@ -148,7 +152,7 @@ func (q *Queries) plan(r *query.Reader, k In, instead map[claimed]Part) (p *Plan
 	}
 	for _, c := range own.hosts {
 		view := q.scope.View(r, scope.HostIn{Host: c.Host, Set: k.Set})
-		if part, ok := q.wants(r, claim{view, k.At, k.Direct, callers{}, c.Terms}); ok {
+		if part, ok := q.one(r, len(own.hosts), claim{view, k.At, k.Direct, callers{}, c.Terms}); ok {
 			p.add(part)
 		}
 	}
@@ -169,10 +173,22 @@ func (q *Queries) unchanged(r *query.Reader, k In, base, own claimantList, p *Pl
 		if own.gone[c.Host] {
 			continue
 		}
-		if part, ok := q.wants(r, claim{service.View{Host: c.Host}, k.At, k.Direct, callers{}, c.Terms}); ok {
+		if part, ok := q.one(r, len(base.hosts), claim{service.View{Host: c.Host}, k.At, k.Direct, callers{}, c.Terms}); ok {
 			p.add(part)
 		}
 	}
+}
+
+// one is what one of some hosts wants of an address.
+func (q *Queries) one(r *query.Reader, hosts int, k claim) (Part, bool) {
+	if hosts <= maxDirect {
+		return q.wants(r, k)
+	}
+	part, ok := q.part.Get(r, k)
+	if !ok {
+		return Part{}, false
+	}
+	return part[0], true
 }
 
 // Losses are what a host that all see wants of an address, and an older one has.
