@@ -74,7 +74,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer server.Close()
+	defer func() { _ = server.Close() }() // a second time does nothing
 	broadcaster := n.events()
 	defer broadcaster.Shutdown()
 	n.objects = watch.NewObjects(inner, n.client)

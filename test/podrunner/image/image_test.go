@@ -41,6 +41,30 @@ images:
 	}
 }
 
+// TestWith: entries of the second map count where both have one.
+func TestWith(t *testing.T) {
+	first, err := image.New("/", image.Image{Name: "a:v1", Program: "one"}, image.Image{Prefix: "b", Program: "one"}, image.Image{Prefix: "c", Program: "one"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := image.New("/", image.Image{Name: "a:v1", Program: "two"}, image.Image{Prefix: "b", Program: "two"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	both := first.With(second)
+	for name, program := range map[string]string{"a:v1": "two", "b:v1": "two", "c:v1": "one"} {
+		if got, err := both.Find(name); err != nil || got.Program != program {
+			t.Errorf("%s: %q, %v; want %q", name, got.Program, err, program)
+		}
+	}
+	if got, err := first.Find("a:v1"); err != nil || got.Program != "one" {
+		t.Errorf("the first map has changed: %q, %v", got.Program, err)
+	}
+	if got, err := (image.Images{}).With(second).Find("b"); err != nil || got.Program != "two" {
+		t.Errorf("an empty map with another: %q, %v", got.Program, err)
+	}
+}
+
 func TestMistakes(t *testing.T) {
 	for text, want := range map[string]string{
 		"images: [{program: a}]":             "images[0]: give either name or prefix",

@@ -27,7 +27,7 @@ func listen(t *testing.T, server *http.Server) int32 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go server.Serve(listener) // ends with Close
+	go func() { _ = server.Serve(listener) }() // ends with Close
 	t.Cleanup(func() { _ = server.Close() })
 	return int32(listener.Addr().(*net.TCPAddr).Port)
 }

@@ -243,7 +243,7 @@ while True:
     c,a=s.accept(); c.sendall(b"hello"); c.close()`
 	config, r := b.config("server", "python3", "-c", server)
 	b.start(config, r)
-	defer r.Signal(syscall.SIGKILL)
+	defer func() { _ = r.Signal(syscall.SIGKILL) }()
 	deadline := time.Now().Add(20 * time.Second)
 	for {
 		conn, err := b.pod.Dial(t.Context(), 8080)

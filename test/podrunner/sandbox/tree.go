@@ -55,7 +55,7 @@ func below(directory, path string, flags uint64) (*os.File, error) {
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: directory, Err: err}
 	}
-	defer unix.Close(base)
+	defer func() { _ = unix.Close(base) }()
 	how := &unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
 	full := filepath.Join(directory, path)
 	fd, err := unix.Openat2(base, path, how)
@@ -144,7 +144,7 @@ func newTree(kind, name string, options [][2]string) (*Tree, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open file system %s: %w", kind, err)
 	}
-	defer unix.Close(context)
+	defer func() { _ = unix.Close(context) }()
 	for _, option := range options {
 		var err error
 		if option[1] == "" {
