@@ -40,11 +40,11 @@ func skip(w io.Writer, why error) result {
 	return result{skipped: []string{"cluster: " + why.Error()}}
 }
 
-// remedy is the last line of what the tool said before make gave up: it tells what to do.
+// remedy is the last line of what the tool said before go and make told of its end: it tells what to do.
 func remedy(said string) string {
 	var kept []string
 	for line := range strings.Lines(said) {
-		if !strings.HasPrefix(line, "make") {
+		if !strings.HasPrefix(line, "make") && !strings.HasPrefix(line, "exit status ") {
 			kept = append(kept, line)
 		}
 	}
