@@ -137,6 +137,8 @@ Sidecar
 	ingress.bind
 	ingress.captureMode
 	ingress.defaultEndpoint
+	ingress.connectionPool
+	inboundConnectionPool
 	outboundTrafficPolicy.mode
 
 MeshConfig

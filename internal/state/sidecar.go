@@ -25,6 +25,8 @@ type Sidecar struct {
 	All bool
 	// Ingress are the ports on which its workloads serve, whatever services say; none: what services say.
 	Ingress []Ingress
+	// Pool limits connections to its workloads' applications; nil: what rules for the services say.
+	Pool *networking.ConnectionPoolSettings
 	// Outbound overrides the mesh's outbound mode if HasOutbound.
 	Outbound    OutboundMode
 	HasOutbound bool
@@ -85,12 +87,24 @@ type Ingress struct {
 	IP    string
 	// To is where the application is: an address and port, or a "unix://" path; empty: where the client was going.
 	To string
+	// Pool limits connections there; nil: as to the others.
+	Pool *networking.ConnectionPoolSettings
+}
+
+// Limits are what the Sidecar says of connections to a port of its workloads; nil if nothing.
+func (s *Sidecar) Limits(port uint32) *networking.ConnectionPoolSettings {
+	for _, in := range s.Ingress {
+		if in.Number == port && in.Pool != nil {
+			return in.Pool
+		}
+	}
+	return s.Pool
 }
 
 const loopback = "127.0.0.1"
 
 func (t *Tables) sidecar(o *api.Object, spec *networking.Sidecar) *Sidecar {
-	s := &Sidecar{Object: o.Key, Created: age(o), Selector: spec.WorkloadSelector.GetLabels(), Hash: o.Hash, Plain: true}
+	s := &Sidecar{Object: o.Key, Created: age(o), Selector: spec.WorkloadSelector.GetLabels(), Hash: o.Hash, Plain: true, Pool: spec.InboundConnectionPool}
 	for _, e := range spec.Egress {
 		if strings.HasPrefix(e.Bind, "unix://") {
 			continue // not supported: a Problem says so
@@ -147,7 +161,7 @@ func (t *Tables) egress(o *api.Object, e *networking.IstioEgressListener) Egress
 
 func ingress(in *networking.IstioIngressListener) Ingress {
 	l := Ingress{
-		Number: in.GetPort().GetNumber(), Bound: in.CaptureMode == networking.CaptureMode_NONE, IP: in.Bind, To: in.DefaultEndpoint,
+		Number: in.GetPort().GetNumber(), Bound: in.CaptureMode == networking.CaptureMode_NONE, IP: in.Bind, To: in.DefaultEndpoint, Pool: in.ConnectionPool,
 	}
 	l.Protocol, _ = mesh.ParseProtocol(in.GetPort().GetProtocol())
 	return l

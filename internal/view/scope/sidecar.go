@@ -48,6 +48,7 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 		if len(row.Ingress) > 0 {
 			c.Inbound = service.FormatInbound(ingress(row, p.Namespace))
 		}
+		c.Inbound = limited(row, c.Inbound)
 	}
 	if p.Mode == proxy.None && c.Inbound != "" {
 		c.Bind = p.Addresses[0]
@@ -215,6 +216,20 @@ func (q *Queries) homeOf(r *query.Reader, h HostIn) (string, bool) {
 		return "", true
 	}
 	return home, true
+}
+
+// limited are ports of a workload, with its Sidecar where that limits connections to the application.
+func limited(row *state.Sidecar, inbound string) string {
+	ports, any := service.ParseInbound(inbound), false
+	for i := range ports {
+		if row.Limits(ports[i].Number) != nil {
+			ports[i].Limited, any = row.Object.Namespace+"/"+row.Object.Name, true
+		}
+	}
+	if !any {
+		return inbound
+	}
+	return service.FormatInbound(ports)
 }
 
 // ingress are the ports that a Sidecar says its workloads serve.

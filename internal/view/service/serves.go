@@ -48,6 +48,8 @@ type InboundPort struct {
 	Bind  string
 	// To is where the application is: an address and port or a "unix://" path; empty: where the client was going.
 	To string
+	// Limited is the Sidecar that limits connections there, as "namespace/name"; empty if none does.
+	Limited string
 }
 
 func (p InboundPort) String() string {
@@ -57,7 +59,7 @@ func (p InboundPort) String() string {
 	}
 	return strings.Join([]string{
 		strconv.FormatUint(uint64(p.Number), 10), p.Protocol.String(), p.Host, p.Namespace, p.Name,
-		strconv.FormatUint(uint64(p.Port), 10), bound, p.Bind, url.PathEscape(p.To),
+		strconv.FormatUint(uint64(p.Port), 10), bound, p.Bind, url.PathEscape(p.To), url.PathEscape(p.Limited),
 	}, "/")
 }
 
@@ -78,16 +80,17 @@ func ParseInbound(s string) []InboundPort {
 	var list []InboundPort
 	for one := range strings.SplitSeq(s, ";") {
 		f := strings.Split(one, "/")
-		if len(f) != 9 {
+		if len(f) != 10 {
 			continue
 		}
 		number, _ := strconv.ParseUint(f[0], 10, 32)
 		port, _ := strconv.ParseUint(f[5], 10, 32)
 		protocol, _ := mesh.ParseProtocol(f[1])
 		to, _ := url.PathUnescape(f[8])
+		limited, _ := url.PathUnescape(f[9])
 		list = append(list, InboundPort{
 			Number: uint32(number), Protocol: protocol, Host: f[2], Namespace: f[3], Name: f[4], Port: uint32(port),
-			Bound: f[6] != "", Bind: f[7], To: to,
+			Bound: f[6] != "", Bind: f[7], To: to, Limited: limited,
 		})
 	}
 	return list
