@@ -139,7 +139,7 @@ Sidecar
 	ingress.defaultEndpoint
 	ingress.connectionPool
 	inboundConnectionPool
-	outboundTrafficPolicy.mode
+	outboundTrafficPolicy
 
 MeshConfig
 	connectTimeout

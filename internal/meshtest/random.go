@@ -207,6 +207,14 @@ func (g Random) sidecar() *networking.Sidecar {
 			CaptureMode: pick(g.T, "capture", networking.CaptureMode_DEFAULT, networking.CaptureMode_NONE),
 		}}, s.Egress...)
 	}
+	if rapid.IntRange(0, 3).Draw(g.T, "via") == 0 {
+		s.OutboundTrafficPolicy = &networking.OutboundTrafficPolicy{
+			Mode: networking.OutboundTrafficPolicy_ALLOW_ANY,
+			EgressProxy: &networking.Destination{
+				Host: pick(g.T, "proxy", "x.a.svc.cluster.local", "one.com"), Subset: pick(g.T, "part", "", "s"), Port: &networking.PortSelector{Number: 80},
+			},
+		}
+	}
 	if rapid.IntRange(0, 3).Draw(g.T, "selects") == 0 {
 		s.WorkloadSelector = &networking.WorkloadSelector{Labels: g.labels()}
 	}

@@ -60,6 +60,14 @@ const (
 	ByName
 )
 
+// Outbound is likewise what happens, and by which way.
+type Outbound struct {
+	Mode OutboundMode
+	// Host, Subset and Port are the service that all that passes goes to; an empty Host: where the client was going.
+	Host, Subset string
+	Port         uint32
+}
+
 // Where the mesh configuration does not say anything.
 const (
 	defaultRootNamespace  = "istio-system"

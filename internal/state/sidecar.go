@@ -28,7 +28,7 @@ type Sidecar struct {
 	// Pool limits connections to its workloads' applications; nil: what rules for the services say.
 	Pool *networking.ConnectionPoolSettings
 	// Outbound overrides the mesh's outbound mode if HasOutbound.
-	Outbound    OutboundMode
+	Outbound    Outbound
 	HasOutbound bool
 	Hash        omap.Hash
 }
@@ -120,7 +120,11 @@ func (t *Tables) sidecar(o *api.Object, spec *networking.Sidecar) *Sidecar {
 	if p := spec.OutboundTrafficPolicy; p != nil {
 		s.HasOutbound = true
 		if p.Mode == networking.OutboundTrafficPolicy_REGISTRY_ONLY {
-			s.Outbound = RegistryOnly
+			s.Outbound.Mode = RegistryOnly
+		}
+		if via := p.EgressProxy; via != nil {
+			s.Outbound.Host = mesh.FullHost(via.Host, o.Namespace, t.options.Domain)
+			s.Outbound.Subset, s.Outbound.Port = via.Subset, via.GetPort().GetNumber()
 		}
 	}
 	everything := Import{"*", "*"}

@@ -3,6 +3,8 @@ package problem
 import (
 	"fmt"
 
+	networking "istio.io/api/networking/v1alpha3"
+
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/scope"
@@ -102,6 +104,11 @@ func (f *findings) sidecar() {
 			}
 			break
 		}
+	}
+	if via := row.Outbound; via.Host != "" {
+		f.destination("spec.outboundTrafficPolicy.egressProxy", &networking.Destination{
+			Host: via.Host, Subset: via.Subset, Port: &networking.PortSelector{Number: via.Port},
+		})
 	}
 	groups := 0
 	for i, in := range row.Imports {

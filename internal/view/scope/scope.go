@@ -10,6 +10,8 @@ package scope
 import (
 	"slices"
 
+	networking "istio.io/api/networking/v1alpha3"
+
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
@@ -300,11 +302,31 @@ func (q *Queries) Bare(h HostIn) bool {
 }
 
 // Outbound is what happens to a set's traffic for destinations nobody declared.
-func (q *Queries) Outbound(r *query.Reader, s Set) state.OutboundMode {
+func (q *Queries) Outbound(r *query.Reader, s Set) state.Outbound {
 	if !s.Overlay() {
 		if row, ok := q.tables.Sidecars.Get(r, s.Sidecar); ok && row.HasOutbound {
-			return row.Outbound
+			if q.leads(r, s, row.Outbound) {
+				return row.Outbound
+			}
+			return state.Outbound{Mode: state.RegistryOnly} // what was to go one way only must not go another
 		}
 	}
-	return q.tables.OutboundMode(r)
+	return state.Outbound{Mode: q.tables.OutboundMode(r)}
+}
+
+// leads reports whether there is the service that traffic is to go by, if there is to be one.
+func (q *Queries) leads(r *query.Reader, s Set, o state.Outbound) bool {
+	if o.Host == "" {
+		return true
+	}
+	v := q.View(r, HostIn{Host: o.Host, Set: s})
+	via, ok := q.services.Service.Get(r, v)
+	if !ok {
+		return false
+	}
+	if _, ok := via.Port(o.Port); !ok || o.Subset == "" {
+		return ok
+	}
+	policy, ok := q.traffic.Policy.Get(r, v)
+	return ok && slices.ContainsFunc(policy.Subsets, func(s *networking.Subset) bool { return s.Name == o.Subset })
 }

@@ -152,7 +152,11 @@ func (q *Queries) imports(r *query.Reader, s Set) (Hosts, bool) {
 			sets = append(sets, q.importAll(r, s.Namespace, i)...)
 		}
 	}
-	return q.without(r, union(append(sets, Hosts{}.With(exact...))...), row.Excludes, s.Namespace), true
+	hosts := q.without(r, union(append(sets, Hosts{}.With(exact...))...), row.Excludes, s.Namespace)
+	if via := row.Outbound.Host; via != "" {
+		hosts = hosts.With(omap.Put(omap.Name(via), omap.Unit{}))
+	}
+	return hosts, true
 }
 
 // without takes out the hosts that are excluded: all that are meant, or those that the namespace meant declares.

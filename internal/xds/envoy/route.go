@@ -110,13 +110,15 @@ func UnknownByName() *routev3.VirtualHost {
 	})
 }
 
-// Unknown is the virtual host for hosts nobody declared: they pass, or are refused.
-func Unknown(pass bool) *routev3.VirtualHost {
-	if pass {
-		return VirtualHost(AllowAny, []string{"*"}, &routev3.Route{
-			Name: AllowAny, Match: MatchAll(), Action: &routev3.Route_Route{Route: To(PassthroughCluster)},
-		})
-	}
+// Passed is the virtual host for hosts nobody declared where they pass, by a cluster.
+func Passed(cluster string) *routev3.VirtualHost {
+	return VirtualHost(AllowAny, []string{"*"}, &routev3.Route{
+		Name: AllowAny, Match: MatchAll(), Action: &routev3.Route_Route{Route: To(cluster)},
+	})
+}
+
+// Refused is that where they do not.
+func Refused() *routev3.VirtualHost {
 	return VirtualHost(BlockAll, []string{"*"}, &routev3.Route{
 		Name: BlockAll, Match: MatchAll(),
 		Action: &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: 502}},

@@ -21,12 +21,12 @@ const inboundServer = "istio-envoy"
 // Virtual names the listener that redirected outbound connections reach first.
 type Virtual struct {
 	Mode     proxy.Mode
-	Outbound state.OutboundMode
+	Outbound state.Outbound
 	HTTP10   bool
 }
 
 // VirtualOf names that of a class, whose traffic for destinations nobody declared is handled as outbound says.
-func VirtualOf(c proxy.Class, outbound state.OutboundMode) Virtual {
+func VirtualOf(c proxy.Class, outbound state.Outbound) Virtual {
 	return Virtual{Mode: c.Mode, Outbound: outbound, HTTP10: c.HTTP10}
 }
 
@@ -44,7 +44,7 @@ func (q *Queries) virtual(r *query.Reader, k Virtual) (Map, bool) {
 		envoy.Chain("virtualOutbound-blackhole", envoy.MatchPort(envoy.OutboundPort), envoy.TCPProxy(envoy.BlackHoleCluster, envoy.BlackHoleCluster)),
 	}
 	catchAll := envoy.Chain("virtualOutbound-catchall-tcp", nil, unknown(k.Outbound))
-	if k.Outbound != state.ByName {
+	if k.Outbound.Mode != state.ByName {
 		l.FilterChains = append(l.FilterChains, catchAll)
 		logAccess(q.tables.AccessLog(r), l)
 		return asMap(l), true

@@ -115,7 +115,7 @@ type content struct {
 	Shape
 	at      service.Address
 	plan    *transport.Plan
-	unknown state.OutboundMode
+	unknown state.Outbound
 	http    state.HTTPSettings
 	wait    time.Duration // for the first bytes
 	log     state.AccessLog
@@ -126,7 +126,7 @@ func (q *Queries) base(r *query.Reader, k addressAll) ([]*resource.Resource, boo
 	if !ok {
 		return nil, false
 	}
-	return q.listener(r, content{Shape: k.Shape, at: k.at, plan: plan, unknown: q.tables.OutboundMode(r)})
+	return q.listener(r, content{Shape: k.Shape, at: k.at, plan: plan, unknown: state.Outbound{Mode: q.tables.OutboundMode(r)}})
 }
 
 func (q *Queries) scoped(r *query.Reader, k addressIn) ([]*resource.Resource, bool) {
@@ -181,7 +181,7 @@ func (c content) listener() ([]*resource.Resource, bool) {
 	if c.plan.HTTP {
 		envoy.SniffHTTP(l)
 		options := httpOptions(c.http, c.HTTP10, "")
-		options.ByName = c.plan.ByName || c.unknown == state.ByName
+		options.ByName = c.plan.ByName || c.unknown.Mode == state.ByName
 		http := envoy.HTTPByName("outbound_"+name, c.routes(), options)
 		l.FilterChains = append(l.FilterChains, envoy.Chain("", envoy.MatchHTTP(c.HTTP10), http))
 	}
@@ -271,10 +271,13 @@ func reserved(bound bool, port uint32) bool {
 }
 
 // unknown is what happens to connections that are for nobody who was declared.
-func unknown(mode state.OutboundMode) *listenerv3.Filter {
+func unknown(o state.Outbound) *listenerv3.Filter {
 	cluster := envoy.PassthroughCluster
-	if mode == state.RegistryOnly {
+	switch {
+	case o.Mode == state.RegistryOnly:
 		cluster = envoy.BlackHoleCluster
+	case o.Host != "":
+		cluster = envoy.OutboundCluster(o.Port, o.Subset, o.Host)
 	}
 	return envoy.TCPProxy(cluster, cluster)
 }

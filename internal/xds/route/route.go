@@ -123,7 +123,7 @@ func (q *Queries) hostOf(r *query.Reader, k hostIn) host {
 }
 
 func (q *Queries) base(r *query.Reader, port uint32) ([]*resource.Resource, bool) {
-	return configuration(port, q.hosts.Get(r, port), nil, q.tables.OutboundMode(r)), true
+	return configuration(port, q.hosts.Get(r, port), nil, state.Outbound{Mode: q.tables.OutboundMode(r)}), true
 }
 
 func (q *Queries) routesIn(r *query.Reader, k portIn) ([]*resource.Resource, bool) {
@@ -153,21 +153,25 @@ func over(top Pieces) []change {
 }
 
 // configuration is the route configuration of a port. Its cost is that of the changes, not of the pieces.
-func configuration(port uint32, pieces Pieces, changes []change, mode state.OutboundMode) []*resource.Resource {
+func configuration(port uint32, pieces Pieces, changes []change, outbound state.Outbound) []*resource.Resource {
 	name := envoy.RouteName(port)
 	// A host of "*" is for everybody already; a second virtual host for that would make Envoy refuse all of them.
 	if all := omap.Name(pieceName("*", port)); !pieces.Has(all) && !slices.ContainsFunc(changes, func(c change) bool { return c.Key == all }) {
-		changes = append(changes, unknown(mode))
+		changes = append(changes, unknown(outbound))
 	}
 	return []*resource.Resource{resource.NewRoute(name, envoy.Routes(name), pieces.With(changes...))}
 }
 
 // unknown is the virtual host for hosts nobody declared.
-func unknown(mode state.OutboundMode) change {
-	host, refs := envoy.Unknown(mode == state.AllowAny), []string{}
-	switch mode {
+func unknown(o state.Outbound) change {
+	host, refs := envoy.Refused(), []string{}
+	switch o.Mode {
 	case state.AllowAny:
-		refs = append(refs, envoy.PassthroughCluster)
+		cluster := envoy.PassthroughCluster
+		if o.Host != "" {
+			cluster = envoy.OutboundCluster(o.Port, o.Subset, o.Host)
+		}
+		host, refs = envoy.Passed(cluster), append(refs, cluster)
 	case state.ByName:
 		host, refs = envoy.UnknownByName(), append(refs, envoy.DynamicDNSCluster)
 	}
