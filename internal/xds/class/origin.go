@@ -43,7 +43,8 @@ type Trace struct {
 // not computed it. It is for the owner of the graph, between commits.
 func (q *Queries) Trace(g *query.Graph, c proxy.Class, t resource.Type, name, piece string) (Trace, bool) {
 	if piece != "" {
-		id, ok := q.routes.Cell(scope.Labelled{Set: scope.SetOf(c), Labels: c.Labels}, name, piece)
+		labelled, _ := scope.LabelledOf(c)
+		id, ok := q.routes.Cell(labelled, name, piece)
 		if !ok {
 			return Trace{}, false
 		}
