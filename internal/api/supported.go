@@ -6,7 +6,8 @@ package api
 // A line is a field of spec, without indexes and map keys; what is beneath it is supported with it. A word behind it
 // narrows the values: "exact" (a host without wildcard), "ip" (an address, no block, name or socket), or the values
 // themselves, separated by "|". Of MeshConfig a line is a field of the file itself, and what is as by default counts as not
-// set; what only the node agent acts on is in it too. The name of a shape, which begins in lower case, stands for the fields of that.
+// set; what only the node agent acts on is in it too. The name of a shape, which begins in lower case, stands for the fields
+// of that.
 const supportedFields = `
 ServiceEntry
 	hosts

@@ -14,6 +14,9 @@ import (
 // Gateway is the reserved gateway name by which rules say that they are for all sidecars.
 const Gateway = "mesh"
 
+// Loopback is where listeners are that no other address is given, and where applications are reached.
+const Loopback = "127.0.0.1"
+
 // Resolution says how a service's endpoints are found.
 type Resolution uint8
 

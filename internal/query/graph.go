@@ -152,8 +152,8 @@ func (g *Graph) Commit(write func(*store.Txn)) store.Revision {
 	return g.rev
 }
 
-// Slice runs up to max cells, or what costs as much, of roots that have never been complete and reports whether there is more to do,
-// building or freeing.
+// Slice runs up to max cells, or what costs as much, of roots that have never been complete and reports whether there is
+// more to do, building or freeing.
 func (g *Graph) Slice(max int) bool {
 	g.budget = max
 	for g.budget > 0 {

@@ -101,8 +101,6 @@ func (s *Sidecar) Limits(port uint32) *networking.ConnectionPoolSettings {
 	return s.Pool
 }
 
-const loopback = "127.0.0.1"
-
 func (t *Tables) sidecar(o *api.Object, spec *networking.Sidecar) *Sidecar {
 	s := &Sidecar{Object: o.Key, Created: age(o), Selector: spec.WorkloadSelector.GetLabels(), Hash: o.Hash, Plain: true, Pool: spec.InboundConnectionPool}
 	for _, e := range spec.Egress {
@@ -143,7 +141,7 @@ func (t *Tables) egress(o *api.Object, e *networking.IstioEgressListener) Egress
 	l.Protocol, _ = mesh.ParseProtocol(e.GetPort().GetProtocol())
 	l.Declared = l.Protocol != mesh.Auto
 	if l.Bound && l.IP == "" {
-		l.IP = loopback
+		l.IP = mesh.Loopback
 	}
 	for _, h := range e.Hosts {
 		ns, host, _ := strings.Cut(h, "/")

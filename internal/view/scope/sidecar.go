@@ -57,7 +57,7 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 }
 
 // sidecarOf finds the Sidecar for a workload: the oldest that selects it, else the namespace's default, else the
-// mesh's. One that lets everything in is as good as none.
+// mesh's.
 func (q *Queries) sidecarOf(r *query.Reader, namespace string, labels map[string]string) (*state.Sidecar, bool) {
 	row, ok := q.selecting(r, namespace, labels)
 	for _, ns := range []string{namespace, q.tables.RootNamespace(r)} {

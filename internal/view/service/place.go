@@ -52,13 +52,11 @@ type Connections struct {
 
 // local is the address where nothing redirects: the loopback address, unless a listener says otherwise.
 func (c Connections) local() Address {
-	if c.Given && c.IP != loopback {
+	if c.Given && c.IP != mesh.Loopback {
 		return c.Address
 	}
 	return Address{Port: c.Port}
 }
-
-const loopback = "127.0.0.1"
 
 // Requests are those to an address that a host wants which are told by their Host.
 type Requests struct {

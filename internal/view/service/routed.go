@@ -41,8 +41,8 @@ func (q *Queries) Covering(r *query.Reader, v View) (*Service, bool) {
 	return nil, false
 }
 
-// routed is what a host takes up that has routes, from a namespace, and no service of its own: port 80, and what the
-// service takes up by name whose pattern covers it: both where the routes may apply.
+// routed is what a host takes up that has routes and no service of its own: port 80, and what the service takes up by name
+// whose pattern covers it; both where the routes may apply, so places are not asked for a namespace.
 func (q *Queries) routed(r *query.Reader, v View, places func(namespace string, port uint32) []Place) Footprint {
 	f, port := Footprint{Host: v.Host}, mesh.Port{Number: routesOnlyPort, Protocol: mesh.HTTP}
 	for _, at := range places("", port.Number) {

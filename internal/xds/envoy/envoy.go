@@ -40,7 +40,7 @@ const (
 	OutboundPort       = mesh.ProxyOutboundPort
 	InboundPort        = mesh.ProxyInboundPort
 	Wildcard           = "0.0.0.0"
-	Loopback           = "127.0.0.1"
+	Loopback           = mesh.Loopback
 	InboundBindAddress = "127.0.0.6"
 )
 

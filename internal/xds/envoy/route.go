@@ -110,6 +110,14 @@ func UnknownByName() *routev3.VirtualHost {
 	})
 }
 
+// PassingCluster is where what nobody declared passes by: a service if there is one for that, else where the client was going.
+func PassingCluster(port uint32, subset, host string) string {
+	if host == "" {
+		return PassthroughCluster
+	}
+	return OutboundCluster(port, subset, host)
+}
+
 // Passed is the virtual host for hosts nobody declared where they pass, by a cluster.
 func Passed(cluster string) *routev3.VirtualHost {
 	return VirtualHost(AllowAny, []string{"*"}, &routev3.Route{

@@ -272,12 +272,9 @@ func reserved(bound bool, port uint32) bool {
 
 // unknown is what happens to connections that are for nobody who was declared.
 func unknown(o state.Outbound) *listenerv3.Filter {
-	cluster := envoy.PassthroughCluster
-	switch {
-	case o.Mode == state.RegistryOnly:
+	cluster := envoy.PassingCluster(o.Port, o.Subset, o.Host)
+	if o.Mode == state.RegistryOnly {
 		cluster = envoy.BlackHoleCluster
-	case o.Host != "":
-		cluster = envoy.OutboundCluster(o.Port, o.Subset, o.Host)
 	}
 	return envoy.TCPProxy(cluster, cluster)
 }

@@ -167,10 +167,7 @@ func unknown(o state.Outbound) change {
 	host, refs := envoy.Refused(), []string{}
 	switch o.Mode {
 	case state.AllowAny:
-		cluster := envoy.PassthroughCluster
-		if o.Host != "" {
-			cluster = envoy.OutboundCluster(o.Port, o.Subset, o.Host)
-		}
+		cluster := envoy.PassingCluster(o.Port, o.Subset, o.Host)
 		host, refs = envoy.Passed(cluster), append(refs, cluster)
 	case state.ByName:
 		host, refs = envoy.UnknownByName(), append(refs, envoy.DynamicDNSCluster)
