@@ -19,6 +19,9 @@ const (
 	maxMessage = 256 << 10
 	// bigMessage is the size from which few streams write at a time; below it, a message is copied into one buffer.
 	bigMessage = 64 << 10
+	// lightMessage is up to where workers write themselves. gRPC takes 64 KiB of each stream without asking the client. A
+	// stream that has nothing else unsent has at most one light message of each type there, so writing one never blocks.
+	lightMessage = 8 << 10
 )
 
 // Field numbers of DiscoveryResponse and DeltaDiscoveryResponse where they differ; resources is 2, type_url is 4 and
@@ -46,6 +49,9 @@ type Message struct {
 
 // Big reports whether the message should pass the gate.
 func (m *Message) Big() bool { return m.Size > bigMessage }
+
+// light reports whether a worker may write the message.
+func (m *Message) light() bool { return m.Size <= lightMessage }
 
 // nonceField is the encoded nonce, the last bytes of a response.
 func nonceField(nonce string) []byte {

@@ -69,6 +69,10 @@ type Request struct {
 	initial   int // number of initial_resource_versions
 }
 
+// answers reports whether the request only says what became of a response: no such request is refused once its stream is
+// connected.
+func (q *Request) answers() bool { return len(q.Nonce) > 0 && q.subscribe == 0 }
+
 var (
 	errTruncated = errors.New("truncated or malformed message")
 	errUTF8      = errors.New("a string field is not valid UTF-8")

@@ -157,7 +157,8 @@ func (s *Server) serve(v Variant, g grpc.ServerStream) (err error) {
 		return status.Error(codes.Internal, "the gRPC server was not made with the options of Server.GRPC")
 	}
 	stream := &Stream{
-		server: s, grpc: g, variant: v, opened: time.Now(), abort: abort, conn: connectionOf(ctx), over: make(chan struct{}), core: NewCore(s.shared, v),
+		server: s, grpc: g, variant: v, opened: time.Now(), abort: abort, conn: connectionOf(ctx),
+		asked: make(chan asked, 1), over: make(chan struct{}), core: NewCore(s.shared, v),
 	}
 	if !s.add(stream) {
 		return errDraining()

@@ -31,11 +31,11 @@ type Stream struct {
 	opened  time.Time
 
 	latest atomic.Pointer[resource.State] // published, the newest
-	asked  atomic.Pointer[asked]          // received, and not taken in yet
-	queued atomic.Bool                    // waits in a ring
+	asked  chan asked                     // received, and not taken in yet: one at most
+	queued atomic.Bool                    // waits in a ring, or is being looked at
 	heavy  atomic.Int64                   // when it was sent a big message, last, or anything at all, first; 0: not yet
 	conn   *connection
-	unsent atomic.Int32 // messages that gRPC has not written to the connection
+	unsent atomic.Int32 // messages, but light ones, that gRPC has not written to the connection
 	moved  atomic.Int64 // when the last of them began or ended
 
 	abort context.CancelFunc // ends what waits in gRPC
@@ -114,8 +114,8 @@ func (s *Stream) guard() {
 // receive reads requests until the stream ends. It is what the handler goroutine does.
 func (s *Stream) receive() {
 	defer s.guard()
-	for {
-		err := s.receiveOne()
+	for first := true; ; first = false {
+		err := s.receiveOne(first)
 		select {
 		case <-s.over: // receiving once more would tell the client of the abort, not of its cause
 			return
@@ -133,7 +133,7 @@ func (s *Stream) receive() {
 }
 
 // receiveOne is a function of its own so that nothing of a request is alive while the next one is waited for.
-func (s *Stream) receiveOne() error {
+func (s *Stream) receiveOne(first bool) error {
 	var in received
 	if err := s.grpc.RecvMsg(&in); err != nil {
 		return err
@@ -143,11 +143,23 @@ func (s *Stream) receiveOne() error {
 		return status.Errorf(codes.InvalidArgument, "%v", err)
 	}
 	// A worker takes it in: what that needs of stack is then held once per worker and not, for ever, by each stream.
-	a := &asked{q, make(chan struct{})}
-	s.asked.Store(a)
-	s.queue()
+	a := asked{request: q}
+	if first || !q.answers() {
+		a.taken = make(chan struct{})
+	}
 	select {
-	case <-a.done:
+	case s.asked <- a:
+		s.queue()
+	case <-s.over:
+		return nil
+	case <-s.grpc.Context().Done():
+		return nil
+	}
+	if a.taken == nil {
+		return nil
+	}
+	select {
+	case <-a.taken:
 	case <-s.over:
 	case <-s.grpc.Context().Done():
 	}
@@ -157,19 +169,30 @@ func (s *Stream) receiveOne() error {
 // asked is a request on its way to a worker.
 type asked struct {
 	request *Request
-	done    chan struct{} // closed when it was taken in
+	// taken is closed when the request was taken in; nil if nobody waits for that. What may be refused is waited for: gRPC
+	// tells the client why its stream ends only if that does not receive.
+	taken chan struct{}
 }
 
-// refresh takes in what has come: a request, and the newest state. Only workers call it.
+// refresh takes in what has come: a request, and the newest state. Only workers call it, and one at a time: the stream is
+// queued until it returns.
 func (s *Stream) refresh() {
 	defer s.guard()
-	s.queued.Store(false)
-	if a := s.asked.Swap(nil); a != nil {
+	select {
+	case a := <-s.asked:
 		s.step(Event{Request: a.request})
-		close(a.done)
+		if a.taken != nil {
+			close(a.taken)
+		}
+	default:
 	}
-	if state := s.latest.Load(); state != nil {
+	state := s.latest.Load()
+	if state != nil {
 		s.step(Event{State: state})
+	}
+	s.queued.Store(false)
+	if len(s.asked) > 0 || s.latest.Load() != state { // it came meanwhile, and found the stream queued
+		s.queue()
 	}
 }
 
@@ -177,11 +200,14 @@ func (s *Stream) refresh() {
 func (s *Stream) step(e Event) {
 	var buf [4]Action
 	for _, a := range s.ask(e, buf[:0]) {
-		if a.Kind == Send {
+		switch {
+		case a.Kind != Send:
+			s.perform(a)
+		case a.Message.light() && s.unsent.Load() == 0:
+			s.flush(a)
+		default:
 			go s.flush(a)
-			continue
 		}
-		s.perform(a)
 	}
 }
 
@@ -236,17 +262,15 @@ func (s *Stream) write(a Action) error {
 	if a.Message.Big() || s.heavy.Load() == 0 {
 		s.heavy.Store(began.UnixNano())
 	}
-	s.moved.Store(began.UnixNano())
-	s.unsent.Add(1)
-	written := func() {
-		s.moved.Store(time.Now().UnixNano())
-		s.unsent.Add(-1)
-	}
-	if a.Message.Big() { // others fit into what the transport takes without asking the client
-		parts = append(parts, notice(nonce, written))
-	} else {
+	if a.Message.light() {
 		parts = append(parts, mem.SliceBuffer(nonce))
-		defer written()
+	} else {
+		s.moved.Store(began.UnixNano())
+		s.unsent.Add(1)
+		parts = append(parts, notice(nonce, func() {
+			s.moved.Store(time.Now().UnixNano())
+			s.unsent.Add(-1)
+		}))
 	}
 	err := s.grpc.SendMsg(&response{parts})
 	if err == nil {
