@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -21,6 +22,13 @@ type bench struct {
 	scripts map[scriptsKey][]*script
 	taken   map[string]int // profiles by name
 	mesh    *mesh          // the one in use, kept because the next case may want the same
+}
+
+func newBench(ctx context.Context, o options) *bench {
+	return &bench{
+		ctx: ctx, options: o, got: make(measured), log: os.Stderr,
+		scripts: make(map[scriptsKey][]*script), worlds: make(map[int]*world), taken: make(map[string]int),
+	}
 }
 
 // scriptsKey names the scripts of the first namespaces of a world.

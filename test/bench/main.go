@@ -60,7 +60,15 @@ func standard() sizes {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := command(ctx, os.Args[1:], os.Stdout)
+	if task := os.Getenv(retainedEnv); task != "" {
+		report(runRetained(ctx, task))
+		return
+	}
+	report(command(ctx, os.Args[1:], os.Stdout))
+}
+
+// report ends the program if something went wrong.
+func report(err error) {
 	if errors.Is(err, flag.ErrHelp) {
 		os.Exit(2)
 	}
@@ -108,7 +116,7 @@ func execute(ctx context.Context, o options, keep bool, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	b := &bench{ctx: ctx, options: o, got: make(measured), scripts: make(map[scriptsKey][]*script), worlds: make(map[int]*world), taken: make(map[string]int), log: os.Stderr}
+	b := newBench(ctx, o)
 	defer b.release()
 	begin := time.Now()
 	failed := b.all()

@@ -70,12 +70,20 @@ func (b *bench) profiled(name string, fn func() error) error {
 	if err != nil {
 		return err
 	}
-	heap, err := os.Create(filepath.Join(b.profiles, name+".heap.pprof"))
+	return heapProfile(filepath.Join(b.profiles, name+".heap.pprof"))
+}
+
+// heapProfile writes a heap profile to a file, if one is named.
+func heapProfile(path string) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
-	defer heap.Close()
-	return pprof.Lookup("heap").WriteTo(heap, 0)
+	defer f.Close()
+	return pprof.Lookup("heap").WriteTo(f, 0)
 }
 
 // quantile is the q-th quantile of the samples, the larger neighbour between two.

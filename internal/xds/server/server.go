@@ -158,7 +158,7 @@ func (s *Server) serve(v Variant, g grpc.ServerStream) (err error) {
 	}
 	stream := &Stream{
 		server: s, grpc: g, variant: v, opened: time.Now(), abort: abort, conn: connectionOf(ctx),
-		asked: make(chan asked, 1), over: make(chan struct{}), core: NewCore(s.shared, v),
+		asked: make(chan asked, 1), core: NewCore(s.shared, v),
 	}
 	if !s.add(stream) {
 		return errDraining()

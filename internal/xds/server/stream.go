@@ -38,10 +38,10 @@ type Stream struct {
 	unsent atomic.Int32 // messages, but light ones, that gRPC has not written to the connection
 	moved  atomic.Int64 // when the last of them began or ended
 
-	abort context.CancelFunc // ends what waits in gRPC
-	over  chan struct{}      // closed at the end
+	abort context.CancelFunc // ends what waits in gRPC, and for a worker
 	once  sync.Once
-	cause error // of the end; read after over
+	ended atomic.Bool
+	cause error // of the end; read after ended
 
 	// ready is closed when Connect has returned: reports go to the attachment, which exists from then on.
 	mu     sync.Mutex
@@ -95,7 +95,7 @@ func (s *Stream) Status() Status {
 func (s *Stream) end(cause error) {
 	s.once.Do(func() {
 		s.cause = cause
-		close(s.over)
+		s.ended.Store(true)
 		s.abort()
 	})
 }
@@ -116,12 +116,9 @@ func (s *Stream) receive() {
 	defer s.guard()
 	for first := true; ; first = false {
 		err := s.receiveOne(first)
-		select {
-		case <-s.over: // receiving once more would tell the client of the abort, not of its cause
-			return
-		default:
-		}
 		switch {
+		case s.ended.Load(): // receiving once more would tell the client of the abort, not of its cause
+			return
 		case errors.Is(err, io.EOF):
 			s.end(nil) // the client has said all it wanted to
 			return
@@ -150,8 +147,6 @@ func (s *Stream) receiveOne(first bool) error {
 	select {
 	case s.asked <- a:
 		s.queue()
-	case <-s.over:
-		return nil
 	case <-s.grpc.Context().Done():
 		return nil
 	}
@@ -160,7 +155,6 @@ func (s *Stream) receiveOne(first bool) error {
 	}
 	select {
 	case <-a.taken:
-	case <-s.over:
 	case <-s.grpc.Context().Done():
 	}
 	return nil
@@ -214,12 +208,10 @@ func (s *Stream) step(e Event) {
 func (s *Stream) ask(e Event, out []Action) []Action {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	select {
-	case <-s.over:
+	if s.ended.Load() {
 		return out
-	default:
-		return s.core.Step(e, out)
 	}
+	return s.core.Step(e, out)
 }
 
 // flush writes as long as there is something to write. The core has one message out at a time, so there is at most
@@ -346,10 +338,8 @@ func (s *Stream) connect(raw []byte) {
 	s.mu.Lock()
 	s.attach = attach
 	s.mu.Unlock()
-	select {
-	case <-s.over:
+	if s.ended.Load() {
 		s.detach() // it ended while it was being connected
-	default:
 	}
 }
 
