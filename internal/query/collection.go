@@ -39,8 +39,9 @@ type contribution[V Output] struct {
 
 // elements is what a collection needs to know of its element cells; Each hides their types behind it.
 type elements[C comparable, V Output] interface {
-	// link brings the edges from the element cells up to date and returns what came and went.
-	link(r *Reader, slot uint32, c C) (entered []uint32, left map[uint32][]V)
+	// link brings the edges from the element cells up to date, as far as max new ones go, and returns what came and went; more
+	// if there is more to come.
+	link(r *Reader, slot uint32, c C, max int) (entered []uint32, left map[uint32][]V, more bool)
 	unlink(slot uint32, c C)
 	linked(slot uint32, c C) []uint32
 	outputs(elem uint32) (outputs []V, ready bool)
@@ -123,7 +124,9 @@ func (c *Collection[C, V]) runOne(slot uint32, in lane) {
 	complete := false
 	base, rank := r.enter(c.space)
 	outcome, reason := r.protect(func() {
-		c.relinkElements(r, slot, cell)
+		if more := c.relinkElements(r, slot, cell, in); more {
+			return
+		}
 		if complete = cell.val.merging || c.awaken(&cell.val, in); !complete {
 			return
 		}
@@ -177,9 +180,14 @@ func (c *Collection[C, V]) settle(cell *entry[C, collected[V]], id store.ID, out
 	}
 }
 
-// relinkElements notes which elements came and went.
-func (c *Collection[C, V]) relinkElements(r *Reader, slot uint32, cell *entry[C, collected[V]]) {
-	entered, left := c.elements.link(r, slot, cell.key)
+// relinkElements notes which elements came and went, a portion of them if it is a first build that may take its time, and
+// reports whether there are more.
+func (c *Collection[C, V]) relinkElements(r *Reader, slot uint32, cell *entry[C, collected[V]], in lane) (more bool) {
+	max := store.MaxSlots
+	if in == lane1 && cell.flags&ready == 0 {
+		max = c.g.portion
+	}
+	entered, left, more := c.elements.link(r, slot, cell.key, max)
 	v := &cell.val
 	if v.rebuild {
 		v.pending = nil
@@ -200,6 +208,7 @@ func (c *Collection[C, V]) relinkElements(r *Reader, slot uint32, cell *entry[C,
 		v.merging = v.merging && len(entered) == 0
 		c.g.budget -= len(entered) / elementsPerCell
 	}
+	return more
 }
 
 // awaken sees to it that all pending elements are computed; false if some are not yet.

@@ -30,10 +30,16 @@ type members[C comparable, E omap.Key[E], X omap.Value, K comparable, V Output] 
 	now   map[uint32]omap.Map[E, X] // the linked elements, by collection slot
 }
 
-func (m *members[C, E, X, K, V]) link(r *Reader, slot uint32, c C) (entered []uint32, left map[uint32][]V) {
+func (m *members[C, E, X, K, V]) link(r *Reader, slot uint32, c C, max int) (entered []uint32, left map[uint32][]V, more bool) {
 	old, now := m.now[slot], m.in(r, c)
 	var came, went []K
+	var seen []omap.Change[E, X]
 	for ch := range omap.Diff(old, now) {
+		if more = len(came) == max; more {
+			now = old.With(seen...)
+			break
+		}
+		seen = append(seen, ch)
 		switch {
 		case !ch.HadOld:
 			came = append(came, m.key(c, ch.Key))
@@ -58,7 +64,7 @@ func (m *members[C, E, X, K, V]) link(r *Reader, slot uint32, c C) (entered []ui
 		cell.users.add(collection)
 		entered = append(entered, n)
 	}
-	return entered, left
+	return entered, left, more
 }
 
 func (m *members[C, E, X, K, V]) unlink(slot uint32, c C) {

@@ -11,12 +11,18 @@ type Groups[C comparable, G omap.Key[G], M omap.Key[M]] struct {
 	name  string
 	space int
 	slab[C, grouping[G, M]]
-	group *Query[groupKey[C, G], omap.Map[M, omap.Unit]]
-	keys  *Query[C, omap.Map[G, omap.Unit]]
-	// delta brings the grouping's source up to date and returns how multiplicities changed; GroupBy knows the outputs' type.
-	delta   func(r *Reader, slot uint32, c C) map[G]map[M]int
-	forget  func(slot uint32)
-	naively func(r *Reader, c C, add func(G, M))
+	group  *Query[groupKey[C, G], omap.Map[M, omap.Unit]]
+	keys   *Query[C, omap.Map[G, omap.Unit]]
+	source source[C, G, M]
+}
+
+// source is what a grouping is made of; GroupBy hides the outputs' type behind it.
+type source[C comparable, G omap.Key[G], M omap.Key[M]] interface {
+	// advance goes towards what the collection holds now, by up to max outputs if nothing stands yet, and returns how
+	// multiplicities changed; more if it has not arrived.
+	advance(r *Reader, slot uint32, c C, max int) (counts map[G]map[M]int, more bool)
+	forget(slot uint32)
+	naively(r *Reader, c C, add func(G, M))
 }
 
 type groupKey[C comparable, G comparable] struct {
@@ -36,38 +42,79 @@ func GroupBy[C comparable, V Output, G omap.Key[G], M omap.Key[M]](g *Graph, nam
 	x := &Groups[C, G, M]{g: g, name: name}
 	x.slab.g = g
 	x.space = g.add(x)
-	sources := make(map[uint32]omap.Map[omap.Name, V]) // what the groupings hold, by slot
-	x.delta = func(r *Reader, slot uint32, k C) map[G]map[M]int {
-		now := c.Get(r, k)
-		counts := make(map[G]map[M]int)
-		count := func(by int) func(G, M) {
-			return func(in G, m M) {
-				if counts[in] == nil {
-					counts[in] = make(map[M]int)
-				}
-				counts[in][m] += by
-			}
-		}
-		for ch := range omap.Diff(sources[slot], now) {
-			if ch.HadOld {
-				entries(ch.Old, count(-1))
-			}
-			if ch.HasNew {
-				entries(ch.New, count(+1))
-			}
-		}
-		sources[slot] = now
-		return counts
-	}
-	x.forget = func(slot uint32) { delete(sources, slot) }
-	x.naively = func(r *Reader, k C, add func(G, M)) {
-		for _, v := range c.Get(r, k).All() {
-			entries(v, add)
-		}
-	}
+	x.source = &grouped[C, V, G, M]{c: c, entries: entries, held: make(map[uint32]omap.Map[omap.Name, V]), coming: make(map[uint32]*coming[V])}
 	x.group = Define(g, name+".group", omap.Map[M, omap.Unit].Equal, x.readGroup)
 	x.keys = Define(g, name+".keys", omap.Map[G, omap.Unit].Equal, x.readKeys)
 	return x
+}
+
+// grouped is the source of the groupings of one GroupBy.
+type grouped[C comparable, V Output, G omap.Key[G], M omap.Key[M]] struct {
+	c       *Collection[C, V]
+	entries func(v V, add func(G, M))
+	held    map[uint32]omap.Map[omap.Name, V] // what the groupings hold, by slot
+	coming  map[uint32]*coming[V]             // first builds under way, by slot
+}
+
+// coming is what a first build takes in: the collection as it was when that began.
+type coming[V Output] struct {
+	of   omap.Map[omap.Name, V]
+	left []V
+}
+
+func (s *grouped[C, V, G, M]) advance(r *Reader, slot uint32, k C, max int) (counts map[G]map[M]int, more bool) {
+	now := s.c.Get(r, k)
+	held, stands := s.held[slot]
+	begun := s.coming[slot]
+	if !stands && begun == nil && now.Len() > max {
+		begun = &coming[V]{of: now, left: make([]V, 0, now.Len())}
+		for _, v := range now.All() {
+			begun.left = append(begun.left, v)
+		}
+		s.coming[slot] = begun
+	}
+	counts = make(map[G]map[M]int)
+	if begun != nil {
+		n := min(max, len(begun.left))
+		for _, v := range begun.left[:n] {
+			s.count(counts, v, +1)
+		}
+		if begun.left = begun.left[n:]; len(begun.left) > 0 {
+			return counts, true
+		}
+		held = begun.of
+		delete(s.coming, slot)
+	}
+	for ch := range omap.Diff(held, now) {
+		if ch.HadOld {
+			s.count(counts, ch.Old, -1)
+		}
+		if ch.HasNew {
+			s.count(counts, ch.New, +1)
+		}
+	}
+	s.held[slot] = now
+	return counts, false
+}
+
+func (s *grouped[C, V, G, M]) count(counts map[G]map[M]int, v V, by int) {
+	s.entries(v, func(in G, m M) {
+		if counts[in] == nil {
+			counts[in] = make(map[M]int)
+		}
+		counts[in][m] += by
+	})
+}
+
+func (s *grouped[C, V, G, M]) forget(slot uint32) {
+	delete(s.held, slot)
+	delete(s.coming, slot)
+}
+
+func (s *grouped[C, V, G, M]) naively(r *Reader, k C, add func(G, M)) {
+	for _, v := range s.c.Get(r, k).All() {
+		s.entries(v, add)
+	}
 }
 
 // Group reads the members of group k of collection c.
@@ -85,7 +132,7 @@ func (x *Groups[C, G, M]) Keys(r *Reader, c C) omap.Map[G, omap.Unit] {
 func (x *Groups[C, G, M]) readGroup(r *Reader, k groupKey[C, G]) (omap.Map[M, omap.Unit], bool) {
 	if r.naive || r.glance && !x.built(k.Collection) {
 		var found []omap.Change[M, omap.Unit]
-		x.naively(r, k.Collection, func(in G, m M) {
+		x.source.naively(r, k.Collection, func(in G, m M) {
 			if in == k.Group {
 				found = append(found, omap.Put(m, omap.Unit{}))
 			}
@@ -101,7 +148,7 @@ func (x *Groups[C, G, M]) readGroup(r *Reader, k groupKey[C, G]) (omap.Map[M, om
 func (x *Groups[C, G, M]) readKeys(r *Reader, c C) (omap.Map[G, omap.Unit], bool) {
 	if r.naive || r.glance && !x.built(c) {
 		var found []omap.Change[G, omap.Unit]
-		x.naively(r, c, func(in G, _ M) { found = append(found, omap.Put(in, omap.Unit{})) })
+		x.source.naively(r, c, func(in G, _ M) { found = append(found, omap.Put(in, omap.Unit{})) })
 		return omap.Map[G, omap.Unit]{}.With(found...), true
 	}
 	return x.read(r, c).keys, true
@@ -130,15 +177,24 @@ func (x *Groups[C, G, M]) built(c C) bool {
 
 func (x *Groups[C, G, M]) run(slots []uint32, in lane) {
 	for _, slot := range slots {
+		if in == lane1 && x.g.budget <= 0 {
+			x.g.enqueue(store.MakeID(x.space, slot), in) // for the next slice
+			continue
+		}
 		x.runOne(slot, in)
 	}
 }
 
 func (x *Groups[C, G, M]) runOne(slot uint32, in lane) {
 	g, id, cell, r := x.g, store.MakeID(x.space, slot), x.at(slot), x.g.main
+	first, max := cell.flags&ready == 0, store.MaxSlots
+	if first && in == lane1 {
+		max = g.portion // a large one does not hold up the input
+	}
 	var counts map[G]map[M]int
+	more := false
 	base, rank := r.enter(x.space)
-	outcome, reason := r.protect(func() { counts = x.delta(r, slot, cell.key) })
+	outcome, reason := r.protect(func() { counts, more = x.source.advance(r, slot, cell.key, max) })
 	reads := append([]store.ID(nil), r.leave(base, rank)...)
 	if outcome == gaveUp {
 		r.lost = append(r.lost, reads...)
@@ -148,20 +204,46 @@ func (x *Groups[C, G, M]) runOne(slot uint32, in lane) {
 	}
 	g.relink(id, &cell.node, reads)
 	g.absorb(r, in)
-	g.ran[x.space]++
-	if outcome == panicked {
-		g.fail(id, reason, cell.flags&ready != 0)
+	switch {
+	case outcome == panicked:
+		g.ran[x.space]++
+		if first { // no part of a first build is a last good value
+			x.source.forget(slot)
+			cell.val = grouping[G, M]{}
+		}
+		g.fail(id, reason, !first)
 		cell.flags |= ready | failed
-		return
+	case more:
+		cell.val.apply(counts)
+		g.budget -= max / elementsPerCell
+		g.enqueue(id, in)
+	default:
+		g.ran[x.space]++
+		delete(g.failures, id)
+		cell.flags = cell.flags&^failed | ready | present
+		x.tell(cell, counts)
 	}
-	delete(g.failures, id)
-	cell.flags = cell.flags&^failed | ready | present
-	x.apply(cell, counts)
 }
 
-// apply changes the groups and makes the readers of exactly those run.
-func (x *Groups[C, G, M]) apply(cell *entry[C, grouping[G, M]], counts map[G]map[M]int) {
-	v := &cell.val
+// tell changes the groups and makes the readers of exactly those run.
+func (x *Groups[C, G, M]) tell(cell *entry[C, grouping[G, M]], counts map[G]map[M]int) {
+	changed, keys := cell.val.apply(counts)
+	for _, in := range changed {
+		if _, n, ok := x.group.find(groupKey[C, G]{cell.key, in}); ok {
+			x.g.enqueueUser(store.MakeID(x.group.space, n))
+		}
+	}
+	if !keys {
+		return
+	}
+	cell.changed = x.g.rev
+	if _, n, ok := x.keys.find(cell.key); ok {
+		x.g.enqueueUser(store.MakeID(x.keys.space, n))
+	}
+}
+
+// apply changes the groups and reports which, and whether groups came or went.
+func (v *grouping[G, M]) apply(counts map[G]map[M]int) (changed []G, cameOrWent bool) {
 	if v.groups == nil {
 		v.groups = make(map[G]*omap.Bag[M])
 	}
@@ -173,31 +255,22 @@ func (x *Groups[C, G, M]) apply(cell *entry[C, grouping[G, M]], counts map[G]map
 			v.groups[in] = bag
 		}
 		was := bag.Members().Len()
-		changed := bag.Apply(members)
+		if bag.Apply(members) {
+			changed = append(changed, in)
+		}
 		if is := bag.Members().Len(); is == 0 {
 			delete(v.groups, in)
 			keys = append(keys, omap.Del[G, omap.Unit](in))
 		} else if was == 0 {
 			keys = append(keys, omap.Put(in, omap.Unit{}))
 		}
-		if changed {
-			if _, n, ok := x.group.find(groupKey[C, G]{cell.key, in}); ok {
-				x.g.enqueueUser(store.MakeID(x.group.space, n))
-			}
-		}
 	}
-	if len(keys) == 0 {
-		return
-	}
-	cell.changed = x.g.rev
 	v.keys = v.keys.With(keys...)
-	if _, n, ok := x.keys.find(cell.key); ok {
-		x.g.enqueueUser(store.MakeID(x.keys.space, n))
-	}
+	return changed, len(keys) > 0
 }
 
 func (x *Groups[C, G, M]) drop(slot uint32) {
-	x.forget(slot)
+	x.source.forget(slot)
 	x.slab.drop(slot)
 }
 

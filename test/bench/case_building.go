@@ -44,6 +44,9 @@ func (b *bench) build(old, fresh []*script) error {
 	if err := settled.wait(settled.settled, "the first answers"); err != nil {
 		return err
 	}
+	if err := b.pause(b.sizes.forget); err != nil { // for a second after its first answers a stream counts as new itself
+		return err
+	}
 	if err := b.calm(); err != nil {
 		return err
 	}

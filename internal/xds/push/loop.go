@@ -36,7 +36,7 @@ import (
 
 const (
 	// sliceCells is how many cells of first builds run before the input is looked at again: a millisecond or two.
-	sliceCells = 100
+	sliceCells = 25
 	// commitRows is about how many objects one commit takes; what is left joins the next one.
 	commitRows = 5000
 	// classGrace is how long a class without proxies is kept: proxies that restart find it warm.
