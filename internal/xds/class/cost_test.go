@@ -53,6 +53,58 @@ func placed() []change {
 	}
 }
 
+// pool is a service whose endpoints are workloads, one that speaks TCP and one that is told by its server name.
+const pool = `
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: pool, namespace: pools}
+spec:
+  hosts: [pool.example]
+  ports: [{number: 80, name: http, protocol: HTTP}, {number: 5432, name: tcp, protocol: TCP}, {number: 443, name: tls, protocol: TLS}]
+  resolution: STATIC
+  location: MESH_INTERNAL
+  workloadSelector: {labels: {app: pool}}
+---
+` + member
+
+const member = `
+apiVersion: networking.istio.io/v1
+kind: WorkloadEntry
+metadata: {name: member, namespace: pools}
+spec: {address: 10.7.0.1, labels: {app: pool, version: v1}}
+`
+
+// workloads are changes to what the workloads of a service are, and to how connections to it are routed.
+func workloads() []change {
+	apply := func(yaml string) func(*meshtest.World, meshtest.Large) {
+		return func(w *meshtest.World, _ meshtest.Large) { w.Apply(yaml) }
+	}
+	second := strings.NewReplacer("name: member", "name: second", "10.7.0.1", "10.7.0.2").Replace(member)
+	moved := strings.Replace(second, "10.7.0.2", "10.7.0.3", 1)
+	routes := func(port int) string {
+		return fmt.Sprintf(`
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: pool, namespace: pools}
+spec:
+  hosts: [pool.example]
+  tcp: [{match: [{port: 5432}], route: [{destination: {host: pool.example, port: {number: %d}}}]}]
+  tls: [{match: [{port: 443, sniHosts: [pool.example]}], route: [{destination: {host: pool.example, port: {number: %d}}}]}]
+`, port, port)
+	}
+	return []change{
+		{"workload added", apply(second)},
+		{"address of a workload", apply(moved)},
+		{"label of a workload that no subset names", apply(strings.Replace(moved, "version: v1", "version: v2", 1))},
+		{"workload of nobody", apply(strings.NewReplacer("name: second", "name: third", "app: pool", "app: other").Replace(second))},
+		{"workload removed", func(w *meshtest.World, _ meshtest.Large) {
+			w.Delete(api.Key{Kind: "WorkloadEntry", Namespace: "pools", Name: "second"})
+		}},
+		{"routes of connections added", apply(routes(5432))},
+		{"routes of connections", apply(routes(443))},
+	}
+}
+
 // costs makes changes to a mesh of a size, which has some more objects, and tells what ran and what would be sent.
 func costs(t *testing.T, services int, changes []change, more func(l meshtest.Large) []*api.Object) string {
 	w, l := meshtest.New(t), meshtest.Large{Services: services}
@@ -102,6 +154,10 @@ func TestCostOfPlaces(t *testing.T) {
 	same(t, "testdata/cost-places.txt", placed(), func(l meshtest.Large) []*api.Object {
 		return []*api.Object{l.Placed(30, 1), l.Near(30, 5)}
 	})
+}
+
+func TestCostOfWorkloads(t *testing.T) {
+	same(t, "testdata/cost-workloads.txt", workloads(), func(meshtest.Large) []*api.Object { return meshtest.Parse(t, pool) })
 }
 
 func same(t *testing.T, path string, changes []change, more func(l meshtest.Large) []*api.Object) {

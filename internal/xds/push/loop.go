@@ -35,7 +35,7 @@ import (
 )
 
 const (
-	// sliceCells is how many cells of first builds run before the input is looked at again: a millisecond or two.
+	// sliceCells is how many cells of first builds run before the input is looked at again: about a millisecond.
 	sliceCells = 25
 	// commitRows is about how many objects one commit takes; what is left joins the next one.
 	commitRows = 5000
