@@ -1,9 +1,14 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/pilotmesh/pilot/test/repo"
 )
 
 const sample = `# The kernel.
@@ -49,6 +54,28 @@ func TestApply(t *testing.T) {
 	} {
 		if _, err := m.apply(src); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("apply(%q) = %v, want %q", src, err, want)
+		}
+	}
+}
+
+// TestListsFollowTheCode: every break can be made in the code as it is.
+func TestListsFollowTheCode(t *testing.T) {
+	root, err := repo.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := lists(root, regexp.MustCompile(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range all {
+		src, err := os.ReadFile(filepath.Join(root, m.file))
+		if err != nil {
+			t.Errorf("%s: %v", m.at, err)
+			continue
+		}
+		if _, err := m.apply(string(src)); err != nil {
+			t.Errorf("%s: %v", m.at, err)
 		}
 	}
 }
