@@ -8,12 +8,14 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -26,6 +28,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -240,6 +243,48 @@ func TestNeverReads(t *testing.T) {
 	if code := ending(deaf); code != codes.Unavailable {
 		t.Errorf("closed with %v", code)
 	}
+}
+
+// TestBigBehindLight: workers write light messages themselves, but never what may have to wait and follows them.
+func TestBigBehindLight(t *testing.T) {
+	r := newRig(t, Options{WriteTimeout: time.Hour})
+	var routes []string
+	var puts []omap.Change[omap.Name, *resource.Resource]
+	for i := range 8 {
+		name := fmt.Sprint("r", i)
+		routes = append(routes, name)
+		big := &routev3.RouteConfiguration{Name: name, InternalOnlyHeaders: []string{strings.Repeat("x", 200_000)}}
+		puts = append(puts, omap.Put(omap.Name(name), resource.New(resource.Route, name, big)))
+	}
+	conn := r.conn(t)
+	for range 8 * runtime.GOMAXPROCS(0) {
+		deaf := rawStream(t, conn, deltaMethod)
+		must(t, deaf.SendMsg(encode(t, &discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: resource.Cluster.URL()})))
+		must(t, deaf.SendMsg(encode(t, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: resource.Route.URL(), ResourceNamesSubscribe: routes})))
+	}
+	subscribed := func(s Status) bool { return s.Types[resource.Route].Subscribed }
+	for list := r.server.Streams(); len(list) < 8*runtime.GOMAXPROCS(0) || !allOf(list, subscribed); list = r.server.Streams() {
+		if testContext(t).Err() != nil {
+			t.Fatal("the requests were not taken in")
+		}
+		runtime.Gosched()
+	}
+	s := clusters(1, 1, 1, "x")
+	s.Types[resource.Route] = resource.Layers{resources{}.With(puts...)}
+	r.mesh.publish(s) // now clusters and routes are owed at the same time
+
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a third of what the others have
+	defer cancel()
+	good, err := r.dial(t).DeltaAggregatedResources(ctx)
+	must(t, err)
+	must(t, good.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: resource.Cluster.URL()}))
+	if m, err := good.Recv(); err != nil || len(m.Resources) != 1 {
+		t.Fatalf("got %v, %v", m, err)
+	}
+}
+
+func allOf(list []Status, ok func(Status) bool) bool {
+	return !slices.ContainsFunc(list, func(s Status) bool { return !ok(s) })
 }
 
 // TestManyStreams is load/500-streams and load/cancelled: what comes and goes leaves nothing.

@@ -190,17 +190,25 @@ func (s *Stream) refresh() {
 	}
 }
 
-// step lets the core take one event and does what it says.
+// step lets the core take one event and does what it says. What it writes itself takes no time; for the rest there is a
+// goroutine. The core has one message out at a time, so that is one per stream, and none most of the time.
 func (s *Stream) step(e Event) {
-	var buf [4]Action
-	for _, a := range s.ask(e, buf[:0]) {
-		switch {
-		case a.Kind != Send:
-			s.perform(a)
-		case a.Message.light() && s.unsent.Load() == 0:
-			s.flush(a)
-		default:
-			go s.flush(a)
+	for again := true; again; {
+		again = false
+		var buf [4]Action
+		for _, a := range s.ask(e, buf[:0]) {
+			switch {
+			case a.Kind != Send:
+				s.perform(a)
+			case a.Message.light() && s.unsent.Load() == 0:
+				if err := s.write(a); err != nil {
+					s.end(err)
+					return
+				}
+				e, again = Event{Sent: true}, true
+			default:
+				go s.flush(a)
+			}
 		}
 	}
 }
@@ -214,28 +222,14 @@ func (s *Stream) ask(e Event, out []Action) []Action {
 	return s.core.Step(e, out)
 }
 
-// flush writes as long as there is something to write. The core has one message out at a time, so there is at most
-// one such goroutine per stream, and none most of the time.
+// flush writes a message that may have to wait for the client, and goes on.
 func (s *Stream) flush(a Action) {
 	defer s.guard()
-	for {
-		if err := s.write(a); err != nil {
-			s.end(err)
-			return
-		}
-		var buf [4]Action
-		more := false
-		for _, next := range s.ask(Event{Sent: true}, buf[:0]) {
-			if next.Kind == Send {
-				a, more = next, true
-				continue
-			}
-			s.perform(next)
-		}
-		if !more {
-			return
-		}
+	if err := s.write(a); err != nil {
+		s.end(err)
+		return
 	}
+	s.step(Event{Sent: true})
 }
 
 func (s *Stream) write(a Action) error {
