@@ -11,9 +11,10 @@
 // What it is owed is the difference of two states, restricted to an interned subscription; the messages of such a
 // transition are computed once for all streams that stand at the same point (Shared).
 //
-// The shell (server, stream, ring, gate, codec, node) moves bytes. Per stream the gRPC handler goroutine receives, and
-// one goroutine writes while there is something to write. Server.Run owns the goroutines all streams share: the workers
-// that let cores take in requests and published states, and the sweeper that closes streams whose write is stuck.
+// The shell (server, stream, ring, gate, codec, node) moves bytes. Per stream the gRPC handler goroutine receives.
+// Server.Run owns the goroutines all streams share: the workers that let cores take in requests and published states, and
+// the sweeper that closes streams whose write is stuck. Workers write what gRPC takes without asking the client; for what
+// may have to wait a stream has one goroutine, as long as there is something.
 // Nobody waits for anybody: publishing never blocks, a silent reader costs its pointers.
 //
 // Invariants: a resource outside the stream's class state is never sent; rejected bytes are never sent again on that

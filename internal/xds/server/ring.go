@@ -50,7 +50,7 @@ func (r *ring) take(buf []*Stream) []*Stream {
 	return buf
 }
 
-// work takes streams off the ring for which something has come. It never writes to a client.
+// work takes streams off the ring for which something has come. It never waits for a client.
 func (r *ring) work(ctx context.Context) {
 	batch := make([]*Stream, 0, 32)
 	for {
