@@ -62,11 +62,17 @@ func (s *Stream) queue() {
 	if s.queued.Swap(true) {
 		return
 	}
-	if heavy := s.heavy.Load(); heavy != 0 && time.Now().UnixNano()-heavy > int64(unsettled) {
+	if s.settled() {
 		s.server.quick.put(s)
 	} else {
 		s.server.slow.put(s)
 	}
+}
+
+// settled reports whether the stream was sent its first answers, and nothing big, for a while.
+func (s *Stream) settled() bool {
+	heavy := s.heavy.Load()
+	return heavy != 0 && time.Now().UnixNano()-heavy > int64(unsettled)
 }
 
 // Settled is the revision up to which the client has acknowledged everything it asked for; ok is false if there is none.
@@ -139,9 +145,15 @@ func (s *Stream) receiveOne(first bool) error {
 	if err != nil {
 		return status.Errorf(codes.InvalidArgument, "%v", err)
 	}
+	answers := !first && q.answers()
+	if answers && s.settled() && s.queued.CompareAndSwap(false, true) {
+		s.step(Event{Request: q}) // it says that all is well, most likely: not worth waking a worker
+		s.refresh()
+		return nil
+	}
 	// A worker takes it in: what that needs of stack is then held once per worker and not, for ever, by each stream.
 	a := asked{request: q}
-	if first || !q.answers() {
+	if !answers {
 		a.taken = make(chan struct{})
 	}
 	select {
@@ -168,8 +180,8 @@ type asked struct {
 	taken chan struct{}
 }
 
-// refresh takes in what has come: a request, and the newest state. Only workers call it, and one at a time: the stream is
-// queued until it returns.
+// refresh takes in what has come: a request, and the newest state. Whoever calls it has made the stream queued, which it is
+// until it returns: so there is one at a time.
 func (s *Stream) refresh() {
 	defer s.guard()
 	select {
