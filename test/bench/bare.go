@@ -28,6 +28,9 @@ type bare struct {
 	rpc   *grpc.Server
 	addr  string
 	group sync.WaitGroup
+
+	mu      sync.Mutex
+	streams []grpc.ServerStream
 }
 
 func serveBare(v variant, r *recording) (*bare, error) {
@@ -35,7 +38,12 @@ func serveBare(v variant, r *recording) (*bare, error) {
 	b := &bare{}
 	b.rpc = grpc.NewServer(append(options,
 		grpc.ForceServerCodecV2(rawCodec{}),
-		grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error { return replay(v, r, s) }))...)
+		grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
+			b.mu.Lock()
+			b.streams = append(b.streams, s)
+			b.mu.Unlock()
+			return replay(v, r, s)
+		}))...)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -48,6 +56,18 @@ func serveBare(v variant, r *recording) (*bare, error) {
 func (b *bare) close() {
 	b.rpc.Stop()
 	b.group.Wait()
+}
+
+// broadcast sends a message to all streams. They must have all they asked for.
+func (b *bare) broadcast(message []byte) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range b.streams {
+		if err := s.SendMsg(buffers(message)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // replay answers requests that are no acknowledgements.

@@ -104,6 +104,56 @@ func churn(b *bench) error {
 	b.record("churn/delivered", 100*float64(len(pool))/float64(changes*len(m.fleet.streams)))
 	b.record("churn/cores", used.Seconds()/b.sizes.churn.Seconds())
 	b.record("churn/heap-growth", 100*(after-before)/before)
+	return m.bareChurn(b, min(changes, 5*churnRate))
+}
+
+// bareChurn measures what grpc-go and the clients alone need for as many messages: that much of the figure is not the
+// product's, and it tells how fast the machine is at the moment.
+func (m *mesh) bareChurn(b *bench, changes int) error {
+	scripts, err := b.learned(b.sizes.small, 0, 1)
+	if err != nil {
+		return err
+	}
+	rec := &recording{}
+	one, err := connectRecorded(m.plane.addr, fleetSize{streams: 1, conns: 1, variant: delta, first: len(m.fleet.streams)}, scripts, rec)
+	if err != nil {
+		return err
+	}
+	defer one.close()
+	if err := one.wait(one.settled, "the first answers"); err != nil {
+		return err
+	}
+	if _, err := m.changes(b, one, endpointChange(), 1); err != nil {
+		return err
+	}
+	answers := rec.messages[resource.Endpoint]
+	last := answers[len(answers)-1]
+	s, err := serveBare(delta, rec)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	f, err := connect(s.addr, m.size, scripts)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	if err := f.wait(f.settled, "the first answers"); err != nil {
+		return err
+	}
+	if err := b.calm(); err != nil {
+		return err
+	}
+	tick := time.NewTicker(time.Second / churnRate)
+	defer tick.Stop()
+	used := cpuTime()
+	for range changes {
+		<-tick.C
+		if err := s.broadcast(last); err != nil {
+			return err
+		}
+	}
+	b.record("churn/bare-cores", (cpuTime()-used).Seconds()/(float64(changes)/churnRate))
 	return nil
 }
 

@@ -108,6 +108,7 @@ func connectFigures() []figure {
 		watched("churn/staleness-p50", "ms", 5110),
 		atMost(50, "churn/staleness-p99", "ms", 10200),
 		atMost(0.5, "churn/cores", "cores", 0.16),
+		watched("churn/bare-cores", "cores", 0),
 		atMost(5, "churn/heap-growth", "%", 0),
 		watched("churn/delivered", "%", 0),
 

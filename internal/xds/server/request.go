@@ -117,15 +117,13 @@ func (c *Core) resume(t resource.Type, q *Request) {
 		to = c.view // any state will do to say what the client has
 	}
 	// Clients of a class that come back after a restart say the same: it is compared once.
-	k := resumeKey{t, to.state, cur.sub, q.digest(deltaInitial)}
-	found := c.shared.resumed.get(k, func() resumption { return c.compare(t, cur.sub, q, to.state) })
-	cur.sub = found.sub
+	k := resumeKey{t, to.state, cur.sub, cur.forced.Hash(), q.digest(deltaInitial)}
+	found := c.shared.resumed.get(k, func() resumption { return c.compare(t, cur, q, to.state) })
+	cur.sub, cur.forced = found.sub, found.forced
 	if found.equal {
-		cur.at, cur.forced = to, names{}
+		cur.at = to
 	} else {
 		cur.at = point{state: found.had, partial: true} // older than everything known
-		// What the client has is answered by the difference; what else it asks for, in any case.
-		cur.forced = subtractNames(cur.forced, found.said)
 	}
 	c.stand(t, cur)
 }
@@ -134,18 +132,20 @@ type resumeKey struct {
 	typ     resource.Type
 	state   *resource.State
 	sub     *subscription
+	forced  omap.Hash
 	initial omap.Hash
 }
 
 // resumption is what a client that comes back has, against what it is to have.
 type resumption struct {
-	sub   *subscription   // what it asked for, and what it has
-	equal bool            // it has everything
-	had   *resource.State // else: a state that shows what it has
-	said  names           // else: the names it spoke of
+	sub    *subscription   // what it asked for, and what it has
+	equal  bool            // it has everything
+	had    *resource.State // else: a state that shows what it has
+	forced names           // what it asked for and does not have: that is answered in any case, the rest by the difference
 }
 
-func (c *Core) compare(t resource.Type, sub *subscription, q *Request, s *resource.State) resumption {
+func (c *Core) compare(t resource.Type, cur *cursor, q *Request, s *resource.State) resumption {
+	sub := cur.sub
 	if !t.Wildcard() {
 		// What a client has it asks for, also if it does not say so.
 		var more []omap.Change[omap.Name, omap.Unit]
@@ -170,7 +170,7 @@ func (c *Core) compare(t resource.Type, sub *subscription, q *Request, s *resour
 	layer, said := difference(t, sub, q, s)
 	had := &resource.State{}
 	had.Types[t] = s.Types[t].On(layer)
-	return resumption{sub: sub, had: had, said: said}
+	return resumption{sub: sub, had: had, forced: subtractNames(cur.forced, said)}
 }
 
 // stand notes what goes with the state a resumed cursor stands at.
