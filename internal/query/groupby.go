@@ -129,7 +129,7 @@ func (x *Groups[C, G, M]) Keys(r *Reader, c C) omap.Map[G, omap.Unit] {
 	return m
 }
 
-func (x *Groups[C, G, M]) readGroup(r *Reader, k groupKey[C, G]) (omap.Map[M, omap.Unit], bool) {
+func (x *Groups[C, G, M]) readGroup(r *Reader, k groupKey[C, G]) (omap.Map[M, omap.Unit], bool) { //nolint:unparam // a query's function
 	if r.naive || r.glance && !x.built(k.Collection) {
 		var found []omap.Change[M, omap.Unit]
 		x.source.naively(r, k.Collection, func(in G, m M) {
@@ -145,7 +145,7 @@ func (x *Groups[C, G, M]) readGroup(r *Reader, k groupKey[C, G]) (omap.Map[M, om
 	return omap.Map[M, omap.Unit]{}, true
 }
 
-func (x *Groups[C, G, M]) readKeys(r *Reader, c C) (omap.Map[G, omap.Unit], bool) {
+func (x *Groups[C, G, M]) readKeys(r *Reader, c C) (omap.Map[G, omap.Unit], bool) { //nolint:unparam // a query's function
 	if r.naive || r.glance && !x.built(c) {
 		var found []omap.Change[G, omap.Unit]
 		x.source.naively(r, c, func(in G, _ M) { found = append(found, omap.Put(in, omap.Unit{})) })

@@ -107,7 +107,7 @@ func consistent(c *clusterv3.Cluster, h *networking.LoadBalancerSettings_Consist
 	}
 	size := h.GetRingHash().GetMinimumRingSize()
 	if h.GetRingHash() == nil {
-		size = h.MinimumRingSize // deprecated, and still in use
+		size = h.MinimumRingSize //nolint:staticcheck // deprecated, and still in use
 	}
 	if size == 0 {
 		size = defaultRing
@@ -155,7 +155,7 @@ func detect(c *clusterv3.Cluster, o *networking.OutlierDetection) {
 		out.Consecutive_5Xx, out.EnforcingConsecutive_5Xx = n, enforced(n.Value)
 	}
 	gateway := o.ConsecutiveGatewayErrors
-	if n := o.ConsecutiveErrors; n > 0 && gateway == nil { // deprecated, and still in use
+	if n := o.ConsecutiveErrors; n > 0 && gateway == nil { //nolint:staticcheck // deprecated, and still in use
 		gateway = envoy.Uint(uint32(n))
 	}
 	if gateway != nil {
