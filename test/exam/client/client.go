@@ -90,7 +90,7 @@ type client struct {
 	job  *Job
 	conn net.Conn
 	br   *bufio.Reader
-	h2   *http2.ClientConn
+	h2   *http2.ClientConn //nolint:staticcheck // net/http has no connection that is made here yet
 	cert string
 	alpn string
 	used bool
@@ -140,7 +140,7 @@ func (c *client) exchange(ctx context.Context, o *Outcome) error {
 		}
 	}
 	if d, ok := ctx.Deadline(); ok {
-		c.conn.SetDeadline(d)
+		_ = c.conn.SetDeadline(d) // on a broken connection what follows tells
 	}
 	switch {
 	case c.job.Request.TCP != nil:
@@ -174,8 +174,8 @@ func (c *client) dial(ctx context.Context) error {
 		return err
 	}
 	if r.HTTP != nil && (c.alpn == "h2" || c.alpn != "http/1.1" && r.HTTP.Version == "2") {
-		t := &http2.Transport{AllowHTTP: true, DisableCompression: true}
-		c.h2, err = t.NewClientConn(&buffered{Conn: c.conn, r: c.br})
+		t := &http2.Transport{AllowHTTP: true, DisableCompression: true} //nolint:staticcheck // as h2
+		c.h2, err = t.NewClientConn(&buffered{Conn: c.conn, r: c.br})    //nolint:staticcheck // as h2
 		return err
 	}
 	return nil
@@ -196,9 +196,9 @@ func (c *client) refusedLate() error {
 	if !ok || t.ConnectionState().Version != tls.VersionTLS13 || c.job.Request.Repeat > 1 {
 		return nil
 	}
-	t.SetReadDeadline(time.Now().Add(30 * time.Millisecond))
+	_ = t.SetReadDeadline(time.Now().Add(30 * time.Millisecond)) // on a broken connection Peek tells
 	_, err := c.br.Peek(1)
-	t.SetReadDeadline(time.Time{})
+	_ = t.SetReadDeadline(time.Time{})
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil
 	}
@@ -396,7 +396,9 @@ func (o *Outcome) take(resp *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if o.Backend != "" && strings.HasPrefix(string(body), `{"echo":`) {
 		o.Echo = new(echo.Reply)
-		json.Unmarshal(body, o.Echo)
+		if bad := json.Unmarshal(body, o.Echo); bad != nil && err == nil {
+			err = fmt.Errorf("what the echo server said: %w", bad)
+		}
 	} else {
 		o.Body = string(body[:min(len(body), 2000)])
 	}
@@ -415,7 +417,7 @@ func isClosed(err error) bool {
 func classify(err error) string {
 	var alert tls.AlertError
 	var stream http2.StreamError
-	var goAway http2.GoAwayError
+	var goAway http2.GoAwayError //nolint:staticcheck // what the transport above returns
 	var record tls.RecordHeaderError
 	var verify *tls.CertificateVerificationError
 	var dns *net.DNSError

@@ -3,7 +3,7 @@ package echo
 import (
 	"context"
 
-	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	auth "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/genproto/googleapis/rpc/status"
@@ -32,7 +32,7 @@ func newAuthorizer() *grpc.Server {
 }
 
 func (authorizer) Check(_ context.Context, r *auth.CheckRequest) (*auth.CheckResponse, error) {
-	mark := []*core.HeaderValueOption{{Header: &core.HeaderValue{Key: authzMark, Value: "yes"}}}
+	mark := []*corev3.HeaderValueOption{{Header: &corev3.HeaderValue{Key: authzMark, Value: "yes"}}}
 	if r.GetAttributes().GetRequest().GetHttp().GetHeaders()[authzQuery] == "deny" {
 		return &auth.CheckResponse{
 			Status: &status.Status{Code: int32(codes.PermissionDenied)},

@@ -29,7 +29,7 @@ func ServeDNS(addr string) error {
 				return
 			}
 			if out := answerDNS(buf[:n]); out != nil {
-				pc.WriteTo(out, from)
+				_, _ = pc.WriteTo(out, from) // who gets no answer asks again
 			}
 		}
 	}()
@@ -45,8 +45,9 @@ func ServeDNS(addr string) error {
 				return
 			}
 			out := answerDNS(q)
-			binary.Write(c, binary.BigEndian, uint16(len(out)))
-			c.Write(out)
+			if _, err := c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(out))), out...)); err != nil {
+				return
+			}
 		}
 	})
 	return nil

@@ -112,9 +112,14 @@ func (e *Servers) Close() {
 		l.Close()
 	}
 	for _, s := range e.servers {
-		s.Close()
+		_ = s.Close() // its listener is closed already
 	}
 	e.listeners, e.servers = nil, nil
+}
+
+// serve serves until the listener is closed, which is how it ends.
+func serve(s *http.Server, l net.Listener) {
+	go func() { _ = s.Serve(l) }()
 }
 
 func accept(l net.Listener, serve func(net.Conn)) {
@@ -150,7 +155,7 @@ func (e *Servers) listenHTTP(port int) error {
 	if err != nil {
 		return err
 	}
-	go e.httpServer().Serve(l)
+	serve(e.httpServer(), l)
 	return nil
 }
 
@@ -206,10 +211,10 @@ func (e *Servers) listenTLS(port int) error {
 		return err
 	}
 	q := &connQueue{Listener: l, conns: make(chan net.Conn), done: make(chan struct{})}
-	go e.httpServer().Serve(q)
+	serve(e.httpServer(), q)
 	go accept(l, func(c net.Conn) {
 		t := tls.Server(c, cfg)
-		t.SetDeadline(time.Now().Add(5 * time.Second))
+		_ = t.SetDeadline(time.Now().Add(5 * time.Second))
 		if err := t.Handshake(); err != nil {
 			c.Close()
 			return
@@ -217,7 +222,7 @@ func (e *Servers) listenTLS(port int) error {
 		state := t.ConnectionState()
 		s := &sniffed{Conn: t, r: bufio.NewReader(t), state: &state}
 		b, err := s.r.Peek(3)
-		t.SetDeadline(time.Time{})
+		_ = t.SetDeadline(time.Time{})
 		if err == nil && looksHTTP(b) {
 			q.put(s)
 			return
@@ -320,7 +325,7 @@ func (e *Servers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.WriteHeader(max(reply.status, 200))
-	w.Write(out)
+	_, _ = w.Write(out) // a client that left needs no answer
 }
 
 // tunnel is the far end of one: it tells what asked for it as a line, then echoes lines. What net/http does with a

@@ -134,7 +134,7 @@ func (c *Child) Capture(rules map[string]string, _ *int) error {
 		cmd := exec.Command(tool, "-w", "5")
 		cmd.Stdin = strings.NewReader(text)
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %v: %s", tool, err, out)
+			return fmt.Errorf("%s: %w: %s", tool, err, out)
 		}
 	}
 	return nil
@@ -151,7 +151,9 @@ type EnvoyStart struct {
 
 // StartEnvoy runs Envoy as the proxy's user.
 func (c *Child) StartEnvoy(s *EnvoyStart, _ *int) error {
-	c.StopEnvoy(0, nil)
+	if err := c.StopEnvoy(0, nil); err != nil {
+		return err
+	}
 	f, err := os.OpenFile(s.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
@@ -172,7 +174,10 @@ func (c *Child) StartEnvoy(s *EnvoyStart, _ *int) error {
 		return err
 	}
 	c.envoy, c.died = cmd, make(chan struct{})
-	go func(died chan struct{}) { cmd.Wait(); close(died) }(c.died)
+	go func(died chan struct{}) {
+		_ = cmd.Wait() // EnvoyExit tells
+		close(died)
+	}(c.died)
 	return nil
 }
 
@@ -195,7 +200,7 @@ func (c *Child) StopEnvoy(_ int, _ *int) error {
 	if c.envoy == nil {
 		return nil
 	}
-	c.envoy.Process.Kill()
+	_ = c.envoy.Process.Kill() // it may have ended by itself
 	select {
 	case <-c.died:
 	case <-time.After(5 * time.Second):

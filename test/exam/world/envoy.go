@@ -33,7 +33,9 @@ func newRelay(socket, to string) (*relay, error) {
 	if err != nil {
 		return nil, err
 	}
-	os.Chmod(socket, 0o777)
+	if err := os.Chmod(socket, 0o777); err != nil {
+		return nil, err
+	}
 	r := &relay{l: l, to: to}
 	go r.accept()
 	return r, nil
@@ -59,8 +61,11 @@ func (r *relay) serve(c net.Conn) {
 	r.mu.Lock()
 	r.conns = append(r.conns, c, up)
 	r.mu.Unlock()
-	go func() { io.Copy(up, c); up.Close() }()
-	io.Copy(c, up)
+	go func() {
+		_, _ = io.Copy(up, c) // it ends when either side does
+		up.Close()
+	}()
+	_, _ = io.Copy(c, up)
 }
 
 func (r *relay) close() {
@@ -84,7 +89,9 @@ type proxy struct {
 func startEnvoy(w *world, c *form.Case, dir, grpcAddr string, set *Settings, sotw bool) (*proxy, error) {
 	p := &proxy{w: w, dir: dir, log: filepath.Join(dir, "envoy.log")}
 	s := sockets{xds: filepath.Join(dir, "xds.sock"), sds: filepath.Join(w.dir, "sds.sock"), admin: filepath.Join(dir, "admin.sock")}
-	os.Chmod(dir, 0o777) // Envoy's user makes its admin socket here
+	if err := os.Chmod(dir, 0o777); err != nil { // Envoy's user makes its admin socket here
+		return nil, err
+	}
 	b, err := bootstrap(c, s, sotw)
 	if err != nil {
 		return nil, err
@@ -113,13 +120,13 @@ func startEnvoy(w *world, c *form.Case, dir, grpcAddr string, set *Settings, sot
 }
 
 func (p *proxy) stop() {
-	p.w.wl.call("StopEnvoy", 0, nil)
+	_ = p.w.wl.call("StopEnvoy", 0, nil) // with its namespace it goes in any case
 	p.relay.close()
 	p.admin.CloseIdleConnections()
 }
 
 func (p *proxy) get(ctx context.Context, path string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, "GET", "http://admin"+path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://admin"+path, nil)
 	if err != nil {
 		return "", err
 	}
@@ -151,7 +158,9 @@ func (p *proxy) dump(ctx context.Context) {
 		if err != nil {
 			text = err.Error()
 		}
-		os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o644)
+		if err := os.WriteFile(filepath.Join(p.dir, name), []byte(text), 0o644); err != nil {
+			fmt.Fprintln(os.Stderr, "exam: keeping", name+":", err)
+		}
 	}
 }
 

@@ -156,7 +156,7 @@ func (w *world) services(ctx context.Context) error {
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = s.Serve(l) }) // ends with ErrServerClosed
 	w.stops = append(w.stops, func() {
-		s.Close()
+		_ = s.Close()
 		serving.Wait()
 	})
 	return nil
@@ -181,7 +181,7 @@ func (w *world) runCase(ctx context.Context, set *Settings, t Task, slot int) (o
 func keepFiles(dir, to string) {
 	socks, _ := filepath.Glob(filepath.Join(dir, "*.sock")) // the pattern is good
 	for _, s := range socks {
-		os.Remove(s)
+		_ = os.Remove(s) // CopyFS tells
 	}
 	os.RemoveAll(to)
 	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {

@@ -32,16 +32,18 @@ type sdsServer struct {
 }
 
 func serveSDS(socket string, p *pki.Material, dir string) (*sdsServer, func(), error) {
-	os.Remove(socket)
+	_ = os.Remove(socket) // Listen tells
 	l, err := net.Listen("unix", socket)
 	if err != nil {
 		return nil, nil, err
 	}
-	os.Chmod(socket, 0o777)
+	if err := os.Chmod(socket, 0o777); err != nil {
+		return nil, nil, err
+	}
 	s := &sdsServer{keys: p, dir: dir}
 	g := grpc.NewServer()
 	secretv3.RegisterSecretDiscoveryServiceServer(g, s)
-	go g.Serve(l)
+	go func() { _ = g.Serve(l) }() // it ends with Stop
 	return s, g.Stop, nil
 }
 

@@ -127,7 +127,7 @@ link add eth0 netns %[1]s type veth peer name eth0 netns %[2]s`, wl, nt)
 	cmds += fmt.Sprintf("\n-n %s -6 route add local fd77::/64 dev lo", nt)
 	for _, c := range strings.Split(cmds, "\n") {
 		if out, err := exec.Command("ip", strings.Fields(c)...).CombinedOutput(); err != nil {
-			return fmt.Errorf("ip %s: %v: %s", c, err, out)
+			return fmt.Errorf("ip %s: %w: %s", c, err, out)
 		}
 	}
 	return nil
@@ -156,7 +156,7 @@ func copyFiles(from, to string) error {
 func (w *world) removeNamespaces() {
 	for _, n := range []string{w.ns("wl"), w.ns("net")} {
 		if _, err := os.Stat("/run/netns/" + n); err == nil {
-			exec.Command("ip", "netns", "del", n).Run()
+			_ = exec.Command("ip", "netns", "del", n).Run() // the next run says so if it is still there
 		}
 		os.RemoveAll("/etc/netns/" + n)
 	}
@@ -239,9 +239,9 @@ const callLimit = 2 * time.Minute
 
 func (p *peer) stop() {
 	p.stdin.Close()
-	t := time.AfterFunc(3*time.Second, func() { p.cmd.Process.Kill() })
+	t := time.AfterFunc(3*time.Second, func() { _ = p.cmd.Process.Kill() })
 	defer t.Stop()
-	p.cmd.Wait()
+	_ = p.cmd.Wait() // how it ended matters to nobody any more
 }
 
 // close removes everything the world made.
