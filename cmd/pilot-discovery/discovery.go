@@ -38,6 +38,7 @@ It becomes ready (/ready) once everything configured has been read and proxies c
 		for _, remark := range s.Remarks(args[1:]) {
 			log.Warn("about the command line", "remark", remark)
 		}
+		run.PaceCollector()
 		began := time.Now()
 		err := wire(s, log).Run(cmd.Context())
 		log.Info("stopped", "after", time.Since(began).Round(time.Millisecond).String())

@@ -141,6 +141,7 @@ func (m *mesh) bareChurn(b *bench, changes int) error {
 	if err := f.wait(f.settled, "the first answers"); err != nil {
 		return err
 	}
+	f.observe(newStaleness(b.sizes.small, len(f.streams), changes).watch) // the clients' work is to be the same
 	if err := b.calm(); err != nil {
 		return err
 	}

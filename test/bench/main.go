@@ -26,6 +26,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/test/repo"
 )
 
@@ -90,6 +91,7 @@ func command(ctx context.Context, args []string, w io.Writer) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	run.PaceCollector() // as the product does
 	var err error
 	if o.run, err = regexp.Compile(*pattern); err != nil {
 		return fmt.Errorf("-run: %w", err)
