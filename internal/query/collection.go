@@ -109,13 +109,7 @@ func (v *collected[V]) await(elem uint32, was contribution[V]) {
 }
 
 func (c *Collection[C, V]) run(slots []uint32, in lane) {
-	for _, slot := range slots {
-		if in == lane1 && c.g.budget <= 0 {
-			c.g.enqueue(store.MakeID(c.space, slot), in) // for the next slice
-			continue
-		}
-		c.runOne(slot, in)
-	}
+	c.g.inTurn(c.space, slots, in, c.runOne)
 }
 
 func (c *Collection[C, V]) runOne(slot uint32, in lane) {
@@ -183,11 +177,7 @@ func (c *Collection[C, V]) settle(cell *entry[C, collected[V]], id store.ID, out
 // relinkElements notes which elements came and went, a portion of them if it is a first build that may take its time, and
 // reports whether there are more.
 func (c *Collection[C, V]) relinkElements(r *Reader, slot uint32, cell *entry[C, collected[V]], in lane) (more bool) {
-	max := store.MaxSlots
-	if in == lane1 && cell.flags&ready == 0 {
-		max = c.g.portion
-	}
-	entered, left, more := c.elements.link(r, slot, cell.key, max)
+	entered, left, more := c.elements.link(r, slot, cell.key, c.g.atOnce(&cell.node, in))
 	v := &cell.val
 	if v.rebuild {
 		v.pending = nil

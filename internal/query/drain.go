@@ -71,6 +71,25 @@ func (g *Graph) step(in lane, max int) int {
 	return taken
 }
 
+// inTurn runs the cells of a space that may each be large; those the slice has no budget left for wait for the next one.
+func (g *Graph) inTurn(space int, slots []uint32, in lane, run func(slot uint32, in lane)) {
+	for _, slot := range slots {
+		if in == lane1 && g.budget <= 0 {
+			g.enqueue(store.MakeID(space, slot), in)
+			continue
+		}
+		run(slot, in)
+	}
+}
+
+// atOnce is how many elements a cell may take in at a time: a first build that nobody waits for does not hold up the input.
+func (g *Graph) atOnce(n *node, in lane) int {
+	if in == lane1 && n.flags&ready == 0 {
+		return g.portion
+	}
+	return store.MaxSlots
+}
+
 // absorb links what a reader computed on the way, and sees to what it needs.
 func (g *Graph) absorb(r *Reader, in lane) {
 	for _, f := range r.fresh {

@@ -176,21 +176,12 @@ func (x *Groups[C, G, M]) built(c C) bool {
 }
 
 func (x *Groups[C, G, M]) run(slots []uint32, in lane) {
-	for _, slot := range slots {
-		if in == lane1 && x.g.budget <= 0 {
-			x.g.enqueue(store.MakeID(x.space, slot), in) // for the next slice
-			continue
-		}
-		x.runOne(slot, in)
-	}
+	x.g.inTurn(x.space, slots, in, x.runOne)
 }
 
 func (x *Groups[C, G, M]) runOne(slot uint32, in lane) {
 	g, id, cell, r := x.g, store.MakeID(x.space, slot), x.at(slot), x.g.main
-	first, max := cell.flags&ready == 0, store.MaxSlots
-	if first && in == lane1 {
-		max = g.portion // a large one does not hold up the input
-	}
+	first, max := cell.flags&ready == 0, g.atOnce(&cell.node, in)
 	var counts map[G]map[M]int
 	more := false
 	base, rank := r.enter(x.space)
