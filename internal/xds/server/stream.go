@@ -43,11 +43,10 @@ type Stream struct {
 	ended atomic.Bool
 	cause error // of the end; read after ended
 
-	// ready is closed when Connect has returned: reports go to the attachment, which exists from then on.
 	mu     sync.Mutex
 	core   *Core
 	node   string
-	attach Attachment
+	attach Attachment // nil before Connect has returned, and after the end
 }
 
 // Update gives the stream a new state of its class. It never blocks and costs next to nothing; of several updates in
@@ -62,15 +61,15 @@ func (s *Stream) queue() {
 	if s.queued.Swap(true) {
 		return
 	}
-	if s.settled() {
+	if s.calm() {
 		s.server.quick.put(s)
 	} else {
 		s.server.slow.put(s)
 	}
 }
 
-// settled reports whether the stream was sent its first answers, and nothing big, for a while.
-func (s *Stream) settled() bool {
+// calm reports whether the stream has its first answers, and was sent nothing big, for a while.
+func (s *Stream) calm() bool {
 	heavy := s.heavy.Load()
 	return heavy != 0 && time.Now().UnixNano()-heavy > int64(unsettled)
 }
@@ -146,7 +145,7 @@ func (s *Stream) receiveOne(first bool) error {
 		return status.Errorf(codes.InvalidArgument, "%v", err)
 	}
 	answers := !first && q.answers()
-	if answers && s.settled() && s.queued.CompareAndSwap(false, true) {
+	if answers && s.calm() && s.queued.CompareAndSwap(false, true) {
 		s.step(Event{Request: q}) // it says that all is well, most likely: not worth waking a worker
 		s.refresh()
 		return nil
