@@ -126,6 +126,7 @@ func (m *mesh) bareChurn(b *bench, changes int) error {
 	if _, err := m.changes(b, one, endpointChange(), 1); err != nil {
 		return err
 	}
+	one.close() // what it recorded is read now
 	answers := rec.messages[resource.Endpoint]
 	last := answers[len(answers)-1]
 	s, err := serveBare(delta, rec)
