@@ -8,9 +8,12 @@ package testbed
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strconv"
+	"syscall"
 	"time"
 )
 
@@ -35,19 +38,44 @@ func Until(ctx context.Context, what string, check func(context.Context) error) 
 	}
 }
 
-// FreePorts finds n TCP ports of loopback that nobody listens on.
+// Ports of FreePorts lie below those that Linux gives away by itself (ip_local_port_range), to connections and to
+// those who listen at port 0: a port may be handed on to a program that listens there later, or again after a restart.
+const firstPort, lastPort = 20000, 32767
+
+// FreePorts returns n TCP ports that nobody listens on at loopback, and that no other caller gets, of this process or
+// another, until this process ends.
 func FreePorts(n int) ([]int, error) {
 	var ports []int
-	for range n {
-		// Kept open until all are found, so that none is found twice.
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("finding a free port: %w", err)
+	for _, at := range rand.Perm(lastPort - firstPort + 1) {
+		if len(ports) == n {
+			break
 		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		port := firstPort + at
+		if reserve(port) != nil {
+			continue // and not looked at, which would be in its owner's way
+		}
+		if l, err := net.Listen("tcp", Loopback(port)); err == nil {
+			l.Close()
+			ports = append(ports, port)
+		}
+	}
+	if len(ports) < n {
+		return nil, fmt.Errorf("looking for %d free ports from %d to %d: found %d", n, firstPort, lastPort, len(ports))
 	}
 	return ports, nil
+}
+
+// reserve takes a name for the port which only one process of a network namespace can have. It is given back by
+// the system as the process ends.
+func reserve(port int) error {
+	s, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	if err := syscall.Bind(s, &syscall.SockaddrUnix{Name: fmt.Sprintf("@pilot-testbed-port-%d", port)}); err != nil {
+		return errors.Join(err, syscall.Close(s))
+	}
+	return nil
 }
 
 // Loopback is the address of a port of this machine.

@@ -30,6 +30,26 @@ func TestUntil(t *testing.T) {
 	}
 }
 
+// TestFreePorts: a port is handed out once, though nobody has listened there yet.
+func TestFreePorts(t *testing.T) {
+	seen := map[int]bool{}
+	for range 20 {
+		ports, err := FreePorts(5)
+		if err != nil || len(ports) != 5 {
+			t.Fatalf("FreePorts = %v, %v", ports, err)
+		}
+		for _, p := range ports {
+			if seen[p] || p < firstPort || p > lastPort {
+				t.Fatalf("port %d comes twice, or is one that the system gives away", p)
+			}
+			seen[p] = true
+			if reserve(p) == nil {
+				t.Fatalf("another process may have port %d, too", p)
+			}
+		}
+	}
+}
+
 func TestBackendAndLoad(t *testing.T) {
 	b, err := StartHTTP("v1", 0)
 	if err != nil {
