@@ -7,8 +7,6 @@ import (
 	"io"
 	"os"
 	"time"
-
-	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
 // bench is a run of the benchmark: what was measured so far, and what cases share.
@@ -139,16 +137,9 @@ func (b *bench) learned(services, from, count int) ([]*script, error) {
 		return nil, err
 	}
 	defer hangUp(conns)
-	var list []*script
-	for n := from; n < from+count; n++ {
-		c, err := learn(b.ctx, conns[0], n, n)
-		if err != nil {
-			return nil, err
-		}
-		if c.count[resource.Cluster] == 0 || c.count[resource.Endpoint] == 0 || c.count[resource.Route] == 0 {
-			return nil, fmt.Errorf("%s is sent clusters, assignments, listeners, routes: %v; a benchmark of nothing is none", namespace(n), c.count)
-		}
-		list = append(list, c)
+	list, err := learnAll(b.ctx, conns[0], from, count)
+	if err != nil {
+		return nil, err
 	}
 	b.scripts[k] = list
 	return list, nil

@@ -14,10 +14,10 @@ import (
 	"github.com/pilotmesh/pilot/test/envoy"
 )
 
-// TestMain is also the process of its own that measures what streams retain.
+// TestMain is also the process of its own that parts of measurements need.
 func TestMain(m *testing.M) {
-	if task := os.Getenv(retainedEnv); task != "" {
-		report(runRetained(context.Background(), task))
+	if task := os.Getenv(apartEnv); task != "" {
+		report(runApart(context.Background(), task))
 		return
 	}
 	m.Run()

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -104,7 +106,45 @@ func churn(b *bench) error {
 	b.record("churn/delivered", 100*float64(len(pool))/float64(changes*len(m.fleet.streams)))
 	b.record("churn/cores", used.Seconds()/b.sizes.churn.Seconds())
 	b.record("churn/heap-growth", 100*(after-before)/before)
-	return m.bareChurn(b, min(changes, 5*churnRate))
+	if err := m.bareChurn(b, min(changes, 5*churnRate)); err != nil {
+		return err
+	}
+	return churnApart(b, turn, min(changes, 10*churnRate))
+}
+
+// churnApart measures what the control plane alone needs: its clients have a process of their own.
+func churnApart(b *bench, turn []int, changes int) error {
+	b.release()
+	m := &mesh{world: b.world(b.sizes.small)}
+	var err error
+	if m.plane, err = serve(m.world); err != nil {
+		return err
+	}
+	defer m.plane.close()
+	task := clientsTask{Addr: m.plane.addr, Streams: b.sizes.fewer, Conns: min(b.conns, b.sizes.fewer)}
+	clients, err := b.apart(apartTask{Clients: &task})
+	if err != nil {
+		return err
+	}
+	_, err = clients.line()
+	if err == nil {
+		err = b.calm()
+	}
+	used := cpuTime()
+	if err == nil {
+		err = m.churn(b, nil, turn, changes)
+	}
+	used = cpuTime() - used
+	_ = clients.stdin.Close()
+	received, lost := clients.line()
+	if err := errors.Join(err, lost, clients.end()); err != nil {
+		return fmt.Errorf("with clients in a process of their own: %w", err)
+	}
+	if want := strconv.Itoa(changes * task.Streams); received != want {
+		return fmt.Errorf("clients in a process of their own received %s resources, want %s", received, want)
+	}
+	b.record("churn/server-cores", used.Seconds()/(float64(changes)/churnRate))
+	return nil
 }
 
 // bareChurn measures what grpc-go and the clients alone need for as many messages: that much of the figure is not the
@@ -159,20 +199,27 @@ func (m *mesh) bareChurn(b *bench, changes int) error {
 	return nil
 }
 
+// churn makes the changes. The fleet and s may be missing.
 func (m *mesh) churn(b *bench, s *staleness, turn []int, changes int) error {
 	tick := time.NewTicker(time.Second / churnRate)
 	defer tick.Stop()
+	var ended <-chan struct{}
+	if m.fleet != nil {
+		ended = m.fleet.ctx.Done()
+	}
 	for n := range changes {
 		select {
 		case <-tick.C:
-		case <-m.fleet.ctx.Done():
+		case <-ended:
 			return fmt.Errorf("during the churn: %w", m.fleet.wait(newLatch(1), "changes"))
 		case <-b.ctx.Done():
 			return b.ctx.Err()
 		}
 		i := turn[n%len(turn)]
 		o := m.world.service(i, 100+n/len(turn)+1)
-		s.changed[i].Store(int64(time.Since(s.begin)))
+		if s != nil {
+			s.changed[i].Store(int64(time.Since(s.begin)))
+		}
 		m.plane.apply(edit{set: []*api.Object{o}})
 	}
 	return b.pause(500 * time.Millisecond)

@@ -1,13 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/gob"
-	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -15,11 +14,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// retainedEnv asks the program for one measurement of what streams retain, and for nothing else. Each has a process of its
-// own: the runtime keeps what goroutines that have ended leave behind, and the next fleet fits into that.
-const retainedEnv = "PILOT_BENCH_RETAINED"
-
-// retainedTask is such a measurement.
+// retainedTask measures what streams retain, in a process of its own: the runtime keeps what goroutines that have ended
+// leave behind, and the next fleet fits into that.
 type retainedTask struct {
 	Forget    time.Duration // see sizes
 	Services  int
@@ -62,13 +58,13 @@ func streamMemory(b *bench) error {
 		// The runtime starts goroutines with the stack that others had need of, on average: 4 KiB more or less for each, by
 		// chance. The median of some runs says more than one.
 		for range b.reps(3) {
-			own, err := b.apart(t, k.figure)
+			own, err := b.retainedApart(t, k.figure)
 			if err != nil {
 				return err
 			}
 			t := t
 			t.Bare = true
-			floor, err := b.apart(t, k.figure+"-bare")
+			floor, err := b.retainedApart(t, k.figure+"-bare")
 			if err != nil {
 				return err
 			}
@@ -79,36 +75,24 @@ func streamMemory(b *bench) error {
 	return nil
 }
 
-// apart runs a measurement in a process of its own.
-func (b *bench) apart(t retainedTask, name string) (float64, error) {
+// retainedApart is what streams retain, measured apart.
+func (b *bench) retainedApart(t retainedTask, name string) (float64, error) {
 	if b.profiles != "" {
 		t.Profile = filepath.Join(b.profiles, "stream-memory-"+name+".heap.pprof")
 	}
-	self, err := os.Executable()
+	p, err := b.apart(apartTask{Retained: &t})
 	if err != nil {
 		return 0, err
 	}
-	task, err := json.Marshal(t)
-	if err != nil {
-		return 0, err
+	said, err := p.line()
+	if err := errors.Join(err, p.end()); err != nil {
+		return 0, fmt.Errorf("%s in a process of its own: %w", name, err)
 	}
-	cmd := exec.CommandContext(b.ctx, self)
-	cmd.Env = append(os.Environ(), retainedEnv+"="+string(task))
-	var said bytes.Buffer
-	cmd.Stderr = &said
-	out, err := cmd.Output()
-	if err != nil {
-		return 0, fmt.Errorf("%s in a process of its own: %w: %s", name, err, bytes.TrimSpace(said.Bytes()))
-	}
-	return strconv.ParseFloat(string(bytes.TrimSpace(out)), 64)
+	return strconv.ParseFloat(said, 64)
 }
 
-// runRetained carries out the measurement that the environment asks for, and says what each stream retains, in bytes.
-func runRetained(ctx context.Context, task string) error {
-	var t retainedTask
-	if err := json.Unmarshal([]byte(task), &t); err != nil {
-		return fmt.Errorf("%s: %w", retainedEnv, err)
-	}
+// run carries out the measurement and says what each stream retains, in bytes.
+func (t retainedTask) run(ctx context.Context, w io.Writer) error {
 	b := newBench(ctx, options{sizes: sizes{forget: t.Forget}})
 	measure := b.retainedByStream
 	if t.Bare {
@@ -118,8 +102,8 @@ func runRetained(ctx context.Context, task string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(grown)
-	return nil
+	_, err = fmt.Fprintln(w, grown)
+	return err
 }
 
 // size are the clients of the task.

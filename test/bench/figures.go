@@ -109,6 +109,7 @@ func connectFigures() []figure {
 		atMost(50, "churn/staleness-p99", "ms", 10200),
 		atMost(0.5, "churn/cores", "cores", 0.16),
 		watched("churn/bare-cores", "cores", 0),
+		atMost(0.5, "churn/server-cores", "cores", 0.16),
 		atMost(5, "churn/heap-growth", "%", 0),
 		watched("churn/delivered", "%", 0),
 

@@ -61,8 +61,8 @@ func standard() sizes {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if task := os.Getenv(retainedEnv); task != "" {
-		report(runRetained(ctx, task))
+	if task := os.Getenv(apartEnv); task != "" {
+		report(runApart(ctx, task))
 		return
 	}
 	report(command(ctx, os.Args[1:], os.Stdout))

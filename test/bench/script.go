@@ -60,6 +60,22 @@ func nodeField(v variant, ns, i int) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), b)
 }
 
+// learnAll are the scripts of count namespaces from one on.
+func learnAll(ctx context.Context, conn *grpc.ClientConn, from, count int) ([]*script, error) {
+	var list []*script
+	for n := from; n < from+count; n++ {
+		c, err := learn(ctx, conn, n, n)
+		if err != nil {
+			return nil, err
+		}
+		if c.count[resource.Cluster] == 0 || c.count[resource.Endpoint] == 0 || c.count[resource.Route] == 0 {
+			return nil, fmt.Errorf("%s is sent clusters, assignments, listeners, routes: %v; a benchmark of nothing is none", namespace(n), c.count)
+		}
+		list = append(list, c)
+	}
+	return list, nil
+}
+
 // learn finds out what clients of a namespace subscribe to, with one State-of-the-World stream that decodes its
 // answers: there, one response holds all clusters, and one all listeners.
 func learn(ctx context.Context, conn *grpc.ClientConn, ns, id int) (*script, error) {

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// apartEnv asks the program for a part of a measurement that needs a process of its own, and for nothing else.
+const apartEnv = "PILOT_BENCH_APART"
+
+// apartTask is such a part: one of them is set.
+type apartTask struct {
+	Retained *retainedTask
+	Clients  *clientsTask
+}
+
+// process is this program once more, with a task.
+type process struct {
+	cmd    *exec.Cmd
+	stdin  io.Closer
+	stdout *bufio.Reader
+	stderr bytes.Buffer
+}
+
+// apart starts a task. Its process ends with the bench at the latest.
+func (b *bench) apart(t apartTask) (*process, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	task, err := json.Marshal(t)
+	if err != nil {
+		return nil, err
+	}
+	p := &process{cmd: exec.CommandContext(b.ctx, self)}
+	p.cmd.Env = append(os.Environ(), apartEnv+"="+string(task))
+	p.cmd.Stderr = &p.stderr
+	stdin, err := p.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.stdin, p.stdout = stdin, bufio.NewReader(stdout)
+	return p, p.cmd.Start()
+}
+
+// line waits for the next line of what the process says.
+func (p *process) line() (string, error) {
+	text, err := p.stdout.ReadString('\n')
+	return strings.TrimSpace(text), err
+}
+
+// end lets the process end, and waits for that.
+func (p *process) end() error {
+	_ = p.stdin.Close() // it may have ended
+	if err := p.cmd.Wait(); err != nil {
+		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(p.stderr.Bytes()))
+	}
+	return nil
+}
+
+// runApart carries out the task that the environment asks for.
+func runApart(ctx context.Context, task string) error {
+	var t apartTask
+	if err := json.Unmarshal([]byte(task), &t); err != nil {
+		return fmt.Errorf("%s: %w", apartEnv, err)
+	}
+	switch {
+	case t.Retained != nil:
+		return t.Retained.run(ctx, os.Stdout)
+	case t.Clients != nil:
+		return t.Clients.run(ctx, os.Stdin, os.Stdout)
+	}
+	return errors.New(apartEnv + " names no task")
+}
+
+// clientsTask is a fleet of settled clients, so that what a server needs can be told from what they need.
+type clientsTask struct {
+	Addr           string // of the server
+	Streams, Conns int
+}
+
+// run says "settled" when the clients have all they asked for, and what they have received since when in ends.
+func (t clientsTask) run(ctx context.Context, in io.Reader, out io.Writer) error {
+	conns, err := dial(t.Addr, 1)
+	if err != nil {
+		return err
+	}
+	defer hangUp(conns)
+	scripts, err := learnAll(ctx, conns[0], 0, wide)
+	if err != nil {
+		return err
+	}
+	f, err := connect(t.Addr, fleetSize{streams: t.Streams, conns: t.Conns, variant: delta, first: wide}, scripts)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	if err := f.wait(f.settled, "the first answers"); err != nil {
+		return err
+	}
+	before := f.totals()
+	if _, err := fmt.Fprintln(out, "settled"); err != nil {
+		return err
+	}
+	if _, err := io.Copy(io.Discard, in); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(out, f.totals().minus(before).things())
+	return err
+}
