@@ -365,12 +365,9 @@ func (r *reader) free(p *Path, v *Value) bool {
 
 // duration reads Go's notation (1h30m, 100ms) and writes protobuf's (5400s, 0.1s).
 func (r *reader) duration(p *Path, v *Value) {
-	if !r.Expect(p, v, String) {
-		return
-	}
 	d, err := time.ParseDuration(v.Scalar)
-	if err != nil {
-		r.Fail(v.Line, p, "must be a duration like 1h, 1m30s, 5s or 100ms, not %s", Quote(v.Scalar))
+	if v.Kind != String || err != nil {
+		r.Fail(v.Line, p, "must be a duration like 1h, 1m30s, 5s or 100ms, not %s", Describe(v))
 		return
 	}
 	sign := ""
