@@ -30,20 +30,8 @@ func root() *cobra.Command {
 		Long: `pilot-agent runs beside each proxy of a service mesh: it writes Envoy's bootstrap, starts Envoy, starts it again after
 a crash, tells probes whether it is ready, and ends it without cutting off requests.`,
 	}
-	c.AddCommand(proxy(), request(), wait(), version())
+	c.AddCommand(proxy(), request(), wait(), run.Version(fmt.Sprintf("%v, for Istio %s", run.ReadBuild(), agent.IstioVersion)))
 	return c
-}
-
-func version() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print which program this is",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), agent.Version())
-			return err
-		},
-	}
 }
 
 // interruptible ends with the first signal.

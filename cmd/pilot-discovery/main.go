@@ -4,14 +4,12 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
-	"github.com/pilotmesh/pilot/internal/admin"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
@@ -33,18 +31,6 @@ func root(args []string) *cobra.Command {
 		Long: `pilot-discovery reads the configuration of a mesh (Istio's APIs, from a directory of YAML), finds its services, and
 keeps every connected proxy (Envoy) up to date over xDS.`,
 	}
-	c.AddCommand(discovery(args), version())
+	c.AddCommand(discovery(args), run.Version(run.ReadBuild()))
 	return c
-}
-
-func version() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print which program this is",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), admin.ReadBuild())
-			return err
-		},
-	}
 }

@@ -35,7 +35,7 @@ func wire(s *config.Settings, log *slog.Logger) *run.Group {
 	}
 
 	// What is told about the control plane.
-	build := admin.ReadBuild()
+	build := run.ReadBuild()
 	metrics, commits, board, ready := admin.NewMetrics(build), new(admin.Commits), admin.NewBoard(), new(admin.Readiness)
 	committed := make(chan struct{}, 1)
 	log.Info("starting", "version", build.Version, "revision", build.Revision, "config_dir", s.ConfigDir,

@@ -4,14 +4,12 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
-	"github.com/pilotmesh/pilot/internal/admin"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
@@ -34,18 +32,6 @@ have what they should (explain).
 
 It exits with 0 when all is well, 1 when something is wrong, 2 when it was called in a way it does not understand.`,
 	}
-	c.AddCommand(analyzeCommand(), explainCommand(), proxyStatus(), problems(), version())
+	c.AddCommand(analyzeCommand(), explainCommand(), proxyStatus(), problems(), run.Version(run.ReadBuild()))
 	return c
-}
-
-func version() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print which program this is",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), admin.ReadBuild())
-			return err
-		},
-	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/push"
@@ -63,7 +64,7 @@ func known(t *testing.T) http.Handler {
 		}
 	})
 	m := still{push.View{Tables: tables, Graph: graph, Problems: problems}}
-	build := admin.Build{Version: "test"}
+	build := run.Build{Version: "test"}
 	return admin.New(admin.Options{
 		Build: build, Mesh: m, Streams: m, Ready: new(admin.Readiness), Metrics: admin.NewMetrics(build),
 		Commits: new(admin.Commits), Board: admin.NewBoard(), Log: slog.New(slog.DiscardHandler),

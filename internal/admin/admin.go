@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/pilotmesh/pilot/internal/run"
 )
 
 // inspectTimeout bounds how long a page waits for the loop.
@@ -28,7 +30,7 @@ const inspectTimeout = 10 * time.Second
 
 // Options are what the pages tell of, and to whom.
 type Options struct {
-	Build   Build
+	Build   run.Build
 	Mesh    Mesh
 	Streams Streams
 	Ready   *Readiness

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"google.golang.org/grpc/codes"
 
+	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/xds/push"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -57,7 +58,7 @@ var triggerNames = [...]string{"service", "endpoint", "config", "global", "proxy
 var _ server.Observer = (*Metrics)(nil)
 
 // NewMetrics returns metrics in a registry of their own.
-func NewMetrics(b Build) *Metrics {
+func NewMetrics(b run.Build) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	started := time.Now()

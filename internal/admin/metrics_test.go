@@ -10,6 +10,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/xds/push"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -72,7 +73,7 @@ func TestMetrics(t *testing.T) {
 
 // TestTriggers: what a commit is put down to.
 func TestTriggers(t *testing.T) {
-	m := NewMetrics(Build{})
+	m := NewMetrics(run.Build{})
 	m.pending.Or(uint32(serviceTrigger | configTrigger))
 	m.Commit(push.Commit{Classes: 2})
 	m.Commit(push.Commit{Classes: 1})

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/xds/push"
 )
 
@@ -112,7 +113,7 @@ var indexHTML string
 
 // front is what the index page shows.
 type front struct {
-	Build            Build
+	Build            run.Build
 	Waiting          []string
 	Proxies          int
 	Errors, Warnings int

@@ -20,6 +20,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/xds/class"
@@ -81,7 +82,7 @@ func newWorld(t *testing.T, docs string, problems ...api.Problem) *world {
 	t.Helper()
 	tables := state.New(state.Options{Sources: []string{sourceName}})
 	graph := query.New(tables.DB, query.Options{Strict: true})
-	build := Build{Version: "1.2.3", Go: "go1.27"}
+	build := run.Build{Version: "1.2.3", Go: "go1.27"}
 	w := &world{t: t, metrics: NewMetrics(build), ready: new(Readiness)}
 	commits, board := new(Commits), NewBoard()
 	w.loop = push.New(tables, graph, class.Define(graph, tables), push.Settings{

@@ -50,3 +50,16 @@ func Command(ctx context.Context, root *cobra.Command, args []string) int {
 	}
 	return ExitFailed
 }
+
+// Version is the command that prints which program this is.
+func Version(build any) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print which program this is",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), build)
+			return err
+		},
+	}
+}

@@ -32,3 +32,16 @@ func TestCommand(t *testing.T) {
 		}
 	}
 }
+
+func TestVersion(t *testing.T) {
+	build := Build{Version: "v1", Revision: "0123456789abcdef", Modified: true, Go: "go1"}
+	c := Version(build)
+	var out bytes.Buffer
+	c.SetOut(&out)
+	if code := Command(t.Context(), c, nil); code != ExitDone || out.String() != "v1 (revision 0123456789ab, modified) go1\n" {
+		t.Errorf("version ends with %d and says %q", code, out.String())
+	}
+	if ReadBuild().Go == "" {
+		t.Error("the build does not know its Go")
+	}
+}

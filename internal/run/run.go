@@ -1,6 +1,6 @@
 // Package run owns the life of a program's long-running parts: it starts them in order, and when one of them ends, or
 // the program is told to, it stops them in reverse order, each within its time. It also runs command lines, knows the
-// exit codes of all programs, and paces the garbage collector.
+// exit codes and the build of all programs, and paces the garbage collector.
 //
 // Invariants: an actor is started after everything before it is ready; it is told to stop after everything behind it
 // has ended or used up its time; nothing is started once stopping has begun; Run returns when all actors have ended or
