@@ -20,6 +20,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/transport"
 	"github.com/pilotmesh/pilot/internal/xds/cluster"
 	"github.com/pilotmesh/pilot/internal/xds/endpoint"
+	"github.com/pilotmesh/pilot/internal/xds/layer"
 	"github.com/pilotmesh/pilot/internal/xds/listener"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/route"
@@ -89,14 +90,13 @@ func same(a, b *resource.State) bool {
 // assemble stacks the layers of a class, the most widely shared last.
 func (q *Queries) assemble(r *query.Reader, c proxy.Class) (*resource.State, bool) {
 	set, direct := scope.SetOf(c), c.Mode == proxy.None
-	own := scope.Personal{Set: set.Plain(), Client: scope.ClientOf(c)}
 	fixed, _ := q.clusters.Fixed.Get(r, service.All{})
 	inboundClusters, _ := q.clusters.Inbound.Get(r, cluster.Inbound{Ports: c.Inbound, Direct: direct})
 	inboundListeners, _ := q.listeners.Inbound.Get(r, listener.InboundOf(c))
 	virtual, _ := q.listeners.Virtual.Get(r, listener.VirtualOf(c, q.Scope.Outbound(r, set)))
 	s := &resource.State{Types: [resource.Types]resource.Layers{
-		resource.Cluster:  {inboundClusters, fixed, q.clusters.Scoped.Get(r, set.Plain())},
-		resource.Endpoint: {q.endpoints.Scoped.Get(r, set.Plain())},
+		resource.Cluster:  append(resource.Layers{inboundClusters, fixed}, hostLayers(r, q.clusters.Hosts, c)...),
+		resource.Endpoint: hostLayers(r, q.endpoints.Hosts, c),
 		resource.Listener: {inboundListeners, virtual, q.listeners.Scoped.Get(r, listener.In{Set: set, Shape: listener.ShapeOf(c)})},
 		resource.Route:    {q.routes.Scoped.Get(r, set), q.routes.ScopedSniffed.Get(r, set)},
 	}}
@@ -104,28 +104,28 @@ func (q *Queries) assemble(r *query.Reader, c proxy.Class) (*resource.State, boo
 		s.Types[resource.Listener] = slices.Insert(s.Types[resource.Listener], 2, q.listeners.Labelled.Get(r, listener.For{Labelled: k, Shape: listener.ShapeOf(c)}))
 		s.Types[resource.Route] = append(resource.Layers{q.routes.Labelled.Get(r, k), q.routes.LabelledSniffed.Get(r, k)}, s.Types[resource.Route]...)
 	}
-	if own.Client != (traffic.Client{}) {
-		s.Types[resource.Cluster] = slices.Insert(s.Types[resource.Cluster], 2, q.clusters.Own.Scoped.Get(r, own))
-		s.Types[resource.Endpoint] = slices.Insert(s.Types[resource.Endpoint], 0, q.endpoints.Own.Scoped.Get(r, own))
+	if set.Overlay() {
+		s.Types[resource.Listener] = append(s.Types[resource.Listener], q.listeners.Base.Get(r, listener.ShapeOf(c)))
+		s.Types[resource.Route] = append(s.Types[resource.Route], q.routes.Base.Get(r, service.All{}), q.routes.Sniffed.Get(r, service.All{}))
 	}
 	if c.Gateway {
 		s.Types[resource.Listener] = nil
 	}
-	if set.Overlay() {
-		if c.Site != (mesh.Site{}) {
-			s.Types[resource.Cluster] = append(s.Types[resource.Cluster], q.clusters.Own.Base.Get(r, c.Site))
-			s.Types[resource.Endpoint] = append(s.Types[resource.Endpoint], q.endpoints.Own.Base.Get(r, c.Site))
-		}
-		for t, base := range [resource.Types]resource.Layers{
-			resource.Cluster:  {q.clusters.Base.Get(r, service.All{})},
-			resource.Endpoint: {q.endpoints.Base.Get(r, service.All{})},
-			resource.Listener: {q.listeners.Base.Get(r, listener.ShapeOf(c))},
-			resource.Route:    {q.routes.Base.Get(r, service.All{}), q.routes.Sniffed.Get(r, service.All{})},
-		} {
-			if resource.Type(t) != resource.Listener || !c.Gateway {
-				s.Types[t] = append(s.Types[t], base...)
-			}
-		}
-	}
 	return s, true
+}
+
+// hostLayers stacks what is made host by host: what is the client's own comes before what others of its scope see.
+func hostLayers(r *query.Reader, h *layer.Hosts[*resource.Resource], c proxy.Class) (list resource.Layers) {
+	set := scope.SetOf(c).Plain()
+	if client := scope.ClientOf(c); client != (traffic.Client{}) {
+		list = append(list, h.Own.Scoped.Get(r, scope.Personal{Set: set, Client: client}))
+	}
+	list = append(list, h.Scoped.Get(r, set))
+	if !set.Overlay() {
+		return list
+	}
+	if c.Site != (mesh.Site{}) {
+		list = append(list, h.Own.Base.Get(r, c.Site))
+	}
+	return append(list, h.Base.Get(r, service.All{}))
 }

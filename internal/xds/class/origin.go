@@ -80,15 +80,9 @@ func (q *Queries) cell(g *query.Graph, c proxy.Class, t resource.Type, name omap
 	labelled, _ := scope.LabelledOf(c)
 	switch t {
 	case resource.Cluster:
-		if id, ok = ownElement(q.clusters.Own, q.clusters.Scoped, c, name); ok {
-			return id, Client, true
-		}
-		return inLayers(q.clusters.Scoped, set.Plain(), q.clusters.Base, service.All{}, name)
+		return inHosts(q.clusters.Hosts, c, name)
 	case resource.Endpoint:
-		if id, ok = ownElement(q.endpoints.Own, q.endpoints.Scoped, c, name); ok {
-			return id, Client, true
-		}
-		return inLayers(q.endpoints.Scoped, set.Plain(), q.endpoints.Base, service.All{}, name)
+		return inHosts(q.endpoints.Hosts, c, name)
 	case resource.Listener:
 		k := listener.For{Labelled: labelled, Shape: listener.ShapeOf(c)}
 		if id, ok = q.listeners.Labelled.Element(k, name); ok {
@@ -138,17 +132,20 @@ func (q *Queries) ownCell(r *query.Reader, c proxy.Class, t resource.Type, name 
 	return 0, 0, false
 }
 
-// ownElement finds the element among what looks different to some clients, in the order in which assemble stacks it.
-func ownElement(own *layer.Own[*resource.Resource], scoped *query.Collection[scope.Set, *resource.Resource], c proxy.Class,
-	name omap.Name) (id query.ID, ok bool) {
+// inHosts finds the element in the order in which hostLayers stacks them.
+func inHosts(h *layer.Hosts[*resource.Resource], c proxy.Class, name omap.Name) (id query.ID, layer Layer, ok bool) {
 	set := scope.SetOf(c).Plain()
-	if id, ok = own.Scoped.Element(scope.Personal{Set: set, Client: scope.ClientOf(c)}, name); ok {
-		return id, true
+	if id, ok = h.Own.Scoped.Element(scope.Personal{Set: set, Client: scope.ClientOf(c)}, name); ok {
+		return id, Client, true
 	}
-	if _, hidden := scoped.Element(set, name); hidden || !set.Overlay() {
-		return 0, false
+	if id, ok = h.Scoped.Element(set, name); ok || !set.Overlay() {
+		return id, Scoped, ok
 	}
-	return own.Base.Element(c.Site, name)
+	if id, ok = h.Own.Base.Element(c.Site, name); ok {
+		return id, Client, true
+	}
+	id, ok = h.Base.Element(service.All{}, name)
+	return id, Base, ok
 }
 
 func inLayers[A, B comparable](

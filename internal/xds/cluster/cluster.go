@@ -35,11 +35,7 @@ type Queries struct {
 	services *service.Queries
 	traffic  *traffic.Queries
 	scope    *scope.Queries
-	at       *query.Query[service.View, []*resource.Resource]
-	// Base are the clusters of what all see; Scoped those of a set; Own those that differ for some clients.
-	Base   *query.Collection[service.All, *resource.Resource]
-	Scoped *query.Collection[scope.Set, *resource.Resource]
-	Own    *layer.Own[*resource.Resource]
+	*layer.Hosts[*resource.Resource]
 	// Fixed are the clusters every sidecar has.
 	Fixed *query.Query[service.All, Map]
 	// Inbound are those of what a workload serves.
@@ -49,23 +45,8 @@ type Queries struct {
 // Define adds the queries.
 func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries) *Queries {
 	q := &Queries{tables: t, services: s, traffic: tr, scope: sc}
-	q.at = query.Define(g, "clusters", layer.Equal, func(r *query.Reader, v service.View) ([]*resource.Resource, bool) {
-		list := q.clusters(r, v, traffic.Client{})
-		return list, len(list) > 0
-	})
-	q.Base = query.Each(g, "clusters.all",
-		func(r *query.Reader, _ service.All) scope.Hosts { return s.PublicHosts(r) },
-		q.at, func(_ service.All, host omap.Name) service.View { return service.View{Host: string(host)} })
-	scoped := query.Define(g, "scopedClusters", layer.Equal, func(r *query.Reader, h scope.HostIn) ([]*resource.Resource, bool) {
-		return layer.Forward(h.Set.Overlay(), sc.View(r, h), func(v service.View) []*resource.Resource {
-			list, _ := q.at.Get(r, v)
-			return list
-		}, resource.Hide)
-	})
-	q.Scoped = query.Each(g, "scopedClusters.all",
-		func(r *query.Reader, s scope.Set) scope.Hosts { return sc.Hosts(r, s) },
-		scoped, func(s scope.Set, host omap.Name) scope.HostIn { return scope.HostIn{Host: string(host), Set: s} })
-	q.Own = layer.DefineOwn(g, "ownClusters", tr, sc, layer.Differs[*resource.Resource]{At: q.clusters, Matters: q.matters, Hide: resource.Hide})
+	q.Hosts = layer.DefineHosts(g, layer.Names{Base: "clusters", Scoped: "scopedClusters", Own: "ownClusters"}, s, tr, sc,
+		layer.Differs[*resource.Resource]{At: q.clusters, Matters: q.matters, Hide: resource.Hide})
 	q.Fixed = query.Define(g, "fixedClusters", Map.Equal, q.fixed)
 	q.Inbound = query.Define(g, "inboundClusters", Map.Equal, q.inbound)
 	return q

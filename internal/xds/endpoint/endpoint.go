@@ -8,7 +8,6 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/mesh"
-	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
@@ -22,33 +21,14 @@ import (
 type Queries struct {
 	services *service.Queries
 	traffic  *traffic.Queries
-	at       *query.Query[service.View, []*resource.Resource]
-	// Base are the assignments of what all see; Scoped those of a set; Own those that differ for some clients.
-	Base   *query.Collection[service.All, *resource.Resource]
-	Scoped *query.Collection[scope.Set, *resource.Resource]
-	Own    *layer.Own[*resource.Resource]
+	*layer.Hosts[*resource.Resource]
 }
 
 // Define adds the queries.
 func Define(g *query.Graph, s *service.Queries, tr *traffic.Queries, sc *scope.Queries) *Queries {
 	q := &Queries{services: s, traffic: tr}
-	q.at = query.Define(g, "assignments", layer.Equal, func(r *query.Reader, v service.View) ([]*resource.Resource, bool) {
-		list := q.assignments(r, v, traffic.Client{})
-		return list, len(list) > 0
-	})
-	q.Base = query.Each(g, "assignments.all",
-		func(r *query.Reader, _ service.All) scope.Hosts { return s.PublicHosts(r) },
-		q.at, func(_ service.All, host omap.Name) service.View { return service.View{Host: string(host)} })
-	scoped := query.Define(g, "scopedAssignments", layer.Equal, func(r *query.Reader, h scope.HostIn) ([]*resource.Resource, bool) {
-		return layer.Forward(h.Set.Overlay(), sc.View(r, h), func(v service.View) []*resource.Resource {
-			list, _ := q.at.Get(r, v)
-			return list
-		}, resource.Hide)
-	})
-	q.Scoped = query.Each(g, "scopedAssignments.all",
-		func(r *query.Reader, s scope.Set) scope.Hosts { return sc.Hosts(r, s) },
-		scoped, func(s scope.Set, host omap.Name) scope.HostIn { return scope.HostIn{Host: string(host), Set: s} })
-	q.Own = layer.DefineOwn(g, "ownAssignments", tr, sc, layer.Differs[*resource.Resource]{At: q.assignments, Hide: resource.Hide})
+	q.Hosts = layer.DefineHosts(g, layer.Names{Base: "assignments", Scoped: "scopedAssignments", Own: "ownAssignments"}, s, tr, sc,
+		layer.Differs[*resource.Resource]{At: q.assignments, Hide: resource.Hide})
 	return q
 }
 

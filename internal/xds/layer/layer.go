@@ -1,4 +1,5 @@
-// Package layer is what the translators share: how the results for one host become entries of a layer.
+// Package layer is what the translators share: how the results for one host become entries of layers, for all, for a scope
+// and for single clients.
 //
 // It owns the rule of what an overlay holds: what differs from the base, and an entry that hides each thing the base has
 // and the overlay does not. It starts no goroutines and knows nothing of what the results are.
@@ -8,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/query"
-	"github.com/pilotmesh/pilot/internal/view/service"
 )
 
 // Equal compares results by name and content: what hides something has the same content whatever its name.
@@ -16,19 +16,6 @@ func Equal[V query.Output](a, b []V) bool {
 	return slices.EqualFunc(a, b, func(a, b V) bool {
 		return a.ContentHash() == b.ContentHash() && a.OutputName() == b.OutputName()
 	})
-}
-
-// Forward yields one host's entries of a layer. at gives the results for the host as a view sees it. In an overlay, a
-// host that looks as in the base has no entries, and others hide what the base has and they have not.
-func Forward[V query.Output](overlay bool, view service.View, at func(view service.View) []V, hide func(name string) V) ([]V, bool) {
-	if overlay && view.Layer == "" {
-		return nil, false
-	}
-	list := at(view)
-	if overlay {
-		list = Cover(list, at(service.View{Host: view.Host}), hide)
-	}
-	return list, len(list) > 0
 }
 
 // Cover adds to list an entry for everything base has and list has not.

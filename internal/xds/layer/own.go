@@ -38,8 +38,8 @@ type Differs[V query.Output] struct {
 	Hide    func(name string) V
 }
 
-// DefineOwn adds the collections.
-func DefineOwn[V query.Output](g *query.Graph, name string, rules *traffic.Queries, sc *scope.Queries, d Differs[V]) *Own[V] {
+// defineOwn adds the collections.
+func defineOwn[V query.Output](g *query.Graph, name string, rules *traffic.Queries, sc *scope.Queries, d Differs[V]) *Own[V] {
 	own := query.Define(g, name, Equal[V], func(r *query.Reader, k ownView) ([]V, bool) {
 		if d.Matters != nil && !d.Matters(r, k.View, k.Client) {
 			return nil, false
