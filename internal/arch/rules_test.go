@@ -8,8 +8,9 @@ const module = "github.com/pilotmesh/pilot/"
 var flow = []struct{ pkg, imports string }{
 	// The kernel: nothing in it knows what a mesh is.
 	{"omap", ""},
-	{"store", "omap"},
-	{"query", "omap store"},
+	{"slab", ""},
+	{"store", "omap slab"},
+	{"query", "omap slab store"},
 	// The vocabulary: values without behaviour of their own.
 	{"mesh", "omap"},
 	{"api/document", "mesh omap"},

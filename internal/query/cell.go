@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/pilotmesh/pilot/internal/slab"
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
@@ -78,22 +79,12 @@ func (s *userSet) remove(u store.ID) {
 	}
 }
 
-const pageSize = 256
-
-// slab keeps the cells of one query in pages, so that their addresses stay, and gives empty pages back.
-// Cells being computed may look up and add concurrently (lock); everything else is the owner's.
-type slab[K comparable, T any] struct {
-	g     *Graph
-	mu    sync.RWMutex
-	of    map[K]uint32
-	peak  int // largest len(of) since the map was last made
-	pages []*page[K, T]
-	free  []uint32
-}
-
-type page[K comparable, T any] struct {
-	cells [pageSize]entry[K, T]
-	live  int
+// cells are those of one query. Cells being computed may look up and add concurrently (lock); everything else is the
+// owner's.
+type cells[K comparable, T any] struct {
+	g    *Graph
+	mu   sync.RWMutex
+	kept slab.Slab[K, entry[K, T]]
 }
 
 type entry[K comparable, T any] struct {
@@ -102,41 +93,39 @@ type entry[K comparable, T any] struct {
 	val T
 }
 
-func (s *slab[K, T]) rlock() {
+func (s *cells[K, T]) rlock() {
 	if s.g.parallel {
 		s.mu.RLock()
 	}
 }
 
-func (s *slab[K, T]) runlock() {
+func (s *cells[K, T]) runlock() {
 	if s.g.parallel {
 		s.mu.RUnlock()
 	}
 }
 
-func (s *slab[K, T]) lock() {
+func (s *cells[K, T]) lock() {
 	if s.g.parallel {
 		s.mu.Lock()
 	}
 }
 
-func (s *slab[K, T]) unlock() {
+func (s *cells[K, T]) unlock() {
 	if s.g.parallel {
 		s.mu.Unlock()
 	}
 }
 
-func (s *slab[K, T]) at(slot uint32) *entry[K, T] {
-	return &s.pages[slot/pageSize].cells[slot%pageSize]
-}
+func (s *cells[K, T]) at(slot uint32) *entry[K, T] { return s.kept.At(slot) }
 
-func (s *slab[K, T]) node(slot uint32) *node { return &s.at(slot).node }
+func (s *cells[K, T]) node(slot uint32) *node { return &s.at(slot).node }
 
-func (s *slab[K, T]) live() int { return len(s.of) }
+func (s *cells[K, T]) live() int { return s.kept.Len() }
 
 // find returns k's cell; the caller holds the lock.
-func (s *slab[K, T]) find(k K) (*entry[K, T], uint32, bool) {
-	n, ok := s.of[k]
+func (s *cells[K, T]) find(k K) (*entry[K, T], uint32, bool) {
+	n, ok := s.kept.Find(k)
 	if !ok {
 		return nil, 0, false
 	}
@@ -144,61 +133,17 @@ func (s *slab[K, T]) find(k K) (*entry[K, T], uint32, bool) {
 }
 
 // ensure returns k's cell, making it if need be; the caller holds the write lock.
-func (s *slab[K, T]) ensure(k K) (*entry[K, T], uint32) {
+func (s *cells[K, T]) ensure(k K) (*entry[K, T], uint32) {
 	if c, n, ok := s.find(k); ok {
 		return c, n
 	}
-	if s.of == nil {
-		s.of = make(map[K]uint32)
+	n := s.kept.Add(k)
+	if n >= store.MaxSlots {
+		panic("query: too many cells in one query")
 	}
-	n := s.slot()
-	p := s.pages[n/pageSize]
-	p.live++
-	c := &p.cells[n%pageSize]
+	c := s.at(n)
 	c.key, c.queued = k, laneNone
-	s.of[k] = n
-	s.peak = max(s.peak, len(s.of))
 	return c, n
 }
 
-// slot takes a free slot, or the first of a new page.
-func (s *slab[K, T]) slot() uint32 {
-	if len(s.free) == 0 {
-		first := uint32(len(s.pages) * pageSize)
-		if first+pageSize > store.MaxSlots {
-			panic("query: too many cells in one query")
-		}
-		s.pages = append(s.pages, nil)
-		for i := uint32(pageSize); i > 0; i-- {
-			s.free = append(s.free, first+i-1)
-		}
-	}
-	n := s.free[len(s.free)-1]
-	s.free = s.free[:len(s.free)-1]
-	if s.pages[n/pageSize] == nil {
-		s.pages[n/pageSize] = new(page[K, T])
-	}
-	return n
-}
-
-func (s *slab[K, T]) drop(slot uint32) {
-	p := s.pages[slot/pageSize]
-	c := &p.cells[slot%pageSize]
-	delete(s.of, c.key)
-	*c = entry[K, T]{}
-	p.live--
-	s.free = append(s.free, slot)
-	if p.live == 0 {
-		s.pages[slot/pageSize] = nil
-	}
-	switch {
-	case len(s.of) == 0:
-		s.of, s.peak, s.pages, s.free = nil, 0, nil, nil
-	case len(s.of)*4 < s.peak && s.peak > 4*pageSize: // maps do not shrink
-		of := make(map[K]uint32, len(s.of))
-		for k, n := range s.of {
-			of[k] = n
-		}
-		s.of, s.peak = of, len(of)
-	}
-}
+func (s *cells[K, T]) drop(slot uint32) { s.kept.Drop(s.at(slot).key) }

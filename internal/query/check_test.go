@@ -82,9 +82,9 @@ func liveSlots(sp space) []uint32 {
 	return list
 }
 
-func (s *slab[K, T]) slots() []uint32 {
-	list := make([]uint32, 0, len(s.of))
-	for _, n := range s.of {
+func (s *cells[K, T]) slots() []uint32 {
+	list := make([]uint32, 0, s.live())
+	for _, n := range s.kept.Slots() {
 		list = append(list, n)
 	}
 	return list

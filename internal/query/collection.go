@@ -18,7 +18,7 @@ type Collection[C comparable, V Output] struct {
 	g     *Graph
 	name  string
 	space int
-	slab[C, collected[V]]
+	cells[C, collected[V]]
 	elements elements[C, V]
 }
 
@@ -279,7 +279,7 @@ func (c *Collection[C, V]) merge(v *collected[V], pending map[uint32]contributio
 
 func (c *Collection[C, V]) drop(slot uint32) {
 	c.elements.unlink(slot, c.at(slot).key)
-	c.slab.drop(slot)
+	c.cells.drop(slot)
 }
 
 func (c *Collection[C, V]) label() string       { return c.name }

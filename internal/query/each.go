@@ -11,7 +11,7 @@ import (
 func Each[C comparable, E omap.Key[E], X omap.Value, K comparable, V Output](g *Graph, name string,
 	in func(r *Reader, c C) omap.Map[E, X], elem *Query[K, []V], key func(c C, e E) K) *Collection[C, V] {
 	col := &Collection[C, V]{g: g, name: name}
-	col.slab.g = g
+	col.cells.g = g
 	col.space = g.add(col)
 	col.elements = &members[C, E, X, K, V]{
 		g: g, space: col.space, in: in, elem: elem, key: key, now: make(map[uint32]omap.Map[E, X]),

@@ -10,7 +10,7 @@ type Groups[C comparable, G omap.Key[G], M omap.Key[M]] struct {
 	g     *Graph
 	name  string
 	space int
-	slab[C, grouping[G, M]]
+	cells[C, grouping[G, M]]
 	group  *Query[groupKey[C, G], omap.Map[M, omap.Unit]]
 	keys   *Query[C, omap.Map[G, omap.Unit]]
 	source source[C, G, M]
@@ -40,7 +40,7 @@ type grouping[G omap.Key[G], M omap.Key[M]] struct {
 func GroupBy[C comparable, V Output, G omap.Key[G], M omap.Key[M]](g *Graph, name string, c *Collection[C, V],
 	entries func(v V, add func(G, M))) *Groups[C, G, M] {
 	x := &Groups[C, G, M]{g: g, name: name}
-	x.slab.g = g
+	x.cells.g = g
 	x.space = g.add(x)
 	x.source = &grouped[C, V, G, M]{c: c, entries: entries, held: make(map[uint32]omap.Map[omap.Name, V]), coming: make(map[uint32]*coming[V])}
 	x.group = Define(g, name+".group", omap.Map[M, omap.Unit].Equal, x.readGroup)
@@ -262,7 +262,7 @@ func (v *grouping[G, M]) apply(counts map[G]map[M]int) (changed []G, cameOrWent 
 
 func (x *Groups[C, G, M]) drop(slot uint32) {
 	x.source.forget(slot)
-	x.slab.drop(slot)
+	x.cells.drop(slot)
 }
 
 func (x *Groups[C, G, M]) label() string       { return x.name }

@@ -15,7 +15,7 @@ type Query[K comparable, V any] struct {
 	space int
 	eq    func(a, b V) bool
 	fn    func(r *Reader, k K) (V, bool)
-	slab[K, V]
+	cells[K, V]
 	waits map[uint32]chan struct{}                     // first computations under way, while cells run in parallel
 	sinks map[int]func(collection, elem uint32, old V) // collections whose elements these cells are, by space
 }
@@ -27,7 +27,7 @@ type Query[K comparable, V any] struct {
 // ok=false means "there is no such thing".
 func Define[K comparable, V any](g *Graph, name string, eq func(a, b V) bool, fn func(r *Reader, k K) (V, bool)) *Query[K, V] {
 	q := &Query[K, V]{g: g, name: name, eq: eq, fn: fn}
-	q.slab.g = g
+	q.cells.g = g
 	q.waits = make(map[uint32]chan struct{})
 	q.sinks = make(map[int]func(uint32, uint32, V))
 	q.space = g.add(q)

@@ -90,8 +90,8 @@ func TestAbsentReadsAreLeaves(t *testing.T) {
 	tx.Commit()
 	db.Release(r.reads[0])
 	db.Release(r.reads[1])
-	if len(pods.rows.of) != 0 || len(zones.groups.of) != 0 || pods.rows.pages != nil {
-		t.Errorf("released leaves are kept: %d rows, %d groups", len(pods.rows.of), len(zones.groups.of))
+	if pods.rows.kept.Len() != 0 || zones.groups.kept.Len() != 0 {
+		t.Errorf("released leaves are kept: %d rows, %d groups", pods.rows.kept.Len(), zones.groups.kept.Len())
 	}
 }
 

@@ -38,14 +38,9 @@ func (t *Table[K, V]) Peek(k K) (V, bool) { return t.rows.peek(k) }
 // All yields the rows in no particular order, for the writer, debug pages and tests.
 func (t *Table[K, V]) All() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
-		for _, p := range t.rows.pages {
-			if p == nil {
-				continue
-			}
-			for i := range p.items {
-				if it := &p.items[i]; it.present && !yield(it.key, it.item) {
-					return
-				}
+		for it := range t.rows.kept.All() {
+			if it.present && !yield(it.key, it.item) {
+				return
 			}
 		}
 	}
@@ -77,7 +72,7 @@ func (t *Table[K, V]) Set(tx *Txn, k K, v V) {
 
 // Delete removes a row, if it is there.
 func (t *Table[K, V]) Delete(tx *Txn, k K) {
-	n, ok := t.rows.of[k]
+	n, ok := t.rows.kept.Find(k)
 	if !ok || !t.rows.item(n).present {
 		return
 	}
