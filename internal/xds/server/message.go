@@ -19,9 +19,11 @@ const (
 	maxMessage = 256 << 10
 	// bigMessage is the size from which few streams write at a time; below it, a message is copied into one buffer.
 	bigMessage = 64 << 10
-	// lightMessage is up to where workers write themselves. gRPC takes 64 KiB of each stream without asking the client. A
-	// stream that has nothing else unsent has at most one light message of each type there, so writing one never blocks.
-	lightMessage = 8 << 10
+	// lightMessage is up to where workers write themselves, and lightMessages for how much of it: gRPC takes 64 KiB of each
+	// stream without asking the client. After that a message is sent that tells when gRPC has written it, and with it all that
+	// was before: a client may ask again and again and never read.
+	lightMessage  = 8 << 10
+	lightMessages = 32 << 10
 )
 
 // Field numbers of DiscoveryResponse and DeltaDiscoveryResponse where they differ; resources is 2, type_url is 4 and
@@ -49,9 +51,6 @@ type Message struct {
 
 // Big reports whether the message should pass the gate.
 func (m *Message) Big() bool { return m.Size > bigMessage }
-
-// light reports whether a worker may write the message.
-func (m *Message) light() bool { return m.Size <= lightMessage }
 
 // nonceField is the encoded nonce, the last bytes of a response.
 func nonceField(nonce string) []byte {

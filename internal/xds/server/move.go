@@ -162,8 +162,8 @@ func (m *move) requested(owed resources, gone *[]string) (put []*resource.Resour
 			*gone = append(*gone, string(n))
 		}
 	}
-	if m.all {
-		put = merged(put, m.list(resources{}))
+	if m.all { // with what is to be taken away: the client is taken to have it until then
+		put = merged(put, m.list(owed))
 	}
 	return put
 }

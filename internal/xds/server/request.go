@@ -165,12 +165,23 @@ func (c *Core) compare(t resource.Type, cur *cursor, q *Request, s *resource.Sta
 		}
 	}
 	if equal == q.initial && equal == c.expected(t, sub, s) {
-		return resumption{sub: sub, equal: true}
+		return resumption{sub: sub, equal: true, forced: absent(cur.forced, t, s)}
 	}
 	layer, said := difference(t, sub, q, s)
 	had := &resource.State{}
 	had.Types[t] = s.Types[t].On(layer)
 	return resumption{sub: sub, had: had, forced: subtractNames(cur.forced, said)}
+}
+
+// absent is those of the names that the state does not have.
+func absent(n names, t resource.Type, s *resource.State) names {
+	var list []omap.Change[omap.Name, omap.Unit]
+	for name := range n.All() {
+		if _, ok := s.Get(t, string(name)); !ok {
+			list = append(list, omap.Put(name, omap.Unit{}))
+		}
+	}
+	return names{}.With(list...)
 }
 
 // stand notes what goes with the state a resumed cursor stands at.

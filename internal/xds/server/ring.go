@@ -61,7 +61,7 @@ func (r *ring) work(ctx context.Context) {
 		}
 		for batch = r.take(batch); len(batch) > 0; batch = r.take(batch) {
 			for _, stream := range batch {
-				stream.refresh()
+				stream.refresh(nil)
 			}
 			clear(batch)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -183,6 +184,17 @@ func TestStateOfTheWorldOverGRPC(t *testing.T) {
 	must(t, stream.CloseSend())
 	if _, err := stream.Recv(); err == nil || err.Error() != "EOF" {
 		t.Fatalf("half-close ended with %v", err)
+	}
+}
+
+// waitFor waits until ok says so; what is told if it does not before ctx ends.
+func waitFor(ctx context.Context, t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for !ok() {
+		if ctx.Err() != nil {
+			t.Fatalf("waited in vain for %s", what)
+		}
+		runtime.Gosched()
 	}
 }
 

@@ -35,8 +35,9 @@ type Stream struct {
 	queued atomic.Bool                    // waits in a ring, or is being looked at
 	heavy  atomic.Int64                   // when it was sent a big message, last, or anything at all, first; 0: not yet
 	conn   *connection
-	unsent atomic.Int32 // messages, but light ones, that gRPC has not written to the connection
+	unsent atomic.Int32 // messages, but those that workers wrote, that gRPC has not written to the connection
 	moved  atomic.Int64 // when the last of them began or ended
+	light  atomic.Int32 // bytes that workers wrote since gRPC was last known to have written all of them
 
 	abort context.CancelFunc // ends what waits in gRPC, and for a worker
 	once  sync.Once
@@ -146,8 +147,7 @@ func (s *Stream) receiveOne(first bool) error {
 	}
 	answers := !first && q.answers()
 	if answers && s.calm() && s.queued.CompareAndSwap(false, true) {
-		s.step(Event{Request: q}) // it says that all is well, most likely: not worth waking a worker
-		s.refresh()
+		s.refresh(q) // it says that all is well, most likely: not worth waking a worker
 		return nil
 	}
 	// A worker takes it in: what that needs of stack is then held once per worker and not, for ever, by each stream.
@@ -179,9 +179,9 @@ type asked struct {
 	taken chan struct{}
 }
 
-// refresh takes in what has come: a request, and the newest state. Whoever calls it has made the stream queued, which it is
-// until it returns: so there is one at a time.
-func (s *Stream) refresh() {
+// refresh takes in what has come: requests, q after one that waits, and the newest state. Whoever calls it has made the stream
+// queued, which it is until it returns: so there is one at a time.
+func (s *Stream) refresh(q *Request) {
 	defer s.guard()
 	select {
 	case a := <-s.asked:
@@ -190,6 +190,9 @@ func (s *Stream) refresh() {
 			close(a.taken)
 		}
 	default:
+	}
+	if q != nil {
+		s.step(Event{Request: q})
 	}
 	state := s.latest.Load()
 	if state != nil {
@@ -211,8 +214,9 @@ func (s *Stream) step(e Event) {
 			switch {
 			case a.Kind != Send:
 				s.perform(a)
-			case a.Message.light() && s.unsent.Load() == 0:
-				if err := s.write(a); err != nil {
+			case s.takes(a.Message):
+				s.light.Add(int32(a.Message.Size))
+				if err := s.write(a, nil); err != nil {
 					s.end(err)
 					return
 				}
@@ -222,6 +226,11 @@ func (s *Stream) step(e Event) {
 			}
 		}
 	}
+}
+
+// takes reports whether a worker may write a message: gRPC surely has room for it, whether or not the client reads.
+func (s *Stream) takes(m *Message) bool {
+	return s.unsent.Load() == 0 && m.Size <= lightMessage && int(s.light.Load())+m.Size <= lightMessages
 }
 
 func (s *Stream) ask(e Event, out []Action) []Action {
@@ -236,14 +245,22 @@ func (s *Stream) ask(e Event, out []Action) []Action {
 // flush writes a message that may have to wait for the client, and goes on.
 func (s *Stream) flush(a Action) {
 	defer s.guard()
-	if err := s.write(a); err != nil {
+	if err := s.write(a, s.written); err != nil {
 		s.end(err)
 		return
 	}
 	s.step(Event{Sent: true})
 }
 
-func (s *Stream) write(a Action) error {
+// written is called when gRPC has written, or dropped, a message that may have had to wait. What workers wrote came before it.
+func (s *Stream) written() {
+	s.light.Store(0)
+	s.moved.Store(time.Now().UnixNano())
+	s.unsent.Add(-1)
+}
+
+// write hands a message to gRPC. written, if there is one, is called when that has let go of it.
+func (s *Stream) write(a Action, written func()) error {
 	ctx := s.grpc.Context()
 	if a.Message.Big() {
 		p := s.server.gate.enter(ctx)
@@ -259,15 +276,12 @@ func (s *Stream) write(a Action) error {
 	if a.Message.Big() || s.heavy.Load() == 0 {
 		s.heavy.Store(began.UnixNano())
 	}
-	if a.Message.light() {
+	if written == nil {
 		parts = append(parts, mem.SliceBuffer(nonce))
 	} else {
 		s.moved.Store(began.UnixNano())
 		s.unsent.Add(1)
-		parts = append(parts, notice(nonce, func() {
-			s.moved.Store(time.Now().UnixNano())
-			s.unsent.Add(-1)
-		}))
+		parts = append(parts, notice(nonce, written))
 	}
 	err := s.grpc.SendMsg(&response{parts})
 	if err == nil {

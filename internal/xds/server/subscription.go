@@ -37,7 +37,7 @@ type demand struct {
 	forced names
 	// dropped names need no answer any more.
 	dropped names
-	// all: everything is asked for, and was not before.
+	// all: everything is asked for, and was not before, or is asked for again.
 	all bool
 	// tooMany: the subscription would exceed maxNames; sub is nil.
 	tooMany bool
@@ -140,7 +140,7 @@ func (s *subscriptions) replace(prev *subscription, q *Request, t resource.Type,
 }
 
 // change is delta: names come and go. A name that is asked for is answered, also if it is held already: the client
-// may have forgotten it. A name dropped beside a wildcard is answered too, because the wildcard may cover it.
+// may have forgotten it. So is the star. A name dropped beside a wildcard is answered too, because the wildcard may cover it.
 func (s *subscriptions) change(prev *subscription, q *Request, t resource.Type, legacy bool) demand {
 	first := prev == nil
 	if first {
@@ -169,7 +169,7 @@ func (s *subscriptions) change(prev *subscription, q *Request, t resource.Type, 
 		sub:     s.of(wildcard, all),
 		forced:  add.With(kept...).With(left...),
 		dropped: drop,
-		all:     wildcard && !prev.wildcard && !first,
+		all:     wildcard && !first && (addAll || !prev.wildcard),
 	}
 }
 

@@ -1,0 +1,54 @@
+package server
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+// oneRequest is a stream on which one request comes.
+type oneRequest struct {
+	grpc.ServerStream
+	raw []byte
+}
+
+func (oneRequest) Context() context.Context { return context.Background() }
+func (oneRequest) SendMsg(any) error        { return nil }
+
+func (o oneRequest) RecvMsg(m any) error {
+	m.(*received).data = o.raw
+	return nil
+}
+
+// TestRequestsInOrder: the worker that takes a stream up may leave a request behind that came meanwhile. The next one, although
+// it is taken in where it is received, comes after it: here the rejection of a part, before the answer to the last part.
+func TestRequestsInOrder(t *testing.T) {
+	core := NewCore(NewShared(""), Delta)
+	scan := func(q *discoveryv3.DeltaDiscoveryRequest) *Request {
+		q.TypeUrl = resource.Cluster.URL()
+		scanned, err := Scan(Delta, encode(t, q))
+		must(t, err)
+		return scanned
+	}
+	core.Step(Event{Request: scan(&discoveryv3.DeltaDiscoveryRequest{Node: node})}, nil)
+	core.Step(Event{State: clusters(1, 2, 200_000, "x")}, nil)
+	core.Step(Event{Sent: true}, nil)
+	core.Step(Event{Sent: true}, nil)
+
+	nack := scan(&discoveryv3.DeltaDiscoveryRequest{ResponseNonce: "1c", ErrorDetail: status.New(codes.Internal, "c00000 is bad").Proto()})
+	ack := scan(&discoveryv3.DeltaDiscoveryRequest{ResponseNonce: "2c"})
+	s := &Stream{server: New(nil, Options{}), variant: Delta, grpc: oneRequest{raw: ack.raw}, asked: make(chan asked, 1), core: core}
+	s.heavy.Store(time.Now().Add(-time.Hour).UnixNano())
+	s.asked <- asked{request: nack}
+	must(t, s.receiveOne(false))
+	if st := s.core.Status()[resource.Cluster]; st.Rejected == "" || st.HeldBack != 1 {
+		t.Errorf("the rejection was lost: %+v", st)
+	}
+}
