@@ -29,7 +29,7 @@ type connection struct {
 	at      int // place in class.conns
 	gone    bool
 	// rejected are the rejections that are rows; they go with the connection.
-	rejected []state.RejectionKey
+	rejected map[state.RejectionKey]struct{}
 }
 
 // class is a set of connected proxies that receive the same.
@@ -65,7 +65,7 @@ func (l *Loop) Attach(p *proxy.Proxy, w Watcher) (*Connection, error) {
 	l.next++
 	id := fmt.Sprintf("%s-%d", p.ID, l.next)
 	l.mu.Unlock()
-	c := &connection{id: id, node: p.ID, watcher: w}
+	c := &connection{id: id, node: p.ID, watcher: w, rejected: map[state.RejectionKey]struct{}{}}
 	l.enqueue(job{
 		rows:  1,
 		write: func(tx *store.Txn) { l.tables.Proxies.Set(tx, id, p) },
@@ -95,7 +95,7 @@ func (c *Connection) Close() {
 		write: func(tx *store.Txn) {
 			conn.gone = true
 			l.tables.Proxies.Delete(tx, conn.id)
-			for _, k := range conn.rejected {
+			for k := range conn.rejected {
 				l.tables.Rejections.Delete(tx, k)
 			}
 		},

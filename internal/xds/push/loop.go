@@ -14,6 +14,7 @@ package push
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -164,8 +165,10 @@ func (l *Loop) Run(ctx context.Context) error {
 			}
 		}
 		if wait := time.Until(earliest); wait <= 0 {
-			earliest = time.Now().Add(l.settings.MinInterval)
-			l.commit(l.take())
+			if jobs := l.take(); len(jobs) > 0 {
+				earliest = time.Now().Add(l.settings.MinInterval)
+				l.commit(jobs)
+			}
 		} else if !more {
 			l.pause(ctx, wait)
 			continue
@@ -198,9 +201,6 @@ func (l *Loop) pause(ctx context.Context, d time.Duration) {
 
 // commit makes all jobs one revision and hands out what changed.
 func (l *Loop) commit(jobs []job) {
-	if len(jobs) == 0 {
-		return
-	}
 	info := Commit{At: time.Now(), Jobs: len(jobs), Objects: map[string]int{}}
 	before := l.graph.Revision()
 	info.Revision = l.graph.Commit(func(tx *store.Txn) {
@@ -214,9 +214,7 @@ func (l *Loop) commit(jobs []job) {
 	l.handOut(&info)
 	l.takeProblems()
 	for _, j := range jobs {
-		if j.after != nil {
-			j.after()
-		}
+		l.after(j)
 	}
 	l.handOut(&info) // what the jobs observed may be known already
 	if !l.ready && l.tables.Synced(l.settings.Sources...) {
@@ -243,6 +241,18 @@ func (l *Loop) write(tx *store.Txn, j job) {
 	}()
 	if j.write != nil {
 		j.write(tx)
+	}
+}
+
+// after performs what a job does behind its commit. A panic costs this job.
+func (l *Loop) after(j job) {
+	defer func() {
+		if p := recover(); p != nil {
+			l.settings.Log.Error("a job of the loop panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		}
+	}()
+	if j.after != nil {
+		j.after()
 	}
 }
 
@@ -310,9 +320,11 @@ func (v *View) Class(connection string) (proxy.Class, bool) {
 // State is the present state of a class; nil if it has none yet.
 func (v *View) State(c proxy.Class) *resource.State { return v.states(c) }
 
-// Inspect runs fn on the loop's goroutine between two commits and waits for it. fn must be quick and change nothing.
+// Inspect runs fn on the loop's goroutine between two commits and waits for it. fn must be quick and change nothing. Its panic
+// is an error.
 func (l *Loop) Inspect(ctx context.Context, fn func(*View)) error {
 	done := make(chan struct{})
+	failed := true
 	l.enqueue(job{after: func() {
 		defer close(done)
 		v := &View{Tables: l.tables, Graph: l.graph, Queries: l.queries, Problems: l.problems, Classes: make(map[proxy.Class]int)}
@@ -326,9 +338,13 @@ func (l *Loop) Inspect(ctx context.Context, fn func(*View)) error {
 			return nil
 		}
 		fn(v)
+		failed = false
 	}})
 	select {
 	case <-done:
+		if failed {
+			return errors.New("inspect the state of the mesh: internal error, see the control plane's log")
+		}
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("inspect the state of the mesh: %w", ctx.Err())

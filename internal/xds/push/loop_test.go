@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -283,6 +284,36 @@ func TestAPanickingWriteCostsItself(t *testing.T) {
 	f.enqueue(job{write: func(*store.Txn) { panic("a bug") }})
 	f.apply(strings.ReplaceAll(reviews, "reviews", "ratings"))
 	s.wait(t, "what was applied after the panic", has(resource.Cluster, "outbound|80||ratings.example.com"))
+}
+
+// TestAPanickingInspectionCostsItself: a bug in a debug page is an error of that page.
+func TestAPanickingInspectionCostsItself(t *testing.T) {
+	f := start(t, Settings{})
+	f.apply(reviews)
+	if err := f.Inspect(t.Context(), func(*View) { panic("a bug") }); err == nil {
+		t.Error("no error")
+	}
+	_, s := f.attach(web0, "")
+	s.wait(t, "the cluster", has(resource.Cluster, "outbound|80||reviews.example.com"))
+}
+
+// TestMinInterval: the first change after a pause is not delayed, the next one is.
+func TestMinInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, Settings{MinInterval: time.Minute})
+		f.apply(reviews)
+		<-f.Synced()
+		<-time.After(90 * time.Second)
+		begin := time.Now()
+		f.settled(func(*View) {})
+		if took := time.Since(begin); took != 0 {
+			t.Errorf("after a pause a job waits %v", took)
+		}
+		f.settled(func(*View) {})
+		if took := time.Since(begin); took != time.Minute {
+			t.Errorf("the next one is done after %v", took)
+		}
+	})
 }
 
 // TestProblems: what is wrong with objects is known whether or not a proxy sees them, and forgotten when it is mended.

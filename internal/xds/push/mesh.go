@@ -65,7 +65,7 @@ func (c *Connection) Pin(pins []server.Pin, reason string) {
 				Objects: l.queries.Origin(l.graph, conn.class.key, p.Type, p.Name, p.Piece),
 			}
 			l.tables.Rejections.Set(tx, k, row)
-			conn.rejected = append(conn.rejected, k)
+			conn.rejected[k] = struct{}{}
 			l.settings.Log.Warn("a proxy rejected a resource; it keeps what it had, everything else goes on",
 				"connection", conn.id, "type", p.Type.String(), "resource", p.Name, "piece", p.Piece, "objects", row.Objects, "reason", reason)
 		}
