@@ -27,6 +27,7 @@ type collected[V Output] struct {
 	out     omap.Map[omap.Name, V]
 	pending map[uint32]contribution[V] // by element slot: what out holds of elements that changed
 	coming  []uint32                   // those among pending that a first build takes in, portion by portion
+	stale   []uint32                   // those among pending of which out holds something
 	merging bool                       // a first build has begun to: all of them are computed
 	rebuild bool                       // out is to be built from all elements: the last run failed
 }
@@ -106,6 +107,9 @@ func (v *collected[V]) await(elem uint32, was contribution[V]) {
 		v.pending = make(map[uint32]contribution[V])
 	}
 	v.pending[elem] = was
+	if len(was.old) > 0 {
+		v.stale = append(v.stale, elem)
+	}
 }
 
 func (c *Collection[C, V]) run(slots []uint32, in lane) {
@@ -232,11 +236,16 @@ func (c *Collection[C, V]) mergeSome(v *collected[V]) bool {
 			now[elem] = p
 		}
 	}
+	for _, elem := range v.stale { // their names may come again in this portion
+		if p, ok := v.pending[elem]; ok {
+			now[elem] = p
+		}
+	}
 	v.out = c.merge(v, now)
 	for elem := range now {
 		delete(v.pending, elem)
 	}
-	v.coming, v.merging = v.coming[portion:], true
+	v.coming, v.stale, v.merging = v.coming[portion:], nil, true
 	c.g.budget -= portion / elementsPerCell
 	return true
 }

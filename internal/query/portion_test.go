@@ -1,0 +1,143 @@
+package query
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/store"
+)
+
+// TestPortions: a first build takes in a large collection portion by portion, whatever changes meanwhile.
+func TestPortions(t *testing.T) {
+	w := newWorld(Options{Strict: true})
+	w.g.portion = 50
+	w.g.Commit(func(tx *store.Txn) { w.fill(tx, 300, 0) })
+	var got omap.Map[omap.Name, text]
+	w.problems.Observe("", func(m omap.Map[omap.Name, text]) { got = m })
+	portions, had, linked := 0, 0, 0
+	for more := true; more; more = w.g.Slice(1) {
+		cell, slot, _ := w.problems.find("")
+		if list := w.problems.elements.linked(slot, ""); len(list)-linked > 50 {
+			t.Fatalf("%d elements were linked at once, want at most 50", len(list)-linked)
+		} else {
+			linked = len(list)
+		}
+		now := cell.val.out.Len()
+		if now-had > 50 {
+			t.Fatalf("%d elements came at once, want at most 50", now-had)
+		}
+		if had = now; now == 0 || got.Len() > 0 || portions == 4 {
+			continue
+		}
+		portions++
+		w.g.Commit(func(tx *store.Txn) {
+			w.rules.Set(tx, "r", rule{Host: "s1", Policy: fmt.Sprint(portions)}) // it is in
+			w.services.Delete(tx, fmt.Sprintf("s%d", portions))                  // so are some of these
+			w.services.Set(tx, fmt.Sprintf("t%d", portions), service{Port: 80})
+		})
+		cell, _, _ = w.problems.find("")
+		had = cell.val.out.Len()
+	}
+	if portions < 4 {
+		t.Fatalf("it was built in %d portions, want more", portions)
+	}
+	if want := w.problems.Get(w.g.Naive(), ""); got.Len() < 250 || !got.Equal(want) {
+		t.Fatalf("it has %d elements, want %d as the naive evaluator says", got.Len(), want.Len())
+	}
+}
+
+// TestNamesMoveBetweenPortions: while a large collection is built, a name goes from an element that is in to one that is still to
+// come. That is no collision.
+func TestNamesMoveBetweenPortions(t *testing.T) {
+	g, rows, col := newNamed(Options{Strict: true})
+	g.portion = 50
+	key := func(i int) string { return fmt.Sprintf("k%03d", i) }
+	g.Commit(func(tx *store.Txn) {
+		for i := range 200 {
+			rows.Set(tx, key(i), fmt.Sprint("name ", i))
+		}
+	})
+	var got omap.Map[omap.Name, text]
+	col.Observe("", func(m omap.Map[omap.Name, text]) { got = m })
+	moved := 0
+	for more := true; more; more = g.Slice(1) {
+		if cell, _, _ := col.find(""); cell.val.out.Len() == 0 || got.Len() > 0 {
+			continue
+		}
+		g.Commit(func(tx *store.Txn) {
+			rows.Delete(tx, key(moved))
+			rows.Set(tx, key(10+moved), fmt.Sprint("new ", moved))
+			rows.Set(tx, key(149-moved), fmt.Sprint("name ", moved))
+			rows.Set(tx, key(139-moved), fmt.Sprint("name ", 10+moved))
+		})
+		moved++
+	}
+	if want := col.Get(g.Naive(), ""); moved < 2 || got.Len() != 200-moved || !got.Equal(want) {
+		t.Fatalf("after %d changes it has %d elements, want %d as the naive evaluator says", moved, got.Len(), want.Len())
+	}
+	if err := checkEdges(g); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newNamed is a collection whose elements are rows, and whose outputs are named by what these say.
+func newNamed(o Options) (*Graph, *store.Table[string, string], *Collection[string, text]) {
+	db := store.New()
+	rows := store.NewTable[string](db, "rows", same[string])
+	all := store.NewIndex(rows, "all", func(k, _ string, add func(string, omap.Name)) { add("", omap.Name(k)) })
+	g := New(db, o)
+	elem := Define(g, "elem", sameTexts, func(r *Reader, k string) ([]text, bool) {
+		v, ok := rows.Get(r, k)
+		return []text{{v, k}}, ok
+	})
+	col := Each(g, "col", func(r *Reader, k string) omap.Map[omap.Name, omap.Unit] { return all.Group(r, k) }, elem,
+		func(_ string, e omap.Name) string { return string(e) })
+	return g, rows, col
+}
+
+// TestPortionsOfGroups: a first index of a large collection is made portion by portion, whatever changes meanwhile.
+func TestPortionsOfGroups(t *testing.T) {
+	w := newWorld(Options{Strict: true})
+	w.g.portion = 50
+	w.g.Commit(func(tx *store.Txn) { w.fill(tx, 300, 0) })
+	var got omap.Map[omap.Name, omap.Unit]
+	w.byVIP.keys.Observe("", func(m omap.Map[omap.Name, omap.Unit], _ bool) { got = m })
+	portions, had := 0, 0
+	for more := true; more; more = w.g.Slice(1) {
+		cell, _, ok := w.byVIP.find("")
+		if !ok {
+			continue
+		}
+		now := len(cell.val.groups)
+		if now-had > 50 {
+			t.Fatalf("%d groups came at once, want at most 50", now-had)
+		}
+		if now == had || got.Len() > 0 || portions == 4 {
+			had = now
+			continue
+		}
+		had = now
+		portions++
+		w.g.Commit(func(tx *store.Txn) {
+			w.services.Delete(tx, fmt.Sprintf("s%d", portions)) // some are in, some not yet
+			w.services.Set(tx, fmt.Sprintf("s%d", 100+portions), service{VIP: "10.9.9.9"})
+			w.services.Set(tx, fmt.Sprintf("t%d", portions), service{VIP: fmt.Sprintf("10.1.0.%d", portions)})
+		})
+	}
+	if portions < 4 {
+		t.Fatalf("it was built in %d portions, want more", portions)
+	}
+	if want := w.byVIP.Keys(w.g.Naive(), ""); got.Len() < 250 || !got.Equal(want) {
+		t.Fatalf("it has %d groups, want %d as the naive evaluator says", got.Len(), want.Len())
+	}
+	cell, _, _ := w.byVIP.find("")
+	for vip := range got.All() {
+		if is, want := cell.val.groups[vip].Members(), w.byVIP.Group(w.g.Naive(), "", vip); !is.Equal(want) {
+			t.Fatalf("%s has %v, want %v", vip, is, want)
+		}
+	}
+	if err := checkEdges(w.g); err != nil {
+		t.Fatal(err)
+	}
+}
