@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -60,6 +61,9 @@ func (r *run) read(path string, now time.Time) {
 	case err != nil:
 		r.tree.files[path] = stamp{}
 		r.ledger.unreadable(path, unreadable(path, err))
+		if passes(err) {
+			r.pending.postpone(path, now.Add(r.Poll))
+		}
 	case len(data) == 0 && r.ledger.says(path) && !r.stillEmpty(path, now):
 		r.keep(path)
 		r.pending.postpone(path, r.emptySince[path].Add(r.MaxWait))
@@ -192,6 +196,9 @@ func (r *run) explain(t *tree, now time.Time) []api.Problem {
 			notes = append(notes, problem(path, api.Warning, "%s", e.reason))
 			continue
 		}
+		if passes(err) {
+			r.pending.postpone(structural, now.Add(r.Poll))
+		}
 		if _, known := t.files[path]; known || isConfig(path) && !r.tree.dirs[path] {
 			t.files[path] = stamp{}
 			r.ledger.unreadable(path, unreadable(path, err))
@@ -231,6 +238,13 @@ func (r *run) readMesh(now time.Time) {
 	if m != nil && !proto.Equal(m, r.mesh.good) {
 		r.mesh.good, r.mesh.changed = m, m
 	}
+}
+
+// passes reports whether an error may go away without an event that tells: too many open files, a disk or a server that does
+// not answer. What is missing or forbidden appears, or is allowed, with one.
+func passes(err error) bool {
+	_, system := errors.AsType[syscall.Errno](err)
+	return system && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission)
 }
 
 var errBusy = errors.New("the file is being written")

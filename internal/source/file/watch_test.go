@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -101,4 +102,31 @@ func TestMissedEvents(t *testing.T) {
 		w.Errors <- missed
 		r.until("edited", func() bool { return len(r.last.Events) == 1 })
 	}
+}
+
+// TestTooManyOpenFiles: what cannot be read for a reason that no event will tell the end of is looked at again.
+func TestTooManyOpenFiles(t *testing.T) {
+	r := newRig(t, fsnotify.NewWatcher)
+	next := filepath.Join(filepath.Dir(r.path), ".a.yaml")
+	if err := os.WriteFile(next, []byte(doc{"a", 2, "good"}.text()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	func() {
+		var was syscall.Rlimit
+		limit := func(l syscall.Rlimit) {
+			if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
+			t.Fatal(err)
+		}
+		limit(syscall.Rlimit{Cur: 1, Max: was.Max})
+		defer limit(was)
+		if err := os.Rename(next, r.path); err != nil {
+			t.Fatal(err)
+		}
+		r.until("a problem", func() bool { return len(r.last.Problems) == 1 })
+	}()
+	r.until("healthy", func() bool { return len(r.last.Problems) == 0 })
 }
