@@ -103,7 +103,7 @@ func TestLimits(t *testing.T) {
 	if len(docs) != 2 || docs[0].Object != nil || docs[1].Object == nil {
 		t.Fatalf("a document that is too large: %v", docs)
 	}
-	if got := docs[0].Problems[0].String(); got != "f.yaml:1: error: the document has 1048577 bytes, the limit is 1048576; split the object" {
+	if got := docs[0].Problems[0].String(); got != "f.yaml:1: error: the document has 2097153 bytes, the limit is 2097152; split the object" {
 		t.Error(got)
 	}
 	docs = Decode("f.yaml", []byte(strings.Repeat("--- a\n", MaxDocuments+1)))

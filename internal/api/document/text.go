@@ -14,8 +14,9 @@ import (
 
 // Limits of what is read. They bound the memory and time one document can take, whoever wrote it.
 const (
-	// MaxDocument is the size of the largest document that is read.
-	MaxDocument = 1 << 20
+	// MaxDocument is the size of the largest document that is read. The largest body that a route may answer with, in
+	// the encoding of bytes, fits.
+	MaxDocument = 2 << 20
 
 	maxDepth  = 64      // nesting of lists and mappings
 	maxValues = 1 << 18 // scalars, lists and mappings of one document with all aliases expanded

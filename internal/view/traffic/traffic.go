@@ -95,13 +95,16 @@ func narrowestFirst(host string) func(yield func(string) bool) {
 	}
 }
 
-// inOrder yields the route claims a layer sees: those meant for it alone, then those for all, each by age.
+// inOrder yields the route claims a layer sees: the namespace's own that are not for all, then those that others export
+// to it by name, then those for all, each by age.
 func inOrder(claims omap.Map[state.Claim, omap.Unit], layer string) func(yield func(state.Claim) bool) {
 	return func(yield func(state.Claim) bool) {
 		if layer != "" {
-			for c := range claims.All() {
-				if c.Kind == state.RouteClaim && c.Layer == layer && !yield(c) {
-					return
+			for _, own := range []bool{true, false} {
+				for c := range claims.All() {
+					if c.Kind == state.RouteClaim && c.Layer == layer && (c.Namespace == layer) == own && !yield(c) {
+						return
+					}
 				}
 			}
 		}

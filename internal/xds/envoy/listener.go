@@ -171,6 +171,7 @@ func connectionManager(stat string, o HTTPOptions) *hcmv3.HttpConnectionManager 
 		MergeSlashes:      o.MergeSlashes,
 		ServerName:        o.Server,
 		StreamIdleTimeout: Duration(0),
+		Proxy_100Continue: true,
 		UpgradeConfigs:    []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"}},
 		HttpFilters:       httpFilters(o),
 	}

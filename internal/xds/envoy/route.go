@@ -29,12 +29,11 @@ func MatchAll() *routev3.RouteMatch {
 	return &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}
 }
 
-// To is the action that forwards to a cluster, without a timeout.
+// To is the action that forwards to a cluster, without a timeout but a gRPC request's own.
 func To(cluster string) *routev3.RouteAction {
-	return &routev3.RouteAction{
-		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster},
-		Timeout:          Duration(0),
-	}
+	a := Forward(nil)
+	a.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: cluster}
+	return a
 }
 
 // DefaultRetryOn are the conditions under which a request is tried again where nobody says otherwise: the request has

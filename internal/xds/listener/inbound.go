@@ -55,7 +55,9 @@ func (q *Queries) virtual(r *query.Reader, k Virtual) (Map, bool) {
 	options := httpOptions(q.tables.HTTPSettings(r), k.HTTP10, "")
 	options.ByName = true
 	routes := envoy.Routes(envoy.AllowAnyByName)
-	routes.VirtualHosts = []*routev3.VirtualHost{envoy.UnknownByName()}
+	host := envoy.UnknownByName()
+	host.IncludeRequestAttemptCount = !q.tables.RouteSettings(r).HideAttempts
+	routes.VirtualHosts = []*routev3.VirtualHost{host}
 	l.FilterChains = append(l.FilterChains, envoy.Chain("virtualOutbound-catchall-http", envoy.MatchHTTP(k.HTTP10),
 		envoy.HTTPTo(envoy.DynamicDNSCluster, routes, options)))
 	logAccess(q.tables.AccessLog(r), l)

@@ -70,5 +70,5 @@ func (q *Queries) routesFor(r *query.Reader, k portFor) ([]*resource.Resource, b
 	if k.Set.Overlay() {
 		pieces = q.hosts.Get(r, k.port).With(over(pieces)...)
 	}
-	return configuration(k.port, pieces, over(own), q.scope.Outbound(r, k.Set)), true
+	return q.configuration(r, k.port, pieces, over(own), q.scope.Outbound(r, k.Set)), true
 }

@@ -123,18 +123,18 @@ func (q *Queries) hostOf(r *query.Reader, k hostIn) host {
 }
 
 func (q *Queries) base(r *query.Reader, port uint32) ([]*resource.Resource, bool) {
-	return configuration(port, q.hosts.Get(r, port), nil, state.Outbound{Mode: q.tables.OutboundMode(r)}), true
+	return q.configuration(r, port, q.hosts.Get(r, port), nil, state.Outbound{Mode: q.tables.OutboundMode(r)}), true
 }
 
 func (q *Queries) routesIn(r *query.Reader, k portIn) ([]*resource.Resource, bool) {
 	pieces, mode := q.scoped.Get(r, k), q.scope.Outbound(r, k.set)
 	if !k.set.Overlay() {
-		return configuration(k.port, pieces, nil, mode), true
+		return q.configuration(r, k.port, pieces, nil, mode), true
 	}
 	if pieces.Len() == 0 && q.services.Taken.HTTP.Group(r, service.All{}, service.Number(k.port)).Len() > 0 {
 		return nil, false // the base's will do
 	}
-	return configuration(k.port, q.hosts.Get(r, k.port), over(pieces), mode), true
+	return q.configuration(r, k.port, q.hosts.Get(r, k.port), over(pieces), mode), true
 }
 
 type change = omap.Change[omap.Name, *resource.Piece]
@@ -153,17 +153,17 @@ func over(top Pieces) []change {
 }
 
 // configuration is the route configuration of a port. Its cost is that of the changes, not of the pieces.
-func configuration(port uint32, pieces Pieces, changes []change, outbound state.Outbound) []*resource.Resource {
+func (q *Queries) configuration(r *query.Reader, port uint32, pieces Pieces, changes []change, outbound state.Outbound) []*resource.Resource {
 	name := envoy.RouteName(port)
 	// A host of "*" is for everybody already; a second virtual host for that would make Envoy refuse all of them.
 	if all := omap.Name(pieceName("*", port)); !pieces.Has(all) && !slices.ContainsFunc(changes, func(c change) bool { return c.Key == all }) {
-		changes = append(changes, unknown(outbound))
+		changes = append(changes, unknown(outbound, q.tables.RouteSettings(r)))
 	}
 	return []*resource.Resource{resource.NewRoute(name, envoy.Routes(name), pieces.With(changes...))}
 }
 
 // unknown is the virtual host for hosts nobody declared.
-func unknown(o state.Outbound) change {
+func unknown(o state.Outbound, s state.RouteSettings) change {
 	host, refs := envoy.Refused(), []string{}
 	switch o.Mode {
 	case state.AllowAny:
@@ -172,6 +172,7 @@ func unknown(o state.Outbound) change {
 	case state.ByName:
 		host, refs = envoy.UnknownByName(), append(refs, envoy.DynamicDNSCluster)
 	}
+	host.IncludeRequestAttemptCount = !s.HideAttempts
 	return omap.Put(omap.Name(host.Name), resource.NewPiece(host.Name, host, refs))
 }
 
@@ -235,17 +236,17 @@ func (q *Queries) domains(r *query.Reader, k host) []string {
 
 // shortForms are the short names of a cluster host that nobody declared as such.
 func (q *Queries) shortForms(r *query.Reader, k host, name, ns string) []string {
-	short, svc := true, true
+	short, svc := false, false // are claimed
 	for c := range q.tables.ByHost.Group(r, k.Host).All() {
-		short = short && !(c.Kind == state.ShortClaim && c.VisibleTo(k.Layer))
-		svc = svc && !(c.Kind == state.ShortSvcClaim && c.VisibleTo(k.Layer))
+		short = short || c.Kind == state.ShortClaim && c.VisibleTo(k.Layer)
+		svc = svc || c.Kind == state.ShortSvcClaim && c.VisibleTo(k.Layer)
 	}
 	var out []string
-	if short {
-		out = append(out, name+"."+ns)
+	if name := name + "." + ns; !short || !q.takes(r, name, k) {
+		out = append(out, name)
 	}
-	if svc {
-		out = append(out, name+"."+ns+".svc")
+	if name := name + "." + ns + ".svc"; !svc || !q.takes(r, name, k) {
+		out = append(out, name)
 	}
 	if k.Bare == "" {
 		return out
@@ -256,6 +257,12 @@ func (q *Queries) shortForms(r *query.Reader, k host, name, ns string) []string 
 		}
 	}
 	return append(out, name)
+}
+
+// takes reports whether another name is a host of its own on the port.
+func (q *Queries) takes(r *query.Reader, name string, k host) bool {
+	f, _ := q.services.Footprint(r, service.View{Host: name, Layer: q.scope.Layer(r, name, k.Layer)})
+	return slices.Contains(f.HTTP, k.Port)
 }
 
 // addresses are the virtual addresses of a host by which it can be called: those that no older host has.
