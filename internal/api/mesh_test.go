@@ -71,6 +71,7 @@ func TestMeshProblems(t *testing.T) {
 		"defaultConfig: {concurrency: -1}":         "mesh.yaml:1: error: MeshConfig: defaultConfig.concurrency: must not be negative, but is -1",
 		"extensionProviders: [{name: a}, {name: a, prometheus: {}}]": "mesh.yaml:1: warning: MeshConfig: extensionProviders[0]: says nothing of what it provides\n" +
 			"mesh.yaml:1: error: MeshConfig: extensionProviders[1].name: extensionProviders[0] has the same name; rename one of them",
+		"proxyHttpPort: 15021":             `mesh.yaml:1: warning: MeshConfig: proxyHttpPort: 15021 is a port that proxies and their agents use themselves: there is no HTTP proxy`,
 		"defaultServiceExportTo: [a, '*']": `mesh.yaml:1: error: MeshConfig: defaultServiceExportTo: "*" excludes other entries; keep either it or them`,
 	} {
 		m, problems := DecodeMesh("mesh.yaml", []byte(text))

@@ -143,6 +143,7 @@ Sidecar
 	outboundTrafficPolicy
 
 MeshConfig
+	proxyHttpPort
 	connectTimeout
 	protocolDetectionTimeout
 	tcpKeepalive

@@ -73,6 +73,18 @@ const (
 	ProxyInboundPort  = 15006
 )
 
+// Ports that a proxy and its agent bind themselves.
+const (
+	firstOwnPort   = 15000
+	lastOwnPort    = 15021
+	statisticsPort = 15090
+)
+
+// OwnPort reports whether a proxy or its agent binds a port itself, so that no listener with a socket can have it.
+func OwnPort(n uint32) bool {
+	return n >= firstOwnPort && n <= lastOwnPort || n == statisticsPort
+}
+
 // ValidPort reports whether a number can be a port.
 func ValidPort(n uint32) bool { return n > 0 && n < 1<<16 }
 

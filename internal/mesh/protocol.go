@@ -19,9 +19,11 @@ const (
 	MySQL
 	Redis
 	UDP
+	// HTTPProxy is HTTP whose requests name, beside the path, the host and port that they are for.
+	HTTPProxy
 )
 
-var protocolNames = [...]string{"", "HTTP", "HTTP2", "GRPC", "GRPC-WEB", "HTTPS", "TLS", "TCP", "MONGO", "MYSQL", "REDIS", "UDP"}
+var protocolNames = [...]string{"", "HTTP", "HTTP2", "GRPC", "GRPC-WEB", "HTTPS", "TLS", "TCP", "MONGO", "MYSQL", "REDIS", "UDP", "HTTP_PROXY"}
 
 // String is the protocol as users write it; empty for Auto.
 func (p Protocol) String() string {
@@ -44,7 +46,7 @@ func ParseProtocol(s string) (p Protocol, known bool) {
 // IsHTTP reports whether requests can be routed by what they ask.
 func (p Protocol) IsHTTP() bool {
 	switch p {
-	case HTTP, HTTP2, GRPC, GRPCWeb:
+	case HTTP, HTTP2, GRPC, GRPCWeb, HTTPProxy:
 		return true
 	}
 	return false

@@ -202,7 +202,7 @@ func (g Random) sidecar() *networking.Sidecar {
 	}}}
 	if rapid.IntRange(0, 2).Draw(g.T, "listener") == 0 {
 		s.Egress = append([]*networking.IstioEgressListener{{
-			Port: &networking.SidecarPort{Number: pick(g.T, "port", uint32(80), 90), Protocol: pick(g.T, "speaks", "HTTP", "TCP", ""), Name: "p"},
+			Port: &networking.SidecarPort{Number: pick(g.T, "port", uint32(80), 90), Protocol: pick(g.T, "speaks", "HTTP", "TCP", "", "HTTP_PROXY"), Name: "p"},
 			Bind: pick(g.T, "bind", "", "", "10.9.0.9"), Hosts: []string{pick(g.T, "only", "*/one.com", "a/*", "*/*", "~a/x.a.svc.cluster.local")},
 			CaptureMode: pick(g.T, "capture", networking.CaptureMode_DEFAULT, networking.CaptureMode_NONE),
 		}}, s.Egress...)

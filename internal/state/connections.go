@@ -99,6 +99,13 @@ func (t *Tables) InboundLocalhost(r store.Reader) bool {
 	return v.Number != 0
 }
 
+// HTTPProxyPort is the port at the loopback address where proxies take requests for whichever host and port these name; 0:
+// nowhere.
+func (t *Tables) HTTPProxyPort(r store.Reader) uint32 {
+	v, _ := t.Settings.Get(r, httpProxyPort)
+	return uint32(v.Number)
+}
+
 func (t *Tables) writeConnectionSettings(tx *store.Txn, m *meshconfig.MeshConfig) {
 	t.writeHTTPSettings(tx, m)
 	t.Settings.Set(tx, detectionTimeout, Value{Number: int64(m.GetProtocolDetectionTimeout().AsDuration())})
@@ -107,5 +114,6 @@ func (t *Tables) writeConnectionSettings(tx *store.Txn, m *meshconfig.MeshConfig
 		local.Number = 1
 	}
 	t.Settings.Set(tx, inboundLocalhost, local)
+	t.Settings.Set(tx, httpProxyPort, Value{Number: int64(m.GetProxyHttpPort())})
 	t.writeAccessLog(tx, m)
 }

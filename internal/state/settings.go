@@ -34,6 +34,7 @@ const (
 	detectionTimeout
 	inboundLocalhost
 	accessLog
+	httpProxyPort
 )
 
 // Value is what a setting says; which field counts depends on the setting.

@@ -9,6 +9,7 @@ import (
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
 // Mesh judges the mesh configuration.
@@ -24,6 +25,9 @@ func (c *checker) mesh(m *meshconfig.MeshConfig) {
 	c.portOrZero(at.Field("proxyListenPort"), m.ProxyListenPort)
 	c.portOrZero(at.Field("proxyInboundListenPort"), m.ProxyInboundListenPort)
 	c.portOrZero(at.Field("proxyHttpPort"), m.ProxyHttpPort)
+	if n := uint32(max(m.ProxyHttpPort, 0)); mesh.OwnPort(n) {
+		c.warn(at.Field("proxyHttpPort"), "%d is a port that proxies and their agents use themselves: there is no HTTP proxy", n)
+	}
 	c.trustDomain(at.Field("trustDomain"), m.TrustDomain)
 	for i, alias := range m.TrustDomainAliases {
 		c.trustDomain(at.Field("trustDomainAliases").At(i), alias)

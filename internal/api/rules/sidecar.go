@@ -9,6 +9,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
 func (c *checker) sidecar(p *document.Path, s *networking.Sidecar) {
@@ -57,8 +58,18 @@ func (c *checker) ingress(p *document.Path, l *networking.IstioIngressListener) 
 	if l.DefaultEndpoint != "" {
 		c.rule(p.Field("defaultEndpoint"), checkDefaultEndpoint(l.DefaultEndpoint))
 	}
+	c.vacant(p, l.GetPort(), l.CaptureMode)
 	c.connectionPool(p.Field("connectionPool"), l.ConnectionPool)
 	c.serverTLS(p.Field("tls"), l.Tls)
+}
+
+// vacant warns of listeners that would have a socket on a port of the proxy's own.
+func (c *checker) vacant(p *document.Path, port *networking.SidecarPort, mode networking.CaptureMode) {
+	n := port.GetNumber()
+	redirect := n == mesh.ProxyOutboundPort || n == mesh.ProxyInboundPort
+	if redirect || mode == networking.CaptureMode_NONE && mesh.OwnPort(n) {
+		c.warn(p.Field("port").Field("number"), "%d is a port that the proxy or its agent uses itself: there is no such listener", n)
+	}
 }
 
 // checkDefaultEndpoint judges where an inbound listener forwards to: the application, here.
@@ -170,6 +181,7 @@ func (c *checker) egress(p *document.Path, l *networking.IstioEgressListener) {
 		}
 	}
 	if l.Port != nil {
+		c.vacant(p, l.Port, l.CaptureMode)
 		c.protocol(p.Field("port").Field("protocol"), l.Port.Protocol)
 	}
 	if len(l.Hosts) == 0 {

@@ -46,15 +46,12 @@ func (q *Queries) naming(r *query.Reader, pair, layer string) Hosts {
 }
 
 func (q *Queries) defineLabelled(g *query.Graph) {
-	hosts := query.Define(g, "labelledHosts", Hosts.Equal, q.labelled)
+	q.labelledHosts = query.Define(g, "labelledHosts", Hosts.Equal, q.labelled)
 	elem := query.Define(g, "labelledFootprint", service.EqualFootprints, func(r *query.Reader, h HostIn) ([]service.Footprint, bool) {
 		f, ok := q.services.FootprintAt(r, q.View(r, h), q.places(r, h))
 		return []service.Footprint{f}, ok
 	})
-	footprints := query.Each(g, "labelledFootprints", func(r *query.Reader, k Labelled) Hosts {
-		m, _ := hosts.Get(r, k)
-		return m
-	}, elem, func(k Labelled, host omap.Name) HostIn { return HostIn{string(host), k.Set.Plain()} })
+	footprints := query.Each(g, "labelledFootprints", q.LabelledHosts, elem, func(k Labelled, host omap.Name) HostIn { return HostIn{string(host), k.Set.Plain()} })
 	q.Labelled = service.DefineTaken(g, "labelled.", footprints)
 }
 

@@ -73,6 +73,9 @@ type Queries struct {
 	listeners *query.Query[api.Key, []state.Egress]
 	// hosts are the hosts of a set.
 	hosts *query.Query[Set, Hosts]
+	// namedHosts are those with bare names, too; labelledHosts those that callers with labels may see differently.
+	namedHosts    *query.Query[Set, Hosts]
+	labelledHosts *query.Query[Labelled, Hosts]
 	// Footprints are what the hosts of a set take up, grouped in Taken. In an overlay they are the hosts that differ
 	// and, if Short, those that have a bare name.
 	Footprints *query.Collection[Set, service.Footprint]
@@ -93,7 +96,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	q.defineReached(g)
 	q.hosts = query.Define(g, "scopeHosts", Hosts.Equal, q.hostsOf)
 	q.defineClients(g)
-	named := query.Define(g, "namedHosts", Hosts.Equal, q.named)
+	q.namedHosts = query.Define(g, "namedHosts", Hosts.Equal, q.named)
 	q.listeners = query.Define(g, "sidecarListeners", func(a, b []state.Egress) bool { return slices.EqualFunc(a, b, state.Egress.Equal) },
 		func(r *query.Reader, k api.Key) ([]state.Egress, bool) {
 			row, ok := t.Sidecars.Get(r, k)
@@ -103,11 +106,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 			return row.Egress, true
 		})
 	elem := query.Define(g, "scopedFootprint", service.EqualFootprints, q.footprint)
-	in := func(r *query.Reader, s Set) Hosts {
-		m, _ := named.Get(r, s)
-		return m
-	}
-	q.Footprints = query.Each(g, "scopedFootprints", in, elem, func(s Set, host omap.Name) HostIn { return HostIn{string(host), s} })
+	q.Footprints = query.Each(g, "scopedFootprints", q.Named, elem, func(s Set, host omap.Name) HostIn { return HostIn{string(host), s} })
 	q.Taken = service.DefineTaken(g, "scoped.", q.Footprints)
 	q.defineLabelled(g)
 	q.Class = query.Define(g, "class", func(a, b proxy.Class) bool { return a == b }, q.class)

@@ -86,6 +86,7 @@ func (q *Queries) places(r *query.Reader, h HostIn) func(namespace string, port 
 		for _, e := range listeners {
 			admits := e.Admits(namespace, h.Host, h.Set.Namespace)
 			switch {
+			case proxies(e): // what its requests are for has nothing to do with its port
 			case e.Port == port:
 				// Routes go by port: the listener's hosts alone are in them. Its address, too, is not for others.
 				rest.NotHTTP = rest.NotHTTP || !e.Declared || e.Protocol.IsHTTP()

@@ -100,7 +100,14 @@ func (q *Queries) assemble(r *query.Reader, c proxy.Class) (*resource.State, boo
 		resource.Listener: {inboundListeners, virtual, q.listeners.Scoped.Get(r, listener.In{Set: set, Shape: listener.ShapeOf(c)})},
 		resource.Route:    {q.routes.Scoped.Get(r, set), q.routes.ScopedSniffed.Get(r, set)},
 	}}
-	if k, ok := scope.LabelledOf(c); ok {
+	k, labelled := scope.LabelledOf(c)
+	if !c.Gateway && len(q.Scope.HTTPProxies(r, c.Sidecar)) > 0 {
+		proxies, _ := q.listeners.Proxies.Get(r, listener.Proxies{Sidecar: c.Sidecar, Shape: listener.ShapeOf(c)})
+		routes, _ := q.routes.Proxied.Get(r, k)
+		s.Types[resource.Listener] = slices.Insert(s.Types[resource.Listener], 2, proxies)
+		s.Types[resource.Route] = append(s.Types[resource.Route], routes)
+	}
+	if labelled {
 		s.Types[resource.Listener] = slices.Insert(s.Types[resource.Listener], 2, q.listeners.Labelled.Get(r, listener.For{Labelled: k, Shape: listener.ShapeOf(c)}))
 		s.Types[resource.Route] = append(resource.Layers{q.routes.Labelled.Get(r, k), q.routes.LabelledSniffed.Get(r, k)}, s.Types[resource.Route]...)
 	}

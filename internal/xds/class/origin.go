@@ -90,6 +90,10 @@ func (q *Queries) cell(g *query.Graph, c proxy.Class, t resource.Type, name omap
 		}
 		return inLayers(q.listeners.Scoped, listener.In{Set: set, Shape: listener.ShapeOf(c)}, q.listeners.Base, listener.ShapeOf(c), name)
 	case resource.Route:
+		if m, _ := q.routes.Proxied.Get(g.Glance(), labelled); m.Has(name) {
+			id, ok = q.routes.Proxied.Cell(labelled)
+			return id, Scoped, ok
+		}
 		if id, ok = q.routes.Labelled.Element(labelled, name); ok {
 			return id, Scoped, true
 		}
@@ -122,6 +126,11 @@ func (q *Queries) ownCell(r *query.Reader, c proxy.Class, t resource.Type, name 
 		if m, _ := q.listeners.Inbound.Get(r, in); m.Has(name) {
 			id, ok = q.listeners.Inbound.Cell(in)
 			return id, Workload, ok
+		}
+		proxies := listener.Proxies{Sidecar: c.Sidecar, Shape: listener.ShapeOf(c)}
+		if m, _ := q.listeners.Proxies.Get(r, proxies); m.Has(name) {
+			id, ok = q.listeners.Proxies.Cell(proxies)
+			return id, Scoped, ok
 		}
 		virtual := listener.VirtualOf(c, q.Scope.Outbound(r, scope.SetOf(c)))
 		if m, _ := q.listeners.Virtual.Get(r, virtual); m.Has(name) {

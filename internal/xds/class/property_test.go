@@ -27,6 +27,9 @@ func TestIncrementalIsCold(t *testing.T) {
 			w.Connect(meshtest.Node(rt, id, `{"LABELS":{"v":"1","istio-locality":"`+at+`"},"INTERCEPTION_MODE":"`+mode+`"}`))
 			ids = append(ids, id)
 		}
+		if rapid.IntRange(0, 3).Draw(rt, "proxy") == 0 {
+			w.Configure("proxyHttpPort: 90")
+		}
 		connect(0, "a", "REDIRECT")
 		connect(1, "b", "NONE")
 		for i := range rapid.IntRange(2, 9).Draw(rt, "steps") {

@@ -44,13 +44,6 @@ const (
 	InboundBindAddress = "127.0.0.6"
 )
 
-// Ports that the proxy and its agent bind themselves.
-const (
-	FirstOwnPort = 15000
-	LastOwnPort  = 15021
-	MetricsPort  = 15090
-)
-
 // OutboundCluster is the name of the cluster of a service's port and subset.
 func OutboundCluster(port uint32, subset, host string) string {
 	return "outbound|" + number(port) + "|" + subset + "|" + host
@@ -72,6 +65,14 @@ func RouteName(port uint32) string { return number(port) }
 
 // SniffedRouteName is the name of the route configuration of a host's sniffed port, at addresses of its own.
 func SniffedRouteName(host string, port uint32) string { return host + ":" + number(port) }
+
+// ProxyRouteName is the name of the route configuration of an HTTP proxy: the mesh's is number 0.
+func ProxyRouteName(n int) string {
+	if n == 0 {
+		return "http_proxy"
+	}
+	return "http_proxy_" + strconv.Itoa(n)
+}
 
 // VirtualHostName is the name of a host's virtual host on a port.
 func VirtualHostName(host string, port uint32) string { return host + ":" + number(port) }

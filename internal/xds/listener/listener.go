@@ -9,6 +9,7 @@ import (
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
@@ -74,6 +75,8 @@ type Queries struct {
 	Labelled *query.Collection[For, *resource.Resource]
 	// Virtual is the listener that redirected connections reach first.
 	Virtual *query.Query[Virtual, Map]
+	// Proxies are the HTTP proxies of a scope.
+	Proxies *query.Query[Proxies, Map]
 	// Inbound are those of what a workload serves.
 	Inbound *query.Query[Inbound, Map]
 }
@@ -94,6 +97,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queri
 		return transport.Taken(k.Direct, sc.Labelled).Keys(r, k.Labelled)
 	}, labelled, func(k For, at service.Address) addressFor { return addressFor{k, at} })
 	q.Virtual = query.Define(g, "virtualOutbound", Map.Equal, q.virtual)
+	q.Proxies = query.Define(g, "httpProxies", Map.Equal, q.proxies)
 	q.Inbound = query.Define(g, "inboundListeners", Map.Equal, q.inbound)
 	return q
 }
@@ -267,7 +271,7 @@ func reserved(bound bool, port uint32) bool {
 	if !bound {
 		return port == envoy.OutboundPort || port == envoy.InboundPort
 	}
-	return port >= envoy.FirstOwnPort && port <= envoy.LastOwnPort || port == envoy.MetricsPort
+	return mesh.OwnPort(port)
 }
 
 // unknown is what happens to connections that are for nobody who was declared.

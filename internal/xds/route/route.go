@@ -36,6 +36,8 @@ type host struct {
 	Labels string
 	// Rules are the DestinationRules that select the callers, if by these a request chooses the endpoint.
 	Rules traffic.Rules
+	// Proxied says that requests name the host with its port.
+	Proxied bool
 }
 
 type hostIn struct {
@@ -59,6 +61,7 @@ type Queries struct {
 	hosts    *query.Collection[uint32, *resource.Piece]
 	scoped   *query.Collection[portIn, *resource.Piece]
 	labelled *query.Collection[portFor, *resource.Piece]
+	proxied  proxied
 	// Base are the route configurations of what all see; Scoped those of a set; Labelled those of callers with labels.
 	Base     *query.Collection[service.All, *resource.Resource]
 	Scoped   *query.Collection[scope.Set, *resource.Resource]
@@ -67,6 +70,8 @@ type Queries struct {
 	Sniffed         *query.Collection[service.All, *resource.Resource]
 	ScopedSniffed   *query.Collection[scope.Set, *resource.Resource]
 	LabelledSniffed *query.Collection[scope.Labelled, *resource.Resource]
+	// Proxied are those of the HTTP proxies of callers; see scope.HTTPProxies.
+	Proxied *query.Query[scope.Labelled, Map]
 }
 
 // Define adds the queries.
@@ -95,6 +100,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	}, scoped, func(k scope.Set, port service.Number) portIn { return portIn{k, uint32(port)} })
 	q.defineLabelled(g)
 	q.defineSniffed(g, s, sc)
+	q.defineProxied(g, s, sc)
 	return q
 }
 
@@ -200,6 +206,9 @@ func (q *Queries) virtualHost(r *query.Reader, k host) ([]*resource.Piece, bool)
 	if len(domains) == 0 {
 		return nil, false
 	}
+	if k.Proxied {
+		domains = withPort(domains, k.Port)
+	}
 	vhost := envoy.VirtualHost(envoy.VirtualHostName(k.Host, k.Port), domains, b.routes...)
 	vhost.IncludeRequestAttemptCount = !b.settings.HideAttempts
 	return []*resource.Piece{resource.NewPiece(pieceName(k.Host, k.Port), vhost, b.refs)}, true
@@ -302,7 +311,7 @@ func (q *Queries) owner(r *query.Reader, layer string, at service.Address) strin
 func (q *Queries) Cell(k scope.Labelled, name, piece string) (query.ID, bool) {
 	port, err := strconv.ParseUint(name, 10, 32)
 	if err != nil {
-		return 0, false
+		return q.proxiedCell(k, name, piece)
 	}
 	if id, ok := q.labelled.Element(portFor{k, uint32(port)}, omap.Name(piece)); ok {
 		return id, true

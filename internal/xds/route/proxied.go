@@ -1,0 +1,155 @@
+package route
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/scope"
+	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/xds/envoy"
+	"github.com/pilotmesh/pilot/internal/xds/layer"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+// Map is a set of resources by name.
+type Map = omap.Map[omap.Name, *resource.Resource]
+
+// proxyIn names an HTTP proxy of a set, proxyFor likewise for callers with labels.
+type proxyIn struct {
+	set    scope.Set
+	number int
+}
+
+type proxyFor struct {
+	scope.Labelled
+	number int
+}
+
+type proxiedIn struct {
+	proxyIn
+	host string
+}
+
+type proxiedFor struct {
+	proxyFor
+	host string
+}
+
+// proxied are the virtual hosts behind HTTP proxies: a request names the port there, so each port of a host has one.
+type proxied struct {
+	base     *query.Collection[service.All, *resource.Piece]
+	scoped   *query.Collection[proxyIn, *resource.Piece]
+	labelled *query.Collection[proxyFor, *resource.Piece]
+}
+
+// defineProxied adds the route configurations of HTTP proxies.
+func (q *Queries) defineProxied(g *query.Graph, s *service.Queries, sc *scope.Queries) {
+	at := query.Define(g, "proxiedHost", layer.Equal, q.proxiedHost)
+	q.proxied.base = query.Each(g, "proxiedHosts", func(r *query.Reader, _ service.All) scope.Hosts {
+		return s.PublicHosts(r)
+	}, at, func(_ service.All, name omap.Name) host { return host{View: service.View{Host: string(name)}} })
+	scoped := query.Define(g, "scopedProxiedHost", layer.Equal, func(r *query.Reader, k proxiedIn) ([]*resource.Piece, bool) {
+		h := scope.HostIn{Host: k.host, Set: k.set}
+		if !sc.Proxied(r, h, k.number) {
+			return nil, false
+		}
+		own := q.hostOf(r, hostIn{HostIn: h})
+		list, _ := at.Get(r, own)
+		if k.set.Overlay() {
+			base, _ := at.Get(r, host{View: service.View{Host: k.host}})
+			list = layer.Cover(list, base, resource.HidePiece)
+		}
+		return list, len(list) > 0
+	})
+	q.proxied.scoped = query.Each(g, "scopedProxiedHosts", func(r *query.Reader, k proxyIn) scope.Hosts {
+		return sc.Named(r, k.set)
+	}, scoped, func(k proxyIn, name omap.Name) proxiedIn { return proxiedIn{k, string(name)} })
+	labelled := query.Define(g, "labelledProxiedHost", layer.Equal, func(r *query.Reader, k proxiedFor) ([]*resource.Piece, bool) {
+		h := scope.HostIn{Host: k.host, Set: k.Set}
+		own, ok := q.callers(r, q.hostOf(r, hostIn{HostIn: h}), k.Labelled)
+		if !ok || !sc.Proxied(r, h, k.number) {
+			return nil, false
+		}
+		return at.Get(r, own)
+	})
+	q.proxied.labelled = query.Each(g, "labelledProxiedHosts", func(r *query.Reader, k proxyFor) scope.Hosts {
+		return sc.LabelledHosts(r, k.Labelled)
+	}, labelled, func(k proxyFor, name omap.Name) proxiedFor { return proxiedFor{k, string(name)} })
+	q.Proxied = query.Define(g, "proxiedRoutes", Map.Equal, q.proxiedRoutes)
+}
+
+// proxiedHost are the virtual hosts of a host's HTTP ports.
+func (q *Queries) proxiedHost(r *query.Reader, k host) ([]*resource.Piece, bool) {
+	f, ok := q.services.Footprint(r, k.View)
+	if !ok {
+		return nil, false
+	}
+	k.Proxied = true
+	var out []*resource.Piece
+	for _, k.Port = range f.HTTP {
+		list, _ := q.host.Get(r, k)
+		out = append(out, list...)
+	}
+	return out, len(out) > 0
+}
+
+// proxiedRoutes are the route configurations of the HTTP proxies of callers, who may have labels.
+func (q *Queries) proxiedRoutes(r *query.Reader, k scope.Labelled) (Map, bool) {
+	outbound := q.scope.Outbound(r, k.Set)
+	var changes []omap.Change[omap.Name, *resource.Resource]
+	for _, p := range q.scope.HTTPProxies(r, k.Set.Sidecar) {
+		pieces := q.proxied.scoped.Get(r, proxyIn{k.Set, p.Number})
+		if k.Set.Overlay() {
+			pieces = q.proxied.base.Get(r, service.All{}).With(over(pieces)...)
+		}
+		if k.Labels != "" || k.Rules.Names != "" {
+			pieces = pieces.With(over(q.proxied.labelled.Get(r, proxyFor{k, p.Number}))...)
+		}
+		name := envoy.ProxyRouteName(p.Number)
+		changes = append(changes, omap.Put(omap.Name(name), proxiedConfiguration(name, pieces, outbound)))
+	}
+	return Map{}.With(changes...), true
+}
+
+func proxiedConfiguration(name string, pieces Pieces, outbound state.Outbound) *resource.Resource {
+	c := envoy.Routes(name)
+	c.IgnorePortInHostMatching = false
+	if !pieces.Has(omap.Name(pieceName("*", httpPort))) {
+		pieces = pieces.With(unknown(outbound))
+	}
+	return resource.NewRoute(name, c, pieces)
+}
+
+// httpPort is the port of requests that name none.
+const httpPort = 80
+
+// withPort are names as requests to a proxy have them.
+func withPort(domains []string, port uint32) []string {
+	var out []string
+	for _, d := range domains {
+		if port == httpPort {
+			out = append(out, d)
+		}
+		out = append(out, d+":"+strconv.FormatUint(uint64(port), 10))
+	}
+	return out
+}
+
+// proxiedCell finds the cell that yields one virtual host of an HTTP proxy.
+func (q *Queries) proxiedCell(k scope.Labelled, name, piece string) (query.ID, bool) {
+	rest, ok := strings.CutPrefix(name, envoy.ProxyRouteName(0))
+	number, err := strconv.Atoi(strings.TrimPrefix(rest, "_"))
+	if !ok || err != nil && rest != "" {
+		return 0, false
+	}
+	if id, ok := q.proxied.labelled.Element(proxyFor{k, number}, omap.Name(piece)); ok {
+		return id, true
+	}
+	if id, ok := q.proxied.scoped.Element(proxyIn{k.Set, number}, omap.Name(piece)); ok {
+		return id, true
+	}
+	return q.proxied.base.Element(service.All{}, omap.Name(piece))
+}
