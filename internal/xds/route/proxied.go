@@ -109,16 +109,16 @@ func (q *Queries) proxiedRoutes(r *query.Reader, k scope.Labelled) (Map, bool) {
 			pieces = pieces.With(over(q.proxied.labelled.Get(r, proxyFor{k, p.Number}))...)
 		}
 		name := envoy.ProxyRouteName(p.Number)
-		changes = append(changes, omap.Put(omap.Name(name), proxiedConfiguration(name, pieces, outbound)))
+		changes = append(changes, omap.Put(omap.Name(name), proxiedConfiguration(name, pieces, outbound, q.tables.RouteSettings(r))))
 	}
 	return Map{}.With(changes...), true
 }
 
-func proxiedConfiguration(name string, pieces Pieces, outbound state.Outbound) *resource.Resource {
+func proxiedConfiguration(name string, pieces Pieces, outbound state.Outbound, s state.RouteSettings) *resource.Resource {
 	c := envoy.Routes(name)
 	c.IgnorePortInHostMatching = false
 	if !pieces.Has(omap.Name(pieceName("*", httpPort))) {
-		pieces = pieces.With(unknown(outbound))
+		pieces = pieces.With(unknown(outbound, s))
 	}
 	return resource.NewRoute(name, c, pieces)
 }
