@@ -1,6 +1,7 @@
 package server
 
 import (
+	"slices"
 	"strconv"
 
 	"google.golang.org/grpc/codes"
@@ -139,6 +140,19 @@ type flight struct {
 type part struct {
 	nonce     uint64
 	resources []*resource.Resource
+	rejected  bool
+}
+
+// part is the response of the flight that carried the nonce; nil if there is none.
+func (f *flight) part(nonce uint64) *part {
+	if f == nil {
+		return nil
+	}
+	i := slices.IndexFunc(f.parts, func(p part) bool { return p.nonce == nonce })
+	if i < 0 {
+		return nil
+	}
+	return &f.parts[i]
 }
 
 // cursorPlace is the part of a cursor that a rejected response takes back.

@@ -12,14 +12,16 @@ import (
 // everything else that changed is sent again, and never the rejected bytes. If more responses of the flight are on
 // their way, their answers are waited for first: they may be rejections, too.
 func (c *Core) nack(t resource.Type, cur *cursor, nonce uint64, q *Request, out []Action) []Action {
+	f := cur.flight
+	p := f.part(nonce)
+	if p == nil || p.rejected {
+		return out // said before, or of no response
+	}
+	p.rejected = true
 	cur.refused = statusText(q.Detail, maxReason)
 	out = append(out, Action{Kind: Rejected, Type: t, Text: cur.refused, State: cur.at.state})
-	f := cur.flight
-	if f == nil {
-		return out // said before
-	}
 	cur.strikes++
-	pins, sure := c.suspects(cur, t, nonce)
+	pins, sure := c.suspects(cur, t, p)
 	// With nothing to hold back, or too much, the client keeps what it has until the content changes.
 	if len(pins) > 0 && c.pins.len()+len(pins) <= maxPins {
 		f.rejected = append(f.rejected, pins...)
@@ -201,15 +203,11 @@ func (k *pinKey) current(s *resource.State) bool {
 
 // suspects lists what may have caused the rejection of a response. sure: these are to blame, as far as can be told;
 // otherwise one or some of them are.
-func (c *Core) suspects(cur *cursor, t resource.Type, nonce uint64) (pins []Pin, sure bool) {
+func (c *Core) suspects(cur *cursor, t resource.Type, of *part) (pins []Pin, sure bool) {
 	f := cur.flight
-	i := slices.IndexFunc(f.parts, func(p part) bool { return p.nonce == nonce })
-	if i < 0 {
-		return nil, true
-	}
 	said := words(cur.refused)
 	var named []Pin
-	for _, r := range f.parts[i].resources {
+	for _, r := range of.resources {
 		old, had := f.had(t, r.Name())
 		if !had || c.pins.has(pinKey{t, r.Name(), "", old.ContentHash()}) {
 			old, had = nil, false // not the entry that hides it, nor something the client cannot have

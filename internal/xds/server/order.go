@@ -66,7 +66,7 @@ func (c *Core) write(t resource.Type, cur *cursor, out []Action) []Action {
 	if f.first == 0 {
 		f.first = cur.nonce
 	}
-	f.parts = append(f.parts, part{cur.nonce, m.resources})
+	f.parts = append(f.parts, part{nonce: cur.nonce, resources: m.resources})
 	c.writing = true
 	return append(out, Action{Kind: Send, Type: t, Message: m, Nonce: formatNonce(cur.nonce, t), State: cur.at.state})
 }
