@@ -78,8 +78,16 @@ func (t Text) Bytes() []byte { return t.text.Data }
 // Line is the line of the file at which the text begins.
 func (t Text) Line() int { return t.text.Before + 1 }
 
+// contain makes a panic a reason: a bug in reading or judging one document costs that document, and no other.
+func contain(tell func(reason string)) {
+	if p := recover(); p != nil {
+		tell(fmt.Sprintf("internal error, please report it together with the document: %v", p))
+	}
+}
+
 // Decode reads the document; several, if it is a List.
-func (t Text) Decode(file string) []Document {
+func (t Text) Decode(file string) (docs []Document) {
+	defer contain(func(reason string) { docs = []Document{unreadable(file, t.text, errors.New(reason))} })
 	root, err := t.text.Parse()
 	switch {
 	case err != nil:
@@ -180,6 +188,10 @@ func Validate(o *Object) []Problem {
 // memory of the file's bytes is let go.
 func (d *Document) Check() {
 	defer func() { d.text = document.Text{} }()
+	defer contain(func(reason string) {
+		d.Object = nil
+		d.Problems = append(d.Problems, Problem{Object: d.Key, Position: d.Position, Severity: Error, Reason: reason})
+	})
 	if d.Object == nil {
 		return
 	}

@@ -250,3 +250,14 @@ func TestSeal(t *testing.T) {
 		t.Errorf("%v, %v", o, err)
 	}
 }
+
+// TestPanicsAreContained: a bug in the rules of a kind costs the documents it meets.
+func TestPanicsAreContained(t *testing.T) {
+	// No decoder makes this: the rules dereference it.
+	d := Document{Key: Key{"VirtualService", "a", "b"}, Position: Position{"f.yaml", 3}}
+	d.Object = &Object{Key: d.Key, Spec: (*networking.VirtualService)(nil)}
+	d.Check()
+	if d.Object != nil || len(d.Problems) != 1 || !strings.HasPrefix(d.Problems[0].Reason, "internal error") || d.Problems[0].Position != d.Position {
+		t.Errorf("object %v, problems %v", d.Object, d.Problems)
+	}
+}

@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,6 +51,7 @@ func FuzzDecode(f *testing.F) {
 				if p.Reason == "" || p.Position.Line == 0 || p.Severity == 0 {
 					t.Errorf("a problem without place or reason: %+v", p)
 				}
+				noPanic(t, p)
 			}
 			if (docs[i].Object == nil) != (o == nil || Failed(docs[i].Problems)) {
 				t.Errorf("object %v in spite of %v", docs[i].Object, docs[i].Problems)
@@ -59,6 +61,14 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("took %v", took)
 		}
 	})
+}
+
+// noPanic fails for what became a problem only because panics are contained.
+func noPanic(t *testing.T, p Problem) {
+	t.Helper()
+	if strings.HasPrefix(p.Reason, "internal error") {
+		t.Errorf("a panic: %v", p)
+	}
 }
 
 // again writes an object as JSON and reads it.
@@ -91,6 +101,9 @@ func FuzzDecodeMesh(f *testing.F) {
 		m, problems := DecodeMesh("mesh.yaml", data)
 		if (m == nil) != Failed(problems) {
 			t.Errorf("%v with %v", m, problems)
+		}
+		for _, p := range append(problems, UnsupportedMesh("mesh.yaml", data)...) {
+			noPanic(t, p)
 		}
 		if took := time.Since(begin); took > slow {
 			t.Errorf("took %v", took)

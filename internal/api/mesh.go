@@ -62,14 +62,19 @@ func DefaultMesh() *meshconfig.MeshConfig {
 
 // DecodeMesh reads a MeshConfig file and lays it over the defaults. With an Error the result is nil. Unlike in objects,
 // unknown fields and duplicate keys are Warnings here: a mesh that runs must not stop for a field of another version.
-func DecodeMesh(file string, data []byte) (*meshconfig.MeshConfig, []Problem) {
+func DecodeMesh(file string, data []byte) (m *meshconfig.MeshConfig, found []Problem) {
+	defer contain(func(reason string) { m, found = nil, aboutMesh(file, reason) })
 	var r document.Report
-	m := decodeMesh(&r, data)
-	found := problems(Key{Kind: kindMesh}, file, r.Findings())
+	m = decodeMesh(&r, data)
+	found = problems(Key{Kind: kindMesh}, file, r.Findings())
 	if r.Failed() {
 		return nil, found
 	}
 	return m, found
+}
+
+func aboutMesh(file, reason string) []Problem {
+	return []Problem{{Object: Key{Kind: kindMesh}, Position: Position{File: file}, Severity: Error, Reason: reason}}
 }
 
 func decodeMesh(r *document.Report, data []byte) *meshconfig.MeshConfig {

@@ -30,7 +30,8 @@ func Unsupported(o *Object) []Problem {
 
 // UnsupportedMesh names likewise what a MeshConfig file sets, and otherwise than by default. A file that DecodeMesh refuses
 // has nothing of the kind.
-func UnsupportedMesh(file string, data []byte) []Problem {
+func UnsupportedMesh(file string, data []byte) (found []Problem) {
+	defer contain(func(reason string) { found = aboutMesh(file, reason) })
 	var r document.Report
 	m := decodeMesh(&r, data)
 	if m == nil {
