@@ -74,7 +74,7 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	r := &run{
 		Options: s.o, name: s.Name(), sink: sink, newWatcher: s.newWatcher,
 		pending: newPending(s.o.Quiet, s.o.MaxWait), ledger: newLedger(), tree: newWalker(nil).tree,
-		emptySince: map[string]time.Time{},
+		emptySince: map[string]time.Time{}, missing: map[string]time.Time{},
 	}
 	defer r.unwatch()
 	r.structure = true
@@ -134,6 +134,9 @@ type run struct {
 	synced    bool
 
 	emptySince map[string]time.Time // files that were cut and are likely about to be written
+	missing    map[string]time.Time // files that are gone, but held
+	gone       []string             // files that are gone, as far as this round saw
+	unfinished bool                 // this round saw a file that is being written
 
 	notes []api.Problem // about the tree
 	mesh  mesh
@@ -173,6 +176,7 @@ func (r *run) lost(err error) {
 
 // settle looks at everything that is due and hands over what changed.
 func (r *run) settle(now time.Time) {
+	r.unfinished = false
 	for _, path := range r.pending.due(now) {
 		if path == structural {
 			r.structure = true
@@ -184,7 +188,34 @@ func (r *run) settle(now time.Time) {
 		r.structure = false
 		r.walk(now)
 	}
+	for _, path := range r.gone {
+		if _, known := r.tree.files[path]; known && !r.hold(path, now) {
+			delete(r.tree.files, path)
+			r.forget(path)
+		}
+	}
+	r.gone = nil
 	r.commit()
+}
+
+// hold reports whether a file that is gone stays for now: another one is being written, and may be what became of it.
+func (r *run) hold(path string, now time.Time) bool {
+	since, before := r.missing[path]
+	switch {
+	case r.pending.idle() && !r.unfinished, before && now.Sub(since) >= patience*r.MaxWait:
+		return false
+	case !before:
+		r.missing[path] = now
+	}
+	r.pending.add(path, now)
+	return true
+}
+
+// forget lets go of a file that is gone.
+func (r *run) forget(path string) {
+	delete(r.emptySince, path)
+	delete(r.missing, path)
+	r.ledger.remove(path)
 }
 
 // commit hands over a batch if there is something to tell.

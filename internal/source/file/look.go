@@ -39,8 +39,7 @@ func (r *run) examine(path string, now time.Time) {
 			r.structure = true // not the file is gone but its directory, perhaps the root
 			return
 		}
-		delete(r.tree.files, path)
-		r.ledger.remove(path)
+		r.gone = append(r.gone, path)
 	case err != nil, info.IsDir(), info.Mode()&fs.ModeSymlink != 0:
 		r.structure = true
 	case !isConfig(path):
@@ -53,9 +52,11 @@ func (r *run) examine(path string, now time.Time) {
 
 // read reads a configuration file.
 func (r *run) read(path string, now time.Time) {
+	delete(r.missing, path)
 	data, info, err := readFile(path, r.Quiet)
 	switch {
 	case errors.Is(err, errBusy), errors.Is(err, fs.ErrNotExist): // the latter: it went away just now
+		r.unfinished = true
 		r.keep(path)
 		r.pending.add(path, now)
 	case err != nil:
@@ -64,7 +65,8 @@ func (r *run) read(path string, now time.Time) {
 		if passes(err) {
 			r.pending.postpone(path, now.Add(r.Poll))
 		}
-	case len(data) == 0 && r.ledger.says(path) && !r.stillEmpty(path, now):
+	case len(data) == 0 && (r.ledger.says(path) || r.synced) && !r.stillEmpty(path, now):
+		r.unfinished = true
 		r.keep(path)
 		r.pending.postpone(path, r.emptySince[path].Add(r.MaxWait))
 	default:
@@ -169,12 +171,11 @@ func (r *run) compare(t *tree, now time.Time) {
 		if _, ok := t.files[path]; ok {
 			continue
 		}
-		if r.pending.has(path) || t.lostBelow(path) {
+		if r.pending.has(path) || t.lostBelow(path) || r.hold(path, now) {
 			t.files[path] = before
 			continue
 		}
-		delete(r.emptySince, path)
-		r.ledger.remove(path)
+		r.forget(path)
 	}
 }
 
