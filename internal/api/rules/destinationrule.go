@@ -171,18 +171,18 @@ func (c *checker) consistentHash(p *document.Path, h *networking.LoadBalancerSet
 	if h == nil {
 		return
 	}
-	if cookie := h.GetHttpCookie(); cookie != nil {
+	switch key := h.HashKey.(type) {
+	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpCookie:
 		at := p.Field("httpCookie")
-		if cookie.Name == "" {
-			c.fail(at.Field("name"), "a cookie needs a name")
+		c.rule(at.Field("name"), checkHashed("a cookie", key.HttpCookie.GetName()))
+		for i, a := range key.HttpCookie.GetAttributes() {
+			c.rule(at.Field("attributes").At(i).Field("name"), checkHashed("an attribute", a.GetName()))
 		}
-		for i, a := range cookie.Attributes {
-			if a.GetName() == "" {
-				c.fail(at.Field("attributes").At(i).Field("name"), "an attribute needs a name")
-			}
-		}
-	}
-	if h.HashKey == nil {
+	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpHeaderName:
+		c.rule(p.Field("httpHeaderName"), checkHashed("a header", key.HttpHeaderName))
+	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpQueryParameterName:
+		c.rule(p.Field("httpQueryParameterName"), checkHashed("a query parameter", key.HttpQueryParameterName))
+	case nil:
 		c.warn(p, "says nothing of what to hash, so requests go anywhere; set httpHeaderName, httpCookie, httpQueryParameterName or useSourceIp")
 	}
 	if h.MinimumRingSize != 0 { //nolint:staticcheck // it is the deprecated field we look for
@@ -197,6 +197,17 @@ func (c *checker) consistentHash(p *document.Path, h *networking.LoadBalancerSet
 	case size != 0 && !isPrime(size):
 		c.warn(p.Field("maglev").Field("tableSize"), "must be a prime number, which %d is not: the next greater one is used", size)
 	}
+}
+
+// checkHashed judges the name of what is hashed. One that Envoy does not take would cost every route of its port.
+func checkHashed(what, name string) string {
+	if name == "" {
+		return what + " needs a name"
+	}
+	if strings.ContainsAny(name, "\x00\r\n") {
+		return document.Quote(name) + " has control characters; remove them"
+	}
+	return ""
 }
 
 func isPrime(n uint64) bool {
