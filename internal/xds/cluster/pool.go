@@ -35,12 +35,8 @@ func (q *Queries) pool(r *query.Reader, c *clusterv3.Cluster, s traffic.Settings
 	if d := tcp.GetConnectTimeout(); d != nil {
 		c.ConnectTimeout = d
 	}
-	k := tcp.GetTcpKeepalive()
-	if k == nil {
-		k = q.tables.Keepalive(r)
-	}
-	if k != nil {
-		c.UpstreamConnectionOptions = &clusterv3.UpstreamConnectionOptions{TcpKeepalive: keepalive(k)}
+	if of, own := q.tables.Keepalive(r), tcp.GetTcpKeepalive(); of != nil || own != nil {
+		c.UpstreamConnectionOptions = &clusterv3.UpstreamConnectionOptions{TcpKeepalive: keepalive(of, own)}
 	}
 }
 
@@ -51,16 +47,19 @@ func atMost(at **wrapperspb.UInt32Value, n int32) {
 	}
 }
 
-func keepalive(k *networking.ConnectionPoolSettings_TCPSettings_TcpKeepalive) *corev3.TcpKeepalive {
+// keepalive lays what a rule says over what the mesh says, field by field; either may be nil.
+func keepalive(list ...*networking.ConnectionPoolSettings_TCPSettings_TcpKeepalive) *corev3.TcpKeepalive {
 	out := &corev3.TcpKeepalive{}
-	if k.Probes > 0 {
-		out.KeepaliveProbes = envoy.Uint(k.Probes)
-	}
-	if k.Time != nil {
-		out.KeepaliveTime = envoy.Uint(uint32(k.Time.Seconds))
-	}
-	if k.Interval != nil {
-		out.KeepaliveInterval = envoy.Uint(uint32(k.Interval.Seconds))
+	for _, k := range list {
+		if n := k.GetProbes(); n > 0 {
+			out.KeepaliveProbes = envoy.Uint(n)
+		}
+		if d := k.GetTime(); d != nil {
+			out.KeepaliveTime = envoy.Uint(uint32(d.Seconds))
+		}
+		if d := k.GetInterval(); d != nil {
+			out.KeepaliveInterval = envoy.Uint(uint32(d.Seconds))
+		}
 	}
 	return out
 }
@@ -72,7 +71,7 @@ func (t translation) http(p mesh.Port, s traffic.Settings) envoy.HTTP {
 	switch {
 	case pool.GetUseClientProtocol():
 		h.Upstream = envoy.UpstreamAsDownstream
-	case p.Protocol.IsHTTP() && t.upgrades(pool.GetH2UpgradePolicy()):
+	case t.upgrades(p.Protocol, pool.GetH2UpgradePolicy()):
 		h.Upstream = envoy.UpstreamHTTP2
 	}
 	if n := pool.GetMaxConcurrentStreams(); n > 0 {
@@ -84,15 +83,19 @@ func (t translation) http(p mesh.Port, s traffic.Settings) envoy.HTTP {
 	return h
 }
 
-// upgrades reports whether HTTP/1.1 becomes HTTP/2 on the way.
-func (t translation) upgrades(policy networking.ConnectionPoolSettings_HTTPSettings_H2UpgradePolicy) bool {
+// upgrades reports whether HTTP/1.1 becomes HTTP/2 on the way. Who writes a rule for it knows what the endpoints of a
+// sniffed port speak; the mesh as a whole does not.
+func (t translation) upgrades(p mesh.Protocol, policy networking.ConnectionPoolSettings_HTTPSettings_H2UpgradePolicy) bool {
+	if !p.IsHTTP() && !p.Sniffed() {
+		return false
+	}
 	switch policy {
 	case networking.ConnectionPoolSettings_HTTPSettings_UPGRADE:
 		return true
 	case networking.ConnectionPoolSettings_HTTPSettings_DO_NOT_UPGRADE:
 		return false
 	}
-	return t.tables.HTTP2Upgrade(t.r)
+	return p.IsHTTP() && t.tables.HTTP2Upgrade(t.r)
 }
 
 // connections are the limits of single connections; nil if there are none.
