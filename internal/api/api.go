@@ -7,7 +7,7 @@
 //
 // Invariants:
 //   - An [Object] is immutable once it left this package. Its Hash covers everything translation may read and nothing
-//     else: two documents that differ in annotations, comments, key order or place have equal hashes.
+//     else: two documents that differ in comments, key order, place or annotations without a meaning have equal hashes.
 //   - No input makes these functions panic or take more than bounded time and memory: documents, depth and alias
 //     expansion are limited before anything is built from them.
 //   - A bad document costs only itself: the other documents of its file are read all the same.

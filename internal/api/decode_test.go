@@ -213,6 +213,8 @@ func TestHash(t *testing.T) {
 		strings.Replace(plain, "{name: a}", "{name: a, namespace: b}", 1),
 		strings.Replace(plain, "{name: a}", "{name: a, labels: {x: y}}", 1),
 		strings.Replace(plain, "{name: a}", "{name: a, labels: {xy: ''}}", 1),
+		strings.Replace(plain, "{name: a}", "{name: a, annotations: {networking.istio.io/traffic-distribution: x}}", 1),
+		plain + "status: {conditions: [{type: Healthy, status: 'True'}]}\n",
 		strings.Replace(plain, "{name: a}", "{name: a, creationTimestamp: 2024-01-02T03:04:05Z}", 1),
 		strings.Replace(plain, "{name: a}", "{name: a, creationTimestamp: '2024-01-02T03:04:06Z'}", 1),
 		strings.Replace(plain, "80", "81", 1),

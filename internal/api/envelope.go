@@ -1,6 +1,7 @@
 package api
 
 import (
+	"strings"
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
@@ -14,6 +15,9 @@ type envelope struct {
 	kind    kind
 	labels  map[string]string
 	created time.Time
+
+	annotations map[string]string // those that are acted on
+	healthy     bool
 
 	badName, badNamespace bool
 	identified            bool // the kind is handled here, and the key is well-formed
@@ -41,8 +45,21 @@ func readEnvelope(root *document.Value) *envelope {
 		}
 	}
 	e.metadata(root)
+	e.health(root.Get("status").Get("conditions"))
 	e.identified = e.kind.class == ownKind && e.key.Name != "" && !e.badName && !e.badNamespace
 	return e
+}
+
+// health reads what the conditions of a status say of a workload's health.
+func (e *envelope) health(conditions *document.Value) {
+	if conditions == nil {
+		return
+	}
+	for _, c := range conditions.Items {
+		if is := c.Get("status"); is != nil && c.Get("type").Text() == "Healthy" {
+			e.healthy = strings.EqualFold(is.Scalar, "True")
+		}
+	}
 }
 
 func (e *envelope) unknown(m document.Member, at *document.Path, known ...string) {
@@ -106,7 +123,16 @@ func (e *envelope) metadataField(at *document.Path, m document.Member) {
 	case "labels":
 		e.labels = e.texts(p, v, rules.ObjectLabel)
 	case "annotations":
-		e.texts(p, v, func(key, _ string) string { return rules.Annotation(key) })
+		all := e.texts(p, v, func(key, _ string) string { return rules.Annotation(key) })
+		for _, key := range []string{TrafficDistribution, HealthChecked} {
+			text, ok := all[key]
+			if ok && e.annotations == nil {
+				e.annotations = map[string]string{}
+			}
+			if ok {
+				e.annotations[key] = text
+			}
+		}
 	case "creationTimestamp":
 		if !e.Expect(p, v, document.String) {
 			return

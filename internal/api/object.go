@@ -7,6 +7,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -22,10 +23,14 @@ type Object struct {
 	Created time.Time
 	// Labels are metadata.labels.
 	Labels map[string]string
+	// Annotations are those of metadata.annotations that the product acts on.
+	Annotations map[string]string
+	// Healthy says that status.conditions has a workload's health as good. Nothing else of a status is read.
+	Healthy bool
 	// Spec is *ServiceEntry, *WorkloadEntry, *VirtualService, *DestinationRule or *Sidecar of
 	// istio.io/api/networking/v1alpha3.
 	Spec proto.Message
-	// Hash covers key, creation time, labels and spec; not annotations, not the position.
+	// Hash covers all but the position.
 	Hash omap.Hash
 	// Position is where the object was read.
 	Position Position
@@ -64,6 +69,14 @@ func (o Object) Seal() (*Object, error) {
 	return &o, nil
 }
 
+// The annotations that the product acts on.
+const (
+	// TrafficDistribution of a ServiceEntry says which endpoints go before others for being near the client.
+	TrafficDistribution = "networking.istio.io/traffic-distribution"
+	// HealthChecked of a WorkloadEntry says that its health is looked after: it is used once it is healthy.
+	HealthChecked = "proxy.istio.io/health-checks-enabled"
+)
+
 // rehash sets the hash over what translation may read, from a form of it that is the same in every process.
 func (o *Object) rehash() error {
 	text := func(b []byte, s string) []byte {
@@ -72,9 +85,16 @@ func (o *Object) rehash() error {
 	var b []byte
 	b = text(text(text(b, o.Kind), o.Namespace), o.Name)
 	b = binary.AppendVarint(binary.AppendVarint(b, o.Created.Unix()), int64(o.Created.Nanosecond()))
-	b = binary.AppendUvarint(b, uint64(len(o.Labels)))
-	for _, key := range slices.Sorted(maps.Keys(o.Labels)) {
-		b = text(text(b, key), o.Labels[key])
+	texts := func(b []byte, m map[string]string) []byte {
+		b = binary.AppendUvarint(b, uint64(len(m)))
+		for _, key := range slices.Sorted(maps.Keys(m)) {
+			b = text(text(b, key), m[key])
+		}
+		return b
+	}
+	b = texts(b, o.Labels)
+	if len(o.Annotations) > 0 || o.Healthy { // after a byte that no spec begins with: few objects have any of it
+		b = strconv.AppendBool(texts(append(b, 0), o.Annotations), o.Healthy)
 	}
 	b, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, o.Spec)
 	if err != nil { // a string that is no UTF-8

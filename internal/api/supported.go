@@ -152,6 +152,7 @@ MeshConfig
 	accessLogEncoding
 	disableEnvoyListenerLog
 	outboundTrafficPolicy.mode
+	outboundTrafficPolicy.tls clientTLS
 	inboundTrafficPolicy
 	enableAutoMtls
 	trustDomain

@@ -11,9 +11,12 @@ type PortEndpoint struct {
 	Port uint32
 }
 
-// Dialable reports whether the endpoint can be connected to without resolving a name. One bad address would make Envoy
-// refuse all endpoints of a cluster.
+// Dialable reports whether the endpoint can be connected to without resolving a name, and is not known to be ill. One bad
+// address would make Envoy refuse all endpoints of a cluster.
 func (e PortEndpoint) Dialable() bool {
+	if e.Unhealthy {
+		return false
+	}
 	if path, ok := e.UnixPath(); ok {
 		return path != ""
 	}

@@ -51,6 +51,31 @@ func (r Resolution) String() string {
 	return "unknown"
 }
 
+// String is the nearness as users write it; "Any" for Anywhere.
+func (n Nearness) String() string {
+	switch n {
+	case SameZone:
+		return "PreferSameZone"
+	case SameNode:
+		return "PreferSameNode"
+	}
+	return "Any"
+}
+
+// ParseNearness reads a nearness in any case; PreferClose is an older name of PreferSameZone. What is empty or not known
+// is Anywhere; known reports which of the two.
+func ParseNearness(s string) (n Nearness, known bool) {
+	if strings.EqualFold(s, "PreferClose") {
+		return SameZone, true
+	}
+	for _, n := range []Nearness{Anywhere, SameZone, SameNode} {
+		if strings.EqualFold(s, n.String()) {
+			return n, true
+		}
+	}
+	return Anywhere, false
+}
+
 // Port is a port of a service.
 type Port struct {
 	Number     uint32
@@ -98,12 +123,27 @@ type Service struct {
 	Resolution      Resolution
 	External        bool // outside the mesh: no mesh identity to be expected
 	SubjectAltNames []string
+	// Near says which endpoints go before others for being near the client, where no rule says anything of that.
+	Near Nearness
 }
+
+// Nearness says which endpoints count as near.
+type Nearness uint8
+
+// The kinds of nearness.
+const (
+	// Anywhere: all endpoints are alike.
+	Anywhere Nearness = iota
+	// SameZone: those of the client's network, region, zone and subzone, the more of them the better.
+	SameZone
+	// SameNode: those, and before all those of the client's node.
+	SameNode
+)
 
 // Equal reports whether the two are the same to every reader.
 func (s *Service) Equal(o *Service) bool {
 	return s == o || s != nil && o != nil &&
-		s.Name == o.Name && s.Namespace == o.Namespace && s.Resolution == o.Resolution && s.External == o.External &&
+		s.Name == o.Name && s.Namespace == o.Namespace && s.Resolution == o.Resolution && s.External == o.External && s.Near == o.Near &&
 		slices.Equal(s.Ports, o.Ports) && slices.Equal(s.Addresses, o.Addresses) && slices.Equal(s.SubjectAltNames, o.SubjectAltNames)
 }
 
@@ -165,27 +205,53 @@ const (
 	subZoneLabel = "topology.istio.io/subzone"
 	networkLabel = "topology.istio.io/network"
 	clusterLabel = "topology.istio.io/cluster"
+	nodeLabel    = "kubernetes.io/hostname"
 )
 
-// PlaceLabel is the value of a label that says where something runs: in which locality, network or cluster. What labels
-// say goes before where it is said to run.
+// PlaceLabel is the value of a label, also of one that says where something runs: in which locality, network or cluster. The
+// locality and the cluster that it is said to be in go before its labels, its labels before the network.
 func PlaceLabel(key string, labels map[string]string, at Locality, network, cluster string) string {
-	if v, ok := labels[key]; ok {
-		return v
-	}
+	said := ""
 	switch key {
 	case regionLabel:
-		return at.Region
+		said = at.Region
 	case zoneLabel:
-		return at.Zone
+		said = at.Zone
 	case subZoneLabel:
-		return at.SubZone
-	case networkLabel:
-		return network
+		said = at.SubZone
 	case clusterLabel:
-		return cluster
+		said = cluster
 	}
-	return ""
+	if v, ok := labels[key]; ok && said == "" {
+		return v
+	}
+	if key == networkLabel {
+		return network
+	}
+	return said
+}
+
+// NearLabels are the labels by which endpoints near a client are told from others, the most important first.
+func NearLabels(n Nearness) []string {
+	switch n {
+	case SameZone:
+		return []string{networkLabel, regionLabel, zoneLabel, subZoneLabel}
+	case SameNode:
+		return []string{networkLabel, regionLabel, zoneLabel, subZoneLabel, nodeLabel}
+	}
+	return nil
+}
+
+// RunsAt is where a workload runs: where its labels say, else where it is said to.
+func RunsAt(labels map[string]string, said Locality) Locality {
+	l := Locality{labels[regionLabel], labels[zoneLabel], labels[subZoneLabel]}
+	if l == (Locality{}) {
+		l = LabelLocality(labels)
+	}
+	if l == (Locality{}) {
+		return said
+	}
+	return l
 }
 
 // Endpoint is one place that serves a service.
@@ -199,12 +265,14 @@ type Endpoint struct {
 	Weight         uint32 // 0 counts as 1
 	Network        string
 	ServiceAccount string
+	// Unhealthy says that its health is looked after, and that it is not known to be good.
+	Unhealthy bool
 }
 
 // Equal reports whether the two are the same to every reader.
 func (e Endpoint) Equal(o Endpoint) bool {
 	return e.Address == o.Address && e.Locality == o.Locality && e.Weight == o.Weight && e.Network == o.Network &&
-		e.ServiceAccount == o.ServiceAccount && maps.Equal(e.Ports, o.Ports) && maps.Equal(e.Labels, o.Labels)
+		e.ServiceAccount == o.ServiceAccount && e.Unhealthy == o.Unhealthy && maps.Equal(e.Ports, o.Ports) && maps.Equal(e.Labels, o.Labels)
 }
 
 // localityLabel is the label by which a workload may say its locality, with dots or slashes between the parts.
@@ -237,6 +305,16 @@ func (e Endpoint) Port(p Port) uint32 {
 		return n
 	}
 	return p.Target()
+}
+
+// Has reports whether the endpoint has every pair of labels. Where it runs is among its labels.
+func (e Endpoint) Has(labels map[string]string) bool {
+	for k, v := range labels {
+		if got, ok := e.Labels[k]; (!ok || got != v) && (v == "" || PlaceLabel(k, e.Labels, e.Locality, e.Network, "") != v) {
+			return false
+		}
+	}
+	return true
 }
 
 // UnixPath is the path of a Unix domain socket endpoint.

@@ -95,3 +95,52 @@ func TestEndpointPort(t *testing.T) {
 		}
 	}
 }
+
+func TestRunsAt(t *testing.T) {
+	said := Locality{"r", "z", "s"}
+	for _, c := range []struct {
+		labels map[string]string
+		want   Locality
+	}{
+		{nil, said},
+		{map[string]string{"app": "web"}, said},
+		{map[string]string{regionLabel: "a"}, Locality{Region: "a"}},
+		{map[string]string{localityLabel: "a.b"}, Locality{"a", "b", ""}},
+		{map[string]string{zoneLabel: "b", localityLabel: "a.c"}, Locality{Zone: "b"}},
+	} {
+		if got := RunsAt(c.labels, said); got != c.want {
+			t.Errorf("%v: %v, want %v", c.labels, got, c.want)
+		}
+	}
+}
+
+// TestHas: where an endpoint runs is among its labels, whatever they say of it but for the network.
+func TestHas(t *testing.T) {
+	e := Endpoint{
+		Labels:   map[string]string{"app": "web", "empty": "", zoneLabel: "other", networkLabel: "n1"},
+		Locality: Locality{Region: "r", Zone: "z"}, Network: "n2",
+	}
+	for _, c := range []struct {
+		key, value string
+		want       bool
+	}{
+		{"app", "web", true}, {"app", "", false}, {"empty", "", true}, {"none", "", false},
+		{regionLabel, "r", true}, {regionLabel, "", false}, {zoneLabel, "z", true}, {subZoneLabel, "s", false},
+		{networkLabel, "n1", true}, {networkLabel, "n2", false},
+	} {
+		if got := e.Has(map[string]string{c.key: c.value}); got != c.want {
+			t.Errorf("%s=%s: %v", c.key, c.value, got)
+		}
+	}
+}
+
+func TestNearness(t *testing.T) {
+	for s, want := range map[string]Nearness{
+		"": Anywhere, "any": Anywhere, "PreferClose": SameZone, "preferSameZone": SameZone, "PreferSameNode": SameNode, "x": Anywhere,
+	} {
+		n, known := ParseNearness(s)
+		if n != want || known != (s != "" && s != "x") {
+			t.Errorf("%q is %v, %v", s, n, known)
+		}
+	}
+}

@@ -101,12 +101,14 @@ type Claims struct {
 	Sources, Labels []string
 	// Sited says that by what the object says, endpoints may be preferred by where a client runs.
 	Sited bool
+	// Near is which endpoints of a service are preferred for being near.
+	Near mesh.Nearness
 	// Delegates are the objects that some of its rules are in, as "namespace/name". A delegate has no hosts.
 	Delegates []string
 }
 
 func (c *Claims) equal(o *Claims) bool {
-	return c.Kind == o.Kind && c.Created == o.Created && c.Sited == o.Sited && slices.Equal(c.Hosts, o.Hosts) &&
+	return c.Kind == o.Kind && c.Created == o.Created && c.Sited == o.Sited && c.Near == o.Near && slices.Equal(c.Hosts, o.Hosts) &&
 		slices.Equal(c.Layers, o.Layers) && slices.Equal(c.Sources, o.Sources) && slices.Equal(c.Labels, o.Labels) &&
 		slices.Equal(c.Delegates, o.Delegates)
 }
@@ -139,6 +141,8 @@ const (
 	// Sited: hosts and patterns whose endpoints may be preferred by where a client runs; SitedUnder: only the patterns.
 	Sited
 	SitedUnder
+	// Near: those of services that prefer the kind of nearness Of.
+	Near
 )
 
 // HostGroup names a group of hosts.
@@ -239,9 +243,12 @@ func (c *Claims) group(namespace, host, domain string, add func(HostGroup)) {
 	}
 	if c.Sited {
 		add(HostGroup{By: Sited})
-		if mesh.IsWildcard(host) {
+		if mesh.IsWildcard(host) && c.Kind == PolicyClaim {
 			add(HostGroup{By: SitedUnder})
 		}
+	}
+	if c.Near != mesh.Anywhere {
+		add(HostGroup{By: Near, Of: c.Near.String()})
 	}
 	for _, layer := range c.Layers {
 		for _, pair := range c.Labels {

@@ -42,7 +42,11 @@ func (t *Tables) writePolicies(tx *store.Txn, m *meshconfig.MeshConfig) {
 	message(baseline, m.GetDefaultTrafficPolicy(), m.GetDefaultTrafficPolicy() != nil)
 	message(localityBalancing, m.GetLocalityLbSetting(), m.GetLocalityLbSetting() != nil)
 	message(zoneBalancing, m.GetZoneAwareLbSetting(), m.GetZoneAwareLbSetting() != nil)
+	unknown := m.GetOutboundTrafficPolicy().GetTls()
+	message(unknownTLS, unknown, unknown != nil)
 	message(keepalive, m.GetTcpKeepalive(), m.GetTcpKeepalive() != nil)
+	flag(meshSited, len(m.GetLocalityLbSetting().GetDistribute()) > 0 || m.GetZoneAwareLbSetting() != nil ||
+		m.GetDefaultTrafficPolicy().GetOutlierDetection() != nil)
 	refresh := defaultDNSRefresh
 	if d := m.GetDnsRefreshRate(); d != nil && d.AsDuration() > 0 {
 		refresh = d.AsDuration()
@@ -76,9 +80,20 @@ func (t *Tables) ZoneBalancing(r store.Reader) *networking.ZoneAwareLoadBalancer
 	return message[*networking.ZoneAwareLoadBalancerSetting](t, r, zoneBalancing)
 }
 
+// MeshSited reports whether the mesh prefers endpoints of every service by where a client runs.
+func (t *Tables) MeshSited(r store.Reader) bool {
+	v, _ := t.Settings.Get(r, meshSited)
+	return v.Number != 0
+}
+
 // Keepalive is the TCP keepalive of connections to endpoints; nil if the mesh says nothing.
 func (t *Tables) Keepalive(r store.Reader) *networking.ConnectionPoolSettings_TCPSettings_TcpKeepalive {
 	return message[*networking.ConnectionPoolSettings_TCPSettings_TcpKeepalive](t, r, keepalive)
+}
+
+// UnknownTLS is how proxies speak TLS to hosts that nobody declared, where they resolve those; nil if they do not.
+func (t *Tables) UnknownTLS(r store.Reader) *networking.ClientTLSSettings {
+	return message[*networking.ClientTLSSettings](t, r, unknownTLS)
 }
 
 // HTTP2Upgrade reports whether HTTP/1.1 becomes HTTP/2 on the way to endpoints, where no rule says otherwise.

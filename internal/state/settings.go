@@ -27,6 +27,8 @@ const (
 	baseline
 	localityBalancing
 	zoneBalancing
+	meshSited
+	unknownTLS
 	keepalive
 	http2Upgrade
 	dnsRefresh

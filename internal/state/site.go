@@ -70,5 +70,5 @@ func (t *Tables) EverySited(r store.Reader) (labels []string, sited bool) {
 			labels = append(labels, label)
 		}
 	}
-	return labels, len(locality.GetDistribute()) > 0 || zone != nil || t.Baseline(r).GetOutlierDetection() != nil
+	return labels, t.MeshSited(r)
 }

@@ -3,6 +3,7 @@ package state
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
@@ -18,7 +19,10 @@ func (t *Tables) split(tx *store.Txn, o *api.Object) {
 	case *networking.ServiceEntry:
 		t.splitServiceEntry(tx, o, spec)
 	case *networking.WorkloadEntry:
-		t.Workloads.Set(tx, o.Key, endpoint(spec, o.Labels))
+		e := endpoint(spec, o.Labels)
+		checked, _ := strconv.ParseBool(o.Annotations[api.HealthChecked])
+		e.Unhealthy = checked && !o.Healthy
+		t.Workloads.Set(tx, o.Key, e)
 	case *networking.VirtualService:
 		t.splitVirtualService(tx, o, spec)
 	case *networking.DestinationRule:
@@ -28,12 +32,14 @@ func (t *Tables) split(tx *store.Txn, o *api.Object) {
 	}
 }
 
-func (t *Tables) claim(tx *store.Txn, o *api.Object, kind ClaimKind, hosts, layers []string) {
+func (t *Tables) claimService(tx *store.Txn, o *api.Object, hosts, layers []string, near mesh.Nearness) {
 	if len(hosts) == 0 || len(layers) == 0 {
 		t.Claims.Delete(tx, o.Key)
 		return
 	}
-	t.Claims.Set(tx, o.Key, &Claims{Kind: kind, Created: age(o), Hosts: hosts, Layers: layers})
+	t.Claims.Set(tx, o.Key, &Claims{
+		Kind: ServiceClaim, Created: age(o), Hosts: hosts, Layers: layers, Sited: near != mesh.Anywhere, Near: near,
+	})
 }
 
 func age(o *api.Object) int64 { return o.Created.UnixMicro() }
@@ -76,10 +82,11 @@ func (t *Tables) splitServiceEntry(tx *store.Txn, o *api.Object, spec *networkin
 			hosts = append(hosts, h)
 		}
 	}
-	t.claim(tx, o, ServiceClaim, hosts, t.layers(spec.ExportTo, o.Namespace, serviceExportTo))
+	near, _ := mesh.ParseNearness(o.Annotations[api.TrafficDistribution])
+	t.claimService(tx, o, hosts, t.layers(spec.ExportTo, o.Namespace, serviceExportTo), near)
 	s := &mesh.Service{
 		Name: o.Name, Namespace: o.Namespace, Addresses: spec.Addresses, SubjectAltNames: spec.SubjectAltNames,
-		External: spec.Location == networking.ServiceEntry_MESH_EXTERNAL, Resolution: resolution(spec.Resolution),
+		External: spec.Location == networking.ServiceEntry_MESH_EXTERNAL, Resolution: resolution(spec.Resolution), Near: near,
 	}
 	for _, p := range spec.Ports {
 		if _, twice := s.Port(p.Number); twice || !mesh.ValidPort(p.Number) {

@@ -46,6 +46,13 @@ func (c *checker) mesh(m *meshconfig.MeshConfig) {
 			c.rule(at.Field("serviceSettings").At(i).Field("hosts").At(j), checkWildcard(h))
 		}
 	}
+	if p := m.OutboundTrafficPolicy; p.GetTls() != nil {
+		tls := at.Field("outboundTrafficPolicy").Field("tls")
+		c.clientTLS(tls, p.Tls)
+		if p.Mode != meshconfig.MeshConfig_OutboundTrafficPolicy_ALLOW_ANY_DYNAMIC_DNS {
+			c.warn(tls, "has no effect without mode ALLOW_ANY_DYNAMIC_DNS")
+		}
+	}
 	c.accessLog(m)
 	c.retries(at.Field("defaultHttpRetryPolicy"), m.DefaultHttpRetryPolicy)
 	if t := m.DefaultTrafficPolicy; t != nil {

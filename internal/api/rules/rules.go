@@ -22,6 +22,8 @@ import (
 type About struct {
 	Namespace string
 	Labels    map[string]string
+	// Distribution is how an annotation wants a service's traffic distributed.
+	Distribution string
 }
 
 // Spec judges the spec of an object by the rules of its kind. Findings have no lines: a message does not know them.
@@ -31,6 +33,7 @@ func Spec(spec proto.Message, about About) []document.Finding {
 	switch s := spec.(type) {
 	case *networking.ServiceEntry:
 		c.serviceEntry(at, s, about.Labels)
+		c.distribution(about.Distribution)
 	case *networking.WorkloadEntry:
 		c.workloadEntry(at, s)
 	case *networking.VirtualService:

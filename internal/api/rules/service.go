@@ -93,6 +93,16 @@ func (c *checker) servicePorts(p *document.Path, ports []*networking.ServicePort
 	}
 }
 
+// distributions are what an annotation can say of a service's traffic, in any case.
+const distributions = " ANY PREFERCLOSE PREFERSAMEZONE PREFERSAMENODE "
+
+func (c *checker) distribution(text string) {
+	if text != "" && !strings.Contains(distributions, " "+strings.ToUpper(text)+" ") {
+		at := (*document.Path)(nil).Field("metadata").Field("annotations").Key("networking.istio.io/traffic-distribution")
+		c.warn(at, "%s is none of PreferSameZone (or PreferClose), PreferSameNode and Any: ignored", document.Quote(text))
+	}
+}
+
 // endpoint judges an endpoint that stands in a service.
 func (c *checker) endpoint(p *document.Path, e *networking.WorkloadEntry, s *networking.ServiceEntry) {
 	if e == nil {

@@ -66,6 +66,11 @@ func (q *Queries) sitesOf(r *query.Reader, _ service.All) (sites, bool) {
 		return sites{}, true
 	}
 	keys := q.tables.SiteLabels.Group(r, struct{}{})
+	for _, near := range []mesh.Nearness{mesh.SameZone, mesh.SameNode} {
+		if q.tables.Hosts.Group(r, state.HostGroup{By: state.Near, Of: near.String()}).Len() > 0 {
+			labels = append(labels, mesh.NearLabels(near)...)
+		}
+	}
 	for _, label := range labels {
 		keys = keys.With(omap.Put(omap.Name(label), omap.Unit{}))
 	}
@@ -128,16 +133,20 @@ func (q *Queries) selectedOf(r *query.Reader, k Personal) Hosts {
 	return all
 }
 
-// site is where a proxy runs, as far as anything depends on it.
-func (q *Queries) site(r *query.Reader, p *proxy.Proxy, labels map[string]string) mesh.Site {
+// site is where a proxy runs, as far as anything depends on it: where the endpoint that its workload is says, if it does,
+// else its labels, else the proxy itself.
+func (q *Queries) site(r *query.Reader, p *proxy.Proxy, labels map[string]string, own mesh.Locality) mesh.Site {
 	by, _ := q.sites.Get(r, service.All{})
 	if !by.any {
 		return mesh.Site{}
 	}
-	at := mesh.Site{Locality: p.Locality}
+	at := mesh.Site{Locality: own}
+	if own == (mesh.Locality{}) {
+		at.Locality = mesh.RunsAt(labels, p.Locality)
+	}
 	var pairs []string
 	for key := range strings.SplitSeq(by.labels, ",") {
-		if v := mesh.PlaceLabel(key, labels, p.Locality, p.Network, p.ClusterID); v != "" {
+		if v := mesh.PlaceLabel(key, labels, at.Locality, p.Network, p.ClusterID); v != "" {
 			pairs = append(pairs, mesh.LabelPair(key, v))
 		}
 	}

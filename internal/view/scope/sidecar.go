@@ -27,7 +27,7 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 	}
 	if p.Role == proxy.Router {
 		return proxy.Class{
-			Namespace: p.Namespace, Gateway: true, Site: q.site(r, p, p.Labels), Rules: q.rulesFor(r, p.Namespace, p.Labels),
+			Namespace: p.Namespace, Gateway: true, Site: q.site(r, p, p.Labels, mesh.Locality{}), Rules: q.rulesFor(r, p.Namespace, p.Labels),
 		}, true
 	}
 	served, _ := q.services.Serves.Get(r, service.Workload{Namespace: p.Namespace, Addresses: strings.Join(p.Addresses, ",")})
@@ -38,7 +38,7 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 	c := proxy.Class{
 		Labels:    q.mentioned(r, p.Namespace, labels),
 		Namespace: p.Namespace, Mode: p.Mode, Inbound: served.Inbound,
-		Site: q.site(r, p, labels), Rules: q.rulesFor(r, p.Namespace, labels),
+		Site: q.site(r, p, labels, served.At), Rules: q.rulesFor(r, p.Namespace, labels),
 		ShortNames: p.Domain == p.Namespace+".svc."+q.tables.Domain(), HTTP10: p.HTTP10,
 	}
 	if row, ok := q.sidecarOf(r, p.Namespace, labels); ok {

@@ -47,6 +47,7 @@ func selected(k api.Key, e mesh.Endpoint) Selected {
 	text(e.Network)
 	text(e.ServiceAccount)
 	b = strconv.AppendUint(b, uint64(e.Weight), 10)
+	b = strconv.AppendBool(b, e.Unhealthy)
 	for _, p := range mesh.LabelPairs(e.Labels) {
 		text(p)
 	}

@@ -28,11 +28,13 @@ type Served struct {
 	// replace what the proxy says of itself.
 	Known  bool
 	Labels map[string]string
+	// At is where that endpoint says it runs; zero if it does not.
+	At mesh.Locality
 }
 
 // Equal reports whether the two are the same.
 func (s Served) Equal(o Served) bool {
-	return s.Inbound == o.Inbound && s.Known == o.Known && maps.Equal(s.Labels, o.Labels)
+	return s.Inbound == o.Inbound && s.Known == o.Known && s.At == o.At && maps.Equal(s.Labels, o.Labels)
 }
 
 // InboundPort is a port on which a workload serves.
@@ -115,7 +117,7 @@ func (q *Queries) serves(r *query.Reader, w Workload) (Served, bool) {
 	slices.SortStableFunc(hits, func(a, b hit) int {
 		return cmp.Or(cmp.Compare(a.created, b.created), a.object.Compare(b.object))
 	})
-	s := Served{Known: true, Labels: hits[0].endpoint.Labels}
+	s := Served{Known: true, Labels: hits[0].endpoint.Labels, At: hits[0].endpoint.Locality}
 	ports := map[uint32]InboundPort{}
 	for _, h := range hits {
 		q.addPorts(r, h, ports)

@@ -24,9 +24,13 @@ type Preference struct {
 	near, regions bool
 }
 
-// Preference is how endpoints are preferred under the settings; nil if they are the same for all clients.
-func (q *Queries) Preference(r *query.Reader, s Settings) *Preference {
+// Preference is how endpoints of a service are preferred under the settings; nil if they are the same for all clients.
+// What rules say of it goes before what the service says, and that before what the mesh does.
+func (q *Queries) Preference(r *query.Reader, near mesh.Nearness, s Settings) *Preference {
 	locality, zone := s.LoadBalancer.GetLocalityLbSetting(), s.LoadBalancer.GetZoneAwareLbSetting()
+	if locality == nil && zone == nil && near != mesh.Anywhere {
+		return &Preference{labels: mesh.NearLabels(near)}
+	}
 	if locality == nil && zone == nil {
 		locality, zone = q.tables.LocalityBalancing(r), q.tables.ZoneBalancing(r)
 		if off(zone.GetEnabled()) {
@@ -53,6 +57,12 @@ func (q *Queries) Preference(r *query.Reader, s Settings) *Preference {
 	}
 	p.near = len(p.labels) == 0 || len(p.next) > 0
 	return p
+}
+
+// Preferring reports whether endpoints of a service may be preferred by where clients run, for those too of whom that is not
+// known.
+func (q *Queries) Preferring(r *query.Reader, near mesh.Nearness, p *Policy) bool {
+	return near != mesh.Anywhere || p != nil || q.tables.MeshSited(r)
 }
 
 func off(enabled *wrapperspb.BoolValue) bool { return enabled != nil && !enabled.Value }

@@ -22,7 +22,7 @@ func (t translation) balance(c *clusterv3.Cluster, s traffic.Settings) {
 	} else {
 		simple(c, lb)
 	}
-	if p := t.traffic.Preference(t.r, s); p != nil && len(p.Shares) > 0 {
+	if p := t.traffic.Preference(t.r, t.s.Near, s); p != nil && len(p.Shares) > 0 {
 		common(c).LocalityConfigSpecifier = &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig_{
 			LocalityWeightedLbConfig: &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig{},
 		}

@@ -139,8 +139,8 @@ func (t translation) resolving(p mesh.Port, name string, timeout time.Duration, 
 		list = list[:1] // the cluster type takes one name
 	}
 	var preference *traffic.Preference
-	if t.client.Site != (mesh.Site{}) {
-		preference = t.traffic.Preference(t.r, settings)
+	if t.traffic.Preferring(t.r, t.s.Near, t.policy) {
+		preference = t.traffic.Preference(t.r, t.s.Near, settings)
 	}
 	groups := preference.Arrange(list, t.client.Site)
 	return envoy.DNSCluster(name, timeout, t.tables.DNSRefresh(t.r), one, envoy.Assignment(name, groups, t.s.External))
@@ -151,7 +151,7 @@ func (t translation) names(p mesh.Port, subset *networking.Subset) []mesh.PortEn
 	list := t.services.Endpoints(t.r, t.s, p.Number)
 	var out []mesh.PortEndpoint
 	for _, e := range list {
-		if mesh.Selects(subset.GetLabels(), e.Labels) {
+		if !e.Unhealthy && e.Has(subset.GetLabels()) {
 			out = append(out, e)
 		}
 	}

@@ -31,7 +31,9 @@ func (q *Queries) fixed(r *query.Reader, _ service.All) (Map, bool) {
 	list := []*clusterv3.Cluster{pass, in, envoy.EmptyCluster(envoy.BlackHoleCluster, timeout)}
 	if q.tables.OutboundMode(r) == state.ByName {
 		dynamic := envoy.DynamicCluster(envoy.DynamicDNSCluster, timeout)
-		envoy.SetHTTP(dynamic, envoy.HTTP{Upstream: envoy.UpstreamAsDownstream})
+		http := envoy.HTTP{Upstream: envoy.UpstreamAsDownstream}
+		secureUnknown(dynamic, &http, q.tables.UnknownTLS(r))
+		envoy.SetHTTP(dynamic, http)
 		list = append(list, dynamic)
 	}
 	return asMap(list...), true

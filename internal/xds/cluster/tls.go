@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"slices"
+
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	networking "istio.io/api/networking/v1alpha3"
 
@@ -20,10 +22,7 @@ const (
 // secure says how a cluster speaks TLS: as the rule says; without one, the mesh's TLS to endpoints that take it.
 func (t translation) secure(c *clusterv3.Cluster, http *envoy.HTTP, p mesh.Port, subset *networking.Subset, tls *networking.ClientTLSSettings) {
 	if tls == nil {
-		// Where the client's address is dialled, nothing is known of the endpoint.
-		if !t.s.External && c.LbPolicy != clusterv3.Cluster_CLUSTER_PROVIDED && t.tables.AutoMTLS(t.r) && t.services.TakesMeshTLS(t.r, t.s) {
-			envoy.OfferTLS(c, t.meshTLS(*http, p, subset))
-		}
+		t.offer(c, *http, p, subset)
 		return
 	}
 	switch tls.Mode {
@@ -37,7 +36,34 @@ func (t translation) secure(c *clusterv3.Cluster, http *envoy.HTTP, p mesh.Port,
 		}
 		envoy.UseTLS(c, m)
 	case networking.ClientTLSSettings_SIMPLE, networking.ClientTLSSettings_MUTUAL:
-		envoy.UseTLS(c, t.ownTLS(http, tls))
+		m := ownTLS(http, tls)
+		if len(m.Names) == 0 {
+			m.Names = t.services.Names(t.r, t.s)
+		}
+		envoy.UseTLS(c, m)
+	}
+}
+
+// secureUnknown says how a cluster speaks TLS whose hosts nobody declared.
+func secureUnknown(c *clusterv3.Cluster, http *envoy.HTTP, tls *networking.ClientTLSSettings) {
+	switch tls.GetMode() {
+	case networking.ClientTLSSettings_ISTIO_MUTUAL:
+		http.SNIFromHost = tls.Sni == ""
+		envoy.UseTLS(c, envoy.ClientTLS{Mesh: true, Names: tls.SubjectAltNames, SNI: tls.Sni, ALPN: []string{alpnMesh}})
+	case networking.ClientTLSSettings_SIMPLE, networking.ClientTLSSettings_MUTUAL:
+		envoy.UseTLS(c, ownTLS(http, tls))
+	}
+}
+
+// offer makes a cluster speak the mesh's TLS to endpoints that take it. Where the address is kept that the client dialled,
+// nobody knows which of them it is: all must take it.
+func (t translation) offer(c *clusterv3.Cluster, http envoy.HTTP, p mesh.Port, subset *networking.Subset) {
+	switch {
+	case t.s.External || !t.tables.AutoMTLS(t.r) || !t.services.TakesMeshTLS(t.r, t.s):
+	case c.LbPolicy != clusterv3.Cluster_CLUSTER_PROVIDED:
+		envoy.OfferTLS(c, t.meshTLS(http, p, subset))
+	case !slices.ContainsFunc(t.services.Endpoints(t.r, t.s, p.Number), func(e mesh.PortEndpoint) bool { return !e.MeshTLS() }):
+		envoy.UseTLS(c, t.meshTLS(http, p, subset))
 	}
 }
 
@@ -58,7 +84,7 @@ func (t translation) meshTLS(http envoy.HTTP, p mesh.Port, subset *networking.Su
 
 // ownTLS is TLS as a rule says it. Without a server name, each request's host is one, and without names to verify, the
 // server must prove to be that.
-func (t translation) ownTLS(http *envoy.HTTP, tls *networking.ClientTLSSettings) envoy.ClientTLS {
+func ownTLS(http *envoy.HTTP, tls *networking.ClientTLSSettings) envoy.ClientTLS {
 	m := envoy.ClientTLS{
 		Roots: tls.CaCertificates, Revoked: tls.CaCrl, Unverified: tls.InsecureSkipVerify.GetValue(),
 		Names: tls.SubjectAltNames, SNI: tls.Sni,
@@ -71,9 +97,6 @@ func (t translation) ownTLS(http *envoy.HTTP, tls *networking.ClientTLSSettings)
 	}
 	http.SNIFromHost = m.SNI == ""
 	http.NameFromHost = http.SNIFromHost && len(m.Names) == 0 && !m.Unverified
-	if len(m.Names) == 0 {
-		m.Names = t.s.SubjectAltNames
-	}
 	if http.Upstream == envoy.UpstreamHTTP2 {
 		m.ALPN = []string{alpnH2}
 	}

@@ -38,6 +38,7 @@ func (q *Queries) assignments(r *query.Reader, v service.View, k traffic.Client)
 		return nil
 	}
 	policy := q.traffic.PolicyFor(r, v, k.Rules)
+	preferring := q.traffic.Preferring(r, s.Near, policy)
 	var out []*resource.Resource
 	for _, p := range s.Ports {
 		if p.Protocol == mesh.UDP {
@@ -46,8 +47,8 @@ func (q *Queries) assignments(r *query.Reader, v service.View, k traffic.Client)
 		list := q.services.Endpoints(r, s, p.Number)
 		one := func(subset *networking.Subset) {
 			var preference *traffic.Preference
-			if k.Site != (mesh.Site{}) {
-				preference = q.traffic.Preference(r, q.traffic.Settings(r, policy, subset, p.Number))
+			if preferring {
+				preference = q.traffic.Preference(r, s.Near, q.traffic.Settings(r, policy, subset, p.Number))
 			}
 			groups := preference.Arrange(chosen(list, subset.GetLabels()), k.Site)
 			name := envoy.OutboundCluster(p.Number, subset.GetName(), s.Host)
@@ -68,7 +69,7 @@ func (q *Queries) assignments(r *query.Reader, v service.View, k traffic.Client)
 func chosen(list []mesh.PortEndpoint, labels map[string]string) []mesh.PortEndpoint {
 	out := make([]mesh.PortEndpoint, 0, len(list))
 	for _, e := range list {
-		if e.Dialable() && mesh.Selects(labels, e.Labels) {
+		if e.Dialable() && e.Has(labels) {
 			out = append(out, e)
 		}
 	}

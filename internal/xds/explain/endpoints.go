@@ -21,12 +21,16 @@ func (i *inquiry) noEndpoints(s seen, port uint32, subset string) {
 		return
 	}
 	by := s.service.Parts[0].Object
+	if ill := count(list, func(e mesh.PortEndpoint) bool { return e.Unhealthy }); ill == len(list) {
+		i.because(by, "see what the health checks of its workloads say", "none of its %d endpoints is healthy", len(list))
+		return
+	}
 	if usable := count(list, mesh.PortEndpoint.Dialable); usable == 0 {
 		i.because(by, "give IP addresses, or let resolution be DNS", "none of its %d endpoints has an IP address and a port (the first is %q)", len(list), list[0].Address)
 		return
 	}
 	labels := i.subsetLabels(s, subset)
-	if fit := count(list, func(e mesh.PortEndpoint) bool { return mesh.Selects(labels, e.Labels) }); fit == 0 {
+	if fit := count(list, func(e mesh.PortEndpoint) bool { return e.Has(labels) }); fit == 0 {
 		i.because(i.subsetRule(s, subset), "", "none of the %d endpoints of %s has the labels of subset %q: %s", len(list), s.host, subset, pairs(labels))
 		return
 	}
