@@ -103,7 +103,7 @@ func TestUnsupportedMesh(t *testing.T) {
 			"mesh.yaml:4: warning: MeshConfig: defaultConfig.image: is not supported yet: ignored",
 			"mesh.yaml:1: warning: MeshConfig: discoverySelectors: is not supported yet: ignored",
 		},
-		"outboundTrafficPolicy:\n  mode: REGISTRY_ONLY\n  tls: {mode: SIMPLE}": {"mesh.yaml:3: warning: MeshConfig: outboundTrafficPolicy.tls: is not supported yet: ignored"},
+		"outboundTrafficPolicy:\n  mode: REGISTRY_ONLY\n  tls: {mode: SIMPLE, credentialName: a}": {"mesh.yaml:3: warning: MeshConfig: outboundTrafficPolicy.tls.credentialName: is not supported yet: ignored"},
 		"trustDomain: [": nil,
 	} {
 		var got []string
