@@ -96,6 +96,9 @@ func decodeMesh(r *document.Report, data []byte) *meshconfig.MeshConfig {
 		findings[i].Line = user.LineOf(findings[i].Field)
 	}
 	r.Add(findings)
+	if rules.CheckAccessLogFormat(m) != "" {
+		m.AccessLogFormat = ""
+	}
 	return m
 }
 

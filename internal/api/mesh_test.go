@@ -71,6 +71,10 @@ func TestMeshProblems(t *testing.T) {
 		"defaultConfig: {concurrency: -1}":         "mesh.yaml:1: error: MeshConfig: defaultConfig.concurrency: must not be negative, but is -1",
 		"extensionProviders: [{name: a}, {name: a, prometheus: {}}]": "mesh.yaml:1: warning: MeshConfig: extensionProviders[0]: says nothing of what it provides\n" +
 			"mesh.yaml:1: error: MeshConfig: extensionProviders[1].name: extensionProviders[0] has the same name; rename one of them",
+		"accessLogFile: /dev/stdout\naccessLogFormat: '%PROTOCOL% %NO_SUCH%'":                                                           `mesh.yaml:2: warning: MeshConfig: accessLogFormat: Envoy knows no NO_SUCH, which "%NO_SUCH%" names: the default format is used`,
+		"accessLogFile: /dev/stdout\naccessLogFormat: '%REQ%'":                                                                          `mesh.yaml:2: warning: MeshConfig: accessLogFormat: "%REQ%" needs to say of what, like %REQ(NAME)%: the default format is used`,
+		"accessLogFile: /dev/stdout\naccessLogFormat: '100% %REQ(X?Y):3%'":                                                              `mesh.yaml:2: warning: MeshConfig: accessLogFormat: "100% %REQ(X?Y):3%" has an unfinished format: write %% for a percent sign: the default format is used`,
+		"accessLogFile: /dev/stdout\naccessLogEncoding: JSON\naccessLogFormat: '{\"a\": {\"b\": [\"%START_TIME(%Y)%\", \"%CLOCK%\"]}}'": `mesh.yaml:3: warning: MeshConfig: accessLogFormat: Envoy knows no CLOCK, which "%CLOCK%" names: the default format is used`,
 		"proxyHttpPort: 15021":             `mesh.yaml:1: warning: MeshConfig: proxyHttpPort: 15021 is a port that proxies and their agents use themselves: there is no HTTP proxy`,
 		"defaultServiceExportTo: [a, '*']": `mesh.yaml:1: error: MeshConfig: defaultServiceExportTo: "*" excludes other entries; keep either it or them`,
 	} {

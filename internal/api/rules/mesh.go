@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"encoding/json"
 	"strings"
 	"time"
 
@@ -70,15 +69,11 @@ func (c *checker) mesh(m *meshconfig.MeshConfig) {
 // accessLog judges where and how proxies log.
 func (c *checker) accessLog(m *meshconfig.MeshConfig) {
 	format := (*document.Path)(nil).Field("accessLogFormat")
-	switch {
-	case m.AccessLogFormat == "":
-	case m.AccessLogFile == "":
+	if m.AccessLogFormat != "" && m.AccessLogFile == "" {
 		c.warn(format, "has no effect without accessLogFile")
-	case m.AccessLogEncoding == meshconfig.MeshConfig_JSON:
-		var members map[string]any
-		if err := json.Unmarshal([]byte(m.AccessLogFormat), &members); err != nil || len(members) == 0 {
-			c.warn(format, "is not a JSON object, although accessLogEncoding is JSON: the default format is used")
-		}
+	}
+	if reason := CheckAccessLogFormat(m); reason != "" {
+		c.warn(format, "%s: the default format is used", reason)
 	}
 }
 

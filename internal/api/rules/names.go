@@ -225,17 +225,7 @@ func checkHeaderValue(s string) string {
 			return fmt.Sprintf("the control character %q has no place in a header", c)
 		}
 	}
-	for rest := s; ; {
-		i := strings.IndexByte(rest, '%')
-		if i < 0 {
-			return ""
-		}
-		n := formatLen(rest[i:])
-		if n == 0 {
-			return fmt.Sprintf("%s has an unfinished format: write %%%% for a percent sign", document.Quote(s))
-		}
-		rest = rest[i+n:]
-	}
+	return checkFormat(s)
 }
 
 // formatLen returns the length of the format s begins with, 0 if it is none.
