@@ -48,6 +48,11 @@ func RetryPolicy() *routev3.RetryPolicy {
 	return &routev3.RetryPolicy{RetryOn: DefaultRetryOn, NumRetries: Uint(2), HostSelectionRetryMaxAttempts: maxHostSelections}
 }
 
+// RetryUnsent is the policy for requests of which the application has been sent nothing: it had closed the connection.
+func RetryUnsent() *routev3.RetryPolicy {
+	return &routev3.RetryPolicy{RetryOn: "reset-before-request", NumRetries: Uint(2)}
+}
+
 // AvoidPreviousHosts makes retries go to hosts that were not tried yet.
 func AvoidPreviousHosts() []*routev3.RetryPolicy_RetryHostPredicate {
 	return []*routev3.RetryPolicy_RetryHostPredicate{{

@@ -6,6 +6,7 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
@@ -144,7 +145,7 @@ func (s inboundSide) virtual(ports []service.InboundPort) *listenerv3.Listener {
 	}
 	cluster := envoy.InboundPassthroughCluster
 	l.FilterChains = append(l.FilterChains, envoy.Chain("virtualInbound-catchall-http", envoy.MatchHTTP(s.HTTP10),
-		envoy.HTTPTo(cluster, routes(service.InboundPort{}, cluster, envoy.To(cluster)), s.http)))
+		envoy.HTTPTo(cluster, routes(service.InboundPort{}, cluster), s.http)))
 	envoy.SniffHTTP(l, known...)
 	envoy.DetectWithin(l, s.wait)
 	l.DefaultFilterChain = envoy.Chain("virtualInbound", nil, envoy.TCPProxy(cluster, cluster))
@@ -159,7 +160,7 @@ func (s inboundSide) chains(p service.InboundPort, match *listenerv3.FilterChain
 	if !p.Protocol.IsHTTP() && !p.Protocol.Sniffed() {
 		return []*listenerv3.FilterChain{tcp}
 	}
-	http := envoy.Chain(name, match, envoy.HTTPTo("inbound_"+name, routes(p, cluster, envoy.To(cluster)), s.http))
+	http := envoy.Chain(name, match, envoy.HTTPTo("inbound_"+name, routes(p, cluster), s.http))
 	if !p.Protocol.Sniffed() {
 		return []*listenerv3.FilterChain{http}
 	}
@@ -168,10 +169,15 @@ func (s inboundSide) chains(p service.InboundPort, match *listenerv3.FilterChain
 	return []*listenerv3.FilterChain{http, tcp}
 }
 
-func routes(p service.InboundPort, name string, to *routev3.RouteAction) *routev3.RouteConfiguration {
-	c := envoy.Routes(name)
+// routes lead all requests to a port to its cluster.
+func routes(p service.InboundPort, cluster string) *routev3.RouteConfiguration {
+	to := envoy.To(cluster)
+	if p.Protocol != mesh.GRPC && p.Protocol != mesh.GRPCWeb { // their clients have policies of their own
+		to.RetryPolicy = envoy.RetryUnsent()
+	}
+	c := envoy.Routes(cluster)
 	c.IgnorePortInHostMatching = false
-	operation := name
+	operation := cluster
 	if p.Host != "" {
 		operation = envoy.VirtualHostName(p.Host, p.Port)
 	}
