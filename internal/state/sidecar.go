@@ -38,6 +38,13 @@ func (s *Sidecar) Admits(namespace, host, client string) bool {
 	return len(s.Egress) == 0 || slices.ContainsFunc(s.Egress, func(e Egress) bool { return e.Admits(namespace, host, client) })
 }
 
+// Meets reports whether rules that a namespace has for a host or pattern are about any host that may be let in.
+func (s *Sidecar) Meets(namespace, host, client string) bool {
+	return slices.ContainsFunc(s.Imports, func(i Import) bool {
+		return i.Covers(namespace, host, client) || i.Covers(namespace, i.Host, client) && mesh.Covers(host, i.Host)
+	})
+}
+
 // Import is one "namespace/host" of a Sidecar.
 type Import struct {
 	Namespace string // a name, "*" for any, "." for the proxy's own

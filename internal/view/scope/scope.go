@@ -64,6 +64,7 @@ type Queries struct {
 	traffic  *traffic.Queries
 	layer    *query.Query[hostFrom, look]
 	home     *query.Query[HostIn, string]
+	barred   *query.Query[HostIn, string]
 	imported *query.Query[Set, Hosts]
 	reached  *query.Groups[Set, omap.Name, omap.Name]
 	sites    *query.Query[service.All, sites]
@@ -92,6 +93,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	q := &Queries{tables: t, services: s, traffic: tr}
 	q.layer = query.Define(g, "layer", func(a, b look) bool { return a == b }, q.lookOf)
 	q.home = query.Define(g, "home", func(a, b string) bool { return a == b }, q.homeOf)
+	q.barred = query.Define(g, "barred", func(a, b string) bool { return a == b }, q.barredFrom)
 	q.imported = query.Define(g, "imported", Hosts.Equal, q.imports)
 	q.defineReached(g)
 	q.hosts = query.Define(g, "scopeHosts", Hosts.Equal, q.hostsOf)
@@ -121,9 +123,15 @@ func (q *Queries) View(r *query.Reader, h HostIn) service.View {
 	}
 	look, _ := q.layer.Get(r, hostFrom{h.Host, h.Set.Namespace})
 	v.Layer = look.layer
-	if look.contested && !h.Set.Overlay() {
-		h.Set = h.Set.Plain()
+	if h.Set.Overlay() {
+		return v
+	}
+	h.Set = h.Set.Plain()
+	if look.contested {
 		v.Home, _ = q.home.Get(r, h)
+	}
+	if look.ruled {
+		v.Barred, _ = q.barred.Get(r, h)
 	}
 	return v
 }
@@ -151,10 +159,11 @@ func (q *Queries) Destination(r *query.Reader, host, layer string) (*service.Ser
 	return nil, false
 }
 
-// look is how a host looks from a namespace: its layer, and whether several namespaces declare it for that one.
+// look is how a host looks from a namespace: its layer, whether several namespaces declare it for that one, and whether
+// there are VirtualServices for it.
 type look struct {
-	layer     string
-	contested bool
+	layer            string
+	contested, ruled bool
 }
 
 func (q *Queries) lookOf(r *query.Reader, k hostFrom) (look, bool) {
@@ -166,10 +175,15 @@ func (q *Queries) lookOf(r *query.Reader, k hostFrom) (look, bool) {
 		}
 		contested = contested || c.Namespace != home && c.VisibleTo(k.namespace)
 	}
-	if q.differs(r, k, claims) {
-		return look{k.namespace, contested}, true
+	look := look{contested: contested}
+	for range q.rules(r, k) {
+		look.ruled = true
+		break
 	}
-	return look{"", contested}, true
+	if q.differs(r, k, claims) {
+		look.layer = k.namespace
+	}
+	return look, true
 }
 
 // differs reports whether a host looks different from a namespace than to all.

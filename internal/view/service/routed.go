@@ -17,7 +17,7 @@ const routesOnlyPort = 80
 // there is to it. A pattern that covers services has given them its routes already.
 func (q *Queries) routesOnly(r *query.Reader, v View) (namespace string, ok bool) {
 	for c := range q.tables.ByHost.Group(r, v.Host).All() {
-		if c.Kind == state.RouteClaim && c.VisibleTo(v.Layer) {
+		if c.Kind == state.RouteClaim && c.VisibleTo(v.Layer) && !v.Bars(c.Object()) {
 			namespace, ok = c.Namespace, true
 			break
 		}

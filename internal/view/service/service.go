@@ -9,6 +9,7 @@ package service
 import (
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/mesh"
@@ -26,6 +27,14 @@ type View struct {
 	Host, Layer string
 	// Home is the namespace whose declaration counts if that is not the usual one (see Home); Nobody: none does.
 	Home string
+	// Barred are the VirtualServices for the host, as "namespace/name" in order and separated by commas, that a Sidecar
+	// does not let in.
+	Barred string
+}
+
+// Bars reports whether an object with rules for the host is not let in.
+func (v View) Bars(rules api.Key) bool {
+	return v.Barred != "" && slices.Contains(strings.Split(v.Barred, ","), state.DelegateName(rules))
 }
 
 // Nobody is a home that is no namespace.

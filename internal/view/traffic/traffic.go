@@ -55,6 +55,9 @@ func (q *Queries) routes(r *query.Reader, v service.View) ([]*state.VirtualServi
 			if len(out) == maxRules {
 				break
 			}
+			if v.Bars(c.Object()) {
+				continue
+			}
 			vs, ok := q.tables.VirtualServices.Get(r, c.Object())
 			if !ok {
 				continue
