@@ -17,6 +17,15 @@ func Covers(pattern, host string) bool {
 	return ok && len(host) > len(suffix) && strings.HasSuffix(host, suffix) && !(IsWildcard(host) && len(host) <= len(pattern))
 }
 
+// NarrowestFirst yields host and the patterns that cover it.
+func NarrowestFirst(host string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if yield(host) {
+			Patterns(host)(yield)
+		}
+	}
+}
+
 // Patterns yields the patterns other than host itself that cover it, narrowest first: for a.b.c these are *.b.c, *.c and *.
 func Patterns(host string) iter.Seq[string] {
 	return func(yield func(string) bool) {

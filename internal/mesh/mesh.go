@@ -105,8 +105,12 @@ const (
 	statisticsPort = 15090
 )
 
-// OwnPort reports whether a proxy or its agent binds a port itself, so that no listener with a socket can have it.
-func OwnPort(n uint32) bool {
+// Reserved reports whether a port is the proxy's own. Envoy refuses a second listener on those that connections are
+// redirected to; no listener that is bound, which has a socket of its own, can have what the proxy or its agent binds.
+func Reserved(n uint32, bound bool) bool {
+	if !bound {
+		return n == ProxyOutboundPort || n == ProxyInboundPort
+	}
 	return n >= firstOwnPort && n <= lastOwnPort || n == statisticsPort
 }
 

@@ -81,7 +81,12 @@ func checkOperator(format string) string {
 		name, argument = name[:i], name[i] == '('
 	}
 	listed := func(list string) bool {
-		return strings.Contains(strings.ReplaceAll(list, "\n", " "), " "+name+" ")
+		for known := range strings.FieldsSeq(list) {
+			if known == name {
+				return true
+			}
+		}
+		return false
 	}
 	switch {
 	case name == "" || listed(plainOperators):

@@ -24,7 +24,7 @@ func (c *checker) mesh(m *meshconfig.MeshConfig) {
 	c.portOrZero(at.Field("proxyListenPort"), m.ProxyListenPort)
 	c.portOrZero(at.Field("proxyInboundListenPort"), m.ProxyInboundListenPort)
 	c.portOrZero(at.Field("proxyHttpPort"), m.ProxyHttpPort)
-	if n := uint32(max(m.ProxyHttpPort, 0)); mesh.OwnPort(n) {
+	if n := uint32(max(m.ProxyHttpPort, 0)); mesh.Reserved(n, true) {
 		c.warn(at.Field("proxyHttpPort"), "%d is a port that proxies and their agents use themselves: there is no HTTP proxy", n)
 	}
 	c.trustDomain(at.Field("trustDomain"), m.TrustDomain)

@@ -6,6 +6,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
 // protocols are what a port can be declared to speak, in any case.
@@ -93,11 +94,8 @@ func (c *checker) servicePorts(p *document.Path, ports []*networking.ServicePort
 	}
 }
 
-// distributions are what an annotation can say of a service's traffic, in any case.
-const distributions = " ANY PREFERCLOSE PREFERSAMEZONE PREFERSAMENODE "
-
 func (c *checker) distribution(text string) {
-	if text != "" && !strings.Contains(distributions, " "+strings.ToUpper(text)+" ") {
+	if _, known := mesh.ParseNearness(text); text != "" && !known {
 		at := (*document.Path)(nil).Field("metadata").Field("annotations").Key("networking.istio.io/traffic-distribution")
 		c.warn(at, "%s is none of PreferSameZone (or PreferClose), PreferSameNode and Any: ignored", document.Quote(text))
 	}

@@ -65,9 +65,7 @@ func (c *checker) ingress(p *document.Path, l *networking.IstioIngressListener) 
 
 // vacant warns of listeners that would have a socket on a port of the proxy's own.
 func (c *checker) vacant(p *document.Path, port *networking.SidecarPort, mode networking.CaptureMode) {
-	n := port.GetNumber()
-	redirect := n == mesh.ProxyOutboundPort || n == mesh.ProxyInboundPort
-	if redirect || mode == networking.CaptureMode_NONE && mesh.OwnPort(n) {
+	if n := port.GetNumber(); mesh.Reserved(n, mode == networking.CaptureMode_NONE) {
 		c.warn(p.Field("port").Field("number"), "%d is a port that the proxy or its agent uses itself: there is no such listener", n)
 	}
 }

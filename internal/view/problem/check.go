@@ -17,7 +17,7 @@ func (f *findings) serviceEntry() {
 		return
 	}
 	for i, p := range spec.Ports {
-		if p.Number == mesh.ProxyOutboundPort || p.Number == mesh.ProxyInboundPort {
+		if mesh.Reserved(p.Number, false) {
 			f.warn(fmt.Sprintf("spec.ports[%d].number", i), "port %d is the proxy's own: the service cannot be reached there", p.Number)
 		}
 	}

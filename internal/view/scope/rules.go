@@ -16,23 +16,14 @@ const maxBarred = 60
 // rules yields the claims of VirtualServices on a host, and on the patterns that cover it, that a namespace sees.
 func (q *Queries) rules(r *query.Reader, k hostFrom) iter.Seq[state.Claim] {
 	return func(yield func(state.Claim) bool) {
-		on := func(host string) bool {
+		for host := range mesh.NarrowestFirst(k.host) {
 			for c := range q.tables.ByHost.Group(r, host).All() {
 				if c.Kind > state.RouteClaim {
 					break // listed by kind
 				}
 				if c.Kind == state.RouteClaim && c.VisibleTo(k.namespace) && !yield(c) {
-					return false
+					return
 				}
-			}
-			return true
-		}
-		if !on(k.host) {
-			return
-		}
-		for pattern := range mesh.Patterns(k.host) {
-			if !on(pattern) {
-				return
 			}
 		}
 	}

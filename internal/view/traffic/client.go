@@ -73,7 +73,7 @@ func (q *Queries) selectedPolicy(r *query.Reader, v service.View, rules Rules) *
 	if rules.Names == "" {
 		return nil
 	}
-	for host := range narrowestFirst(v.Host) {
+	for host := range mesh.NarrowestFirst(v.Host) {
 		var p *Policy
 		var selector map[string]string
 		rules.each(r, q.tables, func(rule *state.DestinationRule) {

@@ -6,6 +6,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
@@ -35,7 +36,7 @@ func (p *Policy) Equal(o *Policy) bool {
 func (q *Queries) policy(r *query.Reader, v service.View) (*Policy, bool) {
 	claims := make([]omap.Map[state.Claim, omap.Unit], 0, 8)
 	any := false
-	for host := range narrowestFirst(v.Host) {
+	for host := range mesh.NarrowestFirst(v.Host) {
 		m := q.tables.ByHost.Group(r, host)
 		claims = append(claims, m)
 		for c := range m.All() {

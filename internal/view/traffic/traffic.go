@@ -49,7 +49,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries) *Queries {
 
 func (q *Queries) routes(r *query.Reader, v service.View) ([]*state.VirtualService, bool) {
 	var out []*state.VirtualService
-	for host := range narrowestFirst(v.Host) {
+	for host := range mesh.NarrowestFirst(v.Host) {
 		claims := q.tables.ByHost.Group(r, host)
 		for c := range inOrder(claims, v.Layer) {
 			if len(out) == maxRules {
@@ -86,16 +86,6 @@ func (q *Queries) Named(r *query.Reader, v service.View, labels string, of func(
 	}
 	pairs := slices.DeleteFunc(strings.Split(labels, ","), func(pair string) bool { return !slices.Contains(named, pair) })
 	return strings.Join(pairs, ",")
-}
-
-// narrowestFirst yields the host and the patterns that cover it.
-func narrowestFirst(host string) func(yield func(string) bool) {
-	return func(yield func(string) bool) {
-		if !yield(host) {
-			return
-		}
-		mesh.Patterns(host)(yield)
-	}
 }
 
 // inOrder yields the route claims a layer sees: the namespace's own that are not for all, then those that others export

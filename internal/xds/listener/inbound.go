@@ -93,7 +93,7 @@ func (q *Queries) inbound(r *query.Reader, k Inbound) (Map, bool) {
 		switch {
 		case k.Mode != proxy.None && !p.Bound:
 			captured = append(captured, p)
-		case !reserved(true, p.Number):
+		case !mesh.Reserved(p.Number, true):
 			list = append(list, side.bound(p))
 		}
 	}

@@ -169,7 +169,7 @@ func (q *Queries) listener(r *query.Reader, c content) ([]*resource.Resource, bo
 func (c content) listener() ([]*resource.Resource, bool) {
 	name, ip := name(c.Direct, c.at)
 	bound := c.plan.Bound
-	if !c.plan.Wanted() || reserved(bound, c.at.Port) && (bound || ip == envoy.Wildcard) {
+	if !c.plan.Wanted() || mesh.Reserved(c.at.Port, bound) && (bound || ip == envoy.Wildcard) {
 		return nil, false
 	}
 	l := envoy.Listener(name, ip, c.at.Port, envoy.Outbound, bound)
@@ -264,14 +264,6 @@ func logAccess(log state.AccessLog, list ...*listenerv3.Listener) {
 	for _, l := range list {
 		envoy.Log(l, write(log.File, log.Format), !log.NoListeners)
 	}
-}
-
-// reserved reports whether a port is the proxy's own. Envoy refuses a second listener there; what it binds itself are more.
-func reserved(bound bool, port uint32) bool {
-	if !bound {
-		return port == envoy.OutboundPort || port == envoy.InboundPort
-	}
-	return mesh.OwnPort(port)
 }
 
 // unknown is what happens to connections that are for nobody who was declared.

@@ -4,6 +4,7 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
@@ -19,7 +20,7 @@ func (q *Queries) proxies(r *query.Reader, k Proxies) (Map, bool) {
 	var list []*listenerv3.Listener
 	for _, p := range q.scope.HTTPProxies(r, k.Sidecar) {
 		bound := p.Bound || k.Direct
-		if reserved(bound, p.Port) {
+		if mesh.Reserved(p.Port, bound) {
 			continue
 		}
 		name, ip := name(k.Direct, service.Address{IP: p.IP, Port: p.Port})
