@@ -228,12 +228,12 @@ type Cells struct {
 	Revision store.Revision `json:"revision"`
 	Live     int            `json:"live"`
 	ByQuery  map[string]int `json:"by_query"`
-	Failures []Failure      `json:"failures"`
+	Faults   []Fault        `json:"faults"`
 	Commits  []Commit       `json:"commits"`
 }
 
-// Failure is a cell whose last run failed.
-type Failure struct {
+// Fault is what is wrong with a cell: a bug in the control plane.
+type Fault struct {
 	Query    string         `json:"query"`
 	Key      string         `json:"key"`
 	Reason   string         `json:"reason"`
@@ -245,19 +245,19 @@ func (p *Pages) cellz(r *http.Request) (any, error) {
 	type found struct {
 		revision store.Revision
 		cells    map[string]int
-		failures []query.Failure
+		faults   []query.Fault
 	}
 	now, err := inspect(r, p, func(v *push.View) found {
-		return found{v.Graph.Revision(), v.Graph.Cells(), v.Graph.Failures()}
+		return found{v.Graph.Revision(), v.Graph.Cells(), v.Graph.Faults()}
 	})
-	out := Cells{Revision: now.revision, ByQuery: now.cells, Failures: []Failure{}, Commits: p.Commits.Last()}
+	out := Cells{Revision: now.revision, ByQuery: now.cells, Faults: []Fault{}, Commits: p.Commits.Last()}
 	for _, n := range out.ByQuery {
 		out.Live += n
 	}
-	for _, f := range now.failures {
-		out.Failures = append(out.Failures, Failure{f.Query, f.Key, f.Reason, f.Revision, f.Kept})
+	for _, f := range now.faults {
+		out.Faults = append(out.Faults, Fault{f.Query, f.Key, f.Reason, f.Revision, f.Kept})
 	}
-	slices.SortFunc(out.Failures, func(a, b Failure) int {
+	slices.SortFunc(out.Faults, func(a, b Fault) int {
 		return cmp.Or(cmp.Compare(a.Query, b.Query), cmp.Compare(a.Key, b.Key))
 	})
 	return out, err

@@ -45,7 +45,7 @@ func (p *Pages) pages() []page {
 		{"/debug/mesh", "the mesh configuration in force", nil, p.mesh},
 		{"/debug/problemz", "everything that is wrong, ignored or not supported: object, place, reason, since when",
 			append(object, "level=error"), p.problemz},
-		{"/debug/cellz", "the incremental state: cells by query, failures, the last commits and what they cost", nil, p.cellz},
+		{"/debug/cellz", "the incremental state: cells by query, faults, the last commits and what they cost", nil, p.cellz},
 	}
 }
 

@@ -287,7 +287,7 @@ func TestCells(t *testing.T) {
 	w.connect("web-1.shop")
 	var c Cells
 	w.read("/debug/cellz", &c)
-	if c.Revision < 2 || c.Live == 0 || len(c.ByQuery) == 0 || c.Failures == nil || len(c.Commits) < 2 {
+	if c.Revision < 2 || c.Live == 0 || len(c.ByQuery) == 0 || c.Faults == nil || len(c.Commits) < 2 {
 		t.Fatalf("got %+v", c)
 	}
 	if last := c.Commits[len(c.Commits)-1]; last.Objects[sourceName] != 4 || last.Revision != 1 || last.At.IsZero() {

@@ -41,11 +41,11 @@ type sizes struct {
 	classes                   int
 	proxies                   map[string]int // by version
 	cells                     map[string]int
-	failures                  int
+	faults                  int
 }
 
 type scrapeDesc struct {
-	proxies, services, virtualServices, objects, revision, classes, cells, failures, problems *prometheus.Desc
+	proxies, services, virtualServices, objects, revision, classes, cells, faults, problems *prometheus.Desc
 	rejects                                                                                   [resource.Types]*prometheus.Desc
 }
 
@@ -61,7 +61,7 @@ func describeScrape() scrapeDesc {
 		revision:        desc("pilot_revision", "The number of the last commit."),
 		classes:         desc("pilot_classes", "Classes of proxies that receive the same."),
 		cells:           desc("pilot_cells", "Cells that are held, by query.", "query"),
-		failures:        desc("pilot_cell_failures", "Cells whose last run failed: a bug, or a broken rule of the kernel."),
+		faults:        desc("pilot_cell_faults", "Cells with a fault: their last run panicked, or they break a rule of the kernel. A bug in either case."),
 		problems:        desc("pilot_problems", "Problems of objects, by level.", "level"),
 	}
 	for t := range d.rejects {
@@ -73,7 +73,7 @@ func describeScrape() scrapeDesc {
 // Describe implements prometheus.Collector.
 func (s *scrape) Describe(ch chan<- *prometheus.Desc) {
 	d := s.desc
-	for _, one := range append(d.rejects[:], d.proxies, d.services, d.virtualServices, d.objects, d.revision, d.classes, d.cells, d.failures, d.problems) {
+	for _, one := range append(d.rejects[:], d.proxies, d.services, d.virtualServices, d.objects, d.revision, d.classes, d.cells, d.faults, d.problems) {
 		ch <- one
 	}
 }
@@ -88,7 +88,7 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 	send(s.desc.virtualServices, now.virtualServices)
 	send(s.desc.revision, int(now.revision))
 	send(s.desc.classes, now.classes)
-	send(s.desc.failures, now.failures)
+	send(s.desc.faults, now.faults)
 	for kind, n := range now.objects {
 		send(s.desc.objects, n, kind)
 	}
@@ -126,7 +126,7 @@ func (s *scrape) sizes() sizes {
 	now, err := look(ctx, s.mesh, func(v *push.View) sizes {
 		now := sizes{
 			revision: v.Graph.Revision(), services: v.Tables.Services.Len(), virtualServices: v.Tables.VirtualServices.Len(),
-			classes: len(v.Classes), cells: v.Graph.Cells(), failures: len(v.Graph.Failures()), objects: map[string]int{}, proxies: map[string]int{},
+			classes: len(v.Classes), cells: v.Graph.Cells(), faults: len(v.Graph.Faults()), objects: map[string]int{}, proxies: map[string]int{},
 		}
 		for _, kind := range []string{
 			state.KindServiceEntry, state.KindWorkloadEntry, state.KindVirtualService, state.KindDestinationRule, state.KindSidecar,

@@ -224,8 +224,11 @@ func (w *World) Check() {
 	if got, want := w.Problems(), lines(cold); !slices.Equal(got, want) {
 		w.t.Errorf("problems: incremental %q, naive %q", got, want)
 	}
-	for _, f := range w.Graph.Failures() {
-		w.t.Errorf("cell failed: %+v", f)
+	for _, f := range w.Graph.Faults() {
+		w.t.Errorf("a cell has a fault: %+v", f)
+	}
+	if err := w.Graph.CheckEdges(); err != nil {
+		w.t.Error(err)
 	}
 	for c, got := range w.states {
 		cold := w.Cold(c)

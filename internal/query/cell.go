@@ -26,6 +26,7 @@ const (
 	computing                   // a worker is computing it for the first time
 	orphaned                    // listed in Graph.orphans
 	observed                    // a root
+	faulty                      // has an entry in Graph.faults
 )
 
 type lane uint8
@@ -56,6 +57,14 @@ func (s *userSet) add(u store.ID) {
 		s.at[u] = uint32(len(s.list))
 	}
 	s.list = append(s.list, u)
+}
+
+func (s *userSet) has(u store.ID) bool {
+	if s.at != nil {
+		_, ok := s.at[u]
+		return ok
+	}
+	return slices.Contains(s.list, u)
 }
 
 func (s *userSet) remove(u store.ID) {

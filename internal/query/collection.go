@@ -2,6 +2,8 @@ package query
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/store"
@@ -26,10 +28,13 @@ type Collection[C comparable, V Output] struct {
 type collected[V Output] struct {
 	out     omap.Map[omap.Name, V]
 	pending map[uint32]contribution[V] // by element slot: what out holds of elements that changed
+	order   []uint32                   // the keys of pending in the order in which they came; some may be done
 	coming  []uint32                   // those among pending that a first build takes in, portion by portion
 	stale   []uint32                   // those among pending of which out holds something
 	merging bool                       // a first build has begun to: all of them are computed
 	rebuild bool                       // out is to be built from all elements: the last run failed
+	// disputed are the names that outputs of several elements have. There are none unless the queries break a rule.
+	disputed map[omap.Name]struct{}
 }
 
 // contribution is what a collection's map still holds of an element that has changed since.
@@ -38,13 +43,20 @@ type contribution[V Output] struct {
 	left bool // no element of the collection any longer
 }
 
+// leaver is an element that is none of the collection any longer, with the outputs it had; none if it was not computed yet.
+type leaver[V Output] struct {
+	elem uint32
+	old  []V
+}
+
 // elements is what a collection needs to know of its element cells; Each hides their types behind it.
 type elements[C comparable, V Output] interface {
 	// link brings the edges from the element cells up to date, as far as max new ones go, and returns what came and went; more
 	// if there is more to come.
-	link(r *Reader, slot uint32, c C, max int) (entered []uint32, left map[uint32][]V, more bool)
+	link(r *Reader, slot uint32, c C, max int) (entered []uint32, left []leaver[V], more bool)
 	unlink(slot uint32, c C)
-	linked(slot uint32, c C) []uint32
+	linked(slot uint32, c C) []uint32 // in the order of the elements, each cell once
+	repeated(slot uint32) string
 	outputs(elem uint32) (outputs []V, ready bool)
 	id(elem uint32) store.ID
 	naively(r *Reader, c C) []V
@@ -65,7 +77,7 @@ func (c *Collection[C, V]) Get(r *Reader, k C) omap.Map[omap.Name, V] {
 	cell, slot := c.ensure(k)
 	settled := cell.flags&ready != 0
 	c.unlock()
-	id := store.MakeID(c.space, slot)
+	id := store.CellID(c.space, slot)
 	if !settled {
 		r.wait(id)
 	}
@@ -79,8 +91,14 @@ func (c *Collection[C, V]) evaluateNaively(r *Reader, k C) (m omap.Map[omap.Name
 	r.rank = c.space
 	r.protect(func() {
 		var all []omap.Change[omap.Name, V]
+		told := make(map[omap.Name]struct{})
 		for _, v := range c.elements.naively(r, k) {
-			all = append(all, omap.Put(omap.Name(v.OutputName()), v))
+			name := omap.Name(v.OutputName())
+			if _, ok := told[name]; ok {
+				continue
+			}
+			told[name] = struct{}{}
+			all = append(all, omap.Put(name, v))
 		}
 		m = m.With(all...)
 	})
@@ -91,7 +109,7 @@ func (c *Collection[C, V]) evaluateNaively(r *Reader, k C) (m omap.Map[omap.Name
 // Observe makes collection k a root; see Query.Observe.
 func (c *Collection[C, V]) Observe(k C, fn func(m omap.Map[omap.Name, V])) (release func()) {
 	cell, slot := c.ensure(k)
-	return c.g.observe(store.MakeID(c.space, slot), &cell.node, func() { fn(cell.val.out) })
+	return c.g.observe(store.CellID(c.space, slot), &cell.node, func() { fn(cell.val.out) })
 }
 
 // note keeps what out holds of an element that changed, until the collection runs.
@@ -106,6 +124,9 @@ func (v *collected[V]) await(elem uint32, was contribution[V]) {
 	if v.pending == nil {
 		v.pending = make(map[uint32]contribution[V])
 	}
+	if _, ok := v.pending[elem]; !ok {
+		v.order = append(v.order, elem)
+	}
 	v.pending[elem] = was
 	if len(was.old) > 0 {
 		v.stale = append(v.stale, elem)
@@ -117,7 +138,7 @@ func (c *Collection[C, V]) run(slots []uint32, in lane) {
 }
 
 func (c *Collection[C, V]) runOne(slot uint32, in lane) {
-	g, id, cell, r := c.g, store.MakeID(c.space, slot), c.at(slot), c.g.main
+	g, id, cell, r := c.g, store.CellID(c.space, slot), c.at(slot), c.g.main
 	var out omap.Map[omap.Name, V]
 	complete := false
 	base, rank := r.enter(c.space)
@@ -128,8 +149,8 @@ func (c *Collection[C, V]) runOne(slot uint32, in lane) {
 		if complete = cell.val.merging || c.awaken(&cell.val, in); !complete {
 			return
 		}
-		if complete = in == lane0 || cell.flags&ready != 0 || !c.mergeSome(&cell.val); complete {
-			out = c.merge(&cell.val, cell.val.pending)
+		if complete = in == lane0 || cell.flags&ready != 0 || !c.mergeSome(slot, &cell.val); complete {
+			out = c.merge(slot, &cell.val, cell.val.order)
 		}
 	})
 	reads := append([]store.ID(nil), r.leave(base, rank)...)
@@ -147,25 +168,34 @@ func (c *Collection[C, V]) runOne(slot uint32, in lane) {
 		if cell.flags&ready == 0 {
 			cell.val.out = omap.Map[omap.Name, V]{} // no part of a first build is a last good value
 		}
-		g.fail(id, reason, cell.flags&ready != 0)
+		g.judge(id, &cell.node, verdict{Panicked, reason, cell.flags&ready != 0})
 		cell.flags |= ready | present | failed
 		cell.val = collected[V]{out: cell.val.out, rebuild: true}
 	default:
 		g.ran[c.space]++
+		g.judge(id, &cell.node, c.verdict(slot, &cell.val))
 		c.settle(cell, id, out)
 	}
 }
 
+// verdict is what is wrong with the elements of a collection that has run.
+func (c *Collection[C, V]) verdict(slot uint32, v *collected[V]) verdict {
+	if key := c.elements.repeated(slot); key != "" {
+		return verdict{SameKey, fmt.Sprintf("several elements have the key %s and count as one", key), true}
+	}
+	if len(v.disputed) > 0 {
+		return verdict{SameName, fmt.Sprintf("%d names are those of outputs of several elements, %q among them; that of the first element is served",
+			len(v.disputed), slices.Min(slices.Collect(maps.Keys(v.disputed)))), true}
+	}
+	return verdict{}
+}
+
 // settle installs the new map and makes those who read it run, if it differs.
 func (c *Collection[C, V]) settle(cell *entry[C, collected[V]], id store.ID, out omap.Map[omap.Name, V]) {
-	if cell.flags&failed != 0 {
-		cell.flags &^= failed
-		delete(c.g.failures, id)
-	}
 	first := cell.flags&ready == 0
-	cell.flags |= ready | present
+	cell.flags = cell.flags&^failed | ready | present
 	same := out.Equal(cell.val.out)
-	cell.val = collected[V]{out: out}
+	cell.val = collected[V]{out: out, disputed: cell.val.disputed}
 	if !first && same {
 		return
 	}
@@ -184,15 +214,15 @@ func (c *Collection[C, V]) relinkElements(r *Reader, slot uint32, cell *entry[C,
 	entered, left, more := c.elements.link(r, slot, cell.key, c.g.atOnce(&cell.node, in))
 	v := &cell.val
 	if v.rebuild {
-		v.pending = nil
+		v.pending, v.order = nil, nil
 		entered = c.elements.linked(slot, cell.key)
 		left = nil
 	}
-	for elem, old := range left {
-		if p, ok := v.pending[elem]; ok {
-			old = p.old
+	for _, l := range left {
+		if p, ok := v.pending[l.elem]; ok {
+			l.old = p.old
 		}
-		v.await(elem, contribution[V]{old: old, left: true})
+		v.await(l.elem, contribution[V]{old: l.old, left: true})
 	}
 	for _, elem := range entered {
 		v.await(elem, contribution[V]{old: v.pending[elem].old})
@@ -208,8 +238,8 @@ func (c *Collection[C, V]) relinkElements(r *Reader, slot uint32, cell *entry[C,
 // awaken sees to it that all pending elements are computed; false if some are not yet.
 func (c *Collection[C, V]) awaken(v *collected[V], in lane) bool {
 	complete := true
-	for elem, p := range v.pending {
-		if p.left {
+	for _, elem := range v.order {
+		if p, ok := v.pending[elem]; !ok || p.left {
 			continue
 		}
 		if _, ready := c.elements.outputs(elem); !ready {
@@ -225,24 +255,20 @@ const elementsPerCell = 10
 
 // mergeSome takes a portion of what comes into the map of a first build, so that a large one does not hold up the input,
 // and reports whether there is more to come.
-func (c *Collection[C, V]) mergeSome(v *collected[V]) bool {
-	portion := c.g.portion
+func (c *Collection[C, V]) mergeSome(slot uint32, v *collected[V]) bool {
+	portion := c.g.options.Portion
 	if len(v.coming) <= portion {
 		return false
 	}
-	now := make(map[uint32]contribution[V], portion)
+	now := make([]uint32, 0, portion)
 	for _, elem := range v.coming[:portion] {
 		if p, ok := v.pending[elem]; ok && !p.left {
-			now[elem] = p
+			now = append(now, elem)
 		}
 	}
-	for _, elem := range v.stale { // their names may come again in this portion
-		if p, ok := v.pending[elem]; ok {
-			now[elem] = p
-		}
-	}
-	v.out = c.merge(v, now)
-	for elem := range now {
+	now = append(now, v.stale...) // their names may come again in this portion
+	v.out = c.merge(slot, v, now)
+	for _, elem := range now {
 		delete(v.pending, elem)
 	}
 	v.coming, v.stale, v.merging = v.coming[portion:], nil, true
@@ -250,36 +276,48 @@ func (c *Collection[C, V]) mergeSome(v *collected[V]) bool {
 	return true
 }
 
-// merge applies what pending elements yield now to the map.
-func (c *Collection[C, V]) merge(v *collected[V], pending map[uint32]contribution[V]) omap.Map[omap.Name, V] {
+// merge applies to the map what those of the elements that are pending yield now.
+func (c *Collection[C, V]) merge(slot uint32, v *collected[V], elems []uint32) omap.Map[omap.Name, V] {
 	out := v.out
 	if v.rebuild {
-		out = omap.Map[omap.Name, V]{}
+		out, v.disputed = omap.Map[omap.Name, V]{}, nil
 	}
 	gone := make(map[omap.Name]bool)
-	for _, p := range pending {
-		for _, o := range p.old {
+	for _, elem := range elems {
+		for _, o := range v.pending[elem].old {
 			gone[omap.Name(o.OutputName())] = true
 		}
 	}
-	came := make(map[omap.Name]bool, len(pending))
-	changes := make([]omap.Change[omap.Name, V], 0, len(pending))
-	for elem, p := range pending {
-		if p.left {
+	came := make(map[omap.Name]V, len(elems))
+	disputed := make(map[omap.Name][]V)
+	done := make(map[uint32]bool, len(elems))
+	for _, elem := range elems {
+		p, ok := v.pending[elem]
+		if !ok || p.left || done[elem] {
 			continue
 		}
+		done[elem] = true
 		outputs, _ := c.elements.outputs(elem)
 		for _, o := range outputs {
 			name := omap.Name(o.OutputName())
-			if came[name] || !gone[name] && out.Has(name) {
-				panic(ruleError(fmt.Sprintf("%s: two elements have an output named %q", c.name, name)))
+			if _, twice := came[name]; twice || !gone[name] && out.Has(name) {
+				disputed[name] = nil
 			}
-			came[name] = true
-			changes = append(changes, omap.Put(name, o))
+			came[name] = o
 		}
 	}
+	for name := range v.disputed {
+		if _, ok := came[name]; ok || gone[name] {
+			disputed[name] = nil
+		}
+	}
+	c.decide(slot, v, disputed, came, gone)
+	changes := make([]omap.Change[omap.Name, V], 0, len(came)+len(gone))
+	for name, o := range came {
+		changes = append(changes, omap.Put(name, o))
+	}
 	for name := range gone {
-		if !came[name] {
+		if _, ok := came[name]; !ok {
 			changes = append(changes, omap.Del[omap.Name, V](name))
 		}
 	}

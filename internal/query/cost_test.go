@@ -99,7 +99,7 @@ func costs(t *testing.T, services int) map[string]string {
 		before := w.g.Revision()
 		w.g.Commit(func(tx *store.Txn) { ch.write(w, tx) })
 		lines[ch.name] = fmt.Sprintf("revision +%d, %s published=%d", w.g.Revision()-before, costLine(w.g.Cost()), published)
-		if err := checkEdges(w.g); err != nil {
+		if err := w.g.CheckEdges(); err != nil {
 			t.Errorf("%s: %v", ch.name, err)
 		}
 	}

@@ -9,15 +9,17 @@
 //
 // Each and GroupBy are the two primitives for lists: a collection has one cell per element and holds their outputs in
 // one ordered map, so that a change of one element costs one element. A plain query over thousands of things would
-// cost thousands at every change; the graph refuses one that reads more than ReadLimit.
+// cost thousands at every change: one that reads more than ReadLimit has a fault.
 //
 // Cells exist because a root observes them, directly or through others, and are freed some time after the last reader
 // is gone. What a complete root needs is recomputed by Commit before it returns (lane 0); the first computation of a
 // new root runs in slices (lane 1) between commits and never delays them. A root is published only when nothing it
 // needs is waiting, so it never shows a mixture of revisions.
 //
-// A query that panics keeps its last good value and is flagged; without one it is absent. What it had read until then
-// are its reads, so that it runs again when they change.
+// A cell that panics keeps its last good value; without one it is absent. A query that guards access denies instead (Guard).
+// What the cell had read until then are its reads, so that it runs again when they change. That, and every broken rule of
+// this package, is a Fault of the cell: it is told once when it comes and once when it goes (TakeFaults). A graph of tests
+// is strict: there a broken rule is a panic.
 //
 // The naive reader evaluates the same functions from the rows alone: no memo, no recording, index groups by scanning.
 // Tests hold the graph against it after random histories; "why not" and "plan" can use it too.

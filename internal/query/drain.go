@@ -67,6 +67,7 @@ func (g *Graph) step(in lane, max int) int {
 	}
 	if len(batch) > 0 {
 		sp.run(batch, in)
+		g.releaseLeaves()
 	}
 	return taken
 }
@@ -75,7 +76,7 @@ func (g *Graph) step(in lane, max int) int {
 func (g *Graph) inTurn(space int, slots []uint32, in lane, run func(slot uint32, in lane)) {
 	for _, slot := range slots {
 		if in == lane1 && g.budget <= 0 {
-			g.enqueue(store.MakeID(space, slot), in)
+			g.enqueue(store.CellID(space, slot), in)
 			continue
 		}
 		run(slot, in)
@@ -85,7 +86,7 @@ func (g *Graph) inTurn(space int, slots []uint32, in lane, run func(slot uint32,
 // atOnce is how many elements a cell may take in at a time: a first build that nobody waits for does not hold up the input.
 func (g *Graph) atOnce(n *node, in lane) int {
 	if in == lane1 && n.flags&ready == 0 {
-		return g.portion
+		return g.options.Portion
 	}
 	return store.MaxSlots
 }
@@ -97,9 +98,7 @@ func (g *Graph) absorb(r *Reader, in lane) {
 		n.queued = laneNone // it may have waited in lane 1
 		g.ran[f.id.Space()]++
 		g.relink(f.id, n, f.reads)
-		if f.reason != "" {
-			g.fail(f.id, f.reason, false)
-		}
+		g.judge(f.id, n, f.verdict)
 		g.orphan(f.id, n) // unless the cell it was computed for links it
 	}
 	for _, id := range r.needs {
@@ -108,10 +107,10 @@ func (g *Graph) absorb(r *Reader, in lane) {
 		g.orphan(id, n)
 	}
 	for _, id := range r.lost {
-		if g.spaces[id.Space()] != nil {
+		if id.Leaf() {
+			g.unread = append(g.unread, id)
+		} else {
 			g.orphan(id, g.nodeOf(id))
-		} else if u := g.users(id); u == nil || len(u.list) == 0 {
-			g.db.Release(id)
 		}
 	}
 	r.fresh, r.needs, r.lost = r.fresh[:0], r.needs[:0], r.lost[:0]
@@ -156,10 +155,13 @@ func (g *Graph) sweep(max int) {
 		for _, d := range n.reads {
 			g.unlink(d, id)
 		}
-		delete(g.failures, id)
+		if n.flags&faulty != 0 {
+			g.absolve(id)
+		}
 		g.spaces[id.Space()].drop(id.Slot())
 		freed++
 	}
+	g.releaseLeaves()
 	if len(g.orphans) == 0 {
 		g.orphans = nil
 	}

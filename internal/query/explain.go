@@ -29,13 +29,13 @@ func (g *Graph) explain(id ID, seen map[ID]*Reason) *Reason {
 	if r := seen[id]; r != nil {
 		return r
 	}
-	sp := g.spaces[id.Space()]
-	if sp == nil {
+	if id.Leaf() {
 		leaf := g.db.Describe(id)
 		r := &Reason{Query: leaf.Space, Key: fmt.Sprint(leaf.Key), Changed: leaf.Changed, Absent: !leaf.Present, Row: leaf.Key}
 		seen[id] = r
 		return r
 	}
+	sp := g.spaces[id.Space()]
 	n := sp.node(id.Slot())
 	r := &Reason{
 		Query: sp.label(), Key: fmt.Sprint(sp.key(id.Slot())), Changed: n.changed,
@@ -72,7 +72,7 @@ func (r *Reason) Leaves() []*Reason {
 // Cell is the cell for k, if it has been computed.
 func (q *Query[K, V]) Cell(k K) (ID, bool) {
 	c, n, ok := q.find(k)
-	return store.MakeID(q.space, n), ok && c.flags&ready != 0
+	return store.CellID(q.space, n), ok && c.flags&ready != 0
 }
 
 // Element is the cell of collection k that yields the output called name. It looks at all elements.

@@ -16,17 +16,18 @@ const sweepBudget = 2000
 type Graph struct {
 	db       *store.DB
 	options  Options
-	spaces   []space // by ID space; nil for tables and indexes
-	leaves   []leafSpace
+	spaces   []space     // queries and collections, by the space of their cells
+	leaves   []leafSpace // who reads rows and groups, by the space of those
 	rev      store.Revision
 	queues   [2][][]uint32 // by lane and space: slots with work
 	roots    map[store.ID]*root
 	publish  []store.ID // roots to publish when nothing they need is waiting
 	orphans  []store.ID // cells that may have lost their last user
-	failures map[store.ID]Failure
-	ran      []int // cells run per space since the last Commit began
-	budget   int   // how many more cells the slice at hand may run
-	portion  int   // how many elements a first build of a collection takes in at a time: about a millisecond's worth
+	unread   []store.ID // leaves that may have lost their last user; looked at when all edges of a batch are made
+	faults   map[store.ID]Fault
+	judged   []store.ID // cells whose fault came, changed or went since TakeFaults was called last
+	ran      []int      // cells run per space since the last Commit began
+	budget   int        // how many more cells the slice at hand may run
 	main     *Reader
 	workers  []*Reader
 	parallel bool // several goroutines are running cells: lock
@@ -38,19 +39,12 @@ type Options struct {
 	Workers int
 	// ParallelFrom is the batch size from which all workers are used (default 64).
 	ParallelFrom int
-	// Strict makes a broken rule of the kernel (rank, too many reads, two elements with one output name) a panic
-	// instead of a failure of the cell. Tests set it.
+	// Portion is how many elements a first build of a collection takes in at a time (default 500, which takes about a
+	// millisecond).
+	Portion int
+	// Strict makes a broken rule of the kernel (rank, too many reads, elements with one key or one output name) a panic
+	// instead of a fault of the cell. Tests set it.
 	Strict bool
-}
-
-// Failure is a cell whose last run panicked, or that broke a rule of the kernel.
-type Failure struct {
-	Cell     ID
-	Query    string
-	Key      string
-	Reason   string
-	Revision store.Revision
-	Kept     bool // a last good value is still served
 }
 
 // space is what a query or collection is to the graph.
@@ -63,7 +57,7 @@ type space interface {
 	live() int
 }
 
-// New returns a graph over db. All tables and indexes must have been added to db before.
+// New returns a graph over db.
 func New(db *store.DB, o Options) *Graph {
 	if o.Workers < 1 {
 		o.Workers = 1
@@ -71,13 +65,10 @@ func New(db *store.DB, o Options) *Graph {
 	if o.ParallelFrom < 1 {
 		o.ParallelFrom = 64
 	}
-	n := db.Spaces()
-	g := &Graph{
-		db: db, options: o,
-		spaces: make([]space, n), leaves: make([]leafSpace, n), ran: make([]int, n),
-		portion: 500, roots: make(map[store.ID]*root), failures: make(map[store.ID]Failure),
+	if o.Portion < 1 {
+		o.Portion = 500
 	}
-	g.queues = [2][][]uint32{make([][]uint32, n), make([][]uint32, n)}
+	g := &Graph{db: db, options: o, roots: make(map[store.ID]*root), faults: make(map[store.ID]Fault)}
 	for range o.Workers {
 		g.workers = append(g.workers, &Reader{g: g})
 	}
@@ -86,9 +77,6 @@ func New(db *store.DB, o Options) *Graph {
 }
 
 func (g *Graph) add(s space) int {
-	if len(g.spaces) == store.MaxSpaces {
-		panic(fmt.Sprintf("query: more than %d tables, indexes and queries", store.MaxSpaces))
-	}
 	g.spaces = append(g.spaces, s)
 	g.ran = append(g.ran, 0)
 	for l := range g.queues {
@@ -115,20 +103,11 @@ func (g *Graph) Cost() map[string]int {
 func (g *Graph) Cells() map[string]int {
 	cells := make(map[string]int)
 	for _, s := range g.spaces {
-		if s != nil && s.live() > 0 {
+		if s.live() > 0 {
 			cells[s.label()] += s.live()
 		}
 	}
 	return cells
-}
-
-// Failures lists the flagged cells in no particular order.
-func (g *Graph) Failures() []Failure {
-	list := make([]Failure, 0, len(g.failures))
-	for _, f := range g.failures {
-		list = append(list, f)
-	}
-	return list
 }
 
 // Commit lets write fill one transaction, commits it and recomputes what complete roots need of it. It publishes the
@@ -200,11 +179,11 @@ type leafSpace struct {
 
 // users returns who reads the leaf or cell; nil for a leaf nobody reads.
 func (g *Graph) users(id store.ID) *userSet {
-	s, n := id.Space(), id.Slot()
-	if sp := g.spaces[s]; sp != nil {
-		return &sp.node(n).users
+	s, n := id.Space(), int(id.Slot())
+	if !id.Leaf() {
+		return &g.nodeOf(id).users
 	}
-	if int(n) >= len(g.leaves[s].users) {
+	if s >= len(g.leaves) || n >= len(g.leaves[s].users) {
 		return nil
 	}
 	return &g.leaves[s].users[n]
@@ -212,10 +191,13 @@ func (g *Graph) users(id store.ID) *userSet {
 
 // link adds one edge.
 func (g *Graph) link(from, user store.ID) {
-	s, n := from.Space(), int(from.Slot())
-	if sp := g.spaces[s]; sp != nil {
-		sp.node(from.Slot()).users.add(user)
+	if !from.Leaf() {
+		g.nodeOf(from).users.add(user)
 		return
+	}
+	s, n := from.Space(), int(from.Slot())
+	if s >= len(g.leaves) {
+		g.leaves = append(g.leaves, make([]leafSpace, s+1-len(g.leaves))...)
 	}
 	leaf := &g.leaves[s]
 	if n >= len(leaf.users) {
@@ -236,28 +218,35 @@ func (g *Graph) unlink(from, user store.ID) {
 	if len(users.list) > 0 {
 		return
 	}
-	if g.spaces[from.Space()] != nil {
+	if !from.Leaf() {
 		g.orphan(from, g.nodeOf(from))
 		return
 	}
-	g.db.Release(from)
+	g.unread = append(g.unread, from)
 	leaf := &g.leaves[from.Space()]
 	if leaf.read--; leaf.read == 0 {
 		leaf.users = nil
 	}
 }
 
+// releaseLeaves gives the leaves back that nobody reads any longer. It must not run before all edges of a batch are made:
+// another cell of the batch may have read the same leaf.
+func (g *Graph) releaseLeaves() {
+	for _, id := range g.unread {
+		if users := g.users(id); users == nil || len(users.list) == 0 {
+			g.db.Release(id)
+		}
+	}
+	g.unread = g.unread[:0]
+}
+
 func (g *Graph) nodeOf(id store.ID) *node { return g.spaces[id.Space()].node(id.Slot()) }
 
 func (g *Graph) name(id store.ID) (query, key string) {
-	if s := g.spaces[id.Space()]; s != nil {
+	if !id.Leaf() {
+		s := g.spaces[id.Space()]
 		return s.label(), fmt.Sprint(s.key(id.Slot()))
 	}
 	leaf := g.db.Describe(id)
 	return leaf.Space, fmt.Sprint(leaf.Key)
-}
-
-func (g *Graph) fail(id store.ID, reason string, kept bool) {
-	query, key := g.name(id)
-	g.failures[id] = Failure{Cell: id, Query: query, Key: key, Reason: reason, Revision: g.rev, Kept: kept}
 }

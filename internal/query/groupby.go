@@ -20,7 +20,7 @@ type Groups[C comparable, G omap.Key[G], M omap.Key[M]] struct {
 type source[C comparable, G omap.Key[G], M omap.Key[M]] interface {
 	// advance goes towards what the collection holds now, by up to max outputs if nothing stands yet, and returns how
 	// multiplicities changed; more if it has not arrived.
-	advance(r *Reader, slot uint32, c C, max int) (counts map[G]map[M]int, more bool)
+	advance(r *Reader, slot uint32, c C, max int) (counts *tally[G, M], more bool)
 	forget(slot uint32)
 	naively(r *Reader, c C, add func(G, M))
 }
@@ -56,13 +56,19 @@ type grouped[C comparable, V Output, G omap.Key[G], M omap.Key[M]] struct {
 	coming  map[uint32]*coming[V]             // first builds under way, by slot
 }
 
+// tally is how multiplicities change, with the groups in the order in which they were met.
+type tally[G omap.Key[G], M omap.Key[M]] struct {
+	of    map[G]map[M]int
+	order []G
+}
+
 // coming is what a first build takes in: the collection as it was when that began.
 type coming[V Output] struct {
 	of   omap.Map[omap.Name, V]
 	left []V
 }
 
-func (s *grouped[C, V, G, M]) advance(r *Reader, slot uint32, k C, max int) (counts map[G]map[M]int, more bool) {
+func (s *grouped[C, V, G, M]) advance(r *Reader, slot uint32, k C, max int) (counts *tally[G, M], more bool) {
 	now := s.c.Get(r, k)
 	held, stands := s.held[slot]
 	begun := s.coming[slot]
@@ -73,7 +79,7 @@ func (s *grouped[C, V, G, M]) advance(r *Reader, slot uint32, k C, max int) (cou
 		}
 		s.coming[slot] = begun
 	}
-	counts = make(map[G]map[M]int)
+	counts = &tally[G, M]{of: make(map[G]map[M]int)}
 	if begun != nil {
 		n := min(max, len(begun.left))
 		for _, v := range begun.left[:n] {
@@ -97,12 +103,13 @@ func (s *grouped[C, V, G, M]) advance(r *Reader, slot uint32, k C, max int) (cou
 	return counts, false
 }
 
-func (s *grouped[C, V, G, M]) count(counts map[G]map[M]int, v V, by int) {
+func (s *grouped[C, V, G, M]) count(counts *tally[G, M], v V, by int) {
 	s.entries(v, func(in G, m M) {
-		if counts[in] == nil {
-			counts[in] = make(map[M]int)
+		if counts.of[in] == nil {
+			counts.of[in] = make(map[M]int)
+			counts.order = append(counts.order, in)
 		}
-		counts[in][m] += by
+		counts.of[in][m] += by
 	})
 }
 
@@ -161,7 +168,7 @@ func (x *Groups[C, G, M]) read(r *Reader, c C) *grouping[G, M] {
 	cell, slot := x.ensure(c)
 	settled := cell.flags&ready != 0
 	x.unlock()
-	id := store.MakeID(x.space, slot)
+	id := store.CellID(x.space, slot)
 	if !settled {
 		r.wait(id)
 	}
@@ -180,9 +187,9 @@ func (x *Groups[C, G, M]) run(slots []uint32, in lane) {
 }
 
 func (x *Groups[C, G, M]) runOne(slot uint32, in lane) {
-	g, id, cell, r := x.g, store.MakeID(x.space, slot), x.at(slot), x.g.main
+	g, id, cell, r := x.g, store.CellID(x.space, slot), x.at(slot), x.g.main
 	first, max := cell.flags&ready == 0, g.atOnce(&cell.node, in)
-	var counts map[G]map[M]int
+	var counts *tally[G, M]
 	more := false
 	base, rank := r.enter(x.space)
 	outcome, reason := r.protect(func() { counts, more = x.source.advance(r, slot, cell.key, max) })
@@ -202,7 +209,7 @@ func (x *Groups[C, G, M]) runOne(slot uint32, in lane) {
 			x.source.forget(slot)
 			cell.val = grouping[G, M]{}
 		}
-		g.fail(id, reason, !first)
+		g.judge(id, &cell.node, verdict{Panicked, reason, !first})
 		cell.flags |= ready | failed
 	case more:
 		cell.val.apply(counts)
@@ -210,18 +217,18 @@ func (x *Groups[C, G, M]) runOne(slot uint32, in lane) {
 		g.enqueue(id, in)
 	default:
 		g.ran[x.space]++
-		delete(g.failures, id)
+		g.judge(id, &cell.node, verdict{})
 		cell.flags = cell.flags&^failed | ready | present
 		x.tell(cell, counts)
 	}
 }
 
 // tell changes the groups and makes the readers of exactly those run.
-func (x *Groups[C, G, M]) tell(cell *entry[C, grouping[G, M]], counts map[G]map[M]int) {
+func (x *Groups[C, G, M]) tell(cell *entry[C, grouping[G, M]], counts *tally[G, M]) {
 	changed, keys := cell.val.apply(counts)
 	for _, in := range changed {
 		if _, n, ok := x.group.find(groupKey[C, G]{cell.key, in}); ok {
-			x.g.enqueueUser(store.MakeID(x.group.space, n))
+			x.g.enqueueUser(store.CellID(x.group.space, n))
 		}
 	}
 	if !keys {
@@ -229,24 +236,24 @@ func (x *Groups[C, G, M]) tell(cell *entry[C, grouping[G, M]], counts map[G]map[
 	}
 	cell.changed = x.g.rev
 	if _, n, ok := x.keys.find(cell.key); ok {
-		x.g.enqueueUser(store.MakeID(x.keys.space, n))
+		x.g.enqueueUser(store.CellID(x.keys.space, n))
 	}
 }
 
 // apply changes the groups and reports which, and whether groups came or went.
-func (v *grouping[G, M]) apply(counts map[G]map[M]int) (changed []G, cameOrWent bool) {
+func (v *grouping[G, M]) apply(counts *tally[G, M]) (changed []G, cameOrWent bool) {
 	if v.groups == nil {
 		v.groups = make(map[G]*omap.Bag[M])
 	}
 	var keys []omap.Change[G, omap.Unit]
-	for in, members := range counts {
+	for _, in := range counts.order {
 		bag := v.groups[in]
 		if bag == nil {
 			bag = new(omap.Bag[M])
 			v.groups[in] = bag
 		}
 		was := bag.Members().Len()
-		if bag.Apply(members) {
+		if bag.Apply(counts.of[in]) {
 			changed = append(changed, in)
 		}
 		if is := bag.Members().Len(); is == 0 {

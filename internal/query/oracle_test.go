@@ -32,7 +32,7 @@ type history struct {
 
 func runHistory(t *rapid.T, o Options) {
 	h := &history{world: newWorld(o), published: map[string]state{}, release: map[string]func(){}}
-	h.g.portion = rapid.IntRange(1, 4).Draw(t, "portion") // so that first builds of collections are cut, too
+	h.g.options.Portion = rapid.IntRange(1, 4).Draw(t, "portion") // so that first builds of collections are cut, too
 	for range rapid.IntRange(1, 40).Draw(t, "steps") {
 		switch rapid.IntRange(0, 9).Draw(t, "step") {
 		case 0:
@@ -122,7 +122,7 @@ func (h *history) write(t *rapid.T, tx *store.Txn) {
 // glance holds what is there, first builds under way included, against the naive evaluator, and sees to it that looking
 // leaves nothing behind.
 func (h *history) glance(t *rapid.T) {
-	if len(h.g.Failures()) > 0 {
+	if len(h.g.Faults()) > 0 {
 		return
 	}
 	before := fmt.Sprint(h.g.Cells())
@@ -141,10 +141,10 @@ func (h *history) glance(t *rapid.T) {
 func (h *history) settle(t *rapid.T) {
 	for h.g.Slice(7) {
 	}
-	if err := checkEdges(h.g); err != nil {
+	if err := h.g.CheckEdges(); err != nil {
 		t.Fatal(err)
 	}
-	if len(h.g.Failures()) > 0 {
+	if len(h.g.Faults()) > 0 {
 		return // a flagged cell keeps its last good value
 	}
 	cold := h.g.Naive()

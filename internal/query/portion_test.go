@@ -11,7 +11,7 @@ import (
 // TestPortions: a first build takes in a large collection portion by portion, whatever changes meanwhile.
 func TestPortions(t *testing.T) {
 	w := newWorld(Options{Strict: true})
-	w.g.portion = 50
+	w.g.options.Portion = 50
 	w.g.Commit(func(tx *store.Txn) { w.fill(tx, 300, 0) })
 	var got omap.Map[omap.Name, text]
 	w.problems.Observe("", func(m omap.Map[omap.Name, text]) { got = m })
@@ -51,7 +51,7 @@ func TestPortions(t *testing.T) {
 // come. That is no collision.
 func TestNamesMoveBetweenPortions(t *testing.T) {
 	g, rows, col := newNamed(Options{Strict: true})
-	g.portion = 50
+	g.options.Portion = 50
 	key := func(i int) string { return fmt.Sprintf("k%03d", i) }
 	g.Commit(func(tx *store.Txn) {
 		for i := range 200 {
@@ -76,8 +76,48 @@ func TestNamesMoveBetweenPortions(t *testing.T) {
 	if want := col.Get(g.Naive(), ""); moved < 2 || got.Len() != 200-moved || !got.Equal(want) {
 		t.Fatalf("after %d changes it has %d elements, want %d as the naive evaluator says", moved, got.Len(), want.Len())
 	}
-	if err := checkEdges(g); err != nil {
+	if err := g.CheckEdges(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestElementLeavesBeforeItIsComputed: while a large collection is first linked, an element goes that is linked and not computed yet.
+func TestElementLeavesBeforeItIsComputed(t *testing.T) {
+	db := store.New()
+	rows := store.NewTable[string](db, "rows", same[string])
+	hidden := store.NewTable[string](db, "seen", same[bool])
+	seen := store.NewIndex(hidden, "all seen", func(k string, v bool, add func(string, omap.Name)) {
+		if v {
+			add("", omap.Name(k))
+		}
+	})
+	g := New(db, Options{Strict: true, Portion: 50})
+	elem := Define(g, "elem", sameTexts, func(r *Reader, k string) ([]text, bool) {
+		v, ok := rows.Get(r, k) // it is there whether or not it is seen
+		return []text{{k, v}}, ok
+	})
+	col := Each(g, "col", func(r *Reader, _ string) omap.Map[omap.Name, omap.Unit] { return seen.Group(r, "") }, elem,
+		func(_ string, e omap.Name) string { return string(e) })
+	key := func(i int) string { return fmt.Sprintf("k%03d", i) }
+	g.Commit(func(tx *store.Txn) {
+		for i := range 200 {
+			rows.Set(tx, key(i), "")
+			hidden.Set(tx, key(i), true)
+		}
+	})
+	var got omap.Map[omap.Name, text]
+	col.Observe("", func(m omap.Map[omap.Name, text]) { got = m })
+	g.Slice(1)
+	g.Commit(func(tx *store.Txn) { hidden.Set(tx, key(3), false); hidden.Set(tx, key(4), false) })
+	g.Slice(1)
+	g.Commit(func(tx *store.Txn) { hidden.Set(tx, key(4), true) })
+	for g.Slice(1) {
+	}
+	if got.Len() != 199 || got.Has(omap.Name(key(3))) || !got.Equal(col.Get(g.Naive(), "")) {
+		t.Errorf("it has %d elements, want 199, without %s: %v", got.Len(), key(3), got.Has(omap.Name(key(3))))
+	}
+	if err := g.CheckEdges(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -99,7 +139,7 @@ func newNamed(o Options) (*Graph, *store.Table[string, string], *Collection[stri
 // TestPortionsOfGroups: a first index of a large collection is made portion by portion, whatever changes meanwhile.
 func TestPortionsOfGroups(t *testing.T) {
 	w := newWorld(Options{Strict: true})
-	w.g.portion = 50
+	w.g.options.Portion = 50
 	w.g.Commit(func(tx *store.Txn) { w.fill(tx, 300, 0) })
 	var got omap.Map[omap.Name, omap.Unit]
 	w.byVIP.keys.Observe("", func(m omap.Map[omap.Name, omap.Unit], _ bool) { got = m })
@@ -137,7 +177,7 @@ func TestPortionsOfGroups(t *testing.T) {
 			t.Fatalf("%s has %v, want %v", vip, is, want)
 		}
 	}
-	if err := checkEdges(w.g); err != nil {
+	if err := w.g.CheckEdges(); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -15,6 +15,7 @@ type Query[K comparable, V any] struct {
 	space int
 	eq    func(a, b V) bool
 	fn    func(r *Reader, k K) (V, bool)
+	deny  *V // the result of a run that panics, if the query guards access
 	cells[K, V]
 	waits map[uint32]chan struct{}                     // first computations under way, while cells run in parallel
 	sinks map[int]func(collection, elem uint32, old V) // collections whose elements these cells are, by space
@@ -31,6 +32,14 @@ func Define[K comparable, V any](g *Graph, name string, eq func(a, b V) bool, fn
 	q.waits = make(map[uint32]chan struct{})
 	q.sinks = make(map[int]func(uint32, uint32, V))
 	q.space = g.add(q)
+	return q
+}
+
+// Guard adds a query whose result guards access: what may be asked for, who may ask. A run that panics results in deny, which
+// says so, and not in the last good value or in none, which may let somebody in who is to be kept out.
+func Guard[K comparable, V any](g *Graph, name string, eq func(a, b V) bool, deny V, fn func(r *Reader, k K) (V, bool)) *Query[K, V] {
+	q := Define(g, name, eq, fn)
+	q.deny = &deny
 	return q
 }
 
@@ -52,16 +61,19 @@ func (q *Query[K, V]) Get(r *Reader, k K) (V, bool) {
 	if !settled {
 		c, slot = q.demand(r, k)
 	}
-	r.Read(store.MakeID(q.space, slot))
+	r.Read(store.CellID(q.space, slot))
 	return c.val, c.flags&present != 0
 }
 
-// evaluateNaively evaluates as a cell would: a panic makes the result absent.
+// evaluateNaively evaluates as a cell would: a panic makes the result absent, or denies.
 func (q *Query[K, V]) evaluateNaively(r *Reader, k K) (v V, ok bool) {
 	rank := r.rank
 	r.rank = q.space
 	out, _ := r.protect(func() { v, ok = q.fn(r, k) })
 	r.rank = rank
+	if out == panicked && q.deny != nil {
+		return *q.deny, true
+	}
 	if out != done || !ok {
 		var none V
 		return none, false
@@ -89,12 +101,13 @@ func (q *Query[K, V]) demand(r *Reader, k K) (*entry[K, V], uint32) {
 	}
 	q.unlock()
 
-	id := store.MakeID(q.space, slot)
+	id := store.CellID(q.space, slot)
 	base, rank := r.enter(q.space)
 	var v V
 	var ok bool
 	out, reason := r.protect(func() { v, ok = q.fn(r, k) })
 	reads := r.leave(base, rank)
+	var wrong verdict
 
 	q.lock()
 	c.flags &^= computing
@@ -103,6 +116,11 @@ func (q *Query[K, V]) demand(r *Reader, k K) (*entry[K, V], uint32) {
 		r.lost = append(append(r.lost, reads...), id)
 	case out == panicked:
 		c.flags |= ready | failed
+		wrong = verdict{kind: Panicked, reason: reason}
+		if q.deny != nil {
+			c.val = *q.deny
+			c.flags |= present
+		}
 	case ok:
 		c.val = v
 		c.flags |= ready | present
@@ -118,7 +136,7 @@ func (q *Query[K, V]) demand(r *Reader, k K) (*entry[K, V], uint32) {
 	if out == gaveUp {
 		panic(errGiveUp)
 	}
-	r.fresh = append(r.fresh, linkage{id, slices.Clone(reads), reason})
+	r.fresh = append(r.fresh, linkage{id, slices.Clone(reads), wrong})
 	return c, slot
 }
 
@@ -159,7 +177,7 @@ func (q *Query[K, V]) evaluate(r *Reader, slot uint32) (res result[V]) {
 
 // settle installs a result and makes those who read the cell run, if it changed.
 func (q *Query[K, V]) settle(slot uint32, res *result[V], in lane) {
-	g, c, id := q.g, q.at(slot), store.MakeID(q.space, slot)
+	g, c, id := q.g, q.at(slot), store.CellID(q.space, slot)
 	if res.out == gaveUp {
 		g.enqueue(id, in)
 		return
@@ -169,31 +187,35 @@ func (q *Query[K, V]) settle(slot uint32, res *result[V], in lane) {
 		g.relink(id, &c.node, res.reads)
 	}
 	first := c.flags&ready == 0
-	c.flags |= ready
-	if res.out == panicked {
+	c.flags = c.flags&^failed | ready
+	switch {
+	case res.out != panicked:
+		g.judge(id, &c.node, verdict{})
+	case q.deny != nil:
 		c.flags |= failed
-		g.fail(id, res.reason, c.flags&present != 0)
+		g.judge(id, &c.node, verdict{kind: Panicked, reason: res.reason})
+		res.val, res.ok = *q.deny, true
+	default:
+		c.flags |= failed
+		g.judge(id, &c.node, verdict{Panicked, res.reason, c.flags&present != 0})
+		if first {
+			q.changed(c, id, c.val)
+		}
+		return
+	}
+	was := c.flags&present != 0
+	if !first && was == res.ok && (!was || q.eq(c.val, res.val)) {
+		return
+	}
+	old := c.val
+	c.val, c.flags = res.val, c.flags&^present
+	if res.ok {
+		c.flags |= present
 	} else {
-		if c.flags&failed != 0 {
-			c.flags &^= failed
-			delete(g.failures, id)
-		}
-		if was := c.flags&present != 0; was != res.ok || res.ok && !q.eq(c.val, res.val) {
-			old := c.val
-			c.val, c.flags = res.val, c.flags&^present
-			if res.ok {
-				c.flags |= present
-			} else {
-				var none V
-				c.val = none
-			}
-			q.changed(c, id, old)
-			return
-		}
+		var none V
+		c.val = none
 	}
-	if first {
-		q.changed(c, id, c.val)
-	}
+	q.changed(c, id, old)
 }
 
 // changed tells everyone who read the cell.

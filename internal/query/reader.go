@@ -3,6 +3,7 @@ package query
 import (
 	"errors"
 	"fmt"
+	"math"
 	"runtime/debug"
 	"slices"
 
@@ -25,9 +26,9 @@ type Reader struct {
 
 // linkage is a cell with the reads that are to become edges.
 type linkage struct {
-	id     store.ID
-	reads  []store.ID
-	reason string // of a panic
+	id      store.ID
+	reads   []store.ID
+	verdict verdict
 }
 
 // outcome of one run of a cell.
@@ -64,7 +65,7 @@ func (r *Reader) Naive() bool { return r.naive }
 
 // Naive returns a reader that evaluates queries from the rows alone: no memo, no recording, groups by scan.
 // It must not be used while a commit is being written.
-func (g *Graph) Naive() *Reader { return &Reader{g: g, naive: true, rank: store.MaxSpaces} }
+func (g *Graph) Naive() *Reader { return &Reader{g: g, naive: true, rank: math.MaxInt} }
 
 // Glancing reports whether this reader takes what there is and leaves no trace.
 func (r *Reader) Glancing() bool { return r.glance }
@@ -73,7 +74,7 @@ func (r *Reader) Glancing() bool { return r.glance }
 // holds as the naive reader does, and leaves no trace. What is ready between commits is settled, so that both readers
 // give the same (a cell that failed gives its last good value, which is what is served); the cost is that of the question.
 // It is for the owner, between commits.
-func (g *Graph) Glance() *Reader { return &Reader{g: g, glance: true, rank: store.MaxSpaces} }
+func (g *Graph) Glance() *Reader { return &Reader{g: g, glance: true, rank: math.MaxInt} }
 
 // below checks that the running cell may read the space.
 func (r *Reader) below(space int) {

@@ -10,7 +10,7 @@ type root struct{ publish func() }
 // The returned function ends it; a key can have one observer at a time.
 func (q *Query[K, V]) Observe(k K, fn func(v V, ok bool)) (release func()) {
 	c, slot := q.ensure(k)
-	return q.g.observe(store.MakeID(q.space, slot), &c.node, func() { fn(c.val, c.flags&present != 0) })
+	return q.g.observe(store.CellID(q.space, slot), &c.node, func() { fn(c.val, c.flags&present != 0) })
 }
 
 func (g *Graph) observe(id store.ID, n *node, publish func()) (release func()) {

@@ -5,7 +5,10 @@
 // there are. Nobody may read a slab while somebody changes it. It starts no goroutines and imports nothing of this project.
 package slab
 
-import "iter"
+import (
+	"iter"
+	"slices"
+)
 
 const pageSize = 256
 
@@ -20,7 +23,12 @@ type Slab[K comparable, T any] struct {
 type page[T any] struct {
 	items [pageSize]T
 	used  int
+	// shared pages are a Frozen's too: their items do not change any more.
+	shared bool
 }
+
+// Frozen is what a slab held at one moment. Any goroutine may read it.
+type Frozen[T any] struct{ pages []*page[T] }
 
 // Len is the number of items.
 func (s *Slab[K, T]) Len() int { return len(s.of) }
@@ -31,8 +39,32 @@ func (s *Slab[K, T]) Find(k K) (n uint32, ok bool) {
 	return n, ok
 }
 
-// At is the item of a slot that is taken.
+// At is the item of a slot that is taken. Of a slab that is ever frozen it is to be read only.
 func (s *Slab[K, T]) At(n uint32) *T { return &s.pages[n/pageSize].items[n%pageSize] }
+
+// Own is the item of a slot that is taken, to be changed: what is frozen keeps the item as it was. Pointers that At gave
+// before do not show the change.
+func (s *Slab[K, T]) Own(n uint32) *T {
+	p := s.pages[n/pageSize]
+	if p.shared {
+		p = &page[T]{items: p.items, used: p.used}
+		s.pages[n/pageSize] = p
+	}
+	return &p.items[n%pageSize]
+}
+
+// Freeze returns what the slab holds now. It costs one pointer per page; a page is copied when an item of it changes next.
+func (s *Slab[K, T]) Freeze() Frozen[T] {
+	for _, p := range s.pages {
+		if p != nil {
+			p.shared = true
+		}
+	}
+	return Frozen[T]{slices.Clone(s.pages)}
+}
+
+// All yields the items by slot, and zero ones of free slots among them.
+func (f Frozen[T]) All() iter.Seq[*T] { return all(f.pages) }
 
 // Get is the item of any slot, nil if there is none. That of a free slot may be a zero one.
 func (s *Slab[K, T]) Get(n uint32) *T {
@@ -43,9 +75,11 @@ func (s *Slab[K, T]) Get(n uint32) *T {
 }
 
 // All yields the items by slot, and zero ones of free slots among them.
-func (s *Slab[K, T]) All() iter.Seq[*T] {
+func (s *Slab[K, T]) All() iter.Seq[*T] { return all(s.pages) }
+
+func all[T any](pages []*page[T]) iter.Seq[*T] {
 	return func(yield func(*T) bool) {
-		for _, p := range s.pages {
+		for _, p := range pages {
 			if p == nil {
 				continue
 			}
@@ -107,8 +141,8 @@ func (s *Slab[K, T]) Drop(k K) {
 	delete(s.of, k)
 	s.free = append(s.free, n)
 	var none T
+	*s.Own(n) = none
 	p := s.pages[n/pageSize]
-	p.items[n%pageSize] = none
 	if p.used--; p.used == 0 {
 		s.pages[n/pageSize] = nil
 	}

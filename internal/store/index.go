@@ -13,6 +13,7 @@ type Index[G comparable, M omap.Key[M]] struct {
 	space   int
 	groups  slots[G, omap.Bag[M]]
 	pending map[G]map[M]int // changes of multiplicity in the open commit
+	order   []G             // the keys of pending, in the order in which they came
 	scan    func(g G) omap.Map[M, omap.Unit]
 }
 
@@ -54,7 +55,7 @@ func (x *Index[G, M]) Group(r Reader, g G) omap.Map[M, omap.Unit] {
 		return x.Peek(g)
 	}
 	gr, _, n := x.groups.at(g)
-	r.Read(MakeID(x.space, n))
+	r.Read(LeafID(x.space, n))
 	return gr.Members()
 }
 
@@ -64,44 +65,50 @@ func (x *Index[G, M]) Peek(g G) omap.Map[M, omap.Unit] {
 	return gr.Members()
 }
 
-func (f *feed[K, V, G, M]) change(k K, old, new *V) {
+func (f *feed[K, V, G, M]) change(tx *Txn, k K, old, new *V) {
 	if old != nil {
-		f.entries(k, *old, func(g G, m M) { f.x.count(g, m, -1) })
+		f.entries(k, *old, func(g G, m M) { f.x.count(tx, g, m, -1) })
 	}
 	if new != nil {
-		f.entries(k, *new, func(g G, m M) { f.x.count(g, m, +1) })
+		f.entries(k, *new, func(g G, m M) { f.x.count(tx, g, m, +1) })
 	}
 }
 
-func (x *Index[G, M]) count(g G, m M, by int) {
+func (f *feed[K, V, G, M]) space() space { return f.x }
+
+func (x *Index[G, M]) count(tx *Txn, g G, m M, by int) {
 	p := x.pending[g]
 	if p == nil {
+		if len(x.pending) == 0 {
+			tx.indexes = append(tx.indexes, x)
+		}
 		p = make(map[M]int)
 		x.pending[g] = p
+		x.order = append(x.order, g)
 	}
 	p[m] += by
 }
 
 // settle turns the commit's changes of multiplicity into changes of membership.
 func (x *Index[G, M]) settle(tx *Txn) {
-	if len(x.pending) == 0 {
-		return
-	}
-	for g, counts := range x.pending {
+	for _, g := range x.order {
+		counts := x.pending[g]
 		maps.DeleteFunc(counts, func(_ M, by int) bool { return by == 0 })
 		if len(counts) == 0 {
 			continue
 		}
 		n := x.groups.ensure(g)
-		it := x.groups.item(n)
+		it := x.groups.own(n)
 		if it.item.Apply(counts) {
 			it.present = it.item.Members().Len() > 0
-			touch(tx, x.space, n, &it.changed)
+			tx.touch(LeafID(x.space, n), &it.changed)
 		}
 	}
-	x.pending = make(map[G]map[M]int)
+	x.pending, x.order = make(map[G]map[M]int), nil
 }
 
 func (x *Index[G, M]) label() string              { return x.name }
+func (x *Index[G, M]) number() int                { return x.space }
 func (x *Index[G, M]) describe(n uint32) LeafInfo { return x.groups.info(x.name, n) }
 func (x *Index[G, M]) release(n uint32)           { x.groups.release(n) }
+func (x *Index[G, M]) used() int                  { return x.groups.kept.Len() }

@@ -21,7 +21,9 @@ type slot[K comparable, T any] struct {
 	present bool // the row exists, the group has members
 }
 
+// item is a slot to read, own is one to write.
 func (s *slots[K, T]) item(n uint32) *slot[K, T] { return s.kept.At(n) }
+func (s *slots[K, T]) own(n uint32) *slot[K, T]  { return s.kept.Own(n) }
 
 // at returns the item under k and its slot, making a slot for an absent k.
 func (s *slots[K, T]) at(k K) (T, bool, uint32) {
@@ -57,7 +59,7 @@ func (s *slots[K, T]) ensure(k K) uint32 {
 	if n >= MaxSlots {
 		panic("store: too many rows in one table")
 	}
-	*s.item(n) = slot[K, T]{key: k, used: true}
+	*s.own(n) = slot[K, T]{key: k, used: true}
 	return n
 }
 
@@ -70,7 +72,7 @@ func (s *slots[K, T]) release(n uint32) {
 
 func (s *slots[K, T]) info(space string, n uint32) LeafInfo {
 	it := s.kept.Get(n)
-	if it == nil {
+	if it == nil || !it.used {
 		return LeafInfo{Space: space}
 	}
 	return LeafInfo{Space: space, Key: it.key, Present: it.present, Changed: it.changed}

@@ -11,24 +11,33 @@ type Table[K comparable, V any] struct {
 	rows    slots[K, V]
 	present int
 	indexes []interface {
-		change(k K, old *V, new *V)
+		change(tx *Txn, k K, old *V, new *V)
+		space() space
 	}
+	dropped bool
+	// unrecorded tables are not in the journal.
+	unrecorded bool
 }
 
 // NewTable adds a table to db. equal decides whether a write changes anything: it must see all that readers can see.
 func NewTable[K comparable, V any](db *DB, name string, equal func(a, b V) bool) *Table[K, V] {
 	t := &Table[K, V]{db: db, name: name, equal: equal}
 	t.space = db.add(t)
+	if db.opening != nil {
+		*db.opening = append(*db.opening, t)
+	} else {
+		db.tables = append(db.tables, t)
+	}
 	return t
 }
 
 // Get reads a row. An absent row is a recorded read too.
 func (t *Table[K, V]) Get(r Reader, k K) (V, bool) {
-	if r.Naive() || r.Glancing() {
+	if r.Naive() || r.Glancing() || t.dropped {
 		return t.rows.peek(k)
 	}
 	v, ok, n := t.rows.at(k)
-	r.Read(MakeID(t.space, n))
+	r.Read(LeafID(t.space, n))
 	return v, ok
 }
 
@@ -51,6 +60,9 @@ func (t *Table[K, V]) Len() int { return t.present }
 
 // Set writes a row; an equal value does nothing.
 func (t *Table[K, V]) Set(tx *Txn, k K, v V) {
+	if t.dropped {
+		panic("store: a write to " + t.name + ", which was dropped")
+	}
 	n := t.rows.ensure(k)
 	it := t.rows.item(n)
 	if it.present && t.equal(it.item, v) {
@@ -64,10 +76,11 @@ func (t *Table[K, V]) Set(tx *Txn, k K, v V) {
 		t.present++
 	}
 	for _, x := range t.indexes {
-		x.change(k, old, &v)
+		x.change(tx, k, old, &v)
 	}
+	it = t.rows.own(n)
 	it.item, it.present = v, true
-	touch(tx, t.space, n, &it.changed)
+	t.record(tx, n, it, old)
 }
 
 // Delete removes a row, if it is there.
@@ -76,26 +89,49 @@ func (t *Table[K, V]) Delete(tx *Txn, k K) {
 	if !ok || !t.rows.item(n).present {
 		return
 	}
-	it := t.rows.item(n)
+	it := t.rows.own(n)
 	old := it.item
 	for _, x := range t.indexes {
-		x.change(k, &old, nil)
+		x.change(tx, k, &old, nil)
 	}
 	var none V
 	it.item, it.present = none, false
 	t.present--
-	touch(tx, t.space, n, &it.changed)
+	t.record(tx, n, it, &old)
 }
 
-// touch notes once per commit that a leaf changed.
-func touch(tx *Txn, space int, n uint32, changed *Revision) {
-	if *changed != tx.rev {
-		*changed = tx.rev
-		tx.touched = append(tx.touched, MakeID(space, n))
+// record notes that a row changed.
+func (t *Table[K, V]) record(tx *Txn, n uint32, now *slot[K, V], old *V) {
+	if tx.db.journal.limit > 0 && !t.unrecorded {
+		c := &rowChange[K, V]{table: t, key: now.key, old: old}
+		if now.present {
+			is := now.item
+			c.new = &is
+		}
+		tx.changes = append(tx.changes, c)
+	}
+	tx.touch(LeafID(t.space, n), &now.changed)
+}
+
+// drop deletes all rows and gives up the table and its indexes. Those who read it hear of that; their next run must not
+// come to read it again.
+func (t *Table[K, V]) drop(tx *Txn) {
+	keys := make([]K, 0, t.present)
+	for k := range t.All() {
+		keys = append(keys, k)
+	}
+	for _, k := range keys {
+		t.Delete(tx, k)
+	}
+	t.dropped = true
+	t.db.retired = append(t.db.retired, t)
+	for _, x := range t.indexes {
+		t.db.retired = append(t.db.retired, x.space())
 	}
 }
 
 func (t *Table[K, V]) label() string              { return t.name }
+func (t *Table[K, V]) number() int                { return t.space }
 func (t *Table[K, V]) describe(n uint32) LeafInfo { return t.rows.info(t.name, n) }
 func (t *Table[K, V]) release(n uint32)           { t.rows.release(n) }
-func (t *Table[K, V]) settle(*Txn)                {}
+func (t *Table[K, V]) used() int                  { return t.rows.kept.Len() }

@@ -25,14 +25,16 @@ type For struct {
 
 type claimFor struct {
 	For
-	host  string
-	terms service.Terms
+	host   string
+	gone   bool // what it wants is what it looks like to others
+	terms  service.Terms
+	marker int64
 }
 
 // defineLabelled adds what services want of callers with labels; elem is what they want of anybody.
 func (q *Queries) defineLabelled(g *query.Graph, elem *query.Query[claim, []Part]) {
 	named := query.Define(g, "labelledConnections", equalParts, func(r *query.Reader, k claimFor) ([]Part, bool) {
-		if k.host == "" {
+		if k.host == "" || k.gone {
 			return nil, false
 		}
 		view := q.scope.View(r, scope.HostIn{Host: k.host, Set: k.Set})
@@ -42,11 +44,11 @@ func (q *Queries) defineLabelled(g *query.Graph, elem *query.Query[claim, []Part
 		if of == (callers{}) {
 			return nil, false
 		}
-		return elem.Get(r, claim{view, k.At, k.Direct, of, k.terms})
+		return elem.Get(r, claim{view, k.At, k.Direct, of, k.terms, 0})
 	})
 	q.labelledParts = query.Each(g, "labelledSharedConnections", func(r *query.Reader, k For) omap.Map[service.Claimant, omap.Unit] {
 		return Taken(k.Direct, q.scope.Labelled).Group(r, k.Labelled, k.At)
-	}, named, func(k For, c service.Claimant) claimFor { return claimFor{k, c.Host, c.Terms} })
+	}, named, func(k For, c service.Claimant) claimFor { return claimFor{k, c.Host, c.Created == service.Never, c.Terms, marker(c)} })
 }
 
 // Labelled is the plan for an address as callers with labels see it. differs is false where none of these matters.

@@ -70,7 +70,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	q.parts = query.Each(g, "sharedConnections", func(r *query.Reader, k All) omap.Map[service.Claimant, omap.Unit] {
 		return Taken(k.Direct, s.Taken).Group(r, service.All{}, k.At)
 	}, elem, func(k All, c service.Claimant) claim {
-		return claim{View: service.View{Host: c.Host}, at: k.At, direct: k.Direct, terms: c.Terms}
+		return claim{View: service.View{Host: c.Host}, at: k.At, direct: k.Direct, terms: c.Terms, marker: marker(c)}
 	})
 	q.rivals = query.GroupBy(g, "connectionRivals", q.parts, func(p Part, add func(match, service.Claimant)) {
 		for _, rule := range p.Rules {
@@ -83,12 +83,12 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 		if k.gone || k.Host == "" {
 			return nil, false
 		}
-		return elem.Get(r, claim{q.scope.View(r, k.HostIn), k.at, k.direct, callers{}, k.terms})
+		return elem.Get(r, claim{q.scope.View(r, k.HostIn), k.at, k.direct, callers{}, k.terms, 0})
 	})
 	q.scopedParts = query.Each(g, "scopedSharedConnections", func(r *query.Reader, k In) omap.Map[service.Claimant, omap.Unit] {
 		return Taken(k.Direct, sc.Taken).Group(r, k.Set, k.At)
 	}, scoped, func(k In, c service.Claimant) claimIn {
-		return claimIn{scope.HostIn{Host: c.Host, Set: k.Set}, k.At, k.Direct, c.Created == service.Never, c.Terms}
+		return claimIn{scope.HostIn{Host: c.Host, Set: k.Set}, k.At, k.Direct, c.Created == service.Never, c.Terms, marker(c)}
 	})
 	q.defineLabelled(g, elem)
 	return q
@@ -120,7 +120,7 @@ func (q *Queries) planOfAll(r *query.Reader, k All, instead map[claimed]Part) *P
 		return p
 	}
 	for _, c := range own.hosts {
-		if part, ok := q.one(r, len(own.hosts), claim{service.View{Host: c.Host}, k.At, k.Direct, callers{}, c.Terms}); ok {
+		if part, ok := q.one(r, len(own.hosts), claim{service.View{Host: c.Host}, k.At, k.Direct, callers{}, c.Terms, 0}); ok {
 			p.add(part)
 		}
 	}
@@ -152,7 +152,7 @@ func (q *Queries) plan(r *query.Reader, k In, instead map[claimed]Part) (p *Plan
 	}
 	for _, c := range own.hosts {
 		view := q.scope.View(r, scope.HostIn{Host: c.Host, Set: k.Set})
-		if part, ok := q.one(r, len(own.hosts), claim{view, k.At, k.Direct, callers{}, c.Terms}); ok {
+		if part, ok := q.one(r, len(own.hosts), claim{view, k.At, k.Direct, callers{}, c.Terms, 0}); ok {
 			p.add(part)
 		}
 	}
@@ -173,7 +173,7 @@ func (q *Queries) unchanged(r *query.Reader, k In, base, own claimantList, p *Pl
 		if own.gone[c.Host] {
 			continue
 		}
-		if part, ok := q.one(r, len(base.hosts), claim{service.View{Host: c.Host}, k.At, k.Direct, callers{}, c.Terms}); ok {
+		if part, ok := q.one(r, len(base.hosts), claim{service.View{Host: c.Host}, k.At, k.Direct, callers{}, c.Terms, 0}); ok {
 			p.add(part)
 		}
 	}
@@ -270,6 +270,7 @@ type claim struct {
 	direct bool
 	of     callers
 	terms  service.Terms
+	marker int64
 }
 
 type claimIn struct {
@@ -278,6 +279,16 @@ type claimIn struct {
 	direct bool
 	gone   bool // what it wants is what it looks like to others
 	terms  service.Terms
+	marker int64
+}
+
+// marker tells apart the claimants that stand for no host of their own, but for all HTTP hosts of an address: elements of a
+// collection must have different keys. It is 0 for those that are hosts.
+func marker(c service.Claimant) int64 {
+	if c.Host != "" {
+		return 0
+	}
+	return c.Created
 }
 
 // claimed is who wants an address, on which terms.

@@ -138,7 +138,7 @@ func costs(t *testing.T, services int, changes []change, more func(l meshtest.La
 			fmt.Fprintf(&out, "  %s %d\n", name, sent[name])
 		}
 	}
-	for _, f := range w.Graph.Failures() {
+	for _, f := range w.Graph.Faults() {
 		t.Errorf("cell failed: %+v", f)
 	}
 	return out.String()

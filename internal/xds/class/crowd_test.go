@@ -38,7 +38,7 @@ spec:
 		}
 	}
 	w.Check()
-	for _, f := range w.Graph.Failures() {
+	for _, f := range w.Graph.Faults() {
 		t.Errorf("cell failed: %+v", f)
 	}
 }

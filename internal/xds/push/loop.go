@@ -283,7 +283,7 @@ func (l *Loop) takeProblems() {
 // failures tells about cells whose last run panicked, at the objects they read: a bug, which must not be silent.
 func (l *Loop) failures() state.Problems {
 	var list []omap.Change[omap.Name, api.Problem]
-	for _, f := range l.graph.Failures() {
+	for _, f := range l.graph.Faults() {
 		what, _, _ := strings.Cut(f.Reason, "\n")
 		kept := "there is nothing to serve in its place"
 		if f.Kept {

@@ -7,17 +7,14 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// checkEdges verifies that edges are symmetric: u ∈ users(d) ⇔ d ∈ reads(u), a collection's linked elements counting as
+// CheckEdges verifies, for tests, what must hold between commits when nothing is waiting: that edges are symmetric: u ∈ users(d) ⇔ d ∈ reads(u), a collection's linked elements counting as
 // reads, each edge once; that nothing is queued or computing; and that no cell without user or root is left unswept.
-func checkEdges(g *Graph) error {
+func (g *Graph) CheckEdges() error {
 	type edge struct{ from, user store.ID }
 	forward := map[edge]int{}
 	for s, sp := range g.spaces {
-		if sp == nil {
-			continue
-		}
 		for _, slot := range liveSlots(sp) {
-			id, n := store.MakeID(s, slot), sp.node(slot)
+			id, n := store.CellID(s, slot), sp.node(slot)
 			if n.queued != laneNone || n.flags&computing != 0 {
 				return fmt.Errorf("%s is queued or computing at rest", describe(g, id))
 			}
@@ -43,15 +40,19 @@ func checkEdges(g *Graph) error {
 			}
 		}
 	}
-	for s, sp := range g.spaces {
-		if sp == nil {
-			for n := range g.leaves[s].users {
-				add(store.MakeID(s, uint32(n)), &g.leaves[s].users[n])
-			}
-			continue
+	for s, leaf := range g.leaves {
+		for n := range leaf.users {
+			add(store.LeafID(s, uint32(n)), &leaf.users[n])
 		}
+	}
+	for s, sp := range g.spaces {
 		for _, slot := range liveSlots(sp) {
-			add(store.MakeID(s, slot), &sp.node(slot).users)
+			add(store.CellID(s, slot), &sp.node(slot).users)
+		}
+	}
+	for e := range backward {
+		if e.from.Leaf() && !g.db.InUse(e.from) {
+			return fmt.Errorf("edge %x -> %s: the leaf's slot is free", uint64(e.from), describe(g, e.user))
 		}
 	}
 	for e, n := range forward {

@@ -1,0 +1,155 @@
+package query
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/store"
+)
+
+// TestLeafOfSiblings: two cells run in one batch and read the same absent row; one of them gives up, or stops reading it. The
+// row's slot must stay the other one's: a row that takes the slot would be mistaken for it.
+func TestLeafOfSiblings(t *testing.T) {
+	for _, how := range []string{"gives up", "stops reading"} {
+		t.Run(how, func(t *testing.T) {
+			db := store.New()
+			rows := store.NewTable[string](db, "rows", same[string])
+			all := store.NewIndex(rows, "all", func(k, _ string, add func(string, omap.Name)) { add("", omap.Name(k)) })
+			switches := store.NewTable[string](db, "switches", same[string])
+			options := store.NewTable[string](db, "options", same[string])
+			g := New(db, Options{Strict: true})
+			elem := Define(g, "elem", sameTexts, func(r *Reader, k string) ([]text, bool) {
+				options.Get(r, "of "+k)
+				return []text{{k, ""}}, true
+			})
+			col := Each(g, "col", func(r *Reader, _ string) omap.Map[omap.Name, omap.Unit] { return all.Group(r, "") }, elem,
+				func(_ string, e omap.Name) string { return string(e) })
+			user := Define(g, "user", same[string], func(r *Reader, k string) (string, bool) {
+				on, _ := switches.Get(r, k)
+				if on == "off" {
+					return "off", true
+				}
+				v, _ := options.Get(r, "shared")
+				if on == "collection" {
+					col.Get(r, "")
+				}
+				return v, true
+			})
+			other := Define(g, "other", same[string], func(r *Reader, _ string) (string, bool) { return options.Get(r, "another") })
+			got := map[string]string{}
+			first := map[string]string{"a": "collection", "b": ""}
+			if how == "stops reading" {
+				first = map[string]string{"a": "", "b": "off"}
+			}
+			g.Commit(func(tx *store.Txn) {
+				rows.Set(tx, "x", "")
+				for k, v := range first {
+					switches.Set(tx, k, v)
+				}
+			})
+			for k := range first {
+				user.Observe(k, func(v string, _ bool) { got[k] = v })
+			}
+			g.Slice(2)
+			if how == "stops reading" {
+				g.Commit(func(tx *store.Txn) { switches.Set(tx, "a", "off"); switches.Set(tx, "b", "") })
+			}
+			other.Observe("", func(string, bool) {}) // takes the next free slot
+			for g.Slice(100) {
+			}
+			if err := g.CheckEdges(); err != nil {
+				t.Fatal(err)
+			}
+			g.Commit(func(tx *store.Txn) { options.Set(tx, "shared", "now") })
+			for k := range first {
+				if want, _ := user.Get(g.Naive(), k); got[k] != want {
+					t.Errorf("user %s has %q, want %q as the naive evaluator says", k, got[k], want)
+				}
+			}
+		})
+	}
+}
+
+// TestLeavesAreGivenBack: what only a run that gave up has read is not kept.
+func TestLeavesAreGivenBack(t *testing.T) {
+	db := store.New()
+	rows := store.NewTable[string](db, "rows", same[string])
+	all := store.NewIndex(rows, "all", func(k, _ string, add func(string, omap.Name)) { add("", omap.Name(k)) })
+	options := store.NewTable[string](db, "options", same[string])
+	g := New(db, Options{Strict: true})
+	elem := Define(g, "elem", sameTexts, func(r *Reader, k string) ([]text, bool) { return []text{{k, ""}}, true })
+	col := Each(g, "col", func(r *Reader, _ string) omap.Map[omap.Name, omap.Unit] { return all.Group(r, "") }, elem,
+		func(_ string, e omap.Name) string { return string(e) })
+	runs := 0
+	var once store.ID
+	user := Define(g, "user", same[int], func(r *Reader, _ string) (int, bool) {
+		if runs++; runs == 1 { // as a query does that reads on the way what it does not need in the end
+			options.Get(r, "once")
+			once = r.reads[len(r.reads)-1]
+		}
+		return col.Get(r, "").Len(), true
+	})
+	g.Commit(func(tx *store.Txn) { rows.Set(tx, "x", "") })
+	user.Observe("", func(int, bool) {})
+	for g.Slice(10) {
+	}
+	if runs != 2 || db.InUse(once) {
+		t.Errorf("the cell ran %d times, want 2; what only the first run read is kept: %v", runs, db.InUse(once))
+	}
+	if err := g.CheckEdges(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMembersComeAndGo: a query finds the tables of a member through the family, runs again when the member comes or goes, and
+// leaves nothing of it behind.
+func TestMembersComeAndGo(t *testing.T) {
+	db := store.New()
+	type member struct {
+		hosts *store.Table[string, string]
+		all   *store.Index[string, omap.Name]
+	}
+	clusters := store.NewFamily(db, "clusters", func(db *store.DB, _ string) member {
+		m := member{hosts: store.NewTable[string](db, "hosts", same[string])}
+		m.all = store.NewIndex(m.hosts, "all hosts", func(k, _ string, add func(string, omap.Name)) { add("", omap.Name(k)) })
+		return m
+	})
+	names := store.NewMemberIndex(clusters, "cluster names", func(c string, add func(string, omap.Name)) { add("", omap.Name(c)) })
+	g := New(db, Options{Strict: true})
+	merged := Define(g, "merged", same[string], func(r *Reader, host string) (string, bool) {
+		s := ""
+		for c := range names.Group(r, "").All() {
+			m, _ := clusters.Get(r, string(c))
+			v, _ := m.hosts.Get(r, host)
+			s += fmt.Sprintf("%s %d %s; ", c, m.all.Group(r, "").Len(), v)
+		}
+		return s, true
+	})
+	var got string
+	merged.Observe("a", func(v string, _ bool) { got = v })
+	step := func(want string, write func(tx *store.Txn)) {
+		t.Helper()
+		g.Commit(write)
+		for g.Slice(10) {
+		}
+		naive, _ := merged.Get(g.Naive(), "a")
+		if got != want || naive != want {
+			t.Errorf("got %q, the naive evaluator %q, want %q", got, naive, want)
+		}
+		if err := g.CheckEdges(); err != nil {
+			t.Error(err)
+		}
+	}
+	step("", func(*store.Txn) {})
+	for range 3 { // numbers of tables that are gone are given out again
+		step("east 1 1; ", func(tx *store.Txn) { clusters.Open(tx, "east").hosts.Set(tx, "a", "1") })
+		step("east 1 1; west 2 2; ", func(tx *store.Txn) {
+			west := clusters.Open(tx, "west")
+			west.hosts.Set(tx, "a", "2")
+			west.hosts.Set(tx, "b", "2")
+		})
+		step("west 2 2; ", func(tx *store.Txn) { clusters.Close(tx, "east") })
+		step("", func(tx *store.Txn) { clusters.Close(tx, "west") })
+	}
+}

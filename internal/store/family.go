@@ -1,0 +1,121 @@
+package store
+
+import (
+	"fmt"
+	"iter"
+
+	"github.com/pilotmesh/pilot/internal/omap"
+)
+
+// Family is a set of tables for each of several keys, which come and go: those of a remote cluster, or of a registry.
+// M is a struct of tables and indexes. Which members there are is a row like any other, so that a query that asks for a member
+// runs again when the member comes or goes.
+type Family[C comparable, M any] struct {
+	db      *DB
+	name    string
+	make    func(db *DB, c C) M
+	members *Table[C, *member[M]]
+}
+
+// member is the tables of one key.
+type member[M any] struct {
+	tables M
+	all    []anyTable // the same, in the order in which they were made
+}
+
+// NewFamily adds a family without members. make makes the tables and indexes of one member, always in the same order.
+func NewFamily[C comparable, M any](db *DB, name string, make func(db *DB, c C) M) *Family[C, M] {
+	f := &Family[C, M]{db: db, name: name, make: make}
+	f.members = &Table[C, *member[M]]{db: db, name: name, equal: func(a, b *member[M]) bool { return a == b }, unrecorded: true}
+	f.members.space = db.add(f.members)
+	db.tables = append(db.tables, f)
+	return f
+}
+
+// Open returns the tables of a member, which it makes if there is no such member.
+func (f *Family[C, M]) Open(tx *Txn, c C) M {
+	if m, ok := f.members.Peek(c); ok {
+		return m.tables
+	}
+	m := &member[M]{}
+	f.db.opening = &m.all
+	m.tables = f.make(f.db, c)
+	f.db.opening = nil
+	f.members.Set(tx, c, m)
+	return m.tables
+}
+
+// Close deletes a member with all its rows, if there is one.
+func (f *Family[C, M]) Close(tx *Txn, c C) {
+	m, ok := f.members.Peek(c)
+	if !ok {
+		return
+	}
+	for _, t := range m.all {
+		t.(interface{ drop(*Txn) }).drop(tx)
+	}
+	f.members.Delete(tx, c)
+}
+
+// Get returns the tables of a member. An absent member is a recorded read too.
+func (f *Family[C, M]) Get(r Reader, c C) (tables M, ok bool) {
+	m, ok := f.members.Get(r, c)
+	if !ok {
+		return tables, false
+	}
+	return m.tables, true
+}
+
+// All yields the members in no particular order, for the writer, debug pages and tests. A query that must know all members
+// reads an index group over them; see Index.
+func (f *Family[C, M]) All() iter.Seq2[C, M] {
+	return func(yield func(C, M) bool) {
+		for c, m := range f.members.All() {
+			if !yield(c, m.tables) {
+				return
+			}
+		}
+	}
+}
+
+// NewMemberIndex adds an index over the keys of a family's members, which must have none yet.
+func NewMemberIndex[C comparable, M any, G comparable, N omap.Key[N]](f *Family[C, M], name string, entries func(c C, add func(G, N))) *Index[G, N] {
+	return NewIndex(f.members, name, func(c C, _ *member[M], add func(G, N)) { entries(c, add) })
+}
+
+func (f *Family[C, M]) label() string { return f.name }
+
+func (f *Family[C, M]) freeze() frozen {
+	list := &frozenFamily[C, M]{}
+	for c, m := range f.members.All() {
+		one := frozenMember[C]{key: c}
+		for _, t := range m.all {
+			one.tables = append(one.tables, t.freeze())
+		}
+		list.members = append(list.members, one)
+	}
+	return list
+}
+
+// frozenFamily is what a family holds at one revision.
+type frozenFamily[C comparable, M any] struct{ members []frozenMember[C] }
+
+type frozenMember[C comparable] struct {
+	key    C
+	tables []frozen
+}
+
+func (list *frozenFamily[C, M]) load(tx *Txn, into anyTable) error {
+	f, ok := into.(*Family[C, M])
+	if !ok {
+		return fmt.Errorf("%q holds other rows than the snapshot", into.label())
+	}
+	for _, one := range list.members {
+		f.Open(tx, one.key)
+		m, _ := f.members.Peek(one.key)
+		if err := loadAll(tx, one.tables, m.all); err != nil {
+			return fmt.Errorf("member %v of %q: %w", one.key, f.name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,173 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/pilotmesh/pilot/internal/omap"
+)
+
+// remote is the tables of a member.
+type remote struct {
+	pods  *Table[string, pod]
+	zones *Index[string, omap.Name]
+}
+
+func newRemotes() (*DB, *Table[string, string], *Family[string, remote]) {
+	db := New()
+	settings := NewTable[string](db, "settings", func(a, b string) bool { return a == b })
+	return db, settings, NewFamily(db, "clusters", func(db *DB, name string) remote {
+		pods := NewTable[string](db, "pods of "+name, func(a, b pod) bool { return a == b })
+		return remote{pods, NewIndex(pods, "zones of "+name, func(_ string, p pod, add func(string, omap.Name)) { add(p.app, omap.Name(p.zone)) })}
+	})
+}
+
+func commit(db *DB, write func(tx *Txn)) []ID {
+	tx := db.Begin()
+	write(tx)
+	_, touched := tx.Commit()
+	return touched
+}
+
+// TestFamily: a member that is closed tells its readers, is absent, and gives its numbers back when nobody knows its rows.
+func TestFamily(t *testing.T) {
+	db, _, clusters := newRemotes()
+	r := &recorder{}
+	if _, ok := clusters.Get(r, "east"); ok {
+		t.Fatal("there is a member before one was opened")
+	}
+	commit(db, func(tx *Txn) {
+		clusters.Open(tx, "east").pods.Set(tx, "a", pod{"web", "z1"})
+		if again := clusters.Open(tx, "east"); again.pods.Len() != 1 {
+			t.Error("a member that is opened again has lost its rows")
+		}
+	})
+	east, ok := clusters.Get(r, "east")
+	east.pods.Get(r, "a")
+	east.zones.Group(r, "web")
+	spaces := len(db.spaces)
+	touched := commit(db, func(tx *Txn) { clusters.Close(tx, "east"); clusters.Close(tx, "east") })
+	if !ok || len(touched) != 3 {
+		t.Fatalf("the end of a member touched %d leaves, want the member, a row and a group", len(touched))
+	}
+	for _, id := range touched {
+		db.Release(id)
+	}
+	mustPanic(t, "a write to a closed member", func() { commit(db, func(tx *Txn) { east.pods.Set(tx, "b", pod{}) }) })
+	db.open = false // by the write that panicked
+	for i := range 5 {
+		commit(db, func(tx *Txn) { clusters.Open(tx, fmt.Sprint(i)) })
+		commit(db, func(tx *Txn) { clusters.Close(tx, fmt.Sprint(i)) })
+	}
+	if len(db.spaces) != spaces {
+		t.Errorf("members that came and went took %d numbers, want that they are given out again", len(db.spaces)-spaces)
+	}
+}
+
+// TestSnapshot: a snapshot is what was when it was taken, whatever is written later; another store takes it over.
+func TestSnapshot(t *testing.T) {
+	db, settings, clusters := newRemotes()
+	commit(db, func(tx *Txn) {
+		for i := range 600 { // several pages
+			settings.Set(tx, fmt.Sprint(i), "old")
+		}
+		clusters.Open(tx, "east").pods.Set(tx, "a", pod{"web", "z1"})
+	})
+	s := db.Snapshot()
+	commit(db, func(tx *Txn) {
+		settings.Set(tx, "1", "new")
+		settings.Delete(tx, "2")
+		settings.Set(tx, "more", "new")
+		clusters.Open(tx, "east").pods.Set(tx, "a", pod{"web", "z2"})
+		clusters.Open(tx, "west")
+	})
+	other, copied, members := newRemotes()
+	commit(other, func(tx *Txn) {
+		if err := s.Load(tx); err != nil {
+			t.Error(err)
+		}
+	})
+	one, _ := copied.Peek("1")
+	two, _ := copied.Peek("2")
+	if _, more := copied.Peek("more"); one != "old" || two != "old" || more || copied.Len() != 600 || s.Revision != 1 {
+		t.Errorf("the copy has %d rows, 1 is %q, 2 is %q", copied.Len(), one, two)
+	}
+	east, ok := members.Get(scanner{}, "east")
+	if _, west := members.Get(scanner{}, "west"); !ok || west || east.zones.Peek("web").Len() != 1 || !east.zones.Peek("web").Has("z1") {
+		t.Errorf("the copy has not the members of the snapshot")
+	}
+	if now, _ := settings.Peek("1"); now != "new" {
+		t.Errorf("the row that was written after the snapshot is %q", now)
+	}
+	foreign, _, _ := newPods()
+	tx := foreign.Begin()
+	if err := s.Load(tx); err == nil {
+		t.Error("a store with other tables took the snapshot")
+	}
+}
+
+// TestJournal: the journal has the last commits, with the rows as they were and became, as far as they fit.
+func TestJournal(t *testing.T) {
+	db, settings, _ := newRemotes()
+	db.KeepJournal(3)
+	set := func(k, v string) func(tx *Txn) { return func(tx *Txn) { settings.Set(tx, k, v) } }
+	commit(db, set("a", "1"))
+	commit(db, func(tx *Txn) { set("a", "2")(tx); settings.Delete(tx, "a") })
+	commit(db, set("b", "1"))
+	expect := func(want string) {
+		t.Helper()
+		got := ""
+		for _, e := range db.Journal() {
+			got += fmt.Sprintf("%d:", e.Revision)
+			for _, c := range e.Changes {
+				old, had := c.Old()
+				now, has := c.New()
+				got += fmt.Sprintf(" %s %v %v/%v -> %v/%v", c.Table(), c.Key(), old, had, now, has)
+			}
+			got += fmt.Sprintf(" omitted %d\n", e.Omitted)
+		}
+		if got != want {
+			t.Errorf("the journal is\n%swant\n%s", got, want)
+		}
+	}
+	expect("2: settings a 1/true -> 2/true settings a 2/true -> <nil>/false omitted 0\n3: settings b <nil>/false -> 1/true omitted 0\n")
+	commit(db, func(tx *Txn) {
+		for _, e := range db.Journal() {
+			for i := range e.Changes {
+				e.Changes[len(e.Changes)-1-i].Revert(tx)
+			}
+		}
+	})
+	a, _ := settings.Peek("a")
+	if _, b := settings.Peek("b"); a != "1" || b {
+		t.Errorf("after all was reverted a is %q and b is there: %v", a, b)
+	}
+	commit(db, func(tx *Txn) {
+		for i := range 4 {
+			settings.Set(tx, fmt.Sprint(i), "1")
+		}
+	})
+	if j := db.Journal(); j[len(j)-1].Omitted != 4 || len(j[len(j)-1].Changes) != 0 {
+		t.Errorf("a commit that does not fit is %+v", j[len(j)-1])
+	}
+}
+
+// TestOrder: equal histories touch leaves in an equal order, index groups included.
+func TestOrder(t *testing.T) {
+	touched := func() []ID {
+		db, pods, _ := newPods()
+		return commit(db, func(tx *Txn) {
+			for i := range 50 {
+				pods.Set(tx, fmt.Sprint(i), pod{fmt.Sprint("app ", i), "z"})
+			}
+		})
+	}
+	first := touched()
+	for range 5 {
+		for i, id := range touched() {
+			if id != first[i] {
+				t.Fatalf("leaf %d is %x, was %x", i, id, first[i])
+			}
+		}
+	}
+}
