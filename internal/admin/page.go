@@ -45,6 +45,7 @@ func (p *Pages) pages() []page {
 		{"/debug/mesh", "the mesh configuration in force", nil, p.mesh},
 		{"/debug/problemz", "everything that is wrong, ignored or not supported: object, place, reason, since when",
 			append(object, "level=error"), p.problemz},
+		{"/debug/historyz", "the last commits, and which rows each of them changed", []string{"revision=812", "table="}, p.historyz},
 		{"/debug/cellz", "the incremental state: cells by query, faults, the last commits and what they cost", nil, p.cellz},
 	}
 }

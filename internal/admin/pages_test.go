@@ -282,6 +282,26 @@ func TestProblems(t *testing.T) {
 	}
 }
 
+func TestHistory(t *testing.T) {
+	w := newWorld(t, shop)
+	w.connect("web-1.shop")
+	var list []History
+	w.read("/debug/historyz", &list)
+	if len(list) < 2 || list[0].Revision <= list[1].Revision || list[0].At == nil {
+		t.Fatalf("got %+v, want commits, the last one first", list)
+	}
+	first := list[len(list)-1]
+	w.read(fmt.Sprintf("/debug/historyz?table=objects&revision=%d", first.Revision), &list)
+	if len(list) != 1 || len(list[0].Rows) != 4 || list[0].Rows[0] != (ChangedRow{"objects", "ServiceEntry shop/reviews", "added"}) {
+		t.Errorf("got %+v, want the four objects that the first commit added", list)
+	}
+	for page, want := range map[string]int{"revision=x": http.StatusBadRequest, "revision=999": http.StatusNotFound} {
+		if code, body := w.ask(here, "/debug/historyz?"+page); code != want {
+			t.Errorf("%s: %d %s, want %d", page, code, body, want)
+		}
+	}
+}
+
 func TestCells(t *testing.T) {
 	w := newWorld(t, shop)
 	w.connect("web-1.shop")

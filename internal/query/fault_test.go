@@ -167,7 +167,7 @@ func TestTakeFaults(t *testing.T) {
 	if len(come) != 1 || come[0].Fault == nil || come[0].Fault.Query != "policy" {
 		t.Fatalf("told: %+v, want the panic of a policy", come)
 	}
-	w.g.Commit(func(tx *store.Txn) { w.endpoints.Set(tx, "s3", "f"); w.endpoints.Set(tx, "s4", "f") })
+	w.g.Commit(func(tx *store.Txn) { w.rules.Set(tx, "another", rule{Host: "s3", Policy: "p"}) })
 	if again := w.g.TakeFaults(); len(again) != 0 {
 		t.Fatalf("told again: %+v", again)
 	}

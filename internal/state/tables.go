@@ -139,6 +139,7 @@ func New(o Options) *Tables {
 		o.Domain = "cluster.local"
 	}
 	db := store.New()
+	db.KeepJournal(journalRows)
 	t := &Tables{DB: db, options: o}
 	t.Settings = store.NewTable[Setting, Value](db, "settings", Value.equal)
 	t.MeshConfig = store.NewTable[struct{}, *meshconfig.MeshConfig](db, "meshConfig", func(a, b *meshconfig.MeshConfig) bool { return proto.Equal(a, b) })

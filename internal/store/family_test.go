@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/pilotmesh/pilot/internal/omap"
@@ -50,6 +51,11 @@ func TestFamily(t *testing.T) {
 	if !ok || len(touched) != 3 {
 		t.Fatalf("the end of a member touched %d leaves, want the member, a row and a group", len(touched))
 	}
+	commit(db, func(tx *Txn) { clusters.Open(tx, "north") })
+	if len(db.spaces) == spaces {
+		t.Error("numbers of tables were given out again while their rows are known")
+	}
+	spaces = len(db.spaces)
 	for _, id := range touched {
 		db.Release(id)
 	}
@@ -82,11 +88,9 @@ func TestSnapshot(t *testing.T) {
 		clusters.Open(tx, "west")
 	})
 	other, copied, members := newRemotes()
-	commit(other, func(tx *Txn) {
-		if err := s.Load(tx); err != nil {
-			t.Error(err)
-		}
-	})
+	if err := s.Load(other); err != nil {
+		t.Fatal(err)
+	}
 	one, _ := copied.Peek("1")
 	two, _ := copied.Peek("2")
 	if _, more := copied.Peek("more"); one != "old" || two != "old" || more || copied.Len() != 600 || s.Revision != 1 {
@@ -100,8 +104,7 @@ func TestSnapshot(t *testing.T) {
 		t.Errorf("the row that was written after the snapshot is %q", now)
 	}
 	foreign, _, _ := newPods()
-	tx := foreign.Begin()
-	if err := s.Load(tx); err == nil {
+	if err := s.Load(foreign); err == nil {
 		t.Error("a store with other tables took the snapshot")
 	}
 }
@@ -154,20 +157,22 @@ func TestJournal(t *testing.T) {
 
 // TestOrder: equal histories touch leaves in an equal order, index groups included.
 func TestOrder(t *testing.T) {
-	touched := func() []ID {
+	touched := func() (leaves []string) {
 		db, pods, _ := newPods()
-		return commit(db, func(tx *Txn) {
+		for _, id := range commit(db, func(tx *Txn) {
 			for i := range 50 {
 				pods.Set(tx, fmt.Sprint(i), pod{fmt.Sprint("app ", i), "z"})
 			}
-		})
+		}) {
+			leaf := db.Describe(id)
+			leaves = append(leaves, fmt.Sprint(leaf.Space, leaf.Key))
+		}
+		return leaves
 	}
 	first := touched()
 	for range 5 {
-		for i, id := range touched() {
-			if id != first[i] {
-				t.Fatalf("leaf %d is %x, was %x", i, id, first[i])
-			}
+		if again := touched(); !slices.Equal(again, first) {
+			t.Fatalf("the leaves are %q, were %q", again, first)
 		}
 	}
 }

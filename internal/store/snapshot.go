@@ -31,9 +31,11 @@ func (db *DB) Snapshot() *Snapshot {
 	return s
 }
 
-// Load writes all rows of the snapshot in a commit of another store, which has the same tables, made in the same order.
-func (s *Snapshot) Load(tx *Txn) error {
-	if err := loadAll(tx, s.tables, tx.db.tables); err != nil {
+// Load commits all rows of the snapshot to another store, which has the same tables, made in the same order, and no readers yet.
+func (s *Snapshot) Load(into *DB) error {
+	tx := into.Begin()
+	defer tx.Commit()
+	if err := loadAll(tx, s.tables, into.tables); err != nil {
 		return fmt.Errorf("load a snapshot: %w", err)
 	}
 	return nil
