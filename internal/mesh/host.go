@@ -69,3 +69,27 @@ func ClusterHost(host, domain string) (name, namespace string, ok bool) {
 	}
 	return name, namespace, true
 }
+
+// ShortNames are the names by which callers of any namespace can call a cluster host instead; none for other hosts.
+func ShortNames(host, domain string) []string {
+	name, namespace, ok := ClusterHost(host, domain)
+	if !ok {
+		return nil
+	}
+	return []string{name + "." + namespace, name + "." + namespace + ".svc"}
+}
+
+// LongHost is the cluster host of which a host looks like a short name for callers of any namespace; ok is false if it looks
+// like none.
+func LongHost(host, domain string) (long string, ok bool) {
+	name, _ := strings.CutSuffix(host, ".svc")
+	if IsWildcard(host) || strings.Count(name, ".") != 1 {
+		return "", false
+	}
+	return name + ".svc." + domain, true
+}
+
+// LooksShort reports whether a host looks like a short name of a cluster host for any callers.
+func LooksShort(host string) bool {
+	return !IsWildcard(host) && strings.Count(strings.TrimSuffix(host, ".svc"), ".") <= 1
+}

@@ -5,12 +5,9 @@
 package meshtest
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 
 	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/pilotmesh/pilot/internal/api"
@@ -236,66 +233,6 @@ func (w *World) Check() {
 			for d := range resource.Diff(cold.Layers(t), got.Layers(t)) {
 				w.t.Errorf("%v %q of class %+v: incremental and naive evaluation differ", t, d.Name, c)
 			}
-		}
-	}
-}
-
-// Validate runs the generated validation over everything a state holds, and checks what it refers to.
-func Validate(t T, s *resource.State) {
-	t.Helper()
-	for typ := range resource.Type(resource.Types) {
-		for r := range s.Layers(typ).All() {
-			m, err := r.Proto()
-			if err != nil {
-				t.Error(err)
-				continue
-			}
-			if err := Valid(m); err != nil {
-				t.Errorf("%v %q: %v", typ, r.Name(), err)
-			}
-		}
-	}
-	for l := range s.Layers(resource.Listener).All() {
-		for _, name := range l.Refs() {
-			if _, ok := s.Get(resource.Route, name); !ok {
-				t.Errorf("listener %q names route configuration %q, which does not exist", l.Name(), name)
-			}
-		}
-	}
-	for c := range s.Layers(resource.Cluster).All() {
-		if name, ok := c.EDS(); ok {
-			if _, ok := s.Get(resource.Endpoint, name); !ok {
-				t.Errorf("cluster %q fetches assignment %q, which does not exist", c.Name(), name)
-			}
-		}
-	}
-	for rc := range s.Layers(resource.Route).All() {
-		checkDomains(t, rc)
-	}
-}
-
-// Valid runs the validation that was generated for a message.
-func Valid(m proto.Message) error {
-	v, ok := m.(interface{ ValidateAll() error })
-	if !ok {
-		return fmt.Errorf("%T has no validation", m)
-	}
-	return v.ValidateAll()
-}
-
-func checkDomains(t T, rc *resource.Resource) {
-	m, err := rc.Proto()
-	if err != nil {
-		return // reported already
-	}
-	seen := map[string]string{}
-	for _, vh := range m.(interface{ GetVirtualHosts() []*virtualHost }).GetVirtualHosts() {
-		for _, d := range vh.Domains {
-			d = strings.ToLower(d)
-			if other, ok := seen[d]; ok {
-				t.Errorf("route configuration %q: virtual hosts %q and %q share the domain %q", rc.Name(), other, vh.Name, d)
-			}
-			seen[d] = vh.Name
 		}
 	}
 }

@@ -23,8 +23,6 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-type virtualHost = routev3.VirtualHost
-
 // Print renders the resources of a state that keep lets through, as YAML that is stable from run to run.
 func Print(t T, s *resource.State, keep func(t resource.Type, name string) bool) string {
 	t.Helper()
@@ -70,4 +68,20 @@ func Names(s *resource.State, typ resource.Type) []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// Domains lists the virtual hosts of a state's route configurations with their domains, a line each.
+func Domains(t T, s *resource.State) string {
+	t.Helper()
+	var out strings.Builder
+	for r := range s.Layers(resource.Route).All() {
+		m, err := r.Proto()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, vh := range m.(*routev3.RouteConfiguration).VirtualHosts {
+			fmt.Fprintf(&out, "%s: %s: %s\n", r.Name(), vh.Name, strings.Join(vh.Domains, " "))
+		}
+	}
+	return out.String()
 }

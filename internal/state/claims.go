@@ -26,10 +26,9 @@ const (
 	// DelegateClaim says that a VirtualService which all see delegates to the claim's layer, as "namespace/name". Under that
 	// name it is listed, too.
 	DelegateClaim
-	// ShortClaim and ShortSvcClaim take a short form of the host away from it: somebody declared a host called
-	// name.namespace, or name.namespace.svc, as such.
+	// ShortClaim says that somebody declared a short name of the host, name.namespace or name.namespace.svc, as a host of
+	// its own.
 	ShortClaim
-	ShortSvcClaim
 )
 
 // Kind is the kind of the objects that make such claims.
@@ -174,8 +173,8 @@ func (t *Tables) defineClaims(db *store.DB) {
 					add(host, claim)
 				}
 			}
-			if full, kind, ok := shortens(host, domain); ok && c.Kind != PolicyClaim {
-				claim.Kind = kind
+			if full, ok := mesh.LongHost(host, domain); ok && c.Kind != PolicyClaim {
+				claim.Kind = ShortClaim
 				for _, claim.Layer = range c.Layers {
 					add(full, claim)
 				}
@@ -188,7 +187,7 @@ func (t *Tables) defineClaims(db *store.DB) {
 		}
 		for _, host := range c.Hosts {
 			c.group(k.Namespace, host, domain, func(g HostGroup) { add(g, omap.Name(host)) })
-			if full, _, ok := shortens(host, domain); ok && c.Kind != PolicyClaim {
+			if full, ok := mesh.LongHost(host, domain); ok && c.Kind != PolicyClaim {
 				for _, layer := range c.Layers {
 					if layer != "" {
 						add(HostGroup{By: Touched, Of: layer}, omap.Name(full))
@@ -210,22 +209,6 @@ func (c *Claims) groupDelegate(name string, add func(HostGroup, omap.Name)) {
 	for _, pair := range c.Labels {
 		add(HostGroup{By: Labelled, Of: pair}, omap.Name(name))
 	}
-}
-
-// shortens reports whether a host looks like a short form of a cluster host.
-func shortens(host, domain string) (full string, kind ClaimKind, ok bool) {
-	if mesh.IsWildcard(host) {
-		return "", 0, false
-	}
-	name, svc := strings.CutSuffix(host, ".svc")
-	if strings.Count(name, ".") != 1 {
-		return "", 0, false
-	}
-	kind = ShortClaim
-	if svc {
-		kind = ShortSvcClaim
-	}
-	return name + ".svc." + domain, kind, true
 }
 
 // group calls add for every group one host of the claims belongs to.

@@ -2,6 +2,9 @@ package problem
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
 
@@ -33,7 +36,67 @@ func (f *findings) serviceEntry() {
 			break
 		}
 		f.addresses(c.host)
+		f.shortNames(at, c.host, spec)
 	}
+}
+
+// shortNames tells which short names of a cluster host others have, because they declare a host called so.
+func (f *findings) shortNames(at, host string, spec *mesh.Service) {
+	names := mesh.ShortNames(host, f.q.tables.Domain())
+	bare, of, ok := mesh.ClusterHost(host, f.q.tables.Domain())
+	if ok {
+		names = append(names, bare)
+	}
+	for _, short := range names {
+		claims := f.q.tables.ByHost.Group(f.r, short)
+		home, looked := service.Home(claims, ""), 0
+		for c := range claims.All() {
+			if looked++; c.Kind > state.RouteClaim || looked > maxChecked {
+				break // listed by kind
+			}
+			both := shared(spec, f.requestPorts(c))
+			if len(both) == 0 {
+				continue
+			}
+			who := ""
+			switch {
+			case short == bare:
+				if !c.VisibleTo(of) {
+					continue
+				}
+				who = fmt.Sprintf(" from namespace %q", of)
+			case c.Layer != "":
+				who = fmt.Sprintf(" from namespace %q", c.Layer)
+			case c.Kind == state.ServiceClaim && c.Namespace != home:
+				who = fmt.Sprintf(" from namespace %q", c.Namespace)
+			}
+			f.warn(at, "%s declares the host %q, which goes before a short name: requests%s for it on port %s do not reach %q; call that by its full name",
+				c.Object(), short, who, strings.Join(both, ", "), host)
+		}
+	}
+}
+
+// requestPorts are the ports on which a claim's host may be told by the Host of requests.
+func (f *findings) requestPorts(c state.Claim) []mesh.Port {
+	if c.Kind == state.RouteClaim {
+		return []mesh.Port{{Number: service.RoutesOnlyPort, Protocol: mesh.HTTP}}
+	}
+	spec, ok := f.q.tables.Services.Get(f.r, c.Object())
+	if !ok {
+		return nil
+	}
+	return spec.Ports
+}
+
+// shared are the ports on which requests for either are told by their Host.
+func shared(spec *mesh.Service, others []mesh.Port) (numbers []string) {
+	byName := func(p mesh.Port) bool { return p.Protocol.IsHTTP() || p.Protocol.Sniffed() }
+	for _, p := range spec.Ports {
+		if byName(p) && slices.ContainsFunc(others, func(o mesh.Port) bool { return o.Number == p.Number && byName(o) }) {
+			numbers = append(numbers, strconv.FormatUint(uint64(p.Number), 10))
+		}
+	}
+	return numbers
 }
 
 // merged tells what is lost where a namespace declares a host twice.
@@ -64,7 +127,7 @@ func (f *findings) addresses(host string) {
 		if f.addressesLeft--; f.addressesLeft < 0 {
 			return
 		}
-		at := service.Address{IP: ip, Port: fp.HTTP[0]}
+		at := service.Domain{Name: ip, Port: fp.HTTP[0]}
 		for c := range f.q.services.Taken.Names.Group(f.r, service.All{}, at).All() {
 			if c.Host != host && c.Created <= fp.Created {
 				f.warn("spec.addresses", "%s, port %d, belongs to the older service %q: requests there do not reach %q; give it an address of its own", ip, at.Port, c.Host, host)

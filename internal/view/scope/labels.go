@@ -52,7 +52,7 @@ func (q *Queries) defineLabelled(g *query.Graph) {
 		return []service.Footprint{f}, ok
 	})
 	footprints := query.Each(g, "labelledFootprints", q.LabelledHosts, elem, func(k Labelled, host omap.Name) HostIn { return HostIn{string(host), k.Set.Plain()} })
-	q.Labelled = service.DefineTaken(g, "labelled.", footprints)
+	q.Labelled = service.DefineTaken(g, "labelled.", q.tables.Domain(), footprints)
 }
 
 // labelled are the hosts of a set that callers with labels may see differently.

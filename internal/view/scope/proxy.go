@@ -53,22 +53,23 @@ func (q *Queries) LabelledHosts(r *query.Reader, k Labelled) Hosts {
 	return m
 }
 
-// Proxied reports whether an HTTP proxy of a set takes requests for a host.
-func (q *Queries) Proxied(r *query.Reader, h HostIn, number int) bool {
-	if number == 0 {
-		return true
+// Proxied is what a host takes up at an HTTP proxy of a set; ok is false if that takes no requests for it.
+func (q *Queries) Proxied(r *query.Reader, h HostIn, number int) (f service.Footprint, ok bool) {
+	admits := func(string) bool { return true }
+	if number > 0 {
+		listeners, _ := q.listeners.Get(r, h.Set.Sidecar)
+		if number > len(listeners) {
+			return service.Footprint{}, false
+		}
+		admits = func(namespace string) bool { return listeners[number-1].Admits(namespace, h.Host, h.Set.Namespace) }
 	}
-	listeners, _ := q.listeners.Get(r, h.Set.Sidecar)
-	if number > len(listeners) {
-		return false
-	}
-	f, ok := q.services.FootprintAt(r, q.View(r, h), func(namespace string, _ uint32) []service.Place {
-		if !listeners[number-1].Admits(namespace, h.Host, h.Set.Namespace) {
+	f, ok = q.services.FootprintAt(r, q.View(r, h), func(namespace string, _ uint32) []service.Place {
+		if !admits(namespace) {
 			return nil
 		}
 		return []service.Place{{}}
 	})
-	return ok && len(f.HTTP) > 0
+	return f, ok && len(f.HTTP) > 0
 }
 
 // proxies reports whether a listener is for requests that name where they go, whatever the port.

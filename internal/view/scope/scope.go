@@ -109,7 +109,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 		})
 	elem := query.Define(g, "scopedFootprint", service.EqualFootprints, q.footprint)
 	q.Footprints = query.Each(g, "scopedFootprints", q.Named, elem, func(s Set, host omap.Name) HostIn { return HostIn{string(host), s} })
-	q.Taken = service.DefineTaken(g, "scoped.", q.Footprints)
+	q.Taken = service.DefineTaken(g, "scoped.", t.Domain(), q.Footprints)
 	q.defineLabelled(g)
 	q.Class = query.Define(g, "class", func(a, b proxy.Class) bool { return a == b }, q.class)
 	return q
@@ -192,6 +192,8 @@ func (q *Queries) differs(r *query.Reader, k hostFrom, claims omap.Map[state.Cla
 	differs := func(c state.Claim, covers bool) bool {
 		own := c.Layer == "" && c.Namespace == k.namespace
 		switch c.Kind {
+		case state.ShortClaim:
+			return q.namesDiffer(r, k)
 		case state.ServiceClaim:
 			return !covers && (c.Layer == k.namespace || own && home != k.namespace)
 		case state.PolicyClaim:
@@ -209,6 +211,25 @@ func (q *Queries) differs(r *query.Reader, k hostFrom, claims omap.Map[state.Cla
 	for pattern := range mesh.Patterns(k.host) {
 		for c := range q.tables.ByHost.Group(r, pattern).All() {
 			if differs(c, true) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// namesDiffer reports whether a namespace sees other declarations of the host's short names than all do: a short name is the
+// host's only where nobody declares it.
+func (q *Queries) namesDiffer(r *query.Reader, k hostFrom) bool {
+	for _, short := range mesh.ShortNames(k.host, q.tables.Domain()) {
+		claims := q.tables.ByHost.Group(r, short)
+		home := service.Home(claims, "")
+		for c := range claims.All() {
+			if c.Kind > state.RouteClaim {
+				break // listed by kind
+			}
+			own := c.Kind == state.ServiceClaim && c.Layer == "" && c.Namespace == k.namespace
+			if c.Layer == k.namespace || own && home != k.namespace {
 				return true
 			}
 		}

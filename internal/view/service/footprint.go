@@ -251,9 +251,10 @@ type Taken[C comparable] struct {
 	Local *query.Groups[C, Address, Claimant]
 	// Own: host and port -> that host, for sniffed ports at addresses of a host's own.
 	Own *query.Groups[C, OwnPort, omap.Name]
-	// Names: address -> hosts that want it as a name on an HTTP port.
-	Names *query.Groups[C, Address, Claimant]
-	// Lost: namespace -> hosts it declares in vain; "" -> hosts that anybody does.
+	// Names: domain -> hosts that want it, on an HTTP port.
+	Names *query.Groups[C, Domain, Claimant]
+	// Lost: namespace -> hosts it declares in vain, and those of which they are short names; "" -> hosts that anybody
+	// declares in vain.
 	Lost *query.Groups[C, omap.Name, omap.Name]
 }
 
@@ -263,8 +264,8 @@ const DynamicHTTP = int64(1)
 // Never is the age of who only used to want an address.
 const Never = int64(1)<<62 - 1
 
-// DefineTaken adds the groups of a collection of footprints; tag tells their names apart.
-func DefineTaken[C comparable](g *query.Graph, tag string, c *query.Collection[C, Footprint]) *Taken[C] {
+// DefineTaken adds the groups of a collection of footprints; tag tells their names apart, domain is that of cluster hosts.
+func DefineTaken[C comparable](g *query.Graph, tag, domain string, c *query.Collection[C, Footprint]) *Taken[C] {
 	each := func(f Footprint, do func(f Footprint)) {
 		do(f)
 		if f.Gone != nil {
@@ -310,20 +311,50 @@ func DefineTaken[C comparable](g *query.Graph, tag string, c *query.Collection[C
 			}
 		})
 	})
-	t.Names = query.GroupBy(g, tag+"addressNames", c, func(f Footprint, add func(Address, Claimant)) {
-		for _, p := range f.HTTP {
-			for _, v := range f.VIPs {
-				add(Address{IP: v, Port: p}, Claimant{Created: f.Created, Host: f.Host})
-			}
-		}
-	})
+	t.Names = DefineNames(g, tag+"domains", c)
 	t.Lost = query.GroupBy(g, tag+"lostDeclarations", c, func(f Footprint, add func(omap.Name, omap.Name)) {
 		for _, ns := range f.Others {
 			add(omap.Name(ns), omap.Name(f.Host))
+			if long, ok := mesh.LongHost(f.Host, domain); ok {
+				add(omap.Name(ns), omap.Name(long))
+			}
 		}
 		if len(f.Others) > 0 {
 			add("", omap.Name(f.Host))
 		}
 	})
 	return t
+}
+
+// Domain is a name or address, as requests on a port have it for their host.
+type Domain struct {
+	Name string
+	Port uint32
+}
+
+// Compare orders by name, then port.
+func (d Domain) Compare(o Domain) int {
+	return cmp.Or(strings.Compare(d.Name, o.Name), cmp.Compare(d.Port, o.Port))
+}
+
+// AppendTo appends an unambiguous form.
+func (d Domain) AppendTo(b []byte) []byte {
+	return strconv.AppendUint(append(append(b, d.Name...), ' '), uint64(d.Port), 10)
+}
+
+// DefineNames groups footprints by the domains that several hosts may want: an address belongs to the oldest host that has
+// it, and a host goes before the one of which its name is a short one. Other names belong to one host anyway, and have no
+// group.
+func DefineNames[C comparable](g *query.Graph, name string, c *query.Collection[C, Footprint]) *query.Groups[C, Domain, Claimant] {
+	return query.GroupBy(g, name, c, func(f Footprint, add func(Domain, Claimant)) {
+		short := mesh.LooksShort(f.Host)
+		for _, p := range f.HTTP {
+			if short {
+				add(Domain{f.Host, p}, Claimant{Created: f.Created, Host: f.Host})
+			}
+			for _, v := range f.VIPs {
+				add(Domain{v, p}, Claimant{Created: f.Created, Host: f.Host})
+			}
+		}
+	})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/state"
 )
 
-// routesOnlyPort is where the routes of a host apply whatever services there are.
-const routesOnlyPort = 80
+// RoutesOnlyPort is where the routes of a host apply whatever services there are.
+const RoutesOnlyPort = 80
 
 // routesOnly reports whether a host has routes and no service, and the namespace they are from: then the routes are all
 // there is to it. A pattern that covers services has given them its routes already.
@@ -44,7 +44,7 @@ func (q *Queries) Covering(r *query.Reader, v View) (*Service, bool) {
 // routed is what a host takes up that has routes and no service of its own: port 80, and what the service takes up by name
 // whose pattern covers it; both where the routes may apply, so places are not asked for a namespace.
 func (q *Queries) routed(r *query.Reader, v View, places func(namespace string, port uint32) []Place) Footprint {
-	f, port := Footprint{Host: v.Host}, mesh.Port{Number: routesOnlyPort, Protocol: mesh.HTTP}
+	f, port := Footprint{Host: v.Host}, mesh.Port{Number: RoutesOnlyPort, Protocol: mesh.HTTP}
 	for _, at := range places("", port.Number) {
 		switch {
 		case !at.speaks(port).IsHTTP():

@@ -104,7 +104,7 @@ func Define(g *query.Graph, t *state.Tables) *Queries {
 	})
 	public := func(r *query.Reader, _ All) omap.Map[omap.Name, omap.Unit] { return q.PublicHosts(r) }
 	q.Footprints = query.Each(g, "footprints", public, elem, func(_ All, host omap.Name) string { return string(host) })
-	q.Taken = DefineTaken(g, "", q.Footprints)
+	q.Taken = DefineTaken(g, "", t.Domain(), q.Footprints)
 	return q
 }
 

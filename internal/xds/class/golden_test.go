@@ -17,7 +17,7 @@ import (
 )
 
 // A golden file holds, in order: comment; mesh.yaml, if it is not the default; config.yaml; one or more "proxy" files (a node id, then metadata as JSON), each
-// followed by "show" (lines of "TYPE name-pattern"), "names" and "want"; and at the end "problems".
+// followed by "show" (lines of "TYPE name-pattern"), "names", "want" and "domains"; and at the end "problems".
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -60,6 +60,8 @@ func checkGolden(t *testing.T, file string) {
 			got = meshtest.Print(t, state, func(typ resource.Type, name string) bool {
 				return slices.ContainsFunc(show, func(line string) bool { return shows(line, typ, name) })
 			})
+		case "domains":
+			got = meshtest.Domains(t, state)
 		case "problems":
 			got = problems(w)
 		default:

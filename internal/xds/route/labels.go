@@ -42,8 +42,11 @@ func (q *Queries) virtualHostFor(r *query.Reader, k hostFor) ([]*resource.Piece,
 	if k.host == "" {
 		return nil, false // it only asks for the routes of the port
 	}
-	at, ok := q.callers(r, q.hostOf(r, hostIn{scope.HostIn{Host: k.host, Set: k.Set}, k.port}), k.Labelled)
+	at, ok := q.hostOf(r, hostIn{scope.HostIn{Host: k.host, Set: k.Set}, k.port})
 	if !ok {
+		return nil, false
+	}
+	if at, ok = q.callers(r, at, k.Labelled); !ok {
 		return nil, false
 	}
 	return q.host.Get(r, at)

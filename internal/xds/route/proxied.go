@@ -43,37 +43,52 @@ type proxied struct {
 	base     *query.Collection[service.All, *resource.Piece]
 	scoped   *query.Collection[proxyIn, *resource.Piece]
 	labelled *query.Collection[proxyFor, *resource.Piece]
+	// names groups the hosts of a proxy by the domains they want.
+	names *query.Groups[proxyIn, service.Domain, service.Claimant]
 }
 
 // defineProxied adds the route configurations of HTTP proxies.
 func (q *Queries) defineProxied(g *query.Graph, s *service.Queries, sc *scope.Queries) {
-	at := query.Define(g, "proxiedHost", layer.Equal, q.proxiedHost)
+	at := query.Define(g, "proxiedHost", layer.Equal, func(r *query.Reader, k host) ([]*resource.Piece, bool) {
+		f, _ := s.Footprint(r, k.View)
+		list := q.proxiedHost(r, f, func(port uint32) (host, bool) { return host{View: k.View, Port: port}, true })
+		return list, len(list) > 0
+	})
 	q.proxied.base = query.Each(g, "proxiedHosts", func(r *query.Reader, _ service.All) scope.Hosts {
 		return s.PublicHosts(r)
 	}, at, func(_ service.All, name omap.Name) host { return host{View: service.View{Host: string(name)}} })
+	named := func(r *query.Reader, k proxyIn) scope.Hosts { return sc.Named(r, k.set) }
+	key := func(k proxyIn, name omap.Name) proxiedIn { return proxiedIn{k, string(name)} }
+	footprint := query.Define(g, "proxiedFootprint", service.EqualFootprints, func(r *query.Reader, k proxiedIn) ([]service.Footprint, bool) {
+		f, ok := sc.Proxied(r, scope.HostIn{Host: k.host, Set: k.set}, k.number)
+		return []service.Footprint{f}, ok
+	})
+	footprints := query.Each(g, "proxiedFootprints", named, footprint, key)
+	q.proxied.names = service.DefineNames(g, "proxied.domains", footprints)
 	scoped := query.Define(g, "scopedProxiedHost", layer.Equal, func(r *query.Reader, k proxiedIn) ([]*resource.Piece, bool) {
-		h := scope.HostIn{Host: k.host, Set: k.set}
-		if !sc.Proxied(r, h, k.number) {
-			return nil, false
-		}
-		own := q.hostOf(r, hostIn{HostIn: h})
-		list, _ := at.Get(r, own)
+		f, _ := sc.Proxied(r, scope.HostIn{Host: k.host, Set: k.set}, k.number)
+		list := q.proxiedHost(r, f, func(port uint32) (host, bool) { return q.proxiedOf(r, k, port) })
 		if k.set.Overlay() {
 			base, _ := at.Get(r, host{View: service.View{Host: k.host}})
+			if layer.Equal(list, base) {
+				return nil, false
+			}
 			list = layer.Cover(list, base, resource.HidePiece)
 		}
 		return list, len(list) > 0
 	})
-	q.proxied.scoped = query.Each(g, "scopedProxiedHosts", func(r *query.Reader, k proxyIn) scope.Hosts {
-		return sc.Named(r, k.set)
-	}, scoped, func(k proxyIn, name omap.Name) proxiedIn { return proxiedIn{k, string(name)} })
+	q.proxied.scoped = query.Each(g, "scopedProxiedHosts", named, scoped, key)
 	labelled := query.Define(g, "labelledProxiedHost", layer.Equal, func(r *query.Reader, k proxiedFor) ([]*resource.Piece, bool) {
-		h := scope.HostIn{Host: k.host, Set: k.Set}
-		own, ok := q.callers(r, q.hostOf(r, hostIn{HostIn: h}), k.Labelled)
-		if !ok || !sc.Proxied(r, h, k.number) {
-			return nil, false
-		}
-		return at.Get(r, own)
+		in := proxiedIn{proxyIn{k.Set, k.number}, k.host}
+		f, _ := sc.Proxied(r, scope.HostIn{Host: k.host, Set: k.Set}, k.number)
+		list := q.proxiedHost(r, f, func(port uint32) (host, bool) {
+			at, ok := q.proxiedOf(r, in, port)
+			if !ok {
+				return host{}, false
+			}
+			return q.callers(r, at, k.Labelled)
+		})
+		return list, len(list) > 0
 	})
 	q.proxied.labelled = query.Each(g, "labelledProxiedHosts", func(r *query.Reader, k proxyFor) scope.Hosts {
 		return sc.LabelledHosts(r, k.Labelled)
@@ -81,19 +96,23 @@ func (q *Queries) defineProxied(g *query.Graph, s *service.Queries, sc *scope.Qu
 	q.Proxied = query.Define(g, "proxiedRoutes", Map.Equal, q.proxiedRoutes)
 }
 
-// proxiedHost are the virtual hosts of a host's HTTP ports.
-func (q *Queries) proxiedHost(r *query.Reader, k host) ([]*resource.Piece, bool) {
-	f, ok := q.services.Footprint(r, k.View)
-	if !ok {
-		return nil, false
-	}
-	k.Proxied = true
+// proxiedHost are the virtual hosts of a host's HTTP ports; on yields that of a port, if it has one.
+func (q *Queries) proxiedHost(r *query.Reader, f service.Footprint, on func(port uint32) (at host, ok bool)) []*resource.Piece {
 	var out []*resource.Piece
-	for _, k.Port = range f.HTTP {
-		list, _ := q.host.Get(r, k)
-		out = append(out, list...)
+	for _, port := range f.HTTP {
+		if at, ok := on(port); ok {
+			at.Proxied = true
+			list, _ := q.host.Get(r, at)
+			out = append(out, list...)
+		}
 	}
-	return out, len(out) > 0
+	return out
+}
+
+// proxiedOf is a host as callers of a proxy see it; ok is false if no name is left to it.
+func (q *Queries) proxiedOf(r *query.Reader, k proxiedIn, port uint32) (at host, ok bool) {
+	view := q.scope.View(r, scope.HostIn{Host: k.host, Set: k.set})
+	return q.named(r, host{View: view, Port: port}, table{proxyIn: k.proxyIn, proxied: true})
 }
 
 // proxiedRoutes are the route configurations of the HTTP proxies of callers, who may have labels.

@@ -6,7 +6,6 @@
 package route
 
 import (
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,8 +29,8 @@ type Pieces = omap.Map[omap.Name, *resource.Piece]
 type host struct {
 	service.View
 	Port uint32
-	// Bare is the namespace whose callers can use the host's bare name; empty if it has none here.
-	Bare string
+	// Names are the names it answers to, separated by spaces, if those are others than in the eyes of all.
+	Names string
 	// Labels are the pairs of the callers' labels that the host's rules name, separated by commas.
 	Labels string
 	// Rules are the DestinationRules that select the callers, if by these a request chooses the endpoint.
@@ -109,23 +108,24 @@ func (q *Queries) virtualHostIn(r *query.Reader, k hostIn) ([]*resource.Piece, b
 	if k.Host == "" {
 		return nil, false // it only asks for the routes of the port
 	}
-	at := q.hostOf(r, k)
-	list, _ := q.host.Get(r, at)
+	at, ok := q.hostOf(r, k)
+	var list []*resource.Piece
+	if ok {
+		list, _ = q.host.Get(r, at)
+	}
 	if k.Set.Overlay() {
-		at.Layer, at.Bare = "", ""
-		base, _ := q.host.Get(r, at)
+		base, _ := q.host.Get(r, host{View: service.View{Host: k.Host}, Port: k.port})
+		if layer.Equal(list, base) {
+			return nil, false
+		}
 		list = layer.Cover(list, base, resource.HidePiece)
 	}
 	return list, len(list) > 0
 }
 
-// hostOf is a host as a set sees it.
-func (q *Queries) hostOf(r *query.Reader, k hostIn) host {
-	at := host{View: q.scope.View(r, k.HostIn), Port: k.port}
-	if q.scope.Bare(k.HostIn) {
-		at.Bare = k.Set.Namespace
-	}
-	return at
+// hostOf is a host as a set sees it; ok is false if no name is left to it.
+func (q *Queries) hostOf(r *query.Reader, k hostIn) (at host, ok bool) {
+	return q.named(r, host{View: q.scope.View(r, k.HostIn), Port: k.port}, table{proxyIn: proxyIn{set: k.Set}})
 }
 
 func (q *Queries) base(r *query.Reader, port uint32) ([]*resource.Resource, bool) {
@@ -202,7 +202,10 @@ func (q *Queries) virtualHost(r *query.Reader, k host) ([]*resource.Piece, bool)
 		}
 		b.byDefault()
 	}
-	domains := q.domains(r, k)
+	domains := strings.Fields(k.Names)
+	if k.Names == "" {
+		domains = q.names(r, k, table{})
+	}
 	if len(domains) == 0 {
 		return nil, false
 	}
@@ -220,91 +223,6 @@ func pieceName(host string, port uint32) string {
 	labels := strings.Split(host, ".")
 	slices.Reverse(labels)
 	return envoy.VirtualHostName(strings.Join(labels, "."), port)
-}
-
-func isAddress(host string) bool {
-	_, err := netip.ParseAddr(host)
-	return err == nil
-}
-
-// domains are the names a host answers to. No two virtual hosts of a route configuration may share one.
-func (q *Queries) domains(r *query.Reader, k host) []string {
-	var out []string
-	addresses := q.addresses(r, k)
-	if !slices.Contains(addresses, envoy.Domain(k.Host)) && !isAddress(k.Host) {
-		out = append(out, k.Host)
-	}
-	if !mesh.IsWildcard(k.Host) && len(out) > 0 {
-		out = append(out, k.Host+".")
-	}
-	if name, ns, ok := mesh.ClusterHost(k.Host, q.tables.Domain()); ok {
-		out = append(out, q.shortForms(r, k, name, ns)...)
-	}
-	return append(out, addresses...)
-}
-
-// shortForms are the short names of a cluster host that nobody declared as such.
-func (q *Queries) shortForms(r *query.Reader, k host, name, ns string) []string {
-	short, svc := false, false // are claimed
-	for c := range q.tables.ByHost.Group(r, k.Host).All() {
-		short = short || c.Kind == state.ShortClaim && c.VisibleTo(k.Layer)
-		svc = svc || c.Kind == state.ShortSvcClaim && c.VisibleTo(k.Layer)
-	}
-	var out []string
-	if name := name + "." + ns; !short || !q.takes(r, name, k) {
-		out = append(out, name)
-	}
-	if name := name + "." + ns + ".svc"; !svc || !q.takes(r, name, k) {
-		out = append(out, name)
-	}
-	if k.Bare == "" {
-		return out
-	}
-	for c := range q.tables.ByHost.Group(r, name).All() {
-		if (c.Kind == state.ServiceClaim || c.Kind == state.RouteClaim) && c.VisibleTo(k.Bare) {
-			return out
-		}
-	}
-	return append(out, name)
-}
-
-// takes reports whether another name is a host of its own on the port.
-func (q *Queries) takes(r *query.Reader, name string, k host) bool {
-	f, _ := q.services.Footprint(r, service.View{Host: name, Layer: q.scope.Layer(r, name, k.Layer)})
-	return slices.Contains(f.HTTP, k.Port)
-}
-
-// addresses are the virtual addresses of a host by which it can be called: those that no older host has.
-func (q *Queries) addresses(r *query.Reader, k host) []string {
-	f, _ := q.services.Footprint(r, k.View)
-	var out []string
-	for _, ip := range f.VIPs {
-		if q.owner(r, k.Layer, service.Address{IP: ip, Port: k.Port}) == k.Host {
-			out = append(out, envoy.Domain(ip))
-		}
-	}
-	return out
-}
-
-// owner is the host that an address means to a layer: the oldest that claims it. What all see goes before what a
-// namespace sees, because the base's virtual host has the address whatever lies over others.
-func (q *Queries) owner(r *query.Reader, layer string, at service.Address) string {
-	for c := range q.services.Taken.Names.Group(r, service.All{}, at).All() {
-		if q.scope.Layer(r, c.Host, layer) == "" {
-			return c.Host
-		}
-		break // the base's owner looks different from there: its address is free for those who do, too
-	}
-	if layer == "" {
-		return ""
-	}
-	own := scope.Set{Namespace: layer, Short: true}
-	for c := range q.scope.Taken.Names.Group(r, own, at).All() {
-		if q.scope.Layer(r, c.Host, layer) == layer {
-			return c.Host
-		}
-	}
-	return ""
 }
 
 // Cell finds the cell that yields one virtual host of a route configuration, as callers of a set see it.
