@@ -40,10 +40,13 @@ func (q *Queries) named(r *query.Reader, at host, in table) (_ host, ok bool) {
 	return at, len(names) > 0
 }
 
-// names are the names to which a host answers in a table.
+// names are the names to which a host answers in a table; none if its requests are not told by their Host there.
 func (q *Queries) names(r *query.Reader, at host, in table) []string {
 	var names, addresses []string
 	f, _ := q.services.Footprint(r, at.View)
+	if in.set.Overlay() && !slices.Contains(f.HTTP, at.Port) { // it differs from the base by that, or is asked for to be compared
+		return nil
+	}
 	for _, ip := range f.VIPs {
 		if q.owner(r, in, service.Domain{Name: ip, Port: at.Port}) == at.Host {
 			addresses = append(addresses, envoy.Domain(ip))
