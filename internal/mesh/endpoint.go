@@ -36,15 +36,31 @@ type Group struct {
 
 // ByLocality groups endpoints by locality, in order, and leaves their order otherwise.
 func ByLocality(list []PortEndpoint) []Group {
-	sorted := slices.Clone(list)
-	slices.SortStableFunc(sorted, func(a, b PortEndpoint) int { return a.Locality.Compare(b.Locality) })
 	var groups []Group
-	for i, e := range sorted {
-		if i == 0 || e.Locality != sorted[i-1].Locality {
-			groups = append(groups, Group{Locality: e.Locality})
+	var sizes []int
+	known := make(map[Locality]int)
+	of := make([]int, len(list)) // the group of each endpoint
+	for i, e := range list {
+		if i > 0 && e.Locality == list[i-1].Locality {
+			of[i] = of[i-1]
+		} else {
+			n, ok := known[e.Locality]
+			if !ok {
+				n = len(groups)
+				known[e.Locality] = n
+				groups, sizes = append(groups, Group{Locality: e.Locality}), append(sizes, 0)
+			}
+			of[i] = n
 		}
-		g := &groups[len(groups)-1]
+		sizes[of[i]]++
+	}
+	for n := range groups {
+		groups[n].Endpoints = make([]PortEndpoint, 0, sizes[n])
+	}
+	for i, e := range list {
+		g := &groups[of[i]]
 		g.Endpoints = append(g.Endpoints, e)
 	}
+	slices.SortFunc(groups, func(a, b Group) int { return a.Locality.Compare(b.Locality) })
 	return groups
 }

@@ -96,7 +96,7 @@ func (t *Tables) splitServiceEntry(tx *store.Txn, o *api.Object, spec *networkin
 		s.Ports = append(s.Ports, mesh.Port{Number: p.Number, TargetPort: p.TargetPort, Name: p.Name, Protocol: protocol})
 	}
 	t.Services.Set(tx, o.Key, s)
-	e := &Endpoints{Selector: spec.WorkloadSelector.GetLabels()}
+	e := &Endpoints{Selector: spec.WorkloadSelector.GetLabels(), Inline: make([]mesh.Endpoint, 0, len(spec.Endpoints))}
 	for _, w := range spec.Endpoints {
 		e.Inline = append(e.Inline, endpoint(w, nil))
 	}
@@ -112,7 +112,7 @@ func identities(e *Endpoints) *Identities {
 	who := &Identities{Selector: e.Selector}
 	for _, ep := range e.Inline {
 		who.MeshTLS = who.MeshTLS || ep.MeshTLS()
-		if ep.ServiceAccount != "" {
+		if n := len(who.Accounts); ep.ServiceAccount != "" && (n == 0 || who.Accounts[n-1] != ep.ServiceAccount) {
 			who.Accounts = append(who.Accounts, ep.ServiceAccount)
 		}
 	}

@@ -23,6 +23,11 @@ type feed[K comparable, V any, G comparable, M omap.Key[M]] struct {
 	entries func(k K, v V, add func(G, M))
 }
 
+type entry[G comparable, M omap.Key[M]] struct {
+	group  G
+	member M
+}
+
 // NewIndex adds an index over t, which must be empty. entries is pure and calls add for each (group, member) the row
 // contributes; several rows may contribute the same pair.
 func NewIndex[K comparable, V any, G comparable, M omap.Key[M]](t *Table[K, V], name string, entries func(k K, v V, add func(G, M))) *Index[G, M] {
@@ -65,13 +70,37 @@ func (x *Index[G, M]) Peek(g G) omap.Map[M, omap.Unit] {
 	return gr.Members()
 }
 
+// change counts what the row contributes no longer, and what it contributes now. Most changes of a row with many entries
+// leave those at the beginning and at the end as they are: to compare these is far cheaper than to count them.
 func (f *feed[K, V, G, M]) change(tx *Txn, k K, old, new *V) {
-	if old != nil {
-		f.entries(k, *old, func(g G, m M) { f.x.count(tx, g, m, -1) })
-	}
-	if new != nil {
+	switch {
+	case old == nil && new != nil:
 		f.entries(k, *new, func(g G, m M) { f.x.count(tx, g, m, +1) })
+	case old != nil && new == nil:
+		f.entries(k, *old, func(g G, m M) { f.x.count(tx, g, m, -1) })
+	case old != nil:
+		f.compare(tx, f.list(k, *old), f.list(k, *new))
 	}
+}
+
+func (f *feed[K, V, G, M]) compare(tx *Txn, was, is []entry[G, M]) {
+	for len(was) > 0 && len(is) > 0 && was[0] == is[0] {
+		was, is = was[1:], is[1:]
+	}
+	for len(was) > 0 && len(is) > 0 && was[len(was)-1] == is[len(is)-1] {
+		was, is = was[:len(was)-1], is[:len(is)-1]
+	}
+	for _, e := range was {
+		f.x.count(tx, e.group, e.member, -1)
+	}
+	for _, e := range is {
+		f.x.count(tx, e.group, e.member, +1)
+	}
+}
+
+func (f *feed[K, V, G, M]) list(k K, v V) (list []entry[G, M]) {
+	f.entries(k, v, func(g G, m M) { list = append(list, entry[G, M]{g, m}) })
+	return list
 }
 
 func (f *feed[K, V, G, M]) space() space { return f.x }

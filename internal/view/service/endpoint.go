@@ -122,6 +122,7 @@ func (q *Queries) Endpoints(r *query.Reader, s *Service, port uint32) []mesh.Por
 		if !ok {
 			continue
 		}
+		out = slices.Grow(out, len(e.Inline))
 		for i := range e.Inline {
 			out = append(out, mesh.PortEndpoint{Endpoint: &e.Inline[i], Port: e.Inline[i].Port(p)})
 		}

@@ -5,6 +5,8 @@
 package endpoint
 
 import (
+	"slices"
+
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/mesh"
@@ -44,7 +46,7 @@ func (q *Queries) assignments(r *query.Reader, v service.View, k traffic.Client)
 		if p.Protocol == mesh.UDP {
 			continue
 		}
-		list := q.services.Endpoints(r, s, p.Number)
+		list := dialable(q.services.Endpoints(r, s, p.Number))
 		one := func(subset *networking.Subset) {
 			var preference *traffic.Preference
 			if preferring {
@@ -52,7 +54,7 @@ func (q *Queries) assignments(r *query.Reader, v service.View, k traffic.Client)
 			}
 			groups := preference.Arrange(chosen(list, subset.GetLabels()), k.Site)
 			name := envoy.OutboundCluster(p.Number, subset.GetName(), s.Host)
-			out = append(out, resource.New(resource.Endpoint, name, envoy.Assignment(name, groups, s.External)))
+			out = append(out, resource.Encoded(resource.Endpoint, name, envoy.EncodeAssignment(name, groups, s.External)))
 		}
 		one(nil)
 		if policy == nil {
@@ -65,11 +67,19 @@ func (q *Queries) assignments(r *query.Reader, v service.View, k traffic.Client)
 	return out
 }
 
-// chosen are the endpoints of a subset that can be connected to.
+// dialable are the endpoints that can be connected to. The list is the caller's.
+func dialable(list []mesh.PortEndpoint) []mesh.PortEndpoint {
+	return slices.DeleteFunc(list, func(e mesh.PortEndpoint) bool { return !e.Dialable() })
+}
+
+// chosen are the endpoints of a subset.
 func chosen(list []mesh.PortEndpoint, labels map[string]string) []mesh.PortEndpoint {
+	if len(labels) == 0 {
+		return list
+	}
 	out := make([]mesh.PortEndpoint, 0, len(list))
 	for _, e := range list {
-		if e.Dialable() && e.Has(labels) {
+		if e.Has(labels) {
 			out = append(out, e)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
-// Assignment lists endpoints; external ones are never said to take the mesh's TLS. Envoy refuses weights whose sum does
-// not fit 32 bits: they are scaled down.
+// Assignment lists endpoints, for a cluster that holds them; external ones are never said to take the mesh's TLS. Envoy
+// refuses weights whose sum does not fit 32 bits: they are scaled down. EncodeAssignment must say the same.
 func Assignment(name string, groups []mesh.Group, external bool) *endpointv3.ClusterLoadAssignment {
 	a := &endpointv3.ClusterLoadAssignment{ClusterName: name}
 	shift := weightShift(groups)

@@ -63,6 +63,13 @@ func New(t Type, name string, msg proto.Message) *Resource {
 	return r
 }
 
+// Encoded makes a resource of the encoded message of a type that refers to nothing.
+func Encoded(t Type, name string, body []byte) *Resource {
+	r := &Resource{name: name, typ: t, hash: omap.Sum([]byte(t.URL()), body)}
+	r.frame(body, 0)
+	return r
+}
+
 // Hide is the entry of an upper layer that masks the resource of a lower one.
 func Hide(name string) *Resource {
 	return &Resource{name: name, hidden: true, hash: hiddenHash()}

@@ -1,0 +1,138 @@
+package envoy
+
+import (
+	"fmt"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pilotmesh/pilot/internal/mesh"
+)
+
+// Field numbers of the messages in a ClusterLoadAssignment.
+const (
+	assignmentName      = 1
+	assignmentEndpoints = 2
+
+	groupLocality  = 1
+	groupEndpoints = 2
+	groupWeight    = 3
+	groupPriority  = 5
+
+	localityRegion  = 1
+	localityZone    = 2
+	localitySubZone = 3
+
+	lbEndpoint = 1
+	lbMetadata = 3
+	lbWeight   = 4
+
+	endpointAddress = 1
+
+	addressSocket = 1
+	addressPipe   = 2
+	pipePath      = 1
+	socketAddress = 2
+	socketPort    = 3
+
+	wrappedValue = 1
+)
+
+// EncodeAssignment is the deterministic encoding of Assignment, byte by byte. A service may have ten thousand endpoints of
+// which one changes: to write their bytes costs a twentieth of making messages of them and encoding these. It panics on
+// text that is not UTF-8, as encoding the message would.
+func EncodeAssignment(name string, groups []mesh.Group, external bool) []byte {
+	n := 0
+	for _, g := range groups {
+		n += len(g.Endpoints)
+	}
+	var meshTLS []byte // of endpoints that take the mesh's TLS
+	if !external {
+		m, err := proto.MarshalOptions{Deterministic: true}.Marshal(takesMeshTLS())
+		if err != nil {
+			panic(fmt.Errorf("encode the metadata of endpoints: %w", err))
+		}
+		meshTLS = appendBytes(nil, lbMetadata, m)
+	}
+	out := appendText(make([]byte, 0, len(name)+(80+len(meshTLS))*n), assignmentName, name)
+	var group, lb []byte
+	shift := weightShift(groups)
+	for _, g := range groups {
+		group = group[:0]
+		if g.Locality != (mesh.Locality{}) {
+			var l []byte
+			l = appendText(l, localityRegion, g.Locality.Region)
+			l = appendText(l, localityZone, g.Locality.Zone)
+			l = appendText(l, localitySubZone, g.Locality.SubZone)
+			group = appendBytes(group, groupLocality, l)
+		}
+		sum := uint32(0)
+		for _, e := range g.Endpoints {
+			weight := max(e.Weight>>shift, 1)
+			sum += weight
+			lb = lb[:0]
+			if !external && e.MeshTLS() {
+				lb = append(lb, meshTLS...)
+			}
+			lb = appendWrapped(lb, lbWeight, weight)
+			lb = appendEndpoint(lb, e) // a oneof, which Go encodes after all other fields
+			group = appendBytes(group, groupEndpoints, lb)
+		}
+		if g.Weight > 0 {
+			sum = g.Weight
+		}
+		group = appendWrapped(group, groupWeight, sum)
+		group = appendNumber(group, groupPriority, g.Priority)
+		out = appendBytes(out, assignmentEndpoints, group)
+	}
+	return out
+}
+
+// appendEndpoint appends LbEndpoint.endpoint: in each other an endpoint, its address, and the address's kind.
+func appendEndpoint(b []byte, e mesh.PortEndpoint) []byte {
+	var room [128]byte
+	kind, inner := protowire.Number(addressSocket), room[:0]
+	if path, ok := e.UnixPath(); ok {
+		kind, inner = addressPipe, appendText(inner, pipePath, path)
+	} else {
+		inner = appendText(inner, socketAddress, e.Address)
+		inner = protowire.AppendTag(inner, socketPort, protowire.VarintType) // of a oneof: also if it is zero
+		inner = protowire.AppendVarint(inner, uint64(e.Port))
+	}
+	address := 1 + protowire.SizeBytes(len(inner))
+	b = protowire.AppendTag(b, lbEndpoint, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(1+protowire.SizeBytes(address)))
+	b = protowire.AppendTag(b, endpointAddress, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(address))
+	return appendBytes(b, kind, inner)
+}
+
+func appendBytes(b []byte, field protowire.Number, v []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(b, field, protowire.BytesType), v)
+}
+
+// appendText appends a field of text, which without any is left out.
+func appendText(b []byte, field protowire.Number, s string) []byte {
+	if s == "" {
+		return b
+	}
+	if !utf8.ValidString(s) {
+		panic(fmt.Errorf("encode an assignment: %q is not UTF-8", s))
+	}
+	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), s)
+}
+
+// appendNumber appends a field with a number, which is left out if it is zero.
+func appendNumber(b []byte, field protowire.Number, n uint32) []byte {
+	if n == 0 {
+		return b
+	}
+	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), uint64(n))
+}
+
+// appendWrapped appends a number in a message of its own.
+func appendWrapped(b []byte, field protowire.Number, n uint32) []byte {
+	var room [8]byte
+	return appendBytes(b, field, appendNumber(room[:0], wrappedValue, n))
+}
