@@ -7,9 +7,11 @@
 package cluster
 
 import (
+	"slices"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 	networking "istio.io/api/networking/v1alpha3"
 
@@ -36,6 +38,9 @@ type Queries struct {
 	traffic  *traffic.Queries
 	scope    *scope.Queries
 	*layer.Hosts[*resource.Resource]
+	// Messages are the clusters of a host as they are before they are encoded, for who has to look into them. A host has such
+	// a cell only while something reads it: to encode them does without.
+	Messages *query.Query[layer.Seen, []*clusterv3.Cluster]
 	// Fixed are the clusters every sidecar has.
 	Fixed *query.Query[service.All, Map]
 	// Inbound are those of what a workload serves.
@@ -45,17 +50,23 @@ type Queries struct {
 // Define adds the queries.
 func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries) *Queries {
 	q := &Queries{tables: t, services: s, traffic: tr, scope: sc}
+	q.Messages = query.Define(g, "clusterMessages", func(a, b []*clusterv3.Cluster) bool {
+		return slices.EqualFunc(a, b, func(a, b *clusterv3.Cluster) bool { return proto.Equal(a, b) })
+	}, func(r *query.Reader, at layer.Seen) ([]*clusterv3.Cluster, bool) {
+		list := q.clusters(r, at)
+		return list, len(list) > 0
+	})
 	q.Hosts = layer.DefineHosts(g, layer.Names{Base: "clusters", Scoped: "scopedClusters", Own: "ownClusters"}, s, tr, sc,
-		layer.Differs[*resource.Resource]{At: q.clusters, Matters: q.matters, Hide: resource.Hide})
+		layer.Translator[*clusterv3.Cluster, *resource.Resource]{Translate: q.clusters, Encode: encode, Matters: q.matters, Hide: resource.Hide})
 	q.Fixed = query.Define(g, "fixedClusters", Map.Equal, q.fixed)
 	q.Inbound = query.Define(g, "inboundClusters", Map.Equal, q.inbound)
 	return q
 }
 
 // matters reports whether where a client runs can matter to a host's clusters: only if they hold the endpoints.
-func (q *Queries) matters(r *query.Reader, v service.View, k traffic.Client) bool {
-	s, ok := q.services.Service.Get(r, v)
-	return ok && (k.Rules != traffic.Rules{} || resolves(s))
+func (q *Queries) matters(r *query.Reader, at layer.Seen) bool {
+	s, ok := q.services.Service.Get(r, at.View)
+	return ok && (at.Rules != traffic.Rules{} || resolves(s))
 }
 
 // translation is that of one service in the eyes of a client.
@@ -67,13 +78,18 @@ type translation struct {
 	client traffic.Client
 }
 
-func (q *Queries) clusters(r *query.Reader, v service.View, k traffic.Client) []*resource.Resource {
-	s, ok := q.services.Service.Get(r, v)
+// encode makes a cluster what is sent: all clusters come by here.
+func encode(c *clusterv3.Cluster) *resource.Resource {
+	return resource.New(resource.Cluster, c.Name, c)
+}
+
+func (q *Queries) clusters(r *query.Reader, at layer.Seen) []*clusterv3.Cluster {
+	s, ok := q.services.Service.Get(r, at.View)
 	if !ok {
 		return nil
 	}
-	t := translation{q, r, s, q.traffic.PolicyFor(r, v, k.Rules), k}
-	var out []*resource.Resource
+	t := translation{q, r, s, q.traffic.PolicyFor(r, at.View, at.Rules), at.Client}
+	var out []*clusterv3.Cluster
 	for _, p := range s.Ports {
 		if p.Protocol == mesh.UDP {
 			continue
@@ -90,7 +106,7 @@ func (q *Queries) clusters(r *query.Reader, v service.View, k traffic.Client) []
 }
 
 // one is the cluster of a port, of a subset if there is one.
-func (t translation) one(p mesh.Port, subset *networking.Subset) *resource.Resource {
+func (t translation) one(p mesh.Port, subset *networking.Subset) *clusterv3.Cluster {
 	name := envoy.OutboundCluster(p.Number, subset.GetName(), t.s.Host)
 	settings := t.traffic.Settings(t.r, t.policy, subset, p.Number)
 	c := t.discovery(p, name, settings, subset)
@@ -105,7 +121,7 @@ func (t translation) one(p mesh.Port, subset *networking.Subset) *resource.Resou
 	}
 	envoy.SetHTTP(c, http)
 	c.Metadata = envoy.Metadata(t.metadata(p, subset))
-	return resource.New(resource.Cluster, name, c)
+	return c
 }
 
 // discovery is the cluster as far as its endpoints are concerned.

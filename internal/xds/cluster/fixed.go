@@ -42,7 +42,7 @@ func (q *Queries) fixed(r *query.Reader, _ service.All) (Map, bool) {
 func asMap(list ...*clusterv3.Cluster) Map {
 	var changes []omap.Change[omap.Name, *resource.Resource]
 	for _, c := range list {
-		changes = append(changes, omap.Put(omap.Name(c.Name), resource.New(resource.Cluster, c.Name, c)))
+		changes = append(changes, omap.Put(omap.Name(c.Name), encode(c)))
 	}
 	return Map{}.With(changes...)
 }

@@ -30,18 +30,30 @@ type Queries struct {
 func Define(g *query.Graph, s *service.Queries, tr *traffic.Queries, sc *scope.Queries) *Queries {
 	q := &Queries{services: s, traffic: tr}
 	q.Hosts = layer.DefineHosts(g, layer.Names{Base: "assignments", Scoped: "scopedAssignments", Own: "ownAssignments"}, s, tr, sc,
-		layer.Differs[*resource.Resource]{At: q.assignments, Hide: resource.Hide})
+		layer.Translator[assignment, *resource.Resource]{Translate: q.assignments, Encode: assignment.encode, Hide: resource.Hide})
 	return q
 }
 
-func (q *Queries) assignments(r *query.Reader, v service.View, k traffic.Client) []*resource.Resource {
-	s, ok := q.services.Service.Get(r, v)
+// assignment is what is told of the endpoints of one cluster.
+type assignment struct {
+	name     string
+	groups   []mesh.Group
+	external bool
+}
+
+// encode does without a message: there may be very many endpoints.
+func (a assignment) encode() *resource.Resource {
+	return resource.Encoded(resource.Endpoint, a.name, envoy.EncodeAssignment(a.name, a.groups, a.external))
+}
+
+func (q *Queries) assignments(r *query.Reader, at layer.Seen) []assignment {
+	s, ok := q.services.Service.Get(r, at.View)
 	if !ok || s.Resolution != mesh.Static {
 		return nil
 	}
-	policy := q.traffic.PolicyFor(r, v, k.Rules)
+	policy := q.traffic.PolicyFor(r, at.View, at.Rules)
 	preferring := q.traffic.Preferring(r, s.Near, policy)
-	var out []*resource.Resource
+	var out []assignment
 	for _, p := range s.Ports {
 		if p.Protocol == mesh.UDP {
 			continue
@@ -52,9 +64,9 @@ func (q *Queries) assignments(r *query.Reader, v service.View, k traffic.Client)
 			if preferring {
 				preference = q.traffic.Preference(r, s.Near, q.traffic.Settings(r, policy, subset, p.Number))
 			}
-			groups := preference.Arrange(chosen(list, subset.GetLabels()), k.Site)
+			groups := preference.Arrange(chosen(list, subset.GetLabels()), at.Site)
 			name := envoy.OutboundCluster(p.Number, subset.GetName(), s.Host)
-			out = append(out, resource.Encoded(resource.Endpoint, name, envoy.EncodeAssignment(name, groups, s.External)))
+			out = append(out, assignment{name, groups, s.External})
 		}
 		one(nil)
 		if policy == nil {

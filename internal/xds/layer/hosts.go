@@ -20,18 +20,18 @@ type Hosts[V query.Output] struct {
 type Names struct{ Base, Scoped, Own string }
 
 // DefineHosts adds the collections.
-func DefineHosts[V query.Output](
-	g *query.Graph, n Names, services *service.Queries, rules *traffic.Queries, sc *scope.Queries, d Differs[V],
+func DefineHosts[M any, V query.Output](
+	g *query.Graph, n Names, services *service.Queries, rules *traffic.Queries, sc *scope.Queries, t Translator[M, V],
 ) *Hosts[V] {
 	at := query.Define(g, n.Base, Equal[V], func(r *query.Reader, v service.View) ([]V, bool) {
-		list := d.At(r, v, traffic.Client{})
+		list := t.at(r, Seen{View: v})
 		return list, len(list) > 0
 	})
 	scoped := query.Define(g, n.Scoped, Equal[V], func(r *query.Reader, h scope.HostIn) ([]V, bool) {
 		return forward(h.Set.Overlay(), sc.View(r, h), func(v service.View) []V {
 			list, _ := at.Get(r, v)
 			return list
-		}, d.Hide)
+		}, t.Hide)
 	})
 	return &Hosts[V]{
 		Base: query.Each(g, n.Base+".all",
@@ -40,7 +40,7 @@ func DefineHosts[V query.Output](
 		Scoped: query.Each(g, n.Scoped+".all",
 			func(r *query.Reader, s scope.Set) scope.Hosts { return sc.Hosts(r, s) },
 			scoped, func(s scope.Set, host omap.Name) scope.HostIn { return scope.HostIn{Host: string(host), Set: s} }),
-		Own: defineOwn(g, n.Own, rules, sc, d),
+		Own: defineOwn(g, n.Own, rules, sc, t),
 	}
 }
 

@@ -2,7 +2,8 @@
 // and for single clients.
 //
 // It owns the rule of what an overlay holds: what differs from the base, and an entry that hides each thing the base has
-// and the overlay does not. It starts no goroutines and knows nothing of what the results are.
+// and the overlay does not; and that what is made of a host is encoded in one place, after it is translated. It starts no
+// goroutines and knows nothing of what the results are.
 package layer
 
 import (

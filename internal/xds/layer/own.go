@@ -19,37 +19,49 @@ type Own[V query.Output] struct {
 	Scoped *query.Collection[scope.Personal, V]
 }
 
-type ownView struct {
-	service.View
-	traffic.Client
-}
-
 type ownHost struct {
 	host string
 	scope.Personal
 }
 
-// Differs says how something may look to a client.
-type Differs[V query.Output] struct {
-	// At gives the results for a host as a view and a client see it; the zero client is everybody else.
-	At func(r *query.Reader, v service.View, k traffic.Client) []V
+// Seen is a host as a view and a client see it; the zero client is everybody else.
+type Seen struct {
+	service.View
+	traffic.Client
+}
+
+// Translator makes something of hosts: messages M, and of each an output V.
+type Translator[M any, V query.Output] struct {
+	// Translate gives the messages for a host.
+	Translate func(r *query.Reader, at Seen) []M
+	// Encode makes a message what is sent.
+	Encode func(m M) V
 	// Matters reports whether the client can matter at all; nil: it can.
-	Matters func(r *query.Reader, v service.View, k traffic.Client) bool
+	Matters func(r *query.Reader, at Seen) bool
 	Hide    func(name string) V
 }
 
+// at translates and encodes.
+func (t Translator[M, V]) at(r *query.Reader, at Seen) []V {
+	var list []V
+	for _, m := range t.Translate(r, at) {
+		list = append(list, t.Encode(m))
+	}
+	return list
+}
+
 // defineOwn adds the collections.
-func defineOwn[V query.Output](g *query.Graph, name string, rules *traffic.Queries, sc *scope.Queries, d Differs[V]) *Own[V] {
-	own := query.Define(g, name, Equal[V], func(r *query.Reader, k ownView) ([]V, bool) {
-		if d.Matters != nil && !d.Matters(r, k.View, k.Client) {
+func defineOwn[M any, V query.Output](g *query.Graph, name string, rules *traffic.Queries, sc *scope.Queries, t Translator[M, V]) *Own[V] {
+	own := query.Define(g, name, Equal[V], func(r *query.Reader, k Seen) ([]V, bool) {
+		if t.Matters != nil && !t.Matters(r, k) {
 			return nil, false
 		}
-		list := differing(d.At(r, k.View, k.Client), d.At(r, k.View, traffic.Client{}), d.Hide)
+		list := differing(t.at(r, k), t.at(r, Seen{View: k.View}), t.Hide)
 		return list, len(list) > 0
 	})
 	base := query.Each(g, name+".sites", func(r *query.Reader, _ mesh.Site) scope.Hosts { return sc.Sited(r) },
-		own, func(site mesh.Site, host omap.Name) ownView {
-			return ownView{service.View{Host: string(host)}, traffic.Client{Site: site}}
+		own, func(site mesh.Site, host omap.Name) Seen {
+			return Seen{service.View{Host: string(host)}, traffic.Client{Site: site}}
 		})
 	scoped := query.Define(g, name+".scoped", Equal[V], func(r *query.Reader, k ownHost) ([]V, bool) {
 		v := sc.View(r, scope.HostIn{Host: k.host, Set: k.Set})
@@ -57,7 +69,7 @@ func defineOwn[V query.Output](g *query.Graph, name string, rules *traffic.Queri
 		if k.Set.Overlay() && v.Layer == "" && client.Rules == (traffic.Rules{}) {
 			return nil, false // as over what all see
 		}
-		list, ok := own.Get(r, ownView{v, client})
+		list, ok := own.Get(r, Seen{v, client})
 		return list, ok
 	})
 	return &Own[V]{

@@ -190,7 +190,7 @@ func routes(p service.InboundPort, cluster string) *routev3.RouteConfiguration {
 func asMap(list ...*listenerv3.Listener) Map {
 	changes := make([]omap.Change[omap.Name, *resource.Resource], 0, len(list))
 	for _, l := range list {
-		changes = append(changes, omap.Put(omap.Name(l.Name), resource.New(resource.Listener, l.Name, l)))
+		changes = append(changes, omap.Put(omap.Name(l.Name), encode(l)))
 	}
 	return Map{}.With(changes...)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
@@ -16,6 +17,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/traffic"
 	"github.com/pilotmesh/pilot/internal/view/transport"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 	"github.com/pilotmesh/pilot/internal/xds/layer"
@@ -48,11 +50,6 @@ type For struct {
 	Shape
 }
 
-type addressFor struct {
-	For
-	at service.Address
-}
-
 type addressAll struct {
 	Shape
 	at service.Address
@@ -73,6 +70,9 @@ type Queries struct {
 	Base     *query.Collection[Shape, *resource.Resource]
 	Scoped   *query.Collection[In, *resource.Resource]
 	Labelled *query.Collection[For, *resource.Resource]
+	// Messages are listeners as they are before they are encoded, for who has to look into them. A place has such a cell only
+	// while something reads it: to encode it does without.
+	Messages *query.Query[Place, *listenerv3.Listener]
 	// Virtual is the listener that redirected connections reach first.
 	Virtual *query.Query[Virtual, Map]
 	// Proxies are the HTTP proxies of a scope.
@@ -84,6 +84,11 @@ type Queries struct {
 // Define adds the queries.
 func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queries, tp *transport.Queries) *Queries {
 	q := &Queries{tables: t, services: s, scope: sc, transport: tp}
+	q.Messages = query.Define(g, "listenerMessage", func(a, b *listenerv3.Listener) bool { return proto.Equal(a, b) },
+		func(r *query.Reader, k Place) (*listenerv3.Listener, bool) {
+			l, _ := q.message(r, k)
+			return l, l != nil
+		})
 	base := query.Define(g, "listener", layer.Equal, q.base)
 	q.Base = query.Each(g, "listeners", func(r *query.Reader, k Shape) omap.Map[service.Address, omap.Unit] {
 		return transport.Taken(k.Direct, s.Taken).Keys(r, service.All{})
@@ -95,7 +100,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queri
 	labelled := query.Define(g, "labelledListener", layer.Equal, q.labelled)
 	q.Labelled = query.Each(g, "labelledListeners", func(r *query.Reader, k For) omap.Map[service.Address, omap.Unit] {
 		return transport.Taken(k.Direct, sc.Labelled).Keys(r, k.Labelled)
-	}, labelled, func(k For, at service.Address) addressFor { return addressFor{k, at} })
+	}, labelled, func(k For, at service.Address) Place { return Place{k, at} })
 	q.Virtual = query.Define(g, "virtualOutbound", Map.Equal, q.virtual)
 	q.Proxies = query.Define(g, "httpProxies", Map.Equal, q.proxies)
 	q.Inbound = query.Define(g, "inboundListeners", Map.Equal, q.inbound)
@@ -125,37 +130,27 @@ type content struct {
 	log     state.AccessLog
 }
 
-func (q *Queries) base(r *query.Reader, k addressAll) ([]*resource.Resource, bool) {
-	plan, ok := q.transport.Base(r, transport.All{Direct: k.Direct, At: k.at})
-	if !ok {
-		return nil, false
-	}
-	return q.listener(r, content{Shape: k.Shape, at: k.at, plan: plan, unknown: state.Outbound{Mode: q.tables.OutboundMode(r)}})
+// Place is where a listener is, and for whom: without a set, for all.
+type Place struct {
+	For
+	At service.Address
 }
 
-func (q *Queries) scoped(r *query.Reader, k addressIn) ([]*resource.Resource, bool) {
-	plan, differs := q.transport.Scoped(r, transport.In{Set: k.Set, Direct: k.Direct, At: k.at})
+// message is the listener of a place before it is encoded, nil if there is none. differs is false for callers who have no
+// other than a wider layer says.
+func (q *Queries) message(r *query.Reader, k Place) (l *listenerv3.Listener, differs bool) {
+	c := content{Shape: k.Shape, at: k.At, unknown: q.scope.Outbound(r, k.Set)}
+	switch {
+	case k.Set == (scope.Set{}):
+		c.plan, differs = q.transport.Base(r, transport.All{Direct: k.Direct, At: k.At})
+	case k.Labels == "" && k.Rules == (traffic.Rules{}):
+		c.plan, differs = q.transport.Scoped(r, transport.In{Set: k.Set, Direct: k.Direct, At: k.At})
+	default:
+		c.plan, differs = q.transport.Labelled(r, transport.For{Labelled: k.Labelled, Direct: k.Direct, At: k.At})
+	}
 	if !differs {
 		return nil, false
 	}
-	c := content{Shape: k.Shape, at: k.at, plan: plan, unknown: q.scope.Outbound(r, k.Set)}
-	if list, ok := q.listener(r, c); ok || !k.Set.Overlay() {
-		return list, ok
-	}
-	n, _ := name(k.Direct, k.at)
-	return []*resource.Resource{resource.Hide(n)}, true
-}
-
-// labelled is the listener at an address for callers with labels, if any of these matters there.
-func (q *Queries) labelled(r *query.Reader, k addressFor) ([]*resource.Resource, bool) {
-	plan, differs := q.transport.Labelled(r, transport.For{Labelled: k.Labelled, Direct: k.Direct, At: k.at})
-	if !differs {
-		return nil, false
-	}
-	return q.listener(r, content{Shape: k.Shape, at: k.at, plan: plan, unknown: q.scope.Outbound(r, k.Set)})
-}
-
-func (q *Queries) listener(r *query.Reader, c content) ([]*resource.Resource, bool) {
 	c.log = q.tables.AccessLog(r)
 	if c.plan.HTTP {
 		c.http = q.tables.HTTPSettings(r)
@@ -163,14 +158,47 @@ func (q *Queries) listener(r *query.Reader, c content) ([]*resource.Resource, bo
 	if c.plan.HTTP || c.plan.Inspects() {
 		c.wait = q.tables.DetectionTimeout(r)
 	}
-	return c.listener()
+	return c.listener(), true
 }
 
-func (c content) listener() ([]*resource.Resource, bool) {
+// encode makes a listener what is sent: all listeners come by here.
+func encode(l *listenerv3.Listener) *resource.Resource {
+	return resource.New(resource.Listener, l.Name, l)
+}
+
+func encoded(l *listenerv3.Listener) ([]*resource.Resource, bool) {
+	if l == nil {
+		return nil, false
+	}
+	return []*resource.Resource{encode(l)}, true
+}
+
+func (q *Queries) base(r *query.Reader, k addressAll) ([]*resource.Resource, bool) {
+	l, _ := q.message(r, Place{For{Shape: k.Shape}, k.at})
+	return encoded(l)
+}
+
+func (q *Queries) scoped(r *query.Reader, k addressIn) ([]*resource.Resource, bool) {
+	l, differs := q.message(r, Place{For{scope.Labelled{Set: k.Set}, k.Shape}, k.at})
+	if differs && l == nil && k.Set.Overlay() {
+		n, _ := name(k.Direct, k.at)
+		return []*resource.Resource{resource.Hide(n)}, true
+	}
+	return encoded(l)
+}
+
+// labelled is the listener at an address for callers with labels, if any of these matters there.
+func (q *Queries) labelled(r *query.Reader, k Place) ([]*resource.Resource, bool) {
+	l, _ := q.message(r, k)
+	return encoded(l)
+}
+
+// listener is the listener, nil if there is nothing for it to do.
+func (c content) listener() *listenerv3.Listener {
 	name, ip := name(c.Direct, c.at)
 	bound := c.plan.Bound
 	if !c.plan.Wanted() || mesh.Reserved(c.at.Port, bound) && (bound || ip == envoy.Wildcard) {
-		return nil, false
+		return nil
 	}
 	l := envoy.Listener(name, ip, c.at.Port, envoy.Outbound, bound)
 	if c.plan.Inspects() {
@@ -201,7 +229,7 @@ func (c content) listener() ([]*resource.Resource, bool) {
 		l.DefaultFilterChain = envoy.Chain(envoy.PassthroughChain, nil, unknown(c.unknown))
 	}
 	logAccess(c.log, l)
-	return []*resource.Resource{resource.New(resource.Listener, name, l)}, true
+	return l
 }
 
 // routes is the name of the route configuration for what is HTTP.

@@ -57,7 +57,7 @@ func listenerRefs(msg proto.Message) (routes, clusters []string) {
 			if n := m.GetRds().GetRouteConfigName(); n != "" {
 				routes = append(routes, n)
 			}
-			clusters = append(clusters, routedTo(m.GetRouteConfig())...)
+			clusters = append(clusters, routedTo(m.GetRouteConfig().GetVirtualHosts()...)...)
 		case *tcpv3.TcpProxy:
 			clusters = append(clusters, m.GetCluster())
 			for _, w := range m.GetWeightedClusters().GetClusters() {
@@ -68,10 +68,13 @@ func listenerRefs(msg proto.Message) (routes, clusters []string) {
 	return distinct(routes), distinct(clusters)
 }
 
-// routedTo lists the clusters of a route configuration.
-func routedTo(rc *routev3.RouteConfiguration) (clusters []string) {
-	for _, vh := range rc.GetVirtualHosts() {
+// routedTo lists the clusters that virtual hosts send and mirror requests to.
+func routedTo(hosts ...*routev3.VirtualHost) (clusters []string) {
+	for _, vh := range hosts {
 		for _, r := range vh.GetRoutes() {
+			for _, m := range r.GetRoute().GetRequestMirrorPolicies() {
+				clusters = append(clusters, m.GetCluster())
+			}
 			clusters = append(clusters, r.GetRoute().GetCluster())
 			for _, w := range r.GetRoute().GetWeightedClusters().GetClusters() {
 				clusters = append(clusters, w.GetName())

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pilotmesh/pilot/internal/omap"
@@ -28,6 +29,11 @@ func NewPiece(name string, vhost proto.Message, refs []string) *Piece {
 	frame = append(appendLen(frame, fieldVirtualHosts, len(body)), body...)
 	sorted := slices.Compact(slices.Sorted(slices.Values(refs)))
 	return &Piece{name: name, hash: omap.Sum([]byte("piece\x00"), body), frame: frame, refs: sorted}
+}
+
+// PieceOf encodes a virtual host and finds the clusters it routes to. It panics as New does.
+func PieceOf(name string, vhost *routev3.VirtualHost) *Piece {
+	return NewPiece(name, vhost, distinct(routedTo(vhost)))
 }
 
 func appendPiece(b []byte, p *Piece) []byte { return append(b, p.frame...) }

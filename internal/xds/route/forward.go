@@ -135,7 +135,6 @@ func (b *builder) cluster(d *networking.Destination) (name string, hash []*route
 	t := b.target(d.GetHost())
 	port := b.port(d, t)
 	name = envoy.OutboundCluster(port, d.GetSubset(), d.GetHost())
-	b.refs = append(b.refs, name)
 	return name, hashPolicy(t.policy, d.GetSubset(), port)
 }
 

@@ -10,6 +10,9 @@ import (
 	"strconv"
 	"strings"
 
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
@@ -56,6 +59,9 @@ type Queries struct {
 	traffic  *traffic.Queries
 	scope    *scope.Queries
 	target   *query.Query[reached, target]
+	// messages are virtual hosts as they are before they are encoded, for who has to look into them. A host has such a cell
+	// only while something reads it: to encode it does without.
+	messages *query.Query[host, *routev3.VirtualHost]
 	host     *query.Query[host, []*resource.Piece]
 	hosts    *query.Collection[uint32, *resource.Piece]
 	scoped   *query.Collection[portIn, *resource.Piece]
@@ -77,6 +83,7 @@ type Queries struct {
 func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries) *Queries {
 	q := &Queries{tables: t, services: s, traffic: tr, scope: sc}
 	q.target = query.Define(g, "routeTarget", target.equal, q.targetOf)
+	q.messages = query.Define(g, "virtualHostMessage", func(a, b *routev3.VirtualHost) bool { return proto.Equal(a, b) }, q.message)
 	q.host = query.Define(g, "virtualHost", layer.Equal, q.virtualHost)
 	q.hosts = query.Each(g, "virtualHosts", func(r *query.Reader, port uint32) scope.Hosts {
 		return s.Taken.HTTP.Group(r, service.All{}, service.Number(port))
@@ -170,19 +177,32 @@ func (q *Queries) configuration(r *query.Reader, port uint32, pieces Pieces, cha
 
 // unknown is the virtual host for hosts nobody declared.
 func unknown(o state.Outbound, s state.RouteSettings) change {
-	host, refs := envoy.Refused(), []string{}
+	host := envoy.Refused()
 	switch o.Mode {
 	case state.AllowAny:
-		cluster := envoy.PassingCluster(o.Port, o.Subset, o.Host)
-		host, refs = envoy.Passed(cluster), append(refs, cluster)
+		host = envoy.Passed(envoy.PassingCluster(o.Port, o.Subset, o.Host))
 	case state.ByName:
-		host, refs = envoy.UnknownByName(), append(refs, envoy.DynamicDNSCluster)
+		host = envoy.UnknownByName()
 	}
 	host.IncludeRequestAttemptCount = !s.HideAttempts
-	return omap.Put(omap.Name(host.Name), resource.NewPiece(host.Name, host, refs))
+	return omap.Put(omap.Name(host.Name), encode(host.Name, host))
+}
+
+// encode makes a virtual host what is sent: all virtual hosts come by here.
+func encode(name string, vhost *routev3.VirtualHost) *resource.Piece {
+	return resource.PieceOf(name, vhost)
 }
 
 func (q *Queries) virtualHost(r *query.Reader, k host) ([]*resource.Piece, bool) {
+	vhost, ok := q.message(r, k)
+	if !ok {
+		return nil, false
+	}
+	return []*resource.Piece{encode(pieceName(k.Host, k.Port), vhost)}, true
+}
+
+// message is a virtual host before it is encoded.
+func (q *Queries) message(r *query.Reader, k host) (*routev3.VirtualHost, bool) {
 	s, declared := q.services.Service.Get(r, k.View)
 	var port mesh.Port
 	if declared {
@@ -214,7 +234,7 @@ func (q *Queries) virtualHost(r *query.Reader, k host) ([]*resource.Piece, bool)
 	}
 	vhost := envoy.VirtualHost(envoy.VirtualHostName(k.Host, k.Port), domains, b.routes...)
 	vhost.IncludeRequestAttemptCount = !b.settings.HideAttempts
-	return []*resource.Piece{resource.NewPiece(pieceName(k.Host, k.Port), vhost, b.refs)}, true
+	return vhost, true
 }
 
 // pieceName orders the pieces of a route configuration by domain, outermost first, so that the hosts of a namespace lie

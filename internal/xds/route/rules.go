@@ -20,7 +20,6 @@ type builder struct {
 	settings state.RouteSettings // read by rules
 	targets  map[string]target   // by host, those looked at so far
 	routes   []*routev3.Route
-	refs     []string
 }
 
 // byDefault sends everything to the host itself.
@@ -32,7 +31,6 @@ func (b *builder) byDefault() {
 	policy := b.q.traffic.PolicyFor(b.r, b.at.View, b.at.Rules)
 	a.HashPolicy = hashPolicy(policy, "", b.at.Port)
 	b.routes = append(b.routes, envoy.Route("default", envoy.MatchAll(), a, envoy.VirtualHostName(b.at.Host, b.at.Port)+"/*"))
-	b.refs = append(b.refs, cluster)
 }
 
 // rules adds the routes of the first object that has any for these callers and this port: an object all of whose rules

@@ -71,7 +71,7 @@ func (q *Queries) sniffed(r *query.Reader, k host) ([]*resource.Resource, bool) 
 	name := envoy.SniffedRouteName(k.Host, k.Port)
 	vhost := envoy.VirtualHost(name, []string{"*"}, b.routes...)
 	vhost.IncludeRequestAttemptCount = !b.settings.HideAttempts
-	piece := resource.NewPiece(name, vhost, b.refs)
+	piece := encode(name, vhost)
 	pieces := Pieces{}.With(omap.Put(omap.Name(name), piece))
 	return []*resource.Resource{resource.NewRoute(name, envoy.Routes(name), pieces)}, true
 }
