@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/pilotmesh/pilot/internal/links"
 )
 
 // tree is what a walk over the directory found: the files to read, and which events concern them.
@@ -99,7 +101,7 @@ func (w *walker) follow(path string) (real string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("resolve: %w", err)
 	}
-	real, over, err := resolve(abs)
+	real, over, err := links.Follow(abs)
 	for _, p := range over {
 		w.links[p] = true
 		w.observe(filepath.Dir(p))
@@ -207,48 +209,4 @@ func (t *tree) lostBelow(path string) bool {
 			return false
 		}
 	}
-}
-
-// maxLinks is how many links may follow each other: what Linux allows.
-const maxLinks = 40
-
-// resolve follows the links in an absolute path. over names, as real paths, each link on the way and the target: a
-// change of any of them may lead elsewhere. With an error, the last of over is what is missing or broken.
-func resolve(path string) (real string, over []string, err error) {
-	rest := splitPath(path)
-	real = string(filepath.Separator)
-	for links := 0; len(rest) > 0; {
-		name := rest[0]
-		rest = rest[1:]
-		if name == ".." {
-			real = filepath.Dir(real)
-			continue
-		}
-		next := filepath.Join(real, name)
-		info, err := os.Lstat(next)
-		if err != nil {
-			return "", append(over, next), err
-		}
-		if info.Mode()&fs.ModeSymlink == 0 {
-			real = next
-			continue
-		}
-		over = append(over, next)
-		if links++; links > maxLinks {
-			return "", over, &fs.PathError{Op: "follow", Path: path, Err: errors.New("too many symbolic links")}
-		}
-		target, err := os.Readlink(next)
-		if err != nil {
-			return "", over, err
-		}
-		if filepath.IsAbs(target) {
-			real = string(filepath.Separator)
-		}
-		rest = append(splitPath(target), rest...)
-	}
-	return real, append(over, real), nil
-}
-
-func splitPath(path string) []string {
-	return strings.FieldsFunc(path, func(r rune) bool { return r == filepath.Separator })
 }
