@@ -88,7 +88,7 @@ func wire(s *config.Settings, log *slog.Logger) *run.Group {
 	g.Add(run.Actor{Name: "streams", Run: xds.Run})
 	serving := ready.Missing("proxies cannot connect yet")
 	if s.GRPCAddr != "" {
-		g.Add(run.GRPC("xDS (--grpcAddr)", s.GRPCAddr, grpcServer(xds, s), xds.Drain, s.ShutdownDuration/2))
+		g.Add(run.ListenGRPC("xDS (--grpcAddr)", s.GRPCAddr, grpcServer(xds, s), xds.Drain, s.ShutdownDuration/2))
 	}
 	g.Add(run.Actor{Name: "ready", Run: func(ctx context.Context) error {
 		serving()
