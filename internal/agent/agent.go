@@ -30,9 +30,6 @@ import (
 // IstioVersion is the release of Istio whose agent this one stands for. Patches select proxies by it.
 const IstioVersion = "1.32.0"
 
-// secretsSocket is where Envoy looks for certificates and keys.
-const secretsSocket = "./var/run/secrets/workload-spiffe-uds/socket"
-
 // Host is the process around the agent.
 type Host struct {
 	// Stdout and Stderr are Envoy's too.
@@ -112,12 +109,23 @@ func supervise(ctx context.Context, p *proxy, c boot.Config, s *config.Settings,
 	supervisor := life.New(p, policy(s), log)
 	// The end may take as long as the last connection does: the supervisor has limits of its own, the group none.
 	group := run.New(log, forever)
+	var page net.Listener
 	if c.StatusPort != 0 {
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("", strconv.Itoa(int(c.StatusPort))))
 		if err != nil {
 			return fmt.Errorf("the status server has no port: %w; free it, or name another by --statusPort (0 for none)", err)
 		}
-		group.Add(run.HTTP("status", l, status.Handler(p, course{supervisor}, log), statusGrace, log))
+		page = l
+	}
+	board, err := serveSecrets(ctx, group, s, c.SecretsSocket, log)
+	if err != nil {
+		if page != nil {
+			err = errors.Join(err, page.Close())
+		}
+		return err
+	}
+	if page != nil {
+		group.Add(run.HTTP("status", page, status.Handler(p, course{supervisor}, board, log), statusGrace, log))
 	}
 	group.Add(run.Actor{Name: "envoy", Run: func(ctx context.Context) error {
 		if err := supervisor.Run(ctx); err != nil {
@@ -126,7 +134,7 @@ func supervise(ctx context.Context, p *proxy, c boot.Config, s *config.Settings,
 		return errDone
 	}})
 	group.Add(signals(h.Stop, supervisor.End, log))
-	err := group.Run(ctx)
+	err = group.Run(ctx)
 	if errors.Is(err, life.ErrCrashed) || errors.Is(err, life.ErrCutShort) {
 		return err
 	}
@@ -183,7 +191,7 @@ func Boot(s *config.Settings) (boot.Config, error) {
 		Node: n, Discovery: boot.Address{Host: host, Port: port}, SotW: s.SotW,
 		AdminPort: uint32(s.Proxy.GetProxyAdminPort()), StatusPort: uint32(s.Proxy.GetStatusPort()),
 		HealthPort: s.HealthPort, MetricsPort: s.MetricsPort, IPv6: s.IPv6Only(),
-		SecretsSocket: secretsSocket, Runtime: s.Proxy.GetRuntimeValues(), OutlierLog: s.OutlierLog,
+		SecretsSocket: secretsSocket(s), Runtime: s.Proxy.GetRuntimeValues(), OutlierLog: s.OutlierLog,
 	}
 	if c.StatusPort == 0 {
 		c.HealthPort = 0 // it would have nobody to ask

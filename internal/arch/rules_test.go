@@ -9,6 +9,7 @@ var flow = []struct{ pkg, imports string }{
 	// The kernel: nothing in it knows what a mesh is.
 	{"omap", ""},
 	{"slab", ""},
+	{"links", ""},
 	{"store", "omap slab"},
 	{"query", "omap slab store"},
 	// The vocabulary: values without behaviour of their own.
@@ -18,7 +19,7 @@ var flow = []struct{ pkg, imports string }{
 	{"api", "api/document api/rules mesh omap"},
 	{"proxy", "api mesh omap"},
 	// From the outside world to rows.
-	{"source/...", "api mesh omap run source"},
+	{"source/...", "api links mesh omap run source"},
 	{"state", "api mesh omap proxy source store"},
 	// From rows to what a class may see and must obey.
 	{"view/...", "api mesh omap proxy query state store view/..."},
@@ -46,7 +47,7 @@ var flow = []struct{ pkg, imports string }{
 	{"inject", "api mesh"},
 	{"admin", "api mesh omap proxy query run source state store xds/class xds/explain xds/push xds/resource xds/server"},
 	{"analyze", "api mesh omap query source state store xds/class"},
-	{"agent/...", "agent/... api/document ca config mesh run xds/envoy"},
+	{"agent/...", "agent/... api/document ca config links mesh run xds/envoy"},
 	{"arch", ""},
 	// Only tests import it: it stands in no other row.
 	{"meshtest", "api mesh omap proxy query source state store xds/..."},
@@ -90,11 +91,12 @@ var selfEvident = []string{"String", "Error", "Unwrap"}
 
 // goroutines lists who may start one with a bare go statement, and why. All others hand work to package run.
 var goroutines = map[string]string{
-	"run":         "owns the actors",
-	"query":       "workers that live for one drain and are waited for",
-	"xds/server":  "the receiving half of a stream",
-	"xds/push":    "the loop",
-	"source/file": "the watcher's reader",
+	"run":          "owns the actors",
+	"query":        "workers that live for one drain and are waited for",
+	"xds/server":   "the receiving half of a stream",
+	"xds/push":     "the loop",
+	"source/file":  "the watcher's reader",
+	"agent/secret": "the sending half of a stream",
 }
 
 // calls bans functions, except in the places named.

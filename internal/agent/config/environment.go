@@ -95,6 +95,10 @@ func (s *Settings) loadSwitches(errs *mistakes) {
 		}
 		s.MinDrain = d
 	}
+	s.IdentitySocket = env("WORKLOAD_IDENTITY_SOCKET_FILE")
+	if strings.ContainsRune(s.IdentitySocket, '/') {
+		errs.add("WORKLOAD_IDENTITY_SOCKET_FILE", "%q is a path; name the file only, it is looked for in %s", s.IdentitySocket, IdentityDir)
+	}
 	s.HealthPort = port("ENVOY_STATUS_PORT (--envoyStatusPort)", s.flags.healthPort, errs)
 	s.MetricsPort = port("ENVOY_PROMETHEUS_PORT (--envoyPrometheusPort)", s.flags.metricsPort, errs)
 	if boolean("DISABLE_ENVOY", false) {
@@ -133,7 +137,7 @@ var unsupported = []struct {
 	{[]string{
 		"PROV_CERT", "OUTPUT_CERTS", "FILE_MOUNTED_CERTS", "CA_ADDR", "CA_PROVIDER", "CA_ROOT_CA", "SECRET_TTL", "SECRET_GRACE_PERIOD_RATIO",
 		"WORKLOAD_RSA_KEY_SIZE", "ECC_SIGNATURE_ALGORITHM", "ECC_CURVE", "PKCS8_KEY", "TRUST_DOMAIN", "JWT_POLICY",
-		"CREDENTIAL_FETCHER_TYPE", "WORKLOAD_IDENTITY_SOCKET_FILE",
+		"CREDENTIAL_FETCHER_TYPE",
 	}, "workload certificates are not supported yet"},
 	{[]string{"XDS_ROOT_CA", "ISTIOD_SAN", "XDS_AUTH_PROVIDER"}, "TLS to the control plane is not supported yet"},
 	{[]string{"PROXY_CONFIG_XDS_AGENT"}, "Envoy asks the control plane itself, not through the agent, so far"},

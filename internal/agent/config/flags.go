@@ -40,7 +40,7 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 
 	fs.StringVar(&s.Envoy, "envoy", "", "the envoy binary (default $ENVOY, ProxyConfig's binaryPath, or the one on PATH)")
 	fs.String("binaryPath", "", "the same as --envoy, which wins")
-	fs.String("configPath", "./etc/istio/proxy", "directory the bootstrap is written to")
+	fs.String("configPath", DefaultConfigPath, "directory the bootstrap is written to, and unless it is this one, the socket for certificates too")
 	fs.StringVar(&s.EnvoyLogLevel, "proxyLogLevel", s.EnvoyLogLevel, "Envoy's log level: trace, debug, info, warning, error, critical or off")
 	fs.StringVar(&s.EnvoyComponentLogLevel, "proxyComponentLogLevel", s.EnvoyComponentLogLevel, "log levels of Envoy's components, such as upstream:debug,config:trace")
 	fs.StringVar(&s.OutlierLog, "outlierLogPath", "", "file for ejections of endpoints")

@@ -27,7 +27,7 @@ const proxyAnnotation = "proxy.istio.io/config"
 // defaultProxy is the ProxyConfig that nobody has changed.
 func defaultProxy() *meshv1alpha1.ProxyConfig {
 	return &meshv1alpha1.ProxyConfig{
-		ConfigPath: "./etc/istio/proxy", DiscoveryAddress: "istiod.istio-system.svc:15012",
+		ConfigPath: DefaultConfigPath, DiscoveryAddress: "istiod.istio-system.svc:15012",
 		ControlPlaneAuthPolicy: meshv1alpha1.AuthenticationPolicy_MUTUAL_TLS,
 		DrainDuration:          durationpb.New(45 * time.Second), TerminationDrainDuration: durationpb.New(5 * time.Second),
 		ProxyAdminPort: 15000, StatusPort: 15020, StatNameLength: 189,

@@ -59,6 +59,9 @@ type Settings struct {
 	// Override is YAML to be laid over the bootstrap.
 	Override string
 
+	// IdentitySocket is the file, in IdentityDir, of a socket at which somebody else serves secrets; empty: the agent does.
+	IdentitySocket string
+
 	// Restarts is how many crashes of Envoy in a row are made good.
 	Restarts int
 	// ExitOnZeroConnections waits at the end until no connection is left, at least MinDrain.
@@ -81,6 +84,12 @@ const (
 	labelsFile      = "etc/istio/pod/labels"
 	annotationsFile = "etc/istio/pod/annotations"
 )
+
+// IdentityDir is where the socket is at which Envoy gets certificates and keys.
+const IdentityDir = "./var/run/secrets/workload-spiffe-uds"
+
+// DefaultConfigPath is where the bootstrap is written to if nobody says otherwise.
+const DefaultConfigPath = "./etc/istio/proxy"
 
 // Sidecar is the only role so far.
 const Sidecar = "sidecar"

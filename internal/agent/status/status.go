@@ -1,7 +1,7 @@
-// Package status is the agent's own HTTP server: readiness for probes, Envoy's metrics, and the orders to drain and to
-// end.
+// Package status is the agent's own HTTP server: readiness for probes, Envoy's metrics and the agent's few, what is known
+// of certificates, and the orders to drain and to end.
 //
-// Orders are taken from loopback only, by POST. Nothing is cached: every answer is Envoy's of this moment. Handlers keep
+// Orders are taken from loopback only, by POST; certificates are told of there only, and never shown. Nothing is cached: every answer is Envoy's of this moment. Handlers keep
 // no state and start no goroutines. The package must not import settings or processes.
 package status
 
@@ -14,6 +14,8 @@ import (
 	"net/http"
 	"net/netip"
 	"time"
+
+	"github.com/pilotmesh/pilot/internal/agent/secret"
 )
 
 // patience is how long Envoy may take to say whether it is ready. Probes give up after a second or a few.
@@ -37,22 +39,30 @@ type Life interface {
 	End()
 }
 
-// Handler serves the paths that Istio's agent serves.
-func Handler(e Envoy, l Life, log *slog.Logger) http.Handler {
-	s := &server{envoy: e, life: l, log: log}
+// Secrets is what Envoy is given by the agent to prove who it is, and to know others.
+type Secrets interface {
+	// Secrets describes them in the order of their names, without their content.
+	Secrets() []secret.Status
+}
+
+// Handler serves the paths that Istio's agent serves, and /debug/secretz.
+func Handler(e Envoy, l Life, secrets Secrets, log *slog.Logger) http.Handler {
+	s := &server{envoy: e, life: l, secrets: secrets, log: log}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz/ready", s.ready)
 	mux.HandleFunc("GET /stats/prometheus", s.metrics)
 	mux.HandleFunc("GET /metrics", s.metrics)
+	mux.Handle("GET /debug/secretz", local(http.HandlerFunc(s.secretz)))
 	mux.Handle("POST /drain", local(s.order("drain", l.Leave)))
 	mux.Handle("POST /quitquitquit", local(s.order("end", l.End)))
 	return mux
 }
 
 type server struct {
-	envoy Envoy
-	life  Life
-	log   *slog.Logger
+	envoy   Envoy
+	life    Life
+	secrets Secrets
+	log     *slog.Logger
 }
 
 func (s *server) ready(w http.ResponseWriter, r *http.Request) {
@@ -73,7 +83,7 @@ func (s *server) ready(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, "ready")
 }
 
-// metrics passes Envoy's on.
+// metrics passes Envoy's on, and adds the agent's.
 func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	resp, err := s.envoy.Do(r.Context(), http.MethodGet, "/stats/prometheus")
 	if err != nil {
@@ -85,6 +95,10 @@ func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(resp.StatusCode)
 	if _, err := io.Copy(w, resp.Body); err != nil {
 		s.log.Debug("passing metrics on", "error", err)
+		return
+	}
+	if resp.StatusCode == http.StatusOK {
+		fmt.Fprint(w, secretMetrics(s.secrets.Secrets()))
 	}
 }
 
@@ -103,7 +117,7 @@ func local(h http.Handler) http.Handler {
 		host, _, err := net.SplitHostPort(r.RemoteAddr)
 		from, parseErr := netip.ParseAddr(host)
 		if err != nil || parseErr != nil || !from.Unmap().IsLoopback() {
-			http.Error(w, "orders are taken from this host only, over loopback", http.StatusForbidden)
+			http.Error(w, "this is for this host only, over loopback", http.StatusForbidden)
 			return
 		}
 		h.ServeHTTP(w, r)

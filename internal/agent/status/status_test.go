@@ -2,16 +2,20 @@ package status
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/pilotmesh/pilot/internal/agent/secret"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -24,6 +28,7 @@ type world struct {
 	orders   []string
 	asked    string
 	down     error
+	secrets  []secret.Status
 }
 
 func (w *world) Ready(context.Context) error { return w.notReady }
@@ -31,6 +36,8 @@ func (w *world) Leaving() bool               { return w.leaving }
 func (w *world) Serving() bool               { return w.serving }
 func (w *world) Leave()                      { w.orders = append(w.orders, "leave") }
 func (w *world) End()                        { w.orders = append(w.orders, "end") }
+
+func (w *world) Secrets() []secret.Status    { return w.secrets }
 
 func (w *world) Do(_ context.Context, method, path string) (*http.Response, error) {
 	w.asked = method + " " + path
@@ -41,7 +48,7 @@ func (w *world) call(method, path, from string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, nil)
 	r.RemoteAddr = from
 	rec := httptest.NewRecorder()
-	Handler(w, w, slog.New(slog.DiscardHandler)).ServeHTTP(rec, r)
+	Handler(w, w, w, slog.New(slog.DiscardHandler)).ServeHTTP(rec, r)
 	return rec
 }
 
@@ -69,16 +76,47 @@ func TestReadiness(t *testing.T) {
 }
 
 func TestMetrics(t *testing.T) {
-	w := &world{}
+	w := &world{secrets: stood()}
 	for _, path := range []string{"/stats/prometheus", "/metrics"} {
 		rec := w.call("GET", path, there)
-		if rec.Code != 200 || rec.Body.String() != "a 1\n" || rec.Header().Get("Content-Type") != "text/plain; version=0.0.4" || w.asked != "GET /stats/prometheus" {
+		own, passed := strings.CutPrefix(rec.Body.String(), "a 1\n")
+		if rec.Code != 200 || !passed || !strings.Contains(own, secretCounts) || rec.Header().Get("Content-Type") != "text/plain; version=0.0.4" || w.asked != "GET /stats/prometheus" {
 			t.Errorf("%s: %d %s %v, asked %s", path, rec.Code, rec.Body, rec.Header(), w.asked)
 		}
 	}
 	w.down = errors.New("connection refused")
 	if rec := w.call("GET", "/metrics", there); rec.Code != 502 || !strings.Contains(rec.Body.String(), "connection refused") {
 		t.Errorf("%d %s", rec.Code, rec.Body)
+	}
+}
+
+// stood are secrets in several states, and secretCounts what metrics say of them.
+func stood() []secret.Status {
+	return []secret.Status{
+		{Name: "file-root:/a", State: secret.Served, Streams: 1}, {Name: "file-root:/b", State: secret.Served, Refusal: "too short"},
+		{Name: "file-root:/c", State: secret.Missing, Problem: "it is not there"},
+	}
+}
+
+const secretCounts = `pilot_agent_secrets{state="waiting"} 0
+pilot_agent_secrets{state="served"} 2
+pilot_agent_secrets{state="kept"} 0
+pilot_agent_secrets{state="missing"} 1
+# HELP pilot_agent_secrets_refused Of these, those that Envoy has rejected.
+# TYPE pilot_agent_secrets_refused gauge
+pilot_agent_secrets_refused 1
+`
+
+// TestSecretz tells this host, and nobody else, how secrets stand.
+func TestSecretz(t *testing.T) {
+	w := &world{secrets: stood()}
+	rec := w.call("GET", "/debug/secretz", here)
+	var page struct{ Secrets []secret.Status }
+	if err := json.Unmarshal(rec.Body.Bytes(), &page); rec.Code != 200 || err != nil || !reflect.DeepEqual(page.Secrets, stood()) {
+		t.Errorf("%d %v\n%s", rec.Code, err, rec.Body)
+	}
+	if rec := w.call("GET", "/debug/secretz", there); rec.Code != 403 {
+		t.Errorf("another host is told: %d %s", rec.Code, rec.Body)
 	}
 }
 
