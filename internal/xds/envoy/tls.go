@@ -3,6 +3,7 @@ package envoy
 import (
 	"net/netip"
 	"strings"
+	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -98,7 +99,14 @@ func exactName(name string) *tlsv3.SubjectAltNameMatcher {
 	return m
 }
 
-// secret is a secret that the agent hands out. Envoy waits for it as long as it takes.
+// secretPatience is how long a cluster waits for a secret before it is used without: every connection of it fails then,
+// until the secret comes. Without a bound, a cluster whose secret nobody serves would warm for ever, and Envoy would
+// neither acknowledge clusters nor, when it starts, ask for listeners. The agent answers at once, also that there is no
+// such secret, so the bound matters only where nobody serves; within two seconds Envoy tries to connect four times.
+const secretPatience = 2 * time.Second
+
+// secret is a secret that the agent hands out. It is asked for by the State-of-the-World variant because SDS servers
+// that may stand in the agent's place know no other.
 func secret(name string) *tlsv3.SdsSecretConfig {
 	return &tlsv3.SdsSecretConfig{Name: name, SdsConfig: &corev3.ConfigSource{
 		ConfigSourceSpecifier: &corev3.ConfigSource_ApiConfigSource{ApiConfigSource: &corev3.ApiConfigSource{
@@ -107,7 +115,7 @@ func secret(name string) *tlsv3.SdsSecretConfig {
 				EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: SecretsCluster},
 			}}},
 		}},
-		InitialFetchTimeout: Duration(0),
+		InitialFetchTimeout: Duration(secretPatience),
 		ResourceApiVersion:  corev3.ApiVersion_V3,
 	}}
 }
