@@ -23,7 +23,13 @@ func proxy() *cobra.Command {
 
 It takes Istio's flags and environment: POD_NAME, POD_NAMESPACE, INSTANCE_IP, SERVICE_ACCOUNT, ISTIO_META_*,
 ISTIO_METAJSON_*, PROXY_CONFIG and others. What it does not use yet it names in a warning. xDS is in plaintext so far:
-TLS to the control plane and workload certificates are not supported yet.
+TLS to the control plane is not supported yet.
+
+It serves Envoy the certificates and roots that lie in files: those that a DestinationRule names, the system's, and a
+workload's own in ./etc/certs or ./var/run/secrets/workload-spiffe-credentials. It gets none from a certificate authority
+yet. It watches them, and /debug/secretz of the status server tells how each stands. Its socket is
+./var/run/secrets/workload-spiffe-uds/socket, or in --configPath if that is not the default. An SDS server of somebody
+else's is used instead if WORKLOAD_IDENTITY_SOCKET_FILE names its socket in the former directory.
 
 SIGTERM and SIGINT drain: clients are asked to go elsewhere, requests under way get terminationDrainDuration (or, with
 EXIT_ON_ZERO_ACTIVE_CONNECTIONS=true, as long as connections are open), then Envoy ends. A second signal ends it at once.

@@ -68,6 +68,30 @@ func TestNoStatusServer(t *testing.T) {
 	}
 }
 
+// TestSecretsSocket is Istio's, unless the agent has a directory of its own, or somebody else serves.
+func TestSecretsSocket(t *testing.T) {
+	absolute, err := filepath.Abs("etc/istio/proxy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		environ []string
+		path    string
+		want    string
+	}{
+		{nil, "./etc/istio/proxy", "./var/run/secrets/workload-spiffe-uds/socket"},
+		{nil, "", "./var/run/secrets/workload-spiffe-uds/socket"},
+		{nil, absolute, "./var/run/secrets/workload-spiffe-uds/socket"},
+		{nil, "/tmp/api-1", "/tmp/api-1/secrets.sock"},
+		{[]string{"WORKLOAD_IDENTITY_SOCKET_FILE=spire"}, "/tmp/api-1", "./var/run/secrets/workload-spiffe-uds/spire"},
+	} {
+		got, err := Boot(settings(t, c.environ, "--configPath="+c.path))
+		if err != nil || got.SecretsSocket != c.want {
+			t.Errorf("%q: %s, %v; want %s", c.path, got.SecretsSocket, err, c.want)
+		}
+	}
+}
+
 func TestWrite(t *testing.T) {
 	c, err := Boot(settings(t, nil))
 	if err != nil {

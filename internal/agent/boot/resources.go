@@ -48,8 +48,9 @@ func (c Config) discovery() *clusterv3.Cluster {
 	return d
 }
 
-// secrets is whoever serves certificates and keys. Clusters from the control plane name it, so it must be there even
-// while nobody serves: what needs a certificate then waits for it, and never goes out without.
+// secrets is whoever serves certificates and keys: the agent, if nobody else is named. Clusters from the control plane
+// name it, so it must be there even while nobody serves: connections that need a certificate then fail, and never go out
+// without.
 func secrets(socket string) *clusterv3.Cluster {
 	c := envoy.StaticCluster(SecretsCluster, connectTimeout, envoy.Pipe(socket))
 	http2(c, &corev3.Http2ProtocolOptions{})

@@ -135,6 +135,7 @@ func TestMistakes(t *testing.T) {
 		{[]string{address + "statusPort: many"}, nil, "PROXY_CONFIG: line 2: statusPort must be a whole number"},
 		{[]string{"PROXY_CONFIG={"}, nil, "PROXY_CONFIG: line 1: not well-formed YAML"},
 		{[]string{address + "statusPort: 70000"}, nil, "statusPort: 70000 is not a port"},
+		{[]string{address, "WORKLOAD_IDENTITY_SOCKET_FILE=/run/x"}, nil, `WORKLOAD_IDENTITY_SOCKET_FILE: "/run/x" is a path; name the file only`},
 		{[]string{address, "ISTIO_DELTA_XDS=maybe"}, nil, `ISTIO_DELTA_XDS: "maybe" is neither true nor false`},
 		{[]string{address, "ENVOY_STATUS_PORT=x"}, nil, `ENVOY_STATUS_PORT (--envoyStatusPort): "x" is not a port`},
 		{[]string{address, "MINIMUM_DRAIN_DURATION=soon"}, nil, `MINIMUM_DRAIN_DURATION: "soon" is not a duration`},

@@ -37,7 +37,7 @@ func (w *world) Serving() bool               { return w.serving }
 func (w *world) Leave()                      { w.orders = append(w.orders, "leave") }
 func (w *world) End()                        { w.orders = append(w.orders, "end") }
 
-func (w *world) Secrets() []secret.Status    { return w.secrets }
+func (w *world) Secrets() []secret.Status { return w.secrets }
 
 func (w *world) Do(_ context.Context, method, path string) (*http.Response, error) {
 	w.asked = method + " " + path

@@ -1,0 +1,197 @@
+package secret
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// TestAppearsLater: a file is served when it comes, however much of the way to it is missing.
+func TestAppearsLater(t *testing.T) {
+	w := newWorld(t, nil)
+	m := newMaterial(t, "a", tomorrow())
+	for _, path := range []string{"ca.pem", "deep/down/ca.pem"} {
+		name := rootsPrefix + w.path(path)
+		w.board.want([]string{name}, nil)
+		w.await(name, Missing, "no such file or directory; mount or write it there, and it is used")
+	}
+	w.put("ca.pem", m.cert)
+	w.roots(rootsPrefix+w.path("ca.pem"), m.cert)
+	if err := os.MkdirAll(w.path("deep/down"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w.put("deep/down/ca.pem", m.cert)
+	w.roots(rootsPrefix+w.path("deep/down/ca.pem"), m.cert)
+}
+
+// TestRotation: each way in which files are replaced is followed.
+func TestRotation(t *testing.T) {
+	first, second := newMaterial(t, "a", tomorrow()), newMaterial(t, "b", tomorrow())
+	for name, rotate := range map[string]func(*world){
+		"renamed":  func(w *world) { w.put("d/ca.pem", second.cert) },
+		"in place": func(w *world) { w.write("d/ca.pem", second.cert) },
+		"removed and made again": func(w *world) {
+			if err := os.Remove(w.path("d/ca.pem")); err != nil {
+				w.Fatal(err)
+			}
+			w.write("d/ca.pem", second.cert)
+		},
+		"with its directory": func(w *world) {
+			if err := os.RemoveAll(w.path("d")); err != nil {
+				w.Fatal(err)
+			}
+			w.await(rootsPrefix+w.path("d/ca.pem"), Kept, "no such file")
+			if err := os.Mkdir(w.path("d"), 0o755); err != nil {
+				w.Fatal(err)
+			}
+			w.write("d/ca.pem", second.cert)
+		},
+		"another directory in its place": func(w *world) {
+			if err := errors.Join(os.Mkdir(w.path("e"), 0o755), os.WriteFile(w.path("e/ca.pem"), []byte(second.cert), 0o600),
+				os.Rename(w.path("d"), w.path("old")), os.Rename(w.path("e"), w.path("d"))); err != nil {
+				w.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil)
+			if err := os.Mkdir(w.path("d"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			w.put("d/ca.pem", first.cert)
+			secret := rootsPrefix + w.path("d/ca.pem")
+			w.board.want([]string{secret}, nil)
+			w.roots(secret, first.cert)
+			rotate(w)
+			w.roots(secret, second.cert)
+		})
+	}
+}
+
+// TestKubernetesRotation: mounted files are links through a link that is swapped, and what it led to is removed.
+func TestKubernetesRotation(t *testing.T) {
+	w := newWorld(t, nil)
+	mount := func(version, text string) {
+		if err := errors.Join(os.Mkdir(w.path(version), 0o755), os.WriteFile(w.path(version+"/ca.pem"), []byte(text), 0o600),
+			os.Symlink(version, w.path("..data_tmp")), os.Rename(w.path("..data_tmp"), w.path("..data"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	secret := rootsPrefix + w.path("ca.pem")
+	m := newMaterial(t, "0", tomorrow())
+	mount("..0", m.cert)
+	if err := os.Symlink("..data/ca.pem", w.path("ca.pem")); err != nil {
+		t.Fatal(err)
+	}
+	w.board.want([]string{secret}, nil)
+	w.roots(secret, m.cert)
+	for _, version := range []string{"..1", "..2", "..3"} {
+		before, err := os.Readlink(w.path("..data"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := newMaterial(t, version, tomorrow())
+		mount(version, m.cert)
+		if err := os.RemoveAll(w.path(before)); err != nil {
+			t.Fatal(err)
+		}
+		w.roots(secret, m.cert)
+	}
+}
+
+// TestLastGood: what is not good changes nothing, is told, and is forgotten when it is good.
+func TestLastGood(t *testing.T) {
+	w := newWorld(t, nil)
+	a, b := newMaterial(t, "a", tomorrow()), newMaterial(t, "b", tomorrow())
+	w.put("c.pem", a.cert)
+	w.put("k.pem", a.key)
+	name := pairPrefix + w.path("c.pem") + pairCut + w.path("k.pem")
+	w.board.want([]string{name}, nil)
+	first := w.await(name, Served, "")
+	w.put("k.pem", b.key)
+	if e := w.await(name, Kept, "private key does not match"); e.version != first.version {
+		t.Error("another version")
+	}
+	w.put("k.pem", "garbage")
+	w.await(name, Kept, "it has no PEM block")
+	w.put("k.pem", a.key)
+	if e := w.await(name, Served, ""); e.version != first.version {
+		t.Error("another version")
+	}
+	w.put("c.pem", b.cert)
+	w.put("k.pem", b.key)
+	w.awaitThat(name, "b's", func(e Entry) bool { return e.State == Served && e.version != first.version })
+	for _, line := range []string{"a newer secret is not good; Envoy keeps the last good one", "a secret is good again", "serving a secret"} {
+		if !strings.Contains(w.log.String(), line) {
+			t.Errorf("the log does not say: %s", line)
+		}
+	}
+}
+
+// TestOddFiles are refused at once: nobody waits for a pipe, or reads a device to its end.
+func TestOddFiles(t *testing.T) {
+	w := newWorld(t, nil)
+	if err := syscall.Mkfifo(w.path("pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(w.path("large"), nil, 0o600), os.Truncate(w.path("large"), maxFile+1),
+		os.Symlink("loop", w.path("loop"))); err != nil {
+		t.Fatal(err)
+	}
+	for path, problem := range map[string]string{
+		w.path("pipe"): "is not a regular file", w.dir: "is not a regular file", "/dev/zero": "is not a regular file",
+		w.path("large"): "the most is", w.path("loop"): "too many levels of symbolic links",
+		w.path("pipe/x"): "not a directory", "a\x00b": "invalid argument",
+	} {
+		name := rootsPrefix + path
+		w.board.want([]string{name}, nil)
+		w.await(name, Missing, problem)
+	}
+	w.board.want([]string{"bogus"}, nil)
+	w.await("bogus", Missing, "this agent has no secret of the name")
+}
+
+// TestWithoutWatcher: where nothing can be watched, files are looked at again and again.
+func TestWithoutWatcher(t *testing.T) {
+	w := newWorld(t, func(f *Files) {
+		f.newWatcher = func() (*fsnotify.Watcher, error) { return nil, syscall.EMFILE }
+	})
+	name := rootsPrefix + w.path("ca.pem")
+	w.board.want([]string{name}, nil)
+	w.await(name, Missing, "no such file")
+	m := newMaterial(t, "a", tomorrow())
+	w.put("ca.pem", m.cert)
+	w.roots(name, m.cert)
+	if !strings.Contains(w.log.String(), "raise fs.inotify.max_user_instances") {
+		t.Error("the log does not say what to do")
+	}
+}
+
+// TestUnwanted: what nobody asks for stays for a while, with what was good of it, and then goes.
+func TestUnwanted(t *testing.T) {
+	w := newWorld(t, nil)
+	m := newMaterial(t, "a", tomorrow())
+	w.put("ca.pem", m.cert)
+	name := rootsPrefix + w.path("ca.pem")
+	w.board.want([]string{name}, nil)
+	first := w.roots(name, m.cert)
+	w.board.want(nil, []string{name})
+	w.put("ca.pem", "garbage")
+	w.await(name, Kept, "it has no PEM block")
+	w.board.want([]string{name}, nil)
+	if e := w.board.View().Entries[name]; e.version != first.version || e.Streams != 1 {
+		t.Errorf("%+v", e.status())
+	}
+	w.board.want(nil, []string{name})
+	entries := map[string]Entry{name: w.board.View().Entries[name]}
+	if expire(entries, first.Since.Add(linger)); len(entries) != 1 {
+		t.Error("it went too early")
+	}
+	if expire(entries, entries[name].unwanted.Add(linger+1)); len(entries) != 0 {
+		t.Error("it stays")
+	}
+}

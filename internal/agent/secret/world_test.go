@@ -1,0 +1,177 @@
+package secret
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"log/slog"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/pilotmesh/pilot/internal/run"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience is how long anything may take to be seen.
+const patience = time.Minute
+
+// material is a certificate that signs itself, with its key, as PEM; crl revokes nothing.
+type material struct{ cert, key, crl string }
+
+func newMaterial(t testing.TB, name string, notAfter time.Time) material {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: notAfter.Add(-24 * time.Hour), NotAfter: notAfter,
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, SubjectKeyId: []byte(name),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	crl, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{Number: big.NewInt(1), NextUpdate: notAfter}, template, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return material{block(certificateBlock, der), block("PRIVATE KEY", keyDER), block(crlBlock, crl)}
+}
+
+func block(kind string, der []byte) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+}
+
+func tomorrow() time.Time { return time.Now().Add(24 * time.Hour) }
+
+// output is a log that tests can read while it is written.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(b)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// world is a board with the provider of files, and a directory for these.
+type world struct {
+	*testing.T
+	dir   string
+	board *Board
+	log   *output
+}
+
+// newWorld starts them. change, if any, is made to the provider before.
+func newWorld(t *testing.T, change func(*Files)) *world {
+	t.Helper()
+	w := &world{T: t, dir: t.TempDir(), log: &output{}}
+	log := slog.New(slog.NewTextHandler(w.log, nil))
+	w.board = NewBoard(log)
+	files := NewFiles(w.board, log)
+	if change != nil {
+		change(files)
+	}
+	group := run.New(log, patience)
+	group.Add(run.Actor{Name: "board", Run: w.board.Run})
+	group.Add(run.Actor{Name: "files", Run: files.Run})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- group.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if strings.Contains(w.log.String(), "PRIVATE KEY") {
+			t.Error("the log has a key in it")
+		}
+		if t.Failed() {
+			t.Log(w.log)
+		}
+	})
+	return w
+}
+
+func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
+
+// put writes a file as a whole.
+func (w *world) put(name, text string) {
+	w.Helper()
+	beside := w.path(".beside")
+	if err := os.WriteFile(beside, []byte(text), 0o600); err != nil {
+		w.Fatal(err)
+	}
+	if err := os.Rename(beside, w.path(name)); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// write writes a file in place.
+func (w *world) write(name, text string) {
+	w.Helper()
+	if err := os.WriteFile(w.path(name), []byte(text), 0o600); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// await waits until the board says of a secret what is wanted, and returns that.
+func (w *world) await(name string, state State, problem string) Entry {
+	w.Helper()
+	return w.awaitThat(name, string(state)+" "+problem, func(e Entry) bool {
+		return e.State == state && strings.Contains(e.Problem, problem) && (problem != "" || e.Problem == "")
+	})
+}
+
+func (w *world) awaitThat(name, what string, check func(Entry) bool) Entry {
+	w.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	for {
+		view := w.board.View()
+		if e, known := view.Entries[name]; known && check(e) {
+			return e
+		}
+		select {
+		case <-view.Next:
+		case <-deadline.C:
+			w.Fatalf("%s is not %s but %+v", name, what, w.board.View().Entries[name].status())
+		}
+	}
+}
+
+// roots wants the secret to be served with this content.
+func (w *world) roots(name, text string) Entry {
+	w.Helper()
+	want, err := makeRoots(name, "", []byte(text))
+	if err != nil {
+		w.Fatal(err)
+	}
+	return w.awaitThat(name, "this file", func(e Entry) bool { return e.State == Served && e.version == want.version })
+}
