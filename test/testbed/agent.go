@@ -18,6 +18,7 @@ type AgentOptions struct {
 	Envoy  string   // the Envoy it runs
 	Args   []string // behind all others
 	Env    []string // NAME=value, behind all others
+	Dir    string   // where it runs; empty: where the test does
 }
 
 // Agent is an Envoy that runs under pilot-agent. What an Envoy can be asked, it can be asked too; its log is that of
@@ -47,11 +48,15 @@ func StartAgent(o AgentOptions, dir string, node Node) (*Agent, error) {
 		ip = "127.1.0.1"
 	}
 	// What a pod's description says, said by the environment.
-	args := append([]string{
-		"POD_NAME=" + node.Name, "POD_NAMESPACE=" + node.Namespace, "INSTANCE_IP=" + ip, "ENVOY=" + o.Envoy,
+	var args []string
+	if o.Dir != "" {
+		args = append(args, "--chdir="+o.Dir)
+	}
+	args = append(args,
+		"POD_NAME="+node.Name, "POD_NAMESPACE="+node.Namespace, "INSTANCE_IP="+ip, "ENVOY="+o.Envoy,
 		"ISTIO_META_INTERCEPTION_MODE=NONE", fmt.Sprintf(`ISTIO_METAJSON_LABELS={"app":%q}`, node.Name),
-		"ISTIO_DELTA_XDS=" + strconv.FormatBool(!node.SotW), "PROXY_CONFIG=", "ISTIO_METAJSON_NODE=" + string(metadata),
-	}, o.Env...)
+		"ISTIO_DELTA_XDS="+strconv.FormatBool(!node.SotW), "PROXY_CONFIG=", "ISTIO_METAJSON_NODE="+string(metadata))
+	args = append(args, o.Env...)
 	args = append(args, o.Binary, "proxy", "sidecar", "--concurrency=1",
 		"--discoveryAddress="+node.Discovery, "--configPath="+filepath.Join(dir, node.Name),
 		"--proxyAdminPort="+strconv.Itoa(a.AdminPort), "--statusPort="+strconv.Itoa(a.StatusPort),
