@@ -367,10 +367,19 @@ func (c *checker) clientTLS(p *document.Path, t *networking.ClientTLSSettings) {
 		if t.PrivateKey == "" {
 			c.fail(p.Field("privateKey"), "mutual TLS needs a private key, or credentialName")
 		}
+		c.secretFile(p.Field("clientCertificate"), t.ClientCertificate)
+		c.secretFile(p.Field("privateKey"), t.PrivateKey)
 	case networking.ClientTLSSettings_ISTIO_MUTUAL:
 		if files || t.CredentialName != "" {
 			c.warn(p, "ISTIO_MUTUAL uses the mesh's certificates; the ones named here have no effect")
 		}
+	}
+}
+
+// secretFile warns of a path that an agent cannot be asked for: certificate and key are one name, with "~" between.
+func (c *checker) secretFile(p *document.Path, path string) {
+	if strings.Contains(path, "~") {
+		c.warn(p, "has a ~, which sidecars take for the end of the certificate's path: connections will fail; rename the file")
 	}
 }
 
