@@ -157,7 +157,10 @@ func (b *Board) judge(e Entry, a Answer, now time.Time) Entry {
 			log.Warn("a secret cannot be had; connections that need it fail", "problem", e.Problem)
 		}
 	case e.State == Served && e.version != old.version:
-		log.Info("serving a secret", "version", e.version, "files", e.Files, "expires", e.Expires)
+		if !e.Expires.IsZero() {
+			log = log.With("expires", e.Expires)
+		}
+		log.Info("serving a secret", "version", e.version, "files", e.Files)
 	case e.State == Served && old.State != Served:
 		log.Info("a secret is good again", "version", e.version)
 	}

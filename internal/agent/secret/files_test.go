@@ -183,11 +183,11 @@ func TestUnwanted(t *testing.T) {
 	w.put("ca.pem", "garbage")
 	w.await(name, Kept, "it has no PEM block")
 	w.board.want([]string{name}, nil)
-	if e := w.board.View().Entries[name]; e.version != first.version || e.Streams != 1 {
+	if e := w.awaitThat(name, "wanted", func(e Entry) bool { return e.Streams == 1 }); e.version != first.version {
 		t.Errorf("%+v", e.status())
 	}
 	w.board.want(nil, []string{name})
-	entries := map[string]Entry{name: w.board.View().Entries[name]}
+	entries := map[string]Entry{name: w.awaitThat(name, "unwanted", func(e Entry) bool { return e.Streams == 0 })}
 	if expire(entries, first.Since.Add(linger)); len(entries) != 1 {
 		t.Error("it went too early")
 	}

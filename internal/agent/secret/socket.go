@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -36,13 +37,13 @@ func listen(ctx context.Context, path string) (net.Listener, error) {
 	if err := vacant(ctx, path); err != nil {
 		return nil, err
 	}
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("%s is too long: a socket's path has at most %d bytes; name a shorter --configPath, or run the agent in another directory",
+			path, maxSocketPath)
+	}
 	// It is bound beside its place, and comes there when its mode is right: nobody else can connect before, and what
 	// lies there is replaced at once.
-	beside := fmt.Sprintf("%s.%d", path, os.Getpid())
-	if len(beside) > maxSocketPath {
-		return nil, fmt.Errorf("%s is too long: a socket's path has at most %d bytes; name a shorter --configPath, or run the agent in another directory",
-			beside, maxSocketPath)
-	}
+	beside := filepath.Join(filepath.Dir(path), "."+strconv.Itoa(os.Getpid()))
 	if err := os.Remove(beside); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ func newMaterial(t testing.TB, name string, notAfter time.Time) material {
 	if err != nil {
 		t.Fatal(err)
 	}
-	crl, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{Number: big.NewInt(1), NextUpdate: notAfter}, template, key)
+	crl, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: notAfter.Add(-time.Hour), NextUpdate: notAfter}, template, key)
 	if err != nil {
 		t.Fatal(err)
 	}
