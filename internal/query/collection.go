@@ -22,6 +22,7 @@ type Collection[C comparable, V Output] struct {
 	space int
 	cells[C, collected[V]]
 	elements elements[C, V]
+	places   places
 }
 
 // collected is a collection's value and what is under way to it.
@@ -58,6 +59,7 @@ type elements[C comparable, V Output] interface {
 	linked(slot uint32, c C) []uint32 // in the order of the elements, each cell once
 	repeated(slot uint32) string
 	outputs(elem uint32) (outputs []V, ready bool)
+	member(elem uint32, collection store.ID) bool
 	id(elem uint32) store.ID
 	naively(r *Reader, c C) []V
 }
@@ -326,6 +328,7 @@ func (c *Collection[C, V]) merge(slot uint32, v *collected[V], elems []uint32) o
 
 func (c *Collection[C, V]) drop(slot uint32) {
 	c.elements.unlink(slot, c.at(slot).key)
+	delete(c.places, slot)
 	c.cells.drop(slot)
 }
 

@@ -7,9 +7,9 @@
 // revision: each cell runs at most once per commit (again only if it had to wait for a collection), reads one revision,
 // and no cycle can exist. A cell runs only if something it read really changed; an equal result stops there.
 //
-// Each and GroupBy are the two primitives for lists: a collection has one cell per element and holds their outputs in
-// one ordered map, so that a change of one element costs one element. A plain query over thousands of things would
-// cost thousands at every change: one that reads more than ReadLimit has a fault.
+// Each, GroupBy and DefineLayers are the primitives for lists: a collection has one cell per element and holds their
+// outputs in one ordered map, so that a change of one element costs one element; layers are read key by key. A plain query
+// over thousands of things would cost thousands at every change: one that reads more than ReadLimit has a fault.
 //
 // Cells exist because a root observes them, directly or through others, and are freed some time after the last reader
 // is gone. What a complete root needs is recomputed by Commit before it returns (lane 0); the first computation of a

@@ -3,7 +3,6 @@ package query
 import (
 	"fmt"
 
-	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
@@ -73,21 +72,4 @@ func (r *Reason) Leaves() []*Reason {
 func (q *Query[K, V]) Cell(k K) (ID, bool) {
 	c, n, ok := q.find(k)
 	return store.CellID(q.space, n), ok && c.flags&ready != 0
-}
-
-// Element is the cell of collection k that yields the output called name. It looks at all elements.
-func (c *Collection[C, V]) Element(k C, name omap.Name) (ID, bool) {
-	cell, slot, ok := c.find(k)
-	if !ok || !cell.val.out.Has(name) {
-		return 0, false
-	}
-	for _, elem := range c.elements.linked(slot, k) {
-		outputs, _ := c.elements.outputs(elem)
-		for _, o := range outputs {
-			if omap.Name(o.OutputName()) == name {
-				return c.elements.id(elem), true
-			}
-		}
-	}
-	return 0, false
 }

@@ -1,0 +1,79 @@
+package query
+
+import (
+	"slices"
+
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/store"
+)
+
+// places say, by collection slot, which element yielded an output when somebody last asked for one that was not known. They
+// are hints: each is checked when it is used, so changes of the collection need not keep them up to date.
+type places map[uint32]map[omap.Name]uint32
+
+// Element is the cell of collection k that yields the output called name. It is for the owner, between commits. It looks at all
+// elements when the answer is not the one of an earlier call.
+func (c *Collection[C, V]) Element(k C, name omap.Name) (ID, bool) {
+	cell, slot, ok := c.find(k)
+	if !ok || !cell.val.out.Has(name) {
+		return 0, false
+	}
+	if elem, ok := c.places[slot][name]; ok && c.yields(elem, slot, name) {
+		return c.elements.id(elem), true
+	}
+	found := make(map[omap.Name]uint32, cell.val.out.Len())
+	for _, elem := range c.elements.linked(slot, k) {
+		outputs, _ := c.elements.outputs(elem)
+		for _, o := range outputs {
+			found[omap.Name(o.OutputName())] = elem
+		}
+	}
+	if c.places == nil {
+		c.places = places{}
+	}
+	c.places[slot] = found
+	elem, ok := found[name]
+	return c.elements.id(elem), ok
+}
+
+// yields reports whether the slot is that of an element of the collection that has the output.
+func (c *Collection[C, V]) yields(elem, slot uint32, name omap.Name) bool {
+	if !c.elements.member(elem, store.CellID(c.space, slot)) {
+		return false
+	}
+	outputs, _ := c.elements.outputs(elem)
+	return slices.ContainsFunc(outputs, func(v V) bool { return omap.Name(v.OutputName()) == name })
+}
+
+// member reports whether an element is one of the collection's.
+func (m *members[C, E, X, K, V]) member(elem uint32, collection store.ID) bool {
+	if cell := m.elem.kept.Get(elem); cell != nil {
+		return cell.users.has(collection)
+	}
+	return false
+}
+
+// Rows are the keys of the present rows and groups that a cell was made of, directly or through others, each once and in the
+// order they were read. It is for the owner, between commits.
+func (g *Graph) Rows(id ID) []any {
+	var keys []any
+	seen := map[ID]struct{}{}
+	var walk func(id ID)
+	walk = func(id ID) {
+		if _, ok := seen[id]; ok {
+			return
+		}
+		seen[id] = struct{}{}
+		if id.Leaf() {
+			if leaf := g.db.Describe(id); leaf.Present {
+				keys = append(keys, leaf.Key)
+			}
+			return
+		}
+		for _, d := range g.nodeOf(id).reads {
+			walk(d)
+		}
+	}
+	walk(id)
+	return keys
+}
