@@ -111,8 +111,8 @@ func (a *Analysis) Together(domain string) []api.Problem {
 	tables := state.New(state.Options{Domain: domain, Sources: []string{sourceName}})
 	graph := query.New(tables.DB, query.Options{})
 	queries := class.Define(graph, tables)
-	var found []state.Problems
-	defer queries.Problems.Observe(class.All{}, func(sets []state.Problems, _ bool) { found = sets })()
+	var found state.Problems
+	defer queries.Problems.Observe(class.All{}, func(all state.Problems) { found = all })()
 	batch := source.Batch{Source: sourceName, Synced: true, Mesh: a.mesh}
 	for k, u := range a.usable {
 		batch.Events = append(batch.Events, source.Event{Key: k, Object: u.object})
@@ -121,10 +121,8 @@ func (a *Analysis) Together(domain string) []api.Problem {
 	for graph.Slice(sliceCells) {
 	}
 	late := map[api.Key][]api.Problem{}
-	for _, set := range found {
-		for _, p := range set.All() {
-			late[p.Object] = append(late[p.Object], p)
-		}
+	for _, p := range found.All() {
+		late[p.Object] = append(late[p.Object], p)
 	}
 	all := slices.Clip(a.problems)
 	for k, problems := range late {

@@ -41,7 +41,7 @@ type World struct {
 	states  map[proxy.Class]*resource.State
 	release map[proxy.Class]func()
 
-	problems []state.Problems
+	problems state.Problems
 }
 
 // New returns an empty World whose graph is strict.
@@ -52,19 +52,17 @@ func New(t T) *World {
 		t: t, Tables: tables, Graph: g, Queries: class.Define(g, tables),
 		objects: map[api.Key]*api.Object{}, states: map[proxy.Class]*resource.State{}, release: map[proxy.Class]func(){},
 	}
-	w.Queries.Problems.Observe(class.All{}, func(sets []state.Problems, _ bool) { w.problems = sets })
+	w.Queries.Problems.Observe(class.All{}, func(all state.Problems) { w.problems = all })
 	return w
 }
 
 // Problems are the published problems, a line each, in order.
 func (w *World) Problems() []string { return lines(w.problems) }
 
-func lines(sets []state.Problems) []string {
+func lines(problems state.Problems) []string {
 	var out []string
-	for _, set := range sets {
-		for _, p := range set.All() {
-			out = append(out, p.String())
-		}
+	for _, p := range problems.All() {
+		out = append(out, p.String())
 	}
 	slices.Sort(out)
 	return out
@@ -217,7 +215,7 @@ func (w *World) Cold(c proxy.Class) *resource.State {
 // Check compares all watched states, and the problems, with what the rows alone give.
 func (w *World) Check() {
 	w.t.Helper()
-	cold, _ := w.Queries.Problems.Get(w.Graph.Naive(), class.All{})
+	cold := w.Queries.Problems.Merged(w.Graph.Naive(), class.All{})
 	if got, want := w.Problems(), lines(cold); !slices.Equal(got, want) {
 		w.t.Errorf("problems: incremental %q, naive %q", got, want)
 	}

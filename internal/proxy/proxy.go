@@ -7,11 +7,13 @@
 package proxy
 
 import (
+	"encoding/binary"
 	"maps"
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/omap"
 )
 
 // Mode is how traffic gets to a sidecar.
@@ -106,4 +108,22 @@ type Class struct {
 	HTTP10 bool
 	// Gateway says that the proxy is a router: it has no workload, and nothing is captured for it.
 	Gateway bool
+}
+
+// Hash stands for the class: classes with equal hashes are equal.
+func (c Class) Hash() omap.Hash {
+	at := c.Site.Locality
+	b := []byte{byte(c.Mode), 0, 0, 0}
+	for i, is := range []bool{c.ShortNames, c.HTTP10, c.Gateway} {
+		if is {
+			b[i+1] = 1
+		}
+	}
+	for _, s := range []string{
+		c.Namespace, c.Sidecar.Kind, c.Sidecar.Namespace, c.Sidecar.Name, c.Labels, c.Inbound, c.Bind,
+		at.Region, at.Zone, at.SubZone, c.Site.Labels, c.Rules,
+	} {
+		b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
+	}
+	return omap.Sum(b)
 }

@@ -129,7 +129,7 @@ func (x *Layers[C, K, V]) runOne(slot uint32, in lane) {
 func (x *Layers[C, K, V]) tell(cell *entry[C, stack[K, V]], was []omap.Map[K, V]) {
 	s := &cell.val
 	var changes []omap.Change[K, V]
-	for k := range touched(was, s.maps) {
+	for _, k := range touched(was, s.maps) {
 		if _, n, ok := x.entry.find(entryKey[C, K]{cell.key, k}); ok {
 			x.g.enqueueUser(store.CellID(x.entry.space, n))
 		}
@@ -153,9 +153,9 @@ func (x *Layers[C, K, V]) tell(cell *entry[C, stack[K, V]], was []omap.Map[K, V]
 	}
 }
 
-// touched are the keys under which some map of the lists differs.
-func touched[K omap.Key[K], V omap.Value](a, b []omap.Map[K, V]) map[K]struct{} {
-	var keys map[K]struct{}
+// touched are the keys under which some map of the lists differs, each once, in an order that the maps determine.
+func touched[K omap.Key[K], V omap.Value](a, b []omap.Map[K, V]) (keys []K) {
+	told := make(map[K]struct{})
 	for i := range max(len(a), len(b)) {
 		var was, is omap.Map[K, V]
 		if i < len(a) {
@@ -165,10 +165,10 @@ func touched[K omap.Key[K], V omap.Value](a, b []omap.Map[K, V]) map[K]struct{} 
 			is = b[i]
 		}
 		for c := range omap.Diff(was, is) {
-			if keys == nil {
-				keys = make(map[K]struct{})
+			if _, ok := told[c.Key]; !ok {
+				told[c.Key] = struct{}{}
+				keys = append(keys, c.Key)
 			}
-			keys[c.Key] = struct{}{}
 		}
 	}
 	return keys

@@ -1,43 +1,74 @@
 package state
 
 import (
+	"bytes"
+	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// RejectionKey names a piece of configuration that a connected proxy rejected.
-type RejectionKey struct {
-	Connection string
-	Type       uint8  // of the resource, as package resource numbers them
-	Name       string // of the resource
-	Piece      string // of the virtual host, if only that one of the resource was rejected
+// Part names what can be rejected alone: a resource, or one virtual host of a route configuration.
+type Part struct {
+	Type  uint8  // of the resource, as package resource numbers them
+	Name  string // of the resource
+	Piece string // of the virtual host, if it is one and not the whole resource
 }
 
-// Compare orders by connection, then type and names.
-func (k RejectionKey) Compare(o RejectionKey) int {
-	return slices.Compare(k.AppendTo(nil), o.AppendTo(nil))
+// Compare orders by type, then names.
+func (p Part) Compare(o Part) int {
+	return cmp.Or(cmp.Compare(p.Type, o.Type), strings.Compare(p.Name, o.Name), strings.Compare(p.Piece, o.Piece))
 }
 
 // AppendTo appends an unambiguous form.
-func (k RejectionKey) AppendTo(b []byte) []byte {
-	for _, s := range []string{k.Connection, string([]byte{k.Type}), k.Name, k.Piece} {
+func (p Part) AppendTo(b []byte) []byte {
+	b = append(b, p.Type)
+	for _, s := range []string{p.Name, p.Piece} {
 		b = append(appendInt(b, int64(len(s))), s...)
 	}
 	return b
 }
 
-// Rejection is what was rejected and what it was made of.
-type Rejection struct {
-	Content omap.Hash // of the rejected resource or piece
-	Proxy   string    // the node's id
-	Reason  string    // what the proxy said
-	Objects []api.Key // the objects it was made of, at the time
-	At      time.Time // when; no query reads it
+// Rejected is content that some proxy rejected.
+type Rejected struct {
+	Part
+	Content omap.Hash
 }
 
-func (r Rejection) equal(o Rejection) bool {
-	return r.Content == o.Content && r.Proxy == o.Proxy && r.Reason == o.Reason && slices.Equal(r.Objects, o.Objects)
+// Compare orders by part, then content.
+func (r Rejected) Compare(o Rejected) int {
+	return cmp.Or(r.Part.Compare(o.Part), bytes.Compare(r.Content[:], o.Content[:]))
+}
+
+// AppendTo appends an unambiguous form.
+func (r Rejected) AppendTo(b []byte) []byte { return append(r.Part.AppendTo(b), r.Content[:]...) }
+
+// RejectionKey names the rejection of content by a connected proxy.
+type RejectionKey struct {
+	Connection string
+	Rejected
+}
+
+// Rejection is who rejected something, and why.
+type Rejection struct {
+	Proxy  string    // the node's id
+	Reason string    // what the proxy said
+	At     time.Time // when; no query reads it
+}
+
+func (r Rejection) equal(o Rejection) bool { return r.Proxy == o.Proxy && r.Reason == o.Reason }
+
+func (t *Tables) defineRejections(db *store.DB) {
+	t.Rejections = store.NewTable[RejectionKey](db, "rejections", Rejection.equal)
+	t.RejectionsOf = store.NewIndex(t.Rejections, "rejectionsOf", func(k RejectionKey, _ Rejection, add func(string, Rejected)) {
+		add(k.Connection, k.Rejected)
+	})
+	t.Rejecting = store.NewIndex(t.Rejections, "rejecting", func(k RejectionKey, _ Rejection, add func(struct{}, omap.Name)) {
+		add(struct{}{}, omap.Name(k.Connection))
+	})
+	t.Origins = store.NewTable[Rejected](db, "origins", slices.Equal[[]api.Key])
 }

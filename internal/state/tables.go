@@ -97,9 +97,18 @@ type Tables struct {
 	// Proxies are the connected proxies by node id.
 	Proxies *store.Table[string, *proxy.Proxy]
 
-	// Rejections are what connected proxies rejected; RejectionKeys lists them.
-	Rejections    *store.Table[RejectionKey, Rejection]
-	RejectionKeys *store.Index[struct{}, RejectionKey]
+	// Rejections are what connected proxies rejected.
+	Rejections *store.Table[RejectionKey, Rejection]
+	// RejectionsOf lists what a connection rejected; Rejecting lists, under the empty key, the connections that rejected
+	// something.
+	RejectionsOf *store.Index[string, Rejected]
+	Rejecting    *store.Index[struct{}, omap.Name]
+	// Origins are the objects that rejected content was made of when it was rejected. What has no row is still looked into.
+	Origins *store.Table[Rejected, []api.Key]
+
+	// Faults are the cells that failed; FaultKeys lists them under the empty key.
+	Faults    *store.Table[FaultKey, Fault]
+	FaultKeys *store.Index[struct{}, FaultKey]
 
 	sourced *store.Table[sourcedKey, *api.Object]
 	options Options
@@ -158,10 +167,8 @@ func New(o Options) *Tables {
 	t.defineClaims(db)
 	t.defineServices(db)
 	t.defineRules(db)
-	t.Rejections = store.NewTable[RejectionKey](db, "rejections", Rejection.equal)
-	t.RejectionKeys = store.NewIndex(t.Rejections, "rejectionKeys", func(k RejectionKey, _ Rejection, add func(struct{}, RejectionKey)) {
-		add(struct{}{}, k)
-	})
+	t.defineRejections(db)
+	t.defineFaults(db)
 	t.Proxies = store.NewTable[string, *proxy.Proxy](db, "proxies", (*proxy.Proxy).Equal)
 	return t
 }

@@ -8,6 +8,7 @@ package class
 import (
 	"slices"
 
+	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
@@ -39,7 +40,7 @@ type Queries struct {
 	// State is what the proxies of a class are to have. Its revision is not set: the loop knows it.
 	State *query.Query[proxy.Class, *resource.State]
 	// Problems are what users should be told, whether or not a proxy sees the objects concerned.
-	Problems *query.Query[All, []state.Problems]
+	Problems *query.Layers[All, omap.Name, api.Problem]
 
 	// Services, Rules and Scope are what translation decides by.
 	Services *service.Queries
@@ -51,6 +52,7 @@ type Queries struct {
 	endpoints *endpoint.Queries
 	listeners *listener.Queries
 	routes    *route.Queries
+	rejected  rejected
 }
 
 // Define adds all queries to a graph over the tables' store.
@@ -71,6 +73,7 @@ func Define(g *query.Graph, t *state.Tables) *Queries {
 		routes:    route.Define(g, t, services, rules, scopes),
 	}
 	q.State = query.Define(g, "state", same, q.assemble)
+	q.defineRejected(g)
 	q.defineProblems(g, problem.Define(g, t, services, rules, scopes, connections).All)
 	return q
 }
@@ -87,38 +90,74 @@ func same(a, b *resource.State) bool {
 	return true
 }
 
-// assemble stacks the layers of a class, the most widely shared last.
+// assemble puts the layers of all types together.
 func (q *Queries) assemble(r *query.Reader, c proxy.Class) (*resource.State, bool) {
-	set, direct := scope.SetOf(c), c.Mode == proxy.None
-	fixed, _ := q.clusters.Fixed.Get(r, service.All{})
-	inboundClusters, _ := q.clusters.Inbound.Get(r, cluster.Inbound{Ports: c.Inbound, Direct: direct})
-	inboundListeners, _ := q.listeners.Inbound.Get(r, listener.InboundOf(c))
-	virtual, _ := q.listeners.Virtual.Get(r, listener.VirtualOf(c, q.Scope.Outbound(r, set)))
-	s := &resource.State{Types: [resource.Types]resource.Layers{
-		resource.Cluster:  append(resource.Layers{inboundClusters, fixed}, hostLayers(r, q.clusters.Hosts, c)...),
-		resource.Endpoint: hostLayers(r, q.endpoints.Hosts, c),
-		resource.Listener: {inboundListeners, virtual, q.listeners.Scoped.Get(r, listener.In{Set: set, Shape: listener.ShapeOf(c)})},
-		resource.Route:    {q.routes.Scoped.Get(r, set), q.routes.ScopedSniffed.Get(r, set)},
-	}}
-	k, labelled := scope.LabelledOf(c)
-	if !c.Gateway && len(q.Scope.HTTPProxies(r, c.Sidecar)) > 0 {
-		proxies, _ := q.listeners.Proxies.Get(r, listener.Proxies{Sidecar: c.Sidecar, Shape: listener.ShapeOf(c)})
-		routes, _ := q.routes.Proxied.Get(r, k)
-		s.Types[resource.Listener] = slices.Insert(s.Types[resource.Listener], 2, proxies)
-		s.Types[resource.Route] = append(s.Types[resource.Route], routes)
-	}
-	if labelled {
-		s.Types[resource.Listener] = slices.Insert(s.Types[resource.Listener], 2, q.listeners.Labelled.Get(r, listener.For{Labelled: k, Shape: listener.ShapeOf(c)}))
-		s.Types[resource.Route] = append(resource.Layers{q.routes.Labelled.Get(r, k), q.routes.LabelledSniffed.Get(r, k)}, s.Types[resource.Route]...)
-	}
-	if set.Overlay() {
-		s.Types[resource.Listener] = append(s.Types[resource.Listener], q.listeners.Base.Get(r, listener.ShapeOf(c)))
-		s.Types[resource.Route] = append(s.Types[resource.Route], q.routes.Base.Get(r, service.All{}), q.routes.Sniffed.Get(r, service.All{}))
-	}
-	if c.Gateway {
-		s.Types[resource.Listener] = nil
+	s := &resource.State{}
+	for t := range s.Types {
+		s.Types[t] = q.layersOf(r, c, resource.Type(t))
 	}
 	return s, true
+}
+
+// layersOf stacks the layers of one type, the most widely shared last.
+func (q *Queries) layersOf(r *query.Reader, c proxy.Class, t resource.Type) resource.Layers {
+	switch t {
+	case resource.Cluster:
+		fixed, _ := q.clusters.Fixed.Get(r, service.All{})
+		inbound, _ := q.clusters.Inbound.Get(r, cluster.Inbound{Ports: c.Inbound, Direct: c.Mode == proxy.None})
+		return append(resource.Layers{inbound, fixed}, hostLayers(r, q.clusters.Hosts, c)...)
+	case resource.Endpoint:
+		return hostLayers(r, q.endpoints.Hosts, c)
+	case resource.Listener:
+		return q.listenersOf(r, c)
+	case resource.Route:
+		return q.routesOf(r, c)
+	}
+	return nil
+}
+
+func (q *Queries) listenersOf(r *query.Reader, c proxy.Class) resource.Layers {
+	if c.Gateway {
+		return nil
+	}
+	set, shape := scope.SetOf(c), listener.ShapeOf(c)
+	inbound, _ := q.listeners.Inbound.Get(r, listener.InboundOf(c))
+	virtual, _ := q.listeners.Virtual.Get(r, listener.VirtualOf(c, q.Scope.Outbound(r, set)))
+	list := resource.Layers{inbound, virtual}
+	if k, ok := scope.LabelledOf(c); ok {
+		list = append(list, q.listeners.Labelled.Get(r, listener.For{Labelled: k, Shape: shape}))
+	}
+	if q.proxied(r, c) {
+		proxies, _ := q.listeners.Proxies.Get(r, listener.Proxies{Sidecar: c.Sidecar, Shape: shape})
+		list = append(list, proxies)
+	}
+	list = append(list, q.listeners.Scoped.Get(r, listener.In{Set: set, Shape: shape}))
+	if set.Overlay() {
+		list = append(list, q.listeners.Base.Get(r, shape))
+	}
+	return list
+}
+
+func (q *Queries) routesOf(r *query.Reader, c proxy.Class) (list resource.Layers) {
+	set := scope.SetOf(c)
+	k, labelled := scope.LabelledOf(c)
+	if labelled {
+		list = append(list, q.routes.Labelled.Get(r, k), q.routes.LabelledSniffed.Get(r, k))
+	}
+	list = append(list, q.routes.Scoped.Get(r, set), q.routes.ScopedSniffed.Get(r, set))
+	if q.proxied(r, c) {
+		routes, _ := q.routes.Proxied.Get(r, k)
+		list = append(list, routes)
+	}
+	if set.Overlay() {
+		list = append(list, q.routes.Base.Get(r, service.All{}), q.routes.Sniffed.Get(r, service.All{}))
+	}
+	return list
+}
+
+// proxied reports whether the proxies of a class take requests for whichever host these name.
+func (q *Queries) proxied(r *query.Reader, c proxy.Class) bool {
+	return !c.Gateway && len(q.Scope.HTTPProxies(r, c.Sidecar)) > 0
 }
 
 // hostLayers stacks what is made host by host: what is the client's own comes before what others of its scope see.

@@ -42,33 +42,43 @@ type Trace struct {
 // Trace finds what a resource, or one virtual host of it, is made of for the proxies of a class; false if the graph has
 // not computed it. It is for the owner of the graph, between commits.
 func (q *Queries) Trace(g *query.Graph, c proxy.Class, t resource.Type, name, piece string) (Trace, bool) {
-	if piece != "" {
-		labelled, _ := scope.LabelledOf(c)
-		id, ok := q.routes.Cell(labelled, name, piece)
-		if !ok {
-			return Trace{}, false
-		}
-		return Trace{Scoped, g.Explain(id).Leaves()}, true
-	}
-	id, layer, ok := q.cell(g, c, t, omap.Name(name))
+	id, layer, ok := q.yields(g, c, t, name, piece)
 	if !ok {
 		return Trace{}, false
 	}
 	return Trace{layer, g.Explain(id).Leaves()}, true
 }
 
+// yields finds the cell that yields a resource, or one virtual host of it.
+func (q *Queries) yields(g *query.Graph, c proxy.Class, t resource.Type, name, piece string) (id query.ID, layer Layer, ok bool) {
+	if piece == "" {
+		return q.cell(g, c, t, omap.Name(name))
+	}
+	labelled, _ := scope.LabelledOf(c)
+	id, ok = q.routes.Cell(labelled, name, piece)
+	return id, Scoped, ok
+}
+
 // Origin lists the objects a resource, or one virtual host of it, is made of for the proxies of a class. It is for the
 // owner of the graph, between commits.
 func (q *Queries) Origin(g *query.Graph, c proxy.Class, t resource.Type, name, piece string) []api.Key {
-	trace, _ := q.Trace(g, c, t, name, piece)
+	id, _, ok := q.yields(g, c, t, name, piece)
+	if !ok {
+		return nil
+	}
+	return Objects(g, id)
+}
+
+// Objects lists the objects that a cell was made of. It is for the owner of the graph, between commits.
+func Objects(g *query.Graph, cell query.ID) []api.Key {
 	var keys []api.Key
-	for _, leaf := range trace.Leaves {
-		if key, ok := leaf.Row.(api.Key); ok && !leaf.Absent && !slices.Contains(keys, key) {
+	for _, row := range g.Rows(cell) {
+		if key, ok := row.(api.Key); ok {
 			keys = append(keys, key)
 		}
 	}
 	slices.SortFunc(keys, api.Key.Compare)
-	return keys
+	return slices.Compact(keys)
 }
 
 // cell finds the element that yields a resource, in the layer that shows it.

@@ -1,64 +1,231 @@
 package class
 
 import (
+	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/route"
 )
 
-// defineProblems adds what proxies rejected to what is wrong with objects.
-func (q *Queries) defineProblems(g *query.Graph, found *query.Query[All, []state.Problems]) {
-	elem := query.Define(g, "rejected", slices.Equal[[]api.Problem], q.rejected)
-	rejected := query.Each(g, "rejections",
-		func(r *query.Reader, _ All) omap.Map[state.RejectionKey, omap.Unit] {
-			return q.tables.RejectionKeys.Group(r, struct{}{})
-		},
-		elem, func(_ All, k state.RejectionKey) state.RejectionKey { return k })
-	q.Problems = query.Define(g, "allProblems", func(a, b []state.Problems) bool {
-		return slices.EqualFunc(a, b, state.Problems.Equal)
-	}, func(r *query.Reader, all All) ([]state.Problems, bool) {
-		sets, _ := found.Get(r, all)
-		return append(slices.Clip(sets), rejected.Get(r, all)), true
-	})
+// maxClasses bounds how many classes are asked whether they still show what their proxies rejected.
+const maxClasses = 60
+
+// rejected are the queries about what proxies rejected. One cell tells about a part, however many proxies rejected it, and it
+// runs only if they, or what is shown of that part, change.
+type rejected struct {
+	resources *query.Layers[resourcesOf, omap.Name, *resource.Resource]
+	pieces    *query.Layers[piecesOf, omap.Name, *resource.Piece]
+	shown     *query.Query[partOf, omap.Hash]
+	by        *query.Groups[All, state.Part, rejecter]
+	problems  *query.Collection[All, api.Problem]
 }
 
-// rejected tells about one rejection, as long as the proxy would still be given what it rejected.
-func (q *Queries) rejected(r *query.Reader, k state.RejectionKey) ([]api.Problem, bool) {
-	row, _ := q.tables.Rejections.Get(r, k)
-	c, connected := q.Class.Get(r, k.Connection)
-	if !connected {
-		return nil, false
-	}
-	s, _ := q.State.Get(r, c)
-	if contentOf(s, k) != row.Content {
-		return nil, false
-	}
-	what := fmt.Sprintf("%v %q", resource.Type(k.Type), k.Name)
+type resourcesOf struct {
+	class proxy.Class
+	typ   resource.Type
+}
+
+type piecesOf struct {
+	class proxy.Class
+	route string
+}
+
+// partOf is a part of what a class is to have.
+type partOf struct {
+	class proxy.Class
+	state.Part
+}
+
+// rejecting is a connection with all that it rejected.
+type rejecting struct {
+	connection string
+	class      omap.Hash
+	all        omap.Map[state.Rejected, omap.Unit]
+}
+
+// OutputName implements query.Output.
+func (j rejecting) OutputName() string { return j.connection }
+
+// ContentHash implements omap.Value.
+func (j rejecting) ContentHash() omap.Hash {
+	all := j.all.Hash()
+	return omap.Sum(j.class[:], all[:], []byte(j.connection))
+}
+
+// Size implements omap.Value.
+func (rejecting) Size() int { return 0 }
+
+// rejecter is a connection that rejected content under a part's name.
+type rejecter struct {
+	class, content omap.Hash
+	connection     string
+}
+
+// Compare orders by class, then content, then connection.
+func (j rejecter) Compare(o rejecter) int {
+	return cmp.Or(bytes.Compare(j.class[:], o.class[:]), bytes.Compare(j.content[:], o.content[:]), strings.Compare(j.connection, o.connection))
+}
+
+// AppendTo appends an unambiguous form.
+func (j rejecter) AppendTo(b []byte) []byte {
+	return append(append(append(b, j.class[:]...), j.content[:]...), j.connection...)
+}
+
+func (q *Queries) defineRejected(g *query.Graph) {
+	x := &q.rejected
+	x.resources = query.DefineLayers(g, "resources", func(r *query.Reader, k resourcesOf) []Map { return q.layersOf(r, k.class, k.typ) })
+	x.pieces = query.DefineLayers(g, "pieces", func(r *query.Reader, k piecesOf) []omap.Map[omap.Name, *resource.Piece] {
+		all, ok := x.resources.Get(r, resourcesOf{k.class, resource.Route}, omap.Name(k.route))
+		if !ok {
+			return nil
+		}
+		return []omap.Map[omap.Name, *resource.Piece]{all.Pieces()}
+	})
+	x.shown = query.Define(g, "shown", func(a, b omap.Hash) bool { return a == b }, q.shownPart)
+	connections := query.Each(g, "rejecters",
+		func(r *query.Reader, _ All) omap.Map[omap.Name, omap.Unit] { return q.tables.Rejecting.Group(r, struct{}{}) },
+		query.Define(g, "rejecter", func(a, b []rejecting) bool {
+			return slices.EqualFunc(a, b, func(a, b rejecting) bool { return a.ContentHash() == b.ContentHash() })
+		}, func(r *query.Reader, connection string) ([]rejecting, bool) {
+			c, ok := q.Class.Get(r, connection)
+			return []rejecting{{connection, c.Hash(), q.tables.RejectionsOf.Group(r, connection)}}, ok
+		}), func(_ All, connection omap.Name) string { return string(connection) })
+	x.by = query.GroupBy(g, "rejectedBy", connections, func(j rejecting, add func(state.Part, rejecter)) {
+		for k := range j.all.All() {
+			add(k.Part, rejecter{j.class, k.Content, j.connection})
+		}
+	})
+	x.problems = query.Each(g, "rejections",
+		func(r *query.Reader, all All) omap.Map[state.Part, omap.Unit] { return x.by.Keys(r, all) },
+		query.Define(g, "rejected", slices.Equal[[]api.Problem], q.rejection),
+		func(_ All, k state.Part) state.Part { return k })
+}
+
+// shownPart is the content of a part of what a class is to have; none if there is no such part.
+func (q *Queries) shownPart(r *query.Reader, k partOf) (omap.Hash, bool) {
 	if k.Piece != "" {
-		what = fmt.Sprintf("a virtual host of %s", what)
+		p, ok := q.rejected.pieces.Get(r, piecesOf{k.class, k.Name}, omap.Name(k.Piece))
+		if !ok {
+			return omap.Hash{}, false
+		}
+		return p.ContentHash(), true
 	}
-	list := make([]api.Problem, 0, len(row.Objects)+1)
-	if len(row.Objects) == 0 { // a listener that all HTTP services of a port share is made of none of them
-		list = append(list, api.Problem{
-			Severity: api.Error, Field: what, Reason: fmt.Sprintf("proxy %s rejected %s and keeps what it had: %s", row.Proxy, what, row.Reason),
-		})
+	all, ok := q.rejected.resources.Get(r, resourcesOf{k.class, resource.Type(k.Type)}, omap.Name(k.Name))
+	if !ok || all.Hidden() {
+		return omap.Hash{}, false
 	}
-	for _, o := range row.Objects {
+	return all.ContentHash(), true
+}
+
+// rejection tells about one part, as long as a proxy that rejected content of it would still be given that.
+func (q *Queries) rejection(r *query.Reader, k state.Part) ([]api.Problem, bool) {
+	first, others, ok := q.heldBy(r, k)
+	if !ok {
+		return nil, false
+	}
+	what := state.Rejected{Part: k, Content: first.content}
+	objects, known := q.tables.Origins.Get(r, what)
+	row, ok := q.tables.Rejections.Get(r, state.RejectionKey{Connection: first.connection, Rejected: what})
+	if !known || !ok {
+		return nil, false
+	}
+	who, kept := "proxy "+row.Proxy, "keeps what it had"
+	if others {
+		who, kept = who+" and others", "keep what they had"
+	}
+	field := fmt.Sprintf("%v %q", resource.Type(k.Type), k.Name)
+	if k.Piece != "" {
+		field = fmt.Sprintf("virtual host %q of %s", route.VirtualHostOf(k.Piece), field)
+	}
+	if len(objects) == 0 { // a listener that all HTTP services of a port share is made of none of them
+		return []api.Problem{{
+			Severity: api.Error, Field: field, Reason: fmt.Sprintf("%s rejected %s and %s: %s", who, field, kept, row.Reason),
+		}}, true
+	}
+	list := make([]api.Problem, 0, len(objects))
+	for _, o := range objects {
 		list = append(list, api.Problem{
-			Object: o, Severity: api.Error, Field: what,
-			Reason: fmt.Sprintf("proxy %s rejected %s, which is made of this object, and keeps what it had: %s", row.Proxy, what, row.Reason),
+			Object: o, Severity: api.Error, Field: field,
+			Reason: fmt.Sprintf("%s rejected %s, which is made of this object, and %s: %s", who, field, kept, row.Reason),
 		})
 	}
 	return list, true
 }
 
-func contentOf(s *resource.State, k state.RejectionKey) omap.Hash {
+// heldBy finds the first proxy that rejected what its class is to have of a part, and whether there are others.
+func (q *Queries) heldBy(r *query.Reader, k state.Part) (first rejecter, others, ok bool) {
+	var of, shown omap.Hash // the class at hand, and what it shows
+	classes := 0
+	for j := range q.rejected.by.Group(r, All{}, k).All() {
+		if j.class != of || classes == 0 {
+			if classes++; classes > maxClasses {
+				break
+			}
+			c, _ := q.Class.Get(r, j.connection)
+			of = j.class
+			shown, _ = q.rejected.shown.Get(r, partOf{c, k})
+		}
+		switch {
+		case j.content != shown:
+		case ok:
+			return first, true, true
+		default:
+			first, ok = j, true
+		}
+	}
+	return first, false, ok
+}
+
+// defineProblems puts together all that is wrong with objects: what the queries find, what proxies rejected, and bugs.
+func (q *Queries) defineProblems(g *query.Graph, found *query.Query[All, []state.Problems]) {
+	faults := query.Each(g, faultsName,
+		func(r *query.Reader, _ All) omap.Map[state.FaultKey, omap.Unit] { return q.tables.FaultKeys.Group(r, struct{}{}) },
+		query.Define(g, faultsName, slices.Equal[[]api.Problem], q.fault),
+		func(_ All, k state.FaultKey) state.FaultKey { return k })
+	q.Problems = query.DefineLayers(g, "allProblems", func(r *query.Reader, all All) []state.Problems {
+		sets, _ := found.Get(r, all)
+		return append(slices.Clip(sets), q.rejected.problems.Get(r, all), faults.Get(r, all))
+	})
+}
+
+// faultsName is the name of the queries about faults. A fault of theirs is not told by them.
+const faultsName = "faults"
+
+// TellsFaults reports whether a query is one of those that make problems of faults: its own faults go to the log only.
+func TellsFaults(query string) bool { return query == faultsName }
+
+// fault tells about a cell that failed, at the objects it had read.
+func (q *Queries) fault(r *query.Reader, k state.FaultKey) ([]api.Problem, bool) {
+	row, ok := q.tables.Faults.Get(r, k)
+	if !ok {
+		return nil, false
+	}
+	kept := "there is nothing to serve in its place"
+	if row.Kept {
+		kept = "the last good result stays in force"
+	}
+	if len(row.Objects) == 0 {
+		return []api.Problem{{Severity: api.Error, Field: k.Query + " " + k.Key,
+			Reason: fmt.Sprintf("internal error, %s; please report it: %s", kept, row.Reason)}}, true
+	}
+	list := make([]api.Problem, 0, len(row.Objects))
+	for _, o := range row.Objects {
+		list = append(list, api.Problem{Object: o, Severity: api.Error, Field: k.Query + " " + k.Key,
+			Reason: fmt.Sprintf("internal error in the translation of this object, %s; please report it: %s", kept, row.Reason)})
+	}
+	return list, true
+}
+
+func contentOf(s *resource.State, k state.Part) omap.Hash {
 	now, ok := s.Get(resource.Type(k.Type), k.Name)
 	if !ok {
 		return omap.Hash{}
@@ -74,8 +241,10 @@ func contentOf(s *resource.State, k state.RejectionKey) omap.Hash {
 
 // Held is a rejection that still matters: the proxy would be given the same content again.
 type Held struct {
-	state.RejectionKey
+	state.Rejected
 	state.Rejection
+	// Objects are those the content is made of.
+	Objects []api.Key
 }
 
 // VirtualHost is the name of the virtual host, if only that one of a route configuration was rejected.
@@ -83,18 +252,17 @@ func (h Held) VirtualHost() string { return route.VirtualHostOf(h.Piece) }
 
 // Held lists what a connected proxy rejected and does not get, by type and name.
 func (q *Queries) Held(r *query.Reader, connection string) []Held {
-	var list []Held
 	c, _ := q.Class.Get(r, connection)
 	s, ok := q.State.Get(r, c)
 	if !ok {
 		return nil
 	}
-	for k := range q.tables.RejectionKeys.Group(r, struct{}{}).All() {
-		if k.Connection != connection {
-			continue
-		}
-		if row, ok := q.tables.Rejections.Get(r, k); ok && contentOf(s, k) == row.Content {
-			list = append(list, Held{k, row})
+	var list []Held
+	for k := range q.tables.RejectionsOf.Group(r, connection).All() {
+		row, ok := q.tables.Rejections.Get(r, state.RejectionKey{Connection: connection, Rejected: k})
+		if ok && contentOf(s, k.Part) == k.Content {
+			objects, _ := q.tables.Origins.Get(r, k)
+			list = append(list, Held{k, row, objects})
 		}
 	}
 	return list

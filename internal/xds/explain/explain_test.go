@@ -14,7 +14,6 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/meshtest"
-	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/store"
@@ -117,23 +116,18 @@ func (c *conversation) reject(text string) {
 		c.Fatalf("there is no %s to reject", head)
 	}
 	key, _ := c.Queries.Class.Get(c.Graph.Glance(), c.connection)
-	row := state.Rejection{
-		Content: r.ContentHash(), Proxy: c.connection, Reason: reason, At: time.Date(2026, 3, 1, 12, 30, 0, 0, time.UTC),
-		Objects: c.Queries.Origin(c.Graph, key, typ, name, ""),
-	}
+	what := state.Rejected{Part: state.Part{Type: uint8(typ), Name: name}, Content: r.ContentHash()}
+	objects := c.Queries.Origin(c.Graph, key, typ, name, "")
 	c.Commit(func(tx *store.Txn) {
-		c.Tables.Rejections.Set(tx, state.RejectionKey{Connection: c.connection, Type: uint8(typ), Name: name}, row)
+		c.Tables.Origins.Set(tx, what, objects)
+		c.Tables.Rejections.Set(tx, state.RejectionKey{Connection: c.connection, Rejected: what}, state.Rejection{
+			Proxy: c.connection, Reason: reason, At: time.Date(2026, 3, 1, 12, 30, 0, 0, time.UTC),
+		})
 	})
 }
 
 func (c *conversation) problems() (all state.Problems) {
-	sets, _ := c.Queries.Problems.Get(c.Graph.Glance(), class.All{})
-	for _, set := range sets {
-		for name, p := range set.All() {
-			all = all.With(omap.Put(name, p))
-		}
-	}
-	return all
+	return c.Queries.Problems.Merged(c.Graph.Glance(), class.All{})
 }
 
 func (c *conversation) ask() string {

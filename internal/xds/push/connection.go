@@ -28,8 +28,8 @@ type connection struct {
 	class   *class
 	at      int // place in class.conns
 	gone    bool
-	// rejected are the rejections that are rows; they go with the connection.
-	rejected map[state.RejectionKey]struct{}
+	// rejected is what the proxy rejected, as far as that is rows; they go with the connection.
+	rejected map[state.Rejected]struct{}
 }
 
 // class is a set of connected proxies that receive the same.
@@ -65,7 +65,7 @@ func (l *Loop) Attach(p *proxy.Proxy, w Watcher) (*Connection, error) {
 	l.next++
 	id := fmt.Sprintf("%s-%d", p.ID, l.next)
 	l.mu.Unlock()
-	c := &connection{id: id, node: p.ID, watcher: w, rejected: map[state.RejectionKey]struct{}{}}
+	c := &connection{id: id, node: p.ID, watcher: w, rejected: map[state.Rejected]struct{}{}}
 	l.enqueue(job{
 		rows:  1,
 		write: func(tx *store.Txn) { l.tables.Proxies.Set(tx, id, p) },
@@ -95,9 +95,7 @@ func (c *Connection) Close() {
 		write: func(tx *store.Txn) {
 			conn.gone = true
 			l.tables.Proxies.Delete(tx, conn.id)
-			for k := range conn.rejected {
-				l.tables.Rejections.Delete(tx, k)
-			}
+			l.unrejectAll(tx, conn)
 		},
 		after: func() {
 			delete(l.conns, conn.id)

@@ -19,13 +19,9 @@ import (
 	"log/slog"
 	"runtime"
 	"runtime/debug"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/source"
@@ -87,8 +83,9 @@ type Loop struct {
 	moved    []move   // connections whose class was published and not yet acted upon
 	fresh    []*class // classes whose state was published and not yet handed out
 	problems state.Problems
-	found    []state.Problems // by the queries
-	sets     []state.Problems // what problems is made of: those of the queries, and those of cells that failed
+	faults   faults
+	ledger   *ledger
+	notes    []func(tx *store.Txn) // rows that the loop itself has for the next commit
 }
 
 // job is one thing to be done in the next commit.
@@ -108,6 +105,7 @@ func New(tables *state.Tables, graph *query.Graph, q *classes.Queries, s Setting
 		settings: s, tables: tables, graph: graph, queries: q,
 		wake: make(chan struct{}, 1), synced: make(chan struct{}),
 		conns: make(map[string]*connection), classes: make(map[proxy.Class]*class),
+		faults: faults{rows: make(map[query.ID]state.FaultKey)}, ledger: newLedger(),
 	}
 }
 
@@ -147,11 +145,11 @@ func (l *Loop) take() []job {
 
 // Run works until ctx is cancelled. It is called once.
 func (l *Loop) Run(ctx context.Context) error {
-	defer l.queries.Problems.Observe(classes.All{}, func(sets []state.Problems, _ bool) { l.found = sets })()
+	defer l.queries.Problems.Observe(classes.All{}, func(all state.Problems) { l.problems = all })()
 	grace := time.NewTicker(classGrace / 4)
 	defer grace.Stop()
 	var earliest time.Time // of the next commit
-	more := false          // first builds are under way
+	more := false          // first builds are under way, or there is something to look into
 	for ctx.Err() == nil {
 		if !more && !l.queued() {
 			select {
@@ -165,18 +163,18 @@ func (l *Loop) Run(ctx context.Context) error {
 			}
 		}
 		if wait := time.Until(earliest); wait <= 0 {
-			if jobs := l.take(); len(jobs) > 0 {
+			if jobs := l.take(); len(jobs) > 0 || len(l.notes) > 0 {
 				earliest = time.Now().Add(l.settings.MinInterval)
 				l.commit(jobs)
 			}
-		} else if !more {
+		} else if !l.graph.Pending() {
 			l.pause(ctx, wait)
 			continue
 		}
 		l.graph.Slice(sliceCells)
 		l.handOut(nil)
-		l.takeProblems()
-		if more = l.graph.Pending(); more { // what was handed out may have made new classes
+		l.lookInto()
+		if more = l.graph.Pending() || l.curious(); more { // what was handed out may have made new classes
 			runtime.Gosched() // those who have little to do go first
 		}
 	}
@@ -210,9 +208,12 @@ func (l *Loop) commit(jobs []job) {
 			}
 			l.write(tx, j)
 		}
+		for _, note := range l.notes {
+			note(tx)
+		}
+		l.notes = nil
 	})
 	l.handOut(&info)
-	l.takeProblems()
 	for _, j := range jobs {
 		l.after(j)
 	}
@@ -254,52 +255,6 @@ func (l *Loop) after(j job) {
 	if j.after != nil {
 		j.after()
 	}
-}
-
-// takeProblems brings the problems up to date with what the queries found and with the cells that failed.
-func (l *Loop) takeProblems() {
-	sets := append(slices.Clip(l.found), l.failures())
-	defer func() { l.sets = sets }()
-	var gone, come []omap.Change[omap.Name, api.Problem]
-	for i := range max(len(l.sets), len(sets)) {
-		var was, is state.Problems
-		if i < len(l.sets) {
-			was = l.sets[i]
-		}
-		if i < len(sets) {
-			is = sets[i]
-		}
-		for c := range omap.Diff(was, is) {
-			if c.HasNew {
-				come = append(come, c)
-			} else {
-				gone = append(gone, omap.Del[omap.Name, api.Problem](c.Key))
-			}
-		}
-	}
-	l.problems = l.problems.With(append(gone, come...)...)
-}
-
-// failures tells about cells whose last run panicked, at the objects they read: a bug, which must not be silent.
-func (l *Loop) failures() state.Problems {
-	var list []omap.Change[omap.Name, api.Problem]
-	for _, f := range l.graph.Faults() {
-		what, _, _ := strings.Cut(f.Reason, "\n")
-		kept := "there is nothing to serve in its place"
-		if f.Kept {
-			kept = "the last good result stays in force"
-		}
-		for _, leaf := range l.graph.Explain(f.Cell).Leaves() {
-			key, ok := leaf.Row.(api.Key)
-			if !ok || leaf.Absent {
-				continue
-			}
-			p := api.Problem{Object: key, Severity: api.Error, Field: f.Query + " " + f.Key,
-				Reason: fmt.Sprintf("internal error in the translation of this object, %s; please report it: %s", kept, what)}
-			list = append(list, omap.Put(omap.Name(p.OutputName()), p))
-		}
-	}
-	return state.Problems{}.With(list...)
 }
 
 // View is what Inspect shows: the store and the graph between two commits.

@@ -3,8 +3,6 @@ package push
 import (
 	"context"
 	"errors"
-	"strings"
-	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
@@ -12,8 +10,6 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/state"
-	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
@@ -48,26 +44,4 @@ func extensions(node *corev3.Node) []string {
 		names = append(names, e.GetName())
 	}
 	return names
-}
-
-// Pin implements server.Attachment: the proxy rejected content, and its stream holds it back. The objects it was made
-// of get a Problem, for as long as the proxy would still be given that content.
-func (c *Connection) Pin(pins []server.Pin, reason string) {
-	l, conn, now := c.loop, c.conn, time.Now()
-	l.enqueue(job{rows: len(pins), write: func(tx *store.Txn) {
-		if conn.gone || conn.class == nil {
-			return
-		}
-		for _, p := range pins {
-			k := state.RejectionKey{Connection: conn.id, Type: uint8(p.Type), Name: p.Name, Piece: p.Piece}
-			row := state.Rejection{
-				Content: p.Rejected, Proxy: conn.node, Reason: strings.TrimSpace(reason), At: now,
-				Objects: l.queries.Origin(l.graph, conn.class.key, p.Type, p.Name, p.Piece),
-			}
-			l.tables.Rejections.Set(tx, k, row)
-			conn.rejected[k] = struct{}{}
-			l.settings.Log.Warn("a proxy rejected a resource; it keeps what it had, everything else goes on",
-				"connection", conn.id, "type", p.Type.String(), "resource", p.Name, "piece", p.Piece, "objects", row.Objects, "reason", reason)
-		}
-	}})
 }

@@ -1,0 +1,44 @@
+package state
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/store"
+)
+
+// FaultKey names a cell of the graph.
+type FaultKey struct {
+	Query string
+	Key   string // of the cell, as text
+}
+
+// Compare orders by query, then key.
+func (k FaultKey) Compare(o FaultKey) int {
+	return cmp.Or(strings.Compare(k.Query, o.Query), strings.Compare(k.Key, o.Key))
+}
+
+// AppendTo appends an unambiguous form.
+func (k FaultKey) AppendTo(b []byte) []byte {
+	return append(append(appendInt(b, int64(len(k.Query))), k.Query...), k.Key...)
+}
+
+// Fault is a failure of a cell: a bug, not a user's mistake.
+type Fault struct {
+	Reason  string    // in one line
+	Kept    bool      // the last good result stays in force
+	Objects []api.Key // what the cell had read when it failed
+}
+
+func (f Fault) equal(o Fault) bool {
+	return f.Reason == o.Reason && f.Kept == o.Kept && slices.Equal(f.Objects, o.Objects)
+}
+
+func (t *Tables) defineFaults(db *store.DB) {
+	t.Faults = store.NewTable[FaultKey](db, "faults", Fault.equal)
+	t.FaultKeys = store.NewIndex(t.Faults, "faultKeys", func(k FaultKey, _ Fault, add func(struct{}, FaultKey)) {
+		add(struct{}{}, k)
+	})
+}
