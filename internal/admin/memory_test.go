@@ -68,8 +68,8 @@ func TestFollow(t *testing.T) {
 	if news := <-told; len(news) != 1 || news[0].Reason != "one" || news[0].File != "mesh.yaml" || news[0].Line != 2 {
 		t.Errorf("got %+v", news)
 	}
-	w.loop.Apply(source.Batch{Source: sourceName, Synced: true, Problems: []api.Problem{
-		{Object: reviews, Severity: api.Error, Reason: "one"}, {Object: reviews, Severity: api.Warning, Reason: "two"},
+	w.loop.Apply(source.Batch{Source: sourceName, Synced: true, Problems: []source.ProblemEvent{
+		{Problem: api.Problem{Object: reviews, Severity: api.Warning, Reason: "two"}},
 	}})
 	if news := <-told; len(news) != 1 || news[0].Reason != "two" { // found without being called
 		t.Errorf("got %+v", news)

@@ -103,7 +103,7 @@ func newWorld(t *testing.T, docs string, problems ...api.Problem) *world {
 	go func() { _ = g.Serve(l); close(served) }()
 	t.Cleanup(func() { g.Stop(); <-served })
 
-	batch := source.Batch{Source: sourceName, Synced: true, Problems: problems}
+	batch := source.Batch{Source: sourceName, Synced: true, Problems: source.ProblemEvents(nil, problems)}
 	for _, d := range api.Decode("mesh.yaml", []byte(docs)) {
 		d.Check()
 		if d.Object == nil {

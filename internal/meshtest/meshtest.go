@@ -42,6 +42,7 @@ type World struct {
 	release map[proxy.Class]func()
 
 	problems state.Problems
+	said     []api.Problem // by the source
 }
 
 // New returns an empty World whose graph is strict.
@@ -121,9 +122,11 @@ func (w *World) commit(objects []*api.Object, gone []api.Key) {
 		delete(w.objects, k)
 		b.Events = append(b.Events, source.Event{Key: k})
 	}
+	var said []api.Problem
 	for _, o := range w.objects {
-		b.Problems = append(b.Problems, api.Unsupported(o)...)
+		said = append(said, api.Unsupported(o)...)
 	}
+	b.Problems, w.said = source.ProblemEvents(w.said, said), said
 	w.Commit(func(tx *store.Txn) { w.Tables.Apply(tx, b) })
 }
 

@@ -40,7 +40,9 @@ func DefineLayers[C comparable, K omap.Key[K], V omap.Value](g *Graph, name stri
 }
 
 // Get reads what the list has under a key.
-func (x *Layers[C, K, V]) Get(r *Reader, c C, k K) (V, bool) { return x.entry.Get(r, entryKey[C, K]{c, k}) }
+func (x *Layers[C, K, V]) Get(r *Reader, c C, k K) (V, bool) {
+	return x.entry.Get(r, entryKey[C, K]{c, k})
+}
 
 // Merged reads the list as one map.
 func (x *Layers[C, K, V]) Merged(r *Reader, c C) omap.Map[K, V] {

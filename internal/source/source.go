@@ -21,6 +21,15 @@ type Event struct {
 	Key api.Key
 	// Object is nil when the object is gone.
 	Object *api.Object
+	// Added says that the source did not have the object before. A receiver that has taken in neither the addition nor what
+	// followed may then forget both when the object goes.
+	Added bool
+}
+
+// ProblemEvent is a problem that came, or one that is gone.
+type ProblemEvent struct {
+	Problem api.Problem
+	Gone    bool
 }
 
 // Batch is what changed at a source at one moment. Receivers apply it as a whole or not at all.
@@ -29,15 +38,17 @@ type Batch struct {
 	Source string
 	// Events are the changed objects, each key at most once, in key order. Objects that did not change are not named.
 	Events []Event
-	// Problems are all problems that the source has now: they replace its previous list, also by none.
-	Problems []api.Problem
+	// Problems are the problems that the source has since this batch, and those it has no longer. A problem is told once when
+	// it comes and once when it goes.
+	Problems []ProblemEvent
 	// Synced says that the source has listed everything once. Once true, it stays true.
 	Synced bool
 	// Mesh, if not nil, replaces the mesh settings.
 	Mesh *meshconfig.MeshConfig
 }
 
-// Sink takes batches. Apply never blocks: it queues. The batch belongs to the sink afterwards.
+// Sink takes batches. Apply never blocks: it queues. The batch belongs to the sink afterwards. A sink may put batches of one
+// source together, so that several become visible at once, but never a part of one.
 type Sink interface {
 	Apply(Batch)
 }
@@ -49,4 +60,25 @@ type Source interface {
 	// Run hands batches to sink until ctx is cancelled, which is not an error. It calls sink from one goroutine at a
 	// time and returns only after its own goroutines have ended.
 	Run(ctx context.Context, sink Sink) error
+}
+
+// ProblemEvents are the events between two lists of problems.
+func ProblemEvents(was, is []api.Problem) (events []ProblemEvent) {
+	count := make(map[api.Problem]int, len(was))
+	for _, p := range was {
+		count[p] |= 1
+	}
+	for _, p := range is {
+		if count[p] == 0 {
+			events = append(events, ProblemEvent{Problem: p})
+		}
+		count[p] |= 2
+	}
+	for _, p := range was {
+		if count[p] == 1 {
+			events = append(events, ProblemEvent{Problem: p, Gone: true})
+			count[p] = 0
+		}
+	}
+	return events
 }

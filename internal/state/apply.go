@@ -13,7 +13,7 @@ import (
 func (t *Tables) Apply(tx *store.Txn, b source.Batch) {
 	was, _ := t.Sources.Peek(b.Source)
 	t.Sources.Set(tx, b.Source, Source{Synced: was.Synced || b.Synced})
-	t.replaceProblems(tx, b.Source, b.Problems)
+	t.changeProblems(tx, b.Source, b.Problems)
 	if b.Mesh != nil {
 		t.MeshConfig.Set(tx, struct{}{}, b.Mesh)
 	}
@@ -43,21 +43,22 @@ func (t *Tables) Synced(sources ...string) bool {
 	return true
 }
 
-func (t *Tables) replaceProblems(tx *store.Txn, source string, list []api.Problem) {
-	old, _ := t.SourceProblems.Peek(source)
-	changes := make([]omap.Change[omap.Name, api.Problem], 0, len(list))
-	keep := make(map[omap.Name]bool, len(list))
-	for _, p := range list {
-		name := omap.Name(p.OutputName())
-		keep[name] = true
-		changes = append(changes, omap.Put(name, p))
+// changeProblems takes in which problems of a source came and went.
+func (t *Tables) changeProblems(tx *store.Txn, name string, events []source.ProblemEvent) {
+	if len(events) == 0 {
+		return
 	}
-	for name := range old.All() {
-		if !keep[name] {
-			changes = append(changes, omap.Del[omap.Name, api.Problem](name))
+	old, _ := t.SourceProblems.Peek(name)
+	changes := make([]omap.Change[omap.Name, api.Problem], 0, len(events))
+	for _, e := range events {
+		key := omap.Name(e.Problem.OutputName())
+		if e.Gone {
+			changes = append(changes, omap.Del[omap.Name, api.Problem](key))
+		} else {
+			changes = append(changes, omap.Put(key, e.Problem))
 		}
 	}
-	t.SourceProblems.Set(tx, source, old.With(changes...))
+	t.SourceProblems.Set(tx, name, old.With(changes...))
 }
 
 // settle puts the right one of the sources' versions of an object in force.

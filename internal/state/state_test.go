@@ -105,7 +105,7 @@ func TestPositionsAndProblemsAreApart(t *testing.T) {
 	moved := *o
 	moved.Position = api.Position{File: "x.yaml", Line: 7}
 	b := put("s", &moved)
-	b.Problems = []api.Problem{{Object: o.Key, Severity: api.Warning, Reason: "r"}}
+	b.Problems = []source.ProblemEvent{{Problem: api.Problem{Object: o.Key, Severity: api.Warning, Reason: "r"}}}
 	tx := tables.DB.Begin()
 	tables.Apply(tx, b)
 	if _, touched := tx.Commit(); len(touched) != 3 { // what the source holds, the position, the problems of the source

@@ -223,9 +223,9 @@ func (r *run) commit() {
 	ready := r.listed && (r.MeshConfig == "" || r.mesh.good != nil) && (r.synced || r.pending.idle())
 	events, problems := r.ledger.commit(append(slices.Clip(r.notes), r.mesh.problems...))
 	b := source.Batch{
-		Source: r.name, Events: events, Problems: r.ledger.problems, Synced: ready || r.synced, Mesh: r.mesh.changed,
+		Source: r.name, Events: events, Problems: problems, Synced: ready || r.synced, Mesh: r.mesh.changed,
 	}
-	if len(events) == 0 && !problems && b.Mesh == nil && b.Synced == r.synced {
+	if len(events) == 0 && len(problems) == 0 && b.Mesh == nil && b.Synced == r.synced {
 		return
 	}
 	r.synced, r.mesh.changed = b.Synced, nil

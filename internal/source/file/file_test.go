@@ -1,6 +1,7 @@
 package file_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -28,14 +29,15 @@ const patience = 20 * time.Second
 
 // world is a running source and what its batches add up to.
 type world struct {
-	t       testing.TB
-	dir     string
-	batches chan source.Batch
-	objects map[api.Key]*api.Object
-	last    source.Batch
-	mesh    *meshconfig.MeshConfig
-	count   int             // of batches
-	events  map[api.Key]int // per object
+	t        testing.TB
+	dir      string
+	batches  chan source.Batch
+	objects  map[api.Key]*api.Object
+	last     source.Batch
+	problems []api.Problem // that the source has now
+	mesh     *meshconfig.MeshConfig
+	count    int             // of batches
+	events   map[api.Key]int // per object
 }
 
 // sink queues without bound, as the contract demands.
@@ -139,12 +141,26 @@ func (w *world) next() source.Batch {
 			}
 			w.objects[e.Key] = e.Object
 		}
+		for _, p := range b.Problems {
+			at := slices.Index(w.problems, p.Problem)
+			switch {
+			case p.Gone == (at < 0):
+				w.t.Errorf("problem %v comes or goes twice", p.Problem)
+			case p.Gone:
+				w.problems = slices.Delete(w.problems, at, at+1)
+			default:
+				w.problems = append(w.problems, p.Problem)
+			}
+		}
+		slices.SortStableFunc(w.problems, func(a, b api.Problem) int {
+			return cmp.Or(a.Position.Compare(b.Position), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason))
+		})
 		if b.Mesh != nil {
 			w.mesh = b.Mesh
 		}
 		return b
 	case <-time.After(patience):
-		w.t.Fatalf("no batch came; objects: %v, problems: %v", w.names(), w.last.Problems)
+		w.t.Fatalf("no batch came; objects: %v, problems: %v", w.names(), w.problems)
 		panic("unreachable")
 	}
 }
@@ -155,7 +171,7 @@ func (w *world) until(what string, holds func() bool) {
 	deadline := time.Now().Add(patience)
 	for !holds() {
 		if time.Now().After(deadline) {
-			w.t.Fatalf("not %s; objects: %v, problems: %v", what, w.names(), w.last.Problems)
+			w.t.Fatalf("not %s; objects: %v, problems: %v", what, w.names(), w.problems)
 		}
 		w.next()
 	}
@@ -202,11 +218,11 @@ func (w *world) address(name, address string) func() bool {
 // problem reports whether there is a problem with that text.
 func (w *world) problem(text string) func() bool {
 	return func() bool {
-		return slices.ContainsFunc(w.last.Problems, func(p api.Problem) bool { return strings.Contains(p.String(), text) })
+		return slices.ContainsFunc(w.problems, func(p api.Problem) bool { return strings.Contains(p.String(), text) })
 	}
 }
 
-func (w *world) healthy() bool { return len(w.last.Problems) == 0 }
+func (w *world) healthy() bool { return len(w.problems) == 0 }
 
 func key(name string) api.Key { return api.Key{Kind: "ServiceEntry", Namespace: "default", Name: name} }
 
@@ -265,7 +281,7 @@ func TestFirstList(t *testing.T) {
 	w := start(t, file.Options{Dir: dir})
 	w.until("synced", func() bool { return w.last.Synced })
 	if !w.has("a", "b", "c", "d")() || !w.healthy() {
-		t.Fatalf("objects %v, problems %v", w.names(), w.last.Problems)
+		t.Fatalf("objects %v, problems %v", w.names(), w.problems)
 	}
 	if w.mesh != nil {
 		t.Error("a mesh configuration without a file")
@@ -278,7 +294,7 @@ func TestFirstList(t *testing.T) {
 func TestEmptyDirectory(t *testing.T) {
 	w := open(t, nil)
 	if !w.has()() || !w.healthy() {
-		t.Fatalf("objects %v, problems %v", w.names(), w.last.Problems)
+		t.Fatalf("objects %v, problems %v", w.names(), w.problems)
 	}
 	write(t, w.path("a.yaml"), entries("a"))
 	w.until("a is there", w.has("a"))
@@ -354,7 +370,7 @@ func TestBrokenDocuments(t *testing.T) {
 	write(t, w.path("a.yaml"), entry("a", "192.0.2.2")+"---\n"+bad+"---\n"+entries("c"))
 	w.until("a is edited", w.address("a", "192.0.2.2"))
 	if !w.address("b", "192.0.2.1")() || !w.problem("a.yaml:16: error: ServiceEntry default/b: spec.ports[0].number: must be a whole number")() {
-		t.Fatalf("objects %v, problems %v", w.objects, w.last.Problems)
+		t.Fatalf("objects %v, problems %v", w.objects, w.problems)
 	}
 	// Refused by validation, not by decoding.
 	write(t, w.path("a.yaml"), entry("a", "192.0.2.2")+"---\n"+strings.Replace(entry("b", "192.0.2.9"), "number: 80", "number: 80000", 1)+"---\n"+entries("c"))
@@ -366,7 +382,7 @@ func TestBrokenDocuments(t *testing.T) {
 	write(t, w.path("a.yaml"), entry("a", "192.0.2.3")+"---\nspec: [\n---\n"+entries("c"))
 	w.until("a is edited", w.address("a", "192.0.2.3"))
 	if !w.has("a", "b", "c", "d")() || !w.problem("not well-formed YAML")() {
-		t.Fatalf("objects %v, problems %v", w.names(), w.last.Problems)
+		t.Fatalf("objects %v, problems %v", w.names(), w.problems)
 	}
 	write(t, w.path("b.yaml"), entry("b", "192.0.2.7"))
 	w.until("b is taken from elsewhere", w.address("b", "192.0.2.7"))
@@ -396,11 +412,11 @@ func TestBrokenAndMoved(t *testing.T) {
 
 func TestDuplicates(t *testing.T) {
 	w := open(t, map[string]string{"b.yaml": entry("a", "192.0.2.2"), "c.yaml": entry("a", "192.0.2.3") + "---\n" + entry("a", "192.0.2.4")})
-	if !w.address("a", "192.0.2.2")() || len(w.last.Problems) != 2 {
-		t.Fatalf("objects %v, problems %v", w.objects, w.last.Problems)
+	if !w.address("a", "192.0.2.2")() || len(w.problems) != 2 {
+		t.Fatalf("objects %v, problems %v", w.objects, w.problems)
 	}
 	for i, line := range []string{"c.yaml:1: error: ServiceEntry default/a: is also defined at ", "c.yaml:11: error: ServiceEntry default/a: is also defined at "} {
-		if got := w.last.Problems[i].String(); !strings.Contains(got, line+w.path("b.yaml:1")) {
+		if got := w.problems[i].String(); !strings.Contains(got, line+w.path("b.yaml:1")) {
 			t.Errorf("problem %d: %s", i, got)
 		}
 	}
@@ -455,7 +471,7 @@ func TestSlowWriter(t *testing.T) {
 	}
 	must(t, f.Close())
 	w.until("c is there", w.has("a", "b", "c"))
-	for _, p := range w.last.Problems {
+	for _, p := range w.problems {
 		t.Error(p)
 	}
 }

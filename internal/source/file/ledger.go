@@ -27,7 +27,7 @@ type ledger struct {
 	touched   map[api.Key]struct{}      // whose claims changed since the last commit
 	conflicts map[api.Key][]api.Problem // of objects with several claims
 	notes     []api.Problem             // about directories and other things that hold no documents
-	problems  []api.Problem             // all of them as handed out last; never changed in place
+	problems  []api.Problem             // all of them as handed out last
 	outdated  bool                      // problems must be put together anew
 }
 
@@ -211,9 +211,9 @@ func (l *ledger) put(path string, f *file) {
 // says reports whether the file has a word on any object.
 func (l *ledger) says(path string) bool { return l.files[path] != nil && len(l.files[path].claims) > 0 }
 
-// commit returns what changed since the last commit: events in key order, and whether there are other problems. notes
-// are the problems that are not about documents.
-func (l *ledger) commit(notes []api.Problem) (events []source.Event, problems bool) {
+// commit returns what changed since the last commit: events in key order, and which problems came and went. notes are the
+// problems that are not about documents.
+func (l *ledger) commit(notes []api.Problem) (events []source.Event, problems []source.ProblemEvent) {
 	for key := range l.touched {
 		winner, old := l.settle(key), l.published[key]
 		switch {
@@ -222,7 +222,7 @@ func (l *ledger) commit(notes []api.Problem) (events []source.Event, problems bo
 			events = append(events, source.Event{Key: key})
 		case winner != nil && (old == nil || old.Hash != winner.Hash):
 			l.published[key] = winner
-			events = append(events, source.Event{Key: key, Object: winner})
+			events = append(events, source.Event{Key: key, Object: winner, Added: old == nil})
 		}
 	}
 	clear(l.touched)
@@ -231,7 +231,7 @@ func (l *ledger) commit(notes []api.Problem) (events []source.Event, problems bo
 		l.notes = notes
 		l.outdated = false
 		all := l.collect()
-		problems = !slices.Equal(all, l.problems)
+		problems = source.ProblemEvents(l.problems, all)
 		l.problems = all
 	}
 	return events, problems

@@ -41,7 +41,7 @@ func TestConfigMap(t *testing.T) {
 	w := start(t, file.Options{Dir: dir})
 	w.until("synced", func() bool { return w.last.Synced })
 	if !w.has("a", "b", "c")() || !w.healthy() {
-		t.Fatalf("objects %v, problems %v", w.names(), w.last.Problems)
+		t.Fatalf("objects %v, problems %v", w.names(), w.problems)
 	}
 	for i, version := range []string{"..2", "..3", "..4"} {
 		address := "192.0.2.10" + version[2:]
@@ -55,7 +55,7 @@ func TestConfigMap(t *testing.T) {
 	configMap(t, dir, "..5", map[string]string{"a.yaml": entries("a"), "d.yaml": entries("d")})
 	w.until("files come and go", w.has("a", "d"))
 	if !w.healthy() {
-		t.Error(w.last.Problems)
+		t.Error(w.problems)
 	}
 }
 
@@ -222,7 +222,7 @@ func TestMeshConfig(t *testing.T) {
 	w := start(t, file.Options{Dir: dir, MeshConfig: path})
 	w.until("synced", func() bool { return w.last.Synced })
 	if w.mesh.GetTrustDomain() != "one.example" || !w.healthy() {
-		t.Fatalf("mesh %v, problems %v", w.mesh, w.last.Problems)
+		t.Fatalf("mesh %v, problems %v", w.mesh, w.problems)
 	}
 	domain := func(d string) func() bool { return func() bool { return w.mesh.GetTrustDomain() == d } }
 	replace(t, path, "trustDomain: two.example")
@@ -283,6 +283,6 @@ func TestMeshConfigAlone(t *testing.T) {
 	w := start(t, file.Options{MeshConfig: "mesh.yaml"})
 	w.until("synced", func() bool { return w.last.Synced })
 	if w.mesh.GetTrustDomain() != "one.example" || !w.has()() || !w.healthy() {
-		t.Fatalf("mesh %v, objects %v, problems %v", w.mesh, w.names(), w.last.Problems)
+		t.Fatalf("mesh %v, objects %v, problems %v", w.mesh, w.names(), w.problems)
 	}
 }

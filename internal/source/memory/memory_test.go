@@ -139,14 +139,14 @@ func TestRefused(t *testing.T) {
 		t.Errorf("problems %v", problems)
 	}
 	b := q.take()
-	if len(b) != 1 || !slices.Equal(keys(b[0].Events), []string{"b"}) || !slices.Equal(b[0].Problems, problems) {
+	if len(b) != 1 || !slices.Equal(keys(b[0].Events), []string{"b"}) || !slices.Equal(b[0].Problems, source.ProblemEvents(nil, problems)) {
 		t.Errorf("batches %+v", b)
 	}
 	if again := s.Set(workload(t, "a", "not an address")); !slices.Equal(again, problems) || len(q.take()) != 0 {
 		t.Error("the same mistake is news")
 	}
 	s.Set(workload(t, "a", "192.0.2.1"))
-	if b := q.take(); len(b) != 1 || len(b[0].Events) != 0 || len(b[0].Problems) != 0 {
+	if b := q.take(); len(b) != 1 || len(b[0].Events) != 0 || !slices.Equal(b[0].Problems, source.ProblemEvents(problems, nil)) {
 		t.Errorf("healed: %+v", b)
 	}
 	if problems := s.Set(&api.Object{Key: api.Key{Kind: "WorkloadEntry", Namespace: "default", Name: "c"}}); !api.Failed(problems) {

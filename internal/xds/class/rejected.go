@@ -92,7 +92,9 @@ func (q *Queries) defineRejected(g *query.Graph) {
 	})
 	x.shown = query.Define(g, "shown", func(a, b omap.Hash) bool { return a == b }, q.shownPart)
 	connections := query.Each(g, "rejecters",
-		func(r *query.Reader, _ All) omap.Map[omap.Name, omap.Unit] { return q.tables.Rejecting.Group(r, struct{}{}) },
+		func(r *query.Reader, _ All) omap.Map[omap.Name, omap.Unit] {
+			return q.tables.Rejecting.Group(r, struct{}{})
+		},
 		query.Define(g, "rejecter", func(a, b []rejecting) bool {
 			return slices.EqualFunc(a, b, func(a, b rejecting) bool { return a.ContentHash() == b.ContentHash() })
 		}, func(r *query.Reader, connection string) ([]rejecting, bool) {
@@ -188,7 +190,9 @@ func (q *Queries) heldBy(r *query.Reader, k state.Part) (first rejecter, others,
 // defineProblems puts together all that is wrong with objects: what the queries find, what proxies rejected, and bugs.
 func (q *Queries) defineProblems(g *query.Graph, found *query.Query[All, []state.Problems]) {
 	faults := query.Each(g, faultsName,
-		func(r *query.Reader, _ All) omap.Map[state.FaultKey, omap.Unit] { return q.tables.FaultKeys.Group(r, struct{}{}) },
+		func(r *query.Reader, _ All) omap.Map[state.FaultKey, omap.Unit] {
+			return q.tables.FaultKeys.Group(r, struct{}{})
+		},
 		query.Define(g, faultsName, slices.Equal[[]api.Problem], q.fault),
 		func(_ All, k state.FaultKey) state.FaultKey { return k })
 	q.Problems = query.DefineLayers(g, "allProblems", func(r *query.Reader, all All) []state.Problems {

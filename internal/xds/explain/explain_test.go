@@ -15,6 +15,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/meshtest"
 	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/class"
@@ -102,7 +103,7 @@ func (c *conversation) load(files []txtar.File) {
 		}
 	}
 	batch := c.Batch(objects...)
-	batch.Problems = problems
+	batch.Problems = source.ProblemEvents(nil, problems)
 	c.Commit(func(tx *store.Txn) { c.Tables.Apply(tx, batch) })
 }
 

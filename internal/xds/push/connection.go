@@ -28,6 +28,8 @@ type connection struct {
 	class   *class
 	at      int // place in class.conns
 	gone    bool
+	attach  *job  // what makes it a row
+	pins    *pins // the last that waited; nil if there were none
 	// rejected is what the proxy rejected, as far as that is rows; they go with the connection.
 	rejected map[state.Rejected]struct{}
 }
@@ -61,12 +63,9 @@ func (l *Loop) Attach(p *proxy.Proxy, w Watcher) (*Connection, error) {
 	default:
 		return nil, ErrNotReady
 	}
-	l.mu.Lock()
-	l.next++
-	id := fmt.Sprintf("%s-%d", p.ID, l.next)
-	l.mu.Unlock()
+	id := fmt.Sprintf("%s-%d", p.ID, l.next.Add(1))
 	c := &connection{id: id, node: p.ID, watcher: w, rejected: map[state.Rejected]struct{}{}}
-	l.enqueue(job{
+	c.attach = &job{
 		rows:  1,
 		write: func(tx *store.Txn) { l.tables.Proxies.Set(tx, id, p) },
 		after: func() {
@@ -80,7 +79,8 @@ func (l *Loop) Attach(p *proxy.Proxy, w Watcher) (*Connection, error) {
 				}
 			})
 		},
-	})
+	}
+	l.queue.add(c.attach)
 	return &Connection{l, c}, nil
 }
 
@@ -90,8 +90,21 @@ func (c *Connection) ID() string { return c.conn.id }
 // Close takes the proxy out of the mesh.
 func (c *Connection) Close() {
 	l, conn := c.loop, c.conn
-	l.enqueue(job{
-		rows: 1,
+	l.queue.edit(func() {
+		if conn.pins != nil {
+			l.queue.remove(conn.pins.job)
+		}
+		if l.queue.remove(conn.attach) {
+			return // it never was in it
+		}
+		l.queue.push(l.leaving(conn))
+	})
+}
+
+// leaving is the job that takes a connection out of the mesh.
+func (l *Loop) leaving(conn *connection) *job {
+	return &job{
+		rows: rejectionRows,
 		write: func(tx *store.Txn) {
 			conn.gone = true
 			l.tables.Proxies.Delete(tx, conn.id)
@@ -104,7 +117,7 @@ func (c *Connection) Close() {
 			}
 			l.leave(conn)
 		},
-	})
+	}
 }
 
 // handOut acts upon what the graph published: connections that belong to another class, states that changed.

@@ -19,7 +19,7 @@ import (
 	"log/slog"
 	"runtime"
 	"runtime/debug"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/proxy"
@@ -34,6 +34,10 @@ import (
 const (
 	// sliceCells is how many cells of first builds run before the input is looked at again: about a millisecond.
 	sliceCells = 25
+	// maxShare is the most that runs of them behind a commit, whatever that cost: a few milliseconds.
+	maxShare = 125
+	// rowsPerCell is how many rows cost a commit about what a cell costs.
+	rowsPerCell = 4
 	// commitRows is about how many objects one commit takes; what is left joins the next one.
 	commitRows = 5000
 	// classGrace is how long a class without proxies is kept: proxies that restart find it warm.
@@ -69,12 +73,9 @@ type Loop struct {
 	tables   *state.Tables
 	graph    *query.Graph
 	queries  *classes.Queries
-	wake     chan struct{}
 	synced   chan struct{}
-
-	mu    sync.Mutex
-	queue []job
-	next  uint64 // connection numbers
+	queue    *queue
+	next     atomic.Uint64 // connection numbers
 
 	// Of the loop's goroutine only:
 	ready    bool
@@ -88,14 +89,6 @@ type Loop struct {
 	notes    []func(tx *store.Txn) // rows that the loop itself has for the next commit
 }
 
-// job is one thing to be done in the next commit.
-type job struct {
-	rows   int
-	write  func(tx *store.Txn) // may be nil
-	after  func()              // runs when the commit and what it dirtied is done; may be nil
-	source string              // counts the job's rows in Commit.Objects
-}
-
 // New returns a loop over tables, whose queries are defined on graph.
 func New(tables *state.Tables, graph *query.Graph, q *classes.Queries, s Settings) *Loop {
 	if s.Log == nil {
@@ -103,45 +96,17 @@ func New(tables *state.Tables, graph *query.Graph, q *classes.Queries, s Setting
 	}
 	return &Loop{
 		settings: s, tables: tables, graph: graph, queries: q,
-		wake: make(chan struct{}, 1), synced: make(chan struct{}),
+		synced: make(chan struct{}), queue: newQueue(),
 		conns: make(map[string]*connection), classes: make(map[proxy.Class]*class),
 		faults: faults{rows: make(map[query.ID]state.FaultKey)}, ledger: newLedger(),
 	}
 }
 
-// Apply queues a source's batch. It never blocks.
-func (l *Loop) Apply(b source.Batch) {
-	l.enqueue(job{rows: len(b.Events) + 1, source: b.Source, write: func(tx *store.Txn) { l.tables.Apply(tx, b) }})
-}
+// Apply implements source.Sink: it queues a batch. It never blocks, and nothing is lost: of each object the last word stays.
+func (l *Loop) Apply(b source.Batch) { l.queue.apply(b) }
 
 // Synced is closed once every source has listed everything and the result is committed.
 func (l *Loop) Synced() <-chan struct{} { return l.synced }
-
-func (l *Loop) enqueue(j job) {
-	l.mu.Lock()
-	l.queue = append(l.queue, j)
-	l.mu.Unlock()
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
-}
-
-// take returns what has arrived, up to about commitRows.
-func (l *Loop) take() []job {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	rows, n := 0, 0
-	for n < len(l.queue) && rows < commitRows {
-		rows += l.queue[n].rows
-		n++
-	}
-	jobs := l.queue[:n:n]
-	if l.queue = l.queue[n:]; len(l.queue) == 0 {
-		l.queue = nil
-	}
-	return jobs
-}
 
 // Run works until ctx is cancelled. It is called once.
 func (l *Loop) Run(ctx context.Context) error {
@@ -149,9 +114,10 @@ func (l *Loop) Run(ctx context.Context) error {
 	grace := time.NewTicker(classGrace / 4)
 	defer grace.Stop()
 	var earliest time.Time // of the next commit
+	share := 0             // what first builds may cost at once, because a commit has kept them waiting
 	more := false          // first builds are under way, or there is something to look into
 	for ctx.Err() == nil {
-		if !more && !l.queued() {
+		if !more && l.queue.empty() {
 			select {
 			case <-ctx.Done():
 				return nil
@@ -159,32 +125,26 @@ func (l *Loop) Run(ctx context.Context) error {
 				l.releaseClasses(time.Now())
 				more = true
 				continue
-			case <-l.wake:
+			case <-l.queue.wake:
 			}
 		}
 		if wait := time.Until(earliest); wait <= 0 {
-			if jobs := l.take(); len(jobs) > 0 || len(l.notes) > 0 {
+			if jobs := l.queue.take(); len(jobs) > 0 || len(l.notes) > 0 {
 				earliest = time.Now().Add(l.settings.MinInterval)
-				l.commit(jobs)
+				share = l.commit(jobs)
 			}
 		} else if !l.graph.Pending() {
 			l.pause(ctx, wait)
 			continue
 		}
-		l.graph.Slice(sliceCells)
-		l.handOut(nil)
+		l.build(share)
+		share = 0
 		l.lookInto()
 		if more = l.graph.Pending() || l.curious(); more { // what was handed out may have made new classes
 			runtime.Gosched() // those who have little to do go first
 		}
 	}
 	return nil
-}
-
-func (l *Loop) queued() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.queue) > 0
 }
 
 // pause waits before a commit that would follow another too closely.
@@ -197,17 +157,30 @@ func (l *Loop) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// commit makes all jobs one revision and hands out what changed.
-func (l *Loop) commit(jobs []job) {
-	info := Commit{At: time.Now(), Jobs: len(jobs), Objects: map[string]int{}}
+// build runs first builds: a slice, or as much as the commits before it have cost. A stream of commits that leaves no time
+// between them could keep a new class waiting for ever otherwise.
+func (l *Loop) build(share int) {
+	for pending := true; pending; share -= sliceCells {
+		pending = l.graph.Slice(sliceCells) && share > sliceCells
+		l.handOut(nil)
+	}
+}
+
+// commit makes all jobs one revision and hands out what changed. It returns what that has cost, in cells.
+func (l *Loop) commit(jobs []*job) (cost int) {
+	info := Commit{At: time.Now(), Objects: map[string]int{}}
 	before := l.graph.Revision()
 	info.Revision = l.graph.Commit(func(tx *store.Txn) {
 		for _, j := range jobs {
-			if j.source != "" {
-				info.Objects[j.source] += j.rows - 1
+			info.Jobs++
+			cost += j.rows
+			if c := j.changes; c != nil {
+				info.Jobs += c.batches - 1
+				info.Objects[c.source] += len(c.events)
 			}
 			l.write(tx, j)
 		}
+		cost /= rowsPerCell
 		for _, note := range l.notes {
 			note(tx)
 		}
@@ -223,30 +196,41 @@ func (l *Loop) commit(jobs []job) {
 		close(l.synced)
 	}
 	if info.Revision == before {
-		return
+		return min(cost, maxShare)
 	}
 	info.Duration = time.Since(info.At)
 	info.Cells = l.graph.Cost()
 	if l.settings.Observe != nil {
 		l.settings.Observe(info)
 	}
+	for _, n := range info.Cells {
+		cost += n
+	}
+	return min(cost, maxShare)
 }
 
 // write performs one job's writes. A panic is a bug in how rows are made of objects: it costs this job.
-func (l *Loop) write(tx *store.Txn, j job) {
+func (l *Loop) write(tx *store.Txn, j *job) {
 	defer func() {
+		name := ""
+		if j.changes != nil {
+			name = j.changes.source
+		}
 		if p := recover(); p != nil {
 			l.settings.Log.Error("a write to the store panicked; the rest of its batch is lost",
-				"source", j.source, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				"source", name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		}
 	}()
+	if j.changes != nil {
+		l.tables.Apply(tx, j.changes.batch())
+	}
 	if j.write != nil {
 		j.write(tx)
 	}
 }
 
 // after performs what a job does behind its commit. A panic costs this job.
-func (l *Loop) after(j job) {
+func (l *Loop) after(j *job) {
 	defer func() {
 		if p := recover(); p != nil {
 			l.settings.Log.Error("a job of the loop panicked", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -280,7 +264,7 @@ func (v *View) State(c proxy.Class) *resource.State { return v.states(c) }
 func (l *Loop) Inspect(ctx context.Context, fn func(*View)) error {
 	done := make(chan struct{})
 	failed := true
-	l.enqueue(job{after: func() {
+	j := &job{after: func() {
 		defer close(done)
 		v := &View{Tables: l.tables, Graph: l.graph, Queries: l.queries, Problems: l.problems, Classes: make(map[proxy.Class]int)}
 		for key, c := range l.classes {
@@ -294,7 +278,8 @@ func (l *Loop) Inspect(ctx context.Context, fn func(*View)) error {
 		}
 		fn(v)
 		failed = false
-	}})
+	}}
+	l.queue.add(j)
 	select {
 	case <-done:
 		if failed {
@@ -302,6 +287,7 @@ func (l *Loop) Inspect(ctx context.Context, fn func(*View)) error {
 		}
 		return nil
 	case <-ctx.Done():
+		l.queue.drop(j)
 		return fmt.Errorf("inspect the state of the mesh: %w", ctx.Err())
 	}
 }

@@ -259,7 +259,7 @@ func TestGroupCommit(t *testing.T) {
 	f.apply(reviews)
 	<-f.Synced()
 	busy, release := make(chan struct{}), make(chan struct{})
-	f.enqueue(job{after: func() { close(busy); <-release }})
+	f.queue.add(&job{after: func() { close(busy); <-release }})
 	<-busy
 	for i := range 50 {
 		f.apply(strings.Replace(reviews, "10.0.0.1", fmt.Sprintf("10.0.1.%d", i), 1))
@@ -270,7 +270,7 @@ func TestGroupCommit(t *testing.T) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	last := f.commits[len(f.commits)-1]
-	if len(f.commits) != 2 || last.Jobs < 50 || last.Objects["test"] != 50 {
+	if len(f.commits) != 2 || last.Jobs < 50 || last.Objects["test"] != 1 {
 		t.Errorf("50 batches became %d commits, the last one of %d jobs and %d objects", len(f.commits)-1, last.Jobs, last.Objects["test"])
 	}
 }
@@ -281,7 +281,7 @@ func TestAPanickingWriteCostsItself(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
 	_, s := f.attach(web0, "")
-	f.enqueue(job{write: func(*store.Txn) { panic("a bug") }})
+	f.queue.add(&job{write: func(*store.Txn) { panic("a bug") }})
 	f.apply(strings.ReplaceAll(reviews, "reviews", "ratings"))
 	s.wait(t, "what was applied after the panic", has(resource.Cluster, "outbound|80||ratings.example.com"))
 }
@@ -417,4 +417,11 @@ func TestBrokenTranslationIsAProblem(t *testing.T) {
 	if !has(resource.Route, "80")(st) {
 		t.Error("the route configuration is gone")
 	}
+	f.settled(func(v *View) {
+		if v.Tables.Faults.Len() != 1 || f.curious() {
+			t.Errorf("%d rows tell of faults, more to look into: %v; one fault costs once", v.Tables.Faults.Len(), f.curious())
+		}
+	})
+	f.apply("", bad.Key)
+	f.eventually("no problem once the object is gone", func(v *View) bool { return v.Problems.Len() == 0 && v.Tables.Faults.Len() == 0 })
 }

@@ -30,9 +30,15 @@ const (
 type ledger struct {
 	nodes    map[string]*rejecter
 	fullest  fullest
-	contents map[state.Rejected]int // by how many connections
+	contents map[state.Rejected]*content
 	total    int
-	wanted   []wanted
+	wanted   []wanted // of each content once, and of some that nobody rejects any longer
+}
+
+// content is what some connection rejected.
+type content struct {
+	count  int  // of the connections
+	wanted bool // listed in ledger.wanted
 }
 
 // rejecter is a node with its rejections, the oldest first.
@@ -82,7 +88,7 @@ func (f *fullest) Pop() any {
 }
 
 func newLedger() *ledger {
-	return &ledger{nodes: make(map[string]*rejecter), contents: make(map[state.Rejected]int)}
+	return &ledger{nodes: make(map[string]*rejecter), contents: make(map[state.Rejected]*content)}
 }
 
 // make room for one more rejection of a node, and return what has to go for it.
@@ -93,7 +99,7 @@ func (g *ledger) makeRoom(node string) (gone rejection, ok bool) {
 		return n.list[0], true
 	case g.total >= maxRejections:
 		n = g.fullest[0]
-		shared := slices.IndexFunc(n.list, func(r rejection) bool { return g.contents[r.what] > 1 })
+		shared := slices.IndexFunc(n.list, func(r rejection) bool { return g.contents[r.what].count > 1 })
 		return n.list[max(shared, 0)], true
 	}
 	return rejection{}, false
@@ -110,10 +116,16 @@ func (g *ledger) add(r rejection) {
 	n.list = append(n.list, r)
 	heap.Fix(&g.fullest, n.at)
 	r.conn.rejected[r.what] = struct{}{}
-	if g.contents[r.what]++; g.contents[r.what] == 1 {
+	g.total++
+	c := g.contents[r.what]
+	if c == nil {
+		c = &content{}
+		g.contents[r.what] = c
+	}
+	if c.count++; c.count == 1 && !c.wanted {
+		c.wanted = true
 		g.wanted = append(g.wanted, wanted{r.what, r.conn.class.key})
 	}
-	g.total++
 }
 
 // remove forgets a rejection, and reports whether nobody else rejected that content.
@@ -128,31 +140,82 @@ func (g *ledger) remove(r rejection) (last bool) {
 	}
 	delete(r.conn.rejected, r.what)
 	g.total--
-	if g.contents[r.what]--; g.contents[r.what] == 0 {
+	c := g.contents[r.what]
+	if c.count--; c.count == 0 && !c.wanted {
 		delete(g.contents, r.what)
-		return true
 	}
-	return false
+	return c.count == 0
+}
+
+// nextWanted takes the next content of which the origin is to be found.
+func (g *ledger) nextWanted() (w wanted, ok bool) {
+	for len(g.wanted) > 0 {
+		w, g.wanted = g.wanted[0], g.wanted[1:]
+		c := g.contents[w.what]
+		c.wanted = false
+		if c.count > 0 {
+			return w, true
+		}
+		delete(g.contents, w.what)
+	}
+	g.wanted = nil
+	return wanted{}, false
+}
+
+// pinned is what a proxy rejected with one reason.
+type pinned struct {
+	what []state.Rejected
+	row  state.Rejection
+}
+
+// pins is the job that makes rows of what a connection rejected.
+type pins struct {
+	*job
+	list []pinned
 }
 
 // Pin implements server.Attachment: the proxy rejected content, and its stream holds it back. The objects it was made
 // of get a Problem, for as long as the proxy would still be given that content.
-func (c *Connection) Pin(pins []server.Pin, reason string) {
-	l, conn, now := c.loop, c.conn, time.Now()
-	pins = pins[max(0, len(pins)-maxOfNode):]
-	l.enqueue(job{rows: rejectionRows * len(pins), write: func(tx *store.Txn) {
-		if conn.gone || conn.class == nil {
-			return
+func (c *Connection) Pin(list []server.Pin, reason string) {
+	l, conn := c.loop, c.conn
+	p := pinned{row: state.Rejection{Proxy: conn.node, Reason: strings.TrimSpace(reason), At: time.Now()}}
+	for _, one := range list[max(0, len(list)-maxOfNode):] {
+		part := state.Part{Type: uint8(one.Type), Name: one.Name, Piece: one.Piece}
+		p.what = append(p.what, state.Rejected{Part: part, Content: one.Rejected})
+	}
+	if len(p.what) == 0 {
+		return
+	}
+	l.queue.edit(func() {
+		w := conn.pins
+		if w == nil || w.at == nil {
+			w = &pins{}
+			w.job = &job{write: func(tx *store.Txn) { l.rejectAll(tx, conn, w.list) }}
+			conn.pins = w
+			l.queue.push(w.job)
 		}
-		row := state.Rejection{Proxy: conn.node, Reason: strings.TrimSpace(reason), At: now}
-		for _, p := range pins {
-			l.reject(tx, conn, state.Rejected{
-				Part: state.Part{Type: uint8(p.Type), Name: p.Name, Piece: p.Piece}, Content: p.Rejected,
-			}, row)
+		w.list = append(w.list, p)
+		w.rows += rejectionRows * len(p.what)
+		for oldest := len(w.list[0].what); w.rows-rejectionRows*oldest >= rejectionRows*maxOfNode; oldest = len(w.list[0].what) {
+			w.rows -= rejectionRows * oldest // it would not stay
+			w.list = w.list[1:]
 		}
+	})
+}
+
+// rejectAll makes rows of what a connection rejected.
+func (l *Loop) rejectAll(tx *store.Txn, conn *connection, list []pinned) {
+	if conn.gone || conn.class == nil {
+		return
+	}
+	for _, p := range list {
+		for _, what := range p.what {
+			l.reject(tx, conn, what, p.row)
+		}
+		first := p.what[0]
 		l.settings.Log.Warn("a proxy rejected resources; it keeps what it had, everything else goes on", "connection", conn.id,
-			"count", len(pins), "type", pins[0].Type.String(), "resource", pins[0].Name, "piece", pins[0].Piece, "reason", reason)
-	}})
+			"count", len(p.what), "type", resource.Type(first.Type).String(), "resource", first.Name, "piece", first.Piece, "reason", p.row.Reason)
+	}
 }
 
 func (l *Loop) reject(tx *store.Txn, conn *connection, what state.Rejected, row state.Rejection) {
@@ -185,22 +248,18 @@ func (l *Loop) unrejectAll(tx *store.Txn, conn *connection) {
 	}
 }
 
-// findOrigins looks up what rejected content was made of, of as many as max, and notes the rows.
-func (l *Loop) findOrigins(max int) {
-	g := l.ledger
-	n := min(max, len(g.wanted))
-	for _, w := range g.wanted[:n] {
-		if g.contents[w.what] == 0 {
-			continue
+// findOrigins looks up what rejected content was made of, of up to n, and notes the rows.
+func (l *Loop) findOrigins(n int) {
+	for range n {
+		w, ok := l.ledger.nextWanted()
+		if !ok {
+			return
 		}
 		objects := l.queries.Origin(l.graph, w.class, resource.Type(w.what.Type), w.what.Name, w.what.Piece)
 		l.notes = append(l.notes, func(tx *store.Txn) {
-			if g.contents[w.what] > 0 {
+			if c := l.ledger.contents[w.what]; c != nil && c.count > 0 {
 				l.tables.Origins.Set(tx, w.what, objects)
 			}
 		})
-	}
-	if g.wanted = g.wanted[n:]; len(g.wanted) == 0 {
-		g.wanted = nil
 	}
 }

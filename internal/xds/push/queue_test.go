@@ -1,0 +1,236 @@
+package push
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/meshtest"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+	"github.com/pilotmesh/pilot/internal/xds/server"
+)
+
+// told is what a sink knows of a source: hashes of objects, and problems.
+type told struct {
+	objects  map[api.Key]omap.Hash
+	problems map[api.Problem]bool
+}
+
+func newTold() told { return told{map[api.Key]omap.Hash{}, map[api.Problem]bool{}} }
+
+func (s told) clone() told { return told{maps.Clone(s.objects), maps.Clone(s.problems)} }
+
+func (s told) equal(o told) bool {
+	return maps.Equal(s.objects, o.objects) && maps.Equal(s.problems, o.problems)
+}
+
+func (s told) take(b source.Batch) {
+	for _, e := range b.Events {
+		if e.Object == nil {
+			delete(s.objects, e.Key)
+		} else {
+			s.objects[e.Key] = e.Object.Hash
+		}
+	}
+	for _, p := range b.Problems {
+		if p.Gone {
+			delete(s.problems, p.Problem)
+		} else {
+			s.problems[p.Problem] = true
+		}
+	}
+}
+
+// TestQueueIsAPrefix: whatever batches come and whenever some are taken, what was taken is what the source had said up to some
+// moment, later at each time, and in the end all of it. What waits is bounded by what the source has and had.
+func TestQueueIsAPrefix(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		q := newQueue()
+		q.most = rapid.IntRange(1, 12).Draw(t, "most")
+		moments := []told{newTold()} // of the source, after each batch
+		sink, at := newTold(), 0
+		take := func() {
+			for _, j := range q.take() {
+				sink.take(j.changes.batch())
+			}
+			for at < len(moments) && !moments[at].equal(sink) {
+				at++
+			}
+			if at == len(moments) {
+				t.Fatalf("what was taken is nothing the source ever said: %v", sink)
+			}
+		}
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			if rapid.IntRange(0, 4).Draw(t, "take") == 0 {
+				take()
+				continue
+			}
+			now := moments[len(moments)-1].clone()
+			b := source.Batch{Source: "s"}
+			for range rapid.IntRange(0, 6).Draw(t, "events") {
+				k := api.Key{Name: fmt.Sprint(rapid.IntRange(0, 20).Draw(t, "object"))}
+				e := source.Event{Key: k}
+				_, had := now.objects[k]
+				if !had || rapid.Bool().Draw(t, "change") {
+					e.Object = &api.Object{Key: k, Hash: omap.Hash{byte(len(moments))}}
+				}
+				e.Added = !had
+				if had = false; len(b.Events) > 0 {
+					for _, o := range b.Events {
+						had = had || o.Key == k
+					}
+				}
+				if !had {
+					b.Events = append(b.Events, e)
+				}
+			}
+			for _, name := range []string{"p", "q"} {
+				if p := (api.Problem{Reason: name}); rapid.Bool().Draw(t, "problem") {
+					b.Problems = append(b.Problems, source.ProblemEvent{Problem: p, Gone: now.problems[p]})
+				}
+			}
+			now.take(b)
+			moments = append(moments, now)
+			q.apply(b)
+			seen, waiting := map[api.Key]bool{}, 0
+			for e := q.jobs.Front(); e != nil; e = e.Next() {
+				for _, e := range e.Value.(*job).changes.events {
+					seen[e.Key] = true
+					waiting++
+				}
+			}
+			if waiting != len(seen) {
+				t.Fatalf("%d events of %d objects wait", waiting, len(seen))
+			}
+		}
+		for !q.empty() {
+			take()
+		}
+		if !sink.equal(moments[len(moments)-1]) {
+			t.Fatal("something is lost")
+		}
+	})
+}
+
+// TestQueueIsBounded: while the loop is busy, a source that writes the same objects again and again, objects that come and go,
+// and proxies that do, leave a bounded number of things behind.
+func TestQueueIsBounded(t *testing.T) {
+	f := start(t, Settings{})
+	f.apply(reviews)
+	<-f.Synced()
+	busy, release := make(chan struct{}), make(chan struct{})
+	f.queue.add(&job{after: func() { close(busy); <-release }})
+	<-busy
+	same := meshtest.Parse(t, reviews)[0]
+	for i := range 3 * commitRows {
+		b := source.Batch{Source: "test", Events: []source.Event{{Key: same.Key, Object: same}}}
+		passing := api.Key{Kind: "ServiceEntry", Namespace: "shop", Name: fmt.Sprint("passing", i)}
+		problem := api.Problem{Object: passing, Reason: "passing"}
+		b.Events = append(b.Events, source.Event{Key: passing, Object: same, Added: true})
+		b.Problems = []source.ProblemEvent{{Problem: problem}}
+		f.Apply(b)
+		f.Apply(source.Batch{Source: "test", Events: []source.Event{{Key: passing}}, Problems: []source.ProblemEvent{{Problem: problem, Gone: true}}})
+	}
+	for i := range 100 {
+		c, err := f.Attach(meshtest.Node(t, node(i), ""), newStream())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 1000 {
+			c.Pin([]server.Pin{{Name: "c"}}, "no")
+		}
+		if n := f.queue.jobs.Len(); n > 3 {
+			t.Fatalf("%d jobs wait", n)
+		}
+		c.Close()
+	}
+	f.queue.mu.Lock()
+	jobs, events, problems := f.queue.jobs.Len(), 0, 0
+	for _, j := range f.queue.open["test"] {
+		events, problems = events+len(j.changes.events), problems+len(j.changes.problems)
+	}
+	f.queue.mu.Unlock()
+	if jobs != 1 || events != 1 || problems != 0 {
+		t.Errorf("%d jobs, %d events and %d problems wait, want one job with one event", jobs, events, problems)
+	}
+	close(release)
+	f.settled(func(v *View) {
+		if v.Tables.Services.Len() != 1 || v.Tables.Proxies.Len() != 0 || v.Problems.Len() != 0 {
+			t.Errorf("%d services, %d proxies, %d problems", v.Tables.Services.Len(), v.Tables.Proxies.Len(), v.Problems.Len())
+		}
+	})
+}
+
+// TestCommitsAreBounded: what arrived in many batches is taken in several commits, each with whole batches.
+func TestCommitsAreBounded(t *testing.T) {
+	q := newQueue()
+	for i := range 10 {
+		b := source.Batch{Source: "s"}
+		for j := range commitRows / 4 {
+			b.Events = append(b.Events, source.Event{Key: api.Key{Name: fmt.Sprint(i, "-", j)}})
+		}
+		q.apply(b)
+	}
+	for i := 0; !q.empty(); i++ {
+		rows := 0
+		for _, j := range q.take() {
+			rows += j.rows
+		}
+		if rows > commitRows+commitRows/4+1 {
+			t.Errorf("commit %d takes %d rows, %d are about the limit", i, rows, commitRows)
+		}
+	}
+}
+
+// TestFirstBuildsHaveAShare: a new class is built though a stream of commits never leaves the loop idle, by as many cells behind
+// each commit as that ran.
+func TestFirstBuildsHaveAShare(t *testing.T) {
+	f, l := large(t, 1000)
+	<-f.Synced()
+	f.quiet("what is wrong is known")
+	var before int
+	f.settled(func(v *View) { before = total(v.Graph.Cells()) })
+	stop := make(chan struct{})
+	n := 0
+	f.queue.add(&job{after: func() {
+		inner := f.settings.Observe
+		f.settings.Observe = func(c Commit) {
+			inner(c)
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			n++
+			b := source.Batch{Source: "test", Synced: true} // the queue is never empty
+			for i := range 60 {
+				o := l.ServiceEntry(i*10, n%200+1)
+				b.Events = append(b.Events, source.Event{Key: o.Key, Object: o})
+			}
+			f.Apply(b)
+		}
+		f.settings.Observe(Commit{})
+	}})
+	_, s := f.attach(node(0), "")
+	s.wait(t, "its clusters", has(resource.Cluster, "outbound|80||"+l.Host(1)))
+	var after, commits int
+	f.settled(func(v *View) { close(stop); after, commits = total(v.Graph.Cells()), n })
+	cells := after - before
+	if most := cells/60 + 20; commits > most {
+		t.Errorf("%d cells took %d commits, want %d at most", cells, commits, most)
+	}
+	t.Logf("%d cells were built behind %d commits", cells, commits)
+}
+
+func total(cells map[string]int) (n int) {
+	for _, c := range cells {
+		n += c
+	}
+	return n
+}
