@@ -31,7 +31,7 @@ func never(bar float64, key, unit string, istiod float64) figure {
 
 // figures is the table, in the order in which it is printed. "extra" are resources and removals that a stream received
 // beside those that changed.
-func figures() []figure { return slices.Concat(changeFigures(), connectFigures()) }
+func figures() []figure { return slices.Concat(changeFigures(), loopFigures(), connectFigures()) }
 
 // changeFigures are those of changes on their way to settled streams.
 func changeFigures() []figure {
