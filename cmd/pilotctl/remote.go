@@ -69,7 +69,8 @@ func proxyStatus() *cobra.Command {
 		Long: `proxy-status shows for each connected proxy and resource type whether it has what it is to have:
 
   SYNCED    it acknowledged what it was sent
-  STALE     it has not answered yet
+  STALE     it has not answered yet; since when, and what it was sent, stands below the table. An Envoy does not acknowledge
+            clusters while one of them warms
   REJECTED  it refused what it was sent; why stands below the table
   NOT SENT  it asked and there is nothing for it yet
   IGNORED   it did not ask
@@ -128,6 +129,10 @@ func table(w io.Writer, list []admin.Sync) error {
 			if now.HeldBack > 0 {
 				cell += fmt.Sprintf(", %d held back", now.HeldBack)
 			}
+			if now.State == admin.Stale && now.LagSeconds >= 1 {
+				cell += fmt.Sprintf(" %.0fs", now.LagSeconds)
+				refused = append(refused, fmt.Sprintf("%s %s %s", one.Proxy, column, p.unacked(now)))
+			}
 			row = append(row, cell)
 			if now.LastError != "" {
 				refused = append(refused, fmt.Sprintf("%s %s %s: %s", one.Proxy, column, p.in(red, "rejected"), now.LastError))
@@ -145,6 +150,21 @@ func table(w io.Writer, list []admin.Sync) error {
 		fmt.Fprintln(w, line)
 	}
 	return nil
+}
+
+// unacked is what is not acknowledged in one line.
+func (p paint) unacked(now admin.TypeSync) string {
+	names := make([]string, 0, len(now.Unacked)+1)
+	for _, u := range now.Unacked {
+		names = append(names, u.Name)
+	}
+	if now.UnackedMore > 0 {
+		names = append(names, fmt.Sprintf("%d more", now.UnackedMore))
+	}
+	if len(names) == 0 {
+		names = append(names, "what was taken away")
+	}
+	return fmt.Sprintf("%s for %.0fs: %s", p.in(yellow, "does not acknowledge"), now.LagSeconds, strings.Join(names, ", "))
 }
 
 // held is what is held back in one line.

@@ -65,6 +65,19 @@ type TypeSync struct {
 	LastError     string         `json:"last_error,omitempty"`
 	HeldBack      int            `json:"held_back,omitempty"` // how many pieces it rejected and does not get
 	Held          []HeldBack     `json:"held,omitempty"`      // those that are known for sure to be to blame
+	// LagSeconds is for how long there has been something that the proxy has not acknowledged.
+	LagSeconds float64 `json:"lag_seconds,omitempty"`
+	// Unacked are resources it was sent and has not acknowledged, those that were sent first at the beginning: what an Envoy is
+	// warming is among its clusters here. UnackedMore counts those that are not listed.
+	Unacked     []Unacked `json:"unacked,omitempty"`
+	UnackedMore int       `json:"unacked_more,omitempty"`
+}
+
+// Unacked is a resource that a proxy was sent and has not acknowledged.
+type Unacked struct {
+	Name     string         `json:"name"`
+	Revision store.Revision `json:"revision"`
+	Since    time.Time      `json:"since,omitzero"`
 }
 
 // HeldBack is a piece of configuration that a proxy rejected, and that is not sent to it until its content changes.
@@ -166,10 +179,17 @@ func (s stream) sync() Sync {
 		out.Cluster, out.Type, out.Version = s.proxy.ClusterID, string(s.proxy.Role), s.proxy.Version
 	}
 	for t, now := range s.Types {
-		out.Types[resource.Type(t).String()] = TypeSync{
+		one := TypeSync{
 			State: stateOf(now), SentRevision: now.Sent, AckedRevision: now.Acked, Wildcard: now.Wildcard, Names: now.Names,
-			LastError: strings.TrimSpace(now.Rejected), HeldBack: now.HeldBack, Held: s.heldOf(resource.Type(t)),
+			LastError: strings.TrimSpace(now.Rejected), HeldBack: now.HeldBack, Held: s.heldOf(resource.Type(t)), UnackedMore: now.UnackedMore,
 		}
+		if !now.Behind.IsZero() {
+			one.LagSeconds = time.Since(now.Behind).Seconds()
+		}
+		for _, u := range now.Unacked {
+			one.Unacked = append(one.Unacked, Unacked(u))
+		}
+		out.Types[resource.Type(t).String()] = one
 	}
 	out.ClusterSent, out.ClusterAcked = nonces(s.Types[resource.Cluster])
 	out.ListenerSent, out.ListenerAcked = nonces(s.Types[resource.Listener])

@@ -110,6 +110,11 @@ type Tables struct {
 	Faults    *store.Table[FaultKey, Fault]
 	FaultKeys *store.Index[struct{}, FaultKey]
 
+	// Withheld are resources whose acknowledgement connected proxies withhold. WithheldBy lists who, WithheldNames which.
+	Withheld      *store.Table[WithheldKey, Withheld]
+	WithheldBy    *store.Index[Sent, omap.Name]
+	WithheldNames *store.Index[struct{}, Sent]
+
 	sourced *store.Table[sourcedKey, *api.Object]
 	options Options
 }
@@ -169,6 +174,7 @@ func New(o Options) *Tables {
 	t.defineRules(db)
 	t.defineRejections(db)
 	t.defineFaults(db)
+	t.defineWithheld(db)
 	t.Proxies = store.NewTable[string, *proxy.Proxy](db, "proxies", (*proxy.Proxy).Equal)
 	return t
 }

@@ -14,6 +14,11 @@ type Node struct {
 	SotW            bool   // State-of-the-World instead of delta
 	Metadata        map[string]any
 
+	// Resolver is the address of the DNS server this Envoy asks; that of the machine if empty.
+	Resolver string
+	// Secrets is the socket where this Envoy asks for secrets; it knows none if it is empty.
+	Secrets string
+
 	// MaxRegex is the largest RE2 program this Envoy accepts; 0 means what the agent sets.
 	MaxRegex int
 }
@@ -52,7 +57,11 @@ func (n Node) bootstrap(admin string) object {
 		maxRegex = agentMaxRegex
 	}
 	ads := object{"ads": object{}, "initial_fetch_timeout": "0s", "resource_api_version": "V3"}
-	return object{
+	clusters := []object{discoveryCluster(n.Discovery)}
+	if n.Secrets != "" {
+		clusters = append(clusters, upstream("sds-grpc", object{"pipe": object{"path": n.Secrets}}))
+	}
+	config := object{
 		"node": object{
 			"id":      "sidecar~" + n.IP + "~" + n.Name + "." + n.Namespace + "~" + n.Namespace + ".svc.cluster.local",
 			"cluster": n.Name + "." + n.Namespace, "metadata": metadata,
@@ -72,18 +81,32 @@ func (n Node) bootstrap(admin string) object {
 				}}},
 			},
 		},
-		"static_resources": object{"clusters": []object{discoveryCluster(n.Discovery)}},
+		"static_resources": object{"clusters": clusters},
 	}
+	if n.Resolver != "" {
+		config["typed_dns_resolver_config"] = object{"name": "envoy.network.dns_resolver.cares", "typed_config": object{
+			"@type":     "type.googleapis.com/envoy.extensions.network.dns_resolver.cares.v3.CaresDnsResolverConfig",
+			"resolvers": []object{socketAddress(n.Resolver)},
+		}}
+	}
+	return config
+}
+
+func socketAddress(address string) object {
+	host, port, _ := net.SplitHostPort(address)
+	number, _ := strconv.Atoi(port)
+	return object{"socket_address": object{"address": host, "port_value": number}}
 }
 
 // discoveryCluster is how the control plane is reached.
-func discoveryCluster(address string) object {
-	host, port, _ := net.SplitHostPort(address)
-	number, _ := strconv.Atoi(port)
+func discoveryCluster(address string) object { return upstream("xds-grpc", socketAddress(address)) }
+
+// upstream is a static cluster that speaks gRPC.
+func upstream(name string, address object) object {
 	return object{
-		"name": "xds-grpc", "type": "STATIC", "connect_timeout": "1s",
-		"load_assignment": object{"cluster_name": "xds-grpc", "endpoints": []object{{"lb_endpoints": []object{{
-			"endpoint": object{"address": object{"socket_address": object{"address": host, "port_value": number}}},
+		"name": name, "type": "STATIC", "connect_timeout": "1s",
+		"load_assignment": object{"cluster_name": name, "endpoints": []object{{"lb_endpoints": []object{{
+			"endpoint": object{"address": address},
 		}}}}},
 		"typed_extension_protocol_options": object{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": object{
 			"@type":                "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",

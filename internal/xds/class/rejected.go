@@ -187,7 +187,8 @@ func (q *Queries) heldBy(r *query.Reader, k state.Part) (first rejecter, others,
 	return first, false, ok
 }
 
-// defineProblems puts together all that is wrong with objects: what the queries find, what proxies rejected, and bugs.
+// defineProblems puts together all that is wrong with objects: what the queries find, what proxies rejected or do not
+// acknowledge, and bugs.
 func (q *Queries) defineProblems(g *query.Graph, found *query.Query[All, []state.Problems]) {
 	faults := query.Each(g, faultsName,
 		func(r *query.Reader, _ All) omap.Map[state.FaultKey, omap.Unit] {
@@ -195,9 +196,10 @@ func (q *Queries) defineProblems(g *query.Graph, found *query.Query[All, []state
 		},
 		query.Define(g, faultsName, slices.Equal[[]api.Problem], q.fault),
 		func(_ All, k state.FaultKey) state.FaultKey { return k })
+	withheld := q.defineWithheld(g)
 	q.Problems = query.DefineLayers(g, "allProblems", func(r *query.Reader, all All) []state.Problems {
 		sets, _ := found.Get(r, all)
-		return append(slices.Clip(sets), q.rejected.problems.Get(r, all), faults.Get(r, all))
+		return append(slices.Clip(sets), q.rejected.problems.Get(r, all), withheld.Get(r, all), faults.Get(r, all))
 	})
 }
 

@@ -32,6 +32,8 @@ type connection struct {
 	pins    *pins // the last that waited; nil if there were none
 	// rejected is what the proxy rejected, as far as that is rows; they go with the connection.
 	rejected map[state.Rejected]struct{}
+	// withheld are the unacknowledged resources that are rows; they go with the connection, too.
+	withheld map[state.WithheldKey]struct{}
 }
 
 // class is a set of connected proxies that receive the same.
@@ -109,6 +111,9 @@ func (l *Loop) leaving(conn *connection) *job {
 			conn.gone = true
 			l.tables.Proxies.Delete(tx, conn.id)
 			l.unrejectAll(tx, conn)
+			for k := range conn.withheld {
+				l.tables.Withheld.Delete(tx, k)
+			}
 		},
 		after: func() {
 			delete(l.conns, conn.id)

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pilotmesh/pilot/internal/omap"
@@ -12,6 +13,9 @@ import (
 
 // fieldVirtualHosts is RouteConfiguration.virtual_hosts.
 const fieldVirtualHosts = 2
+
+// fieldDomains is VirtualHost.domains.
+const fieldDomains = 2
 
 // Piece is one virtual host of a gathered RouteConfiguration, encoded once with its tag and length.
 type Piece struct {
@@ -60,6 +64,31 @@ func (p *Piece) Hidden() bool { return p.hidden }
 
 // Refs are the names of the clusters the piece routes to, sorted.
 func (p *Piece) Refs() []string { return p.refs }
+
+// Domains are those of the virtual host, read off its encoding; none for a nil piece.
+func (p *Piece) Domains() (list []string) {
+	if p == nil {
+		return nil
+	}
+	_, _, n := protowire.ConsumeTag(p.frame)
+	if n < 0 {
+		return nil // an entry that masks
+	}
+	body, _ := protowire.ConsumeBytes(p.frame[n:])
+	for len(body) > 0 {
+		field, kind, n := protowire.ConsumeTag(body)
+		size := protowire.ConsumeFieldValue(field, kind, body[max(n, 0):])
+		if n < 0 || size < 0 {
+			return list
+		}
+		if field == fieldDomains {
+			domain, _ := protowire.ConsumeString(body[n:])
+			list = append(list, domain)
+		}
+		body = body[n+size:]
+	}
+	return list
+}
 
 // NewRoute makes a RouteConfiguration of a header (everything but its virtual hosts) and pieces, without copying
 // the pieces: they are sent one after the other behind the header. The version combines the header's hash with the

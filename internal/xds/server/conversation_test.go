@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -30,6 +31,8 @@ var update = flag.Bool("update", false, "rewrite the conversations in testdata f
 //	ack CDS, nack CDS "text"             answer the last response of the type, with the names of the last request
 //	slow / written                       writes take until "written"; otherwise they are done at once
 //	lingered                             time passed since "! linger"
+//	passed 300ms                         time passes; what the core waits for by the clock happens on the way
+//	status CDS                           what the client has not acknowledged
 //	new                                  another stream, on the same server
 //
 // A request carries the nonce given, none by default. The first one of a stream carries a node unless it says nonode.
@@ -47,6 +50,8 @@ type conversation struct {
 	nonces   [resource.Types]string
 	names    [resource.Types]string // of the last State-of-the-World request
 	slow     bool
+	clock    time.Time
+	alarm    time.Time // when the Wait ends; zero if none is running
 	out      *strings.Builder
 }
 
@@ -113,7 +118,7 @@ func play(text string) (string, error) {
 }
 
 func newConversation(head string, out *strings.Builder) *conversation {
-	c := &conversation{shared: NewShared("test"), world: newWorld(), out: out}
+	c := &conversation{shared: NewShared("test"), world: newWorld(), clock: time.Unix(1, 0), out: out}
 	if strings.HasPrefix(head, "delta") {
 		c.variant = Delta
 	}
@@ -123,6 +128,7 @@ func newConversation(head string, out *strings.Builder) *conversation {
 
 func (c *conversation) fresh() {
 	c.core, c.nodeGo, c.slow, c.connects = NewCore(c.shared, c.variant), false, false, 0
+	c.alarm = time.Time{}
 	c.nonces, c.names = [resource.Types]string{}, [resource.Types]string{}
 }
 
@@ -156,6 +162,18 @@ func (c *conversation) command(line string) error {
 		c.step(Event{Lingered: true})
 	case "written":
 		c.step(Event{Sent: true})
+	case "passed":
+		d, err := time.ParseDuration(rest)
+		if err != nil {
+			return err
+		}
+		c.pass(d)
+	case "status":
+		t, err := parseShort(rest)
+		if err != nil {
+			return err
+		}
+		c.status(c.core.Status()[t])
 	case "settled":
 		rev, ok := c.core.Settled()
 		fmt.Fprintf(c.out, "  ! %d %v\n", rev, ok)
@@ -262,7 +280,26 @@ func (c *conversation) version(url, name, mark string) string {
 	return resource.New(t, name, message(t, name, mark)).Version()
 }
 
+// pass lets time pass. A Wait that ends within it is told of when it ends.
+func (c *conversation) pass(d time.Duration) {
+	end := c.clock.Add(d)
+	for !c.alarm.IsZero() && !c.alarm.After(end) {
+		c.clock, c.alarm = c.alarm, time.Time{}
+		c.step(Event{Waited: true})
+	}
+	c.clock = end
+}
+
+func (c *conversation) status(s TypeStatus) {
+	fmt.Fprintf(c.out, "  ! sent r%d acked r%d", s.Sent, s.Acked)
+	for _, u := range s.Unacked {
+		fmt.Fprintf(c.out, " %s:r%d:%v", u.Name, u.Revision, c.clock.Sub(u.Since))
+	}
+	fmt.Fprintln(c.out)
+}
+
 func (c *conversation) step(e Event) {
+	e.At = c.clock
 	for _, a := range c.core.Step(e, nil) {
 		c.report(a)
 	}
@@ -295,6 +332,11 @@ func (c *conversation) report(a Action) {
 		fmt.Fprintf(c.out, "  ! expired %s\n", a.Type)
 	case Linger:
 		fmt.Fprintf(c.out, "  ! linger\n")
+	case Wait:
+		c.alarm = c.clock.Add(max(a.For, 0))
+		if a.For <= 0 {
+			c.pass(0)
+		}
 	case Unknown:
 		fmt.Fprintf(c.out, "  ! unknown %q\n", a.Text)
 	}

@@ -1,8 +1,8 @@
 package server
 
 import (
-	"slices"
 	"strconv"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -18,6 +18,7 @@ type Shared struct {
 	subscriptions *subscriptions
 	moves         *memo[moveKey, *transition]
 	pinned        *memo[pinnedKey, *resource.State]
+	pending       *memo[pendingKey, *pending]
 	resumed       *memo[resumeKey, resumption]
 }
 
@@ -28,6 +29,7 @@ func NewShared(controlPlane string) *Shared {
 		subscriptions: newSubscriptions(),
 		moves:         newMemo[moveKey, *transition](512),
 		pinned:        newMemo[pinnedKey, *resource.State](256),
+		pending:       newMemo[pendingKey, *pending](256),
 		resumed:       newMemo[resumeKey, resumption](256),
 	}
 }
@@ -38,17 +40,22 @@ func (s *Shared) Forget() {
 	s.subscriptions.forget()
 	s.moves.forget()
 	s.pinned.forget()
+	s.pending.forget()
 	s.resumed.forget()
 }
 
-// Event is something that happened to a stream: exactly one field is set.
+// Event is something that happened to a stream: exactly one field beside At is set.
 type Event struct {
+	// At is when it happened. The core has no other clock.
+	At      time.Time
 	Request *Request
 	State   *resource.State
 	// Sent: the message of the last Send action was written.
 	Sent bool
 	// Lingered: some time has passed since the Linger action.
 	Lingered bool
+	// Waited: the time of the Wait action has passed.
+	Waited bool
 }
 
 // Kind says what an Action asks for.
@@ -65,6 +72,7 @@ const (
 	Expired              // a request of Type carried a nonce that is not the last one
 	Unknown              // a request for a type that is not served
 	Linger               // answer with Event.Lingered after a moment
+	Wait                 // answer with Event.Waited after For. No other Wait comes before that
 )
 
 // Action is what the shell is asked to do.
@@ -78,15 +86,14 @@ type Action struct {
 	Text    string
 	State   *resource.State
 	Pins    []Pin
+	For     time.Duration
 }
 
 // point is a state and its place in the order in which the stream came to know states. Content may return, so a
 // state alone does not say whether it is older or newer.
 type point struct {
 	state *resource.State
-	// raw is the published state if pinning made another one of it.
-	raw *resource.State
-	seq uint64
+	seq   uint64
 	// partial: the state is what a client said it has of one type; it says nothing about the others.
 	partial bool
 }
@@ -122,39 +129,6 @@ type cursor struct {
 	tried    []pinKey // by it
 }
 
-// flight is a response that is not acknowledged yet, or a sequence of them: it is acknowledged when the last one is.
-type flight struct {
-	before   cursorPlace // what to return to when it is rejected
-	messages []*Message  // not written yet
-	first    uint64      // its first nonce
-	parts    []part      // what was written
-	rejected []Pin       // what was rejected of it
-	// forced and all are what it answers beyond the difference.
-	forced names
-	doubt  names
-	all    bool
-	fresh  bool
-}
-
-// part is one response of a flight.
-type part struct {
-	nonce     uint64
-	resources []*resource.Resource
-	rejected  bool
-}
-
-// part is the response of the flight that carried the nonce; nil if there is none.
-func (f *flight) part(nonce uint64) *part {
-	if f == nil {
-		return nil
-	}
-	i := slices.IndexFunc(f.parts, func(p part) bool { return p.nonce == nonce })
-	if i < 0 {
-		return nil
-	}
-	return &f.parts[i]
-}
-
 // cursorPlace is the part of a cursor that a rejected response takes back.
 type cursorPlace struct {
 	at        point
@@ -176,7 +150,7 @@ func (c *cursor) restore(p cursorPlace) {
 // acked is the last state the client acknowledged.
 func (c *cursor) acked() point {
 	if c.flight != nil {
-		return c.flight.before.at
+		return c.flight.before().at
 	}
 	return c.at
 }
@@ -190,15 +164,21 @@ type Core struct {
 	variant   Variant
 	connected bool
 	closed    bool
-	writing   bool
+	writing   *cursor // of the type whose message is being written
+	waiting   bool    // a Wait is running
+
+	clock  int64 // when the last event happened, in nanoseconds
+	waited int64 // when the last Wait ended: how long acknowledgements have stayed away is judged then
+	due    int64 // until when something is held back by an acknowledgement; 0: nothing is
 
 	now     point // the state published last
 	view    point // now as this stream may see it: with its pins
-	cleared point // up to where listeners and routes may go
+	cleared point // the state with the clusters that listeners and routes may refer to
 	// crossing is the last nonce of endpoints when clusters were acknowledged last (State-of-the-World).
 	crossing uint64
 	pins     *pinSet
-	masked   [2]maskedView // what pinning made of view and cleared
+	masked   maskedView // what pinning made of now
+	pending  *pending   // how far listeners and routes may go while clusters are not acknowledged; nil if they all are
 
 	cursors [resource.Types]cursor
 	nonces  uint64
@@ -226,15 +206,20 @@ func (c *Core) Step(e Event, out []Action) []Action {
 	if c.closed {
 		return out
 	}
+	if !e.At.IsZero() {
+		c.clock = e.At.UnixNano()
+	}
 	switch {
 	case e.Request != nil:
 		out = c.request(e.Request, out)
 	case e.State != nil:
 		c.publish(e.State)
 	case e.Sent:
-		c.writing = false
+		c.sent()
 	case e.Lingered:
 		c.linger = over
+	case e.Waited:
+		c.waiting, c.waited = false, c.clock
 	}
 	if c.closed {
 		return out
@@ -272,7 +257,7 @@ func (c *Core) publish(s *resource.State) {
 
 // look takes the view anew, after a new state or a new pin.
 func (c *Core) look() {
-	c.view = c.mask(c.now, newestView)
+	c.view = c.mask(c.now)
 }
 
 func (c *Core) close(code codes.Code, text string, out []Action) []Action {
@@ -318,42 +303,4 @@ func (c *Core) Settled() (rev store.Revision, ok bool) {
 		}
 	}
 	return rev, ok
-}
-
-// TypeStatus is where a stream stands in one type, for people.
-type TypeStatus struct {
-	Type       resource.Type
-	Sent       store.Revision // what it was sent
-	Acked      store.Revision // what it acknowledged
-	InFlight   bool
-	Nonce      string
-	Wildcard   bool
-	Names      int
-	Rejected   string // the reason of the last NACK, if no ACK came since
-	HeldBack   int    // pins of the type
-	Unremoved  int    // removals that wait for routes
-	Subscribed bool
-}
-
-// Status says where the stream stands in each type.
-func (c *Core) Status() (all [resource.Types]TypeStatus) {
-	for i := range all {
-		t, cur := resource.Type(i), &c.cursors[i]
-		s := TypeStatus{Type: t, Subscribed: cur.sub != nil, InFlight: cur.flight != nil, Rejected: cur.refused, Unremoved: cur.owed.Len()}
-		if cur.sub != nil {
-			s.Wildcard, s.Names = cur.sub.wildcard, cur.sub.names.Len()
-		}
-		if cur.nonce > 0 {
-			s.Nonce = formatNonce(cur.nonce, t)
-		}
-		if p := cur.at.state; p != nil {
-			s.Sent = p.Revision
-		}
-		if p := cur.acked().state; p != nil {
-			s.Acked = p.Revision
-		}
-		s.HeldBack = c.pins.count(t)
-		all[i] = s
-	}
-	return all
 }

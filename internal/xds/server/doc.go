@@ -4,9 +4,9 @@
 //
 // The core is a pure state machine, one per stream: events go in (a request, a newly published state, "the message is
 // written"), actions come out (send, connect, close, report). To read it: scan and request take requests in,
-// subscription says what they ask for, order decides what may be sent next, move and message make it, nack and mask
-// hold back what a client rejected.
-// It knows no gRPC, no clock and no goroutine, so every rule of the protocol is tested as a text conversation
+// subscription says what they ask for, order decides what may be sent next, move and message make it, flight remembers
+// what is not acknowledged, pending holds back what refers to that, nack and mask what a client rejected.
+// It knows no gRPC and no goroutine, and the time only from its events, so every rule of the protocol is tested as a text conversation
 // (testdata). A stream's memory is a few pointers: per type the class state it was sent and the one it acknowledged.
 // What it is owed is the difference of two states, restricted to an interned subscription; the messages of such a
 // transition are computed once for all streams that stand at the same point (Shared).
@@ -18,9 +18,10 @@
 // Nobody waits for anybody: publishing never blocks, a silent reader costs its pointers.
 //
 // Invariants: a resource outside the stream's class state is never sent; rejected bytes are never sent again on that
-// stream; a listener or route goes out only when the clusters of its state are acknowledged, and what a proxy may
+// stream; a listener or virtual host goes out only when the clusters it refers to are acknowledged, and what a proxy may
 // still be using is taken away last; one response per type is in flight, or one cut sequence of them; no response of
-// a type that may be cut is larger than the cut, unless a single resource is.
+// a type that may be cut is larger than the cut, unless a single resource is. Acknowledgements that stay away suspend
+// two of these after a while: see patience.
 //
 // It must not import translators, views, queries, sources or Kubernetes: it is handed finished states.
 package server

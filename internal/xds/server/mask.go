@@ -7,17 +7,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// The views of a stream that are masked: what it is to have, and how far listeners and routes may go.
-const (
-	newestView = iota
-	ceilingView
-	maskedViews
-)
-
 // maskedView remembers what pinning made of one state, so that it is the same state as long as nothing changes.
 type maskedView struct {
 	in, out *resource.State
-	acked   *resource.State // ceilingView only: the state with the acknowledged clusters
 	pins    *pinSet
 	routes  *subscription
 }
@@ -31,38 +23,26 @@ type pinnedKey struct {
 	owed   [resource.Types]omap.Hash
 	routes *subscription
 	forced omap.Hash
-	// clusters is the state with the acknowledged clusters, for what is bound to them.
-	clusters *resource.State
 }
 
 // mask is the state as the stream may see it: where it has content that the client rejected, what the client has.
-func (c *Core) mask(p point, slot int) point {
-	if c.pins == nil || p.state == nil || p.partial {
+func (c *Core) mask(p point) point {
+	if c.pins == nil || p.state == nil {
 		return p
 	}
-	raw := p.state
-	if p.raw != nil {
-		raw = p.raw // what was put over it is put over it anew, with what is known now
-	}
 	routes := &c.cursors[resource.Route]
-	if slot == ceilingView && p.state == c.view.state {
-		return p // all of it is acknowledged
+	m := maskedView{in: p.state, pins: c.pins, routes: routes.sub}
+	if have := c.masked; have.in == m.in && have.pins == m.pins && have.routes == m.routes {
+		return point{state: have.out, seq: p.seq}
 	}
-	m := maskedView{in: raw, pins: c.pins, routes: routes.sub}
-	if slot == ceilingView {
-		m.acked = p.state
-	}
-	if have := c.masked[slot]; have.in == m.in && have.acked == m.acked && have.pins == m.pins && have.routes == m.routes {
-		return point{state: have.out, raw: raw, seq: p.seq}
-	}
-	k := pinnedKey{state: raw, pins: c.pins.hash, routes: routes.sub, forced: routes.forced.Hash(), clusters: m.acked}
+	k := pinnedKey{state: p.state, pins: c.pins.hash, routes: routes.sub, forced: routes.forced.Hash()}
 	for t := range c.cursors {
 		cur := &c.cursors[t]
 		k.at[t], k.acked[t], k.owed[t] = cur.at.state, cur.acked().state, cur.owed.Hash()
 	}
-	m.out = c.shared.pinned.get(k, func() *resource.State { return c.hold(raw, m.acked) })
-	c.masked[slot] = m
-	return point{state: m.out, raw: raw, seq: p.seq}
+	m.out = c.shared.pinned.get(k, func() *resource.State { return c.hold(p.state) })
+	c.masked = m
+	return point{state: m.out, seq: p.seq}
 }
 
 // holder collects what is put over a state.
@@ -71,13 +51,12 @@ type holder struct {
 	state  *resource.State
 	over   [resource.Types][]omap.Change[omap.Name, *resource.Resource]
 	pieces map[string][]omap.Change[omap.Name, *resource.Piece] // by route configuration
-	acked  *resource.State                                      // if set, only clusters acknowledged count, and these are they
 	hidden []string                                             // clusters
 }
 
 // hold makes the state that shows held content for rejected content.
-func (c *Core) hold(s, acked *resource.State) *resource.State {
-	h := &holder{core: c, state: s, acked: acked, pieces: map[string][]omap.Change[omap.Name, *resource.Piece]{}}
+func (c *Core) hold(s *resource.State) *resource.State {
+	h := &holder{core: c, state: s, pieces: map[string][]omap.Change[omap.Name, *resource.Piece]{}}
 	for _, k := range c.pins.keys {
 		fresh, ok := s.Get(k.typ, k.name)
 		switch {
@@ -86,13 +65,6 @@ func (c *Core) hold(s, acked *resource.State) *resource.State {
 			h.piece(k, fresh)
 		case fresh.ContentHash() == k.rejected:
 			h.whole(k)
-		}
-	}
-	if acked != nil {
-		for ch := range resource.Diff(acked.Types[resource.Cluster], s.Types[resource.Cluster]) {
-			if ch.Old == nil { // it was held back from what was acknowledged
-				h.hidden = append(h.hidden, ch.Name)
-			}
 		}
 	}
 	h.dependent()
@@ -126,7 +98,7 @@ func (h *holder) put(t resource.Type, r *resource.Resource) {
 // had is what the client has under a name: what it was sent, if that is not what it rejected, else what it acknowledged.
 func (h *holder) had(t resource.Type, name string, accept func(*resource.Resource) bool) *resource.Resource {
 	cur := &h.core.cursors[t]
-	if r, ok := cur.at.state.Get(t, name); ok && accept(r) && (h.acked == nil || t != resource.Cluster) {
+	if r, ok := cur.at.state.Get(t, name); ok && accept(r) {
 		return r
 	}
 	if r, ok := cur.owed.Get(omap.Name(name)); ok && accept(r) {

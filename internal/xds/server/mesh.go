@@ -27,6 +27,9 @@ type Attachment interface {
 	// mesh tells the user, and decides what other streams of the class are to get.
 	// reason is what the client said, empty if it has taken that back since.
 	Pin(pins []Pin, reason string)
+	// Withhold tells what the client has not acknowledged for so long that the user is to know; nothing if there is no such thing
+	// any more. Everything else goes on; what it is told replaces what it was told before.
+	Withhold(now []Withheld)
 	// Close is the last call. The stream takes no more updates.
 	Close()
 }

@@ -32,7 +32,11 @@ type proxy struct {
 	asked                          [resource.Types]map[string]bool
 	nonce                          [resource.Types]string
 
-	out    [][]byte // requests on their way
+	out [][]byte // requests on their way
+	// stuck: a cluster warms. Like an Envoy, the proxy says nothing about clusters until it is warm.
+	stuck  bool
+	kept   [][]byte // what it will say
+	late   bool     // answers may take longer than they are waited for
 	faults []string
 	// refused are names that were bad once. A first answer is not held until the clusters it names are acknowledged,
 	// so if they are rejected then, routes to them point at nothing.
@@ -54,6 +58,7 @@ func newProxy(v Variant, vague bool) *proxy {
 // connect begins a stream: the requests of all types at once.
 func (p *proxy) connect() {
 	p.node, p.out, p.nonce = false, nil, [resource.Types]string{}
+	p.stuck, p.kept = false, nil
 	if p.variant == StateOfTheWorld {
 		// The server cannot know what the proxy has; for a moment its routes may point at nothing.
 		clear(p.routes)
@@ -94,7 +99,16 @@ func (p *proxy) request(t resource.Type, sub, drop []string, err error, first bo
 		}
 	}
 	raw, _ := proto.Marshal(m)
+	if p.stuck && t == resource.Cluster {
+		p.kept = append(p.kept, raw)
+		return
+	}
 	p.out = append(p.out, raw)
+}
+
+// warm lets the proxy say what it kept to itself.
+func (p *proxy) warm() {
+	p.out, p.kept, p.stuck = append(p.out, p.kept...), nil, false
 }
 
 // ask makes the names a type is asked for what they should be.
@@ -254,7 +268,7 @@ func (p *proxy) blame(c change) string {
 	}
 	var names []string
 	for _, v := range r.VirtualHosts {
-		if strings.HasPrefix(v.Domains[0], "bad") {
+		if strings.HasPrefix(v.RequestHeadersToRemove[0], "bad") {
 			names = append(names, v.Name)
 		}
 	}
@@ -298,12 +312,15 @@ func set1(m map[string]string, c change) {
 
 // coherent checks that no route points at nothing.
 func (p *proxy) coherent(after resource.Type) {
+	if p.late && len(p.refused) > 0 {
+		return // what is rejected after the server stopped waiting for the answer was taken to be there
+	}
 	for name, r := range p.routes {
 		for _, v := range r.VirtualHosts {
-			for _, to := range v.Domains[1:] {
+			for _, to := range v.ResponseHeadersToRemove {
 				if _, ok := p.clusters[to]; !ok && !p.refused[to] {
 					p.fault("after a %s response: route %s, virtual host %s points at cluster %s, which the proxy does not have", after, name, v.Name, to)
-				} else if after == resource.Route && !p.answered[to] && p.exists(to) && !p.blind && !p.refused[to] {
+				} else if after == resource.Route && !p.answered[to] && p.exists(to) && !p.blind && !p.refused[to] && !p.late {
 					p.fault("route %s came before the endpoints of cluster %s", name, to)
 				}
 			}

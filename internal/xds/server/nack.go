@@ -10,24 +10,20 @@ import (
 
 // nack takes a rejection in: what was rejected is pinned, and the type stands again where it stood before, so that
 // everything else that changed is sent again, and never the rejected bytes. If more responses of the flight are on
-// their way, their answers are waited for first: they may be rejections, too.
+// their way, their answers are waited for first, for a while: they may be rejections, too.
 func (c *Core) nack(t resource.Type, cur *cursor, nonce uint64, q *Request, out []Action) []Action {
 	f := cur.flight
 	p := f.part(nonce)
-	if p == nil || p.rejected {
+	if p == nil && (f == nil || !f.joined) || p != nil && p.rejected {
 		return out // said before, or of no response
 	}
-	p.rejected = true
 	cur.refused = statusText(q.Detail, maxReason)
 	out = append(out, Action{Kind: Rejected, Type: t, Text: cur.refused, State: cur.at.state})
-	cur.strikes++
-	pins, sure := c.suspects(cur, t, p)
-	// With nothing to hold back, or too much, the client keeps what it has until the content changes.
-	if len(pins) > 0 && c.pins.len()+len(pins) <= maxPins {
-		f.rejected = append(f.rejected, pins...)
-		f.messages = nil
-		c.pins = c.pins.with(pins)
-		out = c.blame(t, cur, pins, sure, out)
+	if p == nil {
+		f.lost, f.messages = true, nil // what the response held is forgotten: all of it is sent again, and judged then
+	} else {
+		p.rejected = true
+		out = c.indict(t, cur, p, out)
 	}
 	if nonce == cur.nonce && len(f.messages) == 0 {
 		c.land(t, cur)
@@ -35,23 +31,48 @@ func (c *Core) nack(t resource.Type, cur *cursor, nonce uint64, q *Request, out 
 	return out
 }
 
-// land ends the flight of the type: all its responses are answered. If one was rejected, the type returns to where it was.
+// indict holds back what may have caused the rejection of a response.
+func (c *Core) indict(t resource.Type, cur *cursor, p *part, out []Action) []Action {
+	f := cur.flight
+	cur.strikes++
+	pins, sure, explained := c.suspects(cur, t, p)
+	if explained {
+		cur.strikes-- // sent before it was known what is bad
+		return out
+	}
+	// With nothing to hold back, or too much, the client keeps what it has until the content changes.
+	if len(pins) > 0 && c.pins.len()+len(pins) <= maxPins {
+		f.rejected = append(f.rejected, pins...)
+		f.messages = nil
+		c.pins = c.pins.with(pins)
+		out = c.blame(t, cur, pins, sure, out)
+	}
+	return out
+}
+
+// land ends the flight of the type: all its responses are answered, or what is not is not waited for any longer. If one was
+// rejected, the type returns to where it was.
 func (c *Core) land(t resource.Type, cur *cursor) {
 	f := cur.flight
 	cur.flight = nil
-	if len(f.rejected) == 0 {
+	if !f.bad() {
 		return
 	}
-	cur.restore(f.before)
-	doubtful, had := f.doubtful(t)
-	cur.doubt = union(f.doubt, doubtful)
+	doubtful, had := f.doubtful(t, cur)
+	cur.restore(*f.before())
+	asked := f.asked()
+	cur.doubt = union(asked.doubt, doubtful)
 	if holdsRemovals(t) && len(had) > 0 {
 		cur.owed, cur.owedSince = cur.owed.With(had...), c.now.seq
 	}
-	cur.forced, cur.all = union(union(f.forced, cur.forced), cur.doubt), cur.all || f.all
+	cur.forced, cur.all = union(union(asked.forced, cur.forced), cur.doubt), cur.all || asked.all
 	for i := range f.rejected {
+		p := &f.rejected[i]
+		if r, ok := cur.owed.Get(omap.Name(p.Name)); ok && p.Piece == "" && r.ContentHash() == p.Rejected {
+			cur.owed = cur.owed.With(omap.Del[omap.Name, *resource.Resource](omap.Name(p.Name))) // the client might have had it, but has rejected it
+		}
 		// What was asked for is answered with what is held instead; with nothing, if nothing is.
-		if p := &f.rejected[i]; p.Piece == "" && p.Held == nil && !cur.doubt.Has(omap.Name(p.Name)) {
+		if p.Piece == "" && p.Held == nil && !cur.doubt.Has(omap.Name(p.Name)) {
 			cur.forced = without(cur.forced, omap.Name(p.Name))
 		}
 	}
@@ -68,42 +89,11 @@ func (c *Core) postpone() {
 		cur := &c.cursors[t]
 		cur.owedSince = c.now.seq
 		if cur.flight != nil {
-			cur.flight.before.owedSince = c.now.seq
-		}
-	}
-}
-
-// doubtful are the names of which nobody can tell what the client has: it was sent something new, and may or may not have
-// taken it although it rejected something else. They are sent again, whatever they are to be now, until they are accepted.
-// What was not there before comes back as what the client may have, so that it is taken away in order if it is gone.
-func (f *flight) doubtful(t resource.Type) (doubt names, added []omap.Change[omap.Name, *resource.Resource]) {
-	blamed := map[string]bool{}
-	for i := range f.rejected {
-		blamed[f.rejected[i].Name] = true
-	}
-	var puts []omap.Change[omap.Name, omap.Unit]
-	for _, p := range f.parts {
-		for _, r := range p.resources {
-			name := omap.Name(r.Name())
-			old, had := f.had(t, r.Name())
-			if blamed[r.Name()] || had && old.ContentHash() == r.ContentHash() {
-				continue
-			}
-			puts = append(puts, omap.Put(name, omap.Unit{}))
-			if !had {
-				added = append(added, omap.Put(name, r))
+			for i := range cur.flight.stages {
+				cur.flight.stages[i].before.owedSince = c.now.seq
 			}
 		}
 	}
-	return names{}.With(puts...), added
-}
-
-// had is what the client had under a name before the flight.
-func (f *flight) had(t resource.Type, name string) (*resource.Resource, bool) {
-	if r, ok := f.before.at.state.Get(t, name); ok {
-		return r, true
-	}
-	return f.before.owed.Get(omap.Name(name))
 }
 
 // blame reports what is held back for good, and prepares trials of what may be innocent.
@@ -202,9 +192,9 @@ func (k *pinKey) current(s *resource.State) bool {
 }
 
 // suspects lists what may have caused the rejection of a response. sure: these are to blame, as far as can be told;
-// otherwise one or some of them are.
-func (c *Core) suspects(cur *cursor, t resource.Type, of *part) (pins []Pin, sure bool) {
-	f := cur.flight
+// otherwise one or some of them are. explained: the response held what was held back after it was sent, which will be why.
+func (c *Core) suspects(cur *cursor, t resource.Type, of *part) (pins []Pin, sure, explained bool) {
+	f, asked := cur.flight, cur.flight.asked()
 	said := words(cur.refused)
 	var named []Pin
 	for _, r := range of.resources {
@@ -213,13 +203,14 @@ func (c *Core) suspects(cur *cursor, t resource.Type, of *part) (pins []Pin, sur
 			old, had = nil, false // not the entry that hides it, nor something the client cannot have
 		}
 		if had && old.ContentHash() == r.ContentHash() {
-			if !f.all && !f.forced.Has(omap.Name(r.Name())) {
+			if !asked.all && !asked.forced.Has(omap.Name(r.Name())) {
 				continue // these bytes were accepted once
 			}
 			old = nil
 		}
 		for _, p := range suspect(t, old, r, said) {
 			if c.pins.has(p.key()) {
+				explained = true
 				continue // a rejection that teaches nothing new is not answered
 			}
 			pins = append(pins, p)
@@ -229,9 +220,9 @@ func (c *Core) suspects(cur *cursor, t resource.Type, of *part) (pins []Pin, sur
 		}
 	}
 	if len(named) > 0 && cur.strikes < maxStrikes {
-		return named, distinct(named)
+		return named, distinct(named), false
 	}
-	return pins, len(pins) <= 1
+	return pins, len(pins) <= 1, explained
 }
 
 // distinct reports whether what was mentioned can be told apart: virtual hosts of different route configurations may have

@@ -31,9 +31,10 @@ func order() [6]step {
 
 // next appends the next message to write, if there is one and none is being written.
 func (c *Core) next(out []Action) []Action {
-	if c.writing || c.view.state == nil {
+	if c.writing != nil || c.view.state == nil {
 		return out
 	}
+	c.due = 0
 	for {
 		for _, s := range order() {
 			cur := &c.cursors[s.typ]
@@ -46,7 +47,7 @@ func (c *Core) next(out []Action) []Action {
 		}
 		again := false
 		if out, again = c.retry(out); !again {
-			return out
+			return c.wait(out)
 		}
 	}
 }
@@ -63,33 +64,75 @@ func (c *Core) write(t resource.Type, cur *cursor, out []Action) []Action {
 	}
 	c.nonces++
 	cur.nonce = c.nonces
-	if f.first == 0 {
-		f.first = cur.nonce
+	s := f.newest()
+	if s.first == 0 {
+		s.first = cur.nonce
 	}
-	f.parts = append(f.parts, part{nonce: cur.nonce, resources: m.resources})
-	c.writing = true
+	s.last = cur.nonce
+	s.parts = append(s.parts, part{nonce: cur.nonce, resources: m.resources})
+	c.writing = cur
 	return append(out, Action{Kind: Send, Type: t, Message: m, Nonce: formatNonce(cur.nonce, t), State: cur.at.state})
+}
+
+// sent: the message was written. From now on its acknowledgement is waited for.
+func (c *Core) sent() {
+	if c.writing == nil {
+		return
+	}
+	if f := c.writing.flight; f != nil && len(f.messages) == 0 {
+		f.newest().sent = c.clock
+	}
+	c.writing = nil
 }
 
 // advance moves the cursor as far as the row allows: silently, or by starting a flight.
 func (c *Core) advance(s step, cur *cursor) {
+	f := cur.flight
 	switch {
 	case c.sendable(cur):
+		return
+	case f != nil && f.bad():
+		if !c.late(f) { // the other answers may be rejections, too
+			c.waits(f)
+			return
+		}
+		c.land(s.typ, cur)
+	}
+	switch f := cur.flight; {
 	case s.remove:
 		c.remove(s, cur)
-	case cur.flight == nil:
-		to := c.target(s)
-		if to.state != nil && to.seq < cur.at.seq {
-			to = cur.at // a client that came back with what is newer keeps it
-		}
-		if to.state != nil {
+	case f == nil || c.late(f):
+		if to := c.aim(s, cur); to.state != nil {
 			c.move(s.typ, cur, to)
 		}
-	case cur.requested() && len(cur.flight.rejected) == 0 && (c.pins == nil || s.typ != resource.Route):
+	case cur.requested() && (c.pins == nil || s.typ != resource.Route):
 		// An answer need not wait until the last response is acknowledged, as long as it takes the type no further.
 		// Only routes do if something is held back: what is pinned along depends on what is asked for.
 		c.move(s.typ, cur, cur.at)
+	case cur.requested() || c.differs(s.typ, cur, c.aim(s, cur).state):
+		c.waits(f)
 	}
+}
+
+// aim is the state the cursor is to go to; a client that came back with what is newer keeps it.
+func (c *Core) aim(s step, cur *cursor) point {
+	to := c.target(s)
+	if to.state != nil && to.seq < cur.at.seq {
+		return cur.at
+	}
+	return to
+}
+
+// differs reports whether the type's cursor has anything to do to get to a state.
+func (c *Core) differs(t resource.Type, cur *cursor, to *resource.State) bool {
+	if to == nil {
+		return false
+	}
+	m := move{typ: t, from: cur.at.state, to: to}
+	if t == resource.Endpoint {
+		m.clustersFrom, m.clustersTo = cur.clusters, c.cursors[resource.Cluster].at.state
+	}
+	return !m.idle()
 }
 
 // target is the state the row may go to.
@@ -97,34 +140,44 @@ func (c *Core) target(s step) point {
 	if !s.bound {
 		return c.view
 	}
+	clusters := &c.cursors[resource.Cluster]
+	if clusters.sub == nil {
+		c.cleared = c.view
+		return c.view
+	}
 	// Not even first answers go to a client that came back, which has routes to what it had, or to one that rejected
 	// its first clusters, before it has accepted some.
-	if clusters := &c.cursors[resource.Cluster]; (c.linger != unneeded || clusters.strikes > 0) && clusters.sub != nil && clusters.acked().state == nil {
-		return point{}
+	careful := (c.linger != unneeded || clusters.strikes > 0) && c.trusted(clusters).state == nil
+	if base := c.ceiling(); !careful && base.state != nil {
+		if base.state.Types[resource.Cluster].Same(c.view.state.Types[resource.Cluster]) {
+			c.pending = nil
+			return c.view
+		}
+		return c.short(s.typ, base)
 	}
-	return c.mask(c.ceiling(), ceilingView)
+	c.waits(clusters.flight)
+	return point{}
 }
 
-// ceiling is the state up to which listeners and routes may go: that of the acknowledged clusters. While assignments
-// a client asked for because of new clusters are on their way it stays where it is. First answers are not held: a client that has
-// acknowledged nothing yet gets what goes with the clusters it was sent. The zero point says: not yet.
+// ceiling is the state with the clusters that listeners and routes may refer to: the acknowledged ones, and those whose
+// acknowledgement is overdue. While assignments a client asked for because of new clusters are on their way it stays where it
+// is. First answers are not held: a client that has acknowledged nothing yet gets what goes with the clusters it was
+// sent. The zero point says: not yet.
 func (c *Core) ceiling() point {
 	clusters, endpoints := &c.cursors[resource.Cluster], &c.cursors[resource.Endpoint]
-	acked := clusters.acked()
+	trusted := c.trusted(clusters)
 	switch {
-	case clusters.sub == nil:
-		c.cleared = c.view
-	case acked.partial:
+	case trusted.partial:
 		// What the client had is no state routes could be of.
-	case acked.state == nil:
+	case trusted.state == nil:
 		if clusters.at.state != nil {
 			c.cleared = clusters.at
 		} else if c.cleared.state == nil {
 			c.cleared = c.view
 		}
 	case c.cleared.state != nil && c.warming(endpoints):
-	case acked.seq >= c.cleared.seq:
-		c.cleared = acked
+	case trusted.seq >= c.cleared.seq:
+		c.cleared = trusted
 	}
 	return c.cleared
 }
@@ -132,8 +185,14 @@ func (c *Core) ceiling() point {
 // warming reports whether assignments for new clusters are on their way. In State-of-the-World a client that is being
 // sent assignments may have asked for more with a nonce that was stale by then; it will ask again when it acknowledges.
 func (c *Core) warming(endpoints *cursor) bool {
+	if endpoints.forced.Len() > 0 {
+		return true
+	}
 	f := endpoints.flight
-	return endpoints.forced.Len() > 0 || f != nil && (f.fresh || f.first <= c.crossing)
+	if f == nil {
+		return false
+	}
+	return slices.ContainsFunc(f.stages[c.overdue(f):], func(s stage) bool { return s.fresh || s.first <= c.crossing })
 }
 
 // move brings the type to a state.
@@ -164,7 +223,7 @@ func (c *Core) split(t resource.Type, cur *cursor, to point) (now, later names) 
 	}
 	now = cur.forced
 	for n := range cur.forced.All() {
-		if _, ok := to.state.Get(t, string(n)); ok {
+		if r, ok := to.state.Get(t, string(n)); ok && anything(r) {
 			continue
 		}
 		if _, ok := c.view.state.Get(t, string(n)); ok {
@@ -185,28 +244,32 @@ func (c *Core) start(cur *cursor, m move, to point) {
 	if m.variant == StateOfTheWorld && (!m.typ.Wildcard() || len(tr.messages) > 0) {
 		cur.held, cur.heldSub = tr.held, m.sub
 	}
+	f := cur.flight
 	if len(tr.messages) == 0 {
-		if cur.flight != nil { // nothing was added to what is in flight
-			cur.flight.forced = union(cur.flight.forced, m.forced)
+		if f != nil { // nothing was added to what is in flight
+			f.newest().forced = union(f.newest().forced, m.forced)
 		}
 		return
 	}
-	f := cur.flight
 	if f == nil {
-		f = &flight{before: before}
+		f = &flight{}
 		cur.flight = f
 	}
 	f.messages = tr.messages
-	f.forced = union(f.forced, m.forced)
-	f.doubt, cur.doubt = union(f.doubt, cur.doubt), names{}
-	f.all = f.all || m.all
-	f.fresh = f.fresh || (m.from != nil && m.forced.Len() > 0)
+	f.add(stage{before: before, forced: m.forced, doubt: cur.doubt, all: m.all, fresh: m.from != nil && m.forced.Len() > 0})
+	cur.doubt = names{}
 }
 
 // remove takes away what is gone, once listeners and routes have acknowledged a state without it.
 func (c *Core) remove(s step, cur *cursor) {
 	lingers := c.linger == running && (c.cursors[resource.Listener].sub == nil || c.cursors[resource.Route].sub == nil)
-	if cur.owed.Len() == 0 || cur.flight != nil || lingers || !c.past(resource.Listener, cur.owedSince) || !c.past(resource.Route, cur.owedSince) {
+	if cur.owed.Len() == 0 || lingers {
+		return
+	}
+	if cur.flight != nil && !c.late(cur.flight) || !c.past(resource.Listener, cur.owedSince) || !c.past(resource.Route, cur.owedSince) {
+		for _, t := range []resource.Type{s.typ, resource.Listener, resource.Route} {
+			c.waits(c.cursors[t].flight)
+		}
 		return
 	}
 	m := move{
@@ -216,13 +279,14 @@ func (c *Core) remove(s step, cur *cursor) {
 	c.start(cur, m, cur.at)
 }
 
-// past reports whether the type is acknowledged up to seq. A type nobody asked for holds up nothing.
+// past reports whether the type is acknowledged up to seq, or its acknowledgement is overdue. A type nobody asked for holds
+// up nothing.
 func (c *Core) past(t resource.Type, seq uint64) bool {
 	cur := &c.cursors[t]
 	if cur.sub == nil {
 		return true
 	}
-	return cur.acked().seq >= seq && !c.keepsUnknown(t, cur)
+	return c.trusted(cur).seq >= seq && !c.keepsUnknown(t, cur)
 }
 
 // keepsUnknown reports whether the client keeps something of the type of which only the name is known: it came back

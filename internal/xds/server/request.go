@@ -42,25 +42,40 @@ func (c *Core) answer(t resource.Type, cur *cursor, q *Request, out []Action) (_
 	}
 	n, f := parseNonce(q.Nonce, t), cur.flight
 	stale = n != cur.nonce
-	within := f != nil && n >= f.first && n <= cur.nonce
+	within := f != nil && f.stages[0].first != 0 && n >= f.stages[0].first && n <= cur.nonce
 	switch {
 	case q.Rejected && (within || !stale):
-		return c.nack(t, cur, n, q, out), stale
-	case stale && within:
-		return out, true // a part of a sequence
+		out = c.nack(t, cur, n, q, out)
+	case within:
+		out = c.accept(t, cur, n, out)
 	case stale:
-		return append(out, Action{Kind: Expired, Type: t}), true
-	case f != nil && len(f.messages) == 0:
-		if len(f.rejected) == 0 {
-			cur.strikes, cur.refused, cur.accepted = 0, "", true
-			out = append(out, Action{Kind: Acked, Type: t, State: cur.at.state})
-		}
-		c.land(t, cur)
-		if t == resource.Cluster && c.variant == StateOfTheWorld {
-			c.crossing = c.cursors[resource.Endpoint].nonce
-		}
+		out = append(out, Action{Kind: Expired, Type: t})
 	}
-	return out, false
+	return out, stale
+}
+
+// accept takes an acknowledgement in. It stands for all responses up to its nonce: a client answers in order. Of a sequence only
+// that of the last part says something.
+func (c *Core) accept(t resource.Type, cur *cursor, nonce uint64, out []Action) []Action {
+	f := cur.flight
+	n := f.answered(nonce)
+	switch {
+	case n == 0:
+		return out
+	case !f.bad():
+		cur.strikes, cur.refused, cur.accepted = 0, "", true
+		f.stages = f.stages[n:]
+		if len(f.stages) == 0 {
+			cur.flight = nil
+		}
+		out = append(out, Action{Kind: Acked, Type: t, State: cur.acked().state})
+	case n == len(f.stages):
+		c.land(t, cur)
+	}
+	if t == resource.Cluster && c.variant == StateOfTheWorld {
+		c.crossing = c.cursors[resource.Endpoint].nonce
+	}
+	return out
 }
 
 // subscribe takes in what the request asks for.

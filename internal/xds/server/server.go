@@ -243,7 +243,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// sweep closes streams whose client does not read, and drops results nobody asks for any more.
+// sweep closes streams whose client does not read, reports what clients withhold the acknowledgement of, and drops results
+// nobody asks for any more.
 func (s *Server) sweep(ctx context.Context) {
 	ticker := time.NewTicker(min(time.Second, s.options.WriteTimeout/4))
 	defer ticker.Stop()
@@ -254,6 +255,7 @@ func (s *Server) sweep(ctx context.Context) {
 		case now := <-ticker.C:
 			s.shared.Forget()
 			for _, stream := range s.all() {
+				stream.report(now.Add(-withheldAfter))
 				if stream.stuck(now, s.options.WriteTimeout) {
 					s.options.Observer.WriteTimeout()
 					stream.conn.abandon()

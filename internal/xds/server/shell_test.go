@@ -63,6 +63,8 @@ func (m *testMesh) publish(s *resource.State) {
 
 func (a testAttachment) ID() string { return fmt.Sprint(a.stream.id) }
 
+func (a testAttachment) Withhold([]Withheld) {}
+
 func (a testAttachment) Pin(pins []Pin, _ string) {
 	a.mesh.mu.Lock()
 	defer a.mesh.mu.Unlock()

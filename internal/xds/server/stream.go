@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,6 +38,7 @@ type Stream struct {
 	conn   *connection
 	unsent atomic.Int32 // messages, but those that workers wrote, that gRPC has not written to the connection
 	moved  atomic.Int64 // when the last of them began or ended
+	waited atomic.Bool  // the time of the core's Wait has passed
 	light  atomic.Int32 // bytes that workers wrote since gRPC was last known to have written all of them
 
 	abort context.CancelFunc // ends what waits in gRPC, and for a worker
@@ -48,6 +50,8 @@ type Stream struct {
 	core   *Core
 	node   string
 	attach Attachment // nil before Connect has returned, and after the end
+
+	withheld []Withheld // what the mesh was told of; of the sweeper only
 }
 
 // Update gives the stream a new state of its class. It never blocks and costs next to nothing; of several updates in
@@ -194,12 +198,15 @@ func (s *Stream) refresh(q *Request) {
 	if q != nil {
 		s.step(Event{Request: q})
 	}
+	if s.waited.Swap(false) {
+		s.step(Event{Waited: true})
+	}
 	state := s.latest.Load()
 	if state != nil {
 		s.step(Event{State: state})
 	}
 	s.queued.Store(false)
-	if len(s.asked) > 0 || s.latest.Load() != state { // it came meanwhile, and found the stream queued
+	if len(s.asked) > 0 || s.waited.Load() || s.latest.Load() != state { // it came meanwhile, and found the stream queued
 		s.queue()
 	}
 }
@@ -239,6 +246,7 @@ func (s *Stream) ask(e Event, out []Action) []Action {
 	if s.ended.Load() {
 		return out
 	}
+	e.At = time.Now()
 	return s.core.Step(e, out)
 }
 
@@ -327,7 +335,36 @@ func (s *Stream) perform(a Action) {
 			defer s.guard()
 			s.step(Event{Lingered: true})
 		})
+	case Wait:
+		time.AfterFunc(a.For, s.wake)
 	}
+}
+
+// wake lets a worker tell the core that it has waited. What gRPC has not written yet the client cannot have answered: it is
+// waited for anew.
+func (s *Stream) wake() {
+	switch {
+	case s.ended.Load():
+	case s.unsent.Load() > 0:
+		time.AfterFunc(patience, s.wake)
+	default:
+		s.waited.Store(true)
+		s.queue()
+	}
+}
+
+// report tells the mesh of what the client has not acknowledged since before a time, if that is not what the mesh knows.
+func (s *Stream) report(before time.Time) {
+	if !s.mu.TryLock() {
+		return // it is at work; next time
+	}
+	now, attach := s.core.withheld(before), s.attach
+	s.mu.Unlock()
+	if attach == nil || slices.EqualFunc(now, s.withheld, func(a, b Withheld) bool { return a.Type == b.Type && slices.Equal(a.Names, b.Names) }) {
+		return
+	}
+	s.withheld = now
+	attach.Withhold(now)
 }
 
 func (s *Stream) attached() (node string, a Attachment) {

@@ -20,7 +20,8 @@ import (
 )
 
 // world is a mesh for tests: resources are a name and a mark that stands for their content; "mark*200k" is padded to
-// about that size. Route configurations have pieces, "x=1>a,b" is the piece x with content 1 that routes to a and b.
+// about that size. Route configurations have pieces, "x=1>a,b" is the piece x with content 1 that routes to a and b;
+// "x=1@d" has the domain d, otherwise a piece's domain is its name.
 // Clusters fetch their endpoints by EDS under their own name.
 type world struct {
 	marks  [resource.Types]map[string]string
@@ -119,11 +120,17 @@ func (w *world) resource(t resource.Type, name string) *resource.Resource {
 
 func newTestPiece(name, spec string) *resource.Piece {
 	mark, to, _ := strings.Cut(spec, ">")
+	mark, domain, ok := strings.Cut(mark, "@")
+	if !ok {
+		domain = name
+	}
 	var refs []string
 	if to != "" {
 		refs = strings.Split(to, ",")
 	}
-	return resource.NewPiece(name, &routev3.VirtualHost{Name: name, Domains: append([]string{pad(mark)}, refs...)}, refs)
+	return resource.NewPiece(name, &routev3.VirtualHost{
+		Name: name, Domains: []string{domain}, RequestHeadersToRemove: []string{pad(mark)}, ResponseHeadersToRemove: refs,
+	}, refs)
 }
 
 // message makes the resource with a mark in it.
@@ -178,7 +185,7 @@ func show(m proto.Message) string {
 		}
 		var list []string
 		for _, v := range m.VirtualHosts {
-			list = append(list, v.Name+"="+trim(v.Domains[0]))
+			list = append(list, v.Name+"="+trim(v.RequestHeadersToRemove[0]))
 		}
 		return m.Name + "[" + strings.Join(list, " ") + "]"
 	}

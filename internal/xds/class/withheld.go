@@ -1,0 +1,59 @@
+package class
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+// defineWithheld makes problems of the acknowledgements that proxies withhold, one cell per resource.
+func (q *Queries) defineWithheld(g *query.Graph) *query.Collection[All, api.Problem] {
+	return query.Each(g, "withheldAll",
+		func(r *query.Reader, _ All) omap.Map[state.Sent, omap.Unit] {
+			return q.tables.WithheldNames.Group(r, struct{}{})
+		},
+		query.Define(g, "withheld", slices.Equal[[]api.Problem], q.withheld),
+		func(_ All, k state.Sent) state.Sent { return k })
+}
+
+// withheld tells about one resource that proxies were sent and have not acknowledged for long.
+func (q *Queries) withheld(r *query.Reader, k state.Sent) ([]api.Problem, bool) {
+	by := q.tables.WithheldBy.Group(r, k)
+	var row state.Withheld
+	for connection := range by.All() {
+		row, _ = q.tables.Withheld.Get(r, state.WithheldKey{Connection: string(connection), Sent: k})
+		break
+	}
+	who := "proxy " + row.Proxy
+	switch n := by.Len() - 1; {
+	case n == 0:
+	case n == 1:
+		who += " and another one"
+	case n > 1:
+		who += fmt.Sprintf(" and %d others", n)
+	default:
+		return nil, false
+	}
+	what := fmt.Sprintf("%v %q", resource.Type(k.Type), k.Name)
+	waits := "does not acknowledge it"
+	if resource.Type(k.Type) == resource.Cluster {
+		waits = "does not acknowledge it: this cluster, or one that was sent with it, does not warm. See whether its endpoints can be resolved " +
+			"and its certificates fetched"
+	}
+	if len(row.Objects) == 0 {
+		return []api.Problem{{Severity: api.Warning, Field: what, Reason: fmt.Sprintf("%s was sent %s and %s", who, what, waits)}}, true
+	}
+	list := make([]api.Problem, 0, len(row.Objects))
+	for _, o := range row.Objects {
+		list = append(list, api.Problem{
+			Object: o, Severity: api.Warning, Field: what,
+			Reason: fmt.Sprintf("%s was sent %s, which is made of this object, and %s", who, what, waits),
+		})
+	}
+	return list, true
+}
