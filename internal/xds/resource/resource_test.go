@@ -262,3 +262,28 @@ func drawLayers(rt *rapid.T, label string) (Layers, map[string]omap.Hash) {
 	}
 	return l, flat
 }
+
+// TestTogether: virtual hosts that take domains from each other change together, also over several steps, and what goes
+// waits for what comes.
+func TestTogether(t *testing.T) {
+	table := func(domains ...string) omap.Map[omap.Name, *Piece] {
+		var puts []omap.Change[omap.Name, *Piece]
+		for _, d := range domains {
+			name, list, _ := strings.Cut(d, "=")
+			vhost := &routev3.VirtualHost{Name: name, Domains: strings.Split(list, ",")}
+			puts = append(puts, omap.Put(omap.Name(name), NewPiece(name, vhost, nil)))
+		}
+		return omap.Map[omap.Name, *Piece]{}.With(puts...)
+	}
+	before, after := table("a=1,2", "b=3", "c=4", "gone=5", "same=6"), table("a=1", "b=2", "c=3", "new=7", "other=8,9", "same=6")
+	var names []string
+	for _, pc := range Together(slices.Collect(omap.Diff(before, after)), func(pc PieceChange) bool { return pc.Key == "a" }) {
+		names = append(names, string(pc.Key))
+	}
+	if got := strings.Join(names, " "); got != "a b c gone" {
+		t.Errorf("together: %s", got)
+	}
+	if list := HidePiece("x").Domains(); list != nil {
+		t.Errorf("an entry that masks has the domains %v", list)
+	}
+}

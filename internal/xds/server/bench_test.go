@@ -9,6 +9,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -52,7 +53,7 @@ func BenchmarkFanOut(b *testing.B) {
 	var out []Action
 	for i := range cores {
 		cores[i] = NewCore(shared, Delta)
-		out = request(b, cores[i], &discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: resource.Endpoint.URL(), ResourceNamesSubscribe: list}, out)
+		out = speak(b, cores[i], &discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: resource.Endpoint.URL(), ResourceNamesSubscribe: list}, out)
 		out = cores[i].Step(Event{State: state}, out[:0])
 		out = finish(b, cores[i], out)
 	}
@@ -87,12 +88,12 @@ func finish(b *testing.B, c *Core, out []Action) []Action {
 	return out
 }
 
-func request(b *testing.B, c *Core, m proto.Message, out []Action) []Action {
+func speak(b *testing.B, c *Core, m proto.Message, out []Action) []Action {
 	raw, err := proto.Marshal(m)
 	if err != nil {
 		b.Fatal(err)
 	}
-	q, err := Scan(Delta, raw)
+	q, err := request.Scan(Delta, raw)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -112,10 +113,10 @@ func BenchmarkScanBigACK(b *testing.B) {
 	b.SetBytes(int64(len(raw)))
 	b.ReportAllocs()
 	for range b.N {
-		q, err := Scan(StateOfTheWorld, raw)
+		q, err := request.Scan(StateOfTheWorld, raw)
 		if err != nil {
 			b.Fatal(err)
 		}
-		_ = q.names()
+		_ = q.Digest()
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -263,7 +264,7 @@ func (c *conversation) request(url, text string) error {
 	if err != nil {
 		return err
 	}
-	q, err := Scan(c.variant, raw)
+	q, err := request.Scan(c.variant, raw)
 	if err != nil {
 		return err
 	}

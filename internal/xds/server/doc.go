@@ -3,7 +3,7 @@
 // It has two parts that meet in Core.Step.
 //
 // The core is a pure state machine, one per stream: events go in (a request, a newly published state, "the message is
-// written"), actions come out (send, connect, close, report). To read it: scan and request take requests in,
+// written"), actions come out (send, connect, close, report). To read it: request takes requests in, as package xds/request reads them off the wire,
 // subscription says what they ask for, order decides what may be sent next, move and message make it, flight remembers
 // what is not acknowledged, pending holds back what refers to that, nack and mask what a client rejected.
 // It knows no gRPC and no goroutine, and the time only from its events, so every rule of the protocol is tested as a text conversation

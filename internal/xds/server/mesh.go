@@ -7,8 +7,21 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
 
+	"github.com/pilotmesh/pilot/internal/xds/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
+
+// Variant is one of the two protocol variants of ADS.
+type Variant = request.Variant
+
+// The variants.
+const (
+	StateOfTheWorld = request.StateOfTheWorld
+	Delta           = request.Delta
+)
+
+// Request is a scanned request.
+type Request = request.Request
 
 // Mesh is what the server serves.
 type Mesh interface {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/xds/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -17,7 +18,7 @@ func (c *Core) nack(t resource.Type, cur *cursor, nonce uint64, q *Request, out 
 	if p == nil && (f == nil || !f.joined) || p != nil && p.rejected {
 		return out // said before, or of no response
 	}
-	cur.refused = statusText(q.Detail, maxReason)
+	cur.refused = request.StatusText(q.Detail, maxReason)
 	out = append(out, Action{Kind: Rejected, Type: t, Text: cur.refused, State: cur.at.state})
 	if p == nil {
 		f.lost, f.messages = true, nil // what the response held is forgotten: all of it is sent again, and judged then

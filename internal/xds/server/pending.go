@@ -147,7 +147,7 @@ func (s *shortage) route(ch resource.Change) {
 		return
 	}
 	var back []omap.Change[omap.Name, *resource.Piece]
-	for _, pc := range entangled(diff, waits) {
+	for _, pc := range resource.Together(diff, waits) {
 		if pc.Old != nil {
 			back = append(back, omap.Put(pc.Key, pc.Old))
 		} else {
@@ -165,35 +165,6 @@ func (s *shortage) route(ch resource.Change) {
 			s.behind[bound(resource.Route)] = true
 		}
 	}
-}
-
-// entangled are the virtual hosts that wait and those that change together with them: a domain may be in one virtual host only,
-// and must be in one all the time. What is to go waits, too: it may have been for what is to come.
-func entangled(diff []omap.Change[omap.Name, *resource.Piece], waits func(omap.Change[omap.Name, *resource.Piece]) bool) []omap.Change[omap.Name, *resource.Piece] {
-	domains := map[string]bool{}
-	back := make([]bool, len(diff))
-	for grown := true; grown; {
-		grown = false
-		for i, pc := range diff {
-			if back[i] {
-				continue
-			}
-			all := slices.Concat(pc.Old.Domains(), pc.New.Domains())
-			if waits(pc) || !pc.HasNew || slices.ContainsFunc(all, func(d string) bool { return domains[d] }) {
-				back[i], grown = true, true
-				for _, d := range all {
-					domains[d] = true
-				}
-			}
-		}
-	}
-	var list []omap.Change[omap.Name, *resource.Piece]
-	for i, pc := range diff {
-		if back[i] {
-			list = append(list, pc)
-		}
-	}
-	return list
 }
 
 func samePiece(a, b *resource.Resource, name omap.Name) bool {

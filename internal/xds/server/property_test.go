@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -245,7 +246,7 @@ func describeBody(a Action, v Variant) string {
 func (r *run) request() {
 	raw := r.proxy.out[0]
 	r.proxy.out = r.proxy.out[1:]
-	q, err := Scan(r.proxy.variant, raw)
+	q, err := request.Scan(r.proxy.variant, raw)
 	if err != nil {
 		r.rt.Fatal(err)
 	}
@@ -253,7 +254,7 @@ func (r *run) request() {
 		r.rejects[r.bodies[string(q.Nonce)]]++
 	}
 	t, _ := resource.ParseType(string(q.URL))
-	r.rt.Logf("server gets %s nonce=%q sub=%v drop=%v init=%d %s", t, q.Nonce, namesOf(q.Subscribed()), namesOf(q.Dropped()), q.initial, statusText(q.Detail, 100))
+	r.rt.Logf("server gets %s nonce=%q sub=%v drop=%v init=%d %s", t, q.Nonce, namesOf(q.Subscribed()), namesOf(q.Dropped()), q.Initials, request.StatusText(q.Detail, 100))
 	r.step(Event{Request: q})
 }
 

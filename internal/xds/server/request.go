@@ -81,10 +81,10 @@ func (c *Core) accept(t resource.Type, cur *cursor, nonce uint64, out []Action) 
 // subscribe takes in what the request asks for.
 func (c *Core) subscribe(t resource.Type, cur *cursor, q *Request, out []Action) []Action {
 	first := cur.sub == nil
-	if q.Variant == Delta && !first && q.subscribe+q.drop == 0 {
+	if q.Variant == Delta && !first && q.Subscribes+q.Drops == 0 {
 		return out
 	}
-	digest := q.names()
+	digest := q.Digest()
 	if q.Variant == StateOfTheWorld {
 		if !first && digest == cur.digest {
 			return out
@@ -92,7 +92,7 @@ func (c *Core) subscribe(t resource.Type, cur *cursor, q *Request, out []Action)
 		cur.digest = digest
 	}
 	legacy := !cur.named
-	cur.named = cur.named || q.subscribe > 0 || (q.Variant == Delta && !first)
+	cur.named = cur.named || q.Subscribes > 0 || (q.Variant == Delta && !first)
 	d := c.shared.subscriptions.demand(cur.sub, q, digest, t, legacy)
 	if d.tooMany {
 		return c.close(codes.ResourceExhausted, "more names subscribed than one stream may have", out)
@@ -108,7 +108,7 @@ func (c *Core) subscribe(t resource.Type, cur *cursor, q *Request, out []Action)
 	}
 	// A type without wildcard that asks for nothing waits for nothing.
 	cur.first = t.Wildcard() || d.sub.names.Len() > 0
-	if q.initial > 0 {
+	if q.Initials > 0 {
 		cur.first = false
 		if c.linger == unneeded {
 			c.linger = wanted
@@ -132,7 +132,7 @@ func (c *Core) resume(t resource.Type, q *Request) {
 		to = c.view // any state will do to say what the client has
 	}
 	// Clients of a class that come back after a restart say the same: it is compared once.
-	k := resumeKey{t, to.state, cur.sub, cur.forced.Hash(), q.digest(deltaInitial)}
+	k := resumeKey{t, to.state, cur.sub, cur.forced.Hash(), q.InitialDigest()}
 	found := c.shared.resumed.get(k, func() resumption { return c.compare(t, cur, q, to.state) })
 	cur.sub, cur.forced = found.sub, found.forced
 	if found.equal {
@@ -179,7 +179,7 @@ func (c *Core) compare(t resource.Type, cur *cursor, q *Request, s *resource.Sta
 			equal++
 		}
 	}
-	if equal == q.initial && equal == c.expected(t, sub, s) {
+	if equal == q.Initials && equal == c.expected(t, sub, s) {
 		return resumption{sub: sub, equal: true, forced: absent(cur.forced, t, s)}
 	}
 	layer, said := difference(t, sub, q, s)

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -145,11 +146,11 @@ func (s *Stream) receiveOne(first bool) error {
 	if err := s.grpc.RecvMsg(&in); err != nil {
 		return err
 	}
-	q, err := Scan(s.variant, in.data)
+	q, err := request.Scan(s.variant, in.data)
 	if err != nil {
 		return status.Errorf(codes.InvalidArgument, "%v", err)
 	}
-	answers := !first && q.answers()
+	answers := !first && q.Answers()
 	if answers && s.calm() && s.queued.CompareAndSwap(false, true) {
 		s.refresh(q) // it says that all is well, most likely: not worth waking a worker
 		return nil
@@ -375,7 +376,7 @@ func (s *Stream) attached() (node string, a Attachment) {
 
 // connect hands the stream to the mesh.
 func (s *Stream) connect(raw []byte) {
-	node, err := decodeNode(raw)
+	node, err := request.DecodeNode(raw)
 	if err != nil {
 		s.end(status.Errorf(codes.InvalidArgument, "%v", err))
 		return

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/pilotmesh/pilot/internal/xds/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -33,7 +34,7 @@ func TestRequestsInOrder(t *testing.T) {
 	core := NewCore(NewShared(""), Delta)
 	scan := func(q *discoveryv3.DeltaDiscoveryRequest) *Request {
 		q.TypeUrl = resource.Cluster.URL()
-		scanned, err := Scan(Delta, encode(t, q))
+		scanned, err := request.Scan(Delta, encode(t, q))
 		must(t, err)
 		return scanned
 	}

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -195,7 +196,7 @@ func (s *subscriber) ask(t resource.Type, change bool) {
 	if err != nil {
 		s.rt.Fatal(err)
 	}
-	q, err := Scan(s.variant, raw)
+	q, err := request.Scan(s.variant, raw)
 	if err != nil {
 		s.rt.Fatal(err)
 	}

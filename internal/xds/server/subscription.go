@@ -106,7 +106,7 @@ func (s *subscriptions) demand(prev *subscription, q *Request, digest omap.Hash,
 		}
 		return s.replace(prev, q, t, legacy)
 	}
-	if q.subscribe+q.drop > maxShared {
+	if q.Subscribes+q.Drops > maxShared {
 		return compute()
 	}
 	return s.demands.get(demandKey{prev, digest, t, q.Variant, legacy}, compute)
@@ -114,8 +114,8 @@ func (s *subscriptions) demand(prev *subscription, q *Request, digest omap.Hash,
 
 // replace is State-of-the-World: the list of names is the subscription.
 func (s *subscriptions) replace(prev *subscription, q *Request, t resource.Type, legacy bool) demand {
-	list, wildcard := decode(q.Subscribed(), q.subscribe, t)
-	if q.subscribe == 0 && legacy {
+	list, wildcard := decode(q.Subscribed(), q.Subscribes, t)
+	if q.Subscribes == 0 && legacy {
 		wildcard = t.Wildcard()
 	}
 	if list.Len() > maxNames {
@@ -144,10 +144,10 @@ func (s *subscriptions) replace(prev *subscription, q *Request, t resource.Type,
 func (s *subscriptions) change(prev *subscription, q *Request, t resource.Type, legacy bool) demand {
 	first := prev == nil
 	if first {
-		prev = &subscription{wildcard: legacy && q.subscribe == 0 && t.Wildcard()}
+		prev = &subscription{wildcard: legacy && q.Subscribes == 0 && t.Wildcard()}
 	}
-	add, addAll := decode(q.Subscribed(), q.subscribe, t)
-	drop, dropAll := decode(q.Dropped(), q.drop, t)
+	add, addAll := decode(q.Subscribed(), q.Subscribes, t)
+	drop, dropAll := decode(q.Dropped(), q.Drops, t)
 	wildcard := (prev.wildcard || addAll) && !dropAll
 
 	var sum, kept, left []omap.Change[omap.Name, omap.Unit]

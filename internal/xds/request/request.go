@@ -1,4 +1,9 @@
-package server
+// Package request reads discovery requests off the wire, in both protocol variants of ADS.
+//
+// A request is scanned, not decoded: it refers to the received bytes, and a list of names becomes strings only where
+// somebody asks for them. It accepts and refuses what the protobuf codec would. It knows no stream, no state and no
+// goroutine.
+package request
 
 import (
 	"bytes"
@@ -63,15 +68,16 @@ type Request struct {
 	Rejected bool
 	Detail   []byte
 
-	raw       []byte
-	subscribe int // number of names in resource_names or resource_names_subscribe
-	drop      int // number of names in resource_names_unsubscribe
-	initial   int // number of initial_resource_versions
+	Subscribes int // number of names in resource_names or resource_names_subscribe
+	Drops      int // number of names in resource_names_unsubscribe
+	Initials   int // number of initial_resource_versions
+
+	raw []byte
 }
 
-// answers reports whether the request only says what became of a response: no such request is refused once its stream is
+// Answers reports whether the request only says what became of a response: no such request is refused once its stream is
 // connected.
-func (q *Request) answers() bool { return len(q.Nonce) > 0 && q.subscribe == 0 }
+func (q *Request) Answers() bool { return len(q.Nonce) > 0 && q.Subscribes == 0 }
 
 var (
 	errTruncated = errors.New("truncated or malformed message")
@@ -121,7 +127,7 @@ func (q *Request) takeSotW(num protowire.Number, val []byte) error {
 		return nil
 	case sotwVersion:
 	case sotwNames:
-		q.subscribe++
+		q.Subscribes++
 	case sotwURL:
 		q.URL = val
 	case sotwNonce:
@@ -141,15 +147,15 @@ func (q *Request) takeDelta(num protowire.Number, val []byte) error {
 		q.Rejected, q.Detail = true, merge(q.Detail, val)
 		return nil
 	case deltaInitial:
-		q.initial++
+		q.Initials++
 		_, _, err := entry(val)
 		return err
 	case deltaURL:
 		q.URL = val
 	case deltaSubscribe:
-		q.subscribe++
+		q.Subscribes++
 	case deltaUnsubscribe:
-		q.drop++
+		q.Drops++
 	case deltaNonce:
 		q.Nonce = val
 	default:
@@ -232,10 +238,10 @@ func (q *Request) values(field protowire.Number) iter.Seq2[[]byte, []byte] {
 }
 
 // Subscribed yields the names in resource_names or resource_names_subscribe.
-func (q *Request) Subscribed() iter.Seq[[]byte] { return q.field(subscribeField, q.subscribe) }
+func (q *Request) Subscribed() iter.Seq[[]byte] { return q.field(subscribeField, q.Subscribes) }
 
 // Dropped yields the names in resource_names_unsubscribe.
-func (q *Request) Dropped() iter.Seq[[]byte] { return q.field(deltaUnsubscribe, q.drop) }
+func (q *Request) Dropped() iter.Seq[[]byte] { return q.field(deltaUnsubscribe, q.Drops) }
 
 func (q *Request) field(num protowire.Number, count int) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
@@ -253,7 +259,7 @@ func (q *Request) field(num protowire.Number, count int) iter.Seq[[]byte] {
 // Initial yields initial_resource_versions, names and versions.
 func (q *Request) Initial() iter.Seq2[[]byte, []byte] {
 	return func(yield func(name, version []byte) bool) {
-		if q.initial == 0 {
+		if q.Initials == 0 {
 			return
 		}
 		for val := range q.values(deltaInitial) {
@@ -265,13 +271,16 @@ func (q *Request) Initial() iter.Seq2[[]byte, []byte] {
 	}
 }
 
-// names stands for the names of the request as they are on the wire.
-func (q *Request) names() omap.Hash {
-	if q.drop == 0 {
+// Digest stands for the names of the request as they are on the wire.
+func (q *Request) Digest() omap.Hash {
+	if q.Drops == 0 {
 		return q.digest(subscribeField)
 	}
 	return q.digest(subscribeField, deltaUnsubscribe)
 }
+
+// InitialDigest stands for initial_resource_versions as they are on the wire.
+func (q *Request) InitialDigest() omap.Hash { return q.digest(deltaInitial) }
 
 // digest stands for some fields of the request as they are on the wire. Neighbouring ones are hashed in one piece.
 func (q *Request) digest(fields ...protowire.Number) omap.Hash {
@@ -293,8 +302,8 @@ func (q *Request) digest(fields ...protowire.Number) omap.Hash {
 	return omap.Hash(h.Sum(sum[:0])[:len(omap.Hash{})])
 }
 
-// text is the message of an encoded google.rpc.Status, cut to max bytes.
-func statusText(status []byte, limit int) string {
+// StatusText is the message of an encoded google.rpc.Status, cut to max bytes.
+func StatusText(status []byte, limit int) string {
 	const fieldMessage = 2
 	var text []byte
 	for b := status; len(b) > 0; {

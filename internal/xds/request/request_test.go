@@ -1,4 +1,4 @@
-package server
+package request
 
 import (
 	"bytes"
@@ -53,7 +53,7 @@ func compareSotW(t *testing.T, raw []byte) {
 		t.Fatalf("scanned %q %q %q, want %v", list, q.URL, q.Nonce, &m)
 	}
 	compareParts(t, q, m.Node, m.ErrorDetail)
-	_ = q.names()
+	_ = q.Digest()
 }
 
 func compareDelta(t *testing.T, raw []byte) {
@@ -84,7 +84,7 @@ func compareDelta(t *testing.T, raw []byte) {
 		}
 	}
 	compareParts(t, q, m.Node, m.ErrorDetail)
-	_ = q.names()
+	_ = q.Digest()
 }
 
 // compareParts decodes the parts the scanner left alone.
@@ -96,7 +96,7 @@ func compareParts(t *testing.T, q *Request, node *corev3.Node, detail *statuspb.
 	if q.Rejected != (detail != nil) {
 		t.Fatalf("rejected %v, want %v", q.Rejected, detail)
 	}
-	if got := statusText(q.Detail, 1<<20); got != detail.GetMessage() {
+	if got := StatusText(q.Detail, 1<<20); got != detail.GetMessage() {
 		t.Fatalf("scanned reason %q, want %q", got, detail.GetMessage())
 	}
 }
@@ -132,9 +132,13 @@ func TestScanRefuses(t *testing.T) {
 func TestDigestTellsListsApart(t *testing.T) {
 	scan := func(m *discoveryv3.DeltaDiscoveryRequest) *Request {
 		raw, err := proto.Marshal(m)
-		must(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		q, err := Scan(Delta, raw)
-		must(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		return q
 	}
 	base := scan(&discoveryv3.DeltaDiscoveryRequest{ResourceNamesSubscribe: []string{"a", "b"}}).names()

@@ -1,4 +1,4 @@
-package server
+package request
 
 import (
 	"fmt"
@@ -14,8 +14,8 @@ const (
 	maxNodeDepth = 300
 )
 
-// decodeNode decodes what a client says about itself, within limits.
-func decodeNode(raw []byte) (*corev3.Node, error) {
+// DecodeNode decodes what a client says about itself, within limits.
+func DecodeNode(raw []byte) (*corev3.Node, error) {
 	if len(raw) > maxNode {
 		return nil, fmt.Errorf("the node takes %d bytes, more than %d: send less metadata", len(raw), maxNode)
 	}

@@ -1,0 +1,41 @@
+package push
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+	"github.com/pilotmesh/pilot/internal/xds/server"
+)
+
+// TestWithheldIsAProblemOfItsObjects: what proxies do not acknowledge is told once at the objects it was made of, until they
+// acknowledge it or leave.
+func TestWithheldIsAProblemOfItsObjects(t *testing.T) {
+	f := start(t, Settings{})
+	f.apply(reviews)
+	a, s := f.attach(web0, "")
+	b, _ := f.attach(web0, "")
+	name := "outbound|80||reviews.example.com"
+	s.wait(t, "the cluster", has(resource.Cluster, name))
+	told := func(text string) func(v *View) bool {
+		return func(v *View) bool {
+			n := 0
+			for _, p := range v.Problems.All() {
+				if p.Object.Kind == "ServiceEntry" && p.Object.Name == "reviews" && strings.Contains(p.Reason, text) {
+					n++
+				}
+			}
+			return n == 1
+		}
+	}
+	late := []server.Withheld{{Type: resource.Cluster, Names: []string{name}, Since: time.Unix(1, 0)}}
+	a.Withhold(late)
+	f.eventually("a problem that names the proxy", told("proxy "+web0+" was sent CDS"))
+	b.Withhold(late)
+	f.eventually("one problem of both", told(" and another one was sent CDS"))
+	a.Withhold(nil)
+	f.eventually("a problem of the other", told("proxy "+web0+" was sent CDS"))
+	b.Close()
+	f.eventually("nothing", func(v *View) bool { return !told("was sent CDS")(v) && v.Tables.Withheld.Len() == 0 })
+}
