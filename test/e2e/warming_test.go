@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +27,7 @@ spec:
   hosts: [stuck.example.com]
   location: MESH_EXTERNAL
   resolution: DNS
-  ports: [{number: 8, name: main, protocol: TCP}]
+  ports: [{number: PORT, name: main, protocol: TCP}]
 `,
 		"secrets": `---
 apiVersion: networking.istio.io/v1
@@ -51,7 +52,7 @@ func warmingForEver(t *testing.T, node testbed.Node, stuck string) {
 	e := b.envoy(node)
 	b.answers(reviews, "v1", "/")
 
-	b.write("stuck.yaml", stuck)
+	b.write("stuck.yaml", strings.ReplaceAll(stuck, "PORT", strconv.Itoa(newService(t, "stuck").port)))
 	b.warming(e, 1)
 	for i, weights := range [][]int{{0, 100}, {100, 0}} {
 		began := b.write("routes.yaml", reviews.weights(weights...))
