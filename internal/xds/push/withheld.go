@@ -10,7 +10,7 @@ import (
 // acknowledged.
 func (c *Connection) Withhold(now []server.Withheld) {
 	l, conn := c.loop, c.conn
-	l.enqueue(job{rows: 1, write: func(tx *store.Txn) {
+	l.queue.add(&job{rows: 1, write: func(tx *store.Txn) {
 		if conn.gone || conn.class == nil {
 			return
 		}
