@@ -23,6 +23,8 @@ func hosts() []string {
 	}
 }
 
+func serviceHosts() []string { return append(hosts(), "*.one.com", "10.9.0.1") }
+
 func pick[V any](t *rapid.T, label string, from ...V) V {
 	return rapid.SampledFrom(from).Draw(t, label)
 }
@@ -66,15 +68,11 @@ func (g Random) labels() map[string]string {
 
 func (g Random) serviceEntry() *networking.ServiceEntry {
 	s := &networking.ServiceEntry{
-		Hosts:      rapid.SliceOfNDistinct(rapid.SampledFrom(append(hosts(), "*.one.com", "10.9.0.1")), 1, 2, rapid.ID).Draw(g.T, "hosts"),
+		Hosts:      rapid.SliceOfNDistinct(rapid.SampledFrom(serviceHosts()), 1, 2, rapid.ID).Draw(g.T, "hosts"),
 		Resolution: networking.ServiceEntry_STATIC, ExportTo: g.exportTo(),
 		Addresses: pick(g.T, "addresses", nil, nil, []string{"10.9.0.1"}, []string{"10.9.0.2", "10.9.0.1"}, []string{"10.10.0.0/16"}),
 	}
-	for i, n := range rapid.SliceOfNDistinct(rapid.SampledFrom([]uint32{80, 90, 100}), 1, 2, rapid.ID).Draw(g.T, "ports") {
-		s.Ports = append(s.Ports, &networking.ServicePort{
-			Number: n, Name: fmt.Sprint("p", i), Protocol: pick(g.T, "protocol", "HTTP", "HTTP", "TCP", "GRPC", "TLS", ""),
-		})
-	}
+	s.Ports = g.ports()
 	if rapid.Bool().Draw(g.T, "selects") {
 		s.WorkloadSelector = &networking.WorkloadSelector{Labels: g.labels()}
 		s.Resolution = pick(g.T, "resolution", networking.ServiceEntry_STATIC, networking.ServiceEntry_NONE)
@@ -88,6 +86,15 @@ func (g Random) serviceEntry() *networking.ServiceEntry {
 		s.Resolution = networking.ServiceEntry_DNS
 	}
 	return s
+}
+
+func (g Random) ports() (list []*networking.ServicePort) {
+	for i, n := range rapid.SliceOfNDistinct(rapid.SampledFrom([]uint32{80, 90, 100}), 1, 2, rapid.ID).Draw(g.T, "ports") {
+		list = append(list, &networking.ServicePort{
+			Number: n, Name: fmt.Sprint("p", i), Protocol: pick(g.T, "protocol", "HTTP", "HTTP", "TCP", "GRPC", "TLS", ""),
+		})
+	}
+	return list
 }
 
 func (g Random) virtualService() *networking.VirtualService {
@@ -194,12 +201,14 @@ func hashBy(hash *networking.LoadBalancerSettings_ConsistentHashLB) *networking.
 	return &networking.LoadBalancerSettings{LbPolicy: &networking.LoadBalancerSettings_ConsistentHash{ConsistentHash: hash}}
 }
 
+func (g Random) imports() []string {
+	return rapid.SliceOfNDistinct(rapid.SampledFrom([]string{
+		"*/*", "./*", "a/*", "b/*", "*/one.com", "b/x.b.svc.cluster.local", "*/*.one.com", "~/*", "~a/x.a.svc.cluster.local", "~/*.one.com", "*/x.a.svc.cluster.local",
+	}), 1, 3, rapid.ID).Draw(g.T, "imports")
+}
+
 func (g Random) sidecar() *networking.Sidecar {
-	s := &networking.Sidecar{Egress: []*networking.IstioEgressListener{{
-		Hosts: rapid.SliceOfNDistinct(rapid.SampledFrom([]string{
-			"*/*", "./*", "a/*", "b/*", "*/one.com", "b/x.b.svc.cluster.local", "*/*.one.com", "~/*", "~a/x.a.svc.cluster.local", "~/*.one.com", "*/x.a.svc.cluster.local",
-		}), 1, 3, rapid.ID).Draw(g.T, "hosts"),
-	}}}
+	s := &networking.Sidecar{Egress: []*networking.IstioEgressListener{{Hosts: g.imports()}}}
 	if rapid.IntRange(0, 2).Draw(g.T, "listener") == 0 {
 		s.Egress = append([]*networking.IstioEgressListener{{
 			Port: &networking.SidecarPort{Number: pick(g.T, "port", uint32(80), 90), Protocol: pick(g.T, "speaks", "HTTP", "TCP", "", "HTTP_PROXY"), Name: "p"},
