@@ -47,7 +47,7 @@ func newCutHistory(rt *rapid.T, workers int) *cutHistory {
 	o := query.Options{Workers: workers, ParallelFrom: rapid.IntRange(1, 2).Draw(rt, "parallel from"), Portion: rapid.IntRange(1, 5).Draw(rt, "portion")}
 	return &cutHistory{
 		World: meshtest.NewWith(rt, meshtest.Options{Query: o, Cut: true}), rt: rt, random: meshtest.Random{T: rt},
-		home: rapid.SampledFrom(meshtest.Namespaces()).Draw(rt, "home"),
+		home:  rapid.SampledFrom(meshtest.Namespaces()).Draw(rt, "home"),
 		there: map[api.Key]*api.Object{}, proxies: map[string]*cutProxy{},
 	}
 }
