@@ -95,6 +95,20 @@ func TestAbsentReadsAreLeaves(t *testing.T) {
 	}
 }
 
+// TestDeletedRowsAreEmpty: a deleted row that is still read keeps nothing alive, and says nothing.
+func TestDeletedRowsAreEmpty(t *testing.T) {
+	db, pods, _ := newPods()
+	tx := db.Begin()
+	pods.Set(tx, "a", pod{"web", "z1"})
+	tx.Commit()
+	tx = db.Begin()
+	pods.Delete(tx, "a")
+	tx.Commit()
+	if p, ok := pods.Get(&recorder{}, "a"); ok || p != (pod{}) {
+		t.Errorf("the deleted row reads %+v, %v", p, ok)
+	}
+}
+
 // TestIndexIsScan holds the maintained groups against groups found by scanning, over random histories.
 func TestIndexIsScan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -1,0 +1,110 @@
+package query
+
+import (
+	"testing"
+
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/store"
+)
+
+// probe is a cell that reads a row nobody else does.
+type probe struct{ reads []store.ID }
+
+func (p *probe) Read(id store.ID) { p.reads = append(p.reads, id) }
+func (*probe) Naive() bool        { return false }
+func (*probe) Glancing() bool     { return false }
+
+// freeSlot is the slot that the next absent row of a table takes.
+func freeSlot[V any](t *store.Table[string, V]) uint32 {
+	p := &probe{}
+	t.Get(p, "an absent row")
+	return p.reads[0].Slot()
+}
+
+// TestReadsOfRunsThatGaveUp: what only a run read that gave up is not kept.
+func TestReadsOfRunsThatGaveUp(t *testing.T) {
+	db := store.New()
+	switches := store.NewTable[string](db, "switches", same[string])
+	options := store.NewTable[string](db, "options", same[string])
+	all := store.NewIndex(switches, "all", func(k, _ string, add func(string, omap.Name)) { add("", omap.Name(k)) })
+	g := New(db, Options{Strict: true})
+	elem := Define(g, "elem", sameTexts, func(_ *Reader, k string) ([]text, bool) { return []text{{k, ""}}, true })
+	col := Each(g, "col", func(r *Reader, _ string) omap.Map[omap.Name, omap.Unit] { return all.Group(r, "") }, elem,
+		func(_ string, e omap.Name) string { return string(e) })
+	user := Define(g, "user", same[string], func(r *Reader, k string) (string, bool) {
+		if on, _ := switches.Get(r, k); on == "off" {
+			return "off", true
+		}
+		v, _ := options.Get(r, k)
+		col.Get(r, "")
+		return v, true
+	})
+	g.Commit(func(tx *store.Txn) { switches.Set(tx, "a", "on") })
+	got := ""
+	user.Observe("a", func(v string, _ bool) { got = v })
+	g.Slice(1) // reads the option, and gives up
+	g.Commit(func(tx *store.Txn) { switches.Set(tx, "a", "off") })
+	for g.Slice(10) {
+	}
+	if got != "off" {
+		t.Fatalf("got %q, want off", got)
+	}
+	if n := freeSlot(options); n != 0 {
+		t.Errorf("the next absent option takes slot %d: the one that a run read which gave up is kept", n)
+	}
+}
+
+// TestDeletedRowsThatNobodyReads are not kept.
+func TestDeletedRowsThatNobodyReads(t *testing.T) {
+	db := store.New()
+	rows := store.NewTable[string](db, "rows", same[string])
+	g := New(db, Options{Strict: true})
+	g.Commit(func(tx *store.Txn) { rows.Set(tx, "a", "1") })
+	g.Commit(func(tx *store.Txn) { rows.Delete(tx, "a") })
+	if n := freeSlot(rows); n != 0 {
+		t.Errorf("the next absent row takes slot %d: that of the deleted one is kept", n)
+	}
+}
+
+// TestFirstGroupingThatPanicked: an index over a collection whose first build panics half way shows nothing, not a part; when
+// the reason is gone it shows everything.
+func TestFirstGroupingThatPanicked(t *testing.T) {
+	db := store.New()
+	rows := store.NewTable[string](db, "rows", same[string])
+	all := store.NewIndex(rows, "all", func(k, _ string, add func(string, omap.Name)) { add("", omap.Name(k)) })
+	g := New(db, Options{Strict: true, Portion: 2})
+	elem := Define(g, "elem", sameTexts, func(r *Reader, k string) ([]text, bool) {
+		v, _ := rows.Get(r, k)
+		return []text{{k, v}}, true
+	})
+	col := Each(g, "col", func(r *Reader, _ string) omap.Map[omap.Name, omap.Unit] { return all.Group(r, "") }, elem,
+		func(_ string, e omap.Name) string { return string(e) })
+	groups := GroupBy(g, "groups", col, func(v text, add func(omap.Name, omap.Name)) {
+		if v.body == "bad" {
+			panic("a bad entry")
+		}
+		add(omap.Name(v.body), omap.Name(v.name))
+	})
+	user := Define(g, "user", same[int], func(r *Reader, group string) (int, bool) {
+		return groups.Group(r, "", omap.Name(group)).Len(), true
+	})
+	g.Commit(func(tx *store.Txn) {
+		for _, k := range []string{"a", "b", "c", "d", "e"} {
+			rows.Set(tx, k, "good")
+		}
+		rows.Set(tx, "f", "bad")
+	})
+	got := -1
+	user.Observe("good", func(n int, _ bool) { got = n })
+	for g.Slice(1) {
+	}
+	if got != 0 {
+		t.Errorf("the group has %d members while the index is broken, want none", got)
+	}
+	g.Commit(func(tx *store.Txn) { rows.Set(tx, "f", "good"); rows.Delete(tx, "a") })
+	for g.Slice(1) {
+	}
+	if want, _ := user.Get(g.Naive(), "good"); got != want || want != 5 {
+		t.Errorf("the group has %d members, the naive evaluator says %d, want 5", got, want)
+	}
+}

@@ -1,0 +1,245 @@
+package push
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+const reviewsCluster = "outbound|80||reviews.example.com"
+
+// cells are the live cells when nothing is left to do.
+func (f *fixture) cells() (cells map[string]int) {
+	f.t.Helper()
+	f.eventually("quiet", func(v *View) bool {
+		cells = v.Graph.Cells()
+		return !v.Graph.Pending()
+	})
+	return cells
+}
+
+// busy keeps the loop from taking anything until the returned function is called, so that what is queued meanwhile is one commit.
+func (f *fixture) busy() (release func()) {
+	entered, done := make(chan struct{}), make(chan struct{})
+	f.enqueue(job{after: func() { close(entered); <-done }})
+	<-entered
+	return func() { close(done) }
+}
+
+// TestLeavingLeavesNothing: a proxy that leaves takes all with it that was computed for it alone.
+func TestLeavingLeavesNothing(t *testing.T) {
+	f := start(t, Settings{})
+	f.apply(reviews)
+	<-f.Synced()
+	before := f.cells()
+	var conns []*Connection
+	for i := range 3 {
+		c, s := f.attach(fmt.Sprintf("sidecar~10.1.0.%d~web-%d.shop~shop.svc.cluster.local", i, i), "")
+		s.wait(t, "the cluster", has(resource.Cluster, reviewsCluster))
+		conns = append(conns, c)
+	}
+	for left, leaves := range []int{0, 2, 1} {
+		conns[leaves].Close()
+		f.settled(func(v *View) {
+			for _, n := range v.Classes {
+				if len(v.Classes) != 1 || n != 2-left {
+					t.Errorf("classes after %d of three proxies left: %v", left+1, v.Classes)
+				}
+			}
+		})
+	}
+	f.settled(func(*View) { f.releaseClasses(time.Now().Add(2 * classGrace)) })
+	if after := f.cells(); !maps.Equal(after, before) {
+		t.Errorf("after all proxies left there are cells %v, before they came %v", after, before)
+	}
+}
+
+// TestLeavingBeforeArriving: a proxy that comes and goes within one commit is no proxy.
+func TestLeavingBeforeArriving(t *testing.T) {
+	f := start(t, Settings{})
+	f.apply(reviews)
+	<-f.Synced()
+	before := f.cells()
+	release := f.busy()
+	c, s := f.attach(web0, "")
+	c.Close()
+	release()
+	if after := f.cells(); !maps.Equal(after, before) {
+		t.Errorf("there are cells %v, before it came %v", after, before)
+	}
+	f.settled(func(v *View) {
+		if len(v.Classes) != 0 || v.Tables.Proxies.Len() != 0 || len(f.conns) != 0 {
+			t.Errorf("classes %v, %d proxies, %d connections", v.Classes, v.Tables.Proxies.Len(), len(f.conns))
+		}
+	})
+	if s.count != 0 {
+		t.Error("a stream was told that had left before it arrived")
+	}
+}
+
+// TestMovingBetweenClasses: a proxy is of one class at a time, and is told the states of that one only.
+func TestMovingBetweenClasses(t *testing.T) {
+	f := start(t, Settings{})
+	f.apply(reviews)
+	_, web := f.attach(web0, `{"LABELS":{"app":"web"}}`)
+	_, db := f.attach("sidecar~10.1.0.2~db-0.shop~shop.svc.cluster.local", `{"LABELS":{"app":"db"}}`)
+	db.wait(t, "the cluster", has(resource.Cluster, reviewsCluster))
+	web.wait(t, "the cluster", has(resource.Cluster, reviewsCluster))
+	f.apply(sidecarForWeb)
+	web.wait(t, "only what its Sidecar imports", lacks(resource.Cluster, reviewsCluster))
+	f.settled(func(v *View) {
+		of := 0
+		for _, n := range v.Classes {
+			of += n
+		}
+		if of != 2 {
+			t.Errorf("two proxies are %d times in a class: %v", of, v.Classes)
+		}
+	})
+	f.apply(strings.ReplaceAll(reviews, "reviews", "ratings"))
+	db.wait(t, "another service", has(resource.Cluster, "outbound|80||ratings.example.com"))
+	f.settled(func(*View) {})
+	if !lacks(resource.Cluster, reviewsCluster)(web.state) {
+		t.Error("a proxy is told the state of a class that it has left")
+	}
+
+	told := web.count
+	release := f.busy() // it returns to its class in the commit that changes the state of that
+	f.apply("", api.Key{Kind: "Sidecar", Namespace: "shop", Name: "web"})
+	f.apply(strings.ReplaceAll(reviews, "reviews", "details"))
+	release()
+	web.wait(t, "both services", func(st *resource.State) bool {
+		return has(resource.Cluster, reviewsCluster)(st) && has(resource.Cluster, "outbound|80||details.example.com")(st)
+	})
+	f.settled(func(*View) {})
+	if n := web.count - told; n != 1 {
+		t.Errorf("it was told %d times of the state of the class that it returned to", n)
+	}
+}
+
+// TestNoStateIsNotTheEmptyState: where a class has no state, because the query for it never had a good value, its proxies keep
+// what they have.
+func TestNoStateIsNotTheEmptyState(t *testing.T) {
+	f := start(t, Settings{})
+	f.apply(reviews)
+	_, s := f.attach(web0, "")
+	st := s.wait(t, "the cluster", has(resource.Cluster, reviewsCluster))
+	told := s.count
+	f.settled(func(*View) {
+		for _, c := range f.classes {
+			f.publish(c, nil)
+		}
+		f.handOut(nil)
+	})
+	if s.count != told || s.state != st {
+		t.Error("the stream was told another state")
+	}
+	f.settled(func(v *View) {
+		for c := range v.Classes {
+			if v.State(c) != st {
+				t.Error("the class has another state")
+			}
+		}
+	})
+}
+
+// TestCommitsAreBounded: what arrived at once is taken in several commits if it is much.
+func TestCommitsAreBounded(t *testing.T) {
+	f := start(t, Settings{})
+	f.apply(reviews)
+	<-f.Synced()
+	f.settled(func(*View) {})
+	before := len(f.done())
+	release := f.busy()
+	const many = commitRows/2 + 1
+	for i := range 5 {
+		key := api.Key{Namespace: "shop", Name: fmt.Sprint(i)}
+		f.enqueue(job{rows: many, source: "test", write: func(tx *store.Txn) { f.tables.Positions.Set(tx, key, api.Position{Line: i + 1}) }})
+	}
+	release()
+	f.eventually("all commits", func(*View) bool { return len(f.done()) == before+3 })
+	for _, c := range f.done()[before:] {
+		if c.Objects["test"] > 2*many {
+			t.Errorf("a commit took %d rows", c.Objects["test"])
+		}
+	}
+}
+
+// done are the commits so far.
+func (f *fixture) done() []Commit {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]Commit{}, f.commits...)
+}
+
+// TestProblemsThatMove: a problem that one source takes back while another one raises it stays a problem, whichever way it moves.
+func TestProblemsThatMove(t *testing.T) {
+	f := start(t, Settings{})
+	f.apply(reviews)
+	<-f.Synced()
+	p := api.Problem{Object: api.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "reviews"}, Severity: api.Warning, Field: "spec", Reason: "moves"}
+	raise := func(of string, list ...api.Problem) {
+		f.Apply(source.Batch{Source: of, Synced: true, Problems: list})
+	}
+	known := func(v *View) bool {
+		for _, is := range v.Problems.All() {
+			if is == p {
+				return true
+			}
+		}
+		return false
+	}
+	raise("a", p)
+	f.eventually("the problem", known)
+	for _, way := range [][2]string{{"a", "b"}, {"b", "a"}} {
+		release := f.busy()
+		raise(way[0])
+		raise(way[1], p)
+		release()
+		f.cells()
+		f.eventually("the problem of the other source", known)
+	}
+	raise("a")
+	f.eventually("no problem", func(v *View) bool { return !known(v) })
+}
+
+// TestPanicBehindACommit: a bug in what a job does behind its commit costs that job.
+func TestPanicBehindACommit(t *testing.T) {
+	f := start(t, Settings{})
+	f.apply(reviews)
+	f.enqueue(job{after: func() { panic("a bug") }})
+	_, s := f.attach(web0, "")
+	s.wait(t, "the cluster", has(resource.Cluster, reviewsCluster))
+}
+
+// TestHerdIsTold: proxies that come together, and later ones, are told the state of their class, and each one once.
+func TestHerdIsTold(t *testing.T) {
+	f := start(t, Settings{})
+	f.apply(reviews)
+	<-f.Synced()
+	release := f.busy()
+	var herd []*stream
+	for i := range 3 {
+		_, s := f.attach(fmt.Sprintf("sidecar~10.1.0.%d~web-%d.shop~shop.svc.cluster.local", i, i), "")
+		herd = append(herd, s)
+	}
+	release()
+	for _, s := range herd {
+		s.wait(t, "the cluster", has(resource.Cluster, reviewsCluster))
+	}
+	_, late := f.attach("sidecar~10.1.0.9~web-9.shop~shop.svc.cluster.local", "")
+	late.wait(t, "the cluster", has(resource.Cluster, reviewsCluster))
+	f.settled(func(*View) {})
+	for _, s := range append(herd, late) {
+		if s.count != 1 {
+			t.Errorf("a stream was told %d times of one state", s.count)
+		}
+	}
+}
