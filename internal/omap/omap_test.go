@@ -269,6 +269,28 @@ func TestAgainstPlainMap(t *testing.T) {
 	})
 }
 
+// TestBoundaries takes each key that starts a chunk or a page out of a map whose other pages stay as they are, and puts it back.
+func TestBoundaries(t *testing.T) {
+	const n = 3000
+	m, plain := filled(n), map[Name]int{}
+	for i := range n {
+		plain[nameAt(i)] = i
+	}
+	for i := range n {
+		k := nameAt(i)
+		if levelOf([]byte(k)) == inChunk {
+			continue
+		}
+		less := maps.Clone(plain)
+		delete(less, k)
+		without := m.With(Del[Name, val](k))
+		checkForm(t, without, slices.Sorted(maps.Keys(less)), less)
+		if back := without.With(Put(k, valOf(i))); back.Hash() != m.Hash() {
+			t.Fatalf("%s taken out and put back gives another map", k)
+		}
+	}
+}
+
 // TestLargeHistory uses natural boundaries and several pages.
 func TestLargeHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

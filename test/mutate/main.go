@@ -1,6 +1,6 @@
-// Command mutate checks the tests of the kernel: it breaks one line at a time and wants some test to notice.
+// Command mutate checks the tests of what everything else relies on: it breaks one line at a time and wants some test to notice.
 //
-// The breaks are listed beside the code, in internal/*/testdata/mutations.txt (the form is told in list.go). Each is
+// The breaks are listed beside the code, in testdata/mutations.txt of a package (the form is told in list.go). Each is
 // laid over the sources with the go command's -overlay, so no file is touched. A break that no test notices survives,
 // and a survivor fails the run: write the test that would have seen it.
 package main
@@ -12,6 +12,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -24,7 +25,7 @@ import (
 )
 
 func main() {
-	only := flag.String("only", "", "run only breaks whose description matches this regular expression")
+	only := flag.String("only", "", "run only breaks whose description or list (its path) matches this regular expression")
 	timeout := flag.Duration("timeout", 3*time.Minute, "how long the tests of one break may run; running longer counts as noticed")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -73,9 +74,15 @@ func run(ctx context.Context, only string, timeout time.Duration, w io.Writer) e
 
 // lists reads all lists of the repository.
 func lists(root string, wanted *regexp.Regexp) ([]mutation, error) {
-	files, err := filepath.Glob(filepath.Join(root, "internal", "*", "testdata", "mutations.txt"))
+	var files []string
+	err := filepath.WalkDir(filepath.Join(root, "internal"), func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Name() == "mutations.txt" && filepath.Base(filepath.Dir(path)) == "testdata" {
+			files = append(files, path)
+		}
+		return err
+	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("look for lists of breaks: %w", err)
 	}
 	var all []mutation
 	for _, f := range files {
@@ -92,13 +99,13 @@ func lists(root string, wanted *regexp.Regexp) ([]mutation, error) {
 			return nil, err
 		}
 		for _, b := range breaks {
-			if wanted.MatchString(b.what) {
+			if wanted.MatchString(b.what) || wanted.MatchString(rel) {
 				all = append(all, b)
 			}
 		}
 	}
 	if len(all) == 0 {
-		return nil, errors.New("no break found in internal/*/testdata/mutations.txt")
+		return nil, errors.New("no such break found in testdata/mutations.txt of any package")
 	}
 	return all, nil
 }
