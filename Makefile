@@ -1,5 +1,5 @@
 # Everything a contributor runs. `make help` lists it; doc/ and CONTRIBUTING.md explain it.
-# Fine-tuning: FUZZTIME=1m make fuzz, make bench ARGS=..., ENVOY=/path/to/envoy make test.
+# Fine-tuning: FUZZTIME=1m make fuzz, CHECKS=50000 make soak, make bench ARGS=..., ENVOY=/path/to/envoy make test.
 
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -12,11 +12,12 @@ SHELL := bash
 export GOTOOLCHAIN := auto
 
 FUZZTIME ?= 10s
+CHECKS ?= 5000
 ARGS ?=
 LINT_VERSION := v2.15.0
 LINT := .tools/golangci-lint-$(LINT_VERSION)/golangci-lint
 
-.PHONY: help tools namespaces build demo test test-cluster exam check update bench arch fuzz lint mutate clean go
+.PHONY: help tools namespaces build demo test test-cluster exam check update bench arch fuzz soak lint mutate clean go
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -68,7 +69,10 @@ arch: go ## Check import rules, size budgets and banned things
 fuzz: go ## Run every fuzz target for FUZZTIME (default 10s)
 	@FUZZTIME=$(FUZZTIME) scripts/fuzz.sh
 
-mutate: go ## Break the kernel one line at a time: some test must notice each break
+soak: go ## Run every oracle over CHECKS random histories (default 5000); SEED and ONLY=query to look closer
+	@CHECKS=$(CHECKS) scripts/soak.sh
+
+mutate: go ## Break what everything relies on, one line at a time: some test must notice each break
 	@go -C test run ./mutate $(ARGS)
 
 lint: go $(LINT) ## Run golangci-lint (built from source at first use, a few minutes)
