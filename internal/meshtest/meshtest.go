@@ -261,6 +261,11 @@ func (w *World) Check() {
 	} else if !w.Graph.Pending() {
 		w.t.Error("nothing is left to do, and the problems were not published")
 	}
+	if !w.Graph.Pending() {
+		if err := w.Graph.CheckEdges(); err != nil {
+			w.t.Error(err)
+		}
+	}
 	for _, f := range w.Graph.Faults() {
 		w.t.Errorf("a cell has a fault: %+v", f)
 	}

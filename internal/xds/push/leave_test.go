@@ -25,10 +25,13 @@ func (f *fixture) cells() (cells map[string]int) {
 	return cells
 }
 
+// do queues a job.
+func (f *fixture) do(j job) { f.enqueue(j) }
+
 // busy keeps the loop from taking anything until the returned function is called, so that what is queued meanwhile is one commit.
 func (f *fixture) busy() (release func()) {
 	entered, done := make(chan struct{}), make(chan struct{})
-	f.enqueue(job{after: func() { close(entered); <-done }})
+	f.do(job{after: func() { close(entered); <-done }})
 	<-entered
 	return func() { close(done) }
 }
@@ -161,13 +164,13 @@ func TestCommitsAreBounded(t *testing.T) {
 	const many = commitRows/2 + 1
 	for i := range 5 {
 		key := api.Key{Namespace: "shop", Name: fmt.Sprint(i)}
-		f.enqueue(job{rows: many, source: "test", write: func(tx *store.Txn) { f.tables.Positions.Set(tx, key, api.Position{Line: i + 1}) }})
+		f.do(job{rows: many, write: func(tx *store.Txn) { f.tables.Positions.Set(tx, key, api.Position{Line: i + 1}) }})
 	}
 	release()
 	f.eventually("all commits", func(*View) bool { return len(f.done()) == before+3 })
 	for _, c := range f.done()[before:] {
-		if c.Objects["test"] > 2*many {
-			t.Errorf("a commit took %d rows", c.Objects["test"])
+		if c.Jobs > 2 {
+			t.Errorf("a commit took %d jobs of %d rows", c.Jobs, many)
 		}
 	}
 }
@@ -214,7 +217,7 @@ func TestProblemsThatMove(t *testing.T) {
 func TestPanicBehindACommit(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
-	f.enqueue(job{after: func() { panic("a bug") }})
+	f.do(job{after: func() { panic("a bug") }})
 	_, s := f.attach(web0, "")
 	s.wait(t, "the cluster", has(resource.Cluster, reviewsCluster))
 }

@@ -83,7 +83,10 @@ func TestRequestWhileStreamIsLookedAt(t *testing.T) {
 }
 
 // endingMesh ends a stream while it connects it.
-type endingMesh struct{ closed int }
+type endingMesh struct {
+	Attachment // for what is not called
+	closed     int
+}
 
 func (m *endingMesh) Connect(_ context.Context, _ *corev3.Node, s *Stream) (Attachment, error) {
 	s.end(nil)
@@ -91,9 +94,7 @@ func (m *endingMesh) Connect(_ context.Context, _ *corev3.Node, s *Stream) (Atta
 	return m, nil
 }
 
-func (*endingMesh) ID() string        { return "" }
-func (*endingMesh) Pin([]Pin, string) {}
-func (m *endingMesh) Close()          { m.closed++ }
+func (m *endingMesh) Close() { m.closed++ }
 
 // TestStreamEndsWhileConnecting: what the mesh gives for a stream that ended meanwhile is closed, once.
 func TestStreamEndsWhileConnecting(t *testing.T) {
