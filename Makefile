@@ -17,7 +17,7 @@ ARGS ?=
 LINT_VERSION := v2.15.0
 LINT := .tools/golangci-lint-$(LINT_VERSION)/golangci-lint
 
-.PHONY: help tools namespaces build demo test test-cluster exam check update bench arch fuzz soak lint mutate clean go
+.PHONY: help tools namespaces build demo test test-cluster exam check update bench arch fuzz soak chaos lint mutate clean go
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -71,6 +71,9 @@ fuzz: go ## Run every fuzz target for FUZZTIME (default 10s)
 
 soak: go ## Run every oracle over CHECKS random histories (default 5000); SEED and ONLY=query to look closer
 	@CHECKS=$(CHECKS) scripts/soak.sh
+
+chaos: tools ## Kill and edit at random beside real Envoys for ten minutes, then compare with a cold start; ARGS='-for 1m'
+	@go -C test run ./chaos $(ARGS)
 
 mutate: go ## Break what everything relies on, one line at a time: some test must notice each break
 	@go -C test run ./mutate $(ARGS)

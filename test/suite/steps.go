@@ -98,7 +98,7 @@ func packages(patterns ...string) func(context.Context, string) ([]string, error
 }
 
 // running matches the packages of the test module that run the product, and take their time; all others are quick.
-var running = regexp.MustCompile(`/pilot/test/(e2e|conformance)(/|$)`)
+var running = regexp.MustCompile(`/pilot/test/(e2e|conformance|chaos)(/|$)`)
 
 func withoutSlow(ctx context.Context, dir string) ([]string, error) {
 	return list(ctx, dir, func(p string) bool { return !running.MatchString(p) })
