@@ -5,7 +5,6 @@
 package meshtest
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
