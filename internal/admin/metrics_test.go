@@ -36,7 +36,7 @@ func TestMetrics(t *testing.T) {
 		`pilot_revision`:                                     "1",
 		`pilot_commits_total`:                                "1",
 		`pilot_commit_duration_seconds_count`:                "1",
-		`pilot_cell_faults`:                                "0",
+		`pilot_cell_faults`:                                  "0",
 		`pilot_xds_pushes{type="cds"}`:                       "0",
 		`pilot_total_xds_rejects{type="lds"}`:                "0",
 		`pilot_xds_write_timeout`:                            "0",

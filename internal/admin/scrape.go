@@ -41,12 +41,12 @@ type sizes struct {
 	classes                   int
 	proxies                   map[string]int // by version
 	cells                     map[string]int
-	faults                  int
+	faults                    int
 }
 
 type scrapeDesc struct {
 	proxies, services, virtualServices, objects, revision, classes, cells, faults, problems *prometheus.Desc
-	rejects                                                                                   [resource.Types]*prometheus.Desc
+	rejects                                                                                 [resource.Types]*prometheus.Desc
 }
 
 func describeScrape() scrapeDesc {
@@ -61,7 +61,7 @@ func describeScrape() scrapeDesc {
 		revision:        desc("pilot_revision", "The number of the last commit."),
 		classes:         desc("pilot_classes", "Classes of proxies that receive the same."),
 		cells:           desc("pilot_cells", "Cells that are held, by query.", "query"),
-		faults:        desc("pilot_cell_faults", "Cells with a fault: their last run panicked, or they break a rule of the kernel. A bug in either case."),
+		faults:          desc("pilot_cell_faults", "Cells with a fault: their last run panicked, or they break a rule of the kernel. A bug in either case."),
 		problems:        desc("pilot_problems", "Problems of objects, by level.", "level"),
 	}
 	for t := range d.rejects {

@@ -48,7 +48,9 @@ func (q *Queries) defineLabelled(g *query.Graph, elem *query.Query[claim, []Part
 	})
 	q.labelledParts = query.Each(g, "labelledSharedConnections", func(r *query.Reader, k For) omap.Map[service.Claimant, omap.Unit] {
 		return Taken(k.Direct, q.scope.Labelled).Group(r, k.Labelled, k.At)
-	}, named, func(k For, c service.Claimant) claimFor { return claimFor{k, c.Host, c.Created == service.Never, c.Terms, marker(c)} })
+	}, named, func(k For, c service.Claimant) claimFor {
+		return claimFor{k, c.Host, c.Created == service.Never, c.Terms, marker(c)}
+	})
 }
 
 // Labelled is the plan for an address as callers with labels see it. differs is false where none of these matters.

@@ -26,7 +26,7 @@ func (f *fixture) cells() (cells map[string]int) {
 }
 
 // do queues a job.
-func (f *fixture) do(j job) { f.enqueue(j) }
+func (f *fixture) do(j job) { f.queue.add(&j) }
 
 // busy keeps the loop from taking anything until the returned function is called, so that what is queued meanwhile is one commit.
 func (f *fixture) busy() (release func()) {
@@ -188,8 +188,10 @@ func TestProblemsThatMove(t *testing.T) {
 	f.apply(reviews)
 	<-f.Synced()
 	p := api.Problem{Object: api.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "reviews"}, Severity: api.Warning, Field: "spec", Reason: "moves"}
+	said := map[string][]api.Problem{}
 	raise := func(of string, list ...api.Problem) {
-		f.Apply(source.Batch{Source: of, Synced: true, Problems: list})
+		f.Apply(source.Batch{Source: of, Synced: true, Problems: source.ProblemEvents(said[of], list)})
+		said[of] = list
 	}
 	known := func(v *View) bool {
 		for _, is := range v.Problems.All() {

@@ -11,7 +11,6 @@ import (
 	"github.com/pilotmesh/pilot/internal/meshtest"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/source"
-	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/server"
 )
@@ -167,8 +166,8 @@ func TestQueueIsBounded(t *testing.T) {
 	})
 }
 
-// TestCommitsAreBounded: what arrived in many batches is taken in several commits, each with whole batches.
-func TestCommitsAreBounded(t *testing.T) {
+// TestBatchesPerCommitAreBounded: what arrived in many batches is taken in several commits, each with whole batches.
+func TestBatchesPerCommitAreBounded(t *testing.T) {
 	q := newQueue()
 	for i := range 10 {
 		b := source.Batch{Source: "s"}

@@ -44,8 +44,8 @@ func clusters(t *testing.T, st *resource.State, l meshtest.Large, n int) (pins [
 	return pins
 }
 
-// cells are those that run when an endpoint of a service changes.
-func (f *fixture) cells(l meshtest.Large, service, last int) map[string]int {
+// cost is the cells that run when an endpoint of a service changes.
+func (f *fixture) cost(l meshtest.Large, service, last int) map[string]int {
 	f.t.Helper()
 	o := l.ServiceEntry(service, last)
 	f.Apply(source.Batch{Source: "test", Synced: true, Events: []source.Event{{Key: o.Key, Object: o}}})
@@ -89,12 +89,12 @@ func TestRejectionsOfManyCostOne(t *testing.T) {
 		st = s.wait(t, "the clusters", has(resource.Cluster, "outbound|80||"+l.Host(1)))
 	}
 	f.quiet("all is built")
-	before := f.cells(l, 90, 10)
+	before := f.cost(l, 90, 10)
 	for _, c := range conns {
 		c.Pin(clusters(t, st, l, each), "no such thing")
 	}
 	f.quiet("all is looked into")
-	if after := f.cells(l, 90, 11); !maps.Equal(before, after) {
+	if after := f.cost(l, 90, 11); !maps.Equal(before, after) {
 		t.Errorf("an endpoint's change runs %v, and ran %v before", after, before)
 	}
 	f.settled(func(v *View) {

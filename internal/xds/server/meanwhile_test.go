@@ -8,6 +8,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 
+	"github.com/pilotmesh/pilot/internal/xds/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -31,7 +32,7 @@ func (i *interrupted) SendMsg(any) error {
 func onFirstSend(t *testing.T, during func(s *Stream)) (*Stream, *interrupted) {
 	core := NewCore(NewShared(""), Delta)
 	q := &discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: resource.Cluster.URL()}
-	scanned, err := Scan(Delta, encode(t, q))
+	scanned, err := request.Scan(Delta, encode(t, q))
 	must(t, err)
 	core.Step(Event{Request: scanned}, nil)
 	g := &interrupted{}
@@ -66,7 +67,7 @@ func TestStateWhileStreamIsLookedAt(t *testing.T) {
 // TestRequestWhileStreamIsLookedAt is the same for a request.
 func TestRequestWhileStreamIsLookedAt(t *testing.T) {
 	s, _ := onFirstSend(t, func(s *Stream) {
-		q, err := Scan(Delta, encode(t, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: resource.Cluster.URL(), ResponseNonce: "1c"}))
+		q, err := request.Scan(Delta, encode(t, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: resource.Cluster.URL(), ResponseNonce: "1c"}))
 		must(t, err)
 		s.asked <- asked{request: q}
 		s.queue()

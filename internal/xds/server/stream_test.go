@@ -32,9 +32,12 @@ func (o oneRequest) RecvMsg(m any) error {
 // it is taken in where it is received, comes after it: here the rejection of a part, before the answer to the last part.
 func TestRequestsInOrder(t *testing.T) {
 	core := NewCore(NewShared(""), Delta)
-	scan := func(q *discoveryv3.DeltaDiscoveryRequest) *Request {
+	encoded := func(q *discoveryv3.DeltaDiscoveryRequest) []byte {
 		q.TypeUrl = resource.Cluster.URL()
-		scanned, err := request.Scan(Delta, encode(t, q))
+		return encode(t, q)
+	}
+	scan := func(q *discoveryv3.DeltaDiscoveryRequest) *Request {
+		scanned, err := request.Scan(Delta, encoded(q))
 		must(t, err)
 		return scanned
 	}
@@ -44,8 +47,8 @@ func TestRequestsInOrder(t *testing.T) {
 	core.Step(Event{Sent: true}, nil)
 
 	nack := scan(&discoveryv3.DeltaDiscoveryRequest{ResponseNonce: "1c", ErrorDetail: status.New(codes.Internal, "c00000 is bad").Proto()})
-	ack := scan(&discoveryv3.DeltaDiscoveryRequest{ResponseNonce: "2c"})
-	s := &Stream{server: New(nil, Options{}), variant: Delta, grpc: oneRequest{raw: ack.raw}, asked: make(chan asked, 1), core: core}
+	ack := encoded(&discoveryv3.DeltaDiscoveryRequest{ResponseNonce: "2c"})
+	s := &Stream{server: New(nil, Options{}), variant: Delta, grpc: oneRequest{raw: ack}, asked: make(chan asked, 1), core: core}
 	s.heavy.Store(time.Now().Add(-time.Hour).UnixNano())
 	s.asked <- asked{request: nack}
 	must(t, s.receiveOne(false))
