@@ -181,7 +181,7 @@ func TestBatchesPerCommitAreBounded(t *testing.T) {
 		for _, j := range q.take() {
 			rows += j.rows
 		}
-		if rows > commitRows+commitRows/4+1 {
+		if rows > 2*commitRows { // the last job may be as large as a commit
 			t.Errorf("commit %d takes %d rows, %d are about the limit", i, rows, commitRows)
 		}
 	}
@@ -221,7 +221,7 @@ func TestFirstBuildsHaveAShare(t *testing.T) {
 	var after, commits int
 	f.settled(func(v *View) { close(stop); after, commits = total(v.Graph.Cells()), n })
 	cells := after - before
-	if most := cells/60 + 20; commits > most {
+	if most := cells/50 + 20; commits > most {
 		t.Errorf("%d cells took %d commits, want %d at most", cells, commits, most)
 	}
 	t.Logf("%d cells were built behind %d commits", cells, commits)
