@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/pilotmesh/pilot/internal/xds/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/server"
 )
@@ -95,11 +96,11 @@ func next(v variant, s grpc.ServerStream) (t resource.Type, first bool, err erro
 		return 0, false, err
 	}
 	defer m.free()
-	wire := server.Delta
+	wire := request.Delta
 	if v == sotw {
-		wire = server.StateOfTheWorld
+		wire = request.StateOfTheWorld
 	}
-	q, err := server.Scan(wire, m.data.Materialize())
+	q, err := request.Scan(wire, m.data.Materialize())
 	if err != nil {
 		return 0, false, err
 	}

@@ -52,7 +52,6 @@ func experiments() []experiment {
 		{"service-remove-1k", "a service is removed, 1,000 services, 500 streams", removals},
 		{"sidecar-1k", "a host of a Sidecar changes, 1,000 services, 500 streams and 5 in its namespace", scopes1k},
 		{"noop-1k", "objects come again as they are, 1,000 services, 500 streams", noop},
-		{"endpoints-10k", "one address changes of a service with 10,000 endpoints, 20 classes", manyEndpoints},
 		{"three-envoys", "a weight in a file changes, three real Envoys under pilot-agent", threeEnvoys},
 		{"virtualservice-10k", "a weight of a VirtualService changes, 10,000 services, 20 streams", (*bench).routesLarge},
 		{"churn", "100 endpoint changes a second, 1,000 services, 200 streams", churn},

@@ -121,10 +121,6 @@ func connectFigures() []figure {
 		watched("cold-10k/wall", "s", 3.9),
 		watched("cold-10k/bytes", "MB", 450),
 
-		atMost(5, "endpoints-10k/cpu", "CPU-ms", 0),
-		watched("endpoints-10k/ready", "ms", 0),
-		watched("endpoints-10k/cells", "cells", 0),
-		watched("endpoints-10k/garbage", "MB", 0),
 
 		watched("building-10k/last-p50", "ms", 0),
 		never(20, "building-10k/last-max", "ms", 0),
