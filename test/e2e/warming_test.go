@@ -14,12 +14,15 @@ import (
 	"github.com/pilotmesh/pilot/test/testbed"
 )
 
-// TestWarmingForEver: a cluster of a running Envoy never warms, so the Envoy acknowledges no clusters any more. Edits for
-// other hosts arrive all the same, new clusters and removals among them; the object is named, and nothing is left of it
-// when it goes.
+// TestWarmingForEver: a cluster of a running Envoy does not warm, so the Envoy acknowledges no clusters. Edits for other hosts
+// arrive all the same, new clusters and removals among them. For a host that is never resolved that lasts for ever: its object
+// is named. A secret is waited for as long as the cluster says. Nothing is left of it when the object goes.
 func TestWarmingForEver(t *testing.T) {
-	for name, object := range map[string]string{
-		"dns": `---
+	for name, stuck := range map[string]struct {
+		object  string
+		forEver bool
+	}{
+		"dns": {forEver: true, object: `---
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: stuck, namespace: shop}
@@ -28,23 +31,23 @@ spec:
   location: MESH_EXTERNAL
   resolution: DNS
   ports: [{number: PORT, name: main, protocol: TCP}]
-`,
-		"secrets": `---
+`},
+		"secrets": {object: `---
 apiVersion: networking.istio.io/v1
 kind: DestinationRule
 metadata: {name: stuck, namespace: shop}
 spec:
   host: bystander.shop.svc.cluster.local
   trafficPolicy: {tls: {mode: SIMPLE}}
-`,
+`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			variants(t, func(t *testing.T, node testbed.Node) { warmingForEver(t, node, object) })
+			variants(t, func(t *testing.T, node testbed.Node) { warming(t, node, stuck.object, stuck.forEver) })
 		})
 	}
 }
 
-func warmingForEver(t *testing.T, node testbed.Node, stuck string) {
+func warming(t *testing.T, node testbed.Node, stuck string, forEver bool) {
 	reviews := newService(t, "reviews", backend(t, "v1"), backend(t, "v2"))
 	ratings, bystander := newService(t, "ratings", backend(t, "r1")), newService(t, "bystander", backend(t, "b1"))
 	b := newBed(t, "services.yaml", reviews.entry()+reviews.subsets()+bystander.entry(), "routes.yaml", reviews.weights(100, 0))
@@ -64,9 +67,12 @@ func warmingForEver(t *testing.T, node testbed.Node, stuck string) {
 		b.remove("ratings.yaml")
 		b.unanswered(ratings)
 	}
-	b.warming(e, 1)
-	b.problem("stuck.yaml", true)
-
+	if forEver {
+		b.warming(e, 1)
+		b.problem("stuck.yaml", true)
+	} else {
+		b.warming(e, 0)
+	}
 	b.remove("stuck.yaml")
 	b.warming(e, 0)
 	b.problem("stuck.yaml", false)

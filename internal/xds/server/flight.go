@@ -39,12 +39,15 @@ type stage struct {
 	doubt  names
 	all    bool
 	fresh  bool
+	// gone is what responses took away of which nothing else is remembered.
+	gone names
 }
 
 // part is one response of a stage.
 type part struct {
 	nonce     uint64
 	resources []*resource.Resource
+	removed   []string
 	rejected  bool
 }
 
@@ -92,6 +95,7 @@ func (f *flight) add(s stage) {
 	next.before, next.first = old.before, old.first
 	next.forced, next.doubt = union(old.forced, next.forced), union(old.doubt, next.doubt)
 	next.all, next.fresh = old.all || next.all, old.fresh || next.fresh
+	next.gone = union(union(next.gone, old.gone), removed(old.parts))
 	f.stages, f.joined = slices.Delete(f.stages, 1, 2), true
 }
 
@@ -104,8 +108,30 @@ func (f *flight) asked() (all stage) {
 	return all
 }
 
-// had is what the client had under a name before the flight.
+// removed lists what responses took away.
+func removed(parts []part) names {
+	var list []omap.Change[omap.Name, omap.Unit]
+	for _, p := range parts {
+		for _, n := range p.removed {
+			list = append(list, omap.Put(omap.Name(n), omap.Unit{}))
+		}
+	}
+	return names{}.With(list...)
+}
+
+// gone lists what responses of the flight took away. The client does not have it any longer, or has what came later.
+func (f *flight) gone() (all names) {
+	for _, s := range f.stages {
+		all = union(union(all, s.gone), removed(s.parts))
+	}
+	return all
+}
+
+// had is what the client had under a name before the flight, if it has not been taken away since.
 func (f *flight) had(t resource.Type, name string) (*resource.Resource, bool) {
+	if f.gone().Has(omap.Name(name)) {
+		return nil, false
+	}
 	if r, ok := f.before().at.state.Get(t, name); ok {
 		return r, true
 	}
@@ -116,15 +142,14 @@ func (f *flight) had(t resource.Type, name string) (*resource.Resource, bool) {
 // taken it although it rejected something else. They are sent again, whatever they are to be now, until they are accepted.
 // What was not there before comes back as what the client may have, so that it is taken away in order if it is gone.
 func (f *flight) doubtful(t resource.Type, cur *cursor) (doubt names, added []omap.Change[omap.Name, *resource.Resource]) {
-	blamed := map[string]bool{}
-	for i := range f.rejected {
-		blamed[f.rejected[i].Name] = true
+	blamed := func(r *resource.Resource) bool {
+		return slices.ContainsFunc(f.rejected, func(p Pin) bool { return p.in(r) })
 	}
 	var puts []omap.Change[omap.Name, omap.Unit]
 	look := func(r *resource.Resource) {
 		name := omap.Name(r.Name())
 		old, had := f.had(t, r.Name())
-		if blamed[r.Name()] || had && old.ContentHash() == r.ContentHash() {
+		if blamed(r) || had && old.ContentHash() == r.ContentHash() {
 			return
 		}
 		puts = append(puts, omap.Put(name, omap.Unit{}))
@@ -149,7 +174,7 @@ func (f *flight) doubtful(t resource.Type, cur *cursor) (doubt names, added []om
 			look(r)
 		}
 	}
-	return names{}.With(puts...), added
+	return union(f.gone(), names{}.With(puts...)), added
 }
 
 // overdue is the number of stages whose acknowledgement is not waited for any longer.

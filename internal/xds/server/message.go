@@ -46,6 +46,7 @@ type Message struct {
 	Removed   int
 
 	resources []*resource.Resource
+	removed   []string
 	buffers   mem.BufferSlice // Parts as gRPC takes them; of a sealed message
 }
 
@@ -131,6 +132,7 @@ func (w *writer) delta(put []*resource.Resource, gone []string, must bool) []*Me
 		m.Parts = append(m.Parts, field)
 		m.Size += len(field)
 		m.Removed++
+		m.removed = append(m.removed, n)
 	}
 	return append(out, m.seal())
 }

@@ -61,6 +61,12 @@ func (c *Core) land(t resource.Type, cur *cursor) {
 	}
 	doubtful, had := f.doubtful(t, cur)
 	cur.restore(*f.before())
+	for n := range f.gone().All() {
+		cur.owed = cur.owed.With(omap.Del[omap.Name, *resource.Resource](n))
+	}
+	if t == resource.Cluster { // the client drops the assignments of clusters that it drops: what comes again, comes with them
+		c.cursors[resource.Endpoint].clusters = cur.at.state
+	}
 	asked := f.asked()
 	cur.doubt = union(asked.doubt, doubtful)
 	if holdsRemovals(t) && len(had) > 0 {
@@ -203,8 +209,12 @@ func (c *Core) suspects(cur *cursor, t resource.Type, of *part) (pins []Pin, sur
 		if !had || c.pins.has(pinKey{t, r.Name(), "", old.ContentHash()}) {
 			old, had = nil, false // not the entry that hides it, nor something the client cannot have
 		}
-		if had && old.ContentHash() == r.ContentHash() {
-			if !asked.all && !asked.forced.Has(omap.Name(r.Name())) {
+		name := omap.Name(r.Name())
+		switch {
+		case r.Pieces().Len() > 0 && asked.forced.Has(name) && !asked.doubt.Has(name):
+			old = nil // it was asked for: the client may never have been sent the pieces that the state had
+		case had && old.ContentHash() == r.ContentHash():
+			if !asked.all && !asked.forced.Has(name) {
 				continue // these bytes were accepted once
 			}
 			old = nil

@@ -69,7 +69,7 @@ func (c *Core) write(t resource.Type, cur *cursor, out []Action) []Action {
 		s.first = cur.nonce
 	}
 	s.last = cur.nonce
-	s.parts = append(s.parts, part{nonce: cur.nonce, resources: m.resources})
+	s.parts = append(s.parts, part{nonce: cur.nonce, resources: m.resources, removed: m.removed})
 	c.writing = cur
 	return append(out, Action{Kind: Send, Type: t, Message: m, Nonce: formatNonce(cur.nonce, t), State: cur.at.state})
 }
@@ -149,11 +149,12 @@ func (c *Core) target(s step) point {
 	// its first clusters, before it has accepted some.
 	careful := (c.linger != unneeded || clusters.strikes > 0) && c.trusted(clusters).state == nil
 	if base := c.ceiling(); !careful && base.state != nil {
-		if base.state.Types[resource.Cluster].Same(c.view.state.Types[resource.Cluster]) {
+		k := c.knownClusters(base)
+		if k.settled(c.view.state) {
 			c.pending = nil
 			return c.view
 		}
-		return c.short(s.typ, base)
+		return c.short(s.typ, base, k)
 	}
 	c.waits(clusters.flight)
 	return point{}

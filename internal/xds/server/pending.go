@@ -21,8 +21,34 @@ type pending struct {
 // pendingKey is all that pending depends on. Streams of a class stand at the same points most of the time.
 type pendingKey struct {
 	view, base *resource.State
+	known      known
 	at         [2]*resource.State // what listeners and routes were sent
 	ahead      [2]bool            // that is newer than base
+	asked      omap.Hash          // the routes that the client asks for and may not have
+}
+
+// known are the states of clusters between which the client may stand: those that listeners and routes may refer to, and
+// those it was sent since. A cluster counts as acknowledged only if it is the same in all of them: one that was taken away
+// and came back is there again when that is acknowledged. Unused places are nil.
+type known [maxStages + 2]*resource.State
+
+// knownClusters lists them.
+func (c *Core) knownClusters(base point) (k known) {
+	clusters := &c.cursors[resource.Cluster]
+	k[0], k[1] = base.state, clusters.at.state
+	if f := clusters.flight; f != nil {
+		for i, s := range f.stages[c.overdue(f):] {
+			k[2+i] = s.before.at.state
+		}
+	}
+	return k
+}
+
+// settled reports whether all clusters of a state are acknowledged.
+func (k *known) settled(s *resource.State) bool {
+	return !slices.ContainsFunc(k[:], func(o *resource.State) bool {
+		return o != nil && !o.Types[resource.Cluster].Same(s.Types[resource.Cluster])
+	})
 }
 
 // bound is the place of listeners and of routes in the pairs of pending.
@@ -30,8 +56,8 @@ func bound(t resource.Type) int { return int(t - resource.Listener) }
 
 // short is the newest state as listeners or routes may have it, while the clusters that are not as in base are not
 // acknowledged. If something is held back, revision and place in the order are those of a state of which it has everything.
-func (c *Core) short(t resource.Type, base point) point {
-	p := c.pendingAt(base)
+func (c *Core) short(t resource.Type, base point, k known) point {
+	p := c.pendingAt(base, k)
 	i, at := bound(t), c.cursors[t].at
 	if p.out[i] == nil {
 		return c.view
@@ -44,9 +70,11 @@ func (c *Core) short(t resource.Type, base point) point {
 	return point{state: p.out[i], seq: base.seq}
 }
 
-func (c *Core) pendingAt(base point) *pending {
-	k := pendingKey{view: c.view.state, base: base.state}
-	same := c.pending != nil && c.pending.key.view == k.view && c.pending.key.base == k.base
+func (c *Core) pendingAt(base point, known known) *pending {
+	asked := c.cursors[resource.Route].forced
+	k := pendingKey{view: c.view.state, base: base.state, known: known, asked: asked.Hash()}
+	same := c.pending != nil && c.pending.key.view == k.view && c.pending.key.base == k.base && c.pending.key.known == k.known &&
+		c.pending.key.asked == k.asked
 	for t := resource.Listener; t <= resource.Route; t++ {
 		i, at := bound(t), c.cursors[t].at
 		k.at[i], k.ahead[i] = at.state, at.seq > base.seq
@@ -54,7 +82,7 @@ func (c *Core) pendingAt(base point) *pending {
 		same = same && (at.state == c.pending.key.at[i] || at.state == c.pending.out[i])
 	}
 	if !same {
-		c.pending = c.shared.pending.get(k, func() *pending { return newPending(k) })
+		c.pending = c.shared.pending.get(k, func() *pending { return newPending(k, asked) })
 	}
 	return c.pending
 }
@@ -63,28 +91,39 @@ func (c *Core) pendingAt(base point) *pending {
 type shortage struct {
 	view, base *resource.State
 	routes     *resource.State // those the client was sent, or may be sent
+	asked      names           // routes that the client may not have
 	clusters   map[string]bool // not acknowledged
 	unready    map[string]bool // route configurations that wait as a whole
 	over       [2][]omap.Change[omap.Name, *resource.Resource]
 	behind     [2]bool
 }
 
-func newPending(k pendingKey) *pending {
+func newPending(k pendingKey, asked names) *pending {
 	from := k.at
 	for i := range from {
 		if from[i] == nil {
 			from[i] = k.base
 		}
 	}
-	s := &shortage{view: k.view, base: k.base, routes: from[1], clusters: map[string]bool{}, unready: map[string]bool{}}
-	for ch := range resource.Diff(k.base.Types[resource.Cluster], k.view.Types[resource.Cluster]) {
-		if ch.New != nil {
-			s.clusters[ch.Name] = true
+	s := &shortage{view: k.view, base: k.base, routes: from[1], asked: asked, clusters: map[string]bool{}, unready: map[string]bool{}}
+	for _, known := range k.known {
+		if known == nil {
+			continue
+		}
+		for ch := range resource.Diff(known.Types[resource.Cluster], k.view.Types[resource.Cluster]) {
+			if ch.New != nil {
+				s.clusters[ch.Name] = true
+			}
 		}
 	}
 	for ch := range resource.Diff(from[1].Types[resource.Route], k.view.Types[resource.Route]) {
-		if ch.New != nil {
+		if ch.New != nil && !asked.Has(omap.Name(ch.Name)) {
 			s.route(ch)
+		}
+	}
+	for name := range asked.All() {
+		if r, ok := k.view.Get(resource.Route, string(name)); ok {
+			s.route(resource.Change{Name: string(name), New: r})
 		}
 	}
 	for ch := range resource.Diff(from[0].Types[resource.Listener], k.view.Types[resource.Listener]) {

@@ -40,6 +40,18 @@ type pinKey struct {
 	rejected    omap.Hash
 }
 
+// in reports whether a resource has the rejected content.
+func (p *Pin) in(r *resource.Resource) bool {
+	switch {
+	case p.Name != r.Name():
+		return false
+	case p.Piece == "":
+		return r.ContentHash() == p.Rejected
+	}
+	piece, ok := r.Pieces().Get(omap.Name(p.Piece))
+	return ok && piece.ContentHash() == p.Rejected
+}
+
 func (p *Pin) key() pinKey { return pinKey{p.Type, p.Name, p.Piece, p.Rejected} }
 
 // pinSet is an immutable set of pins; a nil set is empty.
