@@ -209,17 +209,22 @@ func (c *Core) suspects(cur *cursor, t resource.Type, of *part) (pins []Pin, sur
 		if !had || c.pins.has(pinKey{t, r.Name(), "", old.ContentHash()}) {
 			old, had = nil, false // not the entry that hides it, nor something the client cannot have
 		}
-		name := omap.Name(r.Name())
-		switch {
-		case r.Pieces().Len() > 0 && asked.forced.Has(name) && !asked.doubt.Has(name):
-			old = nil // it was asked for: the client may never have been sent the pieces that the state had
-		case had && old.ContentHash() == r.ContentHash():
-			if !asked.all && !asked.forced.Has(name) {
+		forced := asked.forced.Has(omap.Name(r.Name()))
+		if had && old.ContentHash() == r.ContentHash() {
+			if !asked.all && !forced {
 				continue // these bytes were accepted once
 			}
 			old = nil
 		}
-		for _, p := range suspect(t, old, r, said) {
+		suspected := suspect(t, old, r, said)
+		mentioned := func(p Pin) bool { return p.mentioned(said, r) }
+		if forced && !slices.ContainsFunc(suspected, mentioned) {
+			// It was asked for: the client may never have been sent the pieces that the state had, and may speak of those.
+			if all := suspect(t, nil, r, said); slices.ContainsFunc(all, mentioned) {
+				suspected = all
+			}
+		}
+		for _, p := range suspected {
 			if c.pins.has(p.key()) {
 				explained = true
 				continue // a rejection that teaches nothing new is not answered
