@@ -121,7 +121,6 @@ func connectFigures() []figure {
 		watched("cold-10k/wall", "s", 3.9),
 		watched("cold-10k/bytes", "MB", 450),
 
-
 		watched("building-10k/last-p50", "ms", 0),
 		never(20, "building-10k/last-max", "ms", 0),
 		watched("building-10k/waited-max", "ms", 0),
