@@ -40,7 +40,8 @@ var flow = []struct{ pkg, imports string }{
 	{"xds/explain", "api mesh omap proxy query state store view/... xds/class xds/envoy xds/resource xds/route"},
 	{"xds/push", "api mesh omap proxy query run source state store view/... xds/..."},
 	{"xds/request", "omap xds/resource"},
-	{"xds/server", "api mesh omap proxy query run state store xds/push xds/request xds/resource"},
+	{"xds/gate", ""},
+	{"xds/server", "api mesh omap proxy query run state store xds/gate xds/push xds/request xds/resource"},
 	// Around the flow.
 	{"run", ""},
 	{"config", "api mesh"},

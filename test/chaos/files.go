@@ -97,7 +97,7 @@ func virtualService(r *rand.Rand) string {
   http:
   - route: [{destination: {host: %s, subset: v1}, weight: %d}, {destination: {host: %s}, weight: %d}]
     timeout: %ds
-%s`, pick(r, host(r), host(r), "*.example.com"), exportTo(r), host(r), share, host(r), 100-share, 1+r.IntN(5), match)
+%s`, pick(r, host(r), host(r), `"*.example.com"`), exportTo(r), host(r), share, host(r), 100-share, 1+r.IntN(5), match)
 }
 
 func destinationRule(r *rand.Rand) string {
@@ -106,7 +106,7 @@ func destinationRule(r *rand.Rand) string {
   exportTo: %s
   trafficPolicy: {connectionPool: {tcp: {maxConnections: %d}}, outlierDetection: {}}
   subsets: [{name: v1, labels: {version: v1}}, {name: v2, labels: {version: v2}}]
-`, pick(r, host(r), host(r), "*.example.com", `"*"`), exportTo(r), 1+r.IntN(9))
+`, pick(r, host(r), host(r), `"*.example.com"`, `"*"`), exportTo(r), 1+r.IntN(9))
 }
 
 func sidecar(r *rand.Rand) string {

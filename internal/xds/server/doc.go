@@ -11,7 +11,7 @@
 // What it is owed is the difference of two states, restricted to an interned subscription; the messages of such a
 // transition are computed once for all streams that stand at the same point (Shared).
 //
-// The shell (server, stream, ring, gate, codec, node) moves bytes. Per stream the gRPC handler goroutine receives.
+// The shell (server, stream, ring, codec; package gate) moves bytes. Per stream the gRPC handler goroutine receives.
 // Server.Run owns the goroutines all streams share: the workers that let cores take in requests and published states, and
 // the sweeper that closes streams whose write is stuck. Workers write what gRPC takes without asking the client; for what
 // may have to wait a stream has one goroutine, as long as there is something.

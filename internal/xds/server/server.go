@@ -15,6 +15,8 @@ import (
 
 	// The descriptor of the service, for reflection.
 	_ "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"github.com/pilotmesh/pilot/internal/xds/gate"
 )
 
 // Options of a server. The zero value of every field means its default.
@@ -75,7 +77,7 @@ type Server struct {
 	mesh    Mesh
 	options Options
 	shared  *Shared
-	gate    *gate
+	gate    *gate.Gate
 	// Streams that something has come for: those that are settled, and all others. Each ring has
 	// workers of its own.
 	quick, slow *ring
@@ -92,7 +94,7 @@ func New(mesh Mesh, o Options) *Server {
 	workers := runtime.GOMAXPROCS(0)
 	return &Server{
 		mesh: mesh, options: o, shared: NewShared(o.ControlPlane),
-		gate: newGate(o.BigSends, gatePatience), streams: map[uint64]*Stream{},
+		gate: gate.New(o.BigSends, gatePatience), streams: map[uint64]*Stream{},
 		quick: newRing(workers), slow: newRing(max(1, workers/2)),
 	}
 }

@@ -272,11 +272,11 @@ func (s *Stream) written() {
 func (s *Stream) write(a Action, written func()) error {
 	ctx := s.grpc.Context()
 	if a.Message.Big() {
-		p := s.server.gate.enter(ctx)
+		p := s.server.gate.Enter(ctx)
 		if p == nil {
 			return status.FromContextError(ctx.Err()).Err()
 		}
-		defer s.server.gate.leave(p)
+		defer s.server.gate.Leave(p)
 	}
 	parts := make(mem.BufferSlice, 0, len(a.Message.buffers)+1)
 	parts = append(parts, a.Message.buffers...)

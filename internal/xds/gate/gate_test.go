@@ -1,4 +1,4 @@
-package server
+package gate
 
 import (
 	"context"
@@ -9,19 +9,19 @@ import (
 
 func TestGateLetsFewInAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(2, time.Hour)
-		a, b := g.enter(t.Context()), g.enter(t.Context())
-		in := make(chan *pass)
-		go func() { in <- g.enter(t.Context()) }()
+		g := New(2, time.Hour)
+		a, b := g.Enter(t.Context()), g.Enter(t.Context())
+		in := make(chan *Pass)
+		go func() { in <- g.Enter(t.Context()) }()
 		synctest.Wait()
 		select {
 		case <-in:
 			t.Fatal("a third one came in")
 		default:
 		}
-		g.leave(a)
-		g.leave(<-in)
-		g.leave(b)
+		g.Leave(a)
+		g.Leave(<-in)
+		g.Leave(b)
 		if len(g.inside)+len(g.waiting) > 0 || g.relief != nil {
 			t.Fatalf("left behind: %+v", g)
 		}
@@ -31,33 +31,33 @@ func TestGateLetsFewInAtATime(t *testing.T) {
 // TestGateIsNotHeldByTheDeaf: who is stuck gives the place away.
 func TestGateIsNotHeldByTheDeaf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(1, 50*time.Millisecond)
-		stuck := g.enter(t.Context())
+		g := New(1, 50*time.Millisecond)
+		stuck := g.Enter(t.Context())
 		began := time.Now()
 		for range 3 {
-			_ = g.enter(t.Context()) // stuck, too
+			_ = g.Enter(t.Context()) // stuck, too
 		}
 		if took := time.Since(began); took > 200*time.Millisecond {
 			t.Fatalf("waited %v", took)
 		}
-		g.leave(stuck)
+		g.Leave(stuck)
 	})
 }
 
 func TestGateForgetsWhoGaveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(1, time.Hour)
-		a := g.enter(t.Context())
+		g := New(1, time.Hour)
+		a := g.Enter(t.Context())
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if p := g.enter(ctx); p != nil {
+		if p := g.Enter(ctx); p != nil {
 			t.Fatal("came in")
 		}
-		g.leave(a)
-		if p := g.enter(t.Context()); p == nil {
+		g.Leave(a)
+		if p := g.Enter(t.Context()); p == nil {
 			t.Fatal("the place is gone")
 		} else {
-			g.leave(p)
+			g.Leave(p)
 		}
 	})
 }

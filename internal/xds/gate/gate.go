@@ -1,4 +1,8 @@
-package server
+// Package gate lets few at a time do what is expensive when many do it at once.
+//
+// A Gate's invariant: at most its number of places is taken, but for those that were held for longer than its patience. It
+// starts no goroutines; a timer runs while somebody waits. The package imports nothing of this project.
+package gate
 
 import (
 	"context"
@@ -6,30 +10,32 @@ import (
 	"time"
 )
 
-// gate lets few streams write a big message at a time: that halves the work of a herd and bounds its peak. A writer
+// Gate lets few streams write a big message at a time: that halves the work of a herd and bounds its peak. A writer
 // that got stuck because its client does not read gives its place away after patience, so clients that read never
-// queue behind clients that do not.
-type gate struct {
+// queue behind clients that do not. Its methods may be called from any goroutine.
+type Gate struct {
 	places   int
 	patience time.Duration
 
 	mu      sync.Mutex
-	inside  map[*pass]time.Time
-	waiting []*pass     // in order of arrival
+	inside  map[*Pass]time.Time
+	waiting []*Pass     // in order of arrival
 	relief  *time.Timer // runs only while somebody waits
 }
 
-type pass struct {
+// Pass is a place, or the wait for one.
+type Pass struct {
 	admitted chan struct{}
 }
 
-func newGate(places int, patience time.Duration) *gate {
-	return &gate{places: places, patience: patience, inside: map[*pass]time.Time{}}
+// New returns a gate with free places.
+func New(places int, patience time.Duration) *Gate {
+	return &Gate{places: places, patience: patience, inside: map[*Pass]time.Time{}}
 }
 
-// enter waits for a place. The pass it returns must be given to leave; it is nil if ctx ended first.
-func (g *gate) enter(ctx context.Context) *pass {
-	p := &pass{admitted: make(chan struct{})}
+// Enter waits for a place. The pass it returns must be given to Leave; it is nil if ctx ended first.
+func (g *Gate) Enter(ctx context.Context) *Pass {
+	p := &Pass{admitted: make(chan struct{})}
 	g.mu.Lock()
 	g.waiting = append(g.waiting, p)
 	g.admit()
@@ -38,13 +44,13 @@ func (g *gate) enter(ctx context.Context) *pass {
 	case <-p.admitted:
 		return p
 	case <-ctx.Done():
-		g.leave(p)
+		g.Leave(p)
 		return nil
 	}
 }
 
-// leave gives the place back; also one that was given away meanwhile, or that was never taken.
-func (g *gate) leave(p *pass) {
+// Leave gives the place back; also one that was given away meanwhile, or that was never taken.
+func (g *Gate) Leave(p *Pass) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.inside, p)
@@ -58,7 +64,7 @@ func (g *gate) leave(p *pass) {
 }
 
 // admit fills free places; g.mu is held.
-func (g *gate) admit() {
+func (g *Gate) admit() {
 	for len(g.waiting) > 0 && len(g.inside) < g.places {
 		p := g.waiting[0]
 		g.waiting = g.waiting[1:]
@@ -78,7 +84,7 @@ func (g *gate) admit() {
 }
 
 // relieve takes the places of those who have been inside too long.
-func (g *gate) relieve() {
+func (g *Gate) relieve() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.relief = nil
