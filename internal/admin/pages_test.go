@@ -261,11 +261,7 @@ func TestProblems(t *testing.T) {
 	w := newWorld(t, shop,
 		api.Problem{Object: reviews, Severity: api.Warning, Field: "spec.ports[0]", Reason: "is odd"},
 		api.Problem{Position: api.Position{File: "broken.yaml", Line: 7}, Severity: api.Error, Reason: "cannot be read"})
-	var list []Problem
-	w.read("/debug/problemz", &list)
-	if len(list) != 2 {
-		t.Fatalf("got %+v", list)
-	}
+	list := eventually(w, "/debug/problemz", func(list []Problem) bool { return len(list) == 2 })
 	if p := list[0]; p.File != "broken.yaml" || p.Line != 7 || p.Level != "error" || p.Revision == 0 || p.Since.IsZero() {
 		t.Errorf("got %+v", p)
 	}
