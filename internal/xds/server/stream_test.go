@@ -52,7 +52,10 @@ func TestRequestsInOrder(t *testing.T) {
 	s.heavy.Store(time.Now().Add(-time.Hour).UnixNano())
 	s.asked <- asked{request: nack}
 	must(t, s.receiveOne(false))
-	if st := s.core.Status()[resource.Cluster]; st.Rejected == "" || st.HeldBack != 1 {
+	s.mu.Lock() // a goroutine of the stream may be writing
+	st := s.core.Status()[resource.Cluster]
+	s.mu.Unlock()
+	if st.Rejected == "" || st.HeldBack != 1 {
 		t.Errorf("the rejection was lost: %+v", st)
 	}
 }
