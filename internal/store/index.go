@@ -21,6 +21,7 @@ type Index[G comparable, M omap.Key[M]] struct {
 type feed[K comparable, V any, G comparable, M omap.Key[M]] struct {
 	x       *Index[G, M]
 	entries func(k K, v V, add func(G, M))
+	was, is []entry[G, M] // room to compare two versions of a row; empty between writes
 }
 
 type entry[G comparable, M omap.Key[M]] struct {
@@ -47,7 +48,7 @@ func NewIndex[K comparable, V any, G comparable, M omap.Key[M]](t *Table[K, V], 
 		return omap.Map[M, omap.Unit]{}.With(found...)
 	}
 	x.space = t.db.add(x)
-	t.indexes = append(t.indexes, &feed[K, V, G, M]{x, entries})
+	t.indexes = append(t.indexes, &feed[K, V, G, M]{x: x, entries: entries})
 	return x
 }
 
@@ -79,7 +80,10 @@ func (f *feed[K, V, G, M]) change(tx *Txn, k K, old, new *V) {
 	case old != nil && new == nil:
 		f.entries(k, *old, func(g G, m M) { f.x.count(tx, g, m, -1) })
 	case old != nil:
-		f.compare(tx, f.list(k, *old), f.list(k, *new))
+		f.was, f.is = f.list(f.was[:0], k, *old), f.list(f.is[:0], k, *new)
+		f.compare(tx, f.was, f.is)
+		clear(f.was) // what they refer to may be freed; the room is used again
+		clear(f.is)
 	}
 }
 
@@ -98,7 +102,8 @@ func (f *feed[K, V, G, M]) compare(tx *Txn, was, is []entry[G, M]) {
 	}
 }
 
-func (f *feed[K, V, G, M]) list(k K, v V) (list []entry[G, M]) {
+// list appends what a row contributes to a list.
+func (f *feed[K, V, G, M]) list(list []entry[G, M], k K, v V) []entry[G, M] {
 	f.entries(k, v, func(g G, m M) { list = append(list, entry[G, M]{g, m}) })
 	return list
 }

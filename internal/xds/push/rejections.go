@@ -23,7 +23,7 @@ const (
 	// so that the user goes on hearing of that content; else the oldest.
 	maxRejections = 16384
 	// rejectionRows is what a rejection costs a commit, in rows.
-	rejectionRows = 5
+	rejectionRows = 20
 )
 
 // ledger knows which rejections are rows. It belongs to the loop's goroutine.
