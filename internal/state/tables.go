@@ -176,6 +176,11 @@ func New(o Options) *Tables {
 	t.defineFaults(db)
 	t.defineWithheld(db)
 	t.Proxies = store.NewTable[string, *proxy.Proxy](db, "proxies", (*proxy.Proxy).Equal)
+	t.Proxies.OmitFromJournal()
+	t.Rejections.OmitFromJournal()
+	t.Origins.OmitFromJournal()
+	t.Faults.OmitFromJournal()
+	t.Withheld.OmitFromJournal()
 	return t
 }
 

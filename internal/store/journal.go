@@ -31,7 +31,8 @@ type journal struct {
 	entries []Entry
 }
 
-// KeepJournal makes the store remember its last commits, up to that many changed rows. 0, the default, keeps none.
+// KeepJournal makes the store remember its last commits, up to that many changed rows. A commit that changed only tables
+// which are omitted from it has no entry. 0, the default, keeps none.
 func (db *DB) KeepJournal(changes int) { db.journal.limit = changes }
 
 // Journal lists the commits that are remembered, the oldest first. The result may be used by any goroutine.
@@ -39,12 +40,12 @@ func (db *DB) Journal() []Entry { return slices.Clone(db.journal.entries) }
 
 func (j *journal) add(rev Revision, changes []Change) {
 	switch {
-	case j.limit == 0:
+	case j.limit == 0 || len(changes) == 0:
 		return
 	case len(changes) > j.limit:
 		j.entries, j.kept = append(j.entries, Entry{Revision: rev, Omitted: len(changes)}), j.kept+1
 	default:
-		j.entries, j.kept = append(j.entries, Entry{Revision: rev, Changes: changes}), j.kept+max(len(changes), 1)
+		j.entries, j.kept = append(j.entries, Entry{Revision: rev, Changes: changes}), j.kept+len(changes)
 	}
 	gone := 0
 	for ; j.kept > j.limit; gone++ {

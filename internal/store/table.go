@@ -31,6 +31,10 @@ func NewTable[K comparable, V any](db *DB, name string, equal func(a, b V) bool)
 	return t
 }
 
+// OmitFromJournal keeps the table's rows out of the journal: what connected clients do is no history of the configuration, and
+// would drive that out.
+func (t *Table[K, V]) OmitFromJournal() { t.unrecorded = true }
+
 // Get reads a row. An absent row is a recorded read too.
 func (t *Table[K, V]) Get(r Reader, k K) (V, bool) {
 	if r.Naive() || r.Glancing() || t.dropped {
