@@ -117,16 +117,20 @@ func equalTwin(ctx context.Context, hot, cold *testbed.Agent) (held content, err
 	const looks, often = 3, 200 * time.Millisecond
 	tick := time.NewTicker(often)
 	defer tick.Stop()
+	var differs error // as far as there was time to find out
 	for same := 0; same < looks; {
 		if held, err = equalOnce(ctx, hot, cold); err == nil {
 			same++
 		} else {
 			same = 0
 		}
+		if ctx.Err() == nil {
+			differs = err
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("not as after a cold start for %v", patience), err)
+			return nil, errors.Join(fmt.Errorf("not as after a cold start for %v", patience), differs)
 		}
 	}
 	return held, nil
