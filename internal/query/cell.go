@@ -155,4 +155,26 @@ func (s *cells[K, T]) ensure(k K) (*entry[K, T], uint32) {
 	return c, n
 }
 
+// built reports whether k's cell has been computed.
+func (s *cells[K, T]) built(k K) bool {
+	c, _, ok := s.find(k)
+	return ok && c.flags&ready != 0
+}
+
+// await reads k's cell, of a space whose cells are not computed on the way: what reads one before it is built gives up until
+// it is.
+func (s *cells[K, T]) await(r *Reader, space int, k K) *entry[K, T] {
+	r.below(space)
+	s.lock()
+	c, slot := s.ensure(k)
+	settled := c.flags&ready != 0
+	s.unlock()
+	id := store.CellID(space, slot)
+	if !settled {
+		r.wait(id)
+	}
+	r.Read(id)
+	return c
+}
+
 func (s *cells[K, T]) drop(slot uint32) { s.kept.Drop(s.at(slot).key) }

@@ -7,8 +7,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// CheckEdges verifies, for tests, what must hold between commits when nothing is waiting: that edges are symmetric: u ∈ users(d) ⇔ d ∈ reads(u), a collection's linked elements counting as
-// reads, each edge once; that nothing is queued or computing; and that no cell without user or root is left unswept.
+// CheckEdges verifies, for tests, what must hold between commits when nothing is waiting. Edges are symmetric: u ∈ users(d) ⇔
+// d ∈ reads(u), a collection's linked elements counting as reads, each edge once. A leaf with users is in use. Nothing is
+// queued or computing, and no cell without user or root is left unswept.
 func (g *Graph) CheckEdges() error {
 	type edge struct{ from, user store.ID }
 	forward := map[edge]int{}

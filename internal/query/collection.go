@@ -75,16 +75,7 @@ func (c *Collection[C, V]) Get(r *Reader, k C) omap.Map[omap.Name, V] {
 	if r.naive || r.glance {
 		return c.evaluateNaively(r, k)
 	}
-	c.lock()
-	cell, slot := c.ensure(k)
-	settled := cell.flags&ready != 0
-	c.unlock()
-	id := store.CellID(c.space, slot)
-	if !settled {
-		r.wait(id)
-	}
-	r.Read(id)
-	return cell.val.out
+	return c.await(r, c.space, k).val.out
 }
 
 // evaluateNaively builds the map from nothing; a broken element makes it empty, as it does the cell's first run.

@@ -163,23 +163,7 @@ func (x *Groups[C, G, M]) readKeys(r *Reader, c C) (omap.Map[G, omap.Unit], bool
 
 // read reads a grouping. Its readers are told of their own group's changes only; see runOne.
 func (x *Groups[C, G, M]) read(r *Reader, c C) *grouping[G, M] {
-	r.below(x.space)
-	x.lock()
-	cell, slot := x.ensure(c)
-	settled := cell.flags&ready != 0
-	x.unlock()
-	id := store.CellID(x.space, slot)
-	if !settled {
-		r.wait(id)
-	}
-	r.Read(id)
-	return &cell.val
-}
-
-// built reports whether the grouping of a collection stands.
-func (x *Groups[C, G, M]) built(c C) bool {
-	cell, _, ok := x.find(c)
-	return ok && cell.flags&ready != 0
+	return &x.await(r, x.space, c).val
 }
 
 func (x *Groups[C, G, M]) run(slots []uint32, in lane) {

@@ -75,22 +75,7 @@ func (x *Layers[C, K, V]) readMerged(r *Reader, c C) (omap.Map[K, V], bool) {
 
 // read reads a list. Its readers are told of changes of their own keys only; see tell.
 func (x *Layers[C, K, V]) read(r *Reader, c C) *stack[K, V] {
-	r.below(x.space)
-	x.lock()
-	cell, slot := x.ensure(c)
-	settled := cell.flags&ready != 0
-	x.unlock()
-	id := store.CellID(x.space, slot)
-	if !settled {
-		r.wait(id)
-	}
-	r.Read(id)
-	return &cell.val
-}
-
-func (x *Layers[C, K, V]) built(c C) bool {
-	cell, _, ok := x.find(c)
-	return ok && cell.flags&ready != 0
+	return &x.await(r, x.space, c).val
 }
 
 func (x *Layers[C, K, V]) run(slots []uint32, in lane) {
