@@ -1,16 +1,21 @@
 package push
 
 import (
+	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
 // Withhold implements server.Attachment: the objects that unacknowledged resources are made of get a Problem until they are
 // acknowledged.
 func (c *Connection) Withhold(now []server.Withheld) {
-	l, conn := c.loop, c.conn
-	l.queue.add(&job{rows: 1, write: func(tx *store.Txn) {
+	l, conn, rows := c.loop, c.conn, 1
+	for _, w := range now {
+		rows += rejectionRows * len(w.Names) // what it is made of costs as much to look up
+	}
+	l.queue.add(&job{rows: rows, write: func(tx *store.Txn) {
 		if conn.gone || conn.class == nil {
 			return
 		}
@@ -20,7 +25,7 @@ func (c *Connection) Withhold(now []server.Withheld) {
 			for _, name := range w.Names {
 				k := state.WithheldKey{Connection: conn.id, Sent: state.Sent{Type: uint8(w.Type), Name: name}}
 				l.tables.Withheld.Set(tx, k, state.Withheld{
-					Proxy: conn.node, Since: w.Since, Objects: l.queries.Origin(l.graph, conn.class.key, w.Type, name, ""),
+					Proxy: conn.node, Since: w.Since, Objects: l.objectsOf(conn, k.Sent),
 				})
 				conn.withheld[k] = struct{}{}
 				delete(before, k)
@@ -32,4 +37,14 @@ func (c *Connection) Withhold(now []server.Withheld) {
 			l.tables.Withheld.Delete(tx, k)
 		}
 	}})
+}
+
+// objectsOf are the objects that an unacknowledged resource is made of. Many proxies withhold the same one at a time, and one
+// problem tells of all of them: what another proxy's row says is not looked up again.
+func (l *Loop) objectsOf(conn *connection, what state.Sent) []api.Key {
+	for other := range l.tables.WithheldBy.Peek(what).All() {
+		row, _ := l.tables.Withheld.Peek(state.WithheldKey{Connection: string(other), Sent: what})
+		return row.Objects
+	}
+	return l.queries.Origin(l.graph, conn.class.key, resource.Type(what.Type), what.Name, "")
 }
