@@ -44,16 +44,8 @@ func (m *mesh) start(ctx context.Context, files map[string]string, envoys int) e
 			Discovery: m.discovery.GRPC, SotW: i%3 == 2,
 		})
 		m.agents = append(m.agents, nil)
-		if err := m.startAgent(i); err != nil {
-			return err
-		}
 	}
-	for _, a := range m.agents {
-		if err := a.AwaitReady(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
+	return m.mend(ctx)
 }
 
 func (m *mesh) startAgent(i int) error {
@@ -73,7 +65,7 @@ func (m *mesh) stop() {
 	}
 }
 
-// mend starts what was killed and waits until every Envoy is ready.
+// mend starts what was killed, or has not run yet, and waits until every Envoy is ready.
 func (m *mesh) mend(ctx context.Context) error {
 	if m.down {
 		if err := m.discovery.Start(ctx); err != nil {

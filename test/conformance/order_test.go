@@ -172,17 +172,24 @@ func holds(t client.Type, hold *bool) option {
 	})
 }
 
+// withholding is a client that has everything, and from now on keeps its answers about clusters to itself while hold is true.
+func (s *scene) withholding(hold *bool) *peer {
+	s.Helper()
+	p := s.open(holds(client.CDS, hold))
+	p.askAll()
+	p.awaitBase()
+	s.fence(p)
+	*hold = true
+	return p
+}
+
 // bound is how long the server waits for an acknowledgement, less what a busy machine may take to notice.
 const bound = 300 * time.Millisecond
 
 // orderWaitsForAck: the cluster is on its way, the route to it has to wait.
 func orderWaitsForAck(s *scene) {
 	hold := false
-	p := s.open(holds(client.CDS, &hold))
-	p.askAll()
-	p.awaitBase()
-	s.fence(p)
-	hold = true
+	p := s.withholding(&hold)
 	s.put("new.yaml", s.service(service{name: "new"}), s.routes("a", "tag", "new"))
 	p.has(client.CDS, s.cluster("new"))
 	came := time.Now()
@@ -200,11 +207,7 @@ func orderWaitsForAck(s *scene) {
 // meanwhile arrives; the late answers are told apart.
 func orderWithheld(s *scene) {
 	hold := false
-	p := s.open(holds(client.CDS, &hold))
-	p.askAll()
-	p.awaitBase()
-	s.fence(p)
-	hold = true
+	p := s.withholding(&hold)
 	s.put("stuck.yaml", s.service(service{name: "stuck"}))
 	p.has(client.CDS, s.cluster("stuck"))
 	first := p.last(client.CDS)
@@ -227,11 +230,7 @@ func orderWithheld(s *scene) {
 // orderRejectedLate: the rejection of a response comes after newer state was sent.
 func orderRejectedLate(s *scene) {
 	hold := false
-	p := s.open(holds(client.CDS, &hold))
-	p.askAll()
-	p.awaitBase()
-	s.fence(p)
-	hold = true
+	p := s.withholding(&hold)
 	s.put("bad.yaml", s.service(service{name: "bad"}))
 	p.has(client.CDS, s.cluster("bad"))
 	bad := p.last(client.CDS)
