@@ -14,6 +14,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/protocol"
 	"github.com/pilotmesh/pilot/internal/xds/push"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/server"
@@ -35,12 +36,12 @@ const (
 
 // Streams implements admin.Streams.
 func (still) Streams() []server.Status {
-	synced := server.TypeStatus{Subscribed: true, Nonce: "1", Sent: 1, Acked: 1}
+	synced := protocol.TypeStatus{Subscribed: true, Nonce: "1", Sent: 1, Acked: 1}
 	refused := synced
 	refused.Rejected = "a regex does not compile"
 	return []server.Status{
-		{ID: 1, Node: web, Attachment: web + "-1", Variant: server.Delta, Types: [resource.Types]server.TypeStatus{synced, synced, synced, refused}},
-		{ID: 2, Node: bank, Attachment: bank + "-1", Types: [resource.Types]server.TypeStatus{{Subscribed: true, Nonce: "2", InFlight: true}, {Subscribed: true}}},
+		{ID: 1, Node: web, Attachment: web + "-1", Variant: protocol.Delta, Types: [resource.Types]protocol.TypeStatus{synced, synced, synced, refused}},
+		{ID: 2, Node: bank, Attachment: bank + "-1", Types: [resource.Types]protocol.TypeStatus{{Subscribed: true, Nonce: "2", InFlight: true}, {Subscribed: true}}},
 	}
 }
 

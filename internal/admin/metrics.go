@@ -10,6 +10,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/xds/protocol"
 	"github.com/pilotmesh/pilot/internal/xds/push"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/server"
@@ -149,15 +150,15 @@ func label(t resource.Type) string {
 }
 
 // Opened implements server.Observer; who is connected is looked at when somebody scrapes.
-func (m *Metrics) Opened(server.Variant) {}
+func (m *Metrics) Opened(protocol.Variant) {}
 
 // Closed counts a stream that ended, by gRPC code.
-func (m *Metrics) Closed(_ server.Variant, code codes.Code) {
+func (m *Metrics) Closed(_ protocol.Variant, code codes.Code) {
 	m.closed.WithLabelValues(code.String()).Inc()
 }
 
 // Sent counts a response that was written.
-func (m *Metrics) Sent(t resource.Type, sent *server.Message, took time.Duration) {
+func (m *Metrics) Sent(t resource.Type, sent *protocol.Message, took time.Duration) {
 	m.pushes.WithLabelValues(label(t)).Inc()
 	m.sentBytes.WithLabelValues(label(t)).Add(float64(sent.Size))
 	m.sentResources.WithLabelValues(label(t)).Add(float64(sent.Resources + sent.Removed))

@@ -11,6 +11,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/class"
+	"github.com/pilotmesh/pilot/internal/xds/protocol"
 	"github.com/pilotmesh/pilot/internal/xds/push"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/server"
@@ -149,7 +150,7 @@ func (p *Pages) connected(r *http.Request, part, namespace string) ([]stream, er
 }
 
 func (s stream) heldBack() bool {
-	return slices.ContainsFunc(s.Types[:], func(t server.TypeStatus) bool { return t.HeldBack > 0 })
+	return slices.ContainsFunc(s.Types[:], func(t protocol.TypeStatus) bool { return t.HeldBack > 0 })
 }
 
 // heldOf are the pieces of a type that are held back.
@@ -199,14 +200,14 @@ func (s stream) sync() Sync {
 }
 
 // nonces are the last one sent, and the same again if it was acknowledged: that is what tools compare.
-func nonces(t server.TypeStatus) (sent, acked string) {
+func nonces(t protocol.TypeStatus) (sent, acked string) {
 	if stateOf(t) == Synced {
 		acked = t.Nonce
 	}
 	return t.Nonce, acked
 }
 
-func stateOf(t server.TypeStatus) State {
+func stateOf(t protocol.TypeStatus) State {
 	switch {
 	case !t.Subscribed:
 		return Unwatched

@@ -90,8 +90,14 @@ func imports(p listed) []string {
 		if target, ok := place(i); ok && internal && !matches(flow[row].imports, target) {
 			found = append(found, "internal/"+name+" imports internal/"+target+": it may import only ["+flow[row].imports+"] (internal/arch/rules_test.go); hand the value in, or move the code to where the arrow is allowed")
 		}
-		for _, o := range outside {
-			if strings.HasPrefix(i, o.prefix) && (!internal && o.only == "" || internal && !matches(o.only, name)) {
+		best := -1
+		for n, o := range outside {
+			if strings.HasPrefix(i, o.prefix) && (best < 0 || len(o.prefix) > len(outside[best].prefix)) {
+				best = n
+			}
+		}
+		if best >= 0 {
+			if o := outside[best]; !internal && o.only == "" || internal && !matches(o.only, name) {
 				found = append(found, p.ImportPath+" imports "+i+", which only ["+o.only+"] may: "+o.why)
 			}
 		}

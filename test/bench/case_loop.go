@@ -5,19 +5,18 @@ import (
 	"runtime"
 	"time"
 
-	meshconfig "istio.io/api/mesh/v1alpha1"
-
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+	meshconfig "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/xds/protocol"
 	"github.com/pilotmesh/pilot/internal/xds/push"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
-	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
 // loopFigures are those of what could keep the loop from its work.
@@ -115,10 +114,10 @@ func (p *plane) cellsOf(w *world, n int) (float64, error) {
 }
 
 // pinsOf are rejections of the first clusters of a state.
-func pinsOf(w *world, st *resource.State, n int) (pins []server.Pin) {
+func pinsOf(w *world, st *resource.State, n int) (pins []protocol.Pin) {
 	for i := 0; len(pins) < n && i < w.services; i++ {
 		if r, ok := st.Get(resource.Cluster, w.cluster(i)); ok {
-			pins = append(pins, server.Pin{Type: resource.Cluster, Name: w.cluster(i), Rejected: r.ContentHash()})
+			pins = append(pins, protocol.Pin{Type: resource.Cluster, Name: w.cluster(i), Rejected: r.ContentHash()})
 		}
 	}
 	return pins

@@ -66,7 +66,7 @@ func head(r *rand.Rand, kind string) string {
 }
 
 func exportTo(r *rand.Rand) string {
-	return pick(r, `["*"]`, `["*"]`, `["."]`, `["shop"]`, `["bank", "."]`)
+	return pick(r, `["*"]`, `["*"]`, `["."]`, `["shop"]`, `["bank", "shop"]`)
 }
 
 func serviceEntry(r *rand.Rand) string {

@@ -20,8 +20,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/store"
 	classes "github.com/pilotmesh/pilot/internal/xds/class"
+	"github.com/pilotmesh/pilot/internal/xds/protocol"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
-	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -372,7 +372,7 @@ func TestRejectionIsAProblemOfItsObjects(t *testing.T) {
 		return false
 	}
 	pin := func() {
-		c.Pin([]server.Pin{{Type: resource.Cluster, Name: name, Rejected: bad.ContentHash()}}, "no such thing")
+		c.Pin([]protocol.Pin{{Type: resource.Cluster, Name: name, Rejected: bad.ContentHash()}}, "no such thing")
 	}
 	pin()
 	f.eventually("a problem of the ServiceEntry", told)

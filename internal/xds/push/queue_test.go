@@ -11,8 +11,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/meshtest"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/xds/protocol"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
-	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
 // told is what a sink knows of a source: hashes of objects, and problems.
@@ -142,7 +142,7 @@ func TestQueueIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 1000 {
-			c.Pin([]server.Pin{{Name: "c"}}, "no")
+			c.Pin([]protocol.Pin{{Name: "c"}}, "no")
 		}
 		if n := f.queue.jobs.Len(); n > 3 {
 			t.Fatalf("%d jobs wait", n)

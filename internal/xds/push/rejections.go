@@ -10,8 +10,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/protocol"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
-	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
 const (
@@ -176,7 +176,7 @@ type pins struct {
 
 // Pin implements server.Attachment: the proxy rejected content, and its stream holds it back. The objects it was made
 // of get a Problem, for as long as the proxy would still be given that content.
-func (c *Connection) Pin(list []server.Pin, reason string) {
+func (c *Connection) Pin(list []protocol.Pin, reason string) {
 	l, conn := c.loop, c.conn
 	p := pinned{row: state.Rejection{Proxy: conn.node, Reason: strings.TrimSpace(reason), At: time.Now()}}
 	for _, one := range list[max(0, len(list)-maxOfNode):] {

@@ -10,8 +10,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/xds/protocol"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
-	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
 // large starts a loop over a mesh of services.
@@ -30,12 +30,12 @@ func node(i int) string {
 }
 
 // clusters are pins of the first clusters of a state that are of services.
-func clusters(t *testing.T, st *resource.State, l meshtest.Large, n int) (pins []server.Pin) {
+func clusters(t *testing.T, st *resource.State, l meshtest.Large, n int) (pins []protocol.Pin) {
 	t.Helper()
 	for i := range l.Services {
 		name := "outbound|80||" + l.Host(i)
 		if r, ok := st.Get(resource.Cluster, name); ok && len(pins) < n {
-			pins = append(pins, server.Pin{Type: resource.Cluster, Name: name, Rejected: r.ContentHash()})
+			pins = append(pins, protocol.Pin{Type: resource.Cluster, Name: name, Rejected: r.ContentHash()})
 		}
 	}
 	if len(pins) < n {
@@ -128,13 +128,13 @@ func TestRejectedPiece(t *testing.T) {
 	f, l := large(t, 100)
 	c, s := f.attach(node(0), "")
 	routes, _ := s.wait(t, "routes", has(resource.Route, "80")).Get(resource.Route, "80")
-	var pin server.Pin
+	var pin protocol.Pin
 	for name, piece := range routes.Pieces().All() {
 		if strings.Contains(string(name), "svc-00010") {
-			pin = server.Pin{Type: resource.Route, Name: "80", Piece: string(name), Rejected: piece.ContentHash()}
+			pin = protocol.Pin{Type: resource.Route, Name: "80", Piece: string(name), Rejected: piece.ContentHash()}
 		}
 	}
-	c.Pin([]server.Pin{pin}, "no such route")
+	c.Pin([]protocol.Pin{pin}, "no such route")
 	told := func(v *View) bool {
 		for _, p := range v.Problems.All() {
 			if strings.Contains(p.Field, `virtual host "`+l.Host(10)) && strings.Contains(p.Reason, "no such route") {
@@ -177,9 +177,9 @@ func TestHostileStream(t *testing.T) {
 	for round := range 3 {
 		hostile, h := f.attach(node(2), "")
 		h.wait(t, "the clusters", has(resource.Cluster, "outbound|80||"+l.Host(1)))
-		var pins []server.Pin
+		var pins []protocol.Pin
 		for i := range 4096 {
-			pins = append(pins, server.Pin{Type: resource.Cluster, Name: fmt.Sprint("c", i), Rejected: omap.Sum([]byte{byte(i), byte(i >> 8)})})
+			pins = append(pins, protocol.Pin{Type: resource.Cluster, Name: fmt.Sprint("c", i), Rejected: omap.Sum([]byte{byte(i), byte(i >> 8)})})
 		}
 		for i := range pins { // each with a response of its own
 			hostile.Pin(pins[i:i+1], "no")

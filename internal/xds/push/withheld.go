@@ -4,13 +4,13 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/protocol"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
-	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
 // Withhold implements server.Attachment: the objects that unacknowledged resources are made of get a Problem until they are
 // acknowledged.
-func (c *Connection) Withhold(now []server.Withheld) {
+func (c *Connection) Withhold(now []protocol.Withheld) {
 	l, conn, rows := c.loop, c.conn, 1
 	for _, w := range now {
 		rows += rejectionRows * len(w.Names) // what it is made of costs as much to look up

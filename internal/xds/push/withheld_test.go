@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pilotmesh/pilot/internal/xds/protocol"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
-	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
 // TestWithheldIsAProblemOfItsObjects: what proxies do not acknowledge is told once at the objects it was made of, until they
@@ -29,7 +29,7 @@ func TestWithheldIsAProblemOfItsObjects(t *testing.T) {
 			return n == 1
 		}
 	}
-	late := []server.Withheld{{Type: resource.Cluster, Names: []string{name}, Since: time.Unix(1, 0)}}
+	late := []protocol.Withheld{{Type: resource.Cluster, Names: []string{name}, Since: time.Unix(1, 0)}}
 	a.Withhold(late)
 	f.eventually("a problem that names the proxy", told("proxy "+web0+" was sent CDS"))
 	b.Withhold(late)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"google.golang.org/grpc/encoding"
+
 	// The protobuf codec registers itself; other services on the same gRPC server go on using it.
 	_ "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"

@@ -1,27 +1,11 @@
-// Package server speaks xDS with proxies: ADS over gRPC, delta and State-of-the-World.
+// Package server serves ADS over gRPC: it moves bytes between clients and the state machines of package protocol.
 //
-// It has two parts that meet in Core.Step.
+// Per stream the gRPC handler goroutine receives. Server.Run owns the goroutines all streams share: the workers that let cores
+// take in requests and published states, and the sweeper that closes streams whose write is stuck. Workers write what gRPC
+// takes without asking the client; for what may have to wait a stream has one goroutine, as long as there is something.
 //
-// The core is a pure state machine, one per stream: events go in (a request, a newly published state, "the message is
-// written"), actions come out (send, connect, close, report). To read it: request takes requests in, as package xds/request reads them off the wire,
-// subscription says what they ask for, order decides what may be sent next, move and message make it, flight remembers
-// what is not acknowledged, pending holds back what refers to that, nack and mask what a client rejected.
-// It knows no gRPC and no goroutine, and the time only from its events, so every rule of the protocol is tested as a text conversation
-// (testdata). A stream's memory is a few pointers: per type the class state it was sent and the one it acknowledged.
-// What it is owed is the difference of two states, restricted to an interned subscription; the messages of such a
-// transition are computed once for all streams that stand at the same point (Shared).
-//
-// The shell (server, stream, ring, codec; package gate) moves bytes. Per stream the gRPC handler goroutine receives.
-// Server.Run owns the goroutines all streams share: the workers that let cores take in requests and published states, and
-// the sweeper that closes streams whose write is stuck. Workers write what gRPC takes without asking the client; for what
-// may have to wait a stream has one goroutine, as long as there is something.
-// Nobody waits for anybody: publishing never blocks, a silent reader costs its pointers.
-//
-// Invariants: a resource outside the stream's class state is never sent; rejected bytes are never sent again on that
-// stream; a listener or virtual host goes out only when the clusters it refers to are acknowledged, and what a proxy may
-// still be using is taken away last; one response per type is in flight, or one cut sequence of them; no response of
-// a type that may be cut is larger than the cut, unless a single resource is. Acknowledgements that stay away suspend
-// two of these after a while: see patience.
+// Invariants: nobody waits for anybody: publishing never blocks, a silent reader costs its pointers. One goroutine at a time
+// steps a core. Few streams write a big message at a time (package gate).
 //
 // It must not import translators, views, queries, sources or Kubernetes: it is handed finished states.
 package server

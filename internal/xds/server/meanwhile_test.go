@@ -8,6 +8,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 
+	"github.com/pilotmesh/pilot/internal/xds/protocol"
 	"github.com/pilotmesh/pilot/internal/xds/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -30,13 +31,13 @@ func (i *interrupted) SendMsg(any) error {
 
 // onFirstSend makes a stream that waits for its first state and on which something happens while that is sent.
 func onFirstSend(t *testing.T, during func(s *Stream)) (*Stream, *interrupted) {
-	core := NewCore(NewShared(""), Delta)
+	core := protocol.NewCore(protocol.NewShared(""), protocol.Delta)
 	q := &discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: resource.Cluster.URL()}
-	scanned, err := request.Scan(Delta, encode(t, q))
+	scanned, err := request.Scan(protocol.Delta, encode(t, q))
 	must(t, err)
-	core.Step(Event{Request: scanned}, nil)
+	core.Step(protocol.Event{Request: scanned}, nil)
 	g := &interrupted{}
-	s := &Stream{server: New(nil, Options{}), variant: Delta, grpc: g, asked: make(chan asked, 1), core: core}
+	s := &Stream{server: New(nil, Options{}), variant: protocol.Delta, grpc: g, asked: make(chan asked, 1), core: core}
 	g.during = func() { during(s) }
 	return s, g
 }
@@ -67,7 +68,7 @@ func TestStateWhileStreamIsLookedAt(t *testing.T) {
 // TestRequestWhileStreamIsLookedAt is the same for a request.
 func TestRequestWhileStreamIsLookedAt(t *testing.T) {
 	s, _ := onFirstSend(t, func(s *Stream) {
-		q, err := request.Scan(Delta, encode(t, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: resource.Cluster.URL(), ResponseNonce: "1c"}))
+		q, err := request.Scan(protocol.Delta, encode(t, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: resource.Cluster.URL(), ResponseNonce: "1c"}))
 		must(t, err)
 		s.asked <- asked{request: q}
 		s.queue()
@@ -101,7 +102,7 @@ func (m *endingMesh) Close() { m.closed++ }
 func TestStreamEndsWhileConnecting(t *testing.T) {
 	m := &endingMesh{}
 	ctx, cancel := context.WithCancel(t.Context())
-	s := &Stream{server: New(m, Options{}), grpc: &interrupted{}, abort: cancel, asked: make(chan asked, 1), core: NewCore(NewShared(""), Delta)}
+	s := &Stream{server: New(m, Options{}), grpc: &interrupted{}, abort: cancel, asked: make(chan asked, 1), core: protocol.NewCore(protocol.NewShared(""), protocol.Delta)}
 	s.connect(encode(t, node))
 	if m.closed != 1 || ctx.Err() == nil {
 		t.Errorf("the attachment was closed %d times, want once; the stream's context ended with %v", m.closed, ctx.Err())

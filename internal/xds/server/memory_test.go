@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"testing"
 
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -97,7 +98,7 @@ func settledStream(t *testing.T, streams, services int) int {
 	var puts []omap.Change[omap.Name, *resource.Resource]
 	for c := range s.Types[resource.Cluster].All() {
 		list = append(list, c.Name())
-		puts = append(puts, omap.Put(omap.Name(c.Name()), resource.New(resource.Endpoint, c.Name(), message(resource.Endpoint, c.Name(), "1"))))
+		puts = append(puts, omap.Put(omap.Name(c.Name()), resource.New(resource.Endpoint, c.Name(), &endpointv3.ClusterLoadAssignment{ClusterName: c.Name()})))
 	}
 	full := *s
 	full.Types[resource.Endpoint] = resource.Layers{resources{}.With(puts...)}

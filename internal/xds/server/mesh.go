@@ -7,21 +7,9 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
 
-	"github.com/pilotmesh/pilot/internal/xds/request"
+	"github.com/pilotmesh/pilot/internal/xds/protocol"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
-
-// Variant is one of the two protocol variants of ADS.
-type Variant = request.Variant
-
-// The variants.
-const (
-	StateOfTheWorld = request.StateOfTheWorld
-	Delta           = request.Delta
-)
-
-// Request is a scanned request.
-type Request = request.Request
 
 // Mesh is what the server serves.
 type Mesh interface {
@@ -39,10 +27,10 @@ type Attachment interface {
 	// Pin tells that the stream rejected content and is held back from it. The stream sees to that itself; the
 	// mesh tells the user, and decides what other streams of the class are to get.
 	// reason is what the client said, empty if it has taken that back since.
-	Pin(pins []Pin, reason string)
+	Pin(pins []protocol.Pin, reason string)
 	// Withhold tells what the client has not acknowledged for so long that the user is to know; nothing if there is no such thing
 	// any more. Everything else goes on; what it is told replaces what it was told before.
-	Withhold(now []Withheld)
+	Withhold(now []protocol.Withheld)
 	// Close is the last call. The stream takes no more updates.
 	Close()
 }
@@ -51,10 +39,10 @@ type Attachment interface {
 // must not block.
 type Observer interface {
 	// Opened and Closed bracket a stream's life.
-	Opened(v Variant)
-	Closed(v Variant, code codes.Code)
+	Opened(v protocol.Variant)
+	Closed(v protocol.Variant, code codes.Code)
 	// Sent: a response was written. took is how long the write was stuck in flow control and copying.
-	Sent(t resource.Type, m *Message, took time.Duration)
+	Sent(t resource.Type, m *protocol.Message, took time.Duration)
 	// Acked: a client has state s of a type. converged is the time since s was published, 0 if that is unknown.
 	Acked(t resource.Type, s *resource.State, converged time.Duration)
 	// Rejected: a client refused a response.
@@ -75,13 +63,13 @@ type Silent struct{}
 var _ Observer = Silent{}
 
 // Opened does nothing.
-func (Silent) Opened(Variant) {}
+func (Silent) Opened(protocol.Variant) {}
 
 // Closed does nothing.
-func (Silent) Closed(Variant, codes.Code) {}
+func (Silent) Closed(protocol.Variant, codes.Code) {}
 
 // Sent does nothing.
-func (Silent) Sent(resource.Type, *Message, time.Duration) {}
+func (Silent) Sent(resource.Type, *protocol.Message, time.Duration) {}
 
 // Acked does nothing.
 func (Silent) Acked(resource.Type, *resource.State, time.Duration) {}
@@ -108,7 +96,7 @@ type Status struct {
 	// Attachment is the mesh's name for the stream; empty before the first request was taken in.
 	Attachment string
 	Peer       string
-	Variant    Variant
+	Variant    protocol.Variant
 	Connected  time.Time
-	Types      [resource.Types]TypeStatus
+	Types      [resource.Types]protocol.TypeStatus
 }

@@ -7,16 +7,16 @@ import (
 	"sync"
 	"time"
 
+	// The descriptor of the service, for reflection.
+	_ "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
-	// The descriptor of the service, for reflection.
-	_ "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-
 	"github.com/pilotmesh/pilot/internal/xds/gate"
+	"github.com/pilotmesh/pilot/internal/xds/protocol"
 )
 
 // Options of a server. The zero value of every field means its default.
@@ -72,11 +72,15 @@ const writeBuffer = 128 << 10
 // gatePatience is how long a stream may keep others from a big write.
 const gatePatience = 50 * time.Millisecond
 
+// withheldAfter is how long an acknowledgement may stay away before the user is told. An Envoy resolves names and fetches
+// secrets in less, or not at all.
+const withheldAfter = 10 * time.Second
+
 // Server serves ADS. Make a gRPC server with its GRPC options, Register it there, and keep Run running.
 type Server struct {
 	mesh    Mesh
 	options Options
-	shared  *Shared
+	shared  *protocol.Shared
 	gate    *gate.Gate
 	// Streams that something has come for: those that are settled, and all others. Each ring has
 	// workers of its own.
@@ -93,7 +97,7 @@ func New(mesh Mesh, o Options) *Server {
 	o = o.withDefaults()
 	workers := runtime.GOMAXPROCS(0)
 	return &Server{
-		mesh: mesh, options: o, shared: NewShared(o.ControlPlane),
+		mesh: mesh, options: o, shared: protocol.NewShared(o.ControlPlane),
 		gate: gate.New(o.BigSends, gatePatience), streams: map[uint64]*Stream{},
 		quick: newRing(workers), slow: newRing(max(1, workers/2)),
 	}
@@ -122,15 +126,15 @@ func (s *Server) GRPC() []grpc.ServerOption {
 
 // Register adds the service to a gRPC server made with the options of GRPC.
 func (s *Server) Register(r grpc.ServiceRegistrar) {
-	handler := func(v Variant) grpc.StreamHandler {
+	handler := func(v protocol.Variant) grpc.StreamHandler {
 		return func(_ any, g grpc.ServerStream) error { return s.serve(v, g) }
 	}
 	r.RegisterService(&grpc.ServiceDesc{
 		ServiceName: "envoy.service.discovery.v3.AggregatedDiscoveryService",
 		HandlerType: (*any)(nil),
 		Streams: []grpc.StreamDesc{
-			{StreamName: "StreamAggregatedResources", Handler: handler(StateOfTheWorld), ServerStreams: true, ClientStreams: true},
-			{StreamName: "DeltaAggregatedResources", Handler: handler(Delta), ServerStreams: true, ClientStreams: true},
+			{StreamName: "StreamAggregatedResources", Handler: handler(protocol.StateOfTheWorld), ServerStreams: true, ClientStreams: true},
+			{StreamName: "DeltaAggregatedResources", Handler: handler(protocol.Delta), ServerStreams: true, ClientStreams: true},
 		},
 		Metadata: "envoy/service/discovery/v3/ads.proto",
 	}, s)
@@ -149,7 +153,7 @@ func abortable(ctx context.Context, _ *tap.Info) (context.Context, error) {
 }
 
 // serve is the handler of one stream.
-func (s *Server) serve(v Variant, g grpc.ServerStream) (err error) {
+func (s *Server) serve(v protocol.Variant, g grpc.ServerStream) (err error) {
 	ctx := g.Context()
 	if err := s.options.Admit(ctx); err != nil {
 		return err
@@ -160,7 +164,7 @@ func (s *Server) serve(v Variant, g grpc.ServerStream) (err error) {
 	}
 	stream := &Stream{
 		server: s, grpc: g, variant: v, opened: time.Now(), abort: abort, conn: connectionOf(ctx),
-		asked: make(chan asked, 1), core: NewCore(s.shared, v),
+		asked: make(chan asked, 1), core: protocol.NewCore(s.shared, v),
 	}
 	if !s.add(stream) {
 		return errDraining()

@@ -18,6 +18,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/protocol"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -28,7 +29,7 @@ type testMesh struct {
 	mu      sync.Mutex
 	state   *resource.State
 	streams map[*Stream]bool
-	pins    []Pin
+	pins    []protocol.Pin
 }
 
 type testAttachment struct {
@@ -63,9 +64,9 @@ func (m *testMesh) publish(s *resource.State) {
 
 func (a testAttachment) ID() string { return fmt.Sprint(a.stream.id) }
 
-func (a testAttachment) Withhold([]Withheld) {}
+func (a testAttachment) Withhold([]protocol.Withheld) {}
 
-func (a testAttachment) Pin(pins []Pin, _ string) {
+func (a testAttachment) Pin(pins []protocol.Pin, _ string) {
 	a.mesh.mu.Lock()
 	defer a.mesh.mu.Unlock()
 	a.mesh.pins = append(a.mesh.pins, pins...)
@@ -126,6 +127,8 @@ func testContext(t *testing.T) context.Context {
 	t.Cleanup(cancel)
 	return ctx
 }
+
+type resources = omap.Map[omap.Name, *resource.Resource]
 
 // clusters makes a state of n clusters with about size bytes each.
 func clusters(rev store.Revision, n, size int, mark string) *resource.State {

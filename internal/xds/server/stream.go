@@ -17,8 +17,17 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/protocol"
 	"github.com/pilotmesh/pilot/internal/xds/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+const (
+	// lightMessage is up to where workers write themselves, and lightMessages for how much of it: gRPC takes 64 KiB of each
+	// stream without asking the client. After that a message is sent that tells when gRPC has written it, and with it all that
+	// was before: a client may ask again and again and never read.
+	lightMessage  = 8 << 10
+	lightMessages = 32 << 10
 )
 
 // lingerTime is how long a client that came back is given to say all it has: its requests follow one another closely.
@@ -29,7 +38,7 @@ type Stream struct {
 	server  *Server
 	grpc    grpc.ServerStream
 	id      uint64
-	variant Variant
+	variant protocol.Variant
 	opened  time.Time
 
 	latest atomic.Pointer[resource.State] // published, the newest
@@ -48,11 +57,11 @@ type Stream struct {
 	cause error // of the end; read after ended
 
 	mu     sync.Mutex
-	core   *Core
+	core   *protocol.Core
 	node   string
 	attach Attachment // nil before Connect has returned, and after the end
 
-	withheld []Withheld // what the mesh was told of; of the sweeper only
+	withheld []protocol.Withheld // what the mesh was told of; of the sweeper only
 }
 
 // Update gives the stream a new state of its class. It never blocks and costs next to nothing; of several updates in
@@ -178,7 +187,7 @@ func (s *Stream) receiveOne(first bool) error {
 
 // asked is a request on its way to a worker.
 type asked struct {
-	request *Request
+	request *protocol.Request
 	// taken is closed when the request was taken in; nil if nobody waits for that. What may be refused is waited for: gRPC
 	// tells the client why its stream ends only if that does not receive.
 	taken chan struct{}
@@ -186,25 +195,25 @@ type asked struct {
 
 // refresh takes in what has come: requests, q after one that waits, and the newest state. Whoever calls it has made the stream
 // queued, which it is until it returns: so there is one at a time.
-func (s *Stream) refresh(q *Request) {
+func (s *Stream) refresh(q *protocol.Request) {
 	defer s.guard()
 	select {
 	case a := <-s.asked:
-		s.step(Event{Request: a.request})
+		s.step(protocol.Event{Request: a.request})
 		if a.taken != nil {
 			close(a.taken)
 		}
 	default:
 	}
 	if q != nil {
-		s.step(Event{Request: q})
+		s.step(protocol.Event{Request: q})
 	}
 	if s.waited.Swap(false) {
-		s.step(Event{Waited: true})
+		s.step(protocol.Event{Waited: true})
 	}
 	state := s.latest.Load()
 	if state != nil {
-		s.step(Event{State: state})
+		s.step(protocol.Event{State: state})
 	}
 	s.queued.Store(false)
 	if len(s.asked) > 0 || s.waited.Load() || s.latest.Load() != state { // it came meanwhile, and found the stream queued
@@ -214,13 +223,13 @@ func (s *Stream) refresh(q *Request) {
 
 // step lets the core take one event and does what it says. What it writes itself takes no time; for the rest there is a
 // goroutine. The core has one message out at a time, so that is one per stream, and none most of the time.
-func (s *Stream) step(e Event) {
+func (s *Stream) step(e protocol.Event) {
 	for again := true; again; {
 		again = false
-		var buf [4]Action
+		var buf [4]protocol.Action
 		for _, a := range s.ask(e, buf[:0]) {
 			switch {
-			case a.Kind != Send:
+			case a.Kind != protocol.Send:
 				s.perform(a)
 			case s.takes(a.Message):
 				s.light.Add(int32(a.Message.Size))
@@ -228,7 +237,7 @@ func (s *Stream) step(e Event) {
 					s.end(err)
 					return
 				}
-				e, again = Event{Sent: true}, true
+				e, again = protocol.Event{Sent: true}, true
 			default:
 				go s.flush(a)
 			}
@@ -237,11 +246,11 @@ func (s *Stream) step(e Event) {
 }
 
 // takes reports whether a worker may write a message: gRPC surely has room for it, whether or not the client reads.
-func (s *Stream) takes(m *Message) bool {
+func (s *Stream) takes(m *protocol.Message) bool {
 	return s.unsent.Load() == 0 && m.Size <= lightMessage && int(s.light.Load())+m.Size <= lightMessages
 }
 
-func (s *Stream) ask(e Event, out []Action) []Action {
+func (s *Stream) ask(e protocol.Event, out []protocol.Action) []protocol.Action {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended.Load() {
@@ -252,13 +261,13 @@ func (s *Stream) ask(e Event, out []Action) []Action {
 }
 
 // flush writes a message that may have to wait for the client, and goes on.
-func (s *Stream) flush(a Action) {
+func (s *Stream) flush(a protocol.Action) {
 	defer s.guard()
 	if err := s.write(a, s.written); err != nil {
 		s.end(err)
 		return
 	}
-	s.step(Event{Sent: true})
+	s.step(protocol.Event{Sent: true})
 }
 
 // written is called when gRPC has written, or dropped, a message that may have had to wait. What workers wrote came before it.
@@ -269,7 +278,7 @@ func (s *Stream) written() {
 }
 
 // write hands a message to gRPC. written, if there is one, is called when that has let go of it.
-func (s *Stream) write(a Action, written func()) error {
+func (s *Stream) write(a protocol.Action, written func()) error {
 	ctx := s.grpc.Context()
 	if a.Message.Big() {
 		p := s.server.gate.Enter(ctx)
@@ -278,9 +287,9 @@ func (s *Stream) write(a Action, written func()) error {
 		}
 		defer s.server.gate.Leave(p)
 	}
-	parts := make(mem.BufferSlice, 0, len(a.Message.buffers)+1)
-	parts = append(parts, a.Message.buffers...)
-	nonce := nonceField(a.Nonce)
+	parts := make(mem.BufferSlice, 0, len(a.Message.Buffers)+1)
+	parts = append(parts, a.Message.Buffers...)
+	nonce := protocol.NonceField(a.Nonce)
 	began := time.Now()
 	if a.Message.Big() || s.heavy.Load() == 0 {
 		s.heavy.Store(began.UnixNano())
@@ -304,39 +313,47 @@ func (s *Stream) stuck(now time.Time, limit time.Duration) bool {
 	return s.unsent.Load() > 0 && now.UnixNano()-s.moved.Load() > int64(limit)
 }
 
+// code is the gRPC status code of a refusal.
+func code(r protocol.Refusal) codes.Code {
+	if r == protocol.TooMuch {
+		return codes.ResourceExhausted
+	}
+	return codes.InvalidArgument
+}
+
 // perform carries out everything but sending.
-func (s *Stream) perform(a Action) {
+func (s *Stream) perform(a protocol.Action) {
 	o := s.server.options.Observer
 	switch a.Kind {
-	case Send:
-	case Connect:
+	case protocol.Send:
+	case protocol.Connect:
 		s.connect(a.Node)
-	case Close:
-		s.end(status.Error(a.Code, a.Text))
-	case Acked:
+	case protocol.Close:
+		s.end(status.Error(code(a.Refusal), a.Text))
+	case protocol.Acked:
 		var took time.Duration
 		if p := a.State.Published; !p.IsZero() {
 			took = time.Since(p)
 		}
 		o.Acked(a.Type, a.State, took)
-	case Rejected:
+	case protocol.Rejected:
 		node, _ := s.attached()
 		s.server.options.Log.Warn("response rejected", "stream", s.id, "node", node, "type", a.Type, "reason", a.Text)
 		o.Rejected(a.Type, node, a.Text)
-	case Pinned:
+	case protocol.Pinned:
 		if _, attach := s.attached(); attach != nil {
 			attach.Pin(a.Pins, a.Text)
 		}
-	case Expired:
+	case protocol.Expired:
 		o.Expired(a.Type)
-	case Unknown:
+	case protocol.Unknown:
 		o.Unknown(a.Text)
-	case Linger:
+	case protocol.Linger:
 		time.AfterFunc(lingerTime, func() {
 			defer s.guard()
-			s.step(Event{Lingered: true})
+			s.step(protocol.Event{Lingered: true})
 		})
-	case Wait:
+	case protocol.Wait:
 		time.AfterFunc(a.For, s.wake)
 	}
 }
@@ -347,7 +364,7 @@ func (s *Stream) wake() {
 	switch {
 	case s.ended.Load():
 	case s.unsent.Load() > 0:
-		time.AfterFunc(patience, s.wake)
+		time.AfterFunc(protocol.Patience, s.wake)
 	default:
 		s.waited.Store(true)
 		s.queue()
@@ -359,9 +376,9 @@ func (s *Stream) report(before time.Time) {
 	if !s.mu.TryLock() {
 		return // it is at work; next time
 	}
-	now, attach := s.core.withheld(before), s.attach
+	now, attach := s.core.Withheld(before), s.attach
 	s.mu.Unlock()
-	if attach == nil || slices.EqualFunc(now, s.withheld, func(a, b Withheld) bool { return a.Type == b.Type && slices.Equal(a.Names, b.Names) }) {
+	if attach == nil || slices.EqualFunc(now, s.withheld, func(a, b protocol.Withheld) bool { return a.Type == b.Type && slices.Equal(a.Names, b.Names) }) {
 		return
 	}
 	s.withheld = now

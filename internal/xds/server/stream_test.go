@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/pilotmesh/pilot/internal/xds/protocol"
 	"github.com/pilotmesh/pilot/internal/xds/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -31,24 +32,24 @@ func (o oneRequest) RecvMsg(m any) error {
 // TestRequestsInOrder: the worker that takes a stream up may leave a request behind that came meanwhile. The next one, although
 // it is taken in where it is received, comes after it: here the rejection of a part, before the answer to the last part.
 func TestRequestsInOrder(t *testing.T) {
-	core := NewCore(NewShared(""), Delta)
+	core := protocol.NewCore(protocol.NewShared(""), protocol.Delta)
 	encoded := func(q *discoveryv3.DeltaDiscoveryRequest) []byte {
 		q.TypeUrl = resource.Cluster.URL()
 		return encode(t, q)
 	}
-	scan := func(q *discoveryv3.DeltaDiscoveryRequest) *Request {
-		scanned, err := request.Scan(Delta, encoded(q))
+	scan := func(q *discoveryv3.DeltaDiscoveryRequest) *protocol.Request {
+		scanned, err := request.Scan(protocol.Delta, encoded(q))
 		must(t, err)
 		return scanned
 	}
-	core.Step(Event{Request: scan(&discoveryv3.DeltaDiscoveryRequest{Node: node})}, nil)
-	core.Step(Event{State: clusters(1, 2, 200_000, "x")}, nil)
-	core.Step(Event{Sent: true}, nil)
-	core.Step(Event{Sent: true}, nil)
+	core.Step(protocol.Event{Request: scan(&discoveryv3.DeltaDiscoveryRequest{Node: node})}, nil)
+	core.Step(protocol.Event{State: clusters(1, 2, 200_000, "x")}, nil)
+	core.Step(protocol.Event{Sent: true}, nil)
+	core.Step(protocol.Event{Sent: true}, nil)
 
 	nack := scan(&discoveryv3.DeltaDiscoveryRequest{ResponseNonce: "1c", ErrorDetail: status.New(codes.Internal, "c00000 is bad").Proto()})
 	ack := encoded(&discoveryv3.DeltaDiscoveryRequest{ResponseNonce: "2c"})
-	s := &Stream{server: New(nil, Options{}), variant: Delta, grpc: oneRequest{raw: ack}, asked: make(chan asked, 1), core: core}
+	s := &Stream{server: New(nil, Options{}), variant: protocol.Delta, grpc: oneRequest{raw: ack}, asked: make(chan asked, 1), core: core}
 	s.heavy.Store(time.Now().Add(-time.Hour).UnixNano())
 	s.asked <- asked{request: nack}
 	must(t, s.receiveOne(false))

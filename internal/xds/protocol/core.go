@@ -1,15 +1,26 @@
-package server
+package protocol
 
 import (
 	"strconv"
 	"time"
 
-	"google.golang.org/grpc/codes"
-
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
+
+// Variant is one of the two protocol variants of ADS.
+type Variant = request.Variant
+
+// The variants.
+const (
+	StateOfTheWorld = request.StateOfTheWorld
+	Delta           = request.Delta
+)
+
+// Request is a scanned request.
+type Request = request.Request
 
 // Shared is what streams have in common: interned subscriptions, and the results of moves and of pinning while
 // several streams stand at the same point. It is safe for concurrent use.
@@ -65,7 +76,7 @@ type Kind uint8
 const (
 	Send     Kind = iota // write Message, then Nonce; answer with Event.Sent. No other Send comes before that
 	Connect              // Node is the encoded node of the first request; states may be published from now on
-	Close                // end the stream with Code and Text
+	Close                // end the stream for the reason Refusal; Text explains it
 	Acked                // the client acknowledged State for Type
 	Rejected             // the client refused a response of Type; Text is its reason
 	Pinned               // Pins were added: this content is held back from the stream
@@ -75,6 +86,25 @@ const (
 	Wait                 // answer with Event.Waited after For. No other Wait comes before that
 )
 
+// Refusal says why a stream is closed.
+type Refusal uint8
+
+// The reasons.
+const (
+	// Malformed: the client broke the protocol.
+	Malformed Refusal = iota
+	// TooMuch: the client asked for more than one stream may have.
+	TooMuch
+)
+
+// String names the reason.
+func (r Refusal) String() string {
+	if r == TooMuch {
+		return "TooMuch"
+	}
+	return "Malformed"
+}
+
 // Action is what the shell is asked to do.
 type Action struct {
 	Kind    Kind
@@ -82,7 +112,7 @@ type Action struct {
 	Message *Message
 	Nonce   string
 	Node    []byte
-	Code    codes.Code
+	Refusal Refusal
 	Text    string
 	State   *resource.State
 	Pins    []Pin
@@ -260,9 +290,9 @@ func (c *Core) look() {
 	c.view = c.mask(c.now)
 }
 
-func (c *Core) close(code codes.Code, text string, out []Action) []Action {
+func (c *Core) close(why Refusal, text string, out []Action) []Action {
 	c.closed = true
-	return append(out, Action{Kind: Close, Code: code, Text: text})
+	return append(out, Action{Kind: Close, Refusal: why, Text: text})
 }
 
 // nonceSuffix keeps the nonces of the types apart.

@@ -1,4 +1,4 @@
-package server
+package protocol
 
 import (
 	"time"
@@ -67,10 +67,6 @@ func (c *Core) Status() (all [resource.Types]TypeStatus) {
 	return all
 }
 
-// withheldAfter is how long an acknowledgement may stay away before the user is told. An Envoy resolves names and fetches
-// secrets in less, or not at all.
-const withheldAfter = 10 * time.Second
-
 // Withheld are resources of one type that a client was sent together and has not acknowledged for long. Some of them it
 // waits with: the client does not say which.
 type Withheld struct {
@@ -79,8 +75,8 @@ type Withheld struct {
 	Since time.Time
 }
 
-// withheld is what was sent first of each type and has not been acknowledged since before a time.
-func (c *Core) withheld(before time.Time) (all []Withheld) {
+// Withheld is what was sent first of each type and has not been acknowledged since before a time.
+func (c *Core) Withheld(before time.Time) (all []Withheld) {
 	for i := range c.cursors {
 		t, cur := resource.Type(i), &c.cursors[i]
 		if f := cur.flight; f == nil || f.stages[0].sent == 0 || f.stages[0].sent > before.UnixNano() {

@@ -1,4 +1,4 @@
-package server
+package protocol
 
 import (
 	"os"
@@ -28,10 +28,13 @@ func TestRulesAreShown(t *testing.T) {
 		}
 	}
 	var code strings.Builder
-	files, err = filepath.Glob("*_test.go")
-	must(t, err)
-	files = append(files, "../request/request_test.go")
-	for _, file := range files {
+	var tests []string
+	for _, dir := range []string{".", "../request", "../server"} {
+		more, err := filepath.Glob(dir + "/*_test.go")
+		must(t, err)
+		tests = append(tests, more...)
+	}
+	for _, file := range tests {
 		text, err := os.ReadFile(file)
 		must(t, err)
 		code.Write(text)

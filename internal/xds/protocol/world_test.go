@@ -1,4 +1,4 @@
-package server
+package protocol
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -190,4 +191,11 @@ func show(m proto.Message) string {
 		return m.Name + "[" + strings.Join(list, " ") + "]"
 	}
 	return fmt.Sprintf("%T", m)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

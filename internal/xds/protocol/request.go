@@ -1,8 +1,6 @@
-package server
+package protocol
 
 import (
-	"google.golang.org/grpc/codes"
-
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -14,7 +12,7 @@ const maxReason = 16 << 10
 func (c *Core) request(q *Request, out []Action) []Action {
 	if !c.connected {
 		if q.Node == nil {
-			return c.close(codes.InvalidArgument, "the first request of a stream must carry the node", out)
+			return c.close(Malformed, "the first request of a stream must carry the node", out)
 		}
 		c.connected = true
 		out = append(out, Action{Kind: Connect, Node: q.Node})
@@ -95,7 +93,7 @@ func (c *Core) subscribe(t resource.Type, cur *cursor, q *Request, out []Action)
 	cur.named = cur.named || q.Subscribes > 0 || (q.Variant == Delta && !first)
 	d := c.shared.subscriptions.demand(cur.sub, q, digest, t, legacy)
 	if d.tooMany {
-		return c.close(codes.ResourceExhausted, "more names subscribed than one stream may have", out)
+		return c.close(TooMuch, "more names subscribed than one stream may have", out)
 	}
 	cur.sub = d.sub
 	cur.forced = union(subtractNames(cur.forced, d.dropped), d.forced)

@@ -1,4 +1,4 @@
-package server
+package protocol
 
 import (
 	"encoding/binary"
@@ -19,11 +19,6 @@ const (
 	maxMessage = 256 << 10
 	// bigMessage is the size from which few streams write at a time; below it, a message is copied into one buffer.
 	bigMessage = 64 << 10
-	// lightMessage is up to where workers write themselves, and lightMessages for how much of it: gRPC takes 64 KiB of each
-	// stream without asking the client. After that a message is sent that tells when gRPC has written it, and with it all that
-	// was before: a client may ask again and again and never read.
-	lightMessage  = 8 << 10
-	lightMessages = 32 << 10
 )
 
 // Field numbers of DiscoveryResponse and DeltaDiscoveryResponse where they differ; resources is 2, type_url is 4 and
@@ -47,14 +42,14 @@ type Message struct {
 
 	resources []*resource.Resource
 	removed   []string
-	buffers   mem.BufferSlice // Parts as gRPC takes them; of a sealed message
+	Buffers   mem.BufferSlice // Parts as gRPC takes them; of a sealed message
 }
 
 // Big reports whether the message should pass the gate.
 func (m *Message) Big() bool { return m.Size > bigMessage }
 
-// nonceField is the encoded nonce, the last bytes of a response.
-func nonceField(nonce string) []byte {
+// NonceField is the encoded nonce, the last bytes of a response.
+func NonceField(nonce string) []byte {
 	b := make([]byte, 0, 2+len(nonce))
 	return appendString(b, fieldNonce, nonce)
 }
@@ -111,9 +106,9 @@ func (m *Message) seal() *Message {
 		}
 		m.Parts = [][]byte{b}
 	}
-	m.buffers = make(mem.BufferSlice, len(m.Parts))
+	m.Buffers = make(mem.BufferSlice, len(m.Parts))
 	for i, p := range m.Parts {
-		m.buffers[i] = mem.SliceBuffer(p)
+		m.Buffers[i] = mem.SliceBuffer(p)
 	}
 	return m
 }

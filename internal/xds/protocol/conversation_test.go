@@ -1,4 +1,4 @@
-package server
+package protocol
 
 import (
 	"bytes"
@@ -320,7 +320,7 @@ func (c *conversation) report(a Action) {
 			fmt.Fprintf(c.out, "  ! connected again\n")
 		}
 	case Close:
-		fmt.Fprintf(c.out, "  ! close %s: %s\n", a.Code, a.Text)
+		fmt.Fprintf(c.out, "  ! close %s: %s\n", a.Refusal, a.Text)
 	case Acked:
 		fmt.Fprintf(c.out, "  ! acked %s r%d\n", a.Type, a.State.Revision)
 	case Rejected:
@@ -359,7 +359,7 @@ func describePin(p Pin) string {
 }
 
 // wire is the message as it is written.
-func wire(a Action) []byte { return append(bytes.Join(a.Message.Parts, nil), nonceField(a.Nonce)...) }
+func wire(a Action) []byte { return append(bytes.Join(a.Message.Parts, nil), NonceField(a.Nonce)...) }
 
 // describe decodes a response with the generated types, so that what is shown is what a client sees.
 func describe(v Variant, a Action) string {

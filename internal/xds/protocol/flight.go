@@ -1,4 +1,4 @@
-package server
+package protocol
 
 import (
 	"slices"
@@ -8,18 +8,18 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// patience is how long an acknowledgement is waited for before newer state is sent, and before listeners and routes may
+// Patience is how long an acknowledgement is waited for before newer state is sent, and before listeners and routes may
 // refer to what is not acknowledged. Envoy withholds the acknowledgement of clusters while any cluster warms, for ever if
 // a cluster waits for what never comes (envoy, ClusterManagerImpl::updateClusterCounts). A cluster that is well is warm
 // after one exchange of assignments and, perhaps, one of secrets: 400 ms suffice for these. An edit that needs a new
 // cluster and then a route to it waits twice at most, which leaves it within a second.
-const patience = 400 * time.Millisecond
+const Patience = 400 * time.Millisecond
 
 // maxStages bounds what is remembered of one type: with more unacknowledged moves than that, two become one.
 const maxStages = 4
 
 // flight is what was sent of a type and is not acknowledged yet: most of the time one stage, more if an acknowledgement
-// stays away for longer than patience.
+// stays away for longer than Patience.
 type flight struct {
 	messages []*Message // of the newest stage, not written yet
 	stages   []stage    // the oldest first, at least one
@@ -179,7 +179,7 @@ func (f *flight) doubtful(t resource.Type, cur *cursor) (doubt names, added []om
 
 // overdue is the number of stages whose acknowledgement is not waited for any longer.
 func (c *Core) overdue(f *flight) (n int) {
-	for n < len(f.stages) && f.stages[n].sent != 0 && c.waited-f.stages[n].sent >= int64(patience) {
+	for n < len(f.stages) && f.stages[n].sent != 0 && c.waited-f.stages[n].sent >= int64(Patience) {
 		n++
 	}
 	return n
@@ -206,7 +206,7 @@ func (c *Core) waits(f *flight) {
 		return
 	}
 	if n := c.overdue(f); n < len(f.stages) && f.stages[n].sent != 0 {
-		if due := f.stages[n].sent + int64(patience); c.due == 0 || due < c.due {
+		if due := f.stages[n].sent + int64(Patience); c.due == 0 || due < c.due {
 			c.due = due
 		}
 	}
