@@ -87,7 +87,7 @@ func NewMetrics(b run.Build) *Metrics {
 	m.commits = m.counter("pilot_commits_total", "Commits that changed something.")
 	m.commitDuration = m.histogram("pilot_commit_duration_seconds", "Seconds from the beginning of a commit until all streams were told.", fine())
 	m.cellsRun = m.counters("pilot_cells_run_total", "Cells that were computed, by query.", "query")
-	for t := resource.Type(0); t < resource.Types; t++ { // a counter that is not there cannot be told from one that is broken
+	for t := resource.Type(0); t < resource.AllTypes; t++ { // a counter that is not there cannot be told from one that is broken
 		for _, v := range []*prometheus.CounterVec{m.pushes, m.acks, m.rejects, m.expired, m.sentBytes, m.sentResources} {
 			v.WithLabelValues(label(t))
 		}
@@ -145,6 +145,10 @@ func label(t resource.Type) string {
 		return "lds"
 	case resource.Route:
 		return "rds"
+	case resource.Extension:
+		return "ecds"
+	case resource.Secret:
+		return "sds"
 	}
 	return "unknown"
 }

@@ -72,6 +72,8 @@ type TypeSync struct {
 	// warming is among its clusters here. UnackedMore counts those that are not listed.
 	Unacked     []Unacked `json:"unacked,omitempty"`
 	UnackedMore int       `json:"unacked_more,omitempty"`
+	// Missing are names it asked for and that nobody has, or that are not for it.
+	Missing []string `json:"missing,omitempty"`
 }
 
 // Unacked is a resource that a proxy was sent and has not acknowledged.
@@ -130,6 +132,9 @@ func (p *Pages) streams(r *http.Request) ([]stream, error) {
 func (p *Pages) connected(r *http.Request, part, namespace string) ([]stream, error) {
 	var list []stream
 	for _, status := range p.Streams.Streams() {
+		if strings.HasPrefix(status.Node, string(proxy.Agent)+"~") {
+			continue // it is beside a proxy, which has a stream of the same name
+		}
 		s := stream{Status: status, connection: fmt.Sprintf("%s-%d", status.Node, status.ID)}
 		if strings.Contains(s.connection, part) && (namespace == "" || strings.HasSuffix(s.name(), "."+namespace)) {
 			list = append(list, s)
@@ -192,6 +197,9 @@ func (s stream) sync() Sync {
 		}
 		out.Types[resource.Type(t).String()] = one
 	}
+	for _, w := range s.Wants {
+		out.Types[w.Type.String()] = TypeSync{State: wantState(w), Names: w.Names, LastError: strings.TrimSpace(w.Rejected), Missing: w.Missing}
+	}
 	out.ClusterSent, out.ClusterAcked = nonces(s.Types[resource.Cluster])
 	out.ListenerSent, out.ListenerAcked = nonces(s.Types[resource.Listener])
 	out.RouteSent, out.RouteAcked = nonces(s.Types[resource.Route])
@@ -216,6 +224,19 @@ func stateOf(t protocol.TypeStatus) State {
 	case t.Nonce == "":
 		return NotSent
 	case t.InFlight:
+		return Stale
+	}
+	return Synced
+}
+
+// wantState is where a stream stands in a type that is answered proxy by proxy.
+func wantState(w protocol.WantStatus) State {
+	switch {
+	case w.Rejected != "":
+		return Rejected
+	case w.Nonce == "":
+		return NotSent
+	case w.Unanswered:
 		return Stale
 	}
 	return Synced

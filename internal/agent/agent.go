@@ -117,7 +117,7 @@ func supervise(ctx context.Context, p *proxy, c boot.Config, s *config.Settings,
 		}
 		page = l
 	}
-	board, err := serveSecrets(ctx, group, s, c.SecretsSocket, log)
+	board, err := serveSecrets(ctx, group, s, c, log)
 	if err != nil {
 		if page != nil {
 			err = errors.Join(err, page.Close())

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/pilotmesh/pilot/internal/agent/boot"
 	"github.com/pilotmesh/pilot/internal/agent/config"
 	"github.com/pilotmesh/pilot/internal/agent/secret"
 	"github.com/pilotmesh/pilot/internal/run"
@@ -36,8 +37,8 @@ func same(a, b string) bool {
 }
 
 // serveSecrets adds to the group what serves certificates and keys at the socket, unless somebody else does.
-func serveSecrets(ctx context.Context, group *run.Group, s *config.Settings, socket string, log *slog.Logger) (*secret.Board, error) {
-	board := secret.NewBoard(log)
+func serveSecrets(ctx context.Context, group *run.Group, s *config.Settings, c boot.Config, log *slog.Logger) (*secret.Board, error) {
+	board, socket := secret.NewBoard(log), c.SecretsSocket
 	group.Add(run.Actor{Name: "secrets", Run: board.Run})
 	if s.IdentitySocket != "" {
 		log.Info("secrets are somebody else's to serve (WORKLOAD_IDENTITY_SOCKET_FILE)", "socket", socket)
@@ -50,6 +51,7 @@ func serveSecrets(ctx context.Context, group *run.Group, s *config.Settings, soc
 	server := grpc.NewServer()
 	secret.NewServer(board).Register(server)
 	group.Add(run.Actor{Name: "certificate files", Run: secret.NewFiles(board, log).Run})
+	group.Add(run.Actor{Name: "report of missing secrets", Run: secret.NewReporter(board, s.Proxy.GetDiscoveryAddress(), c.Node, log).Run})
 	// Envoy has ended when this is told to: there is nobody to wait for.
 	group.Add(run.GRPC("secrets' socket", l, server, func() {}, 0))
 	return board, nil

@@ -39,7 +39,7 @@ func Parse(n Node) (*Proxy, error) {
 		return nil, fmt.Errorf("node id %q has %d parts; want role~address~name.namespace~domain", n.ID, len(parts))
 	}
 	p := &Proxy{ID: n.ID, Role: Role(parts[0]), Domain: parts[3], Locality: n.Locality}
-	if p.Role != Sidecar && p.Role != Router {
+	if p.Role != Sidecar && p.Role != Router && p.Role != Agent {
 		return nil, fmt.Errorf("node id %q: role %q is not supported; want %q or %q", n.ID, parts[0], Sidecar, Router)
 	}
 	if _, err := netip.ParseAddr(parts[1]); err != nil {

@@ -52,6 +52,8 @@ const (
 	// Router is a gateway. It gets clusters, endpoints and routes; what it listens on is said by Gateway objects, which
 	// are not served yet.
 	Router Role = "router"
+	// Agent is no proxy but the agent beside one, on a stream of its own: it has no class, and tells what its proxy cannot.
+	Agent Role = "agent"
 )
 
 // Proxy is a connected proxy, as far as translation may read it.

@@ -115,6 +115,13 @@ type Tables struct {
 	WithheldBy    *store.Index[Sent, omap.Name]
 	WithheldNames *store.Index[struct{}, Sent]
 
+	// Wants are what connected proxies ask for by name. WantsOf lists what a connection asks for, WantedBy which connections ask for
+	// something, Wanted, under the empty key, everything that is asked for.
+	Wants    *store.Table[WantKey, Want]
+	WantsOf  *store.Index[string, Sent]
+	WantedBy *store.Index[Sent, omap.Name]
+	Wanted   *store.Index[struct{}, Sent]
+
 	sourced *store.Table[sourcedKey, *api.Object]
 	options Options
 }
@@ -175,6 +182,7 @@ func New(o Options) *Tables {
 	t.defineRejections(db)
 	t.defineFaults(db)
 	t.defineWithheld(db)
+	t.defineWants(db)
 	t.Proxies = store.NewTable[string, *proxy.Proxy](db, "proxies", (*proxy.Proxy).Equal)
 	t.Proxies.OmitFromJournal()
 	t.Rejections.OmitFromJournal()

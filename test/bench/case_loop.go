@@ -89,6 +89,8 @@ type onceWatcher struct {
 }
 
 // Update is called by the loop only.
+func (*onceWatcher) Answer([]protocol.Answer) {}
+
 func (w *onceWatcher) Update(*resource.State) {
 	if !w.told {
 		w.told = true

@@ -18,6 +18,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/xds/class"
+	"github.com/pilotmesh/pilot/internal/xds/protocol"
 	"github.com/pilotmesh/pilot/internal/xds/push"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/server"
@@ -176,6 +177,8 @@ type silentWatcher struct{ ready func() }
 
 // Update takes a state and drops it.
 func (w silentWatcher) Update(*resource.State) { w.ready() }
+
+func (silentWatcher) Answer([]protocol.Answer) {}
 
 // join connects one proxy without a stream in each of the namespaces and waits until their states are there.
 func (p *plane) join(namespaces ...int) error {

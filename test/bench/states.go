@@ -5,6 +5,7 @@ import (
 	"sync"
 	"weak"
 
+	"github.com/pilotmesh/pilot/internal/xds/protocol"
 	"github.com/pilotmesh/pilot/internal/xds/push"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -31,6 +32,8 @@ type stateWatcher struct {
 }
 
 // Update passes a state on.
+func (*stateWatcher) Answer([]protocol.Answer) {}
+
 func (w *stateWatcher) Update(s *resource.State) {
 	w.log.mu.Lock()
 	of := w.log.given[w.namespace]

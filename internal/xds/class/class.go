@@ -42,6 +42,9 @@ type Queries struct {
 	// Problems are what users should be told, whether or not a proxy sees the objects concerned.
 	Problems *query.Layers[All, omap.Name, api.Problem]
 
+	// Answers are what connected proxies get for what they ask for by name.
+	Answers *query.Query[state.WantKey, Answer]
+
 	// Services, Rules and Scope are what translation decides by.
 	Services *service.Queries
 	Rules    *traffic.Queries
@@ -53,10 +56,12 @@ type Queries struct {
 	listeners *listener.Queries
 	routes    *route.Queries
 	rejected  rejected
+	missing   *query.Collection[All, api.Problem]
 }
 
-// Define adds all queries to a graph over the tables' store.
-func Define(g *query.Graph, t *state.Tables) *Queries {
+// Define adds all queries to a graph over the tables' store. Of the types that are answered proxy by proxy there is what the
+// providers have.
+func Define(g *query.Graph, t *state.Tables, providers ...Provider) *Queries {
 	services := service.Define(g, t)
 	rules := traffic.Define(g, t, services)
 	scopes := scope.Define(g, t, services, rules)
@@ -74,6 +79,7 @@ func Define(g *query.Graph, t *state.Tables) *Queries {
 	}
 	q.State = query.Define(g, "state", same, q.assemble)
 	q.defineRejected(g)
+	q.defineWants(g, providers)
 	q.defineProblems(g, problem.Define(g, t, services, rules, scopes, connections).All)
 	return q
 }

@@ -199,7 +199,7 @@ func (q *Queries) defineProblems(g *query.Graph, found *query.Query[All, []state
 	withheld := q.defineWithheld(g)
 	q.Problems = query.DefineLayers(g, "allProblems", func(r *query.Reader, all All) []state.Problems {
 		sets, _ := found.Get(r, all)
-		return append(slices.Clip(sets), q.rejected.problems.Get(r, all), withheld.Get(r, all), faults.Get(r, all))
+		return append(slices.Clip(sets), q.rejected.problems.Get(r, all), withheld.Get(r, all), q.missing.Get(r, all), faults.Get(r, all))
 	})
 }
 

@@ -30,6 +30,7 @@ var update = flag.Bool("update", false, "rewrite the conversations in testdata f
 //	CDS names=a,b                        a State-of-the-World request; also nonce=…, err="…", version=…
 //	CDS sub=a,b drop=c init=a:1          a delta request; init says which content the client has
 //	ack CDS, nack CDS "text"             answer the last response of the type, with the names of the last request
+//	answer SDS a=1 -b                    what the mesh has for names that were asked for; -b: nothing
 //	slow / written                       writes take until "written"; otherwise they are done at once
 //	lingered                             time passed since "! linger"
 //	passed 300ms                         time passes; what the core waits for by the clock happens on the way
@@ -48,8 +49,8 @@ type conversation struct {
 	state    *resource.State
 	nodeGo   bool // the node was sent
 	connects int
-	nonces   [resource.Types]string
-	names    [resource.Types]string // of the last State-of-the-World request
+	nonces   [resource.AllTypes]string
+	names    [resource.AllTypes]string // of the last State-of-the-World request
 	slow     bool
 	clock    time.Time
 	alarm    time.Time // when the Wait ends; zero if none is running
@@ -130,7 +131,7 @@ func newConversation(head string, out *strings.Builder) *conversation {
 func (c *conversation) fresh() {
 	c.core, c.nodeGo, c.slow, c.connects = NewCore(c.shared, c.variant), false, false, 0
 	c.alarm = time.Time{}
-	c.nonces, c.names = [resource.Types]string{}, [resource.Types]string{}
+	c.nonces, c.names = [resource.AllTypes]string{}, [resource.AllTypes]string{}
 }
 
 func (c *conversation) command(line string) error {
@@ -157,6 +158,8 @@ func (c *conversation) command(line string) error {
 		if c.state != nil {
 			c.step(Event{State: c.state})
 		}
+	case "answer":
+		return c.answer(rest)
 	case "slow":
 		c.slow = true
 	case "lingered":
@@ -174,7 +177,11 @@ func (c *conversation) command(line string) error {
 		if err != nil {
 			return err
 		}
-		c.status(c.core.Status()[t])
+		if t.Personal() {
+			c.wanted(t)
+		} else {
+			c.status(c.core.Status()[t])
+		}
 	case "settled":
 		rev, ok := c.core.Settled()
 		fmt.Fprintf(c.out, "  ! %d %v\n", rev, ok)
@@ -291,6 +298,35 @@ func (c *conversation) pass(d time.Duration) {
 	c.clock = end
 }
 
+// answer tells the core what the mesh has for names.
+func (c *conversation) answer(text string) error {
+	short, text, _ := strings.Cut(text, " ")
+	t, err := parseShort(short)
+	if err != nil {
+		return err
+	}
+	var answers []Answer
+	for _, f := range strings.Fields(text) {
+		name, mark, ok := strings.Cut(f, "=")
+		a := Answer{Type: t, Name: strings.TrimPrefix(name, "-")}
+		if ok {
+			a.Resource = resource.New(t, name, message(t, name, mark))
+		}
+		answers = append(answers, a)
+	}
+	c.step(Event{Answers: answers})
+	return nil
+}
+
+// wanted shows where the stream stands in a type that is answered proxy by proxy.
+func (c *conversation) wanted(t resource.Type) {
+	for _, s := range c.core.Wants() {
+		if s.Type == t {
+			fmt.Fprintf(c.out, "  ! %d names, missing %v, unanswered %v, rejected %q\n", s.Names, s.Missing, s.Unanswered, s.Rejected)
+		}
+	}
+}
+
 func (c *conversation) status(s TypeStatus) {
 	fmt.Fprintf(c.out, "  ! sent r%d acked r%d", s.Sent, s.Acked)
 	for _, u := range s.Unacked {
@@ -338,6 +374,10 @@ func (c *conversation) report(a Action) {
 		if a.For <= 0 {
 			c.pass(0)
 		}
+	case Cleared:
+		fmt.Fprintf(c.out, "  ! cleared %s %v\n", a.Type, a.Names)
+	case Want:
+		fmt.Fprintf(c.out, "  ! want %s %v, not %v\n", a.Type, a.Names, a.Dropped)
 	case Unknown:
 		fmt.Fprintf(c.out, "  ! unknown %q\n", a.Text)
 	}
@@ -372,6 +412,9 @@ func describe(v Variant, a Action) string {
 			return err.Error()
 		}
 		head = fmt.Sprintf("%s %s r%s:", a.Type, m.Nonce, m.SystemVersionInfo)
+		if a.Type.Personal() {
+			head = fmt.Sprintf("%s %s v%.4s:", a.Type, m.Nonce, m.SystemVersionInfo)
+		}
 		for _, r := range m.Resources {
 			text = append(text, showResource(a.Type, m.TypeUrl, r))
 		}

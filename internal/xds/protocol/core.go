@@ -67,6 +67,8 @@ type Event struct {
 	Lingered bool
 	// Waited: the time of the Wait action has passed.
 	Waited bool
+	// Answers to what Want actions asked for; a later one to the same name replaces an earlier one.
+	Answers []Answer
 }
 
 // Kind says what an Action asks for.
@@ -78,12 +80,14 @@ const (
 	Connect              // Node is the encoded node of the first request; states may be published from now on
 	Close                // end the stream for the reason Refusal; Text explains it
 	Acked                // the client acknowledged State for Type
-	Rejected             // the client refused a response of Type; Text is its reason
+	Rejected             // the client refused a response of Type; Text is its reason, Names what it was about if Type is answered proxy by proxy
+	Cleared              // the client accepted new answers to Names of Type, of which it had refused earlier ones
 	Pinned               // Pins were added: this content is held back from the stream
 	Expired              // a request of Type carried a nonce that is not the last one
 	Unknown              // a request for a type that is not served
 	Linger               // answer with Event.Lingered after a moment
 	Wait                 // answer with Event.Waited after For. No other Wait comes before that
+	Want                 // the client asks for Names of Type, and no longer for Dropped; answer with Event.Answers, now and on each change
 )
 
 // Refusal says why a stream is closed.
@@ -117,6 +121,8 @@ type Action struct {
 	State   *resource.State
 	Pins    []Pin
 	For     time.Duration
+	Names   []string
+	Dropped []string
 }
 
 // point is a state and its place in the order in which the stream came to know states. Content may return, so a
@@ -194,7 +200,8 @@ type Core struct {
 	variant   Variant
 	connected bool
 	closed    bool
-	writing   *cursor // of the type whose message is being written
+	busy      bool    // a message is being written
+	writing   *cursor // of the type whose message that is; nil for a type that is answered proxy by proxy
 	waiting   bool    // a Wait is running
 
 	clock  int64 // when the last event happened, in nanoseconds
@@ -211,6 +218,7 @@ type Core struct {
 	pending  *pending   // how far listeners and routes may go while clusters are not acknowledged; nil if they all are
 
 	cursors [resource.Types]cursor
+	wants   *wants // nil: nothing was asked for by name
 	nonces  uint64
 	linger  linger
 }
@@ -250,6 +258,8 @@ func (c *Core) Step(e Event, out []Action) []Action {
 		c.linger = over
 	case e.Waited:
 		c.waiting, c.waited = false, c.clock
+	case e.Answers != nil:
+		c.wants.take(e.Answers)
 	}
 	if c.closed {
 		return out
@@ -296,7 +306,7 @@ func (c *Core) close(why Refusal, text string, out []Action) []Action {
 }
 
 // nonceSuffix keeps the nonces of the types apart.
-const nonceSuffix = "celr"
+const nonceSuffix = "celrxs"
 
 // formatNonce makes the n-th nonce of the stream, for type t.
 func formatNonce(n uint64, t resource.Type) string {

@@ -96,6 +96,18 @@ func (m *Message) add(r *resource.Resource, v Variant) {
 	m.resources = append(m.resources, r)
 }
 
+// maxHead is more than what a removed name takes beside itself, in bytes.
+const maxHead = 8
+
+// remove says that a name is gone; delta only.
+func (m *Message) remove(name string) {
+	field := appendString(nil, fieldDeltaRemoved, name)
+	m.Parts = append(m.Parts, field)
+	m.Size += len(field)
+	m.Removed++
+	m.removed = append(m.removed, name)
+}
+
 // seal ends the making of a message. A small one is copied into one buffer: that is cheaper to send 500 times than a
 // list is.
 func (m *Message) seal() *Message {
@@ -120,14 +132,10 @@ func (w *writer) delta(put []*resource.Resource, gone []string, must bool) []*Me
 	}
 	out, m := w.cut(put)
 	for _, n := range gone {
-		field := appendString(nil, fieldDeltaRemoved, n)
-		if m.Resources+m.Removed > 0 && m.Size+len(field) > maxMessage {
+		if m.Resources+m.Removed > 0 && m.Size+len(n)+maxHead > maxMessage {
 			out, m = append(out, m.seal()), w.start()
 		}
-		m.Parts = append(m.Parts, field)
-		m.Size += len(field)
-		m.Removed++
-		m.removed = append(m.removed, n)
+		m.remove(n)
 	}
 	return append(out, m.seal())
 }

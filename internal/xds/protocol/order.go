@@ -31,7 +31,13 @@ func order() [6]step {
 
 // next appends the next message to write, if there is one and none is being written.
 func (c *Core) next(out []Action) []Action {
-	if c.writing != nil || c.view.state == nil {
+	if c.busy {
+		return out
+	}
+	if m, t := c.wants.message(c.variant, c.shared.controlPlane); m != nil {
+		return c.writeAnswers(t, m, out)
+	}
+	if c.view.state == nil {
 		return out
 	}
 	c.due = 0
@@ -70,19 +76,18 @@ func (c *Core) write(t resource.Type, cur *cursor, out []Action) []Action {
 	}
 	s.last = cur.nonce
 	s.parts = append(s.parts, part{nonce: cur.nonce, resources: m.resources, removed: m.removed})
-	c.writing = cur
+	c.busy, c.writing = true, cur
 	return append(out, Action{Kind: Send, Type: t, Message: m, Nonce: formatNonce(cur.nonce, t), State: cur.at.state})
 }
 
 // sent: the message was written. From now on its acknowledgement is waited for.
 func (c *Core) sent() {
-	if c.writing == nil {
-		return
+	if c.writing != nil {
+		if f := c.writing.flight; f != nil && len(f.messages) == 0 {
+			f.newest().sent = c.clock
+		}
 	}
-	if f := c.writing.flight; f != nil && len(f.messages) == 0 {
-		f.newest().sent = c.clock
-	}
-	c.writing = nil
+	c.busy, c.writing = false, nil
 }
 
 // advance moves the cursor as far as the row allows: silently, or by starting a flight.

@@ -21,6 +21,9 @@ func (c *Core) request(q *Request, out []Action) []Action {
 	if !ok {
 		return append(out, Action{Kind: Unknown, Text: clip(q.URL)})
 	}
+	if t.Personal() {
+		return c.want(t, q, out)
+	}
 	cur := &c.cursors[t]
 	out, stale := c.answer(t, cur, q, out)
 	if stale && q.Variant == StateOfTheWorld {

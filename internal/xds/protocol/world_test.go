@@ -13,7 +13,10 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/store"
@@ -85,7 +88,7 @@ func set(m map[string]string, f string) {
 }
 
 func parseShort(s string) (resource.Type, error) {
-	for t := resource.Type(0); t < resource.Types; t++ {
+	for t := resource.Type(0); t < resource.AllTypes; t++ {
 		if t.String() == s {
 			return t, nil
 		}
@@ -151,6 +154,16 @@ func message(t resource.Type, name, mark string) proto.Message {
 		return &endpointv3.ClusterLoadAssignment{ClusterName: name, Endpoints: []*endpointv3.LocalityLbEndpoints{
 			{Locality: &corev3.Locality{Region: mark}},
 		}}
+	case resource.Secret:
+		return &tlsv3.Secret{Name: name, Type: &tlsv3.Secret_GenericSecret{GenericSecret: &tlsv3.GenericSecret{
+			Secret: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: mark}},
+		}}}
+	case resource.Extension:
+		value, err := anypb.New(wrapperspb.String(mark))
+		if err != nil {
+			panic(err)
+		}
+		return &corev3.TypedExtensionConfig{Name: name, TypedConfig: value}
 	case resource.Listener:
 		return &listenerv3.Listener{Name: name, StatPrefix: mark, TrafficDirection: corev3.TrafficDirection(len(to) % 3)}
 	default:
@@ -178,6 +191,14 @@ func show(m proto.Message) string {
 		return m.Name + "=" + trim(m.AltStatName)
 	case *endpointv3.ClusterLoadAssignment:
 		return m.ClusterName + "=" + trim(m.Endpoints[0].Locality.Region)
+	case *tlsv3.Secret:
+		return m.Name + "=" + trim(m.GetGenericSecret().GetSecret().GetInlineString())
+	case *corev3.TypedExtensionConfig:
+		var value wrapperspb.StringValue
+		if err := m.TypedConfig.UnmarshalTo(&value); err != nil {
+			return err.Error()
+		}
+		return m.Name + "=" + trim(value.Value)
 	case *listenerv3.Listener:
 		return m.Name + "=" + trim(m.StatPrefix)
 	case *routev3.RouteConfiguration:

@@ -8,15 +8,17 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/protocol"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
 // ErrNotReady says that some source has not listed everything yet: nobody is to be told of half a mesh.
 var ErrNotReady = errors.New("the control plane has not read all of its configuration yet; connect again in a moment")
 
-// Watcher is a stream that is told the states of its class. Update never blocks.
+// Watcher is a stream that is told the states of its class, and the answers to what it asked for by name. It never blocks.
 type Watcher interface {
 	Update(*resource.State)
+	Answer([]protocol.Answer)
 }
 
 // connection is a connected proxy.
@@ -34,6 +36,8 @@ type connection struct {
 	rejected map[state.Rejected]struct{}
 	// withheld are the unacknowledged resources that are rows; they go with the connection, too.
 	withheld map[state.WithheldKey]struct{}
+	wanting  *wanting              // the last that waited; nil if there were none
+	answers  map[state.Sent]func() // releases the answer to what the proxy asks for by name
 }
 
 // class is a set of connected proxies that receive the same.
@@ -75,6 +79,9 @@ func (l *Loop) Attach(p *proxy.Proxy, w Watcher) (*Connection, error) {
 				return
 			}
 			l.conns[id] = c
+			if p.Role == proxy.Agent {
+				return
+			}
 			c.release = l.queries.Class.Observe(id, func(to proxy.Class, ok bool) {
 				if ok {
 					l.moved = append(l.moved, move{c, to})
@@ -96,6 +103,9 @@ func (c *Connection) Close() {
 		if conn.pins != nil {
 			l.queue.remove(conn.pins.job)
 		}
+		if conn.wanting != nil {
+			l.queue.remove(conn.wanting.job)
+		}
 		if l.queue.remove(conn.attach) {
 			return // it never was in it
 		}
@@ -111,6 +121,7 @@ func (l *Loop) leaving(conn *connection) *job {
 			conn.gone = true
 			l.tables.Proxies.Delete(tx, conn.id)
 			l.unrejectAll(tx, conn)
+			l.unwantAll(tx, conn)
 			for k := range conn.withheld {
 				l.tables.Withheld.Delete(tx, k)
 			}
@@ -119,6 +130,9 @@ func (l *Loop) leaving(conn *connection) *job {
 			delete(l.conns, conn.id)
 			if conn.release != nil {
 				conn.release()
+			}
+			for _, release := range conn.answers {
+				release()
 			}
 			l.leave(conn)
 		},
@@ -134,6 +148,7 @@ func (l *Loop) handOut(info *Commit) {
 			l.join(m.conn, m.to)
 		}
 	}
+	l.tell()
 	fresh := l.fresh
 	l.fresh = nil
 	for _, c := range fresh {

@@ -81,7 +81,8 @@ type Loop struct {
 	ready    bool
 	conns    map[string]*connection
 	classes  map[proxy.Class]*class
-	moved    []move   // connections whose class was published and not yet acted upon
+	moved    []move // connections whose class was published and not yet acted upon
+	answered []answered
 	fresh    []*class // classes whose state was published and not yet handed out
 	problems state.Problems
 	faults   faults

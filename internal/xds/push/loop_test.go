@@ -48,10 +48,11 @@ spec:
 
 // stream stands for a connected stream: it keeps the last state and can wait for one.
 type stream struct {
-	mu    sync.Mutex
-	state *resource.State
-	count int
-	told  chan struct{}
+	mu      sync.Mutex
+	state   *resource.State
+	count   int
+	answers map[string]protocol.Answer // by name
+	told    chan struct{}
 }
 
 func newStream() *stream { return &stream{told: make(chan struct{}, 1)} }
@@ -63,6 +64,18 @@ func (s *stream) Update(st *resource.State) {
 	select {
 	case s.told <- struct{}{}:
 	default:
+	}
+}
+
+// Answer keeps the last answer to each name.
+func (s *stream) Answer(list []protocol.Answer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.answers == nil {
+		s.answers = map[string]protocol.Answer{}
+	}
+	for _, a := range list {
+		s.answers[a.Name] = a
 	}
 }
 
@@ -98,6 +111,7 @@ type fixture struct {
 	t       *testing.T
 	mu      sync.Mutex
 	commits []Commit
+	secrets *store.Table[string, string] // by name; each is for one namespace, which is its content
 }
 
 // start runs a loop with one source that has listed nothing yet.
@@ -111,7 +125,8 @@ func start(t *testing.T, s Settings) *fixture {
 	}
 	tables := state.New(state.Options{Sources: s.Sources})
 	g := query.New(tables.DB, query.Options{Strict: true})
-	q := classes.Define(g, tables)
+	f.secrets = store.NewTable[string, string](tables.DB, "testSecrets", func(a, b string) bool { return a == b })
+	q := classes.Define(g, tables, classes.Provider{Type: resource.Secret, Find: f.secret})
 	f.Loop = New(tables, g, q, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)

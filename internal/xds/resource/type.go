@@ -2,8 +2,8 @@ package resource
 
 import "strings"
 
-// Type is one of the resource types served here, in the order in which they are sent: a resource names only resources
-// of earlier types, or of the next one that is fetched because of it.
+// Type is one of the resource types served here. Those that class states hold are in the order in which they are sent: a resource
+// names only resources of earlier types, or of the next one that is fetched because of it.
 type Type uint8
 
 // The types, in send order.
@@ -12,9 +12,21 @@ const (
 	Endpoint
 	Listener
 	Route
-	// Types is the number of types.
+	// Types is the number of types that class states hold.
 	Types = 4
 )
+
+// The types that are answered proxy by proxy: a client asks for each resource by its name, and no class state, no shared message
+// and no dump holds one.
+const (
+	Extension Type = Types + iota
+	Secret
+	// AllTypes is the number of types of both sorts.
+	AllTypes = Types + 2
+)
+
+// Personal reports whether the type is answered proxy by proxy.
+func (t Type) Personal() bool { return t >= Types }
 
 const urlPrefix = "type.googleapis.com/"
 
@@ -35,6 +47,10 @@ func infoOf(t Type) typeInfo {
 		return typeInfo{urlPrefix + "envoy.config.listener.v3.Listener", "LDS", "listener", true}
 	case Route:
 		return typeInfo{urlPrefix + "envoy.config.route.v3.RouteConfiguration", "RDS", "route", false}
+	case Extension:
+		return typeInfo{urlPrefix + "envoy.config.core.v3.TypedExtensionConfig", "ECDS", "extension", false}
+	case Secret:
+		return typeInfo{urlPrefix + "envoy.extensions.transport_sockets.tls.v3.Secret", "SDS", "secret", false}
 	}
 	return typeInfo{}
 }
@@ -42,10 +58,10 @@ func infoOf(t Type) typeInfo {
 // URL is the type URL on the wire.
 func (t Type) URL() string { return infoOf(t).url }
 
-// String is the short name people use: CDS, EDS, LDS, RDS.
+// String is the short name people use: CDS, EDS, LDS, RDS, ECDS, SDS.
 func (t Type) String() string { return infoOf(t).short }
 
-// Kind is what people call one resource of the type: cluster, endpoint, listener, route.
+// Kind is what people call one resource of the type: cluster, endpoint, listener, route, extension, secret.
 func (t Type) Kind() string { return infoOf(t).kind }
 
 // Wildcard reports whether a client may ask for all resources of the type. A State-of-the-World response for such a
@@ -54,7 +70,7 @@ func (t Type) Wildcard() bool { return infoOf(t).wildcard }
 
 // ParseType finds the type of a type URL.
 func ParseType(url string) (Type, bool) {
-	for t := Type(0); t < Types; t++ {
+	for t := Type(0); t < AllTypes; t++ {
 		if t.URL() == url {
 			return t, true
 		}
@@ -62,7 +78,7 @@ func ParseType(url string) (Type, bool) {
 	return 0, false
 }
 
-// ParseKind finds a type by any of its names: cluster, clusters, cds, or its URL.
+// ParseKind finds a type that class states hold by any of its names: cluster, clusters, cds, or its URL.
 func ParseKind(word string) (Type, bool) {
 	for t := Type(0); t < Types; t++ {
 		if strings.EqualFold(word, t.String()) || strings.EqualFold(strings.TrimSuffix(word, "s"), t.Kind()) || word == t.URL() {

@@ -31,7 +31,12 @@ type Attachment interface {
 	// Withhold tells what the client has not acknowledged for so long that the user is to know; nothing if there is no such thing
 	// any more. Everything else goes on; what it is told replaces what it was told before.
 	Withhold(now []protocol.Withheld)
-	// Close is the last call. The stream takes no more updates.
+	// Want tells which names the client asks for, and for which no longer, of a type that is answered proxy by proxy. The mesh answers
+	// with Stream.Answer, now and whenever the answer changes, also if it is that there is nothing for this client.
+	Want(t resource.Type, names, dropped []string)
+	// Refuse tells that the client rejected the last answers to names, and why; with an empty reason, that it has accepted newer ones.
+	Refuse(t resource.Type, names []string, reason string)
+	// Close is the last call. The stream takes no more updates and answers.
 	Close()
 }
 
@@ -99,4 +104,6 @@ type Status struct {
 	Variant    protocol.Variant
 	Connected  time.Time
 	Types      [resource.Types]protocol.TypeStatus
+	// Wants are the types that are answered proxy by proxy, of those the client asked for.
+	Wants []protocol.WantStatus
 }

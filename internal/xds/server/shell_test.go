@@ -64,6 +64,19 @@ func (m *testMesh) publish(s *resource.State) {
 
 func (a testAttachment) ID() string { return fmt.Sprint(a.stream.id) }
 
+// Want answers every name but "none" with an extension of that name.
+func (a testAttachment) Want(t resource.Type, names, _ []string) {
+	for _, name := range names {
+		answer := protocol.Answer{Type: t, Name: name}
+		if name != "none" {
+			answer.Resource = resource.New(t, name, &corev3.TypedExtensionConfig{Name: name})
+		}
+		a.stream.Answer([]protocol.Answer{answer})
+	}
+}
+
+func (a testAttachment) Refuse(resource.Type, []string, string) {}
+
 func (a testAttachment) Withhold([]protocol.Withheld) {}
 
 func (a testAttachment) Pin(pins []protocol.Pin, _ string) {

@@ -61,6 +61,8 @@ type Stream struct {
 	node   string
 	attach Attachment // nil before Connect has returned, and after the end
 
+	answers answers // of the mesh, not taken in yet
+
 	withheld []protocol.Withheld // what the mesh was told of; of the sweeper only
 }
 
@@ -69,6 +71,57 @@ type Stream struct {
 func (s *Stream) Update(state *resource.State) {
 	s.latest.Store(state)
 	s.queue()
+}
+
+// Answer gives the stream what the mesh has for names that its client asked for. It never blocks; of several answers to a name
+// the stream sees the last one.
+func (s *Stream) Answer(list []protocol.Answer) {
+	s.answers.add(list)
+	s.queue()
+}
+
+// answers are what the mesh answered and no worker has taken in: of each name the last one, so their number is bounded by that of
+// the names a stream may ask for.
+type answers struct {
+	mu   sync.Mutex
+	list []protocol.Answer
+	at   map[answerKey]int // places in the list
+}
+
+type answerKey struct {
+	typ  resource.Type
+	name string
+}
+
+func (a *answers) add(list []protocol.Answer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, n := range list {
+		k := answerKey{n.Type, n.Name}
+		if i, ok := a.at[k]; ok {
+			a.list[i] = n
+			continue
+		}
+		if a.at == nil {
+			a.at = map[answerKey]int{}
+		}
+		a.at[k] = len(a.list)
+		a.list = append(a.list, n)
+	}
+}
+
+func (a *answers) take() []protocol.Answer {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	list := a.list
+	a.list, a.at = nil, nil
+	return list
+}
+
+func (a *answers) empty() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.list) == 0
 }
 
 // queue lets a worker look at the stream soon.
@@ -104,7 +157,7 @@ func (s *Stream) Status() Status {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st.Node, st.Types = s.node, s.core.Status()
+	st.Node, st.Types, st.Wants = s.node, s.core.Status(), s.core.Wants()
 	if s.attach != nil {
 		st.Attachment = s.attach.ID()
 	}
@@ -211,12 +264,15 @@ func (s *Stream) refresh(q *protocol.Request) {
 	if s.waited.Swap(false) {
 		s.step(protocol.Event{Waited: true})
 	}
+	if list := s.answers.take(); list != nil {
+		s.step(protocol.Event{Answers: list})
+	}
 	state := s.latest.Load()
 	if state != nil {
 		s.step(protocol.Event{State: state})
 	}
 	s.queued.Store(false)
-	if len(s.asked) > 0 || s.waited.Load() || s.latest.Load() != state { // it came meanwhile, and found the stream queued
+	if len(s.asked) > 0 || s.waited.Load() || !s.answers.empty() || s.latest.Load() != state { // it came meanwhile, and found the stream queued
 		s.queue()
 	}
 }
@@ -337,12 +393,23 @@ func (s *Stream) perform(a protocol.Action) {
 		}
 		o.Acked(a.Type, a.State, took)
 	case protocol.Rejected:
-		node, _ := s.attached()
-		s.server.options.Log.Warn("response rejected", "stream", s.id, "node", node, "type", a.Type, "reason", a.Text)
+		node, attach := s.attached()
+		s.server.options.Log.Warn("response rejected", "stream", s.id, "node", node, "type", a.Type, "names", a.Names, "reason", a.Text)
 		o.Rejected(a.Type, node, a.Text)
+		if attach != nil && a.Type.Personal() {
+			attach.Refuse(a.Type, a.Names, a.Text)
+		}
+	case protocol.Cleared:
+		if _, attach := s.attached(); attach != nil {
+			attach.Refuse(a.Type, a.Names, "")
+		}
 	case protocol.Pinned:
 		if _, attach := s.attached(); attach != nil {
 			attach.Pin(a.Pins, a.Text)
+		}
+	case protocol.Want:
+		if _, attach := s.attached(); attach != nil {
+			attach.Want(a.Type, a.Names, a.Dropped)
 		}
 	case protocol.Expired:
 		o.Expired(a.Type)

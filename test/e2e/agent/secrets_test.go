@@ -36,6 +36,8 @@ func TestMissingFiles(t *testing.T) {
 	v.fails()
 	b.secretState(a, pair, "missing", "cert.pem: no such file or directory")
 	b.secretState(a, roots, "missing", "ca.pem: no such file or directory")
+	b.problem(pair, "the agent of client.shop has trouble with this secret: ")
+	b.problem(roots, "ca.pem: no such file or directory")
 	if log := a.Log(); !strings.Contains(log, "a secret cannot be had; connections that need it fail") {
 		b.Error("the log does not tell of the missing secret")
 	}
@@ -43,6 +45,8 @@ func TestMissingFiles(t *testing.T) {
 	v.put()
 	v.opens("first")
 	b.secretState(a, pair, "served", "")
+	b.problem(pair, "")
+	b.problem(roots, "")
 	if n, err := a.Sum(b.Context(), `^(cluster_manager\.cds|listener_manager\.lds)\.update_rejected$`); n != 0 || err != nil {
 		b.Errorf("%d rejections, %v", n, err)
 	}
@@ -59,6 +63,7 @@ func TestMissingFiles(t *testing.T) {
 	}
 	b.secretState(a, pair, "kept", "key.pem: it has no PEM block")
 	b.secretState(a, roots, "kept", "ca.pem: no such file or directory")
+	b.problem(pair, "the last good one stays in use")
 	v.stays("second")
 	b.answers()
 
@@ -213,7 +218,7 @@ func TestSecretServerAbsentLateRestarted(t *testing.T) {
 	f.stop()
 	v.stays("first")
 	b.answers()
-	b.another()
+	b.follows()
 	v.renew("second")
 	v.put()
 	f.start()

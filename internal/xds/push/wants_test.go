@@ -1,0 +1,148 @@
+package push
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+
+	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/store"
+	classes "github.com/pilotmesh/pilot/internal/xds/class"
+	"github.com/pilotmesh/pilot/internal/xds/protocol"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+// secret is a provider of secrets: each is for the proxies of one namespace. The secret "bug" panics.
+func (f *fixture) secret(r *query.Reader, p *proxy.Proxy, name string) classes.Answer {
+	namespace, ok := f.secrets.Get(r, name)
+	switch {
+	case !ok:
+		return classes.Answer{}
+	case namespace == "bug":
+		panic("a bug")
+	case namespace != p.Namespace:
+		return classes.Answer{Denied: true}
+	}
+	msg := &tlsv3.Secret{Name: name, Type: &tlsv3.Secret_GenericSecret{GenericSecret: &tlsv3.GenericSecret{
+		Secret: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: "of " + namespace}},
+	}}}
+	return classes.Answer{Resource: resource.New(resource.Secret, name, msg)}
+}
+
+// set commits a secret, or takes it away.
+func (f *fixture) set(name, namespace string) {
+	f.Loop.queue.add(&job{rows: 1, write: func(tx *store.Txn) {
+		if namespace == "" {
+			f.secrets.Delete(tx, name)
+		} else {
+			f.secrets.Set(tx, name, namespace)
+		}
+	}})
+}
+
+// got waits until a stream's last answer to a name is a resource, or that there is none.
+func (s *stream) got(f *fixture, name string, resource bool) {
+	f.t.Helper()
+	f.eventually(fmt.Sprintf("an answer to %s: %v", name, resource), func(*View) bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		a, ok := s.answers[name]
+		return ok && (a.Resource != nil) == resource
+	})
+}
+
+// tells reports whether there is exactly one problem of a field with a text.
+func tells(field, text string) func(*View) bool {
+	return func(v *View) bool {
+		n := 0
+		for _, p := range v.Problems.All() {
+			if p.Field == field && strings.Contains(p.Reason, text) {
+				n++
+			}
+		}
+		return n == 1
+	}
+}
+
+// TestWants: what a proxy asks for by name is answered for it alone, again when the answer changes, until it asks no longer; what
+// it does not get is a problem.
+func TestWants(t *testing.T) {
+	f := start(t, Settings{})
+	f.apply(reviews)
+	a, web := f.attach(web0, "") // of namespace shop
+	b, bank := f.attach("sidecar~10.0.0.9~ledger-0.bank~bank.svc.cluster.local", "")
+
+	a.Want(resource.Secret, []string{"key"}, nil)
+	web.got(f, "key", false)
+	f.eventually("a problem", tells(`SDS "key"`, "proxy "+web0+" asks for this secret, and there is none"))
+	f.set("key", "shop")
+	web.got(f, "key", true)
+	f.eventually("no problem", func(v *View) bool { return !tells(`SDS "key"`, "")(v) })
+
+	b.Want(resource.Secret, []string{"key"}, nil)
+	bank.got(f, "key", false)
+	f.eventually("a problem of the other", tells(`SDS "key"`, "ledger-0.bank~bank.svc.cluster.local asks for this secret, and it is not for it"))
+	f.set("key", "bank")
+	bank.got(f, "key", true)
+	web.got(f, "key", false)
+
+	f.set("key", "bug") // a bug shows nothing to anybody
+	bank.got(f, "key", false)
+	web.got(f, "key", false)
+	f.set("key", "shop")
+	web.got(f, "key", true)
+
+	a.Refuse(resource.Secret, []string{"key"}, "bad key")
+	f.eventually("a problem of the rejection", tells(`SDS "key"`, "proxy "+web0+" rejected this secret"))
+	a.Refuse(resource.Secret, []string{"key"}, "")
+	f.eventually("a problem of the other only", func(v *View) bool {
+		return tells(`SDS "key"`, "ledger-0.bank")(v) && !tells(`SDS "key"`, "rejected")(v)
+	})
+
+	a.Want(resource.Secret, []string{"other"}, []string{"key"})
+	a.Refuse(resource.Secret, []string{"other"}, "no such file")
+	f.eventually("the reason why there is none", tells(`SDS "other"`, "there is none: no such file"))
+	f.eventually("rows of what is asked for", func(v *View) bool {
+		keys := v.Tables.WantsOf.Peek(a.ID())
+		return keys.Len() == 1 && keys.Has(state.Sent{Type: uint8(resource.Secret), Name: "other"})
+	})
+	a.Close()
+	b.Close()
+	f.eventually("nothing", func(v *View) bool {
+		return v.Tables.Wants.Len() == 0 && v.Graph.Cells()["answer"] == 0 && !tells(`SDS "key"`, "")(v) && !tells(`SDS "other"`, "")(v)
+	})
+}
+
+// TestWantsAreCoalesced: what a stream asks for and drops while the loop is busy costs what is left of it.
+func TestWantsAreCoalesced(t *testing.T) {
+	f := start(t, Settings{})
+	f.apply(reviews)
+	a, s := f.attach(web0, "")
+	s.wait(t, "a state", has(resource.Cluster, "outbound|80||reviews.example.com"))
+	busy, free := make(chan struct{}), make(chan struct{})
+	f.Loop.queue.add(&job{write: func(*store.Txn) { close(busy); <-free }})
+	<-busy
+	for i := range 1000 {
+		a.Want(resource.Secret, []string{fmt.Sprint("s", i)}, nil)
+		a.Want(resource.Secret, nil, []string{fmt.Sprint("s", i)})
+	}
+	a.Want(resource.Secret, []string{"last"}, nil)
+	f.Loop.queue.mu.Lock()
+	jobs := f.Loop.queue.jobs.Len()
+	f.Loop.queue.mu.Unlock()
+	if jobs != 1 {
+		t.Errorf("%d jobs wait", jobs)
+	}
+	close(free)
+	s.got(f, "last", false)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.answers) != 1 || s.answers["last"] != (protocol.Answer{Type: resource.Secret, Name: "last"}) {
+		t.Errorf("answers: %v", s.answers)
+	}
+}
