@@ -36,7 +36,7 @@ func TestMissingFiles(t *testing.T) {
 	v.fails()
 	b.secretState(a, pair, "missing", "cert.pem: no such file or directory")
 	b.secretState(a, roots, "missing", "ca.pem: no such file or directory")
-	b.problem(pair, "the agent of client.shop has trouble with this secret: ")
+	b.problem(pair, "the agent of app.shop has trouble with this secret: ")
 	b.problem(roots, "ca.pem: no such file or directory")
 	if log := a.Log(); !strings.Contains(log, "a secret cannot be had; connections that need it fail") {
 		b.Error("the log does not tell of the missing secret")

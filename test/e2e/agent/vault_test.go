@@ -211,9 +211,11 @@ func (b *bed) problem(secret, text string) {
 			return err
 		}
 		for _, p := range list {
-			if p.Field == fmt.Sprintf("SDS %q", secret) && (text == "" || !strings.Contains(p.Reason, text)) {
+			switch {
+			case p.Field != fmt.Sprintf("SDS %q", secret):
+			case text == "" || !strings.Contains(p.Reason, text):
 				return errors.New(p.Reason)
-			} else if p.Field == fmt.Sprintf("SDS %q", secret) {
+			default:
 				return nil
 			}
 		}
