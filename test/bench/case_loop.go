@@ -36,7 +36,8 @@ func loopFigures() []figure {
 		watched("first-build-10k/waited-max", "ms", 0),
 	}
 	for _, m := range meshWide() {
-		list = append(list, watched("mesh-wide-10k/"+m.name, "ms", 0), watched("mesh-wide-10k/"+m.name+"-garbage", "MB", 0))
+		list = append(list, watched("mesh-wide-10k/"+m.name, "ms", 0),
+			watched("mesh-wide-10k/"+m.name+"-cpu", "CPU-ms", 0), watched("mesh-wide-10k/"+m.name+"-garbage", "MB", 0))
 	}
 	return list
 }
@@ -391,7 +392,7 @@ func meshWideChanges(b *bench) error {
 			}
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			batch := m.do(w)
+			batch, used := m.do(w), cpuTime()
 			var longest time.Duration
 			err := b.profiled("mesh-wide-10k-"+m.name, func() (err error) {
 				longest, _, err = p.blocked(func() { p.loop.Apply(batch) })
@@ -400,8 +401,10 @@ func meshWideChanges(b *bench) error {
 			if err != nil {
 				return err
 			}
+			used = cpuTime() - used
 			runtime.ReadMemStats(&after)
 			b.record("mesh-wide-10k/"+m.name, millis(longest))
+			b.record("mesh-wide-10k/"+m.name+"-cpu", millis(used))
 			b.record("mesh-wide-10k/"+m.name+"-garbage", float64(after.TotalAlloc-before.TotalAlloc)/megabyte)
 			if _, _, err := p.blocked(func() { p.loop.Apply(m.undo(w)) }); err != nil {
 				return err
