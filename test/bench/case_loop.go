@@ -42,13 +42,20 @@ func loopFigures() []figure {
 	return list
 }
 
-// blocked is the longest that the loop did not look at its input while fn ran and until all it asked for was done.
-func (p *plane) blocked(fn func()) (longest, all time.Duration, err error) {
+// blocked is the longest that the loop did not look at its input while fn ran and until all it asked for was done: nothing is
+// pending, and done says so, if it is given.
+func (p *plane) blocked(fn func(), done ...func(*push.View) bool) (longest, all time.Duration, err error) {
 	begin := time.Now()
 	fn()
 	for idle := false; !idle; {
 		asked := time.Now()
-		if err := p.inspect(func(v *push.View) { idle = !v.Graph.Pending() }); err != nil {
+		err := p.inspect(func(v *push.View) {
+			idle = !v.Graph.Pending()
+			for _, also := range done {
+				idle = idle && also(v)
+			}
+		})
+		if err != nil {
 			return 0, 0, err
 		}
 		longest = max(longest, time.Since(asked))
@@ -137,7 +144,7 @@ func rejections(b *bench) error {
 			for _, c := range conns {
 				c.Pin(pins, "no such thing")
 			}
-		})
+		}, func(v *push.View) bool { return v.Tables.Rejections.Len() == len(conns)*len(pins) })
 	})
 }
 

@@ -32,6 +32,7 @@ type connection struct {
 	gone    bool
 	attach  *job  // what makes it a row
 	pins    *pins // the last that waited; nil if there were none
+	telling *job  // the last that tells what is withheld; nil if there was none
 	// rejected is what the proxy rejected, as far as that is rows; they go with the connection.
 	rejected map[state.Rejected]struct{}
 	// withheld are the unacknowledged resources that are rows; they go with the connection, too.
@@ -106,6 +107,7 @@ func (c *Connection) Close() {
 		if conn.wanting != nil {
 			l.queue.remove(conn.wanting.job)
 		}
+		l.queue.remove(conn.telling)
 		if l.queue.remove(conn.attach) {
 			return // it never was in it
 		}

@@ -3,7 +3,8 @@
 // Everything that wants to change the world (a source's batch, a proxy that connects or leaves, a rejection) queues a job
 // and goes on. The loop takes all that has arrived as one commit, recomputes what changed, and hands the new states
 // of proxy classes to their streams. Group commit is the debounce: the first event goes at once, what arrives while
-// the kernel works joins the next commit. First builds of new classes run in slices between commits.
+// the kernel works joins the next commit. What proxies report about themselves goes with what else there is, as far as there is
+// room. First builds of new classes run in slices between commits.
 //
 // Four things happen in the loop, one at a time: a commit; a slice of a first build; states are handed out; somebody
 // inspects. It never sends, never waits for a stream, and a job that panics costs that job only.

@@ -19,15 +19,20 @@ type job struct {
 	after   func()              // runs when the commit and what it dirtied is done; may be nil
 	changes *changes            // of a source; nil for every other job
 
-	at *list.Element // place in the queue; nil once it was taken
+	// report says that the job only tells users about a proxy: nothing that proxies are sent depends on it.
+	report bool
+
+	in *list.List    // the list of the queue that the job is in
+	at *list.Element // place in that; nil once it was taken
 }
 
-// queue is what waits for the loop, in the order of arrival. Its size is bounded by what there is, not by what happens: of a
-// source it holds at most one event per object and problem, of a proxy what connecting and leaving takes. The methods may
-// be called from any goroutine and never wait.
+// queue is what waits for the loop, in the order of arrival, reports apart from everything else. Its size is bounded by what
+// there is, not by what happens: of a source it holds at most one event per object and problem, of a proxy what connecting
+// and leaving takes. The methods may be called from any goroutine and never wait.
 type queue struct {
-	mu   sync.Mutex
-	jobs list.List // of *job
+	mu      sync.Mutex
+	jobs    list.List // of *job
+	reports list.List // of *job
 	// open are the jobs that hold changes of a source, in order. No object and no problem is in two of them.
 	open map[string][]*job
 	wake chan struct{}
@@ -38,7 +43,7 @@ func newQueue() *queue {
 	return &queue{open: make(map[string][]*job), wake: make(chan struct{}, 1), most: commitRows}
 }
 
-// add puts a job behind all others.
+// add puts a job behind all others of its list.
 func (q *queue) add(j *job) {
 	q.mu.Lock()
 	q.push(j)
@@ -46,7 +51,13 @@ func (q *queue) add(j *job) {
 	q.signal()
 }
 
-func (q *queue) push(j *job) { j.at = q.jobs.PushBack(j) }
+func (q *queue) push(j *job) {
+	j.in = &q.jobs
+	if j.report {
+		j.in = &q.reports
+	}
+	j.at = j.in.PushBack(j)
+}
 
 func (q *queue) signal() {
 	select {
@@ -66,7 +77,7 @@ func (q *queue) remove(j *job) bool {
 	if j == nil || j.at == nil {
 		return false
 	}
-	q.jobs.Remove(j.at)
+	j.in.Remove(j.at)
 	j.at = nil
 	return true
 }
@@ -82,27 +93,36 @@ func (q *queue) edit(fn func()) {
 func (q *queue) empty() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.jobs.Len() == 0
+	return q.jobs.Len()+q.reports.Len() == 0
 }
 
-// take returns what has arrived, in order, as far as one commit takes it.
+// take returns what has arrived, as far as one commit takes it. Thousands of proxies may reject something at a time, and
+// what comes after their reports does not wait for them: reports take what room the other jobs leave, and one at least.
 func (q *queue) take() []*job {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var taken []*job
-	for rows := 0; q.jobs.Len() > 0 && rows < q.most; {
-		j := q.jobs.Front().Value.(*job)
-		q.remove(j)
-		if j.changes != nil {
-			of := j.changes.source
-			if q.open[of] = q.open[of][1:]; len(q.open[of]) == 0 {
-				delete(q.open, of)
-			}
-		}
-		rows += j.rows
-		taken = append(taken, j)
+	rows := 0
+	for q.jobs.Len() > 0 && rows < q.most {
+		taken, rows = q.takeFirst(&q.jobs, taken, rows)
+	}
+	for one := true; q.reports.Len() > 0 && (one || rows < q.most); one = false {
+		taken, rows = q.takeFirst(&q.reports, taken, rows)
 	}
 	return taken
+}
+
+// takeFirst adds the first job of a list to what is taken.
+func (q *queue) takeFirst(from *list.List, taken []*job, rows int) ([]*job, int) {
+	j := from.Front().Value.(*job)
+	q.remove(j)
+	if j.changes != nil {
+		of := j.changes.source
+		if q.open[of] = q.open[of][1:]; len(q.open[of]) == 0 {
+			delete(q.open, of)
+		}
+	}
+	return append(taken, j), rows + j.rows
 }
 
 // apply takes in a batch. It becomes visible as a whole, not before the source's earlier ones, and not before anything that came

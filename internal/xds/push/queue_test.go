@@ -143,14 +143,15 @@ func TestQueueIsBounded(t *testing.T) {
 		}
 		for range 1000 {
 			c.Pin([]protocol.Pin{{Name: "c"}}, "no")
+			c.Withhold([]protocol.Withheld{{Names: []string{"c"}}})
 		}
-		if n := f.queue.jobs.Len(); n > 3 {
+		if n := f.queue.jobs.Len() + f.queue.reports.Len(); n > 4 {
 			t.Fatalf("%d jobs wait", n)
 		}
 		c.Close()
 	}
 	f.queue.mu.Lock()
-	jobs, events, problems := f.queue.jobs.Len(), 0, 0
+	jobs, events, problems := f.queue.jobs.Len()+f.queue.reports.Len(), 0, 0
 	for _, j := range f.queue.open["test"] {
 		events, problems = events+len(j.changes.events), problems+len(j.changes.problems)
 	}
@@ -164,6 +165,40 @@ func TestQueueIsBounded(t *testing.T) {
 			t.Errorf("%d services, %d proxies, %d problems", v.Tables.Services.Len(), v.Tables.Proxies.Len(), v.Problems.Len())
 		}
 	})
+}
+
+// TestReportsTakeWhatIsLeft: however many reports wait, what comes after them goes with the next commit; and however much comes,
+// reports go on.
+func TestReportsTakeWhatIsLeft(t *testing.T) {
+	q := newQueue()
+	q.most = 10
+	for range 20 {
+		q.add(&job{report: true, rows: 4})
+	}
+	taken := func() (events, reports int) {
+		for _, j := range q.take() {
+			if j.report {
+				reports++
+			} else {
+				events++
+			}
+		}
+		return events, reports
+	}
+	for _, c := range []struct{ arrive, events, reports int }{
+		{0, 0, 3}, // until the commit is full
+		{1, 1, 1}, // before the others
+		{4, 2, 1}, // as much as a commit takes, and yet one report
+		{0, 2, 1}, // what was left of them
+		{0, 0, 3},
+	} {
+		for range c.arrive {
+			q.add(&job{rows: 9})
+		}
+		if events, reports := taken(); events != c.events || reports != c.reports {
+			t.Errorf("after %d events a commit takes %d, and %d reports; want %d and %d", c.arrive, events, reports, c.events, c.reports)
+		}
+	}
 }
 
 // TestBatchesPerCommitAreBounded: what arrived in many batches is taken in several commits, each with whole batches.

@@ -190,7 +190,7 @@ func (c *Connection) Pin(list []protocol.Pin, reason string) {
 		w := conn.pins
 		if w == nil || w.at == nil {
 			w = &pins{}
-			w.job = &job{write: func(tx *store.Txn) { l.rejectAll(tx, conn, w.list) }}
+			w.job = &job{report: true, write: func(tx *store.Txn) { l.rejectAll(tx, conn, w.list) }}
 			conn.pins = w
 			l.queue.push(w.job)
 		}

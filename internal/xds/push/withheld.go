@@ -15,7 +15,7 @@ func (c *Connection) Withhold(now []protocol.Withheld) {
 	for _, w := range now {
 		rows += rejectionRows * len(w.Names) // what it is made of costs as much to look up
 	}
-	l.queue.add(&job{rows: rows, write: func(tx *store.Txn) {
+	report := &job{report: true, rows: rows, write: func(tx *store.Txn) {
 		if conn.gone || conn.class == nil {
 			return
 		}
@@ -36,7 +36,12 @@ func (c *Connection) Withhold(now []protocol.Withheld) {
 		for k := range before {
 			l.tables.Withheld.Delete(tx, k)
 		}
-	}})
+	}}
+	l.queue.edit(func() {
+		l.queue.remove(conn.telling) // what it says is out of date
+		conn.telling = report
+		l.queue.push(report)
+	})
 }
 
 // objectsOf are the objects that an unacknowledged resource is made of. Many proxies withhold the same one at a time, and one
