@@ -9,10 +9,10 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// FaultKey names a cell of the graph.
+// FaultKey names a cell of the graph as people see it.
 type FaultKey struct {
 	Query string
-	Key   string // of the cell, as text
+	Key   string // of the cell, as text; other cells may have the same
 }
 
 // Compare orders by query, then key.

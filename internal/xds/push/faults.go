@@ -1,6 +1,7 @@
 package push
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/query"
@@ -19,7 +20,14 @@ const maxBlamed = 50
 // the cell had read: a bug must not be silent, and must not cost more than once.
 type faults struct {
 	waiting []query.FaultChange
-	rows    map[query.ID]state.FaultKey
+	rows    map[query.ID]faultRow
+	// cells are those with a row of a key, which is text: different cells may have the same. The row is the first one's.
+	cells map[state.FaultKey][]query.ID
+}
+
+type faultRow struct {
+	key state.FaultKey
+	row state.Fault
 }
 
 // lookInto prepares rows for what the graph and the ledger want looked into; the next commit writes them.
@@ -41,16 +49,17 @@ func (l *Loop) curious() bool { return len(l.faults.waiting)+len(l.ledger.wanted
 
 // noteFault notes the row of a fault that came or changed, or that the row of one that is gone is to go.
 func (l *Loop) noteFault(c query.FaultChange) {
-	old, had := l.faults.rows[c.Cell]
-	if c.Fault == nil {
-		delete(l.faults.rows, c.Cell)
-		if had {
-			l.notes = append(l.notes, func(tx *store.Txn) { l.tables.Faults.Delete(tx, old) })
-		}
+	f := &l.faults
+	if c.Fault != nil && classes.TellsFaults(c.Fault.Query) {
+		l.settings.Log.Error("what tells of faults failed", "key", c.Fault.Key, "reason", c.Fault.Reason)
 		return
 	}
-	if classes.TellsFaults(c.Fault.Query) {
-		l.settings.Log.Error("what tells of faults failed", "key", c.Fault.Key, "reason", c.Fault.Reason)
+	if old, had := f.rows[c.Cell]; had {
+		delete(f.rows, c.Cell)
+		f.cells[old.key] = slices.DeleteFunc(f.cells[old.key], func(id query.ID) bool { return id == c.Cell })
+		l.notes = append(l.notes, func(tx *store.Txn) { l.writeFault(tx, old.key) })
+	}
+	if c.Fault == nil {
 		return
 	}
 	reason, _, _ := strings.Cut(c.Fault.Reason, "\n")
@@ -60,11 +69,17 @@ func (l *Loop) noteFault(c query.FaultChange) {
 		row.Objects = classes.Objects(l.graph, c.Cell)
 		row.Objects = row.Objects[:min(len(row.Objects), maxBlamed)]
 	}
-	l.faults.rows[c.Cell] = key
-	l.notes = append(l.notes, func(tx *store.Txn) {
-		if had && old != key {
-			l.tables.Faults.Delete(tx, old)
-		}
-		l.tables.Faults.Set(tx, key, row)
-	})
+	f.rows[c.Cell] = faultRow{key, row}
+	f.cells[key] = append(f.cells[key], c.Cell)
+	l.notes = append(l.notes, func(tx *store.Txn) { l.writeFault(tx, key) })
+}
+
+// writeFault writes the row of a key as it is to be now.
+func (l *Loop) writeFault(tx *store.Txn, key state.FaultKey) {
+	if cells := l.faults.cells[key]; len(cells) > 0 {
+		l.tables.Faults.Set(tx, key, l.faults.rows[cells[0]].row)
+		return
+	}
+	delete(l.faults.cells, key)
+	l.tables.Faults.Delete(tx, key)
 }

@@ -100,7 +100,7 @@ func New(tables *state.Tables, graph *query.Graph, q *classes.Queries, s Setting
 		settings: s, tables: tables, graph: graph, queries: q,
 		synced: make(chan struct{}), queue: newQueue(),
 		conns: make(map[string]*connection), classes: make(map[proxy.Class]*class),
-		faults: faults{rows: make(map[query.ID]state.FaultKey)}, ledger: newLedger(),
+		faults: faults{rows: make(map[query.ID]faultRow), cells: make(map[state.FaultKey][]query.ID)}, ledger: newLedger(),
 	}
 }
 
