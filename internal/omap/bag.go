@@ -10,12 +10,14 @@ type Bag[M Key[M]] struct {
 // Members is the set of members with a positive multiplicity.
 func (b *Bag[M]) Members() Map[M, Unit] { return b.members }
 
-// Apply adds the given multiplicities, which may be negative, and reports whether the membership changed.
-func (b *Bag[M]) Apply(counts map[M]int) bool {
-	var changes []Change[M, Unit]
-	for m, by := range counts {
+// Apply adds the given multiplicities, which may be negative, and reports whether the membership changed. No member comes twice;
+// members in order cost least.
+func (b *Bag[M]) Apply(counts []Count[M]) bool {
+	changes := make([]Change[M, Unit], 0, len(counts))
+	for _, c := range counts {
+		m := c.Member
 		had := b.members.Has(m)
-		total := by + b.extra[m]
+		total := c.By + b.extra[m]
 		if had {
 			total++
 		}

@@ -18,7 +18,11 @@ func TestBag(t *testing.T) {
 				by := rapid.IntRange(-counts[m]-delta[m], 2).Draw(t, "by")
 				delta[m] += by
 			}
-			changed := bag.Apply(delta)
+			var list []Count[Name]
+			for m, by := range delta {
+				list = append(list, Count[Name]{m, by})
+			}
+			changed := bag.Apply(list)
 			for m, by := range delta {
 				counts[m] += by
 			}

@@ -20,7 +20,7 @@ type Groups[C comparable, G omap.Key[G], M omap.Key[M]] struct {
 type source[C comparable, G omap.Key[G], M omap.Key[M]] interface {
 	// advance goes towards what the collection holds now, by up to max outputs if nothing stands yet, and returns how
 	// multiplicities changed; more if it has not arrived.
-	advance(r *Reader, slot uint32, c C, max int) (counts *tally[G, M], more bool)
+	advance(r *Reader, slot uint32, c C, max int) (counts *omap.Tally[G, M], more bool)
 	forget(slot uint32)
 	naively(r *Reader, c C, add func(G, M))
 }
@@ -56,19 +56,13 @@ type grouped[C comparable, V Output, G omap.Key[G], M omap.Key[M]] struct {
 	coming  map[uint32]*coming[V]             // first builds under way, by slot
 }
 
-// tally is how multiplicities change, with the groups in the order in which they were met.
-type tally[G omap.Key[G], M omap.Key[M]] struct {
-	of    map[G]map[M]int
-	order []G
-}
-
 // coming is what a first build takes in: the collection as it was when that began.
 type coming[V Output] struct {
 	of   omap.Map[omap.Name, V]
 	left []V
 }
 
-func (s *grouped[C, V, G, M]) advance(r *Reader, slot uint32, k C, max int) (counts *tally[G, M], more bool) {
+func (s *grouped[C, V, G, M]) advance(r *Reader, slot uint32, k C, max int) (counts *omap.Tally[G, M], more bool) {
 	now := s.c.Get(r, k)
 	held, stands := s.held[slot]
 	begun := s.coming[slot]
@@ -79,7 +73,7 @@ func (s *grouped[C, V, G, M]) advance(r *Reader, slot uint32, k C, max int) (cou
 		}
 		s.coming[slot] = begun
 	}
-	counts = &tally[G, M]{of: make(map[G]map[M]int)}
+	counts = &omap.Tally[G, M]{}
 	if begun != nil {
 		n := min(max, len(begun.left))
 		for _, v := range begun.left[:n] {
@@ -103,14 +97,8 @@ func (s *grouped[C, V, G, M]) advance(r *Reader, slot uint32, k C, max int) (cou
 	return counts, false
 }
 
-func (s *grouped[C, V, G, M]) count(counts *tally[G, M], v V, by int) {
-	s.entries(v, func(in G, m M) {
-		if counts.of[in] == nil {
-			counts.of[in] = make(map[M]int)
-			counts.order = append(counts.order, in)
-		}
-		counts.of[in][m] += by
-	})
+func (s *grouped[C, V, G, M]) count(counts *omap.Tally[G, M], v V, by int) {
+	s.entries(v, func(in G, m M) { counts.Add(in, m, by) })
 }
 
 func (s *grouped[C, V, G, M]) forget(slot uint32) {
@@ -173,7 +161,7 @@ func (x *Groups[C, G, M]) run(slots []uint32, in lane) {
 func (x *Groups[C, G, M]) runOne(slot uint32, in lane) {
 	g, id, cell, r := x.g, store.CellID(x.space, slot), x.at(slot), x.g.main
 	first, max := cell.flags&ready == 0, g.atOnce(&cell.node, in)
-	var counts *tally[G, M]
+	var counts *omap.Tally[G, M]
 	more := false
 	base, rank := r.enter(x.space)
 	outcome, reason := r.protect(func() { counts, more = x.source.advance(r, slot, cell.key, max) })
@@ -208,7 +196,7 @@ func (x *Groups[C, G, M]) runOne(slot uint32, in lane) {
 }
 
 // tell changes the groups and makes the readers of exactly those run.
-func (x *Groups[C, G, M]) tell(cell *entry[C, grouping[G, M]], counts *tally[G, M]) {
+func (x *Groups[C, G, M]) tell(cell *entry[C, grouping[G, M]], counts *omap.Tally[G, M]) {
 	changed, keys := cell.val.apply(counts)
 	for _, in := range changed {
 		if _, n, ok := x.group.find(groupKey[C, G]{cell.key, in}); ok {
@@ -225,19 +213,19 @@ func (x *Groups[C, G, M]) tell(cell *entry[C, grouping[G, M]], counts *tally[G, 
 }
 
 // apply changes the groups and reports which, and whether groups came or went.
-func (v *grouping[G, M]) apply(counts *tally[G, M]) (changed []G, cameOrWent bool) {
+func (v *grouping[G, M]) apply(counts *omap.Tally[G, M]) (changed []G, cameOrWent bool) {
 	if v.groups == nil {
 		v.groups = make(map[G]*omap.Bag[M])
 	}
 	var keys []omap.Change[G, omap.Unit]
-	for _, in := range counts.order {
+	for in, list := range counts.All() {
 		bag := v.groups[in]
 		if bag == nil {
 			bag = new(omap.Bag[M])
 			v.groups[in] = bag
 		}
 		was := bag.Members().Len()
-		if bag.Apply(counts.of[in]) {
+		if bag.Apply(list) {
 			changed = append(changed, in)
 		}
 		if is := bag.Members().Len(); is == 0 {

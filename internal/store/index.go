@@ -1,10 +1,6 @@
 package store
 
-import (
-	"maps"
-
-	"github.com/pilotmesh/pilot/internal/omap"
-)
+import "github.com/pilotmesh/pilot/internal/omap"
 
 // Index groups the rows of one table: every row contributes members to groups. Reading a group depends on its
 // membership only, not on what the rows say.
@@ -12,8 +8,7 @@ type Index[G comparable, M omap.Key[M]] struct {
 	name    string
 	space   int
 	groups  slots[G, omap.Bag[M]]
-	pending map[G]map[M]int // changes of multiplicity in the open commit
-	order   []G             // the keys of pending, in the order in which they came
+	pending omap.Tally[G, M] // changes of multiplicity in the open commit
 	scan    func(g G) omap.Map[M, omap.Unit]
 }
 
@@ -35,7 +30,7 @@ func NewIndex[K comparable, V any, G comparable, M omap.Key[M]](t *Table[K, V], 
 	if t.present > 0 {
 		panic("store: index " + name + " over a table that has rows already")
 	}
-	x := &Index[G, M]{name: name, pending: make(map[G]map[M]int)}
+	x := &Index[G, M]{name: name}
 	x.scan = func(g G) omap.Map[M, omap.Unit] {
 		var found []omap.Change[M, omap.Unit]
 		for k, v := range t.All() {
@@ -111,26 +106,15 @@ func (f *feed[K, V, G, M]) list(list []entry[G, M], k K, v V) []entry[G, M] {
 func (f *feed[K, V, G, M]) space() space { return f.x }
 
 func (x *Index[G, M]) count(tx *Txn, g G, m M, by int) {
-	p := x.pending[g]
-	if p == nil {
-		if len(x.pending) == 0 {
-			tx.indexes = append(tx.indexes, x)
-		}
-		p = make(map[M]int)
-		x.pending[g] = p
-		x.order = append(x.order, g)
+	if x.pending.Empty() {
+		tx.indexes = append(tx.indexes, x)
 	}
-	p[m] += by
+	x.pending.Add(g, m, by)
 }
 
 // settle turns the commit's changes of multiplicity into changes of membership.
 func (x *Index[G, M]) settle(tx *Txn) {
-	for _, g := range x.order {
-		counts := x.pending[g]
-		maps.DeleteFunc(counts, func(_ M, by int) bool { return by == 0 })
-		if len(counts) == 0 {
-			continue
-		}
+	for g, counts := range x.pending.All() {
 		n := x.groups.ensure(g)
 		it := x.groups.own(n)
 		if it.item.Apply(counts) {
@@ -138,7 +122,7 @@ func (x *Index[G, M]) settle(tx *Txn) {
 			tx.touch(LeafID(x.space, n), &it.changed)
 		}
 	}
-	x.pending, x.order = make(map[G]map[M]int), nil
+	x.pending = omap.Tally[G, M]{}
 }
 
 func (x *Index[G, M]) label() string              { return x.name }

@@ -38,15 +38,28 @@ func (db *DB) KeepJournal(changes int) { db.journal.limit = changes }
 // Journal lists the commits that are remembered, the oldest first. The result may be used by any goroutine.
 func (db *DB) Journal() []Entry { return slices.Clone(db.journal.entries) }
 
-func (j *journal) add(rev Revision, changes []Change) {
+// remembers reports whether the journal is to remember one more change of the commit. Once there are too many it remembers none
+// of them: what deletes ten thousand rows is not to be kept only to be dropped.
+func (tx *Txn) remembers() bool {
+	limit := tx.db.journal.limit
 	switch {
-	case j.limit == 0 || len(changes) == 0:
-		return
-	case len(changes) > j.limit:
-		j.entries, j.kept = append(j.entries, Entry{Revision: rev, Omitted: len(changes)}), j.kept+1
-	default:
-		j.entries, j.kept = append(j.entries, Entry{Revision: rev, Changes: changes}), j.kept+len(changes)
+	case limit == 0:
+		return false
+	case tx.omitted > 0:
+		tx.omitted++
+		return false
+	case len(tx.changes) == limit:
+		tx.changes, tx.omitted = nil, limit+1
+		return false
 	}
+	return true
+}
+
+func (j *journal) add(e Entry) {
+	if len(e.Changes)+e.Omitted == 0 {
+		return
+	}
+	j.entries, j.kept = append(j.entries, e), j.kept+max(len(e.Changes), 1)
 	gone := 0
 	for ; j.kept > j.limit; gone++ {
 		j.kept -= max(len(j.entries[gone].Changes), 1)

@@ -138,7 +138,8 @@ type Txn struct {
 	db      *DB
 	rev     Revision
 	touched []ID
-	changes []Change
+	changes []Change  // those that the journal is to remember
+	omitted int       // how many there are if they are too many for it
 	indexes []settler // those with changes to be settled, in the order in which they changed first
 }
 
@@ -169,7 +170,7 @@ func (tx *Txn) Commit() (Revision, []ID) {
 	db.open, tx.db = false, nil
 	if len(tx.touched) > 0 {
 		db.rev = tx.rev
-		db.journal.add(tx.rev, tx.changes)
+		db.journal.add(Entry{tx.rev, tx.changes, tx.omitted})
 	}
 	return db.rev, tx.touched
 }

@@ -106,7 +106,7 @@ func (t *Table[K, V]) Delete(tx *Txn, k K) {
 
 // record notes that a row changed.
 func (t *Table[K, V]) record(tx *Txn, n uint32, now *slot[K, V], old *V) {
-	if tx.db.journal.limit > 0 && !t.unrecorded {
+	if !t.unrecorded && tx.remembers() {
 		c := &rowChange[K, V]{table: t, key: now.key, old: old}
 		if now.present {
 			is := now.item
