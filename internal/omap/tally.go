@@ -20,10 +20,11 @@ type Tally[G comparable, M Key[M]] struct {
 	room   []Count[M]   // for those of one group
 }
 
-// tallied is a group, and the place of its last count.
+// tallied is a group, with the place of its last count and how many it has.
 type tallied[G any] struct {
 	group G
 	last  int32
+	count int
 }
 
 // counted is a count, and the place of the one of the same group before it; negative if there is none.
@@ -38,8 +39,12 @@ const fewGroups = 8
 // Add notes that a member's multiplicity in a group changes.
 func (t *Tally[G, M]) Add(g G, m M, by int) {
 	i := t.place(g)
+	if n := len(t.counts); n == cap(t.counts) {
+		t.counts = slices.Grow(t.counts, n+4) // append would copy a long list more often
+	}
 	t.counts = append(t.counts, counted[M]{Count[M]{m, by}, t.groups[i].last})
 	t.groups[i].last = int32(len(t.counts) - 1)
+	t.groups[i].count++
 }
 
 // Empty reports whether nothing was added.
@@ -54,7 +59,7 @@ func (t *Tally[G, M]) place(g G) int {
 		return i
 	}
 	i := len(t.groups)
-	t.groups = append(t.groups, tallied[G]{g, -1})
+	t.groups = append(t.groups, tallied[G]{group: g, last: -1})
 	if i == fewGroups {
 		t.places = make(map[G]int32, 2*fewGroups)
 		for j, o := range t.groups {
@@ -80,7 +85,7 @@ func (t *Tally[G, M]) All() iter.Seq2[G, []Count[M]] {
 
 // of adds up what changes in a group.
 func (t *Tally[G, M]) of(g tallied[G]) []Count[M] {
-	list := t.room[:0]
+	list := slices.Grow(t.room[:0], g.count)
 	for i := g.last; i >= 0; i = t.counts[i].before {
 		list = append(list, t.counts[i].Count)
 	}

@@ -137,6 +137,9 @@ func (g *Graph) relink(id store.ID, n *node, reads []store.ID) {
 func (g *Graph) orphan(id store.ID, n *node) {
 	if n.flags&orphaned == 0 && len(n.users.list) == 0 {
 		n.flags |= orphaned
+		if n := len(g.orphans); n == cap(g.orphans) {
+			g.orphans = slices.Grow(g.orphans, n+8) // append would copy a long list more often
+		}
 		g.orphans = append(g.orphans, id)
 	}
 }

@@ -179,6 +179,9 @@ func (tx *Txn) Commit() (Revision, []ID) {
 func (tx *Txn) touch(id ID, changed *Revision) {
 	if *changed != tx.rev {
 		*changed = tx.rev
+		if n := len(tx.touched); n == cap(tx.touched) {
+			tx.touched = slices.Grow(tx.touched, n+8) // append would copy a long list more often
+		}
 		tx.touched = append(tx.touched, id)
 	}
 }
