@@ -1,6 +1,7 @@
 package query
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -206,6 +207,9 @@ func (c *Collection[C, V]) settle(cell *entry[C, collected[V]], id store.ID, out
 func (c *Collection[C, V]) relinkElements(r *Reader, slot uint32, cell *entry[C, collected[V]], in lane) (more bool) {
 	entered, left, more := c.elements.link(r, slot, cell.key, c.g.atOnce(&cell.node, in))
 	v := &cell.val
+	if n := len(entered) + len(left); v.pending == nil && n > 0 {
+		v.pending = make(map[uint32]contribution[V], n)
+	}
 	if v.rebuild {
 		v.pending, v.order = nil, nil
 		entered = c.elements.linked(slot, cell.key)
@@ -269,52 +273,75 @@ func (c *Collection[C, V]) mergeSome(slot uint32, v *collected[V]) bool {
 	return true
 }
 
+// naming is a name that an element's outputs had, or one that they have now.
+type naming struct {
+	name omap.Name
+	elem uint32
+	at   int32 // place of the output among those of the element; negative for one that it had
+}
+
 // merge applies to the map what those of the elements that are pending yield now.
 func (c *Collection[C, V]) merge(slot uint32, v *collected[V], elems []uint32) omap.Map[omap.Name, V] {
 	out := v.out
 	if v.rebuild {
 		out, v.disputed = omap.Map[omap.Name, V]{}, nil
 	}
-	gone := make(map[omap.Name]bool)
-	for _, elem := range elems {
-		for _, o := range v.pending[elem].old {
-			gone[omap.Name(o.OutputName())] = true
+	names := c.names(v, elems)
+	changes := make([]omap.Change[omap.Name, V], 0, len(names))
+	var disputed map[omap.Name][]V
+	for len(names) > 0 {
+		one, n, now := names[0], 1, 0
+		for n < len(names) && names[n].name == one.name {
+			n++
+		}
+		had := one.at < 0
+		for _, o := range names[:n] {
+			if o.at >= 0 {
+				one, now = o, now+1
+			}
+		}
+		names = names[n:]
+		_, open := v.disputed[one.name]
+		switch {
+		case open || now > 1 || now == 1 && !had && out.Has(one.name):
+			if disputed == nil {
+				disputed = make(map[omap.Name][]V)
+			}
+			disputed[one.name] = nil
+		case now == 0:
+			changes = append(changes, omap.Del[omap.Name, V](one.name))
+		default:
+			outputs, _ := c.elements.outputs(one.elem)
+			changes = append(changes, omap.Put(one.name, outputs[one.at]))
 		}
 	}
-	came := make(map[omap.Name]V, len(elems))
-	disputed := make(map[omap.Name][]V)
-	done := make(map[uint32]bool, len(elems))
+	return out.With(c.decide(slot, v, disputed, changes)...)
+}
+
+// names are the names that the elements had and have, in order; of one name those that elements had come first.
+func (c *Collection[C, V]) names(v *collected[V], elems []uint32) []naming {
+	elems = slices.Clone(elems)
+	slices.Sort(elems)
+	elems = slices.Compact(elems)
+	list := make([]naming, 0, 2*len(elems))
 	for _, elem := range elems {
 		p, ok := v.pending[elem]
-		if !ok || p.left || done[elem] {
+		if !ok {
 			continue
 		}
-		done[elem] = true
+		for _, o := range p.old {
+			list = append(list, naming{omap.Name(o.OutputName()), elem, -1})
+		}
+		if p.left {
+			continue
+		}
 		outputs, _ := c.elements.outputs(elem)
-		for _, o := range outputs {
-			name := omap.Name(o.OutputName())
-			if _, twice := came[name]; twice || !gone[name] && out.Has(name) {
-				disputed[name] = nil
-			}
-			came[name] = o
+		for i, o := range outputs {
+			list = append(list, naming{omap.Name(o.OutputName()), elem, int32(i)})
 		}
 	}
-	for name := range v.disputed {
-		if _, ok := came[name]; ok || gone[name] {
-			disputed[name] = nil
-		}
-	}
-	c.decide(slot, v, disputed, came, gone)
-	changes := make([]omap.Change[omap.Name, V], 0, len(came)+len(gone))
-	for name, o := range came {
-		changes = append(changes, omap.Put(name, o))
-	}
-	for name := range gone {
-		if _, ok := came[name]; !ok {
-			changes = append(changes, omap.Del[omap.Name, V](name))
-		}
-	}
-	return out.With(changes...)
+	slices.SortFunc(list, func(a, b naming) int { return cmp.Or(a.name.Compare(b.name), cmp.Compare(a.at, b.at)) })
+	return list
 }
 
 func (c *Collection[C, V]) drop(slot uint32) {

@@ -8,10 +8,10 @@ import (
 
 // decide gives each disputed name to the first element, in the order of the elements, that has an output of that name, and
 // keeps in mind the names that several have. The winner depends on the elements only, not on how they came. It looks at all
-// elements, which only a broken rule of the kernel costs.
-func (c *Collection[C, V]) decide(slot uint32, v *collected[V], disputed map[omap.Name][]V, came map[omap.Name]V, gone map[omap.Name]bool) {
+// elements, which only a broken rule of the kernel costs. It adds to the changes of the map.
+func (c *Collection[C, V]) decide(slot uint32, v *collected[V], disputed map[omap.Name][]V, changes []omap.Change[omap.Name, V]) []omap.Change[omap.Name, V] {
 	if len(disputed) == 0 {
-		return
+		return changes
 	}
 	for _, elem := range c.elements.linked(slot, c.at(slot).key) {
 		outputs, _ := c.elements.outputs(elem)
@@ -24,11 +24,10 @@ func (c *Collection[C, V]) decide(slot uint32, v *collected[V], disputed map[oma
 	for name, claims := range disputed {
 		delete(v.disputed, name)
 		if len(claims) == 0 {
-			delete(came, name)
-			gone[name] = true
+			changes = append(changes, omap.Del[omap.Name, V](name))
 			continue
 		}
-		came[name] = claims[0]
+		changes = append(changes, omap.Put(name, claims[0]))
 		if len(claims) == 1 {
 			continue
 		}
@@ -40,4 +39,5 @@ func (c *Collection[C, V]) decide(slot uint32, v *collected[V], disputed map[oma
 		}
 		v.disputed[name] = struct{}{}
 	}
+	return changes
 }

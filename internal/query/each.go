@@ -39,25 +39,14 @@ type members[C comparable, E omap.Key[E], X omap.Value, K comparable, V Output] 
 
 func (m *members[C, E, X, K, V]) link(r *Reader, slot uint32, c C, max int) (entered []uint32, left []leaver[V], more bool) {
 	old, now := m.now[slot], m.in(r, c)
-	var came, went []K
-	var seen []omap.Change[E, X]
-	for ch := range omap.Diff(old, now) {
-		if more = len(came) == max; more {
-			now = old.With(seen...)
-			break
-		}
-		seen = append(seen, ch)
-		switch {
-		case !ch.HadOld:
-			came = append(came, m.key(c, ch.Key))
-		case !ch.HasNew:
-			went = append(went, m.key(c, ch.Key))
-		}
-	}
+	now, more = portion(old, now, max)
 	m.now[slot] = now
 	collection := store.CellID(m.space, slot)
-	for _, k := range went {
-		cell, n, _ := m.elem.find(k)
+	for ch := range omap.Diff(old, now) { // who leaves goes first: who comes may have the same key
+		if ch.HasNew {
+			continue
+		}
+		cell, n, _ := m.elem.find(m.key(c, ch.Key))
 		if m.repeats[slot][n] > 0 {
 			m.repeat(slot, n, -1)
 			continue
@@ -65,7 +54,11 @@ func (m *members[C, E, X, K, V]) link(r *Reader, slot uint32, c C, max int) (ent
 		left = append(left, leaver[V]{n, cell.val}) // none if it was not computed yet
 		m.g.unlink(m.id(n), collection)
 	}
-	for _, k := range came {
+	for ch := range omap.Diff(old, now) {
+		if ch.HadOld {
+			continue
+		}
+		k := m.key(c, ch.Key)
 		cell, n := m.elem.ensure(k)
 		if cell.users.has(collection) {
 			if m.g.options.Strict {
@@ -78,6 +71,25 @@ func (m *members[C, E, X, K, V]) link(r *Reader, slot uint32, c C, max int) (ent
 		entered = append(entered, n)
 	}
 	return entered, left, more
+}
+
+// portion is the map that goes from old towards now as far as max new keys, and whether there is more to come.
+func portion[E omap.Key[E], X omap.Value](old, now omap.Map[E, X], max int) (upTo omap.Map[E, X], more bool) {
+	if now.Len() <= max {
+		return now, false
+	}
+	var seen []omap.Change[E, X]
+	came := 0
+	for ch := range omap.Diff(old, now) {
+		if came == max {
+			return old.With(seen...), true
+		}
+		seen = append(seen, ch)
+		if !ch.HadOld {
+			came++
+		}
+	}
+	return now, false
 }
 
 // repeat counts an element that has the key of another one.
