@@ -2,6 +2,7 @@ package envoy
 
 import (
 	"fmt"
+	"slices"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -47,8 +48,8 @@ func EncodeAssignment(name string, groups []mesh.Group, external bool) []byte {
 	for _, g := range groups {
 		n += len(g.Endpoints)
 	}
-	var meshTLS []byte // of endpoints that take the mesh's TLS
-	if !external {
+	var meshTLS []byte // of endpoints that take the mesh's TLS, if there are any
+	if !external && slices.ContainsFunc(groups, hasMeshTLS) {
 		m, err := proto.MarshalOptions{Deterministic: true}.Marshal(takesMeshTLS())
 		if err != nil {
 			panic(fmt.Errorf("encode the metadata of endpoints: %w", err))
@@ -87,6 +88,10 @@ func EncodeAssignment(name string, groups []mesh.Group, external bool) []byte {
 		out = appendBytes(out, assignmentEndpoints, group)
 	}
 	return out
+}
+
+func hasMeshTLS(g mesh.Group) bool {
+	return slices.ContainsFunc(g.Endpoints, mesh.PortEndpoint.MeshTLS)
 }
 
 // appendEndpoint appends LbEndpoint.endpoint: in each other an endpoint, its address, and the address's kind.

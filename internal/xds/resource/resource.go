@@ -57,16 +57,14 @@ func New(t Type, name string, msg proto.Message) *Resource {
 			r.refs, r.clusters = listenerRefs(msg)
 		}
 	}
-	body := encode(name, msg)
-	r.hash = omap.Sum([]byte(t.URL()), body)
-	r.frame(body, 0)
+	r.seal(encoded{name, msg, sizeOf(msg)})
 	return r
 }
 
 // Encoded makes a resource of the encoded message of a type that refers to nothing.
 func Encoded(t Type, name string, body []byte) *Resource {
-	r := &Resource{name: name, typ: t, hash: omap.Sum([]byte(t.URL()), body)}
-	r.frame(body, 0)
+	r := &Resource{name: name, typ: t}
+	r.seal(written(body))
 	return r
 }
 
@@ -84,31 +82,66 @@ func Gone(name string) *Resource {
 // hiddenHash is no content's hash: content hashes cover a type URL, which begins otherwise.
 func hiddenHash() omap.Hash { return omap.Sum([]byte("hidden")) }
 
-func encode(name string, msg proto.Message) []byte {
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(msg)
-	if err != nil {
-		panic(fmt.Errorf("encode %s %q: %w", msg.ProtoReflect().Descriptor().Name(), name, err))
-	}
-	return b
+// body is what a frame is built around.
+type body interface {
+	size() int
+	appendTo(b []byte) []byte
 }
 
-// frame builds head around body, counting tail further bytes that follow it.
-func (r *Resource) frame(body []byte, tail int) {
-	url, version := r.typ.URL(), r.Version()
-	value := len(body) + tail
+// encoded is a message. Its encoding is deterministic.
+type encoded struct {
+	name string
+	msg  proto.Message
+	n    int // sizeOf(msg)
+}
+
+func sizeOf(msg proto.Message) int { return proto.MarshalOptions{Deterministic: true}.Size(msg) }
+
+func (e encoded) size() int { return e.n }
+
+func (e encoded) appendTo(b []byte) []byte {
+	out, err := proto.MarshalOptions{Deterministic: true, UseCachedSize: true}.MarshalAppend(b, e.msg)
+	if err != nil {
+		panic(fmt.Errorf("encode %s %q: %w", e.msg.ProtoReflect().Descriptor().Name(), e.name, err))
+	}
+	return out
+}
+
+// written is a body that is encoded already.
+type written []byte
+
+func (w written) size() int                { return len(w) }
+func (w written) appendTo(b []byte) []byte { return append(b, w...) }
+
+// seal builds head around the whole of a resource, whose content that is.
+func (r *Resource) seal(of body) {
+	version := r.frame(of, 0)
+	r.hash = omap.Sum([]byte(r.typ.URL()), r.head[r.body:])
+	hex.Encode(version, r.hash[:])
+}
+
+// frame builds head around body, counting tail further bytes that follow it, and returns where the version is to be written: it
+// is known when the body is.
+func (r *Resource) frame(of body, tail int) (version []byte) {
+	url := r.typ.URL()
+	value := of.size() + tail
 	anyLen := sizeOfBytes(len(url)) + sizeOfBytes(value)
-	inner := sizeOfBytes(len(version)) + sizeOfBytes(len(r.name)) + sizeOfBytes(anyLen)
-	// One allocation of the exact size: resources are most of the heap.
+	inner := sizeOfBytes(hex.EncodedLen(len(r.hash))) + sizeOfBytes(len(r.name)) + sizeOfBytes(anyLen)
+	// One allocation of the exact size, in which the body is encoded: resources are most of the heap.
 	b := make([]byte, 0, sizeOfBytes(inner)-tail)
 	b = appendLen(b, fieldResources, inner)
-	b = appendString(b, fieldVersion, version)
+	b = appendLen(b, fieldVersion, hex.EncodedLen(len(r.hash)))
+	at := len(b)
+	b = append(b, make([]byte, hex.EncodedLen(len(r.hash)))...)
+	named := len(b)
 	b = appendString(b, fieldName, r.name)
 	r.any = len(b)
 	b = appendLen(b, fieldAny, anyLen)
 	b = appendString(b, fieldURL, url)
 	b = appendLen(b, fieldValue, value)
 	r.body = len(b)
-	r.head = append(b, body...)
+	r.head = of.appendTo(b)
+	return r.head[at:named]
 }
 
 // appendLen appends the tag and the length of a length-delimited field.

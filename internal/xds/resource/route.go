@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"encoding/hex"
 	"fmt"
 	"slices"
 
@@ -28,11 +29,12 @@ type Piece struct {
 
 // NewPiece encodes vhost. refs are the names of the clusters it routes to. It panics as New does.
 func NewPiece(name string, vhost proto.Message, refs []string) *Piece {
-	body := encode(name, vhost)
-	frame := make([]byte, 0, sizeOfBytes(len(body)))
-	frame = append(appendLen(frame, fieldVirtualHosts, len(body)), body...)
+	n := sizeOf(vhost)
+	frame := appendLen(make([]byte, 0, sizeOfBytes(n)), fieldVirtualHosts, n)
+	at := len(frame)
+	frame = encoded{name, vhost, n}.appendTo(frame)
 	sorted := slices.Compact(slices.Sorted(slices.Values(refs)))
-	return &Piece{name: name, hash: omap.Sum([]byte("piece\x00"), body), frame: frame, refs: sorted}
+	return &Piece{name: name, hash: omap.Sum([]byte("piece\x00"), frame[at:]), frame: frame, refs: sorted}
 }
 
 // PieceOf encodes a virtual host and finds the clusters it routes to. It panics as New does.
@@ -100,7 +102,7 @@ func NewRoute(name string, header proto.Message, pieces omap.Map[omap.Name, *Pie
 		panic(fmt.Errorf("encode RouteConfiguration %q: its header holds virtual hosts; hand them over as pieces", name))
 	}
 	r := &Resource{name: name, typ: Route}
-	r.gather(encode(name, header), pieces)
+	r.gather(encoded{name, header, sizeOf(header)}.appendTo(nil), pieces)
 	return r
 }
 
@@ -108,7 +110,7 @@ func (r *Resource) gather(header []byte, pieces omap.Map[omap.Name, *Piece]) {
 	sum := pieces.Hash()
 	r.hash = omap.Sum([]byte(Route.URL()), header, []byte("\x00pieces\x00"), sum[:])
 	r.pieces = pieces
-	r.frame(header, pieces.Size())
+	hex.Encode(r.frame(written(header), pieces.Size()), r.hash[:])
 }
 
 // Pieces are the virtual hosts of a gathered RouteConfiguration; empty for every other resource.
