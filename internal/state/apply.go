@@ -19,7 +19,7 @@ func (t *Tables) Apply(tx *store.Txn, b source.Batch) {
 	}
 	if b.Mesh != nil && t.writeSettings(tx, b.Mesh) {
 		for _, o := range t.Objects.All() {
-			t.split(tx, o)
+			t.expose(tx, o)
 		}
 	}
 	for _, e := range b.Events {

@@ -32,6 +32,17 @@ func (t *Tables) split(tx *store.Txn, o *api.Object) {
 	}
 }
 
+// expose writes anew what depends on whom the mesh shows objects to that do not say so.
+func (t *Tables) expose(tx *store.Txn, o *api.Object) {
+	switch spec := o.Spec.(type) {
+	case *networking.ServiceEntry: // its other rows do not
+		near, _ := mesh.ParseNearness(o.Annotations[api.TrafficDistribution])
+		t.claimService(tx, o, ownNames(spec.Hosts), t.layers(spec.ExportTo, o.Namespace, serviceExportTo), near)
+	case *networking.VirtualService, *networking.DestinationRule:
+		t.split(tx, o)
+	}
+}
+
 func (t *Tables) claimService(tx *store.Txn, o *api.Object, hosts, layers []string, near mesh.Nearness) {
 	if len(hosts) == 0 || len(layers) == 0 {
 		t.Claims.Delete(tx, o.Key)
@@ -75,15 +86,20 @@ func (t *Tables) hosts(list []string, namespace string) []string {
 	return out
 }
 
-func (t *Tables) splitServiceEntry(tx *store.Txn, o *api.Object, spec *networking.ServiceEntry) {
-	hosts := make([]string, 0, len(spec.Hosts)) // a ServiceEntry's host is a name as it stands, also without a dot
-	for _, h := range spec.Hosts {
+// ownNames are the hosts of a ServiceEntry: names as they stand, also without a dot.
+func ownNames(list []string) []string {
+	hosts := make([]string, 0, len(list))
+	for _, h := range list {
 		if h = strings.ToLower(strings.TrimSuffix(h, ".")); h != "" && !slices.Contains(hosts, h) {
 			hosts = append(hosts, h)
 		}
 	}
+	return hosts
+}
+
+func (t *Tables) splitServiceEntry(tx *store.Txn, o *api.Object, spec *networking.ServiceEntry) {
+	t.expose(tx, o)
 	near, _ := mesh.ParseNearness(o.Annotations[api.TrafficDistribution])
-	t.claimService(tx, o, hosts, t.layers(spec.ExportTo, o.Namespace, serviceExportTo), near)
 	s := &mesh.Service{
 		Name: o.Name, Namespace: o.Namespace, Addresses: spec.Addresses, SubjectAltNames: spec.SubjectAltNames,
 		External: spec.Location == networking.ServiceEntry_MESH_EXTERNAL, Resolution: resolution(spec.Resolution), Near: near,
