@@ -108,3 +108,40 @@ func TestFirstGroupingThatPanicked(t *testing.T) {
 		t.Errorf("the group has %d members, the naive evaluator says %d, want 5", got, want)
 	}
 }
+
+// TestGroupOfEqualMembers: the readers of a group do not run when one of several who contribute the same member goes, and do
+// when the last one goes.
+func TestGroupOfEqualMembers(t *testing.T) {
+	db := store.New()
+	rows := store.NewTable[string](db, "rows", same[string])
+	all := store.NewIndex(rows, "all", func(k, _ string, add func(string, omap.Name)) { add("", omap.Name(k)) })
+	g := New(db, Options{Strict: true})
+	elem := Define(g, "elem", sameTexts, func(r *Reader, k string) ([]text, bool) {
+		v, _ := rows.Get(r, k)
+		return []text{{k, v}}, true
+	})
+	col := Each(g, "col", func(r *Reader, _ string) omap.Map[omap.Name, omap.Unit] { return all.Group(r, "") }, elem,
+		func(_ string, e omap.Name) string { return string(e) })
+	groups := GroupBy(g, "groups", col, func(v text, add func(omap.Name, omap.Name)) { add("all", omap.Name(v.body)) })
+	user := Define(g, "user", same[int], func(r *Reader, group string) (int, bool) {
+		return groups.Group(r, "", omap.Name(group)).Len(), true
+	})
+	g.Commit(func(tx *store.Txn) {
+		for k, v := range map[string]string{"a": "x", "b": "x", "c": "y"} {
+			rows.Set(tx, k, v)
+		}
+	})
+	got := -1
+	user.Observe("all", func(n int, _ bool) { got = n })
+	for g.Slice(1000) {
+	}
+	for _, step := range []struct {
+		row       string
+		runs, has int
+	}{{"a", 0, 2}, {"b", 1, 1}} {
+		g.Commit(func(tx *store.Txn) { rows.Delete(tx, step.row) })
+		if runs := g.Cost()["groups.group"]; runs != step.runs || got != step.has {
+			t.Errorf("without %s the group's cell ran %d times and has %d members, want %d and %d", step.row, runs, got, step.runs, step.has)
+		}
+	}
+}
