@@ -92,17 +92,21 @@ type action struct {
 }
 
 func (m *mayhem) actions() []action {
-	return []action{
+	list := []action{
 		{"edits", 6, m.edit},
 		{"edits in place", 2, func(context.Context) error { return m.overwrite(m.files.content(m.Rand)) }},
 		{"files broken", 3, m.damage},
 		{"removals", 2, m.remove},
 		{"renames", 2, m.rename},
 		{"control planes killed or started", 2, m.killDiscovery},
-		{"Envoys killed", 1, m.killEnvoy},
-		{"agents killed or started", 1, m.killAgent},
-		{"Envoys stopped or resumed", 1, m.freeze},
 	}
+	if len(m.mesh.nodes) == 0 {
+		return list
+	}
+	return append(list,
+		action{"Envoys killed", 1, m.killEnvoy},
+		action{"agents killed or started", 1, m.killAgent},
+		action{"Envoys stopped or resumed", 1, m.freeze})
 }
 
 func (m *mayhem) act(ctx context.Context) error {

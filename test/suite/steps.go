@@ -35,7 +35,7 @@ var suites = map[string][]step{
 		tests("unit", "unit tests with the race detector", "", withoutArch, "-race", "-timeout=20m"),
 		tests("tools", "tests of the test tools", "test", withoutSlow),
 		tests("protocol", "conversations with a running control plane", "test", packages("./conformance/..."), "-timeout=20m"),
-		tests("e2e", "end to end with real Envoy", "test", packages("./e2e/..."), "-race", "-timeout=20m"),
+		tests("e2e", "end to end with real Envoy", "test", packages("./e2e/...", "./chaos"), "-race", "-timeout=20m"),
 		step{"exam", "requests through real Envoy, held against stored answers", "", exam},
 		tests("nodes", "pods as processes in namespaces", "test/podrunner", packages("./..."), "-p=1", "-timeout=20m"),
 		proofs, demo},

@@ -206,7 +206,9 @@ type Core struct {
 
 	clock  int64 // when the last event happened, in nanoseconds
 	waited int64 // when the last Wait ended: how long acknowledgements have stayed away is judged then
-	due    int64 // until when something is held back by an acknowledgement; 0: nothing is
+	// endpointsAsked is when the client asked for assignments first.
+	endpointsAsked int64
+	due            int64 // until when something is held back by an acknowledgement; 0: nothing is
 
 	now     point // the state published last
 	view    point // now as this stream may see it: with its pins

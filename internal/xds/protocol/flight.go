@@ -206,9 +206,14 @@ func (c *Core) waits(f *flight) {
 		return
 	}
 	if n := c.overdue(f); n < len(f.stages) && f.stages[n].sent != 0 {
-		if due := f.stages[n].sent + int64(Patience); c.due == 0 || due < c.due {
-			c.due = due
-		}
+		c.wakeAt(f.stages[n].sent + int64(Patience))
+	}
+}
+
+// wakeAt notes that something is held back until a time, in nanoseconds, at most.
+func (c *Core) wakeAt(due int64) {
+	if c.due == 0 || due < c.due {
+		c.due = due
 	}
 }
 

@@ -36,6 +36,11 @@ type proxy struct {
 	// stuck: a cluster warms. Like an Envoy, the proxy says nothing about clusters until it is warm.
 	stuck  bool
 	kept   [][]byte // what it will say
+	// parked: a cluster warmed when the last stream ended. Like an Envoy, the proxy asks the new one for clusters only when every
+	// assignment it asks for was answered (envoy, ClusterManagerImpl::updateClusterCounts pauses the type, not the stream).
+	parked bool
+	// early: that was so when this stream began. Routes are not held back for ever until it asks for clusters.
+	early bool
 	late   bool     // answers may take longer than they are waited for
 	faults []string
 	// refused are names that were bad once. A first answer is not held until the clusters it names are acknowledged,
@@ -64,11 +69,31 @@ func (p *proxy) connect() {
 		clear(p.routes)
 		p.blind = true
 	}
+	p.parked = !p.warmed()
+	p.early = p.parked
 	for _, t := range []resource.Type{resource.Cluster, resource.Endpoint, resource.Listener, resource.Route} {
-		if !t.Wildcard() && len(p.asked[t]) == 0 {
+		if !t.Wildcard() && len(p.asked[t]) == 0 || t == resource.Cluster && p.parked {
 			continue
 		}
 		p.request(t, slices.Sorted(maps.Keys(p.asked[t])), nil, nil, true)
+	}
+}
+
+// warmed reports whether every assignment that is asked for was answered.
+func (p *proxy) warmed() bool {
+	for n := range p.asked[resource.Endpoint] {
+		if !p.answered[n] {
+			return false
+		}
+	}
+	return true
+}
+
+// unpark asks for clusters if they only waited for assignments.
+func (p *proxy) unpark() {
+	if p.parked && p.warmed() {
+		p.parked = false
+		p.request(resource.Cluster, nil, nil, nil, true)
 	}
 }
 
@@ -190,6 +215,7 @@ func (p *proxy) receive(a Action) {
 		p.ask(resource.Route, want)
 	}
 	p.request(t, nil, nil, err, false)
+	p.unpark()
 	p.coherent(t)
 }
 
@@ -312,8 +338,8 @@ func set1(m map[string]string, c change) {
 
 // coherent checks that no route points at nothing.
 func (p *proxy) coherent(after resource.Type) {
-	if p.late && len(p.refused) > 0 {
-		return // what is rejected after the server stopped waiting for the answer was taken to be there
+	if p.late && (len(p.refused) > 0 || p.early) {
+		return // what is rejected, or asked for, after the server stopped waiting for that was taken to be there
 	}
 	for name, r := range p.routes {
 		for _, v := range r.VirtualHosts {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -43,6 +45,8 @@ type move struct {
 	// computed against now: the assignment of a cluster that changed is sent again, because Envoy warms the cluster
 	// anew and waits for it (envoy issue 13009).
 	clustersFrom, clustersTo *resource.State
+	// empties: an assignment that does not exist is answered with an empty one.
+	empties bool
 	// held is the sum over what the client holds (State-of-the-World), if it is known.
 	held      omap.Hash
 	heldKnown bool
@@ -52,6 +56,7 @@ type moveKey struct {
 	variant            Variant
 	typ                resource.Type
 	release, all, must bool
+	empties            bool
 	from, to           *resource.State
 	sub                *subscription
 	owed, forced       omap.Hash
@@ -60,7 +65,7 @@ type moveKey struct {
 
 func (m *move) key() moveKey {
 	return moveKey{
-		m.variant, m.typ, m.release, m.all, m.must, m.from, m.to, m.sub, m.owed.Hash(), m.forced.Hash(),
+		m.variant, m.typ, m.release, m.all, m.must, m.empties, m.from, m.to, m.sub, m.owed.Hash(), m.forced.Hash(),
 		m.clustersFrom, m.clustersTo,
 	}
 }
@@ -86,6 +91,7 @@ func (m *move) transition(controlPlane string) *transition {
 	put, gone, owed := m.difference()
 	put = merged(put, m.requested(owed, &gone))
 	put = merged(put, m.warmed())
+	put = merged(put, m.missing())
 	if m.release {
 		for n := range owed.All() {
 			if m.sub.has(string(n)) {
@@ -188,6 +194,25 @@ func (m *move) warmed() (put []*resource.Resource) {
 	byName := func(a, b *resource.Resource) int { return strings.Compare(a.Name(), b.Name()) }
 	slices.SortFunc(put, byName) // clusters name their assignments as they like
 	return slices.CompactFunc(put, func(a, b *resource.Resource) bool { return a.Name() == b.Name() })
+}
+
+// missing lists an empty assignment for each name that was asked for and does not exist. Only the delta variant can say that it
+// does not, and an Envoy whose stream ended while a cluster warmed asks for no clusters before it has the assignment: it would
+// never learn that the cluster is no more.
+func (m *move) missing() (put []*resource.Resource) {
+	if !m.empties {
+		return nil
+	}
+	asked := m.forced
+	if m.must {
+		asked = m.sub.names
+	}
+	for n := range asked.All() {
+		if _, ok := m.to.Get(m.typ, string(n)); !ok {
+			put = append(put, resource.New(m.typ, string(n), &endpointv3.ClusterLoadAssignment{ClusterName: string(n)}))
+		}
+	}
+	return put
 }
 
 // list is everything subscribed, and what is owed a removal, in name order.

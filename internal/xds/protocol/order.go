@@ -147,6 +147,9 @@ func (c *Core) target(s step) point {
 	}
 	clusters := &c.cursors[resource.Cluster]
 	if clusters.sub == nil {
+		if c.awaitsClusters() {
+			return point{}
+		}
 		c.cleared = c.view
 		return c.view
 	}
@@ -163,6 +166,17 @@ func (c *Core) target(s step) point {
 	}
 	c.waits(clusters.flight)
 	return point{}
+}
+
+// awaitsClusters reports whether the client has asked for assignments, and will ask for clusters soon. An Envoy whose stream ended
+// while a cluster warmed does so when its assignments are there (envoy, ClusterManagerImpl::updateClusterCounts pauses the type for
+// as long): routes to new clusters have to wait for that. A client that asks for no clusters at all waits in vain, for a while.
+func (c *Core) awaitsClusters() bool {
+	if c.cursors[resource.Endpoint].sub == nil || c.waited-c.endpointsAsked >= int64(Patience) {
+		return false
+	}
+	c.wakeAt(c.endpointsAsked + int64(Patience))
+	return true
 }
 
 // ceiling is the state with the clusters that listeners and routes may refer to: the acknowledged ones, and those whose
@@ -211,6 +225,7 @@ func (c *Core) move(t resource.Type, cur *cursor, to point) {
 	}
 	if t == resource.Endpoint {
 		m.clustersFrom, m.clustersTo = cur.clusters, c.cursors[resource.Cluster].at.state
+		m.empties = c.cursors[resource.Cluster].sub == nil && c.variant == StateOfTheWorld
 	}
 	if m.idle() {
 		cur.at = to

@@ -326,7 +326,7 @@ func model(rt *rapid.T, v Variant, bad, late bool) {
 				r.proxy.warm()
 				return
 			}
-			r.proxy.stuck = r.late
+			r.proxy.stuck = r.late && !r.proxy.parked
 		},
 		"quiet": func(*rapid.T) {
 			if r.proxy.stuck {

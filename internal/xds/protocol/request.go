@@ -107,6 +107,9 @@ func (c *Core) subscribe(t resource.Type, cur *cursor, q *Request, out []Action)
 	if !first {
 		return out
 	}
+	if t == resource.Endpoint {
+		c.endpointsAsked = c.clock
+	}
 	// A type without wildcard that asks for nothing waits for nothing.
 	cur.first = t.Wildcard() || d.sub.names.Len() > 0
 	if q.Initials > 0 {

@@ -190,6 +190,9 @@ func show(m proto.Message) string {
 	case *clusterv3.Cluster:
 		return m.Name + "=" + trim(m.AltStatName)
 	case *endpointv3.ClusterLoadAssignment:
+		if len(m.Endpoints) == 0 {
+			return m.ClusterName + "=" // none
+		}
 		return m.ClusterName + "=" + trim(m.Endpoints[0].Locality.Region)
 	case *tlsv3.Secret:
 		return m.Name + "=" + trim(m.GetGenericSecret().GetSecret().GetInlineString())
