@@ -34,14 +34,14 @@ type proxy struct {
 
 	out [][]byte // requests on their way
 	// stuck: a cluster warms. Like an Envoy, the proxy says nothing about clusters until it is warm.
-	stuck  bool
-	kept   [][]byte // what it will say
+	stuck bool
+	kept  [][]byte // what it will say
 	// parked: a cluster warmed when the last stream ended. Like an Envoy, the proxy asks the new one for clusters only when every
 	// assignment it asks for was answered (envoy, ClusterManagerImpl::updateClusterCounts pauses the type, not the stream).
 	parked bool
 	// early: that was so when this stream began. Routes are not held back for ever until it asks for clusters.
-	early bool
-	late   bool     // answers may take longer than they are waited for
+	early  bool
+	late   bool // answers may take longer than they are waited for
 	faults []string
 	// refused are names that were bad once. A first answer is not held until the clusters it names are acknowledged,
 	// so if they are rejected then, routes to them point at nothing.
