@@ -208,7 +208,7 @@ func (m *move) missing() (put []*resource.Resource) {
 		asked = m.sub.names
 	}
 	for n := range asked.All() {
-		if _, ok := m.to.Get(m.typ, string(n)); !ok {
+		if _, ok := m.to.Get(m.typ, string(n)); !ok && n != "" { // no assignment is without a name
 			put = append(put, resource.New(m.typ, string(n), &endpointv3.ClusterLoadAssignment{ClusterName: string(n)}))
 		}
 	}
