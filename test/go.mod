@@ -14,7 +14,7 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
-	istio.io/api v1.31.1
+	istio.io/api v1.31.0-alpha.1.0.20260819121012-5803fb6accf7
 	pgregory.net/rapid v1.3.0
 )
 

@@ -2,7 +2,8 @@
 // the product does not do (yet).
 //
 // A document passes three gates. [Decode] reads it strictly: an unknown field, a wrong type or a duplicate key is a
-// [Problem] that names file, line and field. [Validate] judges the decoded object by the rules of its kind.
+// [Problem] that names file, line and field. An unknown field that looks like no known one may be newer than the API
+// module, and only warns. [Validate] judges the decoded object by the rules of its kind.
 // [Unsupported] names every field that is legal but ignored, so that nothing a user wrote is dropped in silence.
 //
 // Invariants:

@@ -108,6 +108,7 @@ func TestUnsupportedMesh(t *testing.T) {
 			"mesh.yaml:1: warning: MeshConfig: discoverySelectors: is not supported yet: ignored",
 		},
 		"outboundTrafficPolicy:\n  mode: REGISTRY_ONLY\n  tls: {mode: SIMPLE, credentialName: a}": {"mesh.yaml:3: warning: MeshConfig: outboundTrafficPolicy.tls.credentialName: is not supported yet: ignored"},
+		"defaultInboundHttpRetryPolicy: {attempts: 2}":                                            {"mesh.yaml:1: warning: MeshConfig: defaultInboundHttpRetryPolicy: is not supported yet: ignored"},
 		"trustDomain: [": nil,
 	} {
 		var got []string

@@ -35,13 +35,6 @@ func judge(kind, name string, data []byte) (verdict string, problems []Problem) 
 	return "accept", nil
 }
 
-// exceptions are the documents we judge otherwise, with the reason.
-func exceptions() map[string]string {
-	return map[string]string{
-		"meshconfig/default-inbound-retry": "the field is newer than the API types we build with; it is ignored, and we say so",
-	}
-}
-
 // TestVerdicts holds the rules of each kind to documents on both sides of them.
 func TestVerdicts(t *testing.T) {
 	files, err := filepath.Glob("testdata/verdicts/*.txtar")
@@ -62,12 +55,6 @@ func TestVerdicts(t *testing.T) {
 			t.Run(kind+"/"+head[0], func(t *testing.T) {
 				want, field := strings.Split(head[1], "|"), head[2]
 				got, problems := judge(kind, head[0]+".yaml", f.Data)
-				if reason := exceptions()[kind+"/"+head[0]]; reason != "" {
-					if slices.Contains(want, got) {
-						t.Errorf("%s: no exception any more", got)
-					}
-					t.Skip(reason)
-				}
 				if !slices.Contains(want, got) {
 					t.Fatalf("%s, want %s\n%s\n%v", got, head[1], f.Data, problems)
 				}

@@ -84,7 +84,8 @@ func Quote(s string) string {
 	return strconv.Quote(s)
 }
 
-// Closest returns the name that a misspelt one most likely means, "" if none is near.
+// Closest returns the name that a misspelt one most likely means, "" if none is near. Near are names at a small edit
+// distance, and longer names whose first words are the whole of the wrong one.
 func Closest(wrong string, names []string) string {
 	best, bound := "", max(1, len(wrong)/3)+1
 	for _, name := range names {
@@ -92,7 +93,15 @@ func Closest(wrong string, names []string) string {
 			best, bound = name, d
 		}
 	}
-	return best
+	if best != "" || wrong == "" {
+		return best
+	}
+	for _, name := range names {
+		if rest, ok := strings.CutPrefix(name, wrong); ok && 'A' <= rest[0] && rest[0] <= 'Z' {
+			return name
+		}
+	}
+	return ""
 }
 
 // Unknown is what to say of an unknown name where some are known.

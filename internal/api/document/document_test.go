@@ -74,9 +74,10 @@ func TestLineOf(t *testing.T) {
 }
 
 func TestClosest(t *testing.T) {
-	names := []string{"timeout", "retries", "match", "route"}
+	names := []string{"timeout", "retries", "match", "route", "outboundTrafficPolicy"}
 	for wrong, want := range map[string]string{
 		"timeOut": "timeout", "time_out": "timeout", "retry": "", "retrys": "retries", "matches": "match", "routes": "route", "x": "", "": "",
+		"outbound": "outboundTrafficPolicy", "outboundTraffic": "outboundTrafficPolicy", "outboundT": "", "out": "",
 	} {
 		if got := Closest(wrong, names); got != want {
 			t.Errorf("%s: %q, want %q", wrong, got, want)

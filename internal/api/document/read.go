@@ -14,7 +14,7 @@ import (
 
 // Options of Read.
 type Options struct {
-	// Lenient makes unknown fields and duplicate keys Warnings.
+	// Lenient makes all unknown fields and duplicate keys Warnings.
 	Lenient bool
 	// NotZero says why a zero that somebody wrote is wrong although the field can be left out, "" if it is not. In the
 	// message the two look the same, so only the reader can tell.
@@ -138,17 +138,31 @@ func (r *reader) comma(open byte) {
 	}
 }
 
+// unknown reports a field that the API module does not have. The field may be newer than the module, so it is ignored
+// with a warning. It is a mistake in two cases: when it looks like a misspelt field, and when the message is a plain
+// choice, because an ignored choice changes the meaning of what contains it (a match on an unknown condition would match
+// everything).
 func (r *reader) unknown(m Member, at *Path, d protoreflect.MessageDescriptor) {
 	names := make([]string, d.Fields().Len())
 	for i := range names {
 		names[i] = d.Fields().Get(i).JSONName()
 	}
 	reason := Unknown("field", m.Key, names)
-	if r.Lenient {
+	switch {
+	case r.Lenient:
 		r.Warn(m.Line, at, "%s (ignored)", reason)
-		return
+	case isChoice(d):
+		r.Fail(m.Line, at, "%s; one of %s is needed", reason, strings.Join(names, ", "))
+	case Closest(m.Key, names) != "":
+		r.Fail(m.Line, at, "%s", reason)
+	default:
+		r.Warn(m.Line, at, "%s: ignored; it may be newer than this version", reason)
 	}
-	r.Fail(m.Line, at, "%s", reason)
+}
+
+// isChoice reports whether all fields of a message are alternatives of one oneof.
+func isChoice(d protoreflect.MessageDescriptor) bool {
+	return d.Oneofs().Len() == 1 && !d.Oneofs().Get(0).IsSynthetic() && d.Oneofs().Get(0).Fields().Len() == d.Fields().Len()
 }
 
 func (r *reader) field(p *Path, v *Value, f protoreflect.FieldDescriptor) {
