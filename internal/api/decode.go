@@ -130,7 +130,12 @@ func unfold(docs []Document, doc Document, root *document.Value, item bool) []Do
 // isList reports whether a document is a list of others: a List itself, or a VirtualServiceList and its like.
 func isList(root *document.Value) bool {
 	of, ok := strings.CutSuffix(root.Get("kind").Text(), "List")
-	return ok && (of == "" || kindOf(root.Get("apiVersion").Text(), of).class != unknownKind)
+	if !ok || of == "" {
+		return ok
+	}
+	// A custom resource of an unknown group may be named like a list and have items of its own.
+	class := kindOf(root.Get("apiVersion").Text(), of).class
+	return class == ignoredKind || class == ownKind
 }
 
 // decode reads the document's envelope and spec.

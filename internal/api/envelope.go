@@ -30,8 +30,8 @@ func readEnvelope(root *document.Value) *envelope {
 		return e
 	}
 	e.identify(root)
-	if e.kind.class == ignoredKind {
-		// Not ours to judge: its fields are other programs' business.
+	if e.kind.class == ignoredKind || e.kind.class == foreignKind {
+		// Its fields are for other programs to judge.
 		e.Warn(root.Line, nil, "%s", e.kind.remark)
 		meta := root.Get("metadata")
 		e.key.Namespace, e.key.Name = meta.Get("namespace").Text(), meta.Get("name").Text()

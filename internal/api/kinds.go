@@ -18,6 +18,7 @@ type kindClass uint8
 const (
 	unknownKind kindClass = iota // nobody knows it: an error
 	ignoredKind                  // legal, but nothing is done with it: a warning
+	foreignKind                  // a custom resource of somebody else's group: a warning
 	ownKind
 )
 
@@ -85,7 +86,7 @@ func kindOf(apiVersion, name string) kind {
 		}
 	}
 	for _, g := range groups() {
-		if slices.Contains(g.kinds, name) {
+		if slices.Contains(g.kinds, name) && isMeant(groupName) {
 			return kind{name: name, field: "apiVersion", remark: fmt.Sprintf(
 				"%s is not in this group; write apiVersion: %s/%s", name, g.name, g.versions[0])}
 		}
@@ -94,8 +95,14 @@ func kindOf(apiVersion, name string) kind {
 		return kind{class: ignoredKind, name: name, remark: fmt.Sprintf(
 			"%s is a kind of Kubernetes, not configuration of the mesh: ignored", document.Quote(name))}
 	}
-	return kind{name: name, field: "apiVersion", remark: fmt.Sprintf(
-		"unknown group %s; configuration is in networking.istio.io and its sisters", document.Quote(groupName))}
+	return kind{class: foreignKind, name: name, remark: fmt.Sprintf(
+		"%s is in the unknown group %s, so it is not configuration of the mesh: ignored", document.Quote(name), document.Quote(groupName))}
+}
+
+// isMeant reports whether the group of one of our kinds is a mistake: no group at all, or one that looks like Istio's.
+// Other products have kinds of the same names in groups of their own.
+func isMeant(group string) bool {
+	return !strings.Contains(group, ".") || strings.Contains(group, "istio")
 }
 
 func (g group) kindOf(version, name string) kind {
