@@ -34,6 +34,7 @@ var suites = map[string][]step{
 	"test": {format, vet, vetTests, vetNodes, vetCluster, arch,
 		tests("unit", "unit tests with the race detector", "", withoutArch, "-race", "-timeout=20m"),
 		tests("tools", "tests of the test tools", "test", withoutSlow),
+		tests("schema", "verdicts of API servers", "test", packages("./schema")),
 		tests("protocol", "conversations with a running control plane", "test", packages("./conformance/..."), "-timeout=20m"),
 		tests("e2e", "end to end with real Envoy", "test", packages("./e2e/...", "./chaos"), "-race", "-timeout=20m"),
 		step{"exam", "requests through real Envoy, held against stored answers", "", exam},
@@ -97,8 +98,9 @@ func packages(patterns ...string) func(context.Context, string) ([]string, error
 	return func(context.Context, string) ([]string, error) { return patterns, nil }
 }
 
-// running matches the packages of the test module that run the product, and take their time; all others are quick.
-var running = regexp.MustCompile(`/pilot/test/(e2e|conformance|chaos)(/|$)`)
+// running matches the packages of the test module that take their time, most because they run the product; all others
+// are quick.
+var running = regexp.MustCompile(`/pilot/test/(e2e|conformance|chaos|schema)(/|$)`)
 
 func withoutSlow(ctx context.Context, dir string) ([]string, error) {
 	return list(ctx, dir, func(p string) bool { return !running.MatchString(p) })

@@ -85,7 +85,7 @@ func (r *reader) message(p *Path, v *Value, d protoreflect.MessageDescriptor) {
 			f = d.Fields().ByTextName(m.Key)
 		}
 		if f == nil {
-			r.unknown(m, at, d)
+			r.unknown(v, m, at, d)
 			continue
 		}
 		if m.Value.Kind == Null && !(f.Message() != nil && f.Message().FullName() == "google.protobuf.Value") {
@@ -140,9 +140,9 @@ func (r *reader) comma(open byte) {
 
 // unknown reports a field that the API module does not have. The field may be newer than the module, so it is ignored
 // with a warning. It is a mistake in two cases: when it looks like a misspelt field, and when the message is a plain
-// choice, because an ignored choice changes the meaning of what contains it (a match on an unknown condition would match
-// everything).
-func (r *reader) unknown(m Member, at *Path, d protoreflect.MessageDescriptor) {
+// choice of which nothing else is set, because an ignored choice changes the meaning of what contains it (a match on an
+// unknown condition would match everything).
+func (r *reader) unknown(of *Value, m Member, at *Path, d protoreflect.MessageDescriptor) {
 	names := make([]string, d.Fields().Len())
 	for i := range names {
 		names[i] = d.Fields().Get(i).JSONName()
@@ -151,7 +151,7 @@ func (r *reader) unknown(m Member, at *Path, d protoreflect.MessageDescriptor) {
 	switch {
 	case r.Lenient:
 		r.Warn(m.Line, at, "%s (ignored)", reason)
-	case isChoice(d):
+	case isChoice(d) && len(of.Members) == 1:
 		r.Fail(m.Line, at, "%s; one of %s is needed", reason, strings.Join(names, ", "))
 	case Closest(m.Key, names) != "":
 		r.Fail(m.Line, at, "%s", reason)
@@ -301,15 +301,9 @@ func (r *reader) bytes(p *Path, v *Value) {
 	if !r.Expect(p, v, String) {
 		return
 	}
-	enc := base64.StdEncoding
-	if strings.ContainsAny(v.Scalar, "-_") {
-		enc = base64.URLEncoding
-	}
-	if len(v.Scalar)%4 != 0 {
-		enc = enc.WithPadding(base64.NoPadding)
-	}
-	if _, err := enc.DecodeString(v.Scalar); err != nil {
-		r.Fail(v.Line, p, "must be base64: %v", err)
+	// API servers take no other alphabet, and want the padding.
+	if _, err := base64.StdEncoding.DecodeString(v.Scalar); err != nil {
+		r.Fail(v.Line, p, "must be base64 of the standard alphabet with padding: %v", err)
 		return
 	}
 	r.json = appendString(r.json, v.Scalar)

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +20,7 @@ const (
 	anyShape     shape = iota
 	positiveTime       // a duration of 1 ms at least: the rule for every duration not named below
 	anyTime            // a duration that may be zero
+	idleTime           // a duration that API servers want positive, and that meshes without one set to zero
 	portNumber         // 1 to 65535 where it is set
 	percentage         // 0 to 100
 	notNegative        // a wrapped number
@@ -42,7 +44,9 @@ func shapeOf(f protoreflect.FieldDescriptor) shape {
 	case "istio.mesh.v1alpha1.MeshConfig.connect_timeout", "istio.mesh.v1alpha1.MeshConfig.dns_refresh_rate",
 		"istio.mesh.v1alpha1.PrivateKeyProvider.CryptoMb.poll_delay", "istio.mesh.v1alpha1.PrivateKeyProvider.QAT.poll_delay":
 		return positiveTime
-	case "ConnectionPoolSettings.TCPSettings.idle_timeout", "ConnectionPoolSettings.HTTPSettings.idle_timeout",
+	case "ConnectionPoolSettings.HTTPSettings.idle_timeout":
+		return idleTime
+	case "ConnectionPoolSettings.TCPSettings.idle_timeout",
 		"LoadBalancerSettings.ConsistentHashLB.HTTPCookie.ttl", "TrafficPolicy.RetryBudget.budget_interval":
 		return anyTime
 	case "HTTPMatchRequest.port", "L4MatchAttributes.port", "TLSMatchAttributes.port", "HTTPRedirect.port",
@@ -130,12 +134,21 @@ func (c *checker) listShapes(p *document.Path, l protoreflect.List, f protorefle
 	}
 }
 
-func (c *checker) mapShapes(p *document.Path, m protoreflect.Map, f protoreflect.FieldDescriptor, rule shape) {
-	limit := 256
-	if rule == portMap {
-		limit = 128
+// mapLimit is how many entries a map may have.
+func mapLimit(f protoreflect.FieldDescriptor, rule shape) int {
+	switch {
+	case rule == portMap:
+		return 128
+	case f.FullName() == "istio.type.v1beta1.WorkloadSelector.match_labels":
+		return 4096
+	case rule == labelSet, rule == selectorSet:
+		return 256
 	}
-	if m.Len() > limit && rule != anyShape {
+	return math.MaxInt
+}
+
+func (c *checker) mapShapes(p *document.Path, m protoreflect.Map, f protoreflect.FieldDescriptor, rule shape) {
+	if limit := mapLimit(f, rule); m.Len() > limit {
 		c.fail(p, "has %d entries, the limit is %d", m.Len(), limit)
 	}
 	keys := make([]protoreflect.MapKey, 0, m.Len())
@@ -156,7 +169,10 @@ func (c *checker) mapShapes(p *document.Path, m protoreflect.Map, f protoreflect
 		case labelSet:
 			c.rule(at, ObjectLabel(key, v.String()))
 		case portMap:
-			if c.rule(at, checkName(key)) {
+			switch {
+			case len(key) == maxLabel: // the schema has the limit one lower than names have
+				c.fail(at, "%s has %d characters, the limit is %d", document.Quote(key), len(key), maxLabel-1)
+			case c.rule(at, checkName(key)):
 				c.port(at, uint32(v.Uint()))
 			}
 		default:
@@ -168,7 +184,7 @@ func (c *checker) mapShapes(p *document.Path, m protoreflect.Map, f protoreflect
 // shape judges one value and what is in it.
 func (c *checker) shape(p *document.Path, v protoreflect.Value, f protoreflect.FieldDescriptor, rule shape) {
 	switch rule {
-	case positiveTime, anyTime:
+	case positiveTime, anyTime, idleTime:
 		c.timeShape(p, v.Message(), rule)
 		return
 	case portNumber:
@@ -219,6 +235,8 @@ func (c *checker) timeShape(p *document.Path, m protoreflect.Message, rule shape
 		c.fail(p, "must be 1ms at least, not %v; remove it for the default", d)
 	case d < 0:
 		c.fail(p, "must not be negative, but is %v", d)
+	case rule == idleTime && d < time.Millisecond:
+		c.warn(p, "API servers refuse less than 1ms, and this is %v", d)
 	}
 }
 

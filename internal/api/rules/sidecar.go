@@ -106,21 +106,48 @@ func (c *checker) serverTLS(p *document.Path, t *networking.ServerTLSSettings) {
 	if len(t.SubjectAltNames) > 0 {
 		c.fail(p.Field("subjectAltNames"), "is for gateways only")
 	}
-	if t.CredentialName != "" {
-		c.fail(p.Field("credentialName"), "is for gateways only; name files")
-		return
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{{"credentialName", t.CredentialName != ""}, {"credentialNames", len(t.CredentialNames) > 0}} {
+		if f.set {
+			c.fail(p.Field(f.name), "is for gateways only; name files")
+			return
+		}
 	}
-	if t.ServerCertificate == "" {
-		c.fail(p.Field("serverCertificate"), "TLS needs a certificate")
-	}
-	if t.PrivateKey == "" {
-		c.fail(p.Field("privateKey"), "TLS needs a private key")
-	}
-	if mutual && t.CaCertificates == "" {
+	c.serverCertificates(p, t)
+	if mutual && t.CaCertificates == "" && len(t.TlsCertificates) == 0 {
 		c.fail(p.Field("caCertificates"), "mutual TLS needs the CA of the clients")
 	}
 	if low, high := t.MinProtocolVersion, t.MaxProtocolVersion; low != 0 && high != 0 && low > high {
 		c.fail(p.Field("minProtocolVersion"), "%s is above the maximum %s", low, high)
+	}
+}
+
+// serverCertificates judges the certificate of a listener, or its two: one for each kind of key.
+func (c *checker) serverCertificates(p *document.Path, t *networking.ServerTLSSettings) {
+	if len(t.TlsCertificates) == 0 {
+		c.certificate(p, t)
+		return
+	}
+	at := p.Field("tlsCertificates")
+	if n := len(t.TlsCertificates); n > 2 {
+		c.fail(at, "has %d entries, the limit is 2: one for each kind of key", n)
+	}
+	for i, pair := range t.TlsCertificates {
+		c.certificate(at.At(i), pair)
+	}
+}
+
+func (c *checker) certificate(p *document.Path, pair interface {
+	GetServerCertificate() string
+	GetPrivateKey() string
+}) {
+	if pair.GetServerCertificate() == "" {
+		c.fail(p.Field("serverCertificate"), "TLS needs a certificate")
+	}
+	if pair.GetPrivateKey() == "" {
+		c.fail(p.Field("privateKey"), "TLS needs a private key")
 	}
 }
 
