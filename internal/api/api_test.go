@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 	meshconfig "istio.io/api/mesh/v1alpha1"
@@ -66,20 +65,6 @@ func TestProblemNames(t *testing.T) {
 	}
 	if twin := base; twin.OutputName() != base.OutputName() || twin.ContentHash() != base.ContentHash() {
 		t.Error("equal problems have different names")
-	}
-}
-
-func TestOlder(t *testing.T) {
-	at := func(s int64, namespace, name string) *Object {
-		return &Object{Key: Key{Namespace: namespace, Name: name}, Created: time.Unix(s, 0)}
-	}
-	sorted := []*Object{at(1, "b", "b"), at(2, "a", "b"), at(2, "b", "a"), at(2, "b", "b")}
-	for i, a := range sorted {
-		for j, b := range sorted {
-			if a.Older(b) != (i < j) {
-				t.Errorf("%v older than %v: %v", a, b, a.Older(b))
-			}
-		}
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 // Object is one configuration object of a user. It is immutable.
 type Object struct {
 	Key
-	// Created is metadata.creationTimestamp, zero if absent. Where age decides, the order is Older's.
+	// Created is metadata.creationTimestamp, zero if absent.
 	Created time.Time
 	// Labels are metadata.labels.
 	Labels map[string]string
@@ -34,11 +34,6 @@ type Object struct {
 	Hash omap.Hash
 	// Position is where the object was read.
 	Position Position
-}
-
-// Older reports whether o wins over p where age decides: by creation time, then namespace, then name.
-func (o *Object) Older(p *Object) bool {
-	return cmp.Or(o.Created.Compare(p.Created), cmp.Compare(o.Namespace, p.Namespace), cmp.Compare(o.Name, p.Name)) < 0
 }
 
 // Seal completes an object made in code: it takes the kind from the spec's type, sets the default namespace, checks

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -62,7 +63,8 @@ func (c Claim) Object() api.Key {
 // special is said.
 func (c Claim) VisibleTo(namespace string) bool { return c.Layer == "" || c.Layer == namespace }
 
-// Compare orders claims by kind, age and layer.
+// Compare orders claims by kind and age. Of routes of one age the object's name decides, then its namespace, as with
+// Istio; of other claims the namespace, then the name, as with Istio's services.
 func (c Claim) Compare(o Claim) int {
 	switch {
 	case c.Kind != o.Kind:
@@ -72,13 +74,11 @@ func (c Claim) Compare(o Claim) int {
 	case c.Created > o.Created:
 		return 1
 	}
-	if d := strings.Compare(c.Namespace, o.Namespace); d != 0 {
-		return d
+	name, namespace := strings.Compare(c.Name, o.Name), strings.Compare(c.Namespace, o.Namespace)
+	if c.Kind == RouteClaim {
+		return cmp.Or(name, namespace, strings.Compare(c.Layer, o.Layer))
 	}
-	if d := strings.Compare(c.Name, o.Name); d != 0 {
-		return d
-	}
-	return strings.Compare(c.Layer, o.Layer)
+	return cmp.Or(namespace, name, strings.Compare(c.Layer, o.Layer))
 }
 
 // AppendTo appends an unambiguous form.

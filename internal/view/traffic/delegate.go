@@ -141,7 +141,8 @@ func join(a, b string) string {
 	return a + b
 }
 
-// mergeMatches are the requests that both match. Every match of the delegate must lie within one of the root's.
+// mergeMatches are the requests that both match. Every match of the delegate must lie within one of the root's: with one
+// that does not, the API says, the delegate's rule does not take effect, not even for its other matches.
 func mergeMatches(root, leaf []*networking.HTTPMatchRequest) (out []*networking.HTTPMatchRequest, why string) {
 	if len(root) == 0 {
 		return leaf, ""

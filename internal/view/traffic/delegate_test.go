@@ -102,7 +102,11 @@ func TestMergeMatches(t *testing.T) {
 	if m := out[1]; m.Uri.GetPrefix() != "/A" || !m.IgnoreUriCase || m.SourceNamespace != "n" {
 		t.Errorf("without: %v", m)
 	}
-	if _, why := mergeMatches(root, []*networking.HTTPMatchRequest{{Uri: prefix("/b")}, {Uri: prefix("/c")}}); why == "" {
-		t.Error("a match outside both of the root's is no conflict")
+	for _, leaf := range [][]*networking.HTTPMatchRequest{
+		{{Uri: prefix("/b")}, {Uri: prefix("/c")}}, {{Uri: prefix("/c")}, {Uri: prefix("/b")}},
+	} {
+		if out, why := mergeMatches(root, leaf); why == "" || out != nil {
+			t.Errorf("one match lies outside both of the root's, and the rule keeps %v (%q)", out, why)
+		}
 	}
 }
