@@ -102,6 +102,12 @@ func decodeMesh(r *document.Report, data []byte) *meshconfig.MeshConfig {
 	return m
 }
 
+// LogEnvoy is the minor of the oldest supported Envoy 1 that takes the access log format of a mesh configuration.
+func LogEnvoy(m *meshconfig.MeshConfig) uint32 {
+	minor, _ := rules.EnvoyFor(m.GetAccessLogFormat())
+	return minor
+}
+
 // onlyDocument parses a file that must have one document at most; without any it is the empty mapping.
 func onlyDocument(r *document.Report, data []byte) *document.Value {
 	empty := &document.Value{Kind: document.Mapping, Line: 1}

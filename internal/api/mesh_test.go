@@ -75,6 +75,7 @@ func TestMeshProblems(t *testing.T) {
 		"accessLogFile: /dev/stdout\naccessLogFormat: '%REQ%'":                                                                          `mesh.yaml:2: warning: MeshConfig: accessLogFormat: "%REQ%" needs to say of what, like %REQ(NAME)%: the default format is used`,
 		"accessLogFile: /dev/stdout\naccessLogFormat: '100% %REQ(X?Y):3%'":                                                              `mesh.yaml:2: warning: MeshConfig: accessLogFormat: "100% %REQ(X?Y):3%" has an unfinished format: write %% for a percent sign: the default format is used`,
 		"accessLogFile: /dev/stdout\naccessLogEncoding: JSON\naccessLogFormat: '{\"a\": {\"b\": [\"%START_TIME(%Y)%\", \"%CLOCK%\"]}}'": `mesh.yaml:3: warning: MeshConfig: accessLogFormat: Envoy knows no CLOCK, which "%CLOCK%" names: the default format is used`,
+		"accessLogFile: /dev/stdout\naccessLogFormat: '%SPAN_ID%%% %UPSTREAM_TLS_GROUP:7%'":                                             `mesh.yaml:2: warning: MeshConfig: accessLogFormat: %UPSTREAM_TLS_GROUP% needs Envoy 1.39: proxies with an older one log in the default format`,
 		"proxyHttpPort: 15021":             `mesh.yaml:1: warning: MeshConfig: proxyHttpPort: 15021 is a port that proxies and their agents use themselves: there is no HTTP proxy`,
 		"defaultServiceExportTo: [a, '*']": `mesh.yaml:1: error: MeshConfig: defaultServiceExportTo: "*" excludes other entries; keep either it or them`,
 	} {

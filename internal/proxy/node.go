@@ -24,6 +24,8 @@ type Node struct {
 	Metadata   *structpb.Struct
 	Locality   mesh.Locality
 	Extensions []string
+	// Envoy is the minor of its Envoy 1; 0 if it does not say.
+	Envoy uint32
 }
 
 // Parse reads a node. An error names the field that is wrong.
@@ -38,7 +40,7 @@ func Parse(n Node) (*Proxy, error) {
 	if len(parts) != 4 {
 		return nil, fmt.Errorf("node id %q has %d parts; want role~address~name.namespace~domain", n.ID, len(parts))
 	}
-	p := &Proxy{ID: n.ID, Role: Role(parts[0]), Domain: parts[3], Locality: n.Locality}
+	p := &Proxy{ID: n.ID, Role: Role(parts[0]), Domain: parts[3], Locality: n.Locality, Envoy: n.Envoy}
 	if p.Role != Sidecar && p.Role != Router && p.Role != Agent {
 		return nil, fmt.Errorf("node id %q: role %q is not supported; want %q or %q", n.ID, parts[0], Sidecar, Router)
 	}

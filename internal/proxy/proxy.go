@@ -73,6 +73,8 @@ type Proxy struct {
 	HTTP10 bool
 	// Version is the release the agent says it is.
 	Version string
+	// Envoy is the minor of its Envoy 1; 0 if it did not say.
+	Envoy uint32
 	// Extensions are the names of Envoy's extensions the proxy has, in order; none if it did not say.
 	Extensions []string
 }
@@ -82,7 +84,7 @@ func (p *Proxy) Equal(o *Proxy) bool {
 	return p == o || p != nil && o != nil &&
 		p.ID == o.ID && p.Role == o.Role && p.Name == o.Name && p.Namespace == o.Namespace && p.Domain == o.Domain &&
 		p.ClusterID == o.ClusterID && p.Network == o.Network && p.Mode == o.Mode && p.Locality == o.Locality &&
-		p.Version == o.Version && p.HTTP10 == o.HTTP10 && slices.Equal(p.Addresses, o.Addresses) && maps.Equal(p.Labels, o.Labels) &&
+		p.Version == o.Version && p.Envoy == o.Envoy && p.HTTP10 == o.HTTP10 && slices.Equal(p.Addresses, o.Addresses) && maps.Equal(p.Labels, o.Labels) &&
 		slices.Equal(p.Extensions, o.Extensions)
 }
 
@@ -108,6 +110,8 @@ type Class struct {
 	Rules string
 	// HTTP10 says that HTTP/1.0 is taken as HTTP.
 	HTTP10 bool
+	// DefaultLog says that the proxy's Envoy is too old for the format of the mesh's access log: the default one is used.
+	DefaultLog bool
 	// Gateway says that the proxy is a router: it has no workload, and nothing is captured for it.
 	Gateway bool
 }
@@ -115,8 +119,8 @@ type Class struct {
 // Hash stands for the class: classes with equal hashes are equal.
 func (c Class) Hash() omap.Hash {
 	at := c.Site.Locality
-	b := []byte{byte(c.Mode), 0, 0, 0}
-	for i, is := range []bool{c.ShortNames, c.HTTP10, c.Gateway} {
+	b := []byte{byte(c.Mode), 0, 0, 0, 0}
+	for i, is := range []bool{c.ShortNames, c.HTTP10, c.Gateway, c.DefaultLog} {
 		if is {
 			b[i+1] = 1
 		}

@@ -5,6 +5,7 @@ import (
 
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
+	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
@@ -31,10 +32,17 @@ func (t *Tables) AccessLog(r store.Reader) AccessLog {
 	return AccessLog{File: file, Format: format, JSON: v.Number&logJSON != 0, NoListeners: v.Number&logNoListeners != 0}
 }
 
+// LogEnvoy is the minor of the oldest Envoy 1 that takes the format of the mesh's access log.
+func (t *Tables) LogEnvoy(r store.Reader) uint32 {
+	v, _ := t.Settings.Get(r, logEnvoy)
+	return uint32(v.Number)
+}
+
 func (t *Tables) writeAccessLog(tx *store.Txn, m *meshconfig.MeshConfig) {
-	var v Value
+	var v, oldest Value
 	if file := m.GetAccessLogFile(); file != "" {
 		v.Text = file + "\x00" + m.GetAccessLogFormat()
+		oldest.Number = int64(api.LogEnvoy(m))
 		if m.GetAccessLogEncoding() == meshconfig.MeshConfig_JSON {
 			v.Number |= logJSON
 		}
@@ -43,4 +51,5 @@ func (t *Tables) writeAccessLog(tx *store.Txn, m *meshconfig.MeshConfig) {
 		}
 	}
 	t.Settings.Set(tx, accessLog, v)
+	t.Settings.Set(tx, logEnvoy, oldest)
 }

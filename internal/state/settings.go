@@ -36,6 +36,7 @@ const (
 	detectionTimeout
 	inboundLocalhost
 	accessLog
+	logEnvoy
 	httpProxyPort
 )
 

@@ -13,7 +13,7 @@ import (
 )
 
 // plainOperators are what formats of logs and headers can name without an argument, argumentOperators what they can name
-// with one only: those that Envoy 1.40 took when it was asked about each. Of what it does not know it refuses the whole
+// with one only: those that Envoy 1.40 took when it was asked about each; see since38 for older ones. Of what it does not know it refuses the whole
 // listener or route.
 const (
 	plainOperators = `
@@ -56,6 +56,23 @@ CEL CLUSTER_METADATA COALESCE COMMON_DURATION DYNAMIC_METADATA ENVIRONMENT FILTE
 REQUEST_HEADER RESP RESPONSE_HEADER RESPONSE_TRAILER STREAM_INFO_REQ TRAILER UPSTREAM_FILTER_STATE UPSTREAM_METADATA `
 )
 
+// The operators that older supported Envoys do not take, by the minor of Envoy 1 that was the first to take them. Each was
+// tried with Envoy 1.37.0, 1.38.2, 1.39.0 and 1.40.0.
+const (
+	since38 = `
+DOWNSTREAM_DETECTED_CLOSE_TYPE DOWNSTREAM_LOCAL_CLOSE_REASON DOWNSTREAM_PEER_ISSUER_FINGERPRINT_256
+DOWNSTREAM_PEER_ISSUER_SERIAL QUERY_PARAMS SPAN_ID UPSTREAM_CONNECTION_IDS_ATTEMPTED UPSTREAM_DETECTED_CLOSE_TYPE
+UPSTREAM_HOSTS_ATTEMPTED UPSTREAM_HOSTS_ATTEMPTED_WITHOUT_PORT UPSTREAM_HOST_NAMES_ATTEMPTED
+UPSTREAM_HOST_NAMES_ATTEMPTED_WITHOUT_PORT UPSTREAM_LOCAL_CLOSE_REASON `
+	since39 = `
+DOWNSTREAM_TLS_GROUP UPSTREAM_SERVER_NAME UPSTREAM_TLS_GROUP `
+	since40 = `
+DOWNSTREAM_CX_RTT ROUTE_RESOLUTION_COUNT ROUTE_RESOLUTION_TIME_US `
+)
+
+// OldestEnvoy is the minor of the oldest Envoy 1 that is supported.
+const OldestEnvoy = 37
+
 // checkFormat judges the formats (%NAME(argument):12%) in a text: whole ones, and such as Envoy knows; %% is a percent sign.
 func checkFormat(s string) string {
 	for rest := s; ; {
@@ -80,22 +97,49 @@ func checkOperator(format string) string {
 	if i := strings.IndexAny(name, "(:"); i >= 0 {
 		name, argument = name[:i], name[i] == '('
 	}
-	listed := func(list string) bool {
-		for known := range strings.FieldsSeq(list) {
-			if known == name {
-				return true
-			}
-		}
-		return false
-	}
 	switch {
-	case name == "" || listed(plainOperators):
-	case !listed(argumentOperators):
+	case name == "" || listed(plainOperators, name):
+	case !listed(argumentOperators, name):
 		return fmt.Sprintf("Envoy knows no %s, which %s names", name, document.Quote(format))
 	case !argument:
 		return fmt.Sprintf("%s needs to say of what, like %%%s(NAME)%%", document.Quote(format), name)
 	}
 	return ""
+}
+
+func listed(list, name string) bool {
+	for known := range strings.FieldsSeq(list) {
+		if known == name {
+			return true
+		}
+	}
+	return false
+}
+
+// EnvoyFor is the minor of the oldest supported Envoy 1 that knows all operators of a valid format, text or JSON, and the
+// operator that asks for it; empty if every supported Envoy knows all.
+func EnvoyFor(format string) (minor uint32, operator string) {
+	minor = OldestEnvoy
+	for rest := format; ; {
+		i := strings.IndexByte(rest, '%')
+		if i < 0 {
+			return minor, operator
+		}
+		n := formatLen(rest[i:])
+		if n == 0 {
+			return minor, operator
+		}
+		name, _, _ := strings.Cut(strings.Trim(rest[i:i+n], "%"), ":")
+		for _, s := range []struct {
+			minor uint32
+			names string
+		}{{38, since38}, {39, since39}, {40, since40}} {
+			if s.minor > minor && listed(s.names, name) {
+				minor, operator = s.minor, name
+			}
+		}
+		rest = rest[i+n:]
+	}
 }
 
 // CheckAccessLogFormat says why the format of access logs cannot be used; empty if it can, or if there is none.

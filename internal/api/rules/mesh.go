@@ -74,6 +74,8 @@ func (c *checker) accessLog(m *meshconfig.MeshConfig) {
 	}
 	if reason := CheckAccessLogFormat(m); reason != "" {
 		c.warn(format, "%s: the default format is used", reason)
+	} else if minor, operator := EnvoyFor(m.AccessLogFormat); operator != "" {
+		c.warn(format, "%%%s%% needs Envoy 1.%d: proxies with an older one log in the default format", operator, minor)
 	}
 }
 

@@ -40,6 +40,7 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 		Namespace: p.Namespace, Mode: p.Mode, Inbound: served.Inbound,
 		Site: q.site(r, p, labels, served.At), Rules: q.rulesFor(r, p.Namespace, labels),
 		ShortNames: p.Domain == p.Namespace+".svc."+q.tables.Domain(), HTTP10: p.HTTP10,
+		DefaultLog: p.Envoy > 0 && p.Envoy < q.tables.LogEnvoy(r),
 	}
 	if row, ok := q.sidecarOf(r, p.Namespace, labels); ok {
 		if !row.All {

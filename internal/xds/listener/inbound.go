@@ -24,11 +24,13 @@ type Virtual struct {
 	Mode     proxy.Mode
 	Outbound state.Outbound
 	HTTP10   bool
+	// DefaultLog: the access log has its default format.
+	DefaultLog bool
 }
 
 // VirtualOf names that of a class, whose traffic for destinations nobody declared is handled as outbound says.
 func VirtualOf(c proxy.Class, outbound state.Outbound) Virtual {
-	return Virtual{Mode: c.Mode, Outbound: outbound, HTTP10: c.HTTP10}
+	return Virtual{Mode: c.Mode, Outbound: outbound, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog}
 }
 
 func (q *Queries) virtual(r *query.Reader, k Virtual) (Map, bool) {
@@ -47,7 +49,7 @@ func (q *Queries) virtual(r *query.Reader, k Virtual) (Map, bool) {
 	catchAll := envoy.Chain("virtualOutbound-catchall-tcp", nil, unknown(k.Outbound))
 	if k.Outbound.Mode != state.ByName {
 		l.FilterChains = append(l.FilterChains, catchAll)
-		logAccess(q.tables.AccessLog(r), l)
+		logAccess(q.accessLog(r, k.DefaultLog), l)
 		return asMap(l), true
 	}
 	l.DefaultFilterChain = catchAll
@@ -61,7 +63,7 @@ func (q *Queries) virtual(r *query.Reader, k Virtual) (Map, bool) {
 	routes.VirtualHosts = []*routev3.VirtualHost{host}
 	l.FilterChains = append(l.FilterChains, envoy.Chain("virtualOutbound-catchall-http", envoy.MatchHTTP(k.HTTP10),
 		envoy.HTTPTo(envoy.DynamicDNSCluster, routes, options)))
-	logAccess(q.tables.AccessLog(r), l)
+	logAccess(q.accessLog(r, k.DefaultLog), l)
 	return asMap(l), true
 }
 
@@ -71,11 +73,13 @@ type Inbound struct {
 	Mode   proxy.Mode
 	Bind   string // where nothing redirects: the address to bind
 	HTTP10 bool
+	// DefaultLog: the access log has its default format.
+	DefaultLog bool
 }
 
 // InboundOf names those of a class.
 func InboundOf(c proxy.Class) Inbound {
-	return Inbound{Ports: c.Inbound, Mode: c.Mode, Bind: c.Bind, HTTP10: c.HTTP10}
+	return Inbound{Ports: c.Inbound, Mode: c.Mode, Bind: c.Bind, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog}
 }
 
 // inboundSide is what the listeners of a workload are made with.
@@ -100,7 +104,7 @@ func (q *Queries) inbound(r *query.Reader, k Inbound) (Map, bool) {
 	if k.Mode != proxy.None {
 		list = append(list, side.virtual(captured))
 	}
-	logAccess(q.tables.AccessLog(r), list...)
+	logAccess(q.accessLog(r, k.DefaultLog), list...)
 	return asMap(list...), true
 }
 

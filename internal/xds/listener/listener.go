@@ -33,10 +33,14 @@ type Shape struct {
 	Direct bool
 	// HTTP10: HTTP/1.0 counts as HTTP.
 	HTTP10 bool
+	// DefaultLog: the access log has its default format.
+	DefaultLog bool
 }
 
 // ShapeOf is the shape of a class's listeners.
-func ShapeOf(c proxy.Class) Shape { return Shape{Direct: c.Mode == proxy.None, HTTP10: c.HTTP10} }
+func ShapeOf(c proxy.Class) Shape {
+	return Shape{Direct: c.Mode == proxy.None, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog}
+}
 
 // In names the listeners of a set.
 type In struct {
@@ -151,7 +155,7 @@ func (q *Queries) message(r *query.Reader, k Place) (l *listenerv3.Listener, dif
 	if !differs {
 		return nil, false
 	}
-	c.log = q.tables.AccessLog(r)
+	c.log = q.accessLog(r, k.DefaultLog)
 	if c.plan.HTTP {
 		c.http = q.tables.HTTPSettings(r)
 	}
@@ -278,6 +282,15 @@ func httpOptions(s state.HTTPSettings, old bool, server string) envoy.HTTPOption
 		Old: old, NormalizePath: s.NormalizePath, MergeSlashes: s.MergeSlashes, DecodeSlashes: s.Slashes == state.DecodeSlashes,
 		KeepServer: s.KeepServer, Server: server, NoRequestID: s.NoRequestID, NoDebugHeaders: s.NoDebugHeaders, KeepCase: s.KeepCase,
 	}
+}
+
+// accessLog is the mesh's, or the same in the default format.
+func (q *Queries) accessLog(r *query.Reader, defaultFormat bool) state.AccessLog {
+	log := q.tables.AccessLog(r)
+	if defaultFormat {
+		log.Format = ""
+	}
+	return log
 }
 
 // logAccess makes listeners log what they forward, if the mesh says so.

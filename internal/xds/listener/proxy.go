@@ -31,6 +31,6 @@ func (q *Queries) proxies(r *query.Reader, k Proxies) (Map, bool) {
 		l.FilterChains = []*listenerv3.FilterChain{envoy.Chain("", nil, http)}
 		list = append(list, l)
 	}
-	logAccess(q.tables.AccessLog(r), list...)
+	logAccess(q.accessLog(r, k.DefaultLog), list...)
 	return asMap(list...), true
 }

@@ -18,7 +18,7 @@ var _ server.Mesh = (*Loop)(nil)
 // Connect implements server.Mesh: it reads the node and makes the stream's proxy a row.
 func (l *Loop) Connect(_ context.Context, node *corev3.Node, s *server.Stream) (server.Attachment, error) {
 	p, err := proxy.Parse(proxy.Node{
-		ID: node.GetId(), Metadata: node.GetMetadata(), Locality: locality(node), Extensions: extensions(node),
+		ID: node.GetId(), Metadata: node.GetMetadata(), Locality: locality(node), Extensions: extensions(node), Envoy: envoyMinor(node),
 	})
 	if err != nil {
 		return nil, err
@@ -36,6 +36,15 @@ func (l *Loop) Connect(_ context.Context, node *corev3.Node, s *server.Stream) (
 func locality(node *corev3.Node) mesh.Locality {
 	l := node.GetLocality()
 	return mesh.Locality{Region: l.GetRegion(), Zone: l.GetZone(), SubZone: l.GetSubZone()}
+}
+
+// envoyMinor is the minor of the proxy's Envoy 1, 0 if it says nothing of the kind.
+func envoyMinor(node *corev3.Node) uint32 {
+	v := node.GetUserAgentBuildVersion().GetVersion()
+	if v.GetMajorNumber() != 1 {
+		return 0
+	}
+	return v.GetMinorNumber()
 }
 
 func extensions(node *corev3.Node) []string {
