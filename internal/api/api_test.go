@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -68,50 +69,102 @@ func TestProblemNames(t *testing.T) {
 	}
 }
 
-// TestSupportedFields: each line of the table names a field that exists, and each kind has its lines.
-func TestSupportedFields(t *testing.T) {
+// described are the descriptors that the table of supported fields is about.
+func described(t *testing.T) map[string]protoreflect.MessageDescriptor {
+	t.Helper()
+	kinds := map[string]protoreflect.MessageDescriptor{kindMesh: new(meshconfig.MeshConfig).ProtoReflect().Descriptor()}
 	for _, g := range groups() {
 		for _, name := range g.kinds {
-			k := kind{class: ownKind, name: name}
-			m := k.message()
+			m := kind{class: ownKind, name: name}.message()
 			if m == nil || kindOfSpec(m) != name {
-				t.Errorf("%s has no message of its own", name)
-				continue
+				t.Fatalf("%s has no message of its own", name)
 			}
-			f := supported()[name]
-			if f == nil {
-				t.Errorf("%s has no supported fields", name)
-				continue
-			}
-			exists(t, name, m.ProtoReflect().Descriptor(), f)
+			kinds[name] = m.ProtoReflect().Descriptor()
 		}
 	}
-	exists(t, kindMesh, new(meshconfig.MeshConfig).ProtoReflect().Descriptor(), supported()[kindMesh])
-	if len(supported()) != 6 {
-		t.Errorf("%d kinds", len(supported()))
+	return kinds
+}
+
+// TestEveryFieldIsDecided: the table says of every field of the API whether the product acts on it, and of nothing else.
+func TestEveryFieldIsDecided(t *testing.T) {
+	kinds := described(t)
+	for name := range supported() {
+		if kinds[name] == nil {
+			t.Errorf("%s is no kind of object", name)
+		}
+	}
+	for name, d := range kinds {
+		if supported()[name] == nil {
+			t.Errorf("%s has no section in supportedFields", name)
+			continue
+		}
+		for _, reason := range undecided(name, d, supported()[name]) {
+			t.Error(reason)
+		}
 	}
 }
 
-func exists(t *testing.T, at string, d protoreflect.MessageDescriptor, f *field) {
-	t.Helper()
-	if f.all && len(f.children) > 0 {
-		t.Errorf("%s is listed together with fields beneath it", at)
+// TestUndecidedFieldsAreFound: a field without a line, a line without a field, and a line above others are found.
+func TestUndecidedFieldsAreFound(t *testing.T) {
+	d := new(networking.WorkloadEntry).ProtoReflect().Descriptor()
+	of := func(table string) string {
+		return strings.Join(undecided("W", d, parseFields(table)["W"]), "\n")
 	}
-	for name, child := range f.children {
-		fd := d.Fields().ByJSONName(name)
+	const most = "W\n\taddress\n\tports\n\tlabels\n\tnetwork  no: reason\n\tlocality\n\tserviceAccount\n"
+	for table, want := range map[string]string{
+		most + "\tweight\n":                    "",
+		most:                                   "W.weight has no line in supportedFields: decide whether the product acts on it",
+		most + "\tweight\n\tcolour\n":          "W.colour does not exist",
+		most + "\tweight.sub\n":                "W.weight has no fields beneath it",
+		most + "\tweight  shape\nshape\n\ta\n": "W.weight has no fields beneath it",
+	} {
+		if got := of(table); got != want {
+			t.Errorf("%s: got %q, want %q", table, got, want)
+		}
+	}
+	rule := new(networking.DestinationRule).ProtoReflect().Descriptor()
+	got := undecided("D", rule, parseFields("D\n\thost\n\ttrafficPolicy\n\tsubsets no\n\texportTo\n\tworkloadSelector.matchLabels\n")["D"])
+	if want := "D.trafficPolicy is listed as a whole: list the fields beneath it"; len(got) != 1 || got[0] != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// undecided compares the fields of a message with their lines.
+func undecided(at string, d protoreflect.MessageDescriptor, f *field) (reasons []string) {
+	for i := range d.Fields().Len() {
+		fd := d.Fields().Get(i)
+		path, child := at+"."+fd.JSONName(), f.children[fd.JSONName()]
+		m := fd.Message()
+		if fd.IsMap() {
+			m = fd.MapValue().Message()
+		}
+		beneath := m != nil && m.ParentFile().Package() != "google.protobuf" && m.Fields().Len() > 0
 		switch {
-		case fd == nil:
-			t.Errorf("%s.%s does not exist", at, name)
+		case child == nil:
+			reasons = append(reasons, path+" has no line in supportedFields: decide whether the product acts on it")
+		case child.refused || child.gateway && child.listed:
+		case !beneath && len(child.children) > 0:
+			reasons = append(reasons, path+" has no fields beneath it")
+		case child.listed && len(child.children) > 0:
+			reasons = append(reasons, path+" is listed together with fields beneath it")
+		case beneath && child.listed:
+			reasons = append(reasons, path+" is listed as a whole: list the fields beneath it")
+		case beneath:
+			reasons = append(reasons, undecided(path, m, child)...)
 		case fd.Kind() == protoreflect.EnumKind && child.values != "":
 			for v := range strings.SplitSeq(child.values, "|") {
 				if fd.Enum().Values().ByName(protoreflect.Name(v)) == nil {
-					t.Errorf("%s.%s cannot be %s", at, name, v)
+					reasons = append(reasons, path+" cannot be "+v)
 				}
 			}
-		case len(child.children) > 0:
-			exists(t, at+"."+name, fd.Message(), child)
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(f.children)) {
+		if d.Fields().ByJSONName(name) == nil {
+			reasons = append(reasons, at+"."+name+" does not exist")
+		}
+	}
+	return reasons
 }
 
 // TestMoved: a document further down in its file differs in its lines only.

@@ -108,7 +108,8 @@ func TestUnsupportedMesh(t *testing.T) {
 			"mesh.yaml:4: warning: MeshConfig: defaultConfig.image: is not supported yet: ignored",
 			"mesh.yaml:1: warning: MeshConfig: discoverySelectors: is not supported yet: ignored",
 		},
-		"outboundTrafficPolicy:\n  mode: REGISTRY_ONLY\n  tls: {mode: SIMPLE, credentialName: a}": {"mesh.yaml:3: warning: MeshConfig: outboundTrafficPolicy.tls.credentialName: is not supported yet: ignored"},
+		"outboundTrafficPolicy:\n  mode: REGISTRY_ONLY\n  tls: {mode: SIMPLE, credentialName: a}": {"mesh.yaml:3: warning: MeshConfig: outboundTrafficPolicy.tls.credentialName: only gateways act on it, and they are not supported yet: ignored; name files in clientCertificate, privateKey and caCertificates"},
+		"defaultConfig: {gatewayTopology: {numTrustedProxies: 1}}":                                {"mesh.yaml:1: warning: MeshConfig: defaultConfig.gatewayTopology: only gateways act on it, and they are not supported yet: ignored"},
 		"defaultInboundHttpRetryPolicy: {attempts: 2}":                                            {"mesh.yaml:1: warning: MeshConfig: defaultInboundHttpRetryPolicy: is not supported yet: ignored"},
 		"trustDomain: [": nil,
 	} {

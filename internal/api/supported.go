@@ -1,34 +1,49 @@
 package api
 
-// supportedFields lists what the product acts on, kind by kind. What a document sets beyond this raises a Problem:
-// whoever makes the product act on a field adds it here, and nowhere else.
+// supportedFields decides for every field of the API whether the product acts on it, kind by kind. Whoever makes the
+// product act on a field changes its line here, and nowhere else. TestEveryFieldIsDecided compares the table with the
+// API's descriptors: a field that a new version of the API adds has no line, and fails the test until someone decides.
 //
-// A line is a field of spec, without indexes and map keys; what is beneath it is supported with it. A word behind it
-// narrows the values: "exact" (a host without wildcard), "ip" (an address, no block, name or socket), or the values
-// themselves, separated by "|". Of MeshConfig a line is a field of the file itself, and what is as by default counts as not
-// set; what only the node agent acts on is in it too. The name of a shape, which begins in lower case, stands for the fields
-// of that.
+// A line is a field of spec, without indexes and map keys, and without fields beneath it: those have lines of their own.
+// Words behind it narrow the decision; what a document sets beyond that raises a Problem.
+//
+//	no             The product does nothing with the field, nor with any beneath it.
+//	client         The field is about a client's connections to a service, not about a sidecar's to its application.
+//	http           The field is about HTTP, so it does nothing on ports of another protocol. A sniffed port may be HTTP.
+//	http2          Likewise about HTTP/2.
+//	tcp            The field is about connections, so it does nothing on ports that are HTTP.
+//	gateway        Only gateways act on the field. The product has sidecars only, so it does nothing yet.
+//	ip             The value is an IP address, no block, name or socket.
+//	A|B            The value is one of these.
+//	SHAPE          The field holds the fields of the section of that name; such a name begins in lower case.
+//	SHAPE server   Likewise, and it is about a sidecar's connections to its application.
+//
+// What follows a colon is told to whoever sets the field in vain: what to do instead.
+//
+// Of MeshConfig a line is a field of the file itself, and what is as by default counts as not set. A field on which only
+// the node agent acts counts as supported.
 const supportedFields = `
 ServiceEntry
 	hosts
 	addresses
-	ports
+	ports.number
+	ports.protocol
+	ports.name
+	ports.targetPort
 	location
 	resolution                STATIC|NONE|DNS|DNS_ROUND_ROBIN|DYNAMIC_DNS
-	endpoints.address
-	endpoints.ports
-	endpoints.labels
-	endpoints.locality
-	endpoints.weight
-	endpoints.serviceAccount
-	subjectAltNames
-	workloadSelector
+	endpoints                 workload
+	workloadSelector.labels
 	exportTo
+	subjectAltNames
 
-WorkloadEntry
+WorkloadEntry                 workload
+
+workload
 	address
 	ports
 	labels
+	network                   no: endpoints are reached at their addresses, also those of another network
 	locality
 	weight
 	serviceAccount
@@ -39,41 +54,69 @@ VirtualService
 	gateways                  mesh
 	http.name
 	http.match.name
-	http.match.uri
+	http.match.uri            text
 	http.match.ignoreUriCase
-	http.match.headers
-	http.match.withoutHeaders
-	http.match.queryParams
-	http.match.method
-	http.match.authority
-	http.match.scheme
+	http.match.headers         text
+	http.match.withoutHeaders  text
+	http.match.queryParams     text
+	http.match.method         text
+	http.match.authority      text
+	http.match.scheme         text
 	http.match.gateways       mesh
 	http.match.port
 	http.match.sourceNamespace
 	http.match.sourceLabels
 	http.match.statPrefix
-	http.route.destination
+	http.route.destination    destination
 	http.route.weight
-	http.route.headers
-	http.redirect
-	http.directResponse
-	http.delegate
-	http.rewrite
+	http.route.headers        headers
+	http.redirect.uri
+	http.redirect.authority
+	http.redirect.port
+	http.redirect.derivePort
+	http.redirect.scheme
+	http.redirect.redirectCode
+	http.redirect.prefixRewrite
+	http.directResponse.status
+	http.directResponse.body.string
+	http.directResponse.body.bytes
+	http.delegate.name
+	http.delegate.namespace
+	http.rewrite.uri
+	http.rewrite.authority
+	http.rewrite.uriRegexRewrite.match
+	http.rewrite.uriRegexRewrite.rewrite
 	http.timeout
-	http.retries
-	http.fault
-	http.mirror
+	http.retries              retries
+	http.fault.delay.percent
+	http.fault.delay.fixedDelay
+	http.fault.delay.exponentialDelay  no: use fixedDelay
+	http.fault.delay.percentage.value
+	http.fault.abort.httpStatus
+	http.fault.abort.grpcStatus
+	http.fault.abort.http2Error        no: use httpStatus or grpcStatus
+	http.fault.abort.percentage.value
+	http.mirror               destination
 	http.mirrorPercent
-	http.mirrorPercentage
-	http.mirrors
-	http.corsPolicy
-	http.headers
+	http.mirrorPercentage.value
+	http.mirrors.destination  destination
+	http.mirrors.percentage.value
+	http.corsPolicy.allowOrigin
+	http.corsPolicy.allowOrigins       text
+	http.corsPolicy.allowMethods
+	http.corsPolicy.allowHeaders
+	http.corsPolicy.exposeHeaders
+	http.corsPolicy.maxAge
+	http.corsPolicy.allowCredentials
+	http.corsPolicy.unmatchedPreflights
+	http.headers              headers
 	tcp.match.destinationSubnets
 	tcp.match.port
+	tcp.match.sourceSubnet    no: match sourceLabels or sourceNamespace
 	tcp.match.gateways        mesh
 	tcp.match.sourceNamespace
 	tcp.match.sourceLabels
-	tcp.route.destination
+	tcp.route.destination     destination
 	tcp.route.weight
 	tls.match.sniHosts
 	tls.match.destinationSubnets
@@ -81,13 +124,39 @@ VirtualService
 	tls.match.gateways        mesh
 	tls.match.sourceNamespace
 	tls.match.sourceLabels
-	tls.route.destination
+	tls.route.destination     destination
 	tls.route.weight
+
+text
+	exact
+	prefix
+	regex
+
+destination
+	host
+	subset
+	port.number
+
+headers
+	request.set
+	request.add
+	request.remove
+	response.set
+	response.add
+	response.remove
+
+retries
+	attempts
+	perTryTimeout
+	retryOn
+	retryRemoteLocalities
+	retryIgnorePreviousHosts
+	backoff
 
 DestinationRule
 	host
 	exportTo
-	workloadSelector
+	workloadSelector.matchLabels
 	trafficPolicy             policy
 	subsets.name
 	subsets.labels
@@ -96,99 +165,229 @@ DestinationRule
 policy
 	portLevelSettings         portPolicy
 	loadBalancer              balancer
-	connectionPool
-	outlierDetection
+	connectionPool            pool
+	outlierDetection          outliers
 	tls                       clientTLS
-	tunnel
-	proxyProtocol
-	retryBudget
+	tunnel.protocol           tcp
+	tunnel.targetHost         tcp
+	tunnel.targetPort         tcp
+	proxyProtocol.version
+	retryBudget.percent              http
+	retryBudget.minRetryConcurrency  http
+	retryBudget.budgetInterval       http
 
 portPolicy
-	port
+	port.number
 	loadBalancer              balancer
-	connectionPool
-	outlierDetection
+	connectionPool            pool
+	outlierDetection          outliers
 	tls                       clientTLS
 
 balancer
 	simple
-	consistentHash
-	localityLbSetting
-	zoneAwareLbSetting
-	warmup
+	consistentHash.httpHeaderName           http: use useSourceIp
+	consistentHash.httpCookie.name          http: use useSourceIp
+	consistentHash.httpCookie.path          http: use useSourceIp
+	consistentHash.httpCookie.ttl           http: use useSourceIp
+	consistentHash.httpCookie.attributes.name   http: use useSourceIp
+	consistentHash.httpCookie.attributes.value  http: use useSourceIp
+	consistentHash.httpQueryParameterName   http: use useSourceIp
+	consistentHash.useSourceIp
+	consistentHash.ringHash.minimumRingSize
+	consistentHash.maglev.tableSize
+	consistentHash.minimumRingSize
+	localityLbSetting         localities
+	zoneAwareLbSetting        zones
+	warmup.duration
+	warmup.minimumPercent
+	warmup.aggression
 	warmupDurationSecs
+
+localities
+	distribute.from
+	distribute.to
+	failover.from
+	failover.to
+	failoverPriority
+	enabled
+
+zones
+	enabled
+	failover.from
+	failover.to
+	failoverPriority
+	minClusterSize
+
+pool
+	tcp.maxConnections
+	tcp.connectTimeout
+	tcp.tcpKeepalive          keepalive
+	tcp.maxConnectionDuration
+	tcp.idleTimeout
+	http.http1MaxPendingRequests   http
+	http.http2MaxRequests          http
+	http.maxRequestsPerConnection  http
+	http.maxRetries                http
+	http.idleTimeout               http: use tcp.idleTimeout
+	http.h2UpgradePolicy           client http: declare the port HTTP2, or set useClientProtocol
+	http.useClientProtocol         http
+	http.maxConcurrentStreams      http2
+	http.http2KeepAlive.interval   http2: use tcp.tcpKeepalive
+	http.http2KeepAlive.timeout    http2: use tcp.tcpKeepalive
+
+keepalive
+	probes
+	time
+	interval
+
+outliers
+	consecutiveErrors
+	consecutive5xxErrors
+	consecutiveGatewayErrors
+	splitExternalLocalOriginErrors
+	consecutiveLocalOriginFailures
+	interval
+	baseEjectionTime
+	maxEjectionPercent
+	minHealthPercent
+	outlierDetectionHttpErrorCodes  http
 
 clientTLS
 	mode
 	clientCertificate
 	privateKey
 	caCertificates
+	credentialName            gateway: name files in clientCertificate, privateKey and caCertificates
 	subjectAltNames
 	sni
 	insecureSkipVerify
 	caCrl
 
 Sidecar
-	workloadSelector
-	egress.port
+	workloadSelector.labels
+	egress.port               sidecarPort
 	egress.bind               ip
 	egress.captureMode
 	egress.hosts
-	ingress.port
+	ingress.port              sidecarPort
 	ingress.bind
 	ingress.captureMode
 	ingress.defaultEndpoint
-	ingress.connectionPool
-	inboundConnectionPool
-	outboundTrafficPolicy
+	ingress.tls               no
+	ingress.connectionPool    pool server
+	inboundConnectionPool     pool server
+	outboundTrafficPolicy.mode
+	outboundTrafficPolicy.egressProxy  destination
+
+sidecarPort
+	number
+	protocol
+	name
+	targetPort                no: of an ingress listener, name the application's port in defaultEndpoint
 
 MeshConfig
+	proxyListenPort           no
+	proxyInboundListenPort    no
 	proxyHttpPort
 	connectTimeout
+	hboneIdleTimeout          no
 	protocolDetectionTimeout
-	tcpKeepalive
+	tcpKeepalive              keepalive
+	ingressClass              gateway
+	ingressService            gateway
+	ingressControllerMode     gateway
+	ingressSelector           gateway
+	enableTracing             false
 	accessLogFile
 	accessLogFormat
 	accessLogEncoding
+	enableEnvoyAccessLogService  no
 	disableEnvoyListenerLog
+	defaultConfig             proxyConfig
 	outboundTrafficPolicy.mode
 	outboundTrafficPolicy.tls clientTLS
-	inboundTrafficPolicy
+	inboundTrafficPolicy.mode
+	configSources             no
 	enableAutoMtls
 	trustDomain
 	trustDomainAliases
+	caCertificates            no
 	defaultServiceExportTo
 	defaultVirtualServiceExportTo
 	defaultDestinationRuleExportTo
 	rootNamespace
-	localityLbSetting
-	zoneAwareLbSetting
+	localityLbSetting         localities
+	zoneAwareLbSetting        zones
 	dnsRefreshRate
 	h2UpgradePolicy
-	pathNormalization
-	defaultHttpRetryPolicy
-	defaultTrafficPolicy
-	enableTracing             false
-	defaultConfig.configPath
-	defaultConfig.binaryPath
-	defaultConfig.serviceCluster
-	defaultConfig.tracingServiceName
-	defaultConfig.drainDuration
-	defaultConfig.terminationDrainDuration
-	defaultConfig.discoveryAddress
-	defaultConfig.controlPlaneAuthPolicy
-	defaultConfig.proxyAdminPort
-	defaultConfig.statusPort
-	defaultConfig.concurrency
-	defaultConfig.interceptionMode
-	defaultConfig.proxyMetadata
-	defaultConfig.runtimeValues
-	defaultConfig.meshId
-	defaultConfig.fileFlushInterval
-	defaultConfig.proxyHeaders.server
-	defaultConfig.proxyHeaders.requestId
-	defaultConfig.proxyHeaders.attemptCount
-	defaultConfig.proxyHeaders.envoyDebugHeaders
-	defaultConfig.proxyHeaders.preserveHttp1HeaderCase
-	defaultConfig.proxyHeaders.xForwardedHost
+	inboundClusterStatName    no
+	outboundClusterStatName   no
+	certificates              no
+	serviceSettings           no
+	serviceScopeConfigs       no
+	enablePrometheusMerge     no
+	verifyCertificateAtClient no
+	ca                        no
+	extensionProviders        no
+	defaultProviders          no
+	discoverySelectors        no
+	pathNormalization.normalization
+	defaultHttpRetryPolicy    retries
+	meshMTLS                  no
+	tlsDefaults               no
+	defaultTrafficPolicy.connectionPool    pool
+	defaultTrafficPolicy.outlierDetection  outliers
+	serviceEntryVisibility    no
+
+proxyConfig
+	configPath
+	binaryPath
+	serviceCluster
+	tracingServiceName
+	drainDuration
+	terminationDrainDuration
+	discoveryAddress
+	controlPlaneAuthPolicy
+	proxyAdminPort
+	statusPort
+	concurrency
+	interceptionMode
+	proxyMetadata
+	runtimeValues
+	meshId
+	fileFlushInterval
+	proxyHeaders.server.disabled
+	proxyHeaders.server.value
+	proxyHeaders.requestId.disabled
+	proxyHeaders.attemptCount.disabled
+	proxyHeaders.envoyDebugHeaders.disabled
+	proxyHeaders.preserveHttp1HeaderCase
+	proxyHeaders.xForwardedHost.enabled
+	proxyHeaders.xForwardedPort               no
+	proxyHeaders.forwardedClientCert          no
+	proxyHeaders.setCurrentClientCertDetails  no
+	proxyHeaders.metadataExchangeHeaders      no
+	discoveryRefreshDelay     no
+	zipkinAddress             no
+	statsdUdpAddress          no
+	envoyMetricsServiceAddress  no
+	availabilityZone          no
+	customConfigFile          no
+	statNameLength            no
+	proxyBootstrapTemplatePath  no
+	tracing                   no
+	sds                       no
+	envoyAccessLogService     no
+	envoyMetricsService       no
+	extraStatTags             no
+	gatewayTopology           gateway
+	readinessProbe            no
+	proxyStatsMatcher         no
+	holdApplicationUntilProxyStarts  no
+	caCertificatesPem         no
+	image                     no
+	privateKeyProvider        no
+	fileFlushMinSizeKb        no
+	statsCompression          no
+	connectionSettings        no
 `

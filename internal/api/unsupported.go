@@ -4,11 +4,12 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
+	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
 // Unsupported names, as Warnings, every field of the object that is legal but that the product does not act on yet.
@@ -72,101 +73,124 @@ func (w *fieldWalk) zeros(p *document.Path, m, base protoreflect.Message, known 
 	fields := base.Descriptor().Fields()
 	for i := range fields.Len() {
 		d := fields.Get(i)
-		if base.Has(d) && !m.Has(d) && known.children[d.JSONName()] == nil {
-			w.warn(p.Field(d.JSONName()), "is not supported yet: ignored")
+		if reason := known.children[d.JSONName()].idle(w.scope); base.Has(d) && !m.Has(d) && reason != "" {
+			w.warn(p.Field(d.JSONName()), "%s", reason)
 		}
 	}
 }
 
-// field is a node of the tree of supported fields.
-type field struct {
-	all      bool // with everything beneath
-	values   string
-	children map[string]*field
-}
+// Idle is a field that is set and does nothing, and why.
+type Idle struct{ Field, Reason string }
 
-// supported is supportedFields as a tree per kind. Places with one shape share a tree.
-var supported = sync.OnceValue(func() map[string]*field {
-	kinds := map[string]*field{}
-	var kind *field
-	for line := range strings.Lines(supportedFields) {
-		words := strings.Fields(line)
-		switch {
-		case len(words) == 0:
-		case line[0] != '\t':
-			kind = &field{}
-			kinds[words[0]] = kind
-		default:
-			f := kind
-			for name := range strings.SplitSeq(words[0], ".") {
-				if f.children == nil {
-					f.children = map[string]*field{}
-				}
-				if f.children[name] == nil {
-					f.children[name] = &field{}
-				}
-				f = f.children[name]
-			}
-			f.all = true
-			if len(words) > 1 {
-				f.values = words[1]
-			}
-		}
+// IdleInPolicy names the fields of a DestinationRule's policy that do nothing on any of the ports that it is for. What does
+// nothing anywhere is not among them: Unsupported names it.
+func IdleInPolicy(policy *networking.TrafficPolicy, at string, s Scope) []Idle {
+	if policy == nil {
+		return nil
 	}
-	for _, f := range kinds {
-		f.complete(kinds)
+	w := fieldWalk{scope: s, portsOnly: true}
+	w.message((*document.Path)(nil).Field(at), policy.ProtoReflect(), supported()["DestinationRule"].children["trafficPolicy"])
+	var list []Idle
+	for _, f := range w.Findings() {
+		list = append(list, Idle{f.Field, f.Reason})
 	}
-	for name := range kinds {
-		if isShape(name) {
-			delete(kinds, name)
-		}
-	}
-	return kinds
-})
-
-// isShape reports whether a section of the table is of fields that several kinds have, in several places.
-func isShape(name string) bool { return 'a' <= name[0] && name[0] <= 'z' }
-
-// complete puts the fields of shapes where their names stand.
-func (f *field) complete(sections map[string]*field) {
-	if shape := sections[f.values]; shape != nil {
-		f.all, f.values, f.children = false, "", shape.children
-	}
-	for _, child := range f.children {
-		child.complete(sections)
-	}
+	return list
 }
 
 // fieldWalk looks for what is set beyond the supported fields.
-type fieldWalk struct{ document.Report }
+type fieldWalk struct {
+	document.Report
+	scope Scope
+	// portsOnly says that only fields are looked for that do nothing on the ports of the scope.
+	portsOnly bool
+}
 
 func (w *fieldWalk) warn(p *document.Path, format string, args ...any) { w.Warn(0, p, format, args...) }
 
 func (w *fieldWalk) message(p *document.Path, m protoreflect.Message, known *field) {
+	defer func(s Scope) { w.scope = s }(w.scope)
+	w.enter(m)
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
 		d := fields.Get(i)
 		f := known.children[d.JSONName()]
 		at := p.Field(d.JSONName())
-		v := m.Get(d)
 		switch {
-		case f != nil && f.values != "" && (m.Has(d) || d.Kind() == protoreflect.EnumKind):
-			// The zero of an enum is a value like others, although it does not count as set.
-			w.values(at, v, d, f.values)
-		case !m.Has(d) || f != nil && f.all:
-		case f == nil:
-			w.warn(at, "is not supported yet: ignored")
-		case d.IsList():
-			for j := range v.List().Len() {
-				w.message(at.At(j), v.List().Get(j).Message(), f)
+		case f == nil: // a test keeps the table complete
+			if m.Has(d) {
+				w.warn(at, "is not supported yet: ignored")
 			}
-		default:
-			w.message(at, v.Message(), f)
+		case f.values != "" && (m.Has(d) || d.Kind() == protoreflect.EnumKind):
+			// The zero of an enum is a value like others, although it does not count as set.
+			w.values(at, m.Get(d), d, f.values)
+		case m.Has(d):
+			w.field(at, m.Get(d), d, f)
 		}
 	}
 }
 
+// enter narrows the scope by what a message says of where it takes effect.
+func (w *fieldWalk) enter(m protoreflect.Message) {
+	switch m := m.Interface().(type) {
+	case *networking.Sidecar:
+		for _, in := range m.Ingress {
+			w.scope.Ports = append(w.scope.Ports, sidecarPort(in.GetPort()))
+		}
+	case *networking.IstioIngressListener:
+		w.scope.Ports = []mesh.Port{sidecarPort(m.GetPort())}
+	case *networking.TrafficPolicy_PortTrafficPolicy:
+		w.scope = w.scope.only(m.GetPort().GetNumber())
+	case *networking.ConnectionPoolSettings:
+		h := m.GetHttp()
+		w.scope.HTTP2 = w.scope.HTTP2 && h.GetH2UpgradePolicy() != networking.ConnectionPoolSettings_HTTPSettings_DO_NOT_UPGRADE ||
+			h.GetUseClientProtocol() || !w.scope.Server && h.GetH2UpgradePolicy() == networking.ConnectionPoolSettings_HTTPSettings_UPGRADE
+	}
+}
+
+func sidecarPort(p *networking.SidecarPort) mesh.Port {
+	protocol, _ := mesh.ParseProtocol(p.GetProtocol())
+	return mesh.Port{Number: p.GetNumber(), Name: p.GetName(), Protocol: protocol}
+}
+
+// field judges a field that is set.
+func (w *fieldWalk) field(p *document.Path, v protoreflect.Value, d protoreflect.FieldDescriptor, f *field) {
+	defer func(s Scope) { w.scope = s }(w.scope)
+	w.scope.Server = w.scope.Server || f.server
+	reason := f.idleOn(w.scope)
+	if !w.portsOnly {
+		reason = f.idle(w.scope)
+	}
+	switch {
+	case reason != "":
+		w.warn(p, "%s", reason)
+	case len(f.children) == 0:
+	case d.IsMap():
+		for _, name := range sortedNames(v.Map()) {
+			w.message(p.Key(name), v.Map().Get(protoreflect.ValueOfString(name).MapKey()).Message(), f)
+		}
+	case d.IsList():
+		for i := range v.List().Len() {
+			w.message(p.At(i), v.List().Get(i).Message(), f)
+		}
+	default:
+		w.message(p, v.Message(), f)
+	}
+}
+
+// sortedNames are the keys of a map whose keys are texts.
+func sortedNames(m protoreflect.Map) []string {
+	names := make([]string, 0, m.Len())
+	for k := range m.Range {
+		names = append(names, k.String())
+	}
+	slices.Sort(names)
+	return names
+}
+
 func (w *fieldWalk) values(p *document.Path, v protoreflect.Value, d protoreflect.FieldDescriptor, values string) {
+	if w.portsOnly {
+		return
+	}
 	if d.IsList() {
 		for i := range v.List().Len() {
 			w.value(p.At(i), v.List().Get(i), d, values)
@@ -184,10 +208,6 @@ func (w *fieldWalk) value(p *document.Path, v protoreflect.Value, d protoreflect
 		}
 	}
 	switch values {
-	case "exact":
-		if strings.Contains(text, "*") {
-			w.warn(p, "%s: wildcards are not supported yet: ignored", document.Quote(text))
-		}
 	case "ip":
 		if a, err := netip.ParseAddr(text); err != nil || a.Zone() != "" {
 			w.warn(p, "%s: only IP addresses are supported yet: ignored", document.Quote(text))

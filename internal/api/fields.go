@@ -1,0 +1,178 @@
+package api
+
+import (
+	"strings"
+	"sync"
+
+	"github.com/pilotmesh/pilot/internal/mesh"
+)
+
+// field is a node of the tree that the table of supported fields makes of a kind.
+type field struct {
+	// listed says that the field has a line of its own, and thus no children.
+	listed bool
+	// refused says that the product does nothing with the field.
+	refused bool
+	// client, gateway, http, http2 and tcp narrow where the product acts on it, and server where it is; see supportedFields.
+	client, gateway, http, http2, tcp, server bool
+	// values are those that are supported; empty: all.
+	values string
+	// advice is what to do instead.
+	advice   string
+	shape    string
+	children map[string]*field
+}
+
+// supported is the table as a tree per kind. Places with one shape share a tree.
+var supported = sync.OnceValue(func() map[string]*field { return parseFields(supportedFields) })
+
+func parseFields(table string) map[string]*field {
+	kinds := map[string]*field{}
+	var kind *field
+	for line := range strings.Lines(table) {
+		words, advice, _ := strings.Cut(line, ": ")
+		list := strings.Fields(words)
+		switch {
+		case len(list) == 0:
+			continue
+		case line[0] != '\t':
+			kind = &field{}
+			kinds[list[0]] = kind
+			kind.narrow(list[1:], "")
+			continue
+		}
+		f := kind
+		for name := range strings.SplitSeq(list[0], ".") {
+			f = f.child(name)
+		}
+		f.listed = true
+		f.narrow(list[1:], strings.TrimSpace(advice))
+	}
+	for _, f := range kinds {
+		f.complete(kinds)
+	}
+	for name := range kinds {
+		if isShape(name) {
+			delete(kinds, name)
+		}
+	}
+	return kinds
+}
+
+func (f *field) child(name string) *field {
+	if f.children == nil {
+		f.children = map[string]*field{}
+	}
+	if f.children[name] == nil {
+		f.children[name] = &field{}
+	}
+	return f.children[name]
+}
+
+// narrow takes in the words of a line behind its field.
+func (f *field) narrow(words []string, advice string) {
+	f.advice = advice
+	for _, word := range words {
+		switch word {
+		case "no":
+			f.refused = true
+		case "client":
+			f.client = true
+		case "server":
+			f.server = true
+		case "gateway":
+			f.gateway = true
+		case "http":
+			f.http = true
+		case "http2":
+			f.http2 = true
+		case "tcp":
+			f.tcp = true
+		default:
+			f.values = word
+		}
+	}
+}
+
+// isShape reports whether a section of the table is of fields that several kinds have, in several places.
+func isShape(name string) bool { return 'a' <= name[0] && name[0] <= 'z' }
+
+// complete puts the fields of shapes where their names stand.
+func (f *field) complete(sections map[string]*field) {
+	if shape := sections[f.values]; shape != nil {
+		f.listed, f.shape, f.values, f.children = false, f.values, "", shape.children
+	}
+	for _, child := range f.children {
+		child.complete(sections)
+	}
+}
+
+// Scope is where a policy takes effect.
+type Scope struct {
+	// Server says that it is about a sidecar's connections to its application, else about a client's to a service.
+	Server bool
+	// Ports are those that it is for; none: they are not known.
+	Ports []mesh.Port
+	// HTTP2 says that HTTP/1.1 becomes HTTP/2 on the way to the endpoints.
+	HTTP2 bool
+}
+
+// speaks reports whether some port of the scope fits, or may fit.
+func (s Scope) speaks(fits func(mesh.Protocol) bool) bool {
+	for _, p := range s.Ports {
+		if p.Protocol.Sniffed() || fits(p.Protocol) {
+			return true
+		}
+	}
+	return len(s.Ports) == 0
+}
+
+// only narrows the scope to a port.
+func (s Scope) only(number uint32) Scope {
+	for _, p := range s.Ports {
+		if p.Number == number {
+			s.Ports = []mesh.Port{p}
+			return s
+		}
+	}
+	s.Ports = nil
+	return s
+}
+
+// idle says why a field does nothing in a scope, "" if it does something there. Whether a port is what the field is about is
+// only asked where the ports are known.
+func (f *field) idle(s Scope) string {
+	switch {
+	case f.refused:
+		return advise("is not supported yet: ignored", f.advice)
+	case f.gateway:
+		return advise("only gateways act on it, and they are not supported yet: ignored", f.advice)
+	case f.client && s.Server:
+		return advise("is about connections to other services, not about those to the application: it does nothing", f.advice)
+	}
+	return f.idleOn(s)
+}
+
+// idleOn says why a field does nothing on the ports of a scope.
+func (f *field) idleOn(s Scope) string {
+	advice := f.advice
+	if advice == "" {
+		advice = "remove it, or declare the protocol of the port"
+	}
+	switch {
+	case f.http && !s.speaks(mesh.Protocol.IsHTTP):
+		return advise("is about HTTP, and no port that it is for is declared to speak that: it does nothing", advice)
+	case f.http2 && !s.speaks(func(p mesh.Protocol) bool { return p.IsHTTP2() || p.IsHTTP() && s.HTTP2 }):
+		return advise("is about HTTP/2, and no port that it is for is spoken to in that: it does nothing", advice)
+	case f.tcp && !s.speaks(func(p mesh.Protocol) bool { return !p.IsHTTP() }):
+		return advise("is about connections that are not HTTP, and all ports that it is for are declared HTTP: it does nothing", advice)
+	}
+	return ""
+}
+
+func advise(reason, advice string) string {
+	if advice == "" {
+		return reason
+	}
+	return reason + "; " + advice
+}
