@@ -342,6 +342,7 @@ func (c *checker) clientTLS(p *document.Path, t *networking.ClientTLSSettings) {
 	if t == nil {
 		return
 	}
+	c.idleTLS(p, t)
 	if t.InsecureSkipVerify.GetValue() && (t.CaCertificates != "" || t.CaCrl != "") {
 		c.fail(p.Field("insecureSkipVerify"), "excludes caCertificates and caCrl: what is not verified needs no CA")
 	}
@@ -369,10 +370,43 @@ func (c *checker) clientTLS(p *document.Path, t *networking.ClientTLSSettings) {
 		}
 		c.secretFile(p.Field("clientCertificate"), t.ClientCertificate)
 		c.secretFile(p.Field("privateKey"), t.PrivateKey)
-	case networking.ClientTLSSettings_ISTIO_MUTUAL:
-		if files || t.CredentialName != "" {
-			c.warn(p, "ISTIO_MUTUAL uses the mesh's certificates; the ones named here have no effect")
+	}
+}
+
+// idleTLS warns of fields that do nothing in a mode.
+func (c *checker) idleTLS(p *document.Path, t *networking.ClientTLSSettings) {
+	type setting struct {
+		name string
+		set  bool
+	}
+	own := []setting{{"clientCertificate", t.ClientCertificate != ""}, {"privateKey", t.PrivateKey != ""}}
+	roots := []setting{{"caCertificates", t.CaCertificates != ""}, {"caCrl", t.CaCrl != ""}}
+	credential := setting{"credentialName", t.CredentialName != ""}
+	names, verify := setting{"subjectAltNames", len(t.SubjectAltNames) > 0}, setting{"insecureSkipVerify", t.InsecureSkipVerify.GetValue()}
+	warn := func(reason string, list ...setting) {
+		for _, s := range list {
+			if s.set {
+				c.warn(p.Field(s.name), "%s", reason)
+			}
 		}
+	}
+	switch t.Mode {
+	case networking.ClientTLSSettings_DISABLE:
+		const reason = "does nothing: mode DISABLE sends plain text; choose another mode, or remove it"
+		warn(reason, own...)
+		warn(reason, roots...)
+		warn(reason, credential, names, verify, setting{"sni", t.Sni != ""})
+	case networking.ClientTLSSettings_SIMPLE:
+		warn("does nothing: mode SIMPLE shows the server no certificate; use mode MUTUAL, or remove it", own...)
+	case networking.ClientTLSSettings_ISTIO_MUTUAL:
+		const reason = "does nothing: mode ISTIO_MUTUAL uses the certificates of the mesh; use mode MUTUAL, or remove it"
+		warn(reason, own...)
+		warn(reason, roots...)
+		warn(reason, credential)
+		warn("does nothing: mode ISTIO_MUTUAL always verifies the server; use mode SIMPLE or MUTUAL, or remove it", verify)
+	}
+	if verify.set && (t.Mode == networking.ClientTLSSettings_SIMPLE || t.Mode == networking.ClientTLSSettings_MUTUAL) {
+		warn("does nothing beside insecureSkipVerify, which leaves the server unverified; remove one of the two", names)
 	}
 }
 

@@ -204,7 +204,18 @@ func TestDestinationRule(t *testing.T) {
 		{lb("zoneAwareLbSetting: {failover: [{from: a}]}"), []string{"error trafficPolicy.loadBalancer.zoneAwareLbSetting.failover[0].to"}},
 		{policy("tls: {mode: MUTUAL, credentialName: a, privateKey: b}"), []string{"error trafficPolicy.tls.credentialName"}},
 		{policy("tls: {mode: SIMPLE, credentialName: configmap://here, caCertificates: b}"), []string{"error trafficPolicy.tls.credentialName", "error trafficPolicy.tls.credentialName"}},
-		{policy("tls: {mode: ISTIO_MUTUAL, clientCertificate: a}"), []string{"warning trafficPolicy.tls"}},
+		{policy("tls: {mode: ISTIO_MUTUAL, sni: a.b, subjectAltNames: [c]}"), nil},
+		{policy("tls: {mode: ISTIO_MUTUAL, clientCertificate: a, caCrl: b, insecureSkipVerify: true}"), []string{
+			"warning trafficPolicy.tls.clientCertificate", "warning trafficPolicy.tls.caCrl", "warning trafficPolicy.tls.insecureSkipVerify", "error trafficPolicy.tls.insecureSkipVerify"}},
+		{policy("tls: {mode: SIMPLE, clientCertificate: a, privateKey: b, sni: c, caCertificates: d, caCrl: e, subjectAltNames: [f]}"), []string{
+			"warning trafficPolicy.tls.clientCertificate", "warning trafficPolicy.tls.privateKey"}},
+		{policy("tls: {mode: SIMPLE, insecureSkipVerify: true, subjectAltNames: [f], sni: c}"), []string{"warning trafficPolicy.tls.subjectAltNames"}},
+		{policy("tls: {mode: MUTUAL, clientCertificate: a, privateKey: b, sni: c, caCertificates: d, caCrl: e, subjectAltNames: [f]}"), nil},
+		{policy("tls: {mode: DISABLE}"), nil},
+		{policy("tls: {clientCertificate: a, privateKey: b, caCertificates: c, caCrl: d, credentialName: e, subjectAltNames: [f], sni: g}"), []string{
+			"warning trafficPolicy.tls.clientCertificate", "warning trafficPolicy.tls.privateKey", "warning trafficPolicy.tls.caCertificates",
+			"warning trafficPolicy.tls.caCrl", "warning trafficPolicy.tls.credentialName", "warning trafficPolicy.tls.subjectAltNames", "warning trafficPolicy.tls.sni"}},
+		{policy("portLevelSettings: [{port: {number: 80}, tls: {insecureSkipVerify: true}}]"), []string{"warning trafficPolicy.portLevelSettings[0].tls.insecureSkipVerify"}},
 	})
 }
 
