@@ -8,7 +8,6 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
@@ -96,23 +95,16 @@ func application(name string, timeout time.Duration, p service.InboundPort, loca
 	return c
 }
 
-// inboundPool limits connections to the application as its Sidecar says, else as the rule for the service limits those to
-// its endpoints.
+// inboundPool limits connections to the application.
 func (q *Queries) inboundPool(r *query.Reader, c *clusterv3.Cluster, p service.InboundPort) {
-	var s traffic.Settings
-	if p.Host != "" {
-		policy, _ := q.traffic.Policy.Get(r, service.View{Host: p.Host, Layer: q.scope.Layer(r, p.Host, p.Namespace)})
-		s.ConnectionPool = policy.ForPort(nil, p.Port).ConnectionPool
-	}
-	if namespace, name, ok := strings.Cut(p.Limited, "/"); ok {
-		if row, ok := q.tables.Sidecars.Get(r, api.Key{Kind: state.KindSidecar, Namespace: namespace, Name: name}); ok {
-			if pool := row.Limits(p.Number); pool != nil {
-				s.ConnectionPool = pool
-			}
-		}
-	}
+	s := traffic.Settings{ConnectionPool: q.scope.InboundPool(r, p)}
 	q.pool(r, c, s)
-	envoy.SetHTTP(c, envoy.HTTP{Upstream: httpOf(p.Protocol), Common: connections(s.ConnectionPool)})
+	h := envoy.HTTP{Upstream: httpOf(p.Protocol), Common: connections(s.ConnectionPool)}
+	if p.Protocol.IsHTTP() && s.ConnectionPool.GetHttp().GetUseClientProtocol() {
+		h.Upstream = envoy.UpstreamAsDownstream
+	}
+	streams(&h, s.ConnectionPool.GetHttp())
+	envoy.SetHTTP(c, h)
 }
 
 // httpOf is which HTTP the endpoints of a port are taken to speak, where no policy says otherwise.

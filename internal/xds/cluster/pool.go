@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"time"
+
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
@@ -74,14 +76,25 @@ func (t translation) http(p mesh.Port, s traffic.Settings) envoy.HTTP {
 	case t.upgrades(p.Protocol, pool.GetH2UpgradePolicy()):
 		h.Upstream = envoy.UpstreamHTTP2
 	}
+	streams(&h, pool)
+	return h
+}
+
+// streams sets what is about HTTP/2 connections.
+func streams(h *envoy.HTTP, pool *networking.ConnectionPoolSettings_HTTPSettings) {
 	if n := pool.GetMaxConcurrentStreams(); n > 0 {
 		h.Streams = uint32(n)
 	}
 	if k := pool.GetHttp2KeepAlive(); k != nil {
 		h.Pings = &corev3.KeepaliveSettings{Interval: k.Interval, Timeout: k.Timeout}
+		if k.Timeout == nil { // Envoy demands one
+			h.Pings.Timeout = envoy.Duration(pingTimeout)
+		}
 	}
-	return h
 }
+
+// pingTimeout is how long the answer to a ping is waited for where the user does not say.
+const pingTimeout = 20 * time.Second
 
 // upgrades reports whether HTTP/1.1 becomes HTTP/2 on the way. Who writes a rule for it knows what the endpoints of a
 // sniffed port speak; the mesh as a whole does not.

@@ -87,10 +87,15 @@ type inboundSide struct {
 	Inbound
 	http envoy.HTTPOptions
 	wait time.Duration // for the first bytes
+	// conduct is how connections that are not HTTP are carried to the application at a port.
+	conduct func(service.InboundPort) envoy.TCP
 }
 
 func (q *Queries) inbound(r *query.Reader, k Inbound) (Map, bool) {
-	side := inboundSide{k, httpOptions(q.tables.HTTPSettings(r), k.HTTP10, inboundServer), q.tables.DetectionTimeout(r)}
+	side := inboundSide{
+		Inbound: k, http: httpOptions(q.tables.HTTPSettings(r), k.HTTP10, inboundServer), wait: q.tables.DetectionTimeout(r),
+		conduct: func(p service.InboundPort) envoy.TCP { return q.inboundConduct(r, p) },
+	}
 	var list []*listenerv3.Listener
 	var captured []service.InboundPort
 	for _, p := range service.ParseInbound(k.Ports) {
@@ -106,6 +111,12 @@ func (q *Queries) inbound(r *query.Reader, k Inbound) (Map, bool) {
 	}
 	logAccess(q.accessLog(r, k.DefaultLog), list...)
 	return asMap(list...), true
+}
+
+// inboundConduct is how connections that are not HTTP are carried to the application at a port.
+func (q *Queries) inboundConduct(r *query.Reader, p service.InboundPort) envoy.TCP {
+	tcp := q.scope.InboundPool(r, p).GetTcp()
+	return envoy.TCP{Idle: tcp.GetIdleTimeout().AsDuration(), Lifetime: tcp.GetMaxConnectionDuration().AsDuration()}
 }
 
 // bound is a listener with a socket of its own.
@@ -160,13 +171,13 @@ func (s inboundSide) virtual(ports []service.InboundPort) *listenerv3.Listener {
 func (s inboundSide) chains(p service.InboundPort, match *listenerv3.FilterChainMatch) []*listenerv3.FilterChain {
 	cluster := envoy.InboundCluster(p.Number)
 	name := envoy.ListenerName(envoy.Wildcard, p.Number)
-	tcp := envoy.Chain(name, match, envoy.TCPProxy(cluster, cluster))
-	if !p.Protocol.IsHTTP() && !p.Protocol.Sniffed() {
-		return []*listenerv3.FilterChain{tcp}
-	}
 	http := envoy.Chain(name, match, envoy.HTTPTo("inbound_"+name, routes(p, cluster), s.http))
-	if !p.Protocol.Sniffed() {
+	if p.Protocol.IsHTTP() {
 		return []*listenerv3.FilterChain{http}
+	}
+	tcp := envoy.Chain(name, match, envoy.TCPForward(cluster, cluster, s.conduct(p)))
+	if !p.Protocol.Sniffed() {
+		return []*listenerv3.FilterChain{tcp}
 	}
 	http.FilterChainMatch = envoy.MatchHTTP(s.HTTP10)
 	http.FilterChainMatch.DestinationPort = match.GetDestinationPort()
