@@ -150,7 +150,7 @@ func (d Document) decode(root *document.Value) Document {
 		}
 		e.Add(document.Read(m, spec, (*document.Path)(nil).Field("spec"), document.Options{NotZero: rules.NotZero}))
 		if !e.Failed() {
-			o := &Object{Key: e.key, Created: e.created, Labels: e.labels, Annotations: e.annotations, Healthy: e.healthy, Spec: m, Position: d.Position}
+			o := &Object{Key: e.key, Created: e.created, Labels: e.labels, Annotations: e.annotations, Healthy: e.healthy, Allocated: e.allocated, Spec: m, Position: d.Position}
 			if err := o.rehash(); err != nil {
 				e.Fail(spec.Line, (*document.Path)(nil).Field("spec"), "%v", err)
 			} else {
@@ -181,7 +181,9 @@ func problems(key Key, file string, findings []document.Finding) []Problem {
 // Validate judges an object by the rules of its kind. With an Error the object must not be used; with Warnings it can.
 // The Problems stand where the object does; see Locate.
 func Validate(o *Object) []Problem {
-	found := problems(o.Key, o.Position.File, rules.Spec(o.Spec, rules.About{Namespace: o.Namespace, Labels: o.Labels, Distribution: o.Annotations[TrafficDistribution]}))
+	found := problems(o.Key, o.Position.File, rules.Spec(o.Spec, rules.About{
+		Namespace: o.Namespace, Labels: o.Labels, Allocated: len(o.HostAddresses()) > 0, Distribution: o.Annotations[TrafficDistribution],
+	}))
 	for i := range found {
 		found[i].Position = o.Position
 	}

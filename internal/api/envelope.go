@@ -1,6 +1,7 @@
 package api
 
 import (
+	"net/netip"
 	"strings"
 	"time"
 
@@ -18,6 +19,7 @@ type envelope struct {
 
 	annotations map[string]string // those that are acted on
 	healthy     bool
+	allocated   []Allocated
 
 	badName, badNamespace bool
 	identified            bool // the kind is handled here, and the key is well-formed
@@ -46,6 +48,9 @@ func readEnvelope(root *document.Value) *envelope {
 	}
 	e.metadata(root)
 	e.health(root.Get("status").Get("conditions"))
+	if e.key.Kind == "ServiceEntry" {
+		e.allocation(root.Get("status").Get("addresses"))
+	}
 	e.identified = e.kind.class == ownKind && e.key.Name != "" && !e.badName && !e.badNamespace
 	return e
 }
@@ -59,6 +64,22 @@ func (e *envelope) health(conditions *document.Value) {
 		if is := c.Get("status"); is != nil && c.Get("type").Text() == "Healthy" {
 			e.healthy = strings.EqualFold(is.Scalar, "True")
 		}
+	}
+}
+
+// allocation reads the addresses that a status gives to the hosts of a ServiceEntry.
+func (e *envelope) allocation(addresses *document.Value) {
+	if addresses == nil {
+		return
+	}
+	for i, item := range addresses.Items {
+		a := Allocated{strings.ToLower(item.Get("host").Text()), item.Get("value").Text()}
+		if ip, err := netip.ParseAddr(a.Address); err != nil || ip.Zone() != "" {
+			at := (*document.Path)(nil).Field("status").Field("addresses").At(i).Field("value")
+			e.Warn(item.Line, at, "%s is not an IP address: ignored", document.Quote(a.Address))
+			continue
+		}
+		e.allocated = append(e.allocated, a)
 	}
 }
 

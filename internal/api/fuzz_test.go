@@ -82,8 +82,22 @@ func again(t *testing.T, o *Object) {
 	if !o.Created.IsZero() {
 		meta["creationTimestamp"] = o.Created.Format(time.RFC3339Nano)
 	}
+	if len(o.Annotations) > 0 {
+		meta["annotations"] = o.Annotations
+	}
+	status := map[string]any{}
+	if o.Healthy {
+		status["conditions"] = []any{map[string]any{"type": "Healthy", "status": "True"}}
+	}
+	if len(o.Allocated) > 0 {
+		var addresses []any
+		for _, a := range o.Allocated {
+			addresses = append(addresses, map[string]any{"host": a.Host, "value": a.Address})
+		}
+		status["addresses"] = addresses
+	}
 	text, err := json.Marshal(map[string]any{
-		"apiVersion": networkingGroup + "/v1", "kind": o.Kind, "metadata": meta, "spec": json.RawMessage(spec)})
+		"apiVersion": networkingGroup + "/v1", "kind": o.Kind, "metadata": meta, "spec": json.RawMessage(spec), "status": status})
 	if err != nil {
 		t.Fatalf("%v: %v", o, err)
 	}

@@ -25,8 +25,10 @@ type Object struct {
 	Labels map[string]string
 	// Annotations are those of metadata.annotations that the product acts on.
 	Annotations map[string]string
-	// Healthy says that status.conditions has a workload's health as good. Nothing else of a status is read.
+	// Healthy says that status.conditions has a workload's health as good.
 	Healthy bool
+	// Allocated are the addresses that status.addresses gives to a ServiceEntry's hosts.
+	Allocated []Allocated
 	// Spec is *ServiceEntry, *WorkloadEntry, *VirtualService, *DestinationRule or *Sidecar of
 	// istio.io/api/networking/v1alpha3.
 	Spec proto.Message
@@ -35,6 +37,9 @@ type Object struct {
 	// Position is where the object was read.
 	Position Position
 }
+
+// Allocated is an address that is given to a host of a ServiceEntry, or to each of them if it names none.
+type Allocated struct{ Host, Address string }
 
 // Seal completes an object made in code: it takes the kind from the spec's type, sets the default namespace, checks
 // the metadata and computes the hash. Nothing the object refers to may be changed afterwards. Whether the spec makes
@@ -88,8 +93,11 @@ func (o *Object) rehash() error {
 		return b
 	}
 	b = texts(b, o.Labels)
-	if len(o.Annotations) > 0 || o.Healthy { // after a byte that no spec begins with: few objects have any of it
+	if len(o.Annotations) > 0 || o.Healthy || len(o.Allocated) > 0 { // after a byte that no spec begins with: few objects have any of it
 		b = strconv.AppendBool(texts(append(b, 0), o.Annotations), o.Healthy)
+		for _, a := range o.Allocated {
+			b = text(text(b, a.Host), a.Address)
+		}
 	}
 	b, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, o.Spec)
 	if err != nil { // a string that is no UTF-8

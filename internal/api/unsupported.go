@@ -22,6 +22,7 @@ func Unsupported(o *Object) []Problem {
 	} else {
 		w.warn(at, "objects of type %T are not known here: ignored", o.Spec)
 	}
+	w.labels(o)
 	found := problems(o.Key, o.Position.File, w.Findings())
 	for i := range found {
 		found[i].Position = o.Position

@@ -127,6 +127,8 @@ type Service struct {
 	Resolution      Resolution
 	External        bool // outside the mesh: no mesh identity to be expected
 	SubjectAltNames []string
+	// Allocated are addresses by host, "" for every host, of a service that declares none; nil for those that do.
+	Allocated map[string][]string
 	// Near says which endpoints go before others for being near the client, where no rule says anything of that.
 	Near Nearness
 }
@@ -148,7 +150,18 @@ const (
 func (s *Service) Equal(o *Service) bool {
 	return s == o || s != nil && o != nil &&
 		s.Name == o.Name && s.Namespace == o.Namespace && s.Resolution == o.Resolution && s.External == o.External && s.Near == o.Near &&
-		slices.Equal(s.Ports, o.Ports) && slices.Equal(s.Addresses, o.Addresses) && slices.Equal(s.SubjectAltNames, o.SubjectAltNames)
+		slices.Equal(s.Ports, o.Ports) && maps.EqualFunc(s.Allocated, o.Allocated, slices.Equal) && slices.Equal(s.Addresses, o.Addresses) && slices.Equal(s.SubjectAltNames, o.SubjectAltNames)
+}
+
+// For is the service as one of its hosts: with the addresses that are allocated to that.
+func (s *Service) For(host string) *Service {
+	if len(s.Allocated) == 0 {
+		return s
+	}
+	own := *s
+	own.Addresses = slices.Concat(s.Allocated[""], s.Allocated[host])
+	own.Allocated = nil
+	return &own
 }
 
 // Port finds a port by number.
@@ -233,6 +246,15 @@ func PlaceLabel(key string, labels map[string]string, at Locality, network, clus
 		return network
 	}
 	return said
+}
+
+// SaysPlace reports whether a label may be said by where an endpoint runs, and not only by its labels.
+func SaysPlace(key string) bool {
+	switch key {
+	case regionLabel, zoneLabel, subZoneLabel, networkLabel, clusterLabel:
+		return true
+	}
+	return false
 }
 
 // NearLabels are the labels by which endpoints near a client are told from others, the most important first.

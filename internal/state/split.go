@@ -103,6 +103,7 @@ func (t *Tables) splitServiceEntry(tx *store.Txn, o *api.Object, spec *networkin
 	s := &mesh.Service{
 		Name: o.Name, Namespace: o.Namespace, Addresses: spec.Addresses, SubjectAltNames: spec.SubjectAltNames,
 		External: spec.Location == networking.ServiceEntry_MESH_EXTERNAL, Resolution: resolution(spec.Resolution), Near: near,
+		Allocated: o.HostAddresses(),
 	}
 	for _, p := range spec.Ports {
 		if _, twice := s.Port(p.Number); twice || !mesh.ValidPort(p.Number) {

@@ -12,6 +12,7 @@
 package state
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -29,6 +30,8 @@ import (
 type Options struct {
 	// Domain is the suffix of cluster host names; default "cluster.local".
 	Domain string
+	// ClusterID names the cluster of proxies that do not say in which they are.
+	ClusterID string
 	// Sources are the names of the sources in order of precedence. Others come after them, by name.
 	Sources []string
 }
@@ -81,6 +84,9 @@ type Tables struct {
 	ServicesAt  *store.Index[InNamespace, api.Key]
 	WorkloadsAt *store.Index[InNamespace, api.Key]
 
+	// Labelled lists ServiceEntries with an inline endpoint that has a label.
+	Labelled *store.Index[InNamespace, api.Key]
+
 	// VirtualServices and DestinationRules are the rules; their hosts are full names.
 	VirtualServices  *store.Table[api.Key, *VirtualService]
 	DestinationRules *store.Table[api.Key, *DestinationRule]
@@ -96,6 +102,8 @@ type Tables struct {
 
 	// Proxies are the connected proxies by node id.
 	Proxies *store.Table[string, *proxy.Proxy]
+	// ProxiesIn lists the connected proxies of a namespace.
+	ProxiesIn *store.Index[string, omap.Name]
 
 	// Rejections are what connected proxies rejected.
 	Rejections *store.Table[RejectionKey, Rejection]
@@ -184,6 +192,9 @@ func New(o Options) *Tables {
 	t.defineWithheld(db)
 	t.defineWants(db)
 	t.Proxies = store.NewTable[string, *proxy.Proxy](db, "proxies", (*proxy.Proxy).Equal)
+	t.ProxiesIn = store.NewIndex(t.Proxies, "proxiesIn", func(id string, p *proxy.Proxy, add func(string, omap.Name)) {
+		add(p.Namespace, omap.Name(id))
+	})
 	t.Proxies.OmitFromJournal()
 	t.Rejections.OmitFromJournal()
 	t.Origins.OmitFromJournal()
@@ -191,6 +202,9 @@ func New(o Options) *Tables {
 	t.Withheld.OmitFromJournal()
 	return t
 }
+
+// ClusterID names the cluster of proxies that do not say in which they are. It does not change.
+func (t *Tables) ClusterID() string { return t.options.ClusterID }
 
 // Domain is the suffix of cluster host names. It does not change.
 func (t *Tables) Domain() string { return t.options.Domain }
@@ -202,6 +216,16 @@ func (t *Tables) defineServices(db *store.DB) {
 	t.ServicesAt = store.NewIndex(t.Endpoints, "servicesAt", func(k api.Key, e *Endpoints, add func(InNamespace, api.Key)) {
 		for _, ep := range e.Inline {
 			add(InNamespace{k.Namespace, ep.Address}, k)
+		}
+	})
+	t.Labelled = store.NewIndex(t.Endpoints, "labelled", func(k api.Key, e *Endpoints, add func(InNamespace, api.Key)) {
+		for i, ep := range e.Inline {
+			if i > 0 && maps.Equal(ep.Labels, e.Inline[i-1].Labels) {
+				continue
+			}
+			for name, value := range ep.Labels {
+				add(InNamespace{k.Namespace, mesh.LabelPair(name, value)}, k)
+			}
 		}
 	})
 	t.SelectorsByLabel = store.NewIndex(t.Endpoints, "selectorsByLabel", func(k api.Key, e *Endpoints, add func(InNamespace, api.Key)) {

@@ -24,6 +24,7 @@ func (c *checker) httpRoute(p *document.Path, r *networking.HTTPRoute, delegate 
 		return
 	}
 	c.action(p, r, delegate)
+	c.unforwarded(p, r)
 	for i, m := range r.Match {
 		c.httpMatch(p.Field("match").At(i), m, r.Delegate != nil || delegate)
 	}
@@ -313,6 +314,9 @@ func (c *checker) fault(p *document.Path, f *networking.HTTPFaultInjection) {
 		} else if d.HttpDelayType == nil {
 			c.warn(at, "has no effect without fixedDelay")
 		}
+		if d.HttpDelayType != nil && d.Percentage == nil && d.Percent == 0 { //nolint:staticcheck // the deprecated field is still in use
+			c.warn(at, "does nothing without percentage; set percentage.value, 100 for every request")
+		}
 		if d.Percent != 0 { //nolint:staticcheck // it is the deprecated field we look for
 			c.warn(at.Field("percent"), "is deprecated; use percentage")
 		}
@@ -321,6 +325,9 @@ func (c *checker) fault(p *document.Path, f *networking.HTTPFaultInjection) {
 		return
 	}
 	at := p.Field("abort")
+	if f.Abort.ErrorType != nil && f.Abort.Percentage == nil {
+		c.warn(at, "does nothing without percentage; set percentage.value, 100 for every request")
+	}
 	switch t := f.Abort.ErrorType.(type) {
 	case nil:
 		c.warn(at, "has no effect without httpStatus or grpcStatus")
@@ -343,6 +350,15 @@ func (c *checker) mirror(p *document.Path, r *networking.HTTPRoute) {
 		c.destination(p.Field("mirror"), r.Mirror)
 		if len(r.Mirrors) > 0 {
 			c.fail(p.Field("mirrors"), "excludes mirror; keep one of them")
+		}
+	}
+	if r.Mirror == nil {
+		const reason = "does nothing without mirror; name where to, or set the percentage of each of mirrors"
+		if r.MirrorPercentage != nil {
+			c.warn(p.Field("mirrorPercentage"), reason)
+		}
+		if r.MirrorPercent != nil { //nolint:staticcheck // it is the deprecated field we look for
+			c.warn(p.Field("mirrorPercent"), reason)
 		}
 	}
 	for i, m := range r.Mirrors {

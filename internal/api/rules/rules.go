@@ -22,6 +22,8 @@ import (
 type About struct {
 	Namespace string
 	Labels    map[string]string
+	// Allocated says that addresses are allocated to a ServiceEntry that names none.
+	Allocated bool
 	// Distribution is how an annotation wants a service's traffic distributed.
 	Distribution string
 }
@@ -32,7 +34,7 @@ func Spec(spec proto.Message, about About) []document.Finding {
 	at := (*document.Path)(nil).Field("spec")
 	switch s := spec.(type) {
 	case *networking.ServiceEntry:
-		c.serviceEntry(at, s, about.Labels)
+		c.serviceEntry(at, s, about)
 		c.distribution(about.Distribution)
 	case *networking.WorkloadEntry:
 		c.workloadEntry(at, s)

@@ -91,6 +91,10 @@ func TestServiceEntry(t *testing.T) {
 			[]string{"error ports[0].protocol", "error ports[1].name", "error ports[1].protocol", "error ports[2].name"}},
 		{service("addresses: [" + strings.Repeat("192.0.2.1, ", 257) + "]"), []string{"error addresses"}},
 		{"{hosts: [" + strings.Repeat("a", 300) + "]}", []string{"error hosts[0]"}},
+		{"{hosts: [a.example.com], resolution: DNS, ports: [{number: 53, name: dns, protocol: UDP}, {number: 15008, name: tunnel, protocol: hbone}]}", []string{"warning ports[0].protocol", "warning ports[1].protocol"}},
+		{"{hosts: [a.example.com], resolution: DNS, ports: [{number: 80, name: a, protocol: GRPC-WEB}, {number: 81, name: b, protocol: tls}, {number: 82, name: c}]}", nil},
+		{"{hosts: [a.example.com], resolution: DNS, ports: [{number: 80, name: a, protocol: HTTP}, {number: 81, name: b, protocol: tcp}, {number: 82, name: c, protocol: REDIS}]}", []string{"warning ports[1].protocol", "warning ports[2].protocol"}},
+		{"{hosts: [a.example.com], addresses: [192.0.2.1], resolution: DNS, ports: [{number: 81, name: b, protocol: TCP}]}", nil},
 	})
 }
 
@@ -109,7 +113,7 @@ func TestVirtualService(t *testing.T) {
 			[]string{"error gateways[1]", "error gateways[2]", "error gateways[3]"}},
 		{vs("exportTo: ['~'], http: [{route: [{destination: {host: a}}]}]"), []string{"error exportTo[0]"}},
 		{vs("http: [{}]"), []string{"error http[0]"}},
-		{vs("http: [{redirect: {uri: /}, rewrite: {uri: /}, fault: {abort: {httpStatus: 500}}}]"), []string{"error http[0].fault", "error http[0].rewrite"}},
+		{vs("http: [{redirect: {uri: /}, rewrite: {uri: /}, fault: {abort: {httpStatus: 500, percentage: {value: 1}}}}]"), []string{"error http[0].fault", "error http[0].rewrite"}},
 		{vs("http: [{delegate: {name: a}, route: [{destination: {host: a}}]}]"), []string{"error http[0].delegate"}},
 		{vs("http: [{delegate: {namespace: A_}}]"), []string{"warning http[0].delegate.name", "error http[0].delegate.namespace"}},
 		{vs("http: [{delegate: {name: A}, match: [{uri: {regex: a}}]}]"), []string{"error http[0].delegate.name", "error http[0].match[0].uri.regex"}},
@@ -139,9 +143,9 @@ func TestVirtualService(t *testing.T) {
 		{http("rewrite: {authority: a.b}, headers: {request: {add: {':authority': x}}}"), []string{"error http[0].rewrite.authority"}},
 		{http("retries: {retryOn: 5xx}"), []string{"error http[0].retries.attempts"}},
 		{http("retries: {attempts: 1, retryOn: '503,reset,999,'}"), []string{"error http[0].retries.retryOn", "error http[0].retries.retryOn"}},
-		{http("fault: {delay: {percent: 5, exponentialDelay: 1s}, abort: {http2Error: x}}"),
+		{http("fault: {delay: {percent: 5, exponentialDelay: 1s}, abort: {http2Error: x, percentage: {}}}"),
 			[]string{"error http[0].fault.delay.exponentialDelay", "warning http[0].fault.delay.percent", "error http[0].fault.abort.http2Error"}},
-		{http("fault: {delay: {percentage: {value: -1}}, abort: {grpcStatus: UNAVAILABLE}}"),
+		{http("fault: {delay: {percentage: {value: -1}}, abort: {grpcStatus: UNAVAILABLE, percentage: {value: 1}}}"),
 			[]string{"warning http[0].fault.delay", "error http[0].fault.delay.percentage.value"}},
 		{http("mirror: {host: b}, mirrors: [{destination: {host: c}}]"), []string{"error http[0].mirrors"}},
 		{http("mirror: {host: b}, mirrorPercent: 101"), []string{"warning http[0].mirrorPercent", "error http[0].mirrorPercent"}},
@@ -156,6 +160,15 @@ func TestVirtualService(t *testing.T) {
 		{"{hosts: ['*.example.com'], tls: [{match: [{sniHosts: ['*.b.example.com', '*.com']}], route: [{destination: {host: a}}]}]}", []string{"error tls[0].match[0].sniHosts[1]"}},
 		{vs("tcp: [{match: [{sourceSubnet: a, sourceNamespace: B}], route: [{destination: {host: a}, weight: 1}, {destination: {host: '*'}}]}]"),
 			[]string{"error tcp[0].match[0].sourceSubnet", "error tcp[0].match[0].sourceNamespace", "error tcp[0].route[1].destination.host"}},
+		{"{hosts: [a.example.com], http: [{redirect: {uri: /}, timeout: 1s, retries: {attempts: 1}, mirror: {host: a}, corsPolicy: {}, headers: {request: {set: {a: b}, remove: [c]}, response: {set: {a: b}}}}]}",
+			[]string{"warning http[0].timeout", "warning http[0].retries", "warning http[0].mirror", "warning http[0].headers.request.set", "warning http[0].headers.request.remove"}},
+		{"{hosts: [a.example.com], http: [{directResponse: {status: 200}, mirrors: [{destination: {host: a}}], headers: {request: {add: {a: b}}}}]}",
+			[]string{"warning http[0].mirrors", "warning http[0].headers.request.add"}},
+		{"{hosts: [a.example.com], http: [{delegate: {name: a}, timeout: 1s, headers: {request: {add: {a: b}}}}]}", nil},
+		{"{hosts: [a.example.com], http: [{route: [{destination: {host: a}}], mirrorPercentage: {value: 1}, mirrors: [{destination: {host: a}}]}]}", []string{"warning http[0].mirrorPercentage"}},
+		{"{hosts: [a.example.com], http: [{route: [{destination: {host: a}}], mirrorPercent: 1}]}", []string{"warning http[0].mirrorPercent", "warning http[0].mirrorPercent"}},
+		{"{hosts: [a.example.com], http: [{route: [{destination: {host: a}}], fault: {delay: {fixedDelay: 1s}, abort: {httpStatus: 500}}}]}", []string{"warning http[0].fault.delay", "warning http[0].fault.abort"}},
+		{"{hosts: [a.example.com], http: [{route: [{destination: {host: a}}], fault: {delay: {fixedDelay: 1s, percentage: {}}, abort: {httpStatus: 500, percentage: {value: 0}}}}]}", nil},
 	})
 }
 

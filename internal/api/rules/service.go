@@ -18,7 +18,7 @@ func (c *checker) protocol(p *document.Path, name string) {
 	}
 }
 
-func (c *checker) serviceEntry(p *document.Path, s *networking.ServiceEntry, labels map[string]string) {
+func (c *checker) serviceEntry(p *document.Path, s *networking.ServiceEntry, about About) {
 	if len(s.Hosts) == 0 {
 		c.fail(p.Field("hosts"), "a service needs a host at least")
 	}
@@ -47,7 +47,8 @@ func (c *checker) serviceEntry(p *document.Path, s *networking.ServiceEntry, lab
 		c.endpoint(p.Field("endpoints").At(i), e, s)
 	}
 	c.resolution(p, s)
-	if labels["networking.istio.io/enable-autoallocate-ip"] == "false" && len(s.Addresses) == 0 &&
+	c.everyAddress(p, s, about)
+	if about.Labels[AutoAllocate] == "false" && len(s.Addresses) == 0 &&
 		s.Resolution != networking.ServiceEntry_NONE {
 		for i, port := range s.Ports {
 			if isOpaque(port.GetProtocol()) {
@@ -55,6 +56,24 @@ func (c *checker) serviceEntry(p *document.Path, s *networking.ServiceEntry, lab
 					"networking.istio.io/enable-autoallocate-ip switches automatic addresses off; name an address", i)
 				break
 			}
+		}
+	}
+}
+
+// AutoAllocate is the label that says whether a ServiceEntry takes the addresses that are allocated to it.
+const AutoAllocate = "networking.istio.io/enable-autoallocate-ip"
+
+// everyAddress warns of ports that nothing but the number tells from those of other services.
+func (c *checker) everyAddress(p *document.Path, s *networking.ServiceEntry, about About) {
+	if len(s.Addresses) > 0 || about.Allocated {
+		return
+	}
+	if about.Labels[AutoAllocate] == "false" && s.Resolution != networking.ServiceEntry_NONE {
+		return // serviceEntry says so itself
+	}
+	for i, port := range s.Ports {
+		if port.GetProtocol() != "" && isOpaque(port.GetProtocol()) {
+			c.warn(p.Field("ports").At(i).Field("protocol"), "without addresses the service takes all connections to port %d, whatever their address; name an address, or declare TLS if clients name the host in it", port.Number)
 		}
 	}
 }
@@ -91,6 +110,12 @@ func (c *checker) servicePorts(p *document.Path, ports []*networking.ServicePort
 		}
 		names[port.Name] = true
 		c.protocol(at.Field("protocol"), port.Protocol)
+		switch strings.ToUpper(port.Protocol) {
+		case "UDP":
+			c.warn(at.Field("protocol"), "proxies do not carry UDP: the port does nothing, and datagrams go where they went without it")
+		case "HBONE":
+			c.warn(at.Field("protocol"), "HBONE is not supported yet: what the port speaks is found out per connection; declare what its clients speak")
+		}
 	}
 }
 

@@ -81,6 +81,9 @@ type Queries struct {
 	Selected *query.Collection[Selection, Selected]
 	// identities groups them by service account, and by whether they take the mesh's TLS.
 	identities *query.Groups[Selection, omap.Name, omap.Name]
+	// selectedLabels groups them by label, and inlineLabels are the labels of an object's own endpoints.
+	selectedLabels *query.Groups[Selection, omap.Name, omap.Name]
+	inlineLabels   *query.Query[api.Key, []string]
 	// Serves is what a workload serves.
 	Serves *query.Query[Workload, Served]
 	// Footprints are what the hosts that all see take up.
@@ -98,6 +101,7 @@ func Define(g *query.Graph, t *state.Tables) *Queries {
 	q.Service = query.Define(g, "service", (*Service).equal, q.service)
 	q.defineSelected(g)
 	q.defineIdentities(g)
+	q.defineLabels(g)
 	q.Serves = query.Define(g, "serves", Served.Equal, q.serves)
 	elem := query.Define(g, "footprint", equalFootprints, func(r *query.Reader, host string) ([]Footprint, bool) {
 		return list(q.Footprint(r, View{Host: host}))
@@ -132,7 +136,7 @@ func (q *Queries) service(r *query.Reader, v View) (*Service, bool) {
 	s := &Service{Host: v.Host, Created: parts[0].Created, Others: others}
 	for _, c := range parts {
 		if spec, ok := q.tables.Services.Get(r, c.Object()); ok {
-			s.Parts = append(s.Parts, Part{c.Object(), spec})
+			s.Parts = append(s.Parts, Part{c.Object(), spec.For(v.Host)})
 		}
 	}
 	if len(s.Parts) == 0 {

@@ -1,0 +1,77 @@
+package api
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/api/rules"
+)
+
+// idleLabel is a label by which others do something and the product does nothing.
+type idleLabel struct {
+	key string
+	// off are the values that ask for nothing, separated by spaces.
+	off, reason string
+}
+
+const ambient = "ambient mode is not supported yet: only sidecars carry traffic; remove the label, or run a sidecar"
+
+// idleLabels are looked for on every object, and on endpoints.
+func idleLabels() []idleLabel {
+	return []idleLabel{
+		{"istio.io/rev", "default", "there are no revisions here: the object counts whatever its revision is; keep objects of other revisions in another directory"},
+		{"istio.io/dataplane-mode", "none", ambient},
+		{"istio.io/use-waypoint", "none", ambient},
+		{"istio.io/use-waypoint-namespace", "", ambient},
+		{"topology.istio.io/network", "", "networks are not supported yet: endpoints are reached at their addresses, also those of another network"},
+	}
+}
+
+// labels names labels of an object and of its endpoints that do nothing.
+func (w *fieldWalk) labels(o *Object) {
+	root := (*document.Path)(nil)
+	w.idle(root.Field("metadata").Field("labels"), o.Labels)
+	spec := root.Field("spec")
+	switch s := o.Spec.(type) {
+	case *networking.WorkloadEntry:
+		w.idle(spec.Field("labels"), s.GetLabels())
+	case *networking.ServiceEntry:
+		for i, e := range s.GetEndpoints() {
+			w.idle(spec.Field("endpoints").At(i).Field("labels"), e.GetLabels())
+		}
+		if o.Labels[rules.AutoAllocate] == "true" && len(s.GetAddresses())+len(o.Allocated) == 0 {
+			w.warn(root.Field("metadata").Field("labels").Key(rules.AutoAllocate), "addresses are not allocated here, and status.addresses has none; name some in spec.addresses")
+		}
+	}
+}
+
+func (w *fieldWalk) idle(at *document.Path, labels map[string]string) {
+	if len(labels) == 0 {
+		return
+	}
+	for _, l := range idleLabels() {
+		if v, ok := labels[l.key]; ok && !slices.Contains(strings.Fields(l.off), v) {
+			w.warn(at.Key(l.key), "%s", l.reason)
+		}
+	}
+}
+
+// HostAddresses are the allocated addresses by host, "" for those of every host; nil where the object names its own, or
+// asks for none.
+func (o *Object) HostAddresses() map[string][]string {
+	spec, ok := o.Spec.(*networking.ServiceEntry)
+	if !ok || len(o.Allocated) == 0 || len(spec.GetAddresses()) > 0 || o.Labels[rules.AutoAllocate] == "false" ||
+		spec.GetResolution() == networking.ServiceEntry_NONE {
+		return nil
+	}
+	out := map[string][]string{}
+	for _, a := range o.Allocated {
+		out[a.Host] = append(out[a.Host], a.Address)
+	}
+	maps.DeleteFunc(out, func(host string, _ []string) bool { return strings.HasPrefix(host, "*") })
+	return out
+}
