@@ -42,7 +42,7 @@ func wire(s *config.Settings, log *slog.Logger) *run.Group {
 		"mesh_config", s.MeshConfig, "http_addr", s.HTTPAddr, "monitoring_addr", s.MonitoringAddr, "grpc_addr", s.GRPCAddr)
 
 	// The state and the loop that owns it.
-	tables := state.New(state.Options{Domain: s.Domain, Sources: names})
+	tables := state.New(state.Options{Domain: s.Domain, ClusterID: s.ClusterID, Sources: names})
 	graph := query.New(tables.DB, query.Options{Workers: workers(s)})
 	loop := push.New(tables, graph, class.Define(graph, tables), push.Settings{
 		Sources: names, MinInterval: s.MinCommitInterval, Log: log,

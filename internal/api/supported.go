@@ -193,6 +193,7 @@ balancer
 	consistentHash.httpCookie.attributes.value  http: use useSourceIp
 	consistentHash.httpQueryParameterName   http: use useSourceIp
 	consistentHash.useSourceIp
+	backendUtilization        no
 	consistentHash.ringHash.minimumRingSize
 	consistentHash.maglev.tableSize
 	consistentHash.minimumRingSize
@@ -333,6 +334,7 @@ MeshConfig
 	discoverySelectors        no
 	pathNormalization.normalization
 	defaultHttpRetryPolicy    retries
+	defaultInboundHttpRetryPolicy  no
 	meshMTLS                  no
 	tlsDefaults               no
 	defaultTrafficPolicy.connectionPool    pool

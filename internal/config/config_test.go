@@ -151,7 +151,7 @@ func TestRemarks(t *testing.T) {
 		{[]string{"--minCommitInterval", "1ms", "--http-addr=:1", "-x"}, []string{
 			"flag --http-addr is not known and has no effect; did you mean --httpAddr?",
 			"flag -x is not known and has no effect"}},
-		{[]string{"-nmesh", "--", "--strange"}, nil},
+		{[]string{"-nmesh", "--", "--strange"}, []string{"--namespace=mesh has no effect: where the control plane lives means nothing yet; the namespace of rules for the whole mesh is rootNamespace in the mesh settings"}},
 		{[]string{"--log_output_level=ads:debug"}, []string{"--log_output_level: there is one level for everything; what stands for single scopes has no effect"}},
 	} {
 		args := append([]string{"--configDir=."}, c.args...)

@@ -25,7 +25,7 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.MeshConfig, "meshConfig", s.MeshConfig, "file with the mesh settings (MeshConfig), watched; the default may be absent")
 	fs.StringVar(&s.Domain, "domain", s.Domain, "DNS suffix of the cluster's services")
 	fs.StringVarP(&s.Namespace, "namespace", "n", s.Namespace, "namespace of the control plane itself")
-	fs.StringVar(&s.ClusterID, "clusterID", s.ClusterID, "name of the cluster the control plane is in")
+	fs.StringVar(&s.ClusterID, "clusterID", s.ClusterID, "name of the cluster the control plane is in, and proxies that do not say in which they are")
 
 	fs.StringVar(&s.HTTPAddr, "httpAddr", s.HTTPAddr, "address of /ready, /metrics, /version and /debug; empty for none")
 	fs.StringVar(&s.MonitoringAddr, "monitoringAddr", s.MonitoringAddr, "second address of the same pages, where Prometheus looks; empty for none")
@@ -93,6 +93,9 @@ func (f inertFlag) add(fs *pflag.FlagSet) {
 // behind the command's name.
 func (s *Settings) Remarks(args []string) []string {
 	var remarks []string
+	if s.flags.set.Changed("namespace") && s.Namespace != defaultNamespace {
+		remarks = append(remarks, fmt.Sprintf("--namespace=%s has no effect: where the control plane lives means nothing yet; the namespace of rules for the whole mesh is rootNamespace in the mesh settings", s.Namespace))
+	}
 	for _, f := range inert() {
 		given := s.flags.set.Lookup(f.name)
 		if given.Changed && given.Value.String() != f.otherwise && !slices.Contains(f.off, given.Value.String()) {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -62,13 +63,14 @@ func Parse(n Node) (*Proxy, error) {
 }
 
 func (p *Proxy) readMetadata(m *structpb.Struct) error {
-	var namespace, mode, addresses, http10 string
+	var namespace, mode, addresses, http10, idle, generator string
 	for _, f := range []struct {
 		name string
 		into *string
 	}{
 		{"NAMESPACE", &namespace}, {"CLUSTER_ID", &p.ClusterID}, {"NETWORK", &p.Network}, {"ISTIO_VERSION", &p.Version},
 		{"INTERCEPTION_MODE", &mode}, {"INSTANCE_IPS", &addresses}, {"HTTP10", &http10},
+		{"IDLE_TIMEOUT", &idle}, {"GENERATOR", &generator},
 	} {
 		s, err := text(m, f.name)
 		if err != nil {
@@ -78,6 +80,12 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 	}
 	if namespace != "" {
 		p.Namespace = namespace
+	}
+	if generator != "" {
+		return fmt.Errorf("GENERATOR: %q is not supported yet: only resources for Envoy are generated; remove it", generator)
+	}
+	if d, err := time.ParseDuration(idle); err == nil && d > 0 { // the agent tells who writes something else
+		p.Idle = d
 	}
 	p.HTTP10 = http10 == "1" || strings.EqualFold(http10, "true")
 	var err error

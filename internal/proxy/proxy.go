@@ -10,6 +10,7 @@ import (
 	"encoding/binary"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/mesh"
@@ -71,6 +72,8 @@ type Proxy struct {
 	Locality  mesh.Locality
 	// HTTP10 says that clients and the application may speak HTTP/1.0.
 	HTTP10 bool
+	// Idle is how long a connection to the workload may say nothing; 0: as Envoy has it.
+	Idle time.Duration
 	// Version is the release the agent says it is.
 	Version string
 	// Envoy is the minor of its Envoy 1; 0 if it did not say.
@@ -84,7 +87,7 @@ func (p *Proxy) Equal(o *Proxy) bool {
 	return p == o || p != nil && o != nil &&
 		p.ID == o.ID && p.Role == o.Role && p.Name == o.Name && p.Namespace == o.Namespace && p.Domain == o.Domain &&
 		p.ClusterID == o.ClusterID && p.Network == o.Network && p.Mode == o.Mode && p.Locality == o.Locality &&
-		p.Version == o.Version && p.Envoy == o.Envoy && p.HTTP10 == o.HTTP10 && slices.Equal(p.Addresses, o.Addresses) && maps.Equal(p.Labels, o.Labels) &&
+		p.Version == o.Version && p.Envoy == o.Envoy && p.HTTP10 == o.HTTP10 && p.Idle == o.Idle && slices.Equal(p.Addresses, o.Addresses) && maps.Equal(p.Labels, o.Labels) &&
 		slices.Equal(p.Extensions, o.Extensions)
 }
 
@@ -112,6 +115,8 @@ type Class struct {
 	HTTP10 bool
 	// DefaultLog says that the proxy's Envoy is too old for the format of the mesh's access log: the default one is used.
 	DefaultLog bool
+	// Idle is how long a connection to the workload may say nothing; 0: as Envoy has it.
+	Idle time.Duration
 	// Gateway says that the proxy is a router: it has no workload, and nothing is captured for it.
 	Gateway bool
 }
@@ -131,5 +136,6 @@ func (c Class) Hash() omap.Hash {
 	} {
 		b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
 	}
+	b = binary.AppendVarint(b, int64(c.Idle))
 	return omap.Sum(b)
 }

@@ -143,6 +143,7 @@ func TestMistakes(t *testing.T) {
 		{[]string{address, "INSTANCE_IP=localhost"}, nil, `INSTANCE_IP: "localhost" is not an IP address`},
 		{[]string{address, "POD_NAMESPACE=a.b"}, nil, `POD_NAMESPACE: "a.b" is not a namespace`},
 		{[]string{address, "POD_NAME=a~b"}, nil, `POD_NAME: "a~b" has a character`},
+		{[]string{address, "ISTIO_META_IDLE_TIMEOUT=long"}, nil, `ISTIO_META_IDLE_TIMEOUT: "long" is not a duration such as 1h`},
 		{[]string{address, "DISABLE_ENVOY=true"}, nil, "DISABLE_ENVOY: an agent without Envoy is not supported yet"},
 		{[]string{address, "ISTIO_BOOTSTRAP_OVERRIDE=/no/such"}, nil, "ISTIO_BOOTSTRAP_OVERRIDE: open /no/such"},
 		{nil, []string{"--discoveryAddress=10.0.0.1"}, `discoveryAddress: "10.0.0.1" is not host:port`},
@@ -192,6 +193,8 @@ func TestRemarks(t *testing.T) {
 		{[]string{"CA_ADDR=ca:15012", "ISTIO_KUBE_APP_PROBERS={}", "ISTIO_META_DNS_CAPTURE=false"}, nil, []string{"CA_ADDR has no effect: workload certificates are not supported yet"}},
 		{[]string{"CA_ADDR=ca:15012", "TRUST_DOMAIN=td"}, nil, []string{"CA_ADDR, TRUST_DOMAIN have no effect: workload certificates are not supported yet"}},
 		{[]string{"ISTIO_META_DNS_CAPTURE=true"}, nil, []string{"ISTIO_META_DNS_CAPTURE has no effect: the agent does not answer DNS yet"}},
+		{[]string{"ISTIO_META_OWNER=x", "ISTIO_META_HTTP10=1", "ISTIO_META_IDLE_TIMEOUT=1h", "ISTIO_META_APP=y"}, nil, []string{
+			"ISTIO_META_APP, ISTIO_META_OWNER: nothing acts on such metadata yet; it is told to the control plane"}},
 		{nil, []string{"--templateFile=x"}, []string{"--templateFile=x has no effect: it is not supported yet"}},
 		{nil, []string{"--log_output_level=ads:debug"}, []string{"--log_output_level: there is one level for everything; what stands for single scopes has no effect"}},
 		{[]string{"PROXY_CONFIG={discoveryAddress: '10.0.0.1:15010', tracing: {zipkin: {address: 'z:1'}}, extraStatTags: [a], gatewayTopology: {numTrustedProxies: 1}}"}, nil, []string{

@@ -36,6 +36,13 @@ const (
 	metaJSONPrefix = "ISTIO_METAJSON_"
 )
 
+// readKeys are the keys of node metadata that somebody reads: the control plane, the agent, or who is asked what a proxy is.
+// Those of DNS are told of elsewhere.
+var readKeys = []string{
+	"NAMESPACE", "CLUSTER_ID", "NETWORK", "ISTIO_VERSION", "INTERCEPTION_MODE", "INSTANCE_IPS", "HTTP10", "IDLE_TIMEOUT", "GENERATOR",
+	"LABELS", "ANNOTATIONS", "WORKLOAD_NAME", "DNS_CAPTURE",
+}
+
 // jsonKeys are the variables of the JSON kind whose object is the value of one key. Of all others the object's members
 // are keys themselves, whatever the variable is called.
 var jsonKeys = []string{"LABELS", "ANNOTATIONS"}
@@ -43,12 +50,26 @@ var jsonKeys = []string{"LABELS", "ANNOTATIONS"}
 // loadMetadata gathers node metadata: ProxyConfig.proxyMetadata counts as environment, and gives way to it.
 func (s *Settings) loadMetadata(errs *mistakes) {
 	s.Metadata = map[string]any{}
+	var unread []string
 	env := environment{}
 	maps.Copy(env, s.Proxy.GetProxyMetadata())
 	maps.Copy(env, s.env)
 	for _, name := range slices.Sorted(maps.Keys(env)) {
-		if key, ok := strings.CutPrefix(name, metaPrefix); ok && key != "" {
-			s.Metadata[key] = env[name]
+		key, ok := strings.CutPrefix(name, metaPrefix)
+		if !ok || key == "" {
+			continue
+		}
+		s.Metadata[key] = env[name]
+		if !slices.Contains(readKeys, key) {
+			unread = append(unread, name)
+		}
+	}
+	if len(unread) > 0 {
+		s.remark("%s: nothing acts on such metadata yet; it is told to the control plane", strings.Join(unread, ", "))
+	}
+	if text, ok := s.Metadata["IDLE_TIMEOUT"].(string); ok {
+		if d, err := time.ParseDuration(text); err != nil || d <= 0 {
+			errs.add("ISTIO_META_IDLE_TIMEOUT", "%q is not a duration such as 1h", text)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(env)) {

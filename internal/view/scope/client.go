@@ -1,6 +1,7 @@
 package scope
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/mesh"
@@ -146,7 +147,7 @@ func (q *Queries) site(r *query.Reader, p *proxy.Proxy, labels map[string]string
 	}
 	var pairs []string
 	for key := range strings.SplitSeq(by.labels, ",") {
-		if v := mesh.PlaceLabel(key, labels, at.Locality, p.Network, p.ClusterID); v != "" {
+		if v := mesh.PlaceLabel(key, labels, at.Locality, p.Network, cmp.Or(p.ClusterID, q.tables.ClusterID())); v != "" {
 			pairs = append(pairs, mesh.LabelPair(key, v))
 		}
 	}

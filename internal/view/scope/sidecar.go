@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
@@ -39,7 +40,7 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 		Labels:    q.mentioned(r, p.Namespace, labels),
 		Namespace: p.Namespace, Mode: p.Mode, Inbound: served.Inbound,
 		Site: q.site(r, p, labels, served.At), Rules: q.rulesFor(r, p.Namespace, labels),
-		ShortNames: p.Domain == p.Namespace+".svc."+q.tables.Domain(), HTTP10: p.HTTP10,
+		ShortNames: p.Domain == p.Namespace+".svc."+q.tables.Domain(), HTTP10: p.HTTP10, Idle: p.Idle,
 		DefaultLog: p.Envoy > 0 && p.Envoy < q.tables.LogEnvoy(r),
 	}
 	if row, ok := q.sidecarOf(r, p.Namespace, labels); ok {
@@ -55,6 +56,23 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 		c.Bind = p.Addresses[0]
 	}
 	return c, true
+}
+
+// SidecarOf is the Sidecar that holds for a connected proxy; false if none does.
+func (q *Queries) SidecarOf(r *query.Reader, id string) (api.Key, bool) {
+	p, ok := q.tables.Proxies.Get(r, id)
+	if !ok || p.Role == proxy.Router {
+		return api.Key{}, false
+	}
+	labels := p.Labels
+	if served, _ := q.services.Serves.Get(r, service.Workload{Namespace: p.Namespace, Addresses: strings.Join(p.Addresses, ",")}); served.Known {
+		labels = served.Labels
+	}
+	row, ok := q.sidecarOf(r, p.Namespace, labels)
+	if !ok {
+		return api.Key{}, false
+	}
+	return row.Object, true
 }
 
 // sidecarOf finds the Sidecar for a workload: the oldest that selects it, else the namespace's default, else the

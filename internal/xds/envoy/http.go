@@ -3,6 +3,7 @@ package envoy
 import (
 	corsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
 	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
+	grpcwebv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/grpc_web/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
@@ -12,15 +13,17 @@ import (
 const (
 	FaultFilter  = "envoy.filters.http.fault"
 	CORSFilter   = "envoy.filters.http.cors"
+	webFilter    = "envoy.filters.http.grpc_web"
 	routerFilter = "envoy.filters.http.router"
 )
 
 // httpFilters are the filters of every connection manager. Those before the router do nothing unless a route says so.
 func httpFilters(o HTTPOptions) []*hcmv3.HttpFilter {
-	filters := []*hcmv3.HttpFilter{
-		httpFilter(FaultFilter, &faultv3.HTTPFault{}),
-		httpFilter(CORSFilter, &corsv3.Cors{}),
+	var filters []*hcmv3.HttpFilter
+	if o.Web {
+		filters = append(filters, httpFilter(webFilter, &grpcwebv3.GrpcWeb{}))
 	}
+	filters = append(filters, httpFilter(FaultFilter, &faultv3.HTTPFault{}), httpFilter(CORSFilter, &corsv3.Cors{}))
 	if o.ByName {
 		filters = append(filters, dynamicHosts())
 	}

@@ -9,6 +9,7 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	httpinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/http_inspector/v3"
 	originaldstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/original_dst/v3"
+	originalsrcv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/original_src/v3"
 	tlsinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	preservecasev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/http/header_formatters/preserve_case/v3"
@@ -23,6 +24,7 @@ const (
 	httpInspectorFilter = "envoy.filters.listener.http_inspector"
 	tlsInspectorFilter  = "envoy.filters.listener.tls_inspector"
 	originalDstFilter   = "envoy.filters.listener.original_dst"
+	originalSrcFilter   = "envoy.filters.listener.original_src"
 )
 
 // Direction says which way a listener's traffic goes, seen from the workload.
@@ -103,6 +105,18 @@ func RestoreDestination(l *listenerv3.Listener) {
 	})
 }
 
+// sourceMark is on the packets of connections that have a client's address: packet filter rules of Istio's kind know them by
+// it.
+const sourceMark = 1337
+
+// KeepSource makes connections to the application come from the client's address.
+func KeepSource(l *listenerv3.Listener) {
+	l.ListenerFilters = append(l.ListenerFilters, &listenerv3.ListenerFilter{
+		Name:       originalSrcFilter,
+		ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: Pack(&originalsrcv3.OriginalSrc{Mark: sourceMark})},
+	})
+}
+
 // Chain is a filter chain; a nil match takes everything.
 func Chain(name string, match *listenerv3.FilterChainMatch, filters ...*listenerv3.Filter) *listenerv3.FilterChain {
 	return &listenerv3.FilterChain{Name: name, FilterChainMatch: match, Filters: filters}
@@ -146,6 +160,10 @@ type HTTPOptions struct {
 	KeepCase bool
 	// ByName says that routes may lead to dynamic clusters.
 	ByName bool
+	// Web says that calls of gRPC-Web become gRPC.
+	Web bool
+	// Idle is how long a connection may be without requests; 0: as Envoy has it.
+	Idle time.Duration
 }
 
 // HTTPByName serves HTTP by a route configuration that is fetched from this stream.
@@ -175,6 +193,9 @@ func connectionManager(stat string, o HTTPOptions) *hcmv3.HttpConnectionManager 
 		Proxy_100Continue: true,
 		UpgradeConfigs:    []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"}},
 		HttpFilters:       httpFilters(o),
+	}
+	if o.Idle > 0 {
+		m.CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{IdleTimeout: Duration(o.Idle)}
 	}
 	if o.DecodeSlashes {
 		m.PathWithEscapedSlashesAction = hcmv3.HttpConnectionManager_UNESCAPE_AND_FORWARD

@@ -1,6 +1,7 @@
 package listener
 
 import (
+	"cmp"
 	"time"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -75,11 +76,12 @@ type Inbound struct {
 	HTTP10 bool
 	// DefaultLog: the access log has its default format.
 	DefaultLog bool
+	Idle       time.Duration // how long a connection may say nothing; 0: as Envoy has it
 }
 
 // InboundOf names those of a class.
 func InboundOf(c proxy.Class) Inbound {
-	return Inbound{Ports: c.Inbound, Mode: c.Mode, Bind: c.Bind, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog}
+	return Inbound{Ports: c.Inbound, Mode: c.Mode, Bind: c.Bind, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog, Idle: c.Idle}
 }
 
 // inboundSide is what the listeners of a workload are made with.
@@ -94,8 +96,9 @@ type inboundSide struct {
 func (q *Queries) inbound(r *query.Reader, k Inbound) (Map, bool) {
 	side := inboundSide{
 		Inbound: k, http: httpOptions(q.tables.HTTPSettings(r), k.HTTP10, inboundServer), wait: q.tables.DetectionTimeout(r),
-		conduct: func(p service.InboundPort) envoy.TCP { return q.inboundConduct(r, p) },
+		conduct: func(p service.InboundPort) envoy.TCP { return q.inboundConduct(r, p, k.Idle) },
 	}
+	side.http.Idle = k.Idle
 	var list []*listenerv3.Listener
 	var captured []service.InboundPort
 	for _, p := range service.ParseInbound(k.Ports) {
@@ -114,9 +117,10 @@ func (q *Queries) inbound(r *query.Reader, k Inbound) (Map, bool) {
 }
 
 // inboundConduct is how connections that are not HTTP are carried to the application at a port.
-func (q *Queries) inboundConduct(r *query.Reader, p service.InboundPort) envoy.TCP {
+// What its connection pool says goes before what the proxy says for all ports.
+func (q *Queries) inboundConduct(r *query.Reader, p service.InboundPort, idle time.Duration) envoy.TCP {
 	tcp := q.scope.InboundPool(r, p).GetTcp()
-	return envoy.TCP{Idle: tcp.GetIdleTimeout().AsDuration(), Lifetime: tcp.GetMaxConnectionDuration().AsDuration()}
+	return envoy.TCP{Idle: cmp.Or(tcp.GetIdleTimeout().AsDuration(), idle), Lifetime: tcp.GetMaxConnectionDuration().AsDuration()}
 }
 
 // bound is a listener with a socket of its own.
@@ -144,6 +148,7 @@ func (s inboundSide) virtual(ports []service.InboundPort) *listenerv3.Listener {
 	envoy.RestoreDestination(l)
 	if s.Mode == proxy.Transparent {
 		l.Transparent = envoy.Bool(true)
+		envoy.KeepSource(l)
 	}
 	l.FilterChains = []*listenerv3.FilterChain{
 		envoy.Chain("virtualInbound-blackhole", envoy.MatchPort(envoy.InboundPort), envoy.TCPProxy(envoy.BlackHoleCluster, envoy.BlackHoleCluster)),
@@ -163,7 +168,7 @@ func (s inboundSide) virtual(ports []service.InboundPort) *listenerv3.Listener {
 		envoy.HTTPTo(cluster, routes(service.InboundPort{}, cluster), s.http)))
 	envoy.SniffHTTP(l, known...)
 	envoy.DetectWithin(l, s.wait)
-	l.DefaultFilterChain = envoy.Chain("virtualInbound", nil, envoy.TCPProxy(cluster, cluster))
+	l.DefaultFilterChain = envoy.Chain("virtualInbound", nil, envoy.TCPForward(cluster, cluster, envoy.TCP{Idle: s.Idle}))
 	return l
 }
 
@@ -171,7 +176,9 @@ func (s inboundSide) virtual(ports []service.InboundPort) *listenerv3.Listener {
 func (s inboundSide) chains(p service.InboundPort, match *listenerv3.FilterChainMatch) []*listenerv3.FilterChain {
 	cluster := envoy.InboundCluster(p.Number)
 	name := envoy.ListenerName(envoy.Wildcard, p.Number)
-	http := envoy.Chain(name, match, envoy.HTTPTo("inbound_"+name, routes(p, cluster), s.http))
+	options := s.http
+	options.Web = p.Protocol == mesh.GRPCWeb
+	http := envoy.Chain(name, match, envoy.HTTPTo("inbound_"+name, routes(p, cluster), options))
 	if p.Protocol.IsHTTP() {
 		return []*listenerv3.FilterChain{http}
 	}
