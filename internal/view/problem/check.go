@@ -24,6 +24,10 @@ func (f *findings) serviceEntry() {
 			f.warn(fmt.Sprintf("spec.ports[%d].number", i), "port %d is the proxy's own: the service cannot be reached there", p.Number)
 		}
 	}
+	if who, ok := f.q.tables.Identities.Get(f.r, f.key); ok && len(who.Selector) > 0 && !f.q.services.Selects(f.r, f.key.Namespace, who.Selector) {
+		f.warn("spec.workloadSelector", "no WorkloadEntry of namespace %q has the labels %s: the service has no endpoints, and what is sent to it fails",
+			f.key.Namespace, strings.Join(mesh.LabelPairs(who.Selector), ", "))
+	}
 	for at, c := range f.claims("spec.hosts") {
 		for o := range c.older(f.key) {
 			if o.Namespace != f.key.Namespace {
@@ -168,6 +172,12 @@ func (f *findings) sidecar() {
 			break
 		}
 	}
+	if len(row.Selector) > 0 {
+		f.forNobody("spec.workloadSelector", row.Selector, func(id string) bool {
+			of, ok := f.q.scope.SidecarOf(f.r, id)
+			return ok && of == f.key
+		})
+	}
 	if via := row.Outbound; via.Host != "" {
 		f.destination("spec.outboundTrafficPolicy.egressProxy", &networking.Destination{
 			Host: via.Host, Subset: via.Subset, Port: &networking.PortSelector{Number: via.Port},
@@ -186,5 +196,26 @@ func (f *findings) sidecar() {
 		if in.Namespace == "*" && !mesh.IsWildcard(in.Host) && f.q.tables.ByHost.Group(f.r, in.Host).Len() == 0 {
 			f.warn("spec.egress", "there is no service or route for host %q", in.Host)
 		}
+		if in.Namespace != "*" && in.Namespace != "." && !f.declares(in.Namespace) {
+			f.warn("spec.egress", "namespace %q declares no service and no routes that namespace %q sees: nothing is imported from there; correct the name, or remove the import", in.Namespace, f.key.Namespace)
+		}
+	}
+}
+
+// declares reports whether a namespace declares any host that the object's own namespace sees.
+func (f *findings) declares(namespace string) bool {
+	for _, layer := range []string{"", f.key.Namespace} {
+		if f.q.tables.Hosts.Group(f.r, state.HostGroup{By: state.DeclaredIn, Of: namespace, In: layer}).Len() > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// workloadEntry tells of a workload that is an endpoint of nothing.
+func (f *findings) workloadEntry() {
+	e, ok := f.q.tables.Workloads.Get(f.r, f.key)
+	if ok && !f.q.services.SelectedBy(f.r, f.key, e.Labels) {
+		f.warn("spec.labels", "no ServiceEntry of namespace %q selects this workload: nothing is sent to it; give it the labels of a workloadSelector", f.key.Namespace)
 	}
 }

@@ -1,11 +1,19 @@
 package problem
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/scope"
+	"github.com/pilotmesh/pilot/internal/view/service"
 )
 
 func (f *findings) destinationRule() {
@@ -14,12 +22,18 @@ func (f *findings) destinationRule() {
 		return
 	}
 	if len(rule.Selector) > 0 {
+		f.idlePolicies(rule, rule.Host)
+		f.forNobody("spec.workloadSelector", rule.Selector, func(id string) bool {
+			class, ok := f.q.scope.Class.Get(f.r, id)
+			return ok && slices.Contains(strings.Split(class.Rules, ","), f.key.Name)
+		})
 		f.unused(claimed{host: rule.Host, all: f.q.tables.ByHost.Group(f.r, rule.Host)})
 		f.beyondSelecting()
 		return
 	}
 	for _, c := range f.claims("spec.host") {
 		f.unused(c)
+		f.idlePolicies(rule, c.host)
 		for o := range c.older(f.key) {
 			if o.Namespace != f.key.Namespace {
 				continue
@@ -48,6 +62,70 @@ func (f *findings) unused(c claimed) {
 		}
 	}
 	f.warn("spec.host", "there is no service %q: the rule has no effect", c.host)
+}
+
+// idlePolicies tells what of a rule does nothing at the service that it is for: settings for ports that the service does not
+// have, or that speak something else, and subsets that no endpoint is in.
+func (f *findings) idlePolicies(rule *state.DestinationRule, host string) {
+	s, ok := f.q.services.Service.Get(f.r, service.View{Host: host, Layer: f.q.scope.Layer(f.r, host, f.key.Namespace)})
+	if !ok {
+		return
+	}
+	f.idlePolicy(rule.Spec.TrafficPolicy, "spec.trafficPolicy", s)
+	for i, subset := range rule.Spec.Subsets {
+		at := fmt.Sprintf("spec.subsets[%d]", i)
+		f.idlePolicy(subset.GetTrafficPolicy(), at+".trafficPolicy", s)
+		if i >= maxChecked || s.Resolution == mesh.Passthrough || s.Resolution == mesh.DynamicDNS {
+			continue // these have no endpoints to choose from
+		}
+		if pair := f.q.services.Missing(f.r, s, subset.GetLabels()); pair != "" {
+			f.warn(at+".labels", "no endpoint of %q has the label %s: what is sent to subset %q fails; correct the label, or give it to an endpoint", host, pair, subset.GetName())
+		}
+	}
+}
+
+func (f *findings) idlePolicy(policy *networking.TrafficPolicy, at string, s *service.Service) {
+	if policy == nil {
+		return
+	}
+	for i, l := range policy.PortLevelSettings {
+		if _, ok := s.Port(l.GetPort().GetNumber()); !ok {
+			f.warn(fmt.Sprintf("%s.portLevelSettings[%d].port.number", at, i), "the service %q has no port %d: these settings do nothing; its ports are %s",
+				s.Host, l.GetPort().GetNumber(), listed(s.Ports))
+		}
+	}
+	for _, idle := range api.IdleInPolicy(policy, at, api.Scope{Ports: s.Ports, HTTP2: f.q.tables.HTTP2Upgrade(f.r)}) {
+		f.warn(idle.Field, "%s", idle.Reason)
+	}
+}
+
+// listed are the numbers of ports in words.
+func listed(ports []mesh.Port) string {
+	numbers := make([]string, 0, len(ports))
+	sorted := slices.SortedFunc(slices.Values(ports), func(a, b mesh.Port) int { return cmp.Compare(a.Number, b.Number) })
+	for _, p := range sorted {
+		numbers = append(numbers, strconv.FormatUint(uint64(p.Number), 10))
+	}
+	return strings.Join(slices.Compact(numbers), ", ")
+}
+
+// forNobody tells of a selector that selects no workload that is known: none that is declared with such labels, and no
+// connected proxy. has tells whether a proxy is selected.
+func (f *findings) forNobody(at string, selector map[string]string, has func(id string) bool) {
+	if f.q.services.Declared(f.r, f.key.Namespace, selector) {
+		return
+	}
+	looked := 0
+	for id := range f.q.tables.ProxiesIn.Group(f.r, f.key.Namespace).All() {
+		if looked++; looked > maxChecked {
+			return // one of the others may be selected
+		}
+		if has(string(id)) {
+			return
+		}
+	}
+	f.warn(at, "no workload of namespace %q is known that has the labels %s: no endpoint is declared with them, and no such proxy is connected; the object has no effect",
+		f.key.Namespace, strings.Join(mesh.LabelPairs(selector), ", "))
 }
 
 // mergedRule tells what is lost where a namespace has two rules for a host.

@@ -98,6 +98,8 @@ func (q *Queries) check(r *query.Reader, k api.Key) ([]api.Problem, bool) {
 		f.destinationRule()
 	case state.KindSidecar:
 		f.sidecar()
+	case state.KindWorkloadEntry:
+		f.workloadEntry()
 	}
 	return f.list, len(f.list) > 0
 }

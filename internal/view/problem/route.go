@@ -44,6 +44,7 @@ func (f *findings) virtualService() {
 		f.destination(at, d)
 	}
 	f.targets(vs)
+	f.unserved(vs)
 }
 
 // delegated tells which rules of delegates, or which delegates, have no effect.

@@ -1,0 +1,141 @@
+package problem
+
+import (
+	"fmt"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/service"
+)
+
+// served are the ports of the services that a VirtualService is for.
+type served struct {
+	ports []mesh.Port
+	// more says that there may be others: the services of a pattern are many.
+	more bool
+}
+
+// speak reports whether there is a port, of a number unless that is 0, whose protocol fits, or may be one.
+func (s served) speak(number uint32, fits func(mesh.Protocol) bool) bool {
+	for _, p := range s.ports {
+		if (number == 0 || p.Number == number) && fits(p.Protocol) {
+			return true
+		}
+	}
+	return s.more
+}
+
+func requests(p mesh.Protocol) bool    { return p.IsHTTP() || p.Sniffed() }
+func connections(p mesh.Protocol) bool { return !p.IsHTTP() && !p.IsTLS() && p != mesh.UDP }
+
+// unserved tells of hosts without a service, and of rules that are for ports which no service of the hosts has, or which
+// speak something else.
+func (f *findings) unserved(vs *state.VirtualService) {
+	var all served
+	for i, host := range vs.Hosts {
+		if i == maxChecked {
+			all.more = true
+			break
+		}
+		s := f.serves(host)
+		if len(s.ports) == 0 && !s.more {
+			f.withoutService(fmt.Sprintf("spec.hosts[%d]", i), host, vs.Spec)
+			continue
+		}
+		all.ports, all.more = append(all.ports, s.ports...), all.more || s.more
+	}
+	f.idleMatches(vs.Spec, all)
+}
+
+// serves are the ports of the services of a host or pattern.
+func (f *findings) serves(host string) (s served) {
+	add := func(name string) {
+		if svc, ok := f.q.services.Service.Get(f.r, service.View{Host: name, Layer: f.q.scope.Layer(f.r, name, f.key.Namespace)}); ok {
+			s.ports = append(s.ports, svc.Ports...)
+		}
+	}
+	add(host)
+	if !mesh.IsWildcard(host) {
+		if wider, ok := f.q.services.Covering(f.r, service.View{Host: host, Layer: f.q.scope.Layer(f.r, host, f.key.Namespace)}); ok {
+			s.ports = append(s.ports, wider.Ports...)
+		}
+		return s
+	}
+	looked := 0
+	for name := range f.q.tables.Hosts.Group(f.r, state.HostGroup{By: state.ServiceUnder, Of: host}).All() {
+		if looked++; looked > maxChecked {
+			s.more = true
+			return s
+		}
+		add(string(name))
+	}
+	return s
+}
+
+// withoutService tells of a host that nobody declares as a service.
+func (f *findings) withoutService(at, host string, spec *networking.VirtualService) {
+	reason := "there is no service %q: its rules for HTTP count on port %d only"
+	switch {
+	case len(spec.Http) == 0:
+		reason = "there is no service %q: its rules for TLS and TCP do nothing"
+	case len(spec.Tls)+len(spec.Tcp) > 0:
+		reason += ", and those for TLS and TCP do nothing"
+	}
+	reason += "; declare it with a ServiceEntry"
+	if len(spec.Http) == 0 {
+		f.warn(at, reason, host)
+		return
+	}
+	f.warn(at, reason, host, service.RoutesOnlyPort)
+}
+
+// idleMatches tells of rules and matches that no port of the hosts is for.
+func (f *findings) idleMatches(spec *networking.VirtualService, s served) {
+	if len(s.ports) == 0 {
+		s.ports = []mesh.Port{{Number: service.RoutesOnlyPort, Protocol: mesh.HTTP}}
+		spec = &networking.VirtualService{Http: spec.Http} // of the others it is told that they do nothing
+	}
+	for i, rule := range spec.Http {
+		if i == maxChecked {
+			return
+		}
+		for j, m := range rule.GetMatch() {
+			f.idleMatch(fmt.Sprintf("spec.http[%d].match[%d].port", i, j), m.GetPort(), s, requests, "HTTP")
+		}
+	}
+	if len(spec.Http) > 0 && !s.speak(0, requests) {
+		f.warn("spec.http", "no port of the hosts is declared to speak HTTP: these rules do nothing; declare the protocol of a port, or write rules for tcp or tls")
+	}
+	if len(spec.Tls) > 0 && !s.speak(0, mesh.Protocol.IsTLS) {
+		f.warn("spec.tls", "no port of the hosts is declared to speak TLS or HTTPS: these rules do nothing; declare the protocol of a port, or write rules for http or tcp")
+	} else {
+		for i, rule := range spec.Tls {
+			for j, m := range rule.GetMatch() {
+				f.idleMatch(fmt.Sprintf("spec.tls[%d].match[%d].port", i, j), m.GetPort(), s, mesh.Protocol.IsTLS, "TLS or HTTPS")
+			}
+		}
+	}
+	if len(spec.Tcp) > 0 && !s.speak(0, connections) {
+		f.warn("spec.tcp", "all ports of the hosts are declared to speak HTTP or TLS: these rules do nothing; declare a port TCP, or write rules for http or tls")
+		return
+	}
+	for i, rule := range spec.Tcp {
+		for j, m := range rule.GetMatch() {
+			f.idleMatch(fmt.Sprintf("spec.tcp[%d].match[%d].port", i, j), m.GetPort(), s, connections, "TCP")
+		}
+	}
+}
+
+// idleMatch tells of a match for a port that is not there, or speaks something else.
+func (f *findings) idleMatch(at string, number uint32, s served, fits func(mesh.Protocol) bool, what string) {
+	any := func(mesh.Protocol) bool { return true }
+	switch {
+	case number == 0 || s.speak(number, fits):
+	case s.speak(number, any):
+		f.warn(at, "port %d of the hosts is not declared to speak %s: the match never applies; correct the port, or its protocol", number, what)
+	default:
+		f.warn(at, "no service of the hosts has port %d: the match never applies; their ports are %s", number, listed(s.ports))
+	}
+}
