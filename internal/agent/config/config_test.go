@@ -167,8 +167,8 @@ func TestMistakes(t *testing.T) {
 
 // TestAllMistakesAtOnce: nobody should have to start a program five times to learn of five mistakes.
 func TestAllMistakesAtOnce(t *testing.T) {
-	_, err := load(t, map[string]string{labelsFile: "app=web", meshFile: "defaultConfig: {bad: 1}"}, []string{"PROXY_CONFIG=[]", "ISTIO_DELTA_XDS=x"}, "--restarts=-1")
-	for _, part := range []string{labelsFile + `: line 1 is not name="value"`, meshFile + ": line 1: defaultConfig.bad", "PROXY_CONFIG: line 1", "ISTIO_DELTA_XDS", "--restarts"} {
+	_, err := load(t, map[string]string{labelsFile: "app=web", meshFile: "defaultConfig: {concurrency: bad}"}, []string{"PROXY_CONFIG=[]", "ISTIO_DELTA_XDS=x"}, "--restarts=-1")
+	for _, part := range []string{labelsFile + `: line 1 is not name="value"`, meshFile + ": line 1: defaultConfig.concurrency", "PROXY_CONFIG: line 1", "ISTIO_DELTA_XDS", "--restarts"} {
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("%v\ndoes not name %s", err, part)
 		}
@@ -190,6 +190,8 @@ func TestRemarks(t *testing.T) {
 		want          []string
 	}{
 		{nil, []string{"--stsPort=0", "--log_caller=x", "--profiling"}, nil},
+		{[]string{"PROXY_CONFIG={discoveryAddress: '10.0.0.1:15010', ofTomorrow: {deep: 1}}"}, nil, []string{
+			"PROXY_CONFIG: line 1: ofTomorrow unknown field: ignored; it may be newer than this version"}},
 		{[]string{"CA_ADDR=ca:15012", "ISTIO_KUBE_APP_PROBERS={}", "ISTIO_META_DNS_CAPTURE=false"}, nil, []string{"CA_ADDR has no effect: workload certificates are not supported yet"}},
 		{[]string{"CA_ADDR=ca:15012", "TRUST_DOMAIN=td"}, nil, []string{"CA_ADDR, TRUST_DOMAIN have no effect: workload certificates are not supported yet"}},
 		{[]string{"ISTIO_META_DNS_CAPTURE=true"}, nil, []string{"ISTIO_META_DNS_CAPTURE has no effect: the agent does not answer DNS yet"}},

@@ -112,6 +112,9 @@ func (s *Settings) overlayValue(from string, v *document.Value, at *document.Pat
 		if d == nil {
 			d = into.Descriptor().Fields().ByTextName(m.Key)
 		}
+		if d == nil {
+			continue // a field that is not known: it was remarked
+		}
 		said[d.Name()] = from
 		switch {
 		case !fields.Has(d):
