@@ -172,7 +172,8 @@ func (c *Core) target(s step) point {
 // while a cluster warmed does so when its assignments are there (envoy, ClusterManagerImpl::updateClusterCounts pauses the type for
 // as long): routes to new clusters have to wait for that. A client that asks for no clusters at all waits in vain, for a while.
 func (c *Core) awaitsClusters() bool {
-	if c.cursors[resource.Endpoint].sub == nil || c.waited-c.endpointsAsked >= int64(Patience) {
+	asked := c.cursors[resource.Endpoint].sub
+	if asked == nil || asked.names.Len() == 0 || c.waited-c.endpointsAsked >= int64(Patience) {
 		return false
 	}
 	c.wakeAt(c.endpointsAsked + int64(Patience))

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -27,6 +28,8 @@ type subscriber struct {
 	rev     store.Revision
 	inbox   []Action // written, not read yet
 	writing bool
+	clock   time.Duration // since the beginning
+	waiting time.Duration // how long the core waits; 0: it does not
 	types   [resource.Types]interest
 }
 
@@ -53,7 +56,7 @@ func TestWhoeverSubscribesHas(t *testing.T) {
 				for range rapid.IntRange(1, 40).Draw(rt, "steps") {
 					s.happen()
 				}
-				for s.read() || s.written() {
+				for s.read() || s.written() || s.waited() {
 				}
 				s.check()
 			})
@@ -97,6 +100,9 @@ func (s *subscriber) step(e Event) {
 			s.rt.Logf("  < %s", describe(s.variant, a))
 			s.inbox, s.writing = append(s.inbox, a), true
 		}
+		if a.Kind == Wait {
+			s.waiting = max(a.For, 1)
+		}
 	}
 }
 
@@ -104,6 +110,16 @@ func (s *subscriber) written() bool {
 	was := s.writing
 	if s.writing = false; was {
 		s.step(Event{Sent: true})
+	}
+	return was
+}
+
+// waited lets the time pass that the core waits for.
+func (s *subscriber) waited() bool {
+	was := s.waiting > 0
+	if was {
+		s.clock, s.waiting = s.clock+max(s.waiting, 1), 0
+		s.step(Event{At: time.Unix(0, int64(s.clock)), Waited: true})
 	}
 	return was
 }
