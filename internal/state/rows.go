@@ -40,6 +40,15 @@ type Endpoints struct {
 	Selector map[string]string
 }
 
+// maxLabelled is up to how many endpoints of one object are asked for their labels on each change of one of them.
+const maxLabelled = 200
+
+// Crowded reports whether there are so many inline endpoints that their labels are not told apart: any may be among them.
+func (e *Endpoints) Crowded() bool { return len(e.Inline) > maxLabelled }
+
+// AnyLabel stands for the label pairs of what is crowded.
+const AnyLabel = ""
+
 // Identities is what a ServiceEntry's endpoints say of who they are: all that a client's clusters depend on. Only those
 // that say something, or select workloads, have the row.
 type Identities struct {

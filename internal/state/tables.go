@@ -84,7 +84,7 @@ type Tables struct {
 	ServicesAt  *store.Index[InNamespace, api.Key]
 	WorkloadsAt *store.Index[InNamespace, api.Key]
 
-	// Labelled lists ServiceEntries with an inline endpoint that has a label.
+	// Labelled lists ServiceEntries with an inline endpoint that has a label; those that are crowded under AnyLabel.
 	Labelled *store.Index[InNamespace, api.Key]
 
 	// VirtualServices and DestinationRules are the rules; their hosts are full names.
@@ -219,6 +219,10 @@ func (t *Tables) defineServices(db *store.DB) {
 		}
 	})
 	t.Labelled = store.NewIndex(t.Endpoints, "labelled", func(k api.Key, e *Endpoints, add func(InNamespace, api.Key)) {
+		if e.Crowded() {
+			add(InNamespace{k.Namespace, AnyLabel}, k)
+			return
+		}
 		for i, ep := range e.Inline {
 			if i > 0 && maps.Equal(ep.Labels, e.Inline[i-1].Labels) {
 				continue

@@ -11,9 +11,6 @@ import (
 	"github.com/pilotmesh/pilot/internal/state"
 )
 
-// maxPairs bounds how many labels of one object's endpoints are remembered. Where there are more, any may be among them.
-const maxPairs = 1000
-
 // defineLabels adds the queries that tell which labels endpoints have, so that whoever asks for one label depends on that
 // alone, and not on the endpoints.
 func (q *Queries) defineLabels(g *query.Graph) {
@@ -21,6 +18,9 @@ func (q *Queries) defineLabels(g *query.Graph) {
 		e, ok := q.tables.Endpoints.Get(r, k)
 		if !ok {
 			return nil, false
+		}
+		if e.Crowded() {
+			return []string{state.AnyLabel}, true
 		}
 		return labelPairs(e.Inline), true
 	})
@@ -41,9 +41,6 @@ func labelPairs(list []mesh.Endpoint) []string {
 		for name, value := range e.Labels {
 			pairs[mesh.LabelPair(name, value)] = true
 		}
-		if len(pairs) > maxPairs {
-			break
-		}
 	}
 	return slices.Sorted(maps.Keys(pairs))
 }
@@ -63,7 +60,7 @@ func (q *Queries) Missing(r *query.Reader, s *Service, labels map[string]string)
 func (q *Queries) has(r *query.Reader, s *Service, pair string) bool {
 	for _, part := range s.Parts {
 		pairs, _ := q.inlineLabels.Get(r, part.Object)
-		if _, found := slices.BinarySearch(pairs, pair); found || len(pairs) > maxPairs {
+		if _, found := slices.BinarySearch(pairs, pair); found || len(pairs) > 0 && pairs[0] == state.AnyLabel {
 			return true
 		}
 		who, ok := q.tables.Identities.Get(r, part.Object)
@@ -77,6 +74,9 @@ func (q *Queries) has(r *query.Reader, s *Service, pair string) bool {
 // Declared reports whether a namespace may have a workload with all of some labels: a WorkloadEntry has each, or an endpoint
 // of a ServiceEntry.
 func (q *Queries) Declared(r *query.Reader, namespace string, labels map[string]string) bool {
+	if q.tables.Labelled.Group(r, state.InNamespace{Namespace: namespace, Of: state.AnyLabel}).Len() > 0 {
+		return true
+	}
 	for _, find := range []func(pair string) int{
 		func(pair string) int {
 			return q.tables.WorkloadsByLabel.Group(r, state.InNamespace{Namespace: namespace, Of: pair}).Len()
