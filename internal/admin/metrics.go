@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -135,23 +136,7 @@ func (m *Metrics) constant(name, help string, labels prometheus.Labels) {
 }
 
 // label is a type as the metrics name it.
-func label(t resource.Type) string {
-	switch t {
-	case resource.Cluster:
-		return "cds"
-	case resource.Endpoint:
-		return "eds"
-	case resource.Listener:
-		return "lds"
-	case resource.Route:
-		return "rds"
-	case resource.Extension:
-		return "ecds"
-	case resource.Secret:
-		return "sds"
-	}
-	return "unknown"
-}
+func label(t resource.Type) string { return strings.ToLower(t.String()) }
 
 // Opened implements server.Observer; who is connected is looked at when somebody scrapes.
 func (m *Metrics) Opened(protocol.Variant) {}

@@ -110,12 +110,7 @@ type stream struct {
 }
 
 // name is name.namespace of the node id.
-func (s stream) name() string {
-	if parts := strings.Split(s.Node, "~"); len(parts) == 4 {
-		return parts[2]
-	}
-	return s.Node
-}
+func (s stream) name() string { return proxy.NameOf(s.Node) }
 
 // streams are those a request asks for, by name: ?proxyID is a part of their ids, ?proxy what people call one (see named).
 func (p *Pages) streams(r *http.Request) ([]stream, error) {
@@ -132,7 +127,7 @@ func (p *Pages) streams(r *http.Request) ([]stream, error) {
 func (p *Pages) connected(r *http.Request, part, namespace string) ([]stream, error) {
 	var list []stream
 	for _, status := range p.Streams.Streams() {
-		if strings.HasPrefix(status.Node, string(proxy.Agent)+"~") {
+		if proxy.IsAgent(status.Node) {
 			continue // it is beside a proxy, which has a stream of the same name
 		}
 		s := stream{Status: status, connection: fmt.Sprintf("%s-%d", status.Node, status.ID)}

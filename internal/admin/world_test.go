@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -113,7 +114,18 @@ func newWorld(t *testing.T, docs string, problems ...api.Problem) *world {
 	}
 	w.metrics.Counting(w.loop).Apply(batch)
 	<-w.loop.Synced()
+	w.settle()
 	return w
+}
+
+// settle waits until the first commit has been reported and all first builds, that of the problems among them, are done.
+func (w *world) settle() {
+	w.t.Helper()
+	for pending := true; pending; {
+		if err := w.loop.Inspect(w.t.Context(), func(v *push.View) { pending = v.Graph.Pending() }); err != nil {
+			w.t.Fatal(err)
+		}
+	}
 }
 
 // background runs fn until the test ends.
@@ -207,14 +219,15 @@ func (w *world) read(page string, v any) {
 // eventually reads a page until ok says that it is as it should be: what a client sent needs a moment to be taken in.
 func eventually[T any](w *world, page string, ok func(T) bool) T {
 	w.t.Helper()
+	deadline := time.Now().Add(time.Minute)
 	for {
 		var v T
 		w.read(page, &v)
 		if ok(v) {
 			return v
 		}
-		if w.t.Context().Err() != nil {
-			w.t.Fatalf("%s stayed %+v", page, v)
+		if time.Now().After(deadline) {
+			w.t.Fatalf("%s stayed %+v for a minute", page, v)
 		}
 	}
 }

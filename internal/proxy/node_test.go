@@ -81,3 +81,19 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestNodeNames(t *testing.T) {
+	for id, want := range map[string]struct {
+		name  string
+		agent bool
+	}{
+		"sidecar~10.0.0.1~web-0.shop~shop.svc.cluster.local": {"web-0.shop", false},
+		"agent~10.0.0.1~web-0.shop~shop.svc.cluster.local":   {"web-0.shop", true},
+		"agents~10.0.0.1~web-0.shop~x":                       {"web-0.shop", false},
+		"no node id":                                         {"no node id", false},
+	} {
+		if name, agent := NameOf(id), IsAgent(id); name != want.name || agent != want.agent {
+			t.Errorf("%s: %q, %v", id, name, agent)
+		}
+	}
+}

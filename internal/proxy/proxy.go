@@ -10,6 +10,7 @@ import (
 	"encoding/binary"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/api"
@@ -56,6 +57,17 @@ const (
 	// Agent is no proxy but the agent beside one, on a stream of its own: it has no class, and tells what its proxy cannot.
 	Agent Role = "agent"
 )
+
+// NameOf is the name.namespace in a node id; of what is no node id, that itself.
+func NameOf(id string) string {
+	if parts := strings.Split(id, "~"); len(parts) == 4 {
+		return parts[2]
+	}
+	return id
+}
+
+// IsAgent reports whether a node id is that of an agent, and not of the proxy beside it.
+func IsAgent(id string) bool { return strings.HasPrefix(id, string(Agent)+"~") }
 
 // Proxy is a connected proxy, as far as translation may read it.
 type Proxy struct {

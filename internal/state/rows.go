@@ -46,6 +46,23 @@ const maxLabelled = 200
 // Crowded reports whether there are so many inline endpoints that their labels are not told apart: any may be among them.
 func (e *Endpoints) Crowded() bool { return len(e.Inline) > maxLabelled }
 
+// LabelPairs are the labels that any of the inline endpoints has, each once, in order; of a crowded object AnyLabel alone.
+func (e *Endpoints) LabelPairs() []string {
+	if e.Crowded() {
+		return []string{AnyLabel}
+	}
+	pairs := map[string]bool{}
+	for i, ep := range e.Inline {
+		if i > 0 && maps.Equal(ep.Labels, e.Inline[i-1].Labels) {
+			continue // most endpoints have the labels of their neighbours
+		}
+		for name, value := range ep.Labels {
+			pairs[mesh.LabelPair(name, value)] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(pairs))
+}
+
 // AnyLabel stands for the label pairs of what is crowded.
 const AnyLabel = ""
 

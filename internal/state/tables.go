@@ -12,7 +12,6 @@
 package state
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
@@ -219,17 +218,8 @@ func (t *Tables) defineServices(db *store.DB) {
 		}
 	})
 	t.Labelled = store.NewIndex(t.Endpoints, "labelled", func(k api.Key, e *Endpoints, add func(InNamespace, api.Key)) {
-		if e.Crowded() {
-			add(InNamespace{k.Namespace, AnyLabel}, k)
-			return
-		}
-		for i, ep := range e.Inline {
-			if i > 0 && maps.Equal(ep.Labels, e.Inline[i-1].Labels) {
-				continue
-			}
-			for name, value := range ep.Labels {
-				add(InNamespace{k.Namespace, mesh.LabelPair(name, value)}, k)
-			}
+		for _, pair := range e.LabelPairs() {
+			add(InNamespace{k.Namespace, pair}, k)
 		}
 	})
 	t.SelectorsByLabel = store.NewIndex(t.Endpoints, "selectorsByLabel", func(k api.Key, e *Endpoints, add func(InNamespace, api.Key)) {

@@ -19,30 +19,13 @@ func (q *Queries) defineLabels(g *query.Graph) {
 		if !ok {
 			return nil, false
 		}
-		if e.Crowded() {
-			return []string{state.AnyLabel}, true
-		}
-		return labelPairs(e.Inline), true
+		return e.LabelPairs(), true
 	})
 	q.selectedLabels = query.GroupBy(g, "selectedLabels", q.Selected, func(s Selected, add func(omap.Name, omap.Name)) {
 		for name, value := range s.Labels {
 			add(omap.Name(mesh.LabelPair(name, value)), omap.Name(s.name))
 		}
 	})
-}
-
-// labelPairs are the labels that any of the endpoints has, each once, in order.
-func labelPairs(list []mesh.Endpoint) []string {
-	pairs := map[string]bool{}
-	for i, e := range list {
-		if i > 0 && maps.Equal(e.Labels, list[i-1].Labels) {
-			continue
-		}
-		for name, value := range e.Labels {
-			pairs[mesh.LabelPair(name, value)] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(pairs))
 }
 
 // Missing is the label, of some, that no endpoint of a service has, as "key=value"; empty if there is none such. Labels that

@@ -103,9 +103,9 @@ func (q *Queries) missed(r *query.Reader, k state.Sent) (list []api.Problem, _ b
 // reason tells who is served how badly. more: there are proxies that were not asked.
 func (w wanting) reason(t resource.Type, more bool) string {
 	said, fails := strings.TrimSpace(w.first.Refused), "; what needs it fails, everything else goes on"
-	who, agent := "proxy "+w.first.Proxy, strings.HasPrefix(w.first.Proxy, string(proxy.Agent)+"~")
-	if parts := strings.Split(w.first.Proxy, "~"); agent && len(parts) == 4 {
-		who = "the agent of " + parts[2]
+	who, agent := "proxy "+w.first.Proxy, proxy.IsAgent(w.first.Proxy)
+	if agent {
+		who = "the agent of " + proxy.NameOf(w.first.Proxy)
 	}
 	switch {
 	case more:
