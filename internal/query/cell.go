@@ -1,7 +1,6 @@
 package query
 
 import (
-	"slices"
 	"sync"
 
 	"github.com/pilotmesh/pilot/internal/slab"
@@ -36,57 +35,6 @@ const (
 	lane1                // first computation of new roots
 	laneNone lane = 255
 )
-
-// manyUsers is the number from which a cell keeps its users' positions, so that losing one is not a search.
-const manyUsers = 256
-
-// userSet is the set of cells that read something. Order means nothing.
-type userSet struct {
-	list []store.ID
-	at   map[store.ID]uint32 // positions in list, while there are many
-}
-
-func (s *userSet) add(u store.ID) {
-	if s.at != nil {
-		s.at[u] = uint32(len(s.list))
-	} else if len(s.list) == manyUsers {
-		s.at = make(map[store.ID]uint32, 2*manyUsers)
-		for i, old := range s.list {
-			s.at[old] = uint32(i)
-		}
-		s.at[u] = uint32(len(s.list))
-	}
-	s.list = append(s.list, u)
-}
-
-func (s *userSet) has(u store.ID) bool {
-	if s.at != nil {
-		_, ok := s.at[u]
-		return ok
-	}
-	return slices.Contains(s.list, u)
-}
-
-func (s *userSet) remove(u store.ID) {
-	i, last := 0, len(s.list)-1
-	if s.at != nil {
-		i = int(s.at[u])
-		delete(s.at, u)
-		if i != last {
-			s.at[s.list[last]] = uint32(i)
-		}
-		if last < manyUsers/2 {
-			s.at = nil
-		}
-	} else {
-		i = slices.Index(s.list, u)
-	}
-	s.list[i] = s.list[last]
-	s.list = s.list[:last]
-	if cap(s.list) > 4*last+8 {
-		s.list = slices.Clone(s.list)
-	}
-}
 
 // cells are those of one query. Cells being computed may look up and add concurrently (lock); everything else is the
 // owner's.

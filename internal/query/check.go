@@ -19,7 +19,7 @@ func (g *Graph) CheckEdges() error {
 			if n.queued != laneNone || n.flags&computing != 0 {
 				return fmt.Errorf("%s is queued or computing at rest", describe(g, id))
 			}
-			if len(n.users.list) == 0 && n.flags&(observed|orphaned) == 0 {
+			if n.users.none() && n.flags&(observed|orphaned) == 0 {
 				return fmt.Errorf("%s has no user and is not to be swept", describe(g, id))
 			}
 			for _, d := range n.reads {
@@ -34,11 +34,8 @@ func (g *Graph) CheckEdges() error {
 	}
 	backward := map[edge]int{}
 	add := func(from store.ID, users *userSet) {
-		for i, u := range users.list {
+		for u := range users.all() {
 			backward[edge{from, u}]++
-			if users.at != nil && users.at[u] != uint32(i) {
-				forward[edge{from, u}] = -1
-			}
 		}
 	}
 	for s, leaf := range g.leaves {

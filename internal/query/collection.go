@@ -194,7 +194,7 @@ func (c *Collection[C, V]) settle(cell *entry[C, collected[V]], id store.ID, out
 		return
 	}
 	cell.changed = c.g.rev
-	for _, u := range cell.users.list {
+	for u := range cell.users.all() {
 		c.g.enqueueUser(u)
 	}
 	if cell.flags&observed != 0 {

@@ -135,7 +135,7 @@ func (g *Graph) relink(id store.ID, n *node, reads []store.ID) {
 
 // orphan notes that a cell may have no users; whether it has none is looked at when it is swept.
 func (g *Graph) orphan(id store.ID, n *node) {
-	if n.flags&orphaned == 0 && len(n.users.list) == 0 {
+	if n.flags&orphaned == 0 && n.users.none() {
 		n.flags |= orphaned
 		if n := len(g.orphans); n == cap(g.orphans) {
 			g.orphans = slices.Grow(g.orphans, n+8) // append would copy a long list more often
@@ -152,7 +152,7 @@ func (g *Graph) sweep(max int) {
 		g.orphans = g.orphans[:len(g.orphans)-1]
 		n := g.nodeOf(id)
 		n.flags &^= orphaned
-		if len(n.users.list) > 0 || n.flags&observed != 0 {
+		if !n.users.none() || n.flags&observed != 0 {
 			continue
 		}
 		for _, d := range n.reads {

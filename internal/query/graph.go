@@ -162,11 +162,11 @@ func (g *Graph) finish() {
 // touchLeaf makes the readers of a changed row or group run.
 func (g *Graph) touchLeaf(id store.ID) {
 	users := g.users(id)
-	if users == nil || len(users.list) == 0 {
+	if users == nil || users.none() {
 		g.db.Release(id) // absent and unread: a row that was deleted
 		return
 	}
-	for _, u := range users.list {
+	for u := range users.all() {
 		g.enqueueUser(u)
 	}
 }
@@ -205,7 +205,7 @@ func (g *Graph) link(from, user store.ID) {
 		copy(grown, leaf.users)
 		leaf.users = grown
 	}
-	if len(leaf.users[n].list) == 0 {
+	if leaf.users[n].none() {
 		leaf.read++
 	}
 	leaf.users[n].add(user)
@@ -215,7 +215,7 @@ func (g *Graph) link(from, user store.ID) {
 func (g *Graph) unlink(from, user store.ID) {
 	users := g.users(from)
 	users.remove(user)
-	if len(users.list) > 0 {
+	if !users.none() {
 		return
 	}
 	if !from.Leaf() {
@@ -233,7 +233,7 @@ func (g *Graph) unlink(from, user store.ID) {
 // another cell of the batch may have read the same leaf.
 func (g *Graph) releaseLeaves() {
 	for _, id := range g.unread {
-		if users := g.users(id); users == nil || len(users.list) == 0 {
+		if users := g.users(id); users == nil || users.none() {
 			g.db.Release(id)
 		}
 	}

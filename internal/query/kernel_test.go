@@ -2,6 +2,7 @@ package query
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"runtime"
 	"strings"
@@ -340,13 +341,15 @@ func TestManyUsers(t *testing.T) {
 			s.add(u)
 			want[u] = true
 		}
-		if len(s.list) != len(want) {
-			t.Fatalf("%d users, want %d", len(s.list), len(want))
+		if s.has(u) != want[u] || s.none() != (len(want) == 0) {
+			t.Fatalf("user %d: %t, want %t; none: %t, want %d", u, s.has(u), want[u], s.none(), len(want))
 		}
 	}
-	for _, u := range s.list {
-		if !want[u] {
-			t.Fatalf("user %d is not to be there", u)
-		}
+	got := map[store.ID]bool{}
+	for u := range s.all() {
+		got[u] = true
+	}
+	if !maps.Equal(got, want) {
+		t.Fatalf("%d users, want %d", len(got), len(want))
 	}
 }

@@ -221,7 +221,7 @@ func (q *Query[K, V]) settle(slot uint32, res *result[V], in lane) {
 // changed tells everyone who read the cell.
 func (q *Query[K, V]) changed(c *entry[K, V], id store.ID, old V) {
 	c.changed = q.g.rev
-	for _, u := range c.users.list {
+	for u := range c.users.all() {
 		if note := q.sinks[u.Space()]; note != nil {
 			note(u.Slot(), id.Slot(), old)
 		}
