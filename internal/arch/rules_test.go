@@ -9,20 +9,21 @@ var flow = []struct{ pkg, imports string }{
 	// The kernel: nothing in it knows what a mesh is.
 	{"omap", ""},
 	{"slab", ""},
+	{"intern", ""},
 	{"links", ""},
 	{"store", "omap slab"},
 	{"query", "omap slab store"},
 	// The vocabulary: values without behaviour of their own.
-	{"mesh", "omap"},
+	{"mesh", "intern omap"},
 	{"api/document", "mesh omap"},
 	{"api/rules", "api/document mesh omap"},
 	{"api", "api/document api/rules mesh omap"},
-	{"proxy", "api mesh omap"},
+	{"proxy", "api intern mesh omap"},
 	// From the outside world to rows.
 	{"source/...", "api links mesh omap run source"},
-	{"state", "api mesh omap proxy source store"},
+	{"state", "api intern mesh omap proxy source store"},
 	// From rows to what a class may see and must obey.
-	{"view/...", "api mesh omap proxy query state store view/..."},
+	{"view/...", "api intern mesh omap proxy query state store view/..."},
 	// From there to Envoy's types. Translators know neither each other, nor the store, nor the sources.
 	{"xds/resource", "omap store"},
 	{"xds/envoy", "mesh omap xds/resource"},
@@ -35,9 +36,9 @@ var flow = []struct{ pkg, imports string }{
 	{"xds/secret", translator},
 	{"xds/nametable", translator},
 	{"xds/grpc", translator},
-	{"xds/class", "api mesh omap proxy query state view/... " + translators + " xds/envoy xds/layer xds/resource"},
+	{"xds/class", "api intern mesh omap proxy query state view/... " + translators + " xds/envoy xds/layer xds/resource"},
 	// The loop joins everything; the streams see resources only.
-	{"xds/explain", "api mesh omap proxy query state store view/... xds/class xds/envoy xds/resource xds/route"},
+	{"xds/explain", "api intern mesh omap proxy query state store view/... xds/class xds/envoy xds/resource xds/route"},
 	{"xds/push", "api mesh omap proxy query run source state store view/... xds/..."},
 	{"xds/request", "omap xds/resource"},
 	{"xds/gate", ""},
@@ -58,7 +59,7 @@ var flow = []struct{ pkg, imports string }{
 
 // What every translator may import, and the translators.
 const (
-	translator  = "api mesh omap proxy query state view/... xds/envoy xds/layer xds/patch xds/resource"
+	translator  = "api intern mesh omap proxy query state view/... xds/envoy xds/layer xds/patch xds/resource"
 	translators = "xds/cluster xds/endpoint xds/listener xds/route xds/secret xds/nametable xds/grpc xds/patch"
 )
 

@@ -2,7 +2,7 @@
 //
 // It owns values and the rules that need nothing but a value: what a host pattern covers, which names of a host are
 // short forms, how a protocol is spelled. Values are immutable once they are in a row; comparing two is cheap and exact.
-// The package starts no goroutines and imports nothing of this project: no Kubernetes, no Envoy, no protos, no api.
+// The package starts no goroutines. It imports no Kubernetes, no Envoy, no protos, no api.
 package mesh
 
 import (
@@ -211,8 +211,8 @@ func (l Locality) Fits(pattern string) bool {
 // Site is where a client runs, as far as endpoints are preferred by it.
 type Site struct {
 	Locality Locality
-	// Labels are the pairs of the client's labels that rules prefer endpoints by, in order, joined by commas.
-	Labels string
+	// Labels are those of the client's labels that rules prefer endpoints by.
+	Labels Labels
 }
 
 // The labels that an endpoint and a client have by where they run.
@@ -346,34 +346,7 @@ func (e Endpoint) Has(labels map[string]string) bool {
 // UnixPath is the path of a Unix domain socket endpoint.
 func (e Endpoint) UnixPath() (path string, ok bool) { return strings.CutPrefix(e.Address, "unix://") }
 
-// LabelPair is "key=value", the form in which labels are indexed.
-func LabelPair(key, value string) string { return key + "=" + value }
-
-// LabelPairs are the pairs of a label set in order.
-func LabelPairs(labels map[string]string) []string {
-	pairs := make([]string, 0, len(labels))
-	for k, v := range labels {
-		pairs = append(pairs, LabelPair(k, v))
-	}
-	slices.Sort(pairs)
-	return pairs
-}
-
-// HasPairs reports whether pairs, separated by commas, are all of want among others.
-func HasPairs(pairs string, want map[string]string) bool {
-	if len(want) == 0 {
-		return true
-	}
-	list := strings.Split(pairs, ",")
-	for key, value := range want {
-		if !slices.Contains(list, LabelPair(key, value)) {
-			return false
-		}
-	}
-	return true
-}
-
-// Selects reports whether labels has every pair of selector.
+// Selects reports whether labels has every label of selector.
 func Selects(selector, labels map[string]string) bool {
 	for k, v := range selector {
 		if got, ok := labels[k]; !ok || got != v {

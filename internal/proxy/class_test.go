@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 )
@@ -14,8 +15,13 @@ func TestClassHash(t *testing.T) {
 	for _, c := range []Class{
 		{}, {Namespace: "a"}, {Sidecar: api.Key{Kind: "a"}}, {Sidecar: api.Key{Namespace: "a"}}, {Sidecar: api.Key{Name: "a"}},
 		{Mode: None}, {ShortNames: true}, {HTTP10: true}, {Idle: 1}, {Idle: 256}, {Gateway: true},
-		{Labels: "a"}, {Labels: "ab"}, {Labels: "a", Inbound: "b"}, {Inbound: "a"}, {Inbound: "ab"}, {Bind: "a"}, {Rules: "a"},
-		{Site: mesh.Site{Labels: "a"}}, {Site: mesh.Site{Locality: mesh.Locality{Region: "a"}}},
+		{Labels: labelSet("a", "")}, {Labels: labelSet("", "a")}, {Labels: labelSet("a", "", "", "")}, {Bind: "a"},
+		{Rules: intern.Of("a")}, {Rules: intern.Of("a", "")}, {Labels: labelSet("a", ""), Rules: intern.Of("a")},
+		ports(InboundPort{}), ports(InboundPort{Number: 1}), ports(InboundPort{Port: 1}), ports(InboundPort{Bound: true}),
+		ports(InboundPort{Protocol: 1}), ports(InboundPort{Host: "a"}), ports(InboundPort{Namespace: "a"}), ports(InboundPort{Name: "a"}),
+		ports(InboundPort{Bind: "a"}), ports(InboundPort{To: "a"}), ports(InboundPort{Limited: api.Key{Name: "a"}}),
+		ports(InboundPort{}, InboundPort{}),
+		{Site: mesh.Site{Labels: labelSet("a", "")}}, {Site: mesh.Site{Locality: mesh.Locality{Region: "a"}}},
 		{Site: mesh.Site{Locality: mesh.Locality{Zone: "a"}}}, {Site: mesh.Site{Locality: mesh.Locality{SubZone: "a"}}},
 	} {
 		if other, ok := seen[c.Hash()]; ok {
@@ -24,3 +30,14 @@ func TestClassHash(t *testing.T) {
 		seen[c.Hash()] = c
 	}
 }
+
+// labelSet is a set of labels: names, each before its value.
+func labelSet(list ...string) mesh.Labels {
+	var set []mesh.Label
+	for i := 0; i < len(list); i += 2 {
+		set = append(set, mesh.Label{Name: list[i], Value: list[i+1]})
+	}
+	return intern.Of(set...)
+}
+
+func ports(list ...InboundPort) Class { return Class{Inbound: intern.Of(list...)} }

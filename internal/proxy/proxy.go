@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 )
@@ -103,6 +104,23 @@ func (p *Proxy) Equal(o *Proxy) bool {
 		slices.Equal(p.Extensions, o.Extensions)
 }
 
+// InboundPort is a port on which a workload serves.
+type InboundPort struct {
+	Number   uint32 // where the application listens
+	Protocol mesh.Protocol
+	// Host, Namespace, Name and Port are of the service that is served; if several are, of the oldest.
+	Host, Namespace, Name string
+	Port                  uint32
+	// Bound says that the port has a socket of its own, at the address Bind if that is not empty, although connections to
+	// others are redirected.
+	Bound bool
+	Bind  string
+	// To is where the application is: an address and port or a "unix://" path; empty: where the client was going.
+	To string
+	// Limited is the Sidecar that limits connections there; zero if none does.
+	Limited api.Key
+}
+
 // Class names the proxies that receive the same: those with equal facets.
 type Class struct {
 	Namespace string
@@ -112,17 +130,17 @@ type Class struct {
 	// ShortNames says that the proxy's DNS search path is that of its namespace, so that services there can be called
 	// by their bare names.
 	ShortNames bool
-	// Labels are the pairs of the workload's labels that rules for callers name, in order, separated by commas.
-	Labels string
-	// Inbound is what the workload serves, in a canonical form (see package service).
-	Inbound string
+	// Labels are those of the workload's labels that rules for callers name.
+	Labels mesh.Labels
+	// Inbound are the ports on which the workload serves, by number.
+	Inbound intern.List[InboundPort]
 	// Bind is the address that inbound listeners bind. It is empty where traffic is redirected: only proxies that bind
 	// their ports themselves differ by address.
 	Bind string
 	// Site is where the proxy runs. It is empty where no rule prefers endpoints by that.
 	Site mesh.Site
-	// Rules are the names of the DestinationRules of its namespace that select it, joined by commas.
-	Rules string
+	// Rules are the names of the DestinationRules of its namespace that select it, oldest first.
+	Rules intern.List[string]
 	// HTTP10 says that HTTP/1.0 is taken as HTTP.
 	HTTP10 bool
 	// DefaultLog says that the proxy's Envoy is too old for the format of the mesh's access log: the default one is used.
@@ -133,21 +151,59 @@ type Class struct {
 	Gateway bool
 }
 
-// Hash stands for the class: classes with equal hashes are equal.
+// Hash stands for the class: classes with equal hashes are equal, in this process and in others.
 func (c Class) Hash() omap.Hash {
+	var h hashed
+	h.flags(c.ShortNames, c.HTTP10, c.Gateway, c.DefaultLog)
+	h.number(int64(c.Mode))
+	h.number(int64(c.Idle))
 	at := c.Site.Locality
-	b := []byte{byte(c.Mode), 0, 0, 0, 0}
-	for i, is := range []bool{c.ShortNames, c.HTTP10, c.Gateway, c.DefaultLog} {
-		if is {
-			b[i+1] = 1
+	h.text(c.Namespace, c.Bind, at.Region, at.Zone, at.SubZone)
+	h.key(c.Sidecar)
+	for _, labels := range []mesh.Labels{c.Labels, c.Site.Labels} {
+		for l := range labels.All() {
+			h.text(l.Name, l.Value)
+		}
+		h.end()
+	}
+	for name := range c.Rules.All() {
+		h.text(name)
+	}
+	h.end()
+	for p := range c.Inbound.All() {
+		h.flags(p.Bound)
+		for _, n := range []int64{int64(p.Number), int64(p.Protocol), int64(p.Port)} {
+			h.number(n)
+		}
+		h.text(p.Host, p.Namespace, p.Name, p.Bind, p.To)
+		h.key(p.Limited)
+	}
+	return omap.Sum(h)
+}
+
+// hashed are the bytes of a value, such that no two values have the same.
+type hashed []byte
+
+func (h *hashed) number(n int64) { *h = binary.AppendVarint(*h, n) }
+
+func (h *hashed) flags(flags ...bool) {
+	for _, set := range flags {
+		if set {
+			*h = append(*h, 1)
+		} else {
+			*h = append(*h, 0)
 		}
 	}
-	for _, s := range []string{
-		c.Namespace, c.Sidecar.Kind, c.Sidecar.Namespace, c.Sidecar.Name, c.Labels, c.Inbound, c.Bind,
-		at.Region, at.Zone, at.SubZone, c.Site.Labels, c.Rules,
-	} {
-		b = append(binary.AppendUvarint(b, uint64(len(s))), s...)
-	}
-	b = binary.AppendVarint(b, int64(c.Idle))
-	return omap.Sum(b)
 }
+
+// text writes each text behind its length plus one.
+func (h *hashed) text(texts ...string) {
+	for _, s := range texts {
+		*h = append(binary.AppendUvarint(*h, uint64(len(s))+1), s...)
+	}
+}
+
+// end marks the end of a list of texts: no text has the length -1.
+func (h *hashed) end() { *h = append(*h, 0) }
+
+func (h *hashed) key(k api.Key) { h.text(k.Kind, k.Namespace, k.Name) }

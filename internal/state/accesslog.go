@@ -1,8 +1,6 @@
 package state
 
 import (
-	"strings"
-
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/api"
@@ -20,16 +18,10 @@ type AccessLog struct {
 	NoListeners bool
 }
 
-const (
-	logJSON = 1 << iota
-	logNoListeners
-)
-
 // AccessLog is the mesh's.
 func (t *Tables) AccessLog(r store.Reader) AccessLog {
 	v, _ := t.Settings.Get(r, accessLog)
-	file, format, _ := strings.Cut(v.Text, "\x00")
-	return AccessLog{File: file, Format: format, JSON: v.Number&logJSON != 0, NoListeners: v.Number&logNoListeners != 0}
+	return v.Log
 }
 
 // LogEnvoy is the minor of the oldest Envoy 1 that takes the format of the mesh's access log.
@@ -41,14 +33,11 @@ func (t *Tables) LogEnvoy(r store.Reader) uint32 {
 func (t *Tables) writeAccessLog(tx *store.Txn, m *meshconfig.MeshConfig) {
 	var v, oldest Value
 	if file := m.GetAccessLogFile(); file != "" {
-		v.Text = file + "\x00" + m.GetAccessLogFormat()
+		v.Log = AccessLog{
+			File: file, Format: m.GetAccessLogFormat(), JSON: m.GetAccessLogEncoding() == meshconfig.MeshConfig_JSON,
+			NoListeners: m.GetDisableEnvoyListenerLog(),
+		}
 		oldest.Number = int64(api.LogEnvoy(m))
-		if m.GetAccessLogEncoding() == meshconfig.MeshConfig_JSON {
-			v.Number |= logJSON
-		}
-		if m.GetDisableEnvoyListenerLog() {
-			v.Number |= logNoListeners
-		}
 	}
 	t.Settings.Set(tx, accessLog, v)
 	t.Settings.Set(tx, logEnvoy, oldest)

@@ -1,13 +1,13 @@
 package state
 
 import (
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 	meshconfig "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
@@ -38,14 +38,14 @@ func (t *Tables) writePolicies(tx *store.Txn, m *meshconfig.MeshConfig) {
 	if trusted == "" {
 		trusted = defaultTrustDomain
 	}
-	t.Settings.Set(tx, trustDomains, Value{Text: strings.Join(append([]string{trusted}, m.GetTrustDomainAliases()...), ",")})
+	t.Settings.Set(tx, trustDomains, Value{List: intern.Of(append([]string{trusted}, m.GetTrustDomainAliases()...)...)})
 	message(baseline, m.GetDefaultTrafficPolicy(), m.GetDefaultTrafficPolicy() != nil)
 	message(localityBalancing, m.GetLocalityLbSetting(), m.GetLocalityLbSetting() != nil)
 	message(zoneBalancing, m.GetZoneAwareLbSetting(), m.GetZoneAwareLbSetting() != nil)
 	unknown := m.GetOutboundTrafficPolicy().GetTls()
 	message(unknownTLS, unknown, unknown != nil)
 	message(keepalive, m.GetTcpKeepalive(), m.GetTcpKeepalive() != nil)
-	flag(meshSited, len(m.GetLocalityLbSetting().GetDistribute()) > 0 || m.GetZoneAwareLbSetting() != nil ||
+	flag(meshByLocality, len(m.GetLocalityLbSetting().GetDistribute()) > 0 || m.GetZoneAwareLbSetting() != nil ||
 		m.GetDefaultTrafficPolicy().GetOutlierDetection() != nil)
 	refresh := defaultDNSRefresh
 	if d := m.GetDnsRefreshRate(); d != nil && d.AsDuration() > 0 {
@@ -62,7 +62,10 @@ func (t *Tables) AutoMTLS(r store.Reader) bool {
 
 // TrustDomains are the mesh's trust domain and its aliases.
 func (t *Tables) TrustDomains(r store.Reader) []string {
-	return strings.Split(t.text(r, trustDomains, defaultTrustDomain), ",")
+	if v, ok := t.Settings.Get(r, trustDomains); ok {
+		return v.List.Items()
+	}
+	return []string{defaultTrustDomain}
 }
 
 // Baseline is the traffic policy of services for which no rule says otherwise; nil if the mesh has none.
@@ -80,9 +83,9 @@ func (t *Tables) ZoneBalancing(r store.Reader) *networking.ZoneAwareLoadBalancer
 	return message[*networking.ZoneAwareLoadBalancerSetting](t, r, zoneBalancing)
 }
 
-// MeshSited reports whether the mesh prefers endpoints of every service by where a client runs.
-func (t *Tables) MeshSited(r store.Reader) bool {
-	v, _ := t.Settings.Get(r, meshSited)
+// MeshByLocality reports whether the mesh prefers endpoints of every service by where a client runs.
+func (t *Tables) MeshByLocality(r store.Reader) bool {
+	v, _ := t.Settings.Get(r, meshByLocality)
 	return v.Number != 0
 }
 

@@ -7,6 +7,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 )
@@ -46,25 +47,25 @@ const maxLabelled = 200
 // Crowded reports whether there are so many inline endpoints that their labels are not told apart: any may be among them.
 func (e *Endpoints) Crowded() bool { return len(e.Inline) > maxLabelled }
 
-// LabelPairs are the labels that any of the inline endpoints has, each once, in order; of a crowded object AnyLabel alone.
-func (e *Endpoints) LabelPairs() []string {
+// Labels are the labels that any of the inline endpoints has, each once, in order; of a crowded object AnyLabel alone.
+func (e *Endpoints) Labels() []mesh.Label {
 	if e.Crowded() {
-		return []string{AnyLabel}
+		return []mesh.Label{AnyLabel()}
 	}
-	pairs := map[string]bool{}
+	labels := map[mesh.Label]bool{}
 	for i, ep := range e.Inline {
 		if i > 0 && maps.Equal(ep.Labels, e.Inline[i-1].Labels) {
 			continue // most endpoints have the labels of their neighbours
 		}
 		for name, value := range ep.Labels {
-			pairs[mesh.LabelPair(name, value)] = true
+			labels[mesh.Label{Name: name, Value: value}] = true
 		}
 	}
-	return slices.Sorted(maps.Keys(pairs))
+	return slices.SortedFunc(maps.Keys(labels), mesh.Label.Compare)
 }
 
-// AnyLabel stands for the label pairs of what is crowded.
-const AnyLabel = ""
+// AnyLabel stands for the labels of what is crowded. No label of a workload has an empty name.
+func AnyLabel() mesh.Label { return mesh.Label{} }
 
 // Identities is what a ServiceEntry's endpoints say of who they are: all that a client's clusters depend on. Only those
 // that say something, or select workloads, have the row.
@@ -91,8 +92,8 @@ type DestinationRule struct {
 	Host    string
 	// Selector says for which workloads of its namespace it is; empty for all callers that see it.
 	Selector map[string]string
-	// Audience is who sees it, in one spelling: rules for different callers are not merged.
-	Audience string
+	// Audience are the layers that see it: rules for different callers are not merged.
+	Audience intern.List[string]
 	Spec     *networking.DestinationRule
 	Hash     omap.Hash
 }

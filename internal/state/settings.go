@@ -1,12 +1,12 @@
 package state
 
 import (
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
+	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
@@ -27,7 +27,7 @@ const (
 	baseline
 	localityBalancing
 	zoneBalancing
-	meshSited
+	meshByLocality
 	unknownTLS
 	keepalive
 	http2Upgrade
@@ -43,12 +43,14 @@ const (
 // Value is what a setting says; which field counts depends on the setting.
 type Value struct {
 	Text    string
+	List    intern.List[string]
 	Number  int64
+	Log     AccessLog
 	Message proto.Message
 }
 
 func (v Value) equal(o Value) bool {
-	return v.Text == o.Text && v.Number == o.Number && proto.Equal(v.Message, o.Message)
+	return v.Text == o.Text && v.List == o.List && v.Number == o.Number && v.Log == o.Log && proto.Equal(v.Message, o.Message)
 }
 
 // OutboundMode is what happens to traffic for a destination nobody declared.
@@ -106,11 +108,11 @@ func (t *Tables) text(r store.Reader, s Setting, otherwise string) string {
 }
 
 // exportTo is the default visibility of a kind, for the writer.
-func (t *Tables) exportTo(s Setting) []string {
+func (t *Tables) exportTo(s Setting) intern.List[string] {
 	if v, ok := t.Settings.Peek(s); ok {
-		return strings.Split(v.Text, ",")
+		return v.List
 	}
-	return []string{exportToAll}
+	return intern.Of(exportToAll)
 }
 
 // writeSettings replaces the settings. It reports whether the rows of objects must be written anew.
@@ -121,11 +123,18 @@ func (t *Tables) writeSettings(tx *store.Txn, m *meshconfig.MeshConfig) (resplit
 		}
 		t.Settings.Set(tx, s, Value{Text: v})
 	}
-	before := [...]string{t.exports(serviceExportTo), t.exports(routeExportTo), t.exports(policyExportTo)}
+	exports := func(s Setting, list []string) {
+		if len(list) == 0 {
+			list = []string{exportToAll}
+		}
+		v := Value{List: intern.Of(list...)}
+		resplit = resplit || v.List != t.exportTo(s)
+		t.Settings.Set(tx, s, v)
+	}
 	text(rootNamespace, m.GetRootNamespace(), defaultRootNamespace)
-	text(serviceExportTo, strings.Join(m.GetDefaultServiceExportTo(), ","), exportToAll)
-	text(routeExportTo, strings.Join(m.GetDefaultVirtualServiceExportTo(), ","), exportToAll)
-	text(policyExportTo, strings.Join(m.GetDefaultDestinationRuleExportTo(), ","), exportToAll)
+	exports(serviceExportTo, m.GetDefaultServiceExportTo())
+	exports(routeExportTo, m.GetDefaultVirtualServiceExportTo())
+	exports(policyExportTo, m.GetDefaultDestinationRuleExportTo())
 	mode := AllowAny
 	if p := m.GetOutboundTrafficPolicy(); p != nil {
 		switch p.GetMode() {
@@ -144,7 +153,5 @@ func (t *Tables) writeSettings(tx *store.Txn, m *meshconfig.MeshConfig) (resplit
 	t.writeRouteSettings(tx, m)
 	t.writePolicies(tx, m)
 	t.writeConnectionSettings(tx, m)
-	return before != [...]string{t.exports(serviceExportTo), t.exports(routeExportTo), t.exports(policyExportTo)}
+	return resplit
 }
-
-func (t *Tables) exports(s Setting) string { return strings.Join(t.exportTo(s), ",") }

@@ -34,9 +34,9 @@ func blocks(d *networking.DestinationRule) func(yield func(block) bool) {
 	}
 }
 
-// sited reports whether by what a rule says, endpoints may be preferred by where a client runs. Finding out which are bad
+// byLocality reports whether by what a rule says, endpoints may be preferred by where a client runs. Finding out which are bad
 // is enough, where the mesh prefers near ones.
-func sited(d *networking.DestinationRule) bool {
+func byLocality(d *networking.DestinationRule) bool {
 	for b := range blocks(d) {
 		lb := b.GetLoadBalancer()
 		if b.GetOutlierDetection() != nil || lb.GetLocalityLbSetting() != nil || lb.GetZoneAwareLbSetting() != nil {
@@ -62,13 +62,13 @@ func siteLabels(d *networking.DestinationRule) func(yield func(string) bool) {
 	}
 }
 
-// EverySited reports whether endpoints of every service may be preferred by where a client runs, and by which labels.
-func (t *Tables) EverySited(r store.Reader) (labels []string, sited bool) {
+// AllByLocality reports whether endpoints of every service may be preferred by where a client runs, and by which labels.
+func (t *Tables) AllByLocality(r store.Reader) (labels []string, all bool) {
 	locality, zone := t.LocalityBalancing(r), t.ZoneBalancing(r)
 	for _, label := range append(append([]string{}, locality.GetFailoverPriority()...), zone.GetFailoverPriority()...) {
 		if !strings.Contains(label, "=") {
 			labels = append(labels, label)
 		}
 	}
-	return labels, t.MeshSited(r)
+	return labels, t.MeshByLocality(r)
 }

@@ -9,6 +9,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/store"
 )
@@ -49,7 +50,7 @@ func (t *Tables) claimService(tx *store.Txn, o *api.Object, hosts, layers []stri
 		return
 	}
 	t.Claims.Set(tx, o.Key, &Claims{
-		Kind: ServiceClaim, Created: age(o), Hosts: hosts, Layers: layers, Sited: near != mesh.Anywhere, Near: near,
+		Kind: ServiceClaim, Created: age(o), Hosts: hosts, Layers: layers, ByLocality: near != mesh.Anywhere, Near: near,
 	})
 }
 
@@ -58,7 +59,7 @@ func age(o *api.Object) int64 { return o.Created.UnixMicro() }
 // layers are who sees an object: "" for all, else namespaces.
 func (t *Tables) layers(exportTo []string, namespace string, otherwise Setting) []string {
 	if len(exportTo) == 0 {
-		exportTo = t.exportTo(otherwise)
+		exportTo = t.exportTo(otherwise).Items()
 	}
 	var list []string
 	for _, e := range exportTo {
@@ -177,12 +178,12 @@ func (t *Tables) splitDestinationRule(tx *store.Txn, o *api.Object, spec *networ
 	}
 	layers := t.layers(spec.ExportTo, o.Namespace, policyExportTo)
 	if len(hosts) > 0 && len(layers) > 0 {
-		t.Claims.Set(tx, o.Key, &Claims{Kind: PolicyClaim, Created: age(o), Hosts: hosts, Layers: layers, Sited: sited(spec)})
+		t.Claims.Set(tx, o.Key, &Claims{Kind: PolicyClaim, Created: age(o), Hosts: hosts, Layers: layers, ByLocality: byLocality(spec)})
 	} else {
 		t.Claims.Delete(tx, o.Key)
 	}
 	t.DestinationRules.Set(tx, o.Key, &DestinationRule{
 		Object: o.Key, Created: age(o), Host: host, Selector: spec.WorkloadSelector.GetMatchLabels(),
-		Audience: strings.Join(layers, ","), Spec: spec, Hash: o.Hash,
+		Audience: intern.Of(layers...), Spec: spec, Hash: o.Hash,
 	})
 }

@@ -64,8 +64,10 @@ type Tables struct {
 	Claims *store.Table[api.Key, *Claims]
 	// ByHost lists who says something about a host or host pattern.
 	ByHost *store.Index[string, Claim]
-	// Hosts are the hosts of a group.
-	Hosts *store.Index[HostGroup, omap.Name]
+	// DelegatedBy lists the VirtualServices with rules that are in a VirtualService.
+	DelegatedBy *store.Index[api.Key, api.Key]
+	// Hosts group hosts by what is said about them.
+	Hosts Hosts
 
 	// Services are what ServiceEntries declare, apart from their endpoints.
 	Services *store.Table[api.Key, *mesh.Service]
@@ -76,15 +78,15 @@ type Tables struct {
 	// Workloads are the WorkloadEntries.
 	Workloads *store.Table[api.Key, mesh.Endpoint]
 	// WorkloadsByLabel lists workloads by a label they have.
-	WorkloadsByLabel *store.Index[InNamespace, api.Key]
-	// SelectorsByLabel lists ServiceEntries that select workloads, by the first pair of their selector.
-	SelectorsByLabel *store.Index[InNamespace, api.Key]
+	WorkloadsByLabel *store.Index[LabelIn, api.Key]
+	// SelectorsByLabel lists ServiceEntries that select workloads, by the first label of their selector.
+	SelectorsByLabel *store.Index[LabelIn, api.Key]
 	// ServicesAt and WorkloadsAt list ServiceEntries and WorkloadEntries with an endpoint at an address.
-	ServicesAt  *store.Index[InNamespace, api.Key]
-	WorkloadsAt *store.Index[InNamespace, api.Key]
+	ServicesAt  *store.Index[AddressIn, api.Key]
+	WorkloadsAt *store.Index[AddressIn, api.Key]
 
 	// Labelled lists ServiceEntries with an inline endpoint that has a label; those that are crowded under AnyLabel.
-	Labelled *store.Index[InNamespace, api.Key]
+	Labelled *store.Index[LabelIn, api.Key]
 
 	// VirtualServices and DestinationRules are the rules; their hosts are full names.
 	VirtualServices  *store.Table[api.Key, *VirtualService]
@@ -95,9 +97,10 @@ type Tables struct {
 	SiteLabels *store.Index[struct{}, omap.Name]
 	// Sidecars are the scopes.
 	Sidecars *store.Table[api.Key, *Sidecar]
-	// SidecarsBy lists the Sidecars of a namespace: those without a selector under "", others under the first pair
-	// of their selector; oldest first.
-	SidecarsBy *store.Index[InNamespace, Aged]
+	// SidecarsFor lists the Sidecars of a namespace that are for all its workloads, SidecarsByLabel the others by the first
+	// label of their selector; oldest first.
+	SidecarsFor     *store.Index[string, Aged]
+	SidecarsByLabel *store.Index[LabelIn, Aged]
 
 	// Proxies are the connected proxies by node id.
 	Proxies *store.Table[string, *proxy.Proxy]
@@ -133,8 +136,14 @@ type Tables struct {
 	options Options
 }
 
-// InNamespace names something of a namespace: a label pair, an address.
-type InNamespace struct{ Namespace, Of string }
+// LabelIn is a label of workloads of a namespace.
+type LabelIn struct {
+	Namespace string
+	Label     mesh.Label
+}
+
+// AddressIn is an address of workloads of a namespace.
+type AddressIn struct{ Namespace, Address string }
 
 // Aged is a key that is ordered by age first.
 type Aged struct {
@@ -212,28 +221,28 @@ func (t *Tables) defineServices(db *store.DB) {
 	t.Services = store.NewTable[api.Key, *mesh.Service](db, "services", (*mesh.Service).Equal)
 	t.Endpoints = store.NewTable[api.Key, *Endpoints](db, "endpoints", (*Endpoints).equal)
 	t.Identities = store.NewTable[api.Key, *Identities](db, "identities", (*Identities).equal)
-	t.ServicesAt = store.NewIndex(t.Endpoints, "servicesAt", func(k api.Key, e *Endpoints, add func(InNamespace, api.Key)) {
+	t.ServicesAt = store.NewIndex(t.Endpoints, "servicesAt", func(k api.Key, e *Endpoints, add func(AddressIn, api.Key)) {
 		for _, ep := range e.Inline {
-			add(InNamespace{k.Namespace, ep.Address}, k)
+			add(AddressIn{k.Namespace, ep.Address}, k)
 		}
 	})
-	t.Labelled = store.NewIndex(t.Endpoints, "labelled", func(k api.Key, e *Endpoints, add func(InNamespace, api.Key)) {
-		for _, pair := range e.LabelPairs() {
-			add(InNamespace{k.Namespace, pair}, k)
+	t.Labelled = store.NewIndex(t.Endpoints, "labelled", func(k api.Key, e *Endpoints, add func(LabelIn, api.Key)) {
+		for _, label := range e.Labels() {
+			add(LabelIn{k.Namespace, label}, k)
 		}
 	})
-	t.SelectorsByLabel = store.NewIndex(t.Endpoints, "selectorsByLabel", func(k api.Key, e *Endpoints, add func(InNamespace, api.Key)) {
-		if pairs := mesh.LabelPairs(e.Selector); len(pairs) > 0 {
-			add(InNamespace{k.Namespace, pairs[0]}, k)
+	t.SelectorsByLabel = store.NewIndex(t.Endpoints, "selectorsByLabel", func(k api.Key, e *Endpoints, add func(LabelIn, api.Key)) {
+		if labels := mesh.SortedLabels(e.Selector); len(labels) > 0 {
+			add(LabelIn{k.Namespace, labels[0]}, k)
 		}
 	})
 	t.Workloads = store.NewTable[api.Key, mesh.Endpoint](db, "workloads", mesh.Endpoint.Equal)
-	t.WorkloadsAt = store.NewIndex(t.Workloads, "workloadsAt", func(k api.Key, e mesh.Endpoint, add func(InNamespace, api.Key)) {
-		add(InNamespace{k.Namespace, e.Address}, k)
+	t.WorkloadsAt = store.NewIndex(t.Workloads, "workloadsAt", func(k api.Key, e mesh.Endpoint, add func(AddressIn, api.Key)) {
+		add(AddressIn{k.Namespace, e.Address}, k)
 	})
-	t.WorkloadsByLabel = store.NewIndex(t.Workloads, "workloadsByLabel", func(k api.Key, e mesh.Endpoint, add func(InNamespace, api.Key)) {
+	t.WorkloadsByLabel = store.NewIndex(t.Workloads, "workloadsByLabel", func(k api.Key, e mesh.Endpoint, add func(LabelIn, api.Key)) {
 		for name, value := range e.Labels {
-			add(InNamespace{k.Namespace, mesh.LabelPair(name, value)}, k)
+			add(LabelIn{k.Namespace, mesh.Label{Name: name, Value: value}}, k)
 		}
 	})
 }
@@ -252,12 +261,15 @@ func (t *Tables) defineRules(db *store.DB) {
 		}
 	})
 	t.Sidecars = store.NewTable[api.Key, *Sidecar](db, "sidecars", func(a, b *Sidecar) bool { return a.Hash == b.Hash && a.Created == b.Created })
-	t.SidecarsBy = store.NewIndex(t.Sidecars, "sidecarsBy", func(k api.Key, s *Sidecar, add func(InNamespace, Aged)) {
-		first := ""
-		if pairs := mesh.LabelPairs(s.Selector); len(pairs) > 0 {
-			first = pairs[0]
+	t.SidecarsFor = store.NewIndex(t.Sidecars, "sidecarsFor", func(k api.Key, s *Sidecar, add func(string, Aged)) {
+		if len(s.Selector) == 0 {
+			add(k.Namespace, Aged{s.Created, k})
 		}
-		add(InNamespace{k.Namespace, first}, Aged{s.Created, k})
+	})
+	t.SidecarsByLabel = store.NewIndex(t.Sidecars, "sidecarsByLabel", func(k api.Key, s *Sidecar, add func(LabelIn, Aged)) {
+		if labels := mesh.SortedLabels(s.Selector); len(labels) > 0 {
+			add(LabelIn{k.Namespace, labels[0]}, Aged{s.Created, k})
+		}
 	})
 }
 

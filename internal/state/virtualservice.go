@@ -2,7 +2,6 @@ package state
 
 import (
 	"slices"
-	"strings"
 
 	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
@@ -42,25 +41,16 @@ func DelegateOf(d *networking.Delegate, namespace string) api.Key {
 	return api.Key{Kind: KindVirtualService, Namespace: namespace, Name: d.Name}
 }
 
-// DelegateName names a delegate where hosts are named: "namespace/name".
-func DelegateName(k api.Key) string { return k.Namespace + "/" + k.Name }
-
-// ParseDelegate tells a delegate from a host.
-func ParseDelegate(name string) (k api.Key, ok bool) {
-	namespace, name, ok := strings.Cut(name, "/")
-	return api.Key{Kind: KindVirtualService, Namespace: namespace, Name: name}, ok
-}
-
-// RequestLabels are the pairs of labels of callers that rules for requests name.
-func (v *VirtualService) RequestLabels() []string { return v.pairs(forRequests) }
+// RequestLabels are the labels of callers that rules for requests name.
+func (v *VirtualService) RequestLabels() []mesh.Label { return v.sourceLabels(forRequests) }
 
 // ConnectionLabels are those that rules for TLS and TCP name.
-func (v *VirtualService) ConnectionLabels() []string { return v.pairs(forConnections) }
+func (v *VirtualService) ConnectionLabels() []mesh.Label { return v.sourceLabels(forConnections) }
 
-func (v *VirtualService) pairs(each func(*networking.VirtualService, func(callers))) []string {
-	var pairs []string
-	each(v.Spec, func(m callers) { pairs = append(pairs, mesh.LabelPairs(m.GetSourceLabels())...) })
-	return pairs
+func (v *VirtualService) sourceLabels(each func(*networking.VirtualService, func(callers))) []mesh.Label {
+	var labels []mesh.Label
+	each(v.Spec, func(m callers) { labels = append(labels, mesh.SortedLabels(m.GetSourceLabels())...) })
+	return labels
 }
 
 func (t *Tables) splitVirtualService(tx *store.Txn, o *api.Object, spec *networking.VirtualService) {
@@ -71,10 +61,10 @@ func (t *Tables) splitVirtualService(tx *store.Txn, o *api.Object, spec *network
 	c.Sources, c.Labels = named(spec)
 	for _, r := range spec.Http {
 		if r.Delegate != nil {
-			c.Delegates = append(c.Delegates, DelegateName(DelegateOf(r.Delegate, o.Namespace)))
+			c.Delegates = append(c.Delegates, DelegateOf(r.Delegate, o.Namespace))
 		}
 	}
-	slices.Sort(c.Delegates)
+	slices.SortFunc(c.Delegates, api.Key.Compare)
 	c.Delegates = slices.Compact(c.Delegates)
 	if len(c.Layers) == 0 || len(c.Hosts) == 0 && len(spec.Hosts) > 0 {
 		t.Claims.Delete(tx, o.Key)
@@ -88,18 +78,18 @@ func (t *Tables) splitVirtualService(tx *store.Txn, o *api.Object, spec *network
 	t.VirtualServices.Set(tx, o.Key, &VirtualService{Object: o.Key, Hosts: c.Hosts, Spec: full, Hash: o.Hash})
 }
 
-// named are the callers a VirtualService singles out: by their namespace, by a pair of their labels.
-func named(spec *networking.VirtualService) (namespaces, labels []string) {
+// named are the callers a VirtualService singles out: by their namespace, by one of their labels.
+func named(spec *networking.VirtualService) (namespaces []string, labels []mesh.Label) {
 	add := func(m callers) {
 		if m.GetSourceNamespace() != "" {
 			namespaces = append(namespaces, m.GetSourceNamespace())
 		}
-		labels = append(labels, mesh.LabelPairs(m.GetSourceLabels())...)
+		labels = append(labels, mesh.SortedLabels(m.GetSourceLabels())...)
 	}
 	forRequests(spec, add)
 	forConnections(spec, add)
 	slices.Sort(namespaces)
-	slices.Sort(labels)
+	slices.SortFunc(labels, mesh.Label.Compare)
 	return slices.Compact(namespaces), slices.Compact(labels)
 }
 

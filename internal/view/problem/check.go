@@ -26,7 +26,7 @@ func (f *findings) serviceEntry() {
 	}
 	if who, ok := f.q.tables.Identities.Get(f.r, f.key); ok && len(who.Selector) > 0 && !f.q.services.Selects(f.r, f.key.Namespace, who.Selector) {
 		f.warn("spec.workloadSelector", "no WorkloadEntry of namespace %q has the labels %s: the service has no endpoints, and what is sent to it fails",
-			f.key.Namespace, strings.Join(mesh.LabelPairs(who.Selector), ", "))
+			f.key.Namespace, mesh.FormatLabels(who.Selector))
 	}
 	for at, c := range f.claims("spec.hosts") {
 		for o := range c.older(f.key) {
@@ -165,7 +165,7 @@ func (f *findings) sidecar() {
 		return
 	}
 	if len(row.Selector) == 0 {
-		for o := range f.q.tables.SidecarsBy.Group(f.r, state.InNamespace{Namespace: f.key.Namespace}).All() {
+		for o := range f.q.tables.SidecarsFor.Group(f.r, f.key.Namespace).All() {
 			if o.Key != f.key {
 				f.warn("spec.workloadSelector", "%s is older and has no selector either: this one is not used", o.Key)
 			}
@@ -205,7 +205,7 @@ func (f *findings) sidecar() {
 // declares reports whether a namespace declares any host that the object's own namespace sees.
 func (f *findings) declares(namespace string) bool {
 	for _, layer := range []string{"", f.key.Namespace} {
-		if f.q.tables.Hosts.Group(f.r, state.HostGroup{By: state.DeclaredIn, Of: namespace, In: layer}).Len() > 0 {
+		if f.q.tables.Hosts.DeclaredIn.Group(f.r, state.Declared{Namespace: namespace, Layer: layer}).Len() > 0 {
 			return true
 		}
 	}

@@ -25,7 +25,7 @@ func (f *findings) destinationRule() {
 		f.idlePolicies(rule, rule.Host)
 		f.forNobody("spec.workloadSelector", rule.Selector, func(id string) bool {
 			class, ok := f.q.scope.Class.Get(f.r, id)
-			return ok && slices.Contains(strings.Split(class.Rules, ","), f.key.Name)
+			return ok && class.Rules.Has(f.key.Name)
 		})
 		f.unused(claimed{host: rule.Host, all: f.q.tables.ByHost.Group(f.r, rule.Host)})
 		f.beyondSelecting()
@@ -57,7 +57,7 @@ func (f *findings) unused(c claimed) {
 		}
 	}
 	if mesh.IsWildcard(c.host) {
-		if c.host == "*" || f.q.tables.Hosts.Group(f.r, state.HostGroup{By: state.ServiceUnder, Of: c.host}).Len() > 0 {
+		if c.host == "*" || f.q.tables.Hosts.ServiceUnder.Group(f.r, c.host).Len() > 0 {
 			return
 		}
 	}
@@ -78,8 +78,8 @@ func (f *findings) idlePolicies(rule *state.DestinationRule, host string) {
 		if i >= maxChecked || s.Resolution == mesh.Passthrough || s.Resolution == mesh.DynamicDNS {
 			continue // these have no endpoints to choose from
 		}
-		if pair := f.q.services.Missing(f.r, s, subset.GetLabels()); pair != "" {
-			f.warn(at+".labels", "no endpoint of %q has the label %s: what is sent to subset %q fails; correct the label, or give it to an endpoint", host, pair, subset.GetName())
+		if label, missing := f.q.services.Missing(f.r, s, subset.GetLabels()); missing {
+			f.warn(at+".labels", "no endpoint of %q has the label %s: what is sent to subset %q fails; correct the label, or give it to an endpoint", host, label, subset.GetName())
 		}
 	}
 }
@@ -125,7 +125,7 @@ func (f *findings) forNobody(at string, selector map[string]string, has func(id 
 		}
 	}
 	f.warn(at, "no workload of namespace %q is known that has the labels %s: no endpoint is declared with them, and no such proxy is connected; the object has no effect",
-		f.key.Namespace, strings.Join(mesh.LabelPairs(selector), ", "))
+		f.key.Namespace, mesh.FormatLabels(selector))
 }
 
 // mergedRule tells what is lost where a namespace has two rules for a host.

@@ -64,7 +64,7 @@ func (f *findings) serves(host string) (s served) {
 		return s
 	}
 	looked := 0
-	for name := range f.q.tables.Hosts.Group(f.r, state.HostGroup{By: state.ServiceUnder, Of: host}).All() {
+	for name := range f.q.tables.Hosts.ServiceUnder.Group(f.r, host).All() {
 		if looked++; looked > maxChecked {
 			s.more = true
 			return s

@@ -22,7 +22,7 @@ func (f *findings) virtualService() {
 	case !ok:
 		return
 	case vs.IsDelegate():
-		if f.q.tables.ByHost.Group(f.r, state.DelegateName(f.key)).Len() == 0 {
+		if f.q.tables.DelegatedBy.Group(f.r, f.key).Len() == 0 {
 			f.warn("spec.hosts", "there are none, and no rule of another VirtualService delegates to this one: it has no effect")
 		}
 	case len(vs.Hosts) == 0:

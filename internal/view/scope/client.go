@@ -2,13 +2,12 @@ package scope
 
 import (
 	"cmp"
-	"strings"
 
+	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
-	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
@@ -16,7 +15,7 @@ import (
 // ClientOf is what of a class's proxies themselves may matter.
 func ClientOf(c proxy.Class) traffic.Client {
 	k := traffic.Client{Site: c.Site}
-	if c.Rules != "" {
+	if !c.Rules.Empty() {
 		k.Rules = traffic.Rules{Namespace: c.Namespace, Names: c.Rules}
 	}
 	return k
@@ -28,14 +27,14 @@ type Personal struct {
 	Client traffic.Client
 }
 
-// sites is by what of where clients run anything depends: the locality and some labels, or nothing.
-type sites struct {
+// siteAttributes are the attributes of a client's site that some rule depends on: the locality and some labels, or nothing.
+type siteAttributes struct {
 	any    bool
-	labels string // keys in order, joined by commas
+	labels intern.List[string] // the labels' names, in order
 }
 
 func (q *Queries) defineClients(g *query.Graph) {
-	q.sites = query.Define(g, "sites", func(a, b sites) bool { return a == b }, q.sitesOf)
+	q.sites = query.Define(g, "sites", func(a, b siteAttributes) bool { return a == b }, q.sitesOf)
 	q.sited = query.Define(g, "sitedHosts", Hosts.Equal, func(r *query.Reader, _ service.All) (Hosts, bool) {
 		return q.sitedHosts(r), true
 	})
@@ -61,14 +60,14 @@ func (q *Queries) Personal(r *query.Reader, k Personal) Hosts {
 	return m
 }
 
-func (q *Queries) sitesOf(r *query.Reader, _ service.All) (sites, bool) {
-	labels, every := q.tables.EverySited(r)
-	if !every && q.tables.Hosts.Group(r, state.HostGroup{By: state.Sited}).Len() == 0 {
-		return sites{}, true
+func (q *Queries) sitesOf(r *query.Reader, _ service.All) (siteAttributes, bool) {
+	labels, every := q.tables.AllByLocality(r)
+	if !every && q.tables.Hosts.ByLocality.Group(r, struct{}{}).Len() == 0 {
+		return siteAttributes{}, true
 	}
 	keys := q.tables.SiteLabels.Group(r, struct{}{})
 	for _, near := range []mesh.Nearness{mesh.SameZone, mesh.SameNode} {
-		if q.tables.Hosts.Group(r, state.HostGroup{By: state.Near, Of: near.String()}).Len() > 0 {
+		if q.tables.Hosts.PreferNear.Group(r, near).Len() > 0 {
 			labels = append(labels, mesh.NearLabels(near)...)
 		}
 	}
@@ -79,33 +78,30 @@ func (q *Queries) sitesOf(r *query.Reader, _ service.All) (sites, bool) {
 	for key := range keys.All() {
 		list = append(list, string(key))
 	}
-	return sites{true, strings.Join(list, ",")}, true
+	return siteAttributes{true, intern.Of(list...)}, true
 }
 
 func (q *Queries) sitedHosts(r *query.Reader) Hosts {
-	if _, every := q.tables.EverySited(r); every {
+	if _, every := q.tables.AllByLocality(r); every {
 		return q.services.PublicHosts(r)
 	}
-	group := func(by state.Grouping, of string) Hosts {
-		return q.tables.Hosts.Group(r, state.HostGroup{By: by, Of: of})
-	}
-	sets := []Hosts{group(state.Sited, "")}
-	for pattern := range group(state.SitedUnder, "").All() {
+	sets := []Hosts{q.tables.Hosts.ByLocality.Group(r, struct{}{})}
+	for pattern := range q.tables.Hosts.ByLocalityUnder.Group(r, struct{}{}).All() {
 		if len(sets) == MaxGroups {
 			return q.services.PublicHosts(r)
 		}
-		sets = append(sets, group(state.ServiceUnder, string(pattern)))
+		sets = append(sets, q.tables.Hosts.ServiceUnder.Group(r, string(pattern)))
 	}
 	return union(sets...)
 }
 
 // sitedOf are those of some hosts whose endpoints may be preferred by where a client runs.
 func (q *Queries) sitedOf(r *query.Reader, hosts Hosts) Hosts {
-	_, every := q.tables.EverySited(r)
-	if every || q.tables.Hosts.Group(r, state.HostGroup{By: state.SitedUnder}).Len() > 0 {
+	_, every := q.tables.AllByLocality(r)
+	if every || q.tables.Hosts.ByLocalityUnder.Group(r, struct{}{}).Len() > 0 {
 		return hosts
 	}
-	few, many := q.tables.Hosts.Group(r, state.HostGroup{By: state.Sited}), hosts
+	few, many := q.tables.Hosts.ByLocality.Group(r, struct{}{}), hosts
 	if few.Len() > many.Len() {
 		few, many = many, few
 	}
@@ -126,7 +122,7 @@ func (q *Queries) selectedOf(r *query.Reader, k Personal) Hosts {
 		case !k.Set.Overlay():
 			all = union(all, covered(q.Hosts(r, k.Set), host))
 		case mesh.IsWildcard(host):
-			all = union(all, covered(q.Hosts(r, k.Set), host), q.tables.Hosts.Group(r, state.HostGroup{By: state.ServiceUnder, Of: host}))
+			all = union(all, covered(q.Hosts(r, k.Set), host), q.tables.Hosts.ServiceUnder.Group(r, host))
 		default:
 			all = all.With(omap.Put(omap.Name(host), omap.Unit{}))
 		}
@@ -145,13 +141,13 @@ func (q *Queries) site(r *query.Reader, p *proxy.Proxy, labels map[string]string
 	if own == (mesh.Locality{}) {
 		at.Locality = mesh.RunsAt(labels, p.Locality)
 	}
-	var pairs []string
-	for key := range strings.SplitSeq(by.labels, ",") {
+	var list []mesh.Label
+	for key := range by.labels.All() {
 		if v := mesh.PlaceLabel(key, labels, at.Locality, p.Network, cmp.Or(p.ClusterID, q.tables.ClusterID())); v != "" {
-			pairs = append(pairs, mesh.LabelPair(key, v))
+			list = append(list, mesh.Label{Name: key, Value: v})
 		}
 	}
-	at.Labels = strings.Join(pairs, ",")
+	at.Labels = intern.Of(list...)
 	return at
 }
 
@@ -159,7 +155,7 @@ func (q *Queries) site(r *query.Reader, p *proxy.Proxy, labels map[string]string
 const MaxSelecting = 40
 
 // rulesFor are the names of the DestinationRules of a namespace that select a workload, oldest first.
-func (q *Queries) rulesFor(r *query.Reader, namespace string, labels map[string]string) string {
+func (q *Queries) rulesFor(r *query.Reader, namespace string, labels map[string]string) intern.List[string] {
 	var names []string
 	looked := 0
 	for at := range q.tables.SelectingPolicies.Group(r, namespace).All() {
@@ -170,5 +166,5 @@ func (q *Queries) rulesFor(r *query.Reader, namespace string, labels map[string]
 			names = append(names, at.Key.Name)
 		}
 	}
-	return strings.Join(names, ",")
+	return intern.Of(names...)
 }

@@ -2,8 +2,8 @@ package scope
 
 import (
 	"slices"
-	"strings"
 
+	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
@@ -20,29 +20,29 @@ const maxLabels = 30
 // sees.
 type Labelled struct {
 	Set    Set
-	Labels string        // as in proxy.Class
+	Labels mesh.Labels   // as in proxy.Class
 	Rules  traffic.Rules // the DestinationRules that select them
 }
 
 // LabelledOf are the callers of a class; ok is false if no rule speaks of their labels.
 func LabelledOf(c proxy.Class) (k Labelled, ok bool) {
-	return Labelled{SetOf(c), c.Labels, ClientOf(c).Rules}, c.Labels != "" || c.Rules != ""
+	return Labelled{SetOf(c), c.Labels, ClientOf(c).Rules}, !c.Labels.Empty() || !c.Rules.Empty()
 }
 
-// mentioned are the pairs of labels that rules which a namespace sees name: only those can matter.
-func (q *Queries) mentioned(r *query.Reader, namespace string, labels map[string]string) string {
-	pairs := mesh.LabelPairs(labels)
-	if len(pairs) > maxLabels {
-		pairs = pairs[:maxLabels]
+// mentioned are those of a workload's labels that rules which a namespace sees name: only those can matter.
+func (q *Queries) mentioned(r *query.Reader, namespace string, labels map[string]string) mesh.Labels {
+	list := mesh.SortedLabels(labels)
+	if len(list) > maxLabels {
+		list = list[:maxLabels]
 	}
-	return strings.Join(slices.DeleteFunc(pairs, func(pair string) bool {
-		return q.naming(r, pair, "").Len() == 0 && q.naming(r, pair, namespace).Len() == 0
-	}), ",")
+	return intern.Of(slices.DeleteFunc(list, func(l mesh.Label) bool {
+		return q.tables.Hosts.DelegatesForLabel.Group(r, l).Len() == 0 && q.naming(r, l, "").Len() == 0 && q.naming(r, l, namespace).Len() == 0
+	})...)
 }
 
-// naming are the hosts, patterns and delegates with rules that name a pair of labels, as a layer sees them.
-func (q *Queries) naming(r *query.Reader, pair, layer string) Hosts {
-	return q.tables.Hosts.Group(r, state.HostGroup{By: state.Labelled, Of: pair, In: layer})
+// naming are the hosts with rules for callers that have a label, as a layer sees them.
+func (q *Queries) naming(r *query.Reader, label mesh.Label, layer string) Hosts {
+	return q.tables.Hosts.ForLabel.Group(r, state.ForLabel{Label: label, Layer: layer})
 }
 
 func (q *Queries) defineLabelled(g *query.Graph) {
@@ -62,21 +62,21 @@ func (q *Queries) labelled(r *query.Reader, k Labelled) (Hosts, bool) {
 	for _, host := range q.traffic.Hosts(r, k.Rules) {
 		parts = q.below(r, Hosts{}.With(omap.Put(omap.Name(host), omap.Unit{})), parts)
 	}
-	for pair := range strings.SplitSeq(k.Labels, ",") {
+	for label := range k.Labels.All() {
 		for _, layer := range []string{"", k.Set.Namespace} {
-			for name := range q.naming(r, pair, layer).All() {
-				switch _, delegate := state.ParseDelegate(string(name)); {
-				case !delegate && !mesh.IsWildcard(string(name)):
+			for name := range q.naming(r, label, layer).All() {
+				switch {
+				case !mesh.IsWildcard(string(name)):
 					exact = append(exact, omap.Put(name, omap.Unit{}))
-				case len(parts) >= 2*MaxGroups:
-				case delegate:
-					for _, layer := range []string{"", k.Set.Namespace} {
-						through := state.HostGroup{By: state.Through, Of: string(name), In: layer}
-						parts = q.below(r, q.tables.Hosts.Group(r, through), parts)
-					}
-				default:
+				case len(parts) < 2*MaxGroups:
 					parts = q.below(r, Hosts{}.With(omap.Put(name, omap.Unit{})), parts)
 				}
+			}
+		}
+		for delegate := range q.tables.Hosts.DelegatesForLabel.Group(r, label).All() {
+			if len(parts) < 2*MaxGroups {
+				parts = q.through(r, delegate, "", parts)
+				parts = q.through(r, delegate, k.Set.Namespace, parts)
 			}
 		}
 	}

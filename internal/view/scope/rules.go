@@ -3,8 +3,9 @@ package scope
 import (
 	"iter"
 	"slices"
-	"strings"
 
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
@@ -31,12 +32,12 @@ func (q *Queries) rules(r *query.Reader, k hostFrom) iter.Seq[state.Claim] {
 
 // barredFrom are the VirtualServices for a host that the Sidecar of a set does not let in; see service.View. It lets one in
 // whose namespace it names with a host that meets one of the object's, whichever of the two is the wider.
-func (q *Queries) barredFrom(r *query.Reader, h HostIn) (string, bool) {
+func (q *Queries) barredFrom(r *query.Reader, h HostIn) (intern.List[api.Key], bool) {
 	row, ok := q.tables.Sidecars.Get(r, h.Set.Sidecar)
 	if !ok {
-		return "", false
+		return intern.List[api.Key]{}, false
 	}
-	var barred []string
+	var barred []api.Key
 	looked := 0
 	for c := range q.rules(r, hostFrom{h.Host, h.Set.Namespace}) {
 		if looked++; looked > maxBarred {
@@ -44,9 +45,9 @@ func (q *Queries) barredFrom(r *query.Reader, h HostIn) (string, bool) {
 		}
 		claims, ok := q.tables.Claims.Get(r, c.Object())
 		if ok && !slices.ContainsFunc(claims.Hosts, func(host string) bool { return row.Meets(c.Namespace, host, h.Set.Namespace) }) {
-			barred = append(barred, state.DelegateName(c.Object()))
+			barred = append(barred, c.Object())
 		}
 	}
-	slices.Sort(barred)
-	return strings.Join(slices.Compact(barred), ","), true
+	slices.SortFunc(barred, api.Key.Compare)
+	return intern.Of(slices.Compact(barred)...), true
 }

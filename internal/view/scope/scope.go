@@ -13,6 +13,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
@@ -64,10 +65,10 @@ type Queries struct {
 	traffic  *traffic.Queries
 	layer    *query.Query[hostFrom, look]
 	home     *query.Query[HostIn, string]
-	barred   *query.Query[HostIn, string]
+	barred   *query.Query[HostIn, intern.List[api.Key]]
 	imported *query.Query[Set, Hosts]
 	reached  *query.Groups[Set, omap.Name, omap.Name]
-	sites    *query.Query[service.All, sites]
+	sites    *query.Query[service.All, siteAttributes]
 	sited    *query.Query[service.All, Hosts]
 	personal *query.Query[Personal, Hosts]
 	// listeners are those of a Sidecar; absent if it has none for single ports.
@@ -93,7 +94,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	q := &Queries{tables: t, services: s, traffic: tr}
 	q.layer = query.Define(g, "layer", func(a, b look) bool { return a == b }, q.lookOf)
 	q.home = query.Define(g, "home", func(a, b string) bool { return a == b }, q.homeOf)
-	q.barred = query.Define(g, "barred", func(a, b string) bool { return a == b }, q.barredFrom)
+	q.barred = query.Define(g, "barred", func(a, b intern.List[api.Key]) bool { return a == b }, q.barredFrom)
 	q.imported = query.Define(g, "imported", Hosts.Equal, q.imports)
 	q.defineReached(g)
 	q.hosts = query.Define(g, "scopeHosts", Hosts.Equal, q.hostsOf)
@@ -199,7 +200,7 @@ func (q *Queries) differs(r *query.Reader, k hostFrom, claims omap.Map[state.Cla
 		case state.PolicyClaim:
 			return c.Layer == k.namespace || own && home != k.namespace && k.namespace != q.tables.RootNamespace(r)
 		case state.DelegateClaim:
-			return q.singledOut(r, c.Layer, k.namespace)
+			return q.singledOut(r, c.Delegate, k.namespace)
 		}
 		return c.Layer == k.namespace
 	}
@@ -238,9 +239,8 @@ func (q *Queries) namesDiffer(r *query.Reader, k hostFrom) bool {
 }
 
 // singledOut reports whether a delegate treats callers of a namespace differently.
-func (q *Queries) singledOut(r *query.Reader, delegate, namespace string) bool {
-	k, _ := state.ParseDelegate(delegate)
-	c, ok := q.tables.Claims.Get(r, k)
+func (q *Queries) singledOut(r *query.Reader, delegate api.Key, namespace string) bool {
+	c, ok := q.tables.Claims.Get(r, delegate)
 	return ok && len(c.Hosts) == 0 && slices.Contains(c.Sources, namespace)
 }
 
@@ -255,23 +255,26 @@ func (q *Queries) hostsOf(r *query.Reader, s Set) (Hosts, bool) {
 		m, _ := q.imported.Get(r, s)
 		return union(m, q.reached.Keys(r, s)), true
 	}
-	group := func(by state.Grouping, of string) Hosts {
-		return q.tables.Hosts.Group(r, state.HostGroup{By: by, Of: of})
-	}
+	hosts := &q.tables.Hosts
 	parts := []Hosts{
-		group(state.Touched, s.Namespace),
+		hosts.DifferentFor.Group(r, s.Namespace),
 		q.services.Taken.Lost.Group(r, service.All{}, omap.Name(s.Namespace)),
 	}
-	for pattern := range group(state.TouchedUnder, s.Namespace).All() {
+	for pattern := range hosts.DifferentUnder.Group(r, s.Namespace).All() {
 		if len(parts) >= 2*MaxGroups {
 			break
 		}
-		parts = append(parts, group(state.ServiceUnder, string(pattern)), group(state.RoutesUnder, string(pattern)))
+		parts = append(parts, hosts.ServiceUnder.Group(r, string(pattern)), hosts.RoutesUnder.Group(r, string(pattern)))
 	}
-	for delegate := range group(state.SinglesOut, s.Namespace).All() {
-		parts = q.below(r, group(state.Through, string(delegate)), parts)
+	for delegate := range hosts.DelegatesFor.Group(r, s.Namespace).All() {
+		parts = q.through(r, delegate, "", parts)
 	}
 	return union(parts...), true
+}
+
+// through adds the hosts to parts of which a layer sees rules that are in a delegate.
+func (q *Queries) through(r *query.Reader, delegate api.Key, layer string, parts []Hosts) []Hosts {
+	return q.below(r, q.tables.Hosts.Through.Group(r, state.Through{Delegate: delegate, Layer: layer}), parts)
 }
 
 // below adds hosts to parts, with those that the patterns among them cover.
@@ -280,8 +283,7 @@ func (q *Queries) below(r *query.Reader, hosts Hosts, parts []Hosts) []Hosts {
 	for host := range hosts.All() {
 		if mesh.IsWildcard(string(host)) && len(parts) < 2*MaxGroups {
 			parts = append(parts,
-				q.tables.Hosts.Group(r, state.HostGroup{By: state.ServiceUnder, Of: string(host)}),
-				q.tables.Hosts.Group(r, state.HostGroup{By: state.RoutesUnder, Of: string(host)}))
+				q.tables.Hosts.ServiceUnder.Group(r, string(host)), q.tables.Hosts.RoutesUnder.Group(r, string(host)))
 		}
 	}
 	return parts
@@ -290,7 +292,7 @@ func (q *Queries) below(r *query.Reader, hosts Hosts, parts []Hosts) []Hosts {
 func (q *Queries) named(r *query.Reader, s Set) (Hosts, bool) {
 	hosts := q.Hosts(r, s)
 	if s.Short && s.Overlay() {
-		hosts = union(hosts, q.tables.Hosts.Group(r, state.HostGroup{By: state.BareIn, Of: s.Namespace}))
+		hosts = union(hosts, q.tables.Hosts.BareIn.Group(r, s.Namespace))
 	}
 	return hosts, true
 }

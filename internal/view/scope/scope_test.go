@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/meshtest"
 	"github.com/pilotmesh/pilot/internal/omap"
@@ -86,7 +87,7 @@ func (v *views) check(rt *rapid.T, host, ns string) {
 		rt.Errorf("%q is said to look the same from namespace %q:\nall %+v\nown %+v", host, ns, all, own)
 	}
 	labels := map[string]string{"v": "1", "app": "x"}
-	named := v.sc.Labelled.HTTP.Keys(r, scope.Labelled{Set: scope.Set{Namespace: ns}, Labels: "app=x,v=1"})
+	named := v.sc.Labelled.HTTP.Keys(r, scope.Labelled{Set: scope.Set{Namespace: ns}, Labels: intern.Of(mesh.SortedLabels(labels)...)})
 	for _, vs := range look("").routes {
 		for _, rule := range vs.Spec.Http {
 			for _, m := range rule.Match {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
@@ -31,7 +32,7 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 			Namespace: p.Namespace, Gateway: true, Site: q.site(r, p, p.Labels, mesh.Locality{}), Rules: q.rulesFor(r, p.Namespace, p.Labels),
 		}, true
 	}
-	served, _ := q.services.Serves.Get(r, service.Workload{Namespace: p.Namespace, Addresses: strings.Join(p.Addresses, ",")})
+	served, _ := q.services.Serves.Get(r, service.Workload{Namespace: p.Namespace, Addresses: intern.Of(p.Addresses...)})
 	labels := p.Labels
 	if served.Known {
 		labels = served.Labels
@@ -48,11 +49,11 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 			c.Sidecar = row.Object
 		}
 		if len(row.Ingress) > 0 {
-			c.Inbound = service.FormatInbound(ingress(row, p.Namespace))
+			c.Inbound = ingress(row, p.Namespace)
 		}
 		c.Inbound = limited(row, c.Inbound)
 	}
-	if p.Mode == proxy.None && c.Inbound != "" {
+	if p.Mode == proxy.None && !c.Inbound.Empty() {
 		c.Bind = p.Addresses[0]
 	}
 	return c, true
@@ -65,7 +66,7 @@ func (q *Queries) SidecarOf(r *query.Reader, id string) (api.Key, bool) {
 		return api.Key{}, false
 	}
 	labels := p.Labels
-	if served, _ := q.services.Serves.Get(r, service.Workload{Namespace: p.Namespace, Addresses: strings.Join(p.Addresses, ",")}); served.Known {
+	if served, _ := q.services.Serves.Get(r, service.Workload{Namespace: p.Namespace, Addresses: intern.Of(p.Addresses...)}); served.Known {
 		labels = served.Labels
 	}
 	row, ok := q.sidecarOf(r, p.Namespace, labels)
@@ -83,7 +84,7 @@ func (q *Queries) sidecarOf(r *query.Reader, namespace string, labels map[string
 		if ok {
 			break
 		}
-		row, ok = q.oldest(r, state.InNamespace{Namespace: ns}, func(*state.Sidecar) bool { return true })
+		row, ok = q.oldest(r, q.tables.SidecarsFor.Group(r, ns), func(*state.Sidecar) bool { return true })
 	}
 	return row, ok
 }
@@ -124,8 +125,9 @@ func (q *Queries) places(r *query.Reader, h HostIn) func(namespace string, port 
 
 func (q *Queries) selecting(r *query.Reader, namespace string, labels map[string]string) (*state.Sidecar, bool) {
 	var best *state.Sidecar
-	for _, pair := range mesh.LabelPairs(labels) {
-		s, ok := q.oldest(r, state.InNamespace{Namespace: namespace, Of: pair}, func(s *state.Sidecar) bool {
+	for _, l := range mesh.SortedLabels(labels) {
+		with := q.tables.SidecarsByLabel.Group(r, state.LabelIn{Namespace: namespace, Label: l})
+		s, ok := q.oldest(r, with, func(s *state.Sidecar) bool {
 			return mesh.Selects(s.Selector, labels)
 		})
 		if ok && (best == nil || older(s, best)) {
@@ -139,9 +141,10 @@ func older(a, b *state.Sidecar) bool {
 	return state.Aged{Created: a.Created, Key: a.Object}.Compare(state.Aged{Created: b.Created, Key: b.Object}) < 0
 }
 
-func (q *Queries) oldest(r *query.Reader, in state.InNamespace, fits func(*state.Sidecar) bool) (*state.Sidecar, bool) {
+// oldest is the first of some Sidecars that fits.
+func (q *Queries) oldest(r *query.Reader, of omap.Map[state.Aged, omap.Unit], fits func(*state.Sidecar) bool) (*state.Sidecar, bool) {
 	looked := 0
-	for at := range q.tables.SidecarsBy.Group(r, in).All() {
+	for at := range of.All() {
 		if looked++; looked > maxLooked {
 			break
 		}
@@ -191,8 +194,8 @@ func (q *Queries) without(r *query.Reader, hosts Hosts, excludes []state.Import,
 		}
 		meant := covered(hosts, e.Host)
 		if in != "*" {
-			meant = covered(q.tables.Hosts.Group(r, state.HostGroup{By: state.DeclaredIn, Of: in}), e.Host)
-			own := covered(q.tables.Hosts.Group(r, state.HostGroup{By: state.DeclaredIn, Of: in, In: client}), e.Host)
+			meant = covered(q.declared(r, in, ""), e.Host)
+			own := covered(q.declared(r, in, client), e.Host)
 			meant = q.undisputed(r, union(meant, own))
 		}
 		var gone []omap.Change[omap.Name, omap.Unit]
@@ -243,46 +246,43 @@ func (q *Queries) homeOf(r *query.Reader, h HostIn) (string, bool) {
 }
 
 // limited are ports of a workload, with its Sidecar where that limits connections to the application.
-func limited(row *state.Sidecar, inbound string) string {
-	ports, any := service.ParseInbound(inbound), false
+func limited(row *state.Sidecar, inbound intern.List[proxy.InboundPort]) intern.List[proxy.InboundPort] {
+	ports := inbound.Items()
 	for i := range ports {
 		if row.Limits(ports[i].Number) != nil {
-			ports[i].Limited, any = row.Object.Namespace+"/"+row.Object.Name, true
+			ports[i].Limited = row.Object
 		}
 	}
-	if !any {
-		return inbound
-	}
-	return service.FormatInbound(ports)
+	return intern.Of(ports...)
 }
 
 // ingress are the ports that a Sidecar says its workloads serve.
-func ingress(row *state.Sidecar, namespace string) []service.InboundPort {
-	var list []service.InboundPort
+func ingress(row *state.Sidecar, namespace string) intern.List[proxy.InboundPort] {
+	var list []proxy.InboundPort
 	for _, in := range row.Ingress {
-		list = append(list, service.InboundPort{
+		list = append(list, proxy.InboundPort{
 			Number: in.Number, Protocol: in.Protocol, Namespace: namespace, Port: in.Number, Bound: in.Bound, Bind: in.IP, To: in.To,
 		})
 	}
-	return list
+	return intern.Of(list...)
 }
 
 func (q *Queries) importAll(r *query.Reader, client string, i state.Import) []Hosts {
-	group := func(by state.Grouping, of, in string) Hosts {
-		return q.tables.Hosts.Group(r, state.HostGroup{By: by, Of: of, In: in})
-	}
+	hosts := &q.tables.Hosts
 	if i.Namespace == "*" {
-		own := covered(group(state.SeenBy, client, ""), i.Host)
+		own := covered(hosts.SeenBy.Group(r, client), i.Host)
 		if i.Host == "*" {
-			return []Hosts{group(state.SeenBy, "", ""), own}
+			return []Hosts{hosts.SeenBy.Group(r, ""), own}
 		}
 		self := Hosts{}.With(omap.Put(omap.Name(i.Host), omap.Unit{}))
-		return []Hosts{group(state.ServiceUnder, i.Host, ""), group(state.RoutesUnder, i.Host, ""), own, self}
+		return []Hosts{hosts.ServiceUnder.Group(r, i.Host), hosts.RoutesUnder.Group(r, i.Host), own, self}
 	}
-	return []Hosts{
-		covered(group(state.DeclaredIn, i.Namespace, ""), i.Host),
-		covered(group(state.DeclaredIn, i.Namespace, client), i.Host),
-	}
+	return []Hosts{covered(q.declared(r, i.Namespace, ""), i.Host), covered(q.declared(r, i.Namespace, client), i.Host)}
+}
+
+// declared are the hosts with a service or routes that are declared in a namespace for the callers of a layer.
+func (q *Queries) declared(r *query.Reader, namespace, layer string) Hosts {
+	return q.tables.Hosts.DeclaredIn.Group(r, state.Declared{Namespace: namespace, Layer: layer})
 }
 
 // covered are the hosts that a pattern covers.

@@ -3,24 +3,24 @@ package service
 import (
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
 )
 
-// Selection is a set of workloads of a namespace: those that have all of the label pairs.
+// Selection is a set of workloads of a namespace: those that have all of the labels.
 type Selection struct {
 	Namespace string
-	Pairs     string // in order, joined by commas
+	Labels    mesh.Labels
 }
 
 // Select is the selection of a selector.
 func Select(namespace string, selector map[string]string) Selection {
-	return Selection{namespace, strings.Join(mesh.LabelPairs(selector), ",")}
+	return Selection{namespace, intern.Of(mesh.SortedLabels(selector)...)}
 }
 
 // Selected is the endpoint of a selected workload.
@@ -48,8 +48,8 @@ func selected(k api.Key, e mesh.Endpoint) Selected {
 	text(e.ServiceAccount)
 	b = strconv.AppendUint(b, uint64(e.Weight), 10)
 	b = strconv.AppendBool(b, e.Unhealthy)
-	for _, p := range mesh.LabelPairs(e.Labels) {
-		text(p)
+	for _, l := range mesh.SortedLabels(e.Labels) {
+		b = l.AppendTo(b)
 	}
 	b = append(b, 1)
 	for _, name := range slices.Sorted(keys(e.Ports)) {
@@ -84,9 +84,8 @@ func (q *Queries) defineSelected(g *query.Graph) {
 		if !ok {
 			return nil, false
 		}
-		for pair := range strings.SplitSeq(k.Pairs, ",") {
-			name, value, _ := strings.Cut(pair, "=")
-			if got, ok := e.Labels[name]; !ok || got != value {
+		for l := range k.Labels.All() {
+			if got, ok := e.Labels[l.Name]; !ok || got != l.Value {
 				return nil, false
 			}
 		}
@@ -97,12 +96,12 @@ func (q *Queries) defineSelected(g *query.Graph) {
 	})
 }
 
-// candidates are the workloads with the rarest of the pairs.
+// candidates are the workloads with the rarest of the labels.
 func (q *Queries) candidates(r *query.Reader, s Selection) omap.Map[api.Key, omap.Unit] {
 	var least omap.Map[api.Key, omap.Unit]
 	first := true
-	for pair := range strings.SplitSeq(s.Pairs, ",") {
-		m := q.tables.WorkloadsByLabel.Group(r, state.InNamespace{Namespace: s.Namespace, Of: pair})
+	for l := range s.Labels.All() {
+		m := q.tables.WorkloadsByLabel.Group(r, state.LabelIn{Namespace: s.Namespace, Label: l})
 		if first || m.Len() < least.Len() {
 			least, first = m, false
 		}

@@ -17,7 +17,7 @@ const RoutesOnlyPort = 80
 // there is to it. A pattern that covers services has given them its routes already.
 func (q *Queries) routesOnly(r *query.Reader, v View) (namespace string, ok bool) {
 	for c := range q.tables.ByHost.Group(r, v.Host).All() {
-		if c.Kind == state.RouteClaim && c.VisibleTo(v.Layer) && !v.Bars(c.Object()) {
+		if c.Kind == state.RouteClaim && c.VisibleTo(v.Layer) && !v.Barred.Has(c.Object()) {
 			namespace, ok = c.Namespace, true
 			break
 		}
@@ -25,7 +25,7 @@ func (q *Queries) routesOnly(r *query.Reader, v View) (namespace string, ok bool
 	if !ok || !mesh.IsWildcard(v.Host) {
 		return namespace, ok
 	}
-	return namespace, q.tables.Hosts.Group(r, state.HostGroup{By: state.ServiceUnder, Of: v.Host}).Len() == 0
+	return namespace, q.tables.Hosts.ServiceUnder.Group(r, v.Host).Len() == 0
 }
 
 // Covering is the service whose pattern covers a view's host, the narrowest.

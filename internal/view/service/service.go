@@ -9,9 +9,9 @@ package service
 import (
 	"iter"
 	"slices"
-	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
@@ -27,14 +27,8 @@ type View struct {
 	Host, Layer string
 	// Home is the namespace whose declaration counts if that is not the usual one (see Home); Nobody: none does.
 	Home string
-	// Barred are the VirtualServices for the host, as "namespace/name" in order and separated by commas, that a Sidecar
-	// does not let in.
-	Barred string
-}
-
-// Bars reports whether an object with rules for the host is not let in.
-func (v View) Bars(rules api.Key) bool {
-	return v.Barred != "" && slices.Contains(strings.Split(v.Barred, ","), state.DelegateName(rules))
+	// Barred are the VirtualServices for the host that a Sidecar does not let in, in order.
+	Barred intern.List[api.Key]
 }
 
 // Nobody is a home that is no namespace.
@@ -82,8 +76,8 @@ type Queries struct {
 	// identities groups them by service account, and by whether they take the mesh's TLS.
 	identities *query.Groups[Selection, omap.Name, omap.Name]
 	// selectedLabels groups them by label, and inlineLabels are the labels of an object's own endpoints.
-	selectedLabels *query.Groups[Selection, omap.Name, omap.Name]
-	inlineLabels   *query.Query[api.Key, []string]
+	selectedLabels *query.Groups[Selection, mesh.Label, omap.Name]
+	inlineLabels   *query.Query[api.Key, []mesh.Label]
 	// Serves is what a workload serves.
 	Serves *query.Query[Workload, Served]
 	// Footprints are what the hosts that all see take up.
@@ -114,7 +108,7 @@ func Define(g *query.Graph, t *state.Tables) *Queries {
 
 // PublicHosts are the hosts that all see.
 func (q *Queries) PublicHosts(r *query.Reader) omap.Map[omap.Name, omap.Unit] {
-	return q.tables.Hosts.Group(r, state.HostGroup{By: state.SeenBy})
+	return q.tables.Hosts.SeenBy.Group(r, "")
 }
 
 // service merges the declarations of a host. The claims say who declares it in what order of age, so only the winners'

@@ -2,9 +2,9 @@ package traffic
 
 import (
 	"maps"
-	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
@@ -21,15 +21,12 @@ type Client struct {
 // Rules are the DestinationRules that select a client.
 type Rules struct {
 	Namespace string
-	Names     string // oldest first, joined by commas
+	Names     intern.List[string] // oldest first
 }
 
 // each yields the rules that there still are.
 func (k Rules) each(r *query.Reader, t *state.Tables, yield func(*state.DestinationRule)) {
-	if k.Names == "" {
-		return
-	}
-	for name := range strings.SplitSeq(k.Names, ",") {
+	for name := range k.Names.All() {
 		key := api.Key{Kind: state.KindDestinationRule, Namespace: k.Namespace, Name: name}
 		if rule, ok := t.DestinationRules.Get(r, key); ok {
 			yield(rule)
@@ -55,7 +52,7 @@ func (q *Queries) Touching(r *query.Reader, k Rules, host string) Rules {
 	if len(names) == 0 {
 		return Rules{}
 	}
-	return Rules{k.Namespace, strings.Join(names, ",")}
+	return Rules{k.Namespace, intern.Of(names...)}
 }
 
 // PolicyFor is the policy for a view's service in the eyes of a client.
@@ -70,7 +67,7 @@ func (q *Queries) PolicyFor(r *query.Reader, v service.View, rules Rules) *Polic
 // selectedPolicy adds up the rules that select a client, unless its namespace has one without a selector for a narrower
 // host.
 func (q *Queries) selectedPolicy(r *query.Reader, v service.View, rules Rules) *Policy {
-	if rules.Names == "" {
+	if rules.Names.Empty() {
 		return nil
 	}
 	for host := range mesh.NarrowestFirst(v.Host) {

@@ -62,7 +62,7 @@ func (q *Queries) Preference(r *query.Reader, near mesh.Nearness, s Settings) *P
 // Preferring reports whether endpoints of a service may be preferred by where clients run, for those too of whom that is not
 // known.
 func (q *Queries) Preferring(r *query.Reader, near mesh.Nearness, p *Policy) bool {
-	return near != mesh.Anywhere || p != nil || q.tables.MeshSited(r)
+	return near != mesh.Anywhere || p != nil || q.tables.MeshByLocality(r)
 }
 
 func off(enabled *wrapperspb.BoolValue) bool { return enabled != nil && !enabled.Value }
@@ -163,10 +163,10 @@ func (p *Preference) tier(e mesh.PortEndpoint, at mesh.Site) uint32 {
 	return 0
 }
 
-func valueOf(pairs, key string) string {
-	for pair := range strings.SplitSeq(pairs, ",") {
-		if k, v, _ := strings.Cut(pair, "="); k == key {
-			return v
+func valueOf(labels mesh.Labels, name string) string {
+	for l := range labels.All() {
+		if l.Name == name {
+			return l.Value
 		}
 	}
 	return ""

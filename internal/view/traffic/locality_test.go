@@ -8,6 +8,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 	"pgregory.net/rapid"
 
+	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
@@ -43,22 +44,22 @@ func TestArrange(t *testing.T) {
 		name   string
 		p      *Preference
 		client string
-		labels string
+		labels []mesh.Label
 		at     []string
 		want   string
 	}{
-		{"none", nil, "a/b", "", []string{"a/b", "c"}, "0:a/b*1 0:c*1"},
-		{"near", near, "a/b/c", "", []string{"z", "a/x", "a/b/x", "a/b/c"}, "0:a/b/c*1 1:a/b/x*1 2:a/x*1 3:z*1"},
-		{"no gaps", near, "a/b/c", "", []string{"z", "a/b/x"}, "0:a/b/x*1 1:z*1"},
-		{"next region", &Preference{near: true, next: map[string]string{"a": "y"}}, "a", "", []string{"x", "y", "z"}, "0:y*1 1:x*1 1:z*1"},
-		{"regions only", &Preference{near: true, regions: true}, "a/b", "", []string{"a/b", "a/c", "z"}, "0:a/b*1 0:a/c*1 1:z*1"},
-		{"labels", &Preference{labels: []string{"v"}}, "z", "v=1", []string{"a", "a", "a"}, "0:a*1 1:a*2"},
-		{"a given label", &Preference{labels: []string{"v=0"}}, "z", "", []string{"a", "a", "a"}, "0:a*2 1:a*1"},
-		{"labels, then near", &Preference{labels: []string{"v"}, near: true}, "a", "v=0", []string{"z", "a", "a"}, "0:a*1 1:z*1 2:a*1"},
-		{"shares", shares("a/*", map[string]uint32{"a/*": 75, "b": 25}), "a/x", "", []string{"a/x", "a/y", "a/y", "b", "c"}, "0:a/x*1=25 0:a/y*2=50 0:b*1=25"},
-		{"shares of elsewhere", shares("b/*", map[string]uint32{"b": 100}), "a", "", []string{"a", "b"}, "0:a*1 0:b*1"},
+		{"none", nil, "a/b", nil, []string{"a/b", "c"}, "0:a/b*1 0:c*1"},
+		{"near", near, "a/b/c", nil, []string{"z", "a/x", "a/b/x", "a/b/c"}, "0:a/b/c*1 1:a/b/x*1 2:a/x*1 3:z*1"},
+		{"no gaps", near, "a/b/c", nil, []string{"z", "a/b/x"}, "0:a/b/x*1 1:z*1"},
+		{"next region", &Preference{near: true, next: map[string]string{"a": "y"}}, "a", nil, []string{"x", "y", "z"}, "0:y*1 1:x*1 1:z*1"},
+		{"regions only", &Preference{near: true, regions: true}, "a/b", nil, []string{"a/b", "a/c", "z"}, "0:a/b*1 0:a/c*1 1:z*1"},
+		{"labels", &Preference{labels: []string{"v"}}, "z", []mesh.Label{{Name: "v", Value: "1"}}, []string{"a", "a", "a"}, "0:a*1 1:a*2"},
+		{"a given label", &Preference{labels: []string{"v=0"}}, "z", nil, []string{"a", "a", "a"}, "0:a*2 1:a*1"},
+		{"labels, then near", &Preference{labels: []string{"v"}, near: true}, "a", []mesh.Label{{Name: "v", Value: "0"}}, []string{"z", "a", "a"}, "0:a*1 1:z*1 2:a*1"},
+		{"shares", shares("a/*", map[string]uint32{"a/*": 75, "b": 25}), "a/x", nil, []string{"a/x", "a/y", "a/y", "b", "c"}, "0:a/x*1=25 0:a/y*2=50 0:b*1=25"},
+		{"shares of elsewhere", shares("b/*", map[string]uint32{"b": 100}), "a", nil, []string{"a", "b"}, "0:a*1 0:b*1"},
 	} {
-		got := told(c.p.Arrange(endpoints(c.at...), mesh.Site{Locality: mesh.ParseLocality(c.client), Labels: c.labels}))
+		got := told(c.p.Arrange(endpoints(c.at...), mesh.Site{Locality: mesh.ParseLocality(c.client), Labels: intern.Of(c.labels...)}))
 		if got != c.want {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}
@@ -75,7 +76,7 @@ func TestRanksKeepEndpoints(t *testing.T) {
 			near:   rapid.Bool().Draw(rt, "near"), regions: rapid.Bool().Draw(rt, "regions"),
 			next: rapid.SampledFrom([]map[string]string{nil, {"a": "z"}}).Draw(rt, "next"),
 		}
-		client := mesh.Site{Locality: mesh.ParseLocality(place.Draw(rt, "client")), Labels: "v=1"}
+		client := mesh.Site{Locality: mesh.ParseLocality(place.Draw(rt, "client")), Labels: intern.Of(mesh.Label{Name: "v", Value: "1"})}
 		n, used := 0, map[uint32]bool{}
 		for _, g := range p.Arrange(endpoints(at...), client) {
 			n += len(g.Endpoints)

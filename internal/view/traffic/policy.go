@@ -6,6 +6,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
@@ -22,7 +23,7 @@ type Policy struct {
 	// Subsets in the order they are declared.
 	Subsets []*networking.Subset
 
-	audience string
+	audience intern.List[string]
 	hashes   []omap.Hash // of the objects: they stand for the content
 }
 
@@ -84,7 +85,7 @@ func (q *Queries) merge(r *query.Reader, claims omap.Map[state.Claim, omap.Unit]
 			break
 		}
 		rule, ok := q.tables.DestinationRules.Get(r, c.Object())
-		if !ok || in.private && rule.Audience != layer {
+		if !ok || in.private && rule.Audience != intern.Of(layer) {
 			continue
 		}
 		at := slices.IndexFunc(sets, func(p *Policy) bool { return p.audience == rule.Audience })

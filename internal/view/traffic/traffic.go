@@ -6,7 +6,6 @@ package traffic
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/mesh"
@@ -55,7 +54,7 @@ func (q *Queries) routes(r *query.Reader, v service.View) ([]*state.VirtualServi
 			if len(out) == maxRules {
 				break
 			}
-			if v.Bars(c.Object()) {
+			if v.Barred.Has(c.Object()) {
 				continue
 			}
 			vs, ok := q.tables.VirtualServices.Get(r, c.Object())
@@ -73,19 +72,17 @@ func (q *Queries) routes(r *query.Reader, v service.View) ([]*state.VirtualServi
 	return out, len(out) > 0
 }
 
-// Named are those of some pairs of labels, separated by commas, that the rules for a view's host name. of gives the pairs
-// that count in an object.
-func (q *Queries) Named(r *query.Reader, v service.View, labels string, of func(*state.VirtualService) []string) string {
-	if labels == "" {
-		return ""
+// Named are those of some labels that the rules for a view's host name. of gives the labels that count in an object.
+func (q *Queries) Named(r *query.Reader, v service.View, labels mesh.Labels, of func(*state.VirtualService) []mesh.Label) mesh.Labels {
+	if labels.Empty() {
+		return labels
 	}
 	objects, _ := q.Routes.Get(r, v)
-	var named []string
+	var named []mesh.Label
 	for _, vs := range objects {
 		named = append(named, of(vs)...)
 	}
-	pairs := slices.DeleteFunc(strings.Split(labels, ","), func(pair string) bool { return !slices.Contains(named, pair) })
-	return strings.Join(pairs, ",")
+	return labels.Keep(func(l mesh.Label) bool { return slices.Contains(named, l) })
 }
 
 // inOrder yields the route claims a layer sees: the namespace's own that are not for all, then those that others export

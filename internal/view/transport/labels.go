@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
@@ -9,10 +10,10 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
 
-// callers is what of a client may matter to what a service wants: the pairs of labels that its rules name, and the
-// DestinationRules about it that select the client.
+// callers is what of a client may matter to what a service wants: the labels that its rules name, and the DestinationRules
+// about it that select the client.
 type callers struct {
-	labels string
+	labels mesh.Labels
 	rules  traffic.Rules
 }
 

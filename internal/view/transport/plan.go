@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
 
@@ -132,7 +133,7 @@ func (p *Plan) addRule(host string, rule Rule) {
 	if p.taken == nil {
 		p.taken = map[match]owner{}
 	}
-	names := map[string]int{} // the free names of a block -> the rule for them
+	names := map[intern.List[string]]int{} // the free names of a block -> the rule for them
 	var rules []Rule
 	for _, block := range orAny(rule.Blocks) {
 		var free []string
@@ -150,7 +151,7 @@ func (p *Plan) addRule(host string, rule Rule) {
 		if len(free) == 0 {
 			continue
 		}
-		key := strings.Join(free, " ")
+		key := intern.Of(free...)
 		i, ok := names[key]
 		if !ok {
 			i = len(rules)

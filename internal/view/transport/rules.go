@@ -140,7 +140,7 @@ func (b *builder) applies(m conditions) bool {
 	if m.GetSourceNamespace() != "" && m.GetSourceNamespace() != b.view.Layer {
 		return false
 	}
-	return mesh.HasPairs(b.of.labels, m.GetSourceLabels())
+	return mesh.HasAll(b.of.labels, m.GetSourceLabels())
 }
 
 // byDefault sends everything else to the service itself.

@@ -8,8 +8,10 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/service"
@@ -48,7 +50,7 @@ func asMap(list ...*clusterv3.Cluster) Map {
 
 // Inbound names the clusters of what a workload serves.
 type Inbound struct {
-	Ports string // see service.ParseInbound
+	Ports intern.List[proxy.InboundPort]
 	// Direct says that nothing redirects: the application is reached on the loopback address.
 	Direct bool
 }
@@ -57,7 +59,7 @@ func (q *Queries) inbound(r *query.Reader, k Inbound) (Map, bool) {
 	timeout := q.tables.ConnectTimeout(r)
 	var list []*clusterv3.Cluster
 	local := k.Direct || q.tables.InboundLocalhost(r)
-	for _, p := range service.ParseInbound(k.Ports) {
+	for p := range k.Ports.All() {
 		name := envoy.InboundCluster(p.Number)
 		c := application(name, timeout, p, local)
 		c.AltStatName = name + ";"
@@ -72,7 +74,7 @@ func (q *Queries) inbound(r *query.Reader, k Inbound) (Map, bool) {
 
 // application is the cluster of a port of the workload itself. Local: it is reached at the loopback address unless the port
 // says otherwise.
-func application(name string, timeout time.Duration, p service.InboundPort, local bool) *clusterv3.Cluster {
+func application(name string, timeout time.Duration, p proxy.InboundPort, local bool) *clusterv3.Cluster {
 	if path, ok := strings.CutPrefix(p.To, "unix://"); ok {
 		return envoy.StaticCluster(name, timeout, envoy.Pipe(path))
 	}
@@ -96,7 +98,7 @@ func application(name string, timeout time.Duration, p service.InboundPort, loca
 }
 
 // inboundPool limits connections to the application.
-func (q *Queries) inboundPool(r *query.Reader, c *clusterv3.Cluster, p service.InboundPort) {
+func (q *Queries) inboundPool(r *query.Reader, c *clusterv3.Cluster, p proxy.InboundPort) {
 	s := traffic.Settings{ConnectionPool: q.scope.InboundPool(r, p)}
 	q.pool(r, c, s)
 	h := envoy.HTTP{Upstream: httpOf(p.Protocol), Common: connections(s.ConnectionPool)}

@@ -31,7 +31,7 @@ func (i *inquiry) noEndpoints(s seen, port uint32, subset string) {
 	}
 	labels := i.subsetLabels(s, subset)
 	if fit := count(list, func(e mesh.PortEndpoint) bool { return e.Has(labels) }); fit == 0 {
-		i.because(i.subsetRule(s, subset), "", "none of the %d endpoints of %s has the labels of subset %q: %s", len(list), s.host, subset, pairs(labels))
+		i.because(i.subsetRule(s, subset), "", "none of the %d endpoints of %s has the labels of subset %q: %s", len(list), s.host, subset, mesh.FormatLabels(labels))
 		return
 	}
 	i.because(by, "", "none of its %d endpoints can be used", len(list))
@@ -45,8 +45,6 @@ func count(list []mesh.PortEndpoint, fits func(mesh.PortEndpoint) bool) (n int) 
 	}
 	return n
 }
-
-func pairs(labels map[string]string) string { return strings.Join(mesh.LabelPairs(labels), ", ") }
 
 // subsetLabels are the labels a subset selects by.
 func (i *inquiry) subsetLabels(s seen, subset string) map[string]string {
@@ -89,7 +87,7 @@ func (i *inquiry) nothingSelected(k api.Key) {
 		i.because(k, "add spec.endpoints or spec.workloadSelector", "it has neither endpoints nor a workloadSelector")
 		return
 	}
-	i.because(k, "", "no WorkloadEntry of namespace %s has the labels of its workloadSelector: %s", k.Namespace, pairs(e.Selector))
+	i.because(k, "", "no WorkloadEntry of namespace %s has the labels of its workloadSelector: %s", k.Namespace, mesh.FormatLabels(e.Selector))
 	i.nearMisses(k.Namespace, e.Selector)
 }
 
@@ -115,12 +113,12 @@ func (i *inquiry) nearMisses(namespace string, selector map[string]string) {
 	}
 }
 
-// lacking lists the pairs of a selector that labels do not have.
+// lacking lists the labels of a selector that are not among labels.
 func lacking(selector, labels map[string]string) []string {
 	var list []string
-	for _, pair := range mesh.LabelPairs(selector) {
-		if name, value, _ := strings.Cut(pair, "="); labels[name] != value {
-			list = append(list, pair)
+	for _, l := range mesh.SortedLabels(selector) {
+		if labels[l.Name] != l.Value {
+			list = append(list, l.String())
 		}
 	}
 	return list

@@ -157,7 +157,7 @@ func (i *inquiry) routes(s seen) {
 	for _, c := range i.claims(s.host, state.RouteClaim) {
 		if !slices.ContainsFunc(list, func(vs *state.VirtualService) bool { return vs.Object == c.Object() }) {
 			unused := i.exported(c.Object())
-			if s.view.Bars(c.Object()) {
+			if s.view.Barred.Has(c.Object()) {
 				unused = fmt.Sprintf("the Sidecar %s does not let in rules of namespace %s for such hosts", i.class.Sidecar, c.Namespace)
 			}
 			i.source(c.Object(), "routes", unused, 0)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/view/scope"
-	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -58,7 +57,7 @@ type Instance struct {
 // Instances are the ports that the workloads of a class serve.
 func Instances(c proxy.Class) []Instance {
 	list := []Instance{}
-	for _, p := range service.ParseInbound(c.Inbound) {
+	for p := range c.Inbound.All() {
 		list = append(list, Instance{p.Host, p.Port, p.Number, p.Protocol.String(), p.Namespace, p.Name})
 	}
 	return list

@@ -9,6 +9,7 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/state"
@@ -145,7 +146,7 @@ func (i *inquiry) sharedBy(l class.Layer) string {
 // workload adds the objects that say what the proxy's workload serves.
 func (i *inquiry) workload() {
 	id, ok := i.Queries.Services.Serves.Cell(service.Workload{
-		Namespace: i.proxy.Namespace, Addresses: strings.Join(i.proxy.Addresses, ","),
+		Namespace: i.proxy.Namespace, Addresses: intern.Of(i.proxy.Addresses...),
 	})
 	if ok {
 		i.leaves(i.Graph.Explain(id).Leaves())
@@ -275,7 +276,7 @@ func portList(ports []mesh.Port) string {
 func (i *inquiry) whyNoInbound(port uint32) {
 	i.workload()
 	var ports []string
-	for _, p := range service.ParseInbound(i.class.Inbound) {
+	for p := range i.class.Inbound.All() {
 		ports = append(ports, fmt.Sprintf("%d for %s", p.Number, p.Host))
 	}
 	where := strings.Join(i.proxy.Addresses, ", ")

@@ -7,12 +7,12 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
+	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
-	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -70,7 +70,7 @@ func (q *Queries) virtual(r *query.Reader, k Virtual) (Map, bool) {
 
 // Inbound names the listeners of what a workload serves.
 type Inbound struct {
-	Ports  string // see service.ParseInbound
+	Ports  intern.List[proxy.InboundPort]
 	Mode   proxy.Mode
 	Bind   string // where nothing redirects: the address to bind
 	HTTP10 bool
@@ -90,18 +90,18 @@ type inboundSide struct {
 	http envoy.HTTPOptions
 	wait time.Duration // for the first bytes
 	// conduct is how connections that are not HTTP are carried to the application at a port.
-	conduct func(service.InboundPort) envoy.TCP
+	conduct func(proxy.InboundPort) envoy.TCP
 }
 
 func (q *Queries) inbound(r *query.Reader, k Inbound) (Map, bool) {
 	side := inboundSide{
 		Inbound: k, http: httpOptions(q.tables.HTTPSettings(r), k.HTTP10, inboundServer), wait: q.tables.DetectionTimeout(r),
-		conduct: func(p service.InboundPort) envoy.TCP { return q.inboundConduct(r, p, k.Idle) },
+		conduct: func(p proxy.InboundPort) envoy.TCP { return q.inboundConduct(r, p, k.Idle) },
 	}
 	side.http.Idle = k.Idle
 	var list []*listenerv3.Listener
-	var captured []service.InboundPort
-	for _, p := range service.ParseInbound(k.Ports) {
+	var captured []proxy.InboundPort
+	for p := range k.Ports.All() {
 		switch {
 		case k.Mode != proxy.None && !p.Bound:
 			captured = append(captured, p)
@@ -118,13 +118,13 @@ func (q *Queries) inbound(r *query.Reader, k Inbound) (Map, bool) {
 
 // inboundConduct is how connections that are not HTTP are carried to the application at a port.
 // What its connection pool says goes before what the proxy says for all ports.
-func (q *Queries) inboundConduct(r *query.Reader, p service.InboundPort, idle time.Duration) envoy.TCP {
+func (q *Queries) inboundConduct(r *query.Reader, p proxy.InboundPort, idle time.Duration) envoy.TCP {
 	tcp := q.scope.InboundPool(r, p).GetTcp()
 	return envoy.TCP{Idle: cmp.Or(tcp.GetIdleTimeout().AsDuration(), idle), Lifetime: tcp.GetMaxConnectionDuration().AsDuration()}
 }
 
 // bound is a listener with a socket of its own.
-func (s inboundSide) bound(p service.InboundPort) *listenerv3.Listener {
+func (s inboundSide) bound(p proxy.InboundPort) *listenerv3.Listener {
 	ip := p.Bind
 	switch {
 	case ip != "":
@@ -143,7 +143,7 @@ func (s inboundSide) bound(p service.InboundPort) *listenerv3.Listener {
 }
 
 // virtual is the listener that redirected connections to the workload reach. Ports that nobody declared pass through.
-func (s inboundSide) virtual(ports []service.InboundPort) *listenerv3.Listener {
+func (s inboundSide) virtual(ports []proxy.InboundPort) *listenerv3.Listener {
 	l := envoy.Listener(envoy.VirtualInbound, envoy.Wildcard, envoy.InboundPort, envoy.Inbound, true)
 	envoy.RestoreDestination(l)
 	if s.Mode == proxy.Transparent {
@@ -165,7 +165,7 @@ func (s inboundSide) virtual(ports []service.InboundPort) *listenerv3.Listener {
 	}
 	cluster := envoy.InboundPassthroughCluster
 	l.FilterChains = append(l.FilterChains, envoy.Chain("virtualInbound-catchall-http", envoy.MatchHTTP(s.HTTP10),
-		envoy.HTTPTo(cluster, routes(service.InboundPort{}, cluster), s.http)))
+		envoy.HTTPTo(cluster, routes(proxy.InboundPort{}, cluster), s.http)))
 	envoy.SniffHTTP(l, known...)
 	envoy.DetectWithin(l, s.wait)
 	l.DefaultFilterChain = envoy.Chain("virtualInbound", nil, envoy.TCPForward(cluster, cluster, envoy.TCP{Idle: s.Idle}))
@@ -173,7 +173,7 @@ func (s inboundSide) virtual(ports []service.InboundPort) *listenerv3.Listener {
 }
 
 // chains serve one port; match is what tells the port from others, nil if the listener is the port's own.
-func (s inboundSide) chains(p service.InboundPort, match *listenerv3.FilterChainMatch) []*listenerv3.FilterChain {
+func (s inboundSide) chains(p proxy.InboundPort, match *listenerv3.FilterChainMatch) []*listenerv3.FilterChain {
 	cluster := envoy.InboundCluster(p.Number)
 	name := envoy.ListenerName(envoy.Wildcard, p.Number)
 	options := s.http
@@ -192,7 +192,7 @@ func (s inboundSide) chains(p service.InboundPort, match *listenerv3.FilterChain
 }
 
 // routes lead all requests to a port to its cluster.
-func routes(p service.InboundPort, cluster string) *routev3.RouteConfiguration {
+func routes(p proxy.InboundPort, cluster string) *routev3.RouteConfiguration {
 	to := envoy.To(cluster)
 	if p.Protocol != mesh.GRPC && p.Protocol != mesh.GRPCWeb { // their clients have policies of their own
 		to.RetryPolicy = envoy.RetryUnsent()

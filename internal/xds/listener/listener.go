@@ -147,7 +147,7 @@ func (q *Queries) message(r *query.Reader, k Place) (l *listenerv3.Listener, dif
 	switch {
 	case k.Set == (scope.Set{}):
 		c.plan, differs = q.transport.Base(r, transport.All{Direct: k.Direct, At: k.At})
-	case k.Labels == "" && k.Rules == (traffic.Rules{}):
+	case k.Labels.Empty() && k.Rules == (traffic.Rules{}):
 		c.plan, differs = q.transport.Scoped(r, transport.In{Set: k.Set, Direct: k.Direct, At: k.At})
 	default:
 		c.plan, differs = q.transport.Labelled(r, transport.For{Labelled: k.Labelled, Direct: k.Direct, At: k.At})

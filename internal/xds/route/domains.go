@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
@@ -35,7 +36,7 @@ type table struct {
 func (q *Queries) named(r *query.Reader, at host, in table) (_ host, ok bool) {
 	names := q.names(r, at, in)
 	if !slices.Equal(names, q.names(r, at, table{})) {
-		at.Names = strings.Join(names, " ")
+		at.Names = intern.Of(names...)
 	}
 	return at, len(names) > 0
 }

@@ -59,7 +59,7 @@ func (q *Queries) callers(r *query.Reader, at host, k scope.Labelled) (of host, 
 	if hashes(q.traffic.PolicyFor(r, at.View, rules)) {
 		at.Rules = rules
 	}
-	return at, at.Labels != "" || at.Rules != (traffic.Rules{})
+	return at, !at.Labels.Empty() || at.Rules != (traffic.Rules{})
 }
 
 // routesFor is the route configuration of a port for callers with labels.

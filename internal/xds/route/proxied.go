@@ -124,7 +124,7 @@ func (q *Queries) proxiedRoutes(r *query.Reader, k scope.Labelled) (Map, bool) {
 		if k.Set.Overlay() {
 			pieces = q.proxied.base.Get(r, service.All{}).With(over(pieces)...)
 		}
-		if k.Labels != "" || k.Rules.Names != "" {
+		if !k.Labels.Empty() || !k.Rules.Names.Empty() {
 			pieces = pieces.With(over(q.proxied.labelled.Get(r, proxyFor{k, p.Number}))...)
 		}
 		name := envoy.ProxyRouteName(p.Number)

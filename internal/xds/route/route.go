@@ -13,6 +13,7 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
@@ -32,10 +33,10 @@ type Pieces = omap.Map[omap.Name, *resource.Piece]
 type host struct {
 	service.View
 	Port uint32
-	// Names are the names it answers to, separated by spaces, if those are others than in the eyes of all.
-	Names string
-	// Labels are the pairs of the callers' labels that the host's rules name, separated by commas.
-	Labels string
+	// Names are the names it answers to, if those are others than in the eyes of all.
+	Names intern.List[string]
+	// Labels are those of the callers' labels that the host's rules name.
+	Labels mesh.Labels
 	// Rules are the DestinationRules that select the callers, if by these a request chooses the endpoint.
 	Rules traffic.Rules
 	// Proxied says that requests name the host with its port.
@@ -222,8 +223,8 @@ func (q *Queries) message(r *query.Reader, k host) (*routev3.VirtualHost, bool) 
 		}
 		b.byDefault()
 	}
-	domains := strings.Fields(k.Names)
-	if k.Names == "" {
+	domains := k.Names.Items()
+	if len(domains) == 0 {
 		domains = q.names(r, k, table{})
 	}
 	if len(domains) == 0 {

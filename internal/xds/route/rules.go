@@ -73,7 +73,7 @@ func (b *builder) applies(m *networking.HTTPMatchRequest) bool {
 	if len(m.Gateways) > 0 {
 		return slices.Contains(m.Gateways, mesh.Gateway)
 	}
-	return mesh.HasPairs(b.at.Labels, m.SourceLabels) && (m.SourceNamespace == "" || m.SourceNamespace == b.at.Layer)
+	return mesh.HasAll(b.at.Labels, m.SourceLabels) && (m.SourceNamespace == "" || m.SourceNamespace == b.at.Layer)
 }
 
 // route adds the route of a rule under one of its matches; nil is every request. It reports whether it takes everything.

@@ -1,0 +1,60 @@
+package mesh
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/pilotmesh/pilot/internal/intern"
+)
+
+// Label is one label of a workload. Indexes find workloads, selectors and rules by it.
+type Label struct{ Name, Value string }
+
+// Compare orders labels by name, then value.
+func (l Label) Compare(o Label) int {
+	return cmp.Or(strings.Compare(l.Name, o.Name), strings.Compare(l.Value, o.Value))
+}
+
+// AppendTo appends an unambiguous form: neither part of a label contains a zero byte.
+func (l Label) AppendTo(b []byte) []byte {
+	return append(append(append(append(b, l.Name...), 0), l.Value...), 0)
+}
+
+// String is "name=value".
+func (l Label) String() string { return l.Name + "=" + l.Value }
+
+// Labels is a set of labels in order, as a part of keys.
+type Labels = intern.List[Label]
+
+// SortedLabels are the labels of a workload, or of a selector, in order.
+func SortedLabels(labels map[string]string) []Label {
+	list := make([]Label, 0, len(labels))
+	for name, value := range labels {
+		list = append(list, Label{name, value})
+	}
+	slices.SortFunc(list, Label.Compare)
+	return list
+}
+
+// FormatLabels shows labels to people: "a=1, b=2".
+func FormatLabels(labels map[string]string) string {
+	var b strings.Builder
+	for i, l := range SortedLabels(labels) {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(l.String())
+	}
+	return b.String()
+}
+
+// HasAll reports whether every label of want is in a set.
+func HasAll(set Labels, want map[string]string) bool {
+	for name, value := range want {
+		if !set.Has(Label{name, value}) {
+			return false
+		}
+	}
+	return true
+}

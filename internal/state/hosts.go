@@ -1,0 +1,203 @@
+package state
+
+import (
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/store"
+)
+
+// Hosts are indexes of the claims: each groups hosts by what objects say about them. A host is a full name or a pattern.
+type Hosts struct {
+	// SeenBy are hosts with a service or routes that only callers in a namespace see; under "", those that all callers see.
+	SeenBy *store.Index[string, omap.Name]
+	// ServiceUnder are the public hosts with a service that a pattern covers, RoutesUnder those with routes.
+	ServiceUnder, RoutesUnder *store.Index[string, omap.Name]
+	// DeclaredIn are hosts with a service or routes, by where they are declared and who sees that.
+	DeclaredIn *store.Index[Declared, omap.Name]
+	// DifferentFor are hosts that may look different to callers in a namespace than to others; DifferentUnder are the patterns
+	// among them.
+	DifferentFor, DifferentUnder *store.Index[string, omap.Name]
+	// ForLabel are hosts with rules for callers that have a label.
+	ForLabel *store.Index[ForLabel, omap.Name]
+	// Through are hosts with rules that are in a delegate.
+	Through *store.Index[Through, omap.Name]
+	// BareIn are hosts of services that callers in a namespace can call by their bare names.
+	BareIn *store.Index[string, omap.Name]
+	// ByLocality are, under the empty key, the hosts whose endpoints may be preferred by where a client runs; ByLocalityUnder
+	// are the patterns among those of DestinationRules.
+	ByLocality, ByLocalityUnder *store.Index[struct{}, omap.Name]
+	// PreferNear are hosts of services that prefer endpoints which are near in some way.
+	PreferNear *store.Index[mesh.Nearness, omap.Name]
+
+	// DelegatesFor are delegates with rules for callers in a namespace, DelegatesForLabel those with rules for callers that have
+	// a label. Which hosts these rules are for depends on who delegates.
+	DelegatesFor      *store.Index[string, api.Key]
+	DelegatesForLabel *store.Index[mesh.Label, api.Key]
+}
+
+// Declared is a namespace in which hosts are declared, for the callers of a layer.
+type Declared struct{ Namespace, Layer string }
+
+// ForLabel is a label of callers, as rules name it that the callers of a layer see.
+type ForLabel struct {
+	Label mesh.Label
+	Layer string
+}
+
+// Through is a VirtualService to which others delegate that the callers of a layer see.
+type Through struct {
+	Delegate api.Key
+	Layer    string
+}
+
+// claimsTable is the table that the indexes group.
+type claimsTable = store.Table[api.Key, *Claims]
+
+func defineHosts(claims *claimsTable, domain string) Hosts {
+	h := Hosts{
+		SeenBy: hostIndex(claims, "hostsSeenBy", func(_ api.Key, c *Claims, _ string, add func(string)) {
+			if c.Kind != PolicyClaim {
+				each(c.Layers, add)
+			}
+		}),
+		ServiceUnder: hostIndex(claims, "servicesUnder", func(_ api.Key, c *Claims, host string, add func(string)) {
+			addPatterns(c, ServiceClaim, host, add)
+		}),
+		RoutesUnder: hostIndex(claims, "routesUnder", func(_ api.Key, c *Claims, host string, add func(string)) {
+			addPatterns(c, RouteClaim, host, add)
+		}),
+		DeclaredIn: hostIndex(claims, "hostsDeclaredIn", func(k api.Key, c *Claims, _ string, add func(Declared)) {
+			if c.Kind != PolicyClaim {
+				each(c.Layers, func(layer string) { add(Declared{k.Namespace, layer}) })
+			}
+		}),
+		BareIn: hostIndex(claims, "bareNamesIn", func(_ api.Key, c *Claims, host string, add func(string)) {
+			_, ns, ok := mesh.ClusterHost(host, domain)
+			if ok && c.Kind == ServiceClaim {
+				each(c.Layers, func(layer string) {
+					if layer == "" || layer == ns {
+						add(ns)
+					}
+				})
+			}
+		}),
+	}
+	h.defineDifferences(claims, domain)
+	h.defineLocalities(claims)
+	h.defineDelegates(claims)
+	return h
+}
+
+// hostIndex groups the hosts of claims: groups adds the keys of the groups that one host of an object's claims is in.
+func hostIndex[G comparable](claims *claimsTable, name string, groups func(k api.Key, c *Claims, host string, add func(G))) *store.Index[G, omap.Name] {
+	return store.NewIndex(claims, name, func(k api.Key, c *Claims, add func(G, omap.Name)) {
+		for _, host := range c.Hosts {
+			groups(k, c, host, func(g G) { add(g, omap.Name(host)) })
+		}
+	})
+}
+
+func each(list []string, do func(string)) {
+	for _, s := range list {
+		do(s)
+	}
+}
+
+// addPatterns adds the patterns that cover a host of which all see a claim of the kind.
+func addPatterns(c *Claims, kind ClaimKind, host string, add func(string)) {
+	if c.Kind != kind || !c.public() {
+		return
+	}
+	for pattern := range mesh.Patterns(host) {
+		add(pattern)
+	}
+}
+
+// defineDifferences groups hosts by the callers to whom they may look different than to others.
+func (h *Hosts) defineDifferences(claims *claimsTable, domain string) {
+	h.DifferentFor = store.NewIndex(claims, "hostsDifferentFor", func(k api.Key, c *Claims, add func(string, omap.Name)) {
+		for _, host := range c.Hosts {
+			c.concerned(k.Namespace, func(ns string) { add(ns, omap.Name(host)) })
+			full, ok := mesh.LongHost(host, domain)
+			if !ok || c.Kind == PolicyClaim {
+				continue
+			}
+			for _, layer := range c.Layers {
+				if layer != "" {
+					add(layer, omap.Name(full))
+				}
+			}
+		}
+	})
+	h.DifferentUnder = hostIndex(claims, "patternsDifferentFor", func(k api.Key, c *Claims, host string, add func(string)) {
+		if mesh.IsWildcard(host) && c.Kind != ServiceClaim {
+			c.concerned(k.Namespace, add)
+		}
+	})
+	h.ForLabel = hostIndex(claims, "hostsForLabel", func(_ api.Key, c *Claims, _ string, add func(ForLabel)) {
+		for _, layer := range c.Layers {
+			for _, label := range c.Labels {
+				add(ForLabel{label, layer})
+			}
+		}
+	})
+}
+
+// concerned adds the namespaces whose callers claims of an object in a namespace single out.
+func (c *Claims) concerned(namespace string, add func(string)) {
+	if c.public() {
+		each(c.Sources, add)
+	}
+	for _, layer := range c.Layers {
+		switch {
+		case layer != "":
+			add(layer)
+		case c.Kind == PolicyClaim: // it applies to callers of its own namespace first
+			add(namespace)
+		}
+	}
+}
+
+// defineLocalities groups hosts by how endpoints are preferred.
+func (h *Hosts) defineLocalities(claims *claimsTable) {
+	h.ByLocality = hostIndex(claims, "hostsByLocality", func(_ api.Key, c *Claims, _ string, add func(struct{})) {
+		if c.ByLocality {
+			add(struct{}{})
+		}
+	})
+	h.ByLocalityUnder = hostIndex(claims, "patternsByLocality", func(_ api.Key, c *Claims, host string, add func(struct{})) {
+		if c.ByLocality && mesh.IsWildcard(host) && c.Kind == PolicyClaim {
+			add(struct{}{})
+		}
+	})
+	h.PreferNear = hostIndex(claims, "hostsPreferNear", func(_ api.Key, c *Claims, _ string, add func(mesh.Nearness)) {
+		if c.Near != mesh.Anywhere {
+			add(c.Near)
+		}
+	})
+}
+
+// defineDelegates groups hosts by the delegates of their routes, and delegates by the callers they have rules for.
+func (h *Hosts) defineDelegates(claims *claimsTable) {
+	h.Through = hostIndex(claims, "hostsThrough", func(_ api.Key, c *Claims, _ string, add func(Through)) {
+		for _, layer := range c.Layers {
+			for _, delegate := range c.Delegates {
+				add(Through{delegate, layer})
+			}
+		}
+	})
+	h.DelegatesFor = store.NewIndex(claims, "delegatesFor", func(k api.Key, c *Claims, add func(string, api.Key)) {
+		if c.isDelegate() {
+			each(c.Sources, func(ns string) { add(ns, k) })
+		}
+	})
+	h.DelegatesForLabel = store.NewIndex(claims, "delegatesForLabel", func(k api.Key, c *Claims, add func(mesh.Label, api.Key)) {
+		if !c.isDelegate() {
+			return
+		}
+		for _, label := range c.Labels {
+			add(label, k)
+		}
+	})
+}
