@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
@@ -21,7 +20,6 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/transport"
 	"github.com/pilotmesh/pilot/internal/xds/cluster"
 	"github.com/pilotmesh/pilot/internal/xds/endpoint"
-	"github.com/pilotmesh/pilot/internal/xds/layer"
 	"github.com/pilotmesh/pilot/internal/xds/listener"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/route"
@@ -55,6 +53,7 @@ type Queries struct {
 	endpoints *endpoint.Queries
 	listeners *listener.Queries
 	routes    *route.Queries
+	stacks    [resource.Types]stack
 	rejected  rejected
 	missing   *query.Collection[All, api.Problem]
 }
@@ -77,6 +76,7 @@ func Define(g *query.Graph, t *state.Tables, providers ...Provider) *Queries {
 		listeners: listener.Define(g, t, services, scopes, connections),
 		routes:    route.Define(g, t, services, rules, scopes),
 	}
+	q.defineStacks()
 	q.State = query.Define(g, "state", same, q.assemble)
 	q.defineRejected(g)
 	q.defineWants(g, providers)
@@ -100,84 +100,7 @@ func same(a, b *resource.State) bool {
 func (q *Queries) assemble(r *query.Reader, c proxy.Class) (*resource.State, bool) {
 	s := &resource.State{}
 	for t := range s.Types {
-		s.Types[t] = q.layersOf(r, c, resource.Type(t))
+		s.Types[t] = q.stacks[t].layers(r, c)
 	}
 	return s, true
-}
-
-// layersOf stacks the layers of one type, the most widely shared last.
-func (q *Queries) layersOf(r *query.Reader, c proxy.Class, t resource.Type) resource.Layers {
-	switch t {
-	case resource.Cluster:
-		fixed, _ := q.clusters.Fixed.Get(r, service.All{})
-		inbound, _ := q.clusters.Inbound.Get(r, cluster.Inbound{Ports: c.Inbound, Direct: c.Mode == proxy.None})
-		return append(resource.Layers{inbound, fixed}, hostLayers(r, q.clusters.Hosts, c)...)
-	case resource.Endpoint:
-		return hostLayers(r, q.endpoints.Hosts, c)
-	case resource.Listener:
-		return q.listenersOf(r, c)
-	case resource.Route:
-		return q.routesOf(r, c)
-	}
-	return nil
-}
-
-func (q *Queries) listenersOf(r *query.Reader, c proxy.Class) resource.Layers {
-	if c.Gateway {
-		return nil
-	}
-	set, shape := scope.SetOf(c), listener.ShapeOf(c)
-	inbound, _ := q.listeners.Inbound.Get(r, listener.InboundOf(c))
-	virtual, _ := q.listeners.Virtual.Get(r, listener.VirtualOf(c, q.Scope.Outbound(r, set)))
-	list := resource.Layers{inbound, virtual}
-	if k, ok := scope.LabelledOf(c); ok {
-		list = append(list, q.listeners.Labelled.Get(r, listener.For{Labelled: k, Shape: shape}))
-	}
-	if q.proxied(r, c) {
-		proxies, _ := q.listeners.Proxies.Get(r, listener.Proxies{Sidecar: c.Sidecar, Shape: shape})
-		list = append(list, proxies)
-	}
-	list = append(list, q.listeners.Scoped.Get(r, listener.In{Set: set, Shape: shape}))
-	if set.Overlay() {
-		list = append(list, q.listeners.Base.Get(r, shape))
-	}
-	return list
-}
-
-func (q *Queries) routesOf(r *query.Reader, c proxy.Class) (list resource.Layers) {
-	set := scope.SetOf(c)
-	k, labelled := scope.LabelledOf(c)
-	if labelled {
-		list = append(list, q.routes.Labelled.Get(r, k), q.routes.LabelledSniffed.Get(r, k))
-	}
-	list = append(list, q.routes.Scoped.Get(r, set), q.routes.ScopedSniffed.Get(r, set))
-	if q.proxied(r, c) {
-		routes, _ := q.routes.Proxied.Get(r, k)
-		list = append(list, routes)
-	}
-	if set.Overlay() {
-		list = append(list, q.routes.Base.Get(r, service.All{}), q.routes.Sniffed.Get(r, service.All{}))
-	}
-	return list
-}
-
-// proxied reports whether the proxies of a class take requests for whichever host these name.
-func (q *Queries) proxied(r *query.Reader, c proxy.Class) bool {
-	return !c.Gateway && len(q.Scope.HTTPProxies(r, c.Sidecar)) > 0
-}
-
-// hostLayers stacks what is made host by host: what is the client's own comes before what others of its scope see.
-func hostLayers(r *query.Reader, h *layer.Hosts[*resource.Resource], c proxy.Class) (list resource.Layers) {
-	set := scope.SetOf(c).Plain()
-	if client := scope.ClientOf(c); client != (traffic.Client{}) {
-		list = append(list, h.Own.Scoped.Get(r, scope.Personal{Set: set, Client: client}))
-	}
-	list = append(list, h.Scoped.Get(r, set))
-	if !set.Overlay() {
-		return list
-	}
-	if c.Site != (mesh.Site{}) {
-		list = append(list, h.Own.Base.Get(r, c.Site))
-	}
-	return append(list, h.Base.Get(r, service.All{}))
 }

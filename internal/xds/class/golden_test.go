@@ -13,6 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/pilotmesh/pilot/internal/meshtest"
+	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -48,8 +49,10 @@ func checkGolden(t *testing.T, file string) {
 			continue
 		case "proxy":
 			id, metadata, _ := strings.Cut(string(f.Data), "\n")
-			state = w.State(w.Connect(meshtest.Node(t, id, strings.TrimSpace(metadata))))
+			c := w.Connect(meshtest.Node(t, id, strings.TrimSpace(metadata)))
+			state = w.State(c)
 			judge(t, w, state)
+			trace(t, w, c, state)
 			continue
 		case "show":
 			show = strings.Split(strings.TrimSpace(string(f.Data)), "\n")
@@ -91,6 +94,27 @@ func judge(t *testing.T, w *meshtest.World, s *resource.State) {
 		return
 	}
 	meshtest.Accept(t, envoy, t.TempDir(), s)
+}
+
+// trace finds where every resource comes from, and every virtual host: the layer that a trace names is the one that shows it.
+func trace(t *testing.T, w *meshtest.World, c proxy.Class, s *resource.State) {
+	t.Helper()
+	for typ := range resource.Type(resource.Types) {
+		for r := range s.Types[typ].All() {
+			got, ok := w.Queries.Trace(w.Graph, c, typ, r.Name(), "")
+			if !ok || got.Resource != r {
+				t.Errorf("%v %s: traced %t to layer %q, which does not show it", typ, r.Name(), ok, got.Part)
+			}
+			for piece := range r.Pieces().All() {
+				if unknown := piece == "allow_any" || piece == "block_all"; unknown {
+					continue // for hosts that nobody declares: it is made of settings alone
+				}
+				if _, ok := w.Queries.Trace(w.Graph, c, typ, r.Name(), string(piece)); !ok {
+					t.Errorf("%v %s: its virtual host %q is not traced", typ, r.Name(), piece)
+				}
+			}
+		}
+	}
 }
 
 func names(s *resource.State) string {

@@ -82,7 +82,7 @@ func (j rejecter) AppendTo(b []byte) []byte {
 
 func (q *Queries) defineRejected(g *query.Graph) {
 	x := &q.rejected
-	x.resources = query.DefineLayers(g, "resources", func(r *query.Reader, k resourcesOf) []Map { return q.layersOf(r, k.class, k.typ) })
+	x.resources = query.DefineLayers(g, "resources", func(r *query.Reader, k resourcesOf) []Map { return q.stacks[k.typ].layers(r, k.class) })
 	x.pieces = query.DefineLayers(g, "pieces", func(r *query.Reader, k piecesOf) []omap.Map[omap.Name, *resource.Piece] {
 		all, ok := x.resources.Get(r, resourcesOf{k.class, resource.Route}, omap.Name(k.route))
 		if !ok {
