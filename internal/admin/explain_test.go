@@ -56,7 +56,9 @@ func TestHeldBack(t *testing.T) {
 	c, response := w.connect("web-1.shop")
 	const cluster = "outbound|80||reviews.shop.svc.cluster.local"
 	c.answer(response, "cluster "+cluster+" is not to my taste")
-	list := eventually(w, "/debug/syncz?proxy=web-1", func(l []Sync) bool { return len(l) == 1 && len(l[0].Types["CDS"].Held) == 1 })
+	list := eventually(w, "/debug/syncz?proxy=web-1", func(l []Sync) bool { // what it is made of is found a commit later
+		return len(l) == 1 && len(l[0].Types["CDS"].Held) == 1 && len(l[0].Types["CDS"].Held[0].Objects) > 0
+	})
 	held := list[0].Types["CDS"].Held[0]
 	if held.Name != cluster || held.Since.IsZero() || !strings.Contains(held.Reason, "taste") ||
 		!slices.Contains(held.Objects, Object{Kind: "DestinationRule", Namespace: "shop", Name: "reviews"}) {
