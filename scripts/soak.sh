@@ -12,7 +12,7 @@ soak() { # name package test
   ran=$((ran + 1))
   echo "soak: $1: $checks histories per test, seed $seed"
   local output
-  if output=$("${command[@]}" 2>&1 | tee /dev/stderr) && [[ $output != *"no tests to run"* ]]; then
+  if output=$("${command[@]}" 2>&1 | tee -a /dev/stderr) && [[ $output != *"no tests to run"* ]]; then
     echo "soak: $1: passed in $((SECONDS - begin)) s"
   else
     failed+=("$1")
