@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"google.golang.org/grpc/codes"
 
+	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
@@ -223,14 +225,15 @@ func (c counting) Apply(b source.Batch) {
 
 // kindOf says what an event is to those who know updates by these names.
 func kindOf(e source.Event) (string, trigger) {
-	switch e.Key.Kind {
-	case "WorkloadEntry":
+	kinds := api.Kinds()
+	at := slices.IndexFunc(kinds, func(k api.Kind) bool { return k.Name == e.Key.Kind })
+	switch {
+	case at < 0 || kinds[at].Subject == api.AboutRules:
+		return "config", configTrigger
+	case kinds[at].Subject == api.AboutEndpoints:
 		return "eds", endpointTrigger
-	case "ServiceEntry":
-		if e.Object == nil {
-			return "svcdelete", serviceTrigger
-		}
-		return "svc", serviceTrigger
+	case e.Object == nil:
+		return "svcdelete", serviceTrigger
 	}
-	return "config", configTrigger
+	return "svc", serviceTrigger
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/push"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -128,10 +128,8 @@ func (s *scrape) sizes() sizes {
 			revision: v.Graph.Revision(), services: v.Tables.Services.Len(), virtualServices: v.Tables.VirtualServices.Len(),
 			classes: len(v.Classes), cells: v.Graph.Cells(), faults: len(v.Graph.Faults()), objects: map[string]int{}, proxies: map[string]int{},
 		}
-		for _, kind := range []string{
-			state.KindServiceEntry, state.KindWorkloadEntry, state.KindVirtualService, state.KindDestinationRule, state.KindSidecar,
-		} {
-			now.objects[kind] = v.Tables.Kinds.Peek(kind).Len()
+		for _, kind := range api.Kinds() {
+			now.objects[kind.Name] = v.Tables.Kinds.Peek(kind.Name).Len()
 		}
 		for _, p := range v.Tables.Proxies.All() {
 			now.proxies[cmp.Or(p.Version, "unknown")]++

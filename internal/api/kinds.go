@@ -13,6 +13,56 @@ import (
 
 const networkingGroup = "networking.istio.io"
 
+// The kinds of objects that the product acts on.
+const (
+	KindServiceEntry    = "ServiceEntry"
+	KindWorkloadEntry   = "WorkloadEntry"
+	KindVirtualService  = "VirtualService"
+	KindDestinationRule = "DestinationRule"
+	KindSidecar         = "Sidecar"
+)
+
+// Subject is what objects of a kind are about, as far as metrics tell changes apart.
+type Subject uint8
+
+// The subjects.
+const (
+	AboutRules Subject = iota
+	AboutServices
+	AboutEndpoints
+)
+
+// Kind is one kind of object that the product acts on. Kinds lists all of them: whatever has a part for each kind (the rows
+// that objects are split into, their problems, the supported fields) looks it up by name, and refuses to start, or fails a
+// test, if a kind of the list has none.
+type Kind struct {
+	Name    string
+	Subject Subject
+	group   string
+	newSpec func() proto.Message
+}
+
+// Kinds are the kinds of objects that the product acts on, in the order in which people are told about them.
+func Kinds() []Kind {
+	return []Kind{
+		{KindServiceEntry, AboutServices, networkingGroup, func() proto.Message { return new(networking.ServiceEntry) }},
+		{KindWorkloadEntry, AboutEndpoints, networkingGroup, func() proto.Message { return new(networking.WorkloadEntry) }},
+		{KindVirtualService, AboutRules, networkingGroup, func() proto.Message { return new(networking.VirtualService) }},
+		{KindDestinationRule, AboutRules, networkingGroup, func() proto.Message { return new(networking.DestinationRule) }},
+		{KindSidecar, AboutRules, networkingGroup, func() proto.Message { return new(networking.Sidecar) }},
+	}
+}
+
+// names are the kinds of one group.
+func names(group string) (list []string) {
+	for _, k := range Kinds() {
+		if k.group == group {
+			list = append(list, k.Name)
+		}
+	}
+	return list
+}
+
 type kindClass uint8
 
 const (
@@ -32,20 +82,9 @@ type kind struct {
 
 // message returns a new message for the spec, nil if the kind is not one of ours.
 func (k kind) message() proto.Message {
-	if k.class != ownKind {
-		return nil
-	}
-	switch k.name {
-	case "ServiceEntry":
-		return new(networking.ServiceEntry)
-	case "WorkloadEntry":
-		return new(networking.WorkloadEntry)
-	case "VirtualService":
-		return new(networking.VirtualService)
-	case "DestinationRule":
-		return new(networking.DestinationRule)
-	case "Sidecar":
-		return new(networking.Sidecar)
+	all := Kinds()
+	if at := slices.IndexFunc(all, func(o Kind) bool { return o.Name == k.name }); k.class == ownKind && at >= 0 {
+		return all[at].newSpec()
 	}
 	return nil
 }
@@ -55,7 +94,7 @@ func (k kind) message() proto.Message {
 func groups() []group {
 	return []group{
 		{networkingGroup, []string{"v1", "v1beta1", "v1alpha3"},
-			[]string{"ServiceEntry", "WorkloadEntry", "VirtualService", "DestinationRule", "Sidecar"},
+			names(networkingGroup),
 			[]string{"Gateway", "EnvoyFilter", "WorkloadGroup", "ProxyConfig"}},
 		{"security.istio.io", []string{"v1", "v1beta1"}, nil,
 			[]string{"PeerAuthentication", "RequestAuthentication", "AuthorizationPolicy"}},
@@ -122,17 +161,14 @@ func (g group) kindOf(version, name string) kind {
 
 // kindOfSpec names the kind a spec belongs to, "" if it is none of ours.
 func kindOfSpec(spec proto.Message) string {
-	switch spec.(type) {
-	case *networking.ServiceEntry:
-		return "ServiceEntry"
-	case *networking.WorkloadEntry:
-		return "WorkloadEntry"
-	case *networking.VirtualService:
-		return "VirtualService"
-	case *networking.DestinationRule:
-		return "DestinationRule"
-	case *networking.Sidecar:
-		return "Sidecar"
+	if spec == nil {
+		return ""
+	}
+	is := spec.ProtoReflect().Descriptor()
+	for _, k := range Kinds() {
+		if k.newSpec().ProtoReflect().Descriptor() == is {
+			return k.Name
+		}
 	}
 	return ""
 }

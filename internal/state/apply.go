@@ -19,7 +19,9 @@ func (t *Tables) Apply(tx *store.Txn, b source.Batch) {
 	}
 	if b.Mesh != nil && t.writeSettings(tx, b.Mesh) {
 		for _, o := range t.Objects.All() {
-			t.expose(tx, o)
+			if expose := t.kinds[o.Kind].expose; expose != nil {
+				expose(tx, o)
+			}
 		}
 	}
 	for _, e := range b.Events {
@@ -87,26 +89,14 @@ func (t *Tables) settle(tx *store.Txn, k api.Key) {
 	bare := *o
 	bare.Position = api.Position{}
 	t.Objects.Set(tx, k, &bare)
-	t.split(tx, &bare)
+	t.kinds[k.Kind].split(tx, &bare)
 }
 
 func (t *Tables) remove(tx *store.Txn, k api.Key) {
 	t.Objects.Delete(tx, k)
 	t.Shadowed.Delete(tx, k)
 	t.Positions.Delete(tx, k)
-	t.Claims.Delete(tx, k)
-	switch k.Kind {
-	case KindServiceEntry:
-		t.Services.Delete(tx, k)
-		t.Endpoints.Delete(tx, k)
-		t.Identities.Delete(tx, k)
-	case KindWorkloadEntry:
-		t.Workloads.Delete(tx, k)
-	case KindVirtualService:
-		t.VirtualServices.Delete(tx, k)
-	case KindDestinationRule:
-		t.DestinationRules.Delete(tx, k)
-	case KindSidecar:
-		t.Sidecars.Delete(tx, k)
+	for _, rows := range t.kinds[k.Kind].tables {
+		rows.Delete(tx, k)
 	}
 }

@@ -34,11 +34,11 @@ const (
 func (k ClaimKind) Kind() string {
 	switch k {
 	case ServiceClaim:
-		return KindServiceEntry
+		return api.KindServiceEntry
 	case PolicyClaim:
-		return KindDestinationRule
+		return api.KindDestinationRule
 	}
-	return KindVirtualService
+	return api.KindVirtualService
 }
 
 // Claim is one object's claim on one host, as one layer sees it. A host's claims are listed by kind, then age, so that

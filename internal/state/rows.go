@@ -12,15 +12,6 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 )
 
-// The kinds of objects.
-const (
-	KindServiceEntry    = "ServiceEntry"
-	KindWorkloadEntry   = "WorkloadEntry"
-	KindVirtualService  = "VirtualService"
-	KindDestinationRule = "DestinationRule"
-	KindSidecar         = "Sidecar"
-)
-
 // Problems is a set of problems by OutputName.
 type Problems = omap.Map[omap.Name, api.Problem]
 

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api"
@@ -14,34 +15,60 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// split writes the rows of one object.
-func (t *Tables) split(tx *store.Txn, o *api.Object) {
-	switch spec := o.Spec.(type) {
-	case *networking.ServiceEntry:
-		t.splitServiceEntry(tx, o, spec)
-	case *networking.WorkloadEntry:
-		e := endpoint(spec, o.Labels)
-		checked, _ := strconv.ParseBool(o.Annotations[api.HealthChecked])
-		e.Unhealthy = checked && !o.Healthy
-		t.Workloads.Set(tx, o.Key, e)
-	case *networking.VirtualService:
-		t.splitVirtualService(tx, o, spec)
-	case *networking.DestinationRule:
-		t.splitDestinationRule(tx, o, spec)
-	case *networking.Sidecar:
-		t.Sidecars.Set(tx, o.Key, t.sidecar(o, spec))
+// kind is what the tables know of one kind of objects.
+type kind struct {
+	// split writes the rows of an object.
+	split func(tx *store.Txn, o *api.Object)
+	// expose writes anew what depends on whom the mesh shows objects to that do not say so; nil: nothing does.
+	expose func(tx *store.Txn, o *api.Object)
+	// tables are those that split writes to.
+	tables []rows
+}
+
+// rows is a table with at most one row for each object.
+type rows interface {
+	Delete(tx *store.Txn, k api.Key)
+}
+
+// defineKinds says into which rows objects of each kind are split.
+func (t *Tables) defineKinds() {
+	routes, policies := of(t.splitVirtualService), of(t.splitDestinationRule)
+	t.kinds = map[string]kind{
+		api.KindServiceEntry: {
+			of(t.splitServiceEntry), of(t.exposeServiceEntry), []rows{t.Claims, t.Services, t.Endpoints, t.Identities},
+		},
+		api.KindWorkloadEntry:   {of(t.splitWorkloadEntry), nil, []rows{t.Workloads}},
+		api.KindVirtualService:  {routes, routes, []rows{t.Claims, t.VirtualServices}},
+		api.KindDestinationRule: {policies, policies, []rows{t.Claims, t.DestinationRules}},
+		api.KindSidecar:         {of(t.splitSidecar), nil, []rows{t.Sidecars}},
+	}
+	for _, k := range api.Kinds() {
+		if t.kinds[k.Name].split == nil {
+			panic("state: nothing says into which rows a " + k.Name + " is split: add it to defineKinds")
+		}
 	}
 }
 
-// expose writes anew what depends on whom the mesh shows objects to that do not say so.
-func (t *Tables) expose(tx *store.Txn, o *api.Object) {
-	switch spec := o.Spec.(type) {
-	case *networking.ServiceEntry: // its other rows do not
-		near, _ := mesh.ParseNearness(o.Annotations[api.TrafficDistribution])
-		t.claimService(tx, o, ownNames(spec.Hosts), t.layers(spec.ExportTo, o.Namespace, serviceExportTo), near)
-	case *networking.VirtualService, *networking.DestinationRule:
-		t.split(tx, o)
-	}
+// of takes an object's spec for what its kind says it is.
+func of[S proto.Message](do func(tx *store.Txn, o *api.Object, spec S)) func(*store.Txn, *api.Object) {
+	return func(tx *store.Txn, o *api.Object) { do(tx, o, o.Spec.(S)) }
+}
+
+func (t *Tables) splitWorkloadEntry(tx *store.Txn, o *api.Object, spec *networking.WorkloadEntry) {
+	e := endpoint(spec, o.Labels)
+	checked, _ := strconv.ParseBool(o.Annotations[api.HealthChecked])
+	e.Unhealthy = checked && !o.Healthy
+	t.Workloads.Set(tx, o.Key, e)
+}
+
+func (t *Tables) splitSidecar(tx *store.Txn, o *api.Object, spec *networking.Sidecar) {
+	t.Sidecars.Set(tx, o.Key, t.sidecar(o, spec))
+}
+
+// exposeServiceEntry writes the claims of a ServiceEntry: none of its other rows depends on who sees it.
+func (t *Tables) exposeServiceEntry(tx *store.Txn, o *api.Object, spec *networking.ServiceEntry) {
+	near, _ := mesh.ParseNearness(o.Annotations[api.TrafficDistribution])
+	t.claimService(tx, o, ownNames(spec.Hosts), t.layers(spec.ExportTo, o.Namespace, serviceExportTo), near)
 }
 
 func (t *Tables) claimService(tx *store.Txn, o *api.Object, hosts, layers []string, near mesh.Nearness) {
@@ -99,7 +126,7 @@ func ownNames(list []string) []string {
 }
 
 func (t *Tables) splitServiceEntry(tx *store.Txn, o *api.Object, spec *networking.ServiceEntry) {
-	t.expose(tx, o)
+	t.exposeServiceEntry(tx, o, spec)
 	near, _ := mesh.ParseNearness(o.Annotations[api.TrafficDistribution])
 	s := &mesh.Service{
 		Name: o.Name, Namespace: o.Namespace, Addresses: spec.Addresses, SubjectAltNames: spec.SubjectAltNames,

@@ -133,6 +133,7 @@ type Tables struct {
 	Wanted   *store.Index[struct{}, Sent]
 
 	sourced *store.Table[sourcedKey, *api.Object]
+	kinds   map[string]kind
 	options Options
 }
 
@@ -199,6 +200,7 @@ func New(o Options) *Tables {
 	t.defineFaults(db)
 	t.defineWithheld(db)
 	t.defineWants(db)
+	t.defineKinds()
 	t.Proxies = store.NewTable[string, *proxy.Proxy](db, "proxies", (*proxy.Proxy).Equal)
 	t.ProxiesIn = store.NewIndex(t.Proxies, "proxiesIn", func(id string, p *proxy.Proxy, add func(string, omap.Name)) {
 		add(p.Namespace, omap.Name(id))

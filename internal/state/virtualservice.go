@@ -38,7 +38,7 @@ func DelegateOf(d *networking.Delegate, namespace string) api.Key {
 	if d.Namespace != "" {
 		namespace = d.Namespace
 	}
-	return api.Key{Kind: KindVirtualService, Namespace: namespace, Name: d.Name}
+	return api.Key{Kind: api.KindVirtualService, Namespace: namespace, Name: d.Name}
 }
 
 // RequestLabels are the labels of callers that rules for requests name.

@@ -30,6 +30,7 @@ type Queries struct {
 	traffic   *traffic.Queries
 	scope     *scope.Queries
 	transport *transport.Queries
+	checks    map[string]func(*findings) // by kind
 	checked   *query.Collection[string, api.Problem]
 	// All are the problems of all objects and sources, as a list of sets.
 	All *query.Query[service.All, []state.Problems]
@@ -37,7 +38,7 @@ type Queries struct {
 
 // Define adds the queries.
 func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries, tp *transport.Queries) *Queries {
-	q := &Queries{tables: t, services: s, traffic: tr, scope: sc, transport: tp}
+	q := &Queries{tables: t, services: s, traffic: tr, scope: sc, transport: tp, checks: checks()}
 	same := func(a, b []api.Problem) bool { return slices.Equal(a, b) }
 	check := query.Define(g, "check", same, q.check)
 	q.checked = query.Each(g, "checks", func(r *query.Reader, kind string) omap.Map[api.Key, omap.Unit] {
@@ -59,10 +60,8 @@ func (q *Queries) all(r *query.Reader, _ service.All) ([]state.Problems, bool) {
 		set, _ := q.tables.SourceProblems.Get(r, string(source))
 		sets = append(sets, set)
 	}
-	for _, kind := range []string{
-		state.KindServiceEntry, state.KindVirtualService, state.KindDestinationRule, state.KindSidecar, state.KindWorkloadEntry,
-	} {
-		sets = append(sets, q.checked.Get(r, kind))
+	for _, kind := range api.Kinds() {
+		sets = append(sets, q.checked.Get(r, kind.Name))
 	}
 	return sets, true
 }
@@ -89,19 +88,25 @@ func (q *Queries) check(r *query.Reader, k api.Key) ([]api.Problem, bool) {
 	if holders, ok := q.tables.Shadowed.Get(r, k); ok {
 		f.warn("", "sources %q hold this object; the one of %q is used: remove the others", holders, holders[0])
 	}
-	switch k.Kind {
-	case state.KindServiceEntry:
-		f.serviceEntry()
-	case state.KindVirtualService:
-		f.virtualService()
-	case state.KindDestinationRule:
-		f.destinationRule()
-	case state.KindSidecar:
-		f.sidecar()
-	case state.KindWorkloadEntry:
-		f.workloadEntry()
-	}
+	q.checks[k.Kind](f)
 	return f.list, len(f.list) > 0
+}
+
+// checks finds the problems of an object of each kind.
+func checks() map[string]func(*findings) {
+	all := map[string]func(*findings){
+		api.KindServiceEntry:    (*findings).serviceEntry,
+		api.KindWorkloadEntry:   (*findings).workloadEntry,
+		api.KindVirtualService:  (*findings).virtualService,
+		api.KindDestinationRule: (*findings).destinationRule,
+		api.KindSidecar:         (*findings).sidecar,
+	}
+	for _, k := range api.Kinds() {
+		if all[k.Name] == nil {
+			panic("problem: nothing finds the problems of a " + k.Name + ": add it to checks")
+		}
+	}
+	return all
 }
 
 // claims yields an object's hosts with the field they are written in and the claims of all objects on them.

@@ -27,7 +27,7 @@ type Rules struct {
 // each yields the rules that there still are.
 func (k Rules) each(r *query.Reader, t *state.Tables, yield func(*state.DestinationRule)) {
 	for name := range k.Names.All() {
-		key := api.Key{Kind: state.KindDestinationRule, Namespace: k.Namespace, Name: name}
+		key := api.Key{Kind: api.KindDestinationRule, Namespace: k.Namespace, Name: name}
 		if rule, ok := t.DestinationRules.Get(r, key); ok {
 			yield(rule)
 		}

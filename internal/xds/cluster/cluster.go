@@ -197,7 +197,7 @@ func (t translation) metadata(p mesh.Port, subset *networking.Subset) map[string
 // path is how dashboards know an object.
 func path(k api.Key) string {
 	kind := "destination-rule"
-	if k.Kind != state.KindDestinationRule {
+	if k.Kind != api.KindDestinationRule {
 		kind = k.Kind
 	}
 	return "/apis/networking.istio.io/v1alpha3/namespaces/" + k.Namespace + "/" + kind + "/" + k.Name

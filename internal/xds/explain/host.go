@@ -244,13 +244,13 @@ func (i *inquiry) whyNoHost(s seen) {
 	if i.patterns(s.host) {
 		return
 	}
-	i.refused(state.KindServiceEntry)
+	i.refused(api.KindServiceEntry)
 	i.answer.names = append(i.answer.names, i.hostNames())
 }
 
 // unclaimed tells of objects that declare a host for nobody: they have no row by which it could be found.
 func (i *inquiry) unclaimed(host string) (found bool) {
-	for k := range i.Tables.Kinds.Group(i.r, state.KindServiceEntry).All() {
+	for k := range i.Tables.Kinds.Group(i.r, api.KindServiceEntry).All() {
 		if _, claimed := i.Tables.Claims.Peek(k); claimed {
 			continue
 		}

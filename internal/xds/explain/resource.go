@@ -12,7 +12,6 @@ import (
 	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
-	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
@@ -330,7 +329,7 @@ func (i *inquiry) selected(s seen) {
 			if listed++; listed > maxWorkloads {
 				break
 			}
-			i.source(api.Key{Kind: state.KindWorkloadEntry, Namespace: part.Object.Namespace, Name: string(name)}, "endpoint", "", 0)
+			i.source(api.Key{Kind: api.KindWorkloadEntry, Namespace: part.Object.Namespace, Name: string(name)}, "endpoint", "", 0)
 		}
 	}
 }
