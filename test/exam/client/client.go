@@ -28,14 +28,14 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/pilotmesh/pilot/test/exam/casefile"
 	"github.com/pilotmesh/pilot/test/exam/echo"
-	"github.com/pilotmesh/pilot/test/exam/form"
 	"github.com/pilotmesh/pilot/test/exam/pki"
 )
 
 // Job is one request entry, ready to be sent from inside a namespace.
 type Job struct {
-	Request  form.Request
+	Request  casefile.Request
 	ID       string // exam-id prefix
 	MeshCA   string
 	PublicCA string
@@ -217,7 +217,7 @@ func (c *client) handshake(ctx context.Context) error {
 			cfg.NextProtos = append(cfg.NextProtos, "h2")
 		}
 	}
-	cfg.MinVersion, cfg.MaxVersion = form.TLSVersions[spec.Min], form.TLSVersions[spec.Max]
+	cfg.MinVersion, cfg.MaxVersion = casefile.TLSVersions[spec.Min], casefile.TLSVersions[spec.Max]
 	if c.job.Cert != "" {
 		kp, err := tls.X509KeyPair([]byte(c.job.Cert), []byte(c.job.Key))
 		if err != nil {
@@ -304,7 +304,7 @@ func (c *client) headers(o *Outcome) [][2]string {
 	return out
 }
 
-func headerOf(h map[string]form.Values, name string) string {
+func headerOf(h map[string]casefile.Values, name string) string {
 	for k, v := range h {
 		if strings.EqualFold(k, name) && len(v) > 0 {
 			return v[0]
@@ -346,7 +346,7 @@ func (c *client) http1(o *Outcome) error {
 }
 
 // version1 is the HTTP/1 version to write: a client asked for HTTP/2 may have negotiated http/1.1.
-func version1(h *form.HTTP) string {
+func version1(h *casefile.HTTP) string {
 	if h.Version == "1.0" {
 		return "1.0"
 	}

@@ -368,7 +368,7 @@ func (e *Servers) arrived(r *http.Request, at string) int {
 	return e.fails[id]
 }
 
-// Forget begins anew with counting what arrives: a case may run twice in one world.
+// Forget begins anew with counting what arrives: a case may run twice in one environment.
 func (e *Servers) Forget() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -23,7 +23,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pilotmesh/pilot/test/exam/form"
+	"github.com/pilotmesh/pilot/test/exam/casefile"
 )
 
 // Authority is a certificate authority of the exam.
@@ -163,7 +163,7 @@ func (p *Material) JWKS() string {
 }
 
 // Token mints the RS256 token a request asks for.
-func (p *Material) Token(j *form.JWT) (string, error) {
+func (p *Material) Token(j *casefile.JWT) (string, error) {
 	key, kid := p.exam, "exam"
 	if j.Key == "other" {
 		key = p.other

@@ -1,7 +1,7 @@
-// Package seen reduces what requests met to what is compared, and compares it: observations, answers, verdicts.
+// Package observation reduces what requests met to what is compared, and compares it: observations, answers, verdicts.
 //
 // Its values are text files under test/exam/cases (NAME.want.json). The package starts no goroutines and reads no clock.
-package seen
+package observation
 
 import (
 	"encoding/json"
@@ -15,8 +15,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pilotmesh/pilot/test/exam/casefile"
 	"github.com/pilotmesh/pilot/test/exam/client"
-	"github.com/pilotmesh/pilot/test/exam/form"
 )
 
 // Observation is what a case experienced: NAME.got.json and NAME.want.json.
@@ -101,7 +101,7 @@ func (d Dist) String() string {
 }
 
 // See reduces the outcomes of one request entry to what is compared.
-func See(r *form.Request, outcomes []client.Outcome) Request {
+func See(r *casefile.Request, outcomes []client.Outcome) Request {
 	s := Request{Name: r.Name, N: len(outcomes), Fields: map[string]Dist{}}
 	for _, o := range outcomes {
 		for k, v := range fields(r, &o) {
@@ -116,7 +116,7 @@ func See(r *form.Request, outcomes []client.Outcome) Request {
 
 const none = "(none)"
 
-func fields(r *form.Request, o *client.Outcome) map[string]string {
+func fields(r *casefile.Request, o *client.Outcome) map[string]string {
 	f := map[string]string{}
 	set := func(k, v string) {
 		if v != "" {

@@ -1,11 +1,11 @@
-// Package world is where a case takes place: two network namespaces, a control plane, an Envoy that takes its
+// Package environment is where a case takes place: two network namespaces, a control plane, an Envoy that takes its
 // configuration from it, and requests through that Envoy. FORMAT.md draws it.
 //
-// Run owns everything: each of its workers, a goroutine, has a world of its own and runs cases in it one after the other.
+// Run owns everything: each of its workers, a goroutine, has an environment of its own and runs cases in it one after the other.
 // Inside each namespace a child process of ours holds servers, clients and Envoy, and takes orders over its stdin. All
 // processes end with the runner, however that ends; namespaces and folders that a killed run left are replaced by the
 // next one with the same id.
-package world
+package environment
 
 import (
 	"context"
@@ -24,10 +24,10 @@ import (
 	"github.com/pilotmesh/pilot/test/exam/pki"
 )
 
-// world is the two network namespaces of FORMAT.md with a child process in each, shared by all cases of a worker.
-type world struct {
+// environment is the two network namespaces of FORMAT.md with a child process in each, shared by all cases of a worker.
+type environment struct {
 	name  string // pilot-exam-N or pilot-exam-N.J
-	base  int    // first loopback port of this world
+	base  int    // first loopback port of this environment
 	dir   string
 	keys  *pki.Material
 	spawn spawner
@@ -52,46 +52,46 @@ const ChildCommand = "_child"
 
 const envoyUID = 1337
 
-func newWorld(id, worker int, keys *pki.Material, spawn spawner) (w *world, err error) {
-	w = &world{name: fmt.Sprintf("pilot-exam-%d", id), base: 21000 + id*160 + worker*20, keys: keys, spawn: spawn}
+func newEnvironment(id, worker int, keys *pki.Material, spawn spawner) (env *environment, err error) {
+	env = &environment{name: fmt.Sprintf("pilot-exam-%d", id), base: 21000 + id*160 + worker*20, keys: keys, spawn: spawn}
 	if worker > 0 {
-		w.name += fmt.Sprintf(".%d", worker)
+		env.name += fmt.Sprintf(".%d", worker)
 	}
 	defer func() {
 		if err != nil {
-			w.close()
+			env.close()
 		}
 	}()
-	if w.lock, err = os.OpenFile("/run/"+w.name+".lock", os.O_CREATE|os.O_RDWR, 0o600); err != nil {
-		return w, err
+	if env.lock, err = os.OpenFile("/run/"+env.name+".lock", os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+		return env, err
 	}
-	if err := syscall.Flock(int(w.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		w.lock.Close()
-		w.lock = nil
-		return w, fmt.Errorf("another run uses %s: choose another -id", w.name)
+	if err := syscall.Flock(int(env.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		env.lock.Close()
+		env.lock = nil
+		return env, fmt.Errorf("another run uses %s: choose another -id", env.name)
 	}
 	// In /run whatever TMPDIR is: Envoy's user must get there, and a socket's path must be short. What a killed run left
 	// is ours to remove, the lock says.
-	w.dir = filepath.Join("/run", w.name)
-	os.RemoveAll(w.dir)
-	if err := os.MkdirAll(w.dir, 0o755); err != nil {
-		return w, err
+	env.dir = filepath.Join("/run", env.name)
+	os.RemoveAll(env.dir)
+	if err := os.MkdirAll(env.dir, 0o755); err != nil {
+		return env, err
 	}
-	if err := keys.WriteFiles(filepath.Join(w.dir, "pki")); err != nil {
-		return w, err
+	if err := keys.WriteFiles(filepath.Join(env.dir, "pki")); err != nil {
+		return env, err
 	}
-	if err := w.namespaces(); err != nil {
-		return w, err
+	if err := env.namespaces(); err != nil {
+		return env, err
 	}
-	return w, w.children()
+	return env, env.children()
 }
 
-func (w *world) ns(which string) string { return w.name + "-" + which }
+func (env *environment) ns(which string) string { return env.name + "-" + which }
 
 // namespaces makes both namespaces and the wire between them, over the remains of a killed run if need be.
-func (w *world) namespaces() error {
-	w.removeNamespaces()
-	wl, nt := w.ns("wl"), w.ns("net")
+func (env *environment) namespaces() error {
+	env.removeNamespaces()
+	wl, nt := env.ns("wl"), env.ns("net")
 	if err := os.MkdirAll("/etc/exam", 0o755); err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (w *world) namespaces() error {
 		if err := os.WriteFile(filepath.Join(etc, "resolv.conf"), []byte("nameserver 10.77.0.53\noptions timeout:1 attempts:2\n"), 0o644); err != nil {
 			return err
 		}
-		if err := copyFiles(filepath.Join(w.dir, "pki"), filepath.Join(etc, "exam")); err != nil {
+		if err := copyFiles(filepath.Join(env.dir, "pki"), filepath.Join(etc, "exam")); err != nil {
 			return err
 		}
 	}
@@ -153,8 +153,8 @@ func copyFiles(from, to string) error {
 	return nil
 }
 
-func (w *world) removeNamespaces() {
-	for _, n := range []string{w.ns("wl"), w.ns("net")} {
+func (env *environment) removeNamespaces() {
+	for _, n := range []string{env.ns("wl"), env.ns("net")} {
 		if _, err := os.Stat("/run/netns/" + n); err == nil {
 			_ = exec.Command("ip", "netns", "del", n).Run() // the next run says so if it is still there
 		}
@@ -163,30 +163,30 @@ func (w *world) removeNamespaces() {
 }
 
 // children starts the process of each namespace.
-func (w *world) children() error {
-	backend, err := w.keys.Mesh.Issue(pki.Spiffe("cluster.local", "default", "backend"))
+func (env *environment) children() error {
+	backend, err := env.keys.Mesh.Issue(pki.Spiffe("cluster.local", "default", "backend"))
 	if err != nil {
 		return err
 	}
-	intruder, err := w.keys.Mesh.Issue(pki.Spiffe("cluster.local", "other", "intruder"))
+	intruder, err := env.keys.Mesh.Issue(pki.Spiffe("cluster.local", "other", "intruder"))
 	if err != nil {
 		return err
 	}
 	setup := ChildSetup{
-		PKI:      &echo.Keys{Backend: backend, Intruder: intruder, MeshCA: w.keys.Mesh.PEM, PublicCert: w.keys.Public.Pair()},
-		PublicCA: filepath.Join(w.dir, "pki", "public-ca.pem"),
+		PKI:      &echo.Keys{Backend: backend, Intruder: intruder, MeshCA: env.keys.Mesh.PEM, PublicCert: env.keys.Public.Pair()},
+		PublicCA: filepath.Join(env.dir, "pki", "public-ca.pem"),
 	}
-	if w.wl, err = w.child(w.ns("wl"), setup); err != nil {
+	if env.wl, err = env.child(env.ns("wl"), setup); err != nil {
 		return err
 	}
 	setup.DNS = "10.77.0.53:53"
-	if w.net, err = w.child(w.ns("net"), setup); err != nil {
+	if env.net, err = env.child(env.ns("net"), setup); err != nil {
 		return err
 	}
-	return w.net.call("Listen", []int{}, nil)
+	return env.net.call("Listen", []int{}, nil)
 }
 
-func (w *world) child(ns string, setup ChildSetup) (*peer, error) {
+func (env *environment) child(ns string, setup ChildSetup) (*peer, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -203,7 +203,7 @@ func (w *world) child(ns string, setup ChildSetup) (*peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.spawn.start(cmd); err != nil {
+	if err := env.spawn.start(cmd); err != nil {
 		return nil, err
 	}
 	p := &peer{Client: jsonrpc.NewClient(stdio{out, in}), cmd: cmd, stdin: in}
@@ -214,7 +214,7 @@ func (w *world) child(ns string, setup ChildSetup) (*peer, error) {
 	return p, nil
 }
 
-// call is an order to the child. One that is not answered in time breaks the peer: the world must be made anew.
+// call is an order to the child. One that is not answered in time breaks the peer: the environment must be made anew.
 func (p *peer) call(method string, args, reply any) error {
 	return p.callCtx(context.Background(), method, args, reply)
 }
@@ -244,21 +244,21 @@ func (p *peer) stop() {
 	_ = p.cmd.Wait() // how it ended matters to nobody any more
 }
 
-// close removes everything the world made.
-func (w *world) close() {
-	for _, p := range []*peer{w.wl, w.net} {
+// close removes everything the environment made.
+func (env *environment) close() {
+	for _, p := range []*peer{env.wl, env.net} {
 		if p != nil {
 			p.stop()
 		}
 	}
-	for _, f := range w.stops {
+	for _, f := range env.stops {
 		f()
 	}
-	if w.lock != nil {
-		w.removeNamespaces()
-		w.lock.Close() // the file stays: removing it would let two runs hold one name
+	if env.lock != nil {
+		env.removeNamespaces()
+		env.lock.Close() // the file stays: removing it would let two runs hold one name
 	}
-	if w.dir != "" {
-		os.RemoveAll(w.dir)
+	if env.dir != "" {
+		os.RemoveAll(env.dir)
 	}
 }

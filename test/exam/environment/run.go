@@ -1,4 +1,4 @@
-package world
+package environment
 
 import (
 	"context"
@@ -13,10 +13,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pilotmesh/pilot/test/exam/casefile"
 	"github.com/pilotmesh/pilot/test/exam/client"
-	"github.com/pilotmesh/pilot/test/exam/form"
+	"github.com/pilotmesh/pilot/test/exam/observation"
 	"github.com/pilotmesh/pilot/test/exam/pki"
-	"github.com/pilotmesh/pilot/test/exam/seen"
 )
 
 // Settings of a run.
@@ -40,7 +40,7 @@ const (
 
 // Task is a case to run over one of the two variants of xDS.
 type Task struct {
-	Case *form.Case
+	Case *casefile.Case
 	SOTW bool // State-of-the-World instead of delta
 }
 
@@ -53,8 +53,8 @@ func (t Task) Variant() string {
 }
 
 // Run runs all tasks and hands each observation to done, one at a time. It returns when everything has stopped. An error
-// says that a world could not be made; what goes wrong in a case is in its observation.
-func Run(ctx context.Context, s *Settings, tasks []Task, done func(Task, *seen.Observation, time.Duration)) error {
+// says that an environment could not be made; what goes wrong in a case is in its observation.
+func Run(ctx context.Context, s *Settings, tasks []Task, done func(Task, *observation.Observation, time.Duration)) error {
 	keys, err := pki.New()
 	if err != nil {
 		return err
@@ -95,67 +95,67 @@ func Run(ctx context.Context, s *Settings, tasks []Task, done func(Task, *seen.O
 	return context.Cause(ctx)
 }
 
-// worker runs cases one after the other in a world of its own.
+// worker runs cases one after the other in an environment of its own.
 type worker struct {
 	set   *Settings
 	id    int
 	keys  *pki.Material
 	spawn spawner
-	w     *world
+	env   *environment
 	slot  int
 }
 
-func (k *worker) run(ctx context.Context, t Task) (obs *seen.Observation, took time.Duration, err error) {
+func (k *worker) run(ctx context.Context, t Task) (obs *observation.Observation, took time.Duration, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
 		}
 	}()
-	if k.w != nil && (k.w.wl.broken || k.w.net.broken) {
+	if k.env != nil && (k.env.wl.broken || k.env.net.broken) {
 		k.close()
 	}
-	if k.w == nil {
-		w, err := newWorld(k.set.ID, k.id, k.keys, k.spawn)
+	if k.env == nil {
+		env, err := newEnvironment(k.set.ID, k.id, k.keys, k.spawn)
 		if err != nil {
 			return nil, 0, err
 		}
-		k.w = w
-		if err := w.services(ctx); err != nil {
+		k.env = env
+		if err := env.services(ctx); err != nil {
 			return nil, 0, err
 		}
 	}
 	k.slot++
-	obs, took = k.w.runCase(ctx, k.set, t, k.slot)
+	obs, took = k.env.runCase(ctx, k.set, t, k.slot)
 	return obs, took, nil
 }
 
 func (k *worker) close() {
-	if k.w != nil {
-		k.w.close()
-		k.w = nil
+	if k.env != nil {
+		k.env.close()
+		k.env = nil
 	}
 }
 
-// services starts what a world needs outside the namespaces: secrets and the key set.
-func (w *world) services(ctx context.Context) error {
-	sds, stop, err := serveSDS(filepath.Join(w.dir, "sds.sock"), w.keys, filepath.Join(w.dir, "pki"))
+// services starts what an environment needs outside the namespaces: secrets and the key set.
+func (env *environment) services(ctx context.Context) error {
+	sds, stop, err := serveSDS(filepath.Join(env.dir, "sds.sock"), env.keys, filepath.Join(env.dir, "pki"))
 	if err != nil {
 		return err
 	}
-	w.sds = sds
-	w.stops = append(w.stops, stop)
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", w.base+9))
+	env.sds = sds
+	env.stops = append(env.stops, stop)
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", env.base+9))
 	if err != nil {
 		return err
 	}
-	w.jwks = "http://" + l.Addr().String() + "/jwks"
+	env.jwks = "http://" + l.Addr().String() + "/jwks"
 	s := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
 		rw.Header().Set("Content-Type", "application/json")
-		fmt.Fprint(rw, w.keys.JWKS())
+		fmt.Fprint(rw, env.keys.JWKS())
 	})}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = s.Serve(l) }) // ends with ErrServerClosed
-	w.stops = append(w.stops, func() {
+	env.stops = append(env.stops, func() {
 		_ = s.Close()
 		serving.Wait()
 	})
@@ -163,11 +163,11 @@ func (w *world) services(ctx context.Context) error {
 }
 
 // runCase never fails: what went wrong is in the observation.
-func (w *world) runCase(ctx context.Context, set *Settings, t Task, slot int) (obs *seen.Observation, took time.Duration) {
+func (env *environment) runCase(ctx context.Context, set *Settings, t Task, slot int) (obs *observation.Observation, took time.Duration) {
 	start := time.Now()
-	obs = &seen.Observation{Title: t.Case.Title, Requests: []seen.Request{}}
-	dir := filepath.Join(w.dir, fmt.Sprintf("case-%d", slot))
-	if err := w.experience(ctx, set, t, dir, slot, obs); err != nil {
+	obs = &observation.Observation{Title: t.Case.Title, Requests: []observation.Request{}}
+	dir := filepath.Join(env.dir, fmt.Sprintf("case-%d", slot))
+	if err := env.experience(ctx, set, t, dir, slot, obs); err != nil {
 		obs.Failed, obs.Details, _ = strings.Cut(err.Error(), "\n")
 	}
 	if set.Keep != "" {
@@ -190,19 +190,19 @@ func keepFiles(dir, to string) {
 }
 
 // experience runs one case in dir and fills obs.
-func (w *world) experience(ctx context.Context, set *Settings, t Task, dir string, slot int, obs *seen.Observation) error {
+func (env *environment) experience(ctx context.Context, set *Settings, t Task, dir string, slot int, obs *observation.Observation) error {
 	c := t.Case
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if err := w.writeInputs(c, dir); err != nil {
+	if err := env.writeInputs(c, dir); err != nil {
 		return err
 	}
-	if err := w.prepare(c); err != nil {
+	if err := env.prepare(c); err != nil {
 		return err
 	}
 	began := time.Now()
-	s, url, err := w.startPlane(ctx, set.Plane, dir, slot)
+	s, url, err := env.startPlane(ctx, set.Plane, dir, slot)
 	if err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func (w *world) experience(ctx context.Context, set *Settings, t Task, dir strin
 		return err
 	}
 	ready := time.Now()
-	p, err := startEnvoy(w, c, dir, s.grpc, set, t.SOTW)
+	p, err := startEnvoy(env, c, dir, s.grpc, set, t.SOTW)
 	if err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (w *world) experience(ctx context.Context, set *Settings, t Task, dir strin
 		p.dump(ctx)
 	}
 	for i := range c.Requests {
-		met, err := w.request(ctx, c, &c.Requests[i])
+		met, err := env.request(ctx, c, &c.Requests[i])
 		if err != nil {
 			return fmt.Errorf("request %q: %w", c.Requests[i].Name, err)
 		}
@@ -244,72 +244,72 @@ func (w *world) experience(ctx context.Context, set *Settings, t Task, dir strin
 	return err
 }
 
-// prepare sets the world up for a case's proxy.
-func (w *world) prepare(c *form.Case) error {
+// prepare sets the environment up for a case's proxy.
+func (env *environment) prepare(c *casefile.Case) error {
 	sidecar := c.Proxy.Type == "sidecar"
-	for _, p := range []*peer{w.wl, w.net} {
+	for _, p := range []*peer{env.wl, env.net} {
 		if err := p.call("Forget", 0, nil); err != nil {
 			return err
 		}
 	}
-	if err := w.wl.call("Listen", boundPorts(c), nil); err != nil {
+	if err := env.wl.call("Listen", boundPorts(c), nil); err != nil {
 		return err
 	}
-	if err := w.wl.call("Capture", redirection(sidecar && c.Proxy.Metadata["INTERCEPTION_MODE"] != "NONE"), nil); err != nil {
+	if err := env.wl.call("Capture", redirection(sidecar && c.Proxy.Metadata["INTERCEPTION_MODE"] != "NONE"), nil); err != nil {
 		return err
 	}
 	trustDomain := "cluster.local"
 	if d, ok := c.Mesh["trustDomain"].(string); ok {
 		trustDomain = d
 	}
-	return w.sds.setIdentity(pki.Spiffe(trustDomain, c.Proxy.Namespace, c.Proxy.SA))
+	return env.sds.setIdentity(pki.Spiffe(trustDomain, c.Proxy.Namespace, c.Proxy.SA))
 }
 
 // request performs one entry and reduces what came of it.
-func (w *world) request(ctx context.Context, c *form.Case, r *form.Request) (seen.Request, error) {
+func (env *environment) request(ctx context.Context, c *casefile.Case, r *casefile.Request) (observation.Request, error) {
 	if err := pause(ctx, time.Duration(r.Pause)); err != nil {
-		return seen.Request{}, err
+		return observation.Request{}, err
 	}
-	j, err := w.job(c, r)
+	j, err := env.job(c, r)
 	if err != nil {
-		return seen.Request{}, err
+		return observation.Request{}, err
 	}
-	driver := w.wl
+	driver := env.wl
 	if r.From == "net" {
-		driver = w.net
+		driver = env.net
 	}
 	var outcomes []client.Outcome
 	if err := driver.callCtx(ctx, "Perform", j, &outcomes); err != nil {
-		return seen.Request{}, err
+		return observation.Request{}, err
 	}
 	if watches(r, "hits") {
-		if err := w.collectHits(ctx, outcomes); err != nil {
-			return seen.Request{}, err
+		if err := env.collectHits(ctx, outcomes); err != nil {
+			return observation.Request{}, err
 		}
 	}
-	return seen.See(r, outcomes), nil
+	return observation.See(r, outcomes), nil
 }
 
-func (w *world) job(c *form.Case, r *form.Request) (*client.Job, error) {
-	j := &client.Job{Request: *r, ID: c.Base() + "/" + r.Name, MeshCA: w.keys.Mesh.PEM, PublicCA: w.keys.Public.PEM}
+func (env *environment) job(c *casefile.Case, r *casefile.Request) (*client.Job, error) {
+	j := &client.Job{Request: *r, ID: c.Base() + "/" + r.Name, MeshCA: env.keys.Mesh.PEM, PublicCA: env.keys.Public.PEM}
 	if r.TLS != nil && r.TLS.As != "" {
 		td := r.TLS.TrustDomain
-		form.Default(&td, "cluster.local")
+		casefile.Default(&td, "cluster.local")
 		ns, sa, _ := strings.Cut(r.TLS.As, "/")
-		kp, err := w.issuer(r.TLS).Issue(pki.Spiffe(td, ns, sa))
+		kp, err := env.issuer(r.TLS).Issue(pki.Spiffe(td, ns, sa))
 		if err != nil {
 			return nil, err
 		}
 		j.Cert, j.Key = kp.Cert, kp.Key
 	}
-	return j, w.addTokens(j, r)
+	return j, env.addTokens(j, r)
 }
 
 // mirrorDelay is how long a mirrored request may come after the one it copies.
 const mirrorDelay = 150 * time.Millisecond
 
 // collectHits asks both namespaces which requests arrived where.
-func (w *world) collectHits(ctx context.Context, outcomes []client.Outcome) error {
+func (env *environment) collectHits(ctx context.Context, outcomes []client.Outcome) error {
 	ids := make([]string, 0, len(outcomes))
 	for _, o := range outcomes {
 		ids = append(ids, o.ID)
@@ -318,7 +318,7 @@ func (w *world) collectHits(ctx context.Context, outcomes []client.Outcome) erro
 	if err := pause(ctx, mirrorDelay); err != nil {
 		return err
 	}
-	for _, p := range []*peer{w.net, w.wl} {
+	for _, p := range []*peer{env.net, env.wl} {
 		var hits map[string][]string
 		if err := p.call("Hits", ids, &hits); err != nil {
 			return err

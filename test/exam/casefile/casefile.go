@@ -1,7 +1,7 @@
-// Package form is the form of an exam case: what a case file may say, as FORMAT.md tells, and what is wrong with one.
+// Package casefile reads case files of the exam: what such a file may say, as FORMAT.md tells, and what is wrong with one.
 //
 // Values are read only once loaded; the package starts no goroutines.
-package form
+package casefile
 
 import (
 	"bytes"

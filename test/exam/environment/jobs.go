@@ -1,24 +1,24 @@
-package world
+package environment
 
 import (
 	"slices"
 	"strings"
 
+	"github.com/pilotmesh/pilot/test/exam/casefile"
 	"github.com/pilotmesh/pilot/test/exam/client"
-	"github.com/pilotmesh/pilot/test/exam/form"
 	"github.com/pilotmesh/pilot/test/exam/pki"
 )
 
-func watches(r *form.Request, what string) bool { return slices.Contains(r.Watch, what) }
+func watches(r *casefile.Request, what string) bool { return slices.Contains(r.Watch, what) }
 
 // addTokens mints the JWTs a request asks for and puts them where it wants them.
-func (w *world) addTokens(j *client.Job, r *form.Request) error {
+func (env *environment) addTokens(j *client.Job, r *casefile.Request) error {
 	if r.JWT == nil && r.JWTs == nil {
 		return nil
 	}
 	var pairs []string
 	for name, spec := range r.JWTs {
-		token, err := w.keys.Token(spec)
+		token, err := env.keys.Token(spec)
 		if err != nil {
 			return err
 		}
@@ -27,33 +27,33 @@ func (w *world) addTokens(j *client.Job, r *form.Request) error {
 	put := strings.NewReplacer(pairs...).Replace
 	h := *r.HTTP
 	h.Path, h.Host = put(h.Path), put(h.Host)
-	h.Headers = map[string]form.Values{}
+	h.Headers = map[string]casefile.Values{}
 	for k, vs := range r.HTTP.Headers {
 		for _, v := range vs {
 			h.Headers[k] = append(h.Headers[k], put(v))
 		}
 	}
 	if r.JWT != nil {
-		token, err := w.keys.Token(r.JWT)
+		token, err := env.keys.Token(r.JWT)
 		if err != nil {
 			return err
 		}
-		h.Headers["Authorization"] = form.Values{"Bearer " + token}
+		h.Headers["Authorization"] = casefile.Values{"Bearer " + token}
 	}
 	j.Request.HTTP = &h
 	return nil
 }
 
 // issuer is the CA that signs a request's client certificate.
-func (w *world) issuer(t *form.TLS) *pki.Authority {
+func (env *environment) issuer(t *casefile.TLS) *pki.Authority {
 	if t.CA == "public" {
-		return w.keys.Public
+		return env.keys.Public
 	}
-	return w.keys.Mesh
+	return env.keys.Mesh
 }
 
 // boundPorts are the ports Envoy will bind in the workload's namespace for a gateway: no echo may sit there.
-func boundPorts(c *form.Case) []int {
+func boundPorts(c *casefile.Case) []int {
 	if c.Proxy.Type != "router" {
 		return nil
 	}

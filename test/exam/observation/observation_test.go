@@ -1,13 +1,13 @@
-package seen
+package observation
 
 import (
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/pilotmesh/pilot/test/exam/casefile"
 	"github.com/pilotmesh/pilot/test/exam/client"
 	"github.com/pilotmesh/pilot/test/exam/echo"
-	"github.com/pilotmesh/pilot/test/exam/form"
 )
 
 func TestSameComparesSetsOrShares(t *testing.T) {
@@ -41,7 +41,7 @@ func TestSameComparesSetsOrShares(t *testing.T) {
 
 func TestObservationSurvivesItsFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.json")
-	met := See(&form.Request{Name: "a", Watch: []string{"req.x"}}, []client.Outcome{
+	met := See(&casefile.Request{Name: "a", Watch: []string{"req.x"}}, []client.Outcome{
 		{Status: 200, Backend: "10.77.1.1:80", Echo: &echo.Reply{Method: "GET", Path: "/", Authority: "h"}},
 		{Error: "eof"},
 	})
@@ -55,17 +55,17 @@ func TestObservationSurvivesItsFile(t *testing.T) {
 	if d := difference(met, o.Requests[0], false); d != "" {
 		t.Errorf("after reading: %s", d)
 	}
-	other := See(&form.Request{Name: "a", Watch: []string{"req.x"}}, []client.Outcome{{Status: 404, Body: "no"}, {Error: "reset"}})
+	other := See(&casefile.Request{Name: "a", Watch: []string{"req.x"}}, []client.Outcome{{Status: 404, Body: "no"}, {Error: "reset"}})
 	if d := difference(met, other, false); !strings.Contains(d, "want closed 200 from 10.77.1.1:80") || !strings.Contains(d, "got closed 404") {
 		t.Errorf("difference = %s", d)
 	}
 }
 
 func TestWantedComparesWhatItNames(t *testing.T) {
-	c := &form.Case{Requests: []form.Request{
-		{Name: "one", Repeat: 1, Want: map[string]form.Want{"status": {"200": 0}}},
-		{Name: "set", Repeat: 10, Want: map[string]form.Want{"backend": {"a": 0, "b": 0}}},
-		{Name: "shares", Repeat: 200, Want: map[string]form.Want{"backend": {"a": 80, "b": 20}}},
+	c := &casefile.Case{Requests: []casefile.Request{
+		{Name: "one", Repeat: 1, Want: map[string]casefile.Want{"status": {"200": 0}}},
+		{Name: "set", Repeat: 10, Want: map[string]casefile.Want{"backend": {"a": 0, "b": 0}}},
+		{Name: "shares", Repeat: 200, Want: map[string]casefile.Want{"backend": {"a": 80, "b": 20}}},
 	}}
 	good := func() []Request {
 		return []Request{

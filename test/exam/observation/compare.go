@@ -1,4 +1,4 @@
-package seen
+package observation
 
 import (
 	"fmt"
@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pilotmesh/pilot/test/exam/form"
+	"github.com/pilotmesh/pilot/test/exam/casefile"
 )
 
 // Verdict is the grade of one case.
@@ -21,7 +21,7 @@ type Verdict struct {
 }
 
 // Compare grades what a case met by its stored answer.
-func Compare(c *form.Case, want, got *Observation) Verdict {
+func Compare(c *casefile.Case, want, got *Observation) Verdict {
 	v := Verdict{Requests: len(c.Requests), Rejected: len(got.Rejected)}
 	fail := func(format string, a ...any) {
 		if v.Why == "" {
@@ -60,7 +60,7 @@ func Compare(c *form.Case, want, got *Observation) Verdict {
 }
 
 // Wanted is the answer a case brings: of each request the fields that it names, and that there is no error it does not.
-func Wanted(c *form.Case) *Observation {
+func Wanted(c *casefile.Case) *Observation {
 	o := &Observation{Title: c.Title}
 	for i := range c.Requests {
 		r := &c.Requests[i]

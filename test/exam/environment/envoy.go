@@ -1,4 +1,4 @@
-package world
+package environment
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/pilotmesh/pilot/test/exam/form"
-	"github.com/pilotmesh/pilot/test/exam/seen"
+	"github.com/pilotmesh/pilot/test/exam/casefile"
+	"github.com/pilotmesh/pilot/test/exam/observation"
 )
 
 // relay passes Envoy's xDS connection, a unix socket in any namespace, on to the control plane's TCP address.
@@ -79,16 +79,16 @@ func (r *relay) close() {
 
 // proxy is one running Envoy.
 type proxy struct {
-	w     *world
+	env   *environment
 	dir   string
 	log   string
 	relay *relay
 	admin *http.Client
 }
 
-func startEnvoy(w *world, c *form.Case, dir, grpcAddr string, set *Settings, sotw bool) (*proxy, error) {
-	p := &proxy{w: w, dir: dir, log: filepath.Join(dir, "envoy.log")}
-	s := sockets{xds: filepath.Join(dir, "xds.sock"), sds: filepath.Join(w.dir, "sds.sock"), admin: filepath.Join(dir, "admin.sock")}
+func startEnvoy(env *environment, c *casefile.Case, dir, grpcAddr string, set *Settings, sotw bool) (*proxy, error) {
+	p := &proxy{env: env, dir: dir, log: filepath.Join(dir, "envoy.log")}
+	s := sockets{xds: filepath.Join(dir, "xds.sock"), sds: filepath.Join(env.dir, "sds.sock"), admin: filepath.Join(dir, "admin.sock")}
 	if err := os.Chmod(dir, 0o777); err != nil { // Envoy's user makes its admin socket here
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func startEnvoy(w *world, c *form.Case, dir, grpcAddr string, set *Settings, sot
 	}
 	start := EnvoyStart{Path: set.Envoy, Log: p.log, Dir: dir, UID: envoyUID, Args: []string{"-c", conf, "--concurrency", "1", "--disable-hot-restart", "-l", level,
 		"--log-format", "%l\t%n\t%v", "--drain-time-s", "1", "--parent-shutdown-time-s", "2"}}
-	if err := w.wl.call("StartEnvoy", &start, nil); err != nil {
+	if err := env.wl.call("StartEnvoy", &start, nil); err != nil {
 		p.relay.close()
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func startEnvoy(w *world, c *form.Case, dir, grpcAddr string, set *Settings, sot
 }
 
 func (p *proxy) stop() {
-	_ = p.w.wl.call("StopEnvoy", 0, nil) // with its namespace it goes in any case
+	_ = p.env.wl.call("StopEnvoy", 0, nil) // with its namespace it goes in any case
 	p.relay.close()
 	p.admin.CloseIdleConnections()
 }
@@ -142,7 +142,7 @@ func (p *proxy) get(ctx context.Context, path string) (string, error) {
 // alive fails once Envoy has ended.
 func (p *proxy) alive() error {
 	var died string
-	if err := p.w.wl.call("EnvoyExit", 0, &died); err != nil {
+	if err := p.env.wl.call("EnvoyExit", 0, &died); err != nil {
 		return err
 	}
 	if died != "" {
@@ -233,14 +233,14 @@ func urlEscape(s string) string {
 var rejectedLine = regexp.MustCompile(`(?:gRPC|[dD]elta) config for (?:type\.googleapis\.com/)?([\w.]+) rejected: (.*)`)
 
 // state is what the observation says about xDS.
-func (p *proxy) state(ctx context.Context) (rejected []seen.Rejection, warming []string, err error) {
+func (p *proxy) state(ctx context.Context) (rejected []observation.Rejection, warming []string, err error) {
 	b, err := os.ReadFile(p.log)
 	if err != nil {
 		return nil, nil, err
 	}
-	known := map[seen.Rejection]bool{}
+	known := map[observation.Rejection]bool{}
 	add := func(typ, reason string) {
-		r := seen.Rejection{Type: typ[strings.LastIndex(typ, ".")+1:], Reason: strings.TrimSpace(reason)}
+		r := observation.Rejection{Type: typ[strings.LastIndex(typ, ".")+1:], Reason: strings.TrimSpace(reason)}
 		if !known[r] {
 			known[r] = true
 			rejected = append(rejected, r)

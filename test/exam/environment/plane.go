@@ -1,4 +1,4 @@
-package world
+package environment
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/pilotmesh/pilot/test/exam/form"
+	"github.com/pilotmesh/pilot/test/exam/casefile"
 )
 
 // Inputs are what a control plane is started with.
@@ -58,12 +58,12 @@ type plane struct {
 }
 
 // writeInputs puts a case's configuration, mesh and networks files into dir.
-func (w *world) writeInputs(c *form.Case, dir string) error {
+func (env *environment) writeInputs(c *casefile.Case, dir string) error {
 	conf := filepath.Join(dir, "config")
 	if err := os.MkdirAll(conf, 0o755); err != nil {
 		return err
 	}
-	text := strings.NewReplacer("${JWKS}", w.keys.JWKS(), "${JWKS_URI}", w.jwks).Replace(c.Config)
+	text := strings.NewReplacer("${JWKS}", env.keys.JWKS(), "${JWKS_URI}", env.jwks).Replace(c.Config)
 	networks := obj{"networks": obj{}}
 	if len(c.Networks) > 0 {
 		networks = c.Networks
@@ -89,8 +89,8 @@ func (w *world) writeInputs(c *form.Case, dir string) error {
 
 // startPlane starts the control plane; slot alternates the ports so that the next case need not wait for them. It
 // returns where the plane tells whether it is ready.
-func (w *world) startPlane(ctx context.Context, start Plane, dir string, slot int) (*plane, string, error) {
-	port := w.base + slot%2*10
+func (env *environment) startPlane(ctx context.Context, start Plane, dir string, slot int) (*plane, string, error) {
+	port := env.base + slot%2*10
 	in := Inputs{
 		ConfigDir: filepath.Join(dir, "config"), Mesh: filepath.Join(dir, "mesh.yaml"), Networks: filepath.Join(dir, "networks.yaml"),
 		GRPC: fmt.Sprintf("127.0.0.1:%d", port), HTTP: fmt.Sprintf("127.0.0.1:%d", port+1),
@@ -114,7 +114,7 @@ func (w *world) startPlane(ctx context.Context, start Plane, dir string, slot in
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = in.Work, f, f
 	// A process namespace: whatever it starts ends with it, even when this runner is killed.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Cloneflags: syscall.CLONE_NEWPID}
-	if err := w.spawn.start(p.cmd); err != nil {
+	if err := env.spawn.start(p.cmd); err != nil {
 		return nil, "", fmt.Errorf("control plane: %w", err)
 	}
 	go func() {

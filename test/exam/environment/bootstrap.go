@@ -1,11 +1,11 @@
-package world
+package environment
 
 import (
 	"encoding/json"
 	"maps"
 	"strings"
 
-	"github.com/pilotmesh/pilot/test/exam/form"
+	"github.com/pilotmesh/pilot/test/exam/casefile"
 )
 
 type obj = map[string]any
@@ -34,7 +34,7 @@ func merge(a, b obj) obj {
 }
 
 // nodeMetadata is what Istio's agent would send for this proxy.
-func nodeMetadata(c *form.Case) obj {
+func nodeMetadata(c *casefile.Case) obj {
 	p := &c.Proxy
 	workload := p.Name
 	if i := strings.LastIndex(workload, "-"); i > 0 {
@@ -71,7 +71,7 @@ func nodeMetadata(c *form.Case) obj {
 	return m
 }
 
-func nodeOf(c *form.Case) obj {
+func nodeOf(c *casefile.Case) obj {
 	p := &c.Proxy
 	n := obj{
 		"id":      p.Type + "~10.76.0.2~" + p.Name + "." + p.Namespace + "~" + p.Namespace + ".svc.cluster.local",
@@ -108,7 +108,7 @@ func socketAddress(ip string, port int) obj {
 }
 
 // bootstrap is the Envoy configuration of a case: everything but the four xDS types comes from the control plane.
-func bootstrap(c *form.Case, s sockets, sotw bool) ([]byte, error) {
+func bootstrap(c *casefile.Case, s sockets, sotw bool) ([]byte, error) {
 	api := "DELTA_GRPC"
 	if sotw {
 		api = "GRPC"

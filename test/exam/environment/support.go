@@ -1,4 +1,4 @@
-package world
+package environment
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Missing tells what this machine lacks to make a world, or "". It tries, in a namespace of its own: the kernel may lack
+// Missing tells what this machine lacks to make an environment, or "". It tries, in a namespace of its own: the kernel may lack
 // what the programs are there for, and a container may not be allowed to.
 func Missing(ctx context.Context, id int) string {
 	if os.Geteuid() != 0 {
