@@ -1,4 +1,4 @@
-module github.com/pilotmesh/pilot/test/podrunner/conformance
+module github.com/pilotmesh/pilot/test/podrunner/nodeconformance
 
 go 1.27.0
 

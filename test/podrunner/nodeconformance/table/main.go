@@ -1,6 +1,6 @@
 // Command table writes the table of node conformance from reports of test runs.
 //
-//	go run ./table reasons.yaml report.json... > ../conformance.md
+//	go run ./table reasons.yaml report.json... > ../nodeconformance.md
 package main
 
 import (
@@ -107,7 +107,7 @@ func reason(reasons map[string]string, name string) string {
 
 func write(out io.Writer, rows []row, counts map[string]int) {
 	fmt.Fprintf(out, "# Node conformance\n\nThe tests are Kubernetes' own (v1.36.3: those with `[NodeConformance]` and `[Conformance]` in their names), run as\n"+
-		"[conformance/README.md](conformance/README.md) tells: %d passed, %d failed, %d not applicable.\n\n", counts["passed"], counts["failed"], counts["not applicable"])
+		"[nodeconformance/README.md](nodeconformance/README.md) tells: %d passed, %d failed, %d not applicable.\n\n", counts["passed"], counts["failed"], counts["not applicable"])
 	fmt.Fprint(out, "| Test | Result | Reason |\n|---|---|---|\n")
 	drop := strings.NewReplacer(" [NodeConformance]", "", " [Conformance]", "", "[NodeConformance] ", "", "|", "\\|", "*", "\\*")
 	for _, r := range rows {
