@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pilotmesh/pilot/test/kit/echo"
 	"github.com/pilotmesh/pilot/test/testbed"
 )
 
@@ -92,16 +93,16 @@ func (m *mesh) settle(begin time.Time) {
 }
 
 // get asks the client's sidecar once.
-func (m *mesh) get(path string, headers ...string) (testbed.Answer, error) {
+func (m *mesh) get(path string, headers ...string) (echo.Report, error) {
 	return testbed.Call(m.Context(), m.client, m.reviews.port, m.reviews.host(), path, headers...)
 }
 
 // by wants a request to be answered by one of the versions.
-func (m *mesh) by(version, path string, headers ...string) testbed.Answer {
+func (m *mesh) by(version, path string, headers ...string) echo.Report {
 	m.Helper()
 	a, err := m.get(path, headers...)
-	if err != nil || a.Backend != version {
-		m.Errorf("%s %q is answered by %q, %v; want %s", path, headers, a.Backend, err, version)
+	if err != nil || a.Name != version {
+		m.Errorf("%s %q is answered by %q, %v; want %s", path, headers, a.Name, err, version)
 	}
 	return a
 }
@@ -171,7 +172,7 @@ func (m *mesh) weights() {
 		if err != nil {
 			m.Fatal(err)
 		}
-		if a.Backend == "v2" {
+		if a.Name == "v2" {
 			second++
 		}
 	}

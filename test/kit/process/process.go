@@ -29,8 +29,7 @@ type Process struct {
 // Start starts cmd and returns. The process is killed when this one ends, however that happens. Start sets the parent-death
 // signal in cmd.SysProcAttr and leaves the rest of cmd as it is. The caller must not call cmd.Wait.
 func Start(cmd *exec.Cmd) (*Process, error) {
-	p := &Process{name: filepath.Base(cmd.Path), cmd: cmd, done: make(chan struct{})}
-	return p, p.start()
+	return start(&Process{name: filepath.Base(cmd.Path), cmd: cmd, done: make(chan struct{})})
 }
 
 // StartLogged is Start for a program that is called name in errors, with its output appended to the file log.
@@ -41,11 +40,10 @@ func StartLogged(name, log string, cmd *exec.Cmd) (*Process, error) {
 	}
 	defer out.Close() // the process has its own descriptor
 	cmd.Stdout, cmd.Stderr = out, out
-	p := &Process{name: name, log: log, cmd: cmd, done: make(chan struct{})}
-	return p, p.start()
+	return start(&Process{name: name, log: log, cmd: cmd, done: make(chan struct{})})
 }
 
-func (p *Process) start() error {
+func start(p *Process) (*Process, error) {
 	if p.cmd.SysProcAttr == nil {
 		p.cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
@@ -62,9 +60,9 @@ func (p *Process) start() error {
 		}
 	}()
 	if err := <-started; err != nil {
-		return fmt.Errorf("starting %s: %w", p.name, err)
+		return nil, fmt.Errorf("starting %s: %w", p.name, err)
 	}
-	return nil
+	return p, nil
 }
 
 // Name is what the process is called in errors.
