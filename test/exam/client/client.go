@@ -28,9 +28,10 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/pilotmesh/pilot/test/exam/backend"
 	"github.com/pilotmesh/pilot/test/exam/casefile"
-	"github.com/pilotmesh/pilot/test/exam/echo"
-	"github.com/pilotmesh/pilot/test/exam/pki"
+	"github.com/pilotmesh/pilot/test/kit/certs"
+	"github.com/pilotmesh/pilot/test/kit/echo"
 )
 
 // Job is one request entry, ready to be sent from inside a namespace.
@@ -52,7 +53,7 @@ type Outcome struct {
 	Header  map[string][]string `json:"header,omitempty"`
 	Backend string              `json:"backend,omitempty"`
 	Body    string              `json:"body,omitempty"`
-	Echo    *echo.Reply         `json:"echo,omitempty"`
+	Echo    *echo.Report        `json:"echo,omitempty"`
 	Cert    string              `json:"cert,omitempty"`
 	ALPN    string              `json:"alpn,omitempty"`
 	ID      string              `json:"id,omitempty"`
@@ -228,7 +229,7 @@ func (c *client) handshake(ctx context.Context) error {
 	}
 	cfg.VerifyConnection = func(s tls.ConnectionState) error {
 		if len(s.PeerCertificates) > 0 {
-			c.cert = pki.Name(s.PeerCertificates[0])
+			c.cert = certs.Name(s.PeerCertificates[0])
 		}
 		return verifyServer(c.job, s)
 	}
@@ -248,9 +249,9 @@ func verifyServer(j *Job, s tls.ConnectionState) error {
 	}
 	switch j.Request.TLS.CA {
 	case "mesh":
-		opts.Roots = pki.Pool(j.MeshCA)
+		opts.Roots = certs.Pool(j.MeshCA)
 	case "public":
-		opts.Roots, opts.DNSName = pki.Pool(j.PublicCA), j.Request.TLS.SNI
+		opts.Roots, opts.DNSName = certs.Pool(j.PublicCA), j.Request.TLS.SNI
 	default:
 		return nil
 	}
@@ -388,14 +389,14 @@ func (c *client) http2(ctx context.Context, o *Outcome) error {
 // take fills the outcome from a response.
 func (o *Outcome) take(resp *http.Response) error {
 	defer resp.Body.Close()
-	o.Status, o.Proto, o.Backend = resp.StatusCode, resp.Proto, resp.Header.Get(echo.BackendHeader)
+	o.Status, o.Proto, o.Backend = resp.StatusCode, resp.Proto, resp.Header.Get(backend.Header)
 	o.Header = map[string][]string{}
 	for k, v := range resp.Header {
 		o.Header[strings.ToLower(k)] = v
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	if o.Backend != "" && strings.HasPrefix(string(body), `{"echo":`) {
-		o.Echo = new(echo.Reply)
+	if o.Backend != "" && strings.HasPrefix(string(body), `{"name":`) {
+		o.Echo = new(echo.Report)
 		if bad := json.Unmarshal(body, o.Echo); bad != nil && err == nil {
 			err = fmt.Errorf("what the echo server said: %w", bad)
 		}

@@ -11,10 +11,10 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
+	"github.com/pilotmesh/pilot/test/exam/backend"
 	"github.com/pilotmesh/pilot/test/exam/client"
-	"github.com/pilotmesh/pilot/test/exam/echo"
+	"github.com/pilotmesh/pilot/test/kit/process"
 )
 
 // The binary runs itself once inside each namespace; that child owns the echo servers and the driver of the namespace (and Envoy, in `wl`) and
@@ -22,17 +22,15 @@ import (
 
 // ChildSetup is the first order.
 type ChildSetup struct {
-	PKI      *echo.Keys
+	PKI      *backend.Keys
 	DNS      string // address to serve DNS at, or none
 	PublicCA string // replaces the system's CA bundle in this namespace
 }
 
 // Child is the RPC receiver.
 type Child struct {
-	echo  *echo.Servers
-	spawn spawner
-	envoy *exec.Cmd
-	died  chan struct{}
+	echo  *backend.Servers
+	envoy *process.Process // the one that was started last, nil if it was stopped
 
 	listening bool
 	except    []int // ports without an echo
@@ -45,9 +43,7 @@ type stdio struct {
 
 // ChildMain is the program that runs inside a namespace; it returns when its stdin closes.
 func ChildMain() error {
-	spawn, closeSpawner := newSpawner()
-	defer closeSpawner()
-	c := &Child{spawn: spawn}
+	c := &Child{}
 	s := rpc.NewServer()
 	if err := s.Register(c); err != nil {
 		return err
@@ -86,11 +82,11 @@ func (c *Child) Setup(s *ChildSetup, _ *int) error {
 		}
 	}
 	if s.DNS != "" {
-		if err := echo.ServeDNS(s.DNS); err != nil {
+		if err := backend.ServeDNS(s.DNS); err != nil {
 			return err
 		}
 	}
-	c.echo = echo.New(s.PKI)
+	c.echo = backend.New(s.PKI)
 	return nil
 }
 
@@ -100,7 +96,9 @@ func (c *Child) Listen(except []int, _ *int) error {
 	if c.listening && slices.Equal(except, c.except) {
 		return nil
 	}
-	c.echo.Close()
+	if err := c.echo.Close(); err != nil {
+		return err
+	}
 	c.except, c.listening = except, true
 	return c.echo.Listen(except)
 }
@@ -169,16 +167,9 @@ func (c *Child) StartEnvoy(s *EnvoyStart, _ *int) error {
 	cmd.Args[0], cmd.ExtraFiles = "envoy", []*os.File{binary}
 	cmd.Stdout, cmd.Stderr, cmd.Dir = f, f, s.Dir
 	cmd.Env = []string{"HOME=" + s.Dir, "PATH=" + filepath.Dir(s.Path)}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: s.UID, Gid: s.UID}, Pdeathsig: syscall.SIGKILL}
-	if err := c.spawn.start(cmd); err != nil {
-		return err
-	}
-	c.envoy, c.died = cmd, make(chan struct{})
-	go func(died chan struct{}) {
-		_ = cmd.Wait() // EnvoyExit tells
-		close(died)
-	}(c.died)
-	return nil
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: s.UID, Gid: s.UID}}
+	c.envoy, err = process.Start(cmd)
+	return err
 }
 
 // EnvoyExit returns how Envoy ended, or "" while it runs.
@@ -187,10 +178,8 @@ func (c *Child) EnvoyExit(_ int, out *string) error {
 		*out = "not started"
 		return nil
 	}
-	select {
-	case <-c.died:
-		*out = c.envoy.ProcessState.String()
-	default:
+	if !c.envoy.Running() {
+		*out = c.envoy.State().String()
 	}
 	return nil
 }
@@ -200,11 +189,7 @@ func (c *Child) StopEnvoy(_ int, _ *int) error {
 	if c.envoy == nil {
 		return nil
 	}
-	_ = c.envoy.Process.Kill() // it may have ended by itself
-	select {
-	case <-c.died:
-	case <-time.After(5 * time.Second):
-	}
+	c.envoy.Kill()
 	c.envoy = nil
 	return nil
 }

@@ -20,8 +20,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/pilotmesh/pilot/test/exam/echo"
+	"github.com/pilotmesh/pilot/test/exam/backend"
 	"github.com/pilotmesh/pilot/test/exam/pki"
+	"github.com/pilotmesh/pilot/test/kit/process"
 )
 
 // environment is the two network namespaces of FORMAT.md with a child process in each, shared by all cases of a worker.
@@ -30,7 +31,6 @@ type environment struct {
 	base  int    // first loopback port of this environment
 	dir   string
 	keys  *pki.Material
-	spawn spawner
 	lock  *os.File
 	wl    *peer
 	net   *peer
@@ -42,9 +42,9 @@ type environment struct {
 // peer is the runner's end of a child process.
 type peer struct {
 	*rpc.Client
-	cmd    *exec.Cmd
-	stdin  io.Closer
-	broken bool
+	process *process.Process
+	stdin   io.Closer
+	broken  bool
 }
 
 // ChildCommand is the first argument by which the runner starts itself inside a namespace.
@@ -52,8 +52,8 @@ const ChildCommand = "_child"
 
 const envoyUID = 1337
 
-func newEnvironment(id, worker int, keys *pki.Material, spawn spawner) (env *environment, err error) {
-	env = &environment{name: fmt.Sprintf("pilot-exam-%d", id), base: 21000 + id*160 + worker*20, keys: keys, spawn: spawn}
+func newEnvironment(id, worker int, keys *pki.Material) (env *environment, err error) {
+	env = &environment{name: fmt.Sprintf("pilot-exam-%d", id), base: 21000 + id*160 + worker*20, keys: keys}
 	if worker > 0 {
 		env.name += fmt.Sprintf(".%d", worker)
 	}
@@ -164,7 +164,7 @@ func (env *environment) removeNamespaces() {
 
 // children starts the process of each namespace.
 func (env *environment) children() error {
-	backend, err := env.keys.Mesh.Issue(pki.Spiffe("cluster.local", "default", "backend"))
+	member, err := env.keys.Mesh.Issue(pki.Spiffe("cluster.local", "default", "backend"))
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (env *environment) children() error {
 		return err
 	}
 	setup := ChildSetup{
-		PKI:      &echo.Keys{Backend: backend, Intruder: intruder, MeshCA: env.keys.Mesh.PEM, PublicCert: env.keys.Public.Pair()},
+		PKI:      &backend.Keys{Backend: member, Intruder: intruder, MeshCA: env.keys.Mesh.Pair().Cert, PublicCert: env.keys.Public.Pair()},
 		PublicCA: filepath.Join(env.dir, "pki", "public-ca.pem"),
 	}
 	if env.wl, err = env.child(env.ns("wl"), setup); err != nil {
@@ -203,10 +203,11 @@ func (env *environment) child(ns string, setup ChildSetup) (*peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := env.spawn.start(cmd); err != nil {
+	started, err := process.Start(cmd)
+	if err != nil {
 		return nil, err
 	}
-	p := &peer{Client: jsonrpc.NewClient(stdio{out, in}), cmd: cmd, stdin: in}
+	p := &peer{Client: jsonrpc.NewClient(stdio{out, in}), process: started, stdin: in}
 	if err := p.call("Setup", &setup, nil); err != nil {
 		p.stop()
 		return nil, fmt.Errorf("namespace %s: %w", ns, err)
@@ -239,9 +240,9 @@ const callLimit = 2 * time.Minute
 
 func (p *peer) stop() {
 	p.stdin.Close()
-	t := time.AfterFunc(3*time.Second, func() { _ = p.cmd.Process.Kill() })
+	t := time.AfterFunc(3*time.Second, p.process.Kill)
 	defer t.Stop()
-	_ = p.cmd.Wait() // how it ended matters to nobody any more
+	<-p.process.Done() // how it ended matters to nobody any more
 }
 
 // close removes everything the environment made.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/pilotmesh/pilot/test/exam/casefile"
 	"github.com/pilotmesh/pilot/test/exam/client"
-	"github.com/pilotmesh/pilot/test/exam/pki"
+	"github.com/pilotmesh/pilot/test/kit/certs"
 )
 
 func watches(r *casefile.Request, what string) bool { return slices.Contains(r.Watch, what) }
@@ -45,7 +45,7 @@ func (env *environment) addTokens(j *client.Job, r *casefile.Request) error {
 }
 
 // issuer is the CA that signs a request's client certificate.
-func (env *environment) issuer(t *casefile.TLS) *pki.Authority {
+func (env *environment) issuer(t *casefile.TLS) *certs.Authority {
 	if t.CA == "public" {
 		return env.keys.Public
 	}

@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/pilotmesh/pilot/test/exam/casefile"
+	"github.com/pilotmesh/pilot/test/kit/process"
 )
 
 // Inputs are what a control plane is started with.
@@ -51,10 +52,9 @@ func Script(path string) Plane {
 
 // plane is the running control plane. One goroutine waits for its end.
 type plane struct {
-	cmd  *exec.Cmd
-	log  string
-	grpc string
-	done chan struct{}
+	process *process.Process
+	log     string
+	grpc    string
 }
 
 // writeInputs puts a case's configuration, mesh and networks files into dir.
@@ -110,18 +110,15 @@ func (env *environment) startPlane(ctx context.Context, start Plane, dir string,
 	if err := os.MkdirAll(in.Work, 0o755); err != nil {
 		return nil, "", err
 	}
-	p := &plane{cmd: start(in), log: in.Log, grpc: in.GRPC, done: make(chan struct{})}
-	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = in.Work, f, f
+	cmd := start(in)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = in.Work, f, f
 	// A process namespace: whatever it starts ends with it, even when this runner is killed.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Cloneflags: syscall.CLONE_NEWPID}
-	if err := env.spawn.start(p.cmd); err != nil {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Cloneflags: syscall.CLONE_NEWPID}
+	p, err := process.Start(cmd)
+	if err != nil {
 		return nil, "", fmt.Errorf("control plane: %w", err)
 	}
-	go func() {
-		_ = p.cmd.Wait() // ProcessState says how it ended
-		close(p.done)
-	}()
-	return p, "http://" + in.HTTP + "/ready", nil
+	return &plane{process: p, log: in.Log, grpc: in.GRPC}, "http://" + in.HTTP + "/ready", nil
 }
 
 // wait returns once url answers 200.
@@ -147,22 +144,11 @@ func (p *plane) wait(ctx context.Context, url string, limit time.Duration) error
 
 // alive fails once the control plane has ended.
 func (p *plane) alive() error {
-	select {
-	case <-p.done:
-		return fmt.Errorf("control plane ended: %s\n%s", p.cmd.ProcessState, tail(p.log, 15))
-	default:
+	if p.process.Running() {
 		return nil
 	}
+	return fmt.Errorf("control plane ended: %s\n%s", p.process.State(), tail(p.log, 15))
 }
 
 // stop ends the control plane and with it its process namespace.
-func (p *plane) stop() {
-	// Errors mean that it has ended, which is what is wanted.
-	_ = p.cmd.Process.Signal(syscall.SIGTERM)
-	select {
-	case <-p.done:
-	case <-time.After(300 * time.Millisecond):
-	}
-	_ = p.cmd.Process.Kill()
-	<-p.done
-}
+func (p *plane) stop() { p.process.End(syscall.SIGTERM, 300*time.Millisecond) }

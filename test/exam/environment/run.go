@@ -59,8 +59,6 @@ func Run(ctx context.Context, s *Settings, tasks []Task, done func(Task, *observ
 	if err != nil {
 		return err
 	}
-	spawn, closeSpawner := newSpawner()
-	defer closeSpawner()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	queue := make(chan Task)
@@ -68,7 +66,7 @@ func Run(ctx context.Context, s *Settings, tasks []Task, done func(Task, *observ
 	var workers sync.WaitGroup
 	for n := range min(s.Jobs, len(tasks)) {
 		workers.Go(func() {
-			k := &worker{set: s, id: n, keys: keys, spawn: spawn}
+			k := &worker{set: s, id: n, keys: keys}
 			defer k.close()
 			for t := range queue {
 				obs, took, err := k.run(ctx, t)
@@ -97,12 +95,11 @@ func Run(ctx context.Context, s *Settings, tasks []Task, done func(Task, *observ
 
 // worker runs cases one after the other in an environment of its own.
 type worker struct {
-	set   *Settings
-	id    int
-	keys  *pki.Material
-	spawn spawner
-	env   *environment
-	slot  int
+	set  *Settings
+	id   int
+	keys *pki.Material
+	env  *environment
+	slot int
 }
 
 func (k *worker) run(ctx context.Context, t Task) (obs *observation.Observation, took time.Duration, err error) {
@@ -115,7 +112,7 @@ func (k *worker) run(ctx context.Context, t Task) (obs *observation.Observation,
 		k.close()
 	}
 	if k.env == nil {
-		env, err := newEnvironment(k.set.ID, k.id, k.keys, k.spawn)
+		env, err := newEnvironment(k.set.ID, k.id, k.keys)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -291,7 +288,7 @@ func (env *environment) request(ctx context.Context, c *casefile.Case, r *casefi
 }
 
 func (env *environment) job(c *casefile.Case, r *casefile.Request) (*client.Job, error) {
-	j := &client.Job{Request: *r, ID: c.Base() + "/" + r.Name, MeshCA: env.keys.Mesh.PEM, PublicCA: env.keys.Public.PEM}
+	j := &client.Job{Request: *r, ID: c.Base() + "/" + r.Name, MeshCA: env.keys.Mesh.Pair().Cert, PublicCA: env.keys.Public.Pair().Cert}
 	if r.TLS != nil && r.TLS.As != "" {
 		td := r.TLS.TrustDomain
 		casefile.Default(&td, "cluster.local")

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/pilotmesh/pilot/test/exam/pki"
+	"github.com/pilotmesh/pilot/test/kit/certs"
 )
 
 const secretType = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
@@ -27,7 +28,7 @@ type sdsServer struct {
 	keys     *pki.Material
 	dir      string // where /etc/exam lives for the runner
 	mu       sync.Mutex
-	identity pki.Pair
+	identity certs.Pair
 	nonce    atomic.Int64
 }
 
@@ -48,7 +49,7 @@ func serveSDS(socket string, p *pki.Material, dir string) (*sdsServer, func(), e
 }
 
 // setIdentity chooses the workload certificate of the next case.
-func (s *sdsServer) setIdentity(id string) error {
+func (s *sdsServer) setIdentity(id certs.Identity) error {
 	kp, err := s.keys.Mesh.Issue(id)
 	if err != nil {
 		return err
@@ -63,7 +64,7 @@ func inline(s string) *corev3.DataSource {
 	return &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: s}}
 }
 
-func certificate(kp pki.Pair) *tlsv3.Secret_TlsCertificate {
+func certificate(kp certs.Pair) *tlsv3.Secret_TlsCertificate {
 	return &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{CertificateChain: inline(kp.Cert), PrivateKey: inline(kp.Key)}}
 }
 
@@ -80,9 +81,9 @@ func (s *sdsServer) find(name string) *tlsv3.Secret {
 	case name == "default":
 		return &tlsv3.Secret{Name: name, Type: certificate(identity)}
 	case name == "ROOTCA":
-		return &tlsv3.Secret{Name: name, Type: validation(s.keys.Mesh.PEM)}
+		return &tlsv3.Secret{Name: name, Type: validation(s.keys.Mesh.Pair().Cert)}
 	case name == "file-root:system":
-		return &tlsv3.Secret{Name: name, Type: validation(s.keys.Public.PEM)}
+		return &tlsv3.Secret{Name: name, Type: validation(s.keys.Public.Pair().Cert)}
 	case strings.HasPrefix(name, "file-root:"):
 		if b, ok := s.file(strings.TrimPrefix(name, "file-root:")); ok {
 			return &tlsv3.Secret{Name: name, Type: validation(b)}
@@ -92,7 +93,7 @@ func (s *sdsServer) find(name string) *tlsv3.Secret {
 		cert, ok1 := s.file(c)
 		key, ok2 := s.file(k)
 		if ok1 && ok2 {
-			return &tlsv3.Secret{Name: name, Type: certificate(pki.Pair{Cert: cert, Key: key})}
+			return &tlsv3.Secret{Name: name, Type: certificate(certs.Pair{Cert: cert, Key: key})}
 		}
 	}
 	return nil

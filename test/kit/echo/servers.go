@@ -105,7 +105,7 @@ func NewHTTP(h http.Handler) *http.Server {
 func (s *Servers) HTTP(l net.Listener, server *http.Server) {
 	s.OnClose(func(ctx context.Context) error {
 		if ctx.Err() != nil {
-			return ignoreClosed(errors.Join(l.Close(), server.Close()))
+			return server.Close() // and with it l, as Serve returns
 		}
 		if err := server.Shutdown(ctx); err != nil {
 			return errors.Join(fmt.Errorf("requests did not end in time: %w", err), server.Close())
@@ -113,13 +113,6 @@ func (s *Servers) HTTP(l net.Listener, server *http.Server) {
 		return nil
 	})
 	s.Run("HTTP", func() error { return server.Serve(l) })
-}
-
-func ignoreClosed(err error) error {
-	if errors.Is(err, net.ErrClosed) {
-		return nil
-	}
-	return err
 }
 
 // TCP accepts the connections of l. Each is talk's until talk returns; then it is closed.

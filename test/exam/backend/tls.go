@@ -1,24 +1,21 @@
-package echo
+package backend
 
 import (
 	"crypto/tls"
-	"io"
-	"log"
 	"slices"
 	"sync"
 
 	"github.com/pilotmesh/pilot/test/exam/pki"
+	"github.com/pilotmesh/pilot/test/kit/certs"
 )
-
-var discardLog = log.New(io.Discard, "", 0)
 
 // serverConfig is the TLS side of an echo port: 8443 backend, 8444 public by SNI, 8445 intruder, 8446 backend with a client certificate required.
 func (p *Keys) serverConfig(port int) (*tls.Config, error) {
-	backend, err := p.Backend.Load()
+	backend, err := p.Backend.TLS()
 	if err != nil {
 		return nil, err
 	}
-	intruder, err := p.Intruder.Load()
+	intruder, err := p.Intruder.TLS()
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +24,7 @@ func (p *Keys) serverConfig(port int) (*tls.Config, error) {
 	case 8445:
 		cfg.Certificates = []tls.Certificate{intruder}
 	case 8446:
-		cfg.ClientAuth, cfg.ClientCAs = tls.RequireAndVerifyClientCert, pki.Pool(p.MeshCA)
+		cfg.ClientAuth, cfg.ClientCAs = tls.RequireAndVerifyClientCert, certs.Pool(p.MeshCA)
 		fallthrough
 	case 8443:
 		cfg.Certificates = []tls.Certificate{backend}
@@ -55,7 +52,7 @@ func withALPN(base *tls.Config) func(*tls.ClientHelloInfo) (*tls.Config, error) 
 	}
 }
 
-func bySNI(issuer *pki.Authority) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+func bySNI(issuer *certs.Authority) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	var mu sync.Mutex
 	made := map[string]*tls.Certificate{}
 	return func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
@@ -68,11 +65,11 @@ func bySNI(issuer *pki.Authority) func(*tls.ClientHelloInfo) (*tls.Certificate, 
 		if c := made[name]; c != nil {
 			return c, nil
 		}
-		kp, err := issuer.Issue(name)
+		kp, err := issuer.Issue(pki.Site(name))
 		if err != nil {
 			return nil, err
 		}
-		c, err := kp.Load()
+		c, err := kp.TLS()
 		made[name] = &c
 		return &c, err
 	}

@@ -1,4 +1,4 @@
-package echo
+package backend
 
 import (
 	"encoding/binary"
@@ -9,9 +9,11 @@ import (
 	"strings"
 
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/pilotmesh/pilot/test/kit/echo"
 )
 
-// ServeDNS answers the exam's names on addr, UDP and TCP.
+// ServeDNS answers the exam's names on addr, UDP and TCP, until the process ends.
 func ServeDNS(addr string) error {
 	pc, err := net.ListenPacket("udp", addr)
 	if err != nil {
@@ -21,20 +23,20 @@ func ServeDNS(addr string) error {
 	if err != nil {
 		return err
 	}
-	go func() {
+	servers := echo.NewServers()
+	servers.Run("DNS", func() error {
 		buf := make([]byte, 4096)
 		for {
 			n, from, err := pc.ReadFrom(buf)
 			if err != nil {
-				return
+				return err
 			}
 			if out := answerDNS(buf[:n]); out != nil {
 				_, _ = pc.WriteTo(out, from) // who gets no answer asks again
 			}
 		}
-	}()
-	go accept(l, func(c net.Conn) {
-		defer c.Close()
+	})
+	servers.TCP(l, func(c net.Conn) {
 		for {
 			var size uint16
 			if binary.Read(c, binary.BigEndian, &size) != nil {

@@ -1,9 +1,10 @@
-// Package echo is everybody a proxy talks to: HTTP, TLS and TCP servers that tell what reached them, an external
+// Package backend is everybody a proxy talks to: HTTP, TLS and TCP servers that tell what reached them, an external
 // authorizer, and a name server.
 //
-// The ports are those of the table in FORMAT.md. Each server has a goroutine that accepts and one per connection; they
-// end when Close shuts the listeners. The package runs inside a network namespace and knows nothing of proxies.
-package echo
+// The ports are those of the table in FORMAT.md. The servers' goroutines are those of package echo of the test kit, and end
+// before Close returns; the name server's end with the process. The package runs inside a network namespace and knows nothing
+// of proxies.
+package backend
 
 import (
 	"bufio"
@@ -11,12 +12,11 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,27 +25,12 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/pilotmesh/pilot/test/exam/pki"
+	"github.com/pilotmesh/pilot/test/kit/certs"
+	"github.com/pilotmesh/pilot/test/kit/echo"
 )
 
-// Reply is what an HTTP echo server tells about the request it got.
-type Reply struct {
-	Echo      string              `json:"echo"` // the address the request was reached at
-	From      string              `json:"from"`
-	Method    string              `json:"method"`
-	Path      string              `json:"path"`
-	Authority string              `json:"authority"`
-	Protocol  string              `json:"protocol"`
-	Headers   map[string][]string `json:"headers"`
-	Body      string              `json:"body,omitempty"`
-	TLS       bool                `json:"tls"`
-	SNI       string              `json:"sni,omitempty"`
-	ALPN      string              `json:"alpn,omitempty"`
-	Peer      string              `json:"peer,omitempty"`
-}
-
-// BackendHeader marks every answer of an echo server, HEAD included.
-const BackendHeader = "Exam-Backend"
+// Header marks every answer of an echo server, HEAD included.
+const Header = "Exam-Backend"
 
 // Servers is the set of echo servers of one namespace. It remembers which requests arrived, by exam-id.
 type Servers struct {
@@ -56,15 +41,14 @@ type Servers struct {
 	hits  map[string][]string
 	fails map[string]int
 
-	listeners []net.Listener
-	servers   []*http.Server
+	open *echo.Servers // of the last Listen; nil if they are closed
 }
 
 // Keys is the key material of the TLS echo servers.
 type Keys struct {
-	Backend, Intruder pki.Pair
+	Backend, Intruder certs.Pair
 	MeshCA            string
-	PublicCert        pki.Pair // the public CA itself: leaves are issued by SNI
+	PublicCert        certs.Pair // the public CA itself: leaves are issued by SNI
 }
 
 // New prepares the servers; Listen opens them.
@@ -74,6 +58,7 @@ func New(p *Keys) *Servers {
 
 // Listen opens every port of the table in FORMAT.md but those in except.
 func (e *Servers) Listen(except []int) error {
+	e.open = echo.NewServers()
 	for _, r := range []struct {
 		from, to int
 		open     func(int) error
@@ -91,72 +76,43 @@ func (e *Servers) Listen(except []int) error {
 }
 
 func (e *Servers) listenTCP(port int) error {
-	l, err := e.open(port)
+	l, err := listen(port)
 	if err == nil {
-		go accept(l, func(c net.Conn) { e.serveLines(c, c, port >= 9095) })
+		e.open.TCP(l, func(c net.Conn) { e.serveLines(c, c, port >= 9095) })
 	}
 	return err
 }
 
-func (e *Servers) open(port int) (net.Listener, error) {
-	l, err := net.Listen("tcp", ":"+strconv.Itoa(port))
-	if err == nil {
-		e.listeners = append(e.listeners, l)
-	}
-	return l, err
-}
+func listen(port int) (net.Listener, error) { return net.Listen("tcp", ":"+strconv.Itoa(port)) }
 
-// Close shuts all listeners and HTTP connections; Listen may be called again.
-func (e *Servers) Close() {
-	for _, l := range e.listeners {
-		l.Close()
+// Close shuts all listeners and connections; Listen may be called again.
+func (e *Servers) Close() error {
+	if e.open == nil {
+		return nil
 	}
-	for _, s := range e.servers {
-		_ = s.Close() // its listener is closed already
-	}
-	e.listeners, e.servers = nil, nil
-}
-
-// serve serves until the listener is closed, which is how it ends.
-func serve(s *http.Server, l net.Listener) {
-	go func() { _ = s.Serve(l) }()
-}
-
-func accept(l net.Listener, serve func(net.Conn)) {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			fmt.Fprintln(os.Stderr, "accept:", err)
-			return
-		}
-		go serve(c)
-	}
+	defer func() { e.open = nil }()
+	return e.open.CloseNow()
 }
 
 func (e *Servers) httpServer() *http.Server {
-	s := &http.Server{Handler: e, ErrorLog: discardLog, ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+	s := echo.NewHTTP(e)
+	s.ReadHeaderTimeout = 0 // Envoy may keep a connection for later
+	s.ErrorLog = log.New(io.Discard, "", 0)
+	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		if t, ok := c.(*sniffed); ok {
 			return context.WithValue(ctx, tlsKey{}, t.state)
 		}
 		return ctx
-	}}
-	s.Protocols = new(http.Protocols)
-	s.Protocols.SetHTTP1(true)
-	s.Protocols.SetUnencryptedHTTP2(true)
-	e.servers = append(e.servers, s)
+	}
 	return s
 }
 
 func (e *Servers) listenHTTP(port int) error {
-	l, err := e.open(port)
-	if err != nil {
-		return err
+	l, err := listen(port)
+	if err == nil {
+		e.open.HTTP(l, e.httpServer())
 	}
-	serve(e.httpServer(), l)
-	return nil
+	return err
 }
 
 type tlsKey struct{}
@@ -164,11 +120,18 @@ type tlsKey struct{}
 // sniffed is a decrypted connection whose first bytes were looked at.
 type sniffed struct {
 	net.Conn
-	r     *bufio.Reader
-	state *tls.ConnectionState
+	r      *bufio.Reader
+	state  *tls.ConnectionState
+	closed chan struct{}
+	once   sync.Once
 }
 
 func (s *sniffed) Read(b []byte) (int, error) { return s.r.Read(b) }
+
+func (s *sniffed) Close() error {
+	s.once.Do(func() { close(s.closed) })
+	return s.Conn.Close()
+}
 
 // connQueue is a net.Listener fed by hand.
 type connQueue struct {
@@ -202,29 +165,29 @@ func (q *connQueue) Close() error {
 
 // listenTLS terminates TLS, then serves HTTP or lines, whichever the client speaks.
 func (e *Servers) listenTLS(port int) error {
-	l, err := e.open(port)
-	if err != nil {
-		return err
-	}
 	cfg, err := e.pki.serverConfig(port)
 	if err != nil {
 		return err
 	}
+	l, err := listen(port)
+	if err != nil {
+		return err
+	}
 	q := &connQueue{Listener: l, conns: make(chan net.Conn), done: make(chan struct{})}
-	serve(e.httpServer(), q)
-	go accept(l, func(c net.Conn) {
+	e.open.HTTP(q, e.httpServer())
+	e.open.TCP(l, func(c net.Conn) {
 		t := tls.Server(c, cfg)
 		_ = t.SetDeadline(time.Now().Add(5 * time.Second))
-		if err := t.Handshake(); err != nil {
-			c.Close()
+		if t.Handshake() != nil {
 			return
 		}
 		state := t.ConnectionState()
-		s := &sniffed{Conn: t, r: bufio.NewReader(t), state: &state}
+		s := &sniffed{Conn: t, r: bufio.NewReader(t), state: &state, closed: make(chan struct{})}
 		b, err := s.r.Peek(3)
 		_ = t.SetDeadline(time.Time{})
 		if err == nil && looksHTTP(b) {
 			q.put(s)
+			<-s.closed // when we return the connection ends
 			return
 		}
 		e.serveLines(s, s.r, false)
@@ -317,7 +280,7 @@ func (e *Servers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for k, v := range reply.header {
 		h[k] = v
 	}
-	h.Set(BackendHeader, at)
+	h.Set(Header, at)
 	h.Set("Content-Type", "application/json")
 	h["Date"] = nil
 	if r.Method == http.MethodConnect && r.ProtoMajor == 1 {
@@ -335,24 +298,17 @@ func (e *Servers) tunnel(w http.ResponseWriter, at string, told []byte) {
 	if err != nil {
 		return
 	}
-	fmt.Fprintf(c, "HTTP/1.1 200 OK\r\n%s: %s\r\n\r\n%s\n", BackendHeader, at, told)
+	fmt.Fprintf(c, "HTTP/1.1 200 OK\r\n%s: %s\r\n\r\n%s\n", Header, at, told)
 	e.serveLines(c, buffered, false)
 }
 
-func describe(r *http.Request, at string, body []byte) Reply {
-	from, _, _ := net.SplitHostPort(r.RemoteAddr)
-	out := Reply{Echo: at, From: from, Method: r.Method, Path: r.RequestURI, Authority: r.Host, Protocol: r.Proto,
-		Headers: map[string][]string{}, Body: string(body[:min(len(body), 256)])}
-	for k, v := range r.Header {
-		out.Headers[strings.ToLower(k)] = v
-	}
+func describe(r *http.Request, at string, body []byte) echo.Report {
+	report := echo.Request(r)
+	report.Name, report.Bytes, report.Body = at, int64(len(body)), string(body[:min(len(body), 256)])
 	if s, ok := r.Context().Value(tlsKey{}).(*tls.ConnectionState); ok {
-		out.TLS, out.SNI, out.ALPN = true, s.ServerName, s.NegotiatedProtocol
-		if len(s.PeerCertificates) > 0 {
-			out.Peer = pki.Name(s.PeerCertificates[0])
-		}
+		report.TLS = echo.Encryption(s)
 	}
-	return out
+	return report
 }
 
 // arrived notes a request and returns how many with its exam-id came so far.
