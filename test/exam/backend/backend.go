@@ -29,6 +29,23 @@ import (
 	"github.com/pilotmesh/pilot/test/kit/echo"
 )
 
+// Reply is what an HTTP echo server tells about the request it got. Its form stays as it is, and is not that of echo.Report:
+// answers that are stored beside cases (traffic/tunnel) hold it literally.
+type Reply struct {
+	Echo      string              `json:"echo"` // the address the request was reached at
+	From      string              `json:"from"`
+	Method    string              `json:"method"`
+	Path      string              `json:"path"`
+	Authority string              `json:"authority"`
+	Protocol  string              `json:"protocol"`
+	Headers   map[string][]string `json:"headers"`
+	Body      string              `json:"body,omitempty"`
+	TLS       bool                `json:"tls"`
+	SNI       string              `json:"sni,omitempty"`
+	ALPN      string              `json:"alpn,omitempty"`
+	Peer      string              `json:"peer,omitempty"`
+}
+
 // Header marks every answer of an echo server, HEAD included.
 const Header = "Exam-Backend"
 
@@ -302,13 +319,19 @@ func (e *Servers) tunnel(w http.ResponseWriter, at string, told []byte) {
 	e.serveLines(c, buffered, false)
 }
 
-func describe(r *http.Request, at string, body []byte) echo.Report {
-	report := echo.Request(r)
-	report.Name, report.Bytes, report.Body = at, int64(len(body)), string(body[:min(len(body), 256)])
-	if s, ok := r.Context().Value(tlsKey{}).(*tls.ConnectionState); ok {
-		report.TLS = echo.Encryption(s)
+func describe(r *http.Request, at string, body []byte) Reply {
+	saw := echo.Request(r)
+	from, _, _ := net.SplitHostPort(saw.Remote)
+	out := Reply{Echo: at, From: from, Method: saw.Method, Path: saw.Path, Authority: saw.Host, Protocol: saw.Protocol,
+		Headers: map[string][]string{}, Body: string(body[:min(len(body), 256)])}
+	for k, v := range saw.Headers {
+		out.Headers[strings.ToLower(k)] = v
 	}
-	return report
+	if s, ok := r.Context().Value(tlsKey{}).(*tls.ConnectionState); ok {
+		t := echo.Encryption(s)
+		out.TLS, out.SNI, out.ALPN, out.Peer = true, t.SNI, t.ALPN, t.Peer
+	}
+	return out
 }
 
 // arrived notes a request and returns how many with its exam-id came so far.

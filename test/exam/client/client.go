@@ -31,7 +31,6 @@ import (
 	"github.com/pilotmesh/pilot/test/exam/backend"
 	"github.com/pilotmesh/pilot/test/exam/casefile"
 	"github.com/pilotmesh/pilot/test/kit/certs"
-	"github.com/pilotmesh/pilot/test/kit/echo"
 )
 
 // Job is one request entry, ready to be sent from inside a namespace.
@@ -53,7 +52,7 @@ type Outcome struct {
 	Header  map[string][]string `json:"header,omitempty"`
 	Backend string              `json:"backend,omitempty"`
 	Body    string              `json:"body,omitempty"`
-	Echo    *echo.Report        `json:"echo,omitempty"`
+	Echo    *backend.Reply      `json:"echo,omitempty"`
 	Cert    string              `json:"cert,omitempty"`
 	ALPN    string              `json:"alpn,omitempty"`
 	ID      string              `json:"id,omitempty"`
@@ -395,8 +394,8 @@ func (o *Outcome) take(resp *http.Response) error {
 		o.Header[strings.ToLower(k)] = v
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	if o.Backend != "" && strings.HasPrefix(string(body), `{"name":`) {
-		o.Echo = new(echo.Report)
+	if o.Backend != "" && strings.HasPrefix(string(body), `{"echo":`) {
+		o.Echo = new(backend.Reply)
 		if bad := json.Unmarshal(body, o.Echo); bad != nil && err == nil {
 			err = fmt.Errorf("what the echo server said: %w", bad)
 		}

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/pilotmesh/pilot/test/exam/casefile"
 	"github.com/pilotmesh/pilot/test/exam/client"
-	"github.com/pilotmesh/pilot/test/kit/echo"
 )
 
 // Observation is what a case experienced: NAME.got.json and NAME.want.json.
@@ -132,7 +130,7 @@ func fields(r *casefile.Request, o *client.Outcome) map[string]string {
 	set("backend", o.Backend)
 	switch {
 	case o.Echo != nil:
-		f["method"], f["path"], f["authority"] = o.Echo.Method, o.Echo.Path, o.Echo.Host
+		f["method"], f["path"], f["authority"] = o.Echo.Method, o.Echo.Path, o.Echo.Authority
 	case o.Status != 0 && o.Backend == "" || r.TCP != nil:
 		set("body", directBody(o.Body))
 		if l := o.Header["location"]; len(l) > 0 {
@@ -194,14 +192,9 @@ func watched(o *client.Outcome, w string) string {
 		return ""
 	}
 	if h, ok := strings.CutPrefix(w, "req."); ok {
-		return clientCert.ReplaceAllString(strings.Join(o.Echo.Headers.Values(h), ", "), "$1$2=*")
+		return clientCert.ReplaceAllString(strings.Join(o.Echo.Headers[strings.ToLower(h)], ", "), "$1$2=*")
 	}
-	from, _, _ := net.SplitHostPort(o.Echo.Remote)
-	t := o.Echo.TLS
-	if t == nil {
-		t = &echo.TLS{}
-	}
-	return map[string]string{"sni": t.SNI, "alpn": t.ALPN, "peer": t.Peer, "proto": o.Echo.Protocol, "source": from, "src": from}[w]
+	return map[string]string{"sni": o.Echo.SNI, "alpn": o.Echo.ALPN, "peer": o.Echo.Peer, "proto": o.Echo.Protocol, "source": o.Echo.From, "src": o.Echo.From}[w]
 }
 
 // cookieValue is a cookie's value as Envoy generates it: random.

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pilotmesh/pilot/test/exam/backend"
 	"github.com/pilotmesh/pilot/test/exam/casefile"
 	"github.com/pilotmesh/pilot/test/exam/client"
-	"github.com/pilotmesh/pilot/test/kit/echo"
 )
 
 func TestSameComparesSetsOrShares(t *testing.T) {
@@ -42,7 +42,7 @@ func TestSameComparesSetsOrShares(t *testing.T) {
 func TestObservationSurvivesItsFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.json")
 	met := See(&casefile.Request{Name: "a", Watch: []string{"req.x"}}, []client.Outcome{
-		{Status: 200, Backend: "10.77.1.1:80", Echo: &echo.Report{Method: "GET", Path: "/", Host: "h"}},
+		{Status: 200, Backend: "10.77.1.1:80", Echo: &backend.Reply{Method: "GET", Path: "/", Authority: "h"}},
 		{Error: "eof"},
 	})
 	if err := (&Observation{Title: "t", Requests: []Request{met}}).Write(path); err != nil {

@@ -20,8 +20,7 @@ type Report struct {
 	Host     string      `json:"host,omitempty"`
 	Path     string      `json:"path,omitempty"` // with the query
 	Headers  http.Header `json:"headers,omitempty"`
-	Bytes    int64       `json:"bytes"`          // of the request's body
-	Body     string      `json:"body,omitempty"` // its beginning, from servers that keep it
+	Bytes    int64       `json:"bytes"` // of the request's body
 	TLS      *TLS        `json:"tls,omitempty"`
 }
 
