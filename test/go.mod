@@ -6,9 +6,12 @@ toolchain go1.27.4
 
 replace github.com/pilotmesh/pilot => ../
 
+replace github.com/pilotmesh/pilot/test/kit => ./kit
+
 require (
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/pilotmesh/pilot v0.0.0-00010101000000-000000000000
+	github.com/pilotmesh/pilot/test/kit v0.0.0-00010101000000-000000000000
 	go.yaml.in/yaml/v3 v3.0.6
 	golang.org/x/net v0.60.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1
@@ -49,7 +52,6 @@ require (
 	github.com/modern-go/reflect2 v1.0.3-0.20250322232337-35a7c28c31ee // indirect
 	github.com/mschoch/smat v0.2.0 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
-	github.com/pilotmesh/pilot/test/kit v0.0.0-00010101000000-000000000000
 	github.com/planetscale/vtprotobuf v0.6.1-0.20240319094008-0393e58bdf10 // indirect
 	github.com/prometheus/client_golang v1.25.0 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
@@ -79,5 +81,3 @@ require (
 	sigs.k8s.io/structured-merge-diff/v6 v6.3.3 // indirect
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
-
-replace github.com/pilotmesh/pilot/test/kit => ./kit
