@@ -42,6 +42,15 @@ func TestFollowers(t *testing.T) {
 	defer running.Wait()
 	defer cancel()
 	var hot []*follower
+	defer func() {
+		cancel()
+		running.Wait()
+		for _, f := range hot {
+			for _, fault := range f.faults {
+				t.Errorf("%s: %s", fault.Rule, fault.Text)
+			}
+		}
+	}()
 	for i := range namespaces {
 		hot = append(hot, follow(ctx, t, &running, m.mesh, i))
 	}
