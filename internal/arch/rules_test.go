@@ -10,11 +10,12 @@ var flow = []struct{ pkg, imports string }{
 	{"omap", ""},
 	{"slab", ""},
 	{"links", ""},
+	{"spelling", ""},
 	{"store", "omap slab"},
 	{"query", "omap slab store"},
 	// The vocabulary: values without behaviour of their own.
 	{"mesh", "omap"},
-	{"api/document", "mesh omap"},
+	{"api/document", "spelling"},
 	{"api/rules", "api/document mesh omap"},
 	{"api", "api/document api/rules mesh omap"},
 	{"proxy", "api mesh omap"},
@@ -37,7 +38,7 @@ var flow = []struct{ pkg, imports string }{
 	{"xds/grpc", translator},
 	{"xds/class", "api mesh omap proxy query state view/... " + translators + " xds/envoy xds/layer xds/resource"},
 	// The loop joins everything; the streams see resources only.
-	{"xds/explain", "api mesh omap proxy query state store view/... xds/class xds/envoy xds/resource xds/route"},
+	{"xds/explain", "api mesh omap proxy query spelling state store view/... xds/class xds/envoy xds/resource xds/route"},
 	{"xds/push", "api mesh omap proxy query run source state store view/... xds/..."},
 	{"xds/request", "omap xds/resource"},
 	{"xds/gate", ""},
