@@ -7,7 +7,8 @@ import (
 )
 
 // thread runs functions one after another on one operating-system thread: namespaces and parent-death signals belong to
-// threads.
+// threads. The test kit's package process keeps a thread for each process it starts; here many processes are started by one
+// thread, because that thread is in a pod's namespaces.
 type thread struct {
 	calls chan func()
 	ended chan struct{}
