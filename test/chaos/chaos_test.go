@@ -39,8 +39,6 @@ func TestFollowers(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
 	var hot []*follower
 	defer func() {
 		cancel()
