@@ -44,7 +44,7 @@ type Authority struct {
 
 // NewAuthority makes an authority that signs itself.
 func NewAuthority(name string) (*Authority, error) {
-	c, err := template(Identity{Name: name, Hosts: []string{name}})
+	c, err := template(Identity{Name: name})
 	if err != nil {
 		return nil, err
 	}
