@@ -6,9 +6,12 @@ toolchain go1.27.4
 
 replace github.com/pilotmesh/pilot => ../
 
+replace github.com/pilotmesh/pilot/test/kit => ./kit
+
 require (
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
 	github.com/pilotmesh/pilot v0.0.0-00010101000000-000000000000
+	github.com/pilotmesh/pilot/test/kit v0.0.0-00010101000000-000000000000
 	go.yaml.in/yaml/v3 v3.0.6
 	golang.org/x/net v0.60.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1

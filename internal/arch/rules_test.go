@@ -11,11 +11,12 @@ var flow = []struct{ pkg, imports string }{
 	{"slab", ""},
 	{"intern", ""},
 	{"links", ""},
+	{"spelling", ""},
 	{"store", "omap slab"},
 	{"query", "omap slab store"},
 	// The vocabulary: values without behaviour of their own.
 	{"mesh", "intern omap"},
-	{"api/document", "mesh omap"},
+	{"api/document", "spelling"},
 	{"api/rules", "api/document mesh omap"},
 	{"api", "api/document api/rules mesh omap"},
 	{"proxy", "api intern mesh omap"},
@@ -38,7 +39,7 @@ var flow = []struct{ pkg, imports string }{
 	{"xds/grpc", translator},
 	{"xds/class", "api intern mesh omap proxy query state view/... " + translators + " xds/envoy xds/layer xds/resource"},
 	// The loop joins everything; the streams see resources only.
-	{"xds/explain", "api intern mesh omap proxy query state store view/... xds/class xds/envoy xds/resource xds/route"},
+	{"xds/explain", "api intern mesh omap proxy query spelling state store view/... xds/class xds/envoy xds/resource xds/route"},
 	{"xds/push", "api mesh omap proxy query run source state store view/... xds/..."},
 	{"xds/request", "omap xds/resource"},
 	{"xds/gate", ""},

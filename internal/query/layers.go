@@ -62,7 +62,7 @@ func (x *Layers[C, K, V]) readEntry(r *Reader, k entryKey[C, K]) (V, bool) {
 	return first(x.read(r, k.List).maps, k.Key)
 }
 
-func (x *Layers[C, K, V]) readMerged(r *Reader, c C) (omap.Map[K, V], bool) {
+func (x *Layers[C, K, V]) readMerged(r *Reader, c C) (omap.Map[K, V], bool) { //nolint:unparam // the form of a query
 	if r.naive || r.glance && !x.built(c) {
 		return merge(x.of(r, c)), true
 	}

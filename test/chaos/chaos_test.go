@@ -39,9 +39,16 @@ func TestFollowers(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
 	var hot []*follower
+	defer func() {
+		cancel()
+		running.Wait()
+		for _, f := range hot {
+			for _, fault := range f.faults {
+				t.Errorf("%s: %s", fault.Rule, fault.Text)
+			}
+		}
+	}()
 	for i := range namespaces {
 		hot = append(hot, follow(ctx, t, &running, m.mesh, i))
 	}

@@ -10,26 +10,24 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/pilotmesh/pilot/test/conformance/client"
 	"github.com/pilotmesh/pilot/test/testbed"
 )
 
 // follower holds what a sidecar would: it accepts everything at once, comes back when the control plane does, and says then what it
 // has. Hundreds of rounds with followers take as long as one with Envoys, which drain what they lose.
 type follower struct {
-	node   *corev3.Node
-	target string
+	client.Options
 
-	mu  sync.Mutex
-	has map[string]map[string]string // versions by name, by type; no entry for a type that was never answered
+	mu     sync.Mutex
+	held   map[client.Type]map[string]*client.Resource // by type and name; no entry for a type that was never answered
+	faults []client.Fault                              // of all streams that have ended
 }
 
 // followed are the types of which a follower has everything.
-var followed = []string{"type.googleapis.com/envoy.config.cluster.v3.Cluster", "type.googleapis.com/envoy.config.listener.v3.Listener"}
+func followed() []client.Type { return []client.Type{client.CDS, client.LDS} }
 
 func newFollower(target string, n testbed.Node) (*follower, error) {
 	metadata, err := structpb.NewStruct(map[string]any{"NAMESPACE": n.Namespace, "INTERCEPTION_MODE": "NONE", "INSTANCE_IPS": n.IP})
@@ -37,8 +35,8 @@ func newFollower(target string, n testbed.Node) (*follower, error) {
 		return nil, err
 	}
 	id := fmt.Sprintf("sidecar~%s~%s.%s~%s.svc.cluster.local", n.IP, n.Name, n.Namespace, n.Namespace)
-	f := &follower{node: &corev3.Node{Id: id, Metadata: metadata}, target: target, has: map[string]map[string]string{}}
-	return f, nil
+	o := client.Options{Address: target, Variant: client.Delta, Node: &corev3.Node{Id: id, Metadata: metadata}, Checker: client.NewChecker()}
+	return &follower{Options: o, held: map[client.Type]map[string]*client.Resource{}}, nil
 }
 
 // run follows until ctx ends.
@@ -54,75 +52,77 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
+// stream follows until the control plane ends the stream.
 func (f *follower) stream(ctx context.Context) error {
-	conn, err := grpc.NewClient(f.target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	c, err := client.Open(ctx, f.Options)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
-	if err != nil {
-		return err
-	}
-	node := f.node
-	for _, typ := range followed {
-		q := &discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: typ, InitialResourceVersions: f.versions(typ)}
-		if err := s.Send(q); err != nil {
+	defer c.Close()
+	defer f.blame(c)
+	for _, t := range followed() {
+		c.Adopt(t, f.has(t))
+		if err := c.Resume(t, c.Versions(t)); err != nil {
 			return err
 		}
-		node = nil
 	}
 	for {
-		m, err := s.Recv()
+		r, err := c.Next(ctx)
 		if err != nil {
 			return err
 		}
-		f.take(m)
-		if err := s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: m.GetTypeUrl(), ResponseNonce: m.GetNonce()}); err != nil {
-			return err
+		if r.Known {
+			f.take(r.Type, c.Held(r.Type))
 		}
 	}
 }
 
-func (f *follower) take(m *discoveryv3.DeltaDiscoveryResponse) {
+func (f *follower) take(t client.Type, held map[string]*client.Resource) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.has[m.GetTypeUrl()] == nil {
-		f.has[m.GetTypeUrl()] = map[string]string{}
-	}
-	for _, r := range m.GetResources() {
-		f.has[m.GetTypeUrl()][r.GetName()] = r.GetVersion()
-	}
-	for _, name := range m.GetRemovedResources() {
-		delete(f.has[m.GetTypeUrl()], name)
-	}
+	f.held[t] = maps.Clone(held)
 }
 
-func (f *follower) versions(typ string) map[string]string {
+// blame notes what the control plane did on a stream that it may never do.
+func (f *follower) blame(c *client.Client) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return maps.Clone(f.has[typ])
+	f.faults = append(f.faults, c.Faults...)
+}
+
+// has is what the follower has of a type, nil if the type was never answered.
+func (f *follower) has(t client.Type) map[string]*client.Resource {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.held[t] // which is never changed, only replaced
 }
 
 // differs says in what a follower differs from another; nothing if they have the same and the other has something.
 func (f *follower) differs(from *follower) string {
 	var lines []string
-	for _, typ := range followed {
-		has, want := f.versions(typ), from.versions(typ)
+	for _, t := range followed() {
+		has, want := f.has(t), from.has(t)
 		if want == nil {
-			lines = append(lines, typ+": nothing after a cold start yet")
+			lines = append(lines, t.String()+": nothing after a cold start yet")
 		}
-		for name, version := range has {
-			if want[name] != version {
-				lines = append(lines, fmt.Sprintf("%s %s: it has %s, after a cold start %q", typ, name, version, want[name]))
+		for name, r := range has {
+			if w := want[name]; w == nil || w.Version != r.Version {
+				lines = append(lines, fmt.Sprintf("%s %s: it has %s, after a cold start %s", t, name, r.Version, version(w)))
 			}
 		}
 		for name := range want {
-			if has[name] == "" {
-				lines = append(lines, fmt.Sprintf("%s %s: only after a cold start", typ, name))
+			if has[name] == nil {
+				lines = append(lines, fmt.Sprintf("%s %s: only after a cold start", t, name))
 			}
 		}
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
+}
+
+func version(r *client.Resource) string {
+	if r == nil {
+		return "nothing"
+	}
+	return r.Version
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/pilotmesh/pilot/test/cluster/binaries"
 	"github.com/pilotmesh/pilot/test/cluster/network"
+	"github.com/pilotmesh/pilot/test/kit/certs"
 	"github.com/pilotmesh/pilot/test/podrunner"
 )
 
@@ -45,7 +46,6 @@ type Cluster struct {
 	dual    bool
 	pki     *pki
 	layout  layout
-	nursery *nursery
 	reaper  *reaper
 	control *control
 	network *network.Network
@@ -144,7 +144,7 @@ func (c *Cluster) startControl(ctx context.Context) error {
 		return err
 	}
 	c.layout.pki = c.pki
-	if c.admin, err = c.pki.client(c.layout.server(), identity{name: "kubernetes-admin", groups: []string{"system:masters"}}); err != nil {
+	if c.admin, err = c.pki.client(c.layout.server(), certs.Identity{Name: "kubernetes-admin", Groups: []string{"system:masters"}}); err != nil {
 		return err
 	}
 	if err := kubeconfig(c.Kubeconfig(), "pilot-test", c.admin); err != nil {
@@ -153,8 +153,7 @@ func (c *Cluster) startControl(ctx context.Context) error {
 	if c.client, err = kubernetes.NewForConfig(c.admin); err != nil {
 		return fmt.Errorf("a client of the cluster: %w", err)
 	}
-	c.nursery = newNursery()
-	if c.control, err = newControl(c.layout, c.o.Binaries, c.nursery, c.fail); err != nil {
+	if c.control, err = newControl(c.layout, c.o.Binaries, c.fail); err != nil {
 		return err
 	}
 	return c.control.start(ctx, c.admin)
@@ -210,9 +209,6 @@ func (c *Cluster) Close() error {
 	c.running.Wait()
 	if c.control != nil {
 		c.control.stop()
-	}
-	if c.nursery != nil {
-		c.nursery.close()
 	}
 	var errs []error
 	if c.o.Nodes > 0 {

@@ -14,15 +14,16 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/pilotmesh/pilot/test/cluster/binaries"
+	"github.com/pilotmesh/pilot/test/kit/certs"
 )
 
 // control is the control plane: its processes in the order they start.
 type control struct {
-	etcd, api, controllers, scheduler *process
+	etcd, api, controllers, scheduler *program
 }
 
-func (c *control) all() []*process {
-	return []*process{c.etcd, c.api, c.controllers, c.scheduler}
+func (c *control) all() []*program {
+	return []*program{c.etcd, c.api, c.controllers, c.scheduler}
 }
 
 // layout is what the command lines of the control plane depend on.
@@ -49,19 +50,19 @@ func (l layout) server() string { return fmt.Sprintf("https://%s:%d", l.address,
 func (l layout) etcdURL() string { return fmt.Sprintf("https://%s:%d", l.slot.private(), etcdPort) }
 
 // apiServer is what the API server's certificate says.
-func (l layout) apiServer() identity {
-	id := identity{name: "kube-apiserver", ips: []netip.Addr{l.address, l.slot.services().Addr().Next(), l.slot.services6().Addr().Next(), l.slot.self6()}}
-	id.hosts = []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + Domain, "localhost"}
+func (l layout) apiServer() certs.Identity {
+	id := certs.Identity{Name: "kube-apiserver", IPs: []netip.Addr{l.address, l.slot.services().Addr().Next(), l.slot.services6().Addr().Next(), l.slot.self6()}}
+	id.Hosts = []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + Domain, "localhost"}
 	return id
 }
 
 // newControl prepares the processes; none runs yet. lost is told of those that end though nobody stopped them.
-func newControl(l layout, b binaries.Paths, n *nursery, lost func(error)) (*control, error) {
-	make := func(name, path string, args []string) *process {
-		return &process{name: name, log: filepath.Join(l.dir, name+".log"), path: path, args: args, nursery: n, lost: lost}
+func newControl(l layout, b binaries.Paths, lost func(error)) (*control, error) {
+	make := func(name, path string, args []string) *program {
+		return &program{name: name, log: filepath.Join(l.dir, name+".log"), path: path, args: args, lost: lost}
 	}
 	for user, name := range map[string]string{"controllers": "system:kube-controller-manager", "scheduler": "system:kube-scheduler"} {
-		config, err := l.pki.client(l.server(), identity{name: name})
+		config, err := l.pki.client(l.server(), certs.Identity{Name: name})
 		if err != nil {
 			return nil, err
 		}
@@ -175,7 +176,7 @@ func (c *control) ready(ctx context.Context, admin *rest.Config) error {
 	defer client.CloseIdleConnections()
 	var last error
 	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, readyTimeout, true, func(ctx context.Context) (bool, error) {
-		for _, p := range []*process{c.etcd, c.api} {
+		for _, p := range []*program{c.etcd, c.api} {
 			if err := p.ended(); err != nil {
 				return false, err
 			}
@@ -207,7 +208,7 @@ func probe(ctx context.Context, client *http.Client, at string) error {
 
 // stop ends everything at once: what it holds is thrown away.
 func (c *control) stop() {
-	for _, p := range []*process{c.scheduler, c.controllers, c.api, c.etcd} {
+	for _, p := range []*program{c.scheduler, c.controllers, c.api, c.etcd} {
 		p.stop(0)
 	}
 }

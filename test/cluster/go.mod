@@ -6,8 +6,11 @@ toolchain go1.27.4
 
 replace github.com/pilotmesh/pilot/test/podrunner => ../podrunner
 
+replace github.com/pilotmesh/pilot/test/kit => ../kit
+
 require (
 	github.com/miekg/dns v1.1.73
+	github.com/pilotmesh/pilot/test/kit v0.0.0-00010101000000-000000000000
 	github.com/pilotmesh/pilot/test/podrunner v0.0.0-00010101000000-000000000000
 	github.com/vishvananda/netlink v1.3.1
 	golang.org/x/sys v0.48.0

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/pilotmesh/pilot/test/cluster/network"
+	"github.com/pilotmesh/pilot/test/kit/certs"
 	"github.com/pilotmesh/pilot/test/podrunner"
 )
 
@@ -177,8 +178,8 @@ func (c *Cluster) forget(n *Node) {
 }
 
 // identity is a node's, for both ends of connections.
-func (c *Cluster) identity(name string, index int) identity {
-	return identity{name: "system:node:" + name, groups: []string{"system:nodes"}, hosts: []string{name}, ips: c.addresses(index)}
+func (c *Cluster) identity(name string, index int) certs.Identity {
+	return certs.Identity{Name: "system:node:" + name, Groups: []string{"system:nodes"}, Hosts: []string{name}, IPs: c.addresses(index)}
 }
 
 func (c *Cluster) options(name string, index int) (podrunner.Options, error) {
@@ -186,17 +187,17 @@ func (c *Cluster) options(name string, index int) (podrunner.Options, error) {
 	if err != nil {
 		return podrunner.Options{}, err
 	}
-	serving, err := c.pki.cluster.issue(c.identity(name, index))
+	serving, err := c.pki.cluster.Issue(c.identity(name, index))
 	if err != nil {
 		return podrunner.Options{}, err
 	}
-	certificate, err := serving.tls()
+	certificate, err := serving.TLS()
 	if err != nil {
 		return podrunner.Options{}, err
 	}
 	o := podrunner.Options{
 		Config: config, Node: name, PodCIDRs: []netip.Prefix{c.slot.pods(index)}, Bridge: c.slot.bridge(index),
-		ClusterDNS: c.slot.dns(), Domain: Domain, Serving: certificate, ClientCAs: c.pki.cluster.pool(), Images: c.o.Images,
+		ClusterDNS: c.slot.dns(), Domain: Domain, Serving: certificate, ClientCAs: c.pki.cluster.Pool(), Images: c.o.Images,
 		Root: filepath.Join(c.dir, name), Init: c.o.Stage, Log: c.o.Log.With("node", name),
 	}
 	if c.dual {
@@ -217,8 +218,8 @@ func (c *Cluster) PlanNode() (name string, flags []string, err error) {
 		return "", nil, err
 	}
 	// What it is as a client it may be as a server.
-	pair := pair{o.Config.CertData, o.Config.KeyData}
-	if err := pair.write(c.pki.dir, n.Name); err != nil {
+	pair := certs.Pair{Cert: string(o.Config.CertData), Key: string(o.Config.KeyData)}
+	if err := pair.Write(c.pki.dir, n.Name); err != nil {
 		return "", nil, err
 	}
 	var prefixes []string

@@ -66,7 +66,7 @@ func TestWeights(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		count[a.Backend]++
+		count[a.Name]++
 	}
 	// Five standard deviations of a binomial distribution: sqrt(1000 * 0.75 * 0.25) = 13.7.
 	if got := count["v2"]; got < 250-69 || got > 250+69 || count["v1"]+got != n {

@@ -170,8 +170,8 @@ func (b *bed) answers(s service, backend, path string, headers ...string) {
 	b.Helper()
 	b.await(s.name+path+" to be answered by "+backend, func(ctx context.Context) error {
 		a, err := testbed.Call(ctx, b.client, s.port, s.host(), path, headers...)
-		if err == nil && a.Backend != backend {
-			err = fmt.Errorf("answered by %s", a.Backend)
+		if err == nil && a.Name != backend {
+			err = fmt.Errorf("answered by %s", a.Name)
 		}
 		return err
 	})
@@ -183,7 +183,7 @@ func (b *bed) unanswered(s service) {
 	b.await(s.name+" to be gone", func(ctx context.Context) error {
 		a, err := testbed.Call(ctx, b.client, s.port, s.host(), "/")
 		if err == nil {
-			return fmt.Errorf("answered by %s", a.Backend)
+			return fmt.Errorf("answered by %s", a.Name)
 		}
 		return ctx.Err() // out of time is no answer to the question
 	})

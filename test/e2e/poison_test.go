@@ -71,8 +71,8 @@ func TestPoisonedRouteElsewhere(t *testing.T) {
 			return err
 		}
 		a, err := testbed.Call(ctx, b.client, reviews.port, reviews.host(), "/"+strings.Repeat("a", 200))
-		if err == nil && a.Backend != "v2" {
-			err = fmt.Errorf("answered by %s", a.Backend)
+		if err == nil && a.Name != "v2" {
+			err = fmt.Errorf("answered by %s", a.Name)
 		}
 		return err
 	})

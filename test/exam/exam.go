@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/pilotmesh/pilot/test/exam/form"
-	"github.com/pilotmesh/pilot/test/exam/seen"
-	"github.com/pilotmesh/pilot/test/exam/world"
+	"github.com/pilotmesh/pilot/test/exam/casefile"
+	"github.com/pilotmesh/pilot/test/exam/environment"
+	"github.com/pilotmesh/pilot/test/exam/observation"
 )
 
 // exam runs the cases, judges and prints.
@@ -30,7 +30,7 @@ func (o *options) exam(ctx context.Context, w io.Writer) error {
 	if err := o.checkGaps(known); err != nil {
 		return err
 	}
-	if lack := world.Missing(ctx, o.ID); lack != "" && ctx.Err() == nil {
+	if lack := environment.Missing(ctx, o.ID); lack != "" && ctx.Err() == nil {
 		fmt.Fprintf(w, "exam: skipped: %s\n", lack)
 		return o.writeReport(&result{Skipped: []string{lack}})
 	}
@@ -67,22 +67,22 @@ func (o *options) exam(ctx context.Context, w io.Writer) error {
 
 // checkGaps holds the list of gaps against all cases there are, whatever is selected.
 func (o *options) checkGaps(known gaps) error {
-	all, err := form.Find([]string{filepath.Join(o.root, "test", "exam", "cases")})
+	all, err := casefile.Find([]string{filepath.Join(o.root, "test", "exam", "cases")})
 	if err != nil {
 		return err
 	}
 	var names []string
 	for _, path := range all {
-		names = append(names, (&form.Case{Path: path}).Name())
+		names = append(names, (&casefile.Case{Path: path}).Name())
 	}
 	return known.unknown(names)
 }
 
 // grade runs all tasks, and once more, alone, those that failed and should not have: a machine that is busy with other
 // things can spoil what depends on time. What Envoy rejected is no such thing.
-func (o *options) grade(ctx context.Context, w io.Writer, known gaps, tasks []world.Task) (*sheet, error) {
+func (o *options) grade(ctx context.Context, w io.Writer, known gaps, tasks []environment.Task) (*sheet, error) {
 	sheet := &sheet{}
-	finish := func(t world.Task, obs *seen.Observation, took time.Duration) grade {
+	finish := func(t environment.Task, obs *observation.Observation, took time.Duration) grade {
 		g := o.judge(known, t, obs)
 		if o.verbose {
 			fmt.Fprintf(w, "%-6s %-5s %-50s %5.2fs %s\n", g.mark(), g.Variant, g.Case, took.Seconds(), g.note())
@@ -97,8 +97,8 @@ func (o *options) grade(ctx context.Context, w io.Writer, known gaps, tasks []wo
 		return g
 	}
 	fmt.Fprintf(w, "exam: %d cases, %d side by side, Envoy %s\n", len(tasks), o.Jobs, o.Envoy)
-	var again []world.Task
-	err := world.Run(ctx, &o.Settings, tasks, func(t world.Task, obs *seen.Observation, took time.Duration) {
+	var again []environment.Task
+	err := environment.Run(ctx, &o.Settings, tasks, func(t environment.Task, obs *observation.Observation, took time.Duration) {
 		g := finish(t, obs, took)
 		if g.failed() && !g.Pass && g.Rejected == 0 && !o.want {
 			again = append(again, t)
@@ -114,7 +114,7 @@ func (o *options) grade(ctx context.Context, w io.Writer, known gaps, tasks []wo
 	fmt.Fprintf(w, "exam: once more, alone: %d\n", len(again))
 	alone := o.Settings
 	alone.Jobs = 1
-	err = world.Run(ctx, &alone, again, func(t world.Task, obs *seen.Observation, took time.Duration) {
+	err = environment.Run(ctx, &alone, again, func(t environment.Task, obs *observation.Observation, took time.Duration) {
 		g := finish(t, obs, took)
 		g.Again = true
 		i := slices.IndexFunc(sheet.grades, func(first grade) bool { return first.Case == g.Case && first.Variant == g.Variant })
@@ -137,7 +137,7 @@ func indent(text string) string {
 }
 
 // judge compares an observation with the stored answer, or makes it the answer.
-func (o *options) judge(known gaps, t world.Task, obs *seen.Observation) grade {
+func (o *options) judge(known gaps, t environment.Task, obs *observation.Observation) grade {
 	g := grade{Case: t.Case.Name(), Variant: t.Variant(), Area: t.Case.Area(), Tags: t.Case.Tags}
 	g.Verdict = o.compare(t, obs)
 	if l := known.unjudged(g.Area, g.Variant); l != nil {
@@ -148,26 +148,26 @@ func (o *options) judge(known gaps, t world.Task, obs *seen.Observation) grade {
 	return g
 }
 
-func (o *options) compare(t world.Task, obs *seen.Observation) seen.Verdict {
+func (o *options) compare(t environment.Task, obs *observation.Observation) observation.Verdict {
 	if o.Keep != "" {
 		path := filepath.Join(o.Keep, t.Variant(), t.Case.Area(), t.Case.Base(), "got.json")
 		if err := obs.Write(path); err != nil {
-			return seen.Verdict{Why: err.Error()}
+			return observation.Verdict{Why: err.Error()}
 		}
 	}
 	if t.Case.Answered() {
-		return seen.Compare(t.Case, seen.Wanted(t.Case), obs)
+		return observation.Compare(t.Case, observation.Wanted(t.Case), obs)
 	}
 	if o.want && obs.Failed == "" {
 		if err := obs.Write(t.Case.WantPath()); err != nil {
-			return seen.Verdict{Why: err.Error()}
+			return observation.Verdict{Why: err.Error()}
 		}
 	}
-	want, err := seen.Read(t.Case.WantPath())
+	want, err := observation.Read(t.Case.WantPath())
 	if err != nil {
-		return seen.Verdict{Why: "no stored answer: " + err.Error(), Requests: len(t.Case.Requests)}
+		return observation.Verdict{Why: "no stored answer: " + err.Error(), Requests: len(t.Case.Requests)}
 	}
-	return seen.Compare(t.Case, want, obs)
+	return observation.Compare(t.Case, want, obs)
 }
 
 // result is what the report holds: the counts of the judged areas, and every grade.

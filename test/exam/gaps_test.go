@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pilotmesh/pilot/test/exam/seen"
+	"github.com/pilotmesh/pilot/test/exam/observation"
 )
 
 func TestGaps(t *testing.T) {
@@ -53,7 +53,7 @@ func TestClosedGaps(t *testing.T) {
 }
 
 func TestSheet(t *testing.T) {
-	pass, fail := seen.Verdict{Pass: true, Requests: 2, Passed: 2}, seen.Verdict{Why: "want 200 – got 404", Requests: 2, Passed: 1}
+	pass, fail := observation.Verdict{Pass: true, Requests: 2, Passed: 2}, observation.Verdict{Why: "want 200 – got 404", Requests: 2, Passed: 1}
 	s := sheet{grades: []grade{
 		{Case: "http/ok", Variant: "delta", Area: "http", Verdict: pass},
 		{Case: "http/bad", Variant: "delta", Area: "http", Verdict: fail},

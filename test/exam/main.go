@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/test/envoy"
-	"github.com/pilotmesh/pilot/test/exam/form"
-	"github.com/pilotmesh/pilot/test/exam/world"
+	"github.com/pilotmesh/pilot/test/exam/casefile"
+	"github.com/pilotmesh/pilot/test/exam/environment"
 	"github.com/pilotmesh/pilot/test/repo"
 	"github.com/pilotmesh/pilot/test/testbed"
 )
@@ -41,8 +41,8 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	if len(args) > 0 {
 		switch args[0] {
-		case world.ChildCommand:
-			return world.ChildMain()
+		case environment.ChildCommand:
+			return environment.ChildMain()
 		case "show":
 			return show(os.Stdout, args[1:])
 		case "lint":
@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string) error {
 
 // options of a run.
 type options struct {
-	world.Settings
+	environment.Settings
 	root    string
 	paths   []string
 	match   string
@@ -110,10 +110,10 @@ func parse(args []string, root string) (*options, error) {
 	}
 	o.paths = locate(root, f.Args())
 	switch {
-	case o.ID < 0 || o.ID > world.MaxID:
-		return nil, fmt.Errorf("-id is 0 to %d", world.MaxID)
-	case o.Jobs < 1 || o.Jobs > world.MaxJobs:
-		return nil, fmt.Errorf("-j is 1 to %d", world.MaxJobs)
+	case o.ID < 0 || o.ID > environment.MaxID:
+		return nil, fmt.Errorf("-id is 0 to %d", environment.MaxID)
+	case o.Jobs < 1 || o.Jobs > environment.MaxJobs:
+		return nil, fmt.Errorf("-j is 1 to %d", environment.MaxJobs)
 	case o.variant != "delta" && o.variant != "sotw" && o.variant != both:
 		return nil, fmt.Errorf("-variant is delta, sotw or %s", both)
 	case o.want && o.variant == both:
@@ -147,7 +147,7 @@ func (o *options) prepare(ctx context.Context, dir string) error {
 		return err
 	}
 	if o.sut != "" {
-		o.Plane = world.Script(o.sut)
+		o.Plane = environment.Script(o.sut)
 		return nil
 	}
 	if o.pilot == "" {
@@ -155,20 +155,20 @@ func (o *options) prepare(ctx context.Context, dir string) error {
 			return err
 		}
 	}
-	o.Plane = world.Pilot(o.pilot)
+	o.Plane = environment.Pilot(o.pilot)
 	return nil
 }
 
 // tasks loads the cases and pairs them with the variants.
-func (o *options) tasks() ([]world.Task, error) {
-	cases, err := form.Select(o.paths, o.match)
+func (o *options) tasks() ([]environment.Task, error) {
+	cases, err := casefile.Select(o.paths, o.match)
 	if err != nil {
 		return nil, err
 	}
-	var tasks []world.Task
+	var tasks []environment.Task
 	for _, sotw := range []bool{false, true} {
 		for _, c := range cases {
-			if t := (world.Task{Case: c, SOTW: sotw}); o.variant == both || o.variant == t.Variant() {
+			if t := (environment.Task{Case: c, SOTW: sotw}); o.variant == both || o.variant == t.Variant() {
 				tasks = append(tasks, t)
 			}
 		}

@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/pilotmesh/pilot/test/exam/seen"
+	"github.com/pilotmesh/pilot/test/exam/observation"
 )
 
 // grade is the verdict of one case over one variant, and what it means.
@@ -16,7 +16,7 @@ type grade struct {
 	Variant string   `json:"variant"`
 	Area    string   `json:"area"`
 	Tags    []string `json:"tags,omitempty"`
-	seen.Verdict
+	observation.Verdict
 	Gap      string `json:"gap,omitempty"`      // why it is known to fail
 	Unjudged bool   `json:"unjudged,omitempty"` // its area does not count yet
 	Again    bool   `json:"again,omitempty"`    // it ran twice

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/pilotmesh/pilot/test/exam/form"
-	"github.com/pilotmesh/pilot/test/exam/seen"
+	"github.com/pilotmesh/pilot/test/exam/casefile"
+	"github.com/pilotmesh/pilot/test/exam/observation"
 	"github.com/pilotmesh/pilot/test/repo"
 )
 
@@ -40,12 +40,12 @@ func show(w io.Writer, names []string) error {
 	return nil
 }
 
-func load(names []string) ([]*form.Case, error) {
+func load(names []string) ([]*casefile.Case, error) {
 	root, err := repo.Root()
 	if err != nil {
 		return nil, err
 	}
-	return form.Select(locate(root, names), "")
+	return casefile.Select(locate(root, names), "")
 }
 
 // locate makes paths of names: a path may be given, or area/case, or an area, or nothing for all.
@@ -67,7 +67,7 @@ func locate(root string, names []string) []string {
 	return paths
 }
 
-func showCase(w io.Writer, c *form.Case) error {
+func showCase(w io.Writer, c *casefile.Case) error {
 	fmt.Fprintf(w, "%s: %s\n", c.Name(), c.Title)
 	fmt.Fprintf(w, "  rule: %s\n  tags: %s\n", c.Spec, strings.Join(c.Tags, ", "))
 	p := &c.Proxy
@@ -79,11 +79,11 @@ func showCase(w io.Writer, c *form.Case) error {
 		fmt.Fprintf(w, "  networks: %v\n", c.Networks)
 	}
 	fmt.Fprintf(w, "\n%s\n", strings.TrimSpace(c.Config))
-	want, err := seen.Read(c.WantPath())
+	want, err := observation.Read(c.WantPath())
 	if c.Answered() {
-		want = seen.Wanted(c)
+		want = observation.Wanted(c)
 	} else if errors.Is(err, fs.ErrNotExist) {
-		want = &seen.Observation{}
+		want = &observation.Observation{}
 	} else if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func showCase(w io.Writer, c *form.Case) error {
 }
 
 // describe is a request in one line.
-func describe(r *form.Request) string {
+func describe(r *casefile.Request) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "from %s", r.From)
 	if r.Source != "" {

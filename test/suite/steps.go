@@ -30,10 +30,13 @@ type step struct {
 
 // suites are the steps in the order they run: what fails fast comes first.
 var suites = map[string][]step{
-	"check": {format, vet, vetTests, arch, tests("unit", "unit tests", "", withoutArch), tests("tools", "tests of the test tools", "test", withoutSlow)},
-	"test": {format, vet, vetTests, vetNodes, vetCluster, arch,
+	"check": {format, vet, vetTests, vetKit, arch, tests("unit", "unit tests", "", withoutArch),
+		tests("tools", "tests of the test tools", "test", withoutSlow), tests("kit", "tests of the test kit", "test/kit", packages("./..."))},
+	"test": {format, vet, vetTests, vetKit, vetNodes, vetCluster, arch,
 		tests("unit", "unit tests with the race detector", "", withoutArch, "-race", "-timeout=20m"),
 		tests("tools", "tests of the test tools", "test", withoutSlow),
+		tests("kit", "tests of the test kit", "test/kit", packages("./..."), "-race"),
+		step{"lint", "golangci-lint, every module", "", lint},
 		tests("schema", "verdicts of API servers", "test", packages("./schema")),
 		tests("protocol", "conversations with a running control plane", "test", packages("./conformance/..."), "-timeout=20m"),
 		tests("e2e", "end to end with real Envoy", "test", packages("./e2e/...", "./chaos"), "-race", "-timeout=20m"),
@@ -47,6 +50,7 @@ var (
 	format     = step{"format", "gofmt", "", gofmt}
 	vet        = command("vet", "go vet", "", "go", "vet", "./...")
 	vetTests   = command("vet-test", "go vet, module test", "test", "go", "vet", "./...")
+	vetKit     = command("vet-kit", "go vet, module test/kit", "test/kit", "go", "vet", "./...")
 	vetNodes   = command("vet-node", "go vet, module test/podrunner", "test/podrunner", "go", "vet", "./...")
 	vetCluster = command("vet-kube", "go vet, module test/cluster", "test/cluster", "go", "vet", "./...")
 	arch       = tests("arch", "import rules, budgets, banned things", "", packages("./internal/arch"))

@@ -87,7 +87,7 @@ func (t toAdmin) CloseIdleConnections() {
 
 // AwaitReady waits until the agent tells probes that its proxy is ready.
 func (a *Agent) AwaitReady(ctx context.Context) error {
-	return a.process.ready(ctx, "the agent of "+a.Node.Name+" to be ready", func(ctx context.Context) error {
+	return ready(ctx, a.process, "the agent of "+a.Node.Name+" to be ready", func(ctx context.Context) error {
 		_, err := a.Status(ctx, "/healthz/ready")
 		return err
 	})
@@ -99,19 +99,19 @@ func (a *Agent) Status(ctx context.Context, path string) (string, error) {
 }
 
 // Signal sends a signal to the agent and does not wait.
-func (a *Agent) Signal(s os.Signal) error { return a.process.cmd.Process.Signal(s) }
+func (a *Agent) Signal(s os.Signal) error { return a.process.Signal(s) }
 
 // End sends a signal to the agent and waits for its end, for which it has a few seconds.
 func (a *Agent) End(s syscall.Signal) {
-	a.process.signal(s)
+	a.process.End(s, stopGrace)
 	a.Stop()
 }
 
 // Wait waits for the agent's end and returns its exit code, -1 if a signal ended it.
 func (a *Agent) Wait(ctx context.Context) (int, error) {
 	select {
-	case <-a.process.done:
-		return a.process.cmd.ProcessState.ExitCode(), nil
+	case <-a.process.Done():
+		return a.process.State().ExitCode(), nil
 	case <-ctx.Done():
 		return 0, fmt.Errorf("waiting for the end of the agent of %s: %w; its log ends:\n%s", a.Node.Name, ctx.Err(), a.Log())
 	}
@@ -122,7 +122,7 @@ var startedEnvoy = regexp.MustCompile(`msg="started Envoy" pid=(\d+)`)
 
 // EnvoyPIDs are the numbers of the Envoys that the agent has started so far.
 func (a *Agent) EnvoyPIDs() ([]int, error) {
-	text, err := os.ReadFile(a.process.log)
+	text, err := os.ReadFile(a.process.Log())
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/pilotmesh/pilot/test/kit/process"
 )
 
 // Build compiles a program of the repository at root into dir, with flags for go build, and returns its path.
@@ -35,7 +37,7 @@ type Discovery struct {
 	GRPC      string // xDS, plaintext
 	HTTP      string // /ready, /metrics, /debug
 	logs      string
-	process   *process
+	process   *process.Process
 }
 
 // NewDiscovery prepares a control plane; Start runs it. What it writes goes below dir.
@@ -57,7 +59,7 @@ func (d *Discovery) Start(ctx context.Context) error {
 		return err
 	}
 	d.process = p
-	return p.ready(ctx, "pilot-discovery to be ready", func(ctx context.Context) error {
+	return ready(ctx, p, "pilot-discovery to be ready", func(ctx context.Context) error {
 		_, err := d.Get(ctx, "/ready")
 		return err
 	})
@@ -66,22 +68,22 @@ func (d *Discovery) Start(ctx context.Context) error {
 // Stop ends the control plane in order.
 func (d *Discovery) Stop() {
 	if d.process != nil {
-		d.process.stop()
+		stop(d.process)
 	}
 }
 
 // Kill ends the control plane as a crash would.
-func (d *Discovery) Kill() { d.process.kill() }
+func (d *Discovery) Kill() { d.process.Kill() }
 
 // Alive returns an error with the end of the log if the control plane has ended.
-func (d *Discovery) Alive() error { return d.process.alive() }
+func (d *Discovery) Alive() error { return d.process.Alive() }
 
 // Log is the end of what the control plane wrote.
-func (d *Discovery) Log() string { return d.process.tail() }
+func (d *Discovery) Log() string { return d.process.Tail() }
 
 // Accident returns an error if the control plane, in any of its runs, panicked or met a data race.
 func (d *Discovery) Accident() error {
-	log, err := os.ReadFile(d.process.log)
+	log, err := os.ReadFile(d.process.Log())
 	if err != nil {
 		return err
 	}
@@ -166,4 +168,4 @@ func get(ctx context.Context, client *http.Client, url string) (string, error) {
 }
 
 // PID is the number of the running process.
-func (d *Discovery) PID() int { return d.process.cmd.Process.Pid }
+func (d *Discovery) PID() int { return d.process.PID() }

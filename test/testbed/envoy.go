@@ -16,12 +16,14 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/pilotmesh/pilot/test/kit/process"
 )
 
 // Envoy is a real Envoy that gets everything from a control plane but its bootstrap.
 type Envoy struct {
 	Node    Node
-	process *process
+	process *process.Process
 	admin   *http.Client
 	socket  string // directory of the admin socket
 }
@@ -53,7 +55,7 @@ func StartEnvoy(ctx context.Context, binary, dir string, node Node) (*Envoy, err
 	if err != nil {
 		return nil, err
 	}
-	if err := e.process.ready(ctx, "Envoy "+node.Name+" to be live", e.live); err != nil {
+	if err := ready(ctx, e.process, "Envoy "+node.Name+" to be live", e.live); err != nil {
 		e.Stop()
 		return nil, err
 	}
@@ -63,23 +65,23 @@ func StartEnvoy(ctx context.Context, binary, dir string, node Node) (*Envoy, err
 // Stop ends the Envoy.
 func (e *Envoy) Stop() {
 	if e.process != nil {
-		e.process.kill()
+		e.process.Kill()
 	}
 	e.admin.CloseIdleConnections()
 	os.RemoveAll(e.socket)
 }
 
 // Pause stops the Envoy in its tracks: its connections stay, and nothing is read from them until Resume.
-func (e *Envoy) Pause() error { return e.process.cmd.Process.Signal(syscall.SIGSTOP) }
+func (e *Envoy) Pause() error { return e.process.Signal(syscall.SIGSTOP) }
 
 // Resume lets a paused Envoy go on.
-func (e *Envoy) Resume() error { return e.process.cmd.Process.Signal(syscall.SIGCONT) }
+func (e *Envoy) Resume() error { return e.process.Signal(syscall.SIGCONT) }
 
 // Alive returns an error with the end of the log if the Envoy has ended.
-func (e *Envoy) Alive() error { return e.process.alive() }
+func (e *Envoy) Alive() error { return e.process.Alive() }
 
 // Log is the end of what the Envoy wrote.
-func (e *Envoy) Log() string { return e.process.tail() }
+func (e *Envoy) Log() string { return e.process.Tail() }
 
 // Admin reads a page of the Envoy's admin interface.
 func (e *Envoy) Admin(ctx context.Context, path string) (string, error) {

@@ -39,7 +39,7 @@ func (t Tally) Total() int {
 func StartLoad(ctx context.Context, port int, host string, workers, perSecond int) *Load {
 	return StartAsking(ctx, workers, perSecond, func(ctx context.Context, client *http.Client) (string, error) {
 		a, err := Call(ctx, client, port, host, "/")
-		return a.Backend, err
+		return a.Name, err
 	})
 }
 

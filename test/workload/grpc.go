@@ -14,10 +14,12 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/pilotmesh/pilot/test/kit/echo"
 )
 
 // echoMethod takes and returns a google.protobuf.StringValue, so that no code needs to be generated; the answer is a
-// Report as JSON.
+// echo.Report as JSON.
 const (
 	echoService = "pilot.test.Echo"
 	echoMethod  = "/" + echoService + "/Echo"
@@ -40,14 +42,14 @@ func (s *server) openGRPC(ctx context.Context, address string) error {
 	}, s)
 	alive := health.NewServer()
 	healthpb.RegisterHealthServer(g, alive)
-	s.onClose(func(ctx context.Context) error {
+	s.servers.OnClose(func(ctx context.Context) error {
 		alive.Shutdown()
 		stop := context.AfterFunc(ctx, g.Stop)
 		defer stop()
 		g.GracefulStop()
 		return nil
 	})
-	s.run("gRPC", func() error { return g.Serve(l) })
+	s.servers.Run("gRPC", func() error { return g.Serve(l) })
 	return nil
 }
 
@@ -79,7 +81,7 @@ func (s *server) echoGRPC(ctx context.Context, in *wrapperspb.StringValue) (*wra
 		}
 	}
 	if info, ok := from.AuthInfo.(credentials.TLSInfo); ok {
-		report.TLS = describe(&info.State)
+		report.TLS = echo.Encryption(&info.State)
 	}
 	text, err := json.Marshal(report)
 	if err != nil {

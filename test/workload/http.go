@@ -2,21 +2,15 @@ package main
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/pilotmesh/pilot/test/kit/echo"
 )
 
 func (s *server) openHTTP(ctx context.Context, address string) error {
@@ -36,23 +30,7 @@ func (s *server) openWeb(ctx context.Context, address string, encrypt *tls.Confi
 	if encrypt != nil {
 		l = tls.NewListener(l, encrypt)
 	}
-	var protocols http.Protocols
-	protocols.SetHTTP1(true)
-	protocols.SetHTTP2(true)
-	protocols.SetUnencryptedHTTP2(true)
-	web := &http.Server{Handler: s.routes(), Protocols: &protocols, ReadHeaderTimeout: 10 * time.Second}
-	s.onClose(func(ctx context.Context) error {
-		if err := web.Shutdown(ctx); err != nil {
-			return errors.Join(fmt.Errorf("requests did not end in time: %w", err), web.Close())
-		}
-		return nil
-	})
-	s.run("HTTP", func() error {
-		if err := web.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
-	})
+	s.servers.HTTP(l, echo.NewHTTP(s.routes()))
 	return nil
 }
 
@@ -87,30 +65,11 @@ func (s *server) routes() http.Handler {
 }
 
 func (s *server) echo(w http.ResponseWriter, r *http.Request) {
-	local, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	remote, _ := net.ResolveTCPAddr("tcp", r.RemoteAddr) // an address and a port: nothing is looked up
-	report := s.about(r.Proto, remote, local)
-	report.Method, report.Host, report.Path, report.Headers, report.TLS = r.Method, r.Host, r.URL.RequestURI(), r.Header, describe(r.TLS)
+	report := s.sign(echo.Request(r))
 	var err error
 	if report.Bytes, err = io.Copy(io.Discard, r.Body); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	w.Header().Set("content-type", "application/json")
-	_ = json.NewEncoder(w).Encode(report) // the peer has gone: nobody left to tell
-}
-
-// selfSigned makes a certificate for name.
-func selfSigned(name string) (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("making a key: %w", err)
-	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name, "localhost"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(365 * 24 * time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
-	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("signing it: %w", err)
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+	echo.Answer(w, report)
 }

@@ -7,10 +7,11 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"os"
-	"sync"
 	"time"
+
+	"github.com/pilotmesh/pilot/test/kit/certs"
+	"github.com/pilotmesh/pilot/test/kit/echo"
 )
 
 // server is one run of the serving role.
@@ -18,16 +19,12 @@ type server struct {
 	name, version string
 	drain         time.Duration
 	certificate   tls.Certificate
-
-	mu      sync.Mutex
-	closers []func(context.Context) error // in the order they were opened
-	running sync.WaitGroup
-	failed  chan error
+	servers       *echo.Servers
 }
 
 // serve opens what the flags name and answers until ctx ends.
 func serve(ctx context.Context, args []string, out io.Writer) error {
-	s := &server{failed: make(chan error, 16)}
+	s := &server{servers: echo.NewServers()}
 	flags := flag.NewFlagSet("workload serve", flag.ContinueOnError)
 	flags.StringVar(&s.name, "name", "", "what the server calls itself (default: POD_NAME, or the host's name)")
 	flags.StringVar(&s.version, "version", "", "what it calls its version")
@@ -77,7 +74,7 @@ func serve(ctx context.Context, args []string, out io.Writer) error {
 	case <-ctx.Done():
 		fmt.Fprintf(out, "%s: ending\n", s.name)
 		return s.close()
-	case err := <-s.failed:
+	case err := <-s.servers.Failed():
 		return errors.Join(err, s.close())
 	}
 }
@@ -98,7 +95,7 @@ func (s *server) identify(cert, key string) error {
 	if cert != "" {
 		s.certificate, err = tls.LoadX509KeyPair(cert, key)
 	} else {
-		s.certificate, err = selfSigned(s.name)
+		s.certificate, err = certs.SelfSigned(certs.Identity{Name: s.name, Hosts: []string{s.name, "localhost"}})
 	}
 	if err != nil {
 		return fmt.Errorf("the certificate: %w", err)
@@ -106,34 +103,9 @@ func (s *server) identify(cert, key string) error {
 	return nil
 }
 
-func (s *server) onClose(f func(context.Context) error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closers = append(s.closers, f)
-}
-
-// run starts a loop that ends when what it serves is closed.
-func (s *server) run(what string, loop func() error) {
-	s.running.Go(func() {
-		if err := loop(); err != nil && !errors.Is(err, net.ErrClosed) {
-			s.failed <- fmt.Errorf("%s: %w", what, err)
-		}
-	})
-}
-
 // close ends all listeners at once, gives what is under way its time and waits for every goroutine.
 func (s *server) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.drain)
 	defer cancel()
-	s.mu.Lock()
-	closers := s.closers
-	s.mu.Unlock()
-	errs := make([]error, len(closers))
-	var closing sync.WaitGroup
-	for i, f := range closers {
-		closing.Go(func() { errs[i] = f(ctx) })
-	}
-	closing.Wait()
-	s.running.Wait()
-	return errors.Join(errs...)
+	return s.servers.Close(ctx)
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/pilotmesh/pilot/test/kit/echo"
 )
 
 // statistics sums up a load. It may be added to by many goroutines.
@@ -28,7 +30,7 @@ func newStatistics() *statistics {
 }
 
 func (s *statistics) add(took time.Duration, a answer, err error) {
-	var r Report
+	var r echo.Report
 	if err == nil && json.Unmarshal(a.text, &r) != nil {
 		r.Name = "(" + a.status + ")" // something else than a workload answered
 	}

@@ -1,63 +1,20 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
-	"sync"
-	"time"
+
+	"github.com/pilotmesh/pilot/test/kit/echo"
 )
 
-// connections are those of a listener that are open.
-type connections struct {
-	mu   sync.Mutex
-	open map[net.Conn]bool
-}
-
-func (c *connections) add(conn net.Conn) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.open[conn] = true
-}
-
-func (c *connections) drop(conn net.Conn) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.open, conn)
-	conn.Close()
-}
-
-// hurry sets a deadline on what is open.
-func (c *connections) hurry(deadline time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for conn := range c.open {
-		_ = conn.SetDeadline(deadline) // fails on what is closed, which is the aim
-	}
-}
-
 func (s *server) openServerFirst(ctx context.Context, address string) error {
-	return s.openTCP(ctx, address, func(conn net.Conn) {
-		if err := json.NewEncoder(conn).Encode(s.about("tcp-server-first", conn.RemoteAddr(), conn.LocalAddr())); err == nil {
-			_, _ = io.Copy(conn, conn) // until the peer has had enough
-		}
-	})
+	return s.openTCP(ctx, address, echo.ServerFirst(s.name, s.version))
 }
 
 func (s *server) openClientFirst(ctx context.Context, address string) error {
-	return s.openTCP(ctx, address, func(conn net.Conn) {
-		lines := bufio.NewScanner(conn)
-		for lines.Scan() {
-			r := s.about("tcp-client-first", conn.RemoteAddr(), conn.LocalAddr())
-			r.Bytes = int64(len(lines.Bytes()))
-			if json.NewEncoder(conn).Encode(r) != nil {
-				return
-			}
-		}
-	})
+	return s.openTCP(ctx, address, echo.ClientFirst(s.name, s.version))
 }
 
 // openTCP accepts connections; talk has one until it returns.
@@ -66,26 +23,7 @@ func (s *server) openTCP(ctx context.Context, address string, talk func(net.Conn
 	if err != nil {
 		return fmt.Errorf("listening: %w", err)
 	}
-	all := &connections{open: map[net.Conn]bool{}}
-	s.onClose(func(ctx context.Context) error {
-		if deadline, ok := ctx.Deadline(); ok {
-			all.hurry(deadline)
-		}
-		return l.Close()
-	})
-	s.run("TCP", func() error {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return err
-			}
-			all.add(conn)
-			s.running.Go(func() {
-				defer all.drop(conn)
-				talk(conn)
-			})
-		}
-	})
+	s.servers.TCP(l, talk)
 	return nil
 }
 
@@ -94,8 +32,8 @@ func (s *server) openUDP(ctx context.Context, address string) error {
 	if err != nil {
 		return fmt.Errorf("listening: %w", err)
 	}
-	s.onClose(func(context.Context) error { return conn.Close() })
-	s.run("UDP", func() error {
+	s.servers.OnClose(func(context.Context) error { return conn.Close() })
+	s.servers.Run("UDP", func() error {
 		buffer := make([]byte, 64<<10)
 		for {
 			n, from, err := conn.ReadFrom(buffer)

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pilotmesh/pilot/test/kit/echo"
 )
 
 // free returns an address of loopback that nobody listens on.
@@ -50,7 +52,7 @@ func TestEveryProtocol(t *testing.T) {
 				continue
 			}
 			lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-			var r Report
+			var r echo.Report
 			if err := json.Unmarshal([]byte(lines[0]), &r); err != nil || len(lines) != 10 || r.Name != "a" || r.Version != "v1" || r.Protocol != c.protocol {
 				t.Errorf("%s: %d answers, the first %s (%v); want 10 of a v1 over %s", c.target, len(lines), lines[0], err, c.protocol)
 			}

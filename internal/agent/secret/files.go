@@ -107,7 +107,7 @@ func (r *reader) follow(v *View) {
 		}
 		if s, err := parse(name); err == nil {
 			r.secrets[name] = &fileSecret{sources: s}
-			r.look(name, now)
+			r.look(name)
 		}
 	}
 	gone := false
@@ -179,14 +179,14 @@ func (r *reader) settle(now time.Time) {
 		r.watches.lame = false // it is tried again
 	}
 	for name := range r.dirty {
-		r.look(name, now)
+		r.look(name)
 	}
 	clear(r.dirty)
 	r.watches.only(r.secrets)
 }
 
 // look reads the files of a secret and posts what came of it.
-func (r *reader) look(name string, now time.Time) {
+func (r *reader) look(name string) {
 	s := r.secrets[name]
 	r.watches.follow(s)
 	a, err := s.read(name)

@@ -31,10 +31,10 @@ func parse(name string) (sources, error) {
 		return sources{alternatives: mountedRoots()}, nil
 	case strings.HasPrefix(name, rootsPrefix):
 		path := name[len(rootsPrefix):]
-		switch {
-		case path == systemRoots:
+		switch path {
+		case systemRoots:
 			return sources{alternatives: systemBundles()}, nil
-		case path == "":
+		case "":
 			return sources{}, fmt.Errorf("%q names no file; write %sPATH, or %s%s for the system's roots", name, rootsPrefix, rootsPrefix, systemRoots)
 		}
 		return sources{alternatives: [][]string{{path}}}, nil

@@ -28,7 +28,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience is how long anything may take to be seen.
 const patience = time.Minute
 
-// material is a certificate that signs itself, with its key, as PEM; crl revokes nothing.
+// material is a certificate that signs itself, with its key, as PEM; crl revokes nothing. The test kit's package certs is not
+// used: it is in another Go module (test/kit), which the product's must not require.
 type material struct{ cert, key, crl string }
 
 func newMaterial(t testing.TB, name string, notAfter time.Time) material {

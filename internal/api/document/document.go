@@ -9,13 +9,15 @@
 //   - One pass finds every mistake of a document, not only the first.
 //
 // The package knows YAML, JSON and protobuf's reflection, but no kind of object. It is pure: no goroutines, files or
-// clocks. It must not import packages of the product.
+// clocks. Of the product it must import nothing but package spelling.
 package document
 
 import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/pilotmesh/pilot/internal/spelling"
 )
 
 // MaxFindings bounds what is said about one document.
@@ -89,7 +91,7 @@ func Quote(s string) string {
 func Closest(wrong string, names []string) string {
 	best, bound := "", max(1, len(wrong)/3)+1
 	for _, name := range names {
-		if d := distance(strings.ToLower(wrong), strings.ToLower(name), bound); d < bound {
+		if d := spelling.Distance(strings.ToLower(wrong), strings.ToLower(name), bound); d < bound {
 			best, bound = name, d
 		}
 	}
@@ -110,29 +112,4 @@ func Unknown(what, wrong string, names []string) string {
 		return fmt.Sprintf("unknown %s; did you mean %s?", what, name)
 	}
 	return "unknown " + what
-}
-
-// distance is the edit distance of a and b, or bound if it is not below that.
-func distance(a, b string, bound int) int {
-	if len(a) > 64 || len(b) > 64 || max(len(a), len(b))-min(len(a), len(b)) >= bound {
-		return bound
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			above := row[j+1]
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			row[j+1] = min(above+1, row[j]+1, diagonal+cost)
-			diagonal = above
-		}
-	}
-	return min(row[len(b)], bound)
 }

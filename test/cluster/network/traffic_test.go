@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/pilotmesh/pilot/test/cluster"
 	"github.com/pilotmesh/pilot/test/cluster/binaries"
 	"github.com/pilotmesh/pilot/test/cluster/network"
+	"github.com/pilotmesh/pilot/test/kit/process"
 )
 
 // bed is two network namespaces on a bridge, which stand for pods, beside a real API server.
@@ -130,11 +130,11 @@ func TestTraffic(t *testing.T) {
 	}
 	for _, ns := range []string{"pk98a", "pk98b"} {
 		serve := exec.Command("ip", "netns", "exec", ns, workload, "serve", "--name", ns, "--http", ":8080", "--udp", ":8080")
-		serve.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		if err := serve.Start(); err != nil {
+		p, err := process.Start(serve)
+		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = serve.Process.Kill(); _ = serve.Wait() })
+		t.Cleanup(p.Kill)
 	}
 	virtual := b.services()
 	var log bytes.Buffer

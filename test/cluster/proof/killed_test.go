@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -17,6 +15,7 @@ import (
 
 	"github.com/pilotmesh/pilot/test/cluster"
 	"github.com/pilotmesh/pilot/test/cluster/clustertest"
+	"github.com/pilotmesh/pilot/test/kit/process"
 )
 
 // victim is set in the environment of the process that TestKilled kills.
@@ -61,20 +60,19 @@ func TestKilled(t *testing.T) {
 	}
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), victim+"=1")
-	// That signal belongs to the thread: no other goroutine may take it, and end it.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer out.Close()
+	cmd.Stdout = in
+	p, err := process.Start(cmd)
+	in.Close()
 	if err != nil {
 		t.Fatal(err)
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
-	_ = cmd.Process.Kill()
-	_ = cmd.Wait() // it was killed
+	p.Kill()
 	word := strings.Fields(line)
 	if err != nil || len(word) != 4 || word[0] != "running" || word[3] != "<nil>" {
 		t.Fatalf("the victim said %q (%v)", line, err)

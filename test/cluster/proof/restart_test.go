@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -16,6 +15,7 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pilotmesh/pilot/test/cluster/clustertest"
+	"github.com/pilotmesh/pilot/test/kit/process"
 )
 
 // pinned are three pods of one node behind a service, with volumes on disk, in memory and of objects.
@@ -82,24 +82,22 @@ func TestNodeKilled(t *testing.T) {
 	}()
 	flags = append(flags, "-images", s.imageMap())
 	program := s.build("podrunner", "./cmd/podrunner")
-	// That a child dies with this process is a matter of the thread: no other goroutine may take it, and end it.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	first := s.spawn(program, flags...)
 	s.until(name+" to be ready", func(ctx context.Context) error { return nodeReady(ctx, s, name) })
 	s.apply(fmt.Sprintf(pinned, name))
 	s.kubectl("rollout", "status", "deployment/web", "--timeout=90s")
 	pods := s.names("app=web")
-	_ = first.Process.Kill()
-	_ = first.Wait() // it was killed
+	first.Kill()
 	bridge := s.c.Devices() + "n" + strings.TrimPrefix(name, "node-")
 	s.nothing("after the kill there is", "process", "mount", "device "+bridge+"v")
 
 	second := s.spawn(program, flags...)
 	s.runAgain(pods)
-	_ = second.Process.Signal(syscall.SIGTERM)
-	if err := second.Wait(); err != nil {
-		t.Errorf("the node's process ended with %v", err)
+	if err := second.Signal(syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
+	if end := second.State(); !end.Success() {
+		t.Errorf("the node's process ended with %v", end)
 	}
 	s.nothing("the node left", bridge)
 	s.remove()
@@ -211,14 +209,14 @@ func (s *stage) build(name, source string) string {
 }
 
 // spawn starts a program that ends with this process.
-func (s *stage) spawn(program string, args ...string) *exec.Cmd {
+func (s *stage) spawn(program string, args ...string) *process.Process {
 	s.Helper()
 	cmd := exec.Command(program, args...)
 	cmd.Stdout, cmd.Stderr = s.Output(), s.Output()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	p, err := process.Start(cmd)
+	if err != nil {
 		s.Fatal(err)
 	}
-	s.Cleanup(func() { _ = cmd.Process.Kill() }) // if the test has not ended it
-	return cmd
+	s.Cleanup(p.Kill) // if the test has not ended it
+	return p
 }

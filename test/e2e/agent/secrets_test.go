@@ -85,7 +85,7 @@ func TestSimpleFromLinkedFiles(t *testing.T) {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			b.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, "ca.pem"), []byte(v.ca.PEM), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "ca.pem"), []byte(v.ca.Pair().Cert), 0o600); err != nil {
 			b.Fatal(err)
 		}
 		if err := os.Symlink(version, v.file("..data_tmp")); err != nil {
@@ -124,7 +124,7 @@ func TestMountedCertificates(t *testing.T) {
 	if err := os.MkdirAll(certs, 0o755); err != nil {
 		b.Fatal(err)
 	}
-	for name, text := range map[string]string{"root-cert.pem": v.ca.PEM, "cert-chain.pem": v.pair.Cert, "key.pem": v.pair.Key} {
+	for name, text := range map[string]string{"root-cert.pem": v.ca.Pair().Cert, "cert-chain.pem": v.pair.Cert, "key.pem": v.pair.Key} {
 		if err := os.WriteFile(filepath.Join(certs, name), []byte(text), 0o600); err != nil {
 			b.Fatal(err)
 		}

@@ -15,7 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/pilotmesh/pilot/test/exam/pki"
+	"github.com/pilotmesh/pilot/test/kit/certs"
 	"github.com/pilotmesh/pilot/test/testbed"
 )
 
@@ -27,8 +27,8 @@ type vault struct {
 	port int    // where sidecars listen for it
 	dir  string // of the files
 	tls  atomic.Pointer[tls.Config]
-	pair pki.Pair // of the client
-	ca   *pki.Authority
+	pair certs.Pair // of the client
+	ca   *certs.Authority
 }
 
 // newVault adds the service and its rule, of a mode. No file is there yet.
@@ -50,8 +50,8 @@ func newVault(b *bed, mode string) *vault {
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Connection", "close") // each request shows what holds now
 			name := "nobody"
-			if certs := r.TLS.PeerCertificates; len(certs) > 0 {
-				name = pki.Name(certs[0])
+			if peer := r.TLS.PeerCertificates; len(peer) > 0 {
+				name = certs.Name(peer[0])
 			}
 			_, _ = io.WriteString(w, name)
 		}),
@@ -99,32 +99,35 @@ func (b *bed) write(name, text string) {
 // renew gives the backend a certificate of another authority, which is also the only one whose clients it knows.
 func (v *vault) renew(client string) {
 	v.Helper()
-	ca, err := pki.NewAuthority("authority of " + client)
+	ca, err := certs.NewAuthority("authority of " + client)
 	if err != nil {
 		v.Fatal(err)
 	}
-	pair, err := ca.Issue("vault.test")
+	pair, err := ca.Issue(named("vault.test"))
 	if err != nil {
 		v.Fatal(err)
 	}
-	cert, err := pair.Load()
+	cert, err := pair.TLS()
 	if err != nil {
 		v.Fatal(err)
 	}
 	v.ca = ca
-	if v.pair, err = ca.Issue(client); err != nil {
+	if v.pair, err = ca.Issue(named(client)); err != nil {
 		v.Fatal(err)
 	}
 	v.tls.Store(&tls.Config{
-		Certificates: []tls.Certificate{cert}, ClientCAs: pki.Pool(ca.PEM), ClientAuth: tls.VerifyClientCertIfGiven,
+		Certificates: []tls.Certificate{cert}, ClientCAs: ca.Pool(), ClientAuth: tls.VerifyClientCertIfGiven,
 		SessionTicketsDisabled: true, // each connection shows its certificate
 	})
 }
 
+// named is who has a name, as a client and as a server.
+func named(name string) certs.Identity { return certs.Identity{Name: name, Hosts: []string{name}} }
+
 // put writes the client's files as they are to be now, each as a whole.
 func (v *vault) put() {
 	v.Helper()
-	for name, text := range map[string]string{"ca.pem": v.ca.PEM, "cert.pem": v.pair.Cert, "key.pem": v.pair.Key} {
+	for name, text := range map[string]string{"ca.pem": v.ca.Pair().Cert, "cert.pem": v.pair.Cert, "key.pem": v.pair.Key} {
 		beside := v.file("." + name)
 		err := os.WriteFile(beside, []byte(text), 0o600)
 		if err = errors.Join(err, os.Rename(beside, v.file(name))); err != nil {

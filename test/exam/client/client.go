@@ -28,14 +28,14 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/pilotmesh/pilot/test/exam/echo"
-	"github.com/pilotmesh/pilot/test/exam/form"
-	"github.com/pilotmesh/pilot/test/exam/pki"
+	"github.com/pilotmesh/pilot/test/exam/backend"
+	"github.com/pilotmesh/pilot/test/exam/casefile"
+	"github.com/pilotmesh/pilot/test/kit/certs"
 )
 
 // Job is one request entry, ready to be sent from inside a namespace.
 type Job struct {
-	Request  form.Request
+	Request  casefile.Request
 	ID       string // exam-id prefix
 	MeshCA   string
 	PublicCA string
@@ -52,7 +52,7 @@ type Outcome struct {
 	Header  map[string][]string `json:"header,omitempty"`
 	Backend string              `json:"backend,omitempty"`
 	Body    string              `json:"body,omitempty"`
-	Echo    *echo.Reply         `json:"echo,omitempty"`
+	Echo    *backend.Reply      `json:"echo,omitempty"`
 	Cert    string              `json:"cert,omitempty"`
 	ALPN    string              `json:"alpn,omitempty"`
 	ID      string              `json:"id,omitempty"`
@@ -217,7 +217,7 @@ func (c *client) handshake(ctx context.Context) error {
 			cfg.NextProtos = append(cfg.NextProtos, "h2")
 		}
 	}
-	cfg.MinVersion, cfg.MaxVersion = form.TLSVersions[spec.Min], form.TLSVersions[spec.Max]
+	cfg.MinVersion, cfg.MaxVersion = casefile.TLSVersions[spec.Min], casefile.TLSVersions[spec.Max]
 	if c.job.Cert != "" {
 		kp, err := tls.X509KeyPair([]byte(c.job.Cert), []byte(c.job.Key))
 		if err != nil {
@@ -228,7 +228,7 @@ func (c *client) handshake(ctx context.Context) error {
 	}
 	cfg.VerifyConnection = func(s tls.ConnectionState) error {
 		if len(s.PeerCertificates) > 0 {
-			c.cert = pki.Name(s.PeerCertificates[0])
+			c.cert = certs.Name(s.PeerCertificates[0])
 		}
 		return verifyServer(c.job, s)
 	}
@@ -248,9 +248,9 @@ func verifyServer(j *Job, s tls.ConnectionState) error {
 	}
 	switch j.Request.TLS.CA {
 	case "mesh":
-		opts.Roots = pki.Pool(j.MeshCA)
+		opts.Roots = certs.Pool(j.MeshCA)
 	case "public":
-		opts.Roots, opts.DNSName = pki.Pool(j.PublicCA), j.Request.TLS.SNI
+		opts.Roots, opts.DNSName = certs.Pool(j.PublicCA), j.Request.TLS.SNI
 	default:
 		return nil
 	}
@@ -304,7 +304,7 @@ func (c *client) headers(o *Outcome) [][2]string {
 	return out
 }
 
-func headerOf(h map[string]form.Values, name string) string {
+func headerOf(h map[string]casefile.Values, name string) string {
 	for k, v := range h {
 		if strings.EqualFold(k, name) && len(v) > 0 {
 			return v[0]
@@ -346,7 +346,7 @@ func (c *client) http1(o *Outcome) error {
 }
 
 // version1 is the HTTP/1 version to write: a client asked for HTTP/2 may have negotiated http/1.1.
-func version1(h *form.HTTP) string {
+func version1(h *casefile.HTTP) string {
 	if h.Version == "1.0" {
 		return "1.0"
 	}
@@ -388,14 +388,14 @@ func (c *client) http2(ctx context.Context, o *Outcome) error {
 // take fills the outcome from a response.
 func (o *Outcome) take(resp *http.Response) error {
 	defer resp.Body.Close()
-	o.Status, o.Proto, o.Backend = resp.StatusCode, resp.Proto, resp.Header.Get(echo.BackendHeader)
+	o.Status, o.Proto, o.Backend = resp.StatusCode, resp.Proto, resp.Header.Get(backend.Header)
 	o.Header = map[string][]string{}
 	for k, v := range resp.Header {
 		o.Header[strings.ToLower(k)] = v
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if o.Backend != "" && strings.HasPrefix(string(body), `{"echo":`) {
-		o.Echo = new(echo.Reply)
+		o.Echo = new(backend.Reply)
 		if bad := json.Unmarshal(body, o.Echo); bad != nil && err == nil {
 			err = fmt.Errorf("what the echo server said: %w", bad)
 		}

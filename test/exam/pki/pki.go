@@ -5,107 +5,31 @@ package pki
 
 import (
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
-	"math/big"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
-	"github.com/pilotmesh/pilot/test/exam/form"
+	"github.com/pilotmesh/pilot/test/exam/casefile"
+	"github.com/pilotmesh/pilot/test/kit/certs"
 )
 
-// Authority is a certificate authority of the exam.
-type Authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	PEM  string
-}
-
-// Pair is a certificate and its key in PEM.
-type Pair struct{ Cert, Key string }
-
-// NewAuthority makes a self-signed authority.
-func NewAuthority(name string) (*Authority, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	t := &x509.Certificate{
-		SerialNumber: serial(), Subject: pkix.Name{CommonName: name, Organization: []string{"exam"}},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(240 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, t, t, &key.PublicKey, key)
-	if err != nil {
-		return nil, err
-	}
-	cert, err := x509.ParseCertificate(der)
-	return &Authority{cert: cert, key: key, PEM: pemOf("CERTIFICATE", der)}, err
-}
-
-// Issue signs a leaf for client and server use; a SAN with "://" is a URI.
-func (a *Authority) Issue(sans ...string) (Pair, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return Pair{}, err
-	}
-	t := &x509.Certificate{
-		SerialNumber: serial(), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(200 * time.Hour),
-		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
-		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		BasicConstraintsValid: true,
-	}
-	for _, s := range sans {
-		if !strings.Contains(s, "://") {
-			t.DNSNames = append(t.DNSNames, s)
-			continue
-		}
-		u, err := url.Parse(s)
-		if err != nil {
-			return Pair{}, err
-		}
-		t.URIs = append(t.URIs, u)
-	}
-	if len(t.URIs) == 0 {
-		t.Subject = pkix.Name{CommonName: sans[0], Organization: []string{"exam"}}
-	}
-	der, err := x509.CreateCertificate(rand.Reader, t, a.cert, &key.PublicKey, a.key)
-	if err != nil {
-		return Pair{}, err
-	}
-	kd, err := x509.MarshalPKCS8PrivateKey(key)
-	return Pair{pemOf("CERTIFICATE", der), pemOf("PRIVATE KEY", kd)}, err
-}
-
-func serial() *big.Int {
-	n, _ := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	return n
-}
-
-func pemOf(kind string, der []byte) string {
-	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
-}
-
 // Spiffe is the mesh identity of a service account.
-func Spiffe(trustDomain, ns, sa string) string {
-	return fmt.Sprintf("spiffe://%s/ns/%s/sa/%s", trustDomain, ns, sa)
+func Spiffe(trustDomain, ns, sa string) certs.Identity {
+	return certs.Identity{URIs: []string{fmt.Sprintf("spiffe://%s/ns/%s/sa/%s", trustDomain, ns, sa)}}
 }
+
+// Site is the identity of a server with these names.
+func Site(names ...string) certs.Identity { return certs.Identity{Name: names[0], Hosts: names} }
 
 // Material is all the key material of a run.
 type Material struct {
-	Mesh, Public *Authority
+	Mesh, Public *certs.Authority
 	exam, other  *rsa.PrivateKey
 }
 
@@ -113,10 +37,10 @@ type Material struct {
 func New() (*Material, error) {
 	p := &Material{}
 	var err error
-	if p.Mesh, err = NewAuthority("exam mesh"); err != nil {
+	if p.Mesh, err = certs.NewAuthority("exam mesh"); err != nil {
 		return nil, err
 	}
-	if p.Public, err = NewAuthority("exam public"); err != nil {
+	if p.Public, err = certs.NewAuthority("exam public"); err != nil {
 		return nil, err
 	}
 	if p.exam, err = rsa.GenerateKey(rand.Reader, 2048); err != nil {
@@ -128,17 +52,17 @@ func New() (*Material, error) {
 
 // WriteFiles puts what proxies see as /etc/exam into dir.
 func (p *Material) WriteFiles(dir string) error {
-	files := map[string]string{"mesh-ca.pem": p.Mesh.PEM, "public-ca.pem": p.Public.PEM}
+	files := map[string]string{"mesh-ca.pem": p.Mesh.Pair().Cert, "public-ca.pem": p.Public.Pair().Cert}
 	for _, l := range []struct {
 		name string
-		ca   *Authority
-		sans []string
+		ca   *certs.Authority
+		id   certs.Identity
 	}{
-		{"client", p.Mesh, []string{Spiffe("cluster.local", "shop", "client")}},
-		{"gw", p.Public, []string{"*.exam.com", "exam.com"}},
-		{"gw2", p.Public, []string{"*.two.com"}},
+		{"client", p.Mesh, Spiffe("cluster.local", "shop", "client")},
+		{"gw", p.Public, Site("*.exam.com", "exam.com")},
+		{"gw2", p.Public, Site("*.two.com")},
 	} {
-		kp, err := l.ca.Issue(l.sans...)
+		kp, err := l.ca.Issue(l.id)
 		if err != nil {
 			return err
 		}
@@ -163,7 +87,7 @@ func (p *Material) JWKS() string {
 }
 
 // Token mints the RS256 token a request asks for.
-func (p *Material) Token(j *form.JWT) (string, error) {
+func (p *Material) Token(j *casefile.JWT) (string, error) {
 	key, kid := p.exam, "exam"
 	if j.Key == "other" {
 		key = p.other

@@ -7,7 +7,8 @@ import (
 )
 
 // thread runs functions one after another on one operating-system thread: namespaces and parent-death signals belong to
-// threads.
+// threads. The test kit's package process keeps a thread for each process it starts; here one thread starts all processes of a
+// host, which die together when it ends.
 type thread struct {
 	calls chan func()
 	ended chan struct{}

@@ -1,3 +1,0 @@
-// Package conformance is Kubernetes' own tests of nodes, built from the module proxy and run against podrunner. README.md
-// tells how; the result is in ../conformance.md.
-package conformance

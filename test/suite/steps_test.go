@@ -1,0 +1,38 @@
+package main
+
+import (
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pilotmesh/pilot/test/repo"
+)
+
+// TestEveryModuleIsVetted: a Go module that somebody adds is not forgotten. Left out are modules that only say what is built,
+// and Kubernetes' tests of nodes, which take ten minutes to build.
+func TestEveryModuleIsVetted(t *testing.T) {
+	root, err := repo.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && strings.HasPrefix(d.Name(), ".") {
+			return fs.SkipDir
+		}
+		module := strings.TrimPrefix(strings.TrimPrefix(filepath.Dir(path), root), "/")
+		if d.Name() != "go.mod" || strings.HasPrefix(module, "test/cluster/build/") || module == "test/podrunner/nodeconformance" {
+			return nil
+		}
+		found++
+		if !slices.ContainsFunc(suites["test"], func(s step) bool { return strings.HasPrefix(s.name, "vet") && s.dir == module }) {
+			t.Errorf("make test has no vet step for the module %q", module)
+		}
+		return nil
+	})
+	if err != nil || found < 5 {
+		t.Errorf("%d modules, %v", found, err)
+	}
+}
