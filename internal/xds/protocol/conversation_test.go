@@ -177,7 +177,7 @@ func (c *conversation) command(line string) error {
 		if err != nil {
 			return err
 		}
-		if t.Personal() {
+		if t.PerProxy() {
 			c.wanted(t)
 		} else {
 			c.status(c.core.Status()[t])
@@ -412,7 +412,7 @@ func describe(v Variant, a Action) string {
 			return err.Error()
 		}
 		head = fmt.Sprintf("%s %s r%s:", a.Type, m.Nonce, m.SystemVersionInfo)
-		if a.Type.Personal() {
+		if a.Type.PerProxy() {
 			head = fmt.Sprintf("%s %s v%.4s:", a.Type, m.Nonce, m.SystemVersionInfo)
 		}
 		for _, r := range m.Resources {

@@ -60,7 +60,7 @@ func TestSharedForgetsStates(t *testing.T) {
 	}
 	c.shared.Forget()
 	c.shared.Forget()
-	if n := c.shared.moves.len() + c.shared.pinned.len() + c.shared.subscriptions.demands.len(); n != 0 {
+	if n := c.shared.moves.len() + c.shared.pinned.len() + c.shared.subscriptions.changes.len(); n != 0 {
 		t.Errorf("%d results are kept", n)
 	}
 }

@@ -352,7 +352,7 @@ func (s *Stream) perform(a protocol.Action) {
 		node, attach := s.attached()
 		s.server.options.Log.Warn("response rejected", "stream", s.id, "node", node, "type", a.Type, "names", a.Names, "reason", a.Text)
 		o.Rejected(a.Type, node, a.Text)
-		if attach != nil && a.Type.Personal() {
+		if attach != nil && a.Type.PerProxy() {
 			attach.Refuse(a.Type, a.Names, a.Text)
 		}
 	case protocol.Cleared:
