@@ -9,8 +9,8 @@ import (
 	classes "github.com/pilotmesh/pilot/internal/xds/class"
 )
 
-// TestCellsOfOneText: the fault of a cell is told until it goes, also if another cell has the same text.
-func TestCellsOfOneText(t *testing.T) {
+// TestFaultsWithEqualKeys checks that the fault of a cell is reported until it ends, even if another cell has the same key.
+func TestFaultsWithEqualKeys(t *testing.T) {
 	tables := state.New(state.Options{})
 	g := query.New(tables.DB, query.Options{Strict: true})
 	l := New(tables, g, classes.Define(g, tables), Settings{})
@@ -19,12 +19,12 @@ func TestCellsOfOneText(t *testing.T) {
 		if reason != "" {
 			change.Fault = &query.Fault{Cell: cell, Query: "clusters", Key: "a b", Kind: query.Overread, Reason: reason}
 		}
-		l.noteFault(change)
+		l.updateFault(change)
 		g.Commit(func(tx *store.Txn) {
-			for _, note := range l.notes {
+			for _, note := range l.writes {
 				note(tx)
 			}
-			l.notes = nil
+			l.writes = nil
 		})
 		row, _ := tables.Faults.Peek(state.FaultKey{Query: "clusters", Key: "a b"})
 		return row.Reason

@@ -36,8 +36,8 @@ func (f *fixture) busy() (release func()) {
 	return func() { close(done) }
 }
 
-// TestLeavingLeavesNothing: a proxy that leaves takes all with it that was computed for it alone.
-func TestLeavingLeavesNothing(t *testing.T) {
+// TestLeavingReleasesEverything checks that everything computed for one proxy alone is released when the proxy leaves.
+func TestLeavingReleasesEverything(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
 	<-f.Synced()
@@ -64,8 +64,8 @@ func TestLeavingLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestLeavingBeforeArriving: a proxy that comes and goes within one commit is no proxy.
-func TestLeavingBeforeArriving(t *testing.T) {
+// TestLeavingBeforeFirstCommit checks that a proxy that connects and leaves within one commit never becomes a row.
+func TestLeavingBeforeFirstCommit(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
 	<-f.Synced()
@@ -87,7 +87,7 @@ func TestLeavingBeforeArriving(t *testing.T) {
 	}
 }
 
-// TestMovingBetweenClasses: a proxy is of one class at a time, and is told the states of that one only.
+// TestMovingBetweenClasses checks that a proxy has one class at a time and receives only the states of that class.
 func TestMovingBetweenClasses(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
@@ -127,9 +127,8 @@ func TestMovingBetweenClasses(t *testing.T) {
 	}
 }
 
-// TestNoStateIsNotTheEmptyState: where a class has no state, because the query for it never had a good value, its proxies keep
-// what they have.
-func TestNoStateIsNotTheEmptyState(t *testing.T) {
+// TestMissingStateIsNotPublished checks that the proxies of a class keep what they have if its query never had a good value.
+func TestMissingStateIsNotPublished(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
 	_, s := f.attach(web0, "")
@@ -139,7 +138,7 @@ func TestNoStateIsNotTheEmptyState(t *testing.T) {
 		for _, c := range f.classes {
 			f.publish(c, nil)
 		}
-		f.handOut(nil)
+		f.deliver(nil)
 	})
 	if s.count != told || s.state != st {
 		t.Error("the stream was told another state")
@@ -153,7 +152,7 @@ func TestNoStateIsNotTheEmptyState(t *testing.T) {
 	})
 }
 
-// TestCommitsAreBounded: what arrived at once is taken in several commits if it is much.
+// TestCommitsAreBounded checks that many jobs that arrive at once are taken in several commits.
 func TestCommitsAreBounded(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
@@ -182,8 +181,9 @@ func (f *fixture) done() []Commit {
 	return append([]Commit{}, f.commits...)
 }
 
-// TestProblemsThatMove: a problem that one source takes back while another one raises it stays a problem, whichever way it moves.
-func TestProblemsThatMove(t *testing.T) {
+// TestProblemMovesBetweenSources checks that a problem remains if one source withdraws it while another raises it, in either
+// order.
+func TestProblemMovesBetweenSources(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
 	<-f.Synced()
@@ -215,8 +215,8 @@ func TestProblemsThatMove(t *testing.T) {
 	f.eventually("no problem", func(v *View) bool { return !known(v) })
 }
 
-// TestPanicBehindACommit: a bug in what a job does behind its commit costs that job.
-func TestPanicBehindACommit(t *testing.T) {
+// TestPanicAfterCommit checks that a panic in what a job does after its commit affects only that job.
+func TestPanicAfterCommit(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
 	f.do(job{after: func() { panic("a bug") }})
@@ -224,8 +224,9 @@ func TestPanicBehindACommit(t *testing.T) {
 	s.wait(t, "the cluster", has(resource.Cluster, reviewsCluster))
 }
 
-// TestHerdIsTold: proxies that come together, and later ones, are told the state of their class, and each one once.
-func TestHerdIsTold(t *testing.T) {
+// TestManyProxiesReceiveTheState checks that proxies that connect together, and later ones, receive the state of their class
+// exactly once.
+func TestManyProxiesReceiveTheState(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
 	<-f.Synced()

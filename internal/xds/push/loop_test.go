@@ -219,7 +219,8 @@ func TestChangesReachStreams(t *testing.T) {
 	}
 }
 
-// TestClassFollowsConfiguration: a Sidecar that selects a connected proxy moves it to another class, and back.
+// TestClassFollowsConfiguration checks that a new Sidecar that selects a connected proxy moves the proxy to another class, and
+// that its deletion moves it back.
 func TestClassFollowsConfiguration(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
@@ -243,7 +244,7 @@ func TestClassFollowsConfiguration(t *testing.T) {
 	web.wait(t, "the cluster again", has(resource.Cluster, cluster))
 }
 
-// TestLeavingFreesTheClass: a class outlives its last proxy for a while and no longer.
+// TestLeavingFreesTheClass checks that a class is kept for classGrace after its last proxy has left, and not longer.
 func TestLeavingFreesTheClass(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
@@ -268,7 +269,7 @@ func TestLeavingFreesTheClass(t *testing.T) {
 	})
 }
 
-// TestGroupCommit: what arrives while the loop is busy becomes one commit.
+// TestGroupCommit checks that jobs that arrive while the loop is busy become one commit.
 func TestGroupCommit(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
@@ -290,9 +291,9 @@ func TestGroupCommit(t *testing.T) {
 	}
 }
 
-// TestAPanickingWriteCostsItself: a bug in one batch's writes loses that batch; the others of the commit and all
-// later ones are in force.
-func TestAPanickingWriteCostsItself(t *testing.T) {
+// TestPanicInWrite checks that a panic in the writes of one batch loses only that batch. The other batches of the commit and
+// all later ones take effect.
+func TestPanicInWrite(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
 	_, s := f.attach(web0, "")
@@ -301,8 +302,8 @@ func TestAPanickingWriteCostsItself(t *testing.T) {
 	s.wait(t, "what was applied after the panic", has(resource.Cluster, "outbound|80||ratings.example.com"))
 }
 
-// TestAPanickingInspectionCostsItself: a bug in a debug page is an error of that page.
-func TestAPanickingInspectionCostsItself(t *testing.T) {
+// TestPanicInInspection checks that a panic in a debug page becomes an error of that page.
+func TestPanicInInspection(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
 	if err := f.Inspect(t.Context(), func(*View) { panic("a bug") }); err == nil {
@@ -312,7 +313,7 @@ func TestAPanickingInspectionCostsItself(t *testing.T) {
 	s.wait(t, "the cluster", has(resource.Cluster, "outbound|80||reviews.example.com"))
 }
 
-// TestMinInterval: the first change after a pause is not delayed, the next one is.
+// TestMinInterval checks that the first change after a pause is not delayed and the next one is.
 func TestMinInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, Settings{MinInterval: time.Minute})
@@ -331,7 +332,7 @@ func TestMinInterval(t *testing.T) {
 	})
 }
 
-// TestProblems: what is wrong with objects is known whether or not a proxy sees them, and forgotten when it is mended.
+// TestProblems checks that problems of objects are reported whether or not a proxy uses the objects, until they are corrected.
 func TestProblems(t *testing.T) {
 	f := start(t, Settings{})
 	const rule = `
@@ -370,8 +371,8 @@ func (f *fixture) eventually(what string, ok func(*View) bool) {
 	f.t.Fatalf("%s: not seen", what)
 }
 
-// TestRejectionIsAProblemOfItsObjects: what a proxy rejected is told at the objects it was made of, until they change or the
-// proxy leaves.
+// TestRejectionIsAProblemOfItsObjects checks that the objects from which rejected content was made have a problem until they
+// change or the proxy leaves.
 func TestRejectionIsAProblemOfItsObjects(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
@@ -406,7 +407,8 @@ metadata: {name: reviews, namespace: shop}
 spec: {host: reviews.example.com, trafficPolicy: {connectionPool: {tcp: {maxConnections: N}}}}
 `
 
-// TestBrokenTranslationIsAProblem: an object that makes a query panic is told about; what it had before stays, all else goes on.
+// TestBrokenTranslationIsAProblem checks that an object that makes a query panic has a problem. The last good value stays in
+// force, and other changes take effect.
 func TestBrokenTranslationIsAProblem(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
@@ -433,8 +435,8 @@ func TestBrokenTranslationIsAProblem(t *testing.T) {
 		t.Error("the route configuration is gone")
 	}
 	f.settled(func(v *View) {
-		if v.Tables.Faults.Len() != 1 || f.curious() {
-			t.Errorf("%d rows tell of faults, more to look into: %v; one fault costs once", v.Tables.Faults.Len(), f.curious())
+		if v.Tables.Faults.Len() != 1 || f.hasLookups() {
+			t.Errorf("%d rows tell of faults, more to look into: %v; one fault costs once", v.Tables.Faults.Len(), f.hasLookups())
 		}
 	})
 	f.apply("", bad.Key)

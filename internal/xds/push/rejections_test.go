@@ -63,7 +63,7 @@ func (f *fixture) cost(l meshtest.Large, service, last int) map[string]int {
 
 func (f *fixture) quiet(what string) {
 	f.t.Helper()
-	f.eventually(what, func(v *View) bool { return !v.Graph.Pending() && !f.curious() })
+	f.eventually(what, func(v *View) bool { return !v.Graph.Pending() && !f.hasLookups() })
 }
 
 // rejections counts the problems that tell of one.
@@ -76,9 +76,9 @@ func rejections(v *View) (n int) {
 	return n
 }
 
-// TestRejectionsOfManyCostOne: what many proxies rejected is looked into once, and later changes of anything else run as many
-// cells as if nothing had been rejected.
-func TestRejectionsOfManyCostOne(t *testing.T) {
+// TestEqualRejectionsShareTheLookup checks that the objects of content that many proxies rejected are looked up once, and that
+// later changes of other objects run no additional cells.
+func TestEqualRejectionsShareTheLookup(t *testing.T) {
 	const proxies, each = 20, 10
 	f, l := large(t, 100)
 	var conns []*Connection
@@ -119,11 +119,12 @@ func TestRejectionsOfManyCostOne(t *testing.T) {
 		c.Close()
 	}
 	f.eventually("nothing is kept", func(v *View) bool {
-		return v.Tables.Rejections.Len()+v.Tables.Origins.Len()+rejections(v) == 0 && f.ledger.total == 0 && len(f.ledger.nodes) == 0
+		return v.Tables.Rejections.Len()+v.Tables.Origins.Len()+rejections(v) == 0 && f.rejections.total == 0 && len(f.rejections.nodes) == 0
 	})
 }
 
-// TestRejectedPiece: of a rejected virtual host the problem names it, and the change of another one does not run its cell.
+// TestRejectedPiece checks that the problem of a rejected virtual host names it, and that a change of another virtual host does
+// not run its cell.
 func TestRejectedPiece(t *testing.T) {
 	f, l := large(t, 100)
 	c, s := f.attach(node(0), "")
@@ -167,8 +168,8 @@ func TestRejectedPiece(t *testing.T) {
 	})
 }
 
-// TestHostileStream: who rejects as much as the protocol allows, again and again, keeps a bounded number of rows, and takes
-// nothing from others.
+// TestHostileStream checks that a client that rejects as much as the protocol allows has a bounded number of rows and replaces
+// no rows of other clients.
 func TestHostileStream(t *testing.T) {
 	f, l := large(t, 400)
 	honest, s := f.attach(node(1), "")
@@ -197,23 +198,23 @@ func TestHostileStream(t *testing.T) {
 	})
 }
 
-// TestLedgerIsFair: when all places are taken, the node that has most gives one, if it can one of content that others
-// rejected, too.
-func TestLedgerIsFair(t *testing.T) {
-	g := newLedger()
+// TestRejectionsAreReplacedFairly checks which rejection is replaced when there are too many: one of the node with most
+// rejections, preferably of content that others rejected, too.
+func TestRejectionsAreReplacedFairly(t *testing.T) {
+	g := newRejectionIndex()
 	content := func(i int) state.Rejected { return state.Rejected{Part: state.Part{Name: fmt.Sprint("c", i)}} }
-	reject := func(c *connection, what state.Rejected) (gone rejection, full bool) {
-		if gone, full = g.makeRoom(c.node); full {
-			g.remove(gone)
+	reject := func(c *connection, what state.Rejected) (replaced rejection, full bool) {
+		if replaced, full = g.toReplace(c.node); full {
+			g.remove(replaced)
 		}
 		g.add(rejection{c, what})
-		return gone, full
+		return replaced, full
 	}
 	join := func(node string) *connection {
 		return &connection{node: node, class: &class{}, rejected: map[state.Rejected]struct{}{}}
 	}
 	hog := join("hog")
-	reject(hog, content(1000)) // nobody else rejects this one
+	reject(hog, content(1000)) // No other node rejects this content.
 	for j := 1; j < maxOfNode; j++ {
 		reject(hog, content(j))
 	}
@@ -224,24 +225,24 @@ func TestLedgerIsFair(t *testing.T) {
 		}
 	}
 	late := join("late")
-	gone, full := reject(late, content(2000))
-	if !full || gone.conn != hog || gone.what != content(1) {
-		t.Errorf("%v of %v went, want the oldest of the node with most that others rejected, too", gone.what, gone.conn.node)
+	replaced, full := reject(late, content(2000))
+	if !full || replaced.conn != hog || replaced.what != content(1) {
+		t.Errorf("replaced %v of %v, want the oldest of the node with most that others rejected, too", replaced.what, replaced.conn.node)
 	}
 	for j := range 100 {
-		if gone, full := reject(late, content(3000+j)); !full || gone.conn == late {
-			t.Fatalf("rejection %d of a node with few took its own place", j)
+		if r, full := reject(late, content(3000+j)); !full || r.conn == late {
+			t.Fatalf("rejection %d of a node with few replaced one of that node", j)
 		}
 	}
 	if g.total != maxRejections {
 		t.Errorf("%d rejections, want %d", g.total, maxRejections)
 	}
-	g = newLedger()
-	own, twin := join("own"), join("own")
+	g = newRejectionIndex()
+	first, second := join("node"), join("node")
 	for j := range maxOfNode {
-		reject([]*connection{own, twin}[j%2], content(j))
+		reject([]*connection{first, second}[j%2], content(j))
 	}
-	if gone, full = reject(twin, content(9999)); !full || gone.conn != own || gone.what != content(0) {
-		t.Errorf("at a node's own limit %v of %v went, want its oldest", gone.what, gone.conn.node)
+	if replaced, full = reject(second, content(9999)); !full || replaced.conn != first || replaced.what != content(0) {
+		t.Errorf("at the limit of a node, replaced %v of %v, want its oldest", replaced.what, replaced.conn.node)
 	}
 }

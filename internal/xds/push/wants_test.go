@@ -69,8 +69,8 @@ func tells(field, text string) func(*View) bool {
 	}
 }
 
-// TestWants: what a proxy asks for by name is answered for it alone, again when the answer changes, until it asks no longer; what
-// it does not get is a problem.
+// TestWants checks that a proxy receives its own answers to the names it asks for, and again when they change, until it drops the
+// names. A name without an answer is a problem.
 func TestWants(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
@@ -118,7 +118,7 @@ func TestWants(t *testing.T) {
 	})
 }
 
-// TestWantsAreCoalesced: what a stream asks for and drops while the loop is busy costs what is left of it.
+// TestWantsAreCoalesced checks that names that a stream asks for and drops while the loop is busy cost only what remains.
 func TestWantsAreCoalesced(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)

@@ -9,8 +9,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// TestWithheldIsAProblemOfItsObjects: what proxies do not acknowledge is told once at the objects it was made of, until they
-// acknowledge it or leave.
+// TestWithheldIsAProblemOfItsObjects checks that the objects from which unacknowledged resources were made have one problem until
+// all proxies acknowledge the resources or leave.
 func TestWithheldIsAProblemOfItsObjects(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
