@@ -51,7 +51,7 @@ func TestMemoSurvivesAPanic(t *testing.T) {
 	}
 }
 
-// TestSharedForgetsStates: what streams no longer ask for holds no state alive.
+// TestSharedForgetsStates checks that unused results do not keep states in memory.
 func TestSharedForgetsStates(t *testing.T) {
 	var out strings.Builder
 	c := newConversation("delta: x", &out)

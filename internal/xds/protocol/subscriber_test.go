@@ -42,8 +42,8 @@ type interest struct {
 	nonce       string            // of the last response read
 }
 
-// TestWhoeverSubscribesHas: whatever a client subscribes to and drops, and however that crosses with changes and responses, in the
-// end it has what it wants, in the last version.
+// TestWhoeverSubscribesHas checks that a client in the end has the last version of everything it subscribes to, whatever it
+// subscribes to and drops, and in whatever order requests, changes and responses arrive.
 func TestWhoeverSubscribesHas(t *testing.T) {
 	for _, v := range []Variant{Delta, StateOfTheWorld} {
 		t.Run(v.String(), func(t *testing.T) {

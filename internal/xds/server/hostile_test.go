@@ -126,8 +126,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestTaken: odd, but served.
-func TestTaken(t *testing.T) {
+// TestUnusualRequestsAreServed checks requests that are unusual but valid.
+func TestUnusualRequestsAreServed(t *testing.T) {
 	r := newRig(t, Options{})
 	r.mesh.publish(clusters(1, 1, 1, "x"))
 	s, err := r.dial(t).DeltaAggregatedResources(testContext(t))
@@ -172,8 +172,8 @@ func TestNotGRPC(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// TestCompressed is hostile/gzip: what would be too large unpacked is refused. (The server itself links no compressor in;
-// this test does, and so makes it the harder case.)
+// TestCompressed is hostile/gzip: the server refuses a request that would be too large after decompression. (The server links no
+// compressor in; this test does, which makes the case harder.)
 func TestCompressed(t *testing.T) {
 	r := newRig(t, Options{})
 	s, err := r.conn(t).NewStream(testContext(t), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, deltaMethod,
@@ -192,8 +192,8 @@ func TestCompressed(t *testing.T) {
 	}
 }
 
-// TestLongReason is hostile/nack-detail: a megabyte of reasons is only a rejection. And behaviour/6.18-limits: what is
-// larger than the limit is refused.
+// TestLongReason is hostile/nack-detail: a NACK with a reason of a megabyte is processed like any other. It is also
+// behaviour/6.18-limits: a request above the size limit is refused.
 func TestLongReason(t *testing.T) {
 	r := newRig(t, Options{MaxReceive: 2 << 20})
 	r.mesh.publish(clusters(1, 1, 1, "x"))
@@ -241,8 +241,9 @@ func TestNeverReads(t *testing.T) {
 	}
 }
 
-// TestBigBehindLight: workers write light messages themselves, but never what may have to wait and follows them.
-func TestBigBehindLight(t *testing.T) {
+// TestBigMessageAfterSmallOnes checks that workers write small messages themselves, but not a big one behind them, which may have
+// to wait for the client.
+func TestBigMessageAfterSmallOnes(t *testing.T) {
 	r := newRig(t, Options{WriteTimeout: time.Hour})
 	var routes []string
 	var puts []omap.Change[omap.Name, *resource.Resource]
@@ -277,9 +278,9 @@ func TestBigBehindLight(t *testing.T) {
 	}
 }
 
-// TestManyLightOnes: what is light by itself may have to wait, too, if there is enough of it. A client that asks again and again
-// without reading takes no worker from the others, and is closed like any other that does not read.
-func TestManyLightOnes(t *testing.T) {
+// TestManySmallMessages checks a client that sends requests again and again without reading the small responses. Together these may
+// have to wait, too. The client must not block a worker, and the server must close its stream.
+func TestManySmallMessages(t *testing.T) {
 	o := &counting{}
 	r := newRig(t, Options{WriteTimeout: time.Second, Observer: o})
 	r.mesh.publish(clusters(1, 1, 7_000, "x"))
@@ -311,7 +312,7 @@ func allOf(list []Status, ok func(Status) bool) bool {
 	return !slices.ContainsFunc(list, func(s Status) bool { return !ok(s) })
 }
 
-// TestManyStreams is load/500-streams and load/cancelled: what comes and goes leaves nothing.
+// TestManyStreams is load/500-streams and load/cancelled: ended streams leave nothing behind.
 func TestManyStreams(t *testing.T) {
 	r := newRig(t, Options{})
 	r.mesh.publish(clusters(1, 100, 1000, "x"))
@@ -388,7 +389,7 @@ func (c *counting) Acked(_ resource.Type, _ *resource.State, d time.Duration) {
 	}
 }
 
-// TestPanicEndsOneStream also covers what observers are told, Status, and pins on their way to the mesh.
+// TestPanicEndsOneStream also covers the calls of the Observer, Status, and the report of pins to the mesh.
 func TestPanicEndsOneStream(t *testing.T) {
 	o := &counting{}
 	r := newRig(t, Options{Observer: o})
@@ -431,7 +432,7 @@ func TestPanicEndsOneStream(t *testing.T) {
 	}
 }
 
-// TestOtherServices: the codec serves protobuf to everybody else.
+// TestOtherServices checks that other services of the gRPC server use the protobuf codec.
 func TestOtherServices(t *testing.T) {
 	r := &rig{mesh: &testMesh{streams: map[*Stream]bool{}}}
 	srv := New(r.mesh, Options{Admit: func(context.Context) error { return status.Error(codes.Unavailable, "starting") }})
