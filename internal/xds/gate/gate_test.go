@@ -55,7 +55,7 @@ func TestGateForgetsWhoGaveUp(t *testing.T) {
 		}
 		g.Leave(a)
 		if p := g.Enter(t.Context()); p == nil {
-			t.Fatal("the place is gone")
+			t.Fatal("the place is not free again")
 		} else {
 			g.Leave(p)
 		}

@@ -40,8 +40,8 @@ const (
 	// Rejected says that the client sent a NACK for a response of Type. Text is the client's reason. If Type is answered
 	// per proxy, Names are the resources of that response.
 	Rejected
-	// Cleared says that the client accepted new answers to Names of Type after it had rejected earlier ones.
-	Cleared
+	// Recovered says that the client accepted new answers to Names of Type after it had rejected earlier ones.
+	Recovered
 	// Pinned says that the core holds back the content in Pins from this stream.
 	Pinned
 	// Expired says that a request of Type carried a stale nonce.

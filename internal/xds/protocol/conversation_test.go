@@ -374,7 +374,7 @@ func (c *conversation) report(a Action) {
 		if a.For <= 0 {
 			c.pass(0)
 		}
-	case Cleared:
+	case Recovered:
 		fmt.Fprintf(c.out, "  ! cleared %s %v\n", a.Type, a.Names)
 	case Want:
 		fmt.Fprintf(c.out, "  ! want %s %v, not %v\n", a.Type, a.Names, a.Dropped)

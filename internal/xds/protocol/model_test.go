@@ -220,17 +220,17 @@ func (p *proxy) receive(a Action) {
 	p.coherent(t)
 }
 
-func (p *proxy) absent(t resource.Type, list []change) (gone []change) {
+func (p *proxy) absent(t resource.Type, list []change) (removed []change) {
 	have := p.clusters
 	if t == resource.Listener {
 		have = p.listeners
 	}
 	for n := range have {
 		if !slices.ContainsFunc(list, func(c change) bool { return c.name == n }) {
-			gone = append(gone, change{name: n})
+			removed = append(removed, change{name: n})
 		}
 	}
-	return gone
+	return removed
 }
 
 func (p *proxy) open(m proto.Message, err error) proto.Message {

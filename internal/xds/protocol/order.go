@@ -89,7 +89,7 @@ func (c *Core) finishWrite() {
 	c.sending = sending{}
 }
 
-// advance brings the cursor as far as the step allows. It starts a flight unless there is nothing to tell the client.
+// advance brings the cursor as far as the step allows. It starts a flight unless there is nothing to send.
 func (c *Core) advance(s step, cur *cursor) {
 	f := cur.flight
 	switch {

@@ -56,7 +56,7 @@ type want struct {
 	answer   *resource.Resource
 	// queued is set while the name is in wantedType.queue.
 	queued bool
-	// sent is set when the client was told the content with the hash sentContent, or that there is none if that is zero.
+	// sent is set when the client was sent the content with the hash sentContent; that is zero if it was sent that there is none.
 	sent        bool
 	sentContent omap.Hash
 	// initialVersion is the version that the client said it has, until the mesh has answered.
@@ -174,7 +174,7 @@ func (w *wantedType) ackOrNack(t resource.Type, q *Request, out []Action) (_ []A
 			accepted = append(accepted, w.setRejected(r.names, false)...)
 		}
 		if len(accepted) > 0 {
-			out = append(out, Action{Kind: Cleared, Type: t, Names: accepted})
+			out = append(out, Action{Kind: Recovered, Type: t, Names: accepted})
 		}
 	case stale:
 		return append(out, Action{Kind: Expired, Type: t}), true

@@ -14,7 +14,7 @@ func TestFaultsWithEqualKeys(t *testing.T) {
 	tables := state.New(state.Options{})
 	g := query.New(tables.DB, query.Options{Strict: true})
 	l := New(tables, g, classes.Define(g, tables), Settings{})
-	told := func(cell query.ID, reason string) string {
+	report := func(cell query.ID, reason string) string {
 		change := query.FaultChange{Cell: cell}
 		if reason != "" {
 			change.Fault = &query.Fault{Cell: cell, Query: "clusters", Key: "a b", Kind: query.Overread, Reason: reason}
@@ -41,7 +41,7 @@ func TestFaultsWithEqualKeys(t *testing.T) {
 		{1, "", "other"},
 		{2, "", ""},
 	} {
-		if got := told(step.cell, step.reason); got != step.want {
+		if got := report(step.cell, step.reason); got != step.want {
 			t.Errorf("after cell %d has %q the row says %q, want %q", step.cell, step.reason, got, step.want)
 		}
 	}

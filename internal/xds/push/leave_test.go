@@ -83,7 +83,7 @@ func TestLeavingBeforeFirstCommit(t *testing.T) {
 		}
 	})
 	if s.count != 0 {
-		t.Error("a stream was told that had left before it arrived")
+		t.Error("a stream that left before it became a row received a state")
 	}
 }
 
@@ -110,10 +110,10 @@ func TestMovingBetweenClasses(t *testing.T) {
 	db.wait(t, "another service", has(resource.Cluster, "outbound|80||ratings.example.com"))
 	f.settled(func(*View) {})
 	if !lacks(resource.Cluster, reviewsCluster)(web.state) {
-		t.Error("a proxy is told the state of a class that it has left")
+		t.Error("a proxy received the state of a class that it has left")
 	}
 
-	told := web.count
+	before := web.count
 	release := f.busy() // it returns to its class in the commit that changes the state of that
 	f.apply("", api.Key{Kind: "Sidecar", Namespace: "shop", Name: "web"})
 	f.apply(strings.ReplaceAll(reviews, "reviews", "details"))
@@ -122,8 +122,8 @@ func TestMovingBetweenClasses(t *testing.T) {
 		return has(resource.Cluster, reviewsCluster)(st) && has(resource.Cluster, "outbound|80||details.example.com")(st)
 	})
 	f.settled(func(*View) {})
-	if n := web.count - told; n != 1 {
-		t.Errorf("it was told %d times of the state of the class that it returned to", n)
+	if n := web.count - before; n != 1 {
+		t.Errorf("it received the state of the class that it returned to %d times", n)
 	}
 }
 
@@ -133,15 +133,15 @@ func TestMissingStateIsNotPublished(t *testing.T) {
 	f.apply(reviews)
 	_, s := f.attach(web0, "")
 	st := s.wait(t, "the cluster", has(resource.Cluster, reviewsCluster))
-	told := s.count
+	before := s.count
 	f.settled(func(*View) {
 		for _, c := range f.classes {
 			f.publish(c, nil)
 		}
 		f.deliver(nil)
 	})
-	if s.count != told || s.state != st {
-		t.Error("the stream was told another state")
+	if s.count != before || s.state != st {
+		t.Error("the stream received another state")
 	}
 	f.settled(func(v *View) {
 		for c := range v.Classes {
@@ -188,10 +188,10 @@ func TestProblemMovesBetweenSources(t *testing.T) {
 	f.apply(reviews)
 	<-f.Synced()
 	p := api.Problem{Object: api.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "reviews"}, Severity: api.Warning, Field: "spec", Reason: "moves"}
-	said := map[string][]api.Problem{}
+	raised := map[string][]api.Problem{}
 	raise := func(of string, list ...api.Problem) {
-		f.Apply(source.Batch{Source: of, Synced: true, Problems: source.ProblemEvents(said[of], list)})
-		said[of] = list
+		f.Apply(source.Batch{Source: of, Synced: true, Problems: source.ProblemEvents(raised[of], list)})
+		raised[of] = list
 	}
 	known := func(v *View) bool {
 		for _, is := range v.Problems.All() {
@@ -231,21 +231,21 @@ func TestManyProxiesReceiveTheState(t *testing.T) {
 	f.apply(reviews)
 	<-f.Synced()
 	release := f.busy()
-	var herd []*stream
+	var streams []*stream
 	for i := range 3 {
 		_, s := f.attach(fmt.Sprintf("sidecar~10.1.0.%d~web-%d.shop~shop.svc.cluster.local", i, i), "")
-		herd = append(herd, s)
+		streams = append(streams, s)
 	}
 	release()
-	for _, s := range herd {
+	for _, s := range streams {
 		s.wait(t, "the cluster", has(resource.Cluster, reviewsCluster))
 	}
 	_, late := f.attach("sidecar~10.1.0.9~web-9.shop~shop.svc.cluster.local", "")
 	late.wait(t, "the cluster", has(resource.Cluster, reviewsCluster))
 	f.settled(func(*View) {})
-	for _, s := range append(herd, late) {
+	for _, s := range append(streams, late) {
 		if s.count != 1 {
-			t.Errorf("a stream was told %d times of one state", s.count)
+			t.Errorf("a stream received one state %d times", s.count)
 		}
 	}
 }

@@ -46,23 +46,23 @@ spec:
   egress: [{hosts: ["other/*"]}]
 `
 
-// stream stands for a connected stream: it keeps the last state and can wait for one.
+// stream is a fake of a connected stream. It keeps the last state and can wait for one.
 type stream struct {
 	mu      sync.Mutex
 	state   *resource.State
 	count   int
 	answers map[string]protocol.Answer // by name
-	told    chan struct{}
+	updated chan struct{}
 }
 
-func newStream() *stream { return &stream{told: make(chan struct{}, 1)} }
+func newStream() *stream { return &stream{updated: make(chan struct{}, 1)} }
 
 func (s *stream) Update(st *resource.State) {
 	s.mu.Lock()
 	s.state, s.count = st, s.count+1
 	s.mu.Unlock()
 	select {
-	case s.told <- struct{}{}:
+	case s.updated <- struct{}{}:
 	default:
 	}
 }
@@ -91,7 +91,7 @@ func (s *stream) wait(t *testing.T, what string, ok func(*resource.State) bool) 
 			return st
 		}
 		select {
-		case <-s.told:
+		case <-s.updated:
 		case <-deadline:
 			t.Fatalf("no state with %s", what)
 		}
@@ -140,12 +140,12 @@ func start(t *testing.T, s Settings) *fixture {
 	return f
 }
 
-func (f *fixture) apply(yaml string, gone ...api.Key) {
+func (f *fixture) apply(yaml string, deleted ...api.Key) {
 	b := source.Batch{Source: "test", Synced: true}
 	for _, o := range meshtest.Parse(f.t, yaml) {
 		b.Events = append(b.Events, source.Event{Key: o.Key, Object: o})
 	}
-	for _, k := range gone {
+	for _, k := range deleted {
 		b.Events = append(b.Events, source.Event{Key: k})
 	}
 	f.Apply(b)
@@ -211,11 +211,11 @@ func TestChangesReachStreams(t *testing.T) {
 			t.Errorf("%v changed with an endpoint", typ)
 		}
 	}
-	told := s.count
+	before := s.count
 	f.apply(strings.Replace(reviews, "10.0.0.1", "10.0.0.2", 1))
 	f.settled(func(*View) {})
-	if s.count != told {
-		t.Error("the same object again told the stream")
+	if s.count != before {
+		t.Error("the stream received a state although nothing has changed")
 	}
 }
 
@@ -257,7 +257,7 @@ func TestLeavingFreesTheClass(t *testing.T) {
 		}
 		f.releaseClasses(time.Now().Add(classGrace / 2))
 		if len(f.classes) != 1 {
-			t.Error("the class is gone at once")
+			t.Error("the class was removed at once")
 		}
 		f.releaseClasses(time.Now().Add(2 * classGrace))
 	})
@@ -281,7 +281,7 @@ func TestGroupCommit(t *testing.T) {
 		f.apply(strings.Replace(reviews, "10.0.0.1", fmt.Sprintf("10.0.1.%d", i), 1))
 	}
 	close(release)
-	f.settled(func(*View) {}) // may be part of the commit, which is told of behind its jobs
+	f.settled(func(*View) {}) // This may be part of the commit, which is observed after its jobs.
 	f.settled(func(*View) {})
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -379,7 +379,7 @@ func TestRejectionIsAProblemOfItsObjects(t *testing.T) {
 	c, s := f.attach(web0, "")
 	name := "outbound|80||reviews.example.com"
 	bad, _ := s.wait(t, "the cluster", has(resource.Cluster, name)).Get(resource.Cluster, name)
-	told := func(v *View) bool {
+	reported := func(v *View) bool {
 		for _, p := range v.Problems.All() {
 			if p.Object.Kind == "ServiceEntry" && p.Object.Name == "reviews" && strings.Contains(p.Reason, "no such thing") && strings.Contains(p.Reason, web0) {
 				return true
@@ -391,13 +391,13 @@ func TestRejectionIsAProblemOfItsObjects(t *testing.T) {
 		c.Pin([]protocol.Pin{{Type: resource.Cluster, Name: name, Rejected: bad.ContentHash()}}, "no such thing")
 	}
 	pin()
-	f.eventually("a problem of the ServiceEntry", told)
+	f.eventually("a problem of the ServiceEntry", reported)
 	f.apply(strings.Replace(reviews, "number: 80,", "number: 80, targetPort: 8080,", 1) + "\n---\n" + strings.ReplaceAll(connectionPool, "N", "7"))
-	f.eventually("no problem once the content is another", func(v *View) bool { return !told(v) })
+	f.eventually("no problem once the content is another", func(v *View) bool { return !reported(v) })
 	f.apply("", api.Key{Kind: "DestinationRule", Namespace: "shop", Name: "reviews"})
-	f.eventually("the problem again with the content", told)
+	f.eventually("the problem again with the content", reported)
 	c.Close()
-	f.eventually("no problem once the proxy has left", func(v *View) bool { return !told(v) && v.Tables.Rejections.Len() == 0 })
+	f.eventually("no problem once the proxy has left", func(v *View) bool { return !reported(v) && v.Tables.Rejections.Len() == 0 })
 }
 
 const connectionPool = `
@@ -432,11 +432,11 @@ func TestBrokenTranslationIsAProblem(t *testing.T) {
 	f.apply(strings.ReplaceAll(reviews, "reviews", "ratings"))
 	st := s.wait(t, "another service", has(resource.Cluster, "outbound|80||ratings.example.com"))
 	if !has(resource.Route, "80")(st) {
-		t.Error("the route configuration is gone")
+		t.Error("the route configuration was removed")
 	}
 	f.settled(func(v *View) {
 		if v.Tables.Faults.Len() != 1 || f.hasLookups() {
-			t.Errorf("%d rows tell of faults, more to look into: %v; one fault costs once", v.Tables.Faults.Len(), f.hasLookups())
+			t.Errorf("%d rows of faults, lookups waiting: %v; want one row and no lookup", v.Tables.Faults.Len(), f.hasLookups())
 		}
 	})
 	f.apply("", bad.Key)

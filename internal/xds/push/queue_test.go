@@ -15,21 +15,25 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// told is what a sink knows of a source: hashes of objects, and problems.
-type told struct {
+// sourceContent is what a sink knows of a source: hashes of objects, and problems.
+type sourceContent struct {
 	objects  map[api.Key]omap.Hash
 	problems map[api.Problem]bool
 }
 
-func newTold() told { return told{map[api.Key]omap.Hash{}, map[api.Problem]bool{}} }
+func newSourceContent() sourceContent {
+	return sourceContent{map[api.Key]omap.Hash{}, map[api.Problem]bool{}}
+}
 
-func (s told) clone() told { return told{maps.Clone(s.objects), maps.Clone(s.problems)} }
+func (s sourceContent) clone() sourceContent {
+	return sourceContent{maps.Clone(s.objects), maps.Clone(s.problems)}
+}
 
-func (s told) equal(o told) bool {
+func (s sourceContent) equal(o sourceContent) bool {
 	return maps.Equal(s.objects, o.objects) && maps.Equal(s.problems, o.problems)
 }
 
-func (s told) take(b source.Batch) {
+func (s sourceContent) take(b source.Batch) {
 	for _, e := range b.Events {
 		if e.Object == nil {
 			delete(s.objects, e.Key)
@@ -52,8 +56,8 @@ func TestQueueIsAPrefix(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := newQueue()
 		q.maxRows = rapid.IntRange(1, 12).Draw(t, "most")
-		moments := []told{newTold()} // of the source, after each batch
-		sink, at := newTold(), 0
+		moments := []sourceContent{newSourceContent()} // of the source, after each batch
+		sink, at := newSourceContent(), 0
 		take := func() {
 			for _, j := range q.take() {
 				sink.take(j.changes.batch())
@@ -62,7 +66,7 @@ func TestQueueIsAPrefix(t *testing.T) {
 				at++
 			}
 			if at == len(moments) {
-				t.Fatalf("what was taken is nothing the source ever said: %v", sink)
+				t.Fatalf("what was taken is not a prefix of the history of the source: %v", sink)
 			}
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {

@@ -66,7 +66,7 @@ func (f *fixture) quiet(what string) {
 	f.eventually(what, func(v *View) bool { return !v.Graph.Pending() && !f.hasLookups() })
 }
 
-// rejections counts the problems that tell of one.
+// rejections is the number of problems about rejections.
 func rejections(v *View) (n int) {
 	for _, p := range v.Problems.All() {
 		if strings.Contains(p.Reason, " rejected ") {
@@ -93,23 +93,23 @@ func TestEqualRejectionsShareTheLookup(t *testing.T) {
 	for _, c := range conns {
 		c.Pin(clusters(t, st, l, each), "no such thing")
 	}
-	f.quiet("all is looked into")
+	f.quiet("all lookups are done")
 	if after := f.cost(l, 90, 11); !maps.Equal(before, after) {
 		t.Errorf("an endpoint's change runs %v, and ran %v before", after, before)
 	}
 	f.settled(func(v *View) {
 		live := v.Graph.Cells()
 		if live["rejected"] != each || v.Tables.Origins.Len() != each || v.Tables.Rejections.Len() != proxies*each {
-			t.Errorf("%d cells tell of %d origins and %d rejections", live["rejected"], v.Tables.Origins.Len(), v.Tables.Rejections.Len())
+			t.Errorf("%d cells for %d origins and %d rejections", live["rejected"], v.Tables.Origins.Len(), v.Tables.Rejections.Len())
 		}
-		told := 0
+		shared := 0
 		for _, p := range v.Problems.All() {
 			if strings.Contains(p.Reason, "and others rejected") {
-				told++
+				shared++
 			}
 		}
-		if told < each {
-			t.Errorf("%d problems say that several proxies rejected something, want %d at least", told, each)
+		if shared < each {
+			t.Errorf("%d problems say that several proxies rejected something, want at least %d", shared, each)
 		}
 		if held := v.Queries.Held(v.Graph.Glance(), conns[3].ID()); len(held) != each || len(held[0].Objects) == 0 {
 			t.Errorf("held back from one proxy: %v", held)
@@ -136,7 +136,7 @@ func TestRejectedPiece(t *testing.T) {
 		}
 	}
 	c.Pin([]protocol.Pin{pin}, "no such route")
-	told := func(v *View) bool {
+	reported := func(v *View) bool {
 		for _, p := range v.Problems.All() {
 			if strings.Contains(p.Field, `virtual host "`+l.Host(10)) && strings.Contains(p.Reason, "no such route") {
 				return true
@@ -144,8 +144,8 @@ func TestRejectedPiece(t *testing.T) {
 		}
 		return false
 	}
-	f.eventually("a problem of the virtual host", told)
-	f.quiet("all is looked into")
+	f.eventually("a problem of the virtual host", reported)
+	f.quiet("all lookups are done")
 	put := func(service, share int) map[string]int {
 		o := l.VirtualService(service, share)
 		f.Apply(source.Batch{Source: "test", Synced: true, Events: []source.Event{{Key: o.Key, Object: o}}})
@@ -162,7 +162,7 @@ func TestRejectedPiece(t *testing.T) {
 		t.Errorf("routes of the host ran %v", cells)
 	}
 	f.settled(func(v *View) {
-		if told(v) {
+		if reported(v) {
 			t.Error("the problem outlives the content")
 		}
 	})
@@ -213,10 +213,10 @@ func TestRejectionsAreReplacedFairly(t *testing.T) {
 	join := func(node string) *connection {
 		return &connection{node: node, class: &class{}, rejected: map[state.Rejected]struct{}{}}
 	}
-	hog := join("hog")
-	reject(hog, content(1000)) // No other node rejects this content.
+	worst := join("worst")
+	reject(worst, content(1000)) // No other node rejects this content.
 	for j := 1; j < maxOfNode; j++ {
-		reject(hog, content(j))
+		reject(worst, content(j))
 	}
 	for i := 0; g.total < maxRejections; i++ {
 		c := join(fmt.Sprint("n", i))
@@ -226,7 +226,7 @@ func TestRejectionsAreReplacedFairly(t *testing.T) {
 	}
 	late := join("late")
 	replaced, full := reject(late, content(2000))
-	if !full || replaced.conn != hog || replaced.what != content(1) {
+	if !full || replaced.conn != worst || replaced.what != content(1) {
 		t.Errorf("replaced %v of %v, want the oldest of the node with most that others rejected, too", replaced.what, replaced.conn.node)
 	}
 	for j := range 100 {

@@ -60,7 +60,7 @@ func (r *rig) conn(t *testing.T, o ...grpc.DialOption) *grpc.ClientConn {
 	return c
 }
 
-// rawStream opens a stream that speaks bytes.
+// rawStream opens a stream of undecoded messages.
 func rawStream(t *testing.T, c *grpc.ClientConn, method string) grpc.ClientStream {
 	t.Helper()
 	s, err := c.NewStream(testContext(t), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method,
@@ -220,8 +220,8 @@ func TestLongReason(t *testing.T) {
 func TestNeverReads(t *testing.T) {
 	r := newRig(t, Options{WriteTimeout: 500 * time.Millisecond})
 	r.mesh.publish(clusters(1, 40, 50_000, "x"))
-	deaf := rawStream(t, r.conn(t), deltaMethod)
-	must(t, deaf.SendMsg(encode(t, &discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: resource.Cluster.URL()})))
+	silent := rawStream(t, r.conn(t), deltaMethod)
+	must(t, silent.SendMsg(encode(t, &discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: resource.Cluster.URL()})))
 	good, err := r.dial(t).DeltaAggregatedResources(testContext(t))
 	must(t, err)
 	must(t, good.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: resource.Cluster.URL()}))
@@ -236,7 +236,7 @@ func TestNeverReads(t *testing.T) {
 	if m, err := good.Recv(); err != nil || len(m.Resources) != 1 {
 		t.Fatalf("got %v, %v", m, err)
 	}
-	if code := ending(deaf); code != codes.Unavailable {
+	if code := ending(silent); code != codes.Unavailable {
 		t.Errorf("closed with %v", code)
 	}
 }
@@ -255,9 +255,9 @@ func TestBigMessageAfterSmallOnes(t *testing.T) {
 	}
 	conn := r.conn(t)
 	for range 8 * runtime.GOMAXPROCS(0) {
-		deaf := rawStream(t, conn, deltaMethod)
-		must(t, deaf.SendMsg(encode(t, &discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: resource.Cluster.URL()})))
-		must(t, deaf.SendMsg(encode(t, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: resource.Route.URL(), ResourceNamesSubscribe: routes})))
+		silent := rawStream(t, conn, deltaMethod)
+		must(t, silent.SendMsg(encode(t, &discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: resource.Cluster.URL()})))
+		must(t, silent.SendMsg(encode(t, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: resource.Route.URL(), ResourceNamesSubscribe: routes})))
 	}
 	subscribed := func(s Status) bool { return s.Types[resource.Route].Subscribed }
 	waitFor(testContext(t), t, "the requests to be taken in", func() bool {
@@ -266,7 +266,7 @@ func TestBigMessageAfterSmallOnes(t *testing.T) {
 	})
 	s := clusters(1, 1, 1, "x")
 	s.Types[resource.Route] = resource.Layers{resources{}.With(puts...)}
-	r.mesh.publish(s) // now clusters and routes are owed at the same time
+	r.mesh.publish(s) // Now clusters and routes must be sent at the same time.
 
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a third of what the others have
 	defer cancel()
@@ -289,15 +289,15 @@ func TestManySmallMessages(t *testing.T) {
 	defer asking.Wait()
 	again := encode(t, &discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: resource.Cluster.URL(), ResourceNamesSubscribe: []string{"c00000"}})
 	for range 2 * runtime.GOMAXPROCS(0) {
-		deaf := rawStream(t, conn, deltaMethod)
+		silent := rawStream(t, conn, deltaMethod)
 		asking.Go(func() {
-			for deaf.SendMsg(again) == nil {
+			for silent.SendMsg(again) == nil {
 			}
 		})
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	waitFor(ctx, t, "somebody to be sent more than gRPC takes", func() bool { return o.load(&o.sent) >= 15 })
+	waitFor(ctx, t, "a stream to be sent more than gRPC accepts", func() bool { return o.load(&o.sent) >= 15 })
 	good, err := r.dial(t).DeltaAggregatedResources(ctx)
 	must(t, err)
 	must(t, good.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: resource.Cluster.URL()}))
@@ -420,7 +420,7 @@ func TestPanicEndsOneStream(t *testing.T) {
 	}
 	r.mesh.mu.Lock()
 	if len(r.mesh.pins) != 1 || r.mesh.pins[0].Name != "c00000" || r.mesh.pins[0].Held == nil {
-		t.Errorf("the mesh was told %v", r.mesh.pins)
+		t.Errorf("the mesh received the pins %v", r.mesh.pins)
 	}
 	r.mesh.mu.Unlock()
 	// A message is counted when gRPC has taken it, which its client may be faster than.

@@ -58,7 +58,7 @@ func TestStateWhileStreamIsProcessed(t *testing.T) {
 		t.Fatalf("%d messages were sent, want 1", g.sent)
 	}
 	if n := s.server.waiting(); n != 2 {
-		t.Errorf("the state that came meanwhile is not looked at")
+		t.Errorf("the state that arrived meanwhile is not processed")
 	}
 	if !s.queued.Load() {
 		t.Error("the stream waits in a ring and does not know")
@@ -76,7 +76,7 @@ func TestRequestWhileStreamIsProcessed(t *testing.T) {
 	s.Update(clusters(1, 1, 10, "x"))
 	s.process(nil)
 	if n := s.server.waiting(); n != 2 {
-		t.Errorf("the request that came meanwhile is not looked at")
+		t.Errorf("the request that arrived meanwhile is not processed")
 	}
 	s.process(nil)
 	if rev, ok := s.Settled(); !ok || rev != 1 {

@@ -374,7 +374,7 @@ func (s *Stream) perform(a protocol.Action) {
 		if attach != nil && a.Type.PerProxy() {
 			attach.Refuse(a.Type, a.Names, a.Text)
 		}
-	case protocol.Cleared:
+	case protocol.Recovered:
 		if _, attach := s.attached(); attach != nil {
 			attach.Refuse(a.Type, a.Names, "")
 		}
