@@ -1,7 +1,7 @@
-// Package gate lets few at a time do what is expensive when many do it at once.
+// Package gate limits how many goroutines run an expensive operation at the same time.
 //
-// A Gate's invariant: at most its number of places is taken, but for those that were held for longer than its patience. It
-// starts no goroutines; a timer runs while somebody waits. The package imports nothing of this project.
+// Invariant: at most the given number of places is taken, not counting places that were held for longer than the patience of
+// the gate. The package starts no goroutines; a timer runs while somebody waits. It imports no other package of this project.
 package gate
 
 import (
@@ -10,21 +10,25 @@ import (
 	"time"
 )
 
-// Gate lets few streams write a big message at a time: that halves the work of a herd and bounds its peak. A writer
-// that got stuck because its client does not read gives its place away after patience, so clients that read never
-// queue behind clients that do not. Its methods may be called from any goroutine.
+// Gate limits how many streams write a big message at the same time. When many clients connect at once, that halves the work and
+// bounds the memory. A writer whose client does not read loses its place after patience, so clients that read do not wait long
+// for clients that do not. The methods may be called from any goroutine.
 type Gate struct {
 	places   int
 	patience time.Duration
 
-	mu      sync.Mutex
-	inside  map[*Pass]time.Time
-	waiting []*Pass     // in order of arrival
-	relief  *time.Timer // runs only while somebody waits
+	mu sync.Mutex
+	// inside has the passes with a place, and since when they have it.
+	inside map[*Pass]time.Time
+	// waiting has the other passes in the order of arrival.
+	waiting []*Pass
+	// expiry is the timer of expirePlaces. It runs only while somebody waits.
+	expiry *time.Timer
 }
 
 // Pass is a place, or the wait for one.
 type Pass struct {
+	// admitted is closed when the pass has a place.
 	admitted chan struct{}
 }
 
@@ -49,7 +53,7 @@ func (g *Gate) Enter(ctx context.Context) *Pass {
 	}
 }
 
-// Leave gives the place back; also one that was given away meanwhile, or that was never taken.
+// Leave gives the place back. It may also be called if the place has expired or was never taken.
 func (g *Gate) Leave(p *Pass) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -63,7 +67,7 @@ func (g *Gate) Leave(p *Pass) {
 	g.admit()
 }
 
-// admit fills free places; g.mu is held.
+// admit fills free places. The caller must hold g.mu.
 func (g *Gate) admit() {
 	for len(g.waiting) > 0 && len(g.inside) < g.places {
 		p := g.waiting[0]
@@ -74,20 +78,20 @@ func (g *Gate) admit() {
 	switch {
 	case len(g.waiting) == 0:
 		g.waiting = nil
-		if g.relief != nil {
-			g.relief.Stop()
-			g.relief = nil
+		if g.expiry != nil {
+			g.expiry.Stop()
+			g.expiry = nil
 		}
-	case g.relief == nil:
-		g.relief = time.AfterFunc(g.patience, g.relieve)
+	case g.expiry == nil:
+		g.expiry = time.AfterFunc(g.patience, g.expirePlaces)
 	}
 }
 
-// relieve takes the places of those who have been inside too long.
-func (g *Gate) relieve() {
+// expirePlaces takes places away that were held for longer than patience.
+func (g *Gate) expirePlaces() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.relief = nil
+	g.expiry = nil
 	now := time.Now()
 	for p, since := range g.inside {
 		if now.Sub(since) >= g.patience {

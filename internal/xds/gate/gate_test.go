@@ -22,14 +22,14 @@ func TestGateLetsFewInAtATime(t *testing.T) {
 		g.Leave(a)
 		g.Leave(<-in)
 		g.Leave(b)
-		if len(g.inside)+len(g.waiting) > 0 || g.relief != nil {
+		if len(g.inside)+len(g.waiting) > 0 || g.expiry != nil {
 			t.Fatalf("left behind: %+v", g)
 		}
 	})
 }
 
-// TestGateIsNotHeldByTheDeaf: who is stuck gives the place away.
-func TestGateIsNotHeldByTheDeaf(t *testing.T) {
+// TestGateReleasesStuckWriters checks that a place that is held for too long becomes free.
+func TestGateReleasesStuckWriters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := New(1, 50*time.Millisecond)
 		stuck := g.Enter(t.Context())
@@ -55,7 +55,7 @@ func TestGateForgetsWhoGaveUp(t *testing.T) {
 		}
 		g.Leave(a)
 		if p := g.Enter(t.Context()); p == nil {
-			t.Fatal("the place is gone")
+			t.Fatal("the place is not free again")
 		} else {
 			g.Leave(p)
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// BenchmarkFanOut is what the core costs per stream when one assignment of a thousand changes: publish, take the message, ACK.
+// BenchmarkFanOut measures the core per stream when one assignment of a thousand changes: publish, message, ACK.
 func BenchmarkFanOut(b *testing.B) {
 	var puts []omap.Change[omap.Name, *resource.Resource]
 	var list []string
@@ -54,7 +54,7 @@ func BenchmarkFanOut(b *testing.B) {
 	}
 }
 
-// finish writes and acknowledges what is to be sent.
+// finish writes and acknowledges all messages.
 func finish(b *testing.B, c *Core, out []Action) []Action {
 	for len(out) > 0 && out[len(out)-1].Kind == Send {
 		a := out[len(out)-1]
@@ -79,7 +79,7 @@ func speak(b *testing.B, c *Core, m proto.Message, out []Action) []Action {
 	return c.Step(Event{Request: q}, out[:0])
 }
 
-// BenchmarkScanBigACK is a State-of-the-World ACK that repeats 12,000 names.
+// BenchmarkScanBigACK measures a State-of-the-World ACK that repeats 12,000 names.
 func BenchmarkScanBigACK(b *testing.B) {
 	m := &discoveryv3.DiscoveryRequest{TypeUrl: resource.Endpoint.URL(), ResponseNonce: "7e"}
 	for i := range 12_000 {

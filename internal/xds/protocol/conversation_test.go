@@ -30,10 +30,10 @@ var update = flag.Bool("update", false, "rewrite the conversations in testdata f
 //	CDS names=a,b                        a State-of-the-World request; also nonce=…, err="…", version=…
 //	CDS sub=a,b drop=c init=a:1          a delta request; init says which content the client has
 //	ack CDS, nack CDS "text"             answer the last response of the type, with the names of the last request
-//	answer SDS a=1 -b                    what the mesh has for names that were asked for; -b: nothing
+//	answer SDS a=1 -b                    the mesh's answers to names; -b: there is none
 //	slow / written                       writes take until "written"; otherwise they are done at once
 //	lingered                             time passed since "! linger"
-//	passed 300ms                         time passes; what the core waits for by the clock happens on the way
+//	passed 300ms                         time passes; a Wait of the core that ends meanwhile ends
 //	status CDS                           what the client has not acknowledged
 //	new                                  another stream, on the same server
 //
@@ -177,7 +177,7 @@ func (c *conversation) command(line string) error {
 		if err != nil {
 			return err
 		}
-		if t.Personal() {
+		if t.PerProxy() {
 			c.wanted(t)
 		} else {
 			c.status(c.core.Status()[t])
@@ -279,7 +279,7 @@ func (c *conversation) request(url, text string) error {
 	return nil
 }
 
-// version is the version the content had, whether or not the world still has it.
+// version is the version of some content, even if the world no longer has it.
 func (c *conversation) version(url, name, mark string) string {
 	t, _ := resource.ParseType(url)
 	if mark == "now" {
@@ -288,7 +288,7 @@ func (c *conversation) version(url, name, mark string) string {
 	return resource.New(t, name, message(t, name, mark)).Version()
 }
 
-// pass lets time pass. A Wait that ends within it is told of when it ends.
+// pass advances the clock. A Wait ends when its time has come.
 func (c *conversation) pass(d time.Duration) {
 	end := c.clock.Add(d)
 	for !c.alarm.IsZero() && !c.alarm.After(end) {
@@ -298,7 +298,7 @@ func (c *conversation) pass(d time.Duration) {
 	c.clock = end
 }
 
-// answer tells the core what the mesh has for names.
+// answer gives the core the mesh's answers to names.
 func (c *conversation) answer(text string) error {
 	short, text, _ := strings.Cut(text, " ")
 	t, err := parseShort(short)
@@ -318,7 +318,7 @@ func (c *conversation) answer(text string) error {
 	return nil
 }
 
-// wanted shows where the stream stands in a type that is answered proxy by proxy.
+// wanted shows the status of a type that is answered per proxy.
 func (c *conversation) wanted(t resource.Type) {
 	for _, s := range c.core.Wants() {
 		if s.Type == t {
@@ -374,7 +374,7 @@ func (c *conversation) report(a Action) {
 		if a.For <= 0 {
 			c.pass(0)
 		}
-	case Cleared:
+	case Recovered:
 		fmt.Fprintf(c.out, "  ! cleared %s %v\n", a.Type, a.Names)
 	case Want:
 		fmt.Fprintf(c.out, "  ! want %s %v, not %v\n", a.Type, a.Names, a.Dropped)
@@ -412,7 +412,7 @@ func describe(v Variant, a Action) string {
 			return err.Error()
 		}
 		head = fmt.Sprintf("%s %s r%s:", a.Type, m.Nonce, m.SystemVersionInfo)
-		if a.Type.Personal() {
+		if a.Type.PerProxy() {
 			head = fmt.Sprintf("%s %s v%.4s:", a.Type, m.Nonce, m.SystemVersionInfo)
 		}
 		for _, r := range m.Resources {

@@ -2,9 +2,7 @@ package protocol
 
 import (
 	"strconv"
-	"time"
 
-	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -22,8 +20,8 @@ const (
 // Request is a scanned request.
 type Request = request.Request
 
-// Shared is what streams have in common: interned subscriptions, and the results of moves and of pinning while
-// several streams stand at the same point. It is safe for concurrent use.
+// Shared is what the streams of a server have in common: interned subscriptions, and the results of moves and of pinning
+// while several streams have the same position. It is safe for concurrent use.
 type Shared struct {
 	controlPlane  string
 	subscriptions *subscriptions
@@ -33,7 +31,7 @@ type Shared struct {
 	resumed       *memo[resumeKey, resumption]
 }
 
-// NewShared returns what the streams of one server share. controlPlane is the identifier put into responses.
+// NewShared returns what the streams of one server share. controlPlane is the identifier in responses.
 func NewShared(controlPlane string) *Shared {
 	return &Shared{
 		controlPlane:  controlPlane,
@@ -45,8 +43,8 @@ func NewShared(controlPlane string) *Shared {
 	}
 }
 
-// Forget drops what was not asked for since the last call but one. It is to be called every second or so: results
-// hold old states alive.
+// Forget drops results that no stream has used since the call before the last one. The caller must call it about every
+// second, because results keep old states in memory.
 func (s *Shared) Forget() {
 	s.subscriptions.forget()
 	s.moves.forget()
@@ -55,185 +53,71 @@ func (s *Shared) Forget() {
 	s.resumed.forget()
 }
 
-// Event is something that happened to a stream: exactly one field beside At is set.
-type Event struct {
-	// At is when it happened. The core has no other clock.
-	At      time.Time
-	Request *Request
-	State   *resource.State
-	// Sent: the message of the last Send action was written.
-	Sent bool
-	// Lingered: some time has passed since the Linger action.
-	Lingered bool
-	// Waited: the time of the Wait action has passed.
-	Waited bool
-	// Answers to what Want actions asked for; a later one to the same name replaces an earlier one.
-	Answers []Answer
-}
-
-// Kind says what an Action asks for.
-type Kind uint8
-
-// The kinds of actions. Send, Connect and Close are to be carried out; the others are reports.
-const (
-	Send     Kind = iota // write Message, then Nonce; answer with Event.Sent. No other Send comes before that
-	Connect              // Node is the encoded node of the first request; states may be published from now on
-	Close                // end the stream for the reason Refusal; Text explains it
-	Acked                // the client acknowledged State for Type
-	Rejected             // the client refused a response of Type; Text is its reason, Names what it was about if Type is answered proxy by proxy
-	Cleared              // the client accepted new answers to Names of Type, of which it had refused earlier ones
-	Pinned               // Pins were added: this content is held back from the stream
-	Expired              // a request of Type carried a nonce that is not the last one
-	Unknown              // a request for a type that is not served
-	Linger               // answer with Event.Lingered after a moment
-	Wait                 // answer with Event.Waited after For. No other Wait comes before that
-	Want                 // the client asks for Names of Type, and no longer for Dropped; answer with Event.Answers, now and on each change
-)
-
-// Refusal says why a stream is closed.
-type Refusal uint8
-
-// The reasons.
-const (
-	// Malformed: the client broke the protocol.
-	Malformed Refusal = iota
-	// TooMuch: the client asked for more than one stream may have.
-	TooMuch
-)
-
-// String names the reason.
-func (r Refusal) String() string {
-	if r == TooMuch {
-		return "TooMuch"
-	}
-	return "Malformed"
-}
-
-// Action is what the shell is asked to do.
-type Action struct {
-	Kind    Kind
-	Type    resource.Type
-	Message *Message
-	Nonce   string
-	Node    []byte
-	Refusal Refusal
-	Text    string
-	State   *resource.State
-	Pins    []Pin
-	For     time.Duration
-	Names   []string
-	Dropped []string
-}
-
-// point is a state and its place in the order in which the stream came to know states. Content may return, so a
-// state alone does not say whether it is older or newer.
-type point struct {
-	state *resource.State
-	seq   uint64
-	// partial: the state is what a client said it has of one type; it says nothing about the others.
-	partial bool
-}
-
-// cursor is where a stream stands in one type.
-type cursor struct {
-	sub    *subscription // nil: the client has not asked for the type
-	digest omap.Hash     // of the last list of names (State-of-the-World)
-	named  bool          // names were given once: an empty list is no wildcard any more
-
-	at        point     // what the client has, as far as it was sent
-	owed      resources // no longer in that state, but not taken away from the client yet
-	owedSince uint64
-	clusters  *resource.State // assignments only: the cluster state they were computed against
-	held      omap.Hash       // the sum over what the client holds, under heldSub (State-of-the-World)
-	heldSub   *subscription
-
-	// What a request asked for and no response has answered.
-	forced names
-	doubt  names // of these, those of which nobody knows what the client has
-	all    bool
-	first  bool
-	resume *Request // its initial_resource_versions wait for the first state
-
-	flight  *flight
-	nonce   uint64 // of the last response
-	refused string // the reason of the last NACK, until the next ACK
-	strikes int    // NACKs since the last ACK
-	failed  int    // NACKs that did not say what is bad, since the content changed last
-	trials  []trial
-	// accepted: a response was acknowledged since the last trial began.
-	accepted bool
-	tried    []pinKey // by it
-}
-
-// cursorPlace is the part of a cursor that a rejected response takes back.
-type cursorPlace struct {
-	at        point
-	owed      resources
-	owedSince uint64
-	clusters  *resource.State
-	held      omap.Hash
-	heldSub   *subscription
-}
-
-func (c *cursor) place() cursorPlace {
-	return cursorPlace{c.at, c.owed, c.owedSince, c.clusters, c.held, c.heldSub}
-}
-
-func (c *cursor) restore(p cursorPlace) {
-	c.at, c.owed, c.owedSince, c.clusters, c.held, c.heldSub = p.at, p.owed, p.owedSince, p.clusters, p.held, p.heldSub
-}
-
-// acked is the last state the client acknowledged.
-func (c *cursor) acked() point {
-	if c.flight != nil {
-		return c.flight.before().at
-	}
-	return c.at
-}
-
-// requested reports whether a request waits for an answer.
-func (c *cursor) requested() bool { return c.first || c.all || c.forced.Len() > 0 }
-
 // Core is the protocol state of one stream. It is not safe for concurrent use.
 type Core struct {
-	shared    *Shared
-	variant   Variant
+	shared  *Shared
+	variant Variant
+	// connected is set when the first request, which carries the node, has arrived.
 	connected bool
-	closed    bool
-	busy      bool    // a message is being written
-	writing   *cursor // of the type whose message that is; nil for a type that is answered proxy by proxy
-	waiting   bool    // a Wait is running
+	// closed is set when the core has closed the stream. It ignores all events after that.
+	closed bool
 
-	clock  int64 // when the last event happened, in nanoseconds
-	waited int64 // when the last Wait ended: how long acknowledgements have stayed away is judged then
-	// endpointsAsked is when the client asked for assignments first.
-	endpointsAsked int64
-	due            int64 // until when something is held back by an acknowledgement; 0: nothing is
+	sending sending
+	timer   timer
+	linger  linger
 
-	now     point // the state published last
-	view    point // now as this stream may see it: with its pins
-	cleared point // the state with the clusters that listeners and routes may refer to
-	// crossing is the last nonce of endpoints when clusters were acknowledged last (State-of-the-World).
-	crossing uint64
-	pins     *pinSet
-	masked   maskedView // what pinning made of now
-	pending  *pending   // how far listeners and routes may go while clusters are not acknowledged; nil if they all are
+	// published is the state that was published last.
+	published point
+	// view is the published state as this stream may see it: pins replace content that the client rejected.
+	view    point
+	pinning pinning
+	bound   clusterBound
 
 	cursors [resource.Types]cursor
-	wants   *wants // nil: nothing was asked for by name
-	nonces  uint64
-	linger  linger
+	// wants holds the types that are answered per proxy; nil until the client asks for one of them.
+	wants *wants
+	// lastNonce is the number of the last response of any type; 0 before the first one.
+	lastNonce uint64
 }
 
-// linger is about a client that came back: its next requests, on their way already, will say which routes it has, and
-// those are replaced before clusters that are gone are taken away. Only time can tell that it has no routes.
+// sending is the message that the shell is writing.
+type sending struct {
+	// active is set from the Send action until Event.Sent.
+	active bool
+	// cursor belongs to the type of the message; nil if that type is answered per proxy, or if no message is active.
+	cursor *cursor
+}
+
+// pinning is what the client rejected and what its stream shows instead.
+type pinning struct {
+	// pins is nil if nothing is pinned.
+	pins *pinSet
+	// last is the result for the last state, so that the same input gives the same pointer.
+	last pinnedView
+}
+
+// clusterBound limits the clusters that listeners and routes may refer to.
+type clusterBound struct {
+	// usable is the state whose clusters listeners and routes may refer to. Its state is nil until there is one.
+	usable point
+	// edsNonceAtCDSAck is the EDS nonce at the time of the last CDS acknowledgement. It is used by State-of-the-World only.
+	edsNonceAtCDSAck uint64
+	// edsRequested is when the client first asked for assignments, in Unix nanoseconds; 0 before that.
+	edsRequested int64
+	// pending is the last result of pendingAt; nil if all clusters are acknowledged.
+	pending *pending
+}
+
+// linger is the state of a short delay after a client reconnects with initial_resource_versions. Requests that are
+// already on their way may say which routes the client has. These routes must be replaced before clusters are removed,
+// and only time can show that the client has none.
 type linger uint8
 
 const (
-	unneeded linger = iota
-	wanted
-	running
-	over
+	lingerUnneeded linger = iota
+	lingerDue
+	lingerRunning
+	lingerOver
 )
 
 // NewCore returns the core of a new stream.
@@ -241,13 +125,13 @@ func NewCore(shared *Shared, variant Variant) *Core {
 	return &Core{shared: shared, variant: variant}
 }
 
-// Step takes one event and appends what is to be done about it.
+// Step processes one event and appends the actions that follow from it to out.
 func (c *Core) Step(e Event, out []Action) []Action {
 	if c.closed {
 		return out
 	}
 	if !e.At.IsZero() {
-		c.clock = e.At.UnixNano()
+		c.timer.now = e.At.UnixNano()
 	}
 	switch {
 	case e.Request != nil:
@@ -255,68 +139,71 @@ func (c *Core) Step(e Event, out []Action) []Action {
 	case e.State != nil:
 		c.publish(e.State)
 	case e.Sent:
-		c.sent()
+		c.finishWrite()
 	case e.Lingered:
-		c.linger = over
+		c.linger = lingerOver
 	case e.Waited:
-		c.waiting, c.waited = false, c.clock
+		c.timer.running, c.timer.fired = false, c.timer.now
 	case e.Answers != nil:
-		c.wants.take(e.Answers)
+		c.wants.addAnswers(e.Answers)
 	}
 	if c.closed {
 		return out
 	}
-	if c.linger == wanted {
-		c.linger = running
+	if c.linger == lingerDue {
+		c.linger = lingerRunning
 		out = append(out, Action{Kind: Linger})
 	}
 	return c.next(out)
 }
 
+// publish makes a state the one that the client is to have.
 func (c *Core) publish(s *resource.State) {
-	if s == c.now.state {
+	if s == c.published.state {
 		return
 	}
-	initial := c.now.state == nil
+	initial := c.published.state == nil
 	for t := range c.cursors {
-		if !s.Types[t].Same(c.now.state.Layers(resource.Type(t))) {
-			// What was rejected too often gets another chance.
-			cur := &c.cursors[t]
-			cur.strikes, cur.failed = min(cur.strikes, maxStrikes-1), 0
+		if !s.Types[t].Same(c.published.state.Layers(resource.Type(t))) {
+			c.cursors[t].rejections.contentChanged()
 		}
 	}
-	c.now = point{state: s, seq: c.now.seq + 1}
-	c.look()
+	c.published = point{state: s, seq: c.published.seq + 1}
+	c.updateView()
 	if !initial {
 		return
 	}
 	for t := range c.cursors {
-		if q := c.cursors[t].resume; q != nil {
+		if q := c.cursors[t].open.resume; q != nil {
 			c.resume(resource.Type(t), q)
 		}
 	}
 }
 
-// look takes the view anew, after a new state or a new pin.
-func (c *Core) look() {
-	c.view = c.mask(c.now)
+// updateView computes the view again. It must be called after a change of the published state, of the pins, or of what
+// pinning depends on.
+func (c *Core) updateView() {
+	c.view = c.withPins(c.published)
 }
+
+// renumber gives the published state a new order number: a view under other pins counts as a new state.
+func (c *Core) renumber() { c.published.seq++ }
 
 func (c *Core) close(why Refusal, text string, out []Action) []Action {
 	c.closed = true
 	return append(out, Action{Kind: Close, Refusal: why, Text: text})
 }
 
-// nonceSuffix keeps the nonces of the types apart.
+// nonceSuffix has one letter per type, so that nonces of different types differ.
 const nonceSuffix = "celrxs"
 
-// formatNonce makes the n-th nonce of the stream, for type t.
+// formatNonce returns the nonce of the n-th response of the stream, which is of type t.
 func formatNonce(n uint64, t resource.Type) string {
 	b := strconv.AppendUint(make([]byte, 0, 8), n, 10)
 	return string(append(b, nonceSuffix[t]))
 }
 
-// parseNonce is 0 for everything that is not a nonce for t.
+// parseNonce returns the number of a nonce for t, or 0 for everything else.
 func parseNonce(b []byte, t resource.Type) uint64 {
 	if len(b) < 2 || b[len(b)-1] != nonceSuffix[t] || b[0] < '1' || b[0] > '9' {
 		return 0
@@ -328,20 +215,20 @@ func parseNonce(b []byte, t resource.Type) uint64 {
 	return n
 }
 
-// Settled is the revision up to which the client has acknowledged everything it asked for; ok is false if it has not
-// asked for anything or has no state yet.
+// Settled is the revision up to which the client has acknowledged everything it asked for. ok is false if it has not
+// asked for anything or has acknowledged no state of some type.
 func (c *Core) Settled() (rev store.Revision, ok bool) {
 	for i := range c.cursors {
 		cur := &c.cursors[i]
 		if cur.sub == nil {
 			continue
 		}
-		at := cur.acked().state
-		if at == nil {
+		acked := cur.acknowledged().state
+		if acked == nil {
 			return 0, false
 		}
-		if !ok || at.Revision < rev {
-			rev, ok = at.Revision, true
+		if !ok || acked.Revision < rev {
+			rev, ok = acked.Revision, true
 		}
 	}
 	return rev, ok

@@ -1,21 +1,37 @@
-// Package protocol is ADS, delta and State-of-the-World, as a pure state machine: one Core per stream.
+// Package protocol implements ADS, in the delta and State-of-the-World variants, as a pure state machine. Each stream has
+// one Core.
 //
-// Events go in (a request, a newly published state, "the message is written"), actions come out (send, connect, close, report).
-// It knows no gRPC stream and no goroutine, and the time only from its events, so every rule of the protocol is tested as a text
-// conversation (testdata). To read it: request takes requests in, as package xds/request reads them off the wire, subscription
-// says what they ask for, order decides what may be sent next, move and message make it, flight remembers what is not
-// acknowledged, pending holds back what refers to that, nack and mask what a client rejected.
+// Events go in: a request, a newly published state, the end of a write. Actions come out: send, connect, close, reports.
+// The core knows no gRPC stream and no goroutine, and it knows the time only from its events. So every rule of the protocol
+// is tested as a text conversation (testdata).
 //
-// A stream's memory is a few pointers: per type the class state it was sent and the one it acknowledged. What it is owed is
-// the difference of two states, restricted to an interned subscription; the messages of such a transition are computed once
-// for all streams that stand at the same point (Shared).
+// The files, in the order in which to read them:
 //
-// Invariants: a resource outside the stream's class state is never sent; rejected bytes are never sent again on that
-// stream; a listener or virtual host goes out only when the clusters it refers to are acknowledged, and what a proxy may
-// still be using is taken away last; one response per type is in flight, or one cut sequence of them; no response of
-// a type that may be cut is larger than the cut, unless a single resource is. Acknowledgements that stay away suspend
-// two of these after a while: see Patience.
+//   - action.go: events and actions.
+//   - core.go, cursor.go: the state of a stream, and its progress in one type.
+//   - request.go, subscription.go: what a request acknowledges and asks for, as package xds/request scanned it.
+//   - order.go: which message may be sent next.
+//   - move.go, message.go: how its content is computed and encoded.
+//   - flight.go, timer.go: what is not acknowledged, and when an acknowledgement is overdue.
+//   - pending.go: which listeners and routes must wait for clusters.
+//   - nack.go, suspects.go, pin.go, pinning.go: which content a client rejected, and what it is shown instead.
+//   - wants.go: the types that are answered per proxy.
 //
-// It starts no goroutines. Of gRPC it knows the buffers of package mem, so that a message is made ready for sending once and not
-// once per stream.
+// A stream needs little memory. Per type it keeps pointers to the class state that the client was sent and to the one that
+// it acknowledged. What is to be sent is the difference of two states, restricted to an interned subscription. Streams
+// with the same position share the messages (Shared).
+//
+// Invariants:
+//
+//   - A resource outside the stream's class state is never sent.
+//   - Rejected bytes are not sent again on the stream, except to find out which content was bad (see rejections).
+//   - A listener or virtual host is sent only when the clusters it refers to are acknowledged.
+//   - Clusters and endpoints are removed only when listeners and routes that may refer to them are gone.
+//   - Per type one response is in flight, or one sequence of responses that was split for size.
+//   - No response of a type that may be split is larger than maxMessage, unless a single resource is.
+//
+// The third, fourth and fifth invariants do not wait for an acknowledgement that is overdue; see Patience.
+//
+// The package starts no goroutines. It uses the buffers of gRPC's package mem, so that a message is prepared for sending
+// once and not once per stream.
 package protocol

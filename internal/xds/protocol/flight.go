@@ -2,49 +2,49 @@ package protocol
 
 import (
 	"slices"
-	"time"
 
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// Patience is how long an acknowledgement is waited for before newer state is sent, and before listeners and routes may
-// refer to what is not acknowledged. Envoy withholds the acknowledgement of clusters while any cluster warms, for ever if
-// a cluster waits for what never comes (envoy, ClusterManagerImpl::updateClusterCounts). A cluster that is well is warm
-// after one exchange of assignments and, perhaps, one of secrets: 400 ms suffice for these. An edit that needs a new
-// cluster and then a route to it waits twice at most, which leaves it within a second.
-const Patience = 400 * time.Millisecond
-
-// maxStages bounds what is remembered of one type: with more unacknowledged moves than that, two become one.
+// maxStages bounds what the core remembers of one type. If more moves are unacknowledged, two of them are merged.
 const maxStages = 4
 
-// flight is what was sent of a type and is not acknowledged yet: most of the time one stage, more if an acknowledgement
-// stays away for longer than Patience.
+// flight is what was sent of a type and is not acknowledged. Most flights have one stage. A flight has more if an
+// acknowledgement takes longer than Patience.
 type flight struct {
-	messages []*Message // of the newest stage, not written yet
-	stages   []stage    // the oldest first, at least one
-	rejected []Pin      // what was rejected of it
-	joined   bool       // stages were joined: what some responses held is forgotten
-	lost     bool       // one of those was rejected
+	// messages of the newest stage wait to be written.
+	messages []*Message
+	// stages are in the order of sending, the oldest first. There is at least one.
+	stages []stage
+	// rejected are the pins that NACKs of the flight added.
+	rejected []Pin
+	// merged is set when stages were merged. The core then no longer knows what some responses contained.
+	merged bool
+	// unknownRejected is set when the client rejected a response whose content the core no longer knows.
+	unknownRejected bool
 }
 
-// stage is one move: a response, or a sequence of them that is acknowledged when the last one is.
+// stage is one move in flight: one response, or a sequence of responses that is acknowledged with its last one.
 type stage struct {
-	before      cursorPlace // where the type stood before it
-	first, last uint64      // nonces, 0 if none was written yet
-	sent        int64       // when the last response was written; 0: not yet
-	parts       []part      // what was written
-	// forced and all are what it answers beyond the difference.
-	forced names
-	doubt  names
-	all    bool
-	fresh  bool
-	// gone is what responses took away of which nothing else is remembered.
-	gone names
+	// before is the position of the type before the stage was sent.
+	before position
+	// first and last are the nonces of the first and the last response written so far; 0 if none was written.
+	first, last uint64
+	// sentAt is when the last response was written, in Unix nanoseconds; 0 until then.
+	sentAt int64
+	// responses were written.
+	responses []sentResponse
+	// forced is what the stage answers besides the difference of two states.
+	forced forcedSet
+	// newNames is set if the stage answers names that a client which already had resources of the type asked for.
+	newNames bool
+	// removed are names that the responses of stages merged into this one removed.
+	removed names
 }
 
-// part is one response of a stage.
-type part struct {
+// sentResponse is one response of a stage.
+type sentResponse struct {
 	nonce     uint64
 	resources []*resource.Resource
 	removed   []string
@@ -53,28 +53,28 @@ type part struct {
 
 func (f *flight) newest() *stage { return &f.stages[len(f.stages)-1] }
 
-// before is where the type stands according to the client's answers.
-func (f *flight) before() *cursorPlace { return &f.stages[0].before }
+// start is the position before the flight, which is the last one that the client acknowledged.
+func (f *flight) start() *position { return &f.stages[0].before }
 
-// bad reports whether a response of the flight was rejected and what it held is to be sent again.
-func (f *flight) bad() bool { return len(f.rejected) > 0 || f.lost }
+// failed reports whether the client rejected a response of the flight, so that its content must be sent again.
+func (f *flight) failed() bool { return len(f.rejected) > 0 || f.unknownRejected }
 
-// part is the response of the flight that carried the nonce; nil if there is none.
-func (f *flight) part(nonce uint64) *part {
+// response returns the response with the nonce; nil if the flight has none or is nil.
+func (f *flight) response(nonce uint64) *sentResponse {
 	if f == nil {
 		return nil
 	}
 	for i := range f.stages {
-		parts := f.stages[i].parts
-		if j := slices.IndexFunc(parts, func(p part) bool { return p.nonce == nonce }); j >= 0 {
-			return &parts[j]
+		responses := f.stages[i].responses
+		if j := slices.IndexFunc(responses, func(r sentResponse) bool { return r.nonce == nonce }); j >= 0 {
+			return &responses[j]
 		}
 	}
 	return nil
 }
 
-// answered is the number of stages that the answer to a nonce completes.
-func (f *flight) answered(nonce uint64) (n int) {
+// completed is the number of stages that an ACK or NACK with the nonce completes.
+func (f *flight) completed(nonce uint64) (n int) {
 	for n < len(f.stages) && f.stages[n].last != 0 && f.stages[n].last <= nonce {
 		n++
 	}
@@ -84,8 +84,8 @@ func (f *flight) answered(nonce uint64) (n int) {
 	return n
 }
 
-// add puts a stage behind the others. If there are too many, the second and the third become one: the oldest says what
-// the client has been waiting for.
+// add appends a stage. If there are too many, it merges the second and the third stage: the oldest one is kept because it
+// says what the client has not acknowledged for longest.
 func (f *flight) add(s stage) {
 	f.stages = append(f.stages, s)
 	if len(f.stages) <= maxStages {
@@ -93,63 +93,63 @@ func (f *flight) add(s stage) {
 	}
 	old, next := &f.stages[1], &f.stages[2]
 	next.before, next.first = old.before, old.first
-	next.forced, next.doubt = union(old.forced, next.forced), union(old.doubt, next.doubt)
-	next.all, next.fresh = old.all || next.all, old.fresh || next.fresh
-	next.gone = union(union(next.gone, old.gone), removed(old.parts))
-	f.stages, f.joined = slices.Delete(f.stages, 1, 2), true
+	next.forced, next.newNames = old.forced.union(next.forced), old.newNames || next.newNames
+	next.removed = union(union(next.removed, old.removed), removedNames(old.responses))
+	f.stages, f.merged = slices.Delete(f.stages, 1, 2), true
 }
 
-// asked is what all stages together answer beyond the difference.
-func (f *flight) asked() (all stage) {
+// forced is what all stages together answer besides the difference of two states.
+func (f *flight) forced() (all forcedSet) {
 	for i := range f.stages {
-		s := &f.stages[i]
-		all.forced, all.doubt, all.all = union(all.forced, s.forced), union(all.doubt, s.doubt), all.all || s.all
+		all = all.union(f.stages[i].forced)
 	}
 	return all
 }
 
-// removed lists what responses took away.
-func removed(parts []part) names {
+// removedNames lists the names that responses removed.
+func removedNames(responses []sentResponse) names {
 	var list []omap.Change[omap.Name, omap.Unit]
-	for _, p := range parts {
-		for _, n := range p.removed {
+	for _, r := range responses {
+		for _, n := range r.removed {
 			list = append(list, omap.Put(omap.Name(n), omap.Unit{}))
 		}
 	}
 	return names{}.With(list...)
 }
 
-// gone lists what responses of the flight took away. The client does not have it any longer, or has what came later.
-func (f *flight) gone() (all names) {
+// removed lists the names that responses of the flight removed. The client no longer has what it had under them before
+// the flight.
+func (f *flight) removed() (all names) {
 	for _, s := range f.stages {
-		all = union(union(all, s.gone), removed(s.parts))
+		all = union(union(all, s.removed), removedNames(s.responses))
 	}
 	return all
 }
 
-// had is what the client had under a name before the flight, if it has not been taken away since.
+// had is what the client had under a name before the flight, if no response has removed it since.
 func (f *flight) had(t resource.Type, name string) (*resource.Resource, bool) {
-	if f.gone().Has(omap.Name(name)) {
+	if f.removed().Has(omap.Name(name)) {
 		return nil, false
 	}
-	if r, ok := f.before().at.state.Get(t, name); ok {
+	if r, ok := f.start().sent.state.Get(t, name); ok {
 		return r, true
 	}
-	return f.before().owed.Get(omap.Name(name))
+	return f.start().removals.Get(omap.Name(name))
 }
 
-// doubtful are the names of which nobody can tell what the client has: it was sent something new, and may or may not have
-// taken it although it rejected something else. They are sent again, whatever they are to be now, until they are accepted.
-// What was not there before comes back as what the client may have, so that it is taken away in order if it is gone.
-func (f *flight) doubtful(t resource.Type, cur *cursor) (doubt names, added []omap.Change[omap.Name, *resource.Resource]) {
-	blamed := func(r *resource.Resource) bool {
+// uncertain lists the names of a failed flight for which the server cannot know what the client has: the client was sent
+// new content with something else that it rejected, and may or may not have applied the new content. These names are
+// forced until the client accepts them. added are those of them that the client did not have before the flight. They
+// become delayed removals, so that they are removed in the right order if they are no longer in the state.
+func (f *flight) uncertain(t resource.Type, cur *cursor) (list names, added []omap.Change[omap.Name, *resource.Resource]) {
+	pinned := func(r *resource.Resource) bool {
 		return slices.ContainsFunc(f.rejected, func(p Pin) bool { return p.in(r) })
 	}
 	var puts []omap.Change[omap.Name, omap.Unit]
-	look := func(r *resource.Resource) {
+	check := func(r *resource.Resource) {
 		name := omap.Name(r.Name())
 		old, had := f.had(t, r.Name())
-		if blamed(r) || had && old.ContentHash() == r.ContentHash() {
+		if pinned(r) || had && old.ContentHash() == r.ContentHash() {
 			return
 		}
 		puts = append(puts, omap.Put(name, omap.Unit{}))
@@ -158,70 +158,62 @@ func (f *flight) doubtful(t resource.Type, cur *cursor) (doubt names, added []om
 		}
 	}
 	for _, s := range f.stages {
-		for _, p := range s.parts {
-			for _, r := range p.resources {
-				look(r)
+		for _, response := range s.responses {
+			for _, r := range response.resources {
+				check(r)
 			}
 		}
 	}
-	if f.joined { // what is forgotten is in the state that was reached, or waits to be taken away
-		for ch := range resource.Diff(f.before().at.state.Layers(t), cur.at.state.Layers(t)) {
+	if f.merged { // Forgotten responses contained only what is in the sent state or in the delayed removals.
+		for ch := range resource.Diff(f.start().sent.state.Layers(t), cur.sent.state.Layers(t)) {
 			if ch.New != nil && cur.sub.has(ch.Name) {
-				look(ch.New)
+				check(ch.New)
 			}
 		}
-		for _, r := range cur.owed.All() {
-			look(r)
+		for _, r := range cur.removals.All() {
+			check(r)
 		}
 	}
-	return union(f.gone(), names{}.With(puts...)), added
+	return union(f.removed(), names{}.With(puts...)), added
 }
 
-// overdue is the number of stages whose acknowledgement is not waited for any longer.
-func (c *Core) overdue(f *flight) (n int) {
-	for n < len(f.stages) && f.stages[n].sent != 0 && c.waited-f.stages[n].sent >= int64(Patience) {
+// overdueStages is the number of stages whose acknowledgement is overdue, counted from the oldest.
+func (f *flight) overdueStages(t *timer) (n int) {
+	for n < len(f.stages) && f.stages[n].sentAt != 0 && t.overdue(f.stages[n].sentAt) {
 		n++
 	}
 	return n
 }
 
-// late reports whether no acknowledgement of the flight is waited for any longer.
-func (c *Core) late(f *flight) bool { return c.overdue(f) == len(f.stages) }
+// overdue reports whether the acknowledgements of all stages are overdue.
+func (f *flight) overdue(t *timer) bool { return f.overdueStages(t) == len(f.stages) }
 
-// trusted is the state the client acknowledged last, or a later one whose acknowledgement is overdue.
-func (c *Core) trusted(cur *cursor) point {
-	f := cur.flight
-	if f == nil || f.bad() {
-		return cur.acked()
-	}
-	if n := c.overdue(f); n < len(f.stages) {
-		return f.stages[n].before.at
-	}
-	return cur.at
-}
-
-// waits notes that something is held back until a flight is acknowledged or late.
-func (c *Core) waits(f *flight) {
+// wakeWhenOverdue notes that something is held back until the flight, which may be nil, is acknowledged or overdue.
+func (f *flight) wakeWhenOverdue(t *timer) {
 	if f == nil {
 		return
 	}
-	if n := c.overdue(f); n < len(f.stages) && f.stages[n].sent != 0 {
-		c.wakeAt(f.stages[n].sent + int64(Patience))
+	if n := f.overdueStages(t); n < len(f.stages) && f.stages[n].sentAt != 0 {
+		t.wakeAfterPatience(f.stages[n].sentAt)
 	}
 }
 
-// wakeAt notes that something is held back until a time, in nanoseconds, at most.
-func (c *Core) wakeAt(due int64) {
-	if c.due == 0 || due < c.due {
-		c.due = due
+// confirmed is the state that the client acknowledged last, or a later one whose acknowledgement is overdue.
+func (c *cursor) confirmed(t *timer) point {
+	f := c.flight
+	if f == nil || f.failed() {
+		return c.acknowledged()
 	}
+	if n := f.overdueStages(t); n < len(f.stages) {
+		return f.stages[n].before.sent
+	}
+	return c.sent
 }
 
-// wait asks to be told when the first acknowledgement that something waits for is overdue.
-func (c *Core) wait(out []Action) []Action {
-	if c.due == 0 || c.waiting {
-		return out
+// reached is the state that the i-th stage brings the client to.
+func (c *cursor) reached(i int) point {
+	if i+1 < len(c.flight.stages) {
+		return c.flight.stages[i+1].before.sent
 	}
-	c.waiting = true
-	return append(out, Action{Kind: Wait, For: time.Duration(c.due - c.clock)})
+	return c.sent
 }

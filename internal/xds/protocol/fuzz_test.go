@@ -11,7 +11,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// FuzzFirstMessage: whatever comes first, the core takes it or refuses it, and so does the decoder of nodes.
+// FuzzFirstMessage checks that the core and the decoder of nodes process or refuse any first message without a panic.
 func FuzzFirstMessage(f *testing.F) {
 	raw, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{
 		Node: &corev3.Node{Id: "n"}, TypeUrl: resource.Cluster.URL(), ResourceNamesSubscribe: []string{"a", "zzz"},

@@ -2,10 +2,11 @@ package protocol
 
 import "sync"
 
-// memo remembers results of pure functions for as long as they are being asked for: those that were not asked for
-// between two calls of forget are dropped, and so is the older half when there are too many. Streams that ask for
-// the same key at the same time compute it once.
+// memo caches results of pure functions while they are in use. It drops results that were not used between two calls of
+// forget, and the older generation when the younger one reaches the limit. Streams that need the same key at the same time
+// compute it once.
 type memo[K comparable, V any] struct {
+	// limit is the largest number of results in the younger generation.
 	limit int
 
 	mu         sync.Mutex
@@ -26,7 +27,7 @@ func (m *memo[K, V]) get(k K, compute func() V) V {
 	c := m.cell(k)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// A computation that panics leaves the cell undone: its stream ends, the next one tries again.
+	// If compute panics, the stream ends and done stays false, so that the next stream computes the value again.
 	if !c.done {
 		c.v = compute()
 		c.done = true
@@ -45,7 +46,7 @@ func (m *memo[K, V]) cell(k K) *memoCell[V] {
 		c = &memoCell[V]{}
 	}
 	if len(m.young) >= m.limit {
-		m.turn()
+		m.age()
 	}
 	m.young[k] = c
 	return c
@@ -54,17 +55,18 @@ func (m *memo[K, V]) cell(k K) *memoCell[V] {
 func (m *memo[K, V]) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.turn()
+	m.age()
 }
 
-func (m *memo[K, V]) turn() {
+// age drops the older generation and makes the younger one the older.
+func (m *memo[K, V]) age() {
 	if len(m.young) == 0 && len(m.old) == 0 {
 		return
 	}
 	m.old, m.young = m.young, map[K]*memoCell[V]{}
 }
 
-// len counts what is remembered.
+// len is the number of cached results.
 func (m *memo[K, V]) len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

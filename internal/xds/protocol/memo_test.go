@@ -51,7 +51,7 @@ func TestMemoSurvivesAPanic(t *testing.T) {
 	}
 }
 
-// TestSharedForgetsStates: what streams no longer ask for holds no state alive.
+// TestSharedForgetsStates checks that unused results do not keep states in memory.
 func TestSharedForgetsStates(t *testing.T) {
 	var out strings.Builder
 	c := newConversation("delta: x", &out)
@@ -60,7 +60,7 @@ func TestSharedForgetsStates(t *testing.T) {
 	}
 	c.shared.Forget()
 	c.shared.Forget()
-	if n := c.shared.moves.len() + c.shared.pinned.len() + c.shared.subscriptions.demands.len(); n != 0 {
+	if n := c.shared.moves.len() + c.shared.pinned.len() + c.shared.subscriptions.changes.len(); n != 0 {
 		t.Errorf("%d results are kept", n)
 	}
 }

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// maxMessage is where responses are cut, if the protocol lets them be cut. Many smaller writes keep the peak of
-	// a herd of cold clients low and cost half the memory traffic of one large one.
+	// maxMessage is the size in bytes above which a response is split, if the protocol allows several. When many clients
+	// connect at once, small writes need less memory, and they cost half the memory traffic of one large write.
 	maxMessage = 256 << 10
-	// bigMessage is the size from which few streams write at a time; below it, a message is copied into one buffer.
+	// bigMessage is a size in bytes. Only a few streams at a time write larger messages (package gate). Smaller messages
+	// are copied into one buffer.
 	bigMessage = 64 << 10
 )
 
-// Field numbers of DiscoveryResponse and DeltaDiscoveryResponse where they differ; resources is 2, type_url is 4 and
-// nonce is 5 in both.
+// Field numbers of DiscoveryResponse and DeltaDiscoveryResponse. In both, resources is 2, type_url is 4 and nonce is 5.
 const (
 	fieldVersion           = 1 // version_info, system_version_info
 	fieldURL               = 4
@@ -33,22 +33,26 @@ const (
 	fieldIdentifier        = 1 // of ControlPlane
 )
 
-// Message is a response without its nonce: slices of bytes that streams share. Nobody writes to them.
+// Message is a response without its nonce. Streams share it, so it must not be changed once it is sealed.
 type Message struct {
-	Parts     [][]byte
-	Size      int
+	// Parts are the encoded response.
+	Parts [][]byte
+	// Size is the length of all parts in bytes.
+	Size int
+	// Resources and Removed count the resources and the removed names in the response.
 	Resources int
 	Removed   int
+	// Buffers are Parts in the form that gRPC takes. They are set when the message is sealed.
+	Buffers mem.BufferSlice
 
 	resources []*resource.Resource
 	removed   []string
-	Buffers   mem.BufferSlice // Parts as gRPC takes them; of a sealed message
 }
 
-// Big reports whether the message should pass the gate.
+// Big reports whether the message is so large that only a few streams at a time may write one.
 func (m *Message) Big() bool { return m.Size > bigMessage }
 
-// NonceField is the encoded nonce, the last bytes of a response.
+// NonceField is the encoded nonce. It is appended to a message to complete the response.
 func NonceField(nonce string) []byte {
 	b := make([]byte, 0, 2+len(nonce))
 	return appendString(b, fieldNonce, nonce)
@@ -59,7 +63,7 @@ func appendString(b []byte, field protowire.Number, s string) []byte {
 	return protowire.AppendString(b, s)
 }
 
-// writer puts messages together.
+// writer builds the messages of one type.
 type writer struct {
 	variant      Variant
 	typ          resource.Type
@@ -83,7 +87,7 @@ func (w *writer) start() *Message {
 
 func (m *Message) add(r *resource.Resource, v Variant) {
 	if r.Size() == 0 {
-		return // stands for what a client said it has
+		return // Only the name is known: the client said that it has it.
 	}
 	if v == Delta {
 		m.Parts = r.AppendDelta(m.Parts)
@@ -96,10 +100,10 @@ func (m *Message) add(r *resource.Resource, v Variant) {
 	m.resources = append(m.resources, r)
 }
 
-// maxHead is more than what a removed name takes beside itself, in bytes.
+// maxHead is an upper bound for the tag and the length of a removed name, in bytes.
 const maxHead = 8
 
-// remove says that a name is gone; delta only.
+// remove adds a name to removed_resources. Only the delta variant has that field.
 func (m *Message) remove(name string) {
 	field := appendString(nil, fieldDeltaRemoved, name)
 	m.Parts = append(m.Parts, field)
@@ -108,8 +112,8 @@ func (m *Message) remove(name string) {
 	m.removed = append(m.removed, name)
 }
 
-// seal ends the making of a message. A small one is copied into one buffer: that is cheaper to send 500 times than a
-// list is.
+// seal completes a message. It copies a small one into one buffer, which is cheaper to send to 500 streams than a list of
+// buffers.
 func (m *Message) seal() *Message {
 	if !m.Big() && len(m.Parts) > 1 {
 		b := make([]byte, 0, m.Size)
@@ -125,13 +129,14 @@ func (m *Message) seal() *Message {
 	return m
 }
 
-// delta makes the responses of a delta transition, removals last. must: one comes even if there is nothing to say.
-func (w *writer) delta(put []*resource.Resource, gone []string, must bool) []*Message {
-	if len(put)+len(gone) == 0 && !must {
+// delta makes the responses of a delta transition, with the removals last. If mustRespond is set, it makes a response
+// even if that is empty.
+func (w *writer) delta(put []*resource.Resource, removed []string, mustRespond bool) []*Message {
+	if len(put)+len(removed) == 0 && !mustRespond {
 		return nil
 	}
-	out, m := w.cut(put)
-	for _, n := range gone {
+	out, m := w.split(put)
+	for _, n := range removed {
 		if m.Resources+m.Removed > 0 && m.Size+len(n)+maxHead > maxMessage {
 			out, m = append(out, m.seal()), w.start()
 		}
@@ -140,16 +145,17 @@ func (w *writer) delta(put []*resource.Resource, gone []string, must bool) []*Me
 	return append(out, m.seal())
 }
 
-// parts makes the responses of a State-of-the-World transition of a type whose responses may hold a part.
-func (w *writer) parts(put []*resource.Resource, must bool) []*Message {
-	if len(put) == 0 && !must {
+// partial makes the responses of a State-of-the-World transition of a type whose responses need not contain all
+// resources.
+func (w *writer) partial(put []*resource.Resource, mustRespond bool) []*Message {
+	if len(put) == 0 && !mustRespond {
 		return nil
 	}
-	out, m := w.cut(put)
+	out, m := w.split(put)
 	return append(out, m.seal())
 }
 
-// whole makes the one response that holds the whole list.
+// whole makes one response with all resources. State-of-the-World requires that for types with a wildcard.
 func (w *writer) whole(list []*resource.Resource) []*Message {
 	m := w.start()
 	for _, r := range list {
@@ -158,13 +164,14 @@ func (w *writer) whole(list []*resource.Resource) []*Message {
 	return []*Message{m.seal()}
 }
 
-// cut returns the full messages and the open one.
-func (w *writer) cut(put []*resource.Resource) ([]*Message, *Message) {
+// split distributes resources over messages of at most maxMessage bytes. It returns the sealed messages and the last one,
+// to which more can be added.
+func (w *writer) split(put []*resource.Resource) ([]*Message, *Message) {
 	var out []*Message
 	m := w.start()
-	var b breath
+	var y yielder
 	for _, r := range put {
-		b.take()
+		y.step()
 		size := r.Size()
 		if w.variant == StateOfTheWorld {
 			size = r.SizeSotW()
@@ -177,7 +184,7 @@ func (w *writer) cut(put []*resource.Resource) ([]*Message, *Message) {
 	return out, m
 }
 
-// revision is what people see as the version of the system: the commit the state was computed from.
+// revision is the system version in responses: the number of the commit that the state was computed from.
 func revision(s *resource.State) string {
 	if s == nil {
 		return "0"
@@ -185,10 +192,11 @@ func revision(s *resource.State) string {
 	return strconv.FormatUint(uint64(s.Revision), 10)
 }
 
-// A State-of-the-World version stands for all that the client holds of a type: the sum, modulo 2^128, of one hash per
-// resource. So it follows a change without looking at the rest, equal contents have equal versions on every stream
-// and replica, and the order does not matter. Nothing but people relies on it.
+// A State-of-the-World version identifies everything that the client has of a type. It is the sum, modulo 2^128, of one
+// hash per resource. So a change costs only what changed, equal content has an equal version on every stream and replica,
+// and the order does not matter. The version is only for people to read; the protocol does not depend on it.
 
+// term is the hash of one resource.
 func term(r *resource.Resource) omap.Hash {
 	h := r.ContentHash()
 	return omap.Sum([]byte(r.Name()), []byte{0}, h[:])

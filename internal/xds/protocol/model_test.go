@@ -15,43 +15,44 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// proxy is a model of an Envoy: it asks for clusters and listeners, then for the endpoints of its clusters and the
-// routes of its listeners; it takes the good clusters and listeners of a response it rejects, and all or nothing of
-// endpoints and routes (of everything, if it does not say what was bad); content whose mark begins with "bad" is what it rejects. It checks that it never holds a
-// route to a cluster it does not have.
+// proxy is a model of an Envoy. It subscribes to clusters and listeners, then to the endpoints of its clusters and the routes of
+// its listeners. It rejects content whose mark begins with "bad". Of a rejected response it applies the good clusters and
+// listeners, but no endpoints and routes; if unspecific is set, it applies nothing. It checks that it never has a route to a
+// cluster it does not have.
 type proxy struct {
-	variant Variant
-	vague   bool // its rejections do not say what is bad
-	node    bool // was sent on this stream
+	variant    Variant
+	unspecific bool // whether its NACKs name nothing
+	node       bool // whether it was sent on this stream
 
 	clusters, endpoints, listeners map[string]string
 	routes                         map[string]*routev3.RouteConfiguration
-	answered                       map[string]bool // assignments that were answered, if only with "does not exist"
-	blind                          bool            // State-of-the-World after a reconnect: the server cannot know which routes to hold
+	answered                       map[string]bool // assignments that were answered, perhaps with "does not exist"
+	blind                          bool            // set after a State-of-the-World reconnect: the server cannot know which routes to hold back
 	versions                       [resource.Types]map[string]string
 	asked                          [resource.Types]map[string]bool
 	nonce                          [resource.Types]string
 
-	out [][]byte // requests on their way
-	// stuck: a cluster warms. Like an Envoy, the proxy says nothing about clusters until it is warm.
-	stuck bool
-	kept  [][]byte // what it will say
-	// parked: a cluster warmed when the last stream ended. Like an Envoy, the proxy asks the new one for clusters only when every
-	// assignment it asks for was answered (envoy, ClusterManagerImpl::updateClusterCounts pauses the type, not the stream).
-	parked bool
-	// early: that was so when this stream began. Routes are not held back for ever until it asks for clusters.
-	early  bool
-	late   bool // answers may take longer than they are waited for
-	faults []string
-	// refused are names that were bad once. A first answer is not held until the clusters it names are acknowledged,
-	// so if they are rejected then, routes to them point at nothing.
+	out [][]byte // requests that the core has not received
+	// warming is set while a cluster warms. Like Envoy, the proxy sends no CDS requests until it is warm. They are in
+	// keptRequests until then.
+	warming      bool
+	keptRequests [][]byte
+	// cdsPaused is set if a cluster was warming when the last stream ended. Like Envoy, the proxy then asks for clusters only when
+	// all its assignments are answered (envoy, ClusterManagerImpl::updateClusterCounts pauses the type, not the stream).
+	cdsPaused bool
+	// startedPaused is set if cdsPaused was set at the beginning of the stream. Routes wait for the CDS request only for Patience.
+	startedPaused bool
+	late          bool // whether its answers may become overdue
+	faults        []string
+	// refused are names that were bad once. The first listeners and routes do not wait for the acknowledgement of their clusters,
+	// so they may refer to clusters that the proxy rejects.
 	refused map[string]bool
 	exists  func(cluster string) bool // in the newest state
 }
 
-func newProxy(v Variant, vague bool) *proxy {
+func newProxy(v Variant, unspecific bool) *proxy {
 	p := &proxy{
-		variant: v, vague: vague, clusters: map[string]string{}, endpoints: map[string]string{}, listeners: map[string]string{},
+		variant: v, unspecific: unspecific, clusters: map[string]string{}, endpoints: map[string]string{}, listeners: map[string]string{},
 		routes: map[string]*routev3.RouteConfiguration{}, answered: map[string]bool{}, refused: map[string]bool{},
 	}
 	for t := range p.versions {
@@ -60,19 +61,19 @@ func newProxy(v Variant, vague bool) *proxy {
 	return p
 }
 
-// connect begins a stream: the requests of all types at once.
+// connect begins a stream and sends the first requests of all types.
 func (p *proxy) connect() {
 	p.node, p.out, p.nonce = false, nil, [resource.Types]string{}
-	p.stuck, p.kept = false, nil
+	p.warming, p.keptRequests = false, nil
 	if p.variant == StateOfTheWorld {
-		// The server cannot know what the proxy has; for a moment its routes may point at nothing.
+		// The server does not know what the proxy has, so its routes may refer to clusters that were removed.
 		clear(p.routes)
 		p.blind = true
 	}
-	p.parked = !p.warmed()
-	p.early = p.parked
+	p.cdsPaused = !p.warmed()
+	p.startedPaused = p.cdsPaused
 	for _, t := range []resource.Type{resource.Cluster, resource.Endpoint, resource.Listener, resource.Route} {
-		if !t.Wildcard() && len(p.asked[t]) == 0 || t == resource.Cluster && p.parked {
+		if !t.Wildcard() && len(p.asked[t]) == 0 || t == resource.Cluster && p.cdsPaused {
 			continue
 		}
 		p.request(t, slices.Sorted(maps.Keys(p.asked[t])), nil, nil, true)
@@ -89,10 +90,10 @@ func (p *proxy) warmed() bool {
 	return true
 }
 
-// unpark asks for clusters if they only waited for assignments.
-func (p *proxy) unpark() {
-	if p.parked && p.warmed() {
-		p.parked = false
+// requestPausedCDS asks for clusters if that waited only for assignments.
+func (p *proxy) requestPausedCDS() {
+	if p.cdsPaused && p.warmed() {
+		p.cdsPaused = false
 		p.request(resource.Cluster, nil, nil, nil, true)
 	}
 }
@@ -124,19 +125,19 @@ func (p *proxy) request(t resource.Type, sub, drop []string, err error, first bo
 		}
 	}
 	raw, _ := proto.Marshal(m)
-	if p.stuck && t == resource.Cluster {
-		p.kept = append(p.kept, raw)
+	if p.warming && t == resource.Cluster {
+		p.keptRequests = append(p.keptRequests, raw)
 		return
 	}
 	p.out = append(p.out, raw)
 }
 
-// warm lets the proxy say what it kept to itself.
+// warm ends the warming of clusters, so that the proxy sends the requests it kept.
 func (p *proxy) warm() {
-	p.out, p.kept, p.stuck = append(p.out, p.kept...), nil, false
+	p.out, p.keptRequests, p.warming = append(p.out, p.keptRequests...), nil, false
 }
 
-// ask makes the names a type is asked for what they should be.
+// ask changes the subscription of a type to want.
 func (p *proxy) ask(t resource.Type, want map[string]bool) {
 	var sub, drop []string
 	for _, n := range slices.Sorted(maps.Keys(want)) {
@@ -170,7 +171,7 @@ type change struct {
 	m             proto.Message
 }
 
-// receive takes in a response.
+// receive applies a response and answers it.
 func (p *proxy) receive(a Action) {
 	t := a.Type
 	var changes []change
@@ -199,7 +200,7 @@ func (p *proxy) receive(a Action) {
 		changes = append(changes, p.absent(t, changes)...)
 	}
 	err := p.take(t, changes)
-	// An Envoy speaks about its new subscriptions before it acknowledges.
+	// Envoy sends new subscriptions before the acknowledgement.
 	switch t {
 	case resource.Cluster:
 		want := map[string]bool{}
@@ -215,21 +216,21 @@ func (p *proxy) receive(a Action) {
 		p.ask(resource.Route, want)
 	}
 	p.request(t, nil, nil, err, false)
-	p.unpark()
+	p.requestPausedCDS()
 	p.coherent(t)
 }
 
-func (p *proxy) absent(t resource.Type, list []change) (gone []change) {
+func (p *proxy) absent(t resource.Type, list []change) (removed []change) {
 	have := p.clusters
 	if t == resource.Listener {
 		have = p.listeners
 	}
 	for n := range have {
 		if !slices.ContainsFunc(list, func(c change) bool { return c.name == n }) {
-			gone = append(gone, change{name: n})
+			removed = append(removed, change{name: n})
 		}
 	}
-	return gone
+	return removed
 }
 
 func (p *proxy) open(m proto.Message, err error) proto.Message {
@@ -249,17 +250,17 @@ func (p *proxy) fault(format string, args ...any) {
 
 func isBad(text string) bool { return strings.Contains(text, "=bad") }
 
-// take applies changes, and says what of them is bad.
+// take applies changes, and returns an error that names the bad ones.
 func (p *proxy) take(t resource.Type, changes []change) error {
 	var bad []string
 	for _, c := range changes {
 		if c.m != nil && isBad(show(c.m)) {
-			bad = append(bad, p.blame(c))
+			bad = append(bad, p.badNames(c))
 			p.refused[c.name] = true
 		}
 	}
 	for _, c := range changes {
-		if len(bad) > 0 && p.vague {
+		if len(bad) > 0 && p.unspecific {
 			p.refused[c.name] = true
 		}
 	}
@@ -270,9 +271,9 @@ func (p *proxy) take(t resource.Type, changes []change) error {
 	}
 	for _, c := range changes {
 		if !t.Wildcard() && !p.asked[t][c.name] {
-			continue // it was asked for when it was sent
+			continue // The proxy has unsubscribed from it since it was sent.
 		}
-		if c.m != nil && isBad(show(c.m)) || len(bad) > 0 && (p.vague || !t.Wildcard()) {
+		if c.m != nil && isBad(show(c.m)) || len(bad) > 0 && (p.unspecific || !t.Wildcard()) {
 			continue
 		}
 		p.apply(t, c)
@@ -280,14 +281,14 @@ func (p *proxy) take(t resource.Type, changes []change) error {
 	switch {
 	case len(bad) == 0:
 		return nil
-	case p.vague:
+	case p.unspecific:
 		return fmt.Errorf("rejected")
 	}
 	return fmt.Errorf("Error adding/updating %s: bad", strings.Join(bad, ", "))
 }
 
-// blame names what is bad: the virtual hosts of a route configuration.
-func (p *proxy) blame(c change) string {
+// badNames names what is bad in a resource: some virtual hosts of a route configuration, else the resource.
+func (p *proxy) badNames(c change) string {
 	r, ok := c.m.(*routev3.RouteConfiguration)
 	if !ok {
 		return c.name
@@ -321,7 +322,7 @@ func (p *proxy) apply(t resource.Type, c change) {
 		p.listeners[c.name] = "r" + strings.TrimPrefix(c.name, "l")
 	case resource.Route:
 		if c.m == nil {
-			return // Envoy keeps it
+			return // Envoy keeps a removed route configuration.
 		}
 		p.routes[c.name] = c.m.(*routev3.RouteConfiguration)
 	}
@@ -336,10 +337,10 @@ func set1(m map[string]string, c change) {
 	m[c.name] = mark
 }
 
-// coherent checks that no route points at nothing.
+// coherent checks that every route refers to a cluster that the proxy has.
 func (p *proxy) coherent(after resource.Type) {
-	if p.late && (len(p.refused) > 0 || p.early) {
-		return // what is rejected, or asked for, after the server stopped waiting for that was taken to be there
+	if p.late && (len(p.refused) > 0 || p.startedPaused) {
+		return // The server stopped waiting for a NACK or a CDS request, and assumed that the clusters exist.
 	}
 	for name, r := range p.routes {
 		for _, v := range r.VirtualHosts {
@@ -354,7 +355,7 @@ func (p *proxy) coherent(after resource.Type) {
 	}
 }
 
-// holds says everything the proxy has, in the words of the world.
+// holds lists everything that the proxy has, in the notation of world.
 func (p *proxy) holds() string {
 	var all []string
 	for t, m := range map[string]map[string]string{"CDS": p.clusters, "EDS": p.endpoints} {

@@ -13,66 +13,67 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// resources are resources by name; here those a client still has although its state no longer holds them.
+// resources are resources by name. Delayed removals are kept in such a map with the content that the client has.
 type resources = omap.Map[omap.Name, *resource.Resource]
 
-// breath counts what a large move has to do with, and lets others run every few hundred of it: a stream that has little to
-// send must not wait for one that is sent everything.
-type breath int
+// yielder counts the steps of a large move and lets other goroutines run after every 256 of them. A stream that has
+// little to send must not wait for one that is sent everything.
+type yielder int
 
-func (b *breath) take() {
-	if *b++; *b%256 == 0 {
+func (y *yielder) step() {
+	if *y++; *y%256 == 0 {
 		runtime.Gosched()
 	}
 }
 
-// move is what one type of a stream has to go through: from the state the client has to the state it is to have.
-// It says everything the result depends on, so streams with equal moves share one result.
+// move is a change of one type of a stream from the state that the client has to another. It contains everything that the
+// responses depend on, so streams with equal moves share one transition.
 type move struct {
 	variant  Variant
 	typ      resource.Type
 	from, to *resource.State
 	sub      *subscription
-	// owed are removals held back so far. release hands them out.
-	owed    resources
-	release bool
-	// forced names are answered in any case, all of them if all is set.
+	// removals are the delayed removals before the move. sendRemovals is set if the move sends them.
+	removals     resources
+	sendRemovals bool
+	// forced names are answered even if the client should have them. all forces everything that the subscription covers.
 	forced names
 	all    bool
-	// must: there is an answer, be it empty.
-	must bool
-	// clustersFrom and clustersTo are the cluster states the client's assignments were computed against and are
-	// computed against now: the assignment of a cluster that changed is sent again, because Envoy warms the cluster
-	// anew and waits for it (envoy issue 13009).
+	// mustRespond is set if a response is sent even if it is empty.
+	mustRespond bool
+	// clustersFrom and clustersTo are the states whose clusters the client's assignments belong to, before and after the
+	// move. The assignment of a changed cluster is sent again, because Envoy warms the cluster again and waits for it
+	// (envoy issue 13009).
 	clustersFrom, clustersTo *resource.State
-	// empties: an assignment that does not exist is answered with an empty one.
-	empties bool
-	// held is the sum over what the client holds (State-of-the-World), if it is known.
-	held      omap.Hash
-	heldKnown bool
+	// emptyIfMissing is set if the server answers with an empty assignment when there is none.
+	emptyIfMissing bool
+	// contentSum is the sum over what the client has, if contentSumKnown is set. It is used by State-of-the-World only.
+	contentSum      omap.Hash
+	contentSumKnown bool
 }
 
+// moveKey identifies the transition of a move. It leaves out contentSum, which follows from the other fields.
 type moveKey struct {
-	variant            Variant
-	typ                resource.Type
-	release, all, must bool
-	empties            bool
-	from, to           *resource.State
-	sub                *subscription
-	owed, forced       omap.Hash
-	cFrom, cTo         *resource.State
+	variant                        Variant
+	typ                            resource.Type
+	sendRemovals, all, mustRespond bool
+	emptyIfMissing                 bool
+	from, to                       *resource.State
+	sub                            *subscription
+	removals, forced               omap.Hash
+	clustersFrom, clustersTo       *resource.State
 }
 
 func (m *move) key() moveKey {
 	return moveKey{
-		m.variant, m.typ, m.release, m.all, m.must, m.empties, m.from, m.to, m.sub, m.owed.Hash(), m.forced.Hash(),
+		m.variant, m.typ, m.sendRemovals, m.all, m.mustRespond, m.emptyIfMissing, m.from, m.to, m.sub, m.removals.Hash(), m.forced.Hash(),
 		m.clustersFrom, m.clustersTo,
 	}
 }
 
-// idle reports, without computing anything, that the move changes nothing and says nothing.
-func (m *move) idle() bool {
-	return !m.must && !m.all && !m.release && m.forced.Len() == 0 &&
+// noop reports whether there is nothing to send. It only compares pointers, so it may miss that two states are equal.
+func (m *move) noop() bool {
+	return !m.mustRespond && !m.all && !m.sendRemovals && m.forced.Len() == 0 &&
 		m.from.Layers(m.typ).Same(m.to.Layers(m.typ)) &&
 		(m.typ != resource.Endpoint || m.clustersFrom.Layers(resource.Cluster).Same(m.clustersTo.Layers(resource.Cluster)))
 }
@@ -80,104 +81,108 @@ func (m *move) idle() bool {
 // transition is the result of a move. It is immutable and shared.
 type transition struct {
 	messages []*Message
-	owed     resources // removals held back after it
-	held     omap.Hash
+	// removals are the delayed removals after the move.
+	removals resources
+	// contentSum is the sum over what the client has after the move. It is used by State-of-the-World only.
+	contentSum omap.Hash
 }
 
-// holdsRemovals: what a route may still point at goes only after the route.
-func holdsRemovals(t resource.Type) bool { return t == resource.Cluster || t == resource.Endpoint }
+// delaysRemovals reports whether routes refer to the type. Such resources are removed only after the routes.
+func delaysRemovals(t resource.Type) bool { return t == resource.Cluster || t == resource.Endpoint }
 
+// transition computes the responses of the move.
 func (m *move) transition(controlPlane string) *transition {
-	put, gone, owed := m.difference()
-	put = merged(put, m.requested(owed, &gone))
-	put = merged(put, m.warmed())
-	put = merged(put, m.missing())
-	if m.release {
-		for n := range owed.All() {
+	put, removed, removals := m.difference()
+	put = merged(put, m.requestedAgain(removals, &removed))
+	put = merged(put, m.reassigned())
+	put = merged(put, m.emptyAssignments())
+	if m.sendRemovals {
+		for n := range removals.All() {
 			if m.sub.has(string(n)) {
-				gone = append(gone, string(n))
+				removed = append(removed, string(n))
 			}
 		}
-		owed = resources{}
+		removals = resources{}
 	}
-	slices.Sort(gone)
-	gone = slices.Compact(gone)
-	t := &transition{owed: owed}
+	slices.Sort(removed)
+	removed = slices.Compact(removed)
+	t := &transition{removals: removals}
 	w := writer{variant: m.variant, typ: m.typ, controlPlane: controlPlane}
 	switch {
 	case m.variant == Delta:
 		w.version = revision(m.to)
-		t.messages = w.delta(put, gone, m.must)
+		t.messages = w.delta(put, removed, m.mustRespond)
 	case m.typ.Wildcard():
-		if len(put)+len(gone) == 0 && !m.must && !m.all && m.forced.Len() == 0 {
+		if len(put)+len(removed) == 0 && !m.mustRespond && !m.all && m.forced.Len() == 0 {
 			break
 		}
-		list := m.list(owed)
-		t.held = sum(slices.Values(list))
-		w.version = hex.EncodeToString(t.held[:])
+		list := m.list(removals)
+		t.contentSum = sum(slices.Values(list))
+		w.version = hex.EncodeToString(t.contentSum[:])
 		t.messages = w.whole(list)
 	default:
-		t.held = m.sum()
-		w.version = hex.EncodeToString(t.held[:])
-		t.messages = w.parts(put, m.must)
+		t.contentSum = m.sum()
+		w.version = hex.EncodeToString(t.contentSum[:])
+		t.messages = w.partial(put, m.mustRespond)
 	}
 	return t
 }
 
-// difference lists what was added or changed and what was taken away at once, and the removals that are held back.
-func (m *move) difference() (put []*resource.Resource, gone []string, owed resources) {
-	var late []omap.Change[omap.Name, *resource.Resource]
-	for n := range m.owed.All() {
+// difference compares the two states. It returns what was added or changed, what is removed at once, and the delayed
+// removals after the move.
+func (m *move) difference() (put []*resource.Resource, removed []string, removals resources) {
+	var delayed []omap.Change[omap.Name, *resource.Resource]
+	for n := range m.removals.All() {
 		if _, back := m.to.Get(m.typ, string(n)); back {
-			late = append(late, omap.Del[omap.Name, *resource.Resource](n))
+			delayed = append(delayed, omap.Del[omap.Name, *resource.Resource](n))
 		}
 	}
-	var b breath
+	var y yielder
 	for c := range resource.Diff(m.from.Layers(m.typ), m.to.Layers(m.typ)) {
-		b.take()
+		y.step()
 		switch {
 		case !m.sub.has(c.Name):
 		case c.New != nil:
-			// Gone and back before it was taken away: the client has it still.
-			if had, ok := m.owed.Get(omap.Name(c.Name)); ok && had.ContentHash() == c.New.ContentHash() {
+			// The resource came back before its removal was sent, so the client still has it.
+			if had, ok := m.removals.Get(omap.Name(c.Name)); ok && had.ContentHash() == c.New.ContentHash() {
 				continue
 			}
 			put = append(put, c.New)
-		case holdsRemovals(m.typ):
-			late = append(late, omap.Put(omap.Name(c.Name), c.Old))
+		case delaysRemovals(m.typ):
+			delayed = append(delayed, omap.Put(omap.Name(c.Name), c.Old))
 		default:
-			gone = append(gone, c.Name)
+			removed = append(removed, c.Name)
 		}
 	}
-	return put, gone, m.owed.With(late...)
+	return put, removed, m.removals.With(delayed...)
 }
 
-// requested lists what is answered because it was asked for.
-func (m *move) requested(owed resources, gone *[]string) (put []*resource.Resource) {
-	var b breath
+// requestedAgain lists what is sent because it is forced. It adds the names that do not exist to removed.
+func (m *move) requestedAgain(removals resources, removed *[]string) (put []*resource.Resource) {
+	var y yielder
 	for n := range m.forced.All() {
-		b.take()
+		y.step()
 		switch r, ok := m.to.Get(m.typ, string(n)); {
 		case ok:
 			put = append(put, r)
-		case owed.Has(n): // not there any more, but not taken away yet: routes may point at it
-			if r, _ := owed.Get(n); r.Size() > 0 {
+		case removals.Has(n): // Its removal is delayed, so routes may still refer to it.
+			if r, _ := removals.Get(n); hasContent(r) {
 				put = append(put, r)
 			}
 		default:
-			*gone = append(*gone, string(n))
+			*removed = append(*removed, string(n))
 		}
 	}
-	if m.all { // with what is to be taken away: the client is taken to have it until then
-		put = merged(put, m.list(owed))
+	if m.all { // This includes delayed removals: the client is assumed to have them until they are sent.
+		put = merged(put, m.list(removals))
 	}
 	return put
 }
 
-// warmed lists the assignments of clusters that changed, in name order.
-func (m *move) warmed() (put []*resource.Resource) {
+// reassigned lists the assignments of changed clusters, in name order.
+func (m *move) reassigned() (put []*resource.Resource) {
 	if m.typ != resource.Endpoint || m.from == nil {
-		return nil // a client without assignments is sent all of them
+		return nil // A client without assignments is sent all of them anyway.
 	}
 	for c := range resource.Diff(m.clustersFrom.Layers(resource.Cluster), m.clustersTo.Layers(resource.Cluster)) {
 		if c.New == nil {
@@ -192,45 +197,45 @@ func (m *move) warmed() (put []*resource.Resource) {
 		}
 	}
 	byName := func(a, b *resource.Resource) int { return strings.Compare(a.Name(), b.Name()) }
-	slices.SortFunc(put, byName) // clusters name their assignments as they like
+	slices.SortFunc(put, byName) // The name of an assignment may differ from that of its cluster.
 	return slices.CompactFunc(put, func(a, b *resource.Resource) bool { return a.Name() == b.Name() })
 }
 
-// missing lists an empty assignment for each name that was asked for and does not exist. Only the delta variant can say that it
-// does not, and an Envoy whose stream ended while a cluster warmed asks for no clusters before it has the assignment: it would
-// never learn that the cluster is no more.
-func (m *move) missing() (put []*resource.Resource) {
-	if !m.empties {
+// emptyAssignments lists an empty assignment for each requested name that does not exist. Only the delta variant can say
+// that a resource does not exist. An Envoy whose stream ended while a cluster warmed does not ask for clusters before it
+// has the assignment, so without an answer it would never learn that the cluster was removed.
+func (m *move) emptyAssignments() (put []*resource.Resource) {
+	if !m.emptyIfMissing {
 		return nil
 	}
 	asked := m.forced
-	if m.must {
+	if m.mustRespond {
 		asked = m.sub.names
 	}
 	for n := range asked.All() {
-		if _, ok := m.to.Get(m.typ, string(n)); !ok && n != "" { // no assignment is without a name
+		if _, ok := m.to.Get(m.typ, string(n)); !ok && n != "" { // An assignment must have a name.
 			put = append(put, resource.New(m.typ, string(n), &endpointv3.ClusterLoadAssignment{ClusterName: string(n)}))
 		}
 	}
 	return put
 }
 
-// list is everything subscribed, and what is owed a removal, in name order.
-func (m *move) list(owed resources) []*resource.Resource {
+// list is everything that the subscription covers, with the delayed removals, in name order.
+func (m *move) list(removals resources) []*resource.Resource {
 	var list []*resource.Resource
 	for r := range m.visible() {
 		list = append(list, r)
 	}
-	var late []*resource.Resource
-	for _, r := range owed.All() {
-		if r.Size() > 0 && m.sub.has(r.Name()) {
-			late = append(late, r)
+	var delayed []*resource.Resource
+	for _, r := range removals.All() {
+		if hasContent(r) && m.sub.has(r.Name()) {
+			delayed = append(delayed, r)
 		}
 	}
-	return merged(list, late)
+	return merged(list, delayed)
 }
 
-// visible yields what the subscription covers of the target.
+// visible yields the resources of the target state that the subscription covers.
 func (m *move) visible() iter.Seq[*resource.Resource] {
 	if m.sub.wildcard {
 		return m.to.Layers(m.typ).All()
@@ -244,12 +249,13 @@ func (m *move) visible() iter.Seq[*resource.Resource] {
 	}
 }
 
-// sum is the sum over what the client holds after the move; it follows the difference if the sum before is known.
+// sum is the sum over what the client has after the move. If the sum before the move is known, it costs only the
+// difference of the two states.
 func (m *move) sum() omap.Hash {
-	if !m.heldKnown {
+	if !m.contentSumKnown {
 		return sum(m.visible())
 	}
-	h := m.held
+	h := m.contentSum
 	for c := range resource.Diff(m.from.Layers(m.typ), m.to.Layers(m.typ)) {
 		if !m.sub.has(c.Name) {
 			continue
@@ -264,7 +270,7 @@ func (m *move) sum() omap.Hash {
 	return h
 }
 
-// merged is two lists in name order as one. What is in both is in it once.
+// merged joins two lists that are in name order. If both contain a name, it takes the resource of a.
 func merged(a, b []*resource.Resource) []*resource.Resource {
 	switch {
 	case len(a) == 0:

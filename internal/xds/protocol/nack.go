@@ -2,144 +2,197 @@ package protocol
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/xds/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// nack takes a rejection in: what was rejected is pinned, and the type stands again where it stood before, so that
-// everything else that changed is sent again, and never the rejected bytes. If more responses of the flight are on
-// their way, their answers are waited for first, for a while: they may be rejections, too.
+// nack processes a NACK. It pins the rejected content and returns the type to the position before the flight, so that
+// everything else that changed is sent again, and the rejected bytes are not. If the client has yet to answer other
+// responses of the flight, the core first waits for these answers, at most for Patience: they may be NACKs, too.
 func (c *Core) nack(t resource.Type, cur *cursor, nonce uint64, q *Request, out []Action) []Action {
 	f := cur.flight
-	p := f.part(nonce)
-	if p == nil && (f == nil || !f.joined) || p != nil && p.rejected {
-		return out // said before, or of no response
+	r := f.response(nonce)
+	if r == nil && (f == nil || !f.merged) || r != nil && r.rejected {
+		return out // The client repeats itself, or the nonce belongs to no response in flight.
 	}
-	cur.refused = request.StatusText(q.Detail, maxReason)
-	out = append(out, Action{Kind: Rejected, Type: t, Text: cur.refused, State: cur.at.state})
-	if p == nil {
-		f.lost, f.messages = true, nil // what the response held is forgotten: all of it is sent again, and judged then
+	reason := request.StatusText(q.Detail, maxReason)
+	cur.rejections.reason = reason
+	out = append(out, Action{Kind: Rejected, Type: t, Text: reason, State: cur.sent.state})
+	if r == nil {
+		// The core no longer knows what the response contained. All of it is sent again.
+		f.unknownRejected, f.messages = true, nil
 	} else {
-		p.rejected = true
-		out = c.indict(t, cur, p, out)
+		r.rejected = true
+		out = c.pinSuspects(t, cur, r, out)
 	}
 	if nonce == cur.nonce && len(f.messages) == 0 {
-		c.land(t, cur)
+		c.endFlight(t, cur)
 	}
 	return out
 }
 
-// indict holds back what may have caused the rejection of a response.
-func (c *Core) indict(t resource.Type, cur *cursor, p *part, out []Action) []Action {
+// pinSuspects holds back what may have caused the NACK of a response.
+func (c *Core) pinSuspects(t resource.Type, cur *cursor, r *sentResponse, out []Action) []Action {
 	f := cur.flight
-	cur.strikes++
-	pins, sure, explained := c.suspects(cur, t, p)
-	if explained {
-		cur.strikes-- // sent before it was known what is bad
+	cur.rejections.consecutive++
+	s := c.findSuspects(cur, t, r)
+	if s.alreadyPinned {
+		cur.rejections.consecutive-- // The response was sent before its bad content was pinned.
 		return out
 	}
-	// With nothing to hold back, or too much, the client keeps what it has until the content changes.
-	if len(pins) > 0 && c.pins.len()+len(pins) <= maxPins {
-		f.rejected = append(f.rejected, pins...)
+	// If there is nothing to pin, or too much, the client keeps what it has until the content changes.
+	if len(s.pins) > 0 && c.pinning.pins.len()+len(s.pins) <= maxPins {
+		f.rejected = append(f.rejected, s.pins...)
 		f.messages = nil
-		c.pins = c.pins.with(pins)
-		out = c.blame(t, cur, pins, sure, out)
+		c.pinning.pins = c.pinning.pins.with(s.pins)
+		out = reportPins(t, &cur.rejections, s, out)
 	}
 	return out
 }
 
-// land ends the flight of the type: all its responses are answered, or what is not is not waited for any longer. If one was
-// rejected, the type returns to where it was.
-func (c *Core) land(t resource.Type, cur *cursor) {
+// endFlight ends the flight of the type, because all its responses are answered or the missing answers are overdue. If
+// the client rejected one, the type returns to its position before the flight.
+func (c *Core) endFlight(t resource.Type, cur *cursor) {
 	f := cur.flight
 	cur.flight = nil
-	if !f.bad() {
+	if !f.failed() {
 		return
 	}
-	doubtful, had := f.doubtful(t, cur)
-	cur.restore(*f.before())
-	for n := range f.gone().All() {
-		cur.owed = cur.owed.With(omap.Del[omap.Name, *resource.Resource](n))
+	uncertain, added := f.uncertain(t, cur)
+	cur.position = *f.start()
+	for n := range f.removed().All() {
+		cur.dropRemoval(n)
 	}
-	if t == resource.Cluster { // the client drops the assignments of clusters that it drops: what comes again, comes with them
-		c.cursors[resource.Endpoint].clusters = cur.at.state
+	if t == resource.Cluster {
+		// The client drops the assignments of clusters that it drops. Clusters that are sent again need them again.
+		c.cursors[resource.Endpoint].clusters = cur.sent.state
 	}
-	asked := f.asked()
-	cur.doubt = union(asked.doubt, doubtful)
-	if holdsRemovals(t) && len(had) > 0 {
-		cur.owed, cur.owedSince = cur.owed.With(had...), c.now.seq
+	asked := f.forced()
+	cur.open.uncertain = union(asked.uncertain, uncertain)
+	if delaysRemovals(t) && len(added) > 0 {
+		cur.removals, cur.removalsSince = cur.removals.With(added...), c.published.seq
 	}
-	cur.forced, cur.all = union(union(asked.forced, cur.forced), cur.doubt), cur.all || asked.all
+	cur.open.names = union(union(asked.names, cur.open.names), cur.open.uncertain)
+	cur.open.all = cur.open.all || asked.all
 	for i := range f.rejected {
 		p := &f.rejected[i]
-		if r, ok := cur.owed.Get(omap.Name(p.Name)); ok && p.Piece == "" && r.ContentHash() == p.Rejected {
-			cur.owed = cur.owed.With(omap.Del[omap.Name, *resource.Resource](omap.Name(p.Name))) // the client might have had it, but has rejected it
+		name := omap.Name(p.Name)
+		if r, ok := cur.removals.Get(name); ok && p.Piece == "" && r.ContentHash() == p.Rejected {
+			cur.dropRemoval(name) // The client rejected it, so it does not have it.
 		}
-		// What was asked for is answered with what is held instead; with nothing, if nothing is.
-		if p.Piece == "" && p.Held == nil && !cur.doubt.Has(omap.Name(p.Name)) {
-			cur.forced = without(cur.forced, omap.Name(p.Name))
+		// A requested name is answered with the content that is held instead, and not at all if there is none.
+		if p.Piece == "" && p.Held == nil && !cur.open.uncertain.Has(name) {
+			cur.open.names = without(cur.open.names, name)
 		}
 	}
-	if !holdsRemovals(t) {
-		c.postpone()
+	if !delaysRemovals(t) {
+		c.postponeRemovals()
 	}
-	c.look()
+	c.updateView()
 }
 
-// postpone makes removals wait for listeners and routes anew: what the client keeps of them may point at what was to go.
-func (c *Core) postpone() {
-	c.now.seq++
+// postponeRemovals makes all delayed removals wait for new acknowledgements of listeners and routes. After a NACK of
+// these, Envoy may still route to clusters whose removal was pending.
+func (c *Core) postponeRemovals() {
+	c.renumber()
 	for t := range c.cursors {
 		cur := &c.cursors[t]
-		cur.owedSince = c.now.seq
+		cur.removalsSince = c.published.seq
 		if cur.flight != nil {
 			for i := range cur.flight.stages {
-				cur.flight.stages[i].before.owedSince = c.now.seq
+				cur.flight.stages[i].before.removalsSince = c.published.seq
 			}
 		}
 	}
 }
 
-// blame reports what is held back for good, and prepares trials of what may be innocent.
-func (c *Core) blame(t resource.Type, cur *cursor, pins []Pin, sure bool, out []Action) []Action {
-	if n := len(cur.trials); n > 0 {
-		cur.trials[n-1].guilty = false // the half before it is to blame, which says nothing about this one
+// rejections is what the NACKs of one type say. If a NACK does not name the bad content, everything that the response
+// changed is a suspect. The core then searches for the bad content by bisection: when it has nothing else to send, it
+// releases half of the suspects. So bad content does not hold back for long what changed together with it.
+type rejections struct {
+	// reason is the text of the last NACK; empty after an ACK.
+	reason string
+	// consecutive is the number of NACKs since the last ACK, at most maxConsecutiveNACKs-1 after a change of content.
+	// NACKs that only repeat what is pinned do not count.
+	consecutive int
+	// unexplained is the number of NACKs since the last change of content that did not name the bad content.
+	unexplained int
+	// groups of suspects are pinned and wait for their release. The last one is released first.
+	groups []suspectGroup
+	// accepted is set if the client has acknowledged a response since the last release.
+	accepted bool
+	// released is the group that was released last.
+	released []pinKey
+}
+
+// suspectGroup is content of which a part may have caused a NACK.
+type suspectGroup struct {
+	keys []pinKey
+	// secondHalf is set if the group was split off together with the group that is released before it. If the client
+	// accepts that one, the bad content must be in this group.
+	secondHalf bool
+}
+
+// acknowledged notes an ACK.
+func (r *rejections) acknowledged() { r.consecutive, r.reason, r.accepted = 0, "", true }
+
+// contentChanged allows releases again that too many NACKs have stopped.
+func (r *rejections) contentChanged() {
+	r.consecutive, r.unexplained = min(r.consecutive, maxConsecutiveNACKs-1), 0
+}
+
+// bisect splits suspects into two groups.
+func (r *rejections) bisect(keys []pinKey) {
+	half := len(keys) / 2
+	r.groups = append(r.groups, suspectGroup{keys[half:], true}, suspectGroup{keys[:half], false})
+}
+
+// mayRelease reports whether a group waits for its release and NACKs have not become too many.
+func (r *rejections) mayRelease() bool {
+	return len(r.groups) > 0 && r.consecutive < maxConsecutiveNACKs && r.unexplained < maxUnexplainedNACKs
+}
+
+// nextGroup takes the group to be released next. bad says that the cause of the NACK is in it, because the client accepted
+// the other half, which s still contains.
+func (r *rejections) nextGroup(s *resource.State) (keys []pinKey, bad bool) {
+	last := len(r.groups) - 1
+	g := r.groups[last]
+	r.groups = r.groups[:last]
+	changed := slices.ContainsFunc(r.released, func(k pinKey) bool { return !k.in(s) })
+	bad = g.secondHalf && r.accepted && !changed
+	r.accepted, r.released = false, nil
+	return g.keys, bad
+}
+
+// reportPins reports content that stays pinned, and prepares the bisection of the rest.
+func reportPins(t resource.Type, r *rejections, s suspects, out []Action) []Action {
+	if n := len(r.groups); n > 0 {
+		// The client rejected the group before it, which says nothing about this one.
+		r.groups[n-1].secondHalf = false
 	}
-	if !sure {
+	pins, certain := s.pins, s.certain
+	if !certain {
 		keys := make([]pinKey, len(pins))
 		for i := range pins {
 			keys[i] = pins[i].key()
 		}
-		cur.trials = halve(cur.trials, keys)
-		cur.failed++
+		r.bisect(keys)
+		r.unexplained++
 	}
-	if cur.strikes == maxStrikes { // what waits for its trial stays held back for now, and that is to be known
+	if r.consecutive == maxConsecutiveNACKs {
+		// No group is released for now. The user must hear of what stays pinned.
 		pins = slices.Clip(pins)
-		for _, g := range cur.trials {
+		for _, g := range r.groups {
 			pins = append(pins, pinsOf(g.keys)...)
 		}
-		sure = true
+		certain = true
 	}
-	if sure {
-		out = append(out, Action{Kind: Pinned, Type: t, Pins: pins, Text: cur.refused})
+	if certain {
+		out = append(out, Action{Kind: Pinned, Type: t, Pins: pins, Text: r.reason})
 	}
 	return out
-}
-
-// trial is a group of resources or pieces some of which may have caused a rejection that did not say which. When there is
-// nothing else to do they are tried again in halves, so that a bad one does not hold back those that changed with it.
-type trial struct {
-	keys []pinKey
-	// guilty: one of them it must be, if the half tried before this one is accepted.
-	guilty bool
-}
-
-func halve(trials []trial, keys []pinKey) []trial {
-	half := len(keys) / 2
-	return append(trials, trial{keys[half:], true}, trial{keys[:half], false})
 }
 
 func pinsOf(keys []pinKey) []Pin {
@@ -150,161 +203,39 @@ func pinsOf(keys []pinKey) []Pin {
 	return pins
 }
 
-// retry releases the next group that may be innocent. It reports whether there may be something to send.
-func (c *Core) retry(out []Action) ([]Action, bool) {
+// releaseSuspects releases the next group of suspects of some type that has nothing else to do. It reports whether there
+// may be something to send.
+func (c *Core) releaseSuspects(out []Action) ([]Action, bool) {
 	for t := range c.cursors {
 		cur := &c.cursors[t]
-		if len(cur.trials) > 0 && cur.strikes < maxStrikes && cur.failed < maxTrials && cur.flight == nil && cur.at.state == c.view.state && !cur.requested() {
-			return c.release(resource.Type(t), cur, out), true
+		idle := cur.flight == nil && cur.sent.state == c.view.state && !cur.open.unanswered()
+		if idle && cur.rejections.mayRelease() {
+			return c.releaseGroup(resource.Type(t), cur, out), true
 		}
 	}
 	return out, false
 }
 
-func (c *Core) release(t resource.Type, cur *cursor, out []Action) []Action {
-	n := len(cur.trials)
-	g := cur.trials[n-1]
-	cur.trials = cur.trials[:n-1]
-	guilty := g.guilty && cur.accepted && !slices.ContainsFunc(cur.tried, func(k pinKey) bool { return !k.current(cur.at.state) })
-	cur.accepted, cur.tried = false, nil
+// releaseGroup unpins the next group of suspects so that it is sent again. A group that contains the bad content is split
+// further instead, down to a single pin, which stays.
+func (c *Core) releaseGroup(t resource.Type, cur *cursor, out []Action) []Action {
+	group, bad := cur.rejections.nextGroup(cur.sent.state)
 	switch {
-	case guilty && len(g.keys) == 1:
-		return append(out, Action{Kind: Pinned, Type: t, Pins: pinsOf(g.keys), Text: cur.refused})
-	case guilty:
-		cur.trials = halve(cur.trials, g.keys)
+	case bad && len(group) == 1:
+		return append(out, Action{Kind: Pinned, Type: t, Pins: pinsOf(group), Text: cur.rejections.reason})
+	case bad:
+		cur.rejections.bisect(group)
 		return out
 	}
-	c.pins = c.pins.without(g.keys)
-	// The order of states decides what may be sent; a view under other pins is a new one.
-	c.now.seq++
-	c.look()
-	cur.tried = g.keys
-	for _, k := range g.keys {
-		// A name that was asked for when it was rejected may be no difference between two states.
-		if k.piece == "" && cur.sub.has(k.name) && k.current(c.now.state) {
-			cur.forced = with(cur.forced, omap.Name(k.name))
+	c.pinning.pins = c.pinning.pins.without(group)
+	c.renumber()
+	c.updateView()
+	cur.rejections.released = group
+	for _, k := range group {
+		// If the name was forced when it was rejected, two states need not differ in it. So it is forced again.
+		if k.piece == "" && cur.sub.has(k.name) && k.in(c.published.state) {
+			cur.open.names = with(cur.open.names, omap.Name(k.name))
 		}
 	}
 	return out
-}
-
-// current reports whether the state has the content.
-func (k *pinKey) current(s *resource.State) bool {
-	r, ok := s.Get(k.typ, k.name)
-	if !ok || k.piece == "" {
-		return ok && r.ContentHash() == k.rejected
-	}
-	p, ok := r.Pieces().Get(omap.Name(k.piece))
-	return ok && p.ContentHash() == k.rejected
-}
-
-// suspects lists what may have caused the rejection of a response. sure: these are to blame, as far as can be told;
-// otherwise one or some of them are. explained: the response held what was held back after it was sent, which will be why.
-func (c *Core) suspects(cur *cursor, t resource.Type, of *part) (pins []Pin, sure, explained bool) {
-	f, asked := cur.flight, cur.flight.asked()
-	said := words(cur.refused)
-	var named []Pin
-	for _, r := range of.resources {
-		old, had := f.had(t, r.Name())
-		if !had || c.pins.has(pinKey{t, r.Name(), "", old.ContentHash()}) {
-			old, had = nil, false // not the entry that hides it, nor something the client cannot have
-		}
-		forced := asked.forced.Has(omap.Name(r.Name()))
-		if had && old.ContentHash() == r.ContentHash() {
-			if !asked.all && !forced {
-				continue // these bytes were accepted once
-			}
-			old = nil
-		}
-		suspected := suspect(t, old, r, said)
-		mentioned := func(p Pin) bool { return p.mentioned(said, r) }
-		if forced && !slices.ContainsFunc(suspected, mentioned) {
-			// It was asked for: the client may never have been sent the pieces that the state had, and may speak of those.
-			if all := suspect(t, nil, r, said); slices.ContainsFunc(all, mentioned) {
-				suspected = all
-			}
-		}
-		for _, p := range suspected {
-			if c.pins.has(p.key()) {
-				explained = true
-				continue // a rejection that teaches nothing new is not answered
-			}
-			pins = append(pins, p)
-			if p.mentioned(said, r) {
-				named = append(named, p)
-			}
-		}
-	}
-	if len(named) > 0 && cur.strikes < maxStrikes {
-		return named, distinct(named), false
-	}
-	return pins, len(pins) <= 1, explained
-}
-
-// distinct reports whether what was mentioned can be told apart: virtual hosts of different route configurations may have
-// the same name.
-func distinct(pins []Pin) bool {
-	return !slices.ContainsFunc(pins, func(p Pin) bool { return p.Type == resource.Route && p.Name != pins[0].Name })
-}
-
-// suspect lists what of a changed resource may be bad: the changed pieces of a gathered one, else the whole.
-func suspect(t resource.Type, old, fresh *resource.Resource, said map[string]bool) []Pin {
-	whole := Pin{Type: t, Name: fresh.Name(), Rejected: fresh.ContentHash(), Held: old}
-	if fresh.Pieces().Len() == 0 || old != nil && !old.SameHeader(fresh) {
-		return []Pin{whole}
-	}
-	var before omap.Map[omap.Name, *resource.Piece]
-	if old != nil {
-		before = old.Pieces()
-	}
-	var all, named []Pin
-	for ch := range omap.Diff(before, fresh.Pieces()) {
-		if !ch.HasNew {
-			continue
-		}
-		p := Pin{Type: t, Name: fresh.Name(), Piece: string(ch.Key), Rejected: ch.New.ContentHash(), HeldPiece: ch.Old, refs: ch.New.Refs()}
-		all = append(all, p)
-		if p.mentioned(said, fresh) {
-			named = append(named, p)
-		}
-	}
-	switch {
-	case len(named) > 0:
-		return named
-	case len(all) == 0 || len(all) > maxPins/2:
-		return []Pin{whole}
-	}
-	return all
-}
-
-// mentioned reports whether the reason names what the pin holds: the resource, the piece, or a cluster the piece routes
-// to. For a whole route configuration any of its pieces will do.
-func (p *Pin) mentioned(said map[string]bool, r *resource.Resource) bool {
-	if p.Piece != "" {
-		return said[p.Piece] || saidOf(said, p.refs)
-	}
-	if said[p.Name] {
-		return true
-	}
-	for name, piece := range r.Pieces().All() {
-		if said[string(name)] || saidOf(said, piece.Refs()) {
-			return true
-		}
-	}
-	return false
-}
-
-func saidOf(said map[string]bool, names []string) bool {
-	return slices.ContainsFunc(names, func(n string) bool { return said[n] })
-}
-
-// words cuts a reason into what may be names. Names hold neither blanks nor quotes; what ends a sentence or opens an
-// explanation is no part of one.
-func words(reason string) map[string]bool {
-	said := map[string]bool{}
-	for _, w := range strings.FieldsFunc(reason, func(r rune) bool { return strings.ContainsRune(" \t\r\n'\"`,;()[]{}<>=", r) }) {
-		said[w] = true
-		said[strings.TrimRight(w, ".:!")] = true
-	}
-	return said
 }

@@ -9,29 +9,30 @@ import (
 // step is one row of the order table.
 type step struct {
 	typ resource.Type
-	// remove: the step takes away what the type holds back, instead of bringing what is new.
-	remove bool
-	// bound: the type follows the clusters; it goes as far as they are acknowledged and no further.
-	bound bool
+	// removes is set if the step sends the delayed removals of the type instead of its new content.
+	removes bool
+	// followsClusters is set if the resources of the type refer to clusters. They are sent only as far as these clusters
+	// are acknowledged.
+	followsClusters bool
 }
 
-// order is the whole order of sending. Before each message the table is read from the top, and the first row that
-// has something to send and may send it does. So clusters come before what names them, the rows of a type that waits
-// for an acknowledgement hold up nobody else, and what is gone is taken away when nothing points at it any more.
+// order is the whole order of sending. Before each message the core reads the table from the top and takes the first row
+// that has something to send and may send it. So clusters go before what refers to them, a type that waits for an
+// acknowledgement delays no other type, and resources are removed when nothing refers to them any more.
 func order() [6]step {
 	return [...]step{
 		{typ: resource.Cluster},
 		{typ: resource.Endpoint},
-		{typ: resource.Listener, bound: true},
-		{typ: resource.Route, bound: true},
-		{typ: resource.Cluster, remove: true},
-		{typ: resource.Endpoint, remove: true},
+		{typ: resource.Listener, followsClusters: true},
+		{typ: resource.Route, followsClusters: true},
+		{typ: resource.Cluster, removes: true},
+		{typ: resource.Endpoint, removes: true},
 	}
 }
 
-// next appends the next message to write, if there is one and none is being written.
+// next appends the next message to write, if there is one and the shell is not writing another.
 func (c *Core) next(out []Action) []Action {
-	if c.busy {
+	if c.sending.active {
 		return out
 	}
 	if m, t := c.wants.message(c.variant, c.shared.controlPlane); m != nil {
@@ -40,25 +41,23 @@ func (c *Core) next(out []Action) []Action {
 	if c.view.state == nil {
 		return out
 	}
-	c.due = 0
+	c.timer.wake = 0
 	for {
 		for _, s := range order() {
 			cur := &c.cursors[s.typ]
 			if cur.sub == nil {
 				continue
 			}
-			if c.advance(s, cur); c.sendable(cur) {
+			if c.advance(s, cur); cur.sendable() {
 				return c.write(s.typ, cur, out)
 			}
 		}
 		again := false
-		if out, again = c.retry(out); !again {
-			return c.wait(out)
+		if out, again = c.releaseSuspects(out); !again {
+			return c.timer.start(out)
 		}
 	}
 }
-
-func (c *Core) sendable(cur *cursor) bool { return cur.flight != nil && len(cur.flight.messages) > 0 }
 
 // write emits the next message of the type's flight.
 func (c *Core) write(t resource.Type, cur *cursor, out []Action) []Action {
@@ -68,184 +67,190 @@ func (c *Core) write(t resource.Type, cur *cursor, out []Action) []Action {
 	if len(f.messages) == 0 {
 		f.messages = nil
 	}
-	c.nonces++
-	cur.nonce = c.nonces
+	c.lastNonce++
+	cur.nonce = c.lastNonce
 	s := f.newest()
 	if s.first == 0 {
 		s.first = cur.nonce
 	}
 	s.last = cur.nonce
-	s.parts = append(s.parts, part{nonce: cur.nonce, resources: m.resources, removed: m.removed})
-	c.busy, c.writing = true, cur
-	return append(out, Action{Kind: Send, Type: t, Message: m, Nonce: formatNonce(cur.nonce, t), State: cur.at.state})
+	s.responses = append(s.responses, sentResponse{nonce: cur.nonce, resources: m.resources, removed: m.removed})
+	c.sending = sending{active: true, cursor: cur}
+	return append(out, Action{Kind: Send, Type: t, Message: m, Nonce: formatNonce(cur.nonce, t), State: cur.sent.state})
 }
 
-// sent: the message was written. From now on its acknowledgement is waited for.
-func (c *Core) sent() {
-	if c.writing != nil {
-		if f := c.writing.flight; f != nil && len(f.messages) == 0 {
-			f.newest().sent = c.clock
+// finishWrite notes that the shell has written the message. The wait for its acknowledgement begins now.
+func (c *Core) finishWrite() {
+	if cur := c.sending.cursor; cur != nil {
+		if f := cur.flight; f != nil && len(f.messages) == 0 {
+			f.newest().sentAt = c.timer.now
 		}
 	}
-	c.busy, c.writing = false, nil
+	c.sending = sending{}
 }
 
-// advance moves the cursor as far as the row allows: silently, or by starting a flight.
+// advance brings the cursor as far as the step allows. It starts a flight unless there is nothing to send.
 func (c *Core) advance(s step, cur *cursor) {
 	f := cur.flight
 	switch {
-	case c.sendable(cur):
+	case cur.sendable():
 		return
-	case f != nil && f.bad():
-		if !c.late(f) { // the other answers may be rejections, too
-			c.waits(f)
+	case f != nil && f.failed():
+		if !f.overdue(&c.timer) {
+			f.wakeWhenOverdue(&c.timer) // The other answers may be NACKs, too.
 			return
 		}
-		c.land(s.typ, cur)
+		c.endFlight(s.typ, cur)
 	}
 	switch f := cur.flight; {
-	case s.remove:
-		c.remove(s, cur)
-	case f == nil || c.late(f):
-		if to := c.aim(s, cur); to.state != nil {
+	case s.removes:
+		c.sendRemovals(s, cur)
+	case f == nil || f.overdue(&c.timer):
+		if to := c.nextPoint(s, cur); to.state != nil {
 			c.move(s.typ, cur, to)
 		}
-	case cur.requested() && (c.pins == nil || s.typ != resource.Route):
-		// An answer need not wait until the last response is acknowledged, as long as it takes the type no further.
-		// Only routes do if something is held back: what is pinned along depends on what is asked for.
-		c.move(s.typ, cur, cur.at)
-	case cur.requested() || c.differs(s.typ, cur, c.aim(s, cur).state):
-		c.waits(f)
+	case cur.open.unanswered() && (c.pinning.pins == nil || s.typ != resource.Route):
+		// A subscription need not wait for an acknowledgement if its answer does not bring the type to another state.
+		// Routes must wait if something is pinned, because what is pinned with it depends on the subscription.
+		c.move(s.typ, cur, cur.sent)
+	case cur.open.unanswered() || c.differs(s.typ, cur, c.nextPoint(s, cur).state):
+		f.wakeWhenOverdue(&c.timer)
 	}
 }
 
-// aim is the state the cursor is to go to; a client that came back with what is newer keeps it.
-func (c *Core) aim(s step, cur *cursor) point {
+// nextPoint is the state that the cursor is to reach. A client that reconnected with a newer state keeps that.
+func (c *Core) nextPoint(s step, cur *cursor) point {
 	to := c.target(s)
-	if to.state != nil && to.seq < cur.at.seq {
-		return cur.at
+	if to.state != nil && to.seq < cur.sent.seq {
+		return cur.sent
 	}
 	return to
 }
 
-// differs reports whether the type's cursor has anything to do to get to a state.
+// differs reports whether the cursor must send something to reach a state.
 func (c *Core) differs(t resource.Type, cur *cursor, to *resource.State) bool {
 	if to == nil {
 		return false
 	}
-	m := move{typ: t, from: cur.at.state, to: to}
+	m := move{typ: t, from: cur.sent.state, to: to}
 	if t == resource.Endpoint {
-		m.clustersFrom, m.clustersTo = cur.clusters, c.cursors[resource.Cluster].at.state
+		m.clustersFrom, m.clustersTo = cur.clusters, c.cursors[resource.Cluster].sent.state
 	}
-	return !m.idle()
+	return !m.noop()
 }
 
-// target is the state the row may go to.
+// target is the newest state that the step may send. The zero point means that it must wait.
 func (c *Core) target(s step) point {
-	if !s.bound {
+	if !s.followsClusters {
 		return c.view
 	}
 	clusters := &c.cursors[resource.Cluster]
 	if clusters.sub == nil {
-		if c.awaitsClusters() {
+		if c.expectsClusterRequest() {
 			return point{}
 		}
-		c.cleared = c.view
+		c.bound.usable = c.view
 		return c.view
 	}
-	// Not even first answers go to a client that came back, which has routes to what it had, or to one that rejected
-	// its first clusters, before it has accepted some.
-	careful := (c.linger != unneeded || clusters.strikes > 0) && c.trusted(clusters).state == nil
-	if base := c.ceiling(); !careful && base.state != nil {
-		k := c.knownClusters(base)
-		if k.settled(c.view.state) {
-			c.pending = nil
-			return c.view
-		}
-		return c.short(s.typ, base, k)
+	usable := c.updateUsable()
+	// The first listeners and routes normally go without waiting. They must wait if the client reconnected, because it
+	// has routes to the clusters it had, or if it has rejected its first clusters.
+	careful := c.linger != lingerUnneeded || clusters.rejections.consecutive > 0
+	if usable.state == nil || careful && clusters.confirmed(&c.timer).state == nil {
+		clusters.flight.wakeWhenOverdue(&c.timer)
+		return point{}
 	}
-	c.waits(clusters.flight)
-	return point{}
+	k := c.clusterStatesSince(usable)
+	if k.equal(c.view.state) {
+		c.bound.pending = nil
+		return c.view
+	}
+	return c.withoutPending(s.typ, usable, k)
 }
 
-// awaitsClusters reports whether the client has asked for assignments, and will ask for clusters soon. An Envoy whose stream ended
-// while a cluster warmed does so when its assignments are there (envoy, ClusterManagerImpl::updateClusterCounts pauses the type for
-// as long): routes to new clusters have to wait for that. A client that asks for no clusters at all waits in vain, for a while.
-func (c *Core) awaitsClusters() bool {
-	asked := c.cursors[resource.Endpoint].sub
-	if asked == nil || asked.names.Len() == 0 || c.waited-c.endpointsAsked >= int64(Patience) {
+// expectsClusterRequest reports whether the client has asked for assignments and will soon ask for clusters. An Envoy
+// whose stream ended while a cluster warmed asks for clusters only when its assignments have arrived (envoy,
+// ClusterManagerImpl::updateClusterCounts pauses the type until then), and routes to new clusters must wait for that. For
+// a client that never asks for clusters, the wait ends after Patience.
+func (c *Core) expectsClusterRequest() bool {
+	sub := c.cursors[resource.Endpoint].sub
+	if sub == nil || sub.names.Len() == 0 || c.timer.overdue(c.bound.edsRequested) {
 		return false
 	}
-	c.wakeAt(c.endpointsAsked + int64(Patience))
+	c.timer.wakeAfterPatience(c.bound.edsRequested)
 	return true
 }
 
-// ceiling is the state with the clusters that listeners and routes may refer to: the acknowledged ones, and those whose
-// acknowledgement is overdue. While assignments a client asked for because of new clusters are on their way it stays where it
-// is. First answers are not held: a client that has acknowledged nothing yet gets what goes with the clusters it was
-// sent. The zero point says: not yet.
-func (c *Core) ceiling() point {
+// updateUsable returns the state whose clusters listeners and routes may refer to: these are acknowledged, or their
+// acknowledgement is overdue. The state does not advance while assignments are due that the client asked for because of
+// new clusters. A client that has not acknowledged anything yet may use the clusters that it was sent. The zero point
+// means that there is no such state yet.
+func (c *Core) updateUsable() point {
 	clusters, endpoints := &c.cursors[resource.Cluster], &c.cursors[resource.Endpoint]
-	trusted := c.trusted(clusters)
+	b := &c.bound
+	confirmed := clusters.confirmed(&c.timer)
 	switch {
-	case trusted.partial:
-		// What the client had is no state routes could be of.
-	case trusted.state == nil:
-		if clusters.at.state != nil {
-			c.cleared = clusters.at
-		} else if c.cleared.state == nil {
-			c.cleared = c.view
+	case confirmed.partial:
+		// This state only says which clusters the client had. It has no routes.
+	case confirmed.state == nil:
+		if clusters.sent.state != nil {
+			b.usable = clusters.sent
+		} else if b.usable.state == nil {
+			b.usable = c.view
 		}
-	case c.cleared.state != nil && c.warming(endpoints):
-	case trusted.seq >= c.cleared.seq:
-		c.cleared = trusted
+	case b.usable.state != nil && c.assignmentsDue(endpoints):
+	case confirmed.seq >= b.usable.seq:
+		b.usable = confirmed
 	}
-	return c.cleared
+	return b.usable
 }
 
-// warming reports whether assignments for new clusters are on their way. In State-of-the-World a client that is being
-// sent assignments may have asked for more with a nonce that was stale by then; it will ask again when it acknowledges.
-func (c *Core) warming(endpoints *cursor) bool {
-	if endpoints.forced.Len() > 0 {
+// assignmentsDue reports whether assignments for new clusters are requested or in flight. A State-of-the-World client
+// may have asked for more with a nonce that was stale because other assignments were in flight. It asks again when it
+// acknowledges these, so they count, too.
+func (c *Core) assignmentsDue(endpoints *cursor) bool {
+	if endpoints.open.names.Len() > 0 {
 		return true
 	}
 	f := endpoints.flight
 	if f == nil {
 		return false
 	}
-	return slices.ContainsFunc(f.stages[c.overdue(f):], func(s stage) bool { return s.fresh || s.first <= c.crossing })
+	return slices.ContainsFunc(f.stages[f.overdueStages(&c.timer):], func(s stage) bool {
+		return s.newNames || s.first <= c.bound.edsNonceAtCDSAck
+	})
 }
 
 // move brings the type to a state.
 func (c *Core) move(t resource.Type, cur *cursor, to point) {
-	forced, later := c.split(t, cur, to)
+	forced, later := c.splitForced(t, cur, to)
 	m := move{
-		variant: c.variant, typ: t, from: cur.at.state, to: to.state, sub: cur.sub, owed: cur.owed,
-		forced: forced, all: cur.all, must: cur.first,
-		held: cur.held, heldKnown: cur.heldSub == cur.sub,
+		variant: c.variant, typ: t, from: cur.sent.state, to: to.state, sub: cur.sub, removals: cur.removals,
+		forced: forced, all: cur.open.all, mustRespond: cur.open.initial,
+		contentSum: cur.contentSum, contentSumKnown: cur.contentSumOf == cur.sub,
 	}
 	if t == resource.Endpoint {
-		m.clustersFrom, m.clustersTo = cur.clusters, c.cursors[resource.Cluster].at.state
-		m.empties = c.cursors[resource.Cluster].sub == nil && c.variant == StateOfTheWorld
+		m.clustersFrom, m.clustersTo = cur.clusters, c.cursors[resource.Cluster].sent.state
+		m.emptyIfMissing = c.cursors[resource.Cluster].sub == nil && c.variant == StateOfTheWorld
 	}
-	if m.idle() {
-		cur.at = to
+	if m.noop() {
+		cur.sent = to
 		cur.clusters = m.clustersTo
 		return
 	}
-	c.start(cur, m, to)
-	cur.forced, cur.all, cur.first = later, false, false
+	c.startMove(cur, m, to)
+	cur.open.names, cur.open.all, cur.open.initial = later, false, false
 }
 
-// split parts the names that must be answered: one that the target does not have yet but the newest state has is
-// answered when the type gets there, not with "does not exist".
-func (c *Core) split(t resource.Type, cur *cursor, to point) (now, later names) {
-	if to.state == c.view.state || cur.forced.Len() == 0 {
-		return cur.forced, names{}
+// splitForced separates the forced names that can be answered now from later ones. If the newest state has a name and the
+// target does not have it yet, the name is answered when the type gets there, and not with "does not exist".
+func (c *Core) splitForced(t resource.Type, cur *cursor, to point) (now, later names) {
+	now = cur.open.names
+	if to.state == c.view.state || now.Len() == 0 {
+		return now, names{}
 	}
-	now = cur.forced
-	for n := range cur.forced.All() {
-		if r, ok := to.state.Get(t, string(n)); ok && anything(r) {
+	for n := range cur.open.names.All() {
+		if r, ok := to.state.Get(t, string(n)); ok && hasContent(r) {
 			continue
 		}
 		if _, ok := c.view.state.Get(t, string(n)); ok {
@@ -255,21 +260,21 @@ func (c *Core) split(t resource.Type, cur *cursor, to point) (now, later names) 
 	return now, later
 }
 
-// start makes the messages of a move and puts them into flight, behind what may already be there.
-func (c *Core) start(cur *cursor, m move, to point) {
+// startMove makes the messages of a move and adds them to the flight of the type.
+func (c *Core) startMove(cur *cursor, m move, to point) {
 	tr := c.shared.moves.get(m.key(), func() *transition { return m.transition(c.shared.controlPlane) })
-	before := cur.place()
-	if tr.owed.Len() > 0 && tr.owed.Hash() != cur.owed.Hash() {
-		cur.owedSince = to.seq
+	before := cur.position
+	if tr.removals.Len() > 0 && tr.removals.Hash() != cur.removals.Hash() {
+		cur.removalsSince = to.seq
 	}
-	cur.at, cur.owed, cur.clusters = to, tr.owed, m.clustersTo
+	cur.sent, cur.removals, cur.clusters = to, tr.removals, m.clustersTo
 	if m.variant == StateOfTheWorld && (!m.typ.Wildcard() || len(tr.messages) > 0) {
-		cur.held, cur.heldSub = tr.held, m.sub
+		cur.contentSum, cur.contentSumOf = tr.contentSum, m.sub
 	}
 	f := cur.flight
 	if len(tr.messages) == 0 {
-		if f != nil { // nothing was added to what is in flight
-			f.newest().forced = union(f.newest().forced, m.forced)
+		if f != nil { // The forced names belong to what is already in flight.
+			f.newest().forced.names = union(f.newest().forced.names, m.forced)
 		}
 		return
 	}
@@ -278,47 +283,55 @@ func (c *Core) start(cur *cursor, m move, to point) {
 		cur.flight = f
 	}
 	f.messages = tr.messages
-	f.add(stage{before: before, forced: m.forced, doubt: cur.doubt, all: m.all, fresh: m.from != nil && m.forced.Len() > 0})
-	cur.doubt = names{}
+	f.add(stage{
+		before:   before,
+		forced:   forcedSet{names: m.forced, uncertain: cur.open.uncertain, all: m.all},
+		newNames: m.from != nil && m.forced.Len() > 0,
+	})
+	cur.open.uncertain = names{}
 }
 
-// remove takes away what is gone, once listeners and routes have acknowledged a state without it.
-func (c *Core) remove(s step, cur *cursor) {
-	lingers := c.linger == running && (c.cursors[resource.Listener].sub == nil || c.cursors[resource.Route].sub == nil)
-	if cur.owed.Len() == 0 || lingers {
+// sendRemovals removes resources from the client once listeners and routes have acknowledged a state without them.
+func (c *Core) sendRemovals(s step, cur *cursor) {
+	listeners, routes := &c.cursors[resource.Listener], &c.cursors[resource.Route]
+	lingers := c.linger == lingerRunning && (listeners.sub == nil || routes.sub == nil)
+	if cur.removals.Len() == 0 || lingers {
 		return
 	}
-	if cur.flight != nil && !c.late(cur.flight) || !c.past(resource.Listener, cur.owedSince) || !c.past(resource.Route, cur.owedSince) {
-		for _, t := range []resource.Type{s.typ, resource.Listener, resource.Route} {
-			c.waits(c.cursors[t].flight)
+	if cur.flight != nil && !cur.flight.overdue(&c.timer) ||
+		!c.confirmedUpTo(resource.Listener, cur.removalsSince) || !c.confirmedUpTo(resource.Route, cur.removalsSince) {
+		for _, waitsFor := range []*cursor{cur, listeners, routes} {
+			waitsFor.flight.wakeWhenOverdue(&c.timer)
 		}
 		return
 	}
 	m := move{
-		variant: c.variant, typ: s.typ, from: cur.at.state, to: cur.at.state, sub: cur.sub, owed: cur.owed, release: true,
-		held: cur.held, heldKnown: cur.heldSub == cur.sub, clustersFrom: cur.clusters, clustersTo: cur.clusters,
+		variant: c.variant, typ: s.typ, from: cur.sent.state, to: cur.sent.state, sub: cur.sub,
+		removals: cur.removals, sendRemovals: true,
+		contentSum: cur.contentSum, contentSumKnown: cur.contentSumOf == cur.sub,
+		clustersFrom: cur.clusters, clustersTo: cur.clusters,
 	}
-	c.start(cur, m, cur.at)
+	c.startMove(cur, m, cur.sent)
 }
 
-// past reports whether the type is acknowledged up to seq, or its acknowledgement is overdue. A type nobody asked for holds
-// up nothing.
-func (c *Core) past(t resource.Type, seq uint64) bool {
+// confirmedUpTo reports whether the type is acknowledged up to an order number, or the acknowledgement is overdue. A type
+// that the client has not asked for delays nothing.
+func (c *Core) confirmedUpTo(t resource.Type, seq uint64) bool {
 	cur := &c.cursors[t]
 	if cur.sub == nil {
 		return true
 	}
-	return c.trusted(cur).seq >= seq && !c.keepsUnknown(t, cur)
+	return cur.confirmed(&c.timer).seq >= seq && !c.keepsUnknownContent(t, cur)
 }
 
-// keepsUnknown reports whether the client keeps something of the type of which only the name is known: it came back
-// with it and rejected what should replace it. It may point at anything.
-func (c *Core) keepsUnknown(t resource.Type, cur *cursor) bool {
-	if c.pins == nil {
+// keepsUnknownContent reports whether the client has a resource of the type of which the server knows only the name: it
+// reconnected with it and rejected what was to replace it. That resource may refer to any cluster.
+func (c *Core) keepsUnknownContent(t resource.Type, cur *cursor) bool {
+	if c.pinning.pins == nil {
 		return false
 	}
-	return slices.ContainsFunc(c.pins.keys, func(k pinKey) bool {
-		r, ok := cur.acked().state.Get(t, k.name)
+	return slices.ContainsFunc(c.pinning.pins.keys, func(k pinKey) bool {
+		r, ok := cur.acknowledged().state.Get(t, k.name)
 		return k.typ == t && ok && r.Size() == 0
 	})
 }

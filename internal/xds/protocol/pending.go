@@ -7,185 +7,201 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// pending says how far listeners and routes may go while some clusters are not acknowledged: to the newest state, but
-// for what refers to such a cluster. That stays as the client was sent it last, until the cluster is acknowledged or its
-// acknowledgement is overdue.
+// pending is what listeners and routes may be sent while some clusters are not acknowledged: the newest state, except for
+// resources that refer to such a cluster. Those stay as the client was sent them last until the cluster is acknowledged or
+// its acknowledgement is overdue. The arrays have one element for listeners and one for routes; see pendingIndex.
 type pending struct {
 	key pendingKey
-	// out is, for listeners and for routes, the newest state with what is held back; nil if nothing is.
-	out [2]*resource.State
-	// behind: what is held back of it is not as base has it, either.
-	behind [2]bool
+	// states are the newest state without what is held back; nil if nothing of the type is held back.
+	states [2]*resource.State
+	// differsFromBase is set if something that is held back differs from the base state, too.
+	differsFromBase [2]bool
 }
 
-// pendingKey is all that pending depends on. Streams of a class stand at the same points most of the time.
+// pendingKey is everything that pending depends on. Streams of a class mostly have equal keys.
 type pendingKey struct {
 	view, base *resource.State
-	known      known
-	at         [2]*resource.State // what listeners and routes were sent
-	ahead      [2]bool            // that is newer than base
-	asked      omap.Hash          // the routes that the client asks for and may not have
+	clusters   clusterStates
+	// sent are the states that listeners and routes were sent last.
+	sent [2]*resource.State
+	// newer is set if that state is newer than base.
+	newer [2]bool
+	// forced is the hash of the route configurations that the client asks for and may not have.
+	forced omap.Hash
 }
 
-// known are the states of clusters between which the client may stand: those that listeners and routes may refer to, and
-// those it was sent since. A cluster counts as acknowledged only if it is the same in all of them: one that was taken away
-// and came back is there again when that is acknowledged. Unused places are nil.
-type known [maxStages + 2]*resource.State
+// clusterStates are the states whose clusters the client may have: the one whose clusters listeners and routes may refer
+// to, and those that were sent since. A cluster counts as acknowledged only if it is the same in all of them. A cluster
+// that was removed and added again is therefore usable only when the addition is acknowledged. Unused elements are nil.
+type clusterStates [maxStages + 2]*resource.State
 
-// knownClusters lists them.
-func (c *Core) knownClusters(base point) (k known) {
+// clusterStatesSince lists the base state and the states of clusters that were sent since.
+func (c *Core) clusterStatesSince(base point) (k clusterStates) {
 	clusters := &c.cursors[resource.Cluster]
-	k[0], k[1] = base.state, clusters.at.state
+	k[0], k[1] = base.state, clusters.sent.state
 	if f := clusters.flight; f != nil {
-		for i, s := range f.stages[c.overdue(f):] {
-			k[2+i] = s.before.at.state
+		for i, s := range f.stages[f.overdueStages(&c.timer):] {
+			k[2+i] = s.before.sent.state
 		}
 	}
 	return k
 }
 
-// settled reports whether all clusters of a state are acknowledged.
-func (k *known) settled(s *resource.State) bool {
+// equal reports whether all clusters of a state are acknowledged.
+func (k *clusterStates) equal(s *resource.State) bool {
 	return !slices.ContainsFunc(k[:], func(o *resource.State) bool {
 		return o != nil && !o.Types[resource.Cluster].Same(s.Types[resource.Cluster])
 	})
 }
 
-// bound is the place of listeners and of routes in the pairs of pending.
-func bound(t resource.Type) int { return int(t - resource.Listener) }
+// pendingIndex is the index of listeners and of routes in the arrays of pending.
+func pendingIndex(t resource.Type) int { return int(t - resource.Listener) }
 
-// short is the newest state as listeners or routes may have it, while the clusters that are not as in base are not
-// acknowledged. If something is held back, revision and place in the order are those of a state of which it has everything.
-func (c *Core) short(t resource.Type, base point, k known) point {
+// withoutPending is the newest state as listeners or routes may be sent it while clusters that differ from the base state
+// are not acknowledged. If something is held back, the revision and the order number are those of an older state that the
+// result contains completely.
+func (c *Core) withoutPending(t resource.Type, base point, k clusterStates) point {
 	p := c.pendingAt(base, k)
-	i, at := bound(t), c.cursors[t].at
-	if p.out[i] == nil {
+	i, sent := pendingIndex(t), c.cursors[t].sent
+	if p.states[i] == nil {
 		return c.view
 	}
-	c.waits(c.cursors[resource.Cluster].flight)
-	c.waits(c.cursors[resource.Endpoint].flight)
-	if p.behind[i] || at.seq > base.seq {
-		return point{state: p.out[i], seq: at.seq}
+	c.cursors[resource.Cluster].flight.wakeWhenOverdue(&c.timer)
+	c.cursors[resource.Endpoint].flight.wakeWhenOverdue(&c.timer)
+	if p.differsFromBase[i] || sent.seq > base.seq {
+		return point{state: p.states[i], seq: sent.seq}
 	}
-	return point{state: p.out[i], seq: base.seq}
+	return point{state: p.states[i], seq: base.seq}
 }
 
-func (c *Core) pendingAt(base point, known known) *pending {
-	asked := c.cursors[resource.Route].forced
-	k := pendingKey{view: c.view.state, base: base.state, known: known, asked: asked.Hash()}
-	same := c.pending != nil && c.pending.key.view == k.view && c.pending.key.base == k.base && c.pending.key.known == k.known &&
-		c.pending.key.asked == k.asked
+// pendingAt returns the last result if it is still valid, else a new one.
+func (c *Core) pendingAt(base point, clusters clusterStates) *pending {
+	forced, last := c.cursors[resource.Route].open.names, c.bound.pending
+	k := pendingKey{view: c.view.state, base: base.state, clusters: clusters, forced: forced.Hash()}
+	same := last != nil && last.key.view == k.view && last.key.base == k.base && last.key.clusters == k.clusters &&
+		last.key.forced == k.forced
 	for t := resource.Listener; t <= resource.Route; t++ {
-		i, at := bound(t), c.cursors[t].at
-		k.at[i], k.ahead[i] = at.state, at.seq > base.seq
-		// That it went where it may go changes nothing.
-		same = same && (at.state == c.pending.key.at[i] || at.state == c.pending.out[i])
+		i, sent := pendingIndex(t), c.cursors[t].sent
+		k.sent[i], k.newer[i] = sent.state, sent.seq > base.seq
+		// The result stays valid when the type is sent exactly that result.
+		same = same && (sent.state == last.key.sent[i] || sent.state == last.states[i])
 	}
 	if !same {
-		c.pending = c.shared.pending.get(k, func() *pending { return newPending(k, asked) })
+		c.bound.pending = c.shared.pending.get(k, func() *pending { return newPending(k, forced) })
 	}
-	return c.pending
+	return c.bound.pending
 }
 
-// shortage collects what is put over the newest state.
-type shortage struct {
+// pendingBuilder collects the resources that are held back.
+type pendingBuilder struct {
 	view, base *resource.State
-	routes     *resource.State // those the client was sent, or may be sent
-	asked      names           // routes that the client may not have
-	clusters   map[string]bool // not acknowledged
-	unready    map[string]bool // route configurations that wait as a whole
-	over       [2][]omap.Change[omap.Name, *resource.Resource]
-	behind     [2]bool
+	// routes is the state of route configurations that the client was sent, or may be sent.
+	routes *resource.State
+	// unacked are the clusters that are not acknowledged.
+	unacked map[string]bool
+	// heldRoutes are the route configurations that are held back as a whole.
+	heldRoutes map[string]bool
+	// overlay is what is put over the newest state.
+	overlay         [2][]omap.Change[omap.Name, *resource.Resource]
+	differsFromBase [2]bool
 }
 
-func newPending(k pendingKey, asked names) *pending {
-	from := k.at
+// newPending computes what is held back. forced are the names that pendingKey.forced is the hash of.
+func newPending(k pendingKey, forced names) *pending {
+	from := k.sent
 	for i := range from {
 		if from[i] == nil {
 			from[i] = k.base
 		}
 	}
-	s := &shortage{view: k.view, base: k.base, routes: from[1], asked: asked, clusters: map[string]bool{}, unready: map[string]bool{}}
-	for _, known := range k.known {
-		if known == nil {
-			continue
-		}
-		for ch := range resource.Diff(known.Types[resource.Cluster], k.view.Types[resource.Cluster]) {
-			if ch.New != nil {
-				s.clusters[ch.Name] = true
-			}
-		}
-	}
+	b := &pendingBuilder{view: k.view, base: k.base, routes: from[1], unacked: map[string]bool{}, heldRoutes: map[string]bool{}}
+	b.findUnacked(k.clusters)
 	for ch := range resource.Diff(from[1].Types[resource.Route], k.view.Types[resource.Route]) {
-		if ch.New != nil && !asked.Has(omap.Name(ch.Name)) {
-			s.route(ch)
+		if ch.New != nil && !forced.Has(omap.Name(ch.Name)) {
+			b.route(ch)
 		}
 	}
-	for name := range asked.All() {
+	for name := range forced.All() {
 		if r, ok := k.view.Get(resource.Route, string(name)); ok {
-			s.route(resource.Change{Name: string(name), New: r})
+			b.route(resource.Change{Name: string(name), New: r})
 		}
 	}
 	for ch := range resource.Diff(from[0].Types[resource.Listener], k.view.Types[resource.Listener]) {
 		if ch.New != nil {
-			s.listener(ch)
+			b.listener(ch)
 		}
 	}
-	p := &pending{key: k, behind: s.behind}
+	p := &pending{key: k, differsFromBase: b.differsFromBase}
 	for t := resource.Listener; t <= resource.Route; t++ {
-		i := bound(t)
-		if len(s.over[i]) == 0 {
+		i := pendingIndex(t)
+		if len(b.overlay[i]) == 0 {
 			continue
 		}
 		out := *k.view
-		out.Types[t] = out.Types[t].On(resources{}.With(s.over[i]...))
+		out.Types[t] = out.Types[t].On(resources{}.With(b.overlay[i]...))
 		out.Revision = k.base.Revision
-		if k.at[i] != nil && (s.behind[i] || k.ahead[i]) {
-			out.Revision = k.at[i].Revision
+		if k.sent[i] != nil && (b.differsFromBase[i] || k.newer[i]) {
+			out.Revision = k.sent[i].Revision
 		}
-		p.out[i] = &out
+		p.states[i] = &out
 	}
 	return p
 }
 
-func (s *shortage) waitsFor(clusters []string) bool {
-	return len(s.clusters) > 0 && slices.ContainsFunc(clusters, func(n string) bool { return s.clusters[n] })
+func (b *pendingBuilder) findUnacked(clusters clusterStates) {
+	for _, s := range clusters {
+		if s == nil {
+			continue
+		}
+		for ch := range resource.Diff(s.Types[resource.Cluster], b.view.Types[resource.Cluster]) {
+			if ch.New != nil {
+				b.unacked[ch.Name] = true
+			}
+		}
+	}
 }
 
-// keep holds a resource at what it was.
-func (s *shortage) keep(t resource.Type, name string, old *resource.Resource) {
+// anyUnacked reports whether one of the clusters is not acknowledged.
+func (b *pendingBuilder) anyUnacked(clusters []string) bool {
+	return len(b.unacked) > 0 && slices.ContainsFunc(clusters, func(n string) bool { return b.unacked[n] })
+}
+
+// keep holds a resource at its old content. It hides the resource if old is nil.
+func (b *pendingBuilder) keep(t resource.Type, name string, old *resource.Resource) {
 	if old == nil {
 		old = resource.Hide(name)
 	}
-	s.put(t, old)
-	had, ok := s.base.Get(t, name)
+	b.put(t, old)
+	had, ok := b.base.Get(t, name)
 	if ok == old.Hidden() || ok && had.ContentHash() != old.ContentHash() {
-		s.behind[bound(t)] = true
+		b.differsFromBase[pendingIndex(t)] = true
 	}
 }
 
-func (s *shortage) put(t resource.Type, r *resource.Resource) {
-	s.over[bound(t)] = append(s.over[bound(t)], omap.Put(omap.Name(r.Name()), r))
+func (b *pendingBuilder) put(t resource.Type, r *resource.Resource) {
+	i := pendingIndex(t)
+	b.overlay[i] = append(b.overlay[i], omap.Put(omap.Name(r.Name()), r))
 }
 
-// route holds back the virtual hosts of a route configuration that refer to a cluster that is not acknowledged, and what
-// goes together with them. One that the client does not have, or of which nobody knows what the client has, waits as a whole.
-func (s *shortage) route(ch resource.Change) {
+// route holds back the virtual hosts of a route configuration that refer to an unacknowledged cluster, and those that must
+// change together with them. It holds back the whole route configuration if the server does not know which one the client
+// has, or if the client has none.
+func (b *pendingBuilder) route(ch resource.Change) {
 	var before omap.Map[omap.Name, *resource.Piece]
 	if ch.Old != nil {
 		before = ch.Old.Pieces()
 	}
 	diff := slices.Collect(omap.Diff(before, ch.New.Pieces()))
-	waits := func(pc omap.Change[omap.Name, *resource.Piece]) bool { return pc.HasNew && s.waitsFor(pc.New.Refs()) }
+	waits := func(pc resource.PieceChange) bool { return pc.HasNew && b.anyUnacked(pc.New.Refs()) }
 	switch {
 	case !slices.ContainsFunc(diff, waits):
 		return
-	case ch.Old == nil || !anything(ch.Old):
-		s.unready[ch.Name] = true
-		s.keep(resource.Route, ch.Name, ch.Old)
+	case ch.Old == nil || !hasContent(ch.Old):
+		b.heldRoutes[ch.Name] = true
+		b.keep(resource.Route, ch.Name, ch.Old)
 		return
 	}
-	var back []omap.Change[omap.Name, *resource.Piece]
+	var back []resource.PieceChange
 	for _, pc := range resource.Together(diff, waits) {
 		if pc.Old != nil {
 			back = append(back, omap.Put(pc.Key, pc.Old))
@@ -197,38 +213,39 @@ func (s *shortage) route(ch resource.Change) {
 	if r.ContentHash() == ch.Old.ContentHash() {
 		r = ch.Old
 	}
-	s.put(resource.Route, r)
-	base, _ := s.base.Get(resource.Route, ch.Name)
+	b.put(resource.Route, r)
+	base, _ := b.base.Get(resource.Route, ch.Name)
 	for _, pc := range back {
 		if base == nil || !samePiece(base, r, pc.Key) {
-			s.behind[bound(resource.Route)] = true
+			b.differsFromBase[pendingIndex(resource.Route)] = true
 		}
 	}
 }
 
+// samePiece reports whether two route configurations have equal virtual hosts of a name, or both none.
 func samePiece(a, b *resource.Resource, name omap.Name) bool {
 	x, inA := a.Pieces().Get(name)
 	y, inB := b.Pieces().Get(name)
 	return inA == inB && (!inA || x.ContentHash() == y.ContentHash())
 }
 
-// listener holds back a listener that refers to a cluster that is not acknowledged, itself or by a route configuration that
-// waits as a whole.
-func (s *shortage) listener(ch resource.Change) {
-	unready := slices.ContainsFunc(ch.New.Refs(), func(n string) bool { return s.unready[n] })
-	if !unready && !s.waitsFor(ch.New.Clusters()) {
+// listener holds back a listener that refers to an unacknowledged cluster, or to a route configuration that is held back
+// as a whole.
+func (b *pendingBuilder) listener(ch resource.Change) {
+	routeHeld := slices.ContainsFunc(ch.New.Refs(), func(n string) bool { return b.heldRoutes[n] })
+	if !routeHeld && !b.anyUnacked(ch.New.Clusters()) {
 		return
 	}
-	s.keep(resource.Listener, ch.Name, ch.Old)
+	b.keep(resource.Listener, ch.Name, ch.Old)
 	if ch.Old == nil {
 		return
 	}
-	for _, name := range ch.Old.Refs() { // the routes it goes on using
-		if _, ok := s.view.Get(resource.Route, name); ok {
+	for _, name := range ch.Old.Refs() { // The old listener goes on using its route configurations.
+		if _, ok := b.view.Get(resource.Route, name); ok {
 			continue
 		}
-		if r, ok := s.routes.Get(resource.Route, name); ok {
-			s.keep(resource.Route, name, r)
+		if r, ok := b.routes.Get(resource.Route, name); ok {
+			b.keep(resource.Route, name, r)
 		}
 	}
 }

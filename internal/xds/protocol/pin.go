@@ -10,37 +10,52 @@ import (
 )
 
 const (
-	// maxPins bounds what one stream may have held back; a rejection beyond it is noted and otherwise ignored.
+	// maxPins bounds what one stream may have pinned. A NACK that would exceed it is reported and pins nothing.
 	maxPins = 4096
-	// maxStrikes is the number of rejections in a row after which everything a response changed is held back, and
-	// nothing is tried again until something is accepted: who rejects everything gets few responses.
-	maxStrikes = 5
-	// maxTrials is how often a rejection that does not say what is bad may be looked into, until the content changes.
-	maxTrials = 16
+	// maxConsecutiveNACKs is the number of NACKs without an ACK after which everything that a response changed is pinned,
+	// and nothing is released until an ACK or a change of content. So a client that rejects everything gets few responses.
+	maxConsecutiveNACKs = 5
+	// maxUnexplainedNACKs bounds, between two changes of content, the NACKs that do not name the bad content and that the
+	// core nevertheless follows by a bisection.
+	maxUnexplainedNACKs = 16
 )
 
-// Pin is content that a client rejected and that is held back from its stream: while the state has it, the stream
-// shows what the client acknowledged last instead. Other content under the name is sent as ever.
+// Pin is content that a client rejected and that is held back from its stream. While the state has this content, the
+// stream shows what the client acknowledged last instead. Other content under the same name is sent normally.
 type Pin struct {
-	Type     resource.Type
-	Name     string
-	Piece    string    // the virtual host, if it is one and not the whole resource
-	Rejected omap.Hash // the content's hash
-	// Held or HeldPiece is what the client keeps, as far as it is known at the time; nil if it has nothing under the name.
+	Type resource.Type
+	Name string
+	// Piece is the name of a virtual host; empty if the whole resource is pinned.
+	Piece string
+	// Rejected is the hash of the rejected content.
+	Rejected omap.Hash
+	// Held or HeldPiece is what the client has instead, as far as the core knew at the time of the NACK; nil if the client
+	// has nothing under the name.
 	Held      *resource.Resource
 	HeldPiece *resource.Piece
 
+	// refs are the clusters that the pinned virtual host refers to.
 	refs []string
 }
 
-// pinKey is what identifies rejected content.
+// pinKey identifies rejected content. piece is empty for a whole resource.
 type pinKey struct {
 	typ         resource.Type
 	name, piece string
 	rejected    omap.Hash
 }
 
-// in reports whether a resource has the rejected content.
+// in reports whether the state contains the rejected content.
+func (k pinKey) in(s *resource.State) bool {
+	r, ok := s.Get(k.typ, k.name)
+	if !ok || k.piece == "" {
+		return ok && r.ContentHash() == k.rejected
+	}
+	p, ok := r.Pieces().Get(omap.Name(k.piece))
+	return ok && p.ContentHash() == k.rejected
+}
+
+// in reports whether the resource contains the rejected content.
 func (p *Pin) in(r *resource.Resource) bool {
 	switch {
 	case p.Name != r.Name():
@@ -54,12 +69,13 @@ func (p *Pin) in(r *resource.Resource) bool {
 
 func (p *Pin) key() pinKey { return pinKey{p.Type, p.Name, p.Piece, p.Rejected} }
 
-// pinSet is an immutable set of pins; a nil set is empty.
+// pinSet is an immutable set of pins. A nil set is empty. keys are sorted and unique, and hash is the hash of them all.
 type pinSet struct {
 	keys []pinKey
 	hash omap.Hash
 }
 
+// count is the number of pins of a type.
 func (s *pinSet) count(t resource.Type) (n int) {
 	if s == nil {
 		return 0
@@ -79,7 +95,7 @@ func (s *pinSet) len() int {
 	return len(s.keys)
 }
 
-// has reports whether the content was rejected.
+// has reports whether the content is pinned.
 func (s *pinSet) has(k pinKey) bool {
 	if s == nil {
 		return false
@@ -125,12 +141,12 @@ func (s *pinSet) with(pins []Pin) *pinSet {
 	return newPinSet(keys)
 }
 
-func (s *pinSet) without(gone []pinKey) *pinSet {
+func (s *pinSet) without(removed []pinKey) *pinSet {
 	if s == nil {
 		return nil
 	}
 	drop := map[pinKey]bool{}
-	for _, k := range gone {
+	for _, k := range removed {
 		drop[k] = true
 	}
 	return newPinSet(slices.DeleteFunc(slices.Clone(s.keys), func(k pinKey) bool { return drop[k] }))

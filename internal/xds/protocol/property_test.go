@@ -16,7 +16,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// run is a model proxy, a core, and everything between them that may be late.
+// run connects a model proxy with a core. Responses and requests between them may be delayed.
 type run struct {
 	rt      *rapid.T
 	shared  *Shared
@@ -25,16 +25,16 @@ type run struct {
 	world   *world
 	rev     store.Revision
 	last    *resource.State
-	inbox   []Action // responses on their way
+	inbox   []Action // responses that the proxy has not received
 	writing bool
 	linger  bool
 	bad     bool
-	late    bool // time passes, and clusters are acknowledged late
+	late    bool // whether time passes, so that acknowledgements of clusters become overdue
 	clock   time.Time
 	alarm   time.Time // when the Wait ends; zero if none is running
 	sent    int
-	rejects map[string]int    // bytes that were rejected, and the server knows
-	bodies  map[string]string // by nonce
+	rejects map[string]int    // how often the core processed a NACK of a body
+	bodies  map[string]string // bodies of responses, by nonce
 }
 
 func (r *run) step(e Event) {
@@ -47,7 +47,7 @@ func (r *run) step(e Event) {
 			}
 		case Send:
 			r.rt.Logf("   > %s", describe(r.proxy.variant, a))
-			r.again(a)
+			r.checkNotRejected(a)
 			if r.writing {
 				r.rt.Fatal("two messages at a time")
 			}
@@ -67,7 +67,7 @@ func (r *run) step(e Event) {
 	}
 }
 
-// edit changes the world at random; what refers to something keeps referring to something that exists.
+// edit changes the world at random. Virtual hosts refer only to clusters that exist.
 func (r *run) edit() {
 	rt, w := r.rt, r.world
 	mark := func() string {
@@ -130,8 +130,8 @@ func (r *run) publish() {
 	r.step(Event{State: r.last})
 }
 
-// heal makes everything good again.
-func (r *run) heal() {
+// removeBadContent replaces all content that the proxy rejects.
+func (r *run) removeBadContent() {
 	for t := range r.world.marks {
 		for n, m := range r.world.marks[t] {
 			r.world.marks[t][n] = strings.TrimPrefix(m, "bad")
@@ -141,7 +141,7 @@ func (r *run) heal() {
 		for n, m := range p {
 			p[n] = strings.TrimPrefix(m, "bad")
 		}
-		p["healed"] = "1" // whatever was held back too long is tried again when something is accepted
+		p["healed"] = "1" // An ACK allows the core to release suspects again.
 	}
 	r.world.marks[resource.Cluster]["healed"] = "1"
 	r.world.marks[resource.Endpoint]["healed"] = "1"
@@ -158,7 +158,7 @@ func (r *run) connect() {
 	}
 }
 
-// happen lets one of the things that are under way happen; false if nothing is.
+// happen performs one of the events that are under way; false if there is none.
 func (r *run) happen(pick func(n int) int) bool {
 	var can []func()
 	if r.writing {
@@ -189,11 +189,12 @@ func (r *run) wait() {
 	r.step(Event{Waited: true})
 }
 
-// quiet: what has come to rest although the proxy says nothing about clusters. What it was sent is not taken to be acknowledged.
-func (r *run) quiet() {
+// checkWhileWarming checks a proxy that withholds acknowledgements of clusters and has nothing else to do. It must have everything,
+// but the core must not count it as acknowledged.
+func (r *run) checkWhileWarming() {
 	cds := r.core.Status()[resource.Cluster]
-	if len(r.proxy.kept) > 0 && !cds.InFlight && !r.bad {
-		r.rt.Fatalf("the proxy keeps %d requests to itself, and everything counts as acknowledged", len(r.proxy.kept))
+	if len(r.proxy.keptRequests) > 0 && !cds.InFlight && !r.bad {
+		r.rt.Fatalf("the proxy keeps %d requests to itself, and everything counts as acknowledged", len(r.proxy.keptRequests))
 	}
 	if !r.bad && r.last != nil && r.proxy.holds() != r.wants() {
 		r.rt.Fatalf("a proxy whose clusters warm has\n%s\nand should have\n%s", r.proxy.holds(), r.wants())
@@ -210,14 +211,14 @@ func (r *run) deliver() {
 	}
 }
 
-// again checks that bytes are not sent again once it is known that they were rejected.
-func (r *run) again(a Action) {
+// checkNotRejected checks that a response does not repeat bytes whose NACK the core has processed.
+func (r *run) checkNotRejected(a Action) {
 	limit := 0
-	if r.proxy.vague {
-		limit = 1 // a rejection that does not say what is bad may be looked into once more, when what was around it changed
+	if r.proxy.unspecific {
+		limit = 1 // After a NACK that names nothing, the bytes may be sent once more with other content around them.
 	}
 	if r.late {
-		limit += 3 // a rejection that comes when its response is not waited for any longer is not heard
+		limit += 3 // A NACK that arrives when its acknowledgement is overdue may be ignored.
 	}
 	key := a.Type.String() + describeBody(a, r.proxy.variant)
 	if r.rejects[key] > limit && r.proxy.variant == Delta {
@@ -226,7 +227,7 @@ func (r *run) again(a Action) {
 	r.bodies[a.Nonce] = key
 }
 
-// describeBody is what a response holds, without nonce and version of the system.
+// describeBody is the content of a response without its nonce and system version.
 func describeBody(a Action, v Variant) string {
 	if v == StateOfTheWorld {
 		_, body, _ := strings.Cut(describe(v, a), ":")
@@ -265,7 +266,7 @@ func namesOf(list func(func([]byte) bool)) (all []string) {
 	return all
 }
 
-// wants is what the proxy should hold in the end.
+// wants is what the proxy must have in the end.
 func (r *run) wants() string {
 	want := newProxy(Delta, false)
 	for n, m := range r.world.marks[resource.Cluster] {
@@ -322,22 +323,22 @@ func model(rt *rapid.T, v Variant, bad, late bool) {
 		},
 		"settle": func(*rapid.T) { r.settle() },
 		"warm": func(*rapid.T) {
-			if r.proxy.stuck {
+			if r.proxy.warming {
 				r.proxy.warm()
 				return
 			}
-			r.proxy.stuck = r.late && !r.proxy.parked
+			r.proxy.warming = r.late && !r.proxy.cdsPaused
 		},
 		"quiet": func(*rapid.T) {
-			if r.proxy.stuck {
+			if r.proxy.warming {
 				r.settle()
-				r.quiet()
+				r.checkWhileWarming()
 			}
 		},
 		"reconnect": func(rt *rapid.T) {
 			if rapid.IntRange(0, 9).Draw(rt, "really") == 0 {
 				r.connect()
-				clear(r.rejects) // a new stream knows nothing of what was rejected
+				clear(r.rejects) // Rejected content is remembered per stream.
 				events += 2
 			}
 		},
@@ -346,7 +347,7 @@ func model(rt *rapid.T, v Variant, bad, late bool) {
 	r.proxy.warm()
 	r.settle()
 	if bad {
-		r.heal()
+		r.removeBadContent()
 		r.settle()
 	}
 	if got, want := r.proxy.holds(), r.wants(); got != want {
@@ -355,7 +356,7 @@ func model(rt *rapid.T, v Variant, bad, late bool) {
 	if rev, ok := r.core.Settled(); r.last != nil && (!ok || rev != r.rev) {
 		rt.Fatalf("settled at %d %v, published %d", rev, ok, r.rev)
 	}
-	// Four types, each sent at most a few times per event; rejections are bounded by the pieces there are.
+	// Each of the four types is sent at most a few times per event, and the number of NACKs is bounded by that of the pieces.
 	if limit := 30 * (events + 2); r.sent > limit {
 		rt.Fatalf("%d responses for %d events", r.sent, events)
 	}

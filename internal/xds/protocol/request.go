@@ -5,10 +5,10 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// maxReason is how much of a NACK's reason is read.
+// maxReason is how many bytes of a NACK's reason are kept.
 const maxReason = 16 << 10
 
-// request takes a request in: what it acknowledges or rejects first, then what it asks for.
+// request processes a request: first as an ACK or NACK, then as a subscription.
 func (c *Core) request(q *Request, out []Action) []Action {
 	if !c.connected {
 		if q.Node == nil {
@@ -21,23 +21,24 @@ func (c *Core) request(q *Request, out []Action) []Action {
 	if !ok {
 		return append(out, Action{Kind: Unknown, Text: clip(q.URL)})
 	}
-	if t.Personal() {
+	if t.PerProxy() {
 		return c.want(t, q, out)
 	}
 	cur := &c.cursors[t]
-	out, stale := c.answer(t, cur, q, out)
+	out, stale := c.ackOrNack(t, cur, q, out)
 	if stale && q.Variant == StateOfTheWorld {
-		return out // the client will speak again when it has read the response it had not seen
+		return out // The client sends its subscription again when it has read the latest response.
 	}
 	return c.subscribe(t, cur, q, out)
 }
 
-// clip keeps what a client sent short enough for a report.
+// clip limits the length of what a client sent, for a report.
 func clip(b []byte) string { return string(b[:min(len(b), 128)]) }
 
-// answer takes the request as the answer to a response, if it is one. A client on a new stream may still send the nonce
-// of an old one: as long as nothing was sent, no nonce is stale.
-func (c *Core) answer(t resource.Type, cur *cursor, q *Request, out []Action) (_ []Action, stale bool) {
+// ackOrNack processes the request as an ACK or NACK if it is one. stale says that its nonce is not that of the last
+// response. On a new stream a client may still send the nonce of an older stream, so no nonce is stale before the first
+// response.
+func (c *Core) ackOrNack(t resource.Type, cur *cursor, q *Request, out []Action) (_ []Action, stale bool) {
 	if len(q.Nonce) == 0 || cur.nonce == 0 {
 		return out, false
 	}
@@ -48,38 +49,38 @@ func (c *Core) answer(t resource.Type, cur *cursor, q *Request, out []Action) (_
 	case q.Rejected && (within || !stale):
 		out = c.nack(t, cur, n, q, out)
 	case within:
-		out = c.accept(t, cur, n, out)
+		out = c.ack(t, cur, n, out)
 	case stale:
 		out = append(out, Action{Kind: Expired, Type: t})
 	}
 	return out, stale
 }
 
-// accept takes an acknowledgement in. It stands for all responses up to its nonce: a client answers in order. Of a sequence only
-// that of the last part says something.
-func (c *Core) accept(t resource.Type, cur *cursor, nonce uint64, out []Action) []Action {
+// ack processes an ACK. It acknowledges all responses up to its nonce, because a client answers in order. A stage is
+// acknowledged with its last response.
+func (c *Core) ack(t resource.Type, cur *cursor, nonce uint64, out []Action) []Action {
 	f := cur.flight
-	n := f.answered(nonce)
+	n := f.completed(nonce)
 	switch {
 	case n == 0:
 		return out
-	case !f.bad():
-		cur.strikes, cur.refused, cur.accepted = 0, "", true
+	case !f.failed():
+		cur.rejections.acknowledged()
 		f.stages = f.stages[n:]
 		if len(f.stages) == 0 {
 			cur.flight = nil
 		}
-		out = append(out, Action{Kind: Acked, Type: t, State: cur.acked().state})
+		out = append(out, Action{Kind: Acked, Type: t, State: cur.acknowledged().state})
 	case n == len(f.stages):
-		c.land(t, cur)
+		c.endFlight(t, cur)
 	}
 	if t == resource.Cluster && c.variant == StateOfTheWorld {
-		c.crossing = c.cursors[resource.Endpoint].nonce
+		c.bound.edsNonceAtCDSAck = c.cursors[resource.Endpoint].nonce
 	}
 	return out
 }
 
-// subscribe takes in what the request asks for.
+// subscribe processes what the request subscribes to and unsubscribes from.
 func (c *Core) subscribe(t resource.Type, cur *cursor, q *Request, out []Action) []Action {
 	first := cur.sub == nil
 	if q.Variant == Delta && !first && q.Subscribes+q.Drops == 0 {
@@ -87,66 +88,73 @@ func (c *Core) subscribe(t resource.Type, cur *cursor, q *Request, out []Action)
 	}
 	digest := q.Digest()
 	if q.Variant == StateOfTheWorld {
-		if !first && digest == cur.digest {
+		if !first && digest == cur.namesDigest {
 			return out
 		}
-		cur.digest = digest
+		cur.namesDigest = digest
 	}
-	legacy := !cur.named
-	cur.named = cur.named || q.Subscribes > 0 || (q.Variant == Delta && !first)
-	d := c.shared.subscriptions.demand(cur.sub, q, digest, t, legacy)
+	legacy := !cur.namesGiven
+	cur.namesGiven = cur.namesGiven || q.Subscribes > 0 || (q.Variant == Delta && !first)
+	d := c.shared.subscriptions.apply(cur.sub, q, digest, t, legacy)
 	if d.tooMany {
 		return c.close(TooMuch, "more names subscribed than one stream may have", out)
 	}
 	cur.sub = d.sub
-	cur.forced = union(subtractNames(cur.forced, d.dropped), d.forced)
-	cur.all = cur.all || d.all
-	if c.pins != nil && t == resource.Route {
-		c.look() // which virtual hosts are pinned along depends on which routes are asked for
+	cur.open.names = union(subtractNames(cur.open.names, d.dropped), d.forced)
+	cur.open.all = cur.open.all || d.all
+	if c.pinning.pins != nil && t == resource.Route {
+		c.updateView() // What is pinned with a hidden cluster depends on the subscribed routes.
 	}
-	if !first {
-		return out
-	}
-	if t == resource.Endpoint {
-		c.endpointsAsked = c.clock
-	}
-	// A type without wildcard that asks for nothing waits for nothing.
-	cur.first = t.Wildcard() || d.sub.names.Len() > 0
-	if q.Initials > 0 {
-		cur.first = false
-		if c.linger == unneeded {
-			c.linger = wanted
-		}
-		if c.view.state == nil {
-			cur.resume = q
-		} else {
-			c.resume(t, q)
-		}
+	if first {
+		c.firstRequest(t, cur, q)
 	}
 	return out
 }
 
-// resume compares what a client says it has from an earlier stream with what it should have. The names are read off the
-// wire; what remains is a state: the present one if they agree, else the present one under a layer that says what differs.
-func (c *Core) resume(t resource.Type, q *Request) {
-	cur := &c.cursors[t]
-	cur.resume = nil
-	to := c.target(step{typ: t, bound: t == resource.Listener || t == resource.Route})
-	if to.state == nil {
-		to = c.view // any state will do to say what the client has
+// firstRequest processes what only the first request for a type says.
+func (c *Core) firstRequest(t resource.Type, cur *cursor, q *Request) {
+	if t == resource.Endpoint {
+		c.bound.edsRequested = c.timer.now
 	}
-	// Clients of a class that come back after a restart say the same: it is compared once.
-	k := resumeKey{t, to.state, cur.sub, cur.forced.Hash(), q.InitialDigest()}
-	found := c.shared.resumed.get(k, func() resumption { return c.compare(t, cur, q, to.state) })
-	cur.sub, cur.forced = found.sub, found.forced
-	if found.equal {
-		cur.at = to
+	// An empty subscription of a type without wildcard needs no response.
+	cur.open.initial = t.Wildcard() || cur.sub.names.Len() > 0
+	if q.Initials == 0 {
+		return
+	}
+	cur.open.initial = false
+	if c.linger == lingerUnneeded {
+		c.linger = lingerDue
+	}
+	if c.view.state == nil {
+		cur.open.resume = q
 	} else {
-		cur.at = point{state: found.had, partial: true} // older than everything known
+		c.resume(t, q)
 	}
-	c.stand(t, cur)
 }
 
+// resume compares the initial_resource_versions of a reconnecting client with the state it should have. The client is then
+// treated as if it had been sent a state on this stream: the present one if everything agrees, else the present one under
+// a layer that describes the differences.
+func (c *Core) resume(t resource.Type, q *Request) {
+	cur := &c.cursors[t]
+	cur.open.resume = nil
+	to := c.target(step{typ: t, followsClusters: t == resource.Listener || t == resource.Route})
+	if to.state == nil {
+		to = c.view // Any state can serve as the base of the description.
+	}
+	// After a restart, many clients of a class reconnect with equal requests. The comparison is shared.
+	k := resumeKey{t, to.state, cur.sub, cur.open.names.Hash(), q.InitialDigest()}
+	found := c.shared.resumed.get(k, func() resumption { return c.compareInitial(t, cur, q, to.state) })
+	cur.sub, cur.open.names = found.sub, found.forced
+	if found.equal {
+		cur.sent = to
+	} else {
+		cur.sent = point{state: found.had, partial: true} // Its order number 0 is below that of every published state.
+	}
+	c.linkAssignments(t, cur)
+}
+
+// resumeKey is everything that a resumption depends on.
 type resumeKey struct {
 	typ     resource.Type
 	state   *resource.State
@@ -155,18 +163,23 @@ type resumeKey struct {
 	initial omap.Hash
 }
 
-// resumption is what a client that comes back has, against what it is to have.
+// resumption says what a reconnecting client has of one type.
 type resumption struct {
-	sub    *subscription   // what it asked for, and what it has
-	equal  bool            // it has everything
-	had    *resource.State // else: a state that shows what it has
-	forced names           // what it asked for and does not have: that is answered in any case, the rest by the difference
+	// sub covers what the client asked for and what it has.
+	sub *subscription
+	// equal is set if the client has everything it should have, and nothing else.
+	equal bool
+	// had is a state that describes what the client has; nil if equal is set.
+	had *resource.State
+	// forced are names that the client asked for and does not have. The difference of the states covers all others.
+	forced names
 }
 
-func (c *Core) compare(t resource.Type, cur *cursor, q *Request, s *resource.State) resumption {
+// compareInitial compares initial_resource_versions with a state.
+func (c *Core) compareInitial(t resource.Type, cur *cursor, q *Request, s *resource.State) resumption {
 	sub := cur.sub
 	if !t.Wildcard() {
-		// What a client has it asks for, also if it does not say so.
+		// A client is subscribed to what it has, even if it does not list the name.
 		var more []omap.Change[omap.Name, omap.Unit]
 		for n := range q.Initial() {
 			if !sub.names.Has(omap.Name(n)) {
@@ -183,16 +196,16 @@ func (c *Core) compare(t resource.Type, cur *cursor, q *Request, s *resource.Sta
 			equal++
 		}
 	}
-	if equal == q.Initials && equal == c.expected(t, sub, s) {
-		return resumption{sub: sub, equal: true, forced: absent(cur.forced, t, s)}
+	if equal == q.Initials && equal == expectedNames(t, sub, s) {
+		return resumption{sub: sub, equal: true, forced: absent(cur.open.names, t, s)}
 	}
-	layer, said := difference(t, sub, q, s)
+	layer, listed := describeInitial(t, sub, q, s)
 	had := &resource.State{}
 	had.Types[t] = s.Types[t].On(layer)
-	return resumption{sub: sub, had: had, forced: subtractNames(cur.forced, said)}
+	return resumption{sub: sub, had: had, forced: subtractNames(cur.open.names, listed)}
 }
 
-// absent is those of the names that the state does not have.
+// absent is the subset of the names that the state does not have.
 func absent(n names, t resource.Type, s *resource.State) names {
 	var list []omap.Change[omap.Name, omap.Unit]
 	for name := range n.All() {
@@ -203,49 +216,49 @@ func absent(n names, t resource.Type, s *resource.State) names {
 	return names{}.With(list...)
 }
 
-// stand notes what goes with the state a resumed cursor stands at.
-func (c *Core) stand(t resource.Type, cur *cursor) {
+// linkAssignments notes which clusters the assignments of a resumed client belong to, once both types are known.
+func (c *Core) linkAssignments(t resource.Type, cur *cursor) {
 	switch endpoints := &c.cursors[resource.Endpoint]; t {
 	case resource.Cluster:
 		if endpoints.clusters == nil {
-			endpoints.clusters = cur.at.state
+			endpoints.clusters = cur.sent.state
 		}
 	case resource.Endpoint:
 		if cur.clusters == nil {
-			cur.clusters = c.cursors[resource.Cluster].at.state
+			cur.clusters = c.cursors[resource.Cluster].sent.state
 		}
 	}
 }
 
-// expected is the number of names a client that has everything has.
-func (c *Core) expected(t resource.Type, sub *subscription, s *resource.State) int {
+// expectedNames is the number of names that a client has if it has everything it subscribed to.
+func expectedNames(t resource.Type, sub *subscription, s *resource.State) int {
 	if sub.wildcard {
 		return s.Types[t].Len()
 	}
 	return sub.names.Len()
 }
 
-// difference makes the layer that, put over the present state, shows what the client says it has: a name in another
-// version, or one that is no more, is there with unknown content, one it does not speak of is hidden. said are the names it spoke of.
-func difference(t resource.Type, sub *subscription, q *Request, s *resource.State) (layer resources, said names) {
-	var held []omap.Change[omap.Name, omap.Unit]
+// describeInitial makes the layer that, put over the state, describes what the client has. A name in another version, or
+// one that the state does not have, gets unknown content. A name that the client does not list is hidden. listed are the
+// names that the client listed.
+func describeInitial(t resource.Type, sub *subscription, q *Request, s *resource.State) (layer resources, listed names) {
+	var puts []omap.Change[omap.Name, omap.Unit]
 	var over []omap.Change[omap.Name, *resource.Resource]
 	for n, version := range q.Initial() {
 		name := string(n)
-		held = append(held, omap.Put(omap.Name(name), omap.Unit{}))
-		switch r, ok := s.Get(t, name); {
-		case !ok || !sub.has(name) || !r.IsVersion(version):
-			over = append(over, omap.Put(omap.Name(name), resource.Gone(name)))
+		puts = append(puts, omap.Put(omap.Name(name), omap.Unit{}))
+		if r, ok := s.Get(t, name); !ok || !sub.has(name) || !r.IsVersion(version) {
+			over = append(over, omap.Put(omap.Name(name), resource.UnknownContent(name)))
 		}
 	}
-	said = names{}.With(held...)
+	listed = names{}.With(puts...)
 	m := move{typ: t, to: s, sub: sub}
 	for r := range m.visible() {
-		if n := omap.Name(r.Name()); !said.Has(n) {
+		if n := omap.Name(r.Name()); !listed.Has(n) {
 			over = append(over, omap.Put(n, resource.Hide(r.Name())))
 		}
 	}
-	return resources{}.With(over...), said
+	return resources{}.With(over...), listed
 }
 
 func with(s names, n omap.Name) names    { return s.With(omap.Put(n, omap.Unit{})) }

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// TestRulesAreShown: every rule of testdata/rules.txt is shown by a conversation of each of its variants, or named in
-// a Go test; and no conversation claims a rule that is not listed, unless it is one of its own.
+// TestRulesAreShown checks that a conversation of each variant shows every rule of testdata/rules.txt, or that a Go test names it.
 func TestRulesAreShown(t *testing.T) {
 	shown := map[string]bool{}
 	files, err := filepath.Glob("testdata/*.txt")

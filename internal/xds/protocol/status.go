@@ -8,43 +8,52 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// maxListed bounds how many names a status lists.
+// maxListed is the largest number of names that a status lists.
 const maxListed = 20
 
-// TypeStatus is where a stream stands in one type, for people.
+// TypeStatus describes the progress of a stream in one type. It is meant for debug pages and metrics.
 type TypeStatus struct {
-	Type       resource.Type
-	Sent       store.Revision // what it was sent
-	Acked      store.Revision // what it acknowledged
-	InFlight   bool
-	Nonce      string
-	Wildcard   bool
-	Names      int
-	Rejected   string // the reason of the last NACK, if no ACK came since
-	HeldBack   int    // pins of the type
-	Unremoved  int    // removals that wait for routes
+	Type resource.Type
+	// Sent and Acked are the revisions of the states that the client was sent and has acknowledged.
+	Sent  store.Revision
+	Acked store.Revision
+	// InFlight is set if a response is not acknowledged.
+	InFlight bool
+	// Nonce is that of the last response; empty before the first one.
+	Nonce string
+	// Wildcard and Names describe the subscription. Names is the number of names.
+	Wildcard bool
+	Names    int
+	// Rejected is the reason of the last NACK; empty after an ACK.
+	Rejected string
+	// HeldBack is the number of pins of the type.
+	HeldBack int
+	// Unremoved is the number of delayed removals.
+	Unremoved  int
 	Subscribed bool
-	// Behind is when that was published which the client has not acknowledged, or was not sent yet; the zero time if it
-	// has acknowledged everything.
+	// Behind is the publication time of the oldest state that the client has not been sent or has not acknowledged; the
+	// zero time if there is none.
 	Behind time.Time
-	// Unacked are resources that were sent and are not acknowledged, those that were sent first at the beginning. UnackedMore is
-	// how many there are beside them.
+	// Unacked are resources that were sent and are not acknowledged, in the order of sending. UnackedMore is the number of
+	// further ones.
 	Unacked     []Unacked
 	UnackedMore int
 }
 
 // Unacked is a resource that was sent and is not acknowledged.
 type Unacked struct {
-	Name     string
-	Revision store.Revision // of the state it was sent with
-	Since    time.Time      // when it was sent; the zero time while it is being written
+	Name string
+	// Revision is that of the state that the resource was sent with.
+	Revision store.Revision
+	// Since is when the resource was sent; the zero time while it is being written.
+	Since time.Time
 }
 
-// Status says where the stream stands in each type.
+// Status describes the progress of the stream in each type.
 func (c *Core) Status() (all [resource.Types]TypeStatus) {
 	for i := range all {
 		t, cur := resource.Type(i), &c.cursors[i]
-		s := TypeStatus{Type: t, Subscribed: cur.sub != nil, InFlight: cur.flight != nil, Rejected: cur.refused, Unremoved: cur.owed.Len()}
+		s := TypeStatus{Type: t, Subscribed: cur.sub != nil, InFlight: cur.flight != nil, Rejected: cur.rejections.reason, Unremoved: cur.removals.Len()}
 		if cur.sub != nil {
 			s.Wildcard, s.Names = cur.sub.wildcard, cur.sub.names.Len()
 			s.Behind = c.behind(t, cur)
@@ -52,34 +61,36 @@ func (c *Core) Status() (all [resource.Types]TypeStatus) {
 		if cur.nonce > 0 {
 			s.Nonce = formatNonce(cur.nonce, t)
 		}
-		if p := cur.at.state; p != nil {
+		if p := cur.sent.state; p != nil {
 			s.Sent = p.Revision
 		}
-		if p := cur.acked().state; p != nil {
+		if p := cur.acknowledged().state; p != nil {
 			s.Acked = p.Revision
 		}
 		if cur.flight != nil {
 			s.Unacked, s.UnackedMore = unacked(t, cur)
 		}
-		s.HeldBack = c.pins.count(t)
+		s.HeldBack = c.pinning.pins.count(t)
 		all[i] = s
 	}
 	return all
 }
 
-// Withheld are resources of one type that a client was sent together and has not acknowledged for long. Some of them it
-// waits with: the client does not say which.
+// Withheld are resources of one type that a client was sent together and has not acknowledged for long. The client does
+// not say for which of them it withholds the acknowledgement.
 type Withheld struct {
-	Type  resource.Type
-	Names []string // as many as a status lists
+	Type resource.Type
+	// Names are at most maxListed.
+	Names []string
+	// Since is when the resources were sent.
 	Since time.Time
 }
 
-// Withheld is what was sent first of each type and has not been acknowledged since before a time.
+// Withheld lists, for each type, the resources in the oldest stage if that was sent before a time.
 func (c *Core) Withheld(before time.Time) (all []Withheld) {
 	for i := range c.cursors {
 		t, cur := resource.Type(i), &c.cursors[i]
-		if f := cur.flight; f == nil || f.stages[0].sent == 0 || f.stages[0].sent > before.UnixNano() {
+		if f := cur.flight; f == nil || f.stages[0].sentAt == 0 || f.stages[0].sentAt > before.UnixNano() {
 			continue
 		}
 		list, _ := unacked(t, cur)
@@ -99,37 +110,30 @@ func (c *Core) Withheld(before time.Time) (all []Withheld) {
 	return all
 }
 
-// behind is when the first state was published that the client lacks something of.
+// behind is the publication time of the first state that the client does not have completely; the zero time if it has
+// everything.
 func (c *Core) behind(t resource.Type, cur *cursor) time.Time {
 	switch {
 	case cur.flight != nil:
-		return cur.flight.reached(0, cur).state.Published
+		return cur.reached(0).state.Published
 	case c.view.state != nil && c.differs(t, cur, c.view.state):
 		return c.view.state.Published
 	}
 	return time.Time{}
 }
 
-// reached is where the type stood after the i-th stage.
-func (f *flight) reached(i int, cur *cursor) point {
-	if i+1 < len(f.stages) {
-		return f.stages[i+1].before.at
-	}
-	return cur.at
-}
-
-// unacked lists what the stages of the flight brought and the client is still to have.
+// unacked lists the resources in flight that the sent state still has. more is the number of those beyond maxListed.
 func unacked(t resource.Type, cur *cursor) (list []Unacked, more int) {
 	f := cur.flight
 	seen := map[string]bool{}
 	for i := range f.stages {
-		to := f.reached(i, cur).state
+		to := cur.reached(i).state
 		u := Unacked{Revision: to.Revision}
-		if sent := f.stages[i].sent; sent != 0 {
+		if sent := f.stages[i].sentAt; sent != 0 {
 			u.Since = time.Unix(0, sent)
 		}
 		note := func(name string, content omap.Hash) {
-			now, ok := cur.at.state.Get(t, name)
+			now, ok := cur.sent.state.Get(t, name)
 			switch {
 			case seen[name] || !cur.sub.has(name) || !ok || now.ContentHash() != content:
 			case len(list) < maxListed:
@@ -139,12 +143,12 @@ func unacked(t resource.Type, cur *cursor) (list []Unacked, more int) {
 				more++
 			}
 		}
-		for ch := range resource.Diff(f.stages[i].before.at.state.Layers(t), to.Layers(t)) {
+		for ch := range resource.Diff(f.stages[i].before.sent.state.Layers(t), to.Layers(t)) {
 			if ch.New != nil {
 				note(ch.Name, ch.New.ContentHash())
 			}
 		}
-		for n := range f.stages[i].forced.All() {
+		for n := range f.stages[i].forced.names.All() {
 			if r, ok := to.Get(t, string(n)); ok {
 				note(string(n), r.ContentHash())
 			}

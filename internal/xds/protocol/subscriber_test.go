@@ -19,31 +19,31 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// subscriber is a client that accepts everything and changes its mind all the time about what it wants.
+// subscriber is a client that accepts everything and often changes its subscriptions.
 type subscriber struct {
 	rt      *rapid.T
 	variant Variant
 	core    *Core
 	world   *world
 	rev     store.Revision
-	inbox   []Action // written, not read yet
+	inbox   []Action // written by the core, not read yet
 	writing bool
 	clock   time.Duration // since the beginning
-	waiting time.Duration // how long the core waits; 0: it does not
+	waiting time.Duration // the length of the core's Wait; 0 if none runs
 	types   [resource.Types]interest
 }
 
-// interest is what it wants and has of one type.
+// interest is what the client wants and has of one type.
 type interest struct {
 	asked, wild bool
-	legacy      bool // wild without having said so
+	legacy      bool // whether it has the wildcard because of an empty first request
 	names       map[string]bool
 	has         map[string]string // name → content
 	nonce       string            // of the last response read
 }
 
-// TestWhoeverSubscribesHas: whatever a client subscribes to and drops, and however that crosses with changes and responses, in the
-// end it has what it wants, in the last version.
+// TestWhoeverSubscribesHas checks that a client in the end has the last version of everything it subscribes to, whatever it
+// subscribes to and drops, and in whatever order requests, changes and responses arrive.
 func TestWhoeverSubscribesHas(t *testing.T) {
 	for _, v := range []Variant{Delta, StateOfTheWorld} {
 		t.Run(v.String(), func(t *testing.T) {
@@ -114,7 +114,7 @@ func (s *subscriber) written() bool {
 	return was
 }
 
-// waited lets the time pass that the core waits for.
+// waited ends the core's Wait.
 func (s *subscriber) waited() bool {
 	was := s.waiting > 0
 	if was {
@@ -124,7 +124,7 @@ func (s *subscriber) waited() bool {
 	return was
 }
 
-// read takes in the next response and acknowledges it, sometimes together with another wish.
+// read applies the next response and acknowledges it, sometimes together with a change of subscription.
 func (s *subscriber) read() bool {
 	if len(s.inbox) == 0 {
 		return false
@@ -189,7 +189,7 @@ func nameOf(m proto.Message) string {
 
 func (i *interest) wants(n string) bool { return i.wild || i.names[n] }
 
-// ask sends a request with the nonce read last; change says whether it wants anything else from now on.
+// ask sends a request with the nonce that was read last. change says whether it changes the subscription.
 func (s *subscriber) ask(t resource.Type, change bool) {
 	of := &s.types[t]
 	var sub, drop []string
@@ -220,7 +220,8 @@ func (s *subscriber) ask(t resource.Type, change bool) {
 	s.step(Event{Request: q})
 }
 
-// wish changes what is wanted. What is not wanted any more is forgotten at once, also what is wanted again in the same breath.
+// wish changes what is wanted. The client drops at once what it unsubscribes from, even if it subscribes again in the same
+// request.
 func (s *subscriber) wish(t resource.Type, of *interest) (sub, drop []string) {
 	if !of.asked && t.Wildcard() && rapid.Bool().Draw(s.rt, "legacy") {
 		of.wild, of.legacy = true, true
@@ -241,7 +242,7 @@ func (s *subscriber) wish(t resource.Type, of *interest) (sub, drop []string) {
 		}
 	}
 	if s.variant == StateOfTheWorld {
-		return sub, drop // what a request with an old nonce drops and the next one wants again, nobody knows to be forgotten
+		return sub, drop // The server ignores requests with a stale nonce, so it would not learn that the client dropped a resource.
 	}
 	for n := range of.has {
 		if !of.wants(n) || slices.Contains(sub, n) || slices.Contains(sub, star) {
@@ -274,7 +275,7 @@ func (s *subscriber) check() {
 			if _, there := s.world.marks[t][n]; there && of.wants(n) {
 				want = show(message(t, n, s.world.marks[t][n]))
 			} else if s.variant == StateOfTheWorld && (!t.Wildcard() || !of.wants(n)) {
-				continue // this variant has no word for what is gone
+				continue // State-of-the-World cannot say that a resource was removed.
 			}
 			if of.has[n] != want {
 				s.rt.Fatalf("%s %s: it has %q, want %q", t, n, of.has[n], want)

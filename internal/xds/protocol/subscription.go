@@ -8,42 +8,47 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// maxNames bounds what one stream may ask for by name, per type. A mesh of 100,000 services fits.
+// maxNames is the largest number of names that one stream may subscribe to, per type. It is enough for a mesh of 100,000
+// services.
 const maxNames = 400_000
 
-// star is the name that stands for everything, for the types that have a wildcard.
+// star is the name of the wildcard, for the types that have one.
 const star = "*"
 
-// maxShared bounds the lists whose decoding is remembered: a flood of huge ones must not be kept alive by the memo.
+// maxShared is the largest number of names in a request whose result is cached. A flood of larger requests must not fill
+// the memory.
 const maxShared = 20_000
 
 type names = omap.Map[omap.Name, omap.Unit]
 
-// subscription is what a stream asks for of one type. It is immutable and shared by all streams that ask for the
-// same, so that names cost nothing per stream.
+// subscription is what a stream asks for of one type. It is immutable, and streams with equal subscriptions share it, so
+// that names need no memory per stream.
 type subscription struct {
 	wildcard bool
-	names    names // asked for by name, beside the wildcard or without one
+	// names are asked for by name, with or without the wildcard.
+	names names
 }
 
+// has reports whether the subscription covers a name.
 func (s *subscription) has(name string) bool {
 	return s.wildcard || s.names.Has(omap.Name(name))
 }
 
-// demand is what a request makes of the subscription before it.
-type demand struct {
+// subscriptionChange is the effect of a request on the subscription of its stream.
+type subscriptionChange struct {
+	// sub is the new subscription; nil if tooMany is set.
 	sub *subscription
-	// forced names are answered whatever the client has, with the resource or with "does not exist".
+	// forced names must be answered, with the resource or with "does not exist", even if the client should have them.
 	forced names
 	// dropped names need no answer any more.
 	dropped names
-	// all: everything is asked for, and was not before, or is asked for again.
+	// all is set if the client asks for everything, either again or for the first time after the first request.
 	all bool
-	// tooMany: the subscription would exceed maxNames; sub is nil.
+	// tooMany is set if the subscription would exceed maxNames.
 	tooMany bool
 }
 
-type demandKey struct {
+type changeKey struct {
 	prev    *subscription
 	digest  omap.Hash
 	typ     resource.Type
@@ -51,10 +56,10 @@ type demandKey struct {
 	legacy  bool
 }
 
-// subscriptions interns subscriptions by content and remembers what requests made of them: a herd of equal clients
-// costs one decoding.
+// subscriptions interns subscriptions by content and caches the effects of requests. When many equal clients connect, each
+// request is decoded once.
 type subscriptions struct {
-	demands *memo[demandKey, demand]
+	changes *memo[changeKey, subscriptionChange]
 
 	mu     sync.Mutex
 	intern map[internKey]weak.Pointer[subscription]
@@ -67,7 +72,7 @@ type internKey struct {
 
 func newSubscriptions() *subscriptions {
 	return &subscriptions{
-		demands: newMemo[demandKey, demand](1024),
+		changes: newMemo[changeKey, subscriptionChange](1024),
 		intern:  map[internKey]weak.Pointer[subscription]{},
 	}
 }
@@ -87,7 +92,7 @@ func (s *subscriptions) of(wildcard bool, n names) *subscription {
 }
 
 func (s *subscriptions) forget() {
-	s.demands.forget()
+	s.changes.forget()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k, p := range s.intern {
@@ -97,37 +102,37 @@ func (s *subscriptions) forget() {
 	}
 }
 
-// demand says what q makes of prev, nil if the stream had not asked for the type yet. legacy: an empty list of
-// names means everything, because no names were ever given.
-func (s *subscriptions) demand(prev *subscription, q *Request, digest omap.Hash, t resource.Type, legacy bool) demand {
-	compute := func() demand {
+// apply returns the effect of q on prev, which is nil if the stream has not asked for the type yet. legacy is set if the
+// client has never given names: an empty list then means the wildcard.
+func (s *subscriptions) apply(prev *subscription, q *Request, digest omap.Hash, t resource.Type, legacy bool) subscriptionChange {
+	compute := func() subscriptionChange {
 		if q.Variant == Delta {
-			return s.change(prev, q, t, legacy)
+			return s.delta(prev, q, t, legacy)
 		}
 		return s.replace(prev, q, t, legacy)
 	}
 	if q.Subscribes+q.Drops > maxShared {
 		return compute()
 	}
-	return s.demands.get(demandKey{prev, digest, t, q.Variant, legacy}, compute)
+	return s.changes.get(changeKey{prev, digest, t, q.Variant, legacy}, compute)
 }
 
-// replace is State-of-the-World: the list of names is the subscription.
-func (s *subscriptions) replace(prev *subscription, q *Request, t resource.Type, legacy bool) demand {
+// replace applies a State-of-the-World request: its list of names is the new subscription.
+func (s *subscriptions) replace(prev *subscription, q *Request, t resource.Type, legacy bool) subscriptionChange {
 	list, wildcard := decode(q.Subscribed(), q.Subscribes, t)
 	if q.Subscribes == 0 && legacy {
 		wildcard = t.Wildcard()
 	}
 	if list.Len() > maxNames {
-		return demand{tooMany: true}
+		return subscriptionChange{tooMany: true}
 	}
-	d := demand{sub: s.of(wildcard, list)}
+	d := subscriptionChange{sub: s.of(wildcard, list)}
 	if prev == nil {
-		return d // everything is new
+		return d // The first response contains everything.
 	}
 	d.all = wildcard && !prev.wildcard
 	if prev.wildcard {
-		return d // whoever has everything has what he names now
+		return d // With the wildcard the client has all names already.
 	}
 	var added []omap.Change[omap.Name, omap.Unit]
 	for c := range omap.Diff(prev.names, list) {
@@ -139,9 +144,10 @@ func (s *subscriptions) replace(prev *subscription, q *Request, t resource.Type,
 	return d
 }
 
-// change is delta: names come and go. A name that is asked for is answered, also if it is held already: the client
-// may have forgotten it. So is the star. A name dropped beside a wildcard is answered too, because the wildcard may cover it.
-func (s *subscriptions) change(prev *subscription, q *Request, t resource.Type, legacy bool) demand {
+// delta applies a delta request, which adds and removes names. A name or a wildcard that is subscribed again is answered
+// again, because the client may have dropped the resource. A name that is unsubscribed while there is a wildcard is
+// answered, too, because the wildcard may cover it.
+func (s *subscriptions) delta(prev *subscription, q *Request, t resource.Type, legacy bool) subscriptionChange {
 	first := prev == nil
 	if first {
 		prev = &subscription{wildcard: legacy && q.Subscribes == 0 && t.Wildcard()}
@@ -163,9 +169,9 @@ func (s *subscriptions) change(prev *subscription, q *Request, t resource.Type, 
 	}
 	all := prev.names.With(sum...)
 	if all.Len() > maxNames {
-		return demand{tooMany: true}
+		return subscriptionChange{tooMany: true}
 	}
-	return demand{
+	return subscriptionChange{
 		sub:     s.of(wildcard, all),
 		forced:  add.With(kept...).With(left...),
 		dropped: drop,
@@ -173,7 +179,7 @@ func (s *subscriptions) change(prev *subscription, q *Request, t resource.Type, 
 	}
 }
 
-// decode makes a set of a list on the wire. The star is no name where it is a wildcard, and nothing at all for
+// decode turns a list of names into a set. The star is never part of the set: it means the wildcard, and is ignored for
 // types that have none.
 func decode(list func(func([]byte) bool), count int, t resource.Type) (set names, wildcard bool) {
 	puts := make([]omap.Change[omap.Name, omap.Unit], 0, count)

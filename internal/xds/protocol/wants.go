@@ -11,66 +11,77 @@ import (
 )
 
 const (
-	// maxWants is how many names of one type a stream may ask for where each is answered for it alone.
+	// maxWants is the largest number of names of one such type that a stream may ask for.
 	maxWants = 4096
-	// maxWantName is the longest such name, in bytes.
+	// maxWantName is the largest length of such a name, in bytes.
 	maxWantName = 1024
-	// maxUnanswered is how many responses of such a type are remembered until they are acknowledged; a client that
-	// acknowledges none loses the oldest.
+	// maxUnanswered is the largest number of unacknowledged responses of such a type that the core remembers. It forgets
+	// the oldest first.
 	maxUnanswered = 16
 )
 
-// Answer is what the mesh has for a name that a stream asked for.
+// Answer is the mesh's answer to a name that a stream asked for.
 type Answer struct {
 	Type resource.Type
 	Name string
-	// Resource is nil if there is none, or none for this client.
+	// Resource is nil if there is none, or if this client may not have it.
 	Resource *resource.Resource
 }
 
-// wants are the types that are answered proxy by proxy. A client asks for names, the mesh is told (Want), and its answers are sent
-// as they come. Nothing here is shared between streams: no message, no subscription, no state.
+// wants holds the types that are answered per proxy. A client asks for names, the core passes them on with Want actions, and
+// sends the answers as they arrive. Streams share nothing of this: no message, no subscription, no state.
 type wants struct {
 	types [resource.AllTypes - resource.Types]wantedType
 }
 
-// wantedType is where a stream stands in one of these types.
+// wantedType is the progress of a stream in one of these types.
 type wantedType struct {
-	names      map[string]*want // nil: the client has not asked for the type
-	due        []string         // names whose answer is to be sent, each once, in the order in which it came
-	nonce      uint64           // of the last response
-	unanswered []wantedSent
-	refused    string // the reason of the last rejection, until the next acknowledgement
+	// names is nil until the client asks for the type.
+	names map[string]*want
+	// queue lists the names whose answers must be sent, in the order in which the answers arrived. A name is in it once, but
+	// may have been dropped since.
+	queue []string
+	// nonce is the number of the last response; 0 before the first one.
+	nonce uint64
+	// inFlight are the responses that the client has not answered, the oldest first, at most maxUnanswered.
+	inFlight []wantedResponse
+	// reason is the text of the last NACK; empty after an ACK.
+	reason string
 }
 
-// want is one name.
+// want is one name that the client asks for.
 type want struct {
-	answer *resource.Resource // nil: there is none
-	known  bool               // the mesh has answered
-	due    bool               // listed in wantedType.due
-	told   bool               // the client has been told what follows
-	sent   omap.Hash          // the content it was sent; zero if that there is none
-	had    string             // the version it said it has from an earlier stream
-	bad    bool               // the client rejected what it was told last
+	// answered is set when the mesh has answered. answer is nil if there is no resource for this client.
+	answered bool
+	answer   *resource.Resource
+	// queued is set while the name is in wantedType.queue.
+	queued bool
+	// sent is set when the client was sent the content with the hash sentContent; that is zero if it was sent that there is none.
+	sent        bool
+	sentContent omap.Hash
+	// initialVersion is the version that the client said it has, until the mesh has answered.
+	initialVersion string
+	// rejected is set if the client rejected what it was sent last.
+	rejected bool
 }
 
-// wantedSent is a response that the client has not answered.
-type wantedSent struct {
+// wantedResponse is a response that the client has not answered.
+type wantedResponse struct {
 	nonce uint64
 	names []string
 }
 
-// want takes in a request for a type that is answered proxy by proxy.
+// want processes a request for a type that is answered per proxy.
 func (c *Core) want(t resource.Type, q *Request, out []Action) []Action {
 	if c.wants == nil {
 		c.wants = &wants{}
 	}
 	w := &c.wants.types[t-resource.Types]
-	out, stale := w.answered(t, q, out)
+	out, stale := w.ackOrNack(t, q, out)
 	if stale && q.Variant == StateOfTheWorld {
-		return out // the client will speak again when it has read the response it had not seen
+		return out // The client sends its subscription again when it has read the latest response.
 	}
-	asked, long := askedIn(q, w.names == nil)
+	asked, long := wantedNames(q, w.names == nil)
 	if w.names == nil {
 		w.names = map[string]*want{}
 	}
@@ -84,9 +95,10 @@ func (c *Core) want(t resource.Type, q *Request, out []Action) []Action {
 	return append(out, Action{Kind: Want, Type: t, Names: added, Dropped: dropped})
 }
 
-// askedIn are the names a request asks for, each with the version the client has of it. What a client has it asks for, also if
-// it does not say so. These types have no wildcard: a star is no name. long: one is too long.
-func askedIn(q *Request, first bool) (asked map[string]string, long bool) {
+// wantedNames are the names that a request asks for, each with the version that the client has of it. A client is subscribed
+// to what it has, even if it does not list the name. The types have no wildcard, so a star is ignored. long says that a
+// name is too long.
+func wantedNames(q *Request, first bool) (asked map[string]string, long bool) {
 	asked = make(map[string]string, q.Subscribes)
 	for name := range q.Subscribed() {
 		if long = long || len(name) > maxWantName; !long && string(name) != star {
@@ -104,24 +116,25 @@ func askedIn(q *Request, first bool) (asked map[string]string, long bool) {
 	return asked, long
 }
 
-// add notes what is asked for and returns what was not before. Who asks again in the delta variant may have forgotten what it had
-// and is told once more.
+// add adds names to the subscription and returns the new ones. A delta client that asks again for a name may have dropped the
+// resource, so it is sent again.
 func (w *wantedType) add(asked map[string]string, v Variant) (added []string) {
 	for _, name := range slices.Sorted(maps.Keys(asked)) {
 		n := w.names[name]
 		switch {
 		case n == nil:
-			w.names[name] = &want{had: asked[name]}
+			w.names[name] = &want{initialVersion: asked[name]}
 			added = append(added, name)
 		case v == Delta:
-			n.told = false
-			w.consider(name, n)
+			n.sent = false
+			w.enqueue(name, n)
 		}
 	}
 	return added
 }
 
-// drop forgets what is no longer asked for: in State-of-the-World what is not in the list.
+// drop removes names from the subscription and returns them. In State-of-the-World these are the names that the request
+// does not list.
 func (w *wantedType) drop(asked map[string]string, q *Request) (dropped []string) {
 	if q.Variant == StateOfTheWorld {
 		for name := range w.names {
@@ -142,76 +155,77 @@ func (w *wantedType) drop(asked map[string]string, q *Request) (dropped []string
 	return slices.Compact(dropped)
 }
 
-// answered takes the request as the answer to a response, if it is one; it stands for those before it, too.
-func (w *wantedType) answered(t resource.Type, q *Request, out []Action) (_ []Action, stale bool) {
+// ackOrNack processes the request as an ACK or NACK if it is one. It also acknowledges all responses before it.
+func (w *wantedType) ackOrNack(t resource.Type, q *Request, out []Action) (_ []Action, stale bool) {
 	if len(q.Nonce) == 0 || w.nonce == 0 {
 		return out, false
 	}
 	n := parseNonce(q.Nonce, t)
-	i := slices.IndexFunc(w.unanswered, func(s wantedSent) bool { return s.nonce == n })
+	i := slices.IndexFunc(w.inFlight, func(r wantedResponse) bool { return r.nonce == n })
 	stale = n != w.nonce
 	switch {
 	case i >= 0 && q.Rejected:
-		w.refused = request.StatusText(q.Detail, maxReason)
-		out = append(out, Action{Kind: Rejected, Type: t, Text: w.refused, Names: w.judged(w.unanswered[i].names, true)})
+		w.reason = request.StatusText(q.Detail, maxReason)
+		out = append(out, Action{Kind: Rejected, Type: t, Text: w.reason, Names: w.setRejected(w.inFlight[i].names, true)})
 	case i >= 0:
-		w.refused = ""
-		var good []string
-		for _, s := range w.unanswered[:i+1] {
-			good = append(good, w.judged(s.names, false)...)
+		w.reason = ""
+		var accepted []string
+		for _, r := range w.inFlight[:i+1] {
+			accepted = append(accepted, w.setRejected(r.names, false)...)
 		}
-		if len(good) > 0 {
-			out = append(out, Action{Kind: Cleared, Type: t, Names: good})
+		if len(accepted) > 0 {
+			out = append(out, Action{Kind: Recovered, Type: t, Names: accepted})
 		}
 	case stale:
 		return append(out, Action{Kind: Expired, Type: t}), true
 	}
-	w.unanswered = w.unanswered[i+1:]
+	w.inFlight = w.inFlight[i+1:]
 	return out, stale
 }
 
-// judged notes what the client said of the answers to some names, and returns those of which it says something new: a rejection
-// always is.
-func (w *wantedType) judged(names []string, bad bool) (news []string) {
+// setRejected notes whether the client rejected the answers to names. It returns the names that must be reported: all after a
+// NACK, and after an ACK those that were rejected before.
+func (w *wantedType) setRejected(names []string, rejected bool) (report []string) {
 	for _, name := range names {
-		if n := w.names[name]; n != nil && (bad || n.bad) {
-			n.bad = bad
-			news = append(news, name)
+		if n := w.names[name]; n != nil && (rejected || n.rejected) {
+			n.rejected = rejected
+			report = append(report, name)
 		}
 	}
-	return news
+	return report
 }
 
-// take takes answers of the mesh in. Those to names that are no longer asked for are late.
-func (w *wants) take(answers []Answer) {
+// addAnswers stores answers of the mesh. It ignores those to names that the client no longer asks for.
+func (w *wants) addAnswers(answers []Answer) {
 	if w == nil {
 		return
 	}
 	for _, a := range answers {
 		t := &w.types[a.Type-resource.Types]
 		if n := t.names[a.Name]; n != nil {
-			n.answer, n.known = a.Resource, true
-			t.consider(a.Name, n)
+			n.answer, n.answered = a.Resource, true
+			t.enqueue(a.Name, n)
 		}
 	}
 }
 
-// consider lists a name if the client lacks the answer to it.
-func (w *wantedType) consider(name string, n *want) {
-	if !n.known {
+// enqueue queues a name if the client does not have the answer to it.
+func (w *wantedType) enqueue(name string, n *want) {
+	if !n.answered {
 		return
 	}
-	if n.answer != nil && n.answer.Version() == n.had {
-		n.told, n.sent = true, n.content()
+	if n.answer != nil && n.answer.Version() == n.initialVersion {
+		n.sent, n.sentContent = true, n.content()
 	}
-	n.had = ""
-	if !n.due && n.owed() {
-		n.due = true
-		w.due = append(w.due, name)
+	n.initialVersion = ""
+	if !n.queued && !n.upToDate() {
+		n.queued = true
+		w.queue = append(w.queue, name)
 	}
 }
 
-func (n *want) owed() bool { return !n.told || n.sent != n.content() }
+// upToDate reports whether the client was sent the present answer.
+func (n *want) upToDate() bool { return n.sent && n.sentContent == n.content() }
 
 // content is the hash of the answer; zero if there is none.
 func (n *want) content() omap.Hash {
@@ -221,7 +235,7 @@ func (n *want) content() omap.Hash {
 	return n.answer.ContentHash()
 }
 
-// message makes the next response of these types, nil if nothing is due.
+// message makes the next response of these types; nil if nothing is queued.
 func (w *wants) message(v Variant, controlPlane string) (*Message, resource.Type) {
 	if w == nil {
 		return nil, 0
@@ -235,32 +249,33 @@ func (w *wants) message(v Variant, controlPlane string) (*Message, resource.Type
 	return nil, 0
 }
 
-// next makes a response of what is due, as much as one message takes. Only the delta variant can say that there is no such thing.
+// next makes a response of what is queued, up to about maxMessage bytes; nil if nothing is. Only the delta variant can say
+// that a resource does not exist.
 func (w *wantedType) next(to *writer) *Message {
 	var put []*resource.Resource
-	var gone []string
-	for size := 0; len(w.due) > 0 && size < maxMessage; {
-		name := w.due[0]
-		w.due = w.due[1:]
+	var removed []string
+	for size := 0; len(w.queue) > 0 && size < maxMessage; {
+		name := w.queue[0]
+		w.queue = w.queue[1:]
 		n := w.names[name]
-		if n == nil || !n.due {
-			continue // it was dropped
+		if n == nil || !n.queued {
+			continue // The client dropped the name after it was queued.
 		}
-		n.due = false
-		if !n.owed() {
+		n.queued = false
+		if n.upToDate() {
 			continue
 		}
-		n.told, n.sent = true, n.content()
+		n.sent, n.sentContent = true, n.content()
 		if n.answer != nil {
 			put, size = append(put, n.answer), size+n.answer.Size()
 		} else if to.variant == Delta {
-			gone, size = append(gone, name), size+len(name)
+			removed, size = append(removed, name), size+len(name)
 		}
 	}
-	if len(w.due) == 0 {
-		w.due = nil
+	if len(w.queue) == 0 {
+		w.queue = nil
 	}
-	if len(put)+len(gone) == 0 {
+	if len(put)+len(removed) == 0 {
 		return nil
 	}
 	version := sum(slices.Values(put))
@@ -269,40 +284,44 @@ func (w *wantedType) next(to *writer) *Message {
 	for _, r := range put {
 		m.add(r, to.variant)
 	}
-	for _, name := range gone {
+	for _, name := range removed {
 		m.remove(name)
 	}
 	return m.seal()
 }
 
-// writeAnswers emits a message of a type that is answered proxy by proxy.
+// writeAnswers emits a message of a type that is answered per proxy.
 func (c *Core) writeAnswers(t resource.Type, m *Message, out []Action) []Action {
 	w := &c.wants.types[t-resource.Types]
-	c.nonces++
-	w.nonce = c.nonces
-	s := wantedSent{nonce: w.nonce, names: slices.Clone(m.removed)}
+	c.lastNonce++
+	w.nonce = c.lastNonce
+	s := wantedResponse{nonce: w.nonce, names: slices.Clone(m.removed)}
 	for _, r := range m.resources {
 		s.names = append(s.names, r.Name())
 	}
-	w.unanswered = append(w.unanswered, s)
-	w.unanswered = w.unanswered[max(0, len(w.unanswered)-maxUnanswered):]
-	c.busy = true
+	w.inFlight = append(w.inFlight, s)
+	w.inFlight = w.inFlight[max(0, len(w.inFlight)-maxUnanswered):]
+	c.sending = sending{active: true}
 	return append(out, Action{Kind: Send, Type: t, Message: m, Nonce: formatNonce(w.nonce, t)})
 }
 
-// WantStatus is where a stream stands in a type that is answered proxy by proxy, for people. Content is not shown.
+// WantStatus describes the progress of a stream in a type that is answered per proxy. It is meant for debug pages and shows no
+// content.
 type WantStatus struct {
-	Type  resource.Type
+	Type resource.Type
+	// Names is the number of names that the client asks for.
 	Names int
-	// Missing are names for which there is nothing, or nothing for this client, in order; as many as a status lists.
+	// Missing are the names for which the mesh has nothing that this client may have, in order, at most maxListed.
 	Missing []string
-	// Unanswered: a response was sent that the client has neither acknowledged nor rejected.
+	// Unanswered is set if the client has neither acknowledged nor rejected some response.
 	Unanswered bool
-	Nonce      string
-	Rejected   string // the reason of the last rejection, if no acknowledgement came since
+	// Nonce is that of the last response; empty before the first one.
+	Nonce string
+	// Rejected is the reason of the last NACK; empty after an ACK.
+	Rejected string
 }
 
-// Wants says where the stream stands in each type that is answered proxy by proxy, of those it asked for.
+// Wants describes the progress of the stream in the types that are answered per proxy and that the client asked for.
 func (c *Core) Wants() (all []WantStatus) {
 	if c.wants == nil {
 		return nil
@@ -312,12 +331,12 @@ func (c *Core) Wants() (all []WantStatus) {
 		if w.names == nil {
 			continue
 		}
-		s := WantStatus{Type: resource.Types + resource.Type(i), Names: len(w.names), Unanswered: len(w.unanswered) > 0, Rejected: w.refused}
+		s := WantStatus{Type: resource.Types + resource.Type(i), Names: len(w.names), Unanswered: len(w.inFlight) > 0, Rejected: w.reason}
 		if w.nonce > 0 {
 			s.Nonce = formatNonce(w.nonce, s.Type)
 		}
 		for _, name := range slices.Sorted(maps.Keys(w.names)) {
-			if n := w.names[name]; n.known && n.answer == nil && len(s.Missing) < maxListed {
+			if n := w.names[name]; n.answered && n.answer == nil && len(s.Missing) < maxListed {
 				s.Missing = append(s.Missing, name)
 			}
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// TestWantsAreBounded: a stream that asks for more names, or longer ones, than one may have ends, and asks the mesh for none of them.
+// TestWantsAreBounded checks that the core closes a stream that asks for too many or too long names, and passes none of them on.
 func TestWantsAreBounded(t *testing.T) {
 	many := make([]string, maxWants+1)
 	for i := range many {

@@ -23,10 +23,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// world is a mesh for tests: resources are a name and a mark that stands for their content; "mark*200k" is padded to
-// about that size. Route configurations have pieces, "x=1>a,b" is the piece x with content 1 that routes to a and b;
-// "x=1@d" has the domain d, otherwise a piece's domain is its name.
-// Clusters fetch their endpoints by EDS under their own name.
+// world is a mesh for tests. A resource has a name and a mark, which stands for its content; "mark*200k" is padded to about that
+// size. Route configurations have pieces: "x=1>a,b" is the piece x with content 1 that routes to a and b. "x=1@d" has the domain
+// d; otherwise the domain of a piece is its name. Clusters fetch their endpoints by EDS under their own name.
 type world struct {
 	marks  [resource.Types]map[string]string
 	pieces map[string]map[string]string // route configuration → piece → mark>refs
@@ -96,7 +95,7 @@ func parseShort(s string) (resource.Type, error) {
 	return 0, fmt.Errorf("no type is called %q", s)
 }
 
-// state builds the class state of what the world holds.
+// state builds the class state of the world.
 func (w *world) state(rev store.Revision) *resource.State {
 	s := &resource.State{Revision: rev}
 	for t := range w.marks {
@@ -137,7 +136,7 @@ func newTestPiece(name, spec string) *resource.Piece {
 	}, refs)
 }
 
-// message makes the resource with a mark in it.
+// message makes a resource that contains a mark.
 func message(t resource.Type, name, mark string) proto.Message {
 	mark, to, _ := strings.Cut(mark, ">")
 	mark = pad(mark)
@@ -183,7 +182,7 @@ func pad(mark string) string {
 	return m + strings.Repeat("*", n<<10)
 }
 
-// show is the inverse: a decoded resource as name=mark.
+// show is the inverse of message: it shows a decoded resource as name=mark.
 func show(m proto.Message) string {
 	trim := func(s string) string { return strings.TrimRight(s, "*") }
 	switch m := m.(type) {

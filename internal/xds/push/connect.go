@@ -15,7 +15,7 @@ import (
 
 var _ server.Mesh = (*Loop)(nil)
 
-// Connect implements server.Mesh: it reads the node and makes the stream's proxy a row.
+// Connect implements server.Mesh. It parses the node and makes the proxy of the stream a row.
 func (l *Loop) Connect(_ context.Context, node *corev3.Node, s *server.Stream) (server.Attachment, error) {
 	p, err := proxy.Parse(proxy.Node{
 		ID: node.GetId(), Metadata: node.GetMetadata(), Locality: locality(node), Extensions: extensions(node), Envoy: envoyMinor(node),
@@ -38,7 +38,7 @@ func locality(node *corev3.Node) mesh.Locality {
 	return mesh.Locality{Region: l.GetRegion(), Zone: l.GetZone(), SubZone: l.GetSubZone()}
 }
 
-// envoyMinor is the minor of the proxy's Envoy 1, 0 if it says nothing of the kind.
+// envoyMinor is the minor version of the proxy's Envoy 1.x; 0 if the node does not say it.
 func envoyMinor(node *corev3.Node) uint32 {
 	v := node.GetUserAgentBuildVersion().GetVersion()
 	if v.GetMajorNumber() != 1 {

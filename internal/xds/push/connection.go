@@ -12,58 +12,72 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// ErrNotReady says that some source has not listed everything yet: nobody is to be told of half a mesh.
+// ErrNotReady means that some source has not listed everything yet. A proxy must not receive half a mesh.
 var ErrNotReady = errors.New("the control plane has not read all of its configuration yet; connect again in a moment")
 
-// Watcher is a stream that is told the states of its class, and the answers to what it asked for by name. It never blocks.
+// Watcher is a stream that receives the states of its class, and the answers to the names it asked for. Its methods must not
+// block.
 type Watcher interface {
 	Update(*resource.State)
 	Answer([]protocol.Answer)
 }
 
-// connection is a connected proxy.
+// connection is a connected proxy. All fields but the waiting jobs belong to the loop's goroutine.
 type connection struct {
+	// id names the connection; node is the id that the proxy sent.
 	id      string
 	node    string
 	watcher Watcher
-	release func() // of its class query
-	class   *class
-	at      int // place in class.conns
-	gone    bool
-	attach  *job  // what makes it a row
-	pins    *pins // the last that waited; nil if there were none
-	telling *job  // the last that tells what is withheld; nil if there was none
-	// rejected is what the proxy rejected, as far as that is rows; they go with the connection.
+	// left is set when the connection has left the mesh.
+	left bool
+	// class is nil until the class is known. place is the index of the connection in class.conns.
+	class *class
+	place int
+	// release ends the observation of the class query; nil before it begins.
+	release func()
+
+	// attach is the job that makes the proxy a row. The other jobs have what the stream has reported since the loop took
+	// their predecessors.
+	attach   *job
+	pins     waitingJob[[]pinReport]
+	wants    waitingJob[wantChanges]
+	withhold waitingJob[[]protocol.Withheld]
+
+	// rejected and withheld are the keys of the rows about what the proxy rejected and does not acknowledge. These rows are
+	// deleted when the connection leaves.
 	rejected map[state.Rejected]struct{}
-	// withheld are the unacknowledged resources that are rows; they go with the connection, too.
 	withheld map[state.WithheldKey]struct{}
-	wanting  *wanting              // the last that waited; nil if there were none
-	answers  map[state.Sent]func() // releases the answer to what the proxy asks for by name
+	// answers has, for each name that the proxy asks for, the function that ends the observation of its answer.
+	answers map[state.Sent]func()
 }
 
-// class is a set of connected proxies that receive the same.
+// class is a set of connected proxies that receive the same states.
 type class struct {
-	key     proxy.Class
-	state   *resource.State
-	conns   []*connection
-	release func() // of its state query
-	queued  bool   // listed in Loop.fresh
-	empty   time.Time
+	key proxy.Class
+	// state is the last published state; nil before the first.
+	state *resource.State
+	conns []*connection
+	// release ends the observation of the state query.
+	release func()
+	// changed is set while the class is in Loop.changed.
+	changed bool
+	// emptySince is when the last connection left the class.
+	emptySince time.Time
 }
 
-// move is a connection and the class it now belongs to.
+// move is a connection and its new class.
 type move struct {
 	conn *connection
 	to   proxy.Class
 }
 
-// Connection is a proxy's place in the mesh, until Close.
+// Connection is a proxy in the mesh, from Attach until Close.
 type Connection struct {
 	loop *Loop
 	conn *connection
 }
 
-// Attach makes a proxy a row. Its state, and later ones, arrive at w.
+// Attach makes a proxy a row. From then on w receives the states of its class.
 func (l *Loop) Attach(p *proxy.Proxy, w Watcher) (*Connection, error) {
 	select {
 	case <-l.synced:
@@ -76,7 +90,7 @@ func (l *Loop) Attach(p *proxy.Proxy, w Watcher) (*Connection, error) {
 		rows:  1,
 		write: func(tx *store.Txn) { l.tables.Proxies.Set(tx, id, p) },
 		after: func() {
-			if c.gone {
+			if c.left {
 				return
 			}
 			l.conns[id] = c
@@ -94,36 +108,32 @@ func (l *Loop) Attach(p *proxy.Proxy, w Watcher) (*Connection, error) {
 	return &Connection{l, c}, nil
 }
 
-// ID names the connection: the node's id and a number.
+// ID names the connection. It is the node's id and a number.
 func (c *Connection) ID() string { return c.conn.id }
 
-// Close takes the proxy out of the mesh.
+// Close removes the proxy from the mesh. Reports that still wait are dropped.
 func (c *Connection) Close() {
 	l, conn := c.loop, c.conn
 	l.queue.edit(func() {
-		if conn.pins != nil {
-			l.queue.remove(conn.pins.job)
+		for _, j := range []*job{conn.pins.job, conn.wants.job, conn.withhold.job} {
+			l.queue.remove(j)
 		}
-		if conn.wanting != nil {
-			l.queue.remove(conn.wanting.job)
-		}
-		l.queue.remove(conn.telling)
 		if l.queue.remove(conn.attach) {
-			return // it never was in it
+			return // The proxy never became a row.
 		}
-		l.queue.push(l.leaving(conn))
+		l.queue.push(l.detach(conn))
 	})
 }
 
-// leaving is the job that takes a connection out of the mesh.
-func (l *Loop) leaving(conn *connection) *job {
+// detach returns the job that removes a connection from the mesh.
+func (l *Loop) detach(conn *connection) *job {
 	return &job{
 		rows: rejectionRows,
 		write: func(tx *store.Txn) {
-			conn.gone = true
+			conn.left = true
 			l.tables.Proxies.Delete(tx, conn.id)
-			l.unrejectAll(tx, conn)
-			l.unwantAll(tx, conn)
+			l.deleteRejections(tx, conn)
+			l.deleteWants(tx, conn)
 			for k := range conn.withheld {
 				l.tables.Withheld.Delete(tx, k)
 			}
@@ -136,25 +146,26 @@ func (l *Loop) leaving(conn *connection) *job {
 			for _, release := range conn.answers {
 				release()
 			}
-			l.leave(conn)
+			l.leaveClass(conn)
 		},
 	}
 }
 
-// handOut acts upon what the graph published: connections that belong to another class, states that changed.
-func (l *Loop) handOut(info *Commit) {
+// deliver passes on what the graph has published since the last call: new classes of connections, answers, and new states
+// of classes. It counts in info, which may be nil.
+func (l *Loop) deliver(info *Commit) {
 	moved := l.moved
 	l.moved = nil
 	for _, m := range moved {
-		if !m.conn.gone {
-			l.join(m.conn, m.to)
+		if !m.conn.left {
+			l.joinClass(m.conn, m.to)
 		}
 	}
-	l.tell()
-	fresh := l.fresh
-	l.fresh = nil
-	for _, c := range fresh {
-		c.queued = false
+	l.deliverAnswers()
+	changed := l.changed
+	l.changed = nil
+	for _, c := range changed {
+		c.changed = false
 		for _, conn := range c.conns {
 			conn.watcher.Update(c.state)
 		}
@@ -165,60 +176,61 @@ func (l *Loop) handOut(info *Commit) {
 	}
 }
 
-// join puts a connection into a class, which is built if it is the first of it.
-func (l *Loop) join(conn *connection, key proxy.Class) {
+// joinClass adds a connection to a class. The first connection of a class causes its state to be built.
+func (l *Loop) joinClass(conn *connection, key proxy.Class) {
 	if conn.class != nil && conn.class.key == key {
 		return
 	}
-	l.leave(conn)
+	l.leaveClass(conn)
 	c := l.classes[key]
 	if c == nil {
 		c = &class{key: key}
 		l.classes[key] = c
 		c.release = l.queries.State.Observe(key, func(s *resource.State, ok bool) { l.publish(c, s) })
 	}
-	conn.class, conn.at = c, len(c.conns)
+	conn.class, conn.place = c, len(c.conns)
 	c.conns = append(c.conns, conn)
-	if c.state != nil && !c.queued {
+	if c.state != nil && !c.changed {
 		conn.watcher.Update(c.state)
 	}
 }
 
-// publish stamps a class's new state. The graph's own value knows neither revision nor time: it is content only.
+// publish stores a new state of a class for delivery. It adds revision and time to the value of the graph, which is content
+// only.
 func (l *Loop) publish(c *class, s *resource.State) {
 	if s == nil {
-		return // a cell that never had a good value: its proxies keep what they have
+		return // The cell never had a good value, so the proxies keep what they have.
 	}
 	stamped := *s
 	stamped.Revision, stamped.Published = l.graph.Revision(), time.Now()
 	c.state = &stamped
-	if !c.queued {
-		c.queued = true
-		l.fresh = append(l.fresh, c)
+	if !c.changed {
+		c.changed = true
+		l.changed = append(l.changed, c)
 	}
 }
 
-// leave takes a connection out of its class. The class stays for a while.
-func (l *Loop) leave(conn *connection) {
+// leaveClass removes a connection from its class. releaseClasses later removes an empty class.
+func (l *Loop) leaveClass(conn *connection) {
 	c := conn.class
 	if c == nil {
 		return
 	}
 	last := len(c.conns) - 1
-	c.conns[conn.at] = c.conns[last]
-	c.conns[conn.at].at = conn.at
+	c.conns[conn.place] = c.conns[last]
+	c.conns[conn.place].place = conn.place
 	c.conns[last] = nil
 	c.conns = c.conns[:last]
 	conn.class = nil
 	if last == 0 {
-		c.empty = time.Now()
+		c.emptySince = time.Now()
 	}
 }
 
-// releaseClasses lets go of the classes that have had no proxy for a while.
+// releaseClasses removes the classes that have had no connection for classGrace.
 func (l *Loop) releaseClasses(now time.Time) {
 	for key, c := range l.classes {
-		if len(c.conns) == 0 && now.Sub(c.empty) > classGrace {
+		if len(c.conns) == 0 && now.Sub(c.emptySince) > classGrace {
 			c.release()
 			delete(l.classes, key)
 		}

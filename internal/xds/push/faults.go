@@ -10,54 +10,61 @@ import (
 	classes "github.com/pilotmesh/pilot/internal/xds/class"
 )
 
-// lookups is how many faults or rejections are looked into before the input is looked at again: about a millisecond.
-const lookups = 100
+// maxLookups is the number of faults and rejections that the loop looks up before it checks its queue again. They take about
+// a millisecond.
+const maxLookups = 100
 
-// maxBlamed bounds at how many objects one fault is told.
-const maxBlamed = 50
+// maxFaultObjects is the largest number of objects that get a Problem for one fault.
+const maxFaultObjects = 50
 
-// faults are what the graph told about cells and is no row yet. A fault becomes a row, and the row a problem of the objects that
-// the cell had read: a bug must not be silent, and must not cost more than once.
+// faults has the faults of cells. Each fault becomes a row once, and the row a Problem of the objects that the cell had read, so
+// that a bug is visible to users.
 type faults struct {
+	// waiting are changes that the graph has reported and the loop has not processed.
 	waiting []query.FaultChange
-	rows    map[query.ID]faultRow
-	// cells are those with a row of a key, which is text: different cells may have the same. The row is the first one's.
+	// rows are the rows by cell.
+	rows map[query.ID]faultRow
+	// cells are the cells with a fault, by the key of their row. The key is text, which several cells may share; the row then
+	// is that of the first cell.
 	cells map[state.FaultKey][]query.ID
 }
 
+// faultRow is the row of one cell's fault.
 type faultRow struct {
 	key state.FaultKey
 	row state.Fault
 }
 
-// lookInto prepares rows for what the graph and the ledger want looked into; the next commit writes them.
-func (l *Loop) lookInto() {
+// lookUp looks up the objects of faults and rejections, at most maxLookups. The next commit writes the rows.
+func (l *Loop) lookUp() {
 	f := &l.faults
 	f.waiting = append(f.waiting, l.graph.TakeFaults()...)
-	n := min(lookups, len(f.waiting))
+	n := min(maxLookups, len(f.waiting))
 	for _, c := range f.waiting[:n] {
-		l.noteFault(c)
+		l.updateFault(c)
 	}
 	if f.waiting = f.waiting[n:]; len(f.waiting) == 0 {
 		f.waiting = nil
 	}
-	l.findOrigins(lookups - n)
+	l.lookUpOrigins(maxLookups - n)
 }
 
-// curious reports whether something waits to be looked into, or to be written.
-func (l *Loop) curious() bool { return len(l.faults.waiting)+len(l.ledger.wanted)+len(l.notes) > 0 }
+// hasLookups reports whether lookups, or the rows that result from them, wait.
+func (l *Loop) hasLookups() bool {
+	return len(l.faults.waiting)+len(l.rejections.lookups)+len(l.writes) > 0
+}
 
-// noteFault notes the row of a fault that came or changed, or that the row of one that is gone is to go.
-func (l *Loop) noteFault(c query.FaultChange) {
+// updateFault prepares the row of a fault that is new or has changed, or the deletion of the row of one that has ended.
+func (l *Loop) updateFault(c query.FaultChange) {
 	f := &l.faults
 	if c.Fault != nil && classes.TellsFaults(c.Fault.Query) {
-		l.settings.Log.Error("what tells of faults failed", "key", c.Fault.Key, "reason", c.Fault.Reason)
+		l.settings.Log.Error("the query that reports faults failed", "key", c.Fault.Key, "reason", c.Fault.Reason)
 		return
 	}
 	if old, had := f.rows[c.Cell]; had {
 		delete(f.rows, c.Cell)
 		f.cells[old.key] = slices.DeleteFunc(f.cells[old.key], func(id query.ID) bool { return id == c.Cell })
-		l.notes = append(l.notes, func(tx *store.Txn) { l.writeFault(tx, old.key) })
+		l.writes = append(l.writes, func(tx *store.Txn) { l.writeFault(tx, old.key) })
 	}
 	if c.Fault == nil {
 		return
@@ -65,16 +72,16 @@ func (l *Loop) noteFault(c query.FaultChange) {
 	reason, _, _ := strings.Cut(c.Fault.Reason, "\n")
 	key := state.FaultKey{Query: c.Fault.Query, Key: c.Fault.Key}
 	row := state.Fault{Reason: reason, Kept: c.Fault.Kept}
-	if c.Fault.Kind == query.Panicked { // every other fault is the query's own, whatever it read
+	if c.Fault.Kind == query.Panicked { // Other faults do not depend on what the query read.
 		row.Objects = classes.Objects(l.graph, c.Cell)
-		row.Objects = row.Objects[:min(len(row.Objects), maxBlamed)]
+		row.Objects = row.Objects[:min(len(row.Objects), maxFaultObjects)]
 	}
 	f.rows[c.Cell] = faultRow{key, row}
 	f.cells[key] = append(f.cells[key], c.Cell)
-	l.notes = append(l.notes, func(tx *store.Txn) { l.writeFault(tx, key) })
+	l.writes = append(l.writes, func(tx *store.Txn) { l.writeFault(tx, key) })
 }
 
-// writeFault writes the row of a key as it is to be now.
+// writeFault writes the row of a key, or deletes it if no cell has such a fault any more.
 func (l *Loop) writeFault(tx *store.Txn, key state.FaultKey) {
 	if cells := l.faults.cells[key]; len(cells) > 0 {
 		l.tables.Faults.Set(tx, key, l.faults.rows[cells[0]].row)

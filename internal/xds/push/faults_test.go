@@ -9,22 +9,22 @@ import (
 	classes "github.com/pilotmesh/pilot/internal/xds/class"
 )
 
-// TestCellsOfOneText: the fault of a cell is told until it goes, also if another cell has the same text.
-func TestCellsOfOneText(t *testing.T) {
+// TestFaultsWithEqualKeys checks that the fault of a cell is reported until it ends, even if another cell has the same key.
+func TestFaultsWithEqualKeys(t *testing.T) {
 	tables := state.New(state.Options{})
 	g := query.New(tables.DB, query.Options{Strict: true})
 	l := New(tables, g, classes.Define(g, tables), Settings{})
-	told := func(cell query.ID, reason string) string {
+	report := func(cell query.ID, reason string) string {
 		change := query.FaultChange{Cell: cell}
 		if reason != "" {
 			change.Fault = &query.Fault{Cell: cell, Query: "clusters", Key: "a b", Kind: query.Overread, Reason: reason}
 		}
-		l.noteFault(change)
+		l.updateFault(change)
 		g.Commit(func(tx *store.Txn) {
-			for _, note := range l.notes {
+			for _, note := range l.writes {
 				note(tx)
 			}
-			l.notes = nil
+			l.writes = nil
 		})
 		row, _ := tables.Faults.Peek(state.FaultKey{Query: "clusters", Key: "a b"})
 		return row.Reason
@@ -41,7 +41,7 @@ func TestCellsOfOneText(t *testing.T) {
 		{1, "", "other"},
 		{2, "", ""},
 	} {
-		if got := told(step.cell, step.reason); got != step.want {
+		if got := report(step.cell, step.reason); got != step.want {
 			t.Errorf("after cell %d has %q the row says %q, want %q", step.cell, step.reason, got, step.want)
 		}
 	}

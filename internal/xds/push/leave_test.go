@@ -36,8 +36,8 @@ func (f *fixture) busy() (release func()) {
 	return func() { close(done) }
 }
 
-// TestLeavingLeavesNothing: a proxy that leaves takes all with it that was computed for it alone.
-func TestLeavingLeavesNothing(t *testing.T) {
+// TestLeavingReleasesEverything checks that everything computed for one proxy alone is released when the proxy leaves.
+func TestLeavingReleasesEverything(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
 	<-f.Synced()
@@ -64,8 +64,8 @@ func TestLeavingLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestLeavingBeforeArriving: a proxy that comes and goes within one commit is no proxy.
-func TestLeavingBeforeArriving(t *testing.T) {
+// TestLeavingBeforeFirstCommit checks that a proxy that connects and leaves within one commit never becomes a row.
+func TestLeavingBeforeFirstCommit(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
 	<-f.Synced()
@@ -83,11 +83,11 @@ func TestLeavingBeforeArriving(t *testing.T) {
 		}
 	})
 	if s.count != 0 {
-		t.Error("a stream was told that had left before it arrived")
+		t.Error("a stream that left before it became a row received a state")
 	}
 }
 
-// TestMovingBetweenClasses: a proxy is of one class at a time, and is told the states of that one only.
+// TestMovingBetweenClasses checks that a proxy has one class at a time and receives only the states of that class.
 func TestMovingBetweenClasses(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
@@ -110,10 +110,10 @@ func TestMovingBetweenClasses(t *testing.T) {
 	db.wait(t, "another service", has(resource.Cluster, "outbound|80||ratings.example.com"))
 	f.settled(func(*View) {})
 	if !lacks(resource.Cluster, reviewsCluster)(web.state) {
-		t.Error("a proxy is told the state of a class that it has left")
+		t.Error("a proxy received the state of a class that it has left")
 	}
 
-	told := web.count
+	before := web.count
 	release := f.busy() // it returns to its class in the commit that changes the state of that
 	f.apply("", api.Key{Kind: "Sidecar", Namespace: "shop", Name: "web"})
 	f.apply(strings.ReplaceAll(reviews, "reviews", "details"))
@@ -122,27 +122,26 @@ func TestMovingBetweenClasses(t *testing.T) {
 		return has(resource.Cluster, reviewsCluster)(st) && has(resource.Cluster, "outbound|80||details.example.com")(st)
 	})
 	f.settled(func(*View) {})
-	if n := web.count - told; n != 1 {
-		t.Errorf("it was told %d times of the state of the class that it returned to", n)
+	if n := web.count - before; n != 1 {
+		t.Errorf("it received the state of the class that it returned to %d times", n)
 	}
 }
 
-// TestNoStateIsNotTheEmptyState: where a class has no state, because the query for it never had a good value, its proxies keep
-// what they have.
-func TestNoStateIsNotTheEmptyState(t *testing.T) {
+// TestMissingStateIsNotPublished checks that the proxies of a class keep what they have if its query never had a good value.
+func TestMissingStateIsNotPublished(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
 	_, s := f.attach(web0, "")
 	st := s.wait(t, "the cluster", has(resource.Cluster, reviewsCluster))
-	told := s.count
+	before := s.count
 	f.settled(func(*View) {
 		for _, c := range f.classes {
 			f.publish(c, nil)
 		}
-		f.handOut(nil)
+		f.deliver(nil)
 	})
-	if s.count != told || s.state != st {
-		t.Error("the stream was told another state")
+	if s.count != before || s.state != st {
+		t.Error("the stream received another state")
 	}
 	f.settled(func(v *View) {
 		for c := range v.Classes {
@@ -153,7 +152,7 @@ func TestNoStateIsNotTheEmptyState(t *testing.T) {
 	})
 }
 
-// TestCommitsAreBounded: what arrived at once is taken in several commits if it is much.
+// TestCommitsAreBounded checks that many jobs that arrive at once are taken in several commits.
 func TestCommitsAreBounded(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
@@ -182,16 +181,17 @@ func (f *fixture) done() []Commit {
 	return append([]Commit{}, f.commits...)
 }
 
-// TestProblemsThatMove: a problem that one source takes back while another one raises it stays a problem, whichever way it moves.
-func TestProblemsThatMove(t *testing.T) {
+// TestProblemMovesBetweenSources checks that a problem remains if one source withdraws it while another raises it, in either
+// order.
+func TestProblemMovesBetweenSources(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
 	<-f.Synced()
 	p := api.Problem{Object: api.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "reviews"}, Severity: api.Warning, Field: "spec", Reason: "moves"}
-	said := map[string][]api.Problem{}
+	raised := map[string][]api.Problem{}
 	raise := func(of string, list ...api.Problem) {
-		f.Apply(source.Batch{Source: of, Synced: true, Problems: source.ProblemEvents(said[of], list)})
-		said[of] = list
+		f.Apply(source.Batch{Source: of, Synced: true, Problems: source.ProblemEvents(raised[of], list)})
+		raised[of] = list
 	}
 	known := func(v *View) bool {
 		for _, is := range v.Problems.All() {
@@ -215,8 +215,8 @@ func TestProblemsThatMove(t *testing.T) {
 	f.eventually("no problem", func(v *View) bool { return !known(v) })
 }
 
-// TestPanicBehindACommit: a bug in what a job does behind its commit costs that job.
-func TestPanicBehindACommit(t *testing.T) {
+// TestPanicAfterCommit checks that a panic in what a job does after its commit affects only that job.
+func TestPanicAfterCommit(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
 	f.do(job{after: func() { panic("a bug") }})
@@ -224,27 +224,28 @@ func TestPanicBehindACommit(t *testing.T) {
 	s.wait(t, "the cluster", has(resource.Cluster, reviewsCluster))
 }
 
-// TestHerdIsTold: proxies that come together, and later ones, are told the state of their class, and each one once.
-func TestHerdIsTold(t *testing.T) {
+// TestManyProxiesReceiveTheState checks that proxies that connect together, and later ones, receive the state of their class
+// exactly once.
+func TestManyProxiesReceiveTheState(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
 	<-f.Synced()
 	release := f.busy()
-	var herd []*stream
+	var streams []*stream
 	for i := range 3 {
 		_, s := f.attach(fmt.Sprintf("sidecar~10.1.0.%d~web-%d.shop~shop.svc.cluster.local", i, i), "")
-		herd = append(herd, s)
+		streams = append(streams, s)
 	}
 	release()
-	for _, s := range herd {
+	for _, s := range streams {
 		s.wait(t, "the cluster", has(resource.Cluster, reviewsCluster))
 	}
 	_, late := f.attach("sidecar~10.1.0.9~web-9.shop~shop.svc.cluster.local", "")
 	late.wait(t, "the cluster", has(resource.Cluster, reviewsCluster))
 	f.settled(func(*View) {})
-	for _, s := range append(herd, late) {
+	for _, s := range append(streams, late) {
 		if s.count != 1 {
-			t.Errorf("a stream was told %d times of one state", s.count)
+			t.Errorf("a stream received one state %d times", s.count)
 		}
 	}
 }

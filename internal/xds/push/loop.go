@@ -1,16 +1,17 @@
 // Package push is the loop between sources and streams: the one goroutine that owns the store and the graph.
 //
-// Everything that wants to change the world (a source's batch, a proxy that connects or leaves, a rejection) queues a job
-// and goes on. The loop takes all that has arrived as one commit, recomputes what changed, and hands the new states
-// of proxy classes to their streams. Group commit is the debounce: the first event goes at once, what arrives while
-// the kernel works joins the next commit. What proxies report about themselves goes with what else there is, as far as there is
-// room. First builds of new classes run in slices between commits.
+// Each change (a batch of a source, a proxy that connects or leaves, a rejection) is a job in a queue, and whoever queues it does
+// not wait. The loop takes the jobs that have arrived as one commit, recomputes what changed, and delivers the new states of
+// proxy classes to their streams. This group commit takes the place of a debounce timer: the first event is processed at once,
+// and events that arrive meanwhile join the next commit. Reports about proxies go with each commit as far as there is room.
+// First builds of new classes run in slices between commits.
 //
-// Four things happen in the loop, one at a time: a commit; a slice of a first build; states are handed out; somebody
-// inspects. It never sends, never waits for a stream, and a job that panics costs that job only.
+// The loop does one thing at a time: a commit, a slice of a first build, a delivery of states, or an inspection. It never
+// sends and never waits for a stream. A job that panics affects only that job.
 //
-// It owns the connected proxies as rows, the classes they make up, and the sets of pins. Loop.Run is its one
-// goroutine; all other methods may be called from any. It must not import Envoy's protos or Kubernetes.
+// The package owns the rows of connected proxies, of their rejections and of what they ask for by name, and the classes.
+// Loop.Run is its one goroutine; all other methods may be called from any goroutine. It must not import Envoy's protos or
+// Kubernetes.
 package push
 
 import (
@@ -33,15 +34,16 @@ import (
 )
 
 const (
-	// sliceCells is how many cells of first builds run before the input is looked at again: about a millisecond.
+	// sliceCells is the number of cells of first builds that run before the loop checks its queue again. They take about a
+	// millisecond.
 	sliceCells = 25
-	// maxShare is the most that runs of them behind a commit, whatever that cost: a few milliseconds.
-	maxShare = 125
-	// rowsPerCell is how many rows cost a commit about what a cell costs.
+	// maxBuildCells is the largest number of cells of first builds that run behind one commit. They take a few milliseconds.
+	maxBuildCells = 125
+	// rowsPerCell is the number of rows that cost a commit about as much as one cell.
 	rowsPerCell = 4
-	// commitRows is about how many objects one commit takes; what is left joins the next one.
+	// commitRows is about the largest number of rows that one commit writes. What is left goes with the next one.
 	commitRows = 5000
-	// classGrace is how long a class without proxies is kept: proxies that restart find it warm.
+	// classGrace is how long a class without proxies is kept, so that it need not be built again for a proxy that restarts.
 	classGrace = time.Minute
 )
 
@@ -49,10 +51,10 @@ const (
 type Settings struct {
 	// Sources are the names of the configured sources; proxies are admitted once each has listed everything.
 	Sources []string
-	// MinInterval is the least time between two commits; the first after a pause is not delayed. Zero is none.
+	// MinInterval is the minimum time between two commits. The first commit after a pause is not delayed.
 	MinInterval time.Duration
 	Log         *slog.Logger
-	// Observe, if set, hears of every commit, on the loop's goroutine.
+	// Observe, if set, is called after every commit, on the loop's goroutine.
 	Observe func(Commit)
 }
 
@@ -60,35 +62,48 @@ type Settings struct {
 type Commit struct {
 	Revision store.Revision
 	At       time.Time
-	Duration time.Duration // until all states were handed to the streams
-	Jobs     int           // batches, connects, rejections ... that were taken together
-	Objects  map[string]int
-	Cells    map[string]int // cells run, by query
-	Classes  int            // class states that changed
-	Streams  int            // streams that were told
+	// Duration is the time until all states were delivered to the streams.
+	Duration time.Duration
+	// Jobs is the number of batches, connects, rejections and so on that the commit combined.
+	Jobs int
+	// Objects is the number of events by source.
+	Objects map[string]int
+	// Cells is the number of cells that ran, by query.
+	Cells map[string]int
+	// Classes is the number of class states that changed, and Streams the number of streams that received them.
+	Classes int
+	Streams int
 }
 
-// Loop is the one owner of the store and the graph.
+// Loop owns the store and the graph.
 type Loop struct {
 	settings Settings
 	tables   *state.Tables
 	graph    *query.Graph
 	queries  *classes.Queries
-	synced   chan struct{}
-	queue    *queue
-	next     atomic.Uint64 // connection numbers
+	// synced is closed when every source has listed everything.
+	synced chan struct{}
+	queue  *queue
+	// next is the number of the last connection.
+	next atomic.Uint64
 
-	// Of the loop's goroutine only:
-	ready    bool
-	conns    map[string]*connection
-	classes  map[proxy.Class]*class
-	moved    []move // connections whose class was published and not yet acted upon
-	answered []answered
-	fresh    []*class // classes whose state was published and not yet handed out
+	// The following fields belong to the loop's goroutine.
+
+	// ready is set when synced is closed.
+	ready   bool
+	conns   map[string]*connection
+	classes map[proxy.Class]*class
+	// moved, answers and changed are what the graph has published and the loop has not delivered: classes of connections,
+	// answers to wants, and states of classes.
+	moved    []move
+	answers  []newAnswer
+	changed  []*class
 	problems state.Problems
-	faults   faults
-	ledger   *ledger
-	notes    []func(tx *store.Txn) // rows that the loop itself has for the next commit
+
+	faults     faults
+	rejections *rejectionIndex
+	// writes are the rows that the loop itself adds to the next commit.
+	writes []func(tx *store.Txn)
 }
 
 // New returns a loop over tables, whose queries are defined on graph.
@@ -100,24 +115,24 @@ func New(tables *state.Tables, graph *query.Graph, q *classes.Queries, s Setting
 		settings: s, tables: tables, graph: graph, queries: q,
 		synced: make(chan struct{}), queue: newQueue(),
 		conns: make(map[string]*connection), classes: make(map[proxy.Class]*class),
-		faults: faults{rows: make(map[query.ID]faultRow), cells: make(map[state.FaultKey][]query.ID)}, ledger: newLedger(),
+		faults: faults{rows: make(map[query.ID]faultRow), cells: make(map[state.FaultKey][]query.ID)}, rejections: newRejectionIndex(),
 	}
 }
 
-// Apply implements source.Sink: it queues a batch. It never blocks, and nothing is lost: of each object the last word stays.
+// Apply implements source.Sink. It queues a batch and never blocks. The last event of each object is never lost.
 func (l *Loop) Apply(b source.Batch) { l.queue.apply(b) }
 
 // Synced is closed once every source has listed everything and the result is committed.
 func (l *Loop) Synced() <-chan struct{} { return l.synced }
 
-// Run works until ctx is cancelled. It is called once.
+// Run runs the loop until ctx is cancelled. It must be called once.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.queries.Problems.Observe(classes.All{}, func(all state.Problems) { l.problems = all })()
 	grace := time.NewTicker(classGrace / 4)
 	defer grace.Stop()
-	var earliest time.Time // of the next commit
-	share := 0             // what first builds may cost at once, because a commit has kept them waiting
-	more := false          // first builds are under way, or there is something to look into
+	var earliest time.Time // the earliest time of the next commit
+	budget := 0            // the number of cells of first builds that may run now, because a commit has delayed them
+	more := false          // whether first builds or lookups are left to do
 	for ctx.Err() == nil {
 		if !more && l.queue.empty() {
 			select {
@@ -131,25 +146,25 @@ func (l *Loop) Run(ctx context.Context) error {
 			}
 		}
 		if wait := time.Until(earliest); wait <= 0 {
-			if jobs := l.queue.take(); len(jobs) > 0 || len(l.notes) > 0 {
+			if jobs := l.queue.take(); len(jobs) > 0 || len(l.writes) > 0 {
 				earliest = time.Now().Add(l.settings.MinInterval)
-				share = l.commit(jobs)
+				budget = l.commit(jobs)
 			}
 		} else if !l.graph.Pending() {
 			l.pause(ctx, wait)
 			continue
 		}
-		l.build(share)
-		share = 0
-		l.lookInto()
-		if more = l.graph.Pending() || l.curious(); more { // what was handed out may have made new classes
-			runtime.Gosched() // those who have little to do go first
+		l.build(budget)
+		budget = 0
+		l.lookUp()
+		if more = l.graph.Pending() || l.hasLookups(); more { // Delivery may have created new classes.
+			runtime.Gosched() // Goroutines with little to do should not wait for first builds.
 		}
 	}
 	return nil
 }
 
-// pause waits before a commit that would follow another too closely.
+// pause waits until the next commit is allowed.
 func (l *Loop) pause(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -159,16 +174,16 @@ func (l *Loop) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// build runs first builds: a slice, or as much as the commits before it have cost. A stream of commits that leaves no time
-// between them could keep a new class waiting for ever otherwise.
-func (l *Loop) build(share int) {
-	for pending := true; pending; share -= sliceCells {
-		pending = l.graph.Slice(sliceCells) && share > sliceCells
-		l.handOut(nil)
+// build runs first builds: at least one slice, and up to budget cells. The budget is the cost of the commit before, so that a
+// stream of commits without pauses cannot delay a new class for ever.
+func (l *Loop) build(budget int) {
+	for pending := true; pending; budget -= sliceCells {
+		pending = l.graph.Slice(sliceCells) && budget > sliceCells
+		l.deliver(nil)
 	}
 }
 
-// commit makes all jobs one revision and hands out what changed. It returns what that has cost, in cells.
+// commit runs all jobs as one revision and delivers what changed. It returns the cost in cells, at most maxBuildCells.
 func (l *Loop) commit(jobs []*job) (cost int) {
 	info := Commit{At: time.Now(), Objects: map[string]int{}}
 	before := l.graph.Revision()
@@ -183,22 +198,22 @@ func (l *Loop) commit(jobs []*job) (cost int) {
 			l.write(tx, j)
 		}
 		cost /= rowsPerCell
-		for _, note := range l.notes {
-			note(tx)
+		for _, write := range l.writes {
+			write(tx)
 		}
-		l.notes = nil
+		l.writes = nil
 	})
-	l.handOut(&info)
+	l.deliver(&info)
 	for _, j := range jobs {
 		l.after(j)
 	}
-	l.handOut(&info) // what the jobs observed may be known already
+	l.deliver(&info) // What the jobs observed may already have a result.
 	if !l.ready && l.tables.Synced(l.settings.Sources...) {
 		l.ready = true
 		close(l.synced)
 	}
 	if info.Revision == before {
-		return min(cost, maxShare)
+		return min(cost, maxBuildCells)
 	}
 	info.Duration = time.Since(info.At)
 	info.Cells = l.graph.Cost()
@@ -208,10 +223,10 @@ func (l *Loop) commit(jobs []*job) (cost int) {
 	for _, n := range info.Cells {
 		cost += n
 	}
-	return min(cost, maxShare)
+	return min(cost, maxBuildCells)
 }
 
-// write performs one job's writes. A panic is a bug in how rows are made of objects: it costs this job.
+// write runs one job's writes. A panic is a bug in the code that splits objects into rows; only this job is lost.
 func (l *Loop) write(tx *store.Txn, j *job) {
 	defer func() {
 		name := ""
@@ -231,7 +246,7 @@ func (l *Loop) write(tx *store.Txn, j *job) {
 	}
 }
 
-// after performs what a job does behind its commit. A panic costs this job.
+// after runs what a job does after its commit. A panic affects only this job.
 func (l *Loop) after(j *job) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -243,26 +258,27 @@ func (l *Loop) after(j *job) {
 	}
 }
 
-// View is what Inspect shows: the store and the graph between two commits.
+// View is the store and the graph between two commits, as Inspect shows them.
 type View struct {
 	Tables   *state.Tables
 	Graph    *query.Graph
 	Queries  *classes.Queries
 	Problems state.Problems
-	Classes  map[proxy.Class]int // streams by class
-	states   func(proxy.Class) *resource.State
+	// Classes is the number of streams by class.
+	Classes map[proxy.Class]int
+	states  func(proxy.Class) *resource.State
 }
 
-// Class is the class of a connection, by the name the loop gave it; false if it has left.
+// Class is the class of a connection, by its ID; false if the connection has left.
 func (v *View) Class(connection string) (proxy.Class, bool) {
 	return v.Queries.Class.Get(v.Graph.Glance(), connection)
 }
 
-// State is the present state of a class; nil if it has none yet.
+// State is the last published state of a class; nil if there is none yet.
 func (v *View) State(c proxy.Class) *resource.State { return v.states(c) }
 
-// Inspect runs fn on the loop's goroutine between two commits and waits for it. fn must be quick and change nothing. Its panic
-// is an error.
+// Inspect runs fn on the loop's goroutine between two commits and waits for it. fn must be quick and must not change anything.
+// If fn panics, Inspect returns an error.
 func (l *Loop) Inspect(ctx context.Context, fn func(*View)) error {
 	done := make(chan struct{})
 	failed := true

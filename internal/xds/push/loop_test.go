@@ -46,23 +46,23 @@ spec:
   egress: [{hosts: ["other/*"]}]
 `
 
-// stream stands for a connected stream: it keeps the last state and can wait for one.
+// stream is a fake of a connected stream. It keeps the last state and can wait for one.
 type stream struct {
 	mu      sync.Mutex
 	state   *resource.State
 	count   int
 	answers map[string]protocol.Answer // by name
-	told    chan struct{}
+	updated chan struct{}
 }
 
-func newStream() *stream { return &stream{told: make(chan struct{}, 1)} }
+func newStream() *stream { return &stream{updated: make(chan struct{}, 1)} }
 
 func (s *stream) Update(st *resource.State) {
 	s.mu.Lock()
 	s.state, s.count = st, s.count+1
 	s.mu.Unlock()
 	select {
-	case s.told <- struct{}{}:
+	case s.updated <- struct{}{}:
 	default:
 	}
 }
@@ -91,7 +91,7 @@ func (s *stream) wait(t *testing.T, what string, ok func(*resource.State) bool) 
 			return st
 		}
 		select {
-		case <-s.told:
+		case <-s.updated:
 		case <-deadline:
 			t.Fatalf("no state with %s", what)
 		}
@@ -140,12 +140,12 @@ func start(t *testing.T, s Settings) *fixture {
 	return f
 }
 
-func (f *fixture) apply(yaml string, gone ...api.Key) {
+func (f *fixture) apply(yaml string, deleted ...api.Key) {
 	b := source.Batch{Source: "test", Synced: true}
 	for _, o := range meshtest.Parse(f.t, yaml) {
 		b.Events = append(b.Events, source.Event{Key: o.Key, Object: o})
 	}
-	for _, k := range gone {
+	for _, k := range deleted {
 		b.Events = append(b.Events, source.Event{Key: k})
 	}
 	f.Apply(b)
@@ -211,15 +211,16 @@ func TestChangesReachStreams(t *testing.T) {
 			t.Errorf("%v changed with an endpoint", typ)
 		}
 	}
-	told := s.count
+	before := s.count
 	f.apply(strings.Replace(reviews, "10.0.0.1", "10.0.0.2", 1))
 	f.settled(func(*View) {})
-	if s.count != told {
-		t.Error("the same object again told the stream")
+	if s.count != before {
+		t.Error("the stream received a state although nothing has changed")
 	}
 }
 
-// TestClassFollowsConfiguration: a Sidecar that selects a connected proxy moves it to another class, and back.
+// TestClassFollowsConfiguration checks that a new Sidecar that selects a connected proxy moves the proxy to another class, and
+// that its deletion moves it back.
 func TestClassFollowsConfiguration(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
@@ -243,7 +244,7 @@ func TestClassFollowsConfiguration(t *testing.T) {
 	web.wait(t, "the cluster again", has(resource.Cluster, cluster))
 }
 
-// TestLeavingFreesTheClass: a class outlives its last proxy for a while and no longer.
+// TestLeavingFreesTheClass checks that a class is kept for classGrace after its last proxy has left, and not longer.
 func TestLeavingFreesTheClass(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
@@ -256,7 +257,7 @@ func TestLeavingFreesTheClass(t *testing.T) {
 		}
 		f.releaseClasses(time.Now().Add(classGrace / 2))
 		if len(f.classes) != 1 {
-			t.Error("the class is gone at once")
+			t.Error("the class was removed at once")
 		}
 		f.releaseClasses(time.Now().Add(2 * classGrace))
 	})
@@ -268,7 +269,7 @@ func TestLeavingFreesTheClass(t *testing.T) {
 	})
 }
 
-// TestGroupCommit: what arrives while the loop is busy becomes one commit.
+// TestGroupCommit checks that jobs that arrive while the loop is busy become one commit.
 func TestGroupCommit(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
@@ -280,7 +281,7 @@ func TestGroupCommit(t *testing.T) {
 		f.apply(strings.Replace(reviews, "10.0.0.1", fmt.Sprintf("10.0.1.%d", i), 1))
 	}
 	close(release)
-	f.settled(func(*View) {}) // may be part of the commit, which is told of behind its jobs
+	f.settled(func(*View) {}) // This may be part of the commit, which is observed after its jobs.
 	f.settled(func(*View) {})
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -290,9 +291,9 @@ func TestGroupCommit(t *testing.T) {
 	}
 }
 
-// TestAPanickingWriteCostsItself: a bug in one batch's writes loses that batch; the others of the commit and all
-// later ones are in force.
-func TestAPanickingWriteCostsItself(t *testing.T) {
+// TestPanicInWrite checks that a panic in the writes of one batch loses only that batch. The other batches of the commit and
+// all later ones take effect.
+func TestPanicInWrite(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
 	_, s := f.attach(web0, "")
@@ -301,8 +302,8 @@ func TestAPanickingWriteCostsItself(t *testing.T) {
 	s.wait(t, "what was applied after the panic", has(resource.Cluster, "outbound|80||ratings.example.com"))
 }
 
-// TestAPanickingInspectionCostsItself: a bug in a debug page is an error of that page.
-func TestAPanickingInspectionCostsItself(t *testing.T) {
+// TestPanicInInspection checks that a panic in a debug page becomes an error of that page.
+func TestPanicInInspection(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
 	if err := f.Inspect(t.Context(), func(*View) { panic("a bug") }); err == nil {
@@ -312,7 +313,7 @@ func TestAPanickingInspectionCostsItself(t *testing.T) {
 	s.wait(t, "the cluster", has(resource.Cluster, "outbound|80||reviews.example.com"))
 }
 
-// TestMinInterval: the first change after a pause is not delayed, the next one is.
+// TestMinInterval checks that the first change after a pause is not delayed and the next one is.
 func TestMinInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, Settings{MinInterval: time.Minute})
@@ -331,7 +332,7 @@ func TestMinInterval(t *testing.T) {
 	})
 }
 
-// TestProblems: what is wrong with objects is known whether or not a proxy sees them, and forgotten when it is mended.
+// TestProblems checks that problems of objects are reported whether or not a proxy uses the objects, until they are corrected.
 func TestProblems(t *testing.T) {
 	f := start(t, Settings{})
 	const rule = `
@@ -370,15 +371,15 @@ func (f *fixture) eventually(what string, ok func(*View) bool) {
 	f.t.Fatalf("%s: not seen", what)
 }
 
-// TestRejectionIsAProblemOfItsObjects: what a proxy rejected is told at the objects it was made of, until they change or the
-// proxy leaves.
+// TestRejectionIsAProblemOfItsObjects checks that the objects from which rejected content was made have a problem until they
+// change or the proxy leaves.
 func TestRejectionIsAProblemOfItsObjects(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
 	c, s := f.attach(web0, "")
 	name := "outbound|80||reviews.example.com"
 	bad, _ := s.wait(t, "the cluster", has(resource.Cluster, name)).Get(resource.Cluster, name)
-	told := func(v *View) bool {
+	reported := func(v *View) bool {
 		for _, p := range v.Problems.All() {
 			if p.Object.Kind == "ServiceEntry" && p.Object.Name == "reviews" && strings.Contains(p.Reason, "no such thing") && strings.Contains(p.Reason, web0) {
 				return true
@@ -390,13 +391,13 @@ func TestRejectionIsAProblemOfItsObjects(t *testing.T) {
 		c.Pin([]protocol.Pin{{Type: resource.Cluster, Name: name, Rejected: bad.ContentHash()}}, "no such thing")
 	}
 	pin()
-	f.eventually("a problem of the ServiceEntry", told)
+	f.eventually("a problem of the ServiceEntry", reported)
 	f.apply(strings.Replace(reviews, "number: 80,", "number: 80, targetPort: 8080,", 1) + "\n---\n" + strings.ReplaceAll(connectionPool, "N", "7"))
-	f.eventually("no problem once the content is another", func(v *View) bool { return !told(v) })
+	f.eventually("no problem once the content is another", func(v *View) bool { return !reported(v) })
 	f.apply("", api.Key{Kind: "DestinationRule", Namespace: "shop", Name: "reviews"})
-	f.eventually("the problem again with the content", told)
+	f.eventually("the problem again with the content", reported)
 	c.Close()
-	f.eventually("no problem once the proxy has left", func(v *View) bool { return !told(v) && v.Tables.Rejections.Len() == 0 })
+	f.eventually("no problem once the proxy has left", func(v *View) bool { return !reported(v) && v.Tables.Rejections.Len() == 0 })
 }
 
 const connectionPool = `
@@ -406,7 +407,8 @@ metadata: {name: reviews, namespace: shop}
 spec: {host: reviews.example.com, trafficPolicy: {connectionPool: {tcp: {maxConnections: N}}}}
 `
 
-// TestBrokenTranslationIsAProblem: an object that makes a query panic is told about; what it had before stays, all else goes on.
+// TestBrokenTranslationIsAProblem checks that an object that makes a query panic has a problem. The last good value stays in
+// force, and other changes take effect.
 func TestBrokenTranslationIsAProblem(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
@@ -430,11 +432,11 @@ func TestBrokenTranslationIsAProblem(t *testing.T) {
 	f.apply(strings.ReplaceAll(reviews, "reviews", "ratings"))
 	st := s.wait(t, "another service", has(resource.Cluster, "outbound|80||ratings.example.com"))
 	if !has(resource.Route, "80")(st) {
-		t.Error("the route configuration is gone")
+		t.Error("the route configuration was removed")
 	}
 	f.settled(func(v *View) {
-		if v.Tables.Faults.Len() != 1 || f.curious() {
-			t.Errorf("%d rows tell of faults, more to look into: %v; one fault costs once", v.Tables.Faults.Len(), f.curious())
+		if v.Tables.Faults.Len() != 1 || f.hasLookups() {
+			t.Errorf("%d rows of faults, lookups waiting: %v; want one row and no lookup", v.Tables.Faults.Len(), f.hasLookups())
 		}
 	})
 	f.apply("", bad.Key)

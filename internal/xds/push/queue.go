@@ -12,38 +12,70 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// job is one thing to be done in a commit.
+// job is a unit of work for one commit.
 type job struct {
-	rows    int
-	write   func(tx *store.Txn) // may be nil
-	after   func()              // runs when the commit and what it dirtied is done; may be nil
-	changes *changes            // of a source; nil for every other job
-
-	// report says that the job only tells users about a proxy: nothing that proxies are sent depends on it.
+	// rows is about what the job costs the commit, in rows.
+	rows int
+	// write makes the job's changes of rows; it may be nil.
+	write func(tx *store.Txn)
+	// after runs when the commit is done and the cells that depend on it have run; it may be nil.
+	after func()
+	// changes are those of a source; nil for every other job.
+	changes *changes
+	// report is set if the job only informs users about a proxy. Nothing that proxies are sent depends on such a job.
 	report bool
 
-	in *list.List    // the list of the queue that the job is in
-	at *list.Element // place in that; nil once it was taken
+	// list is the list of the queue that the job waits in, and element is its place there. element is nil once the job was
+	// taken or removed.
+	list    *list.List
+	element *list.Element
 }
 
-// queue is what waits for the loop, in the order of arrival, reports apart from everything else. Its size is bounded by what
-// there is, not by what happens: of a source it holds at most one event per object and problem, of a proxy what connecting
-// and leaving takes. The methods may be called from any goroutine and never wait.
+// waiting reports whether the job is in the queue.
+func (j *job) waiting() bool { return j != nil && j.element != nil }
+
+// queue has the jobs that wait for the loop, in the order of arrival, with reports in a list of their own. Its size is bounded
+// by the number of objects and proxies, not by the number of events: for a source it has at most one event per object and
+// problem, and for a proxy at most one job of each kind. The methods may be called from any goroutine and never wait.
 type queue struct {
-	mu      sync.Mutex
-	jobs    list.List // of *job
-	reports list.List // of *job
-	// open are the jobs that hold changes of a source, in order. No object and no problem is in two of them.
+	mu sync.Mutex
+	// jobs and reports are lists of *job.
+	jobs    list.List
+	reports list.List
+	// open are the jobs with changes, by source, in the order of arrival. No object and no problem is in two of them.
 	open map[string][]*job
+	// wake has a token if jobs may have arrived since the loop last looked.
 	wake chan struct{}
-	most int // about as many rows are taken at a time
+	// maxRows is about how many rows the loop takes at a time.
+	maxRows int
+}
+
+// waitingJob is the last job of one kind that a connection has queued. While that job waits, further work joins it, so that at
+// most one job of the kind waits. The zero value has no job.
+type waitingJob[T any] struct {
+	job *job
+	// work is what the job will do. It must not change after the loop has taken the job.
+	work *T
+}
+
+// add changes the work of the job that waits. If none waits, it queues the one that newJob makes of new work. change returns what
+// the job costs now, in rows.
+func (w *waitingJob[T]) add(q *queue, newJob func(work *T) *job, change func(work *T) (rows int)) {
+	q.edit(func() {
+		if !w.job.waiting() {
+			w.work = new(T)
+			w.job = newJob(w.work)
+			q.push(w.job)
+		}
+		w.job.rows = change(w.work)
+	})
 }
 
 func newQueue() *queue {
-	return &queue{open: make(map[string][]*job), wake: make(chan struct{}, 1), most: commitRows}
+	return &queue{open: make(map[string][]*job), wake: make(chan struct{}, 1), maxRows: commitRows}
 }
 
-// add puts a job behind all others of its list.
+// add appends a job to its list.
 func (q *queue) add(j *job) {
 	q.mu.Lock()
 	q.push(j)
@@ -51,12 +83,13 @@ func (q *queue) add(j *job) {
 	q.signal()
 }
 
+// push is add for a caller that holds q.mu and wakes the loop.
 func (q *queue) push(j *job) {
-	j.in = &q.jobs
+	j.list = &q.jobs
 	if j.report {
-		j.in = &q.reports
+		j.list = &q.reports
 	}
-	j.at = j.in.PushBack(j)
+	j.element = j.list.PushBack(j)
 }
 
 func (q *queue) signal() {
@@ -66,23 +99,24 @@ func (q *queue) signal() {
 	}
 }
 
-// drop takes a job out, and reports whether it was still waiting.
+// drop removes a job and reports whether it was waiting.
 func (q *queue) drop(j *job) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.remove(j)
 }
 
+// remove is drop for a caller that holds q.mu.
 func (q *queue) remove(j *job) bool {
-	if j == nil || j.at == nil {
+	if !j.waiting() {
 		return false
 	}
-	j.in.Remove(j.at)
-	j.at = nil
+	j.list.Remove(j.element)
+	j.element = nil
 	return true
 }
 
-// edit runs fn while no job is taken.
+// edit runs fn while it holds q.mu, so that no job is taken, and then wakes the loop.
 func (q *queue) edit(fn func()) {
 	q.mu.Lock()
 	fn()
@@ -96,37 +130,38 @@ func (q *queue) empty() bool {
 	return q.jobs.Len()+q.reports.Len() == 0
 }
 
-// take returns what has arrived, as far as one commit takes it. Thousands of proxies may reject something at a time, and
-// what comes after their reports does not wait for them: reports take what room the other jobs leave, and one at least.
+// take removes and returns the jobs of the next commit. Thousands of proxies may reject something at the same time, and other
+// jobs must not wait behind their reports. So reports only fill the room that other jobs leave, but at least one goes with
+// each commit.
 func (q *queue) take() []*job {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var taken []*job
 	rows := 0
-	for q.jobs.Len() > 0 && rows < q.most {
+	for q.jobs.Len() > 0 && rows < q.maxRows {
 		taken, rows = q.takeFirst(&q.jobs, taken, rows)
 	}
-	for one := true; q.reports.Len() > 0 && (one || rows < q.most); one = false {
+	for one := true; q.reports.Len() > 0 && (one || rows < q.maxRows); one = false {
 		taken, rows = q.takeFirst(&q.reports, taken, rows)
 	}
 	return taken
 }
 
-// takeFirst adds the first job of a list to what is taken.
+// takeFirst moves the first job of a list to taken, whose jobs have rows so far.
 func (q *queue) takeFirst(from *list.List, taken []*job, rows int) ([]*job, int) {
 	j := from.Front().Value.(*job)
 	q.remove(j)
 	if j.changes != nil {
-		of := j.changes.source
-		if q.open[of] = q.open[of][1:]; len(q.open[of]) == 0 {
-			delete(q.open, of)
+		name := j.changes.source
+		if q.open[name] = q.open[name][1:]; len(q.open[name]) == 0 {
+			delete(q.open, name)
 		}
 	}
 	return append(taken, j), rows + j.rows
 }
 
-// apply takes in a batch. It becomes visible as a whole, not before the source's earlier ones, and not before anything that came
-// from the source ahead of it: what it has in common with waiting changes joins these with all that waits behind them.
+// apply queues a batch. A batch becomes visible as a whole, and not before earlier batches of its source. If it changes an object
+// or problem that a waiting job of the source changes, it joins that job, together with all jobs of the source behind it.
 func (q *queue) apply(b source.Batch) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -139,7 +174,7 @@ func (q *queue) apply(b source.Batch) {
 			break
 		}
 	}
-	if last := len(open) - 1; first > last && last >= 0 && open[last].rows+len(b.Events)+len(b.Problems) <= q.most {
+	if last := len(open) - 1; first > last && last >= 0 && open[last].rows+len(b.Events)+len(b.Problems) <= q.maxRows {
 		first = last
 	}
 	if first == len(open) {
@@ -160,15 +195,17 @@ func (q *queue) apply(b source.Batch) {
 	j.rows = j.changes.rows()
 }
 
-// changes are batches of one source put together: of each object and problem the last word.
+// changes are batches of one source that were joined. They have one event per object and problem, which combines all events
+// of the batches.
 type changes struct {
-	source   string
+	source string
+	// batches is the number of batches that were joined.
 	batches  int
 	synced   bool
 	mesh     *meshconfig.MeshConfig
 	events   []source.Event
 	problems []source.ProblemEvent
-	// Places in events and problems, once a second batch has come.
+	// object and problem are the indexes of events and problems. They are nil until a second batch arrives.
 	object  map[api.Key]int
 	problem map[omap.Name]int
 }
@@ -177,13 +214,14 @@ func newChanges(b source.Batch) *changes {
 	return &changes{source: b.Source, batches: 1, synced: b.Synced, mesh: b.Mesh, events: b.Events, problems: b.Problems}
 }
 
+// rows is what the changes cost a commit.
 func (c *changes) rows() int { return 1 + len(c.events) + len(c.problems) }
 
 func (c *changes) batch() source.Batch {
 	return source.Batch{Source: c.source, Synced: c.synced, Mesh: c.mesh, Events: c.events, Problems: c.problems}
 }
 
-// index makes the places known.
+// index fills object and problem.
 func (c *changes) index() {
 	if c.object != nil {
 		return
@@ -197,6 +235,7 @@ func (c *changes) index() {
 	}
 }
 
+// overlaps reports whether the batch changes an object or problem that c changes.
 func (c *changes) overlaps(b *source.Batch) bool {
 	c.index()
 	for _, e := range b.Events {
@@ -212,7 +251,7 @@ func (c *changes) overlaps(b *source.Batch) bool {
 	return false
 }
 
-// add puts a later batch on top.
+// add joins a later batch.
 func (c *changes) add(b source.Batch) {
 	c.index()
 	c.batches++
@@ -228,6 +267,7 @@ func (c *changes) add(b source.Batch) {
 	}
 }
 
+// addEvent joins a later event.
 func (c *changes) addEvent(e source.Event) {
 	i, ok := c.object[e.Key]
 	if !ok {
@@ -240,7 +280,7 @@ func (c *changes) addEvent(e source.Event) {
 		c.events[i] = e
 		return
 	}
-	// It came and went while nobody looked.
+	// The object was added and deleted while both events waited.
 	last := len(c.events) - 1
 	c.events[i] = c.events[last]
 	c.object[c.events[i].Key] = i
@@ -248,7 +288,7 @@ func (c *changes) addEvent(e source.Event) {
 	delete(c.object, e.Key)
 }
 
-// addProblem puts the coming or going of a problem on top. A problem comes and goes by turns, so the two together are nothing.
+// addProblem joins a later event of a problem. A problem is raised and withdrawn alternately, so two events cancel each other.
 func (c *changes) addProblem(p source.ProblemEvent) {
 	name := omap.Name(p.Problem.OutputName())
 	i, ok := c.problem[name]

@@ -15,21 +15,25 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// told is what a sink knows of a source: hashes of objects, and problems.
-type told struct {
+// sourceContent is what a sink knows of a source: hashes of objects, and problems.
+type sourceContent struct {
 	objects  map[api.Key]omap.Hash
 	problems map[api.Problem]bool
 }
 
-func newTold() told { return told{map[api.Key]omap.Hash{}, map[api.Problem]bool{}} }
+func newSourceContent() sourceContent {
+	return sourceContent{map[api.Key]omap.Hash{}, map[api.Problem]bool{}}
+}
 
-func (s told) clone() told { return told{maps.Clone(s.objects), maps.Clone(s.problems)} }
+func (s sourceContent) clone() sourceContent {
+	return sourceContent{maps.Clone(s.objects), maps.Clone(s.problems)}
+}
 
-func (s told) equal(o told) bool {
+func (s sourceContent) equal(o sourceContent) bool {
 	return maps.Equal(s.objects, o.objects) && maps.Equal(s.problems, o.problems)
 }
 
-func (s told) take(b source.Batch) {
+func (s sourceContent) take(b source.Batch) {
 	for _, e := range b.Events {
 		if e.Object == nil {
 			delete(s.objects, e.Key)
@@ -46,14 +50,14 @@ func (s told) take(b source.Batch) {
 	}
 }
 
-// TestQueueIsAPrefix: whatever batches come and whenever some are taken, what was taken is what the source had said up to some
-// moment, later at each time, and in the end all of it. What waits is bounded by what the source has and had.
+// TestQueueIsAPrefix takes jobs at random times while random batches arrive. What was taken must at each time equal a prefix of
+// the source's history, and in the end all of it. The number of waiting events must be bounded by the number of objects.
 func TestQueueIsAPrefix(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := newQueue()
-		q.most = rapid.IntRange(1, 12).Draw(t, "most")
-		moments := []told{newTold()} // of the source, after each batch
-		sink, at := newTold(), 0
+		q.maxRows = rapid.IntRange(1, 12).Draw(t, "most")
+		moments := []sourceContent{newSourceContent()} // of the source, after each batch
+		sink, at := newSourceContent(), 0
 		take := func() {
 			for _, j := range q.take() {
 				sink.take(j.changes.batch())
@@ -62,7 +66,7 @@ func TestQueueIsAPrefix(t *testing.T) {
 				at++
 			}
 			if at == len(moments) {
-				t.Fatalf("what was taken is nothing the source ever said: %v", sink)
+				t.Fatalf("what was taken is not a prefix of the history of the source: %v", sink)
 			}
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
@@ -117,8 +121,8 @@ func TestQueueIsAPrefix(t *testing.T) {
 	})
 }
 
-// TestQueueIsBounded: while the loop is busy, a source that writes the same objects again and again, objects that come and go,
-// and proxies that do, leave a bounded number of things behind.
+// TestQueueIsBounded checks that the queue stays small while the loop is busy and a source writes the same objects many times,
+// or objects and proxies come and go.
 func TestQueueIsBounded(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
@@ -167,11 +171,11 @@ func TestQueueIsBounded(t *testing.T) {
 	})
 }
 
-// TestReportsTakeWhatIsLeft: however many reports wait, what comes after them goes with the next commit; and however much comes,
-// reports go on.
-func TestReportsTakeWhatIsLeft(t *testing.T) {
+// TestReportsFillCommits checks that other jobs do not wait behind reports, however many, and that some report goes with every
+// commit.
+func TestReportsFillCommits(t *testing.T) {
 	q := newQueue()
-	q.most = 10
+	q.maxRows = 10
 	for range 20 {
 		q.add(&job{report: true, rows: 4})
 	}
@@ -201,7 +205,7 @@ func TestReportsTakeWhatIsLeft(t *testing.T) {
 	}
 }
 
-// TestBatchesPerCommitAreBounded: what arrived in many batches is taken in several commits, each with whole batches.
+// TestBatchesPerCommitAreBounded checks that many batches are taken in several commits, each with whole batches.
 func TestBatchesPerCommitAreBounded(t *testing.T) {
 	q := newQueue()
 	for i := range 10 {
@@ -222,9 +226,9 @@ func TestBatchesPerCommitAreBounded(t *testing.T) {
 	}
 }
 
-// TestFirstBuildsHaveAShare: a new class is built though a stream of commits never leaves the loop idle, by as many cells behind
-// each commit as that ran.
-func TestFirstBuildsHaveAShare(t *testing.T) {
+// TestFirstBuildsProceedUnderLoad checks that a new class is built while commits follow one another without pause. Behind each
+// commit about as many cells of the first build run as the commit ran.
+func TestFirstBuildsProceedUnderLoad(t *testing.T) {
 	f, l := large(t, 1000)
 	<-f.Synced()
 	f.quiet("what is wrong is known")

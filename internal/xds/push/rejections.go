@@ -15,249 +15,250 @@ import (
 )
 
 const (
-	// maxOfNode is how many rejections of one node id are rows, over all its connections. A further one takes the place of
-	// the node's oldest.
+	// maxOfNode is the largest number of rejections of one node id that are rows, over all its connections. A further one
+	// replaces the oldest of the node.
 	maxOfNode = 256
-	// maxRejections is how many are rows in total. A further one takes the place of one of the node that has most: who
-	// rejects little always gets in. Of that node's it is the oldest whose content others rejected, too, if there is one,
-	// so that the user goes on hearing of that content; else the oldest.
+	// maxRejections is the largest number of rejections that are rows. A further one replaces one of the node that has most,
+	// so that a node with few rejections always gets a row. Of that node's rejections it replaces the oldest whose content
+	// some other connection rejected, too, so that the user still learns of that content; else the oldest.
 	maxRejections = 16384
 	// rejectionRows is what a rejection costs a commit, in rows.
 	rejectionRows = 20
 )
 
-// ledger knows which rejections are rows. It belongs to the loop's goroutine.
-type ledger struct {
-	nodes    map[string]*rejecter
-	fullest  fullest
+// rejectionIndex has the rejections that are rows. It belongs to the loop's goroutine.
+type rejectionIndex struct {
+	nodes    map[string]*nodeRejections
+	byCount  byCount
 	contents map[state.Rejected]*content
-	total    int
-	wanted   []wanted // of each content once, and of some that nobody rejects any longer
+	// total is the number of rejections.
+	total int
+	// lookups has each content whose objects must be looked up once, and some content that nobody rejects any more.
+	lookups []originLookup
 }
 
-// content is what some connection rejected.
+// content is content that some connections rejected.
 type content struct {
-	count  int  // of the connections
-	wanted bool // listed in ledger.wanted
+	// count is the number of these connections.
+	count int
+	// queued is set while the content is in rejectionIndex.lookups.
+	queued bool
 }
 
-// rejecter is a node with its rejections, the oldest first.
-type rejecter struct {
+// nodeRejections are the rejections of one node id, the oldest first.
+type nodeRejections struct {
 	node string
 	list []rejection
-	at   int // in ledger.fullest
+	// place is the index in rejectionIndex.byCount.
+	place int
 }
 
+// rejection says that a connection rejected some content.
 type rejection struct {
 	conn *connection
 	what state.Rejected
 }
 
-// wanted is content of which the objects it is made of are not known yet.
-type wanted struct {
+// originLookup is content whose objects must be looked up in the state of a class.
+type originLookup struct {
 	what  state.Rejected
 	class proxy.Class
 }
 
-// fullest is a heap of the nodes, those with most rejections first.
-type fullest []*rejecter
+// byCount is a heap of nodes. The node with most rejections is the first.
+type byCount []*nodeRejections
 
-func (f fullest) Len() int { return len(f) }
-func (f fullest) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(len(f[j].list), len(f[i].list)), strings.Compare(f[i].node, f[j].node)) < 0
+func (h byCount) Len() int { return len(h) }
+func (h byCount) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(len(h[j].list), len(h[i].list)), strings.Compare(h[i].node, h[j].node)) < 0
 }
-func (f fullest) Swap(i, j int) {
-	f[i], f[j] = f[j], f[i]
-	f[i].at, f[j].at = i, j
+func (h byCount) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i, j
 }
 
 // Push implements heap.Interface.
-func (f *fullest) Push(x any) {
-	n := x.(*rejecter)
-	n.at = len(*f)
-	*f = append(*f, n)
+func (h *byCount) Push(x any) {
+	n := x.(*nodeRejections)
+	n.place = len(*h)
+	*h = append(*h, n)
 }
 
 // Pop implements heap.Interface.
-func (f *fullest) Pop() any {
-	last := len(*f) - 1
-	n := (*f)[last]
-	(*f)[last] = nil
-	*f = (*f)[:last]
+func (h *byCount) Pop() any {
+	last := len(*h) - 1
+	n := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
 	return n
 }
 
-func newLedger() *ledger {
-	return &ledger{nodes: make(map[string]*rejecter), contents: make(map[state.Rejected]*content)}
+func newRejectionIndex() *rejectionIndex {
+	return &rejectionIndex{nodes: make(map[string]*nodeRejections), contents: make(map[state.Rejected]*content)}
 }
 
-// make room for one more rejection of a node, and return what has to go for it.
-func (g *ledger) makeRoom(node string) (gone rejection, ok bool) {
-	n := g.nodes[node]
+// toReplace returns the rejection that a further one of a node replaces; false if there is room.
+func (x *rejectionIndex) toReplace(node string) (oldest rejection, full bool) {
+	n := x.nodes[node]
 	switch {
 	case n != nil && len(n.list) >= maxOfNode:
 		return n.list[0], true
-	case g.total >= maxRejections:
-		n = g.fullest[0]
-		shared := slices.IndexFunc(n.list, func(r rejection) bool { return g.contents[r.what].count > 1 })
+	case x.total >= maxRejections:
+		n = x.byCount[0]
+		shared := slices.IndexFunc(n.list, func(r rejection) bool { return x.contents[r.what].count > 1 })
 		return n.list[max(shared, 0)], true
 	}
 	return rejection{}, false
 }
 
-// add notes a rejection that its connection does not have yet.
-func (g *ledger) add(r rejection) {
-	n := g.nodes[r.conn.node]
+// add adds a rejection that its connection does not have yet.
+func (x *rejectionIndex) add(r rejection) {
+	n := x.nodes[r.conn.node]
 	if n == nil {
-		n = &rejecter{node: r.conn.node}
-		g.nodes[r.conn.node] = n
-		heap.Push(&g.fullest, n)
+		n = &nodeRejections{node: r.conn.node}
+		x.nodes[r.conn.node] = n
+		heap.Push(&x.byCount, n)
 	}
 	n.list = append(n.list, r)
-	heap.Fix(&g.fullest, n.at)
+	heap.Fix(&x.byCount, n.place)
 	r.conn.rejected[r.what] = struct{}{}
-	g.total++
-	c := g.contents[r.what]
+	x.total++
+	c := x.contents[r.what]
 	if c == nil {
 		c = &content{}
-		g.contents[r.what] = c
+		x.contents[r.what] = c
 	}
-	if c.count++; c.count == 1 && !c.wanted {
-		c.wanted = true
-		g.wanted = append(g.wanted, wanted{r.what, r.conn.class.key})
+	if c.count++; c.count == 1 && !c.queued {
+		c.queued = true
+		x.lookups = append(x.lookups, originLookup{r.what, r.conn.class.key})
 	}
 }
 
-// remove forgets a rejection, and reports whether nobody else rejected that content.
-func (g *ledger) remove(r rejection) (last bool) {
-	n := g.nodes[r.conn.node]
+// remove removes a rejection. It reports whether no other connection rejected that content.
+func (x *rejectionIndex) remove(r rejection) (last bool) {
+	n := x.nodes[r.conn.node]
 	n.list = slices.DeleteFunc(n.list, func(o rejection) bool { return o == r })
 	if len(n.list) == 0 {
-		heap.Remove(&g.fullest, n.at)
-		delete(g.nodes, n.node)
+		heap.Remove(&x.byCount, n.place)
+		delete(x.nodes, n.node)
 	} else {
-		heap.Fix(&g.fullest, n.at)
+		heap.Fix(&x.byCount, n.place)
 	}
 	delete(r.conn.rejected, r.what)
-	g.total--
-	c := g.contents[r.what]
-	if c.count--; c.count == 0 && !c.wanted {
-		delete(g.contents, r.what)
+	x.total--
+	c := x.contents[r.what]
+	if c.count--; c.count == 0 && !c.queued {
+		delete(x.contents, r.what)
 	}
 	return c.count == 0
 }
 
-// nextWanted takes the next content of which the origin is to be found.
-func (g *ledger) nextWanted() (w wanted, ok bool) {
-	for len(g.wanted) > 0 {
-		w, g.wanted = g.wanted[0], g.wanted[1:]
-		c := g.contents[w.what]
-		c.wanted = false
+// nextLookup takes the next content that some connection still rejects and whose objects are not known.
+func (x *rejectionIndex) nextLookup() (w originLookup, ok bool) {
+	for len(x.lookups) > 0 {
+		w, x.lookups = x.lookups[0], x.lookups[1:]
+		c := x.contents[w.what]
+		c.queued = false
 		if c.count > 0 {
 			return w, true
 		}
-		delete(g.contents, w.what)
+		delete(x.contents, w.what)
 	}
-	g.wanted = nil
-	return wanted{}, false
+	x.lookups = nil
+	return originLookup{}, false
 }
 
-// pinned is what a proxy rejected with one reason.
-type pinned struct {
+// pinReport is content that a proxy rejected with one reason.
+type pinReport struct {
 	what []state.Rejected
 	row  state.Rejection
 }
 
-// pins is the job that makes rows of what a connection rejected.
-type pins struct {
-	*job
-	list []pinned
-}
-
-// Pin implements server.Attachment: the proxy rejected content, and its stream holds it back. The objects it was made
-// of get a Problem, for as long as the proxy would still be given that content.
+// Pin implements server.Attachment. The objects from which the rejected content was made get a Problem while the class of the
+// proxy has that content. Of the reports that wait for the loop it keeps the last ones, up to maxOfNode rejections.
 func (c *Connection) Pin(list []protocol.Pin, reason string) {
 	l, conn := c.loop, c.conn
-	p := pinned{row: state.Rejection{Proxy: conn.node, Reason: strings.TrimSpace(reason), At: time.Now()}}
-	for _, one := range list[max(0, len(list)-maxOfNode):] {
-		part := state.Part{Type: uint8(one.Type), Name: one.Name, Piece: one.Piece}
-		p.what = append(p.what, state.Rejected{Part: part, Content: one.Rejected})
+	report := pinReport{row: state.Rejection{Proxy: conn.node, Reason: strings.TrimSpace(reason), At: time.Now()}}
+	for _, pin := range list[max(0, len(list)-maxOfNode):] {
+		part := state.Part{Type: uint8(pin.Type), Name: pin.Name, Piece: pin.Piece}
+		report.what = append(report.what, state.Rejected{Part: part, Content: pin.Rejected})
 	}
-	if len(p.what) == 0 {
+	if len(report.what) == 0 {
 		return
 	}
-	l.queue.edit(func() {
-		w := conn.pins
-		if w == nil || w.at == nil {
-			w = &pins{}
-			w.job = &job{report: true, write: func(tx *store.Txn) { l.rejectAll(tx, conn, w.list) }}
-			conn.pins = w
-			l.queue.push(w.job)
+	conn.pins.add(l.queue, func(work *[]pinReport) *job {
+		return &job{report: true, write: func(tx *store.Txn) { l.writeRejections(tx, conn, *work) }}
+	}, func(work *[]pinReport) (rows int) {
+		reports, count := append(*work, report), 0
+		for _, r := range reports {
+			count += len(r.what)
 		}
-		w.list = append(w.list, p)
-		w.rows += rejectionRows * len(p.what)
-		for oldest := len(w.list[0].what); w.rows-rejectionRows*oldest >= rejectionRows*maxOfNode; oldest = len(w.list[0].what) {
-			w.rows -= rejectionRows * oldest // it would not stay
-			w.list = w.list[1:]
+		for oldest := len(reports[0].what); count-oldest >= maxOfNode; oldest = len(reports[0].what) {
+			reports, count = reports[1:], count-oldest // Later reports would replace all rows of this one.
 		}
+		*work = reports
+		return rejectionRows * count
 	})
 }
 
-// rejectAll makes rows of what a connection rejected.
-func (l *Loop) rejectAll(tx *store.Txn, conn *connection, list []pinned) {
-	if conn.gone || conn.class == nil {
+// writeRejections makes rows of what a connection rejected.
+func (l *Loop) writeRejections(tx *store.Txn, conn *connection, reports []pinReport) {
+	if conn.left || conn.class == nil {
 		return
 	}
-	for _, p := range list {
+	for _, p := range reports {
 		for _, what := range p.what {
-			l.reject(tx, conn, what, p.row)
+			l.setRejection(tx, conn, what, p.row)
 		}
 		first := p.what[0]
-		l.settings.Log.Warn("a proxy rejected resources; it keeps what it had, everything else goes on", "connection", conn.id,
-			"count", len(p.what), "type", resource.Type(first.Type).String(), "resource", first.Name, "piece", first.Piece, "reason", p.row.Reason)
+		l.settings.Log.Warn("proxy rejected resources; it keeps their last accepted version, other resources are still updated",
+			"connection", conn.id, "count", len(p.what), "type", resource.Type(first.Type).String(), "resource", first.Name,
+			"piece", first.Piece, "reason", p.row.Reason)
 	}
 }
 
-func (l *Loop) reject(tx *store.Txn, conn *connection, what state.Rejected, row state.Rejection) {
-	if _, again := conn.rejected[what]; !again {
-		if gone, full := l.ledger.makeRoom(conn.node); full {
-			l.unreject(tx, gone)
+// setRejection writes the row of a rejection. It replaces another row if there are too many.
+func (l *Loop) setRejection(tx *store.Txn, conn *connection, what state.Rejected, row state.Rejection) {
+	if _, exists := conn.rejected[what]; !exists {
+		if oldest, full := l.rejections.toReplace(conn.node); full {
+			l.deleteRejection(tx, oldest)
 		}
-		l.ledger.add(rejection{conn, what})
+		l.rejections.add(rejection{conn, what})
 	}
 	l.tables.Rejections.Set(tx, state.RejectionKey{Connection: conn.id, Rejected: what}, row)
 }
 
-func (l *Loop) unreject(tx *store.Txn, r rejection) {
+// deleteRejection deletes the row of a rejection, and the objects of its content if no other connection rejected it.
+func (l *Loop) deleteRejection(tx *store.Txn, r rejection) {
 	l.tables.Rejections.Delete(tx, state.RejectionKey{Connection: r.conn.id, Rejected: r.what})
-	if last := l.ledger.remove(r); last {
+	if last := l.rejections.remove(r); last {
 		l.tables.Origins.Delete(tx, r.what)
 	}
 }
 
-// unrejectAll lets go of the rejections of a connection that leaves.
-func (l *Loop) unrejectAll(tx *store.Txn, conn *connection) {
-	n := l.ledger.nodes[conn.node]
+// deleteRejections deletes the rows of the rejections of a connection.
+func (l *Loop) deleteRejections(tx *store.Txn, conn *connection) {
+	n := l.rejections.nodes[conn.node]
 	if n == nil || len(conn.rejected) == 0 {
 		return
 	}
 	for _, r := range slices.Clone(n.list) {
 		if r.conn == conn {
-			l.unreject(tx, r)
+			l.deleteRejection(tx, r)
 		}
 	}
 }
 
-// findOrigins looks up what rejected content was made of, of up to n, and notes the rows.
-func (l *Loop) findOrigins(n int) {
+// lookUpOrigins looks up from which objects rejected content was made, for at most n contents. The next commit writes the rows.
+func (l *Loop) lookUpOrigins(n int) {
 	for range n {
-		w, ok := l.ledger.nextWanted()
+		w, ok := l.rejections.nextLookup()
 		if !ok {
 			return
 		}
 		objects := l.queries.Origin(l.graph, w.class, resource.Type(w.what.Type), w.what.Name, w.what.Piece)
-		l.notes = append(l.notes, func(tx *store.Txn) {
-			if c := l.ledger.contents[w.what]; c != nil && c.count > 0 {
+		l.writes = append(l.writes, func(tx *store.Txn) {
+			if c := l.rejections.contents[w.what]; c != nil && c.count > 0 {
 				l.tables.Origins.Set(tx, w.what, objects)
 			}
 		})

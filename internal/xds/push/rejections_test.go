@@ -63,10 +63,10 @@ func (f *fixture) cost(l meshtest.Large, service, last int) map[string]int {
 
 func (f *fixture) quiet(what string) {
 	f.t.Helper()
-	f.eventually(what, func(v *View) bool { return !v.Graph.Pending() && !f.curious() })
+	f.eventually(what, func(v *View) bool { return !v.Graph.Pending() && !f.hasLookups() })
 }
 
-// rejections counts the problems that tell of one.
+// rejections is the number of problems about rejections.
 func rejections(v *View) (n int) {
 	for _, p := range v.Problems.All() {
 		if strings.Contains(p.Reason, " rejected ") {
@@ -76,9 +76,9 @@ func rejections(v *View) (n int) {
 	return n
 }
 
-// TestRejectionsOfManyCostOne: what many proxies rejected is looked into once, and later changes of anything else run as many
-// cells as if nothing had been rejected.
-func TestRejectionsOfManyCostOne(t *testing.T) {
+// TestEqualRejectionsShareTheLookup checks that the objects of content that many proxies rejected are looked up once, and that
+// later changes of other objects run no additional cells.
+func TestEqualRejectionsShareTheLookup(t *testing.T) {
 	const proxies, each = 20, 10
 	f, l := large(t, 100)
 	var conns []*Connection
@@ -93,23 +93,23 @@ func TestRejectionsOfManyCostOne(t *testing.T) {
 	for _, c := range conns {
 		c.Pin(clusters(t, st, l, each), "no such thing")
 	}
-	f.quiet("all is looked into")
+	f.quiet("all lookups are done")
 	if after := f.cost(l, 90, 11); !maps.Equal(before, after) {
 		t.Errorf("an endpoint's change runs %v, and ran %v before", after, before)
 	}
 	f.settled(func(v *View) {
 		live := v.Graph.Cells()
 		if live["rejected"] != each || v.Tables.Origins.Len() != each || v.Tables.Rejections.Len() != proxies*each {
-			t.Errorf("%d cells tell of %d origins and %d rejections", live["rejected"], v.Tables.Origins.Len(), v.Tables.Rejections.Len())
+			t.Errorf("%d cells for %d origins and %d rejections", live["rejected"], v.Tables.Origins.Len(), v.Tables.Rejections.Len())
 		}
-		told := 0
+		shared := 0
 		for _, p := range v.Problems.All() {
 			if strings.Contains(p.Reason, "and others rejected") {
-				told++
+				shared++
 			}
 		}
-		if told < each {
-			t.Errorf("%d problems say that several proxies rejected something, want %d at least", told, each)
+		if shared < each {
+			t.Errorf("%d problems say that several proxies rejected something, want at least %d", shared, each)
 		}
 		if held := v.Queries.Held(v.Graph.Glance(), conns[3].ID()); len(held) != each || len(held[0].Objects) == 0 {
 			t.Errorf("held back from one proxy: %v", held)
@@ -119,11 +119,12 @@ func TestRejectionsOfManyCostOne(t *testing.T) {
 		c.Close()
 	}
 	f.eventually("nothing is kept", func(v *View) bool {
-		return v.Tables.Rejections.Len()+v.Tables.Origins.Len()+rejections(v) == 0 && f.ledger.total == 0 && len(f.ledger.nodes) == 0
+		return v.Tables.Rejections.Len()+v.Tables.Origins.Len()+rejections(v) == 0 && f.rejections.total == 0 && len(f.rejections.nodes) == 0
 	})
 }
 
-// TestRejectedPiece: of a rejected virtual host the problem names it, and the change of another one does not run its cell.
+// TestRejectedPiece checks that the problem of a rejected virtual host names it, and that a change of another virtual host does
+// not run its cell.
 func TestRejectedPiece(t *testing.T) {
 	f, l := large(t, 100)
 	c, s := f.attach(node(0), "")
@@ -135,7 +136,7 @@ func TestRejectedPiece(t *testing.T) {
 		}
 	}
 	c.Pin([]protocol.Pin{pin}, "no such route")
-	told := func(v *View) bool {
+	reported := func(v *View) bool {
 		for _, p := range v.Problems.All() {
 			if strings.Contains(p.Field, `virtual host "`+l.Host(10)) && strings.Contains(p.Reason, "no such route") {
 				return true
@@ -143,8 +144,8 @@ func TestRejectedPiece(t *testing.T) {
 		}
 		return false
 	}
-	f.eventually("a problem of the virtual host", told)
-	f.quiet("all is looked into")
+	f.eventually("a problem of the virtual host", reported)
+	f.quiet("all lookups are done")
 	put := func(service, share int) map[string]int {
 		o := l.VirtualService(service, share)
 		f.Apply(source.Batch{Source: "test", Synced: true, Events: []source.Event{{Key: o.Key, Object: o}}})
@@ -161,14 +162,14 @@ func TestRejectedPiece(t *testing.T) {
 		t.Errorf("routes of the host ran %v", cells)
 	}
 	f.settled(func(v *View) {
-		if told(v) {
+		if reported(v) {
 			t.Error("the problem outlives the content")
 		}
 	})
 }
 
-// TestHostileStream: who rejects as much as the protocol allows, again and again, keeps a bounded number of rows, and takes
-// nothing from others.
+// TestHostileStream checks that a client that rejects as much as the protocol allows has a bounded number of rows and replaces
+// no rows of other clients.
 func TestHostileStream(t *testing.T) {
 	f, l := large(t, 400)
 	honest, s := f.attach(node(1), "")
@@ -197,25 +198,25 @@ func TestHostileStream(t *testing.T) {
 	})
 }
 
-// TestLedgerIsFair: when all places are taken, the node that has most gives one, if it can one of content that others
-// rejected, too.
-func TestLedgerIsFair(t *testing.T) {
-	g := newLedger()
+// TestRejectionsAreReplacedFairly checks which rejection is replaced when there are too many: one of the node with most
+// rejections, preferably of content that others rejected, too.
+func TestRejectionsAreReplacedFairly(t *testing.T) {
+	g := newRejectionIndex()
 	content := func(i int) state.Rejected { return state.Rejected{Part: state.Part{Name: fmt.Sprint("c", i)}} }
-	reject := func(c *connection, what state.Rejected) (gone rejection, full bool) {
-		if gone, full = g.makeRoom(c.node); full {
-			g.remove(gone)
+	reject := func(c *connection, what state.Rejected) (replaced rejection, full bool) {
+		if replaced, full = g.toReplace(c.node); full {
+			g.remove(replaced)
 		}
 		g.add(rejection{c, what})
-		return gone, full
+		return replaced, full
 	}
 	join := func(node string) *connection {
 		return &connection{node: node, class: &class{}, rejected: map[state.Rejected]struct{}{}}
 	}
-	hog := join("hog")
-	reject(hog, content(1000)) // nobody else rejects this one
+	worst := join("worst")
+	reject(worst, content(1000)) // No other node rejects this content.
 	for j := 1; j < maxOfNode; j++ {
-		reject(hog, content(j))
+		reject(worst, content(j))
 	}
 	for i := 0; g.total < maxRejections; i++ {
 		c := join(fmt.Sprint("n", i))
@@ -224,24 +225,24 @@ func TestLedgerIsFair(t *testing.T) {
 		}
 	}
 	late := join("late")
-	gone, full := reject(late, content(2000))
-	if !full || gone.conn != hog || gone.what != content(1) {
-		t.Errorf("%v of %v went, want the oldest of the node with most that others rejected, too", gone.what, gone.conn.node)
+	replaced, full := reject(late, content(2000))
+	if !full || replaced.conn != worst || replaced.what != content(1) {
+		t.Errorf("replaced %v of %v, want the oldest of the node with most that others rejected, too", replaced.what, replaced.conn.node)
 	}
 	for j := range 100 {
-		if gone, full := reject(late, content(3000+j)); !full || gone.conn == late {
-			t.Fatalf("rejection %d of a node with few took its own place", j)
+		if r, full := reject(late, content(3000+j)); !full || r.conn == late {
+			t.Fatalf("rejection %d of a node with few replaced one of that node", j)
 		}
 	}
 	if g.total != maxRejections {
 		t.Errorf("%d rejections, want %d", g.total, maxRejections)
 	}
-	g = newLedger()
-	own, twin := join("own"), join("own")
+	g = newRejectionIndex()
+	first, second := join("node"), join("node")
 	for j := range maxOfNode {
-		reject([]*connection{own, twin}[j%2], content(j))
+		reject([]*connection{first, second}[j%2], content(j))
 	}
-	if gone, full = reject(twin, content(9999)); !full || gone.conn != own || gone.what != content(0) {
-		t.Errorf("at a node's own limit %v of %v went, want its oldest", gone.what, gone.conn.node)
+	if replaced, full = reject(second, content(9999)); !full || replaced.conn != first || replaced.what != content(0) {
+		t.Errorf("at the limit of a node, replaced %v of %v, want its oldest", replaced.what, replaced.conn.node)
 	}
 }

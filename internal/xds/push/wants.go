@@ -11,104 +11,105 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// wanting is the job that makes rows of what a connection asks for by name: of each name the last word.
-type wanting struct {
-	*job
-	wishes map[state.Sent]wish
-}
+// wantChanges are the changes of what a connection asks for by name, one per name.
+type wantChanges map[state.Sent]wantChange
 
-// wish is what came of a name since the last job was taken.
-type wish struct {
+// wantChange is what happened to a name since the loop took the last job.
+type wantChange struct {
+	// asked and dropped are set if the last event was a subscription or an unsubscription.
 	asked, dropped bool
-	judged         bool
-	refused        string // what the proxy said of the answer, if judged
+	// judged is set if the proxy has accepted or rejected an answer. reason is that of a rejection; empty if it accepted.
+	judged bool
+	reason string
 }
 
-// answered is an answer that the graph published and its connection has not been told.
-type answered struct {
+// newAnswer is an answer that the graph published and the loop has not delivered.
+type newAnswer struct {
 	conn *connection
 	protocol.Answer
 }
 
-// Want implements server.Attachment: what the proxy asks for becomes rows, and it is told the answers until it asks no longer.
+// Want implements server.Attachment. The names that the proxy asks for become rows, and the proxy receives answers until it drops
+// them.
 func (c *Connection) Want(t resource.Type, names, dropped []string) {
-	c.wish(func(wishes map[state.Sent]wish) {
+	c.changeWants(func(changes wantChanges) {
 		for _, name := range dropped {
-			wishes[state.Sent{Type: uint8(t), Name: name}] = wish{dropped: true}
+			changes[state.Sent{Type: uint8(t), Name: name}] = wantChange{dropped: true}
 		}
 		for _, name := range names {
-			wishes[state.Sent{Type: uint8(t), Name: name}] = wish{asked: true}
+			changes[state.Sent{Type: uint8(t), Name: name}] = wantChange{asked: true}
 		}
 	})
 }
 
-// Refuse implements server.Attachment: the rows say what the proxy rejects.
+// Refuse implements server.Attachment. The rows of the names get the reason.
 func (c *Connection) Refuse(t resource.Type, names []string, reason string) {
-	c.wish(func(wishes map[state.Sent]wish) {
+	c.changeWants(func(changes wantChanges) {
 		for _, name := range names {
 			k := state.Sent{Type: uint8(t), Name: name}
-			w := wishes[k]
-			w.judged, w.refused = true, reason
-			wishes[k] = w
+			w := changes[k]
+			w.judged, w.reason = true, reason
+			changes[k] = w
 		}
 	})
 }
 
-// wish edits the wishes of the connection that the loop has not taken yet.
-func (c *Connection) wish(edit func(map[state.Sent]wish)) {
+// changeWants adds to the changes that wait for the loop.
+func (c *Connection) changeWants(change func(wantChanges)) {
 	l, conn := c.loop, c.conn
-	l.queue.edit(func() {
-		w := conn.wanting
-		if w == nil || w.at == nil {
-			w = &wanting{wishes: map[state.Sent]wish{}}
-			w.job = &job{write: func(tx *store.Txn) { l.want(tx, conn, w.wishes) }, after: func() { l.awaitAnswers(conn, w.wishes) }}
-			conn.wanting = w
-			l.queue.push(w.job)
+	conn.wants.add(l.queue, func(work *wantChanges) *job {
+		*work = wantChanges{}
+		return &job{
+			write: func(tx *store.Txn) { l.writeWants(tx, conn, *work) },
+			after: func() { l.observeAnswers(conn, *work) },
 		}
-		edit(w.wishes)
-		w.rows = len(w.wishes)
+	}, func(work *wantChanges) (rows int) {
+		change(*work)
+		return len(*work)
 	})
 }
 
-func ordered(wishes map[state.Sent]wish) []state.Sent {
-	return slices.SortedFunc(maps.Keys(wishes), state.Sent.Compare)
+// sorted lists the names in order, so that commits are reproducible.
+func (w wantChanges) sorted() []state.Sent {
+	return slices.SortedFunc(maps.Keys(w), state.Sent.Compare)
 }
 
-func (l *Loop) want(tx *store.Txn, conn *connection, wishes map[state.Sent]wish) {
-	if conn.gone {
+// writeWants updates the rows of what a connection asks for.
+func (l *Loop) writeWants(tx *store.Txn, conn *connection, changes wantChanges) {
+	if conn.left {
 		return
 	}
-	for _, k := range ordered(wishes) {
-		key, w := state.WantKey{Connection: conn.id, Sent: k}, wishes[k]
-		row, known := l.tables.Wants.Peek(key)
+	for _, k := range changes.sorted() {
+		key, w := state.WantKey{Connection: conn.id, Sent: k}, changes[k]
+		row, exists := l.tables.Wants.Peek(key)
 		switch {
 		case w.dropped:
 			l.tables.Wants.Delete(tx, key)
 			continue
 		case w.asked:
 			row = state.Want{Proxy: conn.node}
-		case !known:
-			continue // what it is about was dropped
+		case !exists:
+			continue // The proxy dropped the name before it judged the answer.
 		}
 		if w.judged {
-			row.Refused = w.refused
+			row.Refused = w.reason
 		}
 		l.tables.Wants.Set(tx, key, row)
 	}
 }
 
-// awaitAnswers follows the answers to what a connection asks for now, and to nothing else.
-func (l *Loop) awaitAnswers(conn *connection, wishes map[state.Sent]wish) {
-	if conn.gone {
+// observeAnswers begins to observe the answers to names that were asked for, and stops for names that were dropped.
+func (l *Loop) observeAnswers(conn *connection, changes wantChanges) {
+	if conn.left {
 		return
 	}
 	if conn.answers == nil {
 		conn.answers = map[state.Sent]func(){}
 	}
-	for _, k := range ordered(wishes) {
-		w := wishes[k]
+	for _, k := range changes.sorted() {
+		w := changes[k]
 		if release := conn.answers[k]; release != nil && (w.asked || w.dropped) {
-			release() // who asks again is told again
+			release() // A name that is asked for again is answered again.
 			delete(conn.answers, k)
 		}
 		if !w.asked {
@@ -116,19 +117,20 @@ func (l *Loop) awaitAnswers(conn *connection, wishes map[state.Sent]wish) {
 		}
 		conn.answers[k] = l.queries.Answers.Observe(state.WantKey{Connection: conn.id, Sent: k}, func(a classes.Answer, ok bool) {
 			if ok {
-				l.answered = append(l.answered, answered{conn, protocol.Answer{Type: resource.Type(k.Type), Name: k.Name, Resource: a.Resource}})
+				answer := protocol.Answer{Type: resource.Type(k.Type), Name: k.Name, Resource: a.Resource}
+				l.answers = append(l.answers, newAnswer{conn, answer})
 			}
 		})
 	}
 }
 
-// tell hands answers to the connections that asked.
-func (l *Loop) tell() {
-	all := l.answered
-	l.answered = nil
+// deliverAnswers gives new answers to the connections that asked.
+func (l *Loop) deliverAnswers() {
+	all := l.answers
+	l.answers = nil
 	for len(all) > 0 {
 		conn := all[0].conn
-		n := slices.IndexFunc(all, func(a answered) bool { return a.conn != conn })
+		n := slices.IndexFunc(all, func(a newAnswer) bool { return a.conn != conn })
 		if n < 0 {
 			n = len(all)
 		}
@@ -136,14 +138,14 @@ func (l *Loop) tell() {
 		for _, a := range all[:n] {
 			list = append(list, a.Answer)
 		}
-		if all = all[n:]; !conn.gone {
+		if all = all[n:]; !conn.left {
 			conn.watcher.Answer(list)
 		}
 	}
 }
 
-// unwantAll takes out what a connection that leaves asked for.
-func (l *Loop) unwantAll(tx *store.Txn, conn *connection) {
+// deleteWants deletes the rows of what a connection asks for.
+func (l *Loop) deleteWants(tx *store.Txn, conn *connection) {
 	for k := range l.tables.WantsOf.Peek(conn.id).All() {
 		l.tables.Wants.Delete(tx, state.WantKey{Connection: conn.id, Sent: k})
 	}

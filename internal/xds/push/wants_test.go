@@ -56,8 +56,8 @@ func (s *stream) got(f *fixture, name string, resource bool) {
 	})
 }
 
-// tells reports whether there is exactly one problem of a field with a text.
-func tells(field, text string) func(*View) bool {
+// hasProblem reports whether there is exactly one problem of a field with a text.
+func hasProblem(field, text string) func(*View) bool {
 	return func(v *View) bool {
 		n := 0
 		for _, p := range v.Problems.All() {
@@ -69,8 +69,8 @@ func tells(field, text string) func(*View) bool {
 	}
 }
 
-// TestWants: what a proxy asks for by name is answered for it alone, again when the answer changes, until it asks no longer; what
-// it does not get is a problem.
+// TestWants checks that a proxy receives its own answers to the names it asks for, and again when they change, until it drops the
+// names. A name without an answer is a problem.
 func TestWants(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
@@ -79,14 +79,14 @@ func TestWants(t *testing.T) {
 
 	a.Want(resource.Secret, []string{"key"}, nil)
 	web.got(f, "key", false)
-	f.eventually("a problem", tells(`SDS "key"`, "proxy "+web0+" asks for this secret, and there is none"))
+	f.eventually("a problem", hasProblem(`SDS "key"`, "proxy "+web0+" asks for this secret, and there is none"))
 	f.set("key", "shop")
 	web.got(f, "key", true)
-	f.eventually("no problem", func(v *View) bool { return !tells(`SDS "key"`, "")(v) })
+	f.eventually("no problem", func(v *View) bool { return !hasProblem(`SDS "key"`, "")(v) })
 
 	b.Want(resource.Secret, []string{"key"}, nil)
 	bank.got(f, "key", false)
-	f.eventually("a problem of the other", tells(`SDS "key"`, "ledger-0.bank~bank.svc.cluster.local asks for this secret, and it is not for it"))
+	f.eventually("a problem of the other", hasProblem(`SDS "key"`, "ledger-0.bank~bank.svc.cluster.local asks for this secret, and it is not for it"))
 	f.set("key", "bank")
 	bank.got(f, "key", true)
 	web.got(f, "key", false)
@@ -98,15 +98,15 @@ func TestWants(t *testing.T) {
 	web.got(f, "key", true)
 
 	a.Refuse(resource.Secret, []string{"key"}, "bad key")
-	f.eventually("a problem of the rejection", tells(`SDS "key"`, "proxy "+web0+" rejected this secret"))
+	f.eventually("a problem of the rejection", hasProblem(`SDS "key"`, "proxy "+web0+" rejected this secret"))
 	a.Refuse(resource.Secret, []string{"key"}, "")
 	f.eventually("a problem of the other only", func(v *View) bool {
-		return tells(`SDS "key"`, "ledger-0.bank")(v) && !tells(`SDS "key"`, "rejected")(v)
+		return hasProblem(`SDS "key"`, "ledger-0.bank")(v) && !hasProblem(`SDS "key"`, "rejected")(v)
 	})
 
 	a.Want(resource.Secret, []string{"other"}, []string{"key"})
 	a.Refuse(resource.Secret, []string{"other"}, "no such file")
-	f.eventually("the reason why there is none", tells(`SDS "other"`, "there is none: no such file"))
+	f.eventually("the reason why there is none", hasProblem(`SDS "other"`, "there is none: no such file"))
 	f.eventually("rows of what is asked for", func(v *View) bool {
 		keys := v.Tables.WantsOf.Peek(a.ID())
 		return keys.Len() == 1 && keys.Has(state.Sent{Type: uint8(resource.Secret), Name: "other"})
@@ -114,11 +114,11 @@ func TestWants(t *testing.T) {
 	a.Close()
 	b.Close()
 	f.eventually("nothing", func(v *View) bool {
-		return v.Tables.Wants.Len() == 0 && v.Graph.Cells()["answer"] == 0 && !tells(`SDS "key"`, "")(v) && !tells(`SDS "other"`, "")(v)
+		return v.Tables.Wants.Len() == 0 && v.Graph.Cells()["answer"] == 0 && !hasProblem(`SDS "key"`, "")(v) && !hasProblem(`SDS "other"`, "")(v)
 	})
 }
 
-// TestWantsAreCoalesced: what a stream asks for and drops while the loop is busy costs what is left of it.
+// TestWantsAreCoalesced checks that names that a stream asks for and drops while the loop is busy cost only what remains.
 func TestWantsAreCoalesced(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)

@@ -8,44 +8,47 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// Withhold implements server.Attachment: the objects that unacknowledged resources are made of get a Problem until they are
-// acknowledged.
+// Withhold implements server.Attachment. The objects from which the unacknowledged resources were made get a Problem until the
+// proxy acknowledges them. A later report replaces one that still waits.
 func (c *Connection) Withhold(now []protocol.Withheld) {
-	l, conn, rows := c.loop, c.conn, 1
-	for _, w := range now {
-		rows += rejectionRows * len(w.Names) // what it is made of costs as much to look up
-	}
-	report := &job{report: true, rows: rows, write: func(tx *store.Txn) {
-		if conn.gone || conn.class == nil {
-			return
-		}
-		before := conn.withheld
-		conn.withheld = map[state.WithheldKey]struct{}{}
+	l, conn := c.loop, c.conn
+	conn.withhold.add(l.queue, func(work *[]protocol.Withheld) *job {
+		return &job{report: true, write: func(tx *store.Txn) { l.writeWithheld(tx, conn, *work) }}
+	}, func(work *[]protocol.Withheld) (rows int) {
+		*work, rows = now, 1
 		for _, w := range now {
-			for _, name := range w.Names {
-				k := state.WithheldKey{Connection: conn.id, Sent: state.Sent{Type: uint8(w.Type), Name: name}}
-				l.tables.Withheld.Set(tx, k, state.Withheld{
-					Proxy: conn.node, Since: w.Since, Objects: l.objectsOf(conn, k.Sent),
-				})
-				conn.withheld[k] = struct{}{}
-				delete(before, k)
-			}
-			l.settings.Log.Warn("a proxy has not acknowledged resources for long; everything else goes on",
-				"connection", conn.id, "type", w.Type.String(), "resources", w.Names, "since", w.Since)
+			rows += rejectionRows * len(w.Names) // The lookup of the objects costs as much as that of a rejection.
 		}
-		for k := range before {
-			l.tables.Withheld.Delete(tx, k)
-		}
-	}}
-	l.queue.edit(func() {
-		l.queue.remove(conn.telling) // what it says is out of date
-		conn.telling = report
-		l.queue.push(report)
+		return rows
 	})
 }
 
-// objectsOf are the objects that an unacknowledged resource is made of. Many proxies withhold the same one at a time, and one
-// problem tells of all of them: what another proxy's row says is not looked up again.
+// writeWithheld makes the rows of a connection say what it does not acknowledge now.
+func (l *Loop) writeWithheld(tx *store.Txn, conn *connection, now []protocol.Withheld) {
+	if conn.left || conn.class == nil {
+		return
+	}
+	before := conn.withheld
+	conn.withheld = map[state.WithheldKey]struct{}{}
+	for _, w := range now {
+		for _, name := range w.Names {
+			k := state.WithheldKey{Connection: conn.id, Sent: state.Sent{Type: uint8(w.Type), Name: name}}
+			l.tables.Withheld.Set(tx, k, state.Withheld{
+				Proxy: conn.node, Since: w.Since, Objects: l.objectsOf(conn, k.Sent),
+			})
+			conn.withheld[k] = struct{}{}
+			delete(before, k)
+		}
+		l.settings.Log.Warn("proxy has not acknowledged resources for a long time; other resources are still updated",
+			"connection", conn.id, "type", w.Type.String(), "resources", w.Names, "since", w.Since)
+	}
+	for k := range before {
+		l.tables.Withheld.Delete(tx, k)
+	}
+}
+
+// objectsOf lists the objects from which an unacknowledged resource was made. Often many proxies withhold the acknowledgement of
+// the same resource, so it takes the list from the row of another proxy if there is one.
 func (l *Loop) objectsOf(conn *connection, what state.Sent) []api.Key {
 	for other := range l.tables.WithheldBy.Peek(what).All() {
 		row, _ := l.tables.Withheld.Peek(state.WithheldKey{Connection: string(other), Sent: what})

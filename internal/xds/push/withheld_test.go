@@ -9,8 +9,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// TestWithheldIsAProblemOfItsObjects: what proxies do not acknowledge is told once at the objects it was made of, until they
-// acknowledge it or leave.
+// TestWithheldIsAProblemOfItsObjects checks that the objects from which unacknowledged resources were made have one problem until
+// all proxies acknowledge the resources or leave.
 func TestWithheldIsAProblemOfItsObjects(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
@@ -18,7 +18,7 @@ func TestWithheldIsAProblemOfItsObjects(t *testing.T) {
 	b, _ := f.attach(web0, "")
 	name := "outbound|80||reviews.example.com"
 	s.wait(t, "the cluster", has(resource.Cluster, name))
-	told := func(text string) func(v *View) bool {
+	hasProblem := func(text string) func(v *View) bool {
 		return func(v *View) bool {
 			n := 0
 			for _, p := range v.Problems.All() {
@@ -31,11 +31,11 @@ func TestWithheldIsAProblemOfItsObjects(t *testing.T) {
 	}
 	late := []protocol.Withheld{{Type: resource.Cluster, Names: []string{name}, Since: time.Unix(1, 0)}}
 	a.Withhold(late)
-	f.eventually("a problem that names the proxy", told("proxy "+web0+" was sent CDS"))
+	f.eventually("a problem that names the proxy", hasProblem("proxy "+web0+" was sent CDS"))
 	b.Withhold(late)
-	f.eventually("one problem of both", told(" and another one was sent CDS"))
+	f.eventually("one problem of both", hasProblem(" and another one was sent CDS"))
 	a.Withhold(nil)
-	f.eventually("a problem of the other", told("proxy "+web0+" was sent CDS"))
+	f.eventually("a problem of the other", hasProblem("proxy "+web0+" was sent CDS"))
 	b.Close()
-	f.eventually("nothing", func(v *View) bool { return !told("was sent CDS")(v) && v.Tables.Withheld.Len() == 0 })
+	f.eventually("nothing", func(v *View) bool { return !hasProblem("was sent CDS")(v) && v.Tables.Withheld.Len() == 0 })
 }

@@ -8,13 +8,13 @@ import (
 )
 
 const (
-	// maxNode is the largest node that is decoded. Istio's agents send some ten kilobytes.
+	// maxNode is the largest size of a node in bytes. Istio's agents send about ten kilobytes.
 	maxNode = 2 << 20
-	// maxNodeDepth bounds nesting: metadata is a tree, and decoding one costs stack.
+	// maxNodeDepth is the largest nesting depth of a node. Metadata is a tree, and its decoding needs stack.
 	maxNodeDepth = 300
 )
 
-// DecodeNode decodes what a client says about itself, within limits.
+// DecodeNode decodes the node of a request. It refuses a node that is too large or too deeply nested.
 func DecodeNode(raw []byte) (*corev3.Node, error) {
 	if len(raw) > maxNode {
 		return nil, fmt.Errorf("the node takes %d bytes, more than %d: send less metadata", len(raw), maxNode)

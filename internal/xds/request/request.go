@@ -1,8 +1,9 @@
-// Package request reads discovery requests off the wire, in both protocol variants of ADS.
+// Package request scans encoded discovery requests, in both protocol variants of ADS.
 //
-// A request is scanned, not decoded: it refers to the received bytes, and a list of names becomes strings only where
-// somebody asks for them. It accepts and refuses what the protobuf codec would. It knows no stream, no state and no
-// goroutine.
+// Invariants: A scanned request refers to the received bytes and decodes lists of names only when they are read. Scan accepts
+// and refuses the same requests as the protobuf codec, except for the contents of the node and of error_detail.
+//
+// The package knows no stream and no state, and starts no goroutines.
 package request
 
 import (
@@ -27,7 +28,7 @@ const (
 	Delta
 )
 
-// String names the variant as logs and pages show it.
+// String is the name of the variant in logs and debug pages.
 func (v Variant) String() string {
 	if v == Delta {
 		return "delta"
@@ -52,31 +53,36 @@ const (
 	deltaNonce       = 6
 	deltaDetail      = 7
 
-	// subscribeField holds the names a client asks for in both variants.
+	// subscribeField is the field of the subscribed names in both variants.
 	subscribeField = 3
 )
 
-// Request is a scanned DiscoveryRequest or DeltaDiscoveryRequest. It refers to the received bytes and decodes nothing
-// that nobody asked for: a list of 12,000 names is digested in a few hundred microseconds and never becomes strings
-// unless its content is new.
+// Request is a scanned DiscoveryRequest or DeltaDiscoveryRequest. It refers to the received bytes and decodes only what is read.
+// The digest of a list of 12,000 names takes a few hundred microseconds, and the names become strings only if the digest is
+// new.
 type Request struct {
 	Variant Variant
-	URL     []byte
-	Nonce   []byte
-	Node    []byte // the encoded node; nil if the message has none
-	// Rejected says that the message carries error_detail: it is a NACK. Detail is the encoded google.rpc.Status.
+	// URL is the type URL.
+	URL   []byte
+	Nonce []byte
+	// Node is the encoded node; nil if the request has none.
+	Node []byte
+	// Rejected is set if the request has an error_detail, which makes it a NACK. Detail is the encoded google.rpc.Status.
 	Rejected bool
 	Detail   []byte
 
-	Subscribes int // number of names in resource_names or resource_names_subscribe
-	Drops      int // number of names in resource_names_unsubscribe
-	Initials   int // number of initial_resource_versions
+	// Subscribes is the number of names in resource_names or resource_names_subscribe.
+	Subscribes int
+	// Drops is the number of names in resource_names_unsubscribe.
+	Drops int
+	// Initials is the number of initial_resource_versions.
+	Initials int
 
 	raw []byte
 }
 
-// Answers reports whether the request only says what became of a response: no such request is refused once its stream is
-// connected.
+// Answers reports whether the request is an ACK or NACK that subscribes to nothing. The core never refuses such a request once
+// the stream is connected.
 func (q *Request) Answers() bool { return len(q.Nonce) > 0 && q.Subscribes == 0 }
 
 var (
@@ -84,13 +90,13 @@ var (
 	errUTF8      = errors.New("a string field is not valid UTF-8")
 )
 
-// Scan reads the wire form of a request. It accepts and refuses what the protobuf codec would, except that the
-// contents of the node and of error_detail are looked at later, if at all.
+// Scan scans an encoded request. It does not check the contents of the node and of error_detail, which are decoded later, if
+// at all.
 func Scan(v Variant, raw []byte) (*Request, error) {
 	q := &Request{Variant: v, raw: raw}
-	take := q.takeSotW
+	scanField := q.scanSotW
 	if v == Delta {
-		take = q.takeDelta
+		scanField = q.scanDelta
 	}
 	for b := raw; len(b) > 0; {
 		num, typ, n := protowire.ConsumeTag(b)
@@ -110,14 +116,14 @@ func Scan(v Variant, raw []byte) (*Request, error) {
 			return nil, errTruncated
 		}
 		b = b[n:]
-		if err := take(num, val); err != nil {
+		if err := scanField(num, val); err != nil {
 			return nil, fmt.Errorf("%s request, field %d: %w", v, num, err)
 		}
 	}
 	return q, nil
 }
 
-func (q *Request) takeSotW(num protowire.Number, val []byte) error {
+func (q *Request) scanSotW(num protowire.Number, val []byte) error {
 	switch num {
 	case sotwNode:
 		q.Node = merge(q.Node, val)
@@ -138,7 +144,7 @@ func (q *Request) takeSotW(num protowire.Number, val []byte) error {
 	return valid(val)
 }
 
-func (q *Request) takeDelta(num protowire.Number, val []byte) error {
+func (q *Request) scanDelta(num protowire.Number, val []byte) error {
 	switch num {
 	case deltaNode:
 		q.Node = merge(q.Node, val)
@@ -164,7 +170,7 @@ func (q *Request) takeDelta(num protowire.Number, val []byte) error {
 	return valid(val)
 }
 
-// merge is what protobuf does with a message field that comes twice: concatenation on the wire is merging.
+// merge joins a message field that occurs twice. In protobuf the concatenation of encodings is their merge.
 func merge(have, val []byte) []byte {
 	if have == nil {
 		return val[:len(val):len(val)]
@@ -179,7 +185,7 @@ func valid(s []byte) error {
 	return nil
 }
 
-// entry reads an entry of a map<string, string>.
+// entry decodes an entry of a map<string, string>.
 func entry(b []byte) (key, value []byte, err error) {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
@@ -211,8 +217,7 @@ func entry(b []byte) (key, value []byte, err error) {
 	return key, value, nil
 }
 
-// values yields the values of a repeated field of the scanned message, and where each begins and ends in it with
-// its tag and length.
+// values yields the values of a repeated field, each also with its tag and length.
 func (q *Request) values(field protowire.Number) iter.Seq2[[]byte, []byte] {
 	return func(yield func(val, framed []byte) bool) {
 		for b := q.raw; len(b) > 0; {
@@ -256,7 +261,7 @@ func (q *Request) field(num protowire.Number, count int) iter.Seq[[]byte] {
 	}
 }
 
-// Initial yields initial_resource_versions, names and versions.
+// Initial yields the names and versions in initial_resource_versions.
 func (q *Request) Initial() iter.Seq2[[]byte, []byte] {
 	return func(yield func(name, version []byte) bool) {
 		if q.Initials == 0 {
@@ -271,7 +276,7 @@ func (q *Request) Initial() iter.Seq2[[]byte, []byte] {
 	}
 }
 
-// Digest stands for the names of the request as they are on the wire.
+// Digest is a hash of the encoded names of the request.
 func (q *Request) Digest() omap.Hash {
 	if q.Drops == 0 {
 		return q.digest(subscribeField)
@@ -279,14 +284,14 @@ func (q *Request) Digest() omap.Hash {
 	return q.digest(subscribeField, deltaUnsubscribe)
 }
 
-// InitialDigest stands for initial_resource_versions as they are on the wire.
+// InitialDigest is a hash of the encoded initial_resource_versions.
 func (q *Request) InitialDigest() omap.Hash { return q.digest(deltaInitial) }
 
-// digest stands for some fields of the request as they are on the wire. Neighbouring ones are hashed in one piece.
+// digest is a hash of some encoded fields of the request. Adjacent fields are hashed together, which is faster.
 func (q *Request) digest(fields ...protowire.Number) omap.Hash {
 	h := sha256.New()
 	for _, num := range fields {
-		var run []byte // a stretch of the message that holds nothing but such fields
+		var run []byte // adjacent fields
 		for _, framed := range q.values(num) {
 			if len(run) > 0 && cap(framed) == cap(run)-len(run) {
 				run = run[:len(run)+len(framed)]
@@ -296,13 +301,13 @@ func (q *Request) digest(fields ...protowire.Number) omap.Hash {
 			run = framed
 		}
 		h.Write(run)
-		h.Write([]byte{0}) // no tag is 0: subscribed and dropped names cannot run into each other
+		h.Write([]byte{0}) // No tag is 0, so this separates subscribed from dropped names.
 	}
 	var sum [sha256.Size]byte
 	return omap.Hash(h.Sum(sum[:0])[:len(omap.Hash{})])
 }
 
-// StatusText is the message of an encoded google.rpc.Status, cut to max bytes.
+// StatusText is the message of an encoded google.rpc.Status, cut to limit bytes.
 func StatusText(status []byte, limit int) string {
 	const fieldMessage = 2
 	var text []byte

@@ -1,12 +1,13 @@
-// Package resource holds xDS resources as the server sends them: encoded once, hashed once, and framed so that one
-// buffer serves both protocol variants and every stream.
+// Package resource holds xDS resources as the server sends them. A resource is encoded once and hashed once, and its frame
+// lets one buffer serve both protocol variants and every stream.
 //
-// It owns the frame layout, the version of a resource (a hash of its content, equal on every replica and after every
-// restart) and the shape of a class state: per type a short list of maps of which the first one that has a name wins.
+// The package owns the layout of the frame, the version of a resource and the form of a class state. A version is a hash
+// of the content, so it is equal on every replica and after every restart. A class state has, per type, a short list of
+// maps; the first map that contains a name wins.
 //
-// Invariants: everything here is immutable once made and may be shared freely; equal content has an equal hash and
-// equal bytes; the bytes handed out are never written to, by nobody.
+// Invariants: All values are immutable once made and may be shared. Equal content has an equal hash and equal bytes.
+// Nobody may write to the bytes that the package returns.
 //
-// It starts no goroutines. It must not import a translator, the server, a source or the store's tables: it knows what
-// an Envoy resource looks like from outside, and nothing about what a mesh is.
+// The package starts no goroutines. It must not import a translator, the server, a source or the tables of the store. It
+// knows the form of Envoy resources and nothing about a mesh.
 package resource

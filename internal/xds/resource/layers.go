@@ -10,12 +10,12 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// Layers is what a class sees of one type: a short list of maps, the first one that has a name wins. An entry that is
-// Hidden says that the name does not exist, whatever lower layers hold. The last layer is the one shared most widely;
-// layers are compared from the end, so that adding one on top costs only what it holds.
+// Layers are the resources of one type that a class sees: a short list of maps. The first map that contains a name wins. A
+// Hidden entry says that the name does not exist, whatever lower layers contain. The last layer is the one that most
+// classes share. Layers are compared from the end, so that another layer on top costs only its own entries.
 type Layers []omap.Map[omap.Name, *Resource]
 
-// Get looks a name up.
+// Get returns the resource with a name; false if no layer has it or if it is hidden.
 func (l Layers) Get(name string) (*Resource, bool) {
 	for _, m := range l {
 		if r, ok := m.Get(omap.Name(name)); ok {
@@ -25,7 +25,7 @@ func (l Layers) Get(name string) (*Resource, bool) {
 	return nil, false
 }
 
-// visible is Get with nil for absence.
+// visible is Get, but returns nil if there is no such resource.
 func (l Layers) visible(name string) *Resource {
 	if r, ok := l.Get(name); ok {
 		return r
@@ -33,7 +33,7 @@ func (l Layers) visible(name string) *Resource {
 	return nil
 }
 
-// All yields what is visible, in name order.
+// All yields the visible resources in name order.
 func (l Layers) All() iter.Seq[*Resource] {
 	return func(yield func(*Resource) bool) {
 		if len(l) == 0 {
@@ -48,7 +48,7 @@ func (l Layers) All() iter.Seq[*Resource] {
 				}
 			}
 			if i < len(upper) && upper[i].name == string(name) {
-				continue // shadowed; the upper one comes in its turn
+				continue // An upper layer has the name, and is yielded instead.
 			}
 			if !r.hidden && !yield(r) {
 				return
@@ -73,12 +73,12 @@ func (l Layers) upper() []*Resource {
 			all = append(all, r)
 		}
 	}
-	// Stable: of equal names the one of the first layer stays first, and Compact keeps it.
+	// The sort is stable, so of equal names that of the first layer comes first, and CompactFunc keeps it.
 	slices.SortStableFunc(all, func(a, b *Resource) int { return strings.Compare(a.name, b.name) })
 	return slices.CompactFunc(all, func(a, b *Resource) bool { return a.name == b.name })
 }
 
-// Len counts what is visible. It looks at everything.
+// Len is the number of visible resources. It visits all of them.
 func (l Layers) Len() int {
 	n := 0
 	for range l.All() {
@@ -91,12 +91,13 @@ func (l Layers) empty() bool {
 	return !slices.ContainsFunc(l, func(m omap.Map[omap.Name, *Resource]) bool { return m.Len() > 0 })
 }
 
-// Same reports whether two lists are the same maps, by pointer: no false positives, and cheap.
+// Same reports whether two lists consist of the same maps. It compares pointers, so it is cheap, and it may return false
+// for equal content but never true for different content.
 func (l Layers) Same(o Layers) bool {
 	return slices.EqualFunc(l, o, func(a, b omap.Map[omap.Name, *Resource]) bool { return a.Same(b) })
 }
 
-// On puts a layer on top.
+// On returns the layers with another one on top.
 func (l Layers) On(top omap.Map[omap.Name, *Resource]) Layers {
 	if top.Len() == 0 {
 		return l
@@ -104,21 +105,22 @@ func (l Layers) On(top omap.Map[omap.Name, *Resource]) Layers {
 	return append(Layers{top}, l...)
 }
 
-// Change is one name that looks different. Old is nil if the name was not visible, New is nil if it no longer is.
+// Change is a name whose visible resource differs. Old is nil if the name was not visible before, and New is nil if it no
+// longer is.
 type Change struct {
 	Name     string
 	Old, New *Resource
 }
 
-// Diff yields, in name order, the names that look different in a and b. Its cost is that of the difference: layers
-// are compared pairwise from the end, equal chunks are skipped, and a name that changed in one layer but is shadowed
-// by another is left out.
+// Diff yields, in name order, the names whose visible resources differ in a and b. It compares layers pairwise from the end
+// and skips equal chunks, so it costs only the difference. It leaves out a name that changed in one layer if an upper layer
+// has it.
 func Diff(a, b Layers) iter.Seq[Change] {
 	return func(yield func(Change) bool) {
 		if a.Same(b) {
 			return
 		}
-		if a.empty() { // a first answer: nothing is to be compared
+		if a.empty() { // This is the case for the first response.
 			for r := range b.All() {
 				if !yield(Change{Name: r.name, New: r}) {
 					return
@@ -138,7 +140,7 @@ func Diff(a, b Layers) iter.Seq[Change] {
 	}
 }
 
-// touched lists, in order and once each, the names with a difference in some pair of layers.
+// touched lists the names that differ in some pair of layers, in order and without duplicates.
 func touched(a, b Layers) []string {
 	var names []string
 	sources := 0
@@ -166,16 +168,17 @@ func (l Layers) fromEnd(i int) omap.Map[omap.Name, *Resource] {
 	return l[len(l)-i]
 }
 
-// State is all that the proxies of one class are to have. It is immutable; streams hold pointers to it.
+// State is everything that the proxies of one class are to have. It is immutable, and streams hold pointers to it.
 type State struct {
+	// Revision is that of the commit from which the state was computed.
 	Revision store.Revision
-	// Published is when the state was handed to the streams; the zero time if nobody wants to know how long
-	// convergence takes. It is no part of the content.
+	// Published is when the state was handed to the streams. It is used to measure convergence; the zero time means that
+	// nobody does. It is not part of the content.
 	Published time.Time
 	Types     [Types]Layers
 }
 
-// Get looks a resource up.
+// Get returns a resource by type and name. A nil state has none.
 func (s *State) Get(t Type, name string) (*Resource, bool) {
 	if s == nil {
 		return nil, false
@@ -183,7 +186,7 @@ func (s *State) Get(t Type, name string) (*Resource, bool) {
 	return s.Types[t].Get(name)
 }
 
-// Layers are the state's layers of one type; none for a nil state, which is an empty one.
+// Layers are the state's layers of one type. A nil state has none.
 func (s *State) Layers(t Type) Layers {
 	if s == nil {
 		return nil

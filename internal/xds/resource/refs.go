@@ -13,12 +13,12 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// edsName is the assignment a cluster asks for, "" if it gets its endpoints otherwise.
+// edsName is the name of the assignment that a cluster fetches over this stream; empty if it gets its endpoints otherwise.
 func edsName(c *clusterv3.Cluster) string {
 	if c.GetType() != clusterv3.Cluster_EDS {
 		return ""
 	}
-	// A cluster that fetches over its own connection is nothing this stream has to order.
+	// A cluster that fetches its endpoints over another connection does not matter for the order of this stream.
 	if src := c.GetEdsClusterConfig().GetEdsConfig(); src != nil && !overADS(src) {
 		return ""
 	}
@@ -30,8 +30,8 @@ func edsName(c *clusterv3.Cluster) string {
 
 func overADS(src *corev3.ConfigSource) bool { return src.GetAds() != nil || src.GetSelf() != nil }
 
-// listenerRefs finds what a listener refers to, in network filters and in an API listener: the route configurations it
-// fetches by RDS, and the clusters it names itself, in TCP proxies and in routes of its own. Both are sorted.
+// listenerRefs finds what a listener refers to in its network filters and its API listener: the route configurations that
+// it fetches by RDS, and the clusters that its TCP proxies and inline routes name. Both lists are sorted.
 func listenerRefs(msg proto.Message) (routes, clusters []string) {
 	l, ok := msg.(*listenerv3.Listener)
 	if !ok {
@@ -50,7 +50,7 @@ func listenerRefs(msg proto.Message) (routes, clusters []string) {
 	for _, p := range packed {
 		m, err := p.UnmarshalNew()
 		if err != nil {
-			continue // validation of the final bytes speaks about it
+			continue // The validation of the encoded resource reports it.
 		}
 		switch m := m.(type) {
 		case *hcmv3.HttpConnectionManager:
@@ -84,7 +84,7 @@ func routedTo(hosts ...*routev3.VirtualHost) (clusters []string) {
 	return clusters
 }
 
-// distinct sorts names and leaves out the empty one.
+// distinct sorts names and removes duplicates and the empty name.
 func distinct(names []string) []string {
 	slices.Sort(names)
 	names = slices.Compact(names)

@@ -27,26 +27,29 @@ const (
 
 // Resource is one xDS resource, encoded once.
 //
-// head is the delta frame: tag and length of DeltaDiscoveryResponse.resources, then version, name and, last, the Any.
-// The part from the Any's tag on, head[any:], is at the same time the frame of DiscoveryResponse.resources.
-// If the resource is gathered, the frame goes on in the pieces, whose bytes the lengths in head count in.
+// head is the delta frame: tag and length of DeltaDiscoveryResponse.resources, then version, name and, last, the Any. The part
+// from the Any's tag on, head[any:], is also the frame of DiscoveryResponse.resources. If the resource is gathered, its
+// pieces continue the frame, and the lengths in head include their bytes.
 type Resource struct {
-	name   string
-	hash   omap.Hash
-	head   []byte
-	any    int // where the Any's tag begins in head
-	body   int // where the message itself begins in head
-	typ    Type
-	hidden bool
-	eds    string // the assignment a cluster fetches by EDS, "" if it fetches none
-	refs   []string
-	// clusters are those a listener names itself.
+	name string
+	hash omap.Hash
+	head []byte
+	// any and body are offsets in head: of the Any's tag, and of the message itself.
+	any, body int
+	typ       Type
+	hidden    bool
+	// eds is the name of the assignment that a cluster fetches by EDS; empty if it fetches none.
+	eds string
+	// refs are the route configurations that a listener fetches by RDS.
+	refs []string
+	// clusters are the clusters that a listener itself refers to.
 	clusters []string
-	pieces   omap.Map[omap.Name, *Piece]
+	// pieces are the virtual hosts of a gathered RouteConfiguration.
+	pieces omap.Map[omap.Name, *Piece]
 }
 
-// New encodes msg as the resource name of type t. The encoding is deterministic. It panics if msg cannot be
-// encoded (a string that is not UTF-8): translators run in cells, which recover, keep their last value and tell.
+// New encodes msg as the resource name of type t. The encoding is deterministic. It panics if msg cannot be encoded, for
+// example because a string is not UTF-8. Translators run in cells, which recover, keep their last value and report it.
 func New(t Type, name string, msg proto.Message) *Resource {
 	r := &Resource{name: name, typ: t}
 	switch m := msg.(type) {
@@ -61,25 +64,25 @@ func New(t Type, name string, msg proto.Message) *Resource {
 	return r
 }
 
-// Encoded makes a resource of the encoded message of a type that refers to nothing.
+// Encoded makes a resource of an encoded message. Its type must be one that refers to no other resource.
 func Encoded(t Type, name string, body []byte) *Resource {
 	r := &Resource{name: name, typ: t}
 	r.seal(written(body))
 	return r
 }
 
-// Hide is the entry of an upper layer that masks the resource of a lower one.
+// Hide is the entry of an upper layer that hides the resource of a lower one.
 func Hide(name string) *Resource {
 	return &Resource{name: name, hidden: true, hash: hiddenHash()}
 }
 
-// Gone stands for a resource of which only the name is known: a client said that it has it, in a version nobody knows.
-// It has no bytes and is never sent; in a Diff it is what the name had before.
-func Gone(name string) *Resource {
+// UnknownContent is a resource of which only the name is known: a client said that it has it, in a version that the server
+// does not know. It has no bytes and is never sent. It only serves as the old resource in a Diff.
+func UnknownContent(name string) *Resource {
 	return &Resource{name: name, hash: omap.Sum([]byte("gone"))}
 }
 
-// hiddenHash is no content's hash: content hashes cover a type URL, which begins otherwise.
+// hiddenHash differs from the hash of every content, because those begin with a type URL.
 func hiddenHash() omap.Hash { return omap.Sum([]byte("hidden")) }
 
 // body is what a frame is built around.
@@ -113,21 +116,21 @@ type written []byte
 func (w written) size() int                { return len(w) }
 func (w written) appendTo(b []byte) []byte { return append(b, w...) }
 
-// seal builds head around the whole of a resource, whose content that is.
+// seal encodes a whole resource and computes its version.
 func (r *Resource) seal(of body) {
 	version := r.frame(of, 0)
 	r.hash = omap.Sum([]byte(r.typ.URL()), r.head[r.body:])
 	hex.Encode(version, r.hash[:])
 }
 
-// frame builds head around body, counting tail further bytes that follow it, and returns where the version is to be written: it
-// is known when the body is.
+// frame builds head around body. The lengths in head include tail bytes that follow the body elsewhere. It returns the slice
+// into which the caller must write the version, which is a hash of the body.
 func (r *Resource) frame(of body, tail int) (version []byte) {
 	url := r.typ.URL()
 	value := of.size() + tail
 	anyLen := sizeOfBytes(len(url)) + sizeOfBytes(value)
 	inner := sizeOfBytes(hex.EncodedLen(len(r.hash))) + sizeOfBytes(len(r.name)) + sizeOfBytes(anyLen)
-	// One allocation of the exact size, in which the body is encoded: resources are most of the heap.
+	// The body is encoded into one allocation of the exact size, because resources are most of the heap.
 	b := make([]byte, 0, sizeOfBytes(inner)-tail)
 	b = appendLen(b, fieldResources, inner)
 	b = appendLen(b, fieldVersion, hex.EncodedLen(len(r.hash)))
@@ -166,13 +169,13 @@ func (r *Resource) OutputName() string { return r.name }
 // Type is the resource's type.
 func (r *Resource) Type() Type { return r.typ }
 
-// ContentHash stands for the resource's content.
+// ContentHash is the hash of the resource's content.
 func (r *Resource) ContentHash() omap.Hash { return r.hash }
 
 // Version is the resource's version on the wire: its content hash in hex.
 func (r *Resource) Version() string { return hex.EncodeToString(r.hash[:]) }
 
-// Hidden reports whether this is an entry that masks a lower layer's resource.
+// Hidden reports whether this is an entry that hides a lower layer's resource.
 func (r *Resource) Hidden() bool { return r.hidden }
 
 // Size is the number of bytes the resource takes in a delta response.
@@ -181,14 +184,14 @@ func (r *Resource) Size() int { return len(r.head) + r.pieces.Size() }
 // SizeSotW is the number of bytes the resource takes in a State-of-the-World response.
 func (r *Resource) SizeSotW() int { return r.Size() - r.any }
 
-// EDS is the name of the assignment a cluster fetches by EDS; ok is false for everything that fetches none.
+// EDS is the name of the assignment that a cluster fetches by EDS; ok is false if the resource fetches none.
 func (r *Resource) EDS() (name string, ok bool) { return r.eds, r.eds != "" }
 
-// Refs are the names of the route configurations a listener fetches by RDS, sorted. What a route configuration
-// refers to is said by its pieces.
+// Refs are the names of the route configurations that a listener fetches by RDS, sorted. What a route configuration refers
+// to is known by its pieces.
 func (r *Resource) Refs() []string { return r.refs }
 
-// Clusters are the names of the clusters a listener sends to without a route configuration of its own name, sorted.
+// Clusters are the names of the clusters that a listener itself refers to, in TCP proxies and inline routes, sorted.
 func (r *Resource) Clusters() []string { return r.clusters }
 
 // AppendDelta appends the slices of the delta frame: an element of DeltaDiscoveryResponse.resources.
@@ -227,13 +230,13 @@ func (r *Resource) Proto() (proto.Message, error) {
 	return msg, nil
 }
 
-// IsVersion reports whether v, as a client sent it, is the resource's version.
+// IsVersion reports whether v, which a client sent, is the resource's version.
 func (r *Resource) IsVersion(v []byte) bool {
 	var hash omap.Hash
 	if len(v) != hex.EncodedLen(len(hash)) {
 		return false
 	}
-	// Upper case digits would decode to the same hash, but no client makes versions up.
+	// Upper case digits decode to the same hash, but a client only repeats versions that it was sent.
 	_, err := hex.Decode(hash[:], v)
 	return err == nil && hash == r.hash
 }

@@ -188,7 +188,7 @@ func TestTypes(t *testing.T) {
 	}
 }
 
-// TestLayersAgainstAMap compares layers with the flat map they stand for.
+// TestLayersAgainstAMap compares layers with an equivalent flat map.
 func TestLayersAgainstAMap(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		a, flatA := drawLayers(rt, "a")
@@ -263,8 +263,8 @@ func drawLayers(rt *rapid.T, label string) (Layers, map[string]omap.Hash) {
 	return l, flat
 }
 
-// TestTogether: virtual hosts that take domains from each other change together, also over several steps, and what goes
-// waits for what comes.
+// TestTogether checks that virtual hosts that exchange domains change together, directly or through others, and that removals
+// wait for additions.
 func TestTogether(t *testing.T) {
 	table := func(domains ...string) omap.Map[omap.Name, *Piece] {
 		var puts []omap.Change[omap.Name, *Piece]

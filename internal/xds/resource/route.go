@@ -44,7 +44,7 @@ func PieceOf(name string, vhost *routev3.VirtualHost) *Piece {
 
 func appendPiece(b []byte, p *Piece) []byte { return append(b, p.frame...) }
 
-// HidePiece is the entry of an upper layer that masks the piece of a lower one.
+// HidePiece is the entry of an upper layer that hides the piece of a lower one.
 func HidePiece(name string) *Piece {
 	return &Piece{name: name, hash: hiddenHash(), hidden: true}
 }
@@ -55,26 +55,26 @@ func (p *Piece) Name() string { return p.name }
 // OutputName is Name: pieces are outputs of collections.
 func (p *Piece) OutputName() string { return p.name }
 
-// ContentHash stands for the piece's content.
+// ContentHash is the hash of the piece's content.
 func (p *Piece) ContentHash() omap.Hash { return p.hash }
 
 // Size is the number of bytes the piece adds to its route configuration.
 func (p *Piece) Size() int { return len(p.frame) }
 
-// Hidden reports whether this is an entry that masks a lower layer's piece.
+// Hidden reports whether this is an entry that hides a lower layer's piece.
 func (p *Piece) Hidden() bool { return p.hidden }
 
 // Refs are the names of the clusters the piece routes to, sorted.
 func (p *Piece) Refs() []string { return p.refs }
 
-// Domains are those of the virtual host, read off its encoding; none for a nil piece.
+// Domains are the domains of the virtual host, decoded from its encoding. A nil piece has none.
 func (p *Piece) Domains() (list []string) {
 	if p == nil {
 		return nil
 	}
 	_, _, n := protowire.ConsumeTag(p.frame)
 	if n < 0 {
-		return nil // an entry that masks
+		return nil // A hidden entry has no encoding.
 	}
 	body, _ := protowire.ConsumeBytes(p.frame[n:])
 	for len(body) > 0 {
@@ -92,10 +92,10 @@ func (p *Piece) Domains() (list []string) {
 	return list
 }
 
-// NewRoute makes a RouteConfiguration of a header (everything but its virtual hosts) and pieces, without copying
-// the pieces: they are sent one after the other behind the header. The version combines the header's hash with the
-// pieces' Merkle hash, so a changed piece costs a hash over two hashes. It panics as New does, and if the header has
-// virtual hosts of its own, which would come twice.
+// NewRoute makes a RouteConfiguration of pieces and a header, which is everything but the virtual hosts. It does not copy the
+// pieces: they are sent one after the other behind the header. The version combines the header with the Merkle hash of the
+// pieces, so a changed piece costs only one hash over two hashes. NewRoute panics as New does, and also if the header has
+// virtual hosts of its own, because they would be sent twice.
 func NewRoute(name string, header proto.Message, pieces omap.Map[omap.Name, *Piece]) *Resource {
 	fields := header.ProtoReflect()
 	if f := fields.Descriptor().Fields().ByNumber(fieldVirtualHosts); f != nil && fields.Has(f) {
@@ -106,6 +106,7 @@ func NewRoute(name string, header proto.Message, pieces omap.Map[omap.Name, *Pie
 	return r
 }
 
+// gather frames a header and pieces as one resource.
 func (r *Resource) gather(header []byte, pieces omap.Map[omap.Name, *Piece]) {
 	sum := pieces.Hash()
 	r.hash = omap.Sum([]byte(Route.URL()), header, []byte("\x00pieces\x00"), sum[:])
@@ -116,14 +117,14 @@ func (r *Resource) gather(header []byte, pieces omap.Map[omap.Name, *Piece]) {
 // Pieces are the virtual hosts of a gathered RouteConfiguration; empty for every other resource.
 func (r *Resource) Pieces() omap.Map[omap.Name, *Piece] { return r.pieces }
 
-// WithPieces is the RouteConfiguration with the same header and other pieces. It is for gathered ones only.
+// WithPieces is the RouteConfiguration with the same header and other pieces. The resource must be gathered.
 func (r *Resource) WithPieces(pieces omap.Map[omap.Name, *Piece]) *Resource {
 	c := &Resource{name: r.name, typ: r.typ}
 	c.gather(r.head[r.body:], pieces)
 	return c
 }
 
-// SameHeader reports whether two gathered RouteConfigurations differ in their pieces at most.
+// SameHeader reports whether two gathered RouteConfigurations have equal headers.
 func (r *Resource) SameHeader(o *Resource) bool {
 	return string(r.head[r.body:]) == string(o.head[o.body:])
 }

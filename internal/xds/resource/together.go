@@ -6,23 +6,24 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 )
 
-// PieceChange is a virtual host that is not the same in two route configurations.
+// PieceChange is a virtual host that differs between two route configurations.
 type PieceChange = omap.Change[omap.Name, *Piece]
 
-// Together are the changes that wait, and those of virtual hosts that change together with them: a domain may be in one virtual host only,
-// and must be in one all the time. What is to go waits, too: it may have been for what is to come.
+// Together returns the changes that must wait, and those that must be made at the same time. A domain must be in exactly one
+// virtual host of a route configuration at all times, so changes that move a domain belong together. Removals wait, too:
+// the requests of a removed virtual host may be meant for one that waits.
 func Together(diff []PieceChange, waits func(PieceChange) bool) []PieceChange {
 	domains := map[string]bool{}
-	back := make([]bool, len(diff))
+	held := make([]bool, len(diff))
 	for grown := true; grown; {
 		grown = false
 		for i, pc := range diff {
-			if back[i] {
+			if held[i] {
 				continue
 			}
 			all := slices.Concat(pc.Old.Domains(), pc.New.Domains())
 			if waits(pc) || !pc.HasNew || slices.ContainsFunc(all, func(d string) bool { return domains[d] }) {
-				back[i], grown = true, true
+				held[i], grown = true, true
 				for _, d := range all {
 					domains[d] = true
 				}
@@ -31,7 +32,7 @@ func Together(diff []PieceChange, waits func(PieceChange) bool) []PieceChange {
 	}
 	var list []PieceChange
 	for i, pc := range diff {
-		if back[i] {
+		if held[i] {
 			list = append(list, pc)
 		}
 	}

@@ -2,8 +2,8 @@ package resource
 
 import "strings"
 
-// Type is one of the resource types served here. Those that class states hold are in the order in which they are sent: a resource
-// names only resources of earlier types, or of the next one that is fetched because of it.
+// Type is one of the resource types that the server serves. Class states contain the first four, which are in the order of
+// sending: a resource refers only to resources of earlier types, or of the next type, which the client then fetches.
 type Type uint8
 
 // The types, in send order.
@@ -12,21 +12,21 @@ const (
 	Endpoint
 	Listener
 	Route
-	// Types is the number of types that class states hold.
+	// Types is the number of types that class states contain.
 	Types = 4
 )
 
-// The types that are answered proxy by proxy: a client asks for each resource by its name, and no class state, no shared message
-// and no dump holds one.
+// The types that are answered per proxy. A client asks for each resource by name, and no class state, no shared message and
+// no dump contains one.
 const (
 	Extension Type = Types + iota
 	Secret
-	// AllTypes is the number of types of both sorts.
+	// AllTypes is the number of all types.
 	AllTypes = Types + 2
 )
 
-// Personal reports whether the type is answered proxy by proxy.
-func (t Type) Personal() bool { return t >= Types }
+// PerProxy reports whether the type is answered per proxy. Such resources are in no class state.
+func (t Type) PerProxy() bool { return t >= Types }
 
 const urlPrefix = "type.googleapis.com/"
 
@@ -36,7 +36,7 @@ type typeInfo struct {
 	wildcard bool
 }
 
-// infoOf is a function and not a table because packages hold no mutable state.
+// infoOf is a function and not a table, because a package must have no mutable variables.
 func infoOf(t Type) typeInfo {
 	switch t {
 	case Cluster:
@@ -58,14 +58,14 @@ func infoOf(t Type) typeInfo {
 // URL is the type URL on the wire.
 func (t Type) URL() string { return infoOf(t).url }
 
-// String is the short name people use: CDS, EDS, LDS, RDS, ECDS, SDS.
+// String is the usual short name: CDS, EDS, LDS, RDS, ECDS, SDS.
 func (t Type) String() string { return infoOf(t).short }
 
-// Kind is what people call one resource of the type: cluster, endpoint, listener, route, extension, secret.
+// Kind is the word for one resource of the type: cluster, endpoint, listener, route, extension, secret.
 func (t Type) Kind() string { return infoOf(t).kind }
 
-// Wildcard reports whether a client may ask for all resources of the type. A State-of-the-World response for such a
-// type holds the whole list; for the others it may hold a part.
+// Wildcard reports whether a client may subscribe to all resources of the type. A State-of-the-World response for such a
+// type must contain all of them; for the other types it may contain some.
 func (t Type) Wildcard() bool { return infoOf(t).wildcard }
 
 // ParseType finds the type of a type URL.
@@ -78,7 +78,7 @@ func ParseType(url string) (Type, bool) {
 	return 0, false
 }
 
-// ParseKind finds a type that class states hold by any of its names: cluster, clusters, cds, or its URL.
+// ParseKind finds a type of class states by any of its names: cluster, clusters, cds, or its URL.
 func ParseKind(word string) (Type, bool) {
 	for t := Type(0); t < Types; t++ {
 		if strings.EqualFold(word, t.String()) || strings.EqualFold(strings.TrimSuffix(word, "s"), t.Kind()) || word == t.URL() {

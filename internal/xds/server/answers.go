@@ -7,12 +7,13 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// answers are what the mesh answered and no worker has taken in: of each name the last one, so their number is bounded by that of
-// the names a stream may ask for.
+// answers are answers of the mesh that no worker has processed. There is one per name, the last one, so their number is bounded
+// by the number of names that a stream may ask for.
 type answers struct {
 	mu   sync.Mutex
 	list []protocol.Answer
-	at   map[answerKey]int // places in the list
+	// index is the place of each name in list.
+	index map[answerKey]int
 }
 
 type answerKey struct {
@@ -20,28 +21,30 @@ type answerKey struct {
 	name string
 }
 
+// add adds answers. A later answer to a name replaces an earlier one.
 func (a *answers) add(list []protocol.Answer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, n := range list {
 		k := answerKey{n.Type, n.Name}
-		if i, ok := a.at[k]; ok {
+		if i, ok := a.index[k]; ok {
 			a.list[i] = n
 			continue
 		}
-		if a.at == nil {
-			a.at = map[answerKey]int{}
+		if a.index == nil {
+			a.index = map[answerKey]int{}
 		}
-		a.at[k] = len(a.list)
+		a.index[k] = len(a.list)
 		a.list = append(a.list, n)
 	}
 }
 
+// take removes and returns all answers.
 func (a *answers) take() []protocol.Answer {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	list := a.list
-	a.list, a.at = nil, nil
+	a.list, a.index = nil, nil
 	return list
 }
 

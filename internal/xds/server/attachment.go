@@ -11,58 +11,58 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// Mesh is what the server serves.
+// Mesh provides the states that the server serves.
 type Mesh interface {
-	// Connect takes a proxy in when its first request has come: it checks what the proxy says about itself, and from
-	// then on, beginning within the call or later, gives the stream its class's states by Stream.Update. It must not
-	// block: it is called by a worker that other streams share. An error that carries a gRPC status ends the stream with
-	// it; any other error ends it with InvalidArgument. The node belongs to the callee. ctx ends with the stream.
+	// Connect admits a proxy when its first request has arrived. It checks the node, and from then on the mesh passes the
+	// states of the proxy's class to Stream.Update; the first call may come before Connect returns. Connect must not block,
+	// because it runs on a worker that other streams share. An error with a gRPC status ends the stream with that status;
+	// any other error ends it with InvalidArgument. The mesh may keep the node. ctx ends with the stream.
 	Connect(ctx context.Context, node *corev3.Node, stream *Stream) (Attachment, error)
 }
 
-// Attachment is one connected stream, as the mesh sees it. Calls may come from any goroutine, but not after Close.
+// Attachment is the mesh's side of a connected stream. Its methods may be called from any goroutine, but not after Close.
 type Attachment interface {
-	// ID names the attachment to the mesh.
+	// ID is the mesh's name for the attachment.
 	ID() string
-	// Pin tells that the stream rejected content and is held back from it. The stream sees to that itself; the
-	// mesh tells the user, and decides what other streams of the class are to get.
-	// reason is what the client said, empty if it has taken that back since.
+	// Pin says that the client rejected content and that the stream holds it back. The mesh reports it to the user; other
+	// streams of the class are not affected. reason is the text of the NACK, empty if the client has sent an ACK since.
 	Pin(pins []protocol.Pin, reason string)
-	// Withhold tells what the client has not acknowledged for so long that the user is to know; nothing if there is no such thing
-	// any more. Everything else goes on; what it is told replaces what it was told before.
+	// Withhold lists what the client has not acknowledged for so long that the user must know. The list replaces the one of the
+	// last call; an empty list means that there is nothing any more.
 	Withhold(now []protocol.Withheld)
-	// Want tells which names the client asks for, and for which no longer, of a type that is answered proxy by proxy. The mesh answers
-	// with Stream.Answer, now and whenever the answer changes, also if it is that there is nothing for this client.
+	// Want says to which names of a type that is answered per proxy the client subscribed, and from which it unsubscribed. The
+	// mesh calls Stream.Answer now and whenever an answer changes, even if there is nothing for this client.
 	Want(t resource.Type, names, dropped []string)
-	// Refuse tells that the client rejected the last answers to names, and why; with an empty reason, that it has accepted newer ones.
+	// Refuse says that the client rejected the last answers to names. An empty reason says that it has accepted newer ones.
 	Refuse(t resource.Type, names []string, reason string)
-	// Close is the last call. The stream takes no more updates and answers.
+	// Close is the last call. The stream ignores later updates and answers.
 	Close()
 }
 
-// Observer is told what happens on streams; counters are made of it. Calls come from many goroutines at once and
-// must not block.
+// Observer receives events of streams for metrics. Its methods are called from many goroutines at the same time and must not
+// block.
 type Observer interface {
-	// Opened and Closed bracket a stream's life.
+	// Opened and Closed are called at the beginning and at the end of a stream.
 	Opened(v protocol.Variant)
 	Closed(v protocol.Variant, code codes.Code)
-	// Sent: a response was written. took is how long the write was stuck in flow control and copying.
+	// Sent is called when gRPC has accepted a response. took is the time of the call, which includes waiting for flow control.
 	Sent(t resource.Type, m *protocol.Message, took time.Duration)
-	// Acked: a client has state s of a type. converged is the time since s was published, 0 if that is unknown.
+	// Acked is called when a client has acknowledged state s of a type. converged is the time since s was published; 0 if that
+	// is unknown.
 	Acked(t resource.Type, s *resource.State, converged time.Duration)
-	// Rejected: a client refused a response.
+	// Rejected is called for each NACK.
 	Rejected(t resource.Type, node, reason string)
-	// Expired: a request carried a nonce that is not the last one of its type.
+	// Expired is called for each request with a stale nonce.
 	Expired(t resource.Type)
-	// Unknown: a request asked for a type that is not served.
+	// Unknown is called for each request of a type that the server does not serve.
 	Unknown(url string)
-	// WriteTimeout: a stream was closed because its client did not read.
+	// WriteTimeout is called when a stream is closed because its client does not read.
 	WriteTimeout()
-	// Panicked: a stream was closed because of a bug.
+	// Panicked is called when a stream is closed because of a panic.
 	Panicked()
 }
 
-// Silent is an Observer that ignores everything; embed it to observe a part.
+// Silent is an Observer that ignores all events. Embed it to observe only some.
 type Silent struct{}
 
 var _ Observer = Silent{}
@@ -94,16 +94,16 @@ func (Silent) WriteTimeout() {}
 // Panicked does nothing.
 func (Silent) Panicked() {}
 
-// Status is one stream, for people.
+// Status describes one stream. It is meant for debug pages and metrics.
 type Status struct {
 	ID   uint64
 	Node string
-	// Attachment is the mesh's name for the stream; empty before the first request was taken in.
+	// Attachment is the mesh's name for the stream; empty before the first request is processed.
 	Attachment string
 	Peer       string
 	Variant    protocol.Variant
 	Connected  time.Time
 	Types      [resource.Types]protocol.TypeStatus
-	// Wants are the types that are answered proxy by proxy, of those the client asked for.
+	// Wants are the types that are answered per proxy and that the client asked for.
 	Wants []protocol.WantStatus
 }

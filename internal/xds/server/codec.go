@@ -8,18 +8,18 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// received is a request as it came: its bytes are the stream's own and are dropped when it was scanned.
+// received is an encoded request. The stream owns its bytes.
 type received struct{ data []byte }
 
-// response is an encoded response: slices shared with other streams, and the nonce.
+// response is an encoded response: buffers that streams share, and the nonce.
 type response struct{ parts mem.BufferSlice }
 
-// codec passes ADS messages through and leaves everything else to protobuf.
+// codec passes ADS messages through as bytes and leaves all other messages to the protobuf codec.
 type codec struct{ proto encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2("proto")} }
 
-// Marshal hands out the shared slices. They are not pooled, so gRPC's freeing them does nothing.
+// Marshal returns the shared buffers. They come from no pool, so it does no harm that gRPC frees them.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	if r, ok := v.(*response); ok {
 		return r.parts, nil
@@ -29,7 +29,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if r, ok := v.(*received); ok {
-		r.data = data.Materialize() // gRPC takes its buffers back when this returns
+		r.data = data.Materialize() // gRPC reuses its buffers after the return.
 		return nil
 	}
 	return c.proto.Unmarshal(data, v)

@@ -11,44 +11,46 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// connection is what the streams of one TCP connection share. Ending the handler of a stream whose client does not
-// read tells the client nothing: gRPC queues the trailers behind the data that flow control holds back, and keeps
-// the data. Only closing the connection ends it. That is done when no other stream is left on it; a proxy has one.
+// connection is what the streams of one TCP connection share. If a client does not read, the end of its stream's handler does
+// not reach it: gRPC queues the trailers behind data that flow control holds back, and keeps that data in memory. Only closing
+// the connection helps. The server closes it when no other stream is left on it; a proxy has only one stream.
 type connection struct {
 	credentials.AuthInfo
 	conn net.Conn
 
-	mu        sync.Mutex
-	streams   int
-	abandoned bool // the client of an ended stream has unread data
+	mu      sync.Mutex
+	streams int
+	// abandoned is set if the client of an ended stream has not read all its data.
+	abandoned bool
 }
 
-// opened counts a stream in.
+// opened notes a new stream.
 func (c *connection) opened() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.streams++
 }
 
-// closed counts a stream out.
+// closed notes the end of a stream.
 func (c *connection) closed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.streams--; c.streams == 0 && c.abandoned {
-		c.cut()
+		c.close()
 	}
 }
 
-// cut closes the connection: its client sees Unavailable, which says "connect again, perhaps to somebody else".
-func (c *connection) cut() { c.conn.Close() }
+// close closes the connection. Its client sees Unavailable and reconnects, perhaps to another replica.
+func (c *connection) close() { c.conn.Close() }
 
+// abandon makes the connection close with its last stream.
 func (c *connection) abandon() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.abandoned = true
 }
 
-// connectionOf is the connection a stream came on.
+// connectionOf is the connection of a stream.
 func connectionOf(ctx context.Context) *connection {
 	if p, ok := peer.FromContext(ctx); ok {
 		if c, ok := p.AuthInfo.(*connection); ok {
@@ -58,20 +60,22 @@ func connectionOf(ctx context.Context) *connection {
 	return &connection{conn: nopConn{}}
 }
 
-// nopConn stands for a connection that cannot be closed from here.
+// nopConn stands for a connection that the server cannot close, because its credentials are not connectionCredentials.
 type nopConn struct{ net.Conn }
 
 func (nopConn) Close() error { return nil }
 
-// remembering are transport credentials that let streams find their connection.
-type remembering struct {
+// connectionCredentials are transport credentials that let streams find their connection.
+type connectionCredentials struct {
 	credentials.TransportCredentials
 }
 
-func plaintext() credentials.TransportCredentials { return remembering{insecure.NewCredentials()} }
+func plaintext() credentials.TransportCredentials {
+	return connectionCredentials{insecure.NewCredentials()}
+}
 
-// ServerHandshake notes the connection with what the handshake says of the peer.
-func (r remembering) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+// ServerHandshake stores the connection in the authentication info of the peer.
+func (r connectionCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := r.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
 		return nil, nil, err
@@ -80,25 +84,26 @@ func (r remembering) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthIn
 }
 
 // Clone copies the credentials.
-func (r remembering) Clone() credentials.TransportCredentials {
-	return remembering{r.TransportCredentials.Clone()}
+func (r connectionCredentials) Clone() credentials.TransportCredentials {
+	return connectionCredentials{r.TransportCredentials.Clone()}
 }
 
-// pooledSize is above the size from which gRPC gives buffers back to their pool.
+// pooledSize is a buffer size for which gRPC calls the pool's Put; it does not do so for buffers of at most 1 KiB.
 const pooledSize = 1<<10 + 1
 
-// notice is a buffer that tells when the transport has let go of the message whose last part it is: written, or dropped
-// with its stream. SendMsg returns before that, as soon as there is room for the first byte.
-func notice(b []byte, gone func()) mem.Buffer {
+// notifyingBuffer is a buffer that calls released when the transport has finished with it. If it is the last part of a message,
+// that message was then written, or dropped with its stream. SendMsg returns earlier than that: as soon as there is room for
+// the first byte.
+func notifyingBuffer(b []byte, released func()) mem.Buffer {
 	sized := append(make([]byte, 0, pooledSize), b...)
-	return mem.NewBuffer(&sized, noticePool{gone})
+	return mem.NewBuffer(&sized, notifyingPool{released})
 }
 
-// noticePool is the pool of one buffer.
-type noticePool struct{ gone func() }
+// notifyingPool is the pool of one buffer.
+type notifyingPool struct{ released func() }
 
-// Get is never called: the buffer exists.
-func (noticePool) Get(n int) *[]byte { b := make([]byte, n); return &b }
+// Get is never called, because the buffer already exists.
+func (notifyingPool) Get(n int) *[]byte { b := make([]byte, n); return &b }
 
 // Put implements mem.BufferPool.
-func (p noticePool) Put(*[]byte) { p.gone() }
+func (p notifyingPool) Put(*[]byte) { p.released() }

@@ -1,11 +1,12 @@
 // Package server serves ADS over gRPC: it moves bytes between clients and the state machines of package protocol.
 //
-// Per stream the gRPC handler goroutine receives. Server.Run owns the goroutines all streams share: the workers that let cores
-// take in requests and published states, and the sweeper that closes streams whose write is stuck. Workers write what gRPC
-// takes without asking the client; for what may have to wait a stream has one goroutine, as long as there is something.
+// For each stream the gRPC handler goroutine receives requests. Server.Run owns the goroutines that all streams share: the
+// workers, which pass requests and published states to the cores, and the sweeper, which closes streams whose client does not
+// read. Workers write small messages for which gRPC has room whatever the client does. For a message that may have to wait
+// for the client, the stream starts a goroutine that ends with the write.
 //
-// Invariants: nobody waits for anybody: publishing never blocks, a silent reader costs its pointers. One goroutine at a time
-// steps a core. Few streams write a big message at a time (package gate).
+// Invariants: Publishing never blocks, and a client that does not read costs only memory for a few pointers. One goroutine at
+// a time steps a core. Only a few streams at a time write a big message (package gate).
 //
-// It must not import translators, views, queries, sources or Kubernetes: it is handed finished states.
+// The package must not import translators, views, queries, sources or Kubernetes: it receives finished states.
 package server

@@ -60,7 +60,7 @@ func (r *rig) conn(t *testing.T, o ...grpc.DialOption) *grpc.ClientConn {
 	return c
 }
 
-// rawStream opens a stream that speaks bytes.
+// rawStream opens a stream of undecoded messages.
 func rawStream(t *testing.T, c *grpc.ClientConn, method string) grpc.ClientStream {
 	t.Helper()
 	s, err := c.NewStream(testContext(t), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method,
@@ -126,8 +126,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestTaken: odd, but served.
-func TestTaken(t *testing.T) {
+// TestUnusualRequestsAreServed checks requests that are unusual but valid.
+func TestUnusualRequestsAreServed(t *testing.T) {
 	r := newRig(t, Options{})
 	r.mesh.publish(clusters(1, 1, 1, "x"))
 	s, err := r.dial(t).DeltaAggregatedResources(testContext(t))
@@ -172,8 +172,8 @@ func TestNotGRPC(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 }
 
-// TestCompressed is hostile/gzip: what would be too large unpacked is refused. (The server itself links no compressor in;
-// this test does, and so makes it the harder case.)
+// TestCompressed is hostile/gzip: the server refuses a request that would be too large after decompression. (The server links no
+// compressor in; this test does, which makes the case harder.)
 func TestCompressed(t *testing.T) {
 	r := newRig(t, Options{})
 	s, err := r.conn(t).NewStream(testContext(t), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, deltaMethod,
@@ -192,8 +192,8 @@ func TestCompressed(t *testing.T) {
 	}
 }
 
-// TestLongReason is hostile/nack-detail: a megabyte of reasons is only a rejection. And behaviour/6.18-limits: what is
-// larger than the limit is refused.
+// TestLongReason is hostile/nack-detail: a NACK with a reason of a megabyte is processed like any other. It is also
+// behaviour/6.18-limits: a request above the size limit is refused.
 func TestLongReason(t *testing.T) {
 	r := newRig(t, Options{MaxReceive: 2 << 20})
 	r.mesh.publish(clusters(1, 1, 1, "x"))
@@ -220,8 +220,8 @@ func TestLongReason(t *testing.T) {
 func TestNeverReads(t *testing.T) {
 	r := newRig(t, Options{WriteTimeout: 500 * time.Millisecond})
 	r.mesh.publish(clusters(1, 40, 50_000, "x"))
-	deaf := rawStream(t, r.conn(t), deltaMethod)
-	must(t, deaf.SendMsg(encode(t, &discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: resource.Cluster.URL()})))
+	silent := rawStream(t, r.conn(t), deltaMethod)
+	must(t, silent.SendMsg(encode(t, &discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: resource.Cluster.URL()})))
 	good, err := r.dial(t).DeltaAggregatedResources(testContext(t))
 	must(t, err)
 	must(t, good.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: resource.Cluster.URL()}))
@@ -236,13 +236,14 @@ func TestNeverReads(t *testing.T) {
 	if m, err := good.Recv(); err != nil || len(m.Resources) != 1 {
 		t.Fatalf("got %v, %v", m, err)
 	}
-	if code := ending(deaf); code != codes.Unavailable {
+	if code := ending(silent); code != codes.Unavailable {
 		t.Errorf("closed with %v", code)
 	}
 }
 
-// TestBigBehindLight: workers write light messages themselves, but never what may have to wait and follows them.
-func TestBigBehindLight(t *testing.T) {
+// TestBigMessageAfterSmallOnes checks that workers write small messages themselves, but not a big one behind them, which may have
+// to wait for the client.
+func TestBigMessageAfterSmallOnes(t *testing.T) {
 	r := newRig(t, Options{WriteTimeout: time.Hour})
 	var routes []string
 	var puts []omap.Change[omap.Name, *resource.Resource]
@@ -254,9 +255,9 @@ func TestBigBehindLight(t *testing.T) {
 	}
 	conn := r.conn(t)
 	for range 8 * runtime.GOMAXPROCS(0) {
-		deaf := rawStream(t, conn, deltaMethod)
-		must(t, deaf.SendMsg(encode(t, &discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: resource.Cluster.URL()})))
-		must(t, deaf.SendMsg(encode(t, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: resource.Route.URL(), ResourceNamesSubscribe: routes})))
+		silent := rawStream(t, conn, deltaMethod)
+		must(t, silent.SendMsg(encode(t, &discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: resource.Cluster.URL()})))
+		must(t, silent.SendMsg(encode(t, &discoveryv3.DeltaDiscoveryRequest{TypeUrl: resource.Route.URL(), ResourceNamesSubscribe: routes})))
 	}
 	subscribed := func(s Status) bool { return s.Types[resource.Route].Subscribed }
 	waitFor(testContext(t), t, "the requests to be taken in", func() bool {
@@ -265,7 +266,7 @@ func TestBigBehindLight(t *testing.T) {
 	})
 	s := clusters(1, 1, 1, "x")
 	s.Types[resource.Route] = resource.Layers{resources{}.With(puts...)}
-	r.mesh.publish(s) // now clusters and routes are owed at the same time
+	r.mesh.publish(s) // Now clusters and routes must be sent at the same time.
 
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a third of what the others have
 	defer cancel()
@@ -277,9 +278,9 @@ func TestBigBehindLight(t *testing.T) {
 	}
 }
 
-// TestManyLightOnes: what is light by itself may have to wait, too, if there is enough of it. A client that asks again and again
-// without reading takes no worker from the others, and is closed like any other that does not read.
-func TestManyLightOnes(t *testing.T) {
+// TestManySmallMessages checks a client that sends requests again and again without reading the small responses. Together these may
+// have to wait, too. The client must not block a worker, and the server must close its stream.
+func TestManySmallMessages(t *testing.T) {
 	o := &counting{}
 	r := newRig(t, Options{WriteTimeout: time.Second, Observer: o})
 	r.mesh.publish(clusters(1, 1, 7_000, "x"))
@@ -288,15 +289,15 @@ func TestManyLightOnes(t *testing.T) {
 	defer asking.Wait()
 	again := encode(t, &discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: resource.Cluster.URL(), ResourceNamesSubscribe: []string{"c00000"}})
 	for range 2 * runtime.GOMAXPROCS(0) {
-		deaf := rawStream(t, conn, deltaMethod)
+		silent := rawStream(t, conn, deltaMethod)
 		asking.Go(func() {
-			for deaf.SendMsg(again) == nil {
+			for silent.SendMsg(again) == nil {
 			}
 		})
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	waitFor(ctx, t, "somebody to be sent more than gRPC takes", func() bool { return o.load(&o.sent) >= 15 })
+	waitFor(ctx, t, "a stream to be sent more than gRPC accepts", func() bool { return o.load(&o.sent) >= 15 })
 	good, err := r.dial(t).DeltaAggregatedResources(ctx)
 	must(t, err)
 	must(t, good.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: resource.Cluster.URL()}))
@@ -311,7 +312,7 @@ func allOf(list []Status, ok func(Status) bool) bool {
 	return !slices.ContainsFunc(list, func(s Status) bool { return !ok(s) })
 }
 
-// TestManyStreams is load/500-streams and load/cancelled: what comes and goes leaves nothing.
+// TestManyStreams is load/500-streams and load/cancelled: ended streams leave nothing behind.
 func TestManyStreams(t *testing.T) {
 	r := newRig(t, Options{})
 	r.mesh.publish(clusters(1, 100, 1000, "x"))
@@ -388,7 +389,7 @@ func (c *counting) Acked(_ resource.Type, _ *resource.State, d time.Duration) {
 	}
 }
 
-// TestPanicEndsOneStream also covers what observers are told, Status, and pins on their way to the mesh.
+// TestPanicEndsOneStream also covers the calls of the Observer, Status, and the report of pins to the mesh.
 func TestPanicEndsOneStream(t *testing.T) {
 	o := &counting{}
 	r := newRig(t, Options{Observer: o})
@@ -419,7 +420,7 @@ func TestPanicEndsOneStream(t *testing.T) {
 	}
 	r.mesh.mu.Lock()
 	if len(r.mesh.pins) != 1 || r.mesh.pins[0].Name != "c00000" || r.mesh.pins[0].Held == nil {
-		t.Errorf("the mesh was told %v", r.mesh.pins)
+		t.Errorf("the mesh received the pins %v", r.mesh.pins)
 	}
 	r.mesh.mu.Unlock()
 	// A message is counted when gRPC has taken it, which its client may be faster than.
@@ -431,7 +432,7 @@ func TestPanicEndsOneStream(t *testing.T) {
 	}
 }
 
-// TestOtherServices: the codec serves protobuf to everybody else.
+// TestOtherServices checks that other services of the gRPC server use the protobuf codec.
 func TestOtherServices(t *testing.T) {
 	r := &rig{mesh: &testMesh{streams: map[*Stream]bool{}}}
 	srv := New(r.mesh, Options{Admit: func(context.Context) error { return status.Error(codes.Unavailable, "starting") }})

@@ -66,7 +66,8 @@ func settle(t *testing.T, c *grpc.ClientConn, n int, method string, say func(s g
 	return held
 }
 
-// TestMemoryPerStream: a settled stream holds little more than a bare gRPC stream, however much it subscribed to.
+// TestMemoryPerStream checks that a settled stream needs little more memory than a bare gRPC stream, however large its
+// subscription is.
 func TestMemoryPerStream(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector's shadow memory is counted in")

@@ -6,14 +6,16 @@ import (
 	"time"
 )
 
-// unsettled is for how long a stream stays in the slow ring after it was sent anything big. The first steps of a new
-// stream make tens of megabytes of messages; whoever is settled must not queue behind them. (How long a step takes says
-// little about it: on a busy machine that is mostly waiting.)
-const unsettled = time.Second
+// settleTime is how long a stream uses the slow ring after a large message. The first steps of a new stream produce tens of
+// megabytes, and settled streams must not wait behind them. The duration of a step would be a bad criterion: on a busy machine
+// it is mostly waiting.
+const settleTime = time.Second
 
-// ring holds the streams for which something has come. Putting one in costs a lock and an append.
+// ring is a queue of streams for which requests, states, answers or timeouts have arrived. To add one costs a lock and an
+// append.
 type ring struct {
-	wake chan struct{} // has a token while there may be work; one per worker at most
+	// wake has a token while there may be work, at most one per worker.
+	wake chan struct{}
 
 	mu    sync.Mutex
 	dirty []*Stream
@@ -25,17 +27,17 @@ func (r *ring) put(s *Stream) {
 	r.mu.Lock()
 	r.dirty = append(r.dirty, s)
 	r.mu.Unlock()
-	r.call()
+	r.signal()
 }
 
-func (r *ring) call() {
+func (r *ring) signal() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
 	}
 }
 
-// take moves waiting streams into buf, as many as fit.
+// take moves waiting streams into buf, as many as its capacity allows.
 func (r *ring) take(buf []*Stream) []*Stream {
 	r.mu.Lock()
 	n := min(len(r.dirty), cap(buf))
@@ -45,12 +47,12 @@ func (r *ring) take(buf []*Stream) []*Stream {
 	r.dirty = r.dirty[:rest]
 	r.mu.Unlock()
 	if rest > 0 {
-		r.call()
+		r.signal()
 	}
 	return buf
 }
 
-// work takes streams off the ring for which something has come. It never waits for a client.
+// work processes the streams of the ring until ctx ends. It never waits for a client.
 func (r *ring) work(ctx context.Context) {
 	batch := make([]*Stream, 0, 32)
 	for {
@@ -61,7 +63,7 @@ func (r *ring) work(ctx context.Context) {
 		}
 		for batch = r.take(batch); len(batch) > 0; batch = r.take(batch) {
 			for _, stream := range batch {
-				stream.refresh(nil)
+				stream.process(nil)
 			}
 			clear(batch)
 		}

@@ -21,23 +21,25 @@ import (
 
 // Options of a server. The zero value of every field means its default.
 type Options struct {
-	// ControlPlane is the identifier responses carry; none if empty.
+	// ControlPlane is the identifier in responses; empty for none.
 	ControlPlane string
-	// WriteTimeout is how long a write may be stuck before the stream is closed (default 10 s).
+	// WriteTimeout is how long a client may leave a message unread. The server closes a stream whose client has not read for
+	// this long (default 10 s).
 	WriteTimeout time.Duration
-	// BigSends is the number of streams that write a big message at a time (default 8).
+	// BigSends is the number of streams that may write a big message at the same time (default 8).
 	BigSends int
-	// MaxReceive is the largest request (default 8 MiB: 110,000 names with versions).
+	// MaxReceive is the largest size of a request in bytes (default 8 MiB, which is enough for 110,000 names with versions).
 	MaxReceive int
-	// MaxStreams is the number of streams per connection (default 100,000).
+	// MaxStreams is the largest number of streams per connection (default 100,000).
 	MaxStreams uint32
-	// MaxConnectionAge closes connections so that clients spread anew (default: never).
+	// MaxConnectionAge is the age at which the server closes a connection, so that clients spread over the replicas again
+	// (default: never).
 	MaxConnectionAge time.Duration
-	// Admit is asked before anything is read from a stream; an error ends it. Default: everybody comes in.
+	// Admit is called before anything is read from a stream; an error ends the stream (default: all streams are admitted).
 	Admit func(ctx context.Context) error
-	// Observer is told what happens (default: nobody is).
+	// Observer receives events (default: none).
 	Observer Observer
-	// Log is where the server logs (default: nowhere).
+	// Log is the logger (default: none).
 	Log *slog.Logger
 }
 
@@ -66,24 +68,23 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// writeBuffer is how much is handed to the network at once, in bytes.
+// writeBuffer is the size of gRPC's write buffer in bytes.
 const writeBuffer = 128 << 10
 
-// gatePatience is how long a stream may keep others from a big write.
+// gatePatience is how long a stream may keep its place at the gate.
 const gatePatience = 50 * time.Millisecond
 
-// withheldAfter is how long an acknowledgement may stay away before the user is told. An Envoy resolves names and fetches
-// secrets in less, or not at all.
+// withheldAfter is how long a client may withhold an acknowledgement before the user is informed. Envoy resolves names and
+// fetches secrets in less time, or not at all.
 const withheldAfter = 10 * time.Second
 
-// Server serves ADS. Make a gRPC server with its GRPC options, Register it there, and keep Run running.
+// Server serves ADS. Create a gRPC server with the options of GRPC, call Register with it, and keep Run running.
 type Server struct {
 	mesh    Mesh
 	options Options
 	shared  *protocol.Shared
 	gate    *gate.Gate
-	// Streams that something has come for: those that are settled, and all others. Each ring has
-	// workers of its own.
+	// quick has the settled streams that wait for a worker, and slow all others. Each ring has its own workers.
 	quick, slow *ring
 
 	mu       sync.Mutex
@@ -103,20 +104,20 @@ func New(mesh Mesh, o Options) *Server {
 	}
 }
 
-// GRPC is how the gRPC server must be made.
+// GRPC returns the options with which the gRPC server must be created.
 func (s *Server) GRPC() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
-		// A route configuration is 200 to 500 KB: fewer and larger writes save a fifth of what sending it costs. The buffers
-		// are shared, so that idle connections hold none.
+		// A route configuration has 200 to 500 KB. Fewer and larger writes save a fifth of the cost of sending it. The buffers
+		// are shared, so that idle connections have none.
 		grpc.WriteBufferSize(writeBuffer),
 		grpc.InTapHandle(abortable),
 		grpc.Creds(plaintext()),
 		grpc.MaxConcurrentStreams(s.options.MaxStreams),
 		grpc.MaxRecvMsgSize(s.options.MaxReceive),
-		// Envoy pings rarely; the enforced minimum only has to keep out those who do nothing else.
+		// Envoy pings rarely. The limit only excludes clients that ping all the time.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		// A peer that vanished without a word is noticed within 40 s.
+		// A peer that disappeared without closing the connection is noticed within 40 s.
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			Time: 30 * time.Second, Timeout: 10 * time.Second,
 			MaxConnectionAge: s.options.MaxConnectionAge, MaxConnectionAgeGrace: 10 * time.Second,
@@ -124,7 +125,7 @@ func (s *Server) GRPC() []grpc.ServerOption {
 	}
 }
 
-// Register adds the service to a gRPC server made with the options of GRPC.
+// Register adds the service to a gRPC server that was created with the options of GRPC.
 func (s *Server) Register(r grpc.ServiceRegistrar) {
 	handler := func(v protocol.Variant) grpc.StreamHandler {
 		return func(_ any, g grpc.ServerStream) error { return s.serve(v, g) }
@@ -140,13 +141,13 @@ func (s *Server) Register(r grpc.ServiceRegistrar) {
 	}, s)
 }
 
-// abortKey is where a stream's context keeps the function that ends it.
+// abortKey is the context key of the function that cancels a stream.
 type abortKey struct{}
 
-// abortable gives each stream a context that can be cancelled from outside its handler. It is the one the transport waits
-// on, so cancelling it ends a receive and a write that is stuck in flow control; its client sees Canceled, whatever the
-// cause. Without it a stream would need a goroutine that receives beside the one that can return: 8 KiB of stack, for
-// each stream, all the time.
+// abortable gives each stream a context that can be cancelled from outside its handler. The transport waits on this context, so
+// its cancellation ends a receive, and a write that waits for flow control. The client then sees Canceled, whatever the cause.
+// Without it each stream would need a second goroutine that receives while the first one waits to return, which costs
+// 8 KiB of stack per stream.
 func abortable(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	ctx, abort := context.WithCancel(ctx)
 	return context.WithValue(ctx, abortKey{}, abort), nil
@@ -164,7 +165,7 @@ func (s *Server) serve(v protocol.Variant, g grpc.ServerStream) (err error) {
 	}
 	stream := &Stream{
 		server: s, grpc: g, variant: v, opened: time.Now(), abort: abort, conn: connectionOf(ctx),
-		asked: make(chan asked, 1), core: protocol.NewCore(s.shared, v),
+		requests: make(chan queuedRequest, 1), core: protocol.NewCore(s.shared, v),
 	}
 	if !s.add(stream) {
 		return errDraining()
@@ -203,7 +204,7 @@ func (s *Server) remove(stream *Stream) {
 	delete(s.streams, stream.id)
 }
 
-// all lists the streams.
+// all returns all streams.
 func (s *Server) all() []*Stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,20 +224,20 @@ func (s *Server) Streams() []Status {
 	return list
 }
 
-// Drain ends all streams with their connections, so that their clients go elsewhere, and refuses new ones. Stop the gRPC
-// server after it.
+// Drain closes all streams and their connections, so that their clients connect to another replica, and refuses new streams.
+// Stop the gRPC server after it.
 func (s *Server) Drain() {
 	s.mu.Lock()
 	s.draining = true
 	s.mu.Unlock()
 	for _, stream := range s.all() {
-		stream.conn.cut()
+		stream.conn.close()
 		stream.end(errDraining())
 	}
 }
 
-// Run takes in what comes, requests and published states, and watches over stuck writes until ctx ends. Without it
-// streams are accepted, but nothing is ever answered.
+// Run processes requests and published states, and closes streams whose client does not read, until ctx ends. Without it the
+// server accepts streams but never answers.
 func (s *Server) Run(ctx context.Context) error {
 	var group sync.WaitGroup
 	for _, r := range []*ring{s.quick, s.slow} {
@@ -249,8 +250,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// sweep closes streams whose client does not read, reports what clients withhold the acknowledgement of, and drops results
-// nobody asks for any more.
+// sweep runs about every second. It closes streams whose client does not read, reports resources whose acknowledgement is
+// withheld, and drops unused results.
 func (s *Server) sweep(ctx context.Context) {
 	ticker := time.NewTicker(min(time.Second, s.options.WriteTimeout/4))
 	defer ticker.Stop()
@@ -261,11 +262,11 @@ func (s *Server) sweep(ctx context.Context) {
 		case now := <-ticker.C:
 			s.shared.Forget()
 			for _, stream := range s.all() {
-				stream.report(now.Add(-withheldAfter))
+				stream.reportWithheld(now.Add(-withheldAfter))
 				if stream.stuck(now, s.options.WriteTimeout) {
 					s.options.Observer.WriteTimeout()
 					stream.conn.abandon()
-					stream.end(status.Errorf(codes.Unavailable, "nothing was read for %v; connect again", s.options.WriteTimeout))
+					stream.end(status.Errorf(codes.Unavailable, "the client has not read for %v; connect again", s.options.WriteTimeout))
 				}
 			}
 		}

@@ -205,7 +205,7 @@ func TestStateOfTheWorldOverGRPC(t *testing.T) {
 	}
 }
 
-// waitFor waits until ok says so; what is told if it does not before ctx ends.
+// waitFor waits until ok returns true. It reports what if ctx ends before that.
 func waitFor(ctx context.Context, t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for !ok() {

@@ -23,14 +23,14 @@ import (
 )
 
 const (
-	// lightMessage is up to where workers write themselves, and lightMessages for how much of it: gRPC takes 64 KiB of each
-	// stream without asking the client. After that a message is sent that tells when gRPC has written it, and with it all that
-	// was before: a client may ask again and again and never read.
-	lightMessage  = 8 << 10
-	lightMessages = 32 << 10
+	// directMessage is the size in bytes up to which workers write messages themselves, and directBytes the sum of such
+	// messages. gRPC accepts 64 KiB per stream without waiting for the client. Above directBytes the stream sends a message
+	// that notifies it when gRPC has written this and all earlier ones, because a client may send requests and never read.
+	directMessage = 8 << 10
+	directBytes   = 32 << 10
 )
 
-// lingerTime is how long a client that came back is given to say all it has: its requests follow one another closely.
+// lingerTime is how long a reconnecting client has to send its first requests, which follow one another closely.
 const lingerTime = 100 * time.Millisecond
 
 // Stream is one ADS stream.
@@ -40,65 +40,79 @@ type Stream struct {
 	id      uint64
 	variant protocol.Variant
 	opened  time.Time
+	conn    *connection
 
-	latest atomic.Pointer[resource.State] // published, the newest
-	asked  chan asked                     // received, and not taken in yet: one at most
-	queued atomic.Bool                    // waits in a ring, or is being looked at
-	heavy  atomic.Int64                   // when it was sent a big message, last, or anything at all, first; 0: not yet
-	conn   *connection
-	unsent atomic.Int32 // messages, but those that workers wrote, that gRPC has not written to the connection
-	moved  atomic.Int64 // when the last of them began or ended
-	waited atomic.Bool  // the time of the core's Wait has passed
-	light  atomic.Int32 // bytes that workers wrote since gRPC was last known to have written all of them
+	// latest is the newest published state; nil before the first.
+	latest atomic.Pointer[resource.State]
+	// requests has at most one request, which a worker has yet to process.
+	requests chan queuedRequest
+	// answers of the mesh that a worker has yet to process.
+	answers answers
+	// waited is set when the time of the core's Wait action has passed.
+	waited atomic.Bool
+	// queued is set while the stream is in a ring or a goroutine processes it.
+	queued atomic.Bool
 
-	abort context.CancelFunc // ends what waits in gRPC, and for a worker
+	// lastLargeSend is when the last big message was sent, or the first message of any size, in Unix nanoseconds; 0 before that.
+	lastLargeSend atomic.Int64
+	// unwritten is the number of messages that gRPC has accepted and not written to the connection. It does not count those
+	// that workers wrote directly.
+	unwritten atomic.Int32
+	// lastProgress is when gRPC last accepted or finished such a message, in Unix nanoseconds.
+	lastProgress atomic.Int64
+	// direct is the sum of the messages that workers wrote since gRPC was last known to have written everything, in bytes.
+	direct atomic.Int32
+
+	// abort cancels the context of the stream, which ends all waiting for gRPC and for workers.
+	abort context.CancelFunc
 	once  sync.Once
 	ended atomic.Bool
-	cause error // of the end; read after ended
+	// cause is why the stream ended. It may be read after ended is set.
+	cause error
 
-	mu     sync.Mutex
-	core   *protocol.Core
-	node   string
-	attach Attachment // nil before Connect has returned, and after the end
+	mu   sync.Mutex
+	core *protocol.Core
+	node string
+	// attach is nil before Mesh.Connect has returned and after the end of the stream.
+	attach Attachment
 
-	answers answers // of the mesh, not taken in yet
-
-	withheld []protocol.Withheld // what the mesh was told of; of the sweeper only
+	// withheld is the last report to the mesh. It belongs to the sweeper.
+	withheld []protocol.Withheld
 }
 
-// Update gives the stream a new state of its class. It never blocks and costs next to nothing; of several updates in
-// a row the stream sees the last one.
+// Update gives the stream a new state of its class. It never blocks and is cheap. If updates follow one another quickly, the
+// stream processes only the last one.
 func (s *Stream) Update(state *resource.State) {
 	s.latest.Store(state)
 	s.queue()
 }
 
-// Answer gives the stream what the mesh has for names that its client asked for. It never blocks; of several answers to a name
-// the stream sees the last one.
+// Answer gives the stream the answers to names that its client asked for. It never blocks. If answers to a name follow one another
+// quickly, the stream processes only the last one.
 func (s *Stream) Answer(list []protocol.Answer) {
 	s.answers.add(list)
 	s.queue()
 }
 
-// queue lets a worker look at the stream soon.
+// queue puts the stream into a ring, unless it is in one already, so that a worker processes it.
 func (s *Stream) queue() {
 	if s.queued.Swap(true) {
 		return
 	}
-	if s.calm() {
+	if s.settled() {
 		s.server.quick.put(s)
 	} else {
 		s.server.slow.put(s)
 	}
 }
 
-// calm reports whether the stream has its first answers, and was sent nothing big, for a while.
-func (s *Stream) calm() bool {
-	heavy := s.heavy.Load()
-	return heavy != 0 && time.Now().UnixNano()-heavy > int64(unsettled)
+// settled reports whether the stream has had its first responses for settleTime, and no big message since.
+func (s *Stream) settled() bool {
+	last := s.lastLargeSend.Load()
+	return last != 0 && time.Now().UnixNano()-last > int64(settleTime)
 }
 
-// Settled is the revision up to which the client has acknowledged everything it asked for; ok is false if there is none.
+// Settled is the revision up to which the client has acknowledged everything it asked for; false if there is none.
 func (s *Stream) Settled() (store.Revision, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +134,7 @@ func (s *Stream) Status() Status {
 	return st
 }
 
-// end ends the stream; the first cause counts. A nil cause is an orderly end.
+// end ends the stream. Only the first call has an effect. A nil cause means that the client closed the stream.
 func (s *Stream) end(cause error) {
 	s.once.Do(func() {
 		s.cause = cause
@@ -129,7 +143,7 @@ func (s *Stream) end(cause error) {
 	})
 }
 
-// guard turns a panic in a goroutine of the stream into the end of this stream.
+// guard must be deferred by each goroutine of the stream. It turns a panic into the end of this stream.
 func (s *Stream) guard() {
 	v := recover()
 	if v == nil {
@@ -140,16 +154,16 @@ func (s *Stream) guard() {
 	s.end(status.Error(codes.Internal, "internal error, see the control plane's log"))
 }
 
-// receive reads requests until the stream ends. It is what the handler goroutine does.
+// receive reads requests until the stream ends. It runs on the handler goroutine.
 func (s *Stream) receive() {
 	defer s.guard()
 	for first := true; ; first = false {
 		err := s.receiveOne(first)
 		switch {
-		case s.ended.Load(): // receiving once more would tell the client of the abort, not of its cause
+		case s.ended.Load(): // Another receive would report the cancellation to the client instead of its cause.
 			return
 		case errors.Is(err, io.EOF):
-			s.end(nil) // the client has said all it wanted to
+			s.end(nil) // The client closed its side.
 			return
 		case err != nil:
 			s.end(err)
@@ -158,7 +172,8 @@ func (s *Stream) receive() {
 	}
 }
 
-// receiveOne is a function of its own so that nothing of a request is alive while the next one is waited for.
+// receiveOne receives one request and passes it on. It is a separate function so that the request is not kept in memory while
+// the handler waits for the next one.
 func (s *Stream) receiveOne(first bool) error {
 	var in received
 	if err := s.grpc.RecvMsg(&in); err != nil {
@@ -169,48 +184,48 @@ func (s *Stream) receiveOne(first bool) error {
 		return status.Errorf(codes.InvalidArgument, "%v", err)
 	}
 	answers := !first && q.Answers()
-	if answers && s.calm() && s.queued.CompareAndSwap(false, true) {
-		s.refresh(q) // it says that all is well, most likely: not worth waking a worker
+	if answers && s.settled() && s.queued.CompareAndSwap(false, true) {
+		s.process(q) // This is most likely an ACK, which is cheaper to process here than to pass to a worker.
 		return nil
 	}
-	// A worker takes it in: what that needs of stack is then held once per worker and not, for ever, by each stream.
-	a := asked{request: q}
+	// A worker processes the request. The stack that this needs then exists once per worker, and not for ever per stream.
+	r := queuedRequest{request: q}
 	if !answers {
-		a.taken = make(chan struct{})
+		r.done = make(chan struct{})
 	}
 	select {
-	case s.asked <- a:
+	case s.requests <- r:
 		s.queue()
 	case <-s.grpc.Context().Done():
 		return nil
 	}
-	if a.taken == nil {
+	if r.done == nil {
 		return nil
 	}
 	select {
-	case <-a.taken:
+	case <-r.done:
 	case <-s.grpc.Context().Done():
 	}
 	return nil
 }
 
-// asked is a request on its way to a worker.
-type asked struct {
+// queuedRequest is a request that a worker has yet to process.
+type queuedRequest struct {
 	request *protocol.Request
-	// taken is closed when the request was taken in; nil if nobody waits for that. What may be refused is waited for: gRPC
-	// tells the client why its stream ends only if that does not receive.
-	taken chan struct{}
+	// done is closed when the request was processed; nil if nobody waits for that. The handler waits after a request that the
+	// core may refuse: gRPC reports the cause to the client only if the handler is not receiving.
+	done chan struct{}
 }
 
-// refresh takes in what has come: requests, q after one that waits, and the newest state. Whoever calls it has made the stream
-// queued, which it is until it returns: so there is one at a time.
-func (s *Stream) refresh(q *protocol.Request) {
+// process passes everything that has arrived to the core: requests, first the queued one and then q, answers and the newest state.
+// The caller must have set queued, which process clears at the end, so that only one goroutine at a time runs it.
+func (s *Stream) process(q *protocol.Request) {
 	defer s.guard()
 	select {
-	case a := <-s.asked:
-		s.step(protocol.Event{Request: a.request})
-		if a.taken != nil {
-			close(a.taken)
+	case r := <-s.requests:
+		s.step(protocol.Event{Request: r.request})
+		if r.done != nil {
+			close(r.done)
 		}
 	default:
 	}
@@ -228,41 +243,44 @@ func (s *Stream) refresh(q *protocol.Request) {
 		s.step(protocol.Event{State: state})
 	}
 	s.queued.Store(false)
-	if len(s.asked) > 0 || s.waited.Load() || !s.answers.empty() || s.latest.Load() != state { // it came meanwhile, and found the stream queued
+	// What arrived meanwhile did not queue the stream, because queued was still set.
+	if len(s.requests) > 0 || s.waited.Load() || !s.answers.empty() || s.latest.Load() != state {
 		s.queue()
 	}
 }
 
-// step lets the core take one event and does what it says. What it writes itself takes no time; for the rest there is a
-// goroutine. The core has one message out at a time, so that is one per stream, and none most of the time.
+// step passes one event to the core and carries out its actions. It writes small messages itself and starts a goroutine for a
+// message that may have to wait for the client. The core has one message to write at a time, so there is at most one such
+// goroutine per stream.
 func (s *Stream) step(e protocol.Event) {
 	for again := true; again; {
 		again = false
 		var buf [4]protocol.Action
-		for _, a := range s.ask(e, buf[:0]) {
+		for _, a := range s.stepCore(e, buf[:0]) {
 			switch {
 			case a.Kind != protocol.Send:
 				s.perform(a)
-			case s.takes(a.Message):
-				s.light.Add(int32(a.Message.Size))
+			case s.writesDirectly(a.Message):
+				s.direct.Add(int32(a.Message.Size))
 				if err := s.write(a, nil); err != nil {
 					s.end(err)
 					return
 				}
 				e, again = protocol.Event{Sent: true}, true
 			default:
-				go s.flush(a)
+				go s.writeAndStep(a)
 			}
 		}
 	}
 }
 
-// takes reports whether a worker may write a message: gRPC surely has room for it, whether or not the client reads.
-func (s *Stream) takes(m *protocol.Message) bool {
-	return s.unsent.Load() == 0 && m.Size <= lightMessage && int(s.light.Load())+m.Size <= lightMessages
+// writesDirectly reports whether a worker may write a message, because gRPC has room for it even if the client does not read.
+func (s *Stream) writesDirectly(m *protocol.Message) bool {
+	return s.unwritten.Load() == 0 && m.Size <= directMessage && int(s.direct.Load())+m.Size <= directBytes
 }
 
-func (s *Stream) ask(e protocol.Event, out []protocol.Action) []protocol.Action {
+// stepCore passes one event to the core, unless the stream has ended.
+func (s *Stream) stepCore(e protocol.Event, out []protocol.Action) []protocol.Action {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended.Load() {
@@ -272,8 +290,8 @@ func (s *Stream) ask(e protocol.Event, out []protocol.Action) []protocol.Action 
 	return s.core.Step(e, out)
 }
 
-// flush writes a message that may have to wait for the client, and goes on.
-func (s *Stream) flush(a protocol.Action) {
+// writeAndStep writes a message that may have to wait for the client, and then lets the core continue.
+func (s *Stream) writeAndStep(a protocol.Action) {
 	defer s.guard()
 	if err := s.write(a, s.written); err != nil {
 		s.end(err)
@@ -282,14 +300,15 @@ func (s *Stream) flush(a protocol.Action) {
 	s.step(protocol.Event{Sent: true})
 }
 
-// written is called when gRPC has written, or dropped, a message that may have had to wait. What workers wrote came before it.
+// written is called when gRPC has written, or dropped, a message of writeAndStep. Everything that workers wrote directly was sent
+// before it.
 func (s *Stream) written() {
-	s.light.Store(0)
-	s.moved.Store(time.Now().UnixNano())
-	s.unsent.Add(-1)
+	s.direct.Store(0)
+	s.lastProgress.Store(time.Now().UnixNano())
+	s.unwritten.Add(-1)
 }
 
-// write hands a message to gRPC. written, if there is one, is called when that has let go of it.
+// write passes a message to gRPC. If written is not nil, it is called when gRPC has finished with the message.
 func (s *Stream) write(a protocol.Action, written func()) error {
 	ctx := s.grpc.Context()
 	if a.Message.Big() {
@@ -303,15 +322,15 @@ func (s *Stream) write(a protocol.Action, written func()) error {
 	parts = append(parts, a.Message.Buffers...)
 	nonce := protocol.NonceField(a.Nonce)
 	began := time.Now()
-	if a.Message.Big() || s.heavy.Load() == 0 {
-		s.heavy.Store(began.UnixNano())
+	if a.Message.Big() || s.lastLargeSend.Load() == 0 {
+		s.lastLargeSend.Store(began.UnixNano())
 	}
 	if written == nil {
 		parts = append(parts, mem.SliceBuffer(nonce))
 	} else {
-		s.moved.Store(began.UnixNano())
-		s.unsent.Add(1)
-		parts = append(parts, notice(nonce, written))
+		s.lastProgress.Store(began.UnixNano())
+		s.unwritten.Add(1)
+		parts = append(parts, notifyingBuffer(nonce, written))
 	}
 	err := s.grpc.SendMsg(&response{parts})
 	if err == nil {
@@ -320,9 +339,9 @@ func (s *Stream) write(a protocol.Action, written func()) error {
 	return err
 }
 
-// stuck reports whether what was sent has been waiting for the client to read since before the limit.
+// stuck reports whether a message has waited for the client to read for longer than limit.
 func (s *Stream) stuck(now time.Time, limit time.Duration) bool {
-	return s.unsent.Load() > 0 && now.UnixNano()-s.moved.Load() > int64(limit)
+	return s.unwritten.Load() > 0 && now.UnixNano()-s.lastProgress.Load() > int64(limit)
 }
 
 // code is the gRPC status code of a refusal.
@@ -333,7 +352,7 @@ func code(r protocol.Refusal) codes.Code {
 	return codes.InvalidArgument
 }
 
-// perform carries out everything but sending.
+// perform carries out all actions but Send.
 func (s *Stream) perform(a protocol.Action) {
 	o := s.server.options.Observer
 	switch a.Kind {
@@ -350,12 +369,12 @@ func (s *Stream) perform(a protocol.Action) {
 		o.Acked(a.Type, a.State, took)
 	case protocol.Rejected:
 		node, attach := s.attached()
-		s.server.options.Log.Warn("response rejected", "stream", s.id, "node", node, "type", a.Type, "names", a.Names, "reason", a.Text)
+		s.server.options.Log.Warn("client rejected a response", "stream", s.id, "node", node, "type", a.Type, "names", a.Names, "reason", a.Text)
 		o.Rejected(a.Type, node, a.Text)
-		if attach != nil && a.Type.Personal() {
+		if attach != nil && a.Type.PerProxy() {
 			attach.Refuse(a.Type, a.Names, a.Text)
 		}
-	case protocol.Cleared:
+	case protocol.Recovered:
 		if _, attach := s.attached(); attach != nil {
 			attach.Refuse(a.Type, a.Names, "")
 		}
@@ -381,12 +400,12 @@ func (s *Stream) perform(a protocol.Action) {
 	}
 }
 
-// wake lets a worker tell the core that it has waited. What gRPC has not written yet the client cannot have answered: it is
-// waited for anew.
+// wake ends the core's Wait. If gRPC has not written all messages yet, the client cannot have answered them, so the stream waits
+// once more.
 func (s *Stream) wake() {
 	switch {
 	case s.ended.Load():
-	case s.unsent.Load() > 0:
+	case s.unwritten.Load() > 0:
 		time.AfterFunc(protocol.Patience, s.wake)
 	default:
 		s.waited.Store(true)
@@ -394,10 +413,11 @@ func (s *Stream) wake() {
 	}
 }
 
-// report tells the mesh of what the client has not acknowledged since before a time, if that is not what the mesh knows.
-func (s *Stream) report(before time.Time) {
+// reportWithheld informs the mesh of what the client has not acknowledged since before a time, if that differs from the last
+// report.
+func (s *Stream) reportWithheld(before time.Time) {
 	if !s.mu.TryLock() {
-		return // it is at work; next time
+		return // The core is busy. The next sweep tries again.
 	}
 	now, attach := s.core.Withheld(before), s.attach
 	s.mu.Unlock()
@@ -408,13 +428,14 @@ func (s *Stream) report(before time.Time) {
 	attach.Withhold(now)
 }
 
+// attached returns the node id and the attachment, which may be nil.
 func (s *Stream) attached() (node string, a Attachment) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.node, s.attach
 }
 
-// connect hands the stream to the mesh.
+// connect attaches the stream to the mesh.
 func (s *Stream) connect(raw []byte) {
 	node, err := request.DecodeNode(raw)
 	if err != nil {
@@ -436,7 +457,7 @@ func (s *Stream) connect(raw []byte) {
 	s.attach = attach
 	s.mu.Unlock()
 	if s.ended.Load() {
-		s.detach() // it ended while it was being connected
+		s.detach() // The stream ended during Connect.
 	}
 }
 

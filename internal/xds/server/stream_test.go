@@ -29,8 +29,8 @@ func (o oneRequest) RecvMsg(m any) error {
 	return nil
 }
 
-// TestRequestsInOrder: the worker that takes a stream up may leave a request behind that came meanwhile. The next one, although
-// it is taken in where it is received, comes after it: here the rejection of a part, before the answer to the last part.
+// TestRequestsInOrder checks that a request that the handler goroutine processes itself does not overtake one that still waits
+// for a worker. Here a NACK of a part comes before the answer to the last part.
 func TestRequestsInOrder(t *testing.T) {
 	core := protocol.NewCore(protocol.NewShared(""), protocol.Delta)
 	encoded := func(q *discoveryv3.DeltaDiscoveryRequest) []byte {
@@ -49,9 +49,9 @@ func TestRequestsInOrder(t *testing.T) {
 
 	nack := scan(&discoveryv3.DeltaDiscoveryRequest{ResponseNonce: "1c", ErrorDetail: status.New(codes.Internal, "c00000 is bad").Proto()})
 	ack := encoded(&discoveryv3.DeltaDiscoveryRequest{ResponseNonce: "2c"})
-	s := &Stream{server: New(nil, Options{}), variant: protocol.Delta, grpc: oneRequest{raw: ack}, asked: make(chan asked, 1), core: core}
-	s.heavy.Store(time.Now().Add(-time.Hour).UnixNano())
-	s.asked <- asked{request: nack}
+	s := &Stream{server: New(nil, Options{}), variant: protocol.Delta, grpc: oneRequest{raw: ack}, requests: make(chan queuedRequest, 1), core: core}
+	s.lastLargeSend.Store(time.Now().Add(-time.Hour).UnixNano())
+	s.requests <- queuedRequest{request: nack}
 	must(t, s.receiveOne(false))
 	s.mu.Lock() // a goroutine of the stream may be writing
 	st := s.core.Status()[resource.Cluster]

@@ -9,8 +9,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// TestWants: what a client asks for by name is answered over the wire, before there is any state of its class, and shown by the
-// stream's status.
+// TestWants checks that names a client asks for are answered over gRPC even before its class has a state, and that the status of
+// the stream shows them.
 func TestWants(t *testing.T) {
 	r := newRig(t, Options{})
 	s, err := r.dial(t).DeltaAggregatedResources(testContext(t))
