@@ -96,7 +96,7 @@ func (r *Reporter) stream(ctx context.Context) error {
 	defer func() {
 		cancel()
 		_ = conn.Close() // nothing was buffered
-		_ = <-failed     // why it ended is known by now
+		<-failed         //nolint:errcheck // why it ended is known by now
 	}()
 	s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
 	if err != nil {

@@ -44,7 +44,7 @@ func TestReport(t *testing.T) {
 	if err := json.NewDecoder(back.Body).Decode(&r); err != nil {
 		t.Fatal(err)
 	}
-	if r.Name != "a" || r.Protocol != "HTTP/1.1" || r.Method != "POST" || r.Host != "web" || r.Path != "/x?y=1" || r.Headers.Get("x-test") != "yes" ||
+	if r.Name != "a" || r.Protocol != "HTTP/1.1" || r.Method != http.MethodPost || r.Host != "web" || r.Path != "/x?y=1" || r.Headers.Get("x-test") != "yes" ||
 		r.Local != l.Addr().String() || !strings.HasPrefix(r.Remote, "127.0.0.1:") || r.TLS != nil {
 		t.Errorf("%+v", r)
 	}

@@ -103,7 +103,7 @@ func TestEnd(t *testing.T) {
 		t.Errorf("state %v, and a signal reaches it", p.State())
 	}
 	read, write := io.Pipe()
-	defer read.Close()
+	defer func() { _ = read.Close() }()
 	stubborn := exec.Command("/bin/sh", "-c", "trap '' TERM; echo ready; while :; do read x; done")
 	stubborn.Stdout = write
 	if p, err = Start(stubborn); err != nil {
