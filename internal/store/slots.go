@@ -23,7 +23,7 @@ type slot[K comparable, T any] struct {
 
 // item is a slot to read, own is one to write.
 func (s *slots[K, T]) item(n uint32) *slot[K, T] { return s.kept.At(n) }
-func (s *slots[K, T]) own(n uint32) *slot[K, T]  { return s.kept.Own(n) }
+func (s *slots[K, T]) own(n uint32) *slot[K, T]  { return s.kept.Writable(n) }
 
 // at returns the item under k and its slot, making a slot for an absent k.
 func (s *slots[K, T]) at(k K) (T, bool, uint32) {
