@@ -10,7 +10,7 @@ import (
 
 // TestElementAfterChanges: what was found once is found again, or found gone, whatever happened to the elements since.
 func TestElementAfterChanges(t *testing.T) {
-	w := newWorld(Options{Strict: true})
+	w := newFixture(Options{Strict: true})
 	w.g.Commit(func(tx *store.Txn) { w.fill(tx, 50, 2) })
 	w.clusters.Observe("", func(omap.Map[omap.Name, text]) {})
 	settle := func(write func(tx *store.Txn)) {

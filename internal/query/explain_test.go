@@ -10,7 +10,7 @@ import (
 
 // TestExplain names the rows an output came from, absent ones included, with the revision of their last change.
 func TestExplain(t *testing.T) {
-	w := newWorld(Options{Strict: true})
+	w := newFixture(Options{Strict: true})
 	w.g.Commit(func(tx *store.Txn) { w.fill(tx, 20, 0) })
 	w.classes.Observe("n0", func(state, bool) {})
 	w.finish()

@@ -156,7 +156,7 @@ func TestReadLimit(t *testing.T) {
 
 // TestTakeFaults: a fault is told once, when it comes and when it goes, however many there are.
 func TestTakeFaults(t *testing.T) {
-	w := newWorld(Options{Strict: true})
+	w := newFixture(Options{Strict: true})
 	w.g.Commit(func(tx *store.Txn) {
 		w.fill(tx, 20, 0)
 		w.rules.Set(tx, "bad", rule{Host: "s3", Policy: "panic"})

@@ -12,15 +12,15 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-func (w *world) finish() {
+func (w *fixture) finish() {
 	for w.g.Slice(500) {
 	}
 }
 
 // fresh is the class's state in a new graph over the same rows. For worlds in which the naive evaluator, which finds
 // groups by scanning, would take too long.
-func (w *world) fresh(class string) (got state) {
-	f := newWorld(Options{Strict: true})
+func (w *fixture) fresh(class string) (got state) {
+	f := newFixture(Options{Strict: true})
 	f.g.Commit(func(tx *store.Txn) {
 		copyRows(tx, f.services, w.services)
 		copyRows(tx, f.endpoints, w.endpoints)
@@ -41,7 +41,7 @@ func copyRows[V any](tx *store.Txn, to, from *store.Table[string, V]) {
 // TestColdBuildDoesNotDelay builds a class of 2,000 services in slices while endpoints change: the complete class is
 // fresh after every commit, the new one is published once, complete.
 func TestColdBuildDoesNotDelay(t *testing.T) {
-	w := newWorld(Options{Strict: true, Workers: 2, ParallelFrom: 2})
+	w := newFixture(Options{Strict: true, Workers: 2, ParallelFrom: 2})
 	w.g.Commit(func(tx *store.Txn) { w.fill(tx, 2000, 2) })
 	var complete, cold state
 	w.classes.Observe("n0", func(s state, _ bool) { complete = s })
@@ -87,7 +87,7 @@ func TestColdBuildDoesNotDelay(t *testing.T) {
 
 // TestPromotion lets a complete class need what a cold build has only begun.
 func TestPromotion(t *testing.T) {
-	w := newWorld(Options{Strict: true})
+	w := newFixture(Options{Strict: true})
 	w.g.Commit(func(tx *store.Txn) {
 		w.fill(tx, 300, 0)
 		w.services.Set(tx, "quiet", service{Layer: "n0"})
@@ -112,7 +112,7 @@ func TestPromotion(t *testing.T) {
 }
 
 func TestPanicKeepsLastGood(t *testing.T) {
-	w := newWorld(Options{Strict: true})
+	w := newFixture(Options{Strict: true})
 	w.g.Commit(func(tx *store.Txn) { w.fill(tx, 20, 0) })
 	var got state
 	w.classes.Observe("n0", func(s state, _ bool) { got = s })
@@ -141,7 +141,7 @@ func TestPanicKeepsLastGood(t *testing.T) {
 }
 
 func TestPanicWithoutLastGoodIsAbsent(t *testing.T) {
-	w := newWorld(Options{Strict: true})
+	w := newFixture(Options{Strict: true})
 	w.g.Commit(func(tx *store.Txn) {
 		w.fill(tx, 20, 0)
 		w.rules.Set(tx, "bad", rule{Host: "s3", Policy: "panic"})
@@ -191,7 +191,7 @@ func TestRules(t *testing.T) {
 
 // TestNoTornReads writes the revision into every row: what one state shows is of one revision.
 func TestNoTornReads(t *testing.T) {
-	w := newWorld(Options{Strict: true, Workers: 4, ParallelFrom: 1})
+	w := newFixture(Options{Strict: true, Workers: 4, ParallelFrom: 1})
 	torn := 0
 	write := func(n int) {
 		w.g.Commit(func(tx *store.Txn) {
@@ -230,7 +230,7 @@ func TestNoTornReads(t *testing.T) {
 // TestLargeColdBuildInParallel is for the race detector: a small threshold and a large cold build find what a random
 // test with few cells does not.
 func TestLargeColdBuildInParallel(t *testing.T) {
-	w := newWorld(Options{Strict: true, Workers: 4, ParallelFrom: 2})
+	w := newFixture(Options{Strict: true, Workers: 4, ParallelFrom: 2})
 	w.g.Commit(func(tx *store.Txn) { w.fill(tx, 2000, 80) })
 	got := map[string]state{}
 	for i := range 80 {
@@ -254,7 +254,7 @@ func TestLargeColdBuildInParallel(t *testing.T) {
 func TestDeterminism(t *testing.T) {
 	const want = "398fbc74ba015ff7"
 	for seed, workers := range []int{1, 1, 4, 4} {
-		w := newWorld(Options{Strict: true, Workers: workers, ParallelFrom: 1})
+		w := newFixture(Options{Strict: true, Workers: workers, ParallelFrom: 1})
 		var got state
 		w.classes.Observe("n1", func(s state, _ bool) { got = s })
 		rnd := rand.New(rand.NewPCG(uint64(seed), 1))
@@ -298,7 +298,7 @@ func TestMemory(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
-	w := newWorld(Options{})
+	w := newFixture(Options{})
 	w.g.Commit(func(tx *store.Txn) { w.fill(tx, 10_000, 20) })
 	rows := heap()
 	var release []func()

@@ -8,9 +8,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// TestLeafOfSiblings: two cells run in one batch and read the same absent row; one of them gives up, or stops reading it. The
+// TestLeafSharedInBatch: two cells run in one batch and read the same absent row; one of them gives up, or stops reading it. The
 // row's slot must stay the other one's: a row that takes the slot would be mistaken for it.
-func TestLeafOfSiblings(t *testing.T) {
+func TestLeafSharedInBatch(t *testing.T) {
 	for _, how := range []string{"gives up", "stops reading"} {
 		t.Run(how, func(t *testing.T) {
 			db := store.New()
@@ -71,8 +71,8 @@ func TestLeafOfSiblings(t *testing.T) {
 	}
 }
 
-// TestLeavesAreGivenBack: what only a run that gave up has read is not kept.
-func TestLeavesAreGivenBack(t *testing.T) {
+// TestLeavesAreReleased: what only a run that gave up has read is not kept.
+func TestLeavesAreReleased(t *testing.T) {
 	db := store.New()
 	rows := store.NewTable[string](db, "rows", same[string])
 	all := store.NewIndex(rows, "all", func(k, _ string, add func(string, omap.Name)) { add("", omap.Name(k)) })
@@ -102,9 +102,9 @@ func TestLeavesAreGivenBack(t *testing.T) {
 	}
 }
 
-// TestMembersComeAndGo: a query finds the tables of a member through the family, runs again when the member comes or goes, and
+// TestFamilyMembers: a query finds the tables of a member through the family, runs again when the member comes or goes, and
 // leaves nothing of it behind.
-func TestMembersComeAndGo(t *testing.T) {
+func TestFamilyMembers(t *testing.T) {
 	db := store.New()
 	type member struct {
 		hosts *store.Table[string, string]

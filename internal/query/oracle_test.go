@@ -10,9 +10,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// TestIncrementalIsCold holds the graph against the naive evaluator over random histories: rows of all tables change,
+// TestIncrementalMatchesNaive holds the graph against the naive evaluator over random histories: rows of all tables change,
 // classes join and leave, first builds are cut by commits, cells panic and recover.
-func TestIncrementalIsCold(t *testing.T) {
+func TestIncrementalMatchesNaive(t *testing.T) {
 	for _, o := range []Options{
 		{Strict: true},
 		{Strict: true, Workers: 4, ParallelFrom: 1},
@@ -24,14 +24,14 @@ func TestIncrementalIsCold(t *testing.T) {
 }
 
 type history struct {
-	*world
+	*fixture
 	published map[string]state
 	release   map[string]func()
 	problems  *omap.Map[omap.Name, text]
 }
 
 func runHistory(t *rapid.T, o Options) {
-	h := &history{world: newWorld(o), published: map[string]state{}, release: map[string]func(){}}
+	h := &history{fixture: newFixture(o), published: map[string]state{}, release: map[string]func(){}}
 	h.g.options.Portion = rapid.IntRange(1, 4).Draw(t, "portion") // so that first builds of collections are cut, too
 	for range rapid.IntRange(1, 40).Draw(t, "steps") {
 		switch rapid.IntRange(0, 9).Draw(t, "step") {
@@ -93,7 +93,7 @@ func (h *history) toggleProblems() {
 	}
 	h.problems = new(omap.Map[omap.Name, text])
 	seen := h.problems
-	h.release["problems"] = h.world.problems.Observe("", func(m omap.Map[omap.Name, text]) { *seen = m })
+	h.release["problems"] = h.fixture.problems.Observe("", func(m omap.Map[omap.Name, text]) { *seen = m })
 }
 
 func (h *history) write(t *rapid.T, tx *store.Txn) {
@@ -150,7 +150,7 @@ func (h *history) settle(t *rapid.T) {
 	cold := h.g.Naive()
 	for class := range h.release {
 		if class == "problems" {
-			want := h.world.problems.Get(cold, "")
+			want := h.fixture.problems.Get(cold, "")
 			if h.problems.Hash() != want.Hash() {
 				t.Fatalf("problems differ from the naive evaluator's")
 			}

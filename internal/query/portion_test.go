@@ -10,7 +10,7 @@ import (
 
 // TestPortions: a first build takes in a large collection portion by portion, whatever changes meanwhile.
 func TestPortions(t *testing.T) {
-	w := newWorld(Options{Strict: true})
+	w := newFixture(Options{Strict: true})
 	w.g.options.Portion = 50
 	w.g.Commit(func(tx *store.Txn) { w.fill(tx, 300, 0) })
 	var got omap.Map[omap.Name, text]
@@ -81,8 +81,8 @@ func TestNamesMoveBetweenPortions(t *testing.T) {
 	}
 }
 
-// TestElementLeavesBeforeItIsComputed: while a large collection is first linked, an element goes that is linked and not computed yet.
-func TestElementLeavesBeforeItIsComputed(t *testing.T) {
+// TestElementRemovedBeforeComputed: while a large collection is first linked, an element goes that is linked and not computed yet.
+func TestElementRemovedBeforeComputed(t *testing.T) {
 	db := store.New()
 	rows := store.NewTable[string](db, "rows", same[string])
 	hidden := store.NewTable[string](db, "seen", same[bool])
@@ -138,7 +138,7 @@ func newNamed(o Options) (*Graph, *store.Table[string, string], *Collection[stri
 
 // TestPortionsOfGroups: a first index of a large collection is made portion by portion, whatever changes meanwhile.
 func TestPortionsOfGroups(t *testing.T) {
-	w := newWorld(Options{Strict: true})
+	w := newFixture(Options{Strict: true})
 	w.g.options.Portion = 50
 	w.g.Commit(func(tx *store.Txn) { w.fill(tx, 300, 0) })
 	var got omap.Map[omap.Name, omap.Unit]

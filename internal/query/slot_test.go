@@ -21,8 +21,8 @@ func freeSlot[V any](t *store.Table[string, V]) uint32 {
 	return p.reads[0].Slot()
 }
 
-// TestReadsOfRunsThatGaveUp: what only a run read that gave up is not kept.
-func TestReadsOfRunsThatGaveUp(t *testing.T) {
+// TestReadsOfAbortedRuns: what only a run read that gave up is not kept.
+func TestReadsOfAbortedRuns(t *testing.T) {
 	db := store.New()
 	switches := store.NewTable[string](db, "switches", same[string])
 	options := store.NewTable[string](db, "options", same[string])
@@ -54,8 +54,8 @@ func TestReadsOfRunsThatGaveUp(t *testing.T) {
 	}
 }
 
-// TestDeletedRowsThatNobodyReads are not kept.
-func TestDeletedRowsThatNobodyReads(t *testing.T) {
+// TestUnreadDeletedRows are not kept.
+func TestUnreadDeletedRows(t *testing.T) {
 	db := store.New()
 	rows := store.NewTable[string](db, "rows", same[string])
 	g := New(db, Options{Strict: true})
@@ -66,9 +66,9 @@ func TestDeletedRowsThatNobodyReads(t *testing.T) {
 	}
 }
 
-// TestFirstGroupingThatPanicked: an index over a collection whose first build panics half way shows nothing, not a part; when
+// TestFirstGroupingThatPanics: an index over a collection whose first build panics half way shows nothing, not a part; when
 // the reason is gone it shows everything.
-func TestFirstGroupingThatPanicked(t *testing.T) {
+func TestFirstGroupingThatPanics(t *testing.T) {
 	db := store.New()
 	rows := store.NewTable[string](db, "rows", same[string])
 	all := store.NewIndex(rows, "all", func(k, _ string, add func(string, omap.Name)) { add("", omap.Name(k)) })
@@ -109,9 +109,9 @@ func TestFirstGroupingThatPanicked(t *testing.T) {
 	}
 }
 
-// TestGroupOfEqualMembers: the readers of a group do not run when one of several who contribute the same member goes, and do
+// TestGroupWithSharedMember: the readers of a group do not run when one of several who contribute the same member goes, and do
 // when the last one goes.
-func TestGroupOfEqualMembers(t *testing.T) {
+func TestGroupWithSharedMember(t *testing.T) {
 	db := store.New()
 	rows := store.NewTable[string](db, "rows", same[string])
 	all := store.NewIndex(rows, "all", func(k, _ string, add func(string, omap.Name)) { add("", omap.Name(k)) })

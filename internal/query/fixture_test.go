@@ -9,9 +9,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// world is a small mesh with every shape the kernel offers: services with endpoints, rules found by host, namespaces that
+// fixture is a small mesh with every shape the kernel offers: services with endpoints, rules found by host, namespaces that
 // see a base layer under an overlay, VIP claims grouped from a collection's outputs, and classes that join and leave.
-type world struct {
+type fixture struct {
 	db        *store.DB
 	services  *store.Table[string, service]
 	endpoints *store.Table[string, string]
@@ -84,8 +84,8 @@ func same[T comparable](a, b T) bool { return a == b }
 
 func sameTexts(a, b []text) bool { return slices.Equal(a, b) }
 
-func newWorld(o Options) *world {
-	w := &world{db: store.New()}
+func newFixture(o Options) *fixture {
+	w := &fixture{db: store.New()}
 	w.services = store.NewTable[string](w.db, "services", same[service])
 	w.endpoints = store.NewTable[string](w.db, "endpoints", same[string])
 	w.rules = store.NewTable[string](w.db, "rules", same[rule])
@@ -102,7 +102,7 @@ func newWorld(o Options) *world {
 	return w
 }
 
-func (w *world) define() {
+func (w *fixture) define() {
 	g := w.g
 	policy := Define(g, "policy", same[string], func(r *Reader, v view) (string, bool) {
 		found := ""
@@ -187,7 +187,7 @@ func (w *world) define() {
 }
 
 // fill writes n public services with an endpoint each, a rule for every tenth, and a private rule per namespace.
-func (w *world) fill(tx *store.Txn, n, namespaces int) {
+func (w *fixture) fill(tx *store.Txn, n, namespaces int) {
 	for i := range n {
 		h := fmt.Sprintf("s%d", i)
 		w.services.Set(tx, h, service{VIP: fmt.Sprintf("10.0.%d.%d", i/250, i%250), Port: i % 4})
