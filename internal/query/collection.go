@@ -175,10 +175,10 @@ func (c *Collection[C, V]) runOne(slot uint32, in lane) {
 // defect returns the rule that the elements of a collection violate, if any. The collection has run.
 func (c *Collection[C, V]) defect(slot uint32, v *collected[V]) defect {
 	if key := c.elements.duplicateKey(slot); key != "" {
-		return defect{SameKey, fmt.Sprintf("several elements have the key %s and count as one", key), true}
+		return defect{SameKey, fmt.Sprintf("several elements have the key %s; they count as one element", key), true}
 	}
 	if len(v.collisions) > 0 {
-		return defect{SameName, fmt.Sprintf("%d names are those of outputs of several elements, %q among them; that of the first element is served",
+		return defect{SameName, fmt.Sprintf("%d names belong to outputs of several elements, %q among them; the output of the first element is used",
 			len(v.collisions), slices.Min(slices.Collect(maps.Keys(v.collisions)))), true}
 	}
 	return defect{}

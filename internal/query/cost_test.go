@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 
 const costFile = "testdata/cost.txt"
 
-// changes are the kinds of change whose cost is pinned. Each is made on a settled fixture with four namespaces' classes.
+// changes are the kinds of change whose cost is checked. Each is made in a fixture with classes of four namespaces and no pending work.
 var changes = []struct {
 	name  string
 	write func(w *fixture, tx *store.Txn)
@@ -54,7 +54,7 @@ var changes = []struct {
 	{"setting nobody reads", func(w *fixture, tx *store.Txn) { w.settings.Set(tx, "unread", "x") }},
 }
 
-// TestCost pins the cells that run for each kind of change: exactly, and the same at 100 and at 1,000 services.
+// TestCost checks exactly how many cells run for each kind of change, and that the number is equal for 110 and 1,000 services.
 func TestCost(t *testing.T) {
 	var got strings.Builder
 	small, large := costs(t, 110), costs(t, 1000)
@@ -75,7 +75,7 @@ func TestCost(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.String() != string(want) {
-		t.Errorf("cost differs from %s (rewrite with -update if it is meant):\n got\n%swant\n%s", costFile, &got, want)
+		t.Errorf("cost differs from %s (if that is intended, rewrite it with -update):\n got\n%swant\n%s", costFile, &got, want)
 	}
 }
 
@@ -89,7 +89,7 @@ func costs(t *testing.T, services int) map[string]string {
 			w.classes.Observe(c, func(s state, _ bool) {
 				published++
 				if s.base.Len() < services {
-					t.Fatalf("%s: a class state with %d resources is vacuous", ch.name, s.base.Len())
+					t.Fatalf("%s: the class state has only %d resources, so the test shows nothing", ch.name, s.base.Len())
 				}
 			})
 		}

@@ -80,7 +80,7 @@ type defect struct {
 // recordFault records or clears the fault of a cell that has run.
 func (g *Graph) recordFault(id store.ID, n *node, v defect) {
 	if v.kind == 0 && len(n.reads) > ReadLimit {
-		v = defect{Overread, fmt.Sprintf("it reads %d things, which should be a collection", len(n.reads)), true}
+		v = defect{Overread, fmt.Sprintf("it reads %d things and should be a collection", len(n.reads)), true}
 	}
 	if v.kind == 0 {
 		if n.flags&faulty != 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// stacked is a fixture whose namespaces' clusters lie on those of all, read cluster by cluster and as one map.
+// stacked is a fixture in which each namespace has its own clusters over those of all, read one by one and as a merged map.
 type stacked struct {
 	*fixture
 	layers *Layers[string, omap.Name, text]
@@ -22,7 +22,7 @@ func newStacked(o Options) *stacked {
 	w := &stacked{fixture: newFixture(o)}
 	w.layers = DefineLayers(w.g, "layers", func(r *Reader, ns string) []omap.Map[omap.Name, text] {
 		own := w.clusters.Get(r, ns)
-		if own.Len() == 0 { // a list may become shorter
+		if own.Len() == 0 { // so that lists differ in length
 			return []omap.Map[omap.Name, text]{w.clusters.Get(r, "")}
 		}
 		return []omap.Map[omap.Name, text]{own, w.clusters.Get(r, "")}
@@ -37,7 +37,7 @@ func newStacked(o Options) *stacked {
 	return w
 }
 
-// TestLayersMatchNaive holds what is read of layers against the naive evaluator over random histories.
+// TestLayersMatchNaive compares reads of layers with the naive evaluator over random histories.
 func TestLayersMatchNaive(t *testing.T) {
 	for _, o := range []Options{{Strict: true}, {Strict: true, Workers: 4, ParallelFrom: 1}} {
 		t.Run(fmt.Sprintf("workers=%d", o.Workers), func(t *testing.T) {
@@ -116,7 +116,7 @@ func layersHistory(t *rapid.T, w *stacked) {
 	}
 }
 
-// TestLayersRunAffectedReadersOnly: a change of one key runs those who read that key, however many read others.
+// TestLayersRunAffectedReadersOnly checks that a change of one key runs only the cells that read that key.
 func TestLayersRunAffectedReadersOnly(t *testing.T) {
 	w := newStacked(Options{Strict: true})
 	w.g.Commit(func(tx *store.Txn) { w.fill(tx, 200, 2) })
