@@ -59,7 +59,7 @@ line, environment or ProxyConfig is wrong.`,
 			return run.Usage(err)
 		}
 		log := logger(cmd.ErrOrStderr(), s)
-		for _, remark := range s.Remarks() {
+		for _, remark := range s.Warnings() {
 			log.Warn("settings", "remark", remark)
 		}
 		return agent.Run(cmd.Context(), s, agent.Host{Stdout: os.Stdout, Stderr: os.Stderr, Stop: stop}, log)

@@ -203,13 +203,13 @@ func TestRemarks(t *testing.T) {
 			"PROXY_CONFIG: extraStatTags has no effect: the filter that makes such tags is not in stock Envoy",
 			"PROXY_CONFIG: tracing has no effect: tracers are not in the bootstrap; tracing is configured by the control plane"}},
 	} {
-		got := slices.DeleteFunc(slices.Clone(mustLoad(t, nil, c.environ, c.args...).Remarks()), func(r string) bool { return r == plaintext })
+		got := slices.DeleteFunc(slices.Clone(mustLoad(t, nil, c.environ, c.args...).Warnings()), func(r string) bool { return r == plaintext })
 		slices.Sort(got)
 		if diff := cmp.Diff(c.want, got); diff != "" && len(c.want)+len(got) > 0 {
 			t.Errorf("%q %q: %s", c.environ, c.args, diff)
 		}
 	}
-	if !slices.Contains(mustLoad(t, nil, nil).Remarks(), plaintext) {
+	if !slices.Contains(mustLoad(t, nil, nil).Warnings(), plaintext) {
 		t.Error("nobody is told that xDS is in plaintext")
 	}
 }
@@ -219,13 +219,13 @@ func TestAddresses(t *testing.T) {
 	if got, err := addresses("127.1.0.7, ::1"); err != nil || !slices.Equal(got, []string{"127.1.0.7", "::1"}) {
 		t.Errorf("got %q, %v", got, err)
 	}
-	own, err := addresses("")
+	interfaceAddresses, err := addresses("")
 	if err != nil {
 		t.Skipf("this host has no address but loopback: %v", err)
 	}
-	again, err := addresses(own[len(own)-1])
-	if err != nil || len(again) != len(own) {
-		t.Errorf("of the interface with %q, an address alone gave %q, %v", own, again, err)
+	again, err := addresses(interfaceAddresses[len(interfaceAddresses)-1])
+	if err != nil || len(again) != len(interfaceAddresses) {
+		t.Errorf("of the interface with %q, an address alone gave %q, %v", interfaceAddresses, again, err)
 	}
 	if (&Settings{Addresses: []string{"fd00::1"}}).IPv6Only() != true {
 		t.Error("fd00::1 counts as IPv4")

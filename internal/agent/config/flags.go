@@ -12,16 +12,16 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// flags are the parts of the command line that are not settings by themselves.
+// flags are command line values that Load combines with other sources.
 type flags struct {
 	set                     *pflag.FlagSet
 	meshConfig, logLevel    string
 	ip                      string
 	healthPort, metricsPort string
-	explicitTLS             bool // somebody has said how to authenticate to the control plane
+	explicitTLS             bool // some source has set how to authenticate to the control plane
 }
 
-// Flags adds the settings to fs.
+// Flags adds the command line flags to fs.
 func (s *Settings) Flags(fs *pflag.FlagSet) {
 	s.flags.set = fs
 	fs.StringVar(&s.Domain, "domain", "", "where DNS names of the workload's namespace end (default NAMESPACE.svc.cluster.local)")
@@ -52,16 +52,16 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 
 	fs.StringVar(&s.flags.logLevel, "log_output_level", "info", "the agent's log level: debug, info, warn, error or none")
 	fs.BoolVar(&s.LogJSON, "log_as_json", false, "log JSON lines")
-	for _, name := range inert {
+	for _, name := range unsupportedFlags {
 		fs.String(name, "", "accepted for compatibility, and without effect")
 		added := fs.Lookup(name)
 		added.Hidden = true
-		added.NoOptDefVal = "true" // some of them are switches
+		added.NoOptDefVal = "true" // some of them are boolean flags
 	}
 }
 
-// inert are flags of Istio's agent, of today and long ago, that do nothing here.
-var inert = []string{
+// unsupportedFlags are flags of present and former Istio agents that have no effect here.
+var unsupportedFlags = []string{
 	"stsPort", "tokenManagerPlugin", "templateFile", "profiling", "serviceregistry", "trust-domain", "applicationPorts",
 	"parentShutdownDuration", "customConfigFile", "disableInternalTelemetry", "controlPlaneBootstrap", "connectTimeout",
 	"statsdUdpAddress", "zipkinAddress", "lightstepAddress", "lightstepAccessToken", "lightstepSecure", "lightstepCacertPath",
@@ -70,27 +70,27 @@ var inert = []string{
 	"log_rotate_max_backups", "log_rotate_max_size", "log_stacktrace_level", "log_target", "vklog",
 }
 
-// harmless are values of inert flags that ask for nothing.
-var harmless = []string{"", "0", "false"}
+// disabledValues are values of unsupported flags that disable the feature, so they need no warning.
+var disabledValues = []string{"", "0", "false"}
 
-// silent are inert flags whose absence nobody misses.
-var silent = []string{"profiling", "serviceregistry", "parentShutdownDuration", "connectTimeout", "log_caller", "log_stacktrace_level", "log_target", "vklog"}
+// ignoredSilently are unsupported flags that need no warning, because users do not notice their absence.
+var ignoredSilently = []string{"profiling", "serviceregistry", "parentShutdownDuration", "connectTimeout", "log_caller", "log_stacktrace_level", "log_target", "vklog"}
 
-// noteFlags remarks on flags that were set in vain.
-func (s *Settings) noteFlags() {
-	for _, name := range inert {
+// warnAboutFlags adds warnings about flags that were set and have no effect.
+func (s *Settings) warnAboutFlags() {
+	for _, name := range unsupportedFlags {
 		f := s.flags.set.Lookup(name)
-		if f.Changed && !slices.Contains(harmless, f.Value.String()) && !slices.Contains(silent, name) {
-			s.remark("--%s=%s has no effect: it is not supported yet", name, f.Value)
+		if f.Changed && !slices.Contains(disabledValues, f.Value.String()) && !slices.Contains(ignoredSilently, name) {
+			s.warn("--%s=%s has no effect: it is not supported yet", name, f.Value)
 		}
 	}
 	if level := s.flags.logLevel; strings.ContainsAny(level, ",:") && !strings.HasPrefix(level, "default:") {
-		s.remark("--log_output_level: there is one level for everything; what stands for single scopes has no effect")
+		s.warn("--log_output_level: there is one level for everything; what stands for single scopes has no effect")
 	}
 }
 
-// unusedFields are the fields of ProxyConfig that the agent would use and does not yet, and why. What stands neither here
-// nor in the bootstrap is the control plane's, which gets it with the node's metadata, or the injector's.
+// unusedFields are the fields of ProxyConfig that the agent should use and does not use yet, with the reason. All other fields
+// are used in the bootstrap, by the control plane (which gets them in the node metadata), or by the injector.
 var unusedFields = map[protoreflect.Name]string{
 	"tracing":                       "tracers are not in the bootstrap; tracing is configured by the control plane",
 	"zipkin_address":                "tracers are not in the bootstrap; tracing is configured by the control plane",
@@ -110,8 +110,8 @@ var unusedFields = map[protoreflect.Name]string{
 	"file_flush_min_size_kb":        "Envoy's default is used",
 }
 
-// checkRole accepts what the control plane serves.
-func (s *Settings) checkRole(errs *mistakes) {
+// checkRole checks the role and the remaining settings of the agent.
+func (s *Settings) checkRole(errs *problems) {
 	if s.Role != Sidecar {
 		errs.add("proxy "+s.Role, "only `proxy %s` is supported so far", Sidecar)
 	}
@@ -124,14 +124,14 @@ func (s *Settings) checkRole(errs *mistakes) {
 	if !slices.Contains([]string{"", "trace", "debug", "info", "warning", "warn", "error", "critical", "off"}, s.EnvoyLogLevel) {
 		errs.add("--proxyLogLevel", "%q is not a level of Envoy's; write trace, debug, info, warning, error, critical or off", s.EnvoyLogLevel)
 	}
-	s.noteFlags()
+	s.warnAboutFlags()
 }
 
-// maxConcurrency is more threads than a proxy has ever had use for.
+// maxConcurrency is an upper limit for worker threads, beyond any practical use.
 const maxConcurrency = 1 << 10
 
-// loadOverride reads YAML that is laid over the bootstrap.
-func (s *Settings) loadOverride(path string, errs *mistakes) {
+// loadOverride reads the YAML file that is merged over the bootstrap.
+func (s *Settings) loadOverride(path string, errs *problems) {
 	if path == "" {
 		return
 	}
@@ -142,8 +142,8 @@ func (s *Settings) loadOverride(path string, errs *mistakes) {
 	s.Override = string(text)
 }
 
-// parseLevel reads a level in Istio's notation: LEVEL, or scope:LEVEL separated by commas, of which only the scope
-// "default" counts.
+// parseLevel parses a log level in Istio's notation: LEVEL, or SCOPE:LEVEL separated by commas, of which only the scope
+// "default" has an effect.
 func parseLevel(text string) (slog.Level, error) {
 	level := slog.LevelInfo
 	for part := range strings.SplitSeq(text, ",") {
