@@ -98,13 +98,13 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 			if ok {
 				r.event(e, time.Now())
 			} else {
-				r.lost(errors.New("the watcher ended"))
+				r.eventsLost(errors.New("the watcher ended"))
 			}
 		case err, ok := <-failures:
 			if !ok {
 				err = errors.New("the watcher ended")
 			}
-			r.lost(err)
+			r.eventsLost(err)
 		case <-timer.C:
 			r.settle(time.Now())
 		}
@@ -135,11 +135,11 @@ type run struct {
 
 	emptySince map[string]time.Time // files that were cut and are likely about to be written
 	missing    map[string]time.Time // files that are gone, but held
-	gone       []string             // files that are gone, as far as this round saw
-	unfinished bool                 // this round saw a file that is being written
+	removed    []string             // files that are gone, as far as this round saw
+	fileBusy   bool                 // this round saw a file that is being written
 
-	notes []api.Problem // about the tree
-	mesh  mesh
+	treeProblems []api.Problem // about the tree
+	mesh         mesh
 }
 
 // mesh is what is known of the mesh configuration file.
@@ -152,7 +152,7 @@ type mesh struct {
 
 // event takes in what the watcher saw.
 func (r *run) event(e fsnotify.Event, now time.Time) {
-	paths, structure := r.tree.concerned(e.Name)
+	paths, structure := r.tree.affected(e.Name)
 	if structure {
 		r.pending.add(structural, now)
 	}
@@ -166,7 +166,7 @@ func (r *run) event(e fsnotify.Event, now time.Time) {
 }
 
 // lost is called when events may have been missed, which happens when more come than the kernel queues.
-func (r *run) lost(err error) {
+func (r *run) eventsLost(err error) {
 	if !errors.Is(err, fsnotify.ErrEventOverflow) {
 		r.Log.Warn("watching configuration files failed; watching anew", "dir", r.Dir, "error", err)
 		r.unwatch()
@@ -176,7 +176,7 @@ func (r *run) lost(err error) {
 
 // settle looks at everything that is due and hands over what changed.
 func (r *run) settle(now time.Time) {
-	r.unfinished = false
+	r.fileBusy = false
 	for _, path := range r.pending.due(now) {
 		if path == structural {
 			r.structure = true
@@ -188,13 +188,13 @@ func (r *run) settle(now time.Time) {
 		r.structure = false
 		r.walk(now)
 	}
-	for _, path := range r.gone {
+	for _, path := range r.removed {
 		if _, known := r.tree.files[path]; known && !r.hold(path, now) {
 			delete(r.tree.files, path)
 			r.forget(path)
 		}
 	}
-	r.gone = nil
+	r.removed = nil
 	r.commit()
 }
 
@@ -202,7 +202,7 @@ func (r *run) settle(now time.Time) {
 func (r *run) hold(path string, now time.Time) bool {
 	since, before := r.missing[path]
 	switch {
-	case r.pending.idle() && !r.unfinished, before && now.Sub(since) >= patience*r.MaxWait:
+	case r.pending.idle() && !r.fileBusy, before && now.Sub(since) >= busyLimit*r.MaxWait:
 		return false
 	case !before:
 		r.missing[path] = now
@@ -221,7 +221,7 @@ func (r *run) forget(path string) {
 // commit hands over a batch if there is something to tell.
 func (r *run) commit() {
 	ready := r.listed && (r.MeshConfig == "" || r.mesh.good != nil) && (r.synced || r.pending.idle())
-	events, problems := r.ledger.commit(append(slices.Clip(r.notes), r.mesh.problems...))
+	events, problems := r.ledger.commit(append(slices.Clip(r.treeProblems), r.mesh.problems...))
 	b := source.Batch{
 		Source: r.name, Events: events, Problems: problems, Synced: ready || r.synced, Mesh: r.mesh.changed,
 	}

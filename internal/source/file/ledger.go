@@ -45,19 +45,19 @@ type text struct {
 	docs []api.Document
 }
 
-type standing uint8
+type claimState uint8
 
 const (
-	fresh standing = iota
+	fresh claimState = iota
 	stale
 	reserve
 )
 
 type claim struct {
-	key      api.Key
-	at       api.Position
-	object   *api.Object // nil: there never was a good version
-	standing standing
+	key    api.Key
+	at     api.Position
+	object *api.Object // nil: there never was a good version
+	state  claimState
 }
 
 func newLedger() *ledger {
@@ -100,12 +100,12 @@ func (l *ledger) read(path string, data []byte) {
 		known = known.moved(t.Line())
 		f.texts[id] = known
 		for _, d := range known.docs {
-			f.say(d.Problems)
+			f.addProblems(d.Problems)
 			switch {
 			case d.Object != nil:
 				f.claims = append(f.claims, &claim{key: d.Key, at: d.Position, object: d.Object})
 			case d.Identified:
-				f.claims = append(f.claims, &claim{key: d.Key, at: d.Position, object: last[d.Key], standing: stale})
+				f.claims = append(f.claims, &claim{key: d.Key, at: d.Position, object: last[d.Key], state: stale})
 			case api.Failed(d.Problems):
 				whole = false
 			}
@@ -120,7 +120,7 @@ func (l *ledger) read(path string, data []byte) {
 // maxProblems bounds what is said about one file.
 const maxProblems = 1000
 
-func (f *file) say(problems []api.Problem) {
+func (f *file) addProblems(problems []api.Problem) {
 	n := len(f.problems)
 	if n > maxProblems {
 		return
@@ -169,7 +169,7 @@ func (f *file) keep(old *file) {
 	for _, c := range old.claims {
 		if c.object != nil && !named[c.key] {
 			named[c.key] = true
-			f.claims = append(f.claims, &claim{key: c.key, at: c.at, object: c.object, standing: reserve})
+			f.claims = append(f.claims, &claim{key: c.key, at: c.at, object: c.object, state: reserve})
 		}
 	}
 }
@@ -209,7 +209,9 @@ func (l *ledger) put(path string, f *file) {
 }
 
 // says reports whether the file has a word on any object.
-func (l *ledger) says(path string) bool { return l.files[path] != nil && len(l.files[path].claims) > 0 }
+func (l *ledger) hasClaims(path string) bool {
+	return l.files[path] != nil && len(l.files[path].claims) > 0
+}
 
 // commit returns what changed since the last commit: events in key order, and which problems came and went. notes are the
 // problems that are not about documents.
@@ -251,7 +253,7 @@ func (l *ledger) settle(key api.Key) *api.Object {
 		case c.object == nil:
 		case winner == nil:
 			winner = c
-		case c.standing == fresh:
+		case c.state == fresh:
 			losers = append(losers, api.Problem{Object: key, Position: c.at, Severity: api.Error, Reason: fmt.Sprintf(
 				"is also defined at %v, which counts because it comes first; remove one of them", winner.at)})
 		}
@@ -275,7 +277,7 @@ func (l *ledger) settle(key api.Key) *api.Object {
 
 // rank orders reserves behind claims.
 func (c *claim) rank() int {
-	if c.standing == reserve {
+	if c.state == reserve {
 		return 1
 	}
 	return 0

@@ -22,8 +22,8 @@ type touch struct {
 	after       time.Time // if set: look then, not before, although nothing happens any more
 }
 
-// patience is how many times maxWait a path is left alone that never gets quiet.
-const patience = 10
+// busyLimit is how many times maxWait a path is left alone that never gets quiet.
+const busyLimit = 10
 
 func newPending(quiet, maxWait time.Duration) *pending {
 	return &pending{quiet: quiet, maxWait: maxWait, paths: map[string]touch{}}
@@ -82,7 +82,7 @@ func (p *pending) roundEnd() time.Time {
 func (p *pending) due(now time.Time) []string {
 	var out []string
 	ended := !p.first.IsZero() && !now.Before(p.roundEnd())
-	hot := false
+	busy := false
 	for path, t := range p.paths {
 		switch {
 		case !t.after.IsZero():
@@ -91,8 +91,8 @@ func (p *pending) due(now time.Time) []string {
 			}
 		case !ended:
 			continue
-		case now.Sub(t.last) < p.quiet && now.Sub(t.first) < patience*p.maxWait:
-			hot = true
+		case now.Sub(t.last) < p.quiet && now.Sub(t.first) < busyLimit*p.maxWait:
+			busy = true
 			continue
 		}
 		out = append(out, path)
@@ -102,7 +102,7 @@ func (p *pending) due(now time.Time) []string {
 	}
 	if ended {
 		p.first = time.Time{}
-		if hot {
+		if busy {
 			p.first = now
 		}
 	}

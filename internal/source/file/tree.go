@@ -17,29 +17,29 @@ import (
 // Paths come in two kinds. A logical path is the root as the user wrote it with the names below it; files and problems
 // are known by it. A real path has no symbolic links in it; the kernel reports events by it.
 type tree struct {
-	files  map[string]stamp    // logical: the configuration files
-	dirs   map[string]bool     // logical: the directories walked
-	failed map[string]error    // logical: what could not be looked at
-	homes  map[string][]string // real directory → logical directories that stand for it
-	links  map[string]bool     // real: the links on the way to something, and their targets
+	files       map[string]stamp    // logical: the configuration files
+	dirs        map[string]bool     // logical: the directories walked
+	failed      map[string]error    // logical: what could not be looked at
+	logicalDirs map[string][]string // real directory → logical directories that stand for it
+	links       map[string]bool     // real: the links on the way to something, and their targets
 }
 
 // stamp identifies the state of a file.
 type stamp struct {
-	info fs.FileInfo
-	sure bool // the file was last changed long enough before it was read: any later change shows in info
+	info     fs.FileInfo
+	reliable bool // the file was last changed long enough before it was read: any later change shows in info
 }
 
 // clockSlack is the coarsest step of file times that occurs. Two changes within it may look like one.
 const clockSlack = 2 * time.Second
 
 func newStamp(info fs.FileInfo, now time.Time) stamp {
-	return stamp{info: info, sure: now.Sub(info.ModTime()) > clockSlack}
+	return stamp{info: info, reliable: now.Sub(info.ModTime()) > clockSlack}
 }
 
 // same reports whether a file that had the stamp surely has not changed.
 func (s stamp) same(info fs.FileInfo) bool {
-	return s.sure && s.info != nil && os.SameFile(s.info, info) &&
+	return s.reliable && s.info != nil && os.SameFile(s.info, info) &&
 		s.info.Size() == info.Size() && s.info.ModTime().Equal(info.ModTime())
 }
 
@@ -68,7 +68,7 @@ func newWalker(watch func(dir string) error) *walker {
 	return &walker{
 		tree: &tree{
 			files: map[string]stamp{}, dirs: map[string]bool{}, failed: map[string]error{},
-			homes: map[string][]string{}, links: map[string]bool{},
+			logicalDirs: map[string][]string{}, links: map[string]bool{},
 		},
 		watch:   watch,
 		watched: map[string]bool{},
@@ -126,7 +126,7 @@ func (w *walker) directory(logical, real, skip string) error {
 		return nil
 	}
 	w.seen[real] = logical
-	w.homes[real] = append(w.homes[real], logical)
+	w.logicalDirs[real] = append(w.logicalDirs[real], logical)
 	w.dirs[logical] = true
 	w.observe(real)
 	entries, err := os.ReadDir(real)
@@ -180,8 +180,8 @@ func (w *walker) entry(logical, real string, e fs.DirEntry, skip string) error {
 
 // concerned returns the logical paths an event at a real path is about. structure says that it is about links or
 // directories, so that the tree may look different now.
-func (t *tree) concerned(real string) (paths []string, structure bool) {
-	if _, ok := t.homes[real]; ok {
+func (t *tree) affected(real string) (paths []string, structure bool) {
+	if _, ok := t.logicalDirs[real]; ok {
 		return nil, true
 	}
 	if t.links[real] {
@@ -191,14 +191,14 @@ func (t *tree) concerned(real string) (paths []string, structure bool) {
 	if isHidden(name) {
 		return nil, false
 	}
-	for _, home := range t.homes[filepath.Clean(dir)] {
+	for _, home := range t.logicalDirs[filepath.Clean(dir)] {
 		paths = append(paths, filepath.Join(home, name))
 	}
 	return paths, false
 }
 
 // lostBelow reports whether path is, or is below, something that could not be looked at.
-func (t *tree) lostBelow(path string) bool {
+func (t *tree) failedAbove(path string) bool {
 	for p := path; ; p = filepath.Dir(p) {
 		switch t.failed[p].(type) {
 		case nil, *watchError, *skippedError:

@@ -35,7 +35,7 @@ type Source struct {
 	objects  map[api.Key]*api.Object
 	problems map[api.Key][]api.Problem
 	mesh     *meshconfig.MeshConfig
-	told     []api.Problem // to the sink of the present or last Run
+	reported []api.Problem // to the sink of the present or last Run
 }
 
 // New returns an empty source. Two sources of one control plane must not have the same name.
@@ -100,7 +100,7 @@ func (s *Source) Update(fn func(*Tx)) []api.Problem {
 		s.mesh, mesh = t.mesh, t.mesh
 	}
 	if s.sink != nil && (len(events) > 0 || changed || mesh != nil) {
-		s.sink.Apply(source.Batch{Source: s.name, Events: events, Problems: s.tell(), Synced: true, Mesh: mesh})
+		s.sink.Apply(source.Batch{Source: s.name, Events: events, Problems: s.problemEvents(), Synced: true, Mesh: mesh})
 	}
 	return found
 }
@@ -133,10 +133,10 @@ func (s *Source) report(key api.Key, problems []api.Problem) bool {
 }
 
 // tell returns how the problems differ from those that were told before.
-func (s *Source) tell() []source.ProblemEvent {
+func (s *Source) problemEvents() []source.ProblemEvent {
 	all := s.all()
-	events := source.ProblemEvents(s.told, all)
-	s.told = all
+	events := source.ProblemEvents(s.reported, all)
+	s.reported = all
 	return events
 }
 
@@ -175,7 +175,7 @@ func (s *Source) start(sink source.Sink) error {
 		return errors.New("source " + s.name + " is running already; make one source per control plane")
 	}
 	s.sink = sink
-	b := source.Batch{Source: s.name, Problems: s.tell(), Synced: true, Mesh: s.mesh}
+	b := source.Batch{Source: s.name, Problems: s.problemEvents(), Synced: true, Mesh: s.mesh}
 	for _, key := range slices.SortedFunc(maps.Keys(s.objects), api.Key.Compare) {
 		b.Events = append(b.Events, source.Event{Key: key, Object: s.objects[key]})
 	}

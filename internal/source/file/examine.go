@@ -39,7 +39,7 @@ func (r *run) examine(path string, now time.Time) {
 			r.structure = true // not the file is gone but its directory, perhaps the root
 			return
 		}
-		r.gone = append(r.gone, path)
+		r.removed = append(r.removed, path)
 	case err != nil, info.IsDir(), info.Mode()&fs.ModeSymlink != 0:
 		r.structure = true
 	case !isConfig(path):
@@ -56,18 +56,18 @@ func (r *run) read(path string, now time.Time) {
 	data, info, err := readFile(path, r.Quiet)
 	switch {
 	case errors.Is(err, errBusy), errors.Is(err, fs.ErrNotExist): // the latter: it went away just now
-		r.unfinished = true
-		r.keep(path)
+		r.fileBusy = true
+		r.keepKnown(path)
 		r.pending.add(path, now)
 	case err != nil:
 		r.tree.files[path] = stamp{}
 		r.ledger.unreadable(path, unreadable(path, err))
-		if passes(err) {
+		if transient(err) {
 			r.pending.postpone(path, now.Add(r.Poll))
 		}
-	case len(data) == 0 && (r.ledger.says(path) || r.synced) && !r.stillEmpty(path, now):
-		r.unfinished = true
-		r.keep(path)
+	case len(data) == 0 && (r.ledger.hasClaims(path) || r.synced) && !r.stillEmpty(path, now):
+		r.fileBusy = true
+		r.keepKnown(path)
 		r.pending.postpone(path, r.emptySince[path].Add(r.MaxWait))
 	default:
 		if len(data) > 0 {
@@ -79,7 +79,7 @@ func (r *run) read(path string, now time.Time) {
 }
 
 // keep makes a file known that is to be read later.
-func (r *run) keep(path string) {
+func (r *run) keepKnown(path string) {
 	if _, ok := r.tree.files[path]; !ok {
 		r.tree.files[path] = stamp{}
 	}
@@ -124,20 +124,20 @@ func (r *run) walk(now time.Time) {
 	case err != nil:
 		r.absent, r.returned = true, time.Time{}
 		w.files = r.tree.files
-		r.notes = []api.Problem{problem(r.Dir, api.Error, "the directory cannot be read: %v; %s", err, r.meanwhile(r.listed))}
+		r.treeProblems = []api.Problem{problem(r.Dir, api.Error, "the directory cannot be read: %v; %s", err, r.consequence(r.listed))}
 		r.pending.postpone(structural, now.Add(r.Poll))
-	case r.absent && r.listed && r.filling(now):
+	case r.absent && r.listed && r.beingFilled(now):
 		w.files = r.tree.files
 		r.pending.postpone(structural, r.lastEvent.Add(returnQuiet))
 	default:
 		r.absent, r.returned, r.listed = false, time.Time{}, true
 		r.compare(w.tree, now)
-		r.notes = r.explain(w.tree, now)
+		r.treeProblems = r.explain(w.tree, now)
 	}
 	r.tree = w.tree
 }
 
-func (r *run) meanwhile(known bool) string {
+func (r *run) consequence(known bool) string {
 	if known {
 		return "what was read last stays in use"
 	}
@@ -145,7 +145,7 @@ func (r *run) meanwhile(known bool) string {
 }
 
 // filling reports whether somebody is likely still putting files into a root that was gone.
-func (r *run) filling(now time.Time) bool {
+func (r *run) beingFilled(now time.Time) bool {
 	if r.returned.IsZero() {
 		r.returned, r.lastEvent = now, now
 	}
@@ -171,7 +171,7 @@ func (r *run) compare(t *tree, now time.Time) {
 		if _, ok := t.files[path]; ok {
 			continue
 		}
-		if r.pending.has(path) || t.lostBelow(path) || r.hold(path, now) {
+		if r.pending.has(path) || t.failedAbove(path) || r.hold(path, now) {
 			t.files[path] = before
 			continue
 		}
@@ -188,7 +188,7 @@ func (r *run) explain(t *tree, now time.Time) []api.Problem {
 		if e, ok := errors.AsType[*watchError](err); ok {
 			if unwatched++; unwatched == 1 {
 				notes = append(notes, problem(path, api.Warning,
-					"cannot be watched: %v; changes are found by looking every %v (is fs.inotify.max_user_watches or max_user_instances too low?)", e.err, r.Poll))
+					"cannot be watched: %v; changes are found by looking every %v (check whether fs.inotify.max_user_watches or max_user_instances is too low)", e.err, r.Poll))
 				r.pending.postpone(structural, now.Add(r.Poll))
 			}
 			continue
@@ -197,7 +197,7 @@ func (r *run) explain(t *tree, now time.Time) []api.Problem {
 			notes = append(notes, problem(path, api.Warning, "%s", e.reason))
 			continue
 		}
-		if passes(err) {
+		if transient(err) {
 			r.pending.postpone(structural, now.Add(r.Poll))
 		}
 		if _, known := t.files[path]; known || isConfig(path) && !r.tree.dirs[path] {
@@ -220,7 +220,7 @@ func (r *run) readMesh(now time.Time) {
 		return
 	case err != nil:
 		r.mesh.sum = omap.Hash{}
-		r.mesh.problems = []api.Problem{problem(path, api.Error, "the mesh configuration cannot be read: %v; %s", err, r.meanwhile(r.mesh.good != nil))}
+		r.mesh.problems = []api.Problem{problem(path, api.Error, "the mesh configuration cannot be read: %v; %s", err, r.consequence(r.mesh.good != nil))}
 		r.pending.postpone(structural, now.Add(r.Poll))
 		return
 	case len(data) == 0 && r.mesh.good != nil && !r.stillEmpty(path, now):
@@ -243,7 +243,7 @@ func (r *run) readMesh(now time.Time) {
 
 // passes reports whether an error may go away without an event that tells: too many open files, a disk or a server that does
 // not answer. What is missing or forbidden appears, or is allowed, with one.
-func passes(err error) bool {
+func transient(err error) bool {
 	_, system := errors.AsType[syscall.Errno](err)
 	return system && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission)
 }
