@@ -18,14 +18,14 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 )
 
-// A root that was gone and is there again is likely being filled: it is read once nothing has happened to it for
-// returnQuiet, or after returnPatience. Until then what was known stays.
+// If the root directory was removed and appears again, it is probably still being filled. It is read when there was no event for
+// returnQuiet, or after returnPatience. Until then the last known objects are kept.
 const (
 	returnQuiet    = 100 * time.Millisecond
 	returnPatience = 5 * time.Second
 )
 
-// examine looks at one path to which something happened.
+// examine checks a path for which there was an event.
 func (r *run) examine(path string, now time.Time) {
 	info, err := os.Lstat(path)
 	switch {
@@ -36,7 +36,7 @@ func (r *run) examine(path string, now time.Time) {
 			return
 		}
 		if _, err := os.Stat(filepath.Dir(path)); err != nil {
-			r.structure = true // not the file is gone but its directory, perhaps the root
+			r.structure = true // the directory of the file was removed, perhaps the root
 			return
 		}
 		r.removed = append(r.removed, path)
@@ -55,7 +55,7 @@ func (r *run) read(path string, now time.Time) {
 	delete(r.missing, path)
 	data, info, err := readFile(path, r.Quiet)
 	switch {
-	case errors.Is(err, errBusy), errors.Is(err, fs.ErrNotExist): // the latter: it went away just now
+	case errors.Is(err, errBusy), errors.Is(err, fs.ErrNotExist): // in the latter case it has just been removed
 		r.fileBusy = true
 		r.keepKnown(path)
 		r.pending.add(path, now)
@@ -78,15 +78,15 @@ func (r *run) read(path string, now time.Time) {
 	}
 }
 
-// keep makes a file known that is to be read later.
+// keepKnown records a file that will be read later.
 func (r *run) keepKnown(path string) {
 	if _, ok := r.tree.files[path]; !ok {
 		r.tree.files[path] = stamp{}
 	}
 }
 
-// stillEmpty reports whether a file has been empty for long enough to be believed: many programs cut a file first and
-// write it then.
+// stillEmpty reports whether a file has been empty for so long that it is regarded as intended. Many programs truncate a file
+// before they write it.
 func (r *run) stillEmpty(path string, now time.Time) bool {
 	since, ok := r.emptySince[path]
 	if !ok {
@@ -96,8 +96,8 @@ func (r *run) stillEmpty(path string, now time.Time) bool {
 	return now.Sub(since) >= r.MaxWait
 }
 
-// walk looks at the whole tree and at the mesh configuration, and starts watching anew: of directories that were moved
-// or replaced the watcher has wrong ideas.
+// walk reads the whole tree and the mesh configuration. It creates a new watcher, because the old one has wrong paths for
+// directories that were moved or replaced.
 func (r *run) walk(now time.Time) {
 	r.unwatch()
 	watcher, watchErr := r.newWatcher()
@@ -113,7 +113,7 @@ func (r *run) walk(now time.Time) {
 	}
 	mesh := ""
 	if r.MeshConfig != "" {
-		mesh, _ = w.follow(r.MeshConfig) // an error shows again when it is read
+		mesh, _ = w.follow(r.MeshConfig) // reading the file reports the error again
 		r.readMesh(now)
 	}
 	var err error
@@ -144,7 +144,7 @@ func (r *run) consequence(known bool) string {
 	return "nothing is served before it can be"
 }
 
-// filling reports whether somebody is likely still putting files into a root that was gone.
+// beingFilled reports whether a root that was removed and appeared again is probably still being filled.
 func (r *run) beingFilled(now time.Time) bool {
 	if r.returned.IsZero() {
 		r.returned, r.lastEvent = now, now
@@ -152,14 +152,14 @@ func (r *run) beingFilled(now time.Time) bool {
 	return now.Sub(r.lastEvent) < returnQuiet && now.Sub(r.returned) < returnPatience
 }
 
-// compare reads what is new or changed in a tree, and removes what is gone.
+// compare reads the new and changed files of a tree, and removes those that are no longer in it.
 func (r *run) compare(t *tree, now time.Time) {
 	old := r.tree.files
 	r.tree = t
 	for _, path := range slices.Sorted(maps.Keys(t.files)) {
 		before, known := old[path]
 		switch {
-		case r.pending.has(path): // somebody is writing it: its turn comes
+		case r.pending.has(path): // it is being written and will be examined later
 			t.files[path] = before
 		case known && before.same(t.files[path].info):
 			t.files[path] = before
@@ -179,7 +179,7 @@ func (r *run) compare(t *tree, now time.Time) {
 	}
 }
 
-// explain makes what could not be looked at Problems, and plans to look again.
+// explain reports what could not be read or watched as Problems, and schedules another attempt.
 func (r *run) explain(t *tree, now time.Time) []api.Problem {
 	var notes []api.Problem
 	unwatched := 0
@@ -210,7 +210,7 @@ func (r *run) explain(t *tree, now time.Time) []api.Problem {
 	return notes
 }
 
-// readMesh reads the mesh configuration. It must be there: without it nobody knows what the mesh is meant to forbid.
+// readMesh reads the mesh configuration. The file must exist, because policies of the whole mesh may be defined in it.
 func (r *run) readMesh(now time.Time) {
 	path := r.MeshConfig
 	data, _, err := readFile(path, r.Quiet)
@@ -241,8 +241,8 @@ func (r *run) readMesh(now time.Time) {
 	}
 }
 
-// passes reports whether an error may go away without an event that tells: too many open files, a disk or a server that does
-// not answer. What is missing or forbidden appears, or is allowed, with one.
+// transient reports whether an error may disappear without a file event, such as too many open files or a file server that does
+// not respond. A missing or forbidden file causes an event when it appears or becomes readable.
 func transient(err error) bool {
 	_, system := errors.AsType[syscall.Errno](err)
 	return system && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission)
@@ -250,18 +250,18 @@ func transient(err error) bool {
 
 var errBusy = errors.New("the file is being written")
 
-// largeError is a file beyond the limit.
+// largeError reports a file that exceeds the size limit.
 type largeError struct{ size int64 }
 
 func (e *largeError) Error() string { return fmt.Sprintf("%d bytes are too many", e.size) }
 
-// readFile reads a file that nobody has written to for the quiet time and that nobody writes to meanwhile.
+// readFile reads a file. It returns errBusy if the file was written within the quiet time or while it was read.
 func readFile(path string, quiet time.Duration) (data []byte, info fs.FileInfo, err error) {
 	info, err = os.Stat(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	if !info.Mode().IsRegular() { // opening a pipe would wait for a writer
+	if !info.Mode().IsRegular() { // opening a pipe would block until there is a writer
 		return nil, nil, errors.New("it is not a regular file")
 	}
 	if age := time.Since(info.ModTime()); 0 <= age && age < quiet {
@@ -285,7 +285,7 @@ func readFile(path string, quiet time.Duration) (data []byte, info fs.FileInfo, 
 	return data, after, nil
 }
 
-// unreadable is the Problem of a file whose documents stay what they were.
+// unreadable returns the Problem of a file that cannot be read; its objects are kept.
 func unreadable(path string, err error) api.Problem {
 	if large, ok := errors.AsType[*largeError](err); ok {
 		return api.TooLarge(path, large.size)
