@@ -194,7 +194,7 @@ func connectionLimit() *overloadv3.OverloadManager {
 
 // Check returns an error if Envoy or the mesh would not accept the bootstrap.
 func (c Config) Check() error {
-	taken := map[uint32]string{}
+	used := map[uint32]string{}
 	for _, p := range []struct {
 		port uint32
 		what string
@@ -204,10 +204,10 @@ func (c Config) Check() error {
 	} {
 		switch {
 		case p.port == 0:
-		case taken[p.port] != "":
-			return fmt.Errorf("port %d is set for both %s and %s; set another port for one of them, or 0 to disable it", p.port, taken[p.port], p.what)
+		case used[p.port] != "":
+			return fmt.Errorf("port %d is set for both %s and %s; set another port for one of them, or 0 to disable it", p.port, used[p.port], p.what)
 		default:
-			taken[p.port] = p.what
+			used[p.port] = p.what
 		}
 	}
 	switch {

@@ -184,7 +184,7 @@ func TestPlaintextByChoice(t *testing.T) {
 
 // TestRemarks: what does nothing is told, and only that.
 func TestRemarks(t *testing.T) {
-	const plaintext = "xDS to 10.0.0.1:15010 is in plaintext, and neither side proves who it is: TLS is not supported yet"
+	const plaintext = "xDS to 10.0.0.1:15010 uses neither encryption nor authentication: TLS is not supported yet"
 	for _, c := range []struct {
 		environ, args []string
 		want          []string
@@ -194,13 +194,13 @@ func TestRemarks(t *testing.T) {
 			"PROXY_CONFIG: line 1: ofTomorrow unknown field: ignored; it may be newer than this version"}},
 		{[]string{"CA_ADDR=ca:15012", "ISTIO_KUBE_APP_PROBERS={}", "ISTIO_META_DNS_CAPTURE=false"}, nil, []string{"CA_ADDR has no effect: workload certificates are not supported yet"}},
 		{[]string{"CA_ADDR=ca:15012", "TRUST_DOMAIN=td"}, nil, []string{"CA_ADDR, TRUST_DOMAIN have no effect: workload certificates are not supported yet"}},
-		{[]string{"ISTIO_META_DNS_CAPTURE=true"}, nil, []string{"ISTIO_META_DNS_CAPTURE has no effect: the agent does not answer DNS yet"}},
+		{[]string{"ISTIO_META_DNS_CAPTURE=true"}, nil, []string{"ISTIO_META_DNS_CAPTURE has no effect: the agent does not serve DNS yet"}},
 		{[]string{"ISTIO_META_OWNER=x", "ISTIO_META_HTTP10=1", "ISTIO_META_IDLE_TIMEOUT=1h", "ISTIO_META_APP=y"}, nil, []string{
-			"ISTIO_META_APP, ISTIO_META_OWNER: nothing acts on such metadata yet; it is told to the control plane"}},
+			"ISTIO_META_APP, ISTIO_META_OWNER: this metadata is sent to the control plane, but has no effect yet"}},
 		{nil, []string{"--templateFile=x"}, []string{"--templateFile=x has no effect: it is not supported yet"}},
-		{nil, []string{"--log_output_level=ads:debug"}, []string{"--log_output_level: there is one level for everything; what stands for single scopes has no effect"}},
+		{nil, []string{"--log_output_level=ads:debug"}, []string{"--log_output_level: there is one level for all messages; levels of single scopes have no effect"}},
 		{[]string{"PROXY_CONFIG={discoveryAddress: '10.0.0.1:15010', tracing: {zipkin: {address: 'z:1'}}, extraStatTags: [a], gatewayTopology: {numTrustedProxies: 1}}"}, nil, []string{
-			"PROXY_CONFIG: extraStatTags has no effect: the filter that makes such tags is not in stock Envoy",
+			"PROXY_CONFIG: extraStatTags has no effect: the filter that adds such tags is not part of standard Envoy",
 			"PROXY_CONFIG: tracing has no effect: tracers are not in the bootstrap; tracing is configured by the control plane"}},
 	} {
 		got := slices.DeleteFunc(slices.Clone(mustLoad(t, nil, c.environ, c.args...).Warnings()), func(r string) bool { return r == plaintext })

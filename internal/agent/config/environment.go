@@ -65,7 +65,7 @@ func (s *Settings) loadMetadata(errs *problems) {
 		}
 	}
 	if len(unread) > 0 {
-		s.warn("%s: nothing acts on such metadata yet; it is told to the control plane", strings.Join(unread, ", "))
+		s.warn("%s: this metadata is sent to the control plane, but has no effect yet", strings.Join(unread, ", "))
 	}
 	if text, ok := s.Metadata["IDLE_TIMEOUT"].(string); ok {
 		if d, err := time.ParseDuration(text); err != nil || d <= 0 {
@@ -118,12 +118,12 @@ func (s *Settings) loadSwitches(errs *problems) {
 	}
 	s.IdentitySocket = env("WORKLOAD_IDENTITY_SOCKET_FILE")
 	if strings.ContainsRune(s.IdentitySocket, '/') {
-		errs.add("WORKLOAD_IDENTITY_SOCKET_FILE", "%q is a path; name the file only, it is looked for in %s", s.IdentitySocket, IdentityDir)
+		errs.add("WORKLOAD_IDENTITY_SOCKET_FILE", "%q is a path; write only the file name, of a file in %s", s.IdentitySocket, IdentityDir)
 	}
 	s.HealthPort = port("ENVOY_STATUS_PORT (--envoyStatusPort)", s.flags.healthPort, errs)
 	s.MetricsPort = port("ENVOY_PROMETHEUS_PORT (--envoyPrometheusPort)", s.flags.metricsPort, errs)
 	if boolean("DISABLE_ENVOY", false) {
-		errs.add("DISABLE_ENVOY", "an agent without Envoy is not supported yet; unset it")
+		errs.add("DISABLE_ENVOY", "running the agent without Envoy is not supported yet; unset the variable")
 	}
 	for _, u := range unsupported {
 		var set []string
@@ -149,19 +149,19 @@ var unsupported = []struct {
 	names []string
 	why   string
 }{
-	{[]string{"ISTIO_BOOTSTRAP"}, "bootstrap templates are not supported; ISTIO_BOOTSTRAP_OVERRIDE lays YAML over the built-in bootstrap"},
-	{[]string{"ISTIO_KUBE_APP_PROBERS"}, "the agent does not answer for the application's probes yet"},
+	{[]string{"ISTIO_BOOTSTRAP"}, "bootstrap templates are not supported; ISTIO_BOOTSTRAP_OVERRIDE merges YAML over the built-in bootstrap"},
+	{[]string{"ISTIO_KUBE_APP_PROBERS"}, "the agent does not forward the application's probes yet"},
 	{[]string{"ISTIO_PROMETHEUS_ANNOTATIONS"}, "the application's metrics are not merged into Envoy's yet"},
-	{[]string{"ENVOY_SECURE_METRICS_PORT", "ENVOY_SECURE_MERGED_METRICS_PORT"}, "metrics are served in plaintext only, so far"},
-	{[]string{"ISTIO_META_DNS_CAPTURE", "DNS_PROXY_ADDR", "DNS_FORWARD_PARALLEL", "DNS_FORWARD_TIMEOUT"}, "the agent does not answer DNS yet"},
-	{[]string{"GRPC_XDS_BOOTSTRAP"}, "bootstraps of proxyless gRPC are not written yet"},
+	{[]string{"ENVOY_SECURE_METRICS_PORT", "ENVOY_SECURE_MERGED_METRICS_PORT"}, "metrics are served without TLS only"},
+	{[]string{"ISTIO_META_DNS_CAPTURE", "DNS_PROXY_ADDR", "DNS_FORWARD_PARALLEL", "DNS_FORWARD_TIMEOUT"}, "the agent does not serve DNS yet"},
+	{[]string{"GRPC_XDS_BOOTSTRAP"}, "bootstraps for proxyless gRPC are not supported yet"},
 	{[]string{
 		"PROV_CERT", "OUTPUT_CERTS", "FILE_MOUNTED_CERTS", "CA_ADDR", "CA_PROVIDER", "CA_ROOT_CA", "SECRET_TTL", "SECRET_GRACE_PERIOD_RATIO",
 		"WORKLOAD_RSA_KEY_SIZE", "ECC_SIGNATURE_ALGORITHM", "ECC_CURVE", "PKCS8_KEY", "TRUST_DOMAIN", "JWT_POLICY",
 		"CREDENTIAL_FETCHER_TYPE",
 	}, "workload certificates are not supported yet"},
 	{[]string{"XDS_ROOT_CA", "ISTIOD_SAN", "XDS_AUTH_PROVIDER"}, "TLS to the control plane is not supported yet"},
-	{[]string{"PROXY_CONFIG_XDS_AGENT"}, "Envoy asks the control plane itself, not through the agent, so far"},
+	{[]string{"PROXY_CONFIG_XDS_AGENT"}, "Envoy connects to the control plane directly, not through the agent"},
 	{[]string{"WASM_INSECURE_REGISTRIES", "WASM_MODULE_EXPIRY", "WASM_PURGE_INTERVAL"}, "the agent does not fetch WebAssembly modules yet"},
 }
 

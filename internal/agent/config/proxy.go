@@ -66,7 +66,7 @@ func (s *Settings) loadMesh(origins map[protoreflect.Name]string, errs *problems
 	case errors.Is(err, fs.ErrNotExist) && !s.flags.set.Changed("meshConfig"):
 		return
 	case err != nil:
-		errs.add("--meshConfig", "%w; name a file this user can read, or leave the flag out", err)
+		errs.add("--meshConfig", "%w; set a file that this user can read, or omit the flag", err)
 		return
 	}
 	for _, doc := range document.Split(text) {
@@ -222,12 +222,12 @@ func (s *Settings) checkDiscovery(errs *problems) {
 	policy := s.Proxy.ControlPlaneAuthPolicy
 	asked := s.flags.explicitTLS && policy != meshv1alpha1.AuthenticationPolicy_NONE
 	if asked || p == tlsPort && !s.flags.explicitTLS {
-		errs.add("discoveryAddress", "the control plane at %s is to be spoken to with TLS, which this agent cannot do yet; "+
+		errs.add("discoveryAddress", "the control plane at %s requires TLS, which this agent does not support yet; "+
 			"name its plaintext port (--discoveryAddress=%s, and --controlPlaneAuthPolicy=NONE if a policy is set), on a network you trust", address, net.JoinHostPort(host, "15010"))
 		return
 	}
 	s.Proxy.ControlPlaneAuthPolicy = meshv1alpha1.AuthenticationPolicy_NONE
-	s.warn("xDS to %s is in plaintext, and neither side proves who it is: TLS is not supported yet", address)
+	s.warn("xDS to %s uses neither encryption nor authentication: TLS is not supported yet", address)
 }
 
 // DiscoveryAddress returns the host and port of the control plane. Load has validated the address.

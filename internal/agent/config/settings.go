@@ -179,13 +179,13 @@ func (s *Settings) loadIdentity(errs *problems) {
 	if s.Name == "" {
 		host, err := os.Hostname()
 		if err != nil {
-			errs.add("POD_NAME", "it is not set, and the host has no name either: %w", err)
+			errs.add("POD_NAME", "it is not set, and the host name cannot be determined: %w", err)
 		}
 		s.Name = host
 	}
 	for _, n := range []struct{ from, text string }{{"POD_NAME", s.Name}, {"POD_NAMESPACE", s.Namespace}, {"--id", s.ID}, {"--domain", s.Domain}} {
 		if strings.ContainsAny(n.text, "~ \t\n") {
-			errs.add(n.from, "%q has a character that names in a mesh do not have", n.text)
+			errs.add(n.from, "%q contains a character that is not allowed here", n.text)
 		}
 	}
 	if strings.Contains(s.Namespace, ".") {
@@ -240,7 +240,7 @@ func addresses(given string) ([]string, error) {
 		}
 	}
 	if len(list) == 0 {
-		return nil, errors.New("it is not set, and the host has no address but loopback; set it to the workload's address")
+		return nil, errors.New("it is not set, and the host has only loopback addresses; set it to the workload's address")
 	}
 	return list, nil
 }
