@@ -21,8 +21,8 @@ soak() { # name package test
 }
 soak omap ./internal/omap 'TestAgainstPlainMap|TestBag'
 soak slab ./internal/slab 'Test.*'
-soak store ./internal/store 'TestIndexIsScan'
-soak query ./internal/query 'TestIncrementalIsCold'
+soak store ./internal/store 'TestIndexAgainstScan'
+soak query ./internal/query 'TestIncrementalMatchesNaive'
 soak protocol ./internal/xds/protocol 'TestProxyEndsWithTheLastState'
 soak subscriptions ./internal/xds/protocol 'TestWhoeverSubscribesHas'
 soak class ./internal/xds/class 'TestIncrementalIsCold'

@@ -21,7 +21,7 @@ func request() *cobra.Command {
 	var port uint16
 	c := &cobra.Command{
 		Use:   "request METHOD PATH",
-		Short: "Send a request to Envoy's admin interface and print the answer",
+		Short: "Send a request to Envoy's admin interface and print the response",
 		Example: `  pilot-agent request GET 'stats?filter=upstream_rq'
   pilot-agent request POST 'logging?level=debug'`,
 		Args: cobra.ExactArgs(2),
@@ -36,7 +36,7 @@ func request() *cobra.Command {
 		}
 		defer resp.Body.Close()
 		if _, err := io.Copy(cmd.OutOrStdout(), resp.Body); err != nil {
-			return fmt.Errorf("reading the answer: %w", err)
+			return fmt.Errorf("reading the response: %w", err)
 		}
 		if resp.StatusCode != http.StatusOK {
 			return fmt.Errorf("Envoy answered %s", resp.Status)
@@ -54,14 +54,14 @@ func wait() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "wait",
 		Short: "Wait until the proxy is ready",
-		Long:  `wait asks until the proxy is ready, or the time is up. Containers that must not start before their proxy run it first.`,
+		Long:  `wait repeats a request until the proxy is ready or the timeout is exceeded. A container that must not start before its proxy runs it first.`,
 		Args:  cobra.NoArgs,
 	}
 	f := c.Flags()
-	f.StringVar(&url, "url", "http://localhost:15021/healthz/ready", "what to ask")
-	f.IntVar(&timeout, "timeoutSeconds", 60, "how long to wait")
-	f.IntVar(&request, "requestTimeoutMillis", 500, "how long one answer may take")
-	f.IntVar(&period, "periodMillis", 500, "time between two questions")
+	f.StringVar(&url, "url", "http://localhost:15021/healthz/ready", "URL of the readiness check")
+	f.IntVar(&timeout, "timeoutSeconds", 60, "how long to wait, in seconds")
+	f.IntVar(&request, "requestTimeoutMillis", 500, "timeout of one request, in milliseconds")
+	f.IntVar(&period, "periodMillis", 500, "time between two requests, in milliseconds")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if timeout <= 0 || request <= 0 || period <= 0 {
 			return run.Usage(errors.New("--timeoutSeconds, --requestTimeoutMillis and --periodMillis must be positive"))
@@ -75,11 +75,11 @@ func wait() *cobra.Command {
 	return c
 }
 
-// await asks at once and then every period until the answer is 200.
-func await(ctx context.Context, url string, patience, period time.Duration) error {
+// await sends a request immediately and then every period, until the status is 200.
+func await(ctx context.Context, url string, timeout, period time.Duration) error {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
-	client := &http.Client{Timeout: patience}
+	client := &http.Client{Timeout: timeout}
 	defer client.CloseIdleConnections()
 	began := time.Now()
 	for {

@@ -1,5 +1,5 @@
-// Command pilot-agent runs beside each proxy: it writes Envoy's bootstrap, starts Envoy, keeps it running, and ends it
-// without cutting off requests.
+// Command pilot-agent runs next to each proxy. It writes Envoy's bootstrap, starts Envoy, restarts it after a crash, and stops it
+// after running requests have had time to complete.
 package main
 
 import (
@@ -17,8 +17,8 @@ import (
 
 func main() { os.Exit(program()) }
 
-// program runs the command line and returns the exit code. Signals are the commands' own business: to the proxy command
-// a first one means something else than a second one.
+// program runs the command line and returns the exit code. Commands handle signals themselves, because the first and the second
+// signal have different effects in the proxy command.
 func program() int {
 	return run.Command(context.Background(), root(), os.Args[1:])
 }
@@ -26,15 +26,15 @@ func program() int {
 func root() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "pilot-agent",
-		Short: "The agent beside each proxy of a service mesh",
-		Long: `pilot-agent runs beside each proxy of a service mesh: it writes Envoy's bootstrap, starts Envoy, starts it again after
-a crash, tells probes whether it is ready, and ends it without cutting off requests.`,
+		Short: "The agent next to each proxy of a service mesh",
+		Long: `pilot-agent runs next to each proxy of a service mesh: it writes Envoy's bootstrap, starts Envoy, restarts it after a
+crash, answers readiness probes, and stops it after running requests have had time to complete.`,
 	}
 	c.AddCommand(proxy(), request(), wait(), run.Version(fmt.Sprintf("%v, for Istio %s", run.ReadBuild(), agent.IstioVersion)))
 	return c
 }
 
-// interruptible ends with the first signal.
+// interruptible returns a context that the first signal cancels.
 func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 }

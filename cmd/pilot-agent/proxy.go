@@ -19,28 +19,30 @@ func proxy() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "proxy [sidecar]",
 		Short: "Run a proxy",
-		Long: `proxy runs one Envoy until it is told to stop.
+		Long: `proxy runs one Envoy until it receives a signal to stop.
 
-It takes Istio's flags and environment: POD_NAME, POD_NAMESPACE, INSTANCE_IP, SERVICE_ACCOUNT, ISTIO_META_*,
-ISTIO_METAJSON_*, PROXY_CONFIG and others. What it does not use yet it names in a warning. xDS is in plaintext so far:
-TLS to the control plane is not supported yet.
+It accepts Istio's flags and environment variables: POD_NAME, POD_NAMESPACE, INSTANCE_IP, SERVICE_ACCOUNT, ISTIO_META_*,
+ISTIO_METAJSON_*, PROXY_CONFIG and others. It logs a warning for each setting that has no effect yet. xDS is not
+encrypted, because TLS to the control plane is not supported yet.
 
-It serves Envoy the certificates and roots that lie in files: those that a DestinationRule names, the system's, and a
-workload's own in ./etc/certs or ./var/run/secrets/workload-spiffe-credentials. It gets none from a certificate authority
-yet. It watches them, and /debug/secretz of the status server tells how each stands. Its socket is
-./var/run/secrets/workload-spiffe-uds/socket, or in --configPath if that is not the default. An SDS server of somebody
-else's is used instead if WORKLOAD_IDENTITY_SOCKET_FILE names its socket in the former directory.
+It serves certificates and CA certificates from files to Envoy: files that a DestinationRule refers to, the CA
+certificates of the system, and the workload's own certificates in ./etc/certs or
+./var/run/secrets/workload-spiffe-credentials. It does not get certificates from a certificate authority yet. It watches
+the files, and /debug/secretz of the status server shows the state of each secret. The socket of the SDS server is
+./var/run/secrets/workload-spiffe-uds/socket, or in --configPath if that is not the default. To use another SDS server
+instead, set WORKLOAD_IDENTITY_SOCKET_FILE to the name of its socket in the former directory.
 
-SIGTERM and SIGINT drain: clients are asked to go elsewhere, requests under way get terminationDrainDuration (or, with
-EXIT_ON_ZERO_ACTIVE_CONNECTIONS=true, as long as connections are open), then Envoy ends. A second signal ends it at once.
+SIGTERM and SIGINT drain the proxy: clients are asked to use other endpoints, and running requests have
+terminationDrainDuration to complete (or, with EXIT_ON_ZERO_ACTIVE_CONNECTIONS=true, as long as connections are open). Then
+Envoy stops. A second signal stops it immediately.
 
-Exit codes: 0 Envoy ended as it was told to; 1 it crashed too often, was cut off, or could not be started; 2 the command
-line, environment or ProxyConfig is wrong.`,
-		Example: `  # a sidecar of a control plane on this machine, where nothing intercepts traffic
+Exit codes: 0 Envoy stopped as requested; 1 it crashed too often, was stopped immediately, or could not be started; 2 the
+command line, environment or ProxyConfig is invalid.`,
+		Example: `  # a sidecar without traffic interception, for a control plane on this host
   ISTIO_META_INTERCEPTION_MODE=NONE POD_NAME=web-1 POD_NAMESPACE=shop INSTANCE_IP=127.1.0.1 \
     pilot-agent proxy sidecar --discoveryAddress=127.0.0.1:15010
 
-  # a second one beside it, on ports of its own
+  # a second sidecar on the same host, with other ports
   ISTIO_META_INTERCEPTION_MODE=NONE POD_NAME=api-1 POD_NAMESPACE=shop INSTANCE_IP=127.1.0.2 \
     pilot-agent proxy sidecar --discoveryAddress=127.0.0.1:15010 --configPath=/tmp/api-1 \
     --proxyAdminPort=16000 --statusPort=16020 --envoyStatusPort=16021 --envoyPrometheusPort=16090`,
@@ -48,7 +50,7 @@ line, environment or ProxyConfig is wrong.`,
 	}
 	s.Flags(c.Flags())
 	c.RunE = func(cmd *cobra.Command, args []string) error {
-		// From here on, or a signal that comes early would end the agent without its Envoy.
+		// Signals are handled from here on. Otherwise an early signal would end the agent but not Envoy.
 		stop := make(chan os.Signal, 8)
 		signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
 		defer signal.Stop(stop)
@@ -59,7 +61,7 @@ line, environment or ProxyConfig is wrong.`,
 			return run.Usage(err)
 		}
 		log := logger(cmd.ErrOrStderr(), s)
-		for _, remark := range s.Remarks() {
+		for _, remark := range s.Warnings() {
 			log.Warn("settings", "remark", remark)
 		}
 		return agent.Run(cmd.Context(), s, agent.Host{Stdout: os.Stdout, Stderr: os.Stderr, Stop: stop}, log)
@@ -67,7 +69,7 @@ line, environment or ProxyConfig is wrong.`,
 	return c
 }
 
-// logger writes lines of text, or of JSON.
+// logger returns a logger that writes text or JSON lines.
 func logger(w io.Writer, s *config.Settings) *slog.Logger {
 	o := &slog.HandlerOptions{Level: s.LogLevel}
 	if s.LogJSON {

@@ -14,17 +14,17 @@ func discovery(args []string) *cobra.Command {
 	s := config.New(os.LookupEnv)
 	c := &cobra.Command{
 		Use:   "discovery",
-		Short: "Serve the proxies of a mesh",
-		Long: `discovery serves the proxies of a mesh until it is told to stop (SIGINT, SIGTERM).
+		Short: "Serve configuration to the proxies of a mesh",
+		Long: `discovery serves configuration to the proxies of a mesh until it receives a signal to stop (SIGINT, SIGTERM).
 
-It takes Istio's flags. Those that do nothing yet say so; flags it does not know are reported and otherwise ignored,
-so that a command line written for Istio works. An empty address switches what listens there off.
+It accepts Istio's flags. The help says which of them have no effect yet. Unknown flags are ignored with a warning, so that
+a command line for Istio works. An empty address disables the server at that address.
 
-It becomes ready (/ready) once everything configured has been read and proxies can connect.`,
-		Example: `  # serve a directory; edit its files and watch the proxies follow
+It becomes ready (/ready) once all configuration has been read and proxies can connect.`,
+		Example: `  # serve a directory; changes of its files are sent to the proxies
   pilot-discovery discovery --configDir=./mesh
 
-  # the same on ports of your own, pages on one address only
+  # the same with other addresses, and HTTP pages at one address only
   pilot-discovery discovery --configDir=./mesh --grpcAddr=127.0.0.1:15010 --httpAddr=127.0.0.1:8080 --monitoringAddr=`,
 		Args:               cobra.NoArgs,
 		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
@@ -36,7 +36,7 @@ It becomes ready (/ready) once everything configured has been read and proxies c
 		}
 		log := logger(cmd.ErrOrStderr(), s)
 		for _, remark := range s.Remarks(args[1:]) {
-			log.Warn("about the command line", "remark", remark)
+			log.Warn("command line", "remark", remark)
 		}
 		run.PaceCollector()
 		began := time.Now()

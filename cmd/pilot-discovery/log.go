@@ -9,10 +9,10 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/push"
 )
 
-// loggedProblems is how many new problems are logged at a time. The rest is on the page.
+// loggedProblems is how many new problems are logged at a time. /debug/problemz lists all of them.
 const loggedProblems = 20
 
-// logger writes lines of text, or of JSON.
+// logger returns a logger that writes text or JSON lines.
 func logger(w io.Writer, s *config.Settings) *slog.Logger {
 	o := &slog.HandlerOptions{Level: s.LogLevel}
 	if s.LogJSON {
@@ -21,7 +21,7 @@ func logger(w io.Writer, s *config.Settings) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, o))
 }
 
-// logCommit is the one line there is about a commit. One that only proxies caused, by coming or going, is told by others.
+// logCommit logs a commit in one line. Commits that only connecting or disconnecting proxies have caused have level debug.
 func logCommit(log *slog.Logger, c push.Commit) {
 	objects, cells := 0, 0
 	for _, n := range c.Objects {
@@ -38,7 +38,7 @@ func logCommit(log *slog.Logger, c push.Commit) {
 		"classes", c.Classes, "streams", c.Streams, "ms", float64(c.Duration.Microseconds())/1000)
 }
 
-// logProblems tells problems that have come up.
+// logProblems logs new problems.
 func logProblems(log *slog.Logger, news []admin.Problem) {
 	for i, p := range news {
 		if i == loggedProblems {

@@ -204,7 +204,7 @@ func TestServe(t *testing.T) {
 // checkLog looks for what must have been said, in JSON.
 func checkLog(t *testing.T, log string) {
 	t.Helper()
-	want := map[string]bool{"about the command line": false, "starting": false, "commit": false, "ready": false, "problem": false, "stopped": false}
+	want := map[string]bool{"command line": false, "starting": false, "commit": false, "ready": false, "problem": false, "stopped": false}
 	for line := range strings.Lines(log) {
 		var entry struct{ Msg, Remark string }
 		if err := json.Unmarshal([]byte(line), &entry); err != nil {

@@ -22,11 +22,11 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
-// drain is how long the pages may take to finish when the program stops.
+// drain is how long running requests for pages may take when the program stops.
 const drain = time.Second
 
-// wire makes the control plane out of its parts, in the order in which they start: pages, the loop, sources; and, once
-// these have listed everything and the result is committed, xDS. They stop in reverse order.
+// wire creates the parts of the control plane and adds them in the order in which they start: HTTP pages, the push loop, the
+// sources, and xDS once the sources have listed everything and the result is committed. They stop in reverse order.
 func wire(s *config.Settings, log *slog.Logger) *run.Group {
 	sources := []source.Source{file.New(file.Options{Dir: s.ConfigDir, MeshConfig: s.MeshConfig, Log: log})}
 	names := make([]string, len(sources))
@@ -34,14 +34,14 @@ func wire(s *config.Settings, log *slog.Logger) *run.Group {
 		names[i] = one.Name()
 	}
 
-	// What is told about the control plane.
+	// Metrics, log and pages.
 	build := run.ReadBuild()
 	metrics, commits, board, ready := admin.NewMetrics(build), new(admin.Commits), admin.NewBoard(), new(admin.Readiness)
 	committed := make(chan struct{}, 1)
 	log.Info("starting", "version", build.Version, "revision", build.Revision, "config_dir", s.ConfigDir,
 		"mesh_config", s.MeshConfig, "http_addr", s.HTTPAddr, "monitoring_addr", s.MonitoringAddr, "grpc_addr", s.GRPCAddr)
 
-	// The state and the loop that owns it.
+	// The state, and the loop that owns it.
 	tables := state.New(state.Options{Domain: s.Domain, ClusterID: s.ClusterID, Sources: names})
 	graph := query.New(tables.DB, query.Options{Workers: workers(s)})
 	loop := push.New(tables, graph, class.Define(graph, tables), push.Settings{
@@ -52,7 +52,7 @@ func wire(s *config.Settings, log *slog.Logger) *run.Group {
 			logCommit(log, c)
 			select {
 			case committed <- struct{}{}:
-			default: // it is still busy with the last one, and will see this one too
+			default: // the previous commit is still being processed; that will include this one
 			}
 		},
 	})
@@ -100,7 +100,7 @@ func wire(s *config.Settings, log *slog.Logger) *run.Group {
 	return g
 }
 
-// grpcServer is the server for proxies in plaintext.
+// grpcServer returns the xDS server without TLS.
 func grpcServer(xds *server.Server, s *config.Settings) *grpc.Server {
 	g := grpc.NewServer(append(xds.GRPC(), grpc.KeepaliveParams(keepalive.ServerParameters{
 		Time: s.KeepaliveInterval, Timeout: s.KeepaliveTimeout,
@@ -111,13 +111,13 @@ func grpcServer(xds *server.Server, s *config.Settings) *grpc.Server {
 	return g
 }
 
-// wait is an actor without work of its own.
+// wait is the function of an actor that does nothing.
 func wait(ctx context.Context) error {
 	<-ctx.Done()
 	return nil
 }
 
-// listing tells when a source has listed everything.
+// listing calls listed when its source has listed everything.
 type listing struct {
 	source.Sink
 	listed func()

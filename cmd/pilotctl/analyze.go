@@ -22,27 +22,28 @@ func analyzeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "analyze [FILE|DIR|-]...",
 		Short: "Check configuration without a control plane",
-		Long: `analyze reads configuration as the control plane does and says what is wrong with it: errors, for which a document
-would be refused, and warnings, for what would be ignored or probably does not do what was meant.
+		Long: `analyze reads configuration in the same way as the control plane and prints its problems. An error means that the document
+would be refused. A warning means that a part of it would be ignored or probably has another effect than intended.
 
-What objects mean together is judged over all that is given: destinations and subsets that nobody declares, hosts, ports
-and addresses that are declared twice, rules that never count. Give everything that belongs to a mesh at once; --alone
-judges each document by itself.
+It also checks the relations between all given objects: destinations and subsets that are not declared, hosts, ports and
+addresses that are declared twice, rules that never apply. Pass all configuration of a mesh in one call, or use --alone to
+check each document alone.
 
-Of a directory all *.yaml, *.yml and *.json files are read, at any depth; "-" is the standard input. A file without
-apiVersion and kind that is named itself may hold mesh settings (MeshConfig) or mesh networks (MeshNetworks).
+In a directory, all *.yaml, *.yml and *.json files are read, including subdirectories; "-" is the standard input. A file
+without apiVersion and kind that is named on the command line may contain mesh settings (MeshConfig) or mesh networks
+(MeshNetworks).
 
-It exits with 0 if there are no errors (warnings do not count), 1 if there are, 2 if there is nothing to check.`,
+Exit codes: 0 no errors (there may be warnings); 1 errors; 2 nothing to check, or an invalid command line.`,
 		Example: `  pilotctl analyze mesh/
   pilotctl analyze mesh/ --meshConfig mesh-settings.yaml
   kubectl get serviceentries,virtualservices,destinationrules -A -o yaml | pilotctl analyze -
   pilotctl analyze mesh/ -o json | jq '.[] | select(.level == "error")'`,
 	}
 	form := addOutput(c)
-	meshConfigs := c.Flags().StringSlice("meshConfig", nil, "file with mesh settings (MeshConfig) to check, and to judge the rest by; --mesh-config is the same")
+	meshConfigs := c.Flags().StringSlice("meshConfig", nil, "file with mesh settings (MeshConfig) to check and to apply to the other checks; --mesh-config is the same")
 	networks := c.Flags().StringSlice("networksConfig", nil, "file with mesh networks (MeshNetworks) to check; --mesh-networks is the same")
 	domain := c.Flags().String("domain", "cluster.local", "suffix of the names of services in the cluster")
-	alone := c.Flags().Bool("alone", false, "judge each document by itself, without regard to what others declare")
+	alone := c.Flags().Bool("alone", false, "check each document alone, without relations to other documents")
 	c.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		switch name {
 		case "mesh-config":
@@ -54,7 +55,7 @@ It exits with 0 if there are no errors (warnings do not count), 1 if there are, 
 	})
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args)+len(*meshConfigs)+len(*networks) == 0 {
-			return run.Usage(errors.New("say what to check: files, directories, or - for the standard input"))
+			return run.Usage(errors.New("nothing to check; name files or directories, or write - for the standard input"))
 		}
 		a := analyze.New()
 		read := func(names []string, take func(name string, data []byte)) error {
@@ -78,12 +79,12 @@ It exits with 0 if there are no errors (warnings do not count), 1 if there are, 
 		if *alone {
 			return report(cmd.OutOrStdout(), *form, a, a.Problems())
 		}
-		return report(cmd.OutOrStdout(), *form, a, a.Together(*domain))
+		return report(cmd.OutOrStdout(), *form, a, a.AllProblems(*domain))
 	}
 	return c
 }
 
-// takePath takes in a file or all files of a directory. The error says that there is nothing to check.
+// takePath adds a file, or all files of a directory. It returns an error if the path cannot be read at all.
 func takePath(a *analyze.Analysis, path string, stdin io.Reader) error {
 	if path == "-" {
 		data, err := io.ReadAll(io.LimitReader(stdin, api.MaxFile+1))
@@ -118,7 +119,7 @@ func takePath(a *analyze.Analysis, path string, stdin io.Reader) error {
 	})
 }
 
-// takeFile takes in a file that was named: it may hold settings instead of objects.
+// takeFile adds a file that was named on the command line. It may contain mesh settings instead of objects.
 func takeFile(a *analyze.Analysis, name string, data []byte) {
 	switch api.SettingsKind(data) {
 	case "MeshConfig":
@@ -130,12 +131,12 @@ func takeFile(a *analyze.Analysis, name string, data []byte) {
 	}
 }
 
-// document reports whether a file is read when its directory is.
+// document reports whether a file of a directory is read.
 func document(name string) bool {
 	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
 }
 
-// report writes what was found. The error stands for errors among it.
+// report writes the problems. It returns ErrFailed if there are errors among them.
 func report(w io.Writer, form string, a *analyze.Analysis, problems []api.Problem) error {
 	found := make([]admin.Problem, 0, len(problems))
 	for _, p := range problems {

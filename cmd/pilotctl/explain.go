@@ -16,25 +16,25 @@ import (
 func explainCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "explain PROXY host|cluster|listener|route|endpoint NAME",
-		Short: "Say what something a proxy has is made of, or why it does not have it",
-		Long: `explain says of one proxy:
+		Short: "Explain where a proxy's configuration comes from, or why it does not have it",
+		Long: `explain describes for one proxy:
 
-  host      everything about a host: which declarations, routes and policies count and which do not, and the proxy's
-            listener, virtual host, clusters and endpoints for each of its ports
-  cluster   what one resource is made of: the objects, where they stand, and the revision that last changed them
+  host      a host: which declarations, routes and policies apply and which do not, and the proxy's listener, virtual
+            host, clusters and endpoints for each port of the host
+  cluster   the source of one resource: its objects, their files and lines, and the revision that last changed them
   listener
   route
   endpoint
 
-Of what the proxy does not have it says why not: nobody declares it, it is not exported to the proxy's namespace, a
-Sidecar hides it, an older declaration counts, the port is not HTTP, no workload is selected, the proxy rejected it ...
-and what to change where.
+If the proxy does not have it, explain says why, and what to change: it is not declared, it is not exported to the proxy's
+namespace, a Sidecar does not import it, an older declaration takes precedence, the port is not HTTP, no workload is
+selected, the proxy rejected it, and so on.
 
-PROXY is a proxy's name (reviews-1.shop), the beginning of it, its node id, or a part of that, if only one proxy fits.
-NAME is the name of a resource, as proxy-config and Envoy show them; a host, short or in full, for all resources of that
-type for it; and for a route also HOST:PORT.
+PROXY is the name of a proxy (reviews-1.shop), a prefix of the name, the node id, or a part of the node id, if only one
+proxy matches. NAME is the name of a resource, as proxy-config and Envoy show it; or a host, short or fully qualified, for
+all resources of that type for the host; for a route also HOST:PORT.
 
-It exits with 0 if the proxy has it, 1 if it does not or holds it back, 2 if it was called wrongly.`,
+Exit codes: 0 the proxy has it; 1 the proxy does not have it, or it is held back; 2 the command line is invalid.`,
 		Example: `  pilotctl explain web-1.shop host reviews
   pilotctl explain web-1 cluster 'outbound|9080|v2|reviews.shop.svc.cluster.local'
   pilotctl explain web-1 route reviews:9080
@@ -75,16 +75,16 @@ It exits with 0 if the proxy has it, 1 if it does not or holds it back, 2 if it 
 	return c
 }
 
-// completing bounds how long a shell waits for names.
+// completing limits how long a shell waits for the completion of names.
 const completing = 2 * time.Second
 
-// proxyNames are the names of the connected proxies; none if the control plane cannot be asked.
+// proxyNames returns the names of the connected proxies, or nil if the control plane does not respond.
 func proxyNames(ctx context.Context, address string) (names []string) {
 	ctx, cancel := context.WithTimeout(ctx, completing)
 	defer cancel()
 	var list []admin.Sync
 	if get(ctx, address, "/debug/syncz", nil, &list) != nil {
-		return nil // a shell has no place for an error
+		return nil // completion cannot show an error
 	}
 	for _, one := range list {
 		names = append(names, one.Proxy)
@@ -92,7 +92,7 @@ func proxyNames(ctx context.Context, address string) (names []string) {
 	return names
 }
 
-// thingNames are the names of what one can ask about.
+// thingNames returns the names that can be explained, for completion.
 func thingNames(ctx context.Context, address, proxy, kind, prefix string) []string {
 	ctx, cancel := context.WithTimeout(ctx, completing)
 	defer cancel()

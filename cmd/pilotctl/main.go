@@ -1,5 +1,5 @@
-// Command pilotctl is the operator's tool: it checks configuration before it is used, and asks a running control plane
-// how things are.
+// Command pilotctl is the tool for operators: it checks configuration before it is used, and shows the state of a running control
+// plane.
 package main
 
 import (
@@ -25,12 +25,12 @@ func program() int {
 func root() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "pilotctl",
-		Short: "Check a mesh's configuration and look into its control plane",
-		Long: `pilotctl checks configuration without a control plane (analyze), and asks a running one what is wrong with the
-configuration it serves (problems), how far its proxies are (proxy-status), and why they have what they have, or do not
-have what they should (explain).
+		Short: "Check the configuration of a mesh and inspect its control plane",
+		Long: `pilotctl checks configuration without a control plane (analyze). From a running control plane it shows the problems of its
+configuration (problems), whether its proxies are up to date (proxy-status), and where the configuration of a proxy comes
+from, or why a proxy does not have it (explain).
 
-It exits with 0 when all is well, 1 when something is wrong, 2 when it was called in a way it does not understand.`,
+Exit codes: 0 success; 1 something is wrong; 2 the command line is invalid.`,
 	}
 	c.AddCommand(analyzeCommand(), explainCommand(), proxyStatus(), problems(), run.Version(run.ReadBuild()))
 	return c

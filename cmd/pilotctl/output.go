@@ -15,19 +15,19 @@ import (
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
-// The forms of output.
+// Output formats.
 const (
 	text     = "text"
 	jsonForm = "json"
 	yamlForm = "yaml"
 )
 
-// addOutput adds the flag that chooses the form of the output.
+// addOutput adds the flag for the output format.
 func addOutput(c *cobra.Command) *string {
-	form := c.Flags().StringP("output", "o", text, "form of the output: text, json or yaml")
+	form := c.Flags().StringP("output", "o", text, "output format: text, json or yaml")
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if !slices.Contains([]string{text, jsonForm, yamlForm}, *form) {
-			return run.Usage(fmt.Errorf("--output: %q is not a form; write text, json or yaml", *form))
+			return run.Usage(fmt.Errorf("--output: %q is not an output format; write text, json or yaml", *form))
 		}
 		return nil
 	}
@@ -61,10 +61,10 @@ const (
 	bold   color = "1"
 )
 
-// paint colours text for a terminal.
+// paint reports whether text is coloured for a terminal.
 type paint bool
 
-// painter paints if w is a terminal and nobody objects.
+// painter enables colours if w is a terminal and the environment does not disable them (NO_COLOR).
 func painter(w io.Writer) paint {
 	f, ok := w.(*os.File)
 	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
@@ -81,7 +81,7 @@ func (p paint) in(c color, text string) string {
 	return "\x1b[" + string(c) + "m" + text + "\x1b[0m"
 }
 
-// line is a problem in one line, as compilers write theirs.
+// line formats a problem in one line, like the messages of compilers.
 func (p paint) line(one admin.Problem) string {
 	var b strings.Builder
 	if one.File != "" {
@@ -104,7 +104,7 @@ func (p paint) line(one admin.Problem) string {
 	return b.String() + ": " + one.Reason
 }
 
-// count is "1 error" or "3 errors".
+// count returns text such as "1 error" or "3 errors".
 func count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

@@ -18,12 +18,12 @@ import (
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
-// patience is how long an answer may take.
-const patience = 30 * time.Second
+// requestTimeout is how long the control plane may take to respond.
+const requestTimeout = 30 * time.Second
 
-// remote adds the flag that says where the control plane is.
+// remote adds the flag for the address of the control plane.
 func remote(c *cobra.Command) *string {
-	return c.Flags().String("address", "http://127.0.0.1:8080", "where the control plane serves its pages (its --httpAddr)")
+	return c.Flags().String("address", "http://127.0.0.1:8080", "address of the control plane's pages (its --httpAddr)")
 }
 
 // get reads a page of the control plane into v.
@@ -37,7 +37,7 @@ func get(ctx context.Context, address, page string, query url.Values, v any) err
 	}
 	at := base.JoinPath(page)
 	at.RawQuery = query.Encode()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), http.NoBody)
 	if err != nil {
@@ -45,18 +45,18 @@ func get(ctx context.Context, address, page string, query url.Values, v any) err
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return fmt.Errorf("asking the control plane: %w; is it running, and is --address its --httpAddr?", err)
+		return fmt.Errorf("request to the control plane: %w; is it running, and is --address its --httpAddr?", err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return fmt.Errorf("asking the control plane: %w", err)
+		return fmt.Errorf("request to the control plane: %w", err)
 	}
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s: %s: %s", at, resp.Status, strings.TrimSpace(string(body)))
 	}
 	if err := json.Unmarshal(body, v); err != nil {
-		return fmt.Errorf("%s did not answer as a control plane does: %w", at, err)
+		return fmt.Errorf("%s is not the response of a control plane: %w", at, err)
 	}
 	return nil
 }
@@ -65,21 +65,23 @@ func proxyStatus() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "proxy-status [PROXY]",
 		Aliases: []string{"ps"},
-		Short:   "Show how far each proxy is",
-		Long: `proxy-status shows for each connected proxy and resource type whether it has what it is to have:
+		Short:   "Show whether each proxy is up to date",
+		Long: `proxy-status shows for each connected proxy and resource type whether the proxy is up to date:
 
-  SYNCED    it acknowledged what it was sent
-  STALE     it has not answered yet; since when, and what it was sent, stands below the table. An Envoy does not acknowledge
-            clusters while one of them warms
-  REJECTED  it refused what it was sent; why stands below the table
-  NOT SENT  it asked and there is nothing for it yet
-  IGNORED   it did not ask
+  SYNCED    the proxy has acknowledged the last response
+  STALE     the proxy has not answered the last response yet; the time and the resources are shown below the table. Envoy
+            does not acknowledge clusters while one of them is warming
+  REJECTED  the proxy has rejected the last response; the reason is shown below the table
+  NOT SENT  the proxy has subscribed, and there is no response yet
+  IGNORED   the proxy has not subscribed
 
-What it rejected is held back until its content changes, and everything else goes on: below the table stands what is held
-back, since when, what the proxy said, and the objects it is made of.
+A rejected resource is held back until its content changes; all other resources are still updated. Below the table are the
+resources that are held back, since when, the reason that the proxy gave, and the objects from which they were generated.
 
-PROXY is a proxy's name (reviews-1.shop), the beginning of it, its node id, or a part of that, if only one proxy fits.
-It exits with 0 whatever it finds, with 1 if the control plane cannot be asked.`,
+PROXY is the name of a proxy (reviews-1.shop), a prefix of the name, the node id, or a part of the node id, if only one
+proxy matches.
+
+Exit codes: 0 whatever the state of the proxies is; 1 the control plane does not respond; 2 the command line is invalid.`,
 		Example: `  pilotctl proxy-status
   pilotctl proxy-status reviews-1.shop -o json
   pilotctl proxy-status --address http://127.0.0.1:15014`,
@@ -108,10 +110,10 @@ It exits with 0 whatever it finds, with 1 if the control plane cannot be asked.`
 	return c
 }
 
-// columns are the types in the order in which they are shown.
+// columns returns the resource types in the order of the table's columns.
 func columns() []string { return []string{"CDS", "LDS", "EDS", "RDS"} }
 
-// table is the status of proxies for people.
+// table writes the status of proxies as a table.
 func table(w io.Writer, list []admin.Sync) error {
 	if len(list) == 0 {
 		_, err := fmt.Fprintln(w, "no proxy is connected")
@@ -152,7 +154,7 @@ func table(w io.Writer, list []admin.Sync) error {
 	return nil
 }
 
-// unacked is what is not acknowledged in one line.
+// unacked returns a line about resources that a proxy has not acknowledged.
 func (p paint) unacked(now admin.TypeSync) string {
 	names := make([]string, 0, len(now.Unacked)+1)
 	for _, u := range now.Unacked {
@@ -162,12 +164,12 @@ func (p paint) unacked(now admin.TypeSync) string {
 		names = append(names, fmt.Sprintf("%d more", now.UnackedMore))
 	}
 	if len(names) == 0 {
-		names = append(names, "what was taken away")
+		names = append(names, "removed resources")
 	}
 	return fmt.Sprintf("%s for %.0fs: %s", p.in(yellow, "does not acknowledge"), now.LagSeconds, strings.Join(names, ", "))
 }
 
-// held is what is held back in one line.
+// held returns a line about a resource that is held back.
 func (p paint) held(h admin.HeldBack) string {
 	what := h.Name
 	if h.VirtualHost != "" {
@@ -186,12 +188,13 @@ func (p paint) held(h admin.HeldBack) string {
 func problems() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "problems",
-		Short: "Show what is wrong with the configuration a control plane serves",
-		Long: `problems shows everything a running control plane has to say about its configuration: what it refused, ignored, or does
-not support; where; and since which revision.
+		Short: "Show the problems of the configuration that a control plane serves",
+		Long: `problems shows all problems of the configuration of a running control plane: what is refused, ignored or not supported,
+with file, line, and the revision in which the problem appeared.
 
-Unlike analyze it also knows what objects mean together: references that lead nowhere, hosts declared twice, pieces
-that proxies rejected. It exits with 0 whatever it finds, with 1 if the control plane cannot be asked.`,
+In addition to the problems that analyze finds, it shows resources that proxies have rejected or not acknowledged.
+
+Exit codes: 0 whatever the problems are; 1 the control plane does not respond; 2 the command line is invalid.`,
 		Example: `  pilotctl problems
   pilotctl problems --level error -n shop
   pilotctl problems -o json | jq -r '.[].file' | sort | uniq -c`,

@@ -1,9 +1,10 @@
-// Package agent puts the parts of pilot-agent together: from settings to a node, a bootstrap, an Envoy, and the life of
-// it, with a status server beside.
+// Package agent runs pilot-agent: from the settings it derives the node, the bootstrap and Envoy's command line, and then it
+// runs Envoy under a supervisor, with a status server and a server of certificates.
 //
-// Nothing is started before everything that can be checked has been: the settings, the bootstrap's ports, the binary,
-// the status server's port. Goroutines are those of package run, which owns the order of start and end. It must not be
-// imported by the packages below it.
+// Invariants: everything that can be checked is checked before anything is started: the settings, the ports of the
+// bootstrap, the Envoy binary, and the port of the status server.
+//
+// Goroutines: those of package run, which starts and stops them in order.
 package agent
 
 import (
@@ -27,26 +28,26 @@ import (
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
-// IstioVersion is the release of Istio whose agent this one stands for. Patches select proxies by it.
+// IstioVersion is the release of Istio whose agent this agent is compatible with. EnvoyFilters select proxies by it.
 const IstioVersion = "1.32.0"
 
-// Host is the process around the agent.
+// Host is the operating system process around the agent.
 type Host struct {
-	// Stdout and Stderr are Envoy's too.
+	// Stdout and Stderr are the files to which the agent and Envoy write.
 	Stdout, Stderr *os.File
-	// Stop delivers requests to end: one for an orderly end, another for an end at once.
+	// Stop delivers requests to stop: the first asks for a graceful stop, the second for an immediate one.
 	Stop <-chan os.Signal
 }
 
-// Run runs the agent of one proxy until it is told to stop, or Envoy cannot be kept running.
+// Run runs the agent of one proxy until it is asked to stop or Envoy cannot be kept running.
 func Run(ctx context.Context, s *config.Settings, h Host, log *slog.Logger) error {
 	c, err := Boot(s)
 	if err != nil {
 		return err
 	}
 	binary, err := envoy.Find(
-		envoy.Wish{From: "--envoy", Path: s.Envoy}, envoy.Wish{From: "ENVOY", Path: s.EnvoyFromEnv},
-		envoy.Wish{From: "binaryPath", Path: s.Proxy.GetBinaryPath()})
+		envoy.Candidate{From: "--envoy", Path: s.Envoy}, envoy.Candidate{From: "ENVOY", Path: s.EnvoyFromEnv},
+		envoy.Candidate{From: "binaryPath", Path: s.Proxy.GetBinaryPath()})
 	if err != nil {
 		return err
 	}
@@ -61,7 +62,7 @@ func Run(ctx context.Context, s *config.Settings, h Host, log *slog.Logger) erro
 	if err != nil {
 		return err
 	}
-	if err := vacant(ctx, c); err != nil {
+	if err := checkPortsFree(ctx, c); err != nil {
 		return err
 	}
 	proxy := &proxy{
@@ -78,9 +79,9 @@ func Run(ctx context.Context, s *config.Settings, h Host, log *slog.Logger) erro
 	return supervise(ctx, proxy, c, s, h, log)
 }
 
-// vacant looks whether Envoy's own ports are free. Envoy itself would end because of some, again and again, and silently
-// share others with a second one.
-func vacant(ctx context.Context, c boot.Config) error {
+// checkPortsFree checks that the ports of Envoy's own listeners are free. Envoy would exit again and again because of some of
+// them, and would silently share others with another Envoy.
+func checkPortsFree(ctx context.Context, c boot.Config) error {
 	for _, p := range []struct {
 		host       string
 		port       uint32
@@ -98,22 +99,22 @@ func vacant(ctx context.Context, c boot.Config) error {
 			err = l.Close()
 		}
 		if err != nil {
-			return fmt.Errorf("%s has no port: %w; free it (another agent on this host, maybe), or name another by %s", p.what, err, p.flag)
+			return fmt.Errorf("%s has no port: %w; free the port (another agent may run on this host) or set another one with %s", p.what, err, p.flag)
 		}
 	}
 	return nil
 }
 
-// supervise runs the status server and the life of Envoy.
+// supervise runs the status server and the supervisor of Envoy.
 func supervise(ctx context.Context, p *proxy, c boot.Config, s *config.Settings, h Host, log *slog.Logger) error {
 	supervisor := life.New(p, policy(s), log)
-	// The end may take as long as the last connection does: the supervisor has limits of its own, the group none.
-	group := run.New(log, forever)
+	// The group has no time limit, because draining may take as long as the last connection. The supervisor has its own limits.
+	group := run.New(log, noLimit)
 	var page net.Listener
 	if c.StatusPort != 0 {
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("", strconv.Itoa(int(c.StatusPort))))
 		if err != nil {
-			return fmt.Errorf("the status server has no port: %w; free it, or name another by --statusPort (0 for none)", err)
+			return fmt.Errorf("the status server has no port: %w; free the port or set another one with --statusPort (0 for none)", err)
 		}
 		page = l
 	}
@@ -125,56 +126,56 @@ func supervise(ctx context.Context, p *proxy, c boot.Config, s *config.Settings,
 		return err
 	}
 	if page != nil {
-		group.Add(run.HTTP("status", page, status.Handler(p, course{supervisor}, board, log), statusGrace, log))
+		group.Add(run.HTTP("status", page, status.Handler(p, lifecycle{supervisor}, board, log), statusTimeout, log))
 	}
 	group.Add(run.Actor{Name: "envoy", Run: func(ctx context.Context) error {
 		if err := supervisor.Run(ctx); err != nil {
 			return err
 		}
-		return errDone
+		return errEnvoyEnded
 	}})
 	group.Add(signals(h.Stop, supervisor.End, log))
 	err = group.Run(ctx)
-	if errors.Is(err, life.ErrCrashed) || errors.Is(err, life.ErrCutShort) {
+	if errors.Is(err, life.ErrCrashed) || errors.Is(err, life.ErrAborted) {
 		return err
 	}
-	if errors.Is(err, errDone) {
+	if errors.Is(err, errEnvoyEnded) {
 		return nil
 	}
 	return err
 }
 
-// errDone ends the group when Envoy has ended well.
-var errDone = errors.New("Envoy has ended")
+// errEnvoyEnded stops the group when Envoy has ended as intended.
+var errEnvoyEnded = errors.New("Envoy has ended")
 
 const (
-	forever     = 1<<63 - 1
-	statusGrace = time.Second
-	sameRequest = 300 * time.Millisecond
+	noLimit       = 1<<63 - 1
+	statusTimeout = time.Second
+	repeatWindow  = 300 * time.Millisecond
 )
 
-// signals hands requests to stop on, until it is stopped itself. What follows at once is the same request: timeout(1) and
-// shells signal a process and its group.
+// signals passes requests to stop to end, until it is stopped itself. A signal within repeatWindow of the last one is the same
+// request, because timeout(1) and shells signal a process and also its process group.
 func signals(stop <-chan os.Signal, end func(), log *slog.Logger) run.Actor {
 	return run.Actor{Name: "signals", Run: func(ctx context.Context) error {
-		var heard time.Time
+		var last time.Time
 		for {
 			select {
 			case <-ctx.Done():
 				return nil
 			case sig := <-stop:
-				if time.Since(heard) < sameRequest {
+				if time.Since(last) < repeatWindow {
 					continue
 				}
-				heard = time.Now()
-				log.Info("told to stop", "signal", sig.String())
+				last = time.Now()
+				log.Info("received a signal to stop", "signal", sig.String())
 				end()
 			}
 		}
 	}}
 }
 
-// Boot is what the settings mean for Envoy's start.
+// Boot returns the bootstrap that follows from the settings.
 func Boot(s *config.Settings) (boot.Config, error) {
 	n, err := node.Facts{
 		Role: s.Role, Name: s.Name, Namespace: s.Namespace, ID: s.ID, Domain: s.Domain, Addresses: s.Addresses,
@@ -194,24 +195,24 @@ func Boot(s *config.Settings) (boot.Config, error) {
 		SecretsSocket: secretsSocket(s), Runtime: s.Proxy.GetRuntimeValues(), OutlierLog: s.OutlierLog,
 	}
 	if c.StatusPort == 0 {
-		c.HealthPort = 0 // it would have nobody to ask
+		c.HealthPort = 0 // readiness probes could not be answered without the status server
 	}
 	return c, run.Usage(c.Check())
 }
 
-// write puts the bootstrap into its directory, whole at once, for this user only.
+// write stores the bootstrap in a directory, atomically and readable by this user only.
 func write(dir string, c boot.Config) (string, error) {
 	text, err := c.JSON()
 	if err != nil {
 		return "", err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("writing the bootstrap: %w; name a directory this user can write to by --configPath", err)
+		return "", fmt.Errorf("writing the bootstrap: %w; set --configPath to a directory that this user can write to", err)
 	}
 	path := filepath.Join(dir, "envoy-rev.json")
-	tmp, err := os.CreateTemp(dir, ".envoy-rev-*.json") // readable by its owner only
+	tmp, err := os.CreateTemp(dir, ".envoy-rev-*.json") // CreateTemp makes the file readable by its owner only
 	if err != nil {
-		return "", fmt.Errorf("writing the bootstrap: %w; name a directory this user can write to by --configPath", err)
+		return "", fmt.Errorf("writing the bootstrap: %w; set --configPath to a directory that this user can write to", err)
 	}
 	_, err = tmp.Write(text)
 	if err = errors.Join(err, tmp.Close()); err == nil {
@@ -242,8 +243,8 @@ func policy(s *config.Settings) life.Policy {
 	return p
 }
 
-// concurrency is the number of worker threads: what is asked for, or what the CPU limit of the container allows, which
-// the Go runtime has found out already.
+// concurrency returns the number of worker threads: the configured one, or the CPU limit of the container, which the Go
+// runtime has already determined.
 func concurrency(s *config.Settings) int {
 	if n := s.Proxy.GetConcurrency().GetValue(); n > 0 {
 		return int(n)
@@ -258,7 +259,7 @@ func flush(s *config.Settings) time.Duration {
 	return time.Second
 }
 
-// proxy is the Envoy that is looked after.
+// proxy is the Envoy that the supervisor runs.
 type proxy struct {
 	*envoy.Admin
 	options   envoy.Options
@@ -266,37 +267,37 @@ type proxy struct {
 	log       *slog.Logger
 }
 
-// Ready is Envoy's, and says what to look at.
+// Ready returns nil if Envoy is ready. Its error says what to check.
 func (p *proxy) Ready(ctx context.Context) error {
 	err := p.Admin.Ready(ctx)
-	if errors.Is(err, envoy.ErrAlone) {
+	if errors.Is(err, envoy.ErrDisconnected) {
 		return fmt.Errorf("%w: does one serve at %s (--discoveryAddress), and can this host reach it?", err, p.discovery)
 	}
 	return err
 }
 
-// Start runs the next process.
+// Start starts an Envoy process.
 func (p *proxy) Start() (life.Process, bool, error) {
 	process, err := envoy.Start(p.options)
 	if err != nil {
-		return nil, envoy.Hopeless(err), err
+		return nil, envoy.Permanent(err), err
 	}
 	p.log.Info("started Envoy", "pid", process.PID(), "args", p.options.Args())
 	return process, false, nil
 }
 
-// course is the life as the status server sees it.
-type course struct{ *life.Supervisor }
+// lifecycle adapts the supervisor for the status server.
+type lifecycle struct{ *life.Supervisor }
 
-// Leaving says that clients are, or will be, asked to go elsewhere.
-func (l course) Leaving() bool {
+// Leaving reports whether clients are being asked, or will be asked, to use other endpoints.
+func (l lifecycle) Leaving() bool {
 	switch l.State() {
-	case life.Leaving, life.Checking, life.Draining, life.Exiting, life.Gone:
+	case life.Leaving, life.Checking, life.Draining, life.Exiting, life.Stopped:
 		return true
 	default:
 		return false
 	}
 }
 
-// Serving says that Envoy was seen to serve, so that an order to drain finds it ready to.
-func (l course) Serving() bool { return l.State() == life.Ready }
+// Serving reports whether Envoy has been ready, so that it can execute a request to drain.
+func (l lifecycle) Serving() bool { return l.State() == life.Ready }

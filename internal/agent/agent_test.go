@@ -63,7 +63,7 @@ func TestNoStatusServer(t *testing.T) {
 	if err != nil || c.StatusPort != 0 || c.HealthPort != 0 || c.MetricsPort != 15090 {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if _, err := Boot(settings(t, nil, "--statusPort=15000")); err == nil || !strings.Contains(err.Error(), "port 15000 is meant for both") {
+	if _, err := Boot(settings(t, nil, "--statusPort=15000")); err == nil || !strings.Contains(err.Error(), "port 15000 is set for both") {
 		t.Error(err)
 	}
 }
@@ -119,9 +119,9 @@ func TestWrite(t *testing.T) {
 func TestSignals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
-		heard := make(chan struct{}, 9)
+		last := make(chan struct{}, 9)
 		stop := make(chan os.Signal, 9)
-		a := signals(stop, func() { heard <- struct{}{} }, log)
+		a := signals(stop, func() { last <- struct{}{} }, log)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- a.Run(ctx) }()
@@ -132,8 +132,8 @@ func TestSignals(t *testing.T) {
 			<-time.After(step.after)
 			stop <- syscall.SIGTERM
 			synctest.Wait()
-			if len(heard) != step.want {
-				t.Errorf("%v later: heard %d, want %d", step.after, len(heard), step.want)
+			if len(last) != step.want {
+				t.Errorf("%v later: last %d, want %d", step.after, len(last), step.want)
 			}
 		}
 		cancel()

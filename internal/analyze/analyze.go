@@ -1,9 +1,10 @@
-// Package analyze judges configuration without a control plane, as a control plane would.
+// Package analyze checks configuration without a control plane, in the same way as a control plane does.
 //
-// It owns the order of judgement: each document by itself (package api), the same object twice, and then what the objects
-// mean together, which is found by the very queries that a running control plane keeps up to date (package problem). The
-// graph they run on is the analysis's own, and ends with it. The package opens no files, starts no goroutines, and must not
-// import push or server.
+// It owns the order of the checks: first each document alone (package api), then duplicate objects, then relations between
+// objects. The latter are found by the same queries that a running control plane evaluates, on a graph that exists for the
+// analysis only.
+//
+// Goroutines: none. The package opens no files.
 package analyze
 
 import (
@@ -21,35 +22,35 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/class"
 )
 
-// sourceName is the source that all objects seem to come from.
+// sourceName is the name of the source of all objects.
 const sourceName = "analysis"
 
-// sliceCells is how many cells run between two looks at whether there are more.
+// sliceCells is the number of cells that one Slice runs at most.
 const sliceCells = 10_000
 
-// Analysis is what was read so far.
+// Analysis collects the documents to be checked and their problems.
 type Analysis struct {
-	// Files and Objects count what was read, and what of it can be used.
+	// Files is the number of files, and Objects the number of valid objects.
 	Files, Objects int
 
-	first    map[api.Key]api.Position // where each object was seen first
+	first    map[api.Key]api.Position // position of the first document of each object
 	usable   map[api.Key]usable
 	mesh     *meshconfig.MeshConfig
 	problems []api.Problem
 }
 
-// usable is an object, and its document as it was before it was checked: it can still tell the lines of fields.
+// usable is a valid object, with its document as it was before the check, which can still return the lines of fields.
 type usable struct {
 	object   *api.Object
 	document api.Document
 }
 
-// New returns an analysis of nothing.
+// New returns an empty analysis.
 func New() *Analysis {
 	return &Analysis{first: make(map[api.Key]api.Position), usable: make(map[api.Key]usable)}
 }
 
-// File takes in the documents of a file.
+// File adds and checks the documents of a file.
 func (a *Analysis) File(name string, data []byte) {
 	a.Files++
 	for _, doc := range api.Decode(name, data) {
@@ -66,7 +67,7 @@ func (a *Analysis) File(name string, data []byte) {
 	}
 }
 
-// seen objects to a second document of the same object.
+// seen reports whether there is an earlier document of the same object, and adds a problem if there is.
 func (a *Analysis) seen(doc *api.Document) bool {
 	first, again := a.first[doc.Key]
 	if !again {
@@ -80,7 +81,7 @@ func (a *Analysis) seen(doc *api.Document) bool {
 	return true
 }
 
-// Mesh takes in a file of mesh settings; of several the last good one counts.
+// Mesh adds and checks a mesh configuration file. If there are several, the last valid one is used.
 func (a *Analysis) Mesh(name string, data []byte) {
 	a.Files++
 	m, problems := api.DecodeMesh(name, data)
@@ -90,24 +91,24 @@ func (a *Analysis) Mesh(name string, data []byte) {
 	a.problems = append(append(a.problems, problems...), api.UnsupportedMesh(name, data)...)
 }
 
-// Networks takes in a file of mesh networks.
+// Networks checks a mesh networks file.
 func (a *Analysis) Networks(name string, data []byte) {
 	a.Files++
 	_, problems := api.DecodeNetworks(name, data)
 	a.problems = append(a.problems, problems...)
 }
 
-// Unreadable notes that a file could not be read.
+// Unreadable adds a problem for a file that could not be read.
 func (a *Analysis) Unreadable(name string, err error) {
 	a.problems = append(a.problems, api.Problem{Position: api.Position{File: name}, Severity: api.Error, Reason: err.Error()})
 }
 
-// Problems are those of the documents by themselves, by place.
+// Problems returns the problems of single documents, ordered by position.
 func (a *Analysis) Problems() []api.Problem { return ordered(a.problems) }
 
-// Together are all problems: those of the documents, and those that show only when the objects are seen together, in a
-// mesh whose cluster hosts end in domain.
-func (a *Analysis) Together(domain string) []api.Problem {
+// AllProblems returns all problems: those of single documents, and those of relations between objects. domain is the DNS suffix of
+// the cluster's services.
+func (a *Analysis) AllProblems(domain string) []api.Problem {
 	tables := state.New(state.Options{Domain: domain, Sources: []string{sourceName}})
 	graph := query.New(tables.DB, query.Options{})
 	queries := class.Define(graph, tables)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// age is a duration that may be endless.
+// age is a duration that may be unlimited (Forever), for use as a flag.
 type age time.Duration
 
 const endless = "infinity"
@@ -18,7 +18,7 @@ func (a *age) String() string {
 	return time.Duration(*a).String()
 }
 
-// Set reads a duration or "infinity".
+// Set parses a duration or "infinity".
 func (a *age) Set(text string) error {
 	switch strings.ToLower(text) {
 	case endless, "inf":
@@ -33,5 +33,5 @@ func (a *age) Set(text string) error {
 	return nil
 }
 
-// Type is what the help calls the value.
+// Type returns the name of the value in the help.
 func (*age) Type() string { return "duration" }

@@ -144,15 +144,15 @@ func TestRemarks(t *testing.T) {
 		{[]string{"--httpsAddr=:15017"}, nil},
 		{[]string{"--secureGRPCAddr=:9000"}, []string{"--secureGRPCAddr=:9000 has no effect: it is not supported yet"}},
 		{[]string{"--kubeconfig", "x"}, []string{"--kubeconfig has no effect: Kubernetes is not supported yet"}},
-		{[]string{"--registries=Kubernetes"}, []string{"--registries=Kubernetes has no effect: services come from ServiceEntries only so far"}},
+		{[]string{"--registries=Kubernetes"}, []string{"--registries=Kubernetes has no effect: only ServiceEntries are supported as a source of services yet"}},
 		{[]string{"--tls-min-version=1.3"}, []string{"--tls-min-version=1.3 has no effect: it is not supported yet"}},
 		{[]string{"--grpcAddr="}, []string{"--grpcAddr is empty: no proxy can connect"}},
 		{[]string{"--domain", "--strange", "--log_as_json"}, nil}, // a value that looks like a flag
 		{[]string{"--minCommitInterval", "1ms", "--http-addr=:1", "-x"}, []string{
-			"flag --http-addr is not known and has no effect; did you mean --httpAddr?",
-			"flag -x is not known and has no effect"}},
-		{[]string{"-nmesh", "--", "--strange"}, []string{"--namespace=mesh has no effect: where the control plane lives means nothing yet; the namespace of rules for the whole mesh is rootNamespace in the mesh settings"}},
-		{[]string{"--log_output_level=ads:debug"}, []string{"--log_output_level: there is one level for everything; what stands for single scopes has no effect"}},
+			"unknown flag --http-addr has no effect; did you mean --httpAddr?",
+			"unknown flag -x has no effect"}},
+		{[]string{"-nmesh", "--", "--strange"}, []string{"--namespace=mesh has no effect: the namespace of the control plane is not used yet; set the namespace of mesh-wide rules with rootNamespace in the mesh settings"}},
+		{[]string{"--log_output_level=ads:debug"}, []string{"--log_output_level: there is one level for all messages; levels of single scopes have no effect"}},
 	} {
 		args := append([]string{"--configDir=."}, c.args...)
 		s, err := parse(t, args...)

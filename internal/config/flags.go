@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// flags are the parts of the command line that are not settings by themselves.
+// flags are command line values that Validate or Remarks process further.
 type flags struct {
 	set        *pflag.FlagSet
 	registries []string
@@ -16,47 +16,47 @@ type flags struct {
 	kubeconfig string
 }
 
-// Flags adds the settings to fs.
+// Flags adds the command line flags to fs.
 func (s *Settings) Flags(fs *pflag.FlagSet) {
 	s.flags.set = fs
-	fs.StringVar(&s.ConfigDir, "configDir", s.ConfigDir, "directory of configuration documents (*.yaml, *.yml, *.json, at any depth), watched")
-	fs.StringSliceVar(&s.flags.registries, "registries", []string{kubernetes}, "where services are found besides ServiceEntries; empty for nowhere. Kubernetes is not read yet")
-	fs.StringVar(&s.flags.kubeconfig, "kubeconfig", "", "not used yet: how to reach a Kubernetes cluster from outside")
-	fs.StringVar(&s.MeshConfig, "meshConfig", s.MeshConfig, "file with the mesh settings (MeshConfig), watched; the default may be absent")
+	fs.StringVar(&s.ConfigDir, "configDir", s.ConfigDir, "directory of configuration documents (*.yaml, *.yml and *.json, including subdirectories); changes are watched")
+	fs.StringSliceVar(&s.flags.registries, "registries", []string{kubernetes}, "sources of services in addition to ServiceEntries; empty for none. Kubernetes is not read yet")
+	fs.StringVar(&s.flags.kubeconfig, "kubeconfig", "", "not used yet: kubeconfig file for access to a Kubernetes cluster")
+	fs.StringVar(&s.MeshConfig, "meshConfig", s.MeshConfig, "file with the mesh settings (MeshConfig); changes are watched; the default file need not exist")
 	fs.StringVar(&s.Domain, "domain", s.Domain, "DNS suffix of the cluster's services")
-	fs.StringVarP(&s.Namespace, "namespace", "n", s.Namespace, "namespace of the control plane itself")
-	fs.StringVar(&s.ClusterID, "clusterID", s.ClusterID, "name of the cluster the control plane is in, and proxies that do not say in which they are")
+	fs.StringVarP(&s.Namespace, "namespace", "n", s.Namespace, "namespace of the control plane")
+	fs.StringVar(&s.ClusterID, "clusterID", s.ClusterID, "name of the control plane's cluster, also used for proxies that do not report their cluster")
 
 	fs.StringVar(&s.HTTPAddr, "httpAddr", s.HTTPAddr, "address of /ready, /metrics, /version and /debug; empty for none")
-	fs.StringVar(&s.MonitoringAddr, "monitoringAddr", s.MonitoringAddr, "second address of the same pages, where Prometheus looks; empty for none")
-	fs.StringVar(&s.GRPCAddr, "grpcAddr", s.GRPCAddr, "address of xDS in plaintext; empty for none")
+	fs.StringVar(&s.MonitoringAddr, "monitoringAddr", s.MonitoringAddr, "second address of the same pages, for Prometheus; empty for none")
+	fs.StringVar(&s.GRPCAddr, "grpcAddr", s.GRPCAddr, "address of xDS without TLS; empty for none")
 	fs.BoolVar(&s.Profile, "profile", s.Profile, "serve /debug/pprof")
-	fs.BoolVar(&s.DebugRemote, "debugRemote", s.DebugRemote, "serve /debug to other hosts too, to anybody; without it only to this one")
+	fs.BoolVar(&s.DebugRemote, "debugRemote", s.DebugRemote, "serve /debug to all hosts, without authentication; by default only to this host")
 
-	fs.DurationVar(&s.KeepaliveInterval, "keepaliveInterval", s.KeepaliveInterval, "a connection silent for so long is pinged")
-	fs.DurationVar(&s.KeepaliveTimeout, "keepaliveTimeout", s.KeepaliveTimeout, "a connection that does not answer a ping for so long is closed")
-	fs.Var((*age)(&s.KeepaliveMaxServerConnectionAge), "keepaliveMaxServerConnectionAge", "how long a connection lives before its proxy is asked to connect anew")
-	fs.DurationVar(&s.ShutdownDuration, "shutdownDuration", s.ShutdownDuration, "how long stopping may take")
+	fs.DurationVar(&s.KeepaliveInterval, "keepaliveInterval", s.KeepaliveInterval, "time without activity after which a connection is pinged")
+	fs.DurationVar(&s.KeepaliveTimeout, "keepaliveTimeout", s.KeepaliveTimeout, "time after which a connection that does not answer a ping is closed")
+	fs.Var((*age)(&s.KeepaliveMaxServerConnectionAge), "keepaliveMaxServerConnectionAge", "age of a connection at which its proxy is asked to reconnect")
+	fs.DurationVar(&s.ShutdownDuration, "shutdownDuration", s.ShutdownDuration, "maximum duration of stopping")
 
-	fs.DurationVar(&s.MinCommitInterval, "minCommitInterval", s.MinCommitInterval, "least time between two commits; 0 for none: what arrives meanwhile is one commit anyway")
+	fs.DurationVar(&s.MinCommitInterval, "minCommitInterval", s.MinCommitInterval, "minimum time between two commits; 0 for none. Changes that arrive during a commit are combined in any case")
 	fs.IntVar(&s.Workers, "workers", s.Workers, "goroutines that compute configuration; 0 for one per processor")
-	fs.IntVar(&s.MaxRecvMsgSize, "maxRecvMsgSize", s.MaxRecvMsgSize, "bytes a proxy may send in one message, decoded")
-	fs.DurationVar(&s.WriteTimeout, "writeTimeout", s.WriteTimeout, "a proxy that does not read for so long loses its connection")
+	fs.IntVar(&s.MaxRecvMsgSize, "maxRecvMsgSize", s.MaxRecvMsgSize, "maximum size of a message from a proxy, in bytes after decompression")
+	fs.DurationVar(&s.WriteTimeout, "writeTimeout", s.WriteTimeout, "time after which a connection is closed if its proxy does not read")
 
-	fs.StringVar(&s.flags.logLevel, "log_output_level", "info", "least level that is logged: debug, info, warn, error or none; also as default:LEVEL")
+	fs.StringVar(&s.flags.logLevel, "log_output_level", "info", "lowest level that is logged: debug, info, warn, error or none; also as default:LEVEL")
 	fs.BoolVar(&s.LogJSON, "log_as_json", s.LogJSON, "log JSON, one object per line")
 	for _, f := range inert() {
 		f.add(fs)
 	}
 }
 
-// inertFlag is one that Istio has and that does nothing here, or nothing yet.
+// inertFlag is a flag of Istio's control plane that has no effect, or no effect yet.
 type inertFlag struct {
 	name, otherwise string
 	help            string
-	// off are values that ask for nothing, so that nothing is missed.
+	// off lists values that disable the feature, so they need no warning.
 	off []string
-	// hidden ones do not stand in the help: Istio users have them in manifests, nobody else should begin to.
+	// hidden flags are accepted because manifests for Istio contain them. They are not in the help.
 	hidden bool
 }
 
@@ -65,7 +65,7 @@ func inert() []inertFlag {
 		{name: "networksConfig", otherwise: defaultNetworks, help: "file with the mesh networks (MeshNetworks)", off: []string{""}},
 		{name: "httpsAddr", otherwise: ":15017", help: "address of the webhooks", off: []string{""}},
 		{name: "secureGRPCAddr", otherwise: ":15012", help: "address of xDS and the CA over TLS", off: []string{""}},
-		{name: "ctrlz_port", otherwise: "9876", help: "port of an introspection page; what it shows is under /debug", off: []string{"0"}},
+		{name: "ctrlz_port", otherwise: "9876", help: "port of an introspection page; use /debug instead", off: []string{"0"}},
 		{name: "ctrlz_address", otherwise: "localhost", help: "address of an introspection page", off: []string{""}},
 	}
 	for _, name := range []string{
@@ -94,7 +94,7 @@ func (f inertFlag) add(fs *pflag.FlagSet) {
 func (s *Settings) Remarks(args []string) []string {
 	var remarks []string
 	if s.flags.set.Changed("namespace") && s.Namespace != defaultNamespace {
-		remarks = append(remarks, fmt.Sprintf("--namespace=%s has no effect: where the control plane lives means nothing yet; the namespace of rules for the whole mesh is rootNamespace in the mesh settings", s.Namespace))
+		remarks = append(remarks, fmt.Sprintf("--namespace=%s has no effect: the namespace of the control plane is not used yet; set the namespace of mesh-wide rules with rootNamespace in the mesh settings", s.Namespace))
 	}
 	for _, f := range inert() {
 		given := s.flags.set.Lookup(f.name)
@@ -108,18 +108,18 @@ func (s *Settings) Remarks(args []string) []string {
 	if s.flags.set.Changed("registries") {
 		for _, r := range s.flags.registries {
 			if r != "" {
-				remarks = append(remarks, fmt.Sprintf("--registries=%s has no effect: services come from ServiceEntries only so far", r))
+				remarks = append(remarks, fmt.Sprintf("--registries=%s has no effect: only ServiceEntries are supported as a source of services yet", r))
 			}
 		}
 	}
 	if level := s.flags.logLevel; strings.Contains(level, ",") || strings.Contains(level, ":") && !strings.HasPrefix(level, "default:") {
-		remarks = append(remarks, "--log_output_level: there is one level for everything; what stands for single scopes has no effect")
+		remarks = append(remarks, "--log_output_level: there is one level for all messages; levels of single scopes have no effect")
 	}
 	if s.GRPCAddr == "" {
 		remarks = append(remarks, "--grpcAddr is empty: no proxy can connect")
 	}
 	for _, name := range unknown(s.flags.set, args) {
-		remark := fmt.Sprintf("flag %s is not known and has no effect", name)
+		remark := fmt.Sprintf("unknown flag %s has no effect", name)
 		if near := closest(s.flags.set, name); near != "" {
 			remark += "; did you mean --" + near + "?"
 		}

@@ -1,12 +1,10 @@
-// Package config owns the settings of pilot-discovery: the flags, the few environment variables that are their defaults,
-// what is legal, and what to tell somebody who wrote something else.
+// Package config owns the settings of pilot-discovery: the flags and the few environment variables that are their defaults. It
+// validates them and explains how to correct them.
 //
-// Settings are a value: read once at start, judged as a whole, handed down by field. Flags have Istio's names and
-// defaults. Those that Istio has and this program does not use yet are accepted, say so in their help, and are named in
-// a warning when somebody sets them.
+// Settings are a value that is read once at start, validated as a whole, and passed on field by field. Flags have Istio's names
+// and defaults. Flags of Istio that have no effect yet are accepted; their help says so, and setting one of them logs a warning.
 //
-// The package is pure apart from looking whether named files exist. It starts no goroutines and must not import anything
-// that serves or translates.
+// Goroutines: none. The package only checks whether files exist, and has no other side effects.
 package config
 
 import (
@@ -15,54 +13,55 @@ import (
 	"time"
 )
 
-// Forever is a duration without end.
+// Forever is an unlimited duration.
 const Forever = time.Duration(math.MaxInt64)
 
-// Settings are what pilot-discovery is told at start.
+// Settings are the settings of pilot-discovery.
 type Settings struct {
 	// ConfigDir is the directory of configuration documents.
 	ConfigDir string
-	// MeshConfig is the file with the mesh settings. It is optional while it is the default.
+	// MeshConfig is the file with the mesh configuration. The default file need not exist.
 	MeshConfig string
-	// Domain is the suffix of the names of services in the cluster.
+	// Domain is the DNS suffix of the cluster's services.
 	Domain string
-	// Namespace is where the control plane itself lives.
+	// Namespace is the namespace of the control plane.
 	Namespace string
-	// ClusterID names the cluster the control plane is in.
+	// ClusterID is the name of the cluster in which the control plane runs.
 	ClusterID string
 
-	// HTTPAddr and MonitoringAddr serve pages; GRPCAddr serves xDS in plaintext. Empty ones are off.
+	// HTTPAddr and MonitoringAddr are the addresses of the HTTP pages; GRPCAddr is that of xDS without TLS. An empty address
+	// disables the server.
 	HTTPAddr, MonitoringAddr, GRPCAddr string
-	// Profile adds /debug/pprof.
+	// Profile enables /debug/pprof.
 	Profile bool
-	// DebugRemote opens /debug to other hosts than this one.
+	// DebugRemote allows clients on other hosts to read /debug.
 	DebugRemote bool
 
-	// KeepaliveInterval and KeepaliveTimeout are those of gRPC's pings.
+	// KeepaliveInterval and KeepaliveTimeout are the interval and timeout of gRPC keepalive pings.
 	KeepaliveInterval, KeepaliveTimeout time.Duration
-	// KeepaliveMaxServerConnectionAge is how long a connection lives before the proxy is asked to connect anew.
+	// KeepaliveMaxServerConnectionAge is the age at which the server asks a proxy to reconnect.
 	KeepaliveMaxServerConnectionAge time.Duration
-	// ShutdownDuration bounds the time from a signal to the end.
+	// ShutdownDuration limits the time from the signal to stop until the process exits.
 	ShutdownDuration time.Duration
 
-	// MinCommitInterval is the least time between two commits.
+	// MinCommitInterval is the shortest time between two commits.
 	MinCommitInterval time.Duration
-	// Workers is how many goroutines compute; 0 means one per processor.
+	// Workers is the number of goroutines that compute configuration; 0 means one per processor.
 	Workers int
-	// MaxRecvMsgSize bounds what a proxy may send in one message, decoded.
+	// MaxRecvMsgSize is the largest message that a proxy may send, in bytes after decompression.
 	MaxRecvMsgSize int
-	// WriteTimeout is after how long a proxy that does not read loses its connection.
+	// WriteTimeout is the time after which a connection is closed if its proxy does not read.
 	WriteTimeout time.Duration
 
-	// LogLevel is the least level that is logged.
+	// LogLevel is the lowest level that is logged.
 	LogLevel slog.Level
-	// LogJSON logs JSON lines.
+	// LogJSON selects JSON lines.
 	LogJSON bool
 
 	flags flags
 }
 
-// The values of flags that say more than "not set".
+// Defaults that other code refers to.
 const (
 	defaultMeshConfig = "./etc/istio/config/mesh"
 	defaultNetworks   = "./etc/istio/config/meshNetworks"
@@ -71,7 +70,7 @@ const (
 	kubernetes        = "Kubernetes"
 )
 
-// New returns the settings before any flag is read. lookup is os.LookupEnv, or what stands for it.
+// New returns the settings before flags are parsed. lookup has the signature of os.LookupEnv.
 func New(lookup func(name string) (string, bool)) *Settings {
 	env := func(name, otherwise string) string {
 		if v, ok := lookup(name); ok && v != "" {

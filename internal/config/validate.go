@@ -13,17 +13,17 @@ import (
 	"time"
 )
 
-// levelNone is above every level there is.
+// levelNone is higher than all levels.
 const levelNone = slog.Level(math.MaxInt)
 
-// Limits of what is sensible.
+// Limits of settings.
 const (
 	minRecvMsgSize = 64 << 10
 	maxRecvMsgSize = 1 << 30
 	maxWorkers     = 1 << 10
 )
 
-// Validate judges the settings and completes them. The error names each flag that is wrong and what to do.
+// Validate validates the settings and completes them. The error names each invalid flag and its remedy.
 func (s *Settings) Validate() error {
 	var errs []error
 	wrong := func(flag, format string, args ...any) {
@@ -36,10 +36,10 @@ func (s *Settings) Validate() error {
 		wrong("meshConfig", "%s", reason)
 	}
 	if strings.Trim(s.Domain, ".") != s.Domain || s.Domain == "" || strings.ContainsAny(s.Domain, " /:*") {
-		wrong("domain", "%q is not a DNS suffix; write it without dots around it, such as cluster.local", s.Domain)
+		wrong("domain", "%q is not a DNS suffix; write it without leading and trailing dots, such as cluster.local", s.Domain)
 	}
 	if s.Namespace == "" {
-		wrong("namespace", "it is empty; name the namespace of the control plane, such as %s", defaultNamespace)
+		wrong("namespace", "it is empty; set the namespace of the control plane, such as %s", defaultNamespace)
 	}
 	s.checkAddresses(wrong)
 	s.checkDurations(wrong)
@@ -57,25 +57,25 @@ func (s *Settings) Validate() error {
 	return errors.Join(errs...)
 }
 
-// checkConfigDir looks whether there is a directory now. Later it may go: what was read stays. Beginning without it
-// would take everything from proxies that still have it.
+// checkConfigDir checks that the directory exists at start. Without it the control plane would start with an empty configuration
+// and remove everything from the proxies. If the directory disappears later, its objects are kept.
 func (s *Settings) checkConfigDir() string {
 	if s.ConfigDir == "" {
-		return "no directory is named and no other source is supported yet; write --configDir=DIR"
+		return "no directory is set, and no other source is supported yet; write --configDir=DIR"
 	}
 	info, err := os.Stat(s.ConfigDir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Sprintf("%s does not exist; create it or name another", s.ConfigDir)
+		return fmt.Sprintf("%s does not exist; create it or set another directory", s.ConfigDir)
 	case err != nil:
 		return fmt.Sprintf("%v; make it readable for this user", err)
 	case !info.IsDir():
-		return fmt.Sprintf("%s is not a directory; name the directory the file is in", s.ConfigDir)
+		return fmt.Sprintf("%s is not a directory; set the directory that contains the file", s.ConfigDir)
 	}
 	return ""
 }
 
-// checkMeshConfig drops the default if there is no such file.
+// checkMeshConfig checks that the file exists. The default is dropped if it does not.
 func (s *Settings) checkMeshConfig() string {
 	if s.MeshConfig == "" {
 		return ""
@@ -88,13 +88,13 @@ func (s *Settings) checkMeshConfig() string {
 		s.MeshConfig = ""
 		return ""
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Sprintf("%s does not exist; create it, or leave the flag out to use the defaults", s.MeshConfig)
+		return fmt.Sprintf("%s does not exist; create it, or omit the flag to use the defaults", s.MeshConfig)
 	}
 	return fmt.Sprintf("%v; make it readable for this user", err)
 }
 
 func (s *Settings) checkAddresses(wrong func(flag, format string, args ...any)) {
-	taken := map[string]string{}
+	used := map[string]string{}
 	for _, a := range []struct{ flag, addr string }{
 		{"httpAddr", s.HTTPAddr}, {"monitoringAddr", s.MonitoringAddr}, {"grpcAddr", s.GRPCAddr},
 	} {
@@ -105,11 +105,11 @@ func (s *Settings) checkAddresses(wrong func(flag, format string, args ...any)) 
 		n, convErr := strconv.ParseUint(port, 10, 16)
 		switch {
 		case err != nil || convErr != nil:
-			wrong(a.flag, "%q is not an address; write host:port or :port, or nothing to switch it off", a.addr)
-		case n != 0 && taken[a.addr] != "":
-			wrong(a.flag, "%s is also --%s; give each its own port, or switch one off", a.addr, taken[a.addr])
+			wrong(a.flag, "%q is not an address; write host:port or :port, or nothing to disable it", a.addr)
+		case n != 0 && used[a.addr] != "":
+			wrong(a.flag, "%s is also the value of --%s; set different ports, or disable one of them", a.addr, used[a.addr])
 		default:
-			taken[a.addr] = a.flag
+			used[a.addr] = a.flag
 		}
 	}
 }
@@ -137,8 +137,8 @@ func (s *Settings) checkDurations(wrong func(flag, format string, args ...any)) 
 	}
 }
 
-// parseLevel reads a level in Istio's notation: LEVEL, or scope:LEVEL separated by commas, of which only the scope
-// "default" counts.
+// parseLevel parses a log level in Istio's notation: LEVEL, or SCOPE:LEVEL separated by commas, of which only the scope
+// "default" has an effect.
 func parseLevel(text string) (slog.Level, error) {
 	level := slog.LevelInfo
 	for part := range strings.SplitSeq(text, ",") {

@@ -1,7 +1,7 @@
-// Package links follows symbolic links and remembers the way. Whoever watches a file must watch each link that leads to
-// it: Kubernetes replaces mounted files by swapping a link to their directory.
+// Package links resolves symbolic links and returns the path of every link on the way. A program that watches a file must also
+// watch each link that leads to it, because Kubernetes replaces mounted files by replacing a link to their directory.
 //
-// The package is a function without state. It must not import anything of this project.
+// Goroutines: none. The package has no state.
 package links
 
 import (
@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// maxLinks is how many links may follow each other: what Linux allows.
+// maxLinks is the largest number of links that are followed, which is Linux's limit.
 const maxLinks = 40
 
-// Follow follows the links in an absolute path. over names, as real paths, each link on the way and the target: a
-// change of any of them may lead elsewhere. With an error, the last of over is what is missing or broken.
+// Follow resolves the links in an absolute path. over contains the real paths of each link on the way and of the target; a change
+// of any of them may change the result. If there is an error, the last element of over is the path that is missing or invalid.
 func Follow(path string) (real string, over []string, err error) {
 	rest := split(path)
 	real = string(filepath.Separator)

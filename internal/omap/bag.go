@@ -1,17 +1,18 @@
 package omap
 
-// Bag is a set whose members have multiplicities: what several contribute stays until the last takes it back.
-// Only Members is persistent; a Bag has one owner.
+// Bag is a set whose members have multiplicities. A member that several contributors have added stays in the set until the
+// last of them has removed it. A Bag has one owner and is not safe for concurrent use; the Map that Members returns is
+// immutable.
 type Bag[M Key[M]] struct {
 	members Map[M, Unit]
-	extra   map[M]int // contributions beyond the first, for the few members that have them
+	extra   map[M]int // multiplicity minus one, for the members whose multiplicity is above one
 }
 
-// Members is the set of members with a positive multiplicity.
+// Members returns the set of members with a positive multiplicity.
 func (b *Bag[M]) Members() Map[M, Unit] { return b.members }
 
-// Apply adds the given multiplicities, which may be negative, and reports whether the membership changed. No member comes twice;
-// members in order cost least.
+// Apply adds the given multiplicities, which may be negative, and reports whether the set of members changed. Each member
+// occurs at most once in counts. Counts in the order of the members cost least.
 func (b *Bag[M]) Apply(counts []Count[M]) bool {
 	changes := make([]Change[M, Unit], 0, len(counts))
 	for _, c := range counts {

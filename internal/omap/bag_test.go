@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestBag holds a bag against a map of counts: a member is there while its multiplicity is positive.
+// TestBag compares a bag with a map of counts: a member is in the bag while its multiplicity is positive.
 func TestBag(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var bag Bag[Name]

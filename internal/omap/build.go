@@ -2,8 +2,8 @@ package omap
 
 import "slices"
 
-// ascending returns changes in strictly ascending key order, the last one of each key. It does not write to its
-// argument, which is the caller's, and returns it as it is if it is in order already (as the output of Diff is).
+// ascending returns the changes in strictly ascending key order. If a key occurs several times, only its last change is
+// kept. The function does not write to its argument, and returns it if it is in order already, as the output of Diff is.
 func ascending[K Key[K], V Value](changes []Change[K, V]) []Change[K, V] {
 	inOrder := true
 	for i := 1; i < len(changes) && inOrder; i++ {
@@ -12,7 +12,7 @@ func ascending[K Key[K], V Value](changes []Change[K, V]) []Change[K, V] {
 	if inOrder {
 		return changes
 	}
-	// Positions are cheaper to move than changes, and break ties in favour of the later one.
+	// Sorting positions moves fewer bytes than sorting changes, and the position puts the later of two equal keys last.
 	order := make([]int32, len(changes))
 	for i := range order {
 		order[i] = int32(i)
@@ -33,7 +33,7 @@ func ascending[K Key[K], V Value](changes []Change[K, V]) []Change[K, V] {
 	return out
 }
 
-// effective returns the changes that do change m; like ascending it leaves its argument alone.
+// effective returns the changes that would change m. It does not write to its argument.
 func (m Map[K, V]) effective(changes []Change[K, V]) []Change[K, V] {
 	first := slices.IndexFunc(changes, m.ineffective)
 	if first < 0 {
@@ -57,17 +57,19 @@ func (m Map[K, V]) ineffective(c Change[K, V]) bool {
 }
 
 // builder receives the new content in key order, as single entries and as whole chunks and pages of the old map, and
-// cuts it canonically. What it was given whole stays shared unless an entry that starts nothing follows: then the last
-// chunk (and its page) is opened again, which is how the deletion of a boundary joins its chunk to the one before.
+// divides it into canonical chunks and pages. A whole chunk or page stays shared with the old map unless an entry follows
+// that does not start a chunk: then the builder reopens the last chunk and its page. In this way the deletion of a key
+// that started a chunk joins the rest of that chunk to the chunk before it.
 type builder[K Key[K], V Value] struct {
-	pages   []*page[K, V]  // done
-	chunks  []*chunk[K, V] // done, of the open page
-	entries []entry[K, V]  // of the open chunk
-	level   level          // of entries[0]
-	bytes   []byte         // what is being hashed
+	pages   []*page[K, V]  // finished pages
+	chunks  []*chunk[K, V] // finished chunks of the open page
+	entries []entry[K, V]  // entries of the open chunk
+	level   level          // level of entries[0].key
+	bytes   []byte         // buffer for the input of a hash
 }
 
-// apply replays root with changes, which are ascending and effective, taking untouched pages and chunks as they are.
+// apply adds the content of the old map (root) with changes, which must be ascending and effective. It takes over pages
+// and chunks without changes as they are.
 func (b *builder[K, V]) apply(root *top[K, V], changes []Change[K, V]) {
 	if root == nil {
 		for i := range changes {
@@ -76,7 +78,7 @@ func (b *builder[K, V]) apply(root *top[K, V], changes []Change[K, V]) {
 		return
 	}
 	pages := root.pages
-	b.pages = make([]*page[K, V], 0, len(pages)+1) // a lone insertion needs no more; likewise below
+	b.pages = make([]*page[K, V], 0, len(pages)+1) // one insertion adds at most one page; the same holds for chunks and entries below
 	for len(changes) > 0 {
 		i := pageOf(pages, changes[0].Key)
 		b.addPages(pages[:i])
@@ -92,7 +94,7 @@ func (b *builder[K, V]) apply(root *top[K, V], changes []Change[K, V]) {
 	b.addPages(pages)
 }
 
-// applyPage replays one page with the changes that fall into it.
+// applyPage adds the content of one page with the changes that belong to it.
 func (b *builder[K, V]) applyPage(p *page[K, V], changes []Change[K, V]) {
 	chunks := p.chunks
 	b.chunks = slices.Grow(b.chunks, len(chunks)+1)
@@ -111,7 +113,7 @@ func (b *builder[K, V]) applyPage(p *page[K, V], changes []Change[K, V]) {
 	b.addChunks(chunks)
 }
 
-// applyChunk merges one chunk with the changes that fall into it.
+// applyChunk adds the content of one chunk with the changes that belong to it.
 func (b *builder[K, V]) applyChunk(c *chunk[K, V], changes []Change[K, V]) {
 	old, l := c.entries, c.level
 	b.entries = slices.Grow(b.entries, len(old)+1)
@@ -122,7 +124,7 @@ func (b *builder[K, V]) applyChunk(c *chunk[K, V], changes []Change[K, V]) {
 			old, l = old[1:], inChunk
 		}
 		if len(old) == 0 || old[0].key.Compare(ch.Key) != 0 {
-			b.insert(ch) // effective, so not a deletion
+			b.insert(ch) // not a deletion, because the change is effective
 			continue
 		}
 		if ch.HasNew {
@@ -135,7 +137,7 @@ func (b *builder[K, V]) applyChunk(c *chunk[K, V], changes []Change[K, V]) {
 	}
 }
 
-// countBelow is the number of leading changes with a key below limit.
+// countBelow returns the number of leading changes whose keys are below limit.
 func countBelow[K Key[K], V Value](changes []Change[K, V], limit K) int {
 	n := 0
 	for n < len(changes) && changes[n].Key.Compare(limit) < 0 {
@@ -144,13 +146,13 @@ func countBelow[K Key[K], V Value](changes []Change[K, V], limit K) int {
 	return n
 }
 
-// insert adds a key that the old map does not have.
+// insert adds an entry whose key is not in the old map.
 func (b *builder[K, V]) insert(c *Change[K, V]) {
 	b.bytes = c.Key.AppendTo(b.bytes[:0])
 	b.add(entry[K, V]{c.Key, c.New}, levelOf(b.bytes))
 }
 
-// add appends an entry whose key is of the given level.
+// add adds an entry whose key has the given level.
 func (b *builder[K, V]) add(e entry[K, V], l level) {
 	if l == inChunk {
 		b.reopenChunk()
@@ -164,17 +166,17 @@ func (b *builder[K, V]) add(e entry[K, V], l level) {
 	b.entries = append(b.entries, e)
 }
 
-// addChunks appends untouched chunks of one page.
+// addChunks adds unchanged chunks of one page.
 func (b *builder[K, V]) addChunks(chunks []*chunk[K, V]) {
 	if len(chunks) == 0 {
 		return
 	}
 	b.closeChunk()
-	b.turnPage(chunks[0].level) // the others do not start a page
+	b.turnPage(chunks[0].level) // only the first chunk of a page can start a page
 	b.chunks = append(b.chunks, chunks...)
 }
 
-// addPages appends untouched pages.
+// addPages adds unchanged pages.
 func (b *builder[K, V]) addPages(pages []*page[K, V]) {
 	if len(pages) == 0 {
 		return
@@ -184,7 +186,7 @@ func (b *builder[K, V]) addPages(pages []*page[K, V]) {
 	b.pages = append(b.pages, pages...)
 }
 
-// turnPage makes the open page the one into which a chunk of level l goes.
+// turnPage closes or reopens a page, so that the open page is the one to which a chunk of level l belongs.
 func (b *builder[K, V]) turnPage(l level) {
 	if l == startsPage {
 		b.closePage()
@@ -209,7 +211,7 @@ func (b *builder[K, V]) closeChunk() {
 	b.entries = b.entries[:0]
 }
 
-// closePage needs the open chunk closed.
+// closePage finishes the open page. The open chunk must be closed before.
 func (b *builder[K, V]) closePage() {
 	if len(b.chunks) == 0 {
 		return
@@ -227,7 +229,7 @@ func (b *builder[K, V]) closePage() {
 	b.chunks = b.chunks[:0]
 }
 
-// reopenChunk makes the last chunk, if there is one, the open chunk.
+// reopenChunk makes the last finished chunk, if there is one, the open chunk.
 func (b *builder[K, V]) reopenChunk() {
 	if len(b.entries) > 0 {
 		return
@@ -240,7 +242,7 @@ func (b *builder[K, V]) reopenChunk() {
 	}
 }
 
-// reopenPage makes the last page, if there is one, the open page.
+// reopenPage makes the last finished page, if there is one, the open page.
 func (b *builder[K, V]) reopenPage() {
 	if len(b.chunks) > 0 || len(b.entries) > 0 {
 		return
@@ -252,7 +254,7 @@ func (b *builder[K, V]) reopenPage() {
 	}
 }
 
-// finish returns the root of what was added; nil if that is nothing.
+// finish returns the top node of the new map, or nil if the map is empty.
 func (b *builder[K, V]) finish() *top[K, V] {
 	b.closeChunk()
 	b.closePage()

@@ -2,7 +2,8 @@ package omap
 
 import "iter"
 
-// Diff yields, in key order, the entries in which a and b differ; equal chunks are skipped by pointer, then by hash.
+// Diff yields, in key order, the entries that differ between a and b. It skips equal pages and chunks by comparing their
+// pointers and then their hashes.
 func Diff[K Key[K], V Value](a, b Map[K, V]) iter.Seq[Change[K, V]] {
 	return func(yield func(Change[K, V]) bool) {
 		if a.Equal(b) {
@@ -45,8 +46,8 @@ func Diff[K Key[K], V Value](a, b Map[K, V]) iter.Seq[Change[K, V]] {
 	}
 }
 
-// skipShared moves both cursors past the page or chunk they both are at the start of, if it is the same in both maps.
-// Boundaries depend on keys only, so wherever the maps agree the cursors come to such starts together.
+// skipShared advances both cursors if both are at the start of a page or chunk that is the same in both maps. Boundaries
+// depend on keys only, so wherever the maps are equal both cursors reach such a start at the same time.
 func skipShared[K Key[K], V Value](x, y *cursor[K, V]) bool {
 	if x.entryAt != 0 || y.entryAt != 0 {
 		return false
@@ -66,10 +67,10 @@ func skipShared[K Key[K], V Value](x, y *cursor[K, V]) bool {
 	return false
 }
 
-// cursor is a position in a map: an entry, or the end when no page is left.
+// cursor is a position in a map: an entry, or the end of the map when pages is empty.
 type cursor[K Key[K], V Value] struct {
-	pages            []*page[K, V] // the current one and those after it
-	chunkAt, entryAt int           // in the current page and chunk
+	pages            []*page[K, V] // the current page and those after it
+	chunkAt, entryAt int           // indexes of the chunk in the current page, and of the entry in that chunk
 }
 
 func cursorOf[K Key[K], V Value](m Map[K, V]) cursor[K, V] {

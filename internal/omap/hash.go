@@ -6,28 +6,28 @@ import (
 	"math/bits"
 )
 
-// level says where a key may start something. It is a function of the key's bytes alone.
+// level says which node a key can start. It is a function of the key's bytes alone.
 type level uint8
 
 const (
-	inChunk     level = iota // starts nothing
-	startsChunk              // 1 key in 16
-	startsPage               // 1 key in 512; starts a chunk too
+	inChunk     level = iota // starts neither a chunk nor a page
+	startsChunk              // starts a chunk; 1 key in 16
+	startsPage               // starts a page and its first chunk; 1 key in 512
 )
 
-// Changing any of these changes every chunk boundary or every hash: replicas of different versions would then
-// transfer everything once. TestGolden guards them.
+// A change of any of these constants changes every chunk boundary or every hash. Replicas of different versions would then
+// send their proxies everything once. TestGolden detects such a change.
 const (
 	chunkMask = 1<<4 - 1
 	pageMask  = 1<<9 - 1
 
-	// The first byte of what is hashed keeps the levels apart: a page of one chunk is not that chunk.
+	// The first byte of each hash input differs between levels, so that a page of one chunk has another hash than that chunk.
 	chunkTag = 1
 	pageTag  = 2
 	topTag   = 3
 )
 
-// levelOf places a key by its bytes.
+// levelOf returns the level of a key, given its bytes.
 func levelOf(key []byte) level {
 	switch h := mix(key); {
 	case h&chunkMask != 0:
@@ -39,15 +39,15 @@ func levelOf(key []byte) level {
 	}
 }
 
-// mix is a fixed 64-bit hash, a word at a time. Each step is a bijection of the state, so no input word can erase what
-// came before it, and the end spreads every bit over the low ones, which are the ones levelOf looks at.
+// mix is a fixed 64-bit hash that processes one word at a time. Each step is a bijection of the state, so no input word can
+// erase the effect of the words before it. The final steps spread every bit over the low bits, which levelOf tests.
 func mix(b []byte) uint64 {
 	const (
 		k0 = 0x9e3779b97f4a7c15
 		k1 = 0xbf58476d1ce4e5b9
 		k2 = 0x94d049bb133111eb
 	)
-	h := uint64(len(b)) * k0 // the length tells a short last word from one that ends in zero bytes
+	h := uint64(len(b)) * k0 // the length distinguishes a short last word from one that ends in zero bytes
 	for ; len(b) >= 8; b = b[8:] {
 		h = bits.RotateLeft64(h^binary.LittleEndian.Uint64(b)*k1, 29) * k2
 	}
@@ -61,14 +61,14 @@ func mix(b []byte) uint64 {
 	return h ^ h>>31
 }
 
-// sum128 is Sum of one part, without the allocation.
+// sum128 returns the same hash as Sum of one part, without its allocation.
 func sum128(b []byte) Hash {
 	full := sha256.Sum256(b)
 	return Hash(full[:16])
 }
 
-// appendEntry appends what an entry contributes to its chunk's hash: length of key, key, value hash. The length makes
-// the sequence of entries unambiguous.
+// appendEntry appends an entry's contribution to the hash of its chunk: the length of the key, the key, and the hash of the
+// value. The length makes the concatenation of entries unambiguous.
 func appendEntry[K Key[K], V Value](b []byte, e *entry[K, V]) []byte {
 	at := len(b)
 	b = e.key.AppendTo(append(b, 0, 0, 0, 0))

@@ -1,22 +1,22 @@
-// Package omap is a persistent ordered map whose shape depends only on its content: equal content means equal
-// chunks and equal hash, on every replica and after every history. Everything that is a list in the mesh
-// (collections, index groups, route tables, class states) is such a map, and "what changed" is always Diff.
+// Package omap implements a persistent ordered map whose internal structure depends only on its content. Two maps with
+// equal content have equal chunks and equal hashes, on every replica and after every sequence of writes. Collections,
+// index groups, route tables and class states are such maps, and Diff computes what changed between two of them.
 //
-// It owns the canonical form: how keys cut the sorted entries into chunks, chunks into pages, and what is hashed at
-// each level. A map has exactly three levels: top -> page (about 512 entries) -> chunk (about 16 entries) -> entries.
+// The package owns the canonical form: how keys divide the sorted entries into chunks, how chunks are grouped into
+// pages, and what is hashed at each level. A map has exactly three levels above its entries: the top node, pages (about
+// 512 entries each) and chunks (about 16 entries each).
 //
 // Invariants:
-//   - A key's bytes alone decide whether it starts a chunk or a page (see levelOf); only the very first chunk and page
-//     of a map may start with another key. No chunk, page or top is empty: the empty map has no root.
-//   - A node is never written after it was built, except that a chunk remembers its block (see Blocks). Maps that stem
-//     from one another share nodes, and two maps with equal content have equal nodes even if they share none.
-//   - A write that changes no content hash returns the identical root.
+//   - The bytes of a key alone decide whether the key starts a chunk or a page (see levelOf). Only the first chunk and the
+//     first page of a map may start with another key. No chunk, page or top node is empty; the empty map has no top node.
+//   - A node is never written after it was built, with one exception: a chunk caches its block (see Blocks). A map shares
+//     nodes with the map it was derived from. Two maps with equal content have equal nodes even if they share none.
+//   - A write that changes no content hash returns the same top node.
 //
-// The cut is not keyed, so whoever chooses the names can make chunks large or small. That costs time (at worst a flat
-// copy of the chunk per change), never correctness.
+// The hash that chooses the chunk boundaries has no secret key, so whoever chooses the names can make chunks large or
+// small. That costs time (at worst a copy of one large chunk per change) but never correctness.
 //
-// Goroutines: it starts none and takes no lock; all methods may be called concurrently. It imports the standard
-// library only and must stay below every other package of this module.
+// Goroutines: the package starts none and takes no locks. All methods of Map may be called concurrently.
 package omap
 
 import (
@@ -26,7 +26,7 @@ import (
 	"sync/atomic"
 )
 
-// Hash is a SHA-256 cut to 128 bits. The zero Hash is the hash of the empty map.
+// Hash is a SHA-256 hash truncated to 128 bits. The zero Hash is the hash of the empty map.
 type Hash [16]byte
 
 // Sum hashes the concatenation of parts.
@@ -40,51 +40,51 @@ func Sum(parts ...[]byte) Hash {
 	return Hash(full[:16])
 }
 
-// Key is what a map can be ordered by. AppendTo appends an unambiguous byte form of the key: it decides
-// chunk boundaries and enters the map's hash, so it must be the same in every process.
+// Key is the constraint on keys of a map. AppendTo appends an unambiguous binary form of the key. That form decides the
+// chunk boundaries and is part of the map's hash, so it must be the same in every process.
 type Key[K any] interface {
 	comparable
 	Compare(K) int
 	AppendTo([]byte) []byte
 }
 
-// Value is what a map can hold. ContentHash stands for the value's content: equal hashes mean equal values.
-// Size is the number of bytes the value contributes to a message (0 where that means nothing); Map.Size sums it.
+// Value is the constraint on values of a map. ContentHash identifies the content: equal hashes mean equal values. Size is
+// the number of bytes that the value contributes to a message, or 0 where that has no meaning; Map.Size adds them up.
 type Value interface {
 	ContentHash() Hash
 	Size() int
 }
 
-// Unit is the value of a set.
+// Unit is the value type of a map that is used as a set.
 type Unit struct{}
 
-// ContentHash is the same for every Unit.
+// ContentHash returns the same hash for every Unit.
 func (Unit) ContentHash() Hash { return Hash{} }
 
-// Size is 0.
+// Size returns 0.
 func (Unit) Size() int { return 0 }
 
-// Name is a string key.
+// Name is a key that is a string.
 type Name string
 
-// Compare orders names bytewise.
+// Compare orders names by their bytes.
 func (n Name) Compare(o Name) int { return strings.Compare(string(n), string(o)) }
 
 // AppendTo appends the name's bytes.
 func (n Name) AppendTo(b []byte) []byte { return append(b, n...) }
 
-// Change is one difference between two maps, or one write to a map.
-// With reads Key, New and HasNew only; Diff fills all fields.
+// Change is one difference between two maps, or one write to a map. Diff fills all fields. With reads Key, New and HasNew
+// only; HasNew == false means a deletion.
 type Change[K, V any] struct {
 	Key            K
 	Old, New       V
 	HadOld, HasNew bool
 }
 
-// Put is the change that gives k the value v.
+// Put returns the change that sets k to v.
 func Put[K, V any](k K, v V) Change[K, V] { return Change[K, V]{Key: k, New: v, HasNew: true} }
 
-// Del is the change that removes k.
+// Del returns the change that deletes k.
 func Del[K, V any](k K) Change[K, V] { return Change[K, V]{Key: k} }
 
 // Map is an immutable ordered map. The zero Map is empty.
@@ -95,16 +95,17 @@ type entry[K Key[K], V Value] struct {
 	val V
 }
 
-// chunk is a run of entries up to the next key that starts a chunk. It holds no hash per entry: values know theirs.
+// chunk is a run of entries up to the next key that starts a chunk. It does not store the hashes of its values, because
+// values return their own.
 type chunk[K Key[K], V Value] struct {
 	entries []entry[K, V]
 	hash    Hash
 	size    int
-	level   level // of the first key; all other keys are inChunk
+	level   level // level of the first key; all other keys have level inChunk
 	block   atomic.Pointer[[]byte]
 }
 
-// page is a run of chunks up to the next chunk whose first key starts a page. It keeps the top list short.
+// page is a run of chunks up to the next chunk whose first key starts a page. Pages keep the list in the top node short.
 type page[K Key[K], V Value] struct {
 	chunks []*chunk[K, V]
 	hash   Hash
@@ -123,7 +124,7 @@ func (c *chunk[K, V]) first() K { return c.entries[0].key }
 
 func (p *page[K, V]) first() K { return p.chunks[0].entries[0].key }
 
-// Get looks k up: O(log n).
+// Get returns the value of k. It takes O(log n) comparisons.
 func (m Map[K, V]) Get(k K) (V, bool) {
 	if m.root == nil {
 		var none V
@@ -138,10 +139,10 @@ func (m Map[K, V]) Get(k K) (V, bool) {
 	return none, false
 }
 
-// Has reports whether k is in the map.
+// Has reports whether the map contains k.
 func (m Map[K, V]) Has(k K) bool { _, ok := m.Get(k); return ok }
 
-// Len is the number of entries.
+// Len returns the number of entries.
 func (m Map[K, V]) Len() int {
 	if m.root == nil {
 		return 0
@@ -149,7 +150,7 @@ func (m Map[K, V]) Len() int {
 	return m.root.count
 }
 
-// Size is the sum of the values' sizes.
+// Size returns the sum of the values' sizes.
 func (m Map[K, V]) Size() int {
 	if m.root == nil {
 		return 0
@@ -157,7 +158,8 @@ func (m Map[K, V]) Size() int {
 	return m.root.size
 }
 
-// Hash is equal for two maps iff their content is equal; zero for the empty map.
+// Hash returns the hash of the map's content. Two maps have equal hashes if and only if their content is equal. The hash of
+// the empty map is zero.
 func (m Map[K, V]) Hash() Hash {
 	if m.root == nil {
 		return Hash{}
@@ -165,7 +167,7 @@ func (m Map[K, V]) Hash() Hash {
 	return m.root.hash
 }
 
-// Equal reports whether two maps have the same content.
+// Equal reports whether two maps have the same content. It compares hashes, not entries.
 func (m Map[K, V]) Equal(o Map[K, V]) bool { return m.root == o.root || m.Hash() == o.Hash() }
 
 // All yields the entries in key order.
@@ -186,9 +188,10 @@ func (m Map[K, V]) All() iter.Seq2[K, V] {
 	}
 }
 
-// Blocks yields the values' bytes joined chunk by chunk, in key order: what is sent to many is then few large pieces and
-// not thousands of small ones. A block is made when it is first asked for and lives as long as its chunk, so maps that
-// share chunks share their blocks. appendTo must be the same function for all maps of a type. No block is empty.
+// Blocks yields the bytes of the values in key order, joined chunk by chunk, so that a message to many clients consists of
+// a few large buffers instead of thousands of small ones. A block is built when it is first requested and lives as long as
+// its chunk, so maps that share chunks share their blocks. appendTo must be the same function for all maps of one type. No
+// yielded block is empty.
 func (m Map[K, V]) Blocks(appendTo func([]byte, V) []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		if m.root == nil {
@@ -196,7 +199,7 @@ func (m Map[K, V]) Blocks(appendTo func([]byte, V) []byte) iter.Seq[[]byte] {
 		}
 		for _, p := range m.root.pages {
 			for _, c := range p.chunks {
-				if b := c.joined(appendTo); len(b) > 0 && !yield(b) {
+				if b := c.joinedBlock(appendTo); len(b) > 0 && !yield(b) {
 					return
 				}
 			}
@@ -204,7 +207,7 @@ func (m Map[K, V]) Blocks(appendTo func([]byte, V) []byte) iter.Seq[[]byte] {
 	}
 }
 
-func (c *chunk[K, V]) joined(appendTo func([]byte, V) []byte) []byte {
+func (c *chunk[K, V]) joinedBlock(appendTo func([]byte, V) []byte) []byte {
 	if b := c.block.Load(); b != nil {
 		return *b
 	}
@@ -212,12 +215,13 @@ func (c *chunk[K, V]) joined(appendTo func([]byte, V) []byte) []byte {
 	for i := range c.entries {
 		b = appendTo(b, c.entries[i].val)
 	}
-	c.block.Store(&b) // whoever else is at it makes the same
+	c.block.Store(&b) // a concurrent caller stores an equal block
 	return b
 }
 
-// With returns the map with changes applied; on a key given twice the last one wins. The cost is that of the touched chunks,
-// not of the map. A write of an equal value (by ContentHash) changes nothing: m.With() of no effective change returns m itself.
+// With returns the map with the changes applied. If a key occurs several times, its last change counts. The cost depends on
+// the number and size of the touched chunks, not on the size of the map. A write of a value with an equal ContentHash changes
+// nothing; if no change has an effect, With returns m itself.
 func (m Map[K, V]) With(changes ...Change[K, V]) Map[K, V] {
 	changes = m.effective(ascending(changes))
 	if len(changes) == 0 {
@@ -228,12 +232,14 @@ func (m Map[K, V]) With(changes ...Change[K, V]) Map[K, V] {
 	return Map[K, V]{root: b.finish()}
 }
 
-// Same reports whether the two maps share their root (cheap; false negatives possible).
+// Same reports whether the two maps share their top node. It is cheaper than Equal, but maps with equal content may have
+// different top nodes.
 func (m Map[K, V]) Same(o Map[K, V]) bool { return m.root == o.root }
 
-// pageOf is the index of the page that holds k or would take it. Keys below the first page belong to it.
+// pageOf returns the index of the page that contains k, or would contain it. Keys below the first page belong to that page.
 func pageOf[K Key[K], V Value](pages []*page[K, V], k K) int {
-	lo, hi := 1, len(pages) // invariant: pages before lo start at or below k (or are the first), pages from hi on start above it
+	// Invariant: pages before lo start at or below k (or are the first page), and pages from hi on start above k.
+	lo, hi := 1, len(pages)
 	for lo < hi {
 		mid := int(uint(lo+hi) / 2)
 		if pages[mid].first().Compare(k) <= 0 {
@@ -245,7 +251,7 @@ func pageOf[K Key[K], V Value](pages []*page[K, V], k K) int {
 	return lo - 1
 }
 
-// chunkOf is pageOf for the chunks of a page.
+// chunkOf returns the index of the chunk that contains k, or would contain it; see pageOf.
 func chunkOf[K Key[K], V Value](chunks []*chunk[K, V], k K) int {
 	lo, hi := 1, len(chunks)
 	for lo < hi {
@@ -259,7 +265,7 @@ func chunkOf[K Key[K], V Value](chunks []*chunk[K, V], k K) int {
 	return lo - 1
 }
 
-// find is the index at which k is, or would be inserted, and whether it is there.
+// find returns the index of k, or the index at which it would be inserted, and whether the chunk contains k.
 func (c *chunk[K, V]) find(k K) (int, bool) {
 	lo, hi := 0, len(c.entries)
 	for lo < hi {

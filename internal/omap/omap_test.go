@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// val is a value as real ones are: a pointer-sized thing with a hash computed once.
+// val is a value with a hash that is computed once, as the values of the product are.
 type val struct{ *content }
 
 type content struct {
@@ -32,7 +32,7 @@ type (
 	nameChange = Change[Name, val]
 )
 
-// check compares every observation of m with the plain map, and m's nodes with the canonical form.
+// check compares the result of every method of m with the plain map, and the nodes of m with the canonical form.
 func check(t rapid.TB, m nameMap, plain map[Name]int) {
 	t.Helper()
 	size := 0
@@ -62,7 +62,7 @@ func check(t rapid.TB, m nameMap, plain map[Name]int) {
 	checkForm(t, m, keys, plain)
 }
 
-// checkBlocks: joined, blocks are the values in key order, also when they are asked for again.
+// checkBlocks checks that the joined blocks are the values in key order, also when Blocks is called again.
 func checkBlocks(t rapid.TB, m nameMap, keys []Name, plain map[Name]int) {
 	t.Helper()
 	appendTo := func(b []byte, v val) []byte { return fmt.Appendln(b, v.n) }
@@ -84,7 +84,7 @@ func checkBlocks(t rapid.TB, m nameMap, keys []Name, plain map[Name]int) {
 	}
 }
 
-// checkForm derives the nodes from the content by the definition, without builder, and compares.
+// checkForm computes the nodes from the content by their definition, without builder, and compares them with those of m.
 func checkForm(t rapid.TB, m nameMap, keys []Name, plain map[Name]int) {
 	t.Helper()
 	if len(keys) == 0 {
@@ -145,7 +145,7 @@ func checkForm(t rapid.TB, m nameMap, keys []Name, plain map[Name]int) {
 	}
 }
 
-// checkDiff compares Diff with the definition: each key whose value differs, once, in order.
+// checkDiff checks that Diff yields each key whose value differs, once, in key order.
 func checkDiff(t rapid.TB, a, b nameMap, plainA, plainB map[Name]int) {
 	t.Helper()
 	both := maps.Clone(plainA)
@@ -195,7 +195,7 @@ func checkDiff(t rapid.TB, a, b nameMap, plainA, plainB map[Name]int) {
 
 func scratch(plain map[Name]int) nameMap {
 	var changes []nameChange
-	for k, n := range plain { // any order
+	for k, n := range plain { // in random order
 		changes = append(changes, Put(k, valOf(n)))
 	}
 	return nameMap{}.With(changes...)
@@ -213,7 +213,7 @@ func replay(plain map[Name]int, changes []nameChange) map[Name]int {
 	return plain
 }
 
-// keysOf returns n names of the given level with the prefix.
+// keysOf returns n names that have the given level and prefix.
 func keysOf(l level, prefix string, n int) []Name {
 	var out []Name
 	for i := 0; len(out) < n; i++ {
@@ -224,8 +224,8 @@ func keysOf(l level, prefix string, n int) []Name {
 	return out
 }
 
-// pool is names in which the boundaries are as frequent as the entries: with natural frequencies a small random map
-// has one chunk and nothing is tested.
+// pool returns names among which boundaries are as frequent as other keys. With the natural frequencies a small random map
+// has one chunk, and the test would exercise nothing.
 func pool() []Name {
 	return slices.Concat(keysOf(inChunk, "", 40), keysOf(startsChunk, "", 30), keysOf(startsPage, "", 12), []Name{""})
 }
@@ -250,7 +250,7 @@ func TestAgainstPlainMap(t *testing.T) {
 				t.Fatalf("With wrote to its argument")
 			}
 			check(t, next, nextPlain)
-			check(t, m, plain) // the old map is as it was
+			check(t, m, plain) // the old map has not changed
 			if s := scratch(nextPlain); s.Hash() != next.Hash() {
 				t.Fatalf("hash depends on history")
 			}
@@ -259,7 +259,7 @@ func TestAgainstPlainMap(t *testing.T) {
 			}
 			checkDiff(t, m, next, plain, nextPlain)
 			checkDiff(t, next, m, nextPlain, plain)
-			checkDiff(t, scratch(plain), next, plain, nextPlain) // nothing shared
+			checkDiff(t, scratch(plain), next, plain, nextPlain) // the two maps share no nodes
 			m, plain = next, nextPlain
 		}
 		for k := range plain {
@@ -269,7 +269,7 @@ func TestAgainstPlainMap(t *testing.T) {
 	})
 }
 
-// TestBoundaries takes each key that starts a chunk or a page out of a map whose other pages stay as they are, and puts it back.
+// TestBoundaries deletes each key that starts a chunk or a page, in a map with further pages, and inserts it again.
 func TestBoundaries(t *testing.T) {
 	const n = 3000
 	m, plain := filled(n), map[Name]int{}
@@ -291,7 +291,7 @@ func TestBoundaries(t *testing.T) {
 	}
 }
 
-// TestLargeHistory uses natural boundaries and several pages.
+// TestLargeHistory applies random changes to a map with natural boundaries and several pages.
 func TestLargeHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1000, 3000).Draw(t, "n")
@@ -340,8 +340,8 @@ func TestAllStops(t *testing.T) {
 	}
 }
 
-// TestGolden fails when the canonical form changes: then hashes (and versions on the wire) differ between releases.
-// That is allowed, but has to be meant.
+// TestGolden fails when the canonical form changes, because then hashes, and versions that proxies receive, differ between
+// releases. Such a change is allowed, but must be intended.
 func TestGolden(t *testing.T) {
 	for _, c := range []struct {
 		n    int
@@ -390,7 +390,7 @@ func TestSharing(t *testing.T) {
 					fresh++
 				}
 			}
-			// At most two chunks and two pages; a change of a value just one of each.
+			// An insertion or deletion may touch two chunks and two pages; a change of a value touches one of each.
 			if limit := map[string]int{"change": 2, "delete": 2, "insert": 4}[what]; fresh > limit {
 				t.Errorf("%s at %d: %d new nodes, want at most %d", what, i, fresh, limit)
 			}
@@ -412,7 +412,7 @@ func TestAdversarialKeys(t *testing.T) {
 		for i := range keys {
 			step(Put(keys[i*7%len(keys)], valOf(i)))
 		}
-		// One key that starts nothing before, between and behind the others: with and without its boundary.
+		// A key of level inChunk is inserted before, between and behind the others, with and without a boundary before it.
 		for _, k := range slices.Concat(keysOf(inChunk, "a", 1), keysOf(inChunk, "k00060-", 1), keysOf(inChunk, "z", 1)) {
 			step(Put(k, valOf(1)))
 		}
@@ -425,7 +425,7 @@ func TestAdversarialKeys(t *testing.T) {
 	}
 }
 
-// pair is a key of two parts: "ab","c" and "a","bc" must not be the same.
+// pair is a key with two parts. The pairs ("ab", "c") and ("a", "bc") must have different encodings.
 type pair struct{ a, b string }
 
 func (p pair) Compare(o pair) int {
@@ -453,7 +453,7 @@ func TestHashIsUnambiguous(t *testing.T) {
 		}
 		return m.Hash()
 	}
-	zeros := string(make([]byte, 20)) // a length and a Unit's hash
+	zeros := string(make([]byte, 20)) // the length of a key and the hash of a Unit are zero bytes too
 	note(set(), "nothing")
 	note(set(pair{}), "empty key")
 	note(set(pair{"ab", "c"}), "ab,c")
@@ -474,7 +474,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// FuzzMap reads its input as writes to two maps: bytes select the key, the value or deletion, and when to commit.
+// FuzzMap interprets its input as writes to two maps: bytes select the key, the value or a deletion, and when to commit.
 func FuzzMap(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 255, 4, 5})
 	f.Add([]byte("\x00\x01\x02\x01\xff\xff\x00\x00\xff\xff"))

@@ -5,92 +5,92 @@ import (
 	"slices"
 )
 
-// Count is a change of a member's multiplicity.
+// Count is a change of one member's multiplicity.
 type Count[M any] struct {
 	Member M
-	By     int
+	By     int // may be negative
 }
 
-// Tally adds up how the multiplicities of members of groups change, before bags take that in. The zero Tally is empty. It is
-// made for changes of anything between one member and all members of all groups: it has no map or list per group.
+// Tally collects changes of the multiplicities of members, by group, before they are applied to bags. The zero Tally is
+// empty. It keeps no map or list per group, so that it is cheap for one change and for changes of all members of all groups.
 type Tally[G comparable, M Key[M]] struct {
-	groups []tallied[G] // in the order in which they came
-	places map[G]int32  // in groups, once there are many
-	counts []counted[M] // of all groups
-	room   []Count[M]   // for those of one group
+	groups    []tallyGroup[G] // in the order of their first change
+	positions map[G]int32     // index in groups; nil while there are at most fewGroups
+	counts    []tallyCount[M] // changes of all groups
+	buffer    []Count[M]      // buffer for the changes of one group
 }
 
-// tallied is a group, with the place of its last count and how many it has.
-type tallied[G any] struct {
+// tallyGroup is one group: its key, the index of its last change in Tally.counts (-1 if none), and the number of its changes.
+type tallyGroup[G any] struct {
 	group G
 	last  int32
 	count int
 }
 
-// counted is a count, and the place of the one of the same group before it; negative if there is none.
-type counted[M any] struct {
+// tallyCount is one change, and the index in Tally.counts of the previous change of the same group (-1 if none).
+type tallyCount[M any] struct {
 	Count[M]
-	before int32
+	previous int32
 }
 
-// fewGroups is the number up to which a group is looked for one by one.
+// fewGroups is the number of groups up to which a linear search finds a group.
 const fewGroups = 8
 
-// Add notes that a member's multiplicity in a group changes.
+// Add adds by to the change of a member's multiplicity in a group.
 func (t *Tally[G, M]) Add(g G, m M, by int) {
-	i := t.place(g)
+	i := t.position(g)
 	if n := len(t.counts); n == cap(t.counts) {
-		t.counts = slices.Grow(t.counts, n+4) // append would copy a long list more often
+		t.counts = slices.Grow(t.counts, n+4) // append would grow a long list in smaller steps and copy it more often
 	}
-	t.counts = append(t.counts, counted[M]{Count[M]{m, by}, t.groups[i].last})
+	t.counts = append(t.counts, tallyCount[M]{Count[M]{m, by}, t.groups[i].last})
 	t.groups[i].last = int32(len(t.counts) - 1)
 	t.groups[i].count++
 }
 
-// Empty reports whether nothing was added.
+// Empty reports whether Add was never called.
 func (t *Tally[G, M]) Empty() bool { return len(t.groups) == 0 }
 
-func (t *Tally[G, M]) place(g G) int {
-	if t.places != nil {
-		if i, ok := t.places[g]; ok {
+func (t *Tally[G, M]) position(g G) int {
+	if t.positions != nil {
+		if i, ok := t.positions[g]; ok {
 			return int(i)
 		}
-	} else if i := slices.IndexFunc(t.groups, func(o tallied[G]) bool { return o.group == g }); i >= 0 {
+	} else if i := slices.IndexFunc(t.groups, func(o tallyGroup[G]) bool { return o.group == g }); i >= 0 {
 		return i
 	}
 	i := len(t.groups)
-	t.groups = append(t.groups, tallied[G]{group: g, last: -1})
+	t.groups = append(t.groups, tallyGroup[G]{group: g, last: -1})
 	if i == fewGroups {
-		t.places = make(map[G]int32, 2*fewGroups)
+		t.positions = make(map[G]int32, 2*fewGroups)
 		for j, o := range t.groups {
-			t.places[o.group] = int32(j)
+			t.positions[o.group] = int32(j)
 		}
-	} else if t.places != nil {
-		t.places[g] = int32(i)
+	} else if t.positions != nil {
+		t.positions[g] = int32(i)
 	}
 	return i
 }
 
-// All yields the groups in the order in which they came, each with what changes for its members: once per member, in their
-// order, and not zero. The list is valid until the next group.
+// All yields the groups in the order of their first change. Each comes with the sums of its changes: one per member, in the
+// order of the members, without sums that are zero. The list is valid until the next iteration.
 func (t *Tally[G, M]) All() iter.Seq2[G, []Count[M]] {
 	return func(yield func(G, []Count[M]) bool) {
 		for _, g := range t.groups {
-			if list := t.of(g); len(list) > 0 && !yield(g.group, list) {
+			if list := t.sum(g); len(list) > 0 && !yield(g.group, list) {
 				return
 			}
 		}
 	}
 }
 
-// of adds up what changes in a group.
-func (t *Tally[G, M]) of(g tallied[G]) []Count[M] {
-	list := slices.Grow(t.room[:0], g.count)
-	for i := g.last; i >= 0; i = t.counts[i].before {
+// sum returns the sums of the changes of one group.
+func (t *Tally[G, M]) sum(g tallyGroup[G]) []Count[M] {
+	list := slices.Grow(t.buffer[:0], g.count)
+	for i := g.last; i >= 0; i = t.counts[i].previous {
 		list = append(list, t.counts[i].Count)
 	}
-	t.room = list
-	slices.Reverse(list) // most come in order
+	t.buffer = list
+	slices.Reverse(list) // most changes are added in the order of the members
 	slices.SortFunc(list, func(a, b Count[M]) int { return a.Member.Compare(b.Member) })
 	sum := list[:0]
 	for i, c := range list {

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestTally holds a tally against maps: groups come in the order in which they were met first, members in their order, each
-// with the sum of its changes unless that is nothing.
+// TestTally compares a tally with plain maps: groups come in the order of their first change, and members in key order, each
+// with the sum of its changes unless that is zero.
 func TestTally(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var tally Tally[int, Name]

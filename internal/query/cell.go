@@ -7,37 +7,37 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// node is the header of a cell.
+// node is the part of a cell that does not depend on its type.
 type node struct {
-	reads   []store.ID // what the last run read, in order, each once
+	reads   []store.ID // the leaves and cells that the last run read, in order, each once
 	users   userSet
 	changed store.Revision // the commit that last changed the value
 	flags   flags
-	queued  lane // the lane the cell has work in, laneNone if none
+	queued  lane // the lane in which the cell waits to run; laneNone if it does not wait
 }
 
 type flags uint8
 
 const (
-	ready     flags = 1 << iota // has been computed: the value, or its absence, stands
-	present                     // the value is there
-	failed                      // the last run panicked; the value, if present, is an older one
-	computing                   // a worker is computing it for the first time
-	orphaned                    // listed in Graph.orphans
-	observed                    // a root
-	faulty                      // has an entry in Graph.faults
+	ready     flags = 1 << iota // the cell has been computed: its value, or the absence of a value, is valid
+	present                     // there is a value
+	failed                      // the last run panicked; the value, if present, is from an earlier run
+	computing                   // a worker is computing the cell for the first time
+	orphaned                    // the cell is in Graph.orphans
+	observed                    // the cell is a root
+	faulty                      // the cell has an entry in Graph.faults
 )
 
 type lane uint8
 
 const (
-	lane0    lane = iota // what was complete stays fresh
-	lane1                // first computation of new roots
-	laneNone lane = 255
+	laneUpdate lane = iota // cells that were complete and have to be brought up to date; run by Commit
+	laneBuild              // first computations of new roots; run by Slice
+	laneNone   lane = 255
 )
 
-// cells are those of one query. Cells being computed may look up and add concurrently (lock); everything else is the
-// owner's.
+// cells holds the cells of one query. Cells that run in parallel may look up and add cells, under the lock; every other method
+// is for the owner of the graph.
 type cells[K comparable, T any] struct {
 	g    *Graph
 	mu   sync.RWMutex
@@ -80,7 +80,7 @@ func (s *cells[K, T]) node(slot uint32) *node { return &s.at(slot).node }
 
 func (s *cells[K, T]) live() int { return s.kept.Len() }
 
-// find returns k's cell; the caller holds the lock.
+// find returns the cell of k, if there is one. The caller holds the lock.
 func (s *cells[K, T]) find(k K) (*entry[K, T], uint32, bool) {
 	n, ok := s.kept.Find(k)
 	if !ok {
@@ -89,7 +89,7 @@ func (s *cells[K, T]) find(k K) (*entry[K, T], uint32, bool) {
 	return s.at(n), n, true
 }
 
-// ensure returns k's cell, making it if need be; the caller holds the write lock.
+// ensure returns the cell of k. It creates the cell if there is none. The caller holds the write lock.
 func (s *cells[K, T]) ensure(k K) (*entry[K, T], uint32) {
 	if c, n, ok := s.find(k); ok {
 		return c, n
@@ -103,16 +103,16 @@ func (s *cells[K, T]) ensure(k K) (*entry[K, T], uint32) {
 	return c, n
 }
 
-// built reports whether k's cell has been computed.
+// built reports whether the cell of k has been computed.
 func (s *cells[K, T]) built(k K) bool {
 	c, _, ok := s.find(k)
 	return ok && c.flags&ready != 0
 }
 
-// await reads k's cell, of a space whose cells are not computed on the way: what reads one before it is built gives up until
-// it is.
-func (s *cells[K, T]) await(r *Reader, space int, k K) *entry[K, T] {
-	r.below(space)
+// readBuilt returns the cell of k and records the read. It is for spaces whose cells run on their own and not when they are
+// first read (collections, groups and layers): if the cell has not been computed, the running cell aborts and runs again later.
+func (s *cells[K, T]) readBuilt(r *Reader, space int, k K) *entry[K, T] {
+	r.checkRank(space)
 	s.lock()
 	c, slot := s.ensure(k)
 	settled := c.flags&ready != 0

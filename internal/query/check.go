@@ -7,9 +7,10 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// CheckEdges verifies, for tests, what must hold between commits when nothing is waiting. Edges are symmetric: u ∈ users(d) ⇔
-// d ∈ reads(u), a collection's linked elements counting as reads, each edge once. A leaf with users is in use. Nothing is
-// queued or computing, and no cell without user or root is left unswept.
+// CheckEdges checks, for tests, the invariants of the graph between commits when no cell is waiting. Edges are symmetric: u is
+// in users(d) if and only if d is in reads(u), where the linked elements of a collection count as reads, and each edge exists
+// once. A leaf with users is in use. No cell is queued or being computed. Every cell without users is a root or is listed for
+// the sweep.
 func (g *Graph) CheckEdges() error {
 	type edge struct{ from, user store.ID }
 	forward := map[edge]int{}

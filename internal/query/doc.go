@@ -1,29 +1,31 @@
-// Package query is the incremental kernel: memoised pure functions over the rows of package store, and the one place in
-// the tree that caches, invalidates, compares or decides what changed.
+// Package query is an incremental computation kernel: memoised pure functions over the rows of package store. It is the only
+// package of the project that caches results, invalidates them, compares them or decides what has changed.
 //
-// A query is a function of a key; a cell is its result for one key. The Reader is a query's only handle on the world and
-// records each thing it reads. Queries have a rank, the order of their definition, and read lower ranks only. After a
-// commit the lowest rank with work runs first, so when a cell runs, everything below it is settled at the commit's
-// revision: each cell runs at most once per commit (again only if it had to wait for a collection), reads one revision,
-// and no cycle can exist. A cell runs only if something it read really changed; an equal result stops there.
+// A query is a function of a key. A cell is the remembered result of one query for one key. The function reads rows, index
+// groups and other queries through its Reader, which records each read; the query has no other input. Queries are ranked by
+// the order of their definitions, and a query may read only queries of lower rank, so cycles cannot exist. After a commit the
+// cells of the lowest rank that has work run first. When a cell runs, everything that it can read is therefore up to date, so
+// a cell runs at most once per commit and reads rows of one revision. (It runs again in the same commit only if it had to
+// stop because a collection was not built yet.) A cell runs only if something that it read has changed. If its new result
+// equals the old one, the cells that read it do not run.
 //
-// Each, GroupBy and DefineLayers are the primitives for lists: a collection has one cell per element and holds their
-// outputs in one ordered map, so that a change of one element costs one element; layers are read key by key. A plain query
-// over thousands of things would cost thousands at every change: one that reads more than ReadLimit has a fault.
+// Each, GroupBy and DefineLayers define lists. A collection has one cell per element and keeps the outputs of all elements in
+// one ordered map, so a change of one element costs one element. Layers are read key by key. A plain query over thousands of
+// keys would run in full at every change; a cell that reads more than ReadLimit things is therefore reported as a Fault.
 //
-// Cells exist because a root observes them, directly or through others, and are freed some time after the last reader
-// is gone. What a complete root needs is recomputed by Commit before it returns (lane 0); the first computation of a
-// new root runs in slices (lane 1) between commits and never delays them. A root is published only when nothing it
-// needs is waiting, so it never shows a mixture of revisions.
+// A cell exists while a root observes it, directly or through other cells; it is freed some time after its last reader is
+// gone. Commit recomputes everything that complete roots need before it returns (laneUpdate). The first computation of a new
+// root runs between commits in calls of Slice, so that it does not delay commits (laneBuild). The observer of a root is called
+// only when nothing that the root needs is waiting to run, so it never sees results of different revisions.
 //
-// A cell that panics keeps its last good value; without one it is absent. A query that guards access denies instead (Guard).
-// What the cell had read until then are its reads, so that it runs again when they change. That, and every broken rule of
-// this package, is a Fault of the cell: it is told once when it comes and once when it goes (TakeFaults). A graph of tests
-// is strict: there a broken rule is a panic.
+// A cell that panics keeps its last good value; if it has none, its result is absent. The result of a query that guards
+// access is then to deny (see Guard). The reads that were recorded before the panic remain, so that the cell runs again when
+// one of them changes. A panic, and every violation of a rule of this package, is a Fault of the cell. TakeFaults reports each
+// fault once when it appears and once when it is resolved. Tests use strict graphs, in which a violation panics.
 //
-// The naive reader evaluates the same functions from the rows alone: no memo, no recording, index groups by scanning.
-// Tests hold the graph against it after random histories; "why not" and "plan" can use it too.
+// The naive reader (Graph.Naive) evaluates the same functions from the rows alone: it remembers nothing, records nothing, and
+// finds index groups by scanning. Tests compare the incremental results with the naive ones after random sequences of changes.
 //
-// One goroutine, the owner, calls Commit, Slice, Observe and everything else. While it runs a batch of cells it may use
-// further goroutines of its own; none outlives the call. The package imports store and omap, nothing else.
+// Goroutines: one goroutine, the owner, calls Commit, Slice, Observe and all other methods. While it runs a large batch of
+// cells it uses further goroutines, all of which end before the call returns.
 package query

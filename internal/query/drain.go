@@ -6,28 +6,28 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// enqueue gives a cell work. A cell in lane 1 can be promoted to lane 0, never the other way.
+// enqueue makes a cell run in a lane. A cell that waits in laneBuild can be moved to laneUpdate, but not back.
 func (g *Graph) enqueue(id store.ID, in lane) {
 	n := g.nodeOf(id)
-	if n.queued == in || n.queued == lane0 {
+	if n.queued == in || n.queued == laneUpdate {
 		return
 	}
-	n.queued = in // what a promoted cell leaves in the other queue is skipped there
+	n.queued = in // step skips the entry that a cell moved to laneUpdate leaves in the queue of laneBuild
 	s := id.Space()
 	g.queues[in][s] = append(g.queues[in][s], id.Slot())
 }
 
-// enqueueUser makes a cell run because something it read changed. A cell that has never been complete
-// stays in the lane it is being built in.
+// enqueueUser makes a cell run because something that it read has changed. A cell that has never been computed stays in
+// laneBuild.
 func (g *Graph) enqueueUser(id store.ID) {
 	if g.nodeOf(id).flags&ready != 0 {
-		g.enqueue(id, lane0)
+		g.enqueue(id, laneUpdate)
 	} else {
-		g.enqueue(id, lane1)
+		g.enqueue(id, laneBuild)
 	}
 }
 
-// lowest is the lowest space with work in the lane, or -1.
+// lowest returns the lowest space with work in the lane, or -1 if the lane is empty.
 func (g *Graph) lowest(in lane) int {
 	for s, q := range g.queues[in] {
 		if len(q) > 0 {
@@ -44,7 +44,7 @@ func (g *Graph) drain(in lane) {
 	}
 }
 
-// step runs up to max cells of the lowest rank with work and returns how many it took; 0 if there is none.
+// step runs up to max cells of the lowest rank that has work. It returns how many queue entries it took, or 0 if there was none.
 func (g *Graph) step(in lane, max int) int {
 	s := g.lowest(in)
 	if s < 0 {
@@ -72,10 +72,10 @@ func (g *Graph) step(in lane, max int) int {
 	return taken
 }
 
-// inTurn runs the cells of a space that may each be large; those the slice has no budget left for wait for the next one.
-func (g *Graph) inTurn(space int, slots []uint32, in lane, run func(slot uint32, in lane)) {
+// runEach runs cells that may each be expensive. When the budget of the slice is used up, the rest waits for the next slice.
+func (g *Graph) runEach(space int, slots []uint32, in lane, run func(slot uint32, in lane)) {
 	for _, slot := range slots {
-		if in == lane1 && g.budget <= 0 {
+		if in == laneBuild && g.budget <= 0 {
 			g.enqueue(store.CellID(space, slot), in)
 			continue
 		}
@@ -83,41 +83,42 @@ func (g *Graph) inTurn(space int, slots []uint32, in lane, run func(slot uint32,
 	}
 }
 
-// atOnce is how many elements a cell may take in at a time: a first build that nobody waits for does not hold up the input.
-func (g *Graph) atOnce(n *node, in lane) int {
-	if in == lane1 && n.flags&ready == 0 {
+// maxElements returns how many elements a cell may add in one run. A first build adds a portion, so that it does not delay commits.
+func (g *Graph) maxElements(n *node, in lane) int {
+	if in == laneBuild && n.flags&ready == 0 {
 		return g.options.Portion
 	}
 	return store.MaxSlots
 }
 
-// absorb links what a reader computed on the way, and sees to what it needs.
+// absorb processes what a reader collected during a run: it links the cells that were computed on the way, enqueues the
+// collections that are needed, and releases what only aborted runs have read.
 func (g *Graph) absorb(r *Reader, in lane) {
-	for _, f := range r.fresh {
+	for _, f := range r.computed {
 		n := g.nodeOf(f.id)
-		n.queued = laneNone // it may have waited in lane 1
+		n.queued = laneNone // it may have waited in laneBuild
 		g.ran[f.id.Space()]++
 		g.relink(f.id, n, f.reads)
-		g.judge(f.id, n, f.verdict)
-		g.orphan(f.id, n) // unless the cell it was computed for links it
+		g.recordFault(f.id, n, f.defect)
+		g.orphan(f.id, n) // the cell that needed it links it later, which makes the sweep skip it
 	}
 	for _, id := range r.needs {
 		n := g.nodeOf(id)
 		g.enqueue(id, in)
 		g.orphan(id, n)
 	}
-	for _, id := range r.lost {
+	for _, id := range r.abandoned {
 		if id.Leaf() {
 			g.unread = append(g.unread, id)
 		} else {
 			g.orphan(id, g.nodeOf(id))
 		}
 	}
-	r.fresh, r.needs, r.lost = r.fresh[:0], r.needs[:0], r.lost[:0]
+	r.computed, r.needs, r.abandoned = r.computed[:0], r.needs[:0], r.abandoned[:0]
 	r.reads, r.base = r.reads[:0], 0
 }
 
-// relink makes reads the cell's edges.
+// relink replaces the reads of a cell and updates the edges.
 func (g *Graph) relink(id store.ID, n *node, reads []store.ID) {
 	old := n.reads
 	n.reads = reads
@@ -133,19 +134,19 @@ func (g *Graph) relink(id store.ID, n *node, reads []store.ID) {
 	}
 }
 
-// orphan notes that a cell may have no users; whether it has none is looked at when it is swept.
+// orphan lists a cell that may have no users. The sweep checks whether it has none.
 func (g *Graph) orphan(id store.ID, n *node) {
 	if n.flags&orphaned == 0 && n.users.none() {
 		n.flags |= orphaned
 		if n := len(g.orphans); n == cap(g.orphans) {
-			g.orphans = slices.Grow(g.orphans, n+8) // append would copy a long list more often
+			g.orphans = slices.Grow(g.orphans, n+8) // append would grow a long list in smaller steps and copy it more often
 		}
 		g.orphans = append(g.orphans, id)
 	}
 }
 
-// sweep frees up to max cells that nobody reads, and then those only they read. It runs only when no cell is
-// waiting for another: a cell that is being built for somebody has no user yet.
+// sweep frees up to max cells without users, and then the cells that only those read. It must run only when no cell waits for
+// another one, because a cell that is being built for another cell has no user yet.
 func (g *Graph) sweep(max int) {
 	for freed := 0; freed < max && len(g.orphans) > 0; {
 		id := g.orphans[len(g.orphans)-1]
@@ -159,7 +160,7 @@ func (g *Graph) sweep(max int) {
 			g.unlink(d, id)
 		}
 		if n.flags&faulty != 0 {
-			g.absolve(id)
+			g.clearFault(id)
 		}
 		g.spaces[id.Space()].drop(id.Slot())
 		freed++

@@ -7,10 +7,11 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// Each adds a collection. in yields the elements of collection c (an index group, a group's keys, another collection:
-// only the keys count); elem is run per element under key(c, e), which is different for different elements, and yields
-// 0..n outputs, whose names differ from those of other elements. A strict graph panics if it is not so. Otherwise the
-// collection has a fault, elements of one key count as one, and of outputs of one name that of the first element is served.
+// Each adds a collection. in returns the elements of collection c as the keys of a map, such as an index group, the keys of a
+// grouping, or another collection. For each element e, the query elem runs with the key that key(c, e) returns. It returns any
+// number of outputs. Different elements must have different keys, and outputs of different elements must have different names.
+// A strict graph panics if they have not. Otherwise the collection has a Fault: elements with one key count as one element, and
+// of several outputs with one name, that of the first element is used.
 func Each[C comparable, E omap.Key[E], X omap.Value, K comparable, V Output](g *Graph, name string,
 	in func(r *Reader, c C) omap.Map[E, X], elem *Query[K, []V], key func(c C, e E) K) *Collection[C, V] {
 	col := &Collection[C, V]{g: g, name: name}
@@ -18,13 +19,13 @@ func Each[C comparable, E omap.Key[E], X omap.Value, K comparable, V Output](g *
 	col.space = g.add(col)
 	col.elements = &members[C, E, X, K, V]{
 		g: g, space: col.space, in: in, elem: elem, key: key, now: make(map[uint32]omap.Map[E, X]),
-		repeats: make(map[uint32]map[uint32]int),
+		duplicates: make(map[uint32]map[uint32]int),
 	}
-	elem.sinks[col.space] = col.note
+	elem.sinks[col.space] = col.noteChange
 	return col
 }
 
-// members are the elements of the collections of one Each.
+// members holds the elements of the collections of one Each.
 type members[C comparable, E omap.Key[E], X omap.Value, K comparable, V Output] struct {
 	g     *Graph
 	space int // the collection's
@@ -32,26 +33,26 @@ type members[C comparable, E omap.Key[E], X omap.Value, K comparable, V Output] 
 	elem  *Query[K, []V]
 	key   func(c C, e E) K
 	now   map[uint32]omap.Map[E, X] // the linked elements, by collection slot
-	// repeats counts, by collection slot and element slot, the elements that have the key of another one. There are none
-	// unless key breaks its rule.
-	repeats map[uint32]map[uint32]int
+	// duplicates counts, by collection slot and element slot, the further elements that have the key of another element. It
+	// is empty unless key violates its rule.
+	duplicates map[uint32]map[uint32]int
 }
 
-func (m *members[C, E, X, K, V]) link(r *Reader, slot uint32, c C, max int) (entered []uint32, left []leaver[V], more bool) {
+func (m *members[C, E, X, K, V]) link(r *Reader, slot uint32, c C, max int) (added []uint32, removed []removedElement[V], more bool) {
 	old, now := m.now[slot], m.in(r, c)
 	now, more = portion(old, now, max)
 	m.now[slot] = now
 	collection := store.CellID(m.space, slot)
-	for ch := range omap.Diff(old, now) { // who leaves goes first: who comes may have the same key
+	for ch := range omap.Diff(old, now) { // removals come first, because an added element may have the key of a removed one
 		if ch.HasNew {
 			continue
 		}
 		cell, n, _ := m.elem.find(m.key(c, ch.Key))
-		if m.repeats[slot][n] > 0 {
-			m.repeat(slot, n, -1)
+		if m.duplicates[slot][n] > 0 {
+			m.countDuplicate(slot, n, -1)
 			continue
 		}
-		left = append(left, leaver[V]{n, cell.val}) // none if it was not computed yet
+		removed = append(removed, removedElement[V]{n, cell.val}) // cell.val is empty if the element was never computed
 		m.g.unlink(m.id(n), collection)
 	}
 	for ch := range omap.Diff(old, now) {
@@ -64,16 +65,16 @@ func (m *members[C, E, X, K, V]) link(r *Reader, slot uint32, c C, max int) (ent
 			if m.g.options.Strict {
 				panic(ruleError(fmt.Sprintf("%s: several elements have the key %v", m.g.spaces[m.space].label(), k)))
 			}
-			m.repeat(slot, n, +1)
+			m.countDuplicate(slot, n, +1)
 			continue
 		}
 		cell.users.add(collection)
-		entered = append(entered, n)
+		added = append(added, n)
 	}
-	return entered, left, more
+	return added, removed, more
 }
 
-// portion is the map that goes from old towards now as far as max new keys, and whether there is more to come.
+// portion returns old with the first changes towards now, up to max new keys, and whether changes remain.
 func portion[E omap.Key[E], X omap.Value](old, now omap.Map[E, X], max int) (upTo omap.Map[E, X], more bool) {
 	if now.Len() <= max {
 		return now, false
@@ -92,23 +93,23 @@ func portion[E omap.Key[E], X omap.Value](old, now omap.Map[E, X], max int) (upT
 	return now, false
 }
 
-// repeat counts an element that has the key of another one.
-func (m *members[C, E, X, K, V]) repeat(slot, elem uint32, by int) {
-	if m.repeats[slot] == nil {
-		m.repeats[slot] = make(map[uint32]int)
+// countDuplicate counts an element that has the key of another element of the collection.
+func (m *members[C, E, X, K, V]) countDuplicate(slot, elem uint32, by int) {
+	if m.duplicates[slot] == nil {
+		m.duplicates[slot] = make(map[uint32]int)
 	}
-	if m.repeats[slot][elem] += by; m.repeats[slot][elem] == 0 {
-		delete(m.repeats[slot], elem)
+	if m.duplicates[slot][elem] += by; m.duplicates[slot][elem] == 0 {
+		delete(m.duplicates[slot], elem)
 	}
-	if len(m.repeats[slot]) == 0 {
-		delete(m.repeats, slot)
+	if len(m.duplicates[slot]) == 0 {
+		delete(m.duplicates, slot)
 	}
 }
 
-// repeated describes the first key, by its text, that several elements have; it is empty if there is none.
-func (m *members[C, E, X, K, V]) repeated(slot uint32) string {
+// duplicateKey returns the first key, in the order of their texts, that several elements have; "" if there is none.
+func (m *members[C, E, X, K, V]) duplicateKey(slot uint32) string {
 	first := ""
-	for n := range m.repeats[slot] {
+	for n := range m.duplicates[slot] {
 		if key := fmt.Sprint(m.elem.at(n).key); first == "" || key < first {
 			first = key
 		}
@@ -121,23 +122,23 @@ func (m *members[C, E, X, K, V]) unlink(slot uint32, c C) {
 		m.g.unlink(m.id(n), store.CellID(m.space, slot))
 	}
 	delete(m.now, slot)
-	delete(m.repeats, slot)
+	delete(m.duplicates, slot)
 }
 
 func (m *members[C, E, X, K, V]) linked(slot uint32, c C) []uint32 {
 	now := m.now[slot]
 	list := make([]uint32, 0, now.Len())
-	var told map[uint32]bool
-	if len(m.repeats[slot]) > 0 {
-		told = make(map[uint32]bool, now.Len())
+	var seen map[uint32]bool
+	if len(m.duplicates[slot]) > 0 {
+		seen = make(map[uint32]bool, now.Len())
 	}
 	for e := range now.All() {
 		_, n, _ := m.elem.find(m.key(c, e))
-		if told[n] {
+		if seen[n] {
 			continue
 		}
-		if told != nil {
-			told[n] = true
+		if seen != nil {
+			seen[n] = true
 		}
 		list = append(list, n)
 	}

@@ -7,18 +7,18 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// places say, by collection slot, which element yielded an output when somebody last asked for one that was not known. They
-// are hints: each is checked when it is used, so changes of the collection need not keep them up to date.
-type places map[uint32]map[omap.Name]uint32
+// elementHints remembers, by collection slot, which element had the output of a name when Element last searched for one. Each
+// hint is checked before it is used, so a change of the collection need not update them.
+type elementHints map[uint32]map[omap.Name]uint32
 
-// Element is the cell of collection k that yields the output called name. It is for the owner, between commits. It looks at all
-// elements when the answer is not the one of an earlier call.
+// Element returns the cell of collection k that has the output called name. It is for the owner of the graph, between commits.
+// It reads all elements if no hint of an earlier call is right.
 func (c *Collection[C, V]) Element(k C, name omap.Name) (ID, bool) {
 	cell, slot, ok := c.find(k)
 	if !ok || !cell.val.out.Has(name) {
 		return 0, false
 	}
-	if elem, ok := c.places[slot][name]; ok && c.yields(elem, slot, name) {
+	if elem, ok := c.hints[slot][name]; ok && c.yields(elem, slot, name) {
 		return c.elements.id(elem), true
 	}
 	found := make(map[omap.Name]uint32, cell.val.out.Len())
@@ -28,15 +28,15 @@ func (c *Collection[C, V]) Element(k C, name omap.Name) (ID, bool) {
 			found[omap.Name(o.OutputName())] = elem
 		}
 	}
-	if c.places == nil {
-		c.places = places{}
+	if c.hints == nil {
+		c.hints = elementHints{}
 	}
-	c.places[slot] = found
+	c.hints[slot] = found
 	elem, ok := found[name]
 	return c.elements.id(elem), ok
 }
 
-// yields reports whether the slot is that of an element of the collection that has the output.
+// yields reports whether the slot holds an element of the collection that has the output.
 func (c *Collection[C, V]) yields(elem, slot uint32, name omap.Name) bool {
 	if !c.elements.member(elem, store.CellID(c.space, slot)) {
 		return false
@@ -45,7 +45,7 @@ func (c *Collection[C, V]) yields(elem, slot uint32, name omap.Name) bool {
 	return slices.ContainsFunc(outputs, func(v V) bool { return omap.Name(v.OutputName()) == name })
 }
 
-// member reports whether an element is one of the collection's.
+// member reports whether an element belongs to the collection.
 func (m *members[C, E, X, K, V]) member(elem uint32, collection store.ID) bool {
 	if cell := m.elem.kept.Get(elem); cell != nil {
 		return cell.users.has(collection)
@@ -53,8 +53,8 @@ func (m *members[C, E, X, K, V]) member(elem uint32, collection store.ID) bool {
 	return false
 }
 
-// Rows are the keys of the present rows and groups that a cell was made of, directly or through others, each once and in the
-// order they were read. It is for the owner, between commits.
+// Rows returns the keys of the present rows and groups that a cell depends on, directly or through other cells, each once and in
+// the order in which they were read. It is for the owner of the graph, between commits.
 func (g *Graph) Rows(id ID) []any {
 	var keys []any
 	seen := map[ID]struct{}{}

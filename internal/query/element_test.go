@@ -8,9 +8,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// TestElementAfterChanges: what was found once is found again, or found gone, whatever happened to the elements since.
+// TestElementAfterChanges checks that Element finds an element again, or reports that it is gone, after changes of the collection.
 func TestElementAfterChanges(t *testing.T) {
-	w := newWorld(Options{Strict: true})
+	w := newFixture(Options{Strict: true})
 	w.g.Commit(func(tx *store.Txn) { w.fill(tx, 50, 2) })
 	w.clusters.Observe("", func(omap.Map[omap.Name, text]) {})
 	settle := func(write func(tx *store.Txn)) {
@@ -27,17 +27,17 @@ func TestElementAfterChanges(t *testing.T) {
 		return w.g.Rows(id)
 	}
 	if got := rows("s10|1"); !slices.Contains(got, any("s10")) || !slices.Contains(got, any("rs10")) {
-		t.Errorf("s10|1 is made of %v, want its service and its rule", got)
+		t.Errorf("s10|1 depends on %v, want its service and its rule", got)
 	}
 	settle(func(tx *store.Txn) { w.services.Delete(tx, "s10"); w.services.Set(tx, "added", service{Port: 2}) })
 	if got := rows("s10|1"); got != nil {
-		t.Errorf("what is gone is made of %v", got)
+		t.Errorf("a removed output depends on %v", got)
 	}
 	if got := rows("added|1"); !slices.Contains(got, any("added")) || slices.Contains(got, any("s10")) {
-		t.Errorf("what took its slot is made of %v", got)
+		t.Errorf("the element in the reused slot depends on %v", got)
 	}
 	settle(func(tx *store.Txn) { w.services.Set(tx, "s10", service{Port: 2}) })
 	if got := rows("s10|1"); !slices.Contains(got, any("s10")) {
-		t.Errorf("what came back is made of %v", got)
+		t.Errorf("the element that was added again depends on %v", got)
 	}
 }

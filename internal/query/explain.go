@@ -6,22 +6,22 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// ID names a cell, row or group.
+// ID identifies a cell, row or group.
 type ID = store.ID
 
-// Reason is one cell, row or group in the explanation of a result, with what it read in its turn.
+// Reason explains a result: one cell, row or group, with the reasons for what it read.
 type Reason struct {
 	Query   string // name of the query, table or index
 	Key     string
 	Changed store.Revision // the commit that last changed it
-	Failed  bool           // the cell's last run panicked; its value is an older one
-	Absent  bool           // the row does not exist, the group is empty, the query has no result
+	Failed  bool           // the cell's last run panicked; its value is from an earlier run
+	Absent  bool           // the row does not exist, the group is empty, or the query has no result
 	Reads   []*Reason      // empty for rows and groups
 	Row     any            // the key of a row or group; nil for cells
 }
 
-// Explain says what the cell was made of, down to rows. A cell that is reached twice is explained once. It is for the
-// owner, between commits.
+// Explain returns what the cell depends on, down to the rows. A cell that is reached twice has one Reason. It is for the owner
+// of the graph, between commits.
 func (g *Graph) Explain(id ID) *Reason { return g.explain(id, map[ID]*Reason{}) }
 
 func (g *Graph) explain(id ID, seen map[ID]*Reason) *Reason {
@@ -47,7 +47,7 @@ func (g *Graph) explain(id ID, seen map[ID]*Reason) *Reason {
 	return r
 }
 
-// Leaves lists the rows and groups of an explanation, each once, in the order they were read.
+// Leaves returns the rows and groups of an explanation, each once, in the order in which they were read.
 func (r *Reason) Leaves() []*Reason {
 	var leaves []*Reason
 	seen := map[*Reason]bool{}
@@ -68,7 +68,7 @@ func (r *Reason) Leaves() []*Reason {
 	return leaves
 }
 
-// Cell is the cell for k, if it has been computed.
+// Cell returns the cell of k, if it has been computed.
 func (q *Query[K, V]) Cell(k K) (ID, bool) {
 	c, n, ok := q.find(k)
 	return store.CellID(q.space, n), ok && c.flags&ready != 0

@@ -8,9 +8,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// TestExplain names the rows an output came from, absent ones included, with the revision of their last change.
+// TestExplain checks that an explanation contains the rows of an output, including absent ones, with their last revisions.
 func TestExplain(t *testing.T) {
-	w := newWorld(Options{Strict: true})
+	w := newFixture(Options{Strict: true})
 	w.g.Commit(func(tx *store.Txn) { w.fill(tx, 20, 0) })
 	w.classes.Observe("n0", func(state, bool) {})
 	w.finish()

@@ -7,33 +7,33 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// Fault is what is wrong with a cell: a bug in a query, of which users must be told.
+// Fault describes what is wrong with a cell. A fault is a bug in a query, and is reported to the users.
 type Fault struct {
 	Cell     ID
 	Query    string
 	Key      string
 	Kind     FaultKind
 	Reason   string
-	Revision store.Revision // the commit at which it came
-	Kept     bool           // a last good value is still served
+	Revision store.Revision // the commit at which the fault appeared
+	Kept     bool           // readers still get the last good value
 }
 
-// FaultKind says what is wrong with a cell.
+// FaultKind classifies faults.
 type FaultKind uint8
 
 // The kinds of faults.
 const (
 	// Panicked: the last run of the cell panicked.
 	Panicked FaultKind = iota + 1
-	// Overread: the cell reads more than ReadLimit things and costs what they all cost. Its result is right.
+	// Overread: the cell reads more than ReadLimit things, so it runs too often. Its result is right.
 	Overread
-	// SameKey: two elements of the collection have the same key. They count as one element.
+	// SameKey: several elements of the collection have the same key. They count as one element.
 	SameKey
-	// SameName: two elements of the collection have outputs of the same name. The first element's is served.
+	// SameName: outputs of several elements of the collection have the same name. That of the first element is used.
 	SameName
 )
 
-// Faults lists the cells with a fault, in no particular order.
+// Faults returns the present faults in no particular order.
 func (g *Graph) Faults() []Fault {
 	list := make([]Fault, 0, len(g.faults))
 	for _, f := range g.faults {
@@ -42,50 +42,50 @@ func (g *Graph) Faults() []Fault {
 	return list
 }
 
-// FaultChange is a fault that came or changed, or the fault of a cell that has none any longer.
+// FaultChange is a fault that appeared or changed, or the cell of a fault that was resolved.
 type FaultChange struct {
 	Cell  ID
-	Fault *Fault // nil: it is gone
+	Fault *Fault // nil: the fault was resolved
 }
 
-// TakeFaults lists what has changed among the faults since the last call, each cell once, in the order of the changes.
+// TakeFaults returns the changes of faults since the last call, one per cell, in the order of the changes.
 func (g *Graph) TakeFaults() []FaultChange {
-	if len(g.judged) == 0 {
+	if len(g.changedFaults) == 0 {
 		return nil
 	}
-	list := make([]FaultChange, 0, len(g.judged))
-	told := make(map[store.ID]struct{}, len(g.judged))
-	for _, id := range g.judged {
-		if _, ok := told[id]; ok {
+	list := make([]FaultChange, 0, len(g.changedFaults))
+	seen := make(map[store.ID]struct{}, len(g.changedFaults))
+	for _, id := range g.changedFaults {
+		if _, ok := seen[id]; ok {
 			continue
 		}
-		told[id] = struct{}{}
+		seen[id] = struct{}{}
 		change := FaultChange{Cell: id}
 		if f, ok := g.faults[id]; ok {
 			change.Fault = &f
 		}
 		list = append(list, change)
 	}
-	g.judged = nil
+	g.changedFaults = nil
 	return list
 }
 
-// verdict is what a run of a cell did wrong; the zero verdict is nothing.
-type verdict struct {
+// defect is what a run of a cell did wrong. The zero defect means that nothing is wrong.
+type defect struct {
 	kind   FaultKind
 	reason string
 	kept   bool
 }
 
-// judge keeps the fault of a cell that has run.
-func (g *Graph) judge(id store.ID, n *node, v verdict) {
+// recordFault records or clears the fault of a cell that has run.
+func (g *Graph) recordFault(id store.ID, n *node, v defect) {
 	if v.kind == 0 && len(n.reads) > ReadLimit {
-		v = verdict{Overread, fmt.Sprintf("it reads %d things, which should be a collection", len(n.reads)), true}
+		v = defect{Overread, fmt.Sprintf("it reads %d things and should be a collection", len(n.reads)), true}
 	}
 	if v.kind == 0 {
 		if n.flags&faulty != 0 {
 			n.flags &^= faulty
-			g.absolve(id)
+			g.clearFault(id)
 		}
 		return
 	}
@@ -96,16 +96,16 @@ func (g *Graph) judge(id store.ID, n *node, v verdict) {
 	}
 	n.flags |= faulty
 	g.faults[id] = f
-	g.judged = append(g.judged, id)
+	g.changedFaults = append(g.changedFaults, id)
 }
 
-// firstLine leaves out the stack, which differs at each panic.
+// firstLine cuts off the stack trace, which differs from panic to panic.
 func firstLine(reason string) string {
 	line, _, _ := strings.Cut(reason, "\n")
 	return line
 }
 
-func (g *Graph) absolve(id store.ID) {
+func (g *Graph) clearFault(id store.ID) {
 	delete(g.faults, id)
-	g.judged = append(g.judged, id)
+	g.changedFaults = append(g.changedFaults, id)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// TestNameCollision breaks a rule of the kernel in production: of the outputs of one name that of the first element is served,
-// everything else flows, and the fault is told until it is mended.
+// TestNameCollision violates a rule in a graph that is not strict: of several outputs with one name, that of the first element
+// is used, all other outputs are not affected, and the fault is reported until the collision is resolved.
 func TestNameCollision(t *testing.T) {
 	g, rows, col := newNamed(Options{})
 	var got omap.Map[omap.Name, text]
@@ -27,7 +27,7 @@ func TestNameCollision(t *testing.T) {
 			t.Fatalf("%s there is %s with %d faults, want %s with %d", when, b.String(), len(g.Faults()), want, faults)
 		}
 		if naive := col.Get(g.Naive(), ""); !got.Equal(naive) {
-			t.Fatalf("%s it differs from the naive evaluator's", when)
+			t.Fatalf("%s the collection differs from the naive evaluator's", when)
 		}
 		if err := g.CheckEdges(); err != nil {
 			t.Fatal(err)
@@ -54,7 +54,7 @@ func TestNameCollision(t *testing.T) {
 	expect("when one is left", "w of b, x of c, z of d, ", 0)
 }
 
-// newShared is a collection whose elements may have one key: the first letter of the row's name.
+// newShared returns a collection whose elements can have the same key, the first letter of the row's name.
 func newShared(o Options) (*Graph, *store.Table[string, string], *Collection[string, text]) {
 	db := store.New()
 	rows := store.NewTable[string](db, "rows", same[string])
@@ -73,7 +73,7 @@ func newShared(o Options) (*Graph, *store.Table[string, string], *Collection[str
 	return g, rows, col
 }
 
-// TestSameKey: elements of one key count as one, as long as one of them is there.
+// TestSameKey checks that elements with one key count as one element while at least one of them exists.
 func TestSameKey(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g, rows, col := newShared(Options{Portion: rapid.IntRange(1, 3).Draw(t, "portion")})
@@ -96,7 +96,7 @@ func TestSameKey(t *testing.T) {
 			for g.Slice(5) {
 			}
 			if want := col.Get(g.Naive(), ""); !got.Equal(want) {
-				t.Fatalf("it has %d elements, want %d as the naive evaluator says", got.Len(), want.Len())
+				t.Fatalf("the result has %d elements, want %d like the naive evaluator", got.Len(), want.Len())
 			}
 			repeated := there["a1"] && there["a2"] || there["a1"] && there["a3"] || there["a2"] && there["a3"] || there["b1"] && there["b2"]
 			if faults := g.Faults(); len(faults) > 0 != repeated || repeated && faults[0].Kind != SameKey {
@@ -115,7 +115,7 @@ func TestSameKey(t *testing.T) {
 	})
 }
 
-// TestSameKeyIsStrict: a strict graph panics.
+// TestSameKeyIsStrict checks that a strict graph panics.
 func TestSameKeyIsStrict(t *testing.T) {
 	g, rows, col := newShared(Options{Strict: true})
 	g.Commit(func(tx *store.Txn) { rows.Set(tx, "a1", ""); rows.Set(tx, "a2", "") })
@@ -129,7 +129,7 @@ func TestSameKeyIsStrict(t *testing.T) {
 	}
 }
 
-// TestReadLimit: in production a cell that reads too much is right, and is told of.
+// TestReadLimit checks that a cell that reads too much has the right result and a fault, if the graph is not strict.
 func TestReadLimit(t *testing.T) {
 	db := store.New()
 	rows := store.NewTable[string](db, "rows", same[string])
@@ -154,9 +154,9 @@ func TestReadLimit(t *testing.T) {
 	}
 }
 
-// TestTakeFaults: a fault is told once, when it comes and when it goes, however many there are.
+// TestTakeFaults checks that a fault is reported once when it appears and once when it is resolved.
 func TestTakeFaults(t *testing.T) {
-	w := newWorld(Options{Strict: true})
+	w := newFixture(Options{Strict: true})
 	w.g.Commit(func(tx *store.Txn) {
 		w.fill(tx, 20, 0)
 		w.rules.Set(tx, "bad", rule{Host: "s3", Policy: "panic"})
@@ -165,26 +165,26 @@ func TestTakeFaults(t *testing.T) {
 	w.finish()
 	come := w.g.TakeFaults()
 	if len(come) != 1 || come[0].Fault == nil || come[0].Fault.Query != "policy" {
-		t.Fatalf("told: %+v, want the panic of a policy", come)
+		t.Fatalf("first faults: %+v, want the panic of a policy", come)
 	}
 	w.g.Commit(func(tx *store.Txn) { w.rules.Set(tx, "another", rule{Host: "s3", Policy: "p"}) })
 	if again := w.g.TakeFaults(); len(again) != 0 {
-		t.Fatalf("told again: %+v", again)
+		t.Fatalf("reported again: %+v", again)
 	}
 	w.g.Commit(func(tx *store.Txn) { w.rules.Set(tx, "bad", rule{Host: "s3", Policy: "mended"}) })
 	if gone := w.g.TakeFaults(); len(gone) != 1 || gone[0].Fault != nil || gone[0].Cell != come[0].Cell {
-		t.Fatalf("told: %+v, want that it is gone", gone)
+		t.Fatalf("faults %+v, want one that is resolved", gone)
 	}
 	w.g.Commit(func(tx *store.Txn) { w.rules.Set(tx, "bad", rule{Host: "s3", Policy: "panic"}) })
 	w.g.TakeFaults()
 	release()
 	w.finish()
 	if gone := w.g.TakeFaults(); len(gone) != 1 || gone[0].Fault != nil {
-		t.Fatalf("told after its cell was freed: %+v, want that it is gone", gone)
+		t.Fatalf("faults after the cell was freed: %+v, want one that is resolved", gone)
 	}
 }
 
-// TestGuard: a query that guards access denies when it panics, at first and later, for the naive evaluator too.
+// TestGuard checks that a query that guards access denies when its first or a later run panics, also in the naive evaluator.
 func TestGuard(t *testing.T) {
 	db := store.New()
 	rows := store.NewTable[string](db, "rows", same[string])

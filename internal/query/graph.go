@@ -6,54 +6,54 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// ReadLimit is how many different things one cell may read. More is a list that should be a collection.
+// ReadLimit is the largest number of different things that one cell should read. A cell that reads more should be a collection.
 const ReadLimit = 200
 
-// sweepBudget is how many unused cells one Commit or Slice frees: about a millisecond's worth.
+// sweepBudget is the largest number of unused cells that one Commit or Slice frees, which takes about a millisecond.
 const sweepBudget = 2000
 
 // Graph holds the cells of all queries over one store.
 type Graph struct {
-	db       *store.DB
-	options  Options
-	spaces   []space     // queries and collections, by the space of their cells
-	leaves   []leafSpace // who reads rows and groups, by the space of those
-	rev      store.Revision
-	queues   [2][][]uint32 // by lane and space: slots with work
-	roots    map[store.ID]*root
-	publish  []store.ID // roots to publish when nothing they need is waiting
-	orphans  []store.ID // cells that may have lost their last user
-	unread   []store.ID // leaves that may have lost their last user; looked at when all edges of a batch are made
-	faults   map[store.ID]Fault
-	judged   []store.ID // cells whose fault came, changed or went since TakeFaults was called last
-	ran      []int      // cells run per space since the last Commit began
-	budget   int        // how many more cells the slice at hand may run
-	main     *Reader
-	workers  []*Reader
-	parallel bool // several goroutines are running cells: lock
+	db            *store.DB
+	options       Options
+	spaces        []space     // queries and collections by number
+	leaves        []leafSpace // users of rows and groups, by the number of their table or index
+	rev           store.Revision
+	queues        [2][][]uint32 // by lane and space: slots of cells that wait to run
+	roots         map[store.ID]*root
+	publish       []store.ID // roots whose observers have to be called once nothing that they need is waiting
+	orphans       []store.ID // cells that may have lost their last user
+	unread        []store.ID // leaves that may have lost their last user; checked when all edges of a batch are made
+	faults        map[store.ID]Fault
+	changedFaults []store.ID // cells whose fault appeared, changed or was resolved since the last TakeFaults
+	ran           []int      // by space: the number of cells that have run since the last Commit began
+	budget        int        // how many more cells the current slice may run
+	main          *Reader
+	workers       []*Reader
+	parallel      bool // several goroutines are running cells, so cells must be locked
 }
 
-// Options of a graph.
+// Options configure a graph.
 type Options struct {
 	// Workers is the number of goroutines that run the cells of a large batch (default 1).
 	Workers int
 	// ParallelFrom is the batch size from which all workers are used (default 64).
 	ParallelFrom int
-	// Portion is how many elements a first build of a collection takes in at a time (default 500, which takes about a
-	// millisecond).
+	// Portion is the number of elements that a first build of a collection adds at a time (default 500, which takes about
+	// a millisecond).
 	Portion int
-	// Strict makes a broken rule of the kernel (rank, too many reads, elements with one key or one output name) a panic
-	// instead of a fault of the cell. Tests set it.
+	// Strict makes a violation of a rule (rank, number of reads, elements with one key or outputs with one name) a panic
+	// instead of a Fault of the cell. Tests set it.
 	Strict bool
 }
 
-// space is what a query or collection is to the graph.
+// space is the view that the graph has of a query, collection, grouping or list of layers.
 type space interface {
 	label() string
 	node(slot uint32) *node
 	key(slot uint32) any
-	run(slots []uint32, lane lane) // settles the cells; everything of lower rank is settled
-	drop(slot uint32)              // frees an unused cell; its reads are unlinked already
+	run(slots []uint32, lane lane) // runs the cells; everything of lower rank is up to date
+	drop(slot uint32)              // frees an unused cell, whose reads have been unlinked
 	live() int
 }
 
@@ -85,10 +85,10 @@ func (g *Graph) add(s space) int {
 	return len(g.spaces) - 1
 }
 
-// Revision is the store's revision at the last commit.
+// Revision returns the revision of the store at the last commit.
 func (g *Graph) Revision() store.Revision { return g.rev }
 
-// Cost counts the cells that ran since the last Commit began, by query; queries that did not run are left out.
+// Cost returns the number of cells that have run since the last Commit began, by query. Queries that did not run are omitted.
 func (g *Graph) Cost() map[string]int {
 	cost := make(map[string]int)
 	for i, n := range g.ran {
@@ -99,7 +99,7 @@ func (g *Graph) Cost() map[string]int {
 	return cost
 }
 
-// Cells counts the live cells by query.
+// Cells returns the number of cells by query.
 func (g *Graph) Cells() map[string]int {
 	cells := make(map[string]int)
 	for _, s := range g.spaces {
@@ -110,13 +110,13 @@ func (g *Graph) Cells() map[string]int {
 	return cells
 }
 
-// Commit lets write fill one transaction, commits it and recomputes what complete roots need of it. It publishes the
-// roots that changed and returns the revision; a commit that changed no row runs nothing.
+// Commit runs write in one transaction, commits it, and recomputes what complete roots need. It calls the observers of the
+// roots that changed and returns the revision. A commit that changes no row runs no cell.
 func (g *Graph) Commit(write func(*store.Txn)) store.Revision {
 	clear(g.ran)
 	tx := g.db.Begin()
 	func() {
-		// A write that panics has written part of its batch: that part is committed, the caller hears of the panic.
+		// If write panics, the writes that it made are committed all the same, and the caller gets the panic.
 		defer func() {
 			var touched []store.ID
 			g.rev, touched = tx.Commit()
@@ -126,44 +126,44 @@ func (g *Graph) Commit(write func(*store.Txn)) store.Revision {
 		}()
 		write(tx)
 	}()
-	g.drain(lane0)
+	g.drain(laneUpdate)
 	g.finish()
 	return g.rev
 }
 
-// Slice runs up to max cells, or what costs as much, of roots that have never been complete and reports whether there is
-// more to do, building or freeing.
+// Slice runs cells of roots that have never been complete, up to max cells or work of equal cost. It reports whether more
+// work remains, either cells to run or cells to free.
 func (g *Graph) Slice(max int) bool {
 	g.budget = max
 	for g.budget > 0 {
-		n := g.step(lane1, g.budget)
+		n := g.step(laneBuild, g.budget)
 		if n == 0 {
 			break
 		}
 		g.budget -= n
-		g.drain(lane0) // what the slice promoted
+		g.drain(laneUpdate) // cells that the slice has moved to laneUpdate
 	}
 	g.finish()
 	return g.Pending()
 }
 
-// Pending reports whether there is something for Slice to do.
+// Pending reports whether Slice has work to do.
 func (g *Graph) Pending() bool {
-	return g.lowest(lane1) >= 0 || len(g.orphans) > 0 || len(g.publish) > 0
+	return g.lowest(laneBuild) >= 0 || len(g.orphans) > 0 || len(g.publish) > 0
 }
 
 func (g *Graph) finish() {
 	g.publishRoots()
-	if g.lowest(lane1) < 0 {
+	if g.lowest(laneBuild) < 0 {
 		g.sweep(sweepBudget)
 	}
 }
 
-// touchLeaf makes the readers of a changed row or group run.
+// touchLeaf makes the cells run that read a changed row or group.
 func (g *Graph) touchLeaf(id store.ID) {
 	users := g.users(id)
 	if users == nil || users.none() {
-		g.db.Release(id) // absent and unread: a row that was deleted
+		g.db.Release(id) // a deleted row that nobody reads
 		return
 	}
 	for u := range users.all() {
@@ -171,13 +171,13 @@ func (g *Graph) touchLeaf(id store.ID) {
 	}
 }
 
-// leafSpace holds the users of a table's rows or an index's groups, by slot.
+// leafSpace holds the users of the rows of a table or of the groups of an index, by slot.
 type leafSpace struct {
 	users []userSet
-	read  int // how many have users
+	read  int // the number of leaves with users
 }
 
-// users returns who reads the leaf or cell; nil for a leaf nobody reads.
+// users returns the users of a leaf or cell, or nil for a leaf without users.
 func (g *Graph) users(id store.ID) *userSet {
 	s, n := id.Space(), int(id.Slot())
 	if !id.Leaf() {
@@ -189,7 +189,7 @@ func (g *Graph) users(id store.ID) *userSet {
 	return &g.leaves[s].users[n]
 }
 
-// link adds one edge.
+// link adds the edge that user reads from.
 func (g *Graph) link(from, user store.ID) {
 	if !from.Leaf() {
 		g.nodeOf(from).users.add(user)
@@ -211,7 +211,7 @@ func (g *Graph) link(from, user store.ID) {
 	leaf.users[n].add(user)
 }
 
-// unlink takes one edge away.
+// unlink removes the edge that user reads from.
 func (g *Graph) unlink(from, user store.ID) {
 	users := g.users(from)
 	users.remove(user)
@@ -229,7 +229,7 @@ func (g *Graph) unlink(from, user store.ID) {
 	}
 }
 
-// releaseLeaves gives the leaves back that nobody reads any longer. It must not run before all edges of a batch are made:
+// releaseLeaves releases the leaves that lost their last user. It must run after all edges of a batch have been made, because
 // another cell of the batch may have read the same leaf.
 func (g *Graph) releaseLeaves() {
 	for _, id := range g.unread {

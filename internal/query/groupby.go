@@ -16,10 +16,10 @@ type Groups[C comparable, G omap.Key[G], M omap.Key[M]] struct {
 	source source[C, G, M]
 }
 
-// source is what a grouping is made of; GroupBy hides the outputs' type behind it.
+// source is the input of a grouping. It hides the type of the outputs, which only GroupBy knows.
 type source[C comparable, G omap.Key[G], M omap.Key[M]] interface {
-	// advance goes towards what the collection holds now, by up to max outputs if nothing stands yet, and returns how
-	// multiplicities changed; more if it has not arrived.
+	// advance updates what the grouping has counted towards the present content of the collection. A first build counts at
+	// most max outputs. It returns how multiplicities changed; more is true if outputs remain to be counted.
 	advance(r *Reader, slot uint32, c C, max int) (counts *omap.Tally[G, M], more bool)
 	forget(slot uint32)
 	naively(r *Reader, c C, add func(G, M))
@@ -35,14 +35,14 @@ type grouping[G omap.Key[G], M omap.Key[M]] struct {
 	keys   omap.Map[G, omap.Unit]
 }
 
-// GroupBy adds an index over c's outputs: each output contributes members to groups; several may contribute the same pair.
-// entries is pure.
+// GroupBy adds an index over the outputs of c. entries must be pure. It calls add for each pair of group and member that the
+// output contributes; several outputs may contribute the same pair.
 func GroupBy[C comparable, V Output, G omap.Key[G], M omap.Key[M]](g *Graph, name string, c *Collection[C, V],
 	entries func(v V, add func(G, M))) *Groups[C, G, M] {
 	x := &Groups[C, G, M]{g: g, name: name}
 	x.cells.g = g
 	x.space = g.add(x)
-	x.source = &grouped[C, V, G, M]{c: c, entries: entries, held: make(map[uint32]omap.Map[omap.Name, V]), coming: make(map[uint32]*coming[V])}
+	x.source = &grouped[C, V, G, M]{c: c, entries: entries, held: make(map[uint32]omap.Map[omap.Name, V]), building: make(map[uint32]*firstBuild[V])}
 	x.group = Define(g, name+".group", omap.Map[M, omap.Unit].Equal, x.readGroup)
 	x.keys = Define(g, name+".keys", omap.Map[G, omap.Unit].Equal, x.readKeys)
 	return x
@@ -50,40 +50,40 @@ func GroupBy[C comparable, V Output, G omap.Key[G], M omap.Key[M]](g *Graph, nam
 
 // grouped is the source of the groupings of one GroupBy.
 type grouped[C comparable, V Output, G omap.Key[G], M omap.Key[M]] struct {
-	c       *Collection[C, V]
-	entries func(v V, add func(G, M))
-	held    map[uint32]omap.Map[omap.Name, V] // what the groupings hold, by slot
-	coming  map[uint32]*coming[V]             // first builds under way, by slot
+	c        *Collection[C, V]
+	entries  func(v V, add func(G, M))
+	held     map[uint32]omap.Map[omap.Name, V] // what each grouping has counted, by slot
+	building map[uint32]*firstBuild[V]         // first builds that are not complete, by slot
 }
 
-// coming is what a first build takes in: the collection as it was when that began.
-type coming[V Output] struct {
-	of   omap.Map[omap.Name, V]
-	left []V
+// firstBuild is an unfinished first build: the collection as it was when the build started, and what remains of it.
+type firstBuild[V Output] struct {
+	snapshot  omap.Map[omap.Name, V]
+	remaining []V
 }
 
 func (s *grouped[C, V, G, M]) advance(r *Reader, slot uint32, k C, max int) (counts *omap.Tally[G, M], more bool) {
 	now := s.c.Get(r, k)
-	held, stands := s.held[slot]
-	begun := s.coming[slot]
-	if !stands && begun == nil && now.Len() > max {
-		begun = &coming[V]{of: now, left: make([]V, 0, now.Len())}
+	held, built := s.held[slot]
+	build := s.building[slot]
+	if !built && build == nil && now.Len() > max {
+		build = &firstBuild[V]{snapshot: now, remaining: make([]V, 0, now.Len())}
 		for _, v := range now.All() {
-			begun.left = append(begun.left, v)
+			build.remaining = append(build.remaining, v)
 		}
-		s.coming[slot] = begun
+		s.building[slot] = build
 	}
 	counts = &omap.Tally[G, M]{}
-	if begun != nil {
-		n := min(max, len(begun.left))
-		for _, v := range begun.left[:n] {
+	if build != nil {
+		n := min(max, len(build.remaining))
+		for _, v := range build.remaining[:n] {
 			s.count(counts, v, +1)
 		}
-		if begun.left = begun.left[n:]; len(begun.left) > 0 {
+		if build.remaining = build.remaining[n:]; len(build.remaining) > 0 {
 			return counts, true
 		}
-		held = begun.of
-		delete(s.coming, slot)
+		held = build.snapshot
+		delete(s.building, slot)
 	}
 	for ch := range omap.Diff(held, now) {
 		if ch.HadOld {
@@ -103,7 +103,7 @@ func (s *grouped[C, V, G, M]) count(counts *omap.Tally[G, M], v V, by int) {
 
 func (s *grouped[C, V, G, M]) forget(slot uint32) {
 	delete(s.held, slot)
-	delete(s.coming, slot)
+	delete(s.building, slot)
 }
 
 func (s *grouped[C, V, G, M]) naively(r *Reader, k C, add func(G, M)) {
@@ -112,13 +112,13 @@ func (s *grouped[C, V, G, M]) naively(r *Reader, k C, add func(G, M)) {
 	}
 }
 
-// Group reads the members of group k of collection c.
+// Group returns the members of group k of collection c.
 func (x *Groups[C, G, M]) Group(r *Reader, c C, k G) omap.Map[M, omap.Unit] {
 	m, _ := x.group.Get(r, groupKey[C, G]{c, k})
 	return m
 }
 
-// Keys reads the set of non-empty groups of collection c.
+// Keys returns the groups of collection c that have members.
 func (x *Groups[C, G, M]) Keys(r *Reader, c C) omap.Map[G, omap.Unit] {
 	m, _ := x.keys.Get(r, c)
 	return m
@@ -149,25 +149,25 @@ func (x *Groups[C, G, M]) readKeys(r *Reader, c C) (omap.Map[G, omap.Unit], bool
 	return x.read(r, c).keys, true
 }
 
-// read reads a grouping. Its readers are told of their own group's changes only; see runOne.
+// read reads a grouping. Unlike other readers, its readers run only if their own group changes; see enqueueReaders.
 func (x *Groups[C, G, M]) read(r *Reader, c C) *grouping[G, M] {
-	return &x.await(r, x.space, c).val
+	return &x.readBuilt(r, x.space, c).val
 }
 
 func (x *Groups[C, G, M]) run(slots []uint32, in lane) {
-	x.g.inTurn(x.space, slots, in, x.runOne)
+	x.g.runEach(x.space, slots, in, x.runOne)
 }
 
 func (x *Groups[C, G, M]) runOne(slot uint32, in lane) {
 	g, id, cell, r := x.g, store.CellID(x.space, slot), x.at(slot), x.g.main
-	first, max := cell.flags&ready == 0, g.atOnce(&cell.node, in)
+	first, max := cell.flags&ready == 0, g.maxElements(&cell.node, in)
 	var counts *omap.Tally[G, M]
 	more := false
 	base, rank := r.enter(x.space)
 	outcome, reason := r.protect(func() { counts, more = x.source.advance(r, slot, cell.key, max) })
 	reads := append([]store.ID(nil), r.leave(base, rank)...)
-	if outcome == gaveUp {
-		r.lost = append(r.lost, reads...)
+	if outcome == aborted {
+		r.abandoned = append(r.abandoned, reads...)
 		g.absorb(r, in)
 		g.enqueue(id, in)
 		return
@@ -181,7 +181,7 @@ func (x *Groups[C, G, M]) runOne(slot uint32, in lane) {
 			x.source.forget(slot)
 			cell.val = grouping[G, M]{}
 		}
-		g.judge(id, &cell.node, verdict{Panicked, reason, !first})
+		g.recordFault(id, &cell.node, defect{Panicked, reason, !first})
 		cell.flags |= ready | failed
 	case more:
 		cell.val.apply(counts)
@@ -189,14 +189,14 @@ func (x *Groups[C, G, M]) runOne(slot uint32, in lane) {
 		g.enqueue(id, in)
 	default:
 		g.ran[x.space]++
-		g.judge(id, &cell.node, verdict{})
+		g.recordFault(id, &cell.node, defect{})
 		cell.flags = cell.flags&^failed | ready | present
-		x.tell(cell, counts)
+		x.enqueueReaders(cell, counts)
 	}
 }
 
-// tell changes the groups and makes the readers of exactly those run.
-func (x *Groups[C, G, M]) tell(cell *entry[C, grouping[G, M]], counts *omap.Tally[G, M]) {
+// enqueueReaders applies the changes to the groups and enqueues the readers of the groups that changed.
+func (x *Groups[C, G, M]) enqueueReaders(cell *entry[C, grouping[G, M]], counts *omap.Tally[G, M]) {
 	changed, keys := cell.val.apply(counts)
 	for _, in := range changed {
 		if _, n, ok := x.group.find(groupKey[C, G]{cell.key, in}); ok {
@@ -212,7 +212,7 @@ func (x *Groups[C, G, M]) tell(cell *entry[C, grouping[G, M]], counts *omap.Tall
 	}
 }
 
-// apply changes the groups and reports which, and whether groups came or went.
+// apply applies the changes to the groups. It returns the groups that changed, and whether a group was added or removed.
 func (v *grouping[G, M]) apply(counts *omap.Tally[G, M]) (changed []G, cameOrWent bool) {
 	if v.groups == nil {
 		v.groups = make(map[G]*omap.Bag[M])

@@ -12,15 +12,15 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-func (w *world) finish() {
+func (w *fixture) finish() {
 	for w.g.Slice(500) {
 	}
 }
 
-// fresh is the class's state in a new graph over the same rows. For worlds in which the naive evaluator, which finds
-// groups by scanning, would take too long.
-func (w *world) fresh(class string) (got state) {
-	f := newWorld(Options{Strict: true})
+// fresh returns the class's state as computed by a new graph over the same rows. It is for fixtures that are too large for the
+// naive evaluator, which finds groups by scanning.
+func (w *fixture) fresh(class string) (got state) {
+	f := newFixture(Options{Strict: true})
 	f.g.Commit(func(tx *store.Txn) {
 		copyRows(tx, f.services, w.services)
 		copyRows(tx, f.endpoints, w.endpoints)
@@ -38,16 +38,16 @@ func copyRows[V any](tx *store.Txn, to, from *store.Table[string, V]) {
 	}
 }
 
-// TestColdBuildDoesNotDelay builds a class of 2,000 services in slices while endpoints change: the complete class is
-// fresh after every commit, the new one is published once, complete.
+// TestColdBuildDoesNotDelay builds a class of 2,000 services in slices while endpoints change. After every commit the complete
+// class is up to date; the new class is published once, when it is complete.
 func TestColdBuildDoesNotDelay(t *testing.T) {
-	w := newWorld(Options{Strict: true, Workers: 2, ParallelFrom: 2})
+	w := newFixture(Options{Strict: true, Workers: 2, ParallelFrom: 2})
 	w.g.Commit(func(tx *store.Txn) { w.fill(tx, 2000, 2) })
 	var complete, cold state
 	w.classes.Observe("n0", func(s state, _ bool) { complete = s })
 	w.finish()
 
-	// The new class sees everything under its own layer, so nothing of its overlay exists yet.
+	// The new class has every service in its own overlay, so no cell of its overlay exists yet.
 	w.g.Commit(func(tx *store.Txn) {
 		for i := range 2000 {
 			w.rules.Set(tx, fmt.Sprintf("cold%d", i), rule{Host: fmt.Sprintf("s%d", i), Layer: "n1", Policy: "cold"})
@@ -70,12 +70,12 @@ func TestColdBuildDoesNotDelay(t *testing.T) {
 		}
 		if coldPublished == 0 {
 			if ran := w.g.Cost(); ran["cluster"] > 2 {
-				t.Fatalf("the commit ran %v: it waited for the cold build", ran)
+				t.Fatalf("the commit ran %v: it included the cold build", ran)
 			}
 		}
 	}
 	if slices < 20 {
-		t.Fatalf("the cold build took %d slices: it was not cut", slices)
+		t.Fatalf("the cold build took %d slices: it was not interrupted", slices)
 	}
 	if want := w.fresh("n1"); !cold.equal(want) {
 		t.Fatalf("the cold class differs from a fresh graph's")
@@ -85,18 +85,18 @@ func TestColdBuildDoesNotDelay(t *testing.T) {
 	}
 }
 
-// TestPromotion lets a complete class need what a cold build has only begun.
+// TestPromotion makes a complete class depend on a collection whose first build has started and is not complete.
 func TestPromotion(t *testing.T) {
-	w := newWorld(Options{Strict: true})
+	w := newFixture(Options{Strict: true})
 	w.g.Commit(func(tx *store.Txn) {
 		w.fill(tx, 300, 0)
 		w.services.Set(tx, "quiet", service{Layer: "n0"})
 	})
 	var got state
-	w.classes.Observe("n0", func(s state, _ bool) { got = s }) // "quiet": does not read the problems
+	w.classes.Observe("n0", func(s state, _ bool) { got = s }) // n0 has a service named "quiet", so it does not read the problems
 	w.finish()
 	w.problems.Observe("", func(omap.Map[omap.Name, text]) {})
-	w.g.Slice(10) // the problems of 300 services have begun
+	w.g.Slice(10) // starts to build the problems of 300 services
 	w.g.Commit(func(tx *store.Txn) {
 		w.services.Delete(tx, "quiet")
 		w.services.Set(tx, "s0", service{VIP: "10.0.0.1"})
@@ -112,7 +112,7 @@ func TestPromotion(t *testing.T) {
 }
 
 func TestPanicKeepsLastGood(t *testing.T) {
-	w := newWorld(Options{Strict: true})
+	w := newFixture(Options{Strict: true})
 	w.g.Commit(func(tx *store.Txn) { w.fill(tx, 20, 0) })
 	var got state
 	w.classes.Observe("n0", func(s state, _ bool) { got = s })
@@ -133,7 +133,7 @@ func TestPanicKeepsLastGood(t *testing.T) {
 	if len(f) == 0 || !f[0].Kept || !strings.Contains(f[0].Reason, "a rule that breaks its query") || !strings.Contains(f[0].Key, "s10") {
 		t.Errorf("failures: %+v", f)
 	}
-	// Only the row that was read just before the panic changes.
+	// Only the row changes that was read just before the panic.
 	w.g.Commit(func(tx *store.Txn) { w.rules.Set(tx, "bad", rule{Host: "s10", Policy: "mended"}) })
 	if now, _ := got.base.Get("s10"); !strings.Contains(now.body, "mended") || len(w.g.Faults()) != 0 {
 		t.Errorf("after the rule was mended: %q, failures %v", now.body, w.g.Faults())
@@ -141,7 +141,7 @@ func TestPanicKeepsLastGood(t *testing.T) {
 }
 
 func TestPanicWithoutLastGoodIsAbsent(t *testing.T) {
-	w := newWorld(Options{Strict: true})
+	w := newFixture(Options{Strict: true})
 	w.g.Commit(func(tx *store.Txn) {
 		w.fill(tx, 20, 0)
 		w.rules.Set(tx, "bad", rule{Host: "s3", Policy: "panic"})
@@ -189,9 +189,9 @@ func TestRules(t *testing.T) {
 	expect("second observer", "k", greedy)
 }
 
-// TestNoTornReads writes the revision into every row: what one state shows is of one revision.
+// TestNoTornReads writes the revision into every row and checks that each published state contains one revision only.
 func TestNoTornReads(t *testing.T) {
-	w := newWorld(Options{Strict: true, Workers: 4, ParallelFrom: 1})
+	w := newFixture(Options{Strict: true, Workers: 4, ParallelFrom: 1})
 	torn := 0
 	write := func(n int) {
 		w.g.Commit(func(tx *store.Txn) {
@@ -227,10 +227,10 @@ func TestNoTornReads(t *testing.T) {
 	}
 }
 
-// TestLargeColdBuildInParallel is for the race detector: a small threshold and a large cold build find what a random
-// test with few cells does not.
+// TestLargeColdBuildInParallel is for the race detector. A large first build with many workers finds races that a random test
+// with few cells does not find.
 func TestLargeColdBuildInParallel(t *testing.T) {
-	w := newWorld(Options{Strict: true, Workers: 4, ParallelFrom: 2})
+	w := newFixture(Options{Strict: true, Workers: 4, ParallelFrom: 2})
 	w.g.Commit(func(tx *store.Txn) { w.fill(tx, 2000, 80) })
 	got := map[string]state{}
 	for i := range 80 {
@@ -249,16 +249,16 @@ func TestLargeColdBuildInParallel(t *testing.T) {
 	}
 }
 
-// TestDeterminism gives equal rows different histories, orders and worker counts; the hash is pinned, so that it is
-// also the same in every process.
+// TestDeterminism reaches equal rows through different histories, orders and numbers of workers. The expected hash is a
+// constant, so that it is also the same in every process.
 func TestDeterminism(t *testing.T) {
 	const want = "398fbc74ba015ff7"
 	for seed, workers := range []int{1, 1, 4, 4} {
-		w := newWorld(Options{Strict: true, Workers: workers, ParallelFrom: 1})
+		w := newFixture(Options{Strict: true, Workers: workers, ParallelFrom: 1})
 		var got state
 		w.classes.Observe("n1", func(s state, _ bool) { got = s })
 		rnd := rand.New(rand.NewPCG(uint64(seed), 1))
-		if seed%2 == 1 { // a different past
+		if seed%2 == 1 { // another history
 			w.g.Commit(func(tx *store.Txn) { w.fill(tx, 400, 7) })
 			w.finish()
 			w.g.Commit(func(tx *store.Txn) {
@@ -289,7 +289,7 @@ func TestDeterminism(t *testing.T) {
 	}
 }
 
-// TestMemory bounds what a cell costs, and what is left when all classes are gone.
+// TestMemory limits the memory of a cell, and what remains when all classes have been removed.
 func TestMemory(t *testing.T) {
 	heap := func() uint64 {
 		var m runtime.MemStats
@@ -298,7 +298,7 @@ func TestMemory(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
-	w := newWorld(Options{})
+	w := newFixture(Options{})
 	w.g.Commit(func(tx *store.Txn) { w.fill(tx, 10_000, 20) })
 	rows := heap()
 	var release []func()
@@ -327,7 +327,7 @@ func TestMemory(t *testing.T) {
 	runtime.KeepAlive(w)
 }
 
-// TestManyUsers loses and gains the users of a cell that has many, in any order.
+// TestManyUsers adds and removes users of a set that has many, in random order.
 func TestManyUsers(t *testing.T) {
 	var s userSet
 	want := map[store.ID]bool{}

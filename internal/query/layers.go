@@ -5,8 +5,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// Layers are lists of maps; of each list, the first map that has a key wins. A list can be read key by key, and then a
-// reader runs only when its key changes, or as one merged map, which is kept up to date at the cost of what changed.
+// Layers are lists of maps. Within a list, the first map that has a key determines the value of the key. A list can be read
+// key by key; a reader then runs only when the value of its key changes. It can also be read as one merged map, which is
+// updated at the cost of what changed.
 type Layers[C comparable, K omap.Key[K], V omap.Value] struct {
 	g     *Graph
 	name  string
@@ -22,14 +23,14 @@ type entryKey[C comparable, K comparable] struct {
 	Key  K
 }
 
-// stack is one list of maps, and the merged map once somebody has read it.
+// stack is one list of maps, with the merged map once it has been read.
 type stack[K omap.Key[K], V omap.Value] struct {
-	maps  []omap.Map[K, V]
-	all   omap.Map[K, V]
-	whole bool // all is kept
+	maps      []omap.Map[K, V]
+	merged    omap.Map[K, V]
+	hasMerged bool // merged is up to date
 }
 
-// DefineLayers adds the lists that of yields. of is pure and reads few things: the maps are collections, or small.
+// DefineLayers adds lists of maps. of returns the maps of list c. It must be pure and read few things: the maps are collections, or small.
 func DefineLayers[C comparable, K omap.Key[K], V omap.Value](g *Graph, name string, of func(r *Reader, c C) []omap.Map[K, V]) *Layers[C, K, V] {
 	x := &Layers[C, K, V]{g: g, name: name, of: of}
 	x.cells.g = g
@@ -39,18 +40,18 @@ func DefineLayers[C comparable, K omap.Key[K], V omap.Value](g *Graph, name stri
 	return x
 }
 
-// Get reads what the list has under a key.
+// Get returns the value of k in list c.
 func (x *Layers[C, K, V]) Get(r *Reader, c C, k K) (V, bool) {
 	return x.entry.Get(r, entryKey[C, K]{c, k})
 }
 
-// Merged reads the list as one map.
+// Merged returns list c as one map.
 func (x *Layers[C, K, V]) Merged(r *Reader, c C) omap.Map[K, V] {
 	m, _ := x.merged.Get(r, c)
 	return m
 }
 
-// Observe makes the merged map of a list a root; see Query.Observe.
+// Observe makes the merged map of list c a root; see Query.Observe.
 func (x *Layers[C, K, V]) Observe(c C, fn func(m omap.Map[K, V])) (release func()) {
 	return x.merged.Observe(c, func(m omap.Map[K, V], _ bool) { fn(m) })
 }
@@ -67,19 +68,19 @@ func (x *Layers[C, K, V]) readMerged(r *Reader, c C) (omap.Map[K, V], bool) { //
 		return merge(x.of(r, c)), true
 	}
 	s := x.read(r, c)
-	if !s.whole {
-		s.all, s.whole = merge(s.maps), true // there is one cell per list, so nobody else does this now
+	if !s.hasMerged {
+		s.merged, s.hasMerged = merge(s.maps), true // safe without a lock: there is one merged cell per list, so no other cell writes this
 	}
-	return s.all, true
+	return s.merged, true
 }
 
-// read reads a list. Its readers are told of changes of their own keys only; see tell.
+// read reads a list. Unlike other readers, its readers run only if their own key changes; see enqueueReaders.
 func (x *Layers[C, K, V]) read(r *Reader, c C) *stack[K, V] {
-	return &x.await(r, x.space, c).val
+	return &x.readBuilt(r, x.space, c).val
 }
 
 func (x *Layers[C, K, V]) run(slots []uint32, in lane) {
-	x.g.inTurn(x.space, slots, in, x.runOne)
+	x.g.runEach(x.space, slots, in, x.runOne)
 }
 
 func (x *Layers[C, K, V]) runOne(slot uint32, in lane) {
@@ -88,8 +89,8 @@ func (x *Layers[C, K, V]) runOne(slot uint32, in lane) {
 	base, rank := r.enter(x.space)
 	outcome, reason := r.protect(func() { now = x.of(r, cell.key) })
 	reads := append([]store.ID(nil), r.leave(base, rank)...)
-	if outcome == gaveUp {
-		r.lost = append(r.lost, reads...)
+	if outcome == aborted {
+		r.abandoned = append(r.abandoned, reads...)
 		g.absorb(r, in)
 		g.enqueue(id, in)
 		return
@@ -99,21 +100,21 @@ func (x *Layers[C, K, V]) runOne(slot uint32, in lane) {
 	g.ran[x.space]++
 	kept := cell.flags&ready != 0
 	if outcome == panicked {
-		g.judge(id, &cell.node, verdict{Panicked, reason, kept})
+		g.recordFault(id, &cell.node, defect{Panicked, reason, kept})
 		cell.flags |= ready | failed
 		return
 	}
-	g.judge(id, &cell.node, verdict{})
+	g.recordFault(id, &cell.node, defect{})
 	cell.flags = cell.flags&^failed | ready | present
 	was := cell.val.maps
 	cell.val.maps = now
 	if kept {
-		x.tell(cell, was)
+		x.enqueueReaders(cell, was)
 	}
 }
 
-// tell makes those run who read a key that changed.
-func (x *Layers[C, K, V]) tell(cell *entry[C, stack[K, V]], was []omap.Map[K, V]) {
+// enqueueReaders enqueues the cells that read a key whose value may have changed, and updates the merged map.
+func (x *Layers[C, K, V]) enqueueReaders(cell *entry[C, stack[K, V]], was []omap.Map[K, V]) {
 	s := &cell.val
 	var changes []omap.Change[K, V]
 	for _, k := range touched(was, s.maps) {
@@ -130,19 +131,19 @@ func (x *Layers[C, K, V]) tell(cell *entry[C, stack[K, V]], was []omap.Map[K, V]
 		return
 	}
 	cell.changed = x.g.rev
-	if s.whole {
-		s.all = s.all.With(changes...)
+	if s.hasMerged {
+		s.merged = s.merged.With(changes...)
 	}
 	if _, n, ok := x.merged.find(cell.key); ok {
 		x.g.enqueueUser(store.CellID(x.merged.space, n))
 	} else {
-		s.all, s.whole = omap.Map[K, V]{}, false
+		s.merged, s.hasMerged = omap.Map[K, V]{}, false
 	}
 }
 
-// touched are the keys under which some map of the lists differs, each once, in an order that the maps determine.
+// touched returns the keys at which some map of the two lists differs, each once, in an order that depends on the maps only.
 func touched[K omap.Key[K], V omap.Value](a, b []omap.Map[K, V]) (keys []K) {
-	told := make(map[K]struct{})
+	seen := make(map[K]struct{})
 	for i := range max(len(a), len(b)) {
 		var was, is omap.Map[K, V]
 		if i < len(a) {
@@ -152,8 +153,8 @@ func touched[K omap.Key[K], V omap.Value](a, b []omap.Map[K, V]) (keys []K) {
 			is = b[i]
 		}
 		for c := range omap.Diff(was, is) {
-			if _, ok := told[c.Key]; !ok {
-				told[c.Key] = struct{}{}
+			if _, ok := seen[c.Key]; !ok {
+				seen[c.Key] = struct{}{}
 				keys = append(keys, c.Key)
 			}
 		}
@@ -161,7 +162,7 @@ func touched[K omap.Key[K], V omap.Value](a, b []omap.Map[K, V]) (keys []K) {
 	return keys
 }
 
-// first finds a key in the first map that has it.
+// first returns the value of k in the first map that has k.
 func first[K omap.Key[K], V omap.Value](maps []omap.Map[K, V], k K) (v V, ok bool) {
 	for _, m := range maps {
 		if v, ok = m.Get(k); ok {
@@ -171,7 +172,7 @@ func first[K omap.Key[K], V omap.Value](maps []omap.Map[K, V], k K) (v V, ok boo
 	return v, false
 }
 
-// merge makes one map of a list, at the cost of all maps but the largest.
+// merge merges a list into one map. The cost is that of all maps except the largest.
 func merge[K omap.Key[K], V omap.Value](maps []omap.Map[K, V]) omap.Map[K, V] {
 	largest := 0
 	for i, m := range maps {

@@ -10,19 +10,19 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// stacked is a world whose namespaces' clusters lie on those of all, read cluster by cluster and as one map.
+// stacked is a fixture in which each namespace has its own clusters over those of all, read one by one and as a merged map.
 type stacked struct {
-	*world
+	*fixture
 	layers *Layers[string, omap.Name, text]
 	single *Query[view, string]
 	total  *Query[string, omap.Map[omap.Name, text]]
 }
 
 func newStacked(o Options) *stacked {
-	w := &stacked{world: newWorld(o)}
+	w := &stacked{fixture: newFixture(o)}
 	w.layers = DefineLayers(w.g, "layers", func(r *Reader, ns string) []omap.Map[omap.Name, text] {
 		own := w.clusters.Get(r, ns)
-		if own.Len() == 0 { // a list may become shorter
+		if own.Len() == 0 { // so that lists differ in length
 			return []omap.Map[omap.Name, text]{w.clusters.Get(r, "")}
 		}
 		return []omap.Map[omap.Name, text]{own, w.clusters.Get(r, "")}
@@ -37,8 +37,8 @@ func newStacked(o Options) *stacked {
 	return w
 }
 
-// TestLayersAreCold holds what is read of layers against the naive evaluator over random histories.
-func TestLayersAreCold(t *testing.T) {
+// TestLayersMatchNaive compares reads of layers with the naive evaluator over random histories.
+func TestLayersMatchNaive(t *testing.T) {
 	for _, o := range []Options{{Strict: true}, {Strict: true, Workers: 4, ParallelFrom: 1}} {
 		t.Run(fmt.Sprintf("workers=%d", o.Workers), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
@@ -50,7 +50,7 @@ func TestLayersAreCold(t *testing.T) {
 }
 
 func layersHistory(t *rapid.T, w *stacked) {
-	h := &history{world: w.world}
+	h := &history{fixture: w.fixture}
 	singles, totals := map[view]*string{}, map[string]*omap.Map[omap.Name, text]{}
 	releases := map[any]func(){}
 	toggle := func(k any, observe func() func()) {
@@ -116,8 +116,8 @@ func layersHistory(t *rapid.T, w *stacked) {
 	}
 }
 
-// TestLayersTellOneReader: a change of one key runs those who read that key, however many read others.
-func TestLayersTellOneReader(t *testing.T) {
+// TestLayersRunAffectedReadersOnly checks that a change of one key runs only the cells that read that key.
+func TestLayersRunAffectedReadersOnly(t *testing.T) {
 	w := newStacked(Options{Strict: true})
 	w.g.Commit(func(tx *store.Txn) { w.fill(tx, 200, 2) })
 	for i := range 100 {

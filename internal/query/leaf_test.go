@@ -8,9 +8,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// TestLeafOfSiblings: two cells run in one batch and read the same absent row; one of them gives up, or stops reading it. The
-// row's slot must stay the other one's: a row that takes the slot would be mistaken for it.
-func TestLeafOfSiblings(t *testing.T) {
+// TestLeafSharedInBatch runs two cells in one batch that read the same absent row. One of them aborts, or no longer reads the
+// row. The row's slot must stay assigned, because another row in that slot would be mistaken for it.
+func TestLeafSharedInBatch(t *testing.T) {
 	for _, how := range []string{"gives up", "stops reading"} {
 		t.Run(how, func(t *testing.T) {
 			db := store.New()
@@ -64,15 +64,15 @@ func TestLeafOfSiblings(t *testing.T) {
 			g.Commit(func(tx *store.Txn) { options.Set(tx, "shared", "now") })
 			for k := range first {
 				if want, _ := user.Get(g.Naive(), k); got[k] != want {
-					t.Errorf("user %s has %q, want %q as the naive evaluator says", k, got[k], want)
+					t.Errorf("user %s has %q, want %q like the naive evaluator", k, got[k], want)
 				}
 			}
 		})
 	}
 }
 
-// TestLeavesAreGivenBack: what only a run that gave up has read is not kept.
-func TestLeavesAreGivenBack(t *testing.T) {
+// TestLeavesAreReleased checks that a leaf is released if only an aborted run has read it.
+func TestLeavesAreReleased(t *testing.T) {
 	db := store.New()
 	rows := store.NewTable[string](db, "rows", same[string])
 	all := store.NewIndex(rows, "all", func(k, _ string, add func(string, omap.Name)) { add("", omap.Name(k)) })
@@ -84,7 +84,7 @@ func TestLeavesAreGivenBack(t *testing.T) {
 	runs := 0
 	var once store.ID
 	user := Define(g, "user", same[int], func(r *Reader, _ string) (int, bool) {
-		if runs++; runs == 1 { // as a query does that reads on the way what it does not need in the end
+		if runs++; runs == 1 { // like a query that first reads a row which it does not need in the end
 			options.Get(r, "once")
 			once = r.reads[len(r.reads)-1]
 		}
@@ -102,9 +102,9 @@ func TestLeavesAreGivenBack(t *testing.T) {
 	}
 }
 
-// TestMembersComeAndGo: a query finds the tables of a member through the family, runs again when the member comes or goes, and
-// leaves nothing of it behind.
-func TestMembersComeAndGo(t *testing.T) {
+// TestFamilyMembers checks that a query finds a member's tables through the family and runs again when the member is added or
+// removed, and that nothing remains of a removed member.
+func TestFamilyMembers(t *testing.T) {
 	db := store.New()
 	type member struct {
 		hosts *store.Table[string, string]
@@ -142,7 +142,7 @@ func TestMembersComeAndGo(t *testing.T) {
 		}
 	}
 	step("", func(*store.Txn) {})
-	for range 3 { // numbers of tables that are gone are given out again
+	for range 3 { // the numbers of removed tables are reused
 		step("east 1 1; ", func(tx *store.Txn) { clusters.Open(tx, "east").hosts.Set(tx, "a", "1") })
 		step("east 1 1; west 2 2; ", func(tx *store.Txn) {
 			west := clusters.Open(tx, "west")

@@ -10,9 +10,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// TestIncrementalIsCold holds the graph against the naive evaluator over random histories: rows of all tables change,
-// classes join and leave, first builds are cut by commits, cells panic and recover.
-func TestIncrementalIsCold(t *testing.T) {
+// TestIncrementalMatchesNaive compares the graph with the naive evaluator over random histories: rows of all tables change,
+// classes are added and removed, commits interrupt first builds, and cells panic and recover.
+func TestIncrementalMatchesNaive(t *testing.T) {
 	for _, o := range []Options{
 		{Strict: true},
 		{Strict: true, Workers: 4, ParallelFrom: 1},
@@ -24,15 +24,15 @@ func TestIncrementalIsCold(t *testing.T) {
 }
 
 type history struct {
-	*world
+	*fixture
 	published map[string]state
 	release   map[string]func()
 	problems  *omap.Map[omap.Name, text]
 }
 
 func runHistory(t *rapid.T, o Options) {
-	h := &history{world: newWorld(o), published: map[string]state{}, release: map[string]func(){}}
-	h.g.options.Portion = rapid.IntRange(1, 4).Draw(t, "portion") // so that first builds of collections are cut, too
+	h := &history{fixture: newFixture(o), published: map[string]state{}, release: map[string]func(){}}
+	h.g.options.Portion = rapid.IntRange(1, 4).Draw(t, "portion") // so that commits interrupt first builds of collections too
 	for range rapid.IntRange(1, 40).Draw(t, "steps") {
 		switch rapid.IntRange(0, 9).Draw(t, "step") {
 		case 0:
@@ -93,7 +93,7 @@ func (h *history) toggleProblems() {
 	}
 	h.problems = new(omap.Map[omap.Name, text])
 	seen := h.problems
-	h.release["problems"] = h.world.problems.Observe("", func(m omap.Map[omap.Name, text]) { *seen = m })
+	h.release["problems"] = h.fixture.problems.Observe("", func(m omap.Map[omap.Name, text]) { *seen = m })
 }
 
 func (h *history) write(t *rapid.T, tx *store.Txn) {
@@ -119,8 +119,8 @@ func (h *history) write(t *rapid.T, tx *store.Txn) {
 	}
 }
 
-// glance holds what is there, first builds under way included, against the naive evaluator, and sees to it that looking
-// leaves nothing behind.
+// glance compares the results of a glancing reader, also during first builds, with the naive evaluator, and checks that the
+// reader creates no cells.
 func (h *history) glance(t *rapid.T) {
 	if len(h.g.Faults()) > 0 {
 		return
@@ -133,11 +133,11 @@ func (h *history) glance(t *rapid.T) {
 		}
 	}
 	if after := fmt.Sprint(h.g.Cells()); after != before {
-		t.Fatalf("looking made cells: %s, were %s", after, before)
+		t.Fatalf("the glancing reader created cells: %s, before %s", after, before)
 	}
 }
 
-// settle finishes all builds and compares every root with the naive evaluator.
+// settle completes all builds and compares every root with the naive evaluator.
 func (h *history) settle(t *rapid.T) {
 	for h.g.Slice(7) {
 	}
@@ -145,12 +145,12 @@ func (h *history) settle(t *rapid.T) {
 		t.Fatal(err)
 	}
 	if len(h.g.Faults()) > 0 {
-		return // a flagged cell keeps its last good value
+		return // a failed cell keeps its last good value
 	}
 	cold := h.g.Naive()
 	for class := range h.release {
 		if class == "problems" {
-			want := h.world.problems.Get(cold, "")
+			want := h.fixture.problems.Get(cold, "")
 			if h.problems.Hash() != want.Hash() {
 				t.Fatalf("problems differ from the naive evaluator's")
 			}

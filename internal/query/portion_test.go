@@ -8,9 +8,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// TestPortions: a first build takes in a large collection portion by portion, whatever changes meanwhile.
+// TestPortions checks that the first build of a large collection adds one portion at a time, while rows change.
 func TestPortions(t *testing.T) {
-	w := newWorld(Options{Strict: true})
+	w := newFixture(Options{Strict: true})
 	w.g.options.Portion = 50
 	w.g.Commit(func(tx *store.Txn) { w.fill(tx, 300, 0) })
 	var got omap.Map[omap.Name, text]
@@ -25,15 +25,15 @@ func TestPortions(t *testing.T) {
 		}
 		now := cell.val.out.Len()
 		if now-had > 50 {
-			t.Fatalf("%d elements came at once, want at most 50", now-had)
+			t.Fatalf("%d elements were merged at once, want at most 50", now-had)
 		}
 		if had = now; now == 0 || got.Len() > 0 || portions == 4 {
 			continue
 		}
 		portions++
 		w.g.Commit(func(tx *store.Txn) {
-			w.rules.Set(tx, "r", rule{Host: "s1", Policy: fmt.Sprint(portions)}) // it is in
-			w.services.Delete(tx, fmt.Sprintf("s%d", portions))                  // so are some of these
+			w.rules.Set(tx, "r", rule{Host: "s1", Policy: fmt.Sprint(portions)}) // the element is merged already
+			w.services.Delete(tx, fmt.Sprintf("s%d", portions))                  // some of these are merged too
 			w.services.Set(tx, fmt.Sprintf("t%d", portions), service{Port: 80})
 		})
 		cell, _, _ = w.problems.find("")
@@ -43,12 +43,12 @@ func TestPortions(t *testing.T) {
 		t.Fatalf("it was built in %d portions, want more", portions)
 	}
 	if want := w.problems.Get(w.g.Naive(), ""); got.Len() < 250 || !got.Equal(want) {
-		t.Fatalf("it has %d elements, want %d as the naive evaluator says", got.Len(), want.Len())
+		t.Fatalf("the result has %d elements, want %d like the naive evaluator", got.Len(), want.Len())
 	}
 }
 
-// TestNamesMoveBetweenPortions: while a large collection is built, a name goes from an element that is in to one that is still to
-// come. That is no collision.
+// TestNamesMoveBetweenPortions moves a name from a merged element to one that is not merged yet, during the first build of a
+// large collection. That is not a name collision.
 func TestNamesMoveBetweenPortions(t *testing.T) {
 	g, rows, col := newNamed(Options{Strict: true})
 	g.options.Portion = 50
@@ -74,15 +74,15 @@ func TestNamesMoveBetweenPortions(t *testing.T) {
 		moved++
 	}
 	if want := col.Get(g.Naive(), ""); moved < 2 || got.Len() != 200-moved || !got.Equal(want) {
-		t.Fatalf("after %d changes it has %d elements, want %d as the naive evaluator says", moved, got.Len(), want.Len())
+		t.Fatalf("after %d changes it has %d elements, want %d like the naive evaluator", moved, got.Len(), want.Len())
 	}
 	if err := g.CheckEdges(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestElementLeavesBeforeItIsComputed: while a large collection is first linked, an element goes that is linked and not computed yet.
-func TestElementLeavesBeforeItIsComputed(t *testing.T) {
+// TestElementRemovedBeforeComputed removes an element that is linked but not computed, during the first build of a large collection.
+func TestElementRemovedBeforeComputed(t *testing.T) {
 	db := store.New()
 	rows := store.NewTable[string](db, "rows", same[string])
 	hidden := store.NewTable[string](db, "seen", same[bool])
@@ -93,7 +93,7 @@ func TestElementLeavesBeforeItIsComputed(t *testing.T) {
 	})
 	g := New(db, Options{Strict: true, Portion: 50})
 	elem := Define(g, "elem", sameTexts, func(r *Reader, k string) ([]text, bool) {
-		v, ok := rows.Get(r, k) // it is there whether or not it is seen
+		v, ok := rows.Get(r, k) // read in any case, whether or not the output depends on it
 		return []text{{k, v}}, ok
 	})
 	col := Each(g, "col", func(r *Reader, _ string) omap.Map[omap.Name, omap.Unit] { return seen.Group(r, "") }, elem,
@@ -114,14 +114,14 @@ func TestElementLeavesBeforeItIsComputed(t *testing.T) {
 	for g.Slice(1) {
 	}
 	if got.Len() != 199 || got.Has(omap.Name(key(3))) || !got.Equal(col.Get(g.Naive(), "")) {
-		t.Errorf("it has %d elements, want 199, without %s: %v", got.Len(), key(3), got.Has(omap.Name(key(3))))
+		t.Errorf("the result has %d elements, want 199, without %s: %v", got.Len(), key(3), got.Has(omap.Name(key(3))))
 	}
 	if err := g.CheckEdges(); err != nil {
 		t.Error(err)
 	}
 }
 
-// newNamed is a collection whose elements are rows, and whose outputs are named by what these say.
+// newNamed returns a collection whose elements are rows, with outputs named after the content of the rows.
 func newNamed(o Options) (*Graph, *store.Table[string, string], *Collection[string, text]) {
 	db := store.New()
 	rows := store.NewTable[string](db, "rows", same[string])
@@ -136,9 +136,9 @@ func newNamed(o Options) (*Graph, *store.Table[string, string], *Collection[stri
 	return g, rows, col
 }
 
-// TestPortionsOfGroups: a first index of a large collection is made portion by portion, whatever changes meanwhile.
+// TestPortionsOfGroups checks that the first index of a large collection is built one portion at a time, while rows change.
 func TestPortionsOfGroups(t *testing.T) {
-	w := newWorld(Options{Strict: true})
+	w := newFixture(Options{Strict: true})
 	w.g.options.Portion = 50
 	w.g.Commit(func(tx *store.Txn) { w.fill(tx, 300, 0) })
 	var got omap.Map[omap.Name, omap.Unit]
@@ -151,7 +151,7 @@ func TestPortionsOfGroups(t *testing.T) {
 		}
 		now := len(cell.val.groups)
 		if now-had > 50 {
-			t.Fatalf("%d groups came at once, want at most 50", now-had)
+			t.Fatalf("%d groups were added at once, want at most 50", now-had)
 		}
 		if now == had || got.Len() > 0 || portions == 4 {
 			had = now
@@ -160,7 +160,7 @@ func TestPortionsOfGroups(t *testing.T) {
 		had = now
 		portions++
 		w.g.Commit(func(tx *store.Txn) {
-			w.services.Delete(tx, fmt.Sprintf("s%d", portions)) // some are in, some not yet
+			w.services.Delete(tx, fmt.Sprintf("s%d", portions)) // some are counted already, some are not
 			w.services.Set(tx, fmt.Sprintf("s%d", 100+portions), service{VIP: "10.9.9.9"})
 			w.services.Set(tx, fmt.Sprintf("t%d", portions), service{VIP: fmt.Sprintf("10.1.0.%d", portions)})
 		})
@@ -169,7 +169,7 @@ func TestPortionsOfGroups(t *testing.T) {
 		t.Fatalf("it was built in %d portions, want more", portions)
 	}
 	if want := w.byVIP.Keys(w.g.Naive(), ""); got.Len() < 250 || !got.Equal(want) {
-		t.Fatalf("it has %d groups, want %d as the naive evaluator says", got.Len(), want.Len())
+		t.Fatalf("the result has %d groups, want %d like the naive evaluator", got.Len(), want.Len())
 	}
 	cell, _, _ := w.byVIP.find("")
 	for vip := range got.All() {

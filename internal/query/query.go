@@ -15,17 +15,17 @@ type Query[K comparable, V any] struct {
 	space int
 	eq    func(a, b V) bool
 	fn    func(r *Reader, k K) (V, bool)
-	deny  *V // the result of a run that panics, if the query guards access
+	deny  *V // the result of a run that panics, if the query guards access; otherwise nil
 	cells[K, V]
-	waits map[uint32]chan struct{}                     // first computations under way, while cells run in parallel
-	sinks map[int]func(collection, elem uint32, old V) // collections whose elements these cells are, by space
+	waits map[uint32]chan struct{}                     // by slot: closed when the first computation of the cell ends; used while cells run in parallel
+	sinks map[int]func(collection, elem uint32, old V) // by space: called when a cell changes that is an element of a collection in that space
 }
 
-// Define adds a query. It may read only tables, indexes and queries defined before it. eq decides whether a new result
-// is the same as the old one, in which case nothing that read it runs again.
+// Define adds a query. It may read only tables, indexes and queries that were defined before it. eq decides whether a new
+// result equals the old one; if it does, the cells that read the result do not run again.
 //
-// fn is pure: no goroutine, clock, I/O or mutable state; its result is immutable and does not depend on Go's map order.
-// ok=false means "there is no such thing".
+// fn must be pure: it uses no goroutine, clock, I/O or mutable state, its result is immutable, and the result does not depend
+// on the iteration order of Go maps. fn returns ok == false if there is no result for the key.
 func Define[K comparable, V any](g *Graph, name string, eq func(a, b V) bool, fn func(r *Reader, k K) (V, bool)) *Query[K, V] {
 	q := &Query[K, V]{g: g, name: name, eq: eq, fn: fn}
 	q.cells.g = g
@@ -35,17 +35,17 @@ func Define[K comparable, V any](g *Graph, name string, eq func(a, b V) bool, fn
 	return q
 }
 
-// Guard adds a query whose result guards access: what may be asked for, who may ask. A run that panics results in deny, which
-// says so, and not in the last good value or in none, which may let somebody in who is to be kept out.
+// Guard adds a query whose result controls access, such as who may read a secret. If a run panics, the result is deny. The
+// last good value, or an absent result, could grant access to somebody who must not have it.
 func Guard[K comparable, V any](g *Graph, name string, eq func(a, b V) bool, deny V, fn func(r *Reader, k K) (V, bool)) *Query[K, V] {
 	q := Define(g, name, eq, fn)
 	q.deny = &deny
 	return q
 }
 
-// Get reads the result for k.
+// Get returns the result for k and records the read.
 func (q *Query[K, V]) Get(r *Reader, k K) (V, bool) {
-	r.below(q.space)
+	r.checkRank(q.space)
 	if r.glance {
 		if c, _, ok := q.find(k); ok && c.flags&ready != 0 {
 			return c.val, c.flags&present != 0
@@ -65,7 +65,7 @@ func (q *Query[K, V]) Get(r *Reader, k K) (V, bool) {
 	return c.val, c.flags&present != 0
 }
 
-// evaluateNaively evaluates as a cell would: a panic makes the result absent, or denies.
+// evaluateNaively runs fn without a cell. A panic makes the result absent, or deny, as for a cell.
 func (q *Query[K, V]) evaluateNaively(r *Reader, k K) (v V, ok bool) {
 	rank := r.rank
 	r.rank = q.space
@@ -81,7 +81,7 @@ func (q *Query[K, V]) evaluateNaively(r *Reader, k K) (v V, ok bool) {
 	return v, ok
 }
 
-// demand computes a cell for the first time, on behalf of the cell that is running.
+// demand computes a cell for the first time, because the running cell reads it. It returns the computed cell.
 func (q *Query[K, V]) demand(r *Reader, k K) (*entry[K, V], uint32) {
 	q.lock()
 	c, slot := q.ensure(k)
@@ -91,7 +91,7 @@ func (q *Query[K, V]) demand(r *Reader, k K) (*entry[K, V], uint32) {
 		<-ready
 		q.lock()
 	}
-	if c.flags&ready != 0 { // another worker did it
+	if c.flags&ready != 0 { // another worker has computed it
 		q.unlock()
 		return c, slot
 	}
@@ -107,16 +107,16 @@ func (q *Query[K, V]) demand(r *Reader, k K) (*entry[K, V], uint32) {
 	var ok bool
 	out, reason := r.protect(func() { v, ok = q.fn(r, k) })
 	reads := r.leave(base, rank)
-	var wrong verdict
+	var found defect
 
 	q.lock()
 	c.flags &^= computing
 	switch {
-	case out == gaveUp:
-		r.lost = append(append(r.lost, reads...), id)
+	case out == aborted:
+		r.abandoned = append(append(r.abandoned, reads...), id)
 	case out == panicked:
 		c.flags |= ready | failed
-		wrong = verdict{kind: Panicked, reason: reason}
+		found = defect{kind: Panicked, reason: reason}
 		if q.deny != nil {
 			c.val = *q.deny
 			c.flags |= present
@@ -133,25 +133,25 @@ func (q *Query[K, V]) demand(r *Reader, k K) (*entry[K, V], uint32) {
 		delete(q.waits, slot)
 	}
 	q.unlock()
-	if out == gaveUp {
-		panic(errGiveUp)
+	if out == aborted {
+		panic(errNotBuilt)
 	}
-	r.fresh = append(r.fresh, linkage{id, slices.Clone(reads), wrong})
+	r.computed = append(r.computed, computedCell{id, slices.Clone(reads), found})
 	return c, slot
 }
 
-// result is what one run of a cell yielded, until it is settled.
+// result is the outcome of one run of a cell.
 type result[V any] struct {
 	val    V
 	ok     bool
 	out    outcome
-	reads  []store.ID // nil: the same as last time
+	reads  []store.ID // nil: the same reads as in the previous run
 	reason string
 }
 
 func (q *Query[K, V]) run(slots []uint32, in lane) {
 	results := make([]result[V], len(slots))
-	q.g.each(len(slots), func(r *Reader, i int) { results[i] = q.evaluate(r, slots[i]) })
+	q.g.runParallel(len(slots), func(r *Reader, i int) { results[i] = q.evaluate(r, slots[i]) })
 	for _, r := range q.g.workers {
 		q.g.absorb(r, in)
 	}
@@ -169,16 +169,16 @@ func (q *Query[K, V]) evaluate(r *Reader, slot uint32) (res result[V]) {
 	if !slices.Equal(reads, c.reads) {
 		res.reads = append(make([]store.ID, 0, len(reads)), reads...)
 	}
-	if out == gaveUp {
-		r.lost = append(r.lost, reads...)
+	if out == aborted {
+		r.abandoned = append(r.abandoned, reads...)
 	}
 	return res
 }
 
-// settle installs a result and makes those who read the cell run, if it changed.
+// settle stores a result. If it differs from the old one, the cells that read it are enqueued.
 func (q *Query[K, V]) settle(slot uint32, res *result[V], in lane) {
 	g, c, id := q.g, q.at(slot), store.CellID(q.space, slot)
-	if res.out == gaveUp {
+	if res.out == aborted {
 		g.enqueue(id, in)
 		return
 	}
@@ -190,14 +190,14 @@ func (q *Query[K, V]) settle(slot uint32, res *result[V], in lane) {
 	c.flags = c.flags&^failed | ready
 	switch {
 	case res.out != panicked:
-		g.judge(id, &c.node, verdict{})
+		g.recordFault(id, &c.node, defect{})
 	case q.deny != nil:
 		c.flags |= failed
-		g.judge(id, &c.node, verdict{kind: Panicked, reason: res.reason})
+		g.recordFault(id, &c.node, defect{kind: Panicked, reason: res.reason})
 		res.val, res.ok = *q.deny, true
 	default:
 		c.flags |= failed
-		g.judge(id, &c.node, verdict{Panicked, res.reason, c.flags&present != 0})
+		g.recordFault(id, &c.node, defect{Panicked, res.reason, c.flags&present != 0})
 		if first {
 			q.changed(c, id, c.val)
 		}
@@ -218,7 +218,7 @@ func (q *Query[K, V]) settle(slot uint32, res *result[V], in lane) {
 	q.changed(c, id, old)
 }
 
-// changed tells everyone who read the cell.
+// changed enqueues every cell that read the changed cell c, and publishes c if it is a root.
 func (q *Query[K, V]) changed(c *entry[K, V], id store.ID, old V) {
 	c.changed = q.g.rev
 	for u := range c.users.all() {
@@ -235,8 +235,8 @@ func (q *Query[K, V]) changed(c *entry[K, V], id store.ID, old V) {
 func (q *Query[K, V]) label() string       { return q.name }
 func (q *Query[K, V]) key(slot uint32) any { return q.at(slot).key }
 
-// each runs fn for 0..n-1, on all workers if that is worth it.
-func (g *Graph) each(n int, fn func(r *Reader, i int)) {
+// runParallel calls fn for 0 to n-1. It uses all workers if n is at least Options.ParallelFrom.
+func (g *Graph) runParallel(n int, fn func(r *Reader, i int)) {
 	if n < g.options.ParallelFrom || len(g.workers) == 1 {
 		for i := range n {
 			fn(g.main, i)
@@ -245,7 +245,7 @@ func (g *Graph) each(n int, fn func(r *Reader, i int)) {
 	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	broken := make([]any, len(g.workers)) // a strict graph's broken rules, to be raised here
+	broken := make([]any, len(g.workers)) // by worker: the panic of a strict graph, to be raised in this goroutine
 	g.parallel = true
 	for w, r := range g.workers {
 		wg.Go(func() {

@@ -10,40 +10,39 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// Reader is the only handle a query has on the world; it records what was read. It is valid only during the call it was
-// passed to.
+// Reader is the handle through which a query reads. It records the reads. A query must not keep it after its run.
 type Reader struct {
-	g      *Graph
-	naive  bool
-	glance bool
-	rank   int        // the running cell's space: it may read lower ones only
-	reads  []store.ID // of the running cell and, before base, of the cells that wait for it
-	base   int
-	fresh  []linkage  // cells computed on the way, to be linked
-	needs  []store.ID // collections that must be built before a cell that gave up can run
-	lost   []store.ID // first-time cells and leaves of runs that gave up: nobody may be using them
+	g         *Graph
+	naive     bool
+	glance    bool
+	rank      int        // the space of the running cell, which may read only lower ones
+	reads     []store.ID // the reads of the running cell and, before index base, those of the cells that wait for it
+	base      int
+	computed  []computedCell // cells that were computed because the running cell read them; to be linked
+	needs     []store.ID     // collections that must be built before an aborted cell can run
+	abandoned []store.ID     // new cells and leaves that aborted runs have read; they may have no users
 }
 
-// linkage is a cell with the reads that are to become edges.
-type linkage struct {
-	id      store.ID
-	reads   []store.ID
-	verdict verdict
+// computedCell is a cell that was computed on demand, with the reads that are to become edges.
+type computedCell struct {
+	id     store.ID
+	reads  []store.ID
+	defect defect
 }
 
-// outcome of one run of a cell.
+// outcome is the outcome of one run of a cell.
 type outcome uint8
 
 const (
 	done outcome = iota
-	gaveUp
+	aborted
 	panicked
 )
 
-// errGiveUp unwinds a cell that needs a collection which is not built yet.
-var errGiveUp = errors.New("query: a collection is not built yet")
+// errNotBuilt aborts the run of a cell that needs a collection which is not built yet.
+var errNotBuilt = errors.New("query: a collection is not built yet")
 
-// ruleError is a broken rule of the kernel: a bug in a query, not bad input.
+// ruleError is a violation of a rule of this package: a bug in a query, not bad input.
 type ruleError string
 
 // Read records that the running cell read a leaf or cell.
@@ -63,34 +62,34 @@ func (r *Reader) Read(id store.ID) {
 // Naive reports whether this reader evaluates from the rows alone.
 func (r *Reader) Naive() bool { return r.naive }
 
-// Naive returns a reader that evaluates queries from the rows alone: no memo, no recording, groups by scan.
-// It must not be used while a commit is being written.
+// Naive returns a reader that evaluates queries from the rows alone. It remembers and records nothing and finds groups by
+// scanning. It must not be used while a commit is open.
 func (g *Graph) Naive() *Reader { return &Reader{g: g, naive: true, rank: math.MaxInt} }
 
-// Glancing reports whether this reader takes what there is and leaves no trace.
+// Glancing reports whether this reader uses existing results and records nothing.
 func (r *Reader) Glancing() bool { return r.glance }
 
-// Glance returns a reader for questions about the present revision: it takes what cells hold, works out what no cell
-// holds as the naive reader does, and leaves no trace. What is ready between commits is settled, so that both readers
-// give the same (a cell that failed gives its last good value, which is what is served); the cost is that of the question.
-// It is for the owner, between commits.
+// Glance returns a reader for questions about the present revision. It uses the values of existing cells, evaluates everything
+// else as the naive reader does, and changes nothing in the graph. Between commits both readers return the same results, except
+// that a failed cell returns its last good value, which is the value in use. The cost is that of evaluating what has no cell.
+// It is for the owner of the graph, between commits.
 func (g *Graph) Glance() *Reader { return &Reader{g: g, glance: true, rank: math.MaxInt} }
 
-// below checks that the running cell may read the space.
-func (r *Reader) below(space int) {
+// checkRank panics unless the running cell may read the space.
+func (r *Reader) checkRank(space int) {
 	if space >= r.rank {
 		panic(ruleError(fmt.Sprintf("%s reads %s, which is not defined before it", r.g.spaces[r.rank].label(), r.g.spaces[space].label())))
 	}
 }
 
-// enter begins the recording of a cell's reads and returns what leave needs to end it.
+// enter starts to record the reads of a cell. It returns the arguments for leave.
 func (r *Reader) enter(space int) (base, rank int) {
 	base, rank = r.base, r.rank
 	r.base, r.rank = len(r.reads), space
 	return base, rank
 }
 
-// leave ends the recording; the reads are valid until the next one begins.
+// leave ends the recording and returns the reads. They are valid until the next call of enter.
 func (r *Reader) leave(base, rank int) []store.ID {
 	reads := r.reads[r.base:]
 	r.reads = r.reads[:r.base]
@@ -98,15 +97,15 @@ func (r *Reader) leave(base, rank int) []store.ID {
 	return reads
 }
 
-// protect runs fn and turns its panic into an outcome. A broken rule passes in strict graphs.
+// protect calls fn and converts a panic into an outcome. In a strict graph, a violation of a rule remains a panic.
 func (r *Reader) protect(fn func()) (out outcome, reason string) {
 	defer func() {
 		p := recover()
 		if p == nil {
 			return
 		}
-		if p == any(errGiveUp) {
-			out = gaveUp
+		if p == any(errNotBuilt) {
+			out = aborted
 			return
 		}
 		if rule, ok := p.(ruleError); ok {
@@ -122,8 +121,8 @@ func (r *Reader) protect(fn func()) (out outcome, reason string) {
 	return done, ""
 }
 
-// wait gives the running cell up until the collection is built.
+// wait aborts the run of the cell until the collection is built.
 func (r *Reader) wait(id store.ID) {
 	r.needs = append(r.needs, id)
-	panic(errGiveUp)
+	panic(errNotBuilt)
 }

@@ -2,12 +2,12 @@ package query
 
 import "github.com/pilotmesh/pilot/internal/store"
 
-// root is somebody outside the graph who wants a cell.
+// root is the observer of a cell.
 type root struct{ publish func() }
 
-// Observe makes the result for k a root: it is computed by the following Slices, and fn is called by Commit or Slice
-// with each new result once nothing it needs is waiting. fn runs on the owner's goroutine and must not use the graph.
-// The returned function ends it; a key can have one observer at a time.
+// Observe makes the result for k a root. The following Slices compute it. After that, Commit or Slice calls fn with each new
+// result, once nothing that the root needs is waiting to run. fn runs on the owner's goroutine and must not use the graph. The
+// returned function ends the observation. A key can have only one observer at a time.
 func (q *Query[K, V]) Observe(k K, fn func(v V, ok bool)) (release func()) {
 	c, slot := q.ensure(k)
 	return q.g.observe(store.CellID(q.space, slot), &c.node, func() { fn(c.val, c.flags&present != 0) })
@@ -22,7 +22,7 @@ func (g *Graph) observe(id store.ID, n *node, publish func()) (release func()) {
 	if n.flags&ready != 0 {
 		g.publish = append(g.publish, id)
 	} else {
-		g.enqueue(id, lane1)
+		g.enqueue(id, laneBuild)
 	}
 	return func() {
 		if n.flags&observed == 0 {
@@ -34,7 +34,7 @@ func (g *Graph) observe(id store.ID, n *node, publish func()) (release func()) {
 	}
 }
 
-// publishRoots calls the observers of what changed. Lane 0 is empty, so whatever is ready is complete.
+// publishRoots calls the observers of the roots that changed. laneUpdate must be empty; then every computed root is complete.
 func (g *Graph) publishRoots() {
 	for _, id := range g.publish {
 		if r := g.roots[id]; r != nil {

@@ -7,22 +7,22 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// probe is a cell that reads a row nobody else does.
+// probe is a Reader in place of a cell that is the only reader of a row.
 type probe struct{ reads []store.ID }
 
 func (p *probe) Read(id store.ID) { p.reads = append(p.reads, id) }
 func (*probe) Naive() bool        { return false }
 func (*probe) Glancing() bool     { return false }
 
-// freeSlot is the slot that the next absent row of a table takes.
+// freeSlot returns the slot that the next absent row of a table gets.
 func freeSlot[V any](t *store.Table[string, V]) uint32 {
 	p := &probe{}
 	t.Get(p, "an absent row")
 	return p.reads[0].Slot()
 }
 
-// TestReadsOfRunsThatGaveUp: what only a run read that gave up is not kept.
-func TestReadsOfRunsThatGaveUp(t *testing.T) {
+// TestReadsOfAbortedRuns checks that a row is released if only an aborted run has read it.
+func TestReadsOfAbortedRuns(t *testing.T) {
 	db := store.New()
 	switches := store.NewTable[string](db, "switches", same[string])
 	options := store.NewTable[string](db, "options", same[string])
@@ -42,7 +42,7 @@ func TestReadsOfRunsThatGaveUp(t *testing.T) {
 	g.Commit(func(tx *store.Txn) { switches.Set(tx, "a", "on") })
 	got := ""
 	user.Observe("a", func(v string, _ bool) { got = v })
-	g.Slice(1) // reads the option, and gives up
+	g.Slice(1) // reads the option, and aborts
 	g.Commit(func(tx *store.Txn) { switches.Set(tx, "a", "off") })
 	for g.Slice(10) {
 	}
@@ -54,8 +54,8 @@ func TestReadsOfRunsThatGaveUp(t *testing.T) {
 	}
 }
 
-// TestDeletedRowsThatNobodyReads are not kept.
-func TestDeletedRowsThatNobodyReads(t *testing.T) {
+// TestUnreadDeletedRows checks that deleted rows without readers are released.
+func TestUnreadDeletedRows(t *testing.T) {
 	db := store.New()
 	rows := store.NewTable[string](db, "rows", same[string])
 	g := New(db, Options{Strict: true})
@@ -66,9 +66,9 @@ func TestDeletedRowsThatNobodyReads(t *testing.T) {
 	}
 }
 
-// TestFirstGroupingThatPanicked: an index over a collection whose first build panics half way shows nothing, not a part; when
-// the reason is gone it shows everything.
-func TestFirstGroupingThatPanicked(t *testing.T) {
+// TestFirstGroupingThatPanics checks that an index whose first build panics half way is empty, not partial, and is complete once
+// the cause of the panic is removed.
+func TestFirstGroupingThatPanics(t *testing.T) {
 	db := store.New()
 	rows := store.NewTable[string](db, "rows", same[string])
 	all := store.NewIndex(rows, "all", func(k, _ string, add func(string, omap.Name)) { add("", omap.Name(k)) })
@@ -109,9 +109,9 @@ func TestFirstGroupingThatPanicked(t *testing.T) {
 	}
 }
 
-// TestGroupOfEqualMembers: the readers of a group do not run when one of several who contribute the same member goes, and do
-// when the last one goes.
-func TestGroupOfEqualMembers(t *testing.T) {
+// TestGroupWithSharedMember checks that the readers of a group do not run when one of several contributors of a member is
+// removed, and run when the last one is removed.
+func TestGroupWithSharedMember(t *testing.T) {
 	db := store.New()
 	rows := store.NewTable[string](db, "rows", same[string])
 	all := store.NewIndex(rows, "all", func(k, _ string, add func(string, omap.Name)) { add("", omap.Name(k)) })

@@ -9,20 +9,20 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// manyUsers is the number of users from which a bitmap holds them.
+// manyUsers is the number of users above which a userSet uses a bitmap.
 const manyUsers = 256
 
-// userSet is the set of cells that read something. It has no order.
+// userSet is the set of cells that read a leaf or cell. It has no order.
 //
-// Most cells have one or two users, some leaves (a mesh-wide setting) have tens of thousands. A list serves the former. A
-// bitmap serves the latter: the users of one leaf are mostly neighbouring cells of one query, which cost it about two bytes
-// each and are found without a search.
+// Most cells have one or two users, while some leaves (a mesh-wide setting) have tens of thousands. A list serves few users. A
+// bitmap serves many: the users of one leaf are mostly neighbouring cells of one query, so the bitmap needs about two bytes
+// for each and finds each without a search.
 type userSet struct {
 	few  []store.ID
-	many *roaring64.Bitmap // nil while few holds them
+	many *roaring64.Bitmap // nil while few holds the users
 }
 
-// add adds a user that is not in the set.
+// add adds a user, which must not be in the set.
 func (s *userSet) add(u store.ID) {
 	if s.many == nil && len(s.few) < manyUsers {
 		s.few = append(s.few, u)
@@ -45,7 +45,7 @@ func (s *userSet) has(u store.ID) bool {
 	return slices.Contains(s.few, u)
 }
 
-// remove removes a user that is in the set.
+// remove removes a user, which must be in the set.
 func (s *userSet) remove(u store.ID) {
 	if s.many != nil {
 		s.many.Remove(uint64(u))
@@ -65,7 +65,7 @@ func (s *userSet) remove(u store.ID) {
 // none reports whether the set is empty.
 func (s *userSet) none() bool { return s.many == nil && len(s.few) == 0 }
 
-// all yields the users. The set must not change meanwhile.
+// all yields the users. The set must not be changed during the iteration.
 func (s *userSet) all() iter.Seq[store.ID] {
 	return func(yield func(store.ID) bool) {
 		for _, u := range s.few {

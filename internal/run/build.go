@@ -5,7 +5,7 @@ import (
 	"runtime/debug"
 )
 
-// Build says which program this is.
+// Build identifies the version of the program.
 type Build struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
@@ -14,7 +14,7 @@ type Build struct {
 	Go       string `json:"golang_version"`
 }
 
-// ReadBuild reads what the linker left in the program.
+// ReadBuild returns the build information that the Go linker has stored in the program.
 func ReadBuild() Build {
 	b := Build{Version: "devel"}
 	info, ok := debug.ReadBuildInfo()
@@ -38,7 +38,7 @@ func ReadBuild() Build {
 	return b
 }
 
-// String is the build in one line.
+// String returns the build in one line.
 func (b Build) String() string {
 	s := b.Version
 	if b.Revision != "" {

@@ -8,19 +8,19 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The exit codes of all programs.
+// Exit codes of all programs.
 const (
 	ExitDone   = 0
 	ExitFailed = 1
 	ExitUsage  = 2
 )
 
-// usageError is a mistake in how a program was called.
+// usageError is an error in how a program was called.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// Usage marks an error as a mistake in how the program was called.
+// Usage marks err as an error in how the program was called. It returns nil for nil.
 func Usage(err error) error {
 	if err == nil {
 		return nil
@@ -28,15 +28,15 @@ func Usage(err error) error {
 	return usageError{err}
 }
 
-// ErrFailed ends a command with the exit code of a failure when everything has been said already.
+// ErrFailed makes a command exit with ExitFailed without an error message, because the command has printed the reason already.
 var ErrFailed = errors.New("failed")
 
-// Command runs a command line and returns the program's exit code. What went wrong is written to root's error output.
+// Command runs a command line and returns the exit code of the program. It writes errors to root's error output.
 func Command(ctx context.Context, root *cobra.Command, args []string) int {
 	root.SetArgs(args)
 	root.SilenceErrors, root.SilenceUsage = true, true
-	begun := false // what goes wrong before is a mistake in the command line
-	root.PersistentPreRun = func(*cobra.Command, []string) { begun = true }
+	started := false // errors before this is set are errors in the command line
+	root.PersistentPreRun = func(*cobra.Command, []string) { started = true }
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return ExitDone
@@ -44,18 +44,18 @@ func Command(ctx context.Context, root *cobra.Command, args []string) int {
 	if !errors.Is(err, ErrFailed) {
 		fmt.Fprintf(root.ErrOrStderr(), "%s: %v\n", root.Name(), err)
 	}
-	if _, usage := errors.AsType[usageError](err); usage || !begun {
-		fmt.Fprintf(root.ErrOrStderr(), "Run '%s --help' for how to use it.\n", cmd.CommandPath())
+	if _, usage := errors.AsType[usageError](err); usage || !started {
+		fmt.Fprintf(root.ErrOrStderr(), "Run '%s --help' for usage.\n", cmd.CommandPath())
 		return ExitUsage
 	}
 	return ExitFailed
 }
 
-// Version is the command that prints which program this is.
+// Version returns the command that prints the version of the program.
 func Version(build any) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print which program this is",
+		Short: "Print the version of the program",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), build)

@@ -18,10 +18,10 @@ func TestCommand(t *testing.T) {
 		{[]string{"do"}, nil, ExitDone, ""},
 		{[]string{"do"}, errors.New("it broke"), ExitFailed, "tool: it broke\n"},
 		{[]string{"do"}, ErrFailed, ExitFailed, ""},
-		{[]string{"do"}, Usage(errors.New("--to: say where")), ExitUsage, "tool: --to: say where\nRun 'tool do --help' for how to use it.\n"},
-		{[]string{"do", "--strange"}, nil, ExitUsage, "tool: unknown flag: --strange\nRun 'tool do --help' for how to use it.\n"},
-		{[]string{"do", "more"}, nil, ExitUsage, "tool: unknown command \"more\" for \"tool do\"\nRun 'tool do --help' for how to use it.\n"},
-		{[]string{"dance"}, nil, ExitUsage, "tool: unknown command \"dance\" for \"tool\"\nRun 'tool --help' for how to use it.\n"},
+		{[]string{"do"}, Usage(errors.New("--to: say where")), ExitUsage, "tool: --to: say where\nRun 'tool do --help' for usage.\n"},
+		{[]string{"do", "--strange"}, nil, ExitUsage, "tool: unknown flag: --strange\nRun 'tool do --help' for usage.\n"},
+		{[]string{"do", "more"}, nil, ExitUsage, "tool: unknown command \"more\" for \"tool do\"\nRun 'tool do --help' for usage.\n"},
+		{[]string{"dance"}, nil, ExitUsage, "tool: unknown command \"dance\" for \"tool\"\nRun 'tool --help' for usage.\n"},
 	} {
 		root := &cobra.Command{Use: "tool"}
 		root.AddCommand(&cobra.Command{Use: "do", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return c.err }})

@@ -9,13 +9,13 @@ import (
 	"google.golang.org/grpc"
 )
 
-// GRPC is the actor that serves s on l. Told to stop, it calls leave, which should end the calls that never end by
-// themselves, lets the others finish for as long as drain, then cuts them off.
+// GRPC returns an actor that serves s on l. When it is stopped it calls leave, which should end the calls that do not end by
+// themselves. It then waits for the other calls for at most drain, and aborts the rest.
 func GRPC(name string, l net.Listener, s *grpc.Server, leave func(), drain time.Duration) Actor {
 	return Actor{Name: name, Run: func(ctx context.Context) error { return serveGRPC(ctx, l, s, leave, drain) }}
 }
 
-// ListenGRPC is GRPC for an address that is opened when the actor starts; the actor is ready when it listens.
+// ListenGRPC is like GRPC, but opens the address when the actor starts. The actor is ready when it listens.
 func ListenGRPC(name, addr string, s *grpc.Server, leave func(), drain time.Duration) Actor {
 	ready := make(chan struct{})
 	return Actor{Name: name, Ready: ready, Run: func(ctx context.Context) error {
@@ -42,12 +42,12 @@ func serveGRPC(ctx context.Context, l net.Listener, s *grpc.Server, leave func()
 		s.GracefulStop()
 		close(graceful)
 	}()
-	patience := time.NewTimer(drain)
-	defer patience.Stop()
+	timeout := time.NewTimer(drain)
+	defer timeout.Stop()
 	select {
 	case <-graceful:
-	case <-patience.C:
-		s.Stop() // makes GracefulStop return
+	case <-timeout.C:
+		s.Stop() // this makes GracefulStop return
 		<-graceful
 	}
 	return <-served

@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// Limits of the HTTP servers: what they serve is small and local.
+// Limits of the HTTP servers, which serve small pages to few clients.
 const (
 	readHeaderTimeout = 10 * time.Second
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 64 << 10
 )
 
-// HTTP is the actor that serves h on l. Told to stop, it lets requests under way finish for as long as drain, then
-// closes their connections.
+// HTTP returns an actor that serves h on l. When it is stopped it waits for running requests for at most drain, and closes the
+// connections of the rest.
 func HTTP(name string, l net.Listener, h http.Handler, drain time.Duration, log *slog.Logger) Actor {
 	return Actor{Name: name, Run: func(ctx context.Context) error { return serve(ctx, l, h, drain, log.With("actor", name)) }}
 }
 
-// ListenHTTP is HTTP for an address that is opened when the actor starts; the actor is ready when it listens.
+// ListenHTTP is like HTTP, but opens the address when the actor starts. The actor is ready when it listens.
 func ListenHTTP(name, addr string, h http.Handler, drain time.Duration, log *slog.Logger) Actor {
 	ready := make(chan struct{})
 	return Actor{Name: name, Ready: ready, Run: func(ctx context.Context) error {
@@ -48,11 +48,11 @@ func serve(ctx context.Context, l net.Listener, h http.Handler, drain time.Durat
 		return fmt.Errorf("serving on %s: %w", l.Addr(), err)
 	case <-ctx.Done():
 	}
-	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
 	defer cancel()
-	err := server.Shutdown(patience)
+	err := server.Shutdown(limited)
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = server.Close() // requests that take longer are cut off; that is what the limit is for
+		err = server.Close() // aborts the requests that exceed the limit
 	}
 	if closed := <-served; !errors.Is(closed, http.ErrServerClosed) {
 		err = errors.Join(err, closed)
@@ -60,7 +60,7 @@ func serve(ctx context.Context, l net.Listener, h http.Handler, drain time.Durat
 	return err
 }
 
-// listen opens an address.
+// listen opens a TCP listener.
 func listen(ctx context.Context, addr string) (net.Listener, error) {
 	var c net.ListenConfig
 	l, err := c.Listen(ctx, "tcp", addr)

@@ -1,13 +1,13 @@
-// Package run owns the life of a program's long-running parts: it starts them in order, and when one of them ends, or
-// the program is told to, it stops them in reverse order, each within its time. It also runs command lines, knows the
-// exit codes and the build of all programs, and paces the garbage collector.
+// Package run runs the long-running parts of a program, called actors. It starts them in order. When one of them ends, or the
+// program is asked to stop, it stops them in reverse order, each with a time limit. The package also runs command lines, defines
+// the exit codes and the build information of all programs, and configures the garbage collector.
 //
-// Invariants: an actor is started after everything before it is ready; it is told to stop after everything behind it
-// has ended or used up its time; nothing is started once stopping has begun; Run returns when all actors have ended or
-// the group's time is up, and then names those that are still running.
+// Invariants: an actor is started after all actors before it are ready. It is stopped after all actors behind it have ended or
+// exceeded their time limits. Nothing is started once stopping has begun. Run returns when all actors have ended or the group's
+// time limit is exceeded; its error then names the actors that are still running.
 //
-// It starts one goroutine per actor, and those of the HTTP servers it runs; none outlives Run unless an actor does not
-// obey its context. It knows nothing of meshes: it must not import anything of this project.
+// Goroutines: one per actor, and those of the HTTP and gRPC servers. All of them end before Run returns, unless an actor ignores
+// its context.
 package run
 
 import (
@@ -19,32 +19,32 @@ import (
 	"time"
 )
 
-// slowStart is after how long somebody is told what the start is waiting for, again and again.
+// slowStart is the interval at which Run logs that it is still waiting for an actor to be ready.
 const slowStart = 10 * time.Second
 
-// Actor is one long-running part of a program.
+// Actor is a long-running part of a program.
 type Actor struct {
-	// Name is what logs and errors call it.
+	// Name is the name of the actor in logs and errors.
 	Name string
-	// Run works until ctx is cancelled, and returns nil then. Returning earlier stops the whole group.
+	// Run works until ctx is cancelled, and then returns nil. If it returns earlier, the whole group is stopped.
 	Run func(ctx context.Context) error
-	// Ready is closed when what comes behind may start; nil: at once.
+	// Ready is closed when the next actor may start. If it is nil, the next actor starts immediately.
 	Ready <-chan struct{}
-	// Stop is how long it may take to end once told to; 0: what is left of the group's time.
+	// Stop limits the time for stopping the actor. 0 means the rest of the group's time.
 	Stop time.Duration
 }
 
-// Group is a list of actors with one life.
+// Group is a list of actors that are started and stopped together.
 type Group struct {
 	log    *slog.Logger
 	grace  time.Duration
 	actors []Actor
 }
 
-// New returns an empty group. grace bounds the time from the order to stop until Run returns.
+// New returns an empty group. grace limits the time from the request to stop until Run returns.
 func New(log *slog.Logger, grace time.Duration) *Group { return &Group{log: log, grace: grace} }
 
-// Add appends an actor. All are added before Run.
+// Add appends an actor. It must not be called after Run.
 func (g *Group) Add(a Actor) { g.actors = append(g.actors, a) }
 
 // running is an actor that was started.
@@ -52,11 +52,11 @@ type running struct {
 	Actor
 	cancel context.CancelFunc
 	done   chan struct{}
-	err    error // once done is closed
+	err    error // valid once done is closed
 }
 
-// Run starts the actors in order and blocks until all have ended. It returns nil if they ended because ctx was
-// cancelled; otherwise what the first one to end said, and what went wrong on the way out.
+// Run starts the actors in order and blocks until all have ended. It returns nil if they ended because ctx was cancelled.
+// Otherwise it returns the error of the first actor that ended, and errors that occurred while stopping.
 func (g *Group) Run(ctx context.Context) error {
 	ended := make(chan *running, len(g.actors))
 	started, cause := g.start(ctx, ended)
@@ -70,7 +70,7 @@ func (g *Group) Run(ctx context.Context) error {
 	return errors.Join(append([]error{cause}, g.stop(started, cause)...)...)
 }
 
-// start starts the actors one after the other. The error says which of them has ended already.
+// start starts the actors one after the other. It returns an error if one of them ends in the meantime.
 func (g *Group) start(ctx context.Context, ended chan *running) (started []*running, cause error) {
 	for _, a := range g.actors {
 		select {
@@ -78,7 +78,7 @@ func (g *Group) start(ctx context.Context, ended chan *running) (started []*runn
 			return started, nil
 		default:
 		}
-		// Each has a context of its own: they are not to stop all at once when ctx is cancelled.
+		// Each actor has its own context, so that cancelling ctx does not stop all of them at the same time.
 		own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		r := &running{Actor: a, cancel: cancel, done: make(chan struct{})}
 		started = append(started, r)
@@ -95,7 +95,7 @@ func (g *Group) start(ctx context.Context, ended chan *running) (started []*runn
 	return started, nil
 }
 
-// await waits until the actor is ready. The error says which actor has ended meanwhile.
+// await waits until the actor is ready. It returns an error if an actor ends in the meantime.
 func (g *Group) await(ctx context.Context, r *running, ended <-chan *running) error {
 	if r.Ready == nil {
 		return nil
@@ -112,31 +112,31 @@ func (g *Group) await(ctx context.Context, r *running, ended <-chan *running) er
 		case <-ctx.Done():
 			return nil
 		case <-slow.C:
-			g.log.Warn("still waiting for a part to be ready", "actor", r.Name, "waited", time.Since(begin).Round(time.Second))
+			g.log.Warn("still waiting for an actor to be ready", "actor", r.Name, "waited", time.Since(begin).Round(time.Second))
 		}
 	}
 }
 
-// cause says that the actor ended before anybody told it to.
+// cause returns the error of an actor that ended before it was stopped.
 func (r *running) cause() error {
 	if r.err == nil {
-		return fmt.Errorf("%s ended by itself", r.Name)
+		return fmt.Errorf("%s ended unexpectedly", r.Name)
 	}
 	return fmt.Errorf("%s: %w", r.Name, r.err)
 }
 
-// stop ends the actors, the last one first. cause is what has been said already of the one that ended first.
+// stop stops the actors, the last one first. cause is the error of the actor that ended first, which is not repeated.
 func (g *Group) stop(started []*running, cause error) []error {
 	var errs []error
 	deadline := time.Now().Add(g.grace)
 	for _, r := range slices.Backward(started) {
 		r.cancel()
-		patience := time.Until(deadline)
+		timeout := time.Until(deadline)
 		if r.Stop > 0 {
-			patience = min(patience, r.Stop)
+			timeout = min(timeout, r.Stop)
 		}
-		if !r.wait(patience) {
-			errs = append(errs, fmt.Errorf("%s did not stop within %v", r.Name, max(patience, 0).Round(time.Millisecond)))
+		if !r.wait(timeout) {
+			errs = append(errs, fmt.Errorf("%s did not stop within %v", r.Name, max(timeout, 0).Round(time.Millisecond)))
 			continue
 		}
 		g.log.Debug("stopped", "actor", r.Name)
@@ -147,14 +147,14 @@ func (g *Group) stop(started []*running, cause error) []error {
 	return errs
 }
 
-// wait reports whether the actor has ended, looking at least once.
-func (r *running) wait(patience time.Duration) bool {
+// wait reports whether the actor ends within the timeout. It checks at least once.
+func (r *running) wait(timeout time.Duration) bool {
 	select {
 	case <-r.done:
 		return true
 	default:
 	}
-	t := time.NewTimer(patience)
+	t := time.NewTimer(timeout)
 	defer t.Stop()
 	select {
 	case <-r.done:

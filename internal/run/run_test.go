@@ -82,7 +82,7 @@ func TestFirstExitStopsAll(t *testing.T) {
 		want string
 	}{
 		"error": {boom, "b: boom"},
-		"nil":   {nil, "b ended by itself"},
+		"nil":   {nil, "b ended unexpectedly"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -1,8 +1,11 @@
-// Package slab keeps items under keys in numbered slots.
+// Package slab stores items under keys in numbered slots.
 //
-// An item stays where it is, and keeps its number, until it is dropped; then its slot is given out again. Slots lie in
-// pages that are made when they are needed and let go when they are empty, so that what is kept follows how many items
-// there are. Nobody may read a slab while somebody changes it. It starts no goroutines and imports nothing of this project.
+// The package owns the assignment of slots to keys. Invariants: an item keeps its slot until it is dropped; the slot is then
+// reused for another key. An item also keeps its address until it is dropped, except that Writable copies the page of an
+// item that a Frozen shares. Slots lie in pages of 256 items. A page is allocated when its first slot is needed and freed
+// when its last item is dropped, so that memory follows the number of items.
+//
+// Goroutines: the package starts none. A Slab must not be read while it is changed; a Frozen may be read by any goroutine.
 package slab
 
 import (
@@ -12,10 +15,10 @@ import (
 
 const pageSize = 256
 
-// Slab holds items of type T under keys of type K. The zero Slab is empty.
+// Slab stores items of type T under keys of type K. The zero Slab is empty.
 type Slab[K comparable, T any] struct {
 	of    map[K]uint32
-	peak  int // largest len(of) since the map was last made
+	peak  int // the largest len(of) since the map was made
 	pages []*page[T]
 	free  []uint32
 }
@@ -23,28 +26,28 @@ type Slab[K comparable, T any] struct {
 type page[T any] struct {
 	items [pageSize]T
 	used  int
-	// shared pages are a Frozen's too: their items do not change any more.
+	// shared reports that a Frozen refers to this page too, so its items must not change.
 	shared bool
 }
 
-// Frozen is what a slab held at one moment. Any goroutine may read it.
+// Frozen is an immutable copy of a slab's content. Any goroutine may read it.
 type Frozen[T any] struct{ pages []*page[T] }
 
-// Len is the number of items.
+// Len returns the number of items.
 func (s *Slab[K, T]) Len() int { return len(s.of) }
 
-// Find returns k's slot.
+// Find returns the slot of k.
 func (s *Slab[K, T]) Find(k K) (n uint32, ok bool) {
 	n, ok = s.of[k]
 	return n, ok
 }
 
-// At is the item of a slot that is taken. Of a slab that is ever frozen it is to be read only.
+// At returns the item of a slot that is in use. The item must not be written if the slab is ever frozen; see Writable.
 func (s *Slab[K, T]) At(n uint32) *T { return &s.pages[n/pageSize].items[n%pageSize] }
 
-// Own is the item of a slot that is taken, to be changed: what is frozen keeps the item as it was. Pointers that At gave
-// before do not show the change.
-func (s *Slab[K, T]) Own(n uint32) *T {
+// Writable returns the item of a slot that is in use, for writing. If a Frozen shares the item's page, the page is copied
+// first: the Frozen keeps the old item, and pointers that At returned earlier do not show the change.
+func (s *Slab[K, T]) Writable(n uint32) *T {
 	p := s.pages[n/pageSize]
 	if p.shared {
 		p = &page[T]{items: p.items, used: p.used}
@@ -53,7 +56,8 @@ func (s *Slab[K, T]) Own(n uint32) *T {
 	return &p.items[n%pageSize]
 }
 
-// Freeze returns what the slab holds now. It costs one pointer per page; a page is copied when an item of it changes next.
+// Freeze returns the present content of the slab. It costs one pointer per page. The first later change of an item copies
+// the item's page.
 func (s *Slab[K, T]) Freeze() Frozen[T] {
 	for _, p := range s.pages {
 		if p != nil {
@@ -63,10 +67,10 @@ func (s *Slab[K, T]) Freeze() Frozen[T] {
 	return Frozen[T]{slices.Clone(s.pages)}
 }
 
-// All yields the items by slot, and zero ones of free slots among them.
+// All yields the items in the order of their slots. Free slots yield zero items.
 func (f Frozen[T]) All() iter.Seq[*T] { return all(f.pages) }
 
-// Get is the item of any slot, nil if there is none. That of a free slot may be a zero one.
+// Get returns the item of any slot, or nil if the slot's page is not allocated. A free slot can yield a zero item.
 func (s *Slab[K, T]) Get(n uint32) *T {
 	if int(n/pageSize) >= len(s.pages) || s.pages[n/pageSize] == nil {
 		return nil
@@ -74,7 +78,7 @@ func (s *Slab[K, T]) Get(n uint32) *T {
 	return s.At(n)
 }
 
-// All yields the items by slot, and zero ones of free slots among them.
+// All yields the items in the order of their slots. Free slots yield zero items.
 func (s *Slab[K, T]) All() iter.Seq[*T] { return all(s.pages) }
 
 func all[T any](pages []*page[T]) iter.Seq[*T] {
@@ -103,7 +107,7 @@ func (s *Slab[K, T]) Slots() iter.Seq2[K, uint32] {
 	}
 }
 
-// Add takes a slot for k, which has none. Its item is zero.
+// Add assigns a slot to k, which must have none. The item is zero.
 func (s *Slab[K, T]) Add(k K) (n uint32) {
 	if s.of == nil {
 		s.of = make(map[K]uint32)
@@ -114,7 +118,7 @@ func (s *Slab[K, T]) Add(k K) (n uint32) {
 	return n
 }
 
-// take is the free slot that was freed last, or the first one of a new page.
+// take returns the slot that was freed last, or the first slot of a new page.
 func (s *Slab[K, T]) take() uint32 {
 	if len(s.free) == 0 {
 		first := uint32(len(s.pages) * pageSize)
@@ -132,7 +136,7 @@ func (s *Slab[K, T]) take() uint32 {
 	return n
 }
 
-// Drop frees k's slot.
+// Drop deletes the item of k, if there is one, and frees its slot.
 func (s *Slab[K, T]) Drop(k K) {
 	n, ok := s.of[k]
 	if !ok {
@@ -141,7 +145,7 @@ func (s *Slab[K, T]) Drop(k K) {
 	delete(s.of, k)
 	s.free = append(s.free, n)
 	var none T
-	*s.Own(n) = none
+	*s.Writable(n) = none
 	p := s.pages[n/pageSize]
 	if p.used--; p.used == 0 {
 		s.pages[n/pageSize] = nil
@@ -149,7 +153,7 @@ func (s *Slab[K, T]) Drop(k K) {
 	switch {
 	case len(s.of) == 0:
 		*s = Slab[K, T]{}
-	case len(s.of)*4 < s.peak && s.peak > 4*pageSize: // maps do not shrink
+	case len(s.of)*4 < s.peak && s.peak > 4*pageSize: // Go maps do not shrink
 		of := make(map[K]uint32, len(s.of))
 		for k, n := range s.of {
 			of[k] = n

@@ -6,9 +6,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestIsMap holds a slab against a map, over random histories: items keep their slots and their place, and what is dropped
-// leaves nothing behind.
-func TestIsMap(t *testing.T) {
+// TestAgainstMap compares a slab with a map over random sequences of Add and Drop: items keep their slots and addresses, and
+// dropped items leave nothing behind.
+func TestAgainstMap(t *testing.T) {
 	type held struct {
 		slot uint32
 		item *int
@@ -71,8 +71,8 @@ func TestIsMap(t *testing.T) {
 	})
 }
 
-// TestGivesBack: pages and the map go when most items have gone.
-func TestGivesBack(t *testing.T) {
+// TestFreesMemory checks that pages and the map are freed when most items have been dropped.
+func TestFreesMemory(t *testing.T) {
 	var s Slab[int, [64]byte]
 	const n = 64 * pageSize
 	for k := range n {

@@ -1,11 +1,10 @@
-// Package source is the contract between the control plane and the places configuration and services come from.
+// Package source defines the interface between the control plane and the sources of configuration and services.
 //
-// A source runs until it is cancelled and hands over batches. One batch is one atomic change of the outside world as far
-// as the source can tell: what changed together arrives together. A source owns its last known good state: an object
-// it can no longer read stays, with a Problem that says so, until the source knows that the object is gone.
+// A source runs until it is cancelled and passes batches to a sink. A batch is one atomic change, as far as the source can
+// tell: what changed together arrives together. A source keeps the last good version of an object that it can no longer read,
+// and reports a Problem, until it knows that the object was removed.
 //
-// The package holds types only; it starts no goroutines. Implementations live below it and must not import the store,
-// the state, views or xds.
+// Goroutines: none. The package contains types only.
 package source
 
 import (
@@ -19,50 +18,50 @@ import (
 // Event is the new version of one object, or its removal.
 type Event struct {
 	Key api.Key
-	// Object is nil when the object is gone.
+	// Object is nil if the object was removed.
 	Object *api.Object
-	// Added says that the source did not have the object before. A receiver that has taken in neither the addition nor what
-	// followed may then forget both when the object goes.
+	// Added reports that the object is new at the source. A receiver that has processed neither the addition nor later events
+	// may drop all of them when the object is removed.
 	Added bool
 }
 
-// ProblemEvent is a problem that came, or one that is gone.
+// ProblemEvent reports that a problem appeared, or that it was resolved.
 type ProblemEvent struct {
 	Problem api.Problem
 	Gone    bool
 }
 
-// Batch is what changed at a source at one moment. Receivers apply it as a whole or not at all.
+// Batch is a set of changes at a source. Receivers apply it as a whole or not at all.
 type Batch struct {
 	// Source is the Name of the source.
 	Source string
-	// Events are the changed objects, each key at most once, in key order. Objects that did not change are not named.
+	// Events are the changed objects in key order, each key at most once. They do not include objects that did not change.
 	Events []Event
-	// Problems are the problems that the source has since this batch, and those it has no longer. A problem is told once when
-	// it comes and once when it goes.
+	// Problems are the problems that appeared with this batch, and those that were resolved. A problem is reported once when
+	// it appears and once when it is resolved.
 	Problems []ProblemEvent
-	// Synced says that the source has listed everything once. Once true, it stays true.
+	// Synced reports that the source has listed everything once. Once true, it stays true.
 	Synced bool
-	// Mesh, if not nil, replaces the mesh settings.
+	// Mesh, if not nil, replaces the mesh configuration.
 	Mesh *meshconfig.MeshConfig
 }
 
-// Sink takes batches. Apply never blocks: it queues. The batch belongs to the sink afterwards. A sink may put batches of one
-// source together, so that several become visible at once, but never a part of one.
+// Sink receives batches. Apply queues the batch and never blocks. The sink owns the batch afterwards. A sink may merge several
+// batches of one source, so that they become visible together, but it never applies a part of a batch.
 type Sink interface {
 	Apply(Batch)
 }
 
-// Source is a place configuration or services come from.
+// Source is a source of configuration or services.
 type Source interface {
 	// Name identifies the source in batches, problems and logs.
 	Name() string
-	// Run hands batches to sink until ctx is cancelled, which is not an error. It calls sink from one goroutine at a
-	// time and returns only after its own goroutines have ended.
+	// Run passes batches to sink until ctx is cancelled, which is not an error. It calls sink from one goroutine at a time,
+	// and returns only after its own goroutines have ended.
 	Run(ctx context.Context, sink Sink) error
 }
 
-// ProblemEvents are the events between two lists of problems.
+// ProblemEvents returns the events that lead from one list of problems to another.
 func ProblemEvents(was, is []api.Problem) (events []ProblemEvent) {
 	count := make(map[api.Problem]int, len(was))
 	for _, p := range was {

@@ -7,9 +7,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 )
 
-// Family is a set of tables for each of several keys, which come and go: those of a remote cluster, or of a registry.
-// M is a struct of tables and indexes. Which members there are is a row like any other, so that a query that asks for a member
-// runs again when the member comes or goes.
+// Family is a group of tables that exists once per key, for keys that are added and removed at run time, such as remote
+// clusters or registries. M is a struct of tables and indexes; the tables of one key are a member of the family. The set of
+// members is read like rows: a query that reads a member runs again when the member is added or removed.
 type Family[C comparable, M any] struct {
 	db      *DB
 	name    string
@@ -17,13 +17,13 @@ type Family[C comparable, M any] struct {
 	members *Table[C, *member[M]]
 }
 
-// member is the tables of one key.
+// member holds the tables of one key.
 type member[M any] struct {
 	tables M
-	all    []anyTable // the same, in the order in which they were made
+	all    []anyTable // the same tables, in the order in which they were made
 }
 
-// NewFamily adds a family without members. make makes the tables and indexes of one member, always in the same order.
+// NewFamily adds a family without members. make creates the tables and indexes of one member, always in the same order.
 func NewFamily[C comparable, M any](db *DB, name string, make func(db *DB, c C) M) *Family[C, M] {
 	f := &Family[C, M]{db: db, name: name, make: make}
 	f.members = &Table[C, *member[M]]{db: db, name: name, equal: func(a, b *member[M]) bool { return a == b }, unrecorded: true}
@@ -32,7 +32,7 @@ func NewFamily[C comparable, M any](db *DB, name string, make func(db *DB, c C) 
 	return f
 }
 
-// Open returns the tables of a member, which it makes if there is no such member.
+// Open returns the tables of member c. It creates the member if there is none.
 func (f *Family[C, M]) Open(tx *Txn, c C) M {
 	if m, ok := f.members.Peek(c); ok {
 		return m.tables
@@ -45,7 +45,7 @@ func (f *Family[C, M]) Open(tx *Txn, c C) M {
 	return m.tables
 }
 
-// Close deletes a member with all its rows, if there is one.
+// Close deletes member c and all its rows, if there is such a member.
 func (f *Family[C, M]) Close(tx *Txn, c C) {
 	m, ok := f.members.Peek(c)
 	if !ok {
@@ -57,7 +57,7 @@ func (f *Family[C, M]) Close(tx *Txn, c C) {
 	f.members.Delete(tx, c)
 }
 
-// Get returns the tables of a member. An absent member is a recorded read too.
+// Get returns the tables of member c. The read is recorded, also if there is no such member.
 func (f *Family[C, M]) Get(r Reader, c C) (tables M, ok bool) {
 	m, ok := f.members.Get(r, c)
 	if !ok {
@@ -66,8 +66,8 @@ func (f *Family[C, M]) Get(r Reader, c C) (tables M, ok bool) {
 	return m.tables, true
 }
 
-// All yields the members in no particular order, for the writer, debug pages and tests. A query that must know all members
-// reads an index group over them; see Index.
+// All yields the members in no particular order. It is for the writer, debug pages and tests. A query that must know all
+// members reads a group of an index over them; see NewMemberIndex.
 func (f *Family[C, M]) All() iter.Seq2[C, M] {
 	return func(yield func(C, M) bool) {
 		for c, m := range f.members.All() {
@@ -78,7 +78,7 @@ func (f *Family[C, M]) All() iter.Seq2[C, M] {
 	}
 }
 
-// NewMemberIndex adds an index over the keys of a family's members, which must have none yet.
+// NewMemberIndex adds an index over the keys of a family's members. The family must have no members yet.
 func NewMemberIndex[C comparable, M any, G comparable, N omap.Key[N]](f *Family[C, M], name string, entries func(c C, add func(G, N))) *Index[G, N] {
 	return NewIndex(f.members, name, func(c C, _ *member[M], add func(G, N)) { entries(c, add) })
 }
@@ -97,7 +97,7 @@ func (f *Family[C, M]) freeze() frozen {
 	return list
 }
 
-// frozenFamily is what a family holds at one revision.
+// frozenFamily holds the rows of a family at one revision.
 type frozenFamily[C comparable, M any] struct{ members []frozenMember[C] }
 
 type frozenMember[C comparable] struct {
@@ -108,7 +108,7 @@ type frozenMember[C comparable] struct {
 func (list *frozenFamily[C, M]) load(tx *Txn, into anyTable) error {
 	f, ok := into.(*Family[C, M])
 	if !ok {
-		return fmt.Errorf("%q holds other rows than the snapshot", into.label())
+		return fmt.Errorf("%q has rows of another type than in the snapshot", into.label())
 	}
 	for _, one := range list.members {
 		f.Open(tx, one.key)

@@ -8,7 +8,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 )
 
-// remote is the tables of a member.
+// remote holds the tables of one member.
 type remote struct {
 	pods  *Table[string, pod]
 	zones *Index[string, omap.Name]
@@ -30,7 +30,8 @@ func commit(db *DB, write func(tx *Txn)) []ID {
 	return touched
 }
 
-// TestFamily: a member that is closed tells its readers, is absent, and gives its numbers back when nobody knows its rows.
+// TestFamily checks that closing a member changes the leaves that its readers read, that the member is then absent, and that
+// its space numbers are reused once its leaves are released.
 func TestFamily(t *testing.T) {
 	db, _, clusters := newRemotes()
 	r := &recorder{}
@@ -70,7 +71,7 @@ func TestFamily(t *testing.T) {
 	}
 }
 
-// TestSnapshot: a snapshot is what was when it was taken, whatever is written later; another store takes it over.
+// TestSnapshot checks that later writes do not change a snapshot, and that another store can load it.
 func TestSnapshot(t *testing.T) {
 	db, settings, clusters := newRemotes()
 	commit(db, func(tx *Txn) {
@@ -109,7 +110,7 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
-// TestJournal: the journal has the last commits, with the rows as they were and became, as far as they fit.
+// TestJournal checks that the journal holds the last commits that fit, with the old and new rows.
 func TestJournal(t *testing.T) {
 	db, settings, _ := newRemotes()
 	db.KeepJournal(3)
@@ -155,7 +156,7 @@ func TestJournal(t *testing.T) {
 	}
 }
 
-// TestOrder: equal histories touch leaves in an equal order, index groups included.
+// TestOrder checks that equal histories report changed leaves in the same order, including index groups.
 func TestOrder(t *testing.T) {
 	touched := func() (leaves []string) {
 		db, pods, _ := newPods()

@@ -2,8 +2,8 @@ package store
 
 import "github.com/pilotmesh/pilot/internal/omap"
 
-// Index groups the rows of one table: every row contributes members to groups. Reading a group depends on its
-// membership only, not on what the rows say.
+// Index groups the rows of one table: every row contributes members to groups. A query that reads a group depends on the
+// members of the group, not on the content of the rows.
 type Index[G comparable, M omap.Key[M]] struct {
 	name    string
 	space   int
@@ -12,11 +12,11 @@ type Index[G comparable, M omap.Key[M]] struct {
 	scan    func(g G) omap.Map[M, omap.Unit]
 }
 
-// feed carries one table's changes to an index.
+// feed passes the changes of one table to an index.
 type feed[K comparable, V any, G comparable, M omap.Key[M]] struct {
-	x       *Index[G, M]
-	entries func(k K, v V, add func(G, M))
-	was, is []entry[G, M] // room to compare two versions of a row; empty between writes
+	x                      *Index[G, M]
+	entries                func(k K, v V, add func(G, M))
+	oldEntries, newEntries []entry[G, M] // buffers for the entries of the old and the new version of a row; empty between writes
 }
 
 type entry[G comparable, M omap.Key[M]] struct {
@@ -24,11 +24,11 @@ type entry[G comparable, M omap.Key[M]] struct {
 	member M
 }
 
-// NewIndex adds an index over t, which must be empty. entries is pure and calls add for each (group, member) the row
-// contributes; several rows may contribute the same pair.
+// NewIndex adds an index over t, which must be empty. entries must be pure. It calls add for each pair of group and member
+// that the row contributes; several rows may contribute the same pair.
 func NewIndex[K comparable, V any, G comparable, M omap.Key[M]](t *Table[K, V], name string, entries func(k K, v V, add func(G, M))) *Index[G, M] {
 	if t.present > 0 {
-		panic("store: index " + name + " over a table that has rows already")
+		panic("store: index " + name + " added to a table that already has rows")
 	}
 	x := &Index[G, M]{name: name}
 	x.scan = func(g G) omap.Map[M, omap.Unit] {
@@ -47,7 +47,7 @@ func NewIndex[K comparable, V any, G comparable, M omap.Key[M]](t *Table[K, V], 
 	return x
 }
 
-// Group reads the members of a group; an empty group is a recorded read too.
+// Group returns the members of a group. The read is recorded, also if the group is empty.
 func (x *Index[G, M]) Group(r Reader, g G) omap.Map[M, omap.Unit] {
 	if r.Naive() {
 		return x.scan(g)
@@ -60,14 +60,14 @@ func (x *Index[G, M]) Group(r Reader, g G) omap.Map[M, omap.Unit] {
 	return gr.Members()
 }
 
-// Peek returns a group without recording a read, for the writer and debug pages.
+// Peek returns a group without recording a read. It is for the writer and debug pages.
 func (x *Index[G, M]) Peek(g G) omap.Map[M, omap.Unit] {
 	gr, _ := x.groups.peek(g)
 	return gr.Members()
 }
 
-// change counts what the row contributes no longer, and what it contributes now. Most changes of a row with many entries
-// leave those at the beginning and at the end as they are: to compare these is far cheaper than to count them.
+// change counts the entries that a changed row no longer contributes and those that it contributes now. Most changes of a row
+// with many entries leave the first and the last entries as they are. Comparing these is far cheaper than counting them.
 func (f *feed[K, V, G, M]) change(tx *Txn, k K, old, new *V) {
 	switch {
 	case old == nil && new != nil:
@@ -75,29 +75,29 @@ func (f *feed[K, V, G, M]) change(tx *Txn, k K, old, new *V) {
 	case old != nil && new == nil:
 		f.entries(k, *old, func(g G, m M) { f.x.count(tx, g, m, -1) })
 	case old != nil:
-		f.was, f.is = f.list(f.was[:0], k, *old), f.list(f.is[:0], k, *new)
-		f.compare(tx, f.was, f.is)
-		clear(f.was) // what they refer to may be freed; the room is used again
-		clear(f.is)
+		f.oldEntries, f.newEntries = f.list(f.oldEntries[:0], k, *old), f.list(f.newEntries[:0], k, *new)
+		f.compare(tx, f.oldEntries, f.newEntries)
+		clear(f.oldEntries) // so that the old entries can be garbage collected while the buffers are kept
+		clear(f.newEntries)
 	}
 }
 
-func (f *feed[K, V, G, M]) compare(tx *Txn, was, is []entry[G, M]) {
-	for len(was) > 0 && len(is) > 0 && was[0] == is[0] {
-		was, is = was[1:], is[1:]
+func (f *feed[K, V, G, M]) compare(tx *Txn, oldEntries, newEntries []entry[G, M]) {
+	for len(oldEntries) > 0 && len(newEntries) > 0 && oldEntries[0] == newEntries[0] {
+		oldEntries, newEntries = oldEntries[1:], newEntries[1:]
 	}
-	for len(was) > 0 && len(is) > 0 && was[len(was)-1] == is[len(is)-1] {
-		was, is = was[:len(was)-1], is[:len(is)-1]
+	for len(oldEntries) > 0 && len(newEntries) > 0 && oldEntries[len(oldEntries)-1] == newEntries[len(newEntries)-1] {
+		oldEntries, newEntries = oldEntries[:len(oldEntries)-1], newEntries[:len(newEntries)-1]
 	}
-	for _, e := range was {
+	for _, e := range oldEntries {
 		f.x.count(tx, e.group, e.member, -1)
 	}
-	for _, e := range is {
+	for _, e := range newEntries {
 		f.x.count(tx, e.group, e.member, +1)
 	}
 }
 
-// list appends what a row contributes to a list.
+// list appends the entries of a row to list.
 func (f *feed[K, V, G, M]) list(list []entry[G, M], k K, v V) []entry[G, M] {
 	f.entries(k, v, func(g G, m M) { list = append(list, entry[G, M]{g, m}) })
 	return list
@@ -112,11 +112,11 @@ func (x *Index[G, M]) count(tx *Txn, g G, m M, by int) {
 	x.pending.Add(g, m, by)
 }
 
-// settle turns the commit's changes of multiplicity into changes of membership.
+// settle applies the commit's changes of multiplicity to the groups.
 func (x *Index[G, M]) settle(tx *Txn) {
 	for g, counts := range x.pending.All() {
 		n := x.groups.ensure(g)
-		it := x.groups.own(n)
+		it := x.groups.writable(n)
 		if it.item.Apply(counts) {
 			it.present = it.item.Members().Len() > 0
 			tx.touch(LeafID(x.space, n), &it.changed)

@@ -5,41 +5,41 @@ import "slices"
 // Entry is one commit of the journal.
 type Entry struct {
 	Revision Revision
-	// Changes are the rows that the commit changed, in the order of the writes; a row that was written twice is there twice.
+	// Changes are the rows that the commit changed, in the order of the writes. A row that was written twice occurs twice.
 	Changes []Change
-	// Omitted is how many changes are not kept because the commit has more than the journal holds. Then Changes is empty.
+	// Omitted is the number of changes if there are more than the journal can hold; then Changes is empty. Otherwise it is 0.
 	Omitted int
 }
 
-// Change is one row that a commit changed.
+// Change is a change of one row by a commit.
 type Change interface {
-	// Table is the name of the row's table.
+	// Table returns the name of the row's table.
 	Table() string
-	// Key is the row's key.
+	// Key returns the row's key.
 	Key() any
-	// Old is the row before the commit, New the one after it; ok is false if there was none.
+	// Old returns the row before the commit, and New returns the row after it. ok is false if there was none.
 	Old() (row any, ok bool)
 	New() (row any, ok bool)
-	// Revert writes the old row again, or deletes the row if there was none. It does nothing to a table that was dropped.
+	// Revert writes the old row again, or deletes the row if there was none. It does nothing if the table has been dropped.
 	Revert(tx *Txn)
 }
 
-// journal is a ring of the last commits, bounded by the number of rows they changed.
+// journal holds the last commits. It is bounded by the number of rows they changed.
 type journal struct {
-	limit   int // changes kept; 0 keeps no journal
-	kept    int
+	limit   int // the largest number of changes to keep; 0 disables the journal
+	kept    int // the number of changes in entries; an entry without changes counts as one
 	entries []Entry
 }
 
-// KeepJournal makes the store remember its last commits, up to that many changed rows. A commit that changed only tables
-// which are omitted from it has no entry. 0, the default, keeps none.
+// KeepJournal sets how many changed rows the journal holds. 0, the default, disables it. A commit that changed only tables
+// that are omitted from the journal has no entry.
 func (db *DB) KeepJournal(changes int) { db.journal.limit = changes }
 
-// Journal lists the commits that are remembered, the oldest first. The result may be used by any goroutine.
+// Journal returns the commits in the journal, the oldest first. Any goroutine may use the result.
 func (db *DB) Journal() []Entry { return slices.Clone(db.journal.entries) }
 
-// remembers reports whether the journal is to remember one more change of the commit. Once there are too many it remembers none
-// of them: what deletes ten thousand rows is not to be kept only to be dropped.
+// remembers reports whether the journal keeps one more change of this commit. If the commit has more changes than the
+// journal holds, it keeps none of them, so that the deletion of ten thousand rows does not first collect ten thousand changes.
 func (tx *Txn) remembers() bool {
 	limit := tx.db.journal.limit
 	switch {
@@ -60,19 +60,19 @@ func (j *journal) add(e Entry) {
 		return
 	}
 	j.entries, j.kept = append(j.entries, e), j.kept+max(len(e.Changes), 1)
-	gone := 0
-	for ; j.kept > j.limit; gone++ {
-		j.kept -= max(len(j.entries[gone].Changes), 1)
+	dropped := 0
+	for ; j.kept > j.limit; dropped++ {
+		j.kept -= max(len(j.entries[dropped].Changes), 1)
 	}
-	clear(j.entries[:gone]) // append copies what is behind them only now and then
-	j.entries = j.entries[gone:]
+	clear(j.entries[:dropped]) // append copies the entries to a new array only now and then; until then the old array would keep these rows alive
+	j.entries = j.entries[dropped:]
 }
 
-// rowChange is a Change of a table.
+// rowChange is the Change of a row of one table.
 type rowChange[K comparable, V any] struct {
 	table    *Table[K, V]
 	key      K
-	old, new *V // nil: no row
+	old, new *V // nil: there was no row, or there is none now
 }
 
 var _ Change = (*rowChange[int, int])(nil)

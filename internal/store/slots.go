@@ -6,8 +6,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/slab"
 )
 
-// slots gives out slot numbers for keys. Rows and groups that are absent but read have slots too, so that their appearance
-// finds its readers. Reading cells may ask for slots concurrently; everything else is the writer's.
+// slots assigns slot numbers to the keys of a table or an index. A row or group that is absent but was read has a slot too,
+// so that its readers can be found when it appears. Cells that run concurrently may assign slots (see at); every other
+// method is for the writer.
 type slots[K comparable, T any] struct {
 	mu   sync.RWMutex
 	kept slab.Slab[K, slot[K, T]]
@@ -17,15 +18,15 @@ type slot[K comparable, T any] struct {
 	key     K
 	item    T
 	changed Revision
-	used    bool // the key has this slot
-	present bool // the row exists, the group has members
+	used    bool // the slot is assigned to key
+	present bool // the row exists, or the group has members
 }
 
-// item is a slot to read, own is one to write.
-func (s *slots[K, T]) item(n uint32) *slot[K, T] { return s.kept.At(n) }
-func (s *slots[K, T]) own(n uint32) *slot[K, T]  { return s.kept.Own(n) }
+// item returns a slot for reading, writable returns it for writing.
+func (s *slots[K, T]) item(n uint32) *slot[K, T]     { return s.kept.At(n) }
+func (s *slots[K, T]) writable(n uint32) *slot[K, T] { return s.kept.Writable(n) }
 
-// at returns the item under k and its slot, making a slot for an absent k.
+// at returns the item of k and its slot. It assigns a slot if k has none.
 func (s *slots[K, T]) at(k K) (T, bool, uint32) {
 	s.mu.RLock()
 	n, ok := s.kept.Find(k)
@@ -42,7 +43,7 @@ func (s *slots[K, T]) at(k K) (T, bool, uint32) {
 	return s.item(n).item, s.item(n).present, n
 }
 
-// peek returns the item under k without making a slot.
+// peek returns the item of k. It does not assign a slot.
 func (s *slots[K, T]) peek(k K) (item T, present bool) {
 	if n, ok := s.kept.Find(k); ok {
 		return s.item(n).item, s.item(n).present
@@ -50,7 +51,7 @@ func (s *slots[K, T]) peek(k K) (item T, present bool) {
 	return item, false
 }
 
-// ensure returns k's slot; the caller holds mu or is the writer.
+// ensure returns the slot of k, and assigns one if there is none. The caller holds mu or is the writer.
 func (s *slots[K, T]) ensure(k K) uint32 {
 	if n, ok := s.kept.Find(k); ok {
 		return n
@@ -59,11 +60,11 @@ func (s *slots[K, T]) ensure(k K) uint32 {
 	if n >= MaxSlots {
 		panic("store: too many rows in one table")
 	}
-	*s.own(n) = slot[K, T]{key: k, used: true}
+	*s.writable(n) = slot[K, T]{key: k, used: true}
 	return n
 }
 
-// release frees an absent slot.
+// release frees a slot if its row or group is absent.
 func (s *slots[K, T]) release(n uint32) {
 	if it := s.kept.Get(n); it != nil && it.used && !it.present {
 		s.kept.Drop(it.key)

@@ -6,23 +6,23 @@ import (
 	"github.com/pilotmesh/pilot/internal/slab"
 )
 
-// Snapshot is all rows at one revision. It is immutable: any goroutine may load it into a store of its own, and evaluate
-// there what would be if a row were different.
+// Snapshot holds all rows at one revision. It is immutable: any goroutine may load it into a store of its own and evaluate
+// there what would follow if a row were different.
 type Snapshot struct {
 	Revision Revision
 	tables   []frozen
 }
 
-// frozen is what one table or family holds at one revision.
+// frozen holds the rows of one table or family at one revision.
 type frozen interface {
 	load(tx *Txn, into anyTable) error
 }
 
-// Snapshot takes a snapshot between two commits. It costs a few nanoseconds per hundred rows; rows that change later are
-// copied then, page by page.
+// Snapshot returns the rows of the present revision. It must not be called while a commit is open. It costs a few nanoseconds
+// per hundred rows; the first later change of a row copies the page that the row is in.
 func (db *DB) Snapshot() *Snapshot {
 	if db.open {
-		panic("store: a snapshot of a commit that is being written")
+		panic("store: snapshot while a commit is open")
 	}
 	s := &Snapshot{Revision: db.rev}
 	for _, t := range db.tables {
@@ -31,7 +31,8 @@ func (db *DB) Snapshot() *Snapshot {
 	return s
 }
 
-// Load commits all rows of the snapshot to another store, which has the same tables, made in the same order, and no readers yet.
+// Load commits all rows of the snapshot to another store. That store must have the same tables, made in the same order, and
+// no readers yet.
 func (s *Snapshot) Load(into *DB) error {
 	tx := into.Begin()
 	defer tx.Commit()
@@ -53,7 +54,7 @@ func loadAll(tx *Txn, from []frozen, into []anyTable) error {
 	return nil
 }
 
-// frozenTable is what a table holds at one revision.
+// frozenTable holds the rows of one table at one revision.
 type frozenTable[K comparable, V any] struct{ slots slab.Frozen[slot[K, V]] }
 
 func (t *Table[K, V]) freeze() frozen { return frozenTable[K, V]{t.rows.kept.Freeze()} }
@@ -61,7 +62,7 @@ func (t *Table[K, V]) freeze() frozen { return frozenTable[K, V]{t.rows.kept.Fre
 func (f frozenTable[K, V]) load(tx *Txn, into anyTable) error {
 	t, ok := into.(*Table[K, V])
 	if !ok {
-		return fmt.Errorf("%q holds other rows than the snapshot", into.label())
+		return fmt.Errorf("%q has rows of another type than in the snapshot", into.label())
 	}
 	for it := range f.slots.All() {
 		if it.present {

@@ -1,22 +1,26 @@
-// Package store holds the rows of the mesh: typed tables and indexes, written by one goroutine in atomic commits
-// that are numbered by revision.
+// Package store holds the rows of the mesh in typed tables with indexes. One goroutine writes them in atomic commits, which
+// are numbered by revision.
 //
-// It owns the rows, the membership of index groups, and a journal of the last commits. Invariants: a write of an equal value does nothing, and a commit
-// of nothing but such writes does not advance the revision; readers see one revision, because writes happen only between
-// Begin and Commit, while nobody reads; a leaf (one row or one index group, present or absent) keeps its ID for as long
-// as it is present or somebody who read it has not been released. Tables that come and go, such as those of a remote
-// cluster, are members of a Family. It starts no goroutines; several may read at once.
-// It imports omap and nothing else of this project, above all not query.
+// The package owns the rows, the membership of index groups, and a journal of the last commits.
+//
+// Invariants:
+//   - A write of an equal value does nothing. A commit that contains only such writes does not advance the revision.
+//   - Readers see one revision, because nobody reads between Begin and Commit.
+//   - A leaf is one row or one index group, present or absent. It keeps its ID while it is present and until every cell that
+//     read it has been released.
+//   - Tables that are created and removed at run time, such as those of a remote cluster, belong to a Family.
+//
+// Goroutines: the package starts none. Several goroutines may read at once.
 package store
 
 import "slices"
 
-// Revision numbers commits; 0 is the empty store.
+// Revision is the number of a commit. Revision 0 is the empty store.
 type Revision uint64
 
-// ID names a leaf (a row or an index group) or, in package query, a cell: one bit that tells which of the two it is, 31 bits
-// of space and 32 bits of slot. Leaves and cells number their spaces apart from each other, so that tables may be added when
-// queries are defined already.
+// ID identifies a leaf (a row or an index group) or, in package query, a cell. It consists of one bit that is set for
+// leaves, 31 bits for the space and 32 bits for the slot. Leaves and cells number their spaces independently, so that tables
+// can be added after queries have been defined.
 type ID uint64
 
 const (
@@ -24,65 +28,69 @@ const (
 	leafBit  = ID(1) << 63
 )
 
-// MaxSlots is how many rows or cells one space can hold at a time.
+// MaxSlots is the largest number of rows or cells in one space.
 const MaxSlots = 1<<slotBits - 1
 
-// LeafID names a row of a table or a group of an index.
+// LeafID returns the ID of a row of a table or of a group of an index.
 func LeafID(space int, slot uint32) ID { return leafBit | CellID(space, slot) }
 
-// CellID names a cell of a query.
+// CellID returns the ID of a cell of a query.
 func CellID(space int, slot uint32) ID { return ID(space)<<slotBits | ID(slot) }
 
-// Leaf reports whether it names a leaf; otherwise it names a cell.
+// Leaf reports whether id identifies a leaf. Otherwise it identifies a cell.
 func (id ID) Leaf() bool { return id&leafBit != 0 }
 
-// Space is the number of the table or index, or of the query.
+// Space returns the number of the table, index or query.
 func (id ID) Space() int { return int(id &^ leafBit >> slotBits) }
 
-// Slot is the place within the space.
+// Slot returns the number of the row, group or cell in its space.
 func (id ID) Slot() uint32 { return uint32(id) }
 
-// Reader is the handle by which a query reads. *query.Reader implements it.
+// Reader is the handle through which a query reads. *query.Reader implements it.
 type Reader interface {
 	// Read records that the running query read a leaf.
 	Read(ID)
-	// Naive reports that nothing is recorded and index groups are to be found by scanning rows:
-	// the evaluator that the incremental one is tested against.
+	// Naive reports that reads are not recorded and that index groups are to be computed by scanning the rows. The naive
+	// evaluator, against which tests compare the incremental one, works in this way.
 	Naive() bool
-	// Glancing reports that nothing is recorded, and that rows and groups are to be read as they stand.
+	// Glancing reports that reads are not recorded and that rows and groups are to be returned as they are.
 	Glancing() bool
 }
 
-// LeafInfo describes a leaf to people.
+// LeafInfo describes a leaf for debug pages and messages.
 type LeafInfo struct {
-	Space   string   // name of the table or index
-	Key     any      // the row's or group's key
-	Present bool     // the row exists, or the group has members
-	Changed Revision // the commit that last changed it; 0 if none did
+	// Space is the name of the table or index.
+	Space string
+	// Key is the key of the row or group; nil if the slot is free.
+	Key any
+	// Present reports that the row exists or that the group has members.
+	Present bool
+	// Changed is the commit that last changed the leaf; 0 if no commit did.
+	Changed Revision
 }
 
 // DB is a set of tables that commit together.
 type DB struct {
-	spaces  []space // by number; nil for one that is free
-	free    []int   // numbers of spaces that nobody uses any longer
+	spaces  []space // tables and indexes by number; nil for a number that is free
+	free    []int   // numbers of spaces that are free
 	tables  []anyTable
-	retired []space // dropped tables and their indexes, of which some cell still knows leaves
-	opening *[]anyTable
+	retired []space     // dropped tables and their indexes whose numbers cannot be reused yet, because cells depend on their leaves
+	opening *[]anyTable // the member of a family that is being made collects its tables here; nil otherwise
 	journal journal
 	rev     Revision
-	open    bool
+	open    bool // a commit is open
 }
 
-// space is what a table or an index is to the DB.
+// space is the view that the DB has of a table or an index.
 type space interface {
 	label() string
 	number() int
 	describe(slot uint32) LeafInfo
 	release(slot uint32)
-	used() int // slots in use
+	used() int // the number of slots in use
 }
 
-// anyTable is a table or a family of tables, as a snapshot sees it.
+// anyTable is the view that a snapshot has of a table or a family.
 type anyTable interface {
 	label() string
 	freeze() frozen
@@ -91,23 +99,23 @@ type anyTable interface {
 // New returns an empty store.
 func New() *DB { return &DB{} }
 
-// Revision is the number of the last commit.
+// Revision returns the number of the last commit.
 func (db *DB) Revision() Revision { return db.rev }
 
-// Describe tells what a leaf is.
+// Describe returns a description of a leaf.
 func (db *DB) Describe(id ID) LeafInfo { return db.spaces[id.Space()].describe(id.Slot()) }
 
-// Release says that no cell depends on the leaf any longer; an absent one gives its slot back.
+// Release tells the store that no cell depends on the leaf any longer. If the leaf is absent, its slot is freed.
 func (db *DB) Release(id ID) { db.spaces[id.Space()].release(id.Slot()) }
 
-// InUse reports whether the ID names a row or group that is there, or one that is absent and was read. Tests hold the readers
-// of leaves against it: a leaf that somebody depends on is in use.
+// InUse reports whether the ID identifies a row or group that exists, or an absent one that was read. Tests check with it that
+// every leaf on which a cell depends is in use.
 func (db *DB) InUse(id ID) bool {
 	s := id.Space()
 	return s < len(db.spaces) && db.spaces[s] != nil && db.spaces[s].describe(id.Slot()).Key != nil
 }
 
-// add gives a table or an index its number.
+// add assigns a number to a table or an index.
 func (db *DB) add(s space) int {
 	if n := len(db.free); n > 0 {
 		number := db.free[n-1]
@@ -118,7 +126,7 @@ func (db *DB) add(s space) int {
 	return len(db.spaces) - 1
 }
 
-// recycle frees the numbers of dropped tables and indexes once nobody knows a leaf of theirs.
+// recycle frees the numbers of dropped tables and indexes of which no leaf is in use any longer.
 func (db *DB) recycle() {
 	if len(db.retired) == 0 {
 		return
@@ -133,20 +141,20 @@ func (db *DB) recycle() {
 	})
 }
 
-// Txn is one commit being written. It is not safe for concurrent use.
+// Txn is an open commit. It is not safe for concurrent use.
 type Txn struct {
 	db      *DB
 	rev     Revision
-	touched []ID
-	changes []Change  // those that the journal is to remember
-	omitted int       // how many there are if they are too many for it
-	indexes []settler // those with changes to be settled, in the order in which they changed first
+	touched []ID      // the leaves that changed, in the order of their first change
+	changes []Change  // the changes for the journal
+	omitted int       // the number of changes if they are too many for the journal; 0 otherwise
+	indexes []settler // the indexes with pending changes, in the order of their first change
 }
 
 // settler is an index that the commit changes.
 type settler interface{ settle(tx *Txn) }
 
-// Begin opens the next commit. Only one may be open, and nobody may read until it is committed.
+// Begin opens a commit. Only one commit may be open, and nobody may read until it is committed.
 func (db *DB) Begin() *Txn {
 	if db.open {
 		panic("store: a commit is already open")
@@ -156,9 +164,9 @@ func (db *DB) Begin() *Txn {
 	return &Txn{db: db, rev: db.rev + 1}
 }
 
-// Commit makes the writes one revision and returns it with the leaves that changed, each once, in the order in which they
-// changed first: equal writes after an equal past give equal lists.
-// A commit that changed nothing returns the present revision and no leaves.
+// Commit completes the commit and returns its revision with the leaves that changed. Each leaf occurs once, in the order of
+// their first changes: equal writes to stores with equal histories return equal lists. A commit that changed nothing returns
+// the present revision and no leaves.
 func (tx *Txn) Commit() (Revision, []ID) {
 	if tx.db == nil {
 		panic("store: commit of a closed transaction")
@@ -175,12 +183,12 @@ func (tx *Txn) Commit() (Revision, []ID) {
 	return db.rev, tx.touched
 }
 
-// touch notes once per commit that a leaf changed.
+// touch adds a leaf to the list of changed leaves, once per commit.
 func (tx *Txn) touch(id ID, changed *Revision) {
 	if *changed != tx.rev {
 		*changed = tx.rev
 		if n := len(tx.touched); n == cap(tx.touched) {
-			tx.touched = slices.Grow(tx.touched, n+8) // append would copy a long list more often
+			tx.touched = slices.Grow(tx.touched, n+8) // append would grow a long list in smaller steps and copy it more often
 		}
 		tx.touched = append(tx.touched, id)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 )
 
-// recorder stands for a cell: it notes the leaves it reads.
+// recorder is a Reader in place of a cell: it collects the leaves that are read.
 type recorder struct{ reads []ID }
 
 func (r *recorder) Read(id ID)  { r.reads = append(r.reads, id) }
@@ -17,6 +17,7 @@ func (r *recorder) Naive() bool { return false }
 
 func (r *recorder) Glancing() bool { return false }
 
+// scanner is a Reader that finds groups by scanning.
 type scanner struct{}
 
 func (scanner) Read(ID)     {}
@@ -33,7 +34,7 @@ func newPods() (*DB, *Table[string, pod], *Index[string, omap.Name]) {
 	return db, pods, zones
 }
 
-func TestCommitOfNothing(t *testing.T) {
+func TestCommitWithoutChange(t *testing.T) {
 	db, pods, _ := newPods()
 	tx := db.Begin()
 	pods.Set(tx, "a", pod{"web", "z1"})
@@ -48,8 +49,8 @@ func TestCommitOfNothing(t *testing.T) {
 	}
 }
 
-// TestGroupIsMembership: a group changes when its members do, not when its rows do, and counts who contributes what.
-func TestGroupIsMembership(t *testing.T) {
+// TestGroupChangesWithMembers checks that a group changes only when its set of members changes, also if several rows contribute the same member.
+func TestGroupChangesWithMembers(t *testing.T) {
 	db, pods, zones := newPods()
 	commit := func(write func(tx *Txn)) int {
 		tx := db.Begin()
@@ -73,8 +74,8 @@ func TestGroupIsMembership(t *testing.T) {
 	}
 }
 
-// TestAbsentReadsAreLeaves: what was read while absent keeps its ID until released, and its appearance touches it.
-func TestAbsentReadsAreLeaves(t *testing.T) {
+// TestAbsentLeaves checks that an absent row or group that was read keeps its ID until it is released, and that its appearance is reported.
+func TestAbsentLeaves(t *testing.T) {
 	db, pods, zones := newPods()
 	r := &recorder{}
 	pods.Get(r, "later")
@@ -95,8 +96,8 @@ func TestAbsentReadsAreLeaves(t *testing.T) {
 	}
 }
 
-// TestDeletedRowsAreEmpty: a deleted row that is still read keeps nothing alive, and says nothing.
-func TestDeletedRowsAreEmpty(t *testing.T) {
+// TestDeletedRowIsZero checks that a deleted row whose slot is still in use holds no value.
+func TestDeletedRowIsZero(t *testing.T) {
 	db, pods, _ := newPods()
 	tx := db.Begin()
 	pods.Set(tx, "a", pod{"web", "z1"})
@@ -109,8 +110,8 @@ func TestDeletedRowsAreEmpty(t *testing.T) {
 	}
 }
 
-// TestIndexIsScan holds the maintained groups against groups found by scanning, over random histories.
-func TestIndexIsScan(t *testing.T) {
+// TestIndexAgainstScan compares the maintained groups with groups found by scanning, over random histories.
+func TestIndexAgainstScan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		db, pods, zones := newPods()
 		for range rapid.IntRange(1, 20).Draw(t, "commits") {

@@ -2,7 +2,7 @@ package store
 
 import "iter"
 
-// Table is a typed table.
+// Table is a map of rows with typed keys and values.
 type Table[K comparable, V any] struct {
 	db      *DB
 	name    string
@@ -15,11 +15,11 @@ type Table[K comparable, V any] struct {
 		space() space
 	}
 	dropped bool
-	// unrecorded tables are not in the journal.
+	// unrecorded reports that the table's changes are not kept in the journal.
 	unrecorded bool
 }
 
-// NewTable adds a table to db. equal decides whether a write changes anything: it must see all that readers can see.
+// NewTable adds a table to db. equal decides whether a write changes a row; it must compare everything that readers can see.
 func NewTable[K comparable, V any](db *DB, name string, equal func(a, b V) bool) *Table[K, V] {
 	t := &Table[K, V]{db: db, name: name, equal: equal}
 	t.space = db.add(t)
@@ -31,11 +31,11 @@ func NewTable[K comparable, V any](db *DB, name string, equal func(a, b V) bool)
 	return t
 }
 
-// OmitFromJournal keeps the table's rows out of the journal: what connected clients do is no history of the configuration, and
-// would drive that out.
+// OmitFromJournal keeps the table's changes out of the journal. It is for tables of what connected clients do: their changes
+// are not part of the history of the configuration, and would push that out of the journal.
 func (t *Table[K, V]) OmitFromJournal() { t.unrecorded = true }
 
-// Get reads a row. An absent row is a recorded read too.
+// Get returns a row. The read is recorded, also if there is no such row.
 func (t *Table[K, V]) Get(r Reader, k K) (V, bool) {
 	if r.Naive() || r.Glancing() || t.dropped {
 		return t.rows.peek(k)
@@ -45,10 +45,10 @@ func (t *Table[K, V]) Get(r Reader, k K) (V, bool) {
 	return v, ok
 }
 
-// Peek returns a row without recording a read. It is for the writer: to work out a commit, and for debug pages.
+// Peek returns a row without recording a read. It is for the writer, which needs it to prepare a commit, and for debug pages.
 func (t *Table[K, V]) Peek(k K) (V, bool) { return t.rows.peek(k) }
 
-// All yields the rows in no particular order, for the writer, debug pages and tests.
+// All yields the rows in no particular order. It is for the writer, debug pages and tests.
 func (t *Table[K, V]) All() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		for it := range t.rows.kept.All() {
@@ -59,13 +59,13 @@ func (t *Table[K, V]) All() iter.Seq2[K, V] {
 	}
 }
 
-// Len is the number of rows.
+// Len returns the number of rows.
 func (t *Table[K, V]) Len() int { return t.present }
 
-// Set writes a row; an equal value does nothing.
+// Set writes a row. It does nothing if the row has an equal value already.
 func (t *Table[K, V]) Set(tx *Txn, k K, v V) {
 	if t.dropped {
-		panic("store: a write to " + t.name + ", which was dropped")
+		panic("store: write to the dropped table " + t.name)
 	}
 	n := t.rows.ensure(k)
 	it := t.rows.item(n)
@@ -82,18 +82,18 @@ func (t *Table[K, V]) Set(tx *Txn, k K, v V) {
 	for _, x := range t.indexes {
 		x.change(tx, k, old, &v)
 	}
-	it = t.rows.own(n)
+	it = t.rows.writable(n)
 	it.item, it.present = v, true
 	t.record(tx, n, it, old)
 }
 
-// Delete removes a row, if it is there.
+// Delete deletes a row, if it exists.
 func (t *Table[K, V]) Delete(tx *Txn, k K) {
 	n, ok := t.rows.kept.Find(k)
 	if !ok || !t.rows.item(n).present {
 		return
 	}
-	it := t.rows.own(n)
+	it := t.rows.writable(n)
 	old := it.item
 	for _, x := range t.indexes {
 		x.change(tx, k, &old, nil)
@@ -104,7 +104,7 @@ func (t *Table[K, V]) Delete(tx *Txn, k K) {
 	t.record(tx, n, it, &old)
 }
 
-// record notes that a row changed.
+// record adds a changed row to the journal and to the leaves that changed.
 func (t *Table[K, V]) record(tx *Txn, n uint32, now *slot[K, V], old *V) {
 	if !t.unrecorded && tx.remembers() {
 		c := &rowChange[K, V]{table: t, key: now.key, old: old}
@@ -117,8 +117,8 @@ func (t *Table[K, V]) record(tx *Txn, n uint32, now *slot[K, V], old *V) {
 	tx.touch(LeafID(t.space, n), &now.changed)
 }
 
-// drop deletes all rows and gives up the table and its indexes. Those who read it hear of that; their next run must not
-// come to read it again.
+// drop deletes all rows and retires the table and its indexes. Cells that read the table run again because their rows are
+// deleted; they must not read this table in that run.
 func (t *Table[K, V]) drop(tx *Txn) {
 	keys := make([]K, 0, t.present)
 	for k := range t.All() {

@@ -1,10 +1,11 @@
-// Package boot is what Envoy starts with: a typed value that becomes a bootstrap message and then JSON.
+// Package boot generates Envoy's bootstrap: a typed value becomes a bootstrap message and then JSON.
 //
-// It holds what cannot come from the control plane: who the proxy is, how the control plane is reached, the admin
-// interface, and the two listeners and few clusters between Envoy and its agent. Everything else is xDS.
+// The bootstrap contains what cannot come from the control plane: the node, the address of the control plane, the admin
+// interface, and the listeners and clusters between Envoy and the agent. Everything else comes by xDS.
 //
-// Invariants: the same value gives the same bytes; every bootstrap is one that a real Envoy accepts (tests ask it). The
-// package is pure: no goroutines, files or environment. It must not import settings, processes or servers.
+// Invariants: equal values yield equal bytes. A real Envoy accepts every bootstrap (a test checks this).
+//
+// Goroutines: none. The package is pure: it reads no files and no environment.
 package boot
 
 import (
@@ -29,60 +30,60 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
-// Names of the clusters that are not the control plane's to give. Configuration from there refers to some of them.
+// Names of the clusters of the bootstrap. Configuration from the control plane refers to some of them.
 const (
-	// DiscoveryCluster is the control plane.
+	// DiscoveryCluster is the cluster of the control plane.
 	DiscoveryCluster = "xds-grpc"
-	// SecretsCluster is where Envoy gets certificates and keys.
+	// SecretsCluster is the cluster of the SDS server from which Envoy gets certificates and keys.
 	SecretsCluster = "sds-grpc"
-	// AgentCluster is the agent's status server.
+	// AgentCluster is the cluster of the agent's status server.
 	AgentCluster = "agent"
-	// MetricsCluster is Envoy's own admin interface.
+	// MetricsCluster is the cluster of Envoy's own admin interface.
 	MetricsCluster = "prometheus_stats"
 )
 
-// Stat prefixes of the listeners that are not the control plane's to give: what they count is no traffic.
+// Stat prefixes of the listeners of the bootstrap. The connections that they count are not traffic of the workload.
 const (
 	HealthPrefix  = "agent_health"
 	MetricsPrefix = "agent_metrics"
 )
 
-// Config says what is particular about one bootstrap.
+// Config holds the values that differ between bootstraps.
 type Config struct {
-	// Node is who the proxy is.
+	// Node identifies the proxy to the control plane.
 	Node *corev3.Node
-	// Discovery is the control plane's address, SotW that it speaks State-of-the-World instead of delta.
+	// Discovery is the address of the control plane. SotW selects State-of-the-World xDS instead of delta xDS.
 	Discovery Address
 	SotW      bool
-	// AdminPort is that of the admin interface, on loopback.
+	// AdminPort is the port of the admin interface, on loopback.
 	AdminPort uint32
-	// StatusPort is that of the agent's status server, 0 if there is none.
+	// StatusPort is the port of the agent's status server; 0 if there is none.
 	StatusPort uint32
-	// HealthPort and MetricsPort are those of the listeners for probes and for scrapes; 0 for none.
+	// HealthPort and MetricsPort are the ports of the listeners for readiness probes and for metrics scrapes; 0 for none.
 	HealthPort, MetricsPort uint32
-	// IPv6 says that the workload has IPv6 only.
+	// IPv6 reports that the workload has IPv6 addresses only.
 	IPv6 bool
-	// SecretsSocket is where certificates and keys are served.
+	// SecretsSocket is the path of the unix socket of the SDS server.
 	SecretsSocket string
-	// Runtime is laid over the defaults of Envoy's runtime; an empty value removes a default.
+	// Runtime overrides the defaults of Envoy's runtime. An empty value removes a default.
 	Runtime map[string]string
-	// OutlierLog is a file for ejections of endpoints, empty for none.
+	// OutlierLog is the file in which Envoy logs ejections of endpoints; empty for none.
 	OutlierLog string
 }
 
-// Address is where something listens.
+// Address is a host and a port.
 type Address struct {
 	Host string // a name or an IP address
 	Port uint32
 }
 
-// JSON is the bootstrap as Envoy reads it.
+// JSON returns the bootstrap as JSON.
 func (c Config) JSON() ([]byte, error) {
 	b, err := (protojson.MarshalOptions{UseProtoNames: true}).Marshal(c.Message())
 	if err != nil {
 		return nil, fmt.Errorf("bootstrap: %w", err)
 	}
-	// The encoder varies its white space on purpose.
+	// The protobuf encoder varies its white space deliberately, so it is normalised.
 	var out bytes.Buffer
 	if err := json.Indent(&out, b, "", "  "); err != nil {
 		return nil, fmt.Errorf("bootstrap: %w", err)
@@ -90,7 +91,7 @@ func (c Config) JSON() ([]byte, error) {
 	return append(out.Bytes(), '\n'), nil
 }
 
-// Message is the bootstrap.
+// Message returns the bootstrap as a message.
 func (c Config) Message() *bootstrapv3.Bootstrap {
 	return &bootstrapv3.Bootstrap{
 		Node:             c.Node,
@@ -100,7 +101,7 @@ func (c Config) Message() *bootstrapv3.Bootstrap {
 		StaticResources:  &bootstrapv3.Bootstrap_StaticResources{Clusters: c.clusters(), Listeners: c.listeners()},
 		ClusterManager:   c.clusterManager(),
 		StatsConfig:      statsConfig(),
-		// Most clusters of a mesh are never called by a given workload: their statistics are made at first use.
+		// A workload calls few of the clusters of a mesh, so statistics are created at their first use.
 		DeferredStatOptions: &bootstrapv3.Bootstrap_DeferredStatOptions{EnableDeferredCreationStats: true},
 		OverloadManager:     connectionLimit(),
 		BootstrapExtensions: []*corev3.TypedExtensionConfig{{
@@ -124,7 +125,7 @@ func (c Config) wildcard() string {
 	return "0.0.0.0"
 }
 
-// dynamic says that everything comes on one stream.
+// dynamic returns the configuration of the single ADS stream that delivers all resources.
 func (c Config) dynamic() *bootstrapv3.Bootstrap_DynamicResources {
 	kind := corev3.ApiConfigSource_DELTA_GRPC
 	if c.SotW {
@@ -152,13 +153,13 @@ func (c Config) clusterManager() *bootstrapv3.ClusterManager {
 	return &bootstrapv3.ClusterManager{OutlierDetection: &bootstrapv3.ClusterManager_OutlierDetection{EventLogPath: c.OutlierLog}}
 }
 
-// runtime has the defaults that mesh configuration is written for, what the user wants besides, and a layer for the
-// admin interface.
+// runtime returns Envoy's runtime: defaults that mesh configuration relies on, the user's overrides, and a layer for the admin
+// interface.
 func (c Config) runtime() *bootstrapv3.LayeredRuntime {
 	values := map[string]string{
-		// Regular expressions of routes may be as large as people write them; Envoy's own limit is 100.
+		// Regular expressions in routes may be large; Envoy's own limit is 100.
 		"re2.max_program_size.error_level": "32768",
-		// A path with a fragment is served without it instead of refused.
+		// A path with a fragment is served without the fragment instead of being rejected.
 		"envoy.reloadable_features.http_reject_path_with_fragment": "false",
 	}
 	for name, v := range c.Runtime {
@@ -169,7 +170,7 @@ func (c Config) runtime() *bootstrapv3.LayeredRuntime {
 	fields := make(map[string]*structpb.Value, len(values))
 	for name, v := range values {
 		switch v {
-		case "true", "false": // Envoy does not take flags as text
+		case "true", "false": // Envoy does not accept these as text
 			fields[name] = structpb.NewBoolValue(v == "true")
 		default:
 			fields[name] = structpb.NewStringValue(v)
@@ -181,7 +182,7 @@ func (c Config) runtime() *bootstrapv3.LayeredRuntime {
 	}}
 }
 
-// connectionLimit says that there is none: a sidecar refuses nobody that its workload would take.
+// connectionLimit sets the largest possible connection limit, so that a sidecar accepts all clients that its workload would.
 func connectionLimit() *overloadv3.OverloadManager {
 	return &overloadv3.OverloadManager{ResourceMonitors: []*overloadv3.ResourceMonitor{{
 		Name: "envoy.resource_monitors.global_downstream_max_connections",
@@ -191,9 +192,9 @@ func connectionLimit() *overloadv3.OverloadManager {
 	}}}
 }
 
-// Check says what about a bootstrap Envoy or the mesh would not take, nil if nothing.
+// Check returns an error if Envoy or the mesh would not accept the bootstrap.
 func (c Config) Check() error {
-	taken := map[uint32]string{}
+	used := map[uint32]string{}
 	for _, p := range []struct {
 		port uint32
 		what string
@@ -203,17 +204,17 @@ func (c Config) Check() error {
 	} {
 		switch {
 		case p.port == 0:
-		case taken[p.port] != "":
-			return fmt.Errorf("port %d is meant for both %s and %s: give one of them another, or 0 for none", p.port, taken[p.port], p.what)
+		case used[p.port] != "":
+			return fmt.Errorf("port %d is set for both %s and %s; set another port for one of them, or 0 to disable it", p.port, used[p.port], p.what)
 		default:
-			taken[p.port] = p.what
+			used[p.port] = p.what
 		}
 	}
 	switch {
 	case c.AdminPort == 0:
-		return errors.New("Envoy's admin interface has no port: the agent cannot look after an Envoy it cannot ask")
+		return errors.New("Envoy's admin interface has no port, but the agent needs it to supervise Envoy")
 	case c.HealthPort != 0 && c.StatusPort == 0:
-		return fmt.Errorf("the listener for probes on port %d would ask the agent's status server, which is off: switch both on or both off", c.HealthPort)
+		return fmt.Errorf("the listener for probes on port %d needs the agent's status server, which is disabled; enable both or disable both", c.HealthPort)
 	}
 	return nil
 }

@@ -120,9 +120,9 @@ func TestCheck(t *testing.T) {
 		{Config{AdminPort: 15000}, ""},
 		{Config{AdminPort: 15000, StatusPort: 15020, HealthPort: 15021, MetricsPort: 15090}, ""},
 		{Config{StatusPort: 15020}, "Envoy's admin interface has no port"},
-		{Config{AdminPort: 15000, HealthPort: 15021}, "switch both on or both off"},
-		{Config{AdminPort: 15000, StatusPort: 15000}, "port 15000 is meant for both Envoy's admin interface and the agent's status server"},
-		{Config{AdminPort: 15000, StatusPort: 15020, HealthPort: 1, MetricsPort: 1}, "port 1 is meant for both"},
+		{Config{AdminPort: 15000, HealthPort: 15021}, "enable both or disable both"},
+		{Config{AdminPort: 15000, StatusPort: 15000}, "port 15000 is set for both Envoy's admin interface and the agent's status server"},
+		{Config{AdminPort: 15000, StatusPort: 15020, HealthPort: 1, MetricsPort: 1}, "port 1 is set for both"},
 	} {
 		err := c.config.Check()
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {

@@ -17,8 +17,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
-// How long connecting may take, and how a lost stream is tried again: soon at first, and not so late that a control
-// plane that is back waits for its proxies. Envoy spreads the attempts at random below these.
+// Timeouts for connecting, and the backoff for reconnecting: short at first, and limited so that a control plane that is back
+// does not wait long for its proxies. Envoy adds jitter below these values.
 const (
 	connectTimeout      = time.Second
 	localConnectTimeout = 250 * time.Millisecond
@@ -26,13 +26,13 @@ const (
 	reconnectLongest    = 10 * time.Second
 )
 
-// A control plane that vanished without a word is noticed after keepAliveEvery + keepAliveTimeout.
+// Keepalive settings: Envoy detects a silent control plane after keepAliveEvery + keepAliveTimeout.
 const (
 	keepAliveEvery   = 30 * time.Second
 	keepAliveTimeout = 10 * time.Second
 )
 
-// discovery is the control plane, in plaintext HTTP/2.
+// discovery returns the cluster of the control plane, which uses HTTP/2 without TLS.
 func (c Config) discovery() *clusterv3.Cluster {
 	d := envoy.StaticCluster(DiscoveryCluster, connectTimeout, envoy.Address(c.Discovery.Host, c.Discovery.Port))
 	if _, err := netip.ParseAddr(c.Discovery.Host); err != nil {
@@ -48,9 +48,9 @@ func (c Config) discovery() *clusterv3.Cluster {
 	return d
 }
 
-// secrets is whoever serves certificates and keys: the agent, if nobody else is named. Clusters from the control plane
-// name it, so it must be there even while nobody serves: connections that need a certificate then fail, and never go out
-// without.
+// secrets returns the cluster of the SDS server, which is the agent unless another server is configured. Clusters from the
+// control plane refer to it, so it must exist even while no server runs. Connections that need a certificate then fail; they are
+// never made without one.
 func secrets(socket string) *clusterv3.Cluster {
 	c := envoy.StaticCluster(SecretsCluster, connectTimeout, envoy.Pipe(socket))
 	http2(c, &corev3.Http2ProtocolOptions{})
@@ -72,7 +72,7 @@ func http2(c *clusterv3.Cluster, o *corev3.Http2ProtocolOptions) {
 	}
 }
 
-// listener serves one path, from a cluster.
+// listener returns a listener that forwards one path to a cluster.
 func (c Config) listener(prefix string, port uint32, path, cluster string) *listenerv3.Listener {
 	manager := &hcmv3.HttpConnectionManager{
 		StatPrefix: prefix,
@@ -93,7 +93,7 @@ func (c Config) listener(prefix string, port uint32, path, cluster string) *list
 	return &listenerv3.Listener{
 		Name: prefix, StatPrefix: prefix,
 		Address: envoy.Address(c.wildcard(), port),
-		// Probes and scrapes are not held against a limit of connections.
+		// A global connection limit must not affect probes and scrapes.
 		IgnoreGlobalConnLimit: true,
 		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{
 			Name:       "envoy.filters.network.http_connection_manager",
@@ -102,8 +102,8 @@ func (c Config) listener(prefix string, port uint32, path, cluster string) *list
 	}
 }
 
-// statsConfig turns the parts of statistics' names that say what they are about into labels. The names of clusters and
-// listeners from the control plane hold dots and end with a semicolon; others have neither.
+// statsConfig extracts tags from the names of statistics. The names of clusters and listeners from the control plane contain
+// dots and end with a semicolon; other names have neither.
 func statsConfig() *metricsv3.StatsConfig {
 	config := &metricsv3.StatsConfig{UseAllDefaultTags: envoy.Bool(false)}
 	for _, t := range []struct{ name, regex string }{

@@ -184,7 +184,7 @@ func TestPlaintextByChoice(t *testing.T) {
 
 // TestRemarks: what does nothing is told, and only that.
 func TestRemarks(t *testing.T) {
-	const plaintext = "xDS to 10.0.0.1:15010 is in plaintext, and neither side proves who it is: TLS is not supported yet"
+	const plaintext = "xDS to 10.0.0.1:15010 uses neither encryption nor authentication: TLS is not supported yet"
 	for _, c := range []struct {
 		environ, args []string
 		want          []string
@@ -194,22 +194,22 @@ func TestRemarks(t *testing.T) {
 			"PROXY_CONFIG: line 1: ofTomorrow unknown field: ignored; it may be newer than this version"}},
 		{[]string{"CA_ADDR=ca:15012", "ISTIO_KUBE_APP_PROBERS={}", "ISTIO_META_DNS_CAPTURE=false"}, nil, []string{"CA_ADDR has no effect: workload certificates are not supported yet"}},
 		{[]string{"CA_ADDR=ca:15012", "TRUST_DOMAIN=td"}, nil, []string{"CA_ADDR, TRUST_DOMAIN have no effect: workload certificates are not supported yet"}},
-		{[]string{"ISTIO_META_DNS_CAPTURE=true"}, nil, []string{"ISTIO_META_DNS_CAPTURE has no effect: the agent does not answer DNS yet"}},
+		{[]string{"ISTIO_META_DNS_CAPTURE=true"}, nil, []string{"ISTIO_META_DNS_CAPTURE has no effect: the agent does not serve DNS yet"}},
 		{[]string{"ISTIO_META_OWNER=x", "ISTIO_META_HTTP10=1", "ISTIO_META_IDLE_TIMEOUT=1h", "ISTIO_META_APP=y"}, nil, []string{
-			"ISTIO_META_APP, ISTIO_META_OWNER: nothing acts on such metadata yet; it is told to the control plane"}},
+			"ISTIO_META_APP, ISTIO_META_OWNER: this metadata is sent to the control plane, but has no effect yet"}},
 		{nil, []string{"--templateFile=x"}, []string{"--templateFile=x has no effect: it is not supported yet"}},
-		{nil, []string{"--log_output_level=ads:debug"}, []string{"--log_output_level: there is one level for everything; what stands for single scopes has no effect"}},
+		{nil, []string{"--log_output_level=ads:debug"}, []string{"--log_output_level: there is one level for all messages; levels of single scopes have no effect"}},
 		{[]string{"PROXY_CONFIG={discoveryAddress: '10.0.0.1:15010', tracing: {zipkin: {address: 'z:1'}}, extraStatTags: [a], gatewayTopology: {numTrustedProxies: 1}}"}, nil, []string{
-			"PROXY_CONFIG: extraStatTags has no effect: the filter that makes such tags is not in stock Envoy",
+			"PROXY_CONFIG: extraStatTags has no effect: the filter that adds such tags is not part of standard Envoy",
 			"PROXY_CONFIG: tracing has no effect: tracers are not in the bootstrap; tracing is configured by the control plane"}},
 	} {
-		got := slices.DeleteFunc(slices.Clone(mustLoad(t, nil, c.environ, c.args...).Remarks()), func(r string) bool { return r == plaintext })
+		got := slices.DeleteFunc(slices.Clone(mustLoad(t, nil, c.environ, c.args...).Warnings()), func(r string) bool { return r == plaintext })
 		slices.Sort(got)
 		if diff := cmp.Diff(c.want, got); diff != "" && len(c.want)+len(got) > 0 {
 			t.Errorf("%q %q: %s", c.environ, c.args, diff)
 		}
 	}
-	if !slices.Contains(mustLoad(t, nil, nil).Remarks(), plaintext) {
+	if !slices.Contains(mustLoad(t, nil, nil).Warnings(), plaintext) {
 		t.Error("nobody is told that xDS is in plaintext")
 	}
 }
@@ -219,13 +219,13 @@ func TestAddresses(t *testing.T) {
 	if got, err := addresses("127.1.0.7, ::1"); err != nil || !slices.Equal(got, []string{"127.1.0.7", "::1"}) {
 		t.Errorf("got %q, %v", got, err)
 	}
-	own, err := addresses("")
+	interfaceAddresses, err := addresses("")
 	if err != nil {
 		t.Skipf("this host has no address but loopback: %v", err)
 	}
-	again, err := addresses(own[len(own)-1])
-	if err != nil || len(again) != len(own) {
-		t.Errorf("of the interface with %q, an address alone gave %q, %v", own, again, err)
+	again, err := addresses(interfaceAddresses[len(interfaceAddresses)-1])
+	if err != nil || len(again) != len(interfaceAddresses) {
+		t.Errorf("of the interface with %q, an address alone gave %q, %v", interfaceAddresses, again, err)
 	}
 	if (&Settings{Addresses: []string{"fd00::1"}}).IPv6Only() != true {
 		t.Error("fd00::1 counts as IPv4")

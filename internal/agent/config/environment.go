@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// environment are variables by name.
+// environment maps the names of environment variables to their values.
 type environment map[string]string
 
 func readEnvironment(environ []string) environment {
@@ -30,25 +30,25 @@ func (e environment) get(name, otherwise string) string {
 	return otherwise
 }
 
-// Prefixes of variables that become node metadata: as text, or as JSON.
+// Prefixes of environment variables that become node metadata, as text or as JSON.
 const (
 	metaPrefix     = "ISTIO_META_"
 	metaJSONPrefix = "ISTIO_METAJSON_"
 )
 
-// readKeys are the keys of node metadata that somebody reads: the control plane, the agent, or who is asked what a proxy is.
-// Those of DNS are told of elsewhere.
+// readKeys are the keys of node metadata that the control plane, the agent or a debug page reads. The keys of DNS are handled by
+// the list of unsupported variables.
 var readKeys = []string{
 	"NAMESPACE", "CLUSTER_ID", "NETWORK", "ISTIO_VERSION", "INTERCEPTION_MODE", "INSTANCE_IPS", "HTTP10", "IDLE_TIMEOUT", "GENERATOR",
 	"LABELS", "ANNOTATIONS", "WORKLOAD_NAME", "DNS_CAPTURE",
 }
 
-// jsonKeys are the variables of the JSON kind whose object is the value of one key. Of all others the object's members
-// are keys themselves, whatever the variable is called.
+// jsonKeys are the names of JSON variables whose object becomes the value of one key. The objects of all other JSON variables
+// are merged into the metadata; the name of the variable has no meaning.
 var jsonKeys = []string{"LABELS", "ANNOTATIONS"}
 
-// loadMetadata gathers node metadata: ProxyConfig.proxyMetadata counts as environment, and gives way to it.
-func (s *Settings) loadMetadata(errs *mistakes) {
+// loadMetadata collects node metadata. ProxyConfig.proxyMetadata counts as environment with lower precedence.
+func (s *Settings) loadMetadata(errs *problems) {
 	s.Metadata = map[string]any{}
 	var unread []string
 	env := environment{}
@@ -65,7 +65,7 @@ func (s *Settings) loadMetadata(errs *mistakes) {
 		}
 	}
 	if len(unread) > 0 {
-		s.remark("%s: nothing acts on such metadata yet; it is told to the control plane", strings.Join(unread, ", "))
+		s.warn("%s: this metadata is sent to the control plane, but has no effect yet", strings.Join(unread, ", "))
 	}
 	if text, ok := s.Metadata["IDLE_TIMEOUT"].(string); ok {
 		if d, err := time.ParseDuration(text); err != nil || d <= 0 {
@@ -90,8 +90,8 @@ func (s *Settings) loadMetadata(errs *mistakes) {
 	}
 }
 
-// loadSwitches reads the variables that are settings of their own.
-func (s *Settings) loadSwitches(errs *mistakes) {
+// loadSwitches reads the variables that are settings themselves.
+func (s *Settings) loadSwitches(errs *problems) {
 	env := func(name string) string { return s.env.get(name, s.Proxy.GetProxyMetadata()[name]) }
 	boolean := func(name string, otherwise bool) bool {
 		text := env(name)
@@ -118,12 +118,12 @@ func (s *Settings) loadSwitches(errs *mistakes) {
 	}
 	s.IdentitySocket = env("WORKLOAD_IDENTITY_SOCKET_FILE")
 	if strings.ContainsRune(s.IdentitySocket, '/') {
-		errs.add("WORKLOAD_IDENTITY_SOCKET_FILE", "%q is a path; name the file only, it is looked for in %s", s.IdentitySocket, IdentityDir)
+		errs.add("WORKLOAD_IDENTITY_SOCKET_FILE", "%q is a path; write only the file name, of a file in %s", s.IdentitySocket, IdentityDir)
 	}
 	s.HealthPort = port("ENVOY_STATUS_PORT (--envoyStatusPort)", s.flags.healthPort, errs)
 	s.MetricsPort = port("ENVOY_PROMETHEUS_PORT (--envoyPrometheusPort)", s.flags.metricsPort, errs)
 	if boolean("DISABLE_ENVOY", false) {
-		errs.add("DISABLE_ENVOY", "an agent without Envoy is not supported yet; unset it")
+		errs.add("DISABLE_ENVOY", "running the agent without Envoy is not supported yet; unset the variable")
 	}
 	for _, u := range unsupported {
 		var set []string
@@ -136,37 +136,37 @@ func (s *Settings) loadSwitches(errs *mistakes) {
 		switch len(set) {
 		case 0:
 		case 1:
-			s.remark("%s has no effect: %s", set[0], u.why)
+			s.warn("%s has no effect: %s", set[0], u.why)
 		default:
-			s.remark("%s have no effect: %s", strings.Join(set, ", "), u.why)
+			s.warn("%s have no effect: %s", strings.Join(set, ", "), u.why)
 		}
 	}
 	s.loadOverride(env("ISTIO_BOOTSTRAP_OVERRIDE"), errs)
 }
 
-// unsupported are variables that would change what the agent does, and do not yet.
+// unsupported are variables of Istio's agent that have no effect yet.
 var unsupported = []struct {
 	names []string
 	why   string
 }{
-	{[]string{"ISTIO_BOOTSTRAP"}, "bootstrap templates are not supported; ISTIO_BOOTSTRAP_OVERRIDE lays YAML over the built-in bootstrap"},
-	{[]string{"ISTIO_KUBE_APP_PROBERS"}, "the agent does not answer for the application's probes yet"},
+	{[]string{"ISTIO_BOOTSTRAP"}, "bootstrap templates are not supported; ISTIO_BOOTSTRAP_OVERRIDE merges YAML over the built-in bootstrap"},
+	{[]string{"ISTIO_KUBE_APP_PROBERS"}, "the agent does not forward the application's probes yet"},
 	{[]string{"ISTIO_PROMETHEUS_ANNOTATIONS"}, "the application's metrics are not merged into Envoy's yet"},
-	{[]string{"ENVOY_SECURE_METRICS_PORT", "ENVOY_SECURE_MERGED_METRICS_PORT"}, "metrics are served in plaintext only, so far"},
-	{[]string{"ISTIO_META_DNS_CAPTURE", "DNS_PROXY_ADDR", "DNS_FORWARD_PARALLEL", "DNS_FORWARD_TIMEOUT"}, "the agent does not answer DNS yet"},
-	{[]string{"GRPC_XDS_BOOTSTRAP"}, "bootstraps of proxyless gRPC are not written yet"},
+	{[]string{"ENVOY_SECURE_METRICS_PORT", "ENVOY_SECURE_MERGED_METRICS_PORT"}, "metrics are served without TLS only"},
+	{[]string{"ISTIO_META_DNS_CAPTURE", "DNS_PROXY_ADDR", "DNS_FORWARD_PARALLEL", "DNS_FORWARD_TIMEOUT"}, "the agent does not serve DNS yet"},
+	{[]string{"GRPC_XDS_BOOTSTRAP"}, "bootstraps for proxyless gRPC are not supported yet"},
 	{[]string{
 		"PROV_CERT", "OUTPUT_CERTS", "FILE_MOUNTED_CERTS", "CA_ADDR", "CA_PROVIDER", "CA_ROOT_CA", "SECRET_TTL", "SECRET_GRACE_PERIOD_RATIO",
 		"WORKLOAD_RSA_KEY_SIZE", "ECC_SIGNATURE_ALGORITHM", "ECC_CURVE", "PKCS8_KEY", "TRUST_DOMAIN", "JWT_POLICY",
 		"CREDENTIAL_FETCHER_TYPE",
 	}, "workload certificates are not supported yet"},
 	{[]string{"XDS_ROOT_CA", "ISTIOD_SAN", "XDS_AUTH_PROVIDER"}, "TLS to the control plane is not supported yet"},
-	{[]string{"PROXY_CONFIG_XDS_AGENT"}, "Envoy asks the control plane itself, not through the agent, so far"},
+	{[]string{"PROXY_CONFIG_XDS_AGENT"}, "Envoy connects to the control plane directly, not through the agent"},
 	{[]string{"WASM_INSECURE_REGISTRIES", "WASM_MODULE_EXPIRY", "WASM_PURGE_INTERVAL"}, "the agent does not fetch WebAssembly modules yet"},
 }
 
-// port reads a port that may be switched off.
-func port(from, text string, errs *mistakes) uint32 {
+// port parses a port. An empty text means 0, which disables the port.
+func port(from, text string, errs *problems) uint32 {
 	if text == "" {
 		return 0
 	}
@@ -177,9 +177,9 @@ func port(from, text string, errs *mistakes) uint32 {
 	return uint32(n)
 }
 
-func (s *Settings) remark(format string, args ...any) {
-	s.remarks = append(s.remarks, fmt.Sprintf(format, args...))
+func (s *Settings) warn(format string, args ...any) {
+	s.warnings = append(s.warnings, fmt.Sprintf(format, args...))
 }
 
-// Remarks are what is worth a warning at start.
-func (s *Settings) Remarks() []string { return s.remarks }
+// Warnings returns the warnings to be logged at start.
+func (s *Settings) Warnings() []string { return s.warnings }

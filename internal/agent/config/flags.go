@@ -12,26 +12,26 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// flags are the parts of the command line that are not settings by themselves.
+// flags are command line values that Load combines with other sources.
 type flags struct {
 	set                     *pflag.FlagSet
 	meshConfig, logLevel    string
 	ip                      string
 	healthPort, metricsPort string
-	explicitTLS             bool // somebody has said how to authenticate to the control plane
+	explicitTLS             bool // some source has set how to authenticate to the control plane
 }
 
-// Flags adds the settings to fs.
+// Flags adds the command line flags to fs.
 func (s *Settings) Flags(fs *pflag.FlagSet) {
 	s.flags.set = fs
-	fs.StringVar(&s.Domain, "domain", "", "where DNS names of the workload's namespace end (default NAMESPACE.svc.cluster.local)")
-	fs.StringVar(&s.flags.ip, "ip", s.flags.ip, "address of the workload; several are separated by commas (default $INSTANCE_IP, or the host's)")
-	fs.StringVar(&s.ID, "id", "", "NAME.NAMESPACE of the node's identifier (default those of the pod)")
-	fs.StringVar(&s.flags.meshConfig, "meshConfig", "./"+meshFile, "file with the mesh settings, of which defaultConfig is used")
-	fs.String("discoveryAddress", "", "host:port of the control plane, in plaintext so far")
-	fs.String("controlPlaneAuthPolicy", "", "how the control plane is authenticated: NONE; MUTUAL_TLS is not supported yet")
-	fs.BoolVar(&s.SotW, "sotw", false, "speak State-of-the-World xDS instead of delta (also ISTIO_DELTA_XDS=false)")
-	fs.String("serviceCluster", "", "what Envoy calls itself in traces (default from the labels)")
+	fs.StringVar(&s.Domain, "domain", "", "DNS suffix of the workload's namespace (default NAMESPACE.svc.cluster.local)")
+	fs.StringVar(&s.flags.ip, "ip", s.flags.ip, "IP addresses of the workload, separated by commas (default $INSTANCE_IP, or those of the host)")
+	fs.StringVar(&s.ID, "id", "", "NAME.NAMESPACE in the node id (default those of the pod)")
+	fs.StringVar(&s.flags.meshConfig, "meshConfig", "./"+meshFile, "file with the mesh settings; only its defaultConfig is used")
+	fs.String("discoveryAddress", "", "host:port of the control plane; TLS is not supported yet")
+	fs.String("controlPlaneAuthPolicy", "", "authentication of the control plane: NONE; MUTUAL_TLS is not supported yet")
+	fs.BoolVar(&s.SotW, "sotw", false, "use State-of-the-World xDS instead of delta xDS (also ISTIO_DELTA_XDS=false)")
+	fs.String("serviceCluster", "", "service name of Envoy in traces (default derived from the labels)")
 
 	fs.String("proxyAdminPort", "15000", "port of Envoy's admin interface, on loopback")
 	fs.String("statusPort", "15020", "port of the agent's status server; 0 for none")
@@ -39,29 +39,29 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.flags.metricsPort, "envoyPrometheusPort", s.flags.metricsPort, "port of Envoy's listener for scrapes; 0 for none")
 
 	fs.StringVar(&s.Envoy, "envoy", "", "the envoy binary (default $ENVOY, ProxyConfig's binaryPath, or the one on PATH)")
-	fs.String("binaryPath", "", "the same as --envoy, which wins")
-	fs.String("configPath", DefaultConfigPath, "directory the bootstrap is written to, and unless it is this one, the socket for certificates too")
+	fs.String("binaryPath", "", "the same as --envoy, which takes precedence")
+	fs.String("configPath", DefaultConfigPath, "directory for the bootstrap; if it is not the default, also for the socket for certificates")
 	fs.StringVar(&s.EnvoyLogLevel, "proxyLogLevel", s.EnvoyLogLevel, "Envoy's log level: trace, debug, info, warning, error, critical or off")
-	fs.StringVar(&s.EnvoyComponentLogLevel, "proxyComponentLogLevel", s.EnvoyComponentLogLevel, "log levels of Envoy's components, such as upstream:debug,config:trace")
-	fs.StringVar(&s.OutlierLog, "outlierLogPath", "", "file for ejections of endpoints")
-	fs.Int("concurrency", 0, "Envoy's worker threads; 0 for what the CPU limit allows")
+	fs.StringVar(&s.EnvoyComponentLogLevel, "proxyComponentLogLevel", s.EnvoyComponentLogLevel, "log levels of components of Envoy, such as upstream:debug,config:trace")
+	fs.StringVar(&s.OutlierLog, "outlierLogPath", "", "file in which Envoy logs ejections of endpoints")
+	fs.Int("concurrency", 0, "number of Envoy's worker threads; 0 to use the CPU limit")
 
-	fs.String("drainDuration", "45s", "how long Envoy keeps connections of listeners that go")
-	fs.String("terminationDrainDuration", "5s", "how long requests under way may take after SIGTERM")
-	fs.IntVar(&s.Restarts, "restarts", s.Restarts, "how often in a row Envoy is started again after a crash")
+	fs.String("drainDuration", "45s", "how long Envoy keeps the connections of removed listeners")
+	fs.String("terminationDrainDuration", "5s", "how long running requests may take after SIGTERM")
+	fs.IntVar(&s.Restarts, "restarts", s.Restarts, "how many times in a row Envoy is restarted after a crash")
 
 	fs.StringVar(&s.flags.logLevel, "log_output_level", "info", "the agent's log level: debug, info, warn, error or none")
 	fs.BoolVar(&s.LogJSON, "log_as_json", false, "log JSON lines")
-	for _, name := range inert {
-		fs.String(name, "", "accepted for compatibility, and without effect")
+	for _, name := range unsupportedFlags {
+		fs.String(name, "", "accepted for compatibility, without effect")
 		added := fs.Lookup(name)
 		added.Hidden = true
-		added.NoOptDefVal = "true" // some of them are switches
+		added.NoOptDefVal = "true" // some of them are boolean flags
 	}
 }
 
-// inert are flags of Istio's agent, of today and long ago, that do nothing here.
-var inert = []string{
+// unsupportedFlags are flags of present and former Istio agents that have no effect here.
+var unsupportedFlags = []string{
 	"stsPort", "tokenManagerPlugin", "templateFile", "profiling", "serviceregistry", "trust-domain", "applicationPorts",
 	"parentShutdownDuration", "customConfigFile", "disableInternalTelemetry", "controlPlaneBootstrap", "connectTimeout",
 	"statsdUdpAddress", "zipkinAddress", "lightstepAddress", "lightstepAccessToken", "lightstepSecure", "lightstepCacertPath",
@@ -70,38 +70,38 @@ var inert = []string{
 	"log_rotate_max_backups", "log_rotate_max_size", "log_stacktrace_level", "log_target", "vklog",
 }
 
-// harmless are values of inert flags that ask for nothing.
-var harmless = []string{"", "0", "false"}
+// disabledValues are values of unsupported flags that disable the feature, so they need no warning.
+var disabledValues = []string{"", "0", "false"}
 
-// silent are inert flags whose absence nobody misses.
-var silent = []string{"profiling", "serviceregistry", "parentShutdownDuration", "connectTimeout", "log_caller", "log_stacktrace_level", "log_target", "vklog"}
+// ignoredSilently are unsupported flags that need no warning, because users do not notice their absence.
+var ignoredSilently = []string{"profiling", "serviceregistry", "parentShutdownDuration", "connectTimeout", "log_caller", "log_stacktrace_level", "log_target", "vklog"}
 
-// noteFlags remarks on flags that were set in vain.
-func (s *Settings) noteFlags() {
-	for _, name := range inert {
+// warnAboutFlags adds warnings about flags that were set and have no effect.
+func (s *Settings) warnAboutFlags() {
+	for _, name := range unsupportedFlags {
 		f := s.flags.set.Lookup(name)
-		if f.Changed && !slices.Contains(harmless, f.Value.String()) && !slices.Contains(silent, name) {
-			s.remark("--%s=%s has no effect: it is not supported yet", name, f.Value)
+		if f.Changed && !slices.Contains(disabledValues, f.Value.String()) && !slices.Contains(ignoredSilently, name) {
+			s.warn("--%s=%s has no effect: it is not supported yet", name, f.Value)
 		}
 	}
 	if level := s.flags.logLevel; strings.ContainsAny(level, ",:") && !strings.HasPrefix(level, "default:") {
-		s.remark("--log_output_level: there is one level for everything; what stands for single scopes has no effect")
+		s.warn("--log_output_level: there is one level for all messages; levels of single scopes have no effect")
 	}
 }
 
-// unusedFields are the fields of ProxyConfig that the agent would use and does not yet, and why. What stands neither here
-// nor in the bootstrap is the control plane's, which gets it with the node's metadata, or the injector's.
+// unusedFields are the fields of ProxyConfig that the agent should use and does not use yet, with the reason. All other fields
+// are used in the bootstrap, by the control plane (which gets them in the node metadata), or by the injector.
 var unusedFields = map[protoreflect.Name]string{
 	"tracing":                       "tracers are not in the bootstrap; tracing is configured by the control plane",
 	"zipkin_address":                "tracers are not in the bootstrap; tracing is configured by the control plane",
-	"statsd_udp_address":            "statistics are scraped, not sent, so far",
-	"envoy_metrics_service":         "statistics are scraped, not sent, so far",
-	"envoy_metrics_service_address": "statistics are scraped, not sent, so far",
-	"envoy_access_log_service":      "access logs are not sent by gRPC yet",
-	"custom_config_file":            "templates are not supported; ISTIO_BOOTSTRAP_OVERRIDE lays YAML over the built-in bootstrap",
-	"proxy_bootstrap_template_path": "templates are not supported; ISTIO_BOOTSTRAP_OVERRIDE lays YAML over the built-in bootstrap",
-	"proxy_stats_matcher":           "Envoy keeps all its statistics, so what is listed there is kept anyway",
-	"extra_stat_tags":               "the filter that makes such tags is not in stock Envoy",
+	"statsd_udp_address":            "statistics can only be scraped; sending them is not supported yet",
+	"envoy_metrics_service":         "statistics can only be scraped; sending them is not supported yet",
+	"envoy_metrics_service_address": "statistics can only be scraped; sending them is not supported yet",
+	"envoy_access_log_service":      "sending access logs by gRPC is not supported yet",
+	"custom_config_file":            "templates are not supported; ISTIO_BOOTSTRAP_OVERRIDE merges YAML over the built-in bootstrap",
+	"proxy_bootstrap_template_path": "templates are not supported; ISTIO_BOOTSTRAP_OVERRIDE merges YAML over the built-in bootstrap",
+	"proxy_stats_matcher":           "Envoy keeps all its statistics, including those listed there",
+	"extra_stat_tags":               "the filter that adds such tags is not part of standard Envoy",
 	"readiness_probe":               "the agent does not probe the application yet",
 	"ca_certificates_pem":           "workload certificates are not supported yet",
 	"private_key_provider":          "workload certificates are not supported yet",
@@ -110,8 +110,8 @@ var unusedFields = map[protoreflect.Name]string{
 	"file_flush_min_size_kb":        "Envoy's default is used",
 }
 
-// checkRole accepts what the control plane serves.
-func (s *Settings) checkRole(errs *mistakes) {
+// checkRole checks the role and the remaining settings of the agent.
+func (s *Settings) checkRole(errs *problems) {
 	if s.Role != Sidecar {
 		errs.add("proxy "+s.Role, "only `proxy %s` is supported so far", Sidecar)
 	}
@@ -122,28 +122,28 @@ func (s *Settings) checkRole(errs *mistakes) {
 		errs.add("--concurrency", "%d is not between 0 (what the CPU limit allows) and %d", c, maxConcurrency)
 	}
 	if !slices.Contains([]string{"", "trace", "debug", "info", "warning", "warn", "error", "critical", "off"}, s.EnvoyLogLevel) {
-		errs.add("--proxyLogLevel", "%q is not a level of Envoy's; write trace, debug, info, warning, error, critical or off", s.EnvoyLogLevel)
+		errs.add("--proxyLogLevel", "%q is not a log level of Envoy; write trace, debug, info, warning, error, critical or off", s.EnvoyLogLevel)
 	}
-	s.noteFlags()
+	s.warnAboutFlags()
 }
 
-// maxConcurrency is more threads than a proxy has ever had use for.
+// maxConcurrency is an upper limit for worker threads, beyond any practical use.
 const maxConcurrency = 1 << 10
 
-// loadOverride reads YAML that is laid over the bootstrap.
-func (s *Settings) loadOverride(path string, errs *mistakes) {
+// loadOverride reads the YAML file that is merged over the bootstrap.
+func (s *Settings) loadOverride(path string, errs *problems) {
 	if path == "" {
 		return
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
-		errs.add("ISTIO_BOOTSTRAP_OVERRIDE", "%w; name a file this user can read, or unset it", err)
+		errs.add("ISTIO_BOOTSTRAP_OVERRIDE", "%w; set a file that this user can read, or unset the variable", err)
 	}
 	s.Override = string(text)
 }
 
-// parseLevel reads a level in Istio's notation: LEVEL, or scope:LEVEL separated by commas, of which only the scope
-// "default" counts.
+// parseLevel parses a log level in Istio's notation: LEVEL, or SCOPE:LEVEL separated by commas, of which only the scope
+// "default" has an effect.
 func parseLevel(text string) (slog.Level, error) {
 	level := slog.LevelInfo
 	for part := range strings.SplitSeq(text, ",") {

@@ -21,10 +21,10 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/document"
 )
 
-// proxyAnnotation is the pod's own ProxyConfig.
+// proxyAnnotation is the annotation that holds the pod's own ProxyConfig.
 const proxyAnnotation = "proxy.istio.io/config"
 
-// defaultProxy is the ProxyConfig that nobody has changed.
+// defaultProxy returns the default ProxyConfig.
 func defaultProxy() *meshv1alpha1.ProxyConfig {
 	return &meshv1alpha1.ProxyConfig{
 		ConfigPath: DefaultConfigPath, DiscoveryAddress: "istiod.istio-system.svc:15012",
@@ -34,29 +34,29 @@ func defaultProxy() *meshv1alpha1.ProxyConfig {
 	}
 }
 
-// loadProxy merges the ProxyConfig from where it may stand.
-func (s *Settings) loadProxy(errs *mistakes) {
+// loadProxy merges ProxyConfig from all its sources.
+func (s *Settings) loadProxy(errs *problems) {
 	s.Proxy = defaultProxy()
-	said := map[protoreflect.Name]string{}
-	s.loadMesh(said, errs)
-	s.overlay("PROXY_CONFIG", s.env["PROXY_CONFIG"], said, errs)
+	origins := map[protoreflect.Name]string{}
+	s.loadMesh(origins, errs)
+	s.overlay("PROXY_CONFIG", s.env["PROXY_CONFIG"], origins, errs)
 	path := filepath.Join(s.dir, annotationsFile)
 	if text, err := os.ReadFile(path); err == nil {
-		if annotations, err := parseDownward(string(text)); err == nil { // loadPod tells what is wrong with the file
-			s.overlay(proxyAnnotation, annotations[proxyAnnotation], said, errs)
+		if annotations, err := parseDownward(string(text)); err == nil { // loadPod reports errors in the file
+			s.overlay(proxyAnnotation, annotations[proxyAnnotation], origins, errs)
 		}
 	}
-	s.overlayFlags(said, errs)
-	for _, name := range slices.Sorted(maps.Keys(said)) {
+	s.overlayFlags(origins, errs)
+	for _, name := range slices.Sorted(maps.Keys(origins)) {
 		if reason := unusedFields[name]; reason != "" {
-			s.remark("%s: %s has no effect: %s", said[name], document.LowerCamel(string(name)), reason)
+			s.warn("%s: %s has no effect: %s", origins[name], document.LowerCamel(string(name)), reason)
 		}
 	}
-	s.flags.explicitTLS = said["control_plane_auth_policy"] != ""
+	s.flags.explicitTLS = origins["control_plane_auth_policy"] != ""
 }
 
-// loadMesh takes defaultConfig out of the mesh settings. What else stands there is the control plane's business.
-func (s *Settings) loadMesh(said map[protoreflect.Name]string, errs *mistakes) {
+// loadMesh reads defaultConfig from the mesh configuration file. The rest of the file concerns the control plane only.
+func (s *Settings) loadMesh(origins map[protoreflect.Name]string, errs *problems) {
 	path := s.flags.meshConfig
 	if path == "" {
 		return
@@ -66,7 +66,7 @@ func (s *Settings) loadMesh(said map[protoreflect.Name]string, errs *mistakes) {
 	case errors.Is(err, fs.ErrNotExist) && !s.flags.set.Changed("meshConfig"):
 		return
 	case err != nil:
-		errs.add("--meshConfig", "%w; name a file this user can read, or leave the flag out", err)
+		errs.add("--meshConfig", "%w; set a file that this user can read, or omit the flag", err)
 		return
 	}
 	for _, doc := range document.Split(text) {
@@ -74,30 +74,30 @@ func (s *Settings) loadMesh(said map[protoreflect.Name]string, errs *mistakes) {
 		if err != nil {
 			errs.add(path, "%w", err)
 		} else if d := v.Get("defaultConfig"); d != nil {
-			s.overlayValue(path, d, (*document.Path)(nil).Field("defaultConfig"), said, errs)
+			s.overlayValue(path, d, (*document.Path)(nil).Field("defaultConfig"), origins, errs)
 		}
 	}
 }
 
-// overlay lays a ProxyConfig in YAML over what there is.
-func (s *Settings) overlay(from, text string, said map[protoreflect.Name]string, errs *mistakes) {
+// overlay merges a ProxyConfig in YAML over the present one.
+func (s *Settings) overlay(from, text string, origins map[protoreflect.Name]string, errs *problems) {
 	for _, doc := range document.Split([]byte(text)) {
 		v, err := doc.Parse()
 		if err != nil {
 			errs.add(from, "%w", err)
 		} else if v != nil {
-			s.overlayValue(from, v, nil, said, errs)
+			s.overlayValue(from, v, nil, origins, errs)
 		}
 	}
 }
 
-// overlayValue replaces the fields that v names, also by nothing; of maps, the entries that v names.
-func (s *Settings) overlayValue(from string, v *document.Value, at *document.Path, said map[protoreflect.Name]string, errs *mistakes) {
+// overlayValue replaces the fields that v contains, also with empty values. In a map it replaces the entries that v contains.
+func (s *Settings) overlayValue(from string, v *document.Value, at *document.Path, origins map[protoreflect.Name]string, errs *problems) {
 	var layer meshv1alpha1.ProxyConfig
 	wrong := false
 	for _, f := range document.Read(&layer, v, at, document.Options{}) {
 		if f.Warning {
-			s.remark("%s: line %d: %s %s", from, f.Line, f.Field, f.Reason)
+			s.warn("%s: line %d: %s %s", from, f.Line, f.Field, f.Reason)
 			continue
 		}
 		wrong = true
@@ -113,9 +113,9 @@ func (s *Settings) overlayValue(from string, v *document.Value, at *document.Pat
 			d = into.Descriptor().Fields().ByTextName(m.Key)
 		}
 		if d == nil {
-			continue // a field that is not known: it was remarked
+			continue // an unknown field, about which there is a warning already
 		}
-		said[d.Name()] = from
+		origins[d.Name()] = from
 		switch {
 		case !fields.Has(d):
 			into.Clear(d)
@@ -130,8 +130,8 @@ func (s *Settings) overlayValue(from string, v *document.Value, at *document.Pat
 	}
 }
 
-// overlayFlags lays the flags over what there is that say the same.
-func (s *Settings) overlayFlags(said map[protoreflect.Name]string, errs *mistakes) {
+// overlayFlags merges the flags that correspond to fields of ProxyConfig over the present one.
+func (s *Settings) overlayFlags(origins map[protoreflect.Name]string, errs *problems) {
 	p := s.Proxy
 	for _, f := range []struct {
 		flag  string
@@ -166,7 +166,7 @@ func (s *Settings) overlayFlags(said map[protoreflect.Name]string, errs *mistake
 		if !s.flags.set.Changed(f.flag) {
 			continue
 		}
-		said[f.field] = "--" + f.flag
+		origins[f.field] = "--" + f.flag
 		if err := f.set(s.flags.set.Lookup(f.flag).Value.String()); err != nil {
 			errs.add("--"+f.flag, "%w", err)
 		}
@@ -208,11 +208,11 @@ func setDuration(into **durationpb.Duration) func(string) error {
 	}
 }
 
-// tlsPort is where Istio's control plane speaks TLS only.
+// tlsPort is the port at which Istio's control plane accepts TLS only.
 const tlsPort = "15012"
 
-// checkDiscovery refuses what cannot work, or would be less safe than what was asked for: so far xDS is in plaintext.
-func (s *Settings) checkDiscovery(errs *mistakes) {
+// checkDiscovery rejects addresses that cannot work, and those that require TLS, which the agent does not support yet.
+func (s *Settings) checkDiscovery(errs *problems) {
 	address := s.Proxy.DiscoveryAddress
 	host, p, err := net.SplitHostPort(address)
 	if n, convErr := strconv.ParseUint(p, 10, 16); err != nil || host == "" || convErr != nil || n == 0 {
@@ -222,15 +222,15 @@ func (s *Settings) checkDiscovery(errs *mistakes) {
 	policy := s.Proxy.ControlPlaneAuthPolicy
 	asked := s.flags.explicitTLS && policy != meshv1alpha1.AuthenticationPolicy_NONE
 	if asked || p == tlsPort && !s.flags.explicitTLS {
-		errs.add("discoveryAddress", "the control plane at %s is to be spoken to with TLS, which this agent cannot do yet; "+
+		errs.add("discoveryAddress", "the control plane at %s requires TLS, which this agent does not support yet; "+
 			"name its plaintext port (--discoveryAddress=%s, and --controlPlaneAuthPolicy=NONE if a policy is set), on a network you trust", address, net.JoinHostPort(host, "15010"))
 		return
 	}
 	s.Proxy.ControlPlaneAuthPolicy = meshv1alpha1.AuthenticationPolicy_NONE
-	s.remark("xDS to %s is in plaintext, and neither side proves who it is: TLS is not supported yet", address)
+	s.warn("xDS to %s uses neither encryption nor authentication: TLS is not supported yet", address)
 }
 
-// DiscoveryAddress is the control plane's, cut in two. The settings were found right by Load.
+// DiscoveryAddress returns the host and port of the control plane. Load has validated the address.
 func (s *Settings) DiscoveryAddress() (host string, port uint32) {
 	host, text, _ := net.SplitHostPort(s.Proxy.DiscoveryAddress)
 	n, _ := strconv.ParseUint(text, 10, 16)

@@ -1,13 +1,12 @@
-// Package config owns the settings of pilot-agent: its flags, its environment, the files a pod is described by, and the
-// ProxyConfig that all of them make up; what is legal, and what to tell somebody who wrote something else.
+// Package config owns the settings of pilot-agent: its flags, its environment, the files that describe the pod, and the
+// ProxyConfig that results from all of them. It validates them and explains how to correct them.
 //
-// Settings are a value: read once at start, judged as a whole, handed down by field. What is said nearer to the proxy
-// wins: defaults, then the mesh's defaultConfig, PROXY_CONFIG, the pod's annotation proxy.istio.io/config, environment,
-// flags. Names and defaults are Istio's. What Istio has and this program does not use yet is accepted and named in a
-// remark when somebody sets it; nothing is ignored in silence.
+// Settings are a value that is read once at start, validated as a whole, and passed on field by field. Sources in ascending
+// precedence: defaults, defaultConfig of the mesh, PROXY_CONFIG, the pod's annotation proxy.istio.io/config, other environment
+// variables, flags. Names and defaults are those of Istio. A setting of Istio that has no effect yet is accepted with a
+// warning; nothing is ignored silently.
 //
-// The package reads files and is otherwise pure: the environment is handed in. It starts no goroutines and must not
-// import anything that serves or runs processes.
+// Goroutines: none. The package reads files, and gets the environment as an argument.
 package config
 
 import (
@@ -26,75 +25,76 @@ import (
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 )
 
-// Settings are what pilot-agent is told at start.
+// Settings are the settings of pilot-agent.
 type Settings struct {
-	// Role is what the proxy does.
+	// Role is the role of the proxy, such as sidecar.
 	Role string
-	// Name, Namespace and ServiceAccount are the workload's. ID stands for the first two in the node's identifier.
+	// Name, Namespace and ServiceAccount are those of the workload. ID replaces name and namespace in the node id if it is set.
 	Name, Namespace, ServiceAccount, ID string
-	// Domain is where DNS names of the workload's namespace end.
+	// Domain is the suffix of the DNS names in the workload's namespace.
 	Domain string
-	// ClusterID names the cluster the workload is in.
+	// ClusterID is the name of the cluster in which the workload runs.
 	ClusterID string
-	// Addresses are the workload's.
+	// Addresses are the IP addresses of the workload.
 	Addresses []string
-	// Labels and Annotations are the pod's, from the files it is described by.
+	// Labels and Annotations are those of the pod, from the downward API files.
 	Labels, Annotations map[string]string
-	// Metadata is what the environment adds to the node's.
+	// Metadata is the node metadata that the environment sets.
 	Metadata map[string]any
 
 	// Proxy is the merged ProxyConfig.
 	Proxy *meshv1alpha1.ProxyConfig
-	// HealthPort and MetricsPort are those of Envoy's listeners for probes and for scrapes; 0 for none.
+	// HealthPort and MetricsPort are the ports of Envoy's listeners for readiness probes and for metrics scrapes; 0 for none.
 	HealthPort, MetricsPort uint32
-	// SotW asks for State-of-the-World xDS instead of delta.
+	// SotW selects State-of-the-World xDS instead of delta xDS.
 	SotW bool
 
-	// Envoy is the binary, EnvoyFromEnv the same from the environment.
+	// Envoy is the path of the binary from the flag, EnvoyFromEnv that from the environment.
 	Envoy, EnvoyFromEnv string
-	// EnvoyLogLevel and EnvoyComponentLogLevel are Envoy's own.
+	// EnvoyLogLevel and EnvoyComponentLogLevel are Envoy's log levels.
 	EnvoyLogLevel, EnvoyComponentLogLevel string
-	// OutlierLog is Envoy's file for ejections of endpoints.
+	// OutlierLog is the file in which Envoy logs ejections of endpoints.
 	OutlierLog string
-	// Override is YAML to be laid over the bootstrap.
+	// Override is YAML to be merged over the bootstrap.
 	Override string
 
-	// IdentitySocket is the file, in IdentityDir, of a socket at which somebody else serves secrets; empty: the agent does.
+	// IdentitySocket is the name of a socket in IdentityDir at which another program serves secrets. If it is empty, the agent
+	// serves them.
 	IdentitySocket string
 
-	// Restarts is how many crashes of Envoy in a row are made good.
+	// Restarts is how many times in a row Envoy is restarted after a crash.
 	Restarts int
-	// ExitOnZeroConnections waits at the end until no connection is left, at least MinDrain.
+	// ExitOnZeroConnections makes the agent wait until no connection is left before it stops Envoy, for at least MinDrain.
 	ExitOnZeroConnections bool
 	MinDrain              time.Duration
 
-	// LogLevel is the least level that is logged, LogJSON logs JSON lines.
+	// LogLevel is the lowest level that is logged. LogJSON selects JSON lines.
 	LogLevel slog.Level
 	LogJSON  bool
 
-	env     environment
-	flags   flags
-	dir     string // what relative names of Istio's files begin at
-	remarks []string
+	env      environment
+	flags    flags
+	dir      string // base directory of Istio's relative file names
+	warnings []string
 }
 
-// The files a pod is described by.
+// The files that describe a pod.
 const (
 	meshFile        = "etc/istio/config/mesh"
 	labelsFile      = "etc/istio/pod/labels"
 	annotationsFile = "etc/istio/pod/annotations"
 )
 
-// IdentityDir is where the socket is at which Envoy gets certificates and keys.
+// IdentityDir is the directory of the socket from which Envoy gets certificates and keys.
 const IdentityDir = "./var/run/secrets/workload-spiffe-uds"
 
-// DefaultConfigPath is where the bootstrap is written to if nobody says otherwise.
+// DefaultConfigPath is the default directory of the bootstrap.
 const DefaultConfigPath = "./etc/istio/proxy"
 
-// Sidecar is the only role so far.
+// Sidecar is the only supported role.
 const Sidecar = "sidecar"
 
-// New returns the settings before any flag is read. environ is os.Environ(), or what stands for it.
+// New returns the settings before flags are parsed. environ has the form of os.Environ().
 func New(environ []string) *Settings {
 	env := readEnvironment(environ)
 	s := &Settings{
@@ -110,9 +110,9 @@ func New(environ []string) *Settings {
 	return s
 }
 
-// Load reads the files, merges everything and judges it. The error names each thing that is wrong and what to do.
+// Load reads the files, merges all sources and validates the result. The error names each problem and its remedy.
 func (s *Settings) Load() error {
-	var errs mistakes
+	var errs problems
 	s.loadProxy(&errs)
 	s.loadPod(&errs)
 	s.loadMetadata(&errs)
@@ -128,15 +128,15 @@ func (s *Settings) Load() error {
 	return errors.Join(errs...)
 }
 
-// mistakes collects what is wrong.
-type mistakes []error
+// problems collects validation errors.
+type problems []error
 
-func (m *mistakes) add(where, format string, args ...any) {
+func (m *problems) add(where, format string, args ...any) {
 	*m = append(*m, fmt.Errorf("%s: %w", where, fmt.Errorf(format, args...)))
 }
 
-// loadPod reads the files the pod is described by. They need not be there.
-func (s *Settings) loadPod(errs *mistakes) {
+// loadPod reads the files that describe the pod. They need not exist.
+func (s *Settings) loadPod(errs *problems) {
 	for _, f := range []struct {
 		name string
 		into *map[string]string
@@ -155,7 +155,7 @@ func (s *Settings) loadPod(errs *mistakes) {
 	}
 }
 
-// parseDownward reads lines of name="value", as Kubernetes writes them.
+// parseDownward parses lines of the form name="value", which the downward API of Kubernetes writes.
 func parseDownward(text string) (map[string]string, error) {
 	m := map[string]string{}
 	n := 0
@@ -174,18 +174,18 @@ func parseDownward(text string) (map[string]string, error) {
 	return m, nil
 }
 
-// loadIdentity completes who the workload is.
-func (s *Settings) loadIdentity(errs *mistakes) {
+// loadIdentity completes the identity of the workload.
+func (s *Settings) loadIdentity(errs *problems) {
 	if s.Name == "" {
 		host, err := os.Hostname()
 		if err != nil {
-			errs.add("POD_NAME", "it is not set, and the host has no name either: %w", err)
+			errs.add("POD_NAME", "it is not set, and the host name cannot be determined: %w", err)
 		}
 		s.Name = host
 	}
 	for _, n := range []struct{ from, text string }{{"POD_NAME", s.Name}, {"POD_NAMESPACE", s.Namespace}, {"--id", s.ID}, {"--domain", s.Domain}} {
 		if strings.ContainsAny(n.text, "~ \t\n") {
-			errs.add(n.from, "%q has a character that names in a mesh do not have", n.text)
+			errs.add(n.from, "%q contains a character that is not allowed here", n.text)
 		}
 	}
 	if strings.Contains(s.Namespace, ".") {
@@ -201,7 +201,7 @@ func (s *Settings) loadIdentity(errs *mistakes) {
 	}
 }
 
-// text is a key of the metadata.
+// text returns a text value of the metadata, or otherwise if there is none.
 func (s *Settings) text(key, otherwise string) string {
 	if v, ok := s.Metadata[key].(string); ok && v != "" {
 		return v
@@ -209,8 +209,8 @@ func (s *Settings) text(key, otherwise string) string {
 	return otherwise
 }
 
-// addresses are those given; the first one's network interface may have more, such as the pod's address of the other
-// family. With none given, they are those of the first interface that is not loopback.
+// addresses returns the given addresses and further ones of the first address's network interface, such as the pod's address of
+// the other IP family. If none are given, it returns those of the first interface that is not loopback.
 func addresses(given string) ([]string, error) {
 	var list []string
 	for text := range strings.SplitSeq(given, ",") {
@@ -224,28 +224,28 @@ func addresses(given string) ([]string, error) {
 	}
 	interfaces, err := net.Interfaces()
 	if err != nil {
-		interfaces = nil // what was given suffices, or it is said below
+		interfaces = nil // the given addresses suffice; if there are none, the error is reported below
 	}
 	for _, i := range interfaces {
 		if i.Flags&net.FlagUp == 0 || i.Flags&net.FlagLoopback != 0 {
 			continue
 		}
-		own := global(i)
+		interfaceAddresses := global(i)
 		switch {
 		case len(list) == 0:
-			list = own
-		case slices.Contains(own, list[0]):
-			list = append(list, slices.DeleteFunc(own, func(a string) bool { return slices.Contains(list, a) })...)
+			list = interfaceAddresses
+		case slices.Contains(interfaceAddresses, list[0]):
+			list = append(list, slices.DeleteFunc(interfaceAddresses, func(a string) bool { return slices.Contains(list, a) })...)
 			return list, nil
 		}
 	}
 	if len(list) == 0 {
-		return nil, errors.New("it is not set, and the host has no address but loopback; set it to the workload's address")
+		return nil, errors.New("it is not set, and the host has only loopback addresses; set it to the workload's address")
 	}
 	return list, nil
 }
 
-// global are the addresses of an interface that others can reach.
+// global returns the addresses of an interface that other hosts can reach.
 func global(i net.Interface) []string {
 	var list []string
 	assigned, err := i.Addrs()
@@ -260,7 +260,7 @@ func global(i net.Interface) []string {
 	return list
 }
 
-// IPv6Only says that the workload has no IPv4 address.
+// IPv6Only reports whether the workload has no IPv4 address.
 func (s *Settings) IPv6Only() bool {
 	return !slices.ContainsFunc(s.Addresses, func(a string) bool {
 		ip, err := netip.ParseAddr(a)

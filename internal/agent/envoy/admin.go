@@ -15,32 +15,32 @@ import (
 	"time"
 )
 
-// maxAnswer bounds what is read of an answer that is a few lines.
+// maxAnswer limits how much of a response is read, in bytes. Normal responses have a few lines.
 const maxAnswer = 1 << 20
 
-// Admin talks to an Envoy's admin interface.
+// Admin is a client of Envoy's admin interface.
 type Admin struct {
 	address string
 	client  *http.Client
 	own     *regexp.Regexp
 }
 
-// NewAdmin returns the admin interface at an address. Of the connections of Envoy's own listeners, which have the stat
-// prefixes given, nothing is counted.
+// NewAdmin returns a client of the admin interface at an address. Connections does not count those of listeners with the given
+// stat prefixes, which belong to Envoy itself.
 func NewAdmin(address string, own ...string) *Admin {
-	ignored := []string{`admin`, `.*\.worker_\d+`, `.*\.main_thread`} // the others are sums over threads
+	ignored := []string{`admin`, `.*\.worker_\d+`, `.*\.main_thread`} // the last two are parts of sums that are counted elsewhere
 	for _, o := range own {
 		ignored = append(ignored, regexp.QuoteMeta(o))
 	}
 	return &Admin{
 		address: address,
-		// Nothing is kept: Envoy comes and goes, and nobody asks often.
+		// Connections are not kept: Envoy restarts, and requests are rare.
 		client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{Timeout: time.Second}).DialContext}},
 		own:    regexp.MustCompile(`^listener\.(` + strings.Join(ignored, "|") + `)\.`),
 	}
 }
 
-// Do sends a request and returns the answer; its body is the caller's to close. A path may have a query.
+// Do sends a request and returns the response, whose body the caller closes. The path may contain a query.
 func (a *Admin) Do(ctx context.Context, method, path string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+a.address+"/"+strings.TrimPrefix(path, "/"), nil)
 	if err != nil {
@@ -53,7 +53,7 @@ func (a *Admin) Do(ctx context.Context, method, path string) (*http.Response, er
 	return resp, nil
 }
 
-// text returns the body of an answer, and an error unless its status is 200.
+// text returns the body of a response, and an error unless its status is 200.
 func (a *Admin) text(ctx context.Context, method, path string) (string, error) {
 	resp, err := a.Do(ctx, method, path)
 	if err != nil {
@@ -70,7 +70,7 @@ func (a *Admin) text(ctx context.Context, method, path string) (string, error) {
 	return string(body), nil
 }
 
-// The counters that tell whether Envoy got what it asked the control plane for.
+// Statistics that tell whether Envoy has received configuration from the control plane.
 const (
 	clustersAccepted  = "cluster_manager.cds.update_success"
 	clustersRejected  = "cluster_manager.cds.update_rejected"
@@ -82,10 +82,10 @@ const (
 	readinessStats    = `^(server\.state|control_plane\.connected_state|cluster_manager\.cds\.update_(success|rejected)|listener_manager\.(lds\.update_(success|rejected)|workers_started))$`
 )
 
-// ErrAlone says that Envoy has no connection to the control plane.
-var ErrAlone = errors.New("Envoy has no connection to the control plane")
+// ErrDisconnected reports that Envoy has no connection to the control plane.
+var ErrDisconnected = errors.New("Envoy has no connection to the control plane")
 
-// Ready returns nil if Envoy serves what the control plane has told it, and otherwise what it is waiting for.
+// Ready returns nil if Envoy serves the configuration of the control plane. Otherwise the error says what Envoy waits for.
 func (a *Admin) Ready(ctx context.Context) error {
 	stats, err := a.stats(ctx, readinessStats)
 	if err != nil {
@@ -106,15 +106,15 @@ func (a *Admin) Ready(ctx context.Context) error {
 
 func waiting(what string, rejected, streams int) error {
 	if rejected > 0 {
-		return fmt.Errorf("Envoy has rejected all the %s it got from the control plane, %d times; its log says why", what, rejected)
+		return fmt.Errorf("Envoy has rejected all %s from the control plane (%d times); its log says why", what, rejected)
 	}
 	if streams == 0 {
-		return ErrAlone
+		return ErrDisconnected
 	}
-	return fmt.Errorf("Envoy has not got any %s from the control plane yet", what)
+	return fmt.Errorf("Envoy has not received any %s from the control plane yet", what)
 }
 
-// stateName is what the gauge server.state stands for.
+// stateName returns the meaning of a value of the gauge server.state.
 func stateName(state int) string {
 	names := [...]string{"live", "draining", "still getting its first configuration", "initializing"}
 	if state < 0 || state >= len(names) {
@@ -123,8 +123,8 @@ func stateName(state int) string {
 	return names[state]
 }
 
-// Drain makes Envoy ask clients of inbound listeners to go elsewhere. Once its own drain time is over it stops listening,
-// unless it is to go on. A second call does nothing.
+// Drain makes Envoy ask the clients of inbound listeners to use other endpoints. When Envoy's drain time is over it stops
+// listening, unless goOn is true. A second call has no effect.
 func (a *Admin) Drain(ctx context.Context, goOn bool) error {
 	path := "/drain_listeners?inboundonly&graceful"
 	if goOn {
@@ -134,7 +134,7 @@ func (a *Admin) Drain(ctx context.Context, goOn bool) error {
 	return err
 }
 
-// Connections is how many clients have one open.
+// Connections returns the number of open downstream connections.
 func (a *Admin) Connections(ctx context.Context) (int, error) {
 	stats, err := a.stats(ctx, `^listener\..*\.downstream_cx_active$`)
 	if err != nil {
@@ -149,7 +149,7 @@ func (a *Admin) Connections(ctx context.Context) (int, error) {
 	return sum, nil
 }
 
-// stats returns the counters and gauges that match and were ever touched.
+// stats returns the counters and gauges whose names match and that have been used.
 func (a *Admin) stats(ctx context.Context, match string) (map[string]int, error) {
 	page, err := a.text(ctx, http.MethodGet, "/stats?usedonly&filter="+url.QueryEscape(match))
 	if err != nil {

@@ -2,7 +2,7 @@ package envoy
 
 import "syscall"
 
-// attributes put Envoy into a process group of its own, and make it die with the agent.
+// attributes puts Envoy into its own process group, and makes the kernel kill it when the agent dies.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

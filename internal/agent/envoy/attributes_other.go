@@ -4,5 +4,5 @@ package envoy
 
 import "syscall"
 
-// attributes put Envoy into a process group of its own. Only Linux can make it die with the agent.
+// attributes puts Envoy into its own process group. Only Linux can kill it when the agent dies.
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

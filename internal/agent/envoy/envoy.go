@@ -1,12 +1,10 @@
-// Package envoy is Envoy as its agent sees it: where the binary is, its command line, its process, and the admin
-// interface.
+// Package envoy starts Envoy processes and talks to Envoy's admin interface. It also finds the binary, checks its version, and
+// builds the command line.
 //
-// Invariants: a process that was started belongs to this one: it has its own process group, so that a terminal's Ctrl-C
-// reaches the agent only, and it is killed by the kernel should the agent die without ending it. What Envoy writes goes
-// to the files handed in, unread.
+// Invariants: a process that was started has its own process group, so that Ctrl-C in a terminal reaches only the agent, and the
+// kernel kills it if the agent dies. Envoy writes its output directly to the files it is given.
 //
-// Goroutines: one per process, which waits for its end. The package knows no settings, no bootstrap and no policy: it
-// must not import anything of this project.
+// Goroutines: one per process, which waits for the process to end.
 package envoy
 
 import (
@@ -19,12 +17,12 @@ import (
 	"time"
 )
 
-// ErrNotFound says that there is no Envoy to run.
+// ErrNotFound reports that no Envoy binary was found.
 var ErrNotFound = errors.New("no envoy binary was found")
 
-// Find returns the path of the binary to run: the first of wishes that is not empty, or the one on PATH. A wish that
-// cannot be met is an error, and not replaced in silence.
-func Find(wishes ...Wish) (string, error) {
+// Find returns the path of the binary to run: the first candidate with a path, or the one on PATH. A candidate that does not
+// exist is an error unless it is optional.
+func Find(wishes ...Candidate) (string, error) {
 	for _, w := range wishes {
 		if w.Path == "" {
 			continue
@@ -36,7 +34,7 @@ func Find(wishes ...Wish) (string, error) {
 		case w.Optional:
 			continue
 		}
-		return "", fmt.Errorf("%w: %s names %s: %w; correct it, or leave it out to use the envoy on PATH", ErrNotFound, w.From, w.Path, errors.Unwrap(err))
+		return "", fmt.Errorf("%w: %s is set to %s: %w; correct it, or omit it to use the envoy on PATH", ErrNotFound, w.From, w.Path, errors.Unwrap(err))
 	}
 	path, err := exec.LookPath("envoy")
 	if err != nil {
@@ -45,37 +43,37 @@ func Find(wishes ...Wish) (string, error) {
 	return path, nil
 }
 
-// Wish is where somebody says the binary is.
-type Wish struct {
-	// From names who says so.
+// Candidate is a configured location of the binary.
+type Candidate struct {
+	// From names the setting that the path comes from.
 	From string
-	// Path is a file, or a name to be looked up on PATH.
+	// Path is a file, or a name to be searched on PATH.
 	Path string
-	// Optional passes the wish over if there is no such file.
+	// Optional skips the candidate if there is no such file.
 	Optional bool
 }
 
-// Options are what a process is started with.
+// Options are the options of an Envoy process.
 type Options struct {
 	// Binary is the file to run.
 	Binary string
-	// Config is the file with the bootstrap, Override YAML that is laid over it.
+	// Config is the bootstrap file. Override is YAML that Envoy merges over it.
 	Config, Override string
-	// IPv6 prefers IPv6 for local addresses.
+	// IPv6 makes Envoy prefer IPv6 for local addresses.
 	IPv6 bool
-	// LogLevel and ComponentLogLevel are Envoy's own; empty ones are left to it.
+	// LogLevel and ComponentLogLevel are Envoy's log levels. Empty values select Envoy's defaults.
 	LogLevel, ComponentLogLevel string
-	// Concurrency is the number of worker threads; 0 leaves it to Envoy.
+	// Concurrency is the number of worker threads; 0 selects Envoy's default.
 	Concurrency int
-	// Drain is how long Envoy itself keeps connections of listeners that go.
+	// Drain is how long Envoy keeps the connections of listeners that are removed.
 	Drain time.Duration
-	// Flush is how often files are written.
+	// Flush is the interval at which Envoy writes buffered log files.
 	Flush time.Duration
-	// Stdout and Stderr are where its output goes.
+	// Stdout and Stderr receive Envoy's output.
 	Stdout, Stderr *os.File
 }
 
-// Args is the command line without the binary.
+// Args returns the command line arguments.
 func (o Options) Args() []string {
 	version := "v4"
 	if o.IPv6 {
@@ -84,13 +82,13 @@ func (o Options) Args() []string {
 	args := []string{
 		"-c", o.Config,
 		"--drain-time-s", strconv.Itoa(int(o.Drain.Round(time.Second).Seconds())),
-		// Connections are asked to close at once instead of by and by: nobody who still sends gets a longer life for it.
+		// Connections are asked to close immediately, not gradually, because the drain time does not grow with traffic.
 		"--drain-strategy", "immediate",
 		"--local-address-ip-version", version,
 		"--file-flush-interval-msec", strconv.FormatInt(o.Flush.Milliseconds(), 10),
-		// Shared memory for a successor there will not be; without it any number of Envoys run beside each other.
+		// Hot restart is not used. Without its shared memory any number of Envoys can run on one host.
 		"--disable-hot-restart",
-		// A bootstrap for a newer Envoy must not keep an older one from serving.
+		// An older Envoy must still start if the bootstrap contains fields of a newer one.
 		"--allow-unknown-static-fields",
 	}
 	if o.LogLevel != "" {

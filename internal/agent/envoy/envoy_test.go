@@ -33,19 +33,19 @@ func TestFind(t *testing.T) {
 	a, b := program(t, "a", ""), program(t, "envoy", "")
 	t.Setenv("PATH", filepath.Dir(b))
 	for _, c := range []struct {
-		wishes []Wish
+		candidates []Candidate
 		want   string
 		reason string
 	}{
 		{nil, b, ""},
-		{[]Wish{{From: "--envoy", Path: a}, {From: "ENVOY", Path: b}}, a, ""},
-		{[]Wish{{From: "--envoy"}, {From: "ENVOY", Path: a}}, a, ""},
-		{[]Wish{{From: "binaryPath", Path: "/no/such", Optional: true}}, b, ""},
-		{[]Wish{{From: "ENVOY", Path: "/no/such"}}, "", "ENVOY names /no/such: "},
+		{[]Candidate{{From: "--envoy", Path: a}, {From: "ENVOY", Path: b}}, a, ""},
+		{[]Candidate{{From: "--envoy"}, {From: "ENVOY", Path: a}}, a, ""},
+		{[]Candidate{{From: "binaryPath", Path: "/no/such", Optional: true}}, b, ""},
+		{[]Candidate{{From: "ENVOY", Path: "/no/such"}}, "", "ENVOY is set to /no/such: "},
 	} {
-		got, err := Find(c.wishes...)
+		got, err := Find(c.candidates...)
 		if got != c.want || (err == nil) != (c.reason == "") || err != nil && !strings.Contains(err.Error(), c.reason) {
-			t.Errorf("%v: %q, %v", c.wishes, got, err)
+			t.Errorf("%v: %q, %v", c.candidates, got, err)
 		}
 	}
 	t.Setenv("PATH", t.TempDir())
@@ -61,9 +61,9 @@ func TestCheck(t *testing.T) {
 	for _, c := range []struct{ binary, version, remark, reason string }{
 		{says("1.40.0"), "1.40.0", "", ""},
 		{says("1.37.4-dev"), "1.37.4-dev", "", ""},
-		{says("1.36.2"), "1.36.2", "", "is Envoy 1.36.2, which is too old: 1.37 to 1.40 are supported; name another by --envoy=FILE or in $ENVOY"},
-		{says("1.41.0"), "1.41.0", "newer than what was tried", ""},
-		{program(t, "nginx", "echo nginx/1.2.3"), "", "", `is no Envoy 1.37 or newer: asked for its version, it says "nginx/1.2.3"`},
+		{says("1.36.2"), "1.36.2", "", "is Envoy 1.36.2, which is too old: 1.37 to 1.40 are supported; set another binary with --envoy=FILE or $ENVOY"},
+		{says("1.41.0"), "1.41.0", "newer than the tested versions", ""},
+		{program(t, "nginx", "echo nginx/1.2.3"), "", "", `is not Envoy 1.37 or newer: the output of --version is "nginx/1.2.3"`},
 		{program(t, "envoy", "echo GLIBC_2.31 not found >&2; exit 1"), "", "", "does not run on this host: exit status 1: GLIBC_2.31 not found"},
 	} {
 		version, remark, err := Check(t.Context(), c.binary)
@@ -157,7 +157,7 @@ func TestEndsAreExplained(t *testing.T) {
 	if err := start(t, "echo up; kill -9 $$").Wait(); err == nil || !strings.Contains(err.Error(), "it ran out of memory") {
 		t.Error(err)
 	}
-	if err := start(t, "echo up; kill -SEGV $$").Wait(); err == nil || !strings.Contains(err.Error(), "a mistake in Envoy") {
+	if err := start(t, "echo up; kill -SEGV $$").Wait(); err == nil || !strings.Contains(err.Error(), "a bug in Envoy") {
 		t.Error(err)
 	}
 }
@@ -168,11 +168,11 @@ func TestCannotStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{"/no/such", t.TempDir(), text} {
-		if _, err := Start(Options{Binary: path}); err == nil || !Hopeless(err) {
+		if _, err := Start(Options{Binary: path}); err == nil || !Permanent(err) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	if Hopeless(syscall.EAGAIN) {
+	if Permanent(syscall.EAGAIN) {
 		t.Error("a full process table is no reason to give up")
 	}
 }
@@ -201,11 +201,11 @@ func TestReady(t *testing.T) {
 		{got + "server.state: 2", "still getting its first configuration"},
 		{got + "server.state: 9", "Envoy is in state 9"},
 		{strings.ReplaceAll(got, "started: 1", "started: 0"), "workers have not started"},
-		{"", ErrAlone.Error()},
-		{"control_plane.connected_state: 1", "has not got any clusters from the control plane yet"},
-		{"cluster_manager.cds.update_success: 1", ErrAlone.Error()},
-		{"cluster_manager.cds.update_success: 1\ncontrol_plane.connected_state: 1", "has not got any listeners"},
-		{"cluster_manager.cds.update_rejected: 3", "has rejected all the clusters it got from the control plane, 3 times"},
+		{"", ErrDisconnected.Error()},
+		{"control_plane.connected_state: 1", "has not received any clusters from the control plane yet"},
+		{"cluster_manager.cds.update_success: 1", ErrDisconnected.Error()},
+		{"cluster_manager.cds.update_success: 1\ncontrol_plane.connected_state: 1", "has not received any listeners"},
+		{"cluster_manager.cds.update_rejected: 3", "has rejected all clusters from the control plane (3 times)"},
 		{"broken", "500 Internal Server Error: I am ill"},
 	} {
 		a, _ := admin(t, c.stats)

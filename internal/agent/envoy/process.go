@@ -15,19 +15,19 @@ import (
 type Process struct {
 	cmd    *exec.Cmd
 	waiter sync.WaitGroup
-	killed atomic.Bool // by us
+	killed atomic.Bool // by Kill
 	ended  chan struct{}
-	err    error // once ended is closed
+	err    error // valid once ended is closed
 }
 
-// Start runs the binary.
+// Start starts the binary.
 func Start(o Options) (*Process, error) {
 	p := &Process{cmd: &exec.Cmd{Path: o.Binary, Args: append([]string{o.Binary}, o.Args()...)}, ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = o.Stdout, o.Stderr
 	p.cmd.SysProcAttr = attributes()
 	started := make(chan error)
 	p.waiter.Go(func() {
-		// The kernel kills the child when the thread that made it ends, not the process: the thread is kept.
+		// The kernel kills the child when the thread that started it ends (PR_SET_PDEATHSIG), so the thread is locked.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := p.cmd.Start()
@@ -44,36 +44,36 @@ func Start(o Options) (*Process, error) {
 	return p, nil
 }
 
-// Hopeless reports whether an error of Start will come again.
-func Hopeless(err error) bool {
+// Permanent reports whether an error of Start would occur again.
+func Permanent(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOEXEC)
 }
 
-// PID is the number of the process.
+// PID returns the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Terminate asks Envoy to end.
+// Terminate asks Envoy to exit.
 func (p *Process) Terminate() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
 
-// Kill ends Envoy and whatever it has started.
+// Kill kills Envoy and all processes in its group.
 func (p *Process) Kill() error {
 	select {
 	case <-p.ended:
-		return nil // its number may be another process's by now
+		return nil // another process may have the process id by now
 	default:
 		p.killed.Store(true)
 		return syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	}
 }
 
-// Wait blocks until Envoy has ended. The error says how; nil means with success.
+// Wait blocks until Envoy has exited. It returns nil if the exit code was 0.
 func (p *Process) Wait() error {
 	<-p.ended
 	p.waiter.Wait()
 	return p.err
 }
 
-// describe says what is likely behind an end that nobody here has brought about.
+// describe adds the likely cause to the error of a process that the agent has not killed.
 func describe(err error, killed func() bool) error {
 	exit, ok := errors.AsType[*exec.ExitError](err)
 	if !ok {
@@ -85,9 +85,9 @@ func describe(err error, killed func() bool) error {
 	}
 	switch status.Signal() {
 	case syscall.SIGKILL:
-		return fmt.Errorf("%w (unless somebody killed it, it ran out of memory: raise the limit of its container)", err)
+		return fmt.Errorf("%w (unless somebody killed it, it ran out of memory; raise the memory limit of its container)", err)
 	case syscall.SIGSEGV, syscall.SIGABRT, syscall.SIGBUS, syscall.SIGILL:
-		return fmt.Errorf("%w (a mistake in Envoy: its last words are in its output)", err)
+		return fmt.Errorf("%w (a bug in Envoy; see the end of its output)", err)
 	default:
 		return err
 	}

@@ -33,7 +33,7 @@ func policy() Policy {
 	p := Default()
 	p.Restarts = 3
 	p.LongestBackoff = 700 * time.Millisecond
-	p.Blind = 2
+	p.CountFailures = 2
 	return p
 }
 
@@ -117,7 +117,7 @@ func (c *conversation) hear(line string) (string, error) {
 	case "end":
 		e.Kind = End
 	case "alarm":
-		e.Kind = Rang
+		e.Kind = TimerFired
 	case "up":
 		e.Kind = Probed
 	case "down":
@@ -133,7 +133,7 @@ func (c *conversation) hear(line string) (string, error) {
 			e.Err = errors.New("exit status " + words[1])
 		}
 	case "refused":
-		e.Kind, e.Err, e.Hopeless = Ended, errors.New("no such file"), true
+		e.Kind, e.Err, e.Permanent = Ended, errors.New("no such file"), true
 	case "later":
 		d, err := time.ParseDuration(words[1])
 		c.now = c.now.Add(d)
@@ -161,8 +161,8 @@ func (c *conversation) did(actions []Action) string {
 			fmt.Fprintf(&out, "; %v", a.Do)
 		}
 	}
-	if c.m.State() == Gone {
-		fmt.Fprintf(&out, "; verdict: %v", c.m.Verdict())
+	if c.m.State() == Stopped {
+		fmt.Fprintf(&out, "; result: %v", c.m.Result())
 	}
 	return out.String() + "\n"
 }
@@ -193,11 +193,11 @@ func impossible(s State, i input) bool {
 	switch i {
 	case begin:
 		return s != Idle
-	case left, crashed, spent:
-		return s == Idle || s == BackingOff || s == Gone
+	case exited, crashed, exhausted:
+		return s == Idle || s == BackingOff || s == Stopped
 	case alarm:
-		return s == Idle || s == Ready || s == Leaving || s == Checking || s == Gone
-	case up, down, busy, quiet:
+		return s == Idle || s == Ready || s == Leaving || s == Checking || s == Stopped
+	case up, down, busy, drained:
 		return s == Idle
 	case leave, end:
 	}
@@ -247,33 +247,33 @@ func TestEveryRowIsShown(t *testing.T) {
 func (c *conversation) matches(before Machine, r transition, line string) bool {
 	word, rest, _ := strings.Cut(line, " ")
 	switch r.upon {
-	case left:
+	case exited:
 		return line == "exit 0"
-	case crashed, spent:
-		spentNow := word == "refused" || c.m.crashes > before.policy.Restarts
-		return (word == "exit" && rest != "0" || word == "refused") && spentNow == (r.upon == spent)
+	case crashed, exhausted:
+		exhaustedNow := word == "refused" || c.m.crashes > before.policy.Restarts
+		return (word == "exit" && rest != "0" || word == "refused") && exhaustedNow == (r.upon == exhausted)
 	case busy:
 		return word == "count"
-	case quiet:
+	case drained:
 		return word == "count" || word == "alarm"
 	default:
 	}
 	return word == r.upon.String()
 }
 
-// ignored are inputs that come late or too early and change nothing: answers of a process that has moved on, wishes
+// ignored are inputs that come late or too early and change nothing: answers of a process that has moved on, requests
 // that are under way or not possible.
 var ignored = []struct {
 	in   State
 	upon []input
 }{
 	{Idle, []input{leave}},
-	{Starting, []input{leave, busy, quiet}},
-	{Ready, []input{up, down, busy, quiet}},
-	{Leaving, []input{up, down, leave, busy, quiet}},
-	{BackingOff, []input{up, down, leave, busy, quiet}},
-	{Checking, []input{leave, busy, quiet}},
+	{Starting, []input{leave, busy, drained}},
+	{Ready, []input{up, down, busy, drained}},
+	{Leaving, []input{up, down, leave, busy, drained}},
+	{BackingOff, []input{up, down, leave, busy, drained}},
+	{Checking, []input{leave, busy, drained}},
 	{Draining, []input{up, down, leave}},
-	{Exiting, []input{up, down, leave, busy, quiet}},
-	{Gone, []input{up, down, leave, end, busy, quiet}},
+	{Exiting, []input{up, down, leave, busy, drained}},
+	{Stopped, []input{up, down, leave, end, busy, drained}},
 }

@@ -1,16 +1,15 @@
-// Package life supervises one Envoy: it starts it, waits until it is ready, starts it again after a crash, and ends it
-// without cutting off requests.
+// Package life supervises one Envoy: it starts Envoy, waits until it is ready, restarts it after a crash, and stops it after
+// running requests have had time to complete.
 //
-// What happens when is decided by a Machine, which is pure: events go in, actions come out, and the whole of it is one
-// table of states and inputs (see table.go). A Supervisor is the thin shell around it: it starts processes, asks
-// Envoy's admin interface, keeps the one timer, and turns what comes of that into events.
+// Machine is a pure state machine that decides what to do: it gets events and returns actions. The whole machine is one table
+// of states and inputs (see table.go). Supervisor executes the actions: it starts processes, queries Envoy's admin interface,
+// keeps the timer, and creates events from the results.
 //
-// Invariants: there is at most one process; nothing is started once the end has begun; a process that was started is
-// gone when Run returns; after the first request to end, requests under way have the drain time to finish, after the
-// second none.
+// Invariants: there is at most one process. Nothing is started once the end was requested. A process that was started has
+// exited when Run returns. After the first request to end, running requests have the drain time to complete; after the second
+// request, Envoy is killed.
 //
-// Goroutines: Run's own, and one per question to Envoy; all have ended when Run returns. The package knows no flags, no
-// Envoy protos and no HTTP: it must not import anything of this project.
+// Goroutines: that of Run, and one per query to Envoy. All of them have ended when Run returns.
 package life
 
 import (
@@ -18,41 +17,42 @@ import (
 	"time"
 )
 
-// Policy is how long things may take and how often they are tried.
+// Policy holds the time limits and retry limits of a supervisor.
 type Policy struct {
-	// Probe is the time between two looks whether Envoy is ready.
+	// Probe is the interval between checks whether Envoy is ready.
 	Probe time.Duration
-	// FirstBackoff is the time before the first restart after a crash; it doubles with each up to LongestBackoff.
+	// FirstBackoff is the time before the first restart after a crash. It doubles with each crash, up to LongestBackoff.
 	FirstBackoff, LongestBackoff time.Duration
-	// Restarts is how many crashes in a row are made good. One more ends the supervisor with an error.
+	// Restarts is how many crashes in a row lead to a restart. After one more, the supervisor returns an error.
 	Restarts int
-	// Steady is how long Envoy must have been ready for the crashes before not to count any more.
-	Steady time.Duration
-	// Drain is how long requests under way may take after the request to end.
+	// StableAfter is how long Envoy must have been ready for earlier crashes to be forgotten.
+	StableAfter time.Duration
+	// Drain is how long running requests may take after the request to end.
 	Drain time.Duration
-	// UntilIdle waits until no connection is left instead: at least MinDrain, then looking every Look.
-	UntilIdle      bool
-	MinDrain, Look time.Duration
-	// Blind is how often in a row the connections may be counted in vain before Envoy counts as idle.
-	Blind int
-	// Kill is how long Envoy may take to end once told to.
+	// UntilIdle drains until no connection is left, instead of for the time Drain: at least MinDrain, then with a check at
+	// every Recount.
+	UntilIdle         bool
+	MinDrain, Recount time.Duration
+	// CountFailures is how many counts of connections in a row may fail before Envoy is regarded as idle.
+	CountFailures int
+	// Kill is how long Envoy may take to exit after it was asked to, before it is killed.
 	Kill time.Duration
 }
 
-// Default is a policy with Istio's times where Istio has them.
+// Default returns a policy with Istio's values where Istio has them.
 func Default() Policy {
 	return Policy{
 		Probe:        50 * time.Millisecond,
-		FirstBackoff: 200 * time.Millisecond, LongestBackoff: 5 * time.Second, Restarts: 10, Steady: time.Minute,
-		Drain: 5 * time.Second, MinDrain: 5 * time.Second, Look: time.Second, Blind: 5,
+		FirstBackoff: 200 * time.Millisecond, LongestBackoff: 5 * time.Second, Restarts: 10, StableAfter: time.Minute,
+		Drain: 5 * time.Second, MinDrain: 5 * time.Second, Recount: time.Second, CountFailures: 5,
 		Kill: 5 * time.Second,
 	}
 }
 
-// How a life ends other than well.
+// Errors of Run.
 var (
-	// ErrCrashed says that Envoy ended by itself more often than it is started again.
+	// ErrCrashed reports that Envoy crashed more often than it is restarted.
 	ErrCrashed = errors.New("Envoy crashed")
-	// ErrCutShort says that Envoy was ended without waiting for requests under way, as somebody asked for.
-	ErrCutShort = errors.New("Envoy was ended at once, as told a second time; requests under way were cut off")
+	// ErrAborted reports that Envoy was killed, on request, while requests may have been running.
+	ErrAborted = errors.New("Envoy was stopped immediately at a second request to stop; running requests were aborted")
 )

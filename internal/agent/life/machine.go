@@ -5,124 +5,124 @@ import (
 	"time"
 )
 
-// Kind is what an Event is about.
+// Kind is the kind of an Event.
 type Kind uint8
 
 // The kinds of events.
 const (
-	// Begin: the first one.
+	// Begin is the first event.
 	Begin Kind = iota
-	// Probed: Err says why Envoy is not ready, nil that it is.
+	// Probed reports that Envoy is ready, or in Err why it is not.
 	Probed
-	// Counted: Envoy has N connections, or Err says why nobody knows.
+	// Counted reports that Envoy has N connections, or in Err why the number is unknown.
 	Counted
-	// Ended: the process of Epoch has ended; Err says how, nil means with success. Hopeless says that starting it again
-	// cannot help.
+	// Ended reports that the process of Epoch has exited, with Err nil if its exit code was 0. Permanent reports that another
+	// start would fail too.
 	Ended
-	// Rang: the timer went off.
-	Rang
-	// Leave and End are wishes: to send clients elsewhere, and to end.
+	// TimerFired reports that the timer has fired.
+	TimerFired
+	// Leave asks to drain clients while Envoy goes on.
 	Leave
-	// End is sent again by who does not want to wait.
+	// End asks to stop Envoy. A second End asks to stop it immediately.
 	End
 )
 
-// Event is something that has happened.
+// Event is an input of a Machine.
 type Event struct {
-	Kind     Kind
-	Epoch    int // of the process asked, for Probed, Counted and Ended
-	N        int
-	Err      error
-	Hopeless bool
+	Kind      Kind
+	Epoch     int // the epoch of the process, for Probed, Counted and Ended
+	N         int
+	Err       error
+	Permanent bool
 }
 
-// Do is what an Action does.
+// Do is the operation of an Action.
 type Do uint8
 
-// What actions do.
+// The operations.
 const (
 	// Start starts the process of Epoch.
 	Start Do = iota
-	// Probe asks whether the process of Epoch is ready.
+	// Probe checks whether the process of Epoch is ready.
 	Probe
-	// Warn asks Envoy to send clients elsewhere and to go on, Drain to take no more in the end.
+	// Warn makes Envoy ask clients to use other endpoints, and go on listening.
 	Warn
-	// Drain is the last request of this kind.
+	// Drain makes Envoy ask clients to use other endpoints, and stop listening at the end of its drain time.
 	Drain
-	// Count asks for the number of connections.
+	// Count counts the connections.
 	Count
-	// Terminate tells the process to end.
+	// Terminate asks the process to exit.
 	Terminate
-	// Kill ends the process, without asking.
+	// Kill kills the process.
 	Kill
 	// Set sets the timer to After.
 	Set
 )
 
-// String names what is done.
+// String returns the name of the operation.
 func (d Do) String() string {
 	return [...]string{"start", "probe", "warn", "drain", "count", "terminate", "kill", "set"}[d]
 }
 
-// Action is something to be done.
+// Action is something that the supervisor has to do.
 type Action struct {
 	Do    Do
 	Epoch int
 	After time.Duration
 }
 
-// Machine decides what happens in an Envoy's life. It is pure: time is told to it, and it does nothing by itself.
+// Machine is the state machine of one Envoy. It is pure: it gets the time as an argument and performs no action itself.
 type Machine struct {
-	policy  Policy
-	state   State
-	epoch   int       // of the present process; the first is 1
-	ready   time.Time // since when it is, or was
-	crashes int       // in a row
-	blind   int       // counts in a row that failed
-	last    Event     // how the last process ended
-	verdict error
+	policy        Policy
+	state         State
+	epoch         int       // number of the present process; the first is 1
+	ready         time.Time // when the present process became ready
+	crashes       int       // crashes in a row
+	countFailures int       // failed counts of connections in a row
+	last          Event     // the last Ended event
+	result        error
 }
 
-// NewMachine returns the machine before the start.
+// NewMachine returns a machine in the state Idle.
 func NewMachine(p Policy) *Machine { return &Machine{policy: p} }
 
-// State is where the life stands.
+// State returns the present state.
 func (m *Machine) State() State { return m.state }
 
-// Verdict says, once the state is Gone, whether the life ended well.
-func (m *Machine) Verdict() error { return m.verdict }
+// Result returns, in the state Stopped, nil if Envoy ended as intended.
+func (m *Machine) Result() error { return m.result }
 
-// Step takes an event and returns what is to be done, in order. It is false for an event that changes nothing; after
-// any other the timer runs only if there is a Set among the actions.
+// Step processes an event and returns the actions in order. It returns false if the event has no effect in the present state.
+// Otherwise the timer runs only if the actions contain Set.
 func (m *Machine) Step(now time.Time, e Event) ([]Action, bool) {
-	upon, ok := m.read(now, e)
+	upon, ok := m.classify(now, e)
 	if !ok {
 		return nil, false
 	}
 	for _, t := range table {
 		if t.in == m.state && t.upon == upon {
-			return m.take(now, t), true
+			return m.apply(now, t), true
 		}
 	}
 	return nil, false
 }
 
-// read turns an event into an input, and counts. It is false for what an earlier process has left behind.
-func (m *Machine) read(now time.Time, e Event) (input, bool) {
+// classify maps an event to an input and updates the counters. It returns false for events of an earlier process.
+func (m *Machine) classify(now time.Time, e Event) (input, bool) {
 	switch e.Kind {
 	case Begin:
 		return begin, true
 	case Probed:
 		return choose(e.Err == nil, up, down), e.Epoch == m.epoch
 	case Counted:
-		m.blind = choose(e.Err == nil, 0, m.blind+1)
-		idle := e.Err == nil && e.N == 0 || m.blind > m.policy.Blind
-		return choose(idle, quiet, busy), e.Epoch == m.epoch
+		m.countFailures = choose(e.Err == nil, 0, m.countFailures+1)
+		idle := e.Err == nil && e.N == 0 || m.countFailures > m.policy.CountFailures
+		return choose(idle, drained, busy), e.Epoch == m.epoch
 	case Ended:
 		return m.ended(now, e), e.Epoch == m.epoch
-	case Rang:
-		// A drain that is only a matter of time is over when the time is.
-		return choose(m.state == Draining && !m.policy.UntilIdle, quiet, alarm), true
+	case TimerFired:
+		// A drain with a fixed time is complete when the timer fires.
+		return choose(m.state == Draining && !m.policy.UntilIdle, drained, alarm), true
 	case Leave:
 		return leave, true
 	case End:
@@ -133,13 +133,13 @@ func (m *Machine) read(now time.Time, e Event) (input, bool) {
 func (m *Machine) ended(now time.Time, e Event) input {
 	m.last = e
 	if e.Err == nil {
-		return left
+		return exited
 	}
-	if (m.state == Ready || m.state == Leaving) && now.Sub(m.ready) >= m.policy.Steady {
+	if (m.state == Ready || m.state == Leaving) && now.Sub(m.ready) >= m.policy.StableAfter {
 		m.crashes = 0
 	}
 	m.crashes++
-	return choose(e.Hopeless || m.crashes > m.policy.Restarts, spent, crashed)
+	return choose(e.Permanent || m.crashes > m.policy.Restarts, exhausted, crashed)
 }
 
 func choose[T any](yes bool, a, b T) T {
@@ -149,8 +149,8 @@ func choose[T any](yes bool, a, b T) T {
 	return b
 }
 
-// take makes a transition.
-func (m *Machine) take(now time.Time, t transition) []Action {
+// apply makes a transition.
+func (m *Machine) apply(now time.Time, t transition) []Action {
 	if m.state = t.to; t.upon == up {
 		m.ready = now
 	}
@@ -163,14 +163,14 @@ func (m *Machine) take(now time.Time, t transition) []Action {
 	return actions
 }
 
-// action is what a step asks the shell to do; some are for the machine alone.
+// action returns the action for a step, or false if the step concerns only the machine.
 func (m *Machine) action(s step) (Action, bool) {
 	set := func(d time.Duration) (Action, bool) { return Action{Do: Set, After: d}, true }
 	do := func(d Do) (Action, bool) { return Action{Do: d, Epoch: m.epoch}, true }
 	switch s {
 	case doStart:
 		m.epoch++
-		m.blind = 0
+		m.countFailures = 0
 		return do(Start)
 	case doProbe:
 		return do(Probe)
@@ -190,17 +190,17 @@ func (m *Machine) action(s step) (Action, bool) {
 		return set(m.backoff())
 	case setDrain:
 		return set(choose(m.policy.UntilIdle, m.policy.MinDrain, m.policy.Drain))
-	case setLook:
-		return set(m.policy.Look)
+	case setRecount:
+		return set(m.policy.Recount)
 	case setKill:
 		return set(m.policy.Kill)
-	case sayDone, sayCrashed, sayCutShort:
+	case resultDone, resultCrashed, resultAborted:
 	}
-	m.judge(s)
+	m.setResult(s)
 	return Action{}, false
 }
 
-// backoff is how long to wait after the last of the crashes in a row.
+// backoff returns the time to wait after the last of the crashes in a row.
 func (m *Machine) backoff() time.Duration {
 	d := m.policy.FirstBackoff
 	for range m.crashes - 1 {
@@ -211,15 +211,15 @@ func (m *Machine) backoff() time.Duration {
 	return d
 }
 
-func (m *Machine) judge(s step) {
+func (m *Machine) setResult(s step) {
 	switch {
-	case s == sayCutShort:
-		m.verdict = ErrCutShort
-	case s == sayCrashed && m.last.Hopeless:
-		m.verdict = m.last.Err
-	case s == sayCrashed && m.crashes == 1:
-		m.verdict = fmt.Errorf("%w: %w", ErrCrashed, m.last.Err)
-	case s == sayCrashed:
-		m.verdict = fmt.Errorf("%w %d times in a row, the last time: %w", ErrCrashed, m.crashes, m.last.Err)
+	case s == resultAborted:
+		m.result = ErrAborted
+	case s == resultCrashed && m.last.Permanent:
+		m.result = m.last.Err
+	case s == resultCrashed && m.crashes == 1:
+		m.result = fmt.Errorf("%w: %w", ErrCrashed, m.last.Err)
+	case s == resultCrashed:
+		m.result = fmt.Errorf("%w %d times in a row, the last time: %w", ErrCrashed, m.crashes, m.last.Err)
 	}
 }

@@ -11,29 +11,29 @@ import (
 
 // Process is a running Envoy.
 type Process interface {
-	// Terminate asks it to end; Kill ends it. Neither waits.
+	// Terminate asks the process to exit, Kill kills it. Neither waits.
 	Terminate() error
 	Kill() error
-	// Wait blocks until it has ended and says how; nil is success.
+	// Wait blocks until the process has exited. It returns nil if the exit code was 0.
 	Wait() error
 }
 
-// Envoy is what a Supervisor looks after.
+// Envoy is the interface to Envoy that a Supervisor needs.
 type Envoy interface {
-	// Start runs the next process. Hopeless says that trying again cannot help.
-	Start() (p Process, hopeless bool, err error)
-	// Ready returns nil if it serves, and otherwise why not.
+	// Start starts a process. permanent reports that another attempt would fail too.
+	Start() (p Process, permanent bool, err error)
+	// Ready returns nil if Envoy is ready. Otherwise the error says why not.
 	Ready(ctx context.Context) error
-	// Drain makes it ask clients to go elsewhere; unless it is to go on, it takes no more in the end.
+	// Drain makes Envoy ask clients to use other endpoints. Unless goOn is true, Envoy stops listening at the end.
 	Drain(ctx context.Context, goOn bool) error
-	// Connections is how many clients have one open.
+	// Connections returns the number of open downstream connections.
 	Connections(ctx context.Context) (int, error)
 }
 
-// patience is how long Envoy may take to answer a question. It answers in milliseconds or is stuck.
-const patience = 2 * time.Second
+// requestTimeout is how long Envoy may take to answer a request. It answers in milliseconds unless it hangs.
+const requestTimeout = 2 * time.Second
 
-// longStart is how long a start may take before somebody should know.
+// longStart is how long a start may take before it is logged that Envoy is not ready.
 const longStart = 5 * time.Second
 
 // Supervisor runs one Envoy. Its methods may be called from any goroutine.
@@ -41,87 +41,86 @@ type Supervisor struct {
 	envoy Envoy
 	log   *slog.Logger
 
-	machine *Machine // Run's only
-	process Process  // Run's only
-	alarm   *time.Timer
-	began   time.Time // of the present process
-	worry   time.Time // when to say that it is still not ready
+	machine     *Machine // used by Run's goroutine only
+	process     Process  // used by Run's goroutine only
+	alarm       *time.Timer
+	began       time.Time // start time of the present process
+	nextSlowLog time.Time // when to log again that Envoy is not ready
 
-	events chan Event // what has been found out
-	wishes chan Event // what others want
-	gone   chan struct{}
-	ready  chan struct{} // closed when Envoy is ready for the first time
-	state  atomic.Uint32
-	asking sync.WaitGroup
+	events   chan Event // results of actions
+	requests chan Event // requests of other goroutines
+	stopped  chan struct{}
+	ready    chan struct{} // closed when Envoy is ready for the first time
+	state    atomic.Uint32
+	asking   sync.WaitGroup
 }
 
-// New returns a supervisor of an Envoy that was not started yet.
+// New returns a supervisor. Run starts Envoy.
 func New(e Envoy, p Policy, log *slog.Logger) *Supervisor {
 	alarm := time.NewTimer(time.Hour)
 	alarm.Stop()
 	return &Supervisor{
 		envoy: e, log: log, machine: NewMachine(p), alarm: alarm,
-		events: make(chan Event), wishes: make(chan Event), gone: make(chan struct{}), ready: make(chan struct{}),
+		events: make(chan Event), requests: make(chan Event), stopped: make(chan struct{}), ready: make(chan struct{}),
 	}
 }
 
-// State is where the life stands.
+// State returns the present state.
 func (s *Supervisor) State() State { return State(s.state.Load()) }
 
-// Ready is closed when Envoy has become ready for the first time.
+// Ready returns a channel that is closed when Envoy becomes ready for the first time.
 func (s *Supervisor) Ready() <-chan struct{} { return s.ready }
 
-// Leave asks for clients to be sent elsewhere while Envoy goes on. It does nothing unless Envoy is ready.
-func (s *Supervisor) Leave() { s.wish(Event{Kind: Leave}) }
+// Leave makes Envoy ask clients to use other endpoints while it goes on. It has no effect unless Envoy is ready.
+func (s *Supervisor) Leave() { s.request(Event{Kind: Leave}) }
 
-// End asks for the end; asking again ends it at once.
-func (s *Supervisor) End() { s.wish(Event{Kind: End}) }
+// End asks to stop Envoy. A second call stops it immediately.
+func (s *Supervisor) End() { s.request(Event{Kind: End}) }
 
-func (s *Supervisor) wish(e Event) {
+func (s *Supervisor) request(e Event) {
 	select {
-	case s.wishes <- e:
-	case <-s.gone:
+	case s.requests <- e:
+	case <-s.stopped:
 	}
 }
 
-// Run starts Envoy and blocks until it has ended for good. A cancelled ctx is a wish to end, like End. It is called
-// once.
+// Run starts Envoy and blocks until it has stopped. Cancelling ctx has the same effect as End. Run must be called only once.
 func (s *Supervisor) Run(ctx context.Context) error {
 	asks, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer func() {
 		cancel()
-		close(s.gone)
+		close(s.stopped)
 		s.asking.Wait()
 		s.alarm.Stop()
 	}()
 	cancelled := ctx.Done()
 	s.step(asks, Event{Kind: Begin})
-	for s.machine.State() != Gone {
+	for s.machine.State() != Stopped {
 		select {
 		case e := <-s.events:
 			s.step(asks, e)
-		case e := <-s.wishes:
+		case e := <-s.requests:
 			s.step(asks, e)
 		case <-s.alarm.C:
-			s.step(asks, Event{Kind: Rang})
+			s.step(asks, Event{Kind: TimerFired})
 		case <-cancelled:
 			cancelled = nil
 			s.step(asks, Event{Kind: End})
 		}
 	}
-	return s.machine.Verdict()
+	return s.machine.Result()
 }
 
-// step lets the machine decide, and does what it says.
+// step passes an event to the machine and executes the actions.
 func (s *Supervisor) step(ctx context.Context, e Event) {
 	before := s.machine.State()
 	actions, moved := s.machine.Step(time.Now(), e)
 	if !moved {
 		return
 	}
-	s.tell(before, e)
+	s.logTransition(before, e)
 	if e.Kind == Probed && s.machine.State() == Starting {
-		s.wonder(e.Err)
+		s.logSlowStart(e.Err)
 	}
 	s.alarm.Stop()
 	for _, a := range actions {
@@ -129,8 +128,8 @@ func (s *Supervisor) step(ctx context.Context, e Event) {
 	}
 }
 
-// tell publishes and logs a change of state.
-func (s *Supervisor) tell(before State, e Event) {
+// logTransition publishes and logs a change of state.
+func (s *Supervisor) logTransition(before State, e Event) {
 	now := s.machine.State()
 	if now == before {
 		return
@@ -151,17 +150,17 @@ func (s *Supervisor) tell(before State, e Event) {
 	case BackingOff:
 		log.Error("Envoy has crashed and will be started again", "how", e.Err, "restart_in", s.machine.backoff().String())
 	case Leaving:
-		log.Info("asking clients to go elsewhere")
+		log.Info("asking clients to use other endpoints")
 	case Checking:
-		log.Info("told to end before Envoy was ready: looking whether it serves")
+		log.Info("asked to stop before Envoy was known to be ready; checking whether it is ready")
 	case Draining:
-		log.Info("draining: requests under way may finish")
+		log.Info("draining; running requests may complete")
 	case Exiting:
-		log.Info("ending Envoy")
-	case Gone:
+		log.Info("stopping Envoy")
+	case Stopped:
 		how := e.Err
 		if e.Kind == Ended && e.Err == nil && before != Exiting && before != Draining {
-			how = errByOthers
+			how = errStoppedByOthers
 		}
 		if how != nil {
 			log = log.With("how", how)
@@ -170,19 +169,19 @@ func (s *Supervisor) tell(before State, e Event) {
 	}
 }
 
-// wonder says what Envoy is waiting for, if that takes long: less and less often.
-func (s *Supervisor) wonder(why error) {
+// logSlowStart logs what Envoy is waiting for if its start takes long, at growing intervals.
+func (s *Supervisor) logSlowStart(why error) {
 	now := time.Now()
-	if now.Before(s.worry) {
+	if now.Before(s.nextSlowLog) {
 		return
 	}
 	waited := now.Sub(s.began)
-	s.worry = now.Add(waited)
+	s.nextSlowLog = now.Add(waited)
 	s.log.Warn("Envoy is still not ready", "after", waited.Round(time.Second).String(), "because", why)
 }
 
-// errByOthers is no mistake, but worth knowing.
-var errByOthers = errors.New("somebody told it to, and it was not the agent")
+// errStoppedByOthers is logged when Envoy exits with success and the agent has not asked it to.
+var errStoppedByOthers = errors.New("another process than the agent asked Envoy to stop")
 
 func (s *Supervisor) do(ctx context.Context, a Action) {
 	switch a.Do {
@@ -200,10 +199,10 @@ func (s *Supervisor) do(ctx context.Context, a Action) {
 		})
 	case Warn, Drain:
 		s.asking.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, patience)
+			ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 			defer cancel()
 			if err := s.envoy.Drain(ctx, a.Do == Warn); err != nil {
-				s.log.Warn("Envoy could not be asked to send clients elsewhere; they notice when it ends", "error", err)
+				s.log.Warn("Envoy could not be asked to drain its clients; they will notice when it stops", "error", err)
 			}
 		})
 	case Terminate:
@@ -216,30 +215,30 @@ func (s *Supervisor) do(ctx context.Context, a Action) {
 	}
 }
 
-// signal logs a signal that did not arrive. The process has ended by then, as its Wait tells.
+// signal logs a failed signal. It fails only if the process has exited, which Wait reports.
 func (s *Supervisor) signal(what Do, err error) {
 	if err != nil {
 		s.log.Debug("a signal did not reach Envoy", "to", what.String(), "error", err)
 	}
 }
 
-// start runs a process, and somebody who waits for its end.
+// start starts a process and a goroutine that waits for its exit.
 func (s *Supervisor) start(epoch int) {
 	s.began = time.Now()
-	s.worry = s.began.Add(longStart)
-	p, hopeless, err := s.envoy.Start()
+	s.nextSlowLog = s.began.Add(longStart)
+	p, permanent, err := s.envoy.Start()
 	s.process = p
-	wait := func() Event { return Event{Kind: Ended, Epoch: epoch, Err: err, Hopeless: hopeless} }
+	wait := func() Event { return Event{Kind: Ended, Epoch: epoch, Err: err, Permanent: permanent} }
 	if err == nil {
 		wait = func() Event { return Event{Kind: Ended, Epoch: epoch, Err: p.Wait()} }
 	}
 	s.asking.Go(func() { s.report(wait()) })
 }
 
-// ask finds something out without keeping the loop.
+// ask executes a query without blocking the loop.
 func (s *Supervisor) ask(ctx context.Context, question func(context.Context) Event) {
 	s.asking.Go(func() {
-		ctx, cancel := context.WithTimeout(ctx, patience)
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
 		s.report(question(ctx))
 	})
@@ -248,6 +247,6 @@ func (s *Supervisor) ask(ctx context.Context, question func(context.Context) Eve
 func (s *Supervisor) report(e Event) {
 	select {
 	case s.events <- e:
-	case <-s.gone:
+	case <-s.stopped:
 	}
 }

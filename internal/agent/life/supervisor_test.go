@@ -119,10 +119,10 @@ func (s *script) run(t *testing.T, p Policy, act func(*Supervisor, context.Cance
 	go func() { result <- sup.Run(ctx) }()
 	act(sup, cancel)
 	err := <-result
-	if sup.State() != Gone {
+	if sup.State() != Stopped {
 		t.Errorf("the state is %v after the end", sup.State())
 	}
-	sup.End() // late wishes keep nobody
+	sup.End() // late requests keep nobody
 	sup.Leave()
 	return err
 }
@@ -212,7 +212,7 @@ func TestSecondOrderEndsAtOnce(t *testing.T) {
 			<-time.After(time.Second)
 			sup.End()
 		})
-		if !errors.Is(err, ErrCutShort) {
+		if !errors.Is(err, ErrAborted) {
 			t.Error(err)
 		}
 		s.want(t, "0s start", "50ms warn", "2.05s kill")

@@ -1,86 +1,86 @@
 package life
 
-// State is where in its life an Envoy is.
+// State is a state of the Machine.
 type State uint8
 
 // The states.
 const (
-	// Idle: nothing was started yet.
+	// Idle: no process was started yet.
 	Idle State = iota
-	// Starting: the process runs and does not serve yet.
+	// Starting: the process runs and is not ready yet.
 	Starting
-	// Ready: it serves.
+	// Ready: Envoy is ready.
 	Ready
-	// Leaving: it serves, but asks clients to go elsewhere; the end is near, but has not been asked for.
+	// Leaving: Envoy serves but asks clients to use other endpoints. The end is expected but was not requested yet.
 	Leaving
-	// BackingOff: it has crashed and will be started again.
+	// BackingOff: Envoy has crashed and will be restarted.
 	BackingOff
-	// Checking: the end was asked for before it was seen to serve; it may do by now.
+	// Checking: the end was requested before Envoy was known to be ready. A probe checks whether it is ready by now.
 	Checking
-	// Draining: the end was asked for; requests under way may finish.
+	// Draining: the end was requested, and running requests may complete.
 	Draining
-	// Exiting: the process was told to end.
+	// Exiting: the process was asked to exit, or killed.
 	Exiting
-	// Gone: it has ended for good.
-	Gone
+	// Stopped: Envoy has exited and is not restarted.
+	Stopped
 
 	states = iota
 )
 
-// String names the state.
+// String returns the name of the state.
 func (s State) String() string {
-	return [states]string{"idle", "starting", "ready", "leaving", "backing off", "checking", "draining", "exiting", "gone"}[s]
+	return [states]string{"idle", "starting", "ready", "leaving", "backing off", "checking", "draining", "exiting", "stopped"}[s]
 }
 
-// input is what the machine makes of an event, given its counters.
+// input is the classification of an event, given the counters of the machine.
 type input uint8
 
 const (
-	begin   input = iota // Run was called
-	up                   // it answers that it is ready
-	down                 // it does not
-	left                 // the process ended by itself, with success: somebody told it to
-	crashed              // the process ended by itself, and will be made good
-	spent                // the process ended by itself once too often, or cannot be started at all
-	leave                // somebody asked for clients to be sent elsewhere
-	end                  // somebody asked for the end
-	alarm                // the timer of the state went off
-	busy                 // there are connections
-	quiet                // there are none, or nobody can tell
+	begin     input = iota // Run was called
+	up                     // the probe found Envoy ready
+	down                   // the probe found Envoy not ready
+	exited                 // the process exited with success, because somebody else asked it to
+	crashed                // the process failed and will be restarted
+	exhausted              // the process failed and will not be restarted, because it failed too often or cannot be started
+	leave                  // somebody asked to drain clients
+	end                    // somebody asked to stop Envoy
+	alarm                  // the timer of the state fired
+	busy                   // there are connections
+	drained                // there are no connections, or their number is unknown
 
 	inputs = iota
 )
 
 func (i input) String() string {
-	return [inputs]string{"begin", "up", "down", "left", "crashed", "spent", "leave", "end", "alarm", "busy", "quiet"}[i]
+	return [inputs]string{"begin", "up", "down", "exited", "crashed", "exhausted", "leave", "end", "alarm", "busy", "drained"}[i]
 }
 
-// step is what a transition does. Steps that take time report by events.
+// step is a part of a transition. Steps that take time report their results by events.
 type step uint8
 
 const (
 	doStart     step = iota // start a process
-	doProbe                 // ask whether it is ready
-	doWarn                  // ask it to send clients elsewhere and go on
-	doDrain                 // ask it to send clients elsewhere, and to take no more in the end
-	doCount                 // ask it for its connections
-	doTerminate             // tell it to end
-	doKill                  // end it
+	doProbe                 // check whether it is ready
+	doWarn                  // ask clients to use other endpoints, and go on
+	doDrain                 // ask clients to use other endpoints, and stop listening at the end
+	doCount                 // count the connections
+	doTerminate             // ask the process to exit
+	doKill                  // kill the process
 
-	// Each sets the one timer, which belongs to the state: a transition without any switches it off.
+	// Each of these sets the timer of the new state. A transition without one of them stops the timer.
 	setProbe
 	setBackoff
 	setDrain
-	setLook
+	setRecount
 	setKill
 
-	// Each is the verdict on the whole life.
-	sayDone
-	sayCrashed
-	sayCutShort
+	// Each of these sets the result of Run.
+	resultDone
+	resultCrashed
+	resultAborted
 )
 
-// transition is one row: in a state, upon an input, go to a state and do something.
+// transition is one row of the table: in a state, upon an input, the machine goes to a state and performs steps.
 type transition struct {
 	in   State
 	upon input
@@ -88,52 +88,52 @@ type transition struct {
 	do   []step
 }
 
-// table is the life of an Envoy. What does not stand here changes nothing: it came too late or too early (the test names
-// all of it).
+// table is the complete state machine. An input that is not listed for a state has no effect, because it comes too late or too
+// early; a test lists all of these.
 var table = []transition{
 	{Idle, begin, Starting, []step{doStart, setProbe}},
-	{Idle, end, Gone, []step{sayDone}},
+	{Idle, end, Stopped, []step{resultDone}},
 
 	{Starting, alarm, Starting, []step{doProbe}},
 	{Starting, down, Starting, []step{setProbe}},
 	{Starting, up, Ready, nil},
-	{Starting, left, Gone, []step{sayDone}},
+	{Starting, exited, Stopped, []step{resultDone}},
 	{Starting, crashed, BackingOff, []step{setBackoff}},
-	{Starting, spent, Gone, []step{sayCrashed}},
+	{Starting, exhausted, Stopped, []step{resultCrashed}},
 	{Starting, end, Checking, []step{doProbe}},
 
-	{Ready, left, Gone, []step{sayDone}},
+	{Ready, exited, Stopped, []step{resultDone}},
 	{Ready, crashed, BackingOff, []step{setBackoff}},
-	{Ready, spent, Gone, []step{sayCrashed}},
+	{Ready, exhausted, Stopped, []step{resultCrashed}},
 	{Ready, leave, Leaving, []step{doWarn}},
 	{Ready, end, Draining, []step{doDrain, setDrain}},
 
-	{Leaving, left, Gone, []step{sayDone}},
+	{Leaving, exited, Stopped, []step{resultDone}},
 	{Leaving, crashed, BackingOff, []step{setBackoff}},
-	{Leaving, spent, Gone, []step{sayCrashed}},
+	{Leaving, exhausted, Stopped, []step{resultCrashed}},
 	{Leaving, end, Draining, []step{setDrain}},
 
 	{BackingOff, alarm, Starting, []step{doStart, setProbe}},
-	{BackingOff, end, Gone, []step{sayDone}},
+	{BackingOff, end, Stopped, []step{resultDone}},
 
 	{Checking, up, Draining, []step{doDrain, setDrain}},
-	{Checking, down, Exiting, []step{doTerminate, setKill}}, // it serves nobody: nothing to wait for
-	{Checking, left, Gone, []step{sayDone}},
-	{Checking, crashed, Gone, []step{sayDone}},
-	{Checking, spent, Gone, []step{sayDone}},
-	{Checking, end, Exiting, []step{doKill, sayCutShort}},
+	{Checking, down, Exiting, []step{doTerminate, setKill}}, // Envoy is not ready, so there are no requests to wait for
+	{Checking, exited, Stopped, []step{resultDone}},
+	{Checking, crashed, Stopped, []step{resultDone}},
+	{Checking, exhausted, Stopped, []step{resultDone}},
+	{Checking, end, Exiting, []step{doKill, resultAborted}},
 
-	{Draining, alarm, Draining, []step{doCount}}, // only where the end of all connections is waited for
-	{Draining, busy, Draining, []step{setLook}},
-	{Draining, quiet, Exiting, []step{doTerminate, setKill}},
-	{Draining, left, Gone, []step{sayDone}},
-	{Draining, crashed, Gone, []step{sayDone}},
-	{Draining, spent, Gone, []step{sayDone}},
-	{Draining, end, Exiting, []step{doKill, sayCutShort}},
+	{Draining, alarm, Draining, []step{doCount}}, // only with Policy.UntilIdle
+	{Draining, busy, Draining, []step{setRecount}},
+	{Draining, drained, Exiting, []step{doTerminate, setKill}},
+	{Draining, exited, Stopped, []step{resultDone}},
+	{Draining, crashed, Stopped, []step{resultDone}},
+	{Draining, exhausted, Stopped, []step{resultDone}},
+	{Draining, end, Exiting, []step{doKill, resultAborted}},
 
-	{Exiting, left, Gone, []step{sayDone}},
-	{Exiting, crashed, Gone, []step{sayDone}},
-	{Exiting, spent, Gone, []step{sayDone}},
+	{Exiting, exited, Stopped, []step{resultDone}},
+	{Exiting, crashed, Stopped, []step{resultDone}},
+	{Exiting, exhausted, Stopped, []step{resultDone}},
 	{Exiting, alarm, Exiting, []step{doKill}},
-	{Exiting, end, Exiting, []step{doKill, sayCutShort}},
+	{Exiting, end, Exiting, []step{doKill, resultAborted}},
 }

@@ -1,11 +1,11 @@
-// Package node is who a proxy says it is: the identifier, the cluster, the locality and the metadata that it sends to the
+// Package node builds the Envoy node of a proxy: the id, the cluster, the locality and the metadata that Envoy sends to the
 // control plane with its first request.
 //
-// Invariants: the same facts give the same node; metadata has Istio's keys and forms, because control planes, patches
-// and dashboards read them. What the environment says about a key wins over what the agent would say, except for the
-// addresses, the labels and the ports, which the agent knows better.
+// Invariants: equal facts yield equal nodes. Metadata has Istio's keys and formats, because control planes, EnvoyFilters and
+// dashboards read them. Values from the environment replace those of the agent, except for addresses, labels and ports, which
+// the agent knows better.
 //
-// The package is pure: it is handed what it needs to know. It must not import settings, processes or servers.
+// Goroutines: none. The package is pure.
 package node
 
 import (
@@ -22,36 +22,36 @@ import (
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 )
 
-// Facts are what is known of a proxy and its workload.
+// Facts are the input for a node: what is known about a proxy and its workload.
 type Facts struct {
 	Role            string
 	Name, Namespace string
-	// ID stands for name and namespace in the identifier if it is not empty.
+	// ID replaces name and namespace in the node id if it is not empty.
 	ID string
-	// Domain is where the workload's DNS names end: its namespace, and what is behind that.
+	// Domain is the suffix of the workload's DNS names: its namespace and the cluster domain.
 	Domain         string
 	Addresses      []string // at least one
 	ServiceAccount string
 	ClusterID      string
 	Labels         map[string]string
 	Annotations    map[string]string
-	// ServiceCluster is what Envoy calls itself towards others; made up of the labels if it is empty.
+	// ServiceCluster is Envoy's service cluster name; derived from the labels if it is empty.
 	ServiceCluster string
-	// Version is the release the agent says it is.
+	// Version is the Istio version that the agent reports.
 	Version string
 	Proxy   *meshv1alpha1.ProxyConfig
-	// HealthPort and MetricsPort are those of Envoy's listeners for probes and scrapes.
+	// HealthPort and MetricsPort are the ports of Envoy's listeners for probes and scrapes.
 	HealthPort, MetricsPort uint32
 	ExitOnZeroConnections   bool
 	OutlierLog              string
-	// Metadata is what the environment says, by key.
+	// Metadata is the metadata from the environment, by key.
 	Metadata map[string]any
 }
 
-// ephemeralLabel changes with every rollout and would be one more facet that means nothing.
+// ephemeralLabel changes with every rollout. It would be a facet that distinguishes proxies without need.
 const ephemeralLabel = "pod-template-hash"
 
-// Labels that say where a workload is, the most telling first.
+// Labels with the locality of a workload. The first one has precedence.
 const (
 	localityLabel = "istio-locality"
 	regionLabel   = "topology.kubernetes.io/region"
@@ -59,7 +59,7 @@ const (
 	subZoneLabel  = "topology.istio.io/subzone"
 )
 
-// Node is what the proxy sends.
+// Node returns the node.
 func (f Facts) Node() (*corev3.Node, error) {
 	if len(f.Addresses) == 0 {
 		return nil, errors.New("the workload has no address")
@@ -80,10 +80,10 @@ func (f Facts) id() string {
 	return strings.Join([]string{f.Role, f.Addresses[0], name, f.Domain}, "~")
 }
 
-// unnamed is what Istio calls a proxy nobody has named.
+// unnamed is Istio's name for a proxy without a name.
 const unnamed = "istio-proxy"
 
-// cluster is the name by which traces and access logs of others know the workload.
+// cluster returns the service cluster, which identifies the workload in traces and access logs.
 func (f Facts) cluster() string {
 	if c := f.ServiceCluster; c != "" && c != unnamed {
 		return c
@@ -113,8 +113,8 @@ func first(candidates ...string) string {
 	return ""
 }
 
-// locality is where the workload's labels say it is; the levels of Istio's own label are cut at slashes, or at dots
-// because a label cannot have slashes.
+// locality returns the locality from the workload's labels. The levels of Istio's label are separated by slashes, or by dots
+// because label values cannot contain slashes.
 func (f Facts) locality() *corev3.Locality {
 	if l := f.Labels[localityLabel]; l != "" {
 		cut := "."
@@ -131,7 +131,7 @@ func (f Facts) locality() *corev3.Locality {
 	return l
 }
 
-// metadata is the map of what is known, and what the environment says.
+// metadata returns the node metadata.
 func (f Facts) metadata() (*structpb.Struct, error) {
 	proxy, err := asAny(f.Proxy)
 	if err != nil {
@@ -143,7 +143,7 @@ func (f Facts) metadata() (*structpb.Struct, error) {
 		"OUTLIER_LOG_PATH": f.OutlierLog, "ANNOTATIONS": texts(f.Annotations),
 	}
 	maps.Copy(known, f.Metadata)
-	// What follows is nobody's to say but the agent's.
+	// Only the agent may set the following keys.
 	known["INSTANCE_IPS"] = strings.Join(f.Addresses, ",")
 	known["LABELS"] = texts(f.Labels)
 	known["PROXY_CONFIG"] = proxy
@@ -160,7 +160,7 @@ func (f Facts) metadata() (*structpb.Struct, error) {
 	return m, nil
 }
 
-// labels are the workload's, with those that the environment gives beneath.
+// labels returns the labels of the workload, merged over those from the environment.
 func (f Facts) labels() map[string]string {
 	all := map[string]string{}
 	if given, ok := f.Metadata["LABELS"].(map[string]any); ok {
@@ -197,7 +197,7 @@ func texts(m map[string]string) map[string]any {
 	return out
 }
 
-// asAny is the JSON form of a proxy's settings.
+// asAny returns ProxyConfig as a JSON value.
 func asAny(p *meshv1alpha1.ProxyConfig) (map[string]any, error) {
 	b, err := protojson.Marshal(p)
 	if err != nil {

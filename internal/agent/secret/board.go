@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// linger is how long a secret is kept that no stream asks for: an Envoy that crashed, or a cluster that is replaced,
-// asks again soon, and a file may have become unreadable meanwhile.
-const linger = 10 * time.Minute
+// keepUnwanted is how long a secret is kept that no stream asks for. An Envoy that crashed, or a cluster that is replaced, asks
+// again soon, and the file may have become unreadable in the meantime.
+const keepUnwanted = 10 * time.Minute
 
-// Board is the list of the secrets that are wanted. Its loop is the only one that changes it; all others read views.
+// Board is the list of the requested secrets. Only the goroutine of Run changes it; all others read views.
 type Board struct {
 	log     *slog.Logger
 	changes chan func(map[string]Entry)
 	view    atomic.Pointer[View]
-	ended   chan struct{} // closed when the loop has ended
+	ended   chan struct{} // closed when Run has returned
 }
 
-// View is the board at one moment. It does not change.
+// View is an immutable copy of the board.
 type View struct {
 	// Entries are the secrets by name.
 	Entries map[string]Entry
@@ -31,14 +31,14 @@ type View struct {
 	next chan struct{}
 }
 
-// NewBoard returns a board on which nothing is wanted.
+// NewBoard returns an empty board.
 func NewBoard(log *slog.Logger) *Board {
 	b := &Board{log: log, changes: make(chan func(map[string]Entry)), ended: make(chan struct{})}
 	b.publish(nil)
 	return b
 }
 
-// Run keeps the board until ctx is cancelled. It runs once.
+// Run applies changes to the board until ctx is cancelled. It must be called only once.
 func (b *Board) Run(ctx context.Context) error {
 	defer close(b.ended)
 	for {
@@ -57,10 +57,10 @@ func (b *Board) Run(ctx context.Context) error {
 	}
 }
 
-// expire lets go of what nobody has wanted for long.
+// expire deletes the entries that no stream has asked for longer than keepUnwanted.
 func expire(entries map[string]Entry, now time.Time) {
 	maps.DeleteFunc(entries, func(_ string, e Entry) bool {
-		return !e.unwanted.IsZero() && now.Sub(e.unwanted) > linger
+		return !e.unwanted.IsZero() && now.Sub(e.unwanted) > keepUnwanted
 	})
 }
 
@@ -71,7 +71,7 @@ func (b *Board) publish(entries map[string]Entry) {
 	}
 }
 
-// View is the board as it is now.
+// View returns the present content of the board.
 func (b *Board) View() *View { return b.view.Load() }
 
 // Secrets describes the secrets, in the order of their names.
@@ -84,7 +84,7 @@ func (b *Board) Secrets() []Status {
 	return list
 }
 
-// do has the loop make a change. It does nothing once the loop has ended.
+// do passes a change to Run. It does nothing if Run has returned.
 func (b *Board) do(change func(map[string]Entry)) {
 	select {
 	case b.changes <- change:
@@ -92,7 +92,7 @@ func (b *Board) do(change func(map[string]Entry)) {
 	}
 }
 
-// want says that a stream asks for more, and no longer for less.
+// want records that a stream now asks for the names in more and no longer for those in less.
 func (b *Board) want(more, less []string) {
 	if len(more) == 0 && len(less) == 0 {
 		return
@@ -102,9 +102,9 @@ func (b *Board) want(more, less []string) {
 		for _, name := range more {
 			e, known := entries[name]
 			if !known {
-				e = Entry{Name: name, State: Waiting, Since: now}
+				e = Entry{Name: name, State: StateWaiting, Since: now}
 				if _, err := parse(name); err != nil {
-					e = b.judge(e, Answer{Problem: err.Error()}, now)
+					e = b.update(e, Answer{Problem: err.Error()}, now)
 				}
 			}
 			e.Streams++
@@ -122,28 +122,28 @@ func (b *Board) want(more, less []string) {
 	})
 }
 
-// Post takes a provider's answer about a secret. What is not wanted is not kept.
+// Post stores a provider's answer about a secret. It has no effect if no stream has asked for the secret.
 func (b *Board) Post(name string, a Answer) {
 	now := time.Now()
 	b.do(func(entries map[string]Entry) {
 		if e, wanted := entries[name]; wanted {
-			entries[name] = b.judge(e, a, now)
+			entries[name] = b.update(e, a, now)
 		}
 	})
 }
 
-// judge lays an answer beside what there is, and tells the operator what that means.
-func (b *Board) judge(e Entry, a Answer, now time.Time) Entry {
+// update combines an answer with the present entry and logs the result.
+func (b *Board) update(e Entry, a Answer, now time.Time) Entry {
 	old := e
 	switch {
 	case a.Good() && a.version == old.version:
-		e.State, e.Answer = Served, a
+		e.State, e.Answer = StateServed, a
 	case a.Good():
-		e.State, e.Answer, e.Refusal, e.Since = Served, a, "", now
+		e.State, e.Answer, e.Refusal, e.Since = StateServed, a, "", now
 	case old.Good():
-		e.State, e.Problem = Kept, a.Problem
+		e.State, e.Problem = StateKept, a.Problem
 	default:
-		e.State, e.Answer = Missing, a
+		e.State, e.Answer = StateMissing, a
 	}
 	if e.State != old.State {
 		e.Since = now
@@ -151,32 +151,32 @@ func (b *Board) judge(e Entry, a Answer, now time.Time) Entry {
 	log := b.log.With("secret", e.Name)
 	switch {
 	case e.Problem != "" && (e.Problem != old.Problem || e.State != old.State):
-		if e.State == Kept {
-			log.Warn("a newer secret is not good; Envoy keeps the last good one", "problem", e.Problem)
+		if e.State == StateKept {
+			log.Warn("the newest version of a secret cannot be used; Envoy keeps the last good one", "problem", e.Problem)
 		} else {
 			log.Warn("a secret cannot be had; connections that need it fail", "problem", e.Problem)
 		}
-	case e.State == Served && e.version != old.version:
+	case e.State == StateServed && e.version != old.version:
 		if !e.Expires.IsZero() {
 			log = log.With("expires", e.Expires)
 		}
 		log.Info("serving a secret", "version", e.version, "files", e.Files)
-	case e.State == Served && old.State != Served:
+	case e.State == StateServed && old.State != StateServed:
 		log.Info("a secret is good again", "version", e.version)
 	}
 	if e.Remark != "" && e.Remark != old.Remark {
-		log.Warn("a part of a secret is left out", "remark", e.Remark)
+		log.Warn("a part of a secret is not used", "remark", e.Remark)
 	}
 	return e
 }
 
-// refuse notes that Envoy has rejected a version of a secret.
+// refuse records that Envoy has rejected a version of a secret.
 func (b *Board) refuse(name, version, reason string) {
 	b.do(func(entries map[string]Entry) {
 		if e, known := entries[name]; known && e.version == version {
 			e.Refusal = reason
 			entries[name] = e
-			b.log.Warn("Envoy rejects a secret and keeps what it had; give it one it takes", "secret", name,
+			b.log.Warn("Envoy rejects a secret and keeps the last accepted version; replace the secret", "secret", name,
 				"version", version, "reason", reason)
 		}
 	})

@@ -92,11 +92,11 @@ func (c *conversation) line(words []string) (did []string, err error) {
 	switch name := words[1]; words[0] {
 	case "has":
 		version := words[2]
-		c.entries[name] = Entry{Name: name, State: Served, Answer: Answer{version: version, resource: &anypb.Any{TypeUrl: typeURL, Value: []byte(version)}}}
+		c.entries[name] = Entry{Name: name, State: StateServed, Answer: Answer{version: version, resource: &anypb.Any{TypeUrl: typeURL, Value: []byte(version)}}}
 	case "lacks":
-		c.entries[name] = Entry{Name: name, State: Missing, Answer: Answer{Problem: "it is not there"}}
+		c.entries[name] = Entry{Name: name, State: StateMissing, Answer: Answer{Problem: "it is not there"}}
 	case "waits":
-		c.entries[name] = Entry{Name: name, State: Waiting}
+		c.entries[name] = Entry{Name: name, State: StateWaiting}
 	case "asks":
 		did = c.asks(words[1:])
 	default:

@@ -15,36 +15,36 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// How long after a change files are read: when nothing has happened to them for quiet, because a certificate and its
-// key are often written one after the other, and at the latest after maxWait.
+// Delay between a change and reading the files. They are read when no further change has happened for quiet, because a
+// certificate and its key are often written one after the other, and at the latest after maxWait.
 const (
 	quiet   = 50 * time.Millisecond
 	maxWait = 500 * time.Millisecond
 )
 
-// How often files are read without a change. Some changes come without an event: a directory far above is renamed, or
-// another host writes to a shared file system. Where watching is impossible, looking is all there is.
+// Intervals at which files are read without a change. Some changes create no event, such as a renamed ancestor directory or a
+// write by another host to a shared file system. The second interval is used while something cannot be watched.
 const (
 	watchedPoll   = 30 * time.Second
 	unwatchedPoll = time.Second
 )
 
-// maxFile is the largest file that is read. The bundle of a system has about 250 KB.
+// maxFile is the size of the largest file that is read, in bytes. A system's CA bundle has about 250 KB.
 const maxFile = 4 << 20
 
-// Files is the provider of the secrets that lie in files.
+// Files is the provider of secrets from files.
 type Files struct {
 	board      *Board
 	log        *slog.Logger
 	newWatcher func() (*fsnotify.Watcher, error)
 }
 
-// NewFiles returns the provider for a board.
+// NewFiles returns a provider for a board.
 func NewFiles(b *Board, log *slog.Logger) *Files {
 	return &Files{board: b, log: log, newWatcher: fsnotify.NewWatcher}
 }
 
-// Run reads and watches what the board wants until ctx is cancelled.
+// Run watches and reads the files of the secrets on the board until ctx is cancelled.
 func (f *Files) Run(ctx context.Context) error {
 	r := &reader{Files: f, secrets: map[string]*fileSecret{}, dirty: map[string]bool{}}
 	r.watches.newWatcher, r.watches.log = f.newWatcher, f.log
@@ -62,7 +62,7 @@ func (f *Files) Run(ctx context.Context) error {
 		case <-view.Next:
 		case e, ok := <-events:
 			if !ok {
-				r.lost(errors.New("the watcher ended"))
+				r.eventsLost(errors.New("the watcher ended"))
 			} else {
 				r.event(e, time.Now())
 			}
@@ -70,36 +70,36 @@ func (f *Files) Run(ctx context.Context) error {
 			if !ok {
 				err = errors.New("the watcher ended")
 			}
-			r.lost(err)
+			r.eventsLost(err)
 		case <-timer.C:
 			r.settle(time.Now())
 		}
 	}
 }
 
-// reader is the state of a running Files. It belongs to Run's goroutine.
+// reader is the state of Files.Run, and is used by its goroutine only.
 type reader struct {
 	*Files
 	watches watches
 	secrets map[string]*fileSecret
 
-	dirty       map[string]bool // to be read again soon
-	first, last time.Time       // when what made them so began, and happened last
-	looked      time.Time       // when all was read last
+	dirty        map[string]bool // the secrets to be read again
+	first, last  time.Time       // times of the first and the last change since dirty was empty
+	lastFullRead time.Time       // when all files were read last
 }
 
-// fileSecret is one secret that is watched.
+// fileSecret is a secret whose files are watched.
 type fileSecret struct {
 	sources
-	over   map[string]bool // real paths: a change of one may change the secret
-	posted string          // what was said of it last
+	paths  map[string]bool // paths without symbolic links; a change of one may change the secret
+	posted string          // the content of the last Post
 }
 
-// follow takes in what is wanted now.
+// follow adds the secrets that are new in the view, and removes those that are no longer in it.
 func (r *reader) follow(v *View) {
 	now := time.Now()
 	if len(r.secrets) == 0 {
-		r.looked = now
+		r.lastFullRead = now
 	}
 	for name := range v.Entries {
 		if r.secrets[name] != nil {
@@ -107,7 +107,7 @@ func (r *reader) follow(v *View) {
 		}
 		if s, err := parse(name); err == nil {
 			r.secrets[name] = &fileSecret{sources: s}
-			r.look(name)
+			r.readSecret(name)
 		}
 	}
 	gone := false
@@ -119,17 +119,17 @@ func (r *reader) follow(v *View) {
 		}
 	}
 	if gone {
-		r.watches.only(r.secrets)
+		r.watches.removeUnneeded(r.secrets)
 	}
 }
 
-// due is when something is to be read next.
+// due returns when files have to be read next.
 func (r *reader) due() time.Time {
 	poll := watchedPoll
-	if r.watches.lame {
+	if r.watches.incomplete {
 		poll = unwatchedPoll
 	}
-	at := r.looked.Add(poll)
+	at := r.lastFullRead.Add(poll)
 	if len(r.dirty) == 0 {
 		return at
 	}
@@ -141,11 +141,11 @@ func (r *reader) due() time.Time {
 	return at
 }
 
-// event takes in what the watcher saw.
+// event processes an event of the watcher.
 func (r *reader) event(e fsnotify.Event, now time.Time) {
 	all := r.watches.ended(e)
 	for name, s := range r.secrets {
-		if all || s.over[e.Name] {
+		if all || s.paths[e.Name] {
 			r.touch(name, now)
 		}
 	}
@@ -158,10 +158,10 @@ func (r *reader) touch(name string, now time.Time) {
 	r.dirty[name], r.last = true, now
 }
 
-// lost is called when events may have been missed.
-func (r *reader) lost(err error) {
+// eventsLost handles an error of the watcher, after which events may be missing.
+func (r *reader) eventsLost(err error) {
 	if !errors.Is(err, fsnotify.ErrEventOverflow) {
-		r.log.Warn("watching certificate files failed; watching anew", "error", err)
+		r.log.Warn("watching certificate files failed; starting again", "error", err)
 		r.watches.close()
 	}
 	for name := range r.secrets {
@@ -169,24 +169,24 @@ func (r *reader) lost(err error) {
 	}
 }
 
-// settle reads what is due.
+// settle reads the secrets that are due: the dirty ones, or all of them if none is dirty.
 func (r *reader) settle(now time.Time) {
 	if len(r.dirty) == 0 {
 		for name := range r.secrets {
 			r.dirty[name] = true
 		}
-		r.looked = now
-		r.watches.lame = false // it is tried again
+		r.lastFullRead = now
+		r.watches.incomplete = false // watching is tried again
 	}
 	for name := range r.dirty {
-		r.look(name)
+		r.readSecret(name)
 	}
 	clear(r.dirty)
-	r.watches.only(r.secrets)
+	r.watches.removeUnneeded(r.secrets)
 }
 
-// look reads the files of a secret and posts what came of it.
-func (r *reader) look(name string) {
+// readSecret reads the files of a secret and posts the result if it has changed.
+func (r *reader) readSecret(name string) {
 	s := r.secrets[name]
 	r.watches.follow(s)
 	a, err := s.read(name)
@@ -201,11 +201,11 @@ func (r *reader) look(name string) {
 	r.board.Post(name, a)
 }
 
-// read makes the secret of its files.
+// read builds the secret from its files.
 func (s *fileSecret) read(name string) (Answer, error) {
 	files := s.choose()
 	if files == nil {
-		return Answer{}, s.nowhere(name)
+		return Answer{}, s.noFile(name)
 	}
 	var data [2][]byte
 	for i, file := range files {
@@ -225,7 +225,7 @@ func (s *fileSecret) read(name string) (Answer, error) {
 	return a, err
 }
 
-// choose is the first alternative of which a file exists; nil if there are several and none exists.
+// choose returns the first alternative of which a file exists, or nil if there are several and none exists.
 func (s *fileSecret) choose() []string {
 	if len(s.alternatives) == 1 {
 		return s.alternatives[0]
@@ -240,8 +240,8 @@ func (s *fileSecret) choose() []string {
 	return nil
 }
 
-// nowhere says that no alternative exists.
-func (s *fileSecret) nowhere(name string) error {
+// noFile returns an error that says that no alternative exists.
+func (s *fileSecret) noFile(name string) error {
 	var places []string
 	for _, files := range s.alternatives {
 		places = append(places, strings.Join(files, " with "))
@@ -256,7 +256,7 @@ func (s *fileSecret) nowhere(name string) error {
 	return fmt.Errorf("there is no %s at %s; %s", what, strings.Join(places, ", "), remedy)
 }
 
-// readFile reads a regular file. It does not wait for the writer of a pipe, and takes no device.
+// readFile reads a regular file. It does not block on pipes and does not read devices.
 func readFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	switch {

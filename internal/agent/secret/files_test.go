@@ -12,12 +12,12 @@ import (
 
 // TestAppearsLater: a file is served when it comes, however much of the way to it is missing.
 func TestAppearsLater(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newFixture(t, nil)
 	m := newMaterial(t, "a", tomorrow())
 	for _, path := range []string{"ca.pem", "deep/down/ca.pem"} {
 		name := rootsPrefix + w.path(path)
 		w.board.want([]string{name}, nil)
-		w.await(name, Missing, "no such file or directory; mount or write it there, and it is used")
+		w.await(name, StateMissing, "no such file or directory; mount or write it there, and it is used")
 	}
 	w.put("ca.pem", m.cert)
 	w.roots(rootsPrefix+w.path("ca.pem"), m.cert)
@@ -31,26 +31,26 @@ func TestAppearsLater(t *testing.T) {
 // TestRotation: each way in which files are replaced is followed.
 func TestRotation(t *testing.T) {
 	first, second := newMaterial(t, "a", tomorrow()), newMaterial(t, "b", tomorrow())
-	for name, rotate := range map[string]func(*world){
-		"renamed":  func(w *world) { w.put("d/ca.pem", second.cert) },
-		"in place": func(w *world) { w.write("d/ca.pem", second.cert) },
-		"removed and made again": func(w *world) {
+	for name, rotate := range map[string]func(*fixture){
+		"renamed":  func(w *fixture) { w.put("d/ca.pem", second.cert) },
+		"in place": func(w *fixture) { w.write("d/ca.pem", second.cert) },
+		"removed and made again": func(w *fixture) {
 			if err := os.Remove(w.path("d/ca.pem")); err != nil {
 				w.Fatal(err)
 			}
 			w.write("d/ca.pem", second.cert)
 		},
-		"with its directory": func(w *world) {
+		"with its directory": func(w *fixture) {
 			if err := os.RemoveAll(w.path("d")); err != nil {
 				w.Fatal(err)
 			}
-			w.await(rootsPrefix+w.path("d/ca.pem"), Kept, "no such file")
+			w.await(rootsPrefix+w.path("d/ca.pem"), StateKept, "no such file")
 			if err := os.Mkdir(w.path("d"), 0o755); err != nil {
 				w.Fatal(err)
 			}
 			w.write("d/ca.pem", second.cert)
 		},
-		"another directory in its place": func(w *world) {
+		"another directory in its place": func(w *fixture) {
 			if err := errors.Join(os.Mkdir(w.path("e"), 0o755), os.WriteFile(w.path("e/ca.pem"), []byte(second.cert), 0o600),
 				os.Rename(w.path("d"), w.path("old")), os.Rename(w.path("e"), w.path("d"))); err != nil {
 				w.Fatal(err)
@@ -58,7 +58,7 @@ func TestRotation(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil)
+			w := newFixture(t, nil)
 			if err := os.Mkdir(w.path("d"), 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -74,7 +74,7 @@ func TestRotation(t *testing.T) {
 
 // TestKubernetesRotation: mounted files are links through a link that is swapped, and what it led to is removed.
 func TestKubernetesRotation(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newFixture(t, nil)
 	mount := func(version, text string) {
 		if err := errors.Join(os.Mkdir(w.path(version), 0o755), os.WriteFile(w.path(version+"/ca.pem"), []byte(text), 0o600),
 			os.Symlink(version, w.path("..data_tmp")), os.Rename(w.path("..data_tmp"), w.path("..data"))); err != nil {
@@ -105,27 +105,27 @@ func TestKubernetesRotation(t *testing.T) {
 
 // TestLastGood: what is not good changes nothing, is told, and is forgotten when it is good.
 func TestLastGood(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newFixture(t, nil)
 	a, b := newMaterial(t, "a", tomorrow()), newMaterial(t, "b", tomorrow())
 	w.put("c.pem", a.cert)
 	w.put("k.pem", a.key)
 	name := pairPrefix + w.path("c.pem") + pairCut + w.path("k.pem")
 	w.board.want([]string{name}, nil)
-	first := w.await(name, Served, "")
+	first := w.await(name, StateServed, "")
 	w.put("k.pem", b.key)
-	if e := w.await(name, Kept, "private key does not match"); e.version != first.version {
+	if e := w.await(name, StateKept, "private key does not match"); e.version != first.version {
 		t.Error("another version")
 	}
 	w.put("k.pem", "garbage")
-	w.await(name, Kept, "it has no PEM block")
+	w.await(name, StateKept, "it has no PEM block")
 	w.put("k.pem", a.key)
-	if e := w.await(name, Served, ""); e.version != first.version {
+	if e := w.await(name, StateServed, ""); e.version != first.version {
 		t.Error("another version")
 	}
 	w.put("c.pem", b.cert)
 	w.put("k.pem", b.key)
-	w.awaitThat(name, "b's", func(e Entry) bool { return e.State == Served && e.version != first.version })
-	for _, line := range []string{"a newer secret is not good; Envoy keeps the last good one", "a secret is good again", "serving a secret"} {
+	w.awaitThat(name, "b's", func(e Entry) bool { return e.State == StateServed && e.version != first.version })
+	for _, line := range []string{"the newest version of a secret cannot be used; Envoy keeps the last good one", "a secret is good again", "serving a secret"} {
 		if !strings.Contains(w.log.String(), line) {
 			t.Errorf("the log does not say: %s", line)
 		}
@@ -134,7 +134,7 @@ func TestLastGood(t *testing.T) {
 
 // TestOddFiles are refused at once: nobody waits for a pipe, or reads a device to its end.
 func TestOddFiles(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newFixture(t, nil)
 	if err := syscall.Mkfifo(w.path("pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -149,20 +149,20 @@ func TestOddFiles(t *testing.T) {
 	} {
 		name := rootsPrefix + path
 		w.board.want([]string{name}, nil)
-		w.await(name, Missing, problem)
+		w.await(name, StateMissing, problem)
 	}
 	w.board.want([]string{"bogus"}, nil)
-	w.await("bogus", Missing, "this agent has no secret of the name")
+	w.await("bogus", StateMissing, "this agent has no secret of the name")
 }
 
 // TestWithoutWatcher: where nothing can be watched, files are looked at again and again.
 func TestWithoutWatcher(t *testing.T) {
-	w := newWorld(t, func(f *Files) {
+	w := newFixture(t, func(f *Files) {
 		f.newWatcher = func() (*fsnotify.Watcher, error) { return nil, syscall.EMFILE }
 	})
 	name := rootsPrefix + w.path("ca.pem")
 	w.board.want([]string{name}, nil)
-	w.await(name, Missing, "no such file")
+	w.await(name, StateMissing, "no such file")
 	m := newMaterial(t, "a", tomorrow())
 	w.put("ca.pem", m.cert)
 	w.roots(name, m.cert)
@@ -173,7 +173,7 @@ func TestWithoutWatcher(t *testing.T) {
 
 // TestUnwanted: what nobody asks for stays for a while, with what was good of it, and then goes.
 func TestUnwanted(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newFixture(t, nil)
 	m := newMaterial(t, "a", tomorrow())
 	w.put("ca.pem", m.cert)
 	name := rootsPrefix + w.path("ca.pem")
@@ -181,17 +181,17 @@ func TestUnwanted(t *testing.T) {
 	first := w.roots(name, m.cert)
 	w.board.want(nil, []string{name})
 	w.put("ca.pem", "garbage")
-	w.await(name, Kept, "it has no PEM block")
+	w.await(name, StateKept, "it has no PEM block")
 	w.board.want([]string{name}, nil)
 	if e := w.awaitThat(name, "wanted", func(e Entry) bool { return e.Streams == 1 }); e.version != first.version {
 		t.Errorf("%+v", e.status())
 	}
 	w.board.want(nil, []string{name})
 	entries := map[string]Entry{name: w.awaitThat(name, "unwanted", func(e Entry) bool { return e.Streams == 0 })}
-	if expire(entries, first.Since.Add(linger)); len(entries) != 1 {
+	if expire(entries, first.Since.Add(keepUnwanted)); len(entries) != 1 {
 		t.Error("it went too early")
 	}
-	if expire(entries, entries[name].unwanted.Add(linger+1)); len(entries) != 0 {
+	if expire(entries, entries[name].unwanted.Add(keepUnwanted+1)); len(entries) != 0 {
 		t.Error("it stays")
 	}
 }

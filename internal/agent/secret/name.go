@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// The names that are no file's, and the prefixes of those that are. They are Istio's.
+// Istio's names of secrets that do not contain a file name, and prefixes of those that do.
 const (
 	workload  = "default" // the workload's own certificate and key
-	meshRoots = "ROOTCA"  // those by which others of the mesh are known
+	meshRoots = "ROOTCA"  // the CA certificates of the mesh
 
 	rootsPrefix = "file-root:"
 	pairPrefix  = "file-cert:"
@@ -16,13 +16,13 @@ const (
 	pairCut     = "~"
 )
 
-// sources says which files a secret is made of. Each alternative stands for the whole; the first that exists counts.
+// sources lists the files of a secret. Each alternative is complete; the first one that exists is used.
 type sources struct {
-	pair         bool       // certificate and key, in this order; otherwise roots
-	alternatives [][]string // each has two files for a pair and one for roots
+	pair         bool       // certificate and key, in this order; otherwise CA certificates
+	alternatives [][]string // two files each for a pair, one for CA certificates
 }
 
-// parse reads the name of a secret. The error says what about it is wrong, and what to do.
+// parse parses the name of a secret. Its error says what is wrong and how to correct it.
 func parse(name string) (sources, error) {
 	switch {
 	case name == workload:
@@ -50,7 +50,7 @@ func parse(name string) (sources, error) {
 		name, workload, meshRoots, rootsPrefix, pairPrefix, pairCut)
 }
 
-// mounted are the places at which Istio finds a workload's certificates that somebody else has made.
+// mounted returns the paths at which Istio expects mounted workload certificates.
 func mounted() [][3]string {
 	const credentials = "./var/run/secrets/workload-spiffe-credentials/"
 	return [][3]string{
@@ -76,7 +76,7 @@ func mountedRoots() [][]string {
 	return list
 }
 
-// systemBundles are where distributions keep their roots.
+// systemBundles returns the paths of the CA bundles of Linux distributions.
 func systemBundles() [][]string {
 	return [][]string{
 		{"/etc/ssl/certs/ca-certificates.crt"},                // Debian, Ubuntu, Alpine, Arch

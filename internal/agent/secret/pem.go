@@ -21,7 +21,7 @@ const (
 	keySuffix        = "PRIVATE KEY"
 )
 
-// blocks reads all PEM blocks. A file that is being written ends within one: that is an error, and not a shorter list.
+// blocks parses all PEM blocks. An incomplete block, as in a file that is being written, is an error.
 func blocks(data []byte) ([]*pem.Block, error) {
 	var list []*pem.Block
 	for rest := data; ; {
@@ -31,24 +31,24 @@ func blocks(data []byte) ([]*pem.Block, error) {
 		}
 		list = append(list, b)
 	}
-	begun := 0
+	begins := 0
 	for line := range bytes.Lines(data) {
 		if bytes.HasPrefix(line, []byte("-----BEGIN ")) {
-			begun++
+			begins++
 		}
 	}
 	switch {
-	case begun > len(list):
-		return nil, fmt.Errorf("%d of its %d PEM blocks cannot be read", begun-len(list), begun)
+	case begins > len(list):
+		return nil, fmt.Errorf("%d of its %d PEM blocks cannot be read", begins-len(list), begins)
 	case len(list) == 0:
 		return nil, errors.New("it has no PEM block")
 	}
 	return list, nil
 }
 
-// makeRoots makes a secret of a file with roots. Certificates that cannot be read are left out, because a bundle of a
-// system may have a strange one among hundreds; what they would have vouched for is not trusted. The revocation lists
-// that Envoy takes from such a file must all be readable: without them, it would trust what was revoked.
+// makeRoots builds a secret from a file with CA certificates. Certificates that cannot be parsed are left out, because a
+// system's bundle of hundreds may contain an unusual one; what they signed is not trusted. All revocation lists in the file,
+// which Envoy uses too, must be valid. Without one of them Envoy would trust revoked certificates.
 func makeRoots(name, file string, data []byte) (Answer, error) {
 	list, err := blocks(data)
 	if err != nil {
@@ -78,25 +78,25 @@ func makeRoots(name, file string, data []byte) (Answer, error) {
 		}
 	}
 	if kept == 0 {
-		return Answer{}, fmt.Errorf("%s: it has no certificate that can be read%s; write PEM certificates into it", file, because(odd))
+		return Answer{}, fmt.Errorf("%s: it has no certificate that can be read%s; write PEM certificates into it", file, reasonSuffix(odd))
 	}
-	a, err := good(&tlsv3.Secret{Name: name, Type: &tlsv3.Secret_ValidationContext{
+	a, err := newAnswer(&tlsv3.Secret{Name: name, Type: &tlsv3.Secret_ValidationContext{
 		ValidationContext: &tlsv3.CertificateValidationContext{TrustedCa: inline(out.Bytes())},
 	}})
 	if left > 0 {
-		a.Remark = fmt.Sprintf("%s: %d of its %d PEM blocks are not used%s", file, left, len(list), because(odd))
+		a.Remark = fmt.Sprintf("%s: %d of its %d PEM blocks are not used%s", file, left, len(list), reasonSuffix(odd))
 	}
 	return a, err
 }
 
-func because(err error) string {
+func reasonSuffix(err error) string {
 	if err == nil {
 		return ""
 	}
 	return " (" + err.Error() + ")"
 }
 
-// makePair makes a secret of a certificate with its chain and the key that belongs to it.
+// makePair builds a secret from a certificate with its chain and the matching private key.
 func makePair(name string, files []string, chain, key []byte) (Answer, error) {
 	list, err := blocks(chain)
 	if err != nil {
@@ -105,7 +105,7 @@ func makePair(name string, files []string, chain, key []byte) (Answer, error) {
 	var certs bytes.Buffer
 	var leaf *x509.Certificate
 	for _, b := range list {
-		if b.Type != certificateBlock { // some tools keep the key in the same file
+		if b.Type != certificateBlock { // some tools store the key in the same file
 			continue
 		}
 		c, err := x509.ParseCertificate(b.Bytes)
@@ -130,7 +130,7 @@ func makePair(name string, files []string, chain, key []byte) (Answer, error) {
 		return Answer{}, fmt.Errorf("%s and %s: %s; write a certificate and the key it was made for",
 			files[0], files[1], strings.TrimPrefix(err.Error(), "tls: "))
 	}
-	a, err := good(&tlsv3.Secret{Name: name, Type: &tlsv3.Secret_TlsCertificate{
+	a, err := newAnswer(&tlsv3.Secret{Name: name, Type: &tlsv3.Secret_TlsCertificate{
 		TlsCertificate: &tlsv3.TlsCertificate{CertificateChain: inline(certs.Bytes()), PrivateKey: inline(keyPEM)},
 	}})
 	a.Expires = leaf.NotAfter.UTC()
@@ -140,7 +140,7 @@ func makePair(name string, files []string, chain, key []byte) (Answer, error) {
 	return a, err
 }
 
-// readKey is the private key of a file, as PEM without what stands around it. Errors do not quote the file.
+// readKey returns the private key in a file, as PEM without other content. Its errors do not quote the file.
 func readKey(data []byte) ([]byte, error) {
 	list, err := blocks(data)
 	if err != nil {

@@ -114,7 +114,7 @@ func TestNoKeyShown(t *testing.T) {
 func TestSystemRoots(t *testing.T) {
 	s := &fileSecret{sources: sources{alternatives: systemBundles()}}
 	if s.choose() == nil {
-		if err := s.nowhere("file-root:system"); !strings.Contains(err.Error(), "ca-certificates") {
+		if err := s.noFile("file-root:system"); !strings.Contains(err.Error(), "ca-certificates") {
 			t.Error(err)
 		}
 		t.Skip("this machine has no bundle of roots")

@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// agentRole is the role of an agent's own stream, in the place of its proxy's in the node id.
+	// agentRole replaces the proxy's role in the node id of the agent's own stream.
 	agentRole = "agent"
-	// The first and the longest time between two attempts to reach the control plane.
+	// Shortest and longest backoff between attempts to reach the control plane.
 	firstRetry, lastRetry = time.Second, 30 * time.Second
 )
 
-// Reporter tells the control plane which secrets Envoy asks for and cannot have, or not the newest of, so that operators find it
-// among the problems there, too. While there is something to tell it has a stream of its own: it asks for the secret, the control
-// plane answers that it has none either, and the rejection of that answer carries the reason.
+// Reporter reports to the control plane which secrets Envoy has requested and cannot get, or not in their newest version, so
+// that operators see them among the problems. While there is something to report it has its own xDS stream: it requests the
+// secret, the control plane answers that there is none, and the NACK of that answer carries the reason.
 type Reporter struct {
 	board  *Board
 	target string
@@ -34,7 +34,7 @@ type Reporter struct {
 	log    *slog.Logger
 }
 
-// NewReporter returns a reporter to the control plane at target, for the agent of a proxy.
+// NewReporter returns a reporter for the agent of a proxy. target is the address of the control plane.
 func NewReporter(board *Board, target string, proxy *corev3.Node, log *slog.Logger) *Reporter {
 	node := proto.CloneOf(proxy)
 	if _, rest, ok := strings.Cut(node.GetId(), "~"); ok {
@@ -43,27 +43,27 @@ func NewReporter(board *Board, target string, proxy *corev3.Node, log *slog.Logg
 	return &Reporter{board: board, target: target, node: node, log: log}
 }
 
-// complaints are the reasons why secrets are not, or not newly, served, by name.
-func complaints(v *View) map[string]string {
+// problems returns, by name, why secrets cannot be served, or why a newer version cannot.
+func problems(v *View) map[string]string {
 	all := map[string]string{}
 	for name, e := range v.Entries {
 		switch {
 		case e.Streams == 0:
 		case e.Refusal != "":
 			all[name] = "Envoy rejects it: " + e.Refusal
-		case e.State == Kept:
-			all[name] = "the newest is not good, and the last good one stays in use: " + e.Problem
-		case e.State == Missing:
+		case e.State == StateKept:
+			all[name] = "the newest version cannot be used, and the last good one stays in use: " + e.Problem
+		case e.State == StateMissing:
 			all[name] = e.Problem
 		}
 	}
 	return all
 }
 
-// Run reports until ctx is cancelled. A control plane that cannot be reached is tried again: Envoy's own stream tells of it.
+// Run reports until ctx is cancelled. It retries if the control plane cannot be reached; Envoy's own stream shows that problem.
 func (r *Reporter) Run(ctx context.Context) error {
 	for retry := firstRetry; ctx.Err() == nil; {
-		if v := r.board.View(); len(complaints(v)) == 0 {
+		if v := r.board.View(); len(problems(v)) == 0 {
 			retry = firstRetry
 			select {
 			case <-v.Next:
@@ -75,7 +75,7 @@ func (r *Reporter) Run(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil {
 			continue
 		}
-		r.log.Debug("the control plane cannot be told of secrets that are missing", "error", err, "retry", retry)
+		r.log.Debug("missing secrets cannot be reported to the control plane", "error", err, "retry", retry)
 		select {
 		case <-time.After(retry):
 		case <-ctx.Done():
@@ -85,7 +85,7 @@ func (r *Reporter) Run(ctx context.Context) error {
 	return nil
 }
 
-// stream reports on one stream until there is nothing left to report, which ends it: what it told goes with it.
+// stream reports on one stream until nothing is left to report. The end of the stream withdraws all reports.
 func (r *Reporter) stream(ctx context.Context) error {
 	conn, err := grpc.NewClient(r.target, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -95,7 +95,7 @@ func (r *Reporter) stream(ctx context.Context) error {
 	responses, failed := make(chan *discoveryv3.DeltaDiscoveryResponse), make(chan error, 1)
 	defer func() {
 		cancel()
-		_ = conn.Close() // nothing was buffered
+		_ = conn.Close() // nothing is buffered
 		<-failed         //nolint:errcheck // why it ended is known by now
 	}()
 	s, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
@@ -121,7 +121,7 @@ func (r *Reporter) stream(ctx context.Context) error {
 	told := report{node: r.node, told: map[string]string{}}
 	for {
 		v := r.board.View()
-		now := complaints(v)
+		now := problems(v)
 		if len(now) == 0 {
 			return nil
 		}
@@ -143,15 +143,15 @@ func (r *Reporter) stream(ctx context.Context) error {
 	}
 }
 
-// report is where a stream stands: what it told, and the name it waits for an answer to. One is told at a time, because a
-// rejection has one reason.
+// report is the state of a stream: the reasons that it has reported, and the name for which it awaits a response. It reports one
+// secret at a time, because a NACK has one reason.
 type report struct {
 	node    *corev3.Node // nil once it was sent
 	told    map[string]string
 	waiting string
 }
 
-// next is the request to be sent now; nil if there is none.
+// next returns the request to be sent now, or nil if there is none.
 func (r *report) next(now map[string]string) *discoveryv3.DeltaDiscoveryRequest {
 	if r.waiting != "" {
 		return nil
@@ -176,7 +176,7 @@ func (r *report) next(now map[string]string) *discoveryv3.DeltaDiscoveryRequest 
 	return q
 }
 
-// answer is what is said to a response: what is wrong with the secret that was asked for, or nothing.
+// answer returns the request that answers a response: a NACK with the problem of the awaited secret, or an ACK.
 func (r *report) answer(m *discoveryv3.DeltaDiscoveryResponse, now map[string]string) *discoveryv3.DeltaDiscoveryRequest {
 	q := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: m.GetTypeUrl(), ResponseNonce: m.GetNonce()}
 	about := slices.Contains(m.GetRemovedResources(), r.waiting) ||
@@ -188,7 +188,7 @@ func (r *report) answer(m *discoveryv3.DeltaDiscoveryResponse, now map[string]st
 		q.ErrorDetail = &rpcstatus.Status{Code: int32(codes.NotFound), Message: reason}
 		r.told[r.waiting] = reason
 	} else {
-		r.told[r.waiting] = "" // it is well again: next takes it back
+		r.told[r.waiting] = "" // the problem is resolved; next unsubscribes
 	}
 	r.waiting = ""
 	return q

@@ -1,19 +1,18 @@
-// Package secret serves certificates, keys and roots to the agent's Envoy, by SDS on a unix socket.
+// Package secret serves certificates, keys and CA certificates to the agent's Envoy, by SDS on a unix socket.
 //
-// A Board says which secrets are wanted and what each one is. A provider reads there what is wanted of it, and posts
-// answers; Files is the provider of what lies in files. Another one, such as an identity that a certificate authority
-// signs, needs nothing else of this package. A stream hands Envoy what the board says, and tells the board what Envoy
-// wants.
+// A Board holds the secrets that streams have requested, and what is known about each. A provider reads the requests from the
+// board and posts answers. Files is the provider of secrets from files. Another provider, such as one for identities signed by
+// a certificate authority, needs only the board. Streams send the content of the board to Envoy and record its requests.
 //
 // Invariants:
-//   - What is served was checked: it parses, and the key is the certificate's.
-//   - A secret that was good stays until a newer one is. What is wrong with the newer one is told.
-//   - A secret that cannot be had is refused at once, so that Envoy does not wait for it, and never replaced by an
-//     empty one: Envoy would accept every server then.
-//   - Keys stay in memory. No log line, page or error has one.
+//   - Every secret that is served has been checked: it parses, and the key matches the certificate.
+//   - A good secret is served until there is a newer good one. Problems of the newer one are reported.
+//   - A secret that does not exist is refused immediately, so that Envoy does not wait for it. It is never replaced by an empty
+//     one, because Envoy would then accept every server.
+//   - Keys stay in memory. They do not appear in logs, pages or errors.
 //
-// The goroutines are Board.Run and Files.Run, which package run owns, and for each stream the one of gRPC that receives
-// and one that sends, which the former waits for. The package must not import settings or processes.
+// Goroutines: those of Board.Run, Files.Run and Reporter.Run, which package run starts and stops. Each SDS stream has gRPC's
+// receiving goroutine and a sending one, for which the former waits.
 package secret
 
 import (
@@ -27,28 +26,28 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// typeURL is the type of all that is served.
+// typeURL is the type URL of all resources of this package.
 const typeURL = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret"
 
-// Answer is what a provider says of one secret. It is not changed after it was posted.
+// Answer is a provider's answer about one secret. It must not be changed after it was posted.
 type Answer struct {
-	// Problem says why there is no secret, or no newer one, and what to do. Empty: all is well.
+	// Problem says why there is no secret, or no newer version, and how to correct that. It is empty if there is no problem.
 	Problem string
-	// Remark says what is odd about a secret that is served all the same.
+	// Remark says what is unusual about a secret that is served nevertheless.
 	Remark string
-	// Files are what the secret was made of.
+	// Files are the files from which the secret was built.
 	Files []string
-	// Expires is when the certificate does; zero for roots.
+	// Expires is the end of the certificate's validity; zero for CA certificates.
 	Expires time.Time
 
-	version  string     // of the content; empty if there is no secret
-	resource *anypb.Any // the Secret, nil if there is none
+	version  string     // derived from the content; empty if there is no secret
+	resource *anypb.Any // the Secret message; nil if there is no secret
 }
 
 // Good reports whether there is a secret.
 func (a Answer) Good() bool { return a.resource != nil }
 
-// String tells what may be told: no key, and no certificate.
+// String describes the answer without keys and certificates.
 func (a Answer) String() string {
 	if !a.Good() {
 		return "no secret: " + a.Problem
@@ -56,12 +55,12 @@ func (a Answer) String() string {
 	return "secret of version " + a.version
 }
 
-// GoString is String: %#v must not show keys either.
+// GoString is String, so that %#v does not show keys either.
 func (a Answer) GoString() string { return a.String() }
 
-// good is the answer that there is a secret, of this content.
-func good(s *tlsv3.Secret) (Answer, error) {
-	// Deterministic, because the version is that of the bytes.
+// newAnswer returns the answer for an existing secret.
+func newAnswer(s *tlsv3.Secret) (Answer, error) {
+	// The encoding must be deterministic, because the version is the hash of the bytes.
 	b, err := (proto.MarshalOptions{Deterministic: true}).Marshal(s)
 	if err != nil {
 		return Answer{}, fmt.Errorf("encoding the secret: %w", err)
@@ -70,37 +69,37 @@ func good(s *tlsv3.Secret) (Answer, error) {
 	return Answer{version: hex.EncodeToString(sum[:8]), resource: &anypb.Any{TypeUrl: typeURL, Value: b}}, nil
 }
 
-// State says how a secret stands.
+// State is the state of a secret.
 type State string
 
-// Waiting: nobody has answered yet. Served: Envoy is given the newest. Kept: Envoy is given an older one, because the
-// newest is not good. Missing: there is none.
+// StateWaiting: no provider has answered yet. StateServed: Envoy gets the newest version. StateKept: Envoy gets an older
+// version, because the newest one has a problem. StateMissing: there is no version.
 const (
-	Waiting State = "waiting"
-	Served  State = "served"
-	Kept    State = "kept"
-	Missing State = "missing"
+	StateWaiting State = "waiting"
+	StateServed  State = "served"
+	StateKept    State = "kept"
+	StateMissing State = "missing"
 )
 
-// States lists all of them.
-func States() []State { return []State{Waiting, Served, Kept, Missing} }
+// States returns all states.
+func States() []State { return []State{StateWaiting, StateServed, StateKept, StateMissing} }
 
-// Entry is what the board says of one secret.
+// Entry is the entry of one secret on the board.
 type Entry struct {
 	Name  string
 	State State
 	Answer
-	// Refusal is what Envoy said when it rejected this version of the secret; empty if it has not.
+	// Refusal is Envoy's reason for rejecting this version of the secret; empty if Envoy has not rejected it.
 	Refusal string
-	// Streams is how many ask for it.
+	// Streams is the number of streams that ask for the secret.
 	Streams int
-	// Since is when the state or the version changed last.
+	// Since is the time of the last change of state or version.
 	Since time.Time
 
-	unwanted time.Time // when the last stream left; zero while there are any
+	unwanted time.Time // when the last stream stopped asking for it; zero while there are any
 }
 
-// Status describes a secret to an operator.
+// Status describes a secret for operators.
 type Status struct {
 	Name    string     `json:"name"`
 	State   State      `json:"state"`

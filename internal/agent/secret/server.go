@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Server is the gRPC service over a board.
+// Server is the SDS service for a board.
 type Server struct {
 	secretv3.UnimplementedSecretDiscoveryServiceServer
 	board *Board
@@ -27,10 +27,10 @@ func NewServer(b *Board) *Server { return &Server{board: b} }
 // Register adds the service to a gRPC server.
 func (s *Server) Register(g *grpc.Server) { secretv3.RegisterSecretDiscoveryServiceServer(g, s) }
 
-// request is what both variants' requests have.
+// request is the common interface of the requests of both protocol variants.
 type request interface{ GetTypeUrl() string }
 
-// check refuses requests for other types. Clients need not name the type where only one is served.
+// check rejects requests for other types. Clients may omit the type, because this service has only one.
 func check(r request) error {
 	if t := r.GetTypeUrl(); t != "" && t != typeURL {
 		return status.Errorf(codes.InvalidArgument, "only %s is served here, not %s", typeURL, t)
@@ -38,7 +38,7 @@ func check(r request) error {
 	return nil
 }
 
-// StreamSecrets serves the State-of-the-World variant.
+// StreamSecrets implements the State-of-the-World variant.
 func (s *Server) StreamSecrets(st secretv3.SecretDiscoveryService_StreamSecretsServer) error {
 	c := newCore()
 	return serve(st.Context(), s, st.Recv, c, c.state, func(v *View) error {
@@ -51,7 +51,7 @@ func (s *Server) StreamSecrets(st secretv3.SecretDiscoveryService_StreamSecretsS
 	})
 }
 
-// DeltaSecrets serves the delta variant.
+// DeltaSecrets implements the delta variant.
 func (s *Server) DeltaSecrets(st secretv3.SecretDiscoveryService_DeltaSecretsServer) error {
 	c := newCore()
 	return serve(st.Context(), s, st.Recv, c, c.delta, func(v *View) error {
@@ -62,14 +62,14 @@ func (s *Server) DeltaSecrets(st secretv3.SecretDiscoveryService_DeltaSecretsSer
 	})
 }
 
-// serve runs a stream: this goroutine receives, another one takes in what has come and sends what is due.
+// serve runs a stream. This goroutine receives; another one processes the requests and sends responses.
 func serve[R request](ctx context.Context, s *Server, recv func() (R, error), c *core, take func(R) change, send func(*View) error) error {
 	requests := make(chan R)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		converse(ctx, s, requests, take, send)
-		s.board.want(nil, slices.Sorted(maps.Keys(c.asked)))
+		sendLoop(ctx, s, requests, take, send)
+		s.board.want(nil, slices.Sorted(maps.Keys(c.subscriptions)))
 	}()
 	defer func() { <-ended }()
 	defer close(requests)
@@ -92,8 +92,8 @@ func serve[R request](ctx context.Context, s *Server, recv func() (R, error), c 
 	}
 }
 
-// converse is the sending half. It ends when there are no more requests, or nothing can be sent.
-func converse[R request](ctx context.Context, s *Server, requests <-chan R, take func(R) change, send func(*View) error) {
+// sendLoop is the sending half of a stream. It ends when requests is closed or sending fails.
+func sendLoop[R request](ctx context.Context, s *Server, requests <-chan R, take func(R) change, send func(*View) error) {
 	for {
 		view := s.board.View()
 		if err := send(view); err != nil {
@@ -104,7 +104,7 @@ func converse[R request](ctx context.Context, s *Server, requests <-chan R, take
 			if !ok {
 				return
 			}
-			s.tell(take(r))
+			s.updateBoard(take(r))
 		case <-view.Next:
 		case <-ctx.Done():
 			return
@@ -112,21 +112,21 @@ func converse[R request](ctx context.Context, s *Server, requests <-chan R, take
 	}
 }
 
-func (s *Server) tell(ch change) {
+func (s *Server) updateBoard(ch change) {
 	s.board.want(ch.more, ch.less)
 	for _, r := range ch.rejected {
 		s.board.refuse(r.name, r.version, r.reason)
 	}
 }
 
-// FetchSecrets answers once, when something is known of all that is asked for.
+// FetchSecrets answers once, as soon as there is an answer for every requested secret.
 func (s *Server) FetchSecrets(ctx context.Context, r *discoveryv3.DiscoveryRequest) (*discoveryv3.DiscoveryResponse, error) {
 	if err := check(r); err != nil {
 		return nil, err
 	}
 	names := slices.Compact(slices.Sorted(slices.Values(r.GetResourceNames())))
 	if len(names) == 0 {
-		return nil, status.Error(codes.InvalidArgument, "no secret is named")
+		return nil, status.Error(codes.InvalidArgument, "the request names no secret")
 	}
 	s.board.want(names, nil)
 	defer s.board.want(nil, names)
@@ -135,7 +135,7 @@ func (s *Server) FetchSecrets(ctx context.Context, r *discoveryv3.DiscoveryReque
 		entries, lack := []Entry{}, []string{}
 		for _, name := range names {
 			switch e, known := view.Entries[name]; {
-			case !known || e.State == Waiting:
+			case !known || e.State == StateWaiting:
 			case e.Good():
 				entries = append(entries, e)
 			default:

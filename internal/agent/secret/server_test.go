@@ -17,8 +17,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
-// client serves the world's board at a socket and returns a client of it, with a context that bounds the test.
-func (w *world) client() (context.Context, secretv3.SecretDiscoveryServiceClient) {
+// client serves the fixture's board at a socket and returns a client of it, with a context that bounds the test.
+func (w *fixture) client() (context.Context, secretv3.SecretDiscoveryServiceClient) {
 	w.Helper()
 	path := place(w.T)
 	l := listenAt(w.T, path)
@@ -47,7 +47,7 @@ func (w *world) client() (context.Context, secretv3.SecretDiscoveryServiceClient
 // TestStream: over a real socket, what is missing is refused, what comes is sent, what Envoy rejects is told of, and the
 // end of the stream is the end of what it wants.
 func TestStream(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newFixture(t, nil)
 	ctx, client := w.client()
 	name := rootsPrefix + w.path("ca.pem")
 	st, err := client.StreamSecrets(ctx)
@@ -91,7 +91,7 @@ func TestStream(t *testing.T) {
 
 // TestDeltaStream is the same in the other variant, with a client that vanishes.
 func TestDeltaStream(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newFixture(t, nil)
 	ctx, client := w.client()
 	ctx, vanish := context.WithCancel(ctx)
 	defer vanish()
@@ -117,7 +117,7 @@ func TestDeltaStream(t *testing.T) {
 }
 
 func TestFetch(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newFixture(t, nil)
 	ctx, client := w.client()
 	w.put("ca.pem", newMaterial(t, "a", tomorrow()).cert)
 	there, missing := rootsPrefix+w.path("ca.pem"), rootsPrefix+w.path("no.pem")
@@ -129,7 +129,7 @@ func TestFetch(t *testing.T) {
 	}{
 		{typeURL, []string{there, there}, codes.OK, ""},
 		{typeURL, []string{there, missing}, codes.NotFound, "no.pem: no such file"},
-		{typeURL, nil, codes.InvalidArgument, "no secret is named"},
+		{typeURL, nil, codes.InvalidArgument, "the request names no secret"},
 		{"type.googleapis.com/x", []string{there}, codes.InvalidArgument, "only " + typeURL},
 	} {
 		r, err := client.FetchSecrets(ctx, &discoveryv3.DiscoveryRequest{TypeUrl: c.typeURL, ResourceNames: c.names})
@@ -151,7 +151,7 @@ func TestFetch(t *testing.T) {
 
 // TestManyNames: a stream may ask for many secrets; none waits for another.
 func TestManyNames(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newFixture(t, nil)
 	ctx, client := w.client()
 	w.put("ca.pem", newMaterial(t, "a", tomorrow()).cert)
 	r := &discoveryv3.DeltaDiscoveryRequest{ResourceNamesSubscribe: []string{rootsPrefix + w.path("ca.pem")}}

@@ -84,7 +84,7 @@ func TestSocketTaken(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		served:             "another process serves " + served,
-		file:               file + " is there and is not a socket; remove it",
+		file:               file + " exists and is not a socket; remove it",
 		file + "/x/socket": "run the agent where its user can make that directory",
 		"/proc/x/socket":   "run the agent where its user can make that directory",
 		filepath.Join(os.TempDir(), strings.Repeat("x", 120)): "a socket's path has at most 107 bytes",

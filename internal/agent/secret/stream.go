@@ -12,88 +12,87 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// core is the protocol of one stream as a state machine: requests go in, responses come out, and it knows neither time
-// nor network.
+// core implements the protocol of one stream as a state machine without time and network: requests go in, responses come out.
 //
-// What is sent depends on what the client was sent, by its nonce, not on what it has acknowledged: each secret stands
-// alone, so no order has to be kept between them, and what was rejected is not sent again unless it changes.
+// What is sent depends on what was sent before, not on what was acknowledged. Secrets do not refer to each other, so they need no
+// order, and a rejected version is not sent again unless it changes.
 type core struct {
-	asked map[string]string // by name: the version that was sent last, none, or absent
-	nonce uint64
-	last  []string // what the response with that nonce was about: only it can be acknowledged
-	good  bool     // that response gave secrets; otherwise it refused some
+	subscriptions map[string]string // by name: the version that was sent last, or none, or absent
+	nonce         uint64
+	last          []string // the names in the last response, which is the only one that can be acknowledged
+	good          bool     // the last response contained secrets; otherwise it refused some
 }
 
-// What a client was told of a secret that is not a version: nothing so far, or that it cannot be had.
+// Values of core.subscriptions that are not versions: nothing was sent yet, or the secret was refused.
 const (
 	none   = ""
 	absent = "-"
 )
 
-func newCore() *core { return &core{asked: map[string]string{}} }
+func newCore() *core { return &core{subscriptions: map[string]string{}} }
 
-// rejection is what a client said of a secret it was sent.
+// rejection is a client's rejection of a secret that it was sent.
 type rejection struct{ name, version, reason string }
 
-// change is what a request means for the board.
+// change is the effect of a request on the board.
 type change struct {
 	more, less []string
 	rejected   []rejection
 }
 
-// state takes a request of the State-of-the-World variant. It names all that the client wants.
+// state processes a request of the State-of-the-World variant, which lists all names that the client wants.
 func (c *core) state(r *discoveryv3.DiscoveryRequest) change {
 	var ch change
 	if nonce := r.GetResponseNonce(); nonce != "" {
 		if nonce != c.id() {
-			return ch // it answers an older response; the answer to the last one says what counts
+			return ch // it answers an older response; only the answer to the last one counts
 		}
-		ch.rejected = c.judged(r.GetErrorDetail())
+		ch.rejected = c.rejections(r.GetErrorDetail())
 	}
 	wanted := map[string]bool{}
 	for _, name := range r.GetResourceNames() {
 		wanted[name] = true
 	}
-	for name := range c.asked {
+	for name := range c.subscriptions {
 		if !wanted[name] {
 			ch.less = append(ch.less, name)
 		}
 	}
 	for name := range wanted {
-		if _, known := c.asked[name]; !known {
+		if _, known := c.subscriptions[name]; !known {
 			ch.more = append(ch.more, name)
 		}
 	}
 	return c.apply(ch)
 }
 
-// delta takes a request of the delta variant. It names what the client wants more and less than before.
+// delta processes a request of the delta variant, which lists the names that are subscribed and unsubscribed.
 func (c *core) delta(r *discoveryv3.DeltaDiscoveryRequest) change {
 	var ch change
 	if nonce := r.GetResponseNonce(); nonce != "" && nonce == c.id() {
-		ch.rejected = c.judged(r.GetErrorDetail())
+		ch.rejected = c.rejections(r.GetErrorDetail())
 	}
 	for _, name := range r.GetResourceNamesUnsubscribe() {
-		if _, known := c.asked[name]; known && !slices.Contains(ch.less, name) {
+		if _, known := c.subscriptions[name]; known && !slices.Contains(ch.less, name) {
 			ch.less = append(ch.less, name)
 		}
 	}
 	for _, name := range r.GetResourceNamesSubscribe() {
-		_, known := c.asked[name]
+		_, known := c.subscriptions[name]
 		switch i := slices.Index(ch.less, name); {
-		case i >= 0: // dropped and wanted at once: wanted, and sent again
+		case i >= 0: // unsubscribed and subscribed in one request: the client wants it and gets it again
 			ch.less = slices.Delete(ch.less, i, i+1)
-			c.asked[name] = none
+			c.subscriptions[name] = none
 		case known:
-			c.asked[name] = none // it may have forgotten it
+			c.subscriptions[name] = none // the client may have lost it
 		case !slices.Contains(ch.more, name):
 			ch.more = append(ch.more, name)
 		}
 	}
 	ch = c.apply(ch)
 	for name, version := range r.GetInitialResourceVersions() {
-		if _, known := c.asked[name]; known && c.nonce == 0 {
-			c.asked[name] = version
+		if _, known := c.subscriptions[name]; known && c.nonce == 0 {
+			c.subscriptions[name] = version
 		}
 	}
 	return ch
@@ -103,35 +102,35 @@ func (c *core) apply(ch change) change {
 	slices.Sort(ch.more)
 	slices.Sort(ch.less)
 	for _, name := range ch.more {
-		c.asked[name] = none
+		c.subscriptions[name] = none
 	}
 	for _, name := range ch.less {
-		delete(c.asked, name)
+		delete(c.subscriptions, name)
 	}
 	return ch
 }
 
-// judged is what an answer to the last response says. That a refusal is rejected is what it is for.
-func (c *core) judged(detail *rpcstatus.Status) []rejection {
+// rejections returns the rejections in an answer to the last response. The rejection of a refusal is expected, so it is omitted.
+func (c *core) rejections(detail *rpcstatus.Status) []rejection {
 	if detail == nil || !c.good {
 		return nil
 	}
 	var list []rejection
 	for _, name := range c.last {
-		if version, known := c.asked[name]; known {
+		if version, known := c.subscriptions[name]; known {
 			list = append(list, rejection{name, version, detail.GetMessage()})
 		}
 	}
 	return list
 }
 
-// owed is what the client is to be told: secrets that are new to it, and those that cannot be had.
-func (c *core) owed(entries map[string]Entry) (have, lack []Entry) {
-	for _, name := range slices.Sorted(maps.Keys(c.asked)) {
+// due returns the secrets to be sent: those whose version the client does not have, and those that have to be refused.
+func (c *core) due(entries map[string]Entry) (have, lack []Entry) {
+	for _, name := range slices.Sorted(maps.Keys(c.subscriptions)) {
 		e, known := entries[name]
-		sent := c.asked[name]
+		sent := c.subscriptions[name]
 		switch {
-		case !known || e.State == Waiting:
+		case !known || e.State == StateWaiting:
 		case e.Good() && e.version != sent:
 			have = append(have, e)
 		case !e.Good() && sent == none:
@@ -141,15 +140,15 @@ func (c *core) owed(entries map[string]Entry) (have, lack []Entry) {
 	return have, lack
 }
 
-// note remembers a response that is about to be sent.
-func (c *core) note(list []Entry, good bool) string {
+// recordSent records a response that is about to be sent, and returns its nonce.
+func (c *core) recordSent(list []Entry, good bool) string {
 	c.nonce++
 	c.last, c.good = nil, good
 	for _, e := range list {
 		c.last = append(c.last, e.Name)
-		c.asked[e.Name] = absent
+		c.subscriptions[e.Name] = absent
 		if good {
-			c.asked[e.Name] = e.version
+			c.subscriptions[e.Name] = e.version
 		}
 	}
 	return c.id()
@@ -157,24 +156,24 @@ func (c *core) note(list []Entry, good bool) string {
 
 func (c *core) id() string { return strconv.FormatUint(c.nonce, 10) }
 
-// states are the responses that are due, in the State-of-the-World variant.
+// states returns the responses to be sent in the State-of-the-World variant.
 //
-// It has no way to say that a resource does not exist: a client waits until its own time is up (xds_protocol.rst,
-// Knowing When a Requested Resource Does Not Exist). So a secret that cannot be had is answered by a resource of another
-// type, which tells why. A client must reject that, and Envoy then stops waiting and fails connections. An empty Secret
-// would do the opposite: Envoy takes it for roots that vouch for everybody.
+// This variant has no way to say that a resource does not exist; a client waits until its own timeout (xds_protocol.rst, Knowing
+// When a Requested Resource Does Not Exist). A secret that does not exist is therefore answered by a resource of another type,
+// which contains the reason. A client must reject that; Envoy then stops waiting and fails connections. An empty Secret would
+// have the opposite effect: Envoy would use it as a validation context that accepts every certificate.
 func (c *core) states(entries map[string]Entry) []*discoveryv3.DiscoveryResponse {
 	var list []*discoveryv3.DiscoveryResponse
-	have, lack := c.owed(entries)
+	have, lack := c.due(entries)
 	if len(have) > 0 {
-		r := &discoveryv3.DiscoveryResponse{TypeUrl: typeURL, Nonce: c.note(have, true), VersionInfo: versions(have)}
+		r := &discoveryv3.DiscoveryResponse{TypeUrl: typeURL, Nonce: c.recordSent(have, true), VersionInfo: versions(have)}
 		for _, e := range have {
 			r.Resources = append(r.Resources, e.resource)
 		}
 		list = append(list, r)
 	}
 	if len(lack) > 0 {
-		r := &discoveryv3.DiscoveryResponse{TypeUrl: typeURL, Nonce: c.note(lack, false), VersionInfo: absent}
+		r := &discoveryv3.DiscoveryResponse{TypeUrl: typeURL, Nonce: c.recordSent(lack, false), VersionInfo: absent}
 		for _, e := range lack {
 			r.Resources = append(r.Resources, refusal(e))
 		}
@@ -183,10 +182,10 @@ func (c *core) states(entries map[string]Entry) []*discoveryv3.DiscoveryResponse
 	return list
 }
 
-// refusal is what a client must reject, with the reason for its log.
+// refusal returns a resource that a client must reject, with the reason for its log.
 func refusal(e Entry) *anypb.Any {
 	a, err := anypb.New(&rpcstatus.Status{Code: int32(codes.NotFound), Message: e.Name + ": " + e.Problem})
-	if err != nil { // a name that is no UTF-8 cannot have come through the codec; without text it is a refusal too
+	if err != nil { // names come through the codec and are valid UTF-8; an empty message is refused too
 		return &anypb.Any{TypeUrl: "type.googleapis.com/google.rpc.Status"}
 	}
 	return a
@@ -200,17 +199,17 @@ func versions(list []Entry) string {
 	return strings.Join(all, ",")
 }
 
-// deltas is the response that is due in the delta variant, nil if none is. A name that cannot be had is removed: Envoy
-// stops waiting then, keeps a secret it has, and without one fails connections.
+// deltas returns the response to be sent in the delta variant, or nil if there is none. A secret that does not exist is listed
+// as removed: Envoy then stops waiting. It keeps a secret that it has, and fails connections if it has none.
 func (c *core) deltas(entries map[string]Entry) *discoveryv3.DeltaDiscoveryResponse {
-	have, lack := c.owed(entries)
+	have, lack := c.due(entries)
 	if len(have) == 0 && len(lack) == 0 {
 		return nil
 	}
 	for _, e := range lack {
-		c.asked[e.Name] = absent
+		c.subscriptions[e.Name] = absent
 	}
-	r := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURL, Nonce: c.note(have, true), SystemVersionInfo: versions(have)}
+	r := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURL, Nonce: c.recordSent(have, true), SystemVersionInfo: versions(have)}
 	for _, e := range have {
 		r.Resources = append(r.Resources, &discoveryv3.Resource{Name: e.Name, Version: e.version, Resource: e.resource})
 	}

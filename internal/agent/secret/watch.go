@@ -11,18 +11,18 @@ import (
 	"github.com/pilotmesh/pilot/internal/links"
 )
 
-// watches are the directories that are watched: those of all links on the way to a file, and of the file. A file that is
-// not there is watched for where the way to it ends.
+// watches manages the watched directories: those of each file and of all symbolic links that lead to it. For a file that does
+// not exist, the last existing directory on its path is watched.
 type watches struct {
 	newWatcher func() (*fsnotify.Watcher, error)
 	log        *slog.Logger
 	watcher    *fsnotify.Watcher // nil if there is none
-	dirs       map[string]bool   // real
-	lame       bool              // something cannot be watched
-	told       bool              // the log says so
+	dirs       map[string]bool   // directories without symbolic links
+	incomplete bool              // something cannot be watched
+	logged     bool              // that something cannot be watched has been logged
 }
 
-// channels are those of the watcher, nil if there is none.
+// channels returns the channels of the watcher, or nil if there is none.
 func (w *watches) channels() (chan fsnotify.Event, chan error) {
 	if w.watcher == nil {
 		return nil, nil
@@ -40,21 +40,21 @@ func (w *watches) close() {
 	w.watcher, w.dirs = nil, nil
 }
 
-// follow finds the way to each file of a secret, and watches it. A way that was found before its directories were
-// watched may have changed since, so it is found again until nothing new is watched.
+// follow resolves the path of each file of a secret, and watches its directories. A path that was resolved before its
+// directories were watched may have changed since, so this is repeated until no directory is added.
 func (w *watches) follow(s *fileSecret) {
-	for range 8 { // each time is one link deeper at most
-		s.over = map[string]bool{}
+	for range 8 { // each iteration follows at most one more link
+		s.paths = map[string]bool{}
 		added := false
 		for _, files := range s.alternatives {
 			for _, file := range files {
 				abs, err := filepath.Abs(file)
 				if err != nil {
-					continue // reading it fails too, and says why
+					continue // reading the file fails too, and reports the error
 				}
-				_, over, _ := links.Follow(abs) // as above
+				_, over, _ := links.Follow(abs) // reading the file reports the error
 				for _, path := range over {
-					s.over[path] = true
+					s.paths[path] = true
 					added = w.add(filepath.Dir(path)) || added
 				}
 			}
@@ -65,7 +65,7 @@ func (w *watches) follow(s *fileSecret) {
 	}
 }
 
-// add watches a directory and reports whether that is new.
+// add watches a directory. It reports whether the directory was not watched before.
 func (w *watches) add(dir string) bool {
 	if w.dirs[dir] {
 		return false
@@ -85,19 +85,19 @@ func (w *watches) add(dir string) bool {
 		w.dirs[dir] = true
 		return true
 	}
-	if errors.Is(err, fs.ErrNotExist) { // it went away just now: the next look finds where the way ends
+	if errors.Is(err, fs.ErrNotExist) { // the directory was just removed; the next call finds where the path ends now
 		return false
 	}
-	w.lame = true
-	if !w.told {
-		w.told = true
+	w.incomplete = true
+	if !w.logged {
+		w.logged = true
 		w.log.Warn("certificate files cannot be watched; they are read once a second instead", "dir", dir, "error", err,
 			"remedy", "raise fs.inotify.max_user_instances and fs.inotify.max_user_watches")
 	}
 	return false
 }
 
-// ended reports whether the event says that a watched directory is gone or renamed: it is not watched any more.
+// ended reports whether an event says that a watched directory was removed or renamed, so that it is no longer watched.
 func (w *watches) ended(e fsnotify.Event) bool {
 	if !w.dirs[e.Name] || !e.Has(fsnotify.Remove) && !e.Has(fsnotify.Rename) {
 		return false
@@ -109,11 +109,11 @@ func (w *watches) ended(e fsnotify.Event) bool {
 	return true
 }
 
-// only ends the watches of directories that no secret needs.
-func (w *watches) only(secrets map[string]*fileSecret) {
+// removeUnneeded stops watching directories that no secret needs.
+func (w *watches) removeUnneeded(secrets map[string]*fileSecret) {
 	needed := map[string]bool{}
 	for _, s := range secrets {
-		for path := range s.over {
+		for path := range s.paths {
 			needed[filepath.Dir(path)] = true
 		}
 	}

@@ -1,8 +1,10 @@
-// Package status is the agent's own HTTP server: readiness for probes, Envoy's metrics and the agent's few, what is known
-// of certificates, and the orders to drain and to end.
+// Package status is the HTTP server of the agent. It answers readiness probes, serves the metrics of Envoy and of the agent,
+// describes certificates, and accepts requests to drain and to stop.
 //
-// Orders are taken from loopback only, by POST; certificates are told of there only, and never shown. Nothing is cached: every answer is Envoy's of this moment. Handlers keep
-// no state and start no goroutines. The package must not import settings or processes.
+// Invariants: drain and stop requests must be POST requests over loopback. Certificates are described over loopback only, and
+// their content is never shown. Nothing is cached: every answer reflects Envoy's present state.
+//
+// Goroutines: the package starts none; its handlers keep no state.
 package status
 
 import (
@@ -18,34 +20,35 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/secret"
 )
 
-// patience is how long Envoy may take to say whether it is ready. Probes give up after a second or a few.
-const patience = time.Second
+// readyTimeout is how long Envoy may take to report whether it is ready. Probes time out after one or a few seconds.
+const readyTimeout = time.Second
 
-// Envoy is what is asked.
+// Envoy is the interface to the running Envoy.
 type Envoy interface {
-	// Ready returns nil if it serves what the control plane has told it, and otherwise why not.
+	// Ready returns nil if Envoy serves the configuration of the control plane. Otherwise the error says what is missing.
 	Ready(ctx context.Context) error
-	// Do sends a request to the admin interface; the answer's body is the caller's to close.
+	// Do sends a request to the admin interface. The caller closes the body of the response.
 	Do(ctx context.Context, method, path string) (*http.Response, error)
 }
 
-// Life is what orders go to.
+// Life is the interface to the supervisor of Envoy.
 type Life interface {
-	// Leaving says that clients are, or will be, asked to go elsewhere; Serving that they may come.
+	// Leaving reports whether clients are being asked, or will be asked, to use other endpoints. Serving reports whether
+	// Envoy is ready for clients.
 	Leaving() bool
 	Serving() bool
-	// Leave asks for that; End asks for the end.
+	// Leave starts to drain clients. End stops Envoy.
 	Leave()
 	End()
 }
 
-// Secrets is what Envoy is given by the agent to prove who it is, and to know others.
+// Secrets is the interface to the certificates and keys that the agent serves to Envoy.
 type Secrets interface {
 	// Secrets describes them in the order of their names, without their content.
 	Secrets() []secret.Status
 }
 
-// Handler serves the paths that Istio's agent serves, and /debug/secretz.
+// Handler serves the paths of Istio's agent, and /debug/secretz.
 func Handler(e Envoy, l Life, secrets Secrets, log *slog.Logger) http.Handler {
 	s := &server{envoy: e, life: l, secrets: secrets, log: log}
 	mux := http.NewServeMux()
@@ -70,7 +73,7 @@ func (s *server) ready(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "not ready: the proxy is draining", http.StatusServiceUnavailable)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 	defer cancel()
 	if err := s.envoy.Ready(ctx); err != nil {
 		http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
@@ -83,7 +86,7 @@ func (s *server) ready(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, "ready")
 }
 
-// metrics passes Envoy's on, and adds the agent's.
+// metrics returns Envoy's metrics, followed by those of the agent.
 func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	resp, err := s.envoy.Do(r.Context(), http.MethodGet, "/stats/prometheus")
 	if err != nil {
@@ -94,7 +97,7 @@ func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", resp.Header.Get("Content-Type"))
 	w.WriteHeader(resp.StatusCode)
 	if _, err := io.Copy(w, resp.Body); err != nil {
-		s.log.Debug("passing metrics on", "error", err)
+		s.log.Debug("forwarding metrics", "error", err)
 		return
 	}
 	if resp.StatusCode == http.StatusOK {
@@ -102,22 +105,22 @@ func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// order does what somebody has told the agent to do.
+// order returns a handler that executes a request to the agent.
 func (s *server) order(what string, do func()) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.log.Info("got an order", "order", what, "from", r.RemoteAddr)
+		s.log.Info("received a request", "request", what, "from", r.RemoteAddr)
 		do()
 		fmt.Fprintln(w, "OK")
 	})
 }
 
-// local refuses others than this host.
+// local rejects requests that do not come over loopback.
 func local(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, err := net.SplitHostPort(r.RemoteAddr)
 		from, parseErr := netip.ParseAddr(host)
 		if err != nil || parseErr != nil || !from.Unmap().IsLoopback() {
-			http.Error(w, "this is for this host only, over loopback", http.StatusForbidden)
+			http.Error(w, "this path is available on this host only, over loopback", http.StatusForbidden)
 			return
 		}
 		h.ServeHTTP(w, r)

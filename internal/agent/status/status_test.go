@@ -93,8 +93,8 @@ func TestMetrics(t *testing.T) {
 // stood are secrets in several states, and secretCounts what metrics say of them.
 func stood() []secret.Status {
 	return []secret.Status{
-		{Name: "file-root:/a", State: secret.Served, Streams: 1}, {Name: "file-root:/b", State: secret.Served, Refusal: "too short"},
-		{Name: "file-root:/c", State: secret.Missing, Problem: "it is not there"},
+		{Name: "file-root:/a", State: secret.StateServed, Streams: 1}, {Name: "file-root:/b", State: secret.StateServed, Refusal: "too short"},
+		{Name: "file-root:/c", State: secret.StateMissing, Problem: "it is not there"},
 	}
 }
 
@@ -102,7 +102,7 @@ const secretCounts = `pilot_agent_secrets{state="waiting"} 0
 pilot_agent_secrets{state="served"} 2
 pilot_agent_secrets{state="kept"} 0
 pilot_agent_secrets{state="missing"} 1
-# HELP pilot_agent_secrets_refused Of these, those that Envoy has rejected.
+# HELP pilot_agent_secrets_refused Certificates and CA certificates from the agent that Envoy has rejected.
 # TYPE pilot_agent_secrets_refused gauge
 pilot_agent_secrets_refused 1
 `

@@ -1,18 +1,17 @@
 // Package file is the source for a directory of configuration documents (--configDir) and the mesh configuration file.
 //
-// Every *.yaml, *.yml and *.json below the directory is read; names that begin with a dot are not. Changes are seen by
-// watching directories, so atomic renames, symbolic links that are swapped (Kubernetes' ConfigMaps) and directories
-// that come and go are seen like plain writes. What changes together arrives as one batch: see pending.go. What counts
-// when documents are broken, missing or contradict each other: see ledger.go.
+// It reads every *.yaml, *.yml and *.json file below the directory, except names that begin with a dot. It watches directories,
+// so that it also notices atomic renames, symbolic links that are replaced (as in mounted ConfigMaps), and directories that are
+// created and removed. Changes that happen together form one batch; see pending.go. Which version of an object is used when
+// documents are invalid, missing or duplicate is decided in ledger.go.
 //
 // Invariants:
-//   - An object that was good once stays until the user has removed it: not because its document is broken, its file
-//     unreadable or empty for a moment, or the whole directory gone. Each of these is a Problem.
-//   - Bytes that say the same as before (touched, rewritten, reordered, commented, annotated) cause no events.
-//   - A change of one file costs the reading of that file, and of that file's changed documents the decoding.
+//   - An object that was valid once is kept until the user has removed it. An invalid document, an unreadable or temporarily
+//     empty file, or a missing root directory does not remove it. Each of these is a Problem.
+//   - A change without effect (a touched, rewritten, reordered, commented or annotated document) causes no events.
+//   - After a change of one file, only that file is read, and only its changed documents are decoded.
 //
-// Run works in the caller's goroutine; the watcher has one of its own, which ends before Run returns. The package must
-// not import the store, state, views or xds.
+// Goroutines: Run works in the caller's goroutine. The file watcher has one of its own, which ends before Run returns.
 package file
 
 import (
@@ -34,17 +33,17 @@ import (
 
 // Options of a file source.
 type Options struct {
-	// Dir is the root: every *.yaml, *.yml and *.json below it is read. Empty for none.
+	// Dir is the root directory: every *.yaml, *.yml and *.json file below it is read. Empty means none.
 	Dir string
-	// MeshConfig is the file with the mesh configuration; empty for none, in which case no batch has a Mesh.
+	// MeshConfig is the file with the mesh configuration. If it is empty, no batch has a Mesh.
 	MeshConfig string
-	// Quiet is how long nothing must happen before a change is read (default 5 ms).
+	// Quiet is the time without further events after which a change is read (default 5 ms).
 	Quiet time.Duration
-	// MaxWait bounds the wait for that (default 50 ms). It is also how long a file must stay empty to be believed.
+	// MaxWait limits that wait (default 50 ms). It is also how long a file must be empty before its objects are removed.
 	MaxWait time.Duration
-	// Poll is how often to look where watching is impossible (default 1 s).
+	// Poll is the interval at which files are checked that cannot be watched (default 1 s).
 	Poll time.Duration
-	// Log receives what an operator may want to know (default: nothing).
+	// Log receives messages for operators (default: none).
 	Log *slog.Logger
 }
 
@@ -54,7 +53,7 @@ type Source struct {
 	newWatcher func() (*fsnotify.Watcher, error)
 }
 
-// New returns the source. Nothing is read before Run.
+// New returns the source. It reads nothing before Run.
 func New(o Options) *Source {
 	o.Quiet = cmp.Or(o.Quiet, 5*time.Millisecond)
 	o.MaxWait = cmp.Or(o.MaxWait, 50*time.Millisecond)
@@ -65,11 +64,11 @@ func New(o Options) *Source {
 	return &Source{o: o, newWatcher: fsnotify.NewWatcher}
 }
 
-// Name is "file:" and the directory.
+// Name returns "file:" and the directory.
 func (s *Source) Name() string { return "file:" + s.o.Dir }
 
-// Run hands over batches until ctx is cancelled, and then returns nil: what goes wrong with files is the user's to
-// know, as Problems, and may get right again.
+// Run passes batches to sink until ctx is cancelled, and then returns nil. Errors of files are reported as Problems, not as Go
+// errors, because the user can correct them.
 func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	r := &run{
 		Options: s.o, name: s.Name(), sink: sink, newWatcher: s.newWatcher,
@@ -98,66 +97,66 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 			if ok {
 				r.event(e, time.Now())
 			} else {
-				r.lost(errors.New("the watcher ended"))
+				r.eventsLost(errors.New("the watcher ended"))
 			}
 		case err, ok := <-failures:
 			if !ok {
 				err = errors.New("the watcher ended")
 			}
-			r.lost(err)
+			r.eventsLost(err)
 		case <-timer.C:
 			r.settle(time.Now())
 		}
 	}
 }
 
-// structural is the pending path that stands for the structure of the tree: directories and links. No file has it.
+// structural is a pseudo path in pending that stands for the structure of the tree: its directories and links.
 const structural = ""
 
-// run is the state of a running source. Everything in it belongs to Run's goroutine.
+// run is the state of a running source. Only Run's goroutine uses it.
 type run struct {
 	Options
 	name       string
 	sink       source.Sink
 	newWatcher func() (*fsnotify.Watcher, error)
 
-	watcher *fsnotify.Watcher // nil if there can be none
+	watcher *fsnotify.Watcher // nil if no watcher could be created
 	pending *pending
 	ledger  *ledger
 	tree    *tree
 
 	structure bool      // the tree must be walked
-	listed    bool      // it was walked with success once
+	listed    bool      // the tree has been walked successfully once
 	absent    bool      // the root could not be read at the last walk
-	returned  time.Time // when it could be read again; zero if that is not recent
+	returned  time.Time // when the root became readable again; zero if that is not recent
 	lastEvent time.Time
 	synced    bool
 
-	emptySince map[string]time.Time // files that were cut and are likely about to be written
-	missing    map[string]time.Time // files that are gone, but held
-	gone       []string             // files that are gone, as far as this round saw
-	unfinished bool                 // this round saw a file that is being written
+	emptySince map[string]time.Time // files that were truncated and will probably be written soon
+	missing    map[string]time.Time // files that are removed but kept for now; see hold
+	removed    []string             // files that this round found removed
+	fileBusy   bool                 // this round found a file that is being written
 
-	notes []api.Problem // about the tree
-	mesh  mesh
+	treeProblems []api.Problem // problems of the tree
+	mesh         mesh
 }
 
-// mesh is what is known of the mesh configuration file.
+// mesh is the state of the mesh configuration file.
 type mesh struct {
-	sum      omap.Hash              // of the file's bytes
-	good     *meshconfig.MeshConfig // the last good version
-	changed  *meshconfig.MeshConfig // the same, if it was not handed over yet
+	sum      omap.Hash              // hash of the file's content
+	good     *meshconfig.MeshConfig // the last valid version
+	changed  *meshconfig.MeshConfig // the same, if it was not passed to the sink yet
 	problems []api.Problem
 }
 
-// event takes in what the watcher saw.
+// event processes an event of the watcher.
 func (r *run) event(e fsnotify.Event, now time.Time) {
-	paths, structure := r.tree.concerned(e.Name)
+	paths, structure := r.tree.affected(e.Name)
 	if structure {
 		r.pending.add(structural, now)
 	}
 	for _, path := range paths {
-		// Of what is neither configuration nor a directory, writes do not matter.
+		// Writes to files that are neither configuration nor directories have no effect.
 		if _, known := r.tree.files[path]; known || isConfig(path) || !e.Has(fsnotify.Write) {
 			r.pending.add(path, now)
 		}
@@ -165,8 +164,8 @@ func (r *run) event(e fsnotify.Event, now time.Time) {
 	r.lastEvent = now
 }
 
-// lost is called when events may have been missed, which happens when more come than the kernel queues.
-func (r *run) lost(err error) {
+// eventsLost handles an error of the watcher, after which events may be missing, such as an overflow of the kernel's queue.
+func (r *run) eventsLost(err error) {
 	if !errors.Is(err, fsnotify.ErrEventOverflow) {
 		r.Log.Warn("watching configuration files failed; watching anew", "dir", r.Dir, "error", err)
 		r.unwatch()
@@ -174,9 +173,9 @@ func (r *run) lost(err error) {
 	r.pending.add(structural, time.Now())
 }
 
-// settle looks at everything that is due and hands over what changed.
+// settle examines everything that is due and passes the changes to the sink.
 func (r *run) settle(now time.Time) {
-	r.unfinished = false
+	r.fileBusy = false
 	for _, path := range r.pending.due(now) {
 		if path == structural {
 			r.structure = true
@@ -188,21 +187,21 @@ func (r *run) settle(now time.Time) {
 		r.structure = false
 		r.walk(now)
 	}
-	for _, path := range r.gone {
+	for _, path := range r.removed {
 		if _, known := r.tree.files[path]; known && !r.hold(path, now) {
 			delete(r.tree.files, path)
 			r.forget(path)
 		}
 	}
-	r.gone = nil
+	r.removed = nil
 	r.commit()
 }
 
-// hold reports whether a file that is gone stays for now: another one is being written, and may be what became of it.
+// hold reports whether the objects of a removed file are kept for now, because a file that is being written may replace it.
 func (r *run) hold(path string, now time.Time) bool {
 	since, before := r.missing[path]
 	switch {
-	case r.pending.idle() && !r.unfinished, before && now.Sub(since) >= patience*r.MaxWait:
+	case r.pending.idle() && !r.fileBusy, before && now.Sub(since) >= busyLimit*r.MaxWait:
 		return false
 	case !before:
 		r.missing[path] = now
@@ -211,17 +210,17 @@ func (r *run) hold(path string, now time.Time) bool {
 	return true
 }
 
-// forget lets go of a file that is gone.
+// forget removes the objects of a removed file.
 func (r *run) forget(path string) {
 	delete(r.emptySince, path)
 	delete(r.missing, path)
 	r.ledger.remove(path)
 }
 
-// commit hands over a batch if there is something to tell.
+// commit passes a batch to the sink if anything has changed.
 func (r *run) commit() {
 	ready := r.listed && (r.MeshConfig == "" || r.mesh.good != nil) && (r.synced || r.pending.idle())
-	events, problems := r.ledger.commit(append(slices.Clip(r.notes), r.mesh.problems...))
+	events, problems := r.ledger.commit(append(slices.Clip(r.treeProblems), r.mesh.problems...))
 	b := source.Batch{
 		Source: r.name, Events: events, Problems: problems, Synced: ready || r.synced, Mesh: r.mesh.changed,
 	}
@@ -244,7 +243,7 @@ func (r *run) unwatch() {
 	r.watcher = nil
 }
 
-// problem is a Problem about a file or directory as a whole.
+// problem returns a Problem about a file or directory as a whole.
 func problem(path string, s api.Severity, format string, args ...any) api.Problem {
 	return api.Problem{Position: api.Position{File: path}, Severity: s, Reason: fmt.Sprintf(format, args...)}
 }

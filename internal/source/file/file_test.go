@@ -24,8 +24,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what must come. It is generous: the machine may be busy.
-const patience = 20 * time.Second
+// waitLimit is how long a test waits for what must come. It is generous: the machine may be busy.
+const waitLimit = 20 * time.Second
 
 // world is a running source and what its batches add up to.
 type world struct {
@@ -159,7 +159,7 @@ func (w *world) next() source.Batch {
 			w.mesh = b.Mesh
 		}
 		return b
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		w.t.Fatalf("no batch came; objects: %v, problems: %v", w.names(), w.problems)
 		panic("unreachable")
 	}
@@ -168,7 +168,7 @@ func (w *world) next() source.Batch {
 // until takes in batches until a condition holds.
 func (w *world) until(what string, holds func() bool) {
 	w.t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(waitLimit)
 	for !holds() {
 		if time.Now().After(deadline) {
 			w.t.Fatalf("not %s; objects: %v, problems: %v", what, w.names(), w.problems)

@@ -10,54 +10,54 @@ import (
 	"github.com/pilotmesh/pilot/internal/source"
 )
 
-// ledger knows what every file says and decides which version of each object counts. It does no I/O. The rules:
+// ledger holds the content of every file and decides which version of each object is used. It does no I/O. The rules:
 //
-//   - A claim is one document's word on one object. Of several claims the first by file and line counts; the others
-//     are Problems.
-//   - If the document is broken, its last good version counts in its place (a stale claim). If it has none, the version
-//     in use stays, unless another claim has a version.
-//   - If a document does not even say which object it is about, what its file claimed before and does not name now is
-//     kept in reserve. A reserve counts only while no claim has a version.
-//   - An object without claims and reserves is gone.
+//   - A claim is a document's version of an object. If several documents claim an object, the first by file and line is used;
+//     the others are reported as Problems.
+//   - If a document is invalid, its last valid version is used in its place (a stale claim). If it has none, the version in
+//     use is kept, unless another claim has a version.
+//   - If a document does not even identify its object, the earlier claims of its file that are no longer in the file are kept in
+//     reserve. A reserve is used only while no other claim has a version.
+//   - An object without claims and reserves is removed.
 type ledger struct {
 	files     map[string]*file
 	claims    map[api.Key][]*claim
 	published map[api.Key]*api.Object
 
-	touched   map[api.Key]struct{}      // whose claims changed since the last commit
-	conflicts map[api.Key][]api.Problem // of objects with several claims
-	notes     []api.Problem             // about directories and other things that hold no documents
-	problems  []api.Problem             // all of them as handed out last
-	outdated  bool                      // problems must be put together anew
+	touched   map[api.Key]struct{}      // objects whose claims have changed since the last commit
+	conflicts map[api.Key][]api.Problem // by object with several claims
+	notes     []api.Problem             // problems about directories and other things without documents
+	problems  []api.Problem             // all problems, as of the last commit
+	outdated  bool                      // problems must be collected again
 }
 
-// file is what is known of one file.
+// file is the content of one file.
 type file struct {
-	sum      omap.Hash // of its bytes
+	sum      omap.Hash // hash of its bytes
 	texts    map[omap.Hash]text
 	claims   []*claim
 	problems []api.Problem
 }
 
-// text is a decoded document, to be reused where the same bytes occur again.
+// text is a decoded document. It is reused when the same bytes occur again.
 type text struct {
 	line int
 	docs []api.Document
 }
 
-type standing uint8
+type claimState uint8
 
 const (
-	fresh standing = iota
+	fresh claimState = iota
 	stale
 	reserve
 )
 
 type claim struct {
-	key      api.Key
-	at       api.Position
-	object   *api.Object // nil: there never was a good version
-	standing standing
+	key    api.Key
+	at     api.Position
+	object *api.Object // nil: no version has ever been valid
+	state  claimState
 }
 
 func newLedger() *ledger {
@@ -70,7 +70,7 @@ func newLedger() *ledger {
 	}
 }
 
-// read takes in the bytes of a file. Documents that stand in it unchanged are not decoded again.
+// read updates the content of a file. Documents that have not changed are not decoded again.
 func (l *ledger) read(path string, data []byte) {
 	sum := omap.Sum(data)
 	old := l.files[path]
@@ -78,7 +78,7 @@ func (l *ledger) read(path string, data []byte) {
 		return
 	}
 	f := &file{sum: sum, texts: map[omap.Hash]text{}}
-	whole := true // every document says which object it is about
+	whole := true // every document identifies its object
 	last := lastGood(old)
 	texts, p := api.Split(path, data)
 	if p != nil {
@@ -100,12 +100,12 @@ func (l *ledger) read(path string, data []byte) {
 		known = known.moved(t.Line())
 		f.texts[id] = known
 		for _, d := range known.docs {
-			f.say(d.Problems)
+			f.addProblems(d.Problems)
 			switch {
 			case d.Object != nil:
 				f.claims = append(f.claims, &claim{key: d.Key, at: d.Position, object: d.Object})
 			case d.Identified:
-				f.claims = append(f.claims, &claim{key: d.Key, at: d.Position, object: last[d.Key], standing: stale})
+				f.claims = append(f.claims, &claim{key: d.Key, at: d.Position, object: last[d.Key], state: stale})
 			case api.Failed(d.Problems):
 				whole = false
 			}
@@ -117,10 +117,10 @@ func (l *ledger) read(path string, data []byte) {
 	l.put(path, f)
 }
 
-// maxProblems bounds what is said about one file.
+// maxProblems limits the number of problems that are reported for one file.
 const maxProblems = 1000
 
-func (f *file) say(problems []api.Problem) {
+func (f *file) addProblems(problems []api.Problem) {
 	n := len(f.problems)
 	if n > maxProblems {
 		return
@@ -157,7 +157,7 @@ func lastGood(f *file) map[api.Key]*api.Object {
 	return last
 }
 
-// keep puts in reserve what the file claimed before and does not name now.
+// keep puts the earlier claims of the file into reserve that are no longer in the file.
 func (f *file) keep(old *file) {
 	if old == nil {
 		return
@@ -169,22 +169,22 @@ func (f *file) keep(old *file) {
 	for _, c := range old.claims {
 		if c.object != nil && !named[c.key] {
 			named[c.key] = true
-			f.claims = append(f.claims, &claim{key: c.key, at: c.at, object: c.object, standing: reserve})
+			f.claims = append(f.claims, &claim{key: c.key, at: c.at, object: c.object, state: reserve})
 		}
 	}
 }
 
-// unreadable notes that a file cannot be read: what it claimed stays.
+// unreadable records that a file cannot be read. Its claims are kept in reserve.
 func (l *ledger) unreadable(path string, p api.Problem) {
 	f := &file{problems: []api.Problem{p}}
 	f.keep(l.files[path])
 	l.put(path, f)
 }
 
-// remove notes that a file is gone.
+// remove records that a file was removed.
 func (l *ledger) remove(path string) { l.put(path, nil) }
 
-// put replaces what is known of a file.
+// put replaces the content of a file.
 func (l *ledger) put(path string, f *file) {
 	old := l.files[path]
 	if old != nil {
@@ -208,11 +208,13 @@ func (l *ledger) put(path string, f *file) {
 	}
 }
 
-// says reports whether the file has a word on any object.
-func (l *ledger) says(path string) bool { return l.files[path] != nil && len(l.files[path].claims) > 0 }
+// hasClaims reports whether the file claims any object.
+func (l *ledger) hasClaims(path string) bool {
+	return l.files[path] != nil && len(l.files[path].claims) > 0
+}
 
-// commit returns what changed since the last commit: events in key order, and which problems came and went. notes are the
-// problems that are not about documents.
+// commit returns the changes since the last commit: events in key order, and the problems that appeared or were resolved. notes
+// are the problems that are not about documents.
 func (l *ledger) commit(notes []api.Problem) (events []source.Event, problems []source.ProblemEvent) {
 	for key := range l.touched {
 		winner, old := l.settle(key), l.published[key]
@@ -237,7 +239,7 @@ func (l *ledger) commit(notes []api.Problem) (events []source.Event, problems []
 	return events, problems
 }
 
-// settle finds the version of an object that counts, and who loses against it.
+// settle decides which version of an object is used, and reports the other claims as problems.
 func (l *ledger) settle(key api.Key) *api.Object {
 	claims := l.claims[key]
 	if len(claims) == 0 {
@@ -251,7 +253,7 @@ func (l *ledger) settle(key api.Key) *api.Object {
 		case c.object == nil:
 		case winner == nil:
 			winner = c
-		case c.standing == fresh:
+		case c.state == fresh:
 			losers = append(losers, api.Problem{Object: key, Position: c.at, Severity: api.Error, Reason: fmt.Sprintf(
 				"is also defined at %v, which counts because it comes first; remove one of them", winner.at)})
 		}
@@ -273,15 +275,15 @@ func (l *ledger) settle(key api.Key) *api.Object {
 	return nil
 }
 
-// rank orders reserves behind claims.
+// rank orders reserves after all other claims.
 func (c *claim) rank() int {
-	if c.standing == reserve {
+	if c.state == reserve {
 		return 1
 	}
 	return 0
 }
 
-// collect puts all problems together, in the order of the files.
+// collect returns all problems in the order of the files.
 func (l *ledger) collect() []api.Problem {
 	var all []api.Problem
 	for _, f := range l.files {

@@ -5,31 +5,31 @@ import (
 	"time"
 )
 
-// pending collects the paths that something happened to until it is time to look at them. What happens together is
-// looked at together: a round ends when nothing has happened for the quiet time, or when it has lasted for maxWait. A
-// path at which something happened within the quiet time stays for the next round even then, because somebody is
-// likely still writing there: a file that git is just about to replace is not a deleted one.
+// pending collects paths with events until they are to be examined. Paths whose events happen together are examined together, in
+// a round: a round ends when no event has happened for the quiet time, or when it has lasted for maxWait. In the latter case a
+// path with an event within the quiet time is left for the next round, because a program is probably still writing. For example,
+// a file that git is about to replace must not be regarded as removed.
 type pending struct {
 	quiet, maxWait time.Duration
 
 	paths       map[string]touch
-	first, last time.Time // of the round; zero without one
+	first, last time.Time // times of the first and last event of the round; zero if there is no round
 }
 
-// touch is what happened to one path.
+// touch holds the events of one path.
 type touch struct {
 	first, last time.Time
-	after       time.Time // if set: look then, not before, although nothing happens any more
+	after       time.Time // if set: examine the path at this time, not before, although there are no further events
 }
 
-// patience is how many times maxWait a path is left alone that never gets quiet.
-const patience = 10
+// busyLimit is the factor of maxWait after which a path with continuous events is examined anyway.
+const busyLimit = 10
 
 func newPending(quiet, maxWait time.Duration) *pending {
 	return &pending{quiet: quiet, maxWait: maxWait, paths: map[string]touch{}}
 }
 
-// add notes that something happened to path.
+// add records an event.
 func (p *pending) add(path string, now time.Time) {
 	t, ok := p.paths[path]
 	if !ok || !t.after.IsZero() {
@@ -43,7 +43,7 @@ func (p *pending) add(path string, now time.Time) {
 	p.last = now
 }
 
-// postpone asks to look at path at a certain time, unless something happens to it before.
+// postpone requests that path is examined at a certain time, unless an event happens before.
 func (p *pending) postpone(path string, after time.Time) {
 	if t, ok := p.paths[path]; ok && t.after.IsZero() {
 		return
@@ -51,13 +51,13 @@ func (p *pending) postpone(path string, after time.Time) {
 	p.paths[path] = touch{after: after}
 }
 
-// has reports whether path waits to be looked at.
+// has reports whether path is pending.
 func (p *pending) has(path string) bool {
 	_, ok := p.paths[path]
 	return ok
 }
 
-// next returns when due may have something; false if nothing is pending.
+// next returns the time at which due has to be called, or false if nothing is pending.
 func (p *pending) next() (at time.Time, ok bool) {
 	if !p.first.IsZero() {
 		at, ok = p.roundEnd(), true
@@ -78,11 +78,11 @@ func (p *pending) roundEnd() time.Time {
 	return end
 }
 
-// due takes out the paths to look at now, in order.
+// due removes and returns the paths that are to be examined now, in order.
 func (p *pending) due(now time.Time) []string {
 	var out []string
 	ended := !p.first.IsZero() && !now.Before(p.roundEnd())
-	hot := false
+	busy := false
 	for path, t := range p.paths {
 		switch {
 		case !t.after.IsZero():
@@ -91,8 +91,8 @@ func (p *pending) due(now time.Time) []string {
 			}
 		case !ended:
 			continue
-		case now.Sub(t.last) < p.quiet && now.Sub(t.first) < patience*p.maxWait:
-			hot = true
+		case now.Sub(t.last) < p.quiet && now.Sub(t.first) < busyLimit*p.maxWait:
+			busy = true
 			continue
 		}
 		out = append(out, path)
@@ -102,7 +102,7 @@ func (p *pending) due(now time.Time) []string {
 	}
 	if ended {
 		p.first = time.Time{}
-		if hot {
+		if busy {
 			p.first = now
 		}
 	}
@@ -110,5 +110,5 @@ func (p *pending) due(now time.Time) []string {
 	return out
 }
 
-// idle reports whether nothing happened that was not looked at.
+// idle reports whether there is no round.
 func (p *pending) idle() bool { return p.first.IsZero() }

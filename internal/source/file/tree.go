@@ -12,39 +12,39 @@ import (
 	"github.com/pilotmesh/pilot/internal/links"
 )
 
-// tree is what a walk over the directory found: the files to read, and which events concern them.
+// tree is the result of a walk over the directory: the files to be read, and the paths of events that concern them.
 //
-// Paths come in two kinds. A logical path is the root as the user wrote it with the names below it; files and problems
-// are known by it. A real path has no symbolic links in it; the kernel reports events by it.
+// A logical path begins with the root as the user wrote it; files and problems have logical paths. A real path contains no
+// symbolic links; events have real paths.
 type tree struct {
-	files  map[string]stamp    // logical: the configuration files
-	dirs   map[string]bool     // logical: the directories walked
-	failed map[string]error    // logical: what could not be looked at
-	homes  map[string][]string // real directory → logical directories that stand for it
-	links  map[string]bool     // real: the links on the way to something, and their targets
+	files       map[string]stamp    // the configuration files, by logical path
+	dirs        map[string]bool     // the directories that were walked, by logical path
+	failed      map[string]error    // what could not be read or watched, by logical path
+	logicalDirs map[string][]string // by real directory: the logical directories that refer to it
+	links       map[string]bool     // real paths of the links on the way to files and directories, and of their targets
 }
 
 // stamp identifies the state of a file.
 type stamp struct {
-	info fs.FileInfo
-	sure bool // the file was last changed long enough before it was read: any later change shows in info
+	info     fs.FileInfo
+	reliable bool // the last change was long enough before the read, so that every later change changes info
 }
 
-// clockSlack is the coarsest step of file times that occurs. Two changes within it may look like one.
+// clockSlack is the coarsest resolution of file times. Two changes within it may have equal times.
 const clockSlack = 2 * time.Second
 
 func newStamp(info fs.FileInfo, now time.Time) stamp {
-	return stamp{info: info, sure: now.Sub(info.ModTime()) > clockSlack}
+	return stamp{info: info, reliable: now.Sub(info.ModTime()) > clockSlack}
 }
 
-// same reports whether a file that had the stamp surely has not changed.
+// same reports whether a file is certainly unchanged since the stamp was made.
 func (s stamp) same(info fs.FileInfo) bool {
-	return s.sure && s.info != nil && os.SameFile(s.info, info) &&
+	return s.reliable && s.info != nil && os.SameFile(s.info, info) &&
 		s.info.Size() == info.Size() && s.info.ModTime().Equal(info.ModTime())
 }
 
-// isConfig reports whether a file of this name, or path, is configuration. Hidden files and directories are not: Kubernetes keeps
-// the versions of a mounted ConfigMap in such, and leads to them by links.
+// isConfig reports whether a path has the name of a configuration file. Hidden files and directories are no configuration:
+// Kubernetes stores the versions of a mounted ConfigMap in hidden directories and links to them.
 func isConfig(path string) bool {
 	switch filepath.Ext(path) {
 	case ".yaml", ".yml", ".json":
@@ -55,20 +55,19 @@ func isConfig(path string) bool {
 
 func isHidden(path string) bool { return strings.HasPrefix(filepath.Base(path), ".") }
 
-// walker builds a tree. watch is called for each real directory before it is read, so that nothing that happens after
-// the reading is missed.
+// walker builds a tree. It calls watch for each real directory before it reads the directory, so that no later change is missed.
 type walker struct {
 	*tree
 	watch   func(dir string) error
-	watched map[string]bool   // real directories
-	seen    map[string]string // real directory → logical path under which it was walked
+	watched map[string]bool   // real directories that are watched
+	seen    map[string]string // by real directory: the logical path under which it was walked
 }
 
 func newWalker(watch func(dir string) error) *walker {
 	return &walker{
 		tree: &tree{
 			files: map[string]stamp{}, dirs: map[string]bool{}, failed: map[string]error{},
-			homes: map[string][]string{}, links: map[string]bool{},
+			logicalDirs: map[string][]string{}, links: map[string]bool{},
 		},
 		watch:   watch,
 		watched: map[string]bool{},
@@ -76,17 +75,17 @@ func newWalker(watch func(dir string) error) *walker {
 	}
 }
 
-// watchError is about a directory that cannot be watched.
+// watchError reports a directory that cannot be watched.
 type watchError struct{ err error }
 
 func (e *watchError) Error() string { return e.err.Error() }
 
-// skippedError is about something that is left out on purpose.
+// skippedError reports something that is skipped deliberately.
 type skippedError struct{ reason string }
 
 func (e *skippedError) Error() string { return e.reason }
 
-// walk goes over everything below root, except the file skip, a real path. An error is about the root itself.
+// walk walks everything below root, except the file with the real path skip. It returns an error if root cannot be read.
 func (w *walker) walk(root, skip string) error {
 	real, err := w.follow(root)
 	if err != nil {
@@ -95,7 +94,7 @@ func (w *walker) walk(root, skip string) error {
 	return w.directory(root, real, skip)
 }
 
-// follow resolves the links on the way to path and watches for their changes.
+// follow resolves the links in path and watches their directories.
 func (w *walker) follow(path string) (real string, err error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -109,7 +108,7 @@ func (w *walker) follow(path string) (real string, err error) {
 	return real, err
 }
 
-// observe watches a real directory and notes if that is impossible.
+// observe watches a real directory, and records an error.
 func (w *walker) observe(dir string) {
 	if w.watched[dir] {
 		return
@@ -126,7 +125,7 @@ func (w *walker) directory(logical, real, skip string) error {
 		return nil
 	}
 	w.seen[real] = logical
-	w.homes[real] = append(w.homes[real], logical)
+	w.logicalDirs[real] = append(w.logicalDirs[real], logical)
 	w.dirs[logical] = true
 	w.observe(real)
 	entries, err := os.ReadDir(real)
@@ -153,7 +152,7 @@ func (w *walker) entry(logical, real string, e fs.DirEntry, skip string) error {
 			if isConfig(e.Name()) {
 				return err
 			}
-			return nil // a link to nothing may become anything: it is watched
+			return nil // the target may appear later, so its directory is watched
 		}
 		real = target
 	} else if !mode.IsDir() && !isConfig(e.Name()) {
@@ -163,7 +162,7 @@ func (w *walker) entry(logical, real string, e fs.DirEntry, skip string) error {
 	switch {
 	case real == skip:
 		return nil
-	case errors.Is(err, fs.ErrNotExist): // gone meanwhile
+	case errors.Is(err, fs.ErrNotExist): // it was removed after the directory was read
 		return nil
 	case err != nil:
 		return err
@@ -178,10 +177,10 @@ func (w *walker) entry(logical, real string, e fs.DirEntry, skip string) error {
 	return nil
 }
 
-// concerned returns the logical paths an event at a real path is about. structure says that it is about links or
-// directories, so that the tree may look different now.
-func (t *tree) concerned(real string) (paths []string, structure bool) {
-	if _, ok := t.homes[real]; ok {
+// affected returns the logical paths that an event at a real path concerns. structure reports that the event concerns links or
+// directories, so the tree may have changed.
+func (t *tree) affected(real string) (paths []string, structure bool) {
+	if _, ok := t.logicalDirs[real]; ok {
 		return nil, true
 	}
 	if t.links[real] {
@@ -191,14 +190,14 @@ func (t *tree) concerned(real string) (paths []string, structure bool) {
 	if isHidden(name) {
 		return nil, false
 	}
-	for _, home := range t.homes[filepath.Clean(dir)] {
+	for _, home := range t.logicalDirs[filepath.Clean(dir)] {
 		paths = append(paths, filepath.Join(home, name))
 	}
 	return paths, false
 }
 
-// lostBelow reports whether path is, or is below, something that could not be looked at.
-func (t *tree) lostBelow(path string) bool {
+// failedAbove reports whether path, or a directory above it, could not be read.
+func (t *tree) failedAbove(path string) bool {
 	for p := path; ; p = filepath.Dir(p) {
 		switch t.failed[p].(type) {
 		case nil, *watchError, *skippedError:

@@ -1,13 +1,12 @@
-// Package memory is a source fed by the program that embeds it, and by tests. It has no transport: objects come by
-// calls of Go functions.
+// Package memory is a source for programs that embed the control plane, and for tests. Objects are passed by calls of Go
+// functions.
 //
 // Invariants:
-//   - One Update is one batch, however many objects it touches; an Update that changes nothing is none.
-//   - An object that fails validation is not applied: its last good version stays, and a Problem says so.
-//   - Everything works before, during and after Run; a Run begins with one batch of all that is there.
+//   - One Update is one batch, independent of the number of objects. An Update that changes nothing sends no batch.
+//   - An object that fails validation is not applied. Its last valid version is kept, and a Problem is reported.
+//   - Updates are possible before, during and after Run. Run begins with one batch of all objects.
 //
-// The package starts no goroutines: an Update hands its batch over in the caller's. It must not import the store, state,
-// views or xds.
+// Goroutines: the package starts none. Update passes its batch to the sink in the caller's goroutine.
 package memory
 
 import (
@@ -35,10 +34,10 @@ type Source struct {
 	objects  map[api.Key]*api.Object
 	problems map[api.Key][]api.Problem
 	mesh     *meshconfig.MeshConfig
-	told     []api.Problem // to the sink of the present or last Run
+	reported []api.Problem // reported to the sink of the present or last Run
 }
 
-// New returns an empty source. Two sources of one control plane must not have the same name.
+// New returns an empty source. Sources of one control plane must have different names.
 func New(name string) *Source {
 	return &Source{name: name, objects: map[api.Key]*api.Object{}, problems: map[api.Key][]api.Problem{}}
 }
@@ -46,20 +45,20 @@ func New(name string) *Source {
 // Name implements source.Source.
 func (s *Source) Name() string { return s.name }
 
-// Tx is a change being made. It is valid only while the function it was given to runs.
+// Tx collects the changes of an Update. It is valid only while the function that got it runs.
 type Tx struct {
-	writes map[api.Key]*api.Object // nil: deleted
+	writes map[api.Key]*api.Object // nil values are deletions
 	mesh   *meshconfig.MeshConfig
 }
 
-// Set puts objects, which must be sealed or decoded. Of several writes to one key the last one counts.
+// Set adds or replaces objects, which Seal or Decode must have returned. The last of several writes to one key counts.
 func (t *Tx) Set(objects ...*api.Object) {
 	for _, o := range objects {
 		t.writes[o.Key] = o
 	}
 }
 
-// Delete removes objects. Removing what is not there is nothing.
+// Delete removes objects. Keys without objects are ignored.
 func (t *Tx) Delete(keys ...api.Key) {
 	for _, k := range keys {
 		t.writes[k] = nil
@@ -69,8 +68,8 @@ func (t *Tx) Delete(keys ...api.Key) {
 // Mesh replaces the mesh configuration.
 func (t *Tx) Mesh(m *meshconfig.MeshConfig) { t.mesh = m }
 
-// Update makes one change: everything fn does arrives as one batch. It returns what is to be said about the objects it
-// set; those with an Error were not applied. fn must not call the source.
+// Update applies all changes of fn as one batch. It returns the problems of the objects that fn has set; objects with an Error
+// were not applied. fn must not call methods of the source.
 func (s *Source) Update(fn func(*Tx)) []api.Problem {
 	t := &Tx{writes: map[api.Key]*api.Object{}}
 	fn(t)
@@ -100,12 +99,12 @@ func (s *Source) Update(fn func(*Tx)) []api.Problem {
 		s.mesh, mesh = t.mesh, t.mesh
 	}
 	if s.sink != nil && (len(events) > 0 || changed || mesh != nil) {
-		s.sink.Apply(source.Batch{Source: s.name, Events: events, Problems: s.tell(), Synced: true, Mesh: mesh})
+		s.sink.Apply(source.Batch{Source: s.name, Events: events, Problems: s.problemEvents(), Synced: true, Mesh: mesh})
 	}
 	return found
 }
 
-// check is all that is to be said about an object.
+// check returns all problems of an object.
 func check(o *api.Object) []api.Problem {
 	if o == nil {
 		return nil
@@ -120,7 +119,7 @@ func check(o *api.Object) []api.Problem {
 	return problems
 }
 
-// report replaces what is said about an object, and reports whether that is a change.
+// report replaces the problems of an object. It reports whether they have changed.
 func (s *Source) report(key api.Key, problems []api.Problem) bool {
 	if slices.Equal(problems, s.problems[key]) {
 		return false
@@ -132,11 +131,11 @@ func (s *Source) report(key api.Key, problems []api.Problem) bool {
 	return true
 }
 
-// tell returns how the problems differ from those that were told before.
-func (s *Source) tell() []source.ProblemEvent {
+// problemEvents returns the changes of problems since the last call.
+func (s *Source) problemEvents() []source.ProblemEvent {
 	all := s.all()
-	events := source.ProblemEvents(s.told, all)
-	s.told = all
+	events := source.ProblemEvents(s.reported, all)
+	s.reported = all
 	return events
 }
 
@@ -148,7 +147,7 @@ func (s *Source) all() []api.Problem {
 	return all
 }
 
-// Set puts objects as one change; see Update.
+// Set adds or replaces objects as one change; see Update.
 func (s *Source) Set(objects ...*api.Object) []api.Problem {
 	return s.Update(func(t *Tx) { t.Set(objects...) })
 }
@@ -156,7 +155,7 @@ func (s *Source) Set(objects ...*api.Object) []api.Problem {
 // Delete removes objects as one change.
 func (s *Source) Delete(keys ...api.Key) { s.Update(func(t *Tx) { t.Delete(keys...) }) }
 
-// Run implements source.Source. A source runs once at a time.
+// Run implements source.Source. It must not be called again before it has returned.
 func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	if err := s.start(sink); err != nil {
 		return err
@@ -175,7 +174,7 @@ func (s *Source) start(sink source.Sink) error {
 		return errors.New("source " + s.name + " is running already; make one source per control plane")
 	}
 	s.sink = sink
-	b := source.Batch{Source: s.name, Problems: s.tell(), Synced: true, Mesh: s.mesh}
+	b := source.Batch{Source: s.name, Problems: s.problemEvents(), Synced: true, Mesh: s.mesh}
 	for _, key := range slices.SortedFunc(maps.Keys(s.objects), api.Key.Compare) {
 		b.Events = append(b.Events, source.Event{Key: key, Object: s.objects[key]})
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// world is a small mesh with every shape the kernel offers: services with endpoints, rules found by host, namespaces that
-// see a base layer under an overlay, VIP claims grouped from a collection's outputs, and classes that join and leave.
-type world struct {
+// fixture is a small mesh that uses every feature of the kernel: services with endpoints, rules indexed by host, namespaces
+// with an overlay over a base layer, an index of VIPs over the outputs of a collection, and classes that are added and removed.
+type fixture struct {
 	db        *store.DB
 	services  *store.Table[string, service]
 	endpoints *store.Table[string, string]
@@ -32,7 +32,7 @@ type world struct {
 }
 
 type service struct {
-	Layer, VIP string // Layer "" is public
+	Layer, VIP string // Layer "" is the base layer, which all namespaces see
 	Port       int
 }
 
@@ -42,14 +42,14 @@ type rule struct {
 
 type view struct{ Host, Layer string }
 
-// text is an output: a name and what stands for its encoding.
+// text is an output. Its body stands for the encoding of a resource.
 type text struct{ name, body string }
 
 func (t text) ContentHash() omap.Hash { return omap.Sum([]byte(t.name), []byte{0}, []byte(t.body)) }
 func (t text) Size() int              { return len(t.body) }
 func (t text) OutputName() string     { return t.name }
 
-// state is a class state: two layers, what is wrong, and two views of a derived index.
+// state is a class state: two layers, problems, and two results of an index.
 type state struct {
 	base, overlay omap.Map[omap.Name, text]
 	problems      omap.Map[omap.Name, text]
@@ -84,8 +84,8 @@ func same[T comparable](a, b T) bool { return a == b }
 
 func sameTexts(a, b []text) bool { return slices.Equal(a, b) }
 
-func newWorld(o Options) *world {
-	w := &world{db: store.New()}
+func newFixture(o Options) *fixture {
+	w := &fixture{db: store.New()}
 	w.services = store.NewTable[string](w.db, "services", same[service])
 	w.endpoints = store.NewTable[string](w.db, "endpoints", same[string])
 	w.rules = store.NewTable[string](w.db, "rules", same[rule])
@@ -102,7 +102,7 @@ func newWorld(o Options) *world {
 	return w
 }
 
-func (w *world) define() {
+func (w *fixture) define() {
 	g := w.g
 	policy := Define(g, "policy", same[string], func(r *Reader, v view) (string, bool) {
 		found := ""
@@ -186,8 +186,8 @@ func (w *world) define() {
 	})
 }
 
-// fill writes n public services with an endpoint each, a rule for every tenth, and a private rule per namespace.
-func (w *world) fill(tx *store.Txn, n, namespaces int) {
+// fill writes n services in the base layer with one endpoint each, a rule for every tenth, and one rule per namespace.
+func (w *fixture) fill(tx *store.Txn, n, namespaces int) {
 	for i := range n {
 		h := fmt.Sprintf("s%d", i)
 		w.services.Set(tx, h, service{VIP: fmt.Sprintf("10.0.%d.%d", i/250, i%250), Port: i % 4})

@@ -18,14 +18,14 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 )
 
-// A root that was gone and is there again is likely being filled: it is read once nothing has happened to it for
-// returnQuiet, or after returnPatience. Until then what was known stays.
+// If the root directory was removed and appears again, it is probably still being filled. It is read when there was no event for
+// returnQuiet, or after returnPatience. Until then the last known objects are kept.
 const (
 	returnQuiet    = 100 * time.Millisecond
 	returnPatience = 5 * time.Second
 )
 
-// examine looks at one path to which something happened.
+// examine checks a path for which there was an event.
 func (r *run) examine(path string, now time.Time) {
 	info, err := os.Lstat(path)
 	switch {
@@ -36,10 +36,10 @@ func (r *run) examine(path string, now time.Time) {
 			return
 		}
 		if _, err := os.Stat(filepath.Dir(path)); err != nil {
-			r.structure = true // not the file is gone but its directory, perhaps the root
+			r.structure = true // the directory of the file was removed, perhaps the root
 			return
 		}
-		r.gone = append(r.gone, path)
+		r.removed = append(r.removed, path)
 	case err != nil, info.IsDir(), info.Mode()&fs.ModeSymlink != 0:
 		r.structure = true
 	case !isConfig(path):
@@ -55,19 +55,19 @@ func (r *run) read(path string, now time.Time) {
 	delete(r.missing, path)
 	data, info, err := readFile(path, r.Quiet)
 	switch {
-	case errors.Is(err, errBusy), errors.Is(err, fs.ErrNotExist): // the latter: it went away just now
-		r.unfinished = true
-		r.keep(path)
+	case errors.Is(err, errBusy), errors.Is(err, fs.ErrNotExist): // in the latter case it has just been removed
+		r.fileBusy = true
+		r.keepKnown(path)
 		r.pending.add(path, now)
 	case err != nil:
 		r.tree.files[path] = stamp{}
 		r.ledger.unreadable(path, unreadable(path, err))
-		if passes(err) {
+		if transient(err) {
 			r.pending.postpone(path, now.Add(r.Poll))
 		}
-	case len(data) == 0 && (r.ledger.says(path) || r.synced) && !r.stillEmpty(path, now):
-		r.unfinished = true
-		r.keep(path)
+	case len(data) == 0 && (r.ledger.hasClaims(path) || r.synced) && !r.stillEmpty(path, now):
+		r.fileBusy = true
+		r.keepKnown(path)
 		r.pending.postpone(path, r.emptySince[path].Add(r.MaxWait))
 	default:
 		if len(data) > 0 {
@@ -78,15 +78,15 @@ func (r *run) read(path string, now time.Time) {
 	}
 }
 
-// keep makes a file known that is to be read later.
-func (r *run) keep(path string) {
+// keepKnown records a file that will be read later.
+func (r *run) keepKnown(path string) {
 	if _, ok := r.tree.files[path]; !ok {
 		r.tree.files[path] = stamp{}
 	}
 }
 
-// stillEmpty reports whether a file has been empty for long enough to be believed: many programs cut a file first and
-// write it then.
+// stillEmpty reports whether a file has been empty for so long that it is regarded as intended. Many programs truncate a file
+// before they write it.
 func (r *run) stillEmpty(path string, now time.Time) bool {
 	since, ok := r.emptySince[path]
 	if !ok {
@@ -96,8 +96,8 @@ func (r *run) stillEmpty(path string, now time.Time) bool {
 	return now.Sub(since) >= r.MaxWait
 }
 
-// walk looks at the whole tree and at the mesh configuration, and starts watching anew: of directories that were moved
-// or replaced the watcher has wrong ideas.
+// walk reads the whole tree and the mesh configuration. It creates a new watcher, because the old one has wrong paths for
+// directories that were moved or replaced.
 func (r *run) walk(now time.Time) {
 	r.unwatch()
 	watcher, watchErr := r.newWatcher()
@@ -113,7 +113,7 @@ func (r *run) walk(now time.Time) {
 	}
 	mesh := ""
 	if r.MeshConfig != "" {
-		mesh, _ = w.follow(r.MeshConfig) // an error shows again when it is read
+		mesh, _ = w.follow(r.MeshConfig) // reading the file reports the error again
 		r.readMesh(now)
 	}
 	var err error
@@ -124,42 +124,42 @@ func (r *run) walk(now time.Time) {
 	case err != nil:
 		r.absent, r.returned = true, time.Time{}
 		w.files = r.tree.files
-		r.notes = []api.Problem{problem(r.Dir, api.Error, "the directory cannot be read: %v; %s", err, r.meanwhile(r.listed))}
+		r.treeProblems = []api.Problem{problem(r.Dir, api.Error, "the directory cannot be read: %v; %s", err, r.consequence(r.listed))}
 		r.pending.postpone(structural, now.Add(r.Poll))
-	case r.absent && r.listed && r.filling(now):
+	case r.absent && r.listed && r.beingFilled(now):
 		w.files = r.tree.files
 		r.pending.postpone(structural, r.lastEvent.Add(returnQuiet))
 	default:
 		r.absent, r.returned, r.listed = false, time.Time{}, true
 		r.compare(w.tree, now)
-		r.notes = r.explain(w.tree, now)
+		r.treeProblems = r.explain(w.tree, now)
 	}
 	r.tree = w.tree
 }
 
-func (r *run) meanwhile(known bool) string {
+func (r *run) consequence(known bool) string {
 	if known {
 		return "what was read last stays in use"
 	}
 	return "nothing is served before it can be"
 }
 
-// filling reports whether somebody is likely still putting files into a root that was gone.
-func (r *run) filling(now time.Time) bool {
+// beingFilled reports whether a root that was removed and appeared again is probably still being filled.
+func (r *run) beingFilled(now time.Time) bool {
 	if r.returned.IsZero() {
 		r.returned, r.lastEvent = now, now
 	}
 	return now.Sub(r.lastEvent) < returnQuiet && now.Sub(r.returned) < returnPatience
 }
 
-// compare reads what is new or changed in a tree, and removes what is gone.
+// compare reads the new and changed files of a tree, and removes those that are no longer in it.
 func (r *run) compare(t *tree, now time.Time) {
 	old := r.tree.files
 	r.tree = t
 	for _, path := range slices.Sorted(maps.Keys(t.files)) {
 		before, known := old[path]
 		switch {
-		case r.pending.has(path): // somebody is writing it: its turn comes
+		case r.pending.has(path): // it is being written and will be examined later
 			t.files[path] = before
 		case known && before.same(t.files[path].info):
 			t.files[path] = before
@@ -171,7 +171,7 @@ func (r *run) compare(t *tree, now time.Time) {
 		if _, ok := t.files[path]; ok {
 			continue
 		}
-		if r.pending.has(path) || t.lostBelow(path) || r.hold(path, now) {
+		if r.pending.has(path) || t.failedAbove(path) || r.hold(path, now) {
 			t.files[path] = before
 			continue
 		}
@@ -179,7 +179,7 @@ func (r *run) compare(t *tree, now time.Time) {
 	}
 }
 
-// explain makes what could not be looked at Problems, and plans to look again.
+// explain reports what could not be read or watched as Problems, and schedules another attempt.
 func (r *run) explain(t *tree, now time.Time) []api.Problem {
 	var notes []api.Problem
 	unwatched := 0
@@ -188,7 +188,7 @@ func (r *run) explain(t *tree, now time.Time) []api.Problem {
 		if e, ok := errors.AsType[*watchError](err); ok {
 			if unwatched++; unwatched == 1 {
 				notes = append(notes, problem(path, api.Warning,
-					"cannot be watched: %v; changes are found by looking every %v (is fs.inotify.max_user_watches or max_user_instances too low?)", e.err, r.Poll))
+					"cannot be watched: %v; changes are found by looking every %v (check whether fs.inotify.max_user_watches or max_user_instances is too low)", e.err, r.Poll))
 				r.pending.postpone(structural, now.Add(r.Poll))
 			}
 			continue
@@ -197,7 +197,7 @@ func (r *run) explain(t *tree, now time.Time) []api.Problem {
 			notes = append(notes, problem(path, api.Warning, "%s", e.reason))
 			continue
 		}
-		if passes(err) {
+		if transient(err) {
 			r.pending.postpone(structural, now.Add(r.Poll))
 		}
 		if _, known := t.files[path]; known || isConfig(path) && !r.tree.dirs[path] {
@@ -210,7 +210,7 @@ func (r *run) explain(t *tree, now time.Time) []api.Problem {
 	return notes
 }
 
-// readMesh reads the mesh configuration. It must be there: without it nobody knows what the mesh is meant to forbid.
+// readMesh reads the mesh configuration. The file must exist, because policies of the whole mesh may be defined in it.
 func (r *run) readMesh(now time.Time) {
 	path := r.MeshConfig
 	data, _, err := readFile(path, r.Quiet)
@@ -220,7 +220,7 @@ func (r *run) readMesh(now time.Time) {
 		return
 	case err != nil:
 		r.mesh.sum = omap.Hash{}
-		r.mesh.problems = []api.Problem{problem(path, api.Error, "the mesh configuration cannot be read: %v; %s", err, r.meanwhile(r.mesh.good != nil))}
+		r.mesh.problems = []api.Problem{problem(path, api.Error, "the mesh configuration cannot be read: %v; %s", err, r.consequence(r.mesh.good != nil))}
 		r.pending.postpone(structural, now.Add(r.Poll))
 		return
 	case len(data) == 0 && r.mesh.good != nil && !r.stillEmpty(path, now):
@@ -241,27 +241,27 @@ func (r *run) readMesh(now time.Time) {
 	}
 }
 
-// passes reports whether an error may go away without an event that tells: too many open files, a disk or a server that does
-// not answer. What is missing or forbidden appears, or is allowed, with one.
-func passes(err error) bool {
+// transient reports whether an error may disappear without a file event, such as too many open files or a file server that does
+// not respond. A missing or forbidden file causes an event when it appears or becomes readable.
+func transient(err error) bool {
 	_, system := errors.AsType[syscall.Errno](err)
 	return system && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission)
 }
 
 var errBusy = errors.New("the file is being written")
 
-// largeError is a file beyond the limit.
+// largeError reports a file that exceeds the size limit.
 type largeError struct{ size int64 }
 
 func (e *largeError) Error() string { return fmt.Sprintf("%d bytes are too many", e.size) }
 
-// readFile reads a file that nobody has written to for the quiet time and that nobody writes to meanwhile.
+// readFile reads a file. It returns errBusy if the file was written within the quiet time or while it was read.
 func readFile(path string, quiet time.Duration) (data []byte, info fs.FileInfo, err error) {
 	info, err = os.Stat(path)
 	if err != nil {
 		return nil, nil, err
 	}
-	if !info.Mode().IsRegular() { // opening a pipe would wait for a writer
+	if !info.Mode().IsRegular() { // opening a pipe would block until there is a writer
 		return nil, nil, errors.New("it is not a regular file")
 	}
 	if age := time.Since(info.ModTime()); 0 <= age && age < quiet {
@@ -285,7 +285,7 @@ func readFile(path string, quiet time.Duration) (data []byte, info fs.FileInfo, 
 	return data, after, nil
 }
 
-// unreadable is the Problem of a file whose documents stay what they were.
+// unreadable returns the Problem of a file that cannot be read; its objects are kept.
 func unreadable(path string, err error) api.Problem {
 	if large, ok := errors.AsType[*largeError](err); ok {
 		return api.TooLarge(path, large.size)

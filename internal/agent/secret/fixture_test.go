@@ -81,18 +81,18 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// world is a board with the provider of files, and a directory for these.
-type world struct {
+// fixture is a board with the provider of files, and a directory for these.
+type fixture struct {
 	*testing.T
 	dir   string
 	board *Board
 	log   *output
 }
 
-// newWorld starts them. change, if any, is made to the provider before.
-func newWorld(t *testing.T, change func(*Files)) *world {
+// newFixture starts them. change, if any, is made to the provider before.
+func newFixture(t *testing.T, change func(*Files)) *fixture {
 	t.Helper()
-	w := &world{T: t, dir: t.TempDir(), log: &output{}}
+	w := &fixture{T: t, dir: t.TempDir(), log: &output{}}
 	log := slog.New(slog.NewTextHandler(w.log, nil))
 	w.board = NewBoard(log)
 	files := NewFiles(w.board, log)
@@ -120,22 +120,22 @@ func newWorld(t *testing.T, change func(*Files)) *world {
 	return w
 }
 
-func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
+func (w *fixture) path(name string) string { return filepath.Join(w.dir, name) }
 
 // put writes a file as a whole.
-func (w *world) put(name, text string) {
+func (w *fixture) put(name, text string) {
 	w.Helper()
-	beside := w.path(".beside")
-	if err := os.WriteFile(beside, []byte(text), 0o600); err != nil {
+	temporary := w.path(".temporary")
+	if err := os.WriteFile(temporary, []byte(text), 0o600); err != nil {
 		w.Fatal(err)
 	}
-	if err := os.Rename(beside, w.path(name)); err != nil {
+	if err := os.Rename(temporary, w.path(name)); err != nil {
 		w.Fatal(err)
 	}
 }
 
 // write writes a file in place.
-func (w *world) write(name, text string) {
+func (w *fixture) write(name, text string) {
 	w.Helper()
 	if err := os.WriteFile(w.path(name), []byte(text), 0o600); err != nil {
 		w.Fatal(err)
@@ -143,14 +143,14 @@ func (w *world) write(name, text string) {
 }
 
 // await waits until the board says of a secret what is wanted, and returns that.
-func (w *world) await(name string, state State, problem string) Entry {
+func (w *fixture) await(name string, state State, problem string) Entry {
 	w.Helper()
 	return w.awaitThat(name, string(state)+" "+problem, func(e Entry) bool {
 		return e.State == state && strings.Contains(e.Problem, problem) && (problem != "" || e.Problem == "")
 	})
 }
 
-func (w *world) awaitThat(name, what string, check func(Entry) bool) Entry {
+func (w *fixture) awaitThat(name, what string, check func(Entry) bool) Entry {
 	w.Helper()
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
@@ -168,11 +168,11 @@ func (w *world) awaitThat(name, what string, check func(Entry) bool) Entry {
 }
 
 // roots wants the secret to be served with this content.
-func (w *world) roots(name, text string) Entry {
+func (w *fixture) roots(name, text string) Entry {
 	w.Helper()
 	want, err := makeRoots(name, "", []byte(text))
 	if err != nil {
 		w.Fatal(err)
 	}
-	return w.awaitThat(name, "this file", func(e Entry) bool { return e.State == Served && e.version == want.version })
+	return w.awaitThat(name, "this file", func(e Entry) bool { return e.State == StateServed && e.version == want.version })
 }
