@@ -34,8 +34,8 @@ func TestFind(t *testing.T) {
 	t.Setenv("PATH", filepath.Dir(b))
 	for _, c := range []struct {
 		candidates []Candidate
-		want   string
-		reason string
+		want       string
+		reason     string
 	}{
 		{nil, b, ""},
 		{[]Candidate{{From: "--envoy", Path: a}, {From: "ENVOY", Path: b}}, a, ""},

@@ -39,6 +39,9 @@ type move struct {
 	// forced names are answered even if the client should have them. all forces everything that the subscription covers.
 	forced names
 	all    bool
+	// pins are what the client has rejected. Such content of a removed resource is not kept until its delayed removal: the
+	// client does not have it.
+	pins *pinSet
 	// mustRespond is set if a response is sent even if it is empty.
 	mustRespond bool
 	// clustersFrom and clustersTo are the states whose clusters the client's assignments belong to, before and after the
@@ -60,15 +63,20 @@ type moveKey struct {
 	emptyIfMissing                 bool
 	from, to                       *resource.State
 	sub                            *subscription
-	removals, forced               omap.Hash
+	removals, forced, pins         omap.Hash
 	clustersFrom, clustersTo       *resource.State
 }
 
 func (m *move) key() moveKey {
-	return moveKey{
-		m.variant, m.typ, m.sendRemovals, m.all, m.mustRespond, m.emptyIfMissing, m.from, m.to, m.sub, m.removals.Hash(), m.forced.Hash(),
-		m.clustersFrom, m.clustersTo,
+	k := moveKey{
+		variant: m.variant, typ: m.typ, sendRemovals: m.sendRemovals, all: m.all, mustRespond: m.mustRespond,
+		emptyIfMissing: m.emptyIfMissing, from: m.from, to: m.to, sub: m.sub, removals: m.removals.Hash(), forced: m.forced.Hash(),
+		clustersFrom: m.clustersFrom, clustersTo: m.clustersTo,
 	}
+	if m.pins != nil {
+		k.pins = m.pins.hash
+	}
+	return k
 }
 
 // noop reports whether there is nothing to send. It only compares pointers, so it may miss that two states are equal.
@@ -148,7 +156,7 @@ func (m *move) difference() (put []*resource.Resource, removed []string, removal
 				continue
 			}
 			put = append(put, c.New)
-		case delaysRemovals(m.typ):
+		case delaysRemovals(m.typ) && !m.pins.has(pinKey{m.typ, c.Name, "", c.Old.ContentHash()}):
 			delayed = append(delayed, omap.Put(omap.Name(c.Name), c.Old))
 		default:
 			removed = append(removed, c.Name)

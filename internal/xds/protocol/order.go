@@ -229,6 +229,9 @@ func (c *Core) move(t resource.Type, cur *cursor, to point) {
 		forced: forced, all: cur.open.all, mustRespond: cur.open.initial,
 		contentSum: cur.contentSum, contentSumKnown: cur.contentSumOf == cur.sub,
 	}
+	if delaysRemovals(t) && c.pinning.pins.count(t) > 0 {
+		m.pins = c.pinning.pins
+	}
 	if t == resource.Endpoint {
 		m.clustersFrom, m.clustersTo = cur.clusters, c.cursors[resource.Cluster].sent.state
 		m.emptyIfMissing = c.cursors[resource.Cluster].sub == nil && c.variant == StateOfTheWorld
