@@ -77,7 +77,7 @@ func TestErrors(t *testing.T) {
 		args []string
 		want string
 	}{
-		{nil, "--configDir: no directory is named"},
+		{nil, "--configDir: no directory is set"},
 		{[]string{"--configDir=" + dir + "/none"}, "does not exist; create it"},
 		{[]string{"--configDir=" + file}, "is not a directory"},
 		{[]string{"--meshConfig=" + dir + "/none"}, "--meshConfig: " + dir + "/none does not exist"},
@@ -85,7 +85,7 @@ func TestErrors(t *testing.T) {
 		{[]string{"--namespace="}, "--namespace: it is empty"},
 		{[]string{"--httpAddr=8080"}, `--httpAddr: "8080" is not an address`},
 		{[]string{"--grpcAddr=:99999"}, `--grpcAddr: ":99999" is not an address`},
-		{[]string{"--grpcAddr=:8080"}, "--grpcAddr: :8080 is also --httpAddr"},
+		{[]string{"--grpcAddr=:8080"}, "--grpcAddr: :8080 is also the value of --httpAddr"},
 		{[]string{"--keepaliveInterval=1ms"}, "--keepaliveInterval: 1ms is too short; at least 1s"},
 		{[]string{"--keepaliveMaxServerConnectionAge=soon"}, `"soon" is neither a duration such as 30m nor infinity`},
 		{[]string{"--shutdownDuration=-1s"}, "--shutdownDuration: -1s is too short"},

@@ -58,7 +58,7 @@ func TestMemoryIsReturned(t *testing.T) {
 	for round := range 5 {
 		fill(round + 1)
 	}
-	if after := heap(); after > before+1<<20 {
+	if after := heap(); after > before+4<<20 { // kept, they would take about 15 MB
 		t.Errorf("100,000 lists left %d bytes", after-before)
 	}
 }

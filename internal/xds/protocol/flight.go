@@ -23,6 +23,8 @@ type flight struct {
 	merged bool
 	// unknownRejected is set when the client rejected a response whose content the core no longer knows.
 	unknownRejected bool
+	// rejectedAgain is set when the client rejected a response because of content that had been pinned meanwhile.
+	rejectedAgain bool
 }
 
 // stage is one move in flight: one response, or a sequence of responses that is acknowledged with its last one.
@@ -57,7 +59,7 @@ func (f *flight) newest() *stage { return &f.stages[len(f.stages)-1] }
 func (f *flight) start() *position { return &f.stages[0].before }
 
 // failed reports whether the client rejected a response of the flight, so that its content must be sent again.
-func (f *flight) failed() bool { return len(f.rejected) > 0 || f.unknownRejected }
+func (f *flight) failed() bool { return len(f.rejected) > 0 || f.unknownRejected || f.rejectedAgain }
 
 // response returns the response with the nonce; nil if the flight has none or is nil.
 func (f *flight) response(nonce uint64) *sentResponse {
@@ -107,14 +109,20 @@ func (f *flight) forced() (all forcedSet) {
 }
 
 // removedNames lists the names that responses removed.
-func removedNames(responses []sentResponse) names {
-	var list []omap.Change[omap.Name, omap.Unit]
+func removedNames(responses []sentResponse) (all names) {
 	for _, r := range responses {
-		for _, n := range r.removed {
-			list = append(list, omap.Put(omap.Name(n), omap.Unit{}))
-		}
+		all = union(all, setOf(r.removed))
 	}
-	return names{}.With(list...)
+	return all
+}
+
+// setOf is a set of names.
+func setOf(list []string) names {
+	puts := make([]omap.Change[omap.Name, omap.Unit], 0, len(list))
+	for _, n := range list {
+		puts = append(puts, omap.Put(omap.Name(n), omap.Unit{}))
+	}
+	return names{}.With(puts...)
 }
 
 // removed lists the names that responses of the flight removed. The client no longer has what it had under them before

@@ -127,7 +127,7 @@ func (m *move) transition(controlPlane string) *transition {
 		list := m.list(removals)
 		t.contentSum = sum(slices.Values(list))
 		w.version = hex.EncodeToString(t.contentSum[:])
-		t.messages = w.whole(list)
+		t.messages = w.whole(list, removed)
 	default:
 		t.contentSum = m.sum()
 		w.version = hex.EncodeToString(t.contentSum[:])

@@ -39,7 +39,9 @@ func (c *Core) pinSuspects(t resource.Type, cur *cursor, r *sentResponse, out []
 	cur.rejections.consecutive++
 	s := c.findSuspects(cur, t, r)
 	if s.alreadyPinned {
-		cur.rejections.consecutive-- // The response was sent before its bad content was pinned.
+		// The response was sent before its bad content was pinned. The client has not applied the rest of it either.
+		cur.rejections.consecutive--
+		f.rejectedAgain, f.messages = true, nil
 		return out
 	}
 	// If there is nothing to pin, or too much, the client keeps what it has until the content changes.
@@ -65,12 +67,13 @@ func (c *Core) endFlight(t resource.Type, cur *cursor) {
 	for n := range f.removed().All() {
 		cur.dropRemoval(n)
 	}
+	asked := f.forced()
+	cur.open.uncertain = union(asked.uncertain, uncertain)
 	if t == resource.Cluster {
 		// The client drops the assignments of clusters that it drops. Clusters that are sent again need them again.
 		c.cursors[resource.Endpoint].clusters = cur.sent.state
+		c.forgetAssignments(cur.open.uncertain)
 	}
-	asked := f.forced()
-	cur.open.uncertain = union(asked.uncertain, uncertain)
 	if delaysRemovals(t) && len(added) > 0 {
 		cur.removals, cur.removalsSince = cur.removals.With(added...), c.published.seq
 	}
@@ -91,6 +94,34 @@ func (c *Core) endFlight(t resource.Type, cur *cursor) {
 		c.postponeRemovals()
 	}
 	c.updateView()
+}
+
+// forgetAssignments notes that the client may have dropped the assignments of some clusters, because it dropped these. A
+// delta client unsubscribes from such an assignment. A State-of-the-World client may name it again before the server hears
+// that it was dropped, so the assignment is sent again with the cluster, also after a NACK of other assignments.
+func (c *Core) forgetAssignments(clusters names) {
+	if c.variant == Delta || clusters.Len() == 0 {
+		return
+	}
+	var hide []omap.Change[omap.Name, *resource.Resource]
+	for n := range clusters.All() {
+		hide = append(hide, omap.Put(n, resource.Hide(string(n))))
+	}
+	forget := func(p *position) {
+		if p.clusters == nil {
+			return
+		}
+		s := *p.clusters
+		s.Types[resource.Cluster] = s.Layers(resource.Cluster).On(resources{}.With(hide...))
+		p.clusters = &s
+	}
+	endpoints := &c.cursors[resource.Endpoint]
+	forget(&endpoints.position)
+	if endpoints.flight != nil {
+		for i := range endpoints.flight.stages {
+			forget(&endpoints.flight.stages[i].before)
+		}
+	}
 }
 
 // postponeRemovals makes all delayed removals wait for new acknowledgements of listeners and routes. After a NACK of

@@ -286,6 +286,11 @@ func (c *Core) startMove(cur *cursor, m move, to point) {
 		cur.flight = f
 	}
 	f.messages = tr.messages
+	if m.typ == resource.Cluster {
+		for _, message := range tr.messages {
+			c.forgetAssignments(setOf(message.removed))
+		}
+	}
 	f.add(stage{
 		before:   before,
 		forced:   forcedSet{names: m.forced, uncertain: cur.open.uncertain, all: m.all},

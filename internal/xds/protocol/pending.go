@@ -68,10 +68,11 @@ func (c *Core) withoutPending(t resource.Type, base point, k clusterStates) poin
 	}
 	c.cursors[resource.Cluster].flight.wakeWhenOverdue(&c.timer)
 	c.cursors[resource.Endpoint].flight.wakeWhenOverdue(&c.timer)
+	to := point{state: p.states[i], seq: base.seq}
 	if p.differsFromBase[i] || sent.seq > base.seq {
-		return point{state: p.states[i], seq: sent.seq}
+		to.seq = sent.seq
 	}
-	return point{state: p.states[i], seq: base.seq}
+	return c.withPins(to) // What is held back may be older than a pin.
 }
 
 // pendingAt returns the last result if it is still valid, else a new one.
