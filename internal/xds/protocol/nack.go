@@ -41,7 +41,10 @@ func (c *Core) pinSuspects(t resource.Type, cur *cursor, r *sentResponse, out []
 	if s.alreadyPinned {
 		// The response was sent before its bad content was pinned. The client has not applied the rest of it either.
 		cur.rejections.consecutive--
-		f.rejectedAgain, f.messages = true, nil
+		if cur.rejections.repeated < maxConsecutiveNACKs {
+			cur.rejections.repeated++
+			f.rejectedAgain, f.messages = true, nil
+		}
 		return out
 	}
 	// If there is nothing to pin, or too much, the client keeps what it has until the content changes.
@@ -148,6 +151,9 @@ type rejections struct {
 	// consecutive is the number of NACKs since the last ACK, at most maxConsecutiveNACKs-1 after a change of content.
 	// NACKs that only repeat what is pinned do not count.
 	consecutive int
+	// repeated is the number of NACKs, since the last ACK or change of content, of what was pinned already. After
+	// maxConsecutiveNACKs of them the client is left alone: it would reject the same again.
+	repeated int
 	// unexplained is the number of NACKs since the last change of content that did not name the bad content.
 	unexplained int
 	// groups of suspects are pinned and wait for their release. The last one is released first.
@@ -167,11 +173,11 @@ type suspectGroup struct {
 }
 
 // acknowledged notes an ACK.
-func (r *rejections) acknowledged() { r.consecutive, r.reason, r.accepted = 0, "", true }
+func (r *rejections) acknowledged() { r.consecutive, r.repeated, r.reason, r.accepted = 0, 0, "", true }
 
 // contentChanged allows releases again that too many NACKs have stopped.
 func (r *rejections) contentChanged() {
-	r.consecutive, r.unexplained = min(r.consecutive, maxConsecutiveNACKs-1), 0
+	r.consecutive, r.repeated, r.unexplained = min(r.consecutive, maxConsecutiveNACKs-1), 0, 0
 }
 
 // bisect splits suspects into two groups.

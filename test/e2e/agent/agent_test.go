@@ -156,7 +156,7 @@ func TestSecondSignal(t *testing.T) {
 		return err
 	})
 	b.ends(a, 1)
-	if !strings.Contains(a.Log(), "as told a second time") {
+	if !strings.Contains(a.Log(), "at a second request to stop") {
 		b.Error("the log does not say why")
 	}
 }
@@ -367,16 +367,16 @@ func TestCommandLine(t *testing.T) {
 		{nil, []string{"proxy", "--bogus"}, 2, "unknown flag: --bogus"},
 		{nil, []string{"proxy", somewhere, "--restarts=x"}, 2, `invalid argument "x" for "--restarts"`},
 		{nil, []string{"proxy", somewhere, "--proxyAdminPort="}, 2, "Envoy's admin interface has no port"},
-		{nil, []string{"proxy", somewhere, "--proxyAdminPort=15020"}, 2, "port 15020 is meant for both"},
+		{nil, []string{"proxy", somewhere, "--proxyAdminPort=15020"}, 2, "port 15020 is set for both"},
 		{[]string{"PROXY_CONFIG=statusPort: x"}, []string{"proxy", somewhere}, 2, "PROXY_CONFIG: line 1: statusPort"},
 		{nil, []string{"proxy", somewhere}, 1, "no envoy binary was found: there is none on PATH; install Envoy, or name its binary by --envoy=FILE or in $ENVOY"},
-		{[]string{"ENVOY=/no/such"}, []string{"proxy", somewhere}, 1, "ENVOY names /no/such"},
-		{[]string{"ENVOY=" + envoyBinary}, []string{"proxy", somewhere, "--configPath=/proc/no"}, 1, "name a directory this user can write to by --configPath"},
+		{[]string{"ENVOY=/no/such"}, []string{"proxy", somewhere}, 1, "ENVOY is set to /no/such"},
+		{[]string{"ENVOY=" + envoyBinary}, []string{"proxy", somewhere, "--configPath=/proc/no"}, 1, "set --configPath to a directory that this user can write to"},
 		{[]string{"ENVOY=" + envoyBinary}, []string{"proxy", somewhere, "--proxyAdminPort=" + free, "--envoyStatusPort=0", "--envoyPrometheusPort=0", "--statusPort=" + port}, 1, "the status server has no port: listen tcp :" + port},
 		{[]string{"ENVOY=" + noProgram}, []string{"proxy", somewhere, "--statusPort=0"}, 1, "exec format error"},
 		{[]string{"ENVOY=" + oldEnvoy}, []string{"proxy", somewhere}, 1, "is Envoy 1.20.1, which is too old: 1.37 to 1.40 are supported"},
 		{[]string{"ENVOY=" + envoyBinary}, []string{"proxy", somewhere, "--proxyAdminPort=" + port}, 1, "Envoy's admin interface has no port: listen tcp 127.0.0.1:" + port},
-		{[]string{"ENVOY=" + envoyBinary}, []string{"proxy", somewhere, "--proxyAdminPort=" + free, "--envoyStatusPort=" + port}, 1, "or name another by --envoyStatusPort"},
+		{[]string{"ENVOY=" + envoyBinary}, []string{"proxy", somewhere, "--proxyAdminPort=" + free, "--envoyStatusPort=" + port}, 1, "or set another one with --envoyStatusPort"},
 		{nil, []string{"request", "GET"}, 2, "accepts 2 arg(s)"},
 		{nil, []string{"request", "GET", "/", "--proxyAdminPort=1"}, 1, "is the agent running, and is 1 its --proxyAdminPort?"},
 		{nil, []string{"wait", "--url=http://127.0.0.1:1", "--timeoutSeconds=1"}, 1, "the proxy was not ready within 1"},
