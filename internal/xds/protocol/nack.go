@@ -158,6 +158,8 @@ type rejections struct {
 	unexplained int
 	// groups of suspects are pinned and wait for their release. The last one is released first.
 	groups []suspectGroup
+	// blocked is the number of groups, from the first, that were put back since something else happened.
+	blocked int
 	// accepted is set if the client has acknowledged a response since the last release.
 	accepted bool
 	// released is the group that was released last.
@@ -173,22 +175,25 @@ type suspectGroup struct {
 }
 
 // acknowledged notes an ACK.
-func (r *rejections) acknowledged() { r.consecutive, r.repeated, r.reason, r.accepted = 0, 0, "", true }
+func (r *rejections) acknowledged() {
+	r.consecutive, r.repeated, r.blocked, r.reason, r.accepted = 0, 0, 0, "", true
+}
 
 // contentChanged allows releases again that too many NACKs have stopped.
 func (r *rejections) contentChanged() {
-	r.consecutive, r.repeated, r.unexplained = min(r.consecutive, maxConsecutiveNACKs-1), 0, 0
+	r.consecutive, r.repeated, r.blocked, r.unexplained = min(r.consecutive, maxConsecutiveNACKs-1), 0, 0, 0
 }
 
 // bisect splits suspects into two groups.
 func (r *rejections) bisect(keys []pinKey) {
 	half := len(keys) / 2
 	r.groups = append(r.groups, suspectGroup{keys[half:], true}, suspectGroup{keys[:half], false})
+	r.blocked = 0
 }
 
 // mayRelease reports whether a group waits for its release and NACKs have not become too many.
 func (r *rejections) mayRelease() bool {
-	return len(r.groups) > 0 && r.consecutive < maxConsecutiveNACKs && r.unexplained < maxUnexplainedNACKs
+	return len(r.groups) > r.blocked && r.consecutive < maxConsecutiveNACKs && r.unexplained < maxUnexplainedNACKs
 }
 
 // nextGroup takes the group to be released next. bad says that the cause of the NACK is in it, because the client accepted
@@ -253,6 +258,32 @@ func (c *Core) releaseSuspects(out []Action) ([]Action, bool) {
 	return out, false
 }
 
+// isBlocked reports whether released virtual hosts are not shown because the client has rejected the combinations that they
+// would make. Nothing would be sent, and the next group would be released together with them.
+func (c *Core) isBlocked(group []pinKey) bool {
+	for _, k := range group {
+		route, ok := c.published.state.Get(k.typ, k.name)
+		if !ok || k.piece == "" || k.in(c.view.state) || !c.pinning.pins.hasWhole(k.name) {
+			return false
+		}
+		piece, ok := route.Pieces().Get(omap.Name(k.piece))
+		hidden := func(cluster string) bool {
+			_, shown := c.view.state.Get(resource.Cluster, cluster)
+			return !shown
+		}
+		if !ok || slices.ContainsFunc(piece.Refs(), hidden) {
+			return false
+		}
+	}
+	return true
+}
+
+// putBack lets a group wait until the other groups have been released.
+func (r *rejections) putBack(group []pinKey) {
+	r.groups = slices.Insert(r.groups, 0, suspectGroup{keys: group})
+	r.blocked++
+}
+
 // releaseGroup unpins the next group of suspects so that it is sent again. A group that contains the bad content is split
 // further instead, down to a single pin, which stays.
 func (c *Core) releaseGroup(t resource.Type, cur *cursor, out []Action) []Action {
@@ -264,10 +295,17 @@ func (c *Core) releaseGroup(t resource.Type, cur *cursor, out []Action) []Action
 		cur.rejections.bisect(group)
 		return out
 	}
-	c.pinning.pins = c.pinning.pins.without(group)
+	pins := c.pinning.pins
+	c.pinning.pins = pins.without(group)
 	c.renumber()
 	c.updateView()
-	cur.rejections.released = group
+	if c.isBlocked(group) {
+		c.pinning.pins = pins
+		c.updateView()
+		cur.rejections.putBack(group)
+		return out
+	}
+	cur.rejections.released, cur.rejections.blocked = group, 0
 	for _, k := range group {
 		// If the name was forced when it was rejected, two states need not differ in it. So it is forced again.
 		if k.piece == "" && cur.sub.has(k.name) && k.in(c.published.state) {

@@ -95,6 +95,13 @@ func (s *pinSet) len() int {
 	return len(s.keys)
 }
 
+// hasWhole reports whether a route configuration is pinned as a whole.
+func (s *pinSet) hasWhole(route string) bool {
+	return s != nil && slices.ContainsFunc(s.keys, func(k pinKey) bool {
+		return k.typ == resource.Route && k.name == route && k.piece == ""
+	})
+}
+
 // has reports whether the content is pinned.
 func (s *pinSet) has(k pinKey) bool {
 	if s == nil {
