@@ -41,8 +41,9 @@ type stage struct {
 	forced forcedSet
 	// newNames is set if the stage answers names that a client which already had resources of the type asked for.
 	newNames bool
-	// removed are names that the responses of stages merged into this one removed.
-	removed names
+	// removed are names that the responses of stages merged into this one removed, and sent those of which they contained
+	// some content.
+	removed, sent names
 }
 
 // sentResponse is one response of a stage.
@@ -97,6 +98,7 @@ func (f *flight) add(s stage) {
 	next.before, next.first = old.before, old.first
 	next.forced, next.newNames = old.forced.union(next.forced), old.newNames || next.newNames
 	next.removed = union(union(next.removed, old.removed), removedNames(old.responses))
+	next.sent = union(union(next.sent, old.sent), sentNames(old.responses))
 	f.stages, f.merged = slices.Delete(f.stages, 1, 2), true
 }
 
@@ -114,6 +116,17 @@ func removedNames(responses []sentResponse) (all names) {
 		all = union(all, setOf(r.removed))
 	}
 	return all
+}
+
+// sentNames lists the names of which responses contained content.
+func sentNames(responses []sentResponse) names {
+	var list []string
+	for _, r := range responses {
+		for _, res := range r.resources {
+			list = append(list, res.Name())
+		}
+	}
+	return setOf(list)
 }
 
 // setOf is a set of names.
@@ -172,17 +185,30 @@ func (f *flight) uncertain(t resource.Type, cur *cursor) (list names, added []om
 			}
 		}
 	}
-	if f.merged { // Forgotten responses contained only what is in the sent state or in the delayed removals.
-		for ch := range resource.Diff(f.start().sent.state.Layers(t), cur.sent.state.Layers(t)) {
-			if ch.New != nil && cur.sub.has(ch.Name) {
-				check(ch.New)
+	for _, s := range f.stages { // The client may have any content that merged stages have sent.
+		for n := range s.sent.All() {
+			if !cur.sub.has(string(n)) {
+				continue
 			}
-		}
-		for _, r := range cur.removals.All() {
-			check(r)
+			puts = append(puts, omap.Put(n, omap.Unit{}))
+			if _, had := f.had(t, string(n)); !had {
+				added = append(added, omap.Put(n, f.lastSent(t, cur, n, pinned)))
+			}
 		}
 	}
 	return union(f.removed(), names{}.With(puts...)), added
+}
+
+// lastSent is what the client was sent last under a name by stages that were merged, if it has not rejected that.
+func (f *flight) lastSent(t resource.Type, cur *cursor, n omap.Name, pinned func(*resource.Resource) bool) *resource.Resource {
+	r, ok := cur.sent.state.Get(t, string(n))
+	if !ok {
+		r, ok = cur.removals.Get(n)
+	}
+	if !ok || pinned(r) {
+		return resource.UnknownContent(string(n))
+	}
+	return r
 }
 
 // overdueStages is the number of stages whose acknowledgement is overdue, counted from the oldest.
