@@ -210,10 +210,7 @@ func (r *rejections) nextGroup(s *resource.State) (keys []pinKey, bad bool) {
 
 // reportPins reports content that stays pinned, and prepares the bisection of the rest.
 func reportPins(t resource.Type, r *rejections, s suspects, out []Action) []Action {
-	if n := len(r.groups); n > 0 {
-		// The client rejected the group before it, which says nothing about this one.
-		r.groups[n-1].secondHalf = false
-	}
+	r.learnNothing() // The client rejected the group before it.
 	pins, certain := s.pins, s.certain
 	if !certain {
 		keys := make([]pinKey, len(pins))
@@ -278,6 +275,13 @@ func (c *Core) isBlocked(group []pinKey) bool {
 	return true
 }
 
+// learnNothing makes the next answer say nothing about the group that is released next.
+func (r *rejections) learnNothing() {
+	if n := len(r.groups); n > 0 {
+		r.groups[n-1].secondHalf = false
+	}
+}
+
 // putBack lets a group wait until the other groups have been released.
 func (r *rejections) putBack(group []pinKey) {
 	r.groups = slices.Insert(r.groups, 0, suspectGroup{keys: group})
@@ -306,6 +310,9 @@ func (c *Core) releaseGroup(t resource.Type, cur *cursor, out []Action) []Action
 		return out
 	}
 	cur.rejections.released, cur.rejections.blocked = group, 0
+	if slices.ContainsFunc(group, func(k pinKey) bool { return !cur.sub.has(k.name) }) {
+		cur.rejections.learnNothing() // What the client does not ask for is not sent, so no ACK is about it.
+	}
 	for _, k := range group {
 		// If the name was forced when it was rejected, two states need not differ in it. So it is forced again.
 		if k.piece == "" && cur.sub.has(k.name) && k.in(c.published.state) {
