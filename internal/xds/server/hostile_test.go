@@ -222,6 +222,7 @@ func TestNeverReads(t *testing.T) {
 	r.mesh.publish(clusters(1, 40, 50_000, "x"))
 	silent := rawStream(t, r.conn(t), deltaMethod)
 	must(t, silent.SendMsg(encode(t, &discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: resource.Cluster.URL()})))
+	waitFor(testContext(t), t, "the stream that is not read to be there", func() bool { return len(r.server.Streams()) == 1 })
 	good, err := r.dial(t).DeltaAggregatedResources(testContext(t))
 	must(t, err)
 	must(t, good.Send(&discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: resource.Cluster.URL()}))
