@@ -38,7 +38,7 @@ func (c *Core) pinSuspects(t resource.Type, cur *cursor, r *sentResponse, out []
 	f := cur.flight
 	cur.rejections.consecutive++
 	s := c.findSuspects(cur, t, r)
-	if s.alreadyPinned && (cur.rejections.repeated == 0 || len(s.pins) == 0) {
+	if s.alreadyPinned {
 		// The response was sent before its bad content was pinned. The client has not applied the rest of it either.
 		cur.rejections.consecutive--
 		if cur.rejections.repeated < maxConsecutiveNACKs {
