@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -225,12 +224,11 @@ func (c counting) Apply(b source.Batch) {
 
 // kindOf says what an event is to those who know updates by these names.
 func kindOf(e source.Event) (string, trigger) {
-	kinds := api.Kinds()
-	at := slices.IndexFunc(kinds, func(k api.Kind) bool { return k.Name == e.Key.Kind })
+	kind, _ := api.KindNamed(e.Key.Kind)
 	switch {
-	case at < 0 || kinds[at].Subject == api.AboutRules:
+	case kind.Subject == api.AboutRules:
 		return "config", configTrigger
-	case kinds[at].Subject == api.AboutEndpoints:
+	case kind.Subject == api.AboutEndpoints:
 		return "eds", endpointTrigger
 	case e.Object == nil:
 		return "svcdelete", serviceTrigger

@@ -39,18 +39,28 @@ type Kind struct {
 	Name    string
 	Subject Subject
 	group   string
-	newSpec func() proto.Message
+	spec    proto.Message // a nil message of the type of the specs
 }
 
 // Kinds are the kinds of objects that the product acts on, in the order in which people are told about them.
 func Kinds() []Kind {
 	return []Kind{
-		{KindServiceEntry, AboutServices, networkingGroup, func() proto.Message { return new(networking.ServiceEntry) }},
-		{KindWorkloadEntry, AboutEndpoints, networkingGroup, func() proto.Message { return new(networking.WorkloadEntry) }},
-		{KindVirtualService, AboutRules, networkingGroup, func() proto.Message { return new(networking.VirtualService) }},
-		{KindDestinationRule, AboutRules, networkingGroup, func() proto.Message { return new(networking.DestinationRule) }},
-		{KindSidecar, AboutRules, networkingGroup, func() proto.Message { return new(networking.Sidecar) }},
+		{KindServiceEntry, AboutServices, networkingGroup, (*networking.ServiceEntry)(nil)},
+		{KindWorkloadEntry, AboutEndpoints, networkingGroup, (*networking.WorkloadEntry)(nil)},
+		{KindVirtualService, AboutRules, networkingGroup, (*networking.VirtualService)(nil)},
+		{KindDestinationRule, AboutRules, networkingGroup, (*networking.DestinationRule)(nil)},
+		{KindSidecar, AboutRules, networkingGroup, (*networking.Sidecar)(nil)},
 	}
+}
+
+// KindNamed is the kind with a name; false if the product acts on no such kind.
+func KindNamed(name string) (Kind, bool) {
+	for _, k := range Kinds() {
+		if k.Name == name {
+			return k, true
+		}
+	}
+	return Kind{}, false
 }
 
 // names are the kinds of one group.
@@ -82,11 +92,11 @@ type kind struct {
 
 // message returns a new message for the spec, nil if the kind is not one of ours.
 func (k kind) message() proto.Message {
-	all := Kinds()
-	if at := slices.IndexFunc(all, func(o Kind) bool { return o.Name == k.name }); k.class == ownKind && at >= 0 {
-		return all[at].newSpec()
+	known, ok := KindNamed(k.name)
+	if !ok || k.class != ownKind {
+		return nil
 	}
-	return nil
+	return known.spec.ProtoReflect().New().Interface()
 }
 
 // groups lists the API groups configuration can be in, with the kinds of each: those handled, and those that are
@@ -166,7 +176,7 @@ func kindOfSpec(spec proto.Message) string {
 	}
 	is := spec.ProtoReflect().Descriptor()
 	for _, k := range Kinds() {
-		if k.newSpec().ProtoReflect().Descriptor() == is {
+		if k.spec.ProtoReflect().Descriptor() == is {
 			return k.Name
 		}
 	}

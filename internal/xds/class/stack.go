@@ -118,6 +118,16 @@ func base[K comparable](key func(c proxy.Class) K) keyOf[K] {
 	return func(_ *query.Reader, c proxy.Class) (K, bool) { return key(c), scope.SetOf(c).Overlay() }
 }
 
+// sidecars makes the key of a layer that gateways do not have.
+func sidecars[K comparable](key keyOf[K]) keyOf[K] {
+	return func(r *query.Reader, c proxy.Class) (k K, ok bool) {
+		if c.Gateway {
+			return k, false
+		}
+		return key(r, c)
+	}
+}
+
 // hostStack is the stack of what is made host by host: what some clients see differently goes before what others of their
 // scope see.
 func hostStack(h *layer.Hosts[*resource.Resource]) stack {
@@ -137,32 +147,23 @@ func hostStack(h *layer.Hosts[*resource.Resource]) stack {
 
 // listenerStack: a gateway has no listeners yet.
 func (q *Queries) listenerStack() stack {
-	list := stack{
-		fromCell("inbound", Workload, q.listeners.Inbound, always(listener.InboundOf)),
-		fromCell("virtual outbound", Fixed, q.listeners.Virtual, func(r *query.Reader, c proxy.Class) (listener.Virtual, bool) {
+	return stack{
+		fromCell("inbound", Workload, q.listeners.Inbound, sidecars(always(listener.InboundOf))),
+		fromCell("virtual outbound", Fixed, q.listeners.Virtual, sidecars(func(r *query.Reader, c proxy.Class) (listener.Virtual, bool) {
 			return listener.VirtualOf(c, q.Scope.Outbound(r, scope.SetOf(c))), true
-		}),
-		fromElements("labels in scope", Scoped, q.listeners.Labelled, func(_ *query.Reader, c proxy.Class) (listener.For, bool) {
+		})),
+		fromElements("labels in scope", Scoped, q.listeners.Labelled, sidecars(func(_ *query.Reader, c proxy.Class) (listener.For, bool) {
 			k, ok := scope.LabelledOf(c)
 			return listener.For{Labelled: k, Shape: listener.ShapeOf(c)}, ok
-		}),
+		})),
 		fromCell("HTTP proxies", Scoped, q.listeners.Proxies, func(r *query.Reader, c proxy.Class) (listener.Proxies, bool) {
 			return listener.Proxies{Sidecar: c.Sidecar, Shape: listener.ShapeOf(c)}, q.proxied(r, c)
 		}),
-		fromElements("scope", Scoped, q.listeners.Scoped, always(func(c proxy.Class) listener.In {
+		fromElements("scope", Scoped, q.listeners.Scoped, sidecars(always(func(c proxy.Class) listener.In {
 			return listener.In{Set: scope.SetOf(c), Shape: listener.ShapeOf(c)}
-		})),
-		fromElements("base", Base, q.listeners.Base, base(listener.ShapeOf)),
+		}))),
+		fromElements("base", Base, q.listeners.Base, sidecars(base(listener.ShapeOf))),
 	}
-	for i, p := range list {
-		list[i].of = func(r *query.Reader, c proxy.Class) (Map, bool) {
-			if c.Gateway {
-				return Map{}, false
-			}
-			return p.of(r, c)
-		}
-	}
-	return list
 }
 
 func (q *Queries) routeStack() stack {
