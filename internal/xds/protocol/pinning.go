@@ -123,9 +123,7 @@ func hasContent(r *resource.Resource) bool { return r.Size() > 0 }
 // replaceResource shows what the client has instead of a pinned resource, and hides the resource if the client has
 // nothing.
 func (b *overlayBuilder) replaceResource(k pinKey) {
-	held := b.held(k.typ, k.name, func(r *resource.Resource) bool {
-		return !b.isPinned(pinKey{k.typ, k.name, "", r.ContentHash()})
-	})
+	held := b.held(k.typ, k.name, func(r *resource.Resource) bool { return !b.core.pinning.pins.anyIn(k.typ, r) })
 	if held == nil {
 		b.put(k.typ, resource.Hide(k.name))
 		if k.typ == resource.Cluster {
