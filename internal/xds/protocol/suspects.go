@@ -26,7 +26,7 @@ func (c *Core) findSuspects(cur *cursor, t resource.Type, of *sentResponse) susp
 	var mentioned []Pin
 	for _, r := range of.resources {
 		old, had := former.get(r.Name())
-		if !had || pinned.has(pinKey{t, r.Name(), "", old.ContentHash()}) {
+		if !had || pinned.anyIn(t, old) {
 			old, had = nil, false // A hidden entry is no content, and the client cannot have what it rejected.
 		}
 		forced := asked.names.Has(omap.Name(r.Name()))
