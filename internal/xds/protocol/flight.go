@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"math"
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/omap"
@@ -9,6 +10,9 @@ import (
 
 // maxStages bounds what the core remembers of one type. If more moves are unacknowledged, two of them are merged.
 const maxStages = 4
+
+// anyNonce is larger than every nonce.
+const anyNonce = math.MaxUint64
 
 // flight is what was sent of a type and is not acknowledged. Most flights have one stage. A flight has more if an
 // acknowledgement takes longer than Patience.
@@ -137,11 +141,18 @@ func setOf(list []string) names {
 	return names{}.With(puts...)
 }
 
-// removed lists the names that responses of the flight removed. The client no longer has what it had under them before
-// the flight.
-func (f *flight) removed() (all names) {
+// removed lists the names that the responses of the flight removed before the one with the nonce. The client no longer has
+// what it had under them before the flight.
+func (f *flight) removed(nonce uint64) (all names) {
 	for _, s := range f.stages {
-		all = union(union(all, s.removed), removedNames(s.responses))
+		if s.first < nonce {
+			all = union(all, s.removed)
+		}
+		n := 0
+		for n < len(s.responses) && s.responses[n].nonce < nonce {
+			n++
+		}
+		all = union(all, removedNames(s.responses[:n]))
 	}
 	return all
 }
@@ -150,14 +161,16 @@ func (f *flight) removed() (all names) {
 type formerContent struct {
 	typ   resource.Type
 	start *position
-	// removed are the names that the flight removed.
+	// removed are the names that the flight has removed.
 	removed names
 }
 
-// former returns what the client had before the flight.
-func (f *flight) former(t resource.Type) formerContent { return formerContent{t, f.start(), f.removed()} }
+// former returns what the client had before the flight and may still have when it reads the response with the nonce.
+func (f *flight) former(t resource.Type, nonce uint64) formerContent {
+	return formerContent{t, f.start(), f.removed(nonce)}
+}
 
-// get is what the client had under a name before the flight, if no response has removed it since.
+// get is what the client had under a name before the flight, if no response has removed it.
 func (h formerContent) get(name string) (*resource.Resource, bool) {
 	if h.removed.Has(omap.Name(name)) {
 		return nil, false
@@ -177,7 +190,7 @@ func (f *flight) uncertain(t resource.Type, cur *cursor) (list names, added []om
 		return slices.ContainsFunc(f.rejected, func(p Pin) bool { return p.in(r) })
 	}
 	var puts []omap.Change[omap.Name, omap.Unit]
-	former := f.former(t)
+	former := f.former(t, anyNonce)
 	check := func(r *resource.Resource) {
 		name := omap.Name(r.Name())
 		old, had := former.get(r.Name())

@@ -67,7 +67,7 @@ func (c *Core) endFlight(t resource.Type, cur *cursor) {
 	}
 	uncertain, added := f.uncertain(t, cur)
 	cur.position = *f.start()
-	for n := range f.removed().All() {
+	for n := range f.removed(anyNonce).All() {
 		cur.dropRemoval(n)
 	}
 	asked := f.forced()
@@ -312,7 +312,11 @@ func (c *Core) releaseGroup(t resource.Type, cur *cursor, out []Action) []Action
 	}
 	pins := c.pinning.pins
 	c.pinning.pins = pins.without(group)
-	c.renumber()
+	if delaysRemovals(t) {
+		c.renumber()
+	} else {
+		c.postponeRemovals() // The view no longer keeps the clusters of the content that the client had instead.
+	}
 	c.updateView()
 	if c.isBlocked(group) {
 		c.pinning.pins = pins

@@ -20,7 +20,7 @@ type suspects struct {
 
 // findSuspects lists what may have caused the NACK of a response.
 func (c *Core) findSuspects(cur *cursor, t resource.Type, of *sentResponse) suspects {
-	former, asked, pinned := cur.flight.former(t), cur.flight.forced(), c.pinning.pins
+	former, asked, pinned := cur.flight.former(t, of.nonce), cur.flight.forced(), c.pinning.pins
 	reason := wordsOf(cur.rejections.reason)
 	var s suspects
 	var mentioned []Pin
