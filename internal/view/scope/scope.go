@@ -318,7 +318,7 @@ func (q *Queries) footprint(r *query.Reader, h HostIn) ([]service.Footprint, boo
 			return nil, false
 		}
 		f, ok := q.services.Footprint(r, v)
-		f.Shared, f.Own, f.Dynamic, f.TCP, f.VIPs, f.Others = nil, nil, nil, nil, nil, nil // the base has those
+		f.Shared, f.Own, f.Dynamic, f.Web, f.TCP, f.VIPs, f.Others = nil, nil, nil, nil, nil, nil, nil // the base has those
 		return []service.Footprint{f}, ok
 	}
 	f, ok := q.services.FootprintAt(r, v, q.places(r, h))
