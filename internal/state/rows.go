@@ -55,6 +55,23 @@ func (e *Endpoints) Labels() []mesh.Label {
 	return slices.SortedFunc(maps.Keys(labels), mesh.Label.Compare)
 }
 
+// LabelSets returns the different sets of labels of the inline endpoints, in order. Of a crowded object it returns one set with
+// AnyLabel alone.
+func (e *Endpoints) LabelSets() [][]mesh.Label {
+	if e.Crowded() {
+		return [][]mesh.Label{{AnyLabel()}}
+	}
+	var sets [][]mesh.Label
+	for i, ep := range e.Inline {
+		if i > 0 && maps.Equal(ep.Labels, e.Inline[i-1].Labels) {
+			continue // most endpoints have the labels of their neighbours
+		}
+		sets = append(sets, mesh.SortedLabels(ep.Labels))
+	}
+	slices.SortFunc(sets, func(a, b []mesh.Label) int { return slices.CompareFunc(a, b, mesh.Label.Compare) })
+	return slices.CompactFunc(sets, slices.Equal)
+}
+
 // AnyLabel stands for the labels of what is crowded. No label of a workload has an empty name.
 func AnyLabel() mesh.Label { return mesh.Label{} }
 

@@ -78,10 +78,24 @@ func (f *findings) idlePolicies(rule *state.DestinationRule, host string) {
 		if i >= maxChecked || s.Resolution == mesh.Passthrough || s.Resolution == mesh.DynamicDNS {
 			continue // these have no endpoints to choose from
 		}
-		if label, missing := f.q.services.Missing(f.r, s, subset.GetLabels()); missing {
-			f.warn(at+".labels", "no endpoint of %q has the label %s: what is sent to subset %q fails; correct the label, or give it to an endpoint", host, label, subset.GetName())
+		switch missing := f.q.services.Missing(f.r, s, subset.GetLabels()); len(missing) {
+		case 0:
+		case 1:
+			f.warn(at+".labels", "no endpoint of %q has the label %s: what is sent to subset %q fails; correct the label, or give it to an endpoint", host, missing[0], subset.GetName())
+		default:
+			f.warn(at+".labels", "no endpoint of %q has all of the labels %s, although each is on some endpoint: what is sent to subset %q fails; correct the labels, or give them to one endpoint",
+				host, joined(missing), subset.GetName())
 		}
 	}
+}
+
+// joined shows labels as "a=1, b=2".
+func joined(labels []mesh.Label) string {
+	texts := make([]string, 0, len(labels))
+	for _, l := range labels {
+		texts = append(texts, l.String())
+	}
+	return strings.Join(texts, ", ")
 }
 
 func (f *findings) idlePolicy(policy *networking.TrafficPolicy, at string, s *service.Service) {
