@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Gateway is the reserved gateway name by which rules say that they are for all sidecars.
@@ -16,6 +17,9 @@ const Gateway = "mesh"
 
 // Loopback is where listeners are that no other address is given, and where applications are reached.
 const Loopback = "127.0.0.1"
+
+// NoTimeout is a timeout that never expires, where 0 is the proxy's default.
+const NoTimeout time.Duration = -1
 
 // Resolution says how a service's endpoints are found.
 type Resolution uint8
