@@ -76,7 +76,7 @@ func described(t *testing.T) map[string]protoreflect.MessageDescriptor {
 	for _, g := range groups() {
 		for _, name := range g.kinds {
 			m := kind{class: ownKind, name: name}.message()
-			if m == nil || kindOfSpec(m) != name {
+			if of, ok := kindOfSpec(m); !ok || of.Name != name {
 				t.Fatalf("%s has no message of its own", name)
 			}
 			kinds[name] = m.ProtoReflect().Descriptor()

@@ -181,7 +181,11 @@ func problems(key Key, file string, findings []document.Finding) []Problem {
 // Validate judges an object by the rules of its kind. With an Error the object must not be used; with Warnings it can.
 // The Problems stand where the object does; see Locate.
 func Validate(o *Object) []Problem {
-	found := problems(o.Key, o.Position.File, rules.Spec(o.Spec, rules.About{
+	k, ok := kindOfSpec(o.Spec)
+	if !ok {
+		return []Problem{{Object: o.Key, Position: o.Position, Severity: Error, Field: "spec", Reason: fmt.Sprintf("objects of type %T are not known here", o.Spec)}}
+	}
+	found := problems(o.Key, o.Position.File, k.rule(o.Spec, rules.About{
 		Namespace: o.Namespace, Labels: o.Labels, Allocated: len(o.HostAddresses()) > 0, Distribution: o.Annotations[TrafficDistribution],
 	}))
 	for i := range found {

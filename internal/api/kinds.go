@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/proto"
-	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/api/rules"
 )
 
 const networkingGroup = "networking.istio.io"
@@ -40,16 +40,26 @@ type Kind struct {
 	Subject Subject
 	group   string
 	spec    proto.Message // a nil message of the type of the specs
+	// rule judges a spec of the kind.
+	rule func(spec proto.Message, about rules.About) []document.Finding
+}
+
+// define returns a kind whose specs are of the type M.
+func define[M proto.Message](name string, subject Subject, group string, rule func(M, rules.About) []document.Finding) Kind {
+	var spec M
+	return Kind{name, subject, group, spec, func(m proto.Message, about rules.About) []document.Finding {
+		return rule(m.(M), about)
+	}}
 }
 
 // Kinds are the kinds of objects that the product acts on, in the order in which people are told about them.
 func Kinds() []Kind {
 	return []Kind{
-		{KindServiceEntry, AboutServices, networkingGroup, (*networking.ServiceEntry)(nil)},
-		{KindWorkloadEntry, AboutEndpoints, networkingGroup, (*networking.WorkloadEntry)(nil)},
-		{KindVirtualService, AboutRules, networkingGroup, (*networking.VirtualService)(nil)},
-		{KindDestinationRule, AboutRules, networkingGroup, (*networking.DestinationRule)(nil)},
-		{KindSidecar, AboutRules, networkingGroup, (*networking.Sidecar)(nil)},
+		define(KindServiceEntry, AboutServices, networkingGroup, rules.ServiceEntry),
+		define(KindWorkloadEntry, AboutEndpoints, networkingGroup, rules.WorkloadEntry),
+		define(KindVirtualService, AboutRules, networkingGroup, rules.VirtualService),
+		define(KindDestinationRule, AboutRules, networkingGroup, rules.DestinationRule),
+		define(KindSidecar, AboutRules, networkingGroup, rules.Sidecar),
 	}
 }
 
@@ -169,16 +179,16 @@ func (g group) kindOf(version, name string) kind {
 	return kind{class: ownKind, name: name}
 }
 
-// kindOfSpec names the kind a spec belongs to, "" if it is none of ours.
-func kindOfSpec(spec proto.Message) string {
+// kindOfSpec returns the kind that a spec belongs to; false if the product acts on no such kind.
+func kindOfSpec(spec proto.Message) (Kind, bool) {
 	if spec == nil {
-		return ""
+		return Kind{}, false
 	}
 	is := spec.ProtoReflect().Descriptor()
 	for _, k := range Kinds() {
 		if k.spec.ProtoReflect().Descriptor() == is {
-			return k.Name
+			return k, true
 		}
 	}
-	return ""
+	return Kind{}, false
 }

@@ -45,14 +45,14 @@ type Allocated struct{ Host, Address string }
 // the metadata and computes the hash. Nothing the object refers to may be changed afterwards. Whether the spec makes
 // sense is for Validate to say.
 func (o Object) Seal() (*Object, error) {
-	kind := kindOfSpec(o.Spec)
-	if kind == "" || reflect.ValueOf(o.Spec).IsNil() {
+	kind, ok := kindOfSpec(o.Spec)
+	if !ok || reflect.ValueOf(o.Spec).IsNil() {
 		return nil, fmt.Errorf("object %s/%s: no kind has a spec of type %T", o.Namespace, o.Name, o.Spec)
 	}
-	if o.Kind != "" && o.Kind != kind {
-		return nil, fmt.Errorf("object %v: the spec is that of a %s", o.Key, kind)
+	if o.Kind != "" && o.Kind != kind.Name {
+		return nil, fmt.Errorf("object %v: the spec is that of a %s", o.Key, kind.Name)
 	}
-	o.Kind = kind
+	o.Kind = kind.Name
 	o.Namespace = cmp.Or(o.Namespace, DefaultNamespace)
 	if reason := cmp.Or(rules.Subdomain(o.Name), rules.Label(o.Namespace)); reason != "" {
 		return nil, fmt.Errorf("object %v: %s", o.Key, reason)

@@ -28,26 +28,41 @@ type About struct {
 	Distribution string
 }
 
-// Spec judges the spec of an object by the rules of its kind. Findings have no lines: a message does not know them.
-func Spec(spec proto.Message, about About) []document.Finding {
-	c := checker{namespace: about.Namespace}
-	at := (*document.Path)(nil).Field("spec")
-	switch s := spec.(type) {
-	case *networking.ServiceEntry:
+// The functions for the kinds judge the spec of an object. Findings have no lines: a message does not know them.
+
+// ServiceEntry judges a ServiceEntry.
+func ServiceEntry(s *networking.ServiceEntry, about About) []document.Finding {
+	return judgeSpec(s, about, func(c *checker, at *document.Path) {
 		c.serviceEntry(at, s, about)
 		c.distribution(about.Distribution)
-	case *networking.WorkloadEntry:
-		c.workloadEntry(at, s)
-	case *networking.VirtualService:
-		c.virtualService(at, s)
-	case *networking.DestinationRule:
-		c.destinationRule(at, s)
-	case *networking.Sidecar:
-		c.sidecar(at, s)
-	default:
-		c.fail(at, "objects of type %T are not known here", spec)
-		return c.Findings()
-	}
+	})
+}
+
+// WorkloadEntry judges a WorkloadEntry.
+func WorkloadEntry(s *networking.WorkloadEntry, about About) []document.Finding {
+	return judgeSpec(s, about, func(c *checker, at *document.Path) { c.workloadEntry(at, s) })
+}
+
+// VirtualService judges a VirtualService.
+func VirtualService(s *networking.VirtualService, about About) []document.Finding {
+	return judgeSpec(s, about, func(c *checker, at *document.Path) { c.virtualService(at, s) })
+}
+
+// DestinationRule judges a DestinationRule.
+func DestinationRule(s *networking.DestinationRule, about About) []document.Finding {
+	return judgeSpec(s, about, func(c *checker, at *document.Path) { c.destinationRule(at, s) })
+}
+
+// Sidecar judges a Sidecar.
+func Sidecar(s *networking.Sidecar, about About) []document.Finding {
+	return judgeSpec(s, about, func(c *checker, at *document.Path) { c.sidecar(at, s) })
+}
+
+// judgeSpec judges a spec by the rules of its kind, then each of its fields by itself.
+func judgeSpec(spec proto.Message, about About, ofKind func(c *checker, at *document.Path)) []document.Finding {
+	c := checker{namespace: about.Namespace}
+	at := (*document.Path)(nil).Field("spec")
+	ofKind(&c, at)
 	c.shapes(at, spec.ProtoReflect())
 	return c.Findings()
 }

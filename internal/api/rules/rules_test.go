@@ -27,10 +27,22 @@ func judge(t *testing.T, m proto.Message, spec string) (lines []string, findings
 	if findings = document.Read(m, v, at, document.Options{NotZero: NotZero}); len(findings) > 0 {
 		t.Fatalf("%s: cannot be read: %v", spec, findings)
 	}
-	if mesh, ok := m.(*meshconfig.MeshConfig); ok {
-		findings = Mesh(mesh)
-	} else {
-		findings = Spec(m, About{Namespace: "here"})
+	about := About{Namespace: "here"}
+	switch m := m.(type) {
+	case *meshconfig.MeshConfig:
+		findings = Mesh(m)
+	case *networking.ServiceEntry:
+		findings = ServiceEntry(m, about)
+	case *networking.WorkloadEntry:
+		findings = WorkloadEntry(m, about)
+	case *networking.VirtualService:
+		findings = VirtualService(m, about)
+	case *networking.DestinationRule:
+		findings = DestinationRule(m, about)
+	case *networking.Sidecar:
+		findings = Sidecar(m, about)
+	default:
+		t.Fatalf("no rules for %T", m)
 	}
 	for _, f := range findings {
 		if f.Reason == "" {
