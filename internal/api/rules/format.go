@@ -12,9 +12,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/document"
 )
 
-// plainOperators are what formats of logs and headers can name without an argument, argumentOperators what they can name
-// with one only: those that Envoy 1.40 took when it was asked about each; see since38 for older ones. Of what it does not know it refuses the whole
-// listener or route.
+// The operators that formats of logs and headers may name: plainOperators without an argument, argumentOperators only with one.
+// An Envoy refuses the whole listener or route for one operator that it does not know. The lists hold what Envoy 1.40 accepts;
+// TestOperatorsOfEnvoy asks the Envoy at hand about each of them.
 const (
 	plainOperators = `
 ACCESS_LOG_TYPE BYTES_RECEIVED BYTES_RETRANSMITTED BYTES_SENT CONNECTION_ID CONNECTION_TERMINATION_DETAILS
@@ -56,8 +56,9 @@ CEL CLUSTER_METADATA COALESCE COMMON_DURATION DYNAMIC_METADATA ENVIRONMENT FILTE
 REQUEST_HEADER RESP RESPONSE_HEADER RESPONSE_TRAILER STREAM_INFO_REQ TRAILER UPSTREAM_FILTER_STATE UPSTREAM_METADATA `
 )
 
-// The operators that older supported Envoys do not take, by the minor of Envoy 1 that was the first to take them. Each was
-// tried with Envoy 1.37.0, 1.38.2, 1.39.0 and 1.40.0.
+// The operators that older supported Envoys do not know, by the minor of the first Envoy 1 that does. The lists come from asking
+// Envoy 1.37.0, 1.38.2, 1.39.0 and 1.40.0 about each operator with --mode validate, as TestOperatorsOfEnvoy does: run it with
+// ENVOY set to the binary of a version to check that version.
 const (
 	since38 = `
 DOWNSTREAM_DETECTED_CLOSE_TYPE DOWNSTREAM_LOCAL_CLOSE_REASON DOWNSTREAM_PEER_ISSUER_FINGERPRINT_256

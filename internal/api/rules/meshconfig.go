@@ -80,8 +80,8 @@ func (c *checker) accessLog(m *meshconfig.MeshConfig) {
 }
 
 func (c *checker) portOrZero(p *document.Path, n int32) {
-	if n != 0 {
-		c.rule(p, checkPort(uint32(n))) // a negative number is out of range as well
+	if n > 0 { // no field may have a negative number: shapes refuses it
+		c.rule(p, checkPort(uint32(n)))
 	}
 }
 

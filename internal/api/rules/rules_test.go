@@ -278,7 +278,7 @@ func TestMesh(t *testing.T) {
 	run(t, func() proto.Message { return new(meshconfig.MeshConfig) }, []ruleCase{
 		{"{}", []string{"error trustDomain", "error rootNamespace"}},
 		{mesh(""), nil},
-		{mesh("trustDomainAliases: [a.b, a_b], proxyHttpPort: -1"), []string{"error proxyHttpPort", "error trustDomainAliases[1]", "error proxyHttpPort"}},
+		{mesh("trustDomainAliases: [a.b, a_b], proxyHttpPort: -1"), []string{"error trustDomainAliases[1]", "error proxyHttpPort"}},
 		{mesh("localityLbSetting: {distribute: [{from: a, to: {a: 100}}]}, zoneAwareLbSetting: {enabled: true}"), []string{"warning zoneAwareLbSetting"}},
 		{mesh("defaultTrafficPolicy: {connectionPool: {}, outlierDetection: {consecutiveErrors: 1}}"),
 			[]string{"error defaultTrafficPolicy.connectionPool", "warning defaultTrafficPolicy.outlierDetection.consecutiveErrors"}},

@@ -17,23 +17,25 @@ import (
 type shape uint8
 
 const (
-	anyShape     shape = iota
-	positiveTime       // a duration of 1 ms at least: the rule for every duration not named below
-	anyTime            // a duration that may be zero
-	idleTime           // a duration that API servers want positive, and that meshes without one set to zero
-	portNumber         // 1 to 65535 where it is set
-	percentage         // 0 to 100
-	notNegative        // a wrapped number
-	labelSet           // a map of labels
-	selectorSet        // a map of labels without wildcards
-	portMap            // a map from port names to port numbers
-	statusCode         // an HTTP status
-	atMost256          // entries of a list
-	atMost4096         // entries of a list
-	length64           // bytes of a string
-	length256          // bytes of a string
-	length253          // bytes of a string
-	length2048         // bytes of a string
+	anyShape       shape = iota
+	positiveTime         // a duration of 1 ms at least: the rule for every duration not named below
+	anyTime              // a duration that may be zero
+	positiveMillis       // a duration of whole milliseconds, 1ms at least
+	anyMillis            // a duration of whole milliseconds, or zero
+	idleTime             // a duration that API servers want positive, and that meshes without one set to zero
+	portNumber           // 1 to 65535 where it is set
+	percentage           // 0 to 100
+	notNegative          // a wrapped number
+	labelSet             // a map of labels
+	selectorSet          // a map of labels without wildcards
+	portMap              // a map from port names to port numbers
+	statusCode           // an HTTP status
+	atMost256            // entries of a list
+	atMost4096           // entries of a list
+	length64             // bytes of a string
+	length256            // bytes of a string
+	length253            // bytes of a string
+	length2048           // bytes of a string
 )
 
 const networkingPackage = "istio.networking.v1alpha3."
@@ -41,8 +43,11 @@ const networkingPackage = "istio.networking.v1alpha3."
 // shapeOf returns the rule for a field. Numbers that can be negative must not be, so they need no entry.
 func shapeOf(f protoreflect.FieldDescriptor) shape {
 	switch strings.TrimPrefix(string(f.FullName()), networkingPackage) {
-	case "istio.mesh.v1alpha1.MeshConfig.connect_timeout", "istio.mesh.v1alpha1.MeshConfig.dns_refresh_rate",
-		"istio.mesh.v1alpha1.PrivateKeyProvider.CryptoMb.poll_delay", "istio.mesh.v1alpha1.PrivateKeyProvider.QAT.poll_delay":
+	case "istio.mesh.v1alpha1.MeshConfig.connect_timeout", "istio.mesh.v1alpha1.MeshConfig.dns_refresh_rate":
+		return positiveMillis
+	case "istio.mesh.v1alpha1.MeshConfig.protocol_detection_timeout":
+		return anyMillis
+	case "istio.mesh.v1alpha1.PrivateKeyProvider.CryptoMb.poll_delay", "istio.mesh.v1alpha1.PrivateKeyProvider.QAT.poll_delay":
 		return positiveTime
 	case "ConnectionPoolSettings.HTTPSettings.idle_timeout":
 		return idleTime
@@ -184,7 +189,7 @@ func (c *checker) mapShapes(p *document.Path, m protoreflect.Map, f protoreflect
 // shape judges one value and what is in it.
 func (c *checker) shape(p *document.Path, v protoreflect.Value, f protoreflect.FieldDescriptor, rule shape) {
 	switch rule {
-	case positiveTime, anyTime, idleTime:
+	case positiveTime, anyTime, idleTime, positiveMillis, anyMillis:
 		c.timeShape(p, v.Message(), rule)
 		return
 	case portNumber:
@@ -231,10 +236,12 @@ func (c *checker) timeShape(p *document.Path, m protoreflect.Message, rule shape
 	}
 	d := t.AsDuration()
 	switch {
-	case rule == positiveTime && d < time.Millisecond:
+	case (rule == positiveTime || rule == positiveMillis) && d < time.Millisecond:
 		c.fail(p, "must be 1ms at least, not %v; remove it for the default", d)
 	case d < 0:
 		c.fail(p, "must not be negative, but is %v", d)
+	case (rule == positiveMillis || rule == anyMillis) && d%time.Millisecond != 0:
+		c.fail(p, "must be whole milliseconds, not %v", d)
 	case rule == idleTime && d < time.Millisecond:
 		c.warn(p, "API servers refuse less than 1ms, and this is %v", d)
 	}
