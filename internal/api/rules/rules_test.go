@@ -16,7 +16,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/document"
 )
 
-// judge says what is found in a spec: one line "error field" or "warning field" for each finding.
+// check says what is found in a spec: one line "error field" or "warning field" for each finding.
 func judge(t *testing.T, m proto.Message, spec string) (lines []string, findings []document.Finding) {
 	t.Helper()
 	v, err := document.Text{Data: []byte(spec)}.Parse()
@@ -97,6 +97,8 @@ func TestServiceEntry(t *testing.T) {
 			[]string{"error endpoints[0].address"}},
 		{"{hosts: ['*.example.com'], resolution: DNS}", []string{"error hosts[0]"}},
 		{"{hosts: ['*.example.com'], resolution: DNS, endpoints: [{address: a.example.com}]}", nil},
+		{"{hosts: [a.example.com], addresses: [192.0.2.1], ports: [{number: 1, name: a, protocol: UDP}, {number: 2, name: b, protocol: hbone}]}",
+			[]string{"warning ports[0].protocol", "warning ports[1].protocol"}},
 		{service("resolution: DYNAMIC_DNS, endpoints: [{address: a}]"), []string{"error endpoints"}},
 		{service("resolution: DYNAMIC_DNS, workloadSelector: {}"), []string{"error workloadSelector"}},
 		{"{hosts: [a.b], ports: [{number: 1, name: a, protocol: SMTP}, {number: 2, name: a, protocol: 'HTTP TCP'}, {number: 3, name: a_b, protocol: grpc-web}]}",
