@@ -174,7 +174,7 @@ func TestMoved(t *testing.T) {
 	for i := range here {
 		here[i].Check()
 		there[i].Check()
-		moved := here[i].Moved(3)
+		moved := here[i].ShiftLines(3)
 		if moved.Position != there[i].Position || !slices.Equal(moved.Problems, there[i].Problems) {
 			t.Errorf("moved: %+v, want %+v", moved, there[i])
 		}

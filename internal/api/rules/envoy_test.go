@@ -104,7 +104,7 @@ func minorOf(t *testing.T, path string) uint32 {
 	return uint32(n)
 }
 
-// validate lets an Envoy judge a listener with an access log for each format.
+// validate lets an Envoy check a listener with an access log for each format.
 func validate(t *testing.T, path string, formats []string) (out []byte, err error) {
 	t.Helper()
 	var logs strings.Builder

@@ -71,10 +71,11 @@ DOWNSTREAM_TLS_GROUP UPSTREAM_SERVER_NAME UPSTREAM_TLS_GROUP `
 DOWNSTREAM_CX_RTT ROUTE_RESOLUTION_COUNT ROUTE_RESOLUTION_TIME_US `
 )
 
-// OldestEnvoy is the minor of the oldest Envoy 1 that is supported.
+// OldestEnvoy is the minor version of the oldest supported Envoy 1.
 const OldestEnvoy = 37
 
-// checkFormat judges the formats (%NAME(argument):12%) in a text: whole ones, and such as Envoy knows; %% is a percent sign.
+// checkFormat checks the operators of a format, such as %NAME(argument):12%: they must be complete, and known to Envoy. %% is a
+// percent sign.
 func checkFormat(s string) string {
 	for rest := s; ; {
 		i := strings.IndexByte(rest, '%')
@@ -92,7 +93,7 @@ func checkFormat(s string) string {
 	}
 }
 
-// checkOperator judges one whole format.
+// checkOperator checks one complete operator.
 func checkOperator(format string) string {
 	name, argument := format[1:len(format)-1], false
 	if i := strings.IndexAny(name, "(:"); i >= 0 {
@@ -117,8 +118,8 @@ func listed(list, name string) bool {
 	return false
 }
 
-// EnvoyFor is the minor of the oldest supported Envoy 1 that knows all operators of a valid format, text or JSON, and the
-// operator that asks for it; empty if every supported Envoy knows all.
+// EnvoyFor returns the minor version of the oldest supported Envoy 1 that knows all operators of a valid format, text or JSON, and
+// an operator that older versions do not know. The operator is empty if all supported versions know all operators.
 func EnvoyFor(format string) (minor uint32, operator string) {
 	minor = OldestEnvoy
 	for rest := format; ; {
@@ -143,7 +144,7 @@ func EnvoyFor(format string) (minor uint32, operator string) {
 	}
 }
 
-// CheckAccessLogFormat says why the format of access logs cannot be used; empty if it can, or if there is none.
+// CheckAccessLogFormat returns why the access log format cannot be used; empty if it can, or if there is none.
 func CheckAccessLogFormat(m *meshconfig.MeshConfig) string {
 	if m.AccessLogFormat == "" || m.AccessLogEncoding != meshconfig.MeshConfig_JSON {
 		return checkFormat(m.AccessLogFormat)
@@ -155,7 +156,7 @@ func CheckAccessLogFormat(m *meshconfig.MeshConfig) string {
 	return checkFormats(members)
 }
 
-// checkFormats judges the texts in what JSON was decoded to.
+// checkFormats checks all texts in a decoded JSON value.
 func checkFormats(v any) (reason string) {
 	switch v := v.(type) {
 	case string:

@@ -10,7 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/document"
 )
 
-// Networks judges the mesh networks.
+// Networks checks the mesh networks.
 func Networks(n *meshconfig.MeshNetworks) []document.Finding {
 	var c checker
 	at := (*document.Path)(nil).Field("networks")
@@ -23,7 +23,7 @@ func Networks(n *meshconfig.MeshNetworks) []document.Finding {
 	return c.Findings()
 }
 
-// checkRegistry judges the name of a registry, which is the name of its cluster. Clusters may have an underscore in their name.
+// checkRegistry checks the name of a registry, which is the name of its cluster. Clusters may have an underscore in their name.
 func checkRegistry(name string) string {
 	if isQualified(name) {
 		return ""

@@ -13,7 +13,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/document"
 )
 
-// shape is a rule about one field's value alone, wherever its message occurs.
+// shape is a rule for the value of one field, wherever its message occurs.
 type shape uint8
 
 const (
@@ -40,7 +40,7 @@ const (
 
 const networkingPackage = "istio.networking.v1alpha3."
 
-// shapeOf returns the rule for a field. Numbers that can be negative must not be, so they need no entry.
+// shapeOf returns the rule for a field. Signed numbers need no entry, because no field may be negative.
 func shapeOf(f protoreflect.FieldDescriptor) shape {
 	switch strings.TrimPrefix(string(f.FullName()), networkingPackage) {
 	case "istio.mesh.v1alpha1.MeshConfig.connect_timeout", "istio.mesh.v1alpha1.MeshConfig.dns_refresh_rate":
@@ -94,7 +94,7 @@ func shapeOf(f protoreflect.FieldDescriptor) shape {
 	return anyShape
 }
 
-// NotZero says why a zero that the user wrote in a field is wrong although the field can be left out, "" if it is not.
+// NotZero returns why a field must not be zero, although it may be omitted; "" if it may be zero.
 func NotZero(f protoreflect.FieldDescriptor) string {
 	if shapeOf(f) == portNumber {
 		return checkPort(0)
@@ -102,7 +102,7 @@ func NotZero(f protoreflect.FieldDescriptor) string {
 	return ""
 }
 
-// shapes applies the rules to everything that is set in m, in the order of its fields.
+// shapes applies the rules to all fields that are set in a message, in order.
 func (c *checker) shapes(p *document.Path, m protoreflect.Message) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -139,7 +139,7 @@ func (c *checker) listShapes(p *document.Path, l protoreflect.List, f protorefle
 	}
 }
 
-// mapLimit is how many entries a map may have.
+// mapLimit returns the maximum number of entries of a map.
 func mapLimit(f protoreflect.FieldDescriptor, rule shape) int {
 	switch {
 	case rule == portMap:
@@ -186,7 +186,7 @@ func (c *checker) mapShapes(p *document.Path, m protoreflect.Map, f protoreflect
 	}
 }
 
-// shape judges one value and what is in it.
+// shape checks one value and everything in it.
 func (c *checker) shape(p *document.Path, v protoreflect.Value, f protoreflect.FieldDescriptor, rule shape) {
 	switch rule {
 	case positiveTime, anyTime, idleTime, positiveMillis, anyMillis:

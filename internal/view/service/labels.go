@@ -33,7 +33,7 @@ func (q *Queries) defineLabels(g *query.Graph) {
 // of them if each is on some endpoint, but no endpoint has them together. It returns none if some endpoint has them all, or may
 // have them. Labels that tell where an endpoint runs are not checked.
 func (q *Queries) Missing(r *query.Reader, s *Service, labels map[string]string) []mesh.Label {
-	wanted := slices.DeleteFunc(mesh.SortedLabels(labels), func(l mesh.Label) bool { return mesh.SaysPlace(l.Name) })
+	wanted := slices.DeleteFunc(mesh.SortedLabels(labels), func(l mesh.Label) bool { return mesh.IsPlaceLabel(l.Name) })
 	if q.has(r, s, wanted) {
 		return nil
 	}
@@ -84,10 +84,10 @@ func hasAll(set, labels []mesh.Label) bool {
 // Declared reports whether a namespace may have a workload with all of some labels: a WorkloadEntry has each, or an endpoint
 // of a ServiceEntry.
 func (q *Queries) Declared(r *query.Reader, namespace string, labels map[string]string) bool {
-	if q.tables.Labelled.Group(r, state.LabelIn{Namespace: namespace, Label: state.AnyLabel()}).Len() > 0 {
+	if q.tables.InlineByLabel.Group(r, state.LabelIn{Namespace: namespace, Label: state.AnyLabel()}).Len() > 0 {
 		return true
 	}
-	for _, having := range []*store.Index[state.LabelIn, api.Key]{q.tables.WorkloadsByLabel, q.tables.Labelled} {
+	for _, having := range []*store.Index[state.LabelIn, api.Key]{q.tables.WorkloadsByLabel, q.tables.InlineByLabel} {
 		lacking := func(l mesh.Label) bool {
 			return having.Group(r, state.LabelIn{Namespace: namespace, Label: l}).Len() == 0
 		}
