@@ -274,7 +274,7 @@ func (q *Queries) hostsOf(r *query.Reader, s Set) (Hosts, bool) {
 
 // through adds the hosts to parts of which a layer sees rules that are in a delegate.
 func (q *Queries) through(r *query.Reader, delegate api.Key, layer string, parts []Hosts) []Hosts {
-	return q.below(r, q.tables.Hosts.Through.Group(r, state.Through{Delegate: delegate, Layer: layer}), parts)
+	return q.below(r, q.tables.Hosts.ByDelegate.Group(r, state.DelegateLayer{Delegate: delegate, Layer: layer}), parts)
 }
 
 // below adds hosts to parts, with those that the patterns among them cover.
@@ -318,7 +318,7 @@ func (q *Queries) footprint(r *query.Reader, h HostIn) ([]service.Footprint, boo
 			return nil, false
 		}
 		f, ok := q.services.Footprint(r, v)
-		f.Shared, f.Own, f.Dynamic, f.TCP, f.VIPs, f.Others = nil, nil, nil, nil, nil, nil // the base has those
+		f.Shared, f.Own, f.Dynamic, f.Web, f.TCP, f.VIPs, f.Others = nil, nil, nil, nil, nil, nil, nil // the base has those
 		return []service.Footprint{f}, ok
 	}
 	f, ok := q.services.FootprintAt(r, v, q.places(r, h))

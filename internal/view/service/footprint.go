@@ -26,6 +26,8 @@ type Footprint struct {
 	Own []uint32
 	// Dynamic are the HTTP ports where the proxy resolves the host of each request.
 	Dynamic []uint32
+	// Web are the HTTP ports that are declared gRPC-Web.
+	Web []uint32
 	// TCP are the addresses where connections to it are told by their address, or by the name in TLS; an empty IP is any.
 	TCP []Connections
 	// Requests are what listeners of a Sidecar have where requests for it are told by their Host, at addresses of theirs.
@@ -99,7 +101,7 @@ func (f Footprint) ContentHash() omap.Hash { return omap.Sum(f.append(nil)) }
 func (f Footprint) append(b []byte) []byte {
 	b = append(append(b, f.Host...), 0)
 	b = strconv.AppendInt(b, f.Created, 10)
-	for kind, ports := range [][]uint32{f.HTTP, f.Shared, f.Own, f.Dynamic, f.Unnamed} {
+	for kind, ports := range [][]uint32{f.HTTP, f.Shared, f.Own, f.Dynamic, f.Unnamed, f.Web} {
 		for _, p := range ports {
 			b = Number(p).AppendTo(append(b, 1, byte(kind)))
 		}
@@ -109,6 +111,7 @@ func (f Footprint) append(b []byte) []byte {
 	}
 	for _, c := range f.Requests {
 		b = strconv.AppendBool(c.Terms.AppendTo(c.Address.AppendTo(append(b, 6))), c.Dynamic)
+		b = strconv.AppendBool(b, c.Web)
 	}
 	for _, v := range f.VIPs {
 		b = append(append(b, 3), v...)
@@ -124,7 +127,7 @@ func (f Footprint) append(b []byte) []byte {
 
 func (f Footprint) equal(o Footprint) bool {
 	return f.Host == o.Host && f.Created == o.Created && slices.Equal(f.HTTP, o.HTTP) && slices.Equal(f.Shared, o.Shared) &&
-		slices.Equal(f.Own, o.Own) && slices.Equal(f.Dynamic, o.Dynamic) && slices.Equal(f.Unnamed, o.Unnamed) &&
+		slices.Equal(f.Own, o.Own) && slices.Equal(f.Dynamic, o.Dynamic) && slices.Equal(f.Web, o.Web) && slices.Equal(f.Unnamed, o.Unnamed) &&
 		slices.Equal(f.TCP, o.TCP) && slices.Equal(f.Requests, o.Requests) && slices.Equal(f.VIPs, o.VIPs) && slices.Equal(f.Others, o.Others) &&
 		(f.Gone == nil) == (o.Gone == nil) && (f.Gone == nil || f.Gone.equal(*o.Gone))
 }
@@ -260,6 +263,9 @@ type Taken[C comparable] struct {
 
 // DynamicHTTP stands, as an age without a host, for HTTP hosts which the proxy resolves for each request.
 const DynamicHTTP = int64(1)
+
+// WebHTTP stands likewise for HTTP hosts whose port is declared gRPC-Web.
+const WebHTTP = int64(2)
 
 // Never is the age of who only used to want an address.
 const Never = int64(1)<<62 - 1

@@ -62,6 +62,7 @@ func (c Connections) local() Address {
 type Requests struct {
 	Connections
 	Dynamic bool // the proxy resolves the host of each request
+	Web     bool // the port is declared gRPC-Web
 }
 
 // listen adds who wants which address of all but the ports that HTTP hosts share.
@@ -69,10 +70,16 @@ func (f Footprint) listen(add func(Address, Claimant), at func(Connections) Addr
 	for _, p := range f.Dynamic {
 		add(Address{Port: p}, Claimant{Created: DynamicHTTP})
 	}
+	for _, p := range f.Web {
+		add(Address{Port: p}, Claimant{Created: WebHTTP})
+	}
 	for _, c := range f.Requests {
 		add(at(c.Connections), Claimant{Terms: c.Terms})
 		if c.Dynamic {
 			add(at(c.Connections), Claimant{Created: DynamicHTTP})
+		}
+		if c.Web {
+			add(at(c.Connections), Claimant{Created: WebHTTP})
 		}
 	}
 	for _, c := range f.TCP {
@@ -152,7 +159,7 @@ func (f *Footprint) takeAt(p mesh.Port, at Place, dynamic bool) {
 	http := protocol.IsHTTP()
 	if http || protocol.Sniffed() {
 		f.HTTP = union(f.HTTP, []uint32{p.Number})
-		f.Requests = append(f.Requests, Requests{Connections{c.Address, Terms{Given: true, Bound: at.Bound}}, http && dynamic})
+		f.Requests = append(f.Requests, Requests{Connections{c.Address, Terms{Given: true, Bound: at.Bound}}, http && dynamic, protocol == mesh.GRPCWeb})
 	}
 	if !http {
 		f.TCP = append(f.TCP, c)
@@ -168,6 +175,9 @@ func (f *Footprint) takeHTTP(p mesh.Port, at Place, dynamic bool) {
 	f.Shared = union(f.Shared, []uint32{p.Number})
 	if dynamic {
 		f.Dynamic = union(f.Dynamic, []uint32{p.Number})
+	}
+	if at.speaks(p) == mesh.GRPCWeb {
+		f.Web = union(f.Web, []uint32{p.Number})
 	}
 }
 

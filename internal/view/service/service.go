@@ -75,9 +75,9 @@ type Queries struct {
 	Selected *query.Collection[Selection, Selected]
 	// identities groups them by service account, and by whether they take the mesh's TLS.
 	identities *query.Groups[Selection, omap.Name, omap.Name]
-	// selectedLabels groups them by label, and inlineLabels are the labels of an object's own endpoints.
+	// selectedLabels groups them by label, and inlineLabels are the sets of labels of an object's own endpoints.
 	selectedLabels *query.Groups[Selection, mesh.Label, omap.Name]
-	inlineLabels   *query.Query[api.Key, []mesh.Label]
+	inlineLabels   *query.Query[api.Key, [][]mesh.Label]
 	// Serves is what a workload serves.
 	Serves *query.Query[Workload, Served]
 	// Footprints are what the hosts that all see take up.

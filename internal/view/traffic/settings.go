@@ -1,8 +1,12 @@
 package traffic
 
 import (
+	"cmp"
+	"time"
+
 	networking "istio.io/api/networking/v1alpha3"
 
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/query"
 )
 
@@ -30,6 +34,15 @@ func (q *Queries) Settings(r *query.Reader, p *Policy, subset *networking.Subset
 		}
 	}
 	return s
+}
+
+// IdleTimeout returns how long a TCP connection may be idle: 0 if the pool does not say, mesh.NoTimeout if it disables the
+// timeout by a duration of zero.
+func IdleTimeout(tcp *networking.ConnectionPoolSettings_TCPSettings) time.Duration {
+	if tcp.GetIdleTimeout() == nil {
+		return 0
+	}
+	return cmp.Or(tcp.IdleTimeout.AsDuration(), mesh.NoTimeout)
 }
 
 // ForPort is the policy in force at a port: that of the subset, else of the whole, replaced block by block with what is

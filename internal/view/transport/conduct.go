@@ -13,7 +13,8 @@ import (
 
 // Conduct is how connections are carried, besides where to.
 type Conduct struct {
-	// Idle is how long a connection may say nothing, Lifetime how long it may last; 0: for ever, or as the proxy likes.
+	// Idle is how long a connection may be idle: 0 is the proxy's default, and mesh.NoTimeout is without limit. Lifetime is how
+	// long a connection may last; 0 is without limit.
 	Idle, Lifetime time.Duration
 	// BySource sends all connections from one address to one endpoint.
 	BySource bool
@@ -40,7 +41,7 @@ func conductOf(s traffic.Settings) Conduct {
 	tcp := s.ConnectionPool.GetTcp()
 	source, _ := s.LoadBalancer.GetConsistentHash().GetHashKey().(*networking.LoadBalancerSettings_ConsistentHashLB_UseSourceIp)
 	c := Conduct{
-		Idle: tcp.GetIdleTimeout().AsDuration(), Lifetime: tcp.GetMaxConnectionDuration().AsDuration(),
+		Idle: traffic.IdleTimeout(tcp), Lifetime: tcp.GetMaxConnectionDuration().AsDuration(),
 		BySource: source != nil && source.UseSourceIp,
 	}
 	if t := s.Tunnel; t != nil {

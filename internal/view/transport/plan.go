@@ -43,6 +43,8 @@ type Plan struct {
 	Bound bool
 	// ByName says that routes may lead to services that the proxy resolves for each request.
 	ByName bool
+	// Web says that a host declares the port gRPC-Web.
+	Web bool
 	// Rules are tried by the most specific block of addresses, then by the most specific name.
 	Rules []Rule
 	// Rest is for what no rule matches; nil if nobody wants it.

@@ -112,7 +112,7 @@ func (q *Queries) Base(r *query.Reader, k All) (*Plan, bool) {
 func (q *Queries) planOfAll(r *query.Reader, k All, instead map[claimed]Part) *Plan {
 	p := &Plan{instead: instead}
 	own := claimants(Taken(k.Direct, q.services.Taken).Group(r, service.All{}, k.At))
-	p.HTTP, p.ByName, p.Bound = own.http, own.dynamic, k.Direct || own.bound
+	p.HTTP, p.ByName, p.Web, p.Bound = own.http, own.dynamic, own.web, k.Direct || own.bound
 	if k.At.IP == "" {
 		for _, part := range q.parts.Get(r, k).All() {
 			p.add(part)
@@ -134,13 +134,13 @@ func (q *Queries) Scoped(r *query.Reader, k In) (p *Plan, differs bool) { return
 // plan is the plan as a set sees it, but for what some hosts want instead.
 func (q *Queries) plan(r *query.Reader, k In, instead map[claimed]Part) (p *Plan, differs bool) {
 	own := claimants(Taken(k.Direct, q.scope.Taken).Group(r, k.Set, k.At))
-	p = &Plan{HTTP: own.http, ByName: own.dynamic, Bound: k.Direct || own.bound, instead: instead}
+	p = &Plan{HTTP: own.http, ByName: own.dynamic, Web: own.web, Bound: k.Direct || own.bound, instead: instead}
 	if k.Set.Overlay() {
 		base := claimants(Taken(k.Direct, q.services.Taken).Group(r, service.All{}, k.At))
-		if len(own.hosts) == 0 && len(own.gone) == 0 && (base.http || !own.http) && (base.dynamic || !own.dynamic) {
+		if len(own.hosts) == 0 && len(own.gone) == 0 && (base.http || !own.http) && (base.dynamic || !own.dynamic) && (base.web || !own.web) {
 			return nil, false
 		}
-		p.HTTP, p.ByName = p.HTTP || base.http, p.ByName || base.dynamic
+		p.HTTP, p.ByName, p.Web = p.HTTP || base.http, p.ByName || base.dynamic, p.Web || base.web
 		// What all see keeps its address, so it comes first, unless it looks different from here.
 		q.unchanged(r, k, base, own, p)
 	}
@@ -241,6 +241,7 @@ func (q *Queries) winner(r *query.Reader, at service.Address, m match, rule Rule
 type claimantList struct {
 	http    bool // HTTP hosts together do
 	dynamic bool // some of those are resolved for each request
+	web     bool // some of those declare the port gRPC-Web
 	bound   bool // somebody has a socket there
 	hosts   []service.Claimant
 	gone    map[string]bool // what the base's hosts want that look different here
@@ -253,6 +254,8 @@ func claimants(group omap.Map[service.Claimant, omap.Unit]) claimantList {
 		switch {
 		case who.Host == "" && who.Created == service.DynamicHTTP:
 			l.dynamic = true
+		case who.Host == "" && who.Created == service.WebHTTP:
+			l.web = true
 		case who.Host == "":
 			l.http = true
 		case who.Created == service.Never:

@@ -53,11 +53,11 @@ func (q *Queries) defineWants(g *query.Graph, providers []Provider) {
 		return Answer{}, true
 	})
 	q.missing = query.Each(g, "missingAll",
-		func(r *query.Reader, _ All) omap.Map[state.Sent, omap.Unit] {
+		func(r *query.Reader, _ All) omap.Map[state.ResourceKey, omap.Unit] {
 			return q.tables.Wanted.Group(r, struct{}{})
 		},
 		query.Define(g, "missing", slices.Equal[[]api.Problem], q.missed),
-		func(_ All, k state.Sent) state.Sent { return k })
+		func(_ All, k state.ResourceKey) state.ResourceKey { return k })
 }
 
 // wanting are proxies that ask for one thing and are badly served alike.
@@ -74,14 +74,14 @@ func (w *wanting) add(row state.Want, a Answer) {
 }
 
 // missed tells that proxies ask for something which nobody has for them, and that they reject it.
-func (q *Queries) missed(r *query.Reader, k state.Sent) (list []api.Problem, _ bool) {
+func (q *Queries) missed(r *query.Reader, k state.ResourceKey) (list []api.Problem, _ bool) {
 	var missing, rejected wanting
 	asked := 0
 	for connection := range q.tables.WantedBy.Group(r, k).All() {
 		if asked++; asked > maxWanting {
 			break
 		}
-		key := state.WantKey{Connection: string(connection), Sent: k}
+		key := state.WantKey{Connection: string(connection), ResourceKey: k}
 		row, _ := q.tables.Wants.Get(r, key)
 		switch a, known := q.Answers.Get(r, key); {
 		case known && a.Resource == nil:

@@ -6,11 +6,14 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	tcpproxyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+
+	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
 // TCP is how connections are forwarded, besides where to.
 type TCP struct {
-	// Idle is how long a connection may say nothing, Lifetime how long it may last; 0: Envoy's default, and for ever.
+	// Idle is how long a connection may be idle: 0 is Envoy's default, and mesh.NoTimeout is without limit. Lifetime is how long a
+	// connection may last; 0 is without limit.
 	Idle, Lifetime time.Duration
 	// BySource sends all connections from one address to one endpoint, if the cluster hashes.
 	BySource bool
@@ -21,7 +24,10 @@ type TCP struct {
 
 // apply sets what differs from the usual.
 func (o TCP) apply(p *tcpproxyv3.TcpProxy) {
-	if o.Idle > 0 {
+	switch {
+	case o.Idle == mesh.NoTimeout:
+		p.IdleTimeout = Duration(0)
+	case o.Idle > 0:
 		p.IdleTimeout = Duration(o.Idle)
 	}
 	if o.Lifetime > 0 {

@@ -13,6 +13,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/traffic"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -120,7 +121,7 @@ func (q *Queries) inbound(r *query.Reader, k Inbound) (Map, bool) {
 // What its connection pool says goes before what the proxy says for all ports.
 func (q *Queries) inboundConduct(r *query.Reader, p proxy.InboundPort, idle time.Duration) envoy.TCP {
 	tcp := q.scope.InboundPool(r, p).GetTcp()
-	return envoy.TCP{Idle: cmp.Or(tcp.GetIdleTimeout().AsDuration(), idle), Lifetime: tcp.GetMaxConnectionDuration().AsDuration()}
+	return envoy.TCP{Idle: cmp.Or(traffic.IdleTimeout(tcp), idle), Lifetime: tcp.GetMaxConnectionDuration().AsDuration()}
 }
 
 // bound is a listener with a socket of its own.

@@ -218,6 +218,7 @@ func (c content) listener() *listenerv3.Listener {
 		envoy.SniffHTTP(l)
 		options := httpOptions(c.http, c.HTTP10, "")
 		options.ByName = c.plan.ByName || c.unknown.Mode == state.ByName
+		options.Web = c.plan.Web
 		http := envoy.HTTPByName("outbound_"+name, c.routes(), options)
 		l.FilterChains = append(l.FilterChains, envoy.Chain("", envoy.MatchHTTP(c.HTTP10), http))
 	}
