@@ -84,6 +84,19 @@ func TestRequestWhileStreamIsProcessed(t *testing.T) {
 	}
 }
 
+// TestWriteEndsWhileStreamIsProcessed is the same for the end of a write.
+func TestWriteEndsWhileStreamIsProcessed(t *testing.T) {
+	s, _ := onFirstSend(t, func(s *Stream) {
+		s.sent.Store(true)
+		s.queue()
+	})
+	s.Update(clusters(1, 1, 10, "x"))
+	s.process(nil)
+	if n := s.server.waiting(); n != 2 {
+		t.Errorf("the end of the write is not processed")
+	}
+}
+
 // endingMesh ends a stream while it connects it.
 type endingMesh struct {
 	Attachment // for what is not called

@@ -50,6 +50,8 @@ type Stream struct {
 	answers answers
 	// waited is set when the time of the core's Wait action has passed.
 	waited atomic.Bool
+	// sent is set when the message of writeAndQueue was passed to gRPC, until a worker tells the core.
+	sent atomic.Bool
 	// queued is set while the stream is in a ring or a goroutine processes it.
 	queued atomic.Bool
 
@@ -232,6 +234,9 @@ func (s *Stream) process(q *protocol.Request) {
 	if q != nil {
 		s.step(protocol.Event{Request: q})
 	}
+	if s.sent.Swap(false) {
+		s.step(protocol.Event{Sent: true})
+	}
 	if s.waited.Swap(false) {
 		s.step(protocol.Event{Waited: true})
 	}
@@ -244,7 +249,7 @@ func (s *Stream) process(q *protocol.Request) {
 	}
 	s.queued.Store(false)
 	// What arrived meanwhile did not queue the stream, because queued was still set.
-	if len(s.requests) > 0 || s.waited.Load() || !s.answers.empty() || s.latest.Load() != state {
+	if len(s.requests) > 0 || s.sent.Load() || s.waited.Load() || !s.answers.empty() || s.latest.Load() != state {
 		s.queue()
 	}
 }
@@ -268,7 +273,7 @@ func (s *Stream) step(e protocol.Event) {
 				}
 				e, again = protocol.Event{Sent: true}, true
 			default:
-				go s.writeAndStep(a)
+				go s.writeAndQueue(a)
 			}
 		}
 	}
@@ -290,17 +295,19 @@ func (s *Stream) stepCore(e protocol.Event, out []protocol.Action) []protocol.Ac
 	return s.core.Step(e, out)
 }
 
-// writeAndStep writes a message that may have to wait for the client, and then lets the core continue.
-func (s *Stream) writeAndStep(a protocol.Action) {
+// writeAndQueue writes a message that may have to wait for the client, and then lets a worker tell the core. What a new client
+// is sent next takes long to work out, and the few workers of unsettled streams leave processor time to the settled ones.
+func (s *Stream) writeAndQueue(a protocol.Action) {
 	defer s.guard()
 	if err := s.write(a, s.written); err != nil {
 		s.end(err)
 		return
 	}
-	s.step(protocol.Event{Sent: true})
+	s.sent.Store(true)
+	s.queue()
 }
 
-// written is called when gRPC has written, or dropped, a message of writeAndStep. Everything that workers wrote directly was sent
+// written is called when gRPC has written, or dropped, a message of writeAndQueue. Everything that workers wrote directly was sent
 // before it.
 func (s *Stream) written() {
 	s.direct.Store(0)
