@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/pilotmesh/pilot/internal/api/document"
 )
 
@@ -206,23 +208,19 @@ func checkHeaderName(s string) string {
 		return "a header needs a name"
 	}
 	for i := range len(s) {
-		if !isTokenByte(s[i]) {
+		if !httpguts.IsTokenRune(rune(s[i])) {
 			return fmt.Sprintf("%s is not a header name: %q has no place in it", document.Quote(s), s[i])
 		}
 	}
 	return ""
 }
 
-func isTokenByte(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
-}
-
 // checkHeaderValue checks a header's new value: no control characters, and of Envoy's formats (%NAME(argument):12%)
 // whole ones only; %% is a percent sign.
 func checkHeaderValue(s string) string {
 	for i := range len(s) {
-		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {
-			return fmt.Sprintf("the control character %q has no place in a header", c)
+		if !httpguts.ValidHeaderFieldValue(s[i : i+1]) {
+			return fmt.Sprintf("the control character %q has no place in a header", s[i])
 		}
 	}
 	return checkFormat(s)
