@@ -67,7 +67,7 @@ func (f *findings) unused(c claimed) {
 // idlePolicies tells what of a rule does nothing at the service that it is for: settings for ports that the service does not
 // have, or that speak something else, and subsets that no endpoint is in.
 func (f *findings) idlePolicies(rule *state.DestinationRule, host string) {
-	s, ok := f.q.services.Service.Get(f.r, service.View{Host: host, Layer: f.q.scope.Layer(f.r, host, f.key.Namespace)})
+	s, ok := f.q.services.Service.Get(f.r, service.HostView{Host: host, Viewer: f.q.scope.Viewer(f.r, host, f.key.Namespace)})
 	if !ok {
 		return
 	}
@@ -78,7 +78,7 @@ func (f *findings) idlePolicies(rule *state.DestinationRule, host string) {
 		if i >= maxChecked || s.Resolution == mesh.Passthrough || s.Resolution == mesh.DynamicDNS {
 			continue // these have no endpoints to choose from
 		}
-		if label, missing := f.q.services.Missing(f.r, s, subset.GetLabels()); missing {
+		if label, missing := f.q.services.MissingLabel(f.r, s, subset.GetLabels()); missing {
 			f.warn(at+".labels", "no endpoint of %q has the label %s: what is sent to subset %q fails; correct the label, or give it to an endpoint", host, label, subset.GetName())
 		}
 	}
@@ -112,7 +112,7 @@ func listed(ports []mesh.Port) string {
 // forNobody tells of a selector that selects no workload that is known: none that is declared with such labels, and no
 // connected proxy. has tells whether a proxy is selected.
 func (f *findings) forNobody(at string, selector map[string]string, has func(id string) bool) {
-	if f.q.services.Declared(f.r, f.key.Namespace, selector) {
+	if f.q.services.MayHaveWorkload(f.r, f.key.Namespace, selector) {
 		return
 	}
 	looked := 0
@@ -168,7 +168,7 @@ func (f *findings) beyondSelecting() {
 		}
 		before++
 	}
-	if before >= scope.MaxSelecting {
-		f.warn("spec.workloadSelector", "namespace %q has more than %d rules with a selector, and this one is not used; make fewer", f.key.Namespace, scope.MaxSelecting)
+	if before >= scope.MaxSelectingRules {
+		f.warn("spec.workloadSelector", "namespace %q has more than %d rules with a selector, and this one is not used; make fewer", f.key.Namespace, scope.MaxSelectingRules)
 	}
 }

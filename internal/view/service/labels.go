@@ -11,8 +11,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// defineLabels adds the queries that tell which labels endpoints have, so that whoever asks for one label depends on that
-// alone, and not on the endpoints.
+// defineLabels defines the queries for the labels of endpoints. A query that asks for one label depends on that label
+// alone, not on the endpoints.
 func (q *Queries) defineLabels(g *query.Graph) {
 	q.inlineLabels = query.Define(g, "endpointLabels", slices.Equal[[]mesh.Label], func(r *query.Reader, k api.Key) ([]mesh.Label, bool) {
 		e, ok := q.tables.Endpoints.Get(r, k)
@@ -21,26 +21,26 @@ func (q *Queries) defineLabels(g *query.Graph) {
 		}
 		return e.Labels(), true
 	})
-	q.selectedLabels = query.GroupBy(g, "selectedLabels", q.Selected, func(s Selected, add func(mesh.Label, omap.Name)) {
+	q.selectedLabels = query.GroupBy(g, "selectedLabels", q.SelectedEndpoints, func(s SelectedEndpoint, add func(mesh.Label, omap.Name)) {
 		for name, value := range s.Labels {
 			add(mesh.Label{Name: name, Value: value}, omap.Name(s.name))
 		}
 	})
 }
 
-// Missing is the first of some labels that no endpoint of a service has; false if there is none such. Labels that say where
-// an endpoint runs are not looked at.
-func (q *Queries) Missing(r *query.Reader, s *Service, labels map[string]string) (mesh.Label, bool) {
+// MissingLabel is the first of the labels that no endpoint of a service has. ok is false if there is no such label.
+// Labels that say where an endpoint runs are skipped.
+func (q *Queries) MissingLabel(r *query.Reader, s *Service, labels map[string]string) (mesh.Label, bool) {
 	for _, l := range mesh.SortedLabels(labels) {
-		if !mesh.SaysPlace(l.Name) && !q.has(r, s, l) {
+		if !mesh.SaysPlace(l.Name) && !q.hasLabel(r, s, l) {
 			return l, true
 		}
 	}
 	return mesh.Label{}, false
 }
 
-// has reports whether any endpoint of a service has a label.
-func (q *Queries) has(r *query.Reader, s *Service, label mesh.Label) bool {
+// hasLabel reports whether any endpoint of a service has the label.
+func (q *Queries) hasLabel(r *query.Reader, s *Service, label mesh.Label) bool {
 	for _, part := range s.Parts {
 		labels, _ := q.inlineLabels.Get(r, part.Object)
 		if _, found := slices.BinarySearchFunc(labels, label, mesh.Label.Compare); found || len(labels) > 0 && labels[0] == state.AnyLabel() {
@@ -54,9 +54,9 @@ func (q *Queries) has(r *query.Reader, s *Service, label mesh.Label) bool {
 	return false
 }
 
-// Declared reports whether a namespace may have a workload with all of some labels: a WorkloadEntry has each, or an endpoint
-// of a ServiceEntry.
-func (q *Queries) Declared(r *query.Reader, namespace string, labels map[string]string) bool {
+// MayHaveWorkload reports whether a namespace may have a workload with all of the labels: each is on some WorkloadEntry,
+// or each is on some endpoint of a ServiceEntry.
+func (q *Queries) MayHaveWorkload(r *query.Reader, namespace string, labels map[string]string) bool {
 	if q.tables.Labelled.Group(r, state.LabelIn{Namespace: namespace, Label: state.AnyLabel()}).Len() > 0 {
 		return true
 	}
@@ -71,31 +71,32 @@ func (q *Queries) Declared(r *query.Reader, namespace string, labels map[string]
 	return false
 }
 
-// maxLooked bounds how many workloads are compared with a selector.
-const maxLooked = 100
+// maxCompared bounds how many workloads are compared with a selector. Beyond it the answer is that one may match.
+const maxCompared = 100
 
-// Selects reports whether some WorkloadEntry of a namespace has all of a selector's labels, or may have.
-func (q *Queries) Selects(r *query.Reader, namespace string, selector map[string]string) bool {
+// SelectsWorkload reports whether some WorkloadEntry of a namespace has all labels of a selector, or may have them. The
+// selector is not empty.
+func (q *Queries) SelectsWorkload(r *query.Reader, namespace string, selector map[string]string) bool {
 	var groups []omap.Map[api.Key, omap.Unit]
 	for _, l := range mesh.SortedLabels(selector) {
 		groups = append(groups, q.tables.WorkloadsByLabel.Group(r, state.LabelIn{Namespace: namespace, Label: l}))
 	}
 	slices.SortFunc(groups, func(a, b omap.Map[api.Key, omap.Unit]) int { return a.Len() - b.Len() })
-	looked := 0
+	compared := 0
 	for k := range groups[0].All() {
-		if looked++; looked > maxLooked || !slices.ContainsFunc(groups[1:], func(g omap.Map[api.Key, omap.Unit]) bool { return !g.Has(k) }) {
+		if compared++; compared > maxCompared || !slices.ContainsFunc(groups[1:], func(g omap.Map[api.Key, omap.Unit]) bool { return !g.Has(k) }) {
 			return true
 		}
 	}
 	return false
 }
 
-// SelectedBy reports whether some ServiceEntry of a WorkloadEntry's namespace selects it, or may do so.
-func (q *Queries) SelectedBy(r *query.Reader, k api.Key, labels map[string]string) bool {
-	looked := 0
+// IsSelected reports whether some ServiceEntry of its namespace selects a WorkloadEntry, or may select it.
+func (q *Queries) IsSelected(r *query.Reader, k api.Key, labels map[string]string) bool {
+	compared := 0
 	for _, l := range mesh.SortedLabels(labels) {
 		for object := range q.tables.SelectorsByLabel.Group(r, state.LabelIn{Namespace: k.Namespace, Label: l}).All() {
-			if looked++; looked > maxLooked {
+			if compared++; compared > maxCompared {
 				return true
 			}
 			if who, ok := q.tables.Identities.Get(r, object); ok && mesh.Selects(who.Selector, labels) {

@@ -7,16 +7,18 @@ import (
 	"github.com/pilotmesh/pilot/internal/query"
 )
 
-// Terms are on what terms a host wants an address. The zero value: as its own port says.
-type Terms struct {
-	// As is what connections speak if that is not what the host's port says; else Auto.
-	As mesh.Protocol
-	// Given says that a listener of a Sidecar has the address, not the host; Bound that there is a socket.
-	Given, Bound bool
+// ListenOptions say how a host is served at an address, as far as a Sidecar listener decides it. The zero value means: as
+// the service port says, at the service's own address.
+type ListenOptions struct {
+	// Protocol replaces the protocol of the service port. Auto keeps that of the port.
+	Protocol mesh.Protocol
+	// FromSidecar says that the address is that of a Sidecar listener, not of the host. Bound says that the listener has
+	// a socket of its own.
+	FromSidecar, Bound bool
 }
 
-func (t Terms) compare(o Terms) int {
-	return cmp.Or(cmp.Compare(t.As, o.As), compareBools(t.Given, o.Given), compareBools(t.Bound, o.Bound))
+func (t ListenOptions) compare(o ListenOptions) int {
+	return cmp.Or(cmp.Compare(t.Protocol, o.Protocol), compareBools(t.FromSidecar, o.FromSidecar), compareBools(t.Bound, o.Bound))
 }
 
 func compareBools(a, b bool) int {
@@ -29,93 +31,102 @@ func compareBools(a, b bool) int {
 	return 1
 }
 
-// AppendTo appends an unambiguous form, which of the zero value is nothing.
-func (t Terms) AppendTo(b []byte) []byte {
-	if t == (Terms{}) {
+// AppendTo appends an unambiguous encoding. That of the zero value is empty.
+func (t ListenOptions) AppendTo(b []byte) []byte {
+	if t == (ListenOptions{}) {
 		return b
 	}
 	kind := byte(1)
-	if t.Given {
+	if t.FromSidecar {
 		kind |= 2
 	}
 	if t.Bound {
 		kind |= 4
 	}
-	return append(b, 0, kind, byte(t.As))
+	return append(b, 0, kind, byte(t.Protocol))
 }
 
-// Connections are those to an address that a host wants.
-type Connections struct {
+// ListenAddress is an address at which a host asks for connections.
+type ListenAddress struct {
 	Address
-	Terms
+	ListenOptions
 }
 
-// local is the address where nothing redirects: the loopback address, unless a listener says otherwise.
-func (c Connections) local() Address {
-	if c.Given && c.IP != mesh.Loopback {
+// loopback is the address for proxies without traffic redirection: any IP, which stands for the loopback address there,
+// unless a Sidecar listener names another address.
+func (c ListenAddress) loopback() Address {
+	if c.FromSidecar && c.IP != mesh.Loopback {
 		return c.Address
 	}
 	return Address{Port: c.Port}
 }
 
-// Requests are those to an address that a host wants which are told by their Host.
-type Requests struct {
-	Connections
-	Dynamic bool // the proxy resolves the host of each request
+// HTTPAddress is an address at which a host asks for the requests that name it in their Host header.
+type HTTPAddress struct {
+	ListenAddress
+	// Dynamic says that the proxy resolves the host of each request.
+	Dynamic bool
 }
 
-// listen adds who wants which address of all but the ports that HTTP hosts share.
-func (f Footprint) listen(add func(Address, Claimant), at func(Connections) Address) {
-	for _, p := range f.Dynamic {
-		add(Address{Port: p}, Claimant{Created: DynamicHTTP})
+// eachCandidate calls add with every address of the footprint and its candidate, except for ports that HTTP hosts share.
+// at maps a listen address to the key in the index.
+func (f Footprint) eachCandidate(add func(Address, Candidate), at func(ListenAddress) Address) {
+	for _, p := range f.DynamicPorts {
+		add(Address{Port: p}, Candidate{Created: DynamicHTTPCandidate})
 	}
-	for _, c := range f.Requests {
-		add(at(c.Connections), Claimant{Terms: c.Terms})
+	for _, c := range f.HTTPAddresses {
+		add(at(c.ListenAddress), Candidate{ListenOptions: c.ListenOptions})
 		if c.Dynamic {
-			add(at(c.Connections), Claimant{Created: DynamicHTTP})
+			add(at(c.ListenAddress), Candidate{Created: DynamicHTTPCandidate})
 		}
 	}
-	for _, c := range f.TCP {
-		add(at(c), Claimant{f.Created, f.Host, c.Terms})
+	for _, c := range f.Connections {
+		add(at(c), Candidate{f.Created, f.Host, c.ListenOptions})
 	}
 }
 
-// Place is where a port of a service can be reached. The zero value is at the service's own addresses, or at any if it has
-// none.
-type Place struct {
-	IP    string
-	Bound bool // there is a socket
-	// Protocol is what is spoken there if Declared; else what the service's port speaks.
+// Exposure is a place where clients of a set can reach a port of a service. The zero value is the service's own
+// addresses, or any address if it has none.
+type Exposure struct {
+	// IP is the address of a Sidecar listener. It is empty at the service's own addresses.
+	IP string
+	// Bound says that the listener has a socket of its own.
+	Bound bool
+	// Protocol is the protocol of the Sidecar listener. It counts only if HasProtocol is set.
 	Protocol mesh.Protocol
-	Declared bool
-	// NotShared says that the wildcard address of the port is others', NotHTTP that the routes of the port are.
-	NotShared, NotHTTP bool
+	// HasProtocol says that the Sidecar listener declares a protocol.
+	HasProtocol bool
+	// NoWildcard says that a Sidecar listener has the wildcard address of the port, so the service cannot be reached
+	// there. NoRoutes says that the route configuration of the port belongs to a Sidecar listener, so the host has no
+	// virtual host in it.
+	NoWildcard, NoRoutes bool
 }
 
-// speaks is what is spoken with a port there. Who does not speak HTTP is not made to.
-func (at Place) speaks(p mesh.Port) mesh.Protocol {
-	if at.Declared && (!at.Protocol.IsHTTP() || p.Protocol.Sniffed()) {
+// protocolOf is the protocol that is spoken with a port here. A port that is neither HTTP nor has protocol detection
+// keeps its protocol where the listener says HTTP.
+func (at Exposure) protocolOf(p mesh.Port) mesh.Protocol {
+	if at.HasProtocol && (!at.Protocol.IsHTTP() || p.Protocol.Sniffed()) {
 		return at.Protocol
 	}
 	return p.Protocol
 }
 
-// connections are those of a port to an IP, on the place's terms.
-func (at Place) connections(ip string, p mesh.Port) Connections {
-	c := Connections{Address{ip, p.Number}, Terms{Given: at.IP != "", Bound: at.Bound}}
-	if as := at.speaks(p); as != p.Protocol {
-		c.As = as
+// listenAddress is the address of a port at an IP, with the options of the exposure.
+func (at Exposure) listenAddress(ip string, p mesh.Port) ListenAddress {
+	c := ListenAddress{Address{ip, p.Number}, ListenOptions{FromSidecar: at.IP != "", Bound: at.Bound}}
+	if as := at.protocolOf(p); as != p.Protocol {
+		c.Protocol = as
 	}
 	return c
 }
 
-// Everywhere says that ports can be reached wherever their services are.
-func Everywhere(string, uint32) []Place { return []Place{{}} }
+// DefaultExposure exposes every port at the addresses of its service.
+func DefaultExposure(string, uint32) []Exposure { return []Exposure{{}} }
 
-func (q *Queries) footprint(r *query.Reader, s *Service, places func(namespace string, port uint32) []Place) Footprint {
-	f := Footprint{Host: s.Host, Created: s.Created, Others: s.Others}
-	own := ownAddresses{headless: q.headless(r, s)}
-	own.singles, own.blocks = addresses(s)
+func (q *Queries) footprint(r *query.Reader, s *Service, places func(namespace string, port uint32) []Exposure) Footprint {
+	f := Footprint{Host: s.Host, Created: s.Created, OverruledNamespaces: s.OverruledNamespaces}
+	own := serviceAddresses{headless: q.headless(r, s)}
+	own.singles, own.blocks = splitAddresses(s)
 	for _, p := range s.Ports {
 		if p.Protocol == mesh.UDP {
 			continue
@@ -126,83 +137,86 @@ func (q *Queries) footprint(r *query.Reader, s *Service, places func(namespace s
 		for _, at := range places(s.Namespace, p.Number) {
 			switch {
 			case at.IP != "":
-				f.takeAt(p, at, s.Resolution == mesh.DynamicDNS)
-			case at.speaks(p).IsHTTP():
-				f.takeHTTP(p, at, s.Resolution == mesh.DynamicDNS)
+				f.addExposedAddress(p, at, s.Resolution == mesh.DynamicDNS)
+			case at.protocolOf(p).IsHTTP():
+				f.addHTTP(p, at, s.Resolution == mesh.DynamicDNS)
 			default:
-				f.takeTCP(p, at, own)
+				f.addConnections(p, at, own)
 			}
 		}
 	}
-	if len(f.HTTP) > 0 {
+	if len(f.HTTPPorts) > 0 {
 		f.VIPs = own.singles
 	}
 	return f
 }
 
-// ownAddresses are the addresses of a service.
-type ownAddresses struct {
+// serviceAddresses are the addresses of a service.
+type serviceAddresses struct {
+	// singles are its own addresses; endpoints are those of its endpoints, if it is headless.
 	singles, endpoints []string
-	blocks, headless   bool
+	// blocks says that it also has address blocks.
+	blocks, headless bool
 }
 
-// takeAt takes an address that is not the service's own.
-func (f *Footprint) takeAt(p mesh.Port, at Place, dynamic bool) {
-	c, protocol := at.connections(at.IP, p), at.speaks(p)
+// addExposedAddress adds a port at the address of a Sidecar listener.
+func (f *Footprint) addExposedAddress(p mesh.Port, at Exposure, dynamic bool) {
+	c, protocol := at.listenAddress(at.IP, p), at.protocolOf(p)
 	http := protocol.IsHTTP()
 	if http || protocol.Sniffed() {
-		f.HTTP = union(f.HTTP, []uint32{p.Number})
-		f.Requests = append(f.Requests, Requests{Connections{c.Address, Terms{Given: true, Bound: at.Bound}}, http && dynamic})
+		f.HTTPPorts = union(f.HTTPPorts, []uint32{p.Number})
+		f.HTTPAddresses = append(f.HTTPAddresses, HTTPAddress{ListenAddress{c.Address, ListenOptions{FromSidecar: true, Bound: at.Bound}}, http && dynamic})
 	}
 	if !http {
-		f.TCP = append(f.TCP, c)
+		f.Connections = append(f.Connections, c)
 	}
 }
 
-// takeHTTP takes a port among the hosts that share it.
-func (f *Footprint) takeHTTP(p mesh.Port, at Place, dynamic bool) {
-	if at.NotShared {
+// addHTTP adds an HTTP port that the host shares with others.
+func (f *Footprint) addHTTP(p mesh.Port, at Exposure, dynamic bool) {
+	if at.NoWildcard {
 		return
 	}
-	f.takeRoutes(p, at)
-	f.Shared = union(f.Shared, []uint32{p.Number})
+	f.addRoutes(p, at)
+	f.SharedPorts = union(f.SharedPorts, []uint32{p.Number})
 	if dynamic {
-		f.Dynamic = union(f.Dynamic, []uint32{p.Number})
+		f.DynamicPorts = union(f.DynamicPorts, []uint32{p.Number})
 	}
 }
 
-func (f *Footprint) takeRoutes(p mesh.Port, at Place) {
-	if at.NotHTTP {
-		f.Unnamed = union(f.Unnamed, []uint32{p.Number})
+// addRoutes adds a virtual host for a port, or the port's route configuration only.
+func (f *Footprint) addRoutes(p mesh.Port, at Exposure) {
+	if at.NoRoutes {
+		f.RouteOnlyPorts = union(f.RouteOnlyPorts, []uint32{p.Number})
 		return
 	}
-	f.HTTP = union(f.HTTP, []uint32{p.Number})
+	f.HTTPPorts = union(f.HTTPPorts, []uint32{p.Number})
 }
 
-// takeTCP takes the addresses of a port that is not HTTP for certain.
-func (f *Footprint) takeTCP(p mesh.Port, at Place, own ownAddresses) {
-	list, protocol := own.singles, at.speaks(p)
+// addConnections adds the addresses of a port that is not declared as HTTP: TCP, TLS, or a port with protocol detection.
+func (f *Footprint) addConnections(p mesh.Port, at Exposure, own serviceAddresses) {
+	list, protocol := own.singles, at.protocolOf(p)
 	if own.headless && !protocol.IsTLS() {
 		list = own.endpoints
 	}
 	for _, ip := range list {
-		f.TCP = append(f.TCP, at.connections(ip, p))
+		f.Connections = append(f.Connections, at.listenAddress(ip, p))
 	}
 	// A block of addresses is matched at the wildcard address.
-	anywhere := !at.NotShared && (own.blocks || len(own.singles) == 0 && (!own.headless || protocol.IsTLS()))
+	anywhere := !at.NoWildcard && (own.blocks || len(own.singles) == 0 && (!own.headless || protocol.IsTLS()))
 	if anywhere {
-		f.TCP = append(f.TCP, at.connections("", p))
+		f.Connections = append(f.Connections, at.listenAddress("", p))
 	}
 	if !protocol.Sniffed() {
 		return
 	}
 	if anywhere || len(list) > 0 {
-		f.takeRoutes(p, at)
+		f.addRoutes(p, at)
 	}
 	if anywhere {
-		f.Shared = union(f.Shared, []uint32{p.Number})
+		f.SharedPorts = union(f.SharedPorts, []uint32{p.Number})
 	}
 	if len(list) > 0 {
-		f.Own = union(f.Own, []uint32{p.Number})
+		f.DedicatedPorts = union(f.DedicatedPorts, []uint32{p.Number})
 	}
 }

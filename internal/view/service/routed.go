@@ -10,14 +10,14 @@ import (
 	"github.com/pilotmesh/pilot/internal/state"
 )
 
-// RoutesOnlyPort is where the routes of a host apply whatever services there are.
+// RoutesOnlyPort is the port on which a host has a virtual host if routes exist for it but no service.
 const RoutesOnlyPort = 80
 
-// routesOnly reports whether a host has routes and no service, and the namespace they are from: then the routes are all
-// there is to it. A pattern that covers services has given them its routes already.
-func (q *Queries) routesOnly(r *query.Reader, v View) (namespace string, ok bool) {
+// routesOnly reports whether a view's host has visible routes and no service, and the namespace of the first such object.
+// A pattern that covers services does not count, because those services have the routes already.
+func (q *Queries) routesOnly(r *query.Reader, v HostView) (namespace string, ok bool) {
 	for c := range q.tables.ByHost.Group(r, v.Host).All() {
-		if c.Kind == state.RouteClaim && c.VisibleTo(v.Layer) && !v.Barred.Has(c.Object()) {
+		if c.Kind == state.RouteClaim && c.VisibleTo(v.Viewer) && !v.ExcludedRoutes.Has(c.Object()) {
 			namespace, ok = c.Namespace, true
 			break
 		}
@@ -28,63 +28,65 @@ func (q *Queries) routesOnly(r *query.Reader, v View) (namespace string, ok bool
 	return namespace, q.tables.Hosts.ServiceUnder.Group(r, v.Host).Len() == 0
 }
 
-// Covering is the service whose pattern covers a view's host, the narrowest.
-func (q *Queries) Covering(r *query.Reader, v View) (*Service, bool) {
+// CoveringService is the service with the narrowest wildcard host that covers the view's host.
+func (q *Queries) CoveringService(r *query.Reader, v HostView) (*Service, bool) {
 	for pattern := range mesh.Patterns(v.Host) {
-		if Home(q.tables.ByHost.Group(r, pattern), v.Layer) == "" {
+		if DeclaringNamespace(q.tables.ByHost.Group(r, pattern), v.Viewer) == "" {
 			continue
 		}
-		if s, ok := q.Service.Get(r, View{Host: pattern, Layer: v.Layer}); ok {
+		if s, ok := q.Service.Get(r, HostView{Host: pattern, Viewer: v.Viewer}); ok {
 			return s, true
 		}
 	}
 	return nil, false
 }
 
-// routed is what a host takes up that has routes and no service of its own: port 80, and what the service takes up by name
-// whose pattern covers it; both where the routes may apply, so places are not asked for a namespace.
-func (q *Queries) routed(r *query.Reader, v View, places func(namespace string, port uint32) []Place) Footprint {
+// routesFootprint is the footprint of a host that has routes and no service: port 80, and whatever the service that
+// covers it takes up by name. Exposures are asked without a namespace, because no object declares the host.
+func (q *Queries) routesFootprint(r *query.Reader, v HostView, places func(namespace string, port uint32) []Exposure) Footprint {
 	f, port := Footprint{Host: v.Host}, mesh.Port{Number: RoutesOnlyPort, Protocol: mesh.HTTP}
 	for _, at := range places("", port.Number) {
 		switch {
-		case !at.speaks(port).IsHTTP():
+		case !at.protocolOf(port).IsHTTP():
 		case at.IP != "":
-			f.takeAt(port, at, false)
+			f.addExposedAddress(port, at, false)
 		default:
-			f.takeHTTP(port, at, false)
+			f.addHTTP(port, at, false)
 		}
 	}
-	if a, err := netip.ParseAddr(v.Host); err == nil && a.Zone() == "" && len(f.HTTP) > 0 {
-		// Rules for it by name go before a service that has it for an address.
+	// Routes for an address as a host come before a service that has this address.
+	if a, err := netip.ParseAddr(v.Host); err == nil && a.Zone() == "" && len(f.HTTPPorts) > 0 {
+		// Routes for an address as a host come before a service that has this address.
 		f.VIPs, f.Created = []string{a.Unmap().String()}, math.MinInt64
 	}
-	if s, ok := q.Covering(r, v); ok {
-		f.Created = s.Created - 1 // the narrower name goes first
-		f.takeNames(s, q.footprint(r, s, places))
+	if s, ok := q.CoveringService(r, v); ok {
+		f.Created = s.Created - 1 // the narrower name comes first
+		f.addHTTPOf(s, q.footprint(r, s, places))
 	}
 	return f
 }
 
-// takeNames takes what a service takes up where hosts are told by name.
-func (f *Footprint) takeNames(s *Service, whole Footprint) {
-	f.Shared = union(f.Shared, whole.Shared)
-	f.Unnamed = union(f.Unnamed, whole.Unnamed)
-	for _, port := range whole.HTTP {
-		if slices.Contains(whole.Shared, port) {
-			f.HTTP = union(f.HTTP, []uint32{port})
+// addHTTPOf adds what the footprint of a service takes up where hosts are recognised by name: HTTP ports and TLS
+// addresses.
+func (f *Footprint) addHTTPOf(s *Service, whole Footprint) {
+	f.SharedPorts = union(f.SharedPorts, whole.SharedPorts)
+	f.RouteOnlyPorts = union(f.RouteOnlyPorts, whole.RouteOnlyPorts)
+	for _, port := range whole.HTTPPorts {
+		if slices.Contains(whole.SharedPorts, port) {
+			f.HTTPPorts = union(f.HTTPPorts, []uint32{port})
 		}
 	}
-	for _, c := range whole.Requests {
-		f.HTTP = union(f.HTTP, []uint32{c.Port})
-		f.Requests = union(f.Requests, []Requests{c})
+	for _, c := range whole.HTTPAddresses {
+		f.HTTPPorts = union(f.HTTPPorts, []uint32{c.Port})
+		f.HTTPAddresses = union(f.HTTPAddresses, []HTTPAddress{c})
 	}
-	for _, c := range whole.TCP {
+	for _, c := range whole.Connections {
 		p, _ := s.Port(c.Port)
-		if c.As != mesh.Auto {
-			p.Protocol = c.As
+		if c.Protocol != mesh.Auto {
+			p.Protocol = c.Protocol
 		}
 		if p.Protocol.IsTLS() {
-			f.TCP = append(f.TCP, c)
+			f.Connections = append(f.Connections, c)
 		}
 	}
 }

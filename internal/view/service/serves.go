@@ -13,8 +13,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/state"
 )
 
-// maxServed bounds how many services of one workload are looked at.
-const maxServed = 40
+// maxInstances bounds how many services of one workload count.
+const maxInstances = 40
 
 // Workload names a workload by its namespace and addresses.
 type Workload struct {
@@ -22,43 +22,43 @@ type Workload struct {
 	Addresses intern.List[string]
 }
 
-// Served is what a workload serves.
-type Served struct {
-	// Inbound are its ports, by number.
-	Inbound intern.List[proxy.InboundPort]
-	// Known says that a service of the namespace has an endpoint at the workload. Labels are then that endpoint's: they
-	// replace what the proxy says of itself.
-	Known  bool
-	Labels map[string]string
-	// At is where that endpoint says it runs; zero if it does not.
-	At mesh.Locality
+// WorkloadDescription is what the services of its namespace say about a workload.
+type WorkloadDescription struct {
+	// Ports are the ports that the workload serves, sorted by number. Each belongs to the oldest service that has it.
+	Ports intern.List[proxy.InboundPort]
+	// HasEndpoint says that a service has an endpoint at the workload's address. Labels are those of the endpoint of the
+	// oldest such service; they replace the labels that the proxy reports.
+	HasEndpoint bool
+	Labels      map[string]string
+	// Locality is that of the same endpoint. It is zero if the endpoint has none.
+	Locality mesh.Locality
 }
 
-// Equal reports whether the two are the same.
-func (s Served) Equal(o Served) bool {
-	return s.Inbound == o.Inbound && s.Known == o.Known && s.At == o.At && maps.Equal(s.Labels, o.Labels)
+// Equal reports whether two descriptions are equal.
+func (s WorkloadDescription) Equal(o WorkloadDescription) bool {
+	return s.Ports == o.Ports && s.HasEndpoint == o.HasEndpoint && s.Locality == o.Locality && maps.Equal(s.Labels, o.Labels)
 }
 
-// hit is a service with an endpoint at the workload.
-type hit struct {
+// instance is a service with an endpoint at the workload.
+type instance struct {
 	object   api.Key
 	created  int64
 	endpoint mesh.Endpoint
 }
 
-func (q *Queries) serves(r *query.Reader, w Workload) (Served, bool) {
-	var hits []hit
+func (q *Queries) describeWorkload(r *query.Reader, w Workload) (WorkloadDescription, bool) {
+	var hits []instance
 	for a := range w.Addresses.All() {
-		hits = q.declaredAt(r, state.AddressIn{Namespace: w.Namespace, Address: a}, hits)
-		hits = q.selectedAt(r, state.AddressIn{Namespace: w.Namespace, Address: a}, hits)
+		hits = q.inlineInstances(r, state.AddressIn{Namespace: w.Namespace, Address: a}, hits)
+		hits = q.selectedInstances(r, state.AddressIn{Namespace: w.Namespace, Address: a}, hits)
 	}
 	if len(hits) == 0 {
-		return Served{}, true
+		return WorkloadDescription{}, true
 	}
-	slices.SortStableFunc(hits, func(a, b hit) int {
+	slices.SortStableFunc(hits, func(a, b instance) int {
 		return cmp.Or(cmp.Compare(a.created, b.created), a.object.Compare(b.object))
 	})
-	s := Served{Known: true, Labels: hits[0].endpoint.Labels, At: hits[0].endpoint.Locality}
+	s := WorkloadDescription{HasEndpoint: true, Labels: hits[0].endpoint.Labels, Locality: hits[0].endpoint.Locality}
 	ports := map[uint32]proxy.InboundPort{}
 	for _, h := range hits {
 		q.addPorts(r, h, ports)
@@ -67,14 +67,14 @@ func (q *Queries) serves(r *query.Reader, w Workload) (Served, bool) {
 	for _, n := range slices.Sorted(maps.Keys(ports)) {
 		list = append(list, ports[n])
 	}
-	s.Inbound = intern.Of(list...)
+	s.Ports = intern.Of(list...)
 	return s, true
 }
 
-// declaredAt finds services with an inline endpoint at the address.
-func (q *Queries) declaredAt(r *query.Reader, at state.AddressIn, hits []hit) []hit {
+// inlineInstances appends the services that list an endpoint at the address.
+func (q *Queries) inlineInstances(r *query.Reader, at state.AddressIn, hits []instance) []instance {
 	for object := range q.tables.ServicesAt.Group(r, at).All() {
-		if len(hits) == maxServed {
+		if len(hits) == maxInstances {
 			break
 		}
 		e, ok := q.tables.Endpoints.Get(r, object)
@@ -83,15 +83,15 @@ func (q *Queries) declaredAt(r *query.Reader, at state.AddressIn, hits []hit) []
 		}
 		for _, ep := range e.Inline {
 			if ep.Address == at.Address {
-				hits = append(hits, q.hit(r, object, ep))
+				hits = append(hits, q.newInstance(r, object, ep))
 			}
 		}
 	}
 	return hits
 }
 
-// selectedAt finds services that select a workload at the address.
-func (q *Queries) selectedAt(r *query.Reader, at state.AddressIn, hits []hit) []hit {
+// selectedInstances appends the services that select a WorkloadEntry at the address.
+func (q *Queries) selectedInstances(r *query.Reader, at state.AddressIn, hits []instance) []instance {
 	for workload := range q.tables.WorkloadsAt.Group(r, at).All() {
 		ep, ok := q.tables.Workloads.Get(r, workload)
 		if !ok {
@@ -99,11 +99,11 @@ func (q *Queries) selectedAt(r *query.Reader, at state.AddressIn, hits []hit) []
 		}
 		for _, l := range mesh.SortedLabels(ep.Labels) {
 			for object := range q.tables.SelectorsByLabel.Group(r, state.LabelIn{Namespace: at.Namespace, Label: l}).All() {
-				if len(hits) == maxServed {
+				if len(hits) == maxInstances {
 					return hits
 				}
 				if e, ok := q.tables.Endpoints.Get(r, object); ok && mesh.Selects(e.Selector, ep.Labels) {
-					hits = append(hits, q.hit(r, object, ep))
+					hits = append(hits, q.newInstance(r, object, ep))
 				}
 			}
 		}
@@ -111,16 +111,16 @@ func (q *Queries) selectedAt(r *query.Reader, at state.AddressIn, hits []hit) []
 	return hits
 }
 
-func (q *Queries) hit(r *query.Reader, object api.Key, ep mesh.Endpoint) hit {
-	h := hit{object: object, endpoint: ep}
+func (q *Queries) newInstance(r *query.Reader, object api.Key, ep mesh.Endpoint) instance {
+	h := instance{object: object, endpoint: ep}
 	if c, ok := q.tables.Claims.Get(r, object); ok {
 		h.created = c.Created
 	}
 	return h
 }
 
-// addPorts adds the ports that are not taken by an older service.
-func (q *Queries) addPorts(r *query.Reader, h hit, ports map[uint32]proxy.InboundPort) {
+// addPorts adds the ports of a service that no older service has.
+func (q *Queries) addPorts(r *query.Reader, h instance, ports map[uint32]proxy.InboundPort) {
 	spec, ok := q.tables.Services.Get(r, h.object)
 	if !ok {
 		return

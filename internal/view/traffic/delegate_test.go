@@ -35,7 +35,7 @@ func TestWithin(t *testing.T) {
 		{prefix("/a"), regex("/a"), false},
 		{regex(".*"), exact("/a"), false},
 	} {
-		if got := within(c.root, c.leaf); got != c.want {
+		if got := isWithin(c.root, c.leaf); got != c.want {
 			t.Errorf("%v lies within %v: %v", c.leaf, c.root, got)
 		}
 	}

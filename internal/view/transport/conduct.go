@@ -11,41 +11,42 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
 
-// Conduct is how connections are carried, besides where to.
-type Conduct struct {
-	// Idle is how long a connection may say nothing, Lifetime how long it may last; 0: for ever, or as the proxy likes.
-	Idle, Lifetime time.Duration
-	// BySource sends all connections from one address to one endpoint.
-	BySource bool
-	// Target is, as host:port, where the endpoint is asked to lead a connection to; empty: it is the one meant. Post asks
-	// by the method POST instead of CONNECT.
-	Target string
-	Post   bool
+// ConnectionOptions say how connections are forwarded, apart from where to.
+type ConnectionOptions struct {
+	// IdleTimeout is how long a connection may be without data, MaxDuration how long it may last. 0 means that the
+	// proxy's default applies, or no limit.
+	IdleTimeout, MaxDuration time.Duration
+	// HashSourceIP sends all connections from one client address to one endpoint.
+	HashSourceIP bool
+	// TunnelTarget is the host:port that the endpoint is asked to connect to by HTTP CONNECT. If it is empty there is no
+	// tunnel. TunnelPOST uses the method POST instead of CONNECT.
+	TunnelTarget string
+	TunnelPOST   bool
 }
 
-// methodPost is the protocol of a tunnel that asks by POST.
+// methodPost is the protocol name of a tunnel that uses POST.
 const methodPost = "POST"
 
-// conduct is how connections to a destination are carried, as the policy for it says.
-func (b *builder) conduct(d Destination) Conduct {
+// connectionOptions are the options that the traffic policy for a destination sets.
+func (b *builder) connectionOptions(d Destination) ConnectionOptions {
 	if d.Host == "" {
-		return Conduct{}
+		return ConnectionOptions{}
 	}
-	view := service.View{Host: d.Host, Layer: b.q.scope.Layer(b.r, d.Host, b.view.Layer)}
-	policy := b.q.traffic.PolicyFor(b.r, view, b.q.traffic.Touching(b.r, b.of.rules, d.Host))
-	return conductOf(b.q.traffic.Settings(b.r, policy, policy.Subset(d.Subset), d.Port))
+	view := service.HostView{Host: d.Host, Viewer: b.q.scope.Viewer(b.r, d.Host, b.view.Viewer)}
+	policy := b.q.traffic.PolicyFor(b.r, view, b.q.traffic.RulesForHost(b.r, b.clients.rules, d.Host))
+	return connectionOptionsOf(b.q.traffic.Settings(b.r, policy, policy.Subset(d.Subset), d.Port))
 }
 
-func conductOf(s traffic.Settings) Conduct {
+func connectionOptionsOf(s traffic.Settings) ConnectionOptions {
 	tcp := s.ConnectionPool.GetTcp()
 	source, _ := s.LoadBalancer.GetConsistentHash().GetHashKey().(*networking.LoadBalancerSettings_ConsistentHashLB_UseSourceIp)
-	c := Conduct{
-		Idle: tcp.GetIdleTimeout().AsDuration(), Lifetime: tcp.GetMaxConnectionDuration().AsDuration(),
-		BySource: source != nil && source.UseSourceIp,
+	c := ConnectionOptions{
+		IdleTimeout: tcp.GetIdleTimeout().AsDuration(), MaxDuration: tcp.GetMaxConnectionDuration().AsDuration(),
+		HashSourceIP: source != nil && source.UseSourceIp,
 	}
 	if t := s.Tunnel; t != nil {
-		c.Target = net.JoinHostPort(t.TargetHost, strconv.FormatUint(uint64(t.TargetPort), 10))
-		c.Post = t.Protocol == methodPost
+		c.TunnelTarget = net.JoinHostPort(t.TargetHost, strconv.FormatUint(uint64(t.TargetPort), 10))
+		c.TunnelPOST = t.Protocol == methodPost
 	}
 	return c
 }

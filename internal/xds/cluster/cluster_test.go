@@ -63,7 +63,7 @@ func TestMessages(t *testing.T) {
 	}
 
 	var messages []*clusterv3.Cluster
-	seen := layer.Seen{View: service.View{Host: "one.com"}}
+	seen := layer.HostForClient{HostView: service.HostView{Host: "one.com"}}
 	release := q.Messages.Observe(seen, func(list []*clusterv3.Cluster, _ bool) { messages = list })
 	commit(func(*store.Txn) {})
 	if n := g.Cells()["clusterMessages"]; len(messages) != 2 || n != 1 {
