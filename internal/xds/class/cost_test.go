@@ -164,7 +164,7 @@ func same(t *testing.T, path string, changes []change, more func(l meshtest.Larg
 	small := costs(t, 100, changes, more)
 	if !testing.Short() {
 		if large := costs(t, 1000, changes, more); large != small {
-			t.Errorf("costs depend on the size of the mesh:\n%s", difference(small, large))
+			t.Errorf("costs depend on the size of the mesh:\n%s", meshtest.Difference(small, large))
 		}
 	}
 	golden(t, path, small)
@@ -183,28 +183,6 @@ func golden(t *testing.T, path, got string) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("%s differs; run with -update if that is meant:\n%s", path, difference(string(want), got))
+		t.Errorf("%s differs; run with -update if that is meant:\n%s", path, meshtest.Difference(string(want), got))
 	}
-}
-
-// difference lists the lines of one text that the other has not at that place.
-func difference(want, got string) string {
-	a, b := strings.Split(want, "\n"), strings.Split(got, "\n")
-	var out strings.Builder
-	for i := range max(len(a), len(b)) {
-		x, y := "", ""
-		if i < len(a) {
-			x = a[i]
-		}
-		if i < len(b) {
-			y = b[i]
-		}
-		if x != y {
-			fmt.Fprintf(&out, "line %d: want %q, got %q\n", i+1, x, y)
-		}
-		if out.Len() > 4000 {
-			break
-		}
-	}
-	return out.String()
 }
