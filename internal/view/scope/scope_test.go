@@ -36,8 +36,8 @@ func newViews() *views {
 	return v
 }
 
-// Sharing is right: where a host is said to look the same to a namespace as to all, working it out for that namespace
-// gives the same; and where it is said to look different, the namespace's overlay looks at it.
+// Sharing is right: where a host is said to look the same to a namespace as in the base view, evaluating it for that
+// namespace gives the same result; and where it is said to look different, the overlay of the namespace has it.
 func TestLayersAreWhatNamespacesSee(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		v := newViews()

@@ -22,8 +22,8 @@ func endpoints(at ...string) []mesh.PortEndpoint {
 	return list
 }
 
-// told is a group as "priority:locality*endpoints=weight".
-func told(groups []mesh.Group) string {
+// formatGroups formats groups as "priority:locality*endpoints=weight".
+func formatGroups(groups []mesh.Group) string {
 	var out []string
 	for _, g := range groups {
 		s := fmt.Sprintf("%d:%s*%d", g.Priority, g.Locality, len(g.Endpoints))
@@ -59,14 +59,14 @@ func TestArrange(t *testing.T) {
 		{"shares", shares("a/*", map[string]uint32{"a/*": 75, "b": 25}), "a/x", nil, []string{"a/x", "a/y", "a/y", "b", "c"}, "0:a/x*1=25 0:a/y*2=50 0:b*1=25"},
 		{"shares of elsewhere", shares("b/*", map[string]uint32{"b": 100}), "a", nil, []string{"a", "b"}, "0:a*1 0:b*1"},
 	} {
-		got := told(c.p.Arrange(endpoints(c.at...), mesh.Site{Locality: mesh.ParseLocality(c.client), Labels: intern.Of(c.labels...)}))
+		got := formatGroups(c.p.Arrange(endpoints(c.at...), mesh.Site{Locality: mesh.ParseLocality(c.client), Labels: intern.Of(c.labels...)}))
 		if got != c.want {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}
 	}
 }
 
-// However endpoints are preferred, those of all priorities are all there are, and priorities have no gaps: Envoy refuses others.
+// Whatever the preference, the priorities together have all endpoints and have no gaps, which Envoy would refuse.
 func TestRanksKeepEndpoints(t *testing.T) {
 	place := rapid.SampledFrom([]string{"", "a", "a/b", "a/b/c", "a/x", "z", "z/b"})
 	rapid.Check(t, func(rt *rapid.T) {

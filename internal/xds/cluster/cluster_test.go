@@ -37,8 +37,8 @@ metadata: {name: one, namespace: a}
 spec: {host: one.com, subsets: [{name: v1, labels: {version: v1}}]}
 `
 
-// The clusters of a host can be read as messages, which are what is encoded. A host has a cell for them only while somebody
-// reads it: those that nobody looks into are not held twice.
+// The clusters of a host can be read as messages, which are equal to what is encoded. A host has a cell for them only
+// while something reads it, so that they are not held twice.
 func TestMessages(t *testing.T) {
 	tables := state.New(state.Options{})
 	g := query.New(tables.DB, query.Options{Strict: true})
