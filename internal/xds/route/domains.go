@@ -102,8 +102,8 @@ func (q *Queries) owner(r *query.Reader, in domainTable, at service.Domain) stri
 }
 
 // oldest is the first of the candidates; empty if there is none.
-func oldest(claimants omap.Map[service.Candidate, omap.Unit]) string {
-	for c := range claimants.All() {
+func oldest(candidates omap.Map[service.Candidate, omap.Unit]) string {
+	for c := range candidates.All() {
 		return c.Host
 	}
 	return ""
