@@ -237,7 +237,7 @@ func (q *Queries) shortNamesDiffer(r *query.Reader, k hostFromNamespace) bool {
 		home := service.DeclaringNamespace(claims, "")
 		for c := range claims.All() {
 			if c.Kind > state.RouteClaim {
-				break // listed by kind
+				break // claims are sorted by kind
 			}
 			own := c.Kind == state.ServiceClaim && c.Layer == "" && c.Namespace == k.namespace
 			if c.Layer == k.namespace || own && home != k.namespace {
@@ -328,7 +328,7 @@ func (q *Queries) footprint(r *query.Reader, h HostInSet) ([]service.Footprint, 
 			return nil, false
 		}
 		f, ok := q.services.Footprint(r, v)
-		f.SharedPorts, f.DedicatedPorts, f.DynamicPorts, f.Connections, f.VIPs, f.OverruledNamespaces = nil, nil, nil, nil, nil, nil // the base has those
+		f.SharedPorts, f.DedicatedPorts, f.DynamicPorts, f.Connections, f.VIPs, f.OverruledNamespaces = nil, nil, nil, nil, nil, nil // the base view has those
 		return []service.Footprint{f}, ok
 	}
 	f, ok := q.services.FootprintAt(r, v, q.exposures(r, h))

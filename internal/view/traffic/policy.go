@@ -57,8 +57,6 @@ func (q *Queries) policy(r *query.Reader, v service.HostView) (*Policy, bool) {
 	// The root namespace is a client namespace, too. Rules that it exports to all must not come before those of the
 	// service's own namespace, whoever the client is.
 	if v.Viewer != "" {
-		// Rules that the root namespace exports to all must not come before those of the service's own namespace, even if the
-		// client is in the root namespace.
 		places = slices.Insert(places, 0, lookupStep{v.Viewer, v.Viewer == root})
 	}
 	for _, in := range places {

@@ -193,7 +193,7 @@ func connectionManager(stat string, o HTTPOptions) *hcmv3.HttpConnectionManager 
 		MergeSlashes:      o.MergeSlashes,
 		ServerName:        o.Server,
 		StreamIdleTimeout: Duration(0),
-		// Whether a body is wanted is the server's to say, not Envoy's.
+		// The server, not Envoy, decides whether the client should send the body.
 		Proxy_100Continue: true,
 		UpgradeConfigs:    []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"}},
 		HttpFilters:       httpFilters(o),
