@@ -1,14 +1,13 @@
-// Package admin tells people and machines how the control plane is: readiness, metrics, version and the debug pages.
+// Package admin serves the state of the control plane: readiness, metrics, version and debug pages.
 //
-// It owns the pages under /debug, the shape of their JSON (which pilotctl reads too), the metrics and their names, and
-// the short memory of recent commits. It changes nothing: every page is a GET.
+// It owns the pages under /debug, the form of their JSON, which pilotctl reads too, the metrics and their names, and the list of
+// recent commits. All pages are read-only.
 //
-// What belongs to the loop is looked at on the loop, through Mesh.Inspect: a page picks up the immutable rows it needs
-// there and renders them afterwards, on its own goroutine, so that a slow reader holds nothing up. Observations
-// (Metrics, Commits, Board) may come from any goroutine and never block.
+// A page reads the state of the loop on the goroutine of the loop, through Mesh.Inspect. There it only collects immutable rows. It
+// renders them on its own goroutine, so a slow client does not delay the loop. Metrics, Commits and Board may be updated on any
+// goroutine, and never block.
 //
-// The package starts no goroutines; the HTTP server that calls it is an actor of package run. It must not import
-// translators, views or Envoy's protos: resources are shown through reflection.
+// The package starts no goroutines. The HTTP server that calls it is an actor of package run. Pages show resources by reflection.
 package admin
 
 import (
@@ -28,7 +27,7 @@ import (
 // inspectTimeout bounds how long a page waits for the loop.
 const inspectTimeout = 10 * time.Second
 
-// Options are what the pages tell of, and to whom.
+// Options are the sources and settings of the pages.
 type Options struct {
 	Build   run.Build
 	Mesh    Mesh
@@ -37,14 +36,14 @@ type Options struct {
 	Metrics *Metrics
 	Commits *Commits
 	Board   *Board
-	// Profile adds /debug/pprof.
+	// Profile enables /debug/pprof.
 	Profile bool
-	// Remote opens /debug to other hosts than this one.
+	// Remote serves /debug to other hosts than this one too.
 	Remote bool
 	Log    *slog.Logger
 }
 
-// Pages are the pages.
+// Pages serves the pages.
 type Pages struct {
 	Options
 	list []page
@@ -98,7 +97,7 @@ func (p *Pages) ready(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte("ready\n")) // a prober that has gone does not need an answer
 }
 
-// local lets only this host look at h, unless the settings say otherwise: the pages show all configuration.
+// local serves h to this host only, unless Remote is set, because the pages show all configuration.
 func (p *Pages) local(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !p.Remote && !loopback(r.RemoteAddr) {

@@ -9,20 +9,20 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/push"
 )
 
-// remembered is how many commits are kept for people to look at.
+// remembered is the maximum number of commits in the list.
 const remembered = 100
 
-// Commit is what one commit was and cost.
+// Commit describes one commit and its cost.
 type Commit struct {
 	Revision store.Revision `json:"revision"`
 	At       time.Time      `json:"at"`
 	Duration Millis         `json:"ms"`
-	// Jobs is how many batches, connects and rejections went into it; Objects how many objects, by source.
+	// Jobs is the number of batches, connects and rejections in the commit. Objects is the number of objects by source.
 	Jobs    int            `json:"jobs"`
 	Objects map[string]int `json:"objects,omitempty"`
-	// Cells is how many cells ran, by query.
+	// Cells is the number of cells that ran, by query.
 	Cells map[string]int `json:"cells,omitempty"`
-	// Classes is how many class states changed, Streams how many streams were told.
+	// Classes is the number of class states that changed. Streams is the number of streams that received a new state.
 	Classes int `json:"classes"`
 	Streams int `json:"streams"`
 }
@@ -42,14 +42,14 @@ func (m *Millis) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// Commits is the memory of the last commits.
+// Commits is the list of the last commits.
 type Commits struct {
 	mu   sync.Mutex
 	ring [remembered]Commit
 	n    int
 }
 
-// Observe remembers a commit.
+// Observe adds a commit.
 func (c *Commits) Observe(commit push.Commit) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,7 +60,7 @@ func (c *Commits) Observe(commit push.Commit) {
 	c.n++
 }
 
-// Last lists the remembered commits, the latest one first.
+// Last returns the commits in the list, the latest one first.
 func (c *Commits) Last() []Commit {
 	c.mu.Lock()
 	defer c.mu.Unlock()

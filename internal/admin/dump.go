@@ -17,8 +17,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// configDump is what a proxy is to have in the form of Envoy's admin page of that name, so that tools for one read the
-// other. What is held back from the proxy because it rejected it is in it: syncz tells that it is not there.
+// configDump returns the configuration for a proxy in the form of Envoy's admin page /config_dump, so tools for that page can read
+// it. It includes content that is held back because the proxy rejected it; syncz lists that content.
 func (p *Pages) configDump(r *http.Request) (any, error) {
 	types, err := dumpTypes(r)
 	if err != nil {
@@ -61,7 +61,7 @@ func (p *Pages) configDump(r *http.Request) (any, error) {
 	return dump, nil
 }
 
-// describe is a class in words.
+// describe returns a class as text.
 func describe(c proxy.Class) string {
 	words := []string{"namespace " + c.Namespace, "mode " + c.Mode.String()}
 	if c.Sidecar.Name != "" {
@@ -70,7 +70,7 @@ func describe(c proxy.Class) string {
 	return strings.Join(words, ", ")
 }
 
-// dumpTypes are the types a request asks for. Endpoints come only if asked for, as in Envoy.
+// dumpTypes returns the types in the dump. Endpoints are included only on request, as in Envoy.
 func dumpTypes(r *http.Request) ([]resource.Type, error) {
 	q := r.URL.Query()
 	if !q.Has("types") {
@@ -93,7 +93,7 @@ func dumpTypes(r *http.Request) ([]resource.Type, error) {
 	return types, nil
 }
 
-// dumpType is one of the parts of a config dump, as envoy.admin.v3 shapes it.
+// dumpType returns one section of a config dump, in the form of envoy.admin.v3.
 func dumpType(have *resource.State, t resource.Type) (map[string]any, error) {
 	list := []any{}
 	for r := range have.Layers(t).All() {
@@ -129,7 +129,7 @@ func part(message, field string, list []any) map[string]any {
 	return map[string]any{"@type": "type.googleapis.com/envoy.admin.v3." + message, field: list}
 }
 
-// render is a resource as JSON with its type. A resource that cannot be shown says so in its place: the others can.
+// render returns a resource as JSON with its type. If that fails, it returns the error in place of this resource.
 func render(r *resource.Resource) (json.RawMessage, error) {
 	msg, err := r.Proto()
 	if err != nil {
@@ -146,7 +146,7 @@ func render(r *resource.Resource) (json.RawMessage, error) {
 	return slices.Concat(head[:len(head)-1], []byte(","), body[1:]), nil
 }
 
-// messageJSON is a message in protobuf's JSON, with the field names of its definition.
+// messageJSON returns a message as protobuf JSON, with the field names of its definition.
 func messageJSON(msg proto.Message) (json.RawMessage, error) {
 	body, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(msg)
 	if err != nil {

@@ -9,14 +9,14 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/push"
 )
 
-// Names are what one can ask about.
+// Names are the names that explain accepts.
 type Names struct {
 	Kind  string   `json:"kind"`
 	Names []string `json:"names"`
 }
 
-// explain answers a question about one proxy: an explain.Answer, whose form has a version. Without a name it lists what
-// can be asked about.
+// explain returns an explain.Answer about one proxy. The form of answers has a version. Without a name in the request, it lists
+// the names.
 func (p *Pages) explain(r *http.Request) (any, error) {
 	s, err := p.one(r)
 	if err != nil {

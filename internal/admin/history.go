@@ -11,12 +11,12 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/push"
 )
 
-// History is one of the last commits, with what it changed.
+// History is one of the last commits, with the rows that it changed.
 type History struct {
 	Revision store.Revision `json:"revision"`
 	At       *time.Time     `json:"at,omitempty"` // absent if it is too long ago
 	Rows     []ChangedRow   `json:"rows"`
-	// Omitted is how many rows changed if they were too many to be remembered.
+	// Omitted is the number of changed rows if there were too many to keep.
 	Omitted int `json:"omitted,omitempty"`
 }
 
@@ -62,7 +62,7 @@ func (p *Pages) historyz(r *http.Request) (any, error) {
 	return list, nil
 }
 
-// changedRows lists what a commit did to the rows of a table, or of all, in the order of the writes.
+// changedRows returns the rows of a table, or of all tables, that a commit changed, in the order of the writes.
 func changedRows(e store.Entry, table string) []ChangedRow {
 	rows := []ChangedRow{}
 	for _, c := range e.Changes {

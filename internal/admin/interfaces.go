@@ -7,13 +7,13 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
-// Mesh is the control plane's state. Inspect runs fn between two commits, on the goroutine that owns the state; fn is
-// quick and keeps only what is immutable. *push.Loop implements it.
+// Mesh is the state of the control plane. Inspect runs fn between two commits, on the goroutine that owns the state. fn must
+// return quickly, and must keep only immutable values. *push.Loop implements Mesh.
 type Mesh interface {
 	Inspect(ctx context.Context, fn func(*push.View)) error
 }
 
-// Streams lists who is connected. It may be called from any goroutine. *server.Server implements it.
+// Streams lists the connected streams. It may be called on any goroutine. *server.Server implements it.
 type Streams interface {
 	Streams() []server.Status
 }

@@ -18,11 +18,11 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
-// Metrics are what Prometheus sees. Names and labels are those that dashboards and alerts for this kind of control
-// plane use, where one exists; what is this program's own begins with pilot_ too.
+// Metrics are the metrics for Prometheus. Names and labels are those of Istio where it has such a metric, so that dashboards and
+// alerts for it work. Names of other metrics begin with pilot_ too.
 //
-// The observations below are counted where they happen. What is a state and not an event (connected proxies, services,
-// cells, problems) is looked at when somebody asks, see scrape.go.
+// The methods count events when they happen. Metrics of a state, such as connected proxies, services, cells and problems, are read
+// at each scrape; see scrape.go.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -40,11 +40,11 @@ type Metrics struct {
 	commitDuration prometheus.Histogram
 	cellsRun       *prometheus.CounterVec // by query
 
-	// pending are the triggers of the next commit, as bits.
+	// pending holds the triggers of the next commit, one per bit.
 	pending atomic.Uint32
 }
 
-// trigger is a reason to compute anew.
+// trigger is a reason for a commit.
 type trigger uint32
 
 const (
@@ -55,7 +55,7 @@ const (
 	proxyTrigger
 )
 
-// triggerNames are the label's values, by bit.
+// triggerNames are the values of the label, by bit.
 var triggerNames = [...]string{"service", "endpoint", "config", "global", "proxy"}
 
 var _ server.Observer = (*Metrics)(nil)
@@ -97,7 +97,7 @@ func NewMetrics(b run.Build) *Metrics {
 	return m
 }
 
-// fine are buckets for times that are milliseconds on a good day.
+// fine are buckets for durations that are usually a few milliseconds.
 func fine() []float64 {
 	return []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 3, 5, 10, 20, 30}
 }
@@ -136,10 +136,10 @@ func (m *Metrics) constant(name, help string, labels prometheus.Labels) {
 	m.registry.MustRegister(g)
 }
 
-// label is a type as the metrics name it.
+// label returns the name of a type in metrics.
 func label(t resource.Type) string { return strings.ToLower(t.String()) }
 
-// Opened implements server.Observer; who is connected is looked at when somebody scrapes.
+// Opened implements server.Observer. It does nothing, because a scrape reads the connected proxies.
 func (m *Metrics) Opened(protocol.Variant) {}
 
 // Closed counts a stream that ended, by gRPC code.
@@ -164,19 +164,19 @@ func (m *Metrics) Acked(t resource.Type, _ *resource.State, converged time.Durat
 	}
 }
 
-// Rejected counts a rejected response. Who rejects what is looked at when somebody scrapes.
+// Rejected counts a rejected response. A scrape reads which proxies reject which content.
 func (m *Metrics) Rejected(t resource.Type, _, _ string) { m.rejects.WithLabelValues(label(t)).Inc() }
 
 // Expired counts a request with a nonce that is not the last one.
 func (m *Metrics) Expired(t resource.Type) { m.expired.WithLabelValues(label(t)).Inc() }
 
-// Unknown counts a request for a type that is not served. The type is no label: anybody can make up types.
+// Unknown counts a request for a type that is not served. The type is not a label, because clients could create any number of them.
 func (m *Metrics) Unknown(string) { m.unknown.Inc() }
 
 // WriteTimeout counts a connection closed because its proxy did not read.
 func (m *Metrics) WriteTimeout() { m.writeTimeouts.Inc() }
 
-// Panicked counts a stream that a bug ended.
+// Panicked counts a stream that ended because of a bug.
 func (m *Metrics) Panicked() { m.internalErrors.Inc() }
 
 // Commit counts a commit.
@@ -222,9 +222,9 @@ func (c counting) Apply(b source.Batch) {
 	c.next.Apply(b)
 }
 
-// kindOf says what an event is to those who know updates by these names.
+// kindOf returns the kind of an event in the metric of updates.
 func kindOf(e source.Event) (string, trigger) {
-	kind, _ := api.KindNamed(e.Key.Kind)
+	kind, _ := api.FindKind(e.Key.Kind)
 	switch {
 	case kind.Subject == api.AboutRules:
 		return "config", configTrigger

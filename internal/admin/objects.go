@@ -26,7 +26,7 @@ type Config struct {
 	Position string          `json:"position,omitempty"`
 }
 
-// Metadata is what names an object.
+// Metadata is the metadata of an object.
 type Metadata struct {
 	Namespace string            `json:"namespace"`
 	Name      string            `json:"name"`
@@ -107,7 +107,7 @@ type Endpoint struct {
 	Workload string            `json:"workload,omitempty"` // the WorkloadEntry it comes from
 }
 
-// declared is what one object declares: rows, picked up on the loop.
+// declared are the rows of one object, collected on the loop.
 type declared struct {
 	key       api.Key
 	service   *mesh.Service
@@ -116,7 +116,7 @@ type declared struct {
 	workloads []workload // those its selector may mean: the namespace's
 }
 
-// declarations picks up the rows of the services a request asks for.
+// declarations collects the rows of the services that a request asks for.
 func (p *Pages) declarations(r *http.Request) ([]declared, error) {
 	q := r.URL.Query()
 	namespace, host := q.Get("namespace"), q.Get("host")
@@ -223,7 +223,7 @@ func (p *Pages) problemz(r *http.Request) (any, error) {
 	})
 }
 
-// Cells is the incremental state.
+// Cells describes the cells of the query graph.
 type Cells struct {
 	Revision store.Revision `json:"revision"`
 	Live     int            `json:"live"`
@@ -232,7 +232,7 @@ type Cells struct {
 	Commits  []Commit       `json:"commits"`
 }
 
-// Fault is what is wrong with a cell: a bug in the control plane.
+// Fault is the failure of a cell. It is a bug in the control plane.
 type Fault struct {
 	Query    string         `json:"query"`
 	Key      string         `json:"key"`

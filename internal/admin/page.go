@@ -19,7 +19,7 @@ import (
 type page struct {
 	Path string `json:"path"`
 	What string `json:"what"`
-	// Parameters are those of the query, as "name=example".
+	// Parameters are the parameters of the URL query, as "name=example".
 	Parameters []string `json:"parameters,omitempty"`
 
 	show func(*http.Request) (any, error)
@@ -50,7 +50,7 @@ func (p *Pages) pages() []page {
 	}
 }
 
-// refusal is an error whose text is for whoever asked.
+// refusal is an error whose text is sent to the client.
 type refusal struct {
 	status int
 	text   string
@@ -92,14 +92,14 @@ func (p *Pages) json(show func(*http.Request) (any, error)) http.Handler {
 	})
 }
 
-// inspect runs fn on the loop and returns what it picked up there.
+// inspect runs fn on the loop and returns its result.
 func inspect[T any](r *http.Request, p *Pages, fn func(*push.View) T) (T, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), inspectTimeout)
 	defer cancel()
 	return look(ctx, p.Mesh, fn)
 }
 
-// look runs fn on the loop. When ctx ends first, fn may run still, and nobody hears of its result.
+// look runs fn on the loop. If ctx ends first, fn may still run later, and its result is dropped.
 func look[T any](ctx context.Context, m Mesh, fn func(*push.View) T) (T, error) {
 	found := make(chan T, 1)
 	if err := m.Inspect(ctx, func(v *push.View) { found <- fn(v) }); err != nil {
@@ -112,7 +112,7 @@ func look[T any](ctx context.Context, m Mesh, fn func(*push.View) T) (T, error) 
 //go:embed index.html
 var indexHTML string
 
-// front is what the index page shows.
+// front is the data of the index page.
 type front struct {
 	Build            run.Build
 	Waiting          []string

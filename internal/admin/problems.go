@@ -21,19 +21,19 @@ type Problem struct {
 	Field  string `json:"field,omitempty"`
 	Level  string `json:"level"` // error or warning
 	Reason string `json:"reason"`
-	// Revision and Since say which commit showed it first.
+	// Revision and Since are the revision and the time of the commit that raised the problem.
 	Revision store.Revision `json:"since_revision,omitempty"`
 	Since    time.Time      `json:"since,omitzero"`
 }
 
-// Object names an object, as far as it is known.
+// Object names an object. Parts that are not known are empty.
 type Object struct {
 	Kind      string `json:"kind,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 }
 
-// NewProblem is the form in which a problem is shown.
+// NewProblem returns the form of a problem for pages.
 func NewProblem(p api.Problem) Problem {
 	return Problem{
 		Object: Object(p.Object), File: p.Position.File, Line: p.Position.Line, Field: p.Field, Level: p.Severity.String(), Reason: p.Reason,
@@ -49,7 +49,7 @@ func (p Problem) compare(o Problem) int {
 		cmp.Compare(p.Field, o.Field), cmp.Compare(p.Reason, o.Reason))
 }
 
-// Board remembers since when each problem exists.
+// Board is the list of problems, with the time when each was raised.
 type Board struct {
 	mu      sync.Mutex
 	current omap.Map[omap.Name, api.Problem]
@@ -89,10 +89,10 @@ func (b *Board) Update(revision store.Revision, problems omap.Map[omap.Name, api
 	b.current = problems
 }
 
-// look takes over the problems there are now. It runs on the loop.
+// look updates the board with the present problems. It runs on the loop.
 func (b *Board) look(v *push.View) { b.Update(v.Graph.Revision(), v.Problems) }
 
-// news are the problems that have come up since the last call, with their places. It runs on the loop.
+// news returns the problems that were raised since the last call, with their positions. It runs on the loop.
 func (b *Board) news(v *push.View) []Problem {
 	b.look(v)
 	b.mu.Lock()
@@ -105,8 +105,8 @@ func (b *Board) news(v *push.View) []Problem {
 	return fresh
 }
 
-// place says where a problem's object stands if that is not known yet. What queries find knows no place: that an object
-// moved in its file is no reason to compute anything.
+// place sets the position of a problem to that of its object if it has none. Problems from queries have no position, so that moving
+// an object within its file runs no query.
 func (p *Problem) place(v *push.View) {
 	if p.File == "" {
 		position, _ := v.Tables.Positions.Peek(p.Object.Key())
@@ -114,8 +114,8 @@ func (p *Problem) place(v *push.View) {
 	}
 }
 
-// Follow takes over the problems of a mesh after each commit, until ctx ends, and tells those that are new. What a first
-// build finds out comes without a commit: it is looked for now and then.
+// Follow updates the board after each commit until ctx ends, and reports new problems. First builds raise problems without a commit,
+// so it also looks for problems at intervals.
 func (b *Board) Follow(ctx context.Context, m Mesh, committed <-chan struct{}, tell func(news []Problem)) error {
 	again := time.NewTicker(time.Second)
 	defer again.Stop()
@@ -132,7 +132,7 @@ func (b *Board) Follow(ctx context.Context, m Mesh, committed <-chan struct{}, t
 	}
 }
 
-// Problems lists the problems by object and field.
+// Problems returns the problems, ordered by object and field.
 func (b *Board) Problems() []Problem {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -146,7 +146,7 @@ func (b *Board) Problems() []Problem {
 	return list
 }
 
-// count is how many there are of each severity.
+// count returns the number of problems of each severity.
 func (b *Board) count() (errors, warnings int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// Subscriber is a connection and what it asked for.
+// Subscriber is a connection with its subscriptions.
 type Subscriber struct {
 	Connection
 	Version string            `json:"version,omitempty"`
@@ -25,7 +25,7 @@ type Subscriber struct {
 	Watches map[string]Watch `json:"watches"`
 }
 
-// Watch is what a connection asked for of a type. The names themselves are not kept.
+// Watch is the subscription of a connection for one type, without the names.
 type Watch struct {
 	All   bool `json:"all,omitempty"` // it wants everything there is
 	Names int  `json:"names,omitempty"`
@@ -52,7 +52,7 @@ func (p *Pages) adsz(r *http.Request) (any, error) {
 	}{len(list), list}, err
 }
 
-// edsz is the endpoints a proxy is to have, as Envoy's messages.
+// edsz returns the endpoints for a proxy, as messages of Envoy.
 func (p *Pages) edsz(r *http.Request) (any, error) {
 	s, err := p.one(r)
 	if err != nil {
@@ -80,7 +80,7 @@ func (p *Pages) edsz(r *http.Request) (any, error) {
 	return list, nil
 }
 
-// instancesz is what the workloads of the connected proxies serve, by connection.
+// instancesz returns the ports on which the workloads of connected proxies serve, by connection.
 func (p *Pages) instancesz(r *http.Request) (any, error) {
 	streams, err := p.streams(r)
 	if err != nil {
@@ -97,7 +97,7 @@ func (p *Pages) instancesz(r *http.Request) (any, error) {
 	})
 }
 
-// Scope is what a proxy sees.
+// Scope describes the hosts that a proxy sees.
 type Scope struct {
 	Proxy     string   `json:"proxy"`
 	Namespace string   `json:"namespace"`
@@ -131,7 +131,7 @@ func (p *Pages) sidecarz(r *http.Request) (any, error) {
 	return scope, nil
 }
 
-// mesh is the mesh configuration in force: the defaults with the user's file laid over them.
+// mesh returns the mesh configuration in force: the defaults, merged with the user's file.
 func (p *Pages) mesh(r *http.Request) (any, error) {
 	m, err := inspect(r, p, func(v *push.View) *meshconfig.MeshConfig {
 		m, _ := v.Tables.MeshConfig.Peek(struct{}{})
@@ -147,14 +147,14 @@ func (p *Pages) mesh(r *http.Request) (any, error) {
 	return json.RawMessage(body), err
 }
 
-// PushStatus is how it stands with the last commit.
+// PushStatus describes how far proxies have acknowledged the last commit.
 type PushStatus struct {
 	Revision store.Revision `json:"revision"`
 	At       time.Time      `json:"at,omitzero"`
 	Errors   int            `json:"errors"`
 	Warnings int            `json:"warnings"`
 	Proxies  int            `json:"proxies"`
-	// Behind are the proxies that have not acknowledged what they were sent, Rejecting those that refused some of it.
+	// Behind are the proxies that have not acknowledged everything that they were sent. Rejecting are those that rejected some of it.
 	Behind    []string `json:"behind"`
 	Rejecting []string `json:"rejecting"`
 }

@@ -5,13 +5,13 @@ import (
 	"sync"
 )
 
-// Readiness is what has to happen before the control plane may be asked for anything.
+// Readiness is the set of reasons why the control plane is not ready.
 type Readiness struct {
 	mu      sync.Mutex
 	missing []string
 }
 
-// Missing adds a reason not to be ready. The returned function takes it away, once.
+// Missing adds a reason. The returned function removes it, and may be called once.
 func (r *Readiness) Missing(reason string) (done func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -24,7 +24,7 @@ func (r *Readiness) Missing(reason string) (done func()) {
 	})
 }
 
-// Reasons lists why the control plane is not ready, in the order in which they came up; none when it is.
+// Reasons returns the reasons in the order in which they were added; none if the control plane is ready.
 func (r *Readiness) Reasons() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,15 +14,15 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// scrapeTimeout is how long a scrape waits for the loop before it shows what the last one saw.
+// scrapeTimeout is how long a scrape waits for the loop. After that it returns the values of the last scrape.
 const scrapeTimeout = time.Second
 
-// Watch adds what is looked at when somebody scrapes.
+// Watch adds the metrics that are read at each scrape.
 func (m *Metrics) Watch(mesh Mesh, streams Streams, board *Board) {
 	m.registry.MustRegister(&scrape{mesh: mesh, streams: streams, board: board, desc: describeScrape()})
 }
 
-// scrape is the collector of what is a state and not an event.
+// scrape is the collector of metrics of a state.
 type scrape struct {
 	mesh    Mesh
 	streams Streams
@@ -33,7 +33,7 @@ type scrape struct {
 	last sizes
 }
 
-// sizes are what the loop knows.
+// sizes are the values that only the loop knows.
 type sizes struct {
 	revision                  store.Revision
 	services, virtualServices int
@@ -104,7 +104,7 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 	s.collectRefusals(send)
 }
 
-// collectRefusals tells who refuses what.
+// collectRefusals collects which proxies reject content of which types.
 func (s *scrape) collectRefusals(send func(d *prometheus.Desc, n int, labels ...string)) {
 	for t, d := range s.desc.rejects {
 		refused := map[string]int{}
@@ -119,7 +119,8 @@ func (s *scrape) collectRefusals(send func(d *prometheus.Desc, n int, labels ...
 	}
 }
 
-// sizes asks the loop, or remembers what it said last if it is busy: a scrape must not fail because of a large commit.
+// sizes asks the loop for its values. If the loop is busy, it returns the last ones, because a scrape must not fail during a large
+// commit.
 func (s *scrape) sizes() sizes {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()

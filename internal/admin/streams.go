@@ -17,24 +17,24 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
-// State says how far a proxy is with one type, in one word.
+// State tells how far a proxy has acknowledged one type.
 type State string
 
 // The states of a proxy and a type.
 const (
-	// Synced: it has acknowledged what it was sent.
+	// Synced: it has acknowledged everything that it was sent.
 	Synced State = "SYNCED"
-	// Stale: an answer is outstanding.
+	// Stale: it has not acknowledged the last response.
 	Stale State = "STALE"
-	// Rejected: it refused the last response.
+	// Rejected: it rejected the last response.
 	Rejected State = "REJECTED"
-	// NotSent: it asked and has not been answered yet.
+	// NotSent: it has subscribed and not received a response yet.
 	NotSent State = "NOT SENT"
-	// Unwatched: it did not ask.
+	// Unwatched: it has not subscribed.
 	Unwatched State = "IGNORED"
 )
 
-// Sync is how far a proxy is, with the field names istioctl and others know and, in Types, what these cannot say.
+// Sync tells how far a proxy has acknowledged its configuration. Fields have the names that istioctl reads; Types has details.
 type Sync struct {
 	Cluster      string `json:"cluster_id,omitempty"`
 	Proxy        string `json:"proxy"` // name.namespace
@@ -56,7 +56,7 @@ type Sync struct {
 	Types map[string]TypeSync `json:"resources"`
 }
 
-// TypeSync is how far a proxy is with one type.
+// TypeSync tells how far a proxy has acknowledged one type.
 type TypeSync struct {
 	State         State          `json:"state"`
 	SentRevision  store.Revision `json:"sent_revision,omitempty"`
@@ -66,24 +66,24 @@ type TypeSync struct {
 	LastError     string         `json:"last_error,omitempty"`
 	HeldBack      int            `json:"held_back,omitempty"` // how many pieces it rejected and does not get
 	Held          []HeldBack     `json:"held,omitempty"`      // those that are known for sure to be to blame
-	// LagSeconds is for how long there has been something that the proxy has not acknowledged.
+	// LagSeconds is how long the proxy has had something that it has not acknowledged, in seconds.
 	LagSeconds float64 `json:"lag_seconds,omitempty"`
-	// Unacked are resources it was sent and has not acknowledged, those that were sent first at the beginning: what an Envoy is
-	// warming is among its clusters here. UnackedMore counts those that are not listed.
+	// Unacked are resources that the proxy has not acknowledged, in the order in which they were sent. Clusters that an Envoy is
+	// warming are among them. UnackedMore is the number of such resources that are not listed.
 	Unacked     []Unacked `json:"unacked,omitempty"`
 	UnackedMore int       `json:"unacked_more,omitempty"`
-	// Missing are names it asked for and that nobody has, or that are not for it.
+	// Missing are names that the proxy has subscribed to, and that do not exist or that it may not have.
 	Missing []string `json:"missing,omitempty"`
 }
 
-// Unacked is a resource that a proxy was sent and has not acknowledged.
+// Unacked is a resource that a proxy has not acknowledged.
 type Unacked struct {
 	Name     string         `json:"name"`
 	Revision store.Revision `json:"revision"`
 	Since    time.Time      `json:"since,omitzero"`
 }
 
-// HeldBack is a piece of configuration that a proxy rejected, and that is not sent to it until its content changes.
+// HeldBack is a resource or virtual host that a proxy rejected. It is not sent to this proxy again until its content changes.
 type HeldBack struct {
 	Name        string    `json:"name"`
 	VirtualHost string    `json:"virtual_host,omitempty"` // if it is only that one of a route configuration
@@ -92,7 +92,7 @@ type HeldBack struct {
 	Objects     []Object  `json:"objects"` // what it is made of
 }
 
-// Connection is who is connected.
+// Connection is a connected proxy.
 type Connection struct {
 	ID        string    `json:"connectionId"`
 	Connected time.Time `json:"connectedAt"`
@@ -101,7 +101,7 @@ type Connection struct {
 	Protocol  string    `json:"protocol"`
 }
 
-// stream is a connection, and what is known of the proxy at its end.
+// stream is a connection with its proxy.
 type stream struct {
 	server.Status
 	connection string
@@ -123,7 +123,7 @@ func (p *Pages) streams(r *http.Request) ([]stream, error) {
 	return list, err
 }
 
-// connected are the streams with a text in their ids and in a namespace; an empty one does not matter.
+// connected returns the streams with a text in their ids and in a namespace. An empty text or namespace matches all.
 func (p *Pages) connected(r *http.Request, part, namespace string) ([]stream, error) {
 	var list []stream
 	for _, status := range p.Streams.Streams() {
@@ -153,7 +153,7 @@ func (s stream) heldBack() bool {
 	return slices.ContainsFunc(s.Types[:], func(t protocol.TypeStatus) bool { return t.HeldBack > 0 })
 }
 
-// heldOf are the pieces of a type that are held back.
+// heldOf returns the content of a type that is held back.
 func (s stream) heldOf(t resource.Type) (list []HeldBack) {
 	for _, h := range s.held {
 		if resource.Type(h.Type) != t {
@@ -202,7 +202,7 @@ func (s stream) sync() Sync {
 	return out
 }
 
-// nonces are the last one sent, and the same again if it was acknowledged: that is what tools compare.
+// nonces returns the last nonce sent, and the same nonce again if it was acknowledged, because tools compare the two.
 func nonces(t protocol.TypeStatus) (sent, acked string) {
 	if stateOf(t) == Synced {
 		acked = t.Nonce
@@ -224,7 +224,7 @@ func stateOf(t protocol.TypeStatus) State {
 	return Synced
 }
 
-// wantState is where a stream stands in a type that is answered proxy by proxy.
+// wantState returns the state of a type that is answered separately for each proxy.
 func wantState(w protocol.WantStatus) State {
 	switch {
 	case w.Rejected != "":
@@ -305,7 +305,7 @@ func named(list []stream, want string) (stream, error) {
 	return stream{}, refuse(http.StatusBadRequest, "%d proxies are called something like %q; name one of: %s", len(candidates), want, names(candidates))
 }
 
-// names lists the names of streams, as many as a person reads.
+// names returns the names of the first streams.
 func names(list []stream) string {
 	const enough = 10
 	var out []string

@@ -1,20 +1,19 @@
-// Package api owns the user's objects: what a configuration document says, whether it may be used, and what of it
-// the product does not do (yet).
+// Package api reads the objects that users write. It checks whether they are valid, and which of their fields have no effect.
 //
-// A document passes three gates. [Decode] reads it strictly: an unknown field, a wrong type or a duplicate key is a
-// [Problem] that names file, line and field. An unknown field that looks like no known one may be newer than the API
-// module, and only warns. [Validate] judges the decoded object by the rules of its kind.
-// [Unsupported] names every field that is legal but ignored, so that nothing a user wrote is dropped in silence.
+// There are three steps. [Decode] parses a document and reads its fields. A field of a wrong type, a duplicate key, and an
+// unknown field that looks like a misspelt known one are errors; every other unknown field is a warning, because it may be newer
+// than the API module. [Validate] checks the object by the rules of its kind. [Unsupported] warns of every valid field that
+// the product does not act on, so that no setting is ignored without a [Problem]. A Problem names the file, line and field.
 //
 // Invariants:
-//   - An [Object] is immutable once it left this package. Its Hash covers everything translation may read and nothing
-//     else: two documents that differ in comments, key order, place or annotations without a meaning have equal hashes.
-//   - No input makes these functions panic or take more than bounded time and memory: documents, depth and alias
-//     expansion are limited before anything is built from them.
-//   - A bad document costs only itself: the other documents of its file are read all the same.
+//   - An [Object] is immutable after it was returned. Its Hash covers everything that translation may read and nothing else:
+//     documents that differ only in comments, in the order of keys, in their place in the file, or in annotations that the
+//     product does not read, have equal hashes.
+//   - No input makes these functions panic, and the size and depth of documents and the expansion of YAML aliases are limited,
+//     so time and memory are bounded.
+//   - An invalid document does not affect the other documents of its file.
 //
-// The package is pure: no goroutines, files, clocks or logs. It must not import sources, the store, views or Envoy's
-// protos.
+// The package is pure: it has no goroutines, reads no files and no clock, and does not log.
 package api
 
 import (
@@ -22,7 +21,7 @@ import (
 	"strings"
 )
 
-// DefaultNamespace is where an object lives whose metadata names no namespace.
+// DefaultNamespace is the namespace of an object whose metadata has none.
 const DefaultNamespace = "default"
 
 // Key names an object. Keys are ordered by kind, namespace and name.
@@ -39,7 +38,7 @@ func (k Key) Compare(o Key) int {
 	return strings.Compare(k.Name, o.Name)
 }
 
-// AppendTo appends an unambiguous form of the key: no part can hold the zero byte that separates them.
+// AppendTo appends a form of the key that no other key has. Its parts are separated by zero bytes, which no part contains.
 func (k Key) AppendTo(b []byte) []byte {
 	b = append(b, k.Kind...)
 	b = append(b, 0)
@@ -48,7 +47,7 @@ func (k Key) AppendTo(b []byte) []byte {
 	return append(b, k.Name...)
 }
 
-// String is "Kind namespace/name", with what is unknown left out.
+// String returns "Kind namespace/name" without the parts that are empty.
 func (k Key) String() string {
 	name := k.Name
 	if k.Namespace != "" && name != "" {
@@ -57,13 +56,13 @@ func (k Key) String() string {
 	return strings.TrimSpace(k.Kind + " " + name)
 }
 
-// Position is a place in a file. Line counts from 1; 0 means the file as a whole.
+// Position is a place in a file. Lines count from 1; line 0 stands for the whole file.
 type Position struct {
 	File string
 	Line int
 }
 
-// String is "file:line", or only the file where the line is not known.
+// String returns "file:line", or only the file if Line is 0.
 func (p Position) String() string {
 	if p.Line == 0 {
 		return p.File

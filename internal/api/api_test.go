@@ -76,7 +76,7 @@ func described(t *testing.T) map[string]protoreflect.MessageDescriptor {
 	for _, g := range groups() {
 		for _, name := range g.kinds {
 			m := kind{class: ownKind, name: name}.message()
-			if m == nil || kindOfSpec(m) != name {
+			if of, ok := kindOfSpec(m); !ok || of.Name != name {
 				t.Fatalf("%s has no message of its own", name)
 			}
 			kinds[name] = m.ProtoReflect().Descriptor()
@@ -174,7 +174,7 @@ func TestMoved(t *testing.T) {
 	for i := range here {
 		here[i].Check()
 		there[i].Check()
-		moved := here[i].Moved(3)
+		moved := here[i].ShiftLines(3)
 		if moved.Position != there[i].Position || !slices.Equal(moved.Problems, there[i].Problems) {
 			t.Errorf("moved: %+v, want %+v", moved, there[i])
 		}

@@ -10,22 +10,22 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/rules"
 )
 
-// Document is one document of a file, or one item of a List. It is for passing on what was read, not for keeping.
+// Document is one document of a file, or one item of a List. It is not meant to be kept: it refers to the bytes of the file.
 type Document struct {
-	// Key is what the document names, as far as that could be read: for a broken document it may be empty in parts.
+	// Key names the object. Parts that could not be read are empty.
 	Key Key
-	// Identified says that Key is whole and well-formed and of a kind that is handled here: if Object is nil all the
-	// same, then it is this object whose document is broken.
+	// Identified is true if Key is complete and valid, and the product acts on its kind. If Object is nil then, the document of
+	// this object is invalid.
 	Identified bool
 	// Object is nil if the document cannot be used.
 	Object *Object
 	// Position is the document's first line.
 	Position Position
-	// Problems of decoding.
+	// Problems are what is wrong with the document.
 	Problems []Problem
 
-	text   document.Text // the document's bytes, for lines of later findings
-	prefix string        // where in them an item of a List stands
+	text   document.Text // the bytes of the document, to find the lines of later problems
+	prefix string        // the path of an item in its List, such as items[2]; else empty
 }
 
 // Limits of a file.
@@ -50,11 +50,11 @@ func Decode(file string, data []byte) []Document {
 	return docs
 }
 
-// Text is one document of a file before it is read. Equal bytes decode to equal documents, wherever they stand.
+// Text is the text of one document of a file. Equal bytes decode to documents that differ only in their positions.
 type Text struct{ text document.Text }
 
-// Split cuts a file into the texts of its documents, without those that have no content. A file beyond the limits has
-// none, but a Problem.
+// Split returns the texts of the documents in a file, without those that are empty. It returns a Problem instead if the file
+// exceeds a limit.
 func Split(file string, data []byte) ([]Text, *Problem) {
 	if len(data) > MaxFile {
 		p := TooLarge(file, int64(len(data)))
@@ -72,20 +72,20 @@ func Split(file string, data []byte) ([]Text, *Problem) {
 	return out, nil
 }
 
-// Bytes are the text's bytes.
+// Bytes returns the bytes of the text.
 func (t Text) Bytes() []byte { return t.text.Data }
 
-// Line is the line of the file at which the text begins.
+// Line returns the line of the file at which the text begins, from 1.
 func (t Text) Line() int { return t.text.Before + 1 }
 
-// contain makes a panic a reason: a bug in reading or judging one document costs that document, and no other.
+// contain turns a panic into a reason. So a bug that one document triggers affects no other document.
 func contain(tell func(reason string)) {
 	if p := recover(); p != nil {
 		tell(fmt.Sprintf("internal error, please report it together with the document: %v", p))
 	}
 }
 
-// Decode reads the document; several, if it is a List.
+// Decode reads the document. If it is a List, it returns each of its items.
 func (t Text) Decode(file string) (docs []Document) {
 	defer contain(func(reason string) { docs = []Document{unreadable(file, t.text, errors.New(reason))} })
 	root, err := t.text.Parse()
@@ -98,7 +98,7 @@ func (t Text) Decode(file string) (docs []Document) {
 	return unfold(nil, Document{Position: Position{File: file, Line: root.Line}, text: t.text}, root, false)
 }
 
-// TooLarge is the Problem of a file that is not read for its size.
+// TooLarge returns the Problem of a file that is not read because of its size.
 func TooLarge(file string, size int64) Problem {
 	return Problem{Position: Position{File: file}, Severity: Error, Reason: fmt.Sprintf(
 		"the file has %d bytes, the limit is %d; split it", size, MaxFile)}
@@ -163,7 +163,7 @@ func (d Document) decode(root *document.Value) Document {
 	return d
 }
 
-// problems makes findings about one object the user's Problems.
+// problems turns findings about one object into Problems.
 func problems(key Key, file string, findings []document.Finding) []Problem {
 	if len(findings) == 0 {
 		return nil
@@ -178,10 +178,14 @@ func problems(key Key, file string, findings []document.Finding) []Problem {
 	return out
 }
 
-// Validate judges an object by the rules of its kind. With an Error the object must not be used; with Warnings it can.
-// The Problems stand where the object does; see Locate.
+// Validate checks an object by the rules of its kind. If one of the Problems is an Error, the object must not be used. All
+// Problems have the position of the object; Locate replaces it by that of their fields.
 func Validate(o *Object) []Problem {
-	found := problems(o.Key, o.Position.File, rules.Spec(o.Spec, rules.About{
+	k, ok := kindOfSpec(o.Spec)
+	if !ok {
+		return []Problem{{Object: o.Key, Position: o.Position, Severity: Error, Field: "spec", Reason: fmt.Sprintf("objects of type %T are not known here", o.Spec)}}
+	}
+	found := problems(o.Key, o.Position.File, k.rule(o.Spec, rules.About{
 		Namespace: o.Namespace, Labels: o.Labels, Allocated: len(o.HostAddresses()) > 0, Distribution: o.Annotations[TrafficDistribution],
 	}))
 	for i := range found {
@@ -190,9 +194,9 @@ func Validate(o *Object) []Problem {
 	return found
 }
 
-// Check puts a decoded object through Validate and Unsupported and adds what they find, with its lines, to the
-// document's Problems. With an Error among them the document has no Object any more. It ends a document's making: the
-// memory of the file's bytes is let go.
+// Check calls Validate and Unsupported for the object of the document, and adds the Problems, with their lines, to those of the
+// document. If one of them is an Error, it sets Object to nil. It also releases the bytes of the file, so it is the last step of
+// reading a document.
 func (d *Document) Check() {
 	defer func() { d.text = document.Text{} }()
 	defer contain(func(reason string) {
@@ -204,7 +208,7 @@ func (d *Document) Check() {
 	}
 	found := Validate(d.Object)
 	failed := Failed(found)
-	if !failed { // of what is not used at all, nobody needs to know what part would not be
+	if !failed { // for an object that is not used, unsupported fields do not matter
 		found = append(found, Unsupported(d.Object)...)
 	}
 	d.locate(found)
@@ -215,7 +219,7 @@ func (d *Document) Check() {
 	sortByLine(d.Problems)
 }
 
-// sortByLine brings problems into the order of the document. On one line they stay as they are.
+// sortByLine sorts problems by line, and keeps the order of those on the same line.
 func sortByLine(problems []Problem) {
 	slices.SortStableFunc(problems, func(a, b Problem) int { return a.Position.Compare(b.Position) })
 }
@@ -223,8 +227,8 @@ func sortByLine(problems []Problem) {
 // Locate sets the lines of problems that were found later about the document's object.
 func (d *Document) Locate(problems []Problem) { d.locate(problems) }
 
-// locate sets the lines of problems. It parses the text once more: few documents have problems, and keeping the parsed
-// form of all for them would cost more.
+// locate sets the lines of problems. It parses the text again, because few documents have problems, and keeping the parsed form
+// of all documents would cost more.
 func (d *Document) locate(problems []Problem) {
 	if len(problems) == 0 {
 		return
@@ -242,8 +246,8 @@ func (d *Document) locate(problems []Problem) {
 	}
 }
 
-// Moved is a checked document as it is where its text stands some lines further down (or up) in its file.
-func (d Document) Moved(lines int) Document {
+// ShiftLines returns a checked document for a text that has moved down in its file by a number of lines, or up if it is negative.
+func (d Document) ShiftLines(lines int) Document {
 	if lines == 0 {
 		return d
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/rules"
 )
 
-// envelope is what surrounds a spec: which kind of object it is, and its metadata.
+// envelope is everything in a document except the spec: the kind, the metadata and the status.
 type envelope struct {
 	document.Report
 	key     Key
@@ -17,12 +17,12 @@ type envelope struct {
 	labels  map[string]string
 	created time.Time
 
-	annotations map[string]string // those that are acted on
+	annotations map[string]string // only those that the product reads
 	healthy     bool
-	allocated   []Allocated
+	allocated   []Allocation
 
 	badName, badNamespace bool
-	identified            bool // the kind is handled here, and the key is well-formed
+	identified            bool // the product acts on the kind, and the key is valid
 }
 
 func readEnvelope(root *document.Value) *envelope {
@@ -33,7 +33,7 @@ func readEnvelope(root *document.Value) *envelope {
 	}
 	e.identify(root)
 	if e.kind.class == ignoredKind || e.kind.class == foreignKind {
-		// Its fields are for other programs to judge.
+		// Other programs check the fields of such a document.
 		e.Warn(root.Line, nil, "%s", e.kind.remark)
 		meta := root.Get("metadata")
 		e.key.Namespace, e.key.Name = meta.Get("namespace").Text(), meta.Get("name").Text()
@@ -55,7 +55,7 @@ func readEnvelope(root *document.Value) *envelope {
 	return e
 }
 
-// health reads what the conditions of a status say of a workload's health.
+// health reads the health of a workload from the conditions of its status.
 func (e *envelope) health(conditions *document.Value) {
 	if conditions == nil {
 		return
@@ -67,13 +67,13 @@ func (e *envelope) health(conditions *document.Value) {
 	}
 }
 
-// allocation reads the addresses that a status gives to the hosts of a ServiceEntry.
+// allocation reads the addresses that the status of a ServiceEntry allocates to its hosts.
 func (e *envelope) allocation(addresses *document.Value) {
 	if addresses == nil {
 		return
 	}
 	for i, item := range addresses.Items {
-		a := Allocated{strings.ToLower(item.Get("host").Text()), item.Get("value").Text()}
+		a := Allocation{strings.ToLower(item.Get("host").Text()), item.Get("value").Text()}
 		if ip, err := netip.ParseAddr(a.Address); err != nil || ip.Zone() != "" {
 			at := (*document.Path)(nil).Field("status").Field("addresses").At(i).Field("value")
 			e.Warn(item.Line, at, "%s is not an IP address: ignored", document.Quote(a.Address))
@@ -87,7 +87,7 @@ func (e *envelope) unknown(m document.Member, at *document.Path, known ...string
 	e.Fail(m.Line, at.Field(m.Key), "%s", document.Unknown("field", m.Key, known))
 }
 
-// identify finds out which kind the document is of.
+// identify reads apiVersion and kind.
 func (e *envelope) identify(root *document.Value) {
 	version, name := root.Get("apiVersion").Text(), root.Get("kind").Text()
 	at := (*document.Path)(nil)
@@ -105,7 +105,7 @@ func (e *envelope) identify(root *document.Value) {
 	}
 }
 
-// metadata reads what Kubernetes keeps about every object. Its bookkeeping has no meaning here.
+// metadata reads the metadata. Fields that only Kubernetes uses are accepted and ignored.
 func (e *envelope) metadata(root *document.Value) {
 	at := (*document.Path)(nil).Field("metadata")
 	e.key.Namespace = DefaultNamespace

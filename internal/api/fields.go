@@ -7,23 +7,25 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
-// field is a node of the tree that the table of supported fields makes of a kind.
+// field is a node in the tree of the fields of a kind, which is parsed from supportedFields.
 type field struct {
-	// listed says that the field has a line of its own, and thus no children.
+	// listed is true if the field has its own line, so it has no children.
 	listed bool
-	// refused says that the product does nothing with the field.
+	// refused is true if the product does not act on the field.
 	refused bool
-	// client, gateway, http, http2 and tcp narrow where the product acts on it, and server where it is; see supportedFields.
+	// client, gateway, http, http2 and tcp restrict where the product acts on the field. server is true if the fields beneath it
+	// are about connections to the application. See supportedFields.
 	client, gateway, http, http2, tcp, server bool
-	// values are those that are supported; empty: all.
+	// values are the supported values, separated by "|"; empty if all are supported.
 	values string
-	// advice is what to do instead.
-	advice   string
+	// advice tells what to do instead.
+	advice string
+	// shape is the name of the section that the children come from; empty if they have lines of their own.
 	shape    string
 	children map[string]*field
 }
 
-// supported is the table as a tree per kind. Places with one shape share a tree.
+// supported returns the trees of supportedFields by kind. Fields with the same shape share their children.
 var supported = sync.OnceValue(func() map[string]*field { return parseFields(supportedFields) })
 
 func parseFields(table string) map[string]*field {
@@ -69,7 +71,7 @@ func (f *field) child(name string) *field {
 	return f.children[name]
 }
 
-// narrow takes in the words of a line behind its field.
+// narrow applies the words that follow the field in its line.
 func (f *field) narrow(words []string, advice string) {
 	f.advice = advice
 	for _, word := range words {
@@ -94,10 +96,10 @@ func (f *field) narrow(words []string, advice string) {
 	}
 }
 
-// isShape reports whether a section of the table is of fields that several kinds have, in several places.
+// isShape reports whether a section of the table holds fields that occur in several places.
 func isShape(name string) bool { return 'a' <= name[0] && name[0] <= 'z' }
 
-// complete puts the fields of shapes where their names stand.
+// complete replaces names of shapes by the fields of these shapes.
 func (f *field) complete(sections map[string]*field) {
 	if shape := sections[f.values]; shape != nil {
 		f.listed, f.shape, f.values, f.children = false, f.values, "", shape.children
@@ -107,17 +109,17 @@ func (f *field) complete(sections map[string]*field) {
 	}
 }
 
-// Scope is where a policy takes effect.
+// Scope tells where a policy takes effect.
 type Scope struct {
-	// Server says that it is about a sidecar's connections to its application, else about a client's to a service.
+	// Server is true for connections of a sidecar to its application, and false for connections of a client to a service.
 	Server bool
-	// Ports are those that it is for; none: they are not known.
+	// Ports are the ports that the policy applies to; empty if they are not known.
 	Ports []mesh.Port
-	// HTTP2 says that HTTP/1.1 becomes HTTP/2 on the way to the endpoints.
+	// HTTP2 is true if requests over HTTP/1.1 are upgraded to HTTP/2 towards the endpoints.
 	HTTP2 bool
 }
 
-// speaks reports whether some port of the scope fits, or may fit.
+// speaks reports whether fits is true for the protocol of some port. Ports that are sniffed or not known may have any protocol.
 func (s Scope) speaks(fits func(mesh.Protocol) bool) bool {
 	for _, p := range s.Ports {
 		if p.Protocol.Sniffed() || fits(p.Protocol) {
@@ -127,7 +129,7 @@ func (s Scope) speaks(fits func(mesh.Protocol) bool) bool {
 	return len(s.Ports) == 0
 }
 
-// only narrows the scope to a port.
+// only returns the scope for one port.
 func (s Scope) only(number uint32) Scope {
 	for _, p := range s.Ports {
 		if p.Number == number {
@@ -139,8 +141,7 @@ func (s Scope) only(number uint32) Scope {
 	return s
 }
 
-// idle says why a field does nothing in a scope, "" if it does something there. Whether a port is what the field is about is
-// only asked where the ports are known.
+// idle returns why a field has no effect in a scope; "" if it has one.
 func (f *field) idle(s Scope) string {
 	switch {
 	case f.refused:
@@ -153,7 +154,7 @@ func (f *field) idle(s Scope) string {
 	return f.idleOn(s)
 }
 
-// idleOn says why a field does nothing on the ports of a scope.
+// idleOn returns why a field has no effect on the ports of a scope, whether or not the product acts on it; "" if it has one.
 func (f *field) idleOn(s Scope) string {
 	advice := f.advice
 	if advice == "" {

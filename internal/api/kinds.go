@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/proto"
-	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/api/rules"
 )
 
 const networkingGroup = "networking.istio.io"
@@ -22,7 +22,7 @@ const (
 	KindSidecar         = "Sidecar"
 )
 
-// Subject is what objects of a kind are about, as far as metrics tell changes apart.
+// Subject is the topic of the objects of a kind. Metrics count changes by subject.
 type Subject uint8
 
 // The subjects.
@@ -32,29 +32,39 @@ const (
 	AboutEndpoints
 )
 
-// Kind is one kind of object that the product acts on. Kinds lists all of them: whatever has a part for each kind (the rows
-// that objects are split into, their problems, the supported fields) looks it up by name, and refuses to start, or fails a
-// test, if a kind of the list has none.
+// Kind is a kind of object that the product acts on. Kinds lists all of them. Other packages have tables by the name of a kind,
+// such as the rows that objects are split into, or the checks for problems. The program does not start, or a test fails, if such a
+// table has no entry for a kind.
 type Kind struct {
 	Name    string
 	Subject Subject
 	group   string
 	spec    proto.Message // a nil message of the type of the specs
+	// rule checks a spec of the kind.
+	rule func(spec proto.Message, about rules.About) []document.Finding
 }
 
-// Kinds are the kinds of objects that the product acts on, in the order in which people are told about them.
+// define returns a kind whose specs are of the type M.
+func define[M proto.Message](name string, subject Subject, group string, rule func(M, rules.About) []document.Finding) Kind {
+	var spec M
+	return Kind{name, subject, group, spec, func(m proto.Message, about rules.About) []document.Finding {
+		return rule(m.(M), about)
+	}}
+}
+
+// Kinds returns the kinds of objects that the product acts on, in the order in which pages and metrics list them.
 func Kinds() []Kind {
 	return []Kind{
-		{KindServiceEntry, AboutServices, networkingGroup, (*networking.ServiceEntry)(nil)},
-		{KindWorkloadEntry, AboutEndpoints, networkingGroup, (*networking.WorkloadEntry)(nil)},
-		{KindVirtualService, AboutRules, networkingGroup, (*networking.VirtualService)(nil)},
-		{KindDestinationRule, AboutRules, networkingGroup, (*networking.DestinationRule)(nil)},
-		{KindSidecar, AboutRules, networkingGroup, (*networking.Sidecar)(nil)},
+		define(KindServiceEntry, AboutServices, networkingGroup, rules.ServiceEntry),
+		define(KindWorkloadEntry, AboutEndpoints, networkingGroup, rules.WorkloadEntry),
+		define(KindVirtualService, AboutRules, networkingGroup, rules.VirtualService),
+		define(KindDestinationRule, AboutRules, networkingGroup, rules.DestinationRule),
+		define(KindSidecar, AboutRules, networkingGroup, rules.Sidecar),
 	}
 }
 
-// KindNamed is the kind with a name; false if the product acts on no such kind.
-func KindNamed(name string) (Kind, bool) {
+// FindKind returns the kind with a name; false if the product does not act on such a kind.
+func FindKind(name string) (Kind, bool) {
 	for _, k := range Kinds() {
 		if k.Name == name {
 			return k, true
@@ -63,7 +73,7 @@ func KindNamed(name string) (Kind, bool) {
 	return Kind{}, false
 }
 
-// names are the kinds of one group.
+// names returns the names of the kinds of one API group.
 func names(group string) (list []string) {
 	for _, k := range Kinds() {
 		if k.group == group {
@@ -76,31 +86,30 @@ func names(group string) (list []string) {
 type kindClass uint8
 
 const (
-	unknownKind kindClass = iota // nobody knows it: an error
-	ignoredKind                  // legal, but nothing is done with it: a warning
-	foreignKind                  // a custom resource of somebody else's group: a warning
+	unknownKind kindClass = iota // a kind that does not exist in a group of Istio's: an error
+	ignoredKind                  // a valid kind that the product does not act on: a warning
+	foreignKind                  // a custom resource of another product's group: a warning
 	ownKind
 )
 
-// kind says what to do with documents of one apiVersion and kind.
+// kind classifies documents by their apiVersion and kind.
 type kind struct {
 	class  kindClass
 	name   string
-	field  string // of unknown kinds: which field is wrong
-	remark string // of ignored and unknown kinds: what to tell
+	field  string // for unknown kinds: the field that is wrong
+	remark string // for all kinds but our own: the text of the problem
 }
 
-// message returns a new message for the spec, nil if the kind is not one of ours.
+// message returns a new message for the spec; nil if the product does not act on the kind.
 func (k kind) message() proto.Message {
-	known, ok := KindNamed(k.name)
+	known, ok := FindKind(k.name)
 	if !ok || k.class != ownKind {
 		return nil
 	}
 	return known.spec.ProtoReflect().New().Interface()
 }
 
-// groups lists the API groups configuration can be in, with the kinds of each: those handled, and those that are
-// known but not handled yet.
+// groups returns the API groups of configuration. For each group it has the kinds that the product acts on, and the others.
 func groups() []group {
 	return []group{
 		{networkingGroup, []string{"v1", "v1beta1", "v1alpha3"},
@@ -148,8 +157,8 @@ func kindOf(apiVersion, name string) kind {
 		"%s is in the unknown group %s, so it is not configuration of the mesh: ignored", document.Quote(name), document.Quote(groupName))}
 }
 
-// isMeant reports whether the group of one of our kinds is a mistake: no group at all, or one that looks like Istio's.
-// Other products have kinds of the same names in groups of their own.
+// isMeant reports whether a document with one of our kinds has a misspelt group: none, or one that looks like Istio's. Other
+// products have kinds with the same names in their own groups.
 func isMeant(group string) bool {
 	return !strings.Contains(group, ".") || strings.Contains(group, "istio")
 }
@@ -169,16 +178,16 @@ func (g group) kindOf(version, name string) kind {
 	return kind{class: ownKind, name: name}
 }
 
-// kindOfSpec names the kind a spec belongs to, "" if it is none of ours.
-func kindOfSpec(spec proto.Message) string {
+// kindOfSpec returns the kind that a spec belongs to; false if the product acts on no such kind.
+func kindOfSpec(spec proto.Message) (Kind, bool) {
 	if spec == nil {
-		return ""
+		return Kind{}, false
 	}
 	is := spec.ProtoReflect().Descriptor()
 	for _, k := range Kinds() {
 		if k.spec.ProtoReflect().Descriptor() == is {
-			return k.Name
+			return k, true
 		}
 	}
-	return ""
+	return Kind{}, false
 }

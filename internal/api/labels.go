@@ -11,16 +11,16 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/rules"
 )
 
-// idleLabel is a label by which others do something and the product does nothing.
+// idleLabel is a label of Istio that has no effect here.
 type idleLabel struct {
 	key string
-	// off are the values that ask for nothing, separated by spaces.
+	// off are the values that disable the feature, separated by spaces; they need no warning.
 	off, reason string
 }
 
 const ambient = "ambient mode is not supported yet: only sidecars carry traffic; remove the label, or run a sidecar"
 
-// idleLabels are looked for on every object, and on endpoints.
+// idleLabels returns the labels to look for on every object and on endpoints.
 func idleLabels() []idleLabel {
 	return []idleLabel{
 		{"istio.io/rev", "default", "there are no revisions here: the object counts whatever its revision is; keep objects of other revisions in another directory"},
@@ -31,7 +31,7 @@ func idleLabels() []idleLabel {
 	}
 }
 
-// labels names labels of an object and of its endpoints that do nothing.
+// labels warns of labels of an object and of its endpoints that have no effect.
 func (w *fieldWalk) labels(o *Object) {
 	root := (*document.Path)(nil)
 	w.idle(root.Field("metadata").Field("labels"), o.Labels)
@@ -60,8 +60,8 @@ func (w *fieldWalk) idle(at *document.Path, labels map[string]string) {
 	}
 }
 
-// HostAddresses are the allocated addresses by host, "" for those of every host; nil where the object names its own, or
-// asks for none.
+// HostAddresses returns the allocated addresses by host; those under "" are for all hosts. It returns nil if the object has
+// addresses in its spec, or disables allocation.
 func (o *Object) HostAddresses() map[string][]string {
 	spec, ok := o.Spec.(*networking.ServiceEntry)
 	if !ok || len(o.Allocated) == 0 || len(spec.GetAddresses()) > 0 || o.Labels[rules.AutoAllocate] == "false" ||

@@ -11,7 +11,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/rules"
 )
 
-// defaultMesh is the mesh configuration where the user gives none. A file is laid over it field by field.
+// defaultMesh is the default mesh configuration. The user's file is merged over it field by field.
 const defaultMesh = `
 proxyListenPort: 15001
 proxyInboundListenPort: 15006
@@ -51,7 +51,7 @@ defaultConfig:
 
 const defaultServiceCluster = "istio-proxy"
 
-// DefaultMesh is the mesh configuration where the user gives none.
+// DefaultMesh returns the default mesh configuration.
 func DefaultMesh() *meshconfig.MeshConfig {
 	m, problems := DecodeMesh("defaults", nil)
 	if m == nil {
@@ -60,8 +60,8 @@ func DefaultMesh() *meshconfig.MeshConfig {
 	return m
 }
 
-// DecodeMesh reads a MeshConfig file and lays it over the defaults. With an Error the result is nil. Unlike in objects,
-// unknown fields and duplicate keys are Warnings here: a mesh that runs must not stop for a field of another version.
+// DecodeMesh reads a MeshConfig file and merges it over the defaults. If one of the Problems is an Error, the result is nil.
+// Unknown fields and duplicate keys are Warnings, because a running mesh must not stop for a field of another version.
 func DecodeMesh(file string, data []byte) (m *meshconfig.MeshConfig, found []Problem) {
 	defer contain(func(reason string) { m, found = nil, aboutMesh(file, reason) })
 	var r document.Report
@@ -102,13 +102,13 @@ func decodeMesh(r *document.Report, data []byte) *meshconfig.MeshConfig {
 	return m
 }
 
-// LogEnvoy is the minor of the oldest supported Envoy 1 that takes the access log format of a mesh configuration.
+// LogEnvoy returns the minor version of the oldest supported Envoy 1 that accepts the access log format of a mesh configuration.
 func LogEnvoy(m *meshconfig.MeshConfig) uint32 {
 	minor, _ := rules.EnvoyFor(m.GetAccessLogFormat())
 	return minor
 }
 
-// onlyDocument parses a file that must have one document at most; without any it is the empty mapping.
+// onlyDocument parses a file of at most one document. For a file without documents it returns an empty mapping.
 func onlyDocument(r *document.Report, data []byte) *document.Value {
 	empty := &document.Value{Kind: document.Mapping, Line: 1}
 	docs := document.Split(data)
@@ -132,8 +132,8 @@ func onlyDocument(r *document.Report, data []byte) *document.Value {
 	return empty
 }
 
-// overlay lays a user's settings over the defaults: field by field, the proxies' defaults and their metadata likewise;
-// of the providers those with the same name are replaced.
+// overlay merges the settings of a user over the defaults, field by field. It also merges defaultConfig and its proxyMetadata
+// field by field, and extensionProviders by name.
 func overlay(base, user *document.Value) *document.Value {
 	out := &document.Value{Kind: document.Mapping, Line: user.Line}
 	for _, m := range user.Members {
@@ -158,8 +158,8 @@ func overlay(base, user *document.Value) *document.Value {
 	return out
 }
 
-// overlayNamed keeps the user's list and puts behind it what of the defaults has another name. Behind, so that the
-// user's indexes in problems stay what they are in the file.
+// overlayNamed appends to the user's list the defaults whose names are not in it. It appends them, so that indexes in problems
+// are those of the file.
 func overlayNamed(base, user *document.Value) *document.Value {
 	out := &document.Value{Kind: document.List, Line: user.Line, Items: slices.Clip(user.Items)}
 	named := map[string]bool{}

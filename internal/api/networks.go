@@ -7,8 +7,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/rules"
 )
 
-// DecodeNetworks reads a MeshNetworks file. With an Error the result is nil. As in a MeshConfig, unknown fields and
-// duplicate keys are Warnings.
+// DecodeNetworks reads a MeshNetworks file. If one of the Problems is an Error, the result is nil. As in a MeshConfig file,
+// unknown fields and duplicate keys are Warnings.
 func DecodeNetworks(file string, data []byte) (*meshconfig.MeshNetworks, []Problem) {
 	var r document.Report
 	n := decodeNetworks(&r, data)
@@ -37,8 +37,8 @@ func decodeNetworks(r *document.Report, data []byte) *meshconfig.MeshNetworks {
 	return n
 }
 
-// SettingsKind tells which settings a file without envelope holds: MeshConfig, MeshNetworks, or, if it holds something
-// else, nothing.
+// SettingsKind returns "MeshConfig" or "MeshNetworks" for a file that holds such settings, which have no kind of their own, and
+// "" for any other file.
 func SettingsKind(data []byte) string {
 	docs := document.Split(data)
 	if len(docs) != 1 {

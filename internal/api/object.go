@@ -23,36 +23,36 @@ type Object struct {
 	Created time.Time
 	// Labels are metadata.labels.
 	Labels map[string]string
-	// Annotations are those of metadata.annotations that the product acts on.
+	// Annotations are the entries of metadata.annotations that the product reads.
 	Annotations map[string]string
-	// Healthy says that status.conditions has a workload's health as good.
+	// Healthy is true if status.conditions has the condition Healthy, with the status True.
 	Healthy bool
-	// Allocated are the addresses that status.addresses gives to a ServiceEntry's hosts.
-	Allocated []Allocated
+	// Allocated are the addresses that status.addresses allocates to the hosts of a ServiceEntry.
+	Allocated []Allocation
 	// Spec is *ServiceEntry, *WorkloadEntry, *VirtualService, *DestinationRule or *Sidecar of
 	// istio.io/api/networking/v1alpha3.
 	Spec proto.Message
-	// Hash covers all but the position.
+	// Hash covers everything except Position.
 	Hash omap.Hash
 	// Position is where the object was read.
 	Position Position
 }
 
-// Allocated is an address that is given to a host of a ServiceEntry, or to each of them if it names none.
-type Allocated struct{ Host, Address string }
+// Allocation is an address that is allocated to a host of a ServiceEntry, or to all its hosts if Host is empty.
+type Allocation struct{ Host, Address string }
 
-// Seal completes an object made in code: it takes the kind from the spec's type, sets the default namespace, checks
-// the metadata and computes the hash. Nothing the object refers to may be changed afterwards. Whether the spec makes
-// sense is for Validate to say.
+// Seal completes an object that a program made: it sets the kind by the type of the spec, and the default namespace, checks the
+// metadata, and computes the hash. Nothing that the object refers to may be changed afterwards. Seal does not check the spec;
+// Validate does.
 func (o Object) Seal() (*Object, error) {
-	kind := kindOfSpec(o.Spec)
-	if kind == "" || reflect.ValueOf(o.Spec).IsNil() {
+	kind, ok := kindOfSpec(o.Spec)
+	if !ok || reflect.ValueOf(o.Spec).IsNil() {
 		return nil, fmt.Errorf("object %s/%s: no kind has a spec of type %T", o.Namespace, o.Name, o.Spec)
 	}
-	if o.Kind != "" && o.Kind != kind {
-		return nil, fmt.Errorf("object %v: the spec is that of a %s", o.Key, kind)
+	if o.Kind != "" && o.Kind != kind.Name {
+		return nil, fmt.Errorf("object %v: the spec is that of a %s", o.Key, kind.Name)
 	}
-	o.Kind = kind
+	o.Kind = kind.Name
 	o.Namespace = cmp.Or(o.Namespace, DefaultNamespace)
 	if reason := cmp.Or(rules.Subdomain(o.Name), rules.Label(o.Namespace)); reason != "" {
 		return nil, fmt.Errorf("object %v: %s", o.Key, reason)
@@ -71,13 +71,13 @@ func (o Object) Seal() (*Object, error) {
 
 // The annotations that the product acts on.
 const (
-	// TrafficDistribution of a ServiceEntry says which endpoints go before others for being near the client.
+	// TrafficDistribution is set on a ServiceEntry. It tells which endpoints are preferred because they are near the client.
 	TrafficDistribution = "networking.istio.io/traffic-distribution"
-	// HealthChecked of a WorkloadEntry says that its health is looked after: it is used once it is healthy.
+	// HealthChecked is set on a WorkloadEntry whose health is checked: the endpoint is used only while it is healthy.
 	HealthChecked = "proxy.istio.io/health-checks-enabled"
 )
 
-// rehash sets the hash over what translation may read, from a form of it that is the same in every process.
+// rehash computes the hash from an encoding of all that translation may read. The encoding is the same in every process.
 func (o *Object) rehash() error {
 	text := func(b []byte, s string) []byte {
 		return append(binary.AppendUvarint(b, uint64(len(s))), s...)
@@ -93,7 +93,7 @@ func (o *Object) rehash() error {
 		return b
 	}
 	b = texts(b, o.Labels)
-	if len(o.Annotations) > 0 || o.Healthy || len(o.Allocated) > 0 { // after a byte that no spec begins with: few objects have any of it
+	if len(o.Annotations) > 0 || o.Healthy || len(o.Allocated) > 0 { // most objects have none of this; the byte 0, with which no spec begins, precedes it
 		b = strconv.AppendBool(texts(append(b, 0), o.Annotations), o.Healthy)
 		for _, a := range o.Allocated {
 			b = text(text(b, a.Host), a.Address)

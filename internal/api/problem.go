@@ -7,17 +7,17 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 )
 
-// Severity says what a Problem costs the object it names.
+// Severity tells whether the object of a Problem is used.
 type Severity uint8
 
-// Error means that the object, or its new version, is not used. Warning means that it is used, but not all of it takes
-// effect or it likely does not do what was meant.
+// Error means that the object, or its new version, is not used. Warning means that it is used, but that a part of it has no
+// effect, or probably another effect than intended.
 const (
 	Error Severity = iota + 1
 	Warning
 )
 
-// String is "error" or "warning".
+// String returns "error" or "warning".
 func (s Severity) String() string {
 	switch s {
 	case Error:
@@ -28,20 +28,20 @@ func (s Severity) String() string {
 	return "severity " + strconv.Itoa(int(s))
 }
 
-// Problem is a fact told to the user. It can be an output of a query (query.Output).
+// Problem tells users what is wrong with an object. It can be an output of a query (query.Output).
 type Problem struct {
-	// Object is whom it concerns, as far as that is known.
+	// Object is the key of the object. Parts that are not known are empty.
 	Object Key
-	// Position is where to look.
+	// Position is the place of the field, or of the object.
 	Position Position
 	Severity Severity
 	// Field is the path in the document: spec.http[0].match[1].uri.regex; map keys stand in brackets: spec.labels[app].
 	Field string
-	// Reason says what is wrong and what to do, without repeating object, position or field.
+	// Reason says what is wrong and how to correct it. It does not repeat the object, position or field.
 	Reason string
 }
 
-// String is the problem in one line.
+// String returns the problem as one line of text.
 func (p Problem) String() string {
 	s := p.Severity.String()
 	if pos := p.Position.String(); pos != "" {
@@ -56,7 +56,7 @@ func (p Problem) String() string {
 	return s + ": " + p.Reason
 }
 
-// ContentHash covers all of the problem.
+// ContentHash covers all fields.
 func (p Problem) ContentHash() omap.Hash {
 	b := p.Object.AppendTo(nil)
 	for _, s := range []string{p.Position.File, strconv.Itoa(p.Position.Line), p.Field, p.Reason} {
@@ -66,7 +66,7 @@ func (p Problem) ContentHash() omap.Hash {
 	return omap.Sum(b, []byte{0, byte(p.Severity)})
 }
 
-// OutputName orders problems by object and field, and is the same for equal problems only.
+// OutputName is unique to the problem. Names sort by object, then by field.
 func (p Problem) OutputName() string {
 	h := p.ContentHash()
 	return p.Object.String() + "|" + p.Field + "|" + hex.EncodeToString(h[:])

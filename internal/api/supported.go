@@ -4,24 +4,24 @@ package api
 // product act on a field changes its line here, and nowhere else. TestEveryFieldIsDecided compares the table with the
 // API's descriptors: a field that a new version of the API adds has no line, and fails the test until someone decides.
 //
-// A line is a field of spec, without indexes and map keys, and without fields beneath it: those have lines of their own.
-// Words behind it narrow the decision; what a document sets beyond that raises a Problem.
+// Each line is a field of the spec, without indexes and map keys. Only fields without fields beneath them have a line. Words after
+// the field restrict the decision. A document that sets more than the table supports gets a Problem.
 //
-//	no             The product does nothing with the field, nor with any beneath it.
-//	client         The field is about a client's connections to a service, not about a sidecar's to its application.
-//	http           The field is about HTTP, so it does nothing on ports of another protocol. A sniffed port may be HTTP.
-//	http2          Likewise about HTTP/2.
-//	tcp            The field is about connections, so it does nothing on ports that are HTTP.
-//	gateway        Only gateways act on the field. The product has sidecars only, so it does nothing yet.
-//	ip             The value is an IP address, no block, name or socket.
-//	A|B            The value is one of these.
-//	SHAPE          The field holds the fields of the section of that name; such a name begins in lower case.
-//	SHAPE server   Likewise, and it is about a sidecar's connections to its application.
+//	no             The product does not act on the field, nor on any field beneath it.
+//	client         The field is about connections of a client to a service, not about those of a sidecar to its application.
+//	http           The field is about HTTP, so it has no effect on ports of another protocol. A sniffed port may be HTTP.
+//	http2          The field is about HTTP/2, so it has no effect on ports of another protocol.
+//	tcp            The field is about TCP connections, so it has no effect on ports that are HTTP.
+//	gateway        Only gateways act on the field. The product supports only sidecars, so it has no effect yet.
+//	ip             The value must be an IP address, not a block of addresses, a name or a socket.
+//	A|B            The value must be one of these.
+//	SHAPE          The fields beneath it are those of the section SHAPE. Names of such sections begin in lower case.
+//	SHAPE server   The same, and the fields are about connections of a sidecar to its application.
 //
-// What follows a colon is told to whoever sets the field in vain: what to do instead.
+// The text after a colon tells users what to do instead.
 //
-// Of MeshConfig a line is a field of the file itself, and what is as by default counts as not set. A field on which only
-// the node agent acts counts as supported.
+// For MeshConfig, a line is a field of the file itself, and a field with its default value counts as not set. A field on
+// which only the node agent acts counts as supported.
 const supportedFields = `
 ServiceEntry
 	hosts

@@ -12,12 +12,13 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
-// Unsupported names, as Warnings, every field of the object that is legal but that the product does not act on yet.
-// The topmost such field is named, not what is beneath it.
+// Unsupported returns a Warning for every field of the object that is valid, but has no effect. It names the topmost such field,
+// and not the fields beneath it.
 func Unsupported(o *Object) []Problem {
 	var w fieldWalk
 	at := (*document.Path)(nil).Field("spec")
-	if fields := supported()[kindOfSpec(o.Spec)]; fields != nil {
+	if k, ok := kindOfSpec(o.Spec); ok {
+		fields := supported()[k.Name] // a test keeps the table complete
 		w.message(at, o.Spec.ProtoReflect(), fields)
 	} else {
 		w.warn(at, "objects of type %T are not known here: ignored", o.Spec)
@@ -30,8 +31,8 @@ func Unsupported(o *Object) []Problem {
 	return found
 }
 
-// UnsupportedMesh names likewise what a MeshConfig file sets, and otherwise than by default. A file that DecodeMesh refuses
-// has nothing of the kind.
+// UnsupportedMesh does the same for a MeshConfig file. Fields that have their default value need no warning. It returns nothing
+// for a file that DecodeMesh refuses.
 func UnsupportedMesh(file string, data []byte) (found []Problem) {
 	defer contain(func(reason string) { found = aboutMesh(file, reason) })
 	var r document.Report
@@ -53,10 +54,10 @@ func UnsupportedMesh(file string, data []byte) (found []Problem) {
 	return problems(Key{Kind: kindMesh}, file, findings)
 }
 
-// kindMesh is the kind that Problems of the mesh configuration are of.
+// kindMesh is the kind in the Problems of a mesh configuration.
 const kindMesh = "MeshConfig"
 
-// sameAsDefault clears what is as by default.
+// sameAsDefault clears the fields that have their default value.
 func sameAsDefault(m, base protoreflect.Message) {
 	base.Range(func(d protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		switch {
@@ -69,7 +70,7 @@ func sameAsDefault(m, base protoreflect.Message) {
 	})
 }
 
-// zeros names what has been set to zero: it does not count as set otherwise.
+// zeros warns of unsupported fields that are set to zero and have another default: a message cannot tell them from unset ones.
 func (w *fieldWalk) zeros(p *document.Path, m, base protoreflect.Message, known *field) {
 	fields := base.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -80,29 +81,29 @@ func (w *fieldWalk) zeros(p *document.Path, m, base protoreflect.Message, known 
 	}
 }
 
-// Idle is a field that is set and does nothing, and why.
-type Idle struct{ Field, Reason string }
+// IdleField is a field that is set and has no effect, with the reason.
+type IdleField struct{ Field, Reason string }
 
-// IdleInPolicy names the fields of a DestinationRule's policy that do nothing on any of the ports that it is for. What does
-// nothing anywhere is not among them: Unsupported names it.
-func IdleInPolicy(policy *networking.TrafficPolicy, at string, s Scope) []Idle {
+// IdleInPolicy returns the fields of a DestinationRule's traffic policy that have no effect on any of its ports. It omits fields
+// that the product never acts on, because Unsupported warns of these.
+func IdleInPolicy(policy *networking.TrafficPolicy, at string, s Scope) []IdleField {
 	if policy == nil {
 		return nil
 	}
 	w := fieldWalk{scope: s, portsOnly: true}
 	w.message((*document.Path)(nil).Field(at), policy.ProtoReflect(), supported()["DestinationRule"].children["trafficPolicy"])
-	var list []Idle
+	var list []IdleField
 	for _, f := range w.Findings() {
-		list = append(list, Idle{f.Field, f.Reason})
+		list = append(list, IdleField{f.Field, f.Reason})
 	}
 	return list
 }
 
-// fieldWalk looks for what is set beyond the supported fields.
+// fieldWalk finds fields of a message that are set and have no effect.
 type fieldWalk struct {
 	document.Report
 	scope Scope
-	// portsOnly says that only fields are looked for that do nothing on the ports of the scope.
+	// portsOnly is true to find only fields that have no effect on the ports of the scope.
 	portsOnly bool
 }
 
@@ -130,7 +131,7 @@ func (w *fieldWalk) message(p *document.Path, m protoreflect.Message, known *fie
 	}
 }
 
-// enter narrows the scope by what a message says of where it takes effect.
+// enter changes the scope if the message tells where it takes effect.
 func (w *fieldWalk) enter(m protoreflect.Message) {
 	switch m := m.Interface().(type) {
 	case *networking.Sidecar:
@@ -153,7 +154,7 @@ func sidecarPort(p *networking.SidecarPort) mesh.Port {
 	return mesh.Port{Number: p.GetNumber(), Name: p.GetName(), Protocol: protocol}
 }
 
-// field judges a field that is set.
+// field checks a field that is set.
 func (w *fieldWalk) field(p *document.Path, v protoreflect.Value, d protoreflect.FieldDescriptor, f *field) {
 	defer func(s Scope) { w.scope = s }(w.scope)
 	w.scope.Server = w.scope.Server || f.server
@@ -178,7 +179,7 @@ func (w *fieldWalk) field(p *document.Path, v protoreflect.Value, d protoreflect
 	}
 }
 
-// sortedNames are the keys of a map whose keys are texts.
+// sortedNames returns the keys of a map with string keys, in order.
 func sortedNames(m protoreflect.Map) []string {
 	names := make([]string, 0, m.Len())
 	for k := range m.Range {

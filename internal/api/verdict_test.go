@@ -9,7 +9,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// judge runs a document through all gates but Unsupported, which is about the product and not about the document.
+// check runs a document through all gates but Unsupported, which is about the product and not about the document.
 func judge(kind, name string, data []byte) (verdict string, problems []Problem) {
 	switch kind {
 	case "meshconfig":

@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// PortEndpoint is an endpoint on the port where it serves.
+// PortEndpoint is an endpoint with its port.
 type PortEndpoint struct {
 	*Endpoint
 	Port uint32
 }
 
-// Dialable reports whether the endpoint can be connected to without resolving a name, and is not known to be ill. One bad
-// address would make Envoy refuse all endpoints of a cluster.
+// Dialable reports whether the endpoint is healthy and has an address that needs no name resolution. One invalid address would
+// make Envoy refuse all endpoints of a cluster.
 func (e PortEndpoint) Dialable() bool {
 	if e.Unhealthy {
 		return false
@@ -24,17 +24,17 @@ func (e PortEndpoint) Dialable() bool {
 	return err == nil && ValidPort(e.Port)
 }
 
-// Group is endpoints of one locality that are as good as each other.
+// Group is a group of endpoints of one locality and one priority.
 type Group struct {
 	Locality Locality
-	// Priority is 0 for those that are used first.
+	// Priority is 0 for the endpoints that are used first.
 	Priority uint32
-	// Weight is the group's share where localities share traffic; 0: what its endpoints weigh.
+	// Weight is the weight of the group in locality-weighted load balancing; 0 for the sum of the weights of its endpoints.
 	Weight    uint32
 	Endpoints []PortEndpoint
 }
 
-// ByLocality groups endpoints by locality, in order, and leaves their order otherwise.
+// ByLocality groups endpoints by locality. Groups are in order of locality, and endpoints keep their order within a group.
 func ByLocality(list []PortEndpoint) []Group {
 	var groups []Group
 	var sizes []int

@@ -8,7 +8,7 @@ import (
 // IsWildcard reports whether a host is a pattern: "*" or "*.suffix".
 func IsWildcard(host string) bool { return strings.HasPrefix(host, "*") }
 
-// Covers reports whether a host or pattern covers a host or a narrower pattern.
+// Covers reports whether a host or pattern covers a host or a narrower pattern. Every host covers itself.
 func Covers(pattern, host string) bool {
 	if pattern == host || pattern == "*" {
 		return true
@@ -17,7 +17,7 @@ func Covers(pattern, host string) bool {
 	return ok && len(host) > len(suffix) && strings.HasSuffix(host, suffix) && !(IsWildcard(host) && len(host) <= len(pattern))
 }
 
-// NarrowestFirst yields host and the patterns that cover it.
+// NarrowestFirst yields a host and then the patterns that cover it, the narrowest first.
 func NarrowestFirst(host string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		if yield(host) {
@@ -47,8 +47,8 @@ func Patterns(host string) iter.Seq[string] {
 	}
 }
 
-// FullHost is the fully qualified lower-case form of a host written in an object of a namespace: a name without a dot is
-// a service of that namespace.
+// FullHost returns the fully qualified name, in lower case, of a host in an object of a namespace. A name without a dot is a
+// service of this namespace.
 func FullHost(host, namespace, domain string) string {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	if host == "" || IsWildcard(host) || strings.ContainsAny(host, ".:") {
@@ -57,7 +57,7 @@ func FullHost(host, namespace, domain string) string {
 	return host + "." + namespace + ".svc." + domain
 }
 
-// ClusterHost takes apart a host of the form name.namespace.svc.domain.
+// ClusterHost splits a host of the form name.namespace.svc.domain.
 func ClusterHost(host, domain string) (name, namespace string, ok bool) {
 	rest, ok := strings.CutSuffix(host, ".svc."+domain)
 	if !ok {
@@ -70,7 +70,7 @@ func ClusterHost(host, domain string) (name, namespace string, ok bool) {
 	return name, namespace, true
 }
 
-// ShortNames are the names by which callers of any namespace can call a cluster host instead; none for other hosts.
+// ShortNames returns the short names of a cluster host that callers of all namespaces can use; none for other hosts.
 func ShortNames(host, domain string) []string {
 	name, namespace, ok := ClusterHost(host, domain)
 	if !ok {
@@ -79,8 +79,8 @@ func ShortNames(host, domain string) []string {
 	return []string{name + "." + namespace, name + "." + namespace + ".svc"}
 }
 
-// LongHost is the cluster host of which a host looks like a short name for callers of any namespace; ok is false if it looks
-// like none.
+// LongHost returns the cluster host of which a host has the form of a short name: name.namespace or name.namespace.svc. ok is
+// false if it has another form.
 func LongHost(host, domain string) (long string, ok bool) {
 	name, _ := strings.CutSuffix(host, ".svc")
 	if IsWildcard(host) || strings.Count(name, ".") != 1 {
@@ -89,7 +89,7 @@ func LongHost(host, domain string) (long string, ok bool) {
 	return name + ".svc." + domain, true
 }
 
-// LooksShort reports whether a host looks like a short name of a cluster host for any callers.
+// LooksShort reports whether a host has the form of a short name of a cluster host, for callers of some namespace.
 func LooksShort(host string) bool {
 	return !IsWildcard(host) && strings.Count(strings.TrimSuffix(host, ".svc"), ".") <= 1
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/intern"
 )
 
-// Label is one label of a workload. Indexes find workloads, selectors and rules by it.
+// Label is one label of a workload, as a key of indexes.
 type Label struct{ Name, Value string }
 
 // Compare orders labels by name, then value.
@@ -21,13 +21,13 @@ func (l Label) AppendTo(b []byte) []byte {
 	return append(append(append(append(b, l.Name...), 0), l.Value...), 0)
 }
 
-// String is "name=value".
+// String returns "name=value".
 func (l Label) String() string { return l.Name + "=" + l.Value }
 
-// Labels is a set of labels in order, as a part of keys.
+// Labels is a sorted set of labels, as a part of keys.
 type Labels = intern.List[Label]
 
-// SortedLabels are the labels of a workload, or of a selector, in order.
+// SortedLabels returns the labels of a workload or of a selector, in order.
 func SortedLabels(labels map[string]string) []Label {
 	list := make([]Label, 0, len(labels))
 	for name, value := range labels {
@@ -37,7 +37,7 @@ func SortedLabels(labels map[string]string) []Label {
 	return list
 }
 
-// FormatLabels shows labels to people: "a=1, b=2".
+// FormatLabels returns labels as text: "a=1, b=2".
 func FormatLabels(labels map[string]string) string {
 	var b strings.Builder
 	for i, l := range SortedLabels(labels) {
@@ -49,7 +49,7 @@ func FormatLabels(labels map[string]string) string {
 	return b.String()
 }
 
-// HasAll reports whether every label of want is in a set.
+// HasAll reports whether a set contains every label of want.
 func HasAll(set Labels, want map[string]string) bool {
 	for name, value := range want {
 		if !set.Has(Label{name, value}) {

@@ -1,40 +1,44 @@
 // Package mesh is the vocabulary of the data model: hosts, ports, protocols, endpoints, localities.
 //
-// It owns values and the rules that need nothing but a value: what a host pattern covers, which names of a host are
-// short forms, how a protocol is spelled. Values are immutable once they are in a row; comparing two is cheap and exact.
-// The package starts no goroutines. It imports no Kubernetes, no Envoy, no protos, no api.
+// It owns values, and the rules that depend on values only: which hosts a pattern covers, which short names a host has, which
+// ports are reserved for the proxy, how names of protocols are parsed. Values in rows are immutable, and their comparison is
+// exact and cheap. The package starts no goroutines.
 package mesh
 
 import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 )
 
-// Gateway is the reserved gateway name by which rules say that they are for all sidecars.
+// Gateway is the reserved name in the gateways of a rule that stands for all sidecars.
 const Gateway = "mesh"
 
-// Loopback is where listeners are that no other address is given, and where applications are reached.
+// Loopback is the default address of listeners, and the address of applications.
 const Loopback = "127.0.0.1"
 
-// Resolution says how a service's endpoints are found.
+// NoTimeout is a timeout that never expires, where 0 is the proxy's default.
+const NoTimeout time.Duration = -1
+
+// Resolution tells how proxies find the endpoints of a service.
 type Resolution uint8
 
 // The resolutions of a ServiceEntry.
 const (
-	// Passthrough (NONE) sends a connection to the address the client dialled.
+	// Passthrough (NONE) forwards connections to their original destination.
 	Passthrough Resolution = iota
-	// Static takes the endpoints of the configuration.
+	// Static uses the endpoints of the configuration.
 	Static
-	// DNS resolves names in the proxy and uses all addresses.
+	// DNS resolves the names of endpoints in the proxy, and uses all their addresses.
 	DNS
-	// DNSRoundRobin resolves names in the proxy and uses one address at a time.
+	// DNSRoundRobin resolves the names of endpoints in the proxy, and uses one address at a time.
 	DNSRoundRobin
-	// DynamicDNS resolves the name each request asks for.
+	// DynamicDNS resolves the host of each request in the proxy.
 	DynamicDNS
 )
 
-// String is the resolution as users write it.
+// String returns the resolution as users write it.
 func (r Resolution) String() string {
 	switch r {
 	case Passthrough:
@@ -51,7 +55,7 @@ func (r Resolution) String() string {
 	return "unknown"
 }
 
-// String is the nearness as users write it; "Any" for Anywhere.
+// String returns the nearness as users write it; "Any" for Anywhere.
 func (n Nearness) String() string {
 	switch n {
 	case SameZone:
@@ -62,8 +66,8 @@ func (n Nearness) String() string {
 	return "Any"
 }
 
-// ParseNearness reads a nearness in any case; PreferClose is an older name of PreferSameZone. What is empty or not known
-// is Anywhere; known reports which of the two.
+// ParseNearness parses a nearness, in upper or lower case. PreferClose is an older name of PreferSameZone. For any other text it
+// returns Anywhere, and known is false unless the text is "Any".
 func ParseNearness(s string) (n Nearness, known bool) {
 	if strings.EqualFold(s, "PreferClose") {
 		return SameZone, true
@@ -79,12 +83,12 @@ func ParseNearness(s string) (n Nearness, known bool) {
 // Port is a port of a service.
 type Port struct {
 	Number     uint32
-	TargetPort uint32 // 0: the same as Number
+	TargetPort uint32 // 0 stands for Number
 	Name       string
 	Protocol   Protocol
 }
 
-// Target is the port an endpoint listens on unless it says otherwise.
+// Target returns the port of endpoints that do not have their own.
 func (p Port) Target() uint32 {
 	if p.TargetPort != 0 {
 		return p.TargetPort
@@ -92,21 +96,22 @@ func (p Port) Target() uint32 {
 	return p.Number
 }
 
-// The ports to which a sidecar's traffic is redirected. No service can be reached on them.
+// The ports of a sidecar to which traffic is redirected. Services with these ports cannot be reached.
 const (
 	ProxyOutboundPort = 15001
 	ProxyInboundPort  = 15006
 )
 
-// Ports that a proxy and its agent bind themselves.
+// The ports that a proxy and its agent bind.
 const (
 	firstOwnPort   = 15000
 	lastOwnPort    = 15021
 	statisticsPort = 15090
 )
 
-// Reserved reports whether a port is the proxy's own. Envoy refuses a second listener on those that connections are
-// redirected to; no listener that is bound, which has a socket of its own, can have what the proxy or its agent binds.
+// Reserved reports whether a port is reserved for the proxy, so that no other listener may use it. For listeners without a socket
+// (bound is false) these are the ports to which traffic is redirected. Listeners with a socket may not use any port that the
+// proxy or its agent binds.
 func Reserved(n uint32, bound bool) bool {
 	if !bound {
 		return n == ProxyOutboundPort || n == ProxyInboundPort
@@ -114,46 +119,47 @@ func Reserved(n uint32, bound bool) bool {
 	return n >= firstOwnPort && n <= lastOwnPort || n == statisticsPort
 }
 
-// ValidPort reports whether a number can be a port.
+// ValidPort reports whether a number is from 1 to 65535.
 func ValidPort(n uint32) bool { return n > 0 && n < 1<<16 }
 
-// Service is what callers need to know of a service to reach it, apart from its endpoints.
+// Service describes a service to its callers, without its endpoints.
 type Service struct {
-	// Name and Namespace are those of the object that declares it.
+	// Name and Namespace are those of the object that declares the service.
 	Name, Namespace string
 	Ports           []Port
-	// Addresses are virtual addresses or CIDR blocks; none means that it is reached by name only.
+	// Addresses are virtual addresses or CIDR blocks. Without any, callers reach the service by name only.
 	Addresses       []string
 	Resolution      Resolution
-	External        bool // outside the mesh: no mesh identity to be expected
+	External        bool // outside the mesh, so its endpoints have no mesh identity
 	SubjectAltNames []string
-	// Allocated are addresses by host, "" for every host, of a service that declares none; nil for those that do.
+	// Allocated are the allocated addresses by host; those under "" are for all hosts. It is nil if the service has Addresses.
 	Allocated map[string][]string
-	// Near says which endpoints go before others for being near the client, where no rule says anything of that.
+	// Near tells which endpoints are preferred because they are near the client, unless a rule decides that.
 	Near Nearness
 }
 
-// Nearness says which endpoints count as near.
+// Nearness tells which endpoints count as near the client.
 type Nearness uint8
 
 // The kinds of nearness.
 const (
-	// Anywhere: all endpoints are alike.
+	// Anywhere: no endpoint is preferred.
 	Anywhere Nearness = iota
-	// SameZone: those of the client's network, region, zone and subzone, the more of them the better.
+	// SameZone prefers endpoints that share network, region, zone and subzone with the client. The more levels they share, the
+	// higher their priority is.
 	SameZone
-	// SameNode: those, and before all those of the client's node.
+	// SameNode prefers endpoints on the node of the client, and then those that SameZone prefers.
 	SameNode
 )
 
-// Equal reports whether the two are the same to every reader.
+// Equal reports whether all fields are equal.
 func (s *Service) Equal(o *Service) bool {
 	return s == o || s != nil && o != nil &&
 		s.Name == o.Name && s.Namespace == o.Namespace && s.Resolution == o.Resolution && s.External == o.External && s.Near == o.Near &&
 		slices.Equal(s.Ports, o.Ports) && maps.EqualFunc(s.Allocated, o.Allocated, slices.Equal) && slices.Equal(s.Addresses, o.Addresses) && slices.Equal(s.SubjectAltNames, o.SubjectAltNames)
 }
 
-// For is the service as one of its hosts: with the addresses that are allocated to that.
+// For returns the service for one of its hosts, with the addresses that are allocated to this host.
 func (s *Service) For(host string) *Service {
 	if len(s.Allocated) == 0 {
 		return s
@@ -164,7 +170,7 @@ func (s *Service) For(host string) *Service {
 	return &own
 }
 
-// Port finds a port by number.
+// Port returns the port with a number.
 func (s *Service) Port(number uint32) (Port, bool) {
 	for _, p := range s.Ports {
 		if p.Number == number {
@@ -174,10 +180,10 @@ func (s *Service) Port(number uint32) (Port, bool) {
 	return Port{}, false
 }
 
-// Locality is where an endpoint or a proxy runs.
+// Locality is the place where an endpoint or a proxy runs.
 type Locality struct{ Region, Zone, SubZone string }
 
-// ParseLocality reads "region/zone/subzone"; missing parts are empty.
+// ParseLocality parses "region/zone/subzone". Missing parts are empty.
 func ParseLocality(s string) Locality {
 	var parts [3]string
 	copy(parts[:], strings.SplitN(s, "/", 3))
@@ -195,27 +201,27 @@ func (l Locality) Compare(o Locality) int {
 	return strings.Compare(l.SubZone, o.SubZone)
 }
 
-// String is "region/zone/subzone" without empty tails.
+// String returns "region/zone/subzone" without empty parts at the end.
 func (l Locality) String() string {
 	return strings.TrimRight(l.Region+"/"+l.Zone+"/"+l.SubZone, "/")
 }
 
-// Fits reports whether a locality is within a pattern like "region/zone/*" or "region". Each part is a name or "*"; what is
-// left out at the end is any.
+// Fits reports whether a locality matches a pattern such as "region/zone/*" or "region". Each part of a pattern is a name or "*".
+// Missing parts at the end match all names.
 func (l Locality) Fits(pattern string) bool {
 	p := ParseLocality(pattern)
 	fits := func(part, pattern string) bool { return pattern == "" || pattern == "*" || part == pattern }
 	return (p.Region == "*" || p.Region == l.Region) && fits(l.Zone, p.Zone) && fits(l.SubZone, p.SubZone)
 }
 
-// Site is where a client runs, as far as endpoints are preferred by it.
+// Site is the part of the place and labels of a client on which the choice of endpoints depends.
 type Site struct {
 	Locality Locality
-	// Labels are those of the client's labels that rules prefer endpoints by.
+	// Labels are the labels of the client that occur in failover priorities.
 	Labels Labels
 }
 
-// The labels that an endpoint and a client have by where they run.
+// The labels that tell where an endpoint or a client runs.
 const (
 	regionLabel  = "topology.kubernetes.io/region"
 	zoneLabel    = "topology.kubernetes.io/zone"
@@ -225,31 +231,31 @@ const (
 	nodeLabel    = "kubernetes.io/hostname"
 )
 
-// PlaceLabel is the value of a label, also of one that says where something runs: in which locality, network or cluster. The
-// locality and the cluster that it is said to be in go before its labels, its labels before the network.
+// PlaceLabel returns the value of a label of a workload. A label of its place takes its value from the locality and cluster, if
+// these are known, then from the labels, then from the network.
 func PlaceLabel(key string, labels map[string]string, at Locality, network, cluster string) string {
-	said := ""
+	value := ""
 	switch key {
 	case regionLabel:
-		said = at.Region
+		value = at.Region
 	case zoneLabel:
-		said = at.Zone
+		value = at.Zone
 	case subZoneLabel:
-		said = at.SubZone
+		value = at.SubZone
 	case clusterLabel:
-		said = cluster
+		value = cluster
 	}
-	if v, ok := labels[key]; ok && said == "" {
+	if v, ok := labels[key]; ok && value == "" {
 		return v
 	}
 	if key == networkLabel {
 		return network
 	}
-	return said
+	return value
 }
 
-// SaysPlace reports whether a label may be said by where an endpoint runs, and not only by its labels.
-func SaysPlace(key string) bool {
+// IsPlaceLabel reports whether a label tells where an endpoint runs, so that an endpoint may have it without a label of this name.
+func IsPlaceLabel(key string) bool {
 	switch key {
 	case regionLabel, zoneLabel, subZoneLabel, networkLabel, clusterLabel:
 		return true
@@ -257,7 +263,7 @@ func SaysPlace(key string) bool {
 	return false
 }
 
-// NearLabels are the labels by which endpoints near a client are told from others, the most important first.
+// NearLabels returns the labels whose values near endpoints share with the client, the most important one first.
 func NearLabels(n Nearness) []string {
 	switch n {
 	case SameZone:
@@ -268,43 +274,43 @@ func NearLabels(n Nearness) []string {
 	return nil
 }
 
-// RunsAt is where a workload runs: where its labels say, else where it is said to.
-func RunsAt(labels map[string]string, said Locality) Locality {
+// WorkloadLocality returns the locality that the labels of a workload tell, or otherwise the declared one.
+func WorkloadLocality(labels map[string]string, declared Locality) Locality {
 	l := Locality{labels[regionLabel], labels[zoneLabel], labels[subZoneLabel]}
 	if l == (Locality{}) {
 		l = LabelLocality(labels)
 	}
 	if l == (Locality{}) {
-		return said
+		return declared
 	}
 	return l
 }
 
-// Endpoint is one place that serves a service.
+// Endpoint is one address that serves a service.
 type Endpoint struct {
 	// Address is an IP address, a DNS name, or "unix://" and a path.
 	Address string
-	// Ports overrides the target port by the name of the service's port.
+	// Ports are the ports of the endpoint by the name of the service port. Other ports are Port.Target.
 	Ports          map[string]uint32
 	Labels         map[string]string
 	Locality       Locality
 	Weight         uint32 // 0 counts as 1
 	Network        string
 	ServiceAccount string
-	// Unhealthy says that its health is looked after, and that it is not known to be good.
+	// Unhealthy is true if the health of the endpoint is checked, and it is not known to be healthy.
 	Unhealthy bool
 }
 
-// Equal reports whether the two are the same to every reader.
+// Equal reports whether all fields are equal.
 func (e Endpoint) Equal(o Endpoint) bool {
 	return e.Address == o.Address && e.Locality == o.Locality && e.Weight == o.Weight && e.Network == o.Network &&
 		e.ServiceAccount == o.ServiceAccount && e.Unhealthy == o.Unhealthy && maps.Equal(e.Ports, o.Ports) && maps.Equal(e.Labels, o.Labels)
 }
 
-// localityLabel is the label by which a workload may say its locality, with dots or slashes between the parts.
+// localityLabel is a label with the locality of a workload. Dots or slashes separate its parts.
 const localityLabel = "istio-locality"
 
-// LabelLocality is the locality that labels say; empty if they say none.
+// LabelLocality returns the locality in the label istio-locality; empty if there is none.
 func LabelLocality(labels map[string]string) Locality {
 	where := labels[localityLabel]
 	if !strings.Contains(where, "/") {
@@ -313,19 +319,19 @@ func LabelLocality(labels map[string]string) Locality {
 	return ParseLocality(where)
 }
 
-// The label by which an endpoint says that there is a proxy beside it that takes the mesh's TLS.
+// The label of endpoints with a proxy that accepts mesh TLS.
 const (
 	tlsModeLabel = "security.istio.io/tlsMode"
 	tlsModeMesh  = "istio"
 )
 
-// MeshTLS reports whether the endpoint takes the mesh's TLS: it says so, or it has an identity and does not say otherwise.
+// MeshTLS reports whether the endpoint accepts mesh TLS: its label tells so, or it has no such label and has a service account.
 func (e Endpoint) MeshTLS() bool {
-	mode, said := e.Labels[tlsModeLabel]
-	return mode == tlsModeMesh || !said && e.ServiceAccount != ""
+	mode, declared := e.Labels[tlsModeLabel]
+	return mode == tlsModeMesh || !declared && e.ServiceAccount != ""
 }
 
-// Port is the port on which the endpoint serves p.
+// Port returns the port of the endpoint for a port of the service.
 func (e Endpoint) Port(p Port) uint32 {
 	if n, ok := e.Ports[p.Name]; ok {
 		return n
@@ -333,7 +339,7 @@ func (e Endpoint) Port(p Port) uint32 {
 	return p.Target()
 }
 
-// Has reports whether the endpoint has every pair of labels. Where it runs is among its labels.
+// Has reports whether the endpoint has all of some labels. Its place counts as labels too.
 func (e Endpoint) Has(labels map[string]string) bool {
 	for k, v := range labels {
 		if got, ok := e.Labels[k]; (!ok || got != v) && (v == "" || PlaceLabel(k, e.Labels, e.Locality, e.Network, "") != v) {
@@ -343,10 +349,10 @@ func (e Endpoint) Has(labels map[string]string) bool {
 	return true
 }
 
-// UnixPath is the path of a Unix domain socket endpoint.
+// UnixPath returns the path of a Unix domain socket; false if the endpoint has another address.
 func (e Endpoint) UnixPath() (path string, ok bool) { return strings.CutPrefix(e.Address, "unix://") }
 
-// Selects reports whether labels has every label of selector.
+// Selects reports whether labels contains every label of a selector.
 func Selects(selector, labels map[string]string) bool {
 	for k, v := range selector {
 		if got, ok := labels[k]; !ok || got != v {

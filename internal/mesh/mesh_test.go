@@ -108,7 +108,7 @@ func TestRunsAt(t *testing.T) {
 		{map[string]string{localityLabel: "a.b"}, Locality{"a", "b", ""}},
 		{map[string]string{zoneLabel: "b", localityLabel: "a.c"}, Locality{Zone: "b"}},
 	} {
-		if got := RunsAt(c.labels, said); got != c.want {
+		if got := WorkloadLocality(c.labels, said); got != c.want {
 			t.Errorf("%v: %v, want %v", c.labels, got, c.want)
 		}
 	}

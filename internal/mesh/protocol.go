@@ -2,10 +2,10 @@ package mesh
 
 import "strings"
 
-// Protocol is what a port speaks.
+// Protocol is the protocol of a port.
 type Protocol uint8
 
-// Auto is a port whose protocol is not declared: the proxy looks at the first bytes.
+// The protocols. Auto is for ports whose protocol is not declared: the proxy detects it from the first bytes of a connection.
 const (
 	Auto Protocol = iota
 	HTTP
@@ -19,13 +19,13 @@ const (
 	MySQL
 	Redis
 	UDP
-	// HTTPProxy is HTTP whose requests name, beside the path, the host and port that they are for.
+	// HTTPProxy is HTTP to a forward proxy: requests name the host and port of their destination.
 	HTTPProxy
 )
 
 var protocolNames = [...]string{"", "HTTP", "HTTP2", "GRPC", "GRPC-WEB", "HTTPS", "TLS", "TCP", "MONGO", "MYSQL", "REDIS", "UDP", "HTTP_PROXY"}
 
-// String is the protocol as users write it; empty for Auto.
+// String returns the protocol as users write it; empty for Auto.
 func (p Protocol) String() string {
 	if int(p) < len(protocolNames) {
 		return protocolNames[p]
@@ -33,7 +33,8 @@ func (p Protocol) String() string {
 	return "unknown"
 }
 
-// ParseProtocol reads a protocol's name in any case. What is empty or not known is Auto; known reports which of the two.
+// ParseProtocol parses the name of a protocol, in upper or lower case. It returns Auto for an empty name, and for an unknown name,
+// for which known is false.
 func ParseProtocol(s string) (p Protocol, known bool) {
 	for i, name := range protocolNames {
 		if strings.EqualFold(s, name) {
@@ -43,7 +44,7 @@ func ParseProtocol(s string) (p Protocol, known bool) {
 	return Auto, false
 }
 
-// IsHTTP reports whether requests can be routed by what they ask.
+// IsHTTP reports whether the protocol is HTTP, so requests can be routed by their content.
 func (p Protocol) IsHTTP() bool {
 	switch p {
 	case HTTP, HTTP2, GRPC, GRPCWeb, HTTPProxy:
@@ -52,11 +53,11 @@ func (p Protocol) IsHTTP() bool {
 	return false
 }
 
-// IsHTTP2 reports whether the upstream must be spoken to in HTTP/2.
+// IsHTTP2 reports whether endpoints must be reached over HTTP/2.
 func (p Protocol) IsHTTP2() bool { return p == HTTP2 || p == GRPC || p == GRPCWeb }
 
-// IsTLS reports whether the client's own TLS passes through.
+// IsTLS reports whether the client itself uses TLS, which the proxy does not terminate.
 func (p Protocol) IsTLS() bool { return p == TLS || p == HTTPS }
 
-// Sniffed reports whether HTTP or not is decided per connection.
+// Sniffed reports whether the proxy detects for each connection whether it is HTTP.
 func (p Protocol) Sniffed() bool { return p == Auto }

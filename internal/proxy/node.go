@@ -12,24 +12,24 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
-// Limits of what a node may say. They are far above what honest agents send.
+// Limits for nodes. They are far above what agents send.
 const (
 	maxNodeID    = 1 << 10
 	maxLabels    = 100
 	maxAddresses = 16
 )
 
-// Node is what a proxy says of itself in its first request.
+// Node is the node in the first request of a proxy.
 type Node struct {
 	ID         string
 	Metadata   *structpb.Struct
 	Locality   mesh.Locality
 	Extensions []string
-	// Envoy is the minor of its Envoy 1; 0 if it does not say.
+	// Envoy is the minor version of its Envoy 1; 0 if it is not reported.
 	Envoy uint32
 }
 
-// Parse reads a node. An error names the field that is wrong.
+// Parse parses a node. Its error names the field that is wrong.
 func Parse(n Node) (*Proxy, error) {
 	if n.ID == "" {
 		return nil, fmt.Errorf("node id is empty; want role~address~name.namespace~domain")
@@ -49,7 +49,7 @@ func Parse(n Node) (*Proxy, error) {
 		return nil, fmt.Errorf("node id %q: address %q: %w", n.ID, parts[1], err)
 	}
 	p.Addresses = []string{parts[1]}
-	// A name may hold dots, a namespace cannot.
+	// A name may contain dots, a namespace cannot.
 	dot := strings.LastIndexByte(parts[2], '.')
 	if dot <= 0 || dot == len(parts[2])-1 {
 		return nil, fmt.Errorf("node id %q: %q is not name.namespace", n.ID, parts[2])
@@ -84,7 +84,7 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 	if generator != "" {
 		return fmt.Errorf("GENERATOR: %q is not supported yet: only resources for Envoy are generated; remove it", generator)
 	}
-	if d, err := time.ParseDuration(idle); err == nil && d > 0 { // the agent tells who writes something else
+	if d, err := time.ParseDuration(idle); err == nil && d > 0 { // the agent refuses other texts
 		p.Idle = d
 	}
 	p.HTTP10 = http10 == "1" || strings.EqualFold(http10, "true")

@@ -3,6 +3,7 @@ package proxy
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -25,13 +26,13 @@ func metadata(t *testing.T, text string) *structpb.Struct {
 func TestParse(t *testing.T) {
 	p, err := Parse(Node{ID: webID, Extensions: []string{"b", "a", "b"}, Metadata: metadata(t, `{
 		"LABELS": {"app": "web"}, "CLUSTER_ID": "c1", "INTERCEPTION_MODE": "none", "INSTANCE_IPS": "10.1.1.1,fd00::1",
-		"ISTIO_VERSION": "1.30.0", "SOMETHING": [1, {"else": true}]}`)})
+		"ISTIO_VERSION": "1.30.0", "IDLE_TIMEOUT": "7s", "SOMETHING": [1, {"else": true}]}`)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := &Proxy{
 		ID: webID, Role: Sidecar, Addresses: []string{"10.1.1.1", "fd00::1"}, Name: "web-0.v2", Namespace: "shop",
-		Domain: "shop.svc.cluster.local", Labels: map[string]string{"app": "web"}, ClusterID: "c1", Mode: None,
+		Domain: "shop.svc.cluster.local", Labels: map[string]string{"app": "web"}, ClusterID: "c1", Mode: None, Idle: 7 * time.Second,
 		Version: "1.30.0", Extensions: []string{"a", "b"},
 	}
 	if !p.Equal(want) {
@@ -53,6 +54,7 @@ func TestParseNamesWhatIsWrong(t *testing.T) {
 		{webID, `{"LABELS": {"app": 1}}`, `LABELS: the value of "app"`},
 		{webID, `{"CLUSTER_ID": {}}`, "CLUSTER_ID is not a string"},
 		{webID, `{"INTERCEPTION_MODE": "ALL"}`, "INTERCEPTION_MODE"},
+		{webID, `{"GENERATOR": "grpc"}`, `GENERATOR: "grpc" is not supported yet`},
 		{webID, `{"INSTANCE_IPS": "10.1.1.1,x"}`, `INSTANCE_IPS: "x"`},
 	} {
 		_, err := Parse(Node{ID: c.id, Metadata: metadata(t, c.metadata)})

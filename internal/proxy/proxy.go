@@ -1,9 +1,9 @@
-// Package proxy turns what a proxy says of itself into a row and names the classes of proxies.
+// Package proxy parses the nodes of proxies into rows, and defines the classes of proxies.
 //
-// It owns the parsing of node identifiers and metadata, and the Class: the facets by which two proxies may differ in
-// what they receive. Invariants: a Proxy and a Class are immutable; a Class holds nothing that is a proxy's own (no
-// name, no raw labels), so that replicas are one class; malformed input is an error that names the field, never a panic.
-// The package starts no goroutines. It must not import the store, state, views, xds or Envoy's protos.
+// It owns the parsing of node ids and metadata, and Class: the facets by which proxies may differ in what they receive.
+// Invariants: a Proxy and a Class are immutable. A Class contains nothing that is unique to a proxy, such as its name or all its
+// labels, so replicas have the same class. Invalid input results in an error that names the field, and never in a panic. The
+// package starts no goroutines.
 package proxy
 
 import (
@@ -19,20 +19,20 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 )
 
-// Mode is how traffic gets to a sidecar.
+// Mode tells how traffic reaches a sidecar.
 type Mode uint8
 
 // The interception modes.
 const (
-	// Redirect: packet filter rules redirect connections to the proxy's two virtual ports.
+	// Redirect: packet filter rules redirect connections to the inbound and outbound ports of the proxy.
 	Redirect Mode = iota
-	// Transparent is Redirect that keeps the client's address.
+	// Transparent: as Redirect, and connections keep the source address of the client.
 	Transparent
-	// None: nothing redirects; the proxy binds every port itself.
+	// None: connections are not redirected, so the proxy binds every port itself.
 	None
 )
 
-// String is the mode as it is spelled in metadata.
+// String returns the mode as it is written in node metadata.
 func (m Mode) String() string {
 	switch m {
 	case Redirect:
@@ -50,16 +50,16 @@ type Role string
 
 // The roles.
 const (
-	// Sidecar is beside a workload.
+	// Sidecar is the proxy of one workload.
 	Sidecar Role = "sidecar"
-	// Router is a gateway. It gets clusters, endpoints and routes; what it listens on is said by Gateway objects, which
-	// are not served yet.
+	// Router is a gateway. It receives clusters, endpoints and routes, but no listeners yet, because Gateway objects are not
+	// supported.
 	Router Role = "router"
-	// Agent is no proxy but the agent beside one, on a stream of its own: it has no class, and tells what its proxy cannot.
+	// Agent is the agent of a proxy, with its own stream. It has no class. It reports problems that its proxy cannot report.
 	Agent Role = "agent"
 )
 
-// NameOf is the name.namespace in a node id; of what is no node id, that itself.
+// NameOf returns the name.namespace in a node id, or the text itself if it is not a node id.
 func NameOf(id string) string {
 	if parts := strings.Split(id, "~"); len(parts) == 4 {
 		return parts[2]
@@ -67,35 +67,35 @@ func NameOf(id string) string {
 	return id
 }
 
-// IsAgent reports whether a node id is that of an agent, and not of the proxy beside it.
+// IsAgent reports whether a node id is that of an agent, and not of a proxy.
 func IsAgent(id string) bool { return strings.HasPrefix(id, string(Agent)+"~") }
 
-// Proxy is a connected proxy, as far as translation may read it.
+// Proxy is a connected proxy, with everything that translation may read.
 type Proxy struct {
 	ID        string // the node id: role~ip~name.namespace~domain
 	Role      Role
-	Addresses []string // of the workload, the one of the node id first
+	Addresses []string // of the workload; that in the node id is the first
 	Name      string
 	Namespace string
-	Domain    string // of its DNS search path: namespace.svc.cluster.local
+	Domain    string // the first domain of its DNS search path: namespace.svc.cluster.local
 	Labels    map[string]string
 	ClusterID string
 	Network   string
 	Mode      Mode
 	Locality  mesh.Locality
-	// HTTP10 says that clients and the application may speak HTTP/1.0.
+	// HTTP10 is true if clients and the application may use HTTP/1.0.
 	HTTP10 bool
-	// Idle is how long a connection to the workload may say nothing; 0: as Envoy has it.
+	// Idle is how long a connection to the workload may be idle; 0 for Envoy's default.
 	Idle time.Duration
-	// Version is the release the agent says it is.
+	// Version is the version that the agent reports.
 	Version string
-	// Envoy is the minor of its Envoy 1; 0 if it did not say.
+	// Envoy is the minor version of its Envoy 1; 0 if it did not report it.
 	Envoy uint32
-	// Extensions are the names of Envoy's extensions the proxy has, in order; none if it did not say.
+	// Extensions are the names of the extensions of its Envoy, in order; empty if it did not report them.
 	Extensions []string
 }
 
-// Equal reports whether the two are the same to every reader.
+// Equal reports whether all fields are equal.
 func (p *Proxy) Equal(o *Proxy) bool {
 	return p == o || p != nil && o != nil &&
 		p.ID == o.ID && p.Role == o.Role && p.Name == o.Name && p.Namespace == o.Namespace && p.Domain == o.Domain &&
@@ -106,52 +106,51 @@ func (p *Proxy) Equal(o *Proxy) bool {
 
 // InboundPort is a port on which a workload serves.
 type InboundPort struct {
-	Number   uint32 // where the application listens
+	Number   uint32 // the port of the application
 	Protocol mesh.Protocol
-	// Host, Namespace, Name and Port are of the service that is served; if several are, of the oldest.
+	// Host, Namespace, Name and Port are those of the service on this port; the oldest one if there are several.
 	Host, Namespace, Name string
 	Port                  uint32
-	// Bound says that the port has a socket of its own, at the address Bind if that is not empty, although connections to
-	// others are redirected.
+	// Bound is true if the port has its own socket, at the address Bind if that is not empty, although connections to other ports
+	// are redirected.
 	Bound bool
 	Bind  string
-	// To is where the application is: an address and port or a "unix://" path; empty: where the client was going.
+	// To is the address and port of the application, or a "unix://" path; empty for the original destination.
 	To string
-	// Limited is the Sidecar that limits connections there; zero if none does.
+	// Limited is the Sidecar that limits connections to the application; zero if none does.
 	Limited api.Key
 }
 
-// Class names the proxies that receive the same: those with equal facets.
+// Class identifies the proxies with equal facets, which all receive the same resources.
 type Class struct {
 	Namespace string
-	// Sidecar is the object that narrows what the proxy sees; zero if none does.
+	// Sidecar is the Sidecar object that selects the proxy; zero if none does.
 	Sidecar api.Key
 	Mode    Mode
-	// ShortNames says that the proxy's DNS search path is that of its namespace, so that services there can be called
-	// by their bare names.
+	// ShortNames is true if the DNS search path of the proxy is that of its namespace, so it can call the services of this namespace
+	// by their names alone.
 	ShortNames bool
-	// Labels are those of the workload's labels that rules for callers name.
+	// Labels are the labels of the workload that occur in the source labels of rules.
 	Labels mesh.Labels
 	// Inbound are the ports on which the workload serves, by number.
 	Inbound intern.List[InboundPort]
-	// Bind is the address that inbound listeners bind. It is empty where traffic is redirected: only proxies that bind
-	// their ports themselves differ by address.
+	// Bind is the address of inbound listeners. It is empty if traffic is redirected.
 	Bind string
-	// Site is where the proxy runs. It is empty where no rule prefers endpoints by that.
+	// Site is the place where the proxy runs. It is empty if the choice of endpoints does not depend on that.
 	Site mesh.Site
-	// Rules are the names of the DestinationRules of its namespace that select it, oldest first.
+	// Rules are the names of the DestinationRules of its namespace that select the proxy, oldest first.
 	Rules intern.List[string]
-	// HTTP10 says that HTTP/1.0 is taken as HTTP.
+	// HTTP10 is true if HTTP/1.0 is accepted.
 	HTTP10 bool
-	// DefaultLog says that the proxy's Envoy is too old for the format of the mesh's access log: the default one is used.
+	// DefaultLog is true if the Envoy of the proxy is too old for the access log format of the mesh, so it uses the default format.
 	DefaultLog bool
-	// Idle is how long a connection to the workload may say nothing; 0: as Envoy has it.
+	// Idle is how long a connection to the workload may be idle; 0 for Envoy's default.
 	Idle time.Duration
-	// Gateway says that the proxy is a router: it has no workload, and nothing is captured for it.
+	// Gateway is true if the proxy is a router: it has no workload, and no traffic is redirected to it.
 	Gateway bool
 }
 
-// Hash stands for the class: classes with equal hashes are equal, in this process and in others.
+// Hash returns a hash of all fields. Equal classes have equal hashes in all processes.
 func (c Class) Hash() omap.Hash {
 	var h hashed
 	h.flags(c.ShortNames, c.HTTP10, c.Gateway, c.DefaultLog)
@@ -181,7 +180,7 @@ func (c Class) Hash() omap.Hash {
 	return omap.Sum(h)
 }
 
-// hashed are the bytes of a value, such that no two values have the same.
+// hashed is an encoding of a value. Different values have different encodings.
 type hashed []byte
 
 func (h *hashed) number(n int64) { *h = binary.AppendVarint(*h, n) }

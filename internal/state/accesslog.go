@@ -7,24 +7,24 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// AccessLog is where and how proxies log what they forward.
+// AccessLog tells where and how proxies log requests and connections.
 type AccessLog struct {
-	// File is where to; empty: nowhere.
+	// File is the path of the log; empty to disable the log.
 	File string
-	// Format is a text, or a JSON object if JSON; empty: the default one.
+	// Format is a text, or a JSON object if JSON is true; empty for the default format.
 	Format string
 	JSON   bool
-	// NoListeners leaves out connections that no filter chain of a listener takes.
+	// NoListeners disables the log of connections that no filter chain of a listener matches.
 	NoListeners bool
 }
 
-// AccessLog is the mesh's.
+// AccessLog returns the access log of the mesh.
 func (t *Tables) AccessLog(r store.Reader) AccessLog {
 	v, _ := t.Settings.Get(r, accessLog)
 	return v.Log
 }
 
-// LogEnvoy is the minor of the oldest Envoy 1 that takes the format of the mesh's access log.
+// LogEnvoy returns the minor version of the oldest Envoy 1 that accepts the format of the mesh's access log.
 func (t *Tables) LogEnvoy(r store.Reader) uint32 {
 	v, _ := t.Settings.Get(r, logEnvoy)
 	return uint32(v.Number)

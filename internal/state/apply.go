@@ -9,7 +9,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// Apply writes what a batch of a source changes.
+// Apply writes the changes of a batch of a source.
 func (t *Tables) Apply(tx *store.Txn, b source.Batch) {
 	was, _ := t.Sources.Peek(b.Source)
 	t.Sources.Set(tx, b.Source, Source{Synced: was.Synced || b.Synced})
@@ -35,7 +35,7 @@ func (t *Tables) Apply(tx *store.Txn, b source.Batch) {
 	}
 }
 
-// Synced reports whether every one of the sources has listed everything once. It is for the owner of the store.
+// Synced reports whether all of the sources have delivered their first complete list. Only the owner of the store may call it.
 func (t *Tables) Synced(sources ...string) bool {
 	for _, name := range sources {
 		if s, _ := t.Sources.Peek(name); !s.Synced {
@@ -45,7 +45,7 @@ func (t *Tables) Synced(sources ...string) bool {
 	return true
 }
 
-// changeProblems takes in which problems of a source came and went.
+// changeProblems adds and removes problems of a source.
 func (t *Tables) changeProblems(tx *store.Txn, name string, events []source.ProblemEvent) {
 	if len(events) == 0 {
 		return
@@ -63,7 +63,7 @@ func (t *Tables) changeProblems(tx *store.Txn, name string, events []source.Prob
 	t.SourceProblems.Set(tx, name, old.With(changes...))
 }
 
-// settle puts the right one of the sources' versions of an object in force.
+// settle puts the version of an object in force that is of the source with the highest precedence.
 func (t *Tables) settle(tx *store.Txn, k api.Key) {
 	var holders []string
 	for name := range t.Sources.All() {

@@ -10,27 +10,26 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// ClaimKind says what an object says about a host.
+// ClaimKind is what an object contributes to a host.
 type ClaimKind uint8
 
 // The kinds of claims, in the order in which a host's claims are listed.
 const (
-	// ServiceClaim declares a service.
+	// ServiceClaim: the object declares a service (ServiceEntry).
 	ServiceClaim ClaimKind = iota
-	// RouteClaim has routes for it (VirtualService).
+	// RouteClaim: the object has routes for the host (VirtualService).
 	RouteClaim
-	// PolicyClaim has traffic policy for it (DestinationRule).
+	// PolicyClaim: the object has a traffic policy for the host (DestinationRule).
 	PolicyClaim
-	// SourceClaim says that a VirtualService which all see treats callers in the namespace of the claim's layer differently.
+	// SourceClaim: a VirtualService that all callers see has rules for callers in one namespace, which is the claim's layer.
 	SourceClaim
-	// DelegateClaim says that a VirtualService which all see delegates to the claim's Delegate.
+	// DelegateClaim: a VirtualService that all callers see delegates to the claim's Delegate.
 	DelegateClaim
-	// ShortClaim says that somebody declared a short name of the host, name.namespace or name.namespace.svc, as a host of
-	// its own.
+	// ShortClaim: the object declares a short name of the host, name.namespace or name.namespace.svc, as a host of its own.
 	ShortClaim
 )
 
-// Kind is the kind of the objects that make such claims.
+// Kind returns the kind of the objects that make such claims.
 func (k ClaimKind) Kind() string {
 	switch k {
 	case ServiceClaim:
@@ -41,30 +40,30 @@ func (k ClaimKind) Kind() string {
 	return api.KindVirtualService
 }
 
-// Claim is one object's claim on one host, as one layer sees it. A host's claims are listed by kind, then age, so that
-// who wins can be told from the list, without reading an object.
+// Claim is the claim of one object on one host, for one layer. The claims on a host are ordered by kind, then by age, so the order
+// tells which object takes precedence, without reading the objects.
 type Claim struct {
 	Kind    ClaimKind
-	Created int64 // microseconds
-	// Namespace and Name are the object's.
+	Created int64 // in microseconds since 1970
+	// Namespace and Name are those of the object.
 	Namespace, Name string
-	// Layer is the namespace of the callers whom the claim concerns; "": all callers.
+	// Layer is the namespace of the callers that the claim is for; "" for all callers.
 	Layer string
-	// Delegate is the VirtualService that a DelegateClaim names; zero in other claims.
+	// Delegate is the VirtualService that a DelegateClaim delegates to. It is zero in other claims.
 	Delegate api.Key
 }
 
-// Object is the key of who claims.
+// Object returns the key of the object that makes the claim.
 func (c Claim) Object() api.Key {
 	return api.Key{Kind: c.Kind.Kind(), Namespace: c.Namespace, Name: c.Name}
 }
 
-// VisibleTo reports whether callers in a namespace see the claim; the namespace "" stands for those of whom nothing
-// special is said.
+// VisibleTo reports whether callers in a namespace see the claim. The namespace "" stands for callers that see only the claims for
+// all callers.
 func (c Claim) VisibleTo(namespace string) bool { return c.Layer == "" || c.Layer == namespace }
 
-// Compare orders claims by kind and age. Of routes of one age the object's name decides, then its namespace, as with
-// Istio; of other claims the namespace, then the name, as with Istio's services.
+// Compare orders claims by kind, then by age. If the ages are equal, routes are ordered by name, then namespace, and other claims by
+// namespace, then name, as in Istio.
 func (c Claim) Compare(o Claim) int {
 	switch {
 	case c.Kind != o.Kind:
@@ -93,20 +92,20 @@ func (c Claim) AppendTo(b []byte) []byte {
 	return b
 }
 
-// Claims is what one object says about hosts: the row from which the lists of claims are made.
+// Claims is the row with the hosts that one object is about. Indexes of it list the claims on each host.
 type Claims struct {
 	Kind    ClaimKind
 	Created int64
-	Hosts   []string // full names, lower case, each once
-	Layers  []string // who sees it: "" or namespaces, each once
-	// Sources are the namespaces, and Labels the labels, of callers that it treats differently.
+	Hosts   []string // fully qualified names in lower case, each once
+	Layers  []string // the namespaces that see the object, each once; "" for all
+	// Sources and Labels are the namespaces and labels of callers that the rules of the object name.
 	Sources []string
 	Labels  []mesh.Label
-	// ByLocality says that by what the object says, endpoints may be preferred by where a client runs.
+	// ByLocality is true if the object may make the choice of endpoints depend on where the client runs.
 	ByLocality bool
-	// Near is which endpoints of a service are preferred for being near.
+	// Near tells which endpoints of a service are preferred because they are near the client.
 	Near mesh.Nearness
-	// Delegates are the VirtualServices that some of its rules are in. A delegate has no hosts.
+	// Delegates are the VirtualServices that the object delegates to. A delegate itself has no hosts.
 	Delegates []api.Key
 }
 
@@ -152,8 +151,8 @@ func (t *Tables) defineClaims(db *store.DB) {
 	t.Hosts = defineHosts(t.Claims, domain)
 }
 
-// public reports whether all callers see it.
+// public reports whether all callers see the object.
 func (c *Claims) public() bool { return slices.Contains(c.Layers, "") }
 
-// isDelegate reports whether these are the claims of a VirtualService that is for others to delegate to.
+// isDelegate reports whether these are the claims of a VirtualService to which others delegate.
 func (c *Claims) isDelegate() bool { return c.Kind == RouteClaim && len(c.Hosts) == 0 }

@@ -8,10 +8,10 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// Slashes is what is done about encoded slashes in paths.
+// Slashes tells how encoded slashes in paths are handled.
 type Slashes uint8
 
-// What is done about encoded slashes.
+// The ways to handle encoded slashes.
 const (
 	// KeepSlashes leaves %2F and its like as they are.
 	KeepSlashes Slashes = iota
@@ -19,22 +19,22 @@ const (
 	DecodeSlashes
 )
 
-// HTTPSettings are what the mesh configuration says about how proxies take requests, apart from routes. A number holds
-// them in their row; the server's name is the text.
+// HTTPSettings are the settings of the mesh configuration for HTTP connection managers. In their row, the bits of a number hold
+// the flags, and the text is Server.
 type HTTPSettings struct {
-	// NormalizePath resolves dots; MergeSlashes makes several slashes one.
+	// NormalizePath resolves "." and ".." in paths. MergeSlashes merges adjacent slashes.
 	NormalizePath, MergeSlashes bool
 	Slashes                     Slashes
-	// KeepServer leaves the application's server header; else Server replaces it, if it is not empty.
+	// KeepServer keeps the server header of the application. Otherwise Server replaces it if it is not empty.
 	KeepServer bool
 	Server     string
-	// NoRequestID adds no request id; NoDebugHeaders none of Envoy's own headers.
+	// NoRequestID disables request ids, and NoDebugHeaders disables the headers that Envoy adds for debugging.
 	NoRequestID, NoDebugHeaders bool
 	// KeepCase keeps the case of the names of HTTP/1 headers.
 	KeepCase bool
 }
 
-// What the number of the row of HTTP settings is made of.
+// The bits of the number in the row of HTTP settings.
 const (
 	normalizePath = 1 << iota
 	mergeSlashes
@@ -45,7 +45,7 @@ const (
 	keepCase
 )
 
-// HTTPSettings is what the mesh configuration says about how proxies take requests.
+// HTTPSettings returns the settings of the mesh configuration for HTTP connection managers.
 func (t *Tables) HTTPSettings(r store.Reader) HTTPSettings {
 	v, ok := t.Settings.Get(r, httpSettings)
 	if !ok {
@@ -87,20 +87,19 @@ func (t *Tables) writeHTTPSettings(tx *store.Txn, m *meshconfig.MeshConfig) {
 	t.Settings.Set(tx, httpSettings, v)
 }
 
-// DetectionTimeout bounds how long a connection's first bytes are waited for to tell its protocol; 0: for ever.
+// DetectionTimeout returns how long a proxy waits for the first bytes of a connection to detect its protocol; 0 is without limit.
 func (t *Tables) DetectionTimeout(r store.Reader) time.Duration {
 	v, _ := t.Settings.Get(r, detectionTimeout)
 	return time.Duration(v.Number)
 }
 
-// InboundLocalhost says that applications are reached at the loopback address, not at the one that was dialled.
+// InboundLocalhost reports whether sidecars connect to the application at the loopback address, not at the original destination.
 func (t *Tables) InboundLocalhost(r store.Reader) bool {
 	v, _ := t.Settings.Get(r, inboundLocalhost)
 	return v.Number != 0
 }
 
-// HTTPProxyPort is the port at the loopback address where proxies take requests for whichever host and port these name; 0:
-// nowhere.
+// HTTPProxyPort returns the port at the loopback address at which sidecars are HTTP proxies; 0 for none.
 func (t *Tables) HTTPProxyPort(r store.Reader) uint32 {
 	v, _ := t.Settings.Get(r, httpProxyPort)
 	return uint32(v.Number)

@@ -9,10 +9,10 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// FaultKey names a cell of the graph as people see it.
+// FaultKey names a cell of the graph as text.
 type FaultKey struct {
 	Query string
-	Key   string // of the cell, as text; other cells may have the same
+	Key   string // the key of the cell as text, which other cells may have too
 }
 
 // Compare orders by query, then key.
@@ -25,11 +25,11 @@ func (k FaultKey) AppendTo(b []byte) []byte {
 	return append(append(appendInt(b, int64(len(k.Query))), k.Query...), k.Key...)
 }
 
-// Fault is a failure of a cell: a bug, not a user's mistake.
+// Fault is a failure of a cell. It is a bug, not a mistake of a user.
 type Fault struct {
-	Reason  string    // in one line
-	Kept    bool      // the last good result stays in force
-	Objects []api.Key // what the cell had read when it failed
+	Reason  string    // one line of text
+	Kept    bool      // whether the last good result stays in force
+	Objects []api.Key // the objects that the cell had read when it failed
 }
 
 func (f Fault) equal(o Fault) bool {

@@ -6,12 +6,12 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// journalRows is how many changed rows of the last commits are remembered: those of some thousand edits, a few megabytes at
-// most. A first list of everything is more than that and is not kept.
+// journalRows is the maximum number of changed rows in the journal: enough for some thousand edits, and a few megabytes at most.
+// The first list of a large mesh has more rows, so the journal does not keep it.
 const journalRows = 4096
 
-// Fork returns tables in a store of their own, with the rows of a snapshot of tables that were made with equal options.
-// Whoever has them may change rows and define queries over them, on any goroutine, to find out what would be.
+// Fork returns tables in a new store, with the rows of a snapshot of tables that were made with equal options. The caller may
+// change the rows and define queries over them, on any goroutine, to find out the effect of a change.
 func Fork(s *store.Snapshot, o Options) (*Tables, error) {
 	t := New(o)
 	if err := s.Load(t.DB); err != nil {

@@ -7,21 +7,21 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// Hosts are indexes of the claims: each groups hosts by what objects say about them. A host is a full name or a pattern.
+// Hosts are indexes of the claims. Each groups hosts by properties of their claims. A host is a fully qualified name or a pattern.
 type Hosts struct {
 	// SeenBy are hosts with a service or routes that only callers in a namespace see; under "", those that all callers see.
 	SeenBy *store.Index[string, omap.Name]
 	// ServiceUnder are the public hosts with a service that a pattern covers, RoutesUnder those with routes.
 	ServiceUnder, RoutesUnder *store.Index[string, omap.Name]
 	// DeclaredIn are hosts with a service or routes, by where they are declared and who sees that.
-	DeclaredIn *store.Index[Declared, omap.Name]
+	DeclaredIn *store.Index[NamespaceLayer, omap.Name]
 	// DifferentFor are hosts that may look different to callers in a namespace than to others; DifferentUnder are the patterns
 	// among them.
 	DifferentFor, DifferentUnder *store.Index[string, omap.Name]
-	// ForLabel are hosts with rules for callers that have a label.
+	// ForLabel are hosts with rules for callers with a label.
 	ForLabel *store.Index[ForLabel, omap.Name]
-	// Through are hosts with rules that are in a delegate.
-	Through *store.Index[Through, omap.Name]
+	// ByDelegate are hosts with rules in a delegate.
+	ByDelegate *store.Index[DelegateLayer, omap.Name]
 	// BareIn are hosts of services that callers in a namespace can call by their bare names.
 	BareIn *store.Index[string, omap.Name]
 	// ByLocality are, under the empty key, the hosts whose endpoints may be preferred by where a client runs; ByLocalityUnder
@@ -36,17 +36,17 @@ type Hosts struct {
 	DelegatesForLabel *store.Index[mesh.Label, api.Key]
 }
 
-// Declared is a namespace in which hosts are declared, for the callers of a layer.
-type Declared struct{ Namespace, Layer string }
+// NamespaceLayer is a namespace that declares hosts, and a layer of callers that see them.
+type NamespaceLayer struct{ Namespace, Layer string }
 
-// ForLabel is a label of callers, as rules name it that the callers of a layer see.
+// ForLabel is a label of callers in rules, and a layer of callers that see the rules.
 type ForLabel struct {
 	Label mesh.Label
 	Layer string
 }
 
-// Through is a VirtualService to which others delegate that the callers of a layer see.
-type Through struct {
+// DelegateLayer is a VirtualService to which others delegate, and a layer of callers that see these others.
+type DelegateLayer struct {
 	Delegate api.Key
 	Layer    string
 }
@@ -67,9 +67,9 @@ func defineHosts(claims *claimsTable, domain string) Hosts {
 		RoutesUnder: hostIndex(claims, "routesUnder", func(_ api.Key, c *Claims, host string, add func(string)) {
 			addPatterns(c, RouteClaim, host, add)
 		}),
-		DeclaredIn: hostIndex(claims, "hostsDeclaredIn", func(k api.Key, c *Claims, _ string, add func(Declared)) {
+		DeclaredIn: hostIndex(claims, "hostsDeclaredIn", func(k api.Key, c *Claims, _ string, add func(NamespaceLayer)) {
 			if c.Kind != PolicyClaim {
-				each(c.Layers, func(layer string) { add(Declared{k.Namespace, layer}) })
+				each(c.Layers, func(layer string) { add(NamespaceLayer{k.Namespace, layer}) })
 			}
 		}),
 		BareIn: hostIndex(claims, "bareNamesIn", func(_ api.Key, c *Claims, host string, add func(string)) {
@@ -104,7 +104,7 @@ func each(list []string, do func(string)) {
 	}
 }
 
-// addPatterns adds the patterns that cover a host of which all see a claim of the kind.
+// addPatterns adds the patterns that cover a host, if the claims are of the kind and all callers see them.
 func addPatterns(c *Claims, kind ClaimKind, host string, add func(string)) {
 	if c.Kind != kind || !c.public() {
 		return
@@ -114,7 +114,7 @@ func addPatterns(c *Claims, kind ClaimKind, host string, add func(string)) {
 	}
 }
 
-// defineDifferences groups hosts by the callers to whom they may look different than to others.
+// defineDifferences groups hosts by the callers that may see them differently than other callers do.
 func (h *Hosts) defineDifferences(claims *claimsTable, domain string) {
 	h.DifferentFor = store.NewIndex(claims, "hostsDifferentFor", func(k api.Key, c *Claims, add func(string, omap.Name)) {
 		for _, host := range c.Hosts {
@@ -144,7 +144,7 @@ func (h *Hosts) defineDifferences(claims *claimsTable, domain string) {
 	})
 }
 
-// concerned adds the namespaces whose callers claims of an object in a namespace single out.
+// concerned adds the namespaces whose callers may see the hosts of the claims differently, for an object in a namespace.
 func (c *Claims) concerned(namespace string, add func(string)) {
 	if c.public() {
 		each(c.Sources, add)
@@ -180,10 +180,10 @@ func (h *Hosts) defineLocalities(claims *claimsTable) {
 
 // defineDelegates groups hosts by the delegates of their routes, and delegates by the callers they have rules for.
 func (h *Hosts) defineDelegates(claims *claimsTable) {
-	h.Through = hostIndex(claims, "hostsThrough", func(_ api.Key, c *Claims, _ string, add func(Through)) {
+	h.ByDelegate = hostIndex(claims, "hostsThrough", func(_ api.Key, c *Claims, _ string, add func(DelegateLayer)) {
 		for _, layer := range c.Layers {
 			for _, delegate := range c.Delegates {
-				add(Through{delegate, layer})
+				add(DelegateLayer{delegate, layer})
 			}
 		}
 	})

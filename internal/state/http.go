@@ -8,23 +8,23 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// RouteSettings are what the mesh configuration says about outbound routes.
+// RouteSettings are the settings of the mesh configuration for outbound routes.
 type RouteSettings struct {
-	// Retries is the policy where a rule says nothing; nil if the mesh says nothing either.
+	// Retries is the retry policy of routes without their own; nil if the mesh configuration has none.
 	Retries *networking.HTTPRetry
-	// HideAttempts leaves out the header that counts attempts.
+	// HideAttempts disables the header that counts attempts.
 	HideAttempts bool
-	// ForwardHost keeps a host that is rewritten in a header.
+	// ForwardHost keeps the original host in the header X-Forwarded-Host when a route rewrites it.
 	ForwardHost bool
 }
 
-// What the number of the row of route settings is made of.
+// The bits of the number in the row of route settings.
 const (
 	hideAttempts = 1 << iota
 	forwardHost
 )
 
-// RouteSettings is what the mesh configuration says about outbound routes.
+// RouteSettings returns the settings of the mesh configuration for outbound routes.
 func (t *Tables) RouteSettings(r store.Reader) RouteSettings {
 	v, _ := t.Settings.Get(r, routeSettings)
 	s := RouteSettings{HideAttempts: v.Number&hideAttempts != 0, ForwardHost: v.Number&forwardHost != 0}
@@ -37,8 +37,8 @@ func (t *Tables) RouteSettings(r store.Reader) RouteSettings {
 	return s
 }
 
-// writeRouteSettings replaces what the mesh says about routes. The text of the row is the retry policy, encoded, behind
-// a mark that tells an empty policy (no retries) from none.
+// writeRouteSettings replaces the settings for routes. The text of the row is "=" and the encoded retry policy, or empty if there is
+// none: an empty policy disables retries.
 func (t *Tables) writeRouteSettings(tx *store.Txn, m *meshconfig.MeshConfig) {
 	var v Value
 	headers := m.GetDefaultConfig().GetProxyHeaders()

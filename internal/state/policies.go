@@ -16,7 +16,7 @@ const (
 	defaultDNSRefresh  = time.Minute
 )
 
-// writePolicies writes the settings that stand where no rule says otherwise.
+// writePolicies writes the settings that apply where no rule has its own.
 func (t *Tables) writePolicies(tx *store.Txn, m *meshconfig.MeshConfig) {
 	message := func(s Setting, v proto.Message, set bool) {
 		if set {
@@ -54,13 +54,13 @@ func (t *Tables) writePolicies(tx *store.Txn, m *meshconfig.MeshConfig) {
 	t.Settings.Set(tx, dnsRefresh, Value{Number: int64(refresh)})
 }
 
-// AutoMTLS reports whether proxies use the mesh's TLS towards endpoints that take it, without being told by a rule.
+// AutoMTLS reports whether proxies use mesh TLS towards endpoints that accept it, without a rule for it.
 func (t *Tables) AutoMTLS(r store.Reader) bool {
 	v, ok := t.Settings.Get(r, autoMTLS)
 	return !ok || v.Number != 0
 }
 
-// TrustDomains are the mesh's trust domain and its aliases.
+// TrustDomains returns the trust domain of the mesh, followed by its aliases.
 func (t *Tables) TrustDomains(r store.Reader) []string {
 	if v, ok := t.Settings.Get(r, trustDomains); ok {
 		return v.List.Items()
@@ -68,44 +68,44 @@ func (t *Tables) TrustDomains(r store.Reader) []string {
 	return []string{defaultTrustDomain}
 }
 
-// Baseline is the traffic policy of services for which no rule says otherwise; nil if the mesh has none.
+// Baseline returns the default traffic policy of services; nil if the mesh has none.
 func (t *Tables) Baseline(r store.Reader) *meshconfig.MeshConfig_DefaultTrafficPolicy {
 	return message[*meshconfig.MeshConfig_DefaultTrafficPolicy](t, r, baseline)
 }
 
-// LocalityBalancing is how the mesh prefers endpoints by where they run.
+// LocalityBalancing returns the locality load balancing of the mesh; nil if it has none.
 func (t *Tables) LocalityBalancing(r store.Reader) *networking.LocalityLoadBalancerSetting {
 	return message[*networking.LocalityLoadBalancerSetting](t, r, localityBalancing)
 }
 
-// ZoneBalancing is how the mesh keeps traffic in a zone; nil if it does not.
+// ZoneBalancing returns the zone-aware load balancing of the mesh; nil if it has none.
 func (t *Tables) ZoneBalancing(r store.Reader) *networking.ZoneAwareLoadBalancerSetting {
 	return message[*networking.ZoneAwareLoadBalancerSetting](t, r, zoneBalancing)
 }
 
-// MeshByLocality reports whether the mesh prefers endpoints of every service by where a client runs.
+// MeshByLocality reports whether the mesh makes the choice of endpoints of every service depend on where the client runs.
 func (t *Tables) MeshByLocality(r store.Reader) bool {
 	v, _ := t.Settings.Get(r, meshByLocality)
 	return v.Number != 0
 }
 
-// Keepalive is the TCP keepalive of connections to endpoints; nil if the mesh says nothing.
+// Keepalive returns the TCP keepalive of connections to endpoints; nil if the mesh has none.
 func (t *Tables) Keepalive(r store.Reader) *networking.ConnectionPoolSettings_TCPSettings_TcpKeepalive {
 	return message[*networking.ConnectionPoolSettings_TCPSettings_TcpKeepalive](t, r, keepalive)
 }
 
-// UnknownTLS is how proxies speak TLS to hosts that nobody declared, where they resolve those; nil if they do not.
+// UnknownTLS returns the TLS settings for undeclared hosts that proxies resolve themselves; nil if they do not use TLS.
 func (t *Tables) UnknownTLS(r store.Reader) *networking.ClientTLSSettings {
 	return message[*networking.ClientTLSSettings](t, r, unknownTLS)
 }
 
-// HTTP2Upgrade reports whether HTTP/1.1 becomes HTTP/2 on the way to endpoints, where no rule says otherwise.
+// HTTP2Upgrade reports whether requests over HTTP/1.1 are upgraded to HTTP/2 towards endpoints by default.
 func (t *Tables) HTTP2Upgrade(r store.Reader) bool {
 	v, _ := t.Settings.Get(r, http2Upgrade)
 	return v.Number != 0
 }
 
-// DNSRefresh is how often proxies resolve names whose answers do not say how long they hold.
+// DNSRefresh returns how often proxies resolve names whose DNS answers have no time to live.
 func (t *Tables) DNSRefresh(r store.Reader) time.Duration {
 	if v, ok := t.Settings.Get(r, dnsRefresh); ok {
 		return time.Duration(v.Number)

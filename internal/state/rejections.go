@@ -12,11 +12,11 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// Part names what can be rejected alone: a resource, or one virtual host of a route configuration.
+// Part names what a proxy can reject alone: a resource, or one virtual host of a route configuration.
 type Part struct {
-	Type  uint8  // of the resource, as package resource numbers them
-	Name  string // of the resource
-	Piece string // of the virtual host, if it is one and not the whole resource
+	Type  uint8  // the resource.Type
+	Name  string // the name of the resource
+	Piece string // the name of the virtual host; empty for a whole resource
 }
 
 // Compare orders by type, then names.
@@ -33,42 +33,44 @@ func (p Part) AppendTo(b []byte) []byte {
 	return b
 }
 
-// Rejected is content that some proxy rejected.
-type Rejected struct {
+// RejectedContent is content that a proxy rejected.
+type RejectedContent struct {
 	Part
 	Content omap.Hash
 }
 
 // Compare orders by part, then content.
-func (r Rejected) Compare(o Rejected) int {
+func (r RejectedContent) Compare(o RejectedContent) int {
 	return cmp.Or(r.Part.Compare(o.Part), bytes.Compare(r.Content[:], o.Content[:]))
 }
 
 // AppendTo appends an unambiguous form.
-func (r Rejected) AppendTo(b []byte) []byte { return append(r.Part.AppendTo(b), r.Content[:]...) }
-
-// RejectionKey names the rejection of content by a connected proxy.
-type RejectionKey struct {
-	Connection string
-	Rejected
+func (r RejectedContent) AppendTo(b []byte) []byte {
+	return append(r.Part.AppendTo(b), r.Content[:]...)
 }
 
-// Rejection is who rejected something, and why.
+// RejectionKey names a rejection of content by a connected proxy.
+type RejectionKey struct {
+	Connection string
+	RejectedContent
+}
+
+// Rejection tells which proxy rejected content, and why.
 type Rejection struct {
-	Proxy  string    // the node's id
-	Reason string    // what the proxy said
-	At     time.Time // when; no query reads it
+	Proxy  string    // the node id
+	Reason string    // the error message of the proxy
+	At     time.Time // the time of the rejection; no query reads it
 }
 
 func (r Rejection) equal(o Rejection) bool { return r.Proxy == o.Proxy && r.Reason == o.Reason }
 
 func (t *Tables) defineRejections(db *store.DB) {
 	t.Rejections = store.NewTable[RejectionKey](db, "rejections", Rejection.equal)
-	t.RejectionsOf = store.NewIndex(t.Rejections, "rejectionsOf", func(k RejectionKey, _ Rejection, add func(string, Rejected)) {
-		add(k.Connection, k.Rejected)
+	t.RejectionsOf = store.NewIndex(t.Rejections, "rejectionsOf", func(k RejectionKey, _ Rejection, add func(string, RejectedContent)) {
+		add(k.Connection, k.RejectedContent)
 	})
 	t.Rejecting = store.NewIndex(t.Rejections, "rejecting", func(k RejectionKey, _ Rejection, add func(struct{}, omap.Name)) {
 		add(struct{}{}, omap.Name(k.Connection))
 	})
-	t.Origins = store.NewTable[Rejected](db, "origins", slices.Equal[[]api.Key])
+	t.Origins = store.NewTable[RejectedContent](db, "origins", slices.Equal[[]api.Key])
 }

@@ -15,9 +15,9 @@ import (
 // Problems is a set of problems by OutputName.
 type Problems = omap.Map[omap.Name, api.Problem]
 
-// Source is what is known of a source.
+// Source is the state of a source.
 type Source struct {
-	// Synced says that it has listed everything once.
+	// Synced is true if the source has delivered its first complete list.
 	Synced bool
 }
 
@@ -26,19 +26,19 @@ type sourcedKey struct {
 	Object api.Key
 }
 
-// Endpoints are the endpoints of what a ServiceEntry declares: inline ones, and those its selector selects.
+// Endpoints are the endpoints of a ServiceEntry: inline ones, and the selector of others.
 type Endpoints struct {
 	Inline   []mesh.Endpoint
 	Selector map[string]string
 }
 
-// maxLabelled is up to how many endpoints of one object are asked for their labels on each change of one of them.
+// maxLabelled is the maximum number of inline endpoints of an object whose labels are compared on each change of one of them.
 const maxLabelled = 200
 
-// Crowded reports whether there are so many inline endpoints that their labels are not told apart: any may be among them.
+// Crowded reports whether there are too many inline endpoints to look at their labels. Any label may be among them.
 func (e *Endpoints) Crowded() bool { return len(e.Inline) > maxLabelled }
 
-// Labels are the labels that any of the inline endpoints has, each once, in order; of a crowded object AnyLabel alone.
+// Labels returns the labels of all inline endpoints, each once and in order. For a crowded object it returns AnyLabel alone.
 func (e *Endpoints) Labels() []mesh.Label {
 	if e.Crowded() {
 		return []mesh.Label{AnyLabel()}
@@ -55,15 +55,32 @@ func (e *Endpoints) Labels() []mesh.Label {
 	return slices.SortedFunc(maps.Keys(labels), mesh.Label.Compare)
 }
 
-// AnyLabel stands for the labels of what is crowded. No label of a workload has an empty name.
+// LabelSets returns the different sets of labels of the inline endpoints, in order. Of a crowded object it returns one set with
+// AnyLabel alone.
+func (e *Endpoints) LabelSets() [][]mesh.Label {
+	if e.Crowded() {
+		return [][]mesh.Label{{AnyLabel()}}
+	}
+	var sets [][]mesh.Label
+	for i, ep := range e.Inline {
+		if i > 0 && maps.Equal(ep.Labels, e.Inline[i-1].Labels) {
+			continue // most endpoints have the labels of their neighbours
+		}
+		sets = append(sets, mesh.SortedLabels(ep.Labels))
+	}
+	slices.SortFunc(sets, func(a, b []mesh.Label) int { return slices.CompareFunc(a, b, mesh.Label.Compare) })
+	return slices.CompactFunc(sets, slices.Equal)
+}
+
+// AnyLabel stands for the labels of a crowded object. No label of a workload has an empty name.
 func AnyLabel() mesh.Label { return mesh.Label{} }
 
-// Identities is what a ServiceEntry's endpoints say of who they are: all that a client's clusters depend on. Only those
-// that say something, or select workloads, have the row.
+// Identities are the identities of the endpoints of a ServiceEntry. Clusters depend on these, and not on the endpoints. Only
+// ServiceEntries whose endpoints have an identity, or that select workloads, have such a row.
 type Identities struct {
-	// MeshTLS says that some inline endpoint takes the mesh's TLS.
+	// MeshTLS is true if some inline endpoint accepts mesh TLS.
 	MeshTLS bool
-	// Accounts are the service accounts of the inline endpoints, in order, each once.
+	// Accounts are the service accounts of the inline endpoints, each once and in order.
 	Accounts []string
 	Selector map[string]string
 }
@@ -76,14 +93,14 @@ func (e *Endpoints) equal(o *Endpoints) bool {
 	return slices.EqualFunc(e.Inline, o.Inline, mesh.Endpoint.Equal) && maps.Equal(e.Selector, o.Selector)
 }
 
-// DestinationRule is an object's traffic policy for the services its host covers.
+// DestinationRule is the traffic policy of an object for the services that its host covers.
 type DestinationRule struct {
 	Object  api.Key
 	Created int64
 	Host    string
-	// Selector says for which workloads of its namespace it is; empty for all callers that see it.
+	// Selector selects the client workloads of its namespace that use the rule. If it is empty, all clients that see the rule do.
 	Selector map[string]string
-	// Audience are the layers that see it: rules for different callers are not merged.
+	// Audience are the layers that see the rule. Rules with different audiences are not merged.
 	Audience intern.List[string]
 	Spec     *networking.DestinationRule
 	Hash     omap.Hash

@@ -10,10 +10,10 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// Setting names one mesh-wide setting. Each is a row of its own, so that a change runs only what reads it.
+// Setting names one mesh-wide setting. Each setting has its own row, so a change of it runs only the queries that read it.
 type Setting uint8
 
-// The settings in use.
+// The settings.
 const (
 	rootNamespace Setting = iota
 	outboundMode
@@ -40,7 +40,7 @@ const (
 	httpProxyPort
 )
 
-// Value is what a setting says; which field counts depends on the setting.
+// Value is the value of a setting. The setting determines which of the fields it uses.
 type Value struct {
 	Text    string
 	List    intern.List[string]
@@ -53,46 +53,47 @@ func (v Value) equal(o Value) bool {
 	return v.Text == o.Text && v.List == o.List && v.Number == o.Number && v.Log == o.Log && proto.Equal(v.Message, o.Message)
 }
 
-// OutboundMode is what happens to traffic for a destination nobody declared.
+// OutboundMode tells what happens to traffic for undeclared destinations.
 type OutboundMode uint8
 
 // The outbound modes.
 const (
-	// AllowAny passes unknown traffic through.
+	// AllowAny forwards it to its original destination.
 	AllowAny OutboundMode = iota
 	// RegistryOnly refuses it.
 	RegistryOnly
-	// ByName passes unknown traffic through, HTTP to where the request's host resolves to.
+	// ByName forwards HTTP requests to the address that the proxy resolves their host to, and other traffic as AllowAny does.
 	ByName
 )
 
-// Outbound is likewise what happens, and by which way.
+// Outbound tells what happens to traffic for undeclared destinations, and which service forwards it.
 type Outbound struct {
 	Mode OutboundMode
-	// Host, Subset and Port are the service that all that passes goes to; an empty Host: where the client was going.
+	// Host, Subset and Port name the service to which all such traffic is sent. If Host is empty, it goes to its original
+	// destination.
 	Host, Subset string
 	Port         uint32
 }
 
-// Where the mesh configuration does not say anything.
+// Defaults for settings that the mesh configuration does not have.
 const (
 	defaultRootNamespace  = "istio-system"
 	defaultConnectTimeout = 10 * time.Second
 	exportToAll           = "*"
 )
 
-// RootNamespace is where mesh-wide rules live.
+// RootNamespace returns the namespace of mesh-wide rules.
 func (t *Tables) RootNamespace(r store.Reader) string {
 	return t.text(r, rootNamespace, defaultRootNamespace)
 }
 
-// OutboundMode is the mesh's outbound traffic policy.
+// OutboundMode returns the outbound traffic policy of the mesh.
 func (t *Tables) OutboundMode(r store.Reader) OutboundMode {
 	v, _ := t.Settings.Get(r, outboundMode)
 	return OutboundMode(v.Number)
 }
 
-// ConnectTimeout bounds a connection attempt to an endpoint.
+// ConnectTimeout returns the maximum duration of an attempt to connect to an endpoint.
 func (t *Tables) ConnectTimeout(r store.Reader) time.Duration {
 	if v, ok := t.Settings.Get(r, connectTimeout); ok {
 		return time.Duration(v.Number)
@@ -107,7 +108,7 @@ func (t *Tables) text(r store.Reader, s Setting, otherwise string) string {
 	return otherwise
 }
 
-// exportTo is the default visibility of a kind, for the writer.
+// exportTo returns the default visibility of the objects of a kind. Only the owner of the store may call it.
 func (t *Tables) exportTo(s Setting) intern.List[string] {
 	if v, ok := t.Settings.Peek(s); ok {
 		return v.List
@@ -115,7 +116,7 @@ func (t *Tables) exportTo(s Setting) intern.List[string] {
 	return intern.Of(exportToAll)
 }
 
-// writeSettings replaces the settings. It reports whether the rows of objects must be written anew.
+// writeSettings replaces the settings. It reports whether the rows of objects must be rewritten because a default exportTo changed.
 func (t *Tables) writeSettings(tx *store.Txn, m *meshconfig.MeshConfig) (resplit bool) {
 	text := func(s Setting, v, otherwise string) {
 		if v == "" {

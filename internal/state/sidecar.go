@@ -11,34 +11,35 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 )
 
-// Sidecar is a scope: what the proxies it applies to may see, and how it reaches them.
+// Sidecar is a Sidecar object: the services that its proxies see, their egress and ingress listeners, and limits.
 type Sidecar struct {
 	Object   api.Key
 	Created  int64
 	Selector map[string]string
-	// Imports are the hosts it lets in through any of its listeners, Excludes those it keeps out of all of them.
+	// Imports are the hosts that any of its egress listeners imports. Excludes are the hosts that all of them exclude.
 	Imports, Excludes []Import
-	// Egress are its listeners, the one for all other ports last. Plain says that there is only that.
+	// Egress are its egress listeners. The one without a port, for all other ports, is the last. Plain is true if there is no
+	// listener with a port.
 	Egress []Egress
 	Plain  bool
-	// All says that the scope is what a namespace sees anyway.
+	// All is true if the Sidecar restricts nothing, so its proxies see what they would see without it.
 	All bool
-	// Ingress are the ports on which its workloads serve, whatever services say; none: what services say.
+	// Ingress are the ports on which its workloads serve. If it is empty, services tell the ports.
 	Ingress []Ingress
-	// Pool limits connections to its workloads' applications; nil: what rules for the services say.
+	// Pool limits connections to the applications of its workloads. If it is nil, the rules for their services do.
 	Pool *networking.ConnectionPoolSettings
-	// Outbound overrides the mesh's outbound mode if HasOutbound.
+	// Outbound overrides the outbound traffic policy of the mesh if HasOutbound is true.
 	Outbound    Outbound
 	HasOutbound bool
 	Hash        omap.Hash
 }
 
-// Admits reports whether a host that a namespace declares is let in.
+// Admits reports whether the Sidecar imports a host that a namespace declares. client is the namespace of the proxy.
 func (s *Sidecar) Admits(namespace, host, client string) bool {
 	return len(s.Egress) == 0 || slices.ContainsFunc(s.Egress, func(e Egress) bool { return e.Admits(namespace, host, client) })
 }
 
-// Meets reports whether rules that a namespace has for a host or pattern are about any host that may be let in.
+// Meets reports whether rules of a namespace for a host or pattern may apply to a host that the Sidecar imports.
 func (s *Sidecar) Meets(namespace, host, client string) bool {
 	return slices.ContainsFunc(s.Imports, func(i Import) bool {
 		return i.Covers(namespace, host, client) || i.Covers(namespace, i.Host, client) && mesh.Covers(host, i.Host)
@@ -48,10 +49,10 @@ func (s *Sidecar) Meets(namespace, host, client string) bool {
 // Import is one "namespace/host" of a Sidecar.
 type Import struct {
 	Namespace string // a name, "*" for any, "." for the proxy's own
-	Host      string // a full name or pattern
+	Host      string // a fully qualified name or pattern
 }
 
-// Covers reports whether a host that a namespace declares is meant, where client is the proxy's own namespace.
+// Covers reports whether the import covers a host that a namespace declares. client is the namespace of the proxy.
 func (i Import) Covers(namespace, host, client string) bool {
 	in := i.Namespace
 	if in == "." {
@@ -60,14 +61,14 @@ func (i Import) Covers(namespace, host, client string) bool {
 	return (in == "*" || in == namespace) && mesh.Covers(i.Host, host)
 }
 
-// Egress is a listener of a Sidecar for outbound traffic.
+// Egress is an egress listener of a Sidecar.
 type Egress struct {
-	// Port is the one it is for; 0: all that no other listener is for.
+	// Port is the port of the listener; 0 for all ports without a listener of their own.
 	Port uint32
-	// Protocol is what it speaks if Declared; else what the services' ports do.
+	// Protocol is the protocol of the listener if Declared is true. Otherwise the ports of the services tell the protocol.
 	Protocol mesh.Protocol
 	Declared bool
-	// IP is the address it is at; empty: those of its services. Bound says that it has a socket there.
+	// IP is the address of the listener; empty for the addresses of its services. Bound is true if the listener has a socket there.
 	IP                string
 	Bound             bool
 	Imports, Excludes []Import
@@ -85,20 +86,20 @@ func (e Egress) Admits(namespace, host, client string) bool {
 	return slices.ContainsFunc(e.Imports, covers) && !slices.ContainsFunc(e.Excludes, covers)
 }
 
-// Ingress is a port of a workload.
+// Ingress is an ingress listener of a Sidecar: a port on which its workloads serve.
 type Ingress struct {
 	Number   uint32
 	Protocol mesh.Protocol
-	// Bound says that it has a socket of its own, at IP if that is not empty.
+	// Bound is true if the listener has its own socket, at IP if that is not empty.
 	Bound bool
 	IP    string
-	// To is where the application is: an address and port, or a "unix://" path; empty: where the client was going.
+	// To is the address and port of the application, or a "unix://" path; empty for the original destination.
 	To string
-	// Pool limits connections there; nil: as to the others.
+	// Pool limits connections to the application on this port. If it is nil, the Pool of the Sidecar does.
 	Pool *networking.ConnectionPoolSettings
 }
 
-// Limits are what the Sidecar says of connections to a port of its workloads; nil if nothing.
+// Limits returns the limits for connections to a port of its workloads; nil if the Sidecar has none.
 func (s *Sidecar) Limits(port uint32) *networking.ConnectionPoolSettings {
 	for _, in := range s.Ingress {
 		if in.Number == port && in.Pool != nil {
@@ -112,7 +113,7 @@ func (t *Tables) sidecar(o *api.Object, spec *networking.Sidecar) *Sidecar {
 	s := &Sidecar{Object: o.Key, Created: age(o), Selector: spec.WorkloadSelector.GetLabels(), Hash: o.Hash, Plain: true, Pool: spec.InboundConnectionPool}
 	for _, e := range spec.Egress {
 		if strings.HasPrefix(e.Bind, "unix://") {
-			continue // not supported: a Problem says so
+			continue // not supported; api.Unsupported warns of it
 		}
 		l := t.egress(o, e)
 		s.Egress = append(s.Egress, l)
@@ -154,7 +155,7 @@ func (t *Tables) egress(o *api.Object, e *networking.IstioEgressListener) Egress
 		ns, host, _ := strings.Cut(h, "/")
 		i := Import{ns, mesh.FullHost(host, o.Namespace, t.options.Domain)}
 		switch out, excluded := strings.CutPrefix(ns, "~"); {
-		case h == "~/*": // nothing is let in
+		case h == "~/*": // imports nothing
 		case excluded:
 			i.Namespace = out
 			if out == "" {

@@ -8,13 +8,13 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// block is what a traffic policy and what it says for one port have in common.
+// block is the interface that a traffic policy and its settings for one port have in common.
 type block interface {
 	GetLoadBalancer() *networking.LoadBalancerSettings
 	GetOutlierDetection() *networking.OutlierDetection
 }
 
-// blocks yields what a rule says, for the host as a whole, for subsets and for ports.
+// blocks yields the settings of a rule: for the host, for its subsets, and for ports.
 func blocks(d *networking.DestinationRule) func(yield func(block) bool) {
 	return func(yield func(block) bool) {
 		policies := []*networking.TrafficPolicy{d.GetTrafficPolicy()}
@@ -34,8 +34,8 @@ func blocks(d *networking.DestinationRule) func(yield func(block) bool) {
 	}
 }
 
-// byLocality reports whether by what a rule says, endpoints may be preferred by where a client runs. Finding out which are bad
-// is enough, where the mesh prefers near ones.
+// byLocality reports whether a rule may make the choice of endpoints depend on where the client runs. Outlier detection suffices,
+// because it enables the locality failover of the mesh.
 func byLocality(d *networking.DestinationRule) bool {
 	for b := range blocks(d) {
 		lb := b.GetLoadBalancer()
@@ -46,7 +46,7 @@ func byLocality(d *networking.DestinationRule) bool {
 	return false
 }
 
-// siteLabels yields the labels by which a rule prefers endpoints.
+// siteLabels yields the labels in the failover priorities of a rule.
 func siteLabels(d *networking.DestinationRule) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		for b := range blocks(d) {
@@ -62,7 +62,8 @@ func siteLabels(d *networking.DestinationRule) func(yield func(string) bool) {
 	}
 }
 
-// AllByLocality reports whether endpoints of every service may be preferred by where a client runs, and by which labels.
+// AllByLocality reports whether the choice of endpoints of every service may depend on where the client runs. It also returns the
+// labels in the failover priorities of the mesh.
 func (t *Tables) AllByLocality(r store.Reader) (labels []string, all bool) {
 	locality, zone := t.LocalityBalancing(r), t.ZoneBalancing(r)
 	for _, label := range append(append([]string{}, locality.GetFailoverPriority()...), zone.GetFailoverPriority()...) {

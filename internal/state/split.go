@@ -15,13 +15,13 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// kind is what the tables know of one kind of objects.
+// kind tells how objects of one kind are written.
 type kind struct {
 	// split writes the rows of an object.
 	split func(tx *store.Txn, o *api.Object)
-	// expose writes anew what depends on whom the mesh shows objects to that do not say so; nil: nothing does.
+	// expose writes the rows that depend on the default exportTo settings of the mesh; nil if no row does.
 	expose func(tx *store.Txn, o *api.Object)
-	// tables are those that split writes to.
+	// tables are the tables that split writes to.
 	tables []rows
 }
 
@@ -30,7 +30,7 @@ type rows interface {
 	Delete(tx *store.Txn, k api.Key)
 }
 
-// defineKinds says into which rows objects of each kind are split.
+// defineKinds defines for each kind the rows that its objects are split into.
 func (t *Tables) defineKinds() {
 	routes, policies := of(t.splitVirtualService), of(t.splitDestinationRule)
 	t.kinds = map[string]kind{
@@ -44,12 +44,12 @@ func (t *Tables) defineKinds() {
 	}
 	for _, k := range api.Kinds() {
 		if t.kinds[k.Name].split == nil {
-			panic("state: nothing says into which rows a " + k.Name + " is split: add it to defineKinds")
+			panic("state: no function splits objects of the kind " + k.Name + " into rows: add one to defineKinds")
 		}
 	}
 }
 
-// of takes an object's spec for what its kind says it is.
+// of converts a function for objects with a spec of type S. The kind of an object determines the type of its spec.
 func of[S proto.Message](do func(tx *store.Txn, o *api.Object, spec S)) func(*store.Txn, *api.Object) {
 	return func(tx *store.Txn, o *api.Object) { do(tx, o, o.Spec.(S)) }
 }
@@ -65,7 +65,7 @@ func (t *Tables) splitSidecar(tx *store.Txn, o *api.Object, spec *networking.Sid
 	t.Sidecars.Set(tx, o.Key, t.sidecar(o, spec))
 }
 
-// exposeServiceEntry writes the claims of a ServiceEntry: none of its other rows depends on who sees it.
+// exposeServiceEntry writes the claims of a ServiceEntry. None of its other rows depends on who sees it.
 func (t *Tables) exposeServiceEntry(tx *store.Txn, o *api.Object, spec *networking.ServiceEntry) {
 	near, _ := mesh.ParseNearness(o.Annotations[api.TrafficDistribution])
 	t.claimService(tx, o, ownNames(spec.Hosts), t.layers(spec.ExportTo, o.Namespace, serviceExportTo), near)
@@ -83,7 +83,7 @@ func (t *Tables) claimService(tx *store.Txn, o *api.Object, hosts, layers []stri
 
 func age(o *api.Object) int64 { return o.Created.UnixMicro() }
 
-// layers are who sees an object: "" for all, else namespaces.
+// layers returns the namespaces that see an object; "" stands for all.
 func (t *Tables) layers(exportTo []string, namespace string, otherwise Setting) []string {
 	if len(exportTo) == 0 {
 		exportTo = t.exportTo(otherwise).Items()
@@ -114,7 +114,7 @@ func (t *Tables) hosts(list []string, namespace string) []string {
 	return out
 }
 
-// ownNames are the hosts of a ServiceEntry: names as they stand, also without a dot.
+// ownNames returns the hosts of a ServiceEntry in lower case. A name without a dot stays as it is.
 func ownNames(list []string) []string {
 	hosts := make([]string, 0, len(list))
 	for _, h := range list {
@@ -135,7 +135,7 @@ func (t *Tables) splitServiceEntry(tx *store.Txn, o *api.Object, spec *networkin
 	}
 	for _, p := range spec.Ports {
 		if _, twice := s.Port(p.Number); twice || !mesh.ValidPort(p.Number) {
-			continue // validation has refused it; a second cluster of one name would be Envoy's to refuse
+			continue // validation refuses it; Envoy would refuse a second cluster of the same name
 		}
 		protocol, _ := mesh.ParseProtocol(p.Protocol)
 		s.Ports = append(s.Ports, mesh.Port{Number: p.Number, TargetPort: p.TargetPort, Name: p.Name, Protocol: protocol})
@@ -180,7 +180,7 @@ func resolution(r networking.ServiceEntry_Resolution) mesh.Resolution {
 	return mesh.DynamicDNS
 }
 
-// endpoint is a workload as an endpoint. The labels of its object, if it has one of its own, go before those of the entry.
+// endpoint returns the endpoint of a WorkloadEntry. Labels of the object take precedence over those in the spec.
 func endpoint(w *networking.WorkloadEntry, labels map[string]string) mesh.Endpoint {
 	e := mesh.Endpoint{
 		Address: w.Address, Ports: w.Ports, Labels: w.Labels,

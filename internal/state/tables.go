@@ -1,14 +1,13 @@
-// Package state is every table and index of the mesh, in one readable place, and the one way to write what sources say.
+// Package state defines all tables and indexes of the mesh, and writes the objects of sources into them.
 //
-// It owns the split of a user's object into rows by who reads them: what an object says about hosts (claims), what
-// callers must know of a service, its endpoints, its rules. A query that reads one of them does not run when another
-// changes. Apply turns a batch of a source into rows inside the caller's transaction.
+// It splits each object into several rows by their readers: the hosts that it is about (claims), the description of a service,
+// its endpoints, its rules. A query that reads one of these rows does not run when another one changes. Apply writes a batch of
+// a source inside the transaction of the caller.
 //
-// Invariants: a row is immutable; equality of rows is exact and cheap; a batch that changes no meaning writes nothing;
-// an object that two sources hold is taken from the source that was configured first.
+// Invariants: rows are immutable. Their comparison is exact and cheap. A batch that changes no row writes nothing. If several
+// sources have the same object, that of the source with the highest precedence is in force.
 //
-// The package starts no goroutines; its writing functions belong to the owner of the store. It must not import query,
-// views, xds or Envoy's protos.
+// The package starts no goroutines. Only the owner of the store may call functions that write.
 package state
 
 import (
@@ -25,55 +24,55 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// Options are what the tables need to know before the first batch.
+// Options are the settings of the tables. They do not change.
 type Options struct {
 	// Domain is the suffix of cluster host names; default "cluster.local".
 	Domain string
-	// ClusterID names the cluster of proxies that do not say in which they are.
+	// ClusterID is the cluster of proxies that do not report theirs.
 	ClusterID string
-	// Sources are the names of the sources in order of precedence. Others come after them, by name.
+	// Sources are the names of sources, the one with the highest precedence first. All other sources follow, by name.
 	Sources []string
 }
 
-// Tables are the rows of the mesh.
+// Tables are all tables of the mesh.
 type Tables struct {
 	DB *store.DB
 
 	// Settings are the mesh-wide settings, one row each.
 	Settings *store.Table[Setting, Value]
 
-	// MeshConfig is the mesh configuration in force as a whole, for people. No query reads it.
+	// MeshConfig is the whole mesh configuration in force, for debug pages. No query reads it.
 	MeshConfig *store.Table[struct{}, *meshconfig.MeshConfig]
 
-	// Objects are the objects in force, for checks that need to see one whole. Their positions are elsewhere.
+	// Objects are the objects in force, without positions, for checks that need a whole object.
 	Objects *store.Table[api.Key, *api.Object]
 	// Kinds lists the keys of the objects by kind.
 	Kinds *store.Index[string, api.Key]
-	// Positions say where objects were read. No query reads them.
+	// Positions are the places in files at which the objects in force were read. No query reads them.
 	Positions *store.Table[api.Key, api.Position]
-	// Shadowed are the objects that several sources hold: the sources' names, the one in force first.
+	// Shadowed has, for each object that several sources have, the names of the sources. The first one is in force.
 	Shadowed *store.Table[api.Key, []string]
-	// SourceProblems are what the sources complain about, by source.
+	// SourceProblems are the problems that sources report, by source.
 	SourceProblems *store.Table[string, Problems]
 	// SourceNames lists the sources that have problems, under the empty key.
 	SourceNames *store.Index[struct{}, omap.Name]
-	// Sources are what is known of the sources themselves.
+	// Sources are the states of the sources themselves.
 	Sources *store.Table[string, Source]
 
-	// Claims are what objects say about hosts.
+	// Claims are the hosts that objects are about.
 	Claims *store.Table[api.Key, *Claims]
-	// ByHost lists who says something about a host or host pattern.
+	// ByHost lists the claims on a host or host pattern, in order of precedence.
 	ByHost *store.Index[string, Claim]
-	// DelegatedBy lists the VirtualServices with rules that are in a VirtualService.
+	// DelegatedBy lists the VirtualServices that delegate to a VirtualService.
 	DelegatedBy *store.Index[api.Key, api.Key]
-	// Hosts group hosts by what is said about them.
+	// Hosts are the indexes that group hosts by their claims.
 	Hosts Hosts
 
-	// Services are what ServiceEntries declare, apart from their endpoints.
+	// Services are the services that ServiceEntries declare, without their endpoints.
 	Services *store.Table[api.Key, *mesh.Service]
-	// Endpoints are the endpoints ServiceEntries declare or select.
+	// Endpoints are the endpoints that ServiceEntries declare or select.
 	Endpoints *store.Table[api.Key, *Endpoints]
-	// Identities are who the endpoints of ServiceEntries say they are.
+	// Identities are the identities of the endpoints of ServiceEntries.
 	Identities *store.Table[api.Key, *Identities]
 	// Workloads are the WorkloadEntries.
 	Workloads *store.Table[api.Key, mesh.Endpoint]
@@ -85,22 +84,22 @@ type Tables struct {
 	ServicesAt  *store.Index[AddressIn, api.Key]
 	WorkloadsAt *store.Index[AddressIn, api.Key]
 
-	// Labelled lists ServiceEntries with an inline endpoint that has a label; those that are crowded under AnyLabel.
-	Labelled *store.Index[LabelIn, api.Key]
+	// InlineByLabel lists the ServiceEntries with an inline endpoint that has a label. It lists crowded ServiceEntries under AnyLabel.
+	InlineByLabel *store.Index[LabelIn, api.Key]
 
-	// VirtualServices and DestinationRules are the rules; their hosts are full names.
+	// VirtualServices and DestinationRules are the rules. Their hosts are fully qualified names.
 	VirtualServices  *store.Table[api.Key, *VirtualService]
 	DestinationRules *store.Table[api.Key, *DestinationRule]
-	// SelectingPolicies lists the DestinationRules of a namespace that are for some of its workloads only, oldest first.
-	SelectingPolicies *store.Index[string, Aged]
-	// SiteLabels lists, under the empty key, the labels by which DestinationRules prefer endpoints.
+	// SelectingPolicies lists the DestinationRules of a namespace that have a workload selector, oldest first.
+	SelectingPolicies *store.Index[string, AgeKey]
+	// SiteLabels lists, under the empty key, the labels in the failover priorities of DestinationRules.
 	SiteLabels *store.Index[struct{}, omap.Name]
-	// Sidecars are the scopes.
+	// Sidecars are the Sidecar objects.
 	Sidecars *store.Table[api.Key, *Sidecar]
-	// SidecarsFor lists the Sidecars of a namespace that are for all its workloads, SidecarsByLabel the others by the first
-	// label of their selector; oldest first.
-	SidecarsFor     *store.Index[string, Aged]
-	SidecarsByLabel *store.Index[LabelIn, Aged]
+	// SidecarsFor lists the Sidecars of a namespace without a selector. SidecarsByLabel lists the others by the first label of their
+	// selector. Both list the oldest first.
+	SidecarsFor     *store.Index[string, AgeKey]
+	SidecarsByLabel *store.Index[LabelIn, AgeKey]
 
 	// Proxies are the connected proxies by node id.
 	Proxies *store.Table[string, *proxy.Proxy]
@@ -109,51 +108,52 @@ type Tables struct {
 
 	// Rejections are what connected proxies rejected.
 	Rejections *store.Table[RejectionKey, Rejection]
-	// RejectionsOf lists what a connection rejected; Rejecting lists, under the empty key, the connections that rejected
-	// something.
-	RejectionsOf *store.Index[string, Rejected]
+	// RejectionsOf lists the content that a connection rejected. Rejecting lists, under the empty key, the connections with
+	// rejections.
+	RejectionsOf *store.Index[string, RejectedContent]
 	Rejecting    *store.Index[struct{}, omap.Name]
-	// Origins are the objects that rejected content was made of when it was rejected. What has no row is still looked into.
-	Origins *store.Table[Rejected, []api.Key]
+	// Origins are the objects that rejected content was made of when it was rejected. Content without a row is not looked up yet.
+	Origins *store.Table[RejectedContent, []api.Key]
 
 	// Faults are the cells that failed; FaultKeys lists them under the empty key.
 	Faults    *store.Table[FaultKey, Fault]
 	FaultKeys *store.Index[struct{}, FaultKey]
 
-	// Withheld are resources whose acknowledgement connected proxies withhold. WithheldBy lists who, WithheldNames which.
+	// Withheld are resources that connected proxies do not acknowledge. WithheldBy lists the connections that do not acknowledge a
+	// resource, and WithheldNames lists, under the empty key, the resources.
 	Withheld      *store.Table[WithheldKey, Withheld]
-	WithheldBy    *store.Index[Sent, omap.Name]
-	WithheldNames *store.Index[struct{}, Sent]
+	WithheldBy    *store.Index[ResourceKey, omap.Name]
+	WithheldNames *store.Index[struct{}, ResourceKey]
 
-	// Wants are what connected proxies ask for by name. WantsOf lists what a connection asks for, WantedBy which connections ask for
-	// something, Wanted, under the empty key, everything that is asked for.
+	// Wants are the resources that connected proxies ask for by name. WantsOf lists those of a connection, WantedBy the connections
+	// that ask for a resource, and Wanted, under the empty key, all these resources.
 	Wants    *store.Table[WantKey, Want]
-	WantsOf  *store.Index[string, Sent]
-	WantedBy *store.Index[Sent, omap.Name]
-	Wanted   *store.Index[struct{}, Sent]
+	WantsOf  *store.Index[string, ResourceKey]
+	WantedBy *store.Index[ResourceKey, omap.Name]
+	Wanted   *store.Index[struct{}, ResourceKey]
 
 	sourced *store.Table[sourcedKey, *api.Object]
 	kinds   map[string]kind
 	options Options
 }
 
-// LabelIn is a label of workloads of a namespace.
+// LabelIn is a label of workloads in a namespace.
 type LabelIn struct {
 	Namespace string
 	Label     mesh.Label
 }
 
-// AddressIn is an address of workloads of a namespace.
+// AddressIn is an address of workloads in a namespace.
 type AddressIn struct{ Namespace, Address string }
 
-// Aged is a key that is ordered by age first.
-type Aged struct {
-	Created int64 // microseconds
+// AgeKey is the key of an object that sorts by age first.
+type AgeKey struct {
+	Created int64 // in microseconds since 1970
 	Key     api.Key
 }
 
 // Compare orders by age, then key.
-func (a Aged) Compare(o Aged) int {
+func (a AgeKey) Compare(o AgeKey) int {
 	if a.Created != o.Created {
 		if a.Created < o.Created {
 			return -1
@@ -164,7 +164,7 @@ func (a Aged) Compare(o Aged) int {
 }
 
 // AppendTo appends an unambiguous form.
-func (a Aged) AppendTo(b []byte) []byte { return a.Key.AppendTo(appendInt(b, a.Created)) }
+func (a AgeKey) AppendTo(b []byte) []byte { return a.Key.AppendTo(appendInt(b, a.Created)) }
 
 func appendInt(b []byte, n int64) []byte {
 	u := uint64(n)
@@ -213,10 +213,10 @@ func New(o Options) *Tables {
 	return t
 }
 
-// ClusterID names the cluster of proxies that do not say in which they are. It does not change.
+// ClusterID returns the cluster of proxies that do not report theirs. It does not change.
 func (t *Tables) ClusterID() string { return t.options.ClusterID }
 
-// Domain is the suffix of cluster host names. It does not change.
+// Domain returns the suffix of cluster host names. It does not change.
 func (t *Tables) Domain() string { return t.options.Domain }
 
 func (t *Tables) defineServices(db *store.DB) {
@@ -228,7 +228,7 @@ func (t *Tables) defineServices(db *store.DB) {
 			add(AddressIn{k.Namespace, ep.Address}, k)
 		}
 	})
-	t.Labelled = store.NewIndex(t.Endpoints, "labelled", func(k api.Key, e *Endpoints, add func(LabelIn, api.Key)) {
+	t.InlineByLabel = store.NewIndex(t.Endpoints, "labelled", func(k api.Key, e *Endpoints, add func(LabelIn, api.Key)) {
 		for _, label := range e.Labels() {
 			add(LabelIn{k.Namespace, label}, k)
 		}
@@ -252,9 +252,9 @@ func (t *Tables) defineServices(db *store.DB) {
 func (t *Tables) defineRules(db *store.DB) {
 	t.VirtualServices = store.NewTable[api.Key, *VirtualService](db, "virtualServices", func(a, b *VirtualService) bool { return a.Hash == b.Hash })
 	t.DestinationRules = store.NewTable[api.Key, *DestinationRule](db, "destinationRules", (*DestinationRule).equal)
-	t.SelectingPolicies = store.NewIndex(t.DestinationRules, "selectingPolicies", func(k api.Key, d *DestinationRule, add func(string, Aged)) {
+	t.SelectingPolicies = store.NewIndex(t.DestinationRules, "selectingPolicies", func(k api.Key, d *DestinationRule, add func(string, AgeKey)) {
 		if len(d.Selector) > 0 {
-			add(k.Namespace, Aged{d.Created, k})
+			add(k.Namespace, AgeKey{d.Created, k})
 		}
 	})
 	t.SiteLabels = store.NewIndex(t.DestinationRules, "siteLabels", func(_ api.Key, d *DestinationRule, add func(struct{}, omap.Name)) {
@@ -263,14 +263,14 @@ func (t *Tables) defineRules(db *store.DB) {
 		}
 	})
 	t.Sidecars = store.NewTable[api.Key, *Sidecar](db, "sidecars", func(a, b *Sidecar) bool { return a.Hash == b.Hash && a.Created == b.Created })
-	t.SidecarsFor = store.NewIndex(t.Sidecars, "sidecarsFor", func(k api.Key, s *Sidecar, add func(string, Aged)) {
+	t.SidecarsFor = store.NewIndex(t.Sidecars, "sidecarsFor", func(k api.Key, s *Sidecar, add func(string, AgeKey)) {
 		if len(s.Selector) == 0 {
-			add(k.Namespace, Aged{s.Created, k})
+			add(k.Namespace, AgeKey{s.Created, k})
 		}
 	})
-	t.SidecarsByLabel = store.NewIndex(t.Sidecars, "sidecarsByLabel", func(k api.Key, s *Sidecar, add func(LabelIn, Aged)) {
+	t.SidecarsByLabel = store.NewIndex(t.Sidecars, "sidecarsByLabel", func(k api.Key, s *Sidecar, add func(LabelIn, AgeKey)) {
 		if labels := mesh.SortedLabels(s.Selector); len(labels) > 0 {
-			add(LabelIn{k.Namespace, labels[0]}, Aged{s.Created, k})
+			add(LabelIn{k.Namespace, labels[0]}, AgeKey{s.Created, k})
 		}
 	})
 }

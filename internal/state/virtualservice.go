@@ -12,7 +12,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// VirtualService is an object's routes for traffic inside the mesh. The hosts of its destinations are full names.
+// VirtualService is the routes of an object for traffic of sidecars. The hosts of its destinations are fully qualified names.
 type VirtualService struct {
 	Object api.Key
 	Hosts  []string
@@ -20,20 +20,20 @@ type VirtualService struct {
 	Hash   omap.Hash
 }
 
-// IsDelegate reports whether the routes are for others to refer to: they are for no host by themselves.
+// IsDelegate reports whether the object is a delegate: it has no hosts, and others refer to its routes.
 func (v *VirtualService) IsDelegate() bool { return len(v.Spec.Hosts) == 0 }
 
-// Delegates reports whether some of its rules are another object's.
+// Delegates reports whether some of its rules delegate to another object.
 func (v *VirtualService) Delegates() bool {
 	return slices.ContainsFunc(v.Spec.Http, func(r *networking.HTTPRoute) bool { return r.Delegate != nil })
 }
 
-// Destinations yields every destination the routes name.
+// Destinations yields every destination of the routes.
 func (v *VirtualService) Destinations() func(yield func(*networking.Destination) bool) {
 	return destinations(v.Spec)
 }
 
-// DelegateOf is the object that a rule of an object in a namespace delegates to.
+// DelegateOf returns the key of the delegate that a rule names. namespace is that of the object with the rule.
 func DelegateOf(d *networking.Delegate, namespace string) api.Key {
 	if d.Namespace != "" {
 		namespace = d.Namespace
@@ -41,10 +41,10 @@ func DelegateOf(d *networking.Delegate, namespace string) api.Key {
 	return api.Key{Kind: api.KindVirtualService, Namespace: namespace, Name: d.Name}
 }
 
-// RequestLabels are the labels of callers that rules for requests name.
+// RequestLabels returns the source labels that HTTP rules match.
 func (v *VirtualService) RequestLabels() []mesh.Label { return v.sourceLabels(forRequests) }
 
-// ConnectionLabels are those that rules for TLS and TCP name.
+// ConnectionLabels returns the source labels that TLS and TCP rules match.
 func (v *VirtualService) ConnectionLabels() []mesh.Label { return v.sourceLabels(forConnections) }
 
 func (v *VirtualService) sourceLabels(each func(*networking.VirtualService, func(callers))) []mesh.Label {
@@ -78,7 +78,7 @@ func (t *Tables) splitVirtualService(tx *store.Txn, o *api.Object, spec *network
 	t.VirtualServices.Set(tx, o.Key, &VirtualService{Object: o.Key, Hosts: c.Hosts, Spec: full, Hash: o.Hash})
 }
 
-// named are the callers a VirtualService singles out: by their namespace, by one of their labels.
+// named returns the source namespaces and the source labels that the rules of a VirtualService match.
 func named(spec *networking.VirtualService) (namespaces []string, labels []mesh.Label) {
 	add := func(m callers) {
 		if m.GetSourceNamespace() != "" {
@@ -93,7 +93,7 @@ func named(spec *networking.VirtualService) (namespaces []string, labels []mesh.
 	return slices.Compact(namespaces), slices.Compact(labels)
 }
 
-// callers is what every match can say of whom it is for.
+// callers is the part of a match that restricts the callers.
 type callers interface {
 	GetSourceNamespace() string
 	GetSourceLabels() map[string]string
@@ -122,7 +122,7 @@ func forConnections(spec *networking.VirtualService, do func(callers)) {
 	}
 }
 
-// destinations yields every destination an object's routes name.
+// destinations yields every destination in the routes of an object.
 func destinations(spec *networking.VirtualService) func(yield func(*networking.Destination) bool) {
 	return func(yield func(*networking.Destination) bool) {
 		give := func(d *networking.Destination) bool { return d == nil || yield(d) }

@@ -8,33 +8,33 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// WantKey names what a connected proxy asks for by name, of a type that is answered proxy by proxy.
+// WantKey names a resource that a connected proxy asks for by name. Its type is one that is answered separately for each proxy.
 type WantKey struct {
 	Connection string
-	Sent
+	ResourceKey
 }
 
 // Compare orders by connection, then type and name.
 func (k WantKey) Compare(o WantKey) int {
-	return cmp.Or(strings.Compare(k.Connection, o.Connection), k.Sent.Compare(o.Sent))
+	return cmp.Or(strings.Compare(k.Connection, o.Connection), k.ResourceKey.Compare(o.ResourceKey))
 }
 
-// Want is who asks.
+// Want tells which proxy asks for a resource.
 type Want struct {
-	Proxy   string // the node's id
-	Refused string // why the client rejects what it was answered; empty if it does not
+	Proxy   string // the node id
+	Refused string // the error message with which the proxy rejected the resource; empty if it did not
 }
 
 func (t *Tables) defineWants(db *store.DB) {
 	t.Wants = store.NewTable[WantKey](db, "wants", same[Want])
-	t.WantsOf = store.NewIndex(t.Wants, "wantsOf", func(k WantKey, _ Want, add func(string, Sent)) {
-		add(k.Connection, k.Sent)
+	t.WantsOf = store.NewIndex(t.Wants, "wantsOf", func(k WantKey, _ Want, add func(string, ResourceKey)) {
+		add(k.Connection, k.ResourceKey)
 	})
-	t.WantedBy = store.NewIndex(t.Wants, "wantedBy", func(k WantKey, _ Want, add func(Sent, omap.Name)) {
-		add(k.Sent, omap.Name(k.Connection))
+	t.WantedBy = store.NewIndex(t.Wants, "wantedBy", func(k WantKey, _ Want, add func(ResourceKey, omap.Name)) {
+		add(k.ResourceKey, omap.Name(k.Connection))
 	})
-	t.Wanted = store.NewIndex(t.Wants, "wanted", func(k WantKey, _ Want, add func(struct{}, Sent)) {
-		add(struct{}{}, k.Sent)
+	t.Wanted = store.NewIndex(t.Wants, "wanted", func(k WantKey, _ Want, add func(struct{}, ResourceKey)) {
+		add(struct{}{}, k.ResourceKey)
 	})
 	t.Wants.OmitFromJournal()
 }

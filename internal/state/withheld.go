@@ -11,31 +11,31 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// Sent names a resource that proxies are sent.
-type Sent struct {
-	Type uint8 // as package resource numbers them
+// ResourceKey names a resource.
+type ResourceKey struct {
+	Type uint8 // the resource.Type
 	Name string
 }
 
 // Compare orders by type, then name.
-func (k Sent) Compare(o Sent) int {
+func (k ResourceKey) Compare(o ResourceKey) int {
 	return cmp.Or(cmp.Compare(k.Type, o.Type), strings.Compare(k.Name, o.Name))
 }
 
 // AppendTo appends an unambiguous form.
-func (k Sent) AppendTo(b []byte) []byte { return append(append(b, k.Type), k.Name...) }
+func (k ResourceKey) AppendTo(b []byte) []byte { return append(append(b, k.Type), k.Name...) }
 
-// WithheldKey names a resource whose acknowledgement a connected proxy withholds.
+// WithheldKey names a resource that a connected proxy does not acknowledge.
 type WithheldKey struct {
 	Connection string
-	Sent
+	ResourceKey
 }
 
-// Withheld is who withholds the acknowledgement of a resource.
+// Withheld tells which proxy does not acknowledge a resource.
 type Withheld struct {
-	Proxy   string    // the node's id
-	Objects []api.Key // the objects the resource was made of, at the time
-	Since   time.Time // when the resource was sent; no query reads it
+	Proxy   string    // the node id
+	Objects []api.Key // the objects that the resource was made of when it was sent
+	Since   time.Time // the time when the resource was sent; no query reads it
 }
 
 func (w Withheld) equal(o Withheld) bool {
@@ -44,10 +44,10 @@ func (w Withheld) equal(o Withheld) bool {
 
 func (t *Tables) defineWithheld(db *store.DB) {
 	t.Withheld = store.NewTable[WithheldKey](db, "withheld", Withheld.equal)
-	t.WithheldBy = store.NewIndex(t.Withheld, "withheldBy", func(k WithheldKey, _ Withheld, add func(Sent, omap.Name)) {
-		add(k.Sent, omap.Name(k.Connection))
+	t.WithheldBy = store.NewIndex(t.Withheld, "withheldBy", func(k WithheldKey, _ Withheld, add func(ResourceKey, omap.Name)) {
+		add(k.ResourceKey, omap.Name(k.Connection))
 	})
-	t.WithheldNames = store.NewIndex(t.Withheld, "withheldNames", func(k WithheldKey, _ Withheld, add func(struct{}, Sent)) {
-		add(struct{}{}, k.Sent)
+	t.WithheldNames = store.NewIndex(t.Withheld, "withheldNames", func(k WithheldKey, _ Withheld, add func(struct{}, ResourceKey)) {
+		add(struct{}{}, k.ResourceKey)
 	})
 }

@@ -1,8 +1,8 @@
-// Package schema holds a test of package internal/api: what an API server would refuse is refused offline, too.
+// Package schema tests that package internal/api refuses the objects that an API server refuses.
 //
-// The CRDs that the API module ships are the oracle. The test takes every constraint of every kind that the product acts on
-// (types, required fields, enums, bounds, lengths, alternatives and CEL rules), makes documents that touch only that one,
-// asks the schema validator of an API server, and demands the same verdict of package api. The schema is not all that an
-// object must obey, so package api may refuse more; each difference stands with its reason in testdata/differences.txt,
-// which must have no line without use.
+// The CRDs in the API module are the oracle. For every constraint of every kind that the product acts on (types, required
+// fields, enums, bounds, lengths, alternatives and CEL rules), the test makes documents that violate or touch only this
+// constraint. It validates them with the schema validator of an API server, and compares the result with that of package api,
+// which may refuse more, because it checks more than the schema. testdata/differences.txt lists each difference with its reason.
+// A line in it that matches no difference fails the test.
 package schema

@@ -105,6 +105,28 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
+// TestNamespace checks where the namespace of the proxy's identity comes from, and that the metadata agrees with it unless
+// the environment sets both.
+func TestNamespace(t *testing.T) {
+	for _, c := range []struct {
+		environ, args []string
+		want          []any // namespace, domain, namespace in the metadata
+	}{
+		{nil, nil, []any{"shop", "shop.svc.cluster.local", nil}},
+		{[]string{"POD_NAMESPACE="}, nil, []any{"default", "default.svc.cluster.local", nil}},
+		{[]string{"POD_NAMESPACE="}, []string{"--namespace=a"}, []any{"a", "a.svc.cluster.local", nil}},
+		{nil, []string{"--namespace=a"}, []any{"a", "a.svc.cluster.local", nil}},
+		{[]string{"POD_NAMESPACE=", "ISTIO_META_NAMESPACE=b"}, nil, []any{"b", "b.svc.cluster.local", "b"}},
+		{[]string{"ISTIO_META_NAMESPACE=b"}, nil, []any{"shop", "shop.svc.cluster.local", "b"}},
+		{[]string{"ISTIO_META_NAMESPACE=b"}, []string{"--namespace=a"}, []any{"a", "a.svc.cluster.local", nil}},
+	} {
+		s := mustLoad(t, nil, c.environ, c.args...)
+		if diff := cmp.Diff(c.want, []any{s.Namespace, s.Domain, s.Metadata["NAMESPACE"]}); diff != "" {
+			t.Errorf("%q %q: %s", c.environ, c.args, diff)
+		}
+	}
+}
+
 func TestSwitches(t *testing.T) {
 	override := filepath.Join(t.TempDir(), "override.yaml")
 	if err := os.WriteFile(override, []byte("admin: {}"), 0o600); err != nil {
@@ -142,6 +164,8 @@ func TestMistakes(t *testing.T) {
 		{[]string{address, "ISTIO_METAJSON_X=[]"}, nil, `ISTIO_METAJSON_X: "[]" is not a JSON object`},
 		{[]string{address, "INSTANCE_IP=localhost"}, nil, `INSTANCE_IP: "localhost" is not an IP address`},
 		{[]string{address, "POD_NAMESPACE=a.b"}, nil, `POD_NAMESPACE: "a.b" is not a namespace`},
+		{[]string{address}, []string{"--namespace=a.b"}, `--namespace: "a.b" is not a namespace`},
+		{[]string{address, "POD_NAMESPACE=", "ISTIO_META_NAMESPACE=a.b"}, nil, `ISTIO_META_NAMESPACE: "a.b" is not a namespace`},
 		{[]string{address, "POD_NAME=a~b"}, nil, `POD_NAME: "a~b" contains a character`},
 		{[]string{address, "ISTIO_META_IDLE_TIMEOUT=long"}, nil, `ISTIO_META_IDLE_TIMEOUT: "long" is not a duration such as 1h`},
 		{[]string{address, "DISABLE_ENVOY=true"}, nil, "DISABLE_ENVOY: running the agent without Envoy is not supported yet"},

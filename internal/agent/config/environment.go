@@ -36,10 +36,13 @@ const (
 	metaJSONPrefix = "ISTIO_METAJSON_"
 )
 
+// metaNamespace is the key of the workload's namespace in the node metadata.
+const metaNamespace = "NAMESPACE"
+
 // readKeys are the keys of node metadata that the control plane, the agent or a debug page reads. The keys of DNS are handled by
 // the list of unsupported variables.
 var readKeys = []string{
-	"NAMESPACE", "CLUSTER_ID", "NETWORK", "ISTIO_VERSION", "INTERCEPTION_MODE", "INSTANCE_IPS", "HTTP10", "IDLE_TIMEOUT", "GENERATOR",
+	metaNamespace, "CLUSTER_ID", "NETWORK", "ISTIO_VERSION", "INTERCEPTION_MODE", "INSTANCE_IPS", "HTTP10", "IDLE_TIMEOUT", "GENERATOR",
 	"LABELS", "ANNOTATIONS", "WORKLOAD_NAME", "DNS_CAPTURE",
 }
 

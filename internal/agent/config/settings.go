@@ -99,7 +99,7 @@ func New(environ []string) *Settings {
 	env := readEnvironment(environ)
 	s := &Settings{
 		Role: Sidecar, env: env, dir: ".",
-		Name: env.get("POD_NAME", ""), Namespace: env.get("POD_NAMESPACE", "default"), ServiceAccount: env.get("SERVICE_ACCOUNT", ""),
+		Name: env.get("POD_NAME", ""), Namespace: env.get("POD_NAMESPACE", ""), ServiceAccount: env.get("SERVICE_ACCOUNT", ""),
 		EnvoyFromEnv:  env.get("ENVOY", ""),
 		EnvoyLogLevel: "warning", EnvoyComponentLogLevel: "misc:error",
 		Restarts: 10,
@@ -183,13 +183,14 @@ func (s *Settings) loadIdentity(errs *problems) {
 		}
 		s.Name = host
 	}
-	for _, n := range []struct{ from, text string }{{"POD_NAME", s.Name}, {"POD_NAMESPACE", s.Namespace}, {"--id", s.ID}, {"--domain", s.Domain}} {
+	namespaceFrom := s.loadNamespace()
+	for _, n := range []struct{ from, text string }{{"POD_NAME", s.Name}, {namespaceFrom, s.Namespace}, {"--id", s.ID}, {"--domain", s.Domain}} {
 		if strings.ContainsAny(n.text, "~ \t\n") {
 			errs.add(n.from, "%q contains a character that is not allowed here", n.text)
 		}
 	}
 	if strings.Contains(s.Namespace, ".") {
-		errs.add("POD_NAMESPACE", "%q is not a namespace: it has a dot", s.Namespace)
+		errs.add(namespaceFrom, "%q is not a namespace: it has a dot", s.Namespace)
 	}
 	if s.Domain == "" {
 		s.Domain = s.Namespace + ".svc.cluster.local"
@@ -199,6 +200,20 @@ func (s *Settings) loadIdentity(errs *problems) {
 	if s.Addresses, err = addresses(s.flags.ip); err != nil {
 		errs.add("INSTANCE_IP", "%w", err)
 	}
+}
+
+// loadNamespace completes the namespace of the workload, and returns the setting that it is from. The flag also replaces the
+// namespace in the node metadata, because flags take precedence over the environment.
+func (s *Settings) loadNamespace() (from string) {
+	if s.flags.set.Changed("namespace") && s.Namespace != "" {
+		delete(s.Metadata, metaNamespace)
+		return "--namespace"
+	}
+	if s.Namespace = s.env.get("POD_NAMESPACE", ""); s.Namespace != "" {
+		return "POD_NAMESPACE"
+	}
+	s.Namespace = s.text(metaNamespace, "default")
+	return metaPrefix + metaNamespace
 }
 
 // text returns a text value of the metadata, or otherwise if there is none.

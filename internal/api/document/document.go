@@ -1,15 +1,14 @@
-// Package document reads configuration documents strictly: the text of a file becomes documents, a document becomes a
-// tree of values with line numbers, and the tree becomes a protobuf message. What does not fit is a Finding with its
-// line and its field.
+// Package document parses configuration documents. It splits a file into documents, parses each into a tree of values with line
+// numbers, and reads the tree into a protobuf message. Each mistake is a Finding with its line and field.
 //
 // Invariants:
-//   - Nothing panics or takes more than bounded time and memory, whatever the text: the size of a document, its depth
-//     and the expansion of its aliases are limited.
-//   - Documents of a file are cut before they are parsed, so a syntax error costs one document.
-//   - One pass finds every mistake of a document, not only the first.
+//   - No text makes the package panic. The size and depth of a document and the expansion of its aliases are limited, so time and
+//     memory are bounded.
+//   - A file is split before its documents are parsed, so a syntax error affects one document only.
+//   - Reading finds all mistakes of a document, not only the first.
 //
-// The package knows YAML, JSON and protobuf's reflection, but no kind of object. It is pure: no goroutines, files or
-// clocks. Of the product it must import nothing but package spelling.
+// The package handles YAML, JSON and protobuf reflection, and knows no kinds of objects. It is pure: it has no goroutines, reads no
+// files and no clock.
 package document
 
 import (
@@ -20,18 +19,18 @@ import (
 	"github.com/pilotmesh/pilot/internal/spelling"
 )
 
-// MaxFindings bounds what is said about one document.
+// MaxFindings is the maximum number of findings about one document.
 const MaxFindings = 50
 
 // Finding is one thing that is wrong with a document.
 type Finding struct {
-	// Warning says that the document can be used nevertheless.
+	// Warning is true if the document can be used nevertheless.
 	Warning bool
-	// Line is that of the file, 0 if it is not known.
+	// Line is the line of the file, from 1; 0 if it is not known.
 	Line int
 	// Field is the path, like spec.http[0].match[1].headers[x-user].
 	Field string
-	// Reason says what is wrong and what to do.
+	// Reason tells what is wrong and how to correct it.
 	Reason string
 }
 
@@ -41,13 +40,13 @@ type Report struct {
 	failed   bool
 }
 
-// Fail adds a mistake.
+// Fail adds a finding that makes the document unusable.
 func (r *Report) Fail(line int, p *Path, format string, args ...any) {
 	r.failed = true
 	r.add(false, line, p, format, args)
 }
 
-// Warn adds something that is legal but likely not meant, or ignored.
+// Warn adds a finding about something valid that is ignored, or probably unintended.
 func (r *Report) Warn(line int, p *Path, format string, args ...any) {
 	r.add(true, line, p, format, args)
 }
@@ -71,10 +70,10 @@ func (r *Report) Add(findings []Finding) {
 	r.findings = append(r.findings, findings...)
 }
 
-// Failed reports whether there are mistakes.
+// Failed reports whether there are findings other than warnings.
 func (r *Report) Failed() bool { return r.failed }
 
-// Findings returns what was collected, in the order in which it was found.
+// Findings returns the findings in the order in which they were added.
 func (r *Report) Findings() []Finding { return r.findings }
 
 // Quote quotes a user's text for a message, and shortens it.
@@ -86,8 +85,8 @@ func Quote(s string) string {
 	return strconv.Quote(s)
 }
 
-// Closest returns the name that a misspelt one most likely means, "" if none is near. Near are names at a small edit
-// distance, and longer names whose first words are the whole of the wrong one.
+// Closest returns the known name that is most similar to a misspelt one; "" if none is similar. Similar names have a small edit
+// distance, or begin with the words of the misspelt name.
 func Closest(wrong string, names []string) string {
 	best, bound := "", max(1, len(wrong)/3)+1
 	for _, name := range names {
@@ -106,7 +105,7 @@ func Closest(wrong string, names []string) string {
 	return ""
 }
 
-// Unknown is what to say of an unknown name where some are known.
+// Unknown returns the text of a finding about an unknown name.
 func Unknown(what, wrong string, names []string) string {
 	if name := Closest(wrong, names); name != "" {
 		return fmt.Sprintf("unknown %s; did you mean %s?", what, name)

@@ -8,14 +8,13 @@ import (
 	"strings"
 )
 
-// isJSON reports whether a document is JSON. That is almost a part of YAML, but not in its strings, so it has a parser
-// of its own.
+// isJSON reports whether a document is JSON. JSON has its own parser, because some JSON strings are not valid YAML.
 func isJSON(data []byte) bool {
 	data = bytes.TrimLeft(data, " \t\r\n")
 	return len(data) > 0 && data[0] == '{' && json.Valid(data)
 }
 
-// jsonReader makes values of a valid JSON document within the limits.
+// jsonReader turns a valid JSON document into values, within the limits.
 type jsonReader struct {
 	dec   *json.Decoder
 	data  []byte

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Path is a place in a document, from the leaf up: it is rendered only when there is something to say about it.
+// Path is the path of a field in a document, as a list from the field up to the root. It becomes text only for a finding.
 // A nil Path is the document itself.
 type Path struct {
 	up    *Path
@@ -22,16 +22,16 @@ const (
 	indexStep                 // [index]
 )
 
-// Field is the place of a field of p.
+// Field returns the path of a field of p.
 func (p *Path) Field(name string) *Path { return &Path{up: p, name: name, step: fieldStep} }
 
-// Key is the place of an entry of p, a map.
+// Key returns the path of an entry of the map p.
 func (p *Path) Key(key string) *Path { return &Path{up: p, name: key, step: keyStep} }
 
-// At is the place of an element of p, a list.
+// At returns the path of an element of the list p.
 func (p *Path) At(i int) *Path { return &Path{up: p, index: i, step: indexStep} }
 
-// String renders the path: spec.http[0].match[1].headers[x-user].
+// String returns the path as text: spec.http[0].match[1].headers[x-user].
 func (p *Path) String() string { return string(p.appendTo(nil)) }
 
 func (p *Path) appendTo(b []byte) []byte {
@@ -51,7 +51,8 @@ func (p *Path) appendTo(b []byte) []byte {
 	return append(b, p.name...)
 }
 
-// LineOf returns the line of the field in the tree, or of the nearest enclosing thing that is written there.
+// LineOf returns the line of a field in the tree. If the tree does not have the field, it returns the line of the nearest field
+// around it.
 func (v *Value) LineOf(field string) int {
 	line := v.Line
 	for field != "" {
@@ -91,7 +92,7 @@ func (v *Value) LineOf(field string) int {
 	return line
 }
 
-// Find returns the member a step of a path means: fields may be written in lowerCamelCase or snake_case.
+// Find returns the member with the name of a field. Documents may have it in lowerCamelCase or snake_case.
 func (v *Value) Find(step string) *Member {
 	for i := range v.Members {
 		if key := v.Members[i].Key; key == step || LowerCamel(key) == step {
@@ -101,7 +102,7 @@ func (v *Value) Find(step string) *Member {
 	return nil
 }
 
-// LowerCamel is the JSON name of a field that is written in snake_case.
+// LowerCamel returns the JSON name of a field that is written in snake_case.
 func LowerCamel(s string) string {
 	if strings.IndexByte(s, '_') < 0 {
 		return s

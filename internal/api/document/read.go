@@ -16,13 +16,13 @@ import (
 type Options struct {
 	// Lenient makes all unknown fields and duplicate keys Warnings.
 	Lenient bool
-	// NotZero says why a zero that somebody wrote is wrong although the field can be left out, "" if it is not. In the
-	// message the two look the same, so only the reader can tell.
+	// NotZero returns why a field must not be zero, although it may be omitted; "" if it may be zero. Only Read can check this,
+	// because a message does not tell a zero from an omitted field.
 	NotZero func(protoreflect.FieldDescriptor) string
 }
 
-// Read fills m, a new message, from v and returns what does not fit. With a mistake among the findings m is not to be
-// used. Null means the empty message.
+// Read fills the new message m from v. If one of the findings is not a warning, m must not be used. Null stands for the empty
+// message.
 func Read(m proto.Message, v *Value, at *Path, o Options) []Finding {
 	if v.Kind == Null {
 		return nil
@@ -32,22 +32,22 @@ func Read(m proto.Message, v *Value, at *Path, o Options) []Finding {
 	if r.Failed() {
 		return r.Findings()
 	}
-	// The walk knows lines and fields; this knows everything else about JSON and protobuf.
+	// The reader checks fields and knows lines. The JSON decoder of protobuf checks everything else.
 	if err := (protojson.UnmarshalOptions{RecursionLimit: 2 * maxDepth}).Unmarshal(r.json, m); err != nil {
 		r.Fail(v.Line, at, "cannot be read: %v", err)
 	}
 	return r.Findings()
 }
 
-// reader turns the values of one document into the JSON form of a protobuf message, and reports what does not fit.
-// It walks the document beside the message's descriptor, so that one pass finds everything with its line and field.
+// reader turns the values of one document into the JSON form of a protobuf message. It compares the document with the descriptor
+// of the message, so one pass finds all mistakes, with their lines and fields.
 type reader struct {
 	Options
 	Report
 	json []byte
 }
 
-// Expect reports whether v is of a kind, and complains if it is not.
+// Expect reports whether v is of a kind, and adds a finding if it is not.
 func (r *Report) Expect(p *Path, v *Value, k Kind) bool {
 	if v.Kind == k {
 		return true
@@ -56,7 +56,7 @@ func (r *Report) Expect(p *Path, v *Value, k Kind) bool {
 	return false
 }
 
-// Describe names the kind of v and, of scalars, what is written.
+// Describe returns the kind of v as text and, for a scalar, its value.
 func Describe(v *Value) string {
 	switch v.Kind {
 	case Boolean, Integer, Number:
@@ -105,13 +105,13 @@ func (r *reader) message(p *Path, v *Value, d protoreflect.MessageDescriptor) {
 	r.json = append(r.json, '}')
 }
 
-// Distinct returns the members of a mapping without keys that are given twice, and complains about those. The first of
-// them stays. The place of a key is at(key).
+// Distinct returns the members of a mapping without duplicate keys, and adds a finding for each of these. It keeps the first member
+// of duplicate keys. The path of a key is at(key).
 func (r *Report) Distinct(members []Member, at func(string) *Path) []Member {
 	return r.distinct(members, at, func(key string) string { return key }, false)
 }
 
-// distinct takes for one what identity makes equal. Leniently, the last one stays, as with parsers that do not care.
+// distinct does the same for keys with equal identity. If reading is lenient, it keeps the last member, as most parsers do.
 func (r *Report) distinct(members []Member, at func(string) *Path, identity func(string) string, lenient bool) []Member {
 	index := make(map[string]int, len(members))
 	out := make([]Member, 0, len(members))
@@ -200,8 +200,7 @@ func (r *reader) field(p *Path, v *Value, f protoreflect.FieldDescriptor) {
 	}
 }
 
-// single reads one value of the field's type. Where a value does not fit it appends nothing of use: the problem it
-// reports keeps the JSON from being read.
+// single reads one value of the type of a field. If the value has another type, it adds a finding, and the JSON is not used.
 func (r *reader) single(p *Path, v *Value, f protoreflect.FieldDescriptor) {
 	switch f.Kind() {
 	case protoreflect.MessageKind, protoreflect.GroupKind:
@@ -265,7 +264,7 @@ func (r *reader) whole(p *Path, v *Value, k protoreflect.Kind) bool {
 	switch k {
 	case protoreflect.Int64Kind, protoreflect.Uint64Kind, protoreflect.Sint64Kind,
 		protoreflect.Fixed64Kind, protoreflect.Sfixed64Kind:
-		// 64-bit numbers are strings in JSON made of protobuf
+		// protobuf writes 64-bit numbers as strings in JSON
 		if v.Kind != String && !r.Expect(p, v, Integer) {
 			return false
 		}
@@ -301,7 +300,7 @@ func (r *reader) bytes(p *Path, v *Value) {
 	if !r.Expect(p, v, String) {
 		return
 	}
-	// API servers take no other alphabet, and want the padding.
+	// API servers accept only this alphabet, and require the padding.
 	if _, err := base64.StdEncoding.DecodeString(v.Scalar); err != nil {
 		r.Fail(v.Line, p, "must be base64 of the standard alphabet with padding: %v", err)
 		return
@@ -309,7 +308,7 @@ func (r *reader) bytes(p *Path, v *Value) {
 	r.json = appendString(r.json, v.Scalar)
 }
 
-// yaml11Bool reads the booleans that YAML 1.1, and so Kubernetes' tools, have beside true and false.
+// yaml11Bool parses the booleans other than true and false that YAML 1.1 has, and so the tools of Kubernetes.
 func yaml11Bool(v *Value) (word, ok bool) {
 	if v.Kind != String || !v.plain {
 		return false, false
@@ -327,7 +326,7 @@ func wellKnown(d protoreflect.MessageDescriptor) bool {
 	return d.ParentFile().Package() == "google.protobuf"
 }
 
-// wellKnown reads the messages that have a JSON form of their own.
+// wellKnown reads messages with their own JSON form, such as durations.
 func (r *reader) wellKnown(p *Path, v *Value, d protoreflect.MessageDescriptor) {
 	switch d.Name() {
 	case "Duration":
@@ -359,7 +358,7 @@ func (r *reader) wellKnown(p *Path, v *Value, d protoreflect.MessageDescriptor) 
 	}
 }
 
-// free checks a value without a schema: it has only keys to get wrong.
+// free checks a value without a schema, of which only the keys can be wrong.
 func (r *reader) free(p *Path, v *Value) bool {
 	before := len(r.findings)
 	for i, item := range v.Items {
@@ -371,7 +370,7 @@ func (r *reader) free(p *Path, v *Value) bool {
 	return len(r.findings) == before
 }
 
-// duration reads Go's notation (1h30m, 100ms) and writes protobuf's (5400s, 0.1s).
+// duration parses the notation of Go (1h30m, 100ms) and writes that of protobuf (5400s, 0.1s).
 func (r *reader) duration(p *Path, v *Value) {
 	d, err := time.ParseDuration(v.Scalar)
 	if v.Kind != String || err != nil {

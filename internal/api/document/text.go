@@ -12,25 +12,25 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Limits of what is read. They bound the memory and time one document can take, whoever wrote it.
+// Limits of documents. They bound the memory and time that any document can take.
 const (
-	// MaxDocument is the size of the largest document that is read. The largest body that a route may answer with, in
-	// the encoding of bytes, fits.
+	// MaxDocument is the maximum size of a document in bytes. A document with the largest body of a direct response, encoded as
+	// bytes, is smaller.
 	MaxDocument = 2 << 20
 
 	maxDepth  = 64      // nesting of lists and mappings
 	maxValues = 1 << 18 // scalars, lists and mappings of one document with all aliases expanded
 )
 
-// Text is one YAML document as it stands in a file.
+// Text is the text of one document of a file.
 type Text struct {
 	Data []byte
-	// Before is how many lines of the file come before Data.
+	// Before is the number of lines of the file before Data.
 	Before int
 }
 
-// Split cuts a file into documents without parsing it, so that a syntax error costs one document only. YAML makes
-// that safe: "---" and "..." at the start of a line end a document even inside a quoted or block scalar.
+// Split splits a file into documents without parsing it, so a syntax error affects one document only. This is safe, because in YAML
+// "---" and "..." at the start of a line end a document even inside a quoted or block scalar.
 func Split(data []byte) []Text {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	var docs []Text
@@ -62,7 +62,7 @@ func isMarker(line []byte) bool {
 	return len(line) == 3 || strings.IndexByte(" \t\r\n", line[3]) >= 0
 }
 
-// hasContent reports whether there is more than comments, directives and markers.
+// hasContent reports whether a text has more than comments, directives and document markers.
 func (t Text) hasContent() bool {
 	for rest := t.Data; len(rest) > 0; {
 		var line []byte
@@ -79,7 +79,7 @@ func (t Text) hasContent() bool {
 	return false
 }
 
-// SyntaxError is why a document could not be read, and where.
+// SyntaxError tells why and in which line a document cannot be parsed.
 type SyntaxError struct {
 	Line   int // in the file
 	Reason string
@@ -88,7 +88,7 @@ type SyntaxError struct {
 // Error implements error.
 func (e *SyntaxError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Reason) }
 
-// Parse reads the document. A nil Value without error means that it has no content.
+// Parse parses the document. It returns nil without an error if the document has no content.
 func (t Text) Parse() (v *Value, err error) {
 	if len(t.Data) > MaxDocument {
 		return nil, &SyntaxError{t.Before + 1, fmt.Sprintf(
@@ -107,13 +107,13 @@ func (t Text) Parse() (v *Value, err error) {
 
 // root returns the document's root node, nil if there is none.
 func (t Text) root() (root *yaml.Node, err error) {
-	// The parser is foreign code on foreign bytes: a panic in it must not cost more than this document.
+	// A panic of the YAML library must affect this document only.
 	defer func() {
 		if r := recover(); r != nil {
 			root, err = nil, &SyntaxError{t.Before + 1, fmt.Sprintf("the YAML parser failed: %v", r)}
 		}
 	}()
-	// "..." may end the document before this one; the parser would take it for an empty document of its own.
+	// The text may begin with the "..." of the document before it, which the parser would take for an empty document.
 	data := t.Data
 	if bytes.HasPrefix(data, []byte("...")) {
 		data = append([]byte("#  "), data[3:]...)
@@ -142,7 +142,7 @@ func (t Text) root() (root *yaml.Node, err error) {
 
 var yamlErrorLine = regexp.MustCompile(`^(?:yaml: )?line (\d+): `)
 
-// describe turns an error of the parser into one with a line of the file.
+// describe turns an error of the YAML library into one with a line of the file.
 func (t Text) describe(err error) *SyntaxError {
 	reason := err.Error()
 	line := t.Before + 1
@@ -158,7 +158,7 @@ func (t Text) describe(err error) *SyntaxError {
 			}
 		}
 	}
-	// What is missing at the end is found missing behind the end.
+	// The library reports something that is missing at the end in the line after the end.
 	lines := bytes.Count(bytes.TrimRight(t.Data, "\n"), []byte("\n")) + 1
 	line = min(line, t.Before+lines)
 	return &SyntaxError{line, "not well-formed YAML: " + strings.TrimPrefix(reason, "yaml: ")}

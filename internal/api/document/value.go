@@ -12,7 +12,7 @@ import (
 // Kind is the type of a Value.
 type Kind uint8
 
-// The kinds are those of JSON, with whole numbers apart.
+// The kinds. They are those of JSON, with a separate kind for whole numbers.
 const (
 	Null Kind = iota
 	Boolean
@@ -23,12 +23,12 @@ const (
 	Mapping
 )
 
-// String names the kind with its article.
+// String returns the kind with its article.
 func (k Kind) String() string {
 	return [...]string{"null", "a boolean", "a whole number", "a number", "a string", "a list", "a mapping"}[k]
 }
 
-// Value is a parsed document without YAML's conveniences: aliases and merge keys are expanded, scalars have one type.
+// Value is a value in a parsed document. Aliases and merge keys of YAML are expanded, and each scalar has one type.
 type Value struct {
 	Kind    Kind
 	Line    int      // in the file
@@ -46,7 +46,7 @@ type Member struct {
 	Value *Value
 }
 
-// Get returns the first member of that name, nil if there is none or v is no mapping.
+// Get returns the value of the first member with a name; nil if there is none, or if v is not a mapping.
 func (v *Value) Get(key string) *Value {
 	if v == nil {
 		return nil
@@ -59,7 +59,7 @@ func (v *Value) Get(key string) *Value {
 	return nil
 }
 
-// Text returns the content of a string, "" for everything else.
+// Text returns the content of a string; "" for other values.
 func (v *Value) Text() string {
 	if v == nil || v.Kind != String {
 		return ""
@@ -67,7 +67,7 @@ func (v *Value) Text() string {
 	return v.Scalar
 }
 
-// grower makes values of YAML nodes within the limits.
+// grower turns YAML nodes into values, within the limits.
 type grower struct {
 	offset int // lines of the file before the document
 	count  int
@@ -143,7 +143,7 @@ func (g *grower) mapping(n *yaml.Node, depth int) (*Value, error) {
 	return v, nil
 }
 
-// merge adds what v does not have of another mapping, or of several, of which the first wins (YAML's "<<").
+// merge adds the members of other mappings that v does not have, for the merge key "<<" of YAML. The first mapping has precedence.
 func (v *Value) merge(from *Value, have map[string]bool) error {
 	switch from.Kind {
 	case List:
@@ -168,7 +168,7 @@ func (v *Value) merge(from *Value, have map[string]bool) error {
 	return &SyntaxError{from.Line, "<< takes a mapping, not " + from.Kind.String()}
 }
 
-// scalar gives a scalar node its type and JSON's form.
+// scalar sets the type of a scalar node, and its form in JSON.
 func scalar(n *yaml.Node, line int) (*Value, error) {
 	v := &Value{Line: line, Scalar: n.Value}
 	switch tag := n.ShortTag(); tag {
@@ -201,7 +201,7 @@ func scalar(n *yaml.Node, line int) (*Value, error) {
 	return v, nil
 }
 
-// number makes v the number f; whole ones are integers however they are written.
+// number makes v the number f. A whole number is an integer in any notation.
 func (v *Value) number(f float64) {
 	v.Kind, v.Scalar = Number, strconv.FormatFloat(f, 'g', -1, 64)
 	if f == math.Trunc(f) && math.Abs(f) < 1<<53 {
@@ -224,7 +224,7 @@ func whole(n *yaml.Node, v *Value) (*Value, error) {
 	return nil, &SyntaxError{v.Line, fmt.Sprintf("%q is not a 64-bit number", n.Value)}
 }
 
-// appendJSON appends the value as JSON. Of a repeated key the first wins, like everywhere else.
+// appendJSON appends the value as JSON. Of duplicate keys it uses the first, as Get does.
 func (v *Value) appendJSON(b []byte) []byte {
 	switch v.Kind {
 	case Null:
@@ -259,7 +259,7 @@ func (v *Value) appendJSON(b []byte) []byte {
 	return append(b, v.Scalar...)
 }
 
-// appendString appends a JSON string. Bytes that are no UTF-8 become U+FFFD: YAML has refused them before.
+// appendString appends a JSON string. Invalid UTF-8, which parsing has refused already, would become U+FFFD.
 func appendString(b []byte, s string) []byte {
 	quoted, err := json.Marshal(s)
 	if err != nil { // cannot happen for a string

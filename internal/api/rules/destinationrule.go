@@ -76,7 +76,7 @@ func (c *checker) trafficPolicy(p *document.Path, t *networking.TrafficPolicy) {
 	}
 }
 
-// policyBlocks judges what a policy and one for a single port have in common.
+// policyBlocks checks the settings that a policy and a policy for one port have in common.
 func (c *checker) policyBlocks(p *document.Path, t interface {
 	GetLoadBalancer() *networking.LoadBalancerSettings
 	GetConnectionPool() *networking.ConnectionPoolSettings
@@ -199,7 +199,7 @@ func (c *checker) consistentHash(p *document.Path, h *networking.LoadBalancerSet
 	}
 }
 
-// checkHashed judges the name of what is hashed. One that Envoy does not take would cost every route of its port.
+// checkHashed checks the name of a header, cookie or parameter for hashing. If Envoy refuses it, all routes of the port are lost.
 func checkHashed(what, name string) string {
 	if name == "" {
 		return what + " needs a name"
@@ -287,7 +287,7 @@ func localitiesOverlap(a, b string) bool {
 	return true
 }
 
-// checkLocality judges "region/zone/subzone", of which the tail may be left out or be "*".
+// checkLocality checks "region/zone/subzone", of which the tail may be left out or be "*".
 func checkLocality(s string) string {
 	parts := strings.Split(s, "/")
 	if s == "" || len(parts) > 3 {
@@ -313,7 +313,7 @@ func (c *checker) failover(p *document.Path, from, to string) {
 	}
 }
 
-// failoverPriority judges labels, with or without a value, by which endpoints are preferred.
+// failoverPriority checks the labels of a failover priority, which may have a value.
 func (c *checker) failoverPriority(p *document.Path, labels []string) {
 	seen := map[string]bool{}
 	for i, l := range labels {
@@ -373,7 +373,7 @@ func (c *checker) clientTLS(p *document.Path, t *networking.ClientTLSSettings) {
 	}
 }
 
-// idleTLS warns of fields that do nothing in a mode.
+// idleTLS warns of TLS settings that have no effect in their mode.
 func (c *checker) idleTLS(p *document.Path, t *networking.ClientTLSSettings) {
 	type setting struct {
 		name string
@@ -410,14 +410,14 @@ func (c *checker) idleTLS(p *document.Path, t *networking.ClientTLSSettings) {
 	}
 }
 
-// secretFile warns of a path that an agent cannot be asked for: certificate and key are one name, with "~" between.
+// secretFile warns of a path with "~", because the name of a secret consists of two paths with "~" between them.
 func (c *checker) secretFile(p *document.Path, path string) {
 	if strings.Contains(path, "~") {
 		c.warn(p, "has a ~, which sidecars take for the end of the certificate's path: connections will fail; rename the file")
 	}
 }
 
-// credential judges the reference to a CA in a config map: it must be one of the own namespace.
+// credential checks the reference to a CA in a config map: it must be one of the own namespace.
 func (c *checker) credential(p *document.Path, name string) {
 	rest, ok := strings.CutPrefix(name, "configmap://")
 	if !ok {

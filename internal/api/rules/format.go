@@ -12,9 +12,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/document"
 )
 
-// plainOperators are what formats of logs and headers can name without an argument, argumentOperators what they can name
-// with one only: those that Envoy 1.40 took when it was asked about each; see since38 for older ones. Of what it does not know it refuses the whole
-// listener or route.
+// The operators that formats of logs and headers may name: plainOperators without an argument, argumentOperators only with one.
+// An Envoy refuses the whole listener or route for one operator that it does not know. The lists hold what Envoy 1.40 accepts;
+// TestOperatorsOfEnvoy asks the Envoy at hand about each of them.
 const (
 	plainOperators = `
 ACCESS_LOG_TYPE BYTES_RECEIVED BYTES_RETRANSMITTED BYTES_SENT CONNECTION_ID CONNECTION_TERMINATION_DETAILS
@@ -56,8 +56,9 @@ CEL CLUSTER_METADATA COALESCE COMMON_DURATION DYNAMIC_METADATA ENVIRONMENT FILTE
 REQUEST_HEADER RESP RESPONSE_HEADER RESPONSE_TRAILER STREAM_INFO_REQ TRAILER UPSTREAM_FILTER_STATE UPSTREAM_METADATA `
 )
 
-// The operators that older supported Envoys do not take, by the minor of Envoy 1 that was the first to take them. Each was
-// tried with Envoy 1.37.0, 1.38.2, 1.39.0 and 1.40.0.
+// The operators that older supported Envoys do not know, by the minor of the first Envoy 1 that does. The lists come from asking
+// Envoy 1.37.0, 1.38.2, 1.39.0 and 1.40.0 about each operator with --mode validate, as TestOperatorsOfEnvoy does: run it with
+// ENVOY set to the binary of a version to check that version.
 const (
 	since38 = `
 DOWNSTREAM_DETECTED_CLOSE_TYPE DOWNSTREAM_LOCAL_CLOSE_REASON DOWNSTREAM_PEER_ISSUER_FINGERPRINT_256
@@ -70,10 +71,11 @@ DOWNSTREAM_TLS_GROUP UPSTREAM_SERVER_NAME UPSTREAM_TLS_GROUP `
 DOWNSTREAM_CX_RTT ROUTE_RESOLUTION_COUNT ROUTE_RESOLUTION_TIME_US `
 )
 
-// OldestEnvoy is the minor of the oldest Envoy 1 that is supported.
+// OldestEnvoy is the minor version of the oldest supported Envoy 1.
 const OldestEnvoy = 37
 
-// checkFormat judges the formats (%NAME(argument):12%) in a text: whole ones, and such as Envoy knows; %% is a percent sign.
+// checkFormat checks the operators of a format, such as %NAME(argument):12%: they must be complete, and known to Envoy. %% is a
+// percent sign.
 func checkFormat(s string) string {
 	for rest := s; ; {
 		i := strings.IndexByte(rest, '%')
@@ -91,7 +93,7 @@ func checkFormat(s string) string {
 	}
 }
 
-// checkOperator judges one whole format.
+// checkOperator checks one complete operator.
 func checkOperator(format string) string {
 	name, argument := format[1:len(format)-1], false
 	if i := strings.IndexAny(name, "(:"); i >= 0 {
@@ -116,8 +118,8 @@ func listed(list, name string) bool {
 	return false
 }
 
-// EnvoyFor is the minor of the oldest supported Envoy 1 that knows all operators of a valid format, text or JSON, and the
-// operator that asks for it; empty if every supported Envoy knows all.
+// EnvoyFor returns the minor version of the oldest supported Envoy 1 that knows all operators of a valid format, text or JSON, and
+// an operator that older versions do not know. The operator is empty if all supported versions know all operators.
 func EnvoyFor(format string) (minor uint32, operator string) {
 	minor = OldestEnvoy
 	for rest := format; ; {
@@ -142,7 +144,7 @@ func EnvoyFor(format string) (minor uint32, operator string) {
 	}
 }
 
-// CheckAccessLogFormat says why the format of access logs cannot be used; empty if it can, or if there is none.
+// CheckAccessLogFormat returns why the access log format cannot be used; empty if it can, or if there is none.
 func CheckAccessLogFormat(m *meshconfig.MeshConfig) string {
 	if m.AccessLogFormat == "" || m.AccessLogEncoding != meshconfig.MeshConfig_JSON {
 		return checkFormat(m.AccessLogFormat)
@@ -154,7 +156,7 @@ func CheckAccessLogFormat(m *meshconfig.MeshConfig) string {
 	return checkFormats(members)
 }
 
-// checkFormats judges the texts in what JSON was decoded to.
+// checkFormats checks all texts in a decoded JSON value.
 func checkFormats(v any) (reason string) {
 	switch v := v.(type) {
 	case string:

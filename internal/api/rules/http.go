@@ -48,7 +48,7 @@ func (c *checker) httpRoute(p *document.Path, r *networking.HTTPRoute, delegate 
 	c.cors(p.Field("corsPolicy"), r.CorsPolicy)
 }
 
-// action judges what a route does: exactly one of forwarding, redirecting, answering and delegating.
+// action checks that a route does exactly one of these: route, redirect, direct response, delegate.
 func (c *checker) action(p *document.Path, r *networking.HTTPRoute, delegate bool) {
 	type action struct {
 		name string
@@ -95,7 +95,7 @@ func (c *checker) action(p *document.Path, r *networking.HTTPRoute, delegate boo
 	}
 }
 
-// httpMatch judges a match. Where routes are delegated, root and delegate are merged, which regular expressions forbid.
+// httpMatch checks a match. Where routes are delegated, root and delegate are merged, which regular expressions forbid.
 func (c *checker) httpMatch(p *document.Path, m *networking.HTTPMatchRequest, merged bool) {
 	if m == nil {
 		c.fail(p, "a match must not be null")
@@ -139,7 +139,7 @@ func (c *checker) httpMatch(p *document.Path, m *networking.HTTPMatchRequest, me
 	}
 }
 
-// headerMatch judges the name of a header to match: a header, a pseudo-header, or a claim of a token.
+// headerMatch checks the name of a header to match: a header, a pseudo-header, or a claim of a token.
 func (c *checker) headerMatch(p *document.Path, name string, m *networking.StringMatch) {
 	switch {
 	case m == nil:
@@ -171,7 +171,7 @@ func (c *checker) noClaims(p *document.Path, headers map[string]*networking.Stri
 	}
 }
 
-// stringMatch judges how a text is matched. An empty prefix is legal for paths only.
+// stringMatch checks a match of a text. An empty prefix is valid for paths only.
 func (c *checker) stringMatch(p *document.Path, m *networking.StringMatch, merged, emptyPrefix bool) {
 	switch t := m.GetMatchType().(type) {
 	case *networking.StringMatch_Prefix:
@@ -258,7 +258,7 @@ func (c *checker) rewrite(p *document.Path, r *networking.HTTPRoute) {
 	}
 }
 
-// plainText judges a text that becomes part of a request or response: Envoy takes no control characters there.
+// plainText checks a text that becomes part of a request or response. Envoy accepts no control characters there.
 func (c *checker) plainText(p *document.Path, s string) {
 	if i := strings.IndexFunc(s, unicode.IsControl); i >= 0 {
 		c.fail(p, "the control character %q has no place here", s[i])
@@ -269,7 +269,7 @@ func isAuthority(header string) bool {
 	return strings.EqualFold(header, "host") || strings.EqualFold(header, ":authority")
 }
 
-// retryConditions are the names Envoy knows for what is worth another try.
+// retryConditions are the names of Envoy's retry conditions.
 const retryConditions = " 5xx gateway-error reset reset-before-request connect-failure envoy-ratelimited retriable-4xx " +
 	"refused-stream retriable-status-codes retriable-headers http3-post-connect-failure " +
 	"cancelled deadline-exceeded internal resource-exhausted unavailable "
@@ -399,7 +399,7 @@ func (c *checker) cors(p *document.Path, r *networking.CorsPolicy) {
 	}
 }
 
-// headers judges changes of headers.
+// headers checks changes of headers.
 func (c *checker) headers(p *document.Path, h *networking.Headers) {
 	c.headerOperations(p.Field("request"), h.GetRequest(), true)
 	c.headerOperations(p.Field("response"), h.GetResponse(), false)
@@ -433,7 +433,7 @@ func (c *checker) header(p *document.Path, name, text string, request bool) {
 	c.rule(p, checkHeaderValue(text))
 }
 
-// headerName judges the name of a header that is changed. Meshes live with odd names, so they are warnings only.
+// headerName checks the name of a header that is changed. An invalid name is a warning, because existing meshes have them.
 func (c *checker) headerName(p *document.Path, name string) {
 	if name == "" {
 		c.fail(p, "a header needs a name")
@@ -442,7 +442,7 @@ func (c *checker) headerName(p *document.Path, name string) {
 	}
 }
 
-// unreachable warns of routes that never apply because an earlier one takes everything they match.
+// unreachable warns of routes that never apply because an earlier route matches all their requests.
 func (c *checker) unreachable(p *document.Path, routes []*networking.HTTPRoute) {
 	seen := map[string]int{}
 	for i, r := range routes {

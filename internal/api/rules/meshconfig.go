@@ -11,7 +11,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
-// Mesh judges the mesh configuration.
+// Mesh checks the mesh configuration.
 func Mesh(m *meshconfig.MeshConfig) []document.Finding {
 	c := checker{namespace: m.RootNamespace}
 	c.mesh(m)
@@ -66,7 +66,7 @@ func (c *checker) mesh(m *meshconfig.MeshConfig) {
 	}
 }
 
-// accessLog judges where and how proxies log.
+// accessLog checks the settings of the access log.
 func (c *checker) accessLog(m *meshconfig.MeshConfig) {
 	format := (*document.Path)(nil).Field("accessLogFormat")
 	if m.AccessLogFormat != "" && m.AccessLogFile == "" {
@@ -80,8 +80,8 @@ func (c *checker) accessLog(m *meshconfig.MeshConfig) {
 }
 
 func (c *checker) portOrZero(p *document.Path, n int32) {
-	if n != 0 {
-		c.rule(p, checkPort(uint32(n))) // a negative number is out of range as well
+	if n > 0 { // no field may have a negative number: shapes refuses it
+		c.rule(p, checkPort(uint32(n)))
 	}
 }
 
@@ -108,13 +108,13 @@ func (c *checker) curves(p *document.Path, curves []string) {
 	}
 }
 
-// backend is what the providers that are reached over the network have in common.
+// backend is the interface that providers with a service have in common.
 type backend interface {
 	GetService() string
 	GetPort() uint32
 }
 
-// providers judges extension providers. A bad one costs those who refer to it, so it is a warning only.
+// providers checks extension providers. An invalid one is a warning, because it affects only those that refer to it.
 func (c *checker) providers(p *document.Path, providers []*meshconfig.MeshConfig_ExtensionProvider) {
 	seen := map[string]int{}
 	for i, provider := range providers {
@@ -183,7 +183,7 @@ func (c *checker) proxyConfig(p *document.Path, d *meshconfig.ProxyConfig) {
 		{"tracing.datadog.address", d.Tracing.GetDatadog().GetAddress()},
 		{"tracing.openCensusAgent.address", d.Tracing.GetOpenCensusAgent().GetAddress()},
 	} {
-		// $(HOST_IP) and its like are known on the proxy's host only
+		// variables such as $(HOST_IP) are known only on the host of the proxy
 		if f.address != "" && !strings.Contains(f.address, "$(") {
 			c.rule(p.Field(f.name), checkHostPort(f.address))
 		}

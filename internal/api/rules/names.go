@@ -9,7 +9,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/document"
 )
 
-// The functions of this file judge one piece of text. They return why it is refused, "" if it is fine.
+// The functions of this file check one text. They return why it is invalid, or "" if it is valid.
 
 const (
 	maxLabel     = 63  // of a DNS label, a label's name, a label's value
@@ -35,7 +35,7 @@ func isLabel(s string, upper bool) bool {
 	return true
 }
 
-// Label judges a DNS label (RFC 1123), which names of namespaces are.
+// Label checks a DNS label (RFC 1123), such as the name of a namespace.
 func Label(s string) string {
 	if isLabel(s, false) {
 		return ""
@@ -43,7 +43,7 @@ func Label(s string) string {
 	return fmt.Sprintf("%s is not a DNS label: at most %d lower case letters, digits and inner hyphens", document.Quote(s), maxLabel)
 }
 
-// checkName is Label for names that Kubernetes does not see: upper case is fine.
+// checkName checks a label that may have upper case, because Kubernetes does not see it.
 func checkName(s string) string {
 	if isLabel(s, true) {
 		return ""
@@ -51,7 +51,7 @@ func checkName(s string) string {
 	return fmt.Sprintf("%s is not a name: at most %d letters, digits and inner hyphens", document.Quote(s), maxLabel)
 }
 
-// Subdomain judges the name of an object.
+// Subdomain checks the name of an object.
 func Subdomain(s string) string {
 	ok := len(s) <= maxSubdomain
 	for part := range strings.SplitSeq(s, ".") {
@@ -64,7 +64,7 @@ func Subdomain(s string) string {
 		"with a letter or digit around each dot and at both ends", document.Quote(s), maxSubdomain)
 }
 
-// checkFQDN judges a host name, short or full, without wildcard.
+// checkFQDN checks a host name, short or full, without wildcard.
 func checkFQDN(s string) string {
 	host := strings.TrimSuffix(s, ".")
 	if host == "" {
@@ -86,7 +86,7 @@ func checkFQDN(s string) string {
 
 func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
-// checkWildcard judges a host name that may begin with a wildcard: "*", "*.example.com", "*-a.example.com".
+// checkWildcard checks a host name that may begin with a wildcard: "*", "*.example.com", "*-a.example.com".
 func checkWildcard(s string) string {
 	if s == "*" || s == "" || s[0] != '*' {
 		if s == "*" {
@@ -109,7 +109,7 @@ func isIP(s string) bool {
 	return err == nil && a.Zone() == ""
 }
 
-// checkSubnet judges an address or an address block.
+// checkSubnet checks an address or an address block.
 func checkSubnet(s string) string {
 	if !strings.Contains(s, "/") {
 		if isIP(s) {
@@ -123,7 +123,7 @@ func checkSubnet(s string) string {
 	return ""
 }
 
-// checkUnix judges "unix://" addresses, which s must be.
+// checkUnix checks "unix://" addresses, which s must be.
 func checkUnix(s string) string {
 	file := strings.TrimPrefix(s, "unix://")
 	switch {
@@ -137,7 +137,7 @@ func checkUnix(s string) string {
 
 func isUnix(s string) bool { return strings.HasPrefix(s, "unix://") }
 
-// isQualified reports whether s is what Kubernetes calls a qualified name: letters, digits and inner "-_.".
+// isQualified reports whether s is a qualified name of Kubernetes without a prefix: letters, digits and inner "-_.".
 func isQualified(s string) bool {
 	if s == "" || len(s) > maxLabel {
 		return false
@@ -174,7 +174,7 @@ func checkLabelValue(text string) string {
 	return fmt.Sprintf("%s is not a label's value: at most %d letters, digits and inner \"-\", \"_\", \".\"", document.Quote(text), maxLabel)
 }
 
-// ObjectLabel judges a label.
+// ObjectLabel checks a label.
 func ObjectLabel(key, text string) string {
 	if reason := checkLabelKey(key); reason != "" {
 		return reason
@@ -182,7 +182,7 @@ func ObjectLabel(key, text string) string {
 	return checkLabelValue(text)
 }
 
-// Annotation judges an annotation of an object. Values are free but for the few that mean something.
+// Annotation checks the key of an annotation.
 func Annotation(key string) string {
 	if reason := checkLabelKey(strings.ToLower(key)); reason != "" {
 		return reason
@@ -200,7 +200,7 @@ func checkPort(n uint32) string {
 	return ""
 }
 
-// checkHeaderName judges the name of a header: a token (RFC 9110).
+// checkHeaderName checks the name of a header: a token (RFC 9110).
 func checkHeaderName(s string) string {
 	if s == "" {
 		return "a header needs a name"
@@ -217,7 +217,7 @@ func isTokenByte(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
 }
 
-// checkHeaderValue judges a header's new value: no control characters, and of Envoy's formats (%NAME(argument):12%)
+// checkHeaderValue checks a header's new value: no control characters, and of Envoy's formats (%NAME(argument):12%)
 // whole ones only; %% is a percent sign.
 func checkHeaderValue(s string) string {
 	for i := range len(s) {
@@ -268,7 +268,7 @@ func formatEnd(s string, i int) int {
 	return 0
 }
 
-// checkHostPort judges "host:port".
+// checkHostPort checks "host:port".
 func checkHostPort(s string) string {
 	i := strings.LastIndexByte(s, ':')
 	if i < 0 {

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -9,14 +10,25 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/document"
 )
 
-// Networks judges the mesh networks.
+// Networks checks the mesh networks.
 func Networks(n *meshconfig.MeshNetworks) []document.Finding {
 	var c checker
 	at := (*document.Path)(nil).Field("networks")
 	for _, name := range slices.Sorted(maps.Keys(n.Networks)) {
+		if name == "" || checkLabelValue(name) != "" {
+			c.warn(at.Key(name), "nothing can be in a network of this name: it is not a value of the label topology.istio.io/network; write at most %d letters, digits and inner \"-\", \"_\", \".\"", maxLabel)
+		}
 		c.network(at.Key(name), n.Networks[name])
 	}
 	return c.Findings()
+}
+
+// checkRegistry checks the name of a registry, which is the name of its cluster. Clusters may have an underscore in their name.
+func checkRegistry(name string) string {
+	if isQualified(name) {
+		return ""
+	}
+	return fmt.Sprintf("%s is not the name of a registry, which is that of its cluster: at most %d letters, digits and inner \"-\", \"_\", \".\"", document.Quote(name), maxLabel)
 }
 
 func (c *checker) network(at *document.Path, n *meshconfig.Network) {
@@ -30,9 +42,7 @@ func (c *checker) network(at *document.Path, n *meshconfig.Network) {
 		case *meshconfig.Network_NetworkEndpoints_FromCidr:
 			c.rule(at.Field("fromCidr"), checkSubnet(is.FromCidr))
 		case *meshconfig.Network_NetworkEndpoints_FromRegistry:
-			if is.FromRegistry == "" {
-				c.fail(at.Field("fromRegistry"), "name the registry, which is the name of its cluster")
-			}
+			c.rule(at.Field("fromRegistry"), checkRegistry(is.FromRegistry))
 		default:
 			c.fail(at, "say which endpoints: fromCidr or fromRegistry")
 		}

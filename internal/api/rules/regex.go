@@ -17,7 +17,7 @@ const (
 	maxByte    = 0xff // Envoy matches bytes: a character beyond is several of them
 )
 
-// checkRegex judges a regular expression of RE2's syntax. Envoy compiles it once per route: its size is bounded.
+// checkRegex checks a regular expression of RE2's syntax. Envoy compiles it once per route: its size is bounded.
 func checkRegex(s string) string {
 	if s == "" {
 		return "an empty regular expression matches nothing of use; write .* for everything"
@@ -56,7 +56,7 @@ func programSize(re *syntax.Regexp) int {
 	return size
 }
 
-// checkClasses judges what Go's syntax has and Envoy's has not: long names of classes of characters, in any case of
+// checkClasses checks what Go's syntax has and Envoy's has not: long names of classes of characters, in any case of
 // letters, and characters by numbers that do not fit a byte.
 func checkClasses(s string) string {
 	for i := 0; i < len(s); i++ {
@@ -105,7 +105,7 @@ func isClass(name string) bool {
 	return len(name) <= 2 && name != "LC" && name != "Cn" && unicode.Categories[name] != nil
 }
 
-// checkSubstitution judges the text that takes the place of what a regular expression matched: \1 is its first group,
+// checkSubstitution checks the text that takes the place of what a regular expression matched: \1 is its first group,
 // \\ a backslash.
 func checkSubstitution(text, expression string) string {
 	re, err := regexp.Compile(expression)

@@ -6,7 +6,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/document"
 )
 
-// unforwarded warns of what is about requests that are forwarded, on a route that answers them itself.
+// unforwarded warns of settings for forwarded requests on a route that answers requests itself.
 func (c *checker) unforwarded(p *document.Path, r *networking.HTTPRoute) {
 	action := "redirect"
 	switch {

@@ -1,12 +1,11 @@
-// Package rules says what configuration must obey beyond its types: the rules of each kind of object, of the mesh
-// configuration, and of names and labels. It follows the documentation of Istio's API; where existing meshes live with
-// something untidy, it warns and does not refuse.
+// Package rules validates decoded messages: the specs of all kinds of objects, the mesh configuration, and names and labels. The
+// rules are those of the documentation of Istio's API. Where existing meshes commonly violate a rule without harm, the package
+// warns instead of refusing the object.
 //
-// Three kinds of rules stand apart: names.go judges single texts, shapes.go single fields wherever they occur, and one
-// file per kind what fields demand of each other.
+// The rules are in three groups: names.go checks single texts, shapes.go checks single fields wherever their message occurs, and
+// one file per kind checks how fields depend on each other.
 //
-// The package works on decoded messages and is pure: no goroutines, files or clocks. It must import no package of the
-// product but document.
+// The package is pure: it has no goroutines, reads no files and no clock.
 package rules
 
 import (
@@ -18,41 +17,56 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/document"
 )
 
-// About is what the rules know of an object beside its spec.
+// About is the part of an object outside its spec that the rules depend on.
 type About struct {
 	Namespace string
 	Labels    map[string]string
-	// Allocated says that addresses are allocated to a ServiceEntry that names none.
+	// Allocated is true if addresses are allocated to a ServiceEntry that has none in its spec.
 	Allocated bool
-	// Distribution is how an annotation wants a service's traffic distributed.
+	// Distribution is the value of the annotation for traffic distribution.
 	Distribution string
 }
 
-// Spec judges the spec of an object by the rules of its kind. Findings have no lines: a message does not know them.
-func Spec(spec proto.Message, about About) []document.Finding {
-	c := checker{namespace: about.Namespace}
-	at := (*document.Path)(nil).Field("spec")
-	switch s := spec.(type) {
-	case *networking.ServiceEntry:
+// The functions for the kinds check the spec of an object. Findings have no lines: a message does not know them.
+
+// ServiceEntry checks a ServiceEntry.
+func ServiceEntry(s *networking.ServiceEntry, about About) []document.Finding {
+	return checkSpec(s, about, func(c *checker, at *document.Path) {
 		c.serviceEntry(at, s, about)
 		c.distribution(about.Distribution)
-	case *networking.WorkloadEntry:
-		c.workloadEntry(at, s)
-	case *networking.VirtualService:
-		c.virtualService(at, s)
-	case *networking.DestinationRule:
-		c.destinationRule(at, s)
-	case *networking.Sidecar:
-		c.sidecar(at, s)
-	default:
-		c.fail(at, "objects of type %T are not known here", spec)
-		return c.Findings()
-	}
+	})
+}
+
+// WorkloadEntry checks a WorkloadEntry.
+func WorkloadEntry(s *networking.WorkloadEntry, about About) []document.Finding {
+	return checkSpec(s, about, func(c *checker, at *document.Path) { c.workloadEntry(at, s) })
+}
+
+// VirtualService checks a VirtualService.
+func VirtualService(s *networking.VirtualService, about About) []document.Finding {
+	return checkSpec(s, about, func(c *checker, at *document.Path) { c.virtualService(at, s) })
+}
+
+// DestinationRule checks a DestinationRule.
+func DestinationRule(s *networking.DestinationRule, about About) []document.Finding {
+	return checkSpec(s, about, func(c *checker, at *document.Path) { c.destinationRule(at, s) })
+}
+
+// Sidecar checks a Sidecar.
+func Sidecar(s *networking.Sidecar, about About) []document.Finding {
+	return checkSpec(s, about, func(c *checker, at *document.Path) { c.sidecar(at, s) })
+}
+
+// checkSpec checks a spec by the rules of its kind, then each of its fields by itself.
+func checkSpec(spec proto.Message, about About, ofKind func(c *checker, at *document.Path)) []document.Finding {
+	c := checker{namespace: about.Namespace}
+	at := (*document.Path)(nil).Field("spec")
+	ofKind(&c, at)
 	c.shapes(at, spec.ProtoReflect())
 	return c.Findings()
 }
 
-// checker judges one object.
+// checker checks one object.
 type checker struct {
 	document.Report
 	namespace string
@@ -61,7 +75,7 @@ type checker struct {
 func (c *checker) fail(p *document.Path, format string, args ...any) { c.Fail(0, p, format, args...) }
 func (c *checker) warn(p *document.Path, format string, args ...any) { c.Warn(0, p, format, args...) }
 
-// rule reports the reason a check function gave, if any. It returns whether there was none.
+// rule adds an error if a check function returned a reason. It returns whether there was no reason.
 func (c *checker) rule(p *document.Path, reason string) bool {
 	if reason != "" {
 		c.fail(p, "%s", reason)
@@ -69,7 +83,7 @@ func (c *checker) rule(p *document.Path, reason string) bool {
 	return reason == ""
 }
 
-// exportTo judges to whom an object shows itself. nobody says whether "~" is legal.
+// exportTo checks a list of namespaces that see an object. nobody tells whether "~" is valid.
 func (c *checker) exportTo(p *document.Path, names []string, nobody bool) {
 	seen := map[string]bool{}
 	for i, name := range names {
@@ -100,10 +114,10 @@ func (c *checker) exportTo(p *document.Path, names []string, nobody bool) {
 	}
 }
 
-// port judges a port number that must be there.
+// port checks a required port number.
 func (c *checker) port(p *document.Path, n uint32) { c.rule(p, checkPort(n)) }
 
-// gateways judges names of gateways, "name" or "namespace/name", and reports whether sidecars are among them.
+// gateways checks names of gateways, "name" or "namespace/name", and reports whether sidecars are among them.
 func (c *checker) gateways(p *document.Path, names []string) (mesh bool) {
 	for i, name := range names {
 		mesh = c.gateway(p.At(i), name) || mesh

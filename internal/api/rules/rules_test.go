@@ -16,7 +16,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/document"
 )
 
-// judge says what is found in a spec: one line "error field" or "warning field" for each finding.
+// check says what is found in a spec: one line "error field" or "warning field" for each finding.
 func judge(t *testing.T, m proto.Message, spec string) (lines []string, findings []document.Finding) {
 	t.Helper()
 	v, err := document.Text{Data: []byte(spec)}.Parse()
@@ -27,10 +27,22 @@ func judge(t *testing.T, m proto.Message, spec string) (lines []string, findings
 	if findings = document.Read(m, v, at, document.Options{NotZero: NotZero}); len(findings) > 0 {
 		t.Fatalf("%s: cannot be read: %v", spec, findings)
 	}
-	if mesh, ok := m.(*meshconfig.MeshConfig); ok {
-		findings = Mesh(mesh)
-	} else {
-		findings = Spec(m, About{Namespace: "here"})
+	about := About{Namespace: "here"}
+	switch m := m.(type) {
+	case *meshconfig.MeshConfig:
+		findings = Mesh(m)
+	case *networking.ServiceEntry:
+		findings = ServiceEntry(m, about)
+	case *networking.WorkloadEntry:
+		findings = WorkloadEntry(m, about)
+	case *networking.VirtualService:
+		findings = VirtualService(m, about)
+	case *networking.DestinationRule:
+		findings = DestinationRule(m, about)
+	case *networking.Sidecar:
+		findings = Sidecar(m, about)
+	default:
+		t.Fatalf("no rules for %T", m)
 	}
 	for _, f := range findings {
 		if f.Reason == "" {
@@ -85,6 +97,8 @@ func TestServiceEntry(t *testing.T) {
 			[]string{"error endpoints[0].address"}},
 		{"{hosts: ['*.example.com'], resolution: DNS}", []string{"error hosts[0]"}},
 		{"{hosts: ['*.example.com'], resolution: DNS, endpoints: [{address: a.example.com}]}", nil},
+		{"{hosts: [a.example.com], addresses: [192.0.2.1], ports: [{number: 1, name: a, protocol: UDP}, {number: 2, name: b, protocol: hbone}]}",
+			[]string{"warning ports[0].protocol", "warning ports[1].protocol"}},
 		{service("resolution: DYNAMIC_DNS, endpoints: [{address: a}]"), []string{"error endpoints"}},
 		{service("resolution: DYNAMIC_DNS, workloadSelector: {}"), []string{"error workloadSelector"}},
 		{"{hosts: [a.b], ports: [{number: 1, name: a, protocol: SMTP}, {number: 2, name: a, protocol: 'HTTP TCP'}, {number: 3, name: a_b, protocol: grpc-web}]}",
@@ -266,7 +280,7 @@ func TestMesh(t *testing.T) {
 	run(t, func() proto.Message { return new(meshconfig.MeshConfig) }, []ruleCase{
 		{"{}", []string{"error trustDomain", "error rootNamespace"}},
 		{mesh(""), nil},
-		{mesh("trustDomainAliases: [a.b, a_b], proxyHttpPort: -1"), []string{"error proxyHttpPort", "error trustDomainAliases[1]", "error proxyHttpPort"}},
+		{mesh("trustDomainAliases: [a.b, a_b], proxyHttpPort: -1"), []string{"error trustDomainAliases[1]", "error proxyHttpPort"}},
 		{mesh("localityLbSetting: {distribute: [{from: a, to: {a: 100}}]}, zoneAwareLbSetting: {enabled: true}"), []string{"warning zoneAwareLbSetting"}},
 		{mesh("defaultTrafficPolicy: {connectionPool: {}, outlierDetection: {consecutiveErrors: 1}}"),
 			[]string{"error defaultTrafficPolicy.connectionPool", "warning defaultTrafficPolicy.outlierDetection.consecutiveErrors"}},

@@ -9,7 +9,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
-// protocols are what a port can be declared to speak, in any case.
+// protocols are the valid protocols of ports, in upper or lower case.
 const protocols = " HTTP HTTP2 GRPC GRPC-WEB HTTP_PROXY HTTPS TCP TLS UDP MONGO MYSQL REDIS HBONE "
 
 func (c *checker) protocol(p *document.Path, name string) {
@@ -60,10 +60,10 @@ func (c *checker) serviceEntry(p *document.Path, s *networking.ServiceEntry, abo
 	}
 }
 
-// AutoAllocate is the label that says whether a ServiceEntry takes the addresses that are allocated to it.
+// AutoAllocate is the label that tells whether a ServiceEntry uses the addresses that are allocated to it.
 const AutoAllocate = "networking.istio.io/enable-autoallocate-ip"
 
-// everyAddress warns of ports that nothing but the number tells from those of other services.
+// everyAddress warns of ports without an address, which take all connections to their number.
 func (c *checker) everyAddress(p *document.Path, s *networking.ServiceEntry, about About) {
 	if len(s.Addresses) > 0 || about.Allocated {
 		return
@@ -78,7 +78,7 @@ func (c *checker) everyAddress(p *document.Path, s *networking.ServiceEntry, abo
 	}
 }
 
-// isOpaque reports whether traffic of a protocol says nothing about the host it is for.
+// isOpaque reports whether connections of a protocol do not name the host that they are for.
 func isOpaque(protocol string) bool {
 	switch strings.ToUpper(protocol) {
 	case "", "TCP", "MONGO", "MYSQL", "REDIS":
@@ -126,7 +126,7 @@ func (c *checker) distribution(text string) {
 	}
 }
 
-// endpoint judges an endpoint that stands in a service.
+// endpoint checks an endpoint that stands in a service.
 func (c *checker) endpoint(p *document.Path, e *networking.WorkloadEntry, s *networking.ServiceEntry) {
 	if e == nil {
 		c.fail(p, "an endpoint must not be null")
@@ -158,7 +158,7 @@ func (c *checker) endpoint(p *document.Path, e *networking.WorkloadEntry, s *net
 	}
 }
 
-// resolution judges what each way of finding endpoints needs and excludes.
+// resolution checks the fields that each resolution requires or excludes.
 func (c *checker) resolution(p *document.Path, s *networking.ServiceEntry) {
 	endpoints := p.Field("endpoints")
 	switch s.Resolution {

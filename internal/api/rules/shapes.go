@@ -13,36 +13,41 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/document"
 )
 
-// shape is a rule about one field's value alone, wherever its message occurs.
+// shape is a rule for the value of one field, wherever its message occurs.
 type shape uint8
 
 const (
-	anyShape     shape = iota
-	positiveTime       // a duration of 1 ms at least: the rule for every duration not named below
-	anyTime            // a duration that may be zero
-	idleTime           // a duration that API servers want positive, and that meshes without one set to zero
-	portNumber         // 1 to 65535 where it is set
-	percentage         // 0 to 100
-	notNegative        // a wrapped number
-	labelSet           // a map of labels
-	selectorSet        // a map of labels without wildcards
-	portMap            // a map from port names to port numbers
-	statusCode         // an HTTP status
-	atMost256          // entries of a list
-	atMost4096         // entries of a list
-	length64           // bytes of a string
-	length256          // bytes of a string
-	length253          // bytes of a string
-	length2048         // bytes of a string
+	anyShape       shape = iota
+	positiveTime         // a duration of 1 ms at least: the rule for every duration not named below
+	anyTime              // a duration that may be zero
+	positiveMillis       // a duration of whole milliseconds, 1ms at least
+	anyMillis            // a duration of whole milliseconds, or zero
+	idleTime             // a duration that API servers want positive, and that meshes without one set to zero
+	portNumber           // 1 to 65535 where it is set
+	percentage           // 0 to 100
+	notNegative          // a wrapped number
+	labelSet             // a map of labels
+	selectorSet          // a map of labels without wildcards
+	portMap              // a map from port names to port numbers
+	statusCode           // an HTTP status
+	atMost256            // entries of a list
+	atMost4096           // entries of a list
+	length64             // bytes of a string
+	length256            // bytes of a string
+	length253            // bytes of a string
+	length2048           // bytes of a string
 )
 
 const networkingPackage = "istio.networking.v1alpha3."
 
-// shapeOf returns the rule for a field. Numbers that can be negative must not be, so they need no entry.
+// shapeOf returns the rule for a field. Signed numbers need no entry, because no field may be negative.
 func shapeOf(f protoreflect.FieldDescriptor) shape {
 	switch strings.TrimPrefix(string(f.FullName()), networkingPackage) {
-	case "istio.mesh.v1alpha1.MeshConfig.connect_timeout", "istio.mesh.v1alpha1.MeshConfig.dns_refresh_rate",
-		"istio.mesh.v1alpha1.PrivateKeyProvider.CryptoMb.poll_delay", "istio.mesh.v1alpha1.PrivateKeyProvider.QAT.poll_delay":
+	case "istio.mesh.v1alpha1.MeshConfig.connect_timeout", "istio.mesh.v1alpha1.MeshConfig.dns_refresh_rate":
+		return positiveMillis
+	case "istio.mesh.v1alpha1.MeshConfig.protocol_detection_timeout":
+		return anyMillis
+	case "istio.mesh.v1alpha1.PrivateKeyProvider.CryptoMb.poll_delay", "istio.mesh.v1alpha1.PrivateKeyProvider.QAT.poll_delay":
 		return positiveTime
 	case "ConnectionPoolSettings.HTTPSettings.idle_timeout":
 		return idleTime
@@ -89,7 +94,7 @@ func shapeOf(f protoreflect.FieldDescriptor) shape {
 	return anyShape
 }
 
-// NotZero says why a zero that the user wrote in a field is wrong although the field can be left out, "" if it is not.
+// NotZero returns why a field must not be zero, although it may be omitted; "" if it may be zero.
 func NotZero(f protoreflect.FieldDescriptor) string {
 	if shapeOf(f) == portNumber {
 		return checkPort(0)
@@ -97,7 +102,7 @@ func NotZero(f protoreflect.FieldDescriptor) string {
 	return ""
 }
 
-// shapes applies the rules to everything that is set in m, in the order of its fields.
+// shapes applies the rules to all fields that are set in a message, in order.
 func (c *checker) shapes(p *document.Path, m protoreflect.Message) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -134,7 +139,7 @@ func (c *checker) listShapes(p *document.Path, l protoreflect.List, f protorefle
 	}
 }
 
-// mapLimit is how many entries a map may have.
+// mapLimit returns the maximum number of entries of a map.
 func mapLimit(f protoreflect.FieldDescriptor, rule shape) int {
 	switch {
 	case rule == portMap:
@@ -181,10 +186,10 @@ func (c *checker) mapShapes(p *document.Path, m protoreflect.Map, f protoreflect
 	}
 }
 
-// shape judges one value and what is in it.
+// shape checks one value and everything in it.
 func (c *checker) shape(p *document.Path, v protoreflect.Value, f protoreflect.FieldDescriptor, rule shape) {
 	switch rule {
-	case positiveTime, anyTime, idleTime:
+	case positiveTime, anyTime, idleTime, positiveMillis, anyMillis:
 		c.timeShape(p, v.Message(), rule)
 		return
 	case portNumber:
@@ -231,10 +236,12 @@ func (c *checker) timeShape(p *document.Path, m protoreflect.Message, rule shape
 	}
 	d := t.AsDuration()
 	switch {
-	case rule == positiveTime && d < time.Millisecond:
+	case (rule == positiveTime || rule == positiveMillis) && d < time.Millisecond:
 		c.fail(p, "must be 1ms at least, not %v; remove it for the default", d)
 	case d < 0:
 		c.fail(p, "must not be negative, but is %v", d)
+	case (rule == positiveMillis || rule == anyMillis) && d%time.Millisecond != 0:
+		c.fail(p, "must be whole milliseconds, not %v", d)
 	case rule == idleTime && d < time.Millisecond:
 		c.warn(p, "API servers refuse less than 1ms, and this is %v", d)
 	}

@@ -63,14 +63,14 @@ func (c *checker) ingress(p *document.Path, l *networking.IstioIngressListener) 
 	c.serverTLS(p.Field("tls"), l.Tls)
 }
 
-// vacant warns of listeners that would have a socket on a port of the proxy's own.
+// vacant warns of listeners with a socket on a port that is reserved for the proxy.
 func (c *checker) vacant(p *document.Path, port *networking.SidecarPort, mode networking.CaptureMode) {
 	if n := port.GetNumber(); mesh.Reserved(n, mode == networking.CaptureMode_NONE) {
 		c.warn(p.Field("port").Field("number"), "%d is a port that the proxy or its agent uses itself: there is no such listener", n)
 	}
 }
 
-// checkDefaultEndpoint judges where an inbound listener forwards to: the application, here.
+// checkDefaultEndpoint checks the address to which an ingress listener forwards: that of the application.
 func checkDefaultEndpoint(s string) string {
 	if isUnix(s) {
 		return checkUnix(s)
@@ -90,7 +90,7 @@ func checkDefaultEndpoint(s string) string {
 	return ""
 }
 
-// serverTLS judges TLS of an inbound listener for clients that are not in the mesh.
+// serverTLS checks TLS of an inbound listener for clients that are not in the mesh.
 func (c *checker) serverTLS(p *document.Path, t *networking.ServerTLSSettings) {
 	if t == nil {
 		return
@@ -124,7 +124,7 @@ func (c *checker) serverTLS(p *document.Path, t *networking.ServerTLSSettings) {
 	}
 }
 
-// serverCertificates judges the certificate of a listener, or its two: one for each kind of key.
+// serverCertificates checks the certificate of a listener, or its two: one for each kind of key.
 func (c *checker) serverCertificates(p *document.Path, t *networking.ServerTLSSettings) {
 	if len(t.TlsCertificates) == 0 {
 		c.certificate(p, t)
@@ -217,7 +217,7 @@ func (c *checker) egress(p *document.Path, l *networking.IstioEgressListener) {
 	}
 }
 
-// importHost judges "namespace/host"; a "~" before the namespace excludes what the rest stands for.
+// importHost checks "namespace/host". A "~" before the namespace excludes the hosts instead of importing them.
 func (c *checker) importHost(p *document.Path, s string) {
 	namespace, host, ok := strings.Cut(s, "/")
 	if !ok {

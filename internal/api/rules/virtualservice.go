@@ -9,7 +9,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
-// gateway judges a gateway's name, "name" or "namespace/name", and reports whether it stands for the sidecars.
+// gateway checks the name of a gateway, "name" or "namespace/name", and reports whether it is "mesh", which stands for sidecars.
 func (c *checker) gateway(p *document.Path, name string) (sidecars bool) {
 	if name == mesh.Gateway {
 		return true
@@ -42,7 +42,7 @@ func (c *checker) virtualService(p *document.Path, vs *networking.VirtualService
 	} else {
 		c.virtualHosts(p.Field("hosts"), vs.Hosts, sidecars)
 	}
-	// Which sidecars or gateways a rule is for can be narrowed by its matches, but claims exist at gateways only.
+	// Matches can restrict a rule to gateways. Only gateways have the claims of a token.
 	onlyMesh := len(vs.Gateways) == 0 || allMesh(vs.Gateways)
 	for i, route := range vs.Http {
 		at := p.Field("http").At(i)
@@ -69,7 +69,7 @@ func allMesh(gateways []string) bool {
 	return true
 }
 
-// leaf judges what only a virtual service without hosts must not have: others delegate to it.
+// leaf checks a virtual service without hosts, to which others delegate.
 func (c *checker) leaf(p *document.Path, vs *networking.VirtualService) {
 	if len(vs.Gateways) > 0 {
 		c.fail(p.Field("gateways"), "a virtual service without hosts is a delegate and takes its gateways from its root; add hosts or remove gateways")
@@ -108,7 +108,7 @@ func hostsOverlap(a, b string) bool {
 	return a == b || covers(a, b) || covers(b, a)
 }
 
-// covers reports whether the wildcard w stands for all that h stands for.
+// covers reports whether the wildcard w covers all hosts that h covers.
 func covers(w, h string) bool {
 	if !strings.HasPrefix(w, "*") {
 		return w == h
@@ -127,7 +127,7 @@ func isGeneratedSNI(h string) bool {
 	return len(parts) == 3 && isDigits(parts[0]) && (parts[1] == "" || isLabel(parts[1], true)) && checkFQDN(parts[2]) == ""
 }
 
-// destination judges where traffic goes to.
+// destination checks a destination.
 func (c *checker) destination(p *document.Path, d *networking.Destination) {
 	if d == nil {
 		c.fail(p, "a destination is needed")
@@ -147,7 +147,7 @@ func (c *checker) destination(p *document.Path, d *networking.Destination) {
 	}
 }
 
-// weights judges the weights of a split. A single destination gets everything, whatever its weight.
+// weights checks the weights of destinations. A single destination gets all traffic, whatever its weight.
 func (c *checker) weights(p *document.Path, n int, weight func(int) int32) {
 	total := int64(0)
 	for i := range n {
@@ -186,7 +186,7 @@ func (c *checker) tlsRoute(p *document.Path, r *networking.TLSRoute, vs *network
 	c.route4(p, r.Route)
 }
 
-// sni judges a server name: it must be one of the virtual service's hosts.
+// sni checks a server name: it must be one of the virtual service's hosts.
 func (c *checker) sni(p *document.Path, sni string, vs *networking.VirtualService) {
 	gatewaysOnly := len(vs.Gateways) > 0
 	for _, g := range vs.Gateways {
@@ -221,7 +221,7 @@ func (c *checker) tcpRoute(p *document.Path, r *networking.TCPRoute) {
 	c.route4(p, r.Route)
 }
 
-// match4 judges what matches of TLS and TCP routes have in common.
+// match4 checks the fields that matches of TLS and TCP routes have in common.
 func (c *checker) match4(p *document.Path, subnets []string, source string, gateways []string, namespace string) {
 	for i, s := range subnets {
 		c.rule(p.Field("destinationSubnets").At(i), checkSubnet(s))
@@ -235,7 +235,7 @@ func (c *checker) match4(p *document.Path, subnets []string, source string, gate
 	}
 }
 
-// route4 judges the destinations of TLS and TCP routes.
+// route4 checks the destinations of TLS and TCP routes.
 func (c *checker) route4(p *document.Path, route []*networking.RouteDestination) {
 	at := p.Field("route")
 	if len(route) == 0 {

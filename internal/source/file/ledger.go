@@ -139,7 +139,7 @@ func (t text) moved(line int) text {
 	}
 	docs := make([]api.Document, len(t.docs))
 	for i, d := range t.docs {
-		docs[i] = d.Moved(line - t.line)
+		docs[i] = d.ShiftLines(line - t.line)
 	}
 	return text{line: line, docs: docs}
 }

@@ -44,7 +44,7 @@ func (f *findings) serviceEntry() {
 	}
 }
 
-// shortNames tells which short names of a cluster host others have, because they declare a host called so.
+// shortNames warns of short names of a cluster host that do not reach it, because another object declares a host with that name.
 func (f *findings) shortNames(at, host string, spec *mesh.Service) {
 	names := mesh.ShortNames(host, f.q.tables.Domain())
 	bare, of, ok := mesh.ClusterHost(host, f.q.tables.Domain())
@@ -53,10 +53,10 @@ func (f *findings) shortNames(at, host string, spec *mesh.Service) {
 	}
 	for _, short := range names {
 		claims := f.q.tables.ByHost.Group(f.r, short)
-		home, looked := service.DeclaringNamespace(claims, ""), 0
+		home, checked := service.DeclaringNamespace(claims, ""), 0
 		for c := range claims.All() {
-			if looked++; c.Kind > state.RouteClaim || looked > maxChecked {
-				break // listed by kind
+			if checked++; c.Kind > state.RouteClaim || checked > maxChecked {
+				break // claims are ordered by kind
 			}
 			both := shared(spec, f.requestPorts(c))
 			if len(both) == 0 {
@@ -80,7 +80,7 @@ func (f *findings) shortNames(at, host string, spec *mesh.Service) {
 	}
 }
 
-// requestPorts are the ports on which a claim's host may be told by the Host of requests.
+// requestPorts returns the ports on which requests may be routed to a claim's host by their Host header.
 func (f *findings) requestPorts(c state.Claim) []mesh.Port {
 	if c.Kind == state.RouteClaim {
 		return []mesh.Port{{Number: service.RoutesOnlyPort, Protocol: mesh.HTTP}}
@@ -92,7 +92,7 @@ func (f *findings) requestPorts(c state.Claim) []mesh.Port {
 	return spec.Ports
 }
 
-// shared are the ports on which requests for either are told by their Host.
+// shared returns the numbers of the ports of a service on which requests for it and for another host are told apart by Host.
 func shared(spec *mesh.Service, others []mesh.Port) (numbers []string) {
 	byName := func(p mesh.Port) bool { return p.Protocol.IsHTTP() || p.Protocol.Sniffed() }
 	for _, p := range spec.Ports {
@@ -103,7 +103,7 @@ func shared(spec *mesh.Service, others []mesh.Port) (numbers []string) {
 	return numbers
 }
 
-// merged tells what is lost where a namespace declares a host twice.
+// merged warns of what has no effect where a namespace declares a host twice.
 func (f *findings) merged(at, host string, o state.Claim, spec, first *mesh.Service) {
 	if spec.Resolution != first.Resolution {
 		f.warn(at, "%s is older and declares %q with another resolution: that one counts", o.Object(), host)
@@ -115,7 +115,7 @@ func (f *findings) merged(at, host string, o state.Claim, spec, first *mesh.Serv
 	}
 }
 
-// addresses tells which addresses of a host another one has.
+// addresses warns of addresses of a host that belong to another host.
 func (f *findings) addresses(host string) {
 	fp, ok := f.q.services.Footprint(f.r, service.HostView{Host: host})
 	if !ok {
@@ -141,7 +141,7 @@ func (f *findings) addresses(host string) {
 	}
 }
 
-// losses tells which connections to an address that a host wants another one has.
+// losses warns of connections to an address of a host that go to another host.
 func (f *findings) losses(host string, at service.Address) {
 	ip := at.IP
 	if ip == "" {
@@ -173,7 +173,7 @@ func (f *findings) sidecar() {
 		}
 	}
 	if len(row.Selector) > 0 {
-		f.forNobody("spec.workloadSelector", row.Selector, func(id string) bool {
+		f.selectorWithoutWorkload("spec.workloadSelector", row.Selector, func(id string) bool {
 			of, ok := f.q.scope.SidecarOf(f.r, id)
 			return ok && of == f.key
 		})
@@ -202,17 +202,17 @@ func (f *findings) sidecar() {
 	}
 }
 
-// declares reports whether a namespace declares any host that the object's own namespace sees.
+// declares reports whether a namespace declares any host that the namespace of the object sees.
 func (f *findings) declares(namespace string) bool {
 	for _, layer := range []string{"", f.key.Namespace} {
-		if f.q.tables.Hosts.DeclaredIn.Group(f.r, state.Declared{Namespace: namespace, Layer: layer}).Len() > 0 {
+		if f.q.tables.Hosts.DeclaredIn.Group(f.r, state.NamespaceLayer{Namespace: namespace, Layer: layer}).Len() > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// workloadEntry tells of a workload that is an endpoint of nothing.
+// workloadEntry warns of a workload that is not an endpoint of any service.
 func (f *findings) workloadEntry() {
 	e, ok := f.q.tables.Workloads.Get(f.r, f.key)
 	if ok && !f.q.services.IsSelected(f.r, f.key, e.Labels) {

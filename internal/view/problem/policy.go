@@ -23,12 +23,12 @@ func (f *findings) destinationRule() {
 	}
 	if len(rule.Selector) > 0 {
 		f.idlePolicies(rule, rule.Host)
-		f.forNobody("spec.workloadSelector", rule.Selector, func(id string) bool {
+		f.selectorWithoutWorkload("spec.workloadSelector", rule.Selector, func(id string) bool {
 			class, ok := f.q.scope.Class.Get(f.r, id)
 			return ok && class.Rules.Has(f.key.Name)
 		})
-		f.unused(claimed{host: rule.Host, all: f.q.tables.ByHost.Group(f.r, rule.Host)})
-		f.beyondSelecting()
+		f.unused(hostClaims{host: rule.Host, all: f.q.tables.ByHost.Group(f.r, rule.Host)})
+		f.selectorLimit()
 		return
 	}
 	for _, c := range f.claims("spec.host") {
@@ -45,12 +45,12 @@ func (f *findings) destinationRule() {
 			f.mergedRule(rule, first)
 			break
 		}
-		f.outshone(c, rule)
+		f.otherAudience(c, rule)
 	}
 }
 
-// unused tells of a rule for nothing.
-func (f *findings) unused(c claimed) {
+// unused warns of a rule for a host without a service.
+func (f *findings) unused(c hostClaims) {
 	for o := range c.all.All() {
 		if o.Kind == state.ServiceClaim {
 			return
@@ -64,8 +64,8 @@ func (f *findings) unused(c claimed) {
 	f.warn("spec.host", "there is no service %q: the rule has no effect", c.host)
 }
 
-// idlePolicies tells what of a rule does nothing at the service that it is for: settings for ports that the service does not
-// have, or that speak something else, and subsets that no endpoint is in.
+// idlePolicies warns of settings of a rule that have no effect on its service: those for ports that the service does not have, or
+// that speak another protocol, and subsets without endpoints.
 func (f *findings) idlePolicies(rule *state.DestinationRule, host string) {
 	s, ok := f.q.services.Service.Get(f.r, service.HostView{Host: host, Viewer: f.q.scope.Viewer(f.r, host, f.key.Namespace)})
 	if !ok {
@@ -78,12 +78,27 @@ func (f *findings) idlePolicies(rule *state.DestinationRule, host string) {
 		if i >= maxChecked || s.Resolution == mesh.Passthrough || s.Resolution == mesh.DynamicDNS {
 			continue // these have no endpoints to choose from
 		}
-		if label, missing := f.q.services.MissingLabel(f.r, s, subset.GetLabels()); missing {
-			f.warn(at+".labels", "no endpoint of %q has the label %s: what is sent to subset %q fails; correct the label, or give it to an endpoint", host, label, subset.GetName())
+		switch missing := f.q.services.MissingLabels(f.r, s, subset.GetLabels()); len(missing) {
+		case 0:
+		case 1:
+			f.warn(at+".labels", "no endpoint of %q has the label %s: what is sent to subset %q fails; correct the label, or give it to an endpoint", host, missing[0], subset.GetName())
+		default:
+			f.warn(at+".labels", "no endpoint of %q has all of the labels %s, although each is on some endpoint: what is sent to subset %q fails; correct the labels, or give them to one endpoint",
+				host, joined(missing), subset.GetName())
 		}
 	}
 }
 
+// joined shows labels as "a=1, b=2".
+func joined(labels []mesh.Label) string {
+	texts := make([]string, 0, len(labels))
+	for _, l := range labels {
+		texts = append(texts, l.String())
+	}
+	return strings.Join(texts, ", ")
+}
+
+// idlePolicy warns of settings of one traffic policy that have no effect on a service.
 func (f *findings) idlePolicy(policy *networking.TrafficPolicy, at string, s *service.Service) {
 	if policy == nil {
 		return
@@ -99,7 +114,7 @@ func (f *findings) idlePolicy(policy *networking.TrafficPolicy, at string, s *se
 	}
 }
 
-// listed are the numbers of ports in words.
+// listed returns the numbers of ports as text: "80, 443".
 func listed(ports []mesh.Port) string {
 	numbers := make([]string, 0, len(ports))
 	sorted := slices.SortedFunc(slices.Values(ports), func(a, b mesh.Port) int { return cmp.Compare(a.Number, b.Number) })
@@ -109,15 +124,15 @@ func listed(ports []mesh.Port) string {
 	return strings.Join(slices.Compact(numbers), ", ")
 }
 
-// forNobody tells of a selector that selects no workload that is known: none that is declared with such labels, and no
-// connected proxy. has tells whether a proxy is selected.
-func (f *findings) forNobody(at string, selector map[string]string, has func(id string) bool) {
+// selectorWithoutWorkload warns of a selector that selects no known workload: no declared endpoint has its labels, and it selects
+// no connected proxy. has reports whether the proxy with an id is selected.
+func (f *findings) selectorWithoutWorkload(at string, selector map[string]string, has func(id string) bool) {
 	if f.q.services.MayHaveWorkload(f.r, f.key.Namespace, selector) {
 		return
 	}
-	looked := 0
+	checked := 0
 	for id := range f.q.tables.ProxiesIn.Group(f.r, f.key.Namespace).All() {
-		if looked++; looked > maxChecked {
+		if checked++; checked > maxChecked {
 			return // one of the others may be selected
 		}
 		if has(string(id)) {
@@ -128,7 +143,7 @@ func (f *findings) forNobody(at string, selector map[string]string, has func(id 
 		f.key.Namespace, mesh.FormatLabels(selector))
 }
 
-// mergedRule tells what is lost where a namespace has two rules for a host.
+// mergedRule warns of settings that have no effect because an older rule of the namespace, for the same host, has them too.
 func (f *findings) mergedRule(rule, first *state.DestinationRule) {
 	if rule.Spec.TrafficPolicy != nil && first.Spec.TrafficPolicy != nil {
 		f.warn("spec.trafficPolicy", "%s is older and has a policy for %q: that one counts", first.Object, rule.Host)
@@ -142,14 +157,14 @@ func (f *findings) mergedRule(rule, first *state.DestinationRule) {
 	}
 }
 
-// outshone tells of a younger rule that is for other callers: who sees both obeys that one.
-func (f *findings) outshone(c claimed, rule *state.DestinationRule) {
-	own, looked := state.Aged{Created: rule.Created, Key: f.key}, 0
+// otherAudience warns of a younger rule that is exported to other namespaces: callers that see both use only the younger one.
+func (f *findings) otherAudience(c hostClaims, rule *state.DestinationRule) {
+	own, checked := state.AgeKey{Created: rule.Created, Key: f.key}, 0
 	for o := range c.all.All() {
-		if o.Kind != state.PolicyClaim || o.Namespace != f.key.Namespace || own.Compare(state.Aged{Created: o.Created, Key: o.Object()}) >= 0 {
+		if o.Kind != state.PolicyClaim || o.Namespace != f.key.Namespace || own.Compare(state.AgeKey{Created: o.Created, Key: o.Object()}) >= 0 {
 			continue
 		}
-		if looked++; looked > maxChecked {
+		if checked++; checked > maxChecked {
 			return
 		}
 		if other, ok := f.q.tables.DestinationRules.Get(f.r, o.Object()); ok && other.Audience != rule.Audience {
@@ -159,8 +174,8 @@ func (f *findings) outshone(c claimed, rule *state.DestinationRule) {
 	}
 }
 
-// beyondSelecting tells of a rule that is not looked at, because a namespace has too many that select workloads.
-func (f *findings) beyondSelecting() {
+// selectorLimit warns of a rule that is not used, because its namespace has too many rules with a workload selector.
+func (f *findings) selectorLimit() {
 	before := 0
 	for at := range f.q.tables.SelectingPolicies.Group(f.r, f.key.Namespace).All() {
 		if at.Key == f.key {

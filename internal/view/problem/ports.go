@@ -10,15 +10,16 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
 
-// served are the ports of the services that a VirtualService is for.
-type served struct {
+// hostPorts are the ports of the services that the hosts of a VirtualService name.
+type hostPorts struct {
 	ports []mesh.Port
-	// more says that there may be others: the services of a pattern are many.
+	// more is true if ports is incomplete, because a pattern covers too many services to look at all of them.
 	more bool
 }
 
-// speak reports whether there is a port, of a number unless that is 0, whose protocol fits, or may be one.
-func (s served) speak(number uint32, fits func(mesh.Protocol) bool) bool {
+// speak reports whether a port has a protocol for which fits is true, or whether there may be such a port. If number is not 0,
+// only ports with this number count.
+func (s hostPorts) speak(number uint32, fits func(mesh.Protocol) bool) bool {
 	for _, p := range s.ports {
 		if (number == 0 || p.Number == number) && fits(p.Protocol) {
 			return true
@@ -30,16 +31,16 @@ func (s served) speak(number uint32, fits func(mesh.Protocol) bool) bool {
 func requests(p mesh.Protocol) bool    { return p.IsHTTP() || p.Sniffed() }
 func connections(p mesh.Protocol) bool { return !p.IsHTTP() && !p.IsTLS() && p != mesh.UDP }
 
-// unserved tells of hosts without a service, and of rules that are for ports which no service of the hosts has, or which
-// speak something else.
-func (f *findings) unserved(vs *state.VirtualService) {
-	var all served
+// idleRules warns of hosts without a service, and of rules for ports that no service of the hosts has, or that speak another
+// protocol.
+func (f *findings) idleRules(vs *state.VirtualService) {
+	var all hostPorts
 	for i, host := range vs.Hosts {
 		if i == maxChecked {
 			all.more = true
 			break
 		}
-		s := f.serves(host)
+		s := f.portsOf(host)
 		if len(s.ports) == 0 && !s.more {
 			f.withoutService(fmt.Sprintf("spec.hosts[%d]", i), host, vs.Spec)
 			continue
@@ -49,8 +50,8 @@ func (f *findings) unserved(vs *state.VirtualService) {
 	f.idleMatches(vs.Spec, all)
 }
 
-// serves are the ports of the services of a host or pattern.
-func (f *findings) serves(host string) (s served) {
+// portsOf returns the ports of the services of a host or pattern.
+func (f *findings) portsOf(host string) (s hostPorts) {
 	add := func(name string) {
 		if svc, ok := f.q.services.Service.Get(f.r, service.HostView{Host: name, Viewer: f.q.scope.Viewer(f.r, name, f.key.Namespace)}); ok {
 			s.ports = append(s.ports, svc.Ports...)
@@ -63,9 +64,9 @@ func (f *findings) serves(host string) (s served) {
 		}
 		return s
 	}
-	looked := 0
+	checked := 0
 	for name := range f.q.tables.Hosts.ServiceUnder.Group(f.r, host).All() {
-		if looked++; looked > maxChecked {
+		if checked++; checked > maxChecked {
 			s.more = true
 			return s
 		}
@@ -74,7 +75,7 @@ func (f *findings) serves(host string) (s served) {
 	return s
 }
 
-// withoutService tells of a host that nobody declares as a service.
+// withoutService warns of a host that no ServiceEntry declares.
 func (f *findings) withoutService(at, host string, spec *networking.VirtualService) {
 	reason := "there is no service %q: its rules for HTTP count on port %d only"
 	switch {
@@ -91,11 +92,11 @@ func (f *findings) withoutService(at, host string, spec *networking.VirtualServi
 	f.warn(at, reason, host, service.RoutesOnlyPort)
 }
 
-// idleMatches tells of rules and matches that no port of the hosts is for.
-func (f *findings) idleMatches(spec *networking.VirtualService, s served) {
+// idleMatches warns of rules and matches that apply to no port of the hosts.
+func (f *findings) idleMatches(spec *networking.VirtualService, s hostPorts) {
 	if len(s.ports) == 0 {
 		s.ports = []mesh.Port{{Number: service.RoutesOnlyPort, Protocol: mesh.HTTP}}
-		spec = &networking.VirtualService{Http: spec.Http} // of the others it is told that they do nothing
+		spec = &networking.VirtualService{Http: spec.Http} // withoutService has warned of the others
 	}
 	for i, rule := range spec.Http {
 		if i == maxChecked {
@@ -128,8 +129,8 @@ func (f *findings) idleMatches(spec *networking.VirtualService, s served) {
 	}
 }
 
-// idleMatch tells of a match for a port that is not there, or speaks something else.
-func (f *findings) idleMatch(at string, number uint32, s served, fits func(mesh.Protocol) bool, what string) {
+// idleMatch warns of a match for a port that does not exist, or that speaks another protocol.
+func (f *findings) idleMatch(at string, number uint32, s hostPorts, fits func(mesh.Protocol) bool, what string) {
 	any := func(mesh.Protocol) bool { return true }
 	switch {
 	case number == 0 || s.speak(number, fits):

@@ -1,9 +1,9 @@
-// Package problem tells users what of their configuration does not do what it says: references to nothing, and
-// conflicts with the loser and the winner named.
+// Package problem finds configuration that has no effect or another effect than its text: references to objects that do not
+// exist, and conflicts between objects. The problem of a conflict names the object that takes precedence.
 //
-// It owns the checks that need more than one object; what one object says by itself is judged when it is decoded. There
-// is one cell per object, whether or not a proxy sees it, and one root over all of them. Problems carry no position:
-// an object that moves in its file changes nothing here. The package starts no goroutines and must not import xds.
+// The package owns the checks that need more than one object. Package api checks single objects when it decodes them. There is
+// one cell per object, whether or not a proxy sees the object, and one root over all of them. Problems carry no position, so
+// moving an object within its file runs nothing here. The package starts no goroutines.
 package problem
 
 import (
@@ -23,7 +23,7 @@ import (
 // maxChecked bounds how many hosts or destinations of one object are checked.
 const maxChecked = 30
 
-// Queries are the problems.
+// Queries are the queries for problems.
 type Queries struct {
 	tables    *state.Tables
 	services  *service.Queries
@@ -32,7 +32,7 @@ type Queries struct {
 	transport *transport.Queries
 	checks    map[string]func(*findings) // by kind
 	checked   *query.Collection[string, api.Problem]
-	// All are the problems of all objects and sources, as a list of sets.
+	// All returns the problems of all objects and sources, as a list of sets.
 	All *query.Query[service.All, []state.Problems]
 }
 
@@ -72,7 +72,7 @@ type findings struct {
 	r    *query.Reader
 	key  api.Key
 	list []api.Problem
-	// addressesLeft is how many more addresses are looked at.
+	// addressesLeft is how many more addresses may be checked. It starts at maxChecked.
 	addressesLeft int
 }
 
@@ -92,7 +92,7 @@ func (q *Queries) check(r *query.Reader, k api.Key) ([]api.Problem, bool) {
 	return f.list, len(f.list) > 0
 }
 
-// checks finds the problems of an object of each kind.
+// checks returns, by kind, the function that finds the problems of an object.
 func checks() map[string]func(*findings) {
 	all := map[string]func(*findings){
 		api.KindServiceEntry:    (*findings).serviceEntry,
@@ -103,15 +103,15 @@ func checks() map[string]func(*findings) {
 	}
 	for _, k := range api.Kinds() {
 		if all[k.Name] == nil {
-			panic("problem: nothing finds the problems of a " + k.Name + ": add it to checks")
+			panic("problem: no check for the kind " + k.Name + ": add one to checks")
 		}
 	}
 	return all
 }
 
-// claims yields an object's hosts with the field they are written in and the claims of all objects on them.
-func (f *findings) claims(field string) func(yield func(at string, c claimed) bool) {
-	return func(yield func(string, claimed) bool) {
+// claims yields the hosts of the object, each with its field and with the claims of all objects on the host.
+func (f *findings) claims(field string) func(yield func(at string, c hostClaims) bool) {
+	return func(yield func(string, hostClaims) bool) {
 		own, ok := f.q.tables.Claims.Get(f.r, f.key)
 		if !ok {
 			return
@@ -121,27 +121,29 @@ func (f *findings) claims(field string) func(yield func(at string, c claimed) bo
 				return
 			}
 			at := fmt.Sprintf("%s[%d]", field, i)
-			if !yield(at, claimed{own, host, f.q.tables.ByHost.Group(f.r, host)}) {
+			if !yield(at, hostClaims{own, host, f.q.tables.ByHost.Group(f.r, host)}) {
 				return
 			}
 		}
 	}
 }
 
-type claimed struct {
-	own  *state.Claims
+// hostClaims is a host of an object, with the claims on it.
+type hostClaims struct {
+	own  *state.Claims // the row of the object's claims, on all its hosts
 	host string
-	all  omap.Map[state.Claim, omap.Unit]
+	all  omap.Map[state.Claim, omap.Unit] // of all objects, in order of precedence
 }
 
-// older yields the claims of a kind that come before the object's own in one of its layers.
-func (c claimed) older(k api.Key) func(yield func(state.Claim) bool) {
+// older yields the claims that take precedence over the object's own: of the same kind, seen in one of the same layers, and
+// earlier in the order of claims.
+func (c hostClaims) older(k api.Key) func(yield func(state.Claim) bool) {
 	return func(yield func(state.Claim) bool) {
 		for o := range c.all.All() {
 			switch {
 			case o.Kind != c.own.Kind || !slices.Contains(c.own.Layers, o.Layer):
 			case o.Namespace == k.Namespace && o.Name == k.Name:
-				return // they are listed by age
+				return // claims are in order of precedence
 			default:
 				if !yield(o) {
 					return

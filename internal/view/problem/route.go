@@ -31,23 +31,23 @@ func (f *findings) virtualService() {
 		f.delegated()
 	}
 	checked := 0
-	for at, d := range routed(vs.Spec) {
+	for at, d := range httpDestinations(vs.Spec) {
 		if checked++; checked > maxChecked {
 			break
 		}
 		f.destination(at, d)
 	}
-	for at, d := range connected(vs.Spec) {
+	for at, d := range connectionDestinations(vs.Spec) {
 		if checked++; checked > maxChecked {
 			break
 		}
 		f.destination(at, d)
 	}
 	f.targets(vs)
-	f.unserved(vs)
+	f.idleRules(vs)
 }
 
-// delegated tells which rules of delegates, or which delegates, have no effect.
+// delegated warns of rules of delegates, and of delegates, that have no effect.
 func (f *findings) delegated() {
 	m, ok := f.q.traffic.Merged.Get(f.r, f.key)
 	if !ok {
@@ -61,8 +61,8 @@ func (f *findings) delegated() {
 	}
 }
 
-// routed yields the destinations of HTTP rules and the fields they are in.
-func routed(spec *networking.VirtualService) func(yield func(at string, d *networking.Destination) bool) {
+// httpDestinations yields the destinations of HTTP rules, each with the path of its field.
+func httpDestinations(spec *networking.VirtualService) func(yield func(at string, d *networking.Destination) bool) {
 	return func(yield func(string, *networking.Destination) bool) {
 		for i, rule := range spec.Http {
 			for j, d := range rule.Route {
@@ -82,8 +82,8 @@ func routed(spec *networking.VirtualService) func(yield func(at string, d *netwo
 	}
 }
 
-// connected yields the destinations of the rules for TLS and TCP, with the path of their fields.
-func connected(spec *networking.VirtualService) func(yield func(at string, d *networking.Destination) bool) {
+// connectionDestinations yields the destinations of the rules for TLS and TCP, each with the path of its field.
+func connectionDestinations(spec *networking.VirtualService) func(yield func(at string, d *networking.Destination) bool) {
 	return func(yield func(string, *networking.Destination) bool) {
 		for i, rule := range spec.Tls {
 			for j, d := range rule.Route {
@@ -102,10 +102,10 @@ func connected(spec *networking.VirtualService) func(yield func(at string, d *ne
 	}
 }
 
-// targets tells where rules lead to more hosts than are looked at.
+// targets warns of rules that lead to more hosts than are looked at.
 func (f *findings) targets(vs *state.VirtualService) {
 	hosts := map[string]bool{}
-	for _, d := range routed(vs.Spec) {
+	for _, d := range httpDestinations(vs.Spec) {
 		hosts[d.GetHost()] = true
 	}
 	if len(hosts) > traffic.MaxTargets {
@@ -114,7 +114,7 @@ func (f *findings) targets(vs *state.VirtualService) {
 	}
 }
 
-// destination tells of a destination that leads nowhere.
+// destination warns of a destination without a service, port or subset.
 func (f *findings) destination(at string, d *networking.Destination) {
 	host := d.GetHost()
 	home := ""

@@ -142,7 +142,7 @@ func (q *Queries) localityOf(r *query.Reader, p *proxy.Proxy, labels map[string]
 	}
 	at := mesh.Site{Locality: own}
 	if own == (mesh.Locality{}) {
-		at.Locality = mesh.RunsAt(labels, p.Locality)
+		at.Locality = mesh.WorkloadLocality(labels, p.Locality)
 	}
 	var list []mesh.Label
 	for key := range by.labels.All() {

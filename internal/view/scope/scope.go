@@ -284,7 +284,7 @@ func (q *Queries) hostsOf(r *query.Reader, s Set) (Hosts, bool) {
 
 // addDelegating appends to parts the hosts whose rules, as a viewer sees them, are in a delegate.
 func (q *Queries) addDelegating(r *query.Reader, delegate api.Key, layer string, parts []Hosts) []Hosts {
-	return q.addCovered(r, q.tables.Hosts.Through.Group(r, state.Through{Delegate: delegate, Layer: layer}), parts)
+	return q.addCovered(r, q.tables.Hosts.ByDelegate.Group(r, state.DelegateLayer{Delegate: delegate, Layer: layer}), parts)
 }
 
 // addCovered appends hosts to parts, and the hosts that the patterns among them cover.
@@ -328,7 +328,9 @@ func (q *Queries) footprint(r *query.Reader, h HostInSet) ([]service.Footprint, 
 			return nil, false
 		}
 		f, ok := q.services.Footprint(r, v)
-		f.SharedPorts, f.DedicatedPorts, f.DynamicPorts, f.Connections, f.VIPs, f.OverruledNamespaces = nil, nil, nil, nil, nil, nil // the base view has those
+		// The base view has the host with all of these.
+		f.SharedPorts, f.DedicatedPorts, f.DynamicPorts, f.WebPorts = nil, nil, nil, nil
+		f.Connections, f.VIPs, f.OverruledNamespaces = nil, nil, nil
 		return []service.Footprint{f}, ok
 	}
 	f, ok := q.services.FootprintAt(r, v, q.exposures(r, h))

@@ -139,11 +139,11 @@ func (q *Queries) selecting(r *query.Reader, namespace string, labels map[string
 }
 
 func older(a, b *state.Sidecar) bool {
-	return state.Aged{Created: a.Created, Key: a.Object}.Compare(state.Aged{Created: b.Created, Key: b.Object}) < 0
+	return state.AgeKey{Created: a.Created, Key: a.Object}.Compare(state.AgeKey{Created: b.Created, Key: b.Object}) < 0
 }
 
 // oldest is the first of some Sidecars that fits.
-func (q *Queries) oldest(r *query.Reader, of omap.Map[state.Aged, omap.Unit], fits func(*state.Sidecar) bool) (*state.Sidecar, bool) {
+func (q *Queries) oldest(r *query.Reader, of omap.Map[state.AgeKey, omap.Unit], fits func(*state.Sidecar) bool) (*state.Sidecar, bool) {
 	read := 0
 	for at := range of.All() {
 		if read++; read > maxSidecarsTried {
@@ -284,7 +284,7 @@ func (q *Queries) importAll(r *query.Reader, client string, i state.Import) []Ho
 
 // declared are the hosts that objects of a namespace declare or have routes for, as a viewer sees them.
 func (q *Queries) declared(r *query.Reader, namespace, layer string) Hosts {
-	return q.tables.Hosts.DeclaredIn.Group(r, state.Declared{Namespace: namespace, Layer: layer})
+	return q.tables.Hosts.DeclaredIn.Group(r, state.NamespaceLayer{Namespace: namespace, Layer: layer})
 }
 
 // covered are the hosts that a pattern covers.

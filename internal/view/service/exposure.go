@@ -66,6 +66,8 @@ type HTTPAddress struct {
 	ListenAddress
 	// Dynamic says that the proxy resolves the host of each request.
 	Dynamic bool
+	// Web says that the port is declared gRPC-Web.
+	Web bool
 }
 
 // eachCandidate calls add with every address of the footprint and its candidate, except for ports that HTTP hosts share.
@@ -74,10 +76,16 @@ func (f Footprint) eachCandidate(add func(Address, Candidate), at func(ListenAdd
 	for _, p := range f.DynamicPorts {
 		add(Address{Port: p}, Candidate{Created: DynamicHTTPCandidate})
 	}
+	for _, p := range f.WebPorts {
+		add(Address{Port: p}, Candidate{Created: WebHTTPCandidate})
+	}
 	for _, c := range f.HTTPAddresses {
 		add(at(c.ListenAddress), Candidate{ListenOptions: c.ListenOptions})
 		if c.Dynamic {
 			add(at(c.ListenAddress), Candidate{Created: DynamicHTTPCandidate})
+		}
+		if c.Web {
+			add(at(c.ListenAddress), Candidate{Created: WebHTTPCandidate})
 		}
 	}
 	for _, c := range f.Connections {
@@ -165,7 +173,8 @@ func (f *Footprint) addExposedAddress(p mesh.Port, at Exposure, dynamic bool) {
 	http := protocol.IsHTTP()
 	if http || protocol.Sniffed() {
 		f.HTTPPorts = union(f.HTTPPorts, []uint32{p.Number})
-		f.HTTPAddresses = append(f.HTTPAddresses, HTTPAddress{ListenAddress{c.Address, ListenOptions{FromSidecar: true, Bound: at.Bound}}, http && dynamic})
+		options := ListenOptions{FromSidecar: true, Bound: at.Bound}
+		f.HTTPAddresses = append(f.HTTPAddresses, HTTPAddress{ListenAddress{c.Address, options}, http && dynamic, protocol == mesh.GRPCWeb})
 	}
 	if !http {
 		f.Connections = append(f.Connections, c)
@@ -181,6 +190,9 @@ func (f *Footprint) addHTTP(p mesh.Port, at Exposure, dynamic bool) {
 	f.SharedPorts = union(f.SharedPorts, []uint32{p.Number})
 	if dynamic {
 		f.DynamicPorts = union(f.DynamicPorts, []uint32{p.Number})
+	}
+	if at.protocolOf(p) == mesh.GRPCWeb {
+		f.WebPorts = union(f.WebPorts, []uint32{p.Number})
 	}
 }
 

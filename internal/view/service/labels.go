@@ -11,15 +11,16 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// defineLabels defines the queries for the labels of endpoints. A query that asks for one label depends on that label
+// defineLabels defines the queries for the labels of endpoints. A query that asks for some labels depends on these labels
 // alone, not on the endpoints.
 func (q *Queries) defineLabels(g *query.Graph) {
-	q.inlineLabels = query.Define(g, "endpointLabels", slices.Equal[[]mesh.Label], func(r *query.Reader, k api.Key) ([]mesh.Label, bool) {
+	same := func(a, b [][]mesh.Label) bool { return slices.EqualFunc(a, b, slices.Equal) }
+	q.inlineLabels = query.Define(g, "endpointLabels", same, func(r *query.Reader, k api.Key) ([][]mesh.Label, bool) {
 		e, ok := q.tables.Endpoints.Get(r, k)
 		if !ok {
 			return nil, false
 		}
-		return e.Labels(), true
+		return e.LabelSets(), true
 	})
 	q.selectedLabels = query.GroupBy(g, "selectedLabels", q.SelectedEndpoints, func(s SelectedEndpoint, add func(mesh.Label, omap.Name)) {
 		for name, value := range s.Labels {
@@ -28,39 +29,67 @@ func (q *Queries) defineLabels(g *query.Graph) {
 	})
 }
 
-// MissingLabel is the first of the labels that no endpoint of a service has. ok is false if there is no such label.
-// Labels that say where an endpoint runs are skipped.
-func (q *Queries) MissingLabel(r *query.Reader, s *Service, labels map[string]string) (mesh.Label, bool) {
-	for _, l := range mesh.SortedLabels(labels) {
-		if !mesh.SaysPlace(l.Name) && !q.hasLabel(r, s, l) {
-			return l, true
+// MissingLabels returns the labels of a subset because of which it has no endpoints. If no endpoint of the service has one
+// of the labels, it returns that label. If each label is on some endpoint, but no endpoint has them all, it returns all of
+// them. It returns none if some endpoint has them all, or may have them. Labels that say where an endpoint runs are
+// skipped.
+func (q *Queries) MissingLabels(r *query.Reader, s *Service, labels map[string]string) []mesh.Label {
+	wanted := slices.DeleteFunc(mesh.SortedLabels(labels), func(l mesh.Label) bool { return mesh.IsPlaceLabel(l.Name) })
+	if q.hasLabels(r, s, wanted) {
+		return nil
+	}
+	for _, l := range wanted {
+		if one := []mesh.Label{l}; !q.hasLabels(r, s, one) {
+			return one
 		}
 	}
-	return mesh.Label{}, false
+	return wanted
 }
 
-// hasLabel reports whether any endpoint of a service has the label.
-func (q *Queries) hasLabel(r *query.Reader, s *Service, label mesh.Label) bool {
+// hasLabels reports whether any endpoint of a service has all of the labels, or may have them.
+func (q *Queries) hasLabels(r *query.Reader, s *Service, labels []mesh.Label) bool {
+	if len(labels) == 0 {
+		return true
+	}
 	for _, part := range s.Parts {
-		labels, _ := q.inlineLabels.Get(r, part.Object)
-		if _, found := slices.BinarySearchFunc(labels, label, mesh.Label.Compare); found || len(labels) > 0 && labels[0] == state.AnyLabel() {
+		sets, _ := q.inlineLabels.Get(r, part.Object)
+		if slices.ContainsFunc(sets, func(set []mesh.Label) bool { return hasAll(set, labels) }) {
 			return true
 		}
 		who, ok := q.tables.Identities.Get(r, part.Object)
-		if ok && len(who.Selector) > 0 && q.selectedLabels.Group(r, Select(part.Object.Namespace, who.Selector), label).Len() > 0 {
+		if !ok || len(who.Selector) == 0 {
+			continue
+		}
+		var groups []omap.Map[omap.Name, omap.Unit]
+		for _, l := range labels {
+			groups = append(groups, q.selectedLabels.Group(r, Select(part.Object.Namespace, who.Selector), l))
+		}
+		if intersect(groups) {
 			return true
 		}
 	}
 	return false
 }
 
+// hasAll reports whether a sorted set of labels has all of the other labels. It is true if the set is that of an object with
+// too many endpoints to list their labels, which is state.AnyLabel alone.
+func hasAll(set, labels []mesh.Label) bool {
+	if len(set) > 0 && set[0] == state.AnyLabel() {
+		return true
+	}
+	return !slices.ContainsFunc(labels, func(l mesh.Label) bool {
+		_, found := slices.BinarySearchFunc(set, l, mesh.Label.Compare)
+		return !found
+	})
+}
+
 // MayHaveWorkload reports whether a namespace may have a workload with all of the labels: each is on some WorkloadEntry,
 // or each is on some endpoint of a ServiceEntry.
 func (q *Queries) MayHaveWorkload(r *query.Reader, namespace string, labels map[string]string) bool {
-	if q.tables.Labelled.Group(r, state.LabelIn{Namespace: namespace, Label: state.AnyLabel()}).Len() > 0 {
+	if q.tables.InlineByLabel.Group(r, state.LabelIn{Namespace: namespace, Label: state.AnyLabel()}).Len() > 0 {
 		return true
 	}
-	for _, having := range []*store.Index[state.LabelIn, api.Key]{q.tables.WorkloadsByLabel, q.tables.Labelled} {
+	for _, having := range []*store.Index[state.LabelIn, api.Key]{q.tables.WorkloadsByLabel, q.tables.InlineByLabel} {
 		lacking := func(l mesh.Label) bool {
 			return having.Group(r, state.LabelIn{Namespace: namespace, Label: l}).Len() == 0
 		}
@@ -71,8 +100,21 @@ func (q *Queries) MayHaveWorkload(r *query.Reader, namespace string, labels map[
 	return false
 }
 
-// maxCompared bounds how many workloads are compared with a selector. Beyond it the answer is that one may match.
+// maxCompared bounds how many workloads are compared with labels. Beyond it the answer is that one may match.
 const maxCompared = 100
+
+// intersect reports whether some key is in all of the groups, of which there is at least one. After maxCompared keys it
+// assumes that there is such a key.
+func intersect[K omap.Key[K]](groups []omap.Map[K, omap.Unit]) bool {
+	slices.SortFunc(groups, func(a, b omap.Map[K, omap.Unit]) int { return a.Len() - b.Len() })
+	compared := 0
+	for k := range groups[0].All() {
+		if compared++; compared > maxCompared || !slices.ContainsFunc(groups[1:], func(g omap.Map[K, omap.Unit]) bool { return !g.Has(k) }) {
+			return true
+		}
+	}
+	return false
+}
 
 // SelectsWorkload reports whether some WorkloadEntry of a namespace has all labels of a selector, or may have them. The
 // selector is not empty.
@@ -81,14 +123,7 @@ func (q *Queries) SelectsWorkload(r *query.Reader, namespace string, selector ma
 	for _, l := range mesh.SortedLabels(selector) {
 		groups = append(groups, q.tables.WorkloadsByLabel.Group(r, state.LabelIn{Namespace: namespace, Label: l}))
 	}
-	slices.SortFunc(groups, func(a, b omap.Map[api.Key, omap.Unit]) int { return a.Len() - b.Len() })
-	compared := 0
-	for k := range groups[0].All() {
-		if compared++; compared > maxCompared || !slices.ContainsFunc(groups[1:], func(g omap.Map[api.Key, omap.Unit]) bool { return !g.Has(k) }) {
-			return true
-		}
-	}
-	return false
+	return intersect(groups)
 }
 
 // IsSelected reports whether some ServiceEntry of its namespace selects a WorkloadEntry, or may select it.

@@ -89,8 +89,8 @@ type Queries struct {
 	identities *query.Groups[Selection, omap.Name, omap.Name]
 	// selectedLabels groups the selected endpoints by label.
 	selectedLabels *query.Groups[Selection, mesh.Label, omap.Name]
-	// inlineLabels are the labels of the endpoints that an object lists itself, sorted.
-	inlineLabels *query.Query[api.Key, []mesh.Label]
+	// inlineLabels are the sets of labels of the endpoints that an object lists itself, one per distinct set, each sorted.
+	inlineLabels *query.Query[api.Key, [][]mesh.Label]
 	// Workload describes a workload by the services that have an endpoint at its addresses.
 	Workload *query.Query[Workload, WorkloadDescription]
 	// Footprints has the footprint of every host of the base view.

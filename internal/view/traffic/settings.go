@@ -1,8 +1,12 @@
 package traffic
 
 import (
+	"cmp"
+	"time"
+
 	networking "istio.io/api/networking/v1alpha3"
 
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/query"
 )
 
@@ -30,6 +34,15 @@ func (q *Queries) Settings(r *query.Reader, p *Policy, subset *networking.Subset
 		}
 	}
 	return s
+}
+
+// IdleTimeout is how long a TCP connection may be without data. It is 0 if the connection pool does not say it, and
+// mesh.NoTimeout if the pool disables the timeout by a duration of zero.
+func IdleTimeout(tcp *networking.ConnectionPoolSettings_TCPSettings) time.Duration {
+	if tcp.GetIdleTimeout() == nil {
+		return 0
+	}
+	return cmp.Or(tcp.IdleTimeout.AsDuration(), mesh.NoTimeout)
 }
 
 // ForPort is the policy at a port: the blocks of the whole, replaced by those of the subset; each with its port-level

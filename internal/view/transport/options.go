@@ -13,8 +13,8 @@ import (
 
 // ConnectionOptions say how connections are forwarded, apart from where to.
 type ConnectionOptions struct {
-	// IdleTimeout is how long a connection may be without data, MaxDuration how long it may last. 0 means that the
-	// proxy's default applies, or no limit.
+	// IdleTimeout is how long a connection may be without data. 0 means that the proxy's default applies, and
+	// mesh.NoTimeout means no limit. MaxDuration is how long a connection may last. 0 means no limit.
 	IdleTimeout, MaxDuration time.Duration
 	// HashSourceIP sends all connections from one client address to one endpoint.
 	HashSourceIP bool
@@ -41,7 +41,7 @@ func connectionOptionsOf(s traffic.Settings) ConnectionOptions {
 	tcp := s.ConnectionPool.GetTcp()
 	source, _ := s.LoadBalancer.GetConsistentHash().GetHashKey().(*networking.LoadBalancerSettings_ConsistentHashLB_UseSourceIp)
 	c := ConnectionOptions{
-		IdleTimeout: tcp.GetIdleTimeout().AsDuration(), MaxDuration: tcp.GetMaxConnectionDuration().AsDuration(),
+		IdleTimeout: traffic.IdleTimeout(tcp), MaxDuration: tcp.GetMaxConnectionDuration().AsDuration(),
 		HashSourceIP: source != nil && source.UseSourceIp,
 	}
 	if t := s.Tunnel; t != nil {

@@ -45,6 +45,8 @@ type Plan struct {
 	Bound bool
 	// DynamicHTTP says that routes may lead to services that the proxy resolves for each request.
 	DynamicHTTP bool
+	// GRPCWeb says that some HTTP host declares the port gRPC-Web.
+	GRPCWeb bool
 	// Rules are matched as Envoy does it: by the most specific address block, then by the most specific server name.
 	Rules []Rule
 	// DefaultRule is for connections that no rule matches. It is nil if no service asks for them.

@@ -113,7 +113,7 @@ func (q *Queries) Base(r *query.Reader, k BaseKey) (*Plan, bool) {
 func (q *Queries) planOfAll(r *query.Reader, k BaseKey, instead map[partID]Part) *Plan {
 	p := &Plan{replacements: instead}
 	own := listCandidates(Candidates(k.NotIntercepted, q.services.Index).Group(r, service.All{}, k.At))
-	p.HTTP, p.DynamicHTTP, p.Bound = own.http, own.dynamic, k.NotIntercepted || own.bound
+	p.HTTP, p.DynamicHTTP, p.GRPCWeb, p.Bound = own.http, own.dynamic, own.grpcWeb, k.NotIntercepted || own.bound
 	if k.At.IP == "" {
 		for _, part := range q.parts.Get(r, k).All() {
 			p.add(part)
@@ -135,13 +135,14 @@ func (q *Queries) Scoped(r *query.Reader, k SetKey) (p *Plan, differs bool) { re
 // plan is the plan of a set, in which the parts of instead replace those of the same candidates.
 func (q *Queries) plan(r *query.Reader, k SetKey, instead map[partID]Part) (p *Plan, differs bool) {
 	own := listCandidates(Candidates(k.NotIntercepted, q.scope.Index).Group(r, k.Set, k.At))
-	p = &Plan{HTTP: own.http, DynamicHTTP: own.dynamic, Bound: k.NotIntercepted || own.bound, replacements: instead}
+	p = &Plan{HTTP: own.http, DynamicHTTP: own.dynamic, GRPCWeb: own.grpcWeb, Bound: k.NotIntercepted || own.bound, replacements: instead}
 	if k.Set.Overlay() {
 		base := listCandidates(Candidates(k.NotIntercepted, q.services.Index).Group(r, service.All{}, k.At))
-		if len(own.hosts) == 0 && len(own.onlyInBase) == 0 && (base.http || !own.http) && (base.dynamic || !own.dynamic) {
+		if len(own.hosts) == 0 && len(own.onlyInBase) == 0 && (base.http || !own.http) &&
+			(base.dynamic || !own.dynamic) && (base.grpcWeb || !own.grpcWeb) {
 			return nil, false
 		}
-		p.HTTP, p.DynamicHTTP = p.HTTP || base.http, p.DynamicHTTP || base.dynamic
+		p.HTTP, p.DynamicHTTP, p.GRPCWeb = p.HTTP || base.http, p.DynamicHTTP || base.dynamic, p.GRPCWeb || base.grpcWeb
 		// Services of the base view keep their address, so they come first, unless they look different here.
 		q.addUnchanged(r, k, base, own, p)
 	}
@@ -244,6 +245,8 @@ type candidateList struct {
 	http bool
 	// dynamic says that the proxy resolves some of those hosts for each request.
 	dynamic bool
+	// grpcWeb says that some of those hosts declare the port gRPC-Web.
+	grpcWeb bool
 	// bound says that some listener has a socket of its own at the address.
 	bound bool
 	hosts []service.Candidate
@@ -258,6 +261,8 @@ func listCandidates(group omap.Map[service.Candidate, omap.Unit]) candidateList 
 		switch {
 		case who.Host == "" && who.Created == service.DynamicHTTPCandidate:
 			l.dynamic = true
+		case who.Host == "" && who.Created == service.WebHTTPCandidate:
+			l.grpcWeb = true
 		case who.Host == "":
 			l.http = true
 		case who.Created == service.OnlyInBase:

@@ -51,7 +51,7 @@ type classPart struct {
 type rejectingConnection struct {
 	connection string
 	class      omap.Hash
-	all        omap.Map[state.Rejected, omap.Unit]
+	all        omap.Map[state.RejectedContent, omap.Unit]
 }
 
 // OutputName implements query.Output.
@@ -137,9 +137,9 @@ func (q *Queries) rejection(r *query.Reader, k state.Part) ([]api.Problem, bool)
 	if !ok {
 		return nil, false
 	}
-	what := state.Rejected{Part: k, Content: first.content}
+	what := state.RejectedContent{Part: k, Content: first.content}
 	objects, known := q.tables.Origins.Get(r, what)
-	row, ok := q.tables.Rejections.Get(r, state.RejectionKey{Connection: first.connection, Rejected: what})
+	row, ok := q.tables.Rejections.Get(r, state.RejectionKey{Connection: first.connection, RejectedContent: what})
 	if !known || !ok {
 		return nil, false
 	}
@@ -251,7 +251,7 @@ func contentOf(s *resource.State, k state.Part) omap.Hash {
 
 // ActiveRejection is a rejection that still matters: the proxy would be sent the same content again.
 type ActiveRejection struct {
-	state.Rejected
+	state.RejectedContent
 	state.Rejection
 	// Objects are those that the content is made of.
 	Objects []api.Key
@@ -269,7 +269,7 @@ func (q *Queries) ActiveRejections(r *query.Reader, connection string) []ActiveR
 	}
 	var list []ActiveRejection
 	for k := range q.tables.RejectionsOf.Group(r, connection).All() {
-		row, ok := q.tables.Rejections.Get(r, state.RejectionKey{Connection: connection, Rejected: k})
+		row, ok := q.tables.Rejections.Get(r, state.RejectionKey{Connection: connection, RejectedContent: k})
 		if ok && contentOf(s, k.Part) == k.Content {
 			objects, _ := q.tables.Origins.Get(r, k)
 			list = append(list, ActiveRejection{k, row, objects})

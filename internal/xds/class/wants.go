@@ -54,11 +54,11 @@ func (q *Queries) defineWants(g *query.Graph, providers []Provider) {
 		return Answer{}, true
 	})
 	q.missing = query.Each(g, "missingAll",
-		func(r *query.Reader, _ All) omap.Map[state.Sent, omap.Unit] {
+		func(r *query.Reader, _ All) omap.Map[state.ResourceKey, omap.Unit] {
 			return q.tables.Wanted.Group(r, struct{}{})
 		},
 		query.Define(g, "missing", slices.Equal[[]api.Problem], q.missingProblems),
-		func(_ All, k state.Sent) state.Sent { return k })
+		func(_ All, k state.ResourceKey) state.ResourceKey { return k })
 }
 
 // unservedProxies are proxies that request one resource and have the same trouble with it.
@@ -75,14 +75,14 @@ func (w *unservedProxies) add(row state.Want, a Answer) {
 }
 
 // missingProblems are the problems about one resource that proxies request and do not get, or reject.
-func (q *Queries) missingProblems(r *query.Reader, k state.Sent) (list []api.Problem, _ bool) {
+func (q *Queries) missingProblems(r *query.Reader, k state.ResourceKey) (list []api.Problem, _ bool) {
 	var missing, rejected unservedProxies
 	asked := 0
 	for connection := range q.tables.WantedBy.Group(r, k).All() {
 		if asked++; asked > maxUnserved {
 			break
 		}
-		key := state.WantKey{Connection: string(connection), Sent: k}
+		key := state.WantKey{Connection: string(connection), ResourceKey: k}
 		row, _ := q.tables.Wants.Get(r, key)
 		switch a, known := q.Answers.Get(r, key); {
 		case known && a.Resource == nil:

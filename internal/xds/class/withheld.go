@@ -14,19 +14,19 @@ import (
 // defineWithheld defines the problems about acknowledgements that proxies withhold, one cell per resource.
 func (q *Queries) defineWithheld(g *query.Graph) *query.Collection[All, api.Problem] {
 	return query.Each(g, "withheldAll",
-		func(r *query.Reader, _ All) omap.Map[state.Sent, omap.Unit] {
+		func(r *query.Reader, _ All) omap.Map[state.ResourceKey, omap.Unit] {
 			return q.tables.WithheldNames.Group(r, struct{}{})
 		},
 		query.Define(g, "withheld", slices.Equal[[]api.Problem], q.withheld),
-		func(_ All, k state.Sent) state.Sent { return k })
+		func(_ All, k state.ResourceKey) state.ResourceKey { return k })
 }
 
 // withheld returns the problems about one resource that proxies were sent and have not acknowledged for long.
-func (q *Queries) withheld(r *query.Reader, k state.Sent) ([]api.Problem, bool) {
+func (q *Queries) withheld(r *query.Reader, k state.ResourceKey) ([]api.Problem, bool) {
 	by := q.tables.WithheldBy.Group(r, k)
 	var row state.Withheld
 	for connection := range by.All() {
-		row, _ = q.tables.Withheld.Get(r, state.WithheldKey{Connection: string(connection), Sent: k})
+		row, _ = q.tables.Withheld.Get(r, state.WithheldKey{Connection: string(connection), ResourceKey: k})
 		break
 	}
 	who := "proxy " + row.Proxy

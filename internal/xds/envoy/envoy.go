@@ -2,7 +2,7 @@
 //
 // It decides nothing: which clusters exist, which route wins and what a proxy sees is decided before these functions are
 // called. Constructors are pure and deterministic, and what they return belongs to the caller. The package starts no
-// goroutines.
+// goroutines. It exports more than 60 names, because every kind of message that Envoy is sent has its constructor here.
 package envoy
 
 import (

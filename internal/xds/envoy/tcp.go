@@ -6,12 +6,14 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	tcpproxyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/tcp_proxy/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+
+	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
 // TCPOptions say how connections are forwarded, apart from where to.
 type TCPOptions struct {
-	// IdleTimeout is how long a connection may be without data; 0 means Envoy's default. MaxDuration is how long it may
-	// last; 0 means without a limit.
+	// IdleTimeout is how long a connection may be without data; 0 means Envoy's default, and mesh.NoTimeout means without a
+	// limit. MaxDuration is how long it may last; 0 means without a limit.
 	IdleTimeout, MaxDuration time.Duration
 	// HashSourceIP sends all connections from one address to one endpoint, if the cluster uses consistent hashing.
 	HashSourceIP bool
@@ -23,7 +25,10 @@ type TCPOptions struct {
 
 // apply sets the options that are not the default.
 func (o TCPOptions) apply(p *tcpproxyv3.TcpProxy) {
-	if o.IdleTimeout > 0 {
+	switch {
+	case o.IdleTimeout == mesh.NoTimeout:
+		p.IdleTimeout = Duration(0) // Envoy has no timeout then
+	case o.IdleTimeout > 0:
 		p.IdleTimeout = Duration(o.IdleTimeout)
 	}
 	if o.MaxDuration > 0 {

@@ -117,11 +117,11 @@ func (c *conversation) reject(text string) {
 		c.Fatalf("there is no %s to reject", head)
 	}
 	key, _ := c.Queries.Class.Get(c.Graph.Glance(), c.connection)
-	what := state.Rejected{Part: state.Part{Type: uint8(typ), Name: name}, Content: r.ContentHash()}
+	what := state.RejectedContent{Part: state.Part{Type: uint8(typ), Name: name}, Content: r.ContentHash()}
 	objects := c.Queries.Origin(c.Graph, key, typ, name, "")
 	c.Commit(func(tx *store.Txn) {
 		c.Tables.Origins.Set(tx, what, objects)
-		c.Tables.Rejections.Set(tx, state.RejectionKey{Connection: c.connection, Rejected: what}, state.Rejection{
+		c.Tables.Rejections.Set(tx, state.RejectionKey{Connection: c.connection, RejectedContent: what}, state.Rejection{
 			Proxy: c.connection, Reason: reason, At: time.Date(2026, 3, 1, 12, 30, 0, 0, time.UTC),
 		})
 	})

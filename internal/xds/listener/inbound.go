@@ -13,6 +13,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/traffic"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -123,7 +124,7 @@ func (q *Queries) inbound(r *query.Reader, k InboundKey) (Map, bool) {
 // of the port comes before the idle timeout that the proxy has for all ports.
 func (q *Queries) inboundTCPOptions(r *query.Reader, p proxy.InboundPort, idle time.Duration) envoy.TCPOptions {
 	tcp := q.scope.InboundPool(r, p).GetTcp()
-	return envoy.TCPOptions{IdleTimeout: cmp.Or(tcp.GetIdleTimeout().AsDuration(), idle), MaxDuration: tcp.GetMaxConnectionDuration().AsDuration()}
+	return envoy.TCPOptions{IdleTimeout: cmp.Or(traffic.IdleTimeout(tcp), idle), MaxDuration: tcp.GetMaxConnectionDuration().AsDuration()}
 }
 
 // boundListener is a listener with a socket of its own.

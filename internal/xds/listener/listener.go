@@ -223,6 +223,7 @@ func (c listenerInput) listener() *listenerv3.Listener {
 		envoy.AddHTTPInspector(l)
 		options := httpOptions(c.http, c.HTTP10, "")
 		options.DynamicClusters = c.plan.DynamicHTTP || c.outbound.Mode == state.ByName
+		options.GRPCWeb = c.plan.GRPCWeb
 		http := envoy.HTTPWithRDS("outbound_"+name, c.routeName(), options)
 		l.FilterChains = append(l.FilterChains, envoy.Chain("", envoy.MatchHTTP(c.HTTP10), http))
 	}

@@ -29,6 +29,7 @@ type Shared struct {
 	pinned        *memo[pinnedKey, *resource.State]
 	pending       *memo[pendingKey, *pending]
 	resumed       *memo[resumeKey, resumption]
+	hidden        *memo[hiddenKey, *resource.State]
 }
 
 // NewShared returns what the streams of one server share. controlPlane is the identifier in responses.
@@ -40,6 +41,7 @@ func NewShared(controlPlane string) *Shared {
 		pinned:        newMemo[pinnedKey, *resource.State](256),
 		pending:       newMemo[pendingKey, *pending](256),
 		resumed:       newMemo[resumeKey, resumption](256),
+		hidden:        newMemo[hiddenKey, *resource.State](256),
 	}
 }
 
@@ -51,6 +53,7 @@ func (s *Shared) Forget() {
 	s.pinned.forget()
 	s.pending.forget()
 	s.resumed.forget()
+	s.hidden.forget()
 }
 
 // Core is the protocol state of one stream. It is not safe for concurrent use.

@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"math"
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/omap"
@@ -9,6 +10,9 @@ import (
 
 // maxStages bounds what the core remembers of one type. If more moves are unacknowledged, two of them are merged.
 const maxStages = 4
+
+// anyNonce is larger than every nonce.
+const anyNonce = math.MaxUint64
 
 // flight is what was sent of a type and is not acknowledged. Most flights have one stage. A flight has more if an
 // acknowledgement takes longer than Patience.
@@ -21,10 +25,9 @@ type flight struct {
 	rejected []Pin
 	// merged is set when stages were merged. The core then no longer knows what some responses contained.
 	merged bool
-	// unknownRejected is set when the client rejected a response whose content the core no longer knows.
-	unknownRejected bool
-	// rejectedAgain is set when the client rejected a response because of content that had been pinned meanwhile.
-	rejectedAgain bool
+	// resend is set when a NACK pinned nothing although the content must be sent again: the core no longer knows what the
+	// response contained, or its bad content had been pinned since it was sent.
+	resend bool
 }
 
 // stage is one move in flight: one response, or a sequence of responses that is acknowledged with its last one.
@@ -60,7 +63,7 @@ func (f *flight) newest() *stage { return &f.stages[len(f.stages)-1] }
 func (f *flight) start() *position { return &f.stages[0].before }
 
 // failed reports whether the client rejected a response of the flight, so that its content must be sent again.
-func (f *flight) failed() bool { return len(f.rejected) > 0 || f.unknownRejected || f.rejectedAgain }
+func (f *flight) failed() bool { return len(f.rejected) > 0 || f.resend }
 
 // response returns the response with the nonce; nil if the flight has none or is nil.
 func (f *flight) response(nonce uint64) *sentResponse {
@@ -138,24 +141,44 @@ func setOf(list []string) names {
 	return names{}.With(puts...)
 }
 
-// removed lists the names that responses of the flight removed. The client no longer has what it had under them before
-// the flight.
-func (f *flight) removed() (all names) {
+// removed lists the names that the responses of the flight removed before the one with the nonce. The client no longer has
+// what it had under them before the flight.
+func (f *flight) removed(nonce uint64) (all names) {
 	for _, s := range f.stages {
-		all = union(union(all, s.removed), removedNames(s.responses))
+		if s.first < nonce {
+			all = union(all, s.removed)
+		}
+		n := 0
+		for n < len(s.responses) && s.responses[n].nonce < nonce {
+			n++
+		}
+		all = union(all, removedNames(s.responses[:n]))
 	}
 	return all
 }
 
-// had is what the client had under a name before the flight, if no response has removed it since.
-func (f *flight) had(t resource.Type, name string) (*resource.Resource, bool) {
-	if f.removed().Has(omap.Name(name)) {
+// formerContent is what the client had of one type before a flight and may still have.
+type formerContent struct {
+	typ   resource.Type
+	start *position
+	// removed are the names that the flight has removed.
+	removed names
+}
+
+// former returns what the client had before the flight and may still have when it reads the response with the nonce.
+func (f *flight) former(t resource.Type, nonce uint64) formerContent {
+	return formerContent{t, f.start(), f.removed(nonce)}
+}
+
+// get is what the client had under a name before the flight, if no response has removed it.
+func (h formerContent) get(name string) (*resource.Resource, bool) {
+	if h.removed.Has(omap.Name(name)) {
 		return nil, false
 	}
-	if r, ok := f.start().sent.state.Get(t, name); ok {
+	if r, ok := h.start.sent.state.Get(h.typ, name); ok {
 		return r, true
 	}
-	return f.start().removals.Get(omap.Name(name))
+	return h.start.removals.Get(omap.Name(name))
 }
 
 // uncertain lists the names of a failed flight for which the server cannot know what the client has: the client was sent
@@ -167,9 +190,10 @@ func (f *flight) uncertain(t resource.Type, cur *cursor) (list names, added []om
 		return slices.ContainsFunc(f.rejected, func(p Pin) bool { return p.in(r) })
 	}
 	var puts []omap.Change[omap.Name, omap.Unit]
+	former := f.former(t, anyNonce)
 	check := func(r *resource.Resource) {
 		name := omap.Name(r.Name())
-		old, had := f.had(t, r.Name())
+		old, had := former.get(r.Name())
 		if pinned(r) || had && old.ContentHash() == r.ContentHash() {
 			return
 		}
@@ -184,19 +208,17 @@ func (f *flight) uncertain(t resource.Type, cur *cursor) (list names, added []om
 				check(r)
 			}
 		}
-	}
-	for _, s := range f.stages { // The client may have any content that merged stages have sent.
-		for n := range s.sent.All() {
+		for n := range s.sent.All() { // The client may have any content that merged stages have sent.
 			if !cur.sub.has(string(n)) {
 				continue
 			}
 			puts = append(puts, omap.Put(n, omap.Unit{}))
-			if _, had := f.had(t, string(n)); !had {
+			if _, had := former.get(string(n)); !had {
 				added = append(added, omap.Put(n, f.lastSent(t, cur, n, pinned)))
 			}
 		}
 	}
-	return union(f.removed(), names{}.With(puts...)), added
+	return union(former.removed, names{}.With(puts...)), added
 }
 
 // lastSent is what the client was sent last under a name by stages that were merged, if it has not rejected that.

@@ -22,7 +22,7 @@ func (c *Core) nack(t resource.Type, cur *cursor, nonce uint64, q *Request, out 
 	out = append(out, Action{Kind: Rejected, Type: t, Text: reason, State: cur.sent.state})
 	if r == nil {
 		// The core no longer knows what the response contained. All of it is sent again.
-		f.unknownRejected, f.messages = true, nil
+		f.resend, f.messages = true, nil
 	} else {
 		r.rejected = true
 		out = c.pinSuspects(t, cur, r, out)
@@ -43,7 +43,7 @@ func (c *Core) pinSuspects(t resource.Type, cur *cursor, r *sentResponse, out []
 		cur.rejections.consecutive--
 		if cur.rejections.repeated < maxConsecutiveNACKs {
 			cur.rejections.repeated++
-			f.rejectedAgain, f.messages = true, nil
+			f.resend, f.messages = true, nil
 		}
 		return out
 	}
@@ -67,7 +67,7 @@ func (c *Core) endFlight(t resource.Type, cur *cursor) {
 	}
 	uncertain, added := f.uncertain(t, cur)
 	cur.position = *f.start()
-	for n := range f.removed().All() {
+	for n := range f.removed(anyNonce).All() {
 		cur.dropRemoval(n)
 	}
 	asked := f.forced()
@@ -106,17 +106,11 @@ func (c *Core) forgetAssignments(clusters names) {
 	if c.variant == Delta || clusters.Len() == 0 {
 		return
 	}
-	var hide []omap.Change[omap.Name, *resource.Resource]
-	for n := range clusters.All() {
-		hide = append(hide, omap.Put(n, resource.Hide(string(n))))
-	}
 	forget := func(p *position) {
-		if p.clusters == nil {
-			return
+		if p.clusters != nil {
+			k := hiddenKey{p.clusters, clusters.Hash()}
+			p.clusters = c.shared.hidden.get(k, func() *resource.State { return hideClusters(p.clusters, clusters) })
 		}
-		s := *p.clusters
-		s.Types[resource.Cluster] = s.Layers(resource.Cluster).On(resources{}.With(hide...))
-		p.clusters = &s
 	}
 	endpoints := &c.cursors[resource.Endpoint]
 	forget(&endpoints.position)
@@ -125,6 +119,23 @@ func (c *Core) forgetAssignments(clusters names) {
 			forget(&endpoints.flight.stages[i].before)
 		}
 	}
+}
+
+// hiddenKey is everything that hideClusters depends on.
+type hiddenKey struct {
+	state    *resource.State
+	clusters omap.Hash
+}
+
+// hideClusters returns the state without some clusters.
+func hideClusters(s *resource.State, clusters names) *resource.State {
+	var hide []omap.Change[omap.Name, *resource.Resource]
+	for n := range clusters.All() {
+		hide = append(hide, omap.Put(n, resource.Hide(string(n))))
+	}
+	out := *s
+	out.Types[resource.Cluster] = s.Layers(resource.Cluster).On(resources{}.With(hide...))
+	return &out
 }
 
 // postponeRemovals makes all delayed removals wait for new acknowledgements of listeners and routes. After a NACK of
@@ -208,6 +219,19 @@ func (r *rejections) nextGroup(s *resource.State) (keys []pinKey, bad bool) {
 	return g.keys, bad
 }
 
+// learnNothing makes the next answer say nothing about the group that is released next.
+func (r *rejections) learnNothing() {
+	if n := len(r.groups); n > 0 {
+		r.groups[n-1].secondHalf = false
+	}
+}
+
+// putBack lets a group wait until the other groups have been released.
+func (r *rejections) putBack(group []pinKey) {
+	r.groups = slices.Insert(r.groups, 0, suspectGroup{keys: group})
+	r.blocked++
+}
+
 // reportPins reports content that stays pinned, and prepares the bisection of the rest.
 func reportPins(t resource.Type, r *rejections, s suspects, out []Action) []Action {
 	r.learnNothing() // The client rejected the group before it.
@@ -275,19 +299,6 @@ func (c *Core) isBlocked(group []pinKey) bool {
 	return true
 }
 
-// learnNothing makes the next answer say nothing about the group that is released next.
-func (r *rejections) learnNothing() {
-	if n := len(r.groups); n > 0 {
-		r.groups[n-1].secondHalf = false
-	}
-}
-
-// putBack lets a group wait until the other groups have been released.
-func (r *rejections) putBack(group []pinKey) {
-	r.groups = slices.Insert(r.groups, 0, suspectGroup{keys: group})
-	r.blocked++
-}
-
 // releaseGroup unpins the next group of suspects so that it is sent again. A group that contains the bad content is split
 // further instead, down to a single pin, which stays.
 func (c *Core) releaseGroup(t resource.Type, cur *cursor, out []Action) []Action {
@@ -301,7 +312,11 @@ func (c *Core) releaseGroup(t resource.Type, cur *cursor, out []Action) []Action
 	}
 	pins := c.pinning.pins
 	c.pinning.pins = pins.without(group)
-	c.renumber()
+	if delaysRemovals(t) {
+		c.renumber()
+	} else {
+		c.postponeRemovals() // The view no longer keeps the clusters of the content that the client had instead.
+	}
 	c.updateView()
 	if c.isBlocked(group) {
 		c.pinning.pins = pins

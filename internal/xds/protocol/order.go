@@ -333,13 +333,12 @@ func (c *Core) confirmedUpTo(t resource.Type, seq uint64) bool {
 }
 
 // keepsUnknownContent reports whether the client has a resource of the type of which the server knows only the name: it
-// reconnected with it and rejected what was to replace it. That resource may refer to any cluster.
+// reconnected with it and rejected what was to replace it, or is sent that once more. That resource may refer to any
+// cluster.
 func (c *Core) keepsUnknownContent(t resource.Type, cur *cursor) bool {
-	if c.pinning.pins == nil {
-		return false
-	}
-	return slices.ContainsFunc(c.pinning.pins.keys, func(k pinKey) bool {
+	isUnknown := func(k pinKey) bool {
 		r, ok := cur.acknowledged().state.Get(t, k.name)
 		return k.typ == t && ok && r.Size() == 0
-	})
+	}
+	return slices.ContainsFunc(c.pinning.pins.all(), isUnknown) || slices.ContainsFunc(cur.rejections.released, isUnknown)
 }

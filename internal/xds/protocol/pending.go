@@ -124,7 +124,11 @@ func newPending(k pendingKey, forced names) *pending {
 	}
 	for name := range forced.All() {
 		if r, ok := k.view.Get(resource.Route, string(name)); ok {
-			b.route(resource.Change{Name: string(name), New: r})
+			ch := resource.Change{Name: string(name), New: r}
+			if old, ok := from[1].Get(resource.Route, ch.Name); ok && !hasContent(old) {
+				ch.Old = old // The client had it when it reconnected. A removal would not take it away from an Envoy.
+			}
+			b.route(ch)
 		}
 	}
 	for ch := range resource.Diff(from[0].Types[resource.Listener], k.view.Types[resource.Listener]) {

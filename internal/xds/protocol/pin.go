@@ -48,24 +48,20 @@ type pinKey struct {
 // in reports whether the state contains the rejected content.
 func (k pinKey) in(s *resource.State) bool {
 	r, ok := s.Get(k.typ, k.name)
-	if !ok || k.piece == "" {
-		return ok && r.ContentHash() == k.rejected
+	return ok && k.inResource(r)
+}
+
+// inResource reports whether the resource, which has the name of the pin, contains the rejected content.
+func (k pinKey) inResource(r *resource.Resource) bool {
+	if k.piece == "" {
+		return r.ContentHash() == k.rejected
 	}
 	p, ok := r.Pieces().Get(omap.Name(k.piece))
 	return ok && p.ContentHash() == k.rejected
 }
 
 // in reports whether the resource contains the rejected content.
-func (p *Pin) in(r *resource.Resource) bool {
-	switch {
-	case p.Name != r.Name():
-		return false
-	case p.Piece == "":
-		return r.ContentHash() == p.Rejected
-	}
-	piece, ok := r.Pieces().Get(omap.Name(p.Piece))
-	return ok && piece.ContentHash() == p.Rejected
-}
+func (p *Pin) in(r *resource.Resource) bool { return p.Name == r.Name() && p.key().inResource(r) }
 
 func (p *Pin) key() pinKey { return pinKey{p.Type, p.Name, p.Piece, p.Rejected} }
 
@@ -75,12 +71,17 @@ type pinSet struct {
 	hash omap.Hash
 }
 
+// all lists the pins in order.
+func (s *pinSet) all() []pinKey {
+	if s == nil {
+		return nil
+	}
+	return s.keys
+}
+
 // count is the number of pins of a type.
 func (s *pinSet) count(t resource.Type) (n int) {
-	if s == nil {
-		return 0
-	}
-	for _, k := range s.keys {
+	for _, k := range s.all() {
 		if k.typ == t {
 			n++
 		}
@@ -88,26 +89,32 @@ func (s *pinSet) count(t resource.Type) (n int) {
 	return n
 }
 
-func (s *pinSet) len() int {
-	if s == nil {
-		return 0
+func (s *pinSet) len() int { return len(s.all()) }
+
+// of lists the pins of one resource.
+func (s *pinSet) of(t resource.Type, name string) []pinKey {
+	keys := s.all()
+	first, _ := slices.BinarySearchFunc(keys, pinKey{typ: t, name: name}, comparePins)
+	last := first
+	for last < len(keys) && keys[last].typ == t && keys[last].name == name {
+		last++
 	}
-	return len(s.keys)
+	return keys[first:last]
+}
+
+// anyIn reports whether a resource contains pinned content.
+func (s *pinSet) anyIn(t resource.Type, r *resource.Resource) bool {
+	return slices.ContainsFunc(s.of(t, r.Name()), func(k pinKey) bool { return k.inResource(r) })
 }
 
 // hasWhole reports whether a route configuration is pinned as a whole.
 func (s *pinSet) hasWhole(route string) bool {
-	return s != nil && slices.ContainsFunc(s.keys, func(k pinKey) bool {
-		return k.typ == resource.Route && k.name == route && k.piece == ""
-	})
+	return slices.ContainsFunc(s.of(resource.Route, route), func(k pinKey) bool { return k.piece == "" })
 }
 
 // has reports whether the content is pinned.
 func (s *pinSet) has(k pinKey) bool {
-	if s == nil {
-		return false
-	}
-	_, found := slices.BinarySearchFunc(s.keys, k, comparePins)
+	_, found := slices.BinarySearchFunc(s.all(), k, comparePins)
 	return found
 }
 
@@ -138,10 +145,7 @@ func newPinSet(keys []pinKey) *pinSet {
 }
 
 func (s *pinSet) with(pins []Pin) *pinSet {
-	var keys []pinKey
-	if s != nil {
-		keys = slices.Clone(s.keys)
-	}
+	keys := slices.Clone(s.all())
 	for i := range pins {
 		keys = append(keys, pins[i].key())
 	}
@@ -149,12 +153,9 @@ func (s *pinSet) with(pins []Pin) *pinSet {
 }
 
 func (s *pinSet) without(removed []pinKey) *pinSet {
-	if s == nil {
-		return nil
-	}
 	drop := map[pinKey]bool{}
 	for _, k := range removed {
 		drop[k] = true
 	}
-	return newPinSet(slices.DeleteFunc(slices.Clone(s.keys), func(k pinKey) bool { return drop[k] }))
+	return newPinSet(slices.DeleteFunc(slices.Clone(s.all()), func(k pinKey) bool { return drop[k] }))
 }

@@ -117,15 +117,18 @@ func (b *overlayBuilder) held(t resource.Type, name string, accept func(*resourc
 	return nil
 }
 
+// kept is what the client has under a name if the server knows the content and the client has not rejected it.
+func (b *overlayBuilder) kept(t resource.Type, name string) *resource.Resource {
+	return b.held(t, name, func(r *resource.Resource) bool { return hasContent(r) && !b.core.pinning.pins.anyIn(t, r) })
+}
+
 // hasContent reports whether the content of the resource is known, and not only its name.
 func hasContent(r *resource.Resource) bool { return r.Size() > 0 }
 
 // replaceResource shows what the client has instead of a pinned resource, and hides the resource if the client has
 // nothing.
 func (b *overlayBuilder) replaceResource(k pinKey) {
-	held := b.held(k.typ, k.name, func(r *resource.Resource) bool {
-		return !b.isPinned(pinKey{k.typ, k.name, "", r.ContentHash()})
-	})
+	held := b.held(k.typ, k.name, func(r *resource.Resource) bool { return !b.core.pinning.pins.anyIn(k.typ, r) })
 	if held == nil {
 		b.put(k.typ, resource.Hide(k.name))
 		if k.typ == resource.Cluster {
@@ -187,7 +190,7 @@ func (b *overlayBuilder) keepClusters(names []string) {
 		if _, ok := b.state.Get(resource.Cluster, name); ok {
 			continue
 		}
-		cluster := b.held(resource.Cluster, name, hasContent)
+		cluster := b.kept(resource.Cluster, name)
 		if cluster == nil {
 			continue
 		}
@@ -196,7 +199,7 @@ func (b *overlayBuilder) keepClusters(names []string) {
 			if _, ok := b.state.Get(resource.Endpoint, eds); ok {
 				continue
 			}
-			if a := b.held(resource.Endpoint, eds, hasContent); a != nil {
+			if a := b.kept(resource.Endpoint, eds); a != nil {
 				b.put(resource.Endpoint, a)
 			}
 		}
@@ -208,7 +211,7 @@ func (b *overlayBuilder) keepRoute(name string) {
 	if _, ok := b.state.Get(resource.Route, name); ok {
 		return
 	}
-	r := b.held(resource.Route, name, hasContent)
+	r := b.kept(resource.Route, name)
 	if r == nil {
 		return
 	}

@@ -20,13 +20,13 @@ type suspects struct {
 
 // findSuspects lists what may have caused the NACK of a response.
 func (c *Core) findSuspects(cur *cursor, t resource.Type, of *sentResponse) suspects {
-	f, asked, pinned := cur.flight, cur.flight.forced(), c.pinning.pins
+	former, asked, pinned := cur.flight.former(t, of.nonce), cur.flight.forced(), c.pinning.pins
 	reason := wordsOf(cur.rejections.reason)
 	var s suspects
 	var mentioned []Pin
 	for _, r := range of.resources {
-		old, had := f.had(t, r.Name())
-		if !had || pinned.has(pinKey{t, r.Name(), "", old.ContentHash()}) {
+		old, had := former.get(r.Name())
+		if !had || pinned.anyIn(t, old) {
 			old, had = nil, false // A hidden entry is no content, and the client cannot have what it rejected.
 		}
 		forced := asked.names.Has(omap.Name(r.Name()))

@@ -45,10 +45,10 @@ type connection struct {
 
 	// rejected and withheld are the keys of the rows about what the proxy rejected and does not acknowledge. These rows are
 	// deleted when the connection leaves.
-	rejected map[state.Rejected]struct{}
+	rejected map[state.RejectedContent]struct{}
 	withheld map[state.WithheldKey]struct{}
 	// answers has, for each name that the proxy asks for, the function that ends the observation of its answer.
-	answers map[state.Sent]func()
+	answers map[state.ResourceKey]func()
 }
 
 // class is a set of connected proxies that receive the same states.
@@ -85,7 +85,7 @@ func (l *Loop) Attach(p *proxy.Proxy, w Watcher) (*Connection, error) {
 		return nil, ErrNotReady
 	}
 	id := fmt.Sprintf("%s-%d", p.ID, l.next.Add(1))
-	c := &connection{id: id, node: p.ID, watcher: w, rejected: map[state.Rejected]struct{}{}}
+	c := &connection{id: id, node: p.ID, watcher: w, rejected: map[state.RejectedContent]struct{}{}}
 	c.attach = &job{
 		rows:  1,
 		write: func(tx *store.Txn) { l.tables.Proxies.Set(tx, id, p) },

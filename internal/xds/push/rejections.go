@@ -30,7 +30,7 @@ const (
 type rejectionIndex struct {
 	nodes    map[string]*nodeRejections
 	byCount  byCount
-	contents map[state.Rejected]*content
+	contents map[state.RejectedContent]*content
 	// total is the number of rejections.
 	total int
 	// lookups has each content whose objects must be looked up once, and some content that nobody rejects any more.
@@ -56,12 +56,12 @@ type nodeRejections struct {
 // rejection says that a connection rejected some content.
 type rejection struct {
 	conn *connection
-	what state.Rejected
+	what state.RejectedContent
 }
 
 // originLookup is content whose objects must be looked up in the state of a class.
 type originLookup struct {
-	what  state.Rejected
+	what  state.RejectedContent
 	class proxy.Class
 }
 
@@ -94,7 +94,7 @@ func (h *byCount) Pop() any {
 }
 
 func newRejectionIndex() *rejectionIndex {
-	return &rejectionIndex{nodes: make(map[string]*nodeRejections), contents: make(map[state.Rejected]*content)}
+	return &rejectionIndex{nodes: make(map[string]*nodeRejections), contents: make(map[state.RejectedContent]*content)}
 }
 
 // toReplace returns the rejection that a further one of a node replaces; false if there is room.
@@ -170,7 +170,7 @@ func (x *rejectionIndex) nextLookup() (w originLookup, ok bool) {
 
 // pinReport is content that a proxy rejected with one reason.
 type pinReport struct {
-	what []state.Rejected
+	what []state.RejectedContent
 	row  state.Rejection
 }
 
@@ -181,7 +181,7 @@ func (c *Connection) Pin(list []protocol.Pin, reason string) {
 	report := pinReport{row: state.Rejection{Proxy: conn.node, Reason: strings.TrimSpace(reason), At: time.Now()}}
 	for _, pin := range list[max(0, len(list)-maxOfNode):] {
 		part := state.Part{Type: uint8(pin.Type), Name: pin.Name, Piece: pin.Piece}
-		report.what = append(report.what, state.Rejected{Part: part, Content: pin.Rejected})
+		report.what = append(report.what, state.RejectedContent{Part: part, Content: pin.Rejected})
 	}
 	if len(report.what) == 0 {
 		return
@@ -218,19 +218,19 @@ func (l *Loop) writeRejections(tx *store.Txn, conn *connection, reports []pinRep
 }
 
 // setRejection writes the row of a rejection. It replaces another row if there are too many.
-func (l *Loop) setRejection(tx *store.Txn, conn *connection, what state.Rejected, row state.Rejection) {
+func (l *Loop) setRejection(tx *store.Txn, conn *connection, what state.RejectedContent, row state.Rejection) {
 	if _, exists := conn.rejected[what]; !exists {
 		if oldest, full := l.rejections.toReplace(conn.node); full {
 			l.deleteRejection(tx, oldest)
 		}
 		l.rejections.add(rejection{conn, what})
 	}
-	l.tables.Rejections.Set(tx, state.RejectionKey{Connection: conn.id, Rejected: what}, row)
+	l.tables.Rejections.Set(tx, state.RejectionKey{Connection: conn.id, RejectedContent: what}, row)
 }
 
 // deleteRejection deletes the row of a rejection, and the objects of its content if no other connection rejected it.
 func (l *Loop) deleteRejection(tx *store.Txn, r rejection) {
-	l.tables.Rejections.Delete(tx, state.RejectionKey{Connection: r.conn.id, Rejected: r.what})
+	l.tables.Rejections.Delete(tx, state.RejectionKey{Connection: r.conn.id, RejectedContent: r.what})
 	if last := l.rejections.remove(r); last {
 		l.tables.Origins.Delete(tx, r.what)
 	}

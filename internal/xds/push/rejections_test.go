@@ -202,8 +202,10 @@ func TestHostileStream(t *testing.T) {
 // rejections, preferably of content that others rejected, too.
 func TestRejectionsAreReplacedFairly(t *testing.T) {
 	g := newRejectionIndex()
-	content := func(i int) state.Rejected { return state.Rejected{Part: state.Part{Name: fmt.Sprint("c", i)}} }
-	reject := func(c *connection, what state.Rejected) (replaced rejection, full bool) {
+	content := func(i int) state.RejectedContent {
+		return state.RejectedContent{Part: state.Part{Name: fmt.Sprint("c", i)}}
+	}
+	reject := func(c *connection, what state.RejectedContent) (replaced rejection, full bool) {
 		if replaced, full = g.toReplace(c.node); full {
 			g.remove(replaced)
 		}
@@ -211,7 +213,7 @@ func TestRejectionsAreReplacedFairly(t *testing.T) {
 		return replaced, full
 	}
 	join := func(node string) *connection {
-		return &connection{node: node, class: &class{}, rejected: map[state.Rejected]struct{}{}}
+		return &connection{node: node, class: &class{}, rejected: map[state.RejectedContent]struct{}{}}
 	}
 	worst := join("worst")
 	reject(worst, content(1000)) // No other node rejects this content.

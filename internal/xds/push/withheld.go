@@ -32,9 +32,9 @@ func (l *Loop) writeWithheld(tx *store.Txn, conn *connection, now []protocol.Wit
 	conn.withheld = map[state.WithheldKey]struct{}{}
 	for _, w := range now {
 		for _, name := range w.Names {
-			k := state.WithheldKey{Connection: conn.id, Sent: state.Sent{Type: uint8(w.Type), Name: name}}
+			k := state.WithheldKey{Connection: conn.id, ResourceKey: state.ResourceKey{Type: uint8(w.Type), Name: name}}
 			l.tables.Withheld.Set(tx, k, state.Withheld{
-				Proxy: conn.node, Since: w.Since, Objects: l.objectsOf(conn, k.Sent),
+				Proxy: conn.node, Since: w.Since, Objects: l.objectsOf(conn, k.ResourceKey),
 			})
 			conn.withheld[k] = struct{}{}
 			delete(before, k)
@@ -49,9 +49,9 @@ func (l *Loop) writeWithheld(tx *store.Txn, conn *connection, now []protocol.Wit
 
 // objectsOf lists the objects from which an unacknowledged resource was made. Often many proxies withhold the acknowledgement of
 // the same resource, so it takes the list from the row of another proxy if there is one.
-func (l *Loop) objectsOf(conn *connection, what state.Sent) []api.Key {
+func (l *Loop) objectsOf(conn *connection, what state.ResourceKey) []api.Key {
 	for other := range l.tables.WithheldBy.Peek(what).All() {
-		row, _ := l.tables.Withheld.Peek(state.WithheldKey{Connection: string(other), Sent: what})
+		row, _ := l.tables.Withheld.Peek(state.WithheldKey{Connection: string(other), ResourceKey: what})
 		return row.Objects
 	}
 	return l.queries.Origin(l.graph, conn.class.key, resource.Type(what.Type), what.Name, "")

@@ -3,7 +3,7 @@ package network
 import (
 	"net"
 	"net/netip"
-	"strings"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -14,14 +14,14 @@ import (
 // connections end by themselves, and those to a pod that is going away must not be cut.
 func forget(old, next *ruleset) {
 	gone := map[netip.Addr]bool{}
-	for name, rules := range old.chains {
-		if !strings.Contains(name, "/udp/") {
+	for name, was := range old.chains {
+		if was.protocol != "udp" {
 			continue
 		}
-		left := targets(next.chains[name])
-		for a := range targets(rules) {
-			if !left[a] {
-				gone[a] = true
+		for _, t := range was.targets {
+			left := func(o netip.AddrPort) bool { return o.Addr() == t.Addr() }
+			if !slices.ContainsFunc(next.chains[name].targets, left) {
+				gone[t.Addr()] = true
 			}
 		}
 	}
@@ -38,19 +38,4 @@ func forget(old, next *ruleset) {
 		// Best effort: a kernel without this interface leaves the conversation to its timeout of 30 seconds.
 		_, _ = netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, f)
 	}
-}
-
-// targets reads the addresses back out of a chain.
-func targets(rules []string) map[netip.Addr]bool {
-	all := map[netip.Addr]bool{}
-	for _, r := range rules {
-		for _, word := range strings.Fields(r) {
-			if a, err := netip.ParseAddr(word); err == nil {
-				all[a] = true
-			} else if p, err := netip.ParseAddrPort(word); err == nil {
-				all[p.Addr()] = true
-			}
-		}
-	}
-	return all
 }

@@ -19,6 +19,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"sigs.k8s.io/knftables"
 )
 
 // Options say what belongs to the cluster.
@@ -43,6 +45,7 @@ type Network struct {
 	wake      chan struct{} // of capacity 1: there is something to do
 	synced    chan struct{} // closed when the first state is in force
 	current   *ruleset
+	tables    knftables.Interface // set by Run
 }
 
 // New prepares a network; Run starts it.
@@ -83,7 +86,13 @@ func (n *Network) Run(ctx context.Context) error {
 	if _, err := exec.LookPath("nft"); err != nil {
 		return errors.New("nft is missing: run `make tools-cluster` as root, or install nftables")
 	}
-	if err := nft(ctx, n.o.skeleton()); err != nil {
+	var err error
+	if n.tables, err = knftables.New(knftables.InetFamily, n.o.Table); err != nil {
+		return fmt.Errorf("nftables cannot be used: %w", err)
+	}
+	tx := n.tables.NewTransaction()
+	n.o.declare(tx)
+	if err := n.tables.Run(ctx, tx); err != nil {
 		return fmt.Errorf("making table %s: %w", n.o.Table, err)
 	}
 	defer n.remove()
@@ -186,13 +195,17 @@ func (n *Network) update(ctx context.Context) (time.Duration, error) {
 
 // replace puts next into force. If the kernel does not have what this package thinks it has, all is made anew.
 func (n *Network) replace(ctx context.Context, next *ruleset) error {
-	script := difference(n.o.Table, n.current, next)
-	if script == "" {
+	tx := n.tables.NewTransaction()
+	replaceRules(tx, n.current, next)
+	if tx.NumOperations() == 0 {
 		return nil
 	}
-	if err := nft(ctx, script); err != nil {
+	if err := n.tables.Run(ctx, tx); err != nil {
 		n.o.Log.Warn("making the table anew", "table", n.o.Table, "error", err)
-		if err := nft(ctx, n.o.skeleton()+difference(n.o.Table, newRuleset(), next)); err != nil {
+		tx = n.tables.NewTransaction()
+		n.o.declare(tx)
+		replaceRules(tx, newRuleset(), next)
+		if err := n.tables.Run(ctx, tx); err != nil {
 			return err
 		}
 	}
@@ -205,7 +218,9 @@ func (n *Network) replace(ctx context.Context, next *ruleset) error {
 func (n *Network) remove() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if err := nft(ctx, "delete table inet "+n.o.Table); err != nil {
+	tx := n.tables.NewTransaction()
+	tx.Delete(&knftables.Table{})
+	if err := n.tables.Run(ctx, tx); err != nil {
 		n.o.Log.Error("removing the table", "table", n.o.Table, "error", err)
 	}
 }

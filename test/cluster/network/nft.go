@@ -1,140 +1,105 @@
 package network
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"maps"
 	"net/netip"
-	"os/exec"
 	"slices"
 	"strings"
+
+	"sigs.k8s.io/knftables"
 )
 
-// skeleton is the part of the table that never changes while the cluster lives. Base chains are not made anew, so
-// connections that are translated stay so through every change.
-func (o Options) skeleton() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "table inet %s\ndelete table inet %s\ntable inet %s {\n", o.Table, o.Table, o.Table)
+// declare adds the part of the table that never changes while the cluster lives to a transaction, and removes a table that is
+// left from an earlier run. Base chains are not made anew later, so connections that are translated stay so through every
+// change.
+func (o Options) declare(tx *knftables.Transaction) {
+	tx.Add(&knftables.Table{})
+	tx.Delete(&knftables.Table{})
+	tx.Add(&knftables.Table{})
 	for _, six := range []bool{false, true} {
 		name, address := "4", "ipv4_addr"
 		if six {
 			name, address = "6", "ipv6_addr"
 		}
-		fmt.Fprintf(&b, "\tmap services%s { type %s . inet_proto . inet_service : verdict; }\n", name, address)
-		fmt.Fprintf(&b, "\tmap nodeports%s { type inet_proto . inet_service : verdict; }\n", name)
-		fmt.Fprintf(&b, "\tset loops%s { type %s . %s; }\n", name, address, address)
-		fmt.Fprintf(&b, "\tset nodes%s { type %s; %s}\n", name, address, elements(o.Nodes, six))
-		fmt.Fprintf(&b, "\tset virtual%s { type %s; flags interval; %s}\n", name, address, elements(o.Virtual, six))
+		tx.Add(&knftables.Map{Name: "services" + name, Type: address + " . inet_proto . inet_service : verdict"})
+		tx.Add(&knftables.Map{Name: "nodeports" + name, Type: "inet_proto . inet_service : verdict"})
+		tx.Add(&knftables.Set{Name: "loops" + name, Type: address + " . " + address})
+		tx.Add(&knftables.Set{Name: "nodes" + name, Type: address})
+		addAll(tx, "nodes"+name, o.Nodes, six)
+		tx.Add(&knftables.Set{Name: "virtual" + name, Type: address, Flags: []knftables.SetFlag{knftables.IntervalFlag}})
+		addAll(tx, "virtual"+name, o.Virtual, six)
 	}
-	fmt.Fprintf(&b, `	chain translate {
-		ip daddr . meta l4proto . th dport vmap @services4
-		ip6 daddr . meta l4proto . th dport vmap @services6
-		ip daddr @nodes4 meta l4proto . th dport vmap @nodeports4
-		ip6 daddr @nodes6 meta l4proto . th dport vmap @nodeports6
-	}
-	chain prerouting { type nat hook prerouting priority dstnat; iifname "%[1]s*" jump translate; }
-	chain output { type nat hook output priority -100; jump translate; }
-	chain postrouting {
-		type nat hook postrouting priority srcnat
-		ct status dnat ip saddr . ip daddr @loops4 masquerade
-		ct status dnat ip6 saddr . ip6 daddr @loops6 masquerade
-	}
-	chain refuse {
-		meta l4proto tcp reject with tcp reset
-		reject with icmpx port-unreachable
-	}
-	chain unknown {
-		ip daddr @virtual4 goto refuse
-		ip6 daddr @virtual6 goto refuse
-	}
-	chain forward {
-		type filter hook forward priority filter
-		iifname != "%[1]s*" oifname != "%[1]s*" accept
-		jump unknown
-		iifname "%[1]s*" oifname "%[1]s*" accept
-		goto refuse
-	}
-	chain local { type filter hook output priority filter; jump unknown; }
-}
-`, o.Devices)
-	return b.String()
+	nat, filter := knftables.NATType, knftables.FilterType
+	chain(tx, "translate", nil, "", "",
+		"ip daddr . meta l4proto . th dport vmap @services4",
+		"ip6 daddr . meta l4proto . th dport vmap @services6",
+		"ip daddr @nodes4 meta l4proto . th dport vmap @nodeports4",
+		"ip6 daddr @nodes6 meta l4proto . th dport vmap @nodeports6")
+	chain(tx, "prerouting", &nat, knftables.PreroutingHook, knftables.DNATPriority, fmt.Sprintf("iifname %q jump translate", o.Devices+"*"))
+	chain(tx, "output", &nat, knftables.OutputHook, knftables.DNATPriority, "jump translate")
+	chain(tx, "postrouting", &nat, knftables.PostroutingHook, knftables.SNATPriority,
+		"ct status dnat ip saddr . ip daddr @loops4 masquerade",
+		"ct status dnat ip6 saddr . ip6 daddr @loops6 masquerade")
+	chain(tx, "refuse", nil, "", "", "meta l4proto tcp reject with tcp reset", "reject with icmpx port-unreachable")
+	chain(tx, "unknown", nil, "", "", "ip daddr @virtual4 goto refuse", "ip6 daddr @virtual6 goto refuse")
+	chain(tx, "forward", &filter, knftables.ForwardHook, knftables.FilterPriority,
+		fmt.Sprintf("iifname != %[1]q oifname != %[1]q accept", o.Devices+"*"),
+		"jump unknown",
+		fmt.Sprintf("iifname %[1]q oifname %[1]q accept", o.Devices+"*"),
+		"goto refuse")
+	chain(tx, "local", &filter, knftables.OutputHook, knftables.FilterPriority, "jump unknown")
 }
 
-// elements declares the content of a set, as far as it is of one family.
-func elements[A netip.Addr | netip.Prefix](all []A, six bool) string {
-	var kept []string
+// chain adds a chain with its rules. A base chain has a type, a hook and a priority; a chain that others lead to has none.
+func chain(tx *knftables.Transaction, name string, typ *knftables.BaseChainType, hook knftables.BaseChainHook, at knftables.BaseChainPriority, rules ...string) {
+	c := &knftables.Chain{Name: name}
+	if typ != nil {
+		c.Type, c.Hook, c.Priority = typ, &hook, &at
+	}
+	tx.Add(c)
+	for _, rule := range rules {
+		tx.Add(&knftables.Rule{Chain: name, Rule: rule})
+	}
+}
+
+// addAll fills a set with the addresses or ranges of one family.
+func addAll[A netip.Addr | netip.Prefix](tx *knftables.Transaction, set string, all []A, six bool) {
 	for _, a := range all {
 		if text := fmt.Sprint(a); strings.Contains(text, ":") == six {
-			kept = append(kept, text)
+			tx.Add(&knftables.Element{Set: set, Key: []string{text}})
 		}
 	}
-	if len(kept) == 0 {
-		return ""
-	}
-	return "elements = { " + strings.Join(kept, ", ") + " } "
 }
 
-// difference is the script that turns one ruleset into another, in one transaction: elements lead only to chains that are
-// there, and a chain goes after the last element that led to it. It is empty if there is nothing to do.
-func difference(table string, old, next *ruleset) string {
-	var b strings.Builder
-	chains := slices.Sorted(maps.Keys(next.chains))
-	for _, name := range chains {
-		if slices.Equal(old.chains[name], next.chains[name]) {
+// replaceRules adds to a transaction what turns one ruleset into another. Elements lead only to chains that exist, and a chain is
+// deleted after the last element that led to it. It adds nothing if the rulesets are equal.
+func replaceRules(tx *knftables.Transaction, old, next *ruleset) {
+	for _, name := range slices.Sorted(maps.Keys(next.chains)) {
+		if was, ok := old.chains[name]; ok && was.equal(next.chains[name]) {
 			continue
 		}
-		fmt.Fprintf(&b, "add chain inet %s %s\nflush chain inet %s %s\n", table, name, table, name)
-		for _, rule := range next.chains[name] {
-			fmt.Fprintf(&b, "add rule inet %s %s %s\n", table, name, rule)
-		}
+		tx.Add(&knftables.Chain{Name: name})
+		tx.Flush(&knftables.Chain{Name: name})
+		tx.Add(&knftables.Rule{Chain: name, Rule: next.chains[name].rule()})
 	}
 	for _, set := range slices.Sorted(maps.Keys(next.sets)) {
-		var gone, fresh []string
-		for e, v := range old.sets[set] {
-			if w, stays := next.sets[set][e]; !stays || v != w {
-				gone = append(gone, e)
+		was, is := old.sets[set], next.sets[set]
+		for _, e := range slices.SortedFunc(maps.Keys(was), element.compare) {
+			if target, ok := is[e]; !ok || target != was[e] {
+				tx.Delete(e.in(set, was[e]))
 			}
 		}
-		for e, v := range next.sets[set] {
-			if w, was := old.sets[set][e]; was && v == w {
-				continue
+		for _, e := range slices.SortedFunc(maps.Keys(is), element.compare) {
+			if target, ok := was[e]; !ok || target != is[e] {
+				tx.Add(e.in(set, is[e]))
 			}
-			if v != "" {
-				e += " : " + v
-			}
-			fresh = append(fresh, e)
 		}
-		command(&b, "delete", table, set, gone)
-		command(&b, "add", table, set, fresh)
 	}
 	for _, name := range slices.Sorted(maps.Keys(old.chains)) {
 		if _, stays := next.chains[name]; !stays {
-			fmt.Fprintf(&b, "flush chain inet %s %s\ndelete chain inet %s %s\n", table, name, table, name)
+			tx.Flush(&knftables.Chain{Name: name})
+			tx.Delete(&knftables.Chain{Name: name})
 		}
 	}
-	return b.String()
-}
-
-func command(b *strings.Builder, verb, table, set string, elements []string) {
-	if len(elements) > 0 {
-		slices.Sort(elements)
-		fmt.Fprintf(b, "%s element inet %s %s { %s }\n", verb, table, set, strings.Join(elements, ", "))
-	}
-}
-
-// nft runs a script as one transaction.
-func nft(ctx context.Context, script string) error {
-	cmd := exec.CommandContext(ctx, "nft", "-f", "-")
-	cmd.Stdin = strings.NewReader(script)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Run(); err != nil {
-		text := out.String()
-		if len(text) > 2000 {
-			text = text[:2000] + "..."
-		}
-		return fmt.Errorf("nft: %w\n%s", err, text)
-	}
-	return nil
 }

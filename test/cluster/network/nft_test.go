@@ -11,6 +11,8 @@ import (
 	core "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sigs.k8s.io/knftables"
 )
 
 var testOptions = Options{
@@ -79,12 +81,17 @@ func TestKernelAcceptsEveryChange(t *testing.T) {
 	}
 	// All in one namespace: one shell reads scripts and prints lists, step by step.
 	var script strings.Builder
-	old, first := newRuleset(), testOptions.skeleton()
-	for _, s := range steps {
-		next := newRuleset()
+	tables := knftables.NewFake(knftables.InetFamily, testOptions.Table) // It only writes transactions as scripts.
+	old := newRuleset()
+	for i, s := range steps {
+		tx, next := tables.NewTransaction(), newRuleset()
 		s.build(next)
-		script.WriteString("nft -f - <<'END' || exit 1\n" + first + difference(testOptions.Table, old, next) + "END\nnft list table inet pilot-99\necho ======\n")
-		old, first = next, ""
+		if i == 0 {
+			testOptions.declare(tx)
+		}
+		replaceRules(tx, old, next)
+		script.WriteString("nft -f - <<'END' || exit 1\n" + tx.String() + "END\nnft list table inet pilot-99\necho ======\n")
+		old = next
 	}
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", script.String())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
@@ -116,7 +123,8 @@ func TestUnchangedIsNoTransaction(t *testing.T) {
 		r.add(a, []*discovery.EndpointSlice{slice(a, 8080, "10.64.0.5", "10.64.0.6")})
 		return r
 	}
-	if d := difference("x", build(), build()); d != "" {
-		t.Errorf("equal states differ by:\n%s", d)
+	tx := knftables.NewFake(knftables.InetFamily, "x").NewTransaction()
+	if replaceRules(tx, build(), build()); tx.NumOperations() > 0 {
+		t.Errorf("equal states differ by:\n%s", tx)
 	}
 }

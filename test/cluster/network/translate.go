@@ -9,13 +9,52 @@ import (
 
 	core "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
+	"sigs.k8s.io/knftables"
 )
 
-// ruleset is the part of the table that follows the cluster, in a form that can be compared: chains by name, and the
-// elements of sets and maps ("" is the value of a set's element).
+// ruleset is the part of the table that follows the cluster, in a form that can be compared.
 type ruleset struct {
-	chains map[string][]string
-	sets   map[string]map[string]string
+	// chains are the chains that choose an endpoint, by name.
+	chains map[string]choice
+	// sets are the elements of sets and maps, by the name of the set. The value is the chain that an element of a map leads to;
+	// it is empty for an element of a set.
+	sets map[string]map[element]string
+}
+
+// element is the key of an element of a set or map. Parts that the set does not have are empty.
+type element [3]string
+
+func (e element) compare(o element) int { return slices.Compare(e[:], o[:]) }
+
+// in returns the element as a part of a set, or of a map if it leads to a chain.
+func (e element) in(set, target string) *knftables.Element {
+	key := slices.DeleteFunc(slices.Clone(e[:]), func(part string) bool { return part == "" })
+	if target == "" {
+		return &knftables.Element{Set: set, Key: key}
+	}
+	return &knftables.Element{Map: set, Key: key, Value: []string{"goto " + target}}
+}
+
+// choice sends a new connection to one of the targets. protocol is "tcp", "udp" or "sctp", family "ip" or "ip6".
+type choice struct {
+	protocol, family string
+	targets          []netip.AddrPort
+}
+
+func (c choice) equal(o choice) bool {
+	return c.protocol == o.protocol && c.family == o.family && slices.Equal(c.targets, o.targets)
+}
+
+// rule is the choice as a rule of nftables.
+func (c choice) rule() string {
+	if len(c.targets) == 1 {
+		return fmt.Sprintf("meta l4proto %s dnat %s to %s", c.protocol, c.family, c.targets[0])
+	}
+	all := make([]string, len(c.targets))
+	for i, t := range c.targets {
+		all[i] = fmt.Sprintf("%d : %s . %d", i, t.Addr(), t.Port())
+	}
+	return fmt.Sprintf("meta l4proto %s dnat %s addr . port to numgen random mod %d map { %s }", c.protocol, c.family, len(c.targets), strings.Join(all, ", "))
 }
 
 // The sets and maps whose elements follow the cluster; the skeleton declares them.
@@ -29,9 +68,9 @@ const (
 )
 
 func newRuleset() *ruleset {
-	r := &ruleset{chains: map[string][]string{}, sets: map[string]map[string]string{}}
+	r := &ruleset{chains: map[string]choice{}, sets: map[string]map[element]string{}}
 	for _, s := range []string{services4, services6, ports4, ports6, loops4, loops6} {
-		r.sets[s] = map[string]string{}
+		r.sets[s] = map[element]string{}
 	}
 	return r
 }
@@ -60,31 +99,19 @@ func (r *ruleset) port(s *core.Service, p core.ServicePort, targets []netip.Addr
 		services, nodePorts, loops, family = services6, ports6, loops6, "ip6"
 	}
 	chain := fmt.Sprintf("s/%s/%s/%s/%d/%s", s.Namespace, s.Name, protocol, p.Port, family)
-	r.chains[chain] = []string{choice(protocol, family, targets)}
-	verdict := "goto " + chain
+	r.chains[chain] = choice{protocol, family, targets}
+	port := fmt.Sprint(p.Port)
 	for _, a := range addresses(s) {
 		if a.Is6() == six {
-			r.sets[services][fmt.Sprintf("%s . %s . %d", a, protocol, p.Port)] = verdict
+			r.sets[services][element{a.String(), protocol, port}] = chain
 		}
 	}
 	if p.NodePort != 0 {
-		r.sets[nodePorts][fmt.Sprintf("%s . %d", protocol, p.NodePort)] = verdict
+		r.sets[nodePorts][element{protocol, fmt.Sprint(p.NodePort)}] = chain
 	}
 	for _, t := range targets {
-		r.sets[loops][fmt.Sprintf("%s . %s", t.Addr(), t.Addr())] = ""
+		r.sets[loops][element{t.Addr().String(), t.Addr().String()}] = ""
 	}
-}
-
-// choice is the rule that sends a new connection to one of the targets.
-func choice(protocol, family string, targets []netip.AddrPort) string {
-	if len(targets) == 1 {
-		return fmt.Sprintf("meta l4proto %s dnat %s to %s", protocol, family, targets[0])
-	}
-	all := make([]string, len(targets))
-	for i, t := range targets {
-		all[i] = fmt.Sprintf("%d : %s . %d", i, t.Addr(), t.Port())
-	}
-	return fmt.Sprintf("meta l4proto %s dnat %s addr . port to numgen random mod %d map { %s }", protocol, family, len(targets), strings.Join(all, ", "))
 }
 
 // addresses are all at which a service is found.
