@@ -46,7 +46,7 @@ func (p *Pages) explain(r *http.Request) (any, error) {
 	case got.err != nil:
 		return nil, refuse(http.StatusBadRequest, "%v", got.err)
 	case got.names != nil:
-		return Names{Kind: ask.Kind, Names: explain.Listed(got.names, q.Get("prefix"))}, nil
+		return Names{Kind: ask.Kind, Names: explain.SortedNames(got.names, q.Get("prefix"))}, nil
 	}
 	got.answer.Complete()
 	return got.answer, nil

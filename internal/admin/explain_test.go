@@ -25,7 +25,7 @@ func TestExplain(t *testing.T) {
 	if a.Version != explain.Version || a.Name != host || len(a.Ports) != 1 || a.Ports[0].Route != "80" || a.Ports[0].Endpoints != 2 {
 		t.Errorf("got %+v", a)
 	}
-	if !slices.ContainsFunc(a.Sources, func(s explain.Source) bool { return s.Object.Place() == "mesh.yaml:2" && s.Part == "service" }) {
+	if !slices.ContainsFunc(a.Sources, func(s explain.Source) bool { return s.Object.Position() == "mesh.yaml:2" && s.Role == "service" }) {
 		t.Errorf("the declaration is not named: %+v", a.Sources)
 	}
 	a = eventually(w, question("web-1.bank", "cds", "outbound|9080||ratings.shop.svc.cluster.local"), func(explain.Answer) bool { return true })

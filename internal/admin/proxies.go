@@ -123,7 +123,7 @@ func (p *Pages) sidecarz(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	scope := Scope{Proxy: s.name(), Namespace: got.class.Namespace, Mode: got.class.Mode.String(), Hosts: explain.Listed(got.names, "")}
+	scope := Scope{Proxy: s.name(), Namespace: got.class.Namespace, Mode: got.class.Mode.String(), Hosts: explain.SortedNames(got.names, "")}
 	if got.class.Sidecar.Name != "" {
 		by := Object(got.class.Sidecar)
 		scope.Sidecar = &by

@@ -106,7 +106,7 @@ type stream struct {
 	server.Status
 	connection string
 	proxy      *proxy.Proxy // nil before the first request was taken in
-	held       []class.Held
+	held       []class.ActiveRejection
 }
 
 // name is name.namespace of the node id.
@@ -142,7 +142,7 @@ func (p *Pages) connected(r *http.Request, part, namespace string) ([]stream, er
 			s := &known[i]
 			s.proxy, _ = v.Tables.Proxies.Peek(s.Attachment)
 			if s.heldBack() {
-				s.held = v.Queries.Held(v.Graph.Glance(), s.Attachment)
+				s.held = v.Queries.ActiveRejections(v.Graph.Glance(), s.Attachment)
 			}
 		}
 		return known

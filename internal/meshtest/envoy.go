@@ -67,7 +67,7 @@ func Accept(t T, path, dir string, s *resource.State) {
 	each(t, s, resource.Route, func(m *routev3.RouteConfiguration) { // routes cannot be static but in a listener
 		port++
 		l := envoy.Listener("routes "+m.Name, envoy.Loopback, port, envoy.Outbound, true)
-		l.FilterChains = []*listenerv3.FilterChain{envoy.Chain("", nil, envoy.HTTPTo("routes", m, envoy.HTTPOptions{}))}
+		l.FilterChains = []*listenerv3.FilterChain{envoy.Chain("", nil, envoy.HTTPWithRoutes("routes", m, envoy.HTTPOptions{}))}
 		static.Listeners = append(static.Listeners, l)
 	})
 	raw, err := protojson.Marshal(b)

@@ -24,7 +24,7 @@ func (f *findings) serviceEntry() {
 			f.warn(fmt.Sprintf("spec.ports[%d].number", i), "port %d is the proxy's own: the service cannot be reached there", p.Number)
 		}
 	}
-	if who, ok := f.q.tables.Identities.Get(f.r, f.key); ok && len(who.Selector) > 0 && !f.q.services.Selects(f.r, f.key.Namespace, who.Selector) {
+	if who, ok := f.q.tables.Identities.Get(f.r, f.key); ok && len(who.Selector) > 0 && !f.q.services.SelectsWorkload(f.r, f.key.Namespace, who.Selector) {
 		f.warn("spec.workloadSelector", "no WorkloadEntry of namespace %q has the labels %s: the service has no endpoints, and what is sent to it fails",
 			f.key.Namespace, mesh.FormatLabels(who.Selector))
 	}
@@ -53,7 +53,7 @@ func (f *findings) shortNames(at, host string, spec *mesh.Service) {
 	}
 	for _, short := range names {
 		claims := f.q.tables.ByHost.Group(f.r, short)
-		home, checked := service.Home(claims, ""), 0
+		home, checked := service.DeclaringNamespace(claims, ""), 0
 		for c := range claims.All() {
 			if checked++; c.Kind > state.RouteClaim || checked > maxChecked {
 				break // claims are ordered by kind
@@ -117,11 +117,11 @@ func (f *findings) merged(at, host string, o state.Claim, spec, first *mesh.Serv
 
 // addresses warns of addresses of a host that belong to another host.
 func (f *findings) addresses(host string) {
-	fp, ok := f.q.services.Footprint(f.r, service.View{Host: host})
+	fp, ok := f.q.services.Footprint(f.r, service.HostView{Host: host})
 	if !ok {
 		return
 	}
-	for _, at := range fp.TCP {
+	for _, at := range fp.Connections {
 		if f.addressesLeft--; f.addressesLeft < 0 {
 			return
 		}
@@ -131,8 +131,8 @@ func (f *findings) addresses(host string) {
 		if f.addressesLeft--; f.addressesLeft < 0 {
 			return
 		}
-		at := service.Domain{Name: ip, Port: fp.HTTP[0]}
-		for c := range f.q.services.Taken.Names.Group(f.r, service.All{}, at).All() {
+		at := service.Domain{Name: ip, Port: fp.HTTPPorts[0]}
+		for c := range f.q.services.Index.Domains.Group(f.r, service.All{}, at).All() {
 			if c.Host != host && c.Created <= fp.Created {
 				f.warn("spec.addresses", "%s, port %d, belongs to the older service %q: requests there do not reach %q; give it an address of its own", ip, at.Port, c.Host, host)
 			}
@@ -147,7 +147,7 @@ func (f *findings) losses(host string, at service.Address) {
 	if ip == "" {
 		ip = "any address"
 	}
-	for _, l := range f.q.transport.Losses(f.r, host, at) {
+	for _, l := range f.q.transport.Conflicts(f.r, host, at) {
 		switch {
 		case l.Name != "":
 			f.warn("spec.hosts", "%s, port %d: the older service %q has the TLS name %q: connections that ask for it do not reach %q", ip, at.Port, l.Winner, l.Name, host)
@@ -215,7 +215,7 @@ func (f *findings) declares(namespace string) bool {
 // workloadEntry warns of a workload that is not an endpoint of any service.
 func (f *findings) workloadEntry() {
 	e, ok := f.q.tables.Workloads.Get(f.r, f.key)
-	if ok && !f.q.services.SelectedBy(f.r, f.key, e.Labels) {
+	if ok && !f.q.services.IsSelected(f.r, f.key, e.Labels) {
 		f.warn("spec.labels", "no ServiceEntry of namespace %q selects this workload: nothing is sent to it; give it the labels of a workloadSelector", f.key.Namespace)
 	}
 }

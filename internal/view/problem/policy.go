@@ -67,7 +67,7 @@ func (f *findings) unused(c hostClaims) {
 // idlePolicies warns of settings of a rule that have no effect on its service: those for ports that the service does not have, or
 // that speak another protocol, and subsets without endpoints.
 func (f *findings) idlePolicies(rule *state.DestinationRule, host string) {
-	s, ok := f.q.services.Service.Get(f.r, service.View{Host: host, Layer: f.q.scope.Layer(f.r, host, f.key.Namespace)})
+	s, ok := f.q.services.Service.Get(f.r, service.HostView{Host: host, Viewer: f.q.scope.Viewer(f.r, host, f.key.Namespace)})
 	if !ok {
 		return
 	}
@@ -78,7 +78,7 @@ func (f *findings) idlePolicies(rule *state.DestinationRule, host string) {
 		if i >= maxChecked || s.Resolution == mesh.Passthrough || s.Resolution == mesh.DynamicDNS {
 			continue // these have no endpoints to choose from
 		}
-		switch missing := f.q.services.Missing(f.r, s, subset.GetLabels()); len(missing) {
+		switch missing := f.q.services.MissingLabels(f.r, s, subset.GetLabels()); len(missing) {
 		case 0:
 		case 1:
 			f.warn(at+".labels", "no endpoint of %q has the label %s: what is sent to subset %q fails; correct the label, or give it to an endpoint", host, missing[0], subset.GetName())
@@ -127,7 +127,7 @@ func listed(ports []mesh.Port) string {
 // selectorWithoutWorkload warns of a selector that selects no known workload: no declared endpoint has its labels, and it selects
 // no connected proxy. has reports whether the proxy with an id is selected.
 func (f *findings) selectorWithoutWorkload(at string, selector map[string]string, has func(id string) bool) {
-	if f.q.services.Declared(f.r, f.key.Namespace, selector) {
+	if f.q.services.MayHaveWorkload(f.r, f.key.Namespace, selector) {
 		return
 	}
 	checked := 0
@@ -183,7 +183,7 @@ func (f *findings) selectorLimit() {
 		}
 		before++
 	}
-	if before >= scope.MaxSelecting {
-		f.warn("spec.workloadSelector", "namespace %q has more than %d rules with a selector, and this one is not used; make fewer", f.key.Namespace, scope.MaxSelecting)
+	if before >= scope.MaxSelectingRules {
+		f.warn("spec.workloadSelector", "namespace %q has more than %d rules with a selector, and this one is not used; make fewer", f.key.Namespace, scope.MaxSelectingRules)
 	}
 }

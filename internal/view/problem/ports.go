@@ -53,13 +53,13 @@ func (f *findings) idleRules(vs *state.VirtualService) {
 // portsOf returns the ports of the services of a host or pattern.
 func (f *findings) portsOf(host string) (s hostPorts) {
 	add := func(name string) {
-		if svc, ok := f.q.services.Service.Get(f.r, service.View{Host: name, Layer: f.q.scope.Layer(f.r, name, f.key.Namespace)}); ok {
+		if svc, ok := f.q.services.Service.Get(f.r, service.HostView{Host: name, Viewer: f.q.scope.Viewer(f.r, name, f.key.Namespace)}); ok {
 			s.ports = append(s.ports, svc.Ports...)
 		}
 	}
 	add(host)
 	if !mesh.IsWildcard(host) {
-		if wider, ok := f.q.services.Covering(f.r, service.View{Host: host, Layer: f.q.scope.Layer(f.r, host, f.key.Namespace)}); ok {
+		if wider, ok := f.q.services.CoveringService(f.r, service.HostView{Host: host, Viewer: f.q.scope.Viewer(f.r, host, f.key.Namespace)}); ok {
 			s.ports = append(s.ports, wider.Ports...)
 		}
 		return s

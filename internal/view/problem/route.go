@@ -128,8 +128,8 @@ func (f *findings) destination(at string, d *networking.Destination) {
 		f.warn(at+".host", "there is no service %q: what is sent there fails", host)
 		return
 	}
-	layer := f.q.scope.Layer(f.r, host, f.key.Namespace)
-	s, ok := f.q.services.Service.Get(f.r, service.View{Host: host, Layer: layer})
+	layer := f.q.scope.Viewer(f.r, host, f.key.Namespace)
+	s, ok := f.q.services.Service.Get(f.r, service.HostView{Host: host, Viewer: layer})
 	if !ok {
 		f.warn(at+".host", "the service %q is not exported to namespace %q: what is sent there from there fails", host, f.key.Namespace)
 		return
@@ -142,7 +142,7 @@ func (f *findings) destination(at string, d *networking.Destination) {
 	if d.GetSubset() == "" {
 		return
 	}
-	policy, ok := f.q.traffic.Policy.Get(f.r, service.View{Host: host, Layer: layer})
+	policy, ok := f.q.traffic.Policy.Get(f.r, service.HostView{Host: host, Viewer: layer})
 	if ok {
 		for _, s := range policy.Subsets {
 			if s.Name == d.Subset {

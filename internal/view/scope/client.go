@@ -12,58 +12,60 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
 
-// ClientOf is what of a class's proxies themselves may matter.
+// ClientOf returns the attributes of a class's proxies, besides their set, that may matter to a host.
 func ClientOf(c proxy.Class) traffic.Client {
 	k := traffic.Client{Site: c.Site}
 	if !c.Rules.Empty() {
-		k.Rules = traffic.Rules{Namespace: c.Namespace, Names: c.Rules}
+		k.Rules = traffic.SelectingRules{Namespace: c.Namespace, Names: c.Rules}
 	}
 	return k
 }
 
-// Personal names the hosts of a set that may look different to some client than to others of the set.
-type Personal struct {
+// ClientInSet names the hosts of a set that may look different to this client than to others of the set.
+type ClientInSet struct {
 	Set    Set
 	Client traffic.Client
 }
 
-// siteAttributes are the attributes of a client's site that some rule depends on: the locality and some labels, or nothing.
-type siteAttributes struct {
-	any    bool
-	labels intern.List[string] // the labels' names, in order
+// localityAttributes are the attributes of a client's locality that some rule depends on. If used is false there is no
+// such rule, and clients are not told apart by locality.
+type localityAttributes struct {
+	used bool
+	// labels are the names of the labels that count, sorted.
+	labels intern.List[string]
 }
 
 func (q *Queries) defineClients(g *query.Graph) {
-	q.sites = query.Define(g, "sites", func(a, b siteAttributes) bool { return a == b }, q.sitesOf)
-	q.sited = query.Define(g, "sitedHosts", Hosts.Equal, func(r *query.Reader, _ service.All) (Hosts, bool) {
-		return q.sitedHosts(r), true
+	q.localityAttributes = query.Define(g, "sites", func(a, b localityAttributes) bool { return a == b }, q.localityAttributesOf)
+	q.localityHosts = query.Define(g, "sitedHosts", Hosts.Equal, func(r *query.Reader, _ service.All) (Hosts, bool) {
+		return q.findLocalityHosts(r), true
 	})
-	q.personal = query.Define(g, "personalHosts", Hosts.Equal, func(r *query.Reader, k Personal) (Hosts, bool) {
+	q.clientHosts = query.Define(g, "personalHosts", Hosts.Equal, func(r *query.Reader, k ClientInSet) (Hosts, bool) {
 		hosts := Hosts{}
 		if k.Client.Site != (mesh.Site{}) {
-			hosts = q.sitedOf(r, q.Hosts(r, k.Set))
+			hosts = q.localityHostsAmong(r, q.Hosts(r, k.Set))
 		}
-		return union(hosts, q.selectedOf(r, k)), true
+		return union(hosts, q.hostsOfSelectingRules(r, k)), true
 	})
 }
 
-// Sited are the hosts whose endpoints may be preferred by where a client runs, of those that all see.
-func (q *Queries) Sited(r *query.Reader) Hosts {
-	m, _ := q.sited.Get(r, service.All{})
+// LocalityHosts are the hosts of the base view whose endpoints may be preferred by the client's locality.
+func (q *Queries) LocalityHosts(r *query.Reader) Hosts {
+	m, _ := q.localityHosts.Get(r, service.All{})
 	return m
 }
 
-// Personal are the hosts of a set that may look different to a client than to others of the set.
-func (q *Queries) Personal(r *query.Reader, k Personal) Hosts {
-	k.Set = k.Set.Plain()
-	m, _ := q.personal.Get(r, k)
+// ClientHosts are the hosts of a set that may look different to a client than to others of the set.
+func (q *Queries) ClientHosts(r *query.Reader, k ClientInSet) Hosts {
+	k.Set = k.Set.WithoutShortNames()
+	m, _ := q.clientHosts.Get(r, k)
 	return m
 }
 
-func (q *Queries) sitesOf(r *query.Reader, _ service.All) (siteAttributes, bool) {
+func (q *Queries) localityAttributesOf(r *query.Reader, _ service.All) (localityAttributes, bool) {
 	labels, every := q.tables.AllByLocality(r)
 	if !every && q.tables.Hosts.ByLocality.Group(r, struct{}{}).Len() == 0 {
-		return siteAttributes{}, true
+		return localityAttributes{}, true
 	}
 	keys := q.tables.SiteLabels.Group(r, struct{}{})
 	for _, near := range []mesh.Nearness{mesh.SameZone, mesh.SameNode} {
@@ -78,10 +80,10 @@ func (q *Queries) sitesOf(r *query.Reader, _ service.All) (siteAttributes, bool)
 	for key := range keys.All() {
 		list = append(list, string(key))
 	}
-	return siteAttributes{true, intern.Of(list...)}, true
+	return localityAttributes{true, intern.Of(list...)}, true
 }
 
-func (q *Queries) sitedHosts(r *query.Reader) Hosts {
+func (q *Queries) findLocalityHosts(r *query.Reader) Hosts {
 	if _, every := q.tables.AllByLocality(r); every {
 		return q.services.PublicHosts(r)
 	}
@@ -95,8 +97,9 @@ func (q *Queries) sitedHosts(r *query.Reader) Hosts {
 	return union(sets...)
 }
 
-// sitedOf are those of some hosts whose endpoints may be preferred by where a client runs.
-func (q *Queries) sitedOf(r *query.Reader, hosts Hosts) Hosts {
+// localityHostsAmong are those of the hosts whose endpoints may be preferred by the client's locality. If a pattern has
+// such a rule, it returns all hosts.
+func (q *Queries) localityHostsAmong(r *query.Reader, hosts Hosts) Hosts {
 	_, every := q.tables.AllByLocality(r)
 	if every || q.tables.Hosts.ByLocalityUnder.Group(r, struct{}{}).Len() > 0 {
 		return hosts
@@ -114,10 +117,10 @@ func (q *Queries) sitedOf(r *query.Reader, hosts Hosts) Hosts {
 	return Hosts{}.With(both...)
 }
 
-// selectedOf are the hosts of a set for which there are rules that select the client.
-func (q *Queries) selectedOf(r *query.Reader, k Personal) Hosts {
+// hostsOfSelectingRules are the hosts of a set for which some DestinationRule selects the client.
+func (q *Queries) hostsOfSelectingRules(r *query.Reader, k ClientInSet) Hosts {
 	all := Hosts{}
-	for _, host := range q.traffic.Hosts(r, k.Client.Rules) {
+	for _, host := range q.traffic.RuleHosts(r, k.Client.Rules) {
 		switch {
 		case !k.Set.Overlay():
 			all = union(all, covered(q.Hosts(r, k.Set), host))
@@ -130,11 +133,11 @@ func (q *Queries) selectedOf(r *query.Reader, k Personal) Hosts {
 	return all
 }
 
-// site is where a proxy runs, as far as anything depends on it: where the endpoint that its workload is says, if it does,
-// else its labels, else the proxy itself.
-func (q *Queries) site(r *query.Reader, p *proxy.Proxy, labels map[string]string, own mesh.Locality) mesh.Site {
-	by, _ := q.sites.Get(r, service.All{})
-	if !by.any {
+// localityOf is where a proxy runs, limited to the attributes that some rule depends on. The locality of the workload's
+// endpoint comes first, then the locality in the workload's labels, then the one that the proxy reports.
+func (q *Queries) localityOf(r *query.Reader, p *proxy.Proxy, labels map[string]string, own mesh.Locality) mesh.Site {
+	by, _ := q.localityAttributes.Get(r, service.All{})
+	if !by.used {
 		return mesh.Site{}
 	}
 	at := mesh.Site{Locality: own}
@@ -151,15 +154,15 @@ func (q *Queries) site(r *query.Reader, p *proxy.Proxy, labels map[string]string
 	return at
 }
 
-// MaxSelecting bounds how many DestinationRules with a selector one namespace can have.
-const MaxSelecting = 40
+// MaxSelectingRules bounds how many DestinationRules with a workload selector count in one namespace.
+const MaxSelectingRules = 40
 
-// rulesFor are the names of the DestinationRules of a namespace that select a workload, oldest first.
-func (q *Queries) rulesFor(r *query.Reader, namespace string, labels map[string]string) intern.List[string] {
+// selectingRules are the names of the DestinationRules of a namespace that select a workload, oldest first.
+func (q *Queries) selectingRules(r *query.Reader, namespace string, labels map[string]string) intern.List[string] {
 	var names []string
-	looked := 0
+	read := 0
 	for at := range q.tables.SelectingPolicies.Group(r, namespace).All() {
-		if looked++; looked > MaxSelecting {
+		if read++; read > MaxSelectingRules {
 			break
 		}
 		if rule, ok := q.tables.DestinationRules.Get(r, at.Key); ok && mesh.Selects(rule.Selector, labels) {

@@ -9,8 +9,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
 
-// InboundPool is what limits a sidecar's connections to the application at a port: what its Sidecar says, else what the
-// DestinationRule for the service says; nil if neither says anything.
+// InboundPool is the connection pool for connections from a sidecar to its application at a port: that of its Sidecar,
+// else that of the DestinationRule for the service. It is nil if neither has one.
 func (q *Queries) InboundPool(r *query.Reader, p proxy.InboundPort) *networking.ConnectionPoolSettings {
 	if p.Limited != (api.Key{}) {
 		if row, ok := q.tables.Sidecars.Get(r, p.Limited); ok {
@@ -22,6 +22,6 @@ func (q *Queries) InboundPool(r *query.Reader, p proxy.InboundPort) *networking.
 	if p.Host == "" {
 		return nil
 	}
-	policy, _ := q.traffic.Policy.Get(r, service.View{Host: p.Host, Layer: q.Layer(r, p.Host, p.Namespace)})
+	policy, _ := q.traffic.Policy.Get(r, service.HostView{Host: p.Host, Viewer: q.Viewer(r, p.Host, p.Namespace)})
 	return policy.ForPort(nil, p.Port).ConnectionPool
 }

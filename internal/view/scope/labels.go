@@ -13,70 +13,74 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
 
-// maxLabels bounds how many labels of a workload are looked up.
+// maxLabels bounds how many labels of a workload count.
 const maxLabels = 30
 
-// Labelled names the callers of a set who have labels that rules name or select: what such rules say lies over what the set
-// sees.
-type Labelled struct {
-	Set    Set
-	Labels mesh.Labels   // as in proxy.Class
-	Rules  traffic.Rules // the DestinationRules that select them
+// LabelledClients names the clients of a set with labels that some rule matches or selects by. What such rules say forms
+// a layer above what other clients of the set see.
+type LabelledClients struct {
+	Set Set
+	// Labels are the relevant labels; see proxy.Class.
+	Labels mesh.Labels
+	// Rules are the DestinationRules that select the clients.
+	Rules traffic.SelectingRules
 }
 
-// LabelledOf are the callers of a class; ok is false if no rule speaks of their labels.
-func LabelledOf(c proxy.Class) (k Labelled, ok bool) {
-	return Labelled{SetOf(c), c.Labels, ClientOf(c).Rules}, !c.Labels.Empty() || !c.Rules.Empty()
+// LabelledClientsOf returns the labelled clients of a class. ok is false if no rule depends on their labels.
+func LabelledClientsOf(c proxy.Class) (k LabelledClients, ok bool) {
+	return LabelledClients{SetOf(c), c.Labels, ClientOf(c).Rules}, !c.Labels.Empty() || !c.Rules.Empty()
 }
 
-// mentioned are those of a workload's labels that rules which a namespace sees name: only those can matter.
-func (q *Queries) mentioned(r *query.Reader, namespace string, labels map[string]string) mesh.Labels {
+// relevantLabels are those of a workload's labels that some rule which its namespace sees matches by.
+func (q *Queries) relevantLabels(r *query.Reader, namespace string, labels map[string]string) mesh.Labels {
 	list := mesh.SortedLabels(labels)
 	if len(list) > maxLabels {
 		list = list[:maxLabels]
 	}
 	return intern.Of(slices.DeleteFunc(list, func(l mesh.Label) bool {
-		return q.tables.Hosts.DelegatesForLabel.Group(r, l).Len() == 0 && q.naming(r, l, "").Len() == 0 && q.naming(r, l, namespace).Len() == 0
+		return q.tables.Hosts.DelegatesForLabel.Group(r, l).Len() == 0 && q.hostsWithRulesFor(r, l, "").Len() == 0 && q.hostsWithRulesFor(r, l, namespace).Len() == 0
 	})...)
 }
 
-// naming are the hosts with rules for callers that have a label, as a layer sees them.
-func (q *Queries) naming(r *query.Reader, label mesh.Label, layer string) Hosts {
+// hostsWithRulesFor are the hosts with rules for clients that have a label, as a viewer sees them.
+func (q *Queries) hostsWithRulesFor(r *query.Reader, label mesh.Label, layer string) Hosts {
 	return q.tables.Hosts.ForLabel.Group(r, state.ForLabel{Label: label, Layer: layer})
 }
 
 func (q *Queries) defineLabelled(g *query.Graph) {
-	q.labelledHosts = query.Define(g, "labelledHosts", Hosts.Equal, q.labelled)
-	elem := query.Define(g, "labelledFootprint", service.EqualFootprints, func(r *query.Reader, h HostIn) ([]service.Footprint, bool) {
-		f, ok := q.services.FootprintAt(r, q.View(r, h), q.places(r, h))
+	q.labelledHosts = query.Define(g, "labelledHosts", Hosts.Equal, q.hostsForLabels)
+	elem := query.Define(g, "labelledFootprint", service.EqualFootprints, func(r *query.Reader, h HostInSet) ([]service.Footprint, bool) {
+		f, ok := q.services.FootprintAt(r, q.View(r, h), q.exposures(r, h))
 		return []service.Footprint{f}, ok
 	})
-	footprints := query.Each(g, "labelledFootprints", q.LabelledHosts, elem, func(k Labelled, host omap.Name) HostIn { return HostIn{string(host), k.Set.Plain()} })
-	q.Labelled = service.DefineTaken(g, "labelled.", q.tables.Domain(), footprints)
+	footprints := query.Each(g, "labelledFootprints", q.LabelledHosts, elem, func(k LabelledClients, host omap.Name) HostInSet {
+		return HostInSet{string(host), k.Set.WithoutShortNames()}
+	})
+	q.LabelledIndex = service.DefineFootprintIndex(g, "labelled.", q.tables.Domain(), footprints)
 }
 
-// labelled are the hosts of a set that callers with labels may see differently.
-func (q *Queries) labelled(r *query.Reader, k Labelled) (Hosts, bool) {
+// hostsForLabels are the hosts of a set that clients with labels may see differently.
+func (q *Queries) hostsForLabels(r *query.Reader, k LabelledClients) (Hosts, bool) {
 	var exact []omap.Change[omap.Name, omap.Unit]
 	parts := []Hosts{{}}
-	for _, host := range q.traffic.Hosts(r, k.Rules) {
-		parts = q.below(r, Hosts{}.With(omap.Put(omap.Name(host), omap.Unit{})), parts)
+	for _, host := range q.traffic.RuleHosts(r, k.Rules) {
+		parts = q.addCovered(r, Hosts{}.With(omap.Put(omap.Name(host), omap.Unit{})), parts)
 	}
 	for label := range k.Labels.All() {
 		for _, layer := range []string{"", k.Set.Namespace} {
-			for name := range q.naming(r, label, layer).All() {
+			for name := range q.hostsWithRulesFor(r, label, layer).All() {
 				switch {
 				case !mesh.IsWildcard(string(name)):
 					exact = append(exact, omap.Put(name, omap.Unit{}))
 				case len(parts) < 2*MaxGroups:
-					parts = q.below(r, Hosts{}.With(omap.Put(name, omap.Unit{})), parts)
+					parts = q.addCovered(r, Hosts{}.With(omap.Put(name, omap.Unit{})), parts)
 				}
 			}
 		}
 		for delegate := range q.tables.Hosts.DelegatesForLabel.Group(r, label).All() {
 			if len(parts) < 2*MaxGroups {
-				parts = q.through(r, delegate, "", parts)
-				parts = q.through(r, delegate, k.Set.Namespace, parts)
+				parts = q.addDelegating(r, delegate, "", parts)
+				parts = q.addDelegating(r, delegate, k.Set.Namespace, parts)
 			}
 		}
 	}

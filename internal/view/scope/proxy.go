@@ -8,19 +8,21 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
 
-// HTTPProxy is a listener that takes requests for whichever of its hosts they name, with the port.
+// HTTPProxy is a listener that takes requests for any host, like an HTTP proxy: the request names the host and the port.
 type HTTPProxy struct {
-	// Number tells it from the others of its set: 0 is the mesh's, whose hosts are all of the set; others are those of the
-	// Sidecar, by their places among its listeners, from 1.
+	// Number identifies the listener within its set. 0 is the mesh's, which serves all hosts of the set. A listener of
+	// the Sidecar has its position among the egress listeners, from 1.
 	Number int
-	Port   uint32
-	// IP is the address it is at; empty: any, or the loopback address where nothing redirects. Bound says that it has a
-	// socket there.
+	// Port is the port of the listener.
+	Port uint32
+	// IP is the address of the listener. If it is empty, the listener is at any address, or at the loopback address where
+	// traffic is not redirected. Bound says that it has a socket of its own.
 	IP    string
 	Bound bool
 }
 
-// HTTPProxies are those of a Sidecar, the zero key for none. A Sidecar's own listener goes before the mesh's on its port.
+// HTTPProxies are the HTTP proxies for proxies with a Sidecar (the zero key means none). A listener of the Sidecar
+// replaces the mesh's listener on the same address and port.
 func (q *Queries) HTTPProxies(r *query.Reader, sidecar api.Key) []HTTPProxy {
 	var list []HTTPProxy
 	port := q.tables.HTTPProxyPort(r)
@@ -30,7 +32,7 @@ func (q *Queries) HTTPProxies(r *query.Reader, sidecar api.Key) []HTTPProxy {
 			if e.Port == port && e.IP == mesh.Loopback {
 				port = 0
 			}
-			if proxies(e) {
+			if isHTTPProxy(e) {
 				list = append(list, HTTPProxy{Number: i + 1, Port: e.Port, IP: e.IP, Bound: e.Bound})
 			}
 		}
@@ -41,20 +43,21 @@ func (q *Queries) HTTPProxies(r *query.Reader, sidecar api.Key) []HTTPProxy {
 	return list
 }
 
-// Named are the hosts of a set with those that can be called by their bare names.
-func (q *Queries) Named(r *query.Reader, s Set) Hosts {
-	m, _ := q.namedHosts.Get(r, s)
+// HostsWithShortNames are the hosts of a set, including those that its proxies can call by short names.
+func (q *Queries) HostsWithShortNames(r *query.Reader, s Set) Hosts {
+	m, _ := q.hostsWithShortNames.Get(r, s)
 	return m
 }
 
-// LabelledHosts are the hosts of a set that callers with labels may see differently.
-func (q *Queries) LabelledHosts(r *query.Reader, k Labelled) Hosts {
+// LabelledHosts are the hosts of a set that clients with labels may see differently.
+func (q *Queries) LabelledHosts(r *query.Reader, k LabelledClients) Hosts {
 	m, _ := q.labelledHosts.Get(r, k)
 	return m
 }
 
-// Proxied is what a host takes up at an HTTP proxy of a set; ok is false if that takes no requests for it.
-func (q *Queries) Proxied(r *query.Reader, h HostIn, number int) (f service.Footprint, ok bool) {
+// HTTPProxyFootprint is the footprint of a host at an HTTP proxy of a set. ok is false if the proxy takes no requests for
+// it.
+func (q *Queries) HTTPProxyFootprint(r *query.Reader, h HostInSet, number int) (f service.Footprint, ok bool) {
 	admits := func(string) bool { return true }
 	if number > 0 {
 		listeners, _ := q.listeners.Get(r, h.Set.Sidecar)
@@ -63,14 +66,14 @@ func (q *Queries) Proxied(r *query.Reader, h HostIn, number int) (f service.Foot
 		}
 		admits = func(namespace string) bool { return listeners[number-1].Admits(namespace, h.Host, h.Set.Namespace) }
 	}
-	f, ok = q.services.FootprintAt(r, q.View(r, h), func(namespace string, _ uint32) []service.Place {
+	f, ok = q.services.FootprintAt(r, q.View(r, h), func(namespace string, _ uint32) []service.Exposure {
 		if !admits(namespace) {
 			return nil
 		}
-		return []service.Place{{}}
+		return []service.Exposure{{}}
 	})
-	return f, ok && len(f.HTTP) > 0
+	return f, ok && len(f.HTTPPorts) > 0
 }
 
-// proxies reports whether a listener is for requests that name where they go, whatever the port.
-func proxies(e state.Egress) bool { return e.Protocol == mesh.HTTPProxy }
+// isHTTPProxy reports whether an egress listener is an HTTP proxy.
+func isHTTPProxy(e state.Egress) bool { return e.Protocol == mesh.HTTPProxy }

@@ -11,16 +11,16 @@ import (
 	"github.com/pilotmesh/pilot/internal/state"
 )
 
-// maxBarred bounds how many objects with rules for one host are looked at.
-const maxBarred = 60
+// maxRouteObjects bounds how many VirtualServices for one host are compared with a Sidecar.
+const maxRouteObjects = 60
 
-// rules yields the claims of VirtualServices on a host, and on the patterns that cover it, that a namespace sees.
-func (q *Queries) rules(r *query.Reader, k hostFrom) iter.Seq[state.Claim] {
+// visibleRoutes yields the claims of VirtualServices on a host, and on the patterns that cover it, that a namespace sees.
+func (q *Queries) visibleRoutes(r *query.Reader, k hostFromNamespace) iter.Seq[state.Claim] {
 	return func(yield func(state.Claim) bool) {
 		for host := range mesh.NarrowestFirst(k.host) {
 			for c := range q.tables.ByHost.Group(r, host).All() {
 				if c.Kind > state.RouteClaim {
-					break // listed by kind
+					break // claims are sorted by kind
 				}
 				if c.Kind == state.RouteClaim && c.VisibleTo(k.namespace) && !yield(c) {
 					return
@@ -30,24 +30,24 @@ func (q *Queries) rules(r *query.Reader, k hostFrom) iter.Seq[state.Claim] {
 	}
 }
 
-// barredFrom are the VirtualServices for a host that the Sidecar of a set does not let in; see service.View. It lets one in
-// whose namespace it names with a host that meets one of the object's, whichever of the two is the wider.
-func (q *Queries) barredFrom(r *query.Reader, h HostIn) (intern.List[api.Key], bool) {
+// routesExcludedBy are the VirtualServices for a host that the Sidecar of a set does not import; see service.HostView. A
+// Sidecar imports one if an egress host has its namespace and overlaps with one of its hosts.
+func (q *Queries) routesExcludedBy(r *query.Reader, h HostInSet) (intern.List[api.Key], bool) {
 	row, ok := q.tables.Sidecars.Get(r, h.Set.Sidecar)
 	if !ok {
 		return intern.List[api.Key]{}, false
 	}
-	var barred []api.Key
-	looked := 0
-	for c := range q.rules(r, hostFrom{h.Host, h.Set.Namespace}) {
-		if looked++; looked > maxBarred {
+	var excluded []api.Key
+	read := 0
+	for c := range q.visibleRoutes(r, hostFromNamespace{h.Host, h.Set.Namespace}) {
+		if read++; read > maxRouteObjects {
 			break
 		}
 		claims, ok := q.tables.Claims.Get(r, c.Object())
 		if ok && !slices.ContainsFunc(claims.Hosts, func(host string) bool { return row.Meets(c.Namespace, host, h.Set.Namespace) }) {
-			barred = append(barred, c.Object())
+			excluded = append(excluded, c.Object())
 		}
 	}
-	slices.SortFunc(barred, api.Key.Compare)
-	return intern.Of(slices.Compact(barred)...), true
+	slices.SortFunc(excluded, api.Key.Compare)
+	return intern.Of(slices.Compact(excluded)...), true
 }

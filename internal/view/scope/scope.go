@@ -1,10 +1,11 @@
-// Package scope answers which hosts a proxy sees, and as what: the layers that translation is made of.
+// Package scope answers which hosts a proxy sees, and how they look to it.
 //
-// What all see is one base. A Set is what some proxies see besides or instead: either the overlay of a namespace, which
-// holds only the hosts that look different from there, or the closed set of hosts that a Sidecar lets in. Whether a
-// host looks different to a namespace is told from the list of claims on the host alone.
+// All proxies share the base view. A Set names the hosts that some proxies see besides it or instead of it: either the
+// overlay of a namespace, which holds only the hosts that look different from there, or the hosts that a Sidecar imports.
+// Whether a host looks different to a namespace follows from the claims on the host alone. The package also computes the
+// class of a proxy.
 //
-// The package starts no goroutines and must not import xds or Envoy's protos.
+// Everything here is a query or a pure function of rows. The package starts no goroutines.
 package scope
 
 import (
@@ -26,80 +27,88 @@ import (
 // Hosts is a set of hosts.
 type Hosts = omap.Map[omap.Name, omap.Unit]
 
-// Set names what some proxies see besides what all see, or instead of it.
+// Set names the hosts that some proxies see: those of the overlay of a namespace, or those that a Sidecar imports.
 type Set struct {
-	// Namespace is the proxies'.
+	// Namespace is that of the proxies. It is empty for the base view.
 	Namespace string
-	// Sidecar closes the set: only what it lets in is seen. Zero: an overlay over what all see.
+	// Sidecar is the Sidecar whose imports are seen. If it is zero, the set is an overlay over the base view.
 	Sidecar api.Key
-	// Short adds the hosts that can be called by their bare names.
-	Short bool
+	// ShortNames says that the proxies can also call cluster hosts of their own namespace by the first label of the name.
+	ShortNames bool
 }
 
-// Overlay reports whether the set lies over what all see.
+// Overlay reports whether the set is an overlay over the base view.
 func (s Set) Overlay() bool { return s.Sidecar == api.Key{} }
 
-// Plain is the set without regard to names.
-func (s Set) Plain() Set {
-	s.Short = false
+// WithoutShortNames returns the set without ShortNames: what does not depend on names is shared by both.
+func (s Set) WithoutShortNames() Set {
+	s.ShortNames = false
 	return s
 }
 
 // SetOf is the set of a class.
 func SetOf(c proxy.Class) Set {
-	return Set{Namespace: c.Namespace, Sidecar: c.Sidecar, Short: c.ShortNames}
+	return Set{Namespace: c.Namespace, Sidecar: c.Sidecar, ShortNames: c.ShortNames}
 }
 
-// HostIn is a host as seen from a set.
-type HostIn struct {
+// HostInSet names a host as the proxies of a set see it.
+type HostInSet struct {
 	Host string
 	Set  Set
 }
 
-type hostFrom struct{ host, namespace string }
+// hostFromNamespace names a host as the proxies of a namespace see it.
+type hostFromNamespace struct{ host, namespace string }
 
 // Queries answer questions about scope.
 type Queries struct {
 	tables   *state.Tables
 	services *service.Queries
 	traffic  *traffic.Queries
-	layer    *query.Query[hostFrom, look]
-	home     *query.Query[HostIn, string]
-	barred   *query.Query[HostIn, intern.List[api.Key]]
+	// appearance tells how a host looks from a namespace.
+	appearance *query.Query[hostFromNamespace, hostAppearance]
+	// declarer and excludedRoutes are what a Sidecar changes about a host; see service.HostView.
+	declarer       *query.Query[HostInSet, string]
+	excludedRoutes *query.Query[HostInSet, intern.List[api.Key]]
+	// imported are the hosts that a Sidecar names; reached maps a host to the imported hosts whose routes lead to it.
 	imported *query.Query[Set, Hosts]
 	reached  *query.Groups[Set, omap.Name, omap.Name]
-	sites    *query.Query[service.All, siteAttributes]
-	sited    *query.Query[service.All, Hosts]
-	personal *query.Query[Personal, Hosts]
-	// listeners are those of a Sidecar; absent if it has none for single ports.
+	// localityAttributes are the attributes of a client's locality that some rule depends on.
+	localityAttributes *query.Query[service.All, localityAttributes]
+	// localityHosts are the hosts of the base view whose endpoints may be preferred by locality.
+	localityHosts *query.Query[service.All, Hosts]
+	// clientHosts are the hosts of a set that may look different to a client.
+	clientHosts *query.Query[ClientInSet, Hosts]
+	// listeners are the egress listeners of a Sidecar. The result is absent if it has none for single ports.
 	listeners *query.Query[api.Key, []state.Egress]
-	// hosts are the hosts of a set.
+	// hosts are the hosts of a set without regard to short names.
 	hosts *query.Query[Set, Hosts]
-	// namedHosts are those with bare names, too; labelledHosts those that callers with labels may see differently.
-	namedHosts    *query.Query[Set, Hosts]
-	labelledHosts *query.Query[Labelled, Hosts]
-	// Footprints are what the hosts of a set take up, grouped in Taken. In an overlay they are the hosts that differ
-	// and, if Short, those that have a bare name.
+	// hostsWithShortNames adds those that can be called by short names; labelledHosts are those that clients with labels
+	// may see differently.
+	hostsWithShortNames *query.Query[Set, Hosts]
+	labelledHosts       *query.Query[LabelledClients, Hosts]
+	// Footprints are those of the hosts of a set, and Index groups them. In an overlay they are the hosts that look
+	// different and, with ShortNames, the cluster hosts of the namespace.
 	Footprints *query.Collection[Set, service.Footprint]
-	Taken      *service.Taken[Set]
-	// Labelled is what the hosts take up that callers with labels may see differently: the same as for others of the set,
-	// for rules change only whose it is.
-	Labelled *service.Taken[Labelled]
-	// Class is the class of a connected proxy, by node id; absent if no such proxy is connected.
+	Index      *service.FootprintIndex[Set]
+	// LabelledIndex groups the footprints of the hosts that clients with labels may see differently. The footprints are
+	// the same as for other clients of the set, because rules for labels change only where connections and requests go.
+	LabelledIndex *service.FootprintIndex[LabelledClients]
+	// Class is the class of a connected proxy by node id. It is absent if no such proxy is connected.
 	Class *query.Query[string, proxy.Class]
 }
 
-// Define adds the queries.
+// Define adds the queries to a graph.
 func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries) *Queries {
 	q := &Queries{tables: t, services: s, traffic: tr}
-	q.layer = query.Define(g, "layer", func(a, b look) bool { return a == b }, q.lookOf)
-	q.home = query.Define(g, "home", func(a, b string) bool { return a == b }, q.homeOf)
-	q.barred = query.Define(g, "barred", func(a, b intern.List[api.Key]) bool { return a == b }, q.barredFrom)
-	q.imported = query.Define(g, "imported", Hosts.Equal, q.imports)
-	q.defineReached(g)
+	q.appearance = query.Define(g, "layer", func(a, b hostAppearance) bool { return a == b }, q.appearanceOf)
+	q.declarer = query.Define(g, "home", func(a, b string) bool { return a == b }, q.declarerIn)
+	q.excludedRoutes = query.Define(g, "barred", func(a, b intern.List[api.Key]) bool { return a == b }, q.routesExcludedBy)
+	q.imported = query.Define(g, "imported", Hosts.Equal, q.importsOf)
+	q.defineRouteTargets(g)
 	q.hosts = query.Define(g, "scopeHosts", Hosts.Equal, q.hostsOf)
 	q.defineClients(g)
-	q.namedHosts = query.Define(g, "namedHosts", Hosts.Equal, q.named)
+	q.hostsWithShortNames = query.Define(g, "namedHosts", Hosts.Equal, q.withShortNames)
 	q.listeners = query.Define(g, "sidecarListeners", func(a, b []state.Egress) bool { return slices.EqualFunc(a, b, state.Egress.Equal) },
 		func(r *query.Reader, k api.Key) ([]state.Egress, bool) {
 			row, ok := t.Sidecars.Get(r, k)
@@ -109,98 +118,99 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 			return row.Egress, true
 		})
 	elem := query.Define(g, "scopedFootprint", service.EqualFootprints, q.footprint)
-	q.Footprints = query.Each(g, "scopedFootprints", q.Named, elem, func(s Set, host omap.Name) HostIn { return HostIn{string(host), s} })
-	q.Taken = service.DefineTaken(g, "scoped.", t.Domain(), q.Footprints)
+	q.Footprints = query.Each(g, "scopedFootprints", q.HostsWithShortNames, elem, func(s Set, host omap.Name) HostInSet { return HostInSet{string(host), s} })
+	q.Index = service.DefineFootprintIndex(g, "scoped.", t.Domain(), q.Footprints)
 	q.defineLabelled(g)
 	q.Class = query.Define(g, "class", func(a, b proxy.Class) bool { return a == b }, q.class)
 	return q
 }
 
-// View is the view that a set has of a host, normalised so that whoever sees the same reads the same cells.
-func (q *Queries) View(r *query.Reader, h HostIn) service.View {
-	v := service.View{Host: h.Host}
+// View is the key of a host as a set sees it, normalised so that all sets for which it looks the same share the cells.
+func (q *Queries) View(r *query.Reader, h HostInSet) service.HostView {
+	v := service.HostView{Host: h.Host}
 	if h.Set.Namespace == "" {
 		return v
 	}
-	look, _ := q.layer.Get(r, hostFrom{h.Host, h.Set.Namespace})
-	v.Layer = look.layer
+	appearance, _ := q.appearance.Get(r, hostFromNamespace{h.Host, h.Set.Namespace})
+	v.Viewer = appearance.viewer
 	if h.Set.Overlay() {
 		return v
 	}
-	h.Set = h.Set.Plain()
-	if look.contested {
-		v.Home, _ = q.home.Get(r, h)
+	h.Set = h.Set.WithoutShortNames()
+	if appearance.contested {
+		v.Declarer, _ = q.declarer.Get(r, h)
 	}
-	if look.ruled {
-		v.Barred, _ = q.barred.Get(r, h)
+	if appearance.hasRoutes {
+		v.ExcludedRoutes, _ = q.excludedRoutes.Get(r, h)
 	}
 	return v
 }
 
-// Layer is the namespace if the host looks different from there, else "".
-func (q *Queries) Layer(r *query.Reader, host, namespace string) string {
+// Viewer is the namespace if the host looks different from there, else "".
+func (q *Queries) Viewer(r *query.Reader, host, namespace string) string {
 	if namespace == "" {
 		return ""
 	}
-	look, _ := q.layer.Get(r, hostFrom{host, namespace})
-	return look.layer
+	appearance, _ := q.appearance.Get(r, hostFromNamespace{host, namespace})
+	return appearance.viewer
 }
 
-// Destination is the service that rules of a layer lead to: as those in the layer see it, else as whoever sees it, for the
-// rules then lead to a cluster that only those have.
-func (q *Queries) Destination(r *query.Reader, host, layer string) (*service.Service, bool) {
-	if s, ok := q.services.Service.Get(r, service.View{Host: host, Layer: q.Layer(r, host, layer)}); ok {
+// DestinationService is the service that a rule leads to. It is the service as clients of the viewing namespace see it;
+// if they see none, it is the service as any namespace sees it, because the rule then leads to a cluster that only those
+// clients have.
+func (q *Queries) DestinationService(r *query.Reader, host, layer string) (*service.Service, bool) {
+	if s, ok := q.services.Service.Get(r, service.HostView{Host: host, Viewer: q.Viewer(r, host, layer)}); ok {
 		return s, true
 	}
 	for c := range q.tables.ByHost.Group(r, host).All() {
 		if c.Kind == state.ServiceClaim {
-			return q.services.Service.Get(r, service.View{Host: host, Layer: c.Layer})
+			return q.services.Service.Get(r, service.HostView{Host: host, Viewer: c.Layer})
 		}
 	}
 	return nil, false
 }
 
-// look is how a host looks from a namespace: its layer, whether several namespaces declare it for that one, and whether
-// there are VirtualServices for it.
-type look struct {
-	layer            string
-	contested, ruled bool
+// hostAppearance is how a host looks from a namespace: its viewer, whether several namespaces declare it for that
+// namespace, and whether VirtualServices for it are visible.
+type hostAppearance struct {
+	viewer               string
+	contested, hasRoutes bool
 }
 
-func (q *Queries) lookOf(r *query.Reader, k hostFrom) (look, bool) {
+func (q *Queries) appearanceOf(r *query.Reader, k hostFromNamespace) (hostAppearance, bool) {
 	claims := q.tables.ByHost.Group(r, k.host)
-	home, contested := service.Home(claims, k.namespace), false
+	home, contested := service.DeclaringNamespace(claims, k.namespace), false
 	for c := range claims.All() {
 		if c.Kind != state.ServiceClaim {
-			break // listed by kind
+			break // claims are sorted by kind
 		}
 		contested = contested || c.Namespace != home && c.VisibleTo(k.namespace)
 	}
-	look := look{contested: contested}
-	for range q.rules(r, k) {
-		look.ruled = true
+	appearance := hostAppearance{contested: contested}
+	for range q.visibleRoutes(r, k) {
+		appearance.hasRoutes = true
 		break
 	}
 	if q.differs(r, k, claims) {
-		look.layer = k.namespace
+		appearance.viewer = k.namespace
 	}
-	return look, true
+	return appearance, true
 }
 
-// differs reports whether a host looks different from a namespace than to all.
-func (q *Queries) differs(r *query.Reader, k hostFrom, claims omap.Map[state.Claim, omap.Unit]) bool {
-	home := service.Home(claims, "")
+// differs reports whether a host looks different from a namespace than in the base view.
+func (q *Queries) differs(r *query.Reader, k hostFromNamespace, claims omap.Map[state.Claim, omap.Unit]) bool {
+	home := service.DeclaringNamespace(claims, "")
 	differs := func(c state.Claim, covers bool) bool {
 		own := c.Layer == "" && c.Namespace == k.namespace
 		switch c.Kind {
 		case state.ShortClaim:
-			return q.namesDiffer(r, k)
+			return q.shortNamesDiffer(r, k)
 		case state.ServiceClaim:
 			return !covers && (c.Layer == k.namespace || own && home != k.namespace)
 		case state.PolicyClaim:
 			return c.Layer == k.namespace || own && home != k.namespace && k.namespace != q.tables.RootNamespace(r)
 		case state.DelegateClaim:
-			return q.singledOut(r, c.Delegate, k.namespace)
+			return q.delegateNames(r, c.Delegate, k.namespace)
 		}
 		return c.Layer == k.namespace
 	}
@@ -219,15 +229,15 @@ func (q *Queries) differs(r *query.Reader, k hostFrom, claims omap.Map[state.Cla
 	return false
 }
 
-// namesDiffer reports whether a namespace sees other declarations of the host's short names than all do: a short name is the
-// host's only where nobody declares it.
-func (q *Queries) namesDiffer(r *query.Reader, k hostFrom) bool {
+// shortNamesDiffer reports whether a namespace sees other declarations of the host's short names than the base view does.
+// A short name belongs to the host only where no object declares it.
+func (q *Queries) shortNamesDiffer(r *query.Reader, k hostFromNamespace) bool {
 	for _, short := range mesh.ShortNames(k.host, q.tables.Domain()) {
 		claims := q.tables.ByHost.Group(r, short)
-		home := service.Home(claims, "")
+		home := service.DeclaringNamespace(claims, "")
 		for c := range claims.All() {
 			if c.Kind > state.RouteClaim {
-				break // listed by kind
+				break // claims are sorted by kind
 			}
 			own := c.Kind == state.ServiceClaim && c.Layer == "" && c.Namespace == k.namespace
 			if c.Layer == k.namespace || own && home != k.namespace {
@@ -238,15 +248,15 @@ func (q *Queries) namesDiffer(r *query.Reader, k hostFrom) bool {
 	return false
 }
 
-// singledOut reports whether a delegate treats callers of a namespace differently.
-func (q *Queries) singledOut(r *query.Reader, delegate api.Key, namespace string) bool {
+// delegateNames reports whether a delegate VirtualService has a rule that names the namespace as source.
+func (q *Queries) delegateNames(r *query.Reader, delegate api.Key, namespace string) bool {
 	c, ok := q.tables.Claims.Get(r, delegate)
 	return ok && len(c.Hosts) == 0 && slices.Contains(c.Sources, namespace)
 }
 
-// Hosts are the hosts of a set, without regard to names.
+// Hosts are the hosts of a set, without regard to short names.
 func (q *Queries) Hosts(r *query.Reader, s Set) Hosts {
-	m, _ := q.hosts.Get(r, s.Plain())
+	m, _ := q.hosts.Get(r, s.WithoutShortNames())
 	return m
 }
 
@@ -258,7 +268,7 @@ func (q *Queries) hostsOf(r *query.Reader, s Set) (Hosts, bool) {
 	hosts := &q.tables.Hosts
 	parts := []Hosts{
 		hosts.DifferentFor.Group(r, s.Namespace),
-		q.services.Taken.Lost.Group(r, service.All{}, omap.Name(s.Namespace)),
+		q.services.Index.Overruled.Group(r, service.All{}, omap.Name(s.Namespace)),
 	}
 	for pattern := range hosts.DifferentUnder.Group(r, s.Namespace).All() {
 		if len(parts) >= 2*MaxGroups {
@@ -267,18 +277,18 @@ func (q *Queries) hostsOf(r *query.Reader, s Set) (Hosts, bool) {
 		parts = append(parts, hosts.ServiceUnder.Group(r, string(pattern)), hosts.RoutesUnder.Group(r, string(pattern)))
 	}
 	for delegate := range hosts.DelegatesFor.Group(r, s.Namespace).All() {
-		parts = q.through(r, delegate, "", parts)
+		parts = q.addDelegating(r, delegate, "", parts)
 	}
 	return union(parts...), true
 }
 
-// through adds the hosts to parts of which a layer sees rules that are in a delegate.
-func (q *Queries) through(r *query.Reader, delegate api.Key, layer string, parts []Hosts) []Hosts {
-	return q.below(r, q.tables.Hosts.ByDelegate.Group(r, state.DelegateLayer{Delegate: delegate, Layer: layer}), parts)
+// addDelegating appends to parts the hosts whose rules, as a viewer sees them, are in a delegate.
+func (q *Queries) addDelegating(r *query.Reader, delegate api.Key, layer string, parts []Hosts) []Hosts {
+	return q.addCovered(r, q.tables.Hosts.ByDelegate.Group(r, state.DelegateLayer{Delegate: delegate, Layer: layer}), parts)
 }
 
-// below adds hosts to parts, with those that the patterns among them cover.
-func (q *Queries) below(r *query.Reader, hosts Hosts, parts []Hosts) []Hosts {
+// addCovered appends hosts to parts, and the hosts that the patterns among them cover.
+func (q *Queries) addCovered(r *query.Reader, hosts Hosts, parts []Hosts) []Hosts {
 	parts = append(parts, hosts)
 	for host := range hosts.All() {
 		if mesh.IsWildcard(string(host)) && len(parts) < 2*MaxGroups {
@@ -289,15 +299,15 @@ func (q *Queries) below(r *query.Reader, hosts Hosts, parts []Hosts) []Hosts {
 	return parts
 }
 
-func (q *Queries) named(r *query.Reader, s Set) (Hosts, bool) {
+func (q *Queries) withShortNames(r *query.Reader, s Set) (Hosts, bool) {
 	hosts := q.Hosts(r, s)
-	if s.Short && s.Overlay() {
+	if s.ShortNames && s.Overlay() {
 		hosts = union(hosts, q.tables.Hosts.BareIn.Group(r, s.Namespace))
 	}
 	return hosts, true
 }
 
-// union adds sets up; its cost is that of all but the largest.
+// union returns the union of sets. Its cost is the size of all sets but the largest.
 func union(sets ...Hosts) Hosts {
 	slices.SortStableFunc(sets, func(a, b Hosts) int { return b.Len() - a.Len() })
 	all := sets[0]
@@ -311,51 +321,54 @@ func union(sets ...Hosts) Hosts {
 	return all
 }
 
-func (q *Queries) footprint(r *query.Reader, h HostIn) ([]service.Footprint, bool) {
+func (q *Queries) footprint(r *query.Reader, h HostInSet) ([]service.Footprint, bool) {
 	v := q.View(r, h)
-	if v.Layer == "" && h.Set.Overlay() {
-		if !q.Bare(h) {
+	if v.Viewer == "" && h.Set.Overlay() {
+		if !q.AllowsBareName(h) {
 			return nil, false
 		}
 		f, ok := q.services.Footprint(r, v)
-		f.Shared, f.Own, f.Dynamic, f.Web, f.TCP, f.VIPs, f.Others = nil, nil, nil, nil, nil, nil, nil // the base has those
+		// The base view has the host with all of these.
+		f.SharedPorts, f.DedicatedPorts, f.DynamicPorts, f.WebPorts = nil, nil, nil, nil
+		f.Connections, f.VIPs, f.OverruledNamespaces = nil, nil, nil
 		return []service.Footprint{f}, ok
 	}
-	f, ok := q.services.FootprintAt(r, v, q.places(r, h))
+	f, ok := q.services.FootprintAt(r, v, q.exposures(r, h))
 	f.Host = h.Host
 	if h.Set.Overlay() {
-		if base, had := q.services.Footprint(r, service.View{Host: h.Host}); had {
-			f.Gone, ok = &base, true
+		if base, had := q.services.Footprint(r, service.HostView{Host: h.Host}); had {
+			f.Base, ok = &base, true
 		}
 	}
 	return []service.Footprint{f}, ok
 }
 
-// Bare reports whether the set can call the host by its bare name.
-func (q *Queries) Bare(h HostIn) bool {
+// AllowsBareName reports whether the proxies of the set can call the host by the first label of its name.
+func (q *Queries) AllowsBareName(h HostInSet) bool {
 	_, ns, ok := mesh.ClusterHost(h.Host, q.tables.Domain())
-	return ok && h.Set.Short && ns == h.Set.Namespace
+	return ok && h.Set.ShortNames && ns == h.Set.Namespace
 }
 
-// Outbound is what happens to a set's traffic for destinations nobody declared.
+// Outbound is what proxies of a set do with traffic to undeclared destinations.
 func (q *Queries) Outbound(r *query.Reader, s Set) state.Outbound {
 	if !s.Overlay() {
 		if row, ok := q.tables.Sidecars.Get(r, s.Sidecar); ok && row.HasOutbound {
-			if q.leads(r, s, row.Outbound) {
+			if q.hasOutboundService(r, s, row.Outbound) {
 				return row.Outbound
 			}
-			return state.Outbound{Mode: state.RegistryOnly} // what was to go one way only must not go another
+			return state.Outbound{Mode: state.RegistryOnly} // traffic that must use one service must not bypass it
 		}
 	}
 	return state.Outbound{Mode: q.tables.OutboundMode(r)}
 }
 
-// leads reports whether there is the service that traffic is to go by, if there is to be one.
-func (q *Queries) leads(r *query.Reader, s Set, o state.Outbound) bool {
+// hasOutboundService reports whether the service, port and subset exist that traffic to undeclared destinations is sent
+// to. It is true if no service is named.
+func (q *Queries) hasOutboundService(r *query.Reader, s Set, o state.Outbound) bool {
 	if o.Host == "" {
 		return true
 	}
-	v := q.View(r, HostIn{Host: o.Host, Set: s})
+	v := q.View(r, HostInSet{Host: o.Host, Set: s})
 	via, ok := q.services.Service.Get(r, v)
 	if !ok {
 		return false

@@ -36,8 +36,8 @@ func newViews() *views {
 	return v
 }
 
-// Sharing is right: where a host is said to look the same to a namespace as to all, working it out for that namespace
-// gives the same; and where it is said to look different, the namespace's overlay looks at it.
+// Sharing is right: where a host is said to look the same to a namespace as in the base view, evaluating it for that
+// namespace gives the same result; and where it is said to look different, the overlay of the namespace has it.
 func TestLayersAreWhatNamespacesSee(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		v := newViews()
@@ -64,9 +64,9 @@ func TestLayersAreWhatNamespacesSee(t *testing.T) {
 
 func (v *views) check(rt *rapid.T, host, ns string) {
 	r := v.graph.Naive()
-	if v.sc.Layer(r, host, ns) == ns {
-		_, all := v.s.Footprint(r, service.View{Host: host})
-		_, own := v.s.Footprint(r, service.View{Host: host, Layer: ns})
+	if v.sc.Viewer(r, host, ns) == ns {
+		_, all := v.s.Footprint(r, service.HostView{Host: host})
+		_, own := v.s.Footprint(r, service.HostView{Host: host, Viewer: ns})
 		if (all || own) && !v.sc.Hosts(r, scope.Set{Namespace: ns}).Has(omap.Name(host)) {
 			rt.Errorf("%q looks different from namespace %q, but is not in its overlay", host, ns)
 		}
@@ -78,23 +78,23 @@ func (v *views) check(rt *rapid.T, host, ns string) {
 		routes  []*state.VirtualService
 	}
 	look := func(layer string) (s seen) {
-		s.service, _ = v.s.Service.Get(r, service.View{Host: host, Layer: layer})
-		s.policy, _ = v.tr.Policy.Get(r, service.View{Host: host, Layer: layer})
-		s.routes, _ = v.tr.Routes.Get(r, service.View{Host: host, Layer: layer})
+		s.service, _ = v.s.Service.Get(r, service.HostView{Host: host, Viewer: layer})
+		s.policy, _ = v.tr.Policy.Get(r, service.HostView{Host: host, Viewer: layer})
+		s.routes, _ = v.tr.Routes.Get(r, service.HostView{Host: host, Viewer: layer})
 		return s
 	}
 	if all, own := look(""), look(ns); !reflect.DeepEqual(all, own) {
 		rt.Errorf("%q is said to look the same from namespace %q:\nall %+v\nown %+v", host, ns, all, own)
 	}
 	labels := map[string]string{"v": "1", "app": "x"}
-	named := v.sc.Labelled.HTTP.Keys(r, scope.Labelled{Set: scope.Set{Namespace: ns}, Labels: intern.Of(mesh.SortedLabels(labels)...)})
+	named := v.sc.LabelledIndex.HTTPPorts.Keys(r, scope.LabelledClients{Set: scope.Set{Namespace: ns}, Labels: intern.Of(mesh.SortedLabels(labels)...)})
 	for _, vs := range look("").routes {
 		for _, rule := range vs.Spec.Http {
 			for _, m := range rule.Match {
 				if m.SourceNamespace == ns {
 					rt.Errorf("%q has a rule for namespace %q in %v, and is said to look the same from there", host, ns, vs.Object)
 				}
-				if f, ok := v.s.Footprint(r, service.View{Host: host}); ok && len(f.HTTP) > 0 &&
+				if f, ok := v.s.Footprint(r, service.HostView{Host: host}); ok && len(f.HTTPPorts) > 0 &&
 					len(m.SourceLabels) > 0 && mesh.Selects(m.SourceLabels, labels) && named.Len() == 0 {
 					rt.Errorf("%q has a rule for labels %v in %v, and nothing is looked at for these", host, m.SourceLabels, vs.Object)
 				}

@@ -14,14 +14,14 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
 
-// MaxGroups bounds how many groups of hosts one set is made of: how many imports of a Sidecar that name a namespace or
-// a pattern count.
+// MaxGroups bounds how many groups of hosts are added up for one set: how many egress hosts of a Sidecar that name a
+// namespace or a pattern count.
 const MaxGroups = 60
 
-// maxLooked bounds how many Sidecars with one label pair are tried for a workload.
-const maxLooked = 20
+// maxSidecarsTried bounds how many Sidecars with one label are compared with a workload.
+const maxSidecarsTried = 20
 
-// class works out the facets of a proxy.
+// class computes the facets of a proxy.
 func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 	p, ok := q.tables.Proxies.Get(r, id)
 	if !ok {
@@ -29,18 +29,18 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 	}
 	if p.Role == proxy.Router {
 		return proxy.Class{
-			Namespace: p.Namespace, Gateway: true, Site: q.site(r, p, p.Labels, mesh.Locality{}), Rules: q.rulesFor(r, p.Namespace, p.Labels),
+			Namespace: p.Namespace, Gateway: true, Site: q.localityOf(r, p, p.Labels, mesh.Locality{}), Rules: q.selectingRules(r, p.Namespace, p.Labels),
 		}, true
 	}
-	served, _ := q.services.Serves.Get(r, service.Workload{Namespace: p.Namespace, Addresses: intern.Of(p.Addresses...)})
+	served, _ := q.services.Workload.Get(r, service.Workload{Namespace: p.Namespace, Addresses: intern.Of(p.Addresses...)})
 	labels := p.Labels
-	if served.Known {
+	if served.HasEndpoint {
 		labels = served.Labels
 	}
 	c := proxy.Class{
-		Labels:    q.mentioned(r, p.Namespace, labels),
-		Namespace: p.Namespace, Mode: p.Mode, Inbound: served.Inbound,
-		Site: q.site(r, p, labels, served.At), Rules: q.rulesFor(r, p.Namespace, labels),
+		Labels:    q.relevantLabels(r, p.Namespace, labels),
+		Namespace: p.Namespace, Mode: p.Mode, Inbound: served.Ports,
+		Site: q.localityOf(r, p, labels, served.Locality), Rules: q.selectingRules(r, p.Namespace, labels),
 		ShortNames: p.Domain == p.Namespace+".svc."+q.tables.Domain(), HTTP10: p.HTTP10, Idle: p.Idle,
 		DefaultLog: p.Envoy > 0 && p.Envoy < q.tables.LogEnvoy(r),
 	}
@@ -49,9 +49,9 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 			c.Sidecar = row.Object
 		}
 		if len(row.Ingress) > 0 {
-			c.Inbound = ingress(row, p.Namespace)
+			c.Inbound = ingressPorts(row, p.Namespace)
 		}
-		c.Inbound = limited(row, c.Inbound)
+		c.Inbound = withPoolLimits(row, c.Inbound)
 	}
 	if p.Mode == proxy.None && !c.Inbound.Empty() {
 		c.Bind = p.Addresses[0]
@@ -59,14 +59,14 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 	return c, true
 }
 
-// SidecarOf is the Sidecar that holds for a connected proxy; false if none does.
+// SidecarOf is the Sidecar that applies to a connected proxy. ok is false if none does.
 func (q *Queries) SidecarOf(r *query.Reader, id string) (api.Key, bool) {
 	p, ok := q.tables.Proxies.Get(r, id)
 	if !ok || p.Role == proxy.Router {
 		return api.Key{}, false
 	}
 	labels := p.Labels
-	if served, _ := q.services.Serves.Get(r, service.Workload{Namespace: p.Namespace, Addresses: intern.Of(p.Addresses...)}); served.Known {
+	if served, _ := q.services.Workload.Get(r, service.Workload{Namespace: p.Namespace, Addresses: intern.Of(p.Addresses...)}); served.HasEndpoint {
 		labels = served.Labels
 	}
 	row, ok := q.sidecarOf(r, p.Namespace, labels)
@@ -76,8 +76,8 @@ func (q *Queries) SidecarOf(r *query.Reader, id string) (api.Key, bool) {
 	return row.Object, true
 }
 
-// sidecarOf finds the Sidecar for a workload: the oldest that selects it, else the namespace's default, else the
-// mesh's.
+// sidecarOf is the Sidecar for a workload: the oldest that selects it, else the default of its namespace, else the
+// default of the root namespace.
 func (q *Queries) sidecarOf(r *query.Reader, namespace string, labels map[string]string) (*state.Sidecar, bool) {
 	row, ok := q.selecting(r, namespace, labels)
 	for _, ns := range []string{namespace, q.tables.RootNamespace(r)} {
@@ -89,31 +89,32 @@ func (q *Queries) sidecarOf(r *query.Reader, namespace string, labels map[string
 	return row, ok
 }
 
-// places says where the ports of a host can be reached from a set: wherever the host has them, unless a Sidecar has
-// listeners for single ports.
-func (q *Queries) places(r *query.Reader, h HostIn) func(namespace string, port uint32) []service.Place {
+// exposures tells where the ports of a host can be reached from a set: at the addresses of the host, unless the Sidecar
+// has egress listeners for single ports.
+func (q *Queries) exposures(r *query.Reader, h HostInSet) func(namespace string, port uint32) []service.Exposure {
 	if h.Set.Overlay() {
-		return service.Everywhere
+		return service.DefaultExposure
 	}
 	listeners, ok := q.listeners.Get(r, h.Set.Sidecar)
 	if !ok {
-		return service.Everywhere
+		return service.DefaultExposure
 	}
-	return func(namespace string, port uint32) []service.Place {
-		var out []service.Place
-		var rest service.Place
-		settled := false // the host's own addresses are for a listener with this port
+	return func(namespace string, port uint32) []service.Exposure {
+		var out []service.Exposure
+		var rest service.Exposure
+		settled := false // a listener with this port has the host's own addresses
 		for _, e := range listeners {
 			admits := e.Admits(namespace, h.Host, h.Set.Namespace)
 			switch {
-			case proxies(e): // what its requests are for has nothing to do with its port
+			case isHTTPProxy(e): // requests to an HTTP proxy name the port themselves
 			case e.Port == port:
-				// Routes go by port: the listener's hosts alone are in them. Its address, too, is not for others.
-				rest.NotHTTP = rest.NotHTTP || !e.Declared || e.Protocol.IsHTTP()
-				rest.NotShared = rest.NotShared || e.IP == ""
+				// The route configuration of a port belongs to the listener with that port: only the listener's hosts are
+				// in it. Nor can other listeners use its address.
+				rest.NoRoutes = rest.NoRoutes || !e.Declared || e.Protocol.IsHTTP()
+				rest.NoWildcard = rest.NoWildcard || e.IP == ""
 				settled = settled || admits && e.IP == ""
 				if admits {
-					out = append(out, service.Place{IP: e.IP, Bound: e.Bound, Protocol: e.Protocol, Declared: e.Declared})
+					out = append(out, service.Exposure{IP: e.IP, Bound: e.Bound, Protocol: e.Protocol, HasProtocol: e.Declared})
 				}
 			case e.Port == 0 && admits && !settled:
 				out = append(out, rest)
@@ -143,9 +144,9 @@ func older(a, b *state.Sidecar) bool {
 
 // oldest is the first of some Sidecars that fits.
 func (q *Queries) oldest(r *query.Reader, of omap.Map[state.AgeKey, omap.Unit], fits func(*state.Sidecar) bool) (*state.Sidecar, bool) {
-	looked := 0
+	read := 0
 	for at := range of.All() {
-		if looked++; looked > maxLooked {
+		if read++; read > maxSidecarsTried {
 			break
 		}
 		if s, ok := q.tables.Sidecars.Get(r, at.Key); ok && fits(s) {
@@ -155,8 +156,8 @@ func (q *Queries) oldest(r *query.Reader, of omap.Map[state.AgeKey, omap.Unit], 
 	return nil, false
 }
 
-// imports are the hosts a Sidecar names, whether or not there is anything to them.
-func (q *Queries) imports(r *query.Reader, s Set) (Hosts, bool) {
+// importsOf are the hosts that a Sidecar names, whether or not they have a service or routes.
+func (q *Queries) importsOf(r *query.Reader, s Set) (Hosts, bool) {
 	row, ok := q.tables.Sidecars.Get(r, s.Sidecar)
 	if !ok {
 		return Hosts{}, false
@@ -175,15 +176,15 @@ func (q *Queries) imports(r *query.Reader, s Set) (Hosts, bool) {
 			sets = append(sets, q.importAll(r, s.Namespace, i)...)
 		}
 	}
-	hosts := q.without(r, union(append(sets, Hosts{}.With(exact...))...), row.Excludes, s.Namespace)
+	hosts := q.removeExcluded(r, union(append(sets, Hosts{}.With(exact...))...), row.Excludes, s.Namespace)
 	if via := row.Outbound.Host; via != "" {
 		hosts = hosts.With(omap.Put(omap.Name(via), omap.Unit{}))
 	}
 	return hosts, true
 }
 
-// without takes out the hosts that are excluded: all that are meant, or those that the namespace meant declares.
-func (q *Queries) without(r *query.Reader, hosts Hosts, excludes []state.Import, client string) Hosts {
+// removeExcluded removes hosts that a Sidecar excludes: from any namespace, or declared by the namespace it names.
+func (q *Queries) removeExcluded(r *query.Reader, hosts Hosts, excludes []state.Import, client string) Hosts {
 	for n, e := range excludes {
 		if n == MaxGroups {
 			break
@@ -198,36 +199,37 @@ func (q *Queries) without(r *query.Reader, hosts Hosts, excludes []state.Import,
 			own := covered(q.declared(r, in, client), e.Host)
 			meant = q.undisputed(r, union(meant, own))
 		}
-		var gone []omap.Change[omap.Name, omap.Unit]
+		var excluded []omap.Change[omap.Name, omap.Unit]
 		for host := range meant.All() {
-			gone = append(gone, omap.Del[omap.Name, omap.Unit](host))
+			excluded = append(excluded, omap.Del[omap.Name, omap.Unit](host))
 		}
-		hosts = hosts.With(gone...)
+		hosts = hosts.With(excluded...)
 	}
 	return hosts
 }
 
-// undisputed are the hosts that no second namespace declares: of the others, that one's declaration may be let in.
+// undisputed are the hosts that only one namespace declares. The declaration of the other namespace may be imported.
 func (q *Queries) undisputed(r *query.Reader, hosts Hosts) Hosts {
 	var disputed []omap.Change[omap.Name, omap.Unit]
-	for host := range q.services.Taken.Lost.Group(r, service.All{}, "").All() {
+	for host := range q.services.Index.Overruled.Group(r, service.All{}, "").All() {
 		disputed = append(disputed, omap.Del[omap.Name, omap.Unit](host))
 	}
 	return hosts.With(disputed...)
 }
 
-// homeOf is the namespace whose declaration of a host counts in a closed set if that is not the usual one: the proxies' own,
-// else the oldest, of those that the Sidecar lets in. Where it lets none in, routes lead to the host, or it is excluded.
-func (q *Queries) homeOf(r *query.Reader, h HostIn) (string, bool) {
+// declarerIn is the namespace whose declaration of a host counts in the set of a Sidecar, if that is not the usual one:
+// that of the proxies, else the oldest, among those that the Sidecar imports. If it imports none, the host is excluded,
+// or is imported only because routes lead to it.
+func (q *Queries) declarerIn(r *query.Reader, h HostInSet) (string, bool) {
 	row, ok := q.tables.Sidecars.Get(r, h.Set.Sidecar)
 	if !ok {
 		return "", false
 	}
 	claims := q.tables.ByHost.Group(r, h.Host)
-	usual, home := service.Home(claims, h.Set.Namespace), ""
+	usual, home := service.DeclaringNamespace(claims, h.Set.Namespace), ""
 	for c := range claims.All() {
 		if c.Kind != state.ServiceClaim {
-			break // listed by kind
+			break // claims are sorted by kind
 		}
 		if !c.VisibleTo(h.Set.Namespace) || !row.Admits(c.Namespace, h.Host, h.Set.Namespace) {
 			continue
@@ -238,15 +240,15 @@ func (q *Queries) homeOf(r *query.Reader, h HostIn) (string, bool) {
 	}
 	switch {
 	case home == "" && slices.ContainsFunc(row.Excludes, func(i state.Import) bool { return i.Covers(usual, h.Host, h.Set.Namespace) }):
-		return service.Nobody, true
+		return service.NoDeclarer, true
 	case home == usual:
 		return "", true
 	}
 	return home, true
 }
 
-// limited are ports of a workload, with its Sidecar where that limits connections to the application.
-func limited(row *state.Sidecar, inbound intern.List[proxy.InboundPort]) intern.List[proxy.InboundPort] {
+// withPoolLimits sets the Sidecar of those ports for which it limits connections to the application.
+func withPoolLimits(row *state.Sidecar, inbound intern.List[proxy.InboundPort]) intern.List[proxy.InboundPort] {
 	ports := inbound.Items()
 	for i := range ports {
 		if row.Limits(ports[i].Number) != nil {
@@ -256,8 +258,8 @@ func limited(row *state.Sidecar, inbound intern.List[proxy.InboundPort]) intern.
 	return intern.Of(ports...)
 }
 
-// ingress are the ports that a Sidecar says its workloads serve.
-func ingress(row *state.Sidecar, namespace string) intern.List[proxy.InboundPort] {
+// ingressPorts are the ports that a Sidecar declares for its workloads.
+func ingressPorts(row *state.Sidecar, namespace string) intern.List[proxy.InboundPort] {
 	var list []proxy.InboundPort
 	for _, in := range row.Ingress {
 		list = append(list, proxy.InboundPort{
@@ -280,7 +282,7 @@ func (q *Queries) importAll(r *query.Reader, client string, i state.Import) []Ho
 	return []Hosts{covered(q.declared(r, i.Namespace, ""), i.Host), covered(q.declared(r, i.Namespace, client), i.Host)}
 }
 
-// declared are the hosts with a service or routes that are declared in a namespace for the callers of a layer.
+// declared are the hosts that objects of a namespace declare or have routes for, as a viewer sees them.
 func (q *Queries) declared(r *query.Reader, namespace, layer string) Hosts {
 	return q.tables.Hosts.DeclaredIn.Group(r, state.NamespaceLayer{Namespace: namespace, Layer: layer})
 }
@@ -305,24 +307,24 @@ func covered(hosts Hosts, pattern string) Hosts {
 	return Hosts{}.With(keep...)
 }
 
-// reach is where the routes of one host of a Sidecar's set lead.
-type reach struct {
-	host string
-	to   []string
+// routeTargets are the hosts that the routes of one imported host lead to.
+type routeTargets struct {
+	host    string
+	targets []string
 }
 
-func (x reach) OutputName() string { return x.host }
+func (x routeTargets) OutputName() string { return x.host }
 
-func (x reach) ContentHash() omap.Hash {
-	return omap.Sum([]byte(x.host), []byte{0}, []byte(strings.Join(x.to, "\x00")))
+func (x routeTargets) ContentHash() omap.Hash {
+	return omap.Sum([]byte(x.host), []byte{0}, []byte(strings.Join(x.targets, "\x00")))
 }
 
-func (reach) Size() int { return 0 }
+func (routeTargets) Size() int { return 0 }
 
-// ReachedFrom is a host whose routes bring another one into a Sidecar's set; empty if the Sidecar names that one itself,
-// or if it is not in the set.
-func (q *Queries) ReachedFrom(r *query.Reader, h HostIn) string {
-	s := h.Set.Plain()
+// ImportedThrough is a host whose routes lead to this host and thereby import it. It is empty if the Sidecar names this
+// host, or if the host is not in the set.
+func (q *Queries) ImportedThrough(r *query.Reader, h HostInSet) string {
+	s := h.Set.WithoutShortNames()
 	if named, _ := q.imported.Get(r, s); named.Has(omap.Name(h.Host)) {
 		return ""
 	}
@@ -332,33 +334,33 @@ func (q *Queries) ReachedFrom(r *query.Reader, h HostIn) string {
 	return ""
 }
 
-// defineReached finds the destinations of the routes of imported hosts: a Sidecar lets them in as well.
-func (q *Queries) defineReached(g *query.Graph) {
-	same := func(a, b []reach) bool {
-		return slices.EqualFunc(a, b, func(a, b reach) bool { return a.host == b.host && slices.Equal(a.to, b.to) })
+// defineRouteTargets defines the destinations of the routes of imported hosts, which a Sidecar imports as well.
+func (q *Queries) defineRouteTargets(g *query.Graph) {
+	same := func(a, b []routeTargets) bool {
+		return slices.EqualFunc(a, b, func(a, b routeTargets) bool { return a.host == b.host && slices.Equal(a.targets, b.targets) })
 	}
-	elem := query.Define(g, "reach", same, func(r *query.Reader, h HostIn) ([]reach, bool) {
+	elem := query.Define(g, "reach", same, func(r *query.Reader, h HostInSet) ([]routeTargets, bool) {
 		routes, ok := q.traffic.Routes.Get(r, q.View(r, h))
 		if !ok {
 			return nil, false
 		}
-		x := reach{host: h.Host}
+		x := routeTargets{host: h.Host}
 		for _, vs := range routes {
 			for d := range vs.Destinations() {
-				if !slices.Contains(x.to, d.Host) {
-					x.to = append(x.to, d.Host)
+				if !slices.Contains(x.targets, d.Host) {
+					x.targets = append(x.targets, d.Host)
 				}
 			}
 		}
-		return []reach{x}, true
+		return []routeTargets{x}, true
 	})
 	in := func(r *query.Reader, s Set) Hosts {
 		m, _ := q.imported.Get(r, s)
 		return m
 	}
-	c := query.Each(g, "reaches", in, elem, func(s Set, host omap.Name) HostIn { return HostIn{string(host), s} })
-	q.reached = query.GroupBy(g, "reached", c, func(x reach, add func(omap.Name, omap.Name)) {
-		for _, to := range x.to {
+	c := query.Each(g, "reaches", in, elem, func(s Set, host omap.Name) HostInSet { return HostInSet{string(host), s} })
+	q.reached = query.GroupBy(g, "reached", c, func(x routeTargets, add func(omap.Name, omap.Name)) {
+		for _, to := range x.targets {
 			add(omap.Name(to), omap.Name(x.host))
 		}
 	})

@@ -12,34 +12,34 @@ import (
 	"github.com/pilotmesh/pilot/internal/state"
 )
 
-// Selection is a set of workloads of a namespace: those that have all of the labels.
+// Selection names the workloads of a namespace that have all of the labels.
 type Selection struct {
 	Namespace string
 	Labels    mesh.Labels
 }
 
-// Select is the selection of a selector.
+// Select returns the selection of a selector in a namespace.
 func Select(namespace string, selector map[string]string) Selection {
 	return Selection{namespace, intern.Of(mesh.SortedLabels(selector)...)}
 }
 
-// Selected is the endpoint of a selected workload.
-type Selected struct {
+// SelectedEndpoint is a selected workload as an endpoint.
+type SelectedEndpoint struct {
 	name string
 	hash omap.Hash
 	mesh.Endpoint
 }
 
-// OutputName is the workload's name.
-func (s Selected) OutputName() string { return s.name }
+// OutputName is the name of the WorkloadEntry.
+func (s SelectedEndpoint) OutputName() string { return s.name }
 
 // ContentHash covers the endpoint.
-func (s Selected) ContentHash() omap.Hash { return s.hash }
+func (s SelectedEndpoint) ContentHash() omap.Hash { return s.hash }
 
-// Size is 0: an endpoint is not sent by itself.
-func (Selected) Size() int { return 0 }
+// Size is 0 because an endpoint is not sent by itself.
+func (SelectedEndpoint) Size() int { return 0 }
 
-func selected(k api.Key, e mesh.Endpoint) Selected {
+func newSelectedEndpoint(k api.Key, e mesh.Endpoint) SelectedEndpoint {
 	b := make([]byte, 0, 128)
 	text := func(s string) { b = append(append(b, s...), 0) }
 	text(e.Address)
@@ -56,7 +56,7 @@ func selected(k api.Key, e mesh.Endpoint) Selected {
 		text(name)
 		b = strconv.AppendUint(b, uint64(e.Ports[name]), 10)
 	}
-	return Selected{k.Name, omap.Sum(b), e}
+	return SelectedEndpoint{k.Name, omap.Sum(b), e}
 }
 
 func keys[V any](m map[string]V) func(func(string) bool) {
@@ -74,12 +74,12 @@ type selectedKey struct {
 	workload api.Key
 }
 
-// defineSelected makes one cell per selected workload, so that a change of one costs one however many there are.
+// defineSelected defines one cell per selected workload, so that a change of one workload costs one cell.
 func (q *Queries) defineSelected(g *query.Graph) {
-	same := func(a, b []Selected) bool {
-		return slices.EqualFunc(a, b, func(a, b Selected) bool { return a.name == b.name && a.hash == b.hash })
+	same := func(a, b []SelectedEndpoint) bool {
+		return slices.EqualFunc(a, b, func(a, b SelectedEndpoint) bool { return a.name == b.name && a.hash == b.hash })
 	}
-	elem := query.Define(g, "selectedWorkload", same, func(r *query.Reader, k selectedKey) ([]Selected, bool) {
+	elem := query.Define(g, "selectedWorkload", same, func(r *query.Reader, k selectedKey) ([]SelectedEndpoint, bool) {
 		e, ok := q.tables.Workloads.Get(r, k.workload)
 		if !ok {
 			return nil, false
@@ -89,15 +89,16 @@ func (q *Queries) defineSelected(g *query.Graph) {
 				return nil, false
 			}
 		}
-		return []Selected{selected(k.workload, e)}, true
+		return []SelectedEndpoint{newSelectedEndpoint(k.workload, e)}, true
 	})
-	q.Selected = query.Each(g, "selected", q.candidates, elem, func(s Selection, w api.Key) selectedKey {
+	q.SelectedEndpoints = query.Each(g, "selected", q.workloadsWithRarestLabel, elem, func(s Selection, w api.Key) selectedKey {
 		return selectedKey{s, w}
 	})
 }
 
-// candidates are the workloads with the rarest of the labels.
-func (q *Queries) candidates(r *query.Reader, s Selection) omap.Map[api.Key, omap.Unit] {
+// workloadsWithRarestLabel are the workloads that have that label of the selection which the fewest workloads have. They
+// include all selected workloads.
+func (q *Queries) workloadsWithRarestLabel(r *query.Reader, s Selection) omap.Map[api.Key, omap.Unit] {
 	var least omap.Map[api.Key, omap.Unit]
 	first := true
 	for l := range s.Labels.All() {
@@ -109,7 +110,7 @@ func (q *Queries) candidates(r *query.Reader, s Selection) omap.Map[api.Key, oma
 	return least
 }
 
-// Endpoints are the endpoints of a service at one of its ports, in the order of the declarations.
+// Endpoints are the endpoints of a service for one of its ports, in the order of the declarations.
 func (q *Queries) Endpoints(r *query.Reader, s *Service, port uint32) []mesh.PortEndpoint {
 	var out []mesh.PortEndpoint
 	for _, part := range s.Parts {
@@ -128,7 +129,7 @@ func (q *Queries) Endpoints(r *query.Reader, s *Service, port uint32) []mesh.Por
 		if len(e.Selector) == 0 {
 			continue
 		}
-		for _, w := range q.Selected.Get(r, Select(part.Object.Namespace, e.Selector)).All() {
+		for _, w := range q.SelectedEndpoints.Get(r, Select(part.Object.Namespace, e.Selector)).All() {
 			out = append(out, mesh.PortEndpoint{Endpoint: &w.Endpoint, Port: w.Endpoint.Port(p)})
 		}
 	}

@@ -12,43 +12,50 @@ import (
 	"github.com/pilotmesh/pilot/internal/query"
 )
 
-// Footprint is what a host takes up on a client's side: ports, addresses. Who else wants the same is found by grouping
-// the footprints of all hosts.
+// Footprint is what a host takes up on the client's side: ports, addresses and domains. An index over the footprints of
+// all hosts tells which hosts ask for the same. Lists of ports have each port once.
 type Footprint struct {
-	Host    string
+	// Host is the host that the footprint belongs to.
+	Host string
+	// Created is the creation time of the host's service in Unix nanoseconds. The oldest of several candidates gets an
+	// address.
 	Created int64
-	// HTTP are the ports where requests for it are told by their Host.
-	HTTP []uint32
-	// Shared are those of them where it is reached at any address, beside other hosts; at the others it has addresses of
-	// its own.
-	Shared []uint32
-	// Own are the sniffed ports at addresses of its own: whatever Host a request names there, it is for this one.
-	Own []uint32
-	// Dynamic are the HTTP ports where the proxy resolves the host of each request.
-	Dynamic []uint32
-	// Web are the HTTP ports that are declared gRPC-Web.
-	Web []uint32
-	// TCP are the addresses where connections to it are told by their address, or by the name in TLS; an empty IP is any.
-	TCP []Connections
-	// Requests are what listeners of a Sidecar have where requests for it are told by their Host, at addresses of theirs.
-	Requests []Requests
-	// Unnamed are the ports whose routes, although needed, are not for this host.
-	Unnamed []uint32
-	// VIPs are the addresses which are as good as the host's name on its HTTP ports.
+	// HTTPPorts are the service ports on which requests for the host are recognised by their Host header.
+	HTTPPorts []uint32
+	// SharedPorts are the HTTP ports on which the host is reached at any address, together with other hosts. On the other
+	// HTTP ports it has addresses of its own.
+	SharedPorts []uint32
+	// DedicatedPorts are the ports with protocol detection at addresses of the host's own. A request there is for this
+	// host, whatever its Host header says.
+	DedicatedPorts []uint32
+	// DynamicPorts are the HTTP ports on which the proxy resolves the host of each request (resolution DYNAMIC_DNS).
+	DynamicPorts []uint32
+	// WebPorts are the HTTP ports that are declared gRPC-Web.
+	WebPorts []uint32
+	// Connections are the addresses where connections to the host are recognised by address or by SNI. An empty IP stands
+	// for any address.
+	Connections []ListenAddress
+	// HTTPAddresses are the addresses of Sidecar listeners where requests for the host are recognised by their Host
+	// header.
+	HTTPAddresses []HTTPAddress
+	// RouteOnlyPorts are the ports for which a route configuration must exist, although the host has no virtual host in
+	// it.
+	RouteOnlyPorts []uint32
+	// VIPs are the addresses that may be used instead of the host's name in the Host header, on every HTTP port.
 	VIPs []string
-	// Others are the namespaces that declare the host in vain.
-	Others []string
-	// Gone are what the host would take up if the overlay did not change it (see package scope).
-	Gone *Footprint
+	// OverruledNamespaces are the namespaces whose declaration of the host lost the conflict.
+	OverruledNamespaces []string
+	// Base is the footprint of the host in the base view. It is set in overlays only, where this footprint replaces it.
+	Base *Footprint
 }
 
-// Address is an address and port on which a client reaches something.
+// Address is where a client reaches something. An empty IP stands for any address.
 type Address struct {
 	IP   string
 	Port uint32
 }
 
-// Compare orders by IP, then port.
+// Compare orders by IP, then by port.
 func (a Address) Compare(o Address) int {
 	if c := strings.Compare(a.IP, o.IP); c != 0 {
 		return c
@@ -56,106 +63,108 @@ func (a Address) Compare(o Address) int {
 	return int(a.Port) - int(o.Port)
 }
 
-// AppendTo appends an unambiguous form.
+// AppendTo appends an unambiguous encoding.
 func (a Address) AppendTo(b []byte) []byte {
 	return strconv.AppendUint(append(append(b, a.IP...), ' '), uint64(a.Port), 10)
 }
 
-// Number is a port as a key.
-type Number uint32
+// PortNumber is a port as the key of an ordered map.
+type PortNumber uint32
 
 // Compare orders by number.
-func (n Number) Compare(o Number) int { return int(n) - int(o) }
+func (n PortNumber) Compare(o PortNumber) int { return int(n) - int(o) }
 
-// AppendTo appends an unambiguous form.
-func (n Number) AppendTo(b []byte) []byte { return strconv.AppendUint(b, uint64(n), 10) }
+// AppendTo appends an unambiguous encoding.
+func (n PortNumber) AppendTo(b []byte) []byte { return strconv.AppendUint(b, uint64(n), 10) }
 
-// OwnPort names a port of a host.
-type OwnPort struct {
+// HostPort names a port of a host.
+type HostPort struct {
 	Host string
 	Port uint32
 }
 
-// Compare orders by host, then port.
-func (p OwnPort) Compare(o OwnPort) int {
+// Compare orders by host, then by port.
+func (p HostPort) Compare(o HostPort) int {
 	if c := strings.Compare(p.Host, o.Host); c != 0 {
 		return c
 	}
 	return int(p.Port) - int(o.Port)
 }
 
-// AppendTo appends an unambiguous form.
-func (p OwnPort) AppendTo(b []byte) []byte {
+// AppendTo appends an unambiguous encoding.
+func (p HostPort) AppendTo(b []byte) []byte {
 	return strconv.AppendUint(append(append(b, p.Host...), ' '), uint64(p.Port), 10)
 }
 
 // OutputName is the host.
 func (f Footprint) OutputName() string { return f.Host }
 
-// Size is 0.
+// Size is 0 because a footprint is not sent.
 func (Footprint) Size() int { return 0 }
 
-// ContentHash covers all of it.
+// ContentHash covers all fields.
 func (f Footprint) ContentHash() omap.Hash { return omap.Sum(f.append(nil)) }
 
 func (f Footprint) append(b []byte) []byte {
 	b = append(append(b, f.Host...), 0)
 	b = strconv.AppendInt(b, f.Created, 10)
-	for kind, ports := range [][]uint32{f.HTTP, f.Shared, f.Own, f.Dynamic, f.Unnamed, f.Web} {
+	for kind, ports := range [][]uint32{f.HTTPPorts, f.SharedPorts, f.DedicatedPorts, f.DynamicPorts, f.RouteOnlyPorts, f.WebPorts} {
 		for _, p := range ports {
-			b = Number(p).AppendTo(append(b, 1, byte(kind)))
+			b = PortNumber(p).AppendTo(append(b, 1, byte(kind)))
 		}
 	}
-	for _, c := range f.TCP {
-		b = c.Terms.AppendTo(c.Address.AppendTo(append(b, 2)))
+	for _, c := range f.Connections {
+		b = c.ListenOptions.AppendTo(c.Address.AppendTo(append(b, 2)))
 	}
-	for _, c := range f.Requests {
-		b = strconv.AppendBool(c.Terms.AppendTo(c.Address.AppendTo(append(b, 6))), c.Dynamic)
+	for _, c := range f.HTTPAddresses {
+		b = strconv.AppendBool(c.ListenOptions.AppendTo(c.Address.AppendTo(append(b, 6))), c.Dynamic)
 		b = strconv.AppendBool(b, c.Web)
 	}
 	for _, v := range f.VIPs {
 		b = append(append(b, 3), v...)
 	}
-	for _, o := range f.Others {
+	for _, o := range f.OverruledNamespaces {
 		b = append(append(b, 4), o...)
 	}
-	if f.Gone != nil {
-		b = f.Gone.append(append(b, 5))
+	if f.Base != nil {
+		b = f.Base.append(append(b, 5))
 	}
 	return b
 }
 
 func (f Footprint) equal(o Footprint) bool {
-	return f.Host == o.Host && f.Created == o.Created && slices.Equal(f.HTTP, o.HTTP) && slices.Equal(f.Shared, o.Shared) &&
-		slices.Equal(f.Own, o.Own) && slices.Equal(f.Dynamic, o.Dynamic) && slices.Equal(f.Web, o.Web) && slices.Equal(f.Unnamed, o.Unnamed) &&
-		slices.Equal(f.TCP, o.TCP) && slices.Equal(f.Requests, o.Requests) && slices.Equal(f.VIPs, o.VIPs) && slices.Equal(f.Others, o.Others) &&
-		(f.Gone == nil) == (o.Gone == nil) && (f.Gone == nil || f.Gone.equal(*o.Gone))
+	return f.Host == o.Host && f.Created == o.Created && slices.Equal(f.HTTPPorts, o.HTTPPorts) && slices.Equal(f.SharedPorts, o.SharedPorts) &&
+		slices.Equal(f.DedicatedPorts, o.DedicatedPorts) && slices.Equal(f.DynamicPorts, o.DynamicPorts) &&
+		slices.Equal(f.WebPorts, o.WebPorts) && slices.Equal(f.RouteOnlyPorts, o.RouteOnlyPorts) &&
+		slices.Equal(f.Connections, o.Connections) && slices.Equal(f.HTTPAddresses, o.HTTPAddresses) && slices.Equal(f.VIPs, o.VIPs) && slices.Equal(f.OverruledNamespaces, o.OverruledNamespaces) &&
+		(f.Base == nil) == (o.Base == nil) && (f.Base == nil || f.Base.equal(*o.Base))
 }
 
 func equalFootprints(a, b []Footprint) bool { return slices.EqualFunc(a, b, Footprint.equal) }
 
-// EqualFootprints reports whether two lists are the same.
+// EqualFootprints reports whether two lists have equal footprints in the same order.
 func EqualFootprints(a, b []Footprint) bool { return equalFootprints(a, b) }
 
-// Footprint is what a view's host takes up.
-func (q *Queries) Footprint(r *query.Reader, v View) (Footprint, bool) {
-	return q.FootprintAt(r, v, Everywhere)
+// Footprint is the footprint of a view's host without regard to Sidecar listeners. ok is false if the view has neither a
+// service nor routes for the host.
+func (q *Queries) Footprint(r *query.Reader, v HostView) (Footprint, bool) {
+	return q.FootprintAt(r, v, DefaultExposure)
 }
 
-// FootprintAt is what a view's host takes up where the places for each of its ports are said, given the namespace that
-// declares it.
-func (q *Queries) FootprintAt(r *query.Reader, v View, places func(namespace string, port uint32) []Place) (Footprint, bool) {
+// FootprintAt is the footprint of a view's host. exposures tells where each of its ports can be reached; its argument is
+// the namespace that declares the host.
+func (q *Queries) FootprintAt(r *query.Reader, v HostView, places func(namespace string, port uint32) []Exposure) (Footprint, bool) {
 	if s, ok := q.Service.Get(r, v); ok {
 		return q.footprint(r, s, places), true
 	}
 	if namespace, ok := q.routesOnly(r, v); ok {
-		return q.routed(r, v, func(_ string, port uint32) []Place { return places(namespace, port) }), true
+		return q.routesFootprint(r, v, func(_ string, port uint32) []Exposure { return places(namespace, port) }), true
 	}
 	return Footprint{}, false
 }
 
-// headless reports whether a service is reached at the addresses of its endpoints: it has no others, and connections go
-// where the client was going.
+// headless reports whether clients reach a service at the addresses of its endpoints: it has no address of its own, and
+// connections go to their original destination.
 func (q *Queries) headless(r *query.Reader, s *Service) bool {
 	if s.Resolution != mesh.Passthrough || len(s.Addresses) > 0 || isAddress(s.Host) {
 		return false
@@ -168,7 +177,7 @@ func (q *Queries) headless(r *query.Reader, s *Service) bool {
 	return false
 }
 
-// endpointAddresses are the addresses of a service's endpoints, each once.
+// endpointAddresses are the IP addresses of a service's endpoints, sorted, each once.
 func (q *Queries) endpointAddresses(r *query.Reader, s *Service, port uint32) []string {
 	var out []string
 	for _, e := range q.Endpoints(r, s, port) {
@@ -185,21 +194,22 @@ func isAddress(host string) bool {
 	return err == nil
 }
 
-// addresses are the single addresses of a service in one spelling, each once, and whether it has blocks of them.
-func addresses(s *Service) (singles []string, blocks bool) {
-	if a, ok := single(s.Host); ok { // a host may be an address
+// splitAddresses returns the single addresses of a service in canonical form, each once, and whether it has address
+// blocks. A host that is an IP address is one of them.
+func splitAddresses(s *Service) (singles []string, blocks bool) {
+	if a, ok := parseAddress(s.Host); ok { // the host may be an IP address
 		singles = append(singles, a)
 	}
 	for _, text := range s.Addresses {
-		if a, ok := single(text); ok {
+		if a, ok := parseAddress(text); ok {
 			singles = union(singles, []string{a})
 		}
 	}
 	return singles, len(s.Blocks()) > 0
 }
 
-// single reads an address, also where it is written as a block of one.
-func single(text string) (string, bool) {
+// parseAddress parses an address, or a block (CIDR) that holds one address only, into its canonical form.
+func parseAddress(text string) (string, bool) {
 	if p, err := netip.ParsePrefix(text); err == nil && p.IsSingleIP() {
 		return p.Addr().Unmap().String(), true
 	}
@@ -209,7 +219,7 @@ func single(text string) (string, bool) {
 	return "", false
 }
 
-// Blocks are the blocks of addresses of a service in one spelling, each once.
+// Blocks are the address blocks (CIDR) of a service in canonical form, each once.
 func (s *Service) Blocks() []string {
 	var out []string
 	for _, text := range s.Addresses {
@@ -220,146 +230,156 @@ func (s *Service) Blocks() []string {
 	return out
 }
 
-// Claimant wants an address. The oldest gets it.
-type Claimant struct {
+// Candidate is a host that asks for an address or a domain. Of several candidates the first in the order of Compare gets
+// it.
+type Candidate struct {
+	// Created is the creation time of the host's service in Unix nanoseconds, or one of the markers DynamicHTTPCandidate
+	// and OnlyInBase.
 	Created int64
-	Host    string // empty for all HTTP hosts together
-	Terms
+	// Host is empty for the candidate that stands for all HTTP hosts of a port together.
+	Host string
+	ListenOptions
 }
 
-// Compare orders by age, then host, then terms.
-func (c Claimant) Compare(o Claimant) int {
+// Compare orders by creation time, then by host, then by listen options.
+func (c Candidate) Compare(o Candidate) int {
 	switch {
 	case c.Created < o.Created:
 		return -1
 	case c.Created > o.Created:
 		return 1
 	}
-	return cmp.Or(strings.Compare(c.Host, o.Host), c.Terms.compare(o.Terms))
+	return cmp.Or(strings.Compare(c.Host, o.Host), c.ListenOptions.compare(o.ListenOptions))
 }
 
-// AppendTo appends an unambiguous form.
-func (c Claimant) AppendTo(b []byte) []byte {
-	return c.Terms.AppendTo(append(strconv.AppendInt(b, c.Created, 10), " "+c.Host...))
+// AppendTo appends an unambiguous encoding.
+func (c Candidate) AppendTo(b []byte) []byte {
+	return c.ListenOptions.AppendTo(append(strconv.AppendInt(b, c.Created, 10), " "+c.Host...))
 }
 
-// Taken groups footprints by what they take up. In an overlay, what a changed host no longer takes up is in the groups
-// under the host's name with an age of never, so that the overlay looks at it.
-type Taken[C comparable] struct {
-	// HTTP: port -> hosts told by name there, and "" where the port's routes are needed whoever is in them.
-	HTTP *query.Groups[C, Number, omap.Name]
-	// Listen: address -> who wants it, where connections keep the address they were dialled at.
-	Listen *query.Groups[C, Address, Claimant]
-	// Local: port (with an empty IP) -> who wants it, where every listener binds the loopback address.
-	Local *query.Groups[C, Address, Claimant]
-	// Own: host and port -> that host, for sniffed ports at addresses of a host's own.
-	Own *query.Groups[C, OwnPort, omap.Name]
-	// Names: domain -> hosts that want it, on an HTTP port.
-	Names *query.Groups[C, Domain, Claimant]
-	// Lost: namespace -> hosts it declares in vain, and those of which they are short names; "" -> hosts that anybody
-	// declares in vain.
-	Lost *query.Groups[C, omap.Name, omap.Name]
+// FootprintIndex groups footprints by what they take up. A host that an overlay changes is also in the groups of what it
+// takes up in the base view, with the creation time OnlyInBase, so that the overlay computes these groups as well.
+type FootprintIndex[C comparable] struct {
+	// HTTPPorts maps a port to the hosts that have a virtual host there. The empty name stands for a route configuration
+	// that is needed without them.
+	HTTPPorts *query.Groups[C, PortNumber, omap.Name]
+	// Redirected maps an address to its candidates for proxies with traffic redirection, where connections keep the
+	// address that the client dialled.
+	Redirected *query.Groups[C, Address, Candidate]
+	// Loopback maps an address to its candidates for proxies without traffic redirection (interception mode NONE), where
+	// listeners bind the loopback address. The IP is empty unless a Sidecar names another one.
+	Loopback *query.Groups[C, Address, Candidate]
+	// DedicatedPorts maps a port with protocol detection at addresses of a host's own to that host.
+	DedicatedPorts *query.Groups[C, HostPort, omap.Name]
+	// Domains maps a domain to the hosts that ask for it on an HTTP port.
+	Domains *query.Groups[C, Domain, Candidate]
+	// Overruled maps a namespace to the hosts whose declaration by it lost the conflict, and to the cluster hosts of
+	// which such a host is a short name. The empty name maps to all hosts with an overruled declaration.
+	Overruled *query.Groups[C, omap.Name, omap.Name]
 }
 
-// DynamicHTTP stands, as an age without a host, for HTTP hosts which the proxy resolves for each request.
-const DynamicHTTP = int64(1)
+// DynamicHTTPCandidate is the creation time of a candidate without a host that stands for the HTTP hosts of an address
+// which the proxy resolves for each request.
+const DynamicHTTPCandidate = int64(1)
 
-// WebHTTP stands likewise for HTTP hosts whose port is declared gRPC-Web.
-const WebHTTP = int64(2)
+// WebHTTPCandidate is the creation time of a candidate without a host that stands for the HTTP hosts of an address whose
+// port is declared gRPC-Web.
+const WebHTTPCandidate = int64(2)
 
-// Never is the age of who only used to want an address.
-const Never = int64(1)<<62 - 1
+// OnlyInBase is the creation time of a candidate that stands for what a host takes up in the base view, where an overlay
+// changes the host. It is later than any real time.
+const OnlyInBase = int64(1)<<62 - 1
 
-// DefineTaken adds the groups of a collection of footprints; tag tells their names apart, domain is that of cluster hosts.
-func DefineTaken[C comparable](g *query.Graph, tag, domain string, c *query.Collection[C, Footprint]) *Taken[C] {
+// DefineFootprintIndex defines the groups over a collection of footprints. tag begins the names of the queries; domain is
+// the cluster domain.
+func DefineFootprintIndex[C comparable](g *query.Graph, tag, domain string, c *query.Collection[C, Footprint]) *FootprintIndex[C] {
 	each := func(f Footprint, do func(f Footprint)) {
 		do(f)
-		if f.Gone != nil {
-			gone := *f.Gone
-			gone.Host, gone.Created = f.Host, Never
-			do(gone)
+		if f.Base != nil {
+			base := *f.Base
+			base.Host, base.Created = f.Host, OnlyInBase
+			do(base)
 		}
 	}
-	t := &Taken[C]{}
-	t.HTTP = query.GroupBy(g, tag+"httpPorts", c, func(f Footprint, add func(Number, omap.Name)) {
+	t := &FootprintIndex[C]{}
+	t.HTTPPorts = query.GroupBy(g, tag+"httpPorts", c, func(f Footprint, add func(PortNumber, omap.Name)) {
 		each(f, func(f Footprint) {
-			for _, p := range f.HTTP {
-				add(Number(p), omap.Name(f.Host))
+			for _, p := range f.HTTPPorts {
+				add(PortNumber(p), omap.Name(f.Host))
 			}
-			for _, p := range f.Unnamed {
-				add(Number(p), "")
+			for _, p := range f.RouteOnlyPorts {
+				add(PortNumber(p), "")
 			}
 		})
 	})
-	t.Listen = query.GroupBy(g, tag+"listenAddresses", c, func(f Footprint, add func(Address, Claimant)) {
+	t.Redirected = query.GroupBy(g, tag+"listenAddresses", c, func(f Footprint, add func(Address, Candidate)) {
 		each(f, func(f Footprint) {
-			for _, p := range f.Shared {
-				add(Address{Port: p}, Claimant{})
+			for _, p := range f.SharedPorts {
+				add(Address{Port: p}, Candidate{})
 			}
-			f.listen(add, func(c Connections) Address { return c.Address })
+			f.eachCandidate(add, func(c ListenAddress) Address { return c.Address })
 		})
 	})
-	t.Local = query.GroupBy(g, tag+"localPorts", c, func(f Footprint, add func(Address, Claimant)) {
+	t.Loopback = query.GroupBy(g, tag+"localPorts", c, func(f Footprint, add func(Address, Candidate)) {
 		each(f, func(f Footprint) {
-			for _, p := range f.HTTP {
-				add(Address{Port: p}, Claimant{})
+			for _, p := range f.HTTPPorts {
+				add(Address{Port: p}, Candidate{})
 			}
-			for _, p := range f.Unnamed {
-				add(Address{Port: p}, Claimant{})
+			for _, p := range f.RouteOnlyPorts {
+				add(Address{Port: p}, Candidate{})
 			}
-			f.listen(add, Connections.local)
+			f.eachCandidate(add, ListenAddress.loopback)
 		})
 	})
-	t.Own = query.GroupBy(g, tag+"ownPorts", c, func(f Footprint, add func(OwnPort, omap.Name)) {
+	t.DedicatedPorts = query.GroupBy(g, tag+"ownPorts", c, func(f Footprint, add func(HostPort, omap.Name)) {
 		each(f, func(f Footprint) {
-			for _, p := range f.Own {
-				add(OwnPort{f.Host, p}, omap.Name(f.Host))
+			for _, p := range f.DedicatedPorts {
+				add(HostPort{f.Host, p}, omap.Name(f.Host))
 			}
 		})
 	})
-	t.Names = DefineNames(g, tag+"domains", c)
-	t.Lost = query.GroupBy(g, tag+"lostDeclarations", c, func(f Footprint, add func(omap.Name, omap.Name)) {
-		for _, ns := range f.Others {
+	t.Domains = DefineDomains(g, tag+"domains", c)
+	t.Overruled = query.GroupBy(g, tag+"lostDeclarations", c, func(f Footprint, add func(omap.Name, omap.Name)) {
+		for _, ns := range f.OverruledNamespaces {
 			add(omap.Name(ns), omap.Name(f.Host))
 			if long, ok := mesh.LongHost(f.Host, domain); ok {
 				add(omap.Name(ns), omap.Name(long))
 			}
 		}
-		if len(f.Others) > 0 {
+		if len(f.OverruledNamespaces) > 0 {
 			add("", omap.Name(f.Host))
 		}
 	})
 	return t
 }
 
-// Domain is a name or address, as requests on a port have it for their host.
+// Domain is a name or an address in the Host header of requests to a port.
 type Domain struct {
 	Name string
 	Port uint32
 }
 
-// Compare orders by name, then port.
+// Compare orders by name, then by port.
 func (d Domain) Compare(o Domain) int {
 	return cmp.Or(strings.Compare(d.Name, o.Name), cmp.Compare(d.Port, o.Port))
 }
 
-// AppendTo appends an unambiguous form.
+// AppendTo appends an unambiguous encoding.
 func (d Domain) AppendTo(b []byte) []byte {
 	return strconv.AppendUint(append(append(b, d.Name...), ' '), uint64(d.Port), 10)
 }
 
-// DefineNames groups footprints by the domains that several hosts may want: an address belongs to the oldest host that has
-// it, and a host goes before the one of which its name is a short one. Other names belong to one host anyway, and have no
-// group.
-func DefineNames[C comparable](g *query.Graph, name string, c *query.Collection[C, Footprint]) *query.Groups[C, Domain, Claimant] {
-	return query.GroupBy(g, name, c, func(f Footprint, add func(Domain, Claimant)) {
+// DefineDomains groups footprints by the domains that several hosts may ask for: addresses, and names that may be the
+// short name of another host. All other names belong to one host anyway and have no group.
+func DefineDomains[C comparable](g *query.Graph, name string, c *query.Collection[C, Footprint]) *query.Groups[C, Domain, Candidate] {
+	return query.GroupBy(g, name, c, func(f Footprint, add func(Domain, Candidate)) {
 		short := mesh.LooksShort(f.Host)
-		for _, p := range f.HTTP {
+		for _, p := range f.HTTPPorts {
 			if short {
-				add(Domain{f.Host, p}, Claimant{Created: f.Created, Host: f.Host})
+				add(Domain{f.Host, p}, Candidate{Created: f.Created, Host: f.Host})
 			}
 			for _, v := range f.VIPs {
-				add(Domain{v, p}, Claimant{Created: f.Created, Host: f.Host})
+				add(Domain{v, p}, Candidate{Created: f.Created, Host: f.Host})
 			}
 		}
 	})

@@ -8,18 +8,18 @@ import (
 	"github.com/pilotmesh/pilot/internal/query"
 )
 
-// spiffeScheme begins the names of workloads.
+// spiffeScheme begins SPIFFE identities of workloads.
 const spiffeScheme = "spiffe://"
 
-// meshTLS stands among accounts for an endpoint that takes the mesh's TLS.
-const meshTLS = ""
+// meshTLSAccount stands among service accounts for "some endpoint accepts the mesh's TLS". No account has this name.
+const meshTLSAccount = ""
 
-// defineIdentities groups selected workloads by who they say they are, so that who a service's endpoints are changes only
-// when the first or the last of some identity comes or goes.
+// defineIdentities groups selected endpoints by identity. The set of identities of a service therefore changes only when
+// the first endpoint of an identity appears or the last one disappears.
 func (q *Queries) defineIdentities(g *query.Graph) {
-	q.identities = query.GroupBy(g, "selectedIdentities", q.Selected, func(s Selected, add func(omap.Name, omap.Name)) {
+	q.identities = query.GroupBy(g, "selectedIdentities", q.SelectedEndpoints, func(s SelectedEndpoint, add func(omap.Name, omap.Name)) {
 		if s.MeshTLS() {
-			add(meshTLS, omap.Name(s.name))
+			add(meshTLSAccount, omap.Name(s.name))
 		}
 		if s.ServiceAccount != "" {
 			add(omap.Name(s.ServiceAccount), omap.Name(s.name))
@@ -27,19 +27,20 @@ func (q *Queries) defineIdentities(g *query.Graph) {
 	})
 }
 
-// TakesMeshTLS reports whether any endpoint of a service takes the mesh's TLS.
-func (q *Queries) TakesMeshTLS(r *query.Reader, s *Service) bool {
+// AcceptsMeshTLS reports whether any endpoint of a service accepts the mesh's TLS.
+func (q *Queries) AcceptsMeshTLS(r *query.Reader, s *Service) bool {
 	found := false
-	q.accounts(r, s, func(account string) { found = found || account == meshTLS })
+	q.eachAccount(r, s, func(account string) { found = found || account == meshTLSAccount })
 	return found
 }
 
-// Names are the names by which a service's endpoints may prove to be it: those of their accounts, and those the service
-// lists. An account is one in every trust domain of the mesh. Without any, nothing is known of who serves.
-func (q *Queries) Names(r *query.Reader, s *Service) []string {
+// SubjectAltNames are the names that a server certificate of the service may have: those of the endpoints' service
+// accounts in every trust domain of the mesh, and those that the service lists. If there are none, the identity of the
+// server is unknown.
+func (q *Queries) SubjectAltNames(r *query.Reader, s *Service) []string {
 	names := slices.Clone(s.SubjectAltNames)
-	q.accounts(r, s, func(account string) {
-		if account != meshTLS {
+	q.eachAccount(r, s, func(account string) {
+		if account != meshTLSAccount {
 			names = append(names, spiffeScheme+q.tables.TrustDomains(r)[0]+"/ns/"+s.Namespace+"/sa/"+account)
 		}
 	})
@@ -58,14 +59,15 @@ func (q *Queries) Names(r *query.Reader, s *Service) []string {
 	return slices.Compact(names)
 }
 
-func (q *Queries) accounts(r *query.Reader, s *Service, add func(account string)) {
+// eachAccount calls add for every service account of a service's endpoints, and for meshTLSAccount.
+func (q *Queries) eachAccount(r *query.Reader, s *Service, add func(account string)) {
 	for _, part := range s.Parts {
 		who, ok := q.tables.Identities.Get(r, part.Object)
 		if !ok {
 			continue
 		}
 		if who.MeshTLS {
-			add(meshTLS)
+			add(meshTLSAccount)
 		}
 		for _, account := range who.Accounts {
 			add(account)

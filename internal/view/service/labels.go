@@ -11,8 +11,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// defineLabels adds the queries that tell which labels endpoints have, so that whoever asks for labels depends on these
-// alone, and not on the endpoints.
+// defineLabels defines the queries for the labels of endpoints. A query that asks for some labels depends on these labels
+// alone, not on the endpoints.
 func (q *Queries) defineLabels(g *query.Graph) {
 	same := func(a, b [][]mesh.Label) bool { return slices.EqualFunc(a, b, slices.Equal) }
 	q.inlineLabels = query.Define(g, "endpointLabels", same, func(r *query.Reader, k api.Key) ([][]mesh.Label, bool) {
@@ -22,31 +22,32 @@ func (q *Queries) defineLabels(g *query.Graph) {
 		}
 		return e.LabelSets(), true
 	})
-	q.selectedLabels = query.GroupBy(g, "selectedLabels", q.Selected, func(s Selected, add func(mesh.Label, omap.Name)) {
+	q.selectedLabels = query.GroupBy(g, "selectedLabels", q.SelectedEndpoints, func(s SelectedEndpoint, add func(mesh.Label, omap.Name)) {
 		for name, value := range s.Labels {
 			add(mesh.Label{Name: name, Value: value}, omap.Name(s.name))
 		}
 	})
 }
 
-// Missing returns the labels of a subset that leave it without endpoints: one that no endpoint of the service has, or else all
-// of them if each is on some endpoint, but no endpoint has them together. It returns none if some endpoint has them all, or may
-// have them. Labels that tell where an endpoint runs are not checked.
-func (q *Queries) Missing(r *query.Reader, s *Service, labels map[string]string) []mesh.Label {
+// MissingLabels returns the labels of a subset because of which it has no endpoints. If no endpoint of the service has one
+// of the labels, it returns that label. If each label is on some endpoint, but no endpoint has them all, it returns all of
+// them. It returns none if some endpoint has them all, or may have them. Labels that say where an endpoint runs are
+// skipped.
+func (q *Queries) MissingLabels(r *query.Reader, s *Service, labels map[string]string) []mesh.Label {
 	wanted := slices.DeleteFunc(mesh.SortedLabels(labels), func(l mesh.Label) bool { return mesh.IsPlaceLabel(l.Name) })
-	if q.has(r, s, wanted) {
+	if q.hasLabels(r, s, wanted) {
 		return nil
 	}
 	for _, l := range wanted {
-		if one := []mesh.Label{l}; !q.has(r, s, one) {
+		if one := []mesh.Label{l}; !q.hasLabels(r, s, one) {
 			return one
 		}
 	}
 	return wanted
 }
 
-// has reports whether any endpoint of a service has all of some labels, or may have them.
-func (q *Queries) has(r *query.Reader, s *Service, labels []mesh.Label) bool {
+// hasLabels reports whether any endpoint of a service has all of the labels, or may have them.
+func (q *Queries) hasLabels(r *query.Reader, s *Service, labels []mesh.Label) bool {
 	if len(labels) == 0 {
 		return true
 	}
@@ -70,7 +71,8 @@ func (q *Queries) has(r *query.Reader, s *Service, labels []mesh.Label) bool {
 	return false
 }
 
-// hasAll reports whether a set of labels, in order, has all of some labels, or is that of a crowded object.
+// hasAll reports whether a sorted set of labels has all of the other labels. It is true if the set is that of an object with
+// too many endpoints to list their labels, which is state.AnyLabel alone.
 func hasAll(set, labels []mesh.Label) bool {
 	if len(set) > 0 && set[0] == state.AnyLabel() {
 		return true
@@ -81,9 +83,9 @@ func hasAll(set, labels []mesh.Label) bool {
 	})
 }
 
-// Declared reports whether a namespace may have a workload with all of some labels: a WorkloadEntry has each, or an endpoint
-// of a ServiceEntry.
-func (q *Queries) Declared(r *query.Reader, namespace string, labels map[string]string) bool {
+// MayHaveWorkload reports whether a namespace may have a workload with all of the labels: each is on some WorkloadEntry,
+// or each is on some endpoint of a ServiceEntry.
+func (q *Queries) MayHaveWorkload(r *query.Reader, namespace string, labels map[string]string) bool {
 	if q.tables.InlineByLabel.Group(r, state.LabelIn{Namespace: namespace, Label: state.AnyLabel()}).Len() > 0 {
 		return true
 	}
@@ -98,24 +100,25 @@ func (q *Queries) Declared(r *query.Reader, namespace string, labels map[string]
 	return false
 }
 
-// maxLooked bounds how many workloads are compared with labels.
-const maxLooked = 100
+// maxCompared bounds how many workloads are compared with labels. Beyond it the answer is that one may match.
+const maxCompared = 100
 
-// intersect reports whether some key is in all groups, of which there is at least one. It gives up after maxLooked keys, and
+// intersect reports whether some key is in all of the groups, of which there is at least one. After maxCompared keys it
 // assumes that there is such a key.
 func intersect[K omap.Key[K]](groups []omap.Map[K, omap.Unit]) bool {
 	slices.SortFunc(groups, func(a, b omap.Map[K, omap.Unit]) int { return a.Len() - b.Len() })
-	looked := 0
+	compared := 0
 	for k := range groups[0].All() {
-		if looked++; looked > maxLooked || !slices.ContainsFunc(groups[1:], func(g omap.Map[K, omap.Unit]) bool { return !g.Has(k) }) {
+		if compared++; compared > maxCompared || !slices.ContainsFunc(groups[1:], func(g omap.Map[K, omap.Unit]) bool { return !g.Has(k) }) {
 			return true
 		}
 	}
 	return false
 }
 
-// Selects reports whether some WorkloadEntry of a namespace has all of a selector's labels, or may have.
-func (q *Queries) Selects(r *query.Reader, namespace string, selector map[string]string) bool {
+// SelectsWorkload reports whether some WorkloadEntry of a namespace has all labels of a selector, or may have them. The
+// selector is not empty.
+func (q *Queries) SelectsWorkload(r *query.Reader, namespace string, selector map[string]string) bool {
 	var groups []omap.Map[api.Key, omap.Unit]
 	for _, l := range mesh.SortedLabels(selector) {
 		groups = append(groups, q.tables.WorkloadsByLabel.Group(r, state.LabelIn{Namespace: namespace, Label: l}))
@@ -123,12 +126,12 @@ func (q *Queries) Selects(r *query.Reader, namespace string, selector map[string
 	return intersect(groups)
 }
 
-// SelectedBy reports whether some ServiceEntry of a WorkloadEntry's namespace selects it, or may do so.
-func (q *Queries) SelectedBy(r *query.Reader, k api.Key, labels map[string]string) bool {
-	looked := 0
+// IsSelected reports whether some ServiceEntry of its namespace selects a WorkloadEntry, or may select it.
+func (q *Queries) IsSelected(r *query.Reader, k api.Key, labels map[string]string) bool {
+	compared := 0
 	for _, l := range mesh.SortedLabels(labels) {
 		for object := range q.tables.SelectorsByLabel.Group(r, state.LabelIn{Namespace: k.Namespace, Label: l}).All() {
-			if looked++; looked > maxLooked {
+			if compared++; compared > maxCompared {
 				return true
 			}
 			if who, ok := q.tables.Identities.Get(r, object); ok && mesh.Selects(who.Selector, labels) {

@@ -1,9 +1,11 @@
-// Package service answers what a service is to those who call it, where its endpoints are, and what a workload serves.
+// Package service merges the declarations of a host into a service. It answers which object declares a host for a client,
+// where the endpoints of a service are, which ports and addresses a host takes up on the client's side, and what a
+// workload serves.
 //
-// It owns the merge of declarations: which object declares a host as a view sees it, what several declarations in one
-// namespace add up to, which workloads a selector picks, which ports and addresses a host takes up. Everything here is
-// a query or a pure function of rows; results are immutable. It decides nothing about rules (package traffic) or about
-// which hosts a proxy sees (package scope), starts no goroutines and must not import xds or Envoy's protos.
+// Everything is keyed by a HostView: a host as the clients of a namespace see it. Which hosts a proxy sees at all is
+// decided by package scope, and which rules apply to a host by package traffic.
+//
+// Everything here is a query or a pure function of rows. Results are immutable. The package starts no goroutines.
 package service
 
 import (
@@ -18,116 +20,127 @@ import (
 	"github.com/pilotmesh/pilot/internal/state"
 )
 
-// maxParts bounds how many objects are merged into one service.
+// maxParts bounds how many objects are merged into one service. Further declarations are ignored.
 const maxParts = 50
 
-// View is a host as a layer sees it: the layer "" is what all see, others are namespaces for which something about the
-// host differs. Keys are normalised by scope.Queries.Layer, so that callers who see the same share a cell.
-type View struct {
-	Host, Layer string
-	// Home is the namespace whose declaration counts if that is not the usual one (see Home); Nobody: none does.
-	Home string
-	// Barred are the VirtualServices for the host that a Sidecar does not let in, in order.
-	Barred intern.List[api.Key]
-}
-
-// Nobody is a home that is no namespace.
-const Nobody = "~"
-
-// HomeOf is the namespace whose declaration counts for the view, from the host's claims; empty if there is none.
-func (v View) HomeOf(claims omap.Map[state.Claim, omap.Unit]) string {
-	if v.Home != "" {
-		return v.Home
-	}
-	return Home(claims, v.Layer)
-}
-
-// Service is a service as a view sees it.
-type Service struct {
+// HostView names a host as some clients see it. It is the key of everything that is computed about a host. Keys are
+// normalised by scope.Queries.View, so that all clients for whom a host looks the same share the cells.
+type HostView struct {
+	// Host is the host as clients call it.
 	Host string
-	// Service is what its parts add up to. Name and Namespace are those of the oldest.
-	*mesh.Service
-	// Created is the age of the oldest part.
-	Created int64
-	// Parts are the objects that declare it, oldest first, all of one namespace.
-	Parts []Part
-	// Others are further namespaces that declare the host for this view, and lose.
-	Others []string
+	// Viewer is the namespace of the clients if some object makes the host look different there. It is empty for the base
+	// view, which all other namespaces share.
+	Viewer string
+	// Declarer is the namespace whose declaration of the host is used, if a Sidecar makes that another one than
+	// DeclaringNamespace chooses. NoDeclarer means that no declaration is used.
+	Declarer string
+	// ExcludedRoutes lists the VirtualServices for the host that the egress hosts of a Sidecar do not import, sorted by
+	// key.
+	ExcludedRoutes intern.List[api.Key]
 }
 
-// Part is one declaration of a service.
+// NoDeclarer is the value of HostView.Declarer that selects no declaration. No namespace can have this name.
+const NoDeclarer = "~"
+
+// DeclaringNamespace is the namespace whose declaration of the host the view uses. claims are all claims on the host. It
+// is empty if no declaration is visible.
+func (v HostView) DeclaringNamespace(claims omap.Map[state.Claim, omap.Unit]) string {
+	if v.Declarer != "" {
+		return v.Declarer
+	}
+	return DeclaringNamespace(claims, v.Viewer)
+}
+
+// Service is a service as a view sees it: the merge of all declarations that the view uses.
+type Service struct {
+	// Host is the host as clients call it.
+	Host string
+	// Service is the sum of the parts. Its name and namespace are those of the oldest part.
+	*mesh.Service
+	// Created is the creation time of the oldest part in Unix nanoseconds. Conflicts between hosts are decided by it.
+	Created int64
+	// Parts are the objects that declare the service, oldest first. All are in one namespace. There is at least one.
+	Parts []Part
+	// OverruledNamespaces are the namespaces whose declaration of the host is visible but lost the conflict, in the order
+	// of age.
+	OverruledNamespaces []string
+}
+
+// Part is one object's declaration of a service.
 type Part struct {
 	Object api.Key
 	Spec   *mesh.Service
 }
 
 func (s *Service) equal(o *Service) bool {
-	return s.Host == o.Host && s.Created == o.Created && s.Service.Equal(o.Service) && slices.Equal(s.Others, o.Others) &&
+	return s.Host == o.Host && s.Created == o.Created && s.Service.Equal(o.Service) && slices.Equal(s.OverruledNamespaces, o.OverruledNamespaces) &&
 		slices.EqualFunc(s.Parts, o.Parts, func(a, b Part) bool { return a.Object == b.Object && a.Spec.Equal(b.Spec) })
 }
 
 // Queries answer questions about services.
 type Queries struct {
 	tables *state.Tables
-	// Service is the service of a view; absent if the view sees none.
-	Service *query.Query[View, *Service]
-	// Selected are the endpoints a selector picks.
-	Selected *query.Collection[Selection, Selected]
-	// identities groups them by service account, and by whether they take the mesh's TLS.
+	// Service is the service of a view. It is absent if the view has no declaration of the host.
+	Service *query.Query[HostView, *Service]
+	// SelectedEndpoints are the workloads that a selector picks, as endpoints. There is one cell per workload.
+	SelectedEndpoints *query.Collection[Selection, SelectedEndpoint]
+	// identities groups the selected endpoints by service account, and under meshTLSAccount those that accept the mesh's
+	// TLS.
 	identities *query.Groups[Selection, omap.Name, omap.Name]
-	// selectedLabels groups them by label, and inlineLabels are the sets of labels of an object's own endpoints.
+	// selectedLabels groups the selected endpoints by label.
 	selectedLabels *query.Groups[Selection, mesh.Label, omap.Name]
-	inlineLabels   *query.Query[api.Key, [][]mesh.Label]
-	// Serves is what a workload serves.
-	Serves *query.Query[Workload, Served]
-	// Footprints are what the hosts that all see take up.
+	// inlineLabels are the sets of labels of the endpoints that an object lists itself, one per distinct set, each sorted.
+	inlineLabels *query.Query[api.Key, [][]mesh.Label]
+	// Workload describes a workload by the services that have an endpoint at its addresses.
+	Workload *query.Query[Workload, WorkloadDescription]
+	// Footprints has the footprint of every host of the base view.
 	Footprints *query.Collection[All, Footprint]
-	// Taken groups them.
-	Taken *Taken[All]
+	// Index groups these footprints by what they take up.
+	Index *FootprintIndex[All]
 }
 
-// All is the key of collections over what all see.
+// All is the key of collections that exist once, such as those of the base view.
 type All struct{}
 
-// Define adds the queries.
+// Define adds the queries to a graph.
 func Define(g *query.Graph, t *state.Tables) *Queries {
 	q := &Queries{tables: t}
 	q.Service = query.Define(g, "service", (*Service).equal, q.service)
 	q.defineSelected(g)
 	q.defineIdentities(g)
 	q.defineLabels(g)
-	q.Serves = query.Define(g, "serves", Served.Equal, q.serves)
+	q.Workload = query.Define(g, "serves", WorkloadDescription.Equal, q.describeWorkload)
 	elem := query.Define(g, "footprint", equalFootprints, func(r *query.Reader, host string) ([]Footprint, bool) {
-		return list(q.Footprint(r, View{Host: host}))
+		return optional(q.Footprint(r, HostView{Host: host}))
 	})
 	public := func(r *query.Reader, _ All) omap.Map[omap.Name, omap.Unit] { return q.PublicHosts(r) }
 	q.Footprints = query.Each(g, "footprints", public, elem, func(_ All, host omap.Name) string { return string(host) })
-	q.Taken = DefineTaken(g, "", t.Domain(), q.Footprints)
+	q.Index = DefineFootprintIndex(g, "", t.Domain(), q.Footprints)
 	return q
 }
 
-// PublicHosts are the hosts that all see.
+// PublicHosts are the hosts that objects export to all namespaces: the hosts of the base view.
 func (q *Queries) PublicHosts(r *query.Reader) omap.Map[omap.Name, omap.Unit] {
 	return q.tables.Hosts.SeenBy.Group(r, "")
 }
 
-// service merges the declarations of a host. The claims say who declares it in what order of age, so only the winners'
-// rows are read.
-func (q *Queries) service(r *query.Reader, v View) (*Service, bool) {
+// service merges the declarations of a host. The claims are sorted by age and say who declares it, so only the rows of
+// the declarations that are used are read.
+func (q *Queries) service(r *query.Reader, v HostView) (*Service, bool) {
 	var parts []state.Claim
 	var others []string
-	for c, standing := range Declarations(q.tables.ByHost.Group(r, v.Host), v) {
+	for c, status := range Declarations(q.tables.ByHost.Group(r, v.Host), v) {
 		switch {
-		case standing == Lost && !slices.Contains(others, c.Namespace):
+		case status == DeclarationOverruled && !slices.Contains(others, c.Namespace):
 			others = append(others, c.Namespace)
-		case standing == Counts && len(parts) < maxParts && !slices.ContainsFunc(parts, func(p state.Claim) bool { return p.Name == c.Name }):
+		case status == DeclarationUsed && len(parts) < maxParts && !slices.ContainsFunc(parts, func(p state.Claim) bool { return p.Name == c.Name }):
 			parts = append(parts, c)
 		}
 	}
 	if len(parts) == 0 {
 		return nil, false
 	}
-	s := &Service{Host: v.Host, Created: parts[0].Created, Others: others}
+	s := &Service{Host: v.Host, Created: parts[0].Created, OverruledNamespaces: others}
 	for _, c := range parts {
 		if spec, ok := q.tables.Services.Get(r, c.Object()); ok {
 			s.Parts = append(s.Parts, Part{c.Object(), spec.For(v.Host)})
@@ -140,48 +153,50 @@ func (q *Queries) service(r *query.Reader, v View) (*Service, bool) {
 	return s, true
 }
 
-// Standing is what becomes of a declaration of a host in a layer.
-type Standing uint8
+// DeclarationStatus says what a view does with one declaration of a host.
+type DeclarationStatus uint8
 
-// The standings.
+// The statuses.
 const (
-	// Counts: it is the service, or a part of it.
-	Counts Standing = iota
-	// Lost: the declaration of another namespace counts.
-	Lost
-	// Unseen: it is not exported to the layer.
-	Unseen
+	// DeclarationUsed means that the declaration is the service, or is merged into it.
+	DeclarationUsed DeclarationStatus = iota
+	// DeclarationOverruled means that the declaration of another namespace is used.
+	DeclarationOverruled
+	// DeclarationNotExported means that the object is not exported to the viewing namespace.
+	DeclarationNotExported
 )
 
-// Declarations yields the declarations of a view's host, oldest first, from the host's claims.
-func Declarations(claims omap.Map[state.Claim, omap.Unit], v View) iter.Seq2[state.Claim, Standing] {
-	winner := v.HomeOf(claims)
-	return func(yield func(state.Claim, Standing) bool) {
+// Declarations yields the declarations of a view's host with their status, oldest first. claims are all claims on the
+// host.
+func Declarations(claims omap.Map[state.Claim, omap.Unit], v HostView) iter.Seq2[state.Claim, DeclarationStatus] {
+	winner := v.DeclaringNamespace(claims)
+	return func(yield func(state.Claim, DeclarationStatus) bool) {
 		for c := range claims.All() {
 			if c.Kind != state.ServiceClaim {
-				return // listed by kind
+				return // claims are sorted by kind
 			}
-			standing := Counts
+			status := DeclarationUsed
 			switch {
-			case !c.VisibleTo(v.Layer):
-				standing = Unseen
+			case !c.VisibleTo(v.Viewer):
+				status = DeclarationNotExported
 			case c.Namespace != winner:
-				standing = Lost
+				status = DeclarationOverruled
 			}
-			if !yield(c, standing) {
+			if !yield(c, status) {
 				return
 			}
 		}
 	}
 }
 
-// Home is the namespace whose declaration of a host a layer sees, from the host's claims: its own, else that of the
-// oldest visible one; empty if there is none.
-func Home(claims omap.Map[state.Claim, omap.Unit], layer string) string {
+// DeclaringNamespace is the namespace whose declaration of a host is used for clients of the viewing namespace: that
+// namespace itself if it declares the host, else the namespace of the oldest visible declaration. It is empty if none is
+// visible. claims are all claims on the host.
+func DeclaringNamespace(claims omap.Map[state.Claim, omap.Unit], layer string) string {
 	oldest := ""
 	for c := range claims.All() {
 		if c.Kind != state.ServiceClaim {
-			break // listed by kind
+			break // claims are sorted by kind
 		}
 		if !c.VisibleTo(layer) {
 			continue
@@ -196,7 +211,8 @@ func Home(claims omap.Map[state.Claim, omap.Unit], layer string) string {
 	return oldest
 }
 
-// merge adds up the declarations of one namespace: the oldest decides, the others add ports, addresses and names.
+// merge adds up declarations of one namespace. The oldest decides; the others add ports, addresses and subject
+// alternative names that it does not have.
 func merge(parts []Part) *mesh.Service {
 	if len(parts) == 1 {
 		return parts[0].Spec
@@ -224,13 +240,13 @@ func union[V comparable](a, b []V) []V {
 	return a
 }
 
-// Visible reports whether a view has a service.
-func (q *Queries) Visible(r *query.Reader, v View) bool {
+// HasService reports whether a view has a service.
+func (q *Queries) HasService(r *query.Reader, v HostView) bool {
 	_, ok := q.Service.Get(r, v)
 	return ok
 }
 
-func list[V any](v V, ok bool) ([]V, bool) {
+func optional[V any](v V, ok bool) ([]V, bool) {
 	if !ok {
 		return nil, false
 	}

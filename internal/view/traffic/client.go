@@ -11,21 +11,22 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
 
-// Client is what of a client itself, besides its scope, may matter to what holds for a host. It is zero for most: keys
-// hold only what is really read.
+// Client is what may matter about a client to the rules for a host, besides the view. It is zero for most clients,
+// because keys hold only attributes that some rule depends on.
 type Client struct {
 	Site  mesh.Site
-	Rules Rules
+	Rules SelectingRules
 }
 
-// Rules are the DestinationRules that select a client.
-type Rules struct {
+// SelectingRules are the DestinationRules whose workload selector selects a client.
+type SelectingRules struct {
 	Namespace string
-	Names     intern.List[string] // oldest first
+	// Names are the names of the rules, oldest first.
+	Names intern.List[string]
 }
 
-// each yields the rules that there still are.
-func (k Rules) each(r *query.Reader, t *state.Tables, yield func(*state.DestinationRule)) {
+// each yields the rules that still exist.
+func (k SelectingRules) each(r *query.Reader, t *state.Tables, yield func(*state.DestinationRule)) {
 	for name := range k.Names.All() {
 		key := api.Key{Kind: api.KindDestinationRule, Namespace: k.Namespace, Name: name}
 		if rule, ok := t.DestinationRules.Get(r, key); ok {
@@ -34,15 +35,15 @@ func (k Rules) each(r *query.Reader, t *state.Tables, yield func(*state.Destinat
 	}
 }
 
-// Hosts are the hosts and patterns of rules.
-func (q *Queries) Hosts(r *query.Reader, k Rules) []string {
+// RuleHosts are the hosts and patterns of the rules.
+func (q *Queries) RuleHosts(r *query.Reader, k SelectingRules) []string {
 	var list []string
 	k.each(r, q.tables, func(rule *state.DestinationRule) { list = append(list, rule.Host) })
 	return list
 }
 
-// Touching are those of the rules whose host covers a host.
-func (q *Queries) Touching(r *query.Reader, k Rules, host string) Rules {
+// RulesForHost are those of the rules whose host covers the given host.
+func (q *Queries) RulesForHost(r *query.Reader, k SelectingRules, host string) SelectingRules {
 	var names []string
 	k.each(r, q.tables, func(rule *state.DestinationRule) {
 		if mesh.Covers(rule.Host, host) {
@@ -50,13 +51,13 @@ func (q *Queries) Touching(r *query.Reader, k Rules, host string) Rules {
 		}
 	})
 	if len(names) == 0 {
-		return Rules{}
+		return SelectingRules{}
 	}
-	return Rules{k.Namespace, intern.Of(names...)}
+	return SelectingRules{k.Namespace, intern.Of(names...)}
 }
 
-// PolicyFor is the policy for a view's service in the eyes of a client.
-func (q *Queries) PolicyFor(r *query.Reader, v service.View, rules Rules) *Policy {
+// PolicyFor is the policy for a view's service that applies to a client.
+func (q *Queries) PolicyFor(r *query.Reader, v service.HostView, rules SelectingRules) *Policy {
 	if p := q.selectedPolicy(r, v, rules); p != nil {
 		return p
 	}
@@ -64,9 +65,9 @@ func (q *Queries) PolicyFor(r *query.Reader, v service.View, rules Rules) *Polic
 	return p
 }
 
-// selectedPolicy adds up the rules that select a client, unless its namespace has one without a selector for a narrower
-// host.
-func (q *Queries) selectedPolicy(r *query.Reader, v service.View, rules Rules) *Policy {
+// selectedPolicy merges the rules that select a client for the narrowest host that they name. It is nil if there are
+// none, or if the namespace has a rule without a selector for a narrower host.
+func (q *Queries) selectedPolicy(r *query.Reader, v service.HostView, rules SelectingRules) *Policy {
 	if rules.Names.Empty() {
 		return nil
 	}

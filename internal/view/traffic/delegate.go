@@ -15,33 +15,35 @@ import (
 	"github.com/pilotmesh/pilot/internal/state"
 )
 
-// MaxDelegates bounds how many rules of one object may be in others.
+// MaxDelegates bounds how many rules of one VirtualService may delegate.
 const MaxDelegates = 60
 
-// Merged are the rules of a VirtualService with those it delegates to in their place.
-type Merged struct {
+// MergedRoutes are the rules of a VirtualService, in which the rules of delegates replace the rules that delegate to
+// them.
+type MergedRoutes struct {
 	*state.VirtualService
 	// Dropped are the rules that have no effect.
-	Dropped []Dropped
+	Dropped []DroppedRule
 }
 
-// Dropped is a rule without effect.
-type Dropped struct {
-	Field  string // of the object that delegates
+// DroppedRule is a rule without effect.
+type DroppedRule struct {
+	// Field is the path of the rule in the object that delegates.
+	Field  string
 	Reason string
 }
 
-func (m *Merged) equal(o *Merged) bool {
+func (m *MergedRoutes) equal(o *MergedRoutes) bool {
 	return m.Object == o.Object && m.Hash == o.Hash && slices.Equal(m.Dropped, o.Dropped)
 }
 
 // merged puts the rules of delegates in the place of the rules that delegate to them.
-func (q *Queries) merged(r *query.Reader, k api.Key) (*Merged, bool) {
+func (q *Queries) merged(r *query.Reader, k api.Key) (*MergedRoutes, bool) {
 	root, ok := q.tables.VirtualServices.Get(r, k)
 	if !ok {
 		return nil, false
 	}
-	out := &Merged{VirtualService: &state.VirtualService{Object: k, Hosts: root.Hosts}}
+	out := &MergedRoutes{VirtualService: &state.VirtualService{Object: k, Hosts: root.Hosts}}
 	hashes := [][]byte{root.Hash[:]}
 	var rules []*networking.HTTPRoute
 	left := MaxDelegates
@@ -77,11 +79,11 @@ func (q *Queries) merged(r *query.Reader, k api.Key) (*Merged, bool) {
 	return out, true
 }
 
-func (m *Merged) drop(field, format string, args ...any) {
-	m.Dropped = append(m.Dropped, Dropped{field, fmt.Sprintf(format, args...)})
+func (m *MergedRoutes) drop(field, format string, args ...any) {
+	m.Dropped = append(m.Dropped, DroppedRule{field, fmt.Sprintf(format, args...)})
 }
 
-// delegate finds the object a rule delegates to, or says why it must not.
+// delegate returns the object that a rule delegates to. If that is not allowed, why says so and d is nil.
 func (q *Queries) delegate(r *query.Reader, k api.Key, client string) (d *state.VirtualService, why string) {
 	d, ok := q.tables.VirtualServices.Get(r, k)
 	if !ok {
@@ -97,7 +99,7 @@ func (q *Queries) delegate(r *query.Reader, k api.Key, client string) (d *state.
 	return d, ""
 }
 
-// mergeRule is a delegate's rule in the place of the rule that delegates: what it does not say comes from there.
+// mergeRule returns a delegate's rule with the fields of the delegating rule that it does not set.
 func mergeRule(root, leaf *networking.HTTPRoute) (out *networking.HTTPRoute, why string) {
 	matches, why := mergeMatches(root.Match, leaf.Match)
 	if why != "" {
@@ -105,44 +107,45 @@ func mergeRule(root, leaf *networking.HTTPRoute) (out *networking.HTTPRoute, why
 	}
 	// One level down is enough: messages below a rule are not changed.
 	out = &networking.HTTPRoute{
-		Name: join(root.Name, leaf.Name), Match: matches,
+		Name: joinNames(root.Name, leaf.Name), Match: matches,
 		Route: leaf.Route, Redirect: leaf.Redirect, DirectResponse: leaf.DirectResponse,
 		Rewrite: leaf.Rewrite, Timeout: leaf.Timeout, Retries: leaf.Retries, Fault: leaf.Fault,
 		Mirror: leaf.Mirror, Mirrors: leaf.Mirrors, MirrorPercentage: leaf.MirrorPercentage,
 		MirrorPercent: leaf.MirrorPercent, //nolint:staticcheck // the deprecated field counts where it is the only one
 		CorsPolicy:    leaf.CorsPolicy, Headers: leaf.Headers,
 	}
-	out.Rewrite = or(out.Rewrite, root.Rewrite)
-	out.Fault = or(out.Fault, root.Fault)
-	out.Timeout = or(out.Timeout, root.Timeout)
-	out.Retries = or(out.Retries, root.Retries)
+	out.Rewrite = firstNonNil(out.Rewrite, root.Rewrite)
+	out.Fault = firstNonNil(out.Fault, root.Fault)
+	out.Timeout = firstNonNil(out.Timeout, root.Timeout)
+	out.Retries = firstNonNil(out.Retries, root.Retries)
 	if out.Mirror == nil && out.Mirrors == nil {
 		out.Mirror, out.Mirrors = root.Mirror, root.Mirrors
 	}
-	out.MirrorPercentage = or(out.MirrorPercentage, root.MirrorPercentage)
-	out.MirrorPercent = or(out.MirrorPercent, root.MirrorPercent) //nolint:staticcheck // as above
-	out.CorsPolicy = or(out.CorsPolicy, root.CorsPolicy)
-	out.Headers = or(out.Headers, root.Headers)
+	out.MirrorPercentage = firstNonNil(out.MirrorPercentage, root.MirrorPercentage)
+	out.MirrorPercent = firstNonNil(out.MirrorPercent, root.MirrorPercent) //nolint:staticcheck // as above
+	out.CorsPolicy = firstNonNil(out.CorsPolicy, root.CorsPolicy)
+	out.Headers = firstNonNil(out.Headers, root.Headers)
 	return out, ""
 }
 
-func or[T any](a, b *T) *T {
+func firstNonNil[T any](a, b *T) *T {
 	if a != nil {
 		return a
 	}
 	return b
 }
 
-// join names what is both a's and b's.
-func join(a, b string) string {
+// joinNames joins two names with a hyphen. It returns the other name if one is empty.
+func joinNames(a, b string) string {
 	if a != "" && b != "" {
 		return a + "-" + b
 	}
 	return a + b
 }
 
-// mergeMatches are the requests that both match. Every match of the delegate must lie within one of the root's: with one
-// that does not, the API says, the delegate's rule does not take effect, not even for its other matches.
+// mergeMatches returns the requests that both rules match. Every match of the delegate must lie within a match of the
+// root. If one does not, the delegate's rule has no effect, not even for its other matches; the API documentation says
+// so.
 func mergeMatches(root, leaf []*networking.HTTPMatchRequest) (out []*networking.HTTPMatchRequest, why string) {
 	if len(root) == 0 {
 		return leaf, ""
@@ -170,16 +173,16 @@ func mergeMatches(root, leaf []*networking.HTTPMatchRequest) (out []*networking.
 
 func mergeMatch(root, leaf *networking.HTTPMatchRequest) *networking.HTTPMatchRequest {
 	out := proto.Clone(leaf).(*networking.HTTPMatchRequest)
-	out.Name = join(root.Name, leaf.Name)
+	out.Name = joinNames(root.Name, leaf.Name)
 	if out.Uri == nil {
 		out.Uri, out.IgnoreUriCase = root.Uri, root.IgnoreUriCase
 	}
-	out.Scheme = or(out.Scheme, root.Scheme)
-	out.Method, out.Authority = or(out.Method, root.Method), or(out.Authority, root.Authority)
-	out.Headers = both(root.Headers, leaf.Headers)
-	out.WithoutHeaders = both(root.WithoutHeaders, leaf.WithoutHeaders)
-	out.QueryParams = both(root.QueryParams, leaf.QueryParams)
-	out.SourceLabels = both(root.SourceLabels, leaf.SourceLabels)
+	out.Scheme = firstNonNil(out.Scheme, root.Scheme)
+	out.Method, out.Authority = firstNonNil(out.Method, root.Method), firstNonNil(out.Authority, root.Authority)
+	out.Headers = mergeMaps(root.Headers, leaf.Headers)
+	out.WithoutHeaders = mergeMaps(root.WithoutHeaders, leaf.WithoutHeaders)
+	out.QueryParams = mergeMaps(root.QueryParams, leaf.QueryParams)
+	out.SourceLabels = mergeMaps(root.SourceLabels, leaf.SourceLabels)
 	if out.SourceNamespace == "" {
 		out.SourceNamespace = root.SourceNamespace
 	}
@@ -195,8 +198,8 @@ func mergeMatch(root, leaf *networking.HTTPMatchRequest) *networking.HTTPMatchRe
 	return out
 }
 
-// both has the entries of both maps; b's win.
-func both[V any](a, b map[string]V) map[string]V {
+// mergeMaps returns the entries of both maps. Those of b win.
+func mergeMaps[V any](a, b map[string]V) map[string]V {
 	out := maps.Clone(a)
 	if out == nil {
 		return b
@@ -205,16 +208,16 @@ func both[V any](a, b map[string]V) map[string]V {
 	return out
 }
 
-// conflict names the field in which a delegate's match goes beyond that of its root.
+// conflict returns the field in which a delegate's match exceeds the match of its root. It is empty if there is none.
 func conflict(root, leaf *networking.HTTPMatchRequest) string {
 	for _, f := range []struct {
 		name       string
 		root, leaf *networking.StringMatch
 	}{
-		{"uri", ignoring(root.IgnoreUriCase, root.Uri), ignoring(root.IgnoreUriCase, leaf.Uri)}, {"scheme", root.Scheme, leaf.Scheme},
+		{"uri", lowerCase(root.IgnoreUriCase, root.Uri), lowerCase(root.IgnoreUriCase, leaf.Uri)}, {"scheme", root.Scheme, leaf.Scheme},
 		{"method", root.Method, leaf.Method}, {"authority", root.Authority, leaf.Authority},
 	} {
-		if f.root != nil && f.leaf != nil && !within(f.root, f.leaf) {
+		if f.root != nil && f.leaf != nil && !isWithin(f.root, f.leaf) {
 			return f.name
 		}
 	}
@@ -226,7 +229,7 @@ func conflict(root, leaf *networking.HTTPMatchRequest) string {
 		{"queryParams", root.QueryParams, leaf.QueryParams},
 	} {
 		for _, key := range slices.Sorted(maps.Keys(f.leaf)) {
-			if r := f.root[key]; r != nil && !within(r, f.leaf[key]) {
+			if r := f.root[key]; r != nil && !isWithin(r, f.leaf[key]) {
 				return f.name + "." + key
 			}
 		}
@@ -252,8 +255,8 @@ func conflict(root, leaf *networking.HTTPMatchRequest) string {
 	return ""
 }
 
-// ignoring is a match in lower case, if case does not count.
-func ignoring(letterCase bool, m *networking.StringMatch) *networking.StringMatch {
+// lowerCase returns a match in lower case if letter case is ignored, else the match itself.
+func lowerCase(letterCase bool, m *networking.StringMatch) *networking.StringMatch {
 	if !letterCase {
 		return m
 	}
@@ -266,8 +269,8 @@ func ignoring(letterCase bool, m *networking.StringMatch) *networking.StringMatc
 	return m
 }
 
-// within reports whether all that leaf matches is matched by root. Of regular expressions that cannot be told.
-func within(root, leaf *networking.StringMatch) bool {
+// isWithin reports whether root matches everything that leaf matches. For regular expressions it returns false.
+func isWithin(root, leaf *networking.StringMatch) bool {
 	if exact := root.GetExact(); exact != "" {
 		return leaf.GetExact() == exact
 	}

@@ -18,7 +18,7 @@ func regex(s string) *networking.StringMatch {
 	return &networking.StringMatch{MatchType: &networking.StringMatch_Regex{Regex: s}}
 }
 
-// What a delegate matches must lie within what its root matches, as far as that can be told.
+// What a delegate matches must lie within what its root matches. Where that cannot be decided, it does not.
 func TestWithin(t *testing.T) {
 	for _, c := range []struct {
 		root, leaf *networking.StringMatch
@@ -35,13 +35,13 @@ func TestWithin(t *testing.T) {
 		{prefix("/a"), regex("/a"), false},
 		{regex(".*"), exact("/a"), false},
 	} {
-		if got := within(c.root, c.leaf); got != c.want {
+		if got := isWithin(c.root, c.leaf); got != c.want {
 			t.Errorf("%v lies within %v: %v", c.leaf, c.root, got)
 		}
 	}
 }
 
-// Conflicts are named by the field that has them; what only one of both says is no conflict.
+// A conflict is named by its field. What only one of the two matches sets is no conflict.
 func TestConflict(t *testing.T) {
 	type match = networking.HTTPMatchRequest
 	for name, c := range map[string]struct {
@@ -75,7 +75,8 @@ func TestConflict(t *testing.T) {
 	}
 }
 
-// Every pair of matches that go together makes one; a delegate's match that goes with none drops the rule.
+// Every pair of a root's and a delegate's match that fit together becomes one match. A delegate's match that fits none
+// drops the rule.
 func TestMergeMatches(t *testing.T) {
 	root := []*networking.HTTPMatchRequest{
 		{Name: "one", Uri: prefix("/a"), Headers: map[string]*networking.StringMatch{"x": exact("1")}},

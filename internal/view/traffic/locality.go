@@ -12,20 +12,21 @@ import (
 	"github.com/pilotmesh/pilot/internal/query"
 )
 
-// Preference is how endpoints are preferred by where they and the client run.
+// Preference says which endpoints a client prefers, by its locality and theirs.
 type Preference struct {
-	// Shares give each locality its share of the traffic, whatever its endpoints weigh.
+	// Shares give each locality its share of the traffic, whatever the weights of its endpoints.
 	Shares []*networking.LocalityLoadBalancerSetting_Distribute
-	// labels are compared in order, each written "key" (the client's value) or "key=value".
+	// labels are compared in order. Each is "key", which means the client's value, or "key=value".
 	labels []string
-	// next is the region that takes over from a region.
-	next map[string]string
-	// near prefers what is near within what labels prefer; regions only looks no closer than at regions.
-	near, regions bool
+	// takeover maps a region to the region that takes over from it.
+	takeover map[string]string
+	// byDistance prefers near localities among endpoints that labels rank equally. regionsOnly ignores zones and
+	// sub-zones.
+	byDistance, regionsOnly bool
 }
 
-// Preference is how endpoints of a service are preferred under the settings; nil if they are the same for all clients.
-// What rules say of it goes before what the service says, and that before what the mesh does.
+// Preference is how clients prefer the endpoints of a service under the settings. It is nil if all clients use all
+// endpoints alike. Rules come before the preference that the service declares, and that comes before the mesh's.
 func (q *Queries) Preference(r *query.Reader, near mesh.Nearness, s Settings) *Preference {
 	locality, zone := s.LoadBalancer.GetLocalityLbSetting(), s.LoadBalancer.GetZoneAwareLbSetting()
 	if locality == nil && zone == nil && near != mesh.Anywhere {
@@ -33,41 +34,42 @@ func (q *Queries) Preference(r *query.Reader, near mesh.Nearness, s Settings) *P
 	}
 	if locality == nil && zone == nil {
 		locality, zone = q.tables.LocalityBalancing(r), q.tables.ZoneBalancing(r)
-		if off(zone.GetEnabled()) {
+		if disabled(zone.GetEnabled()) {
 			zone = nil
 		}
 	}
 	switch {
-	case zone != nil && !off(zone.Enabled):
-		p := &Preference{labels: zone.FailoverPriority, near: true, regions: true, next: map[string]string{}}
+	case zone != nil && !disabled(zone.Enabled):
+		p := &Preference{labels: zone.FailoverPriority, byDistance: true, regionsOnly: true, takeover: map[string]string{}}
 		for _, f := range zone.Failover {
-			p.next[f.GetFrom()] = cmp.Or(p.next[f.GetFrom()], f.GetTo())
+			p.takeover[f.GetFrom()] = cmp.Or(p.takeover[f.GetFrom()], f.GetTo())
 		}
 		return p
-	case zone != nil, off(locality.GetEnabled()):
+	case zone != nil, disabled(locality.GetEnabled()):
 		return nil
 	case len(locality.GetDistribute()) > 0:
 		return &Preference{Shares: locality.Distribute}
-	case s.OutlierDetection == nil: // nobody would find out when to use others
+	case s.OutlierDetection == nil: // without it Envoy would not notice when to fail over
 		return nil
 	}
-	p := &Preference{labels: locality.GetFailoverPriority(), next: map[string]string{}}
+	p := &Preference{labels: locality.GetFailoverPriority(), takeover: map[string]string{}}
 	for _, f := range locality.GetFailover() {
-		p.next[f.GetFrom()] = cmp.Or(p.next[f.GetFrom()], f.GetTo())
+		p.takeover[f.GetFrom()] = cmp.Or(p.takeover[f.GetFrom()], f.GetTo())
 	}
-	p.near = len(p.labels) == 0 || len(p.next) > 0
+	p.byDistance = len(p.labels) == 0 || len(p.takeover) > 0
 	return p
 }
 
-// Preferring reports whether endpoints of a service may be preferred by where clients run, for those too of whom that is not
-// known.
-func (q *Queries) Preferring(r *query.Reader, near mesh.Nearness, p *Policy) bool {
+// DependsOnLocality reports whether clients may prefer endpoints of a service by locality. It holds for clients of
+// unknown locality as well.
+func (q *Queries) DependsOnLocality(r *query.Reader, near mesh.Nearness, p *Policy) bool {
 	return near != mesh.Anywhere || p != nil || q.tables.MeshByLocality(r)
 }
 
-func off(enabled *wrapperspb.BoolValue) bool { return enabled != nil && !enabled.Value }
+func disabled(enabled *wrapperspb.BoolValue) bool { return enabled != nil && !enabled.Value }
 
-// Arrange puts endpoints in groups by locality, as a client somewhere is to use them. A nil preference has none.
+// Arrange puts endpoints into groups by locality, with the priorities or weights that a client at a site uses. The groups
+// of a nil preference have no priorities.
 func (p *Preference) Arrange(list []mesh.PortEndpoint, at mesh.Site) []mesh.Group {
 	groups := mesh.ByLocality(list)
 	switch {
@@ -79,7 +81,8 @@ func (p *Preference) Arrange(list []mesh.PortEndpoint, at mesh.Site) []mesh.Grou
 	return p.rank(groups, at)
 }
 
-// share gives localities their shares by the first line for where the client is. Localities without a share get nothing.
+// share weights localities by the first distribution that is for the client's locality. Localities without a share get no
+// traffic.
 func (p *Preference) share(groups []mesh.Group, at mesh.Locality) []mesh.Group {
 	line := slices.IndexFunc(p.Shares, func(d *networking.LocalityLoadBalancerSetting_Distribute) bool { return at.Fits(d.GetFrom()) })
 	if line < 0 {
@@ -96,7 +99,7 @@ func (p *Preference) share(groups []mesh.Group, at mesh.Locality) []mesh.Group {
 				sum += weight(g)
 			}
 		}
-		for _, g := range members { // several localities of one pattern share its share by what they weigh
+		for _, g := range members { // localities that match one pattern divide its share by the weight of their endpoints
 			g.Weight = uint32((weight(g)*uint64(to[pattern]) + sum - 1) / sum)
 			out = append(out, g)
 		}
@@ -113,16 +116,16 @@ func weight(g mesh.Group) uint64 {
 	return sum
 }
 
-// ranks is how many ranks nearness has.
-const ranks = 5
+// distances is how many values distance has.
+const distances = 5
 
-// rank gives groups priorities, without gaps: by labels first, then by nearness.
+// rank gives groups priorities from 0 without gaps: by labels first, then by distance.
 func (p *Preference) rank(groups []mesh.Group, at mesh.Site) []mesh.Group {
 	var out []mesh.Group
 	for _, g := range groups {
 		rank := uint32(0)
-		if p.near {
-			rank = p.nearness(g.Locality, at.Locality)
+		if p.byDistance {
+			rank = p.distance(g.Locality, at.Locality)
 		}
 		tiers := map[uint32][]mesh.PortEndpoint{}
 		for _, e := range g.Endpoints {
@@ -130,7 +133,7 @@ func (p *Preference) rank(groups []mesh.Group, at mesh.Site) []mesh.Group {
 			tiers[tier] = append(tiers[tier], e)
 		}
 		for _, tier := range sortedKeys(tiers) {
-			out = append(out, mesh.Group{Locality: g.Locality, Priority: tier*ranks + rank, Endpoints: tiers[tier]})
+			out = append(out, mesh.Group{Locality: g.Locality, Priority: tier*distances + rank, Endpoints: tiers[tier]})
 		}
 	}
 	var used []uint32
@@ -149,7 +152,7 @@ func (p *Preference) rank(groups []mesh.Group, at mesh.Site) []mesh.Group {
 	return out
 }
 
-// tier is how many of the labels an endpoint does not match, from the first that it does not.
+// tier is the number of labels from the first that the endpoint does not match. It is 0 if the endpoint matches all.
 func (p *Preference) tier(e mesh.PortEndpoint, at mesh.Site) uint32 {
 	for i, label := range p.labels {
 		key, want, given := strings.Cut(label, "=")
@@ -172,15 +175,16 @@ func valueOf(labels mesh.Labels, name string) string {
 	return ""
 }
 
-// nearness is 0 for the same place and grows with the distance. The region that takes over goes before the others.
-func (p *Preference) nearness(there, here mesh.Locality) uint32 {
+// distance is 0 for the same locality and grows with the distance, up to 4. The region that takes over is nearer than
+// other regions.
+func (p *Preference) distance(there, here mesh.Locality) uint32 {
 	switch {
 	case there.Region != here.Region:
-		if to, ok := p.next[here.Region]; ok && to != there.Region {
+		if to, ok := p.takeover[here.Region]; ok && to != there.Region {
 			return 4
 		}
 		return 3
-	case p.regions, there == here:
+	case p.regionsOnly, there == here:
 		return 0
 	case there.Zone == here.Zone:
 		return 1

@@ -16,49 +16,52 @@ import (
 
 // Policy is what the DestinationRules for a service add up to.
 type Policy struct {
-	// Objects are the rules it comes from, oldest first.
+	// Objects are the rules that were merged, oldest first. There is at least one.
 	Objects []api.Key
-	// Top is the policy of the service as a whole; nil if there is none.
+	// Top is the policy of the service as a whole; nil if no rule has one.
 	Top *networking.TrafficPolicy
-	// Subsets in the order they are declared.
+	// Subsets are in the order of declaration, each name once.
 	Subsets []*networking.Subset
 
+	// audience are the namespaces that the rules are exported to.
 	audience intern.List[string]
-	hashes   []omap.Hash // of the objects: they stand for the content
+	// hashes are those of the objects, which stand for the content when policies are compared.
+	hashes []omap.Hash
 }
 
-// Equal reports whether the two come from the same rules.
+// Equal reports whether two policies were merged from the same rules.
 func (p *Policy) Equal(o *Policy) bool {
 	return slices.Equal(p.Objects, o.Objects) && slices.Equal(p.hashes, o.hashes)
 }
 
-// policy looks rules up where the client lives, then where the service lives, then in the root namespace. The first
-// namespace that has one for the host decides alone, and there the narrowest host.
-func (q *Queries) policy(r *query.Reader, v service.View) (*Policy, bool) {
+// policy looks for rules in the client's namespace, then in the service's namespace, then in the root namespace. The
+// first namespace with a rule for the host decides alone. Within it, the rules for the narrowest host count.
+func (q *Queries) policy(r *query.Reader, v service.HostView) (*Policy, bool) {
 	claims := make([]omap.Map[state.Claim, omap.Unit], 0, 8)
 	any := false
 	for host := range mesh.NarrowestFirst(v.Host) {
 		m := q.tables.ByHost.Group(r, host)
 		claims = append(claims, m)
 		for c := range m.All() {
-			any = any || c.Kind == state.PolicyClaim && c.VisibleTo(v.Layer)
+			any = any || c.Kind == state.PolicyClaim && c.VisibleTo(v.Viewer)
 		}
 	}
 	if !any {
 		return nil, false
 	}
 	root := q.tables.RootNamespace(r)
-	places := []place{{root, false}}
-	if home := v.HomeOf(claims[0]); home != "" && home != root {
-		places = []place{{home, false}, {root, false}}
+	places := []lookupStep{{root, false}}
+	if home := v.DeclaringNamespace(claims[0]); home != "" && home != root {
+		places = []lookupStep{{home, false}, {root, false}}
 	}
-	if v.Layer != "" {
-		// What the root namespace says to all must not go before what a service's own namespace says, whoever asks.
-		places = slices.Insert(places, 0, place{v.Layer, v.Layer == root})
+	// The root namespace is a client namespace, too. Rules that it exports to all must not come before those of the
+	// service's own namespace, whoever the client is.
+	if v.Viewer != "" {
+		places = slices.Insert(places, 0, lookupStep{v.Viewer, v.Viewer == root})
 	}
 	for _, in := range places {
 		for _, m := range claims {
-			if p := q.merge(r, m, v.Layer, in); p != nil {
+			if p := q.merge(r, m, v.Viewer, in); p != nil {
 				return p, true
 			}
 		}
@@ -66,15 +69,16 @@ func (q *Queries) policy(r *query.Reader, v service.View) (*Policy, bool) {
 	return nil, false
 }
 
-// place is where rules are looked for.
-type place struct {
+// lookupStep is a namespace in which rules are looked for.
+type lookupStep struct {
 	namespace string
-	private   bool // only those that nobody else sees
+	// private restricts the step to rules that no other namespace sees.
+	private bool
 }
 
-// merge adds up the rules of one place for one host or pattern: the oldest top-level policy counts, subsets of all. Rules
-// that are for different callers do not add up: of several such sets the youngest counts.
-func (q *Queries) merge(r *query.Reader, claims omap.Map[state.Claim, omap.Unit], layer string, in place) *Policy {
+// merge merges the rules of one step for one host or pattern: the oldest top-level policy counts, and the subsets of all.
+// Rules that are exported to different namespaces are not merged; among several such sets, the youngest counts.
+func (q *Queries) merge(r *query.Reader, claims omap.Map[state.Claim, omap.Unit], layer string, in lookupStep) *Policy {
 	var sets []*Policy
 	read := 0
 	for c := range claims.All() {

@@ -10,7 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/query"
 )
 
-// Settings are the blocks of a traffic policy in force somewhere; nil where nothing is said.
+// Settings are the blocks of a traffic policy that apply to a port. A block is nil if nothing sets it.
 type Settings struct {
 	LoadBalancer     *networking.LoadBalancerSettings
 	ConnectionPool   *networking.ConnectionPoolSettings
@@ -21,8 +21,8 @@ type Settings struct {
 	RetryBudget      *networking.TrafficPolicy_RetryBudget
 }
 
-// Settings is what is in force at a port of a service, or of a subset if it is not nil: what the subset says, else the
-// policy as a whole, else the mesh; each with what is said for the port. The policy may be nil.
+// Settings are in force at a port of a service, or of one of its subsets. A block comes from the subset, else from the
+// policy as a whole, else from the mesh. The policy and the subset may be nil.
 func (q *Queries) Settings(r *query.Reader, p *Policy, subset *networking.Subset, port uint32) Settings {
 	s := p.ForPort(subset, port)
 	if base := q.tables.Baseline(r); base != nil {
@@ -36,8 +36,8 @@ func (q *Queries) Settings(r *query.Reader, p *Policy, subset *networking.Subset
 	return s
 }
 
-// IdleTimeout returns how long a TCP connection may be idle: 0 if the pool does not say, mesh.NoTimeout if it disables the
-// timeout by a duration of zero.
+// IdleTimeout is how long a TCP connection may be without data. It is 0 if the connection pool does not say it, and
+// mesh.NoTimeout if the pool disables the timeout by a duration of zero.
 func IdleTimeout(tcp *networking.ConnectionPoolSettings_TCPSettings) time.Duration {
 	if tcp.GetIdleTimeout() == nil {
 		return 0
@@ -45,8 +45,8 @@ func IdleTimeout(tcp *networking.ConnectionPoolSettings_TCPSettings) time.Durati
 	return cmp.Or(tcp.IdleTimeout.AsDuration(), mesh.NoTimeout)
 }
 
-// ForPort is the policy in force at a port: that of the subset, else of the whole, replaced block by block with what is
-// said for the port.
+// ForPort is the policy at a port: the blocks of the whole, replaced by those of the subset; each with its port-level
+// settings.
 func (p *Policy) ForPort(subset *networking.Subset, port uint32) Settings {
 	var s Settings
 	if p == nil {
@@ -57,7 +57,7 @@ func (p *Policy) ForPort(subset *networking.Subset, port uint32) Settings {
 	return s
 }
 
-// Subset is the subset of a name; nil for the empty name, and if there is none.
+// Subset is the subset of a name. It is nil for the empty name, and if there is none.
 func (p *Policy) Subset(name string) *networking.Subset {
 	if p == nil || name == "" {
 		return nil
@@ -70,19 +70,19 @@ func (p *Policy) Subset(name string) *networking.Subset {
 	return nil
 }
 
-// apply lays a policy over the settings. What is said for the port replaces the blocks that can be said for a port: none
-// of those is inherited.
+// apply lays a policy over the settings. Port-level settings replace all blocks that can be set for a port: a block that
+// they omit is not inherited.
 func (s *Settings) apply(p *networking.TrafficPolicy, port uint32) {
 	if p == nil {
 		return
 	}
-	over(&s.LoadBalancer, p.LoadBalancer)
-	over(&s.ConnectionPool, p.ConnectionPool)
-	over(&s.OutlierDetection, p.OutlierDetection)
-	over(&s.TLS, p.Tls)
-	over(&s.Tunnel, p.Tunnel)
-	over(&s.ProxyProtocol, p.ProxyProtocol)
-	over(&s.RetryBudget, p.RetryBudget)
+	override(&s.LoadBalancer, p.LoadBalancer)
+	override(&s.ConnectionPool, p.ConnectionPool)
+	override(&s.OutlierDetection, p.OutlierDetection)
+	override(&s.TLS, p.Tls)
+	override(&s.Tunnel, p.Tunnel)
+	override(&s.ProxyProtocol, p.ProxyProtocol)
+	override(&s.RetryBudget, p.RetryBudget)
 	for _, l := range p.PortLevelSettings {
 		if l.GetPort().GetNumber() == port {
 			s.LoadBalancer, s.ConnectionPool, s.OutlierDetection, s.TLS = l.LoadBalancer, l.ConnectionPool, l.OutlierDetection, l.Tls
@@ -91,7 +91,7 @@ func (s *Settings) apply(p *networking.TrafficPolicy, port uint32) {
 	}
 }
 
-func over[B any](at **B, block *B) {
+func override[B any](at **B, block *B) {
 	if block != nil {
 		*at = block
 	}

@@ -1,7 +1,8 @@
-// Package traffic answers which rules hold for a host as a view sees it: whose routes, and what policy.
+// Package traffic answers which rules apply to a host as a view sees it: which VirtualServices, and which traffic policy.
 //
-// It owns the precedence of VirtualServices and DestinationRules. Rules are given as the API's messages: what their
-// fields become is up to the translators. The package starts no goroutines and must not import xds or Envoy's protos.
+// It owns the precedence of VirtualServices and DestinationRules, the merge of delegates, and the order in which
+// localities are preferred. Rules are returned as messages of the API; translators decide what their fields become. The
+// package starts no goroutines.
 package traffic
 
 import (
@@ -15,46 +16,46 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
 
-// maxRules bounds how many objects about one host are looked at.
+// maxRules bounds how many objects about one host are read.
 const maxRules = 40
 
-// MaxTargets bounds how many hosts the rules for one host may lead to before no more is asked about them.
+// MaxTargets bounds how many destination hosts of the rules for one host are looked up.
 const MaxTargets = 120
 
 // Queries answer questions about rules.
 type Queries struct {
 	tables   *state.Tables
 	services *service.Queries
-	// Routes are the VirtualServices for a view's host, the one that counts first; a later one counts where all rules
-	// of those before it are for others. Absent if there are none.
-	Routes *query.Query[service.View, []*state.VirtualService]
-	// Merged are the rules of a VirtualService that delegates, with those of its delegates.
-	Merged *query.Query[api.Key, *Merged]
-	// Policy is the traffic policy for a view's service; absent if nobody wrote one.
-	Policy *query.Query[service.View, *Policy]
+	// Routes are the VirtualServices for a view's host in the order of precedence. A later one counts only if no rule of
+	// those before it applies to the client. It is absent if there are none.
+	Routes *query.Query[service.HostView, []*state.VirtualService]
+	// Merged is a VirtualService that delegates, with the rules of its delegates in place.
+	Merged *query.Query[api.Key, *MergedRoutes]
+	// Policy is the traffic policy for a view's service. It is absent if there is no DestinationRule.
+	Policy *query.Query[service.HostView, *Policy]
 }
 
-// Define adds the queries.
+// Define adds the queries to a graph.
 func Define(g *query.Graph, t *state.Tables, s *service.Queries) *Queries {
 	q := &Queries{tables: t, services: s}
 	same := func(a, b []*state.VirtualService) bool {
 		return slices.EqualFunc(a, b, func(a, b *state.VirtualService) bool { return a.Object == b.Object && a.Hash == b.Hash })
 	}
-	q.Merged = query.Define(g, "mergedRules", (*Merged).equal, q.merged)
+	q.Merged = query.Define(g, "mergedRules", (*MergedRoutes).equal, q.merged)
 	q.Routes = query.Define(g, "routes", same, q.routes)
 	q.Policy = query.Define(g, "policy", (*Policy).Equal, q.policy)
 	return q
 }
 
-func (q *Queries) routes(r *query.Reader, v service.View) ([]*state.VirtualService, bool) {
+func (q *Queries) routes(r *query.Reader, v service.HostView) ([]*state.VirtualService, bool) {
 	var out []*state.VirtualService
 	for host := range mesh.NarrowestFirst(v.Host) {
 		claims := q.tables.ByHost.Group(r, host)
-		for c := range inOrder(claims, v.Layer) {
+		for c := range visibleRoutes(claims, v.Viewer) {
 			if len(out) == maxRules {
 				break
 			}
-			if v.Barred.Has(c.Object()) {
+			if v.ExcludedRoutes.Has(c.Object()) {
 				continue
 			}
 			vs, ok := q.tables.VirtualServices.Get(r, c.Object())
@@ -72,8 +73,9 @@ func (q *Queries) routes(r *query.Reader, v service.View) ([]*state.VirtualServi
 	return out, len(out) > 0
 }
 
-// Named are those of some labels that the rules for a view's host name. of gives the labels that count in an object.
-func (q *Queries) Named(r *query.Reader, v service.View, labels mesh.Labels, of func(*state.VirtualService) []mesh.Label) mesh.Labels {
+// RelevantLabels are those of the labels that the rules for a view's host match by. of returns the labels that an object
+// matches by.
+func (q *Queries) RelevantLabels(r *query.Reader, v service.HostView, labels mesh.Labels, of func(*state.VirtualService) []mesh.Label) mesh.Labels {
 	if labels.Empty() {
 		return labels
 	}
@@ -85,9 +87,9 @@ func (q *Queries) Named(r *query.Reader, v service.View, labels mesh.Labels, of 
 	return labels.Keep(func(l mesh.Label) bool { return slices.Contains(named, l) })
 }
 
-// inOrder yields the route claims a layer sees: the namespace's own that are not for all, then those that others export
-// to it by name, then those for all, each by age.
-func inOrder(claims omap.Map[state.Claim, omap.Unit], layer string) func(yield func(state.Claim) bool) {
+// visibleRoutes yields the route claims that a viewer sees, in the order of precedence: those that the viewing namespace
+// keeps to itself, then those that others export to it by name, then those exported to all; each group by age.
+func visibleRoutes(claims omap.Map[state.Claim, omap.Unit], layer string) func(yield func(state.Claim) bool) {
 	return func(yield func(state.Claim) bool) {
 		if layer != "" {
 			for _, own := range []bool{true, false} {

@@ -10,62 +10,64 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
 
-// callers is what of a client may matter to what a service wants: the labels that its rules name, and the DestinationRules
-// about it that select the client.
-type callers struct {
+// clients is what may matter of clients to the rules of a service: the labels that its rules match by, and the
+// DestinationRules for it that select the clients.
+type clients struct {
 	labels mesh.Labels
-	rules  traffic.Rules
+	rules  traffic.SelectingRules
 }
 
-// For names an address as those callers of a set see it who have labels that rules name.
-type For struct {
-	scope.Labelled
-	Direct bool
-	At     service.Address
+// LabelledKey names an address as clients of a set see it who have labels that rules match by.
+type LabelledKey struct {
+	scope.LabelledClients
+	NotIntercepted bool
+	At             service.Address
 }
 
-type claimFor struct {
-	For
-	host   string
-	gone   bool // what it wants is what it looks like to others
-	terms  service.Terms
-	marker int64
+type labelledPartKey struct {
+	LabelledKey
+	host string
+	// onlyInBase says that the host asks for the address in the base view only.
+	onlyInBase bool
+	options    service.ListenOptions
+	marker     int64
 }
 
-// defineLabelled adds what services want of callers with labels; elem is what they want of anybody.
-func (q *Queries) defineLabelled(g *query.Graph, elem *query.Query[claim, []Part]) {
-	named := query.Define(g, "labelledConnections", equalParts, func(r *query.Reader, k claimFor) ([]Part, bool) {
-		if k.host == "" || k.gone {
+// defineLabelled defines the parts of services for clients with labels. elem is the query for the part of a service.
+func (q *Queries) defineLabelled(g *query.Graph, elem *query.Query[partKey, []Part]) {
+	named := query.Define(g, "labelledConnections", equalParts, func(r *query.Reader, k labelledPartKey) ([]Part, bool) {
+		if k.host == "" || k.onlyInBase {
 			return nil, false
 		}
-		view := q.scope.View(r, scope.HostIn{Host: k.host, Set: k.Set})
-		of := callers{
-			q.traffic.Named(r, view, k.Labels, (*state.VirtualService).ConnectionLabels), q.traffic.Touching(r, k.Rules, k.host),
+		view := q.scope.View(r, scope.HostInSet{Host: k.host, Set: k.Set})
+		of := clients{
+			q.traffic.RelevantLabels(r, view, k.Labels, (*state.VirtualService).ConnectionLabels), q.traffic.RulesForHost(r, k.Rules, k.host),
 		}
-		if of == (callers{}) {
+		if of == (clients{}) {
 			return nil, false
 		}
-		return elem.Get(r, claim{view, k.At, k.Direct, of, k.terms, 0})
+		return elem.Get(r, partKey{view, k.At, k.NotIntercepted, of, k.options, 0})
 	})
-	q.labelledParts = query.Each(g, "labelledSharedConnections", func(r *query.Reader, k For) omap.Map[service.Claimant, omap.Unit] {
-		return Taken(k.Direct, q.scope.Labelled).Group(r, k.Labelled, k.At)
-	}, named, func(k For, c service.Claimant) claimFor {
-		return claimFor{k, c.Host, c.Created == service.Never, c.Terms, marker(c)}
+	q.labelledParts = query.Each(g, "labelledSharedConnections", func(r *query.Reader, k LabelledKey) omap.Map[service.Candidate, omap.Unit] {
+		return Candidates(k.NotIntercepted, q.scope.LabelledIndex).Group(r, k.LabelledClients, k.At)
+	}, named, func(k LabelledKey, c service.Candidate) labelledPartKey {
+		return labelledPartKey{k, c.Host, c.Created == service.OnlyInBase, c.ListenOptions, marker(c)}
 	})
 }
 
-// Labelled is the plan for an address as callers with labels see it. differs is false where none of these matters.
-func (q *Queries) Labelled(r *query.Reader, k For) (p *Plan, differs bool) {
+// Labelled is the plan for an address as clients with labels see it. differs is false if none of their labels matters
+// there.
+func (q *Queries) Labelled(r *query.Reader, k LabelledKey) (p *Plan, differs bool) {
 	parts := q.labelledParts.Get(r, k)
 	if parts.Len() == 0 {
 		return nil, false
 	}
-	instead := make(map[claimed]Part, parts.Len())
+	instead := make(map[partID]Part, parts.Len())
 	for _, part := range parts.All() {
-		instead[part.claimed()] = part
+		instead[part.id()] = part
 	}
-	if p, ok := q.plan(r, In{k.Set, k.Direct, k.At}, instead); ok {
+	if p, ok := q.plan(r, SetKey{k.Set, k.NotIntercepted, k.At}, instead); ok {
 		return p, true
 	}
-	return q.planOfAll(r, All{k.Direct, k.At}, instead), true
+	return q.planOfAll(r, BaseKey{k.NotIntercepted, k.At}, instead), true
 }

@@ -10,82 +10,85 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
 
-// Rule sends the connections that match it somewhere.
+// Rule sends connections that match it to destinations.
 type Rule struct {
-	// Blocks are the blocks of addresses it is about; none: any address.
+	// Blocks are the address blocks (CIDR) that it matches. If there are none, it matches any address.
 	Blocks []string
-	// Names are the names TLS clients ask for that it is about, "*.suffix" among them; none: any, and none at all.
-	Names []string
-	// To are the destinations; those of several have weights.
-	To []Destination
-	// Stat names it in statistics, if its destination does not.
-	Stat string
-	// Object is the VirtualService that says so; zero if it is the service's own default.
+	// ServerNames are the SNI values that it matches, in which "*.suffix" is a wildcard. If there are none, it matches
+	// any connection.
+	ServerNames []string
+	// Destinations are where the connections go. If there are several, each has a weight.
+	Destinations []Destination
+	// StatPrefix is the name in statistics if there are several destinations.
+	StatPrefix string
+	// Object is the VirtualService that has the rule. It is zero for the default rule of a service.
 	Object api.Key
-	// Conduct is how connections are carried there, as the policy for the first destination says.
-	Conduct Conduct
+	// Options say how the connections are forwarded. They come from the policy for the first destination.
+	Options ConnectionOptions
 }
 
-// Destination is where connections go. The zero value is nowhere.
+// Destination is where connections go. The zero value means that they are closed.
 type Destination struct {
 	Host, Subset string
 	Port, Weight uint32
-	// ByName says that the proxy resolves the name the client asks for.
-	ByName bool
+	// Dynamic says that the proxy resolves the name that the client asks for.
+	Dynamic bool
 }
 
-// Plan says whose the connections at an address are.
+// Plan says what happens to the connections at an address.
 type Plan struct {
-	// HTTP says that what is found to be HTTP is for routes to tell: those of the port, or those of Own alone if it is set.
-	HTTP bool
-	Own  service.OwnPort
-	// Bound says that there is a socket; else connections are redirected.
+	// HTTP says that connections that are recognised as HTTP are for a route configuration: that of the port, or that of
+	// DedicatedPort if it is set.
+	HTTP          bool
+	DedicatedPort service.HostPort
+	// Bound says that the listener has a socket. Otherwise connections are redirected to it.
 	Bound bool
-	// ByName says that routes may lead to services that the proxy resolves for each request.
-	ByName bool
-	// Web says that a host declares the port gRPC-Web.
-	Web bool
-	// Rules are tried by the most specific block of addresses, then by the most specific name.
+	// DynamicHTTP says that routes may lead to services that the proxy resolves for each request.
+	DynamicHTTP bool
+	// GRPCWeb says that some HTTP host declares the port gRPC-Web.
+	GRPCWeb bool
+	// Rules are matched as Envoy does it: by the most specific address block, then by the most specific server name.
 	Rules []Rule
-	// Rest is for what no rule matches; nil if nobody wants it.
-	Rest  *Rule
-	taken map[match]owner
-	// instead is what some hosts want in place of what they want of others.
-	instead map[claimed]Part
-	// losses are what services wanted that older ones have.
-	losses []losing
+	// DefaultRule is for connections that no rule matches. It is nil if no service asks for them.
+	DefaultRule *Rule
+	// owners maps each match to the host and rule that have it.
+	owners map[match]owner
+	// replacements are the parts that replace those of the same candidates.
+	replacements map[partID]Part
+	// conflicts are the matches that hosts asked for and older hosts have.
+	conflicts []hostConflict
 }
 
-// Loss is what a service wanted and another has.
-type Loss struct {
+// Conflict is a match that a host asked for and an older host has.
+type Conflict struct {
 	Winner string
-	// Block and Name say of what; both empty: of all connections that nothing else tells apart.
+	// Block and Name are the match. If both are empty, it is all connections that no other rule matches.
 	Block, Name string
 }
 
-type losing struct {
+type hostConflict struct {
 	host string
-	Loss
+	Conflict
 }
 
-// match is what Envoy may see once only in a listener.
+// match is one combination of a filter chain match. Envoy accepts each only once per listener.
 type match struct{ block, name string }
 
-// Compare orders by block, then name.
+// Compare orders by block, then by name.
 func (m match) Compare(o match) int {
 	return cmp.Or(strings.Compare(m.block, o.block), strings.Compare(m.name, o.name))
 }
 
-// AppendTo appends an unambiguous form.
+// AppendTo appends an unambiguous encoding.
 func (m match) AppendTo(b []byte) []byte {
 	return append(append(append(b, m.block...), ' '), m.name...)
 }
 
-// matches yields what the rule matches.
+// matches yields the matches of the rule.
 func (r Rule) matches() func(yield func(match) bool) {
 	return func(yield func(match) bool) {
 		for _, block := range orAny(r.Blocks) {
-			for _, name := range orAny(r.Names) {
+			for _, name := range orAny(r.ServerNames) {
 				if !yield(match{block, name}) {
 					return
 				}
@@ -94,60 +97,62 @@ func (r Rule) matches() func(yield func(match) bool) {
 	}
 }
 
-// conflicts reports whether it makes a difference which of two rules has a match. Rules of one object are in its own order.
-func (r Rule) conflicts(o Rule) bool {
+// differsFrom reports whether it matters which of two rules gets a match. Rules of one object are in the order of the
+// object, so they do not conflict.
+func (r Rule) differsFrom(o Rule) bool {
 	sameObject := r.Object == o.Object && r.Object != api.Key{}
-	return !sameObject && !slices.Equal(r.To, o.To)
+	return !sameObject && !slices.Equal(r.Destinations, o.Destinations)
 }
 
-func (r Rule) has(m match) bool {
-	return slices.Contains(orAny(r.Blocks), m.block) && slices.Contains(orAny(r.Names), m.name)
+func (r Rule) hasMatch(m match) bool {
+	return slices.Contains(orAny(r.Blocks), m.block) && slices.Contains(orAny(r.ServerNames), m.name)
 }
 
+// owner is the host and the rule that have a match.
 type owner struct {
 	host string
 	Rule
 }
 
-// Wanted reports whether anybody wants the address.
-func (p *Plan) Wanted() bool { return p.HTTP || p.Rest != nil || len(p.Rules) > 0 }
+// InUse reports whether any service asks for the address.
+func (p *Plan) InUse() bool { return p.HTTP || p.DefaultRule != nil || len(p.Rules) > 0 }
 
-// Inspects reports whether the name in TLS must be known.
-func (p *Plan) Inspects() bool {
-	return slices.ContainsFunc(p.Rules, func(r Rule) bool { return len(r.Names) > 0 })
+// NeedsTLSInspector reports whether some rule matches by server name.
+func (p *Plan) NeedsTLSInspector() bool {
+	return slices.ContainsFunc(p.Rules, func(r Rule) bool { return len(r.ServerNames) > 0 })
 }
 
-// add gives a service what is left of what it wants.
+// add adds a part, without the matches that older hosts have.
 func (p *Plan) add(part Part) {
-	if own, ok := p.instead[part.claimed()]; ok {
+	if own, ok := p.replacements[part.id()]; ok {
 		part = own
 	}
 	if part.Sniffed && !p.HTTP {
-		p.HTTP, p.Own = true, service.OwnPort{Host: part.Host, Port: part.Port}
+		p.HTTP, p.DedicatedPort = true, service.HostPort{Host: part.Host, Port: part.Port}
 	}
 	for _, rule := range part.Rules {
 		p.addRule(part.Host, rule)
 	}
 }
 
-// addRule adds the blocks and names of a rule that are not taken. Blocks that are left with the same names stay together.
+// addRule adds the matches of a rule that are still free. Blocks that are left with the same names stay in one rule.
 func (p *Plan) addRule(host string, rule Rule) {
-	if p.taken == nil {
-		p.taken = map[match]owner{}
+	if p.owners == nil {
+		p.owners = map[match]owner{}
 	}
-	names := map[intern.List[string]]int{} // the free names of a block -> the rule for them
+	names := map[intern.List[string]]int{} // the free names of a block -> the index of their rule
 	var rules []Rule
 	for _, block := range orAny(rule.Blocks) {
 		var free []string
-		for _, name := range orAny(rule.Names) {
+		for _, name := range orAny(rule.ServerNames) {
 			m := match{block, name}
-			if was, ok := p.taken[m]; ok {
-				if was.host != host && was.conflicts(rule) {
-					p.losses = append(p.losses, losing{host, Loss{was.host, block, name}})
+			if was, ok := p.owners[m]; ok {
+				if was.host != host && was.differsFrom(rule) {
+					p.conflicts = append(p.conflicts, hostConflict{host, Conflict{was.host, block, name}})
 				}
 				continue
 			}
-			p.taken[m] = owner{host, rule}
+			p.owners[m] = owner{host, rule}
 			free = append(free, name)
 		}
 		if len(free) == 0 {
@@ -159,14 +164,14 @@ func (p *Plan) addRule(host string, rule Rule) {
 			i = len(rules)
 			names[key] = i
 			left := rule
-			left.Blocks, left.Names = nil, notAny(free)
+			left.Blocks, left.ServerNames = nil, notAny(free)
 			rules = append(rules, left)
 		}
 		rules[i].Blocks = append(rules[i].Blocks, notAny([]string{block})...)
 	}
 	for _, r := range rules {
-		if len(r.Blocks) == 0 && len(r.Names) == 0 {
-			p.Rest = &r
+		if len(r.Blocks) == 0 && len(r.ServerNames) == 0 {
+			p.DefaultRule = &r
 			continue
 		}
 		p.Rules = append(p.Rules, r)

@@ -13,14 +13,14 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
 
-// wants is what a host wants of an address.
-func (q *Queries) wants(r *query.Reader, k claim) (Part, bool) {
+// evaluatePart computes what a host asks for at an address.
+func (q *Queries) evaluatePart(r *query.Reader, k partKey) (Part, bool) {
 	if k.Host == "" {
 		return Part{}, false
 	}
-	s, own := q.services.Service.Get(r, k.View)
+	s, own := q.services.Service.Get(r, k.HostView)
 	if !own {
-		wider, ok := q.services.Covering(r, k.View)
+		wider, ok := q.services.CoveringService(r, k.HostView)
 		if !ok {
 			return Part{}, false
 		}
@@ -30,72 +30,75 @@ func (q *Queries) wants(r *query.Reader, k claim) (Part, bool) {
 	if !ok {
 		return Part{}, false
 	}
-	if k.terms.As != mesh.Auto {
-		port.Protocol = k.terms.As
+	if k.options.Protocol != mesh.Auto {
+		port.Protocol = k.options.Protocol
 	}
-	b := &builder{q: q, r: r, view: k.View, service: s, port: port, of: k.of}
-	if k.at.IP == "" && !k.direct {
+	b := &builder{q: q, r: r, view: k.HostView, service: s, port: port, clients: k.clients}
+	if k.at.IP == "" && !k.notIntercepted {
 		b.blocks = s.Blocks()
 	}
-	if k.at.IP == "" || k.terms.Given {
-		b.names = []string{s.Host}
+	if k.at.IP == "" || k.options.FromSidecar {
+		b.serverNames = []string{s.Host}
 	}
-	objects, _ := q.traffic.Routes.Get(r, k.View)
+	objects, _ := q.traffic.Routes.Get(r, k.HostView)
 	switch {
 	case !own:
-		b.narrower(k.Host, objects)
-		return Part{Host: k.Host, terms: k.terms, Rules: b.rules}.sealed(s.Created - 1), len(b.rules) > 0
+		b.addNarrower(k.Host, objects)
+		return Part{Host: k.Host, options: k.options, Rules: b.rules}.withHash(s.Created - 1), len(b.rules) > 0
 	case port.Protocol.IsTLS():
-		b.tls(objects)
+		b.addTLS(objects)
 	default:
-		b.tcp(objects)
+		b.addTCP(objects)
 	}
-	return Part{Host: k.Host, terms: k.terms, Rules: b.rules, Sniffed: port.Protocol.Sniffed(), Port: port.Number}.sealed(s.Created), true
+	return Part{Host: k.Host, options: k.options, Rules: b.rules, Sniffed: port.Protocol.Sniffed(), Port: port.Number}.withHash(s.Created), true
 }
 
-// builder makes the rules of one service's port.
+// builder makes the rules of one port of a service.
 type builder struct {
 	q       *Queries
 	r       *query.Reader
-	view    service.View
+	view    service.HostView
 	service *service.Service
 	port    mesh.Port
-	of      callers
-	blocks  []string // of the service, where they tell it from others
-	names   []string // that tell the service from others in TLS; none where its address does
-	rules   []Rule
+	clients clients
+	// blocks are the address blocks of the service, if connections are recognised by them.
+	blocks []string
+	// serverNames are the names that distinguish the service from others in TLS. There are none where its address does.
+	serverNames []string
+	rules       []Rule
 }
 
-// tls adds the rules for TLS. If there are none for these callers, the service's own name is one.
-func (b *builder) tls(objects []*state.VirtualService) {
-	if b.passing(objects); len(b.rules) == 0 {
-		b.byDefault(b.names)
+// addTLS adds the rules for TLS. If none applies to these clients, it adds the service's own name.
+func (b *builder) addTLS(objects []*state.VirtualService) {
+	if b.addTLSRules(objects); len(b.rules) == 0 {
+		b.addDefault(b.serverNames)
 	}
 }
 
-// narrower adds the rules for TLS for a host that a service with a wider name covers: what they do not match is that one's.
-func (b *builder) narrower(host string, objects []*state.VirtualService) {
-	b.passing(objects)
+// addNarrower adds the TLS rules for a host that a service with a wildcard host covers. Other connections belong to that
+// service.
+func (b *builder) addNarrower(host string, objects []*state.VirtualService) {
+	b.addTLSRules(objects)
 	wider := func(name string) bool { return !mesh.Covers(host, name) }
-	b.rules = slices.DeleteFunc(b.rules, func(r Rule) bool { return len(r.Names) == 0 || slices.ContainsFunc(r.Names, wider) })
+	b.rules = slices.DeleteFunc(b.rules, func(r Rule) bool { return len(r.ServerNames) == 0 || slices.ContainsFunc(r.ServerNames, wider) })
 }
 
-// passing adds the rules for TLS that passes through.
-func (b *builder) passing(objects []*state.VirtualService) {
+// addTLSRules adds the TLS rules that apply.
+func (b *builder) addTLSRules(objects []*state.VirtualService) {
 	for _, vs := range objects {
 		for _, rule := range vs.Spec.Tls {
 			for _, m := range rule.Match {
 				if !b.applies(m) {
 					continue
 				}
-				b.add(Rule{Blocks: b.subnets(m.DestinationSubnets), Names: serverNames(m.SniHosts), Object: vs.Object}, rule.Route)
+				b.addRule(Rule{Blocks: b.subnets(m.DestinationSubnets), ServerNames: serverNames(m.SniHosts), Object: vs.Object}, rule.Route)
 			}
 		}
 	}
 }
 
-// tcp adds the rules for connections, up to the first that takes all of them.
-func (b *builder) tcp(objects []*state.VirtualService) {
+// addTCP adds the TCP rules that apply, up to the first that matches all connections.
+func (b *builder) addTCP(objects []*state.VirtualService) {
 	for _, vs := range objects {
 		for _, rule := range vs.Spec.Tcp {
 			var subnets []string
@@ -104,75 +107,75 @@ func (b *builder) tcp(objects []*state.VirtualService) {
 					continue
 				}
 				if len(m.DestinationSubnets) == 0 {
-					b.add(Rule{Blocks: b.blocks, Object: vs.Object}, rule.Route)
+					b.addRule(Rule{Blocks: b.blocks, Object: vs.Object}, rule.Route)
 					return
 				}
 				subnets = append(subnets, m.DestinationSubnets...)
 			}
 			if len(rule.Match) == 0 {
-				b.add(Rule{Blocks: b.blocks, Object: vs.Object}, rule.Route)
+				b.addRule(Rule{Blocks: b.blocks, Object: vs.Object}, rule.Route)
 				return
 			}
 			if len(subnets) > 0 {
-				b.add(Rule{Blocks: b.subnets(subnets), Object: vs.Object}, rule.Route)
+				b.addRule(Rule{Blocks: b.subnets(subnets), Object: vs.Object}, rule.Route)
 			}
 		}
 	}
-	b.byDefault(nil)
+	b.addDefault(nil)
 }
 
-// conditions are what TCP and TLS matches have in common of what is decided here, not per connection.
-type conditions interface {
+// matchConditions are the conditions of TCP and TLS matches that are decided here, not per connection.
+type matchConditions interface {
 	GetGateways() []string
 	GetPort() uint32
 	GetSourceNamespace() string
 	GetSourceLabels() map[string]string
 }
 
-// applies reports whether a match can be met by these callers on this port.
-func (b *builder) applies(m conditions) bool {
+// applies reports whether these clients on this port can meet the conditions.
+func (b *builder) applies(m matchConditions) bool {
 	if g := m.GetGateways(); len(g) > 0 && !slices.Contains(g, mesh.Gateway) {
 		return false
 	}
 	if m.GetPort() != 0 && m.GetPort() != b.port.Number {
 		return false
 	}
-	if m.GetSourceNamespace() != "" && m.GetSourceNamespace() != b.view.Layer {
+	if m.GetSourceNamespace() != "" && m.GetSourceNamespace() != b.view.Viewer {
 		return false
 	}
-	return mesh.HasAll(b.of.labels, m.GetSourceLabels())
+	return mesh.HasAll(b.clients.labels, m.GetSourceLabels())
 }
 
-// byDefault sends everything else to the service itself.
-func (b *builder) byDefault(names []string) {
-	to := Destination{Host: b.service.Host, Port: b.port.Number, ByName: b.service.Resolution == mesh.DynamicDNS}
-	b.rules = append(b.rules, Rule{Blocks: b.blocks, Names: names, To: []Destination{to}, Conduct: b.conduct(to)})
+// addDefault adds the rule that sends all other connections to the service itself.
+func (b *builder) addDefault(names []string) {
+	to := Destination{Host: b.service.Host, Port: b.port.Number, Dynamic: b.service.Resolution == mesh.DynamicDNS}
+	b.rules = append(b.rules, Rule{Blocks: b.blocks, ServerNames: names, Destinations: []Destination{to}, Options: b.connectionOptions(to)})
 }
 
-func (b *builder) add(rule Rule, routes []*networking.RouteDestination) {
+func (b *builder) addRule(rule Rule, routes []*networking.RouteDestination) {
 	for _, d := range routes {
 		if len(routes) > 1 && d.Weight <= 0 {
 			continue
 		}
-		rule.To = append(rule.To, b.destination(d))
+		rule.Destinations = append(rule.Destinations, b.destination(d))
 	}
-	if len(rule.To) == 0 {
-		rule.To = []Destination{{}}
+	if len(rule.Destinations) == 0 {
+		rule.Destinations = []Destination{{}}
 	}
-	if len(rule.To) > 1 {
-		rule.Stat = rule.Object.Name + "." + rule.Object.Namespace
+	if len(rule.Destinations) > 1 {
+		rule.StatPrefix = rule.Object.Name + "." + rule.Object.Namespace
 	}
-	rule.Conduct = b.conduct(rule.To[0])
+	rule.Options = b.connectionOptions(rule.Destinations[0])
 	b.rules = append(b.rules, rule)
 }
 
-// destination is where a route leads; nowhere, if there is no such service for anybody.
+// destination is where a route leads. It is zero, apart from the weight, if no namespace has such a service or port.
 func (b *builder) destination(d *networking.RouteDestination) Destination {
 	host := d.GetDestination().GetHost()
 	out := Destination{
 		Host: host, Subset: d.GetDestination().GetSubset(), Port: d.GetDestination().GetPort().GetNumber(), Weight: uint32(max(d.Weight, 0)),
 	}
-	s, ok := b.q.scope.Destination(b.r, host, b.view.Layer)
+	s, ok := b.q.scope.DestinationService(b.r, host, b.view.Viewer)
 	if !ok {
 		return Destination{Weight: out.Weight}
 	}
@@ -186,11 +189,11 @@ func (b *builder) destination(d *networking.RouteDestination) Destination {
 	if _, ok := s.Port(out.Port); !ok {
 		return Destination{Weight: out.Weight}
 	}
-	out.ByName = s.Resolution == mesh.DynamicDNS
+	out.Dynamic = s.Resolution == mesh.DynamicDNS
 	return out
 }
 
-// subnets are the blocks of a match in one spelling, else the service's own.
+// subnets are the address blocks of a match in canonical form, else those of the service.
 func (b *builder) subnets(list []string) []string {
 	var out []string
 	for _, text := range list {
@@ -204,7 +207,7 @@ func (b *builder) subnets(list []string) []string {
 	return out
 }
 
-// Subnet is a block of addresses in one spelling; a single address is a block of one.
+// Subnet parses an address block into its canonical form. A single address is a block of one.
 func Subnet(text string) (string, bool) {
 	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
 		a = a.Unmap()
@@ -214,7 +217,7 @@ func Subnet(text string) (string, bool) {
 	return p.Masked().String(), err == nil
 }
 
-// serverNames are the names in one spelling; none if they cover every name.
+// serverNames are the names in lower case, each once. There are none if one of them matches every name.
 func serverNames(list []string) []string {
 	var out []string
 	for _, name := range list {

@@ -1,12 +1,12 @@
-// Package transport answers whose the connections are that a client opens to an address: told by the block of addresses
-// it lies in, by the name a TLS client asks for, or by nothing but the address.
+// Package transport answers which service owns the connections that a client opens to an address. Connections are told
+// apart by address block, by SNI, or by nothing but the address.
 //
-// It owns the precedence of services that want the same connections: the oldest has them, and the others are told of
-// their loss. The rules of VirtualServices for TCP and TLS are given in values without a message type. What is HTTP is
-// only noted here: whom a request is for is up to routes.
+// It owns the precedence of services that ask for the same connections: the oldest gets them, and the others have a
+// Conflict. The TCP and TLS rules of VirtualServices are returned as values without messages of the API. For HTTP, a plan
+// says only that route configurations decide.
 //
-// Invariants: the rules of a plan do not overlap in what Envoy would call the same match. The package starts no goroutines
-// and must not import xds or Envoy's protos.
+// Invariant: no two rules of a plan have an equal match in the sense of Envoy's filter chain match. The package starts no
+// goroutines.
 package transport
 
 import (
@@ -20,27 +20,28 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
 
-// maxClaimants bounds how many services with one and the same single address are looked at.
-const maxClaimants = 40
+// maxCandidates bounds how many services with the same single address are considered.
+const maxCandidates = 40
 
-// maxDirect bounds how many of them are worked out where they are asked for. More have cells of their own, so that none
-// reads all about all of them.
-const maxDirect = 8
+// maxInlineParts bounds how many parts of an address are computed by the cell of the plan itself. Beyond it each part has
+// a cell of its own, so that no cell reads everything about all services.
+const maxInlineParts = 8
 
-// maxLosses bounds how many of them are told of one address.
-const maxLosses = 20
+// maxConflicts bounds how many conflicts are reported for one host and address.
+const maxConflicts = 20
 
-// All names an address as all see it. Direct: nothing redirects, so that all addresses are one, the loopback.
-type All struct {
-	Direct bool
-	At     service.Address
+// BaseKey names an address in the base view. NotIntercepted says that traffic is not redirected to the proxy, so that
+// every listener binds the loopback address.
+type BaseKey struct {
+	NotIntercepted bool
+	At             service.Address
 }
 
-// In names an address as a set sees it.
-type In struct {
-	Set    scope.Set
-	Direct bool
-	At     service.Address
+// SetKey names an address as the proxies of a set see it.
+type SetKey struct {
+	Set            scope.Set
+	NotIntercepted bool
+	At             service.Address
 }
 
 // Queries answer questions about connections.
@@ -49,70 +50,70 @@ type Queries struct {
 	services *service.Queries
 	traffic  *traffic.Queries
 	scope    *scope.Queries
-	// parts and scopedParts are what each of the services wants that share the wildcard address of a port: there may be
-	// thousands.
-	parts       *query.Collection[All, Part]
-	scopedParts *query.Collection[In, Part]
-	// labelledParts are what those services want of callers with labels whose rules name such.
-	labelledParts *query.Collection[For, Part]
-	part          *query.Query[claim, []Part]
-	rivals        *query.Groups[All, match, service.Claimant]
+	// parts and scopedParts are what each of the services asks for that share the wildcard address of a port. There may
+	// be thousands.
+	parts       *query.Collection[BaseKey, Part]
+	scopedParts *query.Collection[SetKey, Part]
+	// labelledParts are what those of them ask for whose rules match labels of the client.
+	labelledParts     *query.Collection[LabelledKey, Part]
+	part              *query.Query[partKey, []Part]
+	candidatesByMatch *query.Groups[BaseKey, match, service.Candidate]
 }
 
-// Define adds the queries.
+// Define adds the queries to a graph.
 func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries) *Queries {
 	q := &Queries{tables: t, services: s, traffic: tr, scope: sc}
-	elem := query.Define(g, "connections", equalParts, func(r *query.Reader, k claim) ([]Part, bool) {
-		p, ok := q.wants(r, k)
+	elem := query.Define(g, "connections", equalParts, func(r *query.Reader, k partKey) ([]Part, bool) {
+		p, ok := q.evaluatePart(r, k)
 		return []Part{p}, ok
 	})
 	q.part = elem
-	q.parts = query.Each(g, "sharedConnections", func(r *query.Reader, k All) omap.Map[service.Claimant, omap.Unit] {
-		return Taken(k.Direct, s.Taken).Group(r, service.All{}, k.At)
-	}, elem, func(k All, c service.Claimant) claim {
-		return claim{View: service.View{Host: c.Host}, at: k.At, direct: k.Direct, terms: c.Terms, marker: marker(c)}
+	q.parts = query.Each(g, "sharedConnections", func(r *query.Reader, k BaseKey) omap.Map[service.Candidate, omap.Unit] {
+		return Candidates(k.NotIntercepted, s.Index).Group(r, service.All{}, k.At)
+	}, elem, func(k BaseKey, c service.Candidate) partKey {
+		return partKey{HostView: service.HostView{Host: c.Host}, at: k.At, notIntercepted: k.NotIntercepted, options: c.ListenOptions, marker: marker(c)}
 	})
-	q.rivals = query.GroupBy(g, "connectionRivals", q.parts, func(p Part, add func(match, service.Claimant)) {
+	q.candidatesByMatch = query.GroupBy(g, "connectionRivals", q.parts, func(p Part, add func(match, service.Candidate)) {
 		for _, rule := range p.Rules {
 			for m := range rule.matches() {
-				add(m, service.Claimant{Created: p.created, Host: p.Host})
+				add(m, service.Candidate{Created: p.created, Host: p.Host})
 			}
 		}
 	})
-	scoped := query.Define(g, "scopedConnections", equalParts, func(r *query.Reader, k claimIn) ([]Part, bool) {
-		if k.gone || k.Host == "" {
+	scoped := query.Define(g, "scopedConnections", equalParts, func(r *query.Reader, k setPartKey) ([]Part, bool) {
+		if k.onlyInBase || k.Host == "" {
 			return nil, false
 		}
-		return elem.Get(r, claim{q.scope.View(r, k.HostIn), k.at, k.direct, callers{}, k.terms, 0})
+		return elem.Get(r, partKey{q.scope.View(r, k.HostInSet), k.at, k.notIntercepted, clients{}, k.options, 0})
 	})
-	q.scopedParts = query.Each(g, "scopedSharedConnections", func(r *query.Reader, k In) omap.Map[service.Claimant, omap.Unit] {
-		return Taken(k.Direct, sc.Taken).Group(r, k.Set, k.At)
-	}, scoped, func(k In, c service.Claimant) claimIn {
-		return claimIn{scope.HostIn{Host: c.Host, Set: k.Set}, k.At, k.Direct, c.Created == service.Never, c.Terms, marker(c)}
+	q.scopedParts = query.Each(g, "scopedSharedConnections", func(r *query.Reader, k SetKey) omap.Map[service.Candidate, omap.Unit] {
+		return Candidates(k.NotIntercepted, sc.Index).Group(r, k.Set, k.At)
+	}, scoped, func(k SetKey, c service.Candidate) setPartKey {
+		return setPartKey{scope.HostInSet{Host: c.Host, Set: k.Set}, k.At, k.NotIntercepted, c.Created == service.OnlyInBase, c.ListenOptions, marker(c)}
 	})
 	q.defineLabelled(g, elem)
 	return q
 }
 
-// Taken are the claims on addresses, with or without redirection.
-func Taken[C comparable](direct bool, t *service.Taken[C]) *query.Groups[C, service.Address, service.Claimant] {
-	if direct {
-		return t.Local
+// Candidates are the candidates for addresses, with or without traffic redirection.
+func Candidates[C comparable](notIntercepted bool, t *service.FootprintIndex[C]) *query.Groups[C, service.Address, service.Candidate] {
+	if notIntercepted {
+		return t.Loopback
 	}
-	return t.Listen
+	return t.Redirected
 }
 
-// Base is the plan for an address as all see it; absent if nobody wants it.
-func (q *Queries) Base(r *query.Reader, k All) (*Plan, bool) {
+// Base is the plan for an address in the base view. ok is false if no service asks for the address.
+func (q *Queries) Base(r *query.Reader, k BaseKey) (*Plan, bool) {
 	p := q.planOfAll(r, k, nil)
-	return p, p.Wanted()
+	return p, p.InUse()
 }
 
-// planOfAll is the plan as all see it, but for what some hosts want instead.
-func (q *Queries) planOfAll(r *query.Reader, k All, instead map[claimed]Part) *Plan {
-	p := &Plan{instead: instead}
-	own := claimants(Taken(k.Direct, q.services.Taken).Group(r, service.All{}, k.At))
-	p.HTTP, p.ByName, p.Web, p.Bound = own.http, own.dynamic, own.web, k.Direct || own.bound
+// planOfAll is the plan in the base view, in which the parts of instead replace those of the same candidates.
+func (q *Queries) planOfAll(r *query.Reader, k BaseKey, instead map[partID]Part) *Plan {
+	p := &Plan{replacements: instead}
+	own := listCandidates(Candidates(k.NotIntercepted, q.services.Index).Group(r, service.All{}, k.At))
+	p.HTTP, p.DynamicHTTP, p.GRPCWeb, p.Bound = own.http, own.dynamic, own.grpcWeb, k.NotIntercepted || own.bound
 	if k.At.IP == "" {
 		for _, part := range q.parts.Get(r, k).All() {
 			p.add(part)
@@ -120,29 +121,30 @@ func (q *Queries) planOfAll(r *query.Reader, k All, instead map[claimed]Part) *P
 		return p
 	}
 	for _, c := range own.hosts {
-		if part, ok := q.one(r, len(own.hosts), claim{service.View{Host: c.Host}, k.At, k.Direct, callers{}, c.Terms, 0}); ok {
+		if part, ok := q.partOf(r, len(own.hosts), partKey{service.HostView{Host: c.Host}, k.At, k.NotIntercepted, clients{}, c.ListenOptions, 0}); ok {
 			p.add(part)
 		}
 	}
 	return p
 }
 
-// Scoped is the plan for an address as a set sees it. In an overlay, differs is false where the base's is right; a plan
-// that nobody wants hides the base's.
-func (q *Queries) Scoped(r *query.Reader, k In) (p *Plan, differs bool) { return q.plan(r, k, nil) }
+// Scoped is the plan for an address as a set sees it. In an overlay, differs is false if the plan of the base view
+// applies. A plan that is not in use hides that of the base view.
+func (q *Queries) Scoped(r *query.Reader, k SetKey) (p *Plan, differs bool) { return q.plan(r, k, nil) }
 
-// plan is the plan as a set sees it, but for what some hosts want instead.
-func (q *Queries) plan(r *query.Reader, k In, instead map[claimed]Part) (p *Plan, differs bool) {
-	own := claimants(Taken(k.Direct, q.scope.Taken).Group(r, k.Set, k.At))
-	p = &Plan{HTTP: own.http, ByName: own.dynamic, Web: own.web, Bound: k.Direct || own.bound, instead: instead}
+// plan is the plan of a set, in which the parts of instead replace those of the same candidates.
+func (q *Queries) plan(r *query.Reader, k SetKey, instead map[partID]Part) (p *Plan, differs bool) {
+	own := listCandidates(Candidates(k.NotIntercepted, q.scope.Index).Group(r, k.Set, k.At))
+	p = &Plan{HTTP: own.http, DynamicHTTP: own.dynamic, GRPCWeb: own.grpcWeb, Bound: k.NotIntercepted || own.bound, replacements: instead}
 	if k.Set.Overlay() {
-		base := claimants(Taken(k.Direct, q.services.Taken).Group(r, service.All{}, k.At))
-		if len(own.hosts) == 0 && len(own.gone) == 0 && (base.http || !own.http) && (base.dynamic || !own.dynamic) && (base.web || !own.web) {
+		base := listCandidates(Candidates(k.NotIntercepted, q.services.Index).Group(r, service.All{}, k.At))
+		if len(own.hosts) == 0 && len(own.onlyInBase) == 0 && (base.http || !own.http) &&
+			(base.dynamic || !own.dynamic) && (base.grpcWeb || !own.grpcWeb) {
 			return nil, false
 		}
-		p.HTTP, p.ByName, p.Web = p.HTTP || base.http, p.ByName || base.dynamic, p.Web || base.web
-		// What all see keeps its address, so it comes first, unless it looks different from here.
-		q.unchanged(r, k, base, own, p)
+		p.HTTP, p.DynamicHTTP, p.GRPCWeb = p.HTTP || base.http, p.DynamicHTTP || base.dynamic, p.GRPCWeb || base.grpcWeb
+		// Services of the base view keep their address, so they come first, unless they look different here.
+		q.addUnchanged(r, k, base, own, p)
 	}
 	if k.At.IP == "" {
 		for _, part := range q.scopedParts.Get(r, k).All() {
@@ -151,38 +153,38 @@ func (q *Queries) plan(r *query.Reader, k In, instead map[claimed]Part) (p *Plan
 		return p, true
 	}
 	for _, c := range own.hosts {
-		view := q.scope.View(r, scope.HostIn{Host: c.Host, Set: k.Set})
-		if part, ok := q.one(r, len(own.hosts), claim{view, k.At, k.Direct, callers{}, c.Terms, 0}); ok {
+		view := q.scope.View(r, scope.HostInSet{Host: c.Host, Set: k.Set})
+		if part, ok := q.partOf(r, len(own.hosts), partKey{view, k.At, k.NotIntercepted, clients{}, c.ListenOptions, 0}); ok {
 			p.add(part)
 		}
 	}
 	return p, true
 }
 
-// unchanged adds the base's parts which are not of hosts that the overlay changes.
-func (q *Queries) unchanged(r *query.Reader, k In, base, own claimantList, p *Plan) {
+// addUnchanged adds the parts of the base view, except those of hosts that the overlay changes.
+func (q *Queries) addUnchanged(r *query.Reader, k SetKey, base, own candidateList, p *Plan) {
 	if k.At.IP == "" {
-		for _, part := range q.parts.Get(r, All{k.Direct, k.At}).All() {
-			if !own.gone[part.Host] {
+		for _, part := range q.parts.Get(r, BaseKey{k.NotIntercepted, k.At}).All() {
+			if !own.onlyInBase[part.Host] {
 				p.add(part)
 			}
 		}
 		return
 	}
 	for _, c := range base.hosts {
-		if own.gone[c.Host] {
+		if own.onlyInBase[c.Host] {
 			continue
 		}
-		if part, ok := q.one(r, len(base.hosts), claim{service.View{Host: c.Host}, k.At, k.Direct, callers{}, c.Terms, 0}); ok {
+		if part, ok := q.partOf(r, len(base.hosts), partKey{service.HostView{Host: c.Host}, k.At, k.NotIntercepted, clients{}, c.ListenOptions, 0}); ok {
 			p.add(part)
 		}
 	}
 }
 
-// one is what one of some hosts wants of an address.
-func (q *Queries) one(r *query.Reader, hosts int, k claim) (Part, bool) {
-	if hosts <= maxDirect {
-		return q.wants(r, k)
+// partOf is what one of a number of hosts asks for.
+func (q *Queries) partOf(r *query.Reader, hosts int, k partKey) (Part, bool) {
+	if hosts <= maxInlineParts {
+		return q.evaluatePart(r, k)
 	}
 	part, ok := q.part.Get(r, k)
 	if !ok {
@@ -191,29 +193,29 @@ func (q *Queries) one(r *query.Reader, hosts int, k claim) (Part, bool) {
 	return part[0], true
 }
 
-// Losses are what a host that all see wants of an address, and an older one has.
-func (q *Queries) Losses(r *query.Reader, host string, at service.Address) []Loss {
-	var out []Loss
+// Conflicts are the connections that a host of the base view asks for at an address and an older host has.
+func (q *Queries) Conflicts(r *query.Reader, host string, at service.Address) []Conflict {
+	var out []Conflict
 	if at.IP != "" {
-		plan, _ := q.Base(r, All{At: at})
-		for _, l := range plan.losses {
+		plan, _ := q.Base(r, BaseKey{At: at})
+		for _, l := range plan.conflicts {
 			if l.host == host {
-				out = append(out, l.Loss)
+				out = append(out, l.Conflict)
 			}
 		}
 		return out
 	}
-	own, _ := q.part.Get(r, claim{View: service.View{Host: host}, at: at})
+	own, _ := q.part.Get(r, partKey{HostView: service.HostView{Host: host}, at: at})
 	seen := map[match]bool{}
 	for _, p := range own {
 		for _, rule := range p.Rules {
 			for m := range rule.matches() {
-				if seen[m] || len(out) == maxLosses {
+				if seen[m] || len(out) == maxConflicts {
 					continue
 				}
 				seen[m] = true
 				if winner, ok := q.winner(r, at, m, rule); ok && winner != host {
-					out = append(out, Loss{winner, m.block, m.name})
+					out = append(out, Conflict{winner, m.block, m.name})
 				}
 			}
 		}
@@ -221,14 +223,14 @@ func (q *Queries) Losses(r *query.Reader, host string, at service.Address) []Los
 	return out
 }
 
-// winner is the oldest service with a rule for a match, if it does something else with it.
+// winner is the oldest service with a rule for a match. ok is false if its rule does the same as the given one.
 func (q *Queries) winner(r *query.Reader, at service.Address, m match, rule Rule) (host string, ok bool) {
-	for first := range q.rivals.Group(r, All{At: at}, m).All() {
-		theirs, _ := q.part.Get(r, claim{View: service.View{Host: first.Host}, at: at})
+	for first := range q.candidatesByMatch.Group(r, BaseKey{At: at}, m).All() {
+		theirs, _ := q.part.Get(r, partKey{HostView: service.HostView{Host: first.Host}, at: at})
 		for _, p := range theirs {
 			for _, other := range p.Rules {
-				if other.has(m) {
-					return first.Host, other.conflicts(rule)
+				if other.hasMatch(m) {
+					return first.Host, other.differsFrom(rule)
 				}
 			}
 		}
@@ -237,103 +239,112 @@ func (q *Queries) winner(r *query.Reader, at service.Address, m match, rule Rule
 	return "", false
 }
 
-// claimantList is who wants an address, oldest first.
-type claimantList struct {
-	http    bool // HTTP hosts together do
-	dynamic bool // some of those are resolved for each request
-	web     bool // some of those declare the port gRPC-Web
-	bound   bool // somebody has a socket there
-	hosts   []service.Claimant
-	gone    map[string]bool // what the base's hosts want that look different here
+// candidateList is the candidates for an address, oldest first.
+type candidateList struct {
+	// http says that HTTP hosts together ask for the address.
+	http bool
+	// dynamic says that the proxy resolves some of those hosts for each request.
+	dynamic bool
+	// grpcWeb says that some of those hosts declare the port gRPC-Web.
+	grpcWeb bool
+	// bound says that some listener has a socket of its own at the address.
+	bound bool
+	hosts []service.Candidate
+	// onlyInBase are the hosts that ask for the address in the base view and look different here.
+	onlyInBase map[string]bool
 }
 
-func claimants(group omap.Map[service.Claimant, omap.Unit]) claimantList {
-	l := claimantList{gone: map[string]bool{}}
+func listCandidates(group omap.Map[service.Candidate, omap.Unit]) candidateList {
+	l := candidateList{onlyInBase: map[string]bool{}}
 	for who := range group.All() {
 		l.bound = l.bound || who.Bound
 		switch {
-		case who.Host == "" && who.Created == service.DynamicHTTP:
+		case who.Host == "" && who.Created == service.DynamicHTTPCandidate:
 			l.dynamic = true
-		case who.Host == "" && who.Created == service.WebHTTP:
-			l.web = true
+		case who.Host == "" && who.Created == service.WebHTTPCandidate:
+			l.grpcWeb = true
 		case who.Host == "":
 			l.http = true
-		case who.Created == service.Never:
-			l.gone[who.Host] = true
-		case len(l.hosts) < maxClaimants:
+		case who.Created == service.OnlyInBase:
+			l.onlyInBase[who.Host] = true
+		case len(l.hosts) < maxCandidates:
 			l.hosts = append(l.hosts, who)
 		}
 	}
 	return l
 }
 
-type claim struct {
-	service.View
-	at     service.Address
-	direct bool
-	of     callers
-	terms  service.Terms
-	marker int64
+// partKey names what one host asks for at an address.
+type partKey struct {
+	service.HostView
+	at             service.Address
+	notIntercepted bool
+	clients        clients
+	options        service.ListenOptions
+	marker         int64
 }
 
-type claimIn struct {
-	scope.HostIn
-	at     service.Address
-	direct bool
-	gone   bool // what it wants is what it looks like to others
-	terms  service.Terms
-	marker int64
+// setPartKey names what one host asks for at an address as a set sees it.
+type setPartKey struct {
+	scope.HostInSet
+	at             service.Address
+	notIntercepted bool
+	// onlyInBase says that the host asks for the address in the base view only.
+	onlyInBase bool
+	options    service.ListenOptions
+	marker     int64
 }
 
-// marker tells apart the claimants that stand for no host of their own, but for all HTTP hosts of an address: elements of a
-// collection must have different keys. It is 0 for those that are hosts.
-func marker(c service.Claimant) int64 {
+// marker distinguishes candidates without a host, which stand for all HTTP hosts of an address: elements of a collection
+// must have different keys. It is 0 for candidates that are hosts.
+func marker(c service.Candidate) int64 {
 	if c.Host != "" {
 		return 0
 	}
 	return c.Created
 }
 
-// claimed is who wants an address, on which terms.
-type claimed struct {
-	host  string
-	terms service.Terms
+// partID identifies a part among those of an address.
+type partID struct {
+	host    string
+	options service.ListenOptions
 }
 
-func (p Part) claimed() claimed { return claimed{p.Host, p.terms} }
+func (p Part) id() partID { return partID{p.Host, p.options} }
 
-// Part is what one service wants of the connections at an address.
+// Part is what one service asks for at an address.
 type Part struct {
 	Host  string
 	Rules []Rule
-	// Sniffed says that what turns out to be HTTP is for routes to tell.
+	// Sniffed says that the port has protocol detection: connections that turn out to be HTTP are for the route
+	// configuration.
 	Sniffed bool
 	Port    uint32
-	terms   service.Terms
+	options service.ListenOptions
 	created int64
 	age     string
 	hash    omap.Hash
 }
 
-// OutputName orders parts by age. A host may want an address on two terms, a listener's and its own.
+// OutputName orders parts by age. A host may ask for an address twice: at a Sidecar listener and on its own.
 func (p Part) OutputName() string {
-	return string(p.terms.AppendTo([]byte(p.age + p.Host)))
+	return string(p.options.AppendTo([]byte(p.age + p.Host)))
 }
 
-// ContentHash covers all of it.
+// ContentHash covers all fields.
 func (p Part) ContentHash() omap.Hash { return p.hash }
 
-// Size is 0: a part is not sent by itself.
+// Size is 0 because a part is not sent by itself.
 func (Part) Size() int { return 0 }
 
-func (p Part) sealed(created int64) Part {
+func (p Part) withHash(created int64) Part {
 	p.created = created
-	p.age = fmt.Sprintf("%016x ", uint64(created)^1<<63) // so that what is before 1970 comes first
+	p.age = fmt.Sprintf("%016x ", uint64(created)^1<<63) // sorts times before 1970 first
 	b := fmt.Appendf(nil, "%s%s %t %d", p.age, p.Host, p.Sniffed, p.Port)
 	for _, rule := range p.Rules {
-		b = fmt.Appendf(b, "\n%q %q %q %s %v", rule.Blocks, rule.Names, rule.Stat, rule.Object, rule.Conduct)
-		for _, d := range rule.To {
-			b = fmt.Appendf(b, " %q %q %d %d %t", d.Host, d.Subset, d.Port, d.Weight, d.ByName)
+		b = fmt.Appendf(b, "\n%q %q %q %s %v", rule.Blocks, rule.ServerNames, rule.StatPrefix, rule.Object, rule.Options)
+		for _, d := range rule.Destinations {
+			b = fmt.Appendf(b, " %q %q %d %d %t", d.Host, d.Subset, d.Port, d.Weight, d.Dynamic)
 		}
 	}
 	p.hash = omap.Sum(b)

@@ -11,7 +11,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// BenchmarkChange measures from a commit to all class states being ready.
+// BenchmarkChange measures the time from a commit until all class states are ready.
 func BenchmarkChange(b *testing.B) {
 	for _, services := range []int{1000, 10000} {
 		w, l := meshtest.New(b), meshtest.Large{Services: services}
@@ -54,7 +54,7 @@ func live() uint64 {
 	return m.HeapAlloc
 }
 
-// sizes tells how large what is sent is on average.
+// sizes reports the average size of the resources that are sent, in bytes.
 func sizes(b *testing.B, w *meshtest.World) {
 	for _, s := range w.States() {
 		for typ := range resource.Type(resource.Types) {

@@ -1,8 +1,9 @@
-// Package class puts together what the proxies of a class are to have.
+// Package class assembles what the proxies of a class are sent.
 //
-// It owns the order of layers in a class state, and the order in which all queries are defined:
-// a query may read only what was defined before it. A class state holds pointers to shared collections, nothing is made
-// for one class alone. The package starts no goroutines; it must not import the store, sources or the server.
+// It owns the order of layers in a class state, and the order in which all queries are defined: a query may read only
+// queries that were defined before it. A class state holds pointers to shared collections; nothing is made for one class
+// alone. The package also turns rejections, withheld acknowledgements, unanswered requests and faults into problems. It
+// starts no goroutines.
 package class
 
 import (
@@ -25,7 +26,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/route"
 )
 
-// All is the key of what exists once: the problems, the base.
+// All is the key of what exists once, such as the problems and the base view.
 type All = service.All
 
 // Map is a set of resources by name.
@@ -33,17 +34,17 @@ type Map = omap.Map[omap.Name, *resource.Resource]
 
 // Queries are all queries of the control plane.
 type Queries struct {
-	// Class is the class of a connected proxy, by node id; absent if no such proxy is connected.
+	// Class is the class of a connected proxy by node id. It is absent if no such proxy is connected.
 	Class *query.Query[string, proxy.Class]
-	// State is what the proxies of a class are to have. Its revision is not set: the loop knows it.
+	// State is what the proxies of a class are to have. Its revision is not set, because only the loop knows it.
 	State *query.Query[proxy.Class, *resource.State]
-	// Problems are what users should be told, whether or not a proxy sees the objects concerned.
+	// Problems are what users are told, whether or not a proxy sees the objects concerned.
 	Problems *query.Layers[All, omap.Name, api.Problem]
 
-	// Answers are what connected proxies get for what they ask for by name.
+	// Answers are what connected proxies get for the names that they request of types without a class state.
 	Answers *query.Query[state.WantKey, Answer]
 
-	// Services, Rules and Scope are what translation decides by.
+	// Services, Rules and Scope are the views that translation depends on.
 	Services *service.Queries
 	Rules    *traffic.Queries
 	Scope    *scope.Queries
@@ -58,8 +59,7 @@ type Queries struct {
 	missing   *query.Collection[All, api.Problem]
 }
 
-// Define adds all queries to a graph over the tables' store. Of the types that are answered proxy by proxy there is what the
-// providers have.
+// Define adds all queries to a graph over the tables' store. providers answer the types that are answered per proxy.
 func Define(g *query.Graph, t *state.Tables, providers ...Provider) *Queries {
 	services := service.Define(g, t)
 	rules := traffic.Define(g, t, services)
@@ -77,14 +77,14 @@ func Define(g *query.Graph, t *state.Tables, providers ...Provider) *Queries {
 		routes:    route.Define(g, t, services, rules, scopes),
 	}
 	q.defineStacks()
-	q.State = query.Define(g, "state", same, q.assemble)
+	q.State = query.Define(g, "state", equalStates, q.assemble)
 	q.defineRejected(g)
 	q.defineWants(g, providers)
 	q.defineProblems(g, problem.Define(g, t, services, rules, scopes, connections).All)
 	return q
 }
 
-func same(a, b *resource.State) bool {
+func equalStates(a, b *resource.State) bool {
 	if a == b {
 		return true
 	}
@@ -96,11 +96,11 @@ func same(a, b *resource.State) bool {
 	return true
 }
 
-// assemble puts the layers of all types together.
+// assemble puts together the layers of all types.
 func (q *Queries) assemble(r *query.Reader, c proxy.Class) (*resource.State, bool) {
 	s := &resource.State{}
 	for t := range s.Types {
-		s.Types[t] = q.stacks[t].layers(r, c)
+		s.Types[t] = q.stacks[t].layersOf(r, c)
 	}
 	return s, true
 }

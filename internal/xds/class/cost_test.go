@@ -43,7 +43,8 @@ func changes() []change {
 	}
 }
 
-// placed are changes where some rule prefers near endpoints: proxies of different regions are different classes.
+// placed are changes where some rule prefers near endpoints, so that proxies of different regions are in different
+// classes.
 func placed() []change {
 	return []change{
 		{"endpoint of a service with near ones", func(w *meshtest.World, l meshtest.Large) { w.Put(l.Placed(30, 9)) }},
@@ -53,7 +54,7 @@ func placed() []change {
 	}
 }
 
-// pool is a service whose endpoints are workloads, one that speaks TCP and one that is told by its server name.
+// pool has a service whose endpoints are workloads, a TCP service, and one whose connections are recognised by SNI.
 const pool = `
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
@@ -74,7 +75,7 @@ metadata: {name: member, namespace: pools}
 spec: {address: 10.7.0.1, labels: {app: pool, version: v1}}
 `
 
-// workloads are changes to what the workloads of a service are, and to how connections to it are routed.
+// workloads are changes of the workloads of a service, and of how connections to it are routed.
 func workloads() []change {
 	apply := func(yaml string) func(*meshtest.World, meshtest.Large) {
 		return func(w *meshtest.World, _ meshtest.Large) { w.Apply(yaml) }
@@ -105,7 +106,8 @@ spec:
 	}
 }
 
-// costs makes changes to a mesh of a size, which has some more objects, and tells what ran and what would be sent.
+// costs applies changes to a mesh of a given size with some more objects, and lists the cells that ran and the bytes to
+// be sent.
 func costs(t *testing.T, services int, changes []change, more func(l meshtest.Large) []*api.Object) string {
 	w, l := meshtest.New(t), meshtest.Large{Services: services}
 	w.Put(append(l.Objects(), more(l)...)...)
@@ -144,12 +146,12 @@ func costs(t *testing.T, services int, changes []change, more func(l meshtest.La
 	return out.String()
 }
 
-// A change costs what it touches: the same cells run, and the same is sent, whatever the size of the mesh.
+// A change costs what it touches: the same cells run, and the same bytes are sent, whatever the size of the mesh.
 func TestCost(t *testing.T) {
 	same(t, "testdata/cost.txt", changes(), func(meshtest.Large) []*api.Object { return nil })
 }
 
-// Where clients run matters to those hosts only for which a rule says so.
+// The locality of clients matters only to those hosts for which a rule says so.
 func TestCostOfPlaces(t *testing.T) {
 	same(t, "testdata/cost-places.txt", placed(), func(l meshtest.Large) []*api.Object {
 		return []*api.Object{l.Placed(30, 1), l.Near(30, 5)}
@@ -164,7 +166,7 @@ func same(t *testing.T, path string, changes []change, more func(l meshtest.Larg
 	small := costs(t, 100, changes, more)
 	if !testing.Short() {
 		if large := costs(t, 1000, changes, more); large != small {
-			t.Errorf("costs depend on the size of the mesh:\n%s", difference(small, large))
+			t.Errorf("costs depend on the size of the mesh:\n%s", meshtest.Difference(small, large))
 		}
 	}
 	golden(t, path, small)
@@ -183,28 +185,6 @@ func golden(t *testing.T, path, got string) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("%s differs; run with -update if that is meant:\n%s", path, difference(string(want), got))
+		t.Errorf("%s differs; run with -update if that is meant:\n%s", path, meshtest.Difference(string(want), got))
 	}
-}
-
-// difference lists the lines of one text that the other has not at that place.
-func difference(want, got string) string {
-	a, b := strings.Split(want, "\n"), strings.Split(got, "\n")
-	var out strings.Builder
-	for i := range max(len(a), len(b)) {
-		x, y := "", ""
-		if i < len(a) {
-			x = a[i]
-		}
-		if i < len(b) {
-			y = b[i]
-		}
-		if x != y {
-			fmt.Fprintf(&out, "line %d: want %q, got %q\n", i+1, x, y)
-		}
-		if out.Len() > 4000 {
-			break
-		}
-	}
-	return out.String()
 }

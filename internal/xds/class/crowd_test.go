@@ -9,7 +9,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// However many services want one address, of all and of a namespace, no cell reads too much, and the oldest has it.
+// However many services ask for one address, exported to all or to a namespace, no cell reads too much, and the oldest
+// gets it.
 func TestManyServicesAtOneAddress(t *testing.T) {
 	w := meshtest.New(t)
 	var config strings.Builder

@@ -16,8 +16,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// TestCutBuildsAreCold holds the real queries against the naive evaluator where production runs them: first builds go in small
-// portions and slices, and commits of all kinds come in between.
+// TestCutBuildsAreCold compares the real queries with the naive evaluator under the conditions of production: first
+// builds run in small portions and slices, and commits of all kinds come in between.
 func TestCutBuildsAreCold(t *testing.T) {
 	for _, workers := range []int{1, 4} {
 		t.Run(fmt.Sprintf("workers=%d", workers), func(t *testing.T) {
@@ -26,17 +26,18 @@ func TestCutBuildsAreCold(t *testing.T) {
 	}
 }
 
-// cutHistory is a history of a mesh in which nothing is finished before the next thing happens.
+// cutHistory is a history of a mesh in which nothing is finished before the next change.
 type cutHistory struct {
 	*meshtest.World
-	rt      *rapid.T
-	random  meshtest.Random
-	home    string // the namespace in which most happens
+	rt     *rapid.T
+	random meshtest.Random
+	// home is the namespace in which most changes happen.
+	home    string
 	there   map[api.Key]*api.Object
 	proxies map[string]*cutProxy
 }
 
-// cutProxy is a connected proxy: its class is observed as the loop does, and may change.
+// cutProxy is a connected proxy. Its class is observed as the loop does it, and may change.
 type cutProxy struct {
 	class   proxy.Class
 	moved   bool
@@ -112,7 +113,7 @@ func (h *cutHistory) join() {
 		rapid.SampledFrom([]string{"1", "2"}).Draw(h.rt, "label"), rapid.SampledFrom(meshtest.Localities()).Draw(h.rt, "at"),
 		rapid.SampledFrom([]string{"REDIRECT", "REDIRECT", "NONE"}).Draw(h.rt, "mode")))
 	h.Commit(func(tx *store.Txn) { h.Tables.Proxies.Set(tx, id, p) })
-	if h.proxies[id] != nil { // a proxy that says something else of itself
+	if h.proxies[id] != nil { // the proxy reports another node
 		return
 	}
 	c := &cutProxy{}
@@ -146,7 +147,7 @@ func (h *cutHistory) handOut() {
 	}
 }
 
-// free lets go of the classes that no proxy is in.
+// free stops watching the classes that no proxy is in.
 func (h *cutHistory) free() {
 	for c := range h.States() {
 		used := false
@@ -196,14 +197,14 @@ func (h *cutHistory) remove(gone func(api.Key) bool) (were []*api.Object) {
 	return were
 }
 
-// scope gives a namespace a Sidecar, or narrows or widens the one it has.
+// scope creates a Sidecar in a namespace, or changes what it imports.
 func (h *cutHistory) scope() {
 	o := h.random.Scope(h.namespace())
 	h.there[o.Key] = o
 	h.Put(o)
 }
 
-// build goes on with the first builds that are under way: some slices of few cells or of as many as production runs.
+// build continues the first builds: some slices of a few cells, or of as many as in production.
 func (h *cutHistory) build(slices int) {
 	cells := rapid.SampledFrom([]int{1, 1, 1, 2, 3, 5, 25}).Draw(h.rt, "cells")
 	for range slices {
@@ -212,12 +213,12 @@ func (h *cutHistory) build(slices int) {
 	}
 }
 
-// namespace draws one, the home most often.
+// namespace draws a namespace, most often home.
 func (h *cutHistory) namespace() string {
 	return rapid.SampledFrom(append([]string{h.home, h.home, h.home, h.home}, meshtest.Namespaces()...)).Draw(h.rt, "namespace")
 }
 
-// recreate deletes all of a namespace and creates it again, with some work done in between.
+// recreate deletes everything in a namespace and creates it again, with some work in between.
 func (h *cutHistory) recreate() {
 	ns := h.namespace()
 	were := h.remove(func(k api.Key) bool { return k.Namespace == ns })
@@ -245,7 +246,7 @@ func (h *cutHistory) settle() {
 	}
 }
 
-// check holds what is published, and what can be seen at a glance, against the naive evaluator.
+// check compares what is published, and what Glance returns, with the naive evaluator.
 func (h *cutHistory) check() {
 	h.Check()
 	for _, p := range h.proxies {

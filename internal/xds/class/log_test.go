@@ -11,8 +11,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// TestLogOfOldEnvoy: an Envoy refuses all listeners for one operator that it does not know, so it gets the default format.
-// Proxies are told apart by that only while the format asks for it.
+// TestLogOfOldEnvoy: an Envoy refuses all listeners if the access log has an operator that it does not know, so it gets
+// the default format. The version of Envoy distinguishes classes only while the format has such an operator.
 func TestLogOfOldEnvoy(t *testing.T) {
 	for _, c := range []struct {
 		format string

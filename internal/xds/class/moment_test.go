@@ -10,8 +10,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/query"
 )
 
-// TestEditsAtEveryMoment: whichever edit comes, and at whichever moment of the first build of a class, what is published in the
-// end is what the rows alone give.
+// TestEditsAtEveryMoment: whichever edit comes at whichever moment of the first build of a class, what is published in
+// the end equals what the rows alone give.
 func TestEditsAtEveryMoment(t *testing.T) {
 	wide, narrow := scopeOf("a/*", "b/*", "c/*"), scopeOf("b/*", "c/*")
 	for _, e := range []struct {
@@ -46,7 +46,8 @@ spec: {hosts: [s0.a.svc.cluster.local], http: [{route: [{destination: {host: s1.
 	}
 }
 
-// editAtMoment replaces one configuration by another after some slices of a first build; false if that was complete by then.
+// editAtMoment replaces one configuration by another after some slices of a first build. It returns false if the build
+// was complete by then.
 func editAtMoment(t *testing.T, portion, moment int, before, after string) bool {
 	t.Helper()
 	w := meshtest.NewWith(t, meshtest.Options{Cut: true, Query: query.Options{Portion: portion}})
@@ -58,7 +59,7 @@ func editAtMoment(t *testing.T, portion, moment int, before, after string) bool 
 		was[o.Key] = o.Key.Kind != "ServiceEntry"
 		w.Put(o)
 	}
-	w.Settle(1000) // the problems
+	w.Settle(1000) // publishes the problems
 	w.Connect(meshtest.Node(t, "sidecar~10.1.1.1~web-0.shop~shop.svc.cluster.local", "{}"))
 	for range moment {
 		if !w.Graph.Slice(3) {
@@ -75,7 +76,7 @@ func editAtMoment(t *testing.T, portion, moment int, before, after string) bool 
 		}
 	}
 	w.Settle(3)
-	w.Follow("sidecar~10.1.1.1~web-0.shop~shop.svc.cluster.local") // its class may be another one now
+	w.Follow("sidecar~10.1.1.1~web-0.shop~shop.svc.cluster.local") // the edit may have changed its class
 	w.Settle(3)
 	w.Check()
 	if t.Failed() {

@@ -7,7 +7,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// What a virtual host is made of includes a DestinationRule that gives it its hashing by selecting the client alone.
+// A virtual host is made of a DestinationRule whose only effect on it is consistent hashing for the clients that the rule
+// selects.
 func TestOriginOfSelectedClient(t *testing.T) {
 	w := meshtest.New(t)
 	w.Load(`---

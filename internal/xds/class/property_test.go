@@ -13,7 +13,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 )
 
-// Whatever is committed in whatever order, what was published is what the rows alone give, and Envoy can take it.
+// Whatever is committed in whatever order, what is published equals what the rows alone give, and Envoy accepts it.
 func TestIncrementalIsCold(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := meshtest.New(rt)

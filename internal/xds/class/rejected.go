@@ -19,72 +19,74 @@ import (
 // maxClasses bounds how many classes are asked whether they still show what their proxies rejected.
 const maxClasses = 60
 
-// rejected are the queries about what proxies rejected. One cell tells about a part, however many proxies rejected it, and it
-// runs only if they, or what is shown of that part, change.
+// rejected are the queries about what proxies rejected. There is one cell per part, however many proxies rejected it. It
+// runs only if the set of these proxies or the content of the part changes.
 type rejected struct {
-	resources *query.Layers[resourcesOf, omap.Name, *resource.Resource]
-	pieces    *query.Layers[piecesOf, omap.Name, *resource.Piece]
-	shown     *query.Query[partOf, omap.Hash]
+	resources *query.Layers[classType, omap.Name, *resource.Resource]
+	pieces    *query.Layers[classRoute, omap.Name, *resource.Piece]
+	shown     *query.Query[classPart, omap.Hash]
 	by        *query.Groups[All, state.Part, rejecter]
 	problems  *query.Collection[All, api.Problem]
 }
 
-type resourcesOf struct {
+// classType names the resources of one type of a class.
+type classType struct {
 	class proxy.Class
 	typ   resource.Type
 }
 
-type piecesOf struct {
+// classRoute names the pieces of one route configuration of a class.
+type classRoute struct {
 	class proxy.Class
 	route string
 }
 
-// partOf is a part of what a class is to have.
-type partOf struct {
+// classPart names a part of what a class is to have: a resource, or a piece of one.
+type classPart struct {
 	class proxy.Class
 	state.Part
 }
 
-// rejecting is a connection with all that it rejected.
-type rejecting struct {
+// rejectingConnection is a connection with everything that it rejected.
+type rejectingConnection struct {
 	connection string
 	class      omap.Hash
 	all        omap.Map[state.RejectedContent, omap.Unit]
 }
 
 // OutputName implements query.Output.
-func (j rejecting) OutputName() string { return j.connection }
+func (j rejectingConnection) OutputName() string { return j.connection }
 
 // ContentHash implements omap.Value.
-func (j rejecting) ContentHash() omap.Hash {
+func (j rejectingConnection) ContentHash() omap.Hash {
 	all := j.all.Hash()
 	return omap.Sum(j.class[:], all[:], []byte(j.connection))
 }
 
 // Size implements omap.Value.
-func (rejecting) Size() int { return 0 }
+func (rejectingConnection) Size() int { return 0 }
 
-// rejecter is a connection that rejected content under a part's name.
+// rejecter is a connection that rejected content of a part.
 type rejecter struct {
 	class, content omap.Hash
 	connection     string
 }
 
-// Compare orders by class, then content, then connection.
+// Compare orders by class, then by content, then by connection.
 func (j rejecter) Compare(o rejecter) int {
 	return cmp.Or(bytes.Compare(j.class[:], o.class[:]), bytes.Compare(j.content[:], o.content[:]), strings.Compare(j.connection, o.connection))
 }
 
-// AppendTo appends an unambiguous form.
+// AppendTo appends an unambiguous encoding.
 func (j rejecter) AppendTo(b []byte) []byte {
 	return append(append(append(b, j.class[:]...), j.content[:]...), j.connection...)
 }
 
 func (q *Queries) defineRejected(g *query.Graph) {
 	x := &q.rejected
-	x.resources = query.DefineLayers(g, "resources", func(r *query.Reader, k resourcesOf) []Map { return q.stacks[k.typ].layers(r, k.class) })
-	x.pieces = query.DefineLayers(g, "pieces", func(r *query.Reader, k piecesOf) []omap.Map[omap.Name, *resource.Piece] {
-		all, ok := x.resources.Get(r, resourcesOf{k.class, resource.Route}, omap.Name(k.route))
+	x.resources = query.DefineLayers(g, "resources", func(r *query.Reader, k classType) []Map { return q.stacks[k.typ].layersOf(r, k.class) })
+	x.pieces = query.DefineLayers(g, "pieces", func(r *query.Reader, k classRoute) []omap.Map[omap.Name, *resource.Piece] {
+		all, ok := x.resources.Get(r, classType{k.class, resource.Route}, omap.Name(k.route))
 		if !ok {
 			return nil
 		}
@@ -95,13 +97,13 @@ func (q *Queries) defineRejected(g *query.Graph) {
 		func(r *query.Reader, _ All) omap.Map[omap.Name, omap.Unit] {
 			return q.tables.Rejecting.Group(r, struct{}{})
 		},
-		query.Define(g, "rejecter", func(a, b []rejecting) bool {
-			return slices.EqualFunc(a, b, func(a, b rejecting) bool { return a.ContentHash() == b.ContentHash() })
-		}, func(r *query.Reader, connection string) ([]rejecting, bool) {
+		query.Define(g, "rejecter", func(a, b []rejectingConnection) bool {
+			return slices.EqualFunc(a, b, func(a, b rejectingConnection) bool { return a.ContentHash() == b.ContentHash() })
+		}, func(r *query.Reader, connection string) ([]rejectingConnection, bool) {
 			c, ok := q.Class.Get(r, connection)
-			return []rejecting{{connection, c.Hash(), q.tables.RejectionsOf.Group(r, connection)}}, ok
+			return []rejectingConnection{{connection, c.Hash(), q.tables.RejectionsOf.Group(r, connection)}}, ok
 		}), func(_ All, connection omap.Name) string { return string(connection) })
-	x.by = query.GroupBy(g, "rejectedBy", connections, func(j rejecting, add func(state.Part, rejecter)) {
+	x.by = query.GroupBy(g, "rejectedBy", connections, func(j rejectingConnection, add func(state.Part, rejecter)) {
 		for k := range j.all.All() {
 			add(k.Part, rejecter{j.class, k.Content, j.connection})
 		}
@@ -112,25 +114,26 @@ func (q *Queries) defineRejected(g *query.Graph) {
 		func(_ All, k state.Part) state.Part { return k })
 }
 
-// shownPart is the content of a part of what a class is to have; none if there is no such part.
-func (q *Queries) shownPart(r *query.Reader, k partOf) (omap.Hash, bool) {
+// shownPart is the content of a part of what a class is to have. It is zero if there is no such part.
+func (q *Queries) shownPart(r *query.Reader, k classPart) (omap.Hash, bool) {
 	if k.Piece != "" {
-		p, ok := q.rejected.pieces.Get(r, piecesOf{k.class, k.Name}, omap.Name(k.Piece))
+		p, ok := q.rejected.pieces.Get(r, classRoute{k.class, k.Name}, omap.Name(k.Piece))
 		if !ok {
 			return omap.Hash{}, false
 		}
 		return p.ContentHash(), true
 	}
-	all, ok := q.rejected.resources.Get(r, resourcesOf{k.class, resource.Type(k.Type)}, omap.Name(k.Name))
+	all, ok := q.rejected.resources.Get(r, classType{k.class, resource.Type(k.Type)}, omap.Name(k.Name))
 	if !ok || all.Hidden() {
 		return omap.Hash{}, false
 	}
 	return all.ContentHash(), true
 }
 
-// rejection tells about one part, as long as a proxy that rejected content of it would still be given that.
+// rejection returns the problems about one part, as long as a proxy that rejected content of it would be sent that
+// content again.
 func (q *Queries) rejection(r *query.Reader, k state.Part) ([]api.Problem, bool) {
-	first, others, ok := q.heldBy(r, k)
+	first, others, ok := q.activeRejecters(r, k)
 	if !ok {
 		return nil, false
 	}
@@ -163,9 +166,10 @@ func (q *Queries) rejection(r *query.Reader, k state.Part) ([]api.Problem, bool)
 	return list, true
 }
 
-// heldBy finds the first proxy that rejected what its class is to have of a part, and whether there are others.
-func (q *Queries) heldBy(r *query.Reader, k state.Part) (first rejecter, others, ok bool) {
-	var of, shown omap.Hash // the class at hand, and what it shows
+// activeRejecters returns the first proxy that rejected what its class is to have of a part, and whether there are
+// others.
+func (q *Queries) activeRejecters(r *query.Reader, k state.Part) (first rejecter, others, ok bool) {
+	var of, shown omap.Hash // the class of the last rejecter, and what it shows
 	classes := 0
 	for j := range q.rejected.by.Group(r, All{}, k).All() {
 		if j.class != of || classes == 0 {
@@ -174,7 +178,7 @@ func (q *Queries) heldBy(r *query.Reader, k state.Part) (first rejecter, others,
 			}
 			c, _ := q.Class.Get(r, j.connection)
 			of = j.class
-			shown, _ = q.rejected.shown.Get(r, partOf{c, k})
+			shown, _ = q.rejected.shown.Get(r, classPart{c, k})
 		}
 		switch {
 		case j.content != shown:
@@ -187,8 +191,8 @@ func (q *Queries) heldBy(r *query.Reader, k state.Part) (first rejecter, others,
 	return first, false, ok
 }
 
-// defineProblems puts together all that is wrong with objects: what the queries find, what proxies rejected or do not
-// acknowledge, and bugs.
+// defineProblems puts together everything that is wrong with objects: what the queries find, what proxies reject, do not
+// acknowledge or request in vain, and faults.
 func (q *Queries) defineProblems(g *query.Graph, found *query.Query[All, []state.Problems]) {
 	faults := query.Each(g, faultsName,
 		func(r *query.Reader, _ All) omap.Map[state.FaultKey, omap.Unit] {
@@ -203,13 +207,13 @@ func (q *Queries) defineProblems(g *query.Graph, found *query.Query[All, []state
 	})
 }
 
-// faultsName is the name of the queries about faults. A fault of theirs is not told by them.
+// faultsName is the name of the queries that make problems of faults. A fault of theirs is not reported by them.
 const faultsName = "faults"
 
-// TellsFaults reports whether a query is one of those that make problems of faults: its own faults go to the log only.
+// TellsFaults reports whether a query makes problems of faults. Faults of such a query are only logged.
 func TellsFaults(query string) bool { return query == faultsName }
 
-// fault tells about a cell that failed, at the objects it had read.
+// fault returns the problems about a cell that failed, one per object that it had read.
 func (q *Queries) fault(r *query.Reader, k state.FaultKey) ([]api.Problem, bool) {
 	row, ok := q.tables.Faults.Get(r, k)
 	if !ok {
@@ -245,30 +249,30 @@ func contentOf(s *resource.State, k state.Part) omap.Hash {
 	return omap.Hash{}
 }
 
-// Held is a rejection that still matters: the proxy would be given the same content again.
-type Held struct {
+// ActiveRejection is a rejection that still matters: the proxy would be sent the same content again.
+type ActiveRejection struct {
 	state.RejectedContent
 	state.Rejection
-	// Objects are those the content is made of.
+	// Objects are those that the content is made of.
 	Objects []api.Key
 }
 
-// VirtualHost is the name of the virtual host, if only that one of a route configuration was rejected.
-func (h Held) VirtualHost() string { return route.VirtualHostOf(h.Piece) }
+// VirtualHost is the name of the rejected virtual host, if not the whole resource was rejected.
+func (h ActiveRejection) VirtualHost() string { return route.VirtualHostOf(h.Piece) }
 
-// Held lists what a connected proxy rejected and does not get, by type and name.
-func (q *Queries) Held(r *query.Reader, connection string) []Held {
+// ActiveRejections lists what a connected proxy rejected and therefore does not get, by type and name.
+func (q *Queries) ActiveRejections(r *query.Reader, connection string) []ActiveRejection {
 	c, _ := q.Class.Get(r, connection)
 	s, ok := q.State.Get(r, c)
 	if !ok {
 		return nil
 	}
-	var list []Held
+	var list []ActiveRejection
 	for k := range q.tables.RejectionsOf.Group(r, connection).All() {
 		row, ok := q.tables.Rejections.Get(r, state.RejectionKey{Connection: connection, RejectedContent: k})
 		if ok && contentOf(s, k.Part) == k.Content {
 			objects, _ := q.tables.Origins.Get(r, k)
-			list = append(list, Held{k, row, objects})
+			list = append(list, ActiveRejection{k, row, objects})
 		}
 	}
 	return list

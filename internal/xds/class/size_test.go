@@ -9,15 +9,16 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// The most that resources of a mesh of 1,000 services may take on average, in bytes of a State-of-the-World response:
-// what Istio (August 2026) was measured to send for such services.
+// The maximum average size in bytes of the resources of a mesh of 1,000 services in a State-of-the-World response. This
+// is what Istio (August 2026) was measured to send for such services.
 const (
 	clusterBudget     = 1140
 	virtualHostBudget = 505
 	assignmentBudget  = 300 // with two endpoints
 )
 
-// TestSizes: what a proxy is sent for a service is small. The golden file tells how small, so that no byte comes unseen.
+// TestSizes: what a proxy is sent for a service is small. The golden file has the sizes, so that every added byte is
+// noticed.
 func TestSizes(t *testing.T) {
 	w, l := meshtest.New(t), meshtest.Large{Services: 1000}
 	w.Put(l.Objects()...)

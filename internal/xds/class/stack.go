@@ -14,56 +14,57 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// Layer says who shares a resource.
-type Layer uint8
+// Sharing says which proxies share a resource.
+type Sharing uint8
 
-// The layers, the narrowest first.
+// The values of Sharing, from the fewest proxies to all.
 const (
-	// Workload: proxies of workloads that serve the same.
-	Workload Layer = iota
-	// Client: proxies that run in one place, or that the same rules select.
-	Client
-	// Scoped: the proxies of a namespace, or of a Sidecar.
-	Scoped
-	// Base: all proxies without a scope of their own.
-	Base
-	// Fixed: every proxy, whatever the configuration.
-	Fixed
+	// SharedByWorkload: proxies of workloads that serve the same ports.
+	SharedByWorkload Sharing = iota
+	// SharedByClients: proxies in one locality, or that the same DestinationRules select.
+	SharedByClients
+	// SharedByScope: the proxies of a namespace, or of a Sidecar.
+	SharedByScope
+	// SharedByAll: all proxies without a Sidecar.
+	SharedByAll
+	// SharedByEvery: every proxy, whatever the objects say.
+	SharedByEvery
 )
 
-// stack is what the state of a class holds of one type: its layers, the one that wins first. Assembly, traces and the blame
-// of a rejection all go by it.
-type stack []part
+// stack is what a class state holds of one type: its layers, of which the first that has a name wins. Assembly, traces
+// and the origin of rejected resources all use it.
+type stack []stackLayer
 
-// part is one layer of a stack.
-type part struct {
-	name   string
-	shared Layer
-	// of is the layer for the proxies of a class; false if they have none.
-	of func(r *query.Reader, c proxy.Class) (Map, bool)
-	// cell is the cell that yields a resource of the layer for the proxies of a class; false if the layer does not have it.
+// stackLayer is one layer of a stack.
+type stackLayer struct {
+	name     string
+	sharedBy Sharing
+	// layer returns the resources of the layer for a class. ok is false if the class does not have the layer.
+	layer func(r *query.Reader, c proxy.Class) (Map, bool)
+	// cell returns the cell that yields a resource of the layer for a class. ok is false if the layer does not have it.
 	cell func(r *query.Reader, c proxy.Class, name omap.Name) (query.ID, bool)
 }
 
-// keyOf is the key of a class's layer among the results of a query; false if the class has no such layer.
+// keyOf returns the key of a class's layer among the results of a query. ok is false if the class does not have the
+// layer.
 type keyOf[K comparable] func(r *query.Reader, c proxy.Class) (K, bool)
 
-// always makes a key that every class has.
-func always[K comparable](key func(c proxy.Class) K) keyOf[K] {
+// ofEveryClass makes a key that every class has.
+func ofEveryClass[K comparable](key func(c proxy.Class) K) keyOf[K] {
 	return func(_ *query.Reader, c proxy.Class) (K, bool) { return key(c), true }
 }
 
-// fromCell is a layer that one cell yields as a whole.
-func fromCell[K comparable](name string, shared Layer, q *query.Query[K, Map], key keyOf[K]) part {
+// fromCell makes a layer that one cell yields as a whole.
+func fromCell[K comparable](name string, shared Sharing, q *query.Query[K, Map], key keyOf[K]) stackLayer {
 	get := func(r *query.Reader, c proxy.Class) (k K, m Map, ok bool) {
 		if k, ok = key(r, c); ok {
 			m, _ = q.Get(r, k)
 		}
 		return k, m, ok
 	}
-	return part{
-		name: name, shared: shared,
-		of: func(r *query.Reader, c proxy.Class) (Map, bool) {
+	return stackLayer{
+		name: name, sharedBy: shared,
+		layer: func(r *query.Reader, c proxy.Class) (Map, bool) {
 			_, m, ok := get(r, c)
 			return m, ok
 		},
@@ -77,11 +78,11 @@ func fromCell[K comparable](name string, shared Layer, q *query.Query[K, Map], k
 	}
 }
 
-// fromElements is a layer with a cell for each of its elements.
-func fromElements[K comparable](name string, shared Layer, q *query.Collection[K, *resource.Resource], key keyOf[K]) part {
-	return part{
-		name: name, shared: shared,
-		of: func(r *query.Reader, c proxy.Class) (Map, bool) {
+// fromElements makes a layer with one cell per element.
+func fromElements[K comparable](name string, shared Sharing, q *query.Collection[K, *resource.Resource], key keyOf[K]) stackLayer {
+	return stackLayer{
+		name: name, sharedBy: shared,
+		layer: func(r *query.Reader, c proxy.Class) (Map, bool) {
 			k, ok := key(r, c)
 			if !ok {
 				return Map{}, false
@@ -98,28 +99,28 @@ func fromElements[K comparable](name string, shared Layer, q *query.Collection[K
 	}
 }
 
-// defineStacks declares the layers of every type, once for all that go by them.
+// defineStacks declares the layers of every type. It is the only place that does.
 func (q *Queries) defineStacks() {
 	q.stacks[resource.Cluster] = append(stack{
-		fromCell("inbound", Workload, q.clusters.Inbound, always(func(c proxy.Class) cluster.Inbound {
-			return cluster.Inbound{Ports: c.Inbound, Direct: c.Mode == proxy.None}
+		fromCell("inbound", SharedByWorkload, q.clusters.Inbound, ofEveryClass(func(c proxy.Class) cluster.InboundKey {
+			return cluster.InboundKey{Ports: c.Inbound, NotIntercepted: c.Mode == proxy.None}
 		})),
-		fromCell("fixed", Fixed, q.clusters.Fixed, always(all)),
+		fromCell("fixed", SharedByEvery, q.clusters.Fixed, ofEveryClass(allKey)),
 	}, hostStack(q.clusters.Hosts)...)
 	q.stacks[resource.Endpoint] = hostStack(q.endpoints.Hosts)
 	q.stacks[resource.Listener] = q.listenerStack()
 	q.stacks[resource.Route] = q.routeStack()
 }
 
-func all(proxy.Class) service.All { return service.All{} }
+func allKey(proxy.Class) service.All { return service.All{} }
 
-// base makes the key of a layer of what all see: only classes without a Sidecar have it.
-func base[K comparable](key func(c proxy.Class) K) keyOf[K] {
+// withoutSidecar makes a key that only classes without a Sidecar have.
+func withoutSidecar[K comparable](key func(c proxy.Class) K) keyOf[K] {
 	return func(_ *query.Reader, c proxy.Class) (K, bool) { return key(c), scope.SetOf(c).Overlay() }
 }
 
-// sidecars makes the key of a layer that gateways do not have.
-func sidecars[K comparable](key keyOf[K]) keyOf[K] {
+// sidecarsOnly makes a key that gateways do not have.
+func sidecarsOnly[K comparable](key keyOf[K]) keyOf[K] {
 	return func(r *query.Reader, c proxy.Class) (k K, ok bool) {
 		if c.Gateway {
 			return k, false
@@ -128,81 +129,81 @@ func sidecars[K comparable](key keyOf[K]) keyOf[K] {
 	}
 }
 
-// hostStack is the stack of what is made host by host: what some clients see differently goes before what others of their
-// scope see.
+// hostStack is the stack of what is made host by host. What a client sees differently comes before what its set sees.
 func hostStack(h *layer.Hosts[*resource.Resource]) stack {
-	plain := func(c proxy.Class) scope.Set { return scope.SetOf(c).Plain() }
+	plain := func(c proxy.Class) scope.Set { return scope.SetOf(c).WithoutShortNames() }
 	return stack{
-		fromElements("client in scope", Client, h.Own.Scoped, func(_ *query.Reader, c proxy.Class) (scope.Personal, bool) {
+		fromElements("client in scope", SharedByClients, h.Client.Scoped, func(_ *query.Reader, c proxy.Class) (scope.ClientInSet, bool) {
 			client := scope.ClientOf(c)
-			return scope.Personal{Set: plain(c), Client: client}, client != traffic.Client{}
+			return scope.ClientInSet{Set: plain(c), Client: client}, client != traffic.Client{}
 		}),
-		fromElements("scope", Scoped, h.Scoped, always(plain)),
-		fromElements("site", Client, h.Own.Base, func(_ *query.Reader, c proxy.Class) (mesh.Site, bool) {
+		fromElements("scope", SharedByScope, h.Scoped, ofEveryClass(plain)),
+		fromElements("site", SharedByClients, h.Client.Base, func(_ *query.Reader, c proxy.Class) (mesh.Site, bool) {
 			return c.Site, plain(c).Overlay() && c.Site != (mesh.Site{})
 		}),
-		fromElements("base", Base, h.Base, base(all)),
+		fromElements("base", SharedByAll, h.Base, withoutSidecar(allKey)),
 	}
 }
 
-// listenerStack: a gateway has no listeners yet.
+// listenerStack is the stack of listeners. Gateways have none yet.
 func (q *Queries) listenerStack() stack {
 	return stack{
-		fromCell("inbound", Workload, q.listeners.Inbound, sidecars(always(listener.InboundOf))),
-		fromCell("virtual outbound", Fixed, q.listeners.Virtual, sidecars(func(r *query.Reader, c proxy.Class) (listener.Virtual, bool) {
-			return listener.VirtualOf(c, q.Scope.Outbound(r, scope.SetOf(c))), true
+		fromCell("inbound", SharedByWorkload, q.listeners.Inbound, sidecarsOnly(ofEveryClass(listener.InboundKeyOf))),
+		fromCell("virtual outbound", SharedByEvery, q.listeners.Virtual, sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.VirtualKey, bool) {
+			return listener.VirtualKeyOf(c, q.Scope.Outbound(r, scope.SetOf(c))), true
 		})),
-		fromElements("labels in scope", Scoped, q.listeners.Labelled, sidecars(func(_ *query.Reader, c proxy.Class) (listener.For, bool) {
-			k, ok := scope.LabelledOf(c)
-			return listener.For{Labelled: k, Shape: listener.ShapeOf(c)}, ok
+		fromElements("labels in scope", SharedByScope, q.listeners.Labelled, sidecarsOnly(func(_ *query.Reader, c proxy.Class) (listener.LabelledKey, bool) {
+			k, ok := scope.LabelledClientsOf(c)
+			return listener.LabelledKey{LabelledClients: k, Variant: listener.VariantOf(c)}, ok
 		})),
-		fromCell("HTTP proxies", Scoped, q.listeners.Proxies, func(r *query.Reader, c proxy.Class) (listener.Proxies, bool) {
-			return listener.Proxies{Sidecar: c.Sidecar, Shape: listener.ShapeOf(c)}, q.proxied(r, c)
+		fromCell("HTTP proxies", SharedByScope, q.listeners.HTTPProxies, func(r *query.Reader, c proxy.Class) (listener.HTTPProxiesKey, bool) {
+			return listener.HTTPProxiesKey{Sidecar: c.Sidecar, Variant: listener.VariantOf(c)}, q.hasHTTPProxies(r, c)
 		}),
-		fromElements("scope", Scoped, q.listeners.Scoped, sidecars(always(func(c proxy.Class) listener.In {
-			return listener.In{Set: scope.SetOf(c), Shape: listener.ShapeOf(c)}
+		fromElements("scope", SharedByScope, q.listeners.Scoped, sidecarsOnly(ofEveryClass(func(c proxy.Class) listener.SetKey {
+			return listener.SetKey{Set: scope.SetOf(c), Variant: listener.VariantOf(c)}
 		}))),
-		fromElements("base", Base, q.listeners.Base, sidecars(base(listener.ShapeOf))),
+		fromElements("base", SharedByAll, q.listeners.Base, sidecarsOnly(withoutSidecar(listener.VariantOf))),
 	}
 }
 
+// routeStack is the stack of route configurations.
 func (q *Queries) routeStack() stack {
-	labelled := func(_ *query.Reader, c proxy.Class) (scope.Labelled, bool) { return scope.LabelledOf(c) }
+	labelled := func(_ *query.Reader, c proxy.Class) (scope.LabelledClients, bool) { return scope.LabelledClientsOf(c) }
 	return stack{
-		fromElements("labels in scope", Scoped, q.routes.Labelled, labelled),
-		fromElements("labels in scope, sniffed", Scoped, q.routes.LabelledSniffed, labelled),
-		fromElements("scope", Scoped, q.routes.Scoped, always(scope.SetOf)),
-		fromElements("scope, sniffed", Scoped, q.routes.ScopedSniffed, always(scope.SetOf)),
-		fromCell("HTTP proxies", Scoped, q.routes.Proxied, func(r *query.Reader, c proxy.Class) (scope.Labelled, bool) {
-			k, _ := scope.LabelledOf(c)
-			return k, q.proxied(r, c)
+		fromElements("labels in scope", SharedByScope, q.routes.Labelled, labelled),
+		fromElements("labels in scope, sniffed", SharedByScope, q.routes.LabelledSniffed, labelled),
+		fromElements("scope", SharedByScope, q.routes.Scoped, ofEveryClass(scope.SetOf)),
+		fromElements("scope, sniffed", SharedByScope, q.routes.ScopedSniffed, ofEveryClass(scope.SetOf)),
+		fromCell("HTTP proxies", SharedByScope, q.routes.HTTPProxies, func(r *query.Reader, c proxy.Class) (scope.LabelledClients, bool) {
+			k, _ := scope.LabelledClientsOf(c)
+			return k, q.hasHTTPProxies(r, c)
 		}),
-		fromElements("base", Base, q.routes.Base, base(all)),
-		fromElements("base, sniffed", Base, q.routes.Sniffed, base(all)),
+		fromElements("base", SharedByAll, q.routes.Base, withoutSidecar(allKey)),
+		fromElements("base, sniffed", SharedByAll, q.routes.Sniffed, withoutSidecar(allKey)),
 	}
 }
 
-// proxied reports whether the proxies of a class take requests for whichever host these name.
-func (q *Queries) proxied(r *query.Reader, c proxy.Class) bool {
+// hasHTTPProxies reports whether the proxies of a class have a listener that takes requests for any host.
+func (q *Queries) hasHTTPProxies(r *query.Reader, c proxy.Class) bool {
 	return !c.Gateway && len(q.Scope.HTTPProxies(r, c.Sidecar)) > 0
 }
 
-// layers are the layers of a class.
-func (s stack) layers(r *query.Reader, c proxy.Class) (list resource.Layers) {
+// layersOf are the layers of a class.
+func (s stack) layersOf(r *query.Reader, c proxy.Class) (list resource.Layers) {
 	for _, p := range s {
-		if m, ok := p.of(r, c); ok {
+		if m, ok := p.layer(r, c); ok {
 			list = append(list, m)
 		}
 	}
 	return list
 }
 
-// cell finds the cell that yields a resource of a class, in the layer that shows it.
-func (s stack) cell(r *query.Reader, c proxy.Class, name omap.Name) (id query.ID, from part, ok bool) {
+// findCell returns the cell that yields a resource of a class, in the layer that shows it.
+func (s stack) findCell(r *query.Reader, c proxy.Class, name omap.Name) (id query.ID, from stackLayer, ok bool) {
 	for _, p := range s {
 		if id, ok = p.cell(r, c, name); ok {
 			return id, p, true
 		}
 	}
-	return 0, part{}, false
+	return 0, stackLayer{}, false
 }

@@ -13,17 +13,18 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// Provider answers what proxies ask for by name of one type. Its queries are defined before those of this package.
+// Provider answers what proxies request by name of one type. Its queries are defined before those of this package.
 type Provider struct {
 	Type resource.Type
-	// Find is the answer for one proxy. It decides by who the proxy is: what it returns nobody else is shown.
+	// Find returns the answer for one proxy. It must decide by the identity of the proxy; no other proxy is shown the
+	// answer.
 	Find func(r *query.Reader, p *proxy.Proxy, name string) Answer
 }
 
-// Answer is what a proxy gets for something it asked for by name. The zero Answer says that there is no such thing.
+// Answer is what a proxy gets for a name that it requests. The zero value means that there is no such resource.
 type Answer struct {
 	Resource *resource.Resource
-	// Denied: there may be such a thing, and it is not for this proxy. Resource is nil.
+	// Denied means that the proxy must not have the resource, if there is one. Resource is nil then.
 	Denied bool
 }
 
@@ -34,10 +35,10 @@ func (a Answer) equal(o Answer) bool {
 	return a.Denied == o.Denied && a.Resource.ContentHash() == o.Resource.ContentHash()
 }
 
-// maxWanting bounds how many proxies that ask for one thing are asked whether they have it, to tell about it.
-const maxWanting = 60
+// maxUnserved bounds how many proxies that request one resource are looked at for a problem.
+const maxUnserved = 60
 
-// defineWants adds the answers to what proxies ask for by name, and the problems of what nobody has for them.
+// defineWants defines the answers to what proxies request by name, and the problems about what they do not get.
 func (q *Queries) defineWants(g *query.Graph, providers []Provider) {
 	q.Answers = query.Guard(g, "answer", Answer.equal, Answer{Denied: true}, func(r *query.Reader, k state.WantKey) (Answer, bool) {
 		_, asked := q.tables.Wants.Get(r, k)
@@ -56,29 +57,29 @@ func (q *Queries) defineWants(g *query.Graph, providers []Provider) {
 		func(r *query.Reader, _ All) omap.Map[state.ResourceKey, omap.Unit] {
 			return q.tables.Wanted.Group(r, struct{}{})
 		},
-		query.Define(g, "missing", slices.Equal[[]api.Problem], q.missed),
+		query.Define(g, "missing", slices.Equal[[]api.Problem], q.missingProblems),
 		func(_ All, k state.ResourceKey) state.ResourceKey { return k })
 }
 
-// wanting are proxies that ask for one thing and are badly served alike.
-type wanting struct {
+// unservedProxies are proxies that request one resource and have the same trouble with it.
+type unservedProxies struct {
 	first  state.Want
 	answer Answer
 	count  int
 }
 
-func (w *wanting) add(row state.Want, a Answer) {
+func (w *unservedProxies) add(row state.Want, a Answer) {
 	if w.count++; w.count == 1 {
 		w.first, w.answer = row, a
 	}
 }
 
-// missed tells that proxies ask for something which nobody has for them, and that they reject it.
-func (q *Queries) missed(r *query.Reader, k state.ResourceKey) (list []api.Problem, _ bool) {
-	var missing, rejected wanting
+// missingProblems are the problems about one resource that proxies request and do not get, or reject.
+func (q *Queries) missingProblems(r *query.Reader, k state.ResourceKey) (list []api.Problem, _ bool) {
+	var missing, rejected unservedProxies
 	asked := 0
 	for connection := range q.tables.WantedBy.Group(r, k).All() {
-		if asked++; asked > maxWanting {
+		if asked++; asked > maxUnserved {
 			break
 		}
 		key := state.WantKey{Connection: string(connection), ResourceKey: k}
@@ -90,19 +91,19 @@ func (q *Queries) missed(r *query.Reader, k state.ResourceKey) (list []api.Probl
 			rejected.add(row, a)
 		}
 	}
-	for _, w := range []wanting{missing, rejected} {
+	for _, w := range []unservedProxies{missing, rejected} {
 		if w.count > 0 {
 			list = append(list, api.Problem{
-				Severity: api.Warning, Field: fmt.Sprintf("%v %q", resource.Type(k.Type), k.Name), Reason: w.reason(resource.Type(k.Type), asked > maxWanting),
+				Severity: api.Warning, Field: fmt.Sprintf("%v %q", resource.Type(k.Type), k.Name), Reason: w.reason(resource.Type(k.Type), asked > maxUnserved),
 			})
 		}
 	}
 	return list, len(list) > 0
 }
 
-// reason tells who is served how badly. more: there are proxies that were not asked.
-func (w wanting) reason(t resource.Type, more bool) string {
-	said, fails := strings.TrimSpace(w.first.Refused), "; what needs it fails, everything else goes on"
+// reason says which proxies have what trouble. more means that there are proxies that were not looked at.
+func (w unservedProxies) reason(t resource.Type, more bool) string {
+	reported, fails := strings.TrimSpace(w.first.Refused), "; what needs it fails, everything else goes on"
 	who, agent := "proxy "+w.first.Proxy, proxy.IsAgent(w.first.Proxy)
 	if agent {
 		who = "the agent of " + proxy.NameOf(w.first.Proxy)
@@ -114,14 +115,14 @@ func (w wanting) reason(t resource.Type, more bool) string {
 		who += fmt.Sprintf(" (%d others, too)", w.count-1)
 	}
 	switch {
-	case agent && said != "":
-		return fmt.Sprintf("%s has trouble with this %s: %s", who, t.Kind(), said)
+	case agent && reported != "":
+		return fmt.Sprintf("%s has trouble with this %s: %s", who, t.Kind(), reported)
 	case w.answer.Resource != nil:
-		return fmt.Sprintf("%s rejected this %s and keeps what it had: %s", who, t.Kind(), said)
+		return fmt.Sprintf("%s rejected this %s and keeps what it had: %s", who, t.Kind(), reported)
 	case w.answer.Denied:
 		return fmt.Sprintf("%s asks for this %s, and it is not for it%s", who, t.Kind(), fails)
-	case said != "":
-		return fmt.Sprintf("%s asks for this %s, and there is none: %s%s", who, t.Kind(), said, fails)
+	case reported != "":
+		return fmt.Sprintf("%s asks for this %s, and there is none: %s%s", who, t.Kind(), reported, fails)
 	}
 	return fmt.Sprintf("%s asks for this %s, and there is none%s", who, t.Kind(), fails)
 }

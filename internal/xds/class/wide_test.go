@@ -10,7 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// wide is a service with many endpoints, as a document; the first endpoint's address ends in last.
+// wide is a service with many endpoints as a document. last is the end of the first endpoint's address.
 func wide(endpoints, last int) string {
 	var b strings.Builder
 	b.WriteString(`apiVersion: networking.istio.io/v1
@@ -33,8 +33,8 @@ spec:
 	return b.String()
 }
 
-// BenchmarkWide measures the change of one address among ten thousand endpoints of one service, stage by stage. A document
-// may hold no more than 4,096 of them: there it is that many.
+// BenchmarkWide measures, stage by stage, the change of one address among ten thousand endpoints of one service. A
+// document may hold 4,096 endpoints at most; that stage uses as many.
 func BenchmarkWide(b *testing.B) {
 	const endpoints, inDocument = 10000, 4096
 	texts := [2][]byte{[]byte(wide(inDocument, 1)), []byte(wide(inDocument, 2))}

@@ -11,7 +11,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// defineWithheld makes problems of the acknowledgements that proxies withhold, one cell per resource.
+// defineWithheld defines the problems about acknowledgements that proxies withhold, one cell per resource.
 func (q *Queries) defineWithheld(g *query.Graph) *query.Collection[All, api.Problem] {
 	return query.Each(g, "withheldAll",
 		func(r *query.Reader, _ All) omap.Map[state.ResourceKey, omap.Unit] {
@@ -21,7 +21,7 @@ func (q *Queries) defineWithheld(g *query.Graph) *query.Collection[All, api.Prob
 		func(_ All, k state.ResourceKey) state.ResourceKey { return k })
 }
 
-// withheld tells about one resource that proxies were sent and have not acknowledged for long.
+// withheld returns the problems about one resource that proxies were sent and have not acknowledged for long.
 func (q *Queries) withheld(r *query.Reader, k state.ResourceKey) ([]api.Problem, bool) {
 	by := q.tables.WithheldBy.Group(r, k)
 	var row state.Withheld

@@ -11,38 +11,38 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
-// balance says how a cluster chooses among its endpoints.
-func (t translation) balance(c *clusterv3.Cluster, s traffic.Settings) {
+// setLoadBalancing sets how a cluster chooses among its endpoints.
+func (t translation) setLoadBalancing(c *clusterv3.Cluster, s traffic.Settings) {
 	if c.LbPolicy == clusterv3.Cluster_CLUSTER_PROVIDED {
 		return
 	}
 	lb := s.LoadBalancer
 	if hash := lb.GetConsistentHash(); hash != nil {
-		consistent(c, hash)
+		setConsistentHash(c, hash)
 	} else {
-		simple(c, lb)
+		setSimple(c, lb)
 	}
 	if p := t.traffic.Preference(t.r, t.s.Near, s); p != nil && len(p.Shares) > 0 {
-		common(c).LocalityConfigSpecifier = &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig_{
+		commonLbConfig(c).LocalityConfigSpecifier = &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig_{
 			LocalityWeightedLbConfig: &clusterv3.Cluster_CommonLbConfig_LocalityWeightedLbConfig{},
 		}
 	}
 	if n := lb.GetZoneAwareLbSetting().GetMinClusterSize(); n != nil {
-		common(c).LocalityConfigSpecifier = &clusterv3.Cluster_CommonLbConfig_ZoneAwareLbConfig_{
+		commonLbConfig(c).LocalityConfigSpecifier = &clusterv3.Cluster_CommonLbConfig_ZoneAwareLbConfig_{
 			ZoneAwareLbConfig: &clusterv3.Cluster_CommonLbConfig_ZoneAwareLbConfig{MinClusterSize: wrapperspb.UInt64(uint64(n.Value))},
 		}
 	}
 }
 
-func common(c *clusterv3.Cluster) *clusterv3.Cluster_CommonLbConfig {
+func commonLbConfig(c *clusterv3.Cluster) *clusterv3.Cluster_CommonLbConfig {
 	if c.CommonLbConfig == nil {
 		c.CommonLbConfig = &clusterv3.Cluster_CommonLbConfig{}
 	}
 	return c.CommonLbConfig
 }
 
-func simple(c *clusterv3.Cluster, lb *networking.LoadBalancerSettings) {
-	slow := warmup(lb)
+func setSimple(c *clusterv3.Cluster, lb *networking.LoadBalancerSettings) {
+	slow := slowStart(lb)
 	switch lb.GetSimple() {
 	case networking.LoadBalancerSettings_ROUND_ROBIN:
 		c.LbPolicy = clusterv3.Cluster_ROUND_ROBIN
@@ -63,10 +63,11 @@ func simple(c *clusterv3.Cluster, lb *networking.LoadBalancerSettings) {
 	}
 }
 
+// defaultWarmupPercent is the percentage of its share that a new endpoint starts with.
 const defaultWarmupPercent = 10
 
-// warmup is how a new endpoint's traffic grows; nil if it has its share at once.
-func warmup(lb *networking.LoadBalancerSettings) *clusterv3.Cluster_SlowStartConfig {
+// slowStart is how the traffic of a new endpoint grows. nil means that it has its full share at once.
+func slowStart(lb *networking.LoadBalancerSettings) *clusterv3.Cluster_SlowStartConfig {
 	w := lb.GetWarmup()
 	if w == nil {
 		if d := lb.GetWarmupDurationSecs(); d != nil { // deprecated, and still in use
@@ -81,21 +82,21 @@ func warmup(lb *networking.LoadBalancerSettings) *clusterv3.Cluster_SlowStartCon
 		slow.MinWeightPercent.Value = p.Value
 	}
 	if a := w.Aggression; a != nil {
-		slow.Aggression = &corev3.RuntimeDouble{DefaultValue: a.Value, RuntimeKey: warmupKey}
+		slow.Aggression = &corev3.RuntimeDouble{DefaultValue: a.Value, RuntimeKey: slowStartKey}
 	}
 	return slow
 }
 
-// warmupKey is a runtime key, which Envoy demands, by which nothing is set.
-const warmupKey = "upstream.slow_start.aggression"
+// slowStartKey is the runtime key that Envoy requires. Nothing sets it.
+const slowStartKey = "upstream.slow_start.aggression"
 
 // The sizes of hash rings.
 const (
 	defaultRing = 1024
-	maxRing     = 8 << 20 // what Envoy takes
+	maxRing     = 8 << 20 // the maximum of Envoy
 )
 
-func consistent(c *clusterv3.Cluster, h *networking.LoadBalancerSettings_ConsistentHashLB) {
+func setConsistentHash(c *clusterv3.Cluster, h *networking.LoadBalancerSettings_ConsistentHashLB) {
 	if m := h.GetMaglev(); m != nil {
 		c.LbPolicy = clusterv3.Cluster_MAGLEV
 		if m.TableSize > 0 {
@@ -118,7 +119,7 @@ func consistent(c *clusterv3.Cluster, h *networking.LoadBalancerSettings_Consist
 	}
 }
 
-// nextPrime is the least prime that is not less than n: Envoy refuses tables of other sizes.
+// nextPrime is the smallest prime not less than n. Envoy accepts only primes as the size of a Maglev table.
 func nextPrime(n uint64) uint64 {
 	for ; ; n++ {
 		prime := n > 1
@@ -131,25 +132,26 @@ func nextPrime(n uint64) uint64 {
 	}
 }
 
-// always enforces what was counted; never only counts.
+// enforceAlways ejects an endpoint whenever the limit is reached, in percent; enforceNever only counts.
 const (
-	always = 100
-	never  = 0
+	enforceAlways = 100
+	enforceNever  = 0
 )
 
-// detect takes endpoints out that answer badly. By success rate none is: no setting speaks of that.
-func detect(c *clusterv3.Cluster, o *networking.OutlierDetection) {
+// setOutlierDetection ejects endpoints that answer with errors. Detection by success rate stays off, because the API has
+// no setting for it.
+func setOutlierDetection(c *clusterv3.Cluster, o *networking.OutlierDetection) {
 	if o == nil {
 		return
 	}
 	out := &clusterv3.OutlierDetection{
-		EnforcingSuccessRate: envoy.Uint(never), Interval: o.Interval, BaseEjectionTime: o.BaseEjectionTime,
+		EnforcingSuccessRate: envoy.Uint(enforceNever), Interval: o.Interval, BaseEjectionTime: o.BaseEjectionTime,
 	}
 	enforced := func(n uint32) *wrapperspb.UInt32Value {
 		if n > 0 {
-			return envoy.Uint(always)
+			return envoy.Uint(enforceAlways)
 		}
-		return envoy.Uint(never)
+		return envoy.Uint(enforceNever)
 	}
 	if n := o.Consecutive_5XxErrors; n != nil {
 		out.Consecutive_5Xx, out.EnforcingConsecutive_5Xx = n, enforced(n.Value)
@@ -166,12 +168,12 @@ func detect(c *clusterv3.Cluster, o *networking.OutlierDetection) {
 	}
 	if o.SplitExternalLocalOriginErrors {
 		out.SplitExternalLocalOriginErrors = true
-		out.EnforcingLocalOriginSuccessRate = envoy.Uint(never)
+		out.EnforcingLocalOriginSuccessRate = envoy.Uint(enforceNever)
 		if n := o.ConsecutiveLocalOriginFailures.GetValue(); n > 0 {
-			out.ConsecutiveLocalOriginFailure, out.EnforcingConsecutiveLocalOriginFailure = envoy.Uint(n), envoy.Uint(always)
+			out.ConsecutiveLocalOriginFailure, out.EnforcingConsecutiveLocalOriginFailure = envoy.Uint(n), envoy.Uint(enforceAlways)
 		}
 	}
 	c.OutlierDetection = out
-	// Without a minimum, endpoints that were taken out stay out however few are left.
-	common(c).HealthyPanicThreshold = &typev3.Percent{Value: float64(min(max(o.MinHealthPercent, 0), 100))}
+	// Without a minimum, ejected endpoints stay ejected however few others remain.
+	commonLbConfig(c).HealthyPanicThreshold = &typev3.Percent{Value: float64(min(max(o.MinHealthPercent, 0), 100))}
 }

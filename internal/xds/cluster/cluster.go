@@ -1,9 +1,8 @@
-// Package cluster translates services and their policy into clusters.
+// Package cluster translates services and their traffic policy into clusters.
 //
-// It owns which clusters exist: one for every port of every service, and one more for every subset; and what a policy's
-// fields become. Clusters do not depend on endpoints, except where Envoy resolves names itself and for who the endpoints
-// say they are, so that endpoint changes run nothing here. The package starts no goroutines; it must not import other
-// translators, the store or sources.
+// It owns which clusters exist, one for every port of every service and one more for every subset, and what the fields of
+// a policy become. Clusters do not depend on endpoints, except where Envoy resolves the names of endpoints itself, and
+// for the identities of endpoints. A change of endpoints therefore runs nothing here. The package starts no goroutines.
 package cluster
 
 import (
@@ -31,45 +30,46 @@ import (
 // Map is a set of resources by name.
 type Map = omap.Map[omap.Name, *resource.Resource]
 
-// Queries are the clusters.
+// Queries are the layers of clusters.
 type Queries struct {
 	tables   *state.Tables
 	services *service.Queries
 	traffic  *traffic.Queries
 	scope    *scope.Queries
 	*layer.Hosts[*resource.Resource]
-	// Messages are the clusters of a host as they are before they are encoded, for who has to look into them. A host has such
-	// a cell only while something reads it: to encode them does without.
-	Messages *query.Query[layer.Seen, []*clusterv3.Cluster]
-	// Fixed are the clusters every sidecar has.
+	// Messages are the clusters of a host before they are encoded, for readers that look into them. A cell exists only
+	// while something reads it: encoding does not.
+	Messages *query.Query[layer.HostForClient, []*clusterv3.Cluster]
+	// Fixed are the clusters that every sidecar has.
 	Fixed *query.Query[service.All, Map]
-	// Inbound are those of what a workload serves.
-	Inbound *query.Query[Inbound, Map]
+	// Inbound are the clusters for the ports that a workload serves.
+	Inbound *query.Query[InboundKey, Map]
 }
 
-// Define adds the queries.
+// Define adds the queries to a graph.
 func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries) *Queries {
 	q := &Queries{tables: t, services: s, traffic: tr, scope: sc}
 	q.Messages = query.Define(g, "clusterMessages", func(a, b []*clusterv3.Cluster) bool {
 		return slices.EqualFunc(a, b, func(a, b *clusterv3.Cluster) bool { return proto.Equal(a, b) })
-	}, func(r *query.Reader, at layer.Seen) ([]*clusterv3.Cluster, bool) {
+	}, func(r *query.Reader, at layer.HostForClient) ([]*clusterv3.Cluster, bool) {
 		list := q.clusters(r, at)
 		return list, len(list) > 0
 	})
-	q.Hosts = layer.DefineHosts(g, layer.Names{Base: "clusters", Scoped: "scopedClusters", Own: "ownClusters"}, s, tr, sc,
-		layer.Translator[*clusterv3.Cluster, *resource.Resource]{Translate: q.clusters, Encode: encode, Matters: q.matters, Hide: resource.Hide})
+	q.Hosts = layer.DefineHosts(g, layer.Names{Base: "clusters", Scoped: "scopedClusters", Client: "ownClusters"}, s, tr, sc,
+		layer.Translator[*clusterv3.Cluster, *resource.Resource]{Translate: q.clusters, Encode: encode, DependsOnClient: q.dependsOnClient, Hide: resource.Hide})
 	q.Fixed = query.Define(g, "fixedClusters", Map.Equal, q.fixed)
 	q.Inbound = query.Define(g, "inboundClusters", Map.Equal, q.inbound)
 	return q
 }
 
-// matters reports whether where a client runs can matter to a host's clusters: only if they hold the endpoints.
-func (q *Queries) matters(r *query.Reader, at layer.Seen) bool {
-	s, ok := q.services.Service.Get(r, at.View)
-	return ok && (at.Rules != traffic.Rules{} || resolves(s))
+// dependsOnClient reports whether the client can matter to a host's clusters: if rules select it, or if the clusters hold
+// the endpoints, through its locality.
+func (q *Queries) dependsOnClient(r *query.Reader, at layer.HostForClient) bool {
+	s, ok := q.services.Service.Get(r, at.HostView)
+	return ok && (at.Rules != traffic.SelectingRules{} || resolves(s))
 }
 
-// translation is that of one service in the eyes of a client.
+// translation is the translation of one service for a client.
 type translation struct {
 	*Queries
 	r      *query.Reader
@@ -78,54 +78,54 @@ type translation struct {
 	client traffic.Client
 }
 
-// encode makes a cluster what is sent: all clusters come by here.
+// encode turns a cluster into a resource. All clusters are encoded here.
 func encode(c *clusterv3.Cluster) *resource.Resource {
 	return resource.New(resource.Cluster, c.Name, c)
 }
 
-func (q *Queries) clusters(r *query.Reader, at layer.Seen) []*clusterv3.Cluster {
-	s, ok := q.services.Service.Get(r, at.View)
+func (q *Queries) clusters(r *query.Reader, at layer.HostForClient) []*clusterv3.Cluster {
+	s, ok := q.services.Service.Get(r, at.HostView)
 	if !ok {
 		return nil
 	}
-	t := translation{q, r, s, q.traffic.PolicyFor(r, at.View, at.Rules), at.Client}
+	t := translation{q, r, s, q.traffic.PolicyFor(r, at.HostView, at.Rules), at.Client}
 	var out []*clusterv3.Cluster
 	for _, p := range s.Ports {
 		if p.Protocol == mesh.UDP {
 			continue
 		}
-		out = append(out, t.one(p, nil))
+		out = append(out, t.build(p, nil))
 		if t.policy == nil {
 			continue
 		}
 		for _, subset := range t.policy.Subsets {
-			out = append(out, t.one(p, subset))
+			out = append(out, t.build(p, subset))
 		}
 	}
 	return out
 }
 
-// one is the cluster of a port, of a subset if there is one.
-func (t translation) one(p mesh.Port, subset *networking.Subset) *clusterv3.Cluster {
+// build returns the cluster of a port, or of a subset of it if subset is not nil.
+func (t translation) build(p mesh.Port, subset *networking.Subset) *clusterv3.Cluster {
 	name := envoy.OutboundCluster(p.Number, subset.GetName(), t.s.Host)
 	settings := t.traffic.Settings(t.r, t.policy, subset, p.Number)
-	c := t.discovery(p, name, settings, subset)
+	c := t.discoveryCluster(p, name, settings, subset)
 	c.AltStatName = name + ";"
-	t.balance(c, settings)
-	t.limit(c, settings)
-	detect(c, settings.OutlierDetection)
-	http := t.http(p, settings)
-	t.secure(c, &http, p, subset, settings.TLS)
+	t.setLoadBalancing(c, settings)
+	t.setLimits(c, settings)
+	setOutlierDetection(c, settings.OutlierDetection)
+	http := t.httpOptions(p, settings)
+	t.setTLS(c, &http, p, subset, settings.TLS)
 	if pp := settings.ProxyProtocol; pp != nil {
-		envoy.AnnounceClient(c, pp.Version == networking.TrafficPolicy_ProxyProtocol_V2)
+		envoy.SendProxyProtocol(c, pp.Version == networking.TrafficPolicy_ProxyProtocol_V2)
 	}
 	envoy.SetHTTP(c, http)
 	c.Metadata = envoy.Metadata(t.metadata(p, subset))
 	return c
 }
 
-// discovery is the cluster as far as its endpoints are concerned.
-func (t translation) discovery(p mesh.Port, name string, settings traffic.Settings, subset *networking.Subset) *clusterv3.Cluster {
+// discoveryCluster returns the cluster with what depends on how its endpoints are found.
+func (t translation) discoveryCluster(p mesh.Port, name string, settings traffic.Settings, subset *networking.Subset) *clusterv3.Cluster {
 	timeout := t.tables.ConnectTimeout(t.r)
 	switch {
 	case passthrough(settings):
@@ -134,7 +134,7 @@ func (t translation) discovery(p mesh.Port, name string, settings traffic.Settin
 	case t.s.Resolution == mesh.DynamicDNS:
 		return envoy.DynamicCluster(name, timeout)
 	case resolves(t.s):
-		return t.resolving(p, name, timeout, settings, subset)
+		return t.dnsCluster(p, name, timeout, settings, subset)
 	}
 	c := envoy.OriginalDestinationCluster(name, timeout)
 	if t.s.Resolution == mesh.Passthrough && p.Target() != p.Number {
@@ -148,22 +148,22 @@ func resolves(s *service.Service) bool {
 	return s.Resolution == mesh.DNS || s.Resolution == mesh.DNSRoundRobin
 }
 
-func (t translation) resolving(p mesh.Port, name string, timeout time.Duration, settings traffic.Settings, subset *networking.Subset) *clusterv3.Cluster {
+func (t translation) dnsCluster(p mesh.Port, name string, timeout time.Duration, settings traffic.Settings, subset *networking.Subset) *clusterv3.Cluster {
 	one := t.s.Resolution == mesh.DNSRoundRobin
-	list := t.names(p, subset)
+	list := t.dnsEndpoints(p, subset)
 	if one && len(list) > 1 {
-		list = list[:1] // the cluster type takes one name
+		list = list[:1] // this type of cluster takes one name
 	}
 	var preference *traffic.Preference
-	if t.traffic.Preferring(t.r, t.s.Near, t.policy) {
+	if t.traffic.DependsOnLocality(t.r, t.s.Near, t.policy) {
 		preference = t.traffic.Preference(t.r, t.s.Near, settings)
 	}
 	groups := preference.Arrange(list, t.client.Site)
 	return envoy.DNSCluster(name, timeout, t.tables.DNSRefresh(t.r), one, envoy.Assignment(name, groups, t.s.External))
 }
 
-// names are the endpoints of a service that Envoy resolves itself; without any, the host is one.
-func (t translation) names(p mesh.Port, subset *networking.Subset) []mesh.PortEndpoint {
+// dnsEndpoints are the endpoints of a service that Envoy resolves. If the service has none, the host itself is one.
+func (t translation) dnsEndpoints(p mesh.Port, subset *networking.Subset) []mesh.PortEndpoint {
 	list := t.services.Endpoints(t.r, t.s, p.Number)
 	var out []mesh.PortEndpoint
 	for _, e := range list {
@@ -183,7 +183,7 @@ func (t translation) metadata(p mesh.Port, subset *networking.Subset) map[string
 		"services":              envoy.ServiceMetadata(t.s.Host, t.s.Name, t.s.Namespace),
 	}
 	if t.policy != nil {
-		m["config"] = structpb.NewStringValue(path(t.policy.Objects[0]))
+		m["config"] = structpb.NewStringValue(configPath(t.policy.Objects[0]))
 	}
 	if subset != nil {
 		m["subset"] = structpb.NewStringValue(subset.Name)
@@ -194,8 +194,8 @@ func (t translation) metadata(p mesh.Port, subset *networking.Subset) map[string
 	return m
 }
 
-// path is how dashboards know an object.
-func path(k api.Key) string {
+// configPath is the path by which dashboards made for Istio know an object.
+func configPath(k api.Key) string {
 	kind := "destination-rule"
 	if k.Kind != api.KindDestinationRule {
 		kind = k.Kind
@@ -203,7 +203,7 @@ func path(k api.Key) string {
 	return "/apis/networking.istio.io/v1alpha3/namespaces/" + k.Namespace + "/" + kind + "/" + k.Name
 }
 
-// passthrough reports whether the policy asks for the address the client dialled.
+// passthrough reports whether the policy sends connections to the address that the client dialled.
 func passthrough(s traffic.Settings) bool {
 	return s.LoadBalancer.GetSimple() == networking.LoadBalancerSettings_PASSTHROUGH
 }

@@ -37,8 +37,8 @@ metadata: {name: one, namespace: a}
 spec: {host: one.com, subsets: [{name: v1, labels: {version: v1}}]}
 `
 
-// The clusters of a host can be read as messages, which are what is encoded. A host has a cell for them only while somebody
-// reads it: those that nobody looks into are not held twice.
+// The clusters of a host can be read as messages, which are equal to what is encoded. A host has a cell for them only
+// while something reads it, so that they are not held twice.
 func TestMessages(t *testing.T) {
 	tables := state.New(state.Options{})
 	g := query.New(tables.DB, query.Options{Strict: true})
@@ -63,7 +63,7 @@ func TestMessages(t *testing.T) {
 	}
 
 	var messages []*clusterv3.Cluster
-	seen := layer.Seen{View: service.View{Host: "one.com"}}
+	seen := layer.HostForClient{HostView: service.HostView{Host: "one.com"}}
 	release := q.Messages.Observe(seen, func(list []*clusterv3.Cluster, _ bool) { messages = list })
 	commit(func(*store.Txn) {})
 	if n := g.Cells()["clusterMessages"]; len(messages) != 2 || n != 1 {

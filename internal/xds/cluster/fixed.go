@@ -24,8 +24,8 @@ func (q *Queries) fixed(r *query.Reader, _ service.All) (Map, bool) {
 	timeout := q.tables.ConnectTimeout(r)
 	pass := envoy.OriginalDestinationCluster(envoy.PassthroughCluster, timeout)
 	base := traffic.Settings{ConnectionPool: q.tables.Baseline(r).GetConnectionPool()}
-	q.pool(r, pass, base)
-	envoy.SetHTTP(pass, envoy.HTTP{Upstream: envoy.UpstreamAsDownstream, Common: connections(base.ConnectionPool)})
+	q.setPool(r, pass, base)
+	envoy.SetHTTP(pass, envoy.HTTP{Upstream: envoy.UpstreamAsDownstream, CommonOptions: commonHTTPOptions(base.ConnectionPool)})
 	in := envoy.OriginalDestinationCluster(envoy.InboundPassthroughCluster, timeout)
 	envoy.SetHTTP(in, envoy.HTTP{Upstream: envoy.UpstreamAsDownstream})
 	envoy.BindSource(in, envoy.InboundBindAddress)
@@ -33,7 +33,7 @@ func (q *Queries) fixed(r *query.Reader, _ service.All) (Map, bool) {
 	if q.tables.OutboundMode(r) == state.ByName {
 		dynamic := envoy.DynamicCluster(envoy.DynamicDNSCluster, timeout)
 		http := envoy.HTTP{Upstream: envoy.UpstreamAsDownstream}
-		secureUnknown(dynamic, &http, q.tables.UnknownTLS(r))
+		setUnknownTLS(dynamic, &http, q.tables.UnknownTLS(r))
 		envoy.SetHTTP(dynamic, http)
 		list = append(list, dynamic)
 	}
@@ -48,22 +48,23 @@ func asMap(list ...*clusterv3.Cluster) Map {
 	return Map{}.With(changes...)
 }
 
-// Inbound names the clusters of what a workload serves.
-type Inbound struct {
+// InboundKey names the clusters for the ports that a workload serves.
+type InboundKey struct {
 	Ports intern.List[proxy.InboundPort]
-	// Direct says that nothing redirects: the application is reached on the loopback address.
-	Direct bool
+	// NotIntercepted says that traffic is not redirected to the proxy: it reaches the application at the loopback
+	// address.
+	NotIntercepted bool
 }
 
-func (q *Queries) inbound(r *query.Reader, k Inbound) (Map, bool) {
+func (q *Queries) inbound(r *query.Reader, k InboundKey) (Map, bool) {
 	timeout := q.tables.ConnectTimeout(r)
 	var list []*clusterv3.Cluster
-	local := k.Direct || q.tables.InboundLocalhost(r)
+	local := k.NotIntercepted || q.tables.InboundLocalhost(r)
 	for p := range k.Ports.All() {
 		name := envoy.InboundCluster(p.Number)
-		c := application(name, timeout, p, local)
+		c := applicationCluster(name, timeout, p, local)
 		c.AltStatName = name + ";"
-		q.inboundPool(r, c, p)
+		q.setInboundPool(r, c, p)
 		if p.Host != "" {
 			c.Metadata = envoy.Metadata(map[string]*structpb.Value{"services": envoy.ServiceMetadata(p.Host, p.Name, p.Namespace)})
 		}
@@ -72,9 +73,9 @@ func (q *Queries) inbound(r *query.Reader, k Inbound) (Map, bool) {
 	return asMap(list...), true
 }
 
-// application is the cluster of a port of the workload itself. Local: it is reached at the loopback address unless the port
-// says otherwise.
-func application(name string, timeout time.Duration, p proxy.InboundPort, local bool) *clusterv3.Cluster {
+// applicationCluster is the cluster for a port of the workload itself. With local, the application is at the loopback
+// address, unless the port has another address.
+func applicationCluster(name string, timeout time.Duration, p proxy.InboundPort, local bool) *clusterv3.Cluster {
 	if path, ok := strings.CutPrefix(p.To, "unix://"); ok {
 		return envoy.StaticCluster(name, timeout, envoy.Pipe(path))
 	}
@@ -91,26 +92,26 @@ func application(name string, timeout time.Duration, p proxy.InboundPort, local 
 	}
 	c := envoy.OriginalDestinationCluster(name, timeout)
 	envoy.BindSource(c, envoy.InboundBindAddress)
-	if err == nil && uint32(to.Port()) != p.Number { // at the workload's own address, on another port
+	if err == nil && uint32(to.Port()) != p.Number { // the workload's own address, on another port
 		envoy.OverridePort(c, uint32(to.Port()))
 	}
 	return c
 }
 
-// inboundPool limits connections to the application.
-func (q *Queries) inboundPool(r *query.Reader, c *clusterv3.Cluster, p proxy.InboundPort) {
+// setInboundPool limits connections to the application.
+func (q *Queries) setInboundPool(r *query.Reader, c *clusterv3.Cluster, p proxy.InboundPort) {
 	s := traffic.Settings{ConnectionPool: q.scope.InboundPool(r, p)}
-	q.pool(r, c, s)
-	h := envoy.HTTP{Upstream: httpOf(p.Protocol), Common: connections(s.ConnectionPool)}
+	q.setPool(r, c, s)
+	h := envoy.HTTP{Upstream: upstreamHTTP(p.Protocol), CommonOptions: commonHTTPOptions(s.ConnectionPool)}
 	if p.Protocol.IsHTTP() && s.ConnectionPool.GetHttp().GetUseClientProtocol() {
 		h.Upstream = envoy.UpstreamAsDownstream
 	}
-	streams(&h, s.ConnectionPool.GetHttp())
+	setHTTP2Options(&h, s.ConnectionPool.GetHttp())
 	envoy.SetHTTP(c, h)
 }
 
-// httpOf is which HTTP the endpoints of a port are taken to speak, where no policy says otherwise.
-func httpOf(p mesh.Protocol) envoy.Upstream {
+// upstreamHTTP is the HTTP version for the endpoints of a port, unless a policy changes it.
+func upstreamHTTP(p mesh.Protocol) envoy.Upstream {
 	switch {
 	case p.Sniffed():
 		return envoy.UpstreamAsDownstream

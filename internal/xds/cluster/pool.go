@@ -15,16 +15,16 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
-// limit says how many connections, requests and retries a cluster may have.
-func (t translation) limit(c *clusterv3.Cluster, s traffic.Settings) { t.pool(t.r, c, s) }
+// setLimits bounds the connections, requests and retries of a cluster.
+func (t translation) setLimits(c *clusterv3.Cluster, s traffic.Settings) { t.setPool(t.r, c, s) }
 
-func (q *Queries) pool(r *query.Reader, c *clusterv3.Cluster, s traffic.Settings) {
+func (q *Queries) setPool(r *query.Reader, c *clusterv3.Cluster, s traffic.Settings) {
 	tcp, http := s.ConnectionPool.GetTcp(), s.ConnectionPool.GetHttp()
 	t := c.CircuitBreakers.Thresholds[0]
-	atMost(&t.MaxConnections, tcp.GetMaxConnections())
-	atMost(&t.MaxPendingRequests, http.GetHttp1MaxPendingRequests())
-	atMost(&t.MaxRequests, http.GetHttp2MaxRequests())
-	atMost(&t.MaxRetries, http.GetMaxRetries())
+	setThreshold(&t.MaxConnections, tcp.GetMaxConnections())
+	setThreshold(&t.MaxPendingRequests, http.GetHttp1MaxPendingRequests())
+	setThreshold(&t.MaxRequests, http.GetHttp2MaxRequests())
+	setThreshold(&t.MaxRetries, http.GetMaxRetries())
 	if b := s.RetryBudget; b != nil {
 		t.RetryBudget = &clusterv3.CircuitBreakers_Thresholds_RetryBudget{BudgetInterval: b.BudgetInterval}
 		if b.Percent != nil {
@@ -42,14 +42,14 @@ func (q *Queries) pool(r *query.Reader, c *clusterv3.Cluster, s traffic.Settings
 	}
 }
 
-// atMost replaces a threshold by one that the user set.
-func atMost(at **wrapperspb.UInt32Value, n int32) {
+// setThreshold replaces a threshold if the user set one.
+func setThreshold(at **wrapperspb.UInt32Value, n int32) {
 	if n > 0 {
 		*at = envoy.Uint(uint32(n))
 	}
 }
 
-// keepalive lays what a rule says over what the mesh says, field by field; either may be nil.
+// keepalive merges settings field by field. Later ones win; nil ones are skipped.
 func keepalive(list ...*networking.ConnectionPoolSettings_TCPSettings_TcpKeepalive) *corev3.TcpKeepalive {
 	out := &corev3.TcpKeepalive{}
 	for _, k := range list {
@@ -66,38 +66,38 @@ func keepalive(list ...*networking.ConnectionPoolSettings_TCPSettings_TcpKeepali
 	return out
 }
 
-// http is how a cluster speaks HTTP.
-func (t translation) http(p mesh.Port, s traffic.Settings) envoy.HTTP {
+// httpOptions say how a cluster speaks HTTP.
+func (t translation) httpOptions(p mesh.Port, s traffic.Settings) envoy.HTTP {
 	pool := s.ConnectionPool.GetHttp()
-	h := envoy.HTTP{Upstream: httpOf(p.Protocol), Common: connections(s.ConnectionPool), Errors: s.OutlierDetection.GetOutlierDetectionHttpErrorCodes()}
+	h := envoy.HTTP{Upstream: upstreamHTTP(p.Protocol), CommonOptions: commonHTTPOptions(s.ConnectionPool), ErrorStatuses: s.OutlierDetection.GetOutlierDetectionHttpErrorCodes()}
 	switch {
 	case pool.GetUseClientProtocol():
 		h.Upstream = envoy.UpstreamAsDownstream
 	case t.upgrades(p.Protocol, pool.GetH2UpgradePolicy()):
 		h.Upstream = envoy.UpstreamHTTP2
 	}
-	streams(&h, pool)
+	setHTTP2Options(&h, pool)
 	return h
 }
 
-// streams sets what is about HTTP/2 connections.
-func streams(h *envoy.HTTP, pool *networking.ConnectionPoolSettings_HTTPSettings) {
+// setHTTP2Options sets the options of HTTP/2 connections.
+func setHTTP2Options(h *envoy.HTTP, pool *networking.ConnectionPoolSettings_HTTPSettings) {
 	if n := pool.GetMaxConcurrentStreams(); n > 0 {
-		h.Streams = uint32(n)
+		h.MaxConcurrentStreams = uint32(n)
 	}
 	if k := pool.GetHttp2KeepAlive(); k != nil {
-		h.Pings = &corev3.KeepaliveSettings{Interval: k.Interval, Timeout: k.Timeout}
-		if k.Timeout == nil { // Envoy demands one
-			h.Pings.Timeout = envoy.Duration(pingTimeout)
+		h.Keepalive = &corev3.KeepaliveSettings{Interval: k.Interval, Timeout: k.Timeout}
+		if k.Timeout == nil { // Envoy requires a timeout
+			h.Keepalive.Timeout = envoy.Duration(pingTimeout)
 		}
 	}
 }
 
-// pingTimeout is how long the answer to a ping is waited for where the user does not say.
+// pingTimeout is how long the answer to an HTTP/2 ping is awaited if the user does not say.
 const pingTimeout = 20 * time.Second
 
-// upgrades reports whether HTTP/1.1 becomes HTTP/2 on the way. Who writes a rule for it knows what the endpoints of a
-// sniffed port speak; the mesh as a whole does not.
+// upgrades reports whether HTTP/1.1 requests are sent as HTTP/2. A DestinationRule can say so for a port with protocol
+// detection; the mesh-wide setting counts for ports that are declared as HTTP only.
 func (t translation) upgrades(p mesh.Protocol, policy networking.ConnectionPoolSettings_HTTPSettings_H2UpgradePolicy) bool {
 	if !p.IsHTTP() && !p.Sniffed() {
 		return false
@@ -111,8 +111,8 @@ func (t translation) upgrades(p mesh.Protocol, policy networking.ConnectionPoolS
 	return p.IsHTTP() && t.tables.HTTP2Upgrade(t.r)
 }
 
-// connections are the limits of single connections; nil if there are none.
-func connections(pool *networking.ConnectionPoolSettings) *corev3.HttpProtocolOptions {
+// commonHTTPOptions are the limits of single connections. nil means that there are none.
+func commonHTTPOptions(pool *networking.ConnectionPoolSettings) *corev3.HttpProtocolOptions {
 	tcp, http := pool.GetTcp(), pool.GetHttp()
 	o := &corev3.HttpProtocolOptions{
 		IdleTimeout:           http.GetIdleTimeout(),

@@ -10,8 +10,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
-// What a client of the mesh offers to speak within TLS. A server that tells ports' protocols by looking knows HTTP by the
-// first ones; a proxy of its own would add them per connection, stock Envoy offers the same on all of a cluster's.
+// ALPN values that a client of the mesh offers. A server with protocol detection recognises HTTP by the istio-http
+// values. A proxy build of Istio would choose them per connection; stock Envoy offers the same values on all connections
+// of a cluster.
 const (
 	alpnMesh  = "istio"
 	alpnHTTP1 = "istio-http/1.1"
@@ -19,10 +20,10 @@ const (
 	alpnH2    = "h2"
 )
 
-// secure says how a cluster speaks TLS: as the rule says; without one, the mesh's TLS to endpoints that take it.
-func (t translation) secure(c *clusterv3.Cluster, http *envoy.HTTP, p mesh.Port, subset *networking.Subset, tls *networking.ClientTLSSettings) {
+// setTLS sets how a cluster speaks TLS: as the rule says, or without a rule the mesh's TLS to endpoints that accept it.
+func (t translation) setTLS(c *clusterv3.Cluster, http *envoy.HTTP, p mesh.Port, subset *networking.Subset, tls *networking.ClientTLSSettings) {
 	if tls == nil {
-		t.offer(c, *http, p, subset)
+		t.setAutoTLS(c, *http, p, subset)
 		return
 	}
 	switch tls.Mode {
@@ -32,45 +33,45 @@ func (t translation) secure(c *clusterv3.Cluster, http *envoy.HTTP, p mesh.Port,
 			m.SNI = tls.Sni
 		}
 		if len(tls.SubjectAltNames) > 0 {
-			m.Names = tls.SubjectAltNames
+			m.SubjectAltNames = tls.SubjectAltNames
 		}
 		envoy.UseTLS(c, m)
 	case networking.ClientTLSSettings_SIMPLE, networking.ClientTLSSettings_MUTUAL:
-		m := ownTLS(http, tls)
-		if len(m.Names) == 0 {
-			m.Names = t.services.Names(t.r, t.s)
+		m := ruleTLS(http, tls)
+		if len(m.SubjectAltNames) == 0 {
+			m.SubjectAltNames = t.services.SubjectAltNames(t.r, t.s)
 		}
 		envoy.UseTLS(c, m)
 	}
 }
 
-// secureUnknown says how a cluster speaks TLS whose hosts nobody declared.
-func secureUnknown(c *clusterv3.Cluster, http *envoy.HTTP, tls *networking.ClientTLSSettings) {
+// setUnknownTLS sets how the cluster for undeclared hosts speaks TLS.
+func setUnknownTLS(c *clusterv3.Cluster, http *envoy.HTTP, tls *networking.ClientTLSSettings) {
 	switch tls.GetMode() {
 	case networking.ClientTLSSettings_ISTIO_MUTUAL:
 		http.SNIFromHost = tls.Sni == ""
-		envoy.UseTLS(c, envoy.ClientTLS{Mesh: true, Names: tls.SubjectAltNames, SNI: tls.Sni, ALPN: []string{alpnMesh}})
+		envoy.UseTLS(c, envoy.ClientTLS{Mesh: true, SubjectAltNames: tls.SubjectAltNames, SNI: tls.Sni, ALPN: []string{alpnMesh}})
 	case networking.ClientTLSSettings_SIMPLE, networking.ClientTLSSettings_MUTUAL:
-		envoy.UseTLS(c, ownTLS(http, tls))
+		envoy.UseTLS(c, ruleTLS(http, tls))
 	}
 }
 
-// offer makes a cluster speak the mesh's TLS to endpoints that take it. Where the address is kept that the client dialled,
-// nobody knows which of them it is: all must take it.
-func (t translation) offer(c *clusterv3.Cluster, http envoy.HTTP, p mesh.Port, subset *networking.Subset) {
+// setAutoTLS makes a cluster speak the mesh's TLS to endpoints that accept it. Where connections go to their original
+// destination, Envoy does not know which endpoint that is, so all endpoints must accept it.
+func (t translation) setAutoTLS(c *clusterv3.Cluster, http envoy.HTTP, p mesh.Port, subset *networking.Subset) {
 	switch {
-	case t.s.External || !t.tables.AutoMTLS(t.r) || !t.services.TakesMeshTLS(t.r, t.s):
+	case t.s.External || !t.tables.AutoMTLS(t.r) || !t.services.AcceptsMeshTLS(t.r, t.s):
 	case c.LbPolicy != clusterv3.Cluster_CLUSTER_PROVIDED:
-		envoy.OfferTLS(c, t.meshTLS(http, p, subset))
+		envoy.UseAutoTLS(c, t.meshTLS(http, p, subset))
 	case !slices.ContainsFunc(t.services.Endpoints(t.r, t.s, p.Number), func(e mesh.PortEndpoint) bool { return !e.MeshTLS() }):
 		envoy.UseTLS(c, t.meshTLS(http, p, subset))
 	}
 }
 
-// meshTLS is TLS with the workload's identity towards others of the mesh.
+// meshTLS is TLS with the workload's own identity, to other workloads of the mesh.
 func (t translation) meshTLS(http envoy.HTTP, p mesh.Port, subset *networking.Subset) envoy.ClientTLS {
 	m := envoy.ClientTLS{
-		Mesh: true, Names: t.services.Names(t.r, t.s), SNI: envoy.ServerName(p.Number, subset.GetName(), t.s.Host),
+		Mesh: true, SubjectAltNames: t.services.SubjectAltNames(t.r, t.s), SNI: envoy.ServerName(p.Number, subset.GetName(), t.s.Host),
 		ALPN: []string{alpnMesh},
 	}
 	switch {
@@ -82,12 +83,12 @@ func (t translation) meshTLS(http envoy.HTTP, p mesh.Port, subset *networking.Su
 	return m
 }
 
-// ownTLS is TLS as a rule says it. Without a server name, each request's host is one, and without names to verify, the
-// server must prove to be that.
-func ownTLS(http *envoy.HTTP, tls *networking.ClientTLSSettings) envoy.ClientTLS {
+// ruleTLS is TLS as a rule sets it. If the rule has no SNI, the host of each request is used, and if it has no names to
+// verify either, the server certificate must have that name.
+func ruleTLS(http *envoy.HTTP, tls *networking.ClientTLSSettings) envoy.ClientTLS {
 	m := envoy.ClientTLS{
-		Roots: tls.CaCertificates, Revoked: tls.CaCrl, Unverified: tls.InsecureSkipVerify.GetValue(),
-		Names: tls.SubjectAltNames, SNI: tls.Sni,
+		Roots: tls.CaCertificates, CRL: tls.CaCrl, InsecureSkipVerify: tls.InsecureSkipVerify.GetValue(),
+		SubjectAltNames: tls.SubjectAltNames, SNI: tls.Sni,
 	}
 	if m.Roots == "" {
 		m.Roots = envoy.SystemRoots
@@ -96,7 +97,7 @@ func ownTLS(http *envoy.HTTP, tls *networking.ClientTLSSettings) envoy.ClientTLS
 		m.Certificate, m.Key = tls.ClientCertificate, tls.PrivateKey
 	}
 	http.SNIFromHost = m.SNI == ""
-	http.NameFromHost = http.SNIFromHost && len(m.Names) == 0 && !m.Unverified
+	http.SANFromHost = http.SNIFromHost && len(m.SubjectAltNames) == 0 && !m.InsecureSkipVerify
 	if http.Upstream == envoy.UpstreamHTTP2 {
 		m.ALPN = []string{alpnH2}
 	}

@@ -1,7 +1,7 @@
-// Package endpoint translates the endpoints of services into assignments.
+// Package endpoint translates the endpoints of services into cluster load assignments.
 //
-// It owns which assignments exist: one for every cluster that fetches its endpoints, also if there are none, so that
-// nobody waits for it. The package starts no goroutines; it must not import other translators, the store or sources.
+// It owns which assignments exist: one for every cluster of type EDS, even if it has no endpoints, so that no cluster
+// waits for its assignment. The package starts no goroutines.
 package endpoint
 
 import (
@@ -19,40 +19,42 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// Queries are the assignments.
+// Queries are the layers of assignments.
 type Queries struct {
 	services *service.Queries
 	traffic  *traffic.Queries
 	*layer.Hosts[*resource.Resource]
 }
 
-// Define adds the queries.
+// Define adds the queries to a graph.
 func Define(g *query.Graph, s *service.Queries, tr *traffic.Queries, sc *scope.Queries) *Queries {
 	q := &Queries{services: s, traffic: tr}
-	q.Hosts = layer.DefineHosts(g, layer.Names{Base: "assignments", Scoped: "scopedAssignments", Own: "ownAssignments"}, s, tr, sc,
+	q.Hosts = layer.DefineHosts(g, layer.Names{Base: "assignments", Scoped: "scopedAssignments", Client: "ownAssignments"}, s, tr, sc,
 		layer.Translator[assignment, *resource.Resource]{Translate: q.assignments, Encode: assignment.encode, Hide: resource.Hide})
 	return q
 }
 
-// assignment is what is told of the endpoints of one cluster.
+// assignment is the content of a ClusterLoadAssignment.
 type assignment struct {
-	name     string
-	groups   []mesh.Group
+	name   string
+	groups []mesh.Group
+	// external endpoints never get the metadata for the mesh's TLS.
 	external bool
 }
 
-// encode does without a message: there may be very many endpoints.
+// encode encodes the assignment without building a message, because there may be very many endpoints.
 func (a assignment) encode() *resource.Resource {
 	return resource.Encoded(resource.Endpoint, a.name, envoy.EncodeAssignment(a.name, a.groups, a.external))
 }
 
-func (q *Queries) assignments(r *query.Reader, at layer.Seen) []assignment {
-	s, ok := q.services.Service.Get(r, at.View)
+// assignments are those of all ports and subsets of a host.
+func (q *Queries) assignments(r *query.Reader, at layer.HostForClient) []assignment {
+	s, ok := q.services.Service.Get(r, at.HostView)
 	if !ok || s.Resolution != mesh.Static {
 		return nil
 	}
-	policy := q.traffic.PolicyFor(r, at.View, at.Rules)
-	preferring := q.traffic.Preferring(r, s.Near, policy)
+	policy := q.traffic.PolicyFor(r, at.HostView, at.Rules)
+	preferring := q.traffic.DependsOnLocality(r, s.Near, policy)
 	var out []assignment
 	for _, p := range s.Ports {
 		if p.Protocol == mesh.UDP {
@@ -64,7 +66,7 @@ func (q *Queries) assignments(r *query.Reader, at layer.Seen) []assignment {
 			if preferring {
 				preference = q.traffic.Preference(r, s.Near, q.traffic.Settings(r, policy, subset, p.Number))
 			}
-			groups := preference.Arrange(chosen(list, subset.GetLabels()), at.Site)
+			groups := preference.Arrange(inSubset(list, subset.GetLabels()), at.Site)
 			name := envoy.OutboundCluster(p.Number, subset.GetName(), s.Host)
 			out = append(out, assignment{name, groups, s.External})
 		}
@@ -79,13 +81,13 @@ func (q *Queries) assignments(r *query.Reader, at layer.Seen) []assignment {
 	return out
 }
 
-// dialable are the endpoints that can be connected to. The list is the caller's.
+// dialable removes the endpoints that Envoy cannot connect to. It changes the list.
 func dialable(list []mesh.PortEndpoint) []mesh.PortEndpoint {
 	return slices.DeleteFunc(list, func(e mesh.PortEndpoint) bool { return !e.Dialable() })
 }
 
-// chosen are the endpoints of a subset.
-func chosen(list []mesh.PortEndpoint, labels map[string]string) []mesh.PortEndpoint {
+// inSubset are the endpoints with the labels of a subset.
+func inSubset(list []mesh.PortEndpoint, labels map[string]string) []mesh.PortEndpoint {
 	if len(labels) == 0 {
 		return list
 	}

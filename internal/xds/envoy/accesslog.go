@@ -15,14 +15,14 @@ import (
 
 const fileLog = "envoy.access_loggers.file"
 
-// defaultFormat is the line that log parsers made for Istio expect.
+// defaultFormat is Istio's default, which log parsers expect.
 const defaultFormat = `[%START_TIME%] "%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%" %RESPONSE_CODE% %RESPONSE_FLAGS% ` +
 	`%RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% "%UPSTREAM_TRANSPORT_FAILURE_REASON%" %BYTES_RECEIVED% %BYTES_SENT% ` +
 	`%DURATION% %RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% "%REQ(X-FORWARDED-FOR)%" "%REQ(USER-AGENT)%" "%REQ(X-REQUEST-ID)%" ` +
 	`"%REQ(:AUTHORITY)%" "%UPSTREAM_HOST%" %UPSTREAM_CLUSTER_RAW% %UPSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_LOCAL_ADDRESS% ` +
 	`%DOWNSTREAM_REMOTE_ADDRESS% %REQUESTED_SERVER_NAME% %ROUTE_NAME%`
 
-// defaultFields are the same as members of a JSON object.
+// defaultFields are the same operators as members of a JSON object.
 func defaultFields() map[string]any {
 	return map[string]any{
 		"start_time": "%START_TIME%", "method": "%REQ(:METHOD)%", "path": "%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%", "protocol": "%PROTOCOL%",
@@ -39,7 +39,7 @@ func defaultFields() map[string]any {
 	}
 }
 
-// TextLog logs a line each to a file; an empty format is the default one.
+// TextLog is an access log of text lines in a file. An empty format means the default one.
 func TextLog(file, format string) *accesslogv3.AccessLog {
 	if format == "" {
 		format = defaultFormat
@@ -47,12 +47,12 @@ func TextLog(file, format string) *accesslogv3.AccessLog {
 	if !strings.HasSuffix(format, "\n") {
 		format += "\n"
 	}
-	return logTo(file, &corev3.SubstitutionFormatString{Format: &corev3.SubstitutionFormatString_TextFormatSource{
+	return fileAccessLog(file, &corev3.SubstitutionFormatString{Format: &corev3.SubstitutionFormatString_TextFormatSource{
 		TextFormatSource: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: format}},
 	}})
 }
 
-// JSONLog logs an object each to a file; a format that is not a JSON object is replaced by the default one.
+// JSONLog is an access log of JSON objects in a file. A format that is not a JSON object is replaced by the default one.
 func JSONLog(file, format string) *accesslogv3.AccessLog {
 	var members map[string]any
 	if json.Unmarshal([]byte(format), &members) != nil || len(members) == 0 {
@@ -60,24 +60,25 @@ func JSONLog(file, format string) *accesslogv3.AccessLog {
 	}
 	object, err := structpb.NewStruct(members)
 	if err != nil {
-		panic(err) // what JSON decodes to fits
+		panic(err) // everything that JSON decodes to fits
 	}
-	return logTo(file, &corev3.SubstitutionFormatString{Format: &corev3.SubstitutionFormatString_JsonFormat{JsonFormat: object}})
+	return fileAccessLog(file, &corev3.SubstitutionFormatString{Format: &corev3.SubstitutionFormatString_JsonFormat{JsonFormat: object}})
 }
 
-func logTo(file string, format *corev3.SubstitutionFormatString) *accesslogv3.AccessLog {
+func fileAccessLog(file string, format *corev3.SubstitutionFormatString) *accesslogv3.AccessLog {
 	return &accesslogv3.AccessLog{Name: fileLog, ConfigType: &accesslogv3.AccessLog_TypedConfig{TypedConfig: Pack(&filev3.FileAccessLog{
 		Path: file, AccessLogFormat: &filev3.FileAccessLog_LogFormat{LogFormat: format},
 	})}}
 }
 
-// Log makes all filters of a listener log. With listeners, so does the listener itself, where no chain takes a connection.
-func Log(l *listenerv3.Listener, log *accesslogv3.AccessLog, listeners bool) {
+// AddAccessLog makes all filters of a listener log. With listeners, the listener itself also logs connections that no
+// filter chain matches.
+func AddAccessLog(l *listenerv3.Listener, log *accesslogv3.AccessLog, listeners bool) {
 	for _, c := range l.FilterChains {
-		logChain(c, log)
+		addChainLog(c, log)
 	}
 	if l.DefaultFilterChain != nil {
-		logChain(l.DefaultFilterChain, log)
+		addChainLog(l.DefaultFilterChain, log)
 	}
 	if !listeners {
 		return
@@ -88,7 +89,7 @@ func Log(l *listenerv3.Listener, log *accesslogv3.AccessLog, listeners bool) {
 	l.AccessLog = append(l.AccessLog, &accesslogv3.AccessLog{Name: log.Name, ConfigType: log.ConfigType, Filter: unmatched})
 }
 
-func logChain(c *listenerv3.FilterChain, log *accesslogv3.AccessLog) {
+func addChainLog(c *listenerv3.FilterChain, log *accesslogv3.AccessLog) {
 	for _, f := range c.Filters {
 		switch f.Name {
 		case hcmFilter:

@@ -40,17 +40,17 @@ const (
 	wrappedValue = 1
 )
 
-// EncodeAssignment is the deterministic encoding of Assignment, byte by byte. A service may have ten thousand endpoints of
-// which one changes: to write their bytes costs a twentieth of making messages of them and encoding these. It panics on
-// text that is not UTF-8, as encoding the message would.
+// EncodeAssignment returns the deterministic encoding of what Assignment returns, without building messages. A service
+// may have ten thousand endpoints of which one changes; writing the bytes costs a twentieth of building and encoding the
+// messages. It panics on text that is not UTF-8, as encoding the message would.
 func EncodeAssignment(name string, groups []mesh.Group, external bool) []byte {
 	n := 0
 	for _, g := range groups {
 		n += len(g.Endpoints)
 	}
-	var meshTLS []byte // of endpoints that take the mesh's TLS, if there are any
+	var meshTLS []byte // the encoded metadata of endpoints that accept the mesh's TLS, if there are any
 	if !external && slices.ContainsFunc(groups, hasMeshTLS) {
-		m, err := proto.MarshalOptions{Deterministic: true}.Marshal(takesMeshTLS())
+		m, err := proto.MarshalOptions{Deterministic: true}.Marshal(meshTLSMetadata())
 		if err != nil {
 			panic(fmt.Errorf("encode the metadata of endpoints: %w", err))
 		}
@@ -94,7 +94,7 @@ func hasMeshTLS(g mesh.Group) bool {
 	return slices.ContainsFunc(g.Endpoints, mesh.PortEndpoint.MeshTLS)
 }
 
-// appendEndpoint appends LbEndpoint.endpoint: in each other an endpoint, its address, and the address's kind.
+// appendEndpoint appends LbEndpoint.endpoint: an Endpoint with an Address with a SocketAddress or Pipe.
 func appendEndpoint(b []byte, e mesh.PortEndpoint) []byte {
 	var room [128]byte
 	kind, inner := protowire.Number(addressSocket), room[:0]
@@ -102,7 +102,7 @@ func appendEndpoint(b []byte, e mesh.PortEndpoint) []byte {
 		kind, inner = addressPipe, appendText(inner, pipePath, path)
 	} else {
 		inner = appendText(inner, socketAddress, e.Address)
-		inner = protowire.AppendTag(inner, socketPort, protowire.VarintType) // of a oneof: also if it is zero
+		inner = protowire.AppendTag(inner, socketPort, protowire.VarintType) // a member of a oneof is encoded even if it is zero
 		inner = protowire.AppendVarint(inner, uint64(e.Port))
 	}
 	address := 1 + protowire.SizeBytes(len(inner))
@@ -117,7 +117,7 @@ func appendBytes(b []byte, field protowire.Number, v []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(b, field, protowire.BytesType), v)
 }
 
-// appendText appends a field of text, which without any is left out.
+// appendText appends a string field. An empty string is left out.
 func appendText(b []byte, field protowire.Number, s string) []byte {
 	if s == "" {
 		return b
@@ -128,7 +128,7 @@ func appendText(b []byte, field protowire.Number, s string) []byte {
 	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), s)
 }
 
-// appendNumber appends a field with a number, which is left out if it is zero.
+// appendNumber appends a number field. Zero is left out.
 func appendNumber(b []byte, field protowire.Number, n uint32) []byte {
 	if n == 0 {
 		return b
@@ -136,7 +136,7 @@ func appendNumber(b []byte, field protowire.Number, n uint32) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), uint64(n))
 }
 
-// appendWrapped appends a number in a message of its own.
+// appendWrapped appends a number as a UInt32Value field.
 func appendWrapped(b []byte, field protowire.Number, n uint32) []byte {
 	var room [8]byte
 	return appendBytes(b, field, appendNumber(room[:0], wrappedValue, n))

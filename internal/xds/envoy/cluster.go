@@ -11,7 +11,7 @@ import (
 	dnsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/dns/v3"
 )
 
-// EDSCluster is a cluster that fetches its endpoints from this stream, under its own name.
+// EDSCluster is a cluster that gets its endpoints from this stream, under its own name.
 func EDSCluster(name string, timeout time.Duration) *clusterv3.Cluster {
 	c := cluster(name, timeout)
 	c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}
@@ -19,11 +19,11 @@ func EDSCluster(name string, timeout time.Duration) *clusterv3.Cluster {
 	return c
 }
 
-// dnsClusterType is the kind of cluster that resolves names. (What the plain types say about it is deprecated.)
+// dnsClusterType is the extension that resolves names. The same options of the built-in types are deprecated.
 const dnsClusterType = "envoy.cluster.dns"
 
-// DNSCluster is a cluster whose endpoints are names that Envoy resolves, again after refresh or what an answer says. one:
-// it uses one address at a time.
+// DNSCluster is a cluster whose endpoints are names that Envoy resolves, again after the TTL of the answer or after
+// refresh. With one, it uses one address at a time.
 func DNSCluster(name string, timeout, refresh time.Duration, one bool, endpoints *endpointv3.ClusterLoadAssignment) *clusterv3.Cluster {
 	c := cluster(name, timeout)
 	c.ClusterDiscoveryType = &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{
@@ -37,7 +37,7 @@ func DNSCluster(name string, timeout, refresh time.Duration, one bool, endpoints
 	return c
 }
 
-// dnsJitter keeps proxies that began together from asking together for ever.
+// dnsJitter spreads the queries of proxies that were started at the same time.
 const dnsJitter = 100 * time.Millisecond
 
 // StaticCluster is a cluster with one fixed address.
@@ -53,7 +53,7 @@ func StaticCluster(name string, timeout time.Duration, at *corev3.Address) *clus
 	return c
 }
 
-// OriginalDestinationCluster is a cluster that connects to where the client was going.
+// OriginalDestinationCluster is a cluster that connects to the address that the client dialled.
 func OriginalDestinationCluster(name string, timeout time.Duration) *clusterv3.Cluster {
 	c := cluster(name, timeout)
 	c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_ORIGINAL_DST}
@@ -61,14 +61,14 @@ func OriginalDestinationCluster(name string, timeout time.Duration) *clusterv3.C
 	return c
 }
 
-// OverridePort makes a cluster connect to another port than the client was going to.
+// OverridePort makes such a cluster connect to another port than the client dialled.
 func OverridePort(c *clusterv3.Cluster, port uint32) {
 	c.LbConfig = &clusterv3.Cluster_OriginalDstLbConfig_{
 		OriginalDstLbConfig: &clusterv3.Cluster_OriginalDstLbConfig{UpstreamPortOverride: Uint(port)},
 	}
 }
 
-// EmptyCluster is a cluster without endpoints: what is sent there is refused.
+// EmptyCluster is a cluster without endpoints: Envoy refuses what is sent to it.
 func EmptyCluster(name string, timeout time.Duration) *clusterv3.Cluster {
 	return &clusterv3.Cluster{
 		Name:                 name,
@@ -87,7 +87,7 @@ func cluster(name string, timeout time.Duration) *clusterv3.Cluster {
 	}
 }
 
-// Unlimited are thresholds that nothing reaches: limits are the user's to set.
+// Unlimited are thresholds that are never reached. Only users set limits.
 func Unlimited() *clusterv3.CircuitBreakers_Thresholds {
 	return &clusterv3.CircuitBreakers_Thresholds{
 		MaxConnections:     Uint(math.MaxUint32),

@@ -18,15 +18,15 @@ const (
 	dynamicCluster   = "envoy.clusters.dynamic_forward_proxy"
 )
 
-// maxDynamicHosts bounds how many names that requests ask for are resolved at a time.
+// maxDynamicHosts bounds how many requested names Envoy resolves at a time.
 const maxDynamicHosts = 1024
 
-// dynamicDNS is the one cache of names that requests ask for. All that use it must say the same of it.
+// dynamicDNS is the DNS cache for requested names. Envoy demands that all users of the cache configure it alike.
 func dynamicDNS() *dnsv3.DnsCacheConfig {
 	return &dnsv3.DnsCacheConfig{Name: "dynamic_dns", DnsLookupFamily: clusterv3.Cluster_V4_ONLY, MaxHosts: Uint(maxDynamicHosts)}
 }
 
-// DynamicCluster is a cluster that connects to the host that a request, or the client of TLS, asks for.
+// DynamicCluster is a cluster that connects to the host that a request names, or to the SNI of a TLS connection.
 func DynamicCluster(name string, timeout time.Duration) *clusterv3.Cluster {
 	c := cluster(name, timeout)
 	c.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
@@ -34,23 +34,23 @@ func DynamicCluster(name string, timeout time.Duration) *clusterv3.Cluster {
 		Name: dynamicCluster,
 		TypedConfig: Pack(&dynamicv3.ClusterConfig{
 			ClusterImplementationSpecifier: &dynamicv3.ClusterConfig_DnsCacheConfig{DnsCacheConfig: dynamicDNS()},
-			// Otherwise Envoy insists on options for TLS, which is not spoken unless a policy says so.
+			// Without this, Envoy demands TLS options for the cluster, even if it does not speak TLS.
 			AllowInsecureClusterOptions: true,
 		}),
 	}}
 	return c
 }
 
-// dynamicHosts resolves the host of requests that go to a dynamic cluster, and does nothing to others.
-func dynamicHosts() *hcmv3.HttpFilter {
+// dynamicHTTPFilter resolves the host of requests that are routed to a dynamic cluster. It does nothing for others.
+func dynamicHTTPFilter() *hcmv3.HttpFilter {
 	return httpFilter(dynamicFilter, &dynamicfilterv3.FilterConfig{
 		ImplementationSpecifier: &dynamicfilterv3.FilterConfig_DnsCacheConfig{DnsCacheConfig: dynamicDNS()},
 	})
 }
 
-// DynamicName resolves the name that the client of TLS asks for. It must come before the filter that forwards to a
-// dynamic cluster.
-func DynamicName(port uint32) *listenerv3.Filter {
+// SNIForwardProxy is the filter that resolves the SNI of a TLS connection. It must come before the filter that forwards
+// to a dynamic cluster.
+func SNIForwardProxy(port uint32) *listenerv3.Filter {
 	return networkFilter(sniDynamicFilter, &snidynamicv3.FilterConfig{
 		DnsCacheConfig: dynamicDNS(),
 		PortSpecifier:  &snidynamicv3.FilterConfig_PortValue{PortValue: port},

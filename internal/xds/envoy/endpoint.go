@@ -9,8 +9,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
-// Assignment lists endpoints, for a cluster that holds them; external ones are never said to take the mesh's TLS. Envoy
-// refuses weights whose sum does not fit 32 bits: they are scaled down. EncodeAssignment must say the same.
+// Assignment lists endpoints, for a cluster that holds them itself. External endpoints get no metadata for the mesh's
+// TLS. Weights are scaled down until their sum fits in 32 bits, because Envoy refuses larger sums. EncodeAssignment must
+// return the same content.
 func Assignment(name string, groups []mesh.Group, external bool) *endpointv3.ClusterLoadAssignment {
 	a := &endpointv3.ClusterLoadAssignment{ClusterName: name}
 	shift := weightShift(groups)
@@ -25,7 +26,7 @@ func Assignment(name string, groups []mesh.Group, external bool) *endpointv3.Clu
 			sum += weight
 			lb := endpoint(e, weight)
 			if !external && e.MeshTLS() {
-				lb.Metadata = takesMeshTLS()
+				lb.Metadata = meshTLSMetadata()
 			}
 			out.LbEndpoints = append(out.LbEndpoints, lb)
 		}
@@ -49,12 +50,12 @@ func endpoint(e mesh.PortEndpoint, weight uint32) *endpointv3.LbEndpoint {
 	}
 }
 
-// weightShift is by how many bits weights must shrink for their sum to fit.
+// weightShift is the number of bits by which weights must be shifted right so that their sum fits in 32 bits.
 func weightShift(groups []mesh.Group) int {
 	sum := uint64(0)
 	for _, g := range groups {
 		for _, e := range g.Endpoints {
-			sum += uint64(e.Weight) + 1 // none ends below 1
+			sum += uint64(e.Weight) + 1 // no weight is less than 1 in the end
 		}
 	}
 	shift := 0

@@ -1,8 +1,8 @@
-// Package envoy has the names and the proto constructors of what Envoy is told.
+// Package envoy has the names and the message constructors of what Envoy is sent.
 //
-// It decides nothing: which clusters exist, which route wins and what a proxy may see is settled before these functions
-// are called. Constructors are pure and deterministic, and what they return belongs to the caller. The package starts no
-// goroutines and imports mesh and Envoy's protos only, never views, state, store or a translator.
+// It decides nothing: which clusters exist, which route wins and what a proxy sees is decided before these functions are
+// called. Constructors are pure and deterministic, and what they return belongs to the caller. The package starts no
+// goroutines. It exports more than 60 names, because every kind of message that Envoy is sent has its constructor here.
 package envoy
 
 import (
@@ -20,12 +20,12 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
-// Names of clusters that stand for a decision rather than a service.
+// Names of clusters that stand for a decision instead of a service.
 const (
 	PassthroughCluster        = "PassthroughCluster"
 	BlackHoleCluster          = "BlackHoleCluster"
 	InboundPassthroughCluster = "InboundPassthroughCluster"
-	// DynamicDNSCluster connects to the host a request asks for.
+	// DynamicDNSCluster connects to the host that a request names.
 	DynamicDNSCluster = "AllowAnyDynamicDNSCluster"
 )
 
@@ -49,12 +49,12 @@ func OutboundCluster(port uint32, subset, host string) string {
 	return "outbound|" + number(port) + "|" + subset + "|" + host
 }
 
-// ServerName is the name by which a client of the mesh asks for a service's port and subset in a TLS handshake.
+// ServerName is the SNI by which a client of the mesh requests a service's port and subset.
 func ServerName(port uint32, subset, host string) string {
 	return "outbound_." + number(port) + "_." + subset + "_." + host
 }
 
-// InboundCluster is the name of the cluster of a port of the proxy's own workload.
+// InboundCluster is the name of the cluster for a port of the proxy's own workload.
 func InboundCluster(port uint32) string { return "inbound|" + number(port) + "||" }
 
 // ListenerName is the name of a listener at an address.
@@ -63,10 +63,10 @@ func ListenerName(ip string, port uint32) string { return ip + "_" + number(port
 // RouteName is the name of the route configuration of an HTTP port.
 func RouteName(port uint32) string { return number(port) }
 
-// SniffedRouteName is the name of the route configuration of a host's sniffed port, at addresses of its own.
+// SniffedRouteName is the name of the route configuration of a port with protocol detection at addresses of a host's own.
 func SniffedRouteName(host string, port uint32) string { return host + ":" + number(port) }
 
-// ProxyRouteName is the name of the route configuration of an HTTP proxy: the mesh's is number 0.
+// ProxyRouteName is the name of the route configuration of an HTTP proxy. Number 0 is the mesh's.
 func ProxyRouteName(n int) string {
 	if n == 0 {
 		return "http_proxy"
@@ -79,16 +79,16 @@ func VirtualHostName(host string, port uint32) string { return host + ":" + numb
 
 func number(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
 
-// Domain is an address as a client writes it in the Host header.
-func Domain(ip string) string {
+// AddressDomain is an IP address as a client writes it in the Host header.
+func AddressDomain(ip string) string {
 	if a, err := netip.ParseAddr(ip); err == nil && a.Is6() {
 		return "[" + ip + "]"
 	}
 	return ip
 }
 
-// Pack packs a message deterministically. It panics if it cannot be encoded (text that is not UTF-8), as encoding the
-// resource around it would.
+// Pack encodes a message deterministically as an Any. It panics if the message holds text that is not UTF-8, as encoding
+// the resource around it would.
 func Pack(m proto.Message) *anypb.Any {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
@@ -110,7 +110,7 @@ func Pipe(path string) *corev3.Address {
 	return &corev3.Address{Address: &corev3.Address_Pipe{Pipe: &corev3.Pipe{Path: path}}}
 }
 
-// ADS is the configuration source that is this stream. Envoy waits for the resource as long as it takes.
+// ADS is the configuration source for resources that come on this stream. Envoy waits for them without a timeout.
 func ADS() *corev3.ConfigSource {
 	return &corev3.ConfigSource{
 		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
@@ -132,12 +132,12 @@ func Uint(n uint32) *wrapperspb.UInt32Value { return wrapperspb.UInt32(n) }
 // Bool is b as a message.
 func Bool(b bool) *wrapperspb.BoolValue { return wrapperspb.Bool(b) }
 
-// Metadata is what dashboards and filters know Istio's metadata by.
+// Metadata is metadata in the namespace of Istio, which dashboards and filters made for Istio read.
 func Metadata(fields map[string]*structpb.Value) *corev3.Metadata {
 	return &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"istio": {Fields: fields}}}
 }
 
-// ServiceMetadata says which service something is about.
+// ServiceMetadata names the service that a resource is about.
 func ServiceMetadata(host, name, namespace string) *structpb.Value {
 	return structpb.NewListValue(&structpb.ListValue{Values: []*structpb.Value{
 		structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Names of HTTP filters. A route configures those of its connection manager under the same names.
+// Names of HTTP filters. A route configures a filter of the connection manager under the same name.
 const (
 	FaultFilter  = "envoy.filters.http.fault"
 	CORSFilter   = "envoy.filters.http.cors"
@@ -17,17 +17,18 @@ const (
 	routerFilter = "envoy.filters.http.router"
 )
 
-// httpFilters are the filters of every connection manager. Those before the router do nothing unless a route says so.
+// httpFilters are the filters of every connection manager. Those before the router do nothing unless a route configures
+// them.
 func httpFilters(o HTTPOptions) []*hcmv3.HttpFilter {
 	var filters []*hcmv3.HttpFilter
-	if o.Web {
+	if o.GRPCWeb {
 		filters = append(filters, httpFilter(webFilter, &grpcwebv3.GrpcWeb{}))
 	}
 	filters = append(filters, httpFilter(FaultFilter, &faultv3.HTTPFault{}), httpFilter(CORSFilter, &corsv3.Cors{}))
-	if o.ByName {
-		filters = append(filters, dynamicHosts())
+	if o.DynamicClusters {
+		filters = append(filters, dynamicHTTPFilter())
 	}
-	return append(filters, httpFilter(routerFilter, &routerv3.Router{SuppressEnvoyHeaders: o.NoDebugHeaders}))
+	return append(filters, httpFilter(routerFilter, &routerv3.Router{SuppressEnvoyHeaders: o.SuppressEnvoyHeaders}))
 }
 
 func httpFilter(name string, config proto.Message) *hcmv3.HttpFilter {

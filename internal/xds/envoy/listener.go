@@ -27,7 +27,7 @@ const (
 	originalSrcFilter   = "envoy.filters.listener.original_src"
 )
 
-// Direction says which way a listener's traffic goes, seen from the workload.
+// Direction is the direction of a listener's traffic, seen from the workload.
 type Direction = corev3.TrafficDirection
 
 // The directions.
@@ -36,7 +36,8 @@ const (
 	Outbound = corev3.TrafficDirection_OUTBOUND
 )
 
-// Listener is a listener without chains. Unless bound, it gets only connections that the virtual listener hands over.
+// Listener is a listener without filter chains. If it is not bound, it has no socket and gets only connections that the
+// virtual listener hands over.
 func Listener(name, ip string, port uint32, way Direction, bound bool) *listenerv3.Listener {
 	l := &listenerv3.Listener{Name: name, Address: Address(ip, port), TrafficDirection: way}
 	if !bound {
@@ -45,23 +46,23 @@ func Listener(name, ip string, port uint32, way Direction, bound bool) *listener
 	return l
 }
 
-// SniffHTTP makes a listener look at the first bytes to tell HTTP, except of connections to the known ports.
-func SniffHTTP(l *listenerv3.Listener, known ...uint32) {
-	inspect(l, httpInspectorFilter, &httpinspectorv3.HttpInspector{}, known)
+// AddHTTPInspector makes a listener detect HTTP, except on connections to the known ports.
+func AddHTTPInspector(l *listenerv3.Listener, known ...uint32) {
+	addInspector(l, httpInspectorFilter, &httpinspectorv3.HttpInspector{}, known)
 }
 
-// SniffTLS makes a listener look at the first bytes to tell TLS and what its client asks for, except of connections to the
-// known ports. It must come before SniffHTTP.
-func SniffTLS(l *listenerv3.Listener, known ...uint32) {
-	inspect(l, tlsInspectorFilter, &tlsinspectorv3.TlsInspector{InitialReadBufferSize: Uint(tlsReadBuffer)}, known)
+// AddTLSInspector makes a listener detect TLS and its SNI, except on connections to the known ports. It must be called
+// before AddHTTPInspector.
+func AddTLSInspector(l *listenerv3.Listener, known ...uint32) {
+	addInspector(l, tlsInspectorFilter, &tlsinspectorv3.TlsInspector{InitialReadBufferSize: Uint(tlsReadBuffer)}, known)
 }
 
-// tlsReadBuffer is what is allocated for the beginning of a TLS connection; most client hellos fit.
+// tlsReadBuffer is the initial buffer size in bytes for the beginning of a TLS connection. Most client hellos fit.
 const tlsReadBuffer = 512
 
-// inspect adds a filter for connections except to the known ports. Where the server speaks first there would be nothing
-// to see; DetectWithin says for how long that is awaited.
-func inspect(l *listenerv3.Listener, name string, config proto.Message, known []uint32) {
+// addInspector adds a listener filter for connections except to the known ports. A server that speaks first would have to
+// wait for the detection timeout there.
+func addInspector(l *listenerv3.Listener, name string, config proto.Message, known []uint32) {
 	f := &listenerv3.ListenerFilter{
 		Name:       name,
 		ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: Pack(config)},
@@ -72,8 +73,9 @@ func inspect(l *listenerv3.Listener, name string, config proto.Message, known []
 	l.ListenerFilters = append(l.ListenerFilters, f)
 }
 
-// DetectWithin bounds how long the first bytes are waited for; 0 is for ever. After that it goes on without.
-func DetectWithin(l *listenerv3.Listener, timeout time.Duration) {
+// SetDetectionTimeout bounds how long protocol detection waits for the first bytes; 0 means without a bound. Afterwards
+// the connection goes on as unknown.
+func SetDetectionTimeout(l *listenerv3.Listener, timeout time.Duration) {
 	l.ListenerFiltersTimeout = Duration(timeout)
 	l.ContinueOnListenerFiltersTimeout = true
 }
@@ -97,32 +99,32 @@ func anyPort(ports []uint32) *listenerv3.ListenerFilterChainMatchPredicate {
 	}
 }
 
-// RestoreDestination makes a listener learn where a redirected connection was going.
-func RestoreDestination(l *listenerv3.Listener) {
+// AddOriginalDst makes a listener restore the original destination of redirected connections.
+func AddOriginalDst(l *listenerv3.Listener) {
 	l.ListenerFilters = append(l.ListenerFilters, &listenerv3.ListenerFilter{
 		Name:       originalDstFilter,
 		ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: Pack(&originaldstv3.OriginalDst{})},
 	})
 }
 
-// sourceMark is on the packets of connections that have a client's address: packet filter rules of Istio's kind know them by
-// it.
-const sourceMark = 1337
+// originalSrcMark is the packet mark of connections that keep the client's address. The packet filter rules that Istio's
+// tools install recognise them by it.
+const originalSrcMark = 1337
 
-// KeepSource makes connections to the application come from the client's address.
-func KeepSource(l *listenerv3.Listener) {
+// AddOriginalSrc makes connections to the application come from the client's address.
+func AddOriginalSrc(l *listenerv3.Listener) {
 	l.ListenerFilters = append(l.ListenerFilters, &listenerv3.ListenerFilter{
 		Name:       originalSrcFilter,
-		ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: Pack(&originalsrcv3.OriginalSrc{Mark: sourceMark})},
+		ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: Pack(&originalsrcv3.OriginalSrc{Mark: originalSrcMark})},
 	})
 }
 
-// Chain is a filter chain; a nil match takes everything.
+// Chain is a filter chain. A nil match matches every connection.
 func Chain(name string, match *listenerv3.FilterChainMatch, filters ...*listenerv3.Filter) *listenerv3.FilterChain {
 	return &listenerv3.FilterChain{Name: name, FilterChainMatch: match, Filters: filters}
 }
 
-// MatchHTTP matches connections that were found to be plain HTTP, of version 1.0 too if old.
+// MatchHTTP matches connections that were detected as plain HTTP; with old, HTTP/1.0 as well.
 func MatchHTTP(old bool) *listenerv3.FilterChainMatch {
 	m := &listenerv3.FilterChainMatch{TransportProtocol: "raw_buffer", ApplicationProtocols: []string{"http/1.1", "h2c"}}
 	if old {
@@ -131,12 +133,12 @@ func MatchHTTP(old bool) *listenerv3.FilterChainMatch {
 	return m
 }
 
-// MatchPort matches connections that were going to a port.
+// MatchPort matches connections whose original destination has the port.
 func MatchPort(port uint32) *listenerv3.FilterChainMatch {
 	return &listenerv3.FilterChainMatch{DestinationPort: Uint(port)}
 }
 
-// MatchAddresses adds blocks of addresses, as "address/bits", to what a match takes.
+// MatchAddresses adds address blocks, each as "address/bits", to a match.
 func MatchAddresses(m *listenerv3.FilterChainMatch, blocks []string) {
 	for _, b := range blocks {
 		if p, err := netip.ParsePrefix(b); err == nil {
@@ -145,36 +147,38 @@ func MatchAddresses(m *listenerv3.FilterChainMatch, blocks []string) {
 	}
 }
 
-// HTTPOptions are how requests are taken, apart from where they go.
+// HTTPOptions say how requests are handled, apart from their routes.
 type HTTPOptions struct {
-	// Old accepts HTTP/1.0.
-	Old bool
-	// NormalizePath resolves dots, MergeSlashes makes several slashes one, DecodeSlashes decodes encoded ones.
+	// AcceptHTTP10 accepts HTTP/1.0.
+	AcceptHTTP10 bool
+	// NormalizePath resolves dots in paths, MergeSlashes replaces repeated slashes by one, DecodeSlashes decodes encoded
+	// slashes.
 	NormalizePath, MergeSlashes, DecodeSlashes bool
-	// KeepServer leaves the server header of responses; else it is Server, or Envoy's default if that is empty.
-	KeepServer bool
-	Server     string
-	// NoRequestID adds no request id; NoDebugHeaders none of Envoy's own headers.
-	NoRequestID, NoDebugHeaders bool
-	// KeepCase keeps the case of the names of HTTP/1 headers.
-	KeepCase bool
-	// ByName says that routes may lead to dynamic clusters.
-	ByName bool
-	// Web says that calls of gRPC-Web become gRPC.
-	Web bool
-	// Idle is how long a connection may be without requests; 0: as Envoy has it.
-	Idle time.Duration
+	// PassServerHeader keeps the Server header of responses. Otherwise it is replaced by Server, or by Envoy's default if
+	// that is empty.
+	PassServerHeader bool
+	Server           string
+	// NoRequestID adds no request id. SuppressEnvoyHeaders adds none of Envoy's own headers.
+	NoRequestID, SuppressEnvoyHeaders bool
+	// PreserveHeaderCase preserves the case of HTTP/1 header names.
+	PreserveHeaderCase bool
+	// DynamicClusters says that routes may lead to dynamic clusters.
+	DynamicClusters bool
+	// GRPCWeb translates gRPC-Web calls to gRPC.
+	GRPCWeb bool
+	// IdleTimeout is how long a connection may be without requests. 0 means Envoy's default.
+	IdleTimeout time.Duration
 }
 
-// HTTPByName serves HTTP by a route configuration that is fetched from this stream.
-func HTTPByName(stat, route string, o HTTPOptions) *listenerv3.Filter {
+// HTTPWithRDS is the connection manager whose route configuration comes on this stream.
+func HTTPWithRDS(stat, route string, o HTTPOptions) *listenerv3.Filter {
 	m := connectionManager(stat, o)
 	m.RouteSpecifier = &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{ConfigSource: ADS(), RouteConfigName: route}}
 	return networkFilter(hcmFilter, m)
 }
 
-// HTTPTo serves HTTP by a route configuration of its own.
-func HTTPTo(stat string, routes *routev3.RouteConfiguration, o HTTPOptions) *listenerv3.Filter {
+// HTTPWithRoutes is the connection manager that holds its route configuration.
+func HTTPWithRoutes(stat string, routes *routev3.RouteConfiguration, o HTTPOptions) *listenerv3.Filter {
 	m := connectionManager(stat, o)
 	m.RouteSpecifier = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: routes}
 	return networkFilter(hcmFilter, m)
@@ -189,34 +193,34 @@ func connectionManager(stat string, o HTTPOptions) *hcmv3.HttpConnectionManager 
 		MergeSlashes:      o.MergeSlashes,
 		ServerName:        o.Server,
 		StreamIdleTimeout: Duration(0),
-		// Whether a body is wanted is the server's to say, not Envoy's.
+		// The server, not Envoy, decides whether the client should send the body.
 		Proxy_100Continue: true,
 		UpgradeConfigs:    []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"}},
 		HttpFilters:       httpFilters(o),
 	}
-	if o.Idle > 0 {
-		m.CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{IdleTimeout: Duration(o.Idle)}
+	if o.IdleTimeout > 0 {
+		m.CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{IdleTimeout: Duration(o.IdleTimeout)}
 	}
 	if o.DecodeSlashes {
 		m.PathWithEscapedSlashesAction = hcmv3.HttpConnectionManager_UNESCAPE_AND_FORWARD
 	}
-	if o.KeepServer {
+	if o.PassServerHeader {
 		m.ServerHeaderTransformation, m.ServerName = hcmv3.HttpConnectionManager_PASS_THROUGH, ""
 	}
 	if o.NoRequestID {
 		m.GenerateRequestId = Bool(false)
 	}
-	if o.Old || o.KeepCase {
-		m.HttpProtocolOptions = &corev3.Http1ProtocolOptions{AcceptHttp_10: o.Old}
+	if o.AcceptHTTP10 || o.PreserveHeaderCase {
+		m.HttpProtocolOptions = &corev3.Http1ProtocolOptions{AcceptHttp_10: o.AcceptHTTP10}
 	}
-	if o.KeepCase {
-		m.HttpProtocolOptions.HeaderKeyFormat = keepCase()
+	if o.PreserveHeaderCase {
+		m.HttpProtocolOptions.HeaderKeyFormat = preserveCase()
 	}
 	return m
 }
 
-// keepCase remembers how the names of headers were spelled.
-func keepCase() *corev3.Http1ProtocolOptions_HeaderKeyFormat {
+// preserveCase remembers the case of header names.
+func preserveCase() *corev3.Http1ProtocolOptions_HeaderKeyFormat {
 	return &corev3.Http1ProtocolOptions_HeaderKeyFormat{
 		HeaderFormat: &corev3.Http1ProtocolOptions_HeaderKeyFormat_StatefulFormatter{
 			StatefulFormatter: &corev3.TypedExtensionConfig{

@@ -11,11 +11,12 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// maxDirectResponse is the largest body a route may answer with.
+// maxDirectResponse is the maximum size in bytes of a direct response body.
 const maxDirectResponse = 1 << 20
 
-// Routes is a route configuration without virtual hosts. Unknown clusters answer 503, they do not make Envoy refuse it.
-func Routes(name string) *routev3.RouteConfiguration {
+// RouteConfiguration is a route configuration without virtual hosts. A route to an unknown cluster answers 503; Envoy
+// does not refuse the configuration for it.
+func RouteConfiguration(name string) *routev3.RouteConfiguration {
 	return &routev3.RouteConfiguration{
 		Name:                           name,
 		ValidateClusters:               Bool(false),
@@ -29,31 +30,31 @@ func MatchAll() *routev3.RouteMatch {
 	return &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}
 }
 
-// To is the action that forwards to a cluster, without a timeout but a gRPC request's own.
-func To(cluster string) *routev3.RouteAction {
+// ForwardTo is the action that forwards to a cluster without a timeout, except the deadline of a gRPC request.
+func ForwardTo(cluster string) *routev3.RouteAction {
 	a := Forward(nil)
 	a.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: cluster}
 	return a
 }
 
-// DefaultRetryOn are the conditions under which a request is tried again where nobody says otherwise: the request has
-// not been worked on.
+// DefaultRetryOn are the retry conditions if no rule sets them: the request has not been processed.
 const DefaultRetryOn = "connect-failure,refused-stream,unavailable,cancelled,retriable-status-codes"
 
-// maxHostSelections is how often a retry asks the load balancer for a host that was not tried yet.
+// maxHostSelections is how often a retry asks the load balancer for an endpoint that was not tried yet.
 const maxHostSelections = 5
 
-// RetryPolicy is the policy for requests that failed before they were worked on: two more attempts.
+// RetryPolicy is the default retry policy: two more attempts.
 func RetryPolicy() *routev3.RetryPolicy {
 	return &routev3.RetryPolicy{RetryOn: DefaultRetryOn, NumRetries: Uint(2), HostSelectionRetryMaxAttempts: maxHostSelections}
 }
 
-// RetryUnsent is the policy for requests of which the application has been sent nothing: it had closed the connection.
+// RetryUnsent is the policy for requests of which nothing was sent to the application, because it had closed the
+// connection.
 func RetryUnsent() *routev3.RetryPolicy {
 	return &routev3.RetryPolicy{RetryOn: "reset-before-request", NumRetries: Uint(2)}
 }
 
-// AvoidPreviousHosts makes retries go to hosts that were not tried yet.
+// AvoidPreviousHosts makes retries prefer endpoints that were not tried yet.
 func AvoidPreviousHosts() []*routev3.RetryPolicy_RetryHostPredicate {
 	return []*routev3.RetryPolicy_RetryHostPredicate{{
 		Name: "envoy.retry_host_predicates.previous_hosts",
@@ -73,8 +74,8 @@ func AvoidPreviousPriorities() *routev3.RetryPolicy_RetryPriority {
 	}
 }
 
-// Forward is an action that says how to forward, not where to. A gRPC request's own deadline counts up to the timeout;
-// a timeout of zero is none.
+// Forward is a forwarding action without a destination. A gRPC deadline counts up to the timeout; nil and 0 mean no
+// timeout.
 func Forward(timeout *durationpb.Duration) *routev3.RouteAction {
 	if timeout == nil {
 		timeout = Duration(0)
@@ -83,7 +84,7 @@ func Forward(timeout *durationpb.Duration) *routev3.RouteAction {
 	return &routev3.RouteAction{Timeout: timeout, MaxGrpcTimeout: timeout} //nolint:staticcheck // see above
 }
 
-// Route is a route with an action; operation names it in traces.
+// Route is a route with an action. operation names it in traces.
 func Route(name string, match *routev3.RouteMatch, action *routev3.RouteAction, operation string) *routev3.Route {
 	return &routev3.Route{
 		Name: name, Match: match,
@@ -97,40 +98,41 @@ func VirtualHost(name string, domains []string, routes ...*routev3.Route) *route
 	return &routev3.VirtualHost{Name: name, Domains: domains, Routes: routes, IncludeRequestAttemptCount: true}
 }
 
-// Percent is a share of requests, exact to a ten-thousandth of a percent.
+// Percent is a percentage of requests, exact to a ten-thousandth of a percent.
 func Percent(p float64) *typev3.FractionalPercent {
 	return &typev3.FractionalPercent{Numerator: uint32(math.Round(p * 10_000)), Denominator: typev3.FractionalPercent_MILLION}
 }
 
-// Share is a share of requests that no runtime key overrides.
+// Share is a percentage of requests that no runtime key overrides.
 func Share(p float64) *corev3.RuntimeFractionalPercent {
 	return &corev3.RuntimeFractionalPercent{DefaultValue: Percent(p)}
 }
 
-// UnknownByName is the virtual host for hosts nobody declared where they are resolved by name.
-func UnknownByName() *routev3.VirtualHost {
+// DynamicUnknownHost is the virtual host for undeclared hosts that Envoy resolves.
+func DynamicUnknownHost() *routev3.VirtualHost {
 	return VirtualHost(AllowAnyByName, []string{"*"}, &routev3.Route{
-		Name: AllowAnyByName, Match: MatchAll(), Action: &routev3.Route_Route{Route: To(DynamicDNSCluster)},
+		Name: AllowAnyByName, Match: MatchAll(), Action: &routev3.Route_Route{Route: ForwardTo(DynamicDNSCluster)},
 	})
 }
 
-// PassingCluster is where what nobody declared passes by: a service if there is one for that, else where the client was going.
-func PassingCluster(port uint32, subset, host string) string {
+// UnknownTrafficCluster is the cluster for traffic to undeclared destinations: that of a service, or without a host the
+// original destination.
+func UnknownTrafficCluster(port uint32, subset, host string) string {
 	if host == "" {
 		return PassthroughCluster
 	}
 	return OutboundCluster(port, subset, host)
 }
 
-// Passed is the virtual host for hosts nobody declared where they pass, by a cluster.
-func Passed(cluster string) *routev3.VirtualHost {
+// AllowAnyHost is the virtual host for undeclared hosts if they are allowed. Requests go to the cluster.
+func AllowAnyHost(cluster string) *routev3.VirtualHost {
 	return VirtualHost(AllowAny, []string{"*"}, &routev3.Route{
-		Name: AllowAny, Match: MatchAll(), Action: &routev3.Route_Route{Route: To(cluster)},
+		Name: AllowAny, Match: MatchAll(), Action: &routev3.Route_Route{Route: ForwardTo(cluster)},
 	})
 }
 
-// Refused is that where they do not.
-func Refused() *routev3.VirtualHost {
+// BlockAllHost is the virtual host for undeclared hosts if they are refused.
+func BlockAllHost() *routev3.VirtualHost {
 	return VirtualHost(BlockAll, []string{"*"}, &routev3.Route{
 		Name: BlockAll, Match: MatchAll(),
 		Action: &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: 502}},

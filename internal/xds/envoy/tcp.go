@@ -10,55 +10,58 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
-// TCP is how connections are forwarded, besides where to.
-type TCP struct {
-	// Idle is how long a connection may be idle: 0 is Envoy's default, and mesh.NoTimeout is without limit. Lifetime is how long a
-	// connection may last; 0 is without limit.
-	Idle, Lifetime time.Duration
-	// BySource sends all connections from one address to one endpoint, if the cluster hashes.
-	BySource bool
-	// Tunnel is, as host:port, where the endpoint is asked to lead a connection to, by POST or else CONNECT.
-	Tunnel string
-	Post   bool
+// TCPOptions say how connections are forwarded, apart from where to.
+type TCPOptions struct {
+	// IdleTimeout is how long a connection may be without data; 0 means Envoy's default, and mesh.NoTimeout means without a
+	// limit. MaxDuration is how long it may last; 0 means without a limit.
+	IdleTimeout, MaxDuration time.Duration
+	// HashSourceIP sends all connections from one address to one endpoint, if the cluster uses consistent hashing.
+	HashSourceIP bool
+	// TunnelTarget is the host:port that the endpoint is asked to connect to, by CONNECT, or by POST if TunnelPOST is
+	// set. If it is empty there is no tunnel.
+	TunnelTarget string
+	TunnelPOST   bool
 }
 
-// apply sets what differs from the usual.
-func (o TCP) apply(p *tcpproxyv3.TcpProxy) {
+// apply sets the options that are not the default.
+func (o TCPOptions) apply(p *tcpproxyv3.TcpProxy) {
 	switch {
-	case o.Idle == mesh.NoTimeout:
-		p.IdleTimeout = Duration(0)
-	case o.Idle > 0:
-		p.IdleTimeout = Duration(o.Idle)
+	case o.IdleTimeout == mesh.NoTimeout:
+		p.IdleTimeout = Duration(0) // Envoy has no timeout then
+	case o.IdleTimeout > 0:
+		p.IdleTimeout = Duration(o.IdleTimeout)
 	}
-	if o.Lifetime > 0 {
-		p.MaxDownstreamConnectionDuration = Duration(o.Lifetime)
+	if o.MaxDuration > 0 {
+		p.MaxDownstreamConnectionDuration = Duration(o.MaxDuration)
 	}
-	if o.BySource {
+	if o.HashSourceIP {
 		p.HashPolicy = []*typev3.HashPolicy{{PolicySpecifier: &typev3.HashPolicy_SourceIp_{SourceIp: &typev3.HashPolicy_SourceIp{}}}}
 	}
-	if o.Tunnel != "" {
-		p.TunnelingConfig = &tcpproxyv3.TcpProxy_TunnelingConfig{Hostname: o.Tunnel, UsePost: o.Post}
+	if o.TunnelTarget != "" {
+		p.TunnelingConfig = &tcpproxyv3.TcpProxy_TunnelingConfig{Hostname: o.TunnelTarget, UsePost: o.TunnelPOST}
 	}
 }
 
 // TCPProxy forwards connections to a cluster.
-func TCPProxy(stat, cluster string) *listenerv3.Filter { return TCPForward(stat, cluster, TCP{}) }
+func TCPProxy(stat, cluster string) *listenerv3.Filter {
+	return TCPForward(stat, cluster, TCPOptions{})
+}
 
-// TCPForward forwards connections to a cluster, in a certain way.
-func TCPForward(stat, cluster string, o TCP) *listenerv3.Filter {
+// TCPForward forwards connections to a cluster with options.
+func TCPForward(stat, cluster string, o TCPOptions) *listenerv3.Filter {
 	p := &tcpproxyv3.TcpProxy{StatPrefix: stat, ClusterSpecifier: &tcpproxyv3.TcpProxy_Cluster{Cluster: cluster}}
 	o.apply(p)
 	return networkFilter(tcpProxyFilter, p)
 }
 
-// Weighted is a cluster with its share of connections.
+// Weighted is a cluster with the weight of its share of connections.
 type Weighted struct {
 	Cluster string
 	Weight  uint32
 }
 
 // TCPSplit forwards connections to clusters by weight.
-func TCPSplit(stat string, list []Weighted, o TCP) *listenerv3.Filter {
+func TCPSplit(stat string, list []Weighted, o TCPOptions) *listenerv3.Filter {
 	split := &tcpproxyv3.TcpProxy_WeightedCluster{}
 	for _, w := range list {
 		split.Clusters = append(split.Clusters, &tcpproxyv3.TcpProxy_WeightedCluster_ClusterWeight{Name: w.Cluster, Weight: w.Weight})

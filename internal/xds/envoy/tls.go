@@ -14,10 +14,10 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// SecretsCluster is the cluster of the agent that hands out certificates.
+// SecretsCluster is the cluster of the node agent, which serves secrets.
 const SecretsCluster = "sds-grpc"
 
-// The names of secrets that the agent knows.
+// The names of secrets that the agent serves.
 const (
 	workloadSecret = "default"
 	meshRootSecret = "ROOTCA"
@@ -29,31 +29,31 @@ const (
 	rawSocket           = "envoy.transport_sockets.raw_buffer"
 	proxyProtocolSocket = "envoy.transport_sockets.upstream_proxy_protocol"
 
-	// An endpoint with tlsMode "istio" in this metadata is connected to by the socket whose match says so.
+	// Envoy connects to an endpoint with tlsMode "istio" in this metadata through the socket with the same match.
 	socketMatch  = "envoy.transport_socket_match"
 	tlsMode      = "tlsMode"
 	tlsModeIstio = "istio"
 )
 
-// ClientTLS is how a cluster speaks TLS.
+// ClientTLS says how a cluster speaks TLS.
 type ClientTLS struct {
-	// Mesh uses the workload's own certificate and the mesh's roots. Otherwise Certificate and Key are files, or empty,
-	// and Roots is a file or SystemRoots.
+	// Mesh uses the workload's own certificate and the roots of the mesh. Otherwise Certificate and Key are file names or
+	// empty, and Roots is a file name or SystemRoots.
 	Mesh             bool
 	Certificate, Key string
 	Roots            string
-	// Revoked is a file of revoked certificates, or empty.
-	Revoked string
-	// Unverified takes whatever certificate the server shows.
-	Unverified bool
-	// Names are whom the server may prove to be; if there are none, its roots suffice.
-	Names []string
-	SNI   string
-	ALPN  []string
+	// CRL is the file name of a certificate revocation list, or empty.
+	CRL string
+	// InsecureSkipVerify accepts any server certificate.
+	InsecureSkipVerify bool
+	// SubjectAltNames are the names of which the server certificate must have one. If there are none, its roots suffice.
+	SubjectAltNames []string
+	SNI             string
+	ALPN            []string
 }
 
-// TLS is the transport socket for it.
-func (t ClientTLS) TLS() *corev3.TransportSocket {
+// TransportSocket is the transport socket for it.
+func (t ClientTLS) TransportSocket() *corev3.TransportSocket {
 	// Envoy's default for clients ends at TLS 1.2.
 	common := &tlsv3.CommonTlsContext{AlpnProtocols: t.ALPN, TlsParams: &tlsv3.TlsParameters{
 		TlsMinimumProtocolVersion: tlsv3.TlsParameters_TLSv1_2, TlsMaximumProtocolVersion: tlsv3.TlsParameters_TLSv1_3,
@@ -66,13 +66,13 @@ func (t ClientTLS) TLS() *corev3.TransportSocket {
 	case t.Certificate != "":
 		common.TlsCertificateSdsSecretConfigs = []*tlsv3.SdsSecretConfig{secret("file-cert:" + t.Certificate + "~" + t.Key)}
 	}
-	if !t.Unverified {
+	if !t.InsecureSkipVerify {
 		given := &tlsv3.CertificateValidationContext{}
-		for _, name := range t.Names {
-			given.MatchTypedSubjectAltNames = append(given.MatchTypedSubjectAltNames, exactName(name))
+		for _, name := range t.SubjectAltNames {
+			given.MatchTypedSubjectAltNames = append(given.MatchTypedSubjectAltNames, subjectAltName(name))
 		}
-		if t.Revoked != "" {
-			given.Crl = &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: t.Revoked}}
+		if t.CRL != "" {
+			given.Crl = &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: t.CRL}}
 		}
 		common.ValidationContextType = &tlsv3.CommonTlsContext_CombinedValidationContext{
 			CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
@@ -83,8 +83,8 @@ func (t ClientTLS) TLS() *corev3.TransportSocket {
 	return socket(tlsSocket, &tlsv3.UpstreamTlsContext{CommonTlsContext: common, Sni: t.SNI})
 }
 
-// exactName matches one subject alternative name, of the kind it looks like.
-func exactName(name string) *tlsv3.SubjectAltNameMatcher {
+// subjectAltName matches one subject alternative name. Its type follows from its form.
+func subjectAltName(name string) *tlsv3.SubjectAltNameMatcher {
 	m := &tlsv3.SubjectAltNameMatcher{
 		SanType: tlsv3.SubjectAltNameMatcher_DNS,
 		Matcher: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: name}},
@@ -99,14 +99,15 @@ func exactName(name string) *tlsv3.SubjectAltNameMatcher {
 	return m
 }
 
-// secretPatience is how long a cluster waits for a secret before it is used without: every connection of it fails then,
-// until the secret comes. Without a bound, a cluster whose secret nobody serves would warm for ever, and Envoy would
-// neither acknowledge clusters nor, when it starts, ask for listeners. The agent answers at once, also that there is no
-// such secret, so the bound matters only where nobody serves; within two seconds Envoy tries to connect four times.
-const secretPatience = 2 * time.Second
+// secretFetchTimeout is how long a cluster waits for a secret before it is used without. Every connection then fails
+// until the secret comes. Without a bound, a cluster whose secret nobody serves would warm without end, and Envoy would
+// neither acknowledge clusters nor, when it starts, request listeners. The agent answers at once, even if there is no
+// such secret, so the bound matters only where nothing serves secrets. Envoy tries to connect four times within two
+// seconds.
+const secretFetchTimeout = 2 * time.Second
 
-// secret is a secret that the agent hands out. It is asked for by the State-of-the-World variant because SDS servers
-// that may stand in the agent's place know no other.
+// secret is the configuration of a secret that the agent serves. It uses the State-of-the-World variant, because SDS
+// servers that may replace the agent support no other.
 func secret(name string) *tlsv3.SdsSecretConfig {
 	return &tlsv3.SdsSecretConfig{Name: name, SdsConfig: &corev3.ConfigSource{
 		ConfigSourceSpecifier: &corev3.ConfigSource_ApiConfigSource{ApiConfigSource: &corev3.ApiConfigSource{
@@ -115,33 +116,33 @@ func secret(name string) *tlsv3.SdsSecretConfig {
 				EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: SecretsCluster},
 			}}},
 		}},
-		InitialFetchTimeout: Duration(secretPatience),
+		InitialFetchTimeout: Duration(secretFetchTimeout),
 		ResourceApiVersion:  corev3.ApiVersion_V3,
 	}}
 }
 
 // UseTLS makes a cluster speak TLS to every endpoint.
-func UseTLS(c *clusterv3.Cluster, t ClientTLS) { c.TransportSocket = t.TLS() }
+func UseTLS(c *clusterv3.Cluster, t ClientTLS) { c.TransportSocket = t.TransportSocket() }
 
-// OfferTLS makes a cluster speak TLS to endpoints that take the mesh's TLS, and plain text to others.
-func OfferTLS(c *clusterv3.Cluster, t ClientTLS) {
+// UseAutoTLS makes a cluster speak TLS to endpoints that accept the mesh's TLS, and plain text to others.
+func UseAutoTLS(c *clusterv3.Cluster, t ClientTLS) {
 	c.TransportSocketMatches = []*clusterv3.Cluster_TransportSocketMatch{{
 		Name:            tlsMode + "-" + tlsModeIstio,
 		Match:           &structpb.Struct{Fields: map[string]*structpb.Value{tlsMode: structpb.NewStringValue(tlsModeIstio)}},
-		TransportSocket: t.TLS(),
+		TransportSocket: t.TransportSocket(),
 	}}
 }
 
-// takesMeshTLS is the metadata of an endpoint that takes the mesh's TLS.
-func takesMeshTLS() *corev3.Metadata {
+// meshTLSMetadata is the metadata of an endpoint that accepts the mesh's TLS.
+func meshTLSMetadata() *corev3.Metadata {
 	return &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
 		socketMatch: {Fields: map[string]*structpb.Value{tlsMode: structpb.NewStringValue(tlsModeIstio)}},
 	}}
 }
 
-// AnnounceClient makes a cluster begin each connection with a PROXY protocol header, of version 2 or 1, that tells the
-// client's address. It goes around the sockets the cluster has already.
-func AnnounceClient(c *clusterv3.Cluster, version2 bool) {
+// SendProxyProtocol makes a cluster begin each connection with a PROXY protocol header, of version 2 or 1, with the
+// client's address. It wraps the transport sockets of the cluster, so it must be called after they are set.
+func SendProxyProtocol(c *clusterv3.Cluster, version2 bool) {
 	config := &corev3.ProxyProtocolConfig{Version: corev3.ProxyProtocolConfig_V1}
 	if version2 {
 		config.Version = corev3.ProxyProtocolConfig_V2

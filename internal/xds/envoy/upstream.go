@@ -13,51 +13,51 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// httpOptionsKey is where a cluster carries its HTTP options.
+// httpOptionsKey is the key of a cluster's HTTP options.
 const httpOptionsKey = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
-// Upstream is which HTTP a cluster speaks.
+// Upstream is the HTTP version that a cluster speaks.
 type Upstream uint8
 
-// The kinds of upstream.
+// The values of Upstream.
 const (
-	// UpstreamHTTP1 is the default; a cluster says nothing for it.
+	// UpstreamHTTP1 is the default, which needs no option.
 	UpstreamHTTP1 Upstream = iota
-	// UpstreamHTTP2 is HTTP/2 without negotiation.
+	// UpstreamHTTP2 is HTTP/2 with prior knowledge.
 	UpstreamHTTP2
-	// UpstreamAsDownstream speaks what the client spoke.
+	// UpstreamAsDownstream is the version that the client speaks.
 	UpstreamAsDownstream
 )
 
-// HTTP is how a cluster speaks HTTP.
+// HTTP says how a cluster speaks HTTP.
 type HTTP struct {
 	Upstream
-	// Common are limits of connections; nil for none.
-	Common *corev3.HttpProtocolOptions
-	// Streams bounds the requests at a time on an HTTP/2 connection; 0 does not.
-	Streams uint32
-	// Pings are sent on HTTP/2 connections, unless nil.
-	Pings *corev3.KeepaliveSettings
-	// SNIFromHost names the server that a request asks for in the TLS handshake, and NameFromHost demands that the
-	// server proves to be that.
-	SNIFromHost, NameFromHost bool
-	// Errors are the statuses that count as errors of an endpoint, if there are any, instead of 500 and above.
-	Errors []uint32
+	// CommonOptions are limits of connections; nil means none.
+	CommonOptions *corev3.HttpProtocolOptions
+	// MaxConcurrentStreams bounds the concurrent requests of an HTTP/2 connection. 0 means no bound.
+	MaxConcurrentStreams uint32
+	// Keepalive sets pings on HTTP/2 connections; nil means none.
+	Keepalive *corev3.KeepaliveSettings
+	// SNIFromHost uses the host of a request as SNI. SANFromHost also requires that the server certificate has that name.
+	SNIFromHost, SANFromHost bool
+	// ErrorStatuses are the response statuses that outlier detection counts as errors. If there are none, it counts 500
+	// and above.
+	ErrorStatuses []uint32
 }
 
-func (h HTTP) usual() bool {
-	return h.Upstream == UpstreamHTTP1 && h.Common == nil && !h.SNIFromHost && !h.NameFromHost && len(h.Errors) == 0
+func (h HTTP) isDefault() bool {
+	return h.Upstream == UpstreamHTTP1 && h.CommonOptions == nil && !h.SNIFromHost && !h.SANFromHost && len(h.ErrorStatuses) == 0
 }
 
 // SetHTTP sets how a cluster speaks HTTP.
 func SetHTTP(c *clusterv3.Cluster, h HTTP) {
-	if h.usual() {
+	if h.isDefault() {
 		return
 	}
-	o := &httpv3.HttpProtocolOptions{CommonHttpProtocolOptions: h.Common}
-	two := &corev3.Http2ProtocolOptions{ConnectionKeepalive: h.Pings}
-	if h.Streams > 0 {
-		two.MaxConcurrentStreams = Uint(h.Streams)
+	o := &httpv3.HttpProtocolOptions{CommonHttpProtocolOptions: h.CommonOptions}
+	two := &corev3.Http2ProtocolOptions{ConnectionKeepalive: h.Keepalive}
+	if h.MaxConcurrentStreams > 0 {
+		two.MaxConcurrentStreams = Uint(h.MaxConcurrentStreams)
 	}
 	switch h.Upstream {
 	case UpstreamHTTP1:
@@ -82,17 +82,17 @@ func SetHTTP(c *clusterv3.Cluster, h HTTP) {
 			},
 		}
 	}
-	if h.SNIFromHost || h.NameFromHost {
-		o.UpstreamHttpProtocolOptions = &corev3.UpstreamHttpProtocolOptions{AutoSni: h.SNIFromHost, AutoSanValidation: h.NameFromHost}
+	if h.SNIFromHost || h.SANFromHost {
+		o.UpstreamHttpProtocolOptions = &corev3.UpstreamHttpProtocolOptions{AutoSni: h.SNIFromHost, AutoSanValidation: h.SANFromHost}
 	}
-	if len(h.Errors) > 0 {
-		o.OutlierDetection = &httpv3.HttpProtocolOptions_OutlierDetection{ErrorMatcher: statuses(h.Errors)}
+	if len(h.ErrorStatuses) > 0 {
+		o.OutlierDetection = &httpv3.HttpProtocolOptions_OutlierDetection{ErrorMatcher: statusMatcher(h.ErrorStatuses)}
 	}
 	c.TypedExtensionProtocolOptions = map[string]*anypb.Any{httpOptionsKey: Pack(o)}
 }
 
-// statuses matches responses with one of the statuses.
-func statuses(list []uint32) *messagev3.MatchPredicate {
+// statusMatcher matches responses with one of the statuses.
+func statusMatcher(list []uint32) *messagev3.MatchPredicate {
 	texts := make([]string, 0, len(list))
 	for _, status := range list {
 		texts = append(texts, strconv.FormatUint(uint64(status), 10))

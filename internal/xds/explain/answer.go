@@ -1,13 +1,13 @@
-// Package explain answers questions about one proxy: what something it has is made of, and why it does not have
-// something else.
+// Package explain answers questions about one proxy: what a resource of the proxy was made of, and why the proxy does not
+// have something else.
 //
-// It owns the form of answers and their wording; it decides nothing. What is served is read from the state of the
-// proxy's class, what that was made of from the reads that the graph recorded, and why something is missing from the
-// same queries that left it out (packages service, traffic, scope), asked at the present revision by a reader that leaves
-// no trace. So an answer cannot differ from what is served, and costs nothing while nobody asks.
+// It owns the form of answers and their wording, and decides nothing. What is served is read from the state of the
+// proxy's class. What it was made of follows from the reads that the graph recorded. Why something is missing follows
+// from the same queries that left it out, evaluated at the present revision by a reader that records nothing. An answer
+// therefore agrees with what is served, and nothing is kept for answers.
 //
-// Ask belongs to the goroutine that owns the graph, between commits. It is quick: what grows with the mesh is left to
-// Answer.Complete, which may run anywhere. The package starts no goroutines and must not import push or server.
+// Ask must be called by the owner of the graph, between commits. It is quick: work that grows with the mesh is left to
+// Answer.Complete, which may run on any goroutine. The package starts no goroutines.
 package explain
 
 import (
@@ -19,59 +19,65 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// Version is that of the form of an Answer. It changes when a field goes away or changes its meaning; that a field comes
-// is no new version.
+// Version is the version of the form of an Answer. It changes when a field is removed or changes its meaning, not when a
+// field is added.
 const Version = 1
 
-// Verdict says in a word how it is.
+// Verdict is the short answer.
 type Verdict string
 
 // The verdicts.
 const (
-	// Served: the proxy is to have it, and has it as soon as it has acknowledged the revision.
+	// Served means that the proxy is to have the resource, and has it once it has acknowledged the revision.
 	Served Verdict = "served"
-	// HeldBack: the proxy rejected it, and keeps what it had under the name.
+	// HeldBack means that the proxy rejected the resource and keeps what it had under the name.
 	HeldBack Verdict = "held back"
-	// Absent: the proxy is not to have it.
+	// Absent means that the proxy is not to have it.
 	Absent Verdict = "absent"
 )
 
-// Answer is what there is to say.
+// Answer is the answer to a Question.
 type Answer struct {
 	Version  int            `json:"version"`
 	Revision store.Revision `json:"revision"`
 	Proxy    Proxy          `json:"proxy"`
-	Kind     string         `json:"kind"` // host, or a type of resource: cluster, endpoint, listener, route
-	Name     string         `json:"name"`
-	Verdict  Verdict        `json:"verdict"`
+	// Kind is "host", or a type of resource: cluster, endpoint, listener, route.
+	Kind    string  `json:"kind"`
+	Name    string  `json:"name"`
+	Verdict Verdict `json:"verdict"`
 	// Resources are what the proxy is to have under the name.
 	Resources []Resource `json:"resources,omitempty"`
-	// Ports are those of a host.
+	// Ports are those of the host that was asked about.
 	Ports []Port `json:"ports,omitempty"`
-	// Sources are the objects it is made of, and those that could be and are not.
+	// Sources are the objects that it was made of, and those that could contribute and do not.
 	Sources []Source `json:"sources,omitempty"`
 	// Reasons say why something is missing.
 	Reasons []Reason `json:"reasons,omitempty"`
-	// Problems are those of the objects named.
+	// Problems are those of the objects that the answer names.
 	Problems []Problem `json:"problems,omitempty"`
-	// Similar are names that there are, if there is nothing under the one that was asked for.
+	// Similar are existing names that resemble the one that was asked about, if nothing has that name.
 	Similar []string `json:"similar,omitempty"`
 
+	// problems are all problems of the mesh; Complete selects from them.
 	problems omap.Map[omap.Name, api.Problem]
-	said     []string                        // reasons that need not be said once more as problems
-	names    []func(yield func(string) bool) // among which Similar are looked for
+	// statedReasons are reasons that must not be repeated as problems.
+	statedReasons []string
+	// names yield the names among which Complete looks for Similar.
+	names []func(yield func(string) bool)
 }
 
-// Proxy is whom the answer is about.
+// Proxy is the proxy that the answer is about.
 type Proxy struct {
-	Name      string `json:"name"` // name.namespace
+	// Name is "name.namespace".
+	Name      string `json:"name"`
 	ID        string `json:"id"`
 	Namespace string `json:"namespace"`
 	Mode      string `json:"mode"`
-	Sidecar   *Ref   `json:"sidecar,omitempty"` // the Sidecar that narrows what it sees
+	// Sidecar is the Sidecar that limits what the proxy sees.
+	Sidecar *Ref `json:"sidecar,omitempty"`
 }
 
-// Ref names an object, and where it was read.
+// Ref names an object and the file and line it was read from.
 type Ref struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
@@ -83,36 +89,41 @@ type Ref struct {
 // Key is the object's key.
 func (r Ref) Key() api.Key { return api.Key{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name} }
 
-// Place is the file and line, as editors and compilers write them; empty if unknown.
-func (r Ref) Place() string { return api.Position{File: r.File, Line: r.Line}.String() }
+// Position is the file and line in the notation of compilers; empty if unknown.
+func (r Ref) Position() string { return api.Position{File: r.File, Line: r.Line}.String() }
 
 // Resource is one resource of the proxy.
 type Resource struct {
-	Type        string `json:"type"`
-	Name        string `json:"name"`
-	VirtualHost string `json:"virtual_host,omitempty"` // the one of a route configuration that was asked for
+	Type string `json:"type"`
+	Name string `json:"name"`
+	// VirtualHost is the virtual host of a route configuration that was asked about.
+	VirtualHost string `json:"virtual_host,omitempty"`
 	Version     string `json:"version"`
 	Bytes       int    `json:"bytes"`
-	Holds       string `json:"holds,omitempty"`     // how many virtual hosts or endpoints are in it
-	SharedBy    string `json:"shared_by,omitempty"` // the proxies that have the same
+	// Holds says how many virtual hosts or endpoints are in the resource.
+	Holds string `json:"holds,omitempty"`
+	// SharedBy describes the proxies that share the resource.
+	SharedBy string `json:"shared_by,omitempty"`
 }
 
-// Source is an object, and its part in what was asked for.
+// Source is an object and its role in what was asked about.
 type Source struct {
 	Object Ref `json:"object"`
-	// Part says what it is for: service, endpoints, routes, policy, scope.
-	Part string `json:"part"`
-	// Unused says why it does not count; empty if it does.
+	// Role is service, endpoints, endpoint, routes, policy, scope or mesh settings.
+	Role string `json:"part"`
+	// Unused says why the object does not count. It is empty if it does.
 	Unused string `json:"unused,omitempty"`
-	// Revision is the one that last changed what was read of it.
+	// Revision is the one that last changed what was read of the object. 0 means unknown.
 	Revision store.Revision `json:"revision,omitempty"`
 }
 
-// Reason is why something is missing.
+// Reason says why something is missing.
 type Reason struct {
-	Text   string `json:"text"`
-	Object *Ref   `json:"object,omitempty"` // whose doing it is
-	Fix    string `json:"fix,omitempty"`
+	Text string `json:"text"`
+	// Object is the object that causes it; nil if none does.
+	Object *Ref `json:"object,omitempty"`
+	// Fix is what the user can do; empty if nothing is known.
+	Fix string `json:"fix,omitempty"`
 }
 
 // Port is a port of a host, and what the proxy has for it.
@@ -141,7 +152,7 @@ const (
 	maxProblems = 20
 )
 
-// Complete adds what is found by looking through lists. It may run on any goroutine, once.
+// Complete adds what requires looking through lists. It may be called once, on any goroutine.
 func (a *Answer) Complete() {
 	named := map[api.Key]Ref{}
 	for _, s := range a.Sources {
@@ -154,7 +165,7 @@ func (a *Answer) Complete() {
 	}
 	for _, p := range a.problems.All() {
 		ref, ok := named[p.Object]
-		if !ok || len(a.Problems) == maxProblems || slices.ContainsFunc(a.said, func(s string) bool { return strings.HasSuffix(p.Reason, s) }) {
+		if !ok || len(a.Problems) == maxProblems || slices.ContainsFunc(a.statedReasons, func(s string) bool { return strings.HasSuffix(p.Reason, s) }) {
 			continue
 		}
 		if p.Position.File != "" {

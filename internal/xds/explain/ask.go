@@ -15,10 +15,10 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// HostKind is what is asked about when it is everything about a host.
+// HostKind is the kind of a question about everything that belongs to a host.
 const HostKind = "host"
 
-// Kinds are what one can ask about.
+// Kinds are the kinds of questions.
 func Kinds() []string { return []string{HostKind, "cluster", "endpoint", "listener", "route"} }
 
 // Mesh is what questions are answered from: the tables and the graph between two commits.
@@ -29,31 +29,31 @@ type Mesh struct {
 	Problems state.Problems
 }
 
-// Question is what is asked.
+// Question is a question about one proxy.
 type Question struct {
-	// Connection is the loop's name for the proxy's connection.
+	// Connection is the loop's name for the connection of the proxy.
 	Connection string
-	// State is what its class is to have.
+	// State is what the class of the proxy is to have.
 	State *resource.State
-	// Kind is one of Kinds, or another name of a type of resource (cds, clusters).
+	// Kind is one of Kinds, or another name of a resource type (cds, clusters).
 	Kind string
-	// Name is a resource's name, a host, or host:port for a virtual host.
+	// Name is the name of a resource, a host, or host:port for a virtual host.
 	Name string
 }
 
-// inquiry is a question being answered.
+// inquiry is a question that is being answered.
 type inquiry struct {
 	Mesh
 	Question
-	r      *query.Reader
-	proxy  *proxy.Proxy
-	class  proxy.Class
-	set    scope.Set
-	held   []class.Held
-	answer *Answer
+	r          *query.Reader
+	proxy      *proxy.Proxy
+	class      proxy.Class
+	set        scope.Set
+	rejections []class.ActiveRejection
+	answer     *Answer
 }
 
-// Ask answers a question. An error is about the question itself.
+// Ask answers a question. An error means that the question cannot be answered as it was asked.
 func (m Mesh) Ask(q Question) (*Answer, error) {
 	i := &inquiry{Mesh: m, Question: q, r: m.Graph.Glance()}
 	var ok bool
@@ -64,7 +64,7 @@ func (m Mesh) Ask(q Question) (*Answer, error) {
 		return nil, fmt.Errorf("the configuration of %s is being built; ask again in a moment", i.name())
 	}
 	i.set = scope.SetOf(i.class)
-	i.held = m.Queries.Held(i.r, q.Connection)
+	i.rejections = m.Queries.ActiveRejections(i.r, q.Connection)
 	i.answer = &Answer{
 		Version: Version, Revision: m.Graph.Revision(), Kind: q.Kind, Name: strings.TrimSpace(q.Name), Verdict: Absent,
 		Proxy:    Proxy{Name: i.name(), ID: i.proxy.ID, Namespace: i.class.Namespace, Mode: i.class.Mode.String()},
@@ -93,14 +93,14 @@ func (m Mesh) Ask(q Question) (*Answer, error) {
 
 func (i *inquiry) name() string { return i.proxy.Name + "." + i.proxy.Namespace }
 
-// ref is an object and its place.
+// ref returns an object with its position.
 func (i *inquiry) ref(k api.Key) Ref {
 	at, _ := i.Tables.Positions.Peek(k)
 	return Ref{Kind: k.Kind, Namespace: k.Namespace, Name: k.Name, File: at.File, Line: at.Line}
 }
 
-// because adds a reason. k is whose doing it is, zero if nobody's.
-func (i *inquiry) because(k api.Key, fix, format string, args ...any) {
+// addReason adds a reason. k is the object that causes it, or zero.
+func (i *inquiry) addReason(k api.Key, fix, format string, args ...any) {
 	i.answer.Reasons = append(i.answer.Reasons, i.reason(k, fix, format, args...))
 }
 
@@ -113,9 +113,9 @@ func (i *inquiry) reason(k api.Key, fix, format string, args ...any) Reason {
 	return r
 }
 
-// source adds an object that counts, or once more for another part.
-func (i *inquiry) source(k api.Key, part, unused string, revision store.Revision) {
-	at := slices.IndexFunc(i.answer.Sources, func(s Source) bool { return s.Object.Key() == k && s.Part == part })
+// addSource adds an object in a role. If the object is there already in this role, the entries are merged.
+func (i *inquiry) addSource(k api.Key, part, unused string, revision store.Revision) {
+	at := slices.IndexFunc(i.answer.Sources, func(s Source) bool { return s.Object.Key() == k && s.Role == part })
 	if at < 0 {
 		i.answer.Sources = append(i.answer.Sources, Source{i.ref(k), part, unused, revision})
 		return
@@ -127,25 +127,25 @@ func (i *inquiry) source(k api.Key, part, unused string, revision store.Revision
 	}
 }
 
-// leaves adds the rows that something was made of.
-func (i *inquiry) leaves(list []*query.Reason) {
+// addLeaves adds the objects behind the rows that something was made of.
+func (i *inquiry) addLeaves(list []*query.Reason) {
 	for _, leaf := range list {
 		if leaf.Absent {
 			continue
 		}
 		switch key := leaf.Row.(type) {
 		case api.Key:
-			if part := partOf(leaf.Query); part != "" {
-				i.source(key, part, "", leaf.Changed)
+			if part := roleOf(leaf.Query); part != "" {
+				i.addSource(key, part, "", leaf.Changed)
 			}
 		case state.Setting:
-			i.source(api.Key{Kind: "MeshConfig"}, "mesh settings", "", leaf.Changed)
+			i.addSource(api.Key{Kind: "MeshConfig"}, "mesh settings", "", leaf.Changed)
 		}
 	}
 }
 
-// partOf says in a word what a row of a table is for; empty for what is only an index.
-func partOf(table string) string {
+// roleOf is the role of a row of a table. It is empty for rows that are only indexes.
+func roleOf(table string) string {
 	switch table {
 	case "services":
 		return "service"

@@ -9,32 +9,32 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
-// noEndpoints says why a cluster has none.
-func (i *inquiry) noEndpoints(s seen, port uint32, subset string) {
+// noEndpoints adds the reasons why a cluster has no endpoints.
+func (i *inquiry) noEndpoints(s hostSeen, port uint32, subset string) {
 	list := i.Queries.Services.Endpoints(i.r, s.service, port)
 	if len(list) == 0 {
 		for _, part := range s.service.Parts {
 			if _, ok := part.Spec.Port(port); ok {
-				i.nothingSelected(part.Object)
+				i.addNothingSelected(part.Object)
 			}
 		}
 		return
 	}
 	by := s.service.Parts[0].Object
 	if ill := count(list, func(e mesh.PortEndpoint) bool { return e.Unhealthy }); ill == len(list) {
-		i.because(by, "see what the health checks of its workloads say", "none of its %d endpoints is healthy", len(list))
+		i.addReason(by, "see what the health checks of its workloads say", "none of its %d endpoints is healthy", len(list))
 		return
 	}
 	if usable := count(list, mesh.PortEndpoint.Dialable); usable == 0 {
-		i.because(by, "give IP addresses, or let resolution be DNS", "none of its %d endpoints has an IP address and a port (the first is %q)", len(list), list[0].Address)
+		i.addReason(by, "give IP addresses, or let resolution be DNS", "none of its %d endpoints has an IP address and a port (the first is %q)", len(list), list[0].Address)
 		return
 	}
 	labels := i.subsetLabels(s, subset)
 	if fit := count(list, func(e mesh.PortEndpoint) bool { return e.Has(labels) }); fit == 0 {
-		i.because(i.subsetRule(s, subset), "", "none of the %d endpoints of %s has the labels of subset %q: %s", len(list), s.host, subset, mesh.FormatLabels(labels))
+		i.addReason(i.subsetRule(s, subset), "", "none of the %d endpoints of %s has the labels of subset %q: %s", len(list), s.host, subset, mesh.FormatLabels(labels))
 		return
 	}
-	i.because(by, "", "none of its %d endpoints can be used", len(list))
+	i.addReason(by, "", "none of its %d endpoints can be used", len(list))
 }
 
 func count(list []mesh.PortEndpoint, fits func(mesh.PortEndpoint) bool) (n int) {
@@ -46,8 +46,8 @@ func count(list []mesh.PortEndpoint, fits func(mesh.PortEndpoint) bool) (n int) 
 	return n
 }
 
-// subsetLabels are the labels a subset selects by.
-func (i *inquiry) subsetLabels(s seen, subset string) map[string]string {
+// subsetLabels are the labels of a subset.
+func (i *inquiry) subsetLabels(s hostSeen, subset string) map[string]string {
 	policy, _ := i.Queries.Rules.Policy.Get(i.r, s.view)
 	if policy != nil {
 		for _, is := range policy.Subsets {
@@ -60,7 +60,7 @@ func (i *inquiry) subsetLabels(s seen, subset string) map[string]string {
 }
 
 // subsetRule is the object that declares a subset.
-func (i *inquiry) subsetRule(s seen, subset string) api.Key {
+func (i *inquiry) subsetRule(s hostSeen, subset string) api.Key {
 	policy, _ := i.Queries.Rules.Policy.Get(i.r, s.view)
 	if policy == nil {
 		return api.Key{}
@@ -77,22 +77,22 @@ func (i *inquiry) subsetRule(s seen, subset string) api.Key {
 	return api.Key{}
 }
 
-// nothingSelected says why one declaration of a service has no endpoints.
-func (i *inquiry) nothingSelected(k api.Key) {
+// addNothingSelected adds the reason why one declaration of a service has no endpoints.
+func (i *inquiry) addNothingSelected(k api.Key) {
 	e, ok := i.Tables.Endpoints.Peek(k)
 	switch {
 	case !ok:
 		return
 	case len(e.Selector) == 0:
-		i.because(k, "add spec.endpoints or spec.workloadSelector", "it has neither endpoints nor a workloadSelector")
+		i.addReason(k, "add spec.endpoints or spec.workloadSelector", "it has neither endpoints nor a workloadSelector")
 		return
 	}
-	i.because(k, "", "no WorkloadEntry of namespace %s has the labels of its workloadSelector: %s", k.Namespace, mesh.FormatLabels(e.Selector))
-	i.nearMisses(k.Namespace, e.Selector)
+	i.addReason(k, "", "no WorkloadEntry of namespace %s has the labels of its workloadSelector: %s", k.Namespace, mesh.FormatLabels(e.Selector))
+	i.addNearMisses(k.Namespace, e.Selector)
 }
 
-// nearMisses names the WorkloadEntries that a selector may have been meant for.
-func (i *inquiry) nearMisses(namespace string, selector map[string]string) {
+// addNearMisses adds the WorkloadEntries that a selector was probably meant for.
+func (i *inquiry) addNearMisses(namespace string, selector map[string]string) {
 	type miss struct {
 		key  api.Key
 		text string
@@ -109,11 +109,11 @@ func (i *inquiry) nearMisses(namespace string, selector map[string]string) {
 	}
 	slices.SortFunc(list, func(a, b miss) int { return a.key.Compare(b.key) })
 	for _, m := range list[:min(len(list), maxReasons)] {
-		i.because(m.key, "", "%s", m.text)
+		i.addReason(m.key, "", "%s", m.text)
 	}
 }
 
-// lacking lists the labels of a selector that are not among labels.
+// lacking lists the labels of a selector that labels do not have.
 func lacking(selector, labels map[string]string) []string {
 	var list []string
 	for _, l := range mesh.SortedLabels(selector) {

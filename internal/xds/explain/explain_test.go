@@ -25,9 +25,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the answers in testdata")
 
-// TestConversations plays the files of testdata. Files ending in .yaml are the mesh, read together; "proxy" connects one (a
-// node id, then metadata as JSON); "rejected" is "TYPE name", then what the proxy said of it; "ask" is "KIND name", and
-// "answer" what the text after it has to be.
+// TestConversations plays the files of testdata. Files ending in .yaml are the mesh and are loaded together. "proxy"
+// connects a proxy (a node id, then metadata as JSON). "rejected" is "TYPE name", then the reason of the proxy. "ask" is
+// "KIND name", and "answer" the expected text of the answer.
 func TestConversations(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -86,7 +86,7 @@ func play(t *testing.T, file string) {
 	}
 }
 
-// load is what the file source does with the mesh: what is refused is a problem.
+// load loads the mesh as the file source does: refused documents become problems.
 func (c *conversation) load(files []txtar.File) {
 	var objects []*api.Object
 	var problems []api.Problem
@@ -107,7 +107,7 @@ func (c *conversation) load(files []txtar.File) {
 	c.Commit(func(tx *store.Txn) { c.Tables.Apply(tx, batch) })
 }
 
-// reject makes the rows that the loop makes of a rejection.
+// reject writes the rows that the loop writes for a rejection.
 func (c *conversation) reject(text string) {
 	head, reason, _ := strings.Cut(text, "\n")
 	kind, name, _ := strings.Cut(head, " ")

@@ -18,33 +18,36 @@ import (
 // maxReasons bounds how many objects are named for one cause.
 const maxReasons = 5
 
-// seen is a host as the proxy sees it.
-type seen struct {
-	host    string
-	view    service.View
-	service *service.Service // nil if the view has none
-	inside  bool             // the proxy's scope lets the host in
+// hostSeen is a host as the proxy sees it.
+type hostSeen struct {
+	host string
+	view service.HostView
+	// service is nil if the view has no service.
+	service *service.Service
+	// inScope says that the proxy's set has the host.
+	inScope bool
 }
 
 // served reports whether the proxy has the service.
-func (s seen) served() bool { return s.service != nil && s.inside }
+func (s hostSeen) served() bool { return s.service != nil && s.inScope }
 
-// declared is the view of the host's declarations, whose layer is the namespace even where the host looks as to all.
-func (s seen) declared(namespace string) service.View {
-	return service.View{Host: s.host, Layer: namespace, Home: s.view.Home}
+// declared is the view for service.Declarations: its viewer is the namespace even if the host looks there as in the base
+// view.
+func (s hostSeen) declared(namespace string) service.HostView {
+	return service.HostView{Host: s.host, Viewer: namespace, Declarer: s.view.Declarer}
 }
 
-func (i *inquiry) see(host string) seen {
-	in := scope.HostIn{Host: host, Set: i.set}
-	s := seen{host: host, view: i.Queries.Scope.View(i.r, in), inside: true}
+func (i *inquiry) hostFor(host string) hostSeen {
+	in := scope.HostInSet{Host: host, Set: i.set}
+	s := hostSeen{host: host, view: i.Queries.Scope.View(i.r, in), inScope: true}
 	s.service, _ = i.Queries.Services.Service.Get(i.r, s.view)
 	if !i.set.Overlay() {
-		s.inside = i.Queries.Scope.Hosts(i.r, i.set).Has(omap.Name(host))
+		s.inScope = i.Queries.Scope.Hosts(i.r, i.set).Has(omap.Name(host))
 	}
 	return s
 }
 
-// fullHost is the host meant by what somebody typed: with or without a port, short or in full.
+// fullHost is the host that a user meant: with or without a port, short or in full.
 func (i *inquiry) fullHost(name string) string {
 	host, _, _ := strings.Cut(strings.ToLower(strings.TrimSuffix(name, ".")), "/")
 	if at := strings.LastIndexByte(host, ':'); at > 0 && !strings.Contains(host[:at], ":") {
@@ -64,27 +67,27 @@ func (i *inquiry) fullHost(name string) string {
 	return host
 }
 
-// declared reports whether some object speaks of exactly this host.
+// declared reports whether some object names exactly this host.
 func (i *inquiry) declared(host string) bool { return i.Tables.ByHost.Group(i.r, host).Len() > 0 }
 
-// host answers with everything about a host.
+// host answers a question about a host.
 func (i *inquiry) host() {
-	s := i.see(i.fullHost(i.answer.Name))
+	s := i.hostFor(i.fullHost(i.answer.Name))
 	i.answer.Name = s.host
 	i.declarations(s)
 	i.routes(s)
 	i.policy(s)
-	if !s.inside || s.service == nil && !i.routesOnly(s) {
+	if !s.inScope || s.service == nil && !i.routesOnly(s) {
 		i.whyNoHost(s)
 		return
 	}
 	i.answer.Verdict = Served
-	if from := i.Queries.Scope.ReachedFrom(i.r, scope.HostIn{Host: s.host, Set: i.set}); from != "" {
-		i.because(i.class.Sidecar, "", "the Sidecar does not name it, but lets %s in, whose routes lead here", from)
+	if from := i.Queries.Scope.ImportedThrough(i.r, scope.HostInSet{Host: s.host, Set: i.set}); from != "" {
+		i.addReason(i.class.Sidecar, "", "the Sidecar does not name it, but lets %s in, whose routes lead here", from)
 	}
 	if s.service == nil {
 		ports := i.routedPorts(s)
-		i.because(api.Key{}, "", "no ServiceEntry declares %s: there are only routes for it, on port %s", s.host, portList(ports))
+		i.addReason(api.Key{}, "", "no ServiceEntry declares %s: there are only routes for it, on port %s", s.host, portList(ports))
 		for _, p := range ports {
 			i.answer.Ports = append(i.answer.Ports, i.port(s, p))
 		}
@@ -93,50 +96,50 @@ func (i *inquiry) host() {
 	for _, p := range s.service.Ports {
 		i.answer.Ports = append(i.answer.Ports, i.port(s, p))
 	}
-	for _, h := range i.held {
+	for _, h := range i.rejections {
 		for _, p := range i.answer.Ports {
 			if slices.Contains(p.Clusters, h.Name) || p.Listener == h.Name || p.Route == h.Name && (h.Piece == "" || h.VirtualHost() == p.VirtualHost) {
 				i.answer.Verdict = HeldBack
-				i.heldBack(h)
+				i.addRejection(h)
 				break
 			}
 		}
 	}
 }
 
-func (i *inquiry) routesOnly(s seen) bool {
+func (i *inquiry) routesOnly(s hostSeen) bool {
 	f, ok := i.Queries.Services.Footprint(i.r, s.view)
-	return ok && s.service == nil && len(f.HTTP) > 0
+	return ok && s.service == nil && len(f.HTTPPorts) > 0
 }
 
 // routedPorts are the ports on which there are routes for a host without a service.
-func (i *inquiry) routedPorts(s seen) []mesh.Port {
+func (i *inquiry) routedPorts(s hostSeen) []mesh.Port {
 	f, _ := i.Queries.Services.Footprint(i.r, s.view)
 	var ports []mesh.Port
-	for _, n := range f.HTTP {
+	for _, n := range f.HTTPPorts {
 		ports = append(ports, mesh.Port{Number: n, Protocol: mesh.HTTP})
 	}
 	return ports
 }
 
-// declarations adds the objects that declare the host, and what becomes of each.
-func (i *inquiry) declarations(s seen) {
+// declarations adds the objects that declare the host, and whether they are used.
+func (i *inquiry) declarations(s hostSeen) {
 	claims, view := i.Tables.ByHost.Group(i.r, s.host), s.declared(i.class.Namespace)
-	for c, standing := range service.Declarations(claims, view) {
+	for c, status := range service.Declarations(claims, view) {
 		unused := ""
-		switch standing {
-		case service.Counts:
-		case service.Lost:
-			unused = fmt.Sprintf("the declaration of namespace %s comes before it", view.HomeOf(claims))
-		case service.Unseen:
-			unused = i.exported(c.Object())
+		switch status {
+		case service.DeclarationUsed:
+		case service.DeclarationOverruled:
+			unused = fmt.Sprintf("the declaration of namespace %s comes before it", view.DeclaringNamespace(claims))
+		case service.DeclarationNotExported:
+			unused = i.exportedTo(c.Object())
 		}
-		i.source(c.Object(), "service", unused, 0)
+		i.addSource(c.Object(), "service", unused, 0)
 	}
 }
 
-// exported says who sees an object.
-func (i *inquiry) exported(k api.Key) string {
+// exportedTo says which namespaces see an object.
+func (i *inquiry) exportedTo(k api.Key) string {
 	c, ok := i.Tables.Claims.Peek(k)
 	if !ok {
 		return "exported to no namespace"
@@ -144,35 +147,35 @@ func (i *inquiry) exported(k api.Key) string {
 	return fmt.Sprintf("exported to namespace %s only", strings.Join(c.Layers, ", "))
 }
 
-// routes adds the VirtualServices for the host, those that count first.
-func (i *inquiry) routes(s seen) {
+// routes adds the VirtualServices for the host in the order of precedence, then those that do not count.
+func (i *inquiry) routes(s hostSeen) {
 	list, _ := i.Queries.Rules.Routes.Get(i.r, s.view)
 	for n, vs := range list {
 		part := "routes"
 		if n > 0 {
 			part = "routes, after those above"
 		}
-		i.source(vs.Object, part, "", 0)
+		i.addSource(vs.Object, part, "", 0)
 	}
 	for _, c := range i.claims(s.host, state.RouteClaim) {
 		if !slices.ContainsFunc(list, func(vs *state.VirtualService) bool { return vs.Object == c.Object() }) {
-			unused := i.exported(c.Object())
-			if s.view.Barred.Has(c.Object()) {
+			unused := i.exportedTo(c.Object())
+			if s.view.ExcludedRoutes.Has(c.Object()) {
 				unused = fmt.Sprintf("the Sidecar %s does not let in rules of namespace %s for such hosts", i.class.Sidecar, c.Namespace)
 			}
-			i.source(c.Object(), "routes", unused, 0)
+			i.addSource(c.Object(), "routes", unused, 0)
 		}
 	}
 }
 
-// policy adds the DestinationRules for the host: those that add up to its policy, and the others.
-func (i *inquiry) policy(s seen) {
+// policy adds the DestinationRules for the host: those that were merged into its policy, then the others.
+func (i *inquiry) policy(s hostSeen) {
 	policy, _ := i.Queries.Rules.Policy.Get(i.r, s.view)
 	home := ""
 	if policy != nil {
 		home = policy.Objects[0].Namespace
 		for _, k := range policy.Objects {
-			i.source(k, "policy", "", 0)
+			i.addSource(k, "policy", "", 0)
 		}
 	}
 	for _, c := range i.claims(s.host, state.PolicyClaim) {
@@ -183,7 +186,7 @@ func (i *inquiry) policy(s seen) {
 		unused := ""
 		switch {
 		case !c.VisibleTo(i.class.Namespace):
-			unused = i.exported(k)
+			unused = i.exportedTo(k)
 		case policy == nil:
 			unused = fmt.Sprintf("rules are looked up in the caller's namespace, the service's and %s, not in %s", i.Tables.RootNamespace(i.r), k.Namespace)
 		case k.Namespace == home:
@@ -191,7 +194,7 @@ func (i *inquiry) policy(s seen) {
 		default:
 			unused = fmt.Sprintf("the rules of namespace %s come before those of %s", home, k.Namespace)
 		}
-		i.source(k, "policy", unused, 0)
+		i.addSource(k, "policy", unused, 0)
 	}
 }
 
@@ -217,39 +220,40 @@ func (i *inquiry) claims(host string, kind state.ClaimKind) []state.Claim {
 	return list
 }
 
-// whyNoHost says why the proxy does not have a host.
-func (i *inquiry) whyNoHost(s seen) {
+// whyNoHost adds the reasons why the proxy does not have a host.
+func (i *inquiry) whyNoHost(s hostSeen) {
 	claims := i.Tables.ByHost.Group(i.r, s.host)
-	if home := service.Home(claims, i.class.Namespace); !s.inside && home != "" {
-		i.because(i.class.Sidecar, fmt.Sprintf("add %q to spec.egress[].hosts", home+"/"+s.host),
+	if home := service.DeclaringNamespace(claims, i.class.Namespace); !s.inScope && home != "" {
+		i.addReason(i.class.Sidecar, fmt.Sprintf("add %q to spec.egress[].hosts", home+"/"+s.host),
 			"the Sidecar lets only the hosts of its egress in, and %s is not one of them", s.host)
 	}
 	if s.service != nil {
 		return
 	}
 	named := map[api.Key]bool{}
-	for c, standing := range service.Declarations(claims, s.declared(i.class.Namespace)) {
-		if k := c.Object(); standing == service.Unseen && !named[k] && len(named) < maxReasons {
+	for c, status := range service.Declarations(claims, s.declared(i.class.Namespace)) {
+		if k := c.Object(); status == service.DeclarationNotExported && !named[k] && len(named) < maxReasons {
 			named[k] = true
-			i.because(k, fmt.Sprintf("add %q to its spec.exportTo", i.class.Namespace), "it declares %s, but is %s", s.host, i.exported(k))
+			i.addReason(k, fmt.Sprintf("add %q to its spec.exportTo", i.class.Namespace), "it declares %s, but is %s", s.host, i.exportedTo(k))
 		}
 	}
 	if len(named) > 0 {
 		return
 	}
-	if i.unclaimed(s.host) {
+	if i.addUnexported(s.host) {
 		return
 	}
-	i.because(api.Key{}, "", "no ServiceEntry in force declares %s", s.host)
-	if i.patterns(s.host) {
+	i.addReason(api.Key{}, "", "no ServiceEntry in force declares %s", s.host)
+	if i.addCoveringPattern(s.host) {
 		return
 	}
-	i.refused(api.KindServiceEntry)
+	i.addRefusedDocuments(api.KindServiceEntry)
 	i.answer.names = append(i.answer.names, i.hostNames())
 }
 
-// unclaimed tells of objects that declare a host for nobody: they have no row by which it could be found.
-func (i *inquiry) unclaimed(host string) (found bool) {
+// addUnexported adds the objects that declare a host and are exported to no namespace. They have no claim by which they
+// could be found.
+func (i *inquiry) addUnexported(host string) (found bool) {
 	for k := range i.Tables.Kinds.Group(i.r, api.KindServiceEntry).All() {
 		if _, claimed := i.Tables.Claims.Peek(k); claimed {
 			continue
@@ -257,26 +261,26 @@ func (i *inquiry) unclaimed(host string) (found bool) {
 		o, _ := i.Tables.Objects.Peek(k)
 		spec, ok := o.Spec.(*networking.ServiceEntry)
 		if ok && slices.ContainsFunc(spec.Hosts, func(h string) bool { return strings.EqualFold(h, host) }) {
-			i.because(k, fmt.Sprintf("add %q to its spec.exportTo", i.class.Namespace), "it declares %s, but is exported to no namespace", host)
+			i.addReason(k, fmt.Sprintf("add %q to its spec.exportTo", i.class.Namespace), "it declares %s, but is exported to no namespace", host)
 			found = true
 		}
 	}
 	return found
 }
 
-// patterns tells of declarations that cover the host.
-func (i *inquiry) patterns(host string) bool {
+// addCoveringPattern adds the declaration of a pattern that covers the host.
+func (i *inquiry) addCoveringPattern(host string) bool {
 	for pattern := range mesh.Patterns(host) {
-		if s := i.see(pattern); s.served() {
-			i.because(s.service.Parts[0].Object, "", "requests for it go to %s; ask about that", pattern)
+		if s := i.hostFor(pattern); s.served() {
+			i.addReason(s.service.Parts[0].Object, "", "requests for it go to %s; ask about that", pattern)
 			return true
 		}
 	}
 	return false
 }
 
-// refused tells of objects of a kind that are not in force because they are wrong: what they would declare is not known.
-func (i *inquiry) refused(kind string) {
+// addRefusedDocuments adds the documents of a kind that were refused as invalid. What they would declare is unknown.
+func (i *inquiry) addRefusedDocuments(kind string) {
 	named := map[api.Key]bool{}
 	for _, p := range i.Problems.All() {
 		if p.Severity != api.Error || p.Object.Kind != kind && p.Object.Kind != "" || named[p.Object] || len(named) == maxReasons {
@@ -290,11 +294,11 @@ func (i *inquiry) refused(kind string) {
 			Kind: p.Object.Kind, Namespace: p.Object.Namespace, Name: p.Object.Name, File: p.Position.File, Line: p.Position.Line,
 		}}
 		i.answer.Reasons = append(i.answer.Reasons, r)
-		i.answer.said = append(i.answer.said, p.Reason)
+		i.answer.statedReasons = append(i.answer.statedReasons, p.Reason)
 	}
 }
 
-// hostNames yields the hosts the proxy sees. The groups are picked up now and looked through later.
+// hostNames yields the hosts that the proxy sees. The sets are taken now and iterated later.
 func (i *inquiry) hostNames() func(yield func(string) bool) {
 	sets := []scope.Hosts{i.Queries.Scope.Hosts(i.r, i.set)}
 	if i.set.Overlay() {

@@ -16,8 +16,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/route"
 )
 
-// port says what the proxy has for a port of a host.
-func (i *inquiry) port(s seen, p mesh.Port) Port {
+// port returns what the proxy has for a port of a host.
+func (i *inquiry) port(s hostSeen, p mesh.Port) Port {
 	out := Port{Number: p.Number, Name: p.Name, Protocol: p.Protocol.String()}
 	tell := func(k api.Key, fix, format string, args ...any) {
 		out.Reasons = append(out.Reasons, i.reason(k, fix, format, args...))
@@ -41,12 +41,12 @@ func (i *inquiry) port(s seen, p mesh.Port) Port {
 			i.answer.Reasons = i.answer.Reasons[:before]
 		}
 	}
-	i.entry(s, p, &out, tell)
+	i.findEntry(s, p, &out, tell)
 	return out
 }
 
-// entry finds where a client's traffic for a port comes in: the listener, and the virtual host if requests are routed.
-func (i *inquiry) entry(s seen, p mesh.Port, out *Port, tell func(k api.Key, fix, format string, args ...any)) {
+// findEntry finds where traffic of clients for a port enters: the listener, and the virtual host if requests are routed.
+func (i *inquiry) findEntry(s hostSeen, p mesh.Port, out *Port, tell func(k api.Key, fix, format string, args ...any)) {
 	if i.class.Gateway {
 		tell(api.Key{}, "", "a gateway listens where Gateway objects say, which are not served yet")
 		return
@@ -61,7 +61,7 @@ func (i *inquiry) entry(s seen, p mesh.Port, out *Port, tell func(k api.Key, fix
 				return
 			}
 		}
-		if slices.ContainsFunc(l.Clusters(), func(c string) bool { return i.leadsTo(c, s.host, p.Number) }) {
+		if slices.ContainsFunc(l.Clusters(), func(c string) bool { return i.isClusterOf(c, s.host, p.Number) }) {
 			out.Listener = l.Name()
 			return
 		}
@@ -70,14 +70,14 @@ func (i *inquiry) entry(s seen, p mesh.Port, out *Port, tell func(k api.Key, fix
 	switch {
 	case taken == nil:
 		tell(api.Key{}, "", "no listener leads to it")
-	case i.routed(s):
+	case i.hasConnectionRules(s):
 		out.Listener = taken.Name() // rules send the connections elsewhere
 	default:
 		by := api.Key{}
 		whose := "others"
 		for _, c := range taken.Clusters() {
 			if n, ok := parseCluster(c); ok {
-				if other := i.see(n.host); other.service != nil {
+				if other := i.hostFor(n.host); other.service != nil {
 					by, whose = other.service.Parts[0].Object, n.host
 				}
 			}
@@ -86,8 +86,8 @@ func (i *inquiry) entry(s seen, p mesh.Port, out *Port, tell func(k api.Key, fix
 	}
 }
 
-// routed reports whether rules decide where connections for a host go.
-func (i *inquiry) routed(s seen) bool {
+// hasConnectionRules reports whether TCP or TLS rules decide where connections for a host go.
+func (i *inquiry) hasConnectionRules(s hostSeen) bool {
 	list, _ := i.Queries.Rules.Routes.Get(i.r, s.view)
 	for _, vs := range list {
 		if len(vs.Spec.Tcp)+len(vs.Spec.Tls) > 0 {
@@ -97,13 +97,13 @@ func (i *inquiry) routed(s seen) bool {
 	return false
 }
 
-func (i *inquiry) leadsTo(cluster, host string, port uint32) bool {
+func (i *inquiry) isClusterOf(cluster, host string, port uint32) bool {
 	c, ok := parseCluster(cluster)
 	return ok && c.host == host && c.port == port
 }
 
 // listenersAt are the listeners at the addresses where a port of a host can be reached.
-func (i *inquiry) listenersAt(s seen, port uint32) []*resource.Resource {
+func (i *inquiry) listenersAt(s hostSeen, port uint32) []*resource.Resource {
 	addresses := []string{envoy.Wildcard, "::"}
 	if i.class.Mode == proxy.None {
 		addresses = []string{envoy.Loopback, "::1"}
@@ -124,10 +124,10 @@ func (i *inquiry) listenersAt(s seen, port uint32) []*resource.Resource {
 	return list
 }
 
-// whyNoListener says why there is no listener of a name.
+// whyNoListener adds the reasons why there is no listener of a name.
 func (i *inquiry) whyNoListener(name string) {
 	if i.class.Gateway {
-		i.because(api.Key{}, "", "a gateway listens where Gateway objects say, which are not served yet")
+		i.addReason(api.Key{}, "", "a gateway listens where Gateway objects say, which are not served yet")
 		return
 	}
 	at := strings.LastIndexAny(name, "_:")
@@ -138,17 +138,17 @@ func (i *inquiry) whyNoListener(name string) {
 	}
 	ip := name[:at]
 	if i.class.Mode == proxy.None && ip != envoy.Loopback && !slices.Contains(i.proxy.Addresses, ip) {
-		i.because(api.Key{}, "", "nothing redirects connections to this proxy (interception mode NONE): its outbound listeners are at %s", envoy.Loopback)
+		i.addReason(api.Key{}, "", "nothing redirects connections to this proxy (interception mode NONE): its outbound listeners are at %s", envoy.Loopback)
 		if _, ok := i.State.Get(resource.Listener, envoy.ListenerName(envoy.Loopback, uint32(port))); ok {
 			i.answer.Similar = []string{envoy.ListenerName(envoy.Loopback, uint32(port))}
 		}
 		return
 	}
-	wants := i.claimants(ip, uint32(port))
+	wants := i.candidates(ip, uint32(port))
 	if len(wants) == 0 {
-		i.because(api.Key{}, "", "no service that the proxy sees has port %d at that address", port)
+		i.addReason(api.Key{}, "", "no service that the proxy sees has port %d at that address", port)
 	} else {
-		i.because(api.Key{}, "", "port %d is the proxy's own, so that %s cannot be reached there", port, strings.Join(wants, ", "))
+		i.addReason(api.Key{}, "", "port %d is the proxy's own, so that %s cannot be reached there", port, strings.Join(wants, ", "))
 	}
 	i.answer.names = append(i.answer.names, func(yield func(string) bool) {
 		for l := range i.State.Layers(resource.Listener).All() {
@@ -159,9 +159,9 @@ func (i *inquiry) whyNoListener(name string) {
 	})
 }
 
-// listenersOf shows the listeners by which a host is reached.
+// listenersOf adds the listeners by which a host is reached.
 func (i *inquiry) listenersOf(name string) {
-	s := i.see(i.fullHost(name))
+	s := i.hostFor(i.fullHost(name))
 	if !s.served() {
 		i.whyNoHost(s)
 		return
@@ -170,29 +170,29 @@ func (i *inquiry) listenersOf(name string) {
 		out := i.port(s, p)
 		i.answer.Reasons = append(i.answer.Reasons, out.Reasons...)
 		if l, ok := i.State.Get(resource.Listener, out.Listener); ok && !slices.ContainsFunc(i.answer.Resources, func(r Resource) bool { return r.Name == l.Name() }) {
-			i.found(l, "")
+			i.addFound(l, "")
 		}
 	}
 }
 
-// claimants are the hosts that want an address.
-func (i *inquiry) claimants(ip string, port uint32) []string {
+// candidates are the hosts that ask for an address.
+func (i *inquiry) candidates(ip string, port uint32) []string {
 	at := service.Address{IP: ip, Port: port}
 	if ip == envoy.Wildcard || ip == "::" {
 		at.IP = ""
 	}
-	all, own := i.Queries.Services.Taken.Listen, i.Queries.Scope.Taken.Listen
+	all, own := i.Queries.Services.Index.Redirected, i.Queries.Scope.Index.Redirected
 	if i.class.Mode == proxy.None {
-		at.IP, all, own = "", i.Queries.Services.Taken.Local, i.Queries.Scope.Taken.Local
+		at.IP, all, own = "", i.Queries.Services.Index.Loopback, i.Queries.Scope.Index.Loopback
 	}
 	var list []string
-	add := func(group omap.Map[service.Claimant, omap.Unit]) {
+	add := func(group omap.Map[service.Candidate, omap.Unit]) {
 		for c := range group.All() {
 			name := c.Host
 			if name == "" {
 				name = "HTTP services"
 			}
-			if c.Created != service.Never && !slices.Contains(list, name) && len(list) < maxReasons {
+			if c.Created != service.OnlyInBase && !slices.Contains(list, name) && len(list) < maxReasons {
 				list = append(list, name)
 			}
 		}
@@ -204,7 +204,7 @@ func (i *inquiry) claimants(ip string, port uint32) []string {
 	return list
 }
 
-// whyNoRoute says why there is no route configuration, or no virtual host, of a name.
+// whyNoRoute adds the reasons why there is no route configuration, or no virtual host, of a name.
 func (i *inquiry) whyNoRoute(name string) {
 	host, port, isHost := hostPort(name)
 	if n, err := strconv.ParseUint(name, 10, 16); err == nil {
@@ -215,7 +215,7 @@ func (i *inquiry) whyNoRoute(name string) {
 		i.virtualHostsOf(name)
 		return
 	}
-	s := i.see(i.fullHost(host))
+	s := i.hostFor(i.fullHost(host))
 	i.answer.Name = envoy.VirtualHostName(s.host, port)
 	if !s.served() {
 		i.whyNoHost(s)
@@ -225,28 +225,28 @@ func (i *inquiry) whyNoRoute(name string) {
 	p, ok := s.service.Port(port)
 	switch {
 	case !ok:
-		i.because(by, "", "%s has no port %d: it has %s", s.host, port, portList(s.service.Ports))
+		i.addReason(by, "", "%s has no port %d: it has %s", s.host, port, portList(s.service.Ports))
 	case !p.Protocol.IsHTTP() && !p.Protocol.Sniffed():
-		i.because(by, "say so in spec.ports[].protocol if it is HTTP", "port %d of %s is %s, not HTTP: there are connections to forward and no requests to route", port, s.host, p.Protocol)
+		i.addReason(by, "say so in spec.ports[].protocol if it is HTTP", "port %d of %s is %s, not HTTP: there are connections to forward and no requests to route", port, s.host, p.Protocol)
 	default:
-		i.because(by, "", "all names and addresses of %s on port %d belong to others", s.host, port)
+		i.addReason(by, "", "all names and addresses of %s on port %d belong to others", s.host, port)
 	}
 }
 
-// whyNoRoutes says why a port has no route configuration.
+// whyNoRoutes adds the reasons why a port has no route configuration.
 func (i *inquiry) whyNoRoutes(port uint32) {
-	wants := i.claimants(envoy.Wildcard, port)
+	wants := i.candidates(envoy.Wildcard, port)
 	if len(wants) > 0 {
-		i.because(api.Key{}, "", "on port %d the proxy sees no HTTP service, only %s: there are connections to forward and no requests to route", port, strings.Join(wants, ", "))
+		i.addReason(api.Key{}, "", "on port %d the proxy sees no HTTP service, only %s: there are connections to forward and no requests to route", port, strings.Join(wants, ", "))
 		return
 	}
-	i.because(api.Key{}, "", "no service that the proxy sees has an HTTP port %d", port)
+	i.addReason(api.Key{}, "", "no service that the proxy sees has an HTTP port %d", port)
 }
 
-// virtualHostsOf shows all virtual hosts of a host.
+// virtualHostsOf adds all virtual hosts of a host.
 func (i *inquiry) virtualHostsOf(name string) {
-	s := i.see(i.fullHost(name))
-	if !s.inside || s.service == nil && !i.routesOnly(s) {
+	s := i.hostFor(i.fullHost(name))
+	if !s.inScope || s.service == nil && !i.routesOnly(s) {
 		i.whyNoHost(s)
 		return
 	}
@@ -259,12 +259,12 @@ func (i *inquiry) virtualHostsOf(name string) {
 		for rc := range i.State.Layers(resource.Route).All() {
 			if vh, ok := rc.Pieces().Get(omap.Name(piece)); ok && !vh.Hidden() {
 				i.answer.Name = envoy.VirtualHostName(s.host, p.Number)
-				i.found(rc, piece)
+				i.addFound(rc, piece)
 			}
 		}
 	}
 	i.answer.Name = s.host
 	if len(i.answer.Resources) == 0 {
-		i.because(s.service.Parts[0].Object, "", "no port of %s is HTTP: it has %s", s.host, portList(s.service.Ports))
+		i.addReason(s.service.Parts[0].Object, "", "no port of %s is HTTP: it has %s", s.host, portList(s.service.Ports))
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// Names yields what one can ask about for a proxy: hosts it sees, or names of resources it is to have. What it needs is
-// picked up at once; the names themselves may be looked through anywhere.
+// Names yields what can be asked about a proxy: the hosts that it sees, or the names of its resources. It must be called
+// by the owner of the graph; the names may be iterated on any goroutine.
 func (m Mesh) Names(q Question) iter.Seq[string] {
 	if t, ok := resource.ParseKind(q.Kind); ok && q.State != nil {
 		return func(yield func(string) bool) {
@@ -31,8 +31,8 @@ func (m Mesh) Names(q Question) iter.Seq[string] {
 	return i.hostNames()
 }
 
-// Listed are names in order, each once, as many as a list is good for.
-func Listed(names iter.Seq[string], prefix string) []string {
+// SortedNames are the names with a prefix, sorted, each once. It looks at 5,000 names at most.
+func SortedNames(names iter.Seq[string], prefix string) []string {
 	const enough = 5000
 	list := []string{}
 	for name := range names {

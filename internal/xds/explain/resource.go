@@ -22,11 +22,11 @@ import (
 // maxWorkloads bounds how many of a service's WorkloadEntries are named.
 const maxWorkloads = 10
 
-// resource answers about one resource, or about one virtual host of a route configuration.
+// resource answers a question about one resource, or about one virtual host of a route configuration.
 func (i *inquiry) resource(t resource.Type) {
 	name := i.answer.Name
 	if r, ok := i.State.Get(t, name); ok {
-		i.found(r, "")
+		i.addFound(r, "")
 		return
 	}
 	if t == resource.Route && i.virtualHost(name) {
@@ -42,7 +42,7 @@ func (i *inquiry) resource(t resource.Type) {
 	}
 }
 
-// virtualHost answers about a virtual host, as host:port.
+// virtualHost answers a question about a virtual host named host:port. It reports whether there is one.
 func (i *inquiry) virtualHost(name string) bool {
 	host, port, ok := hostPort(name)
 	if !ok {
@@ -52,14 +52,14 @@ func (i *inquiry) virtualHost(name string) bool {
 	for rc := range i.State.Layers(resource.Route).All() {
 		if p, ok := rc.Pieces().Get(omap.Name(route.PieceName(host, port))); ok && !p.Hidden() {
 			i.answer.Name = envoy.VirtualHostName(host, port)
-			i.found(rc, route.PieceName(host, port))
+			i.addFound(rc, route.PieceName(host, port))
 			return true
 		}
 	}
 	return false
 }
 
-// hostPort takes apart host:port.
+// hostPort splits host:port.
 func hostPort(name string) (host string, port uint32, ok bool) {
 	at := strings.LastIndexByte(name, ':')
 	if at <= 0 {
@@ -69,8 +69,8 @@ func hostPort(name string) (host string, port uint32, ok bool) {
 	return name[:at], uint32(n), err == nil
 }
 
-// found answers about what there is.
-func (i *inquiry) found(r *resource.Resource, piece string) {
+// addFound adds a resource that the proxy is to have.
+func (i *inquiry) addFound(r *resource.Resource, piece string) {
 	i.answer.Verdict = Served
 	show := Resource{Type: r.Type().String(), Name: r.Name(), Version: r.Version(), Bytes: r.Size()}
 	if n := r.Pieces().Len(); n > 0 && piece == "" {
@@ -86,73 +86,73 @@ func (i *inquiry) found(r *resource.Resource, piece string) {
 	trace, traced := i.Queries.Trace(i.Graph, i.class, r.Type(), r.Name(), piece)
 	if traced {
 		if piece == "" {
-			show.SharedBy = i.sharedBy(trace.Layer)
+			show.SharedBy = i.sharedBy(trace.SharedBy)
 		}
-		i.leaves(trace.Leaves)
-		if trace.Layer == class.Workload {
-			i.workload()
+		i.addLeaves(trace.Leaves)
+		if trace.SharedBy == class.SharedByWorkload {
+			i.addWorkload()
 		}
 	}
 	if r.Type() == resource.Endpoint {
 		show.Holds = i.endpoints(r)
 	}
 	i.answer.Resources = append(i.answer.Resources, show)
-	for _, h := range i.held {
+	for _, h := range i.rejections {
 		if resource.Type(h.Type) == r.Type() && h.Name == r.Name() && (piece == "" || h.Piece == "" || h.Piece == piece) {
 			i.answer.Verdict = HeldBack
-			i.heldBack(h)
+			i.addRejection(h)
 		}
 	}
 }
 
-// heldBack tells of a rejection.
-func (i *inquiry) heldBack(h class.Held) {
+// addRejection adds the reason that the proxy rejected the resource.
+func (i *inquiry) addRejection(h class.ActiveRejection) {
 	what := fmt.Sprintf("%v %s", resource.Type(h.Type), h.Name)
 	if h.Piece != "" {
 		what = "virtual host " + h.VirtualHost() + " of " + what
 	}
 	var by api.Key
-	if len(h.Objects) > 0 { // by kind: of a cluster the policy is named, of a virtual host the routes
+	if len(h.Objects) > 0 { // objects are sorted by kind: a cluster is blamed on its policy, a virtual host on its routes
 		by = h.Objects[0]
 		if resource.Type(h.Type) == resource.Route {
 			by = h.Objects[len(h.Objects)-1]
 		}
 	}
 	fix := "change what it is made of: it is sent again as soon as its content differs"
-	i.answer.said = append(i.answer.said, h.Reason)
-	i.because(by, fix, "the proxy rejected %s at %s and keeps what it had: %s", what, h.At.UTC().Format("15:04:05 MST on 2 January"), h.Reason)
+	i.answer.statedReasons = append(i.answer.statedReasons, h.Reason)
+	i.addReason(by, fix, "the proxy rejected %s at %s and keeps what it had: %s", what, h.At.UTC().Format("15:04:05 MST on 2 January"), h.Reason)
 }
 
-func (i *inquiry) sharedBy(l class.Layer) string {
+func (i *inquiry) sharedBy(l class.Sharing) string {
 	switch l {
-	case class.Workload:
+	case class.SharedByWorkload:
 		return "workloads that serve the same"
-	case class.Client:
+	case class.SharedByClients:
 		return "proxies that run where it does, or that the same rules select"
-	case class.Scoped:
+	case class.SharedByScope:
 		if i.set.Overlay() {
 			return "namespace " + i.class.Namespace
 		}
 		return "proxies of " + i.class.Sidecar.String()
-	case class.Base:
+	case class.SharedByAll:
 		return "all proxies"
-	case class.Fixed:
+	case class.SharedByEvery:
 		return "every proxy, whatever the configuration"
 	}
 	return ""
 }
 
-// workload adds the objects that say what the proxy's workload serves.
-func (i *inquiry) workload() {
-	id, ok := i.Queries.Services.Serves.Cell(service.Workload{
+// addWorkload adds the objects that say what the proxy's workload serves.
+func (i *inquiry) addWorkload() {
+	id, ok := i.Queries.Services.Workload.Cell(service.Workload{
 		Namespace: i.proxy.Namespace, Addresses: intern.Of(i.proxy.Addresses...),
 	})
 	if ok {
-		i.leaves(i.Graph.Explain(id).Leaves())
+		i.addLeaves(i.Graph.Explain(id).Leaves())
 	}
 }
 
-// clusterName is the name of a cluster, taken apart.
+// clusterName is the parsed name of a cluster.
 type clusterName struct {
 	inbound bool
 	port    uint32
@@ -169,7 +169,7 @@ func parseCluster(name string) (c clusterName, ok bool) {
 	return clusterName{f[0] == "inbound", uint32(port), f[2], f[3]}, err == nil
 }
 
-// whyNoCluster says why there is no cluster, or no assignment, of a name; of a host it shows all of them.
+// whyNoCluster adds the reasons why there is no cluster, or no assignment, of a name. For a host it adds all of them.
 func (i *inquiry) whyNoCluster(t resource.Type, name string) {
 	c, ok := parseCluster(name)
 	if !ok {
@@ -180,7 +180,7 @@ func (i *inquiry) whyNoCluster(t resource.Type, name string) {
 		i.whyNoInbound(c.port)
 		return
 	}
-	s := i.see(i.fullHost(c.host))
+	s := i.hostFor(i.fullHost(c.host))
 	if !s.served() {
 		i.whyNoHost(s)
 		return
@@ -188,19 +188,19 @@ func (i *inquiry) whyNoCluster(t resource.Type, name string) {
 	p, ok := s.service.Port(c.port)
 	switch {
 	case !ok:
-		i.because(s.service.Parts[0].Object, "", "%s has no port %d: it has %s", s.host, c.port, portList(s.service.Ports))
+		i.addReason(s.service.Parts[0].Object, "", "%s has no port %d: it has %s", s.host, c.port, portList(s.service.Ports))
 	case p.Protocol == mesh.UDP:
-		i.because(s.service.Parts[0].Object, "", "port %d of %s is UDP, which is not proxied", c.port, s.host)
+		i.addReason(s.service.Parts[0].Object, "", "port %d of %s is UDP, which is not proxied", c.port, s.host)
 	case c.subset != "" && !i.hasSubset(s, c.subset):
 		i.whyNoSubset(s, c.subset)
 	case t == resource.Endpoint:
-		i.because(s.service.Parts[0].Object, "", "the cluster fetches no endpoints: its resolution is %s, its addresses are in the cluster itself", s.service.Resolution)
+		i.addReason(s.service.Parts[0].Object, "", "the cluster fetches no endpoints: its resolution is %s, its addresses are in the cluster itself", s.service.Resolution)
 	}
 }
 
-// clustersOf shows all clusters or assignments of a host.
+// clustersOf adds all clusters or assignments of a host.
 func (i *inquiry) clustersOf(t resource.Type, name string) {
-	s := i.see(i.fullHost(name))
+	s := i.hostFor(i.fullHost(name))
 	if !s.served() {
 		i.whyNoHost(s)
 		return
@@ -208,17 +208,17 @@ func (i *inquiry) clustersOf(t resource.Type, name string) {
 	for _, p := range s.service.Ports {
 		for _, cluster := range i.clusterNames(s, p.Number) {
 			if r, ok := i.State.Get(t, cluster); ok {
-				i.found(r, "")
+				i.addFound(r, "")
 			}
 		}
 	}
 	if len(i.answer.Resources) == 0 && t == resource.Endpoint {
-		i.because(s.service.Parts[0].Object, "", "%s fetches no endpoints: its resolution is %s, its addresses are in the clusters themselves", s.host, s.service.Resolution)
+		i.addReason(s.service.Parts[0].Object, "", "%s fetches no endpoints: its resolution is %s, its addresses are in the clusters themselves", s.host, s.service.Resolution)
 	}
 }
 
-// clusterNames are those a port of a service may have, without and with subsets.
-func (i *inquiry) clusterNames(s seen, port uint32) []string {
+// clusterNames are the names of the clusters that a port of a service may have, without and with subsets.
+func (i *inquiry) clusterNames(s hostSeen, port uint32) []string {
 	names := []string{envoy.OutboundCluster(port, "", s.host)}
 	if policy, _ := i.Queries.Rules.Policy.Get(i.r, s.view); policy != nil {
 		for _, subset := range policy.Subsets {
@@ -228,12 +228,12 @@ func (i *inquiry) clusterNames(s seen, port uint32) []string {
 	return names
 }
 
-func (i *inquiry) hasSubset(s seen, subset string) bool {
+func (i *inquiry) hasSubset(s hostSeen, subset string) bool {
 	return slices.ContainsFunc(i.clusterNames(s, 0), func(n string) bool { return n == envoy.OutboundCluster(0, subset, s.host) })
 }
 
-// whyNoSubset tells which rules count, and which that have the subset do not.
-func (i *inquiry) whyNoSubset(s seen, subset string) {
+// whyNoSubset adds the rules that count, and those that have the subset and do not count.
+func (i *inquiry) whyNoSubset(s hostSeen, subset string) {
 	i.policy(s)
 	count := 0
 	for _, src := range i.answer.Sources {
@@ -242,9 +242,9 @@ func (i *inquiry) whyNoSubset(s seen, subset string) {
 		}
 	}
 	if count == 0 {
-		i.because(api.Key{}, "write a DestinationRule with the subset", "no DestinationRule for %s is in force here, so there is no subset %q", s.host, subset)
+		i.addReason(api.Key{}, "write a DestinationRule with the subset", "no DestinationRule for %s is in force here, so there is no subset %q", s.host, subset)
 	} else {
-		i.because(i.answer.Sources[0].Object.Key(), "add the subset there", "the DestinationRules in force for %s have no subset %q", s.host, subset)
+		i.addReason(i.answer.Sources[0].Object.Key(), "add the subset there", "the DestinationRules in force for %s have no subset %q", s.host, subset)
 	}
 	for _, src := range i.answer.Sources {
 		rule, ok := i.Tables.DestinationRules.Peek(src.Object.Key())
@@ -253,11 +253,11 @@ func (i *inquiry) whyNoSubset(s seen, subset string) {
 		}
 		for _, has := range rule.Spec.Subsets {
 			if has.Name == subset {
-				i.because(rule.Object, "", "it has the subset, but does not count here: %s", src.Unused)
+				i.addReason(rule.Object, "", "it has the subset, but does not count here: %s", src.Unused)
 			}
 		}
 	}
-	i.refused("DestinationRule")
+	i.addRefusedDocuments("DestinationRule")
 }
 
 func portList(ports []mesh.Port) string {
@@ -271,22 +271,22 @@ func portList(ports []mesh.Port) string {
 	return strings.Join(list, ", ")
 }
 
-// whyNoInbound tells what the workload serves.
+// whyNoInbound adds what the workload serves instead.
 func (i *inquiry) whyNoInbound(port uint32) {
-	i.workload()
+	i.addWorkload()
 	var ports []string
 	for p := range i.class.Inbound.All() {
 		ports = append(ports, fmt.Sprintf("%d for %s", p.Number, p.Host))
 	}
 	where := strings.Join(i.proxy.Addresses, ", ")
 	if len(ports) == 0 {
-		i.because(api.Key{}, "", "no service of namespace %s has an endpoint at %s, so nothing is served there", i.proxy.Namespace, where)
+		i.addReason(api.Key{}, "", "no service of namespace %s has an endpoint at %s, so nothing is served there", i.proxy.Namespace, where)
 		return
 	}
-	i.because(api.Key{}, "", "no service of namespace %s has an endpoint at %s with port %d; it serves %s", i.proxy.Namespace, where, port, strings.Join(ports, ", "))
+	i.addReason(api.Key{}, "", "no service of namespace %s has an endpoint at %s with port %d; it serves %s", i.proxy.Namespace, where, port, strings.Join(ports, ", "))
 }
 
-// endpoints says what is in an assignment, and why there is nothing, if there is nothing.
+// endpoints describes the content of an assignment. If it is empty, it adds the reasons.
 func (i *inquiry) endpoints(r *resource.Resource) string {
 	m, err := r.Proto()
 	assignment, ok := m.(*endpointv3.ClusterLoadAssignment)
@@ -298,7 +298,7 @@ func (i *inquiry) endpoints(r *resource.Resource) string {
 	for _, l := range assignment.Endpoints {
 		n += len(l.LbEndpoints)
 	}
-	s := i.see(c.host)
+	s := i.hostFor(c.host)
 	if s.service == nil {
 		return ""
 	}
@@ -316,20 +316,20 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// selected adds the WorkloadEntries that are endpoints of a service. The graph reads them as one list.
-func (i *inquiry) selected(s seen) {
+// selected adds the WorkloadEntries that are endpoints of a service, which the graph reads as one list.
+func (i *inquiry) selected(s hostSeen) {
 	for _, part := range s.service.Parts {
 		e, ok := i.Tables.Endpoints.Peek(part.Object)
 		if !ok || len(e.Selector) == 0 {
 			continue
 		}
-		list := i.Queries.Services.Selected.Get(i.r, service.Select(part.Object.Namespace, e.Selector))
+		list := i.Queries.Services.SelectedEndpoints.Get(i.r, service.Select(part.Object.Namespace, e.Selector))
 		listed := 0
 		for name := range list.All() {
 			if listed++; listed > maxWorkloads {
 				break
 			}
-			i.source(api.Key{Kind: api.KindWorkloadEntry, Namespace: part.Object.Namespace, Name: string(name)}, "endpoint", "", 0)
+			i.addSource(api.Key{Kind: api.KindWorkloadEntry, Namespace: part.Object.Namespace, Name: string(name)}, "endpoint", "", 0)
 		}
 	}
 }

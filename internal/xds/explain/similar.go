@@ -8,7 +8,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/spelling"
 )
 
-// similar lists the names that may have been meant, the likeliest first.
+// similar lists the names that resemble a name, the closest first.
 func similar(name string, lists []func(yield func(string) bool)) []string {
 	type candidate struct {
 		name string

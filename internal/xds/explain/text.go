@@ -9,7 +9,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// Write writes an answer for people.
+// Write writes an answer as text.
 func (a *Answer) Write(w io.Writer) error {
 	p := &page{tabs: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
 	p.line("%s %s for %s: %s (revision %d)", a.Kind, a.Name, a.Proxy.Name, a.Verdict, a.Revision)
@@ -26,24 +26,24 @@ func (a *Answer) Write(w io.Writer) error {
 	p.sources(made, a.Sources, func(s Source) bool { return s.Unused == "" })
 	p.sources("not used", a.Sources, func(s Source) bool { return s.Unused != "" })
 	if len(a.Reasons) > 0 {
-		p.head(map[Verdict]string{Served: "note", HeldBack: "why", Absent: "why not"}[a.Verdict])
+		p.heading(map[Verdict]string{Served: "note", HeldBack: "why", Absent: "why not"}[a.Verdict])
 		p.reasons("  ", a.Reasons)
 	}
 	if len(a.Similar) > 0 {
-		p.head("there is")
+		p.heading("there is")
 		for _, name := range a.Similar {
 			p.line("  %s", name)
 		}
 	}
 	if len(a.Problems) > 0 {
-		p.head("problems of these objects")
+		p.heading("problems of these objects")
 	}
 	for _, one := range a.Problems {
 		field := one.Field
 		if field != "" {
 			field += ": "
 		}
-		p.line("  %s%s: %s: %s%s", lead(one.Object.Place()), one.Level, one.Object.Key(), field, one.Reason)
+		p.line("  %s%s: %s: %s%s", placePrefix(one.Object.Position()), one.Level, one.Object.Key(), field, one.Reason)
 	}
 	if p.err != nil {
 		return p.err
@@ -51,14 +51,14 @@ func (a *Answer) Write(w io.Writer) error {
 	return p.tabs.Flush()
 }
 
-func lead(place string) string {
+func placePrefix(place string) string {
 	if place == "" {
 		return ""
 	}
 	return place + ": "
 }
 
-// page is an answer being written; the first error stays.
+// page is an answer that is being written. After the first error nothing more is written.
 type page struct {
 	tabs *tabwriter.Writer
 	err  error
@@ -70,8 +70,8 @@ func (p *page) line(format string, args ...any) {
 	}
 }
 
-// head begins a part: it ends the columns of the one before.
-func (p *page) head(title string) {
+// heading begins a section with its own columns.
+func (p *page) heading(title string) {
 	if p.err == nil {
 		p.err = p.tabs.Flush()
 	}
@@ -80,9 +80,9 @@ func (p *page) head(title string) {
 
 func (p *page) resource(r Resource) {
 	if r.VirtualHost != "" {
-		p.head(fmt.Sprintf("%s %s, virtual host %s", r.Type, r.Name, r.VirtualHost))
+		p.heading(fmt.Sprintf("%s %s, virtual host %s", r.Type, r.Name, r.VirtualHost))
 	} else {
-		p.head(r.Type + " " + r.Name)
+		p.heading(r.Type + " " + r.Name)
 	}
 	p.line("  version\t%.12s, %d bytes", r.Version, r.Bytes)
 	if r.Holds != "" {
@@ -101,7 +101,7 @@ func (p *page) port(one Port) {
 	if one.Protocol != "" {
 		title += " (" + one.Protocol + ")"
 	}
-	p.head(title)
+	p.heading(title)
 	if one.Listener != "" {
 		p.line("  listener\t%s", one.Listener)
 	}
@@ -124,10 +124,10 @@ func (p *page) sources(title string, list []Source, keep func(Source) bool) {
 			continue
 		}
 		if first {
-			p.head(title)
+			p.heading(title)
 			first = false
 		}
-		cells := []string{"  " + s.Object.Key().String(), s.Part, s.Object.Place(), since(s.Revision)}
+		cells := []string{"  " + s.Object.Key().String(), s.Role, s.Object.Position(), revisionText(s.Revision)}
 		if s.Object.Name == "" {
 			cells[0] = "  " + s.Object.Kind
 		}
@@ -138,7 +138,7 @@ func (p *page) sources(title string, list []Source, keep func(Source) bool) {
 	}
 }
 
-func since(r store.Revision) string {
+func revisionText(r store.Revision) string {
 	if r == 0 {
 		return ""
 	}
@@ -148,7 +148,7 @@ func since(r store.Revision) string {
 func (p *page) reasons(indent string, list []Reason) {
 	for _, r := range list {
 		if r.Object != nil {
-			p.line("%s%s%s: %s", indent, lead(r.Object.Place()), r.Object.Key(), r.Text)
+			p.line("%s%s%s: %s", indent, placePrefix(r.Object.Position()), r.Object.Key(), r.Text)
 		} else {
 			p.line("%s%s", indent, r.Text)
 		}

@@ -1,9 +1,9 @@
-// Package layer is what the translators share: how the results for one host become entries of layers, for all, for a scope
-// and for single clients.
+// Package layer turns what a translator makes of one host into entries of layers: of the base view, of a set, and of
+// single clients.
 //
-// It owns the rule of what an overlay holds: what differs from the base, and an entry that hides each thing the base has
-// and the overlay does not; and that what is made of a host is encoded in one place, after it is translated. It starts no
-// goroutines and knows nothing of what the results are.
+// It owns two rules. An overlay holds only what differs from the base view, and an entry that hides each resource that
+// the base view has and the overlay has not. And a translator encodes its messages in one place. The package does not
+// know what the results are, and starts no goroutines.
 package layer
 
 import (
@@ -12,15 +12,15 @@ import (
 	"github.com/pilotmesh/pilot/internal/query"
 )
 
-// Equal compares results by name and content: what hides something has the same content whatever its name.
+// Equal compares results by name and content. All results that hide something have equal content, whatever their names.
 func Equal[V query.Output](a, b []V) bool {
 	return slices.EqualFunc(a, b, func(a, b V) bool {
 		return a.ContentHash() == b.ContentHash() && a.OutputName() == b.OutputName()
 	})
 }
 
-// Cover adds to list an entry for everything base has and list has not.
-func Cover[V query.Output](list, base []V, hide func(name string) V) []V {
+// HideMissing appends to list an entry that hides each result of base whose name list does not have.
+func HideMissing[V query.Output](list, base []V, hide func(name string) V) []V {
 	out := slices.Clip(list)
 	for _, b := range base {
 		name := b.OutputName()

@@ -18,24 +18,24 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// inboundServer is what an inbound listener calls itself in responses, unless the mesh says otherwise.
+// inboundServer is the Server header of responses through inbound listeners, unless the mesh sets another one.
 const inboundServer = "istio-envoy"
 
-// Virtual names the listener that redirected outbound connections reach first.
-type Virtual struct {
+// VirtualKey names the listener that redirected outbound connections reach first.
+type VirtualKey struct {
 	Mode     proxy.Mode
 	Outbound state.Outbound
 	HTTP10   bool
-	// DefaultLog: the access log has its default format.
+	// DefaultLog says that the access log has its default format.
 	DefaultLog bool
 }
 
-// VirtualOf names that of a class, whose traffic for destinations nobody declared is handled as outbound says.
-func VirtualOf(c proxy.Class, outbound state.Outbound) Virtual {
-	return Virtual{Mode: c.Mode, Outbound: outbound, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog}
+// VirtualKeyOf returns the key of a class, whose proxies handle traffic to undeclared destinations as outbound says.
+func VirtualKeyOf(c proxy.Class, outbound state.Outbound) VirtualKey {
+	return VirtualKey{Mode: c.Mode, Outbound: outbound, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog}
 }
 
-func (q *Queries) virtual(r *query.Reader, k Virtual) (Map, bool) {
+func (q *Queries) virtual(r *query.Reader, k VirtualKey) (Map, bool) {
 	if k.Mode == proxy.None {
 		return Map{}, true
 	}
@@ -45,61 +45,64 @@ func (q *Queries) virtual(r *query.Reader, k Virtual) (Map, bool) {
 		l.Transparent = envoy.Bool(true)
 	}
 	l.FilterChains = []*listenerv3.FilterChain{
-		// What was dialled at the proxy's own port would come back to it for ever.
+		// A connection to the port of the proxy itself would be redirected to it again without end.
 		envoy.Chain("virtualOutbound-blackhole", envoy.MatchPort(envoy.OutboundPort), envoy.TCPProxy(envoy.BlackHoleCluster, envoy.BlackHoleCluster)),
 	}
-	catchAll := envoy.Chain("virtualOutbound-catchall-tcp", nil, unknown(k.Outbound))
+	catchAll := envoy.Chain("virtualOutbound-catchall-tcp", nil, unknownTraffic(k.Outbound))
 	if k.Outbound.Mode != state.ByName {
 		l.FilterChains = append(l.FilterChains, catchAll)
 		logAccess(q.accessLog(r, k.DefaultLog), l)
 		return asMap(l), true
 	}
 	l.DefaultFilterChain = catchAll
-	envoy.SniffHTTP(l)
-	envoy.DetectWithin(l, q.tables.DetectionTimeout(r))
+	envoy.AddHTTPInspector(l)
+	envoy.SetDetectionTimeout(l, q.tables.DetectionTimeout(r))
 	options := httpOptions(q.tables.HTTPSettings(r), k.HTTP10, "")
-	options.ByName = true
-	routes := envoy.Routes(envoy.AllowAnyByName)
-	host := envoy.UnknownByName()
+	options.DynamicClusters = true
+	routes := envoy.RouteConfiguration(envoy.AllowAnyByName)
+	host := envoy.DynamicUnknownHost()
 	host.IncludeRequestAttemptCount = !q.tables.RouteSettings(r).HideAttempts
 	routes.VirtualHosts = []*routev3.VirtualHost{host}
 	l.FilterChains = append(l.FilterChains, envoy.Chain("virtualOutbound-catchall-http", envoy.MatchHTTP(k.HTTP10),
-		envoy.HTTPTo(envoy.DynamicDNSCluster, routes, options)))
+		envoy.HTTPWithRoutes(envoy.DynamicDNSCluster, routes, options)))
 	logAccess(q.accessLog(r, k.DefaultLog), l)
 	return asMap(l), true
 }
 
-// Inbound names the listeners of what a workload serves.
-type Inbound struct {
-	Ports  intern.List[proxy.InboundPort]
-	Mode   proxy.Mode
-	Bind   string // where nothing redirects: the address to bind
+// InboundKey names the listeners for the ports that a workload serves.
+type InboundKey struct {
+	Ports intern.List[proxy.InboundPort]
+	Mode  proxy.Mode
+	// Bind is the address to bind if traffic is not redirected to the proxy.
+	Bind   string
 	HTTP10 bool
-	// DefaultLog: the access log has its default format.
+	// DefaultLog says that the access log has its default format.
 	DefaultLog bool
-	Idle       time.Duration // how long a connection may say nothing; 0: as Envoy has it
+	// IdleTimeout is how long a connection may be without data or requests. 0 means Envoy's default.
+	IdleTimeout time.Duration
 }
 
-// InboundOf names those of a class.
-func InboundOf(c proxy.Class) Inbound {
-	return Inbound{Ports: c.Inbound, Mode: c.Mode, Bind: c.Bind, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog, Idle: c.Idle}
+// InboundKeyOf returns the key of a class.
+func InboundKeyOf(c proxy.Class) InboundKey {
+	return InboundKey{Ports: c.Inbound, Mode: c.Mode, Bind: c.Bind, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog, IdleTimeout: c.Idle}
 }
 
-// inboundSide is what the listeners of a workload are made with.
-type inboundSide struct {
-	Inbound
+// inboundBuilder makes the inbound listeners of a workload.
+type inboundBuilder struct {
+	InboundKey
 	http envoy.HTTPOptions
-	wait time.Duration // for the first bytes
-	// conduct is how connections that are not HTTP are carried to the application at a port.
-	conduct func(proxy.InboundPort) envoy.TCP
+	// detectionTimeout is how long protocol detection waits for the first bytes of a connection.
+	detectionTimeout time.Duration
+	// tcpOptions say how connections other than HTTP are forwarded to the application at a port.
+	tcpOptions func(proxy.InboundPort) envoy.TCPOptions
 }
 
-func (q *Queries) inbound(r *query.Reader, k Inbound) (Map, bool) {
-	side := inboundSide{
-		Inbound: k, http: httpOptions(q.tables.HTTPSettings(r), k.HTTP10, inboundServer), wait: q.tables.DetectionTimeout(r),
-		conduct: func(p proxy.InboundPort) envoy.TCP { return q.inboundConduct(r, p, k.Idle) },
+func (q *Queries) inbound(r *query.Reader, k InboundKey) (Map, bool) {
+	side := inboundBuilder{
+		InboundKey: k, http: httpOptions(q.tables.HTTPSettings(r), k.HTTP10, inboundServer), detectionTimeout: q.tables.DetectionTimeout(r),
+		tcpOptions: func(p proxy.InboundPort) envoy.TCPOptions { return q.inboundTCPOptions(r, p, k.IdleTimeout) },
 	}
-	side.http.Idle = k.Idle
+	side.http.IdleTimeout = k.IdleTimeout
 	var list []*listenerv3.Listener
 	var captured []proxy.InboundPort
 	for p := range k.Ports.All() {
@@ -107,25 +110,25 @@ func (q *Queries) inbound(r *query.Reader, k Inbound) (Map, bool) {
 		case k.Mode != proxy.None && !p.Bound:
 			captured = append(captured, p)
 		case !mesh.Reserved(p.Number, true):
-			list = append(list, side.bound(p))
+			list = append(list, side.boundListener(p))
 		}
 	}
 	if k.Mode != proxy.None {
-		list = append(list, side.virtual(captured))
+		list = append(list, side.virtualListener(captured))
 	}
 	logAccess(q.accessLog(r, k.DefaultLog), list...)
 	return asMap(list...), true
 }
 
-// inboundConduct is how connections that are not HTTP are carried to the application at a port.
-// What its connection pool says goes before what the proxy says for all ports.
-func (q *Queries) inboundConduct(r *query.Reader, p proxy.InboundPort, idle time.Duration) envoy.TCP {
+// inboundTCPOptions say how connections other than HTTP are forwarded to the application at a port. The connection pool
+// of the port comes before the idle timeout that the proxy has for all ports.
+func (q *Queries) inboundTCPOptions(r *query.Reader, p proxy.InboundPort, idle time.Duration) envoy.TCPOptions {
 	tcp := q.scope.InboundPool(r, p).GetTcp()
-	return envoy.TCP{Idle: cmp.Or(traffic.IdleTimeout(tcp), idle), Lifetime: tcp.GetMaxConnectionDuration().AsDuration()}
+	return envoy.TCPOptions{IdleTimeout: cmp.Or(traffic.IdleTimeout(tcp), idle), MaxDuration: tcp.GetMaxConnectionDuration().AsDuration()}
 }
 
-// bound is a listener with a socket of its own.
-func (s inboundSide) bound(p proxy.InboundPort) *listenerv3.Listener {
+// boundListener is a listener with a socket of its own.
+func (s inboundBuilder) boundListener(p proxy.InboundPort) *listenerv3.Listener {
 	ip := p.Bind
 	switch {
 	case ip != "":
@@ -137,19 +140,20 @@ func (s inboundSide) bound(p proxy.InboundPort) *listenerv3.Listener {
 	l := envoy.Listener(envoy.ListenerName(ip, p.Number), ip, p.Number, envoy.Inbound, true)
 	l.FilterChains = s.chains(p, nil)
 	if p.Protocol.Sniffed() {
-		envoy.SniffHTTP(l)
-		envoy.DetectWithin(l, s.wait)
+		envoy.AddHTTPInspector(l)
+		envoy.SetDetectionTimeout(l, s.detectionTimeout)
 	}
 	return l
 }
 
-// virtual is the listener that redirected connections to the workload reach. Ports that nobody declared pass through.
-func (s inboundSide) virtual(ports []proxy.InboundPort) *listenerv3.Listener {
+// virtualListener is the listener that redirected connections to the workload reach. Ports that no object declares are
+// passed through.
+func (s inboundBuilder) virtualListener(ports []proxy.InboundPort) *listenerv3.Listener {
 	l := envoy.Listener(envoy.VirtualInbound, envoy.Wildcard, envoy.InboundPort, envoy.Inbound, true)
-	envoy.RestoreDestination(l)
+	envoy.AddOriginalDst(l)
 	if s.Mode == proxy.Transparent {
 		l.Transparent = envoy.Bool(true)
-		envoy.KeepSource(l)
+		envoy.AddOriginalSrc(l)
 	}
 	l.FilterChains = []*listenerv3.FilterChain{
 		envoy.Chain("virtualInbound-blackhole", envoy.MatchPort(envoy.InboundPort), envoy.TCPProxy(envoy.BlackHoleCluster, envoy.BlackHoleCluster)),
@@ -166,24 +170,25 @@ func (s inboundSide) virtual(ports []proxy.InboundPort) *listenerv3.Listener {
 	}
 	cluster := envoy.InboundPassthroughCluster
 	l.FilterChains = append(l.FilterChains, envoy.Chain("virtualInbound-catchall-http", envoy.MatchHTTP(s.HTTP10),
-		envoy.HTTPTo(cluster, routes(proxy.InboundPort{}, cluster), s.http)))
-	envoy.SniffHTTP(l, known...)
-	envoy.DetectWithin(l, s.wait)
-	l.DefaultFilterChain = envoy.Chain("virtualInbound", nil, envoy.TCPForward(cluster, cluster, envoy.TCP{Idle: s.Idle}))
+		envoy.HTTPWithRoutes(cluster, inboundRoutes(proxy.InboundPort{}, cluster), s.http)))
+	envoy.AddHTTPInspector(l, known...)
+	envoy.SetDetectionTimeout(l, s.detectionTimeout)
+	l.DefaultFilterChain = envoy.Chain("virtualInbound", nil, envoy.TCPForward(cluster, cluster, envoy.TCPOptions{IdleTimeout: s.IdleTimeout}))
 	return l
 }
 
-// chains serve one port; match is what tells the port from others, nil if the listener is the port's own.
-func (s inboundSide) chains(p proxy.InboundPort, match *listenerv3.FilterChainMatch) []*listenerv3.FilterChain {
+// chains are the filter chains for one port. match distinguishes the port from others; it is nil if the listener is for
+// this port only.
+func (s inboundBuilder) chains(p proxy.InboundPort, match *listenerv3.FilterChainMatch) []*listenerv3.FilterChain {
 	cluster := envoy.InboundCluster(p.Number)
 	name := envoy.ListenerName(envoy.Wildcard, p.Number)
 	options := s.http
-	options.Web = p.Protocol == mesh.GRPCWeb
-	http := envoy.Chain(name, match, envoy.HTTPTo("inbound_"+name, routes(p, cluster), options))
+	options.GRPCWeb = p.Protocol == mesh.GRPCWeb
+	http := envoy.Chain(name, match, envoy.HTTPWithRoutes("inbound_"+name, inboundRoutes(p, cluster), options))
 	if p.Protocol.IsHTTP() {
 		return []*listenerv3.FilterChain{http}
 	}
-	tcp := envoy.Chain(name, match, envoy.TCPForward(cluster, cluster, s.conduct(p)))
+	tcp := envoy.Chain(name, match, envoy.TCPForward(cluster, cluster, s.tcpOptions(p)))
 	if !p.Protocol.Sniffed() {
 		return []*listenerv3.FilterChain{tcp}
 	}
@@ -192,13 +197,13 @@ func (s inboundSide) chains(p proxy.InboundPort, match *listenerv3.FilterChainMa
 	return []*listenerv3.FilterChain{http, tcp}
 }
 
-// routes lead all requests to a port to its cluster.
-func routes(p proxy.InboundPort, cluster string) *routev3.RouteConfiguration {
-	to := envoy.To(cluster)
-	if p.Protocol != mesh.GRPC && p.Protocol != mesh.GRPCWeb { // their clients have policies of their own
+// inboundRoutes send all requests to a port to its cluster.
+func inboundRoutes(p proxy.InboundPort, cluster string) *routev3.RouteConfiguration {
+	to := envoy.ForwardTo(cluster)
+	if p.Protocol != mesh.GRPC && p.Protocol != mesh.GRPCWeb { // clients of gRPC have retry policies of their own
 		to.RetryPolicy = envoy.RetryUnsent()
 	}
-	c := envoy.Routes(cluster)
+	c := envoy.RouteConfiguration(cluster)
 	c.IgnorePortInHostMatching = false
 	operation := cluster
 	if p.Host != "" {

@@ -1,7 +1,7 @@
-// Package listener translates what hosts take up on a client's side, and what a workload serves, into listeners.
+// Package listener translates the footprints of hosts, and the ports that a workload serves, into listeners.
 //
-// It owns which listeners exist and what their filter chains look like; whose the connections at an address are is up to
-// package transport. The package starts no goroutines; it must not import other translators, the store or sources.
+// It owns which listeners exist and what their filter chains look like. Which service owns the connections at an address
+// is decided by package transport. The package starts no goroutines.
 package listener
 
 import (
@@ -27,95 +27,99 @@ import (
 // Map is a set of resources by name.
 type Map = omap.Map[omap.Name, *resource.Resource]
 
-// Shape is by what proxies' listeners differ that are about the same addresses.
-type Shape struct {
-	// Direct: nothing redirects, so every listener binds the loopback address.
-	Direct bool
-	// HTTP10: HTTP/1.0 counts as HTTP.
+// Variant is the set of proxy attributes by which listeners at the same address differ.
+type Variant struct {
+	// NotIntercepted says that traffic is not redirected to the proxy, so that every outbound listener binds the loopback
+	// address.
+	NotIntercepted bool
+	// HTTP10 says that HTTP/1.0 is accepted.
 	HTTP10 bool
-	// DefaultLog: the access log has its default format.
+	// DefaultLog says that the access log has its default format.
 	DefaultLog bool
 }
 
-// ShapeOf is the shape of a class's listeners.
-func ShapeOf(c proxy.Class) Shape {
-	return Shape{Direct: c.Mode == proxy.None, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog}
+// VariantOf is the variant of a class.
+func VariantOf(c proxy.Class) Variant {
+	return Variant{NotIntercepted: c.Mode == proxy.None, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog}
 }
 
-// In names the listeners of a set.
-type In struct {
+// SetKey names the listeners of a set.
+type SetKey struct {
 	Set scope.Set
-	Shape
+	Variant
 }
 
-// For names the listeners of callers with labels that rules name.
-type For struct {
-	scope.Labelled
-	Shape
+// LabelledKey names the listeners of clients with labels that rules match by.
+type LabelledKey struct {
+	scope.LabelledClients
+	Variant
 }
 
-type addressAll struct {
-	Shape
+// baseAddressKey names the listener at an address in the base view.
+type baseAddressKey struct {
+	Variant
 	at service.Address
 }
 
-type addressIn struct {
-	In
+// setAddressKey names the listener at an address in a set.
+type setAddressKey struct {
+	SetKey
 	at service.Address
 }
 
-// Queries are the listeners.
+// Queries are the layers of listeners.
 type Queries struct {
 	tables    *state.Tables
 	services  *service.Queries
 	scope     *scope.Queries
 	transport *transport.Queries
-	// Base are the listeners of what all see; Scoped those of a set; Labelled those of callers with labels.
-	Base     *query.Collection[Shape, *resource.Resource]
-	Scoped   *query.Collection[In, *resource.Resource]
-	Labelled *query.Collection[For, *resource.Resource]
-	// Messages are listeners as they are before they are encoded, for who has to look into them. A place has such a cell only
-	// while something reads it: to encode it does without.
-	Messages *query.Query[Place, *listenerv3.Listener]
-	// Virtual is the listener that redirected connections reach first.
-	Virtual *query.Query[Virtual, Map]
-	// Proxies are the HTTP proxies of a scope.
-	Proxies *query.Query[Proxies, Map]
-	// Inbound are those of what a workload serves.
-	Inbound *query.Query[Inbound, Map]
+	// Base are the listeners of the base view, Scoped those of a set, Labelled those of clients with labels.
+	Base     *query.Collection[Variant, *resource.Resource]
+	Scoped   *query.Collection[SetKey, *resource.Resource]
+	Labelled *query.Collection[LabelledKey, *resource.Resource]
+	// Messages are listeners before they are encoded, for readers that look into them. A cell exists only while something
+	// reads it: encoding does not.
+	Messages *query.Query[AddressKey, *listenerv3.Listener]
+	// Virtual is the listener that redirected outbound connections reach first.
+	Virtual *query.Query[VirtualKey, Map]
+	// HTTPProxies are the listeners that take requests for any host; see scope.HTTPProxy.
+	HTTPProxies *query.Query[HTTPProxiesKey, Map]
+	// Inbound are the listeners for the ports that a workload serves.
+	Inbound *query.Query[InboundKey, Map]
 }
 
-// Define adds the queries.
+// Define adds the queries to a graph.
 func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queries, tp *transport.Queries) *Queries {
 	q := &Queries{tables: t, services: s, scope: sc, transport: tp}
 	q.Messages = query.Define(g, "listenerMessage", func(a, b *listenerv3.Listener) bool { return proto.Equal(a, b) },
-		func(r *query.Reader, k Place) (*listenerv3.Listener, bool) {
+		func(r *query.Reader, k AddressKey) (*listenerv3.Listener, bool) {
 			l, _ := q.message(r, k)
 			return l, l != nil
 		})
 	base := query.Define(g, "listener", layer.Equal, q.base)
-	q.Base = query.Each(g, "listeners", func(r *query.Reader, k Shape) omap.Map[service.Address, omap.Unit] {
-		return transport.Taken(k.Direct, s.Taken).Keys(r, service.All{})
-	}, base, func(k Shape, at service.Address) addressAll { return addressAll{k, at} })
+	q.Base = query.Each(g, "listeners", func(r *query.Reader, k Variant) omap.Map[service.Address, omap.Unit] {
+		return transport.Candidates(k.NotIntercepted, s.Index).Keys(r, service.All{})
+	}, base, func(k Variant, at service.Address) baseAddressKey { return baseAddressKey{k, at} })
 	scoped := query.Define(g, "scopedListener", layer.Equal, q.scoped)
-	q.Scoped = query.Each(g, "scopedListeners", func(r *query.Reader, k In) omap.Map[service.Address, omap.Unit] {
-		return transport.Taken(k.Direct, sc.Taken).Keys(r, k.Set)
-	}, scoped, func(k In, at service.Address) addressIn { return addressIn{k, at} })
+	q.Scoped = query.Each(g, "scopedListeners", func(r *query.Reader, k SetKey) omap.Map[service.Address, omap.Unit] {
+		return transport.Candidates(k.NotIntercepted, sc.Index).Keys(r, k.Set)
+	}, scoped, func(k SetKey, at service.Address) setAddressKey { return setAddressKey{k, at} })
 	labelled := query.Define(g, "labelledListener", layer.Equal, q.labelled)
-	q.Labelled = query.Each(g, "labelledListeners", func(r *query.Reader, k For) omap.Map[service.Address, omap.Unit] {
-		return transport.Taken(k.Direct, sc.Labelled).Keys(r, k.Labelled)
-	}, labelled, func(k For, at service.Address) Place { return Place{k, at} })
+	q.Labelled = query.Each(g, "labelledListeners", func(r *query.Reader, k LabelledKey) omap.Map[service.Address, omap.Unit] {
+		return transport.Candidates(k.NotIntercepted, sc.LabelledIndex).Keys(r, k.LabelledClients)
+	}, labelled, func(k LabelledKey, at service.Address) AddressKey { return AddressKey{k, at} })
 	q.Virtual = query.Define(g, "virtualOutbound", Map.Equal, q.virtual)
-	q.Proxies = query.Define(g, "httpProxies", Map.Equal, q.proxies)
+	q.HTTPProxies = query.Define(g, "httpProxies", Map.Equal, q.proxies)
 	q.Inbound = query.Define(g, "inboundListeners", Map.Equal, q.inbound)
 	return q
 }
 
-// name is the listener at an address; where nothing redirects, all are on the loopback address.
-func name(direct bool, at service.Address) (name, ip string) {
+// name returns the name and IP of the listener at an address. Without traffic redirection an empty IP is the loopback
+// address.
+func name(notIntercepted bool, at service.Address) (name, ip string) {
 	ip = at.IP
 	switch {
-	case ip == "" && direct:
+	case ip == "" && notIntercepted:
 		ip = envoy.Loopback
 	case ip == "":
 		ip = envoy.Wildcard
@@ -123,34 +127,35 @@ func name(direct bool, at service.Address) (name, ip string) {
 	return envoy.ListenerName(ip, at.Port), ip
 }
 
-// content is what a listener is made of.
-type content struct {
-	Shape
-	at      service.Address
-	plan    *transport.Plan
-	unknown state.Outbound
-	http    state.HTTPSettings
-	wait    time.Duration // for the first bytes
-	log     state.AccessLog
+// listenerInput is everything that a listener depends on.
+type listenerInput struct {
+	Variant
+	at       service.Address
+	plan     *transport.Plan
+	outbound state.Outbound
+	http     state.HTTPSettings
+	// detectionTimeout is how long protocol detection waits for the first bytes of a connection.
+	detectionTimeout time.Duration
+	log              state.AccessLog
 }
 
-// Place is where a listener is, and for whom: without a set, for all.
-type Place struct {
-	For
+// AddressKey names a listener: its address, and the clients it is for. Without a set it is that of the base view.
+type AddressKey struct {
+	LabelledKey
 	At service.Address
 }
 
-// message is the listener of a place before it is encoded, nil if there is none. differs is false for callers who have no
-// other than a wider layer says.
-func (q *Queries) message(r *query.Reader, k Place) (l *listenerv3.Listener, differs bool) {
-	c := content{Shape: k.Shape, at: k.At, unknown: q.scope.Outbound(r, k.Set)}
+// message is the listener before it is encoded; nil if there is none. differs is false for clients who share the listener
+// of a wider layer.
+func (q *Queries) message(r *query.Reader, k AddressKey) (l *listenerv3.Listener, differs bool) {
+	c := listenerInput{Variant: k.Variant, at: k.At, outbound: q.scope.Outbound(r, k.Set)}
 	switch {
 	case k.Set == (scope.Set{}):
-		c.plan, differs = q.transport.Base(r, transport.All{Direct: k.Direct, At: k.At})
-	case k.Labels.Empty() && k.Rules == (traffic.Rules{}):
-		c.plan, differs = q.transport.Scoped(r, transport.In{Set: k.Set, Direct: k.Direct, At: k.At})
+		c.plan, differs = q.transport.Base(r, transport.BaseKey{NotIntercepted: k.NotIntercepted, At: k.At})
+	case k.Labels.Empty() && k.Rules == (traffic.SelectingRules{}):
+		c.plan, differs = q.transport.Scoped(r, transport.SetKey{Set: k.Set, NotIntercepted: k.NotIntercepted, At: k.At})
 	default:
-		c.plan, differs = q.transport.Labelled(r, transport.For{Labelled: k.Labelled, Direct: k.Direct, At: k.At})
+		c.plan, differs = q.transport.Labelled(r, transport.LabelledKey{LabelledClients: k.LabelledClients, NotIntercepted: k.NotIntercepted, At: k.At})
 	}
 	if !differs {
 		return nil, false
@@ -159,13 +164,13 @@ func (q *Queries) message(r *query.Reader, k Place) (l *listenerv3.Listener, dif
 	if c.plan.HTTP {
 		c.http = q.tables.HTTPSettings(r)
 	}
-	if c.plan.HTTP || c.plan.Inspects() {
-		c.wait = q.tables.DetectionTimeout(r)
+	if c.plan.HTTP || c.plan.NeedsTLSInspector() {
+		c.detectionTimeout = q.tables.DetectionTimeout(r)
 	}
 	return c.listener(), true
 }
 
-// encode makes a listener what is sent: all listeners come by here.
+// encode turns a listener into a resource. All listeners are encoded here.
 func encode(l *listenerv3.Listener) *resource.Resource {
 	return resource.New(resource.Listener, l.Name, l)
 }
@@ -177,94 +182,94 @@ func encoded(l *listenerv3.Listener) ([]*resource.Resource, bool) {
 	return []*resource.Resource{encode(l)}, true
 }
 
-func (q *Queries) base(r *query.Reader, k addressAll) ([]*resource.Resource, bool) {
-	l, _ := q.message(r, Place{For{Shape: k.Shape}, k.at})
+func (q *Queries) base(r *query.Reader, k baseAddressKey) ([]*resource.Resource, bool) {
+	l, _ := q.message(r, AddressKey{LabelledKey{Variant: k.Variant}, k.at})
 	return encoded(l)
 }
 
-func (q *Queries) scoped(r *query.Reader, k addressIn) ([]*resource.Resource, bool) {
-	l, differs := q.message(r, Place{For{scope.Labelled{Set: k.Set}, k.Shape}, k.at})
+func (q *Queries) scoped(r *query.Reader, k setAddressKey) ([]*resource.Resource, bool) {
+	l, differs := q.message(r, AddressKey{LabelledKey{scope.LabelledClients{Set: k.Set}, k.Variant}, k.at})
 	if differs && l == nil && k.Set.Overlay() {
-		n, _ := name(k.Direct, k.at)
+		n, _ := name(k.NotIntercepted, k.at)
 		return []*resource.Resource{resource.Hide(n)}, true
 	}
 	return encoded(l)
 }
 
-// labelled is the listener at an address for callers with labels, if any of these matters there.
-func (q *Queries) labelled(r *query.Reader, k Place) ([]*resource.Resource, bool) {
+// labelled is the listener at an address for clients with labels, if any of their labels matters there.
+func (q *Queries) labelled(r *query.Reader, k AddressKey) ([]*resource.Resource, bool) {
 	l, _ := q.message(r, k)
 	return encoded(l)
 }
 
-// listener is the listener, nil if there is nothing for it to do.
-func (c content) listener() *listenerv3.Listener {
-	name, ip := name(c.Direct, c.at)
+// listener returns the listener; nil if it would have no purpose.
+func (c listenerInput) listener() *listenerv3.Listener {
+	name, ip := name(c.NotIntercepted, c.at)
 	bound := c.plan.Bound
-	if !c.plan.Wanted() || mesh.Reserved(c.at.Port, bound) && (bound || ip == envoy.Wildcard) {
+	if !c.plan.InUse() || mesh.Reserved(c.at.Port, bound) && (bound || ip == envoy.Wildcard) {
 		return nil
 	}
 	l := envoy.Listener(name, ip, c.at.Port, envoy.Outbound, bound)
-	if c.plan.Inspects() {
-		envoy.SniffTLS(l)
+	if c.plan.NeedsTLSInspector() {
+		envoy.AddTLSInspector(l)
 	}
 	for i := range c.plan.Rules {
 		rule := &c.plan.Rules[i]
-		m := &listenerv3.FilterChainMatch{ServerNames: rule.Names}
+		m := &listenerv3.FilterChainMatch{ServerNames: rule.ServerNames}
 		envoy.MatchAddresses(m, rule.Blocks)
-		l.FilterChains = append(l.FilterChains, envoy.Chain("", m, forward(rule)...))
+		l.FilterChains = append(l.FilterChains, envoy.Chain("", m, forwardTo(rule)...))
 	}
 	if c.plan.HTTP {
-		envoy.SniffHTTP(l)
+		envoy.AddHTTPInspector(l)
 		options := httpOptions(c.http, c.HTTP10, "")
-		options.ByName = c.plan.ByName || c.unknown.Mode == state.ByName
-		options.Web = c.plan.Web
-		http := envoy.HTTPByName("outbound_"+name, c.routes(), options)
+		options.DynamicClusters = c.plan.DynamicHTTP || c.outbound.Mode == state.ByName
+		options.GRPCWeb = c.plan.GRPCWeb
+		http := envoy.HTTPWithRDS("outbound_"+name, c.routeName(), options)
 		l.FilterChains = append(l.FilterChains, envoy.Chain("", envoy.MatchHTTP(c.HTTP10), http))
 	}
 	if len(l.ListenerFilters) > 0 {
-		envoy.DetectWithin(l, c.wait)
+		envoy.SetDetectionTimeout(l, c.detectionTimeout)
 	}
 	switch {
-	case c.plan.Rest != nil && len(l.FilterChains) == 0:
-		l.FilterChains = []*listenerv3.FilterChain{envoy.Chain("", nil, forward(c.plan.Rest)...)}
-	case c.plan.Rest != nil:
-		l.DefaultFilterChain = envoy.Chain("", nil, forward(c.plan.Rest)...)
-	case !bound: // a proxy that is not redirected to does not know where else a connection was going
-		l.DefaultFilterChain = envoy.Chain(envoy.PassthroughChain, nil, unknown(c.unknown))
+	case c.plan.DefaultRule != nil && len(l.FilterChains) == 0:
+		l.FilterChains = []*listenerv3.FilterChain{envoy.Chain("", nil, forwardTo(c.plan.DefaultRule)...)}
+	case c.plan.DefaultRule != nil:
+		l.DefaultFilterChain = envoy.Chain("", nil, forwardTo(c.plan.DefaultRule)...)
+	case !bound: // a proxy without redirection does not know the original destination
+		l.DefaultFilterChain = envoy.Chain(envoy.PassthroughChain, nil, unknownTraffic(c.outbound))
 	}
 	logAccess(c.log, l)
 	return l
 }
 
-// routes is the name of the route configuration for what is HTTP.
-func (c content) routes() string {
-	if own := c.plan.Own; own.Host != "" {
+// routeName is the name of the route configuration for connections that are HTTP.
+func (c listenerInput) routeName() string {
+	if own := c.plan.DedicatedPort; own.Host != "" {
 		return envoy.SniffedRouteName(own.Host, own.Port)
 	}
 	return envoy.RouteName(c.at.Port)
 }
 
-// forward sends connections where a rule says.
-func forward(rule *transport.Rule) []*listenerv3.Filter {
-	if len(rule.To) == 1 {
-		to := rule.To[0]
+// forwardTo returns the filters that send connections where a rule says.
+func forwardTo(rule *transport.Rule) []*listenerv3.Filter {
+	if len(rule.Destinations) == 1 {
+		to := rule.Destinations[0]
 		cluster := clusterOf(to)
-		proxy := envoy.TCPForward(cluster, cluster, carried(rule.Conduct))
-		if to.ByName && len(rule.Names) > 0 {
-			return []*listenerv3.Filter{envoy.DynamicName(to.Port), proxy}
+		proxy := envoy.TCPForward(cluster, cluster, tcpOptions(rule.Options))
+		if to.Dynamic && len(rule.ServerNames) > 0 {
+			return []*listenerv3.Filter{envoy.SNIForwardProxy(to.Port), proxy}
 		}
 		return []*listenerv3.Filter{proxy}
 	}
-	list := make([]envoy.Weighted, 0, len(rule.To))
-	for _, d := range rule.To {
+	list := make([]envoy.Weighted, 0, len(rule.Destinations))
+	for _, d := range rule.Destinations {
 		list = append(list, envoy.Weighted{Cluster: clusterOf(d), Weight: d.Weight})
 	}
-	return []*listenerv3.Filter{envoy.TCPSplit(rule.Stat, list, carried(rule.Conduct))}
+	return []*listenerv3.Filter{envoy.TCPSplit(rule.StatPrefix, list, tcpOptions(rule.Options))}
 }
 
-func carried(c transport.Conduct) envoy.TCP {
-	return envoy.TCP{Idle: c.Idle, Lifetime: c.Lifetime, BySource: c.BySource, Tunnel: c.Target, Post: c.Post}
+func tcpOptions(c transport.ConnectionOptions) envoy.TCPOptions {
+	return envoy.TCPOptions{IdleTimeout: c.IdleTimeout, MaxDuration: c.MaxDuration, HashSourceIP: c.HashSourceIP, TunnelTarget: c.TunnelTarget, TunnelPOST: c.TunnelPOST}
 }
 
 func clusterOf(d transport.Destination) string {
@@ -274,18 +279,18 @@ func clusterOf(d transport.Destination) string {
 	return envoy.OutboundCluster(d.Port, d.Subset, d.Host)
 }
 
-// httpOptions are how requests are taken; server is the name in responses where the mesh says nothing.
+// httpOptions say how requests are handled. server is the Server header of responses unless the mesh sets one.
 func httpOptions(s state.HTTPSettings, old bool, server string) envoy.HTTPOptions {
 	if s.Server != "" {
 		server = s.Server
 	}
 	return envoy.HTTPOptions{
-		Old: old, NormalizePath: s.NormalizePath, MergeSlashes: s.MergeSlashes, DecodeSlashes: s.Slashes == state.DecodeSlashes,
-		KeepServer: s.KeepServer, Server: server, NoRequestID: s.NoRequestID, NoDebugHeaders: s.NoDebugHeaders, KeepCase: s.KeepCase,
+		AcceptHTTP10: old, NormalizePath: s.NormalizePath, MergeSlashes: s.MergeSlashes, DecodeSlashes: s.Slashes == state.DecodeSlashes,
+		PassServerHeader: s.KeepServer, Server: server, NoRequestID: s.NoRequestID, SuppressEnvoyHeaders: s.NoDebugHeaders, PreserveHeaderCase: s.KeepCase,
 	}
 }
 
-// accessLog is the mesh's, or the same in the default format.
+// accessLog is the mesh's access log, or the same log in the default format.
 func (q *Queries) accessLog(r *query.Reader, defaultFormat bool) state.AccessLog {
 	log := q.tables.AccessLog(r)
 	if defaultFormat {
@@ -294,7 +299,7 @@ func (q *Queries) accessLog(r *query.Reader, defaultFormat bool) state.AccessLog
 	return log
 }
 
-// logAccess makes listeners log what they forward, if the mesh says so.
+// logAccess makes listeners log what they forward if the mesh has an access log.
 func logAccess(log state.AccessLog, list ...*listenerv3.Listener) {
 	if log.File == "" {
 		return
@@ -304,13 +309,13 @@ func logAccess(log state.AccessLog, list ...*listenerv3.Listener) {
 		write = envoy.JSONLog
 	}
 	for _, l := range list {
-		envoy.Log(l, write(log.File, log.Format), !log.NoListeners)
+		envoy.AddAccessLog(l, write(log.File, log.Format), !log.NoListeners)
 	}
 }
 
-// unknown is what happens to connections that are for nobody who was declared.
-func unknown(o state.Outbound) *listenerv3.Filter {
-	cluster := envoy.PassingCluster(o.Port, o.Subset, o.Host)
+// unknownTraffic is the filter for connections to undeclared destinations.
+func unknownTraffic(o state.Outbound) *listenerv3.Filter {
+	cluster := envoy.UnknownTrafficCluster(o.Port, o.Subset, o.Host)
 	if o.Mode == state.RegistryOnly {
 		cluster = envoy.BlackHoleCluster
 	}

@@ -111,7 +111,7 @@ func TestEqualRejectionsShareTheLookup(t *testing.T) {
 		if shared < each {
 			t.Errorf("%d problems say that several proxies rejected something, want at least %d", shared, each)
 		}
-		if held := v.Queries.Held(v.Graph.Glance(), conns[3].ID()); len(held) != each || len(held[0].Objects) == 0 {
+		if held := v.Queries.ActiveRejections(v.Graph.Glance(), conns[3].ID()); len(held) != each || len(held[0].Objects) == 0 {
 			t.Errorf("held back from one proxy: %v", held)
 		}
 	})

@@ -15,57 +15,58 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
-// Envoy refuses a route configuration two of whose virtual hosts share a domain. Each domain of a table has one owner:
+// Envoy refuses a route configuration in which two virtual hosts share a domain. Each domain of a table has one owner:
 //
 //   - A host owns its own name.
-//   - A short name of a cluster host is the cluster host's, unless the table has a host that is called so.
-//   - An address belongs to the oldest host in the table that has it; of equally old ones to the first by name.
+//   - A short name of a cluster host belongs to the cluster host, unless the table has a host of that name.
+//   - An address belongs to the oldest host in the table that has it; among equally old ones to the first by name.
 //
-// An overlay keeps the virtual hosts of the base that look the same in it. So there an address that such a host owns in the
-// base stays its own, also if an older host of the overlay has it. A short name cannot be kept that way: scope puts a
-// cluster host into the overlay of each namespace that sees other declarations of its short names.
+// An overlay keeps the virtual hosts of the base view that look the same in it. An address that such a host owns in the base
+// view therefore remains its own, even if an older host of the overlay has it. A short name cannot remain that way: package
+// scope puts a cluster host into the overlay of each namespace that sees other declarations of its short names.
 
-// table names the virtual hosts among which each domain has one owner: those of ports as a set sees them, or those of an
-// HTTP proxy. The zero table is what all see.
-type table struct {
-	proxyIn
-	proxied bool
+// domainTable names the virtual hosts among which each domain has one owner: those of the ports of a set, or those of an
+// HTTP proxy. The zero value is the base view.
+type domainTable struct {
+	setProxyKey
+	httpProxy bool
 }
 
-// named is a host with the names it answers to in a table; ok is false if none is left to it.
-func (q *Queries) named(r *query.Reader, at host, in table) (_ host, ok bool) {
-	names := q.names(r, at, in)
-	if !slices.Equal(names, q.names(r, at, table{})) {
-		at.Names = intern.Of(names...)
+// withDomains returns the key with the domains of the host in a table. ok is false if it has none.
+func (q *Queries) withDomains(r *query.Reader, at virtualHostKey, in domainTable) (_ virtualHostKey, ok bool) {
+	names := q.domainsOf(r, at, in)
+	if !slices.Equal(names, q.domainsOf(r, at, domainTable{})) {
+		at.Domains = intern.Of(names...)
 	}
 	return at, len(names) > 0
 }
 
-// names are the names to which a host answers in a table; none if its requests are not told by their Host there.
-func (q *Queries) names(r *query.Reader, at host, in table) []string {
+// domainsOf are the domains of a host in a table. There are none if its requests are not recognised by their Host header
+// there.
+func (q *Queries) domainsOf(r *query.Reader, at virtualHostKey, in domainTable) []string {
 	var names, addresses []string
-	f, _ := q.services.Footprint(r, at.View)
-	if in.set.Overlay() && !slices.Contains(f.HTTP, at.Port) { // it differs from the base by that, or is asked for to be compared
+	f, _ := q.services.Footprint(r, at.HostView)
+	if in.set.Overlay() && !slices.Contains(f.HTTPPorts, at.Port) { // it differs from the base view in that, or only its base is asked for
 		return nil
 	}
 	for _, ip := range f.VIPs {
 		if q.owner(r, in, service.Domain{Name: ip, Port: at.Port}) == at.Host {
-			addresses = append(addresses, envoy.Domain(ip))
+			addresses = append(addresses, envoy.AddressDomain(ip))
 		}
 	}
-	if _, err := netip.ParseAddr(at.Host); err != nil { // else it is one of the addresses
+	if _, err := netip.ParseAddr(at.Host); err != nil { // otherwise it is one of the addresses
 		names = append(names, at.Host)
 		if !mesh.IsWildcard(at.Host) {
 			names = append(names, at.Host+".")
 		}
 	}
-	contested := q.contested(r, at.Host)
+	contested := q.shortNameDeclared(r, at.Host)
 	for _, short := range mesh.ShortNames(at.Host, q.tables.Domain()) {
 		if !contested || q.owner(r, in, service.Domain{Name: short, Port: at.Port}) == "" {
 			names = append(names, short)
 		}
 	}
-	if q.scope.Bare(scope.HostIn{Host: at.Host, Set: in.set}) {
+	if q.scope.AllowsBareName(scope.HostInSet{Host: at.Host, Set: in.set}) {
 		bare, _, _ := strings.Cut(at.Host, ".")
 		if q.tables.ByHost.Group(r, bare).Len() == 0 || q.owner(r, in, service.Domain{Name: bare, Port: at.Port}) == "" {
 			names = append(names, bare)
@@ -74,8 +75,8 @@ func (q *Queries) names(r *query.Reader, at host, in table) []string {
 	return append(names, addresses...)
 }
 
-// contested reports whether anybody declares a short name of a cluster host as a host of its own.
-func (q *Queries) contested(r *query.Reader, host string) bool {
+// shortNameDeclared reports whether some object declares a short name of a cluster host as a host.
+func (q *Queries) shortNameDeclared(r *query.Reader, host string) bool {
 	for c := range q.tables.ByHost.Group(r, host).All() {
 		if c.Kind == state.ShortClaim {
 			return true
@@ -84,24 +85,25 @@ func (q *Queries) contested(r *query.Reader, host string) bool {
 	return false
 }
 
-// owner is the host of a table that goes first for an address or short name; empty if there is none.
-func (q *Queries) owner(r *query.Reader, in table, at service.Domain) string {
+// owner is the host of a table that gets an address or short name. It is empty if there is none.
+func (q *Queries) owner(r *query.Reader, in domainTable, at service.Domain) string {
 	switch {
-	case !in.set.Overlay() && in.proxied:
-		return first(q.proxied.names.Group(r, in.proxyIn, at))
+	case !in.set.Overlay() && in.httpProxy:
+		return oldest(q.proxyHosts.domains.Group(r, in.setProxyKey, at))
 	case !in.set.Overlay():
-		return first(q.scope.Taken.Names.Group(r, in.set, at))
+		return oldest(q.scope.Index.Domains.Group(r, in.set, at))
 	}
-	base := first(q.services.Taken.Names.Group(r, service.All{}, at))
-	if in.set == (scope.Set{}) || base != "" && q.scope.Layer(r, base, in.set.Namespace) == "" {
+	base := oldest(q.services.Index.Domains.Group(r, service.All{}, at))
+	if in.set == (scope.Set{}) || base != "" && q.scope.Viewer(r, base, in.set.Namespace) == "" {
 		return base
 	}
-	// The owner in the base looks different from there: the domain is free for those who do, too.
-	return first(q.scope.Taken.Names.Group(r, in.set, at))
+	// If the owner in the base view looks different in this set, the domain is free for all hosts that look different.
+	return oldest(q.scope.Index.Domains.Group(r, in.set, at))
 }
 
-func first(claimants omap.Map[service.Claimant, omap.Unit]) string {
-	for c := range claimants.All() {
+// oldest is the first of the candidates; empty if there is none.
+func oldest(candidates omap.Map[service.Candidate, omap.Unit]) string {
+	for c := range candidates.All() {
 		return c.Host
 	}
 	return ""

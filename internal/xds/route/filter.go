@@ -16,8 +16,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
-// filters are what a rule tells the filters before the router.
-func filters(rule *networking.HTTPRoute) map[string]*anypb.Any {
+// filterConfigs are the settings of a rule for the HTTP filters before the router, by filter name.
+func filterConfigs(rule *networking.HTTPRoute) map[string]*anypb.Any {
 	configs := map[string]*anypb.Any{}
 	add := func(name string, m proto.Message) { configs[name] = envoy.Pack(m) }
 	if rule.Fault != nil {
@@ -53,13 +53,13 @@ func fault(in *networking.HTTPFaultInjection) *faultv3.HTTPFault {
 	return out
 }
 
-// grpcStatus is the number of a status that is written as a name or a number.
+// grpcStatus is the number of a gRPC status that is written as a name or as a number.
 func grpcStatus(text string) uint32 {
 	var c codes.Code
 	if c.UnmarshalJSON([]byte(strconv.Quote(text))) == nil {
 		return uint32(c)
 	}
-	return uint32(codes.Unavailable) // validation lets no other text pass
+	return uint32(codes.Unavailable) // validation accepts no other text
 }
 
 func cors(in *networking.CorsPolicy) *corsv3.CorsPolicy {

@@ -11,10 +11,11 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
-// forward is the action that forwards to the destinations of a rule, under another name of the host if one is given.
+// forward is the action that forwards to the destinations of a rule. authority replaces the Host header unless it is
+// empty.
 func (b *builder) forward(rule *networking.HTTPRoute, authority string) *routev3.Route_Route {
 	a := envoy.Forward(rule.Timeout)
-	rewrite(a, rule.Rewrite, authority)
+	setRewrite(a, rule.Rewrite, authority)
 	b.mirrors(a, rule)
 	if len(rule.Route) == 1 {
 		cluster, hash := b.cluster(rule.Route[0].Destination)
@@ -32,8 +33,9 @@ func (b *builder) forward(rule *networking.HTTPRoute, authority string) *routev3
 	return &routev3.Route_Route{Route: a}
 }
 
-// rewrite changes path and host. The host that a rewrite names goes before the one that an operation on headers sets.
-func rewrite(a *routev3.RouteAction, w *networking.HTTPRewrite, authority string) {
+// setRewrite sets how path and Host header change. The authority of a rewrite comes before one that a header operation
+// sets.
+func setRewrite(a *routev3.RouteAction, w *networking.HTTPRewrite, authority string) {
 	if re := w.GetUriRegexRewrite(); re != nil {
 		a.RegexRewrite = &matcherv3.RegexMatchAndSubstitute{
 			Pattern: &matcherv3.RegexMatcher{Regex: re.Match}, Substitution: re.Rewrite,
@@ -49,8 +51,8 @@ func rewrite(a *routev3.RouteAction, w *networking.HTTPRewrite, authority string
 	}
 }
 
-// weighted splits requests among the destinations that have a weight. Envoy would let the host that a destination sets
-// go before the one of the rule: it is the other way round here, as with a single destination.
+// weighted splits requests among the destinations with a weight. In Envoy, the Host header of a weighted cluster
+// overrides that of the route. Here the rule comes first, as it does with a single destination.
 func (b *builder) weighted(a *routev3.RouteAction, list []*networking.HTTPRouteDestination) {
 	list = withWeight(list)
 	shift := shiftOf(list)
@@ -74,7 +76,7 @@ func (b *builder) weighted(a *routev3.RouteAction, list []*networking.HTTPRouteD
 	}
 }
 
-// withWeight are the destinations that get any traffic.
+// withWeight are the destinations that receive traffic.
 func withWeight(list []*networking.HTTPRouteDestination) []*networking.HTTPRouteDestination {
 	var out []*networking.HTTPRouteDestination
 	for _, d := range list {
@@ -85,7 +87,7 @@ func withWeight(list []*networking.HTTPRouteDestination) []*networking.HTTPRoute
 	return out
 }
 
-// shiftOf is by how many bits weights must shrink for their sum to fit.
+// shiftOf is the number of bits by which weights must be shifted right so that their sum fits in 32 bits.
 func shiftOf(list []*networking.HTTPRouteDestination) int {
 	sum := uint64(0)
 	for _, d := range list {
@@ -98,7 +100,7 @@ func shiftOf(list []*networking.HTTPRouteDestination) int {
 	return shift
 }
 
-// mirrors sends copies of requests elsewhere; a share of zero is no mirror at all.
+// mirrors adds the mirrors of a rule. A mirror with a share of zero is left out.
 func (b *builder) mirrors(a *routev3.RouteAction, rule *networking.HTTPRoute) {
 	if rule.Mirror != nil {
 		share := 100.0
@@ -130,7 +132,7 @@ func (b *builder) mirror(a *routev3.RouteAction, d *networking.Destination, shar
 	})
 }
 
-// cluster is where a destination's requests go, and what of them chooses the endpoint there.
+// cluster is the cluster of a destination, and the hash policies that choose the endpoint in it.
 func (b *builder) cluster(d *networking.Destination) (name string, hash []*routev3.RouteAction_HashPolicy) {
 	t := b.target(d.GetHost())
 	port := b.port(d, t)
@@ -143,7 +145,7 @@ func (b *builder) target(host string) target {
 	if t, known := b.targets[host]; known || len(b.targets) == traffic.MaxTargets {
 		return t
 	}
-	t, _ := b.q.target.Get(b.r, reached{host, b.at.Layer, b.q.traffic.Touching(b.r, b.at.Rules, host)})
+	t, _ := b.q.target.Get(b.r, targetKey{host, b.key.Viewer, b.q.traffic.RulesForHost(b.r, b.key.Rules, host)})
 	if b.targets == nil {
 		b.targets = map[string]target{}
 	}
@@ -151,7 +153,7 @@ func (b *builder) target(host string) target {
 	return t
 }
 
-// port is the port of a destination: as given, else the only one of the service, else the one that was called.
+// port is the port of a destination: the given one, else the only port of the service, else the port of the request.
 func (b *builder) port(d *networking.Destination, t target) uint32 {
 	if n := d.GetPort().GetNumber(); n != 0 {
 		return n
@@ -159,5 +161,5 @@ func (b *builder) port(d *networking.Destination, t target) uint32 {
 	if t.port != 0 {
 		return t.port
 	}
-	return b.at.Port
+	return b.key.Port
 }

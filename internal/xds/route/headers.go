@@ -9,16 +9,16 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 )
 
-// operations are changes of headers as Envoy is told them. Of one level Envoy runs removals first.
-type operations struct {
+// headerChanges are header operations in Envoy's form. On one level, Envoy removes headers before it adds any.
+type headerChanges struct {
 	requestAdd, responseAdd       []*corev3.HeaderValueOption
 	requestRemove, responseRemove []string
-	// authority is what the request's host is to become; empty if it stays.
+	// authority is the new Host header of the request; empty if it does not change.
 	authority string
 }
 
-func headerOperations(h *networking.Headers) operations {
-	var o operations
+func headerOperations(h *networking.Headers) headerChanges {
+	var o headerChanges
 	set, name := additions(h.GetRequest().GetSet(), corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD)
 	add, other := additions(h.GetRequest().GetAdd(), corev3.HeaderValueOption_APPEND_IF_EXISTS_OR_ADD)
 	o.requestAdd = append(set, add...)
@@ -32,8 +32,8 @@ func headerOperations(h *networking.Headers) operations {
 	return o
 }
 
-// and is o, then p. The authority of o stands.
-func (o operations) and(p operations) operations {
+// then returns o followed by p. If both set the authority, that of o is used.
+func (o headerChanges) then(p headerChanges) headerChanges {
 	o.requestAdd = append(slices.Clip(o.requestAdd), p.requestAdd...)
 	o.responseAdd = append(slices.Clip(o.responseAdd), p.responseAdd...)
 	o.requestRemove = append(slices.Clip(o.requestRemove), p.requestRemove...)
@@ -44,7 +44,7 @@ func (o operations) and(p operations) operations {
 	return o
 }
 
-// additions are new values in the order of names. The host is no header like others: it is told apart.
+// additions are new header values, sorted by name, without the Host header, whose value is returned as authority.
 func additions(values map[string]string, how corev3.HeaderValueOption_HeaderAppendAction) (list []*corev3.HeaderValueOption, authority string) {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		switch {
@@ -59,7 +59,7 @@ func additions(values map[string]string, how corev3.HeaderValueOption_HeaderAppe
 	return list, authority
 }
 
-// removals are the names that can be removed: not those a request cannot do without.
+// removals are the names that may be removed. Pseudo-headers and the Host header are not among them.
 func removals(names []string) []string {
 	var list []string
 	for _, name := range names {

@@ -11,67 +11,71 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// portFor names the route configuration of a port for callers with labels.
-type portFor struct {
-	scope.Labelled
+// labelledPortKey names the route configuration of a port for clients with labels.
+type labelledPortKey struct {
+	scope.LabelledClients
 	port uint32
 }
 
-type hostFor struct {
-	portFor
+// labelledHostKey names a host in such a route configuration.
+type labelledHostKey struct {
+	labelledPortKey
 	host string
 }
 
-// defineLabelled adds what callers with labels see instead: hosts whose rules name a label of theirs, and the route
-// configurations these are in.
+// defineLabelled defines what clients with labels see differently: hosts whose rules match by one of their labels, and
+// the route configurations of these hosts.
 func (q *Queries) defineLabelled(g *query.Graph) {
 	elem := query.Define(g, "labelledVirtualHost", layer.Equal, q.virtualHostFor)
-	q.labelled = query.Each(g, "labelledVirtualHosts", func(r *query.Reader, k portFor) scope.Hosts {
-		return q.scope.Labelled.HTTP.Group(r, k.Labelled, service.Number(k.port))
-	}, elem, func(k portFor, name omap.Name) hostFor {
-		return hostFor{k, string(name)}
+	q.labelled = query.Each(g, "labelledVirtualHosts", func(r *query.Reader, k labelledPortKey) scope.Hosts {
+		return q.scope.LabelledIndex.HTTPPorts.Group(r, k.LabelledClients, service.PortNumber(k.port))
+	}, elem, func(k labelledPortKey, name omap.Name) labelledHostKey {
+		return labelledHostKey{k, string(name)}
 	})
 	routes := query.Define(g, "labelledRouteConfiguration", layer.Equal, q.routesFor)
-	q.Labelled = query.Each(g, "labelledRouteConfigurations", func(r *query.Reader, k scope.Labelled) omap.Map[service.Number, omap.Unit] {
-		return q.scope.Labelled.HTTP.Keys(r, k)
-	}, routes, func(k scope.Labelled, port service.Number) portFor { return portFor{k, uint32(port)} })
+	q.Labelled = query.Each(g, "labelledRouteConfigurations", func(r *query.Reader, k scope.LabelledClients) omap.Map[service.PortNumber, omap.Unit] {
+		return q.scope.LabelledIndex.HTTPPorts.Keys(r, k)
+	}, routes, func(k scope.LabelledClients, port service.PortNumber) labelledPortKey {
+		return labelledPortKey{k, uint32(port)}
+	})
 }
 
-// virtualHostFor is a host for callers with labels; absent if none of these matters to it.
-func (q *Queries) virtualHostFor(r *query.Reader, k hostFor) ([]*resource.Piece, bool) {
+// virtualHostFor is a virtual host for clients with labels. It is absent if none of their labels matters to it.
+func (q *Queries) virtualHostFor(r *query.Reader, k labelledHostKey) ([]*resource.Piece, bool) {
 	if k.host == "" {
-		return nil, false // it only asks for the routes of the port
+		return nil, false // the empty name asks only for the route configuration of the port
 	}
-	at, ok := q.hostOf(r, hostIn{scope.HostIn{Host: k.host, Set: k.Set}, k.port})
+	at, ok := q.setHostOf(r, setHostKey{scope.HostInSet{Host: k.host, Set: k.Set}, k.port})
 	if !ok {
 		return nil, false
 	}
-	if at, ok = q.callers(r, at, k.Labelled); !ok {
+	if at, ok = q.forClients(r, at, k.LabelledClients); !ok {
 		return nil, false
 	}
 	return q.host.Get(r, at)
 }
 
-// callers is a host for callers with labels; ok is false if none of these matters to it.
-func (q *Queries) callers(r *query.Reader, at host, k scope.Labelled) (of host, ok bool) {
-	at.Labels = q.traffic.Named(r, at.View, k.Labels, (*state.VirtualService).RequestLabels)
-	rules := q.traffic.Touching(r, k.Rules, at.Host)
-	if hashes(q.traffic.PolicyFor(r, at.View, rules)) {
+// forClients returns the key of a virtual host for clients with labels. ok is false if none of their labels matters to
+// it.
+func (q *Queries) forClients(r *query.Reader, at virtualHostKey, k scope.LabelledClients) (of virtualHostKey, ok bool) {
+	at.Labels = q.traffic.RelevantLabels(r, at.HostView, k.Labels, (*state.VirtualService).RequestLabels)
+	rules := q.traffic.RulesForHost(r, k.Rules, at.Host)
+	if hasConsistentHash(q.traffic.PolicyFor(r, at.HostView, rules)) {
 		at.Rules = rules
 	}
-	return at, !at.Labels.Empty() || at.Rules != (traffic.Rules{})
+	return at, !at.Labels.Empty() || at.Rules != (traffic.SelectingRules{})
 }
 
-// routesFor is the route configuration of a port for callers with labels.
-func (q *Queries) routesFor(r *query.Reader, k portFor) ([]*resource.Resource, bool) {
+// routesFor is the route configuration of a port for clients with labels.
+func (q *Queries) routesFor(r *query.Reader, k labelledPortKey) ([]*resource.Resource, bool) {
 	own := q.labelled.Get(r, k)
 	if own.Len() == 0 {
 		return nil, false
 	}
-	in := portIn{k.Set, k.port}
+	in := setPortKey{k.Set, k.port}
 	pieces := q.scoped.Get(r, in)
 	if k.Set.Overlay() {
-		pieces = q.hosts.Get(r, k.port).With(over(pieces)...)
+		pieces = q.hosts.Get(r, k.port).With(overlayChanges(pieces)...)
 	}
-	return q.configuration(r, k.port, pieces, over(own), q.scope.Outbound(r, k.Set)), true
+	return q.configuration(r, k.port, pieces, overlayChanges(own), q.scope.Outbound(r, k.Set)), true
 }

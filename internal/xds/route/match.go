@@ -11,7 +11,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
-// requestMatch is what a request must be like; nil is every request.
+// requestMatch is the match of a request. nil matches every request.
 func requestMatch(m *networking.HTTPMatchRequest) *routev3.RouteMatch {
 	out := envoy.MatchAll()
 	if m == nil {
@@ -33,14 +33,14 @@ func requestMatch(m *networking.HTTPMatchRequest) *routev3.RouteMatch {
 		match *networking.StringMatch
 	}{{":scheme", m.Scheme}, {":method", m.Method}, {":authority", m.Authority}} {
 		if special.match != nil {
-			out.Headers = append(out.Headers, header(special.name, special.match))
+			out.Headers = append(out.Headers, headerMatcher(special.name, special.match))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
-		out.Headers = append(out.Headers, header(name, m.Headers[name]))
+		out.Headers = append(out.Headers, headerMatcher(name, m.Headers[name]))
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.WithoutHeaders)) {
-		h := header(name, m.WithoutHeaders[name])
+		h := headerMatcher(name, m.WithoutHeaders[name])
 		h.InvertMatch = true
 		if _, present := h.HeaderMatchSpecifier.(*routev3.HeaderMatcher_PresentMatch); !present {
 			h.TreatMissingHeaderAsEmpty = true
@@ -48,17 +48,17 @@ func requestMatch(m *networking.HTTPMatchRequest) *routev3.RouteMatch {
 		out.Headers = append(out.Headers, h)
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.QueryParams)) {
-		out.QueryParameters = append(out.QueryParameters, parameter(name, m.QueryParams[name]))
+		out.QueryParameters = append(out.QueryParameters, parameterMatcher(name, m.QueryParams[name]))
 	}
 	return out
 }
 
-// matchesAll reports whether every request matches.
+// matchesAll reports whether a match matches every request.
 func matchesAll(m *routev3.RouteMatch) bool {
 	return m.GetPrefix() == "/" && len(m.Headers) == 0 && len(m.QueryParameters) == 0
 }
 
-func header(name string, m *networking.StringMatch) *routev3.HeaderMatcher {
+func headerMatcher(name string, m *networking.StringMatch) *routev3.HeaderMatcher {
 	h := &routev3.HeaderMatcher{Name: name}
 	if s := stringMatch(m); s != nil {
 		h.HeaderMatchSpecifier = &routev3.HeaderMatcher_StringMatch{StringMatch: s}
@@ -68,7 +68,7 @@ func header(name string, m *networking.StringMatch) *routev3.HeaderMatcher {
 	return h
 }
 
-func parameter(name string, m *networking.StringMatch) *routev3.QueryParameterMatcher {
+func parameterMatcher(name string, m *networking.StringMatch) *routev3.QueryParameterMatcher {
 	p := &routev3.QueryParameterMatcher{Name: name}
 	if s := stringMatch(m); s != nil {
 		p.QueryParameterMatchSpecifier = &routev3.QueryParameterMatcher_StringMatch{StringMatch: s}
@@ -78,7 +78,7 @@ func parameter(name string, m *networking.StringMatch) *routev3.QueryParameterMa
 	return p
 }
 
-// stringMatch is nil if it is enough for the value to be there.
+// stringMatch is nil if any value matches, so that only presence is required.
 func stringMatch(m *networking.StringMatch) *matcherv3.StringMatcher {
 	switch s := m.GetMatchType().(type) {
 	case *networking.StringMatch_Exact:

@@ -8,7 +8,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 )
 
-// redirect answers with another address. What is not named stays as the request has it.
+// redirect answers with a redirect. What the rule does not set stays as in the request. port is the port of the request.
 func redirect(in *networking.HTTPRedirect, port uint32) *routev3.Route_Redirect {
 	out := &routev3.RedirectAction{HostRedirect: in.Authority, ResponseCode: redirectCode(in.RedirectCode)}
 	switch {
@@ -34,7 +34,7 @@ func redirect(in *networking.HTTPRedirect, port uint32) *routev3.Route_Redirect 
 		scheme = "http"
 	}
 	if out.PortRedirect == 80 && scheme == "http" || out.PortRedirect == 443 && scheme == "https" {
-		out.PortRedirect = 0 // clients do not write the port that a scheme implies
+		out.PortRedirect = 0 // clients leave out the default port of a scheme
 	}
 	return &routev3.Route_Redirect{Redirect: out}
 }
@@ -53,7 +53,7 @@ func redirectCode(status uint32) routev3.RedirectAction_RedirectResponseCode {
 	return routev3.RedirectAction_MOVED_PERMANENTLY
 }
 
-// directResponse answers in the backend's place.
+// directResponse answers in place of the backend.
 func directResponse(in *networking.HTTPDirectResponse) *routev3.Route_DirectResponse {
 	out := &routev3.DirectResponseAction{Status: in.Status}
 	switch body := in.GetBody().GetSpecifier().(type) {

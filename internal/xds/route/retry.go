@@ -10,11 +10,11 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
-// retriableStatusCodes is the condition under which status codes that are listed count.
+// retriableStatusCodes is the retry condition that makes Envoy look at the list of status codes.
 const retriableStatusCodes = "retriable-status-codes"
 
-// retries is how requests that failed are tried again; nil: not at all. Where a hash of the request chooses the host,
-// another attempt is for the same host, unless the rule says otherwise.
+// retries is the retry policy of a rule; nil means no retries. If a hash of the request chooses the endpoint, a retry
+// goes to the same endpoint, unless the rule says otherwise.
 func retries(rule *networking.HTTPRetry, hashed bool) *routev3.RetryPolicy {
 	if rule != nil && rule.Attempts <= 0 {
 		return nil
@@ -29,7 +29,7 @@ func retries(rule *networking.HTTPRetry, hashed bool) *routev3.RetryPolicy {
 	p.NumRetries = envoy.Uint(uint32(rule.Attempts))
 	p.PerTryTimeout = rule.PerTryTimeout
 	if rule.RetryOn != "" {
-		p.RetryOn, p.RetriableStatusCodes = conditions(rule.RetryOn)
+		p.RetryOn, p.RetriableStatusCodes = splitConditions(rule.RetryOn)
 	}
 	switch avoid := rule.RetryIgnorePreviousHosts; {
 	case avoid == nil:
@@ -47,8 +47,8 @@ func retries(rule *networking.HTTPRetry, hashed bool) *routev3.RetryPolicy {
 	return p
 }
 
-// conditions tells names of conditions from status codes.
-func conditions(text string) (names string, codes []uint32) {
+// splitConditions separates the names of conditions from status codes.
+func splitConditions(text string) (names string, codes []uint32) {
 	var words []string
 	listed := false
 	for word := range strings.SplitSeq(text, ",") {

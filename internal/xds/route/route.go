@@ -1,8 +1,7 @@
 // Package route translates the routes of hosts into virtual hosts and route configurations.
 //
-// It owns which virtual hosts exist, under which names a host answers, and what a rule becomes. A virtual host is a
-// piece that is encoded once; a route configuration is put together from pieces that are never copied. The package
-// starts no goroutines; it must not import other translators, the store or sources.
+// It owns which virtual hosts exist, which domains each has, and what a rule becomes. A virtual host is a piece that is
+// encoded once; a route configuration is assembled from pieces that are never copied. The package starts no goroutines.
 package route
 
 import (
@@ -29,133 +28,138 @@ import (
 // Pieces are virtual hosts by name.
 type Pieces = omap.Map[omap.Name, *resource.Piece]
 
-// host names a virtual host: a host as a view sees it, on a port.
-type host struct {
-	service.View
+// virtualHostKey names a virtual host: a host as a view sees it, on a port.
+type virtualHostKey struct {
+	service.HostView
 	Port uint32
-	// Names are the names it answers to, if those are others than in the eyes of all.
-	Names intern.List[string]
-	// Labels are those of the callers' labels that the host's rules name.
+	// Domains are its domains, if they differ from those in the base view.
+	Domains intern.List[string]
+	// Labels are those of the clients' labels that the host's rules match by.
 	Labels mesh.Labels
-	// Rules are the DestinationRules that select the callers, if by these a request chooses the endpoint.
-	Rules traffic.Rules
-	// Proxied says that requests name the host with its port.
-	Proxied bool
+	// Rules are the DestinationRules that select the clients, if they set consistent hashing.
+	Rules traffic.SelectingRules
+	// WithPort says that requests name the host with the port, as at an HTTP proxy.
+	WithPort bool
 }
 
-type hostIn struct {
-	scope.HostIn
+// setHostKey names a host as a set sees it, on a port.
+type setHostKey struct {
+	scope.HostInSet
 	port uint32
 }
 
-type portIn struct {
+// setPortKey names the route configuration of a port in a set.
+type setPortKey struct {
 	set  scope.Set
 	port uint32
 }
 
-// Queries are the route configurations.
+// Queries are the layers of route configurations.
 type Queries struct {
 	tables   *state.Tables
 	services *service.Queries
 	traffic  *traffic.Queries
 	scope    *scope.Queries
-	target   *query.Query[reached, target]
-	// messages are virtual hosts as they are before they are encoded, for who has to look into them. A host has such a cell
-	// only while something reads it: to encode it does without.
-	messages *query.Query[host, *routev3.VirtualHost]
-	host     *query.Query[host, []*resource.Piece]
-	hosts    *query.Collection[uint32, *resource.Piece]
-	scoped   *query.Collection[portIn, *resource.Piece]
-	labelled *query.Collection[portFor, *resource.Piece]
-	proxied  proxied
-	// Base are the route configurations of what all see; Scoped those of a set; Labelled those of callers with labels.
+	target   *query.Query[targetKey, target]
+	// messages are virtual hosts before they are encoded, for readers that look into them. A cell exists only while
+	// something reads it: encoding does not.
+	messages *query.Query[virtualHostKey, *routev3.VirtualHost]
+	// host is an encoded virtual host. hosts, scoped and labelled are the virtual hosts of a port in the base view, in a
+	// set and for clients with labels.
+	host       *query.Query[virtualHostKey, []*resource.Piece]
+	hosts      *query.Collection[uint32, *resource.Piece]
+	scoped     *query.Collection[setPortKey, *resource.Piece]
+	labelled   *query.Collection[labelledPortKey, *resource.Piece]
+	proxyHosts httpProxyHosts
+	// Base are the route configurations of the base view, Scoped those of a set, Labelled those of clients with labels.
 	Base     *query.Collection[service.All, *resource.Resource]
 	Scoped   *query.Collection[scope.Set, *resource.Resource]
-	Labelled *query.Collection[scope.Labelled, *resource.Resource]
-	// Sniffed, ScopedSniffed and LabelledSniffed are likewise those of sniffed ports at addresses of a host's own.
+	Labelled *query.Collection[scope.LabelledClients, *resource.Resource]
+	// Sniffed, ScopedSniffed and LabelledSniffed are likewise those of ports with protocol detection at addresses of a
+	// host's own.
 	Sniffed         *query.Collection[service.All, *resource.Resource]
 	ScopedSniffed   *query.Collection[scope.Set, *resource.Resource]
-	LabelledSniffed *query.Collection[scope.Labelled, *resource.Resource]
-	// Proxied are those of the HTTP proxies of callers; see scope.HTTPProxies.
-	Proxied *query.Query[scope.Labelled, Map]
+	LabelledSniffed *query.Collection[scope.LabelledClients, *resource.Resource]
+	// HTTPProxies are those of the HTTP proxies of clients; see scope.HTTPProxy.
+	HTTPProxies *query.Query[scope.LabelledClients, Map]
 }
 
-// Define adds the queries.
+// Define adds the queries to a graph.
 func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries) *Queries {
 	q := &Queries{tables: t, services: s, traffic: tr, scope: sc}
 	q.target = query.Define(g, "routeTarget", target.equal, q.targetOf)
 	q.messages = query.Define(g, "virtualHostMessage", func(a, b *routev3.VirtualHost) bool { return proto.Equal(a, b) }, q.message)
 	q.host = query.Define(g, "virtualHost", layer.Equal, q.virtualHost)
 	q.hosts = query.Each(g, "virtualHosts", func(r *query.Reader, port uint32) scope.Hosts {
-		return s.Taken.HTTP.Group(r, service.All{}, service.Number(port))
-	}, q.host, func(port uint32, name omap.Name) host {
-		return host{View: service.View{Host: string(name)}, Port: port}
+		return s.Index.HTTPPorts.Group(r, service.All{}, service.PortNumber(port))
+	}, q.host, func(port uint32, name omap.Name) virtualHostKey {
+		return virtualHostKey{HostView: service.HostView{Host: string(name)}, Port: port}
 	})
 	elem := query.Define(g, "scopedVirtualHost", layer.Equal, q.virtualHostIn)
-	q.scoped = query.Each(g, "scopedVirtualHosts", func(r *query.Reader, k portIn) scope.Hosts {
-		return sc.Taken.HTTP.Group(r, k.set, service.Number(k.port))
-	}, elem, func(k portIn, name omap.Name) hostIn {
-		return hostIn{scope.HostIn{Host: string(name), Set: k.set}, k.port}
+	q.scoped = query.Each(g, "scopedVirtualHosts", func(r *query.Reader, k setPortKey) scope.Hosts {
+		return sc.Index.HTTPPorts.Group(r, k.set, service.PortNumber(k.port))
+	}, elem, func(k setPortKey, name omap.Name) setHostKey {
+		return setHostKey{scope.HostInSet{Host: string(name), Set: k.set}, k.port}
 	})
 	base := query.Define(g, "routeConfiguration", layer.Equal, q.base)
-	q.Base = query.Each(g, "routeConfigurations", func(r *query.Reader, _ service.All) omap.Map[service.Number, omap.Unit] {
-		return s.Taken.HTTP.Keys(r, service.All{})
-	}, base, func(_ service.All, port service.Number) uint32 { return uint32(port) })
+	q.Base = query.Each(g, "routeConfigurations", func(r *query.Reader, _ service.All) omap.Map[service.PortNumber, omap.Unit] {
+		return s.Index.HTTPPorts.Keys(r, service.All{})
+	}, base, func(_ service.All, port service.PortNumber) uint32 { return uint32(port) })
 	scoped := query.Define(g, "scopedRouteConfiguration", layer.Equal, q.routesIn)
-	q.Scoped = query.Each(g, "scopedRouteConfigurations", func(r *query.Reader, k scope.Set) omap.Map[service.Number, omap.Unit] {
-		return sc.Taken.HTTP.Keys(r, k)
-	}, scoped, func(k scope.Set, port service.Number) portIn { return portIn{k, uint32(port)} })
+	q.Scoped = query.Each(g, "scopedRouteConfigurations", func(r *query.Reader, k scope.Set) omap.Map[service.PortNumber, omap.Unit] {
+		return sc.Index.HTTPPorts.Keys(r, k)
+	}, scoped, func(k scope.Set, port service.PortNumber) setPortKey { return setPortKey{k, uint32(port)} })
 	q.defineLabelled(g)
 	q.defineSniffed(g, s, sc)
-	q.defineProxied(g, s, sc)
+	q.defineHTTPProxies(g, s, sc)
 	return q
 }
 
-// virtualHostIn is a host's entry in a set.
-func (q *Queries) virtualHostIn(r *query.Reader, k hostIn) ([]*resource.Piece, bool) {
+// virtualHostIn is the virtual host of a host in the layer of a set.
+func (q *Queries) virtualHostIn(r *query.Reader, k setHostKey) ([]*resource.Piece, bool) {
 	if k.Host == "" {
-		return nil, false // it only asks for the routes of the port
+		return nil, false // the empty name asks only for the route configuration of the port
 	}
-	at, ok := q.hostOf(r, k)
+	at, ok := q.setHostOf(r, k)
 	var list []*resource.Piece
 	if ok {
 		list, _ = q.host.Get(r, at)
 	}
 	if k.Set.Overlay() {
-		base, _ := q.host.Get(r, host{View: service.View{Host: k.Host}, Port: k.port})
+		base, _ := q.host.Get(r, virtualHostKey{HostView: service.HostView{Host: k.Host}, Port: k.port})
 		if layer.Equal(list, base) {
 			return nil, false
 		}
-		list = layer.Cover(list, base, resource.HidePiece)
+		list = layer.HideMissing(list, base, resource.HidePiece)
 	}
 	return list, len(list) > 0
 }
 
-// hostOf is a host as a set sees it; ok is false if no name is left to it.
-func (q *Queries) hostOf(r *query.Reader, k hostIn) (at host, ok bool) {
-	return q.named(r, host{View: q.scope.View(r, k.HostIn), Port: k.port}, table{proxyIn: proxyIn{set: k.Set}})
+// setHostOf is the key of a host as a set sees it. ok is false if no domain is left for it.
+func (q *Queries) setHostOf(r *query.Reader, k setHostKey) (at virtualHostKey, ok bool) {
+	return q.withDomains(r, virtualHostKey{HostView: q.scope.View(r, k.HostInSet), Port: k.port}, domainTable{setProxyKey: setProxyKey{set: k.Set}})
 }
 
 func (q *Queries) base(r *query.Reader, port uint32) ([]*resource.Resource, bool) {
 	return q.configuration(r, port, q.hosts.Get(r, port), nil, state.Outbound{Mode: q.tables.OutboundMode(r)}), true
 }
 
-func (q *Queries) routesIn(r *query.Reader, k portIn) ([]*resource.Resource, bool) {
+func (q *Queries) routesIn(r *query.Reader, k setPortKey) ([]*resource.Resource, bool) {
 	pieces, mode := q.scoped.Get(r, k), q.scope.Outbound(r, k.set)
 	if !k.set.Overlay() {
 		return q.configuration(r, k.port, pieces, nil, mode), true
 	}
-	if pieces.Len() == 0 && q.services.Taken.HTTP.Group(r, service.All{}, service.Number(k.port)).Len() > 0 {
-		return nil, false // the base's will do
+	if pieces.Len() == 0 && q.services.Index.HTTPPorts.Group(r, service.All{}, service.PortNumber(k.port)).Len() > 0 {
+		return nil, false // the route configuration of the base view applies
 	}
-	return q.configuration(r, k.port, q.hosts.Get(r, k.port), over(pieces), mode), true
+	return q.configuration(r, k.port, q.hosts.Get(r, k.port), overlayChanges(pieces), mode), true
 }
 
-type change = omap.Change[omap.Name, *resource.Piece]
+type pieceChange = omap.Change[omap.Name, *resource.Piece]
 
-// over are the changes that lay pieces over others.
-func over(top Pieces) []change {
-	changes := make([]change, 0, top.Len()+1)
+// overlayChanges are the changes that lay pieces over others.
+func overlayChanges(top Pieces) []pieceChange {
+	changes := make([]pieceChange, 0, top.Len()+1)
 	for name, p := range top.All() {
 		if p.Hidden() {
 			changes = append(changes, omap.Del[omap.Name, *resource.Piece](name))
@@ -166,35 +170,36 @@ func over(top Pieces) []change {
 	return changes
 }
 
-// configuration is the route configuration of a port. Its cost is that of the changes, not of the pieces.
-func (q *Queries) configuration(r *query.Reader, port uint32, pieces Pieces, changes []change, outbound state.Outbound) []*resource.Resource {
+// configuration is the route configuration of a port. Its cost is that of the changes, not of all pieces.
+func (q *Queries) configuration(r *query.Reader, port uint32, pieces Pieces, changes []pieceChange, outbound state.Outbound) []*resource.Resource {
 	name := envoy.RouteName(port)
-	// A host of "*" is for everybody already; a second virtual host for that would make Envoy refuse all of them.
-	if all := omap.Name(pieceName("*", port)); !pieces.Has(all) && !slices.ContainsFunc(changes, func(c change) bool { return c.Key == all }) {
-		changes = append(changes, unknown(outbound, q.tables.RouteSettings(r)))
+	// A declared host "*" already takes all requests. Envoy refuses a route configuration with a second virtual host for
+	// "*".
+	if all := omap.Name(pieceName("*", port)); !pieces.Has(all) && !slices.ContainsFunc(changes, func(c pieceChange) bool { return c.Key == all }) {
+		changes = append(changes, unknownHost(outbound, q.tables.RouteSettings(r)))
 	}
-	return []*resource.Resource{resource.NewRoute(name, envoy.Routes(name), pieces.With(changes...))}
+	return []*resource.Resource{resource.NewRoute(name, envoy.RouteConfiguration(name), pieces.With(changes...))}
 }
 
-// unknown is the virtual host for hosts nobody declared.
-func unknown(o state.Outbound, s state.RouteSettings) change {
-	host := envoy.Refused()
+// unknownHost is the virtual host for undeclared hosts.
+func unknownHost(o state.Outbound, s state.RouteSettings) pieceChange {
+	host := envoy.BlockAllHost()
 	switch o.Mode {
 	case state.AllowAny:
-		host = envoy.Passed(envoy.PassingCluster(o.Port, o.Subset, o.Host))
+		host = envoy.AllowAnyHost(envoy.UnknownTrafficCluster(o.Port, o.Subset, o.Host))
 	case state.ByName:
-		host = envoy.UnknownByName()
+		host = envoy.DynamicUnknownHost()
 	}
 	host.IncludeRequestAttemptCount = !s.HideAttempts
 	return omap.Put(omap.Name(host.Name), encode(host.Name, host))
 }
 
-// encode makes a virtual host what is sent: all virtual hosts come by here.
+// encode turns a virtual host into a piece. All virtual hosts are encoded here.
 func encode(name string, vhost *routev3.VirtualHost) *resource.Piece {
 	return resource.PieceOf(name, vhost)
 }
 
-func (q *Queries) virtualHost(r *query.Reader, k host) ([]*resource.Piece, bool) {
+func (q *Queries) virtualHost(r *query.Reader, k virtualHostKey) ([]*resource.Piece, bool) {
 	vhost, ok := q.message(r, k)
 	if !ok {
 		return nil, false
@@ -203,8 +208,8 @@ func (q *Queries) virtualHost(r *query.Reader, k host) ([]*resource.Piece, bool)
 }
 
 // message is a virtual host before it is encoded.
-func (q *Queries) message(r *query.Reader, k host) (*routev3.VirtualHost, bool) {
-	s, declared := q.services.Service.Get(r, k.View)
+func (q *Queries) message(r *query.Reader, k virtualHostKey) (*routev3.VirtualHost, bool) {
+	s, declared := q.services.Service.Get(r, k.HostView)
 	var port mesh.Port
 	if declared {
 		port, declared = s.Port(k.Port)
@@ -212,50 +217,50 @@ func (q *Queries) message(r *query.Reader, k host) (*routev3.VirtualHost, bool) 
 		if !declared {
 			return nil, false
 		}
-	} else if f, _ := q.services.Footprint(r, k.View); !slices.Contains(f.HTTP, k.Port) {
+	} else if f, _ := q.services.Footprint(r, k.HostView); !slices.Contains(f.HTTPPorts, k.Port) {
 		return nil, false
 	}
-	b := builder{q: q, r: r, at: k}
-	b.rules()
+	b := builder{q: q, r: r, key: k}
+	b.addRules()
 	if len(b.routes) == 0 {
 		if !declared {
 			return nil, false
 		}
-		b.byDefault()
+		b.addDefault()
 	}
-	domains := k.Names.Items()
+	domains := k.Domains.Items()
 	if len(domains) == 0 {
-		domains = q.names(r, k, table{})
+		domains = q.domainsOf(r, k, domainTable{})
 	}
 	if len(domains) == 0 {
 		return nil, false
 	}
-	if k.Proxied {
-		domains = withPort(domains, k.Port)
+	if k.WithPort {
+		domains = domainsWithPort(domains, k.Port)
 	}
 	vhost := envoy.VirtualHost(envoy.VirtualHostName(k.Host, k.Port), domains, b.routes...)
 	vhost.IncludeRequestAttemptCount = !b.settings.HideAttempts
 	return vhost, true
 }
 
-// pieceName orders the pieces of a route configuration by domain, outermost first, so that the hosts of a namespace lie
-// side by side: an overlay over them then touches few chunks of the map.
+// pieceName is the host with its labels reversed, and the port. It orders pieces by domain, so that the hosts of a
+// namespace are neighbours and an overlay over them touches few chunks of the map.
 func pieceName(host string, port uint32) string {
 	labels := strings.Split(host, ".")
 	slices.Reverse(labels)
 	return envoy.VirtualHostName(strings.Join(labels, "."), port)
 }
 
-// Cell finds the cell that yields one virtual host of a route configuration, as callers of a set see it.
-func (q *Queries) Cell(k scope.Labelled, name, piece string) (query.ID, bool) {
+// VirtualHostCell returns the cell that yields one virtual host of a route configuration for clients of a set.
+func (q *Queries) VirtualHostCell(k scope.LabelledClients, name, piece string) (query.ID, bool) {
 	port, err := strconv.ParseUint(name, 10, 32)
 	if err != nil {
-		return q.proxiedCell(k, name, piece)
+		return q.proxyHostCell(k, name, piece)
 	}
-	if id, ok := q.labelled.Element(portFor{k, uint32(port)}, omap.Name(piece)); ok {
+	if id, ok := q.labelled.Element(labelledPortKey{k, uint32(port)}, omap.Name(piece)); ok {
 		return id, true
 	}
-	if id, ok := q.scoped.Element(portIn{k.Set, uint32(port)}, omap.Name(piece)); ok {
+	if id, ok := q.scoped.Element(setPortKey{k.Set, uint32(port)}, omap.Name(piece)); ok {
 		return id, true
 	}
 	return q.hosts.Element(uint32(port), omap.Name(piece))

@@ -14,33 +14,35 @@ import (
 
 // builder makes the routes of one virtual host.
 type builder struct {
-	q        *Queries
-	r        *query.Reader
-	at       host
-	settings state.RouteSettings // read by rules
-	targets  map[string]target   // by host, those looked at so far
-	routes   []*routev3.Route
+	q   *Queries
+	r   *query.Reader
+	key virtualHostKey
+	// settings are set by addRules.
+	settings state.RouteSettings
+	// targets are the destination hosts that were looked up, by host.
+	targets map[string]target
+	routes  []*routev3.Route
 }
 
-// byDefault sends everything to the host itself.
-func (b *builder) byDefault() {
-	cluster := envoy.OutboundCluster(b.at.Port, "", b.at.Host)
+// addDefault adds the route that sends every request to the host itself.
+func (b *builder) addDefault() {
+	cluster := envoy.OutboundCluster(b.key.Port, "", b.key.Host)
 	a := envoy.Forward(nil)
 	a.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: cluster}
 	a.RetryPolicy = retries(b.settings.Retries, false)
-	policy := b.q.traffic.PolicyFor(b.r, b.at.View, b.at.Rules)
-	a.HashPolicy = hashPolicy(policy, "", b.at.Port)
-	b.routes = append(b.routes, envoy.Route("default", envoy.MatchAll(), a, envoy.VirtualHostName(b.at.Host, b.at.Port)+"/*"))
+	policy := b.q.traffic.PolicyFor(b.r, b.key.HostView, b.key.Rules)
+	a.HashPolicy = hashPolicy(policy, "", b.key.Port)
+	b.routes = append(b.routes, envoy.Route("default", envoy.MatchAll(), a, envoy.VirtualHostName(b.key.Host, b.key.Port)+"/*"))
 }
 
-// rules adds the routes of the first object that has any for these callers and this port: an object all of whose rules
-// are for others counts as absent.
-func (b *builder) rules() {
+// addRules adds the routes of the first VirtualService that has a rule for these clients and this port. A VirtualService
+// all of whose rules are for others counts as absent.
+func (b *builder) addRules() {
 	b.settings = b.q.tables.RouteSettings(b.r)
-	objects, _ := b.q.traffic.Routes.Get(b.r, b.at.View)
+	objects, _ := b.q.traffic.Routes.Get(b.r, b.key.HostView)
 	for _, vs := range objects {
 		for _, rule := range vs.Spec.Http {
-			if b.rule(vs, rule) {
+			if b.addRule(vs, rule) {
 				break
 			}
 		}
@@ -50,71 +52,73 @@ func (b *builder) rules() {
 	}
 }
 
-// rule adds the routes of one rule. It reports whether nothing can get past it.
-func (b *builder) rule(vs *state.VirtualService, rule *networking.HTTPRoute) (last bool) {
+// addRule adds the routes of one rule. It reports whether they match every request, so that later rules cannot apply.
+func (b *builder) addRule(vs *state.VirtualService, rule *networking.HTTPRoute) (last bool) {
 	if len(rule.Match) == 0 {
-		b.route(vs, rule, nil)
+		b.addRoute(vs, rule, nil)
 		return true
 	}
 	for _, m := range rule.Match {
-		if b.applies(m) && b.route(vs, rule, m) {
+		if b.applies(m) && b.addRoute(vs, rule, m) {
 			return true
 		}
 	}
 	return false
 }
 
-// applies reports whether a match can be met by these callers on this port. Where it names gateways, those alone say who
-// the callers are.
+// applies reports whether requests of these clients on this port can meet a match. A match that names gateways does not
+// look at the source.
 func (b *builder) applies(m *networking.HTTPMatchRequest) bool {
-	if m.Port != 0 && m.Port != b.at.Port {
+	if m.Port != 0 && m.Port != b.key.Port {
 		return false
 	}
 	if len(m.Gateways) > 0 {
 		return slices.Contains(m.Gateways, mesh.Gateway)
 	}
-	return mesh.HasAll(b.at.Labels, m.SourceLabels) && (m.SourceNamespace == "" || m.SourceNamespace == b.at.Layer)
+	return mesh.HasAll(b.key.Labels, m.SourceLabels) && (m.SourceNamespace == "" || m.SourceNamespace == b.key.Viewer)
 }
 
-// route adds the route of a rule under one of its matches; nil is every request. It reports whether it takes everything.
-func (b *builder) route(vs *state.VirtualService, rule *networking.HTTPRoute, m *networking.HTTPMatchRequest) (all bool) {
+// addRoute adds the route of a rule under one of its matches; nil matches every request. It reports whether the route
+// does.
+func (b *builder) addRoute(vs *state.VirtualService, rule *networking.HTTPRoute, m *networking.HTTPMatchRequest) (all bool) {
 	out := &routev3.Route{
-		Name: rule.Name, Match: requestMatch(m), StatPrefix: m.GetStatPrefix(), TypedPerFilterConfig: filters(rule),
+		Name: rule.Name, Match: requestMatch(m), StatPrefix: m.GetStatPrefix(), TypedPerFilterConfig: filterConfigs(rule),
 	}
 	if m.GetName() != "" {
 		out.Name += "." + m.Name
 	}
 	changes := headerOperations(rule.Headers)
 	if len(rule.Route) == 1 {
-		changes = changes.and(headerOperations(rule.Route[0].Headers))
+		changes = changes.then(headerOperations(rule.Route[0].Headers))
 	}
 	out.RequestHeadersToAdd, out.RequestHeadersToRemove = changes.requestAdd, changes.requestRemove
 	out.ResponseHeadersToAdd, out.ResponseHeadersToRemove = changes.responseAdd, changes.responseRemove
 	switch {
 	case rule.Redirect != nil:
-		out.Action = redirect(rule.Redirect, b.at.Port)
+		out.Action = redirect(rule.Redirect, b.key.Port)
 	case rule.DirectResponse != nil:
 		out.Action = directResponse(rule.DirectResponse)
 	case len(rule.Route) > 0:
 		out.Action = b.forward(rule, changes.authority)
 	default:
-		return false // validation lets no rule pass that does nothing
+		return false // validation accepts no rule without an action
 	}
 	out.Decorator = &routev3.Decorator{Operation: b.operation(vs, rule) + pathOf(out.Match)}
 	b.routes = append(b.routes, out)
 	return matchesAll(out.Match)
 }
 
-// operation names in traces where requests of a rule go: a destination, or the rule's object where there is not the one.
+// operation is the name in traces for requests of a rule: the destination, or the VirtualService if there is not exactly
+// one.
 func (b *builder) operation(vs *state.VirtualService, rule *networking.HTTPRoute) string {
 	if len(rule.Route) != 1 {
-		return envoy.VirtualHostName(vs.Object.Name, b.at.Port)
+		return envoy.VirtualHostName(vs.Object.Name, b.key.Port)
 	}
 	d := rule.Route[0].Destination
 	return envoy.VirtualHostName(d.GetHost(), b.port(d, b.target(d.GetHost())))
 }
 
-// pathOf is the path of a match as operations show it.
+// pathOf is the path of a match as it appears in operation names.
 func pathOf(m *routev3.RouteMatch) string {
 	switch p := m.PathSpecifier.(type) {
 	case *routev3.RouteMatch_Path:

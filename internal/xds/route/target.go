@@ -11,38 +11,42 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
 
-// reached names a host that rules lead to, as the callers of a layer see it.
-type reached struct {
+// targetKey names a host that rules lead to, as clients of a viewing namespace see it.
+type targetKey struct {
 	host, layer string
-	rules       traffic.Rules // about it, that select those callers
+	// rules are the DestinationRules for the host that select those clients.
+	rules traffic.SelectingRules
 }
 
-// target is what a route must know of a host it leads to.
+// target is what a route depends on of a host that it leads to.
 type target struct {
-	port   uint32          // the only one of the service; 0 if it has several
-	policy *traffic.Policy // if it says anywhere what of a request chooses the endpoint: the rest is not for routes
+	// port is the only port of the service; 0 if it has several.
+	port uint32
+	// policy is the traffic policy if it sets consistent hashing anywhere, else nil: nothing else of it matters to
+	// routes.
+	policy *traffic.Policy
 }
 
 func (t target) equal(o target) bool {
 	return t.port == o.port && (t.policy == nil) == (o.policy == nil) && (t.policy == nil || t.policy.Equal(o.policy))
 }
 
-// targetOf is the target in the eyes of these callers.
-func (q *Queries) targetOf(r *query.Reader, k reached) (target, bool) {
+// targetOf is the target as the clients see it.
+func (q *Queries) targetOf(r *query.Reader, k targetKey) (target, bool) {
 	var t target
-	view := service.View{Host: k.host, Layer: q.scope.Layer(r, k.host, k.layer)}
-	if policy := q.traffic.PolicyFor(r, view, k.rules); hashes(policy) {
+	view := service.HostView{Host: k.host, Viewer: q.scope.Viewer(r, k.host, k.layer)}
+	if policy := q.traffic.PolicyFor(r, view, k.rules); hasConsistentHash(policy) {
 		t.policy = policy
 	}
-	s, ok := q.scope.Destination(r, k.host, k.layer)
+	s, ok := q.scope.DestinationService(r, k.host, k.layer)
 	if ok && len(s.Ports) == 1 {
 		t.port = s.Ports[0].Number
 	}
 	return t, true
 }
 
-// hashes reports whether a policy has consistent hashing for any port or subset.
-func hashes(p *traffic.Policy) bool {
+// hasConsistentHash reports whether a policy sets consistent hashing for any port or subset.
+func hasConsistentHash(p *traffic.Policy) bool {
 	in := func(tp *networking.TrafficPolicy) bool {
 		return tp.GetLoadBalancer().GetConsistentHash() != nil ||
 			slices.ContainsFunc(tp.GetPortLevelSettings(), func(l *networking.TrafficPolicy_PortTrafficPolicy) bool {
@@ -52,12 +56,13 @@ func hashes(p *traffic.Policy) bool {
 	return p != nil && (in(p.Top) || slices.ContainsFunc(p.Subsets, func(s *networking.Subset) bool { return in(s.TrafficPolicy) }))
 }
 
-// hashPolicy is what of a request chooses the endpoint of a port and subset; empty if nothing of it does.
+// hashPolicy is the part of a request by which the endpoint of a port and subset is chosen. It is empty without
+// consistent hashing.
 func hashPolicy(p *traffic.Policy, subset string, port uint32) []*routev3.RouteAction_HashPolicy {
-	return hashBy(p.ForPort(p.Subset(subset), port).LoadBalancer.GetConsistentHash())
+	return hashPolicies(p.ForPort(p.Subset(subset), port).LoadBalancer.GetConsistentHash())
 }
 
-func hashBy(in *networking.LoadBalancerSettings_ConsistentHashLB) []*routev3.RouteAction_HashPolicy {
+func hashPolicies(in *networking.LoadBalancerSettings_ConsistentHashLB) []*routev3.RouteAction_HashPolicy {
 	by := &routev3.RouteAction_HashPolicy{}
 	switch key := in.GetHashKey().(type) {
 	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpHeaderName:

@@ -10,24 +10,24 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
-// Proxies names the HTTP proxies of a scope: those of a Sidecar, which may be zero, and the mesh's.
-type Proxies struct {
+// HTTPProxiesKey names the HTTP proxies for proxies with a Sidecar (the zero key means none).
+type HTTPProxiesKey struct {
 	Sidecar api.Key
-	Shape
+	Variant
 }
 
-func (q *Queries) proxies(r *query.Reader, k Proxies) (Map, bool) {
+func (q *Queries) proxies(r *query.Reader, k HTTPProxiesKey) (Map, bool) {
 	var list []*listenerv3.Listener
 	for _, p := range q.scope.HTTPProxies(r, k.Sidecar) {
-		bound := p.Bound || k.Direct
+		bound := p.Bound || k.NotIntercepted
 		if mesh.Reserved(p.Port, bound) {
 			continue
 		}
-		name, ip := name(k.Direct, service.Address{IP: p.IP, Port: p.Port})
+		name, ip := name(k.NotIntercepted, service.Address{IP: p.IP, Port: p.Port})
 		l := envoy.Listener(name, ip, p.Port, envoy.Outbound, bound)
 		options := httpOptions(q.tables.HTTPSettings(r), k.HTTP10, "")
-		options.ByName = true // any of its hosts may be resolved for each request
-		http := envoy.HTTPByName("outbound_"+name, envoy.ProxyRouteName(p.Number), options)
+		options.DynamicClusters = true // Envoy may have to resolve the host of any request
+		http := envoy.HTTPWithRDS("outbound_"+name, envoy.ProxyRouteName(p.Number), options)
 		l.FilterChains = []*listenerv3.FilterChain{envoy.Chain("", nil, http)}
 		list = append(list, l)
 	}

@@ -1,0 +1,92 @@
+package service
+
+import (
+	"math"
+	"net/netip"
+	"slices"
+
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/state"
+)
+
+// RoutesOnlyPort is the port on which a host has a virtual host if routes exist for it but no service.
+const RoutesOnlyPort = 80
+
+// routesOnly reports whether a view's host has visible routes and no service, and the namespace of the first such object.
+// A pattern that covers services does not count, because those services have the routes already.
+func (q *Queries) routesOnly(r *query.Reader, v HostView) (namespace string, ok bool) {
+	for c := range q.tables.ByHost.Group(r, v.Host).All() {
+		if c.Kind == state.RouteClaim && c.VisibleTo(v.Viewer) && !v.ExcludedRoutes.Has(c.Object()) {
+			namespace, ok = c.Namespace, true
+			break
+		}
+	}
+	if !ok || !mesh.IsWildcard(v.Host) {
+		return namespace, ok
+	}
+	return namespace, q.tables.Hosts.ServiceUnder.Group(r, v.Host).Len() == 0
+}
+
+// CoveringService is the service with the narrowest wildcard host that covers the view's host.
+func (q *Queries) CoveringService(r *query.Reader, v HostView) (*Service, bool) {
+	for pattern := range mesh.Patterns(v.Host) {
+		if DeclaringNamespace(q.tables.ByHost.Group(r, pattern), v.Viewer) == "" {
+			continue
+		}
+		if s, ok := q.Service.Get(r, HostView{Host: pattern, Viewer: v.Viewer}); ok {
+			return s, true
+		}
+	}
+	return nil, false
+}
+
+// routesFootprint is the footprint of a host that has routes and no service: port 80, and whatever the service that
+// covers it takes up by name. Exposures are asked without a namespace, because no object declares the host.
+func (q *Queries) routesFootprint(r *query.Reader, v HostView, places func(namespace string, port uint32) []Exposure) Footprint {
+	f, port := Footprint{Host: v.Host}, mesh.Port{Number: RoutesOnlyPort, Protocol: mesh.HTTP}
+	for _, at := range places("", port.Number) {
+		switch {
+		case !at.protocolOf(port).IsHTTP():
+		case at.IP != "":
+			f.addExposedAddress(port, at, false)
+		default:
+			f.addHTTP(port, at, false)
+		}
+	}
+	// Routes for an address as a host come before a service that has this address.
+	if a, err := netip.ParseAddr(v.Host); err == nil && a.Zone() == "" && len(f.HTTPPorts) > 0 {
+		// Routes for an address as a host come before a service that has this address.
+		f.VIPs, f.Created = []string{a.Unmap().String()}, math.MinInt64
+	}
+	if s, ok := q.CoveringService(r, v); ok {
+		f.Created = s.Created - 1 // the narrower name comes first
+		f.addHTTPOf(s, q.footprint(r, s, places))
+	}
+	return f
+}
+
+// addHTTPOf adds what the footprint of a service takes up where hosts are recognised by name: HTTP ports and TLS
+// addresses.
+func (f *Footprint) addHTTPOf(s *Service, whole Footprint) {
+	f.SharedPorts = union(f.SharedPorts, whole.SharedPorts)
+	f.RouteOnlyPorts = union(f.RouteOnlyPorts, whole.RouteOnlyPorts)
+	for _, port := range whole.HTTPPorts {
+		if slices.Contains(whole.SharedPorts, port) {
+			f.HTTPPorts = union(f.HTTPPorts, []uint32{port})
+		}
+	}
+	for _, c := range whole.HTTPAddresses {
+		f.HTTPPorts = union(f.HTTPPorts, []uint32{c.Port})
+		f.HTTPAddresses = union(f.HTTPAddresses, []HTTPAddress{c})
+	}
+	for _, c := range whole.Connections {
+		p, _ := s.Port(c.Port)
+		if c.Protocol != mesh.Auto {
+			p.Protocol = c.Protocol
+		}
+		if p.Protocol.IsTLS() {
+			f.Connections = append(f.Connections, c)
+		}
+	}
+}
