@@ -68,21 +68,13 @@ func wire(s *config.Settings, log *slog.Logger) *run.Group {
 	metrics.Watch(loop, xds, board)
 
 	g := run.New(log, s.ShutdownDuration)
-	if s.HTTPAddr != "" {
-		g.Add(run.ListenHTTP("pages (--httpAddr)", s.HTTPAddr, pages.Handler(), drain, log))
-	}
-	if s.MonitoringAddr != "" {
-		g.Add(run.ListenHTTP("pages (--monitoringAddr)", s.MonitoringAddr, pages.Handler(), drain, log))
-	}
+	addPages(g, s, pages, log)
 	g.Add(run.Actor{Name: "loop", Run: loop.Run})
 	g.Add(run.Actor{Name: "problems", Run: func(ctx context.Context) error {
 		return board.Follow(ctx, loop, committed, func(news []admin.Problem) { logProblems(log, news) })
 	}})
 	for _, one := range sources {
-		listed := ready.Missing("source " + one.Name() + " has not been read")
-		g.Add(run.Actor{Name: "source " + one.Name(), Run: func(ctx context.Context) error {
-			return one.Run(ctx, listing{metrics.Counting(loop), listed})
-		}})
+		addSource(g, one, metrics.Counting(loop), ready)
 	}
 	g.Add(run.Actor{Name: "first commit", Ready: loop.Synced(), Run: wait})
 	g.Add(run.Actor{Name: "streams", Run: xds.Run})
@@ -98,6 +90,24 @@ func wire(s *config.Settings, log *slog.Logger) *run.Group {
 		return nil
 	}})
 	return g
+}
+
+// addPages adds the listeners of the HTTP pages that have an address.
+func addPages(g *run.Group, s *config.Settings, pages *admin.Pages, log *slog.Logger) {
+	if s.HTTPAddr != "" {
+		g.Add(run.ListenHTTP("pages (--httpAddr)", s.HTTPAddr, pages.Handler(), drain, log))
+	}
+	if s.MonitoringAddr != "" {
+		g.Add(run.ListenHTTP("pages (--monitoringAddr)", s.MonitoringAddr, pages.Handler(), drain, log))
+	}
+}
+
+// addSource adds a source, without which the program is not ready.
+func addSource(g *run.Group, one source.Source, sink source.Sink, ready *admin.Readiness) {
+	listed := ready.Missing("source " + one.Name() + " has not been read")
+	g.Add(run.Actor{Name: "source " + one.Name(), Run: func(ctx context.Context) error {
+		return one.Run(ctx, listing{sink, listed})
+	}})
 }
 
 // grpcServer returns the xDS server without TLS.

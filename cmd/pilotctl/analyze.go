@@ -44,15 +44,7 @@ Exit codes: 0 no errors (there may be warnings); 1 errors; 2 nothing to check, o
 	networks := c.Flags().StringSlice("networksConfig", nil, "file with mesh networks (MeshNetworks) to check; --mesh-networks is the same")
 	domain := c.Flags().String("domain", "cluster.local", "suffix of the names of services in the cluster")
 	alone := c.Flags().Bool("alone", false, "check each document alone, without relations to other documents")
-	c.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-		switch name {
-		case "mesh-config":
-			name = "meshConfig"
-		case "mesh-networks", "meshNetworks":
-			name = "networksConfig"
-		}
-		return pflag.NormalizedName(name)
-	})
+	c.Flags().SetNormalizeFunc(analyzeFlag)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args)+len(*meshConfigs)+len(*networks) == 0 {
 			return run.Usage(errors.New("nothing to check; name files or directories, or write - for the standard input"))
@@ -82,6 +74,17 @@ Exit codes: 0 no errors (there may be warnings); 1 errors; 2 nothing to check, o
 		return report(cmd.OutOrStdout(), *form, a, a.AllProblems(*domain))
 	}
 	return c
+}
+
+// analyzeFlag maps other spellings of a flag of analyze to its name.
+func analyzeFlag(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	switch name {
+	case "mesh-config":
+		name = "meshConfig"
+	case "mesh-networks", "meshNetworks":
+		name = "networksConfig"
+	}
+	return pflag.NormalizedName(name)
 }
 
 // takePath adds a file, or all files of a directory. It returns an error if the path cannot be read at all.

@@ -43,15 +43,7 @@ Exit codes: 0 the proxy has it; 1 the proxy does not have it, or it is held back
 	}
 	address, form := remote(c), addOutput(c)
 	c.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-		switch len(args) {
-		case 0:
-			return proxyNames(cmd.Context(), *address), cobra.ShellCompDirectiveNoFileComp
-		case 1:
-			return explain.Kinds(), cobra.ShellCompDirectiveNoFileComp
-		case 2:
-			return thingNames(cmd.Context(), *address, args[0], args[1], typed), cobra.ShellCompDirectiveNoFileComp
-		}
-		return nil, cobra.ShellCompDirectiveNoFileComp
+		return completeExplain(cmd.Context(), *address, args, typed), cobra.ShellCompDirectiveNoFileComp
 	}
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		var a explain.Answer
@@ -73,6 +65,19 @@ Exit codes: 0 the proxy has it; 1 the proxy does not have it, or it is held back
 		return nil
 	}
 	return c
+}
+
+// completeExplain lists what the next argument of explain may be.
+func completeExplain(ctx context.Context, address string, args []string, typed string) []string {
+	switch len(args) {
+	case 0:
+		return proxyNames(ctx, address)
+	case 1:
+		return explain.Kinds()
+	case 2:
+		return thingNames(ctx, address, args[0], args[1], typed)
+	}
+	return nil
 }
 
 // completing limits how long a shell waits for the completion of names.

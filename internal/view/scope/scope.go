@@ -329,7 +329,7 @@ func (q *Queries) footprint(r *query.Reader, h HostInSet) ([]service.Footprint, 
 		}
 		f, ok := q.services.Footprint(r, v)
 		// The base view has the host with all of these.
-		f.SharedPorts, f.DedicatedPorts, f.DynamicPorts, f.WebPorts = nil, nil, nil, nil
+		f.SharedPorts, f.DedicatedPorts, f.DynamicPorts, f.GRPCWebPorts = nil, nil, nil, nil
 		f.Connections, f.VIPs, f.OverruledNamespaces = nil, nil, nil
 		return []service.Footprint{f}, ok
 	}

@@ -66,8 +66,8 @@ type HTTPAddress struct {
 	ListenAddress
 	// Dynamic says that the proxy resolves the host of each request.
 	Dynamic bool
-	// Web says that the port is declared gRPC-Web.
-	Web bool
+	// GRPCWeb says that the port is declared gRPC-Web.
+	GRPCWeb bool
 }
 
 // eachCandidate calls add with every address of the footprint and its candidate, except for ports that HTTP hosts share.
@@ -76,16 +76,16 @@ func (f Footprint) eachCandidate(add func(Address, Candidate), at func(ListenAdd
 	for _, p := range f.DynamicPorts {
 		add(Address{Port: p}, Candidate{Created: DynamicHTTPCandidate})
 	}
-	for _, p := range f.WebPorts {
-		add(Address{Port: p}, Candidate{Created: WebHTTPCandidate})
+	for _, p := range f.GRPCWebPorts {
+		add(Address{Port: p}, Candidate{Created: GRPCWebCandidate})
 	}
 	for _, c := range f.HTTPAddresses {
 		add(at(c.ListenAddress), Candidate{ListenOptions: c.ListenOptions})
 		if c.Dynamic {
 			add(at(c.ListenAddress), Candidate{Created: DynamicHTTPCandidate})
 		}
-		if c.Web {
-			add(at(c.ListenAddress), Candidate{Created: WebHTTPCandidate})
+		if c.GRPCWeb {
+			add(at(c.ListenAddress), Candidate{Created: GRPCWebCandidate})
 		}
 	}
 	for _, c := range f.Connections {
@@ -192,7 +192,7 @@ func (f *Footprint) addHTTP(p mesh.Port, at Exposure, dynamic bool) {
 		f.DynamicPorts = union(f.DynamicPorts, []uint32{p.Number})
 	}
 	if at.protocolOf(p) == mesh.GRPCWeb {
-		f.WebPorts = union(f.WebPorts, []uint32{p.Number})
+		f.GRPCWebPorts = union(f.GRPCWebPorts, []uint32{p.Number})
 	}
 }
 

@@ -30,8 +30,8 @@ type Footprint struct {
 	DedicatedPorts []uint32
 	// DynamicPorts are the HTTP ports on which the proxy resolves the host of each request (resolution DYNAMIC_DNS).
 	DynamicPorts []uint32
-	// WebPorts are the HTTP ports that are declared gRPC-Web.
-	WebPorts []uint32
+	// GRPCWebPorts are the HTTP ports that are declared gRPC-Web.
+	GRPCWebPorts []uint32
 	// Connections are the addresses where connections to the host are recognised by address or by SNI. An empty IP stands
 	// for any address.
 	Connections []ListenAddress
@@ -108,7 +108,7 @@ func (f Footprint) ContentHash() omap.Hash { return omap.Sum(f.append(nil)) }
 func (f Footprint) append(b []byte) []byte {
 	b = append(append(b, f.Host...), 0)
 	b = strconv.AppendInt(b, f.Created, 10)
-	for kind, ports := range [][]uint32{f.HTTPPorts, f.SharedPorts, f.DedicatedPorts, f.DynamicPorts, f.RouteOnlyPorts, f.WebPorts} {
+	for kind, ports := range [][]uint32{f.HTTPPorts, f.SharedPorts, f.DedicatedPorts, f.DynamicPorts, f.RouteOnlyPorts, f.GRPCWebPorts} {
 		for _, p := range ports {
 			b = PortNumber(p).AppendTo(append(b, 1, byte(kind)))
 		}
@@ -118,7 +118,7 @@ func (f Footprint) append(b []byte) []byte {
 	}
 	for _, c := range f.HTTPAddresses {
 		b = strconv.AppendBool(c.ListenOptions.AppendTo(c.Address.AppendTo(append(b, 6))), c.Dynamic)
-		b = strconv.AppendBool(b, c.Web)
+		b = strconv.AppendBool(b, c.GRPCWeb)
 	}
 	for _, v := range f.VIPs {
 		b = append(append(b, 3), v...)
@@ -135,7 +135,7 @@ func (f Footprint) append(b []byte) []byte {
 func (f Footprint) equal(o Footprint) bool {
 	return f.Host == o.Host && f.Created == o.Created && slices.Equal(f.HTTPPorts, o.HTTPPorts) && slices.Equal(f.SharedPorts, o.SharedPorts) &&
 		slices.Equal(f.DedicatedPorts, o.DedicatedPorts) && slices.Equal(f.DynamicPorts, o.DynamicPorts) &&
-		slices.Equal(f.WebPorts, o.WebPorts) && slices.Equal(f.RouteOnlyPorts, o.RouteOnlyPorts) &&
+		slices.Equal(f.GRPCWebPorts, o.GRPCWebPorts) && slices.Equal(f.RouteOnlyPorts, o.RouteOnlyPorts) &&
 		slices.Equal(f.Connections, o.Connections) && slices.Equal(f.HTTPAddresses, o.HTTPAddresses) && slices.Equal(f.VIPs, o.VIPs) && slices.Equal(f.OverruledNamespaces, o.OverruledNamespaces) &&
 		(f.Base == nil) == (o.Base == nil) && (f.Base == nil || f.Base.equal(*o.Base))
 }
@@ -282,9 +282,9 @@ type FootprintIndex[C comparable] struct {
 // which the proxy resolves for each request.
 const DynamicHTTPCandidate = int64(1)
 
-// WebHTTPCandidate is the creation time of a candidate without a host that stands for the HTTP hosts of an address whose
+// GRPCWebCandidate is the creation time of a candidate without a host that stands for the HTTP hosts of an address whose
 // port is declared gRPC-Web.
-const WebHTTPCandidate = int64(2)
+const GRPCWebCandidate = int64(2)
 
 // OnlyInBase is the creation time of a candidate that stands for what a host takes up in the base view, where an overlay
 // changes the host. It is later than any real time.

@@ -261,7 +261,7 @@ func listCandidates(group omap.Map[service.Candidate, omap.Unit]) candidateList 
 		switch {
 		case who.Host == "" && who.Created == service.DynamicHTTPCandidate:
 			l.dynamic = true
-		case who.Host == "" && who.Created == service.WebHTTPCandidate:
+		case who.Host == "" && who.Created == service.GRPCWebCandidate:
 			l.grpcWeb = true
 		case who.Host == "":
 			l.http = true

@@ -138,16 +138,7 @@ func (c *conversation) command(line string) error {
 	word, rest, _ := strings.Cut(line, " ")
 	switch word {
 	case "state":
-		var rev store.Revision
-		head, text, _ := strings.Cut(rest, ":")
-		if _, err := fmt.Sscan(head, &rev); err != nil {
-			return err
-		}
-		if err := c.world.edit(text); err != nil {
-			return err
-		}
-		c.state = c.world.state(rev)
-		c.step(Event{State: c.state})
+		return c.publish(rest)
 	case "again": // the same state under another revision, as a commit elsewhere makes it
 		s := *c.state
 		s.Revision++
@@ -173,15 +164,7 @@ func (c *conversation) command(line string) error {
 		}
 		c.pass(d)
 	case "status":
-		t, err := parseShort(rest)
-		if err != nil {
-			return err
-		}
-		if t.PerProxy() {
-			c.wanted(t)
-		} else {
-			c.status(c.core.Status()[t])
-		}
+		return c.showStatus(rest)
 	case "settled":
 		rev, ok := c.core.Settled()
 		fmt.Fprintf(c.out, "  ! %d %v\n", rev, ok)
@@ -204,6 +187,35 @@ func (c *conversation) command(line string) error {
 			url = t.URL()
 		}
 		return c.request(url, rest)
+	}
+	return nil
+}
+
+// publish changes the world and publishes its state: "2: CDS a=1".
+func (c *conversation) publish(text string) error {
+	var rev store.Revision
+	head, edit, _ := strings.Cut(text, ":")
+	if _, err := fmt.Sscan(head, &rev); err != nil {
+		return err
+	}
+	if err := c.world.edit(edit); err != nil {
+		return err
+	}
+	c.state = c.world.state(rev)
+	c.step(Event{State: c.state})
+	return nil
+}
+
+// showStatus shows the status of a type.
+func (c *conversation) showStatus(short string) error {
+	t, err := parseShort(short)
+	switch {
+	case err != nil:
+		return err
+	case t.PerProxy():
+		c.wanted(t)
+	default:
+		c.status(c.core.Status()[t])
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package push
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -50,6 +51,28 @@ func (s sourceContent) take(b source.Batch) {
 	}
 }
 
+// drawBatch draws a batch of a source that has some content. version tells the objects of the batch from older ones.
+func drawBatch(t *rapid.T, has sourceContent, version byte) source.Batch {
+	b := source.Batch{Source: "s"}
+	for range rapid.IntRange(0, 6).Draw(t, "events") {
+		k := api.Key{Name: fmt.Sprint(rapid.IntRange(0, 20).Draw(t, "object"))}
+		_, had := has.objects[k]
+		e := source.Event{Key: k, Added: !had}
+		if !had || rapid.Bool().Draw(t, "change") {
+			e.Object = &api.Object{Key: k, Hash: omap.Hash{version}}
+		}
+		if !slices.ContainsFunc(b.Events, func(o source.Event) bool { return o.Key == k }) {
+			b.Events = append(b.Events, e)
+		}
+	}
+	for _, name := range []string{"p", "q"} {
+		if p := (api.Problem{Reason: name}); rapid.Bool().Draw(t, "problem") {
+			b.Problems = append(b.Problems, source.ProblemEvent{Problem: p, Gone: has.problems[p]})
+		}
+	}
+	return b
+}
+
 // TestQueueIsAPrefix takes jobs at random times while random batches arrive. What was taken must at each time equal a prefix of
 // the source's history, and in the end all of it. The number of waiting events must be bounded by the number of objects.
 func TestQueueIsAPrefix(t *testing.T) {
@@ -75,29 +98,7 @@ func TestQueueIsAPrefix(t *testing.T) {
 				continue
 			}
 			now := moments[len(moments)-1].clone()
-			b := source.Batch{Source: "s"}
-			for range rapid.IntRange(0, 6).Draw(t, "events") {
-				k := api.Key{Name: fmt.Sprint(rapid.IntRange(0, 20).Draw(t, "object"))}
-				e := source.Event{Key: k}
-				_, had := now.objects[k]
-				if !had || rapid.Bool().Draw(t, "change") {
-					e.Object = &api.Object{Key: k, Hash: omap.Hash{byte(len(moments))}}
-				}
-				e.Added = !had
-				if had = false; len(b.Events) > 0 {
-					for _, o := range b.Events {
-						had = had || o.Key == k
-					}
-				}
-				if !had {
-					b.Events = append(b.Events, e)
-				}
-			}
-			for _, name := range []string{"p", "q"} {
-				if p := (api.Problem{Reason: name}); rapid.Bool().Draw(t, "problem") {
-					b.Problems = append(b.Problems, source.ProblemEvent{Problem: p, Gone: now.problems[p]})
-				}
-			}
+			b := drawBatch(t, now, byte(len(moments)))
 			now.take(b)
 			moments = append(moments, now)
 			q.apply(b)
