@@ -2,7 +2,8 @@
 //
 // It owns values, and the rules that depend on values only: which hosts a pattern covers, which short names a host has, which
 // ports are reserved for the proxy, how names of protocols are parsed. Values in rows are immutable, and their comparison is
-// exact and cheap. The package starts no goroutines.
+// exact and cheap. The package starts no goroutines. It exports more than 60 names, because every package speaks of hosts, ports
+// and endpoints in these terms.
 package mesh
 
 import (
