@@ -20,7 +20,7 @@ LINT := .tools/golangci-lint-$(LINT_VERSION)/golangci-lint
 # `make lint MODULES=test/podrunner/nodeconformance` does that.
 MODULES = $(sort $(filter-out test/cluster/build/% test/podrunner/nodeconformance,$(patsubst ./%,%,$(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './.tools/*')))))
 
-.PHONY: help tools namespaces build demo test test-cluster exam check update bench arch fuzz soak chaos lint lint-built mutate clean go
+.PHONY: help tools tools-cluster namespaces build demo demo-cluster cluster test test-cluster exam check update bench arch fuzz soak chaos lint lint-built mutate clean go
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -37,12 +37,16 @@ tools-cluster: go ## Build what a test cluster runs (etcd, Kubernetes), once: so
 build: go ## Build the programs into bin/
 	@mkdir -p bin
 	@echo "build: programs into bin/"
-	@go build -trimpath -o bin/ ./cmd/...
+	@go build -o bin/ ./cmd/...
 
 demo: tools build ## A bookstore with a real Envoy beside each service, and live edits; CI=1 for a bounded run
-	@go build -trimpath -o bin/bookstore ./samples/bookstore/app
+	@go build -o bin/bookstore ./samples/bookstore/app
 	@go -C test build -o ../bin/demo ./demo
 	@exec bin/demo $(if $(CI),-ci) $(ARGS)
+
+demo-cluster: tools tools-cluster build ## The bookstore on a real Kubernetes, with edits by kubectl; needs root; CI=1 for a bounded run
+	@go -C test/cluster build -o $(CURDIR)/bin/demo-cluster ./cmd/demo
+	@exec bin/demo-cluster $(if $(CI),-ci) $(ARGS)
 
 cluster: tools-cluster ## A real Kubernetes on this machine, until Ctrl-C; needs root for nodes
 	@go -C test/cluster build -o $(CURDIR)/bin/cluster ./cmd/cluster
@@ -54,7 +58,7 @@ test-cluster: go ## Only the tests of that cluster, which are a part of make tes
 check: go ## The fast part of the tests (under two minutes)
 	@go -C test run ./suite check
 
-test: tools namespaces ## Everything a contributor must pass: vet, arch, unit with -race, real Envoy, exam, cluster, demo
+test: tools namespaces ## Everything a contributor must pass: vet, arch, unit with -race, real Envoy, exam, cluster, demos
 	@go -C test run ./suite test
 
 exam: tools namespaces ## Hold real Envoy's behaviour against stored answers; ARGS='-run NAME -v' for one case

@@ -17,11 +17,17 @@ func discovery(args []string) *cobra.Command {
 		Short: "Serve configuration to the proxies of a mesh",
 		Long: `discovery serves configuration to the proxies of a mesh until it receives a signal to stop (SIGINT, SIGTERM).
 
+It reads the configuration and the services of a Kubernetes cluster. With --configDir it reads a directory instead, and the
+services of a cluster only if --kubeconfig is set.
+
 It accepts Istio's flags. The help says which of them have no effect yet. Unknown flags are ignored with a warning, so that
 a command line for Istio works. An empty address disables the server at that address.
 
 It becomes ready (/ready) once all configuration has been read and proxies can connect.`,
-		Example: `  # serve a directory; changes of its files are sent to the proxies
+		Example: `  # serve a Kubernetes cluster
+  pilot-discovery discovery --kubeconfig=$HOME/.kube/config
+
+  # serve a directory; changes of its files are sent to the proxies
   pilot-discovery discovery --configDir=./mesh
 
   # the same with other addresses, and HTTP pages at one address only
@@ -40,7 +46,11 @@ It becomes ready (/ready) once all configuration has been read and proxies can c
 		}
 		run.PaceCollector()
 		began := time.Now()
-		err := wire(s, log).Run(cmd.Context())
+		parts, err := wire(s, log)
+		if err != nil {
+			return err
+		}
+		err = parts.Run(cmd.Context())
 		log.Info("stopped", "after", time.Since(began).Round(time.Millisecond).String())
 		return err
 	}

@@ -2,21 +2,28 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"os"
 	"runtime"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
+	"k8s.io/client-go/rest"
 
 	"github.com/pilotmesh/pilot/internal/admin"
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/cluster"
 	"github.com/pilotmesh/pilot/internal/config"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/source/file"
+	"github.com/pilotmesh/pilot/internal/source/kube"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/status"
 	"github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/push"
 	"github.com/pilotmesh/pilot/internal/xds/server"
@@ -27,8 +34,15 @@ const drain = time.Second
 
 // wire creates the parts of the control plane and adds them in the order in which they start: HTTP pages, the push loop, the
 // sources, and xDS once the sources have listed everything and the result is committed. They stop in reverse order.
-func wire(s *config.Settings, log *slog.Logger) *run.Group {
-	sources := []source.Source{file.New(file.Options{Dir: s.ConfigDir, MeshConfig: s.MeshConfig, Log: log})}
+func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
+	access, err := connect(s)
+	if err != nil {
+		return nil, err
+	}
+	sources, share, err := newSources(s, access, log)
+	if err != nil {
+		return nil, err
+	}
 	names := make([]string, len(sources))
 	for i, one := range sources {
 		names[i] = one.Name()
@@ -45,7 +59,7 @@ func wire(s *config.Settings, log *slog.Logger) *run.Group {
 	tables := state.New(state.Options{Domain: s.Domain, ClusterID: s.ClusterID, Sources: names})
 	graph := query.New(tables.DB, query.Options{Workers: workers(s)})
 	loop := push.New(tables, graph, class.Define(graph, tables), push.Settings{
-		Sources: names, MinInterval: s.MinCommitInterval, Log: log,
+		Sources: names, MinInterval: s.MinCommitInterval, Log: log, Versions: writes(s),
 		Observe: func(c push.Commit) {
 			metrics.Commit(c)
 			commits.Observe(c)
@@ -74,13 +88,20 @@ func wire(s *config.Settings, log *slog.Logger) *run.Group {
 		return board.Follow(ctx, loop, committed, func(news []admin.Problem) { logProblems(log, news) })
 	}})
 	for _, one := range sources {
-		addSource(g, one, metrics.Counting(loop), ready)
+		addSource(g, one, share(metrics.Counting(loop)), ready)
 	}
 	g.Add(run.Actor{Name: "first commit", Ready: loop.Synced(), Run: wait})
 	g.Add(run.Actor{Name: "streams", Run: xds.Run})
 	serving := ready.Missing("proxies cannot connect yet")
 	if s.GRPCAddr != "" {
 		g.Add(run.ListenGRPC("xDS (--grpcAddr)", s.GRPCAddr, grpcServer(xds, s), xds.Drain, s.ShutdownDuration/2))
+	}
+	if writes(s) {
+		actor, err := leader(s, access, loop, xds, log)
+		if err != nil {
+			return nil, err
+		}
+		g.Add(actor)
 	}
 	g.Add(run.Actor{Name: "ready", Run: func(ctx context.Context) error {
 		serving()
@@ -89,7 +110,65 @@ func wire(s *config.Settings, log *slog.Logger) *run.Group {
 		ready.Missing("the control plane is stopping")
 		return nil
 	}})
-	return g
+	return g, nil
+}
+
+// newSources creates the sources: files, and a Kubernetes cluster. share returns a sink that also tells the Kubernetes source the
+// mesh configuration of a file.
+func newSources(s *config.Settings, access *rest.Config, log *slog.Logger) (sources []source.Source, share func(source.Sink) source.Sink, err error) {
+	if s.ConfigDir != "" || s.MeshConfig != "" || s.NetworksConfig != "" {
+		sources = append(sources, file.New(file.Options{Dir: s.ConfigDir, MeshConfig: s.MeshConfig, NetworksConfig: s.NetworksConfig, Log: log}))
+	}
+	if !s.Kubernetes() {
+		return sources, func(to source.Sink) source.Sink { return to }, nil
+	}
+	local, err := kube.New(kube.Options{
+		Config: access, Cluster: s.ClusterID, Namespace: s.Namespace, Revision: s.Revision, Configuration: s.ConfigDir == "",
+		MeshConfigMap: s.MeshConfig == "", NetworksConfigMap: s.NetworksConfig == "", SharedMeshConfig: s.SharedMeshConfig,
+		QPS: s.KubernetesQPS, Burst: s.KubernetesBurst, Log: log,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return append(sources, local), func(to source.Sink) source.Sink { return kube.Sharing(to, local) }, nil
+}
+
+// connect returns how to reach the API server; nil if no cluster is read.
+func connect(s *config.Settings) (*rest.Config, error) {
+	if !s.Kubernetes() {
+		return nil, nil
+	}
+	return kube.Connect(s.Kubeconfig)
+}
+
+// writes reports whether the control plane writes to the cluster: statuses of the configuration that it reads there.
+func writes(s *config.Settings) bool { return s.Kubernetes() && s.ConfigDir == "" }
+
+// leaderLease is what the replicas of all revisions compete for: one of them writes statuses.
+const leaderLease = "pilot-discovery-leader"
+
+// leader returns the actor that does what only one replica may do.
+func leader(s *config.Settings, access *rest.Config, loop *push.Loop, xds *server.Server, log *slog.Logger) (run.Actor, error) {
+	target, err := cluster.NewStatuses(access)
+	if err != nil {
+		return run.Actor{}, err
+	}
+	writer := status.New(status.Options{Mesh: loop, Streams: xds, Target: target, Kinds: api.Kinds(), Log: log})
+	identity := s.PodName
+	if identity == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return run.Actor{}, fmt.Errorf("the name of this replica: %w; set POD_NAME", err)
+		}
+		identity = fmt.Sprintf("%s-%d", host, os.Getpid())
+	}
+	return run.Actor{Name: "leader", Run: func(ctx context.Context) error {
+		if !s.LeaderElection {
+			writer.Run(ctx)
+			return nil
+		}
+		return cluster.Lead(ctx, access, cluster.Lease{Namespace: s.Namespace, Name: leaderLease, Identity: identity, Log: log}, writer.Run)
+	}}, nil
 }
 
 // addPages adds the listeners of the HTTP pages that have an address.

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/kube"
 	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
@@ -224,14 +225,26 @@ func (c counting) Apply(b source.Batch) {
 
 // kindOf returns the kind of an event in the metric of updates.
 func kindOf(e source.Event) (string, trigger) {
-	kind, _ := api.FindKind(e.Key.Kind)
-	switch {
-	case kind.Subject == api.AboutRules:
+	switch subjectOf(e.Key.Kind) {
+	case api.AboutRules:
 		return "config", configTrigger
-	case kind.Subject == api.AboutEndpoints:
+	case api.AboutEndpoints:
 		return "eds", endpointTrigger
-	case e.Object == nil:
+	}
+	if e.Removed() {
 		return "svcdelete", serviceTrigger
 	}
 	return "svc", serviceTrigger
+}
+
+// subjectOf returns the subject of a kind of configuration, or of objects of Kubernetes.
+func subjectOf(name string) api.Subject {
+	switch name {
+	case kube.KindService, kube.KindNamespace:
+		return api.AboutServices
+	case kube.KindEndpointSlice, kube.KindPod, kube.KindNode:
+		return api.AboutEndpoints
+	}
+	kind, _ := api.FindKind(name)
+	return kind.Subject
 }

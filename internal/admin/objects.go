@@ -177,7 +177,7 @@ func (d declared) showEndpoints() []Endpoint {
 	}
 	selected := len(list)
 	for _, w := range d.workloads {
-		if mesh.Selects(d.endpoints.Selector, w.endpoint.Labels) {
+		if mesh.HasAll(w.endpoint.Labels, d.endpoints.Selector) {
 			list = append(list, showEndpoint(w.endpoint, w.name))
 		}
 	}
@@ -204,7 +204,7 @@ func (d declared) show() Service {
 
 func showEndpoint(e mesh.Endpoint, workload string) Endpoint {
 	return Endpoint{
-		Address: e.Address, Ports: e.Ports, Labels: e.Labels, Locality: e.Locality.String(), Weight: e.Weight,
+		Address: e.Address, Ports: e.Ports, Labels: mesh.LabelMap(e.Labels), Locality: e.Locality.String(), Weight: e.Weight,
 		Network: e.Network, Workload: workload,
 	}
 }

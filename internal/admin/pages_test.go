@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -84,15 +85,17 @@ func TestList(t *testing.T) {
 	if code != 200 || !strings.Contains(index, "1 connected") {
 		t.Errorf("the index: %d %s", code, index)
 	}
+	query := map[string]string{"/debug/live": "?kind=DestinationRule&namespace=shop&name=reviews"}
 	for _, p := range list {
+		about := cmp.Or(query[p.Path], "?proxyID=web-1.shop")
 		if p.What == "" || !strings.Contains(index, `href="`+p.Path) {
 			t.Errorf("%s is not on the index page", p.Path)
 		}
-		code, body := w.ask(here, p.Path+"?proxyID=web-1.shop")
+		code, body := w.ask(here, p.Path+about)
 		if code != 200 || !json.Valid([]byte(body)) {
 			t.Errorf("%s: %d %s", p.Path, code, body)
 		}
-		if _, pretty := w.ask(here, p.Path+"?proxyID=web-1.shop&pretty"); strings.Contains(body, ",") && !strings.Contains(pretty, "\n  ") {
+		if _, pretty := w.ask(here, p.Path+about+"&pretty"); strings.Contains(body, ",") && !strings.Contains(pretty, "\n  ") {
 			t.Errorf("%s?pretty is not indented", p.Path)
 		}
 	}

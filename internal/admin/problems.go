@@ -31,6 +31,7 @@ type Object struct {
 	Kind      string `json:"kind,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
+	Cluster   string `json:"cluster,omitempty"`
 }
 
 // NewProblem returns the form of a problem for pages.

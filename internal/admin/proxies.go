@@ -9,6 +9,7 @@ import (
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/explain"
@@ -37,7 +38,7 @@ func (p *Pages) adsz(r *http.Request) (any, error) {
 	for _, s := range streams {
 		one := Subscriber{Connection: s.connected(), Watches: map[string]Watch{}}
 		if s.proxy != nil {
-			one.Version, one.Labels = s.proxy.Version, s.proxy.Labels
+			one.Version, one.Labels = s.proxy.Version, mesh.LabelMap(s.proxy.Labels)
 		}
 		for t, now := range s.Types {
 			if now.Subscribed {
@@ -170,7 +171,7 @@ func (p *Pages) pushStatus(r *http.Request) (any, error) {
 		now.Revision, now.At = last[0].Revision, last[0].At
 	}
 	for _, s := range streams {
-		behind, rejecting := false, s.heldBack()
+		behind, rejecting := false, s.HoldsBack()
 		for _, t := range s.Types {
 			behind = behind || stateOf(t) == Stale || stateOf(t) == NotSent
 			rejecting = rejecting || stateOf(t) == Rejected

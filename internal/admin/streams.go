@@ -141,16 +141,12 @@ func (p *Pages) connected(r *http.Request, part, namespace string) ([]stream, er
 		for i := range known {
 			s := &known[i]
 			s.proxy, _ = v.Tables.Proxies.Peek(s.Attachment)
-			if s.heldBack() {
+			if s.HoldsBack() {
 				s.held = v.Queries.ActiveRejections(v.Graph.Glance(), s.Attachment)
 			}
 		}
 		return known
 	})
-}
-
-func (s stream) heldBack() bool {
-	return slices.ContainsFunc(s.Types[:], func(t protocol.TypeStatus) bool { return t.HeldBack > 0 })
 }
 
 // heldOf returns the content of a type that is held back.

@@ -24,10 +24,15 @@ import (
 // DefaultNamespace is the namespace of an object whose metadata has none.
 const DefaultNamespace = "default"
 
-// Key names an object. Keys are ordered by kind, namespace and name.
-type Key struct{ Kind, Namespace, Name string }
+// Key names an object. Keys are ordered by kind, namespace, name and cluster.
+type Key struct {
+	Kind, Namespace, Name string
+	// Cluster is the cluster of an object of a service registry, such as a Service or a Pod. It is empty for configuration, which
+	// exists once for all clusters.
+	Cluster string
+}
 
-// Compare orders keys by kind, then namespace, then name.
+// Compare orders keys by kind, then namespace, then name, then cluster.
 func (k Key) Compare(o Key) int {
 	if c := strings.Compare(k.Kind, o.Kind); c != 0 {
 		return c
@@ -35,7 +40,10 @@ func (k Key) Compare(o Key) int {
 	if c := strings.Compare(k.Namespace, o.Namespace); c != 0 {
 		return c
 	}
-	return strings.Compare(k.Name, o.Name)
+	if c := strings.Compare(k.Name, o.Name); c != 0 {
+		return c
+	}
+	return strings.Compare(k.Cluster, o.Cluster)
 }
 
 // AppendTo appends a form of the key that no other key has. Its parts are separated by zero bytes, which no part contains.
@@ -44,14 +52,22 @@ func (k Key) AppendTo(b []byte) []byte {
 	b = append(b, 0)
 	b = append(b, k.Namespace...)
 	b = append(b, 0)
-	return append(b, k.Name...)
+	b = append(b, k.Name...)
+	if k.Cluster == "" {
+		return b
+	}
+	b = append(b, 0)
+	return append(b, k.Cluster...)
 }
 
-// String returns "Kind namespace/name" without the parts that are empty.
+// String returns "Kind namespace/name in cluster name" without the parts that are empty.
 func (k Key) String() string {
 	name := k.Name
 	if k.Namespace != "" && name != "" {
 		name = k.Namespace + "/" + name
+	}
+	if k.Cluster != "" {
+		name += " in cluster " + k.Cluster
 	}
 	return strings.TrimSpace(k.Kind + " " + name)
 }
@@ -60,6 +76,8 @@ func (k Key) String() string {
 type Position struct {
 	File string
 	Line int
+	// Generation is the version of the object that was read (metadata.generation). It is 0 for objects of files.
+	Generation int64
 }
 
 // String returns "file:line", or only the file if Line is 0.

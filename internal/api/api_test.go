@@ -28,7 +28,7 @@ var (
 func TestKeyOrder(t *testing.T) {
 	part := rapid.StringMatching(`[a-b.-]{0,2}`)
 	draw := rapid.Custom(func(t *rapid.T) Key {
-		return Key{part.Draw(t, "kind"), part.Draw(t, "namespace"), part.Draw(t, "name")}
+		return Key{Kind: part.Draw(t, "kind"), Namespace: part.Draw(t, "namespace"), Name: part.Draw(t, "name"), Cluster: part.Draw(t, "cluster")}
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := draw.Draw(t, "a"), draw.Draw(t, "b")
@@ -40,13 +40,16 @@ func TestKeyOrder(t *testing.T) {
 			t.Fatalf("%v and %v have the same bytes", a, b)
 		}
 	})
-	if got := (Key{"Sidecar", "ns", "a"}).String(); got != "Sidecar ns/a" {
+	if got := (Key{Kind: "Sidecar", Namespace: "ns", Name: "a"}).String(); got != "Sidecar ns/a" {
+		t.Error(got)
+	}
+	if got := (Key{Kind: "Node", Name: "n1", Cluster: "west"}).String(); got != "Node n1 in cluster west" {
 		t.Error(got)
 	}
 }
 
 func TestProblemNames(t *testing.T) {
-	base := Problem{Object: Key{"Sidecar", "ns", "a"}, Position: Position{"f.yaml", 3}, Severity: Error, Field: "spec", Reason: "no"}
+	base := Problem{Object: Key{Kind: "Sidecar", Namespace: "ns", Name: "a"}, Position: Position{File: "f.yaml", Line: 3}, Severity: Error, Field: "spec", Reason: "no"}
 	all := []Problem{base, base, base, base, base, base, base}
 	all[1].Object.Name = "b"
 	all[2].Position.File = "g.yaml"

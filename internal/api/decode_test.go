@@ -259,7 +259,7 @@ func TestSeal(t *testing.T) {
 		}
 	}
 	o, err := Object{Key: Key{Name: "a"}, Spec: spec}.Seal()
-	if err != nil || o.Key != (Key{"Sidecar", "default", "a"}) {
+	if err != nil || o.Key != (Key{Kind: "Sidecar", Namespace: "default", Name: "a"}) {
 		t.Errorf("%v, %v", o, err)
 	}
 }
@@ -267,7 +267,7 @@ func TestSeal(t *testing.T) {
 // TestPanicsAreContained: a bug in the rules of a kind costs the documents it meets.
 func TestPanicsAreContained(t *testing.T) {
 	// No decoder makes this: the rules dereference it.
-	d := Document{Key: Key{"VirtualService", "a", "b"}, Position: Position{"f.yaml", 3}}
+	d := Document{Key: Key{Kind: "VirtualService", Namespace: "a", Name: "b"}, Position: Position{File: "f.yaml", Line: 3}}
 	d.Object = &Object{Key: d.Key, Spec: (*networking.VirtualService)(nil)}
 	d.Check()
 	if d.Object != nil || len(d.Problems) != 1 || !strings.HasPrefix(d.Problems[0].Reason, "internal error") || d.Problems[0].Position != d.Position {

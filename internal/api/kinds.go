@@ -63,6 +63,28 @@ func Kinds() []Kind {
 	}
 }
 
+// Plural returns the name of the kind's resource, such as "serviceentries".
+func (k Kind) Plural() string {
+	name := strings.ToLower(k.Name)
+	if stem, ok := strings.CutSuffix(name, "y"); ok {
+		return stem + "ies"
+	}
+	return name + "s"
+}
+
+// Group returns the API group of the kind.
+func (k Kind) Group() string { return k.group }
+
+// Versions returns the versions of the kind that documents may have, the preferred one first.
+func (k Kind) Versions() []string {
+	for _, g := range groups() {
+		if g.name == k.group {
+			return g.versions
+		}
+	}
+	return nil
+}
+
 // FindKind returns the kind with a name; false if the product does not act on such a kind.
 func FindKind(name string) (Kind, bool) {
 	for _, k := range Kinds() {

@@ -62,10 +62,16 @@ func DefaultMesh() *meshconfig.MeshConfig {
 
 // DecodeMesh reads a MeshConfig file and merges it over the defaults. If one of the Problems is an Error, the result is nil.
 // Unknown fields and duplicate keys are Warnings, because a running mesh must not stop for a field of another version.
-func DecodeMesh(file string, data []byte) (m *meshconfig.MeshConfig, found []Problem) {
+func DecodeMesh(file string, data []byte) (*meshconfig.MeshConfig, []Problem) {
+	return DecodeMeshOver(file, data, nil)
+}
+
+// DecodeMeshOver does the same with a shared MeshConfig, which it merges over the defaults first. DecodeMesh must accept the shared
+// one.
+func DecodeMeshOver(file string, data, shared []byte) (m *meshconfig.MeshConfig, found []Problem) {
 	defer contain(func(reason string) { m, found = nil, aboutMesh(file, reason) })
 	var r document.Report
-	m = decodeMesh(&r, data)
+	m = decodeMesh(&r, data, shared)
 	found = problems(Key{Kind: kindMesh}, file, r.Findings())
 	if r.Failed() {
 		return nil, found
@@ -77,8 +83,8 @@ func aboutMesh(file, reason string) []Problem {
 	return []Problem{{Object: Key{Kind: kindMesh}, Position: Position{File: file}, Severity: Error, Reason: reason}}
 }
 
-func decodeMesh(r *document.Report, data []byte) *meshconfig.MeshConfig {
-	base := onlyDocument(r, []byte(defaultMesh))
+func decodeMesh(r *document.Report, data, shared []byte) *meshconfig.MeshConfig {
+	base := overlay(onlyDocument(r, []byte(defaultMesh)), onlyDocument(r, shared))
 	user := onlyDocument(r, data)
 	if r.Failed() || !r.Expect(nil, user, document.Mapping) {
 		return nil

@@ -130,3 +130,16 @@ func TestUnsupportedMesh(t *testing.T) {
 		}
 	}
 }
+
+// TestDecodeMeshOver checks that the own settings win over shared ones, which win over the defaults, field by field.
+func TestDecodeMeshOver(t *testing.T) {
+	shared := "trustDomain: shared\nconnectTimeout: 3s\ndefaultConfig: {concurrency: 2, statusPort: 1}\nextensionProviders: [{name: p, zipkin: {service: z, port: 1}}]"
+	m, problems := DecodeMeshOver("own.yaml", []byte("trustDomain: own\ndefaultConfig: {statusPort: 2}"), []byte(shared))
+	if m == nil {
+		t.Fatal(problems)
+	}
+	if m.GetTrustDomain() != "own" || m.GetConnectTimeout().GetSeconds() != 3 || m.GetRootNamespace() != "istio-system" ||
+		m.GetDefaultConfig().GetConcurrency().GetValue() != 2 || m.GetDefaultConfig().GetStatusPort() != 2 || m.GetExtensionProviders()[0].GetName() != "p" {
+		t.Errorf("%v", m)
+	}
+}

@@ -59,7 +59,7 @@ func (p Problem) String() string {
 // ContentHash covers all fields.
 func (p Problem) ContentHash() omap.Hash {
 	b := p.Object.AppendTo(nil)
-	for _, s := range []string{p.Position.File, strconv.Itoa(p.Position.Line), p.Field, p.Reason} {
+	for _, s := range []string{p.Position.File, strconv.Itoa(p.Position.Line), strconv.FormatInt(p.Position.Generation, 10), p.Field, p.Reason} {
 		b = append(b, 0)
 		b = append(b, s...)
 	}

@@ -36,7 +36,7 @@ func Unsupported(o *Object) []Problem {
 func UnsupportedMesh(file string, data []byte) (found []Problem) {
 	defer contain(func(reason string) { found = aboutMesh(file, reason) })
 	var r document.Report
-	m := decodeMesh(&r, data)
+	m := decodeMesh(&r, data, nil)
 	if m == nil {
 		return nil
 	}

@@ -16,15 +16,16 @@ var flow = []struct{ pkg, imports string }{
 	{"query", "omap slab store"},
 	// The vocabulary: values without behaviour of their own.
 	{"mesh", "intern omap"},
+	{"kube", "intern mesh"},
 	{"api/document", "spelling"},
 	{"api/rules", "api/document mesh omap"},
 	{"api", "api/document api/rules mesh omap"},
 	{"proxy", "api intern mesh omap"},
 	// From the outside world to rows.
-	{"source/...", "api links mesh omap run source"},
-	{"state", "api intern mesh omap proxy source store"},
+	{"source/...", "api intern kube links mesh omap run source"},
+	{"state", "api intern kube mesh omap proxy source store"},
 	// From rows to what a class may see and must obey.
-	{"view/...", "api intern mesh omap proxy query state store view/..."},
+	{"view/...", "api intern kube mesh omap proxy query state store view/..."},
 	// From there to Envoy's types. Translators know neither each other, nor the store, nor the sources.
 	{"xds/resource", "omap store"},
 	{"xds/envoy", "mesh omap xds/resource"},
@@ -39,7 +40,7 @@ var flow = []struct{ pkg, imports string }{
 	{"xds/grpc", translator},
 	{"xds/class", "api intern mesh omap proxy query state view/... " + translators + " xds/envoy xds/layer xds/resource"},
 	// The loop joins everything; the streams see resources only.
-	{"xds/explain", "api intern mesh omap proxy query spelling state store view/... xds/class xds/envoy xds/resource xds/route"},
+	{"xds/explain", "api intern kube mesh omap proxy query spelling state store view/... xds/class xds/envoy xds/resource xds/route"},
 	{"xds/push", "api mesh omap proxy query run source state store view/... xds/..."},
 	{"xds/request", "omap xds/resource"},
 	{"xds/gate", ""},
@@ -50,12 +51,15 @@ var flow = []struct{ pkg, imports string }{
 	{"config", "api mesh"},
 	{"ca", "mesh run"},
 	{"inject", "api mesh"},
-	{"admin", "api mesh omap proxy query run source state store xds/class xds/explain xds/protocol xds/push xds/resource xds/server"},
+	{"admin", "api kube live mesh omap proxy query run source state store xds/class xds/explain xds/protocol xds/push xds/resource xds/server"},
+	{"live", "api proxy store xds/push xds/server"},
+	{"status", "api live omap state xds/class xds/push xds/server"},
+	{"cluster", "api status"},
 	{"analyze", "api mesh omap query source state store xds/class"},
 	{"agent/...", "agent/... api/document ca config links mesh run xds/envoy"},
 	{"arch", ""},
 	// Only tests import it: it stands in no other row.
-	{"meshtest", "api mesh omap proxy query source state store xds/..."},
+	{"meshtest", "api kube mesh omap proxy query source state store xds/..."},
 }
 
 // What every translator may import, and the translators.
@@ -69,7 +73,7 @@ const (
 var outside = []struct{ prefix, only, why string }{
 	{"github.com/envoyproxy/go-control-plane", "xds/... agent/... meshtest", "everything before xds must not know Envoy"},
 	{"github.com/cncf/xds", "xds/... agent/... meshtest", "everything before xds must not know Envoy"},
-	{"k8s.io/", "source/... inject", "Kubernetes is one source among others"},
+	{"k8s.io/", "source/... cluster inject", "Kubernetes is one source among others"},
 	{"sigs.k8s.io/controller-runtime", "source/... inject", "Kubernetes is one source among others"},
 	{"sigs.k8s.io/gateway-api", "source/... inject", "Kubernetes is one source among others"},
 	{"istio.io/api", "api/... source/... state view/... xds/... config inject agent/... admin analyze meshtest", "the kernel and the vocabulary have no user types"},
@@ -102,6 +106,7 @@ var goroutines = map[string]string{
 	"xds/server":   "the receiving half of a stream",
 	"xds/push":     "the loop",
 	"source/file":  "the watcher's reader",
+	"source/kube":  "one watch per kind, which comes and goes with the definition of the kind",
 	"agent/secret": "the sending half of a stream",
 }
 

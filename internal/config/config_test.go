@@ -77,7 +77,6 @@ func TestErrors(t *testing.T) {
 		args []string
 		want string
 	}{
-		{nil, "--configDir: no directory is set"},
 		{[]string{"--configDir=" + dir + "/none"}, "does not exist; create it"},
 		{[]string{"--configDir=" + file}, "is not a directory"},
 		{[]string{"--meshConfig=" + dir + "/none"}, "--meshConfig: " + dir + "/none does not exist"},
@@ -107,7 +106,7 @@ func TestErrors(t *testing.T) {
 // TestAllErrorsAtOnce: nobody should have to start a program five times to learn of five mistakes.
 func TestAllErrorsAtOnce(t *testing.T) {
 	_, err := parse(t, "--domain=", "--httpAddr=x", "--workers=-1")
-	for _, flag := range []string{"--configDir", "--domain", "--httpAddr", "--workers"} {
+	for _, flag := range []string{"--domain", "--httpAddr", "--workers"} {
 		if err == nil || !strings.Contains(err.Error(), flag) {
 			t.Errorf("%v does not name %s", err, flag)
 		}
@@ -143,8 +142,9 @@ func TestRemarks(t *testing.T) {
 		{[]string{"--registries=", "--secureGRPCAddr=", "--httpsAddr=", "--monitoringAddr=", "--ctrlz_port=0"}, nil},
 		{[]string{"--httpsAddr=:15017"}, nil},
 		{[]string{"--secureGRPCAddr=:9000"}, []string{"--secureGRPCAddr=:9000 has no effect: it is not supported yet"}},
-		{[]string{"--kubeconfig", "x"}, []string{"--kubeconfig has no effect: Kubernetes is not supported yet"}},
-		{[]string{"--registries=Kubernetes"}, []string{"--registries=Kubernetes has no effect: only ServiceEntries are supported as a source of services yet"}},
+		{[]string{"--kubeconfig", "x", "--registries=Kubernetes", "--namespace=mesh"}, nil},
+		{[]string{"--registries=Kubernetes"}, []string{"--registries=Kubernetes has no effect: with --configDir, Kubernetes is read only if --kubeconfig is set"}},
+		{[]string{"--registries=Mock"}, []string{"--registries=Mock has no effect: it is not supported yet"}},
 		{[]string{"--tls-min-version=1.3"}, []string{"--tls-min-version=1.3 has no effect: it is not supported yet"}},
 		{[]string{"--grpcAddr="}, []string{"--grpcAddr is empty: no proxy can connect"}},
 		{[]string{"--domain", "--strange", "--log_as_json"}, nil}, // a value that looks like a flag

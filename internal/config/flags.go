@@ -13,16 +13,18 @@ type flags struct {
 	set        *pflag.FlagSet
 	registries []string
 	logLevel   string
-	kubeconfig string
 }
 
 // Flags adds the command line flags to fs.
 func (s *Settings) Flags(fs *pflag.FlagSet) {
 	s.flags.set = fs
-	fs.StringVar(&s.ConfigDir, "configDir", s.ConfigDir, "directory of configuration documents (*.yaml, *.yml and *.json, including subdirectories); changes are watched")
-	fs.StringSliceVar(&s.flags.registries, "registries", []string{kubernetes}, "sources of services in addition to ServiceEntries; empty for none. Kubernetes is not read yet")
-	fs.StringVar(&s.flags.kubeconfig, "kubeconfig", "", "not used yet: kubeconfig file for access to a Kubernetes cluster")
+	fs.StringVar(&s.ConfigDir, "configDir", s.ConfigDir, "directory of configuration documents (*.yaml, *.yml and *.json, including subdirectories) instead of the Kubernetes cluster; changes are watched")
+	fs.StringSliceVar(&s.flags.registries, "registries", []string{kubernetes}, "sources of services in addition to ServiceEntries: Kubernetes. With --configDir, Kubernetes is read only if --kubeconfig is set")
+	fs.StringVar(&s.Kubeconfig, "kubeconfig", s.Kubeconfig, "kubeconfig file for access to the Kubernetes cluster; not needed in a pod of the cluster")
+	fs.Float32Var(&s.KubernetesQPS, "kubernetesApiQPS", s.KubernetesQPS, "maximum number of requests to the Kubernetes API server per second")
+	fs.IntVar(&s.KubernetesBurst, "kubernetesApiBurst", s.KubernetesBurst, "maximum number of requests to the Kubernetes API server at the same time")
 	fs.StringVar(&s.MeshConfig, "meshConfig", s.MeshConfig, "file with the mesh settings (MeshConfig); changes are watched; the default file need not exist")
+	fs.StringVar(&s.NetworksConfig, "networksConfig", s.NetworksConfig, "file with the mesh networks (MeshNetworks), which is checked and watched; networks have no effect yet")
 	fs.StringVar(&s.Domain, "domain", s.Domain, "DNS suffix of the cluster's services")
 	fs.StringVarP(&s.Namespace, "namespace", "n", s.Namespace, "namespace of the control plane")
 	fs.StringVar(&s.ClusterID, "clusterID", s.ClusterID, "name of the control plane's cluster, also used for proxies that do not report their cluster")
@@ -62,7 +64,6 @@ type inertFlag struct {
 
 func inert() []inertFlag {
 	list := []inertFlag{
-		{name: "networksConfig", otherwise: defaultNetworks, help: "file with the mesh networks (MeshNetworks)", off: []string{""}},
 		{name: "httpsAddr", otherwise: ":15017", help: "address of the webhooks", off: []string{""}},
 		{name: "secureGRPCAddr", otherwise: ":15012", help: "address of xDS and the CA over TLS", off: []string{""}},
 		{name: "ctrlz_port", otherwise: "9876", help: "port of an introspection page; use /debug instead", off: []string{"0"}},
@@ -70,7 +71,7 @@ func inert() []inertFlag {
 	}
 	for _, name := range []string{
 		"clusterRegistriesNamespace", "cniNamespace", "clusterAliases", "caCertFile", "tlsCertFile", "tlsKeyFile",
-		"tls-cipher-suites", "tls-min-version", "kubernetesApiQPS", "kubernetesApiBurst", "log_caller", "log_rotate",
+		"tls-cipher-suites", "tls-min-version", "log_caller", "log_rotate",
 		"log_rotate_max_age", "log_rotate_max_backups", "log_rotate_max_size", "log_stacktrace_level", "log_target",
 		"vklog", "plugins", "appNamespace", "resync", "trust-domain", "consulserverURL", "consulserverInterval",
 		"mcpMaxMsgSize", "mcpInitialWindowSize", "mcpInitialConnWindowSize", "disable-install-crds", "discoveryCache",
@@ -93,7 +94,7 @@ func (f inertFlag) add(fs *pflag.FlagSet) {
 // behind the command's name.
 func (s *Settings) Remarks(args []string) []string {
 	var remarks []string
-	if s.flags.set.Changed("namespace") && s.Namespace != defaultNamespace {
+	if s.flags.set.Changed("namespace") && s.Namespace != defaultNamespace && !s.Kubernetes() {
 		remarks = append(remarks, fmt.Sprintf("--namespace=%s has no effect: the namespace of the control plane is not used yet; set the namespace of mesh-wide rules with rootNamespace in the mesh settings", s.Namespace))
 	}
 	for _, f := range inert() {
@@ -102,13 +103,13 @@ func (s *Settings) Remarks(args []string) []string {
 			remarks = append(remarks, fmt.Sprintf("--%s=%s has no effect: it is not supported yet", f.name, given.Value))
 		}
 	}
-	if s.flags.kubeconfig != "" {
-		remarks = append(remarks, "--kubeconfig has no effect: Kubernetes is not supported yet")
-	}
 	if s.flags.set.Changed("registries") {
 		for _, r := range s.flags.registries {
-			if r != "" {
-				remarks = append(remarks, fmt.Sprintf("--registries=%s has no effect: only ServiceEntries are supported as a source of services yet", r))
+			switch {
+			case r == kubernetes && !s.Kubernetes():
+				remarks = append(remarks, "--registries=Kubernetes has no effect: with --configDir, Kubernetes is read only if --kubeconfig is set")
+			case r != "" && r != kubernetes:
+				remarks = append(remarks, fmt.Sprintf("--registries=%s has no effect: it is not supported yet", r))
 			}
 		}
 	}

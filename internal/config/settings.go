@@ -18,10 +18,26 @@ const Forever = time.Duration(math.MaxInt64)
 
 // Settings are the settings of pilot-discovery.
 type Settings struct {
-	// ConfigDir is the directory of configuration documents.
+	// ConfigDir is the directory of configuration documents. If it is empty, the Kubernetes cluster has the configuration.
 	ConfigDir string
+	// Kubeconfig is the file that tells how to reach the API server. If it is empty, the control plane runs as a pod of the cluster.
+	Kubeconfig string
+	// KubernetesQPS and KubernetesBurst limit the requests to the API server per second.
+	KubernetesQPS   float32
+	KubernetesBurst int
+	// Revision is the revision of the control plane. It reads objects of its revision and those without one.
+	Revision string
+	// LeaderElection is true if the replicas elect the one that writes to the cluster; otherwise each of them writes. PodName is the
+	// name of this replica.
+	LeaderElection bool
+	PodName        string
+	// SharedMeshConfig is the name of a ConfigMap with mesh settings that are merged under those of the ConfigMap "istio"; empty
+	// for none.
+	SharedMeshConfig string
 	// MeshConfig is the file with the mesh configuration. The default file need not exist.
 	MeshConfig string
+	// NetworksConfig is the file with the mesh networks. The default file need not exist.
+	NetworksConfig string
 	// Domain is the DNS suffix of the cluster's services.
 	Domain string
 	// Namespace is the namespace of the control plane.
@@ -68,7 +84,12 @@ const (
 	defaultNamespace  = "istio-system"
 	defaultCluster    = "Kubernetes"
 	kubernetes        = "Kubernetes"
+	defaultRevision   = "default"
 )
+
+// Kubernetes reports whether a Kubernetes cluster is read. With a directory of configuration, it is read only if a kubeconfig file
+// is set, so that a directory suffices on a laptop.
+func (s *Settings) Kubernetes() bool { return s.ConfigDir == "" || s.Kubeconfig != "" }
 
 // New returns the settings before flags are parsed. lookup has the signature of os.LookupEnv.
 func New(lookup func(name string) (string, bool)) *Settings {
@@ -79,7 +100,9 @@ func New(lookup func(name string) (string, bool)) *Settings {
 		return otherwise
 	}
 	return &Settings{
-		MeshConfig: defaultMeshConfig, Domain: "cluster.local",
+		MeshConfig: defaultMeshConfig, NetworksConfig: defaultNetworks, Domain: "cluster.local",
+		KubernetesQPS: 80, KubernetesBurst: 160, Revision: env("REVISION", defaultRevision), SharedMeshConfig: env("SHARED_MESH_CONFIG", ""),
+		LeaderElection: env("ENABLE_LEADER_ELECTION", "true") != "false", PodName: env("POD_NAME", ""),
 		Namespace: env("POD_NAMESPACE", defaultNamespace), ClusterID: env("CLUSTER_ID", defaultCluster),
 		HTTPAddr: ":8080", MonitoringAddr: ":15014", GRPCAddr: ":15010", Profile: true,
 		KeepaliveInterval: 30 * time.Second, KeepaliveTimeout: 10 * time.Second, KeepaliveMaxServerConnectionAge: Forever,

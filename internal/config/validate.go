@@ -32,8 +32,17 @@ func (s *Settings) Validate() error {
 	if reason := s.checkConfigDir(); reason != "" {
 		wrong("configDir", "%s", reason)
 	}
-	if reason := s.checkMeshConfig(); reason != "" {
+	if reason := checkFile(&s.MeshConfig, defaultMeshConfig); reason != "" {
 		wrong("meshConfig", "%s", reason)
+	}
+	if reason := checkFile(&s.NetworksConfig, defaultNetworks); reason != "" {
+		wrong("networksConfig", "%s", reason)
+	}
+	if s.KubernetesQPS <= 0 {
+		wrong("kubernetesApiQPS", "%v is not greater than 0", s.KubernetesQPS)
+	}
+	if s.KubernetesBurst < 1 {
+		wrong("kubernetesApiBurst", "%d is not at least 1", s.KubernetesBurst)
 	}
 	if strings.Trim(s.Domain, ".") != s.Domain || s.Domain == "" || strings.ContainsAny(s.Domain, " /:*") {
 		wrong("domain", "%q is not a DNS suffix; write it without leading and trailing dots, such as cluster.local", s.Domain)
@@ -61,7 +70,7 @@ func (s *Settings) Validate() error {
 // and remove everything from the proxies. If the directory disappears later, its objects are kept.
 func (s *Settings) checkConfigDir() string {
 	if s.ConfigDir == "" {
-		return "no directory is set, and no other source is supported yet; write --configDir=DIR"
+		return ""
 	}
 	info, err := os.Stat(s.ConfigDir)
 	switch {
@@ -75,20 +84,20 @@ func (s *Settings) checkConfigDir() string {
 	return ""
 }
 
-// checkMeshConfig checks that the file exists. The default is dropped if it does not.
-func (s *Settings) checkMeshConfig() string {
-	if s.MeshConfig == "" {
+// checkFile checks that a file of settings exists. The default is dropped if it does not.
+func checkFile(path *string, otherwise string) string {
+	if *path == "" {
 		return ""
 	}
-	_, err := os.Stat(s.MeshConfig)
+	_, err := os.Stat(*path)
 	switch {
 	case err == nil:
 		return ""
-	case s.MeshConfig == defaultMeshConfig:
-		s.MeshConfig = ""
+	case *path == otherwise:
+		*path = ""
 		return ""
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Sprintf("%s does not exist; create it, or omit the flag to use the defaults", s.MeshConfig)
+		return fmt.Sprintf("%s does not exist; create it, or omit the flag to use the defaults", *path)
 	}
 	return fmt.Sprintf("%v; make it readable for this user", err)
 }

@@ -11,10 +11,10 @@ type PortEndpoint struct {
 	Port uint32
 }
 
-// Dialable reports whether the endpoint is healthy and has an address that needs no name resolution. One invalid address would
+// Dialable reports whether clients may know the endpoint and it has an address that needs no name resolution. One invalid address would
 // make Envoy refuse all endpoints of a cluster.
 func (e PortEndpoint) Dialable() bool {
-	if e.Unhealthy {
+	if e.Health == Unusable {
 		return false
 	}
 	if path, ok := e.UnixPath(); ok {

@@ -49,7 +49,40 @@ func FormatLabels(labels map[string]string) string {
 	return b.String()
 }
 
-// HasAll reports whether a set contains every label of want.
+// LabelsOf returns the labels of a workload or of a selector as a set.
+func LabelsOf(labels map[string]string) Labels { return intern.Of(SortedLabels(labels)...) }
+
+// LabelMap returns a set of labels as a map.
+func LabelMap(set Labels) map[string]string {
+	if set.Empty() {
+		return nil
+	}
+	m := map[string]string{}
+	for l := range set.All() {
+		m[l.Name] = l.Value
+	}
+	return m
+}
+
+// LabelValue returns the value of a label of a set; false if the set has no label of this name.
+func LabelValue(set Labels, name string) (value string, ok bool) {
+	for l := range set.All() {
+		if l.Name == name {
+			return l.Value, true
+		}
+	}
+	return "", false
+}
+
+// CompareLabels orders sets of labels.
+func CompareLabels(a, b Labels) int {
+	if a == b {
+		return 0
+	}
+	return slices.CompareFunc(a.Items(), b.Items(), Label.Compare)
+}
+
+// HasAll reports whether a set contains every label of want, such as a selector.
 func HasAll(set Labels, want map[string]string) bool {
 	for name, value := range want {
 		if !set.Has(Label{name, value}) {

@@ -59,21 +59,22 @@ func (r Resolution) String() string {
 // String returns the nearness as users write it; "Any" for Anywhere.
 func (n Nearness) String() string {
 	switch n {
+	case Close:
+		return "PreferClose"
 	case SameZone:
 		return "PreferSameZone"
 	case SameNode:
 		return "PreferSameNode"
+	case OnlyNode:
+		return "Local"
 	}
 	return "Any"
 }
 
-// ParseNearness parses a nearness, in upper or lower case. PreferClose is an older name of PreferSameZone. For any other text it
-// returns Anywhere, and known is false unless the text is "Any".
+// ParseNearness parses a nearness that users may write, in upper or lower case. For any other text it returns Anywhere, and known
+// is false unless the text is "Any".
 func ParseNearness(s string) (n Nearness, known bool) {
-	if strings.EqualFold(s, "PreferClose") {
-		return SameZone, true
-	}
-	for _, n := range []Nearness{Anywhere, SameZone, SameNode} {
+	for _, n := range []Nearness{Anywhere, Close, SameZone, SameNode} {
 		if strings.EqualFold(s, n.String()) {
 			return n, true
 		}
@@ -85,6 +86,8 @@ func ParseNearness(s string) (n Nearness, known bool) {
 type Port struct {
 	Number     uint32
 	TargetPort uint32 // 0 stands for Number
+	// TargetName is the name of the port of a workload to which the port leads. If it is not empty, it counts and TargetPort does not.
+	TargetName string
 	Name       string
 	Protocol   Protocol
 }
@@ -137,6 +140,10 @@ type Service struct {
 	Allocated map[string][]string
 	// Near tells which endpoints are preferred because they are near the client, unless a rule decides that.
 	Near Nearness
+	// Headless is true if clients resolve the name of the service to the addresses of its endpoints.
+	Headless bool
+	// ByFamily is true if Addresses are those of one service in several IP versions. A client uses those of its own versions.
+	ByFamily bool
 }
 
 // Nearness tells which endpoints count as near the client.
@@ -146,17 +153,22 @@ type Nearness uint8
 const (
 	// Anywhere: no endpoint is preferred.
 	Anywhere Nearness = iota
-	// SameZone prefers endpoints that share network, region, zone and subzone with the client. The more levels they share, the
+	// Close prefers endpoints that share network, region, zone and subzone with the client. The more levels they share, the
 	// higher their priority is.
+	Close
+	// SameZone prefers endpoints that share network, region and zone with the client, in the same way.
 	SameZone
-	// SameNode prefers endpoints on the node of the client, and then those that SameZone prefers.
+	// SameNode prefers endpoints on the node of the client, and then those that Close prefers.
 	SameNode
+	// OnlyNode uses endpoints on the node of the client only (internalTrafficPolicy: Local).
+	OnlyNode
 )
 
 // Equal reports whether all fields are equal.
 func (s *Service) Equal(o *Service) bool {
 	return s == o || s != nil && o != nil &&
 		s.Name == o.Name && s.Namespace == o.Namespace && s.Resolution == o.Resolution && s.External == o.External && s.Near == o.Near &&
+		s.Headless == o.Headless && s.ByFamily == o.ByFamily &&
 		slices.Equal(s.Ports, o.Ports) && maps.EqualFunc(s.Allocated, o.Allocated, slices.Equal) && slices.Equal(s.Addresses, o.Addresses) && slices.Equal(s.SubjectAltNames, o.SubjectAltNames)
 }
 
@@ -224,17 +236,32 @@ type Site struct {
 
 // The labels that tell where an endpoint or a client runs.
 const (
+	// NetworkLabel is the label with the network of an endpoint or a client.
+	NetworkLabel = "topology.istio.io/network"
+
 	regionLabel  = "topology.kubernetes.io/region"
 	zoneLabel    = "topology.kubernetes.io/zone"
 	subZoneLabel = "topology.istio.io/subzone"
-	networkLabel = "topology.istio.io/network"
 	clusterLabel = "topology.istio.io/cluster"
 	nodeLabel    = "kubernetes.io/hostname"
 )
 
-// PlaceLabel returns the value of a label of a workload. A label of its place takes its value from the locality and cluster, if
-// these are known, then from the labels, then from the network.
-func PlaceLabel(key string, labels map[string]string, at Locality, network, cluster string) string {
+// NodeOf returns the node of a site; empty if it is not known, or nothing depends on it.
+func NodeOf(at Site) string {
+	node, _ := LabelValue(at.Labels, nodeLabel)
+	return node
+}
+
+// Place is where an endpoint or a client runs. What is not known is empty.
+type Place struct {
+	Locality
+	// Network, Cluster and Node are names.
+	Network, Cluster, Node string
+}
+
+// PlaceLabel returns the value of a label of a workload. A label of its place takes its value from the locality, cluster and node,
+// if these are known, then from the labels, then from the network.
+func PlaceLabel(key string, labels Labels, at Place) string {
 	value := ""
 	switch key {
 	case regionLabel:
@@ -244,13 +271,15 @@ func PlaceLabel(key string, labels map[string]string, at Locality, network, clus
 	case subZoneLabel:
 		value = at.SubZone
 	case clusterLabel:
-		value = cluster
+		value = at.Cluster
+	case nodeLabel:
+		value = at.Node
 	}
-	if v, ok := labels[key]; ok && value == "" {
+	if v, ok := LabelValue(labels, key); ok && value == "" {
 		return v
 	}
-	if key == networkLabel {
-		return network
+	if key == NetworkLabel {
+		return at.Network
 	}
 	return value
 }
@@ -258,7 +287,7 @@ func PlaceLabel(key string, labels map[string]string, at Locality, network, clus
 // IsPlaceLabel reports whether a label tells where an endpoint runs, so that an endpoint may have it without a label of this name.
 func IsPlaceLabel(key string) bool {
 	switch key {
-	case regionLabel, zoneLabel, subZoneLabel, networkLabel, clusterLabel:
+	case regionLabel, zoneLabel, subZoneLabel, NetworkLabel, clusterLabel, nodeLabel:
 		return true
 	}
 	return false
@@ -267,17 +296,21 @@ func IsPlaceLabel(key string) bool {
 // NearLabels returns the labels whose values near endpoints share with the client, the most important one first.
 func NearLabels(n Nearness) []string {
 	switch n {
+	case Close:
+		return []string{NetworkLabel, regionLabel, zoneLabel, subZoneLabel}
 	case SameZone:
-		return []string{networkLabel, regionLabel, zoneLabel, subZoneLabel}
+		return []string{NetworkLabel, regionLabel, zoneLabel}
 	case SameNode:
-		return []string{networkLabel, regionLabel, zoneLabel, subZoneLabel, nodeLabel}
+		return []string{NetworkLabel, regionLabel, zoneLabel, subZoneLabel, nodeLabel}
+	case OnlyNode:
+		return []string{nodeLabel}
 	}
 	return nil
 }
 
 // WorkloadLocality returns the locality that the labels of a workload tell, or otherwise the declared one.
-func WorkloadLocality(labels map[string]string, declared Locality) Locality {
-	l := Locality{labels[regionLabel], labels[zoneLabel], labels[subZoneLabel]}
+func WorkloadLocality(labels Labels, declared Locality) Locality {
+	l := NodeLocality(labels)
 	if l == (Locality{}) {
 		l = LabelLocality(labels)
 	}
@@ -287,33 +320,57 @@ func WorkloadLocality(labels map[string]string, declared Locality) Locality {
 	return l
 }
 
+// NodeLocality returns the locality in the topology labels of a node or a workload.
+func NodeLocality(labels Labels) (at Locality) {
+	at.Region, _ = LabelValue(labels, regionLabel)
+	at.Zone, _ = LabelValue(labels, zoneLabel)
+	at.SubZone, _ = LabelValue(labels, subZoneLabel)
+	return at
+}
+
 // Endpoint is one address that serves a service.
 type Endpoint struct {
 	// Address is an IP address, a DNS name, or "unix://" and a path.
 	Address string
 	// Ports are the ports of the endpoint by the name of the service port. Other ports are Port.Target.
-	Ports          map[string]uint32
-	Labels         map[string]string
-	Locality       Locality
+	Ports map[string]uint32
+	// OnlyPorts is true if the endpoint serves no other ports.
+	OnlyPorts bool
+	Labels    Labels
+	Place
 	Weight         uint32 // 0 counts as 1
-	Network        string
 	ServiceAccount string
-	// Unhealthy is true if the health of the endpoint is checked, and it is not known to be healthy.
-	Unhealthy bool
+	// MeshTLS is true if a proxy of the endpoint accepts mesh TLS.
+	MeshTLS bool
+	Health  Health
 }
+
+// Health tells whether an endpoint takes requests.
+type Health uint8
+
+// The states of endpoints.
+const (
+	// Healthy endpoints take requests.
+	Healthy Health = iota
+	// Unready endpoints take no requests at the moment. Clients know them, so that they can be used in an emergency.
+	Unready
+	// Unusable endpoints are not told to clients.
+	Unusable
+)
 
 // Equal reports whether all fields are equal.
 func (e Endpoint) Equal(o Endpoint) bool {
-	return e.Address == o.Address && e.Locality == o.Locality && e.Weight == o.Weight && e.Network == o.Network &&
-		e.ServiceAccount == o.ServiceAccount && e.Unhealthy == o.Unhealthy && maps.Equal(e.Ports, o.Ports) && maps.Equal(e.Labels, o.Labels)
+	return e.Address == o.Address && e.Place == o.Place && e.Weight == o.Weight &&
+		e.ServiceAccount == o.ServiceAccount && e.MeshTLS == o.MeshTLS && e.Health == o.Health && e.OnlyPorts == o.OnlyPorts && e.Labels == o.Labels &&
+		maps.Equal(e.Ports, o.Ports)
 }
 
 // localityLabel is a label with the locality of a workload. Dots or slashes separate its parts.
 const localityLabel = "istio-locality"
 
 // LabelLocality returns the locality in the label istio-locality; empty if there is none.
-func LabelLocality(labels map[string]string) Locality {
-	where := labels[localityLabel]
+func LabelLocality(labels Labels) Locality {
+	where, _ := LabelValue(labels, localityLabel)
 	if !strings.Contains(where, "/") {
 		where = strings.ReplaceAll(where, ".", "/")
 	}
@@ -326,16 +383,24 @@ const (
 	tlsModeMesh  = "istio"
 )
 
-// MeshTLS reports whether the endpoint accepts mesh TLS: its label tells so, or it has no such label and has a service account.
-func (e Endpoint) MeshTLS() bool {
-	mode, declared := e.Labels[tlsModeLabel]
-	return mode == tlsModeMesh || !declared && e.ServiceAccount != ""
+// AcceptsMeshTLS reports whether the labels of a workload tell that its proxy accepts mesh TLS. declared is false if they do not
+// tell.
+func AcceptsMeshTLS(labels Labels) (accepts, declared bool) {
+	mode, declared := LabelValue(labels, tlsModeLabel)
+	return mode == tlsModeMesh, declared
 }
 
-// Port returns the port of the endpoint for a port of the service.
+// Port returns the port of the endpoint for a port of the service; 0 if the endpoint does not serve it.
 func (e Endpoint) Port(p Port) uint32 {
-	if n, ok := e.Ports[p.Name]; ok {
+	name := p.Name
+	if p.TargetName != "" && !e.OnlyPorts {
+		name = p.TargetName
+	}
+	if n, ok := e.Ports[name]; ok {
 		return n
+	}
+	if e.OnlyPorts || p.TargetName != "" {
+		return 0
 	}
 	return p.Target()
 }
@@ -343,7 +408,7 @@ func (e Endpoint) Port(p Port) uint32 {
 // Has reports whether the endpoint has all of some labels. Its place counts as labels too.
 func (e Endpoint) Has(labels map[string]string) bool {
 	for k, v := range labels {
-		if got, ok := e.Labels[k]; (!ok || got != v) && (v == "" || PlaceLabel(k, e.Labels, e.Locality, e.Network, "") != v) {
+		if got, ok := LabelValue(e.Labels, k); (!ok || got != v) && (v == "" || PlaceLabel(k, e.Labels, e.Place) != v) {
 			return false
 		}
 	}
@@ -352,13 +417,3 @@ func (e Endpoint) Has(labels map[string]string) bool {
 
 // UnixPath returns the path of a Unix domain socket; false if the endpoint has another address.
 func (e Endpoint) UnixPath() (path string, ok bool) { return strings.CutPrefix(e.Address, "unix://") }
-
-// Selects reports whether labels contains every label of a selector.
-func Selects(selector, labels map[string]string) bool {
-	for k, v := range selector {
-		if got, ok := labels[k]; !ok || got != v {
-			return false
-		}
-	}
-	return true
-}

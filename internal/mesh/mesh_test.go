@@ -108,7 +108,7 @@ func TestRunsAt(t *testing.T) {
 		{map[string]string{localityLabel: "a.b"}, Locality{"a", "b", ""}},
 		{map[string]string{zoneLabel: "b", localityLabel: "a.c"}, Locality{Zone: "b"}},
 	} {
-		if got := WorkloadLocality(c.labels, said); got != c.want {
+		if got := WorkloadLocality(LabelsOf(c.labels), said); got != c.want {
 			t.Errorf("%v: %v, want %v", c.labels, got, c.want)
 		}
 	}
@@ -117,7 +117,7 @@ func TestRunsAt(t *testing.T) {
 // TestHas: where an endpoint runs is among its labels, whatever they say of it but for the network.
 func TestHas(t *testing.T) {
 	e := Endpoint{
-		Labels:   map[string]string{"app": "web", "empty": "", zoneLabel: "other", networkLabel: "n1"},
+		Labels:   LabelsOf(map[string]string{"app": "web", "empty": "", zoneLabel: "other", NetworkLabel: "n1"}),
 		Locality: Locality{Region: "r", Zone: "z"}, Network: "n2",
 	}
 	for _, c := range []struct {
@@ -126,7 +126,7 @@ func TestHas(t *testing.T) {
 	}{
 		{"app", "web", true}, {"app", "", false}, {"empty", "", true}, {"none", "", false},
 		{regionLabel, "r", true}, {regionLabel, "", false}, {zoneLabel, "z", true}, {subZoneLabel, "s", false},
-		{networkLabel, "n1", true}, {networkLabel, "n2", false},
+		{NetworkLabel, "n1", true}, {NetworkLabel, "n2", false},
 	} {
 		if got := e.Has(map[string]string{c.key: c.value}); got != c.want {
 			t.Errorf("%s=%s: %v", c.key, c.value, got)
@@ -136,7 +136,7 @@ func TestHas(t *testing.T) {
 
 func TestNearness(t *testing.T) {
 	for s, want := range map[string]Nearness{
-		"": Anywhere, "any": Anywhere, "PreferClose": SameZone, "preferSameZone": SameZone, "PreferSameNode": SameNode, "x": Anywhere,
+		"": Anywhere, "any": Anywhere, "preferclose": Close, "preferSameZone": SameZone, "PreferSameNode": SameNode, "x": Anywhere,
 	} {
 		n, known := ParseNearness(s)
 		if n != want || known != (s != "" && s != "x") {

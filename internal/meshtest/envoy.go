@@ -2,6 +2,7 @@ package meshtest
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -74,13 +75,21 @@ func Accept(t T, path, dir string, s *resource.State) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(dir, "bootstrap.json")
-	if err := os.WriteFile(file, raw, 0o600); err != nil {
-		t.Fatal(err)
+	if err := ValidateBootstrap(path, filepath.Join(dir, "bootstrap.json"), raw); err != nil {
+		t.Errorf("Envoy refuses the configuration: %v", err)
+	}
+}
+
+// ValidateBootstrap writes a bootstrap to a file and lets a real Envoy validate it. The name of the file ends in .json or .yaml
+// and tells Envoy the format. The error contains the output of Envoy.
+func ValidateBootstrap(path, file string, bootstrap []byte) error {
+	if err := os.WriteFile(file, bootstrap, 0o600); err != nil {
+		return err
 	}
 	if out, err := exec.Command(path, "--mode", "validate", "-l", "error", "-c", file).CombinedOutput(); err != nil {
-		t.Errorf("Envoy refuses the configuration: %v\n%s", err, out)
+		return fmt.Errorf("%w\n%s", err, out)
 	}
+	return nil
 }
 
 func each[M any](t T, s *resource.State, typ resource.Type, add func(M)) {

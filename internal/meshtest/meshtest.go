@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/kube"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/source"
@@ -165,6 +166,16 @@ func (w *World) Batch(objects ...*api.Object) source.Batch {
 		b.Events = append(b.Events, source.Event{Key: o.Key, Object: o})
 	}
 	return b
+}
+
+// Observe commits new versions of objects of Kubernetes as one batch. A nil value removes the object.
+func (w *World) Observe(values map[api.Key]kube.Value) {
+	b := w.Batch()
+	for k, v := range values {
+		b.Events = append(b.Events, source.Event{Key: k, Value: v})
+	}
+	slices.SortFunc(b.Events, func(a, b source.Event) int { return a.Key.Compare(b.Key) })
+	w.Commit(func(tx *store.Txn) { w.Tables.Apply(tx, b) })
 }
 
 // Commit commits rows and, unless the World is cut, finishes everything there is to do.

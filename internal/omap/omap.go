@@ -178,14 +178,46 @@ func (m Map[K, V]) All() iter.Seq2[K, V] {
 		}
 		for _, p := range m.root.pages {
 			for _, c := range p.chunks {
-				for i := range c.entries {
-					if !yield(c.entries[i].key, c.entries[i].val) {
-						return
-					}
+				if !c.yield(0, yield) {
+					return
 				}
 			}
 		}
 	}
+}
+
+// From yields the entries whose key is k or greater, in key order. It finds the first one in O(log n) comparisons.
+func (m Map[K, V]) From(k K) iter.Seq2[K, V] {
+	return func(yield func(K, V) bool) {
+		if m.root == nil {
+			return
+		}
+		pages := m.root.pages[pageOf(m.root.pages, k):]
+		chunks := pages[0].chunks[chunkOf(pages[0].chunks, k):]
+		at, _ := chunks[0].find(k)
+		for {
+			for _, c := range chunks {
+				if !c.yield(at, yield) {
+					return
+				}
+				at = 0
+			}
+			if pages = pages[1:]; len(pages) == 0 {
+				return
+			}
+			chunks = pages[0].chunks
+		}
+	}
+}
+
+// yield yields the entries from index i on. It reports whether all were wanted.
+func (c *chunk[K, V]) yield(i int, yield func(K, V) bool) bool {
+	for ; i < len(c.entries); i++ {
+		if !yield(c.entries[i].key, c.entries[i].val) {
+			return false
+		}
+	}
+	return true
 }
 
 // Blocks yields the bytes of the values in key order, joined chunk by chunk, so that a message to many clients consists of

@@ -251,6 +251,7 @@ func TestAgainstPlainMap(t *testing.T) {
 			}
 			check(t, next, nextPlain)
 			check(t, m, plain) // the old map has not changed
+			checkFrom(t, next, nextPlain, rapid.SampledFrom(names).Draw(t, "from"))
 			if s := scratch(nextPlain); s.Hash() != next.Hash() {
 				t.Fatalf("hash depends on history")
 			}
@@ -325,6 +326,28 @@ func TestNoOpIsSame(t *testing.T) {
 	}
 	if got := (nameMap{}).With(Del[Name, val]("absent")); !got.Same(nameMap{}) {
 		t.Error("deletion from the empty map")
+	}
+}
+
+// checkFrom compares what From yields, as a whole and when it is stopped, with a plain map.
+func checkFrom(t *rapid.T, m nameMap, plain map[Name]int, from Name) {
+	var want []Name
+	for _, k := range slices.Sorted(maps.Keys(plain)) {
+		if k >= from {
+			want = append(want, k)
+		}
+	}
+	var got []Name
+	for k, v := range m.From(from) {
+		if got = append(got, k); v.n != plain[k] {
+			t.Fatalf("From(%q): %q has the value %d, want %d", from, k, v.n, plain[k])
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("From(%q) = %q, want %q", from, got, want)
+	}
+	for range m.From(from) {
+		break
 	}
 }
 

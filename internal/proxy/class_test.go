@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/pilotmesh/pilot/internal/api"
@@ -15,6 +16,7 @@ func TestClassHash(t *testing.T) {
 	for _, c := range []Class{
 		{}, {Namespace: "a"}, {Sidecar: api.Key{Kind: "a"}}, {Sidecar: api.Key{Namespace: "a"}}, {Sidecar: api.Key{Name: "a"}},
 		{Mode: None}, {ShortNames: true}, {HTTP10: true}, {Idle: 1}, {Idle: 256}, {Gateway: true},
+		{Families: mesh.OnlyIPv6}, {Families: mesh.BothFamilies}, {Own: intern.Of(netip.MustParseAddrPort("10.0.0.1:80"))},
 		{Labels: labelSet("a", "")}, {Labels: labelSet("", "a")}, {Labels: labelSet("a", "", "", "")}, {Bind: "a"},
 		{Rules: intern.Of("a")}, {Rules: intern.Of("a", "")}, {Labels: labelSet("a", ""), Rules: intern.Of("a")},
 		ports(InboundPort{}), ports(InboundPort{Number: 1}), ports(InboundPort{Port: 1}), ports(InboundPort{Bound: true}),

@@ -68,7 +68,7 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 		name string
 		into *string
 	}{
-		{"NAMESPACE", &namespace}, {"CLUSTER_ID", &p.ClusterID}, {"NETWORK", &p.Network}, {"ISTIO_VERSION", &p.Version},
+		{"NAMESPACE", &namespace}, {"CLUSTER_ID", &p.ClusterID}, {"NETWORK", &p.Network}, {"NODE_NAME", &p.Node}, {"ISTIO_VERSION", &p.Version},
 		{"INTERCEPTION_MODE", &mode}, {"INSTANCE_IPS", &addresses}, {"HTTP10", &http10},
 		{"IDLE_TIMEOUT", &idle}, {"GENERATOR", &generator},
 	} {
@@ -146,26 +146,26 @@ func text(m *structpb.Struct, field string) (string, error) {
 	return "", fmt.Errorf("%s is not a string", field)
 }
 
-func labels(m *structpb.Struct) (map[string]string, error) {
+func labels(m *structpb.Struct) (mesh.Labels, error) {
 	v := m.GetFields()["LABELS"]
 	switch v.GetKind().(type) {
 	case nil, *structpb.Value_NullValue:
-		return nil, nil
+		return mesh.Labels{}, nil
 	case *structpb.Value_StructValue:
 	default:
-		return nil, fmt.Errorf("LABELS is not an object")
+		return mesh.Labels{}, fmt.Errorf("LABELS is not an object")
 	}
 	fields := v.GetStructValue().GetFields()
 	if len(fields) > maxLabels {
-		return nil, fmt.Errorf("LABELS: %d labels are more than %d", len(fields), maxLabels)
+		return mesh.Labels{}, fmt.Errorf("LABELS: %d labels are more than %d", len(fields), maxLabels)
 	}
 	out := make(map[string]string, len(fields))
 	for k, v := range fields {
 		s, ok := v.GetKind().(*structpb.Value_StringValue)
 		if !ok {
-			return nil, fmt.Errorf("LABELS: the value of %q is not a string", k)
+			return mesh.Labels{}, fmt.Errorf("LABELS: the value of %q is not a string", k)
 		}
 		out[k] = s.StringValue
 	}
-	return out, nil
+	return mesh.LabelsOf(out), nil
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/structpb"
 )
@@ -32,7 +33,7 @@ func TestParse(t *testing.T) {
 	}
 	want := &Proxy{
 		ID: webID, Role: Sidecar, Addresses: []string{"10.1.1.1", "fd00::1"}, Name: "web-0.v2", Namespace: "shop",
-		Domain: "shop.svc.cluster.local", Labels: map[string]string{"app": "web"}, ClusterID: "c1", Mode: None, Idle: 7 * time.Second,
+		Domain: "shop.svc.cluster.local", Labels: mesh.LabelsOf(map[string]string{"app": "web"}), ClusterID: "c1", Mode: None, Idle: 7 * time.Second,
 		Version: "1.30.0", Extensions: []string{"a", "b"},
 	}
 	if !p.Equal(want) {

@@ -2,13 +2,14 @@
 //
 // It owns the parsing of node ids and metadata, and Class: the facets by which proxies may differ in what they receive.
 // Invariants: a Proxy and a Class are immutable. A Class contains nothing that is unique to a proxy, such as its name or all its
-// labels, so replicas have the same class. Invalid input results in an error that names the field, and never in a panic. The
+// labels, so replicas have the same class. Only proxies that must listen at the addresses of their workloads, or that must not where
+// others do, have these addresses in their class. Invalid input results in an error that names the field, and never in a panic. The
 // package starts no goroutines.
 package proxy
 
 import (
 	"encoding/binary"
-	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -78,9 +79,10 @@ type Proxy struct {
 	Name      string
 	Namespace string
 	Domain    string // the first domain of its DNS search path: namespace.svc.cluster.local
-	Labels    map[string]string
+	Labels    mesh.Labels
 	ClusterID string
 	Network   string
+	Node      string // of Kubernetes
 	Mode      Mode
 	Locality  mesh.Locality
 	// HTTP10 is true if clients and the application may use HTTP/1.0.
@@ -99,8 +101,8 @@ type Proxy struct {
 func (p *Proxy) Equal(o *Proxy) bool {
 	return p == o || p != nil && o != nil &&
 		p.ID == o.ID && p.Role == o.Role && p.Name == o.Name && p.Namespace == o.Namespace && p.Domain == o.Domain &&
-		p.ClusterID == o.ClusterID && p.Network == o.Network && p.Mode == o.Mode && p.Locality == o.Locality &&
-		p.Version == o.Version && p.Envoy == o.Envoy && p.HTTP10 == o.HTTP10 && p.Idle == o.Idle && slices.Equal(p.Addresses, o.Addresses) && maps.Equal(p.Labels, o.Labels) &&
+		p.ClusterID == o.ClusterID && p.Network == o.Network && p.Node == o.Node && p.Mode == o.Mode && p.Locality == o.Locality &&
+		p.Version == o.Version && p.Envoy == o.Envoy && p.HTTP10 == o.HTTP10 && p.Idle == o.Idle && slices.Equal(p.Addresses, o.Addresses) && p.Labels == o.Labels &&
 		slices.Equal(p.Extensions, o.Extensions)
 }
 
@@ -148,6 +150,11 @@ type Class struct {
 	Idle time.Duration
 	// Gateway is true if the proxy is a router: it has no workload, and no traffic is redirected to it.
 	Gateway bool
+	// Families are the IP versions of the proxy's addresses.
+	Families mesh.Families
+	// Own are the addresses and ports at which others have a listener for the workload, which its own proxy has not. They exist only
+	// for pods of headless services.
+	Own intern.List[netip.AddrPort]
 }
 
 // Hash returns a hash of all fields. Equal classes have equal hashes in all processes.
@@ -155,6 +162,7 @@ func (c Class) Hash() omap.Hash {
 	var h hashed
 	h.flags(c.ShortNames, c.HTTP10, c.Gateway, c.DefaultLog)
 	h.number(int64(c.Mode))
+	h.number(int64(c.Families))
 	h.number(int64(c.Idle))
 	at := c.Site.Locality
 	h.text(c.Namespace, c.Bind, at.Region, at.Zone, at.SubZone)
@@ -167,6 +175,10 @@ func (c Class) Hash() omap.Hash {
 	}
 	for name := range c.Rules.All() {
 		h.text(name)
+	}
+	h.end()
+	for at := range c.Own.All() {
+		h.text(at.String())
 	}
 	h.end()
 	for p := range c.Inbound.All() {

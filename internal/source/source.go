@@ -13,17 +13,23 @@ import (
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/kube"
 )
 
 // Event is the new version of one object, or its removal.
 type Event struct {
 	Key api.Key
-	// Object is nil if the object was removed.
+	// Object is the new version of an object of configuration, and Value that of an object of a Kubernetes cluster. Both are nil
+	// if the object was removed.
 	Object *api.Object
+	Value  kube.Value
 	// Added reports that the object is new at the source. A receiver that has processed neither the addition nor later events
 	// may drop all of them when the object is removed.
 	Added bool
 }
+
+// Removed reports whether the object was removed.
+func (e Event) Removed() bool { return e.Object == nil && e.Value == nil }
 
 // ProblemEvent reports that a problem appeared, or that it was resolved.
 type ProblemEvent struct {
@@ -42,8 +48,9 @@ type Batch struct {
 	Problems []ProblemEvent
 	// Synced reports that the source has listed everything once. Once true, it stays true.
 	Synced bool
-	// Mesh, if not nil, replaces the mesh configuration.
-	Mesh *meshconfig.MeshConfig
+	// Mesh, if not nil, replaces the mesh configuration, and Networks the mesh networks.
+	Mesh     *meshconfig.MeshConfig
+	Networks *meshconfig.MeshNetworks
 }
 
 // Sink receives batches. Apply queues the batch and never blocks. The sink owns the batch afterwards. A sink may merge several

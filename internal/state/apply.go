@@ -23,8 +23,14 @@ func (t *Tables) Apply(tx *store.Txn, b source.Batch) {
 				expose(tx, o)
 			}
 		}
+		for k, s := range t.Kube.Services.All() {
+			t.exposeService(tx, k, s)
+		}
 	}
 	for _, e := range b.Events {
+		if t.applyKube(tx, e) {
+			continue
+		}
 		at := sourcedKey{b.Source, e.Key}
 		if e.Object == nil {
 			t.sourced.Delete(tx, at)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/kube"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/store"
 )
@@ -15,7 +16,7 @@ type ClaimKind uint8
 
 // The kinds of claims, in the order in which a host's claims are listed.
 const (
-	// ServiceClaim: the object declares a service (ServiceEntry).
+	// ServiceClaim: the object declares a service (ServiceEntry, or a Service with endpoints).
 	ServiceClaim ClaimKind = iota
 	// RouteClaim: the object has routes for the host (VirtualService).
 	RouteClaim
@@ -27,6 +28,8 @@ const (
 	DelegateClaim
 	// ShortClaim: the object declares a short name of the host, name.namespace or name.namespace.svc, as a host of its own.
 	ShortClaim
+	// AliasClaim: the object is a Service of type ExternalName, whose name is another name for the host.
+	AliasClaim
 )
 
 // Kind returns the kind of the objects that make such claims.
@@ -34,6 +37,8 @@ func (k ClaimKind) Kind() string {
 	switch k {
 	case ServiceClaim:
 		return api.KindServiceEntry
+	case AliasClaim:
+		return kube.KindService
 	case PolicyClaim:
 		return api.KindDestinationRule
 	}
@@ -45,8 +50,8 @@ func (k ClaimKind) Kind() string {
 type Claim struct {
 	Kind    ClaimKind
 	Created int64 // in microseconds since 1970
-	// Namespace and Name are those of the object.
-	Namespace, Name string
+	// Namespace, Name and Cluster are those of the object. The object of a ServiceClaim with a cluster is a Service.
+	Namespace, Name, Cluster string
 	// Layer is the namespace of the callers that the claim is for; "" for all callers.
 	Layer string
 	// Delegate is the VirtualService that a DelegateClaim delegates to. It is zero in other claims.
@@ -55,7 +60,11 @@ type Claim struct {
 
 // Object returns the key of the object that makes the claim.
 func (c Claim) Object() api.Key {
-	return api.Key{Kind: c.Kind.Kind(), Namespace: c.Namespace, Name: c.Name}
+	kind := c.Kind.Kind()
+	if c.Cluster != "" {
+		kind = kube.KindService
+	}
+	return api.Key{Kind: kind, Namespace: c.Namespace, Name: c.Name, Cluster: c.Cluster}
 }
 
 // VisibleTo reports whether callers in a namespace see the claim. The namespace "" stands for callers that see only the claims for
@@ -77,13 +86,13 @@ func (c Claim) Compare(o Claim) int {
 	if c.Kind == RouteClaim {
 		return cmp.Or(name, namespace, strings.Compare(c.Layer, o.Layer))
 	}
-	return cmp.Or(namespace, name, strings.Compare(c.Layer, o.Layer), c.Delegate.Compare(o.Delegate))
+	return cmp.Or(namespace, name, strings.Compare(c.Cluster, o.Cluster), strings.Compare(c.Layer, o.Layer), c.Delegate.Compare(o.Delegate))
 }
 
 // AppendTo appends an unambiguous form.
 func (c Claim) AppendTo(b []byte) []byte {
 	b = appendInt(append(b, byte(c.Kind)), c.Created)
-	for _, s := range [...]string{c.Namespace, c.Name, c.Layer} {
+	for _, s := range [...]string{c.Namespace, c.Name, c.Layer, c.Cluster} {
 		b = append(append(b, s...), 0)
 	}
 	if c.Kind == DelegateClaim {
@@ -120,7 +129,7 @@ func (t *Tables) defineClaims(db *store.DB) {
 	domain := t.options.Domain
 	t.ByHost = store.NewIndex(t.Claims, "claimsByHost", func(k api.Key, c *Claims, add func(string, Claim)) {
 		for _, host := range c.Hosts {
-			claim := Claim{Kind: c.Kind, Created: c.Created, Namespace: k.Namespace, Name: k.Name}
+			claim := Claim{Kind: c.Kind, Created: c.Created, Namespace: k.Namespace, Name: k.Name, Cluster: k.Cluster}
 			for _, claim.Layer = range c.Layers {
 				add(host, claim)
 			}
@@ -135,7 +144,7 @@ func (t *Tables) defineClaims(db *store.DB) {
 				}
 				claim.Delegate = api.Key{}
 			}
-			if full, ok := mesh.LongHost(host, domain); ok && c.Kind != PolicyClaim {
+			if full, ok := mesh.LongHost(host, domain); ok && c.declares() {
 				claim.Kind = ShortClaim
 				for _, claim.Layer = range c.Layers {
 					add(full, claim)
@@ -150,6 +159,9 @@ func (t *Tables) defineClaims(db *store.DB) {
 	})
 	t.Hosts = defineHosts(t.Claims, domain)
 }
+
+// declares reports whether the object declares its hosts, as services or with routes for them.
+func (c *Claims) declares() bool { return c.Kind == ServiceClaim || c.Kind == RouteClaim }
 
 // public reports whether all callers see the object.
 func (c *Claims) public() bool { return slices.Contains(c.Layers, "") }

@@ -22,7 +22,7 @@ type Hosts struct {
 	ForLabel *store.Index[ForLabel, omap.Name]
 	// ByDelegate are hosts with rules in a delegate.
 	ByDelegate *store.Index[DelegateLayer, omap.Name]
-	// BareIn are hosts of services that callers in a namespace can call by their bare names.
+	// BareIn are hosts of services that callers in a namespace can call by their bare names, or by those of their aliases.
 	BareIn *store.Index[string, omap.Name]
 	// ByLocality are, under the empty key, the hosts whose endpoints may be preferred by where a client runs; ByLocalityUnder
 	// are the patterns among those of DestinationRules.
@@ -57,7 +57,7 @@ type claimsTable = store.Table[api.Key, *Claims]
 func defineHosts(claims *claimsTable, domain string) Hosts {
 	h := Hosts{
 		SeenBy: hostIndex(claims, "hostsSeenBy", func(_ api.Key, c *Claims, _ string, add func(string)) {
-			if c.Kind != PolicyClaim {
+			if c.declares() {
 				each(c.Layers, add)
 			}
 		}),
@@ -68,13 +68,16 @@ func defineHosts(claims *claimsTable, domain string) Hosts {
 			addPatterns(c, RouteClaim, host, add)
 		}),
 		DeclaredIn: hostIndex(claims, "hostsDeclaredIn", func(k api.Key, c *Claims, _ string, add func(NamespaceLayer)) {
-			if c.Kind != PolicyClaim {
+			if c.declares() {
 				each(c.Layers, func(layer string) { add(NamespaceLayer{k.Namespace, layer}) })
 			}
 		}),
-		BareIn: hostIndex(claims, "bareNamesIn", func(_ api.Key, c *Claims, host string, add func(string)) {
+		BareIn: hostIndex(claims, "bareNamesIn", func(k api.Key, c *Claims, host string, add func(string)) {
 			_, ns, ok := mesh.ClusterHost(host, domain)
-			if ok && c.Kind == ServiceClaim {
+			if c.Kind == AliasClaim {
+				ns, ok = k.Namespace, true
+			}
+			if ok && (c.Kind == ServiceClaim || c.Kind == AliasClaim) {
 				each(c.Layers, func(layer string) {
 					if layer == "" || layer == ns {
 						add(ns)
@@ -120,7 +123,7 @@ func (h *Hosts) defineDifferences(claims *claimsTable, domain string) {
 		for _, host := range c.Hosts {
 			c.concerned(k.Namespace, func(ns string) { add(ns, omap.Name(host)) })
 			full, ok := mesh.LongHost(host, domain)
-			if !ok || c.Kind == PolicyClaim {
+			if !ok || !c.declares() {
 				continue
 			}
 			for _, layer := range c.Layers {

@@ -3,6 +3,7 @@ package state
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
 
@@ -15,6 +16,18 @@ import (
 // Problems is a set of problems by OutputName.
 type Problems = omap.Map[omap.Name, api.Problem]
 
+// ProblemsOf returns the problems of an object. The names of problems begin with their object, so only these are read.
+func ProblemsOf(all Problems, k api.Key) (list []api.Problem) {
+	from := k.String() + "|"
+	for name, problem := range all.From(omap.Name(from)) {
+		if !strings.HasPrefix(string(name), from) {
+			break
+		}
+		list = append(list, problem)
+	}
+	return list
+}
+
 // Source is the state of a source.
 type Source struct {
 	// Synced is true if the source has delivered its first complete list.
@@ -26,7 +39,7 @@ type sourcedKey struct {
 	Object api.Key
 }
 
-// Endpoints are the endpoints of a ServiceEntry: inline ones, and the selector of others.
+// Endpoints are the endpoints of an object that declares a service: inline ones, and the selector of others.
 type Endpoints struct {
 	Inline   []mesh.Endpoint
 	Selector map[string]string
@@ -45,11 +58,11 @@ func (e *Endpoints) Labels() []mesh.Label {
 	}
 	labels := map[mesh.Label]bool{}
 	for i, ep := range e.Inline {
-		if i > 0 && maps.Equal(ep.Labels, e.Inline[i-1].Labels) {
+		if i > 0 && ep.Labels == e.Inline[i-1].Labels {
 			continue // most endpoints have the labels of their neighbours
 		}
-		for name, value := range ep.Labels {
-			labels[mesh.Label{Name: name, Value: value}] = true
+		for label := range ep.Labels.All() {
+			labels[label] = true
 		}
 	}
 	return slices.SortedFunc(maps.Keys(labels), mesh.Label.Compare)
@@ -63,10 +76,10 @@ func (e *Endpoints) LabelSets() [][]mesh.Label {
 	}
 	var sets [][]mesh.Label
 	for i, ep := range e.Inline {
-		if i > 0 && maps.Equal(ep.Labels, e.Inline[i-1].Labels) {
+		if i > 0 && ep.Labels == e.Inline[i-1].Labels {
 			continue // most endpoints have the labels of their neighbours
 		}
-		sets = append(sets, mesh.SortedLabels(ep.Labels))
+		sets = append(sets, ep.Labels.Items())
 	}
 	slices.SortFunc(sets, func(a, b []mesh.Label) int { return slices.CompareFunc(a, b, mesh.Label.Compare) })
 	return slices.CompactFunc(sets, slices.Equal)
@@ -75,8 +88,8 @@ func (e *Endpoints) LabelSets() [][]mesh.Label {
 // AnyLabel stands for the labels of a crowded object. No label of a workload has an empty name.
 func AnyLabel() mesh.Label { return mesh.Label{} }
 
-// Identities are the identities of the endpoints of a ServiceEntry. Clusters depend on these, and not on the endpoints. Only
-// ServiceEntries whose endpoints have an identity, or that select workloads, have such a row.
+// Identities are the identities of the endpoints of an object that declares a service. Clusters depend on these, and not on the
+// endpoints. Only Services have such a row, and ServiceEntries whose endpoints have an identity or that select workloads.
 type Identities struct {
 	// MeshTLS is true if some inline endpoint accepts mesh TLS.
 	MeshTLS bool

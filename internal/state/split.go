@@ -28,6 +28,7 @@ type kind struct {
 // rows is a table with at most one row for each object.
 type rows interface {
 	Delete(tx *store.Txn, k api.Key)
+	Leaf(k api.Key) (store.ID, bool)
 }
 
 // defineKinds defines for each kind the rows that its objects are split into.
@@ -55,9 +56,11 @@ func of[S proto.Message](do func(tx *store.Txn, o *api.Object, spec S)) func(*st
 }
 
 func (t *Tables) splitWorkloadEntry(tx *store.Txn, o *api.Object, spec *networking.WorkloadEntry) {
-	e := endpoint(spec, o.Labels)
+	e := endpoint(spec, o.Labels, mesh.Endpoint{})
 	checked, _ := strconv.ParseBool(o.Annotations[api.HealthChecked])
-	e.Unhealthy = checked && !o.Healthy
+	if checked && !o.Healthy {
+		e.Health = mesh.Unusable
+	}
 	t.Workloads.Set(tx, o.Key, e)
 }
 
@@ -142,8 +145,10 @@ func (t *Tables) splitServiceEntry(tx *store.Txn, o *api.Object, spec *networkin
 	}
 	t.Services.Set(tx, o.Key, s)
 	e := &Endpoints{Selector: spec.WorkloadSelector.GetLabels(), Inline: make([]mesh.Endpoint, 0, len(spec.Endpoints))}
+	var like mesh.Endpoint
 	for _, w := range spec.Endpoints {
-		e.Inline = append(e.Inline, endpoint(w, nil))
+		e.Inline = append(e.Inline, endpoint(w, nil, like))
+		like = e.Inline[len(e.Inline)-1]
 	}
 	t.Endpoints.Set(tx, o.Key, e)
 	if who := identities(e); who.MeshTLS || len(who.Accounts) > 0 || len(who.Selector) > 0 {
@@ -156,7 +161,7 @@ func (t *Tables) splitServiceEntry(tx *store.Txn, o *api.Object, spec *networkin
 func identities(e *Endpoints) *Identities {
 	who := &Identities{Selector: e.Selector}
 	for _, ep := range e.Inline {
-		who.MeshTLS = who.MeshTLS || ep.MeshTLS()
+		who.MeshTLS = who.MeshTLS || ep.MeshTLS
 		if n := len(who.Accounts); ep.ServiceAccount != "" && (n == 0 || who.Accounts[n-1] != ep.ServiceAccount) {
 			who.Accounts = append(who.Accounts, ep.ServiceAccount)
 		}
@@ -180,21 +185,41 @@ func resolution(r networking.ServiceEntry_Resolution) mesh.Resolution {
 	return mesh.DynamicDNS
 }
 
-// endpoint returns the endpoint of a WorkloadEntry. Labels of the object take precedence over those in the spec.
-func endpoint(w *networking.WorkloadEntry, labels map[string]string) mesh.Endpoint {
+// endpoint returns the endpoint of a WorkloadEntry. Labels of the object take precedence over those in the spec. The endpoint
+// shares its labels with that of its neighbour in a list if they are equal, which saves most of the work.
+func endpoint(w *networking.WorkloadEntry, labels map[string]string, neighbour mesh.Endpoint) mesh.Endpoint {
 	e := mesh.Endpoint{
-		Address: w.Address, Ports: w.Ports, Labels: w.Labels,
-		Weight: w.Weight, Network: w.Network, ServiceAccount: w.ServiceAccount,
+		Address: w.Address, Ports: w.Ports, Weight: w.Weight, Place: mesh.Place{Network: w.Network}, ServiceAccount: w.ServiceAccount,
 	}
-	if len(labels) > 0 {
-		e.Labels = make(map[string]string, len(labels)+len(w.Labels))
-		maps.Copy(e.Labels, w.Labels)
-		maps.Copy(e.Labels, labels)
+	switch {
+	case len(labels) > 0:
+		all := make(map[string]string, len(labels)+len(w.Labels))
+		maps.Copy(all, w.Labels)
+		maps.Copy(all, labels)
+		e.Labels = mesh.LabelsOf(all)
+	case equalLabels(neighbour.Labels, w.Labels):
+		e.Labels = neighbour.Labels
+	default:
+		e.Labels = mesh.LabelsOf(w.Labels)
 	}
 	if e.Locality = mesh.ParseLocality(w.Locality); w.Locality == "" {
 		e.Locality = mesh.LabelLocality(e.Labels)
 	}
+	accepts, declared := mesh.AcceptsMeshTLS(e.Labels)
+	e.MeshTLS = accepts || !declared && e.ServiceAccount != ""
 	return e
+}
+
+// equalLabels reports whether a set has the labels of a map and no others.
+func equalLabels(set mesh.Labels, labels map[string]string) bool {
+	n := 0
+	for l := range set.All() {
+		if value, ok := labels[l.Name]; !ok || value != l.Value {
+			return false
+		}
+		n++
+	}
+	return n == len(labels)
 }
 
 func (t *Tables) splitDestinationRule(tx *store.Txn, o *api.Object, spec *networking.DestinationRule) {

@@ -48,7 +48,7 @@ type Tables struct {
 	Objects *store.Table[api.Key, *api.Object]
 	// Kinds lists the keys of the objects by kind.
 	Kinds *store.Index[string, api.Key]
-	// Positions are the places in files at which the objects in force were read. No query reads them.
+	// Positions are where the objects in force were read, and which versions of them. No query that proxies depend on reads them.
 	Positions *store.Table[api.Key, api.Position]
 	// Shadowed has, for each object that several sources have, the names of the sources. The first one is in force.
 	Shadowed *store.Table[api.Key, []string]
@@ -132,6 +132,9 @@ type Tables struct {
 	WantedBy *store.Index[ResourceKey, omap.Name]
 	Wanted   *store.Index[struct{}, ResourceKey]
 
+	// Kube are the objects of Kubernetes clusters.
+	Kube Kube
+
 	sourced *store.Table[sourcedKey, *api.Object]
 	kinds   map[string]kind
 	options Options
@@ -195,6 +198,7 @@ func New(o Options) *Tables {
 	})
 	t.defineClaims(db)
 	t.defineServices(db)
+	t.defineKube(db)
 	t.defineRules(db)
 	t.defineRejections(db)
 	t.defineFaults(db)
@@ -243,8 +247,8 @@ func (t *Tables) defineServices(db *store.DB) {
 		add(AddressIn{k.Namespace, e.Address}, k)
 	})
 	t.WorkloadsByLabel = store.NewIndex(t.Workloads, "workloadsByLabel", func(k api.Key, e mesh.Endpoint, add func(LabelIn, api.Key)) {
-		for name, value := range e.Labels {
-			add(LabelIn{k.Namespace, mesh.Label{Name: name, Value: value}}, k)
+		for label := range e.Labels.All() {
+			add(LabelIn{k.Namespace, label}, k)
 		}
 	})
 }

@@ -48,6 +48,12 @@ func (t *Table[K, V]) Get(r Reader, k K) (V, bool) {
 // Peek returns a row without recording a read. It is for the writer, which needs it to prepare a commit, and for debug pages.
 func (t *Table[K, V]) Peek(k K) (V, bool) { return t.rows.peek(k) }
 
+// Leaf returns the ID of a row, present or absent. ok is false if the row does not exist and nobody has read it.
+func (t *Table[K, V]) Leaf(k K) (id ID, ok bool) {
+	n, ok := t.rows.kept.Find(k)
+	return LeafID(t.space, n), ok
+}
+
 // All yields the rows in no particular order. It is for the writer, debug pages and tests.
 func (t *Table[K, V]) All() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 )
 
 // apartEnv asks the program for a part of a measurement that needs a process of its own, and for nothing else.
@@ -18,16 +19,20 @@ const apartEnv = "PILOT_BENCH_APART"
 
 // apartTask is such a part: one of them is set.
 type apartTask struct {
-	Retained *retainedTask
-	Clients  *clientsTask
+	Retained  *retainedTask
+	Clients   *clientsTask
+	Arrivals  *arrivalsTask
+	Residents *residentsTask
 }
 
 // process is this program once more, with a task.
 type process struct {
 	cmd    *exec.Cmd
-	stdin  io.Closer
+	stdin  io.WriteCloser
 	stdout *bufio.Reader
 	stderr bytes.Buffer
+	// reading is a goroutine that waits for what the process says; it ends with the process at the latest.
+	reading sync.WaitGroup
 }
 
 // apart starts a task. Its process ends with the bench at the latest.
@@ -61,9 +66,19 @@ func (p *process) line() (string, error) {
 	return strings.TrimSpace(text), err
 }
 
+// expect waits for a line that the process is to say.
+func (p *process) expect(want string) error {
+	got, err := p.line()
+	if err == nil && got != want {
+		err = fmt.Errorf("the process says %q, not %q", got, want)
+	}
+	return err
+}
+
 // end lets the process end, and waits for that.
 func (p *process) end() error {
 	_ = p.stdin.Close() // it may have ended
+	p.reading.Wait()
 	if err := p.cmd.Wait(); err != nil {
 		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(p.stderr.Bytes()))
 	}
@@ -81,6 +96,10 @@ func runApart(ctx context.Context, task string) error {
 		return t.Retained.run(ctx, os.Stdout)
 	case t.Clients != nil:
 		return t.Clients.run(ctx, os.Stdin, os.Stdout)
+	case t.Arrivals != nil:
+		return t.Arrivals.run(ctx, os.Stdin, os.Stdout)
+	case t.Residents != nil:
+		return t.Residents.run(ctx, os.Stdin, os.Stdout)
 	}
 	return errors.New(apartEnv + " names no task")
 }

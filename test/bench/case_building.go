@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,68 +12,54 @@ import (
 const scopedService = 81
 
 // building changes endpoints that old, scoped streams see while the state of 10,000 services is built for new streams:
-// what these need has never been computed.
-func building(b *bench) error {
+// what these need has never been computed. The old clients and the new ones have a process of their own each.
+func building(b *bench) (err error) {
 	b.release()
-	old, err := b.learned(b.sizes.large, firstScoped, scopes)
+	coming, err := b.arrivals(b.sizes.large, scopes)
 	if err != nil {
 		return err
 	}
-	fresh, err := b.learned(b.sizes.large, 0, wide)
-	if err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, coming.end()) }()
 	for range b.reps(3) {
-		if err := b.build(old, fresh); err != nil {
+		if err := b.build(coming); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (b *bench) build(old, fresh []*script) error {
+func (b *bench) build(coming *process) (err error) {
 	p, err := serve(b.world(b.sizes.large))
 	if err != nil {
 		return err
 	}
 	defer p.close()
-	settled, err := connect(p.addr, fleetSize{streams: len(old), conns: len(old), variant: delta}, old)
+	settled, err := b.residents(p.addr)
 	if err != nil {
 		return err
 	}
-	defer settled.close()
-	if err := settled.wait(settled.settled, "the first answers"); err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, settled.end()) }()
 	if err := b.pause(b.sizes.forget); err != nil { // for a second after its first answers a stream counts as new itself
 		return err
 	}
 	if err := b.calm(); err != nil {
 		return err
 	}
-	return b.profiled("building-10k", func() error { return b.changeMeanwhile(p, settled, fresh) })
+	return b.profiled("building-10k", func() error { return b.changeMeanwhile(p, settled, coming) })
 }
 
-func (b *bench) changeMeanwhile(p *plane, settled *fleet, fresh []*script) error {
-	w := b.world(b.sizes.large)
+func (b *bench) changeMeanwhile(p *plane, settled, coming *process) error {
 	if _, err := p.takeCommits(); err != nil {
 		return err
 	}
 	begin := time.Now()
-	coming, err := connect(p.addr, fleetSize{streams: len(fresh), conns: len(fresh), variant: delta, first: len(settled.streams)}, fresh)
+	begun, err := coming.come(p.addr)
 	if err != nil {
 		return err
 	}
-	defer coming.close()
-	var made []*round
-	var last []float64
-	for n := 1; !coming.begun.isOpen() || n < 3; n++ {
-		e, r := edit{set: []*api.Object{w.service(scopedService, n)}}, need(0, 1, 0)
-		took, err := settled.await(r, func() { p.apply(e) })
-		if err != nil {
-			return fmt.Errorf("endpoint change %d during the build: %w", n, err)
-		}
-		made, last = append(made, r), append(last, millis(took))
+	made, last, err := b.changeUntil(begun, p, settled)
+	if err != nil {
+		return err
 	}
 	b.record("building-10k/built-in", millis(time.Since(begin)))
 	b.record("building-10k/last-p50", median(last))
@@ -80,11 +67,33 @@ func (b *bench) changeMeanwhile(p *plane, settled *fleet, fresh []*script) error
 	if err := b.delays(p, made); err != nil {
 		return err
 	}
-	return coming.wait(coming.settled, "the first answers")
+	return coming.expect(saysSettled)
+}
+
+// changeUntil changes an endpoint again and again until the new streams have begun to receive, and at least twice. It returns the
+// changes, and the milliseconds that each took to reach the last of the settled streams.
+func (b *bench) changeUntil(begun <-chan error, p *plane, settled *process) (made []time.Time, last []float64, err error) {
+	w := b.world(b.sizes.large)
+	for n, more := 1, true; more || n < 3; n++ {
+		e := edit{set: []*api.Object{w.service(scopedService, n)}}
+		begin, took, err := settled.await(func() { p.apply(e) })
+		if err != nil {
+			return nil, nil, fmt.Errorf("endpoint change %d during the build: %w", n, err)
+		}
+		made, last = append(made, begin), append(last, millis(took))
+		select {
+		case err := <-begun:
+			if more = false; err != nil {
+				return nil, nil, fmt.Errorf("the new streams: %w", err)
+			}
+		default:
+		}
+	}
+	return made, last, nil
 }
 
 // delays tells how long changes waited for the loop, and how long it had to do with them.
-func (b *bench) delays(p *plane, made []*round) error {
+func (b *bench) delays(p *plane, made []time.Time) error {
 	commits, err := p.takeCommits()
 	if err != nil {
 		return err
@@ -94,7 +103,7 @@ func (b *bench) delays(p *plane, made []*round) error {
 		if c.Objects[sourceName] == 0 || len(made) == 0 {
 			continue
 		}
-		waited, worked = max(waited, c.At.Sub(made[0].begin)), max(worked, c.Duration)
+		waited, worked = max(waited, c.At.Sub(made[0])), max(worked, c.Duration)
 		made = made[1:]
 	}
 	b.record("building-10k/waited-max", millis(waited))

@@ -42,15 +42,6 @@ func (l *latch) done() {
 	}
 }
 
-func (l *latch) isOpen() bool {
-	select {
-	case <-l.open:
-		return true
-	default:
-		return false
-	}
-}
-
 // watcher is told every resource a stream receives. It is called from the streams' goroutines.
 type watcher func(s *stream, t resource.Type, list []named)
 

@@ -1,16 +1,16 @@
 // Command bench measures what the control plane costs: a table of figures, each beside its bar, beside what istiod needs
 // for the same, and beside the last stored run. `make bench` runs all of it.
 //
-// Server and clients share one process and talk gRPC over loopback. The server is the product's own loop, queries and
-// streams, fed with batches as a source would hand them over. The clients subscribe, count and acknowledge like Envoy,
-// but decode nothing, so that they cost little more than the sockets they read. What is judged is CPU time (user and
-// system, of everything in the process), bytes, counts and retained memory; wall time is reported with the same bars and
-// depends on what else the machine does. Nothing fails because something was slow: a figure over its bar is a visible
-// MISS, and the exit code says only whether all cases could run.
+// Server and clients share one process, except where a case says otherwise, and talk gRPC over loopback. The server is the
+// product's own loop, queries and streams, fed with batches as a source would hand them over. The clients subscribe, count
+// and acknowledge like Envoy, but decode nothing, so that they cost little more than the sockets they read. What is judged
+// is CPU time (user and system, of everything in the process), bytes, counts and retained memory; wall time is reported
+// with the same bars and depends on what else the machine does. Nothing fails because something was slow: a figure over its
+// bar is a visible MISS, and the exit code says only whether all cases could run.
 //
-// Its parts: a world of objects (world, changes), a control plane (plane), clients (stream, fleet, script, silent), the
-// cases (case_*), and the table (figures, report). It is a program: nothing imports it. Every goroutine belongs to the
-// plane or fleet whose close waits for it.
+// Its parts: a world of objects (world, changes), a control plane (plane), clients (stream, fleet, script, silent), clients
+// in a process of their own (apart, arrivals, residents), the cases (case_*), and the table (figures, report). It is a
+// program: nothing imports it. Every goroutine belongs to the plane, fleet or process whose close or end waits for it.
 package main
 
 import (

@@ -10,6 +10,9 @@ import (
 // StopAPIServer ends the API server. Pods keep running; nobody hears of it until StartAPIServer.
 func (c *Cluster) StopAPIServer() { c.control.api.stop(stopGrace) }
 
+// KillAPIServer ends the API server at once, as a crash does.
+func (c *Cluster) KillAPIServer() { c.control.api.stop(0) }
+
 // StartAPIServer starts it again on the same data and waits until it is ready.
 func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	if err := c.control.api.start(); err != nil {

@@ -30,14 +30,22 @@ func BuildPrograms(ctx context.Context, root string) (Programs, error) {
 	for _, b := range []struct{ out, module, source string }{
 		{p.Workload, "test", "./workload"}, {p.Bookstore, "", "./samples/bookstore/app"}, {p.Stage, "test/podrunner", "./cmd/podrunner-init"},
 	} {
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", b.out, b.source)
-		cmd.Dir = filepath.Join(root, b.module)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return Programs{}, fmt.Errorf("building %s: %w\n%s", b.source, err, out)
+		if err := BuildProgram(ctx, b.out, filepath.Join(root, b.module), b.source, "CGO_ENABLED=0"); err != nil {
+			return Programs{}, err
 		}
 	}
 	return p, nil
+}
+
+// BuildProgram builds a package of the Go module in a directory, with further variables in the environment.
+func BuildProgram(ctx context.Context, out, dir, source string, env ...string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", out, source)
+	cmd.Dir = dir
+	cmd.Env = append(append(os.Environ(), "GOWORK=off"), env...)
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("building %s: %w\n%s", source, err, said)
+	}
+	return nil
 }
 
 // Images is the map of image names for tests and people: the samples' programs, kubectl, and a few names everybody uses, which are

@@ -16,6 +16,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/pilotmesh/pilot/test/demo/tour"
 	"github.com/pilotmesh/pilot/test/repo"
 )
 
@@ -24,28 +25,28 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *ci, newScreen(os.Stdout)); err != nil && (*ci || !errors.Is(err, context.Canceled)) {
+	if err := run(ctx, *ci, tour.NewScreen(os.Stdout)); err != nil && (*ci || !errors.Is(err, context.Canceled)) {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, ci bool, out *screen) error {
+func run(ctx context.Context, ci bool, out *tour.Screen) error {
 	root, err := repo.Root()
 	if err != nil {
 		return err
 	}
-	s := &stage{screen: out, root: root}
+	s := &stage{Screen: out, root: root}
 	defer s.close()
 	if err := s.open(ctx); err != nil {
 		return err
 	}
-	if err := s.tour(ctx); err != nil {
+	if err := s.tour.Go(ctx); err != nil {
 		return err
 	}
 	if ci {
-		return s.verdict(ctx)
+		return s.tour.Verdict(ctx)
 	}
 	s.next()
-	return s.watch(ctx)
+	return s.tour.Watch(ctx)
 }

@@ -5,15 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
+	"time"
 
+	"github.com/pilotmesh/pilot/test/demo/tour"
 	"github.com/pilotmesh/pilot/test/envoy"
 	"github.com/pilotmesh/pilot/test/testbed"
 )
@@ -45,7 +45,8 @@ const usualHTTP = "127.0.0.1:8080"
 
 // stage is everything the demo runs.
 type stage struct {
-	*screen
+	*tour.Screen
+	tour      *tour.Tour
 	root, dir string
 	offset    int          // of the sample's ports
 	lock      net.Listener // says that they are taken
@@ -53,9 +54,9 @@ type stage struct {
 	discovery *testbed.Discovery
 	apps      []*testbed.Program
 	agents    []*testbed.Agent
-	load      *testbed.Load
-	failed    int
-	first     error // of the failed requests
+	seen      string    // snapshot of the files
+	looked    time.Time // when it was taken
+	missing   bool      // the control plane
 }
 
 // open starts all parts. What it has started when it fails, close stops.
@@ -73,11 +74,8 @@ func (s *stage) open(ctx context.Context) error {
 	if s.dir, err = os.MkdirTemp("", "bookstore-"); err != nil {
 		return err
 	}
-	s.line(s.in(bold, "A bookstore: four services, one of them in three versions, and a sidecar beside each workload"))
-	s.line("")
-	s.line("   you ──▶ shop ──┬──▶ catalog")
-	s.line("                  └──▶ reviews v1, v2, v3 ──▶ ratings")
-	s.line("")
+	s.Line(s.In(tour.Bold, "A bookstore: four services, one of them in three versions, and a sidecar beside each workload"))
+	s.Picture()
 	for _, part := range []struct {
 		what  string
 		start func(context.Context) error
@@ -85,13 +83,12 @@ func (s *stage) open(ctx context.Context) error {
 		{"the control plane, pilot-discovery, serves a copy of samples/bookstore", s.control},
 		{"six workloads", s.workloads},
 		{"six sidecars: pilot-agent, each with an Envoy " + version, s.sidecars},
-		{"the first customer", s.customer},
+		{"the first customer", s.welcome},
 	} {
-		if err := s.step(part.what, func() error { return part.start(ctx) }); err != nil {
+		if err := s.Step(part.what, func() error { return part.start(ctx) }); err != nil {
 			return err
 		}
 	}
-	s.load = testbed.StartAsking(ctx, customers, 50, s.visit)
 	return nil
 }
 
@@ -218,53 +215,10 @@ func (s *stage) sidecars(ctx context.Context) error {
 	return nil
 }
 
-// address is where customers find the shop: its sidecar.
-func (s *stage) address() string {
-	shop := bookstore()[0]
-	return net.JoinHostPort(shop.address, strconv.Itoa(shop.port+s.offset))
-}
-
-// customer waits until the shop is open.
-func (s *stage) customer(ctx context.Context) error {
-	client := testbed.NewClient()
-	defer client.CloseIdleConnections()
-	return testbed.Until(ctx, "the shop to open", func(ctx context.Context) error {
-		for _, app := range s.agents {
-			if err := app.Alive(); err != nil {
-				return err
-			}
-		}
-		_, err := s.visit(ctx, client)
-		return err
-	})
-}
-
-// visit asks for the shop's page, and says which reviews are in it.
-func (s *stage) visit(ctx context.Context, client *http.Client) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.address()+"/", http.NoBody)
-	if err != nil {
-		return "", err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("the shop answered %s", resp.Status)
-	}
-	for _, by := range resp.Header.Values("Served-By") {
-		if version, ok := strings.CutPrefix(by, "reviews-"); ok {
-			return version, nil
-		}
-	}
-	return "", errors.New("no reviews on the page")
-}
-
 // close stops everything that was started, in the order in which requests are answered longest.
 func (s *stage) close() {
-	if s.load != nil {
-		s.load.Stop()
+	if s.tour != nil {
+		s.tour.Stop()
 	}
 	var ending sync.WaitGroup
 	for _, a := range s.agents {

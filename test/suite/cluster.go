@@ -16,28 +16,45 @@ import (
 // cluster runs the tests of the module test/cluster, after building what they run. Where nodes cannot run, or their
 // programs cannot be had, the step is skipped as a whole and says why, once.
 func cluster(ctx context.Context, dir string, w io.Writer) result {
-	if err := canIsolate(ctx); err != nil {
-		return skip(w, err)
-	}
-	var said bytes.Buffer
-	cmd := exec.CommandContext(ctx, "make", "--no-print-directory", "tools-cluster")
-	cmd.Dir = filepath.Join(dir, "..", "..")
-	cmd.Stdout = io.MultiWriter(w, &said)
-	cmd.Stderr = cmd.Stdout // the same value: then the command writes one after the other
-	if err := cmd.Run(); err != nil {
-		if ctx.Err() != nil {
-			return result{failed: 1}
-		}
-		return skip(w, fmt.Errorf("`make tools-cluster` failed: %s", remedy(said.String())))
+	if why := clusterTools(ctx, filepath.Join(dir, "..", ".."), w); why != nil {
+		return without(ctx, "cluster", w, why)
 	}
 	// One package after the other: each runs a cluster, and two at a time would only be slower. What they
 	// depend on most, the kernel and the programs of Kubernetes, Go's cache of results knows nothing of.
 	return goTest(ctx, dir, w, []string{"-p=1", "-count=1", "-timeout=20m", "./..."})
 }
 
-func skip(w io.Writer, why error) result {
-	fmt.Fprintf(w, "skip cluster: %v\n", why)
-	return result{skipped: []string{"cluster: " + why.Error()}}
+// clusterDemo runs the demo on a cluster, where clusters can run.
+func clusterDemo(ctx context.Context, dir string, w io.Writer) result {
+	if why := clusterTools(ctx, dir, w); why != nil {
+		return without(ctx, "kubedemo", w, why)
+	}
+	return command("", "", "", "make", "--no-print-directory", "demo-cluster", "CI=1").run(ctx, dir, w)
+}
+
+// clusterTools builds what a cluster runs, and returns why none can run here.
+func clusterTools(ctx context.Context, root string, w io.Writer) error {
+	if err := canIsolate(ctx); err != nil {
+		return err
+	}
+	var said bytes.Buffer
+	cmd := exec.CommandContext(ctx, "make", "--no-print-directory", "tools-cluster")
+	cmd.Dir = root
+	cmd.Stdout = io.MultiWriter(w, &said)
+	cmd.Stderr = cmd.Stdout // the same value: then the command writes one after the other
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("`make tools-cluster` failed: %s", remedy(said.String()))
+	}
+	return nil
+}
+
+// without is the result of a step that cannot run. One that was interrupted has failed.
+func without(ctx context.Context, step string, w io.Writer, why error) result {
+	if ctx.Err() != nil {
+		return result{failed: 1}
+	}
+	fmt.Fprintf(w, "skip %s: %v\n", step, why)
+	return result{skipped: []string{step + ": " + why.Error()}}
 }
 
 // remedy is the last line of what the tool said before go and make told of its end: it tells what to do.

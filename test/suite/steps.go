@@ -42,7 +42,7 @@ var suites = map[string][]step{
 		tests("e2e", "end to end with real Envoy", "test", packages("./e2e/...", "./chaos"), "-race", "-timeout=20m"),
 		step{"exam", "requests through real Envoy, held against stored answers", "", exam},
 		tests("nodes", "pods as processes in namespaces", "test/podrunner", packages("./..."), "-p=1", "-timeout=20m"),
-		proofs, demo},
+		proofs, demo, demoKube},
 	"cluster": {vetCluster, proofs},
 }
 
@@ -55,6 +55,7 @@ var (
 	vetCluster = command("vet-kube", "go vet, module test/cluster", "test/cluster", "go", "vet", "./...")
 	arch       = tests("arch", "import rules, budgets, banned things", "", packages("./internal/arch"))
 	proofs     = step{"cluster", "real Kubernetes, pods and services", "test/cluster", cluster}
+	demoKube   = step{"kubedemo", "make demo-cluster CI=1", "", clusterDemo}
 	demo       = command("demo", "make demo CI=1", "", "make", "--no-print-directory", "demo", "CI=1")
 )
 

@@ -1,19 +1,13 @@
 package testbed
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/pilotmesh/pilot/test/kit/process"
@@ -32,10 +26,10 @@ func Build(ctx context.Context, root, program, dir string, flags ...string) (str
 
 // Discovery is a control plane that reads its configuration from a directory. Its ports stay the same over restarts.
 type Discovery struct {
+	Pages
 	Binary    string
 	ConfigDir string // what it serves
 	GRPC      string // xDS, plaintext
-	HTTP      string // /ready, /metrics, /debug
 	logs      string
 	process   *process.Process
 }
@@ -46,7 +40,7 @@ func NewDiscovery(binary, dir string) (*Discovery, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Discovery{Binary: binary, ConfigDir: filepath.Join(dir, "config"), GRPC: Loopback(ports[0]), HTTP: Loopback(ports[1]), logs: dir}
+	d := &Discovery{Binary: binary, ConfigDir: filepath.Join(dir, "config"), GRPC: Loopback(ports[0]), Pages: Pages{HTTP: Loopback(ports[1])}, logs: dir}
 	return d, os.MkdirAll(d.ConfigDir, 0o755)
 }
 
@@ -107,65 +101,6 @@ func (d *Discovery) Write(name, text string) (time.Time, error) {
 
 // Remove deletes a file from the configuration directory.
 func (d *Discovery) Remove(name string) error { return os.Remove(filepath.Join(d.ConfigDir, name)) }
-
-// Get reads a page of the control plane.
-func (d *Discovery) Get(ctx context.Context, path string) (string, error) {
-	return get(ctx, http.DefaultClient, "http://"+d.HTTP+path)
-}
-
-// Metric sums the samples of a Prometheus metric whose labels contain all of the given texts (type="cds").
-func (d *Discovery) Metric(ctx context.Context, name string, labels ...string) (float64, error) {
-	page, err := d.Get(ctx, "/metrics")
-	if err != nil {
-		return 0, err
-	}
-	sum, found := 0.0, false
-	for lines := bufio.NewScanner(strings.NewReader(page)); lines.Scan(); {
-		series, value, ok := strings.Cut(lines.Text(), " ")
-		if !ok || series != name && !strings.HasPrefix(series, name+"{") || !containsAll(series, labels) {
-			continue
-		}
-		v, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			return 0, fmt.Errorf("metric %s: %w", series, err)
-		}
-		sum, found = sum+v, true
-	}
-	if !found {
-		return 0, fmt.Errorf("no metric %s with %q", name, labels)
-	}
-	return sum, nil
-}
-
-func containsAll(s string, parts []string) bool {
-	for _, p := range parts {
-		if !strings.Contains(s, p) {
-			return false
-		}
-	}
-	return true
-}
-
-// get reads a page and fails on any status but 200.
-func get(ctx context.Context, client *http.Client, url string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return "", err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = errors.New(resp.Status + ": " + strings.TrimSpace(string(body)))
-	}
-	if err != nil {
-		return "", fmt.Errorf("GET %s: %w", url, err)
-	}
-	return string(body), nil
-}
 
 // PID is the number of the running process.
 func (d *Discovery) PID() int { return d.process.PID() }

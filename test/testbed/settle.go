@@ -20,14 +20,14 @@ var errNoCommit = errors.New("the control plane has made nothing of it")
 
 // AwaitSettled waits until all that was edited from begin on is in force in every proxy, by the control plane's own
 // account. It asks every two milliseconds, so what it says is a little too long.
-func (d *Discovery) AwaitSettled(ctx context.Context, begin time.Time) (Settled, error) {
+func (p Pages) AwaitSettled(ctx context.Context, begin time.Time) (Settled, error) {
 	var s Settled
 	err := Until(ctx, "every proxy to acknowledge an edit", func(ctx context.Context) error {
-		revision, told, err := d.lastCommit(ctx, begin)
+		revision, told, err := p.lastCommit(ctx, begin)
 		if err != nil {
 			return err
 		}
-		acked, proxies, err := d.acknowledged(ctx, revision)
+		acked, proxies, err := p.acknowledged(ctx, revision)
 		s = Settled{Took: time.Since(begin), Told: told, Proxies: proxies}
 		if err == nil && acked < told {
 			err = fmt.Errorf("%d of the %d proxies it concerns have acknowledged it", acked, told)
@@ -38,7 +38,7 @@ func (d *Discovery) AwaitSettled(ctx context.Context, begin time.Time) (Settled,
 }
 
 // lastCommit is the newest of those that were made of objects since begin, and how many proxies were told.
-func (d *Discovery) lastCommit(ctx context.Context, begin time.Time) (revision uint64, told int, err error) {
+func (p Pages) lastCommit(ctx context.Context, begin time.Time) (revision uint64, told int, err error) {
 	var page struct {
 		Commits []struct {
 			Revision uint64
@@ -47,7 +47,7 @@ func (d *Discovery) lastCommit(ctx context.Context, begin time.Time) (revision u
 			Streams  int
 		}
 	}
-	if err := d.read(ctx, "/debug/cellz", &page); err != nil {
+	if err := p.read(ctx, "/debug/cellz", &page); err != nil {
 		return 0, 0, err
 	}
 	for _, c := range page.Commits { // the newest first
@@ -59,19 +59,19 @@ func (d *Discovery) lastCommit(ctx context.Context, begin time.Time) (revision u
 }
 
 // acknowledged counts the proxies, and those that have acknowledged everything up to a revision.
-func (d *Discovery) acknowledged(ctx context.Context, revision uint64) (acked, proxies int, err error) {
+func (p Pages) acknowledged(ctx context.Context, revision uint64) (acked, proxies int, err error) {
 	var page []struct {
 		Resources map[string]struct {
 			State         string
 			AckedRevision uint64 `json:"acked_revision"`
 		}
 	}
-	if err := d.read(ctx, "/debug/syncz", &page); err != nil {
+	if err := p.read(ctx, "/debug/syncz", &page); err != nil {
 		return 0, 0, err
 	}
-	for _, p := range page {
+	for _, proxy := range page {
 		behind := false
-		for _, r := range p.Resources {
+		for _, r := range proxy.Resources {
 			behind = behind || r.State != "IGNORED" && r.AckedRevision < revision
 		}
 		if !behind {
@@ -82,8 +82,8 @@ func (d *Discovery) acknowledged(ctx context.Context, revision uint64) (acked, p
 }
 
 // read decodes a page of JSON.
-func (d *Discovery) read(ctx context.Context, path string, into any) error {
-	text, err := d.Get(ctx, path)
+func (p Pages) read(ctx context.Context, path string, into any) error {
+	text, err := p.Get(ctx, path)
 	if err == nil {
 		err = json.Unmarshal([]byte(text), into)
 	}
@@ -97,15 +97,15 @@ func (d *Discovery) read(ctx context.Context, path string, into any) error {
 func Unchanged(err error) bool { return errors.Is(err, errNoCommit) }
 
 // Problems are what the control plane has to say about its configuration, one line each: file:line: field: reason.
-func (d *Discovery) Problems(ctx context.Context) ([]string, error) {
+func (p Pages) Problems(ctx context.Context) ([]string, error) {
 	var page []struct {
 		File, Field, Reason string
 		Line                int
 	}
-	err := d.read(ctx, "/debug/problemz", &page)
+	err := p.read(ctx, "/debug/problemz", &page)
 	var list []string
-	for _, p := range page {
-		list = append(list, fmt.Sprintf("%s:%d: %s: %s", p.File, p.Line, p.Field, p.Reason))
+	for _, one := range page {
+		list = append(list, fmt.Sprintf("%s:%d: %s: %s", one.File, one.Line, one.Field, one.Reason))
 	}
 	return list, err
 }

@@ -136,8 +136,7 @@ func (r *Reporter) stream(ctx context.Context) error {
 			if err := s.Send(told.answer(m, now)); err != nil {
 				return err
 			}
-		case err := <-failed:
-			failed <- nil
+		case err := <-failed: // which is closed by now, or soon
 			return err
 		}
 	}

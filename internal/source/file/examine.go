@@ -12,10 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/omap"
 )
 
 // If the root directory was removed and appears again, it is probably still being filled. It is read when there was no event for
@@ -96,7 +93,7 @@ func (r *run) stillEmpty(path string, now time.Time) bool {
 	return now.Sub(since) >= r.MaxWait
 }
 
-// walk reads the whole tree and the mesh configuration. It creates a new watcher, because the old one has wrong paths for
+// walk reads the whole tree and the settings of the mesh. It creates a new watcher, because the old one has wrong paths for
 // directories that were moved or replaced.
 func (r *run) walk(now time.Time) {
 	r.unwatch()
@@ -111,14 +108,19 @@ func (r *run) walk(now time.Time) {
 	if watchErr != nil {
 		r.watcher = nil
 	}
-	mesh := ""
-	if r.MeshConfig != "" {
-		mesh, _ = w.follow(r.MeshConfig) // reading the file reports the error again
-		r.readMesh(now)
+	settings := map[string]bool{}
+	for _, path := range []string{r.MeshConfig, r.NetworksConfig} {
+		if path != "" {
+			if real, err := w.follow(path); err == nil { // reading the file reports the error again
+				settings[real] = true
+			}
+		}
 	}
+	r.mesh.read(r, now)
+	r.networks.read(r, now)
 	var err error
 	if r.Dir != "" {
-		err = w.walk(r.Dir, mesh)
+		err = w.walk(r.Dir, settings)
 	}
 	switch {
 	case err != nil:
@@ -208,37 +210,6 @@ func (r *run) explain(t *tree, now time.Time) []api.Problem {
 		notes = append(notes, problem(path, api.Error, "the directory cannot be read: %v; the last good objects below it stay in use", err))
 	}
 	return notes
-}
-
-// readMesh reads the mesh configuration. The file must exist, because policies of the whole mesh may be defined in it.
-func (r *run) readMesh(now time.Time) {
-	path := r.MeshConfig
-	data, _, err := readFile(path, r.Quiet)
-	switch {
-	case errors.Is(err, errBusy):
-		r.pending.add(structural, now)
-		return
-	case err != nil:
-		r.mesh.sum = omap.Hash{}
-		r.mesh.problems = []api.Problem{problem(path, api.Error, "the mesh configuration cannot be read: %v; %s", err, r.consequence(r.mesh.good != nil))}
-		r.pending.postpone(structural, now.Add(r.Poll))
-		return
-	case len(data) == 0 && r.mesh.good != nil && !r.stillEmpty(path, now):
-		r.pending.postpone(structural, r.emptySince[path].Add(r.MaxWait))
-		return
-	case len(data) > 0:
-		delete(r.emptySince, path)
-	}
-	sum := omap.Sum(data)
-	if sum == r.mesh.sum {
-		return
-	}
-	r.mesh.sum = sum
-	m, problems := api.DecodeMesh(path, data)
-	r.mesh.problems = append(problems, api.UnsupportedMesh(path, data)...)
-	if m != nil && !proto.Equal(m, r.mesh.good) {
-		r.mesh.good, r.mesh.changed = m, m
-	}
 }
 
 // transient reports whether an error may disappear without a file event, such as too many open files or a file server that does

@@ -1,4 +1,5 @@
-// Package file is the source for a directory of configuration documents (--configDir) and the mesh configuration file.
+// Package file is the source for a directory of configuration documents (--configDir), and for the files with the mesh
+// configuration and the mesh networks.
 //
 // It reads every *.yaml, *.yml and *.json file below the directory, except names that begin with a dot. It watches directories,
 // so that it also notices atomic renames, symbolic links that are replaced (as in mounted ConfigMaps), and directories that are
@@ -27,7 +28,6 @@ import (
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/source"
 )
 
@@ -37,6 +37,8 @@ type Options struct {
 	Dir string
 	// MeshConfig is the file with the mesh configuration. If it is empty, no batch has a Mesh.
 	MeshConfig string
+	// NetworksConfig is the file with the mesh networks. If it is empty, no batch has Networks.
+	NetworksConfig string
 	// Quiet is the time without further events after which a change is read (default 5 ms).
 	Quiet time.Duration
 	// MaxWait limits that wait (default 50 ms). It is also how long a file must be empty before its objects are removed.
@@ -74,6 +76,7 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 		Options: s.o, name: s.Name(), sink: sink, newWatcher: s.newWatcher,
 		pending: newPending(s.o.Quiet, s.o.MaxWait), ledger: newLedger(), tree: newWalker(nil).tree,
 		emptySince: map[string]time.Time{}, missing: map[string]time.Time{},
+		mesh: meshFile(s.o.MeshConfig), networks: networksFile(s.o.NetworksConfig),
 	}
 	defer r.unwatch()
 	r.structure = true
@@ -138,15 +141,8 @@ type run struct {
 	fileBusy   bool                 // this round found a file that is being written
 
 	treeProblems []api.Problem // problems of the tree
-	mesh         mesh
-}
-
-// mesh is the state of the mesh configuration file.
-type mesh struct {
-	sum      omap.Hash              // hash of the file's content
-	good     *meshconfig.MeshConfig // the last valid version
-	changed  *meshconfig.MeshConfig // the same, if it was not passed to the sink yet
-	problems []api.Problem
+	mesh         settings[*meshconfig.MeshConfig]
+	networks     settings[*meshconfig.MeshNetworks]
 }
 
 // event processes an event of the watcher.
@@ -219,17 +215,18 @@ func (r *run) forget(path string) {
 
 // commit passes a batch to the sink if anything has changed.
 func (r *run) commit() {
-	ready := r.listed && (r.MeshConfig == "" || r.mesh.good != nil) && (r.synced || r.pending.idle())
-	events, problems := r.ledger.commit(append(slices.Clip(r.treeProblems), r.mesh.problems...))
+	ready := r.listed && r.mesh.known() && r.networks.known() && (r.synced || r.pending.idle())
+	events, problems := r.ledger.commit(slices.Concat(r.treeProblems, r.mesh.problems, r.networks.problems))
 	b := source.Batch{
-		Source: r.name, Events: events, Problems: problems, Synced: ready || r.synced, Mesh: r.mesh.changed,
+		Source: r.name, Events: events, Problems: problems, Synced: ready || r.synced,
+		Mesh: r.mesh.changed, Networks: r.networks.changed,
 	}
-	if len(events) == 0 && len(problems) == 0 && b.Mesh == nil && b.Synced == r.synced {
+	if len(events) == 0 && len(problems) == 0 && b.Mesh == nil && b.Networks == nil && b.Synced == r.synced {
 		return
 	}
-	r.synced, r.mesh.changed = b.Synced, nil
+	r.synced, r.mesh.changed, r.networks.changed = b.Synced, nil, nil
 	r.Log.Debug("configuration changed", "source", r.name, "objects", len(events), "problems", len(b.Problems),
-		"mesh", b.Mesh != nil, "synced", b.Synced)
+		"mesh", b.Mesh != nil, "networks", b.Networks != nil, "synced", b.Synced)
 	r.sink.Apply(b)
 }
 

@@ -36,6 +36,7 @@ type world struct {
 	last     source.Batch
 	problems []api.Problem // that the source has now
 	mesh     *meshconfig.MeshConfig
+	networks *meshconfig.MeshNetworks
 	count    int             // of batches
 	events   map[api.Key]int // per object
 }
@@ -155,6 +156,9 @@ func (w *world) next() source.Batch {
 		slices.SortStableFunc(w.problems, func(a, b api.Problem) int {
 			return cmp.Or(a.Position.Compare(b.Position), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason))
 		})
+		if b.Networks != nil {
+			w.networks = b.Networks
+		}
 		if b.Mesh != nil {
 			w.mesh = b.Mesh
 		}

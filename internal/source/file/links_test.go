@@ -1,6 +1,7 @@
 package file_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -241,6 +242,33 @@ func TestMeshConfig(t *testing.T) {
 	}
 	write(t, path, "trustDomain: three.example")
 	w.until("edited", domain("three.example"))
+}
+
+// TestNetworks follows the file with the mesh networks in the same way.
+func TestNetworks(t *testing.T) {
+	const text = "networks: {n1: {endpoints: [{fromCidr: 10.0.0.0/8}], gateways: [{address: 192.0.2.1, port: %d}]}}"
+	dir := t.TempDir()
+	path := filepath.Join(dir, "networks.yaml")
+	w := start(t, file.Options{Dir: dir, NetworksConfig: path})
+	w.until("the problem is told", w.problem("the configuration of networks cannot be read"))
+	if w.last.Synced {
+		t.Fatal("synced without the networks")
+	}
+	port := func(want uint32) func() bool {
+		return func() bool {
+			n := w.networks.GetNetworks()["n1"]
+			return n != nil && n.GetGateways()[0].GetPort() == want && w.last.Synced && w.healthy()
+		}
+	}
+	write(t, path, fmt.Sprintf(text, 15443))
+	w.until("synced", port(15443))
+	replace(t, path, "networks: [")
+	w.until("the problem is told", w.problem("networks.yaml:1: error: MeshNetworks: not well-formed"))
+	replace(t, path, fmt.Sprintf(text, 15444))
+	w.until("edited", port(15444))
+	if w.mesh != nil {
+		t.Error("a mesh configuration out of nothing")
+	}
 }
 
 // TestRelativePaths runs with paths relative to a working directory, one of which begins with a dot.

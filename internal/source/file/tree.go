@@ -85,8 +85,8 @@ type skippedError struct{ reason string }
 
 func (e *skippedError) Error() string { return e.reason }
 
-// walk walks everything below root, except the file with the real path skip. It returns an error if root cannot be read.
-func (w *walker) walk(root, skip string) error {
+// walk walks everything below root, except the files with the real paths in skip. It returns an error if root cannot be read.
+func (w *walker) walk(root string, skip map[string]bool) error {
 	real, err := w.follow(root)
 	if err != nil {
 		return err
@@ -119,7 +119,7 @@ func (w *walker) observe(dir string) {
 	}
 }
 
-func (w *walker) directory(logical, real, skip string) error {
+func (w *walker) directory(logical, real string, skip map[string]bool) error {
 	if first, again := w.seen[real]; again {
 		w.failed[logical] = &skippedError{fmt.Sprintf("is the same directory as %s, where it is read: ignored", first)}
 		return nil
@@ -144,7 +144,7 @@ func (w *walker) directory(logical, real, skip string) error {
 	return nil
 }
 
-func (w *walker) entry(logical, real string, e fs.DirEntry, skip string) error {
+func (w *walker) entry(logical, real string, e fs.DirEntry, skip map[string]bool) error {
 	mode := e.Type()
 	if mode&fs.ModeSymlink != 0 {
 		target, err := w.follow(real)
@@ -160,7 +160,7 @@ func (w *walker) entry(logical, real string, e fs.DirEntry, skip string) error {
 	}
 	info, err := os.Lstat(real)
 	switch {
-	case real == skip:
+	case skip[real]:
 		return nil
 	case errors.Is(err, fs.ErrNotExist): // it was removed after the directory was read
 		return nil

@@ -14,10 +14,18 @@ import (
 
 // ClientOf returns the attributes of a class's proxies, besides their set, that may matter to a host.
 func ClientOf(c proxy.Class) traffic.Client {
-	k := traffic.Client{Site: c.Site}
+	k := traffic.Client{Site: c.Site, Gateway: c.Gateway, IPv6: c.Families == mesh.OnlyIPv6}
 	if !c.Rules.Empty() {
 		k.Rules = traffic.SelectingRules{Namespace: c.Namespace, Names: c.Rules}
 	}
+	return k
+}
+
+// BaseClientOf returns those of the attributes that may matter to a host of the base view. DestinationRules that select clients are
+// of their namespace, so they do not matter there.
+func BaseClientOf(c proxy.Class) traffic.Client {
+	k := ClientOf(c)
+	k.Rules = traffic.SelectingRules{}
 	return k
 }
 
@@ -45,6 +53,12 @@ func (q *Queries) defineClients(g *query.Graph) {
 		if k.Client.Site != (mesh.Site{}) {
 			hosts = q.localityHostsAmong(r, q.Hosts(r, k.Set))
 		}
+		if k.Client.Gateway {
+			hosts = union(hosts, q.Index.ForGateways.Group(r, k.Set, ""))
+		}
+		if k.Client.IPv6 {
+			hosts = union(hosts, q.Index.ForIPv6.Group(r, k.Set, ""))
+		}
 		return union(hosts, q.hostsOfSelectingRules(r, k)), true
 	})
 }
@@ -55,9 +69,24 @@ func (q *Queries) LocalityHosts(r *query.Reader) Hosts {
 	return m
 }
 
+// BaseClientHosts are the hosts of the base view that may look different to a client than to others.
+func (q *Queries) BaseClientHosts(r *query.Reader, c traffic.Client) Hosts {
+	sets := []Hosts{{}}
+	if c.Site != (mesh.Site{}) {
+		sets = append(sets, q.LocalityHosts(r))
+	}
+	if c.Gateway {
+		sets = append(sets, q.services.Index.ForGateways.Group(r, service.All{}, ""))
+	}
+	if c.IPv6 {
+		sets = append(sets, q.services.Index.ForIPv6.Group(r, service.All{}, ""))
+	}
+	return union(sets...)
+}
+
 // ClientHosts are the hosts of a set that may look different to a client than to others of the set.
 func (q *Queries) ClientHosts(r *query.Reader, k ClientInSet) Hosts {
-	k.Set = k.Set.WithoutShortNames()
+	k.Set = k.Set.WithoutNames()
 	m, _ := q.clientHosts.Get(r, k)
 	return m
 }
@@ -68,7 +97,7 @@ func (q *Queries) localityAttributesOf(r *query.Reader, _ service.All) (locality
 		return localityAttributes{}, true
 	}
 	keys := q.tables.SiteLabels.Group(r, struct{}{})
-	for _, near := range []mesh.Nearness{mesh.SameZone, mesh.SameNode} {
+	for _, near := range []mesh.Nearness{mesh.Close, mesh.SameZone, mesh.SameNode, mesh.OnlyNode} {
 		if q.tables.Hosts.PreferNear.Group(r, near).Len() > 0 {
 			labels = append(labels, mesh.NearLabels(near)...)
 		}
@@ -133,39 +162,41 @@ func (q *Queries) hostsOfSelectingRules(r *query.Reader, k ClientInSet) Hosts {
 	return all
 }
 
-// localityOf is where a proxy runs, limited to the attributes that some rule depends on. The locality of the workload's
-// endpoint comes first, then the locality in the workload's labels, then the one that the proxy reports.
-func (q *Queries) localityOf(r *query.Reader, p *proxy.Proxy, labels map[string]string, own mesh.Locality) mesh.Site {
+// localityOf is where a proxy runs, limited to the attributes that some rule depends on. The place of the workload's pod or
+// endpoint comes first, then the locality in the workload's labels, then the place that the proxy reports.
+func (q *Queries) localityOf(r *query.Reader, p *proxy.Proxy, labels mesh.Labels, own mesh.Place) mesh.Site {
 	by, _ := q.localityAttributes.Get(r, service.All{})
 	if !by.used {
 		return mesh.Site{}
 	}
-	at := mesh.Site{Locality: own}
-	if own == (mesh.Locality{}) {
-		at.Locality = mesh.WorkloadLocality(labels, p.Locality)
+	place := mesh.Place{
+		Locality: own.Locality, Network: cmp.Or(p.Network, own.Network), Node: cmp.Or(own.Node, p.Node),
+		Cluster: cmp.Or(p.ClusterID, q.tables.ClusterID()),
+	}
+	if own.Locality == (mesh.Locality{}) {
+		place.Locality = mesh.WorkloadLocality(labels, p.Locality)
 	}
 	var list []mesh.Label
 	for key := range by.labels.All() {
-		if v := mesh.PlaceLabel(key, labels, at.Locality, p.Network, cmp.Or(p.ClusterID, q.tables.ClusterID())); v != "" {
+		if v := mesh.PlaceLabel(key, labels, place); v != "" {
 			list = append(list, mesh.Label{Name: key, Value: v})
 		}
 	}
-	at.Labels = intern.Of(list...)
-	return at
+	return mesh.Site{Locality: place.Locality, Labels: intern.Of(list...)}
 }
 
 // MaxSelectingRules bounds how many DestinationRules with a workload selector count in one namespace.
 const MaxSelectingRules = 40
 
 // selectingRules are the names of the DestinationRules of a namespace that select a workload, oldest first.
-func (q *Queries) selectingRules(r *query.Reader, namespace string, labels map[string]string) intern.List[string] {
+func (q *Queries) selectingRules(r *query.Reader, namespace string, labels mesh.Labels) intern.List[string] {
 	var names []string
 	read := 0
 	for at := range q.tables.SelectingPolicies.Group(r, namespace).All() {
 		if read++; read > MaxSelectingRules {
 			break
 		}
-		if rule, ok := q.tables.DestinationRules.Get(r, at.Key); ok && mesh.Selects(rule.Selector, labels) {
+		if rule, ok := q.tables.DestinationRules.Get(r, at.Key); ok && mesh.HasAll(labels, rule.Selector) {
 			names = append(names, at.Key.Name)
 		}
 	}

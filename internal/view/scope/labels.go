@@ -32,8 +32,8 @@ func LabelledClientsOf(c proxy.Class) (k LabelledClients, ok bool) {
 }
 
 // relevantLabels are those of a workload's labels that some rule which its namespace sees matches by.
-func (q *Queries) relevantLabels(r *query.Reader, namespace string, labels map[string]string) mesh.Labels {
-	list := mesh.SortedLabels(labels)
+func (q *Queries) relevantLabels(r *query.Reader, namespace string, labels mesh.Labels) mesh.Labels {
+	list := labels.Items()
 	if len(list) > maxLabels {
 		list = list[:maxLabels]
 	}
@@ -54,7 +54,7 @@ func (q *Queries) defineLabelled(g *query.Graph) {
 		return []service.Footprint{f}, ok
 	})
 	footprints := query.Each(g, "labelledFootprints", q.LabelledHosts, elem, func(k LabelledClients, host omap.Name) HostInSet {
-		return HostInSet{string(host), k.Set.WithoutShortNames()}
+		return HostInSet{string(host), k.Set.WithoutNames()}
 	})
 	q.LabelledIndex = service.DefineFootprintIndex(g, "labelled.", q.tables.Domain(), footprints)
 }

@@ -35,20 +35,22 @@ type Set struct {
 	Sidecar api.Key
 	// ShortNames says that the proxies can also call cluster hosts of their own namespace by the first label of the name.
 	ShortNames bool
+	// Families are the IP versions of the proxies' addresses. The names of a host include those of its addresses that they call.
+	Families mesh.Families
 }
 
 // Overlay reports whether the set is an overlay over the base view.
 func (s Set) Overlay() bool { return s.Sidecar == api.Key{} }
 
-// WithoutShortNames returns the set without ShortNames: what does not depend on names is shared by both.
-func (s Set) WithoutShortNames() Set {
-	s.ShortNames = false
+// WithoutNames returns the set without ShortNames and Families: what does not depend on names is shared.
+func (s Set) WithoutNames() Set {
+	s.ShortNames, s.Families = false, mesh.OnlyIPv4
 	return s
 }
 
 // SetOf is the set of a class.
 func SetOf(c proxy.Class) Set {
-	return Set{Namespace: c.Namespace, Sidecar: c.Sidecar, ShortNames: c.ShortNames}
+	return Set{Namespace: c.Namespace, Sidecar: c.Sidecar, ShortNames: c.ShortNames, Families: c.Families}
 }
 
 // HostInSet names a host as the proxies of a set see it.
@@ -107,7 +109,6 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	q.imported = query.Define(g, "imported", Hosts.Equal, q.importsOf)
 	q.defineRouteTargets(g)
 	q.hosts = query.Define(g, "scopeHosts", Hosts.Equal, q.hostsOf)
-	q.defineClients(g)
 	q.hostsWithShortNames = query.Define(g, "namedHosts", Hosts.Equal, q.withShortNames)
 	q.listeners = query.Define(g, "sidecarListeners", func(a, b []state.Egress) bool { return slices.EqualFunc(a, b, state.Egress.Equal) },
 		func(r *query.Reader, k api.Key) ([]state.Egress, bool) {
@@ -120,6 +121,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	elem := query.Define(g, "scopedFootprint", service.EqualFootprints, q.footprint)
 	q.Footprints = query.Each(g, "scopedFootprints", q.HostsWithShortNames, elem, func(s Set, host omap.Name) HostInSet { return HostInSet{string(host), s} })
 	q.Index = service.DefineFootprintIndex(g, "scoped.", t.Domain(), q.Footprints)
+	q.defineClients(g)
 	q.defineLabelled(g)
 	q.Class = query.Define(g, "class", func(a, b proxy.Class) bool { return a == b }, q.class)
 	return q
@@ -136,7 +138,7 @@ func (q *Queries) View(r *query.Reader, h HostInSet) service.HostView {
 	if h.Set.Overlay() {
 		return v
 	}
-	h.Set = h.Set.WithoutShortNames()
+	h.Set = h.Set.WithoutNames()
 	if appearance.contested {
 		v.Declarer, _ = q.declarer.Get(r, h)
 	}
@@ -256,7 +258,7 @@ func (q *Queries) delegateNames(r *query.Reader, delegate api.Key, namespace str
 
 // Hosts are the hosts of a set, without regard to short names.
 func (q *Queries) Hosts(r *query.Reader, s Set) Hosts {
-	m, _ := q.hosts.Get(r, s.WithoutShortNames())
+	m, _ := q.hosts.Get(r, s.WithoutNames())
 	return m
 }
 
@@ -324,13 +326,14 @@ func union(sets ...Hosts) Hosts {
 func (q *Queries) footprint(r *query.Reader, h HostInSet) ([]service.Footprint, bool) {
 	v := q.View(r, h)
 	if v.Viewer == "" && h.Set.Overlay() {
-		if !q.AllowsBareName(h) {
+		if !q.AllowsBareName(h) && !q.hasBareAlias(r, v, h.Set) {
 			return nil, false
 		}
 		f, ok := q.services.Footprint(r, v)
 		// The base view has the host with all of these.
 		f.SharedPorts, f.DedicatedPorts, f.DynamicPorts, f.GRPCWebPorts = nil, nil, nil, nil
 		f.Connections, f.VIPs, f.OverruledNamespaces = nil, nil, nil
+		f.ForGateways, f.ForIPv6 = false, false
 		return []service.Footprint{f}, ok
 	}
 	f, ok := q.services.FootprintAt(r, v, q.exposures(r, h))
@@ -347,6 +350,11 @@ func (q *Queries) footprint(r *query.Reader, h HostInSet) ([]service.Footprint, 
 func (q *Queries) AllowsBareName(h HostInSet) bool {
 	_, ns, ok := mesh.ClusterHost(h.Host, q.tables.Domain())
 	return ok && h.Set.ShortNames && ns == h.Set.Namespace
+}
+
+// hasBareAlias reports whether the proxies of a set can call a host by the first label of an alias.
+func (q *Queries) hasBareAlias(r *query.Reader, v service.HostView, s Set) bool {
+	return s.ShortNames && slices.ContainsFunc(q.services.Aliases(r, v), func(a service.Alias) bool { return a.Namespace == s.Namespace })
 }
 
 // Outbound is what proxies of a set do with traffic to undeclared destinations.

@@ -95,7 +95,7 @@ func (v *views) check(rt *rapid.T, host, ns string) {
 					rt.Errorf("%q has a rule for namespace %q in %v, and is said to look the same from there", host, ns, vs.Object)
 				}
 				if f, ok := v.s.Footprint(r, service.HostView{Host: host}); ok && len(f.HTTPPorts) > 0 &&
-					len(m.SourceLabels) > 0 && mesh.Selects(m.SourceLabels, labels) && named.Len() == 0 {
+					len(m.SourceLabels) > 0 && mesh.HasAll(mesh.LabelsOf(labels), m.SourceLabels) && named.Len() == 0 {
 					rt.Errorf("%q has a rule for labels %v in %v, and nothing is looked at for these", host, m.SourceLabels, vs.Object)
 				}
 			}

@@ -1,6 +1,7 @@
 package scope
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -29,18 +30,18 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 	}
 	if p.Role == proxy.Router {
 		return proxy.Class{
-			Namespace: p.Namespace, Gateway: true, Site: q.localityOf(r, p, p.Labels, mesh.Locality{}), Rules: q.selectingRules(r, p.Namespace, p.Labels),
+			Namespace: p.Namespace, Gateway: true, Families: mesh.FamiliesOf(p.Addresses), Site: q.localityOf(r, p, p.Labels, mesh.Place{}), Rules: q.selectingRules(r, p.Namespace, p.Labels),
 		}, true
 	}
-	served, _ := q.services.Workload.Get(r, service.Workload{Namespace: p.Namespace, Addresses: intern.Of(p.Addresses...)})
+	served, _ := q.services.Workload.Get(r, q.Workload(p))
 	labels := p.Labels
 	if served.HasEndpoint {
 		labels = served.Labels
 	}
 	c := proxy.Class{
 		Labels:    q.relevantLabels(r, p.Namespace, labels),
-		Namespace: p.Namespace, Mode: p.Mode, Inbound: served.Ports,
-		Site: q.localityOf(r, p, labels, served.Locality), Rules: q.selectingRules(r, p.Namespace, labels),
+		Namespace: p.Namespace, Mode: p.Mode, Inbound: served.Ports, Own: served.Own, Families: mesh.FamiliesOf(p.Addresses),
+		Site: q.localityOf(r, p, labels, served.Place), Rules: q.selectingRules(r, p.Namespace, labels),
 		ShortNames: p.Domain == p.Namespace+".svc."+q.tables.Domain(), HTTP10: p.HTTP10, Idle: p.Idle,
 		DefaultLog: p.Envoy > 0 && p.Envoy < q.tables.LogEnvoy(r),
 	}
@@ -59,6 +60,14 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 	return c, true
 }
 
+// Workload names the workload of a proxy.
+func (q *Queries) Workload(p *proxy.Proxy) service.Workload {
+	return service.Workload{
+		Cluster: cmp.Or(p.ClusterID, q.tables.ClusterID()), Namespace: p.Namespace, Name: p.Name, Addresses: intern.Of(p.Addresses...),
+		Labels: p.Labels,
+	}
+}
+
 // SidecarOf is the Sidecar that applies to a connected proxy. ok is false if none does.
 func (q *Queries) SidecarOf(r *query.Reader, id string) (api.Key, bool) {
 	p, ok := q.tables.Proxies.Get(r, id)
@@ -66,7 +75,7 @@ func (q *Queries) SidecarOf(r *query.Reader, id string) (api.Key, bool) {
 		return api.Key{}, false
 	}
 	labels := p.Labels
-	if served, _ := q.services.Workload.Get(r, service.Workload{Namespace: p.Namespace, Addresses: intern.Of(p.Addresses...)}); served.HasEndpoint {
+	if served, _ := q.services.Workload.Get(r, q.Workload(p)); served.HasEndpoint {
 		labels = served.Labels
 	}
 	row, ok := q.sidecarOf(r, p.Namespace, labels)
@@ -78,7 +87,7 @@ func (q *Queries) SidecarOf(r *query.Reader, id string) (api.Key, bool) {
 
 // sidecarOf is the Sidecar for a workload: the oldest that selects it, else the default of its namespace, else the
 // default of the root namespace.
-func (q *Queries) sidecarOf(r *query.Reader, namespace string, labels map[string]string) (*state.Sidecar, bool) {
+func (q *Queries) sidecarOf(r *query.Reader, namespace string, labels mesh.Labels) (*state.Sidecar, bool) {
 	row, ok := q.selecting(r, namespace, labels)
 	for _, ns := range []string{namespace, q.tables.RootNamespace(r)} {
 		if ok {
@@ -124,12 +133,12 @@ func (q *Queries) exposures(r *query.Reader, h HostInSet) func(namespace string,
 	}
 }
 
-func (q *Queries) selecting(r *query.Reader, namespace string, labels map[string]string) (*state.Sidecar, bool) {
+func (q *Queries) selecting(r *query.Reader, namespace string, labels mesh.Labels) (*state.Sidecar, bool) {
 	var best *state.Sidecar
-	for _, l := range mesh.SortedLabels(labels) {
+	for l := range labels.All() {
 		with := q.tables.SidecarsByLabel.Group(r, state.LabelIn{Namespace: namespace, Label: l})
 		s, ok := q.oldest(r, with, func(s *state.Sidecar) bool {
-			return mesh.Selects(s.Selector, labels)
+			return mesh.HasAll(labels, s.Selector)
 		})
 		if ok && (best == nil || older(s, best)) {
 			best = s
@@ -324,7 +333,7 @@ func (routeTargets) Size() int { return 0 }
 // ImportedThrough is a host whose routes lead to this host and thereby import it. It is empty if the Sidecar names this
 // host, or if the host is not in the set.
 func (q *Queries) ImportedThrough(r *query.Reader, h HostInSet) string {
-	s := h.Set.WithoutShortNames()
+	s := h.Set.WithoutNames()
 	if named, _ := q.imported.Get(r, s); named.Has(omap.Name(h.Host)) {
 		return ""
 	}

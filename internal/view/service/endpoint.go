@@ -1,6 +1,7 @@
 package service
 
 import (
+	"iter"
 	"slices"
 	"strconv"
 
@@ -30,7 +31,11 @@ type SelectedEndpoint struct {
 	mesh.Endpoint
 }
 
-// OutputName is the name of the WorkloadEntry.
+func equalSelected(a, b []SelectedEndpoint) bool {
+	return slices.EqualFunc(a, b, func(a, b SelectedEndpoint) bool { return a.name == b.name && a.hash == b.hash })
+}
+
+// OutputName is the name of the WorkloadEntry or pod, or that of the slice and the address.
 func (s SelectedEndpoint) OutputName() string { return s.name }
 
 // ContentHash covers the endpoint.
@@ -39,16 +44,19 @@ func (s SelectedEndpoint) ContentHash() omap.Hash { return s.hash }
 // Size is 0 because an endpoint is not sent by itself.
 func (SelectedEndpoint) Size() int { return 0 }
 
-func newSelectedEndpoint(k api.Key, e mesh.Endpoint) SelectedEndpoint {
+func newSelectedEndpoint(name string, e mesh.Endpoint) SelectedEndpoint {
 	b := make([]byte, 0, 128)
 	text := func(s string) { b = append(append(b, s...), 0) }
 	text(e.Address)
 	text(e.Locality.String())
 	text(e.Network)
+	text(e.Cluster)
+	text(e.Node)
 	text(e.ServiceAccount)
 	b = strconv.AppendUint(b, uint64(e.Weight), 10)
-	b = strconv.AppendBool(b, e.Unhealthy)
-	for _, l := range mesh.SortedLabels(e.Labels) {
+	b = strconv.AppendBool(strconv.AppendBool(b, e.MeshTLS), e.OnlyPorts)
+	b = append(b, byte(e.Health))
+	for l := range e.Labels.All() {
 		b = l.AppendTo(b)
 	}
 	b = append(b, 1)
@@ -56,7 +64,7 @@ func newSelectedEndpoint(k api.Key, e mesh.Endpoint) SelectedEndpoint {
 		text(name)
 		b = strconv.AppendUint(b, uint64(e.Ports[name]), 10)
 	}
-	return SelectedEndpoint{k.Name, omap.Sum(b), e}
+	return SelectedEndpoint{name, omap.Sum(b), e}
 }
 
 func keys[V any](m map[string]V) func(func(string) bool) {
@@ -76,20 +84,15 @@ type selectedKey struct {
 
 // defineSelected defines one cell per selected workload, so that a change of one workload costs one cell.
 func (q *Queries) defineSelected(g *query.Graph) {
-	same := func(a, b []SelectedEndpoint) bool {
-		return slices.EqualFunc(a, b, func(a, b SelectedEndpoint) bool { return a.name == b.name && a.hash == b.hash })
-	}
-	elem := query.Define(g, "selectedWorkload", same, func(r *query.Reader, k selectedKey) ([]SelectedEndpoint, bool) {
+	elem := query.Define(g, "selectedWorkload", equalSelected, func(r *query.Reader, k selectedKey) ([]SelectedEndpoint, bool) {
 		e, ok := q.tables.Workloads.Get(r, k.workload)
 		if !ok {
 			return nil, false
 		}
-		for l := range k.Labels.All() {
-			if got, ok := e.Labels[l.Name]; !ok || got != l.Value {
-				return nil, false
-			}
+		if !includes(e.Labels, k.Labels) {
+			return nil, false
 		}
-		return []SelectedEndpoint{newSelectedEndpoint(k.workload, e)}, true
+		return []SelectedEndpoint{newSelectedEndpoint(k.workload.Name, e)}, true
 	})
 	q.SelectedEndpoints = query.Each(g, "selected", q.workloadsWithRarestLabel, elem, func(s Selection, w api.Key) selectedKey {
 		return selectedKey{s, w}
@@ -99,11 +102,16 @@ func (q *Queries) defineSelected(g *query.Graph) {
 // workloadsWithRarestLabel are the workloads that have that label of the selection which the fewest workloads have. They
 // include all selected workloads.
 func (q *Queries) workloadsWithRarestLabel(r *query.Reader, s Selection) omap.Map[api.Key, omap.Unit] {
-	var least omap.Map[api.Key, omap.Unit]
+	return rarest(s.Labels, func(l mesh.Label) omap.Map[api.Key, omap.Unit] {
+		return q.tables.WorkloadsByLabel.Group(r, state.LabelIn{Namespace: s.Namespace, Label: l})
+	})
+}
+
+// rarest returns the smallest of the groups of labels.
+func rarest[K omap.Key[K]](labels mesh.Labels, group func(mesh.Label) omap.Map[K, omap.Unit]) (least omap.Map[K, omap.Unit]) {
 	first := true
-	for l := range s.Labels.All() {
-		m := q.tables.WorkloadsByLabel.Group(r, state.LabelIn{Namespace: s.Namespace, Label: l})
-		if first || m.Len() < least.Len() {
+	for l := range labels.All() {
+		if m := group(l); first || m.Len() < least.Len() {
 			least, first = m, false
 		}
 	}
@@ -126,12 +134,59 @@ func (q *Queries) Endpoints(r *query.Reader, s *Service, port uint32) []mesh.Por
 		for i := range e.Inline {
 			out = append(out, mesh.PortEndpoint{Endpoint: &e.Inline[i], Port: e.Inline[i].Port(p)})
 		}
-		if len(e.Selector) == 0 {
-			continue
+		read := besides[omap.Map[omap.Name, SelectedEndpoint]]{
+			slices:    func(k api.Key) omap.Map[omap.Name, SelectedEndpoint] { return q.sliceEndpoints.Get(r, k) },
+			workloads: func(s Selection) omap.Map[omap.Name, SelectedEndpoint] { return q.SelectedEndpoints.Get(r, s) },
+			pods:      func(s Selection) omap.Map[omap.Name, SelectedEndpoint] { return q.selectedPods.Get(r, s) },
 		}
-		for _, w := range q.SelectedEndpoints.Get(r, Select(part.Object.Namespace, e.Selector)).All() {
-			out = append(out, mesh.PortEndpoint{Endpoint: &w.Endpoint, Port: w.Endpoint.Port(p)})
+		for list := range read.of(part, e.Selector) {
+			for _, w := range list.All() {
+				out = append(out, mesh.PortEndpoint{Endpoint: &w.Endpoint, Port: w.Endpoint.Port(p)})
+			}
 		}
 	}
-	return out
+	return withoutRepeats(out, s)
+}
+
+// besides reads something about the endpoints of a declaration that it does not list itself: about those of the slices of a
+// Service, about the WorkloadEntries that a selector picks, and about the pods that it picks.
+type besides[V any] struct {
+	slices          func(service api.Key) V
+	workloads, pods func(Selection) V
+}
+
+// of yields what there is about one declaration with a selector. The pods that a Service selects are in its slices, and a headless
+// Service selects no WorkloadEntries.
+func (b besides[V]) of(part Part, selector map[string]string) iter.Seq[V] {
+	return func(yield func(V) bool) {
+		if part.isService() && !yield(b.slices(part.Object)) {
+			return
+		}
+		if len(selector) == 0 || part.Spec.Headless {
+			return
+		}
+		selection := Select(part.Object.Namespace, selector)
+		if yield(b.workloads(selection)) && !part.isService() {
+			yield(b.pods(selection))
+		}
+	}
+}
+
+// withoutRepeats removes repeated endpoints if a Service declares the service: its slices may have an endpoint in common for a
+// while. It changes the list.
+func withoutRepeats(list []mesh.PortEndpoint, s *Service) []mesh.PortEndpoint {
+	if !slices.ContainsFunc(s.Parts, Part.isService) {
+		return list
+	}
+	type address struct {
+		cluster, address string
+		port             uint32
+	}
+	seen := make(map[address]bool, len(list))
+	return slices.DeleteFunc(list, func(e mesh.PortEndpoint) bool {
+		at := address{e.Cluster, e.Address, e.Port}
+		repeated := seen[at]
+		seen[at] = true
+		return repeated
+	})
 }

@@ -132,7 +132,9 @@ func (at Exposure) listenAddress(ip string, p mesh.Port) ListenAddress {
 func DefaultExposure(string, uint32) []Exposure { return []Exposure{{}} }
 
 func (q *Queries) footprint(r *query.Reader, s *Service, places func(namespace string, port uint32) []Exposure) Footprint {
-	f := Footprint{Host: s.Host, Created: s.Created, OverruledNamespaces: s.OverruledNamespaces}
+	f := Footprint{
+		Host: s.Host, Created: s.Created, OverruledNamespaces: s.OverruledNamespaces, ForGateways: s.DiffersForGateways(), ForIPv6: s.ResolvesNames(),
+	}
 	own := serviceAddresses{headless: q.headless(r, s)}
 	own.singles, own.blocks = splitAddresses(s)
 	for _, p := range s.Ports {

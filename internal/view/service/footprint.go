@@ -45,6 +45,9 @@ type Footprint struct {
 	VIPs []string
 	// OverruledNamespaces are the namespaces whose declaration of the host lost the conflict.
 	OverruledNamespaces []string
+	// ForGateways says that the host differs for gateways; see Service.DiffersForGateways. ForIPv6 says that it differs for proxies
+	// with addresses of IPv6 only; see Service.ResolvesNames.
+	ForGateways, ForIPv6 bool
 	// Base is the footprint of the host in the base view. It is set in overlays only, where this footprint replaces it.
 	Base *Footprint
 }
@@ -126,6 +129,12 @@ func (f Footprint) append(b []byte) []byte {
 	for _, o := range f.OverruledNamespaces {
 		b = append(append(b, 4), o...)
 	}
+	if f.ForGateways {
+		b = append(b, 7)
+	}
+	if f.ForIPv6 {
+		b = append(b, 8)
+	}
 	if f.Base != nil {
 		b = f.Base.append(append(b, 5))
 	}
@@ -136,7 +145,7 @@ func (f Footprint) equal(o Footprint) bool {
 	return f.Host == o.Host && f.Created == o.Created && slices.Equal(f.HTTPPorts, o.HTTPPorts) && slices.Equal(f.SharedPorts, o.SharedPorts) &&
 		slices.Equal(f.DedicatedPorts, o.DedicatedPorts) && slices.Equal(f.DynamicPorts, o.DynamicPorts) &&
 		slices.Equal(f.GRPCWebPorts, o.GRPCWebPorts) && slices.Equal(f.RouteOnlyPorts, o.RouteOnlyPorts) &&
-		slices.Equal(f.Connections, o.Connections) && slices.Equal(f.HTTPAddresses, o.HTTPAddresses) && slices.Equal(f.VIPs, o.VIPs) && slices.Equal(f.OverruledNamespaces, o.OverruledNamespaces) &&
+		slices.Equal(f.Connections, o.Connections) && slices.Equal(f.HTTPAddresses, o.HTTPAddresses) && slices.Equal(f.VIPs, o.VIPs) && slices.Equal(f.OverruledNamespaces, o.OverruledNamespaces) && f.ForGateways == o.ForGateways && f.ForIPv6 == o.ForIPv6 &&
 		(f.Base == nil) == (o.Base == nil) && (f.Base == nil || f.Base.equal(*o.Base))
 }
 
@@ -166,6 +175,9 @@ func (q *Queries) FootprintAt(r *query.Reader, v HostView, places func(namespace
 // headless reports whether clients reach a service at the addresses of its endpoints: it has no address of its own, and
 // connections go to their original destination.
 func (q *Queries) headless(r *query.Reader, s *Service) bool {
+	if s.Headless {
+		return true
+	}
 	if s.Resolution != mesh.Passthrough || len(s.Addresses) > 0 || isAddress(s.Host) {
 		return false
 	}
@@ -181,7 +193,7 @@ func (q *Queries) headless(r *query.Reader, s *Service) bool {
 func (q *Queries) endpointAddresses(r *query.Reader, s *Service, port uint32) []string {
 	var out []string
 	for _, e := range q.Endpoints(r, s, port) {
-		if a, err := netip.ParseAddr(e.Address); err == nil && a.Zone() == "" {
+		if a, err := netip.ParseAddr(e.Address); err == nil && a.Zone() == "" && e.Port != 0 && e.Health != mesh.Unusable {
 			out = append(out, a.Unmap().String())
 		}
 	}
@@ -276,6 +288,8 @@ type FootprintIndex[C comparable] struct {
 	// Overruled maps a namespace to the hosts whose declaration by it lost the conflict, and to the cluster hosts of
 	// which such a host is a short name. The empty name maps to all hosts with an overruled declaration.
 	Overruled *query.Groups[C, omap.Name, omap.Name]
+	// ForGateways and ForIPv6 map the empty name to the hosts that differ for gateways, and for proxies with addresses of IPv6 only.
+	ForGateways, ForIPv6 *query.Groups[C, omap.Name, omap.Name]
 }
 
 // DynamicHTTPCandidate is the creation time of a candidate without a host that stands for the HTTP hosts of an address
@@ -350,6 +364,17 @@ func DefineFootprintIndex[C comparable](g *query.Graph, tag, domain string, c *q
 			add("", omap.Name(f.Host))
 		}
 	})
+	which := func(name string, differs func(Footprint) bool) *query.Groups[C, omap.Name, omap.Name] {
+		return query.GroupBy(g, tag+name, c, func(f Footprint, add func(omap.Name, omap.Name)) {
+			each(f, func(f Footprint) {
+				if differs(f) {
+					add("", omap.Name(f.Host))
+				}
+			})
+		})
+	}
+	t.ForGateways = which("forGateways", func(f Footprint) bool { return f.ForGateways })
+	t.ForIPv6 = which("forIPv6", func(f Footprint) bool { return f.ForIPv6 })
 	return t
 }
 

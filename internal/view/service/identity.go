@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
 )
@@ -17,19 +18,23 @@ const meshTLSAccount = ""
 // defineIdentities groups selected endpoints by identity. The set of identities of a service therefore changes only when
 // the first endpoint of an identity appears or the last one disappears.
 func (q *Queries) defineIdentities(g *query.Graph) {
-	q.identities = query.GroupBy(g, "selectedIdentities", q.SelectedEndpoints, func(s SelectedEndpoint, add func(omap.Name, omap.Name)) {
-		if s.MeshTLS() {
+	of := func(s SelectedEndpoint, add func(omap.Name, omap.Name)) {
+		if s.MeshTLS {
 			add(meshTLSAccount, omap.Name(s.name))
 		}
 		if s.ServiceAccount != "" {
 			add(omap.Name(s.ServiceAccount), omap.Name(s.name))
 		}
-	})
+	}
+	q.identities = query.GroupBy(g, "selectedIdentities", q.SelectedEndpoints, of)
+	q.podIdentities = query.GroupBy(g, "podIdentities", q.selectedPods, of)
+	q.sliceIdentities = query.GroupBy(g, "sliceIdentities", q.sliceEndpoints, of)
 }
 
-// AcceptsMeshTLS reports whether any endpoint of a service accepts the mesh's TLS.
+// AcceptsMeshTLS reports whether any endpoint of a service accepts the mesh's TLS. Pods of a Service may do so at any time, and a
+// change of the cluster would interrupt its connections.
 func (q *Queries) AcceptsMeshTLS(r *query.Reader, s *Service) bool {
-	found := false
+	found := slices.ContainsFunc(s.Parts, func(p Part) bool { return p.isService() && !p.Spec.Headless })
 	q.eachAccount(r, s, func(account string) { found = found || account == meshTLSAccount })
 	return found
 }
@@ -59,7 +64,8 @@ func (q *Queries) SubjectAltNames(r *query.Reader, s *Service) []string {
 	return slices.Compact(names)
 }
 
-// eachAccount calls add for every service account of a service's endpoints, and for meshTLSAccount.
+// eachAccount calls add for every service account of a service's endpoints, and for meshTLSAccount. Endpoints that take no
+// requests count, so that clusters do not change when pods become ready or end.
 func (q *Queries) eachAccount(r *query.Reader, s *Service, add func(account string)) {
 	for _, part := range s.Parts {
 		who, ok := q.tables.Identities.Get(r, part.Object)
@@ -72,11 +78,15 @@ func (q *Queries) eachAccount(r *query.Reader, s *Service, add func(account stri
 		for _, account := range who.Accounts {
 			add(account)
 		}
-		if len(who.Selector) == 0 {
-			continue
+		read := besides[names]{
+			slices:    func(k api.Key) names { return q.sliceIdentities.Keys(r, k) },
+			workloads: func(s Selection) names { return q.identities.Keys(r, s) },
+			pods:      func(s Selection) names { return q.podIdentities.Keys(r, s) },
 		}
-		for account := range q.identities.Keys(r, Select(part.Object.Namespace, who.Selector)).All() {
-			add(string(account))
+		for accounts := range read.of(part, who.Selector) {
+			for account := range accounts.All() {
+				add(string(account))
+			}
 		}
 	}
 }

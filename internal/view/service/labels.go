@@ -22,11 +22,14 @@ func (q *Queries) defineLabels(g *query.Graph) {
 		}
 		return e.LabelSets(), true
 	})
-	q.selectedLabels = query.GroupBy(g, "selectedLabels", q.SelectedEndpoints, func(s SelectedEndpoint, add func(mesh.Label, omap.Name)) {
-		for name, value := range s.Labels {
-			add(mesh.Label{Name: name, Value: value}, omap.Name(s.name))
+	of := func(s SelectedEndpoint, add func(mesh.Label, omap.Name)) {
+		for label := range s.Labels.All() {
+			add(label, omap.Name(s.name))
 		}
-	})
+	}
+	q.selectedLabels = query.GroupBy(g, "selectedLabels", q.SelectedEndpoints, of)
+	q.podLabels = query.GroupBy(g, "podLabels", q.selectedPods, of)
+	q.sliceLabels = query.GroupBy(g, "sliceLabels", q.sliceEndpoints, of)
 }
 
 // MissingLabels returns the labels of a subset because of which it has no endpoints. If no endpoint of the service has one
@@ -57,18 +60,38 @@ func (q *Queries) hasLabels(r *query.Reader, s *Service, labels []mesh.Label) bo
 			return true
 		}
 		who, ok := q.tables.Identities.Get(r, part.Object)
-		if !ok || len(who.Selector) == 0 {
+		if !ok {
 			continue
 		}
-		var groups []omap.Map[omap.Name, omap.Unit]
-		for _, l := range labels {
-			groups = append(groups, q.selectedLabels.Group(r, Select(part.Object.Namespace, who.Selector), l))
+		read := besides[bool]{
+			slices: func(k api.Key) bool {
+				return intersectAll(labels, func(l mesh.Label) names { return q.sliceLabels.Group(r, k, l) })
+			},
+			workloads: func(s Selection) bool {
+				return intersectAll(labels, func(l mesh.Label) names { return q.selectedLabels.Group(r, s, l) })
+			},
+			pods: func(s Selection) bool {
+				return intersectAll(labels, func(l mesh.Label) names { return q.podLabels.Group(r, s, l) })
+			},
 		}
-		if intersect(groups) {
-			return true
+		for found := range read.of(part, who.Selector) {
+			if found {
+				return true
+			}
 		}
 	}
 	return false
+}
+
+type names = omap.Map[omap.Name, omap.Unit]
+
+// intersectAll reports whether some endpoint is in the groups of all labels.
+func intersectAll(labels []mesh.Label, group func(mesh.Label) names) bool {
+	groups := make([]names, 0, len(labels))
+	for _, l := range labels {
+		groups = append(groups, group(l))
+	}
+	return intersect(groups)
 }
 
 // hasAll reports whether a sorted set of labels has all of the other labels. It is true if the set is that of an object with
@@ -83,10 +106,13 @@ func hasAll(set, labels []mesh.Label) bool {
 	})
 }
 
-// MayHaveWorkload reports whether a namespace may have a workload with all of the labels: each is on some WorkloadEntry,
-// or each is on some endpoint of a ServiceEntry.
+// MayHaveWorkload reports whether a namespace may have a workload with all of the labels: some pod has them all, each is on some
+// WorkloadEntry, or each is on some endpoint of a ServiceEntry.
 func (q *Queries) MayHaveWorkload(r *query.Reader, namespace string, labels map[string]string) bool {
 	if q.tables.InlineByLabel.Group(r, state.LabelIn{Namespace: namespace, Label: state.AnyLabel()}).Len() > 0 {
+		return true
+	}
+	if q.hasPod(r, namespace, labels) {
 		return true
 	}
 	for _, having := range []*store.Index[state.LabelIn, api.Key]{q.tables.WorkloadsByLabel, q.tables.InlineByLabel} {
@@ -94,6 +120,20 @@ func (q *Queries) MayHaveWorkload(r *query.Reader, namespace string, labels map[
 			return having.Group(r, state.LabelIn{Namespace: namespace, Label: l}).Len() == 0
 		}
 		if !slices.ContainsFunc(mesh.SortedLabels(labels), lacking) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasPod reports whether some pod of a namespace has all labels of a selector.
+func (q *Queries) hasPod(r *query.Reader, namespace string, selector map[string]string) bool {
+	labels := mesh.SortedLabels(selector)
+	if len(labels) == 0 {
+		return false
+	}
+	for set := range q.tables.Kube.LabelSets.Group(r, state.LabelIn{Namespace: namespace, Label: labels[0]}).All() {
+		if mesh.HasAll(set.Labels, selector) {
 			return true
 		}
 	}
@@ -116,9 +156,12 @@ func intersect[K omap.Key[K]](groups []omap.Map[K, omap.Unit]) bool {
 	return false
 }
 
-// SelectsWorkload reports whether some WorkloadEntry of a namespace has all labels of a selector, or may have them. The
+// SelectsWorkload reports whether some WorkloadEntry or pod of a namespace has all labels of a selector, or may have them. The
 // selector is not empty.
 func (q *Queries) SelectsWorkload(r *query.Reader, namespace string, selector map[string]string) bool {
+	if q.hasPod(r, namespace, selector) {
+		return true
+	}
 	var groups []omap.Map[api.Key, omap.Unit]
 	for _, l := range mesh.SortedLabels(selector) {
 		groups = append(groups, q.tables.WorkloadsByLabel.Group(r, state.LabelIn{Namespace: namespace, Label: l}))
@@ -127,14 +170,14 @@ func (q *Queries) SelectsWorkload(r *query.Reader, namespace string, selector ma
 }
 
 // IsSelected reports whether some ServiceEntry of its namespace selects a WorkloadEntry, or may select it.
-func (q *Queries) IsSelected(r *query.Reader, k api.Key, labels map[string]string) bool {
+func (q *Queries) IsSelected(r *query.Reader, k api.Key, labels mesh.Labels) bool {
 	compared := 0
-	for _, l := range mesh.SortedLabels(labels) {
+	for l := range labels.All() {
 		for object := range q.tables.SelectorsByLabel.Group(r, state.LabelIn{Namespace: k.Namespace, Label: l}).All() {
 			if compared++; compared > maxCompared {
 				return true
 			}
-			if who, ok := q.tables.Identities.Get(r, object); ok && mesh.Selects(who.Selector, labels) {
+			if who, ok := q.tables.Identities.Get(r, object); ok && mesh.HasAll(labels, who.Selector) {
 				return true
 			}
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/intern"
+	"github.com/pilotmesh/pilot/internal/kube"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
@@ -72,9 +73,49 @@ type Part struct {
 	Spec   *mesh.Service
 }
 
+// isService reports whether the object is a Service of a Kubernetes cluster, and not a ServiceEntry.
+func (p Part) isService() bool { return p.Object.Kind == kube.KindService }
+
 func (s *Service) equal(o *Service) bool {
 	return s.Host == o.Host && s.Created == o.Created && s.Service.Equal(o.Service) && slices.Equal(s.OverruledNamespaces, o.OverruledNamespaces) &&
 		slices.EqualFunc(s.Parts, o.Parts, func(a, b Part) bool { return a.Object == b.Object && a.Spec.Equal(b.Spec) })
+}
+
+// DiffersForGateways reports whether gateways reach the service in another way than sidecars do. No connection is redirected to a
+// gateway, so it knows no original destination and uses the endpoints of the service instead; and it does not detect protocols.
+func (s *Service) DiffersForGateways() bool {
+	return s.Resolution == mesh.Passthrough || slices.ContainsFunc(s.Ports, func(p mesh.Port) bool { return p.Protocol.Sniffed() })
+}
+
+// ResolvesNames reports whether Envoy resolves names to reach the service. A proxy with addresses of IPv6 only asks for addresses of
+// that version, and others for those of IPv4.
+func (s *Service) ResolvesNames() bool {
+	return s.Resolution == mesh.DNS || s.Resolution == mesh.DNSRoundRobin || s.Resolution == mesh.DynamicDNS
+}
+
+// AddressesFor are the addresses of the service that clients of some families call. Clients of both families call the first one.
+func (s *Service) AddressesFor(f mesh.Families) []string {
+	all, _ := splitAddresses(s)
+	switch {
+	case !s.ByFamily:
+		return all
+	case f == mesh.BothFamilies:
+		return all[:min(len(all), 1)]
+	}
+	return slices.DeleteFunc(all, func(ip string) bool { return !f.Has(ip) })
+}
+
+// ListensAt reports whether proxies of some families listen at an address of the service: one that their clients call, or the first
+// one if these can call none.
+func (s *Service) ListensAt(ip string, f mesh.Families) bool {
+	if !s.ByFamily || len(s.Addresses) < 2 {
+		return true
+	}
+	if of := s.AddressesFor(f); len(of) > 0 {
+		return slices.Contains(of, ip)
+	}
+	all, _ := splitAddresses(s)
+	return all[0] == ip
 }
 
 // Queries answer questions about services.
@@ -84,11 +125,17 @@ type Queries struct {
 	Service *query.Query[HostView, *Service]
 	// SelectedEndpoints are the workloads that a selector picks, as endpoints. There is one cell per workload.
 	SelectedEndpoints *query.Collection[Selection, SelectedEndpoint]
+	// sliceEndpoints are the endpoints in the slices of a Service. There is one cell per slice. selectedPods are the pods that a
+	// selector of a ServiceEntry picks, as endpoints.
+	sliceEndpoints *query.Collection[api.Key, SelectedEndpoint]
+	selectedPods   *query.Collection[Selection, SelectedEndpoint]
 	// identities groups the selected endpoints by service account, and under meshTLSAccount those that accept the mesh's
 	// TLS.
-	identities *query.Groups[Selection, omap.Name, omap.Name]
+	identities, podIdentities *query.Groups[Selection, omap.Name, omap.Name]
+	sliceIdentities           *query.Groups[api.Key, omap.Name, omap.Name]
 	// selectedLabels groups the selected endpoints by label.
-	selectedLabels *query.Groups[Selection, mesh.Label, omap.Name]
+	selectedLabels, podLabels *query.Groups[Selection, mesh.Label, omap.Name]
+	sliceLabels               *query.Groups[api.Key, mesh.Label, omap.Name]
 	// inlineLabels are the sets of labels of the endpoints that an object lists itself, one per distinct set, each sorted.
 	inlineLabels *query.Query[api.Key, [][]mesh.Label]
 	// Workload describes a workload by the services that have an endpoint at its addresses.
@@ -107,6 +154,7 @@ func Define(g *query.Graph, t *state.Tables) *Queries {
 	q := &Queries{tables: t}
 	q.Service = query.Define(g, "service", (*Service).equal, q.service)
 	q.defineSelected(g)
+	q.definePods(g)
 	q.defineIdentities(g)
 	q.defineLabels(g)
 	q.Workload = query.Define(g, "serves", WorkloadDescription.Equal, q.describeWorkload)
@@ -133,7 +181,7 @@ func (q *Queries) service(r *query.Reader, v HostView) (*Service, bool) {
 		switch {
 		case status == DeclarationOverruled && !slices.Contains(others, c.Namespace):
 			others = append(others, c.Namespace)
-		case status == DeclarationUsed && len(parts) < maxParts && !slices.ContainsFunc(parts, func(p state.Claim) bool { return p.Name == c.Name }):
+		case status == DeclarationUsed && len(parts) < maxParts && !slices.ContainsFunc(parts, func(p state.Claim) bool { return p.Name == c.Name && p.Cluster == c.Cluster }):
 			parts = append(parts, c)
 		}
 	}
@@ -212,8 +260,11 @@ func DeclaringNamespace(claims omap.Map[state.Claim, omap.Unit], layer string) s
 }
 
 // merge adds up declarations of one namespace. The oldest decides; the others add ports, addresses and subject
-// alternative names that it does not have.
+// alternative names that it does not have. Beside a Service, ServiceEntries add endpoints only.
 func merge(parts []Part) *mesh.Service {
+	if of := slices.DeleteFunc(slices.Clone(parts), func(p Part) bool { return !p.isService() }); len(of) > 0 {
+		parts = of
+	}
 	if len(parts) == 1 {
 		return parts[0].Spec
 	}

@@ -2,7 +2,9 @@ package service
 
 import (
 	"cmp"
+	"iter"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/api"
@@ -16,27 +18,32 @@ import (
 // maxInstances bounds how many services of one workload count.
 const maxInstances = 40
 
-// Workload names a workload by its namespace and addresses.
+// Workload names a workload. Its pod is found by its name, or else by its addresses, and endpoints outside Kubernetes by its
+// addresses.
 type Workload struct {
-	Namespace string
-	Addresses intern.List[string]
+	Cluster, Namespace, Name string
+	Addresses                intern.List[string]
+	// Labels are those that its proxy reports. They count while neither a pod nor an endpoint of the workload is known.
+	Labels mesh.Labels
 }
 
-// WorkloadDescription is what the services of its namespace say about a workload.
+// WorkloadDescription is what the services of its namespace, and its pod, say about a workload.
 type WorkloadDescription struct {
 	// Ports are the ports that the workload serves, sorted by number. Each belongs to the oldest service that has it.
 	Ports intern.List[proxy.InboundPort]
-	// HasEndpoint says that a service has an endpoint at the workload's address. Labels are those of the endpoint of the
-	// oldest such service; they replace the labels that the proxy reports.
+	// Own are the addresses of the pod, with the ports of headless Services at which others have a listener for the pod.
+	Own intern.List[netip.AddrPort]
+	// HasEndpoint says that the workload is a pod, or that a service has an endpoint at its address. Labels are those of the pod,
+	// or else of the endpoint of the oldest such service; they replace the labels that the proxy reports.
 	HasEndpoint bool
-	Labels      map[string]string
-	// Locality is that of the same endpoint. It is zero if the endpoint has none.
-	Locality mesh.Locality
+	Labels      mesh.Labels
+	// Place is that of the pod or of the same endpoint. Parts of it are empty if they are not known.
+	Place mesh.Place
 }
 
 // Equal reports whether two descriptions are equal.
 func (s WorkloadDescription) Equal(o WorkloadDescription) bool {
-	return s.Ports == o.Ports && s.HasEndpoint == o.HasEndpoint && s.Locality == o.Locality && maps.Equal(s.Labels, o.Labels)
+	return s.Ports == o.Ports && s.Own == o.Own && s.HasEndpoint == o.HasEndpoint && s.Place == o.Place && s.Labels == o.Labels
 }
 
 // instance is a service with an endpoint at the workload.
@@ -44,21 +51,35 @@ type instance struct {
 	object   api.Key
 	created  int64
 	endpoint mesh.Endpoint
+	// port returns the port of the workload for a port of the service; 0 if it does not serve it.
+	port func(mesh.Port) uint32
 }
 
 func (q *Queries) describeWorkload(r *query.Reader, w Workload) (WorkloadDescription, bool) {
+	if k, pod := q.findPod(r, w); pod != nil {
+		s := WorkloadDescription{HasEndpoint: true, Labels: pod.Labels, Place: q.podPlace(r, k, pod)}
+		hits := q.podInstances(r, k, pod, nil)
+		s.Ports, s.Own = q.ports(r, hits), q.ownAddresses(r, pod, hits)
+		return s, true
+	}
 	var hits []instance
 	for a := range w.Addresses.All() {
 		hits = q.inlineInstances(r, state.AddressIn{Namespace: w.Namespace, Address: a}, hits)
 		hits = q.selectedInstances(r, state.AddressIn{Namespace: w.Namespace, Address: a}, hits)
 	}
 	if len(hits) == 0 {
-		return WorkloadDescription{}, true
+		return WorkloadDescription{Ports: q.ports(r, q.labelInstances(r, w))}, true
 	}
+	s := WorkloadDescription{HasEndpoint: true, Ports: q.ports(r, hits)}
+	s.Labels, s.Place = hits[0].endpoint.Labels, hits[0].endpoint.Place
+	return s, true
+}
+
+// ports sorts the services of a workload by age, and returns the ports that the workload serves for them.
+func (q *Queries) ports(r *query.Reader, hits []instance) intern.List[proxy.InboundPort] {
 	slices.SortStableFunc(hits, func(a, b instance) int {
 		return cmp.Or(cmp.Compare(a.created, b.created), a.object.Compare(b.object))
 	})
-	s := WorkloadDescription{HasEndpoint: true, Labels: hits[0].endpoint.Labels, Locality: hits[0].endpoint.Locality}
 	ports := map[uint32]proxy.InboundPort{}
 	for _, h := range hits {
 		q.addPorts(r, h, ports)
@@ -67,8 +88,7 @@ func (q *Queries) describeWorkload(r *query.Reader, w Workload) (WorkloadDescrip
 	for _, n := range slices.Sorted(maps.Keys(ports)) {
 		list = append(list, ports[n])
 	}
-	s.Ports = intern.Of(list...)
-	return s, true
+	return intern.Of(list...)
 }
 
 // inlineInstances appends the services that list an endpoint at the address.
@@ -97,22 +117,32 @@ func (q *Queries) selectedInstances(r *query.Reader, at state.AddressIn, hits []
 		if !ok {
 			continue
 		}
-		for _, l := range mesh.SortedLabels(ep.Labels) {
-			for object := range q.tables.SelectorsByLabel.Group(r, state.LabelIn{Namespace: at.Namespace, Label: l}).All() {
-				if len(hits) == maxInstances {
-					return hits
-				}
-				if e, ok := q.tables.Endpoints.Get(r, object); ok && mesh.Selects(e.Selector, ep.Labels) {
-					hits = append(hits, q.newInstance(r, object, ep))
-				}
+		for object := range q.selecting(r, at.Namespace, ep.Labels) {
+			if len(hits) == maxInstances {
+				return hits
 			}
+			hits = append(hits, q.newInstance(r, object, ep))
 		}
 	}
 	return hits
 }
 
+// selecting yields the objects whose selector picks a workload with some labels.
+func (q *Queries) selecting(r *query.Reader, namespace string, labels mesh.Labels) iter.Seq[api.Key] {
+	return func(yield func(api.Key) bool) {
+		for l := range labels.All() {
+			for object := range q.tables.SelectorsByLabel.Group(r, state.LabelIn{Namespace: namespace, Label: l}).All() {
+				e, ok := q.tables.Endpoints.Get(r, object)
+				if ok && mesh.HasAll(labels, e.Selector) && !yield(object) {
+					return
+				}
+			}
+		}
+	}
+}
+
 func (q *Queries) newInstance(r *query.Reader, object api.Key, ep mesh.Endpoint) instance {
-	h := instance{object: object, endpoint: ep}
+	h := instance{object: object, endpoint: ep, port: ep.Port}
 	if c, ok := q.tables.Claims.Get(r, object); ok {
 		h.created = c.Created
 	}
@@ -130,7 +160,7 @@ func (q *Queries) addPorts(r *query.Reader, h instance, ports map[uint32]proxy.I
 		host = c.Hosts[0]
 	}
 	for _, p := range spec.Ports {
-		number := h.endpoint.Port(p)
+		number := h.port(p)
 		if _, taken := ports[number]; taken || number == 0 || p.Protocol == mesh.UDP {
 			continue
 		}

@@ -16,6 +16,10 @@ import (
 type Client struct {
 	Site  mesh.Site
 	Rules SelectingRules
+	// Gateway is true if the client is a gateway. It matters to services with Service.DiffersForGateways.
+	Gateway bool
+	// IPv6 is true if the client has addresses of IPv6 only. It matters to services with Service.ResolvesNames.
+	IPv6 bool
 }
 
 // SelectingRules are the DestinationRules whose workload selector selects a client.

@@ -29,6 +29,9 @@ type Preference struct {
 // endpoints alike. Rules come before the preference that the service declares, and that comes before the mesh's.
 func (q *Queries) Preference(r *query.Reader, near mesh.Nearness, s Settings) *Preference {
 	locality, zone := s.LoadBalancer.GetLocalityLbSetting(), s.LoadBalancer.GetZoneAwareLbSetting()
+	if near == mesh.OnlyNode { // endpoints on other nodes are left out, so that there is nothing to prefer
+		return nil
+	}
 	if locality == nil && zone == nil && near != mesh.Anywhere {
 		return &Preference{labels: mesh.NearLabels(near)}
 	}
@@ -157,22 +160,13 @@ func (p *Preference) tier(e mesh.PortEndpoint, at mesh.Site) uint32 {
 	for i, label := range p.labels {
 		key, want, given := strings.Cut(label, "=")
 		if !given {
-			want = valueOf(at.Labels, key)
+			want, _ = mesh.LabelValue(at.Labels, key)
 		}
-		if mesh.PlaceLabel(key, e.Labels, e.Locality, e.Network, "") != want {
+		if mesh.PlaceLabel(key, e.Labels, e.Place) != want {
 			return uint32(len(p.labels) - i)
 		}
 	}
 	return 0
-}
-
-func valueOf(labels mesh.Labels, name string) string {
-	for l := range labels.All() {
-		if l.Name == name {
-			return l.Value
-		}
-	}
-	return ""
 }
 
 // distance is 0 for the same locality and grows with the distance, up to 4. The region that takes over is nearer than

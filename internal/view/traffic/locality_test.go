@@ -16,7 +16,7 @@ func endpoints(at ...string) []mesh.PortEndpoint {
 	var list []mesh.PortEndpoint
 	for i, where := range at {
 		list = append(list, mesh.PortEndpoint{Port: 80, Endpoint: &mesh.Endpoint{
-			Address: fmt.Sprintf("10.0.0.%d", i+1), Locality: mesh.ParseLocality(where), Labels: map[string]string{"v": fmt.Sprint(i % 2)},
+			Address: fmt.Sprintf("10.0.0.%d", i+1), Locality: mesh.ParseLocality(where), Labels: mesh.LabelsOf(map[string]string{"v": fmt.Sprint(i % 2)}),
 		}})
 	}
 	return list

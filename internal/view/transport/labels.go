@@ -21,6 +21,7 @@ type clients struct {
 type LabelledKey struct {
 	scope.LabelledClients
 	NotIntercepted bool
+	Families       mesh.Families
 	At             service.Address
 }
 
@@ -46,7 +47,7 @@ func (q *Queries) defineLabelled(g *query.Graph, elem *query.Query[partKey, []Pa
 		if of == (clients{}) {
 			return nil, false
 		}
-		return elem.Get(r, partKey{view, k.At, k.NotIntercepted, of, k.options, 0})
+		return elem.Get(r, partKey{view, k.At, k.NotIntercepted, k.Families, of, k.options, 0})
 	})
 	q.labelledParts = query.Each(g, "labelledSharedConnections", func(r *query.Reader, k LabelledKey) omap.Map[service.Candidate, omap.Unit] {
 		return Candidates(k.NotIntercepted, q.scope.LabelledIndex).Group(r, k.LabelledClients, k.At)
@@ -66,8 +67,8 @@ func (q *Queries) Labelled(r *query.Reader, k LabelledKey) (p *Plan, differs boo
 	for _, part := range parts.All() {
 		instead[part.id()] = part
 	}
-	if p, ok := q.plan(r, SetKey{k.Set, k.NotIntercepted, k.At}, instead); ok {
+	if p, ok := q.plan(r, SetKey{k.Set, k.NotIntercepted, k.Families, k.At}, instead); ok {
 		return p, true
 	}
-	return q.planOfAll(r, BaseKey{k.NotIntercepted, k.At}, instead), true
+	return q.planOfAll(r, BaseKey{k.NotIntercepted, k.Families, k.At}, instead), true
 }

@@ -27,7 +27,7 @@ func (q *Queries) evaluatePart(r *query.Reader, k partKey) (Part, bool) {
 		s = wider
 	}
 	port, ok := s.Port(k.at.Port)
-	if !ok {
+	if !ok || !s.Headless && !k.options.FromSidecar && k.at.IP != "" && !s.ListensAt(k.at.IP, k.families) {
 		return Part{}, false
 	}
 	if k.options.Protocol != mesh.Auto {

@@ -12,6 +12,7 @@ package transport
 import (
 	"fmt"
 
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
@@ -31,9 +32,10 @@ const maxInlineParts = 8
 const maxConflicts = 20
 
 // BaseKey names an address in the base view. NotIntercepted says that traffic is not redirected to the proxy, so that
-// every listener binds the loopback address.
+// every listener binds the loopback address. Families are the IP versions of the proxy; they are zero for any IP.
 type BaseKey struct {
 	NotIntercepted bool
+	Families       mesh.Families
 	At             service.Address
 }
 
@@ -41,6 +43,7 @@ type BaseKey struct {
 type SetKey struct {
 	Set            scope.Set
 	NotIntercepted bool
+	Families       mesh.Families
 	At             service.Address
 }
 
@@ -84,7 +87,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 		if k.onlyInBase || k.Host == "" {
 			return nil, false
 		}
-		return elem.Get(r, partKey{q.scope.View(r, k.HostInSet), k.at, k.notIntercepted, clients{}, k.options, 0})
+		return elem.Get(r, partKey{HostView: q.scope.View(r, k.HostInSet), at: k.at, notIntercepted: k.notIntercepted, options: k.options})
 	})
 	q.scopedParts = query.Each(g, "scopedSharedConnections", func(r *query.Reader, k SetKey) omap.Map[service.Candidate, omap.Unit] {
 		return Candidates(k.NotIntercepted, sc.Index).Group(r, k.Set, k.At)
@@ -121,7 +124,7 @@ func (q *Queries) planOfAll(r *query.Reader, k BaseKey, instead map[partID]Part)
 		return p
 	}
 	for _, c := range own.hosts {
-		if part, ok := q.partOf(r, len(own.hosts), partKey{service.HostView{Host: c.Host}, k.At, k.NotIntercepted, clients{}, c.ListenOptions, 0}); ok {
+		if part, ok := q.partOf(r, len(own.hosts), partKey{service.HostView{Host: c.Host}, k.At, k.NotIntercepted, k.Families, clients{}, c.ListenOptions, 0}); ok {
 			p.add(part)
 		}
 	}
@@ -154,7 +157,7 @@ func (q *Queries) plan(r *query.Reader, k SetKey, instead map[partID]Part) (p *P
 	}
 	for _, c := range own.hosts {
 		view := q.scope.View(r, scope.HostInSet{Host: c.Host, Set: k.Set})
-		if part, ok := q.partOf(r, len(own.hosts), partKey{view, k.At, k.NotIntercepted, clients{}, c.ListenOptions, 0}); ok {
+		if part, ok := q.partOf(r, len(own.hosts), partKey{view, k.At, k.NotIntercepted, k.Families, clients{}, c.ListenOptions, 0}); ok {
 			p.add(part)
 		}
 	}
@@ -164,7 +167,7 @@ func (q *Queries) plan(r *query.Reader, k SetKey, instead map[partID]Part) (p *P
 // addUnchanged adds the parts of the base view, except those of hosts that the overlay changes.
 func (q *Queries) addUnchanged(r *query.Reader, k SetKey, base, own candidateList, p *Plan) {
 	if k.At.IP == "" {
-		for _, part := range q.parts.Get(r, BaseKey{k.NotIntercepted, k.At}).All() {
+		for _, part := range q.parts.Get(r, BaseKey{NotIntercepted: k.NotIntercepted, At: k.At}).All() {
 			if !own.onlyInBase[part.Host] {
 				p.add(part)
 			}
@@ -175,7 +178,7 @@ func (q *Queries) addUnchanged(r *query.Reader, k SetKey, base, own candidateLis
 		if own.onlyInBase[c.Host] {
 			continue
 		}
-		if part, ok := q.partOf(r, len(base.hosts), partKey{service.HostView{Host: c.Host}, k.At, k.NotIntercepted, clients{}, c.ListenOptions, 0}); ok {
+		if part, ok := q.partOf(r, len(base.hosts), partKey{service.HostView{Host: c.Host}, k.At, k.NotIntercepted, k.Families, clients{}, c.ListenOptions, 0}); ok {
 			p.add(part)
 		}
 	}
@@ -279,6 +282,7 @@ type partKey struct {
 	service.HostView
 	at             service.Address
 	notIntercepted bool
+	families       mesh.Families
 	clients        clients
 	options        service.ListenOptions
 	marker         int64

@@ -41,6 +41,9 @@ type Queries struct {
 	// Problems are what users are told, whether or not a proxy sees the objects concerned.
 	Problems *query.Layers[All, omap.Name, api.Problem]
 
+	// Versions are the versions of the objects that clusters have.
+	Versions *query.Layers[All, omap.Name, Version]
+
 	// Answers are what connected proxies get for the names that they request of types without a class state.
 	Answers *query.Query[state.WantKey, Answer]
 
@@ -80,6 +83,7 @@ func Define(g *query.Graph, t *state.Tables, providers ...Provider) *Queries {
 	q.State = query.Define(g, "state", equalStates, q.assemble)
 	q.defineRejected(g)
 	q.defineWants(g, providers)
+	q.defineVersions(g)
 	q.defineProblems(g, problem.Define(g, t, services, rules, scopes, connections).All)
 	return q
 }

@@ -1,6 +1,9 @@
 package class
 
 import (
+	"net/netip"
+
+	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
@@ -21,7 +24,7 @@ type Sharing uint8
 const (
 	// SharedByWorkload: proxies of workloads that serve the same ports.
 	SharedByWorkload Sharing = iota
-	// SharedByClients: proxies in one locality, or that the same DestinationRules select.
+	// SharedByClients: proxies in one locality, or that the same DestinationRules select, or gateways.
 	SharedByClients
 	// SharedByScope: the proxies of a namespace, or of a Sidecar.
 	SharedByScope
@@ -103,9 +106,9 @@ func fromElements[K comparable](name string, shared Sharing, q *query.Collection
 func (q *Queries) defineStacks() {
 	q.stacks[resource.Cluster] = append(stack{
 		fromCell("inbound", SharedByWorkload, q.clusters.Inbound, ofEveryClass(func(c proxy.Class) cluster.InboundKey {
-			return cluster.InboundKey{Ports: c.Inbound, NotIntercepted: c.Mode == proxy.None}
+			return cluster.InboundKey{Ports: c.Inbound, NotIntercepted: c.Mode == proxy.None, Families: c.Families}
 		})),
-		fromCell("fixed", SharedByEvery, q.clusters.Fixed, ofEveryClass(allKey)),
+		fromCell("fixed", SharedByEvery, q.clusters.Fixed, ofEveryClass(familiesOf)),
 	}, hostStack(q.clusters.Hosts)...)
 	q.stacks[resource.Endpoint] = hostStack(q.endpoints.Hosts)
 	q.stacks[resource.Listener] = q.listenerStack()
@@ -113,6 +116,8 @@ func (q *Queries) defineStacks() {
 }
 
 func allKey(proxy.Class) service.All { return service.All{} }
+
+func familiesOf(c proxy.Class) mesh.Families { return c.Families }
 
 // withoutSidecar makes a key that only classes without a Sidecar have.
 func withoutSidecar[K comparable](key func(c proxy.Class) K) keyOf[K] {
@@ -131,15 +136,16 @@ func sidecarsOnly[K comparable](key keyOf[K]) keyOf[K] {
 
 // hostStack is the stack of what is made host by host. What a client sees differently comes before what its set sees.
 func hostStack(h *layer.Hosts[*resource.Resource]) stack {
-	plain := func(c proxy.Class) scope.Set { return scope.SetOf(c).WithoutShortNames() }
+	plain := func(c proxy.Class) scope.Set { return scope.SetOf(c).WithoutNames() }
 	return stack{
 		fromElements("client in scope", SharedByClients, h.Client.Scoped, func(_ *query.Reader, c proxy.Class) (scope.ClientInSet, bool) {
 			client := scope.ClientOf(c)
 			return scope.ClientInSet{Set: plain(c), Client: client}, client != traffic.Client{}
 		}),
 		fromElements("scope", SharedByScope, h.Scoped, ofEveryClass(plain)),
-		fromElements("site", SharedByClients, h.Client.Base, func(_ *query.Reader, c proxy.Class) (mesh.Site, bool) {
-			return c.Site, plain(c).Overlay() && c.Site != (mesh.Site{})
+		fromElements("site", SharedByClients, h.Client.Base, func(_ *query.Reader, c proxy.Class) (traffic.Client, bool) {
+			client := scope.BaseClientOf(c)
+			return client, plain(c).Overlay() && client != traffic.Client{}
 		}),
 		fromElements("base", SharedByAll, h.Base, withoutSidecar(allKey)),
 	}
@@ -148,6 +154,9 @@ func hostStack(h *layer.Hosts[*resource.Resource]) stack {
 // listenerStack is the stack of listeners. Gateways have none yet.
 func (q *Queries) listenerStack() stack {
 	return stack{
+		fromCell("own addresses", SharedByWorkload, q.listeners.Own, func(_ *query.Reader, c proxy.Class) (intern.List[netip.AddrPort], bool) {
+			return c.Own, !c.Own.Empty() && c.Mode != proxy.None
+		}),
 		fromCell("inbound", SharedByWorkload, q.listeners.Inbound, sidecarsOnly(ofEveryClass(listener.InboundKeyOf))),
 		fromCell("virtual outbound", SharedByEvery, q.listeners.Virtual, sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.VirtualKey, bool) {
 			return listener.VirtualKeyOf(c, q.Scope.Outbound(r, scope.SetOf(c))), true
@@ -178,7 +187,7 @@ func (q *Queries) routeStack() stack {
 			k, _ := scope.LabelledClientsOf(c)
 			return k, q.hasHTTPProxies(r, c)
 		}),
-		fromElements("base", SharedByAll, q.routes.Base, withoutSidecar(allKey)),
+		fromElements("base", SharedByAll, q.routes.Base, withoutSidecar(familiesOf)),
 		fromElements("base, sniffed", SharedByAll, q.routes.Sniffed, withoutSidecar(allKey)),
 	}
 }

@@ -41,7 +41,7 @@ type Queries struct {
 	// while something reads it: encoding does not.
 	Messages *query.Query[layer.HostForClient, []*clusterv3.Cluster]
 	// Fixed are the clusters that every sidecar has.
-	Fixed *query.Query[service.All, Map]
+	Fixed *query.Query[mesh.Families, Map]
 	// Inbound are the clusters for the ports that a workload serves.
 	Inbound *query.Query[InboundKey, Map]
 }
@@ -62,11 +62,11 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	return q
 }
 
-// dependsOnClient reports whether the client can matter to a host's clusters: if rules select it, or if the clusters hold
-// the endpoints, through its locality.
+// dependsOnClient reports whether the client can matter to a host's clusters: if rules select it, if the clusters hold the
+// endpoints, through its locality, or if the service differs for gateways or for proxies of IPv6 and it is one.
 func (q *Queries) dependsOnClient(r *query.Reader, at layer.HostForClient) bool {
 	s, ok := q.services.Service.Get(r, at.HostView)
-	return ok && (at.Rules != traffic.SelectingRules{} || resolves(s))
+	return ok && (at.Rules != traffic.SelectingRules{} || resolves(s) || at.Gateway && s.DiffersForGateways() || at.IPv6 && s.ResolvesNames())
 }
 
 // translation is the translation of one service for a client.
@@ -129,15 +129,15 @@ func (t translation) discoveryCluster(p mesh.Port, name string, settings traffic
 	timeout := t.tables.ConnectTimeout(t.r)
 	switch {
 	case passthrough(settings):
-	case t.s.Resolution == mesh.Static:
+	case t.s.Resolution == mesh.Static, t.s.Resolution == mesh.Passthrough && t.client.Gateway:
 		return envoy.EDSCluster(name, timeout)
 	case t.s.Resolution == mesh.DynamicDNS:
-		return envoy.DynamicCluster(name, timeout)
+		return envoy.DynamicCluster(name, timeout, t.client.IPv6)
 	case resolves(t.s):
 		return t.dnsCluster(p, name, timeout, settings, subset)
 	}
 	c := envoy.OriginalDestinationCluster(name, timeout)
-	if t.s.Resolution == mesh.Passthrough && p.Target() != p.Number {
+	if t.s.Resolution == mesh.Passthrough && !t.s.Headless && p.Target() != p.Number {
 		envoy.OverridePort(c, p.Target())
 	}
 	return c
@@ -159,7 +159,7 @@ func (t translation) dnsCluster(p mesh.Port, name string, timeout time.Duration,
 		preference = t.traffic.Preference(t.r, t.s.Near, settings)
 	}
 	groups := preference.Arrange(list, t.client.Site)
-	return envoy.DNSCluster(name, timeout, t.tables.DNSRefresh(t.r), one, envoy.Assignment(name, groups, t.s.External))
+	return envoy.DNSCluster(name, timeout, envoy.DNSOptions{Refresh: t.tables.DNSRefresh(t.r), One: one, IPv6: t.client.IPv6}, envoy.Assignment(name, groups, t.s.External))
 }
 
 // dnsEndpoints are the endpoints of a service that Envoy resolves. If the service has none, the host itself is one.
@@ -167,7 +167,7 @@ func (t translation) dnsEndpoints(p mesh.Port, subset *networking.Subset) []mesh
 	list := t.services.Endpoints(t.r, t.s, p.Number)
 	var out []mesh.PortEndpoint
 	for _, e := range list {
-		if !e.Unhealthy && e.Has(subset.GetLabels()) {
+		if e.Health == mesh.Healthy && e.Has(subset.GetLabels()) {
 			out = append(out, e)
 		}
 	}

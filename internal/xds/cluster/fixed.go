@@ -14,13 +14,12 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
-	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-func (q *Queries) fixed(r *query.Reader, _ service.All) (Map, bool) {
+func (q *Queries) fixed(r *query.Reader, f mesh.Families) (Map, bool) {
 	timeout := q.tables.ConnectTimeout(r)
 	pass := envoy.OriginalDestinationCluster(envoy.PassthroughCluster, timeout)
 	base := traffic.Settings{ConnectionPool: q.tables.Baseline(r).GetConnectionPool()}
@@ -28,10 +27,10 @@ func (q *Queries) fixed(r *query.Reader, _ service.All) (Map, bool) {
 	envoy.SetHTTP(pass, envoy.HTTP{Upstream: envoy.UpstreamAsDownstream, CommonOptions: commonHTTPOptions(base.ConnectionPool)})
 	in := envoy.OriginalDestinationCluster(envoy.InboundPassthroughCluster, timeout)
 	envoy.SetHTTP(in, envoy.HTTP{Upstream: envoy.UpstreamAsDownstream})
-	envoy.BindSource(in, envoy.InboundBindAddress)
+	envoy.BindInbound(in, f)
 	list := []*clusterv3.Cluster{pass, in, envoy.EmptyCluster(envoy.BlackHoleCluster, timeout)}
 	if q.tables.OutboundMode(r) == state.ByName {
-		dynamic := envoy.DynamicCluster(envoy.DynamicDNSCluster, timeout)
+		dynamic := envoy.DynamicCluster(envoy.DynamicDNSCluster, timeout, f == mesh.OnlyIPv6)
 		http := envoy.HTTP{Upstream: envoy.UpstreamAsDownstream}
 		setUnknownTLS(dynamic, &http, q.tables.UnknownTLS(r))
 		envoy.SetHTTP(dynamic, http)
@@ -54,6 +53,8 @@ type InboundKey struct {
 	// NotIntercepted says that traffic is not redirected to the proxy: it reaches the application at the loopback
 	// address.
 	NotIntercepted bool
+	// Families are the IP versions of the proxy's addresses.
+	Families mesh.Families
 }
 
 func (q *Queries) inbound(r *query.Reader, k InboundKey) (Map, bool) {
@@ -62,7 +63,7 @@ func (q *Queries) inbound(r *query.Reader, k InboundKey) (Map, bool) {
 	local := k.NotIntercepted || q.tables.InboundLocalhost(r)
 	for p := range k.Ports.All() {
 		name := envoy.InboundCluster(p.Number)
-		c := applicationCluster(name, timeout, p, local)
+		c := applicationCluster(name, timeout, p, local, k.Families)
 		c.AltStatName = name + ";"
 		q.setInboundPool(r, c, p)
 		if p.Host != "" {
@@ -75,7 +76,7 @@ func (q *Queries) inbound(r *query.Reader, k InboundKey) (Map, bool) {
 
 // applicationCluster is the cluster for a port of the workload itself. With local, the application is at the loopback
 // address, unless the port has another address.
-func applicationCluster(name string, timeout time.Duration, p proxy.InboundPort, local bool) *clusterv3.Cluster {
+func applicationCluster(name string, timeout time.Duration, p proxy.InboundPort, local bool, f mesh.Families) *clusterv3.Cluster {
 	if path, ok := strings.CutPrefix(p.To, "unix://"); ok {
 		return envoy.StaticCluster(name, timeout, envoy.Pipe(path))
 	}
@@ -88,10 +89,10 @@ func applicationCluster(name string, timeout time.Duration, p proxy.InboundPort,
 		if err == nil {
 			port = uint32(to.Port())
 		}
-		return envoy.StaticCluster(name, timeout, envoy.Address(envoy.Loopback, port))
+		return envoy.StaticCluster(name, timeout, envoy.Address(envoy.LoopbackOf(f), port))
 	}
 	c := envoy.OriginalDestinationCluster(name, timeout)
-	envoy.BindSource(c, envoy.InboundBindAddress)
+	envoy.BindInbound(c, f)
 	if err == nil && uint32(to.Port()) != p.Number { // the workload's own address, on another port
 		envoy.OverridePort(c, uint32(to.Port()))
 	}

@@ -70,6 +70,9 @@ func keepalive(list ...*networking.ConnectionPoolSettings_TCPSettings_TcpKeepali
 func (t translation) httpOptions(p mesh.Port, s traffic.Settings) envoy.HTTP {
 	pool := s.ConnectionPool.GetHttp()
 	h := envoy.HTTP{Upstream: upstreamHTTP(p.Protocol), CommonOptions: commonHTTPOptions(s.ConnectionPool), ErrorStatuses: s.OutlierDetection.GetOutlierDetectionHttpErrorCodes()}
+	if t.client.Gateway && p.Protocol.Sniffed() {
+		h.Upstream = envoy.UpstreamHTTP1
+	}
 	switch {
 	case pool.GetUseClientProtocol():
 		h.Upstream = envoy.UpstreamAsDownstream

@@ -63,7 +63,7 @@ func (t translation) setAutoTLS(c *clusterv3.Cluster, http envoy.HTTP, p mesh.Po
 	case t.s.External || !t.tables.AutoMTLS(t.r) || !t.services.AcceptsMeshTLS(t.r, t.s):
 	case c.LbPolicy != clusterv3.Cluster_CLUSTER_PROVIDED:
 		envoy.UseAutoTLS(c, t.meshTLS(http, p, subset))
-	case !slices.ContainsFunc(t.services.Endpoints(t.r, t.s, p.Number), func(e mesh.PortEndpoint) bool { return !e.MeshTLS() }):
+	case !slices.ContainsFunc(t.services.Endpoints(t.r, t.s, p.Number), func(e mesh.PortEndpoint) bool { return !e.MeshTLS }):
 		envoy.UseTLS(c, t.meshTLS(http, p, subset))
 	}
 }

@@ -50,7 +50,7 @@ func (a assignment) encode() *resource.Resource {
 // assignments are those of all ports and subsets of a host.
 func (q *Queries) assignments(r *query.Reader, at layer.HostForClient) []assignment {
 	s, ok := q.services.Service.Get(r, at.HostView)
-	if !ok || s.Resolution != mesh.Static {
+	if !ok || s.Resolution != mesh.Static && !(s.Resolution == mesh.Passthrough && at.Gateway) {
 		return nil
 	}
 	policy := q.traffic.PolicyFor(r, at.HostView, at.Rules)
@@ -61,7 +61,15 @@ func (q *Queries) assignments(r *query.Reader, at layer.HostForClient) []assignm
 			continue
 		}
 		list := dialable(q.services.Endpoints(r, s, p.Number))
+		if s.Near == mesh.OnlyNode {
+			list = onNode(list, at.Site)
+		}
+		unready := slices.ContainsFunc(list, isUnready)
 		one := func(subset *networking.Subset) {
+			list := list
+			if unready && q.traffic.Settings(r, policy, subset, p.Number).OutlierDetection.GetMinHealthPercent() > 0 {
+				list = slices.DeleteFunc(slices.Clone(list), isUnready)
+			}
 			var preference *traffic.Preference
 			if preferring {
 				preference = q.traffic.Preference(r, s.Near, q.traffic.Settings(r, policy, subset, p.Number))
@@ -84,6 +92,16 @@ func (q *Queries) assignments(r *query.Reader, at layer.HostForClient) []assignm
 // dialable removes the endpoints that Envoy cannot connect to. It changes the list.
 func dialable(list []mesh.PortEndpoint) []mesh.PortEndpoint {
 	return slices.DeleteFunc(list, func(e mesh.PortEndpoint) bool { return !e.Dialable() })
+}
+
+// isUnready reports whether an endpoint takes no requests at the moment. Envoy uses all endpoints if too few of them are healthy,
+// so such endpoints are left out where a rule sets a minimum.
+func isUnready(e mesh.PortEndpoint) bool { return e.Health == mesh.Unready }
+
+// onNode removes the endpoints that are not on the node of the client. It changes the list.
+func onNode(list []mesh.PortEndpoint, at mesh.Site) []mesh.PortEndpoint {
+	node := mesh.NodeOf(at)
+	return slices.DeleteFunc(list, func(e mesh.PortEndpoint) bool { return node == "" || e.Node != node })
 }
 
 // inSubset are the endpoints with the labels of a subset.

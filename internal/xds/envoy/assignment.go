@@ -26,6 +26,7 @@ const (
 	localitySubZone = 3
 
 	lbEndpoint = 1
+	lbHealth   = 2
 	lbMetadata = 3
 	lbWeight   = 4
 
@@ -72,8 +73,8 @@ func EncodeAssignment(name string, groups []mesh.Group, external bool) []byte {
 		for _, e := range g.Endpoints {
 			weight := max(e.Weight>>shift, 1)
 			sum += weight
-			lb = lb[:0]
-			if !external && e.MeshTLS() {
+			lb = appendNumber(lb[:0], lbHealth, uint32(healthOf(e)))
+			if !external && e.MeshTLS {
 				lb = append(lb, meshTLS...)
 			}
 			lb = appendWrapped(lb, lbWeight, weight)
@@ -91,7 +92,7 @@ func EncodeAssignment(name string, groups []mesh.Group, external bool) []byte {
 }
 
 func hasMeshTLS(g mesh.Group) bool {
-	return slices.ContainsFunc(g.Endpoints, mesh.PortEndpoint.MeshTLS)
+	return slices.ContainsFunc(g.Endpoints, func(e mesh.PortEndpoint) bool { return e.MeshTLS })
 }
 
 // appendEndpoint appends LbEndpoint.endpoint: an Endpoint with an Address with a SocketAddress or Pipe.

@@ -9,6 +9,8 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	dnsfamilyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/common/dns/v3"
 	dnsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/dns/v3"
+
+	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
 // EDSCluster is a cluster that gets its endpoints from this stream, under its own name.
@@ -22,15 +24,28 @@ func EDSCluster(name string, timeout time.Duration) *clusterv3.Cluster {
 // dnsClusterType is the extension that resolves names. The same options of the built-in types are deprecated.
 const dnsClusterType = "envoy.cluster.dns"
 
-// DNSCluster is a cluster whose endpoints are names that Envoy resolves, again after the TTL of the answer or after
-// refresh. With one, it uses one address at a time.
-func DNSCluster(name string, timeout, refresh time.Duration, one bool, endpoints *endpointv3.ClusterLoadAssignment) *clusterv3.Cluster {
+// DNSOptions say how Envoy resolves names.
+type DNSOptions struct {
+	// Refresh is the time after which a name without a TTL is resolved again.
+	Refresh time.Duration
+	// One uses one address at a time.
+	One bool
+	// IPv6 asks for addresses of IPv6 instead of IPv4.
+	IPv6 bool
+}
+
+// DNSCluster is a cluster whose endpoints are names that Envoy resolves.
+func DNSCluster(name string, timeout time.Duration, o DNSOptions, endpoints *endpointv3.ClusterLoadAssignment) *clusterv3.Cluster {
+	family := dnsfamilyv3.DnsLookupFamily_V4_ONLY
+	if o.IPv6 {
+		family = dnsfamilyv3.DnsLookupFamily_V6_ONLY
+	}
 	c := cluster(name, timeout)
 	c.ClusterDiscoveryType = &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{
 		Name: dnsClusterType,
 		TypedConfig: Pack(&dnsv3.DnsCluster{
-			DnsRefreshRate: Duration(refresh), RespectDnsTtl: true, DnsJitter: Duration(dnsJitter),
-			DnsLookupFamily: dnsfamilyv3.DnsLookupFamily_V4_ONLY, AllAddressesInSingleEndpoint: one,
+			DnsRefreshRate: Duration(o.Refresh), RespectDnsTtl: true, DnsJitter: Duration(dnsJitter),
+			DnsLookupFamily: family, AllAddressesInSingleEndpoint: o.One,
 		}),
 	}}
 	c.LoadAssignment = endpoints
@@ -98,10 +113,20 @@ func Unlimited() *clusterv3.CircuitBreakers_Thresholds {
 	}
 }
 
-// BindSource makes a cluster connect from a given local address.
-func BindSource(c *clusterv3.Cluster, ip string) {
-	c.UpstreamBindConfig = &corev3.BindConfig{SourceAddress: &corev3.SocketAddress{
-		Address:       ip,
-		PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 0},
-	}}
+// BindInbound makes a cluster connect to the application from an address of which connections are not redirected.
+func BindInbound(c *clusterv3.Cluster, f mesh.Families) {
+	source := func(ip string) *corev3.SocketAddress {
+		return &corev3.SocketAddress{Address: ip, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: 0}}
+	}
+	from := inboundSource
+	if f == mesh.OnlyIPv6 {
+		from = inboundSourceIPv6
+	}
+	c.UpstreamBindConfig = &corev3.BindConfig{SourceAddress: source(from)}
 }
+
+// The addresses from which a proxy connects to its application.
+const (
+	inboundSource     = "127.0.0.6"
+	inboundSourceIPv6 = "::6"
+)

@@ -22,18 +22,22 @@ const (
 const maxDynamicHosts = 1024
 
 // dynamicDNS is the DNS cache for requested names. Envoy demands that all users of the cache configure it alike.
-func dynamicDNS() *dnsv3.DnsCacheConfig {
-	return &dnsv3.DnsCacheConfig{Name: "dynamic_dns", DnsLookupFamily: clusterv3.Cluster_V4_ONLY, MaxHosts: Uint(maxDynamicHosts)}
+func dynamicDNS(ipv6 bool) *dnsv3.DnsCacheConfig {
+	c := &dnsv3.DnsCacheConfig{Name: "dynamic_dns", DnsLookupFamily: clusterv3.Cluster_V4_ONLY, MaxHosts: Uint(maxDynamicHosts)}
+	if ipv6 {
+		c.DnsLookupFamily = clusterv3.Cluster_V6_ONLY
+	}
+	return c
 }
 
 // DynamicCluster is a cluster that connects to the host that a request names, or to the SNI of a TLS connection.
-func DynamicCluster(name string, timeout time.Duration) *clusterv3.Cluster {
+func DynamicCluster(name string, timeout time.Duration, ipv6 bool) *clusterv3.Cluster {
 	c := cluster(name, timeout)
 	c.LbPolicy = clusterv3.Cluster_CLUSTER_PROVIDED
 	c.ClusterDiscoveryType = &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{
 		Name: dynamicCluster,
 		TypedConfig: Pack(&dynamicv3.ClusterConfig{
-			ClusterImplementationSpecifier: &dynamicv3.ClusterConfig_DnsCacheConfig{DnsCacheConfig: dynamicDNS()},
+			ClusterImplementationSpecifier: &dynamicv3.ClusterConfig_DnsCacheConfig{DnsCacheConfig: dynamicDNS(ipv6)},
 			// Without this, Envoy demands TLS options for the cluster, even if it does not speak TLS.
 			AllowInsecureClusterOptions: true,
 		}),
@@ -42,17 +46,17 @@ func DynamicCluster(name string, timeout time.Duration) *clusterv3.Cluster {
 }
 
 // dynamicHTTPFilter resolves the host of requests that are routed to a dynamic cluster. It does nothing for others.
-func dynamicHTTPFilter() *hcmv3.HttpFilter {
+func dynamicHTTPFilter(ipv6 bool) *hcmv3.HttpFilter {
 	return httpFilter(dynamicFilter, &dynamicfilterv3.FilterConfig{
-		ImplementationSpecifier: &dynamicfilterv3.FilterConfig_DnsCacheConfig{DnsCacheConfig: dynamicDNS()},
+		ImplementationSpecifier: &dynamicfilterv3.FilterConfig_DnsCacheConfig{DnsCacheConfig: dynamicDNS(ipv6)},
 	})
 }
 
 // SNIForwardProxy is the filter that resolves the SNI of a TLS connection. It must come before the filter that forwards
 // to a dynamic cluster.
-func SNIForwardProxy(port uint32) *listenerv3.Filter {
+func SNIForwardProxy(port uint32, ipv6 bool) *listenerv3.Filter {
 	return networkFilter(sniDynamicFilter, &snidynamicv3.FilterConfig{
-		DnsCacheConfig: dynamicDNS(),
+		DnsCacheConfig: dynamicDNS(ipv6),
 		PortSpecifier:  &snidynamicv3.FilterConfig_PortValue{PortValue: port},
 	})
 }

@@ -25,7 +25,7 @@ func Assignment(name string, groups []mesh.Group, external bool) *endpointv3.Clu
 			weight := max(e.Weight>>shift, 1)
 			sum += weight
 			lb := endpoint(e, weight)
-			if !external && e.MeshTLS() {
+			if !external && e.MeshTLS {
 				lb.Metadata = meshTLSMetadata()
 			}
 			out.LbEndpoints = append(out.LbEndpoints, lb)
@@ -45,9 +45,18 @@ func endpoint(e mesh.PortEndpoint, weight uint32) *endpointv3.LbEndpoint {
 		at = Pipe(path)
 	}
 	return &endpointv3.LbEndpoint{
+		HealthStatus:        healthOf(e),
 		HostIdentifier:      &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: at}},
 		LoadBalancingWeight: Uint(weight),
 	}
+}
+
+// healthOf is the health of an endpoint that clients may know.
+func healthOf(e mesh.PortEndpoint) corev3.HealthStatus {
+	if e.Health == mesh.Unready {
+		return corev3.HealthStatus_UNHEALTHY
+	}
+	return corev3.HealthStatus_UNKNOWN
 }
 
 // weightShift is the number of bits by which weights must be shifted right so that their sum fits in 32 bits.

@@ -31,18 +31,37 @@ const (
 
 // Names of listeners, filter chains and virtual hosts that every sidecar has.
 const (
-	VirtualOutbound    = "virtualOutbound"
-	VirtualInbound     = "virtualInbound"
-	PassthroughChain   = "PassthroughFilterChain"
-	AllowAny           = "allow_any"
-	BlockAll           = "block_all"
-	AllowAnyByName     = "allow_any_dynamic_dns"
-	OutboundPort       = mesh.ProxyOutboundPort
-	InboundPort        = mesh.ProxyInboundPort
-	Wildcard           = "0.0.0.0"
-	Loopback           = mesh.Loopback
-	InboundBindAddress = "127.0.0.6"
+	VirtualOutbound  = "virtualOutbound"
+	VirtualInbound   = "virtualInbound"
+	PassthroughChain = "PassthroughFilterChain"
+	AllowAny         = "allow_any"
+	BlockAll         = "block_all"
+	AllowAnyByName   = "allow_any_dynamic_dns"
+	OutboundPort     = mesh.ProxyOutboundPort
+	InboundPort      = mesh.ProxyInboundPort
+	Wildcard         = "0.0.0.0"
+	Loopback         = mesh.Loopback
+	WildcardIPv6     = "::"
+	LoopbackIPv6     = "::1"
 )
+
+// WildcardOf is the address by which a listener of a proxy is at any address. If the proxy has addresses of both families, a
+// listener for the port of a service has a second address (see AddFamily). The listeners that take all connections have not, as with
+// Istio unless ISTIO_DUAL_STACK is set: what comes by IPv6 for no service is refused.
+func WildcardOf(f mesh.Families) string {
+	if f == mesh.OnlyIPv6 {
+		return WildcardIPv6
+	}
+	return Wildcard
+}
+
+// LoopbackOf is the loopback address of a proxy.
+func LoopbackOf(f mesh.Families) string {
+	if f == mesh.OnlyIPv6 {
+		return LoopbackIPv6
+	}
+	return Loopback
+}
 
 // OutboundCluster is the name of the cluster of a service's port and subset.
 func OutboundCluster(port uint32, subset, host string) string {

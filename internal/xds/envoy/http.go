@@ -26,7 +26,7 @@ func httpFilters(o HTTPOptions) []*hcmv3.HttpFilter {
 	}
 	filters = append(filters, httpFilter(FaultFilter, &faultv3.HTTPFault{}), httpFilter(CORSFilter, &corsv3.Cors{}))
 	if o.DynamicClusters {
-		filters = append(filters, dynamicHTTPFilter())
+		filters = append(filters, dynamicHTTPFilter(o.IPv6))
 	}
 	return append(filters, httpFilter(routerFilter, &routerv3.Router{SuppressEnvoyHeaders: o.SuppressEnvoyHeaders}))
 }

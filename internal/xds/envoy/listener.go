@@ -46,6 +46,21 @@ func Listener(name, ip string, port uint32, way Direction, bound bool) *listener
 	return l
 }
 
+// AddFamily gives a listener at any address, or at the loopback address, of IPv4 that of IPv6, too.
+func AddFamily(l *listenerv3.Listener) {
+	at := l.Address.GetSocketAddress()
+	second := ""
+	switch at.Address {
+	case Wildcard:
+		second = WildcardIPv6
+	case Loopback:
+		second = LoopbackIPv6
+	default:
+		return
+	}
+	l.AdditionalAddresses = append(l.AdditionalAddresses, &listenerv3.AdditionalAddress{Address: Address(second, at.GetPortValue())})
+}
+
 // AddHTTPInspector makes a listener detect HTTP, except on connections to the known ports.
 func AddHTTPInspector(l *listenerv3.Listener, known ...uint32) {
 	addInspector(l, httpInspectorFilter, &httpinspectorv3.HttpInspector{}, known)
@@ -164,6 +179,8 @@ type HTTPOptions struct {
 	PreserveHeaderCase bool
 	// DynamicClusters says that routes may lead to dynamic clusters.
 	DynamicClusters bool
+	// IPv6 asks for addresses of IPv6 instead of IPv4 when the host of a request is resolved.
+	IPv6 bool
 	// GRPCWeb translates gRPC-Web calls to gRPC.
 	GRPCWeb bool
 	// IdleTimeout is how long a connection may be without requests. 0 means Envoy's default.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/kube"
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
@@ -21,7 +22,7 @@ func (i *inquiry) noEndpoints(s hostSeen, port uint32, subset string) {
 		return
 	}
 	by := s.service.Parts[0].Object
-	if ill := count(list, func(e mesh.PortEndpoint) bool { return e.Unhealthy }); ill == len(list) {
+	if ill := count(list, func(e mesh.PortEndpoint) bool { return e.Health != mesh.Healthy }); ill == len(list) {
 		i.addReason(by, "see what the health checks of its workloads say", "none of its %d endpoints is healthy", len(list))
 		return
 	}
@@ -83,6 +84,9 @@ func (i *inquiry) addNothingSelected(k api.Key) {
 	switch {
 	case !ok:
 		return
+	case k.Kind == kube.KindService:
+		i.addReason(k, "", "its endpoint slices have no endpoint whose pod is known, and no WorkloadEntry of namespace %s has the labels of its selector", k.Namespace)
+		return
 	case len(e.Selector) == 0:
 		i.addReason(k, "add spec.endpoints or spec.workloadSelector", "it has neither endpoints nor a workloadSelector")
 		return
@@ -114,10 +118,10 @@ func (i *inquiry) addNearMisses(namespace string, selector map[string]string) {
 }
 
 // lacking lists the labels of a selector that labels do not have.
-func lacking(selector, labels map[string]string) []string {
+func lacking(selector map[string]string, labels mesh.Labels) []string {
 	var list []string
 	for _, l := range mesh.SortedLabels(selector) {
-		if labels[l.Name] != l.Value {
+		if !labels.Has(l) {
 			list = append(list, l.String())
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/view/service"
@@ -144,9 +143,7 @@ func (i *inquiry) sharedBy(l class.Sharing) string {
 
 // addWorkload adds the objects that say what the proxy's workload serves.
 func (i *inquiry) addWorkload() {
-	id, ok := i.Queries.Services.Workload.Cell(service.Workload{
-		Namespace: i.proxy.Namespace, Addresses: intern.Of(i.proxy.Addresses...),
-	})
+	id, ok := i.Queries.Services.Workload.Cell(i.Queries.Scope.Workload(i.proxy))
 	if ok {
 		i.addLeaves(i.Graph.Explain(id).Leaves())
 	}

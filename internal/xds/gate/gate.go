@@ -1,7 +1,7 @@
 // Package gate limits how many goroutines run an expensive operation at the same time.
 //
 // Invariant: at most the given number of places is taken, not counting places that were held for longer than the patience of
-// the gate. The package starts no goroutines; a timer runs while somebody waits. It imports no other package of this project.
+// the gate. The package starts no goroutines; a timer runs while somebody waits.
 package gate
 
 import (

@@ -3,7 +3,6 @@ package layer
 import (
 	"slices"
 
-	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/view/scope"
@@ -12,10 +11,10 @@ import (
 )
 
 // ClientLayers hold what looks different to some clients than to others of the same set: because of their locality, or
-// because DestinationRules select them. They hold differences only, and only the hosts concerned are translated.
+// because DestinationRules select them, or because they are gateways. They hold differences only, and only the hosts concerned are translated.
 type ClientLayers[V query.Output] struct {
-	// Base is over the base view, by the client's locality; Scoped is over a set.
-	Base   *query.Collection[mesh.Site, V]
+	// Base is over the base view, for clients without rules that select them; Scoped is over a set.
+	Base   *query.Collection[traffic.Client, V]
 	Scoped *query.Collection[scope.ClientInSet, V]
 }
 
@@ -61,13 +60,13 @@ func defineClientLayers[M any, V query.Output](g *query.Graph, name string, rule
 		list := differences(t.at(r, k), t.at(r, HostForClient{HostView: k.HostView}), t.Hide)
 		return list, len(list) > 0
 	})
-	base := query.Each(g, name+".sites", func(r *query.Reader, _ mesh.Site) scope.Hosts { return sc.LocalityHosts(r) },
-		own, func(site mesh.Site, host omap.Name) HostForClient {
-			return HostForClient{service.HostView{Host: string(host)}, traffic.Client{Site: site}}
-		})
+	base := query.Each(g, name+".sites", sc.BaseClientHosts, own, func(client traffic.Client, host omap.Name) HostForClient {
+		return HostForClient{service.HostView{Host: string(host)}, client}
+	})
 	scoped := query.Define(g, name+".scoped", Equal[V], func(r *query.Reader, k clientHost) ([]V, bool) {
 		v := sc.View(r, scope.HostInSet{Host: k.host, Set: k.Set})
-		client := traffic.Client{Site: k.Client.Site, Rules: rules.RulesForHost(r, k.Client.Rules, k.host)}
+		client := k.Client
+		client.Rules = rules.RulesForHost(r, k.Client.Rules, k.host)
 		if k.Set.Overlay() && v.Viewer == "" && client.Rules == (traffic.SelectingRules{}) {
 			return nil, false // the layer over the base view has the same
 		}

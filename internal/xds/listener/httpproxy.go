@@ -23,10 +23,14 @@ func (q *Queries) proxies(r *query.Reader, k HTTPProxiesKey) (Map, bool) {
 		if mesh.Reserved(p.Port, bound) {
 			continue
 		}
-		name, ip := name(k.NotIntercepted, service.Address{IP: p.IP, Port: p.Port})
+		at := service.Address{IP: p.IP, Port: p.Port}
+		if p.Number == 0 { // the mesh's is at the loopback address
+			at.IP = envoy.LoopbackOf(k.Families)
+		}
+		name, ip := k.name(at)
 		l := envoy.Listener(name, ip, p.Port, envoy.Outbound, bound)
 		options := httpOptions(q.tables.HTTPSettings(r), k.HTTP10, "")
-		options.DynamicClusters = true // Envoy may have to resolve the host of any request
+		options.DynamicClusters, options.IPv6 = true, k.Families == mesh.OnlyIPv6 // Envoy may have to resolve the host of any request
 		http := envoy.HTTPWithRDS("outbound_"+name, envoy.ProxyRouteName(p.Number), options)
 		l.FilterChains = []*listenerv3.FilterChain{envoy.Chain("", nil, http)}
 		list = append(list, l)

@@ -28,18 +28,20 @@ type VirtualKey struct {
 	HTTP10   bool
 	// DefaultLog says that the access log has its default format.
 	DefaultLog bool
+	// Families are the IP versions of the proxy's addresses.
+	Families mesh.Families
 }
 
 // VirtualKeyOf returns the key of a class, whose proxies handle traffic to undeclared destinations as outbound says.
 func VirtualKeyOf(c proxy.Class, outbound state.Outbound) VirtualKey {
-	return VirtualKey{Mode: c.Mode, Outbound: outbound, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog}
+	return VirtualKey{Mode: c.Mode, Outbound: outbound, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog, Families: c.Families}
 }
 
 func (q *Queries) virtual(r *query.Reader, k VirtualKey) (Map, bool) {
 	if k.Mode == proxy.None {
 		return Map{}, true
 	}
-	l := envoy.Listener(envoy.VirtualOutbound, envoy.Wildcard, envoy.OutboundPort, envoy.Outbound, true)
+	l := atAnyAddress(k.Families, envoy.VirtualOutbound, envoy.OutboundPort, envoy.Outbound)
 	l.UseOriginalDst = envoy.Bool(true)
 	if k.Mode == proxy.Transparent {
 		l.Transparent = envoy.Bool(true)
@@ -58,7 +60,7 @@ func (q *Queries) virtual(r *query.Reader, k VirtualKey) (Map, bool) {
 	envoy.AddHTTPInspector(l)
 	envoy.SetDetectionTimeout(l, q.tables.DetectionTimeout(r))
 	options := httpOptions(q.tables.HTTPSettings(r), k.HTTP10, "")
-	options.DynamicClusters = true
+	options.DynamicClusters, options.IPv6 = true, k.Families == mesh.OnlyIPv6
 	routes := envoy.RouteConfiguration(envoy.AllowAnyByName)
 	host := envoy.DynamicUnknownHost()
 	host.IncludeRequestAttemptCount = !q.tables.RouteSettings(r).HideAttempts
@@ -80,11 +82,13 @@ type InboundKey struct {
 	DefaultLog bool
 	// IdleTimeout is how long a connection may be without data or requests. 0 means Envoy's default.
 	IdleTimeout time.Duration
+	// Families are the IP versions of the proxy's addresses.
+	Families mesh.Families
 }
 
 // InboundKeyOf returns the key of a class.
 func InboundKeyOf(c proxy.Class) InboundKey {
-	return InboundKey{Ports: c.Inbound, Mode: c.Mode, Bind: c.Bind, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog, IdleTimeout: c.Idle}
+	return InboundKey{Ports: c.Inbound, Mode: c.Mode, Bind: c.Bind, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog, IdleTimeout: c.Idle, Families: c.Families}
 }
 
 // inboundBuilder makes the inbound listeners of a workload.
@@ -135,7 +139,7 @@ func (s inboundBuilder) boundListener(p proxy.InboundPort) *listenerv3.Listener 
 	case s.Bind != "":
 		ip = s.Bind
 	default:
-		ip = envoy.Wildcard
+		ip = envoy.WildcardOf(s.Families)
 	}
 	l := envoy.Listener(envoy.ListenerName(ip, p.Number), ip, p.Number, envoy.Inbound, true)
 	l.FilterChains = s.chains(p, nil)
@@ -149,7 +153,7 @@ func (s inboundBuilder) boundListener(p proxy.InboundPort) *listenerv3.Listener 
 // virtualListener is the listener that redirected connections to the workload reach. Ports that no object declares are
 // passed through.
 func (s inboundBuilder) virtualListener(ports []proxy.InboundPort) *listenerv3.Listener {
-	l := envoy.Listener(envoy.VirtualInbound, envoy.Wildcard, envoy.InboundPort, envoy.Inbound, true)
+	l := atAnyAddress(s.Families, envoy.VirtualInbound, envoy.InboundPort, envoy.Inbound)
 	envoy.AddOriginalDst(l)
 	if s.Mode == proxy.Transparent {
 		l.Transparent = envoy.Bool(true)
@@ -174,6 +178,12 @@ func (s inboundBuilder) virtualListener(ports []proxy.InboundPort) *listenerv3.L
 	envoy.AddHTTPInspector(l, known...)
 	envoy.SetDetectionTimeout(l, s.detectionTimeout)
 	l.DefaultFilterChain = envoy.Chain("virtualInbound", nil, envoy.TCPForward(cluster, cluster, envoy.TCPOptions{IdleTimeout: s.IdleTimeout}))
+	return l
+}
+
+// atAnyAddress is a listener with a socket at any address of a proxy.
+func atAnyAddress(f mesh.Families, name string, port uint32, way envoy.Direction) *listenerv3.Listener {
+	l := envoy.Listener(name, envoy.WildcardOf(f), port, way, true)
 	return l
 }
 

@@ -5,11 +5,13 @@
 package listener
 
 import (
+	"net/netip"
 	"time"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
@@ -36,11 +38,13 @@ type Variant struct {
 	HTTP10 bool
 	// DefaultLog says that the access log has its default format.
 	DefaultLog bool
+	// Families are the IP versions of the proxy's addresses.
+	Families mesh.Families
 }
 
 // VariantOf is the variant of a class.
 func VariantOf(c proxy.Class) Variant {
-	return Variant{NotIntercepted: c.Mode == proxy.None, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog}
+	return Variant{NotIntercepted: c.Mode == proxy.None, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog, Families: c.Families}
 }
 
 // SetKey names the listeners of a set.
@@ -86,6 +90,8 @@ type Queries struct {
 	HTTPProxies *query.Query[HTTPProxiesKey, Map]
 	// Inbound are the listeners for the ports that a workload serves.
 	Inbound *query.Query[InboundKey, Map]
+	// Own hides the listeners for the addresses of a workload itself.
+	Own *query.Query[intern.List[netip.AddrPort], Map]
 }
 
 // Define adds the queries to a graph.
@@ -111,18 +117,26 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queri
 	q.Virtual = query.Define(g, "virtualOutbound", Map.Equal, q.virtual)
 	q.HTTPProxies = query.Define(g, "httpProxies", Map.Equal, q.proxies)
 	q.Inbound = query.Define(g, "inboundListeners", Map.Equal, q.inbound)
+	q.Own = query.Define(g, "ownAddresses", Map.Equal, func(_ *query.Reader, list intern.List[netip.AddrPort]) (Map, bool) {
+		var changes []omap.Change[omap.Name, *resource.Resource]
+		for at := range list.All() {
+			name := envoy.ListenerName(at.Addr().String(), uint32(at.Port()))
+			changes = append(changes, omap.Put(omap.Name(name), resource.Hide(name)))
+		}
+		return Map{}.With(changes...), true
+	})
 	return q
 }
 
 // name returns the name and IP of the listener at an address. Without traffic redirection an empty IP is the loopback
 // address.
-func name(notIntercepted bool, at service.Address) (name, ip string) {
+func (v Variant) name(at service.Address) (name, ip string) {
 	ip = at.IP
 	switch {
-	case ip == "" && notIntercepted:
-		ip = envoy.Loopback
+	case ip == "" && v.NotIntercepted:
+		ip = envoy.LoopbackOf(v.Families)
 	case ip == "":
-		ip = envoy.Wildcard
+		ip = envoy.WildcardOf(v.Families)
 	}
 	return envoy.ListenerName(ip, at.Port), ip
 }
@@ -149,13 +163,17 @@ type AddressKey struct {
 // of a wider layer.
 func (q *Queries) message(r *query.Reader, k AddressKey) (l *listenerv3.Listener, differs bool) {
 	c := listenerInput{Variant: k.Variant, at: k.At, outbound: q.scope.Outbound(r, k.Set)}
+	families := k.Families
+	if k.At.IP == "" {
+		families = mesh.OnlyIPv4 // it matters only which of its addresses a service has
+	}
 	switch {
 	case k.Set == (scope.Set{}):
-		c.plan, differs = q.transport.Base(r, transport.BaseKey{NotIntercepted: k.NotIntercepted, At: k.At})
+		c.plan, differs = q.transport.Base(r, transport.BaseKey{NotIntercepted: k.NotIntercepted, Families: families, At: k.At})
 	case k.Labels.Empty() && k.Rules == (traffic.SelectingRules{}):
-		c.plan, differs = q.transport.Scoped(r, transport.SetKey{Set: k.Set, NotIntercepted: k.NotIntercepted, At: k.At})
+		c.plan, differs = q.transport.Scoped(r, transport.SetKey{Set: k.Set, NotIntercepted: k.NotIntercepted, Families: families, At: k.At})
 	default:
-		c.plan, differs = q.transport.Labelled(r, transport.LabelledKey{LabelledClients: k.LabelledClients, NotIntercepted: k.NotIntercepted, At: k.At})
+		c.plan, differs = q.transport.Labelled(r, transport.LabelledKey{LabelledClients: k.LabelledClients, NotIntercepted: k.NotIntercepted, Families: families, At: k.At})
 	}
 	if !differs {
 		return nil, false
@@ -190,7 +208,7 @@ func (q *Queries) base(r *query.Reader, k baseAddressKey) ([]*resource.Resource,
 func (q *Queries) scoped(r *query.Reader, k setAddressKey) ([]*resource.Resource, bool) {
 	l, differs := q.message(r, AddressKey{LabelledKey{scope.LabelledClients{Set: k.Set}, k.Variant}, k.at})
 	if differs && l == nil && k.Set.Overlay() {
-		n, _ := name(k.NotIntercepted, k.at)
+		n, _ := k.name(k.at)
 		return []*resource.Resource{resource.Hide(n)}, true
 	}
 	return encoded(l)
@@ -204,12 +222,15 @@ func (q *Queries) labelled(r *query.Reader, k AddressKey) ([]*resource.Resource,
 
 // listener returns the listener; nil if it would have no purpose.
 func (c listenerInput) listener() *listenerv3.Listener {
-	name, ip := name(c.NotIntercepted, c.at)
+	name, ip := c.name(c.at)
 	bound := c.plan.Bound
-	if !c.plan.InUse() || mesh.Reserved(c.at.Port, bound) && (bound || ip == envoy.Wildcard) {
+	if !c.plan.InUse() || mesh.Reserved(c.at.Port, bound) && (bound || c.at.IP == "") {
 		return nil
 	}
 	l := envoy.Listener(name, ip, c.at.Port, envoy.Outbound, bound)
+	if c.at.IP == "" && c.Families == mesh.BothFamilies {
+		envoy.AddFamily(l)
+	}
 	if c.plan.NeedsTLSInspector() {
 		envoy.AddTLSInspector(l)
 	}
@@ -217,13 +238,13 @@ func (c listenerInput) listener() *listenerv3.Listener {
 		rule := &c.plan.Rules[i]
 		m := &listenerv3.FilterChainMatch{ServerNames: rule.ServerNames}
 		envoy.MatchAddresses(m, rule.Blocks)
-		l.FilterChains = append(l.FilterChains, envoy.Chain("", m, forwardTo(rule)...))
+		l.FilterChains = append(l.FilterChains, envoy.Chain("", m, c.forwardTo(rule)...))
 	}
 	if c.plan.HTTP {
 		envoy.AddHTTPInspector(l)
 		options := httpOptions(c.http, c.HTTP10, "")
 		options.DynamicClusters = c.plan.DynamicHTTP || c.outbound.Mode == state.ByName
-		options.GRPCWeb = c.plan.GRPCWeb
+		options.GRPCWeb, options.IPv6 = c.plan.GRPCWeb, c.Families == mesh.OnlyIPv6
 		http := envoy.HTTPWithRDS("outbound_"+name, c.routeName(), options)
 		l.FilterChains = append(l.FilterChains, envoy.Chain("", envoy.MatchHTTP(c.HTTP10), http))
 	}
@@ -232,9 +253,9 @@ func (c listenerInput) listener() *listenerv3.Listener {
 	}
 	switch {
 	case c.plan.DefaultRule != nil && len(l.FilterChains) == 0:
-		l.FilterChains = []*listenerv3.FilterChain{envoy.Chain("", nil, forwardTo(c.plan.DefaultRule)...)}
+		l.FilterChains = []*listenerv3.FilterChain{envoy.Chain("", nil, c.forwardTo(c.plan.DefaultRule)...)}
 	case c.plan.DefaultRule != nil:
-		l.DefaultFilterChain = envoy.Chain("", nil, forwardTo(c.plan.DefaultRule)...)
+		l.DefaultFilterChain = envoy.Chain("", nil, c.forwardTo(c.plan.DefaultRule)...)
 	case !bound: // a proxy without redirection does not know the original destination
 		l.DefaultFilterChain = envoy.Chain(envoy.PassthroughChain, nil, unknownTraffic(c.outbound))
 	}
@@ -251,13 +272,13 @@ func (c listenerInput) routeName() string {
 }
 
 // forwardTo returns the filters that send connections where a rule says.
-func forwardTo(rule *transport.Rule) []*listenerv3.Filter {
+func (v Variant) forwardTo(rule *transport.Rule) []*listenerv3.Filter {
 	if len(rule.Destinations) == 1 {
 		to := rule.Destinations[0]
 		cluster := clusterOf(to)
 		proxy := envoy.TCPForward(cluster, cluster, tcpOptions(rule.Options))
 		if to.Dynamic && len(rule.ServerNames) > 0 {
-			return []*listenerv3.Filter{envoy.SNIForwardProxy(to.Port), proxy}
+			return []*listenerv3.Filter{envoy.SNIForwardProxy(to.Port, v.Families == mesh.OnlyIPv6), proxy}
 		}
 		return []*listenerv3.Filter{proxy}
 	}

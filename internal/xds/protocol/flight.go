@@ -141,8 +141,8 @@ func setOf(list []string) names {
 	return names{}.With(puts...)
 }
 
-// removed lists the names that the responses of the flight removed before the one with the nonce. The client no longer has
-// what it had under them before the flight.
+// removed lists the names that responses of the flight with a smaller nonce removed. The client no longer has what it had
+// under them before the flight.
 func (f *flight) removed(nonce uint64) (all names) {
 	for _, s := range f.stages {
 		if s.first < nonce {
@@ -185,12 +185,11 @@ func (h formerContent) get(name string) (*resource.Resource, bool) {
 // new content with something else that it rejected, and may or may not have applied the new content. These names are
 // forced until the client accepts them. added are those of them that the client did not have before the flight. They
 // become delayed removals, so that they are removed in the right order if they are no longer in the state.
-func (f *flight) uncertain(t resource.Type, cur *cursor) (list names, added []omap.Change[omap.Name, *resource.Resource]) {
+func (f *flight) uncertain(former formerContent, cur *cursor) (list names, added []omap.Change[omap.Name, *resource.Resource]) {
 	pinned := func(r *resource.Resource) bool {
 		return slices.ContainsFunc(f.rejected, func(p Pin) bool { return p.in(r) })
 	}
 	var puts []omap.Change[omap.Name, omap.Unit]
-	former := f.former(t, anyNonce)
 	check := func(r *resource.Resource) {
 		name := omap.Name(r.Name())
 		old, had := former.get(r.Name())
@@ -214,7 +213,7 @@ func (f *flight) uncertain(t resource.Type, cur *cursor) (list names, added []om
 			}
 			puts = append(puts, omap.Put(n, omap.Unit{}))
 			if _, had := former.get(string(n)); !had {
-				added = append(added, omap.Put(n, f.lastSent(t, cur, n, pinned)))
+				added = append(added, omap.Put(n, f.lastSent(former.typ, cur, n, pinned)))
 			}
 		}
 	}

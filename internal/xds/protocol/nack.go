@@ -65,9 +65,10 @@ func (c *Core) endFlight(t resource.Type, cur *cursor) {
 	if !f.failed() {
 		return
 	}
-	uncertain, added := f.uncertain(t, cur)
-	cur.position = *f.start()
-	for n := range f.removed(anyNonce).All() {
+	former := f.former(t, anyNonce)
+	uncertain, added := f.uncertain(former, cur)
+	cur.position = *former.start
+	for n := range former.removed.All() {
 		cur.dropRemoval(n)
 	}
 	asked := f.forced()

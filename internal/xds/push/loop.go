@@ -10,8 +10,7 @@
 // sends and never waits for a stream. A job that panics affects only that job.
 //
 // The package owns the rows of connected proxies, of their rejections and of what they ask for by name, and the classes.
-// Loop.Run is its one goroutine; all other methods may be called from any goroutine. It must not import Envoy's protos or
-// Kubernetes.
+// Loop.Run is its one goroutine; all other methods may be called from any goroutine.
 package push
 
 import (
@@ -54,6 +53,8 @@ type Settings struct {
 	// MinInterval is the minimum time between two commits. The first commit after a pause is not delayed.
 	MinInterval time.Duration
 	Log         *slog.Logger
+	// Versions is true if View.Versions is used.
+	Versions bool
 	// Observe, if set, is called after every commit, on the loop's goroutine.
 	Observe func(Commit)
 }
@@ -99,6 +100,7 @@ type Loop struct {
 	answers  []newAnswer
 	changed  []*class
 	problems state.Problems
+	versions classes.Versions
 
 	faults     faults
 	rejections *rejectionIndex
@@ -128,6 +130,9 @@ func (l *Loop) Synced() <-chan struct{} { return l.synced }
 // Run runs the loop until ctx is cancelled. It must be called once.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.queries.Problems.Observe(classes.All{}, func(all state.Problems) { l.problems = all })()
+	if l.settings.Versions {
+		defer l.queries.Versions.Observe(classes.All{}, func(all classes.Versions) { l.versions = all })()
+	}
 	grace := time.NewTicker(classGrace / 4)
 	defer grace.Stop()
 	var earliest time.Time // the earliest time of the next commit
@@ -264,6 +269,8 @@ type View struct {
 	Graph    *query.Graph
 	Queries  *classes.Queries
 	Problems state.Problems
+	// Versions are the versions of the objects of clusters; empty unless Settings.Versions is set.
+	Versions classes.Versions
 	// Classes is the number of streams by class.
 	Classes map[proxy.Class]int
 	states  func(proxy.Class) *resource.State
@@ -284,7 +291,7 @@ func (l *Loop) Inspect(ctx context.Context, fn func(*View)) error {
 	failed := true
 	j := &job{after: func() {
 		defer close(done)
-		v := &View{Tables: l.tables, Graph: l.graph, Queries: l.queries, Problems: l.problems, Classes: make(map[proxy.Class]int)}
+		v := &View{Tables: l.tables, Graph: l.graph, Queries: l.queries, Problems: l.problems, Versions: l.versions, Classes: make(map[proxy.Class]int)}
 		for key, c := range l.classes {
 			v.Classes[key] = len(c.conns)
 		}

@@ -203,6 +203,7 @@ type changes struct {
 	batches  int
 	synced   bool
 	mesh     *meshconfig.MeshConfig
+	networks *meshconfig.MeshNetworks
 	events   []source.Event
 	problems []source.ProblemEvent
 	// object and problem are the indexes of events and problems. They are nil until a second batch arrives.
@@ -211,14 +212,14 @@ type changes struct {
 }
 
 func newChanges(b source.Batch) *changes {
-	return &changes{source: b.Source, batches: 1, synced: b.Synced, mesh: b.Mesh, events: b.Events, problems: b.Problems}
+	return &changes{source: b.Source, batches: 1, synced: b.Synced, mesh: b.Mesh, networks: b.Networks, events: b.Events, problems: b.Problems}
 }
 
 // rows is what the changes cost a commit.
 func (c *changes) rows() int { return 1 + len(c.events) + len(c.problems) }
 
 func (c *changes) batch() source.Batch {
-	return source.Batch{Source: c.source, Synced: c.synced, Mesh: c.mesh, Events: c.events, Problems: c.problems}
+	return source.Batch{Source: c.source, Synced: c.synced, Mesh: c.mesh, Networks: c.networks, Events: c.events, Problems: c.problems}
 }
 
 // index fills object and problem.
@@ -259,6 +260,9 @@ func (c *changes) add(b source.Batch) {
 	if b.Mesh != nil {
 		c.mesh = b.Mesh
 	}
+	if b.Networks != nil {
+		c.networks = b.Networks
+	}
 	for _, e := range b.Events {
 		c.addEvent(e)
 	}
@@ -275,8 +279,8 @@ func (c *changes) addEvent(e source.Event) {
 		c.events = append(c.events, e)
 		return
 	}
-	if was := c.events[i]; e.Object != nil || !was.Added {
-		e.Added = was.Added && e.Object != nil
+	if was := c.events[i]; !e.Removed() || !was.Added {
+		e.Added = was.Added && !e.Removed()
 		c.events[i] = e
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	meshconfig "istio.io/api/mesh/v1alpha1"
 	"pgregory.net/rapid"
 
 	"github.com/pilotmesh/pilot/internal/api"
@@ -16,22 +17,23 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// sourceContent is what a sink knows of a source: hashes of objects, and problems.
+// sourceContent is what a sink knows of a source: hashes of objects, problems, and a part of the settings of the mesh.
 type sourceContent struct {
 	objects  map[api.Key]omap.Hash
 	problems map[api.Problem]bool
+	settings map[string]string
 }
 
 func newSourceContent() sourceContent {
-	return sourceContent{map[api.Key]omap.Hash{}, map[api.Problem]bool{}}
+	return sourceContent{map[api.Key]omap.Hash{}, map[api.Problem]bool{}, map[string]string{}}
 }
 
 func (s sourceContent) clone() sourceContent {
-	return sourceContent{maps.Clone(s.objects), maps.Clone(s.problems)}
+	return sourceContent{maps.Clone(s.objects), maps.Clone(s.problems), maps.Clone(s.settings)}
 }
 
 func (s sourceContent) equal(o sourceContent) bool {
-	return maps.Equal(s.objects, o.objects) && maps.Equal(s.problems, o.problems)
+	return maps.Equal(s.objects, o.objects) && maps.Equal(s.problems, o.problems) && maps.Equal(s.settings, o.settings)
 }
 
 func (s sourceContent) take(b source.Batch) {
@@ -48,6 +50,12 @@ func (s sourceContent) take(b source.Batch) {
 		} else {
 			s.problems[p.Problem] = true
 		}
+	}
+	if b.Mesh != nil {
+		s.settings["mesh"] = b.Mesh.GetTrustDomain()
+	}
+	if b.Networks != nil {
+		s.settings["networks"] = fmt.Sprint(slices.Sorted(maps.Keys(b.Networks.GetNetworks())))
 	}
 }
 
@@ -69,6 +77,12 @@ func drawBatch(t *rapid.T, has sourceContent, version byte) source.Batch {
 		if p := (api.Problem{Reason: name}); rapid.Bool().Draw(t, "problem") {
 			b.Problems = append(b.Problems, source.ProblemEvent{Problem: p, Gone: has.problems[p]})
 		}
+	}
+	if rapid.IntRange(0, 3).Draw(t, "mesh") == 0 {
+		b.Mesh = &meshconfig.MeshConfig{TrustDomain: fmt.Sprint(version)}
+	}
+	if rapid.IntRange(0, 3).Draw(t, "networks") == 0 {
+		b.Networks = &meshconfig.MeshNetworks{Networks: map[string]*meshconfig.Network{fmt.Sprint(version): nil}}
 	}
 	return b
 }

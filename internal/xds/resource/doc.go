@@ -8,6 +8,5 @@
 // Invariants: All values are immutable once made and may be shared. Equal content has an equal hash and equal bytes.
 // Nobody may write to the bytes that the package returns.
 //
-// The package starts no goroutines. It must not import a translator, the server, a source or the tables of the store. It
-// knows the form of Envoy resources and nothing about a mesh.
+// The package starts no goroutines. It knows the form of Envoy resources and nothing about a mesh.
 package resource

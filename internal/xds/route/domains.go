@@ -49,7 +49,11 @@ func (q *Queries) domainsOf(r *query.Reader, at virtualHostKey, in domainTable) 
 	if in.set.Overlay() && !slices.Contains(f.HTTPPorts, at.Port) { // it differs from the base view in that, or only its base is asked for
 		return nil
 	}
+	s, ok := q.services.Service.Get(r, at.HostView)
 	for _, ip := range f.VIPs {
+		if ok && !slices.Contains(s.AddressesFor(at.Families), ip) {
+			continue
+		}
 		if q.owner(r, in, service.Domain{Name: ip, Port: at.Port}) == at.Host {
 			addresses = append(addresses, envoy.AddressDomain(ip))
 		}
@@ -72,7 +76,42 @@ func (q *Queries) domainsOf(r *query.Reader, at virtualHostKey, in domainTable) 
 			names = append(names, bare)
 		}
 	}
+	if ok && s.Headless {
+		names = q.withPodNames(r, names)
+	}
+	if ok {
+		names = append(names, q.aliasNames(r, at.HostView, in.set)...)
+	}
 	return append(names, addresses...)
+}
+
+// aliasNames are the names of the aliases of a host, for the clients of a set. Names that some object declares are left out.
+func (q *Queries) aliasNames(r *query.Reader, v service.HostView, set scope.Set) []string {
+	var names []string
+	for _, alias := range q.services.Aliases(r, v) {
+		names = append(names, alias.Host, alias.Host+".")
+		short := mesh.ShortNames(alias.Host, q.tables.Domain())
+		if bare, _, _ := strings.Cut(alias.Host, "."); set.ShortNames && alias.Namespace == set.Namespace {
+			short = append(short, bare)
+		}
+		for _, name := range short {
+			if q.tables.ByHost.Group(r, name).Len() == 0 {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// withPodNames adds the names of the pods of a headless Service, which are below each of its names, unless some object declares
+// them.
+func (q *Queries) withPodNames(r *query.Reader, names []string) []string {
+	for _, name := range slices.Clone(names) {
+		if pods := "*." + name; q.tables.ByHost.Group(r, strings.TrimSuffix(pods, ".")).Len() == 0 {
+			names = append(names, pods)
+		}
+	}
+	return names
 }
 
 // shortNameDeclared reports whether some object declares a short name of a cluster host as a host.

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
@@ -44,7 +45,7 @@ type labelledProxyHostKey struct {
 // httpProxyHosts are the virtual hosts of HTTP proxies. A request to an HTTP proxy names the port, so each HTTP port of a
 // host has a virtual host in the same route configuration.
 type httpProxyHosts struct {
-	base     *query.Collection[service.All, *resource.Piece]
+	base     *query.Collection[mesh.Families, *resource.Piece]
 	scoped   *query.Collection[setProxyKey, *resource.Piece]
 	labelled *query.Collection[labelledProxyKey, *resource.Piece]
 	// domains groups the hosts of an HTTP proxy by the domains that they ask for.
@@ -56,14 +57,14 @@ func (q *Queries) defineHTTPProxies(g *query.Graph, s *service.Queries, sc *scop
 	at := query.Define(g, "proxiedHost", layer.Equal, func(r *query.Reader, k virtualHostKey) ([]*resource.Piece, bool) {
 		f, _ := s.Footprint(r, k.HostView)
 		list := q.proxyVirtualHosts(r, f, func(port uint32) (virtualHostKey, bool) {
-			return virtualHostKey{HostView: k.HostView, Port: port}, true
+			return virtualHostKey{HostView: k.HostView, Port: port, Families: k.Families}, true
 		})
 		return list, len(list) > 0
 	})
-	q.proxyHosts.base = query.Each(g, "proxiedHosts", func(r *query.Reader, _ service.All) scope.Hosts {
+	q.proxyHosts.base = query.Each(g, "proxiedHosts", func(r *query.Reader, _ mesh.Families) scope.Hosts {
 		return s.PublicHosts(r)
-	}, at, func(_ service.All, name omap.Name) virtualHostKey {
-		return virtualHostKey{HostView: service.HostView{Host: string(name)}}
+	}, at, func(f mesh.Families, name omap.Name) virtualHostKey {
+		return virtualHostKey{HostView: service.HostView{Host: string(name)}, Families: f}
 	})
 	named := func(r *query.Reader, k setProxyKey) scope.Hosts { return sc.HostsWithShortNames(r, k.set) }
 	key := func(k setProxyKey, name omap.Name) setProxyHostKey { return setProxyHostKey{k, string(name)} }
@@ -77,7 +78,7 @@ func (q *Queries) defineHTTPProxies(g *query.Graph, s *service.Queries, sc *scop
 		f, _ := sc.HTTPProxyFootprint(r, scope.HostInSet{Host: k.host, Set: k.set}, k.number)
 		list := q.proxyVirtualHosts(r, f, func(port uint32) (virtualHostKey, bool) { return q.proxyHostOf(r, k, port) })
 		if k.set.Overlay() {
-			base, _ := at.Get(r, virtualHostKey{HostView: service.HostView{Host: k.host}})
+			base, _ := at.Get(r, virtualHostKey{HostView: service.HostView{Host: k.host}, Families: k.set.Families})
 			if layer.Equal(list, base) {
 				return nil, false
 			}
@@ -123,7 +124,7 @@ func (q *Queries) proxyVirtualHosts(r *query.Reader, f service.Footprint, on fun
 // proxyHostOf is the key of a host at an HTTP proxy. ok is false if no domain is left for it.
 func (q *Queries) proxyHostOf(r *query.Reader, k setProxyHostKey, port uint32) (at virtualHostKey, ok bool) {
 	view := q.scope.View(r, scope.HostInSet{Host: k.host, Set: k.set})
-	return q.withDomains(r, virtualHostKey{HostView: view, Port: port}, domainTable{setProxyKey: k.setProxyKey, httpProxy: true})
+	return q.withDomains(r, virtualHostKey{HostView: view, Port: port, Families: k.set.Families}, domainTable{setProxyKey: k.setProxyKey, httpProxy: true})
 }
 
 // httpProxyRoutes are the route configurations of the HTTP proxies of clients, who may have labels.
@@ -133,7 +134,7 @@ func (q *Queries) httpProxyRoutes(r *query.Reader, k scope.LabelledClients) (Map
 	for _, p := range q.scope.HTTPProxies(r, k.Set.Sidecar) {
 		pieces := q.proxyHosts.scoped.Get(r, setProxyKey{k.Set, p.Number})
 		if k.Set.Overlay() {
-			pieces = q.proxyHosts.base.Get(r, service.All{}).With(overlayChanges(pieces)...)
+			pieces = q.proxyHosts.base.Get(r, k.Set.Families).With(overlayChanges(pieces)...)
 		}
 		if !k.Labels.Empty() || !k.Rules.Names.Empty() {
 			pieces = pieces.With(overlayChanges(q.proxyHosts.labelled.Get(r, labelledProxyKey{k, p.Number}))...)
@@ -181,5 +182,5 @@ func (q *Queries) proxyHostCell(k scope.LabelledClients, name, piece string) (qu
 	if id, ok := q.proxyHosts.scoped.Element(setProxyKey{k.Set, number}, omap.Name(piece)); ok {
 		return id, true
 	}
-	return q.proxyHosts.base.Element(service.All{}, omap.Name(piece))
+	return q.proxyHosts.base.Element(k.Set.Families, omap.Name(piece))
 }

@@ -38,8 +38,16 @@ type virtualHostKey struct {
 	Labels mesh.Labels
 	// Rules are the DestinationRules that select the clients, if they set consistent hashing.
 	Rules traffic.SelectingRules
+	// Families are the IP versions of the clients, who can use the addresses of these versions as names.
+	Families mesh.Families
 	// WithPort says that requests name the host with the port, as at an HTTP proxy.
 	WithPort bool
+}
+
+// basePortKey names the route configuration of a port in the base view.
+type basePortKey struct {
+	port     uint32
+	families mesh.Families
 }
 
 // setHostKey names a host as a set sees it, on a port.
@@ -67,12 +75,12 @@ type Queries struct {
 	// host is an encoded virtual host. hosts, scoped and labelled are the virtual hosts of a port in the base view, in a
 	// set and for clients with labels.
 	host       *query.Query[virtualHostKey, []*resource.Piece]
-	hosts      *query.Collection[uint32, *resource.Piece]
+	hosts      *query.Collection[basePortKey, *resource.Piece]
 	scoped     *query.Collection[setPortKey, *resource.Piece]
 	labelled   *query.Collection[labelledPortKey, *resource.Piece]
 	proxyHosts httpProxyHosts
 	// Base are the route configurations of the base view, Scoped those of a set, Labelled those of clients with labels.
-	Base     *query.Collection[service.All, *resource.Resource]
+	Base     *query.Collection[mesh.Families, *resource.Resource]
 	Scoped   *query.Collection[scope.Set, *resource.Resource]
 	Labelled *query.Collection[scope.LabelledClients, *resource.Resource]
 	// Sniffed, ScopedSniffed and LabelledSniffed are likewise those of ports with protocol detection at addresses of a
@@ -90,10 +98,10 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	q.target = query.Define(g, "routeTarget", target.equal, q.targetOf)
 	q.messages = query.Define(g, "virtualHostMessage", func(a, b *routev3.VirtualHost) bool { return proto.Equal(a, b) }, q.message)
 	q.host = query.Define(g, "virtualHost", layer.Equal, q.virtualHost)
-	q.hosts = query.Each(g, "virtualHosts", func(r *query.Reader, port uint32) scope.Hosts {
-		return s.Index.HTTPPorts.Group(r, service.All{}, service.PortNumber(port))
-	}, q.host, func(port uint32, name omap.Name) virtualHostKey {
-		return virtualHostKey{HostView: service.HostView{Host: string(name)}, Port: port}
+	q.hosts = query.Each(g, "virtualHosts", func(r *query.Reader, k basePortKey) scope.Hosts {
+		return s.Index.HTTPPorts.Group(r, service.All{}, service.PortNumber(k.port))
+	}, q.host, func(k basePortKey, name omap.Name) virtualHostKey {
+		return virtualHostKey{HostView: service.HostView{Host: string(name)}, Port: k.port, Families: k.families}
 	})
 	elem := query.Define(g, "scopedVirtualHost", layer.Equal, q.virtualHostIn)
 	q.scoped = query.Each(g, "scopedVirtualHosts", func(r *query.Reader, k setPortKey) scope.Hosts {
@@ -102,9 +110,9 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 		return setHostKey{scope.HostInSet{Host: string(name), Set: k.set}, k.port}
 	})
 	base := query.Define(g, "routeConfiguration", layer.Equal, q.base)
-	q.Base = query.Each(g, "routeConfigurations", func(r *query.Reader, _ service.All) omap.Map[service.PortNumber, omap.Unit] {
+	q.Base = query.Each(g, "routeConfigurations", func(r *query.Reader, _ mesh.Families) omap.Map[service.PortNumber, omap.Unit] {
 		return s.Index.HTTPPorts.Keys(r, service.All{})
-	}, base, func(_ service.All, port service.PortNumber) uint32 { return uint32(port) })
+	}, base, func(f mesh.Families, port service.PortNumber) basePortKey { return basePortKey{uint32(port), f} })
 	scoped := query.Define(g, "scopedRouteConfiguration", layer.Equal, q.routesIn)
 	q.Scoped = query.Each(g, "scopedRouteConfigurations", func(r *query.Reader, k scope.Set) omap.Map[service.PortNumber, omap.Unit] {
 		return sc.Index.HTTPPorts.Keys(r, k)
@@ -126,7 +134,7 @@ func (q *Queries) virtualHostIn(r *query.Reader, k setHostKey) ([]*resource.Piec
 		list, _ = q.host.Get(r, at)
 	}
 	if k.Set.Overlay() {
-		base, _ := q.host.Get(r, virtualHostKey{HostView: service.HostView{Host: k.Host}, Port: k.port})
+		base, _ := q.host.Get(r, virtualHostKey{HostView: service.HostView{Host: k.Host}, Port: k.port, Families: k.Set.Families})
 		if layer.Equal(list, base) {
 			return nil, false
 		}
@@ -137,11 +145,11 @@ func (q *Queries) virtualHostIn(r *query.Reader, k setHostKey) ([]*resource.Piec
 
 // setHostOf is the key of a host as a set sees it. ok is false if no domain is left for it.
 func (q *Queries) setHostOf(r *query.Reader, k setHostKey) (at virtualHostKey, ok bool) {
-	return q.withDomains(r, virtualHostKey{HostView: q.scope.View(r, k.HostInSet), Port: k.port}, domainTable{setProxyKey: setProxyKey{set: k.Set}})
+	return q.withDomains(r, virtualHostKey{HostView: q.scope.View(r, k.HostInSet), Port: k.port, Families: k.Set.Families}, domainTable{setProxyKey: setProxyKey{set: k.Set}})
 }
 
-func (q *Queries) base(r *query.Reader, port uint32) ([]*resource.Resource, bool) {
-	return q.configuration(r, port, q.hosts.Get(r, port), nil, state.Outbound{Mode: q.tables.OutboundMode(r)}), true
+func (q *Queries) base(r *query.Reader, k basePortKey) ([]*resource.Resource, bool) {
+	return q.configuration(r, k.port, q.hosts.Get(r, k), nil, state.Outbound{Mode: q.tables.OutboundMode(r)}), true
 }
 
 func (q *Queries) routesIn(r *query.Reader, k setPortKey) ([]*resource.Resource, bool) {
@@ -152,7 +160,7 @@ func (q *Queries) routesIn(r *query.Reader, k setPortKey) ([]*resource.Resource,
 	if pieces.Len() == 0 && q.services.Index.HTTPPorts.Group(r, service.All{}, service.PortNumber(k.port)).Len() > 0 {
 		return nil, false // the route configuration of the base view applies
 	}
-	return q.configuration(r, k.port, q.hosts.Get(r, k.port), overlayChanges(pieces), mode), true
+	return q.configuration(r, k.port, q.hosts.Get(r, basePortKey{k.port, k.set.Families}), overlayChanges(pieces), mode), true
 }
 
 type pieceChange = omap.Change[omap.Name, *resource.Piece]
@@ -263,5 +271,5 @@ func (q *Queries) VirtualHostCell(k scope.LabelledClients, name, piece string) (
 	if id, ok := q.scoped.Element(setPortKey{k.Set, uint32(port)}, omap.Name(piece)); ok {
 		return id, true
 	}
-	return q.hosts.Element(uint32(port), omap.Name(piece))
+	return q.hosts.Element(basePortKey{uint32(port), k.Set.Families}, omap.Name(piece))
 }

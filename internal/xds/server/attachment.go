@@ -2,11 +2,13 @@ package server
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
 
+	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -106,4 +108,24 @@ type Status struct {
 	Types      [resource.Types]protocol.TypeStatus
 	// Wants are the types that are answered per proxy and that the client asked for.
 	Wants []protocol.WantStatus
+}
+
+// Settled is the revision up to which the client has acknowledged everything that it asked for; false if it has acknowledged
+// nothing of some type, or has asked for nothing.
+func (s *Status) Settled() (revision store.Revision, ok bool) {
+	for _, t := range s.Types {
+		switch {
+		case !t.Subscribed:
+		case t.Acked == 0:
+			return 0, false
+		case !ok || t.Acked < revision:
+			revision, ok = t.Acked, true
+		}
+	}
+	return revision, ok
+}
+
+// HoldsBack reports whether something that the client rejected is held back from it.
+func (s *Status) HoldsBack() bool {
+	return slices.ContainsFunc(s.Types[:], func(t protocol.TypeStatus) bool { return t.HeldBack > 0 })
 }

@@ -7,6 +7,4 @@
 //
 // Invariants: Publishing never blocks, and a client that does not read costs only memory for a few pointers. One goroutine at
 // a time steps a core. Only a few streams at a time write a big message (package gate).
-//
-// The package must not import translators, views, queries, sources or Kubernetes: it receives finished states.
 package server

@@ -20,6 +20,7 @@ import (
 
 	"github.com/pilotmesh/pilot/test/cluster"
 	"github.com/pilotmesh/pilot/test/cluster/binaries"
+	"github.com/pilotmesh/pilot/test/podrunner"
 )
 
 // Shared is the cluster of one test binary.
@@ -31,13 +32,16 @@ type Shared struct {
 // startTimeout is generous: the machine may be building other packages.
 const startTimeout = 4 * time.Minute
 
+// More makes images that pods may name beside the usual ones, for the repository at root.
+type More func(ctx context.Context, root string) (podrunner.Images, error)
+
 // Main starts the cluster, runs the tests, ends the cluster and returns the exit code. What cannot run here is no failure;
 // what should run and does not, or leaves something behind, is.
-func (s *Shared) Main(m *testing.M, o cluster.Options) int {
+func (s *Shared) Main(m *testing.M, o cluster.Options, more ...More) int {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	own := namespace("self") // now: later, threads of this process enter others
-	err := s.start(ctx, o)
+	err := s.start(ctx, o, more)
 	switch {
 	case errors.Is(err, cluster.ErrUnable) || errors.Is(err, binaries.ErrNotBuilt):
 		s.reason = err
@@ -65,14 +69,14 @@ func (s *Shared) Main(m *testing.M, o cluster.Options) int {
 	return code
 }
 
-func (s *Shared) start(ctx context.Context, o cluster.Options) error {
+func (s *Shared) start(ctx context.Context, o cluster.Options, more []More) error {
 	var err error
-	s.cluster, err = Start(ctx, o)
+	s.cluster, err = Start(ctx, o, more...)
 	return err
 }
 
 // Start starts a cluster with the repository's programs. Whoever calls it closes the cluster.
-func Start(ctx context.Context, o cluster.Options) (*cluster.Cluster, error) {
+func Start(ctx context.Context, o cluster.Options, more ...More) (*cluster.Cluster, error) {
 	root, err := binaries.Root()
 	if err != nil {
 		return nil, err
@@ -93,6 +97,13 @@ func Start(ctx context.Context, o cluster.Options) (*cluster.Cluster, error) {
 		o.Stage = programs.Stage
 		if o.Images, err = programs.Images(o.Binaries.Kubectl); err != nil {
 			return nil, err
+		}
+		for _, images := range more {
+			added, err := images(ctx, root)
+			if err != nil {
+				return nil, err
+			}
+			o.Images = o.Images.With(added)
 		}
 	}
 	if o.Log == nil {

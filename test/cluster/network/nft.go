@@ -52,10 +52,10 @@ func (o Options) declare(tx *knftables.Transaction) {
 }
 
 // chain adds a chain with its rules. A base chain has a type, a hook and a priority; a chain that others lead to has none.
-func chain(tx *knftables.Transaction, name string, typ *knftables.BaseChainType, hook knftables.BaseChainHook, at knftables.BaseChainPriority, rules ...string) {
+func chain(tx *knftables.Transaction, name string, typ *knftables.BaseChainType, hook knftables.BaseChainHook, priority knftables.BaseChainPriority, rules ...string) {
 	c := &knftables.Chain{Name: name}
 	if typ != nil {
-		c.Type, c.Hook, c.Priority = typ, &hook, &at
+		c.Type, c.Hook, c.Priority = typ, &hook, &priority
 	}
 	tx.Add(c)
 	for _, rule := range rules {

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pilotmesh/pilot/internal/admin"
+	"github.com/pilotmesh/pilot/internal/live"
+	"github.com/pilotmesh/pilot/internal/run"
+)
+
+// askAgain is the pause between two requests while wait waits.
+const askAgain = 200 * time.Millisecond
+
+// errNotLive ends a wait that can have no success any more, or not in time. What is missing has been written already.
+var errNotLive = errors.New("not live")
+
+func waitCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "wait --for=live KIND/NAME",
+		Short: "Wait until every proxy that needs an object has acknowledged it",
+		Long: `wait returns when every connected proxy that needs an object has acknowledged the present version of the object. A proxy needs
+an object if something that the proxy has is made with it. Proxies that do not need the object, and proxies that are behind
+with something else only, are not waited for.
+
+KIND is VirtualService, DestinationRule, ServiceEntry, WorkloadEntry, Sidecar or Service, in any case, singular or plural.
+
+After kubectl apply, tell wait the generation of the object, so that it does not answer for the version before.
+
+Exit codes: 0 the object is live; 1 it is not: the time is over, the control plane refuses its latest version, or a proxy
+rejects it; 2 the command line is invalid.`,
+		Example: `  pilotctl wait --for=live virtualservice/reviews -n shop
+  pilotctl wait --for=live vs/reviews -n shop --timeout 10s \
+    --generation "$(kubectl get virtualservice reviews -n shop -o jsonpath='{.metadata.generation}')"
+  pilotctl wait --for=live service/reviews -n shop -o json | jq .behind`,
+		Args: cobra.ExactArgs(1),
+	}
+	address, form := remote(c), addOutput(c)
+	namespace := c.Flags().StringP("namespace", "n", "default", "namespace of the object")
+	what := c.Flags().String("for", "live", "what to wait for: live")
+	generation := c.Flags().Int64("generation", 0, "wait for this generation of the object (metadata.generation) or a later one")
+	timeout := c.Flags().Duration("timeout", time.Minute, "how long to wait")
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		kind, name, ok := strings.Cut(args[0], "/")
+		if !ok || name == "" {
+			return run.Usage(fmt.Errorf("%q names no object: write KIND/NAME, such as virtualservice/reviews", args[0]))
+		}
+		if *what != "live" {
+			return run.Usage(fmt.Errorf("--for: %q is nothing to wait for; write live", *what))
+		}
+		query := url.Values{"kind": {longKind(kind)}, "namespace": {*namespace}, "name": {name}}
+		last, err := waitLive(cmd.Context(), *address, query, *generation, *timeout)
+		if last == nil {
+			return err
+		}
+		w := cmd.OutOrStdout()
+		if *form != text {
+			if failed := write(w, *form, last); failed != nil {
+				return failed
+			}
+		} else if failed := writeLive(w, last, *generation, *timeout); failed != nil {
+			return failed
+		}
+		if errors.Is(err, errNotLive) {
+			return run.ErrFailed
+		}
+		return err
+	}
+	return c
+}
+
+// longKind returns the kind that a short name of kubectl stands for.
+func longKind(kind string) string {
+	short := map[string]string{"vs": "VirtualService", "dr": "DestinationRule", "se": "ServiceEntry", "we": "WorkloadEntry", "svc": "Service"}
+	if long, ok := short[strings.ToLower(kind)]; ok {
+		return long
+	}
+	return kind
+}
+
+// waitLive asks until the object is live. It returns the last answer, and errNotLive if the object is not live.
+func waitLive(ctx context.Context, address string, query url.Values, generation int64, timeout time.Duration) (last *admin.Live, err error) {
+	over := time.NewTimer(timeout)
+	defer over.Stop()
+	for {
+		now := &admin.Live{}
+		if err := get(ctx, address, "/debug/live", query, now); err != nil {
+			return nil, err
+		}
+		switch {
+		case isLive(now, generation):
+			return now, nil
+		case isLost(now):
+			return now, errNotLive
+		}
+		select {
+		case <-ctx.Done():
+			return now, fmt.Errorf("waiting for %s: %w", now.Object.Key(), ctx.Err())
+		case <-over.C:
+			return now, errNotLive
+		case <-time.After(askAgain):
+		}
+	}
+}
+
+func isLive(now *admin.Live, generation int64) bool {
+	return !now.Unknown && now.Generation >= generation && len(now.Refused) == 0 && now.Done()
+}
+
+// isLost reports whether waiting longer is of no use: only another version of the object can become live.
+func isLost(now *admin.Live) bool {
+	for _, b := range now.Behind {
+		if b.Rejected == "" {
+			return false
+		}
+	}
+	return len(now.Refused) > 0 || len(now.Behind) > 0
+}
+
+// writeLive writes an answer as text.
+func writeLive(w io.Writer, now *admin.Live, generation int64, timeout time.Duration) error {
+	p, object := painter(w), now.Object.Key()
+	var lines []string
+	say := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	switch {
+	case len(now.Refused) > 0:
+		say("%s: the control plane refuses its latest version:", p.in(red, object.String()))
+		for _, one := range now.Refused {
+			say("  %s", p.line(one))
+		}
+	case now.Unknown:
+		say("%s: the control plane does not have it after %s; is the namespace right, and does the object exist?", p.in(red, object.String()), timeout)
+	case now.Generation < generation:
+		say("%s: the control plane still has generation %d after %s; does %d exist?", p.in(red, object.String()), now.Generation, timeout, generation)
+	case now.Done():
+		say("%s is live on %d of %d proxies that need it (revision %d)", p.in(green, object.String()), now.Live, now.Proxies, now.Revision)
+	default:
+		say("%s is live on %d of %d proxies that need it (revision %d); not on", p.in(red, object.String()), now.Live, now.Proxies, now.Revision)
+		for _, b := range now.Behind {
+			say("  %s", behindLine(b))
+		}
+	}
+	for _, line := range lines {
+		if _, err := fmt.Fprintln(w, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func behindLine(b live.Behind) string {
+	switch {
+	case b.Rejected != "":
+		return b.Proxy + ", which rejects it: " + b.Rejected
+	case b.Acknowledged == 0:
+		return b.Proxy + ", which has not acknowledged its first configuration; pilotctl proxy-status " + b.Proxy + " says more"
+	}
+	return b.Proxy + ", which has acknowledged revision " + strconv.FormatUint(uint64(b.Acknowledged), 10) + "; pilotctl proxy-status " + b.Proxy + " says more"
+}

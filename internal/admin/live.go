@@ -1,0 +1,63 @@
+package admin
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/kube"
+	"github.com/pilotmesh/pilot/internal/live"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/xds/push"
+)
+
+// Live tells how far the present version of an object has come.
+type Live struct {
+	Object Object `json:"object"`
+	live.Status
+	// Refused are the errors for which the latest version of the object is not used.
+	Refused []Problem `json:"refused,omitempty"`
+	// Unknown is true if the control plane has no version of the object in force.
+	Unknown bool `json:"unknown,omitempty"`
+}
+
+func (p *Pages) live(r *http.Request) (any, error) {
+	q := r.URL.Query()
+	kind, ok := kindNamed(q.Get("kind"))
+	switch {
+	case q.Get("name") == "":
+		return nil, refuse(http.StatusBadRequest, "say which object: ?kind=VirtualService&namespace=shop&name=reviews")
+	case !ok:
+		return nil, refuse(http.StatusBadRequest, "%q is not a kind of objects that the control plane reads; write VirtualService, for example", q.Get("kind"))
+	}
+	k := api.Key{Kind: kind, Namespace: q.Get("namespace"), Name: q.Get("name"), Cluster: q.Get("cluster")}
+	streams := p.Streams.Streams()
+	return inspect(r, p, func(v *push.View) Live {
+		if kind == kube.KindService && k.Cluster == "" {
+			k.Cluster = v.Tables.ClusterID()
+		}
+		out := Live{Object: Object(k)}
+		var known bool
+		out.Status, known = live.Of(v, streams, k)
+		out.Unknown = !known
+		for _, problem := range state.ProblemsOf(v.Problems, k) {
+			if problem.Severity == api.Error && problem.Position.File != "" {
+				out.Refused = append(out.Refused, NewProblem(problem))
+			}
+		}
+		return out
+	})
+}
+
+// kindNamed returns the kind with a name, which may be in lower case and in the plural. The page answers about Services, too.
+func kindNamed(name string) (string, bool) {
+	if strings.EqualFold(name, kube.KindService) || strings.EqualFold(name, "services") {
+		return kube.KindService, true
+	}
+	for _, k := range api.Kinds() {
+		if strings.EqualFold(name, k.Name) || strings.EqualFold(name, k.Plural()) {
+			return k.Name, true
+		}
+	}
+	return "", false
+}

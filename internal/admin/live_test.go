@@ -1,0 +1,98 @@
+package admin
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/source"
+)
+
+// edit applies YAML as an edit of the mesh's only source.
+func (w *world) edit(docs string) {
+	w.t.Helper()
+	batch := source.Batch{Source: sourceName, Synced: true}
+	for _, d := range api.Decode("mesh.yaml", []byte(docs)) {
+		d.Check()
+		if d.Object == nil {
+			w.t.Fatal(d.Problems)
+		}
+		batch.Events = append(batch.Events, source.Event{Key: d.Key, Object: d.Object})
+	}
+	w.loop.Apply(batch)
+	w.settle()
+}
+
+const rulePage = "/debug/live?kind=destinationrule&namespace=shop&name=reviews"
+
+// TestLive follows one edit: the proxy that needs the object is waited for, and an edit of another object does not count.
+func TestLive(t *testing.T) {
+	w := newWorld(t, shop)
+	if got := eventually(w, rulePage, func(Live) bool { return true }); got.Proxies != 0 || !got.Done() || got.Revision != 1 {
+		t.Errorf("without proxies: %+v", got)
+	}
+	c, r := w.connect("web-1.shop")
+	got := eventually(w, rulePage, func(v Live) bool { return v.Proxies == 1 })
+	if got.Live != 0 || len(got.Behind) != 1 || got.Behind[0].Proxy != "web-1.shop" || got.Behind[0].Acknowledged != 0 {
+		t.Errorf("before the first acknowledgement: %+v", got)
+	}
+	c.answer(r, "")
+	eventually(w, rulePage, func(v Live) bool { return v.Live == 1 })
+
+	w.edit(strings.Replace(shop, "maxConnections: 10", "maxConnections: 11", 1))
+	r = c.receive()
+	got = eventually(w, rulePage, func(v Live) bool { return v.Revision > 1 })
+	if got.Live != 0 || len(got.Behind) != 1 || got.Behind[0].Acknowledged >= got.Revision {
+		t.Errorf("after an edit: %+v", got)
+	}
+	// The service is an input of the cluster, too, but its own last change is acknowledged.
+	service := eventually(w, "/debug/live?kind=ServiceEntry&namespace=shop&name=reviews", func(Live) bool { return true })
+	if service.Live != 1 || service.Proxies != 1 || service.Revision != 1 {
+		t.Errorf("an object that was not edited: %+v", service)
+	}
+	c.answer(r, "")
+	eventually(w, rulePage, func(v Live) bool { return v.Done() && v.Live == 1 })
+}
+
+// TestLiveRejected: a proxy that rejects what an edit led to is not live, and says why.
+func TestLiveRejected(t *testing.T) {
+	w := newWorld(t, shop)
+	c, r := w.connect("web-1.shop")
+	c.answer(r, "")
+	w.edit(strings.Replace(shop, "maxConnections: 10", "maxConnections: 11", 1))
+	c.answer(c.receive(), "too many connections")
+	got := eventually(w, rulePage, func(v Live) bool { return len(v.Behind) == 1 && v.Behind[0].Rejected != "" })
+	if got.Live != 0 || !strings.Contains(got.Behind[0].Rejected, "too many connections") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestLiveOfOthers: a proxy that does not see an object does not need it, and who asks for nothing that exists is told so.
+func TestLiveOfOthers(t *testing.T) {
+	w := newWorld(t, shop, api.Problem{
+		Object: api.Key{Kind: api.KindDestinationRule, Namespace: "shop", Name: "broken"}, Severity: api.Error,
+		Position: api.Position{File: "mesh.yaml", Line: 3}, Field: "spec.host", Reason: "is missing",
+	})
+	w.connect("api-1.bank")
+	eventually(w, rulePage, func(v Live) bool { return v.Proxies == 1 })
+	private := eventually(w, "/debug/live?kind=serviceentries&namespace=shop&name=ratings", func(Live) bool { return true })
+	if private.Proxies != 0 || private.Unknown {
+		t.Errorf("of an object of another namespace: %+v", private)
+	}
+	if got := eventually(w, "/debug/live?kind=Sidecar&namespace=shop&name=none", func(Live) bool { return true }); !got.Unknown {
+		t.Errorf("of no object: %+v", got)
+	}
+	broken := eventually(w, "/debug/live?kind=DestinationRule&namespace=shop&name=broken", func(Live) bool { return true })
+	if !broken.Unknown || len(broken.Refused) != 1 || broken.Refused[0].Reason != "is missing" {
+		t.Errorf("of a refused object: %+v", broken)
+	}
+	for page, want := range map[string]string{
+		"/debug/live?kind=Sidecar":       "say which object",
+		"/debug/live?kind=Wheel&name=it": "not a kind",
+	} {
+		if code, body := w.ask(here, page); code != http.StatusBadRequest || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s", page, code, body)
+		}
+	}
+}

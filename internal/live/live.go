@@ -1,0 +1,101 @@
+// Package live answers whether a change is in force: how many of the proxies that need an object have acknowledged its present
+// version.
+//
+// A proxy needs an object if something that the proxy has was made with it. The graph knows that, because it records what each
+// result was made of. A proxy has acknowledged the object if it has acknowledged the last state of its class that the last change of
+// the object, or a later one, has led to, and rejects nothing that is made of it. So a proxy that does not need the object, or that is
+// behind with something else only, delays nobody.
+//
+// The package keeps nothing and starts no goroutines.
+package live
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/push"
+	"github.com/pilotmesh/pilot/internal/xds/server"
+)
+
+// Status is how far the present version of an object has come.
+type Status struct {
+	// Revision is the commit that last changed the object, and Generation the version of the object in its cluster; 0 for a file.
+	Revision   store.Revision `json:"revision"`
+	Generation int64          `json:"generation,omitempty"`
+	// Proxies is the number of connected proxies that need the object, and Live how many of them have acknowledged it.
+	Proxies int `json:"proxies"`
+	Live    int `json:"live"`
+	// Behind are the others, by name.
+	Behind []Behind `json:"behind,omitempty"`
+}
+
+// Behind is a proxy that needs an object and has not acknowledged its present version.
+type Behind struct {
+	Proxy      string `json:"proxy"` // name.namespace
+	Connection string `json:"connection"`
+	// Acknowledged is the revision up to which the proxy has acknowledged everything; 0 if it has acknowledged nothing yet.
+	Acknowledged store.Revision `json:"acknowledged,omitempty"`
+	// Rejected is what the proxy said when it rejected something that is made of the object.
+	Rejected string `json:"rejected,omitempty"`
+}
+
+// Done reports whether every proxy that needs the object has acknowledged it.
+func (s Status) Done() bool { return s.Live == s.Proxies }
+
+// Of tells how far an object has come on some streams; false if the control plane has no such object. It must run between two
+// commits.
+func Of(v *push.View, streams []server.Status, k api.Key) (Status, bool) {
+	split, whole, ok := v.Tables.RowsOf(k)
+	if !ok {
+		return Status{}, false
+	}
+	at, _ := v.Tables.Positions.Peek(k)
+	s := Status{Revision: v.Graph.Changed(whole), Generation: at.Generation}
+	needing := map[proxy.Class]struct{}{}
+	for cell := range v.Graph.Dependents(split) {
+		if c, ok := v.Queries.State.KeyOf(cell); ok {
+			needing[c] = struct{}{}
+		}
+	}
+	for i := range streams {
+		one := &streams[i]
+		c, ok := v.Class(one.Attachment)
+		if _, needs := needing[c]; !ok || !needs {
+			continue
+		}
+		s.Proxies++
+		due := s.Revision
+		if now := v.State(c); now != nil {
+			due = min(due, now.Revision) // nothing that the class has was changed by the last change of the object
+		}
+		acknowledged, settled := one.Settled()
+		rejected := rejection(v, one, k)
+		if settled && acknowledged >= due && rejected == "" {
+			s.Live++
+			continue
+		}
+		s.Behind = append(s.Behind, Behind{
+			Proxy: proxy.NameOf(one.Node), Connection: one.Attachment, Acknowledged: acknowledged, Rejected: rejected,
+		})
+	}
+	slices.SortFunc(s.Behind, func(a, b Behind) int {
+		return cmp.Or(cmp.Compare(a.Proxy, b.Proxy), cmp.Compare(a.Connection, b.Connection))
+	})
+	return s, true
+}
+
+// rejection returns what a proxy said when it rejected something that is made of an object; empty if it rejects nothing of it now.
+func rejection(v *push.View, one *server.Status, k api.Key) string {
+	if !one.HoldsBack() {
+		return ""
+	}
+	for _, r := range v.Queries.ActiveRejections(v.Graph.Glance(), one.Attachment) {
+		if slices.Contains(r.Objects, k) {
+			return r.Reason
+		}
+	}
+	return ""
+}

@@ -1,0 +1,281 @@
+package kube_test
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	"google.golang.org/protobuf/types/known/structpb"
+	meshconfig "istio.io/api/mesh/v1alpha1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/meshtest"
+	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/source/kube"
+	"github.com/pilotmesh/pilot/internal/store"
+)
+
+// different are the cases in which a proxy is told something else than by Istio, with the reason. Those that are decided otherwise
+// stand in doc/differences.md. A case in this list that passes is an error.
+var different = map[string]string{
+	"entry-same-host":           "a Service keeps its address as a name beside a ServiceEntry, and the identities of pods that are gone are not expected any more",
+	"entry-selects-pods-change": "a proxy whose pod is gone serves no ports",
+	"pod-node-late":             "a node counts when it comes, and not when its pods or slices are written later",
+	"pod-removed-first":         "the endpoint of a removed pod goes with it",
+	"proxy-external-name":       "a service of type ExternalName selects no pods",
+	"service-removed-recreated": "the identities of pods that are gone are not expected any more",
+	"slice-no-service-label":    "an endpoint slice that changes its service belongs to the new one only",
+}
+
+// waiting are parts of facts that wait for later work: what Istio says, what Pilot says instead, and why.
+var waiting = []struct{ istio, pilot, why string }{
+	{" mtls+plain -> ", " plain -> ", "sidecars do not terminate the mesh's TLS yet"},
+}
+
+// order is how objects come to be known.
+type order struct {
+	name string
+	// live applies them one by one to a running source. reversed begins with the last one.
+	live, reversed bool
+}
+
+// TestAnswers applies objects to an API server, connects proxies, and compares what they are told with what Istio told them: the
+// facts that follow from the objects, without what an implementation is free to choose. The objects are there before the source
+// starts, in the order of the file or the other way round, or come one by one later; the result must be the same.
+//
+// Each case is a file in testdata/answers: a title, and sections that are processed in order. mesh.yaml is the mesh configuration,
+// apply has objects, delete has lines of a kind and a name, proxy is a node id and its metadata, and "want NAME" are the facts of
+// the proxy of this name; see factsOf.
+func TestAnswers(t *testing.T) {
+	files, err := filepath.Glob("testdata/answers/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no cases", err)
+	}
+	orders := []order{{name: "listed"}, {name: "reversed", reversed: true}, {name: "one by one", live: true}}
+	used := map[string]bool{}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
+		archive, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		why, listed := different[name]
+		differs := false
+		for _, o := range orders {
+			t.Run(name+"/"+o.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					diff := play(t, archive, o, used)
+					differs = differs || diff != ""
+					if diff != "" && !listed {
+						t.Error(diff)
+					}
+				})
+			})
+		}
+		if listed && !differs {
+			t.Errorf("%s passes now; remove it from the list of differences: %s", name, why)
+		}
+	}
+	for _, w := range waiting {
+		if !used[w.istio] {
+			t.Errorf("no case differs any more in %q; remove it from what is waited for: %s", w.istio, w.why)
+		}
+	}
+}
+
+// batches collects what a source passes on.
+type batches struct {
+	mu  sync.Mutex
+	all []source.Batch
+}
+
+// Apply implements source.Sink.
+func (b *batches) Apply(one source.Batch) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.all = append(b.all, one)
+}
+
+func (b *batches) take() []source.Batch {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := b.all
+	b.all = nil
+	return all
+}
+
+// player processes the sections of a case.
+type player struct {
+	t       *testing.T
+	order   order
+	server  *apiServer
+	world   *meshtest.World
+	mesh    *meshconfig.MeshConfig
+	batches batches
+	started bool
+	proxies map[string]string // name -> node id
+	diff    strings.Builder
+	used    map[string]bool
+}
+
+// play processes a case and returns how its facts differ.
+func play(t *testing.T, archive *txtar.Archive, o order, used map[string]bool) string {
+	p := &player{t: t, order: o, server: newAPIServer(), world: meshtest.New(t), proxies: map[string]string{}, used: used}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	start := func() {
+		if p.started {
+			return
+		}
+		p.started = true
+		s, err := kube.New(kube.Options{
+			Config:  &rest.Config{Host: "http://cluster.test", Transport: p.server},
+			Cluster: "Kubernetes", Configuration: true, Mesh: p.mesh,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { ended <- s.Run(ctx, &p.batches) }()
+		synctest.Wait()
+	}
+	for _, f := range archive.Files {
+		if f.Name == "proxy" || o.live && f.Name == "apply" {
+			start()
+		}
+		p.section(f.Name, string(f.Data))
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	return p.diff.String()
+}
+
+func (p *player) section(name, text string) {
+	p.t.Helper()
+	switch what, of, _ := strings.Cut(name, " "); what {
+	case "mesh.yaml":
+		p.configure(text)
+	case "apply":
+		p.apply(text)
+	case "delete":
+		for line := range strings.Lines(text) {
+			kind, object, _ := strings.Cut(strings.TrimSpace(line), " ")
+			if !p.server.remove(kind, object) {
+				p.t.Fatalf("there is no %s %s", kind, object)
+			}
+			p.settle()
+		}
+	case "proxy":
+		p.connect(text)
+	case "want":
+		p.compare(of, text)
+	default:
+		p.t.Fatalf("section %q is unknown", name)
+	}
+}
+
+func (p *player) configure(text string) {
+	m, problems := api.DecodeMesh("mesh.yaml", []byte(text))
+	if len(problems) > 0 {
+		p.t.Fatal(problems)
+	}
+	p.mesh = m
+	p.world.Commit(func(tx *store.Txn) { p.world.Tables.Apply(tx, source.Batch{Source: "mesh", Mesh: m}) })
+}
+
+func (p *player) apply(text string) {
+	var objects []*unstructured.Unstructured
+	for doc := range strings.SplitSeq("\n"+text, "\n---\n") {
+		o := map[string]any{}
+		if err := yaml.Unmarshal([]byte(doc), &o); err != nil {
+			p.t.Fatal(err)
+		}
+		objects = append(objects, &unstructured.Unstructured{Object: o})
+	}
+	if p.order.reversed {
+		slices.Reverse(objects)
+	}
+	for _, o := range objects {
+		p.server.put(o)
+		p.settle()
+	}
+}
+
+// settle takes in what the source has passed on when it has nothing left to do.
+func (p *player) settle() {
+	if !p.started {
+		return
+	}
+	synctest.Wait()
+	all := p.batches.take()
+	p.world.Commit(func(tx *store.Txn) {
+		for _, b := range all {
+			p.world.Tables.Apply(tx, b)
+		}
+	})
+}
+
+func (p *player) connect(text string) {
+	id, metadata, _ := strings.Cut(text, "\n")
+	m := map[string]any{}
+	if err := json.Unmarshal([]byte(metadata), &m); err != nil {
+		p.t.Fatal(err)
+	}
+	at, _ := m["LOCALITY"].(string)
+	fields, err := structpb.NewStruct(m)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	node, err := proxy.Parse(proxy.Node{ID: id, Metadata: fields, Locality: mesh.ParseLocality(at)})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.settle()
+	p.world.Connect(node)
+	p.proxies[proxy.NameOf(id)] = id
+}
+
+// compare notes the facts of a proxy that are missing or too much.
+func (p *player) compare(name, want string) {
+	p.settle()
+	id, ok := p.proxies[name]
+	if !ok {
+		p.t.Fatalf("no proxy has the name %s", name)
+	}
+	class := p.world.Follow(id)
+	p.world.Check()
+	got := factsOf(p.t, p.world.State(class))
+	wanted := map[string]bool{}
+	for line := range strings.Lines(want) {
+		fact := strings.TrimSpace(line)
+		for _, w := range waiting {
+			if strings.Contains(fact, w.istio) && !got[fact] {
+				fact, p.used[w.istio] = strings.Replace(fact, w.istio, w.pilot, 1), true
+			}
+		}
+		wanted[fact] = true
+	}
+	for _, fact := range slices.Sorted(maps.Keys(wanted)) {
+		if !got[fact] {
+			p.diff.WriteString(name + " has not: " + fact + "\n")
+		}
+	}
+	for _, fact := range slices.Sorted(maps.Keys(got)) {
+		if !wanted[fact] {
+			p.diff.WriteString(name + " has: " + fact + "\n")
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package kube
+
+import (
+	core "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/pilotmesh/pilot/internal/kube"
+)
+
+// livePods selects pods that have not ended. The API server says that the others are deleted.
+const livePods = "status.phase!=Succeeded,status.phase!=Failed"
+
+// watchRegistry starts to watch the kinds of the service registry.
+func (r *run) watchRegistry() {
+	c, to := r.converter, r.clients
+	r.namespaces = r.registry("namespaces", kube.KindNamespace, func(o runtime.Object) content { return c.namespace(o.(*metav1.PartialObjectMetadata)) })
+	r.namespaces.merge = mergeNamespaces
+	r.namespaces.show = func(_ name, c content, v *view) shown {
+		if !v.ready {
+			return shown{}
+		}
+		return shown{value: c.(*namespace).value}
+	}
+	r.namespaces.changed = r.look
+	r.watch(r.namespaces, to.partial(core.SchemeGroupVersion.WithResource("namespaces"), filter{}))
+
+	nodes := r.registry("nodes", kube.KindNode, func(o runtime.Object) content { return c.node(o.(*core.Node)) })
+	nodes.show = func(_ name, c content, v *view) shown {
+		if !v.ready {
+			return shown{}
+		}
+		return shown{value: c.(kube.Value)}
+	}
+	r.watch(nodes, to.typed(to.core, "nodes", filter{}, &core.Node{}, func() runtime.Object { return &core.NodeList{} }))
+
+	r.watch(r.registry("services", kube.KindService, func(o runtime.Object) content { return some(c.service(o.(*core.Service))) }),
+		to.typed(to.core, "services", filter{}, &core.Service{}, func() runtime.Object { return &core.ServiceList{} }))
+	r.watch(r.registry("pods", kube.KindPod, func(o runtime.Object) content { return some(c.pod(o.(*core.Pod))) }),
+		to.typed(to.core, "pods", filter{fields: livePods}, &core.Pod{}, func() runtime.Object { return &core.PodList{} }))
+	r.watch(r.registry("endpointslices", kube.KindEndpointSlice, func(o runtime.Object) content { return some(c.slice(o.(*discovery.EndpointSlice))) }),
+		to.typed(to.discovery, "endpointslices", filter{}, &discovery.EndpointSlice{}, func() runtime.Object { return &discovery.EndpointSliceList{} }))
+}
+
+// registry returns a table of values in namespaces.
+func (r *run) registry(what, kind string, convert func(runtime.Object) content) *table {
+	return &table{
+		what: what, kind: kind, cluster: r.o.Cluster, convert: convert, merge: mergeValues,
+		show: func(n name, c content, v *view) shown {
+			if !v.namespaced(n.namespace) {
+				return shown{}
+			}
+			return shown{value: c.(kube.Value)}
+		},
+	}
+}
+
+// some returns a value as content, and nil without a type for nil.
+func some[V any](v *V) content {
+	if v == nil {
+		return nil
+	}
+	return v
+}
+
+func mergeValues(old, is content) content {
+	if old.(kube.Value).Same(is.(kube.Value)) {
+		return old
+	}
+	return is
+}
+
+// mergeNamespaces keeps the old value if only labels have changed that are no part of it.
+func mergeNamespaces(old, is content) content {
+	was, now := old.(*namespace), is.(*namespace)
+	if was.value.Same(now.value) {
+		now.value = was.value
+	}
+	if *was == *now {
+		return old
+	}
+	return now
+}

@@ -1,0 +1,230 @@
+package kube
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	meshconfig "istio.io/api/mesh/v1alpha1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/source"
+)
+
+// run is the state of a running source.
+type run struct {
+	*Source
+	ctx  context.Context
+	sink source.Sink
+	// place is the place of problems that are about the cluster, and not about one object.
+	place string
+	// reconnected has a token when the API server answers for the first time, or again.
+	reconnected chan struct{}
+	watchers    sync.WaitGroup
+
+	// mu guards everything below, and the tables.
+	mu     sync.Mutex
+	closed bool
+	tables map[*table]bool
+	// namespaces, tags and definitions are tables that the run itself reads. The last two are nil if configuration is not watched.
+	namespaces, tags, definitions *table
+	kinds                         map[string]*watcher // by name of the kind: the watched kinds of configuration
+	settings                      *settings           // nil if nothing is read from ConfigMaps
+	converter                     *converter
+
+	mesh      *meshconfig.MeshConfig
+	selectors []labels.Selector
+	view      *view
+	reach     reach
+
+	// problems are the problems that were passed on, by what they are about.
+	problems map[string][]api.Problem
+	// batch is what the current update has found so far.
+	batch  source.Batch
+	synced bool
+}
+
+func newRun(ctx context.Context, s *Source, sink source.Sink) *run {
+	place := "cluster " + s.o.Cluster
+	return &run{
+		Source: s, ctx: ctx, sink: sink, place: place,
+		reconnected: make(chan struct{}, 1),
+		tables:      map[*table]bool{}, kinds: map[string]*watcher{}, problems: map[string][]api.Problem{},
+		converter: &converter{texts: newTexts(textLimit), place: place},
+		view:      &view{control: s.o.Namespace},
+	}
+}
+
+// start starts to watch.
+func (r *run) start() {
+	r.update(func() {
+		if r.o.MeshConfigMap || r.o.NetworksConfigMap {
+			r.settings = newSettings(r)
+		}
+		r.watchRegistry()
+		if !r.o.MeshConfigMap {
+			r.useMesh(r.givenMesh()) // which may select namespaces
+		}
+		if r.o.Configuration {
+			r.watchConfiguration()
+		}
+	})
+}
+
+// close waits until all goroutines have ended. The context of the run must have been cancelled.
+func (r *run) close() {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.watchers.Wait()
+}
+
+// update calls fn, which may change the state and add to the batch, and passes the batch on if there is anything in it.
+func (r *run) update(fn func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return
+	}
+	fn()
+	b := &r.batch
+	b.Source, b.Synced = r.Name(), r.synced || r.complete()
+	if len(b.Events) > 0 || len(b.Problems) > 0 || b.Mesh != nil || b.Networks != nil || b.Synced != r.synced {
+		slices.SortFunc(b.Events, func(x, y source.Event) int { return x.Key.Compare(y.Key) })
+		if b.Synced && !r.synced {
+			r.o.Log.Info("the cluster has been listed", "cluster", r.o.Cluster)
+		}
+		r.synced = b.Synced
+		r.sink.Apply(*b)
+	}
+	r.batch = source.Batch{}
+}
+
+// complete reports whether everything has been listed once.
+func (r *run) complete() bool {
+	for t := range r.tables {
+		if !t.listed && !t.excused {
+			return false
+		}
+	}
+	return r.view.ready
+}
+
+// report replaces the problems of what is named about.
+func (r *run) report(about string, problems ...api.Problem) {
+	was := r.problems[about]
+	if slices.Equal(was, problems) {
+		return
+	}
+	r.batch.Problems = append(r.batch.Problems, source.ProblemEvents(was, problems)...)
+	if len(problems) == 0 {
+		delete(r.problems, about)
+	} else {
+		r.problems[about] = problems
+	}
+}
+
+// note replaces the problem of the cluster that is named about. An empty reason resolves it.
+func (r *run) note(about string, severity api.Severity, reason string) {
+	if reason == "" {
+		r.report(about)
+		return
+	}
+	r.report(about, api.Problem{Position: api.Position{File: r.place}, Severity: severity, Reason: reason})
+}
+
+// apply takes in changes of a table.
+func (r *run) apply(t *table, changes []change) {
+	if t.show != nil {
+		for _, c := range changes {
+			r.emit(t, c.name, r.shown(t, c.name, c.old, r.view), r.shown(t, c.name, c.new, r.view))
+		}
+	}
+	reason, _ := t.doubts(r.timing.doubt)
+	r.note("doubt/"+t.what, api.Warning, reason)
+	if t.changed != nil {
+		t.changed()
+	}
+}
+
+func (r *run) shown(t *table, n name, c content, v *view) shown {
+	if c == nil {
+		return shown{}
+	}
+	return t.show(n, c, v)
+}
+
+// emit adds the event of an object to the batch, and the changes of its problems.
+func (r *run) emit(t *table, n name, was, is shown) {
+	if was.value != is.value || was.object != is.object {
+		r.batch.Events = append(r.batch.Events, source.Event{Key: t.key(n), Object: is.object, Value: is.value, Added: was.empty() && !is.empty()})
+	}
+	if len(was.problems)+len(is.problems) > 0 {
+		r.report("object/"+t.key(n).String(), is.problems...)
+	}
+}
+
+// useMesh takes in the mesh configuration in force; nil stands for the defaults.
+func (r *run) useMesh(m *meshconfig.MeshConfig) {
+	list, err := selectors(m)
+	if err != nil {
+		r.note("selectors", api.Error, "the mesh configuration: "+err.Error()+"; the namespaces that were selected before stay selected")
+	} else {
+		r.note("selectors", api.Error, "")
+		r.selectors = list
+	}
+	if m == nil {
+		m = &meshconfig.MeshConfig{}
+	}
+	r.mesh = m
+	r.look()
+}
+
+// look makes the view anew, and passes on what it shows and no longer shows.
+func (r *run) look() {
+	was, is := r.view, r.newView()
+	if is.equal(was) {
+		return
+	}
+	r.view = is
+	for t := range r.tables {
+		if t.show == nil {
+			continue
+		}
+		for n, c := range t.rows {
+			r.emit(t, n, t.show(n, c, was), t.show(n, c, is))
+		}
+	}
+}
+
+// newView returns the view for the present state.
+func (r *run) newView() *view {
+	v := &view{control: r.o.Namespace, all: len(r.selectors) == 0, revisions: map[string]bool{r.o.Revision: true}}
+	if r.tags != nil {
+		for _, tag := range r.tags.rows {
+			if t := tag.(*revisionTag); t.revision == r.o.Revision {
+				v.revisions[t.tag] = true
+			}
+		}
+	}
+	v.ready = r.mesh != nil && (v.all || r.namespaces == nil || r.namespaces.listed || r.namespaces.excused)
+	if v.all {
+		return v
+	}
+	v.selected = map[string]bool{}
+	for n, c := range r.namespaces.rows {
+		if selects(r.selectors, c.(*namespace).labels) {
+			v.selected[n.name] = true
+		}
+	}
+	return v
+}
+
+// remove removes a table and its objects.
+func (r *run) remove(t *table) {
+	t.changed = nil
+	r.apply(t, t.clear())
+	r.report("access/" + t.what)
+	delete(r.tables, t)
+}

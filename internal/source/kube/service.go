@@ -1,0 +1,157 @@
+package kube
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	core "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/pilotmesh/pilot/internal/kube"
+	"github.com/pilotmesh/pilot/internal/mesh"
+)
+
+// The annotations of services that are read.
+const (
+	exportToAnnotation     = "networking.istio.io/exportTo"
+	accountsAnnotation     = "alpha.istio.io/kubernetes-serviceaccounts"
+	identitiesAnnotation   = "alpha.istio.io/canonical-serviceaccounts"
+	distributionAnnotation = "networking.istio.io/traffic-distribution"
+)
+
+// service returns the value of a Service; nil if it has none.
+func (c *converter) service(s *core.Service) *kube.Service {
+	v := &kube.Service{
+		Created:         created(s.ObjectMeta),
+		Ports:           make([]kube.ServicePort, 0, len(s.Spec.Ports)),
+		Selector:        mesh.LabelsOf(s.Spec.Selector),
+		ExportTo:        list(s.Annotations[exportToAnnotation]),
+		ServiceAccounts: list(s.Annotations[accountsAnnotation]),
+		Identities:      list(s.Annotations[identitiesAnnotation]),
+		Annotation:      s.Annotations[distributionAnnotation],
+		NodeLocal:       s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == core.ServiceInternalTrafficPolicyLocal,
+	}
+	if s.Spec.TrafficDistribution != nil {
+		v.Distribution = *s.Spec.TrafficDistribution
+	}
+	switch {
+	case s.Spec.Type == core.ServiceTypeExternalName:
+		v.Type = kube.ExternalName
+		v.ExternalName = strings.ToLower(strings.TrimSuffix(s.Spec.ExternalName, "."))
+	case s.Spec.ClusterIP == core.ClusterIPNone:
+		v.Type = kube.Headless
+	case s.Spec.ClusterIP == "":
+		return nil // the address will be assigned
+	default:
+		v.Addresses = slices.Clone(s.Spec.ClusterIPs)
+		if !slices.Contains(v.Addresses, s.Spec.ClusterIP) {
+			v.Addresses = append(v.Addresses, s.Spec.ClusterIP)
+		}
+	}
+	for i := range s.Spec.Ports {
+		v.Ports = append(v.Ports, c.servicePort(&s.Spec.Ports[i]))
+	}
+	return v
+}
+
+func (c *converter) servicePort(p *core.ServicePort) kube.ServicePort {
+	out := kube.ServicePort{
+		Name: c.texts.of(p.Name), Number: port(p.Port), Protocol: protocol(p.Protocol, p.AppProtocol, p.Name, p.Port), Target: port(p.Port),
+	}
+	switch p.TargetPort.Type {
+	case intstr.Int:
+		if n := port(p.TargetPort.IntVal); n != 0 {
+			out.Target = n
+		}
+	case intstr.String:
+		if n, err := strconv.ParseUint(p.TargetPort.StrVal, 10, 16); err == nil && n > 0 {
+			out.Target = uint32(n)
+		} else if p.TargetPort.StrVal != "" {
+			out.Target, out.TargetName = 0, c.texts.of(p.TargetPort.StrVal)
+		}
+	}
+	return out
+}
+
+// port returns the number of a port; 0 if it is none.
+func port(n int32) uint32 {
+	if n <= 0 || n > 65535 {
+		return 0
+	}
+	return uint32(n)
+}
+
+// created returns the time of creation in microseconds since 1970; 0 if it is not known.
+func created(m metav1.ObjectMeta) int64 {
+	if m.CreationTimestamp.IsZero() {
+		return 0
+	}
+	return m.CreationTimestamp.UnixMicro()
+}
+
+// list splits the text of an annotation at commas.
+func list(text string) (items []string) {
+	for item := range strings.SplitSeq(text, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			items = append(items, strings.Clone(item))
+		}
+	}
+	return items
+}
+
+// protocol returns the protocol of a port of a service. The transport decides first, then appProtocol if it is set, also to an
+// unknown name, then the name of the port, and then the number, for protocols in which the server speaks first: detection would
+// wait in vain for the first bytes of the client.
+func protocol(transport core.Protocol, app *string, name string, number int32) mesh.Protocol {
+	switch transport {
+	case core.ProtocolUDP, core.ProtocolSCTP:
+		return mesh.UDP
+	}
+	if app != nil {
+		p, _ := namedProtocol(appProtocolName(*app))
+		return p
+	}
+	if p, known := namedProtocol(name); known {
+		return p
+	}
+	switch number {
+	case 25, 53, 3306, 27017: // SMTP, DNS, MySQL, MongoDB
+		return mesh.TCP
+	}
+	return mesh.Auto
+}
+
+// appProtocolName returns the name of a protocol for the names that Kubernetes defines.
+func appProtocolName(name string) string {
+	switch strings.ToLower(name) {
+	case "kubernetes.io/h2c":
+		return "http2"
+	case "kubernetes.io/ws":
+		return "http"
+	case "kubernetes.io/wss":
+		return "https"
+	}
+	return name
+}
+
+// namedProtocol returns the protocol that the part of a name before the first '-' names.
+func namedProtocol(name string) (p mesh.Protocol, known bool) {
+	const web = "grpc-web"
+	if len(name) >= len(web) && strings.EqualFold(name[:len(web)], web) && (len(name) == len(web) || name[len(web)] == '-') {
+		return mesh.GRPCWeb, true
+	}
+	first, _, _ := strings.Cut(name, "-")
+	if p, known = mesh.ParseProtocol(first); !known || p == mesh.Auto {
+		return mesh.Auto, false
+	}
+	return p, true
+}
+
+// isAddress reports whether a text is an IP address.
+func isAddress(s string) bool {
+	_, err := netip.ParseAddr(s)
+	return err == nil
+}

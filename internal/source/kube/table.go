@@ -1,0 +1,181 @@
+package kube
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/kube"
+)
+
+// name names an object of one kind. The namespace is empty for objects that have none.
+type name struct{ namespace, name string }
+
+func (n name) compare(o name) int {
+	return cmp.Or(strings.Compare(n.namespace, o.namespace), strings.Compare(n.name, o.name))
+}
+
+// content is what a table keeps of an object; nil if there is nothing to keep. Its dynamic type is the same for all objects of a
+// table.
+type content any
+
+// change is the change of one object. old is nil for a new object, and new for one that was removed.
+type change struct {
+	name     name
+	old, new content
+}
+
+// shown is what is passed on of an object.
+type shown struct {
+	value    kube.Value
+	object   *api.Object
+	problems []api.Problem
+}
+
+func (s shown) empty() bool { return s.value == nil && s.object == nil }
+
+// table holds what is known of the objects of one watched kind. The mutex of the run guards it, except for its functions.
+type table struct {
+	// what names the kind in problems and logs, such as "pods".
+	what string
+	// kind is the kind in the keys of events, and cluster their cluster.
+	kind, cluster string
+	// convert makes the content of an object. It may be called from any goroutine.
+	convert func(runtime.Object) content
+	// merge returns the content to keep after old, or old itself if nothing has changed. Both are not nil.
+	merge func(old, new content) content
+	// show returns what a view shows of an object; it is nil for a table that only the run itself reads. The content is not nil.
+	show func(n name, c content, v *view) shown
+	// changed, if not nil, is called after each change of the table, and after the first list.
+	changed func()
+
+	rows map[name]content
+	// listed is true after the first list, and excused if the kind cannot be listed and Synced does not wait for it any more.
+	listed, excused bool
+	// missing are the objects that the last lists lacked and that are kept because these lists are not believed yet, with the time
+	// of the first of these lists.
+	missing map[name]time.Time
+}
+
+// A list is doubted if it lacks more than half of the objects, of at least doubtMost, or all, of at least doubtAll.
+const (
+	doubtMost = 20
+	doubtAll  = 3
+)
+
+// doubtful reports whether a list is doubted that lacks a number of the known objects.
+func doubtful(lacking, known int) bool {
+	return known >= doubtMost && 2*lacking > known || known >= doubtAll && lacking == known
+}
+
+// set stores the content of an object and returns the change; false if there is none.
+func (t *table) set(n name, c content) (change, bool) {
+	delete(t.missing, n)
+	old := t.rows[n]
+	switch {
+	case old == nil && c == nil:
+		return change{}, false
+	case c == nil:
+		delete(t.rows, n)
+	case old == nil:
+		t.rows[n] = c
+	default:
+		if c = t.merge(old, c); c == old {
+			return change{}, false
+		}
+		t.rows[n] = c
+	}
+	return change{n, old, c}, true
+}
+
+// item is an object of a list.
+type item struct {
+	name    name
+	content content
+}
+
+// replace takes in a list and returns the changes in the order of names. A doubtful list removes nothing at first: an object is
+// removed when a list that came at least doubt later lacks it, too.
+func (t *table) replace(items []item, now time.Time, doubt time.Duration) (changes []change) {
+	known := len(t.rows)
+	was := t.missing
+	listed := make(map[name]struct{}, len(items))
+	for _, i := range items {
+		listed[i.name] = struct{}{}
+	}
+	lacking := map[name]time.Time{}
+	fresh := 0
+	for n := range t.rows {
+		if _, ok := listed[n]; ok {
+			continue
+		}
+		first, before := was[n]
+		switch {
+		case !before:
+			first = now
+			fresh++
+		case now.Sub(first) >= doubt:
+			changes = append(changes, change{n, t.rows[n], nil})
+			continue
+		}
+		lacking[n] = first
+	}
+	if doubtful(fresh, known) || len(lacking) > fresh {
+		t.missing = lacking
+	} else {
+		t.missing = nil
+		for n := range lacking {
+			changes = append(changes, change{n, t.rows[n], nil})
+		}
+	}
+	for _, c := range changes {
+		delete(t.rows, c.name)
+	}
+	for _, i := range items {
+		if c, ok := t.set(i.name, i.content); ok {
+			changes = append(changes, c)
+		}
+	}
+	t.listed = true
+	slices.SortFunc(changes, func(a, b change) int { return a.name.compare(b.name) })
+	return changes
+}
+
+// clear removes all objects and returns the changes.
+func (t *table) clear() (changes []change) {
+	for _, n := range slices.SortedFunc(maps.Keys(t.rows), name.compare) {
+		changes = append(changes, change{n, t.rows[n], nil})
+	}
+	clear(t.rows)
+	t.missing = nil
+	return changes
+}
+
+// doubts returns the problem of objects that are kept although the last list lacked them; false if there are none.
+func (t *table) doubts(doubt time.Duration) (reason string, ok bool) {
+	if len(t.missing) == 0 {
+		return "", false
+	}
+	return fmt.Sprintf("the last list of %s lacks %d of %d known objects, for example %s; they stay in force until another list, at least %v later, "+
+		"lacks them, too; if they were not deleted, check the storage of the API server", t.what, len(t.missing), len(t.rows), t.example(), doubt), true
+}
+
+// example returns the first of the missing objects.
+func (t *table) example() string {
+	first := slices.MinFunc(slices.Collect(maps.Keys(t.missing)), name.compare)
+	if first.namespace == "" {
+		return first.name
+	}
+	return first.namespace + "/" + first.name
+}
+
+// key returns the key of an object of the table.
+func (t *table) key(n name) api.Key {
+	return api.Key{Kind: t.kind, Namespace: n.namespace, Name: n.name, Cluster: t.cluster}
+}

@@ -1,0 +1,201 @@
+package kube
+
+import (
+	"slices"
+	"strings"
+
+	core "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pilotmesh/pilot/internal/intern"
+	"github.com/pilotmesh/pilot/internal/kube"
+	"github.com/pilotmesh/pilot/internal/mesh"
+)
+
+// The labels and annotations that are read.
+const (
+	sliceControllerName   = "endpointslice-controller.k8s.io"
+	podHashLabel          = "pod-template-hash"
+	rolloutHashLabel      = "rollouts-pod-template-hash"
+	deploymentConfigLabel = "openshift.io/deployment-config.name" // an annotation
+)
+
+// converter makes values of objects. Its methods may be called from any goroutine.
+type converter struct {
+	texts *texts
+	// place is the place of objects of configuration in problems: "cluster" and the ID of the cluster.
+	place string
+}
+
+func isNotReady(c core.PodCondition) bool {
+	return c.Type == core.PodReady && c.Status == core.ConditionFalse
+}
+
+// slice returns the value of an EndpointSlice; nil if it has none.
+func (c *converter) slice(s *discovery.EndpointSlice) *kube.Slice {
+	service := s.Labels[discovery.LabelServiceName]
+	if service == "" || s.AddressType == discovery.AddressTypeFQDN {
+		return nil
+	}
+	v := &kube.Slice{
+		Service:    c.texts.of(service),
+		Controlled: s.Labels[discovery.LabelManagedBy] == sliceControllerName,
+		Endpoints:  make([]kube.SliceEndpoint, 0, len(s.Endpoints)),
+	}
+	ports := make([]kube.SlicePort, 0, len(s.Ports))
+	for _, p := range s.Ports {
+		var out kube.SlicePort
+		if p.Name != nil {
+			out.Name = *p.Name
+		}
+		if p.Port != nil {
+			out.Number = port(*p.Port)
+		}
+		ports = append(ports, out)
+	}
+	v.Ports = intern.Of(ports...)
+	for i := range s.Endpoints {
+		e := &s.Endpoints[i]
+		if len(e.Addresses) == 0 || !isAddress(e.Addresses[0]) {
+			continue
+		}
+		v.Endpoints = append(v.Endpoints, kube.SliceEndpoint{Address: e.Addresses[0], Health: health(e.Conditions), Pod: podOf(e.TargetRef, s.Namespace)})
+	}
+	return v
+}
+
+// podOf returns the name of the pod that an endpoint refers to; empty if it refers to none in the namespace.
+func podOf(ref *core.ObjectReference, namespace string) string {
+	if ref == nil || ref.Kind != "Pod" || ref.Namespace != "" && ref.Namespace != namespace {
+		return ""
+	}
+	return ref.Name
+}
+
+// health returns the state of an endpoint. A condition that is not set says nothing against the endpoint.
+func health(c discovery.EndpointConditions) kube.Health {
+	unset := func(b *bool, otherwise bool) bool {
+		if b == nil {
+			return otherwise
+		}
+		return *b
+	}
+	switch {
+	case unset(c.Ready, true):
+		return kube.Ready
+	case !unset(c.Terminating, false):
+		return kube.NotReady
+	case unset(c.Serving, true):
+		return kube.Draining
+	}
+	return kube.Ending
+}
+
+// pod returns the value of a Pod; nil if it has none.
+func (c *converter) pod(p *core.Pod) *kube.Pod {
+	if p.Status.Phase == core.PodSucceeded || p.Status.Phase == core.PodFailed {
+		return nil
+	}
+	var more []string
+	for _, a := range p.Status.PodIPs {
+		if a.IP != p.Status.PodIP && a.IP != "" {
+			more = append(more, a.IP)
+		}
+	}
+	var ports []kube.NamedPort
+	for i := range p.Spec.Containers {
+		for _, port := range p.Spec.Containers[i].Ports {
+			if port.Name != "" && port.ContainerPort > 0 {
+				ports = append(ports, kube.NamedPort{Name: port.Name, Number: uint32(port.ContainerPort), UDP: port.Protocol == core.ProtocolUDP})
+			}
+		}
+	}
+	return &kube.Pod{
+		Address:        p.Status.PodIP,
+		MoreAddresses:  intern.Of(more...),
+		Node:           c.texts.of(p.Spec.NodeName),
+		ServiceAccount: c.texts.of(p.Spec.ServiceAccountName),
+		Labels:         mesh.LabelsOf(p.Labels),
+		Ports:          intern.Of(ports...),
+		HostNetwork:    p.Spec.HostNetwork,
+		NotReady:       slices.ContainsFunc(p.Status.Conditions, isNotReady),
+		Owner:          c.owner(&p.ObjectMeta),
+	}
+}
+
+// owner returns the workload that a pod belongs to. The owners of its owner are guessed by their names, so that ReplicaSets and
+// Jobs need not be watched.
+func (c *converter) owner(m *metav1.ObjectMeta) kube.Workload {
+	ref := metav1.GetControllerOfNoCopy(m)
+	if ref == nil {
+		return kube.Workload{Kind: kube.KindPod, Name: m.Name}
+	}
+	w := kube.Workload{Kind: ref.Kind, Name: ref.Name}
+	switch ref.Kind {
+	case "ReplicaSet":
+		if name, ok := withoutHash(ref.Name, m.Labels[rolloutHashLabel]); ok {
+			w = kube.Workload{Kind: "Rollout", Name: name}
+		} else if name, ok := withoutHash(ref.Name, m.Labels[podHashLabel]); ok {
+			w = kube.Workload{Kind: "Deployment", Name: name}
+		}
+	case "Job":
+		if name, ok := cronJob(ref.Name); ok {
+			w = kube.Workload{Kind: "CronJob", Name: name}
+		}
+	case "ReplicationController":
+		if name := m.Annotations[deploymentConfigLabel]; name != "" {
+			w = kube.Workload{Kind: "DeploymentConfig", Name: name}
+		}
+	}
+	return kube.Workload{Kind: c.texts.of(w.Kind), Name: c.texts.of(strings.Clone(w.Name))}
+}
+
+// withoutHash returns the name without "-" and the hash at its end.
+func withoutHash(name, hash string) (string, bool) {
+	if hash == "" {
+		return "", false
+	}
+	before, ok := strings.CutSuffix(name, "-"+hash)
+	return before, ok && before != ""
+}
+
+// minTimeDigits is the number of digits of the time that the name of a CronJob's Job ends in. Time counts in minutes since 1970,
+// which has had eight digits since 1989.
+const minTimeDigits = 8
+
+// cronJob returns the name of the CronJob that made a Job, if the name of the Job looks like that.
+func cronJob(job string) (string, bool) {
+	dash := strings.LastIndexByte(job, '-')
+	if dash <= 0 || len(job)-dash-1 < minTimeDigits || strings.Trim(job[dash+1:], "0123456789") != "" {
+		return "", false
+	}
+	return job[:dash], true
+}
+
+// node returns the value of a Node.
+func (c *converter) node(n *core.Node) *kube.Node {
+	var addresses []string
+	for _, a := range n.Status.Addresses {
+		if a.Type == core.NodeExternalIP || a.Type == core.NodeInternalIP {
+			addresses = append(addresses, a.Address)
+		}
+	}
+	return &kube.Node{
+		Locality:  mesh.NodeLocality(mesh.LabelsOf(n.Labels)),
+		Addresses: intern.Of(addresses...),
+	}
+}
+
+// namespace is what is kept of a Namespace: its value, and its labels for discoverySelectors.
+type namespace struct {
+	value  *kube.Namespace
+	labels mesh.Labels
+}
+
+func (c *converter) namespace(m *metav1.PartialObjectMetadata) *namespace {
+	return &namespace{
+		value:  &kube.Namespace{Distribution: c.texts.of(m.Annotations[distributionAnnotation]), Network: c.texts.of(m.Labels[mesh.NetworkLabel])},
+		labels: mesh.LabelsOf(m.Labels),
+	}
+}

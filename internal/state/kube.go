@@ -1,0 +1,241 @@
+package state
+
+import (
+	"strings"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/kube"
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/store"
+)
+
+// Kube are the objects of Kubernetes clusters. Each cluster is read by one source, so there is one version of each object.
+type Kube struct {
+	// Services are the Services. Their claims, ports and selectors are also rows of Claims, Services, Endpoints and Identities.
+	Services *store.Table[api.Key, *kube.Service]
+	// Slices are the endpoint slices; SlicesOf lists those of a Service, by the key of the Service.
+	Slices   *store.Table[api.Key, *kube.Slice]
+	SlicesOf *store.Index[api.Key, api.Key]
+	// SlicesAt lists the slices with an endpoint at an address that may be that of a pod which its service does not select.
+	SlicesAt *store.Index[AddressIn, api.Key]
+	// Pods are the pods; PodsAt lists those with an address, without those on the network of their node.
+	Pods   *store.Table[api.Key, *kube.Pod]
+	PodsAt *store.Index[ClusterAddress, api.Key]
+	// UnreadyPods has a row for each pod that is not ready. Rows of Pods do not tell it, so that only those who ask for it depend on
+	// it.
+	UnreadyPods *store.Table[api.Key, bool]
+	// PodsWith lists the pods of a namespace with equal labels, and LabelSets lists the sets of labels of its pods by each label in
+	// them. So the memory for a pod does not grow with the number of its labels.
+	PodsWith  *store.Index[PodLabels, api.Key]
+	LabelSets *store.Index[LabelIn, PodLabels]
+
+	Nodes      *store.Table[api.Key, *kube.Node]
+	Namespaces *store.Table[api.Key, *kube.Namespace]
+}
+
+// ClusterAddress is an address of pods in a cluster.
+type ClusterAddress struct{ Cluster, Address string }
+
+// PodLabels is a set of labels that pods of a namespace have.
+type PodLabels struct {
+	Namespace string
+	Labels    mesh.Labels
+}
+
+// Compare orders by namespace, then by labels.
+func (p PodLabels) Compare(o PodLabels) int {
+	if c := strings.Compare(p.Namespace, o.Namespace); c != 0 || p.Labels == o.Labels {
+		return c
+	}
+	return mesh.CompareLabels(p.Labels, o.Labels)
+}
+
+// AppendTo appends an unambiguous form.
+func (p PodLabels) AppendTo(b []byte) []byte {
+	b = append(append(b, p.Namespace...), 0)
+	for l := range p.Labels.All() {
+		b = l.AppendTo(b)
+	}
+	return b
+}
+
+func (t *Tables) defineKube(db *store.DB) {
+	k := &t.Kube
+	k.Services = store.NewTable[api.Key, *kube.Service](db, "kubeServices", sameValue[*kube.Service])
+	k.Slices = store.NewTable[api.Key, *kube.Slice](db, "slices", sameValue[*kube.Slice])
+	k.SlicesOf = store.NewIndex(k.Slices, "slicesOf", func(key api.Key, s *kube.Slice, add func(api.Key, api.Key)) {
+		add(api.Key{Kind: kube.KindService, Namespace: key.Namespace, Name: s.Service, Cluster: key.Cluster}, key)
+	})
+	k.SlicesAt = store.NewIndex(k.Slices, "slicesAt", func(key api.Key, s *kube.Slice, add func(AddressIn, api.Key)) {
+		for _, e := range s.Endpoints {
+			if e.Pod == "" || !s.Controlled {
+				add(AddressIn{key.Namespace, e.Address}, key)
+			}
+		}
+	})
+	k.Pods = store.NewTable[api.Key, *kube.Pod](db, "pods", sameValue[*kube.Pod])
+	k.PodsAt = store.NewIndex(k.Pods, "podsAt", func(key api.Key, p *kube.Pod, add func(ClusterAddress, api.Key)) {
+		if p.HostNetwork || p.Address == "" {
+			return
+		}
+		add(ClusterAddress{key.Cluster, p.Address}, key)
+		for address := range p.MoreAddresses.All() {
+			add(ClusterAddress{key.Cluster, address}, key)
+		}
+	})
+	k.UnreadyPods = store.NewTable[api.Key, bool](db, "unreadyPods", same[bool])
+	k.PodsWith = store.NewIndex(k.Pods, "podsWith", func(key api.Key, p *kube.Pod, add func(PodLabels, api.Key)) {
+		add(PodLabels{key.Namespace, p.Labels}, key)
+	})
+	k.LabelSets = store.NewIndex(k.Pods, "labelSets", func(key api.Key, p *kube.Pod, add func(LabelIn, PodLabels)) {
+		for l := range p.Labels.All() {
+			add(LabelIn{key.Namespace, l}, PodLabels{key.Namespace, p.Labels})
+		}
+	})
+	k.Nodes = store.NewTable[api.Key, *kube.Node](db, "nodes", sameValue[*kube.Node])
+	k.Namespaces = store.NewTable[api.Key, *kube.Namespace](db, "namespaces", sameValue[*kube.Namespace])
+}
+
+// sameValue reports whether two values of Kubernetes are equal.
+func sameValue[V kube.Value](a, b V) bool { return a.Same(b) }
+
+func namespaceKey(cluster, name string) api.Key {
+	return api.Key{Kind: kube.KindNamespace, Name: name, Cluster: cluster}
+}
+
+// applyKube writes the change of an object of Kubernetes. It reports whether the event is about one.
+func (t *Tables) applyKube(tx *store.Txn, e source.Event) bool {
+	switch e.Key.Kind {
+	case kube.KindService:
+		s, ok := e.Value.(*kube.Service)
+		write(tx, t.Kube.Services, e.Key, s, ok)
+		t.splitService(tx, e.Key)
+	case kube.KindEndpointSlice:
+		s, ok := e.Value.(*kube.Slice)
+		write(tx, t.Kube.Slices, e.Key, s, ok)
+	case kube.KindPod:
+		p, ok := e.Value.(*kube.Pod)
+		write(tx, t.Kube.UnreadyPods, e.Key, true, ok && p.NotReady)
+		if ok && p.NotReady {
+			ready := *p
+			ready.NotReady = false
+			p = &ready
+		}
+		write(tx, t.Kube.Pods, e.Key, p, ok)
+	case kube.KindNode:
+		n, ok := e.Value.(*kube.Node)
+		write(tx, t.Kube.Nodes, e.Key, n, ok)
+	case kube.KindNamespace:
+		t.applyNamespace(tx, e)
+	default:
+		return false
+	}
+	return true
+}
+
+// applyNamespace writes the change of a namespace. Only if its annotation changes, which is rare, all its Services are written anew.
+func (t *Tables) applyNamespace(tx *store.Txn, e source.Event) {
+	was, _ := t.Kube.Namespaces.Peek(e.Key)
+	is, ok := e.Value.(*kube.Namespace)
+	write(tx, t.Kube.Namespaces, e.Key, is, ok)
+	if distribution(was) == distribution(is) {
+		return
+	}
+	for service := range t.Kube.Services.All() {
+		if service.Cluster == e.Key.Cluster && service.Namespace == e.Key.Name {
+			t.splitService(tx, service)
+		}
+	}
+}
+
+// distribution is the traffic distribution that a namespace sets for its Services; empty if it is nil.
+func distribution(n *kube.Namespace) string {
+	if n == nil {
+		return ""
+	}
+	return n.Distribution
+}
+
+// write sets a row, or deletes it if there is no value.
+func write[V any](tx *store.Txn, table *store.Table[api.Key, V], k api.Key, v V, present bool) {
+	if present {
+		table.Set(tx, k, v)
+	} else {
+		table.Delete(tx, k)
+	}
+}
+
+// splitService writes the rows of a Service that services of all registries have.
+func (t *Tables) splitService(tx *store.Txn, k api.Key) {
+	s, ok := t.Kube.Services.Peek(k)
+	t.exposeService(tx, k, s)
+	if !ok || s.Type == kube.ExternalName {
+		for _, table := range []rows{t.Services, t.Endpoints, t.Identities} {
+			table.Delete(tx, k)
+		}
+		return
+	}
+	selector, near := mesh.LabelMap(s.Selector), t.nearness(k, s)
+	out := &mesh.Service{
+		Name: k.Name, Namespace: k.Namespace, Addresses: s.Addresses, SubjectAltNames: s.Identities, Resolution: mesh.Static, Near: near, ByFamily: true,
+	}
+	if s.Type == kube.Headless {
+		out.Resolution, out.Headless = mesh.Passthrough, true
+	}
+	for _, p := range s.Ports {
+		out.Ports = append(out.Ports, mesh.Port{Number: p.Number, Name: p.Name, Protocol: p.Protocol, TargetPort: p.Target, TargetName: p.TargetName})
+	}
+	t.Services.Set(tx, k, out)
+	t.Endpoints.Set(tx, k, &Endpoints{Selector: selector})
+	t.Identities.Set(tx, k, &Identities{Accounts: s.ServiceAccounts, Selector: selector})
+}
+
+// exposeService writes the claims of a Service; nil if it was removed.
+func (t *Tables) exposeService(tx *store.Txn, k api.Key, s *kube.Service) {
+	if s == nil {
+		t.Claims.Delete(tx, k)
+		return
+	}
+	c := &Claims{Kind: ServiceClaim, Created: s.Created, Hosts: []string{t.ServiceHost(k)}}
+	c.Layers = t.layers(s.ExportTo, k.Namespace, serviceExportTo)
+	if s.Type == kube.ExternalName {
+		c.Kind, c.Hosts = AliasClaim, []string{s.ExternalName}
+	} else if c.Near = t.nearness(k, s); c.Near != mesh.Anywhere {
+		c.ByLocality = true
+	}
+	if len(c.Layers) == 0 {
+		t.Claims.Delete(tx, k)
+		return
+	}
+	t.Claims.Set(tx, k, c)
+}
+
+// ServiceHost returns the host of a Service.
+func (t *Tables) ServiceHost(k api.Key) string {
+	return mesh.FullHost(k.Name, k.Namespace, t.options.Domain)
+}
+
+// nearness returns which endpoints of a Service are preferred: by its annotation, its spec, or the annotation of its namespace. The
+// annotation "Any" of a Service overrides the namespace only.
+func (t *Tables) nearness(k api.Key, s *kube.Service) mesh.Nearness {
+	if s.NodeLocal {
+		return mesh.OnlyNode
+	}
+	own, declared := mesh.ParseNearness(s.Annotation)
+	if own != mesh.Anywhere {
+		return own
+	}
+	if near, known := mesh.ParseNearness(s.Distribution); known {
+		return near
+	}
+	if declared {
+		return mesh.Anywhere
+	}
+	n, _ := t.Kube.Namespaces.Peek(namespaceKey(k.Cluster, k.Namespace))
+	if n == nil {
+		return mesh.Anywhere
+	}
+	near, _ := mesh.ParseNearness(n.Distribution)
+	return near
+}

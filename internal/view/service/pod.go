@@ -1,0 +1,248 @@
+package service
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/intern"
+	"github.com/pilotmesh/pilot/internal/kube"
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/state"
+)
+
+// definePods defines the endpoints of Services, one cell per endpoint slice, and the pods that ServiceEntries select, one cell per
+// pod.
+func (q *Queries) definePods(g *query.Graph) {
+	q.sliceEndpoints = query.Each(g, "sliceEndpoints", func(r *query.Reader, service api.Key) omap.Map[api.Key, omap.Unit] {
+		return q.tables.Kube.SlicesOf.Group(r, service)
+	}, query.Define(g, "slice", equalSelected, q.endpointsOfSlice), func(_, slice api.Key) api.Key { return slice })
+	elem := query.Define(g, "selectedPod", equalSelected, func(r *query.Reader, k api.Key) ([]SelectedEndpoint, bool) {
+		pod, ok := q.tables.Kube.Pods.Get(r, k)
+		if unready, _ := q.tables.Kube.UnreadyPods.Get(r, k); !ok || unready || pod.Address == "" {
+			return nil, false
+		}
+		return []SelectedEndpoint{newSelectedEndpoint(podName(k), q.podEndpoint(r, k, pod, pod.Address))}, true
+	})
+	q.selectedPods = query.Each(g, "selectedPods", q.podsWith, elem, func(_ Selection, pod api.Key) api.Key { return pod })
+}
+
+// podName names a pod among the selected endpoints of a namespace. WorkloadEntries have names without a slash.
+func podName(k api.Key) string { return k.Cluster + "/" + k.Name }
+
+// endpointsOfSlice are the endpoints of an endpoint slice. An endpoint that refers to a pod waits until the pod is known. One that
+// refers to none takes its labels and its place from a pod with its address, if there is one.
+func (q *Queries) endpointsOfSlice(r *query.Reader, k api.Key) ([]SelectedEndpoint, bool) {
+	slice, ok := q.tables.Kube.Slices.Get(r, k)
+	if !ok {
+		return nil, false
+	}
+	ports, only := slicePorts(slice)
+	var list []SelectedEndpoint
+	seen := map[string]bool{}
+	for _, e := range slice.Endpoints {
+		if seen[e.Address] {
+			continue
+		}
+		seen[e.Address] = true
+		out := mesh.Endpoint{Address: e.Address, Place: mesh.Place{Cluster: k.Cluster}}
+		if at, pod := q.podOf(r, k, e); pod != nil {
+			out = q.podEndpoint(r, at, pod, e.Address)
+		} else if e.Pod != "" {
+			continue
+		}
+		out.Ports, out.OnlyPorts = ports, only
+		switch e.Health {
+		case kube.NotReady:
+			out.Health = mesh.Unready
+		case kube.Draining, kube.Ending:
+			out.Health = mesh.Unusable
+		}
+		list = append(list, newSelectedEndpoint(k.Name+"/"+e.Address, out))
+	}
+	return list, true
+}
+
+// slicePorts returns the ports of the endpoints of a slice, by the name of the port of the service. only is false if the slice
+// leaves the numbers to the service.
+func slicePorts(slice *kube.Slice) (ports map[string]uint32, only bool) {
+	ports = map[string]uint32{}
+	for p := range slice.Ports.All() {
+		if p.Number == 0 {
+			return nil, false
+		}
+		ports[p.Name] = p.Number
+	}
+	return ports, true
+}
+
+// podOf is the pod of an endpoint of a slice; nil if there is none.
+func (q *Queries) podOf(r *query.Reader, slice api.Key, e kube.SliceEndpoint) (api.Key, *kube.Pod) {
+	if e.Pod != "" {
+		k := api.Key{Kind: kube.KindPod, Namespace: slice.Namespace, Name: e.Pod, Cluster: slice.Cluster}
+		pod, _ := q.tables.Kube.Pods.Get(r, k)
+		return k, pod
+	}
+	for k := range q.tables.Kube.PodsAt.Group(r, state.ClusterAddress{Cluster: slice.Cluster, Address: e.Address}).All() {
+		if pod, ok := q.tables.Kube.Pods.Get(r, k); ok {
+			return k, pod
+		}
+	}
+	return api.Key{}, nil
+}
+
+// podEndpoint is a pod as an endpoint at one of its addresses, without ports.
+func (q *Queries) podEndpoint(r *query.Reader, k api.Key, pod *kube.Pod, address string) mesh.Endpoint {
+	accepts, _ := mesh.AcceptsMeshTLS(pod.Labels)
+	return mesh.Endpoint{
+		Address: address, Labels: pod.Labels, ServiceAccount: pod.ServiceAccount, MeshTLS: accepts, Place: q.podPlace(r, k, pod),
+	}
+}
+
+// podPlace is where a pod runs. A label of the pod tells the locality, or else its node.
+func (q *Queries) podPlace(r *query.Reader, k api.Key, pod *kube.Pod) mesh.Place {
+	at := mesh.Place{Locality: mesh.LabelLocality(pod.Labels), Cluster: k.Cluster, Node: pod.Node}
+	at.Network, _ = mesh.LabelValue(pod.Labels, mesh.NetworkLabel)
+	if at.Locality != (mesh.Locality{}) || pod.Node == "" {
+		return at
+	}
+	if node, ok := q.tables.Kube.Nodes.Get(r, api.Key{Kind: kube.KindNode, Name: pod.Node, Cluster: k.Cluster}); ok {
+		at.Locality = node.Locality
+	}
+	return at
+}
+
+// podsWith are the pods of a namespace that a selector picks.
+func (q *Queries) podsWith(r *query.Reader, s Selection) omap.Map[api.Key, omap.Unit] {
+	least := rarest(s.Labels, func(l mesh.Label) omap.Map[state.PodLabels, omap.Unit] {
+		return q.tables.Kube.LabelSets.Group(r, state.LabelIn{Namespace: s.Namespace, Label: l})
+	})
+	var pods omap.Map[api.Key, omap.Unit]
+	for set := range least.All() {
+		if !includes(set.Labels, s.Labels) {
+			continue
+		}
+		var more []omap.Change[api.Key, omap.Unit]
+		for k := range q.tables.Kube.PodsWith.Group(r, set).All() {
+			more = append(more, omap.Put(k, omap.Unit{}))
+		}
+		pods = pods.With(more...)
+	}
+	return pods
+}
+
+// includes reports whether a set of labels has all labels of another one.
+func includes(set, labels mesh.Labels) bool {
+	for l := range labels.All() {
+		if !set.Has(l) {
+			return false
+		}
+	}
+	return true
+}
+
+// podInstances appends the services that a pod belongs to: those that select it, and those without a selector that have an
+// endpoint at one of its addresses.
+func (q *Queries) podInstances(r *query.Reader, k api.Key, pod *kube.Pod, hits []instance) []instance {
+	ep := q.podEndpoint(r, k, pod, pod.Address)
+	for object := range q.selecting(r, k.Namespace, pod.Labels) {
+		if len(hits) == maxInstances {
+			return hits
+		}
+		if object.Cluster == "" || object.Cluster == k.Cluster {
+			hit := q.newInstance(r, object, ep)
+			hit.port = func(p mesh.Port) uint32 { return podPort(pod, p) }
+			hits = append(hits, hit)
+		}
+	}
+	if pod.Address == "" {
+		return hits
+	}
+	hits = q.sliceInstances(r, k, pod.Address, ep, hits)
+	for address := range pod.MoreAddresses.All() {
+		hits = q.sliceInstances(r, k, address, ep, hits)
+	}
+	return hits
+}
+
+// ownAddresses are the addresses of a pod with the ports of its headless services that are recognised by address.
+func (q *Queries) ownAddresses(r *query.Reader, pod *kube.Pod, of []instance) intern.List[netip.AddrPort] {
+	var list []netip.AddrPort
+	for _, hit := range of {
+		s, ok := q.tables.Services.Get(r, hit.object)
+		if !ok || !s.Headless {
+			continue
+		}
+		for _, p := range s.Ports {
+			if p.Protocol == mesh.UDP || p.Protocol.IsHTTP() || p.Protocol.IsTLS() {
+				continue
+			}
+			for _, text := range append(pod.MoreAddresses.Items(), pod.Address) {
+				if a, err := netip.ParseAddr(text); err == nil {
+					list = append(list, netip.AddrPortFrom(a.Unmap(), uint16(p.Number)))
+				}
+			}
+		}
+	}
+	slices.SortFunc(list, netip.AddrPort.Compare)
+	return intern.Of(slices.Compact(list)...)
+}
+
+// labelInstances are the Services that select a workload of which nothing but the labels that its proxy reports is known. The
+// proxy of a pod may connect before the API server has told of the pod.
+func (q *Queries) labelInstances(r *query.Reader, w Workload) (hits []instance) {
+	for object := range q.selecting(r, w.Namespace, w.Labels) {
+		if len(hits) == maxInstances {
+			return hits
+		}
+		if object.Cluster == w.Cluster {
+			hits = append(hits, q.newInstance(r, object, mesh.Endpoint{}))
+		}
+	}
+	return hits
+}
+
+// sliceInstances appends the Services of slices with an endpoint at an address of a pod.
+func (q *Queries) sliceInstances(r *query.Reader, k api.Key, address string, ep mesh.Endpoint, hits []instance) []instance {
+	for at := range q.tables.Kube.SlicesAt.Group(r, state.AddressIn{Namespace: k.Namespace, Address: address}).All() {
+		slice, ok := q.tables.Kube.Slices.Get(r, at)
+		if !ok || at.Cluster != k.Cluster || len(hits) == maxInstances {
+			continue
+		}
+		in := ep
+		in.Ports, in.OnlyPorts = slicePorts(slice)
+		hits = append(hits, q.newInstance(r, api.Key{Kind: kube.KindService, Namespace: at.Namespace, Name: slice.Service, Cluster: at.Cluster}, in))
+	}
+	return hits
+}
+
+// podPort is the port of a pod for a port of a service that selects it; 0 if no container has a port of the name.
+func podPort(pod *kube.Pod, p mesh.Port) uint32 {
+	if p.TargetName == "" {
+		return p.Target()
+	}
+	for named := range pod.Ports.All() {
+		if named.Name == p.TargetName && named.UDP == (p.Protocol == mesh.UDP) {
+			return named.Number
+		}
+	}
+	return 0
+}
+
+// findPod is the pod of a workload: the one of its name, or else one of its namespace at one of its addresses.
+func (q *Queries) findPod(r *query.Reader, w Workload) (api.Key, *kube.Pod) {
+	k := api.Key{Kind: kube.KindPod, Namespace: w.Namespace, Name: w.Name, Cluster: w.Cluster}
+	if pod, ok := q.tables.Kube.Pods.Get(r, k); ok {
+		return k, pod
+	}
+	for a := range w.Addresses.All() {
+		for k := range q.tables.Kube.PodsAt.Group(r, state.ClusterAddress{Cluster: w.Cluster, Address: a}).All() {
+			if pod, ok := q.tables.Kube.Pods.Get(r, k); ok && k.Namespace == w.Namespace {
+				return k, pod
+			}
+		}
+	}
+	return api.Key{}, nil
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/pilotmesh/pilot/test/cluster"
+	"github.com/pilotmesh/pilot/test/cluster/clustertest"
+	"github.com/pilotmesh/pilot/test/cluster/mesh"
+	"github.com/pilotmesh/pilot/test/demo/tour"
+	"github.com/pilotmesh/pilot/test/testbed"
+)
+
+// stage is everything the demo runs.
+type stage struct {
+	*tour.Screen
+	*mesh.Mesh
+	tour    *tour.Tour
+	root    string
+	cluster *cluster.Cluster
+	edits   *edits
+	missing bool // the control plane
+}
+
+// The methods of stage and of mesh.Mesh make it a tour.Bookstore.
+var _ tour.Bookstore = (*stage)(nil)
+
+// open starts all parts. What it has started when it fails, close stops.
+func (s *stage) open(ctx context.Context) error {
+	s.Line(s.In(tour.Bold, "A bookstore on Kubernetes: four services, one of them in three versions, and a sidecar in each pod"))
+	s.Picture()
+	for _, part := range []struct {
+		what  string
+		start func(context.Context) error
+	}{
+		{"Kubernetes: a control plane, and two nodes whose pods are processes", s.startCluster},
+		{"Pilot's control plane, pilot-discovery, in a pod", func(ctx context.Context) error { return s.StartControl(ctx) }},
+		{"six pods: a service, and pilot-agent with an Envoy", func(ctx context.Context) error { return s.StartBookstore(ctx) }},
+		{"the first customer", s.welcome},
+	} {
+		if err := s.Step(part.what, func() error { return part.start(ctx) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *stage) startCluster(ctx context.Context) (err error) {
+	if s.cluster, err = clustertest.Start(ctx, cluster.Options{Nodes: 2}, mesh.Images); err != nil {
+		return err
+	}
+	s.Mesh, err = mesh.New(s.cluster)
+	return err
+}
+
+// welcome opens the shop for customers.
+func (s *stage) welcome(ctx context.Context) (err error) {
+	if s.edits, err = follow(s.cluster.Config()); err != nil {
+		return err
+	}
+	shop, err := s.Pod(ctx, "shop")
+	if err != nil {
+		return err
+	}
+	catalog, err := s.Pod(ctx, "catalog")
+	if err != nil {
+		return err
+	}
+	s.tour = &tour.Tour{Screen: s.Screen, Bookstore: s, What: "API server", Pilotctl: s.pilotctl(), Questions: tour.Questions(shop, catalog, "--address="+s.HTTP)}
+	return s.tour.Open(ctx, func() error { return nil })
+}
+
+func (s *stage) pilotctl() string { return filepath.Join(s.root, "bin", "pilotctl") }
+
+// Routes implements tour.Bookstore.
+func (s *stage) Routes() (string, error) {
+	text, err := os.ReadFile(s.Sample("config/routes.yaml"))
+	return string(text), err
+}
+
+// Edit implements tour.Bookstore: an edit is made when the API server tells of it. What kubectl itself takes is not counted.
+func (s *stage) Edit(ctx context.Context, routes string) (time.Time, error) {
+	s.Edited()
+	if _, err := s.Kubectl(ctx, routes, "apply", "-f", "-"); err != nil {
+		return time.Time{}, err
+	}
+	var made time.Time
+	err := testbed.Until(ctx, "the API server to tell of the edit", func(context.Context) error {
+		at, edited := s.Edited()
+		if made = at; !edited {
+			return fmt.Errorf("nothing came")
+		}
+		return nil
+	})
+	return made, err
+}
+
+// Edited implements tour.Bookstore.
+func (s *stage) Edited() (since time.Time, edited bool) { return s.edits.take() }
+
+// ahead is how much sooner than this program the control plane may hear of an edit.
+const ahead = 50 * time.Millisecond
+
+// Settled implements tour.Bookstore.
+func (s *stage) Settled(ctx context.Context, edited time.Time) (testbed.Settled, error) {
+	settled, err := s.AwaitSettled(ctx, edited.Add(-ahead))
+	settled.Took -= ahead
+	return settled, err
+}
+
+// Control implements tour.Bookstore: Kubernetes looks after the control plane, so this only tells.
+func (s *stage) Control(ctx context.Context) (news []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	_, err = s.Get(ctx, "/ready")
+	switch was := s.missing; {
+	case err != nil && !was:
+		s.missing = true
+		news = append(news, s.In(tour.Yellow, "the control plane is gone; requests go on"))
+	case err == nil && was:
+		s.missing = false
+		news = append(news, s.In(tour.Green, "the control plane is back"))
+	}
+	return news, nil
+}
+
+// next says what can be tried while everything runs.
+func (s *stage) next(ctx context.Context) error {
+	reviews, err := s.Pods(ctx, "reviews")
+	if err != nil {
+		return err
+	}
+	v3 := reviews[len(reviews)-1].Name
+	try := func(name string) string { return "kubectl apply -f samples/bookstore/try/" + name + ".yaml" }
+	s.tour.Next(":\n\n  export KUBECONFIG="+s.cluster.Kubeconfig()+"\n  alias kubectl="+s.cluster.Kubectl(), s.pilotctl(), []tour.Hint{
+		{What: "be a customer", How: "curl -i http://" + s.Shop() + "/"},
+		{What: "edit the weights", How: "kubectl -n bookstore edit virtualservice reviews"},
+		{What: "route by a header", How: try("header") + "\ncurl -H 'end-user: alma' http://" + s.Shop() + "/"},
+		{What: "inject faults", How: try("fault")},
+		{What: "mirror", How: try("mirror")},
+		{What: "make a mistake", How: try("broken")},
+		{What: "more of a service", How: "kubectl -n bookstore scale deployment reviews-v2 --replicas=3"},
+		{What: "look at an Envoy", How: "kubectl -n bookstore exec " + v3 + " -c " + mesh.Sidecar + " -- pilot-agent request GET clusters"},
+		{What: "crash the control plane", How: "kubectl -n istio-system exec deploy/istiod -- kill -QUIT 1   # requests go on; Kubernetes starts it again"},
+		{What: "look inside", How: "curl http://" + s.HTTP + "/debug"},
+	})
+	return nil
+}
+
+// cleaning is how long the kernel may take to end what the cluster ran.
+const cleaning = 10 * time.Second
+
+// close stops everything that was started, and returns an error if something is left of the cluster.
+func (s *stage) close() error {
+	if s.tour != nil {
+		s.tour.Stop()
+	}
+	if s.edits != nil {
+		s.edits.close()
+	}
+	if s.cluster == nil {
+		return nil
+	}
+	devices, dir := s.cluster.Devices(), s.cluster.Dir()
+	if err := s.cluster.Close(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cleaning)
+	defer cancel()
+	if left := clustertest.Left(ctx, devices, dir); len(left) > 0 {
+		return fmt.Errorf("the cluster has left behind: %s", strings.Join(left, "; "))
+	}
+	return nil
+}

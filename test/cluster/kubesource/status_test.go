@@ -1,0 +1,182 @@
+package kubesource
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	pilotcluster "github.com/pilotmesh/pilot/internal/cluster"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/source"
+	kubesource "github.com/pilotmesh/pilot/internal/source/kube"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/status"
+	"github.com/pilotmesh/pilot/internal/xds/class"
+	"github.com/pilotmesh/pilot/internal/xds/push"
+	"github.com/pilotmesh/pilot/internal/xds/server"
+)
+
+// replica is a control plane that reads the cluster and can write statuses.
+type replica struct {
+	*place
+	account *rest.Config
+	loop    *push.Loop
+	writer  *status.Writer
+	log     *slog.Logger
+	events  atomic.Int64
+}
+
+// replica runs a control plane until the end of the test, with the account of the control plane. It writes no statuses before
+// somebody runs its writer.
+func (p *place) replica() *replica {
+	p.Helper()
+	account := p.account()
+	r := &replica{place: p, account: account, log: slog.New(slog.NewTextHandler(p.Output(), nil))}
+	src, err := kubesource.New(kubesource.Options{Config: account, Cluster: clusterID, Namespace: p.namespace, Configuration: true, Log: r.log})
+	p.must(err)
+	tables := state.New(state.Options{ClusterID: clusterID, Sources: []string{src.Name()}})
+	graph := query.New(tables.DB, query.Options{Strict: true})
+	r.loop = push.New(tables, graph, class.Define(graph, tables), push.Settings{
+		Sources: []string{src.Name()}, Versions: true, Log: r.log,
+	})
+	target, err := pilotcluster.NewStatuses(account)
+	p.must(err)
+	r.writer = status.New(status.Options{Mesh: r.loop, Streams: server.New(r.loop, server.Options{}), Target: target, Kinds: api.Kinds(), Log: r.log})
+	p.background(func(ctx context.Context) { _ = r.loop.Run(ctx) })
+	p.background(func(ctx context.Context) { _ = src.Run(ctx, counting{r.loop, &r.events}) })
+	select {
+	case <-r.loop.Synced():
+	case <-p.Context().Done():
+		p.Fatal("the cluster is not listed")
+	}
+	return r
+}
+
+// counting counts the events of objects of Istio's kinds.
+type counting struct {
+	source.Sink
+	events *atomic.Int64
+}
+
+func (c counting) Apply(b source.Batch) {
+	for _, e := range b.Events {
+		if e.Object != nil {
+			c.events.Add(1)
+		}
+	}
+	c.Sink.Apply(b)
+}
+
+// background runs fn until the end of the test, or until the returned function is called.
+func (p *place) background(fn func(ctx context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { fn(ctx) })
+	stop = func() { cancel(); running.Wait() }
+	p.Cleanup(stop)
+	return stop
+}
+
+// lease is the lease that the account of the control plane may hold.
+const lease = "pilot-discovery-leader"
+
+// lead competes for the writing of statuses.
+func (r *replica) lead(identity string) (stop func()) {
+	return r.background(func(ctx context.Context) {
+		err := pilotcluster.Lead(ctx, r.account, pilotcluster.Lease{Namespace: r.namespace, Name: lease, Identity: identity, Log: r.log}, r.writer.Run)
+		if err != nil {
+			r.Error(err)
+		}
+	})
+}
+
+// condition waits for a condition of a VirtualService of the test.
+func (p *place) condition(name, want string) {
+	p.Helper()
+	p.kubectl("", "wait", "--for=condition="+want, "virtualservice/"+name, "--timeout", patience.String())
+}
+
+const (
+	rules = `
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: good}
+spec: {hosts: [web], http: [{route: [{destination: {host: web}}]}]}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: odd}
+spec: {hosts: [other], http: [{route: [{destination: {host: nowhere}}]}]}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: broken}
+spec: {hosts: [web.bro ken], http: [{route: [{destination: {host: web}}]}]}
+`
+	repaired = `
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: broken}
+spec: {hosts: [web.repaired], http: [{route: [{destination: {host: web}}]}]}
+`
+)
+
+// TestStatus: users see on an object whether it is accepted, what is wrong with it, and of which generation this is said. What the
+// control plane writes is no work for it, and conditions of others stay.
+func TestStatus(t *testing.T) {
+	p := on(t)
+	p.definitions()
+	p.apply(shop)
+	p.apply(rules)
+	p.kubectl("", "patch", "virtualservice/good", "--subresource=status", "--type=merge", "-p", `{"status":{"conditions":[{"type":"Theirs","status":"True"}]}}`)
+	r := p.replica()
+	r.background(r.writer.Run)
+	p.condition("good", "Accepted")
+	p.condition("good", "Effective")
+	p.condition("good", "Live")
+	p.condition("good", "Theirs")
+	p.condition("odd", "Accepted")
+	p.condition("odd", "Effective=false")
+	p.condition("broken", "Accepted=false")
+	p.condition("broken", "Live=false")
+	before := r.events.Load()
+	p.apply(repaired)
+	p.condition("broken", "Accepted")
+	if n := r.events.Load() - before; n != 1 {
+		t.Errorf("%d events for one edit: writing statuses must be none", n)
+	}
+	if got := p.output("get", "virtualservice/broken", "-o", "jsonpath={.status.observedGeneration}/{.metadata.generation}"); got != "2/2" {
+		t.Errorf("observed and present generation %s", got)
+	}
+}
+
+// TestLeader: of two replicas one writes, and the other one goes on when it ends.
+func TestLeader(t *testing.T) {
+	p := on(t)
+	p.definitions()
+	p.apply(shop)
+	one, two := p.replica(), p.replica()
+	stop := one.lead("one")
+	p.until("the first leads", p.holder("one"))
+	two.lead("two")
+	p.apply(rules)
+	p.condition("good", "Accepted")
+	stop()
+	p.until("the second leads", p.holder("two"))
+	p.apply(repaired)
+	p.condition("broken", "Accepted")
+}
+
+// holder reports whether a replica holds the lease.
+func (p *place) holder(identity string) func() bool {
+	return func() bool {
+		held, err := p.api.CoordinationV1().Leases(p.namespace).Get(p.Context(), lease, meta.GetOptions{})
+		return err == nil && held.Spec.HolderIdentity != nil && *held.Spec.HolderIdentity == identity
+	}
+}
