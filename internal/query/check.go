@@ -90,7 +90,7 @@ func (s *cells[K, T]) slots() []uint32 {
 	return list
 }
 
-func (c *Collection[C, V]) elementIDs(slot uint32) []store.ID {
+func (c *collection[C, V]) elementIDs(slot uint32) []store.ID {
 	var ids []store.ID
 	for _, n := range c.elements.linked(slot, c.at(slot).key) {
 		ids = append(ids, c.elements.id(n))

@@ -17,7 +17,18 @@ type Output interface {
 }
 
 // Collection is a map of outputs with one cell per element. A change of one element costs one element.
-type Collection[C comparable, V Output] struct {
+type Collection[C comparable, V Output] interface {
+	// Get returns the whole collection as one map, and records the read.
+	Get(r *Reader, k C) omap.Map[omap.Name, V]
+	// Observe makes collection k a root; see Query.Observe.
+	Observe(k C, fn func(m omap.Map[omap.Name, V])) (release func())
+	// Element returns the cell of collection k that has the output called name. It is for the owner of the graph, between
+	// commits. It reads all elements if no hint of an earlier call is right.
+	Element(k C, name omap.Name) (ID, bool)
+}
+
+// collection is a Collection with its cells.
+type collection[C comparable, V Output] struct {
 	g     *Graph
 	name  string
 	space int
@@ -65,8 +76,7 @@ type elements[C comparable, V Output] interface {
 	naively(r *Reader, c C) []V
 }
 
-// Get returns the whole collection as one map, and records the read.
-func (c *Collection[C, V]) Get(r *Reader, k C) omap.Map[omap.Name, V] {
+func (c *collection[C, V]) Get(r *Reader, k C) omap.Map[omap.Name, V] {
 	r.checkRank(c.space)
 	if r.glance {
 		if cell, _, ok := c.find(k); ok && cell.flags&ready != 0 {
@@ -80,7 +90,7 @@ func (c *Collection[C, V]) Get(r *Reader, k C) omap.Map[omap.Name, V] {
 }
 
 // evaluateNaively computes the map without a cell. A panic makes it empty, like the first run of a cell that panics.
-func (c *Collection[C, V]) evaluateNaively(r *Reader, k C) (m omap.Map[omap.Name, V]) {
+func (c *collection[C, V]) evaluateNaively(r *Reader, k C) (m omap.Map[omap.Name, V]) {
 	rank := r.rank
 	r.rank = c.space
 	r.protect(func() {
@@ -100,14 +110,13 @@ func (c *Collection[C, V]) evaluateNaively(r *Reader, k C) (m omap.Map[omap.Name
 	return m
 }
 
-// Observe makes collection k a root; see Query.Observe.
-func (c *Collection[C, V]) Observe(k C, fn func(m omap.Map[omap.Name, V])) (release func()) {
+func (c *collection[C, V]) Observe(k C, fn func(m omap.Map[omap.Name, V])) (release func()) {
 	cell, slot := c.ensure(k)
 	return c.g.observe(store.CellID(c.space, slot), &cell.node, func() { fn(cell.val.out) })
 }
 
 // noteChange records the old outputs of an element that changed, until the collection runs.
-func (c *Collection[C, V]) noteChange(slot, elem uint32, old []V) {
+func (c *collection[C, V]) noteChange(slot, elem uint32, old []V) {
 	v := &c.at(slot).val
 	if _, ok := v.pending[elem]; !ok {
 		v.addPending(elem, contribution[V]{old: old})
@@ -127,11 +136,11 @@ func (v *collected[V]) addPending(elem uint32, was contribution[V]) {
 	}
 }
 
-func (c *Collection[C, V]) run(slots []uint32, in lane) {
+func (c *collection[C, V]) run(slots []uint32, in lane) {
 	c.g.runEach(c.space, slots, in, c.runOne)
 }
 
-func (c *Collection[C, V]) runOne(slot uint32, in lane) {
+func (c *collection[C, V]) runOne(slot uint32, in lane) {
 	g, id, cell, r := c.g, store.CellID(c.space, slot), c.at(slot), c.g.main
 	var out omap.Map[omap.Name, V]
 	complete := false
@@ -173,7 +182,7 @@ func (c *Collection[C, V]) runOne(slot uint32, in lane) {
 }
 
 // defect returns the rule that the elements of a collection violate, if any. The collection has run.
-func (c *Collection[C, V]) defect(slot uint32, v *collected[V]) defect {
+func (c *collection[C, V]) defect(slot uint32, v *collected[V]) defect {
 	if key := c.elements.duplicateKey(slot); key != "" {
 		return defect{SameKey, fmt.Sprintf("several elements have the key %s; they count as one element", key), true}
 	}
@@ -185,7 +194,7 @@ func (c *Collection[C, V]) defect(slot uint32, v *collected[V]) defect {
 }
 
 // settle stores the new map. If it differs from the old one, the cells that read it are enqueued.
-func (c *Collection[C, V]) settle(cell *entry[C, collected[V]], id store.ID, out omap.Map[omap.Name, V]) {
+func (c *collection[C, V]) settle(cell *entry[C, collected[V]], id store.ID, out omap.Map[omap.Name, V]) {
 	first := cell.flags&ready == 0
 	cell.flags = cell.flags&^failed | ready | present
 	same := out.Equal(cell.val.out)
@@ -204,7 +213,7 @@ func (c *Collection[C, V]) settle(cell *entry[C, collected[V]], id store.ID, out
 
 // relinkElements records which elements were added and removed. A first build adds only a portion of them at a time. It
 // reports whether there are more.
-func (c *Collection[C, V]) relinkElements(r *Reader, slot uint32, cell *entry[C, collected[V]], in lane) (more bool) {
+func (c *collection[C, V]) relinkElements(r *Reader, slot uint32, cell *entry[C, collected[V]], in lane) (more bool) {
 	added, removed, more := c.elements.link(r, slot, cell.key, c.g.maxElements(&cell.node, in))
 	v := &cell.val
 	if n := len(added) + len(removed); v.pending == nil && n > 0 {
@@ -233,7 +242,7 @@ func (c *Collection[C, V]) relinkElements(r *Reader, slot uint32, cell *entry[C,
 }
 
 // enqueueElements enqueues the pending elements that are not computed, and reports whether all are computed.
-func (c *Collection[C, V]) enqueueElements(v *collected[V], in lane) bool {
+func (c *collection[C, V]) enqueueElements(v *collected[V], in lane) bool {
 	complete := true
 	for _, elem := range v.order {
 		if p, ok := v.pending[elem]; !ok || p.removed {
@@ -252,7 +261,7 @@ const elementsPerCell = 10
 
 // mergePortion merges one portion of the incoming elements into the map of a first build, so that a large build does not
 // delay commits. It reports whether more elements remain.
-func (c *Collection[C, V]) mergePortion(slot uint32, v *collected[V]) bool {
+func (c *collection[C, V]) mergePortion(slot uint32, v *collected[V]) bool {
 	portion := c.g.options.Portion
 	if len(v.incoming) <= portion {
 		return false
@@ -281,7 +290,7 @@ type nameUse struct {
 }
 
 // merge returns the map after the changes of those elems that are pending.
-func (c *Collection[C, V]) merge(slot uint32, v *collected[V], elems []uint32) omap.Map[omap.Name, V] {
+func (c *collection[C, V]) merge(slot uint32, v *collected[V], elems []uint32) omap.Map[omap.Name, V] {
 	out := v.out
 	if v.rebuild {
 		out, v.collisions = omap.Map[omap.Name, V]{}, nil
@@ -319,7 +328,7 @@ func (c *Collection[C, V]) merge(slot uint32, v *collected[V], elems []uint32) o
 }
 
 // names returns the old and the present names of the elements in order. For one name, old uses come first.
-func (c *Collection[C, V]) names(v *collected[V], elems []uint32) []nameUse {
+func (c *collection[C, V]) names(v *collected[V], elems []uint32) []nameUse {
 	elems = slices.Clone(elems)
 	slices.Sort(elems)
 	elems = slices.Compact(elems)
@@ -344,11 +353,11 @@ func (c *Collection[C, V]) names(v *collected[V], elems []uint32) []nameUse {
 	return list
 }
 
-func (c *Collection[C, V]) drop(slot uint32) {
+func (c *collection[C, V]) drop(slot uint32) {
 	c.elements.unlink(slot, c.at(slot).key)
 	delete(c.hints, slot)
 	c.cells.drop(slot)
 }
 
-func (c *Collection[C, V]) label() string       { return c.name }
-func (c *Collection[C, V]) key(slot uint32) any { return c.at(slot).key }
+func (c *collection[C, V]) label() string       { return c.name }
+func (c *collection[C, V]) key(slot uint32) any { return c.at(slot).key }

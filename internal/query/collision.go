@@ -10,7 +10,7 @@ import (
 // elements. The result depends on the elements only, not on the order of the changes. Names that still have several candidates
 // are kept in v.collisions. The function reads all elements; this cost arises only when a query violates a rule. It appends to
 // the changes of the map.
-func (c *Collection[C, V]) resolveCollisions(slot uint32, v *collected[V], collisions map[omap.Name][]V, changes []omap.Change[omap.Name, V]) []omap.Change[omap.Name, V] {
+func (c *collection[C, V]) resolveCollisions(slot uint32, v *collected[V], collisions map[omap.Name][]V, changes []omap.Change[omap.Name, V]) []omap.Change[omap.Name, V] {
 	if len(collisions) == 0 {
 		return changes
 	}

@@ -2,6 +2,7 @@ package query
 
 import (
 	"iter"
+	"slices"
 
 	"github.com/pilotmesh/pilot/internal/store"
 )
@@ -13,9 +14,9 @@ import (
 func (g *Graph) Dependents(leaves []ID) iter.Seq[ID] {
 	return func(yield func(ID) bool) {
 		seen := map[ID]struct{}{}
-		for next := leaves; len(next) > 0; {
+		for next := slices.Clone(leaves); len(next) > 0; {
 			id := next[len(next)-1]
-			next = next[: len(next)-1 : len(next)-1]
+			next = next[:len(next)-1]
 			users := g.users(id)
 			if users == nil {
 				continue
@@ -40,11 +41,10 @@ func (g *Graph) isIndex(cell ID) bool {
 	return ok && x.isIndex()
 }
 
-func (x *Groups[C, G, M]) isIndex() bool { return true }
-func (x *Layers[C, K, V]) isIndex() bool { return true }
+func (x *groups[C, G, M]) isIndex() bool { return true }
+func (x *layers[C, K, V]) isIndex() bool { return true }
 
-// KeyOf returns the key of a cell; false if the cell is one of another query.
-func (q *Query[K, V]) KeyOf(id ID) (k K, ok bool) {
+func (q *memo[K, V]) KeyOf(id ID) (k K, ok bool) {
 	if id.Leaf() || id.Space() != q.space {
 		return k, false
 	}

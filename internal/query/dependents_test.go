@@ -18,7 +18,7 @@ func TestDependents(t *testing.T) {
 		w.classes.Observe(class, func(state, bool) {})
 	}
 	w.finish()
-	above := func(host string, row *store.Table[string, service]) (classes []string) {
+	above := func(host string, row store.Table[string, service]) (classes []string) {
 		id, ok := row.Leaf(host)
 		if !ok {
 			t.Fatal("the row has no ID")

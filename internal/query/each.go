@@ -13,15 +13,16 @@ import (
 // A strict graph panics if they have not. Otherwise the collection has a Fault: elements with one key count as one element, and
 // of several outputs with one name, that of the first element is used.
 func Each[C comparable, E omap.Key[E], X omap.Value, K comparable, V Output](g *Graph, name string,
-	in func(r *Reader, c C) omap.Map[E, X], elem *Query[K, []V], key func(c C, e E) K) *Collection[C, V] {
-	col := &Collection[C, V]{g: g, name: name}
+	in func(r *Reader, c C) omap.Map[E, X], elem Query[K, []V], key func(c C, e E) K) Collection[C, V] {
+	cells := elem.(*memo[K, []V])
+	col := &collection[C, V]{g: g, name: name}
 	col.cells.g = g
 	col.space = g.add(col)
 	col.elements = &members[C, E, X, K, V]{
-		g: g, space: col.space, in: in, elem: elem, key: key, now: make(map[uint32]omap.Map[E, X]),
+		g: g, space: col.space, in: in, elem: cells, key: key, now: make(map[uint32]omap.Map[E, X]),
 		duplicates: make(map[uint32]map[uint32]int),
 	}
-	elem.sinks[col.space] = col.noteChange
+	cells.sinks[col.space] = col.noteChange
 	return col
 }
 
@@ -30,7 +31,7 @@ type members[C comparable, E omap.Key[E], X omap.Value, K comparable, V Output] 
 	g     *Graph
 	space int // the collection's
 	in    func(r *Reader, c C) omap.Map[E, X]
-	elem  *Query[K, []V]
+	elem  *memo[K, []V]
 	key   func(c C, e E) K
 	now   map[uint32]omap.Map[E, X] // the linked elements, by collection slot
 	// duplicates counts, by collection slot and element slot, the further elements that have the key of another element. It

@@ -11,9 +11,7 @@ import (
 // hint is checked before it is used, so a change of the collection need not update them.
 type elementHints map[uint32]map[omap.Name]uint32
 
-// Element returns the cell of collection k that has the output called name. It is for the owner of the graph, between commits.
-// It reads all elements if no hint of an earlier call is right.
-func (c *Collection[C, V]) Element(k C, name omap.Name) (ID, bool) {
+func (c *collection[C, V]) Element(k C, name omap.Name) (ID, bool) {
 	cell, slot, ok := c.find(k)
 	if !ok || !cell.val.out.Has(name) {
 		return 0, false
@@ -37,7 +35,7 @@ func (c *Collection[C, V]) Element(k C, name omap.Name) (ID, bool) {
 }
 
 // yields reports whether the slot holds an element of the collection that has the output.
-func (c *Collection[C, V]) yields(elem, slot uint32, name omap.Name) bool {
+func (c *collection[C, V]) yields(elem, slot uint32, name omap.Name) bool {
 	if !c.elements.member(elem, store.CellID(c.space, slot)) {
 		return false
 	}

@@ -68,8 +68,7 @@ func (r *Reason) Leaves() []*Reason {
 	return leaves
 }
 
-// Cell returns the cell of k, if it has been computed.
-func (q *Query[K, V]) Cell(k K) (ID, bool) {
+func (q *memo[K, V]) Cell(k K) (ID, bool) {
 	c, n, ok := q.find(k)
 	return store.CellID(q.space, n), ok && c.flags&ready != 0
 }

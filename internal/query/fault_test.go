@@ -55,7 +55,7 @@ func TestNameCollision(t *testing.T) {
 }
 
 // newShared returns a collection whose elements can have the same key, the first letter of the row's name.
-func newShared(o Options) (*Graph, *store.Table[string, string], *Collection[string, text]) {
+func newShared(o Options) (*Graph, store.Table[string, string], Collection[string, text]) {
 	db := store.New()
 	rows := store.NewTable[string](db, "rows", same[string])
 	all := store.NewIndex(rows, "all", func(k, _ string, add func(string, omap.Name)) { add("", omap.Name(k)) })

@@ -13,22 +13,22 @@ import (
 // with an overlay over a base layer, an index of VIPs over the outputs of a collection, and classes that are added and removed.
 type fixture struct {
 	db        *store.DB
-	services  *store.Table[string, service]
-	endpoints *store.Table[string, string]
-	rules     *store.Table[string, rule]
-	settings  *store.Table[string, string]
-	byLayer   *store.Index[string, omap.Name]
-	byHost    *store.Index[string, omap.Name]
-	touching  *store.Index[string, omap.Name]
+	services  store.Table[string, service]
+	endpoints store.Table[string, string]
+	rules     store.Table[string, rule]
+	settings  store.Table[string, string]
+	byLayer   store.Index[string, omap.Name]
+	byHost    store.Index[string, omap.Name]
+	touching  store.Index[string, omap.Name]
 
 	g        *Graph
-	merged   *Query[view, string]
-	claims   *Collection[string, text]
-	byVIP    *Groups[string, omap.Name, omap.Name]
-	winner   *Query[view, string]
-	clusters *Collection[string, text]
-	classes  *Query[string, state]
-	problems *Collection[string, text]
+	merged   Query[view, string]
+	claims   Collection[string, text]
+	byVIP    *groups[string, omap.Name, omap.Name]
+	winner   Query[view, string]
+	clusters Collection[string, text]
+	classes  Query[string, state]
+	problems *collection[string, text]
 }
 
 type service struct {
@@ -136,7 +136,7 @@ func (w *fixture) define() {
 	w.byVIP = GroupBy(g, "by VIP", w.claims, func(t text, add func(omap.Name, omap.Name)) {
 		vip, _, _ := strings.Cut(t.body, ":")
 		add(omap.Name(vip), omap.Name(t.name))
-	})
+	}).(*groups[string, omap.Name, omap.Name])
 	w.winner = Define(g, "winner", same[string], func(r *Reader, v view) (string, bool) {
 		for h := range w.byVIP.Group(r, v.Layer, omap.Name(v.Host)).All() {
 			return string(h), true
@@ -175,7 +175,7 @@ func (w *fixture) define() {
 		return []text{{v.Host, "has no rule"}}, true
 	})
 	w.problems = Each(g, "problems", func(r *Reader, layer string) omap.Map[omap.Name, omap.Unit] { return w.byLayer.Group(r, layer) },
-		check, func(layer string, h omap.Name) view { return view{string(h), layer} })
+		check, func(layer string, h omap.Name) view { return view{string(h), layer} }).(*collection[string, text])
 	w.classes = Define(g, "class", state.equal, func(r *Reader, ns string) (state, bool) {
 		s := state{base: w.clusters.Get(r, ""), overlay: w.clusters.Get(r, ns), vips: w.byVIP.Keys(r, "")}
 		if !s.overlay.Has("quiet") {

@@ -6,13 +6,21 @@ import (
 )
 
 // Groups is an index over the outputs of a collection.
-type Groups[C comparable, G omap.Key[G], M omap.Key[M]] struct {
+type Groups[C comparable, G omap.Key[G], M omap.Key[M]] interface {
+	// Group returns the members of group k of collection c.
+	Group(r *Reader, c C, k G) omap.Map[M, omap.Unit]
+	// Keys returns the groups of collection c that have members.
+	Keys(r *Reader, c C) omap.Map[G, omap.Unit]
+}
+
+// groups is a Groups with its cells.
+type groups[C comparable, G omap.Key[G], M omap.Key[M]] struct {
 	g     *Graph
 	name  string
 	space int
 	cells[C, grouping[G, M]]
-	group  *Query[groupKey[C, G], omap.Map[M, omap.Unit]]
-	keys   *Query[C, omap.Map[G, omap.Unit]]
+	group  *memo[groupKey[C, G], omap.Map[M, omap.Unit]]
+	keys   *memo[C, omap.Map[G, omap.Unit]]
 	source source[C, G, M]
 }
 
@@ -37,20 +45,20 @@ type grouping[G omap.Key[G], M omap.Key[M]] struct {
 
 // GroupBy adds an index over the outputs of c. entries must be pure. It calls add for each pair of group and member that the
 // output contributes; several outputs may contribute the same pair.
-func GroupBy[C comparable, V Output, G omap.Key[G], M omap.Key[M]](g *Graph, name string, c *Collection[C, V],
-	entries func(v V, add func(G, M))) *Groups[C, G, M] {
-	x := &Groups[C, G, M]{g: g, name: name}
+func GroupBy[C comparable, V Output, G omap.Key[G], M omap.Key[M]](g *Graph, name string, c Collection[C, V],
+	entries func(v V, add func(G, M))) Groups[C, G, M] {
+	x := &groups[C, G, M]{g: g, name: name}
 	x.cells.g = g
 	x.space = g.add(x)
 	x.source = &grouped[C, V, G, M]{c: c, entries: entries, held: make(map[uint32]omap.Map[omap.Name, V]), building: make(map[uint32]*firstBuild[V])}
-	x.group = Define(g, name+".group", omap.Map[M, omap.Unit].Equal, x.readGroup)
-	x.keys = Define(g, name+".keys", omap.Map[G, omap.Unit].Equal, x.readKeys)
+	x.group = define(g, name+".group", omap.Map[M, omap.Unit].Equal, x.readGroup)
+	x.keys = define(g, name+".keys", omap.Map[G, omap.Unit].Equal, x.readKeys)
 	return x
 }
 
 // grouped is the source of the groupings of one GroupBy.
 type grouped[C comparable, V Output, G omap.Key[G], M omap.Key[M]] struct {
-	c        *Collection[C, V]
+	c        Collection[C, V]
 	entries  func(v V, add func(G, M))
 	held     map[uint32]omap.Map[omap.Name, V] // what each grouping has counted, by slot
 	building map[uint32]*firstBuild[V]         // first builds that are not complete, by slot
@@ -112,19 +120,17 @@ func (s *grouped[C, V, G, M]) naively(r *Reader, k C, add func(G, M)) {
 	}
 }
 
-// Group returns the members of group k of collection c.
-func (x *Groups[C, G, M]) Group(r *Reader, c C, k G) omap.Map[M, omap.Unit] {
+func (x *groups[C, G, M]) Group(r *Reader, c C, k G) omap.Map[M, omap.Unit] {
 	m, _ := x.group.Get(r, groupKey[C, G]{c, k})
 	return m
 }
 
-// Keys returns the groups of collection c that have members.
-func (x *Groups[C, G, M]) Keys(r *Reader, c C) omap.Map[G, omap.Unit] {
+func (x *groups[C, G, M]) Keys(r *Reader, c C) omap.Map[G, omap.Unit] {
 	m, _ := x.keys.Get(r, c)
 	return m
 }
 
-func (x *Groups[C, G, M]) readGroup(r *Reader, k groupKey[C, G]) (omap.Map[M, omap.Unit], bool) { //nolint:unparam // a query's function
+func (x *groups[C, G, M]) readGroup(r *Reader, k groupKey[C, G]) (omap.Map[M, omap.Unit], bool) { //nolint:unparam // a query's function
 	if r.naive || r.glance && !x.built(k.Collection) {
 		var found []omap.Change[M, omap.Unit]
 		x.source.naively(r, k.Collection, func(in G, m M) {
@@ -140,7 +146,7 @@ func (x *Groups[C, G, M]) readGroup(r *Reader, k groupKey[C, G]) (omap.Map[M, om
 	return omap.Map[M, omap.Unit]{}, true
 }
 
-func (x *Groups[C, G, M]) readKeys(r *Reader, c C) (omap.Map[G, omap.Unit], bool) { //nolint:unparam // a query's function
+func (x *groups[C, G, M]) readKeys(r *Reader, c C) (omap.Map[G, omap.Unit], bool) { //nolint:unparam // a query's function
 	if r.naive || r.glance && !x.built(c) {
 		var found []omap.Change[G, omap.Unit]
 		x.source.naively(r, c, func(in G, _ M) { found = append(found, omap.Put(in, omap.Unit{})) })
@@ -150,15 +156,15 @@ func (x *Groups[C, G, M]) readKeys(r *Reader, c C) (omap.Map[G, omap.Unit], bool
 }
 
 // read reads a grouping. Unlike other readers, its readers run only if their own group changes; see enqueueReaders.
-func (x *Groups[C, G, M]) read(r *Reader, c C) *grouping[G, M] {
+func (x *groups[C, G, M]) read(r *Reader, c C) *grouping[G, M] {
 	return &x.readBuilt(r, x.space, c).val
 }
 
-func (x *Groups[C, G, M]) run(slots []uint32, in lane) {
+func (x *groups[C, G, M]) run(slots []uint32, in lane) {
 	x.g.runEach(x.space, slots, in, x.runOne)
 }
 
-func (x *Groups[C, G, M]) runOne(slot uint32, in lane) {
+func (x *groups[C, G, M]) runOne(slot uint32, in lane) {
 	g, id, cell, r := x.g, store.CellID(x.space, slot), x.at(slot), x.g.main
 	first, max := cell.flags&ready == 0, g.maxElements(&cell.node, in)
 	var counts *omap.Tally[G, M]
@@ -196,7 +202,7 @@ func (x *Groups[C, G, M]) runOne(slot uint32, in lane) {
 }
 
 // enqueueReaders applies the changes to the groups and enqueues the readers of the groups that changed.
-func (x *Groups[C, G, M]) enqueueReaders(cell *entry[C, grouping[G, M]], counts *omap.Tally[G, M]) {
+func (x *groups[C, G, M]) enqueueReaders(cell *entry[C, grouping[G, M]], counts *omap.Tally[G, M]) {
 	changed, keys := cell.val.apply(counts)
 	for _, in := range changed {
 		if _, n, ok := x.group.find(groupKey[C, G]{cell.key, in}); ok {
@@ -239,10 +245,10 @@ func (v *grouping[G, M]) apply(counts *omap.Tally[G, M]) (changed []G, cameOrWen
 	return changed, len(keys) > 0
 }
 
-func (x *Groups[C, G, M]) drop(slot uint32) {
+func (x *groups[C, G, M]) drop(slot uint32) {
 	x.source.forget(slot)
 	x.cells.drop(slot)
 }
 
-func (x *Groups[C, G, M]) label() string       { return x.name }
-func (x *Groups[C, G, M]) key(slot uint32) any { return x.at(slot).key }
+func (x *groups[C, G, M]) label() string       { return x.name }
+func (x *groups[C, G, M]) key(slot uint32) any { return x.at(slot).key }

@@ -32,7 +32,7 @@ func (w *fixture) fresh(class string) (got state) {
 	return got
 }
 
-func copyRows[V any](tx *store.Txn, to, from *store.Table[string, V]) {
+func copyRows[V any](tx *store.Txn, to, from store.Table[string, V]) {
 	for k, v := range from.All() {
 		to.Set(tx, k, v)
 	}
@@ -165,7 +165,7 @@ func TestRules(t *testing.T) {
 	db := store.New()
 	rows := store.NewTable[string](db, "rows", same[string])
 	g := New(db, Options{Strict: true})
-	var upper *Query[string, string]
+	var upper Query[string, string]
 	lower := Define(g, "lower", same[string], func(r *Reader, k string) (string, bool) { return upper.Get(r, k) })
 	upper = Define(g, "upper", same[string], func(r *Reader, k string) (string, bool) { return lower.Get(r, k) })
 	greedy := Define(g, "greedy", same[string], func(r *Reader, k string) (string, bool) {
@@ -174,7 +174,7 @@ func TestRules(t *testing.T) {
 		}
 		return "", true
 	})
-	expect := func(want string, k string, q *Query[string, string]) {
+	expect := func(want string, k string, q Query[string, string]) {
 		t.Helper()
 		defer func() {
 			if p := fmt.Sprint(recover()); !strings.Contains(p, want) {

@@ -8,14 +8,24 @@ import (
 // Layers are lists of maps. Within a list, the first map that has a key determines the value of the key. A list can be read
 // key by key; a reader then runs only when the value of its key changes. It can also be read as one merged map, which is
 // updated at the cost of what changed.
-type Layers[C comparable, K omap.Key[K], V omap.Value] struct {
+type Layers[C comparable, K omap.Key[K], V omap.Value] interface {
+	// Get returns the value of k in list c.
+	Get(r *Reader, c C, k K) (V, bool)
+	// Merged returns list c as one map.
+	Merged(r *Reader, c C) omap.Map[K, V]
+	// Observe makes the merged map of list c a root; see Query.Observe.
+	Observe(c C, fn func(m omap.Map[K, V])) (release func())
+}
+
+// layers is a Layers with its cells.
+type layers[C comparable, K omap.Key[K], V omap.Value] struct {
 	g     *Graph
 	name  string
 	space int
 	cells[C, stack[K, V]]
 	of     func(r *Reader, c C) []omap.Map[K, V]
-	entry  *Query[entryKey[C, K], V]
-	merged *Query[C, omap.Map[K, V]]
+	entry  *memo[entryKey[C, K], V]
+	merged *memo[C, omap.Map[K, V]]
 }
 
 type entryKey[C comparable, K comparable] struct {
@@ -31,39 +41,36 @@ type stack[K omap.Key[K], V omap.Value] struct {
 }
 
 // DefineLayers adds lists of maps. of returns the maps of list c. It must be pure and read few things: the maps are collections, or small.
-func DefineLayers[C comparable, K omap.Key[K], V omap.Value](g *Graph, name string, of func(r *Reader, c C) []omap.Map[K, V]) *Layers[C, K, V] {
-	x := &Layers[C, K, V]{g: g, name: name, of: of}
+func DefineLayers[C comparable, K omap.Key[K], V omap.Value](g *Graph, name string, of func(r *Reader, c C) []omap.Map[K, V]) Layers[C, K, V] {
+	x := &layers[C, K, V]{g: g, name: name, of: of}
 	x.cells.g = g
 	x.space = g.add(x)
-	x.entry = Define(g, name+".entry", func(a, b V) bool { return a.ContentHash() == b.ContentHash() }, x.readEntry)
-	x.merged = Define(g, name+".merged", omap.Map[K, V].Equal, x.readMerged)
+	x.entry = define(g, name+".entry", func(a, b V) bool { return a.ContentHash() == b.ContentHash() }, x.readEntry)
+	x.merged = define(g, name+".merged", omap.Map[K, V].Equal, x.readMerged)
 	return x
 }
 
-// Get returns the value of k in list c.
-func (x *Layers[C, K, V]) Get(r *Reader, c C, k K) (V, bool) {
+func (x *layers[C, K, V]) Get(r *Reader, c C, k K) (V, bool) {
 	return x.entry.Get(r, entryKey[C, K]{c, k})
 }
 
-// Merged returns list c as one map.
-func (x *Layers[C, K, V]) Merged(r *Reader, c C) omap.Map[K, V] {
+func (x *layers[C, K, V]) Merged(r *Reader, c C) omap.Map[K, V] {
 	m, _ := x.merged.Get(r, c)
 	return m
 }
 
-// Observe makes the merged map of list c a root; see Query.Observe.
-func (x *Layers[C, K, V]) Observe(c C, fn func(m omap.Map[K, V])) (release func()) {
+func (x *layers[C, K, V]) Observe(c C, fn func(m omap.Map[K, V])) (release func()) {
 	return x.merged.Observe(c, func(m omap.Map[K, V], _ bool) { fn(m) })
 }
 
-func (x *Layers[C, K, V]) readEntry(r *Reader, k entryKey[C, K]) (V, bool) {
+func (x *layers[C, K, V]) readEntry(r *Reader, k entryKey[C, K]) (V, bool) {
 	if r.naive || r.glance && !x.built(k.List) {
 		return first(x.of(r, k.List), k.Key)
 	}
 	return first(x.read(r, k.List).maps, k.Key)
 }
 
-func (x *Layers[C, K, V]) readMerged(r *Reader, c C) (omap.Map[K, V], bool) { //nolint:unparam // the form of a query
+func (x *layers[C, K, V]) readMerged(r *Reader, c C) (omap.Map[K, V], bool) { //nolint:unparam // the form of a query
 	if r.naive || r.glance && !x.built(c) {
 		return merge(x.of(r, c)), true
 	}
@@ -75,15 +82,15 @@ func (x *Layers[C, K, V]) readMerged(r *Reader, c C) (omap.Map[K, V], bool) { //
 }
 
 // read reads a list. Unlike other readers, its readers run only if their own key changes; see enqueueReaders.
-func (x *Layers[C, K, V]) read(r *Reader, c C) *stack[K, V] {
+func (x *layers[C, K, V]) read(r *Reader, c C) *stack[K, V] {
 	return &x.readBuilt(r, x.space, c).val
 }
 
-func (x *Layers[C, K, V]) run(slots []uint32, in lane) {
+func (x *layers[C, K, V]) run(slots []uint32, in lane) {
 	x.g.runEach(x.space, slots, in, x.runOne)
 }
 
-func (x *Layers[C, K, V]) runOne(slot uint32, in lane) {
+func (x *layers[C, K, V]) runOne(slot uint32, in lane) {
 	g, id, cell, r := x.g, store.CellID(x.space, slot), x.at(slot), x.g.main
 	var now []omap.Map[K, V]
 	base, rank := r.enter(x.space)
@@ -114,7 +121,7 @@ func (x *Layers[C, K, V]) runOne(slot uint32, in lane) {
 }
 
 // enqueueReaders enqueues the cells that read a key whose value may have changed, and updates the merged map.
-func (x *Layers[C, K, V]) enqueueReaders(cell *entry[C, stack[K, V]], was []omap.Map[K, V]) {
+func (x *layers[C, K, V]) enqueueReaders(cell *entry[C, stack[K, V]], was []omap.Map[K, V]) {
 	s := &cell.val
 	var changes []omap.Change[K, V]
 	for _, k := range touched(was, s.maps) {
@@ -196,7 +203,7 @@ func merge[K omap.Key[K], V omap.Value](maps []omap.Map[K, V]) omap.Map[K, V] {
 	return maps[largest].With(changes...)
 }
 
-func (x *Layers[C, K, V]) drop(slot uint32) { x.cells.drop(slot) }
+func (x *layers[C, K, V]) drop(slot uint32) { x.cells.drop(slot) }
 
-func (x *Layers[C, K, V]) label() string       { return x.name }
-func (x *Layers[C, K, V]) key(slot uint32) any { return x.at(slot).key }
+func (x *layers[C, K, V]) label() string       { return x.name }
+func (x *layers[C, K, V]) key(slot uint32) any { return x.at(slot).key }

@@ -13,9 +13,9 @@ import (
 // stacked is a fixture in which each namespace has its own clusters over those of all, read one by one and as a merged map.
 type stacked struct {
 	*fixture
-	layers *Layers[string, omap.Name, text]
-	single *Query[view, string]
-	total  *Query[string, omap.Map[omap.Name, text]]
+	layers Layers[string, omap.Name, text]
+	single Query[view, string]
+	total  Query[string, omap.Map[omap.Name, text]]
 }
 
 func newStacked(o Options) *stacked {

@@ -107,8 +107,8 @@ func TestLeavesAreReleased(t *testing.T) {
 func TestFamilyMembers(t *testing.T) {
 	db := store.New()
 	type member struct {
-		hosts *store.Table[string, string]
-		all   *store.Index[string, omap.Name]
+		hosts store.Table[string, string]
+		all   store.Index[string, omap.Name]
 	}
 	clusters := store.NewFamily(db, "clusters", func(db *store.DB, _ string) member {
 		m := member{hosts: store.NewTable[string](db, "hosts", same[string])}

@@ -122,7 +122,7 @@ func TestElementRemovedBeforeComputed(t *testing.T) {
 }
 
 // newNamed returns a collection whose elements are rows, with outputs named after the content of the rows.
-func newNamed(o Options) (*Graph, *store.Table[string, string], *Collection[string, text]) {
+func newNamed(o Options) (*Graph, store.Table[string, string], *collection[string, text]) {
 	db := store.New()
 	rows := store.NewTable[string](db, "rows", same[string])
 	all := store.NewIndex(rows, "all", func(k, _ string, add func(string, omap.Name)) { add("", omap.Name(k)) })
@@ -133,7 +133,7 @@ func newNamed(o Options) (*Graph, *store.Table[string, string], *Collection[stri
 	})
 	col := Each(g, "col", func(r *Reader, k string) omap.Map[omap.Name, omap.Unit] { return all.Group(r, k) }, elem,
 		func(_ string, e omap.Name) string { return string(e) })
-	return g, rows, col
+	return g, rows, col.(*collection[string, text])
 }
 
 // TestPortionsOfGroups checks that the first index of a large collection is built one portion at a time, while rows change.

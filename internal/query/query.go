@@ -9,7 +9,25 @@ import (
 )
 
 // Query is a memoised pure function of a key.
-type Query[K comparable, V any] struct {
+//
+// Query, Collection, Groups and Layers are interfaces so that only the package that defines one compiles the code behind it.
+// The compiler translates all methods of a generic struct in every package that can see a value of it, which were 30,000
+// functions and 150 MB in each package that reads queries.
+type Query[K comparable, V any] interface {
+	// Get returns the result for k and records the read.
+	Get(r *Reader, k K) (V, bool)
+	// Observe makes the result for k a root. The following Slices compute it. After that, Commit or Slice calls fn with each
+	// new result, once nothing that the root needs is waiting to run. fn runs on the owner's goroutine and must not use the
+	// graph. The returned function ends the observation. A key can have only one observer at a time.
+	Observe(k K, fn func(v V, ok bool)) (release func())
+	// Cell returns the cell of k, if it has been computed.
+	Cell(k K) (ID, bool)
+	// KeyOf returns the key of a cell; false if the cell is one of another query.
+	KeyOf(id ID) (k K, ok bool)
+}
+
+// memo is a query with its cells.
+type memo[K comparable, V any] struct {
 	g     *Graph
 	name  string
 	space int
@@ -26,8 +44,12 @@ type Query[K comparable, V any] struct {
 //
 // fn must be pure: it uses no goroutine, clock, I/O or mutable state, its result is immutable, and the result does not depend
 // on the iteration order of Go maps. fn returns ok == false if there is no result for the key.
-func Define[K comparable, V any](g *Graph, name string, eq func(a, b V) bool, fn func(r *Reader, k K) (V, bool)) *Query[K, V] {
-	q := &Query[K, V]{g: g, name: name, eq: eq, fn: fn}
+func Define[K comparable, V any](g *Graph, name string, eq func(a, b V) bool, fn func(r *Reader, k K) (V, bool)) Query[K, V] {
+	return define(g, name, eq, fn)
+}
+
+func define[K comparable, V any](g *Graph, name string, eq func(a, b V) bool, fn func(r *Reader, k K) (V, bool)) *memo[K, V] {
+	q := &memo[K, V]{g: g, name: name, eq: eq, fn: fn}
 	q.cells.g = g
 	q.waits = make(map[uint32]chan struct{})
 	q.sinks = make(map[int]func(uint32, uint32, V))
@@ -37,14 +59,13 @@ func Define[K comparable, V any](g *Graph, name string, eq func(a, b V) bool, fn
 
 // Guard adds a query whose result controls access, such as who may read a secret. If a run panics, the result is deny. The
 // last good value, or an absent result, could grant access to somebody who must not have it.
-func Guard[K comparable, V any](g *Graph, name string, eq func(a, b V) bool, deny V, fn func(r *Reader, k K) (V, bool)) *Query[K, V] {
-	q := Define(g, name, eq, fn)
+func Guard[K comparable, V any](g *Graph, name string, eq func(a, b V) bool, deny V, fn func(r *Reader, k K) (V, bool)) Query[K, V] {
+	q := define(g, name, eq, fn)
 	q.deny = &deny
 	return q
 }
 
-// Get returns the result for k and records the read.
-func (q *Query[K, V]) Get(r *Reader, k K) (V, bool) {
+func (q *memo[K, V]) Get(r *Reader, k K) (V, bool) {
 	r.checkRank(q.space)
 	if r.glance {
 		if c, _, ok := q.find(k); ok && c.flags&ready != 0 {
@@ -66,7 +87,7 @@ func (q *Query[K, V]) Get(r *Reader, k K) (V, bool) {
 }
 
 // evaluateNaively runs fn without a cell. A panic makes the result absent, or deny, as for a cell.
-func (q *Query[K, V]) evaluateNaively(r *Reader, k K) (v V, ok bool) {
+func (q *memo[K, V]) evaluateNaively(r *Reader, k K) (v V, ok bool) {
 	rank := r.rank
 	r.rank = q.space
 	out, _ := r.protect(func() { v, ok = q.fn(r, k) })
@@ -82,7 +103,7 @@ func (q *Query[K, V]) evaluateNaively(r *Reader, k K) (v V, ok bool) {
 }
 
 // demand computes a cell for the first time, because the running cell reads it. It returns the computed cell.
-func (q *Query[K, V]) demand(r *Reader, k K) (*entry[K, V], uint32) {
+func (q *memo[K, V]) demand(r *Reader, k K) (*entry[K, V], uint32) {
 	q.lock()
 	c, slot := q.ensure(k)
 	for c.flags&computing != 0 {
@@ -149,7 +170,7 @@ type result[V any] struct {
 	reason string
 }
 
-func (q *Query[K, V]) run(slots []uint32, in lane) {
+func (q *memo[K, V]) run(slots []uint32, in lane) {
 	results := make([]result[V], len(slots))
 	q.g.runParallel(len(slots), func(r *Reader, i int) { results[i] = q.evaluate(r, slots[i]) })
 	for _, r := range q.g.workers {
@@ -160,7 +181,7 @@ func (q *Query[K, V]) run(slots []uint32, in lane) {
 	}
 }
 
-func (q *Query[K, V]) evaluate(r *Reader, slot uint32) (res result[V]) {
+func (q *memo[K, V]) evaluate(r *Reader, slot uint32) (res result[V]) {
 	c := q.at(slot)
 	base, rank := r.enter(q.space)
 	out, reason := r.protect(func() { res.val, res.ok = q.fn(r, c.key) })
@@ -176,7 +197,7 @@ func (q *Query[K, V]) evaluate(r *Reader, slot uint32) (res result[V]) {
 }
 
 // settle stores a result. If it differs from the old one, the cells that read it are enqueued.
-func (q *Query[K, V]) settle(slot uint32, res *result[V], in lane) {
+func (q *memo[K, V]) settle(slot uint32, res *result[V], in lane) {
 	g, c, id := q.g, q.at(slot), store.CellID(q.space, slot)
 	if res.out == aborted {
 		g.enqueue(id, in)
@@ -219,7 +240,7 @@ func (q *Query[K, V]) settle(slot uint32, res *result[V], in lane) {
 }
 
 // changed enqueues every cell that read the changed cell c, and publishes c if it is a root.
-func (q *Query[K, V]) changed(c *entry[K, V], id store.ID, old V) {
+func (q *memo[K, V]) changed(c *entry[K, V], id store.ID, old V) {
 	c.changed = q.g.rev
 	for u := range c.users.all() {
 		if note := q.sinks[u.Space()]; note != nil {
@@ -232,8 +253,8 @@ func (q *Query[K, V]) changed(c *entry[K, V], id store.ID, old V) {
 	}
 }
 
-func (q *Query[K, V]) label() string       { return q.name }
-func (q *Query[K, V]) key(slot uint32) any { return q.at(slot).key }
+func (q *memo[K, V]) label() string       { return q.name }
+func (q *memo[K, V]) key(slot uint32) any { return q.at(slot).key }
 
 // runParallel calls fn for 0 to n-1. It uses all workers if n is at least Options.ParallelFrom.
 func (g *Graph) runParallel(n int, fn func(r *Reader, i int)) {

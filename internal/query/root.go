@@ -5,10 +5,7 @@ import "github.com/pilotmesh/pilot/internal/store"
 // root is the observer of a cell.
 type root struct{ publish func() }
 
-// Observe makes the result for k a root. The following Slices compute it. After that, Commit or Slice calls fn with each new
-// result, once nothing that the root needs is waiting to run. fn runs on the owner's goroutine and must not use the graph. The
-// returned function ends the observation. A key can have only one observer at a time.
-func (q *Query[K, V]) Observe(k K, fn func(v V, ok bool)) (release func()) {
+func (q *memo[K, V]) Observe(k K, fn func(v V, ok bool)) (release func()) {
 	c, slot := q.ensure(k)
 	return q.g.observe(store.CellID(q.space, slot), &c.node, func() { fn(c.val, c.flags&present != 0) })
 }

@@ -15,7 +15,7 @@ func (*probe) Naive() bool        { return false }
 func (*probe) Glancing() bool     { return false }
 
 // freeSlot returns the slot that the next absent row of a table gets.
-func freeSlot[V any](t *store.Table[string, V]) uint32 {
+func freeSlot[V any](t store.Table[string, V]) uint32 {
 	p := &probe{}
 	t.Get(p, "an absent row")
 	return p.reads[0].Slot()

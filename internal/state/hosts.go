@@ -10,30 +10,30 @@ import (
 // Hosts are indexes of the claims. Each groups hosts by properties of their claims. A host is a fully qualified name or a pattern.
 type Hosts struct {
 	// SeenBy are hosts with a service or routes that only callers in a namespace see; under "", those that all callers see.
-	SeenBy *store.Index[string, omap.Name]
+	SeenBy store.Index[string, omap.Name]
 	// ServiceUnder are the public hosts with a service that a pattern covers, RoutesUnder those with routes.
-	ServiceUnder, RoutesUnder *store.Index[string, omap.Name]
+	ServiceUnder, RoutesUnder store.Index[string, omap.Name]
 	// DeclaredIn are hosts with a service or routes, by where they are declared and who sees that.
-	DeclaredIn *store.Index[NamespaceLayer, omap.Name]
+	DeclaredIn store.Index[NamespaceLayer, omap.Name]
 	// DifferentFor are hosts that may look different to callers in a namespace than to others; DifferentUnder are the patterns
 	// among them.
-	DifferentFor, DifferentUnder *store.Index[string, omap.Name]
+	DifferentFor, DifferentUnder store.Index[string, omap.Name]
 	// ForLabel are hosts with rules for callers with a label.
-	ForLabel *store.Index[ForLabel, omap.Name]
+	ForLabel store.Index[ForLabel, omap.Name]
 	// ByDelegate are hosts with rules in a delegate.
-	ByDelegate *store.Index[DelegateLayer, omap.Name]
+	ByDelegate store.Index[DelegateLayer, omap.Name]
 	// BareIn are hosts of services that callers in a namespace can call by their bare names, or by those of their aliases.
-	BareIn *store.Index[string, omap.Name]
+	BareIn store.Index[string, omap.Name]
 	// ByLocality are, under the empty key, the hosts whose endpoints may be preferred by where a client runs; ByLocalityUnder
 	// are the patterns among those of DestinationRules.
-	ByLocality, ByLocalityUnder *store.Index[struct{}, omap.Name]
+	ByLocality, ByLocalityUnder store.Index[struct{}, omap.Name]
 	// PreferNear are hosts of services that prefer endpoints which are near in some way.
-	PreferNear *store.Index[mesh.Nearness, omap.Name]
+	PreferNear store.Index[mesh.Nearness, omap.Name]
 
 	// DelegatesFor are delegates with rules for callers in a namespace, DelegatesForLabel those with rules for callers that have
 	// a label. Which hosts these rules are for depends on who delegates.
-	DelegatesFor      *store.Index[string, api.Key]
-	DelegatesForLabel *store.Index[mesh.Label, api.Key]
+	DelegatesFor      store.Index[string, api.Key]
+	DelegatesForLabel store.Index[mesh.Label, api.Key]
 }
 
 // NamespaceLayer is a namespace that declares hosts, and a layer of callers that see them.
@@ -54,7 +54,7 @@ type DelegateLayer struct {
 // claimsTable is the table that the indexes group.
 type claimsTable = store.Table[api.Key, *Claims]
 
-func defineHosts(claims *claimsTable, domain string) Hosts {
+func defineHosts(claims claimsTable, domain string) Hosts {
 	h := Hosts{
 		SeenBy: hostIndex(claims, "hostsSeenBy", func(_ api.Key, c *Claims, _ string, add func(string)) {
 			if c.declares() {
@@ -93,7 +93,7 @@ func defineHosts(claims *claimsTable, domain string) Hosts {
 }
 
 // hostIndex groups the hosts of claims: groups adds the keys of the groups that one host of an object's claims is in.
-func hostIndex[G comparable](claims *claimsTable, name string, groups func(k api.Key, c *Claims, host string, add func(G))) *store.Index[G, omap.Name] {
+func hostIndex[G comparable](claims claimsTable, name string, groups func(k api.Key, c *Claims, host string, add func(G))) store.Index[G, omap.Name] {
 	return store.NewIndex(claims, name, func(k api.Key, c *Claims, add func(G, omap.Name)) {
 		for _, host := range c.Hosts {
 			groups(k, c, host, func(g G) { add(g, omap.Name(host)) })
@@ -118,7 +118,7 @@ func addPatterns(c *Claims, kind ClaimKind, host string, add func(string)) {
 }
 
 // defineDifferences groups hosts by the callers that may see them differently than other callers do.
-func (h *Hosts) defineDifferences(claims *claimsTable, domain string) {
+func (h *Hosts) defineDifferences(claims claimsTable, domain string) {
 	h.DifferentFor = store.NewIndex(claims, "hostsDifferentFor", func(k api.Key, c *Claims, add func(string, omap.Name)) {
 		for _, host := range c.Hosts {
 			c.concerned(k.Namespace, func(ns string) { add(ns, omap.Name(host)) })
@@ -163,7 +163,7 @@ func (c *Claims) concerned(namespace string, add func(string)) {
 }
 
 // defineLocalities groups hosts by how endpoints are preferred.
-func (h *Hosts) defineLocalities(claims *claimsTable) {
+func (h *Hosts) defineLocalities(claims claimsTable) {
 	h.ByLocality = hostIndex(claims, "hostsByLocality", func(_ api.Key, c *Claims, _ string, add func(struct{})) {
 		if c.ByLocality {
 			add(struct{}{})
@@ -182,7 +182,7 @@ func (h *Hosts) defineLocalities(claims *claimsTable) {
 }
 
 // defineDelegates groups hosts by the delegates of their routes, and delegates by the callers they have rules for.
-func (h *Hosts) defineDelegates(claims *claimsTable) {
+func (h *Hosts) defineDelegates(claims claimsTable) {
 	h.ByDelegate = hostIndex(claims, "hostsThrough", func(_ api.Key, c *Claims, _ string, add func(DelegateLayer)) {
 		for _, layer := range c.Layers {
 			for _, delegate := range c.Delegates {

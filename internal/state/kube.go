@@ -13,25 +13,25 @@ import (
 // Kube are the objects of Kubernetes clusters. Each cluster is read by one source, so there is one version of each object.
 type Kube struct {
 	// Services are the Services. Their claims, ports and selectors are also rows of Claims, Services, Endpoints and Identities.
-	Services *store.Table[api.Key, *kube.Service]
+	Services store.Table[api.Key, *kube.Service]
 	// Slices are the endpoint slices; SlicesOf lists those of a Service, by the key of the Service.
-	Slices   *store.Table[api.Key, *kube.Slice]
-	SlicesOf *store.Index[api.Key, api.Key]
+	Slices   store.Table[api.Key, *kube.Slice]
+	SlicesOf store.Index[api.Key, api.Key]
 	// SlicesAt lists the slices with an endpoint at an address that may be that of a pod which its service does not select.
-	SlicesAt *store.Index[AddressIn, api.Key]
+	SlicesAt store.Index[AddressIn, api.Key]
 	// Pods are the pods; PodsAt lists those with an address, without those on the network of their node.
-	Pods   *store.Table[api.Key, *kube.Pod]
-	PodsAt *store.Index[ClusterAddress, api.Key]
+	Pods   store.Table[api.Key, *kube.Pod]
+	PodsAt store.Index[ClusterAddress, api.Key]
 	// UnreadyPods has a row for each pod that is not ready. Rows of Pods do not tell it, so that only those who ask for it depend on
 	// it.
-	UnreadyPods *store.Table[api.Key, bool]
+	UnreadyPods store.Table[api.Key, bool]
 	// PodsWith lists the pods of a namespace with equal labels, and LabelSets lists the sets of labels of its pods by each label in
 	// them. So the memory for a pod does not grow with the number of its labels.
-	PodsWith  *store.Index[PodLabels, api.Key]
-	LabelSets *store.Index[LabelIn, PodLabels]
+	PodsWith  store.Index[PodLabels, api.Key]
+	LabelSets store.Index[LabelIn, PodLabels]
 
-	Nodes      *store.Table[api.Key, *kube.Node]
-	Namespaces *store.Table[api.Key, *kube.Namespace]
+	Nodes      store.Table[api.Key, *kube.Node]
+	Namespaces store.Table[api.Key, *kube.Namespace]
 }
 
 // ClusterAddress is an address of pods in a cluster.
@@ -158,7 +158,7 @@ func distribution(n *kube.Namespace) string {
 }
 
 // write sets a row, or deletes it if there is no value.
-func write[V any](tx *store.Txn, table *store.Table[api.Key, V], k api.Key, v V, present bool) {
+func write[V any](tx *store.Txn, table store.Table[api.Key, V], k api.Key, v V, present bool) {
 	if present {
 		table.Set(tx, k, v)
 	} else {

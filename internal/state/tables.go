@@ -39,103 +39,103 @@ type Tables struct {
 	DB *store.DB
 
 	// Settings are the mesh-wide settings, one row each.
-	Settings *store.Table[Setting, Value]
+	Settings store.Table[Setting, Value]
 
 	// MeshConfig is the whole mesh configuration in force, for debug pages. No query reads it.
-	MeshConfig *store.Table[struct{}, *meshconfig.MeshConfig]
+	MeshConfig store.Table[struct{}, *meshconfig.MeshConfig]
 
 	// Objects are the objects in force, without positions, for checks that need a whole object.
-	Objects *store.Table[api.Key, *api.Object]
+	Objects store.Table[api.Key, *api.Object]
 	// Kinds lists the keys of the objects by kind.
-	Kinds *store.Index[string, api.Key]
+	Kinds store.Index[string, api.Key]
 	// Positions are where the objects in force were read, and which versions of them. No query that proxies depend on reads them.
-	Positions *store.Table[api.Key, api.Position]
+	Positions store.Table[api.Key, api.Position]
 	// Shadowed has, for each object that several sources have, the names of the sources. The first one is in force.
-	Shadowed *store.Table[api.Key, []string]
+	Shadowed store.Table[api.Key, []string]
 	// SourceProblems are the problems that sources report, by source.
-	SourceProblems *store.Table[string, Problems]
+	SourceProblems store.Table[string, Problems]
 	// SourceNames lists the sources that have problems, under the empty key.
-	SourceNames *store.Index[struct{}, omap.Name]
+	SourceNames store.Index[struct{}, omap.Name]
 	// Sources are the states of the sources themselves.
-	Sources *store.Table[string, Source]
+	Sources store.Table[string, Source]
 
 	// Claims are the hosts that objects are about.
-	Claims *store.Table[api.Key, *Claims]
+	Claims store.Table[api.Key, *Claims]
 	// ByHost lists the claims on a host or host pattern, in order of precedence.
-	ByHost *store.Index[string, Claim]
+	ByHost store.Index[string, Claim]
 	// DelegatedBy lists the VirtualServices that delegate to a VirtualService.
-	DelegatedBy *store.Index[api.Key, api.Key]
+	DelegatedBy store.Index[api.Key, api.Key]
 	// Hosts are the indexes that group hosts by their claims.
 	Hosts Hosts
 
 	// Services are the services that ServiceEntries declare, without their endpoints.
-	Services *store.Table[api.Key, *mesh.Service]
+	Services store.Table[api.Key, *mesh.Service]
 	// Endpoints are the endpoints that ServiceEntries declare or select.
-	Endpoints *store.Table[api.Key, *Endpoints]
+	Endpoints store.Table[api.Key, *Endpoints]
 	// Identities are the identities of the endpoints of ServiceEntries.
-	Identities *store.Table[api.Key, *Identities]
+	Identities store.Table[api.Key, *Identities]
 	// Workloads are the WorkloadEntries.
-	Workloads *store.Table[api.Key, mesh.Endpoint]
+	Workloads store.Table[api.Key, mesh.Endpoint]
 	// WorkloadsByLabel lists workloads by a label they have.
-	WorkloadsByLabel *store.Index[LabelIn, api.Key]
+	WorkloadsByLabel store.Index[LabelIn, api.Key]
 	// SelectorsByLabel lists ServiceEntries that select workloads, by the first label of their selector.
-	SelectorsByLabel *store.Index[LabelIn, api.Key]
+	SelectorsByLabel store.Index[LabelIn, api.Key]
 	// ServicesAt and WorkloadsAt list ServiceEntries and WorkloadEntries with an endpoint at an address.
-	ServicesAt  *store.Index[AddressIn, api.Key]
-	WorkloadsAt *store.Index[AddressIn, api.Key]
+	ServicesAt  store.Index[AddressIn, api.Key]
+	WorkloadsAt store.Index[AddressIn, api.Key]
 
 	// InlineByLabel lists the ServiceEntries with an inline endpoint that has a label. It lists crowded ServiceEntries under AnyLabel.
-	InlineByLabel *store.Index[LabelIn, api.Key]
+	InlineByLabel store.Index[LabelIn, api.Key]
 
 	// VirtualServices and DestinationRules are the rules. Their hosts are fully qualified names.
-	VirtualServices  *store.Table[api.Key, *VirtualService]
-	DestinationRules *store.Table[api.Key, *DestinationRule]
+	VirtualServices  store.Table[api.Key, *VirtualService]
+	DestinationRules store.Table[api.Key, *DestinationRule]
 	// SelectingPolicies lists the DestinationRules of a namespace that have a workload selector, oldest first.
-	SelectingPolicies *store.Index[string, AgeKey]
+	SelectingPolicies store.Index[string, AgeKey]
 	// SiteLabels lists, under the empty key, the labels in the failover priorities of DestinationRules.
-	SiteLabels *store.Index[struct{}, omap.Name]
+	SiteLabels store.Index[struct{}, omap.Name]
 	// Sidecars are the Sidecar objects.
-	Sidecars *store.Table[api.Key, *Sidecar]
+	Sidecars store.Table[api.Key, *Sidecar]
 	// SidecarsFor lists the Sidecars of a namespace without a selector. SidecarsByLabel lists the others by the first label of their
 	// selector. Both list the oldest first.
-	SidecarsFor     *store.Index[string, AgeKey]
-	SidecarsByLabel *store.Index[LabelIn, AgeKey]
+	SidecarsFor     store.Index[string, AgeKey]
+	SidecarsByLabel store.Index[LabelIn, AgeKey]
 
 	// Proxies are the connected proxies by node id.
-	Proxies *store.Table[string, *proxy.Proxy]
+	Proxies store.Table[string, *proxy.Proxy]
 	// ProxiesIn lists the connected proxies of a namespace.
-	ProxiesIn *store.Index[string, omap.Name]
+	ProxiesIn store.Index[string, omap.Name]
 
 	// Rejections are what connected proxies rejected.
-	Rejections *store.Table[RejectionKey, Rejection]
+	Rejections store.Table[RejectionKey, Rejection]
 	// RejectionsOf lists the content that a connection rejected. Rejecting lists, under the empty key, the connections with
 	// rejections.
-	RejectionsOf *store.Index[string, RejectedContent]
-	Rejecting    *store.Index[struct{}, omap.Name]
+	RejectionsOf store.Index[string, RejectedContent]
+	Rejecting    store.Index[struct{}, omap.Name]
 	// Origins are the objects that rejected content was made of when it was rejected. Content without a row is not looked up yet.
-	Origins *store.Table[RejectedContent, []api.Key]
+	Origins store.Table[RejectedContent, []api.Key]
 
 	// Faults are the cells that failed; FaultKeys lists them under the empty key.
-	Faults    *store.Table[FaultKey, Fault]
-	FaultKeys *store.Index[struct{}, FaultKey]
+	Faults    store.Table[FaultKey, Fault]
+	FaultKeys store.Index[struct{}, FaultKey]
 
 	// Withheld are resources that connected proxies do not acknowledge. WithheldBy lists the connections that do not acknowledge a
 	// resource, and WithheldNames lists, under the empty key, the resources.
-	Withheld      *store.Table[WithheldKey, Withheld]
-	WithheldBy    *store.Index[ResourceKey, omap.Name]
-	WithheldNames *store.Index[struct{}, ResourceKey]
+	Withheld      store.Table[WithheldKey, Withheld]
+	WithheldBy    store.Index[ResourceKey, omap.Name]
+	WithheldNames store.Index[struct{}, ResourceKey]
 
 	// Wants are the resources that connected proxies ask for by name. WantsOf lists those of a connection, WantedBy the connections
 	// that ask for a resource, and Wanted, under the empty key, all these resources.
-	Wants    *store.Table[WantKey, Want]
-	WantsOf  *store.Index[string, ResourceKey]
-	WantedBy *store.Index[ResourceKey, omap.Name]
-	Wanted   *store.Index[struct{}, ResourceKey]
+	Wants    store.Table[WantKey, Want]
+	WantsOf  store.Index[string, ResourceKey]
+	WantedBy store.Index[ResourceKey, omap.Name]
+	Wanted   store.Index[struct{}, ResourceKey]
 
 	// Kube are the objects of Kubernetes clusters.
 	Kube Kube
 
-	sourced *store.Table[sourcedKey, *api.Object]
+	sourced store.Table[sourcedKey, *api.Object]
 	kinds   map[string]kind
 	options Options
 }

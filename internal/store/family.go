@@ -10,11 +10,24 @@ import (
 // Family is a group of tables that exists once per key, for keys that are added and removed at run time, such as remote
 // clusters or registries. M is a struct of tables and indexes; the tables of one key are a member of the family. The set of
 // members is read like rows: a query that reads a member runs again when the member is added or removed.
-type Family[C comparable, M any] struct {
+type Family[C comparable, M any] interface {
+	// Open returns the tables of member c. It creates the member if there is none.
+	Open(tx *Txn, c C) M
+	// Close deletes member c and all its rows, if there is such a member.
+	Close(tx *Txn, c C)
+	// Get returns the tables of member c. The read is recorded, also if there is no such member.
+	Get(r Reader, c C) (tables M, ok bool)
+	// All yields the members in no particular order. It is for the writer, debug pages and tests. A query that must know all
+	// members reads a group of an index over them; see NewMemberIndex.
+	All() iter.Seq2[C, M]
+}
+
+// family is a Family with its members.
+type family[C comparable, M any] struct {
 	db      *DB
 	name    string
 	make    func(db *DB, c C) M
-	members *Table[C, *member[M]]
+	members *table[C, *member[M]]
 }
 
 // member holds the tables of one key.
@@ -24,16 +37,15 @@ type member[M any] struct {
 }
 
 // NewFamily adds a family without members. make creates the tables and indexes of one member, always in the same order.
-func NewFamily[C comparable, M any](db *DB, name string, make func(db *DB, c C) M) *Family[C, M] {
-	f := &Family[C, M]{db: db, name: name, make: make}
-	f.members = &Table[C, *member[M]]{db: db, name: name, equal: func(a, b *member[M]) bool { return a == b }, unrecorded: true}
+func NewFamily[C comparable, M any](db *DB, name string, make func(db *DB, c C) M) Family[C, M] {
+	f := &family[C, M]{db: db, name: name, make: make}
+	f.members = &table[C, *member[M]]{db: db, name: name, equal: func(a, b *member[M]) bool { return a == b }, unrecorded: true}
 	f.members.space = db.add(f.members)
 	db.tables = append(db.tables, f)
 	return f
 }
 
-// Open returns the tables of member c. It creates the member if there is none.
-func (f *Family[C, M]) Open(tx *Txn, c C) M {
+func (f *family[C, M]) Open(tx *Txn, c C) M {
 	if m, ok := f.members.Peek(c); ok {
 		return m.tables
 	}
@@ -45,8 +57,7 @@ func (f *Family[C, M]) Open(tx *Txn, c C) M {
 	return m.tables
 }
 
-// Close deletes member c and all its rows, if there is such a member.
-func (f *Family[C, M]) Close(tx *Txn, c C) {
+func (f *family[C, M]) Close(tx *Txn, c C) {
 	m, ok := f.members.Peek(c)
 	if !ok {
 		return
@@ -57,8 +68,7 @@ func (f *Family[C, M]) Close(tx *Txn, c C) {
 	f.members.Delete(tx, c)
 }
 
-// Get returns the tables of member c. The read is recorded, also if there is no such member.
-func (f *Family[C, M]) Get(r Reader, c C) (tables M, ok bool) {
+func (f *family[C, M]) Get(r Reader, c C) (tables M, ok bool) {
 	m, ok := f.members.Get(r, c)
 	if !ok {
 		return tables, false
@@ -66,9 +76,7 @@ func (f *Family[C, M]) Get(r Reader, c C) (tables M, ok bool) {
 	return m.tables, true
 }
 
-// All yields the members in no particular order. It is for the writer, debug pages and tests. A query that must know all
-// members reads a group of an index over them; see NewMemberIndex.
-func (f *Family[C, M]) All() iter.Seq2[C, M] {
+func (f *family[C, M]) All() iter.Seq2[C, M] {
 	return func(yield func(C, M) bool) {
 		for c, m := range f.members.All() {
 			if !yield(c, m.tables) {
@@ -79,13 +87,13 @@ func (f *Family[C, M]) All() iter.Seq2[C, M] {
 }
 
 // NewMemberIndex adds an index over the keys of a family's members. The family must have no members yet.
-func NewMemberIndex[C comparable, M any, G comparable, N omap.Key[N]](f *Family[C, M], name string, entries func(c C, add func(G, N))) *Index[G, N] {
-	return NewIndex(f.members, name, func(c C, _ *member[M], add func(G, N)) { entries(c, add) })
+func NewMemberIndex[C comparable, M any, G comparable, N omap.Key[N]](f Family[C, M], name string, entries func(c C, add func(G, N))) Index[G, N] {
+	return newIndex(f.(*family[C, M]).members, name, func(c C, _ *member[M], add func(G, N)) { entries(c, add) })
 }
 
-func (f *Family[C, M]) label() string { return f.name }
+func (f *family[C, M]) label() string { return f.name }
 
-func (f *Family[C, M]) freeze() frozen {
+func (f *family[C, M]) freeze() frozen {
 	list := &frozenFamily[C, M]{}
 	for c, m := range f.members.All() {
 		one := frozenMember[C]{key: c}
@@ -106,7 +114,7 @@ type frozenMember[C comparable] struct {
 }
 
 func (list *frozenFamily[C, M]) load(tx *Txn, into anyTable) error {
-	f, ok := into.(*Family[C, M])
+	f, ok := into.(*family[C, M])
 	if !ok {
 		return fmt.Errorf("%q has rows of another type than in the snapshot", into.label())
 	}

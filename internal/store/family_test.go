@@ -10,11 +10,11 @@ import (
 
 // remote holds the tables of one member.
 type remote struct {
-	pods  *Table[string, pod]
-	zones *Index[string, omap.Name]
+	pods  Table[string, pod]
+	zones Index[string, omap.Name]
 }
 
-func newRemotes() (*DB, *Table[string, string], *Family[string, remote]) {
+func newRemotes() (*DB, Table[string, string], Family[string, remote]) {
 	db := New()
 	settings := NewTable[string](db, "settings", func(a, b string) bool { return a == b })
 	return db, settings, NewFamily(db, "clusters", func(db *DB, name string) remote {

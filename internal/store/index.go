@@ -4,7 +4,15 @@ import "github.com/pilotmesh/pilot/internal/omap"
 
 // Index groups the rows of one table: every row contributes members to groups. A query that reads a group depends on the
 // members of the group, not on the content of the rows.
-type Index[G comparable, M omap.Key[M]] struct {
+type Index[G comparable, M omap.Key[M]] interface {
+	// Group returns the members of a group. The read is recorded, also if the group is empty.
+	Group(r Reader, g G) omap.Map[M, omap.Unit]
+	// Peek returns a group without recording a read. It is for the writer and debug pages.
+	Peek(g G) omap.Map[M, omap.Unit]
+}
+
+// index is an Index with its groups.
+type index[G comparable, M omap.Key[M]] struct {
 	name    string
 	space   int
 	groups  slots[G, omap.Bag[M]]
@@ -14,7 +22,7 @@ type Index[G comparable, M omap.Key[M]] struct {
 
 // feed passes the changes of one table to an index.
 type feed[K comparable, V any, G comparable, M omap.Key[M]] struct {
-	x                      *Index[G, M]
+	x                      *index[G, M]
 	entries                func(k K, v V, add func(G, M))
 	oldEntries, newEntries []entry[G, M] // buffers for the entries of the old and the new version of a row; empty between writes
 }
@@ -26,11 +34,15 @@ type entry[G comparable, M omap.Key[M]] struct {
 
 // NewIndex adds an index over t, which must be empty. entries must be pure. It calls add for each pair of group and member
 // that the row contributes; several rows may contribute the same pair.
-func NewIndex[K comparable, V any, G comparable, M omap.Key[M]](t *Table[K, V], name string, entries func(k K, v V, add func(G, M))) *Index[G, M] {
+func NewIndex[K comparable, V any, G comparable, M omap.Key[M]](t Table[K, V], name string, entries func(k K, v V, add func(G, M))) Index[G, M] {
+	return newIndex(t.(*table[K, V]), name, entries)
+}
+
+func newIndex[K comparable, V any, G comparable, M omap.Key[M]](t *table[K, V], name string, entries func(k K, v V, add func(G, M))) *index[G, M] {
 	if t.present > 0 {
 		panic("store: index " + name + " added to a table that already has rows")
 	}
-	x := &Index[G, M]{name: name}
+	x := &index[G, M]{name: name}
 	x.scan = func(g G) omap.Map[M, omap.Unit] {
 		var found []omap.Change[M, omap.Unit]
 		for k, v := range t.All() {
@@ -47,8 +59,7 @@ func NewIndex[K comparable, V any, G comparable, M omap.Key[M]](t *Table[K, V], 
 	return x
 }
 
-// Group returns the members of a group. The read is recorded, also if the group is empty.
-func (x *Index[G, M]) Group(r Reader, g G) omap.Map[M, omap.Unit] {
+func (x *index[G, M]) Group(r Reader, g G) omap.Map[M, omap.Unit] {
 	if r.Naive() {
 		return x.scan(g)
 	}
@@ -60,8 +71,7 @@ func (x *Index[G, M]) Group(r Reader, g G) omap.Map[M, omap.Unit] {
 	return gr.Members()
 }
 
-// Peek returns a group without recording a read. It is for the writer and debug pages.
-func (x *Index[G, M]) Peek(g G) omap.Map[M, omap.Unit] {
+func (x *index[G, M]) Peek(g G) omap.Map[M, omap.Unit] {
 	gr, _ := x.groups.peek(g)
 	return gr.Members()
 }
@@ -105,7 +115,7 @@ func (f *feed[K, V, G, M]) list(list []entry[G, M], k K, v V) []entry[G, M] {
 
 func (f *feed[K, V, G, M]) space() space { return f.x }
 
-func (x *Index[G, M]) count(tx *Txn, g G, m M, by int) {
+func (x *index[G, M]) count(tx *Txn, g G, m M, by int) {
 	if x.pending.Empty() {
 		tx.indexes = append(tx.indexes, x)
 	}
@@ -113,7 +123,7 @@ func (x *Index[G, M]) count(tx *Txn, g G, m M, by int) {
 }
 
 // settle applies the commit's changes of multiplicity to the groups.
-func (x *Index[G, M]) settle(tx *Txn) {
+func (x *index[G, M]) settle(tx *Txn) {
 	for g, counts := range x.pending.All() {
 		n := x.groups.ensure(g)
 		it := x.groups.writable(n)
@@ -125,8 +135,8 @@ func (x *Index[G, M]) settle(tx *Txn) {
 	x.pending = omap.Tally[G, M]{}
 }
 
-func (x *Index[G, M]) label() string              { return x.name }
-func (x *Index[G, M]) number() int                { return x.space }
-func (x *Index[G, M]) describe(n uint32) LeafInfo { return x.groups.info(x.name, n) }
-func (x *Index[G, M]) release(n uint32)           { x.groups.release(n) }
-func (x *Index[G, M]) used() int                  { return x.groups.kept.Len() }
+func (x *index[G, M]) label() string              { return x.name }
+func (x *index[G, M]) number() int                { return x.space }
+func (x *index[G, M]) describe(n uint32) LeafInfo { return x.groups.info(x.name, n) }
+func (x *index[G, M]) release(n uint32)           { x.groups.release(n) }
+func (x *index[G, M]) used() int                  { return x.groups.kept.Len() }

@@ -70,7 +70,7 @@ func (j *journal) add(e Entry) {
 
 // rowChange is the Change of a row of one table.
 type rowChange[K comparable, V any] struct {
-	table    *Table[K, V]
+	table    *table[K, V]
 	key      K
 	old, new *V // nil: there was no row, or there is none now
 }

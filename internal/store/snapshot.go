@@ -57,10 +57,10 @@ func loadAll(tx *Txn, from []frozen, into []anyTable) error {
 // frozenTable holds the rows of one table at one revision.
 type frozenTable[K comparable, V any] struct{ slots slab.Frozen[slot[K, V]] }
 
-func (t *Table[K, V]) freeze() frozen { return frozenTable[K, V]{t.rows.kept.Freeze()} }
+func (t *table[K, V]) freeze() frozen { return frozenTable[K, V]{t.rows.kept.Freeze()} }
 
 func (f frozenTable[K, V]) load(tx *Txn, into anyTable) error {
-	t, ok := into.(*Table[K, V])
+	t, ok := into.(*table[K, V])
 	if !ok {
 		return fmt.Errorf("%q has rows of another type than in the snapshot", into.label())
 	}

@@ -27,7 +27,7 @@ func (scanner) Glancing() bool { return false }
 
 type pod struct{ app, zone string }
 
-func newPods() (*DB, *Table[string, pod], *Index[string, omap.Name]) {
+func newPods() (*DB, Table[string, pod], Index[string, omap.Name]) {
 	db := New()
 	pods := NewTable[string](db, "pods", func(a, b pod) bool { return a == b })
 	zones := NewIndex(pods, "zones of app", func(_ string, p pod, add func(string, omap.Name)) { add(p.app, omap.Name(p.zone)) })
@@ -91,8 +91,9 @@ func TestAbsentLeaves(t *testing.T) {
 	tx.Commit()
 	db.Release(r.reads[0])
 	db.Release(r.reads[1])
-	if pods.rows.kept.Len() != 0 || zones.groups.kept.Len() != 0 {
-		t.Errorf("released leaves are kept: %d rows, %d groups", pods.rows.kept.Len(), zones.groups.kept.Len())
+	rows, groups := pods.(*table[string, pod]).used(), zones.(*index[string, omap.Name]).used()
+	if rows != 0 || groups != 0 {
+		t.Errorf("released leaves are kept: %d rows, %d groups", rows, groups)
 	}
 }
 

@@ -3,7 +3,30 @@ package store
 import "iter"
 
 // Table is a map of rows with typed keys and values.
-type Table[K comparable, V any] struct {
+//
+// Table, Index and Family are interfaces so that only the package that makes one compiles the code behind it; see query.Query.
+type Table[K comparable, V any] interface {
+	// Get returns a row. The read is recorded, also if there is no such row.
+	Get(r Reader, k K) (V, bool)
+	// Peek returns a row without recording a read. It is for the writer, which needs it to prepare a commit, and for debug pages.
+	Peek(k K) (V, bool)
+	// Leaf returns the ID of a row, present or absent. ok is false if the row does not exist and nobody has read it.
+	Leaf(k K) (id ID, ok bool)
+	// All yields the rows in no particular order. It is for the writer, debug pages and tests.
+	All() iter.Seq2[K, V]
+	// Len returns the number of rows.
+	Len() int
+	// Set writes a row. It does nothing if the row has an equal value already.
+	Set(tx *Txn, k K, v V)
+	// Delete deletes a row, if it exists.
+	Delete(tx *Txn, k K)
+	// OmitFromJournal keeps the table's changes out of the journal. It is for tables of what connected clients do: their
+	// changes are not part of the history of the configuration, and would push that out of the journal.
+	OmitFromJournal()
+}
+
+// table is a Table with its rows.
+type table[K comparable, V any] struct {
 	db      *DB
 	name    string
 	space   int
@@ -20,8 +43,8 @@ type Table[K comparable, V any] struct {
 }
 
 // NewTable adds a table to db. equal decides whether a write changes a row; it must compare everything that readers can see.
-func NewTable[K comparable, V any](db *DB, name string, equal func(a, b V) bool) *Table[K, V] {
-	t := &Table[K, V]{db: db, name: name, equal: equal}
+func NewTable[K comparable, V any](db *DB, name string, equal func(a, b V) bool) Table[K, V] {
+	t := &table[K, V]{db: db, name: name, equal: equal}
 	t.space = db.add(t)
 	if db.opening != nil {
 		*db.opening = append(*db.opening, t)
@@ -31,12 +54,9 @@ func NewTable[K comparable, V any](db *DB, name string, equal func(a, b V) bool)
 	return t
 }
 
-// OmitFromJournal keeps the table's changes out of the journal. It is for tables of what connected clients do: their changes
-// are not part of the history of the configuration, and would push that out of the journal.
-func (t *Table[K, V]) OmitFromJournal() { t.unrecorded = true }
+func (t *table[K, V]) OmitFromJournal() { t.unrecorded = true }
 
-// Get returns a row. The read is recorded, also if there is no such row.
-func (t *Table[K, V]) Get(r Reader, k K) (V, bool) {
+func (t *table[K, V]) Get(r Reader, k K) (V, bool) {
 	if r.Naive() || r.Glancing() || t.dropped {
 		return t.rows.peek(k)
 	}
@@ -45,17 +65,14 @@ func (t *Table[K, V]) Get(r Reader, k K) (V, bool) {
 	return v, ok
 }
 
-// Peek returns a row without recording a read. It is for the writer, which needs it to prepare a commit, and for debug pages.
-func (t *Table[K, V]) Peek(k K) (V, bool) { return t.rows.peek(k) }
+func (t *table[K, V]) Peek(k K) (V, bool) { return t.rows.peek(k) }
 
-// Leaf returns the ID of a row, present or absent. ok is false if the row does not exist and nobody has read it.
-func (t *Table[K, V]) Leaf(k K) (id ID, ok bool) {
+func (t *table[K, V]) Leaf(k K) (id ID, ok bool) {
 	n, ok := t.rows.kept.Find(k)
 	return LeafID(t.space, n), ok
 }
 
-// All yields the rows in no particular order. It is for the writer, debug pages and tests.
-func (t *Table[K, V]) All() iter.Seq2[K, V] {
+func (t *table[K, V]) All() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		for it := range t.rows.kept.All() {
 			if it.present && !yield(it.key, it.item) {
@@ -65,11 +82,9 @@ func (t *Table[K, V]) All() iter.Seq2[K, V] {
 	}
 }
 
-// Len returns the number of rows.
-func (t *Table[K, V]) Len() int { return t.present }
+func (t *table[K, V]) Len() int { return t.present }
 
-// Set writes a row. It does nothing if the row has an equal value already.
-func (t *Table[K, V]) Set(tx *Txn, k K, v V) {
+func (t *table[K, V]) Set(tx *Txn, k K, v V) {
 	if t.dropped {
 		panic("store: write to the dropped table " + t.name)
 	}
@@ -93,8 +108,7 @@ func (t *Table[K, V]) Set(tx *Txn, k K, v V) {
 	t.record(tx, n, it, old)
 }
 
-// Delete deletes a row, if it exists.
-func (t *Table[K, V]) Delete(tx *Txn, k K) {
+func (t *table[K, V]) Delete(tx *Txn, k K) {
 	n, ok := t.rows.kept.Find(k)
 	if !ok || !t.rows.item(n).present {
 		return
@@ -111,7 +125,7 @@ func (t *Table[K, V]) Delete(tx *Txn, k K) {
 }
 
 // record adds a changed row to the journal and to the leaves that changed.
-func (t *Table[K, V]) record(tx *Txn, n uint32, now *slot[K, V], old *V) {
+func (t *table[K, V]) record(tx *Txn, n uint32, now *slot[K, V], old *V) {
 	if !t.unrecorded && tx.remembers() {
 		c := &rowChange[K, V]{table: t, key: now.key, old: old}
 		if now.present {
@@ -125,7 +139,7 @@ func (t *Table[K, V]) record(tx *Txn, n uint32, now *slot[K, V], old *V) {
 
 // drop deletes all rows and retires the table and its indexes. Cells that read the table run again because their rows are
 // deleted; they must not read this table in that run.
-func (t *Table[K, V]) drop(tx *Txn) {
+func (t *table[K, V]) drop(tx *Txn) {
 	keys := make([]K, 0, t.present)
 	for k := range t.All() {
 		keys = append(keys, k)
@@ -140,8 +154,8 @@ func (t *Table[K, V]) drop(tx *Txn) {
 	}
 }
 
-func (t *Table[K, V]) label() string              { return t.name }
-func (t *Table[K, V]) number() int                { return t.space }
-func (t *Table[K, V]) describe(n uint32) LeafInfo { return t.rows.info(t.name, n) }
-func (t *Table[K, V]) release(n uint32)           { t.rows.release(n) }
-func (t *Table[K, V]) used() int                  { return t.rows.kept.Len() }
+func (t *table[K, V]) label() string              { return t.name }
+func (t *table[K, V]) number() int                { return t.space }
+func (t *table[K, V]) describe(n uint32) LeafInfo { return t.rows.info(t.name, n) }
+func (t *table[K, V]) release(n uint32)           { t.rows.release(n) }
+func (t *table[K, V]) used() int                  { return t.rows.kept.Len() }

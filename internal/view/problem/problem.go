@@ -31,9 +31,9 @@ type Queries struct {
 	scope     *scope.Queries
 	transport *transport.Queries
 	checks    map[string]func(*findings) // by kind
-	checked   *query.Collection[string, api.Problem]
+	checked   query.Collection[string, api.Problem]
 	// All returns the problems of all objects and sources, as a list of sets.
-	All *query.Query[service.All, []state.Problems]
+	All query.Query[service.All, []state.Problems]
 }
 
 // Define adds the queries.

@@ -68,36 +68,36 @@ type Queries struct {
 	services *service.Queries
 	traffic  *traffic.Queries
 	// appearance tells how a host looks from a namespace.
-	appearance *query.Query[hostFromNamespace, hostAppearance]
+	appearance query.Query[hostFromNamespace, hostAppearance]
 	// declarer and excludedRoutes are what a Sidecar changes about a host; see service.HostView.
-	declarer       *query.Query[HostInSet, string]
-	excludedRoutes *query.Query[HostInSet, intern.List[api.Key]]
+	declarer       query.Query[HostInSet, string]
+	excludedRoutes query.Query[HostInSet, intern.List[api.Key]]
 	// imported are the hosts that a Sidecar names; reached maps a host to the imported hosts whose routes lead to it.
-	imported *query.Query[Set, Hosts]
-	reached  *query.Groups[Set, omap.Name, omap.Name]
+	imported query.Query[Set, Hosts]
+	reached  query.Groups[Set, omap.Name, omap.Name]
 	// localityAttributes are the attributes of a client's locality that some rule depends on.
-	localityAttributes *query.Query[service.All, localityAttributes]
+	localityAttributes query.Query[service.All, localityAttributes]
 	// localityHosts are the hosts of the base view whose endpoints may be preferred by locality.
-	localityHosts *query.Query[service.All, Hosts]
+	localityHosts query.Query[service.All, Hosts]
 	// clientHosts are the hosts of a set that may look different to a client.
-	clientHosts *query.Query[ClientInSet, Hosts]
+	clientHosts query.Query[ClientInSet, Hosts]
 	// listeners are the egress listeners of a Sidecar. The result is absent if it has none for single ports.
-	listeners *query.Query[api.Key, []state.Egress]
+	listeners query.Query[api.Key, []state.Egress]
 	// hosts are the hosts of a set without regard to short names.
-	hosts *query.Query[Set, Hosts]
+	hosts query.Query[Set, Hosts]
 	// hostsWithShortNames adds those that can be called by short names; labelledHosts are those that clients with labels
 	// may see differently.
-	hostsWithShortNames *query.Query[Set, Hosts]
-	labelledHosts       *query.Query[LabelledClients, Hosts]
+	hostsWithShortNames query.Query[Set, Hosts]
+	labelledHosts       query.Query[LabelledClients, Hosts]
 	// Footprints are those of the hosts of a set, and Index groups them. In an overlay they are the hosts that look
 	// different and, with ShortNames, the cluster hosts of the namespace.
-	Footprints *query.Collection[Set, service.Footprint]
+	Footprints query.Collection[Set, service.Footprint]
 	Index      *service.FootprintIndex[Set]
 	// LabelledIndex groups the footprints of the hosts that clients with labels may see differently. The footprints are
 	// the same as for other clients of the set, because rules for labels change only where connections and requests go.
 	LabelledIndex *service.FootprintIndex[LabelledClients]
 	// Class is the class of a connected proxy by node id. It is absent if no such proxy is connected.
-	Class *query.Query[string, proxy.Class]
+	Class query.Query[string, proxy.Class]
 }
 
 // Define adds the queries to a graph.

@@ -274,22 +274,22 @@ func (c Candidate) AppendTo(b []byte) []byte {
 type FootprintIndex[C comparable] struct {
 	// HTTPPorts maps a port to the hosts that have a virtual host there. The empty name stands for a route configuration
 	// that is needed without them.
-	HTTPPorts *query.Groups[C, PortNumber, omap.Name]
+	HTTPPorts query.Groups[C, PortNumber, omap.Name]
 	// Redirected maps an address to its candidates for proxies with traffic redirection, where connections keep the
 	// address that the client dialled.
-	Redirected *query.Groups[C, Address, Candidate]
+	Redirected query.Groups[C, Address, Candidate]
 	// Loopback maps an address to its candidates for proxies without traffic redirection (interception mode NONE), where
 	// listeners bind the loopback address. The IP is empty unless a Sidecar names another one.
-	Loopback *query.Groups[C, Address, Candidate]
+	Loopback query.Groups[C, Address, Candidate]
 	// DedicatedPorts maps a port with protocol detection at addresses of a host's own to that host.
-	DedicatedPorts *query.Groups[C, HostPort, omap.Name]
+	DedicatedPorts query.Groups[C, HostPort, omap.Name]
 	// Domains maps a domain to the hosts that ask for it on an HTTP port.
-	Domains *query.Groups[C, Domain, Candidate]
+	Domains query.Groups[C, Domain, Candidate]
 	// Overruled maps a namespace to the hosts whose declaration by it lost the conflict, and to the cluster hosts of
 	// which such a host is a short name. The empty name maps to all hosts with an overruled declaration.
-	Overruled *query.Groups[C, omap.Name, omap.Name]
+	Overruled query.Groups[C, omap.Name, omap.Name]
 	// ForGateways and ForIPv6 map the empty name to the hosts that differ for gateways, and for proxies with addresses of IPv6 only.
-	ForGateways, ForIPv6 *query.Groups[C, omap.Name, omap.Name]
+	ForGateways, ForIPv6 query.Groups[C, omap.Name, omap.Name]
 }
 
 // DynamicHTTPCandidate is the creation time of a candidate without a host that stands for the HTTP hosts of an address
@@ -306,7 +306,7 @@ const OnlyInBase = int64(1)<<62 - 1
 
 // DefineFootprintIndex defines the groups over a collection of footprints. tag begins the names of the queries; domain is
 // the cluster domain.
-func DefineFootprintIndex[C comparable](g *query.Graph, tag, domain string, c *query.Collection[C, Footprint]) *FootprintIndex[C] {
+func DefineFootprintIndex[C comparable](g *query.Graph, tag, domain string, c query.Collection[C, Footprint]) *FootprintIndex[C] {
 	each := func(f Footprint, do func(f Footprint)) {
 		do(f)
 		if f.Base != nil {
@@ -364,7 +364,7 @@ func DefineFootprintIndex[C comparable](g *query.Graph, tag, domain string, c *q
 			add("", omap.Name(f.Host))
 		}
 	})
-	which := func(name string, differs func(Footprint) bool) *query.Groups[C, omap.Name, omap.Name] {
+	which := func(name string, differs func(Footprint) bool) query.Groups[C, omap.Name, omap.Name] {
 		return query.GroupBy(g, tag+name, c, func(f Footprint, add func(omap.Name, omap.Name)) {
 			each(f, func(f Footprint) {
 				if differs(f) {
@@ -396,7 +396,7 @@ func (d Domain) AppendTo(b []byte) []byte {
 
 // DefineDomains groups footprints by the domains that several hosts may ask for: addresses, and names that may be the
 // short name of another host. All other names belong to one host anyway and have no group.
-func DefineDomains[C comparable](g *query.Graph, name string, c *query.Collection[C, Footprint]) *query.Groups[C, Domain, Candidate] {
+func DefineDomains[C comparable](g *query.Graph, name string, c query.Collection[C, Footprint]) query.Groups[C, Domain, Candidate] {
 	return query.GroupBy(g, name, c, func(f Footprint, add func(Domain, Candidate)) {
 		short := mesh.LooksShort(f.Host)
 		for _, p := range f.HTTPPorts {

@@ -115,7 +115,7 @@ func (q *Queries) MayHaveWorkload(r *query.Reader, namespace string, labels map[
 	if q.hasPod(r, namespace, labels) {
 		return true
 	}
-	for _, having := range []*store.Index[state.LabelIn, api.Key]{q.tables.WorkloadsByLabel, q.tables.InlineByLabel} {
+	for _, having := range []store.Index[state.LabelIn, api.Key]{q.tables.WorkloadsByLabel, q.tables.InlineByLabel} {
 		lacking := func(l mesh.Label) bool {
 			return having.Group(r, state.LabelIn{Namespace: namespace, Label: l}).Len() == 0
 		}

@@ -122,26 +122,26 @@ func (s *Service) ListensAt(ip string, f mesh.Families) bool {
 type Queries struct {
 	tables *state.Tables
 	// Service is the service of a view. It is absent if the view has no declaration of the host.
-	Service *query.Query[HostView, *Service]
+	Service query.Query[HostView, *Service]
 	// SelectedEndpoints are the workloads that a selector picks, as endpoints. There is one cell per workload.
-	SelectedEndpoints *query.Collection[Selection, SelectedEndpoint]
+	SelectedEndpoints query.Collection[Selection, SelectedEndpoint]
 	// sliceEndpoints are the endpoints in the slices of a Service. There is one cell per slice. selectedPods are the pods that a
 	// selector of a ServiceEntry picks, as endpoints.
-	sliceEndpoints *query.Collection[api.Key, SelectedEndpoint]
-	selectedPods   *query.Collection[Selection, SelectedEndpoint]
+	sliceEndpoints query.Collection[api.Key, SelectedEndpoint]
+	selectedPods   query.Collection[Selection, SelectedEndpoint]
 	// identities groups the selected endpoints by service account, and under meshTLSAccount those that accept the mesh's
 	// TLS.
-	identities, podIdentities *query.Groups[Selection, omap.Name, omap.Name]
-	sliceIdentities           *query.Groups[api.Key, omap.Name, omap.Name]
+	identities, podIdentities query.Groups[Selection, omap.Name, omap.Name]
+	sliceIdentities           query.Groups[api.Key, omap.Name, omap.Name]
 	// selectedLabels groups the selected endpoints by label.
-	selectedLabels, podLabels *query.Groups[Selection, mesh.Label, omap.Name]
-	sliceLabels               *query.Groups[api.Key, mesh.Label, omap.Name]
+	selectedLabels, podLabels query.Groups[Selection, mesh.Label, omap.Name]
+	sliceLabels               query.Groups[api.Key, mesh.Label, omap.Name]
 	// inlineLabels are the sets of labels of the endpoints that an object lists itself, one per distinct set, each sorted.
-	inlineLabels *query.Query[api.Key, [][]mesh.Label]
+	inlineLabels query.Query[api.Key, [][]mesh.Label]
 	// Workload describes a workload by the services that have an endpoint at its addresses.
-	Workload *query.Query[Workload, WorkloadDescription]
+	Workload query.Query[Workload, WorkloadDescription]
 	// Footprints has the footprint of every host of the base view.
-	Footprints *query.Collection[All, Footprint]
+	Footprints query.Collection[All, Footprint]
 	// Index groups these footprints by what they take up.
 	Index *FootprintIndex[All]
 }

@@ -28,11 +28,11 @@ type Queries struct {
 	services *service.Queries
 	// Routes are the VirtualServices for a view's host in the order of precedence. A later one counts only if no rule of
 	// those before it applies to the client. It is absent if there are none.
-	Routes *query.Query[service.HostView, []*state.VirtualService]
+	Routes query.Query[service.HostView, []*state.VirtualService]
 	// Merged is a VirtualService that delegates, with the rules of its delegates in place.
-	Merged *query.Query[api.Key, *MergedRoutes]
+	Merged query.Query[api.Key, *MergedRoutes]
 	// Policy is the traffic policy for a view's service. It is absent if there is no DestinationRule.
-	Policy *query.Query[service.HostView, *Policy]
+	Policy query.Query[service.HostView, *Policy]
 }
 
 // Define adds the queries to a graph.

@@ -35,7 +35,7 @@ type labelledPartKey struct {
 }
 
 // defineLabelled defines the parts of services for clients with labels. elem is the query for the part of a service.
-func (q *Queries) defineLabelled(g *query.Graph, elem *query.Query[partKey, []Part]) {
+func (q *Queries) defineLabelled(g *query.Graph, elem query.Query[partKey, []Part]) {
 	named := query.Define(g, "labelledConnections", equalParts, func(r *query.Reader, k labelledPartKey) ([]Part, bool) {
 		if k.host == "" || k.onlyInBase {
 			return nil, false

@@ -55,12 +55,12 @@ type Queries struct {
 	scope    *scope.Queries
 	// parts and scopedParts are what each of the services asks for that share the wildcard address of a port. There may
 	// be thousands.
-	parts       *query.Collection[BaseKey, Part]
-	scopedParts *query.Collection[SetKey, Part]
+	parts       query.Collection[BaseKey, Part]
+	scopedParts query.Collection[SetKey, Part]
 	// labelledParts are what those of them ask for whose rules match labels of the client.
-	labelledParts     *query.Collection[LabelledKey, Part]
-	part              *query.Query[partKey, []Part]
-	candidatesByMatch *query.Groups[BaseKey, match, service.Candidate]
+	labelledParts     query.Collection[LabelledKey, Part]
+	part              query.Query[partKey, []Part]
+	candidatesByMatch query.Groups[BaseKey, match, service.Candidate]
 }
 
 // Define adds the queries to a graph.
@@ -99,7 +99,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 }
 
 // Candidates are the candidates for addresses, with or without traffic redirection.
-func Candidates[C comparable](notIntercepted bool, t *service.FootprintIndex[C]) *query.Groups[C, service.Address, service.Candidate] {
+func Candidates[C comparable](notIntercepted bool, t *service.FootprintIndex[C]) query.Groups[C, service.Address, service.Candidate] {
 	if notIntercepted {
 		return t.Loopback
 	}

@@ -35,17 +35,17 @@ type Map = omap.Map[omap.Name, *resource.Resource]
 // Queries are all queries of the control plane.
 type Queries struct {
 	// Class is the class of a connected proxy by node id. It is absent if no such proxy is connected.
-	Class *query.Query[string, proxy.Class]
+	Class query.Query[string, proxy.Class]
 	// State is what the proxies of a class are to have. Its revision is not set, because only the loop knows it.
-	State *query.Query[proxy.Class, *resource.State]
+	State query.Query[proxy.Class, *resource.State]
 	// Problems are what users are told, whether or not a proxy sees the objects concerned.
-	Problems *query.Layers[All, omap.Name, api.Problem]
+	Problems query.Layers[All, omap.Name, api.Problem]
 
 	// Versions are the versions of the objects that clusters have.
-	Versions *query.Layers[All, omap.Name, Version]
+	Versions query.Layers[All, omap.Name, Version]
 
 	// Answers are what connected proxies get for the names that they request of types without a class state.
-	Answers *query.Query[state.WantKey, Answer]
+	Answers query.Query[state.WantKey, Answer]
 
 	// Services, Rules and Scope are the views that translation depends on.
 	Services *service.Queries
@@ -59,7 +59,7 @@ type Queries struct {
 	routes    *route.Queries
 	stacks    [resource.Types]stack
 	rejected  rejected
-	missing   *query.Collection[All, api.Problem]
+	missing   query.Collection[All, api.Problem]
 }
 
 // Define adds all queries to a graph over the tables' store. providers answer the types that are answered per proxy.

@@ -22,11 +22,11 @@ const maxClasses = 60
 // rejected are the queries about what proxies rejected. There is one cell per part, however many proxies rejected it. It
 // runs only if the set of these proxies or the content of the part changes.
 type rejected struct {
-	resources *query.Layers[classType, omap.Name, *resource.Resource]
-	pieces    *query.Layers[classRoute, omap.Name, *resource.Piece]
-	shown     *query.Query[classPart, omap.Hash]
-	by        *query.Groups[All, state.Part, rejecter]
-	problems  *query.Collection[All, api.Problem]
+	resources query.Layers[classType, omap.Name, *resource.Resource]
+	pieces    query.Layers[classRoute, omap.Name, *resource.Piece]
+	shown     query.Query[classPart, omap.Hash]
+	by        query.Groups[All, state.Part, rejecter]
+	problems  query.Collection[All, api.Problem]
 }
 
 // classType names the resources of one type of a class.
@@ -193,7 +193,7 @@ func (q *Queries) activeRejecters(r *query.Reader, k state.Part) (first rejecter
 
 // defineProblems puts together everything that is wrong with objects: what the queries find, what proxies reject, do not
 // acknowledge or request in vain, and faults.
-func (q *Queries) defineProblems(g *query.Graph, found *query.Query[All, []state.Problems]) {
+func (q *Queries) defineProblems(g *query.Graph, found query.Query[All, []state.Problems]) {
 	faults := query.Each(g, faultsName,
 		func(r *query.Reader, _ All) omap.Map[state.FaultKey, omap.Unit] {
 			return q.tables.FaultKeys.Group(r, struct{}{})

@@ -58,7 +58,7 @@ func ofEveryClass[K comparable](key func(c proxy.Class) K) keyOf[K] {
 }
 
 // fromCell makes a layer that one cell yields as a whole.
-func fromCell[K comparable](name string, shared Sharing, q *query.Query[K, Map], key keyOf[K]) stackLayer {
+func fromCell[K comparable](name string, shared Sharing, q query.Query[K, Map], key keyOf[K]) stackLayer {
 	get := func(r *query.Reader, c proxy.Class) (k K, m Map, ok bool) {
 		if k, ok = key(r, c); ok {
 			m, _ = q.Get(r, k)
@@ -82,7 +82,7 @@ func fromCell[K comparable](name string, shared Sharing, q *query.Query[K, Map],
 }
 
 // fromElements makes a layer with one cell per element.
-func fromElements[K comparable](name string, shared Sharing, q *query.Collection[K, *resource.Resource], key keyOf[K]) stackLayer {
+func fromElements[K comparable](name string, shared Sharing, q query.Collection[K, *resource.Resource], key keyOf[K]) stackLayer {
 	return stackLayer{
 		name: name, sharedBy: shared,
 		layer: func(r *query.Reader, c proxy.Class) (Map, bool) {

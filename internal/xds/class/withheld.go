@@ -12,7 +12,7 @@ import (
 )
 
 // defineWithheld defines the problems about acknowledgements that proxies withhold, one cell per resource.
-func (q *Queries) defineWithheld(g *query.Graph) *query.Collection[All, api.Problem] {
+func (q *Queries) defineWithheld(g *query.Graph) query.Collection[All, api.Problem] {
 	return query.Each(g, "withheldAll",
 		func(r *query.Reader, _ All) omap.Map[state.ResourceKey, omap.Unit] {
 			return q.tables.WithheldNames.Group(r, struct{}{})

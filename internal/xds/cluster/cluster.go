@@ -39,11 +39,11 @@ type Queries struct {
 	*layer.Hosts[*resource.Resource]
 	// Messages are the clusters of a host before they are encoded, for readers that look into them. A cell exists only
 	// while something reads it: encoding does not.
-	Messages *query.Query[layer.HostForClient, []*clusterv3.Cluster]
+	Messages query.Query[layer.HostForClient, []*clusterv3.Cluster]
 	// Fixed are the clusters that every sidecar has.
-	Fixed *query.Query[mesh.Families, Map]
+	Fixed query.Query[mesh.Families, Map]
 	// Inbound are the clusters for the ports that a workload serves.
-	Inbound *query.Query[InboundKey, Map]
+	Inbound query.Query[InboundKey, Map]
 }
 
 // Define adds the queries to a graph.

@@ -14,8 +14,8 @@ import (
 // because DestinationRules select them, or because they are gateways. They hold differences only, and only the hosts concerned are translated.
 type ClientLayers[V query.Output] struct {
 	// Base is over the base view, for clients without rules that select them; Scoped is over a set.
-	Base   *query.Collection[traffic.Client, V]
-	Scoped *query.Collection[scope.ClientInSet, V]
+	Base   query.Collection[traffic.Client, V]
+	Scoped query.Collection[scope.ClientInSet, V]
 }
 
 type clientHost struct {

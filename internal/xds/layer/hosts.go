@@ -11,8 +11,8 @@ import (
 // Hosts are the layers of what is made host by host.
 type Hosts[V query.Output] struct {
 	// Base is the layer of the base view, Scoped that of a set, and Client holds what differs for some clients.
-	Base   *query.Collection[service.All, V]
-	Scoped *query.Collection[scope.Set, V]
+	Base   query.Collection[service.All, V]
+	Scoped query.Collection[scope.Set, V]
 	Client *ClientLayers[V]
 }
 

@@ -78,20 +78,20 @@ type Queries struct {
 	scope     *scope.Queries
 	transport *transport.Queries
 	// Base are the listeners of the base view, Scoped those of a set, Labelled those of clients with labels.
-	Base     *query.Collection[Variant, *resource.Resource]
-	Scoped   *query.Collection[SetKey, *resource.Resource]
-	Labelled *query.Collection[LabelledKey, *resource.Resource]
+	Base     query.Collection[Variant, *resource.Resource]
+	Scoped   query.Collection[SetKey, *resource.Resource]
+	Labelled query.Collection[LabelledKey, *resource.Resource]
 	// Messages are listeners before they are encoded, for readers that look into them. A cell exists only while something
 	// reads it: encoding does not.
-	Messages *query.Query[AddressKey, *listenerv3.Listener]
+	Messages query.Query[AddressKey, *listenerv3.Listener]
 	// Virtual is the listener that redirected outbound connections reach first.
-	Virtual *query.Query[VirtualKey, Map]
+	Virtual query.Query[VirtualKey, Map]
 	// HTTPProxies are the listeners that take requests for any host; see scope.HTTPProxy.
-	HTTPProxies *query.Query[HTTPProxiesKey, Map]
+	HTTPProxies query.Query[HTTPProxiesKey, Map]
 	// Inbound are the listeners for the ports that a workload serves.
-	Inbound *query.Query[InboundKey, Map]
+	Inbound query.Query[InboundKey, Map]
 	// Own hides the listeners for the addresses of a workload itself.
-	Own *query.Query[intern.List[netip.AddrPort], Map]
+	Own query.Query[intern.List[netip.AddrPort], Map]
 }
 
 // Define adds the queries to a graph.

@@ -111,7 +111,7 @@ type fixture struct {
 	t       *testing.T
 	mu      sync.Mutex
 	commits []Commit
-	secrets *store.Table[string, string] // by name; each is for one namespace, which is its content
+	secrets store.Table[string, string] // by name; each is for one namespace, which is its content
 }
 
 // start runs a loop with one source that has listed nothing yet.

@@ -45,11 +45,11 @@ type labelledProxyHostKey struct {
 // httpProxyHosts are the virtual hosts of HTTP proxies. A request to an HTTP proxy names the port, so each HTTP port of a
 // host has a virtual host in the same route configuration.
 type httpProxyHosts struct {
-	base     *query.Collection[mesh.Families, *resource.Piece]
-	scoped   *query.Collection[setProxyKey, *resource.Piece]
-	labelled *query.Collection[labelledProxyKey, *resource.Piece]
+	base     query.Collection[mesh.Families, *resource.Piece]
+	scoped   query.Collection[setProxyKey, *resource.Piece]
+	labelled query.Collection[labelledProxyKey, *resource.Piece]
 	// domains groups the hosts of an HTTP proxy by the domains that they ask for.
-	domains *query.Groups[setProxyKey, service.Domain, service.Candidate]
+	domains query.Groups[setProxyKey, service.Domain, service.Candidate]
 }
 
 // defineHTTPProxies defines the route configurations of HTTP proxies.

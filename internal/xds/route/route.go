@@ -68,28 +68,28 @@ type Queries struct {
 	services *service.Queries
 	traffic  *traffic.Queries
 	scope    *scope.Queries
-	target   *query.Query[targetKey, target]
+	target   query.Query[targetKey, target]
 	// messages are virtual hosts before they are encoded, for readers that look into them. A cell exists only while
 	// something reads it: encoding does not.
-	messages *query.Query[virtualHostKey, *routev3.VirtualHost]
+	messages query.Query[virtualHostKey, *routev3.VirtualHost]
 	// host is an encoded virtual host. hosts, scoped and labelled are the virtual hosts of a port in the base view, in a
 	// set and for clients with labels.
-	host       *query.Query[virtualHostKey, []*resource.Piece]
-	hosts      *query.Collection[basePortKey, *resource.Piece]
-	scoped     *query.Collection[setPortKey, *resource.Piece]
-	labelled   *query.Collection[labelledPortKey, *resource.Piece]
+	host       query.Query[virtualHostKey, []*resource.Piece]
+	hosts      query.Collection[basePortKey, *resource.Piece]
+	scoped     query.Collection[setPortKey, *resource.Piece]
+	labelled   query.Collection[labelledPortKey, *resource.Piece]
 	proxyHosts httpProxyHosts
 	// Base are the route configurations of the base view, Scoped those of a set, Labelled those of clients with labels.
-	Base     *query.Collection[mesh.Families, *resource.Resource]
-	Scoped   *query.Collection[scope.Set, *resource.Resource]
-	Labelled *query.Collection[scope.LabelledClients, *resource.Resource]
+	Base     query.Collection[mesh.Families, *resource.Resource]
+	Scoped   query.Collection[scope.Set, *resource.Resource]
+	Labelled query.Collection[scope.LabelledClients, *resource.Resource]
 	// Sniffed, ScopedSniffed and LabelledSniffed are likewise those of ports with protocol detection at addresses of a
 	// host's own.
-	Sniffed         *query.Collection[service.All, *resource.Resource]
-	ScopedSniffed   *query.Collection[scope.Set, *resource.Resource]
-	LabelledSniffed *query.Collection[scope.LabelledClients, *resource.Resource]
+	Sniffed         query.Collection[service.All, *resource.Resource]
+	ScopedSniffed   query.Collection[scope.Set, *resource.Resource]
+	LabelledSniffed query.Collection[scope.LabelledClients, *resource.Resource]
 	// HTTPProxies are those of the HTTP proxies of clients; see scope.HTTPProxy.
-	HTTPProxies *query.Query[scope.LabelledClients, Map]
+	HTTPProxies query.Query[scope.LabelledClients, Map]
 }
 
 // Define adds the queries to a graph.
