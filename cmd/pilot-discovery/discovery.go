@@ -23,6 +23,10 @@ services of a cluster only if --kubeconfig is set.
 It accepts Istio's flags. The help says which of them have no effect yet. Unknown flags are ignored with a warning, so that
 a command line for Istio works. An empty address disables the server at that address.
 
+Environment variables: POD_NAMESPACE, CLUSTER_ID and REVISION are the defaults of --namespace and --clusterID; REVISION is the revision of the control plane.
+POD_NAME names this replica when replicas elect the one that writes to the cluster, which ENABLE_LEADER_ELECTION=false turns
+off. SHARED_MESH_CONFIG names a ConfigMap whose mesh configuration is merged under that of the ConfigMap istio.
+
 It becomes ready (/ready) once all configuration has been read and proxies can connect.`,
 		Example: `  # serve a Kubernetes cluster
   pilot-discovery discovery --kubeconfig=$HOME/.kube/config

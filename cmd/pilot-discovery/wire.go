@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/pilotmesh/pilot/internal/admin"
-	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/cluster"
 	"github.com/pilotmesh/pilot/internal/config"
 	"github.com/pilotmesh/pilot/internal/query"
@@ -153,7 +152,7 @@ func leader(s *config.Settings, access *rest.Config, loop *push.Loop, xds *serve
 	if err != nil {
 		return run.Actor{}, err
 	}
-	writer := status.New(status.Options{Mesh: loop, Streams: xds, Target: target, Kinds: api.Kinds(), Log: log})
+	writer := status.New(status.Options{Mesh: loop, Streams: xds, Target: target, Log: log})
 	identity := s.PodName
 	if identity == "" {
 		host, err := os.Hostname()

@@ -20,7 +20,7 @@ import (
 // askAgain is the pause between two requests while wait waits.
 const askAgain = 200 * time.Millisecond
 
-// errNotLive ends a wait that can have no success any more, or not in time. What is missing has been written already.
+// errNotLive ends a wait that cannot succeed any more, or not in time. The last answer says what is missing.
 var errNotLive = errors.New("not live")
 
 func waitCommand() *cobra.Command {
@@ -31,7 +31,7 @@ func waitCommand() *cobra.Command {
 an object if something that the proxy has is made with it. Proxies that do not need the object, and proxies that are behind
 with something else only, are not waited for.
 
-KIND is VirtualService, DestinationRule, ServiceEntry, WorkloadEntry, Sidecar or Service, in any case, singular or plural.
+KIND is VirtualService, DestinationRule, ServiceEntry, WorkloadEntry, Sidecar or Service, in any case, singular, plural or short (vs).
 
 After kubectl apply, tell wait the generation of the object, so that it does not answer for the version before.
 
@@ -56,7 +56,7 @@ rejects it; 2 the command line is invalid.`,
 		if *what != "live" {
 			return run.Usage(fmt.Errorf("--for: %q is nothing to wait for; write live", *what))
 		}
-		query := url.Values{"kind": {longKind(kind)}, "namespace": {*namespace}, "name": {name}}
+		query := url.Values{"kind": {kind}, "namespace": {*namespace}, "name": {name}}
 		last, err := waitLive(cmd.Context(), *address, query, *generation, *timeout)
 		if last == nil {
 			return err
@@ -75,15 +75,6 @@ rejects it; 2 the command line is invalid.`,
 		return err
 	}
 	return c
-}
-
-// longKind returns the kind that a short name of kubectl stands for.
-func longKind(kind string) string {
-	short := map[string]string{"vs": "VirtualService", "dr": "DestinationRule", "se": "ServiceEntry", "we": "WorkloadEntry", "svc": "Service"}
-	if long, ok := short[strings.ToLower(kind)]; ok {
-		return long
-	}
-	return kind
 }
 
 // waitLive asks until the object is live. It returns the last answer, and errNotLive if the object is not live.

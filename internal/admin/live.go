@@ -41,7 +41,7 @@ func (p *Pages) live(r *http.Request) (any, error) {
 		out.Status, known = live.Of(v, streams, k)
 		out.Unknown = !known
 		for _, problem := range state.ProblemsOf(v.Problems, k) {
-			if problem.Severity == api.Error && problem.Position.File != "" {
+			if problem.Refuses() {
 				out.Refused = append(out.Refused, NewProblem(problem))
 			}
 		}
@@ -49,13 +49,14 @@ func (p *Pages) live(r *http.Request) (any, error) {
 	})
 }
 
-// kindNamed returns the kind with a name, which may be in lower case and in the plural. The page answers about Services, too.
+// kindNamed returns the kind with a name of api.Kind.HasName. The page answers about Services, too.
 func kindNamed(name string) (string, bool) {
-	if strings.EqualFold(name, kube.KindService) || strings.EqualFold(name, "services") {
+	switch strings.ToLower(name) {
+	case "service", "services", "svc":
 		return kube.KindService, true
 	}
 	for _, k := range api.Kinds() {
-		if strings.EqualFold(name, k.Name) || strings.EqualFold(name, k.Plural()) {
+		if k.HasName(name) {
 			return k.Name, true
 		}
 	}

@@ -109,7 +109,7 @@ func TestBusy(t *testing.T) {
 	if s.sizes().services != 2 {
 		t.Error("a scrape that comes at a bad time forgets what the last one saw")
 	}
-	if _, err := look(t.Context(), busy{}, func(*push.View) int { return 1 }); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := push.Look(t.Context(), busy{}, func(*push.View) int { return 1 }); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -97,17 +97,7 @@ func (p *Pages) json(show func(*http.Request) (any, error)) http.Handler {
 func inspect[T any](r *http.Request, p *Pages, fn func(*push.View) T) (T, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), inspectTimeout)
 	defer cancel()
-	return look(ctx, p.Mesh, fn)
-}
-
-// look runs fn on the loop. If ctx ends first, fn may still run later, and its result is dropped.
-func look[T any](ctx context.Context, m Mesh, fn func(*push.View) T) (T, error) {
-	found := make(chan T, 1)
-	if err := m.Inspect(ctx, func(v *push.View) { found <- fn(v) }); err != nil {
-		var none T
-		return none, fmt.Errorf("looking at the state: %w", err)
-	}
-	return <-found, nil
+	return push.Look(ctx, p.Mesh, fn)
 }
 
 //go:embed index.html

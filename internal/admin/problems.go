@@ -117,7 +117,7 @@ func (p *Problem) place(v *push.View) {
 
 // Follow updates the board after each commit until ctx ends, and reports new problems. First builds raise problems without a commit,
 // so it also looks for problems at intervals.
-func (b *Board) Follow(ctx context.Context, m Mesh, committed <-chan struct{}, tell func(news []Problem)) error {
+func (b *Board) Follow(ctx context.Context, m push.Inspector, committed <-chan struct{}, tell func(news []Problem)) error {
 	again := time.NewTicker(time.Second)
 	defer again.Stop()
 	for {
@@ -127,7 +127,7 @@ func (b *Board) Follow(ctx context.Context, m Mesh, committed <-chan struct{}, t
 		case <-committed:
 		case <-again.C:
 		}
-		if news, err := look(ctx, m, b.news); err == nil && len(news) > 0 {
+		if news, err := push.Look(ctx, m, b.news); err == nil && len(news) > 0 {
 			tell(news)
 		}
 	}

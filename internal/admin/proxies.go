@@ -171,7 +171,7 @@ func (p *Pages) pushStatus(r *http.Request) (any, error) {
 		now.Revision, now.At = last[0].Revision, last[0].At
 	}
 	for _, s := range streams {
-		behind, rejecting := false, s.HoldsBack()
+		behind, rejecting := false, s.Types.HoldsBack()
 		for _, t := range s.Types {
 			behind = behind || stateOf(t) == Stale || stateOf(t) == NotSent
 			rejecting = rejecting || stateOf(t) == Rejected

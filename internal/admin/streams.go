@@ -141,7 +141,7 @@ func (p *Pages) connected(r *http.Request, part, namespace string) ([]stream, er
 		for i := range known {
 			s := &known[i]
 			s.proxy, _ = v.Tables.Proxies.Peek(s.Attachment)
-			if s.HoldsBack() {
+			if s.Types.HoldsBack() {
 				s.held = v.Queries.ActiveRejections(v.Graph.Glance(), s.Attachment)
 			}
 		}

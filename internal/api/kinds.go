@@ -72,6 +72,12 @@ func (k Kind) Plural() string {
 	return name + "s"
 }
 
+// HasName reports whether users call the kind by this name: its own, in any case, the plural, or the short name of kubectl.
+func (k Kind) HasName(name string) bool {
+	short := map[string]string{KindVirtualService: "vs", KindDestinationRule: "dr", KindServiceEntry: "se", KindWorkloadEntry: "we"}[k.Name]
+	return strings.EqualFold(name, k.Name) || strings.EqualFold(name, k.Plural()) || short != "" && strings.EqualFold(name, short)
+}
+
 // Group returns the API group of the kind.
 func (k Kind) Group() string { return k.group }
 

@@ -41,6 +41,10 @@ type Problem struct {
 	Reason string
 }
 
+// Refuses reports whether the problem is why the present version of its object is not used. Sources refuse objects, and say where
+// they read them; what queries find has no position.
+func (p Problem) Refuses() bool { return p.Severity == Error && p.Position.File != "" }
+
 // String returns the problem as one line of text.
 func (p Problem) String() string {
 	s := p.Severity.String()

@@ -54,31 +54,56 @@ func (s *Statuses) Write(ctx context.Context, k api.Key, generation int64, want 
 	for _, version := range kind.Versions() {
 		at := s.client.Resource(schema.GroupVersionResource{Group: kind.Group(), Version: version, Resource: kind.Plural()}).Namespace(k.Namespace)
 		u, err := at.Get(ctx, k.Name, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
+		if apierrors.IsNotFound(err) {
 			continue // the object is gone, or this version is not served
-		case err != nil:
+		}
+		if err != nil {
 			return fmt.Errorf("read %s: %w", k, err)
-		case u.GetGeneration() != generation || !merge(u, generation, want, time.Now()):
+		}
+		if u.GetGeneration() != generation || !merge(u, generation, want, time.Now()) {
 			return nil
 		}
 		_, err = at.UpdateStatus(ctx, u, metav1.UpdateOptions{FieldManager: "pilot-discovery"})
-		if apierrors.IsForbidden(err) {
-			return fmt.Errorf("write the status of %s: %w; add the rule {apiGroups: [%s], resources: [%s/status], verbs: [update]} to the ClusterRole of the control plane",
-				k, err, kind.Group(), kind.Plural())
-		}
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("write the status of %s: %w", k, err)
-		}
-		return nil
+		return explainUpdate(err, k, kind)
 	}
 	return nil
 }
 
-// merge puts a status into an object. Conditions of other types stay. It reports whether anything changed.
+// explainUpdate adds to an error of a write what users can do about it. An object that is gone meanwhile is no error.
+func explainUpdate(err error, k api.Key, kind api.Kind) error {
+	switch {
+	case err == nil || apierrors.IsNotFound(err):
+		return nil
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("write the status of %s: %w; add the rule {apiGroups: [%s], resources: [%s/status], verbs: [update]} to the ClusterRole of the control plane",
+			k, err, kind.Group(), kind.Plural())
+	}
+	return fmt.Errorf("write the status of %s: %w", k, err)
+}
+
+// merge puts a status into an object. It reports whether anything changed.
 func merge(u *unstructured.Unstructured, generation int64, want status.Status, now time.Time) bool {
 	old, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
-	var conditions []any
+	oldMessages, _, _ := unstructured.NestedSlice(u.Object, "status", "validationMessages")
+	conditions, changed := mergeConditions(old, generation, want.Conditions, now)
+	if !changed && sameMessages(oldMessages, want.Messages) {
+		return false
+	}
+	if u.Object["status"] == nil {
+		u.Object["status"] = map[string]any{}
+	}
+	to := u.Object["status"].(map[string]any)
+	to["conditions"], to["observedGeneration"] = conditions, generation
+	delete(to, "validationMessages")
+	if len(want.Messages) > 0 {
+		to["validationMessages"] = messages(want.Messages)
+	}
+	return true
+}
+
+// mergeConditions returns the conditions that the control plane does not write, as they are, and those that it writes. It reports
+// whether any of the latter changed.
+func mergeConditions(old []any, generation int64, want []status.Condition, now time.Time) (all []any, changed bool) {
 	was := map[string]map[string]any{}
 	for _, one := range old {
 		c, _ := one.(map[string]any)
@@ -86,11 +111,10 @@ func merge(u *unstructured.Unstructured, generation int64, want status.Status, n
 		if slices.Contains(status.Types(), of) {
 			was[of] = c
 		} else {
-			conditions = append(conditions, one)
+			all = append(all, one)
 		}
 	}
-	changed := false
-	for _, c := range want.Conditions {
+	for _, c := range want {
 		is := map[string]any{
 			"type": c.Type, "status": "False", "reason": c.Reason, "message": c.Message,
 			"observedGeneration": generation, "lastTransitionTime": now.UTC().Format(time.RFC3339),
@@ -105,27 +129,17 @@ func merge(u *unstructured.Unstructured, generation int64, want status.Status, n
 		for field, value := range is {
 			changed = changed || before[field] != value
 		}
-		conditions = append(conditions, is)
+		all = append(all, is)
 	}
-	messages := make([]any, 0, len(want.Messages))
-	for _, m := range want.Messages {
-		messages = append(messages, map[string]any{"level": m.Level, "type": map[string]any{"name": m.Text}})
+	return all, changed
+}
+
+func messages(list []status.Message) []any {
+	all := make([]any, 0, len(list))
+	for _, m := range list {
+		all = append(all, map[string]any{"level": m.Level, "type": map[string]any{"name": m.Text}})
 	}
-	oldMessages, _, _ := unstructured.NestedSlice(u.Object, "status", "validationMessages")
-	if !changed && sameMessages(oldMessages, want.Messages) {
-		return false
-	}
-	if u.Object["status"] == nil {
-		u.Object["status"] = map[string]any{}
-	}
-	to := u.Object["status"].(map[string]any)
-	to["conditions"], to["observedGeneration"] = conditions, generation
-	if len(messages) > 0 {
-		to["validationMessages"] = messages
-	} else {
-		delete(to, "validationMessages")
-	}
-	return true
+	return all
 }
 
 // sameMessages reports whether validation messages say what they should.

@@ -67,6 +67,22 @@ func TestEnvironmentIsDefault(t *testing.T) {
 	}
 }
 
+func TestLeaderElectionIsTrueOrFalse(t *testing.T) {
+	for value, want := range map[string]string{"": "elects", "true": "elects", "False": "alone", "0": "alone", "no": "ENABLE_LEADER_ELECTION: \"no\" is neither"} {
+		s := New(func(name string) (string, bool) { return value, name == "ENABLE_LEADER_ELECTION" })
+		s.ConfigDir = t.TempDir()
+		got := "alone"
+		if err := s.Validate(); err != nil {
+			got = err.Error()
+		} else if s.LeaderElection {
+			got = "elects"
+		}
+		if !strings.HasPrefix(got, want) {
+			t.Errorf("%q: %s, want %s", value, got, want)
+		}
+	}
+}
+
 func TestErrors(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "mesh.yaml")

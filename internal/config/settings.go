@@ -28,8 +28,9 @@ type Settings struct {
 	// Revision is the revision of the control plane. It reads objects of its revision and those without one.
 	Revision string
 	// LeaderElection is true if the replicas elect the one that writes to the cluster; otherwise each of them writes. PodName is the
-	// name of this replica.
+	// name of this replica. Validate sets LeaderElection from the environment.
 	LeaderElection bool
+	leaderElection string
 	PodName        string
 	// SharedMeshConfig is the name of a ConfigMap with mesh settings that are merged under those of the ConfigMap "istio"; empty
 	// for none.
@@ -102,7 +103,7 @@ func New(lookup func(name string) (string, bool)) *Settings {
 	return &Settings{
 		MeshConfig: defaultMeshConfig, NetworksConfig: defaultNetworks, Domain: "cluster.local",
 		KubernetesQPS: 80, KubernetesBurst: 160, Revision: env("REVISION", defaultRevision), SharedMeshConfig: env("SHARED_MESH_CONFIG", ""),
-		LeaderElection: env("ENABLE_LEADER_ELECTION", "true") != "false", PodName: env("POD_NAME", ""),
+		leaderElection: env("ENABLE_LEADER_ELECTION", "true"), PodName: env("POD_NAME", ""),
 		Namespace: env("POD_NAMESPACE", defaultNamespace), ClusterID: env("CLUSTER_ID", defaultCluster),
 		HTTPAddr: ":8080", MonitoringAddr: ":15014", GRPCAddr: ":15010", Profile: true,
 		KeepaliveInterval: 30 * time.Second, KeepaliveTimeout: 10 * time.Second, KeepaliveMaxServerConnectionAge: Forever,

@@ -47,6 +47,10 @@ func (s *Settings) Validate() error {
 	if strings.Trim(s.Domain, ".") != s.Domain || s.Domain == "" || strings.ContainsAny(s.Domain, " /:*") {
 		wrong("domain", "%q is not a DNS suffix; write it without leading and trailing dots, such as cluster.local", s.Domain)
 	}
+	var err error
+	if s.LeaderElection, err = strconv.ParseBool(s.leaderElection); err != nil {
+		errs = append(errs, fmt.Errorf("ENABLE_LEADER_ELECTION: %q is neither true nor false", s.leaderElection))
+	}
 	if s.Namespace == "" {
 		wrong("namespace", "it is empty; set the namespace of the control plane, such as %s", defaultNamespace)
 	}

@@ -71,7 +71,7 @@ func Of(v *push.View, streams []server.Status, k api.Key) (Status, bool) {
 		if now := v.State(c); now != nil {
 			due = min(due, now.Revision) // nothing that the class has was changed by the last change of the object
 		}
-		acknowledged, settled := one.Settled()
+		acknowledged, settled := one.Types.Settled()
 		rejected := rejection(v, one, k)
 		if settled && acknowledged >= due && rejected == "" {
 			s.Live++
@@ -89,7 +89,7 @@ func Of(v *push.View, streams []server.Status, k api.Key) (Status, bool) {
 
 // rejection returns what a proxy said when it rejected something that is made of an object; empty if it rejects nothing of it now.
 func rejection(v *push.View, one *server.Status, k api.Key) string {
-	if !one.HoldsBack() {
+	if !one.Types.HoldsBack() {
 		return ""
 	}
 	for _, r := range v.Queries.ActiveRejections(v.Graph.Glance(), one.Attachment) {

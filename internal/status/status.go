@@ -63,7 +63,7 @@ func Of(problems []api.Problem, now live.Status) Status {
 	var refused, ignored []string
 	for i, p := range problems {
 		text := describe(p)
-		if refuses(p) {
+		if p.Refuses() {
 			refused = append(refused, text)
 		} else {
 			ignored = append(ignored, text)
@@ -82,10 +82,6 @@ func Of(problems []api.Problem, now live.Status) Status {
 	}
 	return s
 }
-
-// refuses reports whether a problem is why the present version of its object is not used. Sources refuse objects, and say where they
-// read them; what queries find has no position.
-func refuses(p api.Problem) bool { return p.Severity == api.Error && p.Position.File != "" }
 
 func describe(p api.Problem) string {
 	if p.Field == "" {

@@ -16,16 +16,6 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
-// Mesh is the state of the control plane; see admin.Mesh. *push.Loop implements it.
-type Mesh interface {
-	Inspect(ctx context.Context, fn func(*push.View)) error
-}
-
-// Streams lists the connected streams. *server.Server implements it.
-type Streams interface {
-	Streams() []server.Status
-}
-
 // Target is where statuses are written.
 type Target interface {
 	// Write makes the status of an object say s, if the object still has this generation and says something else. An object that is
@@ -35,12 +25,10 @@ type Target interface {
 
 // Options of a writer.
 type Options struct {
-	Mesh    Mesh
-	Streams Streams
+	Mesh    push.Inspector
+	Streams server.Lister
 	Target  Target
-	// Kinds are the kinds of the objects that get a status.
-	Kinds []api.Kind
-	Log   *slog.Logger
+	Log     *slog.Logger
 }
 
 const (
@@ -86,7 +74,7 @@ func factsAbout(v *push.View, streams []server.Status, k api.Key) (facts, bool) 
 	f.live, inForce = live.Of(v, streams, k)
 	f.generation, f.settled = f.live.Generation, f.live.Done()
 	for _, p := range f.problems {
-		if refuses(p) {
+		if p.Refuses() {
 			f.generation, f.settled = max(f.generation, p.Position.Generation), true
 		}
 	}
@@ -124,21 +112,20 @@ func (w *Writer) look(ctx context.Context) ([]facts, error) {
 		versions class.Versions
 		facts    []facts
 	}
-	now, result := time.Now(), make(chan seen, 1)
+	now := time.Now()
 	list := w.next(now)
-	err := w.o.Mesh.Inspect(ctx, func(v *push.View) {
+	s, err := push.Look(ctx, w.o.Mesh, func(v *push.View) seen {
 		s := seen{problems: v.Problems, versions: v.Versions}
 		for _, k := range list {
 			if f, ok := factsAbout(v, streams, k); ok {
 				s.facts = append(s.facts, f)
 			}
 		}
-		result <- s
+		return s
 	})
 	if err != nil {
 		return nil, err
 	}
-	s := <-result
 	known := map[api.Key]bool{}
 	for _, f := range s.facts {
 		known[f.key] = true
@@ -170,7 +157,7 @@ func (w *Writer) follow(problems state.Problems, versions class.Versions, now ti
 }
 
 func (w *Writer) touch(k api.Key, now time.Time) {
-	if slices.ContainsFunc(w.o.Kinds, func(kind api.Kind) bool { return kind.Name == k.Kind }) {
+	if _, ok := api.FindKind(k.Kind); ok {
 		w.due[k] = &due{since: now, next: now}
 	}
 }

@@ -9,27 +9,12 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
-	"fmt"
-	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/pilotmesh/pilot/test/demo/tour"
 	"github.com/pilotmesh/pilot/test/repo"
 )
 
-func main() {
-	ci := flag.Bool("ci", false, "end after the tour, and fail if anything did not work")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, *ci, tour.NewScreen(os.Stdout)); err != nil && (*ci || !errors.Is(err, context.Canceled)) {
-		fmt.Fprintln(os.Stderr, "demo:", err)
-		os.Exit(1)
-	}
-}
+func main() { tour.Main(run) }
 
 func run(ctx context.Context, ci bool, out *tour.Screen) error {
 	root, err := repo.Root()

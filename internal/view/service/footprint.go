@@ -141,18 +141,10 @@ func (f Footprint) append(b []byte) []byte {
 	return b
 }
 
-func (f Footprint) equal(o Footprint) bool {
-	return f.Host == o.Host && f.Created == o.Created && slices.Equal(f.HTTPPorts, o.HTTPPorts) && slices.Equal(f.SharedPorts, o.SharedPorts) &&
-		slices.Equal(f.DedicatedPorts, o.DedicatedPorts) && slices.Equal(f.DynamicPorts, o.DynamicPorts) &&
-		slices.Equal(f.GRPCWebPorts, o.GRPCWebPorts) && slices.Equal(f.RouteOnlyPorts, o.RouteOnlyPorts) &&
-		slices.Equal(f.Connections, o.Connections) && slices.Equal(f.HTTPAddresses, o.HTTPAddresses) && slices.Equal(f.VIPs, o.VIPs) && slices.Equal(f.OverruledNamespaces, o.OverruledNamespaces) && f.ForGateways == o.ForGateways && f.ForIPv6 == o.ForIPv6 &&
-		(f.Base == nil) == (o.Base == nil) && (f.Base == nil || f.Base.equal(*o.Base))
-}
-
-func equalFootprints(a, b []Footprint) bool { return slices.EqualFunc(a, b, Footprint.equal) }
-
 // EqualFootprints reports whether two lists have equal footprints in the same order.
-func EqualFootprints(a, b []Footprint) bool { return equalFootprints(a, b) }
+func EqualFootprints(a, b []Footprint) bool {
+	return slices.EqualFunc(a, b, func(a, b Footprint) bool { return a.ContentHash() == b.ContentHash() })
+}
 
 // Footprint is the footprint of a view's host without regard to Sidecar listeners. ok is false if the view has neither a
 // service nor routes for the host.

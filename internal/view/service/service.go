@@ -158,7 +158,7 @@ func Define(g *query.Graph, t *state.Tables) *Queries {
 	q.defineIdentities(g)
 	q.defineLabels(g)
 	q.Workload = query.Define(g, "serves", WorkloadDescription.Equal, q.describeWorkload)
-	elem := query.Define(g, "footprint", equalFootprints, func(r *query.Reader, host string) ([]Footprint, bool) {
+	elem := query.Define(g, "footprint", EqualFootprints, func(r *query.Reader, host string) ([]Footprint, bool) {
 		return optional(q.Footprint(r, HostView{Host: host}))
 	})
 	public := func(r *query.Reader, _ All) omap.Map[omap.Name, omap.Unit] { return q.PublicHosts(r) }

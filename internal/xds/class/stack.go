@@ -143,7 +143,7 @@ func hostStack(h *layer.Hosts[*resource.Resource]) stack {
 			return scope.ClientInSet{Set: plain(c), Client: client}, client != traffic.Client{}
 		}),
 		fromElements("scope", SharedByScope, h.Scoped, ofEveryClass(plain)),
-		fromElements("site", SharedByClients, h.Client.Base, func(_ *query.Reader, c proxy.Class) (traffic.Client, bool) {
+		fromElements("client", SharedByClients, h.Client.Base, func(_ *query.Reader, c proxy.Class) (traffic.Client, bool) {
 			client := scope.BaseClientOf(c)
 			return client, plain(c).Overlay() && client != traffic.Client{}
 		}),

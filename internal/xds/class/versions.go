@@ -1,6 +1,7 @@
 package class
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/pilotmesh/pilot/internal/api"
@@ -30,10 +31,9 @@ func (Version) Size() int { return 0 }
 
 // defineVersions defines the versions of the objects that clusters have. Whoever tells users about objects follows them.
 func (q *Queries) defineVersions(g *query.Graph) {
-	same := func(a, b []Version) bool { return len(a) == len(b) && (len(a) == 0 || a[0] == b[0]) }
 	of := query.Each(g, "versions", func(r *query.Reader, kind string) omap.Map[api.Key, omap.Unit] {
 		return q.tables.Kinds.Group(r, kind)
-	}, query.Define(g, "version", same, func(r *query.Reader, k api.Key) ([]Version, bool) {
+	}, query.Define(g, "version", slices.Equal[[]Version], func(r *query.Reader, k api.Key) ([]Version, bool) {
 		at, _ := q.tables.Positions.Get(r, k)
 		if at.Generation == 0 {
 			return nil, false

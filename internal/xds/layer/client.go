@@ -10,8 +10,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
 
-// ClientLayers hold what looks different to some clients than to others of the same set: because of their locality, or
-// because DestinationRules select them, or because they are gateways. They hold differences only, and only the hosts concerned are translated.
+// ClientLayers hold what looks different to some clients than to others of the same set. Clients differ by their locality, by the
+// DestinationRules that select them, by whether they are gateways, and by the IP versions of their addresses. The layers hold
+// differences only, and only the hosts concerned are translated.
 type ClientLayers[V query.Output] struct {
 	// Base is over the base view, for clients without rules that select them; Scoped is over a set.
 	Base   query.Collection[traffic.Client, V]

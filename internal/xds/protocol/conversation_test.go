@@ -166,7 +166,8 @@ func (c *conversation) command(line string) error {
 	case "status":
 		return c.showStatus(rest)
 	case "settled":
-		rev, ok := c.core.Settled()
+		now := c.core.Status()
+		rev, ok := now.Settled()
 		fmt.Fprintf(c.out, "  ! %d %v\n", rev, ok)
 	case "ack":
 		t, err := parseShort(rest)

@@ -3,7 +3,6 @@ package protocol
 import (
 	"strconv"
 
-	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -216,23 +215,4 @@ func parseNonce(b []byte, t resource.Type) uint64 {
 		return 0
 	}
 	return n
-}
-
-// Settled is the revision up to which the client has acknowledged everything it asked for. ok is false if it has not
-// asked for anything or has acknowledged no state of some type.
-func (c *Core) Settled() (rev store.Revision, ok bool) {
-	for i := range c.cursors {
-		cur := &c.cursors[i]
-		if cur.sub == nil {
-			continue
-		}
-		acked := cur.acknowledged().state
-		if acked == nil {
-			return 0, false
-		}
-		if !ok || acked.Revision < rev {
-			rev, ok = acked.Revision, true
-		}
-	}
-	return rev, ok
 }

@@ -353,7 +353,8 @@ func model(rt *rapid.T, v Variant, bad, late bool) {
 	if got, want := r.proxy.holds(), r.wants(); got != want {
 		rt.Fatalf("the proxy ended with\n%s\nand should have\n%s", got, want)
 	}
-	if rev, ok := r.core.Settled(); r.last != nil && (!ok || rev != r.rev) {
+	now := r.core.Status()
+	if rev, ok := now.Settled(); r.last != nil && (!ok || rev != r.rev) {
 		rt.Fatalf("settled at %d %v, published %d", rev, ok, r.rev)
 	}
 	// Each of the four types is sent at most a few times per event, and the number of NACKs is bounded by that of the pieces.

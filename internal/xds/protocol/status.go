@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"slices"
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/omap"
@@ -40,6 +41,29 @@ type TypeStatus struct {
 	UnackedMore int
 }
 
+// Progress is the progress of a stream in each type.
+type Progress [resource.Types]TypeStatus
+
+// Settled is the revision up to which the client has acknowledged everything that it asked for; false if it has acknowledged
+// nothing of some type, or has asked for nothing.
+func (p *Progress) Settled() (revision store.Revision, ok bool) {
+	for _, t := range p {
+		switch {
+		case !t.Subscribed:
+		case t.Acked == 0:
+			return 0, false
+		case !ok || t.Acked < revision:
+			revision, ok = t.Acked, true
+		}
+	}
+	return revision, ok
+}
+
+// HoldsBack reports whether something that the client rejected is held back from it.
+func (p *Progress) HoldsBack() bool {
+	return slices.ContainsFunc(p[:], func(t TypeStatus) bool { return t.HeldBack > 0 })
+}
+
 // Unacked is a resource that was sent and is not acknowledged.
 type Unacked struct {
 	Name string
@@ -50,7 +74,7 @@ type Unacked struct {
 }
 
 // Status describes the progress of the stream in each type.
-func (c *Core) Status() (all [resource.Types]TypeStatus) {
+func (c *Core) Status() (all Progress) {
 	for i := range all {
 		t, cur := resource.Type(i), &c.cursors[i]
 		s := TypeStatus{Type: t, Subscribed: cur.sub != nil, InFlight: cur.flight != nil, Rejected: cur.rejections.reason, Unremoved: cur.removals.Len()}

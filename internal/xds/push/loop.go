@@ -284,6 +284,22 @@ func (v *View) Class(connection string) (proxy.Class, bool) {
 // State is the last published state of a class; nil if there is none yet.
 func (v *View) State(c proxy.Class) *resource.State { return v.states(c) }
 
+// Inspector shows the state of the mesh. *Loop implements it.
+type Inspector interface {
+	Inspect(ctx context.Context, fn func(*View)) error
+}
+
+// Look returns what fn finds in the state of the mesh; see Loop.Inspect. If ctx ends first, fn may still run later, and its result
+// is dropped.
+func Look[T any](ctx context.Context, in Inspector, fn func(*View) T) (T, error) {
+	found := make(chan T, 1)
+	if err := in.Inspect(ctx, func(v *View) { found <- fn(v) }); err != nil {
+		var none T
+		return none, fmt.Errorf("looking at the state: %w", err)
+	}
+	return <-found, nil
+}
+
 // Inspect runs fn on the loop's goroutine between two commits and waits for it. fn must be quick and must not change anything.
 // If fn panics, Inspect returns an error.
 func (l *Loop) Inspect(ctx context.Context, fn func(*View)) error {

@@ -2,13 +2,11 @@ package server
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
 
-	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -105,27 +103,12 @@ type Status struct {
 	Peer       string
 	Variant    protocol.Variant
 	Connected  time.Time
-	Types      [resource.Types]protocol.TypeStatus
+	Types      protocol.Progress
 	// Wants are the types that are answered per proxy and that the client asked for.
 	Wants []protocol.WantStatus
 }
 
-// Settled is the revision up to which the client has acknowledged everything that it asked for; false if it has acknowledged
-// nothing of some type, or has asked for nothing.
-func (s *Status) Settled() (revision store.Revision, ok bool) {
-	for _, t := range s.Types {
-		switch {
-		case !t.Subscribed:
-		case t.Acked == 0:
-			return 0, false
-		case !ok || t.Acked < revision:
-			revision, ok = t.Acked, true
-		}
-	}
-	return revision, ok
-}
-
-// HoldsBack reports whether something that the client rejected is held back from it.
-func (s *Status) HoldsBack() bool {
-	return slices.ContainsFunc(s.Types[:], func(t protocol.TypeStatus) bool { return t.HeldBack > 0 })
+// Lister lists the connected streams. It may be called on any goroutine. *Server implements it.
+type Lister interface {
+	Streams() []Status
 }

@@ -79,7 +79,8 @@ func TestRequestWhileStreamIsProcessed(t *testing.T) {
 		t.Errorf("the request that arrived meanwhile is not processed")
 	}
 	s.process(nil)
-	if rev, ok := s.Settled(); !ok || rev != 1 {
+	st := s.Status()
+	if rev, ok := st.Types.Settled(); !ok || rev != 1 {
 		t.Errorf("the acknowledgement was lost: settled at %d, %v", rev, ok)
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
 	"github.com/pilotmesh/pilot/internal/xds/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -112,13 +111,6 @@ func (s *Stream) queue() {
 func (s *Stream) settled() bool {
 	last := s.lastLargeSend.Load()
 	return last != 0 && time.Now().UnixNano()-last > int64(settleTime)
-}
-
-// Settled is the revision up to which the client has acknowledged everything it asked for; false if there is none.
-func (s *Stream) Settled() (store.Revision, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.core.Settled()
 }
 
 // Status describes the stream.

@@ -13,14 +13,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/pilotmesh/pilot/test/cluster"
 	"github.com/pilotmesh/pilot/test/cluster/binaries"
-	"github.com/pilotmesh/pilot/test/podrunner"
+	"github.com/pilotmesh/pilot/test/cluster/standard"
 )
 
 // Shared is the cluster of one test binary.
@@ -32,15 +31,12 @@ type Shared struct {
 // startTimeout is generous: the machine may be building other packages.
 const startTimeout = 4 * time.Minute
 
-// More makes images that pods may name beside the usual ones, for the repository at root.
-type More func(ctx context.Context, root string) (podrunner.Images, error)
-
 // Main starts the cluster, runs the tests, ends the cluster and returns the exit code. What cannot run here is no failure;
 // what should run and does not, or leaves something behind, is.
-func (s *Shared) Main(m *testing.M, o cluster.Options, more ...More) int {
+func (s *Shared) Main(m *testing.M, o cluster.Options, more ...standard.Images) int {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	own := namespace("self") // now: later, threads of this process enter others
+	own := standard.Namespace() // now: later, threads of this process enter others
 	err := s.start(ctx, o, more)
 	switch {
 	case errors.Is(err, cluster.ErrUnable) || errors.Is(err, binaries.ErrNotBuilt):
@@ -55,61 +51,24 @@ func (s *Shared) Main(m *testing.M, o cluster.Options, more ...More) int {
 	if code != 0 {
 		fmt.Fprintf(os.Stderr, "tests failed; the control plane meanwhile:\n%s", s.cluster.Diagnosis())
 	}
-	traces := look(s.cluster, own)
+	traces := standard.TracesOf(s.cluster, own)
 	if err := s.cluster.Close(); err != nil {
 		fmt.Fprintln(os.Stderr, "closing the cluster:", err)
 		code = max(code, 1)
 	}
 	settling, stop := context.WithTimeout(context.Background(), 10*time.Second)
 	defer stop()
-	for _, left := range traces.settle(settling) {
+	for _, left := range traces.Left(settling) {
 		fmt.Fprintln(os.Stderr, "the cluster left behind:", left)
 		code = max(code, 1)
 	}
 	return code
 }
 
-func (s *Shared) start(ctx context.Context, o cluster.Options, more []More) error {
+func (s *Shared) start(ctx context.Context, o cluster.Options, more []standard.Images) error {
 	var err error
-	s.cluster, err = Start(ctx, o, more...)
+	s.cluster, err = standard.Start(ctx, o, more...)
 	return err
-}
-
-// Start starts a cluster with the repository's programs. Whoever calls it closes the cluster.
-func Start(ctx context.Context, o cluster.Options, more ...More) (*cluster.Cluster, error) {
-	root, err := binaries.Root()
-	if err != nil {
-		return nil, err
-	}
-	if o.Nodes > 0 {
-		if err := cluster.Able(ctx); err != nil {
-			return nil, err
-		}
-	}
-	if o.Binaries, err = binaries.Find(root, os.Getenv("KUBE_BINARIES")); err != nil {
-		return nil, err
-	}
-	if o.Nodes > 0 {
-		programs, err := cluster.BuildPrograms(ctx, root)
-		if err != nil {
-			return nil, err
-		}
-		o.Stage = programs.Stage
-		if o.Images, err = programs.Images(o.Binaries.Kubectl); err != nil {
-			return nil, err
-		}
-		for _, images := range more {
-			added, err := images(ctx, root)
-			if err != nil {
-				return nil, err
-			}
-			o.Images = o.Images.With(added)
-		}
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	}
-	return cluster.Start(ctx, o)
 }
 
 // For returns the cluster, or skips the test if there is none.

@@ -10,7 +10,6 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/pilotmesh/pilot/internal/api"
 	pilotcluster "github.com/pilotmesh/pilot/internal/cluster"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/source"
@@ -47,7 +46,7 @@ func (p *place) replica() *replica {
 	})
 	target, err := pilotcluster.NewStatuses(account)
 	p.must(err)
-	r.writer = status.New(status.Options{Mesh: r.loop, Streams: server.New(r.loop, server.Options{}), Target: target, Kinds: api.Kinds(), Log: r.log})
+	r.writer = status.New(status.Options{Mesh: r.loop, Streams: server.New(r.loop, server.Options{}), Target: target, Log: r.log})
 	p.background(func(ctx context.Context) { _ = r.loop.Run(ctx) })
 	p.background(func(ctx context.Context) { _ = src.Run(ctx, counting{r.loop, &r.events}) })
 	select {

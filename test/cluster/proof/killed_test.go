@@ -14,7 +14,7 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pilotmesh/pilot/test/cluster"
-	"github.com/pilotmesh/pilot/test/cluster/clustertest"
+	"github.com/pilotmesh/pilot/test/cluster/standard"
 	"github.com/pilotmesh/pilot/test/kit/process"
 )
 
@@ -25,7 +25,7 @@ const victim = "PILOT_PROOF_VICTIM"
 func bePrey() int {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	c, err := clustertest.Start(ctx, cluster.Options{Nodes: 1})
+	c, err := standard.Start(ctx, cluster.Options{Nodes: 1})
 	if err != nil {
 		fmt.Println("failed:", err)
 		return 1
@@ -79,7 +79,7 @@ func TestKilled(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	for _, left := range clustertest.Left(ctx, word[1], word[2]) {
+	for _, left := range standard.Left(ctx, word[1], word[2]) {
 		t.Error("left behind: ", left)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/pilotmesh/pilot/test/cluster/clustertest"
+	"github.com/pilotmesh/pilot/test/cluster/standard"
 	"github.com/pilotmesh/pilot/test/kit/process"
 )
 
@@ -135,7 +135,7 @@ func (s *stage) names(labels string) []string {
 // machine is what the cluster has on the machine.
 func (s *stage) machine() []string {
 	s.Helper()
-	all, err := clustertest.Machine(s.c)
+	all, err := standard.Machine(s.c)
 	if err != nil {
 		s.Fatal(err)
 	}

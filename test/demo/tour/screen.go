@@ -1,14 +1,31 @@
 package tour
 
 import (
+	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/pilotmesh/pilot/test/testbed"
 )
+
+// Main runs a demo as a program, with the flag -ci. A signal to stop ends it, which is an error only with -ci.
+func Main(run func(ctx context.Context, ci bool, out *Screen) error) {
+	ci := flag.Bool("ci", false, "end after the tour, and fail if anything did not work")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *ci, NewScreen(os.Stdout)); err != nil && (*ci || !errors.Is(err, context.Canceled)) {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
 
 // Screen prints lines, of which the last may still change if it is a terminal.
 type Screen struct {

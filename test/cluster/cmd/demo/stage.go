@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/test/cluster"
-	"github.com/pilotmesh/pilot/test/cluster/clustertest"
 	"github.com/pilotmesh/pilot/test/cluster/mesh"
+	"github.com/pilotmesh/pilot/test/cluster/standard"
 	"github.com/pilotmesh/pilot/test/demo/tour"
 	"github.com/pilotmesh/pilot/test/testbed"
 )
@@ -50,7 +50,7 @@ func (s *stage) open(ctx context.Context) error {
 }
 
 func (s *stage) startCluster(ctx context.Context) (err error) {
-	if s.cluster, err = clustertest.Start(ctx, cluster.Options{Nodes: 2}, mesh.Images); err != nil {
+	if s.cluster, err = standard.Start(ctx, cluster.Options{Nodes: 2}, mesh.Images); err != nil {
 		return err
 	}
 	s.Mesh, err = mesh.New(s.cluster)
@@ -171,7 +171,7 @@ func (s *stage) close() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), cleaning)
 	defer cancel()
-	if left := clustertest.Left(ctx, devices, dir); len(left) > 0 {
+	if left := standard.Left(ctx, devices, dir); len(left) > 0 {
 		return fmt.Errorf("the cluster has left behind: %s", strings.Join(left, "; "))
 	}
 	return nil

@@ -1,4 +1,4 @@
-package clustertest
+package standard
 
 import (
 	"context"
@@ -15,16 +15,16 @@ import (
 	"github.com/pilotmesh/pilot/test/cluster"
 )
 
-// traces are what a cluster has on the machine: what must be gone when it is closed.
-type traces struct {
+// Traces are what a cluster has on the machine: what must be gone when it is closed.
+type Traces struct {
 	devices    string // what their names begin with
 	dir        string
 	namespaces map[string]bool // network namespaces of this process's descendants, by the link in /proc
 }
 
-// look notes what belongs to the cluster while it runs; own is the namespace in which it was started.
-func look(c *cluster.Cluster, own string) traces {
-	t := traces{devices: c.Devices(), dir: c.Dir(), namespaces: map[string]bool{}}
+// TracesOf notes what belongs to a cluster that runs; own is the network namespace in which it was started.
+func TracesOf(c *cluster.Cluster, own string) Traces {
+	t := Traces{devices: c.Devices(), dir: c.Dir(), namespaces: map[string]bool{}}
 	for _, pid := range descendants(os.Getpid()) {
 		if ns := namespace(strconv.Itoa(pid)); ns != "" && ns != own {
 			t.namespaces[ns] = true
@@ -32,6 +32,9 @@ func look(c *cluster.Cluster, own string) traces {
 	}
 	return t
 }
+
+// Namespace is the network namespace of this process.
+func Namespace() string { return namespace("self") }
 
 func namespace(pid string) string {
 	link, err := os.Readlink("/proc/" + pid + "/ns/net")
@@ -78,8 +81,8 @@ func descendants(of int) []int {
 	return all
 }
 
-// settle gives the kernel time to end threads and namespaces, and lists what is there after that.
-func (t traces) settle(ctx context.Context) []string {
+// Left gives the kernel time to end threads and namespaces, and lists what is there after that.
+func (t Traces) Left(ctx context.Context) []string {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -98,11 +101,11 @@ func (t traces) settle(ctx context.Context) []string {
 // Left waits until nothing is left of a cluster whose process has ended, by its devices and its folder, and returns what
 // is there when ctx ends.
 func Left(ctx context.Context, devices, dir string) []string {
-	return traces{devices: devices, dir: dir}.settle(ctx)
+	return Traces{devices: devices, dir: dir}.Left(ctx)
 }
 
 // left lists what is still there.
-func (t traces) left() []string {
+func (t Traces) left() []string {
 	var all []string
 	if _, err := os.Stat(t.dir); err == nil {
 		all = append(all, "folder "+t.dir)
@@ -150,7 +153,7 @@ func (t traces) left() []string {
 // content of its nftables table, network namespaces, processes, and folders of pods. Two lists, of before and after
 // something, can be compared.
 func Machine(c *cluster.Cluster) ([]string, error) {
-	all := traces{devices: c.Devices(), dir: c.Dir()}.left()
+	all := Traces{devices: c.Devices(), dir: c.Dir()}.left()
 	rules, err := exec.Command("ip", "rule").Output()
 	if err != nil {
 		return nil, fmt.Errorf("listing rules: %w", err)
