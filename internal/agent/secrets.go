@@ -53,6 +53,6 @@ func serveSecrets(ctx context.Context, group *run.Group, s *config.Settings, c b
 	group.Add(run.Actor{Name: "certificate files", Run: secret.NewFiles(board, log).Run})
 	group.Add(run.Actor{Name: "report of missing secrets", Run: secret.NewReporter(board, s.Proxy.GetDiscoveryAddress(), c.Node, log).Run})
 	// The group stops this server after Envoy has ended, so no client is left to wait for.
-	group.Add(run.GRPC("secrets' socket", l, server, func() {}, 0))
+	group.Add(run.GRPC("secrets' socket", l, server, func(context.Context) {}, 0))
 	return board, nil
 }

@@ -4,19 +4,21 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
 )
 
-// GRPC returns an actor that serves s on l. When it is stopped it calls leave, which should end the calls that do not end by
-// themselves. It then waits for the other calls for at most drain, and aborts the rest.
-func GRPC(name string, l net.Listener, s *grpc.Server, leave func(), drain time.Duration) Actor {
+// GRPC returns an actor that serves s on l. When it is stopped it accepts no connection any more and calls leave, which should end
+// the calls that do not end by themselves. It waits for all calls for at most drain, and aborts the rest. The context of leave has
+// that deadline.
+func GRPC(name string, l net.Listener, s *grpc.Server, leave func(context.Context), drain time.Duration) Actor {
 	return Actor{Name: name, Run: func(ctx context.Context) error { return serveGRPC(ctx, l, s, leave, drain) }}
 }
 
 // ListenGRPC is like GRPC, but opens the address when the actor starts. The actor is ready when it listens.
-func ListenGRPC(name, addr string, s *grpc.Server, leave func(), drain time.Duration) Actor {
+func ListenGRPC(name, addr string, s *grpc.Server, leave func(context.Context), drain time.Duration) Actor {
 	ready := make(chan struct{})
 	return Actor{Name: name, Ready: ready, Run: func(ctx context.Context) error {
 		l, err := listen(ctx, addr)
@@ -28,7 +30,7 @@ func ListenGRPC(name, addr string, s *grpc.Server, leave func(), drain time.Dura
 	}}
 }
 
-func serveGRPC(ctx context.Context, l net.Listener, s *grpc.Server, leave func(), drain time.Duration) error {
+func serveGRPC(ctx context.Context, l net.Listener, s *grpc.Server, leave func(context.Context), drain time.Duration) error {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	select {
@@ -36,19 +38,22 @@ func serveGRPC(ctx context.Context, l net.Listener, s *grpc.Server, leave func()
 		return fmt.Errorf("serving on %s: %w", l.Addr(), err)
 	case <-ctx.Done():
 	}
-	leave()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
+	defer cancel()
+	var leaving sync.WaitGroup
+	leaving.Go(func() { leave(ctx) })
 	graceful := make(chan struct{})
 	go func() {
 		s.GracefulStop()
 		close(graceful)
 	}()
-	timeout := time.NewTimer(drain)
-	defer timeout.Stop()
 	select {
 	case <-graceful:
-	case <-timeout.C:
+	case <-ctx.Done():
 		s.Stop() // this makes GracefulStop return
 		<-graceful
 	}
+	cancel()
+	leaving.Wait()
 	return <-served
 }

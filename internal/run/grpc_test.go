@@ -37,7 +37,7 @@ func TestGRPC(t *testing.T) {
 			asked, leave := make(chan struct{}), make(chan struct{})
 			s := grpc.NewServer()
 			s.RegisterService(endless(asked, leave), nil)
-			a := ListenGRPC("xds", addr, s, func() {
+			a := ListenGRPC("xds", addr, s, func(context.Context) {
 				if obeys {
 					close(leave)
 				}
@@ -76,7 +76,7 @@ func TestAddressTaken(t *testing.T) {
 	}
 	defer l.Close()
 	for _, a := range []Actor{
-		ListenGRPC("xds", l.Addr().String(), grpc.NewServer(), func() {}, time.Second),
+		ListenGRPC("xds", l.Addr().String(), grpc.NewServer(), func(context.Context) {}, time.Second),
 		ListenHTTP("pages", l.Addr().String(), http.NotFoundHandler(), time.Second, quiet()),
 	} {
 		g := New(quiet(), time.Minute)

@@ -26,7 +26,7 @@ func (w *fixture) client() (context.Context, secretv3.SecretDiscoveryServiceClie
 	NewServer(w.board).Register(server)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	actor := run.GRPC("sds", l, server, func() {}, 0)
+	actor := run.GRPC("sds", l, server, func(context.Context) {}, 0)
 	go func() { done <- actor.Run(ctx) }()
 	w.Cleanup(func() {
 		cancel()

@@ -354,7 +354,7 @@ func TestDrain(t *testing.T) {
 	must(t, s.SendMsg(encode(t, &discoveryv3.DiscoveryRequest{Node: node, TypeUrl: resource.Cluster.URL()})))
 	var b []byte
 	must(t, s.RecvMsg(&b))
-	r.server.Drain()
+	r.server.Drain(t.Context())
 	if code := ending(s); code != codes.Unavailable {
 		t.Errorf("ended with %v", code)
 	}
@@ -363,6 +363,40 @@ func TestDrain(t *testing.T) {
 		t.Errorf("a new stream ended with %v", code)
 	}
 	r.grpc.GracefulStop()
+}
+
+// TestDrainSpreadsStreams: clients must not all connect to the other replicas at the same moment, and two clients must not wait for
+// the whole time that draining may take.
+func TestDrainSpreadsStreams(t *testing.T) {
+	for _, c := range []struct {
+		streams     int
+		over        time.Duration
+		least, most time.Duration
+	}{{1, time.Minute, 0, time.Second}, {4, time.Minute, 60 * time.Millisecond, 20 * time.Second}, {50, 200 * time.Millisecond, 150 * time.Millisecond, 20 * time.Second}} {
+		r := newRig(t, Options{})
+		r.mesh.publish(clusters(1, 1, 1, "x"))
+		var all []grpc.ClientStream
+		for range c.streams {
+			s := rawStream(t, r.conn(t), sotwMethod)
+			must(t, s.SendMsg(encode(t, &discoveryv3.DiscoveryRequest{Node: node, TypeUrl: resource.Cluster.URL()})))
+			var b []byte
+			must(t, s.RecvMsg(&b))
+			all = append(all, s)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), c.over)
+		begin := time.Now()
+		r.server.Drain(ctx)
+		took := time.Since(begin)
+		cancel()
+		if took < c.least || took > c.most {
+			t.Errorf("%d streams ended within %v, want %v to %v", c.streams, took, c.least, c.most)
+		}
+		for _, s := range all {
+			if code := ending(s); code != codes.Unavailable {
+				t.Errorf("a stream ended with %v", code)
+			}
+		}
+	}
 }
 
 type counting struct {

@@ -224,15 +224,37 @@ func (s *Server) Streams() []Status {
 	return list
 }
 
-// Drain closes all streams and their connections, so that their clients connect to another replica, and refuses new streams.
-// Stop the gRPC server after it.
-func (s *Server) Drain() {
+// drainPace is the longest time from the end of one stream to that of the next one while the server drains.
+const drainPace = 20 * time.Millisecond
+
+// Drain refuses new streams, and ends the others and their connections one after the other, so that their clients do not connect
+// to the other replicas all at the same moment. Few streams end every 20 ms, and many evenly over nine tenths of the time until the
+// deadline of ctx. When ctx ends, the rest ends at once. Stop the gRPC server while Drain runs, so that it accepts no connection.
+func (s *Server) Drain(ctx context.Context) {
 	s.mu.Lock()
 	s.draining = true
 	s.mu.Unlock()
-	for _, stream := range s.all() {
+	streams := s.all()
+	pace := drainPace
+	if deadline, ok := ctx.Deadline(); ok && len(streams) > 0 {
+		pace = min(pace, time.Until(deadline)*9/10/time.Duration(len(streams)))
+	}
+	next := time.Now()
+	for _, stream := range streams {
+		wait(ctx, next)
 		stream.conn.close()
 		stream.end(errDraining())
+		next = next.Add(pace)
+	}
+}
+
+// wait waits for a point in time, or for the end of ctx.
+func wait(ctx context.Context, until time.Time) {
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
 	}
 }
 

@@ -115,9 +115,9 @@ func newRig(t *testing.T, o Options) *rig {
 	group.Go(func() { _ = r.server.Run(ctx) })
 	group.Go(func() { _ = r.grpc.Serve(l) })
 	t.Cleanup(func() {
-		r.server.Drain()
-		r.grpc.Stop()
 		cancel()
+		r.server.Drain(ctx)
+		r.grpc.Stop()
 		group.Wait()
 	})
 	return r
