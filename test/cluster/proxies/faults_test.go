@@ -110,15 +110,11 @@ func TestControlPlaneCrash(t *testing.T) {
 			t.Errorf("the clusters or listeners of %s were sent again: before %v, now %v", pod, was, now)
 		}
 	}
-	for _, typ := range []string{"cds", "eds", "lds", "rds"} {
+	for typ, want := range map[string]float64{"cds": 0, "eds": 0, "lds": 0, "rds": 1} { // the edit is one RouteConfiguration of the shop
 		sent, err := s.Metric(t.Context(), "pilot_xds_sent_resources_total", `type="`+typ+`"`)
 		s.must(err)
-		switch {
-		case typ == "rds" && sent > 1:
-			// A known gap: in about one run of two, one or more of the six proxies are sent the routes that they have once more.
-			t.Logf("the new control plane has sent %v resources of type rds, and the edit is one of them", sent)
-		case typ == "rds" && sent < 1, typ != "rds" && sent > 0:
-			t.Errorf("the new control plane has sent %v resources of type %s", sent, typ)
+		if sent != want {
+			t.Errorf("the new control plane has sent %v resources of type %s, want %v", sent, typ, want)
 		}
 	}
 	s.noneFailed()
