@@ -20,7 +20,7 @@ LINT := .tools/golangci-lint-$(LINT_VERSION)/golangci-lint
 # `make lint MODULES=test/podrunner/nodeconformance` does that.
 MODULES = $(sort $(filter-out test/cluster/build/% test/podrunner/nodeconformance,$(patsubst ./%,%,$(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './.tools/*')))))
 
-.PHONY: help tools tools-cluster namespaces build demo demo-cluster cluster test test-cluster exam check update bench arch fuzz soak chaos lint lint-built mutate clean go
+.PHONY: help tools tools-cluster namespaces build demo demo-cluster cluster test test-cluster exam check update bench bench-cluster arch fuzz soak chaos lint lint-built mutate clean go
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -66,6 +66,9 @@ exam: tools namespaces ## Hold real Envoy's behaviour against stored answers; AR
 
 update: go ## Rewrite golden files from what the code does now, then show what changed
 	@scripts/update.sh
+
+bench-cluster: tools tools-cluster ## The same with a real API server and pilot-discovery as a process; some minutes; ARGS='-run NAME'
+	@go -C test/cluster run ./cmd/bench $(ARGS)
 
 bench: tools ## Run the benchmarks and compare with the stored results
 	@go -C test run ./bench $(ARGS)

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/pilotmesh/pilot/test/envoy"
+	"github.com/pilotmesh/pilot/test/testbed"
+)
+
+// envoysCase applies a VirtualService with kubectl, and waits until each of the Envoys has acknowledged it.
+func envoysCase(ctx context.Context, w *world) error {
+	const envoys, edits = 20, 50
+	if err := w.plane.ensure(ctx); err != nil {
+		return err
+	}
+	// Envoys that listen at the ports of 1,000 services would need more memory than a small machine has.
+	if _, err := w.kubectl(ctx, sidecarOfFirst, "apply", "-f", "-"); err != nil {
+		return err
+	}
+	agents, err := w.startEnvoys(ctx, envoys)
+	defer func() {
+		var ending sync.WaitGroup
+		for _, a := range agents {
+			ending.Go(func() { a.End(syscall.SIGTERM) })
+		}
+		ending.Wait()
+	}()
+	if err != nil {
+		return err
+	}
+	var whole, share []float64
+	for i := range edits {
+		begin := time.Now()
+		if _, err := w.kubectl(ctx, routesOfFirst(i+1), "apply", "-f", "-"); err != nil {
+			return err
+		}
+		applied := time.Now()
+		within, cancel := context.WithTimeout(ctx, patience)
+		settled, err := w.plane.AwaitSettled(within, begin)
+		cancel()
+		if err != nil {
+			return err
+		}
+		if settled.Told != envoys {
+			return fmt.Errorf("edit %d was for %d proxies, want %d", i, settled.Told, envoys)
+		}
+		whole = append(whole, millis(settled.Took))
+		// The API server tells its watchers before kubectl ends, so this can be 0.
+		share = append(share, millis(max(0, settled.Took-applied.Sub(begin))))
+	}
+	show("envoys/kubectl-to-acknowledged", "ms", 150, whole...)
+	show("envoys/after-kubectl", "ms", 25, share...)
+	return nil
+}
+
+const sidecarOfFirst = `
+apiVersion: networking.istio.io/v1
+kind: Sidecar
+metadata: {name: default, namespace: ns-0}
+spec:
+  egress: [{hosts: [./svc-0.ns-0.svc.cluster.local, ./svc-20.ns-0.svc.cluster.local]}]
+`
+
+func routesOfFirst(timeout int) string {
+	return fmt.Sprintf(`
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: first, namespace: ns-0}
+spec:
+  hosts: [svc-0.ns-0.svc.cluster.local]
+  http: [{timeout: %ds, route: [{destination: {host: svc-20.ns-0.svc.cluster.local}}]}]
+`, timeout)
+}
+
+// startEnvoys starts sidecars in the first namespace and waits until they are ready.
+func (w *world) startEnvoys(ctx context.Context, n int) ([]*testbed.Agent, error) {
+	binary, _, err := envoy.Find(ctx, w.root)
+	if err != nil {
+		return nil, err
+	}
+	agent, err := w.build(ctx, "pilot-agent")
+	if err != nil {
+		return nil, err
+	}
+	var agents []*testbed.Agent
+	for i := range n {
+		a, err := testbed.StartAgent(testbed.AgentOptions{Binary: agent, Envoy: binary, Args: []string{"--terminationDrainDuration=0s"}},
+			filepath.Join(w.dir, "agents"), testbed.Node{Name: fmt.Sprintf("envoy-%d", i), Namespace: "ns-0", IP: fmt.Sprintf("127.9.0.%d", i+1), Discovery: w.plane.grpc})
+		if err != nil {
+			return agents, err
+		}
+		agents = append(agents, a)
+	}
+	for _, a := range agents {
+		within, cancel := context.WithTimeout(ctx, patience)
+		err := a.AwaitReady(within)
+		cancel()
+		if err != nil {
+			return agents, errors.Join(err, a.Alive())
+		}
+	}
+	return agents, nil
+}
