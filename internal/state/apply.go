@@ -23,8 +23,8 @@ func (t *Tables) Apply(tx *store.Txn, b source.Batch) {
 				expose(tx, o)
 			}
 		}
-		for k, s := range t.Kube.Services.All() {
-			t.exposeService(tx, k, s)
+		for k := range t.Kube.Services.All() {
+			t.exposeServices(tx, k)
 		}
 	}
 	for _, e := range b.Events {
