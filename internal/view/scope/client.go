@@ -48,6 +48,7 @@ func (q *Queries) defineClients(g *query.Graph) {
 	q.localityHosts = query.Define(g, "sitedHosts", Hosts.Equal, func(r *query.Reader, _ service.All) (Hosts, bool) {
 		return q.findLocalityHosts(r), true
 	})
+	q.byCluster = query.Define(g, "byCluster", func(a, b bool) bool { return a == b }, q.differsByCluster)
 	q.clientHosts = query.Define(g, "personalHosts", Hosts.Equal, func(r *query.Reader, k ClientInSet) (Hosts, bool) {
 		hosts := Hosts{}
 		if k.Client.Site != (mesh.Site{}) {
@@ -160,6 +161,37 @@ func (q *Queries) hostsOfSelectingRules(r *query.Reader, k ClientInSet) Hosts {
 		}
 	}
 	return all
+}
+
+// clusterOf is the cluster of a proxy, if a host of its set has other addresses in another cluster.
+func (q *Queries) clusterOf(r *query.Reader, p *proxy.Proxy, s Set) string {
+	if differs, _ := q.byCluster.Get(r, s.WithoutNames()); !differs {
+		return ""
+	}
+	return cmp.Or(p.ClusterID, q.tables.ClusterID())
+}
+
+func (q *Queries) differsByCluster(r *query.Reader, s Set) (bool, bool) {
+	for _, layer := range []string{"", s.Namespace} {
+		hosts := q.tables.Hosts.ByCluster.Group(r, layer)
+		if hosts.Len() > 0 && (s.Overlay() || intersects(hosts, q.Hosts(r, s))) {
+			return true, true
+		}
+	}
+	return false, true
+}
+
+// intersects reports whether some host is in both sets.
+func intersects(few, many Hosts) bool {
+	if few.Len() > many.Len() {
+		few, many = many, few
+	}
+	for host := range few.All() {
+		if many.Has(host) {
+			return true
+		}
+	}
+	return false
 }
 
 // localityOf is where a proxy runs, limited to the attributes that some rule depends on. The place of the workload's pod or

@@ -54,6 +54,7 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 		}
 		c.Inbound = withPoolLimits(row, c.Inbound)
 	}
+	c.Cluster = q.clusterOf(r, p, SetOf(c))
 	if p.Mode == proxy.None && !c.Inbound.Empty() {
 		c.Bind = p.Addresses[0]
 	}

@@ -97,9 +97,31 @@ func (s *Service) ResolvesNames() bool {
 	return s.Resolution == mesh.DNS || s.Resolution == mesh.DNSRoundRobin || s.Resolution == mesh.DynamicDNS
 }
 
-// AddressesFor are the addresses of the service that clients of some families call. Clients of both families call the first one.
-func (s *Service) AddressesFor(f mesh.Families) []string {
-	all, _ := splitAddresses(s)
+// AddressesIn are the addresses of the service for clients in a cluster: those of the Service in that cluster, or else those of the
+// Service that decides. foreign is true in the second case.
+func (s *Service) AddressesIn(cluster string) (list []string, foreign bool) {
+	if !s.ByFamily || cluster == "" {
+		return s.Addresses, false
+	}
+	for _, p := range s.Parts {
+		if p.isService() && p.Object.Cluster == cluster && p.Spec.Headless == s.Headless {
+			return p.Spec.Addresses, false
+		}
+	}
+	return s.Addresses, true
+}
+
+// Foreign reports whether the addresses of the service are those of another cluster. A service of the cluster itself may have the same.
+func (s *Service) Foreign(cluster string) bool {
+	_, foreign := s.AddressesIn(cluster)
+	return foreign
+}
+
+// AddressesFor are the addresses of the service that clients of some families in a cluster call. Clients of both families call the
+// first one.
+func (s *Service) AddressesFor(f mesh.Families, cluster string) []string {
+	addresses, _ := s.AddressesIn(cluster)
+	all, _ := splitAddresses(s.Host, addresses)
 	switch {
 	case !s.ByFamily:
 		return all
@@ -109,17 +131,18 @@ func (s *Service) AddressesFor(f mesh.Families) []string {
 	return slices.DeleteFunc(all, func(ip string) bool { return !f.Has(ip) })
 }
 
-// ListensAt reports whether proxies of some families listen at an address of the service: one that their clients call, or the first
-// one if these can call none.
-func (s *Service) ListensAt(ip string, f mesh.Families) bool {
-	if !s.ByFamily || len(s.Addresses) < 2 {
+// ListensAt reports whether proxies of some families in a cluster listen at an address of the service: one that their clients call, or
+// the first one if these can call none.
+func (s *Service) ListensAt(ip string, f mesh.Families, cluster string) bool {
+	if !s.ByFamily {
 		return true
 	}
-	if of := s.AddressesFor(f); len(of) > 0 {
+	if of := s.AddressesFor(f, cluster); len(of) > 0 {
 		return slices.Contains(of, ip)
 	}
-	all, _ := splitAddresses(s)
-	return all[0] == ip
+	addresses, _ := s.AddressesIn(cluster)
+	all, _ := splitAddresses(s.Host, addresses)
+	return len(all) == 0 || all[0] == ip
 }
 
 // Queries answer questions about services.

@@ -274,7 +274,7 @@ func TestRemoteCluster(t *testing.T) {
 	c.until("the problem of a cluster that is read already", c.problem("data[c2]", "Secret "+p.namespace+"/west describes the cluster c2 too, and is used"))
 	p.kubectl("", "delete", "secret", "third")
 	c.until("the problems are resolved", func() bool { return len(c.problems) == 0 })
-	p.describe("west", map[string][]byte{remoteID: []byte("token: " + first)})
+	p.describe("west", map[string][]byte{remoteID: []byte("users: [" + first)})
 	c.until("the problem of text", c.problem("Secret "+p.namespace+"/west", "not a kubeconfig", "the cluster is read with the last good kubeconfig"))
 	other.serve("10.2.0.2")
 	c.until("a change, read with the last good kubeconfig", c.has(changed))
