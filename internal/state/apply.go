@@ -24,6 +24,7 @@ func (t *Tables) Apply(tx *store.Txn, b source.Batch) {
 			}
 		}
 		for k := range t.Kube.Services.All() {
+			t.splitService(tx, k)
 			t.exposeServices(tx, k)
 		}
 	}

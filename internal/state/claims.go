@@ -120,6 +120,8 @@ type Claims struct {
 	// ByCluster is true for a MemberClaim of a Service that has other addresses than the one that decides. Clients in its cluster
 	// call the service at these.
 	ByCluster bool
+	// ClusterLocal is true for a MemberClaim of a host whose clients use only the endpoints in their own cluster.
+	ClusterLocal bool
 	// Near tells which endpoints of a service are preferred because they are near the client.
 	Near mesh.Nearness
 	// Delegates are the VirtualServices that the object delegates to. A delegate itself has no hosts.
@@ -127,7 +129,7 @@ type Claims struct {
 }
 
 func (c *Claims) equal(o *Claims) bool {
-	return c.Kind == o.Kind && c.Created == o.Created && c.ByLocality == o.ByLocality && c.ByCluster == o.ByCluster && c.Leader == o.Leader && c.Near == o.Near && slices.Equal(c.Hosts, o.Hosts) &&
+	return c.Kind == o.Kind && c.Created == o.Created && c.ByLocality == o.ByLocality && c.ByCluster == o.ByCluster && c.Leader == o.Leader && c.ClusterLocal == o.ClusterLocal && c.Near == o.Near && slices.Equal(c.Hosts, o.Hosts) &&
 		slices.Equal(c.Layers, o.Layers) && slices.Equal(c.Sources, o.Sources) && slices.Equal(c.Labels, o.Labels) &&
 		slices.Equal(c.Delegates, o.Delegates)
 }

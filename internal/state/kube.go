@@ -192,6 +192,7 @@ func (t *Tables) splitService(tx *store.Txn, k api.Key) {
 	selector, near := mesh.LabelMap(s.Selector), t.nearness(k, s)
 	out := &mesh.Service{
 		Name: k.Name, Namespace: k.Namespace, Addresses: s.Addresses, SubjectAltNames: s.Identities, Resolution: mesh.Static, Near: near, ByFamily: true,
+		ClusterLocal: t.clusterLocal(t.ServiceHost(k)),
 	}
 	if s.Type == kube.Headless {
 		out.Resolution, out.Headless = mesh.Passthrough, true
@@ -255,8 +256,9 @@ func (t *Tables) exposeServices(tx *store.Txn, k api.Key) {
 func (t *Tables) memberClaims(k, leader api.Key, leading *Claims) *Claims {
 	own, _ := t.Kube.Services.Peek(k)
 	first, _ := t.Kube.Services.Peek(leader)
+	host := t.ServiceHost(k)
 	return &Claims{
-		Kind: MemberClaim, Created: own.Created, Hosts: []string{t.ServiceHost(k)}, Layers: leading.Layers, Leader: leader.Cluster,
+		Kind: MemberClaim, Created: own.Created, Hosts: []string{host}, Layers: leading.Layers, Leader: leader.Cluster, ClusterLocal: t.clusterLocal(host),
 		ByCluster: len(own.Addresses) > 0 && own.Type == first.Type && !slices.Equal(own.Addresses, first.Addresses),
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 // ClientOf returns the attributes of a class's proxies, besides their set, that may matter to a host.
 func ClientOf(c proxy.Class) traffic.Client {
-	k := traffic.Client{Site: c.Site, Gateway: c.Gateway, IPv6: c.Families == mesh.OnlyIPv6}
+	k := traffic.Client{Site: c.Site, Gateway: c.Gateway, IPv6: c.Families == mesh.OnlyIPv6, Cluster: c.Cluster}
 	if !c.Rules.Empty() {
 		k.Rules = traffic.SelectingRules{Namespace: c.Namespace, Names: c.Rules}
 	}
@@ -60,6 +60,9 @@ func (q *Queries) defineClients(g *query.Graph) {
 		if k.Client.IPv6 {
 			hosts = union(hosts, q.Index.ForIPv6.Group(r, k.Set, ""))
 		}
+		if k.Client.Cluster != "" {
+			hosts = union(hosts, q.clusterLocalAmong(r, k.Set))
+		}
 		return union(hosts, q.hostsOfSelectingRules(r, k)), true
 	})
 }
@@ -81,6 +84,9 @@ func (q *Queries) BaseClientHosts(r *query.Reader, c traffic.Client) Hosts {
 	}
 	if c.IPv6 {
 		sets = append(sets, q.services.Index.ForIPv6.Group(r, service.All{}, ""))
+	}
+	if c.Cluster != "" {
+		sets = append(sets, q.tables.Hosts.ClusterLocal.Group(r, ""))
 	}
 	return union(sets...)
 }
@@ -179,6 +185,20 @@ func (q *Queries) differsByCluster(r *query.Reader, s Set) (bool, bool) {
 		}
 	}
 	return false, true
+}
+
+// clusterLocalAmong are those of the hosts of a set that are local to each cluster.
+func (q *Queries) clusterLocalAmong(r *query.Reader, s Set) Hosts {
+	all := q.Hosts(r, s)
+	var both []omap.Change[omap.Name, omap.Unit]
+	for _, layer := range []string{"", s.Namespace} {
+		for host := range q.tables.Hosts.ClusterLocal.Group(r, layer).All() {
+			if all.Has(host) {
+				both = append(both, omap.Put(host, omap.Unit{}))
+			}
+		}
+	}
+	return Hosts{}.With(both...)
 }
 
 // intersects reports whether some host is in both sets.

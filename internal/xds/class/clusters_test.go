@@ -121,3 +121,62 @@ func leadsTo(t *testing.T, s *resource.State, name string) (to string) {
 	}
 	return to
 }
+
+// TestClusterLocal shows which endpoints proxies in two clusters get of services that are local to each cluster, by default and by the
+// settings of the mesh, and of others. The services have the same address in both clusters.
+func TestClusterLocal(t *testing.T) {
+	w := meshtest.New(t)
+	v := values{}
+	for i, cluster := range []string{"east", "west"} {
+		for j, at := range []api.Key{{Namespace: "default", Name: "kubernetes"}, {Namespace: "kube-system", Name: "metrics"}, {Namespace: "shop", Name: "a"}} {
+			at.Cluster, at.Kind = cluster, kube.KindService
+			v[at] = addressed(fmt.Sprintf("10.96.0.%d", j+1), 1)
+			slice := shopSlice(kube.SliceEndpoint{Address: fmt.Sprintf("10.%d.0.%d", i+1, j+1)})
+			slice.Service = at.Name
+			at.Kind = kube.KindEndpointSlice
+			v[at] = slice
+		}
+	}
+	w.Observe(v)
+	ids := map[string]string{
+		"east": "sidecar~10.9.0.1~c.other~other.svc.cluster.local", "west": "sidecar~10.9.0.2~d.other~other.svc.cluster.local",
+		"west, with a Sidecar": "sidecar~10.9.0.3~e.scoped~scoped.svc.cluster.local", "west, a gateway": "router~10.9.0.4~f.other~other.svc.cluster.local",
+		"west, without such a service": "sidecar~10.9.0.5~g.narrow~narrow.svc.cluster.local",
+	}
+	w.Apply(`
+apiVersion: networking.istio.io/v1
+kind: Sidecar
+metadata: {name: all, namespace: scoped}
+spec: {egress: [{hosts: [default/*, shop/*]}]}
+---
+apiVersion: networking.istio.io/v1
+kind: Sidecar
+metadata: {name: some, namespace: narrow}
+spec: {egress: [{hosts: [shop/*]}]}
+`)
+	for name, id := range ids {
+		cluster, _, _ := strings.Cut(name, ",")
+		w.Connect(meshtest.Node(t, id, fmt.Sprintf(`{"CLUSTER_ID": %q}`, cluster)))
+	}
+	var out strings.Builder
+	for _, step := range []struct{ name, mesh string }{
+		{"by default", "{}"},
+		{"the other way round", "serviceSettings: [{settings: {clusterLocal: true}, hosts: ['*.shop.svc.cluster.local']}, " +
+			"{settings: {clusterLocal: false}, hosts: [kubernetes.default.svc.cluster.local, '*.kube-system.svc.cluster.local']}]"},
+		{"by default again", "{}"},
+	} {
+		w.Configure(step.mesh)
+		fmt.Fprintf(&out, "-- %s --\n", step.name)
+		for _, name := range slices.Sorted(maps.Keys(ids)) {
+			class := w.Follow(ids[name])
+			w.Check()
+			fmt.Fprintf(&out, "%s (class of cluster %q)\n", name, class.Cluster)
+			for line := range assignments(t, w.State(class)) {
+				if strings.HasPrefix(line, "outbound|90|") {
+					out.WriteString("  " + line)
+				}
+			}
+		}
+	}
+	golden(t, "testdata/cluster-local.txt", out.String())
+}
