@@ -26,8 +26,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/test/cluster"
-	"github.com/pilotmesh/pilot/test/cluster/clustertest"
 	"github.com/pilotmesh/pilot/test/cluster/mesh"
+	"github.com/pilotmesh/pilot/test/cluster/standard"
 )
 
 // remoteID is the ID of the second cluster.
@@ -36,7 +36,7 @@ const remoteID = "c2"
 // second starts a second cluster without nodes, with a namespace of the name of the first one's.
 func (p *place) second() *place {
 	p.Helper()
-	c, err := clustertest.Start(p.Context(), cluster.Options{})
+	c, err := standard.Start(p.Context(), cluster.Options{})
 	p.must(err)
 	p.Cleanup(func() {
 		if err := c.Close(); err != nil {
