@@ -18,7 +18,8 @@ func discovery(args []string) *cobra.Command {
 		Long: `discovery serves configuration to the proxies of a mesh until it receives a signal to stop (SIGINT, SIGTERM).
 
 It reads the configuration and the services of a Kubernetes cluster. With --configDir it reads a directory instead, and the
-services of a cluster only if --kubeconfig is set.
+services of a cluster only if --kubeconfig is set. Secrets of the cluster with the label istio/multiCluster=true describe remote
+clusters, whose services it reads, too.
 
 It accepts Istio's flags. The help says which of them have no effect yet. Unknown flags are ignored with a warning, so that
 a command line for Istio works. An empty address disables the server at that address.

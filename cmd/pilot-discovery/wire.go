@@ -21,6 +21,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/source/file"
 	"github.com/pilotmesh/pilot/internal/source/kube"
+	"github.com/pilotmesh/pilot/internal/source/remote"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/status"
 	"github.com/pilotmesh/pilot/internal/xds/class"
@@ -112,7 +113,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	return g, nil
 }
 
-// newSources creates the sources: files, and a Kubernetes cluster. share returns a sink that also tells the Kubernetes source the
+// newSources creates the sources: files, a Kubernetes cluster, and the remote clusters that its Secrets describe. share returns a sink that also tells the Kubernetes source the
 // mesh configuration of a file.
 func newSources(s *config.Settings, access *rest.Config, log *slog.Logger) (sources []source.Source, share func(source.Sink) source.Sink, err error) {
 	if s.ConfigDir != "" || s.MeshConfig != "" || s.NetworksConfig != "" {
@@ -121,7 +122,12 @@ func newSources(s *config.Settings, access *rest.Config, log *slog.Logger) (sour
 	if !s.Kubernetes() {
 		return sources, func(to source.Sink) source.Sink { return to }, nil
 	}
+	remotes := remote.New(remote.Options{
+		Local: s.ClusterID, Timeout: s.RemoteClusterTimeout, Log: log,
+		Source: kube.Options{Namespace: s.Namespace, Revision: s.Revision, QPS: s.KubernetesQPS, Burst: s.KubernetesBurst, Log: log},
+	})
 	local, err := kube.New(kube.Options{
+		Remote: remotes.Tell, RemoteNamespace: s.RemoteNamespace,
 		Config: access, Cluster: s.ClusterID, Namespace: s.Namespace, Revision: s.Revision, Configuration: s.ConfigDir == "",
 		MeshConfigMap: s.MeshConfig == "", NetworksConfigMap: s.NetworksConfig == "", SharedMeshConfig: s.SharedMeshConfig,
 		QPS: s.KubernetesQPS, Burst: s.KubernetesBurst, Log: log,
@@ -129,7 +135,7 @@ func newSources(s *config.Settings, access *rest.Config, log *slog.Logger) (sour
 	if err != nil {
 		return nil, nil, err
 	}
-	return append(sources, local), func(to source.Sink) source.Sink { return kube.Sharing(to, local) }, nil
+	return append(sources, local, remotes), func(to source.Sink) source.Sink { return kube.Sharing(to, local) }, nil
 }
 
 // connect returns how to reach the API server; nil if no cluster is read.
@@ -184,7 +190,7 @@ func addPages(g *run.Group, s *config.Settings, pages *admin.Pages, log *slog.Lo
 func addSource(g *run.Group, one source.Source, sink source.Sink, ready *admin.Readiness) {
 	listed := ready.Missing("source " + one.Name() + " has not been read")
 	g.Add(run.Actor{Name: "source " + one.Name(), Run: func(ctx context.Context) error {
-		return one.Run(ctx, listing{sink, listed})
+		return one.Run(ctx, listing{sink, one.Name(), listed})
 	}})
 }
 
@@ -205,14 +211,15 @@ func wait(ctx context.Context) error {
 	return nil
 }
 
-// listing calls listed when its source has listed everything.
+// listing calls listed when its source has listed everything. The source of remote clusters also passes on batches of other sources.
 type listing struct {
 	source.Sink
+	of     string
 	listed func()
 }
 
 func (l listing) Apply(b source.Batch) {
-	if b.Synced {
+	if b.Synced && b.Source == l.of {
 		l.listed()
 	}
 	l.Sink.Apply(b)

@@ -324,7 +324,8 @@ MeshConfig
 	inboundClusterStatName    no
 	outboundClusterStatName   no
 	certificates              no
-	serviceSettings           no
+	serviceSettings.settings.clusterLocal
+	serviceSettings.hosts
 	serviceScopeConfigs       no
 	enablePrometheusMerge     no
 	verifyCertificateAtClient no

@@ -22,6 +22,7 @@ var flow = []struct{ pkg, imports string }{
 	{"api", "api/document api/rules mesh omap"},
 	{"proxy", "api intern mesh omap"},
 	// From the outside world to rows.
+	{"source/remote", "api kube source source/kube"},
 	{"source/...", "api intern kube links mesh omap run source"},
 	{"state", "api intern kube mesh omap proxy source store"},
 	// From rows to what a class may see and must obey.
@@ -101,13 +102,14 @@ var selfEvident = []string{"String", "Error", "Unwrap"}
 
 // goroutines lists who may start one with a bare go statement, and why. All others hand work to package run.
 var goroutines = map[string]string{
-	"run":          "owns the actors",
-	"query":        "workers that live for one drain and are waited for",
-	"xds/server":   "the receiving half of a stream",
-	"xds/push":     "the loop",
-	"source/file":  "the watcher's reader",
-	"source/kube":  "one watch per kind, which comes and goes with the definition of the kind",
-	"agent/secret": "the sending half of a stream",
+	"run":           "owns the actors",
+	"query":         "workers that live for one drain and are waited for",
+	"xds/server":    "the receiving half of a stream",
+	"xds/push":      "the loop",
+	"source/file":   "the watcher's reader",
+	"source/kube":   "one watch per kind, which comes and goes with the definition of the kind",
+	"source/remote": "one source per remote cluster, which comes and goes with its Secret",
+	"agent/secret":  "the sending half of a stream",
 }
 
 // calls bans functions, except in the places named.

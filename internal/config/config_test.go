@@ -197,3 +197,19 @@ func TestHelpTellsWhatDoesNothing(t *testing.T) {
 		}
 	})
 }
+
+func TestRemoteClusterTimeout(t *testing.T) {
+	for value, want := range map[string]string{"": "30s", "1m": "1m0s", "0s": "is not a duration above zero", "30": "is not a duration above zero"} {
+		s := New(func(name string) (string, bool) { return value, name == "PILOT_REMOTE_CLUSTER_TIMEOUT" })
+		s.Flags(pflag.NewFlagSet("", pflag.ContinueOnError))
+		got := ""
+		if err := s.Validate(); err != nil {
+			got = err.Error()
+		} else {
+			got = s.RemoteClusterTimeout.String()
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("%q: got %q, want %q", value, got, want)
+		}
+	}
+}

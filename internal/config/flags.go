@@ -27,6 +27,7 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.NetworksConfig, "networksConfig", s.NetworksConfig, "file with the mesh networks (MeshNetworks), which is checked and watched; networks have no effect yet")
 	fs.StringVar(&s.Domain, "domain", s.Domain, "DNS suffix of the cluster's services")
 	fs.StringVarP(&s.Namespace, "namespace", "n", s.Namespace, "namespace of the control plane")
+	fs.StringVar(&s.RemoteNamespace, "clusterRegistriesNamespace", s.RemoteNamespace, "namespace of the Secrets that describe remote clusters, with the label istio/multiCluster=true; empty for that of the control plane")
 	fs.StringVar(&s.ClusterID, "clusterID", s.ClusterID, "name of the control plane's cluster, also used for proxies that do not report their cluster")
 
 	fs.StringVar(&s.HTTPAddr, "httpAddr", s.HTTPAddr, "address of /ready, /metrics, /version and /debug; empty for none")
@@ -70,7 +71,7 @@ func inert() []inertFlag {
 		{name: "ctrlz_address", otherwise: "localhost", help: "address of an introspection page", off: []string{""}},
 	}
 	for _, name := range []string{
-		"clusterRegistriesNamespace", "cniNamespace", "clusterAliases", "caCertFile", "tlsCertFile", "tlsKeyFile",
+		"cniNamespace", "clusterAliases", "caCertFile", "tlsCertFile", "tlsKeyFile",
 		"tls-cipher-suites", "tls-min-version", "log_caller", "log_rotate",
 		"log_rotate_max_age", "log_rotate_max_backups", "log_rotate_max_size", "log_stacktrace_level", "log_target",
 		"vklog", "plugins", "appNamespace", "resync", "trust-domain", "consulserverURL", "consulserverInterval",

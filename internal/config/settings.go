@@ -32,6 +32,11 @@ type Settings struct {
 	LeaderElection bool
 	leaderElection string
 	PodName        string
+	// RemoteNamespace is the namespace of the Secrets that describe remote clusters; empty for that of the control plane.
+	// RemoteClusterTimeout is how long remote clusters that do not answer delay readiness. Validate sets it from the environment.
+	RemoteNamespace      string
+	RemoteClusterTimeout time.Duration
+	remoteTimeout        string
 	// SharedMeshConfig is the name of a ConfigMap with mesh settings that are merged under those of the ConfigMap "istio"; empty
 	// for none.
 	SharedMeshConfig string
@@ -86,6 +91,8 @@ const (
 	defaultCluster    = "Kubernetes"
 	kubernetes        = "Kubernetes"
 	defaultRevision   = "default"
+
+	defaultRemoteTimeout = "30s"
 )
 
 // Kubernetes reports whether a Kubernetes cluster is read. With a directory of configuration, it is read only if a kubeconfig file
@@ -103,6 +110,7 @@ func New(lookup func(name string) (string, bool)) *Settings {
 	return &Settings{
 		MeshConfig: defaultMeshConfig, NetworksConfig: defaultNetworks, Domain: "cluster.local",
 		KubernetesQPS: 80, KubernetesBurst: 160, Revision: env("REVISION", defaultRevision), SharedMeshConfig: env("SHARED_MESH_CONFIG", ""),
+		remoteTimeout:  env("PILOT_REMOTE_CLUSTER_TIMEOUT", defaultRemoteTimeout),
 		leaderElection: env("ENABLE_LEADER_ELECTION", "true"), PodName: env("POD_NAME", ""),
 		Namespace: env("POD_NAMESPACE", defaultNamespace), ClusterID: env("CLUSTER_ID", defaultCluster),
 		HTTPAddr: ":8080", MonitoringAddr: ":15014", GRPCAddr: ":15010", Profile: true,

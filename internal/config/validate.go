@@ -51,6 +51,9 @@ func (s *Settings) Validate() error {
 	if s.LeaderElection, err = strconv.ParseBool(s.leaderElection); err != nil {
 		errs = append(errs, fmt.Errorf("ENABLE_LEADER_ELECTION: %q is neither true nor false", s.leaderElection))
 	}
+	if s.RemoteClusterTimeout, err = time.ParseDuration(s.remoteTimeout); err != nil || s.RemoteClusterTimeout <= 0 {
+		errs = append(errs, fmt.Errorf("PILOT_REMOTE_CLUSTER_TIMEOUT: %q is not a duration above zero; write one such as 30s", s.remoteTimeout))
+	}
 	if s.Namespace == "" {
 		wrong("namespace", "it is empty; set the namespace of the control plane, such as %s", defaultNamespace)
 	}

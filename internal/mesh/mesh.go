@@ -144,6 +144,8 @@ type Service struct {
 	Headless bool
 	// ByFamily is true if Addresses are those of one service in several IP versions. A client uses those of its own versions.
 	ByFamily bool
+	// ClusterLocal is true if clients use only the endpoints in their own cluster, of a service that several clusters have.
+	ClusterLocal bool
 }
 
 // Nearness tells which endpoints count as near the client.
@@ -168,7 +170,7 @@ const (
 func (s *Service) Equal(o *Service) bool {
 	return s == o || s != nil && o != nil &&
 		s.Name == o.Name && s.Namespace == o.Namespace && s.Resolution == o.Resolution && s.External == o.External && s.Near == o.Near &&
-		s.Headless == o.Headless && s.ByFamily == o.ByFamily &&
+		s.Headless == o.Headless && s.ByFamily == o.ByFamily && s.ClusterLocal == o.ClusterLocal &&
 		slices.Equal(s.Ports, o.Ports) && maps.EqualFunc(s.Allocated, o.Allocated, slices.Equal) && slices.Equal(s.Addresses, o.Addresses) && slices.Equal(s.SubjectAltNames, o.SubjectAltNames)
 }
 

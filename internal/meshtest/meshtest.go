@@ -56,6 +56,8 @@ type Options struct {
 	Query query.Options
 	// Cut leaves first builds unfinished by commits, as production does: Slice goes on with them, Settle finishes them.
 	Cut bool
+	// ClusterID is the cluster of the control plane.
+	ClusterID string
 }
 
 // New returns an empty World in which every commit finishes all there is to do.
@@ -63,7 +65,7 @@ func New(t T) *World { return NewWith(t, Options{}) }
 
 // NewWith returns an empty World with options.
 func NewWith(t T, o Options) *World {
-	tables := state.New(state.Options{})
+	tables := state.New(state.Options{ClusterID: o.ClusterID})
 	o.Query.Strict = true
 	g := query.New(tables.DB, o.Query)
 	w := &World{

@@ -152,6 +152,8 @@ type Class struct {
 	Gateway bool
 	// Families are the IP versions of the proxy's addresses.
 	Families mesh.Families
+	// Cluster is the cluster of the proxy. It is empty if no service that the proxy sees has other addresses in another cluster.
+	Cluster string
 	// Own are the addresses and ports at which others have a listener for the workload, which its own proxy has not. They exist only
 	// for pods of headless services.
 	Own intern.List[netip.AddrPort]
@@ -165,7 +167,7 @@ func (c Class) Hash() omap.Hash {
 	h.number(int64(c.Families))
 	h.number(int64(c.Idle))
 	at := c.Site.Locality
-	h.text(c.Namespace, c.Bind, at.Region, at.Zone, at.SubZone)
+	h.text(c.Namespace, c.Cluster, c.Bind, at.Region, at.Zone, at.SubZone)
 	h.key(c.Sidecar)
 	for _, labels := range []mesh.Labels{c.Labels, c.Site.Labels} {
 		for l := range labels.All() {

@@ -23,8 +23,9 @@ func (t *Tables) Apply(tx *store.Txn, b source.Batch) {
 				expose(tx, o)
 			}
 		}
-		for k, s := range t.Kube.Services.All() {
-			t.exposeService(tx, k, s)
+		for k := range t.Kube.Services.All() {
+			t.splitService(tx, k)
+			t.exposeServices(tx, k)
 		}
 	}
 	for _, e := range b.Events {

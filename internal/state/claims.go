@@ -30,6 +30,9 @@ const (
 	ShortClaim
 	// AliasClaim: the object is a Service of type ExternalName, whose name is another name for the host.
 	AliasClaim
+	// MemberClaim: the object is a Service of a name that a Service of another cluster has, too. That one has the ServiceClaim and
+	// decides what the service is.
+	MemberClaim
 )
 
 // Kind returns the kind of the objects that make such claims.
@@ -37,7 +40,7 @@ func (k ClaimKind) Kind() string {
 	switch k {
 	case ServiceClaim:
 		return api.KindServiceEntry
-	case AliasClaim:
+	case AliasClaim, MemberClaim:
 		return kube.KindService
 	case PolicyClaim:
 		return api.KindDestinationRule
@@ -112,6 +115,13 @@ type Claims struct {
 	Labels  []mesh.Label
 	// ByLocality is true if the object may make the choice of endpoints depend on where the client runs.
 	ByLocality bool
+	// Leader is the cluster of the Service that decides, in a MemberClaim.
+	Leader string
+	// ByCluster is true for a MemberClaim of a Service that has other addresses than the one that decides. Clients in its cluster
+	// call the service at these.
+	ByCluster bool
+	// ClusterLocal is true for a MemberClaim of a host whose clients use only the endpoints in their own cluster.
+	ClusterLocal bool
 	// Near tells which endpoints of a service are preferred because they are near the client.
 	Near mesh.Nearness
 	// Delegates are the VirtualServices that the object delegates to. A delegate itself has no hosts.
@@ -119,7 +129,7 @@ type Claims struct {
 }
 
 func (c *Claims) equal(o *Claims) bool {
-	return c.Kind == o.Kind && c.Created == o.Created && c.ByLocality == o.ByLocality && c.Near == o.Near && slices.Equal(c.Hosts, o.Hosts) &&
+	return c.Kind == o.Kind && c.Created == o.Created && c.ByLocality == o.ByLocality && c.ByCluster == o.ByCluster && c.Leader == o.Leader && c.ClusterLocal == o.ClusterLocal && c.Near == o.Near && slices.Equal(c.Hosts, o.Hosts) &&
 		slices.Equal(c.Layers, o.Layers) && slices.Equal(c.Sources, o.Sources) && slices.Equal(c.Labels, o.Labels) &&
 		slices.Equal(c.Delegates, o.Delegates)
 }

@@ -30,6 +30,10 @@ type Hosts struct {
 	// PreferNear are hosts of services that prefer endpoints which are near in some way.
 	PreferNear store.Index[mesh.Nearness, omap.Name]
 
+	// ByCluster are hosts of services that clients call at other addresses in another cluster, or at other endpoints, by who sees them.
+	// ClusterLocal are the latter.
+	ByCluster, ClusterLocal store.Index[string, omap.Name]
+
 	// DelegatesFor are delegates with rules for callers in a namespace, DelegatesForLabel those with rules for callers that have
 	// a label. Which hosts these rules are for depends on who delegates.
 	DelegatesFor      store.Index[string, api.Key]
@@ -89,6 +93,16 @@ func defineHosts(claims claimsTable, domain string) Hosts {
 	h.defineDifferences(claims, domain)
 	h.defineLocalities(claims)
 	h.defineDelegates(claims)
+	h.ByCluster = hostIndex(claims, "hostsByCluster", func(_ api.Key, c *Claims, _ string, add func(string)) {
+		if c.ByCluster || c.ClusterLocal {
+			each(c.Layers, add)
+		}
+	})
+	h.ClusterLocal = hostIndex(claims, "hostsClusterLocal", func(_ api.Key, c *Claims, _ string, add func(string)) {
+		if c.ClusterLocal {
+			each(c.Layers, add)
+		}
+	})
 	return h
 }
 

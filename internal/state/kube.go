@@ -1,6 +1,7 @@
 package state
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
@@ -12,8 +13,12 @@ import (
 
 // Kube are the objects of Kubernetes clusters. Each cluster is read by one source, so there is one version of each object.
 type Kube struct {
+	// Clusters are the clusters that a Service came from. A cluster stays in it, so that no list of Services is needed to find out.
+	Clusters store.Table[string, bool]
 	// Services are the Services. Their claims, ports and selectors are also rows of Claims, Services, Endpoints and Identities.
 	Services store.Table[api.Key, *kube.Service]
+	// Members lists, under the empty key, the Services with a MemberClaim.
+	Members store.Index[struct{}, api.Key]
 	// Slices are the endpoint slices; SlicesOf lists those of a Service, by the key of the Service.
 	Slices   store.Table[api.Key, *kube.Slice]
 	SlicesOf store.Index[api.Key, api.Key]
@@ -62,6 +67,12 @@ func (p PodLabels) AppendTo(b []byte) []byte {
 
 func (t *Tables) defineKube(db *store.DB) {
 	k := &t.Kube
+	k.Clusters = store.NewTable[string, bool](db, "clusters", same[bool])
+	k.Members = store.NewIndex(t.Claims, "members", func(key api.Key, c *Claims, add func(struct{}, api.Key)) {
+		if c.Kind == MemberClaim {
+			add(struct{}{}, key)
+		}
+	})
 	k.Services = store.NewTable[api.Key, *kube.Service](db, "kubeServices", sameValue[*kube.Service])
 	k.Slices = store.NewTable[api.Key, *kube.Slice](db, "slices", sameValue[*kube.Slice])
 	k.SlicesOf = store.NewIndex(k.Slices, "slicesOf", func(key api.Key, s *kube.Slice, add func(api.Key, api.Key)) {
@@ -110,7 +121,9 @@ func (t *Tables) applyKube(tx *store.Txn, e source.Event) bool {
 	case kube.KindService:
 		s, ok := e.Value.(*kube.Service)
 		write(tx, t.Kube.Services, e.Key, s, ok)
+		t.Kube.Clusters.Set(tx, e.Key.Cluster, true)
 		t.splitService(tx, e.Key)
+		t.exposeServices(tx, e.Key)
 	case kube.KindEndpointSlice:
 		s, ok := e.Value.(*kube.Slice)
 		write(tx, t.Kube.Slices, e.Key, s, ok)
@@ -145,6 +158,7 @@ func (t *Tables) applyNamespace(tx *store.Txn, e source.Event) {
 	for service := range t.Kube.Services.All() {
 		if service.Cluster == e.Key.Cluster && service.Namespace == e.Key.Name {
 			t.splitService(tx, service)
+			t.exposeServices(tx, service)
 		}
 	}
 }
@@ -166,10 +180,9 @@ func write[V any](tx *store.Txn, table store.Table[api.Key, V], k api.Key, v V, 
 	}
 }
 
-// splitService writes the rows of a Service that services of all registries have.
+// splitService writes the rows of a Service that services of all registries have, except for its claims.
 func (t *Tables) splitService(tx *store.Txn, k api.Key) {
 	s, ok := t.Kube.Services.Peek(k)
-	t.exposeService(tx, k, s)
 	if !ok || s.Type == kube.ExternalName {
 		for _, table := range []rows{t.Services, t.Endpoints, t.Identities} {
 			table.Delete(tx, k)
@@ -179,6 +192,7 @@ func (t *Tables) splitService(tx *store.Txn, k api.Key) {
 	selector, near := mesh.LabelMap(s.Selector), t.nearness(k, s)
 	out := &mesh.Service{
 		Name: k.Name, Namespace: k.Namespace, Addresses: s.Addresses, SubjectAltNames: s.Identities, Resolution: mesh.Static, Near: near, ByFamily: true,
+		ClusterLocal: t.clusterLocal(t.ServiceHost(k)),
 	}
 	if s.Type == kube.Headless {
 		out.Resolution, out.Headless = mesh.Passthrough, true
@@ -191,12 +205,66 @@ func (t *Tables) splitService(tx *store.Txn, k api.Key) {
 	t.Identities.Set(tx, k, &Identities{Accounts: s.ServiceAccounts, Selector: selector})
 }
 
-// exposeService writes the claims of a Service; nil if it was removed.
-func (t *Tables) exposeService(tx *store.Txn, k api.Key, s *kube.Service) {
-	if s == nil {
-		t.Claims.Delete(tx, k)
-		return
+// sameName returns the Services of the name and namespace of a Service in all clusters: that of the cluster of the control plane
+// first, then the others in the order of the IDs of their clusters. The first one leads: it decides what the service is, and the
+// others are members, which add endpoints and addresses.
+func (t *Tables) sameName(k api.Key) []api.Key {
+	var keys []api.Key
+	for cluster := range t.Kube.Clusters.All() {
+		k.Cluster = cluster
+		if _, ok := t.Kube.Services.Peek(k); ok {
+			keys = append(keys, k)
+		}
 	}
+	slices.SortFunc(keys, func(a, b api.Key) int {
+		switch own := t.options.ClusterID; {
+		case a.Cluster == own:
+			return -1
+		case b.Cluster == own:
+			return 1
+		}
+		return strings.Compare(a.Cluster, b.Cluster)
+	})
+	return keys
+}
+
+// exposeServices writes the claims of a Service and of those of its name in other clusters. k is the key of one of them.
+func (t *Tables) exposeServices(tx *store.Txn, k api.Key) {
+	if _, ok := t.Kube.Services.Peek(k); !ok {
+		t.Claims.Delete(tx, k)
+	}
+	keys := t.sameName(k)
+	var leading *Claims
+	for i, k := range keys {
+		var c *Claims
+		if i == 0 {
+			s, _ := t.Kube.Services.Peek(k)
+			leading = t.serviceClaims(k, s)
+			c = leading
+		} else {
+			c = t.memberClaims(k, keys[0], leading)
+		}
+		if len(c.Layers) == 0 {
+			t.Claims.Delete(tx, k)
+			continue
+		}
+		t.Claims.Set(tx, k, c)
+	}
+}
+
+// memberClaims returns the claims of a Service beside one that leads and makes the claims leading.
+func (t *Tables) memberClaims(k, leader api.Key, leading *Claims) *Claims {
+	own, _ := t.Kube.Services.Peek(k)
+	first, _ := t.Kube.Services.Peek(leader)
+	host := t.ServiceHost(k)
+	return &Claims{
+		Kind: MemberClaim, Created: own.Created, Hosts: []string{host}, Layers: leading.Layers, Leader: leader.Cluster, ClusterLocal: t.clusterLocal(host),
+		ByCluster: len(own.Addresses) > 0 && own.Type == first.Type && !slices.Equal(own.Addresses, first.Addresses),
+	}
+}
+
+// serviceClaims returns the claims of a Service that leads.
+func (t *Tables) serviceClaims(k api.Key, s *kube.Service) *Claims {
 	c := &Claims{Kind: ServiceClaim, Created: s.Created, Hosts: []string{t.ServiceHost(k)}}
 	c.Layers = t.layers(s.ExportTo, k.Namespace, serviceExportTo)
 	if s.Type == kube.ExternalName {
@@ -204,11 +272,7 @@ func (t *Tables) exposeService(tx *store.Txn, k api.Key, s *kube.Service) {
 	} else if c.Near = t.nearness(k, s); c.Near != mesh.Anywhere {
 		c.ByLocality = true
 	}
-	if len(c.Layers) == 0 {
-		t.Claims.Delete(tx, k)
-		return
-	}
-	t.Claims.Set(tx, k, c)
+	return c
 }
 
 // ServiceHost returns the host of a Service.

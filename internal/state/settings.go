@@ -38,6 +38,7 @@ const (
 	accessLog
 	logEnvoy
 	httpProxyPort
+	serviceSettings
 )
 
 // Value is the value of a setting. The setting determines which of the fields it uses.
@@ -116,7 +117,8 @@ func (t *Tables) exportTo(s Setting) intern.List[string] {
 	return intern.Of(exportToAll)
 }
 
-// writeSettings replaces the settings. It reports whether the rows of objects must be rewritten because a default exportTo changed.
+// writeSettings replaces the settings. It reports whether the rows of objects must be rewritten because a default exportTo or the
+// settings of services changed.
 func (t *Tables) writeSettings(tx *store.Txn, m *meshconfig.MeshConfig) (resplit bool) {
 	text := func(s Setting, v, otherwise string) {
 		if v == "" {
@@ -151,6 +153,7 @@ func (t *Tables) writeSettings(tx *store.Txn, m *meshconfig.MeshConfig) (resplit
 		timeout = d.AsDuration()
 	}
 	t.Settings.Set(tx, connectTimeout, Value{Number: int64(timeout)})
+	resplit = t.writeServiceSettings(tx, m) || resplit
 	t.writeRouteSettings(tx, m)
 	t.writePolicies(tx, m)
 	t.writeConnectionSettings(tx, m)

@@ -77,6 +77,8 @@ func newClients(o Options) (*clients, error) {
 // resource is one resource of the API server: how to list and watch it.
 type resource struct {
 	group, name string
+	// namespace is the only one whose objects are listed; empty for all.
+	namespace string
 	// example is an object of the type that is listed.
 	example runtime.Object
 	list    func(context.Context, metav1.ListOptions) (runtime.Object, error)
@@ -105,7 +107,7 @@ func (c *clients) typed(client *rest.RESTClient, name string, f filter, example 
 		return client.Get().NamespaceIfScoped(f.namespace, f.namespace != "").Resource(name).VersionedParams(&o, c.params)
 	}
 	return resource{
-		group: client.APIVersion().Group, name: name, example: example,
+		group: client.APIVersion().Group, name: name, namespace: f.namespace, example: example,
 		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			list := newList()
 			err := request(f.options(o)).Do(ctx).Into(list)

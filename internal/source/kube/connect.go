@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -47,6 +48,67 @@ func connect(path string, file *clientcmdapi.Config) (*rest.Config, error) {
 		return nil, fmt.Errorf("kubeconfig file %s: the context %q cannot be used: %w; correct the file", path, file.CurrentContext, err)
 	}
 	return c, nil
+}
+
+// ConnectRemote returns how to reach the API server of the current context of a kubeconfig that is the value of a Secret. Whoever may
+// write the Secret must not thereby run programs of the control plane's machine or read its files, so it refuses plugins and paths.
+// The error never quotes the kubeconfig. warning, if not empty, is a part that is dangerous and accepted.
+func ConnectRemote(kubeconfig Kubeconfig) (c *rest.Config, warning string, err error) {
+	if len(kubeconfig) == 0 {
+		return nil, "", errors.New("it is empty; write a kubeconfig as its value")
+	}
+	file, err := clientcmd.Load(kubeconfig)
+	if err != nil {
+		// The error may quote the text, and with it a credential.
+		return nil, "", errors.New("it is not a kubeconfig: it is not YAML or JSON of apiVersion v1 and kind Config, or a field has a wrong type; compare it with the output of kubectl config view --raw")
+	}
+	if err := checkContext(file); err != nil {
+		return nil, "", err
+	}
+	context := file.Contexts[file.CurrentContext]
+	if err := checkRemote(file.Clusters[context.Cluster], file.AuthInfos[context.AuthInfo]); err != nil {
+		return nil, "", err
+	}
+	c, err = clientcmd.NewDefaultClientConfig(*file, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if err != nil {
+		return nil, "", fmt.Errorf("the context %q cannot be used; check its cluster and its user", file.CurrentContext)
+	}
+	if c.Insecure {
+		warning = "insecure-skip-tls-verify is set: anybody on the way to the API server can read the credentials; set certificate-authority-data instead"
+	}
+	return c, warning, nil
+}
+
+// checkRemote refuses what a kubeconfig in a Secret must not have. user is nil if the context has none.
+func checkRemote(cluster *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) error {
+	const remedy = "; the control plane runs no programs and reads no files that a Secret names: "
+	if cluster.CertificateAuthority != "" {
+		return errors.New("it names a file (certificate-authority)" + remedy + "put the certificates into certificate-authority-data")
+	}
+	for _, at := range []struct{ field, text string }{{"server", cluster.Server}, {"proxy-url", cluster.ProxyURL}} {
+		u, err := url.Parse(at.text)
+		switch {
+		case err != nil || at.text != "" && u.Host == "":
+			return fmt.Errorf("its %s is not a URL; write https://host:port", at.field)
+		case u.User != nil:
+			return fmt.Errorf("its %s contains a user or a password; remove them, and put a token into users[].user.token", at.field)
+		}
+	}
+	switch {
+	case user == nil:
+		return nil
+	case user.Exec != nil:
+		return errors.New("it names a program that fetches credentials (exec)" + remedy + "make a token for a service account of that cluster (kubectl create token) and put it into token")
+	case user.AuthProvider != nil:
+		return errors.New("it names an auth-provider" + remedy + "make a token for a service account of that cluster (kubectl create token) and put it into token")
+	case user.TokenFile != "":
+		return errors.New("it names a file (tokenFile)" + remedy + "put the token into token")
+	case user.ClientCertificate != "":
+		return errors.New("it names a file (client-certificate)" + remedy + "put the certificate into client-certificate-data")
+	case user.ClientKey != "":
+		return errors.New("it names a file (client-key)" + remedy + "put the key into client-key-data")
+	}
+	return nil
 }
 
 // checkContext checks that the current context and what it refers to exist. client-go would fall back to localhost in some of

@@ -53,6 +53,10 @@ type Options struct {
 	// SharedMeshConfig is the name of a ConfigMap in the same namespace whose mesh configuration is merged under that one; empty
 	// for none.
 	SharedMeshConfig string
+	// Remote, if not nil, is told of the remote clusters that Secrets in the namespace RemoteNamespace (default: Namespace) describe, once
+	// they are listed and the mesh configuration is known, and then whenever one of these changes. It must return at once.
+	Remote          func(Remote)
+	RemoteNamespace string
 	// Mesh is the mesh configuration in force if it is not read from the ConfigMap; nil stands for the defaults. UseMesh replaces it.
 	Mesh *meshconfig.MeshConfig
 	// QPS and Burst limit the requests to the API server per second (default 80 and 160).
@@ -109,6 +113,16 @@ type Source struct {
 	mu   sync.Mutex
 	mesh *meshconfig.MeshConfig // of UseMesh, or Options.Mesh
 	wake chan struct{}          // has a token after mesh was replaced
+
+	replaced chan replacement // has what the last Reconnect asked for and Run has not done yet
+	removed  chan struct{}    // is closed by Remove
+	remove   sync.Once
+}
+
+// replacement is another way to reach the API server.
+type replacement struct {
+	config  *rest.Config
+	clients *clients
 }
 
 // New returns the source. It sends no request before Run.
@@ -121,6 +135,7 @@ func New(o Options) (*Source, error) {
 	}
 	o.Namespace = cmp.Or(o.Namespace, defaultNamespace)
 	o.Revision = cmp.Or(o.Revision, defaultRevision)
+	o.RemoteNamespace = cmp.Or(o.RemoteNamespace, o.Namespace)
 	o.QPS, o.Burst = cmp.Or(o.QPS, defaultQPS), cmp.Or(o.Burst, defaultBurst)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -129,8 +144,35 @@ func New(o Options) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: the credentials for its API server cannot be used: %w", o.Cluster, err)
 	}
-	return &Source{o: o, clients: c, timing: defaultTiming(), mesh: o.Mesh, wake: make(chan struct{}, 1)}, nil
+	return &Source{
+		o: o, clients: c, timing: defaultTiming(), mesh: o.Mesh, wake: make(chan struct{}, 1),
+		replaced: make(chan replacement, 1), removed: make(chan struct{}),
+	}, nil
 }
+
+// Reconnect makes the source reach the API server in another way: with other credentials, at another address. What was listed stays in
+// force until the kinds have been listed again. The error says why the configuration cannot be used; then nothing changes. A source
+// that reads configuration or settings cannot be reconnected. Only one goroutine may call it.
+func (s *Source) Reconnect(config *rest.Config) error {
+	if s.o.Configuration || s.o.MeshConfigMap || s.o.NetworksConfigMap || s.o.Remote != nil {
+		return errors.New("only a source of services can be reconnected")
+	}
+	o := s.o
+	o.Config = config
+	c, err := newClients(o)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-s.replaced: // it is overtaken
+	default:
+	}
+	s.replaced <- replacement{config, c}
+	return nil
+}
+
+// Remove makes Run pass on one last batch, which removes everything that the source has passed on, and return.
+func (s *Source) Remove() { s.remove.Do(func() { close(s.removed) }) }
 
 // Name returns "kubernetes/" and the cluster.
 func (s *Source) Name() string { return "kubernetes/" + s.o.Cluster }
@@ -179,6 +221,11 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 			}
 		case <-r.reconnected:
 			r.checkVersion(ctx)
+		case to := <-s.replaced:
+			r.reconnect(to)
+		case <-s.removed:
+			r.removeAll()
+			return nil
 		}
 	}
 }

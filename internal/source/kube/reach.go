@@ -54,7 +54,7 @@ func (r *run) answered(ctx context.Context, err error) {
 		}
 		now.lost, now.answers = true, false
 		r.o.Log.Error("cannot reach the API server", "cluster", r.o.Cluster, "server", r.o.Config.Host, "error", why)
-		consequence := "the last known state is served"
+		consequence := "what is known of it is stale: its last known state is served"
 		if !r.synced {
 			consequence = "nothing is known of it yet"
 		}
@@ -67,8 +67,8 @@ func (r *run) answered(ctx context.Context, err error) {
 func (r *run) reached() {
 	if r.reach.lost {
 		r.o.Log.Info("the API server answers again", "cluster", r.o.Cluster, "after", time.Since(r.reach.since).Round(time.Second))
-		r.note("reach", api.Error, "")
 	}
+	r.note("reach", api.Error, "")
 	if !r.reach.answers {
 		select {
 		case r.reconnected <- struct{}{}:

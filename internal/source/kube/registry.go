@@ -43,8 +43,13 @@ func (r *run) watchRegistry() {
 		to.typed(to.discovery, "endpointslices", filter{}, &discovery.EndpointSlice{}, func() runtime.Object { return &discovery.EndpointSliceList{} }))
 }
 
-// registry returns a table of values in namespaces.
+// registry returns a table of values in namespaces. It is the one that exists, if the source is reconnected.
 func (r *run) registry(what, kind string, convert func(runtime.Object) content) *table {
+	for t := range r.tables {
+		if t.what == what {
+			return t
+		}
+	}
 	return &table{
 		what: what, kind: kind, cluster: r.o.Cluster, convert: convert, merge: mergeValues,
 		show: func(n name, c content, v *view) shown {

@@ -22,6 +22,9 @@ type run struct {
 	// reconnected has a token when the API server answers for the first time, or again.
 	reconnected chan struct{}
 	watchers    sync.WaitGroup
+	// watching is the context of the watchers, which stopWatching cancels.
+	watching     context.Context
+	stopWatching context.CancelFunc
 
 	// mu guards everything below, and the tables.
 	mu     sync.Mutex
@@ -31,6 +34,7 @@ type run struct {
 	namespaces, tags, definitions *table
 	kinds                         map[string]*watcher // by name of the kind: the watched kinds of configuration
 	settings                      *settings           // nil if nothing is read from ConfigMaps
+	secrets                       *table              // nil if remote clusters are not read
 	converter                     *converter
 
 	mesh      *meshconfig.MeshConfig
@@ -47,7 +51,9 @@ type run struct {
 
 func newRun(ctx context.Context, s *Source, sink source.Sink) *run {
 	place := "cluster " + s.o.Cluster
+	watching, stop := context.WithCancel(ctx)
 	return &run{
+		watching: watching, stopWatching: stop,
 		Source: s, ctx: ctx, sink: sink, place: place,
 		reconnected: make(chan struct{}, 1),
 		tables:      map[*table]bool{}, kinds: map[string]*watcher{}, problems: map[string][]api.Problem{},
@@ -63,11 +69,41 @@ func (r *run) start() {
 			r.settings = newSettings(r)
 		}
 		r.watchRegistry()
+		if r.o.Remote != nil {
+			r.watchSecrets()
+		}
 		if !r.o.MeshConfigMap {
 			r.useMesh(r.givenMesh()) // which may select namespaces
 		}
 		if r.o.Configuration {
 			r.watchConfiguration()
+		}
+	})
+}
+
+// reconnect watches everything anew, with other clients. The tables stay as they are, so only what differs is passed on.
+func (r *run) reconnect(to replacement) {
+	r.stopWatching()
+	r.watchers.Wait()
+	r.clients.http.CloseIdleConnections()
+	r.watching, r.stopWatching = context.WithCancel(r.ctx)
+	r.update(func() {
+		r.clients, r.o.Config = to.clients, to.config
+		r.reach = reach{}
+		r.watchRegistry()
+	})
+}
+
+// removeAll removes everything that was passed on, as one batch.
+func (r *run) removeAll() {
+	r.stopWatching()
+	r.watchers.Wait()
+	r.update(func() {
+		for t := range r.tables {
+			r.remove(t)
+		}
+		for about := range r.problems {
+			r.report(about)
 		}
 	})
 }
@@ -179,6 +215,7 @@ func (r *run) useMesh(m *meshconfig.MeshConfig) {
 	}
 	r.mesh = m
 	r.look()
+	r.tellRemote()
 }
 
 // look makes the view anew, and passes on what it shows and no longer shows.

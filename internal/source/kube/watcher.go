@@ -45,7 +45,7 @@ func (r *run) watch(t *table, versions ...resource) *watcher {
 		t.rows = map[name]content{}
 	}
 	r.tables[t] = true
-	ctx, stop := context.WithCancel(r.ctx)
+	ctx, stop := context.WithCancel(r.watching)
 	w := &watcher{r: r, t: t, versions: versions, stop: stop, hurry: make(chan struct{}, 1)}
 	r.watchers.Add(1)
 	go func() {
@@ -192,8 +192,12 @@ func (w *watcher) reason(err error) string {
 		if group == "" {
 			group = `""`
 		}
+		role := "the ClusterRole of the control plane"
+		if of.namespace != "" {
+			role = "the Role of the control plane in namespace " + of.namespace
+		}
 		return fmt.Sprintf("%s may not be listed and watched: %v; add the rule {apiGroups: [%s], resources: [%s], verbs: [get, list, watch]} "+
-			"to the ClusterRole of the control plane; what was known of them stays in force", of, err, group, of.name)
+			"to %s; what was known of them stays in force", of, err, group, of.name, role)
 	case apierrors.IsNotFound(err):
 		return fmt.Sprintf("the API server does not know the resource %s: %v; enable its API group", of, err)
 	}

@@ -2,7 +2,7 @@
 // exist, and conflicts between objects. The problem of a conflict names the object that takes precedence.
 //
 // The package owns the checks that need more than one object. Package api checks single objects when it decodes them. There is
-// one cell per object, whether or not a proxy sees the object, and one root over all of them. Problems carry no position, so
+// one cell per object, and one per Service that another cluster has, too, whether or not a proxy sees the object, and one root over all of them. Problems carry no position, so
 // moving an object within its file runs nothing here. The package starts no goroutines.
 package problem
 
@@ -32,6 +32,8 @@ type Queries struct {
 	transport *transport.Queries
 	checks    map[string]func(*findings) // by kind
 	checked   query.Collection[string, api.Problem]
+	// members are the problems of Services of a name that a Service of another cluster has, too.
+	members query.Collection[service.All, api.Problem]
 	// All returns the problems of all objects and sources, as a list of sets.
 	All query.Query[service.All, []state.Problems]
 }
@@ -44,6 +46,9 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	q.checked = query.Each(g, "checks", func(r *query.Reader, kind string) omap.Map[api.Key, omap.Unit] {
 		return t.Kinds.Group(r, kind)
 	}, check, func(_ string, k api.Key) api.Key { return k })
+	q.members = query.Each(g, "memberChecks", func(r *query.Reader, _ service.All) omap.Map[api.Key, omap.Unit] {
+		return t.Kube.Members.Group(r, struct{}{})
+	}, query.Define(g, "memberCheck", same, q.checkMember), func(_ service.All, k api.Key) api.Key { return k })
 	sameSets := func(a, b []state.Problems) bool {
 		return slices.EqualFunc(a, b, state.Problems.Equal)
 	}
@@ -63,7 +68,7 @@ func (q *Queries) all(r *query.Reader, _ service.All) ([]state.Problems, bool) {
 	for _, kind := range api.Kinds() {
 		sets = append(sets, q.checked.Get(r, kind.Name))
 	}
-	return sets, true
+	return append(sets, q.members.Get(r, service.All{})), true
 }
 
 // findings are the problems of one object.

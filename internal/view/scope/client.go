@@ -14,7 +14,7 @@ import (
 
 // ClientOf returns the attributes of a class's proxies, besides their set, that may matter to a host.
 func ClientOf(c proxy.Class) traffic.Client {
-	k := traffic.Client{Site: c.Site, Gateway: c.Gateway, IPv6: c.Families == mesh.OnlyIPv6}
+	k := traffic.Client{Site: c.Site, Gateway: c.Gateway, IPv6: c.Families == mesh.OnlyIPv6, Cluster: c.Cluster}
 	if !c.Rules.Empty() {
 		k.Rules = traffic.SelectingRules{Namespace: c.Namespace, Names: c.Rules}
 	}
@@ -48,6 +48,7 @@ func (q *Queries) defineClients(g *query.Graph) {
 	q.localityHosts = query.Define(g, "sitedHosts", Hosts.Equal, func(r *query.Reader, _ service.All) (Hosts, bool) {
 		return q.findLocalityHosts(r), true
 	})
+	q.byCluster = query.Define(g, "byCluster", func(a, b bool) bool { return a == b }, q.differsByCluster)
 	q.clientHosts = query.Define(g, "personalHosts", Hosts.Equal, func(r *query.Reader, k ClientInSet) (Hosts, bool) {
 		hosts := Hosts{}
 		if k.Client.Site != (mesh.Site{}) {
@@ -58,6 +59,9 @@ func (q *Queries) defineClients(g *query.Graph) {
 		}
 		if k.Client.IPv6 {
 			hosts = union(hosts, q.Index.ForIPv6.Group(r, k.Set, ""))
+		}
+		if k.Client.Cluster != "" {
+			hosts = union(hosts, q.clusterLocalAmong(r, k.Set))
 		}
 		return union(hosts, q.hostsOfSelectingRules(r, k)), true
 	})
@@ -80,6 +84,9 @@ func (q *Queries) BaseClientHosts(r *query.Reader, c traffic.Client) Hosts {
 	}
 	if c.IPv6 {
 		sets = append(sets, q.services.Index.ForIPv6.Group(r, service.All{}, ""))
+	}
+	if c.Cluster != "" {
+		sets = append(sets, q.tables.Hosts.ClusterLocal.Group(r, ""))
 	}
 	return union(sets...)
 }
@@ -160,6 +167,51 @@ func (q *Queries) hostsOfSelectingRules(r *query.Reader, k ClientInSet) Hosts {
 		}
 	}
 	return all
+}
+
+// clusterOf is the cluster of a proxy, if a host of its set has other addresses in another cluster.
+func (q *Queries) clusterOf(r *query.Reader, p *proxy.Proxy, s Set) string {
+	if differs, _ := q.byCluster.Get(r, s.WithoutNames()); !differs {
+		return ""
+	}
+	return cmp.Or(p.ClusterID, q.tables.ClusterID())
+}
+
+func (q *Queries) differsByCluster(r *query.Reader, s Set) (bool, bool) {
+	for _, layer := range []string{"", s.Namespace} {
+		hosts := q.tables.Hosts.ByCluster.Group(r, layer)
+		if hosts.Len() > 0 && (s.Overlay() || intersects(hosts, q.Hosts(r, s))) {
+			return true, true
+		}
+	}
+	return false, true
+}
+
+// clusterLocalAmong are those of the hosts of a set that are local to each cluster.
+func (q *Queries) clusterLocalAmong(r *query.Reader, s Set) Hosts {
+	all := q.Hosts(r, s)
+	var both []omap.Change[omap.Name, omap.Unit]
+	for _, layer := range []string{"", s.Namespace} {
+		for host := range q.tables.Hosts.ClusterLocal.Group(r, layer).All() {
+			if all.Has(host) {
+				both = append(both, omap.Put(host, omap.Unit{}))
+			}
+		}
+	}
+	return Hosts{}.With(both...)
+}
+
+// intersects reports whether some host is in both sets.
+func intersects(few, many Hosts) bool {
+	if few.Len() > many.Len() {
+		few, many = many, few
+	}
+	for host := range few.All() {
+		if many.Has(host) {
+			return true
+		}
+	}
+	return false
 }
 
 // localityOf is where a proxy runs, limited to the attributes that some rule depends on. The place of the workload's pod or

@@ -37,20 +37,22 @@ type Set struct {
 	ShortNames bool
 	// Families are the IP versions of the proxies' addresses. The names of a host include those of its addresses that they call.
 	Families mesh.Families
+	// Cluster is that of the proxies; see proxy.Class. The addresses of a service for them are those in their cluster.
+	Cluster string
 }
 
 // Overlay reports whether the set is an overlay over the base view.
 func (s Set) Overlay() bool { return s.Sidecar == api.Key{} }
 
-// WithoutNames returns the set without ShortNames and Families: what does not depend on names is shared.
+// WithoutNames returns the set without ShortNames, Families and Cluster: what does not depend on names and addresses is shared.
 func (s Set) WithoutNames() Set {
-	s.ShortNames, s.Families = false, mesh.OnlyIPv4
+	s.ShortNames, s.Families, s.Cluster = false, mesh.OnlyIPv4, ""
 	return s
 }
 
 // SetOf is the set of a class.
 func SetOf(c proxy.Class) Set {
-	return Set{Namespace: c.Namespace, Sidecar: c.Sidecar, ShortNames: c.ShortNames, Families: c.Families}
+	return Set{Namespace: c.Namespace, Sidecar: c.Sidecar, ShortNames: c.ShortNames, Families: c.Families, Cluster: c.Cluster}
 }
 
 // HostInSet names a host as the proxies of a set see it.
@@ -79,6 +81,8 @@ type Queries struct {
 	localityAttributes query.Query[service.All, localityAttributes]
 	// localityHosts are the hosts of the base view whose endpoints may be preferred by locality.
 	localityHosts query.Query[service.All, Hosts]
+	// byCluster tells whether some host of a set has other addresses in another cluster.
+	byCluster query.Query[Set, bool]
 	// clientHosts are the hosts of a set that may look different to a client.
 	clientHosts query.Query[ClientInSet, Hosts]
 	// listeners are the egress listeners of a Sidecar. The result is absent if it has none for single ports.

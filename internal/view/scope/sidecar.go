@@ -29,9 +29,11 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 		return proxy.Class{}, false
 	}
 	if p.Role == proxy.Router {
-		return proxy.Class{
+		c := proxy.Class{
 			Namespace: p.Namespace, Gateway: true, Families: mesh.FamiliesOf(p.Addresses), Site: q.localityOf(r, p, p.Labels, mesh.Place{}), Rules: q.selectingRules(r, p.Namespace, p.Labels),
-		}, true
+		}
+		c.Cluster = q.clusterOf(r, p, SetOf(c))
+		return c, true
 	}
 	served, _ := q.services.Workload.Get(r, q.Workload(p))
 	labels := p.Labels
@@ -54,6 +56,7 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 		}
 		c.Inbound = withPoolLimits(row, c.Inbound)
 	}
+	c.Cluster = q.clusterOf(r, p, SetOf(c))
 	if p.Mode == proxy.None && !c.Inbound.Empty() {
 		c.Bind = p.Addresses[0]
 	}

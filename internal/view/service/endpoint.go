@@ -122,7 +122,7 @@ func rarest[K omap.Key[K]](labels mesh.Labels, group func(mesh.Label) omap.Map[K
 func (q *Queries) Endpoints(r *query.Reader, s *Service, port uint32) []mesh.PortEndpoint {
 	var out []mesh.PortEndpoint
 	for _, part := range s.Parts {
-		p, ok := part.Spec.Port(port)
+		p, ok := s.PortOf(part, port)
 		if !ok {
 			continue
 		}

@@ -136,7 +136,7 @@ func (q *Queries) footprint(r *query.Reader, s *Service, places func(namespace s
 		Host: s.Host, Created: s.Created, OverruledNamespaces: s.OverruledNamespaces, ForGateways: s.DiffersForGateways(), ForIPv6: s.ResolvesNames(),
 	}
 	own := serviceAddresses{headless: q.headless(r, s)}
-	own.singles, own.blocks = splitAddresses(s)
+	own.singles, own.blocks = splitAddresses(s.Host, s.allAddresses())
 	for _, p := range s.Ports {
 		if p.Protocol == mesh.UDP {
 			continue

@@ -200,16 +200,27 @@ func isAddress(host string) bool {
 
 // splitAddresses returns the single addresses of a service in canonical form, each once, and whether it has address
 // blocks. A host that is an IP address is one of them.
-func splitAddresses(s *Service) (singles []string, blocks bool) {
-	if a, ok := parseAddress(s.Host); ok { // the host may be an IP address
+func splitAddresses(host string, addresses []string) (singles []string, blocks bool) {
+	if a, ok := parseAddress(host); ok { // the host may be an IP address
 		singles = append(singles, a)
 	}
-	for _, text := range s.Addresses {
+	for _, text := range addresses {
 		if a, ok := parseAddress(text); ok {
 			singles = union(singles, []string{a})
 		}
 	}
-	return singles, len(s.Blocks()) > 0
+	return singles, len(blocksOf(addresses)) > 0
+}
+
+// allAddresses are the addresses of a service for the clients of all clusters.
+func (s *Service) allAddresses() []string {
+	all := s.Addresses
+	for _, p := range s.Parts {
+		if p.Member && p.Spec.Headless == s.Headless {
+			all = union(slices.Clip(all), p.Spec.Addresses)
+		}
+	}
+	return all
 }
 
 // parseAddress parses an address, or a block (CIDR) that holds one address only, into its canonical form.
@@ -224,9 +235,11 @@ func parseAddress(text string) (string, bool) {
 }
 
 // Blocks are the address blocks (CIDR) of a service in canonical form, each once.
-func (s *Service) Blocks() []string {
+func (s *Service) Blocks() []string { return blocksOf(s.Addresses) }
+
+func blocksOf(addresses []string) []string {
 	var out []string
-	for _, text := range s.Addresses {
+	for _, text := range addresses {
 		if p, err := netip.ParsePrefix(text); err == nil && !p.IsSingleIP() {
 			out = union(out, []string{p.Masked().String()})
 		}

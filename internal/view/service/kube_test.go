@@ -201,6 +201,19 @@ func endpoints(w *meshtest.World, host string) string {
 	return strings.Join(list, ", ")
 }
 
+// TestCircleOfAliases checks that names which lead to each other end.
+func TestCircleOfAliases(t *testing.T) {
+	w := meshtest.New(t)
+	w.Observe(values{
+		in("west", kube.KindService, "b"): &kube.Service{Type: kube.ExternalName, ExternalName: "c.shop.svc.cluster.local"},
+		in("west", kube.KindService, "c"): &kube.Service{Type: kube.ExternalName, ExternalName: "b.shop.svc.cluster.local"},
+	})
+	got := w.Queries.Services.Aliases(w.Graph.Naive(), service.HostView{Host: "b.shop.svc.cluster.local"})
+	if want := []service.Alias{{Host: "c.shop.svc.cluster.local", Namespace: "shop"}}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
 // TestAliases checks which other names a host has.
 func TestAliases(t *testing.T) {
 	const host = "a.example.com"
@@ -220,10 +233,12 @@ func TestAliases(t *testing.T) {
 		{"a name of a name", "", values{
 			in("west", kube.KindService, "b"): alias(host), in("west", kube.KindService, "c"): alias("b.shop.svc.cluster.local"),
 		}, "b c", 2},
-		{"a circle", "", values{
-			in("west", kube.KindService, "b"): alias(host), in("west", kube.KindService, "c"): alias("b.shop.svc.cluster.local"),
-			in("east", kube.KindService, "b"): alias("c.shop.svc.cluster.local"),
-		}, "b c", 2},
+		{"another name in the cluster that leads", "", values{
+			in("west", kube.KindService, "b"): alias(host), in("east", kube.KindService, "b"): alias("c.shop.svc.cluster.local"),
+		}, "", 0},
+		{"the same name in another cluster, where it is one for something else", "", values{
+			in("east", kube.KindService, "b"): alias(host), in("west", kube.KindService, "b"): alias("c.shop.svc.cluster.local"),
+		}, "b", 1},
 		{"the name of a Service", "", values{
 			in("west", kube.KindService, "b"): alias(host), in("east", kube.KindService, "b"): &kube.Service{},
 		}, "", 0},

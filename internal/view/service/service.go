@@ -60,7 +60,8 @@ type Service struct {
 	*mesh.Service
 	// Created is the creation time of the oldest part in Unix nanoseconds. Conflicts between hosts are decided by it.
 	Created int64
-	// Parts are the objects that declare the service, oldest first. All are in one namespace. There is at least one.
+	// Parts are the objects that declare the service, oldest first. All are in one namespace. There is at least one. Behind a Service
+	// are its members: those of its name in other clusters.
 	Parts []Part
 	// OverruledNamespaces are the namespaces whose declaration of the host is visible but lost the conflict, in the order
 	// of age.
@@ -71,6 +72,9 @@ type Service struct {
 type Part struct {
 	Object api.Key
 	Spec   *mesh.Service
+	// Member is true for a Service beside one of another cluster that decides what the service is. It adds endpoints, identities and,
+	// for clients in its cluster, addresses.
+	Member bool
 }
 
 // isService reports whether the object is a Service of a Kubernetes cluster, and not a ServiceEntry.
@@ -78,7 +82,7 @@ func (p Part) isService() bool { return p.Object.Kind == kube.KindService }
 
 func (s *Service) equal(o *Service) bool {
 	return s.Host == o.Host && s.Created == o.Created && s.Service.Equal(o.Service) && slices.Equal(s.OverruledNamespaces, o.OverruledNamespaces) &&
-		slices.EqualFunc(s.Parts, o.Parts, func(a, b Part) bool { return a.Object == b.Object && a.Spec.Equal(b.Spec) })
+		slices.EqualFunc(s.Parts, o.Parts, func(a, b Part) bool { return a.Object == b.Object && a.Member == b.Member && a.Spec.Equal(b.Spec) })
 }
 
 // DiffersForGateways reports whether gateways reach the service in another way than sidecars do. No connection is redirected to a
@@ -93,9 +97,31 @@ func (s *Service) ResolvesNames() bool {
 	return s.Resolution == mesh.DNS || s.Resolution == mesh.DNSRoundRobin || s.Resolution == mesh.DynamicDNS
 }
 
-// AddressesFor are the addresses of the service that clients of some families call. Clients of both families call the first one.
-func (s *Service) AddressesFor(f mesh.Families) []string {
-	all, _ := splitAddresses(s)
+// AddressesIn are the addresses of the service for clients in a cluster: those of the Service in that cluster, or else those of the
+// Service that decides. foreign is true in the second case.
+func (s *Service) AddressesIn(cluster string) (list []string, foreign bool) {
+	if !s.ByFamily || cluster == "" {
+		return s.Addresses, false
+	}
+	for _, p := range s.Parts {
+		if p.isService() && p.Object.Cluster == cluster && p.Spec.Headless == s.Headless {
+			return p.Spec.Addresses, false
+		}
+	}
+	return s.Addresses, true
+}
+
+// Foreign reports whether the addresses of the service are those of another cluster. A service of the cluster itself may have the same.
+func (s *Service) Foreign(cluster string) bool {
+	_, foreign := s.AddressesIn(cluster)
+	return foreign
+}
+
+// AddressesFor are the addresses of the service that clients of some families in a cluster call. Clients of both families call the
+// first one.
+func (s *Service) AddressesFor(f mesh.Families, cluster string) []string {
+	addresses, _ := s.AddressesIn(cluster)
+	all, _ := splitAddresses(s.Host, addresses)
 	switch {
 	case !s.ByFamily:
 		return all
@@ -105,17 +131,18 @@ func (s *Service) AddressesFor(f mesh.Families) []string {
 	return slices.DeleteFunc(all, func(ip string) bool { return !f.Has(ip) })
 }
 
-// ListensAt reports whether proxies of some families listen at an address of the service: one that their clients call, or the first
-// one if these can call none.
-func (s *Service) ListensAt(ip string, f mesh.Families) bool {
-	if !s.ByFamily || len(s.Addresses) < 2 {
+// ListensAt reports whether proxies of some families in a cluster listen at an address of the service: one that their clients call, or
+// the first one if these can call none.
+func (s *Service) ListensAt(ip string, f mesh.Families, cluster string) bool {
+	if !s.ByFamily {
 		return true
 	}
-	if of := s.AddressesFor(f); len(of) > 0 {
+	if of := s.AddressesFor(f, cluster); len(of) > 0 {
 		return slices.Contains(of, ip)
 	}
-	all, _ := splitAddresses(s)
-	return all[0] == ip
+	addresses, _ := s.AddressesIn(cluster)
+	all, _ := splitAddresses(s.Host, addresses)
+	return len(all) == 0 || all[0] == ip
 }
 
 // Queries answer questions about services.
@@ -190,8 +217,14 @@ func (q *Queries) service(r *query.Reader, v HostView) (*Service, bool) {
 	}
 	s := &Service{Host: v.Host, Created: parts[0].Created, OverruledNamespaces: others}
 	for _, c := range parts {
-		if spec, ok := q.tables.Services.Get(r, c.Object()); ok {
-			s.Parts = append(s.Parts, Part{c.Object(), spec.For(v.Host)})
+		spec, ok := q.tables.Services.Get(r, c.Object())
+		if !ok {
+			continue
+		}
+		p := Part{Object: c.Object(), Spec: spec.For(v.Host)}
+		s.Parts = append(s.Parts, p)
+		if p.isService() {
+			s.Parts = append(s.Parts, q.members(r, p.Object, v.Host)...)
 		}
 	}
 	if len(s.Parts) == 0 {
@@ -199,6 +232,43 @@ func (q *Queries) service(r *query.Reader, v HostView) (*Service, bool) {
 	}
 	s.Service = merge(s.Parts)
 	return s, true
+}
+
+// members are the Services of the name of a Service in other clusters, in the order of the IDs of their clusters.
+func (q *Queries) members(r *query.Reader, leader api.Key, host string) (list []Part) {
+	for c := range q.tables.ByHost.Group(r, host).All() {
+		k := c.Object()
+		if c.Kind != state.MemberClaim || k.Namespace != leader.Namespace || k.Name != leader.Name || len(list) == maxParts {
+			continue
+		}
+		if slices.ContainsFunc(list, func(p Part) bool { return p.Object == k }) {
+			continue // it has a claim for each layer
+		}
+		if spec, ok := q.tables.Services.Get(r, k); ok {
+			list = append(list, Part{Object: k, Spec: spec, Member: true})
+		}
+	}
+	slices.SortFunc(list, func(a, b Part) int { return a.Object.Compare(b.Object) })
+	return list
+}
+
+// PortOf returns the port of a part that belongs to a port of the service. A member is asked for the port of the same name, which
+// may have another number in its cluster.
+func (s *Service) PortOf(part Part, number uint32) (mesh.Port, bool) {
+	if !part.Member {
+		return part.Spec.Port(number)
+	}
+	p, ok := s.Port(number)
+	if !ok {
+		return mesh.Port{}, false
+	}
+	i := slices.IndexFunc(part.Spec.Ports, func(o mesh.Port) bool {
+		return o.Name == p.Name && (o.Protocol == mesh.UDP) == (p.Protocol == mesh.UDP)
+	})
+	if i < 0 {
+		return mesh.Port{}, false
+	}
+	return part.Spec.Ports[i], true
 }
 
 // DeclarationStatus says what a view does with one declaration of a host.
@@ -260,10 +330,11 @@ func DeclaringNamespace(claims omap.Map[state.Claim, omap.Unit], layer string) s
 }
 
 // merge adds up declarations of one namespace. The oldest decides; the others add ports, addresses and subject
-// alternative names that it does not have. Beside a Service, ServiceEntries add endpoints only.
+// alternative names that it does not have. Beside a Service, ServiceEntries add endpoints only, and Services of other clusters add
+// subject alternative names.
 func merge(parts []Part) *mesh.Service {
 	if of := slices.DeleteFunc(slices.Clone(parts), func(p Part) bool { return !p.isService() }); len(of) > 0 {
-		parts = of
+		return mergeServices(of)
 	}
 	if len(parts) == 1 {
 		return parts[0].Spec
@@ -279,6 +350,20 @@ func merge(parts []Part) *mesh.Service {
 		m.Addresses = union(m.Addresses, p.Spec.Addresses)
 		m.SubjectAltNames = union(m.SubjectAltNames, p.Spec.SubjectAltNames)
 	}
+	return &m
+}
+
+// mergeServices returns the Service that decides, with the subject alternative names of its members.
+func mergeServices(parts []Part) *mesh.Service {
+	m := *parts[0].Spec
+	names := slices.Clone(m.SubjectAltNames)
+	for _, p := range parts[1:] {
+		names = union(names, p.Spec.SubjectAltNames)
+	}
+	if len(names) == len(m.SubjectAltNames) {
+		return parts[0].Spec
+	}
+	m.SubjectAltNames = names
 	return &m
 }
 

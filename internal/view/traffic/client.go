@@ -20,6 +20,8 @@ type Client struct {
 	Gateway bool
 	// IPv6 is true if the client has addresses of IPv6 only. It matters to services with Service.ResolvesNames.
 	IPv6 bool
+	// Cluster is the cluster of the client. It matters to services that are local to each cluster.
+	Cluster string
 }
 
 // SelectingRules are the DestinationRules whose workload selector selects a client.

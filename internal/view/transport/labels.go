@@ -22,6 +22,7 @@ type LabelledKey struct {
 	scope.LabelledClients
 	NotIntercepted bool
 	Families       mesh.Families
+	Cluster        string
 	At             service.Address
 }
 
@@ -47,7 +48,7 @@ func (q *Queries) defineLabelled(g *query.Graph, elem query.Query[partKey, []Par
 		if of == (clients{}) {
 			return nil, false
 		}
-		return elem.Get(r, partKey{view, k.At, k.NotIntercepted, k.Families, of, k.options, 0})
+		return elem.Get(r, partKey{view, k.At, k.NotIntercepted, k.Families, k.Cluster, of, k.options, 0})
 	})
 	q.labelledParts = query.Each(g, "labelledSharedConnections", func(r *query.Reader, k LabelledKey) omap.Map[service.Candidate, omap.Unit] {
 		return Candidates(k.NotIntercepted, q.scope.LabelledIndex).Group(r, k.LabelledClients, k.At)
@@ -67,8 +68,8 @@ func (q *Queries) Labelled(r *query.Reader, k LabelledKey) (p *Plan, differs boo
 	for _, part := range parts.All() {
 		instead[part.id()] = part
 	}
-	if p, ok := q.plan(r, SetKey{k.Set, k.NotIntercepted, k.Families, k.At}, instead); ok {
+	if p, ok := q.plan(r, SetKey{k.Set, k.NotIntercepted, k.Families, k.Cluster, k.At}, instead); ok {
 		return p, true
 	}
-	return q.planOfAll(r, BaseKey{k.NotIntercepted, k.Families, k.At}, instead), true
+	return q.planOfAll(r, BaseKey{k.NotIntercepted, k.Families, k.Cluster, k.At}, instead), true
 }

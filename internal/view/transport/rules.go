@@ -27,7 +27,7 @@ func (q *Queries) evaluatePart(r *query.Reader, k partKey) (Part, bool) {
 		s = wider
 	}
 	port, ok := s.Port(k.at.Port)
-	if !ok || !s.Headless && !k.options.FromSidecar && k.at.IP != "" && !s.ListensAt(k.at.IP, k.families) {
+	if !ok || !s.Headless && !k.options.FromSidecar && k.at.IP != "" && !s.ListensAt(k.at.IP, k.families, k.cluster) {
 		return Part{}, false
 	}
 	if k.options.Protocol != mesh.Auto {
@@ -50,7 +50,7 @@ func (q *Queries) evaluatePart(r *query.Reader, k partKey) (Part, bool) {
 	default:
 		b.addTCP(objects)
 	}
-	return Part{Host: k.Host, options: k.options, Rules: b.rules, Sniffed: port.Protocol.Sniffed(), Port: port.Number}.withHash(s.Created), true
+	return Part{Host: k.Host, options: k.options, foreign: s.Foreign(k.cluster), Rules: b.rules, Sniffed: port.Protocol.Sniffed(), Port: port.Number}.withHash(s.Created), true
 }
 
 // builder makes the rules of one port of a service.

@@ -11,6 +11,7 @@ package transport
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
@@ -32,10 +33,12 @@ const maxInlineParts = 8
 const maxConflicts = 20
 
 // BaseKey names an address in the base view. NotIntercepted says that traffic is not redirected to the proxy, so that
-// every listener binds the loopback address. Families are the IP versions of the proxy; they are zero for any IP.
+// every listener binds the loopback address. Families are the IP versions of the proxy and Cluster is its cluster, if that matters;
+// they are zero for any IP.
 type BaseKey struct {
 	NotIntercepted bool
 	Families       mesh.Families
+	Cluster        string
 	At             service.Address
 }
 
@@ -44,6 +47,7 @@ type SetKey struct {
 	Set            scope.Set
 	NotIntercepted bool
 	Families       mesh.Families
+	Cluster        string
 	At             service.Address
 }
 
@@ -123,11 +127,9 @@ func (q *Queries) planOfAll(r *query.Reader, k BaseKey, instead map[partID]Part)
 		}
 		return p
 	}
-	for _, c := range own.hosts {
-		if part, ok := q.partOf(r, len(own.hosts), partKey{service.HostView{Host: c.Host}, k.At, k.NotIntercepted, k.Families, clients{}, c.ListenOptions, 0}); ok {
-			p.add(part)
-		}
-	}
+	q.addHosts(r, p, own.hosts, func(c service.Candidate) partKey {
+		return partKey{service.HostView{Host: c.Host}, k.At, k.NotIntercepted, k.Families, k.Cluster, clients{}, c.ListenOptions, 0}
+	})
 	return p
 }
 
@@ -155,12 +157,10 @@ func (q *Queries) plan(r *query.Reader, k SetKey, instead map[partID]Part) (p *P
 		}
 		return p, true
 	}
-	for _, c := range own.hosts {
+	q.addHosts(r, p, own.hosts, func(c service.Candidate) partKey {
 		view := q.scope.View(r, scope.HostInSet{Host: c.Host, Set: k.Set})
-		if part, ok := q.partOf(r, len(own.hosts), partKey{view, k.At, k.NotIntercepted, k.Families, clients{}, c.ListenOptions, 0}); ok {
-			p.add(part)
-		}
-	}
+		return partKey{view, k.At, k.NotIntercepted, k.Families, k.Cluster, clients{}, c.ListenOptions, 0}
+	})
 	return p, true
 }
 
@@ -174,13 +174,28 @@ func (q *Queries) addUnchanged(r *query.Reader, k SetKey, base, own candidateLis
 		}
 		return
 	}
-	for _, c := range base.hosts {
-		if own.onlyInBase[c.Host] {
-			continue
-		}
-		if part, ok := q.partOf(r, len(base.hosts), partKey{service.HostView{Host: c.Host}, k.At, k.NotIntercepted, k.Families, clients{}, c.ListenOptions, 0}); ok {
+	unchanged := slices.DeleteFunc(slices.Clone(base.hosts), func(c service.Candidate) bool { return own.onlyInBase[c.Host] })
+	q.addHosts(r, p, unchanged, func(c service.Candidate) partKey {
+		return partKey{service.HostView{Host: c.Host}, k.At, k.NotIntercepted, k.Families, k.Cluster, clients{}, c.ListenOptions, 0}
+	})
+}
+
+// addHosts adds the parts of hosts with the same address, oldest first. An address of a service of another cluster gives way to the
+// same address of a service of this one.
+func (q *Queries) addHosts(r *query.Reader, p *Plan, hosts []service.Candidate, key func(service.Candidate) partKey) {
+	var foreign []Part
+	for _, c := range hosts {
+		part, ok := q.partOf(r, len(hosts), key(c))
+		switch {
+		case !ok:
+		case part.foreign:
+			foreign = append(foreign, part)
+		default:
 			p.add(part)
 		}
+	}
+	for _, part := range foreign {
+		p.add(part)
 	}
 }
 
@@ -283,6 +298,7 @@ type partKey struct {
 	at             service.Address
 	notIntercepted bool
 	families       mesh.Families
+	cluster        string
 	clients        clients
 	options        service.ListenOptions
 	marker         int64
@@ -325,6 +341,8 @@ type Part struct {
 	Sniffed bool
 	Port    uint32
 	options service.ListenOptions
+	// foreign says that the address is one that the service has in another cluster.
+	foreign bool
 	created int64
 	age     string
 	hash    omap.Hash
@@ -344,7 +362,7 @@ func (Part) Size() int { return 0 }
 func (p Part) withHash(created int64) Part {
 	p.created = created
 	p.age = fmt.Sprintf("%016x ", uint64(created)^1<<63) // sorts times before 1970 first
-	b := fmt.Appendf(nil, "%s%s %t %d", p.age, p.Host, p.Sniffed, p.Port)
+	b := fmt.Appendf(nil, "%s%s %t %d %t", p.age, p.Host, p.Sniffed, p.Port, p.foreign)
 	for _, rule := range p.Rules {
 		b = fmt.Appendf(b, "\n%q %q %q %s %v", rule.Blocks, rule.ServerNames, rule.StatPrefix, rule.Object, rule.Options)
 		for _, d := range rule.Destinations {

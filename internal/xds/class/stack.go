@@ -15,6 +15,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/layer"
 	"github.com/pilotmesh/pilot/internal/xds/listener"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
+	"github.com/pilotmesh/pilot/internal/xds/route"
 )
 
 // Sharing says which proxies share a resource.
@@ -24,7 +25,7 @@ type Sharing uint8
 const (
 	// SharedByWorkload: proxies of workloads that serve the same ports.
 	SharedByWorkload Sharing = iota
-	// SharedByClients: proxies in one locality, or that the same DestinationRules select, or gateways.
+	// SharedByClients: proxies in one locality or cluster, or that the same DestinationRules select, or gateways.
 	SharedByClients
 	// SharedByScope: the proxies of a namespace, or of a Sidecar.
 	SharedByScope
@@ -124,6 +125,13 @@ func withoutSidecar[K comparable](key func(c proxy.Class) K) keyOf[K] {
 	return func(_ *query.Reader, c proxy.Class) (K, bool) { return key(c), scope.SetOf(c).Overlay() }
 }
 
+// byCluster makes a key that only classes have without a Sidecar to which their cluster matters.
+func byCluster[K comparable](key func(c proxy.Class) K) keyOf[K] {
+	return func(_ *query.Reader, c proxy.Class) (K, bool) {
+		return key(c), scope.SetOf(c).Overlay() && c.Cluster != ""
+	}
+}
+
 // sidecarsOnly makes a key that gateways do not have.
 func sidecarsOnly[K comparable](key keyOf[K]) keyOf[K] {
 	return func(r *query.Reader, c proxy.Class) (k K, ok bool) {
@@ -166,12 +174,13 @@ func (q *Queries) listenerStack() stack {
 			return listener.LabelledKey{LabelledClients: k, Variant: listener.VariantOf(c)}, ok
 		})),
 		fromCell("HTTP proxies", SharedByScope, q.listeners.HTTPProxies, func(r *query.Reader, c proxy.Class) (listener.HTTPProxiesKey, bool) {
-			return listener.HTTPProxiesKey{Sidecar: c.Sidecar, Variant: listener.VariantOf(c)}, q.hasHTTPProxies(r, c)
+			return listener.HTTPProxiesKey{Sidecar: c.Sidecar, Variant: listener.SharedVariantOf(c)}, q.hasHTTPProxies(r, c)
 		}),
 		fromElements("scope", SharedByScope, q.listeners.Scoped, sidecarsOnly(ofEveryClass(func(c proxy.Class) listener.SetKey {
 			return listener.SetKey{Set: scope.SetOf(c), Variant: listener.VariantOf(c)}
 		}))),
-		fromElements("base", SharedByAll, q.listeners.Base, sidecarsOnly(withoutSidecar(listener.VariantOf))),
+		fromElements("cluster", SharedByClients, q.listeners.ByCluster, sidecarsOnly(byCluster(listener.VariantOf))),
+		fromElements("base", SharedByAll, q.listeners.Base, sidecarsOnly(withoutSidecar(listener.SharedVariantOf))),
 	}
 }
 
@@ -187,6 +196,7 @@ func (q *Queries) routeStack() stack {
 			k, _ := scope.LabelledClientsOf(c)
 			return k, q.hasHTTPProxies(r, c)
 		}),
+		fromElements("cluster", SharedByClients, q.routes.ByCluster, byCluster(route.ReachOf)),
 		fromElements("base", SharedByAll, q.routes.Base, withoutSidecar(familiesOf)),
 		fromElements("base, sniffed", SharedByAll, q.routes.Sniffed, withoutSidecar(allKey)),
 	}

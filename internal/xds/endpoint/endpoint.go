@@ -64,6 +64,9 @@ func (q *Queries) assignments(r *query.Reader, at layer.HostForClient) []assignm
 		if s.Near == mesh.OnlyNode {
 			list = onNode(list, at.Site)
 		}
+		if s.ClusterLocal && at.Cluster != "" {
+			list = inCluster(list, at.Cluster)
+		}
 		unready := slices.ContainsFunc(list, isUnready)
 		one := func(subset *networking.Subset) {
 			list := list
@@ -102,6 +105,11 @@ func isUnready(e mesh.PortEndpoint) bool { return e.Health == mesh.Unready }
 func onNode(list []mesh.PortEndpoint, at mesh.Site) []mesh.PortEndpoint {
 	node := mesh.NodeOf(at)
 	return slices.DeleteFunc(list, func(e mesh.PortEndpoint) bool { return node == "" || e.Node != node })
+}
+
+// inCluster removes the endpoints of other clusters. It changes the list.
+func inCluster(list []mesh.PortEndpoint, cluster string) []mesh.PortEndpoint {
+	return slices.DeleteFunc(list, func(e mesh.PortEndpoint) bool { return e.Cluster != "" && e.Cluster != cluster })
 }
 
 // inSubset are the endpoints with the labels of a subset.

@@ -15,7 +15,7 @@ func (i *inquiry) noEndpoints(s hostSeen, port uint32, subset string) {
 	list := i.Queries.Services.Endpoints(i.r, s.service, port)
 	if len(list) == 0 {
 		for _, part := range s.service.Parts {
-			if _, ok := part.Spec.Port(port); ok {
+			if _, ok := s.service.PortOf(part, port); ok {
 				i.addNothingSelected(part.Object)
 			}
 		}

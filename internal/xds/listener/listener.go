@@ -40,11 +40,20 @@ type Variant struct {
 	DefaultLog bool
 	// Families are the IP versions of the proxy's addresses.
 	Families mesh.Families
+	// Cluster is that of the proxies; see proxy.Class. It is empty for listeners of the base view that all clusters share.
+	Cluster string
 }
 
 // VariantOf is the variant of a class.
 func VariantOf(c proxy.Class) Variant {
-	return Variant{NotIntercepted: c.Mode == proxy.None, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog, Families: c.Families}
+	return Variant{NotIntercepted: c.Mode == proxy.None, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog, Families: c.Families, Cluster: c.Cluster}
+}
+
+// SharedVariantOf is the variant of a class without its cluster.
+func SharedVariantOf(c proxy.Class) Variant {
+	v := VariantOf(c)
+	v.Cluster = ""
+	return v
 }
 
 // SetKey names the listeners of a set.
@@ -77,10 +86,12 @@ type Queries struct {
 	services  *service.Queries
 	scope     *scope.Queries
 	transport *transport.Queries
-	// Base are the listeners of the base view, Scoped those of a set, Labelled those of clients with labels.
-	Base     query.Collection[Variant, *resource.Resource]
-	Scoped   query.Collection[SetKey, *resource.Resource]
-	Labelled query.Collection[LabelledKey, *resource.Resource]
+	// Base are the listeners of the base view, Scoped those of a set, Labelled those of clients with labels. ByCluster are the listeners
+	// of the base view that differ in a cluster, because services have other addresses there.
+	Base      query.Collection[Variant, *resource.Resource]
+	ByCluster query.Collection[Variant, *resource.Resource]
+	Scoped    query.Collection[SetKey, *resource.Resource]
+	Labelled  query.Collection[LabelledKey, *resource.Resource]
 	// Messages are listeners before they are encoded, for readers that look into them. A cell exists only while something
 	// reads it: encoding does not.
 	Messages query.Query[AddressKey, *listenerv3.Listener]
@@ -106,6 +117,21 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queri
 	q.Base = query.Each(g, "listeners", func(r *query.Reader, k Variant) omap.Map[service.Address, omap.Unit] {
 		return transport.Candidates(k.NotIntercepted, s.Index).Keys(r, service.All{})
 	}, base, func(k Variant, at service.Address) baseAddressKey { return baseAddressKey{k, at} })
+	q.ByCluster = query.Each(g, "clusterListeners", func(r *query.Reader, k Variant) omap.Map[service.Address, omap.Unit] {
+		return transport.Candidates(k.NotIntercepted, s.Index).Keys(r, service.All{})
+	}, query.Define(g, "clusterListener", layer.Equal, func(r *query.Reader, k baseAddressKey) ([]*resource.Resource, bool) {
+		if k.at.IP == "" {
+			return nil, false // connections to any address are told apart by other means
+		}
+		shared := k
+		shared.Cluster = ""
+		all, _ := base.Get(r, shared)
+		own, _ := q.base(r, k)
+		if layer.Equal(own, all) {
+			return nil, false
+		}
+		return layer.HideMissing(own, all, resource.Hide), true
+	}), func(k Variant, at service.Address) baseAddressKey { return baseAddressKey{k, at} })
 	scoped := query.Define(g, "scopedListener", layer.Equal, q.scoped)
 	q.Scoped = query.Each(g, "scopedListeners", func(r *query.Reader, k SetKey) omap.Map[service.Address, omap.Unit] {
 		return transport.Candidates(k.NotIntercepted, sc.Index).Keys(r, k.Set)
@@ -163,17 +189,17 @@ type AddressKey struct {
 // of a wider layer.
 func (q *Queries) message(r *query.Reader, k AddressKey) (l *listenerv3.Listener, differs bool) {
 	c := listenerInput{Variant: k.Variant, at: k.At, outbound: q.scope.Outbound(r, k.Set)}
-	families := k.Families
+	families, cluster := k.Families, k.Cluster
 	if k.At.IP == "" {
-		families = mesh.OnlyIPv4 // it matters only which of its addresses a service has
+		families, cluster = mesh.OnlyIPv4, "" // they matter only to which of its addresses a service has
 	}
 	switch {
 	case k.Set == (scope.Set{}):
-		c.plan, differs = q.transport.Base(r, transport.BaseKey{NotIntercepted: k.NotIntercepted, Families: families, At: k.At})
+		c.plan, differs = q.transport.Base(r, transport.BaseKey{NotIntercepted: k.NotIntercepted, Families: families, Cluster: cluster, At: k.At})
 	case k.Labels.Empty() && k.Rules == (traffic.SelectingRules{}):
-		c.plan, differs = q.transport.Scoped(r, transport.SetKey{Set: k.Set, NotIntercepted: k.NotIntercepted, Families: families, At: k.At})
+		c.plan, differs = q.transport.Scoped(r, transport.SetKey{Set: k.Set, NotIntercepted: k.NotIntercepted, Families: families, Cluster: cluster, At: k.At})
 	default:
-		c.plan, differs = q.transport.Labelled(r, transport.LabelledKey{LabelledClients: k.LabelledClients, NotIntercepted: k.NotIntercepted, Families: families, At: k.At})
+		c.plan, differs = q.transport.Labelled(r, transport.LabelledKey{LabelledClients: k.LabelledClients, NotIntercepted: k.NotIntercepted, Families: families, Cluster: cluster, At: k.At})
 	}
 	if !differs {
 		return nil, false

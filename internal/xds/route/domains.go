@@ -51,10 +51,10 @@ func (q *Queries) domainsOf(r *query.Reader, at virtualHostKey, in domainTable) 
 	}
 	s, ok := q.services.Service.Get(r, at.HostView)
 	for _, ip := range f.VIPs {
-		if ok && !slices.Contains(s.AddressesFor(at.Families), ip) {
+		if ok && !slices.Contains(s.AddressesFor(at.Families, in.set.Cluster), ip) {
 			continue
 		}
-		if q.owner(r, in, service.Domain{Name: ip, Port: at.Port}) == at.Host {
+		if q.addressOwner(r, in, service.Domain{Name: ip, Port: at.Port}, at.Families) == at.Host {
 			addresses = append(addresses, envoy.AddressDomain(ip))
 		}
 	}
@@ -126,18 +126,53 @@ func (q *Queries) shortNameDeclared(r *query.Reader, host string) bool {
 
 // owner is the host of a table that gets an address or short name. It is empty if there is none.
 func (q *Queries) owner(r *query.Reader, in domainTable, at service.Domain) string {
+	return q.firstOwner(r, in, at, oldest)
+}
+
+// addressOwner is the host of a table that gets an address. A service that has the address in another cluster only does not ask for it,
+// and one whose addresses are all of another cluster comes last.
+func (q *Queries) addressOwner(r *query.Reader, in domainTable, at service.Domain, f mesh.Families) string {
+	return q.firstOwner(r, in, at, func(candidates omap.Map[service.Candidate, omap.Unit]) string {
+		if candidates.Len() < 2 {
+			return oldest(candidates)
+		}
+		foreign, compared := "", 0
+		for c := range candidates.All() {
+			if compared++; compared > maxOwners {
+				break
+			}
+			s, ok := q.services.Service.Get(r, q.scope.View(r, scope.HostInSet{Host: c.Host, Set: in.set}))
+			switch {
+			case !ok || !s.ByFamily:
+				return c.Host
+			case !slices.Contains(s.AddressesFor(f, in.set.Cluster), at.Name):
+			case !s.Foreign(in.set.Cluster):
+				return c.Host
+			case foreign == "":
+				foreign = c.Host
+			}
+		}
+		return foreign
+	})
+}
+
+// maxOwners bounds how many hosts with the same address are considered.
+const maxOwners = 40
+
+// firstOwner is the host of a table that gets an address or short name, if first tells which of several candidates gets it.
+func (q *Queries) firstOwner(r *query.Reader, in domainTable, at service.Domain, first func(omap.Map[service.Candidate, omap.Unit]) string) string {
 	switch {
 	case !in.set.Overlay() && in.httpProxy:
-		return oldest(q.proxyHosts.domains.Group(r, in.setProxyKey, at))
+		return first(q.proxyHosts.domains.Group(r, in.setProxyKey, at))
 	case !in.set.Overlay():
-		return oldest(q.scope.Index.Domains.Group(r, in.set, at))
+		return first(q.scope.Index.Domains.Group(r, in.set, at))
 	}
-	base := oldest(q.services.Index.Domains.Group(r, service.All{}, at))
-	if in.set == (scope.Set{}) || base != "" && q.scope.Viewer(r, base, in.set.Namespace) == "" {
+	base := first(q.services.Index.Domains.Group(r, service.All{}, at))
+	if in.set.Namespace == "" || base != "" && q.scope.Viewer(r, base, in.set.Namespace) == "" {
 		return base
 	}
 	// If the owner in the base view looks different in this set, the domain is free for all hosts that look different.
-	return oldest(q.scope.Index.Domains.Group(r, in.set, at))
+	return first(q.scope.Index.Domains.Group(r, in.set, at))
 }
 
 // oldest is the first of the candidates; empty if there is none.

@@ -74,15 +74,19 @@ type Queries struct {
 	messages query.Query[virtualHostKey, *routev3.VirtualHost]
 	// host is an encoded virtual host. hosts, scoped and labelled are the virtual hosts of a port in the base view, in a
 	// set and for clients with labels.
-	host       query.Query[virtualHostKey, []*resource.Piece]
-	hosts      query.Collection[basePortKey, *resource.Piece]
-	scoped     query.Collection[setPortKey, *resource.Piece]
-	labelled   query.Collection[labelledPortKey, *resource.Piece]
-	proxyHosts httpProxyHosts
-	// Base are the route configurations of the base view, Scoped those of a set, Labelled those of clients with labels.
-	Base     query.Collection[mesh.Families, *resource.Resource]
-	Scoped   query.Collection[scope.Set, *resource.Resource]
-	Labelled query.Collection[scope.LabelledClients, *resource.Resource]
+	host     query.Query[virtualHostKey, []*resource.Piece]
+	hosts    query.Collection[basePortKey, *resource.Piece]
+	scoped   query.Collection[setPortKey, *resource.Piece]
+	labelled query.Collection[labelledPortKey, *resource.Piece]
+	// clusterHosts are the virtual hosts of a port in the base view that differ in a cluster.
+	clusterHosts query.Collection[clusterPortKey, *resource.Piece]
+	proxyHosts   httpProxyHosts
+	// Base are the route configurations of the base view, Scoped those of a set, Labelled those of clients with labels. ByCluster are
+	// those of the base view that differ in a cluster, because services have other addresses there.
+	Base      query.Collection[mesh.Families, *resource.Resource]
+	ByCluster query.Collection[Reach, *resource.Resource]
+	Scoped    query.Collection[scope.Set, *resource.Resource]
+	Labelled  query.Collection[scope.LabelledClients, *resource.Resource]
 	// Sniffed, ScopedSniffed and LabelledSniffed are likewise those of ports with protocol detection at addresses of a
 	// host's own.
 	Sniffed         query.Collection[service.All, *resource.Resource]
@@ -103,6 +107,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	}, q.host, func(k basePortKey, name omap.Name) virtualHostKey {
 		return virtualHostKey{HostView: service.HostView{Host: string(name)}, Port: k.port, Families: k.families}
 	})
+	q.defineByCluster(g, s)
 	elem := query.Define(g, "scopedVirtualHost", layer.Equal, q.virtualHostIn)
 	q.scoped = query.Each(g, "scopedVirtualHosts", func(r *query.Reader, k setPortKey) scope.Hosts {
 		return sc.Index.HTTPPorts.Group(r, k.set, service.PortNumber(k.port))
@@ -134,7 +139,7 @@ func (q *Queries) virtualHostIn(r *query.Reader, k setHostKey) ([]*resource.Piec
 		list, _ = q.host.Get(r, at)
 	}
 	if k.Set.Overlay() {
-		base, _ := q.host.Get(r, virtualHostKey{HostView: service.HostView{Host: k.Host}, Port: k.port, Families: k.Set.Families})
+		base := q.baseHost(r, k.Host, k.port, k.Set)
 		if layer.Equal(list, base) {
 			return nil, false
 		}
@@ -160,7 +165,7 @@ func (q *Queries) routesIn(r *query.Reader, k setPortKey) ([]*resource.Resource,
 	if pieces.Len() == 0 && q.services.Index.HTTPPorts.Group(r, service.All{}, service.PortNumber(k.port)).Len() > 0 {
 		return nil, false // the route configuration of the base view applies
 	}
-	return q.configuration(r, k.port, q.hosts.Get(r, basePortKey{k.port, k.set.Families}), overlayChanges(pieces), mode), true
+	return q.configuration(r, k.port, q.basePieces(r, k.port, k.set), overlayChanges(pieces), mode), true
 }
 
 type pieceChange = omap.Change[omap.Name, *resource.Piece]
@@ -270,6 +275,11 @@ func (q *Queries) VirtualHostCell(k scope.LabelledClients, name, piece string) (
 	}
 	if id, ok := q.scoped.Element(setPortKey{k.Set, uint32(port)}, omap.Name(piece)); ok {
 		return id, true
+	}
+	if k.Set.Cluster != "" {
+		if id, ok := q.clusterHosts.Element(clusterPortKey{uint32(port), reachOf(k.Set)}, omap.Name(piece)); ok {
+			return id, true
+		}
 	}
 	return q.hosts.Element(basePortKey{uint32(port), k.Set.Families}, omap.Name(piece))
 }

@@ -19,7 +19,13 @@ func TestAccountSuffices(t *testing.T) {
 	p := on(t)
 	p.definitions()
 	p.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: istio}, data: {mesh: 'trustDomain: td1'}}")
-	s := p.start(kubesource.Options{Configuration: true, MeshConfigMap: true, NetworksConfigMap: true})
+	remote := make(chan kubesource.Remote, 10)
+	s := p.start(kubesource.Options{
+		Configuration: true, MeshConfigMap: true, NetworksConfigMap: true, Remote: func(r kubesource.Remote) { remote <- r },
+	})
+	if r := <-remote; r.Mesh.GetTrustDomain() != "td1" {
+		t.Errorf("remote clusters are told before the mesh configuration is known: %v", r)
+	}
 	if s.trust() != "td1" {
 		t.Errorf("the mesh configuration is not read: %q", s.trust())
 	}
@@ -61,6 +67,9 @@ func TestAccountWritesLittle(t *testing.T) {
 	_, err = client.CoordinationV1().Leases(p.namespace).Get(t.Context(), "of-others", meta.GetOptions{})
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("reading a lease of others: %v, want that it is forbidden", err)
+	}
+	if _, err := client.CoreV1().Secrets(meta.NamespaceDefault).List(t.Context(), meta.ListOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("listing Secrets of another namespace: %v, want that it is forbidden", err)
 	}
 	// Of ConfigMaps it reads its own only.
 	if _, err := client.CoreV1().ConfigMaps(p.namespace).List(t.Context(), meta.ListOptions{}); !apierrors.IsForbidden(err) {
