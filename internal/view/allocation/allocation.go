@@ -2,7 +2,7 @@
 //
 // The addresses that a host has are those in status.addresses, so whoever writes what this package decides makes it last. The
 // package decides only what differs from there: an address for a host that has none, and another one for a host whose address
-// belongs to somebody else. Where nothing is to be written, nothing runs.
+// belongs to somebody else. There are two small cells for each ServiceEntry, and choices only while they are to be written.
 //
 // Invariants: A host keeps its address, unless an object names that address in its spec, or an older object has it too. No address is
 // decided for two hosts. Decisions depend on rows only, so all replicas decide the same: the first choice of a host is a hash
