@@ -24,8 +24,16 @@ clusters, whose services it reads, too.
 It accepts Istio's flags. The help says which of them have no effect yet. Unknown flags are ignored with a warning, so that
 a command line for Istio works. An empty address disables the server at that address.
 
+Of a cluster whose configuration it reads, it also writes statuses, allocates addresses to ServiceEntries that have none, and makes
+WorkloadEntries for proxies that name a WorkloadGroup. Environment variables of Istio change that:
+  PILOT_ENABLE_IP_AUTOALLOCATE                   false: allocate no addresses
+  PILOT_IP_AUTOALLOCATE_IPV4_PREFIX, ..._IPV6_PREFIX
+                                                 ranges of allocated addresses (240.240.0.0/16 and 2001:2::/48)
+  PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION   false: make no WorkloadEntries
+  PILOT_WORKLOAD_ENTRY_GRACE_PERIOD              how long the entry of a proxy stays after it has disconnected (10s)
+
 Environment variables: POD_NAMESPACE, CLUSTER_ID and REVISION are the defaults of --namespace and --clusterID; REVISION is the revision of the control plane.
-POD_NAME names this replica when replicas elect the one that writes to the cluster, which ENABLE_LEADER_ELECTION=false turns
+POD_NAME names this replica in WorkloadEntries, and when replicas elect the one that writes statuses and addresses to the cluster, which ENABLE_LEADER_ELECTION=false turns
 off. SHARED_MESH_CONFIG names a ConfigMap whose mesh configuration is merged under that of the ConfigMap istio.
 
 It becomes ready (/ready) once all configuration has been read and proxies can connect.`,

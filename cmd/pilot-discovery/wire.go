@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -14,9 +15,11 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/pilotmesh/pilot/internal/admin"
+	"github.com/pilotmesh/pilot/internal/allocate"
 	"github.com/pilotmesh/pilot/internal/cluster"
 	"github.com/pilotmesh/pilot/internal/config"
 	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/register"
 	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/source/file"
@@ -56,10 +59,10 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 		"mesh_config", s.MeshConfig, "http_addr", s.HTTPAddr, "monitoring_addr", s.MonitoringAddr, "grpc_addr", s.GRPCAddr)
 
 	// The state, and the loop that owns it.
-	tables := state.New(state.Options{Domain: s.Domain, ClusterID: s.ClusterID, Sources: names})
+	tables := newTables(s, names)
 	graph := query.New(tables.DB, query.Options{Workers: workers(s)})
 	loop := push.New(tables, graph, class.Define(graph, tables), push.Settings{
-		Sources: names, MinInterval: s.MinCommitInterval, Log: log, Versions: writes(s),
+		Sources: names, MinInterval: s.MinCommitInterval, Log: log, Versions: writes(s), Addresses: writes(s) && s.Allocate, Registrations: writes(s) && s.Register,
 		Observe: func(c push.Commit) {
 			metrics.Commit(c)
 			commits.Observe(c)
@@ -97,11 +100,9 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 		g.Add(run.ListenGRPC("xDS (--grpcAddr)", s.GRPCAddr, grpcServer(xds, s), xds.Drain, s.ShutdownDuration/2))
 	}
 	if writes(s) {
-		actor, err := leader(s, access, loop, xds, log)
-		if err != nil {
+		if err := addWriters(g, s, access, loop, xds, log); err != nil {
 			return nil, err
 		}
-		g.Add(actor)
 	}
 	g.Add(run.Actor{Name: "ready", Run: func(ctx context.Context) error {
 		serving()
@@ -113,8 +114,15 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	return g, nil
 }
 
-// newSources creates the sources: files, a Kubernetes cluster, and the remote clusters that its Secrets describe. share returns a sink that also tells the Kubernetes source the
-// mesh configuration of a file.
+func newTables(s *config.Settings, sources []string) *state.Tables {
+	return state.New(state.Options{
+		Domain: s.Domain, ClusterID: s.ClusterID, Sources: sources, Ranges: state.Ranges{IPv4: s.AllocateIPv4, IPv6: s.AllocateIPv6},
+		ControlNamespace: controlNamespace(s),
+	})
+}
+
+// newSources creates the sources: files, a Kubernetes cluster, and the remote clusters that its Secrets describe. share returns a
+// sink that also tells the Kubernetes source the mesh configuration of a file.
 func newSources(s *config.Settings, access *rest.Config, log *slog.Logger) (sources []source.Source, share func(source.Sink) source.Sink, err error) {
 	if s.ConfigDir != "" || s.MeshConfig != "" || s.NetworksConfig != "" {
 		sources = append(sources, file.New(file.Options{Dir: s.ConfigDir, MeshConfig: s.MeshConfig, NetworksConfig: s.NetworksConfig, Log: log}))
@@ -149,31 +157,72 @@ func connect(s *config.Settings) (*rest.Config, error) {
 // writes reports whether the control plane writes to the cluster: statuses of the configuration that it reads there.
 func writes(s *config.Settings) bool { return s.Kubernetes() && s.ConfigDir == "" }
 
-// leaderLease is what the replicas of all revisions compete for: one of them writes statuses.
+// leaderLease is what the replicas of all revisions compete for: one of them writes statuses and allocates addresses.
 const leaderLease = "pilot-discovery-leader"
 
-// leader returns the actor that does what only one replica may do.
-func leader(s *config.Settings, access *rest.Config, loop *push.Loop, xds *server.Server, log *slog.Logger) (run.Actor, error) {
+// controlNamespace is the namespace of the control plane in the cluster that it writes to; empty if it registers no proxies there.
+func controlNamespace(s *config.Settings) string {
+	if !writes(s) || !s.Register {
+		return ""
+	}
+	return s.Namespace
+}
+
+// addWriters adds the actors that write to the cluster: one that registers the proxies of this replica, and one that does what only
+// one replica may do.
+func addWriters(g *run.Group, s *config.Settings, access *rest.Config, loop *push.Loop, xds *server.Server, log *slog.Logger) error {
 	target, err := cluster.NewStatuses(access)
 	if err != nil {
-		return run.Actor{}, err
+		return err
 	}
-	writer := status.New(status.Options{Mesh: loop, Streams: xds, Target: target, Log: log})
-	identity := s.PodName
-	if identity == "" {
-		host, err := os.Hostname()
+	identity, err := identity(s)
+	if err != nil {
+		return err
+	}
+	tasks := []func(context.Context){
+		status.New(status.Options{Mesh: loop, Streams: xds, Target: target, Log: log}).Run,
+	}
+	if s.Allocate {
+		tasks = append(tasks, (&allocate.Writer{Mesh: loop, Target: target, Log: log}).Run)
+	}
+	if s.Register {
+		entries, err := cluster.NewEntries(access)
 		if err != nil {
-			return run.Actor{}, fmt.Errorf("the name of this replica: %w; set POD_NAME", err)
+			return err
 		}
-		identity = fmt.Sprintf("%s-%d", host, os.Getpid())
+		registrar := register.New(register.Options{
+			Mesh: loop, Target: entries, Sink: loop, Self: identity, Grace: s.RegistrationGrace, Log: log,
+		})
+		tasks = append(tasks, registrar.Lead)
+		g.Add(run.Actor{Name: "registration", Run: func(ctx context.Context) error { registrar.Run(ctx); return nil }})
 	}
-	return run.Actor{Name: "leader", Run: func(ctx context.Context) error {
+	work := func(ctx context.Context) {
+		var running sync.WaitGroup
+		for _, task := range tasks {
+			running.Go(func() { task(ctx) })
+		}
+		running.Wait()
+	}
+	g.Add(run.Actor{Name: "leader", Run: func(ctx context.Context) error {
 		if !s.LeaderElection {
-			writer.Run(ctx)
+			work(ctx)
 			return nil
 		}
-		return cluster.Lead(ctx, access, cluster.Lease{Namespace: s.Namespace, Name: leaderLease, Identity: identity, Log: log}, writer.Run)
-	}}, nil
+		return cluster.Lead(ctx, access, cluster.Lease{Namespace: s.Namespace, Name: leaderLease, Identity: identity, Log: log}, work)
+	}})
+	return nil
+}
+
+// identity names this replica among all that write to the cluster.
+func identity(s *config.Settings) (string, error) {
+	if s.PodName != "" {
+		return s.PodName, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("the name of this replica: %w; set POD_NAME", err)
+	}
+	return fmt.Sprintf("%s-%d", host, os.Getpid()), nil
 }
 
 // addPages adds the listeners of the HTTP pages that have an address.

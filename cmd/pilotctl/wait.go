@@ -31,7 +31,7 @@ func waitCommand() *cobra.Command {
 an object if something that the proxy has is made with it. Proxies that do not need the object, and proxies that are behind
 with something else only, are not waited for.
 
-KIND is VirtualService, DestinationRule, ServiceEntry, WorkloadEntry, Sidecar or Service, in any case, singular, plural or short (vs).
+KIND is VirtualService, DestinationRule, ServiceEntry, WorkloadEntry, WorkloadGroup, Sidecar or Service, in any case, singular, plural or short (vs).
 
 After kubectl apply, tell wait the generation of the object, so that it does not answer for the version before.
 

@@ -150,7 +150,7 @@ func (d Document) decode(root *document.Value) Document {
 		}
 		e.Add(document.Read(m, spec, (*document.Path)(nil).Field("spec"), document.Options{NotZero: rules.NotZero}))
 		if !e.Failed() {
-			o := &Object{Key: e.key, Created: e.created, Labels: e.labels, Annotations: e.annotations, Healthy: e.healthy, Allocated: e.allocated, Spec: m, Position: d.Position}
+			o := &Object{Key: e.key, Created: e.created, Labels: e.labels, Annotations: e.annotations, Healthy: e.healthy, Unhealthy: e.unhealthy, Allocated: e.allocated, Spec: m, Position: d.Position}
 			if err := o.rehash(); err != nil {
 				e.Fail(spec.Line, (*document.Path)(nil).Field("spec"), "%v", err)
 			} else {

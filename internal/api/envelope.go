@@ -19,6 +19,7 @@ type envelope struct {
 
 	annotations map[string]string // only those that the product reads
 	healthy     bool
+	unhealthy   bool
 	allocated   []Allocation
 
 	badName, badNamespace bool
@@ -63,6 +64,7 @@ func (e *envelope) health(conditions *document.Value) {
 	for _, c := range conditions.Items {
 		if is := c.Get("status"); is != nil && c.Get("type").Text() == "Healthy" {
 			e.healthy = strings.EqualFold(is.Scalar, "True")
+			e.unhealthy = !e.healthy
 		}
 	}
 }
@@ -145,7 +147,7 @@ func (e *envelope) metadataField(at *document.Path, m document.Member) {
 		e.labels = e.texts(p, v, rules.ObjectLabel)
 	case "annotations":
 		all := e.texts(p, v, func(key, _ string) string { return rules.Annotation(key) })
-		for _, key := range []string{TrafficDistribution, HealthChecked} {
+		for _, key := range []string{TrafficDistribution, HealthChecked, RegisteredBy, Controller, ConnectedAt, DisconnectedAt} {
 			text, ok := all[key]
 			if ok && e.annotations == nil {
 				e.annotations = map[string]string{}

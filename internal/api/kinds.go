@@ -17,6 +17,7 @@ const networkingGroup = "networking.istio.io"
 const (
 	KindServiceEntry    = "ServiceEntry"
 	KindWorkloadEntry   = "WorkloadEntry"
+	KindWorkloadGroup   = "WorkloadGroup"
 	KindVirtualService  = "VirtualService"
 	KindDestinationRule = "DestinationRule"
 	KindSidecar         = "Sidecar"
@@ -57,6 +58,7 @@ func Kinds() []Kind {
 	return []Kind{
 		define(KindServiceEntry, AboutServices, networkingGroup, rules.ServiceEntry),
 		define(KindWorkloadEntry, AboutEndpoints, networkingGroup, rules.WorkloadEntry),
+		define(KindWorkloadGroup, AboutEndpoints, networkingGroup, rules.WorkloadGroup),
 		define(KindVirtualService, AboutRules, networkingGroup, rules.VirtualService),
 		define(KindDestinationRule, AboutRules, networkingGroup, rules.DestinationRule),
 		define(KindSidecar, AboutRules, networkingGroup, rules.Sidecar),
@@ -142,7 +144,7 @@ func groups() []group {
 	return []group{
 		{networkingGroup, []string{"v1", "v1beta1", "v1alpha3"},
 			names(networkingGroup),
-			[]string{"Gateway", "EnvoyFilter", "WorkloadGroup", "ProxyConfig"}},
+			[]string{"Gateway", "EnvoyFilter", "ProxyConfig"}},
 		{"security.istio.io", []string{"v1", "v1beta1"}, nil,
 			[]string{"PeerAuthentication", "RequestAuthentication", "AuthorizationPolicy"}},
 		{"telemetry.istio.io", []string{"v1", "v1alpha1"}, nil, []string{"Telemetry"}},

@@ -43,8 +43,8 @@ func (w *fieldWalk) labels(o *Object) {
 		for i, e := range s.GetEndpoints() {
 			w.idle(spec.Field("endpoints").At(i).Field("labels"), e.GetLabels())
 		}
-		if o.Labels[rules.AutoAllocate] == "true" && len(s.GetAddresses())+len(o.Allocated) == 0 {
-			w.warn(root.Field("metadata").Field("labels").Key(rules.AutoAllocate), "addresses are not allocated here, and status.addresses has none; name some in spec.addresses")
+		if o.Labels[AutoAllocate] == "true" && len(s.GetAddresses())+len(o.Allocated) == 0 {
+			w.warn(root.Field("metadata").Field("labels").Key(AutoAllocate), "addresses are allocated in clusters only, and status.addresses has none; name some in spec.addresses")
 		}
 	}
 }
@@ -60,11 +60,14 @@ func (w *fieldWalk) idle(at *document.Path, labels map[string]string) {
 	}
 }
 
+// AutoAllocate is the label that tells whether addresses are allocated to a ServiceEntry.
+const AutoAllocate = rules.AutoAllocate
+
 // HostAddresses returns the allocated addresses by host; those under "" are for all hosts. It returns nil if the object has
 // addresses in its spec, or disables allocation.
 func (o *Object) HostAddresses() map[string][]string {
 	spec, ok := o.Spec.(*networking.ServiceEntry)
-	if !ok || len(o.Allocated) == 0 || len(spec.GetAddresses()) > 0 || o.Labels[rules.AutoAllocate] == "false" ||
+	if !ok || len(o.Allocated) == 0 || len(spec.GetAddresses()) > 0 || strings.EqualFold(o.Labels[AutoAllocate], "false") ||
 		spec.GetResolution() == networking.ServiceEntry_NONE {
 		return nil
 	}

@@ -25,8 +25,8 @@ type Object struct {
 	Labels map[string]string
 	// Annotations are the entries of metadata.annotations that the product reads.
 	Annotations map[string]string
-	// Healthy is true if status.conditions has the condition Healthy, with the status True.
-	Healthy bool
+	// Healthy is true if status.conditions has the condition Healthy, with the status True, and Unhealthy if it has it with another one.
+	Healthy, Unhealthy bool
 	// Allocated are the addresses that status.addresses allocates to the hosts of a ServiceEntry.
 	Allocated []Allocation
 	// Spec is *ServiceEntry, *WorkloadEntry, *VirtualService, *DestinationRule or *Sidecar of
@@ -75,6 +75,13 @@ const (
 	TrafficDistribution = "networking.istio.io/traffic-distribution"
 	// HealthChecked is set on a WorkloadEntry whose health is checked: the endpoint is used only while it is healthy.
 	HealthChecked = "proxy.istio.io/health-checks-enabled"
+
+	// RegisteredBy is set on a WorkloadEntry that a control plane has made for a proxy; its value is the name of the WorkloadGroup.
+	// Controller names the replica to which the proxy is, or was, connected. ConnectedAt and DisconnectedAt are since when.
+	RegisteredBy   = "istio.io/autoRegistrationGroup"
+	Controller     = "istio.io/workloadController"
+	ConnectedAt    = "istio.io/connectedAt"
+	DisconnectedAt = "istio.io/disconnectedAt"
 )
 
 // rehash computes the hash from an encoding of all that translation may read. The encoding is the same in every process.
@@ -93,8 +100,11 @@ func (o *Object) rehash() error {
 		return b
 	}
 	b = texts(b, o.Labels)
-	if len(o.Annotations) > 0 || o.Healthy || len(o.Allocated) > 0 { // most objects have none of this; the byte 0, with which no spec begins, precedes it
+	if len(o.Annotations) > 0 || o.Healthy || o.Unhealthy || len(o.Allocated) > 0 { // most objects have none of this; the byte 0, with which no spec begins, precedes it
 		b = strconv.AppendBool(texts(append(b, 0), o.Annotations), o.Healthy)
+		if o.Unhealthy {
+			b = append(b, 0)
+		}
 		for _, a := range o.Allocated {
 			b = text(text(b, a.Host), a.Address)
 		}

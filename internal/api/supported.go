@@ -39,6 +39,27 @@ ServiceEntry
 
 WorkloadEntry                 workload
 
+WorkloadGroup
+	metadata.labels
+	metadata.annotations
+	template                  workload
+	probe.initialDelaySeconds
+	probe.timeoutSeconds
+	probe.periodSeconds
+	probe.successThreshold
+	probe.failureThreshold
+	probe.httpGet.path
+	probe.httpGet.port
+	probe.httpGet.host
+	probe.httpGet.scheme
+	probe.httpGet.httpHeaders.name
+	probe.httpGet.httpHeaders.value
+	probe.tcpSocket.host
+	probe.tcpSocket.port
+	probe.exec.command
+	probe.grpc.port
+	probe.grpc.service
+
 workload
 	address
 	ports

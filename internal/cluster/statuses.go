@@ -23,6 +23,9 @@ const (
 	statusBurst = 40
 )
 
+// manager is the name under which the API server notes who wrote a field.
+const manager = "pilot-discovery"
+
 // Statuses writes the statuses of objects of Istio's kinds.
 type Statuses struct {
 	client dynamic.Interface
@@ -51,8 +54,7 @@ func (s *Statuses) Write(ctx context.Context, k api.Key, generation int64, want 
 	if !ok {
 		return fmt.Errorf("objects of kind %s have no status", k.Kind)
 	}
-	for _, version := range kind.Versions() {
-		at := s.client.Resource(schema.GroupVersionResource{Group: kind.Group(), Version: version, Resource: kind.Plural()}).Namespace(k.Namespace)
+	for _, at := range s.versions(kind, k.Namespace) {
 		u, err := at.Get(ctx, k.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			continue // the object is gone, or this version is not served
@@ -63,10 +65,19 @@ func (s *Statuses) Write(ctx context.Context, k api.Key, generation int64, want 
 		if u.GetGeneration() != generation || !merge(u, generation, want, time.Now()) {
 			return nil
 		}
-		_, err = at.UpdateStatus(ctx, u, metav1.UpdateOptions{FieldManager: "pilot-discovery"})
+		_, err = at.UpdateStatus(ctx, u, metav1.UpdateOptions{FieldManager: manager})
 		return explainUpdate(err, k, kind)
 	}
 	return nil
+}
+
+// versions returns the resources of a kind in a namespace, one for each version that the API server may serve.
+func (s *Statuses) versions(kind api.Kind, namespace string) (list []dynamic.ResourceInterface) {
+	for _, version := range kind.Versions() {
+		at := schema.GroupVersionResource{Group: kind.Group(), Version: version, Resource: kind.Plural()}
+		list = append(list, s.client.Resource(at).Namespace(namespace))
+	}
+	return list
 }
 
 // explainUpdate adds to an error of a write what users can do about it. An object that is gone meanwhile is no error.

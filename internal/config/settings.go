@@ -8,8 +8,10 @@
 package config
 
 import (
+	"fmt"
 	"log/slog"
 	"math"
+	"net/netip"
 	"time"
 )
 
@@ -37,6 +39,13 @@ type Settings struct {
 	RemoteNamespace      string
 	RemoteClusterTimeout time.Duration
 	remoteTimeout        string
+	// Allocate is true if addresses are allocated to ServiceEntries, from AllocateIPv4 and AllocateIPv6.
+	Allocate                   bool
+	AllocateIPv4, AllocateIPv6 netip.Prefix
+	// Register is true if proxies that name a WorkloadGroup are registered as its workloads. RegistrationGrace is how long the entry
+	// of a proxy stays after it has disconnected.
+	Register          bool
+	RegistrationGrace time.Duration
 	// SharedMeshConfig is the name of a ConfigMap with mesh settings that are merged under those of the ConfigMap "istio"; empty
 	// for none.
 	SharedMeshConfig string
@@ -81,6 +90,8 @@ type Settings struct {
 	LogJSON bool
 
 	flags flags
+	// environment is what is wrong with environment variables.
+	environment []error
 }
 
 // Defaults that other code refers to.
@@ -107,7 +118,7 @@ func New(lookup func(name string) (string, bool)) *Settings {
 		}
 		return otherwise
 	}
-	return &Settings{
+	s := &Settings{
 		MeshConfig: defaultMeshConfig, NetworksConfig: defaultNetworks, Domain: "cluster.local",
 		KubernetesQPS: 80, KubernetesBurst: 160, Revision: env("REVISION", defaultRevision), SharedMeshConfig: env("SHARED_MESH_CONFIG", ""),
 		remoteTimeout:  env("PILOT_REMOTE_CLUSTER_TIMEOUT", defaultRemoteTimeout),
@@ -117,5 +128,28 @@ func New(lookup func(name string) (string, bool)) *Settings {
 		KeepaliveInterval: 30 * time.Second, KeepaliveTimeout: 10 * time.Second, KeepaliveMaxServerConnectionAge: Forever,
 		ShutdownDuration: 10 * time.Second,
 		MaxRecvMsgSize:   8 << 20, WriteTimeout: 10 * time.Second,
+		Allocate: env("PILOT_ENABLE_IP_AUTOALLOCATE", "true") != "false",
+		Register: env("PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION", "true") != "false",
 	}
+	s.AllocateIPv4 = s.prefix(env, "PILOT_IP_AUTOALLOCATE_IPV4_PREFIX", "240.240.0.0/16")
+	s.AllocateIPv6 = s.prefix(env, "PILOT_IP_AUTOALLOCATE_IPV6_PREFIX", "2001:2::/48")
+	grace, err := time.ParseDuration(env("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", "10s"))
+	if s.RegistrationGrace = grace; err != nil || grace < 0 {
+		s.environment = append(s.environment, fmt.Errorf("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD: %q is not a duration such as 10s", env("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", "")))
+	}
+	return s
 }
+
+// prefix reads a range of addresses.
+func (s *Settings) prefix(env func(name, otherwise string) string, name, otherwise string) netip.Prefix {
+	text, usual := env(name, otherwise), netip.MustParsePrefix(otherwise)
+	p, err := netip.ParsePrefix(text)
+	if err != nil || p.Addr().BitLen() != usual.Addr().BitLen() || p.Addr().BitLen()-p.Bits() < minRangeBits {
+		s.environment = append(s.environment, fmt.Errorf("%s: %q is not a range of at least %d addresses like %s", name, text, 1<<minRangeBits, otherwise))
+		return usual
+	}
+	return p.Masked()
+}
+
+// minRangeBits is the least number of bits of an address that a range of allocated addresses leaves open.
+const minRangeBits = 8

@@ -8,6 +8,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,9 +24,9 @@ const (
 	maxWorkers     = 1 << 10
 )
 
-// Validate validates the settings and completes them. The error names each invalid flag and its remedy.
+// Validate validates the settings and completes them. The error names each invalid flag or environment variable and its remedy.
 func (s *Settings) Validate() error {
-	var errs []error
+	errs := slices.Clone(s.environment)
 	wrong := func(flag, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
 	}

@@ -58,6 +58,10 @@ type Options struct {
 	Cut bool
 	// ClusterID is the cluster of the control plane.
 	ClusterID string
+	// Ranges are the ranges of addresses that are allocated; zero for the default.
+	Ranges state.Ranges
+	// ControlNamespace is the namespace of the control plane; empty if it does not write to a cluster.
+	ControlNamespace string
 }
 
 // New returns an empty World in which every commit finishes all there is to do.
@@ -65,7 +69,7 @@ func New(t T) *World { return NewWith(t, Options{}) }
 
 // NewWith returns an empty World with options.
 func NewWith(t T, o Options) *World {
-	tables := state.New(state.Options{ClusterID: o.ClusterID})
+	tables := state.New(state.Options{ClusterID: o.ClusterID, Ranges: o.Ranges, ControlNamespace: o.ControlNamespace})
 	o.Query.Strict = true
 	g := query.New(tables.DB, o.Query)
 	w := &World{

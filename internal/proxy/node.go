@@ -70,7 +70,7 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 	}{
 		{"NAMESPACE", &namespace}, {"CLUSTER_ID", &p.ClusterID}, {"NETWORK", &p.Network}, {"NODE_NAME", &p.Node}, {"ISTIO_VERSION", &p.Version},
 		{"INTERCEPTION_MODE", &mode}, {"INSTANCE_IPS", &addresses}, {"HTTP10", &http10},
-		{"IDLE_TIMEOUT", &idle}, {"GENERATOR", &generator},
+		{"IDLE_TIMEOUT", &idle}, {"GENERATOR", &generator}, {"AUTO_REGISTER_GROUP", &p.Group}, {"SERVICE_ACCOUNT", &p.Account},
 	} {
 		s, err := text(m, f.name)
 		if err != nil {

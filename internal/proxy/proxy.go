@@ -95,6 +95,12 @@ type Proxy struct {
 	Envoy uint32
 	// Extensions are the names of the extensions of its Envoy, in order; empty if it did not report them.
 	Extensions []string
+	// Group is the WorkloadGroup as whose workload the proxy asks to be registered; empty for none.
+	Group string
+	// Account is the service account that the proxy reports.
+	Account string
+	// Connected is when the proxy connected. It is zero unless Group is set.
+	Connected time.Time
 }
 
 // Equal reports whether all fields are equal.
@@ -103,7 +109,7 @@ func (p *Proxy) Equal(o *Proxy) bool {
 		p.ID == o.ID && p.Role == o.Role && p.Name == o.Name && p.Namespace == o.Namespace && p.Domain == o.Domain &&
 		p.ClusterID == o.ClusterID && p.Network == o.Network && p.Node == o.Node && p.Mode == o.Mode && p.Locality == o.Locality &&
 		p.Version == o.Version && p.Envoy == o.Envoy && p.HTTP10 == o.HTTP10 && p.Idle == o.Idle && slices.Equal(p.Addresses, o.Addresses) && p.Labels == o.Labels &&
-		slices.Equal(p.Extensions, o.Extensions)
+		slices.Equal(p.Extensions, o.Extensions) && p.Group == o.Group && p.Account == o.Account && p.Connected.Equal(o.Connected)
 }
 
 // InboundPort is a port on which a workload serves.

@@ -38,7 +38,8 @@ func (t *Tables) defineKinds() {
 		api.KindServiceEntry: {
 			of(t.splitServiceEntry), of(t.exposeServiceEntry), []rows{t.Claims, t.Services, t.Endpoints, t.Identities},
 		},
-		api.KindWorkloadEntry:   {of(t.splitWorkloadEntry), nil, []rows{t.Workloads}},
+		api.KindWorkloadEntry:   {of(t.splitWorkloadEntry), nil, []rows{t.Workloads, t.Registrations.Entries}},
+		api.KindWorkloadGroup:   {of(t.splitWorkloadGroup), nil, []rows{t.Registrations.Groups}},
 		api.KindVirtualService:  {routes, routes, []rows{t.Claims, t.VirtualServices}},
 		api.KindDestinationRule: {policies, policies, []rows{t.Claims, t.DestinationRules}},
 		api.KindSidecar:         {of(t.splitSidecar), nil, []rows{t.Sidecars}},
@@ -62,6 +63,7 @@ func (t *Tables) splitWorkloadEntry(tx *store.Txn, o *api.Object, spec *networki
 		e.Health = mesh.Unusable
 	}
 	t.Workloads.Set(tx, o.Key, e)
+	t.register(tx, o)
 }
 
 func (t *Tables) splitSidecar(tx *store.Txn, o *api.Object, spec *networking.Sidecar) {

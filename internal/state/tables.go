@@ -11,6 +11,7 @@
 package state
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -32,6 +33,10 @@ type Options struct {
 	ClusterID string
 	// Sources are the names of sources, the one with the highest precedence first. All other sources follow, by name.
 	Sources []string
+	// Ranges are the ranges from which addresses are allocated; default DefaultRanges.
+	Ranges Ranges
+	// ControlNamespace is the namespace of the control plane in the cluster whose configuration it reads; empty if it reads none.
+	ControlNamespace string
 }
 
 // Tables are all tables of the mesh.
@@ -84,6 +89,11 @@ type Tables struct {
 	ServicesAt  store.Index[AddressIn, api.Key]
 	WorkloadsAt store.Index[AddressIn, api.Key]
 
+	// AddressHolders lists the ServiceEntries that use an address: those that name it first, then by age. NamedBlocks lists, under the
+	// empty key, the blocks of addresses that ServiceEntries name. Named addresses are listed if they may be allocated.
+	AddressHolders store.Index[netip.Addr, Holder]
+	NamedBlocks    store.Index[struct{}, AddressBlock]
+
 	// InlineByLabel lists the ServiceEntries with an inline endpoint that has a label. It lists crowded ServiceEntries under AnyLabel.
 	InlineByLabel store.Index[LabelIn, api.Key]
 
@@ -131,6 +141,9 @@ type Tables struct {
 	WantsOf  store.Index[string, ResourceKey]
 	WantedBy store.Index[ResourceKey, omap.Name]
 	Wanted   store.Index[struct{}, ResourceKey]
+
+	// Registrations are about proxies that are registered as workloads.
+	Registrations Registrations
 
 	// Kube are the objects of Kubernetes clusters.
 	Kube Kube
@@ -196,6 +209,7 @@ func New(o Options) *Tables {
 	t.sourced = store.NewTable[sourcedKey, *api.Object](db, "sourced", func(a, b *api.Object) bool {
 		return a.Hash == b.Hash && a.Position == b.Position
 	})
+	t.defineAddresses()
 	t.defineClaims(db)
 	t.defineServices(db)
 	t.defineKube(db)
@@ -204,11 +218,12 @@ func New(o Options) *Tables {
 	t.defineFaults(db)
 	t.defineWithheld(db)
 	t.defineWants(db)
-	t.defineKinds()
 	t.Proxies = store.NewTable[string, *proxy.Proxy](db, "proxies", (*proxy.Proxy).Equal)
 	t.ProxiesIn = store.NewIndex(t.Proxies, "proxiesIn", func(id string, p *proxy.Proxy, add func(string, omap.Name)) {
 		add(p.Namespace, omap.Name(id))
 	})
+	t.defineRegistrations(db)
+	t.defineKinds()
 	t.Proxies.OmitFromJournal()
 	t.Rejections.OmitFromJournal()
 	t.Origins.OmitFromJournal()

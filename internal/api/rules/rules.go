@@ -42,6 +42,11 @@ func WorkloadEntry(s *networking.WorkloadEntry, about About) []document.Finding 
 	return checkSpec(s, about, func(c *checker, at *document.Path) { c.workloadEntry(at, s) })
 }
 
+// WorkloadGroup checks a WorkloadGroup.
+func WorkloadGroup(s *networking.WorkloadGroup, about About) []document.Finding {
+	return checkSpec(s, about, func(c *checker, at *document.Path) { c.workloadGroup(at, s) })
+}
+
 // VirtualService checks a VirtualService.
 func VirtualService(s *networking.VirtualService, about About) []document.Finding {
 	return checkSpec(s, about, func(c *checker, at *document.Path) { c.virtualService(at, s) })

@@ -19,8 +19,9 @@ import (
 const (
 	revisionLabel = "istio.io/rev"
 	tagLabel      = "istio.io/tag"
-	// revisionField is the label in the problems of package api.
+	// revisionField and allocateField are labels in the problems of package api.
 	revisionField = "metadata.labels[" + revisionLabel + "]"
+	allocateField = "metadata.labels[" + api.AutoAllocate + "]"
 	// appliedAnnotation is kubectl's copy of the object. It is large and not read.
 	appliedAnnotation = "kubectl.kubernetes.io/last-applied-configuration"
 )
@@ -53,8 +54,8 @@ func (c *converter) configured(kind api.Kind, u *unstructured.Unstructured) *con
 	doc := docs[0]
 	doc.Check()
 	for _, p := range doc.Problems {
-		if p.Field == revisionField {
-			continue // the warning that revisions have no effect is for files
+		if p.Field == revisionField || p.Field == allocateField {
+			continue // the warning that the label has no effect is for files
 		}
 		p.Object, p.Position = key, api.Position{File: c.place} // the line in the JSON says nothing to the author
 		if p.Severity == api.Error {

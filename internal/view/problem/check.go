@@ -212,6 +212,9 @@ func (f *findings) declares(namespace string) bool {
 	return false
 }
 
+// workloadGroup finds nothing: what proxies lack that ask for it is found where they are registered.
+func (f *findings) workloadGroup() {}
+
 // workloadEntry warns of a workload that is not an endpoint of any service.
 func (f *findings) workloadEntry() {
 	e, ok := f.q.tables.Workloads.Get(f.r, f.key)

@@ -102,6 +102,7 @@ func checks() map[string]func(*findings) {
 	all := map[string]func(*findings){
 		api.KindServiceEntry:    (*findings).serviceEntry,
 		api.KindWorkloadEntry:   (*findings).workloadEntry,
+		api.KindWorkloadGroup:   (*findings).workloadGroup,
 		api.KindVirtualService:  (*findings).virtualService,
 		api.KindDestinationRule: (*findings).destinationRule,
 		api.KindSidecar:         (*findings).sidecar,

@@ -14,7 +14,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/allocation"
 	"github.com/pilotmesh/pilot/internal/view/problem"
+	"github.com/pilotmesh/pilot/internal/view/registration"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
@@ -44,6 +46,12 @@ type Queries struct {
 	// Versions are the versions of the objects that clusters have.
 	Versions query.Layers[All, omap.Name, Version]
 
+	// Addresses are the changes of the addresses that are allocated to ServiceEntries.
+	Addresses query.Layers[allocation.All, omap.Name, allocation.Change]
+
+	// Registrations are the facts about WorkloadEntries that are made for proxies.
+	Registrations query.Layers[registration.All, omap.Name, registration.Facts]
+
 	// Answers are what connected proxies get for the names that they request of types without a class state.
 	Answers query.Query[state.WantKey, Answer]
 
@@ -60,6 +68,8 @@ type Queries struct {
 	stacks    [resource.Types]stack
 	rejected  rejected
 	missing   query.Collection[All, api.Problem]
+	// unregistered are the problems of proxies that cannot be registered.
+	unregistered query.Collection[registration.All, api.Problem]
 }
 
 // Define adds all queries to a graph over the tables' store. providers answer the types that are answered per proxy.
@@ -84,6 +94,9 @@ func Define(g *query.Graph, t *state.Tables, providers ...Provider) *Queries {
 	q.defineRejected(g)
 	q.defineWants(g, providers)
 	q.defineVersions(g)
+	q.Addresses = allocation.Define(g, t).Changes
+	registrations := registration.Define(g, t)
+	q.Registrations, q.unregistered = registrations.Facts, registrations.Problems
 	q.defineProblems(g, problem.Define(g, t, services, rules, scopes, connections).All)
 	return q
 }

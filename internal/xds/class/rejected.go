@@ -12,6 +12,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/registration"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/route"
 )
@@ -203,7 +204,7 @@ func (q *Queries) defineProblems(g *query.Graph, found query.Query[All, []state.
 	withheld := q.defineWithheld(g)
 	q.Problems = query.DefineLayers(g, "allProblems", func(r *query.Reader, all All) []state.Problems {
 		sets, _ := found.Get(r, all)
-		return append(slices.Clip(sets), q.rejected.problems.Get(r, all), withheld.Get(r, all), q.missing.Get(r, all), faults.Get(r, all))
+		return append(slices.Clip(sets), q.rejected.problems.Get(r, all), withheld.Get(r, all), q.missing.Get(r, all), q.unregistered.Get(r, registration.All{}), faults.Get(r, all))
 	})
 }
 

@@ -55,6 +55,8 @@ const (
 	// Want says that the client subscribed to Names of Type and unsubscribed from Dropped. The shell answers with
 	// Event.Answers, now and whenever an answer changes.
 	Want
+	// Health says that the agent of the client reports the health of its application. Healthy tells it, and Text why it is not.
+	Health
 )
 
 // Refusal says why the server closes a stream.
@@ -89,4 +91,5 @@ type Action struct {
 	For     time.Duration
 	Names   []string
 	Dropped []string
+	Healthy bool
 }

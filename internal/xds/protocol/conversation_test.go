@@ -391,6 +391,8 @@ func (c *conversation) report(a Action) {
 		fmt.Fprintf(c.out, "  ! cleared %s %v\n", a.Type, a.Names)
 	case Want:
 		fmt.Fprintf(c.out, "  ! want %s %v, not %v\n", a.Type, a.Names, a.Dropped)
+	case Health:
+		fmt.Fprintf(c.out, "  ! health %v %q\n", a.Healthy, a.Text)
 	case Unknown:
 		fmt.Fprintf(c.out, "  ! unknown %q\n", a.Text)
 	}

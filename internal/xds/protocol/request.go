@@ -2,20 +2,32 @@ package protocol
 
 import (
 	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/xds/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
+
+// healthURL is the type of requests by which agents report the health of their applications: one with an error_detail is a failure.
+// Nothing is sent for this type.
+const healthURL = "type.googleapis.com/istio.v1.HealthInformation"
 
 // maxReason is how many bytes of a NACK's reason are kept.
 const maxReason = 16 << 10
 
 // request processes a request: first as an ACK or NACK, then as a subscription.
 func (c *Core) request(q *Request, out []Action) []Action {
+	health := string(q.URL) == healthURL
+	if health && !c.connected && q.Node == nil {
+		return out // An agent may report before its proxy sends the first request. It repeats the report on a new stream.
+	}
 	if !c.connected {
 		if q.Node == nil {
 			return c.close(Malformed, "the first request of a stream must carry the node", out)
 		}
 		c.connected = true
 		out = append(out, Action{Kind: Connect, Node: q.Node})
+	}
+	if health {
+		return append(out, Action{Kind: Health, Healthy: !q.Rejected, Text: request.StatusText(q.Detail, maxReason)})
 	}
 	t, ok := resource.ParseType(string(q.URL))
 	if !ok {

@@ -3,6 +3,7 @@ package push
 import (
 	"context"
 	"errors"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
@@ -22,6 +23,9 @@ func (l *Loop) Connect(_ context.Context, node *corev3.Node, s *server.Stream) (
 	})
 	if err != nil {
 		return nil, err
+	}
+	if p.Group != "" {
+		p.Connected = time.Now().UTC()
 	}
 	c, err := l.Attach(p, s)
 	if errors.Is(err, ErrNotReady) {

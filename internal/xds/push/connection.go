@@ -42,6 +42,7 @@ type connection struct {
 	pins     waitingJob[[]pinReport]
 	wants    waitingJob[wantChanges]
 	withhold waitingJob[[]protocol.Withheld]
+	health   waitingJob[state.Health]
 
 	// rejected and withheld are the keys of the rows about what the proxy rejected and does not acknowledge. These rows are
 	// deleted when the connection leaves.
@@ -115,7 +116,7 @@ func (c *Connection) ID() string { return c.conn.id }
 func (c *Connection) Close() {
 	l, conn := c.loop, c.conn
 	l.queue.edit(func() {
-		for _, j := range []*job{conn.pins.job, conn.wants.job, conn.withhold.job} {
+		for _, j := range []*job{conn.pins.job, conn.wants.job, conn.withhold.job, conn.health.job} {
 			l.queue.remove(j)
 		}
 		if l.queue.remove(conn.attach) {
@@ -134,6 +135,7 @@ func (l *Loop) detach(conn *connection) *job {
 			l.tables.Proxies.Delete(tx, conn.id)
 			l.deleteRejections(tx, conn)
 			l.deleteWants(tx, conn)
+			l.tables.Registrations.Health.Delete(tx, conn.id)
 			for k := range conn.withheld {
 				l.tables.Withheld.Delete(tx, k)
 			}

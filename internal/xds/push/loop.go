@@ -28,6 +28,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/view/allocation"
+	"github.com/pilotmesh/pilot/internal/view/registration"
 	classes "github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -55,6 +57,10 @@ type Settings struct {
 	Log         *slog.Logger
 	// Versions is true if View.Versions is used.
 	Versions bool
+	// Addresses is true if View.Addresses is used.
+	Addresses bool
+	// Registrations is true if View.Registrations is used.
+	Registrations bool
 	// Observe, if set, is called after every commit, on the loop's goroutine.
 	Observe func(Commit)
 }
@@ -96,11 +102,15 @@ type Loop struct {
 	classes map[proxy.Class]*class
 	// moved, answers and changed are what the graph has published and the loop has not delivered: classes of connections,
 	// answers to wants, and states of classes.
-	moved    []move
-	answers  []newAnswer
-	changed  []*class
-	problems state.Problems
-	versions classes.Versions
+	moved         []move
+	answers       []newAnswer
+	changed       []*class
+	problems      state.Problems
+	versions      classes.Versions
+	addresses     allocation.Changes
+	registrations registration.Map
+	// registered has a token after registrations has changed.
+	registered chan struct{}
 
 	faults     faults
 	rejections *rejectionIndex
@@ -115,7 +125,7 @@ func New(tables *state.Tables, graph *query.Graph, q *classes.Queries, s Setting
 	}
 	return &Loop{
 		settings: s, tables: tables, graph: graph, queries: q,
-		synced: make(chan struct{}), queue: newQueue(),
+		synced: make(chan struct{}), queue: newQueue(), registered: make(chan struct{}, 1),
 		conns: make(map[string]*connection), classes: make(map[proxy.Class]*class),
 		faults: faults{rows: make(map[query.ID]faultRow), cells: make(map[state.FaultKey][]query.ID)}, rejections: newRejectionIndex(),
 	}
@@ -132,6 +142,12 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer l.queries.Problems.Observe(classes.All{}, func(all state.Problems) { l.problems = all })()
 	if l.settings.Versions {
 		defer l.queries.Versions.Observe(classes.All{}, func(all classes.Versions) { l.versions = all })()
+	}
+	if l.settings.Addresses {
+		defer l.queries.Addresses.Observe(allocation.All{}, func(all allocation.Changes) { l.addresses = all })()
+	}
+	if l.settings.Registrations {
+		defer l.queries.Registrations.Observe(registration.All{}, l.setRegistrations)()
 	}
 	grace := time.NewTicker(classGrace / 4)
 	defer grace.Stop()
@@ -271,6 +287,10 @@ type View struct {
 	Problems state.Problems
 	// Versions are the versions of the objects of clusters; empty unless Settings.Versions is set.
 	Versions classes.Versions
+	// Addresses are the changes of allocated addresses that are to be written; empty unless Settings.Addresses is set.
+	Addresses allocation.Changes
+	// Registrations are the facts about WorkloadEntries that are made for proxies; empty unless Settings.Registrations is set.
+	Registrations registration.Map
 	// Classes is the number of streams by class.
 	Classes map[proxy.Class]int
 	states  func(proxy.Class) *resource.State
@@ -307,7 +327,7 @@ func (l *Loop) Inspect(ctx context.Context, fn func(*View)) error {
 	failed := true
 	j := &job{after: func() {
 		defer close(done)
-		v := &View{Tables: l.tables, Graph: l.graph, Queries: l.queries, Problems: l.problems, Versions: l.versions, Classes: make(map[proxy.Class]int)}
+		v := &View{Tables: l.tables, Graph: l.graph, Queries: l.queries, Problems: l.problems, Versions: l.versions, Addresses: l.addresses, Registrations: l.registrations, Classes: make(map[proxy.Class]int)}
 		for key, c := range l.classes {
 			v.Classes[key] = len(c.conns)
 		}

@@ -35,6 +35,8 @@ type Attachment interface {
 	Want(t resource.Type, names, dropped []string)
 	// Refuse says that the client rejected the last answers to names. An empty reason says that it has accepted newer ones.
 	Refuse(t resource.Type, names []string, reason string)
+	// Health says that the agent of the client reports the health of its application. message tells why it is not healthy.
+	Health(healthy bool, message string)
 	// Close is the last call. The stream ignores later updates and answers.
 	Close()
 }

@@ -77,6 +77,8 @@ func (a testAttachment) Want(t resource.Type, names, _ []string) {
 
 func (a testAttachment) Refuse(resource.Type, []string, string) {}
 
+func (a testAttachment) Health(bool, string) {}
+
 func (a testAttachment) Withhold([]protocol.Withheld) {}
 
 func (a testAttachment) Pin(pins []protocol.Pin, _ string) {

@@ -385,6 +385,10 @@ func (s *Stream) perform(a protocol.Action) {
 		if _, attach := s.attached(); attach != nil {
 			attach.Want(a.Type, a.Names, a.Dropped)
 		}
+	case protocol.Health:
+		if _, attach := s.attached(); attach != nil {
+			attach.Health(a.Healthy, a.Text)
+		}
 	case protocol.Expired:
 		o.Expired(a.Type)
 	case protocol.Unknown:

@@ -116,7 +116,9 @@ func TestRestart(t *testing.T) {
 	s.now(func() bool { count = len(s.state); return true })
 	p.c.StopAPIServer()
 	s.until("the outage is reported", s.problem("cannot reach the API server"))
-	if !s.now(func() bool { return s.problem("what is known of it is stale: its last known state is served")() && len(s.state) == count }) {
+	if !s.now(func() bool {
+		return s.problem("what is known of it is stale: its last known state is served")() && len(s.state) == count
+	}) {
 		t.Errorf("the %d objects do not stay", count)
 	}
 	p.must(p.c.StartAPIServer(t.Context()))

@@ -2,16 +2,22 @@ package kubesource
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/pilotmesh/pilot/internal/allocate"
+	"github.com/pilotmesh/pilot/internal/api"
 	pilotcluster "github.com/pilotmesh/pilot/internal/cluster"
 	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/register"
 	"github.com/pilotmesh/pilot/internal/source"
 	kubesource "github.com/pilotmesh/pilot/internal/source/kube"
 	"github.com/pilotmesh/pilot/internal/state"
@@ -27,8 +33,13 @@ type replica struct {
 	account *rest.Config
 	loop    *push.Loop
 	writer  *status.Writer
-	log     *slog.Logger
-	events  atomic.Int64
+	// addresses writes allocated addresses.
+	addresses *allocate.Writer
+	log       *slog.Logger
+	events    atomic.Int64
+	// register registers proxies. Identity names the replica in the entries of its proxies.
+	register *register.Registrar
+	identity string
 }
 
 // replica runs a control plane until the end of the test, with the account of the control plane. It writes no statuses before
@@ -39,14 +50,21 @@ func (p *place) replica() *replica {
 	r := &replica{place: p, account: account, log: slog.New(slog.NewTextHandler(p.Output(), nil))}
 	src, err := kubesource.New(kubesource.Options{Config: account, Cluster: clusterID, Namespace: p.namespace, Configuration: true, Log: r.log})
 	p.must(err)
-	tables := state.New(state.Options{ClusterID: clusterID, Sources: []string{src.Name()}})
+	tables := state.New(state.Options{ClusterID: clusterID, Sources: []string{src.Name()}, ControlNamespace: p.namespace})
 	graph := query.New(tables.DB, query.Options{Strict: true})
 	r.loop = push.New(tables, graph, class.Define(graph, tables), push.Settings{
-		Sources: []string{src.Name()}, Versions: true, Log: r.log,
+		Sources: []string{src.Name()}, Versions: true, Addresses: true, Registrations: true, Log: r.log,
 	})
 	target, err := pilotcluster.NewStatuses(account)
 	p.must(err)
 	r.writer = status.New(status.Options{Mesh: r.loop, Streams: server.New(r.loop, server.Options{}), Target: target, Log: r.log})
+	entries, err := pilotcluster.NewEntries(account)
+	p.must(err)
+	r.identity = fmt.Sprintf("%s-%d", p.namespace, replicas.Add(1))
+	r.register = register.New(register.Options{
+		Mesh: r.loop, Target: entries, Sink: r.loop, Self: r.identity, Grace: 2 * time.Second, Orphan: 3 * time.Second, Log: r.log,
+	})
+	r.addresses = &allocate.Writer{Mesh: r.loop, Target: target, Log: r.log}
 	p.background(func(ctx context.Context) { _ = r.loop.Run(ctx) })
 	p.background(func(ctx context.Context) { _ = src.Run(ctx, counting{r.loop, &r.events}) })
 	select {
@@ -56,6 +74,9 @@ func (p *place) replica() *replica {
 	}
 	return r
 }
+
+// replicas is the number of replicas that tests have started.
+var replicas atomic.Int64
 
 // counting counts the events of objects of Istio's kinds.
 type counting struct {
@@ -88,17 +109,39 @@ const lease = "pilot-discovery-leader"
 // lead competes for the writing of statuses.
 func (r *replica) lead(identity string) (stop func()) {
 	return r.background(func(ctx context.Context) {
-		err := pilotcluster.Lead(ctx, r.account, pilotcluster.Lease{Namespace: r.namespace, Name: lease, Identity: identity, Log: r.log}, r.writer.Run)
+		work := func(ctx context.Context) {
+			var running sync.WaitGroup
+			running.Go(func() { r.addresses.Run(ctx) })
+			r.writer.Run(ctx)
+			running.Wait()
+		}
+		err := pilotcluster.Lead(ctx, r.account, pilotcluster.Lease{Namespace: r.namespace, Name: lease, Identity: identity, Log: r.log}, work)
 		if err != nil {
 			r.Error(err)
 		}
 	})
 }
 
-// condition waits for a condition of a VirtualService of the test.
+// condition waits for a condition of an object of the test, which is a VirtualService if no kind is named.
 func (p *place) condition(name, want string) {
 	p.Helper()
-	p.kubectl("", "wait", "--for=condition="+want, "virtualservice/"+name, "--timeout", patience.String())
+	if !strings.Contains(name, "/") {
+		name = "virtualservice/" + name
+	}
+	p.kubectl("", "wait", "--for=condition="+want, name, "--timeout", patience.String())
+}
+
+// knows waits until the replica has read a ServiceEntry of the test.
+func (r *replica) knows(name string) {
+	r.Helper()
+	r.until("the replica reads "+name, func() bool {
+		found := make(chan bool, 1)
+		r.must(r.loop.Inspect(r.Context(), func(v *push.View) {
+			_, ok := v.Tables.Objects.Peek(r.config(api.KindServiceEntry, name))
+			found <- ok
+		}))
+		return <-found
+	})
 }
 
 const (

@@ -1,0 +1,147 @@
+package state
+
+import (
+	"cmp"
+	"strings"
+	"time"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/store"
+)
+
+// Registrations are the proxies that are to be registered as workloads of a WorkloadGroup, and the WorkloadEntries that control planes
+// have made for such proxies.
+type Registrations struct {
+	// Groups are the WorkloadGroups.
+	Groups store.Table[api.Key, *WorkloadGroup]
+	// Entries are the WorkloadEntries that control planes have made.
+	Entries store.Table[api.Key, Registered]
+	// EntryKeys lists the keys of Entries under the empty key.
+	EntryKeys store.Index[struct{}, api.Key]
+	// Health is what connected proxies report of their workloads, by connection.
+	Health store.Table[string, Health]
+	// For lists the connections of the proxies that a WorkloadEntry is for, the newest first. Wanted lists, under the empty key, the
+	// WorkloadEntries that connected proxies are to have.
+	For    store.Index[api.Key, Registering]
+	Wanted store.Index[struct{}, api.Key]
+}
+
+// WorkloadGroup is a template for WorkloadEntries.
+type WorkloadGroup struct {
+	Spec *networking.WorkloadGroup
+	Hash omap.Hash
+}
+
+// HealthState tells what is known of the health of a workload.
+type HealthState uint8
+
+// The states of health.
+const (
+	HealthUnknown HealthState = iota
+	Healthy
+	Unhealthy
+)
+
+// Health is what a proxy reports of its workload.
+type Health struct {
+	State HealthState
+	// Message tells why a workload is not healthy.
+	Message string
+}
+
+// Registered is what a WorkloadEntry that a control plane has made says of its registration.
+type Registered struct {
+	// Group is the name of the WorkloadGroup.
+	Group string
+	// Controller names the replica that the proxy is, or was, connected to.
+	Controller string
+	// Connected is since when, and Disconnected since when no more; zero while it is connected.
+	Connected, Disconnected time.Time
+	Health                  HealthState
+}
+
+// RegisteredBy reads the registration from the annotations of a WorkloadEntry. Group is empty if no control plane has made it.
+func RegisteredBy(annotations map[string]string, health HealthState) Registered {
+	at := func(key string) time.Time {
+		t, _ := time.Parse(time.RFC3339Nano, annotations[key])
+		return t.UTC()
+	}
+	return Registered{annotations[api.RegisteredBy], annotations[api.Controller], at(api.ConnectedAt), at(api.DisconnectedAt), health}
+}
+
+// Registering is a connection of a proxy that is to be registered.
+type Registering struct {
+	Connected  int64 // in nanoseconds since 1970
+	Connection string
+}
+
+// Compare orders the newest first.
+func (c Registering) Compare(o Registering) int {
+	return cmp.Or(cmp.Compare(o.Connected, c.Connected), strings.Compare(c.Connection, o.Connection))
+}
+
+// AppendTo appends an unambiguous form.
+func (c Registering) AppendTo(b []byte) []byte {
+	return append(appendInt(b, c.Connected), c.Connection...)
+}
+
+// EntryOf returns the key of the WorkloadEntry of a proxy that is to be registered; false if it is not.
+func EntryOf(p *proxy.Proxy) (api.Key, bool) {
+	if p.Group == "" || p.Role == proxy.Agent {
+		return api.Key{}, false
+	}
+	name := p.Group + "-" + strings.ReplaceAll(p.Addresses[0], ":", "-")
+	if p.Network != "" {
+		name += "-" + p.Network
+	}
+	if over := len(name) - maxObjectName; over > 0 {
+		name = strings.TrimLeft(name[over:], "-.") // the end tells the workloads of a group apart
+	}
+	return api.Key{Kind: api.KindWorkloadEntry, Namespace: p.Namespace, Name: name}, true
+}
+
+// maxObjectName is the length of the longest name of an object in a cluster.
+const maxObjectName = 253
+
+func (t *Tables) defineRegistrations(db *store.DB) {
+	x := &t.Registrations
+	x.Groups = store.NewTable[api.Key, *WorkloadGroup](db, "workloadGroups", func(a, b *WorkloadGroup) bool { return a.Hash == b.Hash })
+	x.Entries = store.NewTable[api.Key, Registered](db, "registered", same[Registered])
+	x.EntryKeys = store.NewIndex(x.Entries, "registeredKeys", func(k api.Key, _ Registered, add func(struct{}, api.Key)) { add(struct{}{}, k) })
+	x.Health = store.NewTable[string, Health](db, "health", same[Health])
+	x.For = store.NewIndex(t.Proxies, "registering", func(id string, p *proxy.Proxy, add func(api.Key, Registering)) {
+		if k, ok := EntryOf(p); ok {
+			add(k, Registering{p.Connected.UnixNano(), id})
+		}
+	})
+	x.Wanted = store.NewIndex(t.Proxies, "wantedEntries", func(_ string, p *proxy.Proxy, add func(struct{}, api.Key)) {
+		if k, ok := EntryOf(p); ok {
+			add(struct{}{}, k)
+		}
+	})
+	x.Health.OmitFromJournal()
+}
+
+// ControlNamespace returns the namespace of the control plane in the cluster whose configuration it reads; empty if it reads none. It
+// does not change.
+func (t *Tables) ControlNamespace() string { return t.options.ControlNamespace }
+
+func (t *Tables) splitWorkloadGroup(tx *store.Txn, o *api.Object, spec *networking.WorkloadGroup) {
+	t.Registrations.Groups.Set(tx, o.Key, &WorkloadGroup{spec, o.Hash})
+}
+
+// register writes the registration of a WorkloadEntry, if it has one.
+func (t *Tables) register(tx *store.Txn, o *api.Object) {
+	health := HealthUnknown
+	if o.Healthy {
+		health = Healthy
+	} else if o.Unhealthy {
+		health = Unhealthy
+	}
+	r := RegisteredBy(o.Annotations, health)
+	write(tx, t.Registrations.Entries, o.Key, r, r.Group != "")
+}

@@ -1,0 +1,214 @@
+// Package registration decides which WorkloadEntries connected proxies are to have. A proxy that names a WorkloadGroup asks to be
+// registered: it gets an entry that is made of the template of the group and of what the proxy says of itself.
+//
+// For each entry that a proxy of this replica is to have, and for each that some control plane has made, there is one cell with
+// everything on which the next step depends. Package register takes these steps. What comes of them returns as rows.
+//
+// The package starts no goroutines.
+package registration
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/kube"
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/state"
+)
+
+// Entry is what a WorkloadEntry is made of.
+type Entry struct {
+	Group               api.Key
+	Labels, Annotations map[string]string
+	Spec                *networking.WorkloadEntry
+}
+
+// Facts are what the next step about a WorkloadEntry depends on.
+type Facts struct {
+	Key api.Key
+	// Connected is since when a proxy of this replica asks for the entry; zero if none does.
+	Connected time.Time
+	// Proxy names the proxy.
+	Proxy string
+	// Entry is what the entry is to be made of; nil if it cannot be made.
+	Entry *Entry
+	// Health is what the proxy has reported on this connection.
+	Health state.Health
+	// Registered is what the entry in the cluster says; its Group is empty if there is none, or if it was not made by a control plane.
+	Registered state.Registered
+	// Gone is true if the entry names a replica of which the cluster has no pod.
+	Gone bool
+
+	hash omap.Hash
+}
+
+// OutputName implements query.Output.
+func (f Facts) OutputName() string { return f.Key.String() }
+
+// ContentHash implements omap.Value.
+func (f Facts) ContentHash() omap.Hash { return f.hash }
+
+// Size implements omap.Value: facts are not sent to proxies.
+func (Facts) Size() int { return 0 }
+
+func (f *Facts) seal() {
+	b := f.Key.AppendTo(nil)
+	for _, s := range []string{f.Proxy, f.Health.Message, f.Registered.Group, f.Registered.Controller} {
+		b = append(append(b, s...), 0)
+	}
+	for _, t := range []time.Time{f.Connected, f.Registered.Connected, f.Registered.Disconnected} {
+		b = strconv.AppendInt(append(b, 0), t.UnixNano(), 10)
+	}
+	b = strconv.AppendBool(append(b, byte(f.Health.State), byte(f.Registered.Health)), f.Gone)
+	if e := f.Entry; e != nil {
+		b = e.Group.AppendTo(b)
+		for _, m := range []map[string]string{e.Labels, e.Annotations} {
+			text, _ := json.Marshal(m) // keys are sorted
+			b = append(b, text...)
+		}
+		b, _ = proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, e.Spec)
+	}
+	f.hash = omap.Sum(b)
+}
+
+// All is the key of what exists once.
+type All struct{}
+
+// Map has facts by entry.
+type Map = omap.Map[omap.Name, Facts]
+
+// Queries decide about registrations.
+type Queries struct {
+	// Facts are the facts about all entries that are asked for here or were made by a control plane.
+	Facts query.Layers[All, omap.Name, Facts]
+	// Problems are those of proxies that cannot be registered.
+	Problems query.Collection[All, api.Problem]
+
+	tables *state.Tables
+}
+
+// Define adds the queries to a graph.
+func Define(g *query.Graph, t *state.Tables) *Queries {
+	q := &Queries{tables: t}
+	facts := query.Define(g, "registration", func(a, b []Facts) bool {
+		return slices.EqualFunc(a, b, func(a, b Facts) bool { return a.hash == b.hash })
+	}, q.facts)
+	self := func(_ All, k api.Key) api.Key { return k }
+	wanted := func(r *query.Reader, _ All) omap.Map[api.Key, omap.Unit] {
+		return t.Registrations.Wanted.Group(r, struct{}{})
+	}
+	asked := query.Each(g, "askedRegistrations", wanted, facts, self)
+	made := query.Each(g, "madeRegistrations", func(r *query.Reader, _ All) omap.Map[api.Key, omap.Unit] {
+		return t.Registrations.EntryKeys.Group(r, struct{}{})
+	}, facts, self)
+	q.Facts = query.DefineLayers(g, "registrations", func(r *query.Reader, all All) []Map { return []Map{asked.Get(r, all), made.Get(r, all)} })
+	q.Problems = query.Each(g, "registrationProblems", wanted, query.Define(g, "registrationProblem", slices.Equal[[]api.Problem], q.problem), self)
+	return q
+}
+
+// facts returns the facts about one entry.
+func (q *Queries) facts(r *query.Reader, k api.Key) ([]Facts, bool) {
+	f := Facts{Key: k}
+	f.Registered, _ = q.tables.Registrations.Entries.Get(r, k)
+	if p, connection := q.proxyFor(r, k); p != nil {
+		f.Connected, f.Proxy = p.Connected, proxy.NameOf(p.ID)
+		f.Health, _ = q.tables.Registrations.Health.Get(r, connection)
+		if group, refusal := q.groupFor(r, p); refusal == "" {
+			f.Entry = EntryFor(p, group.Spec)
+		}
+	}
+	if who := f.Registered.Controller; who != "" && q.tables.ControlNamespace() != "" {
+		_, exists := q.tables.Kube.Pods.Get(r, api.Key{
+			Kind: kube.KindPod, Namespace: q.tables.ControlNamespace(), Name: who, Cluster: q.tables.ClusterID(),
+		})
+		f.Gone = !exists
+	}
+	f.seal()
+	return []Facts{f}, f.Registered.Group != "" || !f.Connected.IsZero()
+}
+
+// proxyFor returns the proxy that connected last of those that ask for an entry, and its connection; nil if there is none.
+func (q *Queries) proxyFor(r *query.Reader, k api.Key) (*proxy.Proxy, string) {
+	for c := range q.tables.Registrations.For.Group(r, k).All() {
+		p, _ := q.tables.Proxies.Get(r, c.Connection)
+		return p, c.Connection
+	}
+	return nil, ""
+}
+
+// groupFor returns the group of a proxy, or the reason why it cannot be registered.
+func (q *Queries) groupFor(r *query.Reader, p *proxy.Proxy) (*state.WorkloadGroup, string) {
+	group, ok := q.tables.Registrations.Groups.Get(r, groupKey(p))
+	if !ok {
+		return nil, "there is no such WorkloadGroup; create it, or correct AUTO_REGISTER_GROUP in the metadata of the proxy"
+	}
+	if want := group.Spec.GetTemplate().GetServiceAccount(); want != "" && p.Account != "" && want != p.Account {
+		return nil, fmt.Sprintf("the proxy has the service account %q and the template of the group %q; use one of them for both", p.Account, want)
+	}
+	return group, ""
+}
+
+func groupKey(p *proxy.Proxy) api.Key {
+	return api.Key{Kind: api.KindWorkloadGroup, Namespace: p.Namespace, Name: p.Group}
+}
+
+// problem returns why a proxy that asks for an entry does not get it.
+func (q *Queries) problem(r *query.Reader, k api.Key) ([]api.Problem, bool) {
+	p, _ := q.proxyFor(r, k)
+	if p == nil {
+		return nil, false
+	}
+	_, refusal := q.groupFor(r, p)
+	if q.tables.ControlNamespace() == "" {
+		refusal = "this control plane registers no proxies, because it reads its configuration from files, or registration is switched off; write the WorkloadEntry yourself"
+	}
+	if refusal == "" {
+		return nil, false
+	}
+	return []api.Problem{{Object: groupKey(p), Severity: api.Error, Reason: fmt.Sprintf(
+		"proxy %s asks to be registered as WorkloadEntry %s/%s of the group, and is not: %s. Its configuration is served all the same",
+		proxy.NameOf(p.ID), k.Namespace, k.Name, refusal)}}, true
+}
+
+// EntryFor returns what the entry of a proxy is made of. What the proxy says of itself goes before what the group says.
+func EntryFor(p *proxy.Proxy, group *networking.WorkloadGroup) *Entry {
+	spec := &networking.WorkloadEntry{}
+	if group.GetTemplate() != nil {
+		spec = proto.Clone(group.Template).(*networking.WorkloadEntry)
+	}
+	spec.Address = p.Addresses[0]
+	spec.Network = cmp.Or(p.Network, spec.Network)
+	if p.Locality != (mesh.Locality{}) {
+		spec.Locality = strings.TrimRight(strings.Join([]string{p.Locality.Region, p.Locality.Zone, p.Locality.SubZone}, "/"), "/")
+	}
+	labels := map[string]string{}
+	maps.Copy(labels, spec.Labels)
+	maps.Copy(labels, group.GetMetadata().GetLabels())
+	for l := range p.Labels.All() {
+		labels[l.Name] = l.Value
+	}
+	spec.Labels = labels
+	annotations := map[string]string{}
+	maps.Copy(annotations, group.GetMetadata().GetAnnotations())
+	for _, own := range []string{api.HealthChecked, api.Controller, api.ConnectedAt, api.DisconnectedAt} {
+		delete(annotations, own)
+	}
+	annotations[api.RegisteredBy] = p.Group
+	if group.GetProbe() != nil {
+		annotations[api.HealthChecked] = "true"
+	}
+	return &Entry{Group: groupKey(p), Labels: labels, Annotations: annotations, Spec: spec}
+}

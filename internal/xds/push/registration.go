@@ -1,0 +1,37 @@
+package push
+
+import (
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/view/registration"
+)
+
+// Health implements server.Attachment. The health of the application becomes a row. A later report replaces one that still waits.
+func (c *Connection) Health(healthy bool, message string) {
+	l, conn := c.loop, c.conn
+	now := state.Health{State: state.Healthy}
+	if !healthy {
+		now = state.Health{State: state.Unhealthy, Message: message}
+	}
+	conn.health.add(l.queue, func(work *state.Health) *job {
+		return &job{write: func(tx *store.Txn) {
+			if !conn.left {
+				l.tables.Registrations.Health.Set(tx, conn.id, *work)
+			}
+		}}
+	}, func(work *state.Health) (rows int) {
+		*work = now
+		return 1
+	})
+}
+
+// Registered has a token after the registrations that Inspect shows have changed. It is for one reader.
+func (l *Loop) Registered() <-chan struct{} { return l.registered }
+
+func (l *Loop) setRegistrations(all registration.Map) {
+	l.registrations = all
+	select {
+	case l.registered <- struct{}{}:
+	default: // the reader has not looked at an earlier change yet
+	}
+}
