@@ -2,6 +2,8 @@ package server
 
 import (
 	"net"
+	"os"
+	"os/exec"
 	"runtime"
 	"testing"
 
@@ -66,11 +68,22 @@ func settle(t *testing.T, c *grpc.ClientConn, n int, method string, say func(s g
 	return held
 }
 
+// alone is the environment variable of a process that runs only one test.
+const alone = "TEST_ALONE"
+
 // TestMemoryPerStream checks that a settled stream needs little more memory than a bare gRPC stream, however large its
-// subscription is.
+// subscription is. It runs in a process of its own, because the stacks and buffers that other tests leave would be counted in.
 func TestMemoryPerStream(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector's shadow memory is counted in")
+	}
+	if os.Getenv(alone) == "" {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestMemoryPerStream$", "-test.v")
+		cmd.Env = append(os.Environ(), alone+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
 	}
 	const streams = 200
 	var none []byte
