@@ -18,11 +18,6 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/push"
 )
 
-// Mesh is the state of the control plane. *push.Loop implements it.
-type Mesh interface {
-	Inspect(ctx context.Context, fn func(*push.View)) error
-}
-
 // Target is where addresses are written.
 type Target interface {
 	// WriteAddresses replaces status.addresses of a ServiceEntry, if they are what the caller has seen. An object that has others
@@ -43,7 +38,7 @@ const (
 
 // Writer writes addresses.
 type Writer struct {
-	Mesh   Mesh
+	Mesh   push.Inspector
 	Target Target
 	Log    *slog.Logger
 }
@@ -74,11 +69,7 @@ func (w *Writer) Run(ctx context.Context) {
 
 // look returns the changes that are to be written.
 func (w *Writer) look(ctx context.Context) (allocation.Changes, error) {
-	result := make(chan allocation.Changes, 1)
-	if err := w.Mesh.Inspect(ctx, func(v *push.View) { result <- v.Addresses }); err != nil {
-		return allocation.Changes{}, err
-	}
-	return <-result, nil
+	return push.Look(ctx, w.Mesh, func(v *push.View) allocation.Changes { return v.Addresses })
 }
 
 // write writes some changes that it has not written just now.

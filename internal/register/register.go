@@ -30,7 +30,7 @@ import (
 
 // Mesh is the state of the control plane. *push.Loop implements it.
 type Mesh interface {
-	Inspect(ctx context.Context, fn func(*push.View)) error
+	push.Inspector
 	Registered() <-chan struct{}
 }
 
@@ -151,17 +151,15 @@ func (r *Registrar) look(ctx context.Context) error {
 		all   registration.Map
 		isPod bool
 	}
-	result := make(chan seen, 1)
-	err := r.o.Mesh.Inspect(ctx, func(v *push.View) {
+	now, err := push.Look(ctx, r.o.Mesh, func(v *push.View) seen {
 		_, isPod := v.Tables.Kube.Pods.Peek(api.Key{
 			Kind: kube.KindPod, Namespace: v.Tables.ControlNamespace(), Name: r.o.Self, Cluster: v.Tables.ClusterID(),
 		})
-		result <- seen{v.Registrations, isPod}
+		return seen{v.Registrations, isPod}
 	})
 	if err != nil {
 		return err
 	}
-	now := <-result
 	for c := range omap.Diff(r.known, now.all) {
 		if c.HasNew {
 			r.touch(c.New.Key)
