@@ -182,7 +182,7 @@ func (f *foreign) run(group *life.Group, register func(*grpc.Server)) {
 	}
 	server := grpc.NewServer()
 	register(server)
-	group.Add(life.GRPC("secrets", l, server, func() {}, 0))
+	group.Add(life.GRPC("secrets", l, server, func(context.Context) {}, 0))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- group.Run(ctx) }()
