@@ -185,9 +185,13 @@ func Validate(o *Object) []Problem {
 	if !ok {
 		return []Problem{{Object: o.Key, Position: o.Position, Severity: Error, Field: "spec", Reason: fmt.Sprintf("objects of type %T are not known here", o.Spec)}}
 	}
-	found := problems(o.Key, o.Position.File, k.rule(o.Spec, rules.About{
+	about := rules.About{
 		Namespace: o.Namespace, Labels: o.Labels, Allocated: len(o.HostAddresses()) > 0, Distribution: o.Annotations[TrafficDistribution],
-	}))
+	}
+	if text, ok := o.Annotations[DryRun]; ok {
+		about.DryRun = &text
+	}
+	found := problems(o.Key, o.Position.File, k.rule(o.Spec, about))
 	for i := range found {
 		found[i].Position = o.Position
 	}

@@ -147,7 +147,7 @@ func (e *envelope) metadataField(at *document.Path, m document.Member) {
 		e.labels = e.texts(p, v, rules.ObjectLabel)
 	case "annotations":
 		all := e.texts(p, v, func(key, _ string) string { return rules.Annotation(key) })
-		for _, key := range []string{TrafficDistribution, HealthChecked, RegisteredBy, Controller, ConnectedAt, DisconnectedAt} {
+		for _, key := range []string{TrafficDistribution, HealthChecked, RegisteredBy, Controller, ConnectedAt, DisconnectedAt, DryRun} {
 			text, ok := all[key]
 			if ok && e.annotations == nil {
 				e.annotations = map[string]string{}

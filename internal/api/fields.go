@@ -4,6 +4,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/pilotmesh/pilot/internal/api/rules"
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
@@ -177,3 +178,6 @@ func advise(reason, advice string) string {
 	}
 	return reason + "; " + advice
 }
+
+// Brackets splits the part "[a][b]" of a condition of an AuthorizationPolicy into a and b. ok is false if the text has another form.
+func Brackets(s string) (names []string, ok bool) { return rules.Brackets(s) }

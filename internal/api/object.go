@@ -29,8 +29,7 @@ type Object struct {
 	Healthy, Unhealthy bool
 	// Allocated are the addresses that status.addresses allocates to the hosts of a ServiceEntry.
 	Allocated []Allocation
-	// Spec is *ServiceEntry, *WorkloadEntry, *VirtualService, *DestinationRule or *Sidecar of
-	// istio.io/api/networking/v1alpha3.
+	// Spec is a message of istio.io/api/networking/v1alpha3, or of istio.io/api/security/v1beta1.
 	Spec proto.Message
 	// Hash covers everything except Position.
 	Hash omap.Hash
@@ -75,6 +74,8 @@ const (
 	TrafficDistribution = "networking.istio.io/traffic-distribution"
 	// HealthChecked is set on a WorkloadEntry whose health is checked: the endpoint is used only while it is healthy.
 	HealthChecked = "proxy.istio.io/health-checks-enabled"
+	// DryRun is set on an AuthorizationPolicy that is only tried out: proxies count what it would decide.
+	DryRun = "istio.io/dry-run"
 
 	// RegisteredBy is set on a WorkloadEntry that a control plane has made for a proxy; its value is the name of the WorkloadGroup.
 	// Controller names the replica to which the proxy is, or was, connected. ConnectedAt and DisconnectedAt are since when.

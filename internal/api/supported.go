@@ -307,6 +307,63 @@ sidecarPort
 	name
 	targetPort                no: of an ingress listener, name the application's port in defaultEndpoint
 
+RequestAuthentication
+	selector.matchLabels
+	targetRef                 target
+	targetRefs                target
+	jwtRules.issuer
+	jwtRules.audiences
+	jwtRules.jwksUri
+	jwtRules.jwks
+	jwtRules.fromHeaders.name
+	jwtRules.fromHeaders.prefix
+	jwtRules.fromParams
+	jwtRules.fromCookies
+	jwtRules.outputPayloadToHeader
+	jwtRules.forwardOriginalToken
+	jwtRules.outputClaimToHeaders.header
+	jwtRules.outputClaimToHeaders.claim
+	jwtRules.timeout
+	jwtRules.spaceDelimitedClaims
+
+AuthorizationPolicy
+	selector.matchLabels
+	targetRef                 target
+	targetRefs                target
+	action
+	provider.name
+	rules.from.source.principals
+	rules.from.source.notPrincipals
+	rules.from.source.requestPrincipals
+	rules.from.source.notRequestPrincipals
+	rules.from.source.namespaces
+	rules.from.source.notNamespaces
+	rules.from.source.serviceAccounts
+	rules.from.source.notServiceAccounts
+	rules.from.source.trustDomains
+	rules.from.source.notTrustDomains
+	rules.from.source.ipBlocks
+	rules.from.source.notIpBlocks
+	rules.from.source.remoteIpBlocks
+	rules.from.source.notRemoteIpBlocks
+	rules.to.operation.hosts
+	rules.to.operation.notHosts
+	rules.to.operation.ports
+	rules.to.operation.notPorts
+	rules.to.operation.methods
+	rules.to.operation.notMethods
+	rules.to.operation.paths
+	rules.to.operation.notPaths
+	rules.when.key
+	rules.when.values
+	rules.when.notValues
+
+target
+	group                     no: a policy with targets applies to gateways and waypoints only, and there are none here; use a selector
+	kind                      no: a policy with targets applies to gateways and waypoints only, and there are none here; use a selector
+	name                      no: a policy with targets applies to gateways and waypoints only, and there are none here; use a selector
+	namespace                 no: a policy with targets applies to gateways and waypoints only, and there are none here; use a selector
+
 MeshConfig
 	proxyListenPort           no
 	proxyInboundListenPort    no

@@ -30,6 +30,7 @@ var flow = []struct{ pkg, imports string }{
 	// From there to Envoy's types. Translators know neither each other, nor the store, nor the sources.
 	{"xds/resource", "omap store"},
 	{"xds/envoy", "mesh omap xds/resource"},
+	{"xds/authz", "api mesh omap proxy query state view/... xds/envoy"},
 	{"xds/layer", "mesh omap query view/..."},
 	{"xds/patch", "api mesh omap proxy query state view/... xds/envoy xds/resource"},
 	{"xds/cluster", translator},
@@ -39,7 +40,7 @@ var flow = []struct{ pkg, imports string }{
 	{"xds/secret", translator},
 	{"xds/nametable", translator},
 	{"xds/grpc", translator},
-	{"xds/class", "api intern mesh omap proxy query state view/... " + translators + " xds/envoy xds/layer xds/resource"},
+	{"xds/class", "api intern mesh omap proxy query state view/... " + translators + " xds/authz xds/envoy xds/layer xds/resource"},
 	// The loop joins everything; the streams see resources only.
 	{"xds/explain", "api intern kube mesh omap proxy query spelling state store view/... xds/class xds/envoy xds/resource xds/route"},
 	{"xds/push", "api mesh omap proxy query run source state store view/... xds/..."},
@@ -67,7 +68,7 @@ var flow = []struct{ pkg, imports string }{
 
 // What every translator may import, and the translators.
 const (
-	translator  = "api intern mesh omap proxy query state view/... xds/envoy xds/layer xds/patch xds/resource"
+	translator  = "api intern mesh omap proxy query state view/... xds/authz xds/envoy xds/layer xds/patch xds/resource"
 	translators = "xds/cluster xds/endpoint xds/listener xds/route xds/secret xds/nametable xds/grpc xds/patch"
 )
 

@@ -148,6 +148,9 @@ type Class struct {
 	Site mesh.Site
 	// Rules are the names of the DestinationRules of its namespace that select the proxy, oldest first.
 	Rules intern.List[string]
+	// Policies are the AuthorizationPolicies and RequestAuthentications that select the workload, sorted. Those for all workloads of
+	// the namespace or the mesh are not among them.
+	Policies intern.List[api.Key]
 	// HTTP10 is true if HTTP/1.0 is accepted.
 	HTTP10 bool
 	// DefaultLog is true if the Envoy of the proxy is too old for the access log format of the mesh, so it uses the default format.
@@ -187,6 +190,10 @@ func (c Class) Hash() omap.Hash {
 	h.end()
 	for at := range c.Own.All() {
 		h.text(at.String())
+	}
+	h.end()
+	for k := range c.Policies.All() {
+		h.key(k)
 	}
 	h.end()
 	for p := range c.Inbound.All() {

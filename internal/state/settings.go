@@ -157,5 +157,6 @@ func (t *Tables) writeSettings(tx *store.Txn, m *meshconfig.MeshConfig) (resplit
 	t.writeRouteSettings(tx, m)
 	t.writePolicies(tx, m)
 	t.writeConnectionSettings(tx, m)
+	t.writeProviders(tx, m)
 	return resplit
 }

@@ -43,6 +43,9 @@ func (t *Tables) defineKinds() {
 		api.KindVirtualService:  {routes, routes, []rows{t.Claims, t.VirtualServices}},
 		api.KindDestinationRule: {policies, policies, []rows{t.Claims, t.DestinationRules}},
 		api.KindSidecar:         {of(t.splitSidecar), nil, []rows{t.Sidecars}},
+
+		api.KindAuthorizationPolicy:   {of(t.splitAuthorizationPolicy), nil, []rows{t.Security.Authorizations, t.Security.Selections}},
+		api.KindRequestAuthentication: {of(t.splitRequestAuthentication), nil, []rows{t.Security.Authentications, t.Security.Selections}},
 	}
 	for _, k := range api.Kinds() {
 		if t.kinds[k.Name].split == nil {

@@ -189,9 +189,6 @@ func Annotation(key string) string {
 	if reason := checkLabelKey(strings.ToLower(key)); reason != "" {
 		return reason
 	}
-	if key == "istio.io/dry-run" {
-		return "dry runs exist for AuthorizationPolicies only; remove the annotation"
-	}
 	return ""
 }
 

@@ -22,7 +22,7 @@ func TestNames(t *testing.T) {
 		{"checkUnix", checkUnix, []string{"unix:///a", "unix://@a"}, []string{"unix://", "unix://a", "unix:///a/"}},
 		{"checkLabelKey", checkLabelKey, []string{"a", "A_b.c-d", "x.y/a", long}, []string{"", "/a", "x/", "X/a", "a b", "_a", long + "a", "a/b/c"}},
 		{"checkLabelValue", checkLabelValue, []string{"", "a", "A_b.c-d"}, []string{"a b", "-a", "a-", long + "a"}},
-		{"Annotation", Annotation, []string{"a", "Example.com/A"}, []string{"", "istio.io/dry-run"}},
+		{"Annotation", Annotation, []string{"a", "Example.com/A"}, []string{""}},
 		{"checkRegex", checkRegex, []string{"a", ".*", `\d+\pL`, "(?i)^a$", "a{1000}", "(?P<n>x)", `[\p{Lu}\P{^Greek}]\p{Any}`, `\Q\p{Letter}\E\x{ff}\\p{Letter}`},
 			[]string{"", "*", "(", "[", "a{1001}", "(a{40}){40}", `(?<=a)b`, `\1`, `\p{Letter}`, `\P{^greek}`, `[a\p{LC}]`, `\QA\E\p{ASCII}`, `\x{100}`, strings.Repeat("a", 1025), "((((a{10}){10}){10}){10})" + strings.Repeat("(a{1000})", 20)}},
 		{"checkSubstitution", func(s string) string { return checkSubstitution(s, "/(a)(b)") },

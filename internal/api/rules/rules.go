@@ -25,6 +25,8 @@ type About struct {
 	Allocated bool
 	// Distribution is the value of the annotation for traffic distribution.
 	Distribution string
+	// DryRun is the value of the annotation for dry runs; nil if the object does not have it.
+	DryRun *string
 }
 
 // The functions for the kinds check the spec of an object. Findings have no lines: a message does not know them.
@@ -66,6 +68,7 @@ func Sidecar(s *networking.Sidecar, about About) []document.Finding {
 func checkSpec(spec proto.Message, about About, ofKind func(c *checker, at *document.Path)) []document.Finding {
 	c := checker{namespace: about.Namespace}
 	at := (*document.Path)(nil).Field("spec")
+	c.dryRun(spec, about.DryRun)
 	ofKind(&c, at)
 	c.shapes(at, spec.ProtoReflect())
 	return c.Findings()

@@ -106,6 +106,9 @@ func checks() map[string]func(*findings) {
 		api.KindVirtualService:  (*findings).virtualService,
 		api.KindDestinationRule: (*findings).destinationRule,
 		api.KindSidecar:         (*findings).sidecar,
+
+		api.KindAuthorizationPolicy:   (*findings).authorizationPolicy,
+		api.KindRequestAuthentication: (*findings).requestAuthentication,
 	}
 	for _, k := range api.Kinds() {
 		if all[k.Name] == nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/policy"
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
 
@@ -45,7 +46,7 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 		Namespace: p.Namespace, Mode: p.Mode, Inbound: served.Ports, Own: served.Own, Families: mesh.FamiliesOf(p.Addresses),
 		Site: q.localityOf(r, p, labels, served.Place), Rules: q.selectingRules(r, p.Namespace, labels),
 		ShortNames: p.Domain == p.Namespace+".svc."+q.tables.Domain(), HTTP10: p.HTTP10, Idle: p.Idle,
-		DefaultLog: p.Envoy > 0 && p.Envoy < q.tables.LogEnvoy(r),
+		DefaultLog: p.Envoy > 0 && p.Envoy < q.tables.LogEnvoy(r), Policies: policy.Selecting(q.tables, r, p.Namespace, labels),
 	}
 	if row, ok := q.sidecarOf(r, p.Namespace, labels); ok {
 		if !row.All {

@@ -21,6 +21,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 	"github.com/pilotmesh/pilot/internal/view/transport"
+	"github.com/pilotmesh/pilot/internal/xds/authz"
 	"github.com/pilotmesh/pilot/internal/xds/cluster"
 	"github.com/pilotmesh/pilot/internal/xds/endpoint"
 	"github.com/pilotmesh/pilot/internal/xds/listener"
@@ -61,6 +62,7 @@ type Queries struct {
 	Scope    *scope.Queries
 
 	tables    *state.Tables
+	policies  *authz.Queries
 	clusters  *cluster.Queries
 	endpoints *endpoint.Queries
 	listeners *listener.Queries
@@ -78,7 +80,9 @@ func Define(g *query.Graph, t *state.Tables, providers ...Provider) *Queries {
 	rules := traffic.Define(g, t, services)
 	scopes := scope.Define(g, t, services, rules)
 	connections := transport.Define(g, t, services, rules, scopes)
+	policies := authz.Define(g, t, scopes)
 	q := &Queries{
+		policies:  policies,
 		Services:  services,
 		Rules:     rules,
 		Scope:     scopes,
@@ -86,7 +90,7 @@ func Define(g *query.Graph, t *state.Tables, providers ...Provider) *Queries {
 		Class:     scopes.Class,
 		clusters:  cluster.Define(g, t, services, rules, scopes),
 		endpoints: endpoint.Define(g, services, rules, scopes),
-		listeners: listener.Define(g, t, services, scopes, connections),
+		listeners: listener.Define(g, t, services, scopes, connections, policies),
 		routes:    route.Define(g, t, services, rules, scopes),
 	}
 	q.defineStacks()

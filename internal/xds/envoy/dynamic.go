@@ -47,7 +47,7 @@ func DynamicCluster(name string, timeout time.Duration, ipv6 bool) *clusterv3.Cl
 
 // dynamicHTTPFilter resolves the host of requests that are routed to a dynamic cluster. It does nothing for others.
 func dynamicHTTPFilter(ipv6 bool) *hcmv3.HttpFilter {
-	return httpFilter(dynamicFilter, &dynamicfilterv3.FilterConfig{
+	return HTTPFilter(dynamicFilter, &dynamicfilterv3.FilterConfig{
 		ImplementationSpecifier: &dynamicfilterv3.FilterConfig_DnsCacheConfig{DnsCacheConfig: dynamicDNS(ipv6)},
 	})
 }
@@ -55,7 +55,7 @@ func dynamicHTTPFilter(ipv6 bool) *hcmv3.HttpFilter {
 // SNIForwardProxy is the filter that resolves the SNI of a TLS connection. It must come before the filter that forwards
 // to a dynamic cluster.
 func SNIForwardProxy(port uint32, ipv6 bool) *listenerv3.Filter {
-	return networkFilter(sniDynamicFilter, &snidynamicv3.FilterConfig{
+	return NetworkFilter(sniDynamicFilter, &snidynamicv3.FilterConfig{
 		DnsCacheConfig: dynamicDNS(ipv6),
 		PortSpecifier:  &snidynamicv3.FilterConfig_PortValue{PortValue: port},
 	})

@@ -1,6 +1,8 @@
 package envoy
 
 import (
+	"slices"
+
 	corsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
 	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
 	grpcwebv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/grpc_web/v3"
@@ -20,17 +22,18 @@ const (
 // httpFilters are the filters of every connection manager. Those before the router do nothing unless a route configures
 // them.
 func httpFilters(o HTTPOptions) []*hcmv3.HttpFilter {
-	var filters []*hcmv3.HttpFilter
+	filters := slices.Clone(o.First)
 	if o.GRPCWeb {
-		filters = append(filters, httpFilter(webFilter, &grpcwebv3.GrpcWeb{}))
+		filters = append(filters, HTTPFilter(webFilter, &grpcwebv3.GrpcWeb{}))
 	}
-	filters = append(filters, httpFilter(FaultFilter, &faultv3.HTTPFault{}), httpFilter(CORSFilter, &corsv3.Cors{}))
+	filters = append(filters, HTTPFilter(FaultFilter, &faultv3.HTTPFault{}), HTTPFilter(CORSFilter, &corsv3.Cors{}))
 	if o.DynamicClusters {
 		filters = append(filters, dynamicHTTPFilter(o.IPv6))
 	}
-	return append(filters, httpFilter(routerFilter, &routerv3.Router{SuppressEnvoyHeaders: o.SuppressEnvoyHeaders}))
+	return append(filters, HTTPFilter(routerFilter, &routerv3.Router{SuppressEnvoyHeaders: o.SuppressEnvoyHeaders}))
 }
 
-func httpFilter(name string, config proto.Message) *hcmv3.HttpFilter {
+// HTTPFilter is a filter of a connection manager.
+func HTTPFilter(name string, config proto.Message) *hcmv3.HttpFilter {
 	return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: Pack(config)}}
 }

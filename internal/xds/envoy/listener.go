@@ -181,6 +181,8 @@ type HTTPOptions struct {
 	DynamicClusters bool
 	// IPv6 asks for addresses of IPv6 instead of IPv4 when the host of a request is resolved.
 	IPv6 bool
+	// First are the filters before all others.
+	First []*hcmv3.HttpFilter
 	// GRPCWeb translates gRPC-Web calls to gRPC.
 	GRPCWeb bool
 	// IdleTimeout is how long a connection may be without requests. 0 means Envoy's default.
@@ -191,14 +193,14 @@ type HTTPOptions struct {
 func HTTPWithRDS(stat, route string, o HTTPOptions) *listenerv3.Filter {
 	m := connectionManager(stat, o)
 	m.RouteSpecifier = &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{ConfigSource: ADS(), RouteConfigName: route}}
-	return networkFilter(hcmFilter, m)
+	return NetworkFilter(hcmFilter, m)
 }
 
 // HTTPWithRoutes is the connection manager that holds its route configuration.
 func HTTPWithRoutes(stat string, routes *routev3.RouteConfiguration, o HTTPOptions) *listenerv3.Filter {
 	m := connectionManager(stat, o)
 	m.RouteSpecifier = &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: routes}
-	return networkFilter(hcmFilter, m)
+	return NetworkFilter(hcmFilter, m)
 }
 
 func connectionManager(stat string, o HTTPOptions) *hcmv3.HttpConnectionManager {
@@ -247,6 +249,7 @@ func preserveCase() *corev3.Http1ProtocolOptions_HeaderKeyFormat {
 	}
 }
 
-func networkFilter(name string, config proto.Message) *listenerv3.Filter {
+// NetworkFilter is a filter of a filter chain.
+func NetworkFilter(name string, config proto.Message) *listenerv3.Filter {
 	return &listenerv3.Filter{Name: name, ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: Pack(config)}}
 }

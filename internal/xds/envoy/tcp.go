@@ -51,7 +51,7 @@ func TCPProxy(stat, cluster string) *listenerv3.Filter {
 func TCPForward(stat, cluster string, o TCPOptions) *listenerv3.Filter {
 	p := &tcpproxyv3.TcpProxy{StatPrefix: stat, ClusterSpecifier: &tcpproxyv3.TcpProxy_Cluster{Cluster: cluster}}
 	o.apply(p)
-	return networkFilter(tcpProxyFilter, p)
+	return NetworkFilter(tcpProxyFilter, p)
 }
 
 // Weighted is a cluster with the weight of its share of connections.
@@ -70,5 +70,5 @@ func TCPSplit(stat string, list []Weighted, o TCPOptions) *listenerv3.Filter {
 		StatPrefix: stat, ClusterSpecifier: &tcpproxyv3.TcpProxy_WeightedClusters{WeightedClusters: split},
 	}
 	o.apply(p)
-	return networkFilter(tcpProxyFilter, p)
+	return NetworkFilter(tcpProxyFilter, p)
 }

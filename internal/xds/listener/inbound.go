@@ -2,6 +2,7 @@ package listener
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -14,6 +15,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
+	"github.com/pilotmesh/pilot/internal/xds/authz"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -84,17 +86,21 @@ type InboundKey struct {
 	IdleTimeout time.Duration
 	// Families are the IP versions of the proxy's addresses.
 	Families mesh.Families
+	// Policies name the filters that come first.
+	Policies authz.Key
 }
 
-// InboundKeyOf returns the key of a class.
-func InboundKeyOf(c proxy.Class) InboundKey {
-	return InboundKey{Ports: c.Inbound, Mode: c.Mode, Bind: c.Bind, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog, IdleTimeout: c.Idle, Families: c.Families}
+// InboundKeyOf returns the key of a class to which some policies apply.
+func InboundKeyOf(c proxy.Class, policies authz.Key) InboundKey {
+	return InboundKey{Ports: c.Inbound, Mode: c.Mode, Bind: c.Bind, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog, IdleTimeout: c.Idle, Families: c.Families, Policies: policies}
 }
 
 // inboundBuilder makes the inbound listeners of a workload.
 type inboundBuilder struct {
 	InboundKey
 	http envoy.HTTPOptions
+	// first are the filters before all others.
+	first authz.Filters
 	// detectionTimeout is how long protocol detection waits for the first bytes of a connection.
 	detectionTimeout time.Duration
 	// tcpOptions say how connections other than HTTP are forwarded to the application at a port.
@@ -103,10 +109,10 @@ type inboundBuilder struct {
 
 func (q *Queries) inbound(r *query.Reader, k InboundKey) (Map, bool) {
 	side := inboundBuilder{
-		InboundKey: k, http: httpOptions(q.tables.HTTPSettings(r), k.HTTP10, inboundServer), detectionTimeout: q.tables.DetectionTimeout(r),
+		InboundKey: k, first: q.policies.Filters(r, k.Policies), http: httpOptions(q.tables.HTTPSettings(r), k.HTTP10, inboundServer), detectionTimeout: q.tables.DetectionTimeout(r),
 		tcpOptions: func(p proxy.InboundPort) envoy.TCPOptions { return q.inboundTCPOptions(r, p, k.IdleTimeout) },
 	}
-	side.http.IdleTimeout = k.IdleTimeout
+	side.http.IdleTimeout, side.http.First = k.IdleTimeout, side.first.HTTP
 	var list []*listenerv3.Listener
 	var captured []proxy.InboundPort
 	for p := range k.Ports.All() {
@@ -177,7 +183,7 @@ func (s inboundBuilder) virtualListener(ports []proxy.InboundPort) *listenerv3.L
 		envoy.HTTPWithRoutes(cluster, inboundRoutes(proxy.InboundPort{}, cluster), s.http)))
 	envoy.AddHTTPInspector(l, known...)
 	envoy.SetDetectionTimeout(l, s.detectionTimeout)
-	l.DefaultFilterChain = envoy.Chain("virtualInbound", nil, envoy.TCPForward(cluster, cluster, envoy.TCPOptions{IdleTimeout: s.IdleTimeout}))
+	l.DefaultFilterChain = envoy.Chain("virtualInbound", nil, s.forward(cluster, envoy.TCPOptions{IdleTimeout: s.IdleTimeout})...)
 	return l
 }
 
@@ -198,13 +204,18 @@ func (s inboundBuilder) chains(p proxy.InboundPort, match *listenerv3.FilterChai
 	if p.Protocol.IsHTTP() {
 		return []*listenerv3.FilterChain{http}
 	}
-	tcp := envoy.Chain(name, match, envoy.TCPForward(cluster, cluster, s.tcpOptions(p)))
+	tcp := envoy.Chain(name, match, s.forward(cluster, s.tcpOptions(p))...)
 	if !p.Protocol.Sniffed() {
 		return []*listenerv3.FilterChain{tcp}
 	}
 	http.FilterChainMatch = envoy.MatchHTTP(s.HTTP10)
 	http.FilterChainMatch.DestinationPort = match.GetDestinationPort()
 	return []*listenerv3.FilterChain{http, tcp}
+}
+
+// forward returns the filters that decide about connections other than HTTP, and forward them.
+func (s inboundBuilder) forward(cluster string, o envoy.TCPOptions) []*listenerv3.Filter {
+	return append(slices.Clone(s.first.TCP), envoy.TCPForward(cluster, cluster, o))
 }
 
 // inboundRoutes send all requests to a port to its cluster.

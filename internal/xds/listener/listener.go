@@ -21,6 +21,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 	"github.com/pilotmesh/pilot/internal/view/transport"
+	"github.com/pilotmesh/pilot/internal/xds/authz"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 	"github.com/pilotmesh/pilot/internal/xds/layer"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -86,6 +87,7 @@ type Queries struct {
 	services  *service.Queries
 	scope     *scope.Queries
 	transport *transport.Queries
+	policies  *authz.Queries
 	// Base are the listeners of the base view, Scoped those of a set, Labelled those of clients with labels. ByCluster are the listeners
 	// of the base view that differ in a cluster, because services have other addresses there.
 	Base      query.Collection[Variant, *resource.Resource]
@@ -106,8 +108,8 @@ type Queries struct {
 }
 
 // Define adds the queries to a graph.
-func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queries, tp *transport.Queries) *Queries {
-	q := &Queries{tables: t, services: s, scope: sc, transport: tp}
+func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queries, tp *transport.Queries, policies *authz.Queries) *Queries {
+	q := &Queries{tables: t, services: s, scope: sc, transport: tp, policies: policies}
 	q.Messages = query.Define(g, "listenerMessage", func(a, b *listenerv3.Listener) bool { return proto.Equal(a, b) },
 		func(r *query.Reader, k AddressKey) (*listenerv3.Listener, bool) {
 			l, _ := q.message(r, k)

@@ -1,0 +1,201 @@
+package state
+
+import (
+	"cmp"
+	"strconv"
+
+	"google.golang.org/protobuf/proto"
+	meshconfig "istio.io/api/mesh/v1alpha1"
+	security "istio.io/api/security/v1beta1"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/store"
+)
+
+// Security are the policies about requests to workloads.
+type Security struct {
+	// Authorizations are the AuthorizationPolicies, and Authentications the RequestAuthentications.
+	Authorizations  store.Table[api.Key, *AuthorizationPolicy]
+	Authentications store.Table[api.Key, *RequestAuthentication]
+	// Selections are the policies of both kinds by whom they select. ForAll lists those of a namespace that select all workloads, and
+	// ByLabel the others by the first label of their selector.
+	Selections store.Table[api.Key, Selection]
+	ForAll     store.Index[string, api.Key]
+	ByLabel    store.Index[LabelIn, SelectingPolicy]
+	// CustomForAll lists the policies of a namespace with the action CUSTOM that may apply to all workloads, and CustomSelecting those
+	// with a selector.
+	CustomForAll, CustomSelecting store.Index[string, api.Key]
+	// Providers are the extension providers of the mesh configuration that decide about requests, by name.
+	Providers store.Table[string, *meshconfig.MeshConfig_ExtensionProvider]
+	// KeySets are the key sets that were fetched, or that could not be, by what names them.
+	KeySets store.Table[KeySource, KeySet]
+	// KeySources lists the RequestAuthentications that need a key set to be fetched.
+	KeySources store.Index[KeySource, api.Key]
+	// WantedKeys lists, under the empty key, what must be fetched.
+	WantedKeys store.Index[struct{}, KeySource]
+}
+
+// AuthorizationPolicy is an AuthorizationPolicy.
+type AuthorizationPolicy struct {
+	Object api.Key
+	Spec   *security.AuthorizationPolicy
+	// DryRun is true if the policy is only tried out.
+	DryRun bool
+	Hash   omap.Hash
+}
+
+// RequestAuthentication is a RequestAuthentication.
+type RequestAuthentication struct {
+	Object api.Key
+	Spec   *security.RequestAuthentication
+	Hash   omap.Hash
+}
+
+// Selection says which workloads a policy selects.
+type Selection struct {
+	// Labels are those that a workload must have. If there are none, the policy selects all workloads of its namespace, or of the mesh
+	// if its namespace is the root namespace.
+	Labels mesh.Labels
+	// Targeted is true if the policy names targets, so it selects no sidecars.
+	Targeted bool
+}
+
+// SelectingPolicy is a policy with a selector. It names the labels, so that nobody must read a row to see whether they fit.
+type SelectingPolicy struct {
+	Key    api.Key
+	Labels mesh.Labels
+}
+
+// Compare orders by key, then labels.
+func (p SelectingPolicy) Compare(o SelectingPolicy) int {
+	return cmp.Or(p.Key.Compare(o.Key), mesh.CompareLabels(p.Labels, o.Labels))
+}
+
+// AppendTo appends an unambiguous form.
+func (p SelectingPolicy) AppendTo(b []byte) []byte {
+	b = p.Key.AppendTo(b)
+	for l := range p.Labels.All() {
+		b = l.AppendTo(b)
+	}
+	return b
+}
+
+// KeySource names a key set that must be fetched: by its address, or by the issuer that tells the address.
+type KeySource struct{ URL, Issuer string }
+
+// Compare orders by URL, then issuer.
+func (k KeySource) Compare(o KeySource) int {
+	return cmp.Or(cmp.Compare(k.URL, o.URL), cmp.Compare(k.Issuer, o.Issuer))
+}
+
+// AppendTo appends an unambiguous form.
+func (k KeySource) AppendTo(b []byte) []byte {
+	b = append(strconv.AppendInt(b, int64(len(k.URL)), 10), ' ')
+	return append(append(b, k.URL...), k.Issuer...)
+}
+
+// KeySourceOf returns the key set that a rule needs to be fetched; false if it has its keys inline.
+func KeySourceOf(rule *security.JWTRule) (KeySource, bool) {
+	switch {
+	case rule.GetJwks() != "":
+		return KeySource{}, false
+	case rule.GetJwksUri() != "":
+		return KeySource{URL: rule.JwksUri}, true
+	}
+	return KeySource{Issuer: rule.GetIssuer()}, true
+}
+
+// KeySet is what is known of a key set that is fetched.
+type KeySet struct {
+	// Keys is the last good key set, as JSON; empty if none was fetched yet.
+	Keys string
+	// Failure says why the last attempt to fetch it failed; empty if it did not. It contains no keys.
+	Failure string
+}
+
+func (t *Tables) defineSecurity(db *store.DB) {
+	s := &t.Security
+	s.Authorizations = store.NewTable[api.Key](db, "authorizationPolicies", func(a, b *AuthorizationPolicy) bool { return a.Hash == b.Hash })
+	s.Authentications = store.NewTable[api.Key](db, "requestAuthentications", func(a, b *RequestAuthentication) bool { return a.Hash == b.Hash })
+	s.Selections = store.NewTable[api.Key](db, "policySelections", same[Selection])
+	s.ForAll = store.NewIndex(s.Selections, "policiesForAll", func(k api.Key, sel Selection, add func(string, api.Key)) {
+		if !sel.Targeted && sel.Labels.Empty() {
+			add(k.Namespace, k)
+		}
+	})
+	s.ByLabel = store.NewIndex(s.Selections, "policiesByLabel", func(k api.Key, sel Selection, add func(LabelIn, SelectingPolicy)) {
+		if sel.Targeted {
+			return
+		}
+		for first := range sel.Labels.All() {
+			add(LabelIn{k.Namespace, first}, SelectingPolicy{k, sel.Labels})
+			break
+		}
+	})
+	custom := func(selecting bool) func(api.Key, *AuthorizationPolicy, func(string, api.Key)) {
+		return func(k api.Key, p *AuthorizationPolicy, add func(string, api.Key)) {
+			if p.Spec.GetAction() == security.AuthorizationPolicy_CUSTOM && selecting == (len(p.Spec.GetSelector().GetMatchLabels()) > 0) {
+				add(k.Namespace, k)
+			}
+		}
+	}
+	s.CustomForAll = store.NewIndex(s.Authorizations, "customPoliciesForAll", custom(false))
+	s.CustomSelecting = store.NewIndex(s.Authorizations, "customPoliciesSelecting", custom(true))
+	s.Providers = store.NewTable[string](db, "authorizationProviders", func(a, b *meshconfig.MeshConfig_ExtensionProvider) bool { return proto.Equal(a, b) })
+	s.KeySets = store.NewTable[KeySource](db, "keySets", same[KeySet])
+	s.KeySets.OmitFromJournal()
+	s.KeySources = store.NewIndex(s.Authentications, "keySources", func(k api.Key, a *RequestAuthentication, add func(KeySource, api.Key)) {
+		for source := range a.sources() {
+			add(source, k)
+		}
+	})
+	s.WantedKeys = store.NewIndex(s.Authentications, "wantedKeys", func(_ api.Key, a *RequestAuthentication, add func(struct{}, KeySource)) {
+		for source := range a.sources() {
+			add(struct{}{}, source)
+		}
+	})
+}
+
+// sources are the key sets that the rules need to be fetched.
+func (a *RequestAuthentication) sources() map[KeySource]bool {
+	all := map[KeySource]bool{}
+	for _, rule := range a.Spec.GetJwtRules() {
+		if source, ok := KeySourceOf(rule); ok {
+			all[source] = true
+		}
+	}
+	return all
+}
+
+func (t *Tables) splitAuthorizationPolicy(tx *store.Txn, o *api.Object, spec *security.AuthorizationPolicy) {
+	dry, _ := strconv.ParseBool(o.Annotations[api.DryRun])
+	t.Security.Authorizations.Set(tx, o.Key, &AuthorizationPolicy{Object: o.Key, Spec: spec, DryRun: dry, Hash: o.Hash})
+	t.Security.Selections.Set(tx, o.Key, Selection{
+		Labels: mesh.LabelsOf(spec.GetSelector().GetMatchLabels()), Targeted: spec.TargetRef != nil || len(spec.TargetRefs) > 0,
+	})
+}
+
+func (t *Tables) splitRequestAuthentication(tx *store.Txn, o *api.Object, spec *security.RequestAuthentication) {
+	t.Security.Authentications.Set(tx, o.Key, &RequestAuthentication{Object: o.Key, Spec: spec, Hash: o.Hash})
+	t.Security.Selections.Set(tx, o.Key, Selection{
+		Labels: mesh.LabelsOf(spec.GetSelector().GetMatchLabels()), Targeted: spec.TargetRef != nil || len(spec.TargetRefs) > 0,
+	})
+}
+
+// writeProviders replaces the extension providers that decide about requests.
+func (t *Tables) writeProviders(tx *store.Txn, m *meshconfig.MeshConfig) {
+	named := map[string]bool{}
+	for _, p := range m.GetExtensionProviders() {
+		if p.GetEnvoyExtAuthzHttp() != nil || p.GetEnvoyExtAuthzGrpc() != nil {
+			named[p.Name] = true
+			t.Security.Providers.Set(tx, p.Name, p)
+		}
+	}
+	for name := range t.Security.Providers.All() {
+		if !named[name] {
+			t.Security.Providers.Delete(tx, name)
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package problem
+
+import (
+	"fmt"
+
+	security "istio.io/api/security/v1beta1"
+
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/scope"
+)
+
+func (f *findings) authorizationPolicy() {
+	row, ok := f.q.tables.Security.Authorizations.Get(f.r, f.key)
+	if !ok {
+		return
+	}
+	f.policySelector()
+	if row.Spec.GetAction() == security.AuthorizationPolicy_CUSTOM {
+		f.provider(row)
+	}
+}
+
+// provider warns of a CUSTOM policy whose provider cannot be asked.
+func (f *findings) provider(row *state.AuthorizationPolicy) {
+	const at, effect = "spec.provider.name", "what the policy matches is denied"
+	name := row.Spec.GetProvider().GetName()
+	provider, ok := f.q.tables.Security.Providers.Get(f.r, name)
+	if !ok {
+		f.warn(at, "the mesh configuration has no extension provider %q of the kind envoyExtAuthzHttp or envoyExtAuthzGrpc: %s", name, effect)
+		return
+	}
+	if f.key.Namespace == f.q.tables.RootNamespace(f.r) {
+		return // it depends on the namespace of the workload
+	}
+	if _, trouble := f.q.scope.Authorizer(f.r, scope.Set{Namespace: f.key.Namespace}, provider); trouble != "" {
+		f.warn(at, "%s: %s", trouble, effect)
+	}
+	read := 0
+	for k := range f.q.tables.Security.CustomForAll.Group(f.r, f.key.Namespace).All() {
+		if read++; read > maxChecked {
+			return
+		}
+		if other, ok := f.q.tables.Security.Authorizations.Get(f.r, k); ok && other.Spec.GetProvider().GetName() != name {
+			f.warn(at, "%s asks the provider %q, and only one provider can be asked about one workload: where both policies apply, what either matches is denied",
+				k, other.Spec.GetProvider().GetName())
+			return
+		}
+	}
+}
+
+// policySelector warns of a selector that selects no known workload.
+func (f *findings) policySelector() {
+	selection, ok := f.q.tables.Security.Selections.Get(f.r, f.key)
+	if !ok || selection.Labels.Empty() || selection.Targeted || f.key.Namespace == f.q.tables.RootNamespace(f.r) {
+		return
+	}
+	f.selectorWithoutWorkload("spec.selector", mesh.LabelMap(selection.Labels), func(id string) bool {
+		class, ok := f.q.scope.Class.Get(f.r, id)
+		return ok && class.Policies.Has(f.key)
+	})
+}
+
+func (f *findings) requestAuthentication() {
+	row, ok := f.q.tables.Security.Authentications.Get(f.r, f.key)
+	if !ok {
+		return
+	}
+	f.policySelector()
+	for i, rule := range row.Spec.GetJwtRules() {
+		if i == maxChecked {
+			return
+		}
+		source, fetched := state.KeySourceOf(rule)
+		if !fetched {
+			continue
+		}
+		at := fmt.Sprintf("spec.jwtRules[%d]", i)
+		if source.URL != "" {
+			at += ".jwksUri"
+		} else {
+			at += ".issuer"
+		}
+		set, known := f.q.tables.Security.KeySets.Get(f.r, source)
+		switch {
+		case !known:
+			f.warn(at, "the keys of this issuer are not fetched yet: its tokens are rejected until they are")
+		case set.Keys == "":
+			f.warn(at, "the keys of this issuer cannot be fetched, so its tokens are rejected: %s", set.Failure)
+		case set.Failure != "":
+			f.warn(at, "the keys of this issuer cannot be fetched any more, and the last ones stay in force: %s", set.Failure)
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package scope
+
+import (
+	"fmt"
+	"strings"
+
+	meshconfig "istio.io/api/mesh/v1alpha1"
+
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/query"
+)
+
+// Authorizer is the service of an extension provider that decides about requests, by its host and port.
+type Authorizer struct {
+	Host string
+	Port uint32
+}
+
+// Authorizer returns the service of a provider as the proxies of a set see it. If they cannot reach it, trouble says why.
+func (q *Queries) Authorizer(r *query.Reader, s Set, p *meshconfig.MeshConfig_ExtensionProvider) (a Authorizer, trouble string) {
+	service, port := p.GetEnvoyExtAuthzHttp().GetService(), p.GetEnvoyExtAuthzHttp().GetPort()
+	if o := p.GetEnvoyExtAuthzGrpc(); o != nil {
+		service, port = o.Service, o.Port
+	}
+	namespace, host, both := strings.Cut(service, "/")
+	if !both {
+		namespace, host = "", service
+	}
+	a = Authorizer{Host: strings.ToLower(host), Port: port}
+	found, ok := q.services.Service.Get(r, q.View(r, HostInSet{Host: a.Host, Set: s}))
+	switch {
+	case !ok || !s.Overlay() && !q.Hosts(r, s).Has(omap.Name(a.Host)):
+		return a, fmt.Sprintf("there is no service %q that the workload sees", a.Host)
+	case namespace != "" && found.Namespace != namespace:
+		return a, fmt.Sprintf("the service %q is that of namespace %q, not of %q", a.Host, found.Namespace, namespace)
+	}
+	if _, ok := found.Port(a.Port); !ok {
+		return a, fmt.Sprintf("the service %q has no port %d", a.Host, a.Port)
+	}
+	return a, ""
+}

@@ -1,0 +1,127 @@
+package authz
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	jwtv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/jwt_authn/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/types/known/emptypb"
+	security "istio.io/api/security/v1beta1"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/xds/envoy"
+)
+
+// noKeys is the key set of issuers whose keys are not known. Its private key was never kept, so that it verifies no token. An empty
+// key set would make Envoy answer with another error.
+const noKeys = `{"keys":[{"kty":"RSA","e":"AQAB","n":"vO2Y1PttMmHPfYkTflNAOmDE6mj5-beLmiBQvKMeKASL-Eorm_bd950w6MtjBz9yj6Rw31uUWylYKoZ73sJAFCWj_p1ZVEycmEbcSd1JVlCmkrmZlofpq7HbvVgUcBy6emk7BEZyMV17o4bJjNLzvldakh8eLIxLn-aUnBUngwC9lBKDM91XZGvtQ2-lUBKe9SNi3O2reUjnJ9CsuGybQAHE3AZ0h_qI1MBpdwep796a5hwd_Z8TTdbd6DRSGwSFIqLT41necIrsdTA3EApRTkQu6M0mPN6amRHV59rVNlOFU9U0FobTjIZn-EdE-nXHhjvgrKRz-5nUbfkZDceFNw"}]}`
+
+// tokens is a translated RequestAuthentication.
+type tokens struct {
+	key       api.Key
+	providers []*jwtv3.JwtProvider
+	// broken is true if the translation failed because of a bug.
+	broken bool
+	hash   omap.Hash
+}
+
+// OutputName implements query.Output.
+func (t *tokens) OutputName() string { return t.key.String() }
+
+// ContentHash implements omap.Value.
+func (t *tokens) ContentHash() omap.Hash { return t.hash }
+
+// Size implements omap.Value.
+func (t *tokens) Size() int { return 0 }
+
+// translateTokens is the translation of one RequestAuthentication.
+func (q *Queries) translateTokens(r *query.Reader, k api.Key) ([]*tokens, bool) {
+	row, ok := q.tables.Security.Authentications.Get(r, k)
+	if !ok {
+		return nil, false
+	}
+	t := &tokens{key: k}
+	parts := [][]byte{row.Hash[:]}
+	for _, rule := range row.Spec.GetJwtRules() {
+		keys := rule.GetJwks()
+		if source, fetched := state.KeySourceOf(rule); fetched {
+			set, _ := q.tables.Security.KeySets.Get(r, source)
+			keys = set.Keys
+			parts = append(parts, []byte(fmt.Sprintf("%q", keys)))
+		}
+		t.providers = append(t.providers, provider(rule, cmp.Or(keys, noKeys)))
+	}
+	t.hash = omap.Sum(parts...)
+	return []*tokens{t}, true
+}
+
+// provider says how tokens of an issuer are found and verified, and what becomes of them.
+func provider(rule *security.JWTRule, keys string) *jwtv3.JwtProvider {
+	p := &jwtv3.JwtProvider{
+		Issuer: rule.Issuer, Audiences: rule.Audiences, Forward: rule.ForwardOriginalToken,
+		FromParams: rule.FromParams, FromCookies: rule.FromCookies, ForwardPayloadHeader: rule.OutputPayloadToHeader,
+		PayloadInMetadata: payloadMetadata,
+		NormalizePayloadInMetadata: &jwtv3.JwtProvider_NormalizePayload{
+			SpaceDelimitedClaims: append([]string{"permission", "scope"}, slices.DeleteFunc(slices.Clone(rule.SpaceDelimitedClaims), func(claim string) bool {
+				return claim == "permission" || claim == "scope"
+			})...),
+		},
+		JwksSourceSpecifier: &jwtv3.JwtProvider_LocalJwks{LocalJwks: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: keys}}},
+	}
+	for _, h := range rule.FromHeaders {
+		p.FromHeaders = append(p.FromHeaders, &jwtv3.JwtHeader{Name: h.Name, ValuePrefix: h.Prefix})
+	}
+	for _, out := range rule.OutputClaimToHeaders {
+		p.ClaimToHeaders = append(p.ClaimToHeaders, &jwtv3.JwtClaimToHeader{HeaderName: out.Header, ClaimName: out.Claim})
+	}
+	return p
+}
+
+// tokenFilters make the filter that verifies tokens; none if no RequestAuthentication applies.
+func (q *Queries) tokenFilters(r *query.Reader, k Key) []*hcmv3.HttpFilter {
+	var list []*jwtv3.JwtProvider
+	for _, t := range q.tokens.Get(r, k.Policies).All() {
+		if t.broken {
+			return denyAll("deny-because-of-a-bug").HTTP
+		}
+		list = append(list, t.providers...)
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(list, func(a, b *jwtv3.JwtProvider) int { return strings.Compare(a.Issuer, b.Issuer) })
+	providers := make(map[string]*jwtv3.JwtProvider, len(list))
+	var each, any []*jwtv3.JwtRequirement
+	for i, p := range list {
+		name := fmt.Sprintf("origins-%d", i)
+		providers[name] = p
+		of := &jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_ProviderName{ProviderName: name}}
+		none := &jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_AllowMissing{AllowMissing: &emptypb.Empty{}}}
+		each, any = append(each, anyOf(of, none)), append(any, of)
+	}
+	requires := each[0]
+	if len(list) > 1 {
+		// A token where several issuers look for theirs is one of any of them. Tokens in several places must all be valid.
+		all := &jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_RequiresAll{RequiresAll: &jwtv3.JwtRequirementAndList{Requirements: each}}}
+		requires = anyOf(append(any, all)...)
+	}
+	return []*hcmv3.HttpFilter{envoy.HTTPFilter(jwtMetadata, &jwtv3.JwtAuthentication{
+		Providers: providers, BypassCorsPreflight: true,
+		Rules: []*jwtv3.RequirementRule{{
+			Match:           &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
+			RequirementType: &jwtv3.RequirementRule_Requires{Requires: requires},
+		}},
+	})}
+}
+
+func anyOf(list ...*jwtv3.JwtRequirement) *jwtv3.JwtRequirement {
+	return &jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_RequiresAny{RequiresAny: &jwtv3.JwtRequirementOrList{Requirements: list}}}
+}
