@@ -1,0 +1,3 @@
+package problem
+
+func (f *findings) peerAuthentication() {}
