@@ -28,6 +28,7 @@ const (
 
 	KindRequestAuthentication = "RequestAuthentication"
 	KindAuthorizationPolicy   = "AuthorizationPolicy"
+	KindPeerAuthentication = "PeerAuthentication"
 )
 
 // Subject is the topic of the objects of a kind. Metrics count changes by subject.
@@ -71,6 +72,7 @@ func Kinds() []Kind {
 		define(KindSidecar, AboutRules, networkingGroup, rules.Sidecar),
 		define(KindRequestAuthentication, AboutRules, securityGroup, rules.RequestAuthentication),
 		define(KindAuthorizationPolicy, AboutRules, securityGroup, rules.AuthorizationPolicy),
+		define(KindPeerAuthentication, AboutRules, securityGroup, rules.PeerAuthentication),
 	}
 }
 
@@ -85,7 +87,7 @@ func (k Kind) Plural() string {
 
 // HasName reports whether users call the kind by this name: its own, in any case, the plural, or the short name of kubectl.
 func (k Kind) HasName(name string) bool {
-	short := map[string]string{KindVirtualService: "vs", KindDestinationRule: "dr", KindServiceEntry: "se", KindWorkloadEntry: "we", KindRequestAuthentication: "ra", KindAuthorizationPolicy: "ap"}[k.Name]
+	short := map[string]string{KindVirtualService: "vs", KindDestinationRule: "dr", KindServiceEntry: "se", KindWorkloadEntry: "we", KindPeerAuthentication: "pa", KindRequestAuthentication: "ra", KindAuthorizationPolicy: "ap"}[k.Name]
 	return strings.EqualFold(name, k.Name) || strings.EqualFold(name, k.Plural()) || short != "" && strings.EqualFold(name, short)
 }
 
@@ -155,7 +157,7 @@ func groups() []group {
 			names(networkingGroup),
 			[]string{"Gateway", "EnvoyFilter", "ProxyConfig"}},
 		{securityGroup, []string{"v1", "v1beta1"}, names(securityGroup),
-			[]string{"PeerAuthentication"}},
+			nil},
 		{"telemetry.istio.io", []string{"v1", "v1alpha1"}, nil, []string{"Telemetry"}},
 		{"extensions.istio.io", []string{"v1alpha1"}, nil, []string{"WasmPlugin", "TrafficExtension"}},
 		{"gateway.networking.k8s.io", []string{"v1", "v1beta1", "v1alpha2", "v1alpha3"}, nil,

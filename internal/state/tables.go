@@ -114,6 +114,9 @@ type Tables struct {
 	// Security are the policies about requests to workloads.
 	Security Security
 
+	// Peers are the PeerAuthentications.
+	Peers Peers
+
 	// Proxies are the connected proxies by node id.
 	Proxies store.Table[string, *proxy.Proxy]
 	// ProxiesIn lists the connected proxies of a namespace.
@@ -218,6 +221,7 @@ func New(o Options) *Tables {
 	t.defineKube(db)
 	t.defineRules(db)
 	t.defineSecurity(db)
+	t.definePeers(db)
 	t.defineRejections(db)
 	t.defineFaults(db)
 	t.defineWithheld(db)

@@ -166,7 +166,7 @@ func (q *Queries) listenerStack() stack {
 			return c.Own, !c.Own.Empty() && c.Mode != proxy.None
 		}),
 		fromCell("inbound", SharedByWorkload, q.listeners.Inbound, sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.InboundKey, bool) {
-			return listener.InboundKeyOf(c, q.policies.KeyOf(r, c)), true
+			return listener.InboundKeyOf(c, q.Scope.InboundMTLS(r, c), q.policies.KeyOf(r, c)), true
 		})),
 		fromCell("virtual outbound", SharedByEvery, q.listeners.Virtual, sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.VirtualKey, bool) {
 			return listener.VirtualKeyOf(c, q.Scope.Outbound(r, scope.SetOf(c))), true
