@@ -18,6 +18,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/allocate"
 	"github.com/pilotmesh/pilot/internal/cluster"
 	"github.com/pilotmesh/pilot/internal/config"
+	"github.com/pilotmesh/pilot/internal/jwks"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/register"
 	"github.com/pilotmesh/pilot/internal/run"
@@ -93,6 +94,11 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	for _, one := range sources {
 		addSource(g, one, share(metrics.Counting(loop)), ready)
 	}
+	keys := &jwks.Fetcher{Mesh: loop, Sink: loop, Client: jwks.NewClient(jwks.Options{Blocked: s.BlockedKeyServers, Local: !s.Kubernetes(), Insecure: s.InsecureKeyServers}), Refresh: s.KeyRefresh, Log: log}
+	g.Add(run.Actor{Name: "key sets", Run: func(ctx context.Context) error {
+		keys.Run(ctx)
+		return nil
+	}})
 	g.Add(run.Actor{Name: "first commit", Ready: loop.Synced(), Run: wait})
 	g.Add(run.Actor{Name: "streams", Run: xds.Run})
 	serving := ready.Missing("proxies cannot connect yet")

@@ -181,3 +181,9 @@ func advise(reason, advice string) string {
 
 // Brackets splits the part "[a][b]" of a condition of an AuthorizationPolicy into a and b. ok is false if the text has another form.
 func Brackets(s string) (names []string, ok bool) { return rules.Brackets(s) }
+
+// MaxKeySet is the size of the largest set of JSON Web Keys.
+const MaxKeySet = rules.MaxKeySet
+
+// CheckKeySet returns why a text is not a set of JSON Web Keys; "" if it is one. The reason holds nothing of the text.
+func CheckKeySet(text []byte) string { return rules.CheckKeySet(text) }

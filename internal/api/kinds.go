@@ -28,7 +28,7 @@ const (
 
 	KindRequestAuthentication = "RequestAuthentication"
 	KindAuthorizationPolicy   = "AuthorizationPolicy"
-	KindPeerAuthentication = "PeerAuthentication"
+	KindPeerAuthentication    = "PeerAuthentication"
 )
 
 // Subject is the topic of the objects of a kind. Metrics count changes by subject.

@@ -57,6 +57,7 @@ var flow = []struct{ pkg, imports string }{
 	{"live", "api proxy store xds/push xds/server"},
 	{"status", "api live omap state xds/class xds/push xds/server"},
 	{"allocate", "api omap view/allocation xds/push"},
+	{"jwks", "api source state xds/push"},
 	{"register", "api kube omap source state view/registration xds/push"},
 	{"cluster", "api register state status view/registration"},
 	{"analyze", "api mesh omap query source state store xds/class"},
@@ -111,6 +112,7 @@ var goroutines = map[string]string{
 	"xds/push":      "the loop",
 	"source/file":   "the watcher's reader",
 	"source/kube":   "one watch per kind, which comes and goes with the definition of the kind",
+	"jwks":          "one fetch per key set, a few at a time, which are waited for",
 	"source/remote": "one source per remote cluster, which comes and goes with its Secret",
 	"agent/secret":  "the sending half of a stream",
 }

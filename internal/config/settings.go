@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"math"
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -46,6 +47,11 @@ type Settings struct {
 	// of a proxy stays after it has disconnected.
 	Register          bool
 	RegistrationGrace time.Duration
+	// KeyRefresh is the time between two fetches of a key set for tokens. BlockedKeyServers are addresses that no key set is fetched
+	// from, besides loopback addresses and their like. InsecureKeyServers is true to accept any certificate of key servers.
+	KeyRefresh         time.Duration
+	BlockedKeyServers  []netip.Prefix
+	InsecureKeyServers bool
 	// SharedMeshConfig is the name of a ConfigMap with mesh settings that are merged under those of the ConfigMap "istio"; empty
 	// for none.
 	SharedMeshConfig string
@@ -133,6 +139,7 @@ func New(lookup func(name string) (string, bool)) *Settings {
 	}
 	s.AllocateIPv4 = s.prefix(env, "PILOT_IP_AUTOALLOCATE_IPV4_PREFIX", "240.240.0.0/16")
 	s.AllocateIPv6 = s.prefix(env, "PILOT_IP_AUTOALLOCATE_IPV6_PREFIX", "2001:2::/48")
+	s.keyServers(env)
 	grace, err := time.ParseDuration(env("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", "10s"))
 	if s.RegistrationGrace = grace; err != nil || grace < 0 {
 		s.environment = append(s.environment, fmt.Errorf("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD: %q is not a duration such as 10s", env("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", "")))
@@ -153,3 +160,24 @@ func (s *Settings) prefix(env func(name, otherwise string) string, name, otherwi
 
 // minRangeBits is the least number of bits of an address that a range of allocated addresses leaves open.
 const minRangeBits = 8
+
+// keyServers reads the settings for fetching key sets.
+func (s *Settings) keyServers(env func(name, otherwise string) string) {
+	const interval, blocked = "PILOT_JWT_PUB_KEY_REFRESH_INTERVAL", "BLOCKED_CIDRS_IN_JWKS_URIS"
+	s.InsecureKeyServers = env("JWKS_RESOLVER_INSECURE_SKIP_VERIFY", "false") == "true"
+	refresh, err := time.ParseDuration(env(interval, "20m"))
+	if s.KeyRefresh = refresh; err != nil || refresh < time.Second {
+		s.environment = append(s.environment, fmt.Errorf("%s: %q is not a duration of at least 1s such as 20m", interval, env(interval, "")))
+	}
+	for text := range strings.SplitSeq(env(blocked, ""), ",") {
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			s.environment = append(s.environment, fmt.Errorf("%s: %q is not a range of addresses such as 10.0.0.0/8", blocked, text))
+			continue
+		}
+		s.BlockedKeyServers = append(s.BlockedKeyServers, p.Masked())
+	}
+}

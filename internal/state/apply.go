@@ -29,7 +29,7 @@ func (t *Tables) Apply(tx *store.Txn, b source.Batch) {
 		}
 	}
 	for _, e := range b.Events {
-		if t.applyKube(tx, e) {
+		if t.applyKube(tx, e) || t.applyKeySet(tx, e) {
 			continue
 		}
 		at := sourcedKey{b.Source, e.Key}

@@ -2,15 +2,19 @@ package state
 
 import (
 	"cmp"
+	"net/url"
 	"strconv"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 	meshconfig "istio.io/api/mesh/v1alpha1"
 	security "istio.io/api/security/v1beta1"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/kube"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
@@ -82,29 +86,87 @@ func (p SelectingPolicy) AppendTo(b []byte) []byte {
 	return b
 }
 
-// KeySource names a key set that must be fetched: by its address, or by the issuer that tells the address.
-type KeySource struct{ URL, Issuer string }
+// KeySource names a key set that must be fetched: by its address, or by the issuer that tells the address. Timeout is how long an
+// attempt may take; 0 for the default.
+type KeySource struct {
+	URL, Issuer string
+	Timeout     time.Duration
+}
 
-// Compare orders by URL, then issuer.
+// Compare orders by URL, then issuer, then timeout.
 func (k KeySource) Compare(o KeySource) int {
-	return cmp.Or(cmp.Compare(k.URL, o.URL), cmp.Compare(k.Issuer, o.Issuer))
+	return cmp.Or(cmp.Compare(k.URL, o.URL), cmp.Compare(k.Issuer, o.Issuer), cmp.Compare(k.Timeout, o.Timeout))
 }
 
 // AppendTo appends an unambiguous form.
 func (k KeySource) AppendTo(b []byte) []byte {
-	b = append(strconv.AppendInt(b, int64(len(k.URL)), 10), ' ')
-	return append(append(b, k.URL...), k.Issuer...)
+	for _, text := range []string{k.URL, k.Issuer} {
+		b = append(append(strconv.AppendInt(b, int64(len(text)), 10), ' '), text...)
+	}
+	return appendInt(b, int64(k.Timeout))
+}
+
+// Shown returns where the key set comes from, as it may be logged: without credentials and query.
+func (k KeySource) Shown() string {
+	from := cmp.Or(k.URL, k.Issuer)
+	u, err := url.Parse(from)
+	if err != nil || u.Host == "" {
+		return strconv.Quote(k.Issuer)
+	}
+	return u.Scheme + "://" + u.Host + u.Path
 }
 
 // KeySourceOf returns the key set that a rule needs to be fetched; false if it has its keys inline.
 func KeySourceOf(rule *security.JWTRule) (KeySource, bool) {
+	timeout := rule.GetTimeout().AsDuration()
 	switch {
 	case rule.GetJwks() != "":
 		return KeySource{}, false
 	case rule.GetJwksUri() != "":
-		return KeySource{URL: rule.JwksUri}, true
+		return KeySource{URL: rule.JwksUri, Timeout: timeout}, true
 	}
-	return KeySource{Issuer: rule.GetIssuer()}, true
+	return KeySource{Issuer: rule.GetIssuer(), Timeout: timeout}, true
+}
+
+// kindKeySet is the kind of the events about key sets. They have no object.
+const kindKeySet = "KeySet"
+
+// FetchedKeys is what was fetched of a key set, as the value of an event.
+type FetchedKeys struct {
+	Source KeySource
+	KeySet KeySet
+}
+
+// Kind implements kube.Value.
+func (*FetchedKeys) Kind() string { return kindKeySet }
+
+// Same implements kube.Value.
+func (f *FetchedKeys) Same(v kube.Value) bool {
+	o, ok := v.(*FetchedKeys)
+	return ok && *o == *f
+}
+
+// KeySetEvent is the event that a key set was fetched, or that an attempt failed. A nil set means that nothing is known of it any more.
+func KeySetEvent(k KeySource, set *KeySet) source.Event {
+	e := source.Event{Key: api.Key{Kind: kindKeySet, Cluster: k.Timeout.String(), Namespace: k.Issuer, Name: k.URL}}
+	if set != nil {
+		e.Value = &FetchedKeys{k, *set}
+	}
+	return e
+}
+
+// applyKeySet writes what is known of a key set. It reports whether the event is about one.
+func (t *Tables) applyKeySet(tx *store.Txn, e source.Event) bool {
+	if e.Key.Kind != kindKeySet {
+		return false
+	}
+	if f, ok := e.Value.(*FetchedKeys); ok {
+		t.Security.KeySets.Set(tx, f.Source, f.KeySet)
+		return true
+	}
+	timeout, _ := time.ParseDuration(e.Key.Cluster)
+	t.Security.KeySets.Delete(tx, KeySource{URL: e.Key.Name, Issuer: e.Key.Namespace, Timeout: timeout})
+	return true
 }
 
 // KeySet is what is known of a key set that is fetched.

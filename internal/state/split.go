@@ -46,7 +46,7 @@ func (t *Tables) defineKinds() {
 
 		api.KindAuthorizationPolicy:   {of(t.splitAuthorizationPolicy), nil, []rows{t.Security.Authorizations, t.Security.Selections}},
 		api.KindRequestAuthentication: {of(t.splitRequestAuthentication), nil, []rows{t.Security.Authentications, t.Security.Selections}},
-		api.KindPeerAuthentication: {of(t.splitPeerAuthentication), nil, []rows{t.Peers.Policies}},
+		api.KindPeerAuthentication:    {of(t.splitPeerAuthentication), nil, []rows{t.Peers.Policies}},
 	}
 	for _, k := range api.Kinds() {
 		if t.kinds[k.Name].split == nil {

@@ -109,7 +109,7 @@ func checks() map[string]func(*findings) {
 
 		api.KindAuthorizationPolicy:   (*findings).authorizationPolicy,
 		api.KindRequestAuthentication: (*findings).requestAuthentication,
-		api.KindPeerAuthentication: (*findings).peerAuthentication,
+		api.KindPeerAuthentication:    (*findings).peerAuthentication,
 	}
 	for _, k := range api.Kinds() {
 		if all[k.Name] == nil {
