@@ -187,3 +187,6 @@ const MaxKeySet = rules.MaxKeySet
 
 // CheckKeySet returns why a text is not a set of JSON Web Keys; "" if it is one. The reason holds nothing of the text.
 func CheckKeySet(text []byte) string { return rules.CheckKeySet(text) }
+
+// CheckPathTemplate checks a path of an AuthorizationPolicy; the result is the reason why it is wrong, or "".
+func CheckPathTemplate(path string) string { return rules.CheckPathTemplate(path) }

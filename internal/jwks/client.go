@@ -55,7 +55,9 @@ func NewClient(o Options) *Client {
 	c := &Client{http: o.client(false)}
 	if o.Local {
 		c.local = o.client(true)
-		c.local.CheckRedirect = func(*http.Request, []*http.Request) error { return errors.New("it redirects, which no address of this host may") }
+		c.local.CheckRedirect = func(*http.Request, []*http.Request) error {
+			return errors.New("it redirects, which no address of this host may")
+		}
 	}
 	return c
 }
@@ -66,7 +68,7 @@ func (o Options) client(loopback bool) *http.Client {
 	}}
 	return &http.Client{
 		Transport: &http.Transport{
-			DialContext:         dialer.DialContext, // and no proxy: it would connect to what the dialer refuses
+			DialContext:         dialer.DialContext,                                                                          // and no proxy: it would connect to what the dialer refuses
 			TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.Roots, InsecureSkipVerify: o.Insecure}, //nolint:gosec // asked for by the operator
 			TLSHandshakeTimeout: defaultTimeout, MaxResponseHeaderBytes: 64 << 10, ForceAttemptHTTP2: true, DisableKeepAlives: true,
 		},
@@ -134,14 +136,15 @@ func (c *Client) Fetch(ctx context.Context, k state.KeySource) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	from := k.URL
+	from, client := k.URL, c.clientFor(k.URL)
 	if from == "" {
+		client = c.clientFor(k.Issuer) // what the issuer tells may lead to this host only if the issuer is there
 		var err error
-		if from, err = c.discover(ctx, k.Issuer); err != nil {
+		if from, err = c.discover(ctx, client, k.Issuer); err != nil {
 			return "", err
 		}
 	}
-	body, err := c.get(ctx, from, api.MaxKeySet)
+	body, err := c.get(ctx, client, from, api.MaxKeySet)
 	if err != nil {
 		return "", err
 	}
@@ -151,12 +154,24 @@ func (c *Client) Fetch(ctx context.Context, k state.KeySource) (string, error) {
 	return string(body), nil
 }
 
+// clientFor returns the client for an address of the configuration.
+func (c *Client) clientFor(from string) *http.Client {
+	u, err := url.Parse(from)
+	if err != nil || c.local == nil {
+		return c.http
+	}
+	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && ip.IsLoopback() {
+		return c.local
+	}
+	return c.http
+}
+
 // discover asks an issuer for the address of its key set.
-func (c *Client) discover(ctx context.Context, issuer string) (string, error) {
+func (c *Client) discover(ctx context.Context, client *http.Client, issuer string) (string, error) {
 	if !strings.HasPrefix(issuer, "https://") && !strings.HasPrefix(issuer, "http://") {
 		return "", errors.New("the issuer is no address that could tell where its keys are; set jwksUri or jwks")
 	}
-	body, err := c.get(ctx, strings.TrimSuffix(issuer, "/")+discovery, maxDiscovery)
+	body, err := c.get(ctx, client, strings.TrimSuffix(issuer, "/")+discovery, maxDiscovery)
 	if err != nil {
 		return "", fmt.Errorf("asking the issuer where its keys are: %w", err)
 	}
@@ -170,16 +185,12 @@ func (c *Client) discover(ctx context.Context, issuer string) (string, error) {
 }
 
 // get returns the body of an answer.
-func (c *Client) get(ctx context.Context, from string, limit int64) ([]byte, error) {
+func (*Client) get(ctx context.Context, client *http.Client, from string, limit int64) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
 	if err != nil || request.URL.Scheme != "http" && request.URL.Scheme != "https" {
 		return nil, errors.New("it has no valid address")
 	}
 	request.Header.Set("Accept", "application/json")
-	client := c.http
-	if ip, err := netip.ParseAddr(request.URL.Hostname()); err == nil && ip.IsLoopback() && c.local != nil {
-		client = c.local
-	}
 	answer, err := client.Do(request)
 	if err != nil {
 		return nil, plain(err)

@@ -106,6 +106,34 @@ spec:
 	}
 }
 
+// policies are changes of policies about requests.
+func policies() []change {
+	apply := func(yaml string) func(*meshtest.World, meshtest.Large) {
+		return func(w *meshtest.World, _ meshtest.Large) { w.Apply(yaml) }
+	}
+	policy := func(namespace, name, selector, path string) string {
+		return fmt.Sprintf(`
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: %s, namespace: %s}
+spec: {%srules: [{to: [{operation: {paths: [%s]}}]}]}
+`, name, namespace, selector, path)
+	}
+	const one = "selector: {matchLabels: {istio-locality: r1/z}}, "
+	return []change{
+		{"policy for one workload added", apply(policy("ns-04", "one", one, "/a"))},
+		{"policy for one workload", apply(policy("ns-04", "one", one, "/b"))},
+		{"policy for no workload", apply(policy("ns-04", "none", "selector: {matchLabels: {app: none}}, ", "/a"))},
+		{"policy of a namespace added", apply(policy("ns-04", "all", "", "/a"))},
+		{"policy of a namespace", apply(policy("ns-04", "all", "", "/b"))},
+		{"policy of the mesh added", apply(policy("istio-system", "all", "", "/a"))},
+		{"policy of the mesh", apply(policy("istio-system", "all", "", "/b"))},
+		{"policy of the mesh removed", func(w *meshtest.World, _ meshtest.Large) {
+			w.Delete(api.Key{Kind: api.KindAuthorizationPolicy, Namespace: "istio-system", Name: "all"})
+		}},
+	}
+}
+
 // costs applies changes to a mesh of a given size with some more objects, and lists the cells that ran and the bytes to
 // be sent.
 func costs(t *testing.T, services int, changes []change, more func(l meshtest.Large) []*api.Object) string {
@@ -160,6 +188,12 @@ func TestCostOfPlaces(t *testing.T) {
 
 func TestCostOfWorkloads(t *testing.T) {
 	same(t, "testdata/cost-workloads.txt", workloads(), func(meshtest.Large) []*api.Object { return meshtest.Parse(t, pool) })
+}
+
+// A policy for one workload costs the class of that workload. A policy for all workloads is translated once, and no proxy changes its
+// class. Nothing outbound changes.
+func TestCostOfPolicies(t *testing.T) {
+	same(t, "testdata/cost-policies.txt", policies(), func(meshtest.Large) []*api.Object { return nil })
 }
 
 func same(t *testing.T, path string, changes []change, more func(l meshtest.Large) []*api.Object) {

@@ -1,0 +1,160 @@
+package jwks
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/state"
+)
+
+const keys = `{"keys":[{"kty":"RSA","e":"AQAB","n":"secretmodulus"}]}`
+
+// serve starts a server whose paths behave badly in different ways.
+func serve(t *testing.T) *httptest.Server {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, keys) })
+	mux.HandleFunc("/slow", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	mux.HandleFunc("/huge", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, keys, strings.Repeat(" ", 10<<20)) })
+	mux.HandleFunc("/other", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"keys":"secretmodulus"}`) })
+	mux.HandleFunc("/error", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
+	mux.HandleFunc("/redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/keys", http.StatusFound) })
+	mux.HandleFunc(discovery, func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, `{"jwks_uri":"http://%s/keys"}`, r.Host) })
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// TestFetch checks what is fetched from servers that behave, and what is said of those that do not.
+func TestFetch(t *testing.T) {
+	s := serve(t)
+	for _, c := range []struct {
+		name    string
+		client  *Client
+		from    state.KeySource
+		failure string
+	}{
+		{"keys", NewClient(Options{Local: true}), state.KeySource{URL: s.URL + "/keys"}, ""},
+		{"discovery", NewClient(Options{Local: true}), state.KeySource{Issuer: s.URL + "/"}, ""},
+		{"slow", NewClient(Options{Local: true}), state.KeySource{URL: s.URL + "/slow", Timeout: 50 * time.Millisecond}, "in time"},
+		{"huge", NewClient(Options{Local: true}), state.KeySource{URL: s.URL + "/huge"}, "more than 1048576 bytes"},
+		{"no keys", NewClient(Options{Local: true}), state.KeySource{URL: s.URL + "/other"}, "not a set of JSON Web Keys"},
+		{"error", NewClient(Options{Local: true}), state.KeySource{URL: s.URL + "/error"}, "status 502"},
+		{"redirect", NewClient(Options{Local: true}), state.KeySource{URL: s.URL + "/redirect"}, "redirects"},
+		{"loopback", NewClient(Options{}), state.KeySource{URL: s.URL + "/keys"}, "loopback"},
+		{"loopback by name", NewClient(Options{Local: true}), state.KeySource{URL: strings.Replace(s.URL, "127.0.0.1", "localhost", 1) + "/keys"}, "loopback"},
+		{"issuer that is no address", NewClient(Options{}), state.KeySource{Issuer: "me@example.com"}, "set jwksUri"},
+		{"file", NewClient(Options{}), state.KeySource{URL: "file:///etc/passwd"}, "valid address"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := c.client.Fetch(t.Context(), c.from)
+			if c.failure == "" {
+				if err != nil || got != keys {
+					t.Fatalf("%q, %v", got, err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), c.failure) {
+				t.Fatalf("%v, want %q", err, c.failure)
+			}
+			if strings.Contains(err.Error(), "secretmodulus") || strings.Contains(err.Error(), s.URL) {
+				t.Errorf("the error tells too much: %v", err)
+			}
+		})
+	}
+}
+
+// TestCheckAddress checks which addresses may be connected to.
+func TestCheckAddress(t *testing.T) {
+	blocked := []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}
+	for address, allowed := range map[string]bool{
+		"10.8.0.1:443": true, "[2001:db8::1]:443": true, "192.0.2.1:80": true,
+		"10.9.1.1:443": false, "127.0.0.1:80": false, "127.9.9.9:80": false, "[::1]:80": false, "0.0.0.0:80": false, "[::]:80": false,
+		"169.254.169.254:80": false, "[fe80::1%eth0]:80": false, "224.0.0.1:80": false, "[ff02::1]:80": false, "[fd00:ec2::254]:80": false,
+		"100.100.100.200:80": false, "[::ffff:127.0.0.1]:80": false, "[64:ff9b::7f00:1]:80": false, "[2002:7f00:1::]:80": false,
+		"[64:ff9b::a09:101]:80": false, "0.1.2.3:80": false, "nonsense": false,
+	} {
+		if err := checkAddress(address, blocked, false); (err == nil) != allowed {
+			t.Errorf("%s: %v, want allowed %t", address, err, allowed)
+		}
+	}
+}
+
+// events records batches.
+type events []source.Event
+
+func (e *events) Apply(b source.Batch) { *e = append(*e, b.Events...) }
+
+// TestLastGoodKept checks that keys stay when they cannot be fetched any more, that attempts become rarer, and that what nobody wants
+// is forgotten.
+func TestLastGoodKept(t *testing.T) {
+	var sent events
+	k := state.KeySource{URL: "https://a.example/keys"}
+	f := &Fetcher{Sink: &sent, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), known: map[state.KeySource]*entry{}}
+	f.follow([]state.KeySource{k})
+	finish := func(r result) state.KeySet {
+		f.running++
+		r.source = k
+		f.finish(r)
+		return f.known[k].set
+	}
+	if got := finish(result{keys: keys}); got != (state.KeySet{Keys: keys}) {
+		t.Fatalf("%+v", got)
+	}
+	pause := time.Duration(0)
+	for range 20 {
+		if got := finish(result{failure: "gone"}); got != (state.KeySet{Keys: keys, Failure: "gone"}) {
+			t.Fatalf("%+v", got)
+		}
+		if p := f.known[k].pause; p <= pause && p != longestPause {
+			t.Fatalf("%v after %v", p, pause)
+		}
+		pause = f.known[k].pause
+	}
+	if pause != longestPause || len(sent) != 2 {
+		t.Errorf("pause %v, %d events, want the longest and 2", pause, len(sent))
+	}
+	f.follow(nil)
+	if len(f.known) != 0 || len(sent) != 3 || !sent[2].Removed() {
+		t.Errorf("%d known, %v", len(f.known), sent)
+	}
+	f.running++
+	f.finish(result{source: k, keys: keys}) // what nobody wants any more
+	if len(sent) != 3 {
+		t.Errorf("%v", sent)
+	}
+}
+
+// TestBounds checks that a thousand key sets is the limit.
+func TestBounds(t *testing.T) {
+	var sent events
+	f := &Fetcher{Sink: &sent, known: map[state.KeySource]*entry{}}
+	var wanted []state.KeySource
+	for i := range 10000 {
+		wanted = append(wanted, state.KeySource{URL: fmt.Sprintf("https://a.example/%d", i)})
+	}
+	f.follow(wanted)
+	if len(f.known) != maxSets {
+		t.Errorf("%d known, want %d", len(f.known), maxSets)
+	}
+}
+
+var _ source.Sink = (*events)(nil)
+
+// A context that has ended ends a fetch.
+func TestCancelled(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := NewClient(Options{}).Fetch(ctx, state.KeySource{URL: "http://192.0.2.1/"}); err == nil {
+		t.Error("no error")
+	}
+}
