@@ -32,6 +32,12 @@ WorkloadEntries for proxies that name a WorkloadGroup. Environment variables of 
   PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION   false: make no WorkloadEntries
   PILOT_WORKLOAD_ENTRY_GRACE_PERIOD              how long the entry of a proxy stays after it has disconnected (10s)
 
+It fetches the keys with which proxies verify tokens (jwksUri of RequestAuthentications, or what their issuers tell), never from loopback,
+link-local and metadata addresses. Environment variables of Istio change that:
+  BLOCKED_CIDRS_IN_JWKS_URIS                     more ranges of addresses not to fetch from, separated by commas
+  PILOT_JWT_PUB_KEY_REFRESH_INTERVAL             how often keys are fetched anew (20m)
+  JWKS_RESOLVER_INSECURE_SKIP_VERIFY             true: accept any certificate of a key server
+
 Environment variables: POD_NAMESPACE, CLUSTER_ID and REVISION are the defaults of --namespace and --clusterID; REVISION is the revision of the control plane.
 POD_NAME names this replica in WorkloadEntries, and when replicas elect the one that writes statuses and addresses to the cluster, which ENABLE_LEADER_ELECTION=false turns
 off. SHARED_MESH_CONFIG names a ConfigMap whose mesh configuration is merged under that of the ConfigMap istio.

@@ -347,6 +347,7 @@ RequestAuthentication
 	jwtRules.outputClaimToHeaders.claim
 	jwtRules.timeout
 	jwtRules.spaceDelimitedClaims
+	jwtRules.presence
 
 AuthorizationPolicy
 	selector.matchLabels
@@ -435,7 +436,45 @@ MeshConfig
 	enablePrometheusMerge     no
 	verifyCertificateAtClient no
 	ca                        no
-	extensionProviders        no
+	extensionProviders.name
+	extensionProviders.envoyExtAuthzHttp.service
+	extensionProviders.envoyExtAuthzHttp.port
+	extensionProviders.envoyExtAuthzHttp.timeout
+	extensionProviders.envoyExtAuthzHttp.pathPrefix
+	extensionProviders.envoyExtAuthzHttp.failOpen
+	extensionProviders.envoyExtAuthzHttp.clearRouteCache
+	extensionProviders.envoyExtAuthzHttp.statusOnError
+	extensionProviders.envoyExtAuthzHttp.includeHeadersInCheck
+	extensionProviders.envoyExtAuthzHttp.includeRequestHeadersInCheck
+	extensionProviders.envoyExtAuthzHttp.includeAdditionalHeadersInCheck
+	extensionProviders.envoyExtAuthzHttp.includeRequestBodyInCheck.maxRequestBytes
+	extensionProviders.envoyExtAuthzHttp.includeRequestBodyInCheck.allowPartialMessage
+	extensionProviders.envoyExtAuthzHttp.headersToUpstreamOnAllow
+	extensionProviders.envoyExtAuthzHttp.headersToDownstreamOnDeny
+	extensionProviders.envoyExtAuthzHttp.headersToDownstreamOnAllow
+	extensionProviders.envoyExtAuthzHttp.includeRequestBodyInCheck.packAsBytes  no: it is for providers that are asked over gRPC
+	extensionProviders.envoyExtAuthzGrpc.service
+	extensionProviders.envoyExtAuthzGrpc.port
+	extensionProviders.envoyExtAuthzGrpc.timeout
+	extensionProviders.envoyExtAuthzGrpc.failOpen
+	extensionProviders.envoyExtAuthzGrpc.clearRouteCache
+	extensionProviders.envoyExtAuthzGrpc.statusOnError
+	extensionProviders.envoyExtAuthzGrpc.includeRequestBodyInCheck.maxRequestBytes
+	extensionProviders.envoyExtAuthzGrpc.includeRequestBodyInCheck.allowPartialMessage
+	extensionProviders.envoyExtAuthzGrpc.includeRequestBodyInCheck.packAsBytes
+	extensionProviders.zipkin  no
+	extensionProviders.lightstep  no
+	extensionProviders.datadog  no
+	extensionProviders.stackdriver  no
+	extensionProviders.opencensus  no
+	extensionProviders.skywalking  no
+	extensionProviders.opentelemetry  no
+	extensionProviders.prometheus  no
+	extensionProviders.envoyFileAccessLog  no
+	extensionProviders.envoyHttpAls  no
+	extensionProviders.envoyTcpAls  no
+	extensionProviders.envoyOtelAls  no
+	extensionProviders.sds  no
 	defaultProviders          no
 	discoverySelectors        no
 	pathNormalization.normalization

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,7 +40,10 @@ type oracle struct {
 }
 
 // kinds are the kinds that the product acts on.
-var kinds = []string{"DestinationRule", "ServiceEntry", "Sidecar", "VirtualService", "WorkloadEntry"}
+var kinds = []string{"AuthorizationPolicy", "DestinationRule", "RequestAuthentication", "ServiceEntry", "Sidecar", "VirtualService", "WorkloadEntry"}
+
+// groups are the API groups of the kinds.
+var groups = []string{"networking.istio.io", "security.istio.io"}
 
 // oracles reads the CRDs that the API module ships.
 func oracles(t *testing.T) map[string]*oracle {
@@ -61,7 +65,7 @@ func oracles(t *testing.T) map[string]*oracle {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		if crd.Spec.Group == "networking.istio.io" {
+		if slices.Contains(groups, crd.Spec.Group) {
 			found[crd.Spec.Names.Kind] = nil
 			for _, kind := range kinds {
 				if crd.Spec.Names.Kind == kind {
@@ -165,7 +169,7 @@ func bases(t *testing.T) map[string][]map[string]any {
 				t.Fatalf("%s: %v", file, err)
 			}
 			object := maps.Clone(map[string]any{
-				"apiVersion": "networking.istio.io/v1", "kind": kind,
+				"apiVersion": apiVersion(kind), "kind": kind,
 				"metadata": map[string]any{"name": "base", "namespace": "team"}, "spec": any(spec),
 			})
 			out[kind] = append(out[kind], numbers(object).(map[string]any))
@@ -199,4 +203,12 @@ func text(v any) string {
 		return fmt.Sprint(v)
 	}
 	return string(data)
+}
+
+// apiVersion returns the version of the documents of a kind.
+func apiVersion(kind string) string {
+	if kind == "AuthorizationPolicy" || kind == "RequestAuthentication" {
+		return "security.istio.io/v1"
+	}
+	return "networking.istio.io/v1"
 }

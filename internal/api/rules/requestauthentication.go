@@ -28,8 +28,8 @@ func RequestAuthentication(s *security.RequestAuthentication, about About) []doc
 }
 
 func (c *checker) jwtRule(p *document.Path, rule *security.JWTRule) {
-	if rule.Issuer == "" {
-		c.fail(p.Field("issuer"), "a rule needs the issuer of its tokens")
+	if rule.Issuer == "" && rule.JwksUri == "" && rule.Jwks == "" {
+		c.fail(p.Field("issuer"), "a rule needs the issuer of its tokens, or their keys")
 	}
 	c.notEmpty(p.Field("audiences"), rule.Audiences)
 	c.notEmpty(p.Field("fromParams"), rule.FromParams)

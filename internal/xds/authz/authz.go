@@ -68,7 +68,7 @@ func Define(g *query.Graph, t *state.Tables, sc *scope.Queries) *Queries {
 		query.Guard(g, "policyRule", sameRules, []*rules{{broken: true}}, q.translate), self)
 	q.tokens = query.Each(g, "tokenRules", members(api.KindRequestAuthentication),
 		query.Guard(g, "tokenRule", sameTokens, []*tokens{{broken: true}}, q.translateTokens), self)
-	q.filters = query.Guard(g, "inboundFilters", Filters.equal, denyAll("deny-because-of-a-bug"), q.build)
+	q.filters = query.Guard(g, "inboundFilters", Filters.equal, denyAll(becauseOfBug), q.build)
 	return q
 }
 
@@ -131,7 +131,7 @@ func (q *Queries) build(r *query.Reader, k Key) (Filters, bool) {
 		of.add(p)
 	}
 	if of.broken {
-		return denyAll("deny-because-of-a-bug"), true
+		return denyAll(becauseOfBug), true
 	}
 	f := q.custom(r, k, of.custom)
 	f.HTTP = append(f.HTTP, q.tokenFilters(r, k)...)

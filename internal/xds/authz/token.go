@@ -26,11 +26,17 @@ const noKeys = `{"keys":[{"kty":"RSA","e":"AQAB","n":"vO2Y1PttMmHPfYkTflNAOmDE6m
 
 // tokens is a translated RequestAuthentication.
 type tokens struct {
-	key       api.Key
-	providers []*jwtv3.JwtProvider
+	key     api.Key
+	issuers []issuer
 	// broken is true if the translation failed because of a bug.
 	broken bool
 	hash   omap.Hash
+}
+
+// issuer is an issuer of tokens. required is true if every request must have one of its tokens.
+type issuer struct {
+	provider *jwtv3.JwtProvider
+	required bool
 }
 
 // OutputName implements query.Output.
@@ -57,7 +63,7 @@ func (q *Queries) translateTokens(r *query.Reader, k api.Key) ([]*tokens, bool) 
 			keys = set.Keys
 			parts = append(parts, []byte(fmt.Sprintf("%q", keys)))
 		}
-		t.providers = append(t.providers, provider(rule, cmp.Or(keys, noKeys)))
+		t.issuers = append(t.issuers, issuer{provider(rule, cmp.Or(keys, noKeys)), rule.GetPresence() == security.JWTRule_REQUIRED})
 	}
 	t.hash = omap.Sum(parts...)
 	return []*tokens{t}, true
@@ -87,39 +93,63 @@ func provider(rule *security.JWTRule, keys string) *jwtv3.JwtProvider {
 
 // tokenFilters make the filter that verifies tokens; none if no RequestAuthentication applies.
 func (q *Queries) tokenFilters(r *query.Reader, k Key) []*hcmv3.HttpFilter {
-	var list []*jwtv3.JwtProvider
+	var list []issuer
 	for _, t := range q.tokens.Get(r, k.Policies).All() {
 		if t.broken {
-			return denyAll("deny-because-of-a-bug").HTTP
+			return denyAll(becauseOfBug).HTTP
 		}
-		list = append(list, t.providers...)
+		list = append(list, t.issuers...)
 	}
 	if len(list) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(list, func(a, b *jwtv3.JwtProvider) int { return strings.Compare(a.Issuer, b.Issuer) })
+	slices.SortStableFunc(list, func(a, b issuer) int { return strings.Compare(a.provider.Issuer, b.provider.Issuer) })
 	providers := make(map[string]*jwtv3.JwtProvider, len(list))
-	var each, any []*jwtv3.JwtRequirement
-	for i, p := range list {
-		name := fmt.Sprintf("origins-%d", i)
-		providers[name] = p
-		of := &jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_ProviderName{ProviderName: name}}
-		none := &jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_AllowMissing{AllowMissing: &emptypb.Empty{}}}
-		each, any = append(each, anyOf(of, none)), append(any, of)
-	}
-	requires := each[0]
-	if len(list) > 1 {
-		// A token where several issuers look for theirs is one of any of them. Tokens in several places must all be valid.
-		all := &jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_RequiresAll{RequiresAll: &jwtv3.JwtRequirementAndList{Requirements: each}}}
-		requires = anyOf(append(any, all)...)
+	for i, of := range list {
+		providers[providerName(i)] = of.provider
 	}
 	return []*hcmv3.HttpFilter{envoy.HTTPFilter(jwtMetadata, &jwtv3.JwtAuthentication{
 		Providers: providers, BypassCorsPreflight: true,
 		Rules: []*jwtv3.RequirementRule{{
 			Match:           &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
-			RequirementType: &jwtv3.RequirementRule_Requires{Requires: requires},
+			RequirementType: &jwtv3.RequirementRule_Requires{Requires: requirement(list)},
 		}},
 	})}
+}
+
+func providerName(i int) string { return fmt.Sprintf("origins-%d", i) }
+
+// requirement says which tokens requests must have. A token where several issuers look for theirs is one of any of them. Otherwise each
+// token must be valid, and only those that are required must be there.
+func requirement(list []issuer) *jwtv3.JwtRequirement {
+	var each, any, required []*jwtv3.JwtRequirement
+	for i, of := range list {
+		valid := &jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_ProviderName{ProviderName: providerName(i)}}
+		none := &jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_AllowMissing{AllowMissing: &emptypb.Empty{}}}
+		any = append(any, valid)
+		if of.required {
+			required = append(required, valid)
+			continue
+		}
+		each = append(each, anyOf(valid, none))
+	}
+	switch {
+	case len(list) == 1 && len(required) == 1:
+		return required[0]
+	case len(list) == 1:
+		return each[0]
+	case len(each) == 0:
+		return allOf(required)
+	}
+	return allOf(append(required, anyOf(append(any, allOf(each))...)))
+}
+
+// allOf requires all. One requirement stands for itself.
+func allOf(list []*jwtv3.JwtRequirement) *jwtv3.JwtRequirement {
+	if len(list) == 1 {
+		return list[0]
+	}
+	return &jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_RequiresAll{RequiresAll: &jwtv3.JwtRequirementAndList{Requirements: list}}}
 }
 
 func anyOf(list ...*jwtv3.JwtRequirement) *jwtv3.JwtRequirement {
