@@ -65,7 +65,10 @@ func InboundChains(l *listenerv3.Listener) (list []Chain) {
 	}
 	for _, fc := range all {
 		m := fc.GetFilterChainMatch()
-		c := Chain{Listener: l.Name, Port: m.GetDestinationPort().GetValue(), ALPN: m.GetApplicationProtocols(), Takes: takes(m)}
+		c := Chain{Listener: l.Name, Port: m.GetDestinationPort().GetValue(), Takes: takes(m)}
+		if m.GetTransportProtocol() == "tls" {
+			c.ALPN = m.GetApplicationProtocols()
+		}
 		if l.Name != envoy.VirtualInbound {
 			c.Port = l.GetAddress().GetSocketAddress().GetPortValue()
 		} else if c.Port == envoy.InboundPort {
