@@ -40,10 +40,7 @@ type oracle struct {
 }
 
 // kinds are the kinds that the product acts on.
-var kinds = []string{"AuthorizationPolicy", "DestinationRule", "RequestAuthentication", "ServiceEntry", "Sidecar", "VirtualService", "WorkloadEntry"}
-
-// groups are the API groups of the kinds.
-var groups = []string{"networking.istio.io", "security.istio.io"}
+var kinds = []string{"AuthorizationPolicy", "DestinationRule", "PeerAuthentication", "RequestAuthentication", "ServiceEntry", "Sidecar", "VirtualService", "WorkloadEntry"}
 
 // oracles reads the CRDs that the API module ships.
 func oracles(t *testing.T) map[string]*oracle {
@@ -65,7 +62,7 @@ func oracles(t *testing.T) map[string]*oracle {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		if slices.Contains(groups, crd.Spec.Group) {
+		if crd.Spec.Group == "networking.istio.io" || crd.Spec.Group == "security.istio.io" {
 			found[crd.Spec.Names.Kind] = nil
 			for _, kind := range kinds {
 				if crd.Spec.Names.Kind == kind {
@@ -169,7 +166,7 @@ func bases(t *testing.T) map[string][]map[string]any {
 				t.Fatalf("%s: %v", file, err)
 			}
 			object := maps.Clone(map[string]any{
-				"apiVersion": apiVersion(kind), "kind": kind,
+				"apiVersion": groupOf(t, kind) + "/v1", "kind": kind,
 				"metadata": map[string]any{"name": "base", "namespace": "team"}, "spec": any(spec),
 			})
 			out[kind] = append(out[kind], numbers(object).(map[string]any))
@@ -205,10 +202,12 @@ func text(v any) string {
 	return string(data)
 }
 
-// apiVersion returns the version of the documents of a kind.
-func apiVersion(kind string) string {
-	if kind == "AuthorizationPolicy" || kind == "RequestAuthentication" {
-		return "security.istio.io/v1"
+// groupOf is the API group of a kind.
+func groupOf(t *testing.T, kind string) string {
+	t.Helper()
+	k, ok := api.FindKind(kind)
+	if !ok {
+		t.Fatalf("the product does not act on %s", kind)
 	}
-	return "networking.istio.io/v1"
+	return k.Group()
 }

@@ -110,6 +110,9 @@ func (q *Queries) PlainTo(r *query.Reader, namespace string, labels mesh.Labels)
 	return plain
 }
 
+// Role is what a policy is to a workload, for explanations.
+const Role = "mutual TLS"
+
 // Decision is the mode of a workload's port and who decided about it.
 type Decision struct {
 	Mode mesh.MTLSMode
