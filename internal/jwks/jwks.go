@@ -14,6 +14,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -58,6 +59,8 @@ type Fetcher struct {
 type entry struct {
 	set      state.KeySet
 	fetching bool
+	// excess is true if too many key sets come before it.
+	excess bool
 	pause    time.Duration
 	next     time.Time
 }
@@ -101,18 +104,28 @@ func (f *Fetcher) wanted(ctx context.Context) ([]state.KeySource, error) {
 	})
 }
 
-// follow forgets what is not wanted any more, and notes what is new.
+// What is said of key sets before the first answer, and of those that are too many.
+const (
+	waiting = "they are not fetched yet"
+	tooMany = "too many other key sets are wanted"
+)
+
+// follow forgets what is not wanted any more, and notes what is new. Of more than maxSets, the first ones are fetched.
 func (f *Fetcher) follow(wanted []state.KeySource) {
 	var events []source.Event
 	still := make(map[state.KeySource]bool, len(wanted))
 	for _, k := range wanted {
-		if len(still) == maxSets && f.known[k] == nil {
-			continue // the problem says that its keys are not fetched
+		e := f.known[k]
+		if e == nil {
+			e = &entry{set: state.KeySet{Failure: waiting}}
+			if len(still) >= maxSets {
+				e.set.Failure = tooMany
+			}
+			events = append(events, state.KeySetEvent(k, &e.set))
+			f.known[k] = e
 		}
+		e.excess = len(still) >= maxSets
 		still[k] = true
-		if f.known[k] == nil {
-			f.known[k] = &entry{}
-		}
 	}
 	for k := range f.known {
 		if !still[k] {
@@ -125,7 +138,8 @@ func (f *Fetcher) follow(wanted []state.KeySource) {
 
 func (f *Fetcher) apply(events []source.Event) {
 	if len(events) > 0 {
-		f.Sink.Apply(source.Batch{Source: Name, Events: events})
+		slices.SortFunc(events, func(a, b source.Event) int { return a.Key.Compare(b.Key) })
+		f.Sink.Apply(source.Batch{Source: Name, Events: events, Synced: true})
 	}
 }
 
@@ -136,7 +150,7 @@ func (f *Fetcher) start(ctx context.Context, fetches *sync.WaitGroup) {
 		if f.running == maxFetches {
 			return
 		}
-		if e.fetching || now.Before(e.next) {
+		if e.fetching || e.excess || now.Before(e.next) {
 			continue
 		}
 		e.fetching = true

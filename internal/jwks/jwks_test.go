@@ -120,16 +120,16 @@ func TestLastGoodKept(t *testing.T) {
 		}
 		pause = f.known[k].pause
 	}
-	if pause != longestPause || len(sent) != 2 {
-		t.Errorf("pause %v, %d events, want the longest and 2", pause, len(sent))
+	if pause != longestPause || len(sent) != 3 {
+		t.Errorf("pause %v, %d events, want the longest and 3", pause, len(sent))
 	}
 	f.follow(nil)
-	if len(f.known) != 0 || len(sent) != 3 || !sent[2].Removed() {
+	if len(f.known) != 0 || len(sent) != 4 || !sent[3].Removed() {
 		t.Errorf("%d known, %v", len(f.known), sent)
 	}
 	f.running++
 	f.finish(result{source: k, keys: keys}) // what nobody wants any more
-	if len(sent) != 3 {
+	if len(sent) != 4 {
 		t.Errorf("%v", sent)
 	}
 }
@@ -143,8 +143,14 @@ func TestBounds(t *testing.T) {
 		wanted = append(wanted, state.KeySource{URL: fmt.Sprintf("https://a.example/%d", i)})
 	}
 	f.follow(wanted)
-	if len(f.known) != maxSets {
-		t.Errorf("%d known, want %d", len(f.known), maxSets)
+	fetched := 0
+	for _, e := range f.known {
+		if !e.excess {
+			fetched++
+		}
+	}
+	if fetched != maxSets || len(sent) != len(wanted) {
+		t.Errorf("%d fetched, %d events, want %d and %d", fetched, len(sent), maxSets, len(wanted))
 	}
 }
 

@@ -81,13 +81,12 @@ func (f *findings) requestAuthentication() {
 		} else {
 			at += ".issuer"
 		}
-		set, known := f.q.tables.Security.KeySets.Get(f.r, source)
+		set, followed := f.q.tables.Security.KeySets.Get(f.r, source)
 		switch {
-		case !known:
-			f.warn(at, "the keys of this issuer are not fetched yet: its tokens are rejected until they are")
+		case !followed || set.Failure == "": // nobody fetches keys where configuration is only analysed
 		case set.Keys == "":
-			f.warn(at, "the keys of this issuer cannot be fetched, so its tokens are rejected: %s", set.Failure)
-		case set.Failure != "":
+			f.warn(at, "the keys of this issuer are not known, so its tokens are rejected: %s", set.Failure)
+		default:
 			f.warn(at, "the keys of this issuer cannot be fetched any more, and the last ones stay in force: %s", set.Failure)
 		}
 	}
