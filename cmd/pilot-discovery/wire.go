@@ -94,11 +94,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	for _, one := range sources {
 		addSource(g, one, share(metrics.Counting(loop)), ready)
 	}
-	keys := &jwks.Fetcher{Mesh: loop, Sink: loop, Client: jwks.NewClient(jwks.Options{Blocked: s.BlockedKeyServers, Local: !s.Kubernetes(), Insecure: s.InsecureKeyServers}), Refresh: s.KeyRefresh, Log: log}
-	g.Add(run.Actor{Name: "key sets", Run: func(ctx context.Context) error {
-		keys.Run(ctx)
-		return nil
-	}})
+	addKeyFetcher(g, s, loop, log)
 	g.Add(run.Actor{Name: "first commit", Ready: loop.Synced(), Run: wait})
 	g.Add(run.Actor{Name: "streams", Run: xds.Run})
 	serving := ready.Missing("proxies cannot connect yet")
@@ -118,6 +114,16 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 		return nil
 	}})
 	return g, nil
+}
+
+// addKeyFetcher adds what fetches the keys of issuers of tokens. Without a cluster, who writes the files owns the host.
+func addKeyFetcher(g *run.Group, s *config.Settings, loop *push.Loop, log *slog.Logger) {
+	client := jwks.NewClient(jwks.Options{Blocked: s.BlockedKeyServers, Local: !s.Kubernetes(), Insecure: s.InsecureKeyServers})
+	keys := &jwks.Fetcher{Mesh: loop, Sink: loop, Client: client, Refresh: s.KeyRefresh, Log: log}
+	g.Add(run.Actor{Name: "key sets", Run: func(ctx context.Context) error {
+		keys.Run(ctx)
+		return nil
+	}})
 }
 
 func newTables(s *config.Settings, sources []string) *state.Tables {

@@ -27,7 +27,7 @@ type field struct {
 }
 
 // supported returns the trees of supportedFields by kind. Fields with the same shape share their children.
-var supported = sync.OnceValue(func() map[string]*field { return parseFields(supportedFields) })
+var supported = sync.OnceValue(func() map[string]*field { return parseFields(supportedFields + supportedMeshFields) })
 
 func parseFields(table string) map[string]*field {
 	kinds := map[string]*field{}

@@ -61,8 +61,8 @@ type entry struct {
 	fetching bool
 	// excess is true if too many key sets come before it.
 	excess bool
-	pause    time.Duration
-	next     time.Time
+	pause  time.Duration
+	next   time.Time
 }
 
 // result is that of one fetch.

@@ -120,4 +120,3 @@ func counted(cost map[string]int) string {
 	}
 	return out.String()
 }
-

@@ -1,0 +1,158 @@
+package api
+
+// supportedMeshFields is the part of supportedFields about MeshConfig. It may use its shapes.
+const supportedMeshFields = `
+MeshConfig
+	proxyListenPort           no
+	proxyInboundListenPort    no
+	proxyHttpPort
+	connectTimeout
+	hboneIdleTimeout          no
+	protocolDetectionTimeout
+	tcpKeepalive              keepalive
+	ingressClass              gateway
+	ingressService            gateway
+	ingressControllerMode     gateway
+	ingressSelector           gateway
+	enableTracing             false
+	accessLogFile
+	accessLogFormat
+	accessLogEncoding
+	enableEnvoyAccessLogService  no
+	disableEnvoyListenerLog
+	defaultConfig             proxyConfig
+	outboundTrafficPolicy.mode
+	outboundTrafficPolicy.tls clientTLS
+	inboundTrafficPolicy.mode
+	configSources             no
+	enableAutoMtls
+	trustDomain
+	trustDomainAliases
+	caCertificates            no
+	defaultServiceExportTo
+	defaultVirtualServiceExportTo
+	defaultDestinationRuleExportTo
+	rootNamespace
+	localityLbSetting         localities
+	zoneAwareLbSetting        zones
+	dnsRefreshRate
+	h2UpgradePolicy
+	inboundClusterStatName    no
+	outboundClusterStatName   no
+	certificates              no
+	serviceSettings.settings.clusterLocal
+	serviceSettings.hosts
+	serviceScopeConfigs       no
+	enablePrometheusMerge     no
+	verifyCertificateAtClient no
+	ca                        no
+	extensionProviders.name
+	extensionProviders.envoyExtAuthzHttp.service
+	extensionProviders.envoyExtAuthzHttp.port
+	extensionProviders.envoyExtAuthzHttp.timeout
+	extensionProviders.envoyExtAuthzHttp.pathPrefix
+	extensionProviders.envoyExtAuthzHttp.failOpen
+	extensionProviders.envoyExtAuthzHttp.clearRouteCache
+	extensionProviders.envoyExtAuthzHttp.statusOnError
+	extensionProviders.envoyExtAuthzHttp.includeHeadersInCheck
+	extensionProviders.envoyExtAuthzHttp.includeRequestHeadersInCheck
+	extensionProviders.envoyExtAuthzHttp.includeAdditionalHeadersInCheck
+	extensionProviders.envoyExtAuthzHttp.includeRequestBodyInCheck.maxRequestBytes
+	extensionProviders.envoyExtAuthzHttp.includeRequestBodyInCheck.allowPartialMessage
+	extensionProviders.envoyExtAuthzHttp.headersToUpstreamOnAllow
+	extensionProviders.envoyExtAuthzHttp.headersToDownstreamOnDeny
+	extensionProviders.envoyExtAuthzHttp.headersToDownstreamOnAllow
+	extensionProviders.envoyExtAuthzHttp.includeRequestBodyInCheck.packAsBytes  no: it is for providers that are asked over gRPC
+	extensionProviders.envoyExtAuthzGrpc.service
+	extensionProviders.envoyExtAuthzGrpc.port
+	extensionProviders.envoyExtAuthzGrpc.timeout
+	extensionProviders.envoyExtAuthzGrpc.failOpen
+	extensionProviders.envoyExtAuthzGrpc.clearRouteCache
+	extensionProviders.envoyExtAuthzGrpc.statusOnError
+	extensionProviders.envoyExtAuthzGrpc.includeRequestBodyInCheck.maxRequestBytes
+	extensionProviders.envoyExtAuthzGrpc.includeRequestBodyInCheck.allowPartialMessage
+	extensionProviders.envoyExtAuthzGrpc.includeRequestBodyInCheck.packAsBytes
+	extensionProviders.zipkin  no
+	extensionProviders.lightstep  no
+	extensionProviders.datadog  no
+	extensionProviders.stackdriver  no
+	extensionProviders.opencensus  no
+	extensionProviders.skywalking  no
+	extensionProviders.opentelemetry  no
+	extensionProviders.prometheus  no
+	extensionProviders.envoyFileAccessLog  no
+	extensionProviders.envoyHttpAls  no
+	extensionProviders.envoyTcpAls  no
+	extensionProviders.envoyOtelAls  no
+	extensionProviders.sds  no
+	defaultProviders          no
+	discoverySelectors        no
+	pathNormalization.normalization
+	defaultHttpRetryPolicy    retries
+	defaultInboundHttpRetryPolicy  no
+	meshMTLS.minProtocolVersion
+	meshMTLS.ecdhCurves
+	meshMTLS.cipherSuites     no: the suites of mutual TLS within the mesh are Envoy's
+	tlsDefaults.minProtocolVersion  no: TLS 1.2 is the least; a Sidecar's ingress listener may ask for more
+	tlsDefaults.ecdhCurves
+	tlsDefaults.cipherSuites
+	defaultTrafficPolicy.connectionPool    pool
+	defaultTrafficPolicy.outlierDetection  outliers
+	serviceEntryVisibility    no
+
+proxyConfig
+	configPath
+	binaryPath
+	serviceCluster
+	tracingServiceName
+	drainDuration
+	terminationDrainDuration
+	discoveryAddress
+	controlPlaneAuthPolicy
+	proxyAdminPort
+	statusPort
+	concurrency
+	interceptionMode
+	proxyMetadata
+	runtimeValues
+	meshId
+	fileFlushInterval
+	proxyHeaders.server.disabled
+	proxyHeaders.server.value
+	proxyHeaders.requestId.disabled
+	proxyHeaders.attemptCount.disabled
+	proxyHeaders.envoyDebugHeaders.disabled
+	proxyHeaders.preserveHttp1HeaderCase
+	proxyHeaders.xForwardedHost.enabled
+	proxyHeaders.xForwardedPort               no
+	proxyHeaders.forwardedClientCert
+	proxyHeaders.setCurrentClientCertDetails.subject
+	proxyHeaders.setCurrentClientCertDetails.cert
+	proxyHeaders.setCurrentClientCertDetails.chain
+	proxyHeaders.setCurrentClientCertDetails.dns
+	proxyHeaders.setCurrentClientCertDetails.uri
+	proxyHeaders.metadataExchangeHeaders      no
+	discoveryRefreshDelay     no
+	zipkinAddress             no
+	statsdUdpAddress          no
+	envoyMetricsServiceAddress  no
+	availabilityZone          no
+	customConfigFile          no
+	statNameLength            no
+	proxyBootstrapTemplatePath  no
+	tracing                   no
+	sds                       no
+	envoyAccessLogService     no
+	envoyMetricsService       no
+	extraStatTags             no
+	gatewayTopology           gateway
+	readinessProbe            no
+	proxyStatsMatcher         no
+	holdApplicationUntilProxyStarts  no
+	caCertificatesPem         no
+	image                     no
+	privateKeyProvider        no
+	fileFlushMinSizeKb        no
+	statsCompression          no
+	connectionSettings        no
+`
