@@ -15,7 +15,7 @@ import (
 
 func explainCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "explain PROXY host|cluster|listener|route|endpoint NAME",
+		Use:   "explain PROXY host|cluster|listener|route|endpoint|inbound NAME",
 		Short: "Explain where a proxy's configuration comes from, or why it does not have it",
 		Long: `explain describes for one proxy:
 
@@ -25,6 +25,8 @@ func explainCommand() *cobra.Command {
   listener
   route
   endpoint
+  inbound   connections to a port of the workload: the mode of mutual TLS with the policy that sets it, and the filter
+            chains in order. NAME is the number of the port
 
 If the proxy does not have it, explain says why, and what to change: it is not declared, it is not exported to the proxy's
 namespace, a Sidecar does not import it, an older declaration takes precedence, the port is not HTTP, no workload is
@@ -38,6 +40,7 @@ Exit codes: 0 the proxy has it; 1 the proxy does not have it, or it is held back
 		Example: `  pilotctl explain web-1.shop host reviews
   pilotctl explain web-1 cluster 'outbound|9080|v2|reviews.shop.svc.cluster.local'
   pilotctl explain web-1 route reviews:9080
+  pilotctl explain web-1 inbound 8080
   pilotctl explain web-1 endpoint reviews -o json | jq '.reasons'`,
 		Args: cobra.ExactArgs(3),
 	}

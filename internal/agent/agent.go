@@ -182,7 +182,7 @@ func Boot(s *config.Settings) (boot.Config, error) {
 		ServiceAccount: s.ServiceAccount, ClusterID: s.ClusterID, Labels: s.Labels, Annotations: s.Annotations,
 		ServiceCluster: s.Proxy.GetServiceCluster(), Version: IstioVersion, Proxy: s.Proxy,
 		HealthPort: s.HealthPort, MetricsPort: s.MetricsPort, ExitOnZeroConnections: s.ExitOnZeroConnections,
-		OutlierLog: s.OutlierLog, Metadata: s.Metadata,
+		OutlierLog: s.OutlierLog, Metadata: s.Metadata, NoCertificate: !hasCertificate(s),
 	}.Node()
 	if err != nil {
 		return boot.Config{}, err

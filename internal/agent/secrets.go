@@ -26,6 +26,10 @@ func secretsSocket(s *config.Settings) string {
 	return filepath.Join(own, "secrets.sock")
 }
 
+// hasCertificate reports whether the workload may have a certificate of the mesh: another program serves secrets, or certificate files
+// are mounted.
+func hasCertificate(s *config.Settings) bool { return s.IdentitySocket != "" || secret.Mounted() }
+
 // samePath reports whether two paths are equal when resolved from the agent's working directory.
 func samePath(a, b string) bool {
 	first, err := filepath.Abs(a)

@@ -97,7 +97,7 @@ func again(t *testing.T, o *Object) {
 		status["addresses"] = addresses
 	}
 	text, err := json.Marshal(map[string]any{
-		"apiVersion": networkingGroup + "/v1", "kind": o.Kind, "metadata": meta, "spec": json.RawMessage(spec), "status": status})
+		"apiVersion": kindNamed(o.Kind).Group() + "/v1", "kind": o.Kind, "metadata": meta, "spec": json.RawMessage(spec), "status": status})
 	if err != nil {
 		t.Fatalf("%v: %v", o, err)
 	}
@@ -123,4 +123,10 @@ func FuzzDecodeMesh(f *testing.F) {
 			t.Errorf("took %v", took)
 		}
 	})
+}
+
+// kindNamed is the kind of a name; the zero kind if there is none.
+func kindNamed(name string) Kind {
+	k, _ := FindKind(name)
+	return k
 }

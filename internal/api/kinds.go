@@ -11,7 +11,11 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/rules"
 )
 
-const networkingGroup = "networking.istio.io"
+// The API groups of the kinds.
+const (
+	networkingGroup = "networking.istio.io"
+	securityGroup   = "security.istio.io"
+)
 
 // The kinds of objects that the product acts on.
 const (
@@ -21,6 +25,8 @@ const (
 	KindVirtualService  = "VirtualService"
 	KindDestinationRule = "DestinationRule"
 	KindSidecar         = "Sidecar"
+
+	KindPeerAuthentication = "PeerAuthentication"
 )
 
 // Subject is the topic of the objects of a kind. Metrics count changes by subject.
@@ -62,6 +68,7 @@ func Kinds() []Kind {
 		define(KindVirtualService, AboutRules, networkingGroup, rules.VirtualService),
 		define(KindDestinationRule, AboutRules, networkingGroup, rules.DestinationRule),
 		define(KindSidecar, AboutRules, networkingGroup, rules.Sidecar),
+		define(KindPeerAuthentication, AboutRules, securityGroup, rules.PeerAuthentication),
 	}
 }
 
@@ -76,7 +83,7 @@ func (k Kind) Plural() string {
 
 // HasName reports whether users call the kind by this name: its own, in any case, the plural, or the short name of kubectl.
 func (k Kind) HasName(name string) bool {
-	short := map[string]string{KindVirtualService: "vs", KindDestinationRule: "dr", KindServiceEntry: "se", KindWorkloadEntry: "we"}[k.Name]
+	short := map[string]string{KindVirtualService: "vs", KindDestinationRule: "dr", KindServiceEntry: "se", KindWorkloadEntry: "we", KindPeerAuthentication: "pa"}[k.Name]
 	return strings.EqualFold(name, k.Name) || strings.EqualFold(name, k.Plural()) || short != "" && strings.EqualFold(name, short)
 }
 
@@ -145,8 +152,8 @@ func groups() []group {
 		{networkingGroup, []string{"v1", "v1beta1", "v1alpha3"},
 			names(networkingGroup),
 			[]string{"Gateway", "EnvoyFilter", "ProxyConfig"}},
-		{"security.istio.io", []string{"v1", "v1beta1"}, nil,
-			[]string{"PeerAuthentication", "RequestAuthentication", "AuthorizationPolicy"}},
+		{securityGroup, []string{"v1", "v1beta1"}, names(securityGroup),
+			[]string{"RequestAuthentication", "AuthorizationPolicy"}},
 		{"telemetry.istio.io", []string{"v1", "v1alpha1"}, nil, []string{"Telemetry"}},
 		{"extensions.istio.io", []string{"v1alpha1"}, nil, []string{"WasmPlugin", "TrafficExtension"}},
 		{"gateway.networking.k8s.io", []string{"v1", "v1beta1", "v1alpha2", "v1alpha3"}, nil,

@@ -295,17 +295,44 @@ Sidecar
 	ingress.bind
 	ingress.captureMode
 	ingress.defaultEndpoint
-	ingress.tls               no
+	ingress.tls               serverTLS
 	ingress.connectionPool    pool server
 	inboundConnectionPool     pool server
 	outboundTrafficPolicy.mode
 	outboundTrafficPolicy.egressProxy  destination
+
+serverTLS
+	httpsRedirect             gateway
+	mode
+	serverCertificate
+	privateKey
+	caCertificates
+	caCrl
+	credentialName            gateway
+	credentialNames           gateway
+	caCertCredentialName      no: name a file in caCertificates
+	tlsCertificates.serverCertificate
+	tlsCertificates.privateKey
+	tlsCertificates.caCertificates
+	subjectAltNames           gateway
+	verifyCertificateSpki
+	verifyCertificateHash
+	minProtocolVersion
+	maxProtocolVersion
+	cipherSuites
+	insecureSkipVerify        no: clients are verified in mode MUTUAL only
+	ecdhCurves
 
 sidecarPort
 	number
 	protocol
 	name
 	targetPort                no: of an ingress listener, name the application's port in defaultEndpoint
+
+PeerAuthentication
+	selector.matchLabels
+	mtls.mode
+	portLevelMtls.mode
 
 MeshConfig
 	proxyListenPort           no
@@ -357,8 +384,12 @@ MeshConfig
 	pathNormalization.normalization
 	defaultHttpRetryPolicy    retries
 	defaultInboundHttpRetryPolicy  no
-	meshMTLS                  no
-	tlsDefaults               no
+	meshMTLS.minProtocolVersion
+	meshMTLS.ecdhCurves
+	meshMTLS.cipherSuites     no: the suites of mutual TLS within the mesh are Envoy's
+	tlsDefaults.minProtocolVersion  no: TLS 1.2 is the least; a Sidecar's ingress listener may ask for more
+	tlsDefaults.ecdhCurves
+	tlsDefaults.cipherSuites
 	defaultTrafficPolicy.connectionPool    pool
 	defaultTrafficPolicy.outlierDetection  outliers
 	serviceEntryVisibility    no
@@ -388,8 +419,12 @@ proxyConfig
 	proxyHeaders.preserveHttp1HeaderCase
 	proxyHeaders.xForwardedHost.enabled
 	proxyHeaders.xForwardedPort               no
-	proxyHeaders.forwardedClientCert          no
-	proxyHeaders.setCurrentClientCertDetails  no
+	proxyHeaders.forwardedClientCert
+	proxyHeaders.setCurrentClientCertDetails.subject
+	proxyHeaders.setCurrentClientCertDetails.cert
+	proxyHeaders.setCurrentClientCertDetails.chain
+	proxyHeaders.setCurrentClientCertDetails.dns
+	proxyHeaders.setCurrentClientCertDetails.uri
 	proxyHeaders.metadataExchangeHeaders      no
 	discoveryRefreshDelay     no
 	zipkinAddress             no

@@ -167,8 +167,8 @@ func (w *fieldWalk) field(p *document.Path, v protoreflect.Value, d protoreflect
 		w.warn(p, "%s", reason)
 	case len(f.children) == 0:
 	case d.IsMap():
-		for _, name := range sortedNames(v.Map()) {
-			w.message(p.Key(name), v.Map().Get(protoreflect.ValueOfString(name).MapKey()).Message(), f)
+		for _, k := range sortedKeys(v.Map()) {
+			w.message(p.Key(k.String()), v.Map().Get(k).Message(), f)
 		}
 	case d.IsList():
 		for i := range v.List().Len() {
@@ -179,14 +179,14 @@ func (w *fieldWalk) field(p *document.Path, v protoreflect.Value, d protoreflect
 	}
 }
 
-// sortedNames returns the keys of a map with string keys, in order.
-func sortedNames(m protoreflect.Map) []string {
-	names := make([]string, 0, m.Len())
+// sortedKeys returns the keys of a map, in the order of their texts.
+func sortedKeys(m protoreflect.Map) []protoreflect.MapKey {
+	keys := make([]protoreflect.MapKey, 0, m.Len())
 	for k := range m.Range {
-		names = append(names, k.String())
+		keys = append(keys, k)
 	}
-	slices.Sort(names)
-	return names
+	slices.SortFunc(keys, func(a, b protoreflect.MapKey) int { return strings.Compare(a.String(), b.String()) })
+	return keys
 }
 
 func (w *fieldWalk) values(p *document.Path, v protoreflect.Value, d protoreflect.FieldDescriptor, values string) {

@@ -9,7 +9,12 @@ import (
 type PortEndpoint struct {
 	*Endpoint
 	Port uint32
+	// Plain is true if a policy says that the workload takes no mesh TLS at this port.
+	Plain bool
 }
+
+// TakesMeshTLS reports whether clients should use mesh TLS.
+func (e PortEndpoint) TakesMeshTLS() bool { return e.MeshTLS && !e.Plain }
 
 // Dialable reports whether clients may know the endpoint and it has an address that needs no name resolution. One invalid address would
 // make Envoy refuse all endpoints of a cluster.

@@ -23,7 +23,7 @@ import (
 //   - proxy: connects a proxy. The first line is its node id, the rest its metadata as JSON. The sections below are about it.
 //   - show: lines of "TYPE PATTERN", such as "RDS 80". They select the resources that later want sections print.
 //   - want: the selected resources as YAML. names: the type and name of every resource. domains: every virtual host with its
-//     domains. problems: all problems of the mesh.
+//     domains. chains: what becomes of connections to the workload, a line per filter chain. problems: all problems of the mesh.
 //
 // Whatever a file prints, every resource of every proxy must be valid, be accepted by a real Envoy if there is one, and be
 // traced to the layer that shows it.
@@ -103,6 +103,8 @@ func (g *goldenRun) section(name, text string) (got string, printed bool) {
 		return allNames(g.state), true
 	case "domains":
 		return Domains(g.t, g.state), true
+	case "chains":
+		return Chains(g.t, g.state), true
 	case "problems":
 		return joinLines(g.world.Problems()), true
 	default:

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"sigs.k8s.io/yaml"
@@ -20,6 +21,8 @@ import (
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 
+	"github.com/pilotmesh/pilot/internal/xds/envoy"
+	"github.com/pilotmesh/pilot/internal/xds/explain"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -84,4 +87,48 @@ func Domains(t T, s *resource.State) string {
 		}
 	}
 	return out.String()
+}
+
+// Chains lists what becomes of connections to the workload: the filter chains of inbound listeners, a line each, and on which ports
+// TLS and HTTP are detected.
+func Chains(t T, s *resource.State) string {
+	t.Helper()
+	var out strings.Builder
+	for r := range s.Layers(resource.Listener).All() {
+		m, err := r.Proto()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := m.(*listenerv3.Listener)
+		if l.TrafficDirection != envoy.Inbound {
+			continue
+		}
+		for _, c := range explain.InboundChains(l) {
+			fmt.Fprintf(&out, "%s: %s\n", l.Name, c)
+		}
+		for _, f := range l.ListenerFilters {
+			name := f.Name[strings.LastIndex(f.Name, ".")+1:]
+			if strings.HasSuffix(name, "inspector") {
+				fmt.Fprintf(&out, "%s: %s%s\n", l.Name, name, notOn(f.FilterDisabled))
+			}
+		}
+	}
+	return out.String()
+}
+
+// notOn describes the connections on which a listener filter is disabled.
+func notOn(p *listenerv3.ListenerFilterChainMatchPredicate) string {
+	switch r := p.GetRule().(type) {
+	case *listenerv3.ListenerFilterChainMatchPredicate_NotMatch:
+		return ", only" + strings.TrimPrefix(notOn(r.NotMatch), ", not")
+	case *listenerv3.ListenerFilterChainMatchPredicate_DestinationPortRange:
+		return fmt.Sprintf(", not on %d", r.DestinationPortRange.Start)
+	case *listenerv3.ListenerFilterChainMatchPredicate_OrMatch:
+		var ports []string
+		for _, one := range r.OrMatch.Rules {
+			ports = append(ports, fmt.Sprint(one.GetDestinationPortRange().GetStart()))
+		}
+		return ", not on " + strings.Join(ports, " ")
+	}
+	return ""
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	networking "istio.io/api/networking/v1alpha3"
+	security "istio.io/api/security/v1beta1"
 	typev1beta1 "istio.io/api/type/v1beta1"
 	"pgregory.net/rapid"
 
@@ -39,7 +40,7 @@ func (g Random) Object() *api.Object {
 		Key:     api.Key{Namespace: pick(g.T, "namespace", Namespaces()...), Name: pick(g.T, "name", "p", "q", "r")},
 		Created: time.Unix(int64(rapid.IntRange(1, 4).Draw(g.T, "age")), 0),
 	}
-	switch pick(g.T, "kind", "se", "se", "se", "vs", "vs", "dr", "sidecar", "we") {
+	switch pick(g.T, "kind", "se", "se", "se", "vs", "vs", "dr", "sidecar", "we", "pa") {
 	case "se":
 		o.Spec = g.serviceEntry()
 	case "vs":
@@ -48,6 +49,8 @@ func (g Random) Object() *api.Object {
 		o.Spec = g.destinationRule()
 	case "sidecar":
 		o.Spec = g.sidecar()
+	case "pa":
+		o.Spec = g.peerAuthentication()
 	default:
 		o.Spec = &networking.WorkloadEntry{
 			Address: pick(g.T, "address", "10.1.0.1", "10.1.0.2"), Labels: g.labels(),
@@ -228,4 +231,19 @@ func (g Random) sidecar() *networking.Sidecar {
 		s.WorkloadSelector = &networking.WorkloadSelector{Labels: g.labels()}
 	}
 	return s
+}
+
+func (g Random) peerAuthentication() *security.PeerAuthentication {
+	mode := func(label string) *security.PeerAuthentication_MutualTLS {
+		return &security.PeerAuthentication_MutualTLS{Mode: pick(g.T, label,
+			security.PeerAuthentication_MutualTLS_UNSET, security.PeerAuthentication_MutualTLS_DISABLE,
+			security.PeerAuthentication_MutualTLS_PERMISSIVE, security.PeerAuthentication_MutualTLS_STRICT,
+		)}
+	}
+	p := &security.PeerAuthentication{Mtls: mode("mode")}
+	if rapid.Bool().Draw(g.T, "selects") {
+		p.Selector = &typev1beta1.WorkloadSelector{MatchLabels: g.labels()}
+		p.PortLevelMtls = map[uint32]*security.PeerAuthentication_MutualTLS{pick(g.T, "port", uint32(80), 90, 91): mode("port mode")}
+	}
+	return p
 }

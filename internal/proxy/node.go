@@ -19,6 +19,13 @@ const (
 	maxAddresses = 16
 )
 
+// A proxy that cannot have a certificate of the mesh says so in its metadata. Nothing of Istio's says it, and its proxies always have
+// one.
+const (
+	certificatesKey = "WORKLOAD_CERTIFICATES"
+	noCertificates  = "none"
+)
+
 // Node is the node in the first request of a proxy.
 type Node struct {
 	ID         string
@@ -63,7 +70,7 @@ func Parse(n Node) (*Proxy, error) {
 }
 
 func (p *Proxy) readMetadata(m *structpb.Struct) error {
-	var namespace, mode, addresses, http10, idle, generator string
+	var namespace, mode, addresses, http10, idle, generator, certificates string
 	for _, f := range []struct {
 		name string
 		into *string
@@ -71,6 +78,7 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 		{"NAMESPACE", &namespace}, {"CLUSTER_ID", &p.ClusterID}, {"NETWORK", &p.Network}, {"NODE_NAME", &p.Node}, {"ISTIO_VERSION", &p.Version},
 		{"INTERCEPTION_MODE", &mode}, {"INSTANCE_IPS", &addresses}, {"HTTP10", &http10},
 		{"IDLE_TIMEOUT", &idle}, {"GENERATOR", &generator}, {"AUTO_REGISTER_GROUP", &p.Group}, {"SERVICE_ACCOUNT", &p.Account},
+		{certificatesKey, &certificates},
 	} {
 		s, err := text(m, f.name)
 		if err != nil {
@@ -87,6 +95,7 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 	if d, err := time.ParseDuration(idle); err == nil && d > 0 { // the agent refuses other texts
 		p.Idle = d
 	}
+	p.NoCertificate = certificates == noCertificates
 	p.HTTP10 = http10 == "1" || strings.EqualFold(http10, "true")
 	var err error
 	if p.Mode, err = parseMode(mode); err != nil {

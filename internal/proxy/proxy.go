@@ -99,6 +99,8 @@ type Proxy struct {
 	Group string
 	// Account is the service account that the proxy reports.
 	Account string
+	// NoCertificate is true if the proxy reports that it has no certificate of the mesh and cannot get one.
+	NoCertificate bool
 	// Connected is when the proxy connected. It is zero unless Group is set.
 	Connected time.Time
 }
@@ -109,7 +111,7 @@ func (p *Proxy) Equal(o *Proxy) bool {
 		p.ID == o.ID && p.Role == o.Role && p.Name == o.Name && p.Namespace == o.Namespace && p.Domain == o.Domain &&
 		p.ClusterID == o.ClusterID && p.Network == o.Network && p.Node == o.Node && p.Mode == o.Mode && p.Locality == o.Locality &&
 		p.Version == o.Version && p.Envoy == o.Envoy && p.HTTP10 == o.HTTP10 && p.Idle == o.Idle && slices.Equal(p.Addresses, o.Addresses) && p.Labels == o.Labels &&
-		slices.Equal(p.Extensions, o.Extensions) && p.Group == o.Group && p.Account == o.Account && p.Connected.Equal(o.Connected)
+		slices.Equal(p.Extensions, o.Extensions) && p.Group == o.Group && p.Account == o.Account && p.NoCertificate == o.NoCertificate && p.Connected.Equal(o.Connected)
 }
 
 // InboundPort is a port on which a workload serves.
@@ -127,6 +129,8 @@ type InboundPort struct {
 	To string
 	// Limited is the Sidecar that limits connections to the application; zero if none does.
 	Limited api.Key
+	// TLS is the Sidecar with the settings for TLS of clients that are not in the mesh; zero if none has any for the port.
+	TLS api.Key
 }
 
 // Class identifies the proxies with equal facets, which all receive the same resources.
@@ -160,6 +164,11 @@ type Class struct {
 	Families mesh.Families
 	// Cluster is the cluster of the proxy. It is empty if no service that the proxy sees has other addresses in another cluster.
 	Cluster string
+	// MTLS is what the policy that selects the workload says about mutual TLS of the mesh. What it does not say is left to policies for
+	// its namespace, and for the mesh.
+	MTLS mesh.MTLS
+	// NoCertificate is true if the proxy has no certificate of the mesh and cannot get one.
+	NoCertificate bool
 	// Own are the addresses and ports at which others have a listener for the workload, which its own proxy has not. They exist only
 	// for pods of headless services.
 	Own intern.List[netip.AddrPort]
@@ -168,7 +177,7 @@ type Class struct {
 // Hash returns a hash of all fields. Equal classes have equal hashes in all processes.
 func (c Class) Hash() omap.Hash {
 	var h hashed
-	h.flags(c.ShortNames, c.HTTP10, c.Gateway, c.DefaultLog)
+	h.flags(c.ShortNames, c.HTTP10, c.Gateway, c.DefaultLog, c.NoCertificate)
 	h.number(int64(c.Mode))
 	h.number(int64(c.Families))
 	h.number(int64(c.Idle))
@@ -189,6 +198,12 @@ func (c Class) Hash() omap.Hash {
 		h.text(at.String())
 	}
 	h.end()
+	h.number(int64(c.MTLS.Mode))
+	for p := range c.MTLS.Ports.All() {
+		h.number(int64(p.Port)) // at least 1, so it is not the end of the list
+		h.number(int64(p.Mode))
+	}
+	h.number(0)
 	for p := range c.Inbound.All() {
 		h.flags(p.Bound)
 		for _, n := range []int64{int64(p.Number), int64(p.Protocol), int64(p.Port)} {
@@ -196,6 +211,7 @@ func (c Class) Hash() omap.Hash {
 		}
 		h.text(p.Host, p.Namespace, p.Name, p.Bind, p.To)
 		h.key(p.Limited)
+		h.key(p.TLS)
 	}
 	return omap.Sum(h)
 }

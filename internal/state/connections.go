@@ -32,6 +32,16 @@ type HTTPSettings struct {
 	NoRequestID, NoDebugHeaders bool
 	// KeepCase keeps the case of the names of HTTP/1 headers.
 	KeepCase bool
+	// ClientCert tells what the application learns of the certificate of a client.
+	ClientCert ClientCert
+}
+
+// ClientCert tells what the header x-forwarded-client-cert of a request to the application has.
+type ClientCert struct {
+	// Forward tells what becomes of the header that a client sent.
+	Forward meshconfig.ForwardClientCertDetails
+	// Subject, Cert, Chain, DNS and URI are the parts of the client's certificate that are added.
+	Subject, Cert, Chain, DNS, URI bool
 }
 
 // The bits of the number in the row of HTTP settings.
@@ -43,18 +53,32 @@ const (
 	noRequestID
 	noDebugHeaders
 	keepCase
+	certSubject
+	certText
+	certChain
+	certDNS
+	certURI
+	// forwardCert is the first of three bits that hold a number.
+	forwardCert
 )
+
+// defaultClientCert are the bits for clients' certificates without any setting.
+const defaultClientCert = certSubject | certDNS | certURI | forwardCert*int64(meshconfig.ForwardClientCertDetails_APPEND_FORWARD)
 
 // HTTPSettings returns the settings of the mesh configuration for HTTP connection managers.
 func (t *Tables) HTTPSettings(r store.Reader) HTTPSettings {
 	v, ok := t.Settings.Get(r, httpSettings)
 	if !ok {
-		v.Number = normalizePath
+		v.Number = normalizePath | defaultClientCert
 	}
 	has := func(bit int64) bool { return v.Number&bit != 0 }
 	s := HTTPSettings{
 		NormalizePath: has(normalizePath), MergeSlashes: has(mergeSlashes), KeepServer: has(keepServer), Server: v.Text,
 		NoRequestID: has(noRequestID), NoDebugHeaders: has(noDebugHeaders), KeepCase: has(keepCase),
+		ClientCert: ClientCert{
+			Forward: meshconfig.ForwardClientCertDetails(v.Number / forwardCert), Subject: has(certSubject), Cert: has(certText),
+			Chain: has(certChain), DNS: has(certDNS), URI: has(certURI),
+		},
 	}
 	if has(decodeSlashes) {
 		s.Slashes = DecodeSlashes
@@ -83,6 +107,17 @@ func (t *Tables) writeHTTPSettings(tx *store.Txn, m *meshconfig.MeshConfig) {
 	set(h.GetRequestId().GetDisabled().GetValue(), noRequestID)
 	set(h.GetEnvoyDebugHeaders().GetDisabled().GetValue(), noDebugHeaders)
 	set(h.GetPreserveHttp1HeaderCase().GetValue(), keepCase)
+	details := h.GetSetCurrentClientCertDetails()
+	set(details.GetSubject() == nil || details.GetSubject().GetValue(), certSubject)
+	set(details.GetDns() == nil || details.GetDns().GetValue(), certDNS)
+	set(details.GetUri() == nil || details.GetUri().GetValue(), certURI)
+	set(details.GetCert().GetValue(), certText)
+	set(details.GetChain().GetValue(), certChain)
+	forward := h.GetForwardedClientCert()
+	if forward == meshconfig.ForwardClientCertDetails_UNDEFINED {
+		forward = meshconfig.ForwardClientCertDetails_APPEND_FORWARD
+	}
+	v.Number |= forwardCert * int64(forward)
 	v.Text = h.GetServer().GetValue()
 	t.Settings.Set(tx, httpSettings, v)
 }
@@ -115,4 +150,5 @@ func (t *Tables) writeConnectionSettings(tx *store.Txn, m *meshconfig.MeshConfig
 	t.Settings.Set(tx, inboundLocalhost, local)
 	t.Settings.Set(tx, httpProxyPort, Value{Number: int64(m.GetProxyHttpPort())})
 	t.writeAccessLog(tx, m)
+	t.writeTLS(tx, m)
 }

@@ -39,6 +39,9 @@ const (
 	logEnvoy
 	httpProxyPort
 	serviceSettings
+	meshTLS
+	tlsCurves
+	tlsCiphers
 )
 
 // Value is the value of a setting. The setting determines which of the fields it uses.

@@ -97,6 +97,18 @@ type Ingress struct {
 	To string
 	// Pool limits connections to the application on this port. If it is nil, the Pool of the Sidecar does.
 	Pool *networking.ConnectionPoolSettings
+	// TLS are the settings for TLS of clients that are not in the mesh; nil if there is none.
+	TLS *networking.ServerTLSSettings
+}
+
+// ServerTLS returns the settings of a port for TLS of clients that are not in the mesh; nil if there are none.
+func (s *Sidecar) ServerTLS(port uint32) *networking.ServerTLSSettings {
+	for _, in := range s.Ingress {
+		if in.Number == port {
+			return in.TLS
+		}
+	}
+	return nil
 }
 
 // Limits returns the limits for connections to a port of its workloads; nil if the Sidecar has none.
@@ -171,7 +183,7 @@ func (t *Tables) egress(o *api.Object, e *networking.IstioEgressListener) Egress
 
 func ingress(in *networking.IstioIngressListener) Ingress {
 	l := Ingress{
-		Number: in.GetPort().GetNumber(), Bound: in.CaptureMode == networking.CaptureMode_NONE, IP: in.Bind, To: in.DefaultEndpoint, Pool: in.ConnectionPool,
+		Number: in.GetPort().GetNumber(), Bound: in.CaptureMode == networking.CaptureMode_NONE, IP: in.Bind, To: in.DefaultEndpoint, Pool: in.ConnectionPool, TLS: in.Tls,
 	}
 	l.Protocol, _ = mesh.ParseProtocol(in.GetPort().GetProtocol())
 	return l

@@ -43,6 +43,8 @@ func (t *Tables) defineKinds() {
 		api.KindVirtualService:  {routes, routes, []rows{t.Claims, t.VirtualServices}},
 		api.KindDestinationRule: {policies, policies, []rows{t.Claims, t.DestinationRules}},
 		api.KindSidecar:         {of(t.splitSidecar), nil, []rows{t.Sidecars}},
+
+		api.KindPeerAuthentication: {of(t.splitPeerAuthentication), nil, []rows{t.Peers.Policies}},
 	}
 	for _, k := range api.Kinds() {
 		if t.kinds[k.Name].split == nil {

@@ -112,6 +112,9 @@ type Tables struct {
 	SidecarsFor     store.Index[string, AgeKey]
 	SidecarsByLabel store.Index[LabelIn, AgeKey]
 
+	// Peers are the PeerAuthentications.
+	Peers Peers
+
 	// Proxies are the connected proxies by node id.
 	Proxies store.Table[string, *proxy.Proxy]
 	// ProxiesIn lists the connected proxies of a namespace.
@@ -215,6 +218,7 @@ func New(o Options) *Tables {
 	t.defineServices(db)
 	t.defineKube(db)
 	t.defineRules(db)
+	t.definePeers(db)
 	t.defineRejections(db)
 	t.defineFaults(db)
 	t.defineWithheld(db)

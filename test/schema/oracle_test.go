@@ -39,7 +39,7 @@ type oracle struct {
 }
 
 // kinds are the kinds that the product acts on.
-var kinds = []string{"DestinationRule", "ServiceEntry", "Sidecar", "VirtualService", "WorkloadEntry"}
+var kinds = []string{"DestinationRule", "PeerAuthentication", "ServiceEntry", "Sidecar", "VirtualService", "WorkloadEntry"}
 
 // oracles reads the CRDs that the API module ships.
 func oracles(t *testing.T) map[string]*oracle {
@@ -61,7 +61,7 @@ func oracles(t *testing.T) map[string]*oracle {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		if crd.Spec.Group == "networking.istio.io" {
+		if crd.Spec.Group == "networking.istio.io" || crd.Spec.Group == "security.istio.io" {
 			found[crd.Spec.Names.Kind] = nil
 			for _, kind := range kinds {
 				if crd.Spec.Names.Kind == kind {
@@ -165,7 +165,7 @@ func bases(t *testing.T) map[string][]map[string]any {
 				t.Fatalf("%s: %v", file, err)
 			}
 			object := maps.Clone(map[string]any{
-				"apiVersion": "networking.istio.io/v1", "kind": kind,
+				"apiVersion": groupOf(t, kind) + "/v1", "kind": kind,
 				"metadata": map[string]any{"name": "base", "namespace": "team"}, "spec": any(spec),
 			})
 			out[kind] = append(out[kind], numbers(object).(map[string]any))
@@ -199,4 +199,14 @@ func text(v any) string {
 		return fmt.Sprint(v)
 	}
 	return string(data)
+}
+
+// groupOf is the API group of a kind.
+func groupOf(t *testing.T, kind string) string {
+	t.Helper()
+	k, ok := api.FindKind(kind)
+	if !ok {
+		t.Fatalf("the product does not act on %s", kind)
+	}
+	return k.Group()
 }

@@ -47,6 +47,9 @@ func (n Node) bootstrap(admin string) object {
 		"CLUSTER_ID": "Kubernetes", "MESH_ID": "cluster.local", "ISTIO_VERSION": "1.32.0",
 		"LABELS": object{"app": n.Name},
 	}
+	if n.Secrets == "" {
+		metadata["WORKLOAD_CERTIFICATES"] = "none"
+	}
 	maps.Copy(metadata, n.Metadata)
 	api := "DELTA_GRPC"
 	if n.SotW {

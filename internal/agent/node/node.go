@@ -44,6 +44,9 @@ type Facts struct {
 	HealthPort, MetricsPort uint32
 	ExitOnZeroConnections   bool
 	OutlierLog              string
+	// NoCertificate is true if the proxy has no certificate of the mesh and cannot get one. The control plane then lets it take plain
+	// text where it would take mutual TLS, too.
+	NoCertificate bool
 	// Metadata is the metadata from the environment, by key.
 	Metadata map[string]any
 }
@@ -141,6 +144,9 @@ func (f Facts) metadata() (*structpb.Struct, error) {
 		"NAME": f.Name, "NAMESPACE": f.Namespace, "CLUSTER_ID": f.ClusterID, "SERVICE_ACCOUNT": f.ServiceAccount,
 		"ISTIO_VERSION": f.Version, "INTERCEPTION_MODE": f.Proxy.GetInterceptionMode().String(), "MESH_ID": f.Proxy.GetMeshId(),
 		"OUTLIER_LOG_PATH": f.OutlierLog, "ANNOTATIONS": texts(f.Annotations),
+	}
+	if f.NoCertificate {
+		known["WORKLOAD_CERTIFICATES"] = "none"
 	}
 	maps.Copy(known, f.Metadata)
 	// Only the agent may set the following keys.

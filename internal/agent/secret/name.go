@@ -2,6 +2,7 @@ package secret
 
 import (
 	"fmt"
+	"os"
 	"strings"
 )
 
@@ -58,6 +59,20 @@ func mounted() [][3]string {
 		{credentials + "cert-chain.pem", credentials + "key.pem", credentials + "root-cert.pem"},
 		{credentials + "certificates.pem", credentials + "private_key.pem", credentials + "ca_certificates.pem"},
 	}
+}
+
+// Mounted reports whether there is a certificate of the workload, with its key, where Istio expects mounted ones.
+func Mounted() bool {
+	exists := func(path string) bool {
+		_, err := os.Stat(path)
+		return err == nil
+	}
+	for _, pair := range mountedPairs() {
+		if exists(pair[0]) && exists(pair[1]) {
+			return true
+		}
+	}
+	return false
 }
 
 func mountedPairs() [][]string {

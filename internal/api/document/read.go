@@ -174,6 +174,10 @@ func (r *reader) field(p *Path, v *Value, f protoreflect.FieldDescriptor) {
 		r.json = append(r.json, '{')
 		for _, m := range r.distinct(v.Members, p.Key, func(key string) string { return key }, r.Lenient) {
 			at := p.Key(m.Key)
+			if reason := checkKey(m.Key, f.MapKey().Kind()); reason != "" {
+				r.Fail(m.Line, at, "%s", reason)
+				continue
+			}
 			r.comma('{')
 			r.json = append(appendString(r.json, m.Key), ':')
 			r.single(at, m.Value, f.MapValue())
@@ -198,6 +202,17 @@ func (r *reader) field(p *Path, v *Value, f protoreflect.FieldDescriptor) {
 		}
 		r.single(p, v, f)
 	}
+}
+
+// checkKey returns why a map with keys of a kind cannot have a key; "" if it can.
+func checkKey(key string, k protoreflect.Kind) string {
+	if k != protoreflect.Uint32Kind {
+		return "" // the API has no maps with keys of other kinds of numbers
+	}
+	if n, err := strconv.ParseUint(key, 10, 32); err != nil || strconv.FormatUint(n, 10) != key {
+		return fmt.Sprintf("the key must be a number, not %s", Quote(key))
+	}
+	return ""
 }
 
 // single reads one value of the type of a field. If the value has another type, it adds a finding, and the JSON is not used.

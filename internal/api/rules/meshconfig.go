@@ -58,8 +58,8 @@ func (c *checker) mesh(m *meshconfig.MeshConfig) {
 		c.connectionPool(at.Field("defaultTrafficPolicy").Field("connectionPool"), t.ConnectionPool)
 		c.outlierDetection(at.Field("defaultTrafficPolicy").Field("outlierDetection"), t.OutlierDetection)
 	}
-	c.curves(at.Field("meshMTLS").Field("ecdhCurves"), m.MeshMTLS.GetEcdhCurves())
-	c.curves(at.Field("tlsDefaults").Field("ecdhCurves"), m.TlsDefaults.GetEcdhCurves())
+	c.meshTLS(at, "meshMTLS", m.MeshMTLS)
+	c.meshTLS(at, "tlsDefaults", m.TlsDefaults)
 	c.providers(at.Field("extensionProviders"), m.ExtensionProviders)
 	if m.DefaultConfig != nil {
 		c.proxyConfig(at.Field("defaultConfig"), m.DefaultConfig)
@@ -91,21 +91,6 @@ func (c *checker) trustDomain(p *document.Path, s string) {
 		return
 	}
 	c.rule(p, checkFQDN(s))
-}
-
-func (c *checker) curves(p *document.Path, curves []string) {
-	seen := map[string]bool{}
-	for i, curve := range curves {
-		switch curve {
-		case "P-256", "P-384", "P-521", "X25519", "X25519MLKEM768":
-		default:
-			c.warn(p.At(i), "%s is not a curve that is known here", document.Quote(curve))
-		}
-		if seen[curve] {
-			c.warn(p.At(i), "%s is named twice", document.Quote(curve))
-		}
-		seen[curve] = true
-	}
 }
 
 // backend is the interface that providers with a service have in common.

@@ -3,6 +3,7 @@ package rules
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -116,7 +117,8 @@ func (c *checker) serverTLS(p *document.Path, t *networking.ServerTLSSettings) {
 		}
 	}
 	c.serverCertificates(p, t)
-	if mutual && t.CaCertificates == "" && len(t.TlsCertificates) == 0 {
+	hasCA := func(pair *networking.ServerTLSSettings_TLSCertificate) bool { return pair.GetCaCertificates() != "" }
+	if mutual && t.CaCertificates == "" && !slices.ContainsFunc(t.TlsCertificates, hasCA) {
 		c.fail(p.Field("caCertificates"), "mutual TLS needs the CA of the clients")
 	}
 	if low, high := t.MinProtocolVersion, t.MaxProtocolVersion; low != 0 && high != 0 && low > high {

@@ -39,11 +39,6 @@ var different = map[string]string{
 	"slice-no-service-label":    "an endpoint slice that changes its service belongs to the new one only",
 }
 
-// waiting are parts of facts that wait for later work: what Istio says, what Pilot says instead, and why.
-var waiting = []struct{ istio, pilot, why string }{
-	{" mtls+plain -> ", " plain -> ", "sidecars do not terminate the mesh's TLS yet"},
-}
-
 // order is how objects come to be known.
 type order struct {
 	name string
@@ -65,7 +60,6 @@ func TestAnswers(t *testing.T) {
 		t.Fatal("no cases", err)
 	}
 	orders := []order{{name: "listed"}, {name: "reversed", reversed: true}, {name: "one by one", live: true}, {name: "repeated", live: true, repeated: true}}
-	used := map[string]bool{}
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
 		archive, err := txtar.ParseFile(file)
@@ -77,7 +71,7 @@ func TestAnswers(t *testing.T) {
 		for _, o := range orders {
 			t.Run(name+"/"+o.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					diff := play(t, archive, o, used)
+					diff := play(t, archive, o)
 					differs = differs || diff != ""
 					if diff != "" && !listed {
 						t.Error(diff)
@@ -87,11 +81,6 @@ func TestAnswers(t *testing.T) {
 		}
 		if listed && !differs {
 			t.Errorf("%s passes now; remove it from the list of differences: %s", name, why)
-		}
-	}
-	for _, w := range waiting {
-		if !used[w.istio] {
-			t.Errorf("no case differs any more in %q; remove it from what is waited for: %s", w.istio, w.why)
 		}
 	}
 }
@@ -128,12 +117,11 @@ type player struct {
 	started bool
 	proxies map[string]string // name -> node id
 	diff    strings.Builder
-	used    map[string]bool
 }
 
 // play processes a case and returns how its facts differ.
-func play(t *testing.T, archive *txtar.Archive, o order, used map[string]bool) string {
-	p := &player{t: t, order: o, server: newAPIServer(), world: meshtest.New(t), proxies: map[string]string{}, used: used}
+func play(t *testing.T, archive *txtar.Archive, o order) string {
+	p := &player{t: t, order: o, server: newAPIServer(), world: meshtest.New(t), proxies: map[string]string{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	start := func() {
@@ -280,13 +268,7 @@ func (p *player) compare(name, want string) {
 	got := factsOf(p.t, p.world.State(class))
 	wanted := map[string]bool{}
 	for line := range strings.Lines(want) {
-		fact := strings.TrimSpace(line)
-		for _, w := range waiting {
-			if strings.Contains(fact, w.istio) && !got[fact] {
-				fact, p.used[w.istio] = strings.Replace(fact, w.istio, w.pilot, 1), true
-			}
-		}
-		wanted[fact] = true
+		wanted[strings.TrimSpace(line)] = true
 	}
 	for _, fact := range slices.Sorted(maps.Keys(wanted)) {
 		if !got[fact] {

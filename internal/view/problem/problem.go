@@ -106,6 +106,8 @@ func checks() map[string]func(*findings) {
 		api.KindVirtualService:  (*findings).virtualService,
 		api.KindDestinationRule: (*findings).destinationRule,
 		api.KindSidecar:         (*findings).sidecar,
+
+		api.KindPeerAuthentication: (*findings).peerAuthentication,
 	}
 	for _, k := range api.Kinds() {
 		if all[k.Name] == nil {

@@ -46,6 +46,7 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 		Site: q.localityOf(r, p, labels, served.Place), Rules: q.selectingRules(r, p.Namespace, labels),
 		ShortNames: p.Domain == p.Namespace+".svc."+q.tables.Domain(), HTTP10: p.HTTP10, Idle: p.Idle,
 		DefaultLog: p.Envoy > 0 && p.Envoy < q.tables.LogEnvoy(r),
+		MTLS:       q.services.Peers.Selected(r, p.Namespace, labels), NoCertificate: p.NoCertificate,
 	}
 	if row, ok := q.sidecarOf(r, p.Namespace, labels); ok {
 		if !row.All {
@@ -274,9 +275,13 @@ func withPoolLimits(row *state.Sidecar, inbound intern.List[proxy.InboundPort]) 
 func ingressPorts(row *state.Sidecar, namespace string) intern.List[proxy.InboundPort] {
 	var list []proxy.InboundPort
 	for _, in := range row.Ingress {
-		list = append(list, proxy.InboundPort{
+		p := proxy.InboundPort{
 			Number: in.Number, Protocol: in.Protocol, Namespace: namespace, Port: in.Number, Bound: in.Bound, Bind: in.IP, To: in.To,
-		})
+		}
+		if in.TLS != nil {
+			p.TLS = row.Object
+		}
+		list = append(list, p)
 	}
 	return intern.Of(list...)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/peer"
 )
 
 // Selection names the workloads of a namespace that have all of the labels.
@@ -118,6 +119,28 @@ func rarest[K omap.Key[K]](labels mesh.Labels, group func(mesh.Label) omap.Map[K
 	return least
 }
 
+// plainPorts marks endpoints that take no mesh TLS at their port, because a policy of their namespace says so. It remembers what
+// was said about the labels of the last endpoint: most endpoints have those of their neighbour.
+type plainPorts struct {
+	peers     *peer.Queries
+	r         *query.Reader
+	namespace string
+	labels    mesh.Labels
+	plain     peer.Plain
+	known     bool
+}
+
+func (p *plainPorts) mark(e mesh.PortEndpoint) mesh.PortEndpoint {
+	if !e.MeshTLS {
+		return e
+	}
+	if !p.known || e.Labels != p.labels {
+		p.labels, p.plain, p.known = e.Labels, p.peers.PlainTo(p.r, p.namespace, e.Labels), true
+	}
+	e.Plain = p.plain.At(e.Port)
+	return e
+}
+
 // Endpoints are the endpoints of a service for one of its ports, in the order of the declarations.
 func (q *Queries) Endpoints(r *query.Reader, s *Service, port uint32) []mesh.PortEndpoint {
 	var out []mesh.PortEndpoint
@@ -130,9 +153,10 @@ func (q *Queries) Endpoints(r *query.Reader, s *Service, port uint32) []mesh.Por
 		if !ok {
 			continue
 		}
+		plain := plainPorts{peers: q.Peers, r: r, namespace: part.Object.Namespace}
 		out = slices.Grow(out, len(e.Inline))
 		for i := range e.Inline {
-			out = append(out, mesh.PortEndpoint{Endpoint: &e.Inline[i], Port: e.Inline[i].Port(p)})
+			out = append(out, plain.mark(mesh.PortEndpoint{Endpoint: &e.Inline[i], Port: e.Inline[i].Port(p)}))
 		}
 		read := besides[omap.Map[omap.Name, SelectedEndpoint]]{
 			slices:    func(k api.Key) omap.Map[omap.Name, SelectedEndpoint] { return q.sliceEndpoints.Get(r, k) },
@@ -141,7 +165,7 @@ func (q *Queries) Endpoints(r *query.Reader, s *Service, port uint32) []mesh.Por
 		}
 		for list := range read.of(part, e.Selector) {
 			for _, w := range list.All() {
-				out = append(out, mesh.PortEndpoint{Endpoint: &w.Endpoint, Port: w.Endpoint.Port(p)})
+				out = append(out, plain.mark(mesh.PortEndpoint{Endpoint: &w.Endpoint, Port: w.Endpoint.Port(p)}))
 			}
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/peer"
 )
 
 // maxParts bounds how many objects are merged into one service. Further declarations are ignored.
@@ -148,6 +149,8 @@ func (s *Service) ListensAt(ip string, f mesh.Families, cluster string) bool {
 // Queries answer questions about services.
 type Queries struct {
 	tables *state.Tables
+	// Peers tell which connections workloads take.
+	Peers *peer.Queries
 	// Service is the service of a view. It is absent if the view has no declaration of the host.
 	Service query.Query[HostView, *Service]
 	// SelectedEndpoints are the workloads that a selector picks, as endpoints. There is one cell per workload.
@@ -178,7 +181,7 @@ type All struct{}
 
 // Define adds the queries to a graph.
 func Define(g *query.Graph, t *state.Tables) *Queries {
-	q := &Queries{tables: t}
+	q := &Queries{tables: t, Peers: peer.Define(g, t)}
 	q.Service = query.Define(g, "service", (*Service).equal, q.service)
 	q.defineSelected(g)
 	q.definePods(g)

@@ -165,7 +165,9 @@ func (q *Queries) listenerStack() stack {
 		fromCell("own addresses", SharedByWorkload, q.listeners.Own, func(_ *query.Reader, c proxy.Class) (intern.List[netip.AddrPort], bool) {
 			return c.Own, !c.Own.Empty() && c.Mode != proxy.None
 		}),
-		fromCell("inbound", SharedByWorkload, q.listeners.Inbound, sidecarsOnly(ofEveryClass(listener.InboundKeyOf))),
+		fromCell("inbound", SharedByWorkload, q.listeners.Inbound, sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.InboundKey, bool) {
+			return listener.InboundKeyOf(c, q.Scope.InboundMTLS(r, c)), true
+		})),
 		fromCell("virtual outbound", SharedByEvery, q.listeners.Virtual, sidecarsOnly(func(r *query.Reader, c proxy.Class) (listener.VirtualKey, bool) {
 			return listener.VirtualKeyOf(c, q.Scope.Outbound(r, scope.SetOf(c))), true
 		})),

@@ -32,7 +32,7 @@ func (q *Queries) fixed(r *query.Reader, f mesh.Families) (Map, bool) {
 	if q.tables.OutboundMode(r) == state.ByName {
 		dynamic := envoy.DynamicCluster(envoy.DynamicDNSCluster, timeout, f == mesh.OnlyIPv6)
 		http := envoy.HTTP{Upstream: envoy.UpstreamAsDownstream}
-		setUnknownTLS(dynamic, &http, q.tables.UnknownTLS(r))
+		q.setUnknownTLS(r, dynamic, &http, q.tables.UnknownTLS(r))
 		envoy.SetHTTP(dynamic, http)
 		list = append(list, dynamic)
 	}

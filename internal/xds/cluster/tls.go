@@ -7,6 +7,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
@@ -37,7 +38,7 @@ func (t translation) setTLS(c *clusterv3.Cluster, http *envoy.HTTP, p mesh.Port,
 		}
 		envoy.UseTLS(c, m)
 	case networking.ClientTLSSettings_SIMPLE, networking.ClientTLSSettings_MUTUAL:
-		m := ruleTLS(http, tls)
+		m := t.ruleTLS(t.r, http, tls)
 		if len(m.SubjectAltNames) == 0 {
 			m.SubjectAltNames = t.services.SubjectAltNames(t.r, t.s)
 		}
@@ -46,13 +47,13 @@ func (t translation) setTLS(c *clusterv3.Cluster, http *envoy.HTTP, p mesh.Port,
 }
 
 // setUnknownTLS sets how the cluster for undeclared hosts speaks TLS.
-func setUnknownTLS(c *clusterv3.Cluster, http *envoy.HTTP, tls *networking.ClientTLSSettings) {
+func (q *Queries) setUnknownTLS(r *query.Reader, c *clusterv3.Cluster, http *envoy.HTTP, tls *networking.ClientTLSSettings) {
 	switch tls.GetMode() {
 	case networking.ClientTLSSettings_ISTIO_MUTUAL:
 		http.SNIFromHost = tls.Sni == ""
 		envoy.UseTLS(c, envoy.ClientTLS{Mesh: true, SubjectAltNames: tls.SubjectAltNames, SNI: tls.Sni, ALPN: []string{alpnMesh}})
 	case networking.ClientTLSSettings_SIMPLE, networking.ClientTLSSettings_MUTUAL:
-		envoy.UseTLS(c, ruleTLS(http, tls))
+		envoy.UseTLS(c, q.ruleTLS(r, http, tls))
 	}
 }
 
@@ -63,7 +64,7 @@ func (t translation) setAutoTLS(c *clusterv3.Cluster, http envoy.HTTP, p mesh.Po
 	case t.s.External || !t.tables.AutoMTLS(t.r) || !t.services.AcceptsMeshTLS(t.r, t.s):
 	case c.LbPolicy != clusterv3.Cluster_CLUSTER_PROVIDED:
 		envoy.UseAutoTLS(c, t.meshTLS(http, p, subset))
-	case !slices.ContainsFunc(t.services.Endpoints(t.r, t.s, p.Number), func(e mesh.PortEndpoint) bool { return !e.MeshTLS }):
+	case !slices.ContainsFunc(t.services.Endpoints(t.r, t.s, p.Number), func(e mesh.PortEndpoint) bool { return !e.TakesMeshTLS() }):
 		envoy.UseTLS(c, t.meshTLS(http, p, subset))
 	}
 }
@@ -85,11 +86,13 @@ func (t translation) meshTLS(http envoy.HTTP, p mesh.Port, subset *networking.Su
 
 // ruleTLS is TLS as a rule sets it. If the rule has no SNI, the host of each request is used, and if it has no names to
 // verify either, the server certificate must have that name.
-func ruleTLS(http *envoy.HTTP, tls *networking.ClientTLSSettings) envoy.ClientTLS {
+func (q *Queries) ruleTLS(r *query.Reader, http *envoy.HTTP, tls *networking.ClientTLSSettings) envoy.ClientTLS {
 	m := envoy.ClientTLS{
 		Roots: tls.CaCertificates, CRL: tls.CaCrl, InsecureSkipVerify: tls.InsecureSkipVerify.GetValue(),
 		SubjectAltNames: tls.SubjectAltNames, SNI: tls.Sni,
 	}
+	defaults := q.tables.TLSDefaults(r)
+	m.Curves, m.Ciphers = defaults.Curves, defaults.Ciphers
 	if m.Roots == "" {
 		m.Roots = envoy.SystemRoots
 	}

@@ -74,7 +74,7 @@ func EncodeAssignment(name string, groups []mesh.Group, external bool) []byte {
 			weight := max(e.Weight>>shift, 1)
 			sum += weight
 			lb = appendNumber(lb[:0], lbHealth, uint32(healthOf(e)))
-			if !external && e.MeshTLS {
+			if !external && e.TakesMeshTLS() {
 				lb = append(lb, meshTLS...)
 			}
 			lb = appendWrapped(lb, lbWeight, weight)
@@ -92,7 +92,7 @@ func EncodeAssignment(name string, groups []mesh.Group, external bool) []byte {
 }
 
 func hasMeshTLS(g mesh.Group) bool {
-	return slices.ContainsFunc(g.Endpoints, func(e mesh.PortEndpoint) bool { return e.MeshTLS })
+	return slices.ContainsFunc(g.Endpoints, func(e mesh.PortEndpoint) bool { return e.TakesMeshTLS() })
 }
 
 // appendEndpoint appends LbEndpoint.endpoint: an Endpoint with an Address with a SocketAddress or Pipe.

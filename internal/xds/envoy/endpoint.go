@@ -25,7 +25,7 @@ func Assignment(name string, groups []mesh.Group, external bool) *endpointv3.Clu
 			weight := max(e.Weight>>shift, 1)
 			sum += weight
 			lb := endpoint(e, weight)
-			if !external && e.MeshTLS {
+			if !external && e.TakesMeshTLS() {
 				lb.Metadata = meshTLSMetadata()
 			}
 			out.LbEndpoints = append(out.LbEndpoints, lb)

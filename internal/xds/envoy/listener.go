@@ -61,29 +61,44 @@ func AddFamily(l *listenerv3.Listener) {
 	l.AdditionalAddresses = append(l.AdditionalAddresses, &listenerv3.AdditionalAddress{Address: Address(second, at.GetPortValue())})
 }
 
-// AddHTTPInspector makes a listener detect HTTP, except on connections to the known ports.
-func AddHTTPInspector(l *listenerv3.Listener, known ...uint32) {
-	addInspector(l, httpInspectorFilter, &httpinspectorv3.HttpInspector{}, known)
+// Inspected tells on connections to which ports a listener filter looks at the first bytes. A server that speaks first has to wait
+// for the detection timeout there.
+type Inspected struct {
+	// All is true for all ports but Except. Otherwise only those of Except are inspected.
+	All    bool
+	Except []uint32
 }
 
-// AddTLSInspector makes a listener detect TLS and its SNI, except on connections to the known ports. It must be called
-// before AddHTTPInspector.
-func AddTLSInspector(l *listenerv3.Listener, known ...uint32) {
-	addInspector(l, tlsInspectorFilter, &tlsinspectorv3.TlsInspector{InitialReadBufferSize: Uint(tlsReadBuffer)}, known)
+// AllPorts stands for all ports.
+func AllPorts() Inspected { return Inspected{All: true} }
+
+// AddHTTPInspector makes a listener detect HTTP.
+func AddHTTPInspector(l *listenerv3.Listener, on Inspected) {
+	addInspector(l, httpInspectorFilter, &httpinspectorv3.HttpInspector{}, on)
+}
+
+// AddTLSInspector makes a listener detect TLS and its SNI and ALPN. It must be called before AddHTTPInspector.
+func AddTLSInspector(l *listenerv3.Listener, on Inspected) {
+	addInspector(l, tlsInspectorFilter, &tlsinspectorv3.TlsInspector{InitialReadBufferSize: Uint(tlsReadBuffer)}, on)
 }
 
 // tlsReadBuffer is the initial buffer size in bytes for the beginning of a TLS connection. Most client hellos fit.
 const tlsReadBuffer = 512
 
-// addInspector adds a listener filter for connections except to the known ports. A server that speaks first would have to
-// wait for the detection timeout there.
-func addInspector(l *listenerv3.Listener, name string, config proto.Message, known []uint32) {
+func addInspector(l *listenerv3.Listener, name string, config proto.Message, on Inspected) {
 	f := &listenerv3.ListenerFilter{
 		Name:       name,
 		ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: Pack(config)},
 	}
-	if len(known) > 0 {
-		f.FilterDisabled = anyPort(known)
+	switch {
+	case !on.All && len(on.Except) == 0:
+		return
+	case !on.All:
+		f.FilterDisabled = &listenerv3.ListenerFilterChainMatchPredicate{
+			Rule: &listenerv3.ListenerFilterChainMatchPredicate_NotMatch{NotMatch: anyPort(on.Except)},
+		}
+	case len(on.Except) > 0:
+		f.FilterDisabled = anyPort(on.Except)
 	}
 	l.ListenerFilters = append(l.ListenerFilters, f)
 }
@@ -148,6 +163,27 @@ func MatchHTTP(old bool) *listenerv3.FilterChainMatch {
 	return m
 }
 
+// MatchTLS matches connections that were detected as TLS and whose client offers one of some protocols, or any if there are none.
+func MatchTLS(protocols ...string) *listenerv3.FilterChainMatch {
+	return &listenerv3.FilterChainMatch{TransportProtocol: "tls", ApplicationProtocols: protocols}
+}
+
+// MatchPlain matches connections that were not detected as TLS.
+func MatchPlain() *listenerv3.FilterChainMatch {
+	return &listenerv3.FilterChainMatch{TransportProtocol: "raw_buffer"}
+}
+
+// The protocols that clients of the mesh offer by ALPN. Those of HTTP tell that the connection is HTTP.
+
+// MeshHTTP are those for connections that are HTTP.
+func MeshHTTP() []string { return []string{"istio-http/1.0", "istio-http/1.1", "istio-h2"} }
+
+// MeshTCP are those for connections of which nothing is known.
+func MeshTCP() []string { return []string{"istio-peer-exchange", "istio"} }
+
+// MeshALPN are all of them.
+func MeshALPN() []string { return append(MeshTCP(), MeshHTTP()...) }
+
 // MatchPort matches connections whose original destination has the port.
 func MatchPort(port uint32) *listenerv3.FilterChainMatch {
 	return &listenerv3.FilterChainMatch{DestinationPort: Uint(port)}
@@ -185,6 +221,16 @@ type HTTPOptions struct {
 	GRPCWeb bool
 	// IdleTimeout is how long a connection may be without requests. 0 means Envoy's default.
 	IdleTimeout time.Duration
+	// ClientCert tells what the application learns of the certificate of a client; nil for nothing.
+	ClientCert *ClientCert
+}
+
+// ClientCert tells what the header x-forwarded-client-cert of requests has.
+type ClientCert struct {
+	// Forward tells what becomes of the header that a client sent.
+	Forward hcmv3.HttpConnectionManager_ForwardClientCertDetails
+	// Subject, Cert, Chain, DNS and URI are the parts of the client's certificate that are added.
+	Subject, Cert, Chain, DNS, URI bool
 }
 
 // HTTPWithRDS is the connection manager whose route configuration comes on this stream.
@@ -217,6 +263,12 @@ func connectionManager(stat string, o HTTPOptions) *hcmv3.HttpConnectionManager 
 	}
 	if o.IdleTimeout > 0 {
 		m.CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{IdleTimeout: Duration(o.IdleTimeout)}
+	}
+	if c := o.ClientCert; c != nil {
+		m.ForwardClientCertDetails = c.Forward
+		m.SetCurrentClientCertDetails = &hcmv3.HttpConnectionManager_SetCurrentClientCertDetails{
+			Subject: Bool(c.Subject), Cert: c.Cert, Chain: c.Chain, Dns: c.DNS, Uri: c.URI,
+		}
 	}
 	if o.DecodeSlashes {
 		m.PathWithEscapedSlashesAction = hcmv3.HttpConnectionManager_UNESCAPE_AND_FORWARD

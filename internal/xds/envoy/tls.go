@@ -50,6 +50,8 @@ type ClientTLS struct {
 	SubjectAltNames []string
 	SNI             string
 	ALPN            []string
+	// Curves and Ciphers are empty for Envoy's.
+	Curves, Ciphers []string
 }
 
 // TransportSocket is the transport socket for it.
@@ -57,14 +59,15 @@ func (t ClientTLS) TransportSocket() *corev3.TransportSocket {
 	// Envoy's default for clients ends at TLS 1.2.
 	common := &tlsv3.CommonTlsContext{AlpnProtocols: t.ALPN, TlsParams: &tlsv3.TlsParameters{
 		TlsMinimumProtocolVersion: tlsv3.TlsParameters_TLSv1_2, TlsMaximumProtocolVersion: tlsv3.TlsParameters_TLSv1_3,
+		EcdhCurves: t.Curves, CipherSuites: t.Ciphers,
 	}}
-	roots := "file-root:" + t.Roots
+	roots := fileRoots(t.Roots)
 	switch {
 	case t.Mesh:
 		common.TlsCertificateSdsSecretConfigs = []*tlsv3.SdsSecretConfig{secret(workloadSecret)}
 		roots = meshRootSecret
 	case t.Certificate != "":
-		common.TlsCertificateSdsSecretConfigs = []*tlsv3.SdsSecretConfig{secret("file-cert:" + t.Certificate + "~" + t.Key)}
+		common.TlsCertificateSdsSecretConfigs = []*tlsv3.SdsSecretConfig{secret(fileCertificate(t.Certificate, t.Key))}
 	}
 	if !t.InsecureSkipVerify {
 		given := &tlsv3.CertificateValidationContext{}
@@ -74,13 +77,80 @@ func (t ClientTLS) TransportSocket() *corev3.TransportSocket {
 		if t.CRL != "" {
 			given.Crl = &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: t.CRL}}
 		}
-		common.ValidationContextType = &tlsv3.CommonTlsContext_CombinedValidationContext{
-			CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
-				DefaultValidationContext: given, ValidationContextSdsSecretConfig: secret(roots),
-			},
-		}
+		common.ValidationContextType = validatedBy(roots, given)
 	}
 	return socket(tlsSocket, &tlsv3.UpstreamTlsContext{CommonTlsContext: common, Sni: t.SNI})
+}
+
+// ServerTLS says how the filter chain of a listener terminates TLS.
+type ServerTLS struct {
+	// Mesh uses the workload's own certificate, and asks clients for a certificate of the mesh. Its identity must be of one of the
+	// TrustDomains, or of any if there are none.
+	Mesh         bool
+	TrustDomains []string
+	// Certificates are pairs of file names of a certificate and its key, used without Mesh.
+	Certificates [][2]string
+	// Roots is the file name of the roots of clients' certificates, which are required. If it is empty, clients need none. CRL is
+	// that of a certificate revocation list, or empty.
+	Roots, CRL string
+	// SPKI and Hashes are the public keys and certificates that clients may have; empty for all.
+	SPKI, Hashes []string
+	// Min and Max are minor versions of TLS 1; 0 for 2 and 3.
+	Min, Max uint32
+	// Curves and Ciphers are empty for Envoy's.
+	Curves, Ciphers []string
+}
+
+// serverALPN are the protocols that servers take. The names that clients of the mesh offer besides only tell filter chains apart.
+func serverALPN() []string { return []string{"h2", "http/1.1"} }
+
+// TransportSocket is the transport socket for it.
+func (t ServerTLS) TransportSocket() *corev3.TransportSocket {
+	version := func(minor, otherwise uint32) tlsv3.TlsParameters_TlsProtocol {
+		if minor > 3 || minor == 0 {
+			minor = otherwise
+		}
+		return tlsv3.TlsParameters_TLSv1_0 + tlsv3.TlsParameters_TlsProtocol(minor)
+	}
+	common := &tlsv3.CommonTlsContext{AlpnProtocols: serverALPN(), TlsParams: &tlsv3.TlsParameters{
+		TlsMinimumProtocolVersion: version(t.Min, 2), TlsMaximumProtocolVersion: version(t.Max, 3), EcdhCurves: t.Curves, CipherSuites: t.Ciphers,
+	}}
+	given, roots := &tlsv3.CertificateValidationContext{VerifyCertificateSpki: t.SPKI, VerifyCertificateHash: t.Hashes}, ""
+	if t.Mesh {
+		common.TlsCertificateSdsSecretConfigs, roots = []*tlsv3.SdsSecretConfig{secret(workloadSecret)}, meshRootSecret
+		for _, domain := range t.TrustDomains {
+			given.MatchTypedSubjectAltNames = append(given.MatchTypedSubjectAltNames, &tlsv3.SubjectAltNameMatcher{
+				SanType: tlsv3.SubjectAltNameMatcher_URI,
+				Matcher: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: "spiffe://" + domain + "/"}},
+			})
+		}
+	}
+	for _, pair := range t.Certificates {
+		common.TlsCertificateSdsSecretConfigs = append(common.TlsCertificateSdsSecretConfigs, secret(fileCertificate(pair[0], pair[1])))
+	}
+	if t.Roots != "" {
+		roots = fileRoots(t.Roots)
+	}
+	if t.CRL != "" {
+		given.Crl = &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: t.CRL}}
+	}
+	if roots != "" {
+		common.ValidationContextType = validatedBy(roots, given)
+	}
+	return socket(tlsSocket, &tlsv3.DownstreamTlsContext{CommonTlsContext: common, RequireClientCertificate: Bool(roots != "")})
+}
+
+// fileCertificate names the secret with a certificate and its key in files, and fileRoots that with roots.
+func fileCertificate(certificate, key string) string { return "file-cert:" + certificate + "~" + key }
+func fileRoots(name string) string                   { return "file-root:" + name }
+
+// validatedBy verifies certificates with the roots of a secret, and as given says.
+func validatedBy(roots string, given *tlsv3.CertificateValidationContext) *tlsv3.CommonTlsContext_CombinedValidationContext {
+	return &tlsv3.CommonTlsContext_CombinedValidationContext{
+		CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
+			DefaultValidationContext: given, ValidationContextSdsSecretConfig: secret(roots),
+		},
+	}
 }
 
 // subjectAltName matches one subject alternative name. Its type follows from its form.

@@ -49,6 +49,9 @@ type Answer struct {
 	Resources []Resource `json:"resources,omitempty"`
 	// Ports are those of the host that was asked about.
 	Ports []Port `json:"ports,omitempty"`
+	// Mode is the mode of mutual TLS of a port of the workload, and Chains are what connections to it meet.
+	Mode   string  `json:"mtls_mode,omitempty"`
+	Chains []Chain `json:"chains,omitempty"`
 	// Sources are the objects that it was made of, and those that could contribute and do not.
 	Sources []Source `json:"sources,omitempty"`
 	// Reasons say why something is missing.
@@ -109,7 +112,7 @@ type Resource struct {
 // Source is an object and its role in what was asked about.
 type Source struct {
 	Object Ref `json:"object"`
-	// Role is service, endpoints, endpoint, routes, policy, scope or mesh settings.
+	// Role is service, endpoints, endpoint, routes, policy, scope, mutual TLS or mesh settings.
 	Role string `json:"part"`
 	// Unused says why the object does not count. It is empty if it does.
 	Unused string `json:"unused,omitempty"`

@@ -10,6 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/view/peer"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -19,7 +20,9 @@ import (
 const HostKind = "host"
 
 // Kinds are the kinds of questions.
-func Kinds() []string { return []string{HostKind, "cluster", "endpoint", "listener", "route"} }
+func Kinds() []string {
+	return []string{HostKind, "cluster", "endpoint", "listener", "route", InboundKind}
+}
 
 // Mesh is what questions are answered from: the tables and the graph between two commits.
 type Mesh struct {
@@ -81,6 +84,10 @@ func (m Mesh) Ask(q Question) (*Answer, error) {
 		i.answer.Kind = HostKind
 		i.host()
 		return i.answer, nil
+	}
+	if strings.EqualFold(q.Kind, InboundKind) {
+		i.answer.Kind = InboundKind
+		return i.answer, i.inbound()
 	}
 	t, ok := resource.ParseKind(q.Kind)
 	if !ok {
@@ -159,6 +166,8 @@ func roleOf(table string) string {
 		return "policy"
 	case "sidecars":
 		return "scope"
+	case "peerPolicies":
+		return peer.Role
 	}
 	return ""
 }

@@ -3,6 +3,7 @@ package explain
 import (
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/proxy"
@@ -24,6 +25,15 @@ func (m Mesh) Names(q Question) iter.Seq[string] {
 	}
 	i := &inquiry{Mesh: m, Question: q, r: m.Graph.Glance()}
 	class, ok := m.Queries.Class.Get(i.r, q.Connection)
+	if ok && strings.EqualFold(q.Kind, InboundKind) {
+		return func(yield func(string) bool) {
+			for p := range class.Inbound.All() {
+				if !yield(strconv.FormatUint(uint64(p.Number), 10)) {
+					return
+				}
+			}
+		}
+	}
 	if !ok || !strings.EqualFold(q.Kind, HostKind) {
 		return func(func(string) bool) {}
 	}

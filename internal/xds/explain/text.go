@@ -19,6 +19,12 @@ func (a *Answer) Write(w io.Writer) error {
 	for _, port := range a.Ports {
 		p.port(port)
 	}
+	if len(a.Chains) > 0 {
+		p.heading("connections, the first line that fits")
+	}
+	for _, c := range a.Chains {
+		p.line("  %s", c)
+	}
 	made := "made of"
 	if a.Verdict == Absent {
 		made = "what there is"

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 
@@ -57,7 +58,7 @@ func (q *Queries) virtual(r *query.Reader, k VirtualKey) (Map, bool) {
 		return asMap(l), true
 	}
 	l.DefaultFilterChain = catchAll
-	envoy.AddHTTPInspector(l)
+	envoy.AddHTTPInspector(l, envoy.AllPorts())
 	envoy.SetDetectionTimeout(l, q.tables.DetectionTimeout(r))
 	options := httpOptions(q.tables.HTTPSettings(r), k.HTTP10, "")
 	options.DynamicClusters, options.IPv6 = true, k.Families == mesh.OnlyIPv6
@@ -74,7 +75,9 @@ func (q *Queries) virtual(r *query.Reader, k VirtualKey) (Map, bool) {
 // InboundKey names the listeners for the ports that a workload serves.
 type InboundKey struct {
 	Ports intern.List[proxy.InboundPort]
-	Mode  proxy.Mode
+	// MTLS are the modes of all ports. None of them is inherited.
+	MTLS mesh.MTLS
+	Mode proxy.Mode
 	// Bind is the address to bind if traffic is not redirected to the proxy.
 	Bind   string
 	HTTP10 bool
@@ -86,9 +89,9 @@ type InboundKey struct {
 	Families mesh.Families
 }
 
-// InboundKeyOf returns the key of a class.
-func InboundKeyOf(c proxy.Class) InboundKey {
-	return InboundKey{Ports: c.Inbound, Mode: c.Mode, Bind: c.Bind, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog, IdleTimeout: c.Idle, Families: c.Families}
+// InboundKeyOf returns the key of a class whose workloads have these modes.
+func InboundKeyOf(c proxy.Class, modes mesh.MTLS) InboundKey {
+	return InboundKey{Ports: c.Inbound, MTLS: modes, Mode: c.Mode, Bind: c.Bind, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog, IdleTimeout: c.Idle, Families: c.Families}
 }
 
 // inboundBuilder makes the inbound listeners of a workload.
@@ -99,14 +102,23 @@ type inboundBuilder struct {
 	detectionTimeout time.Duration
 	// tcpOptions say how connections other than HTTP are forwarded to the application at a port.
 	tcpOptions func(proxy.InboundPort) envoy.TCPOptions
+	// meshTLS terminates mutual TLS of the mesh.
+	meshTLS *corev3.TransportSocket
+	// serverTLS terminates TLS of clients that are not in the mesh; nil if the port has no settings for that.
+	serverTLS func(proxy.InboundPort) *corev3.TransportSocket
 }
 
 func (q *Queries) inbound(r *query.Reader, k InboundKey) (Map, bool) {
+	settings := q.tables.HTTPSettings(r)
 	side := inboundBuilder{
-		InboundKey: k, http: httpOptions(q.tables.HTTPSettings(r), k.HTTP10, inboundServer), detectionTimeout: q.tables.DetectionTimeout(r),
+		InboundKey: k, http: httpOptions(settings, k.HTTP10, inboundServer), detectionTimeout: q.tables.DetectionTimeout(r),
 		tcpOptions: func(p proxy.InboundPort) envoy.TCPOptions { return q.inboundTCPOptions(r, p, k.IdleTimeout) },
+		serverTLS:  func(p proxy.InboundPort) *corev3.TransportSocket { return q.serverTLS(r, p) },
 	}
-	side.http.IdleTimeout = k.IdleTimeout
+	if k.MTLS.Has(mesh.MTLSPermissive) || k.MTLS.Has(mesh.MTLSStrict) {
+		side.meshTLS = q.meshTLS(r)
+	}
+	side.http.IdleTimeout, side.http.ClientCert = k.IdleTimeout, clientCert(settings.ClientCert)
 	var list []*listenerv3.Listener
 	var captured []proxy.InboundPort
 	for p := range k.Ports.All() {
@@ -142,11 +154,11 @@ func (s inboundBuilder) boundListener(p proxy.InboundPort) *listenerv3.Listener 
 		ip = envoy.WildcardOf(s.Families)
 	}
 	l := envoy.Listener(envoy.ListenerName(ip, p.Number), ip, p.Number, envoy.Inbound, true)
-	l.FilterChains = s.chains(p, nil)
-	if p.Protocol.Sniffed() {
-		envoy.AddHTTPInspector(l)
-		envoy.SetDetectionTimeout(l, s.detectionTimeout)
-	}
+	in := s.entry(p)
+	l.FilterChains = s.chains(in, nil)
+	var seen inspection
+	seen.add(in)
+	s.inspect(l, seen)
 	return l
 }
 
@@ -162,22 +174,32 @@ func (s inboundBuilder) virtualListener(ports []proxy.InboundPort) *listenerv3.L
 	l.FilterChains = []*listenerv3.FilterChain{
 		envoy.Chain("virtualInbound-blackhole", envoy.MatchPort(envoy.InboundPort), envoy.TCPProxy(envoy.BlackHoleCluster, envoy.BlackHoleCluster)),
 	}
-	var known []uint32
+	rest := s.passthrough(0)
+	seen := inspection{others: rest}
+	declared := map[uint32]bool{envoy.InboundPort: true}
+	add := func(in entry) {
+		seen.add(in)
+		l.FilterChains = append(l.FilterChains, s.chains(in, envoy.MatchPort(in.port))...)
+	}
 	for _, p := range ports {
-		if p.Number == envoy.InboundPort {
-			continue
+		if !declared[p.Number] {
+			add(s.entry(p))
 		}
-		l.FilterChains = append(l.FilterChains, s.chains(p, envoy.MatchPort(p.Number))...)
-		if !p.Protocol.Sniffed() {
-			known = append(known, p.Number)
+		declared[p.Number] = true
+	}
+	for p := range s.MTLS.Ports.All() {
+		if !declared[p.Port] {
+			add(s.passthrough(p.Port))
 		}
 	}
-	cluster := envoy.InboundPassthroughCluster
-	l.FilterChains = append(l.FilterChains, envoy.Chain("virtualInbound-catchall-http", envoy.MatchHTTP(s.HTTP10),
-		envoy.HTTPWithRoutes(cluster, inboundRoutes(proxy.InboundPort{}, cluster), s.http)))
-	envoy.AddHTTPInspector(l, known...)
-	envoy.SetDetectionTimeout(l, s.detectionTimeout)
-	l.DefaultFilterChain = envoy.Chain("virtualInbound", nil, envoy.TCPForward(cluster, cluster, envoy.TCPOptions{IdleTimeout: s.IdleTimeout}))
+	for _, c := range s.chains(rest, nil) {
+		if c.FilterChainMatch == nil { // where no TLS is terminated, what is not HTTP
+			l.DefaultFilterChain = c
+			continue
+		}
+		l.FilterChains = append(l.FilterChains, c)
+	}
+	s.inspect(l, seen)
 	return l
 }
 
@@ -185,26 +207,6 @@ func (s inboundBuilder) virtualListener(ports []proxy.InboundPort) *listenerv3.L
 func atAnyAddress(f mesh.Families, name string, port uint32, way envoy.Direction) *listenerv3.Listener {
 	l := envoy.Listener(name, envoy.WildcardOf(f), port, way, true)
 	return l
-}
-
-// chains are the filter chains for one port. match distinguishes the port from others; it is nil if the listener is for
-// this port only.
-func (s inboundBuilder) chains(p proxy.InboundPort, match *listenerv3.FilterChainMatch) []*listenerv3.FilterChain {
-	cluster := envoy.InboundCluster(p.Number)
-	name := envoy.ListenerName(envoy.Wildcard, p.Number)
-	options := s.http
-	options.GRPCWeb = p.Protocol == mesh.GRPCWeb
-	http := envoy.Chain(name, match, envoy.HTTPWithRoutes("inbound_"+name, inboundRoutes(p, cluster), options))
-	if p.Protocol.IsHTTP() {
-		return []*listenerv3.FilterChain{http}
-	}
-	tcp := envoy.Chain(name, match, envoy.TCPForward(cluster, cluster, s.tcpOptions(p)))
-	if !p.Protocol.Sniffed() {
-		return []*listenerv3.FilterChain{tcp}
-	}
-	http.FilterChainMatch = envoy.MatchHTTP(s.HTTP10)
-	http.FilterChainMatch.DestinationPort = match.GetDestinationPort()
-	return []*listenerv3.FilterChain{http, tcp}
 }
 
 // inboundRoutes send all requests to a port to its cluster.

@@ -258,7 +258,7 @@ func (c listenerInput) listener() *listenerv3.Listener {
 		envoy.AddFamily(l)
 	}
 	if c.plan.NeedsTLSInspector() {
-		envoy.AddTLSInspector(l)
+		envoy.AddTLSInspector(l, envoy.AllPorts())
 	}
 	for i := range c.plan.Rules {
 		rule := &c.plan.Rules[i]
@@ -267,7 +267,7 @@ func (c listenerInput) listener() *listenerv3.Listener {
 		l.FilterChains = append(l.FilterChains, envoy.Chain("", m, c.forwardTo(rule)...))
 	}
 	if c.plan.HTTP {
-		envoy.AddHTTPInspector(l)
+		envoy.AddHTTPInspector(l, envoy.AllPorts())
 		options := httpOptions(c.http, c.HTTP10, "")
 		options.DynamicClusters = c.plan.DynamicHTTP || c.outbound.Mode == state.ByName
 		options.GRPCWeb, options.IPv6 = c.plan.GRPCWeb, c.Families == mesh.OnlyIPv6

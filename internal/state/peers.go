@@ -1,0 +1,78 @@
+package state
+
+import (
+	"maps"
+
+	security "istio.io/api/security/v1beta1"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/store"
+)
+
+// PeerPolicy is a PeerAuthentication: which connections workloads take.
+type PeerPolicy struct {
+	Created int64
+	// Selector selects workloads of its namespace. If it is empty, the policy is for all of them, or in the root namespace for the
+	// whole mesh.
+	Selector map[string]string
+	MTLS     mesh.MTLS
+}
+
+// Peers are the tables of PeerAuthentications.
+type Peers struct {
+	Policies store.Table[api.Key, *PeerPolicy]
+	// For lists the policies of a namespace without a selector. ByLabel lists the others by the first label of their selector. Both
+	// list the oldest first.
+	For     store.Index[string, AgeKey]
+	ByLabel store.Index[LabelIn, AgeKey]
+	// Opening lists the policies with a selector of a namespace that switch mutual TLS off, for all ports or for some.
+	Opening store.Index[string, AgeKey]
+}
+
+func (t *Tables) definePeers(db *store.DB) {
+	p := &t.Peers
+	p.Policies = store.NewTable[api.Key, *PeerPolicy](db, "peerPolicies", (*PeerPolicy).equal)
+	p.For = store.NewIndex(p.Policies, "peerPoliciesFor", func(k api.Key, p *PeerPolicy, add func(string, AgeKey)) {
+		if len(p.Selector) == 0 {
+			add(k.Namespace, AgeKey{p.Created, k})
+		}
+	})
+	p.ByLabel = store.NewIndex(p.Policies, "peerPoliciesByLabel", func(k api.Key, p *PeerPolicy, add func(LabelIn, AgeKey)) {
+		if labels := mesh.SortedLabels(p.Selector); len(labels) > 0 {
+			add(LabelIn{k.Namespace, labels[0]}, AgeKey{p.Created, k})
+		}
+	})
+	p.Opening = store.NewIndex(p.Policies, "openingPeerPolicies", func(k api.Key, p *PeerPolicy, add func(string, AgeKey)) {
+		if len(p.Selector) > 0 && p.MTLS.Has(mesh.MTLSDisabled) {
+			add(k.Namespace, AgeKey{p.Created, k})
+		}
+	})
+}
+
+func (p *PeerPolicy) equal(o *PeerPolicy) bool {
+	return p.Created == o.Created && p.MTLS == o.MTLS && maps.Equal(p.Selector, o.Selector)
+}
+
+func (t *Tables) splitPeerAuthentication(tx *store.Txn, o *api.Object, spec *security.PeerAuthentication) {
+	ports := map[uint32]mesh.MTLSMode{}
+	for port, m := range spec.PortLevelMtls {
+		ports[port] = mtlsMode(m)
+	}
+	t.Peers.Policies.Set(tx, o.Key, &PeerPolicy{
+		Created: age(o), Selector: spec.Selector.GetMatchLabels(), MTLS: mesh.MTLSOf(mtlsMode(spec.Mtls), ports),
+	})
+}
+
+func mtlsMode(m *security.PeerAuthentication_MutualTLS) mesh.MTLSMode {
+	switch m.GetMode() {
+	case security.PeerAuthentication_MutualTLS_PERMISSIVE:
+		return mesh.MTLSPermissive
+	case security.PeerAuthentication_MutualTLS_STRICT:
+		return mesh.MTLSStrict
+	case security.PeerAuthentication_MutualTLS_DISABLE:
+		return mesh.MTLSDisabled
+	case security.PeerAuthentication_MutualTLS_UNSET:
+	}
+	return mesh.MTLSInherited
+}
