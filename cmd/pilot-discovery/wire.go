@@ -47,10 +47,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	names := make([]string, len(sources))
-	for i, one := range sources {
-		names[i] = one.Name()
-	}
+	names := namesOf(sources)
 
 	// Metrics, log and pages.
 	build := run.ReadBuild()
@@ -58,23 +55,15 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	committed := make(chan struct{}, 1)
 	log.Info("starting", "version", build.Version, "revision", build.Revision, "config_dir", s.ConfigDir,
 		"mesh_config", s.MeshConfig, "http_addr", s.HTTPAddr, "monitoring_addr", s.MonitoringAddr, "grpc_addr", s.GRPCAddr)
-
-	// The state, and the loop that owns it.
-	tables := newTables(s, names)
-	graph := query.New(tables.DB, query.Options{Workers: workers(s)})
-	loop := push.New(tables, graph, class.Define(graph, tables), push.Settings{
-		Sources: names, MinInterval: s.MinCommitInterval, Log: log, Versions: writes(s), Addresses: writes(s) && s.Allocate, Registrations: writes(s) && s.Register,
-		Observe: func(c push.Commit) {
-			metrics.Commit(c)
-			commits.Observe(c)
-			logCommit(log, c)
-			select {
-			case committed <- struct{}{}:
-			default: // the previous commit is still being processed; that will include this one
-			}
-		},
+	loop := newLoop(s, names, log, func(c push.Commit) {
+		metrics.Commit(c)
+		commits.Observe(c)
+		logCommit(log, c)
+		select {
+		case committed <- struct{}{}:
+		default: // the previous commit is still being processed; that will include this one
+		}
 	})
-
 	xds := server.New(loop, server.Options{
 		ControlPlane: "pilot-discovery " + build.Version, WriteTimeout: s.WriteTimeout, MaxReceive: s.MaxRecvMsgSize,
 		Observer: metrics, Log: log,
@@ -106,13 +95,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 			return nil, err
 		}
 	}
-	g.Add(run.Actor{Name: "ready", Run: func(ctx context.Context) error {
-		serving()
-		log.Info("ready", "grpc_addr", s.GRPCAddr)
-		<-ctx.Done()
-		ready.Missing("the control plane is stopping")
-		return nil
-	}})
+	g.Add(run.Actor{Name: "ready", Run: func(ctx context.Context) error { return serve(ctx, s, ready, serving, log) }})
 	return g, nil
 }
 
@@ -126,10 +109,25 @@ func addKeyFetcher(g *run.Group, s *config.Settings, loop *push.Loop, log *slog.
 	}})
 }
 
-func newTables(s *config.Settings, sources []string) *state.Tables {
-	return state.New(state.Options{
+// serve reports that the control plane is ready, until it stops. serving withdraws why it was not.
+func serve(ctx context.Context, s *config.Settings, ready *admin.Readiness, serving func(), log *slog.Logger) error {
+	serving()
+	log.Info("ready", "grpc_addr", s.GRPCAddr)
+	<-ctx.Done()
+	ready.Missing("the control plane is stopping")
+	return nil
+}
+
+// newLoop creates the state and the loop that owns it. observe is told of each commit.
+func newLoop(s *config.Settings, sources []string, log *slog.Logger, observe func(push.Commit)) *push.Loop {
+	tables := state.New(state.Options{
 		Domain: s.Domain, ClusterID: s.ClusterID, Sources: sources, Ranges: state.Ranges{IPv4: s.AllocateIPv4, IPv6: s.AllocateIPv6},
 		ControlNamespace: controlNamespace(s),
+	})
+	graph := query.New(tables.DB, query.Options{Workers: workers(s)})
+	return push.New(tables, graph, class.Define(graph, tables), push.Settings{
+		Sources: sources, MinInterval: s.MinCommitInterval, Log: log, Observe: observe,
+		Versions: writes(s), Addresses: writes(s) && s.Allocate, Registrations: writes(s) && s.Register,
 	})
 }
 
@@ -156,6 +154,14 @@ func newSources(s *config.Settings, access *rest.Config, log *slog.Logger) (sour
 		return nil, nil, err
 	}
 	return append(sources, local, remotes), func(to source.Sink) source.Sink { return kube.Sharing(to, local) }, nil
+}
+
+func namesOf(sources []source.Source) []string {
+	names := make([]string, len(sources))
+	for i, one := range sources {
+		names[i] = one.Name()
+	}
+	return names
 }
 
 // connect returns how to reach the API server; nil if no cluster is read.

@@ -21,7 +21,8 @@ type checker struct {
 	fset    *token.FileSet
 	files   []*ast.File // without tests
 	lines   int
-	doc     bool
+	doc     string // the package comment
+	names   int    // exported
 	found   []string
 }
 
@@ -56,6 +57,11 @@ func (c *checker) source(t *testing.T, path string, src []byte, test bool) {
 	}
 	if test {
 		c.bannedCalls(f, true)
+		for _, d := range f.Decls {
+			if d, ok := d.(*ast.FuncDecl); ok {
+				c.length(d)
+			}
+		}
 		return
 	}
 	if ast.IsGenerated(f) {
@@ -66,7 +72,7 @@ func (c *checker) source(t *testing.T, path string, src []byte, test bool) {
 		c.report(f.Pos(), "the file has %d lines, the budget is %d: split it by idea", lines, fileLines)
 	}
 	c.lines += lines
-	c.doc = c.doc || f.Doc != nil && len(strings.Fields(f.Doc.Text())) >= 8
+	c.doc += f.Doc.Text()
 	c.files = append(c.files, f)
 	c.bannedCalls(f, false)
 	for _, d := range f.Decls {
@@ -87,16 +93,26 @@ func (c *checker) finish() []string {
 	if c.lines > packageLines {
 		c.report(c.files[0].Package, "the package has %d lines, the budget is %d: it holds two packages", c.lines, packageLines)
 	}
-	if !c.doc {
+	if c.names > exportedNames && !c.program && !strings.Contains(strings.Join(strings.Fields(c.doc), " "), manyNames) {
+		c.report(c.files[0].Package, "the package exports %d names, the budget is %d: split it, or say why in the package comment, in a sentence that begins with %q", c.names, exportedNames, manyNames)
+	}
+	if len(strings.Fields(c.doc)) < 8 {
 		c.report(c.files[0].Package, "package %s has no package comment: say what it owns, its invariants, its goroutines, and what it must not import", c.files[0].Name.Name)
 	}
 	c.state()
 	return c.found
 }
 
-func (c *checker) function(d *ast.FuncDecl) {
+func (c *checker) length(d *ast.FuncDecl) {
 	if lines := c.line(d.End()) - c.line(d.Pos()) + 1; lines > functionLines {
 		c.report(d.Pos(), "%s has %d lines, the budget is %d: split it by idea", d.Name.Name, lines, functionLines)
+	}
+}
+
+func (c *checker) function(d *ast.FuncDecl) {
+	c.length(d)
+	if d.Name.IsExported() && d.Recv == nil {
+		c.names++
 	}
 	if d.Recv == nil && d.Name.Name == "init" {
 		c.report(d.Pos(), "init runs behind everybody's back: let the program call a constructor")
@@ -122,6 +138,9 @@ func (c *checker) declaration(d *ast.GenDecl) {
 	for _, s := range d.Specs {
 		switch s := s.(type) {
 		case *ast.TypeSpec:
+			if s.Name.IsExported() {
+				c.names++
+			}
 			for _, suffix := range bannedSuffixes {
 				if strings.HasSuffix(s.Name.Name, suffix) && s.Name.Name != suffix {
 					c.report(s.Pos(), "the name %s ends in %s, which says nothing: name the type after what it is", s.Name.Name, suffix)
@@ -132,6 +151,9 @@ func (c *checker) declaration(d *ast.GenDecl) {
 			}
 		case *ast.ValueSpec:
 			for _, n := range s.Names {
+				if n.IsExported() {
+					c.names++
+				}
 				if n.IsExported() && s.Doc == nil && s.Comment == nil && d.Doc == nil && !c.program {
 					c.report(n.Pos(), "%s has no doc comment", n.Name)
 				}

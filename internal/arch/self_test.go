@@ -50,6 +50,21 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
+// TestExportedNames: a package that exports many names says why.
+func TestExportedNames(t *testing.T) {
+	names := ""
+	for i := range exportedNames + 1 {
+		names += fmt.Sprintf("// F%d does nothing.\nfunc F%[1]d() {}\n", i)
+	}
+	for comment, want := range map[string]string{"It has no reason for them.": "the package exports", manyNames + " they\n// are vocabulary.": ""} {
+		c := newChecker("view/wide")
+		c.source(t, "wide.go", []byte("// Package wide is one with enough words to pass. "+comment+"\npackage wide\n\n"+names), false)
+		if found := strings.Join(c.finish(), "\n"); (want == "") != (found == "") || !strings.Contains(found, want) {
+			t.Errorf("with the comment %q: findings %q, want %q", comment, found, want)
+		}
+	}
+}
+
 // TestSleepInTests: what is asked of tests is that they wait for conditions.
 func TestSleepInTests(t *testing.T) {
 	const src = "package x\n\nimport \"time\"\n\nfunc init() { time.Sleep(1); go init() }\n"

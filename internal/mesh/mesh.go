@@ -200,9 +200,9 @@ type Locality struct{ Region, Zone, SubZone string }
 
 // ParseLocality parses "region/zone/subzone". Missing parts are empty.
 func ParseLocality(s string) Locality {
-	var parts [3]string
-	copy(parts[:], strings.SplitN(s, "/", 3))
-	return Locality{parts[0], parts[1], parts[2]}
+	region, rest, _ := strings.Cut(s, "/")
+	zone, subZone, _ := strings.Cut(rest, "/")
+	return Locality{region, zone, subZone}
 }
 
 // Compare orders localities by region, zone and subzone.

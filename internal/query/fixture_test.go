@@ -103,8 +103,15 @@ func newFixture(o Options) *fixture {
 }
 
 func (w *fixture) define() {
-	g := w.g
-	policy := Define(g, "policy", same[string], func(r *Reader, v view) (string, bool) {
+	policy := w.definePolicy()
+	w.defineServices(policy)
+	w.defineClusters()
+	w.defineClasses(policy)
+}
+
+// definePolicy defines what the rules say of a host.
+func (w *fixture) definePolicy() Query[view, string] {
+	return Define(w.g, "policy", same[string], func(r *Reader, v view) (string, bool) {
 		found := ""
 		for m := range w.byHost.Group(r, v.Host).All() {
 			layer, name, _ := strings.Cut(string(m), "/")
@@ -119,6 +126,11 @@ func (w *fixture) define() {
 		}
 		return found, found != ""
 	})
+}
+
+// defineServices defines what is known of services, and which of them wins an address.
+func (w *fixture) defineServices(policy Query[view, string]) {
+	g := w.g
 	w.merged = Define(g, "merged", same[string], func(r *Reader, v view) (string, bool) {
 		s, ok := w.services.Get(r, v.Host)
 		if !ok || s.Layer != "" && s.Layer != v.Layer {
@@ -143,6 +155,11 @@ func (w *fixture) define() {
 		}
 		return "", false
 	})
+}
+
+// defineClusters defines the clusters of services, by layer.
+func (w *fixture) defineClusters() {
+	g := w.g
 	cluster := Define(g, "cluster", sameTexts, func(r *Reader, v view) ([]text, bool) {
 		m, ok := w.merged.Get(r, v)
 		if !ok {
@@ -168,6 +185,11 @@ func (w *fixture) define() {
 		}
 		return both
 	}, cluster, func(layer string, h omap.Name) view { return view{string(h), layer} })
+}
+
+// defineClasses defines the problems of services, and the states of classes, which read everything else.
+func (w *fixture) defineClasses(policy Query[view, string]) {
+	g := w.g
 	check := Define(g, "check", sameTexts, func(r *Reader, v view) ([]text, bool) {
 		if _, ok := policy.Get(r, v); ok {
 			return nil, false

@@ -49,6 +49,18 @@ func TestLayersMatchNaive(t *testing.T) {
 	}
 }
 
+func (w *stacked) checkSingle(t *rapid.T, v view, got string) {
+	if want, _ := w.single.Get(w.g.Naive(), v); got != want {
+		t.Fatalf("%v: got %q, want %q", v, got, want)
+	}
+}
+
+func (w *stacked) checkTotal(t *rapid.T, namespace string, got omap.Map[omap.Name, text]) {
+	if want, _ := w.total.Get(w.g.Naive(), namespace); !got.Equal(want) {
+		t.Fatalf("merged layers of %s differ from the naive evaluator's", namespace)
+	}
+}
+
 func layersHistory(t *rapid.T, w *stacked) {
 	h := &history{fixture: w.fixture}
 	singles, totals := map[view]*string{}, map[string]*omap.Map[omap.Name, text]{}
@@ -95,23 +107,23 @@ func layersHistory(t *rapid.T, w *stacked) {
 		for k := range releases {
 			switch k := k.(type) {
 			case view:
-				if want, _ := w.single.Get(w.g.Naive(), k); *singles[k] != want {
-					t.Fatalf("%v: got %q, want %q", k, *singles[k], want)
-				}
+				w.checkSingle(t, k, *singles[k])
 			case string:
-				if want, _ := w.total.Get(w.g.Naive(), k); !totals[k].Equal(want) {
-					t.Fatalf("merged layers of %s differ from the naive evaluator's", k)
-				}
+				w.checkTotal(t, k, *totals[k])
 			}
 		}
 	}
-	for k, release := range releases {
+	for _, release := range releases {
 		release()
-		delete(releases, k)
 	}
-	for h.g.Slice(1000) {
+	w.checkEmpty(t)
+}
+
+// checkEmpty checks that no cell is left when nobody observes any.
+func (w *stacked) checkEmpty(t *rapid.T) {
+	for w.g.Slice(1000) {
 	}
-	if cells := h.g.Cells(); len(cells) > 0 {
+	if cells := w.g.Cells(); len(cells) > 0 {
 		t.Fatalf("cells are left: %v", cells)
 	}
 }

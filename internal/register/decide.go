@@ -63,7 +63,10 @@ type Situation struct {
 	IsPod   bool
 	Grace   time.Duration
 	Orphan  time.Duration
-	Now     time.Time
+	// Seen is since when this replica has seen the entry as the facts have it. Times that another replica has written are not compared
+	// with Now, because the clocks of two machines may differ by more than the grace.
+	Seen time.Time
+	Now  time.Time
 }
 
 // Decide returns the next step about an entry.
@@ -108,8 +111,9 @@ func leave(f registration.Facts, is state.Registered, s Situation) Step {
 	switch {
 	case !is.Disconnected.IsZero() && own:
 		return s.after(is.Disconnected.Add(s.Grace), Step{Action: Delete})
-	case !is.Disconnected.IsZero() && leading: // its replica deletes it first, if there is still one
-		return s.after(is.Disconnected.Add(2*s.Grace+s.Orphan), Step{Action: Delete})
+	case !is.Disconnected.IsZero() && leading && is.Disconnected.Equal(f.Registered.Disconnected):
+		// Its replica deletes it first, if there is still one.
+		return s.after(s.Seen.Add(2*s.Grace+s.Orphan), Step{Action: Delete})
 	case !is.Disconnected.IsZero():
 		return Step{}
 	}

@@ -26,6 +26,8 @@ var update = flag.Bool("update", false, "rewrite the golden file")
 //	                  and is-unhealthy are its condition
 //	foreign           an entry that no control plane has made
 //	leading=T         this replica leads since T; pod says that it is a pod, and gone that the entry's replica is none
+//	was=T             since when its proxy was connected no more, as this replica has seen it, if the entry in the cluster says otherwise
+//	seen=T            since when this replica has seen the entry so
 //	now=T             the time
 func TestDecide(t *testing.T) {
 	const file = "testdata/decide.txt"
@@ -83,6 +85,7 @@ func situation(t *testing.T, text string) (registration.Facts, Live, Situation) 
 		case "entry":
 			parts := append(strings.Split(value, ","), "", "")
 			live = Live{true, state.Registered{Group: "vm", Controller: parts[0], Connected: second(t, parts[1]), Disconnected: second(t, parts[2])}}
+			f.Registered = live.Registered
 		case "is-healthy":
 			live.Registered.Health = state.Healthy
 		case "is-unhealthy":
@@ -95,6 +98,10 @@ func situation(t *testing.T, text string) (registration.Facts, Live, Situation) 
 			s.IsPod = true
 		case "gone":
 			f.Gone = true
+		case "seen":
+			s.Seen = second(t, value)
+		case "was":
+			f.Registered.Disconnected = second(t, value)
 		case "now":
 			s.Now = second(t, value)
 		default:

@@ -91,6 +91,8 @@ type Registrar struct {
 type due struct {
 	next  time.Time
 	pause time.Duration
+	// seen is since when the facts of the entry are as they are.
+	seen time.Time
 }
 
 // New returns a registrar.
@@ -172,7 +174,10 @@ func (r *Registrar) look(ctx context.Context) error {
 	return nil
 }
 
-func (r *Registrar) touch(k api.Key) { r.due[k] = &due{next: time.Now(), pause: firstPause} }
+func (r *Registrar) touch(k api.Key) {
+	now := time.Now()
+	r.due[k] = &due{next: now, pause: firstPause, seen: now}
+}
 
 // work takes the steps that are due.
 func (r *Registrar) work(ctx context.Context) {
@@ -196,9 +201,9 @@ func (r *Registrar) work(ctx context.Context) {
 	}
 }
 
-// situation returns what else than facts the next step depends on.
-func (r *Registrar) situation() Situation {
-	s := Situation{Self: r.o.Self, Start: r.start, Grace: r.o.Grace, Orphan: r.o.Orphan, Now: time.Now(), IsPod: r.isPod}
+// situation returns what else than facts the next step about an entry depends on.
+func (r *Registrar) situation(d *due) Situation {
+	s := Situation{Self: r.o.Self, Start: r.start, Grace: r.o.Grace, Orphan: r.o.Orphan, Seen: d.seen, Now: time.Now(), IsPod: r.isPod}
 	if since := r.leading.Load(); since != 0 {
 		s.Leading = time.Unix(0, since)
 	}
@@ -208,7 +213,7 @@ func (r *Registrar) situation() Situation {
 // step takes the next step about an entry, if it is time for one.
 func (r *Registrar) step(ctx context.Context, f registration.Facts) {
 	d := r.due[f.Key]
-	seen := Decide(f, Live{Exists: f.Registered.Group != "", Registered: f.Registered}, r.situation())
+	seen := Decide(f, Live{Exists: f.Registered.Group != "", Registered: f.Registered}, r.situation(d))
 	switch {
 	case seen.Action == Nothing && seen.At.IsZero():
 		delete(r.due, f.Key)
@@ -220,7 +225,7 @@ func (r *Registrar) step(ctx context.Context, f registration.Facts) {
 	}
 	var taken Step
 	err := r.o.Target.Step(ctx, f.Key, func(live Live) Step {
-		taken = Decide(f, live, r.situation())
+		taken = Decide(f, live, r.situation(d))
 		return taken
 	})
 	if ctx.Err() != nil {

@@ -6,14 +6,40 @@ import (
 	"pgregory.net/rapid"
 )
 
+// held is what a slab holds under a key.
+type held struct {
+	slot uint32
+	item *int
+	val  int
+}
+
+// compare checks that a slab finds and lists what the model has, where it was put.
+func compare(t *rapid.T, s *Slab[int, int], model map[int]held) {
+	for k, h := range model {
+		if n, ok := s.Find(k); !ok || n != h.slot || s.At(n) != h.item || s.Get(n) != h.item || *h.item != h.val {
+			t.Fatalf("%d is at slot %d (%v), want %d of slot %d where it was", k, n, ok, h.val, h.slot)
+		}
+	}
+	for k, n := range s.Slots() {
+		if model[k].slot != n {
+			t.Fatalf("%d has slot %d, want %d", k, n, model[k].slot)
+		}
+	}
+	sum := 0
+	for p := range s.All() {
+		sum += *p
+	}
+	for _, h := range model {
+		sum -= h.val
+	}
+	if sum != 0 {
+		t.Fatalf("all items are %d too much together", sum)
+	}
+}
+
 // TestAgainstMap compares a slab with a map over random sequences of Add and Drop: items keep their slots and addresses, and
 // dropped items leave nothing behind.
 func TestAgainstMap(t *testing.T) {
-	type held struct {
-		slot uint32
-		item *int
-		val  int
-	}
 	rapid.Check(t, func(t *rapid.T) {
 		var s Slab[int, int]
 		model := map[int]held{}
@@ -42,26 +68,7 @@ func TestAgainstMap(t *testing.T) {
 		if s.Len() != len(model) {
 			t.Fatalf("%d items, want %d", s.Len(), len(model))
 		}
-		for k, h := range model {
-			if n, ok := s.Find(k); !ok || n != h.slot || s.At(n) != h.item || s.Get(n) != h.item || *h.item != h.val {
-				t.Fatalf("%d is at slot %d (%v), want %d of slot %d where it was", k, n, ok, h.val, h.slot)
-			}
-		}
-		for k, n := range s.Slots() {
-			if model[k].slot != n {
-				t.Fatalf("%d has slot %d, want %d", k, n, model[k].slot)
-			}
-		}
-		sum := 0
-		for p := range s.All() {
-			sum += *p
-		}
-		for _, h := range model {
-			sum -= h.val
-		}
-		if sum != 0 {
-			t.Fatalf("all items are %d too much together", sum)
-		}
+		compare(t, &s, model)
 		for k := range model {
 			s.Drop(k)
 		}

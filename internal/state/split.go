@@ -61,7 +61,7 @@ func of[S proto.Message](do func(tx *store.Txn, o *api.Object, spec S)) func(*st
 }
 
 func (t *Tables) splitWorkloadEntry(tx *store.Txn, o *api.Object, spec *networking.WorkloadEntry) {
-	e := endpoint(spec, o.Labels, mesh.Endpoint{})
+	e := endpoint(spec, o.Labels)
 	checked, _ := strconv.ParseBool(o.Annotations[api.HealthChecked])
 	if checked && !o.Healthy {
 		e.Health = mesh.Unusable
@@ -151,10 +151,19 @@ func (t *Tables) splitServiceEntry(tx *store.Txn, o *api.Object, spec *networkin
 	}
 	t.Services.Set(tx, o.Key, s)
 	e := &Endpoints{Selector: spec.WorkloadSelector.GetLabels(), Inline: make([]mesh.Endpoint, 0, len(spec.Endpoints))}
-	var like mesh.Endpoint
-	for _, w := range spec.Endpoints {
-		e.Inline = append(e.Inline, endpoint(w, nil, like))
-		like = e.Inline[len(e.Inline)-1]
+	was := &Endpoints{}
+	if row, ok := t.Endpoints.Peek(o.Key); ok {
+		was = row
+	}
+	for i, w := range spec.Endpoints {
+		var like [2]mesh.Labels
+		if i > 0 {
+			like[0] = e.Inline[i-1].Labels
+		}
+		if i < len(was.Inline) {
+			like[1] = was.Inline[i].Labels
+		}
+		e.Inline = append(e.Inline, endpoint(w, nil, like[:]...))
 	}
 	t.Endpoints.Set(tx, o.Key, e)
 	if who := identities(e); who.MeshTLS || len(who.Accounts) > 0 || len(who.Selector) > 0 {
@@ -191,22 +200,23 @@ func resolution(r networking.ServiceEntry_Resolution) mesh.Resolution {
 	return mesh.DynamicDNS
 }
 
-// endpoint returns the endpoint of a WorkloadEntry. Labels of the object take precedence over those in the spec. The endpoint
-// shares its labels with that of its neighbour in a list if they are equal, which saves most of the work.
-func endpoint(w *networking.WorkloadEntry, labels map[string]string, neighbour mesh.Endpoint) mesh.Endpoint {
+// endpoint returns the endpoint of a WorkloadEntry. Labels of the object take precedence over those in the spec. likely are sets of
+// labels that the endpoint may have: those of its neighbour in a list, and those that it had before. Making a set anew is most of the
+// work otherwise, in a list of thousands of which one has changed.
+func endpoint(w *networking.WorkloadEntry, labels map[string]string, likely ...mesh.Labels) mesh.Endpoint {
 	e := mesh.Endpoint{
 		Address: w.Address, Ports: w.Ports, Weight: w.Weight, Place: mesh.Place{Network: w.Network}, ServiceAccount: w.ServiceAccount,
 	}
-	switch {
-	case len(labels) > 0:
-		all := make(map[string]string, len(labels)+len(w.Labels))
+	all := w.Labels
+	if len(labels) > 0 {
+		all = make(map[string]string, len(labels)+len(w.Labels))
 		maps.Copy(all, w.Labels)
 		maps.Copy(all, labels)
+	}
+	if i := slices.IndexFunc(likely, func(set mesh.Labels) bool { return equalLabels(set, all) }); i >= 0 {
+		e.Labels = likely[i]
+	} else {
 		e.Labels = mesh.LabelsOf(all)
-	case equalLabels(neighbour.Labels, w.Labels):
-		e.Labels = neighbour.Labels
-	default:
-		e.Labels = mesh.LabelsOf(w.Labels)
 	}
 	if e.Locality = mesh.ParseLocality(w.Locality); w.Locality == "" {
 		e.Locality = mesh.LabelLocality(e.Labels)

@@ -7,7 +7,8 @@
 // Invariants: rows are immutable. Their comparison is exact and cheap. A batch that changes no row writes nothing. If several
 // sources have the same object, that of the source with the highest precedence is in force.
 //
-// The package starts no goroutines. Only the owner of the store may call functions that write.
+// The package starts no goroutines. Only the owner of the store may call functions that write. It exports more than 60 names, because
+// each table has a type of rows, which queries of many packages read.
 package state
 
 import (

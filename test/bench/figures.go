@@ -31,10 +31,12 @@ func never(bar float64, key, unit string, istiod float64) figure {
 
 // figures is the table, in the order in which it is printed. "extra" are resources and removals that a stream received
 // beside those that changed.
-func figures() []figure { return slices.Concat(changeFigures(), loopFigures(), connectFigures()) }
+func figures() []figure {
+	return slices.Concat(ruleFigures(), serviceFigures(), loopFigures(), connectFigures())
+}
 
-// changeFigures are those of changes on their way to settled streams.
-func changeFigures() []figure {
+// ruleFigures are those of changes of endpoints and routing rules on their way to settled streams.
+func ruleFigures() []figure {
 	return []figure{
 		atMost(10, "endpoint-1k/cpu", "CPU-ms", 120),
 		atMost(10, "endpoint-1k/last-p50", "ms", 150),
@@ -68,7 +70,13 @@ func changeFigures() []figure {
 		watched("destinationrule-1k/bytes", "MB", 259),
 		watched("destinationrule-1k/last-p50", "ms", 860),
 		never(0, "destinationrule-1k/extra", "resources", 0),
+	}
+}
 
+// serviceFigures are those of services that come and go, of changes of Sidecars, of changes of nothing, and of changes on their way
+// to real Envoys.
+func serviceFigures() []figure {
+	return []figure{
 		watched("service-add-1k/cells", "cells", 0),
 		never(0, "service-add-1k/cells-beyond-at-10k", "cells", 0),
 		watched("service-add-1k/ready", "ms", 0),

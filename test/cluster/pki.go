@@ -1,7 +1,10 @@
 package cluster
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -63,6 +66,19 @@ func newPKI(dir string, apiServer certs.Identity, private netip.Addr) (*pki, err
 		}
 	}
 	return p, nil
+}
+
+// etcdClient is a client of etcd with the rights of the API server.
+func (p *pki) etcdClient() (*http.Client, error) {
+	own, err := tls.LoadX509KeyPair(p.file("apiserver-etcd-client.crt"), p.file("apiserver-etcd-client.key"))
+	if err != nil {
+		return nil, fmt.Errorf("the certificate of a client of etcd: %w", err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM([]byte(p.etcd.Pair().Cert))
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
+		Certificates: []tls.Certificate{own}, RootCAs: roots, MinVersion: tls.VersionTLS12,
+	}}}, nil
 }
 
 func (p *pki) file(name string) string { return filepath.Join(p.dir, name) }

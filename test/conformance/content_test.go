@@ -43,20 +43,7 @@ func contentRules() []rule {
 			names, _ := p.Asked(client.EDS)
 			s.sameNames("assignments", p.Names(client.EDS), names)
 		}},
-		rule{name: "router", run: func(s *scene) {
-			s.rich()
-			n := node("gateway", s.ns)
-			n.Id = fmt.Sprintf("router~10.0.0.9~gateway.%s~%[1]s.svc.cluster.local", s.ns)
-			p := s.open(follows, as(n))
-			p.subscribe(client.CDS)
-			p.subscribe(client.LDS)
-			p.await("clusters, and answers for listeners", func() bool {
-				return p.Get(client.CDS, s.cluster("a")) != nil && len(p.Loose()) == 0 && slices.ContainsFunc(p.Log, func(r *client.Response) bool { return r.Type == client.LDS })
-			})
-			for _, c := range p.Collisions() {
-				s.Error(c)
-			}
-		}},
+		rule{name: "router", run: contentRouter},
 		rule{name: "interception-none", run: func(s *scene) {
 			s.rich()
 			n := node("plain", s.ns)
@@ -71,6 +58,21 @@ func contentRules() []rule {
 			}
 		}},
 	)
+}
+
+func contentRouter(s *scene) {
+	s.rich()
+	n := node("gateway", s.ns)
+	n.Id = fmt.Sprintf("router~10.0.0.9~gateway.%s~%[1]s.svc.cluster.local", s.ns)
+	p := s.open(follows, as(n))
+	p.subscribe(client.CDS)
+	p.subscribe(client.LDS)
+	p.await("clusters, and answers for listeners", func() bool {
+		return p.Get(client.CDS, s.cluster("a")) != nil && len(p.Loose()) == 0 && slices.ContainsFunc(p.Log, func(r *client.Response) bool { return r.Type == client.LDS })
+	})
+	for _, c := range p.Collisions() {
+		s.Error(c)
+	}
 }
 
 // rich writes a mesh with some of everything. The peers' own address is among the endpoints: they serve as well.

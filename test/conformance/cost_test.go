@@ -19,20 +19,8 @@ func costRules() []rule {
 		}
 	}
 	return []rule{
-		{name: "endpoint-workload", run: func(s *scene) {
-			p := s.all()
-			s.brings(p, map[client.Type][]string{client.EDS: {s.cluster("w")}}, func() {
-				s.put(fileWorkloads, s.service(service{name: "w", selects: "w"}), s.workload("w-1", "w", "10.1.0.5"))
-				p.at("w", "10.1.0.5")
-			})
-		}},
-		{name: "endpoint-inline", run: func(s *scene) {
-			p := s.all()
-			s.brings(p, map[client.Type][]string{client.EDS: {s.cluster("a")}}, func() {
-				s.put(fileServices, s.a("10.1.0.11"), s.b("10.1.0.2"))
-				p.at("a", "10.1.0.11")
-			})
-		}},
+		{name: "endpoint-workload", run: costEndpointWorkload},
+		{name: "endpoint-inline", run: costEndpointInline},
 		{name: "rewrite", run: nothing(func(s *scene) {
 			text, err := os.ReadFile(s.path(fileServices))
 			s.must(err)
@@ -66,13 +54,7 @@ func costRules() []rule {
 		}},
 		{name: "cluster", only: onlyDelta(), run: costCluster},
 		{name: "listener", only: onlyDelta(), run: costListener},
-		{name: "route", run: func(s *scene) {
-			p := s.all()
-			s.brings(p, map[client.Type][]string{client.RDS: {routeHTTP}}, func() {
-				s.put("edit.yaml", s.routes("a", "tag", "b"))
-				p.routed("tag")
-			})
-		}},
+		{name: "route", run: costRoute},
 		{name: "policy", run: func(s *scene) {
 			p := s.all()
 			s.brings(p, map[client.Type][]string{client.CDS: {s.cluster("a")}, client.EDS: {s.cluster("a")}}, func() {
@@ -83,6 +65,30 @@ func costRules() []rule {
 		{name: "burst", wish: true, run: func(s *scene) { s.burst(10 * time.Millisecond) }},
 		{name: "burst-at-once", run: func(s *scene) { s.burst(0) }},
 	}
+}
+
+func costEndpointWorkload(s *scene) {
+	p := s.all()
+	s.brings(p, map[client.Type][]string{client.EDS: {s.cluster("w")}}, func() {
+		s.put(fileWorkloads, s.service(service{name: "w", selects: "w"}), s.workload("w-1", "w", "10.1.0.5"))
+		p.at("w", "10.1.0.5")
+	})
+}
+
+func costEndpointInline(s *scene) {
+	p := s.all()
+	s.brings(p, map[client.Type][]string{client.EDS: {s.cluster("a")}}, func() {
+		s.put(fileServices, s.a("10.1.0.11"), s.b("10.1.0.2"))
+		p.at("a", "10.1.0.11")
+	})
+}
+
+func costRoute(s *scene) {
+	p := s.all()
+	s.brings(p, map[client.Type][]string{client.RDS: {routeHTTP}}, func() {
+		s.put("edit.yaml", s.routes("a", "tag", "b"))
+		p.routed("tag")
+	})
 }
 
 func costAnnotation(s *scene) {

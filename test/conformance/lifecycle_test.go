@@ -43,21 +43,7 @@ func lifecycleRules() []rule {
 			p.has(client.CDS, s.cluster("a"), s.fenceCluster())
 			p.has(client.LDS, listenerT)
 		}},
-		{name: "graceful", own: true, run: func(s *scene) {
-			p, q := s.all(), s.open()
-			s.large()
-			for range 3 { // who does not listen holds up nobody
-				s.must(s.open(deaf).Subscribe(client.CDS))
-			}
-			s.server.signal(syscall.SIGTERM, 25*time.Second)
-			for _, one := range []*peer{p, q} {
-				ctx, cancel := within(patience)
-				defer cancel()
-				if _, err := one.End(ctx); err != nil {
-					s.Errorf("the stream has not ended: %v", err)
-				}
-			}
-		}},
+		{name: "graceful", own: true, run: lifecycleGraceful},
 		{name: "graceful-code", own: true, wish: true, run: func(s *scene) {
 			p := s.all()
 			s.server.signal(syscall.SIGTERM, 25*time.Second)
@@ -82,6 +68,22 @@ func lifecycleRules() []rule {
 				s.Errorf("the stream ended with %v, want no error", why)
 			}
 		}},
+	}
+}
+
+func lifecycleGraceful(s *scene) {
+	p, q := s.all(), s.open()
+	s.large()
+	for range 3 { // who does not listen holds up nobody
+		s.must(s.open(deaf).Subscribe(client.CDS))
+	}
+	s.server.signal(syscall.SIGTERM, 25*time.Second)
+	for _, one := range []*peer{p, q} {
+		ctx, cancel := within(patience)
+		defer cancel()
+		if _, err := one.End(ctx); err != nil {
+			s.Errorf("the stream has not ended: %v", err)
+		}
 	}
 }
 

@@ -36,22 +36,7 @@ func resumeRules() []rule {
 				s.Errorf("a cluster that never was is not removed: %s", r)
 			}
 		}},
-		rule{name: "goes-on", only: onlyDelta(), run: func(s *scene) {
-			p := s.resumed(s.all())
-			s.resumeEdit()
-			s.put("new.yaml", s.service(service{name: "u", ports: tcpPort, vip: "240.240.0.2"}))
-			p.at("a", "10.1.0.11")
-			p.limited("a", 3)
-			p.routed("tag")
-			p.has(client.LDS, "240.240.0.2_9000")
-			s.remove("new.yaml")
-			p.lacks(client.LDS, "240.240.0.2_9000")
-			s.fence(p)
-			if !s.toT2(p) {
-				s.Error("the listener did not follow")
-			}
-			s.sameContent("a resumed stream and a new one", p, s.all())
-		}},
+		rule{name: "goes-on", only: onlyDelta(), run: resumeGoesOn},
 		rule{name: "star", only: onlyDelta(), wish: true, run: func(s *scene) {
 			old := s.all()
 			old.leave()
@@ -75,6 +60,23 @@ func resumeRules() []rule {
 			}
 		}},
 	)
+}
+
+func resumeGoesOn(s *scene) {
+	p := s.resumed(s.all())
+	s.resumeEdit()
+	s.put("new.yaml", s.service(service{name: "u", ports: tcpPort, vip: "240.240.0.2"}))
+	p.at("a", "10.1.0.11")
+	p.limited("a", 3)
+	p.routed("tag")
+	p.has(client.LDS, "240.240.0.2_9000")
+	s.remove("new.yaml")
+	p.lacks(client.LDS, "240.240.0.2_9000")
+	s.fence(p)
+	if !s.toT2(p) {
+		s.Error("the listener did not follow")
+	}
+	s.sameContent("a resumed stream and a new one", p, s.all())
 }
 
 // resumed opens a stream that goes on where another one ended.

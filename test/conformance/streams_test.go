@@ -44,18 +44,7 @@ func streamsRules() []rule {
 			s.fence(p, q)
 			s.sameVersions("two streams", p, q)
 		}},
-		{name: "old-and-new", run: func(s *scene) {
-			old := s.connect()
-			for i := range 5 {
-				s.put(fileServices, s.a(s.fenceAddress(i)), s.b("10.1.0.2"), s.policy("a", 3+i, fmt.Sprintf("v%d", i)), s.routes("a", fmt.Sprintf("tag%d", i), "b"))
-				s.put(fileTCP, s.service(service{name: "t", ports: tcpPort, vip: s.fenceVIP(1000 + i)}))
-				old.limited("a", 3+i)
-			}
-			s.remove(fileWorkloads)
-			old.lacks(client.CDS, s.cluster("w"))
-			s.fence(old)
-			s.sameContent("an old stream and a new one", old, s.connect())
-		}},
+		{name: "old-and-new", run: streamsOldAndNew},
 		{name: "both-variants", only: onlyDelta(), run: func(s *scene) {
 			p, q := s.connect(), s.connect(speaks(client.SotW))
 			s.put(fileServices, s.a("10.1.0.11"), s.b("10.1.0.2"), s.policy("a", 3, "v1"), s.routes("a", "tag", "a/v1"))
@@ -72,6 +61,19 @@ func streamsRules() []rule {
 		}},
 		{name: "file-layout", own: true, run: streamsFileLayout},
 	}
+}
+
+func streamsOldAndNew(s *scene) {
+	old := s.connect()
+	for i := range 5 {
+		s.put(fileServices, s.a(s.fenceAddress(i)), s.b("10.1.0.2"), s.policy("a", 3+i, fmt.Sprintf("v%d", i)), s.routes("a", fmt.Sprintf("tag%d", i), "b"))
+		s.put(fileTCP, s.service(service{name: "t", ports: tcpPort, vip: s.fenceVIP(1000 + i)}))
+		old.limited("a", 3+i)
+	}
+	s.remove(fileWorkloads)
+	old.lacks(client.CDS, s.cluster("w"))
+	s.fence(old)
+	s.sameContent("an old stream and a new one", old, s.connect())
 }
 
 // sameVersions fails the test unless two peers that hold the same have it in the same versions.

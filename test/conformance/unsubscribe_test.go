@@ -18,20 +18,7 @@ func unsubscribeRules() []rule {
 			})
 			s.sameNames("assignments sent", union(e[client.EDS].Put, e[client.EDS].Again), []string{s.cluster("b")})
 		}},
-		{name: "routes", run: func(s *scene) {
-			s.put("c.yaml", s.eightyOne("one"))
-			p := s.all()
-			p.subscribe(client.RDS, "81")
-			p.await("route one", func() bool { return p.mentions(client.RDS, "81", "/one/") })
-			p.unsubscribe(client.RDS, routeHTTP)
-			s.fence(p)
-			e := s.effects(p, func() {
-				s.put("edit.yaml", s.routes("a", "tag", "b"))
-				s.put("c.yaml", s.eightyOne("two"))
-				p.await("route two", func() bool { return p.mentions(client.RDS, "81", "/two/") })
-			})
-			s.sameNames("routes sent", union(e[client.RDS].Put, e[client.RDS].Again), []string{"81"})
-		}},
+		{name: "routes", run: unsubscribeRoutes},
 		{name: "back", run: func(s *scene) {
 			p := s.all()
 			p.unsubscribe(client.EDS, s.cluster("a"))
@@ -57,18 +44,7 @@ func unsubscribeRules() []rule {
 				p.unsubscribe(client.RDS, "4711")
 			})
 		}},
-		{name: "swap", run: func(s *scene) {
-			p := s.open()
-			p.subscribe(client.EDS, s.cluster("a"), s.fenceCluster())
-			p.at("a", "10.1.0.1")
-			s.must(p.Change(client.EDS, []string{s.cluster("b")}, []string{s.cluster("a")}))
-			p.at("b", "10.1.0.2")
-			e := s.effects(p, func() {
-				s.put(fileServices, s.a("10.1.0.11"), s.b("10.1.0.12"))
-				p.at("b", "10.1.0.12")
-			})
-			s.sameNames("assignments sent", union(e[client.EDS].Put, e[client.EDS].Again), []string{s.cluster("b")})
-		}},
+		{name: "swap", run: unsubscribeSwap},
 		{name: "other-type", run: func(s *scene) {
 			p := s.all()
 			s.fence(p)
@@ -78,6 +54,34 @@ func unsubscribeRules() []rule {
 			p.routed("tag")
 		}},
 	}
+}
+
+func unsubscribeRoutes(s *scene) {
+	s.put("c.yaml", s.eightyOne("one"))
+	p := s.all()
+	p.subscribe(client.RDS, "81")
+	p.await("route one", func() bool { return p.mentions(client.RDS, "81", "/one/") })
+	p.unsubscribe(client.RDS, routeHTTP)
+	s.fence(p)
+	e := s.effects(p, func() {
+		s.put("edit.yaml", s.routes("a", "tag", "b"))
+		s.put("c.yaml", s.eightyOne("two"))
+		p.await("route two", func() bool { return p.mentions(client.RDS, "81", "/two/") })
+	})
+	s.sameNames("routes sent", union(e[client.RDS].Put, e[client.RDS].Again), []string{"81"})
+}
+
+func unsubscribeSwap(s *scene) {
+	p := s.open()
+	p.subscribe(client.EDS, s.cluster("a"), s.fenceCluster())
+	p.at("a", "10.1.0.1")
+	s.must(p.Change(client.EDS, []string{s.cluster("b")}, []string{s.cluster("a")}))
+	p.at("b", "10.1.0.2")
+	e := s.effects(p, func() {
+		s.put(fileServices, s.a("10.1.0.11"), s.b("10.1.0.12"))
+		p.at("b", "10.1.0.12")
+	})
+	s.sameNames("assignments sent", union(e[client.EDS].Put, e[client.EDS].Again), []string{s.cluster("b")})
 }
 
 // eightyOne are the documents of a service c on port 81 with a route.

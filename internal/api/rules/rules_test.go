@@ -112,10 +112,19 @@ func TestServiceEntry(t *testing.T) {
 	})
 }
 
+// virtualServiceOf returns a VirtualService for a host.
+func virtualServiceOf(rest string) string { return "{hosts: [a.example.com], " + rest + "}" }
+
+// httpRoute returns a VirtualService with one HTTP route to a host.
+func httpRoute(rest string) string {
+	return virtualServiceOf("http: [{route: [{destination: {host: a}}], " + rest + "}]")
+}
+
+// routeWithMatch returns a VirtualService with one HTTP route that has matches.
+func routeWithMatch(rest string) string { return httpRoute("match: [" + rest + "]") }
+
 func TestVirtualService(t *testing.T) {
-	vs := func(rest string) string { return "{hosts: [a.example.com], " + rest + "}" }
-	http := func(rest string) string { return vs("http: [{route: [{destination: {host: a}}], " + rest + "}]") }
-	match := func(rest string) string { return http("match: [" + rest + "]") }
+	vs, match := virtualServiceOf, routeWithMatch
 	run(t, func() proto.Message { return new(networking.VirtualService) }, []ruleCase{
 		{"{hosts: [a.b]}", []string{"error spec"}},
 		{"{}", []string{"error spec"}},
@@ -150,6 +159,12 @@ func TestVirtualService(t *testing.T) {
 				"error http[0].match[0].port", "error http[0].match[0].sourceLabels[a]"}},
 		{match("{uri: {regex: '" + strings.Repeat("a", 1025) + "'}}"), []string{"error http[0].match[0].uri.regex"}},
 		{match("{uri: {regex: '(?i)/a(bc){1,5}'}}"), nil},
+	})
+}
+
+func TestVirtualServiceActions(t *testing.T) {
+	vs, http := virtualServiceOf, httpRoute
+	run(t, func() proto.Message { return new(networking.VirtualService) }, []ruleCase{
 		{vs("http: [{redirect: {uri: /, prefixRewrite: /}}]"), []string{"error http[0].redirect.prefixRewrite"}},
 		{vs("http: [{redirect: {uri: /, redirectCode: 304}}]"), []string{"error http[0].redirect.redirectCode"}},
 		{vs("http: [{directResponse: {status: 199}}]"), []string{"error http[0].directResponse.status"}},

@@ -42,13 +42,14 @@ var different = map[string]string{
 // order is how objects come to be known.
 type order struct {
 	name string
-	// live applies them one by one to a running source. reversed begins with the last one.
-	live, reversed bool
+	// live applies them one by one to a running source. reversed begins with the last one. repeated announces each event of a running
+	// source again, which must lead to nothing.
+	live, reversed, repeated bool
 }
 
 // TestAnswers applies objects to an API server, connects proxies, and compares what they are told with what Istio told them: the
 // facts that follow from the objects, without what an implementation is free to choose. The objects are there before the source
-// starts, in the order of the file or the other way round, or come one by one later; the result must be the same.
+// starts, in the order of the file or the other way round, or come one by one later, once or again and again; the result must be the same.
 //
 // Each case is a file in testdata/answers: a title, and sections that are processed in order. mesh.yaml is the mesh configuration,
 // apply has objects, delete has lines of a kind and a name, proxy is a node id and its metadata, and "want NAME" are the facts of
@@ -58,7 +59,7 @@ func TestAnswers(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatal("no cases", err)
 	}
-	orders := []order{{name: "listed"}, {name: "reversed", reversed: true}, {name: "one by one", live: true}}
+	orders := []order{{name: "listed"}, {name: "reversed", reversed: true}, {name: "one by one", live: true}, {name: "repeated", live: true, repeated: true}}
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
 		archive, err := txtar.ParseFile(file)
@@ -161,10 +162,14 @@ func (p *player) section(name, text string) {
 	case "delete":
 		for line := range strings.Lines(text) {
 			kind, object, _ := strings.Cut(strings.TrimSpace(line), " ")
-			if !p.server.remove(kind, object) {
+			removed := p.server.remove(kind, object)
+			if removed == nil {
 				p.t.Fatalf("there is no %s %s", kind, object)
 			}
 			p.settle()
+			if p.order.repeated {
+				p.repeat("DELETED", removed)
+			}
 		}
 	case "proxy":
 		p.connect(text)
@@ -199,6 +204,21 @@ func (p *player) apply(text string) {
 	for _, o := range objects {
 		p.server.put(o)
 		p.settle()
+		if p.order.repeated {
+			p.repeat("ADDED", o)
+			p.repeat("MODIFIED", o)
+		}
+	}
+}
+
+// repeat announces an object once more, and wants the source to pass on nothing.
+func (p *player) repeat(event string, o *unstructured.Unstructured) {
+	p.server.again(event, o)
+	synctest.Wait()
+	for _, b := range p.batches.take() {
+		if len(b.Events) > 0 {
+			p.t.Errorf("%s of %s again leads to events %v", event, o.GetName(), b.Events)
+		}
 	}
 }
 

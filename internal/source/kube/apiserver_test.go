@@ -74,18 +74,25 @@ func (s *apiServer) put(o *unstructured.Unstructured) {
 	s.announce(kind, of, o)
 }
 
-// remove deletes an object by kind, namespace and name. It reports whether it was there.
-func (s *apiServer) remove(kind, name string) bool {
+// again announces an object once more, as a client sees it that connects to an API server that is behind.
+func (s *apiServer) again(event string, o *unstructured.Unstructured) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.announce(event, resourceOf(o.GroupVersionKind().GroupKind()), o)
+}
+
+// remove deletes an object by kind, namespace and name, and returns it; nil if it was not there.
+func (s *apiServer) remove(kind, name string) *unstructured.Unstructured {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for of, all := range s.objects {
 		if o := all[name]; o != nil && o.GetKind() == kind {
 			delete(all, name)
 			s.announce("DELETED", of, o)
-			return true
+			return o
 		}
 	}
-	return false
+	return nil
 }
 
 func nameOf(o *unstructured.Unstructured) string {

@@ -312,17 +312,9 @@ const OnlyInBase = int64(1)<<62 - 1
 // DefineFootprintIndex defines the groups over a collection of footprints. tag begins the names of the queries; domain is
 // the cluster domain.
 func DefineFootprintIndex[C comparable](g *query.Graph, tag, domain string, c query.Collection[C, Footprint]) *FootprintIndex[C] {
-	each := func(f Footprint, do func(f Footprint)) {
-		do(f)
-		if f.Base != nil {
-			base := *f.Base
-			base.Host, base.Created = f.Host, OnlyInBase
-			do(base)
-		}
-	}
 	t := &FootprintIndex[C]{}
 	t.HTTPPorts = query.GroupBy(g, tag+"httpPorts", c, func(f Footprint, add func(PortNumber, omap.Name)) {
-		each(f, func(f Footprint) {
+		f.withBase(func(f Footprint) {
 			for _, p := range f.HTTPPorts {
 				add(PortNumber(p), omap.Name(f.Host))
 			}
@@ -332,7 +324,7 @@ func DefineFootprintIndex[C comparable](g *query.Graph, tag, domain string, c qu
 		})
 	})
 	t.Redirected = query.GroupBy(g, tag+"listenAddresses", c, func(f Footprint, add func(Address, Candidate)) {
-		each(f, func(f Footprint) {
+		f.withBase(func(f Footprint) {
 			for _, p := range f.SharedPorts {
 				add(Address{Port: p}, Candidate{})
 			}
@@ -340,7 +332,7 @@ func DefineFootprintIndex[C comparable](g *query.Graph, tag, domain string, c qu
 		})
 	})
 	t.Loopback = query.GroupBy(g, tag+"localPorts", c, func(f Footprint, add func(Address, Candidate)) {
-		each(f, func(f Footprint) {
+		f.withBase(func(f Footprint) {
 			for _, p := range f.HTTPPorts {
 				add(Address{Port: p}, Candidate{})
 			}
@@ -351,14 +343,32 @@ func DefineFootprintIndex[C comparable](g *query.Graph, tag, domain string, c qu
 		})
 	})
 	t.DedicatedPorts = query.GroupBy(g, tag+"ownPorts", c, func(f Footprint, add func(HostPort, omap.Name)) {
-		each(f, func(f Footprint) {
+		f.withBase(func(f Footprint) {
 			for _, p := range f.DedicatedPorts {
 				add(HostPort{f.Host, p}, omap.Name(f.Host))
 			}
 		})
 	})
 	t.Domains = DefineDomains(g, tag+"domains", c)
-	t.Overruled = query.GroupBy(g, tag+"lostDeclarations", c, func(f Footprint, add func(omap.Name, omap.Name)) {
+	t.Overruled = defineOverruled(g, tag, domain, c)
+	t.ForGateways = whichHosts(g, tag+"forGateways", c, func(f Footprint) bool { return f.ForGateways })
+	t.ForIPv6 = whichHosts(g, tag+"forIPv6", c, func(f Footprint) bool { return f.ForIPv6 })
+	return t
+}
+
+// withBase calls do with a footprint, and with what its host takes up in the base view where an overlay changes the host.
+func (f Footprint) withBase(do func(f Footprint)) {
+	do(f)
+	if f.Base != nil {
+		base := *f.Base
+		base.Host, base.Created = f.Host, OnlyInBase
+		do(base)
+	}
+}
+
+// defineOverruled groups hosts by the namespaces whose declaration of them lost; all of them are in the group of the empty name.
+func defineOverruled[C comparable](g *query.Graph, tag, domain string, c query.Collection[C, Footprint]) query.Groups[C, omap.Name, omap.Name] {
+	return query.GroupBy(g, tag+"lostDeclarations", c, func(f Footprint, add func(omap.Name, omap.Name)) {
 		for _, ns := range f.OverruledNamespaces {
 			add(omap.Name(ns), omap.Name(f.Host))
 			if long, ok := mesh.LongHost(f.Host, domain); ok {
@@ -369,18 +379,17 @@ func DefineFootprintIndex[C comparable](g *query.Graph, tag, domain string, c qu
 			add("", omap.Name(f.Host))
 		}
 	})
-	which := func(name string, differs func(Footprint) bool) query.Groups[C, omap.Name, omap.Name] {
-		return query.GroupBy(g, tag+name, c, func(f Footprint, add func(omap.Name, omap.Name)) {
-			each(f, func(f Footprint) {
-				if differs(f) {
-					add("", omap.Name(f.Host))
-				}
-			})
+}
+
+// whichHosts puts the hosts whose footprint differs says yes to into the group of the empty name.
+func whichHosts[C comparable](g *query.Graph, name string, c query.Collection[C, Footprint], differs func(Footprint) bool) query.Groups[C, omap.Name, omap.Name] {
+	return query.GroupBy(g, name, c, func(f Footprint, add func(omap.Name, omap.Name)) {
+		f.withBase(func(f Footprint) {
+			if differs(f) {
+				add("", omap.Name(f.Host))
+			}
 		})
-	}
-	t.ForGateways = which("forGateways", func(f Footprint) bool { return f.ForGateways })
-	t.ForIPv6 = which("forIPv6", func(f Footprint) bool { return f.ForIPv6 })
-	return t
+	})
 }
 
 // Domain is a name or an address in the Host header of requests to a port.

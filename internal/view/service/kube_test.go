@@ -30,9 +30,15 @@ func selecting(port kube.ServicePort) *kube.Service {
 	return &kube.Service{Selector: appA, Ports: []kube.ServicePort{port}}
 }
 
-// TestWorkloadOfPod checks which services a pod serves. Each Service here has its port number as the port of the pod, unless the
-// pod names the port.
-func TestWorkloadOfPod(t *testing.T) {
+// workloadCase is a workload among objects of a cluster, and what it is known to serve.
+type workloadCase struct {
+	name   string
+	of     service.Workload
+	values values
+	want   string
+}
+
+func workloadCases() []workloadCase {
 	pod := &kube.Pod{
 		Address: "10.10.0.1", MoreAddresses: intern.Of("fd00::1"), Labels: appA,
 		Ports: intern.Of(kube.NamedPort{Name: "web", Number: 5353, UDP: true}, kube.NamedPort{Name: "web", Number: 8080}),
@@ -47,12 +53,7 @@ func TestWorkloadOfPod(t *testing.T) {
 	a1 := service.Workload{Cluster: "west", Namespace: "shop", Name: "a-1", Addresses: intern.Of("10.10.0.1"), Labels: appA}
 	renamed := a1
 	renamed.Name = "renamed"
-	for _, c := range []struct {
-		name   string
-		of     service.Workload
-		values values
-		want   string
-	}{
+	return []workloadCase{
 		{"services of its cluster", a1, values{
 			in("west", kube.KindPod, "a-1"): pod, in("west", kube.KindService, "x"): selecting(kube.ServicePort{Number: 80}),
 			in("east", kube.KindService, "y"): selecting(kube.ServicePort{Number: 81}),
@@ -82,7 +83,13 @@ func TestWorkloadOfPod(t *testing.T) {
 			in("west", kube.KindService, "x"): selecting(kube.ServicePort{Number: 80}),
 			in("east", kube.KindService, "y"): selecting(kube.ServicePort{Number: 81}),
 		}, "unknown: x on 80"},
-	} {
+	}
+}
+
+// TestWorkloadOfPod checks which services a pod serves. Each Service here has its port number as the port of the pod, unless the
+// pod names the port.
+func TestWorkloadOfPod(t *testing.T) {
+	for _, c := range workloadCases() {
 		t.Run(c.name, func(t *testing.T) {
 			w := meshtest.New(t)
 			w.Observe(c.values)

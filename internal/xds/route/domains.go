@@ -34,18 +34,18 @@ type domainTable struct {
 
 // withDomains returns the key with the domains of the host in a table. ok is false if it has none.
 func (q *Queries) withDomains(r *query.Reader, at virtualHostKey, in domainTable) (_ virtualHostKey, ok bool) {
-	names := q.domainsOf(r, at, in)
-	if !slices.Equal(names, q.domainsOf(r, at, domainTable{})) {
+	f, _ := q.services.Footprint(r, at.HostView)
+	names := q.domainsOf(r, at, f, in)
+	if !slices.Equal(names, q.domainsOf(r, at, f, domainTable{})) {
 		at.Domains = intern.Of(names...)
 	}
 	return at, len(names) > 0
 }
 
-// domainsOf are the domains of a host in a table. There are none if its requests are not recognised by their Host header
-// there.
-func (q *Queries) domainsOf(r *query.Reader, at virtualHostKey, in domainTable) []string {
+// domainsOf are the domains of a host in a table; f is the footprint of the host. There are none if its requests are not
+// recognised by their Host header there.
+func (q *Queries) domainsOf(r *query.Reader, at virtualHostKey, f service.Footprint, in domainTable) []string {
 	var names, addresses []string
-	f, _ := q.services.Footprint(r, at.HostView)
 	if in.set.Overlay() && !slices.Contains(f.HTTPPorts, at.Port) { // it differs from the base view in that, or only its base is asked for
 		return nil
 	}

@@ -243,7 +243,8 @@ func (q *Queries) message(r *query.Reader, k virtualHostKey) (*routev3.VirtualHo
 	}
 	domains := k.Domains.Items()
 	if len(domains) == 0 {
-		domains = q.domainsOf(r, k, domainTable{})
+		f, _ := q.services.Footprint(r, k.HostView)
+		domains = q.domainsOf(r, k, f, domainTable{})
 	}
 	if len(domains) == 0 {
 		return nil, false

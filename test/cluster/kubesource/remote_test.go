@@ -264,18 +264,7 @@ func TestRemoteCluster(t *testing.T) {
 	p.describe("west", map[string][]byte{remoteID: other.kubeconfig(first, nil)})
 	c.until("endpoints of both clusters", c.has(both))
 
-	// Kubeconfigs that are refused: of a third cluster, and for the one that is read.
-	exec := func(u *clientcmdapi.AuthInfo) {
-		u.Exec = &clientcmdapi.ExecConfig{Command: "/bin/sh", APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: "Never"}
-	}
-	p.describe("third", map[string][]byte{"c3": other.kubeconfig("", exec), clusterID: other.kubeconfig(first, nil), remoteID: []byte("token: " + first)})
-	c.until("the problem of a plugin", c.problem("Secret "+p.namespace+"/third", "data[c3]", "(exec)", "the cluster is not read"))
-	c.until("the problem of the cluster's own ID", c.problem("data[c1]", "the ID of the cluster of the control plane itself"))
-	c.until("the problem of a cluster that is read already", c.problem("data[c2]", "Secret "+p.namespace+"/west describes the cluster c2 too, and is used"))
-	p.kubectl("", "delete", "secret", "third")
-	c.until("the problems are resolved", func() bool { return len(c.problems) == 0 })
-	p.describe("west", map[string][]byte{remoteID: []byte("users: [" + first)})
-	c.until("the problem of text", c.problem("Secret "+p.namespace+"/west", "not a kubeconfig", "the cluster is read with the last good kubeconfig"))
+	p.refuseKubeconfigs(c, other, first)
 	other.serve("10.2.0.2")
 	c.until("a change, read with the last good kubeconfig", c.has(changed))
 
@@ -289,23 +278,7 @@ func TestRemoteCluster(t *testing.T) {
 		t.Errorf("%d batches removed objects of the second cluster, which has lost none", n)
 	}
 
-	// Its API server is away, and comes back.
-	other.c.StopAPIServer()
-	c.until("the outage is reported", c.problem("cluster c2", "cannot reach the API server", "what is known of it is stale"))
-	if got := c.endpoints(); got != both {
-		t.Errorf("endpoints during the outage: %q", got)
-	}
-	late := p.runClusters(time.Second)
-	late.until("a control plane that starts during the outage is complete", func() bool { return late.synced["kubernetes/c1"] && late.synced["remote clusters"] })
-	if got := late.endpoints(); got != one {
-		t.Errorf("endpoints of a control plane that starts during the outage: %q", got)
-	}
-	p.must(other.c.StartAPIServer(t.Context()))
-	c.until("the API server is back", func() bool { return len(c.problems) == 0 })
-	late.until("endpoints of both clusters", late.has(both))
-	if n := c.removals["kubernetes/c2"]; n != 0 {
-		t.Errorf("%d batches removed objects of the second cluster during its outage", n)
-	}
+	p.outage(c, other, one, both)
 
 	// The cluster goes.
 	p.kubectl("", "delete", "secret", "west")
@@ -322,4 +295,41 @@ func TestRemoteCluster(t *testing.T) {
 		t.Error("the log has a token")
 	}
 	c.world.Check()
+}
+
+// refuseKubeconfigs describes clusters by kubeconfigs that are refused: of a third cluster, and for the one that is read.
+func (p *place) refuseKubeconfigs(c *clusters, other *place, first string) {
+	p.Helper()
+	exec := func(u *clientcmdapi.AuthInfo) {
+		u.Exec = &clientcmdapi.ExecConfig{Command: "/bin/sh", APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: "Never"}
+	}
+	p.describe("third", map[string][]byte{"c3": other.kubeconfig("", exec), clusterID: other.kubeconfig(first, nil), remoteID: []byte("token: " + first)})
+	c.until("the problem of a plugin", c.problem("Secret "+p.namespace+"/third", "data[c3]", "(exec)", "the cluster is not read"))
+	c.until("the problem of the cluster's own ID", c.problem("data[c1]", "the ID of the cluster of the control plane itself"))
+	c.until("the problem of a cluster that is read already", c.problem("data[c2]", "Secret "+p.namespace+"/west describes the cluster c2 too, and is used"))
+	p.kubectl("", "delete", "secret", "third")
+	c.until("the problems are resolved", func() bool { return len(c.problems) == 0 })
+	p.describe("west", map[string][]byte{remoteID: []byte("users: [" + first)})
+	c.until("the problem of text", c.problem("Secret "+p.namespace+"/west", "not a kubeconfig", "the cluster is read with the last good kubeconfig"))
+}
+
+// outage stops the API server of the second cluster, and starts it again. one and both are the endpoints of the first cluster and of both.
+func (p *place) outage(c *clusters, other *place, one, both string) {
+	p.Helper()
+	other.c.StopAPIServer()
+	c.until("the outage is reported", c.problem("cluster c2", "cannot reach the API server", "what is known of it is stale"))
+	if got := c.endpoints(); got != both {
+		p.Errorf("endpoints during the outage: %q", got)
+	}
+	late := p.runClusters(time.Second)
+	late.until("a control plane that starts during the outage is complete", func() bool { return late.synced["kubernetes/c1"] && late.synced["remote clusters"] })
+	if got := late.endpoints(); got != one {
+		p.Errorf("endpoints of a control plane that starts during the outage: %q", got)
+	}
+	p.must(other.c.StartAPIServer(p.Context()))
+	c.until("the API server is back", func() bool { return len(c.problems) == 0 })
+	late.until("endpoints of both clusters", late.has(both))
+	if n := c.removals["kubernetes/c2"]; n != 0 {
+		p.Errorf("%d batches removed objects of the second cluster during its outage", n)
+	}
 }

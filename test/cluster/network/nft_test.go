@@ -51,22 +51,17 @@ func slice(s *core.Service, port int32, addresses ...string) *discovery.Endpoint
 	return e
 }
 
-// TestKernelAcceptsEveryChange walks through states of a cluster in a network namespace of its own, and lets the real
-// nft list what is there at the end of each step.
-func TestKernelAcceptsEveryChange(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("it needs root, to make a network namespace")
-	}
-	if _, err := exec.LookPath("nft"); err != nil {
-		t.Skip("nftables is not installed")
-	}
+// changeOfRules is one state of the rules, which replaces the one before it.
+type changeOfRules struct {
+	name         string
+	build        func(*ruleset)
+	want, absent []string
+}
+
+func changesOfRules() []changeOfRules {
 	a, b := service("a", "10.64.128.1 fd70:0:0:8000::1", 80), service("b", "10.64.128.2", 80, 81)
 	b.Spec.Ports[0].NodePort = 30080
-	steps := []struct {
-		name         string
-		build        func(*ruleset)
-		want, absent []string
-	}{
+	return []changeOfRules{
 		{"one endpoint each family", func(r *ruleset) {
 			r.add(a, []*discovery.EndpointSlice{slice(a, 8080, "10.64.0.5"), slice(a, 8080, "fd70::5")})
 		}, []string{"10.64.128.1 . tcp . 80 : goto s/default/a/tcp/80/ip", "dnat ip to 10.64.0.5:8080", "dnat ip6 to [fd70::5]:8080"}, nil},
@@ -79,6 +74,18 @@ func TestKernelAcceptsEveryChange(t *testing.T) {
 		}, []string{"dnat ip to 10.64.0.5:8080"}, []string{"numgen", "30080", "10.64.0.8", "/b/"}},
 		{"nothing", func(*ruleset) {}, []string{"goto refuse"}, []string{"s/default"}},
 	}
+}
+
+// TestKernelAcceptsEveryChange walks through states of a cluster in a network namespace of its own, and lets the real
+// nft list what is there at the end of each step.
+func TestKernelAcceptsEveryChange(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it needs root, to make a network namespace")
+	}
+	if _, err := exec.LookPath("nft"); err != nil {
+		t.Skip("nftables is not installed")
+	}
+	steps := changesOfRules()
 	// All in one namespace: one shell reads scripts and prints lists, step by step.
 	var script strings.Builder
 	tables := knftables.NewFake(knftables.InetFamily, testOptions.Table) // It only writes transactions as scripts.

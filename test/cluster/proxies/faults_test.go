@@ -119,3 +119,58 @@ func TestControlPlaneCrash(t *testing.T) {
 	}
 	s.noneFailed()
 }
+
+// replicas sets the number of control planes and waits until they are ready.
+func (s *stage) replicas(n int) {
+	s.Helper()
+	const deployment = "deployment/istiod"
+	s.kubectl("scale", "-n", mesh.ControlNamespace, deployment, fmt.Sprintf("--replicas=%d", n))
+	s.kubectl("rollout", "status", "-n", mesh.ControlNamespace, deployment, "--timeout", patience.String())
+}
+
+// leader is the name of the pod that has the lease.
+func (s *stage) leader(ctx context.Context) (string, error) {
+	out, err := s.Kubectl(ctx, "", "get", "lease", "-n", mesh.ControlNamespace, "pilot-discovery-leader", "-o", "jsonpath={.spec.holderIdentity}")
+	return strings.TrimSpace(out), err
+}
+
+// TestLeaderKilled: there are two control planes, and the one that leads is killed. Requests go on, an edit arrives at all proxies, and the
+// other one writes the status of the edited object.
+func TestLeaderKilled(t *testing.T) {
+	s := on(t)
+	s.onlyBy("v1")
+	s.replicas(2)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if _, err := s.Kubectl(ctx, "", "scale", "-n", mesh.ControlNamespace, "deployment/istiod", "--replicas=1"); err != nil {
+			t.Error(err)
+		}
+		if _, err := s.Kubectl(ctx, "", "rollout", "status", "-n", mesh.ControlNamespace, "deployment/istiod"); err != nil {
+			t.Error(err)
+		}
+	})
+	before := s.held()
+	killed, err := s.leader(t.Context())
+	s.must(err)
+	s.kubectl("delete", "pod", "-n", mesh.ControlNamespace, killed, "--grace-period=0", "--force")
+	s.edit(tour.Weights{0, 100, 0})
+	s.onlyBy("v2")
+	s.until("another leader that has written the status of the edited object", func(ctx context.Context) error {
+		now, err := s.leader(ctx)
+		if err != nil || now == killed {
+			return errors.Join(err, fmt.Errorf("the leader is %q", now))
+		}
+		out, err := s.Kubectl(ctx, "", "get", "-n", mesh.Namespace, "virtualservice/reviews", "-o", "jsonpath={.metadata.generation} {.status.observedGeneration}")
+		if of, seen, _ := strings.Cut(strings.TrimSpace(out), " "); err != nil || of != seen {
+			return errors.Join(err, fmt.Errorf("generation %q, of which %q has a status", of, seen))
+		}
+		return nil
+	})
+	for pod, now := range s.held() {
+		if was := before[pod]; !maps.Equal(was, now) {
+			t.Errorf("the clusters or listeners of %s were sent again: before %v, now %v", pod, was, now)
+		}
+	}
+	s.noneFailed()
+}
