@@ -14,12 +14,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
-func proxy() *cobra.Command {
-	s := config.New(os.Environ())
-	c := &cobra.Command{
-		Use:   "proxy [sidecar]",
-		Short: "Run a proxy",
-		Long: `proxy runs one Envoy until it receives a signal to stop.
+// proxyHelp is the help of the proxy command.
+const proxyHelp = `proxy runs one Envoy until it receives a signal to stop.
 
 It accepts Istio's flags and environment variables: POD_NAME, POD_NAMESPACE, INSTANCE_IP, SERVICE_ACCOUNT, ISTIO_META_*,
 ISTIO_METAJSON_*, PROXY_CONFIG and others. It logs a warning for each setting that has no effect yet.
@@ -41,7 +37,14 @@ terminationDrainDuration to complete (or, with EXIT_ON_ZERO_ACTIVE_CONNECTIONS=t
 Envoy stops. A second signal stops it immediately.
 
 Exit codes: 0 Envoy stopped as requested; 1 it crashed too often, was stopped immediately, or could not be started; 2 the
-command line, environment or ProxyConfig is invalid.`,
+command line, environment or ProxyConfig is invalid.`
+
+func proxy() *cobra.Command {
+	s := config.New(os.Environ())
+	c := &cobra.Command{
+		Use:   "proxy [sidecar]",
+		Short: "Run a proxy",
+		Long:  proxyHelp,
 		Example: `  # a sidecar without traffic interception, for a control plane on this host
   ISTIO_META_INTERCEPTION_MODE=NONE POD_NAME=web-1 POD_NAMESPACE=shop INSTANCE_IP=127.1.0.1 \
     pilot-agent proxy sidecar --discoveryAddress=127.0.0.1:15010

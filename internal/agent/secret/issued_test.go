@@ -127,16 +127,7 @@ func faulty(t *testing.T, fault, want string) {
 		synctest.Wait()
 		return board.View().Entries
 	}
-	if fault != "another root" {
-		for _, name := range []string{workload, meshRoots} {
-			if e := after(impatience)[name]; e.State != StateMissing || e.Problem == "" {
-				t.Errorf("at the start Envoy is told nothing about %s: %s %q", name, e.State, e.Problem)
-			}
-		}
-		if e := after(answerWithin)[workload]; !strings.Contains(e.Problem, want) {
-			t.Errorf("at the start the problem is %q, want %q", e.Problem, want)
-		}
-	}
+	atTheStart(t, after, fault, want)
 	a.set("")
 	first := after(time.Minute)[workload]
 	if first.State != StateServed || board.View().Entries[meshRoots].State != StateServed {
@@ -166,6 +157,22 @@ func faulty(t *testing.T, fault, want string) {
 	secret := strings.Split(string(written), "\n")[1]
 	if text := log.String() + fmt.Sprintf("%+v %#v", board.View().Entries, board.Secrets()); strings.Contains(text, secret) {
 		t.Error("a log or page shows the key")
+	}
+}
+
+// atTheStart checks what Envoy is told if there is a fault before there is a certificate.
+func atTheStart(t *testing.T, after func(time.Duration) map[string]Entry, fault, want string) {
+	t.Helper()
+	if fault == "another root" {
+		return
+	}
+	for _, name := range []string{workload, meshRoots} {
+		if e := after(impatience)[name]; e.State != StateMissing || e.Problem == "" {
+			t.Errorf("at the start Envoy is told nothing about %s: %s %q", name, e.State, e.Problem)
+		}
+	}
+	if e := after(answerWithin)[workload]; !strings.Contains(e.Problem, want) {
+		t.Errorf("at the start the problem is %q, want %q", e.Problem, want)
 	}
 }
 
