@@ -14,20 +14,20 @@ import (
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
-func proxy() *cobra.Command {
-	s := config.New(os.Environ())
-	c := &cobra.Command{
-		Use:   "proxy [sidecar]",
-		Short: "Run a proxy",
-		Long: `proxy runs one Envoy until it receives a signal to stop.
+// proxyHelp is the help of the proxy command.
+const proxyHelp = `proxy runs one Envoy until it receives a signal to stop.
 
 It accepts Istio's flags and environment variables: POD_NAME, POD_NAMESPACE, INSTANCE_IP, SERVICE_ACCOUNT, ISTIO_META_*,
-ISTIO_METAJSON_*, PROXY_CONFIG and others. It logs a warning for each setting that has no effect yet. xDS is not
-encrypted, because TLS to the control plane is not supported yet.
+ISTIO_METAJSON_*, PROXY_CONFIG and others. It logs a warning for each setting that has no effect yet.
 
-It serves certificates and CA certificates from files to Envoy: files that a DestinationRule refers to, the CA
-certificates of the system, and the workload's own certificates in ./etc/certs or
-./var/run/secrets/workload-spiffe-credentials. It does not get certificates from a certificate authority yet. It watches
+It calls the control plane over TLS if the port is 15012, or if controlPlaneAuthPolicy is MUTUAL_TLS. The roots that vouch
+for the control plane are in XDS_ROOT_CA (./var/run/secrets/istio/root-cert.pem). The agent shows a token (--tokenFile), and
+gets a certificate for the workload from the control plane's certificate authority (or that at CA_ADDR), which it renews
+(SECRET_TTL, SECRET_GRACE_PERIOD_RATIO) and shows from then on. The key stays in memory, unless OUTPUT_CERTS names a
+folder. Keys are of ECDSA (ECC_CURVE), or RSA with WORKLOAD_RSA_KEY_SIZE.
+
+It serves certificates and roots to Envoy: those of the workload, from the authority or mounted in ./etc/certs or
+./var/run/secrets/workload-spiffe-credentials; files that a DestinationRule refers to; and the roots of the system. It watches
 the files, and /debug/secretz of the status server shows the state of each secret. The socket of the SDS server is
 ./var/run/secrets/workload-spiffe-uds/socket, or in --configPath if that is not the default. To use another SDS server
 instead, set WORKLOAD_IDENTITY_SOCKET_FILE to the name of its socket in the former directory.
@@ -37,10 +37,21 @@ terminationDrainDuration to complete (or, with EXIT_ON_ZERO_ACTIVE_CONNECTIONS=t
 Envoy stops. A second signal stops it immediately.
 
 Exit codes: 0 Envoy stopped as requested; 1 it crashed too often, was stopped immediately, or could not be started; 2 the
-command line, environment or ProxyConfig is invalid.`,
+command line, environment or ProxyConfig is invalid.`
+
+func proxy() *cobra.Command {
+	s := config.New(os.Environ())
+	c := &cobra.Command{
+		Use:   "proxy [sidecar]",
+		Short: "Run a proxy",
+		Long:  proxyHelp,
 		Example: `  # a sidecar without traffic interception, for a control plane on this host
   ISTIO_META_INTERCEPTION_MODE=NONE POD_NAME=web-1 POD_NAMESPACE=shop INSTANCE_IP=127.1.0.1 \
     pilot-agent proxy sidecar --discoveryAddress=127.0.0.1:15010
+
+  # the same over TLS, with a token (pilotctl token create) and the roots from the state folder of the control plane
+  XDS_ROOT_CA=$HOME/.local/state/pilot/root-cert.pem ISTIO_META_INTERCEPTION_MODE=NONE POD_NAME=web-1 POD_NAMESPACE=shop \
+    INSTANCE_IP=127.1.0.1 pilot-agent proxy sidecar --discoveryAddress=127.0.0.1:15012 --tokenFile=web.token
 
   # a second sidecar on the same host, with other ports
   ISTIO_META_INTERCEPTION_MODE=NONE POD_NAME=api-1 POD_NAMESPACE=shop INSTANCE_IP=127.1.0.2 \

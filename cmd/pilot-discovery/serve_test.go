@@ -80,7 +80,7 @@ func start(t *testing.T, flags ...string) *controlPlane {
 	c.write("reviews.yaml", fmt.Sprintf(reviews, "10.1.0.1"))
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
-	args := append([]string{"discovery", "--configDir=" + c.dir, "--httpAddr=" + c.http, "--grpcAddr=" + c.grpc, "--monitoringAddr="}, flags...)
+	args := append([]string{"discovery", "--configDir=" + c.dir, "--httpAddr=" + c.http, "--grpcAddr=" + c.grpc, "--monitoringAddr=", "--secureGRPCAddr="}, flags...)
 	cmd := root(args)
 	cmd.SetErr(c)
 	go func() { c.exit <- run.Command(ctx, cmd, args) }()

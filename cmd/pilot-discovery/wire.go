@@ -54,8 +54,12 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	metrics, commits, board, ready := admin.NewMetrics(build), new(admin.Commits), admin.NewBoard(), new(admin.Readiness)
 	committed := make(chan struct{}, 1)
 	log.Info("starting", "version", build.Version, "revision", build.Revision, "config_dir", s.ConfigDir,
-		"mesh_config", s.MeshConfig, "http_addr", s.HTTPAddr, "monitoring_addr", s.MonitoringAddr, "grpc_addr", s.GRPCAddr)
-	loop := newLoop(s, names, log, func(c push.Commit) {
+		"mesh_config", s.MeshConfig, "http_addr", s.HTTPAddr, "monitoring_addr", s.MonitoringAddr, "grpc_addr", s.GRPCAddr, "secure_grpc_addr", s.SecureGRPCAddr)
+	secure, err := newSecure(s, access, metrics, log)
+	if err != nil {
+		return nil, err
+	}
+	loop := newLoop(s, names, secure, log, func(c push.Commit) {
 		metrics.Commit(c)
 		commits.Observe(c)
 		logCommit(log, c)
@@ -66,7 +70,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	})
 	xds := server.New(loop, server.Options{
 		ControlPlane: "pilot-discovery " + build.Version, WriteTimeout: s.WriteTimeout, MaxReceive: s.MaxRecvMsgSize,
-		Observer: metrics, Log: log,
+		Admit: secure.door.Admit, Observer: metrics, Log: log,
 	})
 	pages := admin.New(admin.Options{
 		Build: build, Mesh: loop, Streams: xds, Ready: ready, Metrics: metrics, Commits: commits, Board: board,
@@ -87,13 +91,8 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	g.Add(run.Actor{Name: "first commit", Ready: loop.Synced(), Run: wait})
 	g.Add(run.Actor{Name: "streams", Run: xds.Run})
 	serving := ready.Missing("proxies cannot connect yet")
-	if s.GRPCAddr != "" {
-		g.Add(run.ListenGRPC("xDS (--grpcAddr)", s.GRPCAddr, grpcServer(xds, s), xds.Drain, s.ShutdownDuration/2))
-	}
-	if writes(s) {
-		if err := addWriters(g, s, access, loop, xds, log); err != nil {
-			return nil, err
-		}
+	if err := addServers(g, s, access, loop, xds, secure, log); err != nil {
+		return nil, err
 	}
 	g.Add(run.Actor{Name: "ready", Run: func(ctx context.Context) error { return serve(ctx, s, ready, serving, log) }})
 	return g, nil
@@ -112,21 +111,39 @@ func addKeyFetcher(g *run.Group, s *config.Settings, loop *push.Loop, log *slog.
 // serve reports that the control plane is ready, until it stops. serving withdraws why it was not.
 func serve(ctx context.Context, s *config.Settings, ready *admin.Readiness, serving func(), log *slog.Logger) error {
 	serving()
-	log.Info("ready", "grpc_addr", s.GRPCAddr)
+	log.Info("ready", "grpc_addr", s.GRPCAddr, "secure_grpc_addr", s.SecureGRPCAddr)
 	<-ctx.Done()
 	ready.Missing("the control plane is stopping")
 	return nil
 }
 
+// addServers adds what proxies call, with and without TLS, and what writes to the cluster.
+func addServers(g *run.Group, s *config.Settings, access *rest.Config, loop *push.Loop, xds *server.Server, secure *secure, log *slog.Logger) error {
+	if s.GRPCAddr != "" {
+		g.Add(run.ListenGRPC("xDS (--grpcAddr)", s.GRPCAddr, grpcServer(xds, s), xds.Drain, s.ShutdownDuration/2))
+	}
+	if s.SecureGRPCAddr != "" {
+		secure.add(g, loop, xds)
+	}
+	if writes(s) {
+		return addWriters(g, s, access, loop, xds, secure, log)
+	}
+	return nil
+}
+
 // newLoop creates the state and the loop that owns it. observe is told of each commit.
-func newLoop(s *config.Settings, sources []string, log *slog.Logger, observe func(push.Commit)) *push.Loop {
+func newLoop(s *config.Settings, sources []string, secure *secure, log *slog.Logger, observe func(push.Commit)) *push.Loop {
 	tables := state.New(state.Options{
 		Domain: s.Domain, ClusterID: s.ClusterID, Sources: sources, Ranges: state.Ranges{IPv4: s.AllocateIPv4, IPv6: s.AllocateIPv6},
-		ControlNamespace: controlNamespace(s),
+		ControlNamespace: controlNamespace(s), RegisterUnverified: s.CA.Unverified,
 	})
 	graph := query.New(tables.DB, query.Options{Workers: workers(s)})
 	return push.New(tables, graph, class.Define(graph, tables), push.Settings{
-		Sources: sources, MinInterval: s.MinCommitInterval, Log: log, Observe: observe,
+		Sources: sources, MinInterval: s.MinCommitInterval, Log: log, Refused: secure.refuse,
+		Observe: func(c push.Commit) {
+			secure.trust.set(tables.PresentTrustDomains())
+			observe(c)
+		},
 		Versions: writes(s), Addresses: writes(s) && s.Allocate, Registrations: writes(s) && s.Register,
 	})
 }
@@ -188,17 +205,24 @@ func controlNamespace(s *config.Settings) string {
 
 // addWriters adds the actors that write to the cluster: one that registers the proxies of this replica, and one that does what only
 // one replica may do.
-func addWriters(g *run.Group, s *config.Settings, access *rest.Config, loop *push.Loop, xds *server.Server, log *slog.Logger) error {
+func addWriters(g *run.Group, s *config.Settings, access *rest.Config, loop *push.Loop, xds *server.Server, secure *secure, log *slog.Logger) error {
 	target, err := cluster.NewStatuses(access)
 	if err != nil {
 		return err
 	}
-	identity, err := identity(s)
+	self, err := replica(s)
 	if err != nil {
 		return err
 	}
 	tasks := []func(context.Context){
 		status.New(status.Options{Mesh: loop, Streams: xds, Target: target, Log: log}).Run,
+	}
+	if s.SecureGRPCAddr != "" && !s.CA.Off {
+		roots, err := secure.roots(access, loop, log)
+		if err != nil {
+			return err
+		}
+		tasks = append(tasks, roots)
 	}
 	if s.Allocate {
 		tasks = append(tasks, (&allocate.Writer{Mesh: loop, Target: target, Log: log}).Run)
@@ -209,7 +233,7 @@ func addWriters(g *run.Group, s *config.Settings, access *rest.Config, loop *pus
 			return err
 		}
 		registrar := register.New(register.Options{
-			Mesh: loop, Target: entries, Sink: loop, Self: identity, Grace: s.RegistrationGrace, Log: log,
+			Mesh: loop, Target: entries, Sink: loop, Self: self, Grace: s.RegistrationGrace, Log: log,
 		})
 		tasks = append(tasks, registrar.Lead)
 		g.Add(run.Actor{Name: "registration", Run: func(ctx context.Context) error { registrar.Run(ctx); return nil }})
@@ -226,13 +250,13 @@ func addWriters(g *run.Group, s *config.Settings, access *rest.Config, loop *pus
 			work(ctx)
 			return nil
 		}
-		return cluster.Lead(ctx, access, cluster.Lease{Namespace: s.Namespace, Name: leaderLease, Identity: identity, Log: log}, work)
+		return cluster.Lead(ctx, access, cluster.Lease{Namespace: s.Namespace, Name: leaderLease, Identity: self, Log: log}, work)
 	}})
 	return nil
 }
 
-// identity names this replica among all that write to the cluster.
-func identity(s *config.Settings) (string, error) {
+// replica names this one among all that write to the cluster.
+func replica(s *config.Settings) (string, error) {
 	if s.PodName != "" {
 		return s.PodName, nil
 	}

@@ -2,14 +2,25 @@ package agent
 
 import (
 	"context"
+	"crypto/elliptic"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/structpb"
+	security "istio.io/api/security/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/agent/boot"
 	"github.com/pilotmesh/pilot/internal/agent/config"
+	"github.com/pilotmesh/pilot/internal/agent/relay"
 	"github.com/pilotmesh/pilot/internal/agent/secret"
+	"github.com/pilotmesh/pilot/internal/agent/upstream"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
@@ -26,9 +37,20 @@ func secretsSocket(s *config.Settings) string {
 	return filepath.Join(own, "secrets.sock")
 }
 
-// hasCertificate reports whether the workload may have a certificate of the mesh: another program serves secrets, or certificate files
-// are mounted.
-func hasCertificate(s *config.Settings) bool { return s.IdentitySocket != "" || secret.Mounted() }
+// hasCertificate reports whether the workload may have a certificate of the mesh: another program serves secrets, certificate files are
+// mounted, or there is a certificate authority.
+func hasCertificate(s *config.Settings) bool {
+	mounted, _, _ := secret.MountedFiles()
+	return s.IdentitySocket != "" || mounted != "" || s.Certificates.Authority != "" && !s.Certificates.Mounted
+}
+
+// relaySocket returns the path of the socket at which the relay serves Envoy; empty if Envoy calls the control plane itself.
+func relaySocket(s *config.Settings) string {
+	if !s.TLS {
+		return ""
+	}
+	return filepath.Join(s.Proxy.GetConfigPath(), "XDS")
+}
 
 // samePath reports whether two paths are equal when resolved from the agent's working directory.
 func samePath(a, b string) bool {
@@ -40,23 +62,145 @@ func samePath(a, b string) bool {
 	return err == nil && first == second
 }
 
-// serveSecrets adds the server of certificates and keys to the group, unless another program serves them.
+// credentials are where the agent's own certificate and the roots of the mesh come from. One of its sources is nil or empty.
+type credentials struct {
+	issued                  *secret.Issued
+	certificate, key, roots string // files
+}
+
+// pair returns the certificate of the workload; nil if there is none.
+func (c *credentials) pair() *tls.Certificate {
+	if c.issued != nil {
+		return c.issued.Certificate()
+	}
+	return readPair(c.certificate, c.key)
+}
+
+// readPair reads a certificate and its key; nil if there are none. What is wrong with them is reported when Envoy asks for them.
+func readPair(certificate, key string) *tls.Certificate {
+	if certificate == "" {
+		return nil
+	}
+	pair, err := tls.LoadX509KeyPair(certificate, key)
+	if err != nil {
+		return nil
+	}
+	if pair.Leaf == nil {
+		if pair.Leaf, err = x509.ParseCertificate(pair.Certificate[0]); err != nil {
+			return nil
+		}
+	}
+	return &pair
+}
+
+// known returns the roots of the mesh, as PEM.
+func (c *credentials) known() []byte {
+	if c.issued != nil {
+		return c.issued.Roots()
+	}
+	text, err := os.ReadFile(c.roots)
+	if err != nil {
+		return nil
+	}
+	return text
+}
+
+// serveSecrets adds the server of certificates and keys to the group, unless another program serves them, and the relay of xDS.
 func serveSecrets(ctx context.Context, group *run.Group, s *config.Settings, c boot.Config, log *slog.Logger) (*secret.Board, error) {
-	board, socket := secret.NewBoard(log), c.SecretsSocket
+	board, own := secret.NewBoard(log), &credentials{}
 	group.Add(run.Actor{Name: "secrets", Run: board.Run})
+	files := secret.NewFiles(board, log)
+	own.certificate, own.key, own.roots = secret.MountedFiles()
+	if own.certificate == "" && !s.Certificates.Mounted && s.IdentitySocket == "" && s.Certificates.Authority != "" {
+		own.issued = issued(s, board, own, log)
+		files.Except = own.issued.Provides
+		group.Add(run.Actor{Name: "workload certificate", Run: own.issued.Run})
+	}
+	dial := func() (*grpc.ClientConn, error) {
+		return grpc.NewClient(s.Proxy.GetDiscoveryAddress(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	}
+	if s.TLS {
+		dialer := discoveryDialer(s, own)
+		dial = func() (*grpc.ClientConn, error) {
+			conn, err := dialer.Dial(true)
+			if err != nil {
+				return nil, err
+			}
+			return conn.ClientConn, nil
+		}
+		l, err := secret.Listen(ctx, c.Relay)
+		if err != nil {
+			return nil, err
+		}
+		group.Add(run.GRPC("relay of xDS", l, relay.New(dialer, log).Server(), func(context.Context) {}, 0))
+	}
+	group.Add(run.Actor{Name: "report of missing secrets", Run: secret.NewReporter(board, dial, c.Node, log).Run})
 	if s.IdentitySocket != "" {
-		log.Info("another program serves secrets (WORKLOAD_IDENTITY_SOCKET_FILE)", "socket", socket)
+		log.Info("another program serves secrets (WORKLOAD_IDENTITY_SOCKET_FILE)", "socket", c.SecretsSocket)
 		return board, nil
 	}
-	l, err := secret.Listen(ctx, socket)
+	l, err := secret.Listen(ctx, c.SecretsSocket)
 	if err != nil {
 		return nil, err
 	}
 	server := grpc.NewServer()
 	secret.NewServer(board).Register(server)
-	group.Add(run.Actor{Name: "certificate files", Run: secret.NewFiles(board, log).Run})
-	group.Add(run.Actor{Name: "report of missing secrets", Run: secret.NewReporter(board, s.Proxy.GetDiscoveryAddress(), c.Node, log).Run})
+	group.Add(run.Actor{Name: "certificate files", Run: files.Run})
 	// The group stops this server after Envoy has ended, so no client is left to wait for.
 	group.Add(run.GRPC("secrets' socket", l, server, func(context.Context) {}, 0))
 	return board, nil
+}
+
+// discoveryDialer returns how to connect to the control plane.
+func discoveryDialer(s *config.Settings, own *credentials) *upstream.Dialer {
+	return &upstream.Dialer{
+		Address: s.Proxy.GetDiscoveryAddress(), RootsFile: s.Certificates.DiscoveryRoots, ServerName: s.Certificates.ServerName,
+		TokenFile: s.Certificates.TokenFile, Certificate: own.pair, Roots: own.known,
+	}
+}
+
+// issued returns the provider of certificates from the authority.
+func issued(s *config.Settings, board *secret.Board, own *credentials, log *slog.Logger) *secret.Issued {
+	o := s.Certificates
+	dialer := &upstream.Dialer{
+		Address: o.Authority, RootsFile: o.AuthorityRoots, ServerName: o.ServerName, TokenFile: o.TokenFile, Roots: own.known,
+		Certificate: func() *tls.Certificate {
+			if o.Provided != "" {
+				return readPair(filepath.Join(o.Provided, "cert-chain.pem"), filepath.Join(o.Provided, "key.pem"))
+			}
+			return own.pair()
+		},
+	}
+	curve := elliptic.P256()
+	if o.Large {
+		curve = elliptic.P384()
+	}
+	return secret.NewIssued(board, secret.IssueOptions{
+		TrustDomain: o.TrustDomain, Namespace: s.Namespace, Account: s.ServiceAccount, Valid: o.TTL, Grace: o.Grace,
+		RSABits: o.RSABits, Curve: curve, PKCS8: o.PKCS8, Output: o.Output, Log: log,
+		Request: func(ctx context.Context, csr string, valid time.Duration) ([]string, error) {
+			return requestCertificate(ctx, dialer, o.Provided != "", s.ClusterID, csr, valid)
+		},
+	})
+}
+
+// requestCertificate asks the authority for a certificate. A token goes before the present certificate, because it may show what that
+// does not: that the service account still exists.
+func requestCertificate(ctx context.Context, d *upstream.Dialer, certificate bool, cluster, csr string, valid time.Duration) ([]string, error) {
+	conn, err := d.Dial(certificate)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close() //nolint:errcheck // nothing is buffered
+	metadata, err := structpb.NewStruct(map[string]any{"ClusterID": cluster})
+	if err != nil {
+		return nil, err
+	}
+	answer, err := security.NewIstioCertificateServiceClient(conn).CreateCertificate(ctx, &security.IstioCertificateRequest{
+		Csr: csr, ValidityDuration: int64(valid / time.Second), Metadata: metadata,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", d.Address, err)
+	}
+	return answer.GetCertChain(), nil
 }

@@ -157,12 +157,13 @@ func TestRemarks(t *testing.T) {
 		{nil, nil},
 		{[]string{"--registries=", "--secureGRPCAddr=", "--httpsAddr=", "--monitoringAddr=", "--ctrlz_port=0"}, nil},
 		{[]string{"--httpsAddr=:15017"}, nil},
-		{[]string{"--secureGRPCAddr=:9000"}, []string{"--secureGRPCAddr=:9000 has no effect: it is not supported yet"}},
+		{[]string{"--secureGRPCAddr=:9000"}, nil},
 		{[]string{"--kubeconfig", "x", "--registries=Kubernetes", "--namespace=mesh"}, nil},
 		{[]string{"--registries=Kubernetes"}, []string{"--registries=Kubernetes has no effect: with --configDir, Kubernetes is read only if --kubeconfig is set"}},
 		{[]string{"--registries=Mock"}, []string{"--registries=Mock has no effect: it is not supported yet"}},
 		{[]string{"--tls-min-version=1.3"}, []string{"--tls-min-version=1.3 has no effect: it is not supported yet"}},
-		{[]string{"--grpcAddr="}, []string{"--grpcAddr is empty: no proxy can connect"}},
+		{[]string{"--grpcAddr="}, nil},
+		{[]string{"--grpcAddr=", "--secureGRPCAddr="}, []string{"--grpcAddr and --secureGRPCAddr are empty: no proxy can connect"}},
 		{[]string{"--domain", "--strange", "--log_as_json"}, nil}, // a value that looks like a flag
 		{[]string{"--minCommitInterval", "1ms", "--http-addr=:1", "-x"}, []string{
 			"unknown flag --http-addr has no effect; did you mean --httpAddr?",

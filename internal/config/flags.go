@@ -33,6 +33,11 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.HTTPAddr, "httpAddr", s.HTTPAddr, "address of /ready, /metrics, /version and /debug; empty for none")
 	fs.StringVar(&s.MonitoringAddr, "monitoringAddr", s.MonitoringAddr, "second address of the same pages, for Prometheus; empty for none")
 	fs.StringVar(&s.GRPCAddr, "grpcAddr", s.GRPCAddr, "address of xDS without TLS; empty for none")
+	fs.StringVar(&s.SecureGRPCAddr, "secureGRPCAddr", s.SecureGRPCAddr, "address of xDS and of the certificate authority over TLS; callers must show a certificate of the mesh or a token; empty for none")
+	fs.StringVar(&s.CA.StateDir, "stateDir", s.CA.StateDir, "folder for what must be remembered outside Kubernetes: the keys of the certificate authority and of tokens")
+	fs.StringVar(&s.CA.CertFile, "tlsCertFile", "", "file with the certificate that the control plane shows; the default is one that its certificate authority signs")
+	fs.StringVar(&s.CA.KeyFile, "tlsKeyFile", "", "file with the key of --tlsCertFile")
+	fs.StringVar(&s.CA.RootsFile, "caCertFile", "", "file with further roots of certificates that callers may show")
 	fs.BoolVar(&s.Profile, "profile", s.Profile, "serve /debug/pprof")
 	fs.BoolVar(&s.DebugRemote, "debugRemote", s.DebugRemote, "serve /debug to all hosts, without authentication; by default only to this host")
 
@@ -66,13 +71,11 @@ type inertFlag struct {
 func inert() []inertFlag {
 	list := []inertFlag{
 		{name: "httpsAddr", otherwise: ":15017", help: "address of the webhooks", off: []string{""}},
-		{name: "secureGRPCAddr", otherwise: ":15012", help: "address of xDS and the CA over TLS", off: []string{""}},
 		{name: "ctrlz_port", otherwise: "9876", help: "port of an introspection page; use /debug instead", off: []string{"0"}},
 		{name: "ctrlz_address", otherwise: "localhost", help: "address of an introspection page", off: []string{""}},
 	}
 	for _, name := range []string{
-		"cniNamespace", "clusterAliases", "caCertFile", "tlsCertFile", "tlsKeyFile",
-		"tls-cipher-suites", "tls-min-version", "log_caller", "log_rotate",
+		"cniNamespace", "clusterAliases", "tls-cipher-suites", "tls-min-version", "log_caller", "log_rotate",
 		"log_rotate_max_age", "log_rotate_max_backups", "log_rotate_max_size", "log_stacktrace_level", "log_target",
 		"vklog", "plugins", "appNamespace", "resync", "trust-domain", "consulserverURL", "consulserverInterval",
 		"mcpMaxMsgSize", "mcpInitialWindowSize", "mcpInitialConnWindowSize", "disable-install-crds", "discoveryCache",
@@ -117,8 +120,8 @@ func (s *Settings) Remarks(args []string) []string {
 	if level := s.flags.logLevel; strings.Contains(level, ",") || strings.Contains(level, ":") && !strings.HasPrefix(level, "default:") {
 		remarks = append(remarks, "--log_output_level: there is one level for all messages; levels of single scopes have no effect")
 	}
-	if s.GRPCAddr == "" {
-		remarks = append(remarks, "--grpcAddr is empty: no proxy can connect")
+	if s.GRPCAddr == "" && s.SecureGRPCAddr == "" {
+		remarks = append(remarks, "--grpcAddr and --secureGRPCAddr are empty: no proxy can connect")
 	}
 	for _, name := range unknown(s.flags.set, args) {
 		remark := fmt.Sprintf("unknown flag %s has no effect", name)

@@ -66,9 +66,11 @@ type Settings struct {
 	// ClusterID is the name of the cluster in which the control plane runs.
 	ClusterID string
 
-	// HTTPAddr and MonitoringAddr are the addresses of the HTTP pages; GRPCAddr is that of xDS without TLS. An empty address
-	// disables the server.
-	HTTPAddr, MonitoringAddr, GRPCAddr string
+	// HTTPAddr and MonitoringAddr are the addresses of the HTTP pages; GRPCAddr is that of xDS without TLS, and SecureGRPCAddr that of
+	// xDS and the certificate authority over TLS. An empty address disables the server.
+	HTTPAddr, MonitoringAddr, GRPCAddr, SecureGRPCAddr string
+	// CA are the settings of the certificate authority, and of who is let in over TLS.
+	CA CA
 	// Profile enables /debug/pprof.
 	Profile bool
 	// DebugRemote allows clients on other hosts to read /debug.
@@ -130,13 +132,14 @@ func New(lookup func(name string) (string, bool)) *Settings {
 		remoteTimeout:  env("PILOT_REMOTE_CLUSTER_TIMEOUT", defaultRemoteTimeout),
 		leaderElection: env("ENABLE_LEADER_ELECTION", "true"), PodName: env("POD_NAME", ""),
 		Namespace: env("POD_NAMESPACE", defaultNamespace), ClusterID: env("CLUSTER_ID", defaultCluster),
-		HTTPAddr: ":8080", MonitoringAddr: ":15014", GRPCAddr: ":15010", Profile: true,
+		HTTPAddr: ":8080", MonitoringAddr: ":15014", GRPCAddr: ":15010", SecureGRPCAddr: ":15012", Profile: true,
 		KeepaliveInterval: 30 * time.Second, KeepaliveTimeout: 10 * time.Second, KeepaliveMaxServerConnectionAge: Forever,
 		ShutdownDuration: 10 * time.Second,
 		MaxRecvMsgSize:   8 << 20, WriteTimeout: 10 * time.Second,
 		Allocate: env("PILOT_ENABLE_IP_AUTOALLOCATE", "true") != "false",
 		Register: env("PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION", "true") != "false",
 	}
+	s.CA.environment(env, lookup)
 	s.AllocateIPv4 = s.prefix(env, "PILOT_IP_AUTOALLOCATE_IPV4_PREFIX", "240.240.0.0/16")
 	s.AllocateIPv6 = s.prefix(env, "PILOT_IP_AUTOALLOCATE_IPV6_PREFIX", "2001:2::/48")
 	s.keyServers(env)

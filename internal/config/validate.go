@@ -60,6 +60,7 @@ func (s *Settings) Validate() error {
 	}
 	s.checkAddresses(wrong)
 	s.checkDurations(wrong)
+	errs = append(errs, s.CA.check()...)
 	if s.Workers < 0 || s.Workers > maxWorkers {
 		wrong("workers", "%d is not between 0 (one per processor) and %d", s.Workers, maxWorkers)
 	}
@@ -113,7 +114,7 @@ func checkFile(path *string, otherwise string) string {
 func (s *Settings) checkAddresses(wrong func(flag, format string, args ...any)) {
 	used := map[string]string{}
 	for _, a := range []struct{ flag, addr string }{
-		{"httpAddr", s.HTTPAddr}, {"monitoringAddr", s.MonitoringAddr}, {"grpcAddr", s.GRPCAddr},
+		{"httpAddr", s.HTTPAddr}, {"monitoringAddr", s.MonitoringAddr}, {"grpcAddr", s.GRPCAddr}, {"secureGRPCAddr", s.SecureGRPCAddr},
 	} {
 		if a.addr == "" {
 			continue

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/identity"
 	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
@@ -101,6 +102,9 @@ type Proxy struct {
 	Account string
 	// NoCertificate is true if the proxy reports that it has no certificate of the mesh and cannot get one.
 	NoCertificate bool
+	// Identity is who the proxy has shown to be; zero if it is connected without TLS, so that this is not known. Namespace and Account
+	// are then what the proxy says of itself.
+	Identity identity.Identity
 	// Connected is when the proxy connected. It is zero unless Group is set.
 	Connected time.Time
 }
@@ -111,7 +115,7 @@ func (p *Proxy) Equal(o *Proxy) bool {
 		p.ID == o.ID && p.Role == o.Role && p.Name == o.Name && p.Namespace == o.Namespace && p.Domain == o.Domain &&
 		p.ClusterID == o.ClusterID && p.Network == o.Network && p.Node == o.Node && p.Mode == o.Mode && p.Locality == o.Locality &&
 		p.Version == o.Version && p.Envoy == o.Envoy && p.HTTP10 == o.HTTP10 && p.Idle == o.Idle && slices.Equal(p.Addresses, o.Addresses) && p.Labels == o.Labels &&
-		slices.Equal(p.Extensions, o.Extensions) && p.Group == o.Group && p.Account == o.Account && p.NoCertificate == o.NoCertificate && p.Connected.Equal(o.Connected)
+		slices.Equal(p.Extensions, o.Extensions) && p.Group == o.Group && p.Account == o.Account && p.NoCertificate == o.NoCertificate && p.Identity == o.Identity && p.Connected.Equal(o.Connected)
 }
 
 // InboundPort is a port on which a workload serves.

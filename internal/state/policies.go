@@ -60,6 +60,14 @@ func (t *Tables) AutoMTLS(r store.Reader) bool {
 	return !ok || v.Number != 0
 }
 
+// PresentTrustDomains returns the same as TrustDomains, for the goroutine that commits.
+func (t *Tables) PresentTrustDomains() []string {
+	if v, ok := t.Settings.Peek(trustDomains); ok {
+		return v.List.Items()
+	}
+	return []string{defaultTrustDomain}
+}
+
 // TrustDomains returns the trust domain of the mesh, followed by its aliases.
 func (t *Tables) TrustDomains(r store.Reader) []string {
 	if v, ok := t.Settings.Get(r, trustDomains); ok {

@@ -130,6 +130,9 @@ func (t *Tables) defineRegistrations(db *store.DB) {
 // does not change.
 func (t *Tables) ControlNamespace() string { return t.options.ControlNamespace }
 
+// RegistersUnverified reports whether proxies that have not shown who they are may ask to be registered. It does not change.
+func (t *Tables) RegistersUnverified() bool { return t.options.RegisterUnverified }
+
 func (t *Tables) splitWorkloadGroup(tx *store.Txn, o *api.Object, spec *networking.WorkloadGroup) {
 	t.Registrations.Groups.Set(tx, o.Key, &WorkloadGroup{spec, o.Hash})
 }

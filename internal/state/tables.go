@@ -38,6 +38,8 @@ type Options struct {
 	Ranges Ranges
 	// ControlNamespace is the namespace of the control plane in the cluster whose configuration it reads; empty if it reads none.
 	ControlNamespace string
+	// RegisterUnverified is true if proxies that have not shown who they are may ask to be registered.
+	RegisterUnverified bool
 }
 
 // Tables are all tables of the mesh.

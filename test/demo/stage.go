@@ -102,6 +102,7 @@ func (s *stage) control(ctx context.Context) (err error) {
 	if s.discovery, err = testbed.NewDiscovery(s.bin("pilot-discovery"), s.dir); err != nil {
 		return err
 	}
+	s.discovery.TLSOnly()
 	if bindable(usualHTTP) == nil {
 		s.discovery.HTTP = usualHTTP
 	}
@@ -196,12 +197,17 @@ func (s *stage) workloads(ctx context.Context) error {
 	return nil
 }
 
-// sidecars starts an agent for each workload, and waits until all are ready.
+// sidecars starts an agent for each workload, and waits until all are ready. Each has a token of its service account, gets a certificate
+// for it, and calls the control plane over TLS.
 func (s *stage) sidecars(ctx context.Context) error {
 	for _, w := range bookstore() {
+		args, env, err := s.discovery.Certified(ctx, s.bin("pilotctl"), s.dir, "bookstore", w.service)
+		if err != nil {
+			return err
+		}
 		a, err := testbed.StartAgent(testbed.AgentOptions{
-			Binary: s.bin("pilot-agent"), Envoy: s.envoy, Args: []string{"--terminationDrainDuration=0s"},
-		}, s.dir, testbed.Node{Name: w.name(), Namespace: "bookstore", IP: w.address, Discovery: s.discovery.GRPC})
+			Binary: s.bin("pilot-agent"), Envoy: s.envoy, Args: append(args, "--terminationDrainDuration=0s"), Env: env,
+		}, s.dir, testbed.Node{Name: w.name(), Namespace: "bookstore", IP: w.address, Discovery: s.discovery.Secure})
 		if err != nil {
 			return err
 		}

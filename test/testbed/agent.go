@@ -137,5 +137,11 @@ func (a *Agent) EnvoyPIDs() ([]int, error) {
 	return pids, nil
 }
 
+// WholeLog is everything that the agent and its Envoys have written.
+func (a *Agent) WholeLog() (string, error) {
+	text, err := os.ReadFile(a.process.Log())
+	return string(text), err
+}
+
 // Exists reports whether there is a process of that number.
 func Exists(pid int) bool { return syscall.Kill(pid, 0) == nil }

@@ -28,8 +28,11 @@ func Build(ctx context.Context, root, program, dir string, flags ...string) (str
 type Discovery struct {
 	Pages
 	Binary    string
-	ConfigDir string // what it serves
-	GRPC      string // xDS, plaintext
+	ConfigDir string   // what it serves
+	GRPC      string   // xDS, plaintext; empty for none
+	Secure    string   // xDS and certificates over TLS; empty for none
+	StateDir  string   // where the roots and keys are
+	Env       []string // NAME=value
 	logs      string
 	process   *process.Process
 }
@@ -40,15 +43,36 @@ func NewDiscovery(binary, dir string) (*Discovery, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Discovery{Binary: binary, ConfigDir: filepath.Join(dir, "config"), GRPC: Loopback(ports[0]), Pages: Pages{HTTP: Loopback(ports[1])}, logs: dir}
+	d := &Discovery{Binary: binary, ConfigDir: filepath.Join(dir, "config"), StateDir: filepath.Join(dir, "state"), GRPC: Loopback(ports[0]), Pages: Pages{HTTP: Loopback(ports[1])}, logs: dir}
 	return d, os.MkdirAll(d.ConfigDir, 0o755)
+}
+
+// TLSOnly makes the control plane serve xDS and certificates over TLS, and nothing in plaintext.
+func (d *Discovery) TLSOnly() {
+	d.GRPC, d.Secure = "", d.GRPC
+}
+
+// Certified returns what lets an agent call the control plane over TLS as a service account, for which it issues a token. control is the
+// path of pilotctl. The agent's files go below dir.
+func (d *Discovery) Certified(ctx context.Context, control, dir, namespace, account string) (args, env []string, err error) {
+	cmd := exec.CommandContext(ctx, control, "token", "create", "--stateDir="+d.StateDir, "--service-account="+namespace+"/"+account)
+	token, err := cmd.Output()
+	if err != nil {
+		return nil, nil, fmt.Errorf("pilotctl token create: %w", err)
+	}
+	file := filepath.Join(dir, namespace+"-"+account+".token")
+	if err := os.WriteFile(file, token, 0o600); err != nil {
+		return nil, nil, err
+	}
+	return []string{"--controlPlaneAuthPolicy=MUTUAL_TLS", "--tokenFile=" + file},
+		[]string{"XDS_ROOT_CA=" + filepath.Join(d.StateDir, "root-cert.pem"), "SERVICE_ACCOUNT=" + account}, nil
 }
 
 // Start runs the control plane and waits until it is ready. It can be called again after Stop or Kill.
 func (d *Discovery) Start(ctx context.Context) error {
-	p, err := start("pilot-discovery", d.logs, d.Binary, "discovery",
-		"--configDir="+d.ConfigDir, "--registries=", "--grpcAddr="+d.GRPC, "--httpAddr="+d.HTTP,
-		"--secureGRPCAddr=", "--httpsAddr=", "--monitoringAddr=", "--ctrlz_port=0")
+	p, err := start("pilot-discovery", d.logs, "/usr/bin/env", slices.Concat(d.Env, []string{d.Binary, "discovery",
+		"--configDir=" + d.ConfigDir, "--registries=", "--grpcAddr=" + d.GRPC, "--httpAddr=" + d.HTTP,
+		"--secureGRPCAddr=" + d.Secure, "--stateDir=" + d.StateDir, "--httpsAddr=", "--monitoringAddr=", "--ctrlz_port=0"})...)
 	if err != nil {
 		return err
 	}

@@ -52,8 +52,9 @@ const (
 type Config struct {
 	// Node identifies the proxy to the control plane.
 	Node *corev3.Node
-	// Discovery is the address of the control plane. SotW selects State-of-the-World xDS instead of delta xDS.
+	// Discovery is the address of the control plane. If Relay is not empty, Envoy calls it through the unix socket of that path. SotW selects State-of-the-World xDS instead of delta xDS.
 	Discovery Address
+	Relay     string
 	SotW      bool
 	// AdminPort is the port of the admin interface, on loopback.
 	AdminPort uint32

@@ -32,10 +32,12 @@ const (
 	keepAliveTimeout = 10 * time.Second
 )
 
-// discovery returns the cluster of the control plane, which uses HTTP/2 without TLS.
+// discovery returns the cluster of the control plane, which uses HTTP/2 without TLS. The agent adds TLS behind the socket of the relay.
 func (c Config) discovery() *clusterv3.Cluster {
 	d := envoy.StaticCluster(DiscoveryCluster, connectTimeout, envoy.Address(c.Discovery.Host, c.Discovery.Port))
-	if _, err := netip.ParseAddr(c.Discovery.Host); err != nil {
+	if c.Relay != "" {
+		d = envoy.StaticCluster(DiscoveryCluster, connectTimeout, envoy.Pipe(c.Relay))
+	} else if _, err := netip.ParseAddr(c.Discovery.Host); err != nil {
 		d.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS}
 		d.DnsLookupFamily = clusterv3.Cluster_V4_PREFERRED
 		if c.IPv6 {

@@ -151,8 +151,13 @@ func TestMistakes(t *testing.T) {
 		environ, args []string
 		want          string
 	}{
-		{nil, nil, "requires TLS, which this agent does not support yet; name its plaintext port (--discoveryAddress=istiod.istio-system.svc:15010"},
-		{[]string{address + "controlPlaneAuthPolicy: MUTUAL_TLS"}, nil, "requires TLS"},
+		{[]string{"SECRET_TTL=soon"}, nil, `SECRET_TTL: "soon" is not a duration`},
+		{[]string{"SECRET_GRACE_PERIOD_RATIO=1"}, nil, `SECRET_GRACE_PERIOD_RATIO: "1" is not a number between`},
+		{[]string{"WORKLOAD_RSA_KEY_SIZE=512"}, nil, `WORKLOAD_RSA_KEY_SIZE: "512" is not a size`},
+		{[]string{"ECC_SIGNATURE_ALGORITHM=RSA"}, nil, `ECC_SIGNATURE_ALGORITHM: "RSA" is not ECDSA`},
+		{[]string{"JWT_POLICY=none"}, nil, `JWT_POLICY: "none" is neither`},
+		{[]string{"CA_ADDR=ca"}, nil, `CA_ADDR: "ca" is not host:port`},
+		{[]string{"CA_PROVIDER=GoogleCAS"}, nil, `CA_PROVIDER: "GoogleCAS" is not supported`},
 		{[]string{address + "statusport: 1"}, nil, "PROXY_CONFIG: line 2: statusport"},
 		{[]string{address + "statusPort: many"}, nil, "PROXY_CONFIG: line 2: statusPort must be a whole number"},
 		{[]string{"PROXY_CONFIG={"}, nil, "PROXY_CONFIG: line 1: not well-formed YAML"},
@@ -199,6 +204,25 @@ func TestAllMistakesAtOnce(t *testing.T) {
 	}
 }
 
+// TestTLS: the port decides, unless a setting does.
+func TestTLS(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want bool
+	}{
+		{nil, true}, // Istio's default, istiod.istio-system.svc:15012
+		{[]string{"--discoveryAddress=x:15012"}, true},
+		{[]string{"--discoveryAddress=x:15010"}, false},
+		{[]string{"--discoveryAddress=x:15012", "--controlPlaneAuthPolicy=NONE"}, false},
+		{[]string{"--discoveryAddress=x:9000", "--controlPlaneAuthPolicy=MUTUAL_TLS"}, true},
+	} {
+		s, err := load(t, nil, nil, c.args...)
+		if err != nil || s.TLS != c.want || (s.Certificates.Authority != "") != c.want {
+			t.Errorf("%q: TLS %v, authority %q, %v", c.args, s.TLS, s.Certificates.Authority, err)
+		}
+	}
+}
+
 func TestPlaintextByChoice(t *testing.T) {
 	s, err := load(t, nil, nil, "--discoveryAddress=x:15012", "--controlPlaneAuthPolicy=NONE")
 	if err != nil || s.Proxy.ControlPlaneAuthPolicy != meshv1alpha1.AuthenticationPolicy_NONE {
@@ -208,7 +232,7 @@ func TestPlaintextByChoice(t *testing.T) {
 
 // TestRemarks: what does nothing is told, and only that.
 func TestRemarks(t *testing.T) {
-	const plaintext = "xDS to 10.0.0.1:15010 uses neither encryption nor authentication: TLS is not supported yet"
+	const plaintext = "xDS to 10.0.0.1:15010 uses neither encryption nor authentication; name the control plane's port for TLS, such as 10.0.0.1:15012"
 	for _, c := range []struct {
 		environ, args []string
 		want          []string
@@ -216,8 +240,8 @@ func TestRemarks(t *testing.T) {
 		{nil, []string{"--stsPort=0", "--log_caller=x", "--profiling"}, nil},
 		{[]string{"PROXY_CONFIG={discoveryAddress: '10.0.0.1:15010', ofTomorrow: {deep: 1}}"}, nil, []string{
 			"PROXY_CONFIG: line 1: ofTomorrow unknown field: ignored; it may be newer than this version"}},
-		{[]string{"CA_ADDR=ca:15012", "ISTIO_KUBE_APP_PROBERS={}", "ISTIO_META_DNS_CAPTURE=false"}, nil, []string{"CA_ADDR has no effect: workload certificates are not supported yet"}},
-		{[]string{"CA_ADDR=ca:15012", "TRUST_DOMAIN=td"}, nil, []string{"CA_ADDR, TRUST_DOMAIN have no effect: workload certificates are not supported yet"}},
+		{[]string{"CA_ADDR=ca:15012", "ISTIO_KUBE_APP_PROBERS={}", "ISTIO_META_DNS_CAPTURE=false"}, nil, nil},
+		{[]string{"CREDENTIAL_FETCHER_TYPE=x"}, nil, []string{"CREDENTIAL_FETCHER_TYPE has no effect: tokens are read from a file (--tokenFile)"}},
 		{[]string{"ISTIO_META_DNS_CAPTURE=true"}, nil, []string{"ISTIO_META_DNS_CAPTURE has no effect: the agent does not serve DNS yet"}},
 		{[]string{"ISTIO_META_OWNER=x", "ISTIO_META_HTTP10=1", "ISTIO_META_IDLE_TIMEOUT=1h", "ISTIO_META_APP=y"}, nil, []string{
 			"ISTIO_META_APP, ISTIO_META_OWNER: this metadata is sent to the control plane, but has no effect yet"}},

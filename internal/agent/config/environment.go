@@ -158,13 +158,9 @@ var unsupported = []struct {
 	{[]string{"ENVOY_SECURE_METRICS_PORT", "ENVOY_SECURE_MERGED_METRICS_PORT"}, "metrics are served without TLS only"},
 	{[]string{"ISTIO_META_DNS_CAPTURE", "DNS_PROXY_ADDR", "DNS_FORWARD_PARALLEL", "DNS_FORWARD_TIMEOUT"}, "the agent does not serve DNS yet"},
 	{[]string{"GRPC_XDS_BOOTSTRAP"}, "bootstraps for proxyless gRPC are not supported yet"},
-	{[]string{
-		"PROV_CERT", "OUTPUT_CERTS", "FILE_MOUNTED_CERTS", "CA_ADDR", "CA_PROVIDER", "CA_ROOT_CA", "SECRET_TTL", "SECRET_GRACE_PERIOD_RATIO",
-		"WORKLOAD_RSA_KEY_SIZE", "ECC_SIGNATURE_ALGORITHM", "ECC_CURVE", "PKCS8_KEY", "TRUST_DOMAIN", "JWT_POLICY",
-		"CREDENTIAL_FETCHER_TYPE",
-	}, "workload certificates are not supported yet"},
-	{[]string{"XDS_ROOT_CA", "ISTIOD_SAN", "XDS_AUTH_PROVIDER"}, "TLS to the control plane is not supported yet"},
-	{[]string{"PROXY_CONFIG_XDS_AGENT"}, "Envoy connects to the control plane directly, not through the agent"},
+	{[]string{"CREDENTIAL_FETCHER_TYPE"}, "tokens are read from a file (--tokenFile)"},
+	{[]string{"XDS_AUTH_PROVIDER"}, "tokens are read from a file (--tokenFile)"},
+	{[]string{"PROXY_CONFIG_XDS_AGENT"}, "Envoy calls the control plane through the agent if that is over TLS, and directly otherwise"},
 	{[]string{"WASM_INSECURE_REGISTRIES", "WASM_MODULE_EXPIRY", "WASM_PURGE_INTERVAL"}, "the agent does not fetch WebAssembly modules yet"},
 }
 

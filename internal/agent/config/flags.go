@@ -18,6 +18,7 @@ type flags struct {
 	meshConfig, logLevel    string
 	ip                      string
 	healthPort, metricsPort string
+	tokenFile               string
 	explicitTLS             bool // some source has set how to authenticate to the control plane
 }
 
@@ -29,8 +30,9 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.flags.ip, "ip", s.flags.ip, "IP addresses of the workload, separated by commas (default $INSTANCE_IP, or those of the host)")
 	fs.StringVar(&s.ID, "id", "", "NAME.NAMESPACE in the node id (default those of the pod)")
 	fs.StringVar(&s.flags.meshConfig, "meshConfig", "./"+meshFile, "file with the mesh settings; only its defaultConfig is used")
-	fs.String("discoveryAddress", "", "host:port of the control plane; TLS is not supported yet")
-	fs.String("controlPlaneAuthPolicy", "", "authentication of the control plane: NONE; MUTUAL_TLS is not supported yet")
+	fs.String("discoveryAddress", "", "host:port of the control plane; its port 15012 is called over TLS")
+	fs.String("controlPlaneAuthPolicy", "", "MUTUAL_TLS or NONE: call the control plane over TLS or not, whatever the port is")
+	fs.StringVar(&s.flags.tokenFile, "tokenFile", "", "file with the token that shows the control plane whose proxy this is (default "+tokenFile+")")
 	fs.BoolVar(&s.SotW, "sotw", false, "use State-of-the-World xDS instead of delta xDS (also ISTIO_DELTA_XDS=false)")
 	fs.String("serviceCluster", "", "service name of Envoy in traces (default derived from the labels)")
 
@@ -104,9 +106,9 @@ var unusedFields = map[protoreflect.Name]string{
 	"proxy_stats_matcher":           "Envoy keeps all its statistics, including those listed there",
 	"extra_stat_tags":               "the filter that adds such tags is not part of standard Envoy",
 	"readiness_probe":               "the agent does not probe the application yet",
-	"ca_certificates_pem":           "workload certificates are not supported yet",
-	"private_key_provider":          "workload certificates are not supported yet",
-	"sds":                           "workload certificates are not supported yet",
+	"ca_certificates_pem":           "further roots are not supported yet; the certificate authority gives all roots of the mesh",
+	"private_key_provider":          "keys are kept in memory; providers of keys are not supported yet",
+	"sds":                           "where certificates come from follows from the files and sockets that there are",
 	"stats_compression":             "scrapes are not compressed yet",
 	"file_flush_min_size_kb":        "Envoy's default is used",
 }

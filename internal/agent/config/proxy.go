@@ -211,7 +211,7 @@ func setDuration(into **durationpb.Duration) func(string) error {
 // tlsPort is the port at which Istio's control plane accepts TLS only.
 const tlsPort = "15012"
 
-// checkDiscovery rejects addresses that cannot work, and those that require TLS, which the agent does not support yet.
+// checkDiscovery rejects addresses that cannot work, and decides whether TLS is used: a setting says so, or else the port does.
 func (s *Settings) checkDiscovery(errs *problems) {
 	address := s.Proxy.DiscoveryAddress
 	host, p, err := net.SplitHostPort(address)
@@ -219,15 +219,15 @@ func (s *Settings) checkDiscovery(errs *problems) {
 		errs.add("discoveryAddress", "%q is not host:port", address)
 		return
 	}
-	policy := s.Proxy.ControlPlaneAuthPolicy
-	asked := s.flags.explicitTLS && policy != meshv1alpha1.AuthenticationPolicy_NONE
-	if asked || p == tlsPort && !s.flags.explicitTLS {
-		errs.add("discoveryAddress", "the control plane at %s requires TLS, which this agent does not support yet; "+
-			"name its plaintext port (--discoveryAddress=%s, and --controlPlaneAuthPolicy=NONE if a policy is set), on a network you trust", address, net.JoinHostPort(host, "15010"))
+	s.TLS = p == tlsPort
+	if s.flags.explicitTLS {
+		s.TLS = s.Proxy.ControlPlaneAuthPolicy == meshv1alpha1.AuthenticationPolicy_MUTUAL_TLS
+	}
+	if s.TLS {
 		return
 	}
 	s.Proxy.ControlPlaneAuthPolicy = meshv1alpha1.AuthenticationPolicy_NONE
-	s.warn("xDS to %s uses neither encryption nor authentication: TLS is not supported yet", address)
+	s.warn("xDS to %s uses neither encryption nor authentication; name the control plane's port for TLS, such as %s", address, net.JoinHostPort(host, tlsPort))
 }
 
 // DiscoveryAddress returns the host and port of the control plane. Load has validated the address.

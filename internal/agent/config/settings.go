@@ -62,6 +62,11 @@ type Settings struct {
 	// serves them.
 	IdentitySocket string
 
+	// TLS is true if the control plane is called over TLS.
+	TLS bool
+	// Certificates are the settings of the workload's certificates, and of how the agent shows who it is.
+	Certificates Certificates
+
 	// Restarts is how many times in a row Envoy is restarted after a crash.
 	Restarts int
 	// ExitOnZeroConnections makes the agent wait until no connection is left before it stops Envoy, for at least MinDrain.
@@ -120,6 +125,7 @@ func (s *Settings) Load() error {
 	s.loadIdentity(&errs)
 	s.checkRole(&errs)
 	s.checkDiscovery(&errs)
+	s.loadCertificates(&errs)
 	level, err := parseLevel(s.flags.logLevel)
 	if err != nil {
 		errs.add("--log_output_level", "%v", err)

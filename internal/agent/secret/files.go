@@ -34,8 +34,10 @@ const maxFile = 4 << 20
 
 // Files is the provider of secrets from files.
 type Files struct {
-	board      *Board
-	log        *slog.Logger
+	board *Board
+	log   *slog.Logger
+	// Except reports whether a secret comes from another provider; nil if none does.
+	Except     func(name string) bool
 	newWatcher func() (*fsnotify.Watcher, error)
 }
 
@@ -102,7 +104,7 @@ func (r *reader) follow(v *View) {
 		r.lastFullRead = now
 	}
 	for name := range v.Entries {
-		if r.secrets[name] != nil {
+		if r.secrets[name] != nil || r.Except != nil && r.Except(name) {
 			continue
 		}
 		if s, err := parse(name); err == nil {
@@ -249,9 +251,9 @@ func (s *fileSecret) noFile(name string) error {
 	what, remedy := "bundle of roots", "install the package ca-certificates, or name a file (caCertificates)"
 	switch name {
 	case workload:
-		what, remedy = "workload certificate", "mount one there: this agent gets none from a certificate authority yet"
+		what, remedy = "workload certificate", "mount one there, or call the control plane over TLS: its certificate authority then gives one"
 	case meshRoots:
-		what, remedy = "file with the mesh's roots", "mount one there: this agent gets none from a certificate authority yet"
+		what, remedy = "file with the mesh's roots", "mount one there, or call the control plane over TLS: its certificate authority then gives them"
 	}
 	return fmt.Errorf("there is no %s at %s; %s", what, strings.Join(places, ", "), remedy)
 }

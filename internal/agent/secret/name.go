@@ -61,18 +61,16 @@ func mounted() [][3]string {
 	}
 }
 
-// Mounted reports whether there is a certificate of the workload, with its key, where Istio expects mounted ones.
-func Mounted() bool {
-	exists := func(path string) bool {
-		_, err := os.Stat(path)
-		return err == nil
-	}
-	for _, pair := range mountedPairs() {
-		if exists(pair[0]) && exists(pair[1]) {
-			return true
+// MountedFiles returns the paths of the certificate, key and roots that are mounted for the workload; empty if there are none.
+func MountedFiles() (certificate, key, roots string) {
+	for _, m := range mounted() {
+		_, noCertificate := os.Stat(m[0])
+		_, noKey := os.Stat(m[1])
+		if noCertificate == nil && noKey == nil {
+			return m[0], m[1], m[2]
 		}
 	}
-	return false
+	return "", "", ""
 }
 
 func mountedPairs() [][]string {

@@ -13,7 +13,6 @@ import (
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -28,19 +27,19 @@ const (
 // that operators see them among the problems. While there is something to report it has its own xDS stream: it requests the
 // secret, the control plane answers that there is none, and the NACK of that answer carries the reason.
 type Reporter struct {
-	board  *Board
-	target string
-	node   *corev3.Node
-	log    *slog.Logger
+	board *Board
+	dial  func() (*grpc.ClientConn, error)
+	node  *corev3.Node
+	log   *slog.Logger
 }
 
-// NewReporter returns a reporter for the agent of a proxy. target is the address of the control plane.
-func NewReporter(board *Board, target string, proxy *corev3.Node, log *slog.Logger) *Reporter {
+// NewReporter returns a reporter for the agent of a proxy. dial opens a connection to the control plane.
+func NewReporter(board *Board, dial func() (*grpc.ClientConn, error), proxy *corev3.Node, log *slog.Logger) *Reporter {
 	node := proto.CloneOf(proxy)
 	if _, rest, ok := strings.Cut(node.GetId(), "~"); ok {
 		node.Id = agentRole + "~" + rest
 	}
-	return &Reporter{board: board, target: target, node: node, log: log}
+	return &Reporter{board: board, dial: dial, node: node, log: log}
 }
 
 // problems returns, by name, why secrets cannot be served, or why a newer version cannot.
@@ -87,7 +86,7 @@ func (r *Reporter) Run(ctx context.Context) error {
 
 // stream reports on one stream until nothing is left to report. The end of the stream withdraws all reports.
 func (r *Reporter) stream(ctx context.Context) error {
-	conn, err := grpc.NewClient(r.target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := r.dial()
 	if err != nil {
 		return err
 	}

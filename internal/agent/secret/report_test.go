@@ -10,6 +10,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 )
 
@@ -47,7 +48,10 @@ func TestReportToCrashingControlPlane(t *testing.T) {
 		}
 	}()
 	board.want([]string{"bogus"}, nil) // a name that can never be served
-	r := NewReporter(board, l.Addr().String(), &corev3.Node{Id: "sidecar~127.0.0.1~a.b~b"}, slog.New(slog.DiscardHandler))
+	dial := func() (*grpc.ClientConn, error) {
+		return grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	}
+	r := NewReporter(board, dial, &corev3.Node{Id: "sidecar~127.0.0.1~a.b~b"}, slog.New(slog.DiscardHandler))
 	for range 50 {
 		if err := r.stream(ctx); status.Code(err) != codes.Unavailable {
 			t.Fatalf("the stream ended with %v, want that the control plane is gone", err)

@@ -155,6 +155,9 @@ func (q *Queries) groupFor(r *query.Reader, p *proxy.Proxy) (*state.WorkloadGrou
 	if !ok {
 		return nil, "there is no such WorkloadGroup; create it, or correct AUTO_REGISTER_GROUP in the metadata of the proxy"
 	}
+	if p.Identity.IsZero() && !q.tables.RegistersUnverified() {
+		return nil, "it has not shown who it is; connect it over TLS, with a token or a certificate of its service account (or set ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY=false where nobody else reaches the control plane)"
+	}
 	if want := group.Spec.GetTemplate().GetServiceAccount(); want != "" && p.Account != "" && want != p.Account {
 		return nil, fmt.Sprintf("the proxy has the service account %q and the template of the group %q; use one of them for both", p.Account, want)
 	}

@@ -1,6 +1,7 @@
 package registration_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"github.com/pilotmesh/pilot/internal/identity"
 	"github.com/pilotmesh/pilot/internal/kube"
 	"github.com/pilotmesh/pilot/internal/meshtest"
 	"github.com/pilotmesh/pilot/internal/state"
@@ -24,7 +26,8 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 // TestGolden compares facts with the golden files. A file has these sections, which are processed in order: config.yaml has all objects of
-// the mesh; apply.yaml replaces some of them; proxy connects one, its first line is the node id and the rest metadata as JSON; leave is
+// the mesh; apply.yaml replaces some of them; proxy connects one that has shown who it is, and
+// unknown proxy one that has not: the first line is the node id and the rest metadata as JSON; leave is
 // the node id of one that disconnects; pods are the names of the pods of the control plane; facts and problems are the results.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
@@ -78,9 +81,12 @@ func (w *world) section(name, text string) (got string, printed bool) {
 		w.Load(text)
 	case "apply.yaml":
 		w.Apply(text)
-	case "proxy":
+	case "proxy", "unknown proxy":
 		id, metadata, _ := strings.Cut(text, "\n")
 		p := meshtest.Node(w.t, id, strings.TrimSpace(metadata))
+		if name == "proxy" {
+			p.Identity = identity.Identity{TrustDomain: "cluster.local", Namespace: p.Namespace, ServiceAccount: cmp.Or(p.Account, "default")}
+		}
 		w.clock++
 		p.Connected = time.Unix(w.clock, 0).UTC()
 		w.Connect(p)

@@ -16,13 +16,23 @@ import (
 
 var _ server.Mesh = (*Loop)(nil)
 
-// Connect implements server.Mesh. It parses the node and makes the proxy of the stream a row.
-func (l *Loop) Connect(_ context.Context, node *corev3.Node, s *server.Stream) (server.Attachment, error) {
+// Connect implements server.Mesh. It parses the node, refuses a proxy that claims to be somebody else than its client has shown to be,
+// and makes the proxy of the stream a row.
+func (l *Loop) Connect(ctx context.Context, node *corev3.Node, s *server.Stream) (server.Attachment, error) {
 	p, err := proxy.Parse(proxy.Node{
 		ID: node.GetId(), Metadata: node.GetMetadata(), Locality: locality(node), Extensions: extensions(node), Envoy: envoyMinor(node),
 	})
 	if err != nil {
 		return nil, err
+	}
+	if caller := s.Caller(); !caller.IsZero() {
+		if err := caller.Bind(p.Namespace, p.Account); err != nil {
+			if l.settings.Refused != nil {
+				l.settings.Refused(ctx, err)
+			}
+			return nil, status.Error(codes.PermissionDenied, err.Error())
+		}
+		p.Identity, p.Account = caller.Identity, caller.ServiceAccount
 	}
 	if p.Group != "" {
 		p.Connected = time.Now().UTC()

@@ -61,6 +61,8 @@ type Settings struct {
 	Addresses bool
 	// Registrations is true if View.Registrations is used.
 	Registrations bool
+	// Refused, if set, is called for each proxy that claims to be somebody else than it has shown to be.
+	Refused func(ctx context.Context, reason error)
 	// Observe, if set, is called after every commit, on the loop's goroutine.
 	Observe func(Commit)
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"sync"
 
@@ -70,9 +71,16 @@ type connectionCredentials struct {
 	credentials.TransportCredentials
 }
 
-func plaintext() credentials.TransportCredentials {
-	return connectionCredentials{insecure.NewCredentials()}
+// transport returns credentials for connections with TLS, or without if there are no settings for it.
+func transport(secure *tls.Config) credentials.TransportCredentials {
+	if secure == nil {
+		return connectionCredentials{insecure.NewCredentials()}
+	}
+	return connectionCredentials{credentials.NewTLS(secure)}
 }
+
+// Inner returns what is known of the connection by its TLS.
+func (c *connection) Inner() credentials.AuthInfo { return c.AuthInfo }
 
 // ServerHandshake stores the connection in the authentication info of the peer.
 func (r connectionCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {

@@ -28,6 +28,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/pilotmesh/pilot/internal/identity"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -470,7 +471,9 @@ func TestPanicEndsOneStream(t *testing.T) {
 // TestOtherServices checks that other services of the gRPC server use the protobuf codec.
 func TestOtherServices(t *testing.T) {
 	r := &rig{mesh: &testMesh{streams: map[*Stream]bool{}}}
-	srv := New(r.mesh, Options{Admit: func(context.Context) error { return status.Error(codes.Unavailable, "starting") }})
+	srv := New(r.mesh, Options{Admit: func(context.Context) (identity.Caller, error) {
+		return identity.Caller{}, status.Error(codes.Unavailable, "starting")
+	}})
 	g := grpc.NewServer(srv.GRPC()...)
 	srv.Register(g)
 	healthpb.RegisterHealthServer(g, health.NewServer())

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"runtime"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
+	"github.com/pilotmesh/pilot/internal/identity"
 	"github.com/pilotmesh/pilot/internal/xds/gate"
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
 )
@@ -35,8 +37,9 @@ type Options struct {
 	// MaxConnectionAge is the age at which the server closes a connection, so that clients spread over the replicas again
 	// (default: never).
 	MaxConnectionAge time.Duration
-	// Admit is called before anything is read from a stream; an error ends the stream (default: all streams are admitted).
-	Admit func(ctx context.Context) error
+	// Admit is called before anything is read from a stream, and returns who the client is. An error ends the stream (default: all
+	// streams are admitted, and nobody is known).
+	Admit func(ctx context.Context) (identity.Caller, error)
 	// Observer receives events (default: none).
 	Observer Observer
 	// Log is the logger (default: none).
@@ -57,7 +60,7 @@ func (o Options) withDefaults() Options {
 		o.MaxStreams = 100_000
 	}
 	if o.Admit == nil {
-		o.Admit = func(context.Context) error { return nil }
+		o.Admit = func(context.Context) (identity.Caller, error) { return identity.Caller{}, nil }
 	}
 	if o.Observer == nil {
 		o.Observer = Silent{}
@@ -104,15 +107,18 @@ func New(mesh Mesh, o Options) *Server {
 	}
 }
 
-// GRPC returns the options with which the gRPC server must be created.
-func (s *Server) GRPC() []grpc.ServerOption {
+// GRPC returns the options with which a gRPC server without TLS must be created.
+func (s *Server) GRPC() []grpc.ServerOption { return s.SecureGRPC(nil) }
+
+// SecureGRPC returns the options with which a gRPC server with these settings of TLS must be created.
+func (s *Server) SecureGRPC(secure *tls.Config) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
 		// A route configuration has 200 to 500 KB. Fewer and larger writes save a fifth of the cost of sending it. The buffers
 		// are shared, so that idle connections have none.
 		grpc.WriteBufferSize(writeBuffer),
 		grpc.InTapHandle(abortable),
-		grpc.Creds(plaintext()),
+		grpc.Creds(transport(secure)),
 		grpc.MaxConcurrentStreams(s.options.MaxStreams),
 		grpc.MaxRecvMsgSize(s.options.MaxReceive),
 		// Envoy pings rarely. The limit only excludes clients that ping all the time.
@@ -156,7 +162,8 @@ func abortable(ctx context.Context, _ *tap.Info) (context.Context, error) {
 // serve is the handler of one stream.
 func (s *Server) serve(v protocol.Variant, g grpc.ServerStream) (err error) {
 	ctx := g.Context()
-	if err := s.options.Admit(ctx); err != nil {
+	caller, err := s.options.Admit(ctx)
+	if err != nil {
 		return err
 	}
 	abort, ok := ctx.Value(abortKey{}).(context.CancelFunc)
@@ -165,7 +172,11 @@ func (s *Server) serve(v protocol.Variant, g grpc.ServerStream) (err error) {
 	}
 	stream := &Stream{
 		server: s, grpc: g, variant: v, opened: time.Now(), abort: abort, conn: connectionOf(ctx),
-		requests: make(chan queuedRequest, 1), core: protocol.NewCore(s.shared, v),
+		requests: make(chan queuedRequest, 1), core: protocol.NewCore(s.shared, v), caller: caller,
+	}
+	if !caller.Expires.IsZero() {
+		expiry := time.AfterFunc(time.Until(caller.Expires), stream.expire)
+		defer expiry.Stop()
 	}
 	if !s.add(stream) {
 		return errDraining()

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/pilotmesh/pilot/internal/identity"
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
 	"github.com/pilotmesh/pilot/internal/xds/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -40,6 +41,7 @@ type Stream struct {
 	variant protocol.Variant
 	opened  time.Time
 	conn    *connection
+	caller  identity.Caller
 
 	// latest is the newest published state; nil before the first.
 	latest atomic.Pointer[resource.State]
@@ -135,6 +137,16 @@ func (s *Stream) end(cause error) {
 		s.ended.Store(true)
 		s.abort()
 	})
+}
+
+// Caller returns who the client is; the zero Caller if that is not known.
+func (s *Stream) Caller() identity.Caller { return s.caller }
+
+// expire ends the stream, because what its client has shown is no longer valid. The connection ends with its last stream, because it
+// goes with the client's certificate.
+func (s *Stream) expire() {
+	s.conn.abandon()
+	s.end(status.Errorf(codes.Unauthenticated, "the %s of the client has expired; connect again with a new one", s.caller.Means))
 }
 
 // guard must be deferred by each goroutine of the stream. It turns a panic into the end of this stream.

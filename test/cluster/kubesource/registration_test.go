@@ -13,6 +13,7 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/identity"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
@@ -55,6 +56,7 @@ func (r *replica) machine(address, group, account string) *push.Connection {
 	r.must(err)
 	p, err := proxy.Parse(proxy.Node{ID: "sidecar~" + address + "~machine." + r.namespace + "~" + r.namespace + ".svc.cluster.local", Metadata: m})
 	r.must(err)
+	p.Identity = identity.Identity{TrustDomain: "cluster.local", Namespace: r.namespace, ServiceAccount: account}
 	p.Connected = time.Now().UTC()
 	c, err := r.loop.Attach(p, deaf{})
 	r.must(err)

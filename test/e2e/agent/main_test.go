@@ -4,6 +4,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,7 @@ import (
 const patience = time.Minute
 
 // The programs under test, found or built once by TestMain.
-var root, agentBinary, discoveryBinary, envoyBinary string
+var root, agentBinary, discoveryBinary, controlBinary, envoyBinary string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -49,7 +50,7 @@ func prepare(ctx context.Context, dir string) (err error) {
 	if envoyBinary, _, err = envoy.Find(ctx, root); err != nil {
 		return err
 	}
-	for name, into := range map[string]*string{"pilot-agent": &agentBinary, "pilot-discovery": &discoveryBinary} {
+	for name, into := range map[string]*string{"pilot-agent": &agentBinary, "pilot-discovery": &discoveryBinary, "pilotctl": &controlBinary} {
 		if *into = os.Getenv(strings.ReplaceAll(strings.ToUpper(name), "-", "_")); *into != "" {
 			continue
 		}
@@ -117,7 +118,7 @@ func options(args ...string) testbed.AgentOptions {
 // agent starts an agent and waits for nothing.
 func (b *bed) agent(o testbed.AgentOptions, node testbed.Node) *testbed.Agent {
 	b.Helper()
-	node.Name, node.Namespace, node.Discovery = "app", "shop", b.GRPC
+	node.Name, node.Namespace, node.Discovery = "app", "shop", cmp.Or(b.GRPC, b.Secure)
 	a, err := testbed.StartAgent(o, b.TempDir(), node)
 	if err != nil {
 		b.Fatal(err)

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"net/http"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+	"k8s.io/client-go/rest"
+
+	"github.com/pilotmesh/pilot/internal/admin"
+	"github.com/pilotmesh/pilot/internal/admission"
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/ca"
+	"github.com/pilotmesh/pilot/internal/cluster"
+	"github.com/pilotmesh/pilot/internal/config"
+	"github.com/pilotmesh/pilot/internal/identity"
+	"github.com/pilotmesh/pilot/internal/impersonation"
+	"github.com/pilotmesh/pilot/internal/kube"
+	"github.com/pilotmesh/pilot/internal/run"
+	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/statefile"
+	"github.com/pilotmesh/pilot/internal/xds/push"
+	"github.com/pilotmesh/pilot/internal/xds/server"
+)
+
+const (
+	// identitySource is the name of the source of the problems of the certificate authority.
+	identitySource = "certificate authority"
+	// rootSecret is the Secret of a self-signed authority.
+	rootSecret = "istio-ca-secret"
+	// maxHeaders bounds what a caller may send before it is known, in bytes. Tokens have about 1.5 KB.
+	maxHeaders = 64 << 10
+	// handshake is how long a caller may take until its connection is established.
+	handshake = 10 * time.Second
+	// fetchLimit bounds how long the keys of an issuer are waited for.
+	fetchLimit = 10 * time.Second
+)
+
+// trust has the trust domain of the mesh and its aliases, as the last commit left them.
+type trust struct{ domains atomic.Pointer[[]string] }
+
+func (t *trust) set(domains []string) {
+	if is := t.domains.Load(); is == nil || !slices.Equal(*is, domains) {
+		domains = slices.Clone(domains)
+		t.domains.Store(&domains)
+	}
+}
+
+func (t *trust) all() []string { return *t.domains.Load() }
+
+func (t *trust) first() string { return t.all()[0] }
+
+// secure is what serves callers over TLS.
+type secure struct {
+	settings *config.Settings
+	trust    *trust
+	keeper   *ca.Keeper
+	door     *admission.Door
+	metrics  *admin.IdentityMetrics
+	// sink receives the problems of the authority.
+	sink source.Sink
+	// impersonation is nil if no caller may have the certificate of another workload.
+	impersonation ca.Impersonation
+}
+
+// newSecure creates the certificate authority, and the door for callers.
+func newSecure(s *config.Settings, access *rest.Config, metrics *admin.Metrics, log *slog.Logger) (*secure, error) {
+	x := &secure{settings: s, trust: &trust{}, door: &admission.Door{Log: log}}
+	x.trust.set([]string{"cluster.local"})
+	store, err := rootStore(s, access)
+	if err != nil {
+		return nil, err
+	}
+	x.keeper = ca.NewKeeper(ca.Settings{
+		Folder: ca.Folder(s.CA.PluggedIn), Store: store,
+		Roots: ca.Roots{
+			Organization: "cluster.local", RSABits: s.CA.RootRSABits, Valid: s.CA.RootTTL, Grace: s.CA.RootGrace, Spread: s.CA.MaxTTL,
+		},
+		Limits: ca.Limits{Default: s.CA.DefaultTTL, Max: s.CA.MaxTTL}, Check: s.CA.RootCheck,
+		Names: servingNames(s), Serving: ca.ServingFiles{Cert: s.CA.CertFile, Key: s.CA.KeyFile, Roots: s.CA.RootsFile},
+		Report: x.reporter(), Log: log, Now: time.Now,
+	})
+	x.metrics = metrics.Identity(func() *ca.Authority {
+		select {
+		case <-x.keeper.Ready():
+			return x.keeper.Authority()
+		default:
+			return nil
+		}
+	})
+	x.door.Refused = x.metrics.Refused
+	x.door.Callers, err = x.callers(access)
+	return x, err
+}
+
+// rootStore returns where a self-signed authority is kept.
+func rootStore(s *config.Settings, access *rest.Config) (ca.Store, error) {
+	if access == nil {
+		return ca.File{Dir: statefile.Dir(s.CA.StateDir)}, nil
+	}
+	return cluster.NewSecretStore(access, s.Namespace, rootSecret)
+}
+
+// callers returns what finds out who a caller is.
+func (x *secure) callers(access *rest.Config) (identity.Authenticator, error) {
+	c := x.settings.CA
+	list := identity.Any{identity.Certificates{TrustDomains: x.trust.all, Now: time.Now}}
+	if c.Rule.Issuer != "" {
+		list = append(list, c.Rule.Accept(c.Audiences, &http.Client{Timeout: fetchLimit}, x.trust.first, time.Now))
+	}
+	if access == nil {
+		return append(list, identity.LocalTokens(statefile.Dir(c.StateDir), c.Audiences, x.trust.first, time.Now)), nil
+	}
+	reviewer, err := cluster.NewReviewer(access)
+	if err != nil {
+		return nil, err
+	}
+	return append(list, identity.NewReviewed(reviewer, c.Audiences, x.trust.first, time.Now)), nil
+}
+
+// servingNames are the names and addresses by which callers know the control plane.
+func servingNames(s *config.Settings) []string {
+	var names []string
+	for _, name := range []string{"istiod", "istiod-" + s.Revision, "istiod-remote", "istio-pilot"} {
+		names = append(names, name+"."+s.Namespace+".svc", name+"."+s.Namespace+".svc."+s.Domain, name+"."+s.Namespace)
+	}
+	names = append(names, "localhost", "127.0.0.1", "::1")
+	if host, err := os.Hostname(); err == nil && host != "" {
+		names = append(names, host)
+	}
+	return append(names, s.CA.Hosts...)
+}
+
+// reporter returns a function that makes what is wrong with the authority problems of the mesh.
+func (x *secure) reporter() func([]string) {
+	var was []api.Problem
+	return func(problems []string) {
+		var is []api.Problem
+		for _, p := range problems {
+			is = append(is, api.Problem{Severity: api.Error, Reason: p})
+		}
+		x.sink.Apply(source.Batch{Source: identitySource, Synced: true, Problems: source.ProblemEvents(was, is)})
+		was = is
+	}
+}
+
+// add adds the actors.
+func (x *secure) add(g *run.Group, loop *push.Loop, xds *server.Server) {
+	s := x.settings
+	x.sink = loop
+	if s.Kubernetes() && len(s.CA.NodeAccounts) > 0 {
+		x.impersonation = impersonation.Rule{Mesh: loop, Accounts: s.CA.NodeAccounts, Cluster: s.ClusterID}
+	}
+	g.Add(run.Actor{Name: "certificate authority", Run: x.keeper.Run, Ready: x.keeper.Ready()})
+	g.Add(run.ListenGRPC("xDS and certificates (--secureGRPCAddr)", s.SecureGRPCAddr, x.server(xds, x.keeper.TLS()), xds.Drain, s.ShutdownDuration/2))
+}
+
+// server returns the server of xDS and of certificates over TLS.
+func (x *secure) server(xds *server.Server, settings *tls.Config) *grpc.Server {
+	s := x.settings
+	g := grpc.NewServer(append(xds.SecureGRPC(settings), grpc.MaxHeaderListSize(maxHeaders), grpc.ConnectionTimeout(handshake),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: s.KeepaliveInterval, Timeout: s.KeepaliveTimeout,
+			MaxConnectionAge: s.KeepaliveMaxServerConnectionAge, MaxConnectionAgeGrace: s.KeepaliveTimeout,
+		}))...)
+	xds.Register(g)
+	if !s.CA.Off {
+		service := &ca.Service{Door: x.door, Signer: x.keeper, Limits: x.keeper.Limits(), Impersonation: x.impersonation, Observe: x.metrics.Outcome}
+		service.Register(g)
+	}
+	return g
+}
+
+// refuse tells that a proxy claims to be somebody else.
+func (x *secure) refuse(ctx context.Context, reason error) {
+	x.door.Refuse(ctx, "a proxy is refused, because it claims to be somebody else", reason)
+}
+
+// roots returns what writes the roots of the mesh into the namespaces of the cluster.
+func (x *secure) roots(access *rest.Config, loop *push.Loop, log *slog.Logger) (func(context.Context), error) {
+	w, err := cluster.NewRoots(access)
+	if err != nil {
+		return nil, err
+	}
+	w.Log, w.PEM = log, func() []byte { return x.keeper.Authority().Roots() }
+	w.Namespaces = func(ctx context.Context) ([]string, error) {
+		return push.Look(ctx, loop, func(v *push.View) (names []string) {
+			for k := range v.Tables.Kube.Namespaces.All() {
+				if k.Kind == kube.KindNamespace && k.Cluster == x.settings.ClusterID {
+					names = append(names, k.Name)
+				}
+			}
+			return names
+		})
+	}
+	return w.Run, nil
+}

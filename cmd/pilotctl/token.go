@@ -1,0 +1,73 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/pilotmesh/pilot/internal/identity"
+	"github.com/pilotmesh/pilot/internal/run"
+	"github.com/pilotmesh/pilot/internal/statefile"
+)
+
+// longestToken is how long a token may be valid.
+const longestToken = 366 * 24 * time.Hour
+
+func tokenCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "token",
+		Short: "Tokens for proxies outside Kubernetes",
+	}
+	c.AddCommand(tokenCreate())
+	return c
+}
+
+func tokenCreate() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "create --service-account NAMESPACE/NAME",
+		Short: "Issue a token with which the agent of a proxy shows who it is",
+		Long: `create prints a token for a service account. The agent of a proxy shows it to the control plane, gets a certificate for that
+service account, and shows the certificate from then on.
+
+The token is signed with a key in the state folder of the control plane, so run this on the host and as the user of the control plane.
+Whoever has the token can be that service account until it expires: give it to the proxy's host only, in a file that only the agent
+can read. To make all tokens invalid, remove token-key.pem from the state folder.`,
+		Example: `  pilotctl token create --service-account shop/reviews > reviews.token
+  pilot-agent proxy sidecar --discoveryAddress=control-plane.example:15012 --tokenFile=reviews.token ...`,
+		Args: cobra.NoArgs,
+	}
+	f := c.Flags()
+	account := f.String("service-account", "", "the service account, as NAMESPACE/NAME")
+	dir := f.String("stateDir", statefile.Default(os.LookupEnv), "the state folder of the control plane")
+	valid := f.Duration("expiration", 24*time.Hour, "how long the token is valid")
+	audiences := f.StringSlice("audience", []string{identity.Audience}, "for whom the token is")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *account == "" {
+			return run.Usage(errors.New("--service-account is not set; write NAMESPACE/NAME, such as shop/reviews"))
+		}
+		namespace, name, err := identity.ParseAccount(*account)
+		if err != nil {
+			return run.Usage(fmt.Errorf("--service-account: %w", err))
+		}
+		if *valid < time.Second || *valid > longestToken {
+			return run.Usage(fmt.Errorf("--expiration: %v is not between 1s and %v", *valid, longestToken))
+		}
+		if len(*audiences) == 0 {
+			return run.Usage(errors.New("--audience is empty"))
+		}
+		key, err := identity.LoadLocalKey(statefile.Dir(*dir))
+		if err != nil {
+			return err
+		}
+		token, err := key.Issue(namespace, name, *audiences, time.Now(), *valid)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintln(cmd.OutOrStdout(), token)
+		return err
+	}
+	return c
+}

@@ -1,0 +1,387 @@
+package secret
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// IssueOptions are the settings of certificates from an authority.
+type IssueOptions struct {
+	// Request asks the authority for a certificate. It returns the certificate, its chain and the roots, each as PEM.
+	Request func(ctx context.Context, csr string, valid time.Duration) ([]string, error)
+	// Namespace and Account are those for which the certificate must be; an empty Account is not checked. TrustDomain is only a hint for
+	// the authority.
+	TrustDomain, Namespace, Account string
+	// Valid is how long a certificate shall be valid. It is renewed when the part Grace of that is left, a hundredth more or less.
+	Valid time.Duration
+	Grace float64
+	// RSABits is the size of RSA keys; 0 for ECDSA keys of Curve. PKCS8 writes keys in that format.
+	RSABits int
+	Curve   elliptic.Curve
+	PKCS8   bool
+	// Output is a folder to which key, certificate and roots are written; empty for none.
+	Output string
+	Log    *slog.Logger
+}
+
+// Times of requests to the authority.
+const (
+	// answerWithin is how long a request may take, and impatience how long Envoy waits for the first one before it is told that there is
+	// no certificate yet.
+	answerWithin = 10 * time.Second
+	impatience   = 2 * time.Second
+	// firstPause and longestPause limit the time to the next attempt.
+	firstPause, longestPause = 200 * time.Millisecond, 20 * time.Second
+)
+
+// Issued is the provider of the workload's own certificate and of the roots of the mesh, which it gets from a certificate authority.
+// The key never leaves the memory of the agent and of Envoy, unless IssueOptions.Output says so.
+type Issued struct {
+	board *Board
+	o     IssueOptions
+	held  atomic.Pointer[held]
+	fails atomic.Int64
+}
+
+// held is what the authority has signed last.
+type held struct {
+	pair    *tls.Certificate
+	roots   []byte
+	answers map[string]Answer
+	renew   time.Time
+}
+
+// NewIssued returns a provider for a board.
+func NewIssued(b *Board, o IssueOptions) *Issued {
+	if o.Curve == nil {
+		o.Curve = elliptic.P256()
+	}
+	return &Issued{board: b, o: o}
+}
+
+// Certificate returns the workload's certificate with its key; nil if there is none.
+func (i *Issued) Certificate() *tls.Certificate {
+	if h := i.held.Load(); h != nil {
+		return h.pair
+	}
+	return nil
+}
+
+// Roots returns the roots of the mesh, as PEM.
+func (i *Issued) Roots() []byte {
+	if h := i.held.Load(); h != nil {
+		return h.roots
+	}
+	return nil
+}
+
+// Failures returns how many requests to the authority have failed.
+func (i *Issued) Failures() int64 { return i.fails.Load() }
+
+// Provides reports whether a secret comes from the authority.
+func (i *Issued) Provides(name string) bool { return name == workload || name == meshRoots }
+
+// result is what came of a request.
+type result struct {
+	held *held
+	err  error
+}
+
+// Run keeps a certificate until ctx is cancelled. It asks before Envoy does, so that Envoy need not wait.
+func (i *Issued) Run(ctx context.Context) error {
+	results := make(chan result, 1)
+	busy := false
+	defer func() {
+		if busy {
+			<-results
+		}
+	}()
+	next, pause := time.Now(), firstPause
+	late := time.NewTimer(impatience)
+	defer late.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	problem := ""
+	for {
+		view := i.board.View()
+		i.post(view, problem)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-view.Next:
+		case <-late.C:
+			if i.held.Load() == nil && problem == "" {
+				problem = "the certificate authority has not answered yet"
+			}
+		case <-timer.C:
+			if !busy {
+				busy = true
+				go func() { results <- i.obtain(ctx) }()
+			}
+		case r := <-results:
+			busy = false
+			if r.err != nil {
+				i.fails.Add(1)
+				problem = r.err.Error()
+				next = time.Now().Add(i.jitter(i.soon(pause)))
+				pause = min(2*pause, longestPause)
+			} else {
+				i.held.Store(r.held)
+				problem, next, pause = "", r.held.renew, firstPause
+				i.write(r.held)
+			}
+			timer.Reset(time.Until(next))
+		}
+	}
+}
+
+// soon shortens a pause, so that there are several attempts before the present certificate expires.
+func (i *Issued) soon(pause time.Duration) time.Duration {
+	if h := i.held.Load(); h != nil {
+		if left := time.Until(h.pair.Leaf.NotAfter); left > 0 {
+			return min(pause, max(left/5, firstPause))
+		}
+	}
+	return pause
+}
+
+// jitter returns a duration of about d, so that agents that started together do not ask together for ever.
+func (*Issued) jitter(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.75 + mathrand.Float64()/2)) //nolint:gosec // it keeps nothing secret
+}
+
+// post tells the board what there is, or what is wrong.
+func (i *Issued) post(v *View, problem string) {
+	h := i.held.Load()
+	for _, name := range []string{workload, meshRoots} {
+		e, wanted := v.Entries[name]
+		switch {
+		case !wanted:
+		case h != nil && (e.version != h.answers[name].version || problem == "" && e.State != StateServed):
+			i.board.Post(name, h.answers[name])
+		case problem != "" && e.Problem != problem && name == workload:
+			i.board.Post(name, Answer{Problem: problem})
+		case problem != "" && e.Problem != problem && h == nil:
+			i.board.Post(name, Answer{Problem: problem})
+		}
+	}
+}
+
+// obtain asks for a certificate and checks the answer.
+func (i *Issued) obtain(ctx context.Context) result {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	key, err := i.newKey()
+	if err != nil {
+		return result{err: fmt.Errorf("making a key: %w", err)}
+	}
+	csr, err := i.csr(key)
+	if err != nil {
+		return result{err: fmt.Errorf("making a request for a certificate: %w", err)}
+	}
+	answer, err := i.o.Request(ctx, csr, i.o.Valid)
+	if err != nil {
+		return result{err: fmt.Errorf("the certificate authority gives no certificate: %w", err)}
+	}
+	h, err := i.check(answer, key, time.Now())
+	if err != nil {
+		return result{err: fmt.Errorf("what the certificate authority answers is not used: %w", err)}
+	}
+	return result{held: h}
+}
+
+func (i *Issued) newKey() (crypto.Signer, error) {
+	if i.o.RSABits > 0 {
+		return rsa.GenerateKey(rand.Reader, i.o.RSABits)
+	}
+	return ecdsa.GenerateKey(i.o.Curve, rand.Reader)
+}
+
+func (i *Issued) csr(key crypto.Signer) (string, error) {
+	account := i.o.Account
+	if account == "" {
+		account = "default"
+	}
+	id := &url.URL{Scheme: "spiffe", Host: i.o.TrustDomain, Path: "/ns/" + i.o.Namespace + "/sa/" + account}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{URIs: []*url.URL{id}}, key)
+	if err != nil {
+		return "", err
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})), nil
+}
+
+// check checks an answer, and makes secrets of it.
+func (i *Issued) check(answer []string, key crypto.Signer, now time.Time) (*held, error) {
+	var certs, roots []*x509.Certificate
+	for _, text := range answer {
+		for rest := []byte(text); ; {
+			var b *pem.Block
+			if b, rest = pem.Decode(rest); b == nil {
+				break
+			}
+			c, err := x509.ParseCertificate(b.Bytes)
+			switch {
+			case err != nil:
+				return nil, fmt.Errorf("a certificate in it cannot be read: %w", err)
+			case len(certs) > 0 && c.IsCA && c.CheckSignatureFrom(c) == nil:
+				roots = append(roots, c)
+			default:
+				certs = append(certs, c)
+			}
+		}
+	}
+	if len(certs) == 0 || len(roots) == 0 {
+		return nil, fmt.Errorf("it has %d certificates and %d roots", len(certs), len(roots))
+	}
+	leaf := certs[0]
+	if err := i.checkLeaf(leaf, key, now); err != nil {
+		return nil, err
+	}
+	trusted := x509.NewCertPool()
+	for _, r := range roots {
+		trusted.AddCert(r)
+	}
+	if err := verify(certs, trusted, now); err != nil {
+		return nil, fmt.Errorf("its roots do not vouch for the certificate: %w", err)
+	}
+	if old := i.held.Load(); old != nil && now.Before(old.pair.Leaf.NotAfter) {
+		known := x509.NewCertPool()
+		known.AppendCertsFromPEM(old.roots)
+		if err := verify(certs, known, now); err != nil {
+			return nil, errors.New("its root is none of those that the mesh has trusted so far, so others would refuse the certificate; let the authority announce a new root before it signs")
+		}
+	}
+	return i.hold(certs, roots, key, now)
+}
+
+// checkLeaf checks that a certificate is the one that was asked for.
+func (i *Issued) checkLeaf(leaf *x509.Certificate, key crypto.Signer, now time.Time) error {
+	own, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool })
+	if !ok || !own.Equal(leaf.PublicKey) {
+		return errors.New("the certificate is for another key")
+	}
+	switch {
+	case !now.Before(leaf.NotAfter):
+		return fmt.Errorf("the certificate has expired at %s", leaf.NotAfter.UTC().Format(time.RFC3339))
+	case now.Before(leaf.NotBefore):
+		return fmt.Errorf("the certificate is not valid before %s; set the clocks", leaf.NotBefore.UTC().Format(time.RFC3339))
+	case len(leaf.URIs) != 1:
+		return fmt.Errorf("the certificate names %d identities", len(leaf.URIs))
+	}
+	id := leaf.URIs[0].String()
+	within := "/ns/" + i.o.Namespace + "/sa/"
+	at := strings.Index(id, within)
+	if at < 0 || i.o.Account != "" && id[at+len(within):] != i.o.Account {
+		return fmt.Errorf("the certificate is of %q, and this workload has the service account %q in the namespace %q", id, i.o.Account, i.o.Namespace)
+	}
+	return nil
+}
+
+func verify(certs []*x509.Certificate, roots *x509.CertPool, now time.Time) error {
+	between := x509.NewCertPool()
+	for _, c := range certs[1:] {
+		between.AddCert(c)
+	}
+	_, err := certs[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	return err
+}
+
+// hold makes secrets.
+func (i *Issued) hold(certs, roots []*x509.Certificate, key crypto.Signer, now time.Time) (*held, error) {
+	keyPEM, err := i.encodeKey(key)
+	if err != nil {
+		return nil, err
+	}
+	pair := &tls.Certificate{PrivateKey: key, Leaf: certs[0]}
+	var chain []byte
+	for _, c := range certs {
+		pair.Certificate = append(pair.Certificate, c.Raw)
+		chain = append(chain, pem.EncodeToMemory(&pem.Block{Type: certificateBlock, Bytes: c.Raw})...)
+	}
+	h := &held{pair: pair, answers: map[string]Answer{}}
+	for _, c := range roots {
+		h.roots = append(h.roots, pem.EncodeToMemory(&pem.Block{Type: certificateBlock, Bytes: c.Raw})...)
+	}
+	from := []string{"the certificate of the authority", "its key"}
+	if h.answers[workload], err = makePair(workload, from, chain, keyPEM); err != nil {
+		return nil, err
+	}
+	if h.answers[meshRoots], err = makeRoots(meshRoots, "the roots of the authority", h.roots); err != nil {
+		return nil, err
+	}
+	left := certs[0].NotAfter.Sub(now)
+	h.renew = now.Add(time.Duration(float64(left) * (1 - i.o.Grace + (mathrand.Float64()-0.5)/50))) //nolint:gosec // it keeps nothing secret
+	return h, nil
+}
+
+func (i *Issued) encodeKey(key crypto.Signer) ([]byte, error) {
+	switch k := key.(type) {
+	case *rsa.PrivateKey:
+		if !i.o.PKCS8 {
+			return pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(k)}), nil
+		}
+	case *ecdsa.PrivateKey:
+		if !i.o.PKCS8 {
+			der, err := x509.MarshalECPrivateKey(k)
+			return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), err
+		}
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), err
+}
+
+// write writes what is held to the output folder. Each file is written whole.
+func (i *Issued) write(h *held) {
+	if i.o.Output == "" {
+		return
+	}
+	key, err := i.encodeKey(h.pair.PrivateKey.(crypto.Signer)) //nolint:forcetypeassert // newKey made it
+	var chain []byte
+	for _, der := range h.pair.Certificate {
+		chain = append(chain, pem.EncodeToMemory(&pem.Block{Type: certificateBlock, Bytes: der})...)
+	}
+	err = errors.Join(err, os.MkdirAll(i.o.Output, 0o700))
+	for _, f := range []struct {
+		name    string
+		content []byte
+	}{{"key.pem", key}, {"cert-chain.pem", chain}, {"root-cert.pem", h.roots}} {
+		if err == nil {
+			err = writeWhole(filepath.Join(i.o.Output, f.name), f.content)
+		}
+	}
+	if err != nil {
+		i.o.Log.Warn("certificates cannot be written to the folder OUTPUT_CERTS", "error", err)
+	}
+}
+
+func writeWhole(path string, content []byte) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // CreateTemp makes the file readable by its owner only
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(content)
+	if err = errors.Join(err, tmp.Close()); err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(tmp.Name()))
+	}
+	return nil
+}

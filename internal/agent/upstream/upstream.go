@@ -1,0 +1,145 @@
+// Package upstream connects the agent to the control plane over TLS: it checks that it is the control plane, and shows who the agent
+// is, with a token first and with the workload's certificate once there is one.
+//
+// Invariants: Without roots nothing is connected. A token is sent over TLS only, is read anew for each call because it is replaced
+// before it expires, and appears in no log or error.
+//
+// Goroutines: those of gRPC.
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+)
+
+// System stands for the roots of the operating system instead of a file.
+const System = "SYSTEM"
+
+// maxToken is the size of the largest token file, in bytes.
+const maxToken = 16 << 10
+
+// Dialer opens connections to one server of the control plane.
+type Dialer struct {
+	// Address is the host and port of the server.
+	Address string
+	// RootsFile has the roots that vouch for the server, or is System.
+	RootsFile string
+	// ServerName is the name in the server's certificate; empty for the host of the address.
+	ServerName string
+	// TokenFile has the token. It need not exist if there is a certificate.
+	TokenFile string
+	// Certificate returns the certificate of the workload; nil if there is none yet. Roots returns further roots, as PEM.
+	Certificate func() *tls.Certificate
+	Roots       func() []byte
+}
+
+// Connection is a connection that was opened, or will be when it is used.
+type Connection struct {
+	*grpc.ClientConn
+	// Shows is what it shows of who the agent is.
+	Shows string
+}
+
+// Dial opens a connection. If certificate is false it shows the token only, even if there is a certificate: a server refuses a connection
+// that shows a certificate which it does not accept.
+func (d *Dialer) Dial(certificate bool) (*Connection, error) {
+	pool, err := d.pool()
+	if err != nil {
+		return nil, err
+	}
+	name := d.ServerName
+	if name == "" {
+		if name, _, err = net.SplitHostPort(d.Address); err != nil {
+			return nil, fmt.Errorf("%q is not host:port", d.Address)
+		}
+	}
+	settings := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, ServerName: name}
+	_, tokenErr := d.token()
+	c := &Connection{Shows: "token"}
+	if own := d.Certificate(); own != nil && (certificate || tokenErr != nil) && time.Now().Before(own.Leaf.NotAfter) {
+		c.Shows = "certificate"
+		settings.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own, nil }
+	} else if tokenErr != nil {
+		return nil, fmt.Errorf("the agent cannot show who it is: %w", tokenErr)
+	}
+	options := []grpc.DialOption{
+		grpc.WithTransportCredentials(credentials.NewTLS(settings)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
+	}
+	if tokenErr == nil {
+		options = append(options, grpc.WithPerRPCCredentials(bearer{d}))
+	}
+	c.ClientConn, err = grpc.NewClient("passthrough:///"+d.Address, options...)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w", d.Address, err)
+	}
+	return c, nil
+}
+
+// pool returns the roots that vouch for the server.
+func (d *Dialer) pool() (*x509.CertPool, error) {
+	if d.RootsFile == System {
+		return x509.SystemCertPool()
+	}
+	pool := x509.NewCertPool()
+	known := d.Roots != nil && pool.AppendCertsFromPEM(d.Roots())
+	text, err := os.ReadFile(d.RootsFile)
+	switch {
+	case err == nil && pool.AppendCertsFromPEM(text), known:
+		return pool, nil
+	case err == nil:
+		return nil, fmt.Errorf("the roots of the control plane: %s has no PEM certificate", d.RootsFile)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("the roots of the control plane: %s does not exist; set XDS_ROOT_CA (and CA_ROOT_CA) to root-cert.pem of the control plane's state folder, or mount the ConfigMap istio-ca-root-cert", d.RootsFile)
+	}
+	return nil, fmt.Errorf("the roots of the control plane: %w", err)
+}
+
+// token reads the token.
+func (d *Dialer) token() (string, error) {
+	info, err := os.Stat(d.TokenFile)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("the token %s does not exist; mount one there, or write one with pilotctl token create and name it with --tokenFile", d.TokenFile)
+	case err != nil:
+		return "", fmt.Errorf("the token: %w", err)
+	case info.Size() > maxToken:
+		return "", fmt.Errorf("the token %s has %d bytes, and the most is %d", d.TokenFile, info.Size(), maxToken)
+	}
+	text, err := os.ReadFile(d.TokenFile)
+	if err != nil {
+		return "", fmt.Errorf("the token: %w", err)
+	}
+	token := strings.TrimSpace(string(text))
+	if token == "" || strings.ContainsAny(token, " \t\r\n") {
+		return "", fmt.Errorf("the token file %s has no token, or more than one", d.TokenFile)
+	}
+	return token, nil
+}
+
+// bearer adds the token to calls.
+type bearer struct{ dialer *Dialer }
+
+// GetRequestMetadata implements credentials.PerRPCCredentials.
+func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	token, err := b.dialer.token()
+	if err != nil {
+		return nil, err
+	}
+	return map[string]string{"authorization": "Bearer " + token}, nil
+}
+
+// RequireTransportSecurity implements credentials.PerRPCCredentials.
+func (bearer) RequireTransportSecurity() bool { return true }

@@ -1,0 +1,301 @@
+package ca
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Settings are the settings of a keeper.
+type Settings struct {
+	// Folder is where an authority may be plugged in. If it has none when the keeper starts, the authority is self-signed and kept in
+	// Store.
+	Folder Folder
+	Store  Store
+	Roots  Roots
+	// Limits bound how long certificates are valid.
+	Limits Limits
+	// Check is how often the store is looked at, because another replica may have changed it.
+	Check time.Duration
+	// Names are the names and addresses by which clients call the control plane. Serving are files with its certificate; without
+	// them the authority signs it.
+	Names   []string
+	Serving ServingFiles
+	// Report is called with everything that is wrong at present, whenever that changes.
+	Report func(problems []string)
+	Log    *slog.Logger
+	// Now is the clock.
+	Now func() time.Time
+}
+
+// moment is what is in force until something changes.
+type moment struct {
+	authority *Authority
+	serving   *tls.Certificate
+	tls       *tls.Config
+}
+
+// Keeper has the present authority and certificate of the control plane.
+type Keeper struct {
+	s       Settings
+	plugged bool
+	now     atomic.Pointer[moment]
+	ready   chan struct{}
+
+	// The rest belongs to the goroutine of Run.
+
+	files    watched
+	renew    time.Time // when the serving certificate is to be renewed; zero if it is from files
+	problems []string
+}
+
+// NewKeeper returns a keeper. Run fills it.
+func NewKeeper(s Settings) *Keeper {
+	return &Keeper{s: s, plugged: s.Folder != "" && s.Folder.Exists(), ready: make(chan struct{}), files: watched{log: s.Log}}
+}
+
+// Ready is closed when there is an authority.
+func (k *Keeper) Ready() <-chan struct{} { return k.ready }
+
+// Authority returns the present authority. It must not be called before Ready.
+func (k *Keeper) Authority() *Authority { return k.now.Load().authority }
+
+// Limits returns the bounds of how long certificates are valid.
+func (k *Keeper) Limits() Limits { return k.s.Limits }
+
+// pause is the time to the next attempt when something has failed.
+const pause = 5 * time.Second
+
+// Run keeps the authority until ctx ends. It returns an error if there is none at the start and none can be made.
+func (k *Keeper) Run(ctx context.Context) error {
+	defer k.files.close()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for first := true; ; first = false {
+		k.files.follow(k.paths())
+		again, err := k.refresh(ctx)
+		if first && err != nil {
+			return err
+		}
+		if first {
+			close(k.ready)
+			k.s.Log.Info("the certificate authority is ready", "authority", k.Authority().String(), "plugged_in", k.plugged)
+		}
+		if err != nil {
+			again = k.s.Now().Add(pause)
+		}
+		k.report(err)
+		timer.Reset(max(again.Sub(k.s.Now()), 0))
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case <-k.files.changed():
+			k.files.settle(ctx)
+		case <-k.files.failed():
+		}
+	}
+}
+
+// paths returns the files that are read.
+func (k *Keeper) paths() []string {
+	list := k.s.Serving.paths()
+	if k.plugged {
+		list = append(list, k.s.Folder.paths()...)
+	}
+	return list
+}
+
+// report tells what is wrong if that has changed.
+func (k *Keeper) report(err error) {
+	var problems []string
+	if err != nil {
+		problems = strings.Split(err.Error(), "\n") // one line for each error that was joined
+	}
+	if slices.Equal(problems, k.problems) {
+		return
+	}
+	k.problems = problems
+	for _, p := range problems {
+		k.s.Log.Warn("the certificate authority stays as it is", "problem", p)
+	}
+	if len(problems) == 0 {
+		k.s.Log.Info("the certificate authority is well again")
+	}
+	if k.s.Report != nil {
+		k.s.Report(problems)
+	}
+}
+
+// poll is how often files are read without a sign that they have changed. Some changes give none.
+const poll = 10 * time.Second
+
+// refresh reads and renews everything that is due. It returns when it must be called again. What fails leaves the rest as it is.
+func (k *Keeper) refresh(ctx context.Context) (again time.Time, err error) {
+	now := k.s.Now()
+	was := k.now.Load()
+	if was == nil {
+		was = &moment{}
+	}
+	next := *was
+	authority, again, err := k.load(ctx, now)
+	if err == nil && k.plugged {
+		err = authority.follows(was.authority, now)
+	}
+	if err != nil {
+		err = fmt.Errorf("certificate authority: %w", err)
+	} else if !authority.equal(was.authority) {
+		next.authority = authority
+	}
+	if next.authority == nil {
+		return again, err
+	}
+	problem := k.serve(&next, was, now)
+	if problem != nil {
+		problem = fmt.Errorf("the certificate of the control plane: %w", problem)
+	}
+	if next.serving == nil {
+		return again, errors.Join(err, problem)
+	}
+	if next.authority != was.authority || next.serving != was.serving || k.s.Serving.Roots != "" {
+		roots, failed := k.clientRoots(next.authority)
+		if failed != nil {
+			problem = errors.Join(problem, fmt.Errorf("the roots of clients: %w", failed))
+		}
+		next.tls = tlsConfig(next.authority, next.serving, roots)
+		k.now.Store(&next)
+		if was.authority != nil && next.authority != was.authority {
+			k.s.Log.Info("the certificate authority has changed", "authority", next.authority.String())
+		}
+	}
+	if !k.renew.IsZero() && k.renew.Before(again) {
+		again = k.renew
+	}
+	return again, errors.Join(err, problem)
+}
+
+// load returns the authority that is to be in force, and when to look again.
+func (k *Keeper) load(ctx context.Context, now time.Time) (*Authority, time.Time, error) {
+	if k.plugged {
+		m, err := k.s.Folder.Read()
+		if err != nil {
+			return nil, now.Add(pause), fmt.Errorf("%s: %w", k.s.Folder, err)
+		}
+		a, err := NewAuthority(m, now)
+		if err != nil {
+			return nil, now.Add(pause), fmt.Errorf("%s: %w", k.s.Folder, err)
+		}
+		return a, now.Add(poll), nil
+	}
+	again := now.Add(k.s.Check)
+	kept, err := k.s.Store.Update(ctx, func(data map[string][]byte) (map[string][]byte, error) {
+		var is Kept
+		var err error
+		if data == nil {
+			is, err = k.s.Roots.First(now)
+		} else {
+			is, err = ParseKept(data)
+		}
+		if err != nil {
+			return nil, err
+		}
+		next, changed, due, err := k.s.Roots.Step(is, now)
+		if due.Before(again) {
+			again = due
+		}
+		if err != nil || !changed && data != nil {
+			return nil, err
+		}
+		return next.Data(), nil
+	})
+	if err != nil {
+		return nil, now.Add(pause), err
+	}
+	is, err := ParseKept(kept)
+	if err != nil {
+		return nil, now.Add(pause), err
+	}
+	a, err := NewAuthority(is.Material(), now)
+	return a, again, err
+}
+
+// servingFor is how long a certificate of the control plane is valid; it is renewed after half that time.
+const servingFor = 24 * time.Hour
+
+// serve sets the certificate of the control plane.
+func (k *Keeper) serve(next, was *moment, now time.Time) error {
+	fromFile, err := k.s.Serving.read()
+	switch {
+	case err != nil:
+		return err // the last one stays in use
+	case fromFile != nil:
+		if was.serving == nil || !slices.EqualFunc(fromFile.Certificate, was.serving.Certificate, slices.Equal[[]byte]) {
+			next.serving = fromFile
+		}
+		return nil
+	case was.serving != nil && next.authority == was.authority && now.Before(k.renew):
+		return nil
+	}
+	cert, err := next.authority.Serve(k.s.Names, min(servingFor, k.s.Limits.Max), now)
+	if err != nil {
+		return err
+	}
+	next.serving = cert
+	k.renew = now.Add(cert.Leaf.NotAfter.Sub(now) / 2)
+	return nil
+}
+
+// clientRoots returns the roots of certificates of clients: those of the mesh, and those of a file.
+func (k *Keeper) clientRoots(a *Authority) (*x509.CertPool, error) {
+	if k.s.Serving.Roots == "" {
+		return a.Pool(), nil
+	}
+	text, err := readFile(k.s.Serving.Roots)
+	if err != nil {
+		return a.Pool(), err
+	}
+	pool := a.Pool().Clone()
+	if !pool.AppendCertsFromPEM(text) {
+		return a.Pool(), fmt.Errorf("%s has no PEM certificate", k.s.Serving.Roots)
+	}
+	return pool, nil
+}
+
+// tlsConfig returns the settings of connections to the control plane. A client may show a certificate; one that it shows must be good.
+func tlsConfig(a *Authority, serving *tls.Certificate, roots *x509.CertPool) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{*serving},
+		ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: roots,
+		// A session that is resumed would bring back a certificate that has been revoked.
+		SessionTicketsDisabled: true,
+		VerifyConnection: func(s tls.ConnectionState) error {
+			for _, chain := range s.VerifiedChains {
+				if err := a.Revoked(chain); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// TLS returns settings of connections that follow the keeper: each new connection uses what is in force then.
+func (k *Keeper) TLS() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"},
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			m := k.now.Load()
+			if m == nil {
+				return nil, errors.New("there is no certificate yet")
+			}
+			return m.tls, nil
+		},
+	}
+}

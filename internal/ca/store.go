@@ -1,0 +1,84 @@
+package ca
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/pilotmesh/pilot/internal/statefile"
+)
+
+// Store remembers a self-signed authority.
+type Store interface {
+	// Update reads what is kept, nil if there is nothing, calls change with it, and stores what that returns unless it is nil. If
+	// somebody else changes it meanwhile, change is called again. It returns what is kept in the end.
+	Update(ctx context.Context, change func(kept map[string][]byte) (map[string][]byte, error)) (map[string][]byte, error)
+}
+
+// File is a store in a state folder. Beside the file with the keys it keeps one with the roots, which everybody may read.
+type File struct{ Dir statefile.Dir }
+
+// Names of files in the state folder.
+const (
+	keptFile = "ca.json"
+	// RootsFile has the roots, as PEM.
+	RootsFile = "root-cert.pem"
+)
+
+// Update implements Store.
+func (f File) Update(_ context.Context, change func(map[string][]byte) (map[string][]byte, error)) (map[string][]byte, error) {
+	release, err := f.Dir.Lock()
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	var kept map[string][]byte
+	content, err := f.Dir.Read(keptFile)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, err
+	default:
+		if kept, err = decodeKept(content); err != nil {
+			return nil, fmt.Errorf("%s: %w; restore it, or remove it to begin with a new root, which no running proxy trusts", f.Dir.Path(keptFile), err)
+		}
+	}
+	next, err := change(kept)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Dir.Path(keptFile), err)
+	}
+	if next != nil {
+		text := map[string]string{}
+		for name, value := range next {
+			text[name] = string(value)
+		}
+		b, err := json.MarshalIndent(text, "", "  ")
+		if err != nil {
+			return nil, err
+		}
+		if err := f.Dir.Replace(keptFile, append(b, '\n')); err != nil {
+			return nil, err
+		}
+		kept = next
+	}
+	if was, err := os.ReadFile(f.Dir.Path(RootsFile)); err == nil && bytes.Equal(was, kept[KeptRoots]) {
+		return kept, nil
+	}
+	return kept, f.Dir.Publish(RootsFile, kept[KeptRoots])
+}
+
+func decodeKept(content []byte) (map[string][]byte, error) {
+	var text map[string]string
+	if err := json.Unmarshal(content, &text); err != nil {
+		return nil, errors.New("it is no JSON")
+	}
+	kept := map[string][]byte{}
+	for name, value := range text {
+		kept[name] = []byte(value)
+	}
+	return kept, nil
+}

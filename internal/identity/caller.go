@@ -1,0 +1,119 @@
+package identity
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Credentials are what a caller presents.
+type Credentials struct {
+	// Certificate is the client certificate; nil for none. TLS has verified it: a trusted root vouches for it, it is valid now, and the
+	// caller has the key.
+	Certificate *x509.Certificate
+	// Token is a bearer token; empty for none.
+	Token string
+}
+
+// String names what is presented, without the token.
+func (c Credentials) String() string {
+	switch {
+	case c.Certificate != nil && c.Token != "":
+		return "a client certificate and a token"
+	case c.Certificate != nil:
+		return "a client certificate"
+	case c.Token != "":
+		return "a token"
+	}
+	return "neither a client certificate nor a token"
+}
+
+// GoString is String, so that %#v does not show the token either.
+func (c Credentials) GoString() string { return c.String() }
+
+// Caller is who calls.
+type Caller struct {
+	Identity
+	// Expires is when the caller must show again who it is.
+	Expires time.Time
+	// Means is by what it has shown that, such as "client certificate".
+	Means string
+	// Pod is the pod to which its token is bound; zero if the token does not say.
+	Pod Pod
+}
+
+// Pod is a pod as a token of Kubernetes names it.
+type Pod struct{ Name, UID, Node string }
+
+// Authenticator finds out who a caller is.
+type Authenticator interface {
+	// Authenticate returns who presents the credentials. Its error has no part of a token.
+	Authenticate(ctx context.Context, c Credentials) (Caller, error)
+}
+
+// Any is a list of authenticators, of which the first one that accepts the credentials decides.
+type Any []Authenticator
+
+// Authenticate implements Authenticator. If no one accepts, the error has the reasons of all that had something to check.
+func (a Any) Authenticate(ctx context.Context, c Credentials) (Caller, error) {
+	var reasons []error
+	for _, one := range a {
+		caller, err := one.Authenticate(ctx, c)
+		switch {
+		case err == nil:
+			return caller, nil
+		case !errors.Is(err, errAbsent):
+			reasons = append(reasons, err)
+		}
+	}
+	if len(reasons) == 0 {
+		return Caller{}, fmt.Errorf("the caller presents %v that can be checked here; present a certificate of the mesh, or a token for this control plane", c)
+	}
+	return Caller{}, errors.Join(reasons...)
+}
+
+// Certificates accepts client certificates of the mesh.
+type Certificates struct {
+	// TrustDomains returns the trust domain of the mesh and its aliases.
+	TrustDomains func() []string
+	// Now is the clock. A certificate may expire while its connection is open.
+	Now func() time.Time
+}
+
+// Authenticate implements Authenticator.
+func (a Certificates) Authenticate(_ context.Context, c Credentials) (Caller, error) {
+	if c.Certificate == nil {
+		return Caller{}, errAbsent
+	}
+	uris := c.Certificate.URIs
+	if len(uris) != 1 {
+		return Caller{}, fmt.Errorf("client certificate: it names %d identities (URI), and must name one", len(uris))
+	}
+	id, err := Parse(uris[0].String())
+	if err != nil {
+		return Caller{}, fmt.Errorf("client certificate: %w", err)
+	}
+	if !a.Now().Before(c.Certificate.NotAfter) {
+		return Caller{}, fmt.Errorf("client certificate: it has expired at %s; connect again with a newer one", c.Certificate.NotAfter.UTC().Format(time.RFC3339))
+	}
+	domains := a.TrustDomains()
+	for _, d := range domains {
+		if id.TrustDomain == d {
+			return Caller{Identity: id, Expires: c.Certificate.NotAfter, Means: "client certificate"}, nil
+		}
+	}
+	return Caller{}, fmt.Errorf("client certificate: its trust domain %q is neither that of the mesh nor an alias of it %q (trustDomain, trustDomainAliases)", id.TrustDomain, domains)
+}
+
+// Bind returns an error if a proxy claims to be somebody else than the caller. An account that is empty is not claimed.
+func (c Caller) Bind(namespace, account string) error {
+	switch {
+	case namespace != c.Namespace:
+		return fmt.Errorf("the proxy says that its namespace is %q, and its %s is of %s; give the proxy the namespace of its service account", namespace, c.Means, c.Identity)
+	case account != "" && account != c.ServiceAccount:
+		return fmt.Errorf("the proxy says that its service account is %q, and its %s is of %s; give the proxy a token of its own service account", account, c.Means, c.Identity)
+	}
+	return nil
+}

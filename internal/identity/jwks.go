@@ -1,0 +1,177 @@
+package identity
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+)
+
+// Limits of fetching keys.
+const (
+	fetchTimeout = 5 * time.Second
+	maxKeySet    = 1 << 20
+	maxKeys      = 100
+	// refetchPause is the shortest time between two fetches, whatever tokens come.
+	refetchPause = 10 * time.Second
+	// keysFor is how old keys may be before they are fetched again.
+	keysFor = 20 * time.Minute
+)
+
+const oidcMeans = "OIDC token"
+
+// Rule is an issuer of OIDC tokens whose tokens are accepted, as the environment variable JWT_RULE has it.
+type Rule struct {
+	Issuer    string   `json:"issuer"`
+	Audiences []string `json:"audiences"`
+	JWKSURI   string   `json:"jwksUri"`
+	JWKS      string   `json:"jwks"`
+}
+
+// ParseRule parses a rule in JSON.
+func ParseRule(text string) (Rule, error) {
+	var r Rule
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return Rule{}, fmt.Errorf(`it is no JSON object such as {"issuer": "https://accounts.example.com", "audiences": ["istio-ca"]}: %w`, err)
+	}
+	switch {
+	case r.Issuer == "":
+		return Rule{}, errors.New("it names no issuer")
+	case r.JWKS == "" && r.JWKSURI == "" && !strings.HasPrefix(r.Issuer, "https://") && !strings.HasPrefix(r.Issuer, "http://"):
+		return Rule{}, fmt.Errorf("the issuer %q is no URL where its keys could be found; write jwksUri", r.Issuer)
+	}
+	if r.JWKS != "" {
+		if _, err := parseKeys([]byte(r.JWKS)); err != nil {
+			return Rule{}, fmt.Errorf("jwks: %w", err)
+		}
+	}
+	return r, nil
+}
+
+// Accept returns the issuer that a rule describes. audiences are those of a rule that names none.
+func (r Rule) Accept(audiences []string, client *http.Client, trustDomain func() string, now func() time.Time) Issuer {
+	if len(r.Audiences) > 0 {
+		audiences = r.Audiences
+	}
+	i := Issuer{Name: r.Issuer, Audiences: audiences, Means: oidcMeans, TrustDomain: trustDomain, Now: now}
+	if r.JWKS != "" {
+		keys, err := parseKeys([]byte(r.JWKS))
+		i.Keys = func(context.Context, string, bool) ([]jose.JSONWebKey, error) { return keys, err }
+		return i
+	}
+	i.Keys = (&keySet{rule: r, client: client, now: now}).keys
+	return i
+}
+
+// keySet has the public keys of an issuer, which it fetches when they are needed. It keeps the last good ones.
+type keySet struct {
+	rule   Rule
+	client *http.Client
+	now    func() time.Time
+
+	mu      sync.Mutex // held while keys are fetched, so that they are fetched once for all
+	known   []jose.JSONWebKey
+	err     error
+	fetched time.Time // when the last fetch began
+	good    time.Time // when the last good fetch began
+}
+
+// keys implements Issuer.Keys.
+func (s *keySet) keys(ctx context.Context, _ string, fresh bool) ([]jose.JSONWebKey, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	old := now.Sub(s.good) > keysFor
+	if (fresh || old || s.known == nil) && (s.fetched.IsZero() || now.Sub(s.fetched) >= refetchPause) {
+		s.fetched = now
+		keys, err := s.fetch(context.WithoutCancel(ctx))
+		if s.err = err; err == nil {
+			s.known, s.good = keys, now
+		}
+	} else if fresh {
+		return nil, errors.New("none of the issuer's keys has signed it")
+	}
+	if s.known == nil {
+		return nil, fmt.Errorf("the keys of its issuer %s cannot be had: %w", s.rule.Issuer, s.err)
+	}
+	return s.known, nil
+}
+
+// fetch fetches the keys from where the rule, or the issuer, says.
+func (s *keySet) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	uri := s.rule.JWKSURI
+	if uri == "" {
+		var document struct {
+			Issuer string `json:"issuer"`
+			URI    string `json:"jwks_uri"`
+		}
+		body, err := s.get(ctx, strings.TrimRight(s.rule.Issuer, "/")+"/.well-known/openid-configuration")
+		if err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(body, &document); err != nil || document.URI == "" || document.Issuer != s.rule.Issuer {
+			return nil, fmt.Errorf("what %s tells of itself is no OpenID configuration of that issuer; write jwksUri", s.rule.Issuer)
+		}
+		uri = document.URI
+	}
+	body, err := s.get(ctx, uri)
+	if err != nil {
+		return nil, err
+	}
+	return parseKeys(body)
+}
+
+func (s *keySet) get(ctx context.Context, uri string) ([]byte, error) {
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, uri, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := s.client.Do(q)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxKeySet+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case resp.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("%s answered %s", uri, resp.Status)
+	case len(body) > maxKeySet:
+		return nil, fmt.Errorf("%s answered more than %d bytes", uri, maxKeySet)
+	}
+	return body, nil
+}
+
+// parseKeys returns the keys of a set that can check signatures.
+func parseKeys(text []byte) ([]jose.JSONWebKey, error) {
+	var raw struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
+	if err := json.Unmarshal(text, &raw); err != nil {
+		return nil, fmt.Errorf("it is no set of keys (JWKS): %w", err)
+	}
+	if len(raw.Keys) > maxKeys {
+		return nil, fmt.Errorf("it has %d keys, and the most is %d", len(raw.Keys), maxKeys)
+	}
+	var keys []jose.JSONWebKey
+	for _, text := range raw.Keys {
+		var k jose.JSONWebKey
+		if json.Unmarshal(text, &k) == nil && k.Valid() && k.IsPublic() && (k.Use == "" || k.Use == "sig") {
+			keys = append(keys, k) // others are of kinds that no accepted token is signed with
+		}
+	}
+	if len(keys) == 0 {
+		return nil, errors.New("it has no public key for signatures")
+	}
+	return keys, nil
+}
