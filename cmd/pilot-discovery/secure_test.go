@@ -39,6 +39,19 @@ type mesh struct {
 	secure string
 	state  statefile.Dir
 	tokens *identity.LocalKey
+	ended  bool
+}
+
+// end ends the control plane, unless it has ended.
+func (m *mesh) end() {
+	m.t.Helper()
+	if m.ended {
+		return
+	}
+	m.ended = true
+	if code := m.stop(); code != run.ExitDone {
+		m.t.Errorf("exit %d", code)
+	}
 }
 
 // startSecure starts a control plane whose state is in a folder of its own.
@@ -46,6 +59,7 @@ func startSecure(t *testing.T) *mesh {
 	t.Helper()
 	m := &mesh{secure: free(t), state: statefile.Dir(t.TempDir())}
 	m.controlPlane = start(t, "--secureGRPCAddr="+m.secure, "--stateDir="+string(m.state), "--log_output_level=debug")
+	t.Cleanup(m.end)
 	m.ready()
 	var err error
 	if m.tokens, err = identity.LoadLocalKey(m.state); err != nil {
@@ -265,11 +279,10 @@ func TestRestartKeepsTheRoot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code := m.stop(); code != run.ExitDone {
-		t.Fatalf("exit %d", code)
-	}
+	m.end()
 	again := &mesh{secure: free(t), state: m.state, tokens: m.tokens}
 	again.controlPlane = start(t, "--secureGRPCAddr="+again.secure, "--stateDir="+string(m.state))
+	t.Cleanup(again.end)
 	again.ready()
 	if _, err := again.ask(again.dial(own), "", webNode, nil); err != nil {
 		t.Error(err)
