@@ -100,9 +100,9 @@ func newSecure(s *config.Settings, access *rest.Config, metrics *admin.Metrics, 
 	return x, err
 }
 
-// rootStore returns where a self-signed authority is kept.
+// rootStore returns where a self-signed authority is kept: in a cluster only if the control plane writes to that.
 func rootStore(s *config.Settings, access *rest.Config) (ca.Store, error) {
-	if access == nil {
+	if !writes(s) {
 		return ca.File{Dir: statefile.Dir(s.CA.StateDir)}, nil
 	}
 	return cluster.NewSecretStore(access, s.Namespace, rootSecret)
@@ -115,8 +115,11 @@ func (x *secure) callers(access *rest.Config) (identity.Authenticator, error) {
 	if c.Rule.Issuer != "" {
 		list = append(list, c.Rule.Accept(c.Audiences, &http.Client{Timeout: fetchLimit}, x.trust.first, time.Now))
 	}
+	if !writes(x.settings) {
+		list = append(list, identity.LocalTokens(statefile.Dir(c.StateDir), c.Audiences, x.trust.first, time.Now))
+	}
 	if access == nil {
-		return append(list, identity.LocalTokens(statefile.Dir(c.StateDir), c.Audiences, x.trust.first, time.Now)), nil
+		return list, nil
 	}
 	reviewer, err := cluster.NewReviewer(access)
 	if err != nil {
