@@ -13,6 +13,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -38,6 +39,9 @@ type Relay struct {
 
 // New returns a relay.
 func New(d *upstream.Dialer, log *slog.Logger) *Relay { return &Relay{dialer: d, log: log} }
+
+// lasting is after which time a stream counts as accepted although nothing was received.
+const lasting = time.Second
 
 const service = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 
@@ -71,16 +75,20 @@ func (r *Relay) pass(method string, down grpc.ServerStream) error {
 		return r.unreachable(err)
 	}
 	began := time.Now()
+	// A client that reconnects and has everything is sent nothing, so a stream that lasts counts as one that was answered.
+	var once sync.Once
+	reached := func() { once.Do(func() { r.reached(conn) }) }
+	lasts := time.AfterFunc(lasting, reached)
+	defer lasts.Stop()
 	go forward(down, up) // it ends when this function has returned, because receiving from Envoy then fails
-	received := 0
+	answered := false
 	for {
 		var f frame
 		if err = up.RecvMsg(&f); err != nil {
 			break
 		}
-		if received++; received == 1 {
-			r.reached(conn)
-		}
+		answered = true
+		reached()
 		if err = down.SendMsg(&f); err != nil {
 			break
 		}
@@ -91,7 +99,7 @@ func (r *Relay) pass(method string, down grpc.ServerStream) error {
 	if errors.Is(err, io.EOF) {
 		err = status.Error(codes.Unavailable, "the control plane has ended the stream")
 	}
-	if received == 0 {
+	if !answered && time.Since(began) < lasting {
 		r.distrust(conn)
 		return r.unreachable(err)
 	}
