@@ -180,9 +180,10 @@ func overlayNamed(base, user *document.Value) *document.Value {
 	return out
 }
 
-// Curves returns those of some curves for TLS that Envoy has, and Ciphers those of some cipher suites for TLS 1.2, each once. Envoy
-// refuses what names others.
-func Curves(names []string) []string  { return onlyKnown(names, rules.IsCurve) }
+// Curves returns those of some curves for TLS that Envoy has, each once. Envoy refuses what names others.
+func Curves(names []string) []string { return onlyKnown(names, rules.IsCurve) }
+
+// Ciphers returns those of some cipher suites for TLS 1.2 that Envoy has, each once. Envoy refuses what names others.
 func Ciphers(names []string) []string { return onlyKnown(names, rules.IsCipher) }
 
 func onlyKnown(names []string, is func(string) bool) (list []string) {
