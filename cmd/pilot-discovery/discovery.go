@@ -10,12 +10,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
-func discovery(args []string) *cobra.Command {
-	s := config.New(os.LookupEnv)
-	c := &cobra.Command{
-		Use:   "discovery",
-		Short: "Serve configuration to the proxies of a mesh",
-		Long: `discovery serves configuration to the proxies of a mesh until it receives a signal to stop (SIGINT, SIGTERM).
+// discoveryHelp is the long help of the command.
+const discoveryHelp = `discovery serves configuration to the proxies of a mesh until it receives a signal to stop (SIGINT, SIGTERM).
 
 It reads the configuration and the services of a Kubernetes cluster. With --configDir it reads a directory instead, and the
 services of a cluster only if --kubeconfig is set. Secrets of the cluster with the label istio/multiCluster=true describe remote
@@ -42,7 +38,14 @@ Environment variables: POD_NAMESPACE, CLUSTER_ID and REVISION are the defaults o
 POD_NAME names this replica in WorkloadEntries, and when replicas elect the one that writes statuses and addresses to the cluster, which ENABLE_LEADER_ELECTION=false turns
 off. SHARED_MESH_CONFIG names a ConfigMap whose mesh configuration is merged under that of the ConfigMap istio.
 
-It becomes ready (/ready) once all configuration has been read and proxies can connect.`,
+It becomes ready (/ready) once all configuration has been read and proxies can connect.`
+
+func discovery(args []string) *cobra.Command {
+	s := config.New(os.LookupEnv)
+	c := &cobra.Command{
+		Use:   "discovery",
+		Short: "Serve configuration to the proxies of a mesh",
+		Long:  discoveryHelp,
 		Example: `  # serve a Kubernetes cluster
   pilot-discovery discovery --kubeconfig=$HOME/.kube/config
 

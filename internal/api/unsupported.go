@@ -5,7 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	meshconfig "istio.io/api/mesh/v1alpha1"
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
@@ -42,7 +44,11 @@ func UnsupportedMesh(file string, data []byte) (found []Problem) {
 	}
 	var w fieldWalk
 	known := supported()[kindMesh]
-	set, base := m.ProtoReflect(), DefaultMesh().ProtoReflect()
+	defaults := DefaultMesh()
+	m.ExtensionProviders = slices.DeleteFunc(m.ExtensionProviders, func(p *meshconfig.MeshConfig_ExtensionProvider) bool {
+		return slices.ContainsFunc(defaults.ExtensionProviders, func(d *meshconfig.MeshConfig_ExtensionProvider) bool { return proto.Equal(d, p) })
+	})
+	set, base := m.ProtoReflect(), defaults.ProtoReflect()
 	w.zeros(nil, set, base, known)
 	sameAsDefault(set, base)
 	w.message(nil, set, known)

@@ -119,7 +119,7 @@ metadata: {name: %s, namespace: %s}
 spec: {%srules: [{to: [{operation: {paths: [%s]}}]}]}
 `, name, namespace, selector, path)
 	}
-	const one = "selector: {matchLabels: {istio-locality: r1/z}}, "
+	const one = "selector: {matchLabels: {app: app4}}, "
 	return []change{
 		{"policy for one workload added", apply(policy("ns-04", "one", one, "/a"))},
 		{"policy for one workload", apply(policy("ns-04", "one", one, "/b"))},
@@ -193,7 +193,18 @@ func TestCostOfWorkloads(t *testing.T) {
 // A policy for one workload costs the class of that workload. A policy for all workloads is translated once, and no proxy changes its
 // class. Nothing outbound changes.
 func TestCostOfPolicies(t *testing.T) {
-	same(t, "testdata/cost-policies.txt", policies(), func(meshtest.Large) []*api.Object { return nil })
+	same(t, "testdata/cost-policies.txt", policies(), func(meshtest.Large) []*api.Object {
+		return meshtest.Parse(t, `
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: own, namespace: ns-04}
+spec:
+  hosts: [own.example]
+  ports: [{number: 80, name: http, protocol: HTTP}]
+  resolution: STATIC
+  endpoints: [{address: 10.250.0.4, labels: {app: app4}}]
+`)
+	})
 }
 
 func same(t *testing.T, path string, changes []change, more func(l meshtest.Large) []*api.Object) {
