@@ -121,7 +121,6 @@ spec: {%srules: [{to: [{operation: {paths: [%s]}}]}]}
 	}
 	const one = "selector: {matchLabels: {app: app4}}, "
 	return []change{
-		{"policy for one workload added", apply(policy("ns-04", "one", one, "/a"))},
 		{"policy for one workload", apply(policy("ns-04", "one", one, "/b"))},
 		{"policy for no workload", apply(policy("ns-04", "none", "selector: {matchLabels: {app: none}}, ", "/a"))},
 		{"policy of a namespace added", apply(policy("ns-04", "all", "", "/a"))},
@@ -203,6 +202,11 @@ spec:
   ports: [{number: 80, name: http, protocol: HTTP}]
   resolution: STATIC
   endpoints: [{address: 10.250.0.4, labels: {app: app4}}]
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: one, namespace: ns-04}
+spec: {selector: {matchLabels: {app: app4}}}
 `)
 	})
 }
