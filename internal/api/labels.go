@@ -27,7 +27,6 @@ func idleLabels() []idleLabel {
 		{"istio.io/dataplane-mode", "none", ambient},
 		{"istio.io/use-waypoint", "none", ambient},
 		{"istio.io/use-waypoint-namespace", "", ambient},
-		{"topology.istio.io/network", "", "networks are not supported yet: endpoints are reached at their addresses, also those of another network"},
 	}
 }
 

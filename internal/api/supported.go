@@ -64,7 +64,7 @@ workload
 	address
 	ports
 	labels
-	network                   no: endpoints are reached at their addresses, also those of another network
+	network
 	locality
 	weight
 	serviceAccount

@@ -24,7 +24,7 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 	fs.Float32Var(&s.KubernetesQPS, "kubernetesApiQPS", s.KubernetesQPS, "maximum number of requests to the Kubernetes API server per second")
 	fs.IntVar(&s.KubernetesBurst, "kubernetesApiBurst", s.KubernetesBurst, "maximum number of requests to the Kubernetes API server at the same time")
 	fs.StringVar(&s.MeshConfig, "meshConfig", s.MeshConfig, "file with the mesh settings (MeshConfig); changes are watched; the default file need not exist")
-	fs.StringVar(&s.NetworksConfig, "networksConfig", s.NetworksConfig, "file with the mesh networks (MeshNetworks), which is checked and watched; networks have no effect yet")
+	fs.StringVar(&s.NetworksConfig, "networksConfig", s.NetworksConfig, "file with the mesh networks (MeshNetworks), which is watched")
 	fs.StringVar(&s.Domain, "domain", s.Domain, "DNS suffix of the cluster's services")
 	fs.StringVarP(&s.Namespace, "namespace", "n", s.Namespace, "namespace of the control plane")
 	fs.StringVar(&s.RemoteNamespace, "clusterRegistriesNamespace", s.RemoteNamespace, "namespace of the Secrets that describe remote clusters, with the label istio/multiCluster=true; empty for that of the control plane")

@@ -68,6 +68,18 @@ type Service struct {
 	Distribution, Annotation string
 	// NodeLocal is true if spec.internalTrafficPolicy is Local: only endpoints on the node of the client are used.
 	NodeLocal bool
+	// Entrance is how others reach the service from outside its network. It is no part of the rows of Services.
+	Entrance Entrance
+}
+
+// Entrance is how the endpoints of a Service are reached from outside their network, so that they may be gateways into it.
+type Entrance struct {
+	// Network is the label topology.istio.io/network: the network into which the Service leads. Empty without it.
+	Network string
+	// Port is the label networking.istio.io/gatewayPort; 0 if it is not a port.
+	Port uint32
+	// Addresses are the IP addresses and names of its load balancers, and spec.externalIPs.
+	Addresses intern.List[string]
 }
 
 // ServicePort is a port of a Service.
@@ -87,7 +99,7 @@ func (*Service) Kind() string { return KindService }
 func (s *Service) Same(v Value) bool {
 	o, ok := v.(*Service)
 	return ok && (s == o || s.Created == o.Created && s.Type == o.Type && s.Selector == o.Selector && s.ExternalName == o.ExternalName &&
-		s.Distribution == o.Distribution && s.Annotation == o.Annotation && s.NodeLocal == o.NodeLocal &&
+		s.Entrance == o.Entrance && s.Distribution == o.Distribution && s.Annotation == o.Annotation && s.NodeLocal == o.NodeLocal &&
 		slices.Equal(s.Addresses, o.Addresses) && slices.Equal(s.Ports, o.Ports) && slices.Equal(s.ExportTo, o.ExportTo) &&
 		slices.Equal(s.ServiceAccounts, o.ServiceAccounts) && slices.Equal(s.Identities, o.Identities))
 }
@@ -204,8 +216,7 @@ func (n *Node) Same(v Value) bool {
 type Namespace struct {
 	// Distribution is the annotation networking.istio.io/traffic-distribution; empty without it.
 	Distribution string
-	// Network is the label topology.istio.io/network. That of the namespace of the control plane is the network of the cluster. No query
-	// reads it yet.
+	// Network is the label topology.istio.io/network. That of the namespace of the control plane is the network of the cluster.
 	Network string
 }
 

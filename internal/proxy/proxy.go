@@ -176,6 +176,9 @@ type Class struct {
 	MTLS mesh.MTLS
 	// NoCertificate is true if the proxy has no certificate of the mesh and cannot get one.
 	NoCertificate bool
+	// Network is the network of the proxy, if gateways lead into it from others. It is empty otherwise: such a proxy reaches the same
+	// endpoints through gateways as one whose network is not known.
+	Network string
 	// Own are the addresses and ports at which others have a listener for the workload, which its own proxy has not. They exist only
 	// for pods of headless services.
 	Own intern.List[netip.AddrPort]
@@ -189,7 +192,7 @@ func (c Class) Hash() omap.Hash {
 	h.number(int64(c.Families))
 	h.number(int64(c.Idle))
 	at := c.Site.Locality
-	h.text(c.Namespace, c.Cluster, c.Bind, at.Region, at.Zone, at.SubZone)
+	h.text(c.Namespace, c.Cluster, c.Network, c.Bind, at.Region, at.Zone, at.SubZone)
 	h.key(c.Sidecar)
 	for _, labels := range []mesh.Labels{c.Labels, c.Site.Labels} {
 		for l := range labels.All() {

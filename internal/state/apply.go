@@ -28,6 +28,9 @@ func (t *Tables) Apply(tx *store.Txn, b source.Batch) {
 			t.exposeServices(tx, k)
 		}
 	}
+	if b.Networks != nil {
+		t.writeNetworks(tx, b.Networks)
+	}
 	for _, e := range b.Events {
 		if t.applyKube(tx, e) || t.applyKeySet(tx, e) {
 			continue

@@ -120,6 +120,15 @@ func (t *Tables) applyKube(tx *store.Txn, e source.Event) bool {
 	switch e.Key.Kind {
 	case kube.KindService:
 		s, ok := e.Value.(*kube.Service)
+		if !ok {
+			s = &kube.Service{}
+		}
+		t.writeEntrance(tx, e.Key, s)
+		if s.Entrance != (kube.Entrance{}) {
+			plain := *s
+			plain.Entrance = kube.Entrance{} // nobody who reads a service depends on it
+			s = &plain
+		}
 		write(tx, t.Kube.Services, e.Key, s, ok)
 		t.Kube.Clusters.Set(tx, e.Key.Cluster, true)
 		t.splitService(tx, e.Key)

@@ -221,6 +221,9 @@ func endpoint(w *networking.WorkloadEntry, labels map[string]string, likely ...m
 	if e.Locality = mesh.ParseLocality(w.Locality); w.Locality == "" {
 		e.Locality = mesh.LabelLocality(e.Labels)
 	}
+	if e.Network == "" {
+		e.Network, _ = mesh.LabelValue(e.Labels, mesh.NetworkLabel)
+	}
 	accepts, declared := mesh.AcceptsMeshTLS(e.Labels)
 	e.MeshTLS = accepts || !declared && e.ServiceAccount != ""
 	return e

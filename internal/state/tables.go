@@ -156,6 +156,8 @@ type Tables struct {
 
 	// Kube are the objects of Kubernetes clusters.
 	Kube Kube
+	// Networks are the networks in which endpoints and proxies are.
+	Networks Networks
 
 	sourced store.Table[sourcedKey, *api.Object]
 	kinds   map[string]kind
@@ -222,6 +224,7 @@ func New(o Options) *Tables {
 	t.defineClaims(db)
 	t.defineServices(db)
 	t.defineKube(db)
+	t.defineNetworks(db)
 	t.defineRules(db)
 	t.defineSecurity(db)
 	t.definePeers(db)

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/kube"
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
@@ -20,6 +21,9 @@ const (
 	accountsAnnotation     = "alpha.istio.io/kubernetes-serviceaccounts"
 	identitiesAnnotation   = "alpha.istio.io/canonical-serviceaccounts"
 	distributionAnnotation = "networking.istio.io/traffic-distribution"
+
+	// gatewayPortLabel is the label with the port of a Service that leads into a network.
+	gatewayPortLabel = "networking.istio.io/gatewayPort"
 )
 
 // service returns the value of a Service; nil if it has none.
@@ -33,6 +37,9 @@ func (c *converter) service(s *core.Service) *kube.Service {
 		Identities:      list(s.Annotations[identitiesAnnotation]),
 		Annotation:      s.Annotations[distributionAnnotation],
 		NodeLocal:       s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == core.ServiceInternalTrafficPolicyLocal,
+	}
+	if s.Spec.Type != core.ServiceTypeExternalName {
+		v.Entrance = c.entrance(s)
 	}
 	if s.Spec.TrafficDistribution != nil {
 		v.Distribution = *s.Spec.TrafficDistribution
@@ -55,6 +62,33 @@ func (c *converter) service(s *core.Service) *kube.Service {
 		v.Ports = append(v.Ports, c.servicePort(&s.Spec.Ports[i]))
 	}
 	return v
+}
+
+// entrance returns how a Service is reached from other networks.
+func (c *converter) entrance(s *core.Service) kube.Entrance {
+	e := kube.Entrance{Network: strings.Clone(s.Labels[mesh.NetworkLabel])}
+	if n, err := strconv.ParseUint(s.Labels[gatewayPortLabel], 10, 16); err == nil {
+		e.Port = uint32(n)
+	}
+	var list []string
+	add := func(address string) {
+		if address != "" && !slices.Contains(list, address) {
+			list = append(list, strings.Clone(address))
+		}
+	}
+	if s.Spec.Type == core.ServiceTypeLoadBalancer {
+		for _, in := range s.Status.LoadBalancer.Ingress {
+			add(in.IP)
+			if in.IP == "" {
+				add(in.Hostname)
+			}
+		}
+	}
+	for _, address := range s.Spec.ExternalIPs {
+		add(address)
+	}
+	e.Addresses = intern.Of(list...)
+	return e
 }
 
 func (c *converter) servicePort(p *core.ServicePort) kube.ServicePort {

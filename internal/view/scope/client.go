@@ -14,7 +14,7 @@ import (
 
 // ClientOf returns the attributes of a class's proxies, besides their set, that may matter to a host.
 func ClientOf(c proxy.Class) traffic.Client {
-	k := traffic.Client{Site: c.Site, Gateway: c.Gateway, IPv6: c.Families == mesh.OnlyIPv6, Cluster: c.Cluster}
+	k := traffic.Client{Site: c.Site, Gateway: c.Gateway, IPv6: c.Families == mesh.OnlyIPv6, Cluster: c.Cluster, Network: c.Network}
 	if !c.Rules.Empty() {
 		k.Rules = traffic.SelectingRules{Namespace: c.Namespace, Names: c.Rules}
 	}
@@ -63,6 +63,9 @@ func (q *Queries) defineClients(g *query.Graph) {
 		if k.Client.Cluster != "" {
 			hosts = union(hosts, q.clusterLocalAmong(r, k.Set))
 		}
+		if k.Client.Network != "" { // any endpoint may be there
+			hosts = union(hosts, q.Hosts(r, k.Set))
+		}
 		return union(hosts, q.hostsOfSelectingRules(r, k)), true
 	})
 }
@@ -87,6 +90,9 @@ func (q *Queries) BaseClientHosts(r *query.Reader, c traffic.Client) Hosts {
 	}
 	if c.Cluster != "" {
 		sets = append(sets, q.tables.Hosts.ClusterLocal.Group(r, ""))
+	}
+	if c.Network != "" { // any endpoint may be there
+		sets = append(sets, q.services.PublicHosts(r))
 	}
 	return union(sets...)
 }
@@ -212,6 +218,17 @@ func intersects(few, many Hosts) bool {
 		}
 	}
 	return false
+}
+
+// networkOf is the network of a proxy, if gateways lead into it: the one that the proxy reports, or else that of its labels, its pod or
+// its endpoint.
+func (q *Queries) networkOf(r *query.Reader, p *proxy.Proxy, labels mesh.Labels, own mesh.Place) string {
+	named, _ := mesh.LabelValue(labels, mesh.NetworkLabel)
+	network := cmp.Or(p.Network, named, own.Network)
+	if network == "" || !q.services.HasGateways(r, network) {
+		return ""
+	}
+	return network
 }
 
 // localityOf is where a proxy runs, limited to the attributes that some rule depends on. The place of the workload's pod or

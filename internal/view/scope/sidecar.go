@@ -33,7 +33,7 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 		c := proxy.Class{
 			Namespace: p.Namespace, Gateway: true, Families: mesh.FamiliesOf(p.Addresses), Site: q.localityOf(r, p, p.Labels, mesh.Place{}), Rules: q.selectingRules(r, p.Namespace, p.Labels),
 		}
-		c.Cluster = q.clusterOf(r, p, SetOf(c))
+		c.Cluster, c.Network = q.clusterOf(r, p, SetOf(c)), q.networkOf(r, p, p.Labels, mesh.Place{})
 		return c, true
 	}
 	served, _ := q.services.Workload.Get(r, q.Workload(p))
@@ -58,7 +58,7 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 		}
 		c.Inbound = withPoolLimits(row, c.Inbound)
 	}
-	c.Cluster = q.clusterOf(r, p, SetOf(c))
+	c.Cluster, c.Network = q.clusterOf(r, p, SetOf(c)), q.networkOf(r, p, labels, served.Place)
 	if p.Mode == proxy.None && !c.Inbound.Empty() {
 		c.Bind = p.Addresses[0]
 	}

@@ -48,6 +48,7 @@ func (q *Queries) endpointsOfSlice(r *query.Reader, k api.Key) ([]SelectedEndpoi
 		}
 		seen[e.Address] = true
 		out := mesh.Endpoint{Address: e.Address, Place: mesh.Place{Cluster: k.Cluster}}
+		out.Network = q.tables.NetworkOf(r, out.Labels, k.Cluster, e.Address)
 		if at, pod := q.podOf(r, k, e); pod != nil {
 			out = q.podEndpoint(r, at, pod, e.Address)
 		} else if e.Pod != "" {
@@ -97,14 +98,14 @@ func (q *Queries) podOf(r *query.Reader, slice api.Key, e kube.SliceEndpoint) (a
 func (q *Queries) podEndpoint(r *query.Reader, k api.Key, pod *kube.Pod, address string) mesh.Endpoint {
 	accepts, _ := mesh.AcceptsMeshTLS(pod.Labels)
 	return mesh.Endpoint{
-		Address: address, Labels: pod.Labels, ServiceAccount: pod.ServiceAccount, MeshTLS: accepts, Place: q.podPlace(r, k, pod),
+		Address: address, Labels: pod.Labels, ServiceAccount: pod.ServiceAccount, MeshTLS: accepts, Place: q.podPlace(r, k, pod, address),
 	}
 }
 
 // podPlace is where a pod runs. A label of the pod tells the locality, or else its node.
-func (q *Queries) podPlace(r *query.Reader, k api.Key, pod *kube.Pod) mesh.Place {
+func (q *Queries) podPlace(r *query.Reader, k api.Key, pod *kube.Pod, address string) mesh.Place {
 	at := mesh.Place{Locality: mesh.LabelLocality(pod.Labels), Cluster: k.Cluster, Node: pod.Node}
-	at.Network, _ = mesh.LabelValue(pod.Labels, mesh.NetworkLabel)
+	at.Network = q.tables.NetworkOf(r, pod.Labels, k.Cluster, address)
 	if at.Locality != (mesh.Locality{}) || pod.Node == "" {
 		return at
 	}

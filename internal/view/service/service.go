@@ -168,6 +168,9 @@ type Queries struct {
 	sliceLabels               query.Groups[api.Key, mesh.Label, omap.Name]
 	// inlineLabels are the sets of labels of the endpoints that an object lists itself, one per distinct set, each sorted.
 	inlineLabels query.Query[api.Key, [][]mesh.Label]
+	// gateways are the gateways into a network; hasGateways tells whether there are any.
+	gateways    query.Query[string, []Gateway]
+	hasGateways query.Query[string, bool]
 	// Workload describes a workload by the services that have an endpoint at its addresses.
 	Workload query.Query[Workload, WorkloadDescription]
 	// Footprints has the footprint of every host of the base view.
@@ -183,6 +186,7 @@ type All struct{}
 func Define(g *query.Graph, t *state.Tables) *Queries {
 	q := &Queries{tables: t, Peers: peer.Define(g, t)}
 	q.Service = query.Define(g, "service", (*Service).equal, q.service)
+	q.defineNetworks(g)
 	q.defineSelected(g)
 	q.definePods(g)
 	q.defineIdentities(g)

@@ -57,7 +57,7 @@ type instance struct {
 
 func (q *Queries) describeWorkload(r *query.Reader, w Workload) (WorkloadDescription, bool) {
 	if k, pod := q.findPod(r, w); pod != nil {
-		s := WorkloadDescription{HasEndpoint: true, Labels: pod.Labels, Place: q.podPlace(r, k, pod)}
+		s := WorkloadDescription{HasEndpoint: true, Labels: pod.Labels, Place: q.podPlace(r, k, pod, pod.Address)}
 		hits := q.podInstances(r, k, pod, nil)
 		s.Ports, s.Own = q.ports(r, hits), q.ownAddresses(r, pod, hits)
 		return s, true

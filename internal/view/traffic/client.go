@@ -22,6 +22,8 @@ type Client struct {
 	IPv6 bool
 	// Cluster is the cluster of the client. It matters to services that are local to each cluster.
 	Cluster string
+	// Network is the network of the client, if gateways lead into it. It matters to services with endpoints there.
+	Network string
 }
 
 // SelectingRules are the DestinationRules whose workload selector selects a client.

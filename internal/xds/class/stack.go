@@ -25,7 +25,7 @@ type Sharing uint8
 const (
 	// SharedByWorkload: proxies of workloads that serve the same ports.
 	SharedByWorkload Sharing = iota
-	// SharedByClients: proxies in one locality or cluster, or that the same DestinationRules select, or gateways.
+	// SharedByClients: proxies in one locality, cluster or network, or that the same DestinationRules select, or gateways.
 	SharedByClients
 	// SharedByScope: the proxies of a namespace, or of a Sidecar.
 	SharedByScope
@@ -110,8 +110,11 @@ func (q *Queries) defineStacks() {
 			return cluster.InboundKey{Ports: c.Inbound, NotIntercepted: c.Mode == proxy.None, Families: c.Families}
 		})),
 		fromCell("fixed", SharedByEvery, q.clusters.Fixed, ofEveryClass(familiesOf)),
-	}, hostStack(q.clusters.Hosts)...)
-	q.stacks[resource.Endpoint] = hostStack(q.endpoints.Hosts)
+	}, hostStack(q.clusters.Hosts, func(c traffic.Client) traffic.Client {
+		c.Network = "" // it decides about endpoints only
+		return c
+	})...)
+	q.stacks[resource.Endpoint] = hostStack(q.endpoints.Hosts, func(c traffic.Client) traffic.Client { return c })
 	q.stacks[resource.Listener] = q.listenerStack()
 	q.stacks[resource.Route] = q.routeStack()
 }
@@ -142,17 +145,18 @@ func sidecarsOnly[K comparable](key keyOf[K]) keyOf[K] {
 	}
 }
 
-// hostStack is the stack of what is made host by host. What a client sees differently comes before what its set sees.
-func hostStack(h *layer.Hosts[*resource.Resource]) stack {
+// hostStack is the stack of what is made host by host. What a client sees differently comes before what its set sees. matters leaves
+// the attributes of a client that matter to the type.
+func hostStack(h *layer.Hosts[*resource.Resource], matters func(traffic.Client) traffic.Client) stack {
 	plain := func(c proxy.Class) scope.Set { return scope.SetOf(c).WithoutNames() }
 	return stack{
 		fromElements("client in scope", SharedByClients, h.Client.Scoped, func(_ *query.Reader, c proxy.Class) (scope.ClientInSet, bool) {
-			client := scope.ClientOf(c)
+			client := matters(scope.ClientOf(c))
 			return scope.ClientInSet{Set: plain(c), Client: client}, client != traffic.Client{}
 		}),
 		fromElements("scope", SharedByScope, h.Scoped, ofEveryClass(plain)),
 		fromElements("client", SharedByClients, h.Client.Base, func(_ *query.Reader, c proxy.Class) (traffic.Client, bool) {
-			client := scope.BaseClientOf(c)
+			client := matters(scope.BaseClientOf(c))
 			return client, plain(c).Overlay() && client != traffic.Client{}
 		}),
 		fromElements("base", SharedByAll, h.Base, withoutSidecar(allKey)),

@@ -30,7 +30,7 @@ type Queries struct {
 func Define(g *query.Graph, s *service.Queries, tr *traffic.Queries, sc *scope.Queries) *Queries {
 	q := &Queries{services: s, traffic: tr}
 	q.Hosts = layer.DefineHosts(g, layer.Names{Base: "assignments", Scoped: "scopedAssignments", Client: "ownAssignments"}, s, tr, sc,
-		layer.Translator[assignment, *resource.Resource]{Translate: q.assignments, Encode: assignment.encode, Hide: resource.Hide})
+		layer.Translator[assignment, *resource.Resource]{Translate: q.assignments, Encode: assignment.encode, DependsOnClient: q.dependsOnClient, Hide: resource.Hide})
 	return q
 }
 
@@ -60,7 +60,7 @@ func (q *Queries) assignments(r *query.Reader, at layer.HostForClient) []assignm
 		if p.Protocol == mesh.UDP {
 			continue
 		}
-		list := dialable(q.services.Endpoints(r, s, p.Number))
+		list, far := q.reachable(r, s, q.services.Endpoints(r, s, p.Number), at.Network)
 		if s.Near == mesh.OnlyNode {
 			list = onNode(list, at.Site)
 		}
@@ -73,11 +73,14 @@ func (q *Queries) assignments(r *query.Reader, at layer.HostForClient) []assignm
 			if unready && q.traffic.Settings(r, policy, subset, p.Number).OutlierDetection.GetMinHealthPercent() > 0 {
 				list = slices.DeleteFunc(slices.Clone(list), isUnready)
 			}
+			if len(far) > 0 && !meshTLS(q.traffic.Settings(r, policy, subset, p.Number)) {
+				list = slices.DeleteFunc(slices.Clone(list), far.has)
+			}
 			var preference *traffic.Preference
 			if preferring {
 				preference = q.traffic.Preference(r, s.Near, q.traffic.Settings(r, policy, subset, p.Number))
 			}
-			groups := preference.Arrange(inSubset(list, subset.GetLabels()), at.Site)
+			groups := preference.Arrange(far.throughGateways(inSubset(list, subset.GetLabels())), at.Site)
 			name := envoy.OutboundCluster(p.Number, subset.GetName(), s.Host)
 			out = append(out, assignment{name, groups, s.External})
 		}
@@ -90,11 +93,6 @@ func (q *Queries) assignments(r *query.Reader, at layer.HostForClient) []assignm
 		}
 	}
 	return out
-}
-
-// dialable removes the endpoints that Envoy cannot connect to. It changes the list.
-func dialable(list []mesh.PortEndpoint) []mesh.PortEndpoint {
-	return slices.DeleteFunc(list, func(e mesh.PortEndpoint) bool { return !e.Dialable() })
 }
 
 // isUnready reports whether an endpoint takes no requests at the moment. Envoy uses all endpoints if too few of them are healthy,

@@ -1,0 +1,143 @@
+package endpoint
+
+import (
+	"slices"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/traffic"
+	"github.com/pilotmesh/pilot/internal/xds/layer"
+)
+
+// maxScale bounds by how much weights are multiplied, so that they remain far from the greatest number.
+const maxScale = 5040
+
+// farEndpoints are endpoints on other networks, with the gateways through which they are reached.
+type farEndpoints map[*mesh.Endpoint]farEndpoint
+
+type farEndpoint struct {
+	network  string
+	gateways []service.Gateway
+}
+
+// dependsOnClient reports whether the endpoints of a host may depend on a client. A network matters to hosts with an endpoint there.
+func (q *Queries) dependsOnClient(r *query.Reader, at layer.HostForClient) bool {
+	if at.Client != (traffic.Client{Network: at.Network}) {
+		return true
+	}
+	s, ok := q.services.Service.Get(r, at.HostView)
+	if !ok {
+		return false
+	}
+	networkOf := q.services.Networks(r)
+	for _, p := range s.Ports {
+		for _, e := range q.services.Endpoints(r, s, p.Number) {
+			if networkOf(e.Endpoint) == at.Network {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// reachable removes the endpoints to which Envoy cannot connect, and tells which of the others it reaches through gateways: those on
+// another network than the client's, if gateways lead there. Gateways forward the mesh's TLS only, and an endpoint behind them that takes
+// no requests must not draw any. It changes the list.
+func (q *Queries) reachable(r *query.Reader, s *service.Service, list []mesh.PortEndpoint, network string) ([]mesh.PortEndpoint, farEndpoints) {
+	var far farEndpoints
+	networkOf := q.services.Networks(r)
+	list = slices.DeleteFunc(list, func(e mesh.PortEndpoint) bool {
+		there := networkOf(e.Endpoint)
+		if there == "" || there == network {
+			return !e.Dialable()
+		}
+		gateways := q.services.Gateways(r, there, e.Cluster)
+		if len(gateways) == 0 {
+			return !e.Dialable()
+		}
+		if !e.MeshTLS || s.External || e.Health != mesh.Healthy {
+			return true
+		}
+		if far == nil {
+			far = farEndpoints{}
+		}
+		far[e.Endpoint] = farEndpoint{there, gateways}
+		return false
+	})
+	return list, far
+}
+
+// meshTLS reports whether clients may use the mesh's TLS under the settings.
+func meshTLS(s traffic.Settings) bool {
+	return s.TLS == nil || s.TLS.Mode == networking.ClientTLSSettings_ISTIO_MUTUAL
+}
+
+func (far farEndpoints) has(e mesh.PortEndpoint) bool {
+	_, ok := far[e.Endpoint]
+	return ok
+}
+
+// throughGateways replaces endpoints on other networks by the gateways that lead to them. The gateways to an endpoint share its weight,
+// and an address has the weights of all endpoints of one locality behind it. Weights are multiplied by a number that each number of
+// gateways divides, so that shares are whole.
+func (far farEndpoints) throughGateways(list []mesh.PortEndpoint) []mesh.PortEndpoint {
+	if len(far) == 0 {
+		return list
+	}
+	scale := far.scale(list)
+	type shared struct {
+		at      mesh.Place
+		gateway service.Gateway
+	}
+	shares := map[shared]*mesh.Endpoint{}
+	out := make([]mesh.PortEndpoint, 0, len(list))
+	for _, e := range list {
+		weight := max(e.Weight, 1) * scale
+		there, isFar := far[e.Endpoint]
+		if !isFar {
+			if scale > 1 {
+				scaled := *e.Endpoint
+				scaled.Weight = weight
+				e.Endpoint = &scaled
+			}
+			out = append(out, e)
+			continue
+		}
+		for _, g := range there.gateways {
+			k := shared{mesh.Place{Locality: e.Locality, Network: there.network, Cluster: g.Cluster}, g}
+			share := shares[k]
+			if share == nil {
+				share = &mesh.Endpoint{Address: g.Address, MeshTLS: true, Place: k.at}
+				shares[k] = share
+				out = append(out, mesh.PortEndpoint{Endpoint: share, Port: g.Port})
+			}
+			share.Weight += max(weight/uint32(len(there.gateways)), 1)
+		}
+	}
+	return out
+}
+
+// scale is the least number that the numbers of gateways to the endpoints divide, and maxScale at most.
+func (far farEndpoints) scale(list []mesh.PortEndpoint) uint32 {
+	scale := uint32(1)
+	for _, e := range list {
+		if n := uint32(len(far[e.Endpoint].gateways)); n > 0 {
+			scale = scale / divisor(scale, n) * n
+		}
+		if scale > maxScale {
+			return maxScale
+		}
+	}
+	return scale
+}
+
+// divisor is the greatest number that divides both.
+func divisor(a, b uint32) uint32 {
+	for b > 0 {
+		a, b = b, a%b
+	}
+	return a
+}
