@@ -19,7 +19,7 @@ import (
 // Golden compares what proxies are sent with golden files. A golden file is a txtar archive in testdata of the package whose
 // rule it is about. It holds a comment and then these sections, which are processed in order:
 //
-//   - mesh.yaml: the MeshConfig, if it is not the default. config.yaml: all objects of the mesh.
+//   - mesh.yaml: the MeshConfig, if it is not the default. networks.yaml: the MeshNetworks. config.yaml: all objects of the mesh.
 //   - proxy: connects a proxy. The first line is its node id, the rest its metadata as JSON. The sections below are about it.
 //   - show: lines of "TYPE PATTERN", such as "RDS 80". They select the resources that later want sections print.
 //   - want: the selected resources as YAML. names: the type and name of every resource. domains: every virtual host with its
@@ -85,6 +85,8 @@ func (g *goldenRun) section(name, text string) (got string, printed bool) {
 	switch name {
 	case "mesh.yaml":
 		g.world.Configure(text)
+	case "networks.yaml":
+		g.world.ConfigureNetworks(text)
 	case "config.yaml":
 		g.world.Load(text)
 	case "proxy":

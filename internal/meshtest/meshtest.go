@@ -165,6 +165,18 @@ func (w *World) Configure(yaml string) {
 	w.Commit(func(tx *store.Txn) { w.Tables.Apply(tx, b) })
 }
 
+// ConfigureNetworks replaces the mesh networks; a Problem with them ends the test.
+func (w *World) ConfigureNetworks(yaml string) {
+	w.t.Helper()
+	n, problems := api.DecodeNetworks("networks.yaml", []byte(yaml))
+	if len(problems) > 0 {
+		w.t.Fatal(problems)
+	}
+	b := w.Batch()
+	b.Networks = n
+	w.Commit(func(tx *store.Txn) { w.Tables.Apply(tx, b) })
+}
+
 // Batch is a batch of the World's source with new versions of objects.
 func (w *World) Batch(objects ...*api.Object) source.Batch {
 	b := source.Batch{Source: sourceName, Synced: true}
