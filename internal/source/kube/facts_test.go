@@ -34,7 +34,7 @@ func (f facts) add(words ...string) {
 // has are none. The lines are:
 //
 //	cluster NAME TYPE CONNECT-TIMEOUT [HTTP/2 | HTTP as the client] [identity NAME...]
-//	endpoint CLUSTER ADDRESS [unhealthy] [in LOCALITY] [priority N] [TLS]
+//	endpoint CLUSTER ADDRESS [unhealthy] [in LOCALITY] [priority N] [weight N] [TLS]
 //	listener ADDRESS http | tcp -> CLUSTER
 //	route ADDRESS-OF-LISTENER NAME -> CLUSTER
 //	inbound PORT PROTOCOLS mtls+plain -> CLUSTER
@@ -112,6 +112,9 @@ func (f facts) cluster(t *testing.T, s *resource.State, c *clusterv3.Cluster) {
 			}
 			if rank := slices.Index(levels, group.Priority); rank > 0 {
 				words = append(words, fmt.Sprintf("priority %d", rank))
+			}
+			if n := e.LoadBalancingWeight.GetValue(); n > 1 {
+				words = append(words, fmt.Sprintf("weight %d", n))
 			}
 			if usesTLS(c, e.Metadata) {
 				words = append(words, "TLS")

@@ -211,6 +211,46 @@ spec: {selector: {matchLabels: {app: app4}}}
 	})
 }
 
+// An edit of an endpoint runs the same cells with and without networks, and one more for the proxies of each network into which gateways
+// lead.
+func TestCostOfNetworks(t *testing.T) {
+	cost := func(networks string, nodes ...string) map[string]int {
+		w, l := meshtest.New(t), meshtest.Large{Services: 100}
+		if networks != "" {
+			w.ConfigureNetworks(networks)
+		}
+		w.Put(l.Objects()...)
+		for _, p := range l.Proxies(t) {
+			w.Connect(p)
+		}
+		for i, metadata := range nodes {
+			w.Connect(meshtest.Node(t, fmt.Sprintf("sidecar~10.9.9.%d~far-%d.far~far.svc.cluster.local", i+1, i), metadata))
+		}
+		w.Graph.Cost()
+		w.Put(l.ServiceEntry(10, 9))
+		return maps.Clone(w.Graph.Cost())
+	}
+	const networks = `
+networks:
+  near: {endpoints: [{fromCidr: 10.0.0.0/8}]}
+  far: {endpoints: [{fromCidr: 172.16.0.0/12}], gateways: [{address: 192.0.2.2, port: 15443}]}
+`
+	plain := cost("")
+	if got := cost(networks); !maps.Equal(got, plain) {
+		t.Errorf("with networks these cells run: %v; without: %v", got, plain)
+	}
+	none := cost("", "{}")
+	got := cost(networks, `{"NETWORK": "far"}`)
+	for name, n := range got {
+		if name != "ownAssignments" && name != "ownAssignments.sites" && n != none[name] {
+			t.Errorf("with a proxy of another network %d cells of %s run; without networks %d", n, name, none[name])
+		}
+	}
+	if got["ownAssignments"] != 1 {
+		t.Errorf("%d cells find out whether the host has endpoints in the network of the proxy; want 1", got["ownAssignments"])
+	}
+}
+
 func same(t *testing.T, path string, changes []change, more func(l meshtest.Large) []*api.Object) {
 	small := costs(t, 100, changes, more)
 	if !testing.Short() {
