@@ -58,7 +58,7 @@ func (q *Queries) reachable(r *query.Reader, s *service.Service, list []mesh.Por
 		if len(gateways) == 0 {
 			return !e.Dialable()
 		}
-		if !e.MeshTLS || s.External || e.Health != mesh.Healthy {
+		if !e.TakesMeshTLS() || s.External || e.Health != mesh.Healthy {
 			return true
 		}
 		if far == nil {
