@@ -52,7 +52,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	// Metrics, log and pages.
 	build := run.ReadBuild()
 	metrics, commits, board, ready := admin.NewMetrics(build), new(admin.Commits), admin.NewBoard(), new(admin.Readiness)
-	committed := make(chan struct{}, 1)
+	committed, changed := make(chan struct{}, 1), make(chan struct{}, 1)
 	log.Info("starting", "version", build.Version, "revision", build.Revision, "config_dir", s.ConfigDir,
 		"mesh_config", s.MeshConfig, "http_addr", s.HTTPAddr, "monitoring_addr", s.MonitoringAddr, "grpc_addr", s.GRPCAddr, "secure_grpc_addr", s.SecureGRPCAddr)
 	secure, err := newSecure(s, access, metrics, log)
@@ -63,10 +63,8 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 		metrics.Commit(c)
 		commits.Observe(c)
 		logCommit(log, c)
-		select {
-		case committed <- struct{}{}:
-		default: // the previous commit is still being processed; that will include this one
-		}
+		notify(committed)
+		notify(changed)
 	})
 	xds := server.New(loop, server.Options{
 		ControlPlane: "pilot-discovery " + build.Version, WriteTimeout: s.WriteTimeout, MaxReceive: s.MaxRecvMsgSize,
@@ -87,7 +85,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	for _, one := range sources {
 		addSource(g, one, share(metrics.Counting(loop)), ready)
 	}
-	addKeyFetcher(g, s, loop, log)
+	addKeyFetcher(g, s, loop, changed, log)
 	g.Add(run.Actor{Name: "first commit", Ready: loop.Synced(), Run: wait})
 	g.Add(run.Actor{Name: "streams", Run: xds.Run})
 	serving := ready.Missing("proxies cannot connect yet")
@@ -98,10 +96,19 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	return g, nil
 }
 
-// addKeyFetcher adds what fetches the keys of issuers of tokens. Without a cluster, who writes the files owns the host.
-func addKeyFetcher(g *run.Group, s *config.Settings, loop *push.Loop, log *slog.Logger) {
+// notify tells a receiver that there was a commit. If it has not taken the previous one yet, it will find both.
+func notify(to chan<- struct{}) {
+	select {
+	case to <- struct{}{}:
+	default:
+	}
+}
+
+// addKeyFetcher adds what fetches the keys of issuers of tokens. Without a cluster, who writes the files owns the host. changed delivers
+// after commits.
+func addKeyFetcher(g *run.Group, s *config.Settings, loop *push.Loop, changed <-chan struct{}, log *slog.Logger) {
 	client := jwks.NewClient(jwks.Options{Blocked: s.BlockedKeyServers, Local: !s.Kubernetes(), Insecure: s.InsecureKeyServers})
-	keys := &jwks.Fetcher{Mesh: loop, Sink: loop, Client: client, Refresh: s.KeyRefresh, Log: log}
+	keys := &jwks.Fetcher{Mesh: loop, Changed: changed, Sink: loop, Client: client, Refresh: s.KeyRefresh, Log: log}
 	g.Add(run.Actor{Name: "key sets", Run: func(ctx context.Context) error {
 		keys.Run(ctx)
 		return nil

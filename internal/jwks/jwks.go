@@ -43,7 +43,9 @@ const DefaultRefresh = 20 * time.Minute
 // Fetcher fetches key sets.
 type Fetcher struct {
 	Mesh push.Inspector
-	Sink source.Sink
+	// Changed delivers after the mesh has changed, so that new key sets are fetched at once; nil for nobody to tell.
+	Changed <-chan struct{}
+	Sink    source.Sink
 	// Client makes the requests.
 	Client *Client
 	// Refresh is the time between two fetches of a key set; 0 for DefaultRefresh.
@@ -89,6 +91,7 @@ func (f *Fetcher) Run(ctx context.Context) {
 			return
 		case r := <-f.results:
 			f.finish(r)
+		case <-f.Changed:
 		case <-look.C:
 		}
 	}
