@@ -328,11 +328,11 @@ func (p *place) account(more ...string) *rest.Config {
 	p.Helper()
 	text, err := mesh.Permissions(p.namespace)
 	p.must(err)
-	const maps = "resourceNames: [istio"
+	const maps = "resourceNames: [istio]"
 	if !strings.Contains(text, maps) {
 		p.Fatalf("the permissions do not name the ConfigMap:\n%s", text)
 	}
-	text = strings.Replace(text, maps, strings.Join(append([]string{maps}, more...), ", "), 1)
+	text = strings.Replace(text, maps, "resourceNames: ["+strings.Join(append([]string{"istio"}, more...), ", ")+"]", 1)
 	p.apply(text)
 	p.Cleanup(func() { p.kubectl(text, "delete", "--ignore-not-found", "-f", "-") })
 	config, err := mesh.As(p.Context(), p.c, p.namespace)

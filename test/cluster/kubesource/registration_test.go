@@ -3,6 +3,7 @@ package kubesource
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -180,12 +181,8 @@ func TestRegistrationForbidden(t *testing.T) {
 	p.apply(machines)
 	r := p.replica()
 	role := "clusterrole/pilot-discovery-" + p.namespace
-	rules := strings.Fields(p.output("get", role, "-o", `jsonpath={range .rules[*]}{.verbs[0]}{"\n"}{end}`))
-	for i, verb := range rules {
-		if verb == "create" {
-			p.kubectl("", "patch", role, "--type=json", "-p", fmt.Sprintf(`[{"op":"remove","path":"/rules/%d"}]`, i))
-		}
-	}
+	rules := strings.Fields(p.output("get", role, "-o", `jsonpath={range .rules[*]}{.resources[0]},{.verbs[0]}{"\n"}{end}`))
+	p.kubectl("", "patch", role, "--type=json", "-p", fmt.Sprintf(`[{"op":"remove","path":"/rules/%d"}]`, slices.Index(rules, "workloadentries,create")))
 	r.registers()
 	r.machine("10.1.1.1", "vm", "shop")
 	r.problem("add the rule {apiGroups: [networking.istio.io], resources: [workloadentries], verbs: [create]} to the ClusterRole")

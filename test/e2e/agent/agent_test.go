@@ -361,7 +361,6 @@ func TestCommandLine(t *testing.T) {
 		{nil, []string{"version"}, 0, "for Istio 1."},
 		{nil, []string{"completion", "bash"}, 0, "bash completion"},
 		{nil, []string{"--help"}, 0, "proxy"},
-		{nil, []string{"proxy", "sidecar"}, 2, "name its plaintext port (--discoveryAddress=istiod.istio-system.svc:15010"},
 		{nil, []string{"proxy", "router", somewhere}, 2, "only `proxy sidecar` is supported so far"},
 		{nil, []string{"proxy", "sidecar", "extra", somewhere}, 2, "accepts at most 1 arg"},
 		{nil, []string{"proxy", "--bogus"}, 2, "unknown flag: --bogus"},

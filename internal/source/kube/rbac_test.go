@@ -1,0 +1,46 @@
+package kube
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	rbac "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/pilotmesh/pilot/internal/api"
+)
+
+// TestPermissions checks that manifests/rbac.yaml lets the control plane read objects of every kind, and write their statuses.
+func TestPermissions(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "manifests", "rbac.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var role rbac.ClusterRole
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
+		if strings.Contains(document, "\nkind: ClusterRole\n") {
+			if err := yaml.UnmarshalStrict([]byte(document), &role); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, k := range api.Kinds() {
+		for _, verb := range []string{"get", "list", "watch"} {
+			if !allows(role.Rules, k.Group(), k.Plural(), verb) {
+				t.Errorf("the account may not %s %s of %s", verb, k.Plural(), k.Group())
+			}
+		}
+		if !allows(role.Rules, k.Group(), k.Plural()+"/status", "update") {
+			t.Errorf("the account may not write the statuses of %s of %s", k.Plural(), k.Group())
+		}
+	}
+}
+
+func allows(rules []rbac.PolicyRule, group, resource, verb string) bool {
+	return slices.ContainsFunc(rules, func(r rbac.PolicyRule) bool {
+		return slices.Contains(r.APIGroups, group) && slices.Contains(r.Resources, resource) && slices.Contains(r.Verbs, verb)
+	})
+}
