@@ -128,6 +128,17 @@ func (s *stage) replicas(n int) {
 	s.kubectl("rollout", "status", "-n", mesh.ControlNamespace, deployment, "--timeout", patience.String())
 }
 
+// alone ends all control planes but one.
+func (s *stage) alone() {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_, err := s.Kubectl(ctx, "", "scale", "-n", mesh.ControlNamespace, "deployment/istiod", "--replicas=1")
+	_, done := s.Kubectl(ctx, "", "rollout", "status", "-n", mesh.ControlNamespace, "deployment/istiod")
+	if err = errors.Join(err, done); err != nil {
+		s.Error(err)
+	}
+}
+
 // leader is the name of the pod that has the lease.
 func (s *stage) leader(ctx context.Context) (string, error) {
 	out, err := s.Kubectl(ctx, "", "get", "lease", "-n", mesh.ControlNamespace, "pilot-discovery-leader", "-o", "jsonpath={.spec.holderIdentity}")
@@ -140,16 +151,7 @@ func TestLeaderKilled(t *testing.T) {
 	s := on(t)
 	s.onlyBy("v1")
 	s.replicas(2)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if _, err := s.Kubectl(ctx, "", "scale", "-n", mesh.ControlNamespace, "deployment/istiod", "--replicas=1"); err != nil {
-			t.Error(err)
-		}
-		if _, err := s.Kubectl(ctx, "", "rollout", "status", "-n", mesh.ControlNamespace, "deployment/istiod"); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(s.alone)
 	before := s.held()
 	killed, err := s.leader(t.Context())
 	s.must(err)
