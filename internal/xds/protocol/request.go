@@ -133,7 +133,9 @@ func (c *Core) firstRequest(t resource.Type, cur *cursor, q *Request) {
 	if q.Initials == 0 {
 		return
 	}
-	cur.open.initial = false
+	// Envoy waits longer before each attempt to connect, up to 30 seconds, until it has received a response: GrpcStream::onReceiveMessage
+	// resets the back-off (source/extensions/config_subscription/grpc/grpc_stream.h). So one type is answered even if nothing has changed.
+	cur.open.initial = t == resource.Cluster
 	if c.linger == lingerUnneeded {
 		c.linger = lingerDue
 	}

@@ -118,7 +118,7 @@ func options(args ...string) testbed.AgentOptions {
 // agent starts an agent and waits for nothing.
 func (b *bed) agent(o testbed.AgentOptions, node testbed.Node) *testbed.Agent {
 	b.Helper()
-	node.Name, node.Namespace, node.Discovery = "app", "shop", cmp.Or(b.GRPC, b.Secure)
+	node.Name, node.Namespace, node.Discovery = cmp.Or(node.Name, "app"), "shop", cmp.Or(b.GRPC, b.Secure)
 	a, err := testbed.StartAgent(o, b.TempDir(), node)
 	if err != nil {
 		b.Fatal(err)
