@@ -227,6 +227,11 @@ func TestAliases(t *testing.T) {
 	alias := func(of string, exportTo ...string) *kube.Service {
 		return &kube.Service{Type: kube.ExternalName, ExternalName: of, ExportTo: exportTo}
 	}
+	const taken = `
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: taken, namespace: other}
+spec: {hosts: [taken.shop.svc.cluster.local], ports: [{number: 80, name: http}], resolution: DNS}`
 	many := values{}
 	for i := range 60 {
 		many[in("west", kube.KindService, fmt.Sprintf("n%02d", i))] = alias(host)
@@ -249,6 +254,9 @@ func TestAliases(t *testing.T) {
 		{"the name of a Service", "", values{
 			in("west", kube.KindService, "b"): alias(host), in("east", kube.KindService, "b"): &kube.Service{},
 		}, "", 0},
+		{"the host of a ServiceEntry", "", values{
+			in("west", kube.KindService, "taken"): alias(host), in("west", kube.KindService, "b"): alias(host),
+		}, "b", 1},
 		{"not exported", "", values{in("west", kube.KindService, "b"): alias(host, ".")}, "", 0},
 		{"not exported, in its namespace", "shop", values{in("west", kube.KindService, "b"): alias(host, ".")}, "b", 1},
 		{"too many", "", many, "n00", 50},
@@ -256,6 +264,7 @@ func TestAliases(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w := meshtest.New(t)
 			w.Observe(c.values)
+			w.Apply(taken)
 			var got []string
 			for _, a := range w.Queries.Services.Aliases(w.Graph.Naive(), service.HostView{Host: host, Viewer: c.viewer}) {
 				got = append(got, strings.TrimSuffix(a.Host, ".shop.svc.cluster.local"))
