@@ -67,6 +67,8 @@ func experiments() []experiment {
 		{"derived-10k", "what 20 classes add to the rows of 10,000 services", derived},
 		{"stream-memory", "what a settled stream retains beyond one of a bare grpc-go server", streamMemory},
 		{"reconnect-1k", "500 streams come back to a restarted server, 1,000 services", reconnect},
+		{"policies-1k", "changes in a mesh with 200 policies beside one without, 1,000 services, 500 streams each", policed},
+		{"certificates", "1,000 agents start at once and get certificates; 500 of them stay", certificates},
 		{"silent-1k", "200 of 500 streams never read, 1,000 services", silent},
 	}
 }

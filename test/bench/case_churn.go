@@ -207,6 +207,8 @@ func (m *mesh) churn(b *bench, s *staleness, turn []int, changes int) error {
 	if m.fleet != nil {
 		ended = m.fleet.ctx.Done()
 	}
+	generation := 101 + m.edits["churn"]
+	m.edits["churn"] += 1 + changes/len(turn)
 	for n := range changes {
 		select {
 		case <-tick.C:
@@ -216,7 +218,7 @@ func (m *mesh) churn(b *bench, s *staleness, turn []int, changes int) error {
 			return b.ctx.Err()
 		}
 		i := turn[n%len(turn)]
-		o := m.world.service(i, 100+n/len(turn)+1)
+		o := m.world.service(i, generation+n/len(turn))
 		if s != nil {
 			s.changed[i].Store(int64(time.Since(s.begin)))
 		}

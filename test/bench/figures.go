@@ -101,6 +101,10 @@ func serviceFigures() []figure {
 		watched("sidecar-1k/last-p50", "ms", 0),
 		never(0, "sidecar-1k/extra", "resources", 0),
 
+		atMost(1.1, "policies-1k/endpoint-ratio", "times", 0),
+		atMost(1.1, "policies-1k/virtualservice-ratio", "times", 0),
+		atMost(1.1, "policies-1k/churn-ratio", "times", 0),
+
 		never(0, "noop-1k/cells", "cells", 0),
 		never(0, "noop-1k/bytes", "B", 257e6),
 
@@ -143,6 +147,11 @@ func connectFigures() []figure {
 		watched("derived-10k-cluster-names/cells-per-service", "cells", 0),
 		watched("derived-10k/rows", "MB", 0),
 		watched("derived-10k/heap-with-rows", "MB", 96),
+
+		atMost(15, "certificates/wall", "s", 0),
+		atMost(4, "certificates/cpu", "CPU-s", 0),
+		atMost(0.1, "certificates/idle", "% of a core", 0),
+		watched("certificates/idle-with-streams", "% of a core", 0),
 
 		watched("stream-memory/bare", "KiB", 0),
 		atMost(8, "stream-memory/delta-100", "KiB", 0),

@@ -79,26 +79,8 @@ func (p *plane) stop() {
 	}
 }
 
-// tick is the unit of the CPU times in /proc, USER_HZ.
-const tick = 10 * time.Millisecond
-
 // cpu is the user and system time that the process has used.
-func (p *plane) cpu() (time.Duration, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.process.PID()))
-	if err != nil {
-		return 0, err
-	}
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	sum := 0
-	for _, f := range fields[11:13] { // utime and stime, of which the numbers count from the state on
-		n, err := strconv.Atoi(f)
-		if err != nil {
-			return 0, fmt.Errorf("reading the CPU time: %w", err)
-		}
-		sum += n
-	}
-	return time.Duration(sum) * tick, nil
-}
+func (p *plane) cpu() (time.Duration, error) { return process.CPUTime(p.process.PID()) }
 
 // resident is the resident memory of the process, in MB.
 func (p *plane) resident() (float64, error) {
