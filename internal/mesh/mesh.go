@@ -314,7 +314,8 @@ func NearLabels(n Nearness) []string {
 func WorkloadLocality(labels Labels, declared Locality) Locality {
 	l := NodeLocality(labels)
 	if l == (Locality{}) {
-		l = LabelLocality(labels)
+		value, _ := LabelValue(labels, LocalityLabel)
+		l = LabelLocality(value)
 	}
 	if l == (Locality{}) {
 		return declared
@@ -367,30 +368,22 @@ func (e Endpoint) Equal(o Endpoint) bool {
 		maps.Equal(e.Ports, o.Ports)
 }
 
-// localityLabel is a label with the locality of a workload. Dots or slashes separate its parts.
-const localityLabel = "istio-locality"
+// LocalityLabel is a label with the locality of a workload. Dots or slashes separate its parts.
+const LocalityLabel = "istio-locality"
 
-// LabelLocality returns the locality in the label istio-locality; empty if there is none.
-func LabelLocality(labels Labels) Locality {
-	where, _ := LabelValue(labels, localityLabel)
-	if !strings.Contains(where, "/") {
-		where = strings.ReplaceAll(where, ".", "/")
+// LabelLocality returns the locality that a value of the label says: REGION/ZONE/SUBZONE, also with dots; empty if the value is.
+func LabelLocality(value string) Locality {
+	if !strings.Contains(value, "/") {
+		value = strings.ReplaceAll(value, ".", "/")
 	}
-	return ParseLocality(where)
+	return ParseLocality(value)
 }
 
-// The label of endpoints with a proxy that accepts mesh TLS.
+// TLSModeLabel is the label by which a workload tells whether its proxy accepts mesh TLS: it does if the value is TLSModeMesh.
 const (
-	tlsModeLabel = "security.istio.io/tlsMode"
-	tlsModeMesh  = "istio"
+	TLSModeLabel = "security.istio.io/tlsMode"
+	TLSModeMesh  = "istio"
 )
-
-// AcceptsMeshTLS reports whether the labels of a workload tell that its proxy accepts mesh TLS. declared is false if they do not
-// tell.
-func AcceptsMeshTLS(labels Labels) (accepts, declared bool) {
-	mode, declared := LabelValue(labels, tlsModeLabel)
-	return mode == tlsModeMesh, declared
-}
 
 // Port returns the port of the endpoint for a port of the service; 0 if the endpoint does not serve it.
 func (e Endpoint) Port(p Port) uint32 {

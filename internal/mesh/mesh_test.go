@@ -105,8 +105,8 @@ func TestRunsAt(t *testing.T) {
 		{nil, said},
 		{map[string]string{"app": "web"}, said},
 		{map[string]string{regionLabel: "a"}, Locality{Region: "a"}},
-		{map[string]string{localityLabel: "a.b"}, Locality{"a", "b", ""}},
-		{map[string]string{zoneLabel: "b", localityLabel: "a.c"}, Locality{Zone: "b"}},
+		{map[string]string{LocalityLabel: "a.b"}, Locality{"a", "b", ""}},
+		{map[string]string{zoneLabel: "b", LocalityLabel: "a.c"}, Locality{Zone: "b"}},
 	} {
 		if got := WorkloadLocality(LabelsOf(c.labels), said); got != c.want {
 			t.Errorf("%v: %v, want %v", c.labels, got, c.want)

@@ -108,7 +108,8 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 		return err
 	}
 	if p.Locality == (mesh.Locality{}) {
-		p.Locality = mesh.LabelLocality(p.Labels)
+		value, _ := mesh.LabelValue(p.Labels, mesh.LocalityLabel)
+		p.Locality = mesh.LabelLocality(value)
 	}
 	return nil
 }

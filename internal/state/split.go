@@ -157,11 +157,11 @@ func (t *Tables) splitServiceEntry(tx *store.Txn, o *api.Object, spec *networkin
 	}
 	for i, w := range spec.Endpoints {
 		var like [2]mesh.Labels
-		if i > 0 {
-			like[0] = e.Inline[i-1].Labels
-		}
 		if i < len(was.Inline) {
-			like[1] = was.Inline[i].Labels
+			like[0] = was.Inline[i].Labels
+		}
+		if i > 0 {
+			like[1] = e.Inline[i-1].Labels
 		}
 		e.Inline = append(e.Inline, endpoint(w, nil, like[:]...))
 	}
@@ -201,7 +201,7 @@ func resolution(r networking.ServiceEntry_Resolution) mesh.Resolution {
 }
 
 // endpoint returns the endpoint of a WorkloadEntry. Labels of the object take precedence over those in the spec. likely are sets of
-// labels that the endpoint may have: those of its neighbour in a list, and those that it had before. Making a set anew is most of the
+// labels that the endpoint may have: those that it had before, and those of its neighbour in a list. Making a set anew is most of the
 // work otherwise, in a list of thousands of which one has changed.
 func endpoint(w *networking.WorkloadEntry, labels map[string]string, likely ...mesh.Labels) mesh.Endpoint {
 	e := mesh.Endpoint{
@@ -219,13 +219,13 @@ func endpoint(w *networking.WorkloadEntry, labels map[string]string, likely ...m
 		e.Labels = mesh.LabelsOf(all)
 	}
 	if e.Locality = mesh.ParseLocality(w.Locality); w.Locality == "" {
-		e.Locality = mesh.LabelLocality(e.Labels)
+		e.Locality = mesh.LabelLocality(all[mesh.LocalityLabel])
 	}
 	if e.Network == "" {
-		e.Network, _ = mesh.LabelValue(e.Labels, mesh.NetworkLabel)
+		e.Network = all[mesh.NetworkLabel]
 	}
-	accepts, declared := mesh.AcceptsMeshTLS(e.Labels)
-	e.MeshTLS = accepts || !declared && e.ServiceAccount != ""
+	mode, declared := all[mesh.TLSModeLabel]
+	e.MeshTLS = mode == mesh.TLSModeMesh || !declared && e.ServiceAccount != ""
 	return e
 }
 

@@ -96,15 +96,16 @@ func (q *Queries) podOf(r *query.Reader, slice api.Key, e kube.SliceEndpoint) (a
 
 // podEndpoint is a pod as an endpoint at one of its addresses, without ports.
 func (q *Queries) podEndpoint(r *query.Reader, k api.Key, pod *kube.Pod, address string) mesh.Endpoint {
-	accepts, _ := mesh.AcceptsMeshTLS(pod.Labels)
+	mode, _ := mesh.LabelValue(pod.Labels, mesh.TLSModeLabel)
 	return mesh.Endpoint{
-		Address: address, Labels: pod.Labels, ServiceAccount: pod.ServiceAccount, MeshTLS: accepts, Place: q.podPlace(r, k, pod, address),
+		Address: address, Labels: pod.Labels, ServiceAccount: pod.ServiceAccount, MeshTLS: mode == mesh.TLSModeMesh, Place: q.podPlace(r, k, pod, address),
 	}
 }
 
 // podPlace is where a pod runs. A label of the pod tells the locality, or else its node.
 func (q *Queries) podPlace(r *query.Reader, k api.Key, pod *kube.Pod, address string) mesh.Place {
-	at := mesh.Place{Locality: mesh.LabelLocality(pod.Labels), Cluster: k.Cluster, Node: pod.Node}
+	locality, _ := mesh.LabelValue(pod.Labels, mesh.LocalityLabel)
+	at := mesh.Place{Locality: mesh.LabelLocality(locality), Cluster: k.Cluster, Node: pod.Node}
 	at.Network = q.tables.NetworkOf(r, pod.Labels, k.Cluster, address)
 	if at.Locality != (mesh.Locality{}) || pod.Node == "" {
 		return at
