@@ -34,6 +34,20 @@ link-local and metadata addresses. Environment variables of Istio change that:
   PILOT_JWT_PUB_KEY_REFRESH_INTERVAL             how often keys are fetched anew (20m)
   JWKS_RESOLVER_INSECURE_SKIP_VERIFY             true: accept any certificate of a key server
 
+It signs the certificates of workloads for callers that show who they are, with a root of its own or an authority that is plugged in.
+Environment variables of Istio change that:
+  ENABLE_CA_SERVER                               false: sign no certificates for workloads
+  ROOT_CA_DIR                                    folder of an authority to plug in: ca-cert.pem, ca-key.pem, root-cert.pem, cert-chain.pem,
+                                                 ca-crl.pem; on Kubernetes, mount the Secret cacerts there (./etc/cacerts)
+  DEFAULT_WORKLOAD_CERT_TTL, MAX_WORKLOAD_CERT_TTL
+                                                 how long certificates are valid that ask for no time, and at most
+  CITADEL_SELF_SIGNED_CA_CERT_TTL                how long a root of its own is valid
+  TOKEN_AUDIENCES                                audiences of which a token must have one (istio-ca)
+  JWT_RULE                                       an OIDC issuer whose tokens are accepted, as JSON
+  CA_TRUSTED_NODE_ACCOUNTS                       NAMESPACE/ACCOUNT of agents of nodes, which get the certificates of pods of their node
+  ISTIOD_CUSTOM_HOST                             more names by which callers know the control plane
+  COMPLIANCE_POLICY                              fips-140-2 or pqc: restrict all TLS, that of proxies, too
+
 Environment variables: POD_NAMESPACE, CLUSTER_ID and REVISION are the defaults of --namespace and --clusterID; REVISION is the revision of the control plane.
 POD_NAME names this replica in WorkloadEntries, and when replicas elect the one that writes statuses and addresses to the cluster, which ENABLE_LEADER_ELECTION=false turns
 off. SHARED_MESH_CONFIG names a ConfigMap whose mesh configuration is merged under that of the ConfigMap istio.

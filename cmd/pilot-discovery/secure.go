@@ -85,7 +85,7 @@ func newSecure(s *config.Settings, access *rest.Config, metrics *admin.Metrics, 
 		},
 		Limits: ca.Limits{Default: s.CA.DefaultTTL, Max: s.CA.MaxTTL}, Check: s.CA.RootCheck,
 		Names: servingNames(s), Serving: ca.ServingFiles{Cert: s.CA.CertFile, Key: s.CA.KeyFile, Roots: s.CA.RootsFile},
-		Report: x.reporter(), Log: log, Now: time.Now,
+		Compliance: s.CA.Compliance, Report: x.reporter(), Log: log, Now: time.Now,
 	})
 	x.metrics = metrics.Identity(func() *ca.Authority {
 		select {

@@ -142,7 +142,7 @@ func addServers(g *run.Group, s *config.Settings, access *rest.Config, loop *pus
 func newLoop(s *config.Settings, sources []string, secure *secure, log *slog.Logger, observe func(push.Commit)) *push.Loop {
 	tables := state.New(state.Options{
 		Domain: s.Domain, ClusterID: s.ClusterID, Sources: sources, Ranges: state.Ranges{IPv4: s.AllocateIPv4, IPv6: s.AllocateIPv6},
-		ControlNamespace: controlNamespace(s), RegisterUnverified: s.CA.Unverified,
+		ControlNamespace: controlNamespace(s), RegisterUnverified: s.CA.Unverified, Compliance: s.CA.Compliance,
 	})
 	graph := query.New(tables.DB, query.Options{Workers: workers(s)})
 	return push.New(tables, graph, class.Define(graph, tables), push.Settings{

@@ -155,7 +155,7 @@ func serveSecrets(ctx context.Context, group *run.Group, s *config.Settings, c b
 func discoveryDialer(s *config.Settings, own *credentials) *upstream.Dialer {
 	return &upstream.Dialer{
 		Address: s.Proxy.GetDiscoveryAddress(), RootsFile: s.Certificates.DiscoveryRoots, ServerName: s.Certificates.ServerName,
-		TokenFile: s.Certificates.TokenFile, Certificate: own.pair, Roots: own.known,
+		TokenFile: s.Certificates.TokenFile, Certificate: own.pair, Roots: own.known, Compliance: s.Certificates.Compliance,
 	}
 }
 
@@ -163,7 +163,7 @@ func discoveryDialer(s *config.Settings, own *credentials) *upstream.Dialer {
 func issued(s *config.Settings, board *secret.Board, own *credentials, log *slog.Logger) *secret.Issued {
 	o := s.Certificates
 	dialer := &upstream.Dialer{
-		Address: o.Authority, RootsFile: o.AuthorityRoots, ServerName: o.ServerName, TokenFile: o.TokenFile, Roots: own.known,
+		Address: o.Authority, RootsFile: o.AuthorityRoots, ServerName: o.ServerName, TokenFile: o.TokenFile, Roots: own.known, Compliance: o.Compliance,
 		Certificate: func() *tls.Certificate {
 			if o.Provided != "" {
 				return readPair(filepath.Join(o.Provided, "cert-chain.pem"), filepath.Join(o.Provided, "key.pem"))

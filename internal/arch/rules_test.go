@@ -14,6 +14,7 @@ var flow = []struct{ pkg, imports string }{
 	{"statefile", ""},
 	{"identity", "statefile"},
 	{"spelling", ""},
+	{"compliance", ""},
 	{"store", "omap slab"},
 	{"query", "omap slab store"},
 	// The vocabulary: values without behaviour of their own.
@@ -26,12 +27,12 @@ var flow = []struct{ pkg, imports string }{
 	// From the outside world to rows.
 	{"source/remote", "api kube source source/kube"},
 	{"source/...", "api intern kube links mesh omap run source"},
-	{"state", "api intern kube mesh omap proxy source store"},
+	{"state", "api compliance intern kube mesh omap proxy source store"},
 	// From rows to what a class may see and must obey.
 	{"view/...", "api intern kube mesh omap proxy query state store view/..."},
 	// From there to Envoy's types. Translators know neither each other, nor the store, nor the sources.
 	{"xds/resource", "omap store"},
-	{"xds/envoy", "mesh omap xds/resource"},
+	{"xds/envoy", "compliance mesh omap xds/resource"},
 	{"xds/authz", "api mesh omap proxy query state view/... xds/envoy"},
 	{"xds/layer", "mesh omap query view/..."},
 	{"xds/patch", "api mesh omap proxy query state view/... xds/envoy xds/resource"},
@@ -52,9 +53,9 @@ var flow = []struct{ pkg, imports string }{
 	{"xds/server", "identity store xds/gate xds/protocol xds/request xds/resource"},
 	// Around the flow.
 	{"run", ""},
-	{"config", "api identity mesh statefile"},
+	{"config", "api compliance identity mesh statefile"},
 	{"admission", "identity"},
-	{"ca", "admission identity links statefile"},
+	{"ca", "admission compliance identity links statefile"},
 	{"inject", "api mesh"},
 	{"admin", "api ca kube live mesh omap proxy query run source state store xds/class xds/explain xds/protocol xds/push xds/resource xds/server"},
 	{"live", "api proxy store xds/push xds/server"},
@@ -65,7 +66,7 @@ var flow = []struct{ pkg, imports string }{
 	{"register", "api kube omap source state view/registration xds/push"},
 	{"cluster", "api identity register state status view/registration"},
 	{"analyze", "api mesh omap query source state store xds/class"},
-	{"agent/...", "agent/... api/document ca config links mesh run xds/envoy"},
+	{"agent/...", "agent/... api/document ca compliance config links mesh run xds/envoy"},
 	{"arch", ""},
 	// Only tests import it: it stands in no other row.
 	{"meshtest", "api kube mesh omap proxy query source state store xds/..."},
@@ -73,7 +74,7 @@ var flow = []struct{ pkg, imports string }{
 
 // What every translator may import, and the translators.
 const (
-	translator  = "api intern mesh omap proxy query state view/... xds/authz xds/envoy xds/layer xds/patch xds/resource"
+	translator  = "api compliance intern mesh omap proxy query state view/... xds/authz xds/envoy xds/layer xds/patch xds/resource"
 	translators = "xds/cluster xds/endpoint xds/listener xds/route xds/secret xds/nametable xds/grpc xds/patch"
 )
 

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/pilotmesh/pilot/internal/compliance"
 )
 
 // Settings are the settings of a keeper.
@@ -28,6 +30,8 @@ type Settings struct {
 	// them the authority signs it.
 	Names   []string
 	Serving ServingFiles
+	// Compliance restricts the TLS of connections to the control plane.
+	Compliance compliance.Policy
 	// Report is called with everything that is wrong at present, whenever that changes.
 	Report func(problems []string)
 	Log    *slog.Logger
@@ -169,7 +173,7 @@ func (k *Keeper) refresh(ctx context.Context) (again time.Time, err error) {
 		if failed != nil {
 			problem = errors.Join(problem, fmt.Errorf("the roots of clients: %w", failed))
 		}
-		next.tls = tlsConfig(next.authority, next.serving, roots)
+		next.tls = k.tlsConfig(next.authority, next.serving, roots)
 		k.now.Store(&next)
 		if was.authority != nil && next.authority != was.authority {
 			k.s.Log.Info("the certificate authority has changed", "authority", next.authority.String())
@@ -269,8 +273,8 @@ func (k *Keeper) clientRoots(a *Authority) (*x509.CertPool, error) {
 }
 
 // tlsConfig returns the settings of connections to the control plane. A client may show a certificate; one that it shows must be good.
-func tlsConfig(a *Authority, serving *tls.Certificate, roots *x509.CertPool) *tls.Config {
-	return &tls.Config{
+func (k *Keeper) tlsConfig(a *Authority, serving *tls.Certificate, roots *x509.CertPool) *tls.Config {
+	c := &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{*serving},
 		ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: roots,
 		// A session that is resumed would bring back a certificate that has been revoked.
@@ -284,6 +288,8 @@ func tlsConfig(a *Authority, serving *tls.Certificate, roots *x509.CertPool) *tl
 			return nil
 		},
 	}
+	k.s.Compliance.Apply(c)
+	return c
 }
 
 // TLS returns settings of connections that follow the keeper: each new connection uses what is in force then.

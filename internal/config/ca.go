@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pilotmesh/pilot/internal/compliance"
 	"github.com/pilotmesh/pilot/internal/identity"
 	"github.com/pilotmesh/pilot/internal/statefile"
 )
@@ -40,6 +41,8 @@ type CA struct {
 	// Unverified is true if proxies that have not shown who they are may ask to be registered
 	// (ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY).
 	Unverified bool
+	// Compliance restricts all TLS, that of proxies, too (COMPLIANCE_POLICY).
+	Compliance compliance.Policy
 
 	errs []error
 }
@@ -68,6 +71,11 @@ func (c *CA) environment(env func(name, otherwise string) string, lookup func(na
 		return v
 	}
 	c.Off = !boolean("ENABLE_CA_SERVER", true)
+	policy, err := compliance.Parse(env("COMPLIANCE_POLICY", ""))
+	if err != nil {
+		c.wrong("COMPLIANCE_POLICY", "%v", err)
+	}
+	c.Compliance = policy
 	c.Unverified = !boolean("ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY", true)
 	c.StateDir = statefile.Default(lookup)
 	c.PluggedIn = env("ROOT_CA_DIR", "./etc/cacerts")

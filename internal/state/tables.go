@@ -20,6 +20,7 @@ import (
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/compliance"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
@@ -40,6 +41,8 @@ type Options struct {
 	ControlNamespace string
 	// RegisterUnverified is true if proxies that have not shown who they are may ask to be registered.
 	RegisterUnverified bool
+	// Compliance restricts the TLS of proxies.
+	Compliance compliance.Policy
 }
 
 // Tables are all tables of the mesh.

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/pilotmesh/pilot/internal/compliance"
 )
 
 // Files that Istio's injector mounts.
@@ -39,6 +41,8 @@ type Certificates struct {
 	Large, PKCS8 bool
 	// TrustDomain is that of the mesh, as the proxy knows it (TRUST_DOMAIN).
 	TrustDomain string
+	// Compliance restricts the TLS of connections to the control plane (COMPLIANCE_POLICY).
+	Compliance compliance.Policy
 }
 
 // loadCertificates reads the settings of certificates.
@@ -54,6 +58,11 @@ func (s *Settings) loadCertificates(errs *problems) {
 		return v
 	}
 	c := &s.Certificates
+	policy, err := compliance.Parse(env("COMPLIANCE_POLICY", ""))
+	if err != nil {
+		errs.add("COMPLIANCE_POLICY", "%v", err)
+	}
+	c.Compliance = policy
 	c.DiscoveryRoots = env("XDS_ROOT_CA", rootsFile)
 	c.AuthorityRoots = env("CA_ROOT_CA", c.DiscoveryRoots)
 	c.ServerName = env("ISTIOD_SAN", "")
@@ -70,7 +79,6 @@ func (s *Settings) loadCertificates(errs *problems) {
 	if s.flags.tokenFile != "" {
 		c.TokenFile = s.flags.tokenFile
 	}
-	var err error
 	if c.TTL, err = time.ParseDuration(env("SECRET_TTL", "24h")); err != nil || c.TTL < time.Second {
 		errs.add("SECRET_TTL", "%q is not a duration of a second or more, such as 24h", env("SECRET_TTL", ""))
 	}

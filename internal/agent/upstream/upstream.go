@@ -22,6 +22,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
+
+	"github.com/pilotmesh/pilot/internal/compliance"
 )
 
 // System stands for the roots of the operating system instead of a file.
@@ -43,6 +45,8 @@ type Dialer struct {
 	// Certificate returns the certificate of the workload; nil if there is none yet. Roots returns further roots, as PEM.
 	Certificate func() *tls.Certificate
 	Roots       func() []byte
+	// Compliance restricts the TLS of the connection.
+	Compliance compliance.Policy
 }
 
 // Connection is a connection that was opened, or will be when it is used.
@@ -66,6 +70,7 @@ func (d *Dialer) Dial(certificate bool) (*Connection, error) {
 		}
 	}
 	settings := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, ServerName: name}
+	d.Compliance.Apply(settings)
 	_, tokenErr := d.token()
 	c := &Connection{Shows: "token"}
 	if own := d.Certificate(); own != nil && (certificate || tokenErr != nil) && time.Now().Before(own.Leaf.NotAfter) {

@@ -6,6 +6,7 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	networking "istio.io/api/networking/v1alpha3"
 
+	"github.com/pilotmesh/pilot/internal/compliance"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
@@ -51,7 +52,7 @@ func (q *Queries) setUnknownTLS(r *query.Reader, c *clusterv3.Cluster, http *env
 	switch tls.GetMode() {
 	case networking.ClientTLSSettings_ISTIO_MUTUAL:
 		http.SNIFromHost = tls.Sni == ""
-		envoy.UseTLS(c, envoy.ClientTLS{Mesh: true, SubjectAltNames: tls.SubjectAltNames, SNI: tls.Sni, ALPN: []string{alpnMesh}})
+		envoy.UseTLS(c, envoy.ClientTLS{Mesh: true, SubjectAltNames: tls.SubjectAltNames, SNI: tls.Sni, ALPN: []string{alpnMesh}, Parameters: q.tables.ClientMeshTLS()})
 	case networking.ClientTLSSettings_SIMPLE, networking.ClientTLSSettings_MUTUAL:
 		envoy.UseTLS(c, q.ruleTLS(r, http, tls))
 	}
@@ -73,7 +74,7 @@ func (t translation) setAutoTLS(c *clusterv3.Cluster, http envoy.HTTP, p mesh.Po
 func (t translation) meshTLS(http envoy.HTTP, p mesh.Port, subset *networking.Subset) envoy.ClientTLS {
 	m := envoy.ClientTLS{
 		Mesh: true, SubjectAltNames: t.services.SubjectAltNames(t.r, t.s), SNI: envoy.ServerName(p.Number, subset.GetName(), t.s.Host),
-		ALPN: []string{alpnMesh},
+		ALPN: []string{alpnMesh}, Parameters: t.tables.ClientMeshTLS(),
 	}
 	switch {
 	case http.Upstream == envoy.UpstreamHTTP2:
@@ -89,10 +90,8 @@ func (t translation) meshTLS(http envoy.HTTP, p mesh.Port, subset *networking.Su
 func (q *Queries) ruleTLS(r *query.Reader, http *envoy.HTTP, tls *networking.ClientTLSSettings) envoy.ClientTLS {
 	m := envoy.ClientTLS{
 		Roots: tls.CaCertificates, CRL: tls.CaCrl, InsecureSkipVerify: tls.InsecureSkipVerify.GetValue(),
-		SubjectAltNames: tls.SubjectAltNames, SNI: tls.Sni,
+		SubjectAltNames: tls.SubjectAltNames, SNI: tls.Sni, Parameters: q.tables.TLS(r, compliance.Parameters{}),
 	}
-	defaults := q.tables.TLSDefaults(r)
-	m.Curves, m.Ciphers = defaults.Curves, defaults.Ciphers
 	if m.Roots == "" {
 		m.Roots = envoy.SystemRoots
 	}

@@ -12,6 +12,8 @@ import (
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/pilotmesh/pilot/internal/compliance"
 )
 
 // SecretsCluster is the cluster of the node agent, which serves secrets.
@@ -50,17 +52,25 @@ type ClientTLS struct {
 	SubjectAltNames []string
 	SNI             string
 	ALPN            []string
-	// Curves and Ciphers are empty for Envoy's.
-	Curves, Ciphers []string
+	Parameters      compliance.Parameters
+}
+
+// parameters are those of TLS. Envoy's default for clients ends at TLS 1.2, so the versions are always said.
+func parameters(p compliance.Parameters) *tlsv3.TlsParameters {
+	version := func(minor, otherwise uint32) tlsv3.TlsParameters_TlsProtocol {
+		if minor > 3 || minor == 0 {
+			minor = otherwise
+		}
+		return tlsv3.TlsParameters_TLSv1_0 + tlsv3.TlsParameters_TlsProtocol(minor)
+	}
+	return &tlsv3.TlsParameters{
+		TlsMinimumProtocolVersion: version(p.Min, 2), TlsMaximumProtocolVersion: version(p.Max, 3), EcdhCurves: p.Curves, CipherSuites: p.Ciphers,
+	}
 }
 
 // TransportSocket is the transport socket for it.
 func (t ClientTLS) TransportSocket() *corev3.TransportSocket {
-	// Envoy's default for clients ends at TLS 1.2.
-	common := &tlsv3.CommonTlsContext{AlpnProtocols: t.ALPN, TlsParams: &tlsv3.TlsParameters{
-		TlsMinimumProtocolVersion: tlsv3.TlsParameters_TLSv1_2, TlsMaximumProtocolVersion: tlsv3.TlsParameters_TLSv1_3,
-		EcdhCurves: t.Curves, CipherSuites: t.Ciphers,
-	}}
+	common := &tlsv3.CommonTlsContext{AlpnProtocols: t.ALPN, TlsParams: parameters(t.Parameters)}
 	roots := fileRoots(t.Roots)
 	switch {
 	case t.Mesh:
@@ -95,10 +105,7 @@ type ServerTLS struct {
 	Roots, CRL string
 	// SPKI and Hashes are the public keys and certificates that clients may have; empty for all.
 	SPKI, Hashes []string
-	// Min and Max are minor versions of TLS 1; 0 for 2 and 3.
-	Min, Max uint32
-	// Curves and Ciphers are empty for Envoy's.
-	Curves, Ciphers []string
+	Parameters   compliance.Parameters
 }
 
 // serverALPN are the protocols that servers take. The names that clients of the mesh offer besides only tell filter chains apart.
@@ -106,15 +113,7 @@ func serverALPN() []string { return []string{"h2", "http/1.1"} }
 
 // TransportSocket is the transport socket for it.
 func (t ServerTLS) TransportSocket() *corev3.TransportSocket {
-	version := func(minor, otherwise uint32) tlsv3.TlsParameters_TlsProtocol {
-		if minor > 3 || minor == 0 {
-			minor = otherwise
-		}
-		return tlsv3.TlsParameters_TLSv1_0 + tlsv3.TlsParameters_TlsProtocol(minor)
-	}
-	common := &tlsv3.CommonTlsContext{AlpnProtocols: serverALPN(), TlsParams: &tlsv3.TlsParameters{
-		TlsMinimumProtocolVersion: version(t.Min, 2), TlsMaximumProtocolVersion: version(t.Max, 3), EcdhCurves: t.Curves, CipherSuites: t.Ciphers,
-	}}
+	common := &tlsv3.CommonTlsContext{AlpnProtocols: serverALPN(), TlsParams: parameters(t.Parameters)}
 	given, roots := &tlsv3.CertificateValidationContext{VerifyCertificateSpki: t.SPKI, VerifyCertificateHash: t.Hashes}, ""
 	if t.Mesh {
 		common.TlsCertificateSdsSecretConfigs, roots = []*tlsv3.SdsSecretConfig{secret(workloadSecret)}, meshRootSecret

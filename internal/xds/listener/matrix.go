@@ -8,6 +8,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/compliance"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
@@ -220,11 +221,7 @@ func inspected(others bool, yes, no []uint32) envoy.Inspected {
 
 // meshTLS terminates mutual TLS of the mesh.
 func (q *Queries) meshTLS(r *query.Reader) *corev3.TransportSocket {
-	s := q.tables.MeshTLS(r)
-	t := envoy.ServerTLS{Mesh: true, TrustDomains: q.tables.TrustDomains(r), Curves: s.Curves}
-	if s.Only13 {
-		t.Min = 3
-	}
+	t := envoy.ServerTLS{Mesh: true, TrustDomains: q.tables.TrustDomains(r), Parameters: q.tables.MeshTLS(r)}
 	return t.TransportSocket()
 }
 
@@ -234,16 +231,11 @@ func (q *Queries) serverTLS(r *query.Reader, p proxy.InboundPort) *corev3.Transp
 	if s == nil {
 		return nil
 	}
-	defaults := q.tables.TLSDefaults(r)
 	t := envoy.ServerTLS{
 		SPKI: s.VerifyCertificateSpki, Hashes: s.VerifyCertificateHash, CRL: s.CaCrl,
-		Min: minor(s.MinProtocolVersion), Max: minor(s.MaxProtocolVersion), Curves: defaults.Curves, Ciphers: defaults.Ciphers,
-	}
-	if curves := api.Curves(s.EcdhCurves); len(curves) > 0 {
-		t.Curves = curves
-	}
-	if ciphers := api.Ciphers(s.CipherSuites); len(ciphers) > 0 {
-		t.Ciphers = ciphers
+		Parameters: q.tables.TLS(r, compliance.Parameters{
+			Min: minor(s.MinProtocolVersion), Max: minor(s.MaxProtocolVersion), Curves: api.Curves(s.EcdhCurves), Ciphers: api.Ciphers(s.CipherSuites),
+		}),
 	}
 	roots := s.CaCertificates
 	for _, pair := range s.TlsCertificates {
