@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/pilotmesh/pilot/internal/agent/secret"
 )
@@ -22,8 +23,8 @@ func (s *server) secretz(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// secretMetrics returns the agent's metrics in the Prometheus text format.
-func secretMetrics(list []secret.Status) string {
+// secretMetrics returns the agent's metrics in the Prometheus text format. That of the expiry has Istio's name, which dashboards use.
+func secretMetrics(list []secret.Status, now time.Time) string {
 	count := map[secret.State]int{}
 	refused := 0
 	for _, s := range list {
@@ -39,5 +40,11 @@ func secretMetrics(list []secret.Status) string {
 	}
 	out.WriteString("# HELP pilot_agent_secrets_refused Certificates and CA certificates from the agent that Envoy has rejected.\n# TYPE pilot_agent_secrets_refused gauge\n")
 	fmt.Fprintf(&out, "pilot_agent_secrets_refused %d\n", refused)
+	out.WriteString("# HELP istio_agent_cert_expiry_seconds How long the certificate or CA certificate is still valid, in seconds; negative once it has expired.\n# TYPE istio_agent_cert_expiry_seconds gauge\n")
+	for _, s := range list {
+		if s.Expires != nil {
+			fmt.Fprintf(&out, "istio_agent_cert_expiry_seconds{resource_name=%q} %.0f\n", s.Name, s.Expires.Sub(now).Seconds())
+		}
+	}
 	return out.String()
 }

@@ -101,7 +101,7 @@ func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if resp.StatusCode == http.StatusOK {
-		fmt.Fprint(w, secretMetrics(s.secrets.Secrets()))
+		fmt.Fprint(w, secretMetrics(s.secrets.Secrets(), time.Now()))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -87,6 +88,20 @@ func TestMetrics(t *testing.T) {
 	w.down = errors.New("connection refused")
 	if rec := w.call("GET", "/metrics", there); rec.Code != 502 || !strings.Contains(rec.Body.String(), "connection refused") {
 		t.Errorf("%d %s", rec.Code, rec.Body)
+	}
+}
+
+// TestExpiry: dashboards and alerts see how long certificates are still valid.
+func TestExpiry(t *testing.T) {
+	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	soon, past := now.Add(90*time.Second), now.Add(-time.Second)
+	got := secretMetrics([]secret.Status{{Name: "default", Expires: &soon}, {Name: "ROOTCA", Expires: &past}, {Name: "file-root:/a"}}, now)
+	const want = `# TYPE istio_agent_cert_expiry_seconds gauge
+istio_agent_cert_expiry_seconds{resource_name="default"} 90
+istio_agent_cert_expiry_seconds{resource_name="ROOTCA"} -1
+`
+	if !strings.HasSuffix(got, want) {
+		t.Errorf("%s", got)
 	}
 }
 
