@@ -159,7 +159,7 @@ func newLoop(s *config.Settings, sources []string, secure *secure, log *slog.Log
 // sink that also tells the Kubernetes source the mesh configuration of a file.
 func newSources(s *config.Settings, access *rest.Config, log *slog.Logger) (sources []source.Source, share func(source.Sink) source.Sink, err error) {
 	if s.ConfigDir != "" || s.MeshConfig != "" || s.NetworksConfig != "" {
-		sources = append(sources, file.New(file.Options{Dir: s.ConfigDir, MeshConfig: s.MeshConfig, NetworksConfig: s.NetworksConfig, Log: log}))
+		sources = append(sources, file.New(file.Options{Dir: s.ConfigDir, MeshConfig: s.MeshConfig, NetworksConfig: s.NetworksConfig, Cluster: s.Kubernetes(), Log: log}))
 	}
 	if !s.Kubernetes() {
 		return sources, func(to source.Sink) source.Sink { return to }, nil

@@ -88,7 +88,7 @@ func (a *Analysis) Mesh(name string, data []byte) {
 	if m != nil {
 		a.mesh = m
 	}
-	a.problems = append(append(a.problems, problems...), api.UnsupportedMesh(name, data)...)
+	a.problems = append(append(a.problems, problems...), api.UnsupportedMesh(name, data, true)...)
 }
 
 // Networks checks a mesh networks file.

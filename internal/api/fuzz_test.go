@@ -116,7 +116,7 @@ func FuzzDecodeMesh(f *testing.F) {
 		if (m == nil) != Failed(problems) {
 			t.Errorf("%v with %v", m, problems)
 		}
-		for _, p := range append(problems, UnsupportedMesh("mesh.yaml", data)...) {
+		for _, p := range append(problems, UnsupportedMesh("mesh.yaml", data, false)...) {
 			noPanic(t, p)
 		}
 		if took := time.Since(begin); took > slow {

@@ -114,7 +114,7 @@ func TestUnsupportedMesh(t *testing.T) {
 		"\nproxyListenPort: 0": {"mesh.yaml:2: warning: MeshConfig: proxyListenPort: is not supported yet: ignored"},
 		"discoverySelectors: [{matchLabels: {a: b}}]\ndefaultConfig:\n  statusPort: 1\n  image: {imageType: x}\n": {
 			"mesh.yaml:4: warning: MeshConfig: defaultConfig.image: is not supported yet: ignored",
-			"mesh.yaml:1: warning: MeshConfig: discoverySelectors: is not supported yet: ignored",
+			"mesh.yaml:1: warning: MeshConfig: discoverySelectors: is not supported yet: ignored; they select namespaces of a cluster, and none is read",
 		},
 		"outboundTrafficPolicy:\n  mode: REGISTRY_ONLY\n  tls: {mode: SIMPLE, credentialName: a}": {"mesh.yaml:3: warning: MeshConfig: outboundTrafficPolicy.tls.credentialName: only gateways act on it, and they are not supported yet: ignored; name files in clientCertificate, privateKey and caCertificates"},
 		"defaultConfig: {gatewayTopology: {numTrustedProxies: 1}}":                                {"mesh.yaml:1: warning: MeshConfig: defaultConfig.gatewayTopology: only gateways act on it, and they are not supported yet: ignored"},
@@ -122,7 +122,7 @@ func TestUnsupportedMesh(t *testing.T) {
 		"trustDomain: [": nil,
 	} {
 		var got []string
-		for _, p := range UnsupportedMesh("mesh.yaml", []byte(text)) {
+		for _, p := range UnsupportedMesh("mesh.yaml", []byte(text), false) {
 			got = append(got, p.String())
 		}
 		if !slices.Equal(got, want) {

@@ -86,7 +86,7 @@ MeshConfig
 	extensionProviders.envoyOtelAls  no
 	extensionProviders.sds  no
 	defaultProviders          no
-	discoverySelectors        no
+	discoverySelectors        no: they select namespaces of a cluster, and none is read
 	pathNormalization.normalization
 	defaultHttpRetryPolicy    retries
 	defaultInboundHttpRetryPolicy  no

@@ -34,8 +34,8 @@ func Unsupported(o *Object) []Problem {
 }
 
 // UnsupportedMesh does the same for a MeshConfig file. Fields that have their default value need no warning. It returns nothing
-// for a file that DecodeMesh refuses.
-func UnsupportedMesh(file string, data []byte) (found []Problem) {
+// for a file that DecodeMesh refuses. cluster is true if namespaces of a cluster are read, or may be: discoverySelectors select these.
+func UnsupportedMesh(file string, data []byte, cluster bool) (found []Problem) {
 	defer contain(func(reason string) { found = aboutMesh(file, reason) })
 	var r document.Report
 	m := decodeMesh(&r, data, nil)
@@ -45,6 +45,9 @@ func UnsupportedMesh(file string, data []byte) (found []Problem) {
 	var w fieldWalk
 	known := supported()[kindMesh]
 	defaults := DefaultMesh()
+	if cluster {
+		m.DiscoverySelectors = nil
+	}
 	m.ExtensionProviders = slices.DeleteFunc(m.ExtensionProviders, func(p *meshconfig.MeshConfig_ExtensionProvider) bool {
 		return slices.ContainsFunc(defaults.ExtensionProviders, func(d *meshconfig.MeshConfig_ExtensionProvider) bool { return proto.Equal(d, p) })
 	})

@@ -157,7 +157,7 @@ func (w *World) commit(objects []*api.Object, gone []api.Key) {
 func (w *World) Configure(yaml string) {
 	w.t.Helper()
 	m, problems := api.DecodeMesh("mesh.yaml", []byte(yaml))
-	if problems = append(problems, api.UnsupportedMesh("mesh.yaml", []byte(yaml))...); len(problems) > 0 {
+	if problems = append(problems, api.UnsupportedMesh("mesh.yaml", []byte(yaml), false)...); len(problems) > 0 {
 		w.t.Fatal(problems)
 	}
 	b := w.Batch()

@@ -37,6 +37,8 @@ type Options struct {
 	Dir string
 	// MeshConfig is the file with the mesh configuration. If it is empty, no batch has a Mesh.
 	MeshConfig string
+	// Cluster is true if there is a source of namespaces of a cluster, too, which the mesh configuration can select.
+	Cluster bool
 	// NetworksConfig is the file with the mesh networks. If it is empty, no batch has Networks.
 	NetworksConfig string
 	// Quiet is the time without further events after which a change is read (default 5 ms).
@@ -76,7 +78,7 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 		Options: s.o, name: s.Name(), sink: sink, newWatcher: s.newWatcher,
 		pending: newPending(s.o.Quiet, s.o.MaxWait), ledger: newLedger(), tree: newWalker(nil).tree,
 		emptySince: map[string]time.Time{}, missing: map[string]time.Time{},
-		mesh: meshFile(s.o.MeshConfig), networks: networksFile(s.o.NetworksConfig),
+		mesh: meshFile(s.o.MeshConfig, s.o.Cluster), networks: networksFile(s.o.NetworksConfig),
 	}
 	defer r.unwatch()
 	r.structure = true

@@ -26,10 +26,10 @@ type settings[M interface {
 	problems []api.Problem
 }
 
-func meshFile(path string) settings[*meshconfig.MeshConfig] {
+func meshFile(path string, cluster bool) settings[*meshconfig.MeshConfig] {
 	return settings[*meshconfig.MeshConfig]{path: path, what: "mesh configuration", decode: func(path string, data []byte) (*meshconfig.MeshConfig, []api.Problem) {
 		m, problems := api.DecodeMesh(path, data)
-		return m, append(problems, api.UnsupportedMesh(path, data)...)
+		return m, append(problems, api.UnsupportedMesh(path, data, cluster)...)
 	}}
 }
 

@@ -118,11 +118,7 @@ func (s *settings) readMesh(own *mapped, exists bool) {
 	problems = append(problems, s.readShared()...)
 	m, found := api.DecodeMeshOver(place, text, s.base)
 	problems = append(problems, found...)
-	for _, p := range api.UnsupportedMesh(place, text) {
-		if p.Field != "discoverySelectors" { // a cluster has what they select
-			problems = append(problems, p)
-		}
-	}
+	problems = append(problems, api.UnsupportedMesh(place, text, true)...)
 	s.r.report("mesh", problems...)
 	if m == nil {
 		s.useDefault()
