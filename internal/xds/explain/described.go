@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,6 +40,55 @@ type Described struct {
 	Plaintext bool `json:"plaintext,omitempty"`
 	MutualTLS bool `json:"mtls,omitempty"`
 	TCP       bool `json:"tcp,omitempty"`
+}
+
+// Query is the description as parameters of a URL.
+func (d Described) Query() url.Values {
+	q := url.Values{}
+	for name, text := range d.texts() {
+		if *text != "" {
+			q.Set(name, *text)
+		}
+	}
+	for name, on := range d.switches() {
+		if *on {
+			q.Set(name, "")
+		}
+	}
+	for _, h := range d.Headers {
+		q.Add("header", h)
+	}
+	return q
+}
+
+// DescribedBy is the description that the parameters of a URL give.
+func DescribedBy(q url.Values) (d Described, err error) {
+	texts, switches := d.texts(), d.switches()
+	for name, values := range q {
+		switch text, on := texts[name], switches[name]; {
+		case name == "header":
+			d.Headers = values
+		case text != nil:
+			*text = values[0]
+		case on != nil:
+			*on = values[0] != "false"
+		case name != "pretty":
+			return d, fmt.Errorf("%q is no parameter of this page", name)
+		}
+	}
+	return d, nil
+}
+
+// texts and switches are the fields by the names of parameters.
+func (d *Described) texts() map[string]*string {
+	return map[string]*string{
+		"from": &d.From, "trust-domain": &d.TrustDomain, "from-ip": &d.Address, "to": &d.To, "method": &d.Method, "path": &d.Path, "host": &d.Host,
+		"jwt-claims": &d.Claims, "sni": &d.ServerName,
+	}
+}
+
+func (d *Described) switches() map[string]*bool {
+	return map[string]*bool{"plaintext": &d.Plaintext, "mtls": &d.MutualTLS, "tcp": &d.TCP}
 }
 
 // destination is what Described.To names.

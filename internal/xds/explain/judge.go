@@ -140,6 +140,9 @@ func (a *Access) judge(w *workload, listeners []*listenerv3.Listener) Judgement 
 		j.Path = d.Path
 	}
 	w.decide(&j, d)
+	if d.Verdict == access.Denied && d.Stage == access.AtConnection && r.TLS == nil {
+		j.Decider = w.place.ref(w.peer)
+	}
 	for _, n := range d.Noted {
 		if rule, _ := authz.RuleOf(n.Policy); !rule.Custom {
 			j.Notes = append(j.Notes, w.place.note(n))
@@ -183,8 +186,6 @@ func (w *workload) decide(j *Judgement, d access.Decision) {
 				j.Decider, j.Rule = at.ref(rule.Policy), fmt.Sprintf("spec.rules[%d]", rule.Index)
 			}
 		}
-	case d.Verdict == access.Denied && d.Stage == access.AtConnection:
-		j.Decider = at.ref(w.peer)
 	case d.Verdict == access.Denied && d.Stage == access.AtTokens:
 		j.candidates(at, at.tokens)
 	case d.Verdict == access.Denied && d.Stage == access.AtPolicies && d.Policy == "":
