@@ -20,7 +20,9 @@ func normalize(path string, m *hcmv3.HttpConnectionManager) (normal string, ok b
 			return "", false
 		}
 	}
-	if m.MergeSlashes {
+	if m.MergeSlashes && strings.Trim(path, "/") == "" && len(path) > 1 {
+		path = "//" // nothing but slashes keeps two of them
+	} else if m.MergeSlashes {
 		for strings.Contains(path, "//") {
 			path = strings.ReplaceAll(path, "//", "/")
 		}
@@ -42,6 +44,7 @@ func canonical(path string) (normal string, ok bool) {
 	if !utf8.ValidString(path) {
 		return "", false
 	}
+	path = withoutParameters(path)
 	var out []byte
 	for path != "" {
 		if len(out) > 0 && out[len(out)-1] == '/' {
@@ -59,22 +62,52 @@ func canonical(path string) (normal string, ok bool) {
 		case c == '\\':
 			out, path = append(out, '/'), path[1:]
 		case c == '%':
-			decoded, escape := escaped(path)
-			if escape && decoded == 0 {
+			switch decoded, ok := escaped(path); {
+			case !ok:
+				out, path = append(out, lonePercent), path[1:]
+			case decoded == 0:
 				return "", false
-			}
-			if escape && unreserved(decoded) {
+			case unreserved(decoded):
 				out, path = append(out, decoded), path[3:]
-				continue
+			default:
+				out, path = append(out, path[:3]...), path[3:]
 			}
-			out, path = append(out, '%'), path[1:]
 		case mustEscape(c):
 			out, path = fmt.Appendf(out, "%%%02X", c), path[1:]
 		default:
 			out, path = append(out, c), path[1:]
 		}
 	}
-	return string(out), true
+	return string(escapeLone(out)), true
+}
+
+// lonePercent stands for a percent sign that begins no escape sequence.
+const lonePercent = 0
+
+// escapeLone escapes the percent signs that would begin an escape sequence now and did not before. All others stay as they are.
+func escapeLone(path []byte) (out []byte) {
+	for i, c := range path {
+		switch _, begins := escaped("%" + string(path[i+1:min(i+3, len(path))])); {
+		case c != lonePercent:
+			out = append(out, c)
+		case begins:
+			out = append(out, "%25"...)
+		default:
+			out = append(out, '%')
+		}
+	}
+	return out
+}
+
+// withoutParameters removes the parameters, which begin with a semicolon, from segments that are dots otherwise.
+func withoutParameters(path string) string {
+	segments := strings.Split(path, "/")
+	for i, s := range segments {
+		if before, _, ok := strings.Cut(s, ";"); ok && (before == "." || before == "..") {
+			segments[i] = before
+		}
+	}
+	return strings.Join(segments, "/")
 }
 
 // dotLength is the length of the dot that a text begins with, escaped or not; 0 if it begins with another character.

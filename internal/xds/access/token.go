@@ -142,7 +142,7 @@ func (v *verification) provider(p *jwtv3.JwtProvider) standing {
 	for _, f := range slices.Backward(list) {
 		token, described := v.Tokens[f.text]
 		switch {
-		case !described && strings.Count(f.text, ".") != 2:
+		case !described && !shapedAsToken(f.text):
 			v.because = "the request has a token that is no JSON Web Token"
 			return bad
 		case !described:
@@ -155,6 +155,16 @@ func (v *verification) provider(p *jwtv3.JwtProvider) standing {
 		v.accept(p, token, f)
 	}
 	return good
+}
+
+// shapedAsToken reports whether a text can be a JSON Web Token at all.
+func shapedAsToken(s string) bool {
+	return strings.Count(s, ".") == 2 && !strings.ContainsFunc(s, func(r rune) bool { return !inToken(r) })
+}
+
+// inToken reports whether a token may have a character.
+func inToken(r rune) bool {
+	return r < 0x80 && unreserved(byte(r)) && r != '~' || r == '.'
 }
 
 func claimHeaders(p *jwtv3.JwtProvider) (names []string) {
@@ -198,9 +208,7 @@ func (v *verification) find(p *jwtv3.JwtProvider) (list []found) {
 
 // fromToken returns a value from the first character on that a token may have, behind a prefix.
 func fromToken(value string, behind int) string {
-	at := strings.IndexFunc(value[behind:], func(r rune) bool {
-		return r < 0x80 && (unreserved(byte(r)) && r != '~' || r == '.')
-	})
+	at := strings.IndexFunc(value[behind:], inToken)
 	if at < 0 {
 		return value
 	}
