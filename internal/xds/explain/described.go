@@ -126,8 +126,8 @@ func (d Described) parse() (p parsed, err error) {
 		return p, fmt.Errorf("a client that speaks mutual TLS has an identity; say who it is, as NAMESPACE/SERVICE-ACCOUNT")
 	}
 	if d.Address != "" {
-		if p.request.Source, err = netip.ParseAddr(d.Address); err != nil {
-			return p, fmt.Errorf("the address of the client: %w", err)
+		if p.request.Source, err = netip.ParseAddr(d.Address); err != nil || p.request.Source.Zone() != "" {
+			return p, fmt.Errorf("the address of the client, %q, is no IP address", d.Address)
 		}
 	}
 	p.request.TCP = d.TCP
