@@ -42,6 +42,9 @@ func (e *evaluation) tokens(name string, config *jwtv3.JwtAuthentication) {
 		return
 	}
 	if config.BypassCorsPreflight && e.preflight() {
+		for _, p := range config.Providers {
+			e.headers.sanitize(p)
+		}
 		return
 	}
 	v := verification{evaluation: e, providers: config.Providers, written: map[string]any{}}
@@ -131,9 +134,7 @@ type found struct {
 
 // provider verifies the tokens in the places where an issuer looks for its own. All must be good.
 func (v *verification) provider(p *jwtv3.JwtProvider) standing {
-	for _, name := range append([]string{p.GetForwardPayloadHeader()}, claimHeaders(p)...) {
-		delete(v.headers.others, lowerASCII(name)) // clients must not claim what tokens say
-	}
+	v.headers.sanitize(p)
 	list := v.find(p)
 	if len(list) == 0 {
 		v.because = fmt.Sprintf("the request has no token of the issuer %q, and must have one", p.GetIssuer())
@@ -167,11 +168,12 @@ func inToken(r rune) bool {
 	return r < 0x80 && unreserved(byte(r)) && r != '~' || r == '.'
 }
 
-func claimHeaders(p *jwtv3.JwtProvider) (names []string) {
+// sanitize removes the headers that a provider sets: clients must not claim what tokens say.
+func (h *headers) sanitize(p *jwtv3.JwtProvider) {
+	delete(h.others, lowerASCII(p.GetForwardPayloadHeader()))
 	for _, out := range p.GetClaimToHeaders() {
-		names = append(names, out.GetHeaderName())
+		delete(h.others, lowerASCII(out.GetHeaderName()))
 	}
-	return names
 }
 
 // find returns the tokens in the places of a provider, in the order of the places.

@@ -20,6 +20,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
+// maxJudged bounds how many workloads of a service are looked at, because the loop waits meanwhile.
+const maxJudged = 1000
+
 // Mixed is the verdict on a request that some workloads allow and others do not.
 const Mixed access.Verdict = "mixed"
 
@@ -112,8 +115,12 @@ func (m Mesh) AskAccess(d Described) (*Access, error) {
 	}
 	connected := m.proxiesAt(endpoints)
 	places := map[proxy.Class]*place{}
-	for _, e := range endpoints {
-		a.workloads = append(a.workloads, m.workload(r, s, e, connected, places))
+	for n, e := range endpoints {
+		if n < maxJudged {
+			a.workloads = append(a.workloads, m.workload(r, s, e, connected, places))
+		} else {
+			a.workloads = append(a.workloads, &workload{endpoint: e, trouble: fmt.Sprintf("only the first %d workloads are looked at", maxJudged)})
+		}
 	}
 	return a, nil
 }
@@ -166,7 +173,10 @@ func (m Mesh) workload(r *query.Reader, s *service.Service, e mesh.PortEndpoint,
 		}
 	}
 	w.connected = ok
-	class := m.Queries.Scope.ClassOf(r, p)
+	class, built := m.Queries.Class.Get(r, id)
+	if !built {
+		class = m.Queries.Scope.ClassOf(r, p)
+	}
 	labels := p.Labels
 	if served, _ := m.Queries.Services.Workload.Get(r, m.Queries.Scope.Workload(p)); served.HasEndpoint {
 		labels = served.Labels

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	"golang.org/x/net/http2"
 
 	"github.com/pilotmesh/pilot/internal/meshtest"
 	"github.com/pilotmesh/pilot/internal/xds/access"
@@ -148,10 +150,35 @@ func (c *client) send(r access.Request) (o outcome) {
 		}
 		conn = tls.Client(conn, config)
 	}
-	if r.TCP {
+	switch {
+	case r.TCP:
 		return sendLine(conn)
+	case r.HTTP2:
+		return sendHTTP2(conn, r)
 	}
 	return sendHTTP(conn, r)
+}
+
+// sendHTTP2 sends a request over HTTP/2.
+func sendHTTP2(conn net.Conn, r access.Request) outcome {
+	if secure, ok := conn.(*tls.Conn); ok {
+		if err := secure.Handshake(); err != nil {
+			return outcome{detail: err.Error()}
+		}
+	}
+	c, err := (&http2.Transport{AllowHTTP: true, DisableCompression: true}).NewClientConn(conn)
+	if err != nil {
+		return outcome{detail: err.Error()}
+	}
+	q := &http.Request{Method: r.Method, Host: r.Host, URL: &url.URL{Scheme: "http", Host: r.Host, Opaque: r.Path}, Header: http.Header{}}
+	for _, h := range r.Headers {
+		q.Header.Add(h.Name, h.Value)
+	}
+	answer, err := c.RoundTrip(q)
+	if err != nil {
+		return outcome{detail: err.Error()}
+	}
+	return outcomeOf(answer)
 }
 
 func sendLine(conn net.Conn) outcome {
@@ -178,6 +205,10 @@ func sendHTTP(conn net.Conn, r access.Request) outcome {
 	if err != nil {
 		return outcome{detail: err.Error()}
 	}
+	return outcomeOf(answer)
+}
+
+func outcomeOf(answer *http.Response) outcome {
 	defer answer.Body.Close()
 	body := make([]byte, 200)
 	n, _ := answer.Body.Read(body)

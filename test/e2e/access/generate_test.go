@@ -277,6 +277,14 @@ func (g generator) request(t *testing.T, address netip.Addr) access.Request {
 	r.Method, r.Host = one(g, "GET", "GET", "POST", "PUT", "OPTIONS"), one(g, "a.test", "a.test:8080", "A.Test", "b.test", "other")
 	r.Path = one(g, "/a", "/a/b", "/a//b", "//a", "/a/./b", "/a/../z", "/a/%2e%2E/z", "/a%2fb", "/a%2Fb", "/A", "/x/1/y", "/x//y", "/x/1/2/y", "/a;p=1", "/a?x=/z",
 		"/a%2", `/a\b`, "/caf%C3%A9", "/%61", "/a/.", "/..", "/x/", "/x", "/b%5cz", "/a|b", "/z/../../a", "/a^b", "/a/%00")
+	if r.HTTP2 = r.Port == httpPort && g.maybe(20); r.HTTP2 {
+		r.Path = one(g, "/a", "/a/b", "/a//b", "/a/./b", "/a/../z", "/a/%2e%2E/z", "/a%2fb", "/A", "/x/1/y", "/x/1/2/y", "/a;p=1", "/a?x=/z", "/%61", "/a/..;/z")
+		if r.TLS != nil && r.TLS.Identity != "" {
+			r.TLS.ALPN = []string{"istio-h2", "istio", "h2"}
+		} else if r.TLS != nil {
+			r.TLS.ALPN = []string{"h2"}
+		}
+	}
 	for _, h := range []access.Header{{Name: "x-a", Value: one(g, "1", "22", "2", "")}, {Name: "X-A", Value: "3"}, {Name: "x-b", Value: "yes"}, {Name: "x-sub", Value: "me"}} {
 		if g.maybe(25) {
 			r.Headers = append(r.Headers, h)
