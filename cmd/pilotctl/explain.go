@@ -25,8 +25,9 @@ func explainCommand() *cobra.Command {
   listener
   route
   endpoint
-  inbound   connections to a port of the workload: the mode of mutual TLS with the policy that sets it, and the filter
-            chains in order. NAME is the number of the port
+  inbound   connections to a port of the workload: the mode of mutual TLS with the policy that sets it, the filter
+            chains in order, and the policies about requests in the order in which Envoy evaluates them. NAME is the
+            number of the port
 
 If the proxy does not have it, explain says why, and what to change: it is not declared, it is not exported to the proxy's
 namespace, a Sidecar does not import it, an older declaration takes precedence, the port is not HTTP, no workload is

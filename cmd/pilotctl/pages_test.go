@@ -14,6 +14,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
 	"github.com/pilotmesh/pilot/internal/xds/push"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -50,6 +51,7 @@ func known(t *testing.T) http.Handler {
 	t.Helper()
 	tables := state.New(state.Options{})
 	graph := query.New(tables.DB, query.Options{Strict: true})
+	queries := class.Define(graph, tables)
 	reviews := api.Key{Kind: "VirtualService", Namespace: "shop", Name: "reviews"}
 	var problems omap.Map[omap.Name, api.Problem]
 	for _, p := range []api.Problem{
@@ -64,7 +66,7 @@ func known(t *testing.T) http.Handler {
 			tables.Proxies.Set(tx, id+"-1", &proxy.Proxy{ID: id, Role: proxy.Sidecar, Version: "1.31.0"})
 		}
 	})
-	m := still{push.View{Tables: tables, Graph: graph, Problems: problems}}
+	m := still{push.View{Tables: tables, Graph: graph, Queries: queries, Problems: problems}}
 	build := run.Build{Version: "test"}
 	return admin.New(admin.Options{
 		Build: build, Mesh: m, Streams: m, Ready: new(admin.Readiness), Metrics: admin.NewMetrics(build),

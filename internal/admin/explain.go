@@ -51,3 +51,28 @@ func (p *Pages) explain(r *http.Request) (any, error) {
 	got.answer.Complete()
 	return got.answer, nil
 }
+
+// canI returns an explain.Access: whether a described request to a service is allowed. The form of answers has a version.
+func (p *Pages) canI(r *http.Request) (any, error) {
+	type found struct {
+		answer *explain.Access
+		err    error
+	}
+	d, err := explain.DescribedBy(r.URL.Query())
+	if err != nil {
+		return nil, refuse(http.StatusBadRequest, "%v", err)
+	}
+	got, err := inspect(r, p, func(v *push.View) found {
+		m := explain.Mesh{Tables: v.Tables, Graph: v.Graph, Queries: v.Queries, Problems: v.Problems}
+		a, err := m.AskAccess(d)
+		return found{a, err}
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case got.err != nil:
+		return nil, refuse(http.StatusBadRequest, "%v", got.err)
+	}
+	got.answer.Complete()
+	return got.answer, nil
+}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pilotmesh/pilot/internal/xds/access"
 	"github.com/pilotmesh/pilot/internal/xds/explain"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -43,6 +44,36 @@ func TestExplain(t *testing.T) {
 		question("web-1.shop", "weather", "x"): `"weather" is nothing to ask about`,
 		question("web-1", "host", "reviews"):   "name one of: web-1.bank, web-1.shop",
 		question("", "host", "reviews"):        "say which proxy",
+	} {
+		if code, body := w.ask(here, page); code != http.StatusBadRequest || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s", page, code, body)
+		}
+	}
+}
+
+// TestCanI asks over the page that pilotctl reads whether a request is allowed.
+func TestCanI(t *testing.T) {
+	w := newWorld(t, shop+`---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: reviews, namespace: shop}
+spec: {action: DENY, rules: [{to: [{operation: {paths: [/secret]}}]}]}
+`)
+	page := func(path string) string {
+		return "/debug/can-i?" + explain.Described{From: "bank/api", To: "reviews.shop:80", Path: path}.Query().Encode()
+	}
+	var a explain.Access
+	if w.read(page("/"), &a); a.Verdict != access.Allowed || len(a.Answers) != 1 || a.Answers[0].Workloads != 2 {
+		t.Errorf("got %+v", a)
+	}
+	a = explain.Access{}
+	if w.read(page("/secret"), &a); a.Verdict != access.Denied || len(a.Answers) != 1 || a.Answers[0].Decider.Position() != "mesh.yaml:33" || a.Answers[0].Rule != "spec.rules[0]" {
+		t.Errorf("got %+v", a)
+	}
+	for page, want := range map[string]string{
+		page("secret"):                       "must begin with a slash",
+		"/debug/can-i?to=reviews:80&weather": `"weather" is no parameter`,
+		"/debug/can-i":                       "is not HOST:PORT",
 	} {
 		if code, body := w.ask(here, page); code != http.StatusBadRequest || !strings.Contains(body, want) {
 			t.Errorf("%s: %d %s", page, code, body)

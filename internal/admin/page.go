@@ -31,6 +31,8 @@ func (p *Pages) pages() []page {
 	return []page{
 		{"/debug/syncz", "per proxy and type: what was sent, acknowledged, rejected", []string{"namespace=", proxyID, "proxy="}, p.syncz},
 		{"/debug/explain", "what something a proxy has is made of, or why it does not have it", []string{proxyID, "kind=host", "name=", "prefix="}, p.explain},
+		{"/debug/can-i", "whether a request to a service is allowed, and which rule decides",
+			[]string{"from=shop/web", "to=reviews.shop:9080", "method=GET", "path=/", "header=name=value", "jwt-claims=", "from-ip=", "sni=", "plaintext"}, p.canI},
 		{"/debug/live", "how many of the proxies that need an object have acknowledged it, and which have not", object, p.live},
 		{"/debug/connections", "who is connected, from where and since when", []string{proxyID}, p.connections},
 		{"/debug/adsz", "who is connected, and what they asked for", []string{proxyID}, p.adsz},

@@ -85,7 +85,7 @@ func TestList(t *testing.T) {
 	if code != 200 || !strings.Contains(index, "1 connected") {
 		t.Errorf("the index: %d %s", code, index)
 	}
-	query := map[string]string{"/debug/live": "?kind=DestinationRule&namespace=shop&name=reviews"}
+	query := map[string]string{"/debug/live": "?kind=DestinationRule&namespace=shop&name=reviews", "/debug/can-i": "?to=reviews.shop:80"}
 	for _, p := range list {
 		about := cmp.Or(query[p.Path], "?proxyID=web-1.shop")
 		if p.What == "" || !strings.Contains(index, `href="`+p.Path) {

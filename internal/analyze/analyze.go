@@ -1,6 +1,6 @@
 // Package analyze checks configuration without a control plane, in the same way as a control plane does.
 //
-// It owns the order of the checks: first each document alone (package api), then duplicate objects, then relations between
+// It also answers whether a request would be allowed. It owns the order of the checks: first each document alone (package api), then duplicate objects, then relations between
 // objects. The latter are found by the same queries that a running control plane evaluates, on a graph that exists for the
 // analysis only.
 //
@@ -20,6 +20,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/class"
+	"github.com/pilotmesh/pilot/internal/xds/explain"
 )
 
 // sourceName is the name of the source of all objects.
@@ -109,18 +110,9 @@ func (a *Analysis) Problems() []api.Problem { return ordered(a.problems) }
 // AllProblems returns all problems: those of single documents, and those of relations between objects. domain is the DNS suffix of
 // the cluster's services.
 func (a *Analysis) AllProblems(domain string) []api.Problem {
-	tables := state.New(state.Options{Domain: domain, Sources: []string{sourceName}})
-	graph := query.New(tables.DB, query.Options{})
-	queries := class.Define(graph, tables)
-	var found state.Problems
-	defer queries.Problems.Observe(class.All{}, func(all state.Problems) { found = all })()
-	batch := source.Batch{Source: sourceName, Synced: true, Mesh: a.mesh}
-	for k, u := range a.usable {
-		batch.Events = append(batch.Events, source.Event{Key: k, Object: u.object})
-	}
-	graph.Commit(func(tx *store.Txn) { tables.Apply(tx, batch) })
-	for graph.Slice(sliceCells) {
-	}
+	m, done := a.evaluate(domain)
+	defer done()
+	found := m.Problems
 	late := map[api.Key][]api.Problem{}
 	for _, p := range found.All() {
 		late[p.Object] = append(late[p.Object], p)
@@ -133,6 +125,34 @@ func (a *Analysis) AllProblems(domain string) []api.Problem {
 		all = append(all, problems...)
 	}
 	return ordered(all)
+}
+
+// Access tells whether a request is allowed, as if each workload had a connected sidecar.
+func (a *Analysis) Access(domain string, d explain.Described) (*explain.Access, error) {
+	m, done := a.evaluate(domain)
+	defer done()
+	answer, err := m.AskAccess(d)
+	if err != nil {
+		return nil, err
+	}
+	answer.Complete()
+	return answer, nil
+}
+
+// evaluate evaluates all objects. domain is the DNS suffix of the cluster's services. Whoever is done calls the function.
+func (a *Analysis) evaluate(domain string) (m explain.Mesh, done func()) {
+	tables := state.New(state.Options{Domain: domain, Sources: []string{sourceName}})
+	graph := query.New(tables.DB, query.Options{})
+	m = explain.Mesh{Tables: tables, Graph: graph, Queries: class.Define(graph, tables)}
+	done = m.Queries.Problems.Observe(class.All{}, func(all state.Problems) { m.Problems = all })
+	batch := source.Batch{Source: sourceName, Synced: true, Mesh: a.mesh}
+	for k, u := range a.usable {
+		batch.Events = append(batch.Events, source.Event{Key: k, Object: u.object})
+	}
+	graph.Commit(func(tx *store.Txn) { tables.Apply(tx, batch) })
+	for graph.Slice(sliceCells) {
+	}
+	return m, done
 }
 
 func ordered(list []api.Problem) []api.Problem {

@@ -34,6 +34,7 @@ var flow = []struct{ pkg, imports string }{
 	{"xds/resource", "omap store"},
 	{"xds/envoy", "compliance mesh omap xds/resource"},
 	{"xds/authz", "api mesh omap proxy query state view/... xds/envoy"},
+	{"xds/access", ""},
 	{"xds/layer", "mesh omap query view/..."},
 	{"xds/patch", "api mesh omap proxy query state view/... xds/envoy xds/resource"},
 	{"xds/cluster", translator},
@@ -45,7 +46,7 @@ var flow = []struct{ pkg, imports string }{
 	{"xds/grpc", translator},
 	{"xds/class", "api intern mesh omap proxy query state view/... " + translators + " xds/authz xds/envoy xds/layer xds/resource"},
 	// The loop joins everything; the streams see resources only.
-	{"xds/explain", "api intern kube mesh omap proxy query spelling state store view/... xds/class xds/envoy xds/resource xds/route"},
+	{"xds/explain", "api identity intern kube mesh omap proxy query spelling state store view/... xds/access xds/authz xds/class xds/envoy xds/resource xds/route"},
 	{"xds/push", "api identity mesh omap proxy query run source state store view/... xds/..."},
 	{"xds/request", "omap xds/resource"},
 	{"xds/gate", ""},
@@ -65,7 +66,7 @@ var flow = []struct{ pkg, imports string }{
 	{"jwks", "api source state xds/push"},
 	{"register", "api kube omap source state view/registration xds/push"},
 	{"cluster", "api identity register state status view/registration"},
-	{"analyze", "api mesh omap query source state store xds/class"},
+	{"analyze", "api mesh omap query source state store xds/class xds/explain"},
 	{"agent/...", "agent/... api/document ca compliance config links mesh run xds/envoy"},
 	{"arch", ""},
 	// Only tests import it: it stands in no other row.

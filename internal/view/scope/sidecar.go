@@ -29,12 +29,17 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 	if !ok {
 		return proxy.Class{}, false
 	}
+	return q.ClassOf(r, p), true
+}
+
+// ClassOf returns the facets of a proxy, whether or not it is connected.
+func (q *Queries) ClassOf(r *query.Reader, p *proxy.Proxy) proxy.Class {
 	if p.Role == proxy.Router {
 		c := proxy.Class{
 			Namespace: p.Namespace, Gateway: true, Families: mesh.FamiliesOf(p.Addresses), Site: q.localityOf(r, p, p.Labels, mesh.Place{}), Rules: q.selectingRules(r, p.Namespace, p.Labels),
 		}
 		c.Cluster, c.Network = q.clusterOf(r, p, SetOf(c)), q.networkOf(r, p, p.Labels, mesh.Place{})
-		return c, true
+		return c
 	}
 	served, _ := q.services.Workload.Get(r, q.Workload(p))
 	labels := p.Labels
@@ -62,7 +67,7 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 	if p.Mode == proxy.None && !c.Inbound.Empty() {
 		c.Bind = p.Addresses[0]
 	}
-	return c, true
+	return c
 }
 
 // Workload names the workload of a proxy.

@@ -111,9 +111,6 @@ func (a *actions) add(p *rules) {
 	}
 }
 
-// becauseOfBug is the name of the policy that denies everything when a translation failed.
-const becauseOfBug = "deny-because-of-a-bug"
-
 // denyAll denies everything. why is the name of the policy that access logs show.
 func denyAll(why string) Filters {
 	deny := enforced{action: rbacv3.RBAC_DENY, any: true, httpRules: map[string]*rbacv3.Policy{why: matchEverything()}}

@@ -1,8 +1,6 @@
 package authz
 
 import (
-	"fmt"
-
 	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
 	security "istio.io/api/security/v1beta1"
 
@@ -163,11 +161,6 @@ func add[M any](alternatives []*M, not bool, to *[]*M, or func([]*M) *M, negate 
 		m = negate(m)
 	}
 	*to = append(*to, m)
-}
-
-// policyName is the name of a rule in Envoy.
-func policyName(k api.Key, rule int) string {
-	return fmt.Sprintf("ns[%s]-policy[%s]-rule[%d]", k.Namespace, k.Name, rule)
 }
 
 // translate returns the policies of Envoy for an AuthorizationPolicy, for HTTP and for other connections.

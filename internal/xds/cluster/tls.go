@@ -12,15 +12,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
-// ALPN values that a client of the mesh offers. A server with protocol detection recognises HTTP by the istio-http
-// values. A proxy build of Istio would choose them per connection; stock Envoy offers the same values on all connections
-// of a cluster.
-const (
-	alpnMesh  = "istio"
-	alpnHTTP1 = "istio-http/1.1"
-	alpnHTTP2 = "istio-h2"
-	alpnH2    = "h2"
-)
+// alpnH2 is the ALPN value of HTTP/2 for servers that are not in the mesh.
+const alpnH2 = "h2"
 
 // setTLS sets how a cluster speaks TLS: as the rule says, or without a rule the mesh's TLS to endpoints that accept it.
 func (t translation) setTLS(c *clusterv3.Cluster, http *envoy.HTTP, p mesh.Port, subset *networking.Subset, tls *networking.ClientTLSSettings) {
@@ -52,7 +45,7 @@ func (q *Queries) setUnknownTLS(r *query.Reader, c *clusterv3.Cluster, http *env
 	switch tls.GetMode() {
 	case networking.ClientTLSSettings_ISTIO_MUTUAL:
 		http.SNIFromHost = tls.Sni == ""
-		envoy.UseTLS(c, envoy.ClientTLS{Mesh: true, SubjectAltNames: tls.SubjectAltNames, SNI: tls.Sni, ALPN: []string{alpnMesh}, Parameters: q.tables.ClientMeshTLS()})
+		envoy.UseTLS(c, envoy.ClientTLS{Mesh: true, SubjectAltNames: tls.SubjectAltNames, SNI: tls.Sni, ALPN: envoy.MeshClientALPN(false, false), Parameters: q.tables.ClientMeshTLS()})
 	case networking.ClientTLSSettings_SIMPLE, networking.ClientTLSSettings_MUTUAL:
 		envoy.UseTLS(c, q.ruleTLS(r, http, tls))
 	}
@@ -72,17 +65,10 @@ func (t translation) setAutoTLS(c *clusterv3.Cluster, http envoy.HTTP, p mesh.Po
 
 // meshTLS is TLS with the workload's own identity, to other workloads of the mesh.
 func (t translation) meshTLS(http envoy.HTTP, p mesh.Port, subset *networking.Subset) envoy.ClientTLS {
-	m := envoy.ClientTLS{
+	return envoy.ClientTLS{
 		Mesh: true, SubjectAltNames: t.services.SubjectAltNames(t.r, t.s), SNI: envoy.ServerName(p.Number, subset.GetName(), t.s.Host),
-		ALPN: []string{alpnMesh}, Parameters: t.tables.ClientMeshTLS(),
+		ALPN: envoy.MeshClientALPN(http.Upstream == envoy.UpstreamHTTP1 && p.Protocol.IsHTTP(), http.Upstream == envoy.UpstreamHTTP2), Parameters: t.tables.ClientMeshTLS(),
 	}
-	switch {
-	case http.Upstream == envoy.UpstreamHTTP2:
-		m.ALPN = []string{alpnHTTP2, alpnMesh, alpnH2}
-	case http.Upstream == envoy.UpstreamHTTP1 && p.Protocol.IsHTTP():
-		m.ALPN = []string{alpnHTTP1, alpnMesh}
-	}
-	return m
 }
 
 // ruleTLS is TLS as a rule sets it. If the rule has no SNI, the host of each request is used, and if it has no names to

@@ -184,6 +184,19 @@ func MeshTCP() []string { return []string{"istio-peer-exchange", "istio"} }
 // MeshALPN are all of them.
 func MeshALPN() []string { return append(MeshTCP(), MeshHTTP()...) }
 
+// MeshClientALPN are the protocols that a client of the mesh offers to a port whose requests it sends over HTTP/1 or HTTP/2, or to one
+// of another protocol. A server with protocol detection recognises HTTP by them. A proxy build of Istio would choose them per
+// connection; stock Envoy offers the same ones on all connections of a cluster.
+func MeshClientALPN(http1, http2 bool) []string {
+	switch {
+	case http2:
+		return []string{"istio-h2", "istio", "h2"}
+	case http1:
+		return []string{"istio-http/1.1", "istio"}
+	}
+	return []string{"istio"}
+}
+
 // MatchPort matches connections whose original destination has the port.
 func MatchPort(port uint32) *listenerv3.FilterChainMatch {
 	return &listenerv3.FilterChainMatch{DestinationPort: Uint(port)}

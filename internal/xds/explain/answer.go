@@ -52,6 +52,8 @@ type Answer struct {
 	// Mode is the mode of mutual TLS of a port of the workload, and Chains are what connections to it meet.
 	Mode   string  `json:"mtls_mode,omitempty"`
 	Chains []Chain `json:"chains,omitempty"`
+	// Policies are those about requests to a port of the workload, in the order in which Envoy evaluates them.
+	Policies []Policy `json:"policies,omitempty"`
 	// Sources are the objects that it was made of, and those that could contribute and do not.
 	Sources []Source `json:"sources,omitempty"`
 	// Reasons say why something is missing.
@@ -160,6 +162,9 @@ func (a *Answer) Complete() {
 	named := map[api.Key]Ref{}
 	for _, s := range a.Sources {
 		named[s.Object.Key()] = s.Object
+	}
+	for _, p := range a.Policies {
+		named[p.Object.Key()] = p.Object
 	}
 	for _, r := range a.Reasons {
 		if r.Object != nil {

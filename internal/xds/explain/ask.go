@@ -101,8 +101,8 @@ func (m Mesh) Ask(q Question) (*Answer, error) {
 func (i *inquiry) name() string { return i.proxy.Name + "." + i.proxy.Namespace }
 
 // ref returns an object with its position.
-func (i *inquiry) ref(k api.Key) Ref {
-	at, _ := i.Tables.Positions.Peek(k)
+func (m Mesh) ref(k api.Key) Ref {
+	at, _ := m.Tables.Positions.Peek(k)
 	return Ref{Kind: k.Kind, Namespace: k.Namespace, Name: k.Name, File: at.File, Line: at.Line}
 }
 

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,8 +28,9 @@ import (
 var update = flag.Bool("update", false, "rewrite the answers in testdata")
 
 // TestConversations plays the files of testdata. Files ending in .yaml are the mesh and are loaded together. "proxy"
-// connects a proxy (a node id, then metadata as JSON). "rejected" is "TYPE name", then the reason of the proxy. "ask" is
-// "KIND name", and "answer" the expected text of the answer.
+// connects a proxy (a node id, then metadata as JSON). "mesh settings" is the MeshConfig. "rejected" is "TYPE name", then the reason of the proxy. "ask" is
+// "KIND name", and "answer" the expected text of the answer. "request" describes a request by lines of "NAME VALUE", and "decision" is
+// the expected text of what becomes of it.
 func TestConversations(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -59,6 +62,10 @@ func play(t *testing.T, file string) {
 		text := strings.TrimSpace(string(f.Data))
 		switch {
 		case strings.HasSuffix(f.Name, ".yaml"):
+		case f.Name == "mesh settings":
+			c.Configure(text)
+		case f.Name == "request":
+			c.question = text
 		case f.Name == "proxy":
 			id, metadata, _ := strings.Cut(text, "\n")
 			c.connection = id
@@ -68,8 +75,8 @@ func play(t *testing.T, file string) {
 			c.reject(text)
 		case f.Name == "ask":
 			c.question = text
-		case f.Name == "answer":
-			got := c.ask()
+		case f.Name == "answer", f.Name == "decision":
+			got := map[string]func() string{"answer": c.ask, "decision": c.decide}[f.Name]()
 			if *update {
 				f.Data = []byte(got)
 			} else if !bytes.Equal(f.Data, []byte(got)) {
@@ -149,6 +156,45 @@ func (c *conversation) ask() string {
 	c.roundTrip(a)
 	var text strings.Builder
 	if err := a.Write(&text); err != nil {
+		c.Fatal(err)
+	}
+	return text.String()
+}
+
+// decide asks what becomes of a request. The description goes over a URL, and the answer over JSON, as they do to pilotctl.
+func (c *conversation) decide() string {
+	q := url.Values{}
+	for line := range strings.Lines(c.question) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		q.Add(name, value)
+	}
+	d, err := explain.DescribedBy(q)
+	if err != nil {
+		return err.Error() + "\n"
+	}
+	if again, err := explain.DescribedBy(d.Query()); err != nil || !slices.Equal(again.Headers, d.Headers) || again.To != d.To || again.Plaintext != d.Plaintext {
+		c.Errorf("%+v is %+v after it went over a URL (%v)", d, again, err)
+	}
+	cells := c.Graph.Cells()
+	m := explain.Mesh{Tables: c.Tables, Graph: c.Graph, Queries: c.Queries}
+	a, err := m.AskAccess(d)
+	if err != nil {
+		return err.Error() + "\n"
+	}
+	a.Complete()
+	if len(c.Graph.Cells()) != len(cells) {
+		c.Errorf("%s: the question left cells behind", c.question)
+	}
+	body, err := json.Marshal(a)
+	if err != nil {
+		c.Fatal(err)
+	}
+	var again explain.Access
+	if err := json.Unmarshal(body, &again); err != nil {
+		c.Fatal(err)
+	}
+	var text strings.Builder
+	if err := again.Write(&text); err != nil {
 		c.Fatal(err)
 	}
 	return text.String()

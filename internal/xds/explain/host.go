@@ -10,6 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
@@ -53,22 +54,23 @@ func (i *inquiry) fullHost(name string) string {
 	if at := strings.LastIndexByte(host, ':'); at > 0 && !strings.Contains(host[:at], ":") {
 		host = host[:at]
 	}
-	if i.declared(host) {
+	return i.meant(i.r, host, i.class.Namespace)
+}
+
+// meant is the host that a name stands for in a namespace; the name itself if no object names such a host.
+func (m Mesh) meant(r *query.Reader, host, namespace string) string {
+	declared := func(host string) bool { return m.Tables.ByHost.Group(r, host).Len() > 0 }
+	if declared(host) {
 		return host
 	}
-	domain := i.Tables.Domain()
-	for _, full := range []string{
-		mesh.FullHost(host, i.class.Namespace, domain), host + ".svc." + domain, host + "." + domain,
-	} {
-		if i.declared(full) {
+	domain := m.Tables.Domain()
+	for _, full := range []string{mesh.FullHost(host, namespace, domain), host + ".svc." + domain, host + "." + domain} {
+		if declared(full) {
 			return full
 		}
 	}
 	return host
 }
-
-// declared reports whether some object names exactly this host.
-func (i *inquiry) declared(host string) bool { return i.Tables.ByHost.Group(i.r, host).Len() > 0 }
 
 // host answers a question about a host.
 func (i *inquiry) host() {

@@ -152,6 +152,7 @@ func (i *inquiry) inbound() error {
 		}
 	}
 	i.inboundMode(port)
+	i.inboundPolicies()
 	i.inboundService(port)
 	return nil
 }

@@ -25,6 +25,9 @@ func (a *Answer) Write(w io.Writer) error {
 	for _, c := range a.Chains {
 		p.line("  %s", c)
 	}
+	if len(a.Policies) > 0 {
+		p.policies(a.Policies)
+	}
 	made := "made of"
 	if a.Verdict == Absent {
 		made = "what there is"

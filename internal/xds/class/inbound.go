@@ -1,0 +1,17 @@
+package class
+
+import (
+	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/xds/listener"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+// InboundListeners are the listeners of a class for connections to the workload, whether or not a proxy of the class is connected.
+func (q *Queries) InboundListeners(r *query.Reader, c proxy.Class) (list []*resource.Resource) {
+	found, _ := q.listeners.Inbound.Get(r, listener.InboundKeyOf(c, q.Scope.InboundMTLS(r, c), q.policies.KeyOf(r, c)))
+	for _, l := range found.All() {
+		list = append(list, l)
+	}
+	return list
+}
