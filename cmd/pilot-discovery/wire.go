@@ -24,12 +24,15 @@ import (
 	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/source/file"
+	"github.com/pilotmesh/pilot/internal/source/folder"
 	"github.com/pilotmesh/pilot/internal/source/kube"
 	"github.com/pilotmesh/pilot/internal/source/remote"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/status"
 	"github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/push"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+	"github.com/pilotmesh/pilot/internal/xds/secret"
 	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
@@ -145,7 +148,9 @@ func newLoop(s *config.Settings, sources []string, secure *secure, log *slog.Log
 		ControlNamespace: controlNamespace(s), RegisterUnverified: s.CA.Unverified, Compliance: s.CA.Compliance,
 	})
 	graph := query.New(tables.DB, query.Options{Workers: workers(s)})
-	return push.New(tables, graph, class.Define(graph, tables), push.Settings{
+	secrets := secret.Define(graph, tables, secret.Options{Folder: s.CredentialsDir != ""})
+	queries := class.Define(graph, tables, class.Provider{Type: resource.Secret, Find: secrets.Find})
+	return push.New(tables, graph, queries, push.Settings{
 		Sources: sources, MinInterval: s.MinCommitInterval, Log: log, Refused: secure.refuse,
 		Observe: func(c push.Commit) {
 			secure.trust.set(tables.PresentTrustDomains())
@@ -155,11 +160,14 @@ func newLoop(s *config.Settings, sources []string, secure *secure, log *slog.Log
 	})
 }
 
-// newSources creates the sources: files, a Kubernetes cluster, and the remote clusters that its Secrets describe. share returns a
+// newSources creates the sources: files, a folder of Secrets, a Kubernetes cluster, and the remote clusters that its Secrets describe. share returns a
 // sink that also tells the Kubernetes source the mesh configuration of a file.
 func newSources(s *config.Settings, access *rest.Config, log *slog.Logger) (sources []source.Source, share func(source.Sink) source.Sink, err error) {
 	if s.ConfigDir != "" || s.MeshConfig != "" || s.NetworksConfig != "" {
 		sources = append(sources, file.New(file.Options{Dir: s.ConfigDir, MeshConfig: s.MeshConfig, NetworksConfig: s.NetworksConfig, Log: log}))
+	}
+	if s.CredentialsDir != "" {
+		sources = append(sources, folder.New(s.CredentialsDir, log))
 	}
 	if !s.Kubernetes() {
 		return sources, func(to source.Sink) source.Sink { return to }, nil

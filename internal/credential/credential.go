@@ -78,6 +78,7 @@ func Parse(entries map[string][]byte) (*Secret, []Flaw) {
 	s := &Secret{}
 	flaws := append(s.parsePair(entries), s.parseRoots(entries)...)
 	if len(flaws) == 0 && s.chain == nil && s.roots == nil {
+		s.brokenPair, s.brokenRoots = true, true
 		flaws = append(flaws, Flaw{Reason: fmt.Sprintf("it has nothing for TLS; add %s and %s, or %s, or both", TLSCertificate, TLSKey, TLSRoots), Unused: true})
 	}
 	return s, flaws
