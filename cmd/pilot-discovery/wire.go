@@ -19,6 +19,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/cluster"
 	"github.com/pilotmesh/pilot/internal/config"
 	"github.com/pilotmesh/pilot/internal/jwks"
+	"github.com/pilotmesh/pilot/internal/permission"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/register"
 	"github.com/pilotmesh/pilot/internal/run"
@@ -55,7 +56,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	// Metrics, log and pages.
 	build := run.ReadBuild()
 	metrics, commits, board, ready := admin.NewMetrics(build), new(admin.Commits), admin.NewBoard(), new(admin.Readiness)
-	committed, changed := make(chan struct{}, 1), make(chan struct{}, 1)
+	committed, changed, asked := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 	log.Info("starting", "version", build.Version, "revision", build.Revision, "config_dir", s.ConfigDir,
 		"mesh_config", s.MeshConfig, "http_addr", s.HTTPAddr, "monitoring_addr", s.MonitoringAddr, "grpc_addr", s.GRPCAddr, "secure_grpc_addr", s.SecureGRPCAddr)
 	secure, err := newSecure(s, access, metrics, log)
@@ -68,6 +69,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 		logCommit(log, c)
 		notify(committed)
 		notify(changed)
+		notify(asked)
 	})
 	xds := server.New(loop, server.Options{
 		ControlPlane: "pilot-discovery " + build.Version, WriteTimeout: s.WriteTimeout, MaxReceive: s.MaxRecvMsgSize,
@@ -89,6 +91,9 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 		addSource(g, one, share(metrics.Counting(loop)), ready)
 	}
 	addKeyFetcher(g, s, loop, changed, log)
+	if err := addPermissions(g, s, access, sources, loop, asked, log); err != nil {
+		return nil, err
+	}
 	g.Add(run.Actor{Name: "first commit", Ready: loop.Synced(), Run: wait})
 	g.Add(run.Actor{Name: "streams", Run: xds.Run})
 	serving := ready.Missing("proxies cannot connect yet")
@@ -116,6 +121,26 @@ func addKeyFetcher(g *run.Group, s *config.Settings, loop *push.Loop, changed <-
 		keys.Run(ctx)
 		return nil
 	}})
+}
+
+// addPermissions adds what finds out who may read the Secrets of the cluster, and has them read. asked delivers after commits.
+func addPermissions(g *run.Group, s *config.Settings, access *rest.Config, sources []source.Source, loop *push.Loop, asked <-chan struct{}, log *slog.Logger) error {
+	for _, one := range sources {
+		local, ok := one.(*kube.Source)
+		if !ok {
+			continue
+		}
+		reviewer, err := cluster.NewAccesses(access)
+		if err != nil {
+			return err
+		}
+		keeper := &permission.Keeper{Mesh: loop, Changed: asked, Sink: loop, Reviewer: reviewer, Cluster: s.ClusterID, Want: local.WantSecrets, Log: log}
+		g.Add(run.Actor{Name: permission.Name, Run: func(ctx context.Context) error {
+			keeper.Run(ctx)
+			return nil
+		}})
+	}
+	return nil
 }
 
 // serve reports that the control plane is ready, until it stops. serving withdraws why it was not.
@@ -148,7 +173,7 @@ func newLoop(s *config.Settings, sources []string, secure *secure, log *slog.Log
 		ControlNamespace: controlNamespace(s), RegisterUnverified: s.CA.Unverified, Compliance: s.CA.Compliance,
 	})
 	graph := query.New(tables.DB, query.Options{Workers: workers(s)})
-	secrets := secret.Define(graph, tables, secret.Options{Folder: s.CredentialsDir != ""})
+	secrets := secret.Define(graph, tables, secret.Options{Folder: s.CredentialsDir != "", Kubernetes: s.Kubernetes()})
 	queries := class.Define(graph, tables, class.Provider{Type: resource.Secret, Find: secrets.Find})
 	return push.New(tables, graph, queries, push.Settings{
 		Sources: sources, MinInterval: s.MinCommitInterval, Log: log, Refused: secure.refuse,

@@ -157,6 +157,15 @@ func (s *Secret) parseRoots(entries map[string][]byte) []Flaw {
 	return nil
 }
 
+// OfRoots reports whether an entry belongs to the part with the roots.
+func OfRoots(entry string) bool {
+	switch entry {
+	case TLSRoots, TLSRevoked, genericRoots, genericRevoked:
+		return true
+	}
+	return false
+}
+
 // Or returns the Secret with what cannot be used replaced by that of an older version, which may be nil.
 func (s *Secret) Or(last *Secret) *Secret {
 	if last == nil || !s.brokenPair && !s.brokenRoots {

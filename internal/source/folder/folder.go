@@ -218,7 +218,7 @@ func (s *Source) secret(k api.Key, was *kube.Secret) (*kube.Secret, []api.Proble
 			continue
 		}
 		kept := pair
-		if len(f.Entries) > 0 && (f.Entries[0] == credential.TLSRoots || f.Entries[0] == credential.TLSRevoked) {
+		if len(f.Entries) > 0 && credential.OfRoots(f.Entries[0]) {
 			kept = roots
 		}
 		problems = append(problems, s.problem(k, f.Entries, f.Reason, kept))
