@@ -56,7 +56,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	// Metrics, log and pages.
 	build := run.ReadBuild()
 	metrics, commits, board, ready := admin.NewMetrics(build), new(admin.Commits), admin.NewBoard(), new(admin.Readiness)
-	committed, changed, asked := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+	committed, changed, asked := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1) // each has one receiver
 	log.Info("starting", "version", build.Version, "revision", build.Revision, "config_dir", s.ConfigDir,
 		"mesh_config", s.MeshConfig, "http_addr", s.HTTPAddr, "monitoring_addr", s.MonitoringAddr, "grpc_addr", s.GRPCAddr, "secure_grpc_addr", s.SecureGRPCAddr)
 	secure, err := newSecure(s, access, metrics, log)
@@ -67,9 +67,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 		metrics.Commit(c)
 		commits.Observe(c)
 		logCommit(log, c)
-		notify(committed)
-		notify(changed)
-		notify(asked)
+		notify(committed, changed, asked)
 	})
 	xds := server.New(loop, server.Options{
 		ControlPlane: "pilot-discovery " + build.Version, WriteTimeout: s.WriteTimeout, MaxReceive: s.MaxRecvMsgSize,
@@ -104,11 +102,13 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	return g, nil
 }
 
-// notify tells a receiver that there was a commit. If it has not taken the previous one yet, it will find both.
-func notify(to chan<- struct{}) {
-	select {
-	case to <- struct{}{}:
-	default:
+// notify tells receivers that there was a commit. One that has not taken the previous one yet will find both.
+func notify(receivers ...chan<- struct{}) {
+	for _, to := range receivers {
+		select {
+		case to <- struct{}{}:
+		default:
+		}
 	}
 }
 
