@@ -32,13 +32,21 @@ import (
 	"github.com/pilotmesh/pilot/test/kit/certs"
 )
 
-// mayRead lets the control plane read the Secrets of the test's namespace, as manifests/secrets.yaml says.
-func (p *place) mayRead() {
+// elsewhere is the cluster with another namespace than that of the control plane, whose Secrets its account may not read.
+func (p *place) elsewhere() *place {
+	p.Helper()
+	other := *p
+	other.namespace = p.newNamespace("elsewhere", nil)
+	return &other
+}
+
+// mayRead lets the control plane of a namespace read the Secrets of the place, as manifests/secrets.yaml says.
+func (p *place) mayRead(control string) {
 	p.Helper()
 	root, err := binaries.Root()
 	p.must(err)
 	p.kubectl("", "apply", "-f", filepath.Join(root, "manifests", "secrets.yaml"))
-	p.kubectl("", "create", "rolebinding", "pilot-discovery-secrets", "--clusterrole=pilot-discovery-secrets", "--serviceaccount="+p.namespace+":pilot-discovery")
+	p.kubectl("", "create", "rolebinding", "pilot-discovery-secrets", "--clusterrole=pilot-discovery-secrets", "--serviceaccount="+control+":pilot-discovery")
 }
 
 // pair is a new certificate with its key.
@@ -79,16 +87,17 @@ func (p *place) change(name string, data map[string]string) {
 // TestSecretsByName is what the source tells of the Secrets that it is to read: nothing of others, that there is none, what there is, what
 // remains of one that breaks, and why it may not read one.
 func TestSecretsByName(t *testing.T) {
-	p := on(t)
+	control := on(t)
+	p := control.elsewhere()
 	p.put("other", map[string]string{"tls.crt": "x"})
-	s := p.start(kubesource.Options{})
+	s := control.start(kubesource.Options{})
 	key := p.registry(kube.KindSecret, "client")
 	s.source.WantSecrets([]api.Key{key})
 	s.until("the refusal", func() bool {
 		row, ok := s.state[key].Value.(*kube.Secret)
 		return ok && strings.Contains(row.Trouble, "may not read Secrets of namespace "+p.namespace) && s.problem("add the rule {apiGroups: [\"\"], resources: [secrets], verbs: [get, list, watch]}")()
 	})
-	p.mayRead()
+	p.mayRead(control.namespace)
 	row := func(ok func(*kube.Secret) bool) func() bool {
 		return func() bool { row, is := s.state[key].Value.(*kube.Secret); return is && ok(row) }
 	}
@@ -279,8 +288,10 @@ func (c *controlPlane) told(text string) {
 // TestSecretsAreServed is the way of a Secret to a proxy: its account may not list Secrets at first, then the control plane may not read
 // them, then there is none, and then it comes, changes and goes. Proxies without an identity, and of other accounts, get nothing.
 func TestSecretsAreServed(t *testing.T) {
-	p := on(t)
-	c := p.controlPlane()
+	control := on(t)
+	p := control.elsewhere()
+	c := control.controlPlane()
+	c.place = p
 	const name = "kubernetes://client"
 	reader, other, nobody := c.connect("reader", "default", name), c.connect("other", "stranger", name), c.connect("nobody", "", name)
 	reader.has(name, "")
@@ -288,7 +299,7 @@ func TestSecretsAreServed(t *testing.T) {
 	p.kubectl("", "create", "role", "reader", "--resource=secrets", "--verb=list")
 	p.kubectl("", "create", "rolebinding", "reader", "--role=reader", "--serviceaccount="+p.namespace+":default")
 	c.told("bind its account to the ClusterRole of manifests/secrets.yaml there")
-	p.mayRead()
+	p.mayRead(control.namespace)
 	c.told("there is no Secret " + p.namespace + "/client")
 	a, b := p.pair(), p.pair()
 	p.put("client", map[string]string{"tls.crt": a.Cert, "tls.key": a.Key})
