@@ -19,17 +19,21 @@ import (
 	"github.com/pilotmesh/pilot/internal/cluster"
 	"github.com/pilotmesh/pilot/internal/config"
 	"github.com/pilotmesh/pilot/internal/jwks"
+	"github.com/pilotmesh/pilot/internal/permission"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/register"
 	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/source/file"
+	"github.com/pilotmesh/pilot/internal/source/folder"
 	"github.com/pilotmesh/pilot/internal/source/kube"
 	"github.com/pilotmesh/pilot/internal/source/remote"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/status"
 	"github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/push"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+	"github.com/pilotmesh/pilot/internal/xds/secret"
 	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
@@ -52,7 +56,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	// Metrics, log and pages.
 	build := run.ReadBuild()
 	metrics, commits, board, ready := admin.NewMetrics(build), new(admin.Commits), admin.NewBoard(), new(admin.Readiness)
-	committed, changed := make(chan struct{}, 1), make(chan struct{}, 1)
+	committed, changed, asked := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1) // each has one receiver
 	log.Info("starting", "version", build.Version, "revision", build.Revision, "config_dir", s.ConfigDir,
 		"mesh_config", s.MeshConfig, "http_addr", s.HTTPAddr, "monitoring_addr", s.MonitoringAddr, "grpc_addr", s.GRPCAddr, "secure_grpc_addr", s.SecureGRPCAddr)
 	secure, err := newSecure(s, access, metrics, log)
@@ -63,8 +67,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 		metrics.Commit(c)
 		commits.Observe(c)
 		logCommit(log, c)
-		notify(committed)
-		notify(changed)
+		notify(committed, changed, asked)
 	})
 	xds := server.New(loop, server.Options{
 		ControlPlane: "pilot-discovery " + build.Version, WriteTimeout: s.WriteTimeout, MaxReceive: s.MaxRecvMsgSize,
@@ -86,6 +89,9 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 		addSource(g, one, share(metrics.Counting(loop)), ready)
 	}
 	addKeyFetcher(g, s, loop, changed, log)
+	if err := addPermissions(g, s, access, sources, loop, asked, log); err != nil {
+		return nil, err
+	}
 	g.Add(run.Actor{Name: "first commit", Ready: loop.Synced(), Run: wait})
 	g.Add(run.Actor{Name: "streams", Run: xds.Run})
 	serving := ready.Missing("proxies cannot connect yet")
@@ -96,11 +102,13 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	return g, nil
 }
 
-// notify tells a receiver that there was a commit. If it has not taken the previous one yet, it will find both.
-func notify(to chan<- struct{}) {
-	select {
-	case to <- struct{}{}:
-	default:
+// notify tells receivers that there was a commit. One that has not taken the previous one yet will find both.
+func notify(receivers ...chan<- struct{}) {
+	for _, to := range receivers {
+		select {
+		case to <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -113,6 +121,26 @@ func addKeyFetcher(g *run.Group, s *config.Settings, loop *push.Loop, changed <-
 		keys.Run(ctx)
 		return nil
 	}})
+}
+
+// addPermissions adds what finds out who may read the Secrets of the cluster, and has them read. asked delivers after commits.
+func addPermissions(g *run.Group, s *config.Settings, access *rest.Config, sources []source.Source, loop *push.Loop, asked <-chan struct{}, log *slog.Logger) error {
+	for _, one := range sources {
+		local, ok := one.(*kube.Source)
+		if !ok {
+			continue
+		}
+		reviewer, err := cluster.NewAccesses(access)
+		if err != nil {
+			return err
+		}
+		keeper := &permission.Keeper{Mesh: loop, Changed: asked, Sink: loop, Reviewer: reviewer, Cluster: s.ClusterID, Want: local.WantSecrets, Log: log}
+		g.Add(run.Actor{Name: permission.Name, Run: func(ctx context.Context) error {
+			keeper.Run(ctx)
+			return nil
+		}})
+	}
+	return nil
 }
 
 // serve reports that the control plane is ready, until it stops. serving withdraws why it was not.
@@ -145,7 +173,9 @@ func newLoop(s *config.Settings, sources []string, secure *secure, log *slog.Log
 		ControlNamespace: controlNamespace(s), RegisterUnverified: s.CA.Unverified, Compliance: s.CA.Compliance,
 	})
 	graph := query.New(tables.DB, query.Options{Workers: workers(s)})
-	return push.New(tables, graph, class.Define(graph, tables), push.Settings{
+	secrets := secret.Define(graph, tables, secret.Options{Folder: s.CredentialsDir != "", Kubernetes: s.Kubernetes()})
+	queries := class.Define(graph, tables, class.Provider{Type: resource.Secret, Find: secrets.Find})
+	return push.New(tables, graph, queries, push.Settings{
 		Sources: sources, MinInterval: s.MinCommitInterval, Log: log, Refused: secure.refuse,
 		Observe: func(c push.Commit) {
 			secure.trust.set(tables.PresentTrustDomains())
@@ -155,11 +185,14 @@ func newLoop(s *config.Settings, sources []string, secure *secure, log *slog.Log
 	})
 }
 
-// newSources creates the sources: files, a Kubernetes cluster, and the remote clusters that its Secrets describe. share returns a
+// newSources creates the sources: files, a folder of Secrets, a Kubernetes cluster, and the remote clusters that its Secrets describe. share returns a
 // sink that also tells the Kubernetes source the mesh configuration of a file.
 func newSources(s *config.Settings, access *rest.Config, log *slog.Logger) (sources []source.Source, share func(source.Sink) source.Sink, err error) {
 	if s.ConfigDir != "" || s.MeshConfig != "" || s.NetworksConfig != "" {
 		sources = append(sources, file.New(file.Options{Dir: s.ConfigDir, MeshConfig: s.MeshConfig, NetworksConfig: s.NetworksConfig, Cluster: s.Kubernetes(), Log: log}))
+	}
+	if s.CredentialsDir != "" {
+		sources = append(sources, folder.New(s.CredentialsDir, log))
 	}
 	if !s.Kubernetes() {
 		return sources, func(to source.Sink) source.Sink { return to }, nil

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"strings"
 	"sync"
 
@@ -14,9 +15,9 @@ type field struct {
 	listed bool
 	// refused is true if the product does not act on the field.
 	refused bool
-	// client, gateway, http, http2 and tcp restrict where the product acts on the field. server is true if the fields beneath it
+	// client, gateway, selected, http, http2 and tcp restrict where the product acts on the field. server is true if the fields beneath it
 	// are about connections to the application. See supportedFields.
-	client, gateway, http, http2, tcp, server bool
+	client, gateway, selected, http, http2, tcp, server bool
 	// values are the supported values, separated by "|"; empty if all are supported.
 	values string
 	// advice tells what to do instead.
@@ -85,6 +86,8 @@ func (f *field) narrow(words []string, advice string) {
 			f.server = true
 		case "gateway":
 			f.gateway = true
+		case "selected":
+			f.selected = true
 		case "http":
 			f.http = true
 		case "http2":
@@ -116,6 +119,8 @@ type Scope struct {
 	Server bool
 	// Ports are the ports that the policy applies to; empty if they are not known.
 	Ports []mesh.Port
+	// Selected is true if the policy is for the workloads that the workloadSelector of its object selects.
+	Selected bool
 	// HTTP2 is true if requests over HTTP/1.1 are upgraded to HTTP/2 towards the endpoints.
 	HTTP2 bool
 }
@@ -149,6 +154,8 @@ func (f *field) idle(s Scope) string {
 		return advise("is not supported yet: ignored", f.advice)
 	case f.gateway:
 		return advise("only gateways act on it, and they are not supported yet: ignored", f.advice)
+	case f.selected && !s.Selected:
+		return advise("counts for sidecars only in a rule with a workloadSelector, and gateways are not supported yet: ignored", f.advice)
 	case f.client && s.Server:
 		return advise("is about connections to other services, not about those to the application: it does nothing", f.advice)
 	}
@@ -190,3 +197,8 @@ func CheckKeySet(text []byte) string { return rules.CheckKeySet(text) }
 
 // CheckPathTemplate checks a path of an AuthorizationPolicy; the result is the reason why it is wrong, or "".
 func CheckPathTemplate(path string) string { return rules.CheckPathTemplate(path) }
+
+// CheckNames checks the namespace and the name of an object; the result is the reason why one is wrong, or "".
+func CheckNames(namespace, name string) string {
+	return cmp.Or(rules.Label(namespace), rules.Subdomain(name))
+}

@@ -13,6 +13,7 @@ package api
 //	http2          The field is about HTTP/2, so it has no effect on ports of another protocol.
 //	tcp            The field is about TCP connections, so it has no effect on ports that are HTTP.
 //	gateway        Only gateways act on the field. The product supports only sidecars, so it has no effect yet.
+//	selected       Sidecars act on the field in an object with a workloadSelector only. Otherwise only gateways act on it.
 //	ip             The value must be an IP address, not a block of addresses, a name or a socket.
 //	A|B            The value must be one of these.
 //	SHAPE          The fields beneath it are those of the section SHAPE. Names of such sections begin in lower case.
@@ -279,7 +280,7 @@ clientTLS
 	clientCertificate
 	privateKey
 	caCertificates
-	credentialName            gateway: name files in clientCertificate, privateKey and caCertificates
+	credentialName            selected: add a workloadSelector, or name files in clientCertificate, privateKey and caCertificates
 	subjectAltNames
 	sni
 	insecureSkipVerify

@@ -143,6 +143,8 @@ func (w *fieldWalk) message(p *document.Path, m protoreflect.Message, known *fie
 // enter changes the scope if the message tells where it takes effect.
 func (w *fieldWalk) enter(m protoreflect.Message) {
 	switch m := m.Interface().(type) {
+	case *networking.DestinationRule:
+		w.scope.Selected = len(m.GetWorkloadSelector().GetMatchLabels()) > 0
 	case *networking.Sidecar:
 		for _, in := range m.Ingress {
 			w.scope.Ports = append(w.scope.Ports, sidecarPort(in.GetPort()))

@@ -4,15 +4,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-)
 
-// maxFile is the size of the largest file that is read, in bytes.
-const maxFile = 1 << 20
+	"github.com/pilotmesh/pilot/internal/filewatch"
+)
 
 // Folder is a folder into which an authority is plugged, such as a mounted Secret. Its files have Istio's names, or those of Secrets
 // of the type kubernetes.io/tls.
@@ -72,28 +70,11 @@ func (f Folder) read(l layout) (m Material, err error) {
 		if one.name == "" {
 			continue
 		}
-		if *one.into, err = readFile(f.path(one.name)); err != nil && (one.required || !errors.Is(err, fs.ErrNotExist)) {
+		if *one.into, err = filewatch.Read(f.path(one.name)); err != nil && (one.required || !errors.Is(err, fs.ErrNotExist)) {
 			return Material{}, err
 		}
 	}
 	return m, nil
-}
-
-// readFile reads a file of bounded size.
-func readFile(path string) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	b, err := io.ReadAll(io.LimitReader(file, maxFile+1))
-	switch {
-	case err != nil:
-		return nil, err
-	case len(b) > maxFile:
-		return nil, fmt.Errorf("%s has more than %d bytes", path, maxFile)
-	}
-	return b, nil
 }
 
 // ServingFiles are files with the certificate that the control plane shows to its clients, its key, and the roots of their certificates
@@ -114,11 +95,11 @@ func (f ServingFiles) read() (*tls.Certificate, error) {
 	if f.Cert == "" {
 		return nil, nil //nolint:nilnil // there is none, which is no error
 	}
-	cert, err := readFile(f.Cert)
+	cert, err := filewatch.Read(f.Cert)
 	if err != nil {
 		return nil, err
 	}
-	key, err := readFile(f.Key)
+	key, err := filewatch.Read(f.Key)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/compliance"
+	"github.com/pilotmesh/pilot/internal/filewatch"
 )
 
 // Settings are the settings of a keeper.
@@ -55,14 +56,14 @@ type Keeper struct {
 
 	// The rest belongs to the goroutine of Run.
 
-	files    watched
+	files    filewatch.Watcher
 	renew    time.Time // when the serving certificate is to be renewed; zero if it is from files
 	problems []string
 }
 
 // NewKeeper returns a keeper. Run fills it.
 func NewKeeper(s Settings) *Keeper {
-	return &Keeper{s: s, plugged: s.Folder != "" && s.Folder.Exists(), ready: make(chan struct{}), files: watched{log: s.Log}}
+	return &Keeper{s: s, plugged: s.Folder != "" && s.Folder.Exists(), ready: make(chan struct{}), files: filewatch.Watcher{Log: s.Log}}
 }
 
 // Ready is closed when there is an authority.
@@ -79,11 +80,11 @@ const pause = 5 * time.Second
 
 // Run keeps the authority until ctx ends. It returns an error if there is none at the start and none can be made.
 func (k *Keeper) Run(ctx context.Context) error {
-	defer k.files.close()
+	defer k.files.Close()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for first := true; ; first = false {
-		k.files.follow(k.paths())
+		k.files.Follow(k.paths())
 		again, err := k.refresh(ctx)
 		if first && err != nil {
 			return err
@@ -101,9 +102,9 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-timer.C:
-		case <-k.files.changed():
-			k.files.settle(ctx)
-		case <-k.files.failed():
+		case <-k.files.Changed():
+			k.files.Settle(ctx)
+		case <-k.files.Failed():
 		}
 	}
 }
@@ -261,7 +262,7 @@ func (k *Keeper) clientRoots(a *Authority) (*x509.CertPool, error) {
 	if k.s.Serving.Roots == "" {
 		return a.Pool(), nil
 	}
-	text, err := readFile(k.s.Serving.Roots)
+	text, err := filewatch.Read(k.s.Serving.Roots)
 	if err != nil {
 		return a.Pool(), err
 	}

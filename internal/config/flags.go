@@ -19,6 +19,7 @@ type flags struct {
 func (s *Settings) Flags(fs *pflag.FlagSet) {
 	s.flags.set = fs
 	fs.StringVar(&s.ConfigDir, "configDir", s.ConfigDir, "directory of configuration documents (*.yaml, *.yml and *.json, including subdirectories) instead of the Kubernetes cluster; changes are watched")
+	fs.StringVar(&s.CredentialsDir, "credentialsDir", s.CredentialsDir, "folder of Secrets for credentialName: NAMESPACE/NAME/{tls.crt,tls.key,ca.crt,ca.crl}, such as shop/payments-client/tls.crt; changes are watched. Sidecars get those of their own namespace, over TLS only")
 	fs.StringSliceVar(&s.flags.registries, "registries", []string{kubernetes}, "sources of services in addition to ServiceEntries: Kubernetes. With --configDir, Kubernetes is read only if --kubeconfig is set")
 	fs.StringVar(&s.Kubeconfig, "kubeconfig", s.Kubeconfig, "kubeconfig file for access to the Kubernetes cluster; not needed in a pod of the cluster")
 	fs.Float32Var(&s.KubernetesQPS, "kubernetesApiQPS", s.KubernetesQPS, "maximum number of requests to the Kubernetes API server per second")

@@ -23,6 +23,9 @@ const Forever = time.Duration(math.MaxInt64)
 type Settings struct {
 	// ConfigDir is the directory of configuration documents. If it is empty, the Kubernetes cluster has the configuration.
 	ConfigDir string
+	// CredentialsDir is the folder of Secrets that credentialName refers to: NAMESPACE/NAME/{tls.crt,tls.key,ca.crt,ca.crl}; empty for
+	// none.
+	CredentialsDir string
 	// Kubeconfig is the file that tells how to reach the API server. If it is empty, the control plane runs as a pod of the cluster.
 	Kubeconfig string
 	// KubernetesQPS and KubernetesBurst limit the requests to the API server per second.

@@ -1,5 +1,5 @@
-// Package kube defines what the control plane reads of the objects of a Kubernetes cluster: services, endpoint slices, pods, nodes
-// and namespaces.
+// Package kube defines what the control plane reads of the objects of a Kubernetes cluster: services, endpoint slices, pods, nodes,
+// namespaces and Secrets.
 //
 // The values have only the fields on which something depends, or soon will: the comment of a field says if nothing does yet. Two versions of an object that differ in other fields, such as a
 // status, an annotation or a resource version, are equal here, so a change between them is no change. The source makes these
@@ -12,6 +12,7 @@ package kube
 import (
 	"slices"
 
+	"github.com/pilotmesh/pilot/internal/credential"
 	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
@@ -23,9 +24,10 @@ const (
 	KindPod           = "Pod"
 	KindNode          = "Node"
 	KindNamespace     = "Namespace"
+	KindSecret        = "Secret"
 )
 
-// Value is what one object says: *Service, *Slice, *Pod, *Node or *Namespace.
+// Value is what one object says: *Service, *Slice, *Pod, *Node, *Namespace or *Secret.
 type Value interface {
 	// Kind returns the kind of the object.
 	Kind() string
@@ -227,4 +229,21 @@ func (*Namespace) Kind() string { return KindNamespace }
 func (n *Namespace) Same(v Value) bool {
 	o, ok := v.(*Namespace)
 	return ok && *n == *o
+}
+
+// Secret is a Secret that proxies ask for by name, or a folder of files that stands for one.
+type Secret struct {
+	// Content is what it has for TLS; nil if there is no such Secret, or if it cannot be read.
+	Content *credential.Secret
+	// Trouble is why it cannot be read; empty if it can. It has nothing of the content.
+	Trouble string
+}
+
+// Kind implements Value.
+func (*Secret) Kind() string { return KindSecret }
+
+// Same implements Value.
+func (s *Secret) Same(v Value) bool {
+	o, ok := v.(*Secret)
+	return ok && (s == o || s.Trouble == o.Trouble && s.Content.Equal(o.Content))
 }

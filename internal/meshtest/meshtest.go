@@ -62,6 +62,8 @@ type Options struct {
 	Ranges state.Ranges
 	// ControlNamespace is the namespace of the control plane; empty if it does not write to a cluster.
 	ControlNamespace string
+	// Providers defines what answers proxies one by one; nil for nothing.
+	Providers func(*query.Graph, *state.Tables) []class.Provider
 }
 
 // New returns an empty World in which every commit finishes all there is to do.
@@ -72,8 +74,12 @@ func NewWith(t T, o Options) *World {
 	tables := state.New(state.Options{ClusterID: o.ClusterID, Ranges: o.Ranges, ControlNamespace: o.ControlNamespace})
 	o.Query.Strict = true
 	g := query.New(tables.DB, o.Query)
+	var providers []class.Provider
+	if o.Providers != nil {
+		providers = o.Providers(g, tables)
+	}
 	w := &World{
-		t: t, cut: o.Cut, Tables: tables, Graph: g, Queries: class.Define(g, tables),
+		t: t, cut: o.Cut, Tables: tables, Graph: g, Queries: class.Define(g, tables, providers...),
 		objects: map[api.Key]*api.Object{}, states: map[proxy.Class]*resource.State{}, release: map[proxy.Class]func(){},
 	}
 	w.silence = w.Queries.Problems.Observe(class.All{}, func(all state.Problems) { w.problems, w.told = all, true })

@@ -37,6 +37,12 @@ type Kube struct {
 
 	Nodes      store.Table[api.Key, *kube.Node]
 	Namespaces store.Table[api.Key, *kube.Namespace]
+
+	// Secrets are the Secrets that proxies ask for by name and that their accounts may read, and those in a folder, which have no
+	// cluster. There is no row before a Secret was looked for. Rows of this table are in no journal and on no page.
+	Secrets store.Table[api.Key, *kube.Secret]
+	// SecretReaders says of the accounts whose proxies ask for Secrets whether they may read those of their namespace.
+	SecretReaders store.Table[Account, Permission]
 }
 
 // ClusterAddress is an address of pods in a cluster.
@@ -106,6 +112,10 @@ func (t *Tables) defineKube(db *store.DB) {
 	})
 	k.Nodes = store.NewTable[api.Key, *kube.Node](db, "nodes", sameValue[*kube.Node])
 	k.Namespaces = store.NewTable[api.Key, *kube.Namespace](db, "namespaces", sameValue[*kube.Namespace])
+	k.Secrets = store.NewTable[api.Key, *kube.Secret](db, "secrets", sameValue[*kube.Secret])
+	k.Secrets.OmitFromJournal()
+	k.SecretReaders = store.NewTable[Account](db, "secretReaders", same[Permission])
+	k.SecretReaders.OmitFromJournal()
 }
 
 // sameValue reports whether two values of Kubernetes are equal.
@@ -150,6 +160,11 @@ func (t *Tables) applyKube(tx *store.Txn, e source.Event) bool {
 		write(tx, t.Kube.Nodes, e.Key, n, ok)
 	case kube.KindNamespace:
 		t.applyNamespace(tx, e)
+	case kube.KindSecret:
+		s, ok := e.Value.(*kube.Secret)
+		write(tx, t.Kube.Secrets, e.Key, s, ok)
+	case kindPermission:
+		t.applyPermission(tx, e)
 	default:
 		return false
 	}

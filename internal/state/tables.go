@@ -148,11 +148,13 @@ type Tables struct {
 	WithheldNames store.Index[struct{}, ResourceKey]
 
 	// Wants are the resources that connected proxies ask for by name. WantsOf lists those of a connection, WantedBy the connections
-	// that ask for a resource, and Wanted, under the empty key, all these resources.
+	// that ask for a resource, and Wanted, under the empty key, all these resources. Asking lists, under the empty key, the resources
+	// with the service accounts that ask.
 	Wants    store.Table[WantKey, Want]
 	WantsOf  store.Index[string, ResourceKey]
 	WantedBy store.Index[ResourceKey, omap.Name]
 	Wanted   store.Index[struct{}, ResourceKey]
+	Asking   store.Index[struct{}, Asked]
 
 	// Registrations are about proxies that are registered as workloads.
 	Registrations Registrations

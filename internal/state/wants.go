@@ -23,6 +23,27 @@ func (k WantKey) Compare(o WantKey) int {
 type Want struct {
 	Proxy   string // the node id
 	Refused string // the error message with which the proxy rejected the resource; empty if it did not
+	// Asker is the service account that the proxy has shown to have; zero if it has not.
+	Asker Account
+}
+
+// Account is a service account of a namespace.
+type Account struct{ Namespace, Name string }
+
+// Asked is a resource that some proxy of a service account asks for by name.
+type Asked struct {
+	ResourceKey
+	By Account
+}
+
+// Compare orders by resource, then account.
+func (a Asked) Compare(o Asked) int {
+	return cmp.Or(a.ResourceKey.Compare(o.ResourceKey), cmp.Compare(a.By.Namespace, o.By.Namespace), cmp.Compare(a.By.Name, o.By.Name))
+}
+
+// AppendTo appends an unambiguous form.
+func (a Asked) AppendTo(b []byte) []byte {
+	return a.ResourceKey.AppendTo(append(append(append(append(b, a.By.Namespace...), 0), a.By.Name...), 0))
 }
 
 func (t *Tables) defineWants(db *store.DB) {
@@ -35,6 +56,11 @@ func (t *Tables) defineWants(db *store.DB) {
 	})
 	t.Wanted = store.NewIndex(t.Wants, "wanted", func(k WantKey, _ Want, add func(struct{}, ResourceKey)) {
 		add(struct{}{}, k.ResourceKey)
+	})
+	t.Asking = store.NewIndex(t.Wants, "asking", func(k WantKey, w Want, add func(struct{}, Asked)) {
+		if w.Asker != (Account{}) {
+			add(struct{}{}, Asked{k.ResourceKey, w.Asker})
+		}
 	})
 	t.Wants.OmitFromJournal()
 }

@@ -33,6 +33,7 @@ type Discovery struct {
 	Secure    string   // xDS and certificates over TLS; empty for none
 	StateDir  string   // where the roots and keys are
 	Env       []string // NAME=value
+	Args      []string // behind all others
 	logs      string
 	process   *process.Process
 }
@@ -72,7 +73,7 @@ func (d *Discovery) Certified(ctx context.Context, control, dir, namespace, acco
 func (d *Discovery) Start(ctx context.Context) error {
 	p, err := start("pilot-discovery", d.logs, "/usr/bin/env", slices.Concat(d.Env, []string{d.Binary, "discovery",
 		"--configDir=" + d.ConfigDir, "--registries=", "--grpcAddr=" + d.GRPC, "--httpAddr=" + d.HTTP,
-		"--secureGRPCAddr=" + d.Secure, "--stateDir=" + d.StateDir, "--httpsAddr=", "--monitoringAddr=", "--ctrlz_port=0"})...)
+		"--secureGRPCAddr=" + d.Secure, "--stateDir=" + d.StateDir, "--httpsAddr=", "--monitoringAddr=", "--ctrlz_port=0"}, d.Args)...)
 	if err != nil {
 		return err
 	}
@@ -109,6 +110,12 @@ func (d *Discovery) Accident() error {
 		return fmt.Errorf("the log of pilot-discovery says:\n%.4000s", log[at[0]:])
 	}
 	return nil
+}
+
+// WholeLog is everything that the control plane wrote since it was started.
+func (d *Discovery) WholeLog() (string, error) {
+	log, err := os.ReadFile(d.process.Log())
+	return string(log), err
 }
 
 // Write puts a file into the configuration directory, whole at once, and returns when that happened.

@@ -54,7 +54,7 @@ func newMaterial(t testing.TB, name string, notAfter time.Time) material {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return material{block(certificateBlock, der), block("PRIVATE KEY", keyDER), block(crlBlock, crl)}
+	return material{block(certificateBlock, der), block("PRIVATE KEY", keyDER), block("X509 CRL", crl)}
 }
 
 func block(kind string, der []byte) string {

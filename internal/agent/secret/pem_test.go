@@ -36,7 +36,7 @@ func TestRoots(t *testing.T) {
 		{"strange ones only", odd, "", "", "no certificate that can be read"},
 		{"a key only", a.key, "", "", "no certificate that can be read"},
 		{"a revocation list only", a.crl, "", "", "no certificate that can be read"},
-		{"a broken revocation list", a.cert + block(crlBlock, []byte("x")), "", "", "a revocation list in it cannot be read"},
+		{"a broken revocation list", a.cert + block("X509 CRL", []byte("x")), "", "", "a revocation list in it cannot be read"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := makeRoots("n", "/f", []byte(c.text))

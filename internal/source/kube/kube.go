@@ -11,10 +11,11 @@
 //   - A malformed object never stops a watch. Its last good version stays in force, and it has a Problem.
 //   - What was listed stays in force while the cluster cannot be reached. A list that suddenly lacks many objects is believed
 //     only when a second list, some seconds later, lacks them, too.
+//   - Of Secrets that proxies ask for, only those are watched that WantSecrets names, each alone.
 //   - Objects of namespaces that are not selected are kept in the tables but not passed on, so that selecting a namespace later
 //     needs no list.
 //
-// Goroutines: Run works in the caller's goroutine. It starts one goroutine for each watched kind, and one for each open watch,
+// Goroutines: Run works in the caller's goroutine. It starts one goroutine for each watched kind and each watched Secret, and one for each open watch,
 // which notices when the watch has become silent. All of them end before Run returns. A mutex guards the tables, and batches are
 // passed to the sink while it is held.
 package kube
@@ -32,6 +33,7 @@ import (
 	meshconfig "istio.io/api/mesh/v1alpha1"
 	"k8s.io/client-go/rest"
 
+	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/source"
 )
 
@@ -114,6 +116,9 @@ type Source struct {
 	mesh *meshconfig.MeshConfig // of UseMesh, or Options.Mesh
 	wake chan struct{}          // has a token after mesh was replaced
 
+	wantedSecrets []api.Key     // of WantSecrets
+	wanted        chan struct{} // has a token after wantedSecrets was replaced
+
 	replaced chan replacement // has what the last Reconnect asked for and Run has not done yet
 	removed  chan struct{}    // is closed by Remove
 	remove   sync.Once
@@ -145,7 +150,7 @@ func New(o Options) (*Source, error) {
 		return nil, fmt.Errorf("cluster %s: the credentials for its API server cannot be used: %w", o.Cluster, err)
 	}
 	return &Source{
-		o: o, clients: c, timing: defaultTiming(), mesh: o.Mesh, wake: make(chan struct{}, 1),
+		o: o, clients: c, timing: defaultTiming(), mesh: o.Mesh, wake: make(chan struct{}, 1), wanted: make(chan struct{}, 1),
 		replaced: make(chan replacement, 1), removed: make(chan struct{}),
 	}, nil
 }
@@ -219,6 +224,8 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 			if !s.o.MeshConfigMap {
 				r.update(func() { r.useMesh(s.givenMesh()) })
 			}
+		case <-s.wanted:
+			r.update(r.followSecrets)
 		case <-r.reconnected:
 			r.checkVersion(ctx)
 		case to := <-s.replaced:

@@ -35,6 +35,7 @@ type run struct {
 	kinds                         map[string]*watcher // by name of the kind: the watched kinds of configuration
 	settings                      *settings           // nil if nothing is read from ConfigMaps
 	secrets                       *table              // nil if remote clusters are not read
+	credentials                   map[name]*watchedSecret
 	converter                     *converter
 
 	mesh      *meshconfig.MeshConfig
@@ -56,7 +57,7 @@ func newRun(ctx context.Context, s *Source, sink source.Sink) *run {
 		watching: watching, stopWatching: stop,
 		Source: s, ctx: ctx, sink: sink, place: place,
 		reconnected: make(chan struct{}, 1),
-		tables:      map[*table]bool{}, kinds: map[string]*watcher{}, problems: map[string][]api.Problem{},
+		tables:      map[*table]bool{}, kinds: map[string]*watcher{}, credentials: map[name]*watchedSecret{}, problems: map[string][]api.Problem{},
 		converter: &converter{texts: newTexts(textLimit), place: place},
 		view:      &view{control: s.o.Namespace},
 	}
@@ -260,7 +261,7 @@ func (r *run) newView() *view {
 
 // remove removes a table and its objects.
 func (r *run) remove(t *table) {
-	t.changed = nil
+	t.changed, t.failed = nil, nil
 	r.apply(t, t.clear())
 	r.report("access/" + t.what)
 	delete(r.tables, t)

@@ -54,6 +54,8 @@ type table struct {
 	show func(n name, c content, v *view) shown
 	// changed, if not nil, is called after each change of the table, and after the first list.
 	changed func()
+	// failed, if not nil, is called after each failure to list and watch.
+	failed func(error)
 
 	rows map[name]content
 	// listed is true after the first list, and excused if the kind cannot be listed and Synced does not wait for it any more.

@@ -161,6 +161,9 @@ func (w *watcher) judge(err error) (another bool) {
 
 // failed reports that the kind cannot be listed and watched for some time.
 func (w *watcher) failed(err error, since time.Duration) {
+	if w.t.failed != nil {
+		w.t.failed(err)
+	}
 	if reason := w.reason(err); reason != "" && since >= w.r.timing.startup {
 		about := "access/" + w.t.what
 		if len(w.r.problems[about]) == 0 {

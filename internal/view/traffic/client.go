@@ -86,7 +86,7 @@ func (q *Queries) selectedPolicy(r *query.Reader, v service.HostView, rules Sele
 			switch {
 			case rule.Host != host:
 			case p == nil:
-				p, selector = &Policy{audience: rule.Audience}, rule.Selector
+				p, selector = &Policy{audience: rule.Audience, Selected: true}, rule.Selector
 				p.add(rule)
 			case maps.Equal(rule.Selector, selector):
 				p.add(rule)

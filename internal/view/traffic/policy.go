@@ -22,6 +22,8 @@ type Policy struct {
 	Top *networking.TrafficPolicy
 	// Subsets are in the order of declaration, each name once.
 	Subsets []*networking.Subset
+	// Selected is true if the rules are for the workloads that they select only. Secrets that they name then count for sidecars.
+	Selected bool
 
 	// audience are the namespaces that the rules are exported to.
 	audience intern.List[string]
@@ -31,7 +33,7 @@ type Policy struct {
 
 // Equal reports whether two policies were merged from the same rules.
 func (p *Policy) Equal(o *Policy) bool {
-	return slices.Equal(p.Objects, o.Objects) && slices.Equal(p.hashes, o.hashes)
+	return p.Selected == o.Selected && slices.Equal(p.Objects, o.Objects) && slices.Equal(p.hashes, o.hashes)
 }
 
 // policy looks for rules in the client's namespace, then in the service's namespace, then in the root namespace. The

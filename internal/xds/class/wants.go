@@ -22,25 +22,14 @@ type Provider struct {
 }
 
 // Answer is what a proxy gets for a name that it requests. The zero value means that there is no such resource.
-type Answer struct {
-	Resource *resource.Resource
-	// Denied means that the proxy must not have the resource, if there is one. Resource is nil then.
-	Denied bool
-}
-
-func (a Answer) equal(o Answer) bool {
-	if a.Resource == nil || o.Resource == nil {
-		return a == o
-	}
-	return a.Denied == o.Denied && a.Resource.ContentHash() == o.Resource.ContentHash()
-}
+type Answer = resource.Answer
 
 // maxUnserved bounds how many proxies that request one resource are looked at for a problem.
 const maxUnserved = 60
 
 // defineWants defines the answers to what proxies request by name, and the problems about what they do not get.
 func (q *Queries) defineWants(g *query.Graph, providers []Provider) {
-	q.Answers = query.Guard(g, "answer", Answer.equal, Answer{Denied: true}, func(r *query.Reader, k state.WantKey) (Answer, bool) {
+	q.Answers = query.Guard(g, "answer", Answer.Equal, Answer{Denied: true}, func(r *query.Reader, k state.WantKey) (Answer, bool) {
 		_, asked := q.tables.Wants.Get(r, k)
 		p, connected := q.tables.Proxies.Get(r, k.Connection)
 		if !asked || !connected {
@@ -48,7 +37,8 @@ func (q *Queries) defineWants(g *query.Graph, providers []Provider) {
 		}
 		for _, provider := range providers {
 			if provider.Type == resource.Type(k.Type) {
-				return provider.Find(r, p, k.Name), true
+				a := provider.Find(r, p, k.Name)
+				return a, !a.Pending
 			}
 		}
 		return Answer{}, true
@@ -68,15 +58,26 @@ type unservedProxies struct {
 	count  int
 }
 
-func (w *unservedProxies) add(row state.Want, a Answer) {
-	if w.count++; w.count == 1 {
-		w.first, w.answer = row, a
+// maxReasons bounds how many different reasons for which proxies do not get one resource are told.
+const maxReasons = 5
+
+// addUnserved adds a proxy to those that have the same trouble.
+func addUnserved(list []unservedProxies, row state.Want, a Answer) []unservedProxies {
+	at := slices.IndexFunc(list, func(w unservedProxies) bool {
+		return w.answer.Denied == a.Denied && w.answer.Reason == a.Reason && (w.answer.Resource == nil) == (a.Resource == nil)
+	})
+	switch {
+	case at >= 0:
+		list[at].count++
+	case len(list) < maxReasons:
+		list = append(list, unservedProxies{row, a, 1})
 	}
+	return list
 }
 
 // missingProblems are the problems about one resource that proxies request and do not get, or reject.
 func (q *Queries) missingProblems(r *query.Reader, k state.ResourceKey) (list []api.Problem, _ bool) {
-	var missing, rejected unservedProxies
+	var missing, rejected []unservedProxies
 	asked := 0
 	for connection := range q.tables.WantedBy.Group(r, k).All() {
 		if asked++; asked > maxUnserved {
@@ -86,17 +87,15 @@ func (q *Queries) missingProblems(r *query.Reader, k state.ResourceKey) (list []
 		row, _ := q.tables.Wants.Get(r, key)
 		switch a, known := q.Answers.Get(r, key); {
 		case known && a.Resource == nil:
-			missing.add(row, a)
+			missing = addUnserved(missing, row, a)
 		case known && row.Refused != "":
-			rejected.add(row, a)
+			rejected = addUnserved(rejected, row, a)
 		}
 	}
-	for _, w := range []unservedProxies{missing, rejected} {
-		if w.count > 0 {
-			list = append(list, api.Problem{
-				Severity: api.Warning, Field: fmt.Sprintf("%v %q", resource.Type(k.Type), k.Name), Reason: w.reason(resource.Type(k.Type), asked > maxUnserved),
-			})
-		}
+	for _, w := range append(missing, rejected...) {
+		list = append(list, api.Problem{
+			Severity: api.Warning, Field: fmt.Sprintf("%v %q", resource.Type(k.Type), k.Name), Reason: w.reason(resource.Type(k.Type), asked > maxUnserved),
+		})
 	}
 	return list, len(list) > 0
 }
@@ -119,6 +118,10 @@ func (w unservedProxies) reason(t resource.Type, more bool) string {
 		return fmt.Sprintf("%s has trouble with this %s: %s", who, t.Kind(), reported)
 	case w.answer.Resource != nil:
 		return fmt.Sprintf("%s rejected this %s and keeps what it had: %s", who, t.Kind(), reported)
+	case w.answer.Denied && w.answer.Reason != "":
+		return fmt.Sprintf("%s asks for this %s, and may not have it: %s%s", who, t.Kind(), w.answer.Reason, fails)
+	case w.answer.Reason != "":
+		return fmt.Sprintf("%s asks for this %s, and cannot have it: %s%s", who, t.Kind(), w.answer.Reason, fails)
 	case w.answer.Denied:
 		return fmt.Sprintf("%s asks for this %s, and it is not for it%s", who, t.Kind(), fails)
 	case reported != "":

@@ -33,11 +33,19 @@ func (t translation) setTLS(c *clusterv3.Cluster, http *envoy.HTTP, p mesh.Port,
 		envoy.UseTLS(c, m)
 	case networking.ClientTLSSettings_SIMPLE, networking.ClientTLSSettings_MUTUAL:
 		m := t.ruleTLS(t.r, http, tls)
+		if t.policy != nil && t.policy.Selected {
+			useCredential(&m, tls)
+		}
 		if len(m.SubjectAltNames) == 0 {
 			m.SubjectAltNames = t.services.SubjectAltNames(t.r, t.s)
 		}
 		envoy.UseTLS(c, m)
 	}
+}
+
+// useCredential makes TLS use the Secret that a rule names, instead of files.
+func useCredential(m *envoy.ClientTLS, tls *networking.ClientTLSSettings) {
+	m.Credential, m.CredentialPair = tls.CredentialName, tls.Mode == networking.ClientTLSSettings_MUTUAL
 }
 
 // setUnknownTLS sets how the cluster for undeclared hosts speaks TLS.

@@ -44,6 +44,10 @@ type ClientTLS struct {
 	Mesh             bool
 	Certificate, Key string
 	Roots            string
+	// Credential is the name of a Secret that the control plane serves; empty for none. Its roots are used instead of Roots, and if
+	// CredentialPair is true, its certificate and key instead of files.
+	Credential     string
+	CredentialPair bool
 	// CRL is the file name of a certificate revocation list, or empty.
 	CRL string
 	// InsecureSkipVerify accepts any server certificate.
@@ -71,11 +75,16 @@ func parameters(p compliance.Parameters) *tlsv3.TlsParameters {
 // TransportSocket is the transport socket for it.
 func (t ClientTLS) TransportSocket() *corev3.TransportSocket {
 	common := &tlsv3.CommonTlsContext{AlpnProtocols: t.ALPN, TlsParams: parameters(t.Parameters)}
-	roots := fileRoots(t.Roots)
+	roots := secret(fileRoots(t.Roots))
 	switch {
 	case t.Mesh:
 		common.TlsCertificateSdsSecretConfigs = []*tlsv3.SdsSecretConfig{secret(workloadSecret)}
-		roots = meshRootSecret
+		roots = secret(meshRootSecret)
+	case t.Credential != "":
+		name := CredentialSecret(t.Credential)
+		if roots = servedSecret(name + RootsSuffix); t.CredentialPair {
+			common.TlsCertificateSdsSecretConfigs = []*tlsv3.SdsSecretConfig{servedSecret(name)}
+		}
 	case t.Certificate != "":
 		common.TlsCertificateSdsSecretConfigs = []*tlsv3.SdsSecretConfig{secret(fileCertificate(t.Certificate, t.Key))}
 	}
@@ -134,7 +143,7 @@ func (t ServerTLS) TransportSocket() *corev3.TransportSocket {
 		given.Crl = &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: t.CRL}}
 	}
 	if roots != "" {
-		common.ValidationContextType = validatedBy(roots, given)
+		common.ValidationContextType = validatedBy(secret(roots), given)
 	}
 	return socket(tlsSocket, &tlsv3.DownstreamTlsContext{CommonTlsContext: common, RequireClientCertificate: Bool(roots != "")})
 }
@@ -143,11 +152,35 @@ func (t ServerTLS) TransportSocket() *corev3.TransportSocket {
 func fileCertificate(certificate, key string) string { return "file-cert:" + certificate + "~" + key }
 func fileRoots(name string) string                   { return "file-root:" + name }
 
+// Names of secrets that the control plane serves: SecretScheme, then [NAMESPACE/]NAME of a Secret. Those of its roots end with
+// RootsSuffix.
+const (
+	SecretScheme = "kubernetes://"
+	RootsSuffix  = "-cacert"
+)
+
+// CredentialSecret returns the name of the secret that a credentialName means. One with a scheme is a name already.
+func CredentialSecret(credential string) string {
+	if strings.Contains(credential, "://") {
+		return credential
+	}
+	return SecretScheme + credential
+}
+
+// servedSecret is the configuration of a secret that the control plane serves on the same stream as clusters and listeners.
+func servedSecret(name string) *tlsv3.SdsSecretConfig {
+	return &tlsv3.SdsSecretConfig{Name: name, SdsConfig: &corev3.ConfigSource{
+		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
+		InitialFetchTimeout:   Duration(secretFetchTimeout),
+		ResourceApiVersion:    corev3.ApiVersion_V3,
+	}}
+}
+
 // validatedBy verifies certificates with the roots of a secret, and as given says.
-func validatedBy(roots string, given *tlsv3.CertificateValidationContext) *tlsv3.CommonTlsContext_CombinedValidationContext {
+func validatedBy(roots *tlsv3.SdsSecretConfig, given *tlsv3.CertificateValidationContext) *tlsv3.CommonTlsContext_CombinedValidationContext {
 	return &tlsv3.CommonTlsContext_CombinedValidationContext{
 		CombinedValidationContext: &tlsv3.CommonTlsContext_CombinedCertificateValidationContext{
-			DefaultValidationContext: given, ValidationContextSdsSecretConfig: secret(roots),
+			DefaultValidationContext: given, ValidationContextSdsSecretConfig: roots,
 		},
 	}
 }

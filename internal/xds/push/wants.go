@@ -88,6 +88,9 @@ func (l *Loop) writeWants(tx *store.Txn, conn *connection, changes wantChanges) 
 			continue
 		case w.asked:
 			row = state.Want{Proxy: conn.node}
+			if p, ok := l.tables.Proxies.Peek(conn.id); ok {
+				row.Asker = state.Account{Namespace: p.Identity.Namespace, Name: p.Identity.ServiceAccount}
+			}
 		case !exists:
 			continue // The proxy dropped the name before it judged the answer.
 		}

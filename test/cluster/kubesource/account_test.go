@@ -47,6 +47,7 @@ var writes = map[string]string{
 	"secrets":                       "create", // in its own namespace only
 	"secrets/istio-ca-secret":       "update",
 	"tokenreviews":                  "create", // which is a question, too
+	"subjectaccessreviews":          "create", // and so is this
 }
 
 // TestAccountWritesLittle checks that the account of the control plane may write what is listed and nothing else, and reads no more than it needs.

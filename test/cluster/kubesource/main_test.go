@@ -130,6 +130,7 @@ func (p *place) definitions() {
 // sink is the state that batches lead to. It checks the rules that all batches follow.
 type sink struct {
 	*place
+	source   *kubesource.Source
 	mu       sync.Mutex
 	news     chan struct{}
 	state    map[api.Key]source.Event
@@ -305,6 +306,7 @@ func (p *place) run(o kubesource.Options) *sink {
 	o.Log = slog.New(slog.NewTextHandler(p.Output(), nil))
 	src, err := kubesource.New(o)
 	p.must(err)
+	s.source = src
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- src.Run(ctx, s) }()

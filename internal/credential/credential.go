@@ -1,0 +1,185 @@
+// Package credential defines what a Secret has for TLS: a certificate with its key, and the roots of the certificates of others. It
+// parses the entries of Secrets, and checks all that it takes in.
+//
+// Invariants: A Secret is immutable, and all that is in it has been checked: certificates and revocation lists parse, and the key is
+// that of the certificate. Nothing prints a Secret: neither its String method nor any verb of fmt, nor JSON; and no error or flaw has a
+// part of an entry.
+//
+// Goroutines: none.
+package credential
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"time"
+)
+
+// The entries of a Secret: those of the type kubernetes.io/tls, and those of generic Secrets.
+const (
+	TLSCertificate = "tls.crt"
+	TLSKey         = "tls.key"
+	TLSRoots       = "ca.crt"
+	TLSRevoked     = "ca.crl"
+
+	genericCertificate = "cert"
+	genericKey         = "key"
+	genericRoots       = "cacert"
+	genericRevoked     = "crl"
+)
+
+// Secret is what a Secret has for TLS.
+type Secret struct {
+	chain, key []byte
+	roots, crl []byte
+	// brokenPair and brokenRoots are true if the Secret has such a part, and it cannot be used.
+	brokenPair, brokenRoots bool
+	expires                 time.Time
+}
+
+const hidden = "(a secret, not shown)"
+
+// String returns a remark.
+func (*Secret) String() string { return hidden }
+
+// Format prints a remark for every verb.
+func (*Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, hidden) }
+
+// MarshalText returns a remark.
+func (*Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
+
+// Pair returns the certificate with its chain, and its key, as PEM; false if there is none.
+func (s *Secret) Pair() (chain, key []byte, ok bool) { return s.chain, s.key, s.chain != nil }
+
+// Roots returns the certificates of authorities, and their revocation lists if there are any, as PEM; false if there are none.
+func (s *Secret) Roots() (roots, crl []byte, ok bool) { return s.roots, s.crl, s.roots != nil }
+
+// Expires is when the certificate expires; zero without one.
+func (s *Secret) Expires() time.Time { return s.expires }
+
+// Equal reports whether two Secrets have the same content.
+func (s *Secret) Equal(o *Secret) bool {
+	return s == o || s != nil && o != nil && s.brokenPair == o.brokenPair && s.brokenRoots == o.brokenRoots &&
+		bytes.Equal(s.chain, o.chain) && bytes.Equal(s.key, o.key) && bytes.Equal(s.roots, o.roots) && bytes.Equal(s.crl, o.crl)
+}
+
+// Flaw is what is wrong with entries of a Secret.
+type Flaw struct {
+	// Entries are the names of the entries, such as "tls.crt".
+	Entries []string
+	// Reason says what is wrong, and what to do. It has nothing of the content.
+	Reason string
+	// Unused is true if the part of the Secret to which the entries belong cannot be used.
+	Unused bool
+}
+
+// Parse takes in the entries of a Secret. A part that cannot be used does not affect the other one.
+func Parse(entries map[string][]byte) (*Secret, []Flaw) {
+	s := &Secret{}
+	flaws := append(s.parsePair(entries), s.parseRoots(entries)...)
+	if len(flaws) == 0 && s.chain == nil && s.roots == nil {
+		s.brokenPair, s.brokenRoots = true, true
+		flaws = append(flaws, Flaw{Reason: fmt.Sprintf("it has nothing for TLS; add %s and %s, or %s, or both", TLSCertificate, TLSKey, TLSRoots), Unused: true})
+	}
+	return s, flaws
+}
+
+// choose returns the names of the entries of one layout or the other.
+func choose(entries map[string][]byte, generic, tls []string) []string {
+	for _, name := range generic {
+		if len(entries[name]) == 0 {
+			return tls
+		}
+	}
+	return generic
+}
+
+func (s *Secret) parsePair(entries map[string][]byte) []Flaw {
+	names := choose(entries, []string{genericCertificate, genericKey}, []string{TLSCertificate, TLSKey})
+	cert, key := entries[names[0]], entries[names[1]]
+	unused := func(reason string, of ...string) []Flaw {
+		s.brokenPair = true
+		return []Flaw{{of, reason, true}}
+	}
+	switch {
+	case len(cert) == 0 && len(key) == 0:
+		return nil
+	case len(cert) == 0:
+		return unused("it is missing or empty, and its key is there; add the certificate", names[0])
+	case len(key) == 0:
+		return unused("it is missing or empty, and its certificate is there; add the key", names[1])
+	}
+	chain, leaf, err := Chain(cert)
+	if err != nil {
+		return unused(err.Error(), names[0])
+	}
+	private, err := Key(key)
+	if err != nil {
+		return unused(err.Error(), names[1])
+	}
+	if err := Match(chain, private); err != nil {
+		return unused(err.Error(), names...)
+	}
+	s.chain, s.key, s.expires = chain, private, leaf.NotAfter
+	if remark := Expired(leaf); remark != "" {
+		return []Flaw{{Entries: names[:1], Reason: remark}}
+	}
+	return nil
+}
+
+func (s *Secret) parseRoots(entries map[string][]byte) []Flaw {
+	names := append(choose(entries, []string{genericRoots}, []string{TLSRoots}), choose(entries, []string{genericRevoked}, []string{TLSRevoked})...)
+	given, lists := entries[names[0]], entries[names[1]]
+	unused := func(reason, of string) []Flaw {
+		s.brokenRoots = true
+		return []Flaw{{[]string{of}, reason, true}}
+	}
+	switch {
+	case len(given) == 0 && len(lists) == 0:
+		return nil
+	case len(given) == 0:
+		return unused("it is missing or empty, and a revocation list is there; add the certificates of the authorities", names[0])
+	}
+	roots, remark, err := Roots(given)
+	if err != nil {
+		return unused(err.Error(), names[0])
+	}
+	var crl []byte
+	if len(lists) > 0 {
+		if crl, err = RevocationLists(lists); err != nil {
+			return unused(err.Error(), names[1])
+		}
+	}
+	s.roots, s.crl = roots, crl
+	if remark != "" {
+		return []Flaw{{Entries: names[:1], Reason: remark}}
+	}
+	return nil
+}
+
+// OfRoots reports whether an entry belongs to the part with the roots.
+func OfRoots(entry string) bool {
+	switch entry {
+	case TLSRoots, TLSRevoked, genericRoots, genericRevoked:
+		return true
+	}
+	return false
+}
+
+// Or returns the Secret with what cannot be used replaced by that of an older version, which may be nil.
+func (s *Secret) Or(last *Secret) *Secret {
+	if last == nil || !s.brokenPair && !s.brokenRoots {
+		return s
+	}
+	out := *s
+	if s.brokenPair && last.chain != nil {
+		out.chain, out.key, out.expires = last.chain, last.key, last.expires
+	}
+	if s.brokenRoots && last.roots != nil {
+		out.roots, out.crl = last.roots, last.crl
+	}
+	return &out
+}
+
+// Broken reports whether the part with the certificate, or the one with the roots, is there and cannot be used.
+func (s *Secret) Broken() (pair, roots bool) { return s.brokenPair, s.brokenRoots }

@@ -1,0 +1,179 @@
+package credential
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+)
+
+// material is a certificate that signs itself, with its key, as PEM; crl revokes nothing.
+type material struct{ cert, key, crl string }
+
+func newMaterial(t testing.TB, name string, notAfter time.Time) material {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: notAfter.Add(-24 * time.Hour), NotAfter: notAfter,
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign, SubjectKeyId: []byte(name),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	crl, err := x509.CreateRevocationList(rand.Reader, &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: notAfter.Add(-time.Hour), NextUpdate: notAfter}, template, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return material{block(certificateBlock, der), block("PRIVATE KEY", keyDER), block(crlBlock, crl)}
+}
+
+func block(kind string, der []byte) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+}
+
+func tomorrow() time.Time { return time.Now().Add(24 * time.Hour) }
+
+func TestParse(t *testing.T) {
+	a, b, old := newMaterial(t, "a", tomorrow()), newMaterial(t, "b", tomorrow()), newMaterial(t, "old", time.Now().Add(-time.Hour))
+	for _, c := range []struct {
+		name              string
+		entries           map[string]string
+		chain, roots, crl string
+		flaw              string // of which entries and why
+	}{
+		{"TLS", map[string]string{"tls.crt": a.cert + b.cert, "tls.key": a.key}, a.cert + b.cert, "", "", ""},
+		{"TLS with roots and revocation lists", map[string]string{"tls.crt": a.cert, "tls.key": a.key, "ca.crt": b.cert, "ca.crl": b.crl}, a.cert, b.cert, b.crl, ""},
+		{"generic", map[string]string{"cert": a.cert, "key": a.key, "cacert": b.cert, "crl": b.crl}, a.cert, b.cert, b.crl, ""},
+		{"generic goes before TLS", map[string]string{"cert": a.cert, "key": a.key, "tls.crt": b.cert, "tls.key": b.key}, a.cert, "", "", ""},
+		{"half generic beside TLS", map[string]string{"cert": a.cert, "tls.crt": b.cert, "tls.key": b.key}, b.cert, "", "", ""},
+		{"roots alone", map[string]string{"cacert": b.cert}, "", b.cert, "", ""},
+		{"empty entries count as missing", map[string]string{"tls.crt": "", "tls.key": "", "ca.crt": b.cert}, "", b.cert, "", ""},
+		{"nothing", nil, "", "", "", "[]: it has nothing for TLS"},
+		{"only something else", map[string]string{"password": "hunter2"}, "", "", "", "[]: it has nothing for TLS"},
+		{"no key, good roots", map[string]string{"tls.crt": a.cert, "ca.crt": b.cert}, "", b.cert, "", "[tls.key]: it is missing or empty"},
+		{"no certificate", map[string]string{"tls.key": a.key}, "", "", "", "[tls.crt]: it is missing or empty"},
+		{"key of another", map[string]string{"tls.crt": a.cert, "tls.key": b.key}, "", "", "", "[tls.crt tls.key]: private key does not match"},
+		{"key encrypted", map[string]string{"tls.crt": a.cert, "tls.key": block("ENCRYPTED PRIVATE KEY", []byte("x"))}, "", "", "", "[tls.key]: the key is encrypted"},
+		{"half-written certificate, good roots", map[string]string{"tls.crt": a.cert[:100], "tls.key": a.key, "ca.crt": b.cert}, "", b.cert, "", "[tls.crt]: 1 of its 1 PEM blocks"},
+		{"good pair, broken roots", map[string]string{"tls.crt": a.cert, "tls.key": a.key, "ca.crt": "x"}, a.cert, "", "", "[ca.crt]: it has no PEM block"},
+		{"broken revocation list", map[string]string{"ca.crt": a.cert, "ca.crl": block(crlBlock, []byte("x"))}, "", "", "", "[ca.crl]: a revocation list in it cannot be read"},
+		{"certificate as revocation list", map[string]string{"ca.crt": a.cert, "ca.crl": a.cert}, "", "", "", "[ca.crl]: a block of another type is no revocation list"},
+		{"revocation list alone", map[string]string{"ca.crl": a.crl}, "", "", "", "[ca.crt]: it is missing or empty"},
+		{"expired", map[string]string{"tls.crt": old.cert, "tls.key": old.key}, old.cert, "", "", "[tls.crt]: the certificate has expired"},
+		{"key among roots", map[string]string{"ca.crt": a.cert + a.key}, "", a.cert, "", "[ca.crt]: 1 of its 2 PEM blocks are not used"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, flaws := Parse(bytesOf(c.entries))
+			chain, _, pair := s.Pair()
+			roots, crl, ok := s.Roots()
+			if string(chain) != c.chain || pair != (c.chain != "") || string(roots) != c.roots || string(crl) != c.crl || ok != (c.roots != "") {
+				t.Errorf("pair %t:\n%s\nroots %t:\n%s%s", pair, chain, ok, roots, crl)
+			}
+			if got := fmt.Sprint(texts(flaws)); c.flaw == "" && len(flaws) > 0 || !strings.Contains(got, c.flaw) || len(flaws) > 1 {
+				t.Errorf("flaws %s, want %q", got, c.flaw)
+			}
+		})
+	}
+}
+
+func bytesOf(entries map[string]string) map[string][]byte {
+	out := map[string][]byte{}
+	for k, v := range entries {
+		out[k] = []byte(v)
+	}
+	return out
+}
+
+func texts(flaws []Flaw) (list []string) {
+	for _, f := range flaws {
+		list = append(list, fmt.Sprintf("%v: %s", f.Entries, f.Reason))
+	}
+	return list
+}
+
+// TestOr checks that what cannot be used is that of the version before, and that what was removed is not.
+func TestOr(t *testing.T) {
+	a, b := newMaterial(t, "a", tomorrow()), newMaterial(t, "b", tomorrow())
+	last, _ := Parse(bytesOf(map[string]string{"tls.crt": a.cert, "tls.key": a.key, "ca.crt": a.cert}))
+	next, _ := Parse(bytesOf(map[string]string{"tls.crt": b.cert, "tls.key": a.key, "ca.crt": b.cert}))
+	kept := next.Or(last)
+	chain, key, _ := kept.Pair()
+	roots, _, _ := kept.Roots()
+	if string(chain) != a.cert || string(key) != a.key || string(roots) != b.cert {
+		t.Errorf("the broken pair is not the last one, or the good roots are not the new ones:\n%s%s", chain, roots)
+	}
+	removed, _ := Parse(bytesOf(map[string]string{"tls.crt": a.cert, "tls.key": a.key}))
+	if _, _, ok := removed.Or(last).Roots(); ok {
+		t.Error("roots that were removed are kept")
+	}
+	empty, _ := Parse(nil)
+	if _, _, ok := empty.Or(last).Pair(); !ok {
+		t.Error("a folder that is being written loses what it had")
+	}
+	if got := next.Or(nil); got != next {
+		t.Error("there was nothing to keep")
+	}
+}
+
+// TestNothingShown checks that no way to print a Secret prints what is in it.
+func TestNothingShown(t *testing.T) {
+	a := newMaterial(t, "a", tomorrow())
+	s, _ := Parse(bytesOf(map[string]string{"tls.crt": a.cert, "tls.key": a.key, "ca.crt": a.cert}))
+	encoded, err := json.Marshal(map[string]any{"secret": s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := string(encoded)
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+		shown += fmt.Sprintf(verb, s) + fmt.Sprintf(verb, struct{ Of *Secret }{s})
+	}
+	for _, part := range []string{"BEGIN", "45 45", "2d2d", "LS0t", "chain:"} {
+		if strings.Contains(shown, part) {
+			t.Errorf("it shows %q: %s", part, shown)
+		}
+	}
+}
+
+// FuzzParse checks that whatever is in a Secret is refused or good, and never quoted.
+func FuzzParse(f *testing.F) {
+	a := newMaterial(f, "a", tomorrow())
+	f.Add([]byte(a.cert), []byte(a.key), []byte(a.cert), []byte(a.crl))
+	f.Add([]byte(a.cert+a.key), []byte(a.key), []byte("-----BEGIN CERTIFICATE-----"), []byte(a.cert))
+	f.Add([]byte("-----BEGIN ----------END -----"), []byte{0}, []byte(a.crl), []byte{})
+	f.Fuzz(func(t *testing.T, cert, key, roots, crl []byte) {
+		s, flaws := Parse(map[string][]byte{TLSCertificate: cert, TLSKey: key, TLSRoots: roots, TLSRevoked: crl})
+		chain, private, pair := s.Pair()
+		if pair && Match(chain, private) != nil {
+			t.Error("a key that is not that of the certificate is accepted")
+		}
+		given, _, ok := s.Roots()
+		if ok && !x509.NewCertPool().AppendCertsFromPEM(given) {
+			t.Error("roots without a certificate are accepted")
+		}
+		if !pair && !ok && len(flaws) == 0 {
+			t.Error("nothing can be used, and nothing is said")
+		}
+		for _, flaw := range flaws {
+			if len(key) > 20 && bytes.Contains([]byte(flaw.Reason), key[:20]) || len(flaw.Reason) > 1000 {
+				t.Errorf("the reason quotes an entry: %s", flaw.Reason)
+			}
+		}
+	})
+}

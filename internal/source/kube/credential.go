@@ -1,0 +1,160 @@
+package kube
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	core "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/credential"
+	"github.com/pilotmesh/pilot/internal/kube"
+)
+
+// WantSecrets tells the source which Secrets to read: each is watched alone, and no others are. It replaces what was wanted before. It
+// returns at once and may be called from any goroutine.
+func (s *Source) WantSecrets(keys []api.Key) {
+	s.mu.Lock()
+	s.wantedSecrets = keys
+	s.mu.Unlock()
+	select {
+	case s.wanted <- struct{}{}:
+	default:
+	}
+}
+
+// watchedSecret is one Secret that is watched because proxies ask for it.
+type watchedSecret struct {
+	name    name
+	table   *table
+	watcher *watcher
+	// refused is why it may not be read; empty if it may, or if that is not known yet.
+	refused string
+	// shown is what was passed on; nil if nothing was.
+	shown *kube.Secret
+}
+
+// readSecret is what is kept of a Secret.
+type readSecret struct {
+	content *credential.Secret
+	flaws   []credential.Flaw
+}
+
+// followSecrets begins to watch the Secrets that are wanted, and ends the watches of others.
+func (r *run) followSecrets() {
+	r.Source.mu.Lock()
+	keys := r.wantedSecrets
+	r.Source.mu.Unlock()
+	still := make(map[name]bool, len(keys))
+	for _, k := range keys {
+		n := name{k.Namespace, k.Name}
+		still[n] = true
+		if r.credentials[n] == nil {
+			r.credentials[n] = r.watchSecret(n)
+		}
+	}
+	for n, s := range r.credentials {
+		if still[n] {
+			continue
+		}
+		s.watcher.stop()
+		r.remove(s.table)
+		r.report("object/" + r.secretKey(n).String())
+		if s.shown != nil {
+			r.emit(s.table, n, shown{value: s.shown}, shown{})
+		}
+		delete(r.credentials, n)
+	}
+}
+
+func (r *run) secretKey(n name) api.Key {
+	return api.Key{Kind: kube.KindSecret, Namespace: n.namespace, Name: n.name, Cluster: r.o.Cluster}
+}
+
+// watchSecret begins to watch one Secret. An API server asks for the right to list and watch this name only.
+func (r *run) watchSecret(n name) *watchedSecret {
+	s := &watchedSecret{name: n}
+	s.table = &table{
+		what: "secret " + n.namespace + "/" + n.name, kind: kube.KindSecret, cluster: r.o.Cluster,
+		convert: func(o runtime.Object) content {
+			parsed, flaws := credential.Parse(o.(*core.Secret).Data)
+			return &readSecret{parsed, flaws}
+		},
+		merge:   mergeSecrets,
+		changed: func() { r.showSecret(s) },
+		failed: func(err error) {
+			if apierrors.IsForbidden(err) && !s.table.listed {
+				s.refused = fmt.Sprintf("the control plane may not read Secrets of namespace %s; bind its account to the ClusterRole of manifests/secrets.yaml there", n.namespace)
+				r.showSecret(s)
+			}
+		},
+	}
+	c := r.clients
+	s.watcher = r.watch(s.table, c.typed(c.core, "secrets", filter{namespace: n.namespace, fields: "metadata.name=" + n.name}, &core.Secret{},
+		func() runtime.Object { return &core.SecretList{} }))
+	return s
+}
+
+// mergeSecrets keeps what was good of the old version where the new one cannot be used.
+func mergeSecrets(old, is content) content {
+	was, now := old.(*readSecret), is.(*readSecret)
+	now.content = now.content.Or(was.content)
+	if now.content.Equal(was.content) && slices.EqualFunc(now.flaws, was.flaws, func(a, b credential.Flaw) bool { return a.Reason == b.Reason }) {
+		return old
+	}
+	return now
+}
+
+// showSecret passes on what is known of a Secret: also that there is none.
+func (r *run) showSecret(s *watchedSecret) {
+	is := &kube.Secret{Trouble: s.refused}
+	var problems []api.Problem
+	if row, ok := s.table.rows[s.name].(*readSecret); ok {
+		is.Content = row.content
+		problems = r.secretProblems(s.name, row)
+	}
+	if s.table.listed {
+		s.refused, is.Trouble = "", ""
+	} else if is.Trouble == "" {
+		return // nothing is known yet
+	}
+	r.report("object/"+r.secretKey(s.name).String(), problems...)
+	if s.shown != nil && s.shown.Same(is) {
+		return
+	}
+	var was shown
+	if s.shown != nil {
+		was.value = s.shown
+	}
+	r.emit(s.table, s.name, was, shown{value: is})
+	s.shown = is
+}
+
+// secretProblems are the problems of a Secret.
+func (r *run) secretProblems(n name, row *readSecret) (problems []api.Problem) {
+	_, _, pair := row.content.Pair()
+	_, _, roots := row.content.Roots()
+	for _, f := range row.flaws {
+		p := api.Problem{Object: r.secretKey(n), Position: api.Position{File: r.place}, Severity: api.Warning, Reason: f.Reason}
+		if len(f.Entries) > 0 {
+			p.Field = "data." + strings.Join(f.Entries, ", data.")
+		}
+		if f.Unused {
+			p.Severity = api.Error
+			kept := pair
+			if len(f.Entries) > 0 && credential.OfRoots(f.Entries[0]) {
+				kept = roots
+			}
+			if kept {
+				p.Reason += "; the last good version stays in force"
+			} else {
+				p.Reason += "; proxies that ask for it do not get it"
+			}
+		}
+		problems = append(problems, p)
+	}
+	return problems
+}

@@ -1,0 +1,205 @@
+// Package secret answers proxies that ask the control plane for Secrets by name: "kubernetes://NAME" for a certificate with its key,
+// and "kubernetes://NAME-cacert" for the roots with which the certificates of others are verified.
+//
+// Invariants: A proxy gets Secrets only if it has shown who it is, and only those of the namespace of its service account. Those of
+// a cluster it gets only if the API server says that the account may read them; those in a folder belong to who writes the folder. What
+// is refused is decided before any Secret is read. Neither answers nor reasons of refusals have a part of another proxy's Secret.
+//
+// The package starts no goroutines.
+package secret
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/credential"
+	"github.com/pilotmesh/pilot/internal/kube"
+	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/xds/envoy"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+// Options say where Secrets come from.
+type Options struct {
+	// Folder is true if there is a folder of Secrets, and Kubernetes if those of the cluster of the control plane are read.
+	Folder, Kubernetes bool
+}
+
+// Queries answer proxies.
+type Queries struct {
+	o      Options
+	tables *state.Tables
+	// answers are the answers to what may be answered. All proxies of a namespace share them.
+	answers query.Query[secretKey, resource.Answer]
+}
+
+// secretKey is a part of a Secret, under the name that proxies know it by.
+type secretKey struct {
+	secret api.Key
+	roots  bool
+	name   string
+}
+
+// Define adds the queries to a graph.
+func Define(g *query.Graph, t *state.Tables, o Options) *Queries {
+	q := &Queries{o: o, tables: t}
+	q.answers = query.Guard(g, "secret", resource.Answer.Equal, resource.Answer{Denied: true}, func(r *query.Reader, k secretKey) (resource.Answer, bool) {
+		row, ok := t.Kube.Secrets.Get(r, k.secret)
+		if !ok {
+			return resource.Answer{}, false
+		}
+		return translate(k, row), true
+	})
+	return q
+}
+
+// Name is what the name of a secret says.
+type Name struct {
+	// Namespace is that of the Secret; empty for that of the proxy.
+	Namespace string
+	// Secret is the name of the Secret, and roots is true if its roots are asked for. Then a Secret whose own name ends with
+	// "-cacert" goes before the one with both parts.
+	Secret string
+	Roots  bool
+}
+
+// anyNamespace stands for the namespace that a name does not tell, when the rest of it is checked.
+const anyNamespace = "any"
+
+// ParseName parses the name of a secret. The reason says what is wrong with it; empty if it is good.
+func ParseName(name string) (n Name, reason string) {
+	rest, ok := strings.CutPrefix(name, envoy.SecretScheme)
+	if !ok {
+		return n, fmt.Sprintf("names of secrets that the control plane serves have the form %s[NAMESPACE/]NAME; other schemes are not supported yet", envoy.SecretScheme)
+	}
+	n.Secret = rest
+	if namespace, of, cut := strings.Cut(rest, "/"); cut {
+		n.Namespace, n.Secret = namespace, of
+	}
+	if base, ok := strings.CutSuffix(n.Secret, envoy.RootsSuffix); ok {
+		n.Secret, n.Roots = base, true
+	}
+	if api.CheckNames(cmp.Or(n.Namespace, anyNamespace), n.Secret) != "" || n.Namespace == "" && strings.Contains(rest, "/") {
+		return Name{}, fmt.Sprintf("it does not have the form %s[NAMESPACE/]NAME of a Secret", envoy.SecretScheme)
+	}
+	return n, ""
+}
+
+// Secrets returns the Secrets that may have what a name asks for, the first one that exists decides.
+func (n Name) Secrets() []string {
+	if n.Roots {
+		return []string{n.Secret + envoy.RootsSuffix, n.Secret}
+	}
+	return []string{n.Secret}
+}
+
+// Find answers a proxy.
+func (q *Queries) Find(r *query.Reader, p *proxy.Proxy, name string) resource.Answer {
+	denied := func(format string, args ...any) resource.Answer {
+		return resource.Answer{Denied: true, Reason: fmt.Sprintf(format, args...)}
+	}
+	n, reason := ParseName(name)
+	who := p.Identity
+	switch {
+	case !q.o.Folder && !q.o.Kubernetes:
+		return resource.Answer{Reason: "the control plane has no Secrets: set --credentialsDir"}
+	case reason != "":
+		return resource.Answer{Reason: reason}
+	case who.IsZero():
+		return denied("the proxy has not shown who it is; connect it to the control plane over TLS, with a certificate of the mesh or a token")
+	case n.Namespace != "" && n.Namespace != who.Namespace:
+		return denied("the Secret is of namespace %s, and the proxy of %s; proxies get Secrets of their own namespace only", n.Namespace, who.Namespace)
+	}
+	if q.o.Folder {
+		if a, found := q.look(r, "", who.Namespace, name, n); found {
+			return a
+		}
+	}
+	if !q.o.Kubernetes {
+		return resource.Answer{Reason: fmt.Sprintf("there is no folder %s/%s in that of --credentialsDir", who.Namespace, n.Secret)}
+	}
+	switch may, known := q.tables.Kube.SecretReaders.Get(r, state.Account{Namespace: who.Namespace, Name: who.ServiceAccount}); {
+	case !known:
+		return resource.Answer{Pending: true}
+	case may.Trouble != "":
+		return denied("it is not known whether the service account %s/%s may list Secrets there: %s", who.Namespace, who.ServiceAccount, may.Trouble)
+	case !may.Allowed:
+		return denied("the service account %s/%s may not list Secrets there; bind it to a Role of the namespace with the rule {apiGroups: [\"\"], resources: [secrets], verbs: [list]}",
+			who.Namespace, who.ServiceAccount)
+	}
+	if a, found := q.look(r, q.tables.ClusterID(), who.Namespace, name, n); found {
+		return a
+	}
+	return resource.Answer{Reason: fmt.Sprintf("there is no Secret %s/%s", who.Namespace, n.Secret)}
+}
+
+// look looks for what is asked for among the Secrets of a cluster, or in the folder. found is false if all of them are known not to
+// exist.
+func (q *Queries) look(r *query.Reader, cluster, namespace, name string, n Name) (a resource.Answer, found bool) {
+	for _, of := range n.Secrets() {
+		a, known := q.answers.Get(r, secretKey{api.Key{Kind: kube.KindSecret, Namespace: namespace, Name: of, Cluster: cluster}, n.Roots, name})
+		switch {
+		case !known && cluster != "":
+			return resource.Answer{Pending: true}, true // it has not been looked for yet
+		case a != resource.Answer{}:
+			return a, true
+		}
+	}
+	return resource.Answer{}, false
+}
+
+// translate makes the resource; the zero value if there is no such Secret.
+func translate(k secretKey, row *kube.Secret) resource.Answer {
+	at := k.secret.Namespace + "/" + k.secret.Name
+	switch {
+	case row.Content == nil && row.Trouble == "":
+		return resource.Answer{}
+	case row.Content == nil:
+		return resource.Answer{Reason: row.Trouble}
+	}
+	pair, roots := row.Content.Broken()
+	if k.roots {
+		return rootsOf(k.name, at, row.Content, roots)
+	}
+	return pairOf(k.name, at, row.Content, pair)
+}
+
+func pairOf(name, at string, s *credential.Secret, broken bool) resource.Answer {
+	chain, key, ok := s.Pair()
+	switch {
+	case !ok && broken:
+		return resource.Answer{Reason: fmt.Sprintf("the certificate or the key of %s cannot be used; a problem says why", at)}
+	case !ok:
+		return resource.Answer{Reason: fmt.Sprintf("%s has no certificate; add %s and %s", at, credential.TLSCertificate, credential.TLSKey)}
+	}
+	return resource.Answer{Resource: resource.New(resource.Secret, name, &tlsv3.Secret{Name: name, Type: &tlsv3.Secret_TlsCertificate{
+		TlsCertificate: &tlsv3.TlsCertificate{CertificateChain: inline(chain), PrivateKey: inline(key)},
+	}})}
+}
+
+// rootsOf never makes an empty secret: Envoy would accept every server with it.
+func rootsOf(name, at string, s *credential.Secret, broken bool) resource.Answer {
+	roots, crl, ok := s.Roots()
+	switch {
+	case !ok && broken:
+		return resource.Answer{Reason: fmt.Sprintf("the roots of %s cannot be used; a problem says why", at)}
+	case !ok:
+		return resource.Answer{Reason: fmt.Sprintf("%s has no roots; add %s", at, credential.TLSRoots)}
+	}
+	v := &tlsv3.CertificateValidationContext{TrustedCa: inline(roots)}
+	if crl != nil {
+		v.Crl = inline(crl)
+	}
+	return resource.Answer{Resource: resource.New(resource.Secret, name, &tlsv3.Secret{Name: name, Type: &tlsv3.Secret_ValidationContext{ValidationContext: v}})}
+}
+
+func inline(b []byte) *corev3.DataSource {
+	return &corev3.DataSource{Specifier: &corev3.DataSource_InlineBytes{InlineBytes: b}}
+}

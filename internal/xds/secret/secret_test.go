@@ -1,0 +1,279 @@
+package secret_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"maps"
+	"math/big"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/credential"
+	"github.com/pilotmesh/pilot/internal/identity"
+	"github.com/pilotmesh/pilot/internal/kube"
+	"github.com/pilotmesh/pilot/internal/meshtest"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/class"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+	"github.com/pilotmesh/pilot/internal/xds/secret"
+)
+
+const cluster = "own"
+
+// material is a certificate that signs itself, with its key, as PEM.
+func material(t *testing.T) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))
+}
+
+type world struct {
+	*meshtest.World
+	t *testing.T
+}
+
+func newWorld(t *testing.T, o secret.Options) *world {
+	return &world{meshtest.NewWith(t, meshtest.Options{ClusterID: cluster, Providers: func(g *query.Graph, tables *state.Tables) []class.Provider {
+		return []class.Provider{{Type: resource.Secret, Find: secret.Define(g, tables, o).Find}}
+	}}), t}
+}
+
+// put commits a Secret; without entries, that there is none.
+func (w *world) put(cluster, namespace, name string, entries map[string]string) {
+	w.t.Helper()
+	data := map[string][]byte{}
+	for k, v := range entries {
+		data[k] = []byte(v)
+	}
+	row := &kube.Secret{}
+	if entries != nil {
+		row.Content, _ = credential.Parse(data)
+	}
+	w.Observe(map[api.Key]kube.Value{{Kind: kube.KindSecret, Namespace: namespace, Name: name, Cluster: cluster}: row})
+}
+
+// permit commits whether an account may read Secrets.
+func (w *world) permit(namespace, account string, p state.Permission) {
+	b := w.Batch()
+	b.Events = []source.Event{state.PermissionEvent(state.Account{Namespace: namespace, Name: account}, &p)}
+	w.Commit(func(tx *store.Txn) { w.Tables.Apply(tx, b) })
+}
+
+// asks makes a connected proxy ask for a secret, and returns what it gets from then on. An account of a namespace is its identity; empty
+// if it has none.
+func (w *world) asks(id, account, name string) (last func() string) {
+	w.t.Helper()
+	p := *meshtest.Node(w.t, "sidecar~10.1.0.1~"+id+"~"+strings.Split(id, ".")[1]+".svc.cluster.local", "")
+	if namespace, of, ok := strings.Cut(account, "/"); ok {
+		p.Identity = identity.Identity{TrustDomain: "cluster.local", Namespace: namespace, ServiceAccount: of}
+	}
+	key := state.WantKey{Connection: p.ID, ResourceKey: state.ResourceKey{Type: uint8(resource.Secret), Name: name}}
+	w.Commit(func(tx *store.Txn) {
+		w.Tables.Proxies.Set(tx, p.ID, &p)
+		w.Tables.Wants.Set(tx, key, state.Want{Proxy: p.ID})
+	})
+	got := "waits"
+	w.Queries.Answers.Observe(key, func(a class.Answer, ok bool) { got = w.show(a, ok) })
+	w.Commit(func(*store.Txn) {})
+	return func() string { return got }
+}
+
+// show says what an answer is, with the first line of what is in it.
+func (w *world) show(a class.Answer, ok bool) string {
+	switch {
+	case !ok:
+		return "waits"
+	case a.Denied:
+		return "denied: " + a.Reason
+	case a.Resource == nil:
+		return "none: " + a.Reason
+	}
+	msg, err := a.Resource.Proto()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	s := msg.(*tlsv3.Secret)
+	if c := s.GetTlsCertificate(); c != nil {
+		return fmt.Sprintf("%s: pair %s%s", s.Name, c.CertificateChain.GetInlineBytes(), c.PrivateKey.GetInlineBytes())
+	}
+	v := s.GetValidationContext()
+	return fmt.Sprintf("%s: roots %s%s", s.Name, v.TrustedCa.GetInlineBytes(), v.Crl.GetInlineBytes())
+}
+
+// request is what a proxy asks for, and the beginning of what it gets.
+type request struct{ account, name, want string }
+
+func whoGetsWhat(cert, key, other string) []request {
+	return []request{
+		{"shop/any", "kubernetes://files", "kubernetes://files: pair " + cert + key},
+		{"shop/any", "kubernetes://shop/files", "kubernetes://shop/files: pair " + cert + key},
+		{"shop/any", "kubernetes://files-cacert", "kubernetes://files-cacert: roots " + cert},
+		{"shop/any", "kubernetes://keyless", "none: shop/keyless has no certificate"},
+		{"shop/any", "kubernetes://half", "none: the certificate or the key of shop/half cannot be used"},
+		{"shop/any", "kubernetes://half-cacert", "none: shop/half has no roots"},
+		{"shop/reader", "kubernetes://both", "kubernetes://both: pair " + cert + key},
+		{"shop/reader", "kubernetes://both-cacert", "kubernetes://both-cacert: roots " + other},
+		{"shop/reader", "kubernetes://one-cacert", "kubernetes://one-cacert: roots " + cert},
+		{"shop/reader", "kubernetes://gone", "none: there is no Secret shop/gone"},
+		{"shop/reader", "kubernetes://gone-cacert", "none: there is no Secret shop/gone"},
+		{"shop/reader", "kubernetes://new", "waits"},
+		{"shop/reader", "kubernetes://remote", "waits"},
+		{"shop/other", "kubernetes://one", "denied: the service account shop/other may not list Secrets there"},
+		{"shop/other", "kubernetes://gone", "denied: the service account shop/other may not list Secrets there"},
+		{"shop/unknown", "kubernetes://one", "denied: it is not known whether the service account shop/unknown may list Secrets there: the API server is away"},
+		{"shop/newcomer", "kubernetes://one", "waits"},
+		{"shop/reader", "kubernetes://depot/one", "denied: the Secret is of namespace depot, and the proxy of shop"},
+		{"shop/reader", "kubernetes://depot/none", "denied: the Secret is of namespace depot, and the proxy of shop"},
+		{"", "kubernetes://files", "denied: the proxy has not shown who it is"},
+		{"", "kubernetes://one", "denied: the proxy has not shown who it is"},
+		{"shop/any", "default", "none: names of secrets that the control plane serves"},
+		{"shop/any", "configmap://shop/roots", "none: names of secrets that the control plane serves"},
+		{"shop/any", "sds://vault", "none: names of secrets that the control plane serves"},
+		{"shop/any", "kubernetes://../files", "none: it does not have the form"},
+		{"shop/any", "kubernetes:///files", "none: it does not have the form"},
+		{"shop/any", "kubernetes://shop/files/tls.key", "none: it does not have the form"},
+		{"shop/any", "kubernetes://", "none: it does not have the form"},
+		{"shop/any", "kubernetes://-cacert", "none: it does not have the form"},
+	}
+}
+
+// TestWhoGetsWhat holds the rules by which a proxy gets a Secret.
+func TestWhoGetsWhat(t *testing.T) {
+	cert, key := material(t)
+	other, _ := material(t)
+	pair := map[string]string{"tls.crt": cert, "tls.key": key, "ca.crt": cert}
+	allowed := state.Permission{Allowed: true}
+	w := newWorld(t, secret.Options{Folder: true, Kubernetes: true})
+	w.put("", "shop", "files", pair)
+	w.put("", "shop", "keyless", map[string]string{"ca.crt": cert})
+	w.put("", "shop", "half", map[string]string{"tls.crt": cert})
+	w.put(cluster, "shop", "both", pair)
+	w.put(cluster, "shop", "both-cacert", map[string]string{"cacert": other})
+	w.put(cluster, "shop", "one", pair)
+	w.put(cluster, "shop", "one-cacert", nil)
+	w.put(cluster, "shop", "gone", nil)
+	w.put(cluster, "shop", "gone-cacert", nil)
+	w.put("elsewhere", "shop", "remote", pair)
+	w.put(cluster, "depot", "one", pair)
+	w.permit("shop", "reader", allowed)
+	w.permit("shop", "other", state.Permission{})
+	w.permit("shop", "unknown", state.Permission{Trouble: "the API server is away"})
+	for i, c := range whoGetsWhat(cert, key, other) {
+		t.Run(c.account+" asks for "+strings.ReplaceAll(c.name, "/", "|"), func(t *testing.T) {
+			if got := w.asks(fmt.Sprintf("web-%d.shop", i), c.account, c.name)(); !strings.HasPrefix(got, c.want) {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+		})
+	}
+	for _, p := range w.Problems() {
+		if strings.Contains(p, "BEGIN") {
+			t.Errorf("a problem shows a Secret: %s", p)
+		}
+	}
+}
+
+func TestNothingConfigured(t *testing.T) {
+	w := newWorld(t, secret.Options{})
+	if got := w.asks("web-0.shop", "shop/web", "kubernetes://one")(); !strings.HasPrefix(got, "none: the control plane has no Secrets") {
+		t.Error(got)
+	}
+	w = newWorld(t, secret.Options{Folder: true})
+	if got := w.asks("web-0.shop", "shop/web", "kubernetes://one-cacert")(); !strings.HasPrefix(got, "none: there is no folder shop/one") {
+		t.Error(got)
+	}
+}
+
+// TestRotationCost checks that another version of a Secret runs the cell of what is made of it, which all its proxies share, and the
+// answers to them, and nothing else; and that a proxy whose answer is the same hears nothing.
+func TestRotationCost(t *testing.T) {
+	w := newWorld(t, secret.Options{Folder: true})
+	w.Connect(meshtest.Node(t, "sidecar~10.1.0.1~class-0.shop~shop.svc.cluster.local", ""))
+	cert, key := material(t)
+	next, nextKey := material(t)
+	w.put("", "shop", "one", map[string]string{"tls.crt": cert, "tls.key": key, "ca.crt": cert})
+	w.put("", "shop", "two", map[string]string{"tls.crt": cert, "tls.key": key, "ca.crt": cert})
+	var of []func() string
+	for i := range 3 {
+		for _, name := range []string{"one", "one-cacert", "two"} {
+			of = append(of, w.asks(fmt.Sprintf("web-%d.shop", i), "shop/web", "kubernetes://"+name))
+		}
+	}
+	was := w.Graph.Cost()
+	w.put("", "shop", "one", map[string]string{"tls.crt": next, "tls.key": nextKey, "ca.crt": cert})
+	ran := w.Graph.Cost()
+	maps.DeleteFunc(ran, func(query string, n int) bool { ran[query] = n - was[query]; return n == was[query] })
+	// Three proxies ask for the pair. The roots are the same, so their answers do not run.
+	if got, want := fmt.Sprint(ran), "map[answer:3 missing:1 secret:2]"; got != want {
+		t.Errorf("these cells ran: %s, want %s", got, want)
+	}
+	for i, one := range of {
+		if got, changed := one(), i%3 == 0; strings.Contains(got, next) != changed {
+			t.Errorf("answer %d: %s", i, got)
+		}
+	}
+	w.Check()
+}
+
+// TestProblems checks that users are told who cannot have a Secret, and why, once for each reason.
+func TestProblems(t *testing.T) {
+	w := newWorld(t, secret.Options{Folder: true})
+	w.asks("web-0.shop", "shop/web", "kubernetes://one")
+	w.asks("web-1.shop", "shop/web", "kubernetes://one")
+	w.asks("web-2.shop", "", "kubernetes://one")
+	w.asks("web-3.depot", "depot/web", "kubernetes://one")
+	var got []string
+	for _, p := range w.Problems() {
+		got = append(got, strings.ReplaceAll(p, "warning: SDS \"kubernetes://one\": proxy sidecar~10.1.0.1~", ""))
+	}
+	slices.Sort(got)
+	want := []string{
+		"web-0.shop~shop.svc.cluster.local (1 others, too) asks for this secret, and cannot have it: there is no folder shop/one in that of --credentialsDir; what needs it fails, everything else goes on",
+		"web-2.shop~shop.svc.cluster.local asks for this secret, and may not have it: the proxy has not shown who it is; connect it to the control plane over TLS, with a certificate of the mesh or a token; what needs it fails, everything else goes on",
+		"web-3.depot~depot.svc.cluster.local asks for this secret, and cannot have it: there is no folder depot/one in that of --credentialsDir; what needs it fails, everything else goes on",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("problems:\n%s", strings.Join(got, "\n"))
+	}
+}
+
+// FuzzParseName checks that a name never leads to another namespace than it says, or out of the folder.
+func FuzzParseName(f *testing.F) {
+	for _, name := range []string{"kubernetes://a", "kubernetes://ns/a-cacert", "kubernetes://../../x", "kubernetes://ns/a/b", "kubernetes://a\x00b", "default"} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		n, reason := secret.ParseName(name)
+		if reason != "" {
+			return
+		}
+		for _, of := range n.Secrets() {
+			if strings.ContainsAny(n.Namespace+of, "/\\\x00") || of == "" || of[0] == '.' || n.Namespace == ".." {
+				t.Errorf("%q leads to %q %q", name, n.Namespace, of)
+			}
+		}
+	})
+}
