@@ -80,7 +80,7 @@ func (d *Door) Refuse(ctx context.Context, what string, reason error) {
 		d.Refused()
 	}
 	if ok, more := d.log.Allow(time.Now()); ok {
-		d.Log.Warn(what, "from", from(ctx), "reason", reason, "refusals_not_logged", more)
+		d.Log.Warn(what, "from", from(ctx), "reason", reason, "refusals_not_logged", more) //nolint:sloglint // callers pass constants
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
+	"math/big"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -294,8 +295,12 @@ func TestBadAuthorities(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	secret, err := a.signer.(*ecdsa.PrivateKey).Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, text := range []string{fmt.Sprintf("%v %+v %#v", a, a, a), fmt.Sprintf("%v %+v", *a, *a)} {
-		if strings.Contains(text, fmt.Sprint(a.signer.(*ecdsa.PrivateKey).D)) {
+		if strings.Contains(text, new(big.Int).SetBytes(secret).String()) {
 			t.Errorf("the key shows in %.100s", text)
 		}
 	}

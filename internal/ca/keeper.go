@@ -104,7 +104,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		case <-timer.C:
 		case <-k.files.Changed():
 			k.files.Settle(ctx)
-		case <-k.files.Failed():
+		case <-k.files.Failed(): //nolint:errcheck // whatever failed, the files are read again
 		}
 	}
 }

@@ -46,8 +46,8 @@ func TestApply(t *testing.T) {
 		go func() { done <- tls.Server(there, server).Handshake(); _ = there.Close() }()
 		err := tls.Client(here, client).HandshakeContext(t.Context())
 		_ = here.Close()
-		if <-done; (err == nil) != c.established {
-			t.Errorf("%q with TLS %x to %x and %v: %v", c.policy, c.lowest, c.highest, c.curve, err)
+		if other := <-done; (err == nil) != c.established || (other == nil) != c.established {
+			t.Errorf("%q with TLS %x to %x and %v: %v, %v", c.policy, c.lowest, c.highest, c.curve, err, other)
 		}
 	}
 }

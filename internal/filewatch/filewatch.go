@@ -93,7 +93,7 @@ func (w *Watcher) Settle(ctx context.Context) {
 		select {
 		case <-w.watcher.Events:
 			calm.Reset(quiet)
-		case <-w.watcher.Errors:
+		case <-w.watcher.Errors: //nolint:errcheck // whatever failed, the files are read again
 		case <-calm.C:
 			return
 		case <-limit.C:

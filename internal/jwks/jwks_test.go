@@ -3,7 +3,6 @@ package jwks
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -99,7 +98,7 @@ func (e *events) Apply(b source.Batch) { *e = append(*e, b.Events...) }
 func TestLastGoodKept(t *testing.T) {
 	var sent events
 	k := state.KeySource{URL: "https://a.example/keys"}
-	f := &Fetcher{Sink: &sent, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), known: map[state.KeySource]*entry{}}
+	f := &Fetcher{Sink: &sent, Log: slog.New(slog.DiscardHandler), known: map[state.KeySource]*entry{}}
 	f.follow([]state.KeySource{k})
 	finish := func(r result) state.KeySet {
 		f.running++

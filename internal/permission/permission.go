@@ -224,8 +224,8 @@ func (k *Keeper) finish(r result, now time.Time) {
 	}
 	a.asking = false
 	is := state.Permission{Allowed: r.allowed}
-	switch {
-	case r.err == nil:
+	switch r.err {
+	case nil:
 		a.good, a.pause = now, 0
 		a.next = now.Add(jitter(refusedFor))
 		if r.allowed {

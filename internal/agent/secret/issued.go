@@ -113,7 +113,8 @@ func (i *Issued) Run(ctx context.Context) error {
 			<-results
 		}
 	}()
-	next, pause := time.Now(), firstPause
+	pause := firstPause
+	var next time.Time
 	late := time.NewTimer(impatience)
 	defer late.Stop()
 	timer := time.NewTimer(0)

@@ -70,7 +70,7 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 		case <-timer.C:
 		case <-files.Changed():
 			files.Settle(ctx)
-		case <-files.Failed():
+		case <-files.Failed(): //nolint:errcheck // whatever failed, the files are read again
 		}
 	}
 }

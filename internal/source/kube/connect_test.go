@@ -116,7 +116,7 @@ func TestConnectRemote(t *testing.T) {
 	}
 	for _, text := range []string{
 		fmt.Sprint(Secret{Clusters: map[string]Kubeconfig{"c": Kubeconfig(secret)}}), fmt.Sprintf("%+v", Remote{Secrets: []Secret{{Clusters: map[string]Kubeconfig{"c": Kubeconfig(secret)}}}}),
-		fmt.Sprintf("%#v", Kubeconfig(secret)), fmt.Sprintf("%s", Kubeconfig(secret)),
+		fmt.Sprintf("%#v", Kubeconfig(secret)), Kubeconfig(secret).String(),
 	} {
 		if strings.Contains(text, secret) || !strings.Contains(text, hidden) {
 			t.Errorf("a kubeconfig prints as %q", text)

@@ -44,9 +44,9 @@ func (q *Queries) checkMember(r *query.Reader, k api.Key) ([]api.Problem, bool) 
 
 // memberType warns of a Service that is headless if the one that leads is not, or the other way round.
 func (f *findings) memberType(leader string, own, first *kube.Service) {
-	switch {
-	case own.Type == first.Type:
-	case own.Type == kube.Headless:
+	switch own.Type {
+	case first.Type:
+	case kube.Headless:
 		f.warn("spec.clusterIP", "it is headless, and the Service in cluster %s, which decides, is not: clients in this cluster have no address for it; give both an address, or neither", leader)
 	default:
 		f.warn("spec.clusterIP", "the Service in cluster %s, which decides, is headless: the addresses of this one are not used; give both an address, or neither", leader)

@@ -134,7 +134,7 @@ func (e *evaluation) permission(p *rbacv3.Permission) truth {
 		port := int32(e.Port)
 		return is(r.DestinationPortRange.GetStart() <= port && port < r.DestinationPortRange.GetEnd())
 	case *rbacv3.Permission_Metadata:
-		return e.inMetadata(r.Metadata)
+		return e.inMetadata(r.Metadata) //nolint:staticcheck // package authz uses it, because all supported versions of Envoy know it
 	case *rbacv3.Permission_RequestedServerName:
 		if !e.knowsServerName {
 			return e.unsure("it depends on the server name that the client asks for (SNI)")
@@ -156,8 +156,8 @@ func (e *evaluation) principal(p *rbacv3.Principal) truth {
 		return is(r.Any)
 	case *rbacv3.Principal_Authenticated_:
 		return e.authenticated(r.Authenticated)
-	case *rbacv3.Principal_SourceIp: //nolint:staticcheck // Envoy knows the old name still
-		return e.in(r.SourceIp, e.Source, fromAddress)
+	case *rbacv3.Principal_SourceIp:
+		return e.in(r.SourceIp, e.Source, fromAddress) //nolint:staticcheck // Envoy knows the old name still
 	case *rbacv3.Principal_DirectRemoteIp:
 		return e.in(r.DirectRemoteIp, e.Source, fromAddress)
 	case *rbacv3.Principal_RemoteIp:
@@ -167,7 +167,7 @@ func (e *evaluation) principal(p *rbacv3.Principal) truth {
 	case *rbacv3.Principal_UrlPath:
 		return e.urlPath(r.UrlPath)
 	case *rbacv3.Principal_Metadata:
-		return e.inMetadata(r.Metadata)
+		return e.inMetadata(r.Metadata) //nolint:staticcheck // package authz uses it, because all supported versions of Envoy know it
 	}
 	return e.unsure("a policy has a principal that is not known here")
 }

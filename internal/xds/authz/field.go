@@ -130,7 +130,7 @@ func tokenClaim(path ...string) func(*translation, string) []*rbacv3.Principal {
 
 func claimIs(path []string, text *matcherv3.StringMatcher) (list []*rbacv3.Principal) {
 	for _, m := range claimMatchers(path, text) {
-		list = append(list, &rbacv3.Principal{Identifier: &rbacv3.Principal_Metadata{Metadata: m}})
+		list = append(list, &rbacv3.Principal{Identifier: &rbacv3.Principal_Metadata{Metadata: m}}) //nolint:staticcheck // all supported versions of Envoy know it
 	}
 	return list
 }

@@ -51,22 +51,20 @@ func (t *translation) rule(rule *security.Rule) *rbacv3.Policy {
 	p := &rbacv3.Policy{}
 	for _, from := range rule.GetFrom() {
 		own, none := principals[:len(principals):len(principals)], []*rbacv3.Permission(nil)
-		if t.addFields(sourceFields(from.GetSource()), &own, &none) {
-			p.Principals = append(p.Principals, andPrincipals(own))
-		} else {
+		if !t.addFields(sourceFields(from.GetSource()), &own, &none) {
 			return nil
 		}
+		p.Principals = append(p.Principals, andPrincipals(own))
 	}
 	if len(rule.GetFrom()) == 0 {
 		p.Principals = append(p.Principals, andPrincipals(principals))
 	}
 	for _, to := range rule.GetTo() {
 		own, none := permissions[:len(permissions):len(permissions)], []*rbacv3.Principal(nil)
-		if t.addFields(operationFields(to.GetOperation()), &none, &own) {
-			p.Permissions = append(p.Permissions, andPermissions(own))
-		} else {
+		if !t.addFields(operationFields(to.GetOperation()), &none, &own) {
 			return nil
 		}
+		p.Permissions = append(p.Permissions, andPermissions(own))
 	}
 	if len(rule.GetTo()) == 0 {
 		p.Permissions = append(p.Permissions, andPermissions(permissions))

@@ -57,7 +57,7 @@ func (s secrets) StreamSecrets(stream secretv3.SecretDiscoveryService_StreamSecr
 	for {
 		r, err := stream.Recv()
 		if err != nil {
-			return nil // the client has gone
+			return nil //nolint:nilerr // the client has gone
 		}
 		if r.VersionInfo != "" {
 			continue

@@ -166,7 +166,7 @@ func sendHTTP2(conn net.Conn, r access.Request) outcome {
 			return outcome{detail: err.Error()}
 		}
 	}
-	c, err := (&http2.Transport{AllowHTTP: true, DisableCompression: true}).NewClientConn(conn)
+	c, err := (&http2.Transport{AllowHTTP: true, DisableCompression: true}).NewClientConn(conn) //nolint:staticcheck // the new one takes no connection that is open
 	if err != nil {
 		return outcome{detail: err.Error()}
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -274,7 +275,7 @@ func (g generator) request(t *testing.T, address netip.Addr) access.Request {
 	if r.TCP {
 		return r
 	}
-	r.Method, r.Host = one(g, "GET", "GET", "POST", "PUT", "OPTIONS"), one(g, "a.test", "a.test:8080", "A.Test", "b.test", "other")
+	r.Method, r.Host = one(g, "GET", "GET", "POST", "PUT", http.MethodOptions), one(g, "a.test", "a.test:8080", "A.Test", "b.test", "other")
 	r.Path = one(g, "/a", "/a/b", "/a//b", "//a", "/a/./b", "/a/../z", "/a/%2e%2E/z", "/a%2fb", "/a%2Fb", "/A", "/x/1/y", "/x//y", "/x/1/2/y", "/a;p=1", "/a?x=/z",
 		"/a%2", `/a\b`, "/caf%C3%A9", "/%61", "/a/.", "/..", "/x/", "/x", "/b%5cz", "/a|b", "/z/../../a", "/a^b", "/a/%00")
 	if r.HTTP2 = r.Port == httpPort && g.maybe(20); r.HTTP2 {
@@ -293,7 +294,7 @@ func (g generator) request(t *testing.T, address netip.Addr) access.Request {
 	if g.maybe(30) {
 		r.Headers = append(r.Headers, access.Header{Name: "x-forwarded-for", Value: one(g, "203.0.113.9", "203.0.113.9, 8.8.8.8", "1.1.1.1,198.51.100.9", "unknown", "8.8.8.8, ", "203.0.113.9:80")})
 	}
-	if r.Method == "OPTIONS" && g.maybe(70) {
+	if r.Method == http.MethodOptions && g.maybe(70) {
 		r.Headers = append(r.Headers, access.Header{Name: "origin", Value: "https://o"}, access.Header{Name: "access-control-request-method", Value: "GET"})
 	}
 	if g.maybe(55) {

@@ -80,7 +80,7 @@ func (a *attacked) identity(account string) tls.Certificate {
 	if err != nil {
 		a.Fatal(err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	ctx := metadata.AppendToOutgoingContext(a.Context(), "authorization", "Bearer "+strings.TrimSpace(a.token(a.certified(account))))
 	got, err := security.NewIstioCertificateServiceClient(conn).CreateCertificate(ctx, &security.IstioCertificateRequest{
 		Csr: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})),

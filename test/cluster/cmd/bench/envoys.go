@@ -20,7 +20,7 @@ func envoysCase(ctx context.Context, w *world) error {
 		return err
 	}
 	// Envoys that listen at the ports of 1,000 services would need more memory than a small machine has.
-	if _, err := w.kubectl(ctx, sidecarOfFirst, "apply", "-f", "-"); err != nil {
+	if err := w.kubectl(ctx, sidecarOfFirst, "apply", "-f", "-"); err != nil {
 		return err
 	}
 	agents, err := w.startEnvoys(ctx, envoys)
@@ -37,7 +37,7 @@ func envoysCase(ctx context.Context, w *world) error {
 	var whole, share []float64
 	for i := range edits {
 		begin := time.Now()
-		if _, err := w.kubectl(ctx, routesOfFirst(i+1), "apply", "-f", "-"); err != nil {
+		if err := w.kubectl(ctx, routesOfFirst(i+1), "apply", "-f", "-"); err != nil {
 			return err
 		}
 		applied := time.Now()

@@ -74,17 +74,17 @@ func (w *world) prepare(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if _, err := w.kubectl(ctx, "", "apply", "--server-side", "-f", definitions); err != nil {
+	if err := w.kubectl(ctx, "", "apply", "--server-side", "-f", definitions); err != nil {
 		return err
 	}
-	if _, err := w.kubectl(ctx, "", "create", "namespace", mesh.ControlNamespace); err != nil {
+	if err := w.kubectl(ctx, "", "create", "namespace", mesh.ControlNamespace); err != nil {
 		return err
 	}
 	for n := range namespaces {
-		if _, err := w.kubectl(ctx, "", "create", "namespace", namespaceOf(n)); err != nil {
+		if err := w.kubectl(ctx, "", "create", "namespace", namespaceOf(n)); err != nil {
 			return err
 		}
-		if _, err := w.kubectl(ctx, "", "wait", "--for=create", "-n", namespaceOf(n), "serviceaccount/default", "--timeout=60s"); err != nil {
+		if err := w.kubectl(ctx, "", "wait", "--for=create", "-n", namespaceOf(n), "serviceaccount/default", "--timeout=60s"); err != nil {
 			return err
 		}
 	}
@@ -106,14 +106,13 @@ func (w *world) close() error {
 	return errors.Join(err, os.RemoveAll(w.dir))
 }
 
-func (w *world) kubectl(ctx context.Context, input string, args ...string) (string, error) {
+func (w *world) kubectl(ctx context.Context, input string, args ...string) error {
 	cmd := exec.CommandContext(ctx, w.cluster.Kubectl(), append([]string{"--kubeconfig", w.cluster.Kubeconfig()}, args...)...)
 	cmd.Stdin = strings.NewReader(input)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, out)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, out)
 	}
-	return string(out), nil
+	return nil
 }
 
 func namespaceOf(service int) string { return fmt.Sprintf("ns-%d", service%namespaces) }
