@@ -141,7 +141,7 @@ func requestPrincipal(_ *translation, value string) (list []*rbacv3.Principal) {
 	both := func(issuer, subject *matcherv3.StringMatcher) {
 		text := func(name string, m *matcherv3.StringMatcher) *rbacv3.Principal {
 			return &rbacv3.Principal{Identifier: &rbacv3.Principal_Metadata{
-				Metadata: claim([]string{name}, &matcherv3.ValueMatcher{MatchPattern: &matcherv3.ValueMatcher_StringMatch{StringMatch: m}}),
+				Metadata: claim([]string{name}, &matcherv3.ValueMatcher{MatchPattern: &matcherv3.ValueMatcher_StringMatch{StringMatch: m}}), //nolint:staticcheck // all supported versions of Envoy know it
 			}}
 		}
 		list = append(list, andPrincipals([]*rbacv3.Principal{text("iss", issuer), text("sub", subject)}))
@@ -212,7 +212,7 @@ func filterMetadata(filter string, path []string) func(*translation, string) []*
 				MatchPattern: &matcherv3.ListMatcher_OneOf{OneOf: m},
 			}}}
 		}
-		return []*rbacv3.Permission{{Rule: &rbacv3.Permission_Metadata{Metadata: metadataMatcher(filter, path, m)}}}
+		return []*rbacv3.Permission{{Rule: &rbacv3.Permission_Metadata{Metadata: metadataMatcher(filter, path, m)}}} //nolint:staticcheck // all supported versions of Envoy know it
 	}
 }
 

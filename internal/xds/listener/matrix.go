@@ -195,8 +195,8 @@ func (n *inspection) add(in entry) {
 // inspect adds the listener filters that chains need.
 func (s inboundBuilder) inspect(l *listenerv3.Listener, n inspection) {
 	before := len(l.ListenerFilters)
-	switch {
-	case n.others.name == "": // one port: there is nothing to except
+	switch n.others.name {
+	case "": // one port: there is nothing to except
 		if len(n.tls) > 0 {
 			envoy.AddTLSInspector(l, envoy.AllPorts())
 		}
