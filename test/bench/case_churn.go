@@ -115,7 +115,7 @@ func churn(b *bench) error {
 // churnApart measures what the control plane alone needs: its clients have a process of their own.
 func churnApart(b *bench, turn []int, changes int) error {
 	b.release()
-	m := &mesh{world: b.world(b.sizes.small)}
+	m := &mesh{world: b.world(b.sizes.small), edits: make(map[string]int)}
 	var err error
 	if m.plane, err = serve(m.world); err != nil {
 		return err
