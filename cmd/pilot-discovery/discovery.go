@@ -38,7 +38,9 @@ It signs the certificates of workloads for callers that show who they are, with 
 Environment variables of Istio change that:
   ENABLE_CA_SERVER                               false: sign no certificates for workloads
   ROOT_CA_DIR                                    folder of an authority to plug in: ca-cert.pem, ca-key.pem, root-cert.pem, cert-chain.pem,
-                                                 ca-crl.pem; on Kubernetes, mount the Secret cacerts there (./etc/cacerts)
+                                                 ca-crl.pem (./etc/cacerts); on Kubernetes also the Secret cacerts
+  EXTERNAL_CA                                    ISTIOD_RA_KUBERNETES_API: signers of Kubernetes sign them (manifests/signer.yaml)
+  K8S_SIGNER, CERT_SIGNER_DOMAIN                 the signer for all, and the domain of those that proxies may wish (CERT_SIGNER)
   DEFAULT_WORKLOAD_CERT_TTL, MAX_WORKLOAD_CERT_TTL
                                                  how long certificates are valid that ask for no time, and at most
   CITADEL_SELF_SIGNED_CA_CERT_TTL                how long a root of its own is valid

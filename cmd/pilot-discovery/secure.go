@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"log/slog"
 	"net/http"
 	"os"
@@ -12,6 +14,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
+	meshconfig "istio.io/api/mesh/v1alpha1"
 	"k8s.io/client-go/rest"
 
 	"github.com/pilotmesh/pilot/internal/admin"
@@ -43,8 +46,30 @@ const (
 	fetchLimit = 10 * time.Second
 )
 
-// trust has the trust domain of the mesh and its aliases, as the last commit left them.
-type trust struct{ domains atomic.Pointer[[]string] }
+// pluggedSecret is the Secret into which an authority may be plugged.
+const pluggedSecret = "cacerts"
+
+// trust has the trust domain of the mesh with its aliases, and its further roots, as the last commit left them.
+type trust struct {
+	domains atomic.Pointer[[]string]
+	roots   atomic.Pointer[ca.Trusted]
+	// message is what roots were made of. It belongs to the goroutine that commits.
+	message *meshconfig.MeshConfig
+	log     *slog.Logger
+}
+
+// setRoots takes the roots of the mesh configuration.
+func (t *trust) setRoots(m *meshconfig.MeshConfig) {
+	if m == t.message && t.roots.Load() != nil {
+		return
+	}
+	t.message = m
+	roots, errs := ca.NewTrusted(m.GetCaCertificates())
+	for _, err := range errs {
+		t.log.Warn("roots are left out", "error", err)
+	}
+	t.roots.Store(roots)
+}
 
 func (t *trust) set(domains []string) {
 	if is := t.domains.Load(); is == nil || !slices.Equal(*is, domains) {
@@ -62,8 +87,10 @@ type secure struct {
 	settings *config.Settings
 	trust    *trust
 	keeper   *ca.Keeper
-	door     *admission.Door
-	metrics  *admin.IdentityMetrics
+	// signer signs the certificates of workloads.
+	signer  ca.Signer
+	door    *admission.Door
+	metrics *admin.IdentityMetrics
 	// sink receives the problems of the authority.
 	sink source.Sink
 	// impersonation is nil if no caller may have the certificate of another workload.
@@ -72,14 +99,21 @@ type secure struct {
 
 // newSecure creates the certificate authority, and the door for callers.
 func newSecure(s *config.Settings, access *rest.Config, metrics *admin.Metrics, log *slog.Logger) (*secure, error) {
-	x := &secure{settings: s, trust: &trust{}, door: &admission.Door{Log: log}}
+	x := &secure{settings: s, trust: &trust{log: log}, door: &admission.Door{Log: log}}
 	x.trust.set([]string{"cluster.local"})
+	x.trust.setRoots(nil)
 	store, err := rootStore(s, access)
 	if err != nil {
 		return nil, err
 	}
+	var plug ca.Plug
+	if writes(s) {
+		if plug, err = cluster.NewPluggedSecret(access, s.Namespace, pluggedSecret); err != nil {
+			return nil, err
+		}
+	}
 	x.keeper = ca.NewKeeper(ca.Settings{
-		Folder: ca.Folder(s.CA.PluggedIn), Store: store,
+		Folder: ca.Folder(s.CA.PluggedIn), Plug: plug, Store: store, More: x.trust.roots.Load, Outside: s.CA.External,
 		Roots: ca.Roots{
 			Organization: "cluster.local", RSABits: s.CA.RootRSABits, Valid: s.CA.RootTTL, Grace: s.CA.RootGrace, Spread: s.CA.MaxTTL,
 		},
@@ -96,8 +130,30 @@ func newSecure(s *config.Settings, access *rest.Config, metrics *admin.Metrics, 
 		}
 	})
 	x.door.Refused = x.metrics.Refused
+	if x.signer, err = x.signs(access); err != nil {
+		return nil, err
+	}
 	x.door.Callers, err = x.callers(access)
 	return x, err
+}
+
+// signs returns what signs the certificates of workloads: the authority of the control plane, or signers of the cluster.
+func (x *secure) signs(access *rest.Config) (ca.Signer, error) {
+	c := x.settings.CA
+	if !c.External {
+		return x.keeper, nil
+	}
+	if access == nil {
+		return nil, errors.New("EXTERNAL_CA: signers of Kubernetes need a cluster; set --kubeconfig, or remove EXTERNAL_CA")
+	}
+	requests, err := cluster.NewSigningRequests(access)
+	if err != nil {
+		return nil, err
+	}
+	return &ca.Registrar{
+		Requests: requests, Signer: c.Signer, Domain: c.SignerDomain, Now: time.Now,
+		Roots: func(signer string) []*x509.Certificate { return x.trust.roots.Load().Of(signer) },
+	}, nil
 }
 
 // rootStore returns where a self-signed authority is kept: in a cluster only if the control plane writes to that.
@@ -175,7 +231,7 @@ func (x *secure) server(xds *server.Server, settings *tls.Config) *grpc.Server {
 		}))...)
 	xds.Register(g)
 	if !s.CA.Off {
-		service := &ca.Service{Door: x.door, Signer: x.keeper, Limits: x.keeper.Limits(), Impersonation: x.impersonation, Observe: x.metrics.Outcome}
+		service := &ca.Service{Door: x.door, Signer: x.signer, Limits: x.keeper.Limits(), Impersonation: x.impersonation, Observe: x.metrics.Outcome}
 		service.Register(g)
 	}
 	return g

@@ -179,6 +179,7 @@ func newLoop(s *config.Settings, sources []string, secure *secure, log *slog.Log
 		Sources: sources, MinInterval: s.MinCommitInterval, Log: log, Refused: secure.refuse,
 		Observe: func(c push.Commit) {
 			secure.trust.set(tables.PresentTrustDomains())
+			secure.trust.setRoots(tables.PresentCACertificates())
 			observe(c)
 		},
 		Versions: writes(s), Addresses: writes(s) && s.Allocate, Registrations: writes(s) && s.Register,

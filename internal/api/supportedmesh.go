@@ -28,7 +28,10 @@ MeshConfig
 	enableAutoMtls
 	trustDomain
 	trustDomainAliases
-	caCertificates            no
+	caCertificates.pem
+	caCertificates.certSigners
+	caCertificates.trustDomains  no: the roots are trusted for workloads of all trust domains of the mesh
+	caCertificates.spiffeBundleUrl  no: write the roots into pem
 	defaultServiceExportTo
 	defaultVirtualServiceExportTo
 	defaultDestinationRuleExportTo

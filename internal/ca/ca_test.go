@@ -16,9 +16,12 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/identity"
 	"github.com/pilotmesh/pilot/internal/statefile"
@@ -214,7 +217,7 @@ func TestPluggedIn(t *testing.T) {
 			t.Error("an empty folder has an authority")
 		}
 		plug(t, string(folder), root, l, now, other)
-		m, err := folder.Read()
+		m, err := read(t.Context(), folder)
 		if err != nil || !folder.Exists() {
 			t.Fatal(err)
 		}
@@ -242,9 +245,37 @@ func TestPluggedIn(t *testing.T) {
 		if err := os.Remove(folder.path(l.roots)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := folder.Read(); err == nil {
-			t.Error("an authority without roots is read")
+		if _, err := read(t.Context(), folder); err == nil || !strings.Contains(err.Error(), l.roots) {
+			t.Errorf("an authority without roots: %v", err)
 		}
+	}
+	if _, err := MaterialOf(map[string][]byte{"other": nil}); err == nil || !strings.Contains(err.Error(), "neither ca-key.pem nor tls.key") {
+		t.Errorf("a Secret of something else: %v", err)
+	}
+}
+
+// TestMoreRoots: roots that the mesh configuration adds are given to all workloads, and those of a signer are not.
+func TestMoreRoots(t *testing.T) {
+	now := time.Now()
+	root, more, signers := selfSigned(t, time.Hour, 0, now), selfSigned(t, time.Hour, 0, now), selfSigned(t, time.Hour, 0, now)
+	data := func(pem string, signers ...string) *meshconfig.MeshConfig_CertificateData {
+		return &meshconfig.MeshConfig_CertificateData{CertificateData: &meshconfig.MeshConfig_CertificateData_Pem{Pem: pem}, CertSigners: signers}
+	}
+	trusted, errs := NewTrusted([]*meshconfig.MeshConfig_CertificateData{
+		data("nonsense"), data(string(more.Roots())), data(string(signers.Roots()), "a/b"), {}, data(string(root.Roots())),
+	})
+	if len(errs) != 1 || !strings.Contains(errs[0].Error(), "caCertificates[0].pem") {
+		t.Errorf("what cannot be read is told as %v", errs)
+	}
+	chain, err := root.Issue(&ecKey(t).PublicKey, reviews, time.Minute, now, trusted.Of("")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{string(more.Roots()), string(root.Roots())}; !slices.Equal(chain[1:], want) {
+		t.Errorf("the roots are %q, want %q", chain[1:], want)
+	}
+	if got := trusted.All(); len(got) != 3 {
+		t.Errorf("%d roots are trusted at all, want 3", len(got))
 	}
 }
 
@@ -253,12 +284,12 @@ func TestBadAuthorities(t *testing.T) {
 	root, other := selfSigned(t, time.Hour, 0, now), selfSigned(t, time.Hour, 0, now)
 	dir := t.TempDir()
 	plug(t, dir, root, layouts()[0], now)
-	good, err := Folder(dir).Read()
+	good, err := read(t.Context(), Folder(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
 	plug(t, dir, root, layouts()[0], now)
-	second, err := Folder(dir).Read()
+	second, err := read(t.Context(), Folder(dir))
 	if err != nil {
 		t.Fatal(err)
 	}

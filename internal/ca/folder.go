@@ -1,6 +1,7 @@
 package ca
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -11,6 +12,37 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/filewatch"
 )
+
+// Plug is a place where an authority may be plugged in.
+type Plug interface {
+	// Files returns the files that are there, by name. It returns an error that is fs.ErrNotExist if nothing is plugged in.
+	Files(ctx context.Context) (map[string][]byte, error)
+}
+
+// MaterialOf returns the authority in files of either layout.
+func MaterialOf(files map[string][]byte) (m Material, err error) {
+	for _, l := range layouts() {
+		if _, ok := files[l.key]; !ok {
+			continue
+		}
+		for _, name := range []string{l.cert, l.roots} {
+			if _, ok := files[name]; !ok {
+				return Material{}, fmt.Errorf("it has %s, and no %s", l.key, name)
+			}
+		}
+		return Material{Cert: files[l.cert], Key: files[l.key], Chain: files[l.chain], Roots: files[l.roots], CRL: files[l.crl]}, nil
+	}
+	return Material{}, errors.New("it has neither ca-key.pem nor tls.key")
+}
+
+// read reads what is plugged in at a place.
+func read(ctx context.Context, at Plug) (Material, error) {
+	files, err := at.Files(ctx)
+	if err != nil {
+		return Material{}, err
+	}
+	return MaterialOf(files)
+}
 
 // Folder is a folder into which an authority is plugged, such as a mounted Secret. Its files have Istio's names, or those of Secrets
 // of the type kubernetes.io/tls.
@@ -50,31 +82,20 @@ func (f Folder) paths() (list []string) {
 	return list
 }
 
-// Read reads the files. Their content may belong to different versions if they are being replaced.
-func (f Folder) Read() (Material, error) {
-	for _, l := range layouts() {
-		if _, err := os.Stat(f.path(l.key)); errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		return f.read(l)
-	}
-	return Material{}, fmt.Errorf("%s has neither ca-key.pem nor tls.key", f)
-}
-
-func (f Folder) read(l layout) (m Material, err error) {
-	for _, one := range []struct {
-		name     string
-		into     *[]byte
-		required bool
-	}{{l.cert, &m.Cert, true}, {l.key, &m.Key, true}, {l.chain, &m.Chain, false}, {l.roots, &m.Roots, true}, {l.crl, &m.CRL, false}} {
-		if one.name == "" {
-			continue
-		}
-		if *one.into, err = filewatch.Read(f.path(one.name)); err != nil && (one.required || !errors.Is(err, fs.ErrNotExist)) {
-			return Material{}, err
+// Files implements Plug. The files may belong to different versions if they are being replaced.
+func (f Folder) Files(context.Context) (map[string][]byte, error) {
+	files := map[string][]byte{}
+	for _, path := range f.paths() {
+		content, err := filewatch.Read(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return nil, err
+		default:
+			files[filepath.Base(path)] = content
 		}
 	}
-	return m, nil
+	return files, nil
 }
 
 // ServingFiles are files with the certificate that the control plane shows to its clients, its key, and the roots of their certificates

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"slices"
 	"strings"
@@ -18,9 +19,10 @@ import (
 
 // Settings are the settings of a keeper.
 type Settings struct {
-	// Folder is where an authority may be plugged in. If it has none when the keeper starts, the authority is self-signed and kept in
-	// Store.
+	// Folder is where an authority may be plugged in, and Plug another place, which is looked at if the folder has none; it may be nil.
+	// If there is none when the keeper starts, the authority is self-signed and kept in Store.
 	Folder Folder
+	Plug   Plug
 	Store  Store
 	Roots  Roots
 	// Limits bound how long certificates are valid.
@@ -31,6 +33,10 @@ type Settings struct {
 	// them the authority signs it.
 	Names   []string
 	Serving ServingFiles
+	// More returns roots that the mesh configuration adds to those of the authority.
+	More func() *Trusted
+	// Outside is true if workloads have their certificates from an authority elsewhere. This one then signs for the control plane only.
+	Outside bool
 	// Compliance restricts the TLS of connections to the control plane.
 	Compliance compliance.Policy
 	// Report is called with everything that is wrong at present, whenever that changes.
@@ -49,21 +55,25 @@ type moment struct {
 
 // Keeper has the present authority and certificate of the control plane.
 type Keeper struct {
-	s       Settings
-	plugged bool
-	now     atomic.Pointer[moment]
-	ready   chan struct{}
+	s     Settings
+	now   atomic.Pointer[moment]
+	ready chan struct{}
 
 	// The rest belongs to the goroutine of Run.
 
 	files    filewatch.Watcher
+	plug     Plug      // where the authority is plugged in; nil if it is self-signed
 	renew    time.Time // when the serving certificate is to be renewed; zero if it is from files
 	problems []string
 }
 
 // NewKeeper returns a keeper. Run fills it.
 func NewKeeper(s Settings) *Keeper {
-	return &Keeper{s: s, plugged: s.Folder != "" && s.Folder.Exists(), ready: make(chan struct{}), files: filewatch.Watcher{Log: s.Log}}
+	if s.More == nil {
+		none := &Trusted{}
+		s.More = func() *Trusted { return none }
+	}
+	return &Keeper{s: s, ready: make(chan struct{}), files: filewatch.Watcher{Log: s.Log}}
 }
 
 // Ready is closed when there is an authority.
@@ -83,6 +93,9 @@ func (k *Keeper) Run(ctx context.Context) error {
 	defer k.files.Close()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	if err := k.find(ctx); err != nil {
+		return err
+	}
 	for first := true; ; first = false {
 		k.files.Follow(k.paths())
 		again, err := k.refresh(ctx)
@@ -91,7 +104,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		}
 		if first {
 			close(k.ready)
-			k.s.Log.Info("the certificate authority is ready", "authority", k.Authority().String(), "plugged_in", k.plugged)
+			k.s.Log.Info("the certificate authority is ready", "authority", k.Authority().String(), "plugged_in", k.plug != nil)
 		}
 		if err != nil {
 			again = k.s.Now().Add(pause)
@@ -112,10 +125,30 @@ func (k *Keeper) Run(ctx context.Context) error {
 // paths returns the files that are read.
 func (k *Keeper) paths() []string {
 	list := k.s.Serving.paths()
-	if k.plugged {
-		list = append(list, k.s.Folder.paths()...)
+	if f, ok := k.plug.(Folder); ok {
+		list = append(list, f.paths()...)
 	}
 	return list
+}
+
+// find finds out where the authority is. To take another one because its place cannot be read would end all trust in the mesh.
+func (k *Keeper) find(ctx context.Context) error {
+	if k.s.Folder != "" && k.s.Folder.Exists() {
+		k.plug = k.s.Folder
+		return nil
+	}
+	if k.s.Plug == nil {
+		return nil
+	}
+	_, err := k.s.Plug.Files(ctx)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("%s: whether an authority is plugged in is not known: %w", k.s.Plug, err)
+	}
+	k.plug = k.s.Plug
+	return nil
 }
 
 // report tells what is wrong if that has changed.
@@ -151,7 +184,7 @@ func (k *Keeper) refresh(ctx context.Context) (again time.Time, err error) {
 	}
 	next := *was
 	authority, again, err := k.load(ctx, now)
-	if err == nil && k.plugged {
+	if err == nil && k.plug != nil {
 		err = authority.follows(was.authority, now)
 	}
 	if err != nil {
@@ -188,14 +221,14 @@ func (k *Keeper) refresh(ctx context.Context) (again time.Time, err error) {
 
 // load returns the authority that is to be in force, and when to look again.
 func (k *Keeper) load(ctx context.Context, now time.Time) (*Authority, time.Time, error) {
-	if k.plugged {
-		m, err := k.s.Folder.Read()
+	if k.plug != nil {
+		m, err := read(ctx, k.plug)
 		if err != nil {
-			return nil, now.Add(pause), fmt.Errorf("%s: %w", k.s.Folder, err)
+			return nil, now.Add(pause), fmt.Errorf("%s: %w", k.plug, err)
 		}
 		a, err := NewAuthority(m, now)
 		if err != nil {
-			return nil, now.Add(pause), fmt.Errorf("%s: %w", k.s.Folder, err)
+			return nil, now.Add(pause), fmt.Errorf("%s: %w", k.plug, err)
 		}
 		return a, now.Add(poll), nil
 	}
@@ -302,7 +335,20 @@ func (k *Keeper) TLS() *tls.Config {
 			if m == nil {
 				return nil, errors.New("there is no certificate yet")
 			}
-			return m.tls, nil
+			if !k.s.Outside {
+				return m.tls, nil
+			}
+			return k.trusting(m.tls, k.s.More().All()), nil
 		},
 	}
+}
+
+// trusting returns settings that also accept certificates of clients for which further roots vouch.
+func (*Keeper) trusting(c *tls.Config, roots []*x509.Certificate) *tls.Config {
+	c = c.Clone()
+	c.ClientCAs = c.ClientCAs.Clone()
+	for _, r := range roots {
+		c.ClientCAs.AddCert(r)
+	}
+	return c
 }

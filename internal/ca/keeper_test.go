@@ -6,6 +6,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"math/big"
 	"net"
@@ -13,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -116,6 +119,53 @@ func TestFollowsItsFolder(t *testing.T) {
 	eventually(t, "both roots are trusted", func() bool { return len(k.Authority().roots) == 2 && k.said() == "" })
 	plug(t, dir, next, l, now, root)
 	eventually(t, "the new root signs", func() bool { return k.Authority().roots[1].Equal(next.cert) && k.said() == "" })
+}
+
+// place is where an authority is plugged in.
+type place struct {
+	atomic.Pointer[map[string][]byte]
+	err atomic.Pointer[error]
+}
+
+func (p *place) Files(context.Context) (map[string][]byte, error) {
+	if err := p.err.Load(); err != nil {
+		return nil, *err
+	}
+	if files := p.Load(); files != nil {
+		return *files, nil
+	}
+	return nil, fs.ErrNotExist
+}
+
+// TestFindsItsPlace: an authority that is plugged in elsewhere is used if the folder has none, and one of its own is made only if it is
+// certain that there is none.
+func TestFindsItsPlace(t *testing.T) {
+	now := time.Now()
+	dir, kept := t.TempDir(), File{statefile.Dir(t.TempDir())}
+	root := selfSigned(t, time.Hour, 0, now)
+	plug(t, dir, root, layouts()[0], now)
+	m, err := Folder(dir).Files(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var is place
+	is.Store(&m)
+	if k := keep(t, Settings{Folder: Folder(t.TempDir()), Plug: &is, Store: kept}); !k.Authority().roots[0].Equal(root.cert) {
+		t.Error("the authority that is plugged in is not used")
+	}
+	is.Store(nil)
+	if k := keep(t, Settings{Folder: Folder(dir), Plug: &is, Store: kept}); !k.Authority().roots[0].Equal(root.cert) {
+		t.Error("the authority in the folder is not used")
+	}
+	if k := keep(t, Settings{Plug: &is, Store: kept, Roots: Roots{Valid: time.Hour, Grace: 20}}); k.Authority().roots[0].Equal(root.cert) {
+		t.Error("an authority is used that is not plugged in any more")
+	}
+	refused := errors.New("it may not be read")
+	is.err.Store(&refused)
+	k := NewKeeper(Settings{Plug: &is, Store: kept, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+	if err := k.Run(t.Context()); !errors.Is(err, refused) {
+		t.Errorf("a place that cannot be read: %v", err)
+	}
 }
 
 // connect makes a TLS connection to a server of the keeper, and returns what the server sees.

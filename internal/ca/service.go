@@ -44,7 +44,7 @@ func (k *Keeper) Sign(_ context.Context, _ string, key crypto.PublicKey, id iden
 	if name != "" {
 		return nil, status.Errorf(codes.InvalidArgument, "the caller asks for a certificate by the signer %.100q, and this authority signs itself; remove the setting CERT_SIGNER of the proxy", name)
 	}
-	return k.Authority().Issue(key, id, valid, k.s.Now())
+	return k.Authority().Issue(key, id, valid, k.s.Now(), k.s.More().Of("")...)
 }
 
 // Impersonation decides whether a caller may have the certificate of another workload.

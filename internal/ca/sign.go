@@ -98,8 +98,8 @@ func (l Limits) Bound(seconds int64) time.Duration {
 }
 
 // Issue signs a certificate for a workload. It returns the certificate, its chain, and the trusted roots, each as PEM. The last one is
-// the root that vouches for the certificate.
-func (a *Authority) Issue(key crypto.PublicKey, id identity.Identity, valid time.Duration, now time.Time) ([]string, error) {
+// the root that vouches for the certificate. more are further roots that the mesh trusts.
+func (a *Authority) Issue(key crypto.PublicKey, id identity.Identity, valid time.Duration, now time.Time, more ...*x509.Certificate) ([]string, error) {
 	if err := id.Check(); err != nil {
 		return nil, err
 	}
@@ -111,19 +111,21 @@ func (a *Authority) Issue(key crypto.PublicKey, id identity.Identity, valid time
 	if err != nil {
 		return nil, err
 	}
-	return a.answer(leaf), nil
+	return a.answer(leaf, more), nil
 }
 
 // answer lists a certificate with everything that belongs to it.
-func (a *Authority) answer(leaf []byte) []string {
+func (a *Authority) answer(leaf []byte, more []*x509.Certificate) []string {
 	list := []string{string(pem.EncodeToMemory(&pem.Block{Type: certBlock, Bytes: leaf}))}
 	for _, c := range a.chain {
 		list = append(list, string(encode(c)))
 	}
-	for _, c := range a.roots {
-		list = append(list, string(encode(c)))
+	for _, c := range unique(append(slices.Clone(more), a.roots...)) {
+		if !c.Equal(a.roots[len(a.roots)-1]) {
+			list = append(list, string(encode(c)))
+		}
 	}
-	return list
+	return append(list, string(encode(a.roots[len(a.roots)-1])))
 }
 
 // Serve returns a certificate with a new key for a server of these names.

@@ -38,6 +38,10 @@ type CA struct {
 	// NodeAccounts are the service accounts that may have certificates for the pods of their node (CA_TRUSTED_NODE_ACCOUNTS), as
 	// NAMESPACE/ACCOUNT.
 	NodeAccounts []string
+	// External is true if signers of the cluster sign the certificates of workloads (EXTERNAL_CA). Signer is the one for all (K8S_SIGNER),
+	// and SignerDomain the domain of those that proxies may wish (CERT_SIGNER_DOMAIN).
+	External             bool
+	Signer, SignerDomain string
 	// Unverified is true if proxies that have not shown who they are may ask to be registered
 	// (ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY).
 	Unverified bool
@@ -71,6 +75,7 @@ func (c *CA) environment(env func(name, otherwise string) string, lookup func(na
 		return v
 	}
 	c.Off = !boolean("ENABLE_CA_SERVER", true)
+	c.external(env)
 	policy, err := compliance.Parse(env("COMPLIANCE_POLICY", ""))
 	if err != nil {
 		c.wrong("COMPLIANCE_POLICY", "%v", err)
@@ -101,6 +106,21 @@ func (c *CA) environment(env func(name, otherwise string) string, lookup func(na
 			c.wrong("JWT_RULE", "%v", err)
 		}
 		c.Rule = rule
+	}
+}
+
+// external reads who signs the certificates of workloads if the control plane does not.
+func (c *CA) external(env func(name, otherwise string) string) {
+	switch value := env("EXTERNAL_CA", ""); value {
+	case "":
+	case "ISTIOD_RA_KUBERNETES_API":
+		c.External = true
+	default:
+		c.wrong("EXTERNAL_CA", "%q is not supported; use ISTIOD_RA_KUBERNETES_API, or none for the authority of the control plane", value)
+	}
+	c.Signer, c.SignerDomain = env("K8S_SIGNER", ""), env("CERT_SIGNER_DOMAIN", "")
+	if c.External && c.Signer == "" && c.SignerDomain == "" {
+		c.wrong("EXTERNAL_CA", "name the signer in K8S_SIGNER, or the domain of the signers that proxies may wish in CERT_SIGNER_DOMAIN")
 	}
 }
 

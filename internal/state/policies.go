@@ -39,6 +39,7 @@ func (t *Tables) writePolicies(tx *store.Txn, m *meshconfig.MeshConfig) {
 		trusted = defaultTrustDomain
 	}
 	t.Settings.Set(tx, trustDomains, Value{List: intern.Of(append([]string{trusted}, m.GetTrustDomainAliases()...)...)})
+	message(certificates, &meshconfig.MeshConfig{CaCertificates: m.GetCaCertificates()}, len(m.GetCaCertificates()) > 0)
 	message(baseline, m.GetDefaultTrafficPolicy(), m.GetDefaultTrafficPolicy() != nil)
 	message(localityBalancing, m.GetLocalityLbSetting(), m.GetLocalityLbSetting() != nil)
 	message(zoneBalancing, m.GetZoneAwareLbSetting(), m.GetZoneAwareLbSetting() != nil)
@@ -66,6 +67,14 @@ func (t *Tables) PresentTrustDomains() []string {
 		return v.List.Items()
 	}
 	return []string{defaultTrustDomain}
+}
+
+// PresentCACertificates returns further roots of the mesh, for the goroutine that commits. It returns the same message as long as nothing
+// changes; nil if there are none.
+func (t *Tables) PresentCACertificates() *meshconfig.MeshConfig {
+	v, _ := t.Settings.Peek(certificates)
+	m, _ := v.Message.(*meshconfig.MeshConfig)
+	return m
 }
 
 // TrustDomains returns the trust domain of the mesh, followed by its aliases.

@@ -42,6 +42,7 @@ const (
 	meshTLS
 	tlsCurves
 	tlsCiphers
+	certificates
 )
 
 // Value is the value of a setting. The setting determines which of the fields it uses.

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"crypto/x509"
 	"strings"
 	"time"
 
@@ -30,6 +31,9 @@ func (c *checker) mesh(m *meshconfig.MeshConfig) {
 	c.trustDomain(at.Field("trustDomain"), m.TrustDomain)
 	for i, alias := range m.TrustDomainAliases {
 		c.trustDomain(at.Field("trustDomainAliases").At(i), alias)
+	}
+	for i, data := range m.CaCertificates {
+		c.roots(at.Field("caCertificates").At(i), data)
 	}
 	c.rule(at.Field("rootNamespace"), Label(m.RootNamespace))
 	c.exportTo(at.Field("defaultServiceExportTo"), m.DefaultServiceExportTo, true)
@@ -82,6 +86,19 @@ func (c *checker) accessLog(m *meshconfig.MeshConfig) {
 func (c *checker) portOrZero(p *document.Path, n int32) {
 	if n > 0 { // no field may have a negative number: shapes refuses it
 		c.rule(p, checkPort(uint32(n)))
+	}
+}
+
+// roots checks further roots of the mesh. Bad ones are warnings, because they affect no others.
+func (c *checker) roots(p *document.Path, data *meshconfig.MeshConfig_CertificateData) {
+	if data.GetPem() == "" {
+		if data.GetSpiffeBundleUrl() == "" {
+			c.warn(p, "says nothing: write certificates into pem")
+		}
+		return
+	}
+	if !x509.NewCertPool().AppendCertsFromPEM([]byte(data.GetPem())) {
+		c.warn(p.Field("pem"), "there is no PEM certificate in it, so nothing is trusted because of it")
 	}
 }
 

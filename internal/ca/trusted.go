@@ -1,0 +1,54 @@
+package ca
+
+import (
+	"crypto/x509"
+	"fmt"
+	"slices"
+
+	meshconfig "istio.io/api/mesh/v1alpha1"
+)
+
+// Trusted are roots that the mesh configuration adds to those of the authority. They never change.
+type Trusted struct{ list []trusted }
+
+// trusted are roots for some signers; for all certificates if there are none.
+type trusted struct {
+	roots   []*x509.Certificate
+	signers []string
+}
+
+// NewTrusted reads caCertificates of the mesh configuration. It leaves out what cannot be read, and returns an error for each of it.
+func NewTrusted(list []*meshconfig.MeshConfig_CertificateData) (*Trusted, []error) {
+	t := &Trusted{}
+	var errs []error
+	for i, data := range list {
+		if data.GetPem() == "" {
+			continue // validation tells what is not supported
+		}
+		roots, err := parseCertificates([]byte(data.GetPem()))
+		if err != nil {
+			errs = append(errs, fmt.Errorf("caCertificates[%d].pem of the mesh configuration: %w", i, err))
+			continue
+		}
+		t.list = append(t.list, trusted{roots, data.GetCertSigners()})
+	}
+	return t, errs
+}
+
+// Of returns the roots for what a signer signs; an empty name stands for the authority of the mesh.
+func (t *Trusted) Of(signer string) (roots []*x509.Certificate) {
+	for _, one := range t.list {
+		if len(one.signers) == 0 || slices.Contains(one.signers, signer) {
+			roots = append(roots, one.roots...)
+		}
+	}
+	return unique(roots)
+}
+
+// All returns the roots for whatever is signed.
+func (t *Trusted) All() (roots []*x509.Certificate) {
+	for _, one := range t.list {
+		roots = append(roots, one.roots...)
+	}
+	return unique(roots)
+}

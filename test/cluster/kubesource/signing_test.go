@@ -1,0 +1,196 @@
+package kubesource
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"math/big"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	meshconfig "istio.io/api/mesh/v1alpha1"
+	certificates "k8s.io/api/certificates/v1"
+	core "k8s.io/api/core/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/pilotmesh/pilot/internal/ca"
+	"github.com/pilotmesh/pilot/internal/cluster"
+	"github.com/pilotmesh/pilot/internal/identity"
+	"github.com/pilotmesh/pilot/test/cluster/binaries"
+	"github.com/pilotmesh/pilot/test/kit/certs"
+)
+
+// signerName is the signer that manifests/signer.yaml names.
+const signerName = "example.com/mesh"
+
+var reviews = identity.Identity{TrustDomain: "cluster.local", Namespace: "shop", ServiceAccount: "reviews"}
+
+func (p *place) key() *ecdsa.PrivateKey {
+	p.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	p.must(err)
+	return key
+}
+
+// csr is a request of a workload for its certificate.
+func (p *place) csr(key crypto.Signer) string {
+	p.Helper()
+	uri, err := url.Parse(reviews.String())
+	p.must(err)
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{URIs: []*url.URL{uri}}, key)
+	p.must(err)
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
+}
+
+// signer is a controller that signs the approved requests of signerName, as cert-manager and others do. It returns its root.
+func (p *place) signer() string {
+	p.Helper()
+	key := p.key()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "signer"}, NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	p.must(err)
+	root, err := x509.ParseCertificate(der)
+	p.must(err)
+	requests := p.api.CertificatesV1().CertificateSigningRequests()
+	w, err := requests.Watch(p.Context(), meta.ListOptions{})
+	p.must(err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for e := range w.ResultChan() {
+			q, ok := e.Object.(*certificates.CertificateSigningRequest)
+			if !ok || e.Type != watch.Modified || q.Spec.SignerName != signerName || len(q.Status.Conditions) == 0 || len(q.Status.Certificate) > 0 {
+				continue
+			}
+			signed, err := sign(q, root, key)
+			if err != nil {
+				p.Errorf("the signer: %v", err)
+				continue
+			}
+			q.Status.Certificate = signed
+			if _, err := requests.UpdateStatus(context.WithoutCancel(p.Context()), q, meta.UpdateOptions{}); err != nil {
+				p.Errorf("the signer: %v", err)
+			}
+		}
+	}()
+	p.Cleanup(func() {
+		w.Stop()
+		<-done
+	})
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
+func sign(q *certificates.CertificateSigningRequest, root *x509.Certificate, key crypto.Signer) ([]byte, error) {
+	block, _ := pem.Decode(q.Spec.Request)
+	csr, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: csr.Subject, URIs: csr.URIs, NotBefore: time.Now().Add(-time.Minute),
+		NotAfter: time.Now().Add(time.Duration(*q.Spec.ExpirationSeconds) * time.Second), KeyUsage: x509.KeyUsageDigitalSignature,
+	}, root, csr.PublicKey, key)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), err
+}
+
+// TestSigner has a certificate signed by a signer of the cluster, with the rights of manifests/signer.yaml and without them.
+func TestSigner(t *testing.T) {
+	p := on(t)
+	root := p.signer()
+	trusted, errs := ca.NewTrusted([]*meshconfig.MeshConfig_CertificateData{{
+		CertificateData: &meshconfig.MeshConfig_CertificateData_Pem{Pem: root}, CertSigners: []string{signerName},
+	}})
+	p.must(errors.Join(errs...))
+	requests, err := cluster.NewSigningRequests(p.account())
+	p.must(err)
+	r := ca.Registrar{Requests: requests, Signer: signerName, Domain: "example.com", Roots: trusted.Of, Now: time.Now}
+	key := p.key()
+	issue := func() ([]string, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		return r.Sign(ctx, p.csr(key), key.Public(), reviews, time.Hour, "")
+	}
+	if _, err := issue(); err == nil || !strings.Contains(err.Error(), "apply manifests/signer.yaml") {
+		t.Errorf("without the right: %v", err)
+	}
+	dir, err := binaries.Root()
+	p.must(err)
+	rules, err := os.ReadFile(filepath.Join(dir, "manifests", "signer.yaml"))
+	p.must(err)
+	p.kubectl(strings.ReplaceAll(string(rules), "istio-system", p.namespace), "apply", "-f", "-")
+	var chain []string
+	p.until("the rights to hold", func() bool { chain, err = issue(); return err == nil })
+	if len(chain) != 2 || chain[1] != root {
+		t.Fatalf("the answer is %q", chain)
+	}
+	block, _ := pem.Decode([]byte(chain[0]))
+	leaf, err := x509.ParseCertificate(block.Bytes)
+	p.must(err)
+	if len(leaf.URIs) != 1 || leaf.URIs[0].String() != reviews.String() || !key.PublicKey.Equal(leaf.PublicKey) {
+		t.Errorf("the certificate is of %v", leaf.URIs)
+	}
+	left, err := p.api.CertificatesV1().CertificateSigningRequests().List(t.Context(), meta.ListOptions{FieldSelector: "spec.signerName=" + signerName})
+	p.must(err)
+	if len(left.Items) > 0 {
+		t.Errorf("%d requests are left in the cluster", len(left.Items))
+	}
+}
+
+// TestPluggedSecret reads an authority from the Secret cacerts, and follows it.
+func TestPluggedSecret(t *testing.T) {
+	p := on(t)
+	secret, err := cluster.NewPluggedSecret(p.account(), p.namespace, "cacerts")
+	p.must(err)
+	if _, err := secret.Files(t.Context()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no Secret: %v", err)
+	}
+	other, err := cluster.NewPluggedSecret(p.account(), p.namespace, "of-others")
+	p.must(err)
+	if _, err := other.Files(t.Context()); err == nil || !strings.Contains(err.Error(), "lacks: get secrets") {
+		t.Errorf("a Secret of others: %v", err)
+	}
+	authority, err := certs.NewAuthority("plugged")
+	p.must(err)
+	cert, private := authority.Pair().Cert, authority.Pair().Key
+	_, err = p.api.CoreV1().Secrets(p.namespace).Create(t.Context(), &core.Secret{
+		ObjectMeta: meta.ObjectMeta{Name: "cacerts"},
+		StringData: map[string]string{"ca-cert.pem": cert, "ca-key.pem": private, "root-cert.pem": cert, "cert-chain.pem": cert},
+	}, meta.CreateOptions{})
+	p.must(err)
+	k := ca.NewKeeper(ca.Settings{
+		Folder: ca.Folder(t.TempDir()), Plug: secret, Limits: ca.Limits{Default: time.Hour, Max: time.Hour}, Names: []string{"localhost"},
+		Log: slog.New(slog.DiscardHandler), Now: time.Now,
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- k.Run(ctx) }()
+	defer func() {
+		cancel()
+		p.must(<-done)
+	}()
+	select {
+	case <-k.Ready():
+	case err := <-done:
+		done <- nil
+		t.Fatal(err)
+	}
+	if got := string(k.Authority().Roots()); got != cert {
+		t.Errorf("the roots are %s, want those of the Secret", got)
+	}
+}
