@@ -32,6 +32,7 @@ It fetches the keys with which proxies verify tokens (jwksUri of RequestAuthenti
 link-local and metadata addresses. Environment variables of Istio change that:
   BLOCKED_CIDRS_IN_JWKS_URIS                     more ranges of addresses not to fetch from, separated by commas
   PILOT_JWT_PUB_KEY_REFRESH_INTERVAL             how often keys are fetched anew (20m)
+  PILOT_JWT_ENABLE_REMOTE_JWKS                   hybrid: proxies fetch keys from services that they see; envoy: only proxies do
   JWKS_RESOLVER_INSECURE_SKIP_VERIFY             true: accept any certificate of a key server
 
 It signs the certificates of workloads for callers that show who they are, with a root of its own or an authority that is plugged in.

@@ -14,6 +14,8 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+
+	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
 // Forever is an unlimited duration.
@@ -55,6 +57,8 @@ type Settings struct {
 	KeyRefresh         time.Duration
 	BlockedKeyServers  []netip.Prefix
 	InsecureKeyServers bool
+	// KeyFetcher is who fetches key sets that have an address.
+	KeyFetcher mesh.KeyFetcher
 	// SharedMeshConfig is the name of a ConfigMap with mesh settings that are merged under those of the ConfigMap "istio"; empty
 	// for none.
 	SharedMeshConfig string
@@ -170,6 +174,15 @@ const minRangeBits = 8
 // keyServers reads the settings for fetching key sets.
 func (s *Settings) keyServers(env func(name, otherwise string) string) {
 	const interval, blocked = "PILOT_JWT_PUB_KEY_REFRESH_INTERVAL", "BLOCKED_CIDRS_IN_JWKS_URIS"
+	switch value := env("PILOT_JWT_ENABLE_REMOTE_JWKS", "false"); value {
+	case "false", "istiod":
+	case "true", "hybrid":
+		s.KeyFetcher = mesh.ProxyMayFetch
+	case "envoy":
+		s.KeyFetcher = mesh.ProxyFetches
+	default:
+		s.environment = append(s.environment, fmt.Errorf("PILOT_JWT_ENABLE_REMOTE_JWKS: %q is none of false, istiod, true, hybrid and envoy", value))
+	}
 	s.InsecureKeyServers = env("JWKS_RESOLVER_INSECURE_SKIP_VERIFY", "false") == "true"
 	refresh, err := time.ParseDuration(env(interval, "20m"))
 	if s.KeyRefresh = refresh; err != nil || refresh < time.Second {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/kube"
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/source"
@@ -62,6 +63,8 @@ type Options struct {
 	Ranges state.Ranges
 	// ControlNamespace is the namespace of the control plane; empty if it does not write to a cluster.
 	ControlNamespace string
+	// KeyFetcher is who fetches the keys of tokens.
+	KeyFetcher mesh.KeyFetcher
 	// Providers defines what answers proxies one by one; nil for nothing.
 	Providers func(*query.Graph, *state.Tables) []class.Provider
 }
@@ -71,7 +74,7 @@ func New(t T) *World { return NewWith(t, Options{}) }
 
 // NewWith returns an empty World with options.
 func NewWith(t T, o Options) *World {
-	tables := state.New(state.Options{ClusterID: o.ClusterID, Ranges: o.Ranges, ControlNamespace: o.ControlNamespace})
+	tables := state.New(state.Options{ClusterID: o.ClusterID, Ranges: o.Ranges, ControlNamespace: o.ControlNamespace, KeyFetcher: o.KeyFetcher})
 	o.Query.Strict = true
 	g := query.New(tables.DB, o.Query)
 	var providers []class.Provider

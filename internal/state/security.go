@@ -3,6 +3,7 @@ package state
 import (
 	"cmp"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -31,6 +32,8 @@ type Security struct {
 	// CustomForAll lists the policies of a namespace with the action CUSTOM that may apply to all workloads, and CustomSelecting those
 	// with a selector.
 	CustomForAll, CustomSelecting store.Index[string, api.Key]
+	// FetchingForAll and FetchingSelecting list RequestAuthentications likewise whose keys proxies may fetch from services.
+	FetchingForAll, FetchingSelecting store.Index[string, api.Key]
 	// Providers are the extension providers of the mesh configuration that decide about requests, by name.
 	Providers store.Table[string, *meshconfig.MeshConfig_ExtensionProvider]
 	// KeySets are the key sets that were fetched, or that could not be, by what names them.
@@ -114,6 +117,15 @@ func (k KeySource) Shown() string {
 		return strconv.Quote(k.Issuer)
 	}
 	return u.Scheme + "://" + u.Host + u.Path
+}
+
+// FetchedByProxy returns the address from which a proxy may fetch the keys of a rule, and who fetches them if it does not see the service
+// there; false if that is not left to proxies.
+func (t *Tables) FetchedByProxy(rule *security.JWTRule) (address string, only, ok bool) {
+	if t.options.KeyFetcher == mesh.ControlPlaneFetches || rule.GetJwks() != "" || rule.GetJwksUri() == "" {
+		return "", false, false
+	}
+	return rule.JwksUri, t.options.KeyFetcher == mesh.ProxyFetches, true
 }
 
 // KeySourceOf returns the key set that a rule needs to be fetched; false if it has its keys inline.
@@ -205,25 +217,38 @@ func (t *Tables) defineSecurity(db *store.DB) {
 	}
 	s.CustomForAll = store.NewIndex(s.Authorizations, "customPoliciesForAll", custom(false))
 	s.CustomSelecting = store.NewIndex(s.Authorizations, "customPoliciesSelecting", custom(true))
+	fetching := func(selecting bool) func(api.Key, *RequestAuthentication, func(string, api.Key)) {
+		return func(k api.Key, a *RequestAuthentication, add func(string, api.Key)) {
+			fetched := func(rule *security.JWTRule) bool { _, _, ok := t.FetchedByProxy(rule); return ok }
+			if selecting == (len(a.Spec.GetSelector().GetMatchLabels()) > 0) && slices.ContainsFunc(a.Spec.GetJwtRules(), fetched) {
+				add(k.Namespace, k)
+			}
+		}
+	}
+	s.FetchingForAll = store.NewIndex(s.Authentications, "fetchingForAll", fetching(false))
+	s.FetchingSelecting = store.NewIndex(s.Authentications, "fetchingSelecting", fetching(true))
 	s.Providers = store.NewTable[string](db, "authorizationProviders", func(a, b *meshconfig.MeshConfig_ExtensionProvider) bool { return proto.Equal(a, b) })
 	s.KeySets = store.NewTable[KeySource](db, "keySets", same[KeySet])
 	s.KeySets.OmitFromJournal()
 	s.KeySources = store.NewIndex(s.Authentications, "keySources", func(k api.Key, a *RequestAuthentication, add func(KeySource, api.Key)) {
-		for source := range a.sources() {
+		for source := range t.sources(a) {
 			add(source, k)
 		}
 	})
 	s.WantedKeys = store.NewIndex(s.Authentications, "wantedKeys", func(_ api.Key, a *RequestAuthentication, add func(struct{}, KeySource)) {
-		for source := range a.sources() {
+		for source := range t.sources(a) {
 			add(struct{}{}, source)
 		}
 	})
 }
 
-// sources are the key sets that the rules need to be fetched.
-func (a *RequestAuthentication) sources() map[KeySource]bool {
+// sources are the key sets that the control plane must fetch for the rules.
+func (t *Tables) sources(a *RequestAuthentication) map[KeySource]bool {
 	all := map[KeySource]bool{}
 	for _, rule := range a.Spec.GetJwtRules() {
+		if _, only, _ := t.FetchedByProxy(rule); only {
+			continue
+		}
 		if source, ok := KeySourceOf(rule); ok {
 			all[source] = true
 		}

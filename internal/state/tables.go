@@ -43,6 +43,8 @@ type Options struct {
 	RegisterUnverified bool
 	// Compliance restricts the TLS of proxies.
 	Compliance compliance.Policy
+	// KeyFetcher is who fetches the keys of tokens that have an address (jwksUri).
+	KeyFetcher mesh.KeyFetcher
 }
 
 // Tables are all tables of the mesh.

@@ -18,6 +18,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/store"
 )
 
 // Keys is a set of policies.
@@ -78,14 +79,16 @@ func (s Set) Members(t *state.Tables, r *query.Reader, kind string) Keys {
 	return Keys{}.With(all...)
 }
 
-// RefersToServices reports whether some policy of the set refers to the service of a provider.
+// RefersToServices reports whether some policy of the set refers to the service of a provider, or to one that proxies fetch keys from.
 func RefersToServices(t *state.Tables, r *query.Reader, s Set) bool {
 	root := t.RootNamespace(r)
-	if t.Security.CustomForAll.Group(r, root).Len() > 0 || s.Namespace != "" && t.Security.CustomForAll.Group(r, s.Namespace).Len() > 0 {
-		return true
+	for _, forAll := range []store.Index[string, api.Key]{t.Security.CustomForAll, t.Security.FetchingForAll} {
+		if forAll.Group(r, root).Len() > 0 || s.Namespace != "" && forAll.Group(r, s.Namespace).Len() > 0 {
+			return true
+		}
 	}
 	for k := range s.Selected.All() {
-		if t.Security.CustomSelecting.Group(r, k.Namespace).Has(k) {
+		if t.Security.CustomSelecting.Group(r, k.Namespace).Has(k) || t.Security.FetchingSelecting.Group(r, k.Namespace).Has(k) {
 			return true
 		}
 	}

@@ -76,6 +76,15 @@ func (f *findings) requestAuthentication() {
 			continue
 		}
 		at := fmt.Sprintf("spec.jwtRules[%d]", i)
+		if address, only, _ := f.q.tables.FetchedByProxy(rule); only {
+			if f.key.Namespace == f.q.tables.RootNamespace(f.r) {
+				continue // it depends on the namespace of the workload
+			}
+			if _, trouble := f.q.scope.KeyServer(f.r, scope.Set{Namespace: f.key.Namespace}, address); trouble != "" {
+				f.warn(at+".jwksUri", "proxies cannot fetch the keys of this issuer, so its tokens are rejected: %s; declare it in a ServiceEntry, or set PILOT_JWT_ENABLE_REMOTE_JWKS=hybrid", trouble)
+			}
+			continue
+		}
 		if source.URL != "" {
 			at += ".jwksUri"
 		} else {

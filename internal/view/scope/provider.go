@@ -2,6 +2,8 @@ package scope
 
 import (
 	"fmt"
+	"net/url"
+	"strconv"
 	"strings"
 
 	meshconfig "istio.io/api/mesh/v1alpha1"
@@ -26,6 +28,34 @@ func (q *Queries) Authorizer(r *query.Reader, s Set, p *meshconfig.MeshConfig_Ex
 	if !both {
 		namespace, host = "", service
 	}
+	return q.destination(r, s, namespace, host, port)
+}
+
+// KeyServer returns the service behind the address of a key set as the proxies of a set see it. If they cannot reach it, trouble says why.
+func (q *Queries) KeyServer(r *query.Reader, s Set, address string) (a Authorizer, trouble string) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return a, "its address cannot be read"
+	}
+	port := uint32(httpPort)
+	if u.Scheme == "https" {
+		port = httpsPort
+	}
+	if u.Port() != "" {
+		n, err := strconv.ParseUint(u.Port(), 10, 16)
+		if err != nil {
+			return a, "the port of its address cannot be read"
+		}
+		port = uint32(n)
+	}
+	return q.destination(r, s, "", u.Hostname(), port)
+}
+
+// Ports of addresses that name none.
+const httpPort, httpsPort = 80, 443
+
+// destination finds a service. An empty namespace stands for any.
+func (q *Queries) destination(r *query.Reader, s Set, namespace, host string, port uint32) (a Authorizer, trouble string) {
 	a = Authorizer{Host: strings.ToLower(host), Port: port}
 	found, ok := q.services.Service.Get(r, q.View(r, HostInSet{Host: a.Host, Set: s}))
 	switch {

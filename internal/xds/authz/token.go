@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	jwtv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/jwt_authn/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/emptypb"
 	security "istio.io/api/security/v1beta1"
 
@@ -37,6 +40,9 @@ type tokens struct {
 type issuer struct {
 	provider *jwtv3.JwtProvider
 	required bool
+	// address is where proxies may fetch the keys; empty if they have them in provider. timeout bounds how long they wait.
+	address string
+	timeout time.Duration
 }
 
 // OutputName implements query.Output.
@@ -58,12 +64,16 @@ func (q *Queries) translateTokens(r *query.Reader, k api.Key) ([]*tokens, bool) 
 	parts := [][]byte{row.Hash[:]}
 	for _, rule := range row.Spec.GetJwtRules() {
 		keys := rule.GetJwks()
-		if source, fetched := state.KeySourceOf(rule); fetched {
+		address, only, _ := q.tables.FetchedByProxy(rule)
+		if source, fetched := state.KeySourceOf(rule); fetched && !only {
 			set, _ := q.tables.Security.KeySets.Get(r, source)
 			keys = set.Keys
 			parts = append(parts, []byte(fmt.Sprintf("%q", keys)))
 		}
-		t.issuers = append(t.issuers, issuer{provider(rule, cmp.Or(keys, noKeys)), rule.GetPresence() == security.JWTRule_REQUIRED})
+		t.issuers = append(t.issuers, issuer{
+			provider(rule, cmp.Or(keys, noKeys)), rule.GetPresence() == security.JWTRule_REQUIRED,
+			address, cmp.Or(rule.GetTimeout().AsDuration(), fetchTimeout),
+		})
 	}
 	t.hash = omap.Sum(parts...)
 	return []*tokens{t}, true
@@ -106,7 +116,7 @@ func (q *Queries) tokenFilters(r *query.Reader, k Key) []*hcmv3.HttpFilter {
 	slices.SortStableFunc(list, func(a, b issuer) int { return strings.Compare(a.provider.Issuer, b.provider.Issuer) })
 	providers := make(map[string]*jwtv3.JwtProvider, len(list))
 	for i, of := range list {
-		providers[providerName(i)] = of.provider
+		providers[providerName(i)] = q.fetching(r, k, of)
 	}
 	return []*hcmv3.HttpFilter{envoy.HTTPFilter(jwtMetadata, &jwtv3.JwtAuthentication{
 		Providers: providers, BypassCorsPreflight: true,
@@ -115,6 +125,34 @@ func (q *Queries) tokenFilters(r *query.Reader, k Key) []*hcmv3.HttpFilter {
 			RequirementType: &jwtv3.RequirementRule_Requires{Requires: requirement(list)},
 		}},
 	})}
+}
+
+// Times of proxies that fetch keys.
+const (
+	// fetchTimeout is how long a proxy waits for keys unless a rule says otherwise, and fetchedFor how long it uses them before it asks
+	// again. Both are Istio's.
+	fetchTimeout = 5 * time.Second
+	fetchedFor   = 5 * time.Minute
+)
+
+// fetching lets a proxy fetch the keys of an issuer, if that is wanted and the proxy sees the service that has them. It asks again in the
+// background, so that no request waits, and keeps the keys that it has if nobody answers.
+func (q *Queries) fetching(r *query.Reader, k Key, of issuer) *jwtv3.JwtProvider {
+	if of.address == "" {
+		return of.provider
+	}
+	at, trouble := q.scope.KeyServer(r, k.Hosts, of.address)
+	if trouble != "" {
+		return of.provider
+	}
+	p := proto.CloneOf(of.provider)
+	p.JwksSourceSpecifier = &jwtv3.JwtProvider_RemoteJwks{RemoteJwks: &jwtv3.RemoteJwks{
+		HttpUri: &corev3.HttpUri{
+			Uri: of.address, HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: envoy.OutboundCluster(at.Port, "", at.Host)}, Timeout: durationpb.New(of.timeout),
+		},
+		CacheDuration: durationpb.New(fetchedFor), AsyncFetch: &jwtv3.JwksAsyncFetch{FastListener: true},
+	}}
+	return p
 }
 
 func providerName(i int) string { return fmt.Sprintf("origins-%d", i) }

@@ -132,7 +132,14 @@ func (i *inquiry) tokenPolicy(row *state.RequestAuthentication) Policy {
 	p := Policy{Object: i.ref(row.Object), Action: tokenAction, Rules: len(row.Spec.GetJwtRules())}
 	for _, rule := range row.Spec.GetJwtRules() {
 		is := Issuer{Name: rule.GetIssuer(), Keys: "inline keys", Required: rule.GetPresence() == security.JWTRule_REQUIRED}
-		if source, fetched := state.KeySourceOf(rule); fetched {
+		address, only, _ := i.Tables.FetchedByProxy(rule)
+		_, unseen := i.Queries.Scope.KeyServer(i.r, scope.SetOf(i.class).WithoutNames(), address)
+		switch source, fetched := state.KeySourceOf(rule); {
+		case address != "" && unseen == "":
+			is.Keys = "keys that Envoy fetches from " + source.Shown()
+		case only:
+			is.Missing, is.Keys = true, "keys of "+source.Shown()+", which Envoy cannot fetch: "+unseen
+		case fetched:
 			set, _ := i.Tables.Security.KeySets.Get(i.r, source)
 			is.Missing = set.Keys == ""
 			switch {
