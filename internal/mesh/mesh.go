@@ -365,7 +365,7 @@ const (
 func (e Endpoint) Equal(o Endpoint) bool {
 	return e.Address == o.Address && e.Place == o.Place && e.Weight == o.Weight &&
 		e.ServiceAccount == o.ServiceAccount && e.MeshTLS == o.MeshTLS && e.Health == o.Health && e.OnlyPorts == o.OnlyPorts && e.Labels == o.Labels &&
-		maps.Equal(e.Ports, o.Ports)
+		len(e.Ports) == len(o.Ports) && (len(e.Ports) == 0 || maps.Equal(e.Ports, o.Ports))
 }
 
 // LocalityLabel is a label with the locality of a workload. Dots or slashes separate its parts.

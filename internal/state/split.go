@@ -219,12 +219,13 @@ func endpoint(w *networking.WorkloadEntry, labels map[string]string, likely ...m
 		e.Labels = mesh.LabelsOf(all)
 	}
 	if e.Locality = mesh.ParseLocality(w.Locality); w.Locality == "" {
-		e.Locality = mesh.LabelLocality(all[mesh.LocalityLabel])
+		text, _ := mesh.LabelValue(e.Labels, mesh.LocalityLabel)
+		e.Locality = mesh.LabelLocality(text)
 	}
 	if e.Network == "" {
-		e.Network = all[mesh.NetworkLabel]
+		e.Network, _ = mesh.LabelValue(e.Labels, mesh.NetworkLabel)
 	}
-	mode, declared := all[mesh.TLSModeLabel]
+	mode, declared := mesh.LabelValue(e.Labels, mesh.TLSModeLabel)
 	e.MeshTLS = mode == mesh.TLSModeMesh || !declared && e.ServiceAccount != ""
 	return e
 }

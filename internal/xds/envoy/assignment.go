@@ -5,6 +5,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -58,10 +59,10 @@ func EncodeAssignment(name string, groups []mesh.Group, external bool) []byte {
 		meshTLS = appendBytes(nil, lbMetadata, m)
 	}
 	out := appendText(make([]byte, 0, len(name)+(80+len(meshTLS))*n), assignmentName, name)
-	var group, lb []byte
+	var group []byte
 	shift := weightShift(groups)
 	for _, g := range groups {
-		group = group[:0]
+		group = slices.Grow(group[:0], (60+len(meshTLS))*len(g.Endpoints))
 		if g.Locality != (mesh.Locality{}) {
 			var l []byte
 			l = appendText(l, localityRegion, g.Locality.Region)
@@ -70,16 +71,14 @@ func EncodeAssignment(name string, groups []mesh.Group, external bool) []byte {
 			group = appendBytes(group, groupLocality, l)
 		}
 		sum := uint32(0)
+		var common commonPart
 		for _, e := range g.Endpoints {
-			weight := max(e.Weight>>shift, 1)
-			sum += weight
-			lb = appendNumber(lb[:0], lbHealth, uint32(healthOf(e)))
-			if !external && e.TakesMeshTLS() {
-				lb = append(lb, meshTLS...)
+			is := commonPart{weight: max(e.Weight>>shift, 1), health: healthOf(e), meshTLS: !external && e.TakesMeshTLS()}
+			sum += is.weight
+			if !is.equal(common) {
+				common = is.encode(meshTLS)
 			}
-			lb = appendWrapped(lb, lbWeight, weight)
-			lb = appendEndpoint(lb, e) // a oneof, which Go encodes after all other fields
-			group = appendBytes(group, groupEndpoints, lb)
+			group = appendLbEndpoint(group, common.bytes, e)
 		}
 		if g.Weight > 0 {
 			sum = g.Weight
@@ -91,27 +90,65 @@ func EncodeAssignment(name string, groups []mesh.Group, external bool) []byte {
 	return out
 }
 
+// commonPart is what an LbEndpoint has besides its address. Most endpoints have that of their neighbour.
+type commonPart struct {
+	weight  uint32
+	health  corev3.HealthStatus
+	meshTLS bool
+	bytes   []byte
+}
+
+func (c commonPart) equal(o commonPart) bool {
+	return c.weight == o.weight && c.health == o.health && c.meshTLS == o.meshTLS
+}
+
+// encode adds the encoding.
+func (c commonPart) encode(meshTLS []byte) commonPart {
+	c.bytes = appendNumber(nil, lbHealth, uint32(c.health))
+	if c.meshTLS {
+		c.bytes = append(c.bytes, meshTLS...)
+	}
+	c.bytes = appendWrapped(c.bytes, lbWeight, c.weight)
+	return c
+}
+
 func hasMeshTLS(g mesh.Group) bool {
 	return slices.ContainsFunc(g.Endpoints, func(e mesh.PortEndpoint) bool { return e.TakesMeshTLS() })
 }
 
-// appendEndpoint appends LbEndpoint.endpoint: an Endpoint with an Address with a SocketAddress or Pipe.
-func appendEndpoint(b []byte, e mesh.PortEndpoint) []byte {
-	var room [128]byte
-	kind, inner := protowire.Number(addressSocket), room[:0]
-	if path, ok := e.UnixPath(); ok {
-		kind, inner = addressPipe, appendText(inner, pipePath, path)
-	} else {
-		inner = appendText(inner, socketAddress, e.Address)
-		inner = protowire.AppendTag(inner, socketPort, protowire.VarintType) // a member of a oneof is encoded even if it is zero
-		inner = protowire.AppendVarint(inner, uint64(e.Port))
+// appendLbEndpoint appends LocalityLbEndpoints.lb_endpoints: an LbEndpoint with an Endpoint with an Address with a SocketAddress or Pipe.
+// The sizes of the messages are worked out first, so that each byte is written once.
+func appendLbEndpoint(b, common []byte, e mesh.PortEndpoint) []byte {
+	kind, text, textField := protowire.Number(addressSocket), e.Address, protowire.Number(socketAddress)
+	path, isPipe := e.UnixPath()
+	if isPipe {
+		kind, text, textField = addressPipe, path, pipePath
 	}
-	address := 1 + protowire.SizeBytes(len(inner))
-	b = protowire.AppendTag(b, lbEndpoint, protowire.BytesType)
-	b = protowire.AppendVarint(b, uint64(1+protowire.SizeBytes(address)))
-	b = protowire.AppendTag(b, endpointAddress, protowire.BytesType)
-	b = protowire.AppendVarint(b, uint64(address))
-	return appendBytes(b, kind, inner)
+	inner := 0
+	if text != "" {
+		inner = 1 + protowire.SizeBytes(len(text))
+	}
+	if !isPipe {
+		inner += 1 + protowire.SizeVarint(uint64(e.Port))
+	}
+	address := 1 + protowire.SizeBytes(inner)
+	endpoint := 1 + protowire.SizeBytes(address)
+	b = appendHeader(b, groupEndpoints, len(common)+1+protowire.SizeBytes(endpoint))
+	b = append(b, common...)
+	b = appendHeader(b, lbEndpoint, endpoint) // a oneof, which Go encodes after all other fields
+	b = appendHeader(b, endpointAddress, address)
+	b = appendHeader(b, kind, inner)
+	b = appendText(b, textField, text)
+	if !isPipe {
+		b = protowire.AppendTag(b, socketPort, protowire.VarintType) // a member of a oneof is encoded even if it is zero
+		b = protowire.AppendVarint(b, uint64(e.Port))
+	}
+	return b
+}
+
+// appendHeader appends what precedes the content of a message of a size in bytes.
+func appendHeader(b []byte, field protowire.Number, size int) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.BytesType), uint64(size))
 }
 
 func appendBytes(b []byte, field protowire.Number, v []byte) []byte {
