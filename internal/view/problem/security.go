@@ -2,6 +2,8 @@ package problem
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 
 	security "istio.io/api/security/v1beta1"
 
@@ -36,6 +38,9 @@ func (f *findings) provider(row *state.AuthorizationPolicy) {
 	if _, trouble := f.q.scope.Authorizer(f.r, scope.Set{Namespace: f.key.Namespace}, provider); trouble != "" {
 		f.warn(at, "%s: %s", trouble, effect)
 	}
+	if provider.GetEnvoyExtAuthzHttp() != nil {
+		f.connectionsWithoutProvider(row)
+	}
 	read := 0
 	for k := range f.q.tables.Security.CustomForAll.Group(f.r, f.key.Namespace).All() {
 		if read++; read > maxChecked {
@@ -47,6 +52,43 @@ func (f *findings) provider(row *state.AuthorizationPolicy) {
 			return
 		}
 	}
+}
+
+// connectionsWithoutProvider warns of a policy whose provider is asked over HTTP and that applies to another port of a workload.
+func (f *findings) connectionsWithoutProvider(row *state.AuthorizationPolicy) {
+	all := len(row.Spec.GetSelector().GetMatchLabels()) == 0
+	checked := 0
+	for id := range f.q.tables.ProxiesIn.Group(f.r, f.key.Namespace).All() {
+		if checked++; checked > maxChecked {
+			return
+		}
+		class, ok := f.q.scope.Class.Get(f.r, string(id))
+		if !ok || !all && !class.Policies.Has(f.key) {
+			continue
+		}
+		for port := range class.Inbound.All() {
+			if port.Protocol == mesh.TCP && aboutPort(row.Spec, port.Number) {
+				f.warn("spec.provider.name", "this provider is asked over HTTP, so connections to port %d of %s, which is not HTTP, are denied; name the HTTP ports in to.operation.ports, or use a gRPC provider",
+					port.Number, port.Host)
+				return
+			}
+		}
+	}
+}
+
+// aboutPort reports whether some rule of a policy may match connections to a port.
+func aboutPort(spec *security.AuthorizationPolicy, port uint32) bool {
+	for _, rule := range spec.GetRules() {
+		if len(rule.GetTo()) == 0 {
+			return true
+		}
+		for _, to := range rule.GetTo() {
+			if ports := to.GetOperation().GetPorts(); len(ports) == 0 || slices.Contains(ports, strconv.Itoa(int(port))) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // policySelector warns of a selector that selects no known workload.

@@ -73,7 +73,8 @@ func (q *Queries) custom(r *query.Reader, k Key, list []*rules) Filters {
 	f := Filters{HTTP: []*hcmv3.HttpFilter{envoy.HTTPFilter(httpFilterName, &rbachttpv3.RBAC{ShadowRules: shadow(http), ShadowRulesStatPrefix: customStats})}}
 	if o := provider.GetEnvoyExtAuthzHttp(); o != nil {
 		f.HTTP = append(f.HTTP, envoy.HTTPFilter(extHTTPName, askHTTP(o, p, cluster)))
-		return f // connections that are not HTTP cannot be asked about over HTTP
+		f.TCP = denyCustom(nil, tcp).TCP // other connections cannot be asked about over HTTP
+		return f
 	}
 	o := provider.GetEnvoyExtAuthzGrpc()
 	f.HTTP = append(f.HTTP, envoy.HTTPFilter(extHTTPName, askGRPC(o, p, cluster)))

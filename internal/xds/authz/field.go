@@ -173,8 +173,11 @@ func requestPrincipal(_ *translation, value string) (list []*rbacv3.Principal) {
 }
 
 func requestHeader(name string) func(*translation, string) []*rbacv3.Principal {
-	return func(_ *translation, value string) []*rbacv3.Principal {
-		return []*rbacv3.Principal{{Identifier: &rbacv3.Principal_Header{Header: headerMatcher(name, value, false)}}}
+	return func(t *translation, value string) (list []*rbacv3.Principal) {
+		for _, m := range headerMatchers(name, value, false, t.wide) {
+			list = append(list, &rbacv3.Principal{Identifier: &rbacv3.Principal_Header{Header: m}})
+		}
+		return list
 	}
 }
 
@@ -216,8 +219,11 @@ func filterMetadata(filter string, path []string) func(*translation, string) []*
 	}
 }
 
-func requestHost(_ *translation, value string) []*rbacv3.Permission {
-	return []*rbacv3.Permission{{Rule: &rbacv3.Permission_Header{Header: headerMatcher(":authority", value, true)}}}
+func requestHost(t *translation, value string) (list []*rbacv3.Permission) {
+	for _, m := range headerMatchers(":authority", value, true, t.wide) {
+		list = append(list, &rbacv3.Permission{Rule: &rbacv3.Permission_Header{Header: m}})
+	}
+	return list
 }
 
 func requestMethod(_ *translation, value string) []*rbacv3.Permission {

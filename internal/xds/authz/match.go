@@ -52,6 +52,36 @@ func headerMatcher(name, pattern string, ignoreCase bool) *routev3.HeaderMatcher
 	return m
 }
 
+// headerMatchers match a header by a pattern. If they are wide, they also match a list with a text that the pattern matches: Envoy joins the
+// values of a header that a request has twice with commas, so a caller could otherwise pass a policy that denies one of them.
+func headerMatchers(name, pattern string, ignoreCase, wide bool) []*routev3.HeaderMatcher {
+	list := []*routev3.HeaderMatcher{headerMatcher(name, pattern, ignoreCase)}
+	if !wide || pattern == "*" {
+		return list
+	}
+	add := func(texts ...*matcherv3.StringMatcher) {
+		for _, text := range texts {
+			text.IgnoreCase = ignoreCase
+			list = append(list, &routev3.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: text}})
+		}
+	}
+	suffix, isSuffix := strings.CutPrefix(pattern, "*")
+	prefix, isPrefix := strings.CutSuffix(pattern, "*")
+	switch {
+	case isSuffix:
+		add(containsMatcher(suffix + ","))
+	case isPrefix:
+		add(containsMatcher(","+prefix), containsMatcher(", "+prefix))
+	default:
+		add(textMatcher(pattern+",*"), textMatcher("*,"+pattern), textMatcher("*, "+pattern), containsMatcher(","+pattern+","), containsMatcher(", "+pattern+","))
+	}
+	return list
+}
+
+func containsMatcher(s string) *matcherv3.StringMatcher {
+	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Contains{Contains: s}}
+}
+
 // pathMatcher matches the path of a request, without its query, by a pattern or a template.
 func pathMatcher(pattern string) *matcherv3.PathMatcher {
 	text := textMatcher(pattern)

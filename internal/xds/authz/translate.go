@@ -16,6 +16,8 @@ type translation struct {
 	// rules, what connections do not have is left out, so that they match more. A rule of an ALLOW policy is dropped as a whole, so
 	// that it allows less.
 	tcp, restricting bool
+	// wide is true for the values that are translated now if to match more of them restricts access.
+	wide bool
 }
 
 // rules returns the policies of Envoy for the rules of a policy, by the position of the rule.
@@ -126,6 +128,7 @@ func (t *translation) addField(f field, principals *[]*rbacv3.Principal, permiss
 		var who []*rbacv3.Principal
 		var what []*rbacv3.Permission
 		unknown := false
+		t.wide = t.restricting != side.not
 		for _, value := range side.values {
 			before := len(who) + len(what)
 			if f.principal != nil {
