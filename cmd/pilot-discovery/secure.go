@@ -248,7 +248,8 @@ func (x *secure) roots(access *rest.Config, loop *push.Loop, log *slog.Logger) (
 	if err != nil {
 		return nil, err
 	}
-	w.Log, w.PEM = log, func() []byte { return x.keeper.Authority().Roots() }
+	w.Log = log
+	w.PEM, w.Revoked = func() []byte { return x.keeper.Authority().Roots() }, func() []byte { return x.keeper.Authority().CRL() }
 	w.Namespaces = func(ctx context.Context) ([]string, error) {
 		return push.Look(ctx, loop, func(v *push.View) (names []string) {
 			for k := range v.Tables.Kube.Namespaces.All() {

@@ -177,7 +177,7 @@ func issued(s *config.Settings, board *secret.Board, own *credentials, log *slog
 	}
 	return secret.NewIssued(board, secret.IssueOptions{
 		TrustDomain: o.TrustDomain, Namespace: s.Namespace, Account: s.ServiceAccount, Valid: o.TTL, Grace: o.Grace,
-		RSABits: o.RSABits, Curve: curve, PKCS8: o.PKCS8, Output: o.Output, Log: log,
+		RSABits: o.RSABits, Curve: curve, PKCS8: o.PKCS8, Output: o.Output, CRL: o.Revoked, Log: log,
 		Request: func(ctx context.Context, csr string, valid time.Duration) ([]string, error) {
 			return requestCertificate(ctx, dialer, o.Provided != "", s.ClusterID, csr, valid)
 		},

@@ -13,11 +13,16 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// RootsMap is the ConfigMap with the roots of the mesh, which the injector mounts into pods.
-const RootsMap = "istio-ca-root-cert"
+// ConfigMaps with the roots of the mesh, and with the lists of certificates that a plugged-in authority has revoked, if there are any. The
+// injector mounts them into pods.
+const (
+	RootsMap   = "istio-ca-root-cert"
+	RevokedMap = "istio-ca-crl"
+)
 
 const (
-	rootsKey = "root-cert.pem"
+	rootsKey   = "root-cert.pem"
+	revokedKey = "ca-crl.pem"
 	// rootsPeriod is how often namespaces and roots are looked at, and rootsAnew how often ConfigMaps that somebody may have changed are.
 	rootsPeriod = 2 * time.Second
 	rootsAnew   = 5 * time.Minute
@@ -28,9 +33,9 @@ type Roots struct {
 	client objects.CoreV1Interface
 	// Namespaces returns the namespaces of the cluster.
 	Namespaces func(ctx context.Context) ([]string, error)
-	// PEM returns the roots.
-	PEM func() []byte
-	Log *slog.Logger
+	// PEM returns the roots, and Revoked the lists of revoked certificates.
+	PEM, Revoked func() []byte
+	Log          *slog.Logger
 }
 
 // NewRoots returns a writer to an API server. It sends no request.
@@ -44,7 +49,7 @@ func NewRoots(config *rest.Config) (*Roots, error) {
 
 // Run writes the roots until ctx ends.
 func (r *Roots) Run(ctx context.Context) {
-	written, since := map[string]string{}, time.Now()
+	written, since := map[target]string{}, time.Now()
 	again := time.NewTicker(rootsPeriod)
 	defer again.Stop()
 	failed := ""
@@ -69,46 +74,52 @@ func (r *Roots) Run(ctx context.Context) {
 	}
 }
 
-// write writes what is not written yet. A namespace that refuses does not hold back the others.
-func (r *Roots) write(ctx context.Context, written map[string]string) (last error) {
+// target is one ConfigMap, with the key in it that is written.
+type target struct{ namespace, name, key string }
+
+// write writes what is not written yet. A namespace that refuses does not hold back the others. Lists of revoked certificates are
+// written if there are any, and emptied when there are none any more.
+func (r *Roots) write(ctx context.Context, written map[target]string) (last error) {
 	namespaces, err := r.Namespaces(ctx)
 	if err != nil {
 		return err
 	}
-	roots := string(r.PEM())
+	roots, revoked := string(r.PEM()), string(r.Revoked())
 	for _, namespace := range namespaces {
-		if written[namespace] == roots {
-			continue
+		for t, content := range map[target]string{{namespace, RootsMap, rootsKey}: roots, {namespace, RevokedMap, revokedKey}: revoked} {
+			if was, known := written[t]; was == content && (known || content == "") {
+				continue
+			}
+			if err := r.writeOne(ctx, t, content); err != nil {
+				last = fmt.Errorf("ConfigMap %s/%s: %w", namespace, t.name, err)
+				continue
+			}
+			written[t] = content
 		}
-		if err := r.writeOne(ctx, namespace, roots); err != nil {
-			last = fmt.Errorf("ConfigMap %s/%s: %w", namespace, RootsMap, err)
-			continue
-		}
-		written[namespace] = roots
 	}
 	return last
 }
 
-func (r *Roots) writeOne(ctx context.Context, namespace, roots string) error {
-	maps := r.client.ConfigMaps(namespace)
-	is, err := maps.Get(ctx, RootsMap, metav1.GetOptions{})
+func (r *Roots) writeOne(ctx context.Context, t target, content string) error {
+	maps := r.client.ConfigMaps(t.namespace)
+	is, err := maps.Get(ctx, t.name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		_, err = maps.Create(ctx, &core.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Name: RootsMap, Namespace: namespace, Labels: map[string]string{"istio.io/config": "true"}},
-			Data:       map[string]string{rootsKey: roots},
+			ObjectMeta: metav1.ObjectMeta{Name: t.name, Namespace: t.namespace, Labels: map[string]string{"istio.io/config": "true"}},
+			Data:       map[string]string{t.key: content},
 		}, metav1.CreateOptions{FieldManager: manager})
 	case err != nil:
-	case is.Data[rootsKey] != roots:
+	case is.Data[t.key] != content:
 		if is.Data == nil {
 			is.Data = map[string]string{}
 		}
-		is.Data[rootsKey] = roots
+		is.Data[t.key] = content
 		_, err = maps.Update(ctx, is, metav1.UpdateOptions{FieldManager: manager})
 	}
 	switch {
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w; add the rule {apiGroups: [\"\"], resources: [configmaps], resourceNames: [%s], verbs: [get, update]} and one to create configmaps to the ClusterRole of the control plane", err, RootsMap)
+		return fmt.Errorf("%w; add the rule {apiGroups: [\"\"], resources: [configmaps], resourceNames: [%s], verbs: [get, update]} and one to create configmaps to the ClusterRole of the control plane", err, t.name)
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.HasStatusCause(err, core.NamespaceTerminatingCause):
 		return nil // the namespace goes, or somebody else writes: the next look shows it
 	}

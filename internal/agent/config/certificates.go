@@ -16,6 +16,7 @@ const (
 	tokenFile      = "./var/run/secrets/tokens/istio-token"
 	firstPartyFile = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 	rootsFile      = "./var/run/secrets/istio/root-cert.pem"
+	revokedFile    = "./var/run/secrets/istio/crl/ca-crl.pem"
 )
 
 // Certificates are the settings of the workload's certificates, and of how the agent shows who it is.
@@ -30,6 +31,8 @@ type Certificates struct {
 	TokenFile, Provided string
 	// Mounted is true if the workload's certificate is in mounted files whatever there is (FILE_MOUNTED_CERTS).
 	Mounted bool
+	// Revoked is a file with lists of revoked certificates, which need not exist (CA_CRL).
+	Revoked string
 	// Output is a folder to which certificates are written (OUTPUT_CERTS).
 	Output string
 	// TTL is how long a certificate shall be valid (SECRET_TTL), and Grace the part of that which is left when it is renewed
@@ -66,6 +69,7 @@ func (s *Settings) loadCertificates(errs *problems) {
 	c.DiscoveryRoots = env("XDS_ROOT_CA", rootsFile)
 	c.AuthorityRoots = env("CA_ROOT_CA", c.DiscoveryRoots)
 	c.ServerName = env("ISTIOD_SAN", "")
+	c.Revoked = env("CA_CRL", revokedFile)
 	c.Provided, c.Output, c.TrustDomain = env("PROV_CERT", ""), env("OUTPUT_CERTS", ""), env("TRUST_DOMAIN", "cluster.local")
 	c.Mounted, c.PKCS8 = boolean("FILE_MOUNTED_CERTS"), boolean("PKCS8_KEY")
 	switch policy := env("JWT_POLICY", "third-party-jwt"); policy {

@@ -221,7 +221,7 @@ func (s *fileSecret) read(name string) (Answer, error) {
 	if s.pair {
 		a, err = makePair(name, files, data[0], data[1])
 	} else {
-		a, err = makeRoots(name, files[0], data[0])
+		a, err = makeRoots(name, files[0], data[0], nil)
 	}
 	a.Files = files
 	return a, err

@@ -170,7 +170,7 @@ func (w *fixture) awaitThat(name, what string, check func(Entry) bool) Entry {
 // roots wants the secret to be served with this content.
 func (w *fixture) roots(name, text string) Entry {
 	w.Helper()
-	want, err := makeRoots(name, "", []byte(text))
+	want, err := makeRoots(name, "", []byte(text), nil)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package secret
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -12,7 +13,9 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"maps"
 	mathrand "math/rand/v2"
 	"net/url"
 	"os"
@@ -20,6 +23,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/pilotmesh/pilot/internal/credential"
+	"github.com/pilotmesh/pilot/internal/filewatch"
 )
 
 // IssueOptions are the settings of certificates from an authority.
@@ -36,6 +42,8 @@ type IssueOptions struct {
 	RSABits int
 	Curve   elliptic.Curve
 	PKCS8   bool
+	// CRL is a file with lists of revoked certificates, which may be missing or come later; empty for none.
+	CRL string
 	// Output is a folder to which key, certificate and roots are written; empty for none.
 	Output string
 	Log    *slog.Logger
@@ -58,6 +66,10 @@ type Issued struct {
 	o     IssueOptions
 	held  atomic.Pointer[held]
 	fails atomic.Int64
+
+	// crl are the lists of revoked certificates as PEM, read from the file that watched watches. They belong to the goroutine of Run.
+	crl     []byte
+	watched filewatch.Watcher
 }
 
 // held is what the authority has signed last.
@@ -73,7 +85,7 @@ func NewIssued(b *Board, o IssueOptions) *Issued {
 	if o.Curve == nil {
 		o.Curve = elliptic.P256()
 	}
-	return &Issued{board: b, o: o}
+	return &Issued{board: b, o: o, watched: filewatch.Watcher{Log: o.Log}}
 }
 
 // Certificate returns the workload's certificate with its key; nil if there is none.
@@ -115,6 +127,8 @@ func (i *Issued) Run(ctx context.Context) error {
 	}()
 	pause := firstPause
 	var next time.Time
+	defer i.watched.Close()
+	reread := i.followCRL()
 	late := time.NewTimer(impatience)
 	defer late.Stop()
 	timer := time.NewTimer(0)
@@ -127,6 +141,13 @@ func (i *Issued) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-view.Next:
+		case <-i.watched.Changed():
+			i.watched.Settle(ctx)
+			reread = i.followCRL()
+		case <-i.watched.Failed(): //nolint:errcheck // whatever failed, the file is read again
+			reread = i.followCRL()
+		case <-reread:
+			reread = i.followCRL()
 		case <-late.C:
 			if i.held.Load() == nil && problem == "" {
 				problem = "the certificate authority has not answered yet"
@@ -145,6 +166,7 @@ func (i *Issued) Run(ctx context.Context) error {
 				pause = min(2*pause, longestPause)
 			} else {
 				i.held.Store(r.held)
+				i.addCRL()
 				problem, next, pause = "", r.held.renew, firstPause
 				i.write(r.held)
 			}
@@ -324,12 +346,55 @@ func (i *Issued) hold(certs, roots []*x509.Certificate, key crypto.Signer, now t
 	if h.answers[workload], err = makePair(workload, from, chain, keyPEM); err != nil {
 		return nil, err
 	}
-	if h.answers[meshRoots], err = makeRoots(meshRoots, "the roots of the authority", h.roots); err != nil {
+	if h.answers[meshRoots], err = makeRoots(meshRoots, ofAuthority, h.roots, nil); err != nil {
 		return nil, err
 	}
 	left := certs[0].NotAfter.Sub(now)
 	h.renew = now.Add(time.Duration(float64(left) * (1 - i.o.Grace + (mathrand.Float64()-0.5)/50))) //nolint:gosec // it keeps nothing secret
 	return h, nil
+}
+
+// ofAuthority is where the roots come from.
+const ofAuthority = "the roots of the authority"
+
+// rereadCRL is how often the file of revoked certificates is read without a sign that it has changed. Some changes give none.
+const rereadCRL = 10 * time.Second
+
+// followCRL reads the file of revoked certificates, and returns what tells to do that again. A file that cannot be read revokes nothing less
+// than the last good one.
+func (i *Issued) followCRL() <-chan time.Time {
+	if i.o.CRL == "" {
+		return nil
+	}
+	i.watched.Follow([]string{i.o.CRL})
+	var lists []byte
+	content, err := filewatch.Read(i.o.CRL)
+	if err == nil {
+		lists, err = credential.RevocationLists(content)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		i.o.Log.Warn("revoked certificates cannot be read, so the last good lists stay in force", "file", i.o.CRL, "error", err)
+	} else if !bytes.Equal(lists, i.crl) {
+		i.crl = lists
+		i.addCRL()
+	}
+	return time.After(rereadCRL)
+}
+
+// addCRL adds the lists of revoked certificates to the roots that Envoy gets.
+func (i *Issued) addCRL() {
+	h := i.held.Load()
+	if h == nil {
+		return
+	}
+	roots, err := makeRoots(meshRoots, ofAuthority, h.roots, i.crl)
+	if err != nil || roots.version == h.answers[meshRoots].version {
+		return // the roots were fit for use when they were taken
+	}
+	next := *h
+	next.answers = maps.Clone(h.answers)
+	next.answers[meshRoots] = roots
+	i.held.Store(&next)
 }
 
 func (i *Issued) encodeKey(key crypto.Signer) ([]byte, error) {

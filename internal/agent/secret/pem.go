@@ -12,15 +12,18 @@ import (
 // certificateBlock is the type of PEM blocks of certificates.
 const certificateBlock = "CERTIFICATE"
 
-// makeRoots builds a secret from a file with CA certificates.
-func makeRoots(name, file string, data []byte) (Answer, error) {
+// makeRoots builds a secret from a file with CA certificates, and from lists of revoked certificates if there are any.
+func makeRoots(name, file string, data, crl []byte) (Answer, error) {
 	roots, remark, err := credential.Roots(data)
 	if err != nil {
 		return Answer{}, fmt.Errorf("%s: %w", file, err)
 	}
-	a, err := newAnswer(&tlsv3.Secret{Name: name, Type: &tlsv3.Secret_ValidationContext{
-		ValidationContext: &tlsv3.CertificateValidationContext{TrustedCa: inline(roots)},
-	}})
+	context := &tlsv3.CertificateValidationContext{TrustedCa: inline(roots)}
+	if len(crl) > 0 {
+		// Those that sign are looked up in no list, because their authority may publish none.
+		context.Crl, context.OnlyVerifyLeafCertCrl = inline(crl), true
+	}
+	a, err := newAnswer(&tlsv3.Secret{Name: name, Type: &tlsv3.Secret_ValidationContext{ValidationContext: context}})
 	if remark != "" {
 		a.Remark = file + ": " + remark
 	}

@@ -39,7 +39,7 @@ func TestRoots(t *testing.T) {
 		{"a broken revocation list", a.cert + block("X509 CRL", []byte("x")), "", "", "a revocation list in it cannot be read"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := makeRoots("n", "/f", []byte(c.text))
+			got, err := makeRoots("n", "/f", []byte(c.text), nil)
 			if c.err != "" {
 				if err == nil || !strings.Contains(err.Error(), c.err) || !strings.HasPrefix(err.Error(), "/f: ") || got.Good() {
 					t.Errorf("%v, %v", got, err)

@@ -44,6 +44,7 @@ var writes = map[string]string{
 	"leases/pilot-discovery-leader": "update",
 	"configmaps":                    "create",
 	"configmaps/istio-ca-root-cert": "update",
+	"configmaps/istio-ca-crl":       "update",
 	"secrets":                       "create", // in its own namespace only
 	"secrets/istio-ca-secret":       "update",
 	"tokenreviews":                  "create", // which is a question, too

@@ -17,12 +17,15 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	meshconfig "istio.io/api/mesh/v1alpha1"
 	certificates "k8s.io/api/certificates/v1"
 	core "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -193,4 +196,35 @@ func TestPluggedSecret(t *testing.T) {
 	if got := string(k.Authority().Roots()); got != cert {
 		t.Errorf("the roots are %s, want those of the Secret", got)
 	}
+}
+
+// TestRootsInNamespaces: each namespace gets the roots of the mesh, and what is revoked as long as there is something.
+func TestRootsInNamespaces(t *testing.T) {
+	p := on(t)
+	w, err := cluster.NewRoots(p.account())
+	p.must(err)
+	var revoked atomic.Value
+	revoked.Store("")
+	w.Log = slog.New(slog.DiscardHandler)
+	w.Namespaces = func(context.Context) ([]string, error) { return []string{p.namespace}, nil }
+	w.PEM, w.Revoked = func() []byte { return []byte("roots") }, func() []byte { return []byte(revoked.Load().(string)) }
+	ctx, cancel := context.WithCancel(t.Context())
+	var done sync.WaitGroup
+	done.Go(func() { w.Run(ctx) })
+	defer done.Wait()
+	defer cancel()
+	has := func(name, key, want string) func() bool {
+		return func() bool {
+			m, err := p.api.CoreV1().ConfigMaps(p.namespace).Get(t.Context(), name, meta.GetOptions{})
+			return err == nil && m.Data[key] == want
+		}
+	}
+	p.until("the roots", has(cluster.RootsMap, "root-cert.pem", "roots"))
+	if _, err := p.api.CoreV1().ConfigMaps(p.namespace).Get(t.Context(), cluster.RevokedMap, meta.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("although nothing is revoked, there is a list: %v", err)
+	}
+	revoked.Store("list")
+	p.until("the list", has(cluster.RevokedMap, "ca-crl.pem", "list"))
+	revoked.Store("")
+	p.until("the end of the list", has(cluster.RevokedMap, "ca-crl.pem", ""))
 }

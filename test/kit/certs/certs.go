@@ -49,7 +49,7 @@ func NewAuthority(name string) (*Authority, error) {
 		return nil, err
 	}
 	c.IsCA, c.ExtKeyUsage = true, nil
-	c.KeyUsage |= x509.KeyUsageCertSign
+	c.KeyUsage |= x509.KeyUsageCertSign | x509.KeyUsageCRLSign
 	pair, err := sign(c, nil)
 	if err != nil {
 		return nil, fmt.Errorf("making the authority %s: %w", name, err)
@@ -68,6 +68,19 @@ func (a *Authority) Issue(id Identity) (Pair, error) {
 		return Pair{}, fmt.Errorf("signing the certificate of %s: %w", id.Name, err)
 	}
 	return pair, nil
+}
+
+// Revoke returns a list of revoked certificates as PEM, by their serial numbers.
+func (a *Authority) Revoke(serials ...*big.Int) (string, error) {
+	list := &x509.RevocationList{Number: big.NewInt(time.Now().UnixNano()), ThisUpdate: time.Now().Add(-time.Hour), NextUpdate: time.Now().Add(time.Hour)}
+	for _, n := range serials {
+		list.RevokedCertificateEntries = append(list.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: n, RevocationTime: time.Now()})
+	}
+	der, err := x509.CreateRevocationList(rand.Reader, list, a.cert, a.key)
+	if err != nil {
+		return "", fmt.Errorf("signing a list of revoked certificates: %w", err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: der})), nil
 }
 
 // Pair is the authority's own certificate and key, for instance for another process.
