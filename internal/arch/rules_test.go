@@ -71,7 +71,7 @@ var flow = []struct{ pkg, imports string }{
 	{"register", "api kube omap source state view/registration xds/push"},
 	{"cluster", "api identity register state status view/registration"},
 	{"analyze", "api mesh omap query source state store xds/class xds/explain"},
-	{"agent/...", "agent/... api/document ca compliance config credential links mesh run xds/envoy"},
+	{"agent/...", "agent/... api/document ca compliance config credential filewatch links mesh run xds/envoy"},
 	{"arch", ""},
 	// Only tests import it: it stands in no other row.
 	{"meshtest", "api kube mesh omap proxy query source state store xds/..."},
