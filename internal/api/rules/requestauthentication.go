@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	security "istio.io/api/security/v1beta1"
@@ -44,6 +45,9 @@ func (c *checker) jwtRule(p *document.Path, rule *security.JWTRule) {
 	}
 	if rule.Jwks != "" {
 		c.rule(p.Field("jwks"), CheckKeySet([]byte(rule.Jwks)))
+		if set, ok := parseKeySet([]byte(rule.Jwks)); ok && slices.ContainsFunc(set.Keys, keyHeader.symmetric) {
+			c.warn(p.Field("jwks"), "has a symmetric key (kty: oct), with which whoever can read this object can make tokens; use RSA or EC keys")
+		}
 	}
 	for i, h := range rule.FromHeaders {
 		at := p.Field("fromHeaders").At(i).Field("name")
@@ -97,17 +101,29 @@ func checkKeyURL(s string) string {
 // MaxKeySet is the maximum size of a key set.
 const MaxKeySet = 1 << 20
 
+// keySet is a set of JSON Web Keys, as far as it is looked at.
+type keySet struct {
+	Keys []keyHeader `json:"keys"`
+}
+
+type keyHeader struct {
+	Type string `json:"kty"`
+}
+
+func (k keyHeader) symmetric() bool { return k.Type == "oct" }
+
+func parseKeySet(text []byte) (set keySet, ok bool) {
+	err := json.Unmarshal(text, &set)
+	return set, err == nil && set.Keys != nil
+}
+
 // CheckKeySet returns why a text is not a set of JSON Web Keys; "" if it is one. The reason holds nothing of the text.
 func CheckKeySet(text []byte) string {
 	if len(text) > MaxKeySet {
 		return fmt.Sprintf("has %d bytes, the limit is %d", len(text), MaxKeySet)
 	}
-	var set struct {
-		Keys []struct {
-			Type string `json:"kty"`
-		} `json:"keys"`
-	}
-	if json.Unmarshal(text, &set) != nil || set.Keys == nil {
+	set, ok := parseKeySet(text)
+	if !ok {
 		return `is not a set of JSON Web Keys; write {"keys": [...]}`
 	}
 	for i, key := range set.Keys {
