@@ -39,6 +39,8 @@ type Problem struct {
 	Field string
 	// Reason says what is wrong and how to correct it. It does not repeat the object, position or field.
 	Reason string
+	// Conflict is true if another object, or the same one in another source, goes before this one.
+	Conflict bool
 }
 
 // Refuses reports whether the problem is why the present version of its object is not used. Sources refuse objects, and say where
@@ -66,6 +68,9 @@ func (p Problem) ContentHash() omap.Hash {
 	for _, s := range []string{p.Position.File, strconv.Itoa(p.Position.Line), strconv.FormatInt(p.Position.Generation, 10), p.Field, p.Reason} {
 		b = append(b, 0)
 		b = append(b, s...)
+	}
+	if p.Conflict {
+		b = append(b, 0)
 	}
 	return omap.Sum(b, []byte{0, byte(p.Severity)})
 }

@@ -41,7 +41,8 @@ type Message struct {
 const (
 	// Accepted is true if the present version of the object is in force, and false if it is refused.
 	Accepted = "Accepted"
-	// Effective is true if everything in the object has an effect, and false if a part is ignored, or another object goes before it.
+	// Effective is true if everything in the object has an effect, and false if another object goes before it (reason Conflict), or a part of
+	// it is ignored.
 	Effective = "Effective"
 	// Live is true if every connected proxy that needs the object has acknowledged its present version.
 	Live = "Live"
@@ -61,12 +62,16 @@ const (
 func Of(problems []api.Problem, now live.Status) Status {
 	var s Status
 	var refused, ignored []string
+	trouble := "HasProblems"
 	for i, p := range problems {
 		text := describe(p)
 		if p.Refuses() {
 			refused = append(refused, text)
 		} else {
 			ignored = append(ignored, text)
+			if p.Conflict {
+				trouble = "Conflict"
+			}
 		}
 		if i < maxMessages {
 			s.Messages = append(s.Messages, Message{strings.ToUpper(p.Severity.String()), text})
@@ -74,7 +79,7 @@ func Of(problems []api.Problem, now live.Status) Status {
 	}
 	s.Conditions = []Condition{
 		condition(Accepted, refused, "Accepted", "the control plane uses this version", "Refused", "the last good version stays in force, if there is one: "),
-		condition(Effective, ignored, "NothingIgnored", "everything in it has an effect", "HasProblems", ""),
+		condition(Effective, ignored, "NothingIgnored", "everything in it has an effect", trouble, ""),
 		liveness(now),
 	}
 	if len(refused) > 0 {

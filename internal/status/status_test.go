@@ -44,6 +44,13 @@ Effective=false HasProblems: spec.http[0]: is never reached
 Live=true NotNeeded: no connected proxy needs it
 WARNING spec.http[0]: is never reached
 `},
+		{"another object goes before it", []api.Problem{warning, {Severity: api.Warning, Field: "spec.hosts[0]", Reason: "x is older", Conflict: true}}, live.Status{}, `
+Accepted=true Accepted: the control plane uses this version
+Effective=false Conflict: spec.http[0]: is never reached; spec.hosts[0]: x is older
+Live=true NotNeeded: no connected proxy needs it
+WARNING spec.http[0]: is never reached
+WARNING spec.hosts[0]: x is older
+`},
 		{"refused, while the version before is in force", []api.Problem{refusal}, live.Status{Proxies: 3, Live: 3}, `
 Accepted=false Refused: the last good version stays in force, if there is one: spec.hosts[0]: is no host
 Effective=true NothingIgnored: everything in it has an effect

@@ -31,7 +31,7 @@ func (f *findings) serviceEntry() {
 	for at, c := range f.claims("spec.hosts") {
 		for o := range c.older(f.key) {
 			if o.Namespace != f.key.Namespace {
-				f.warn(at, "%s is older and declares %q too: this declaration is seen in namespace %q only", o.Object(), c.host, f.key.Namespace)
+				f.conflict(at, "%s is older and declares %q too: this declaration is seen in namespace %q only", o.Object(), c.host, f.key.Namespace)
 				break
 			}
 			if first, ok := f.q.tables.Services.Get(f.r, o.Object()); ok {
@@ -74,7 +74,7 @@ func (f *findings) shortNames(at, host string, spec *mesh.Service) {
 			case c.Kind == state.ServiceClaim && c.Namespace != home:
 				who = fmt.Sprintf(" from namespace %q", c.Namespace)
 			}
-			f.warn(at, "%s declares the host %q, which goes before a short name: requests%s for it on port %s do not reach %q; call that by its full name",
+			f.conflict(at, "%s declares the host %q, which goes before a short name: requests%s for it on port %s do not reach %q; call that by its full name",
 				c.Object(), short, who, strings.Join(both, ", "), host)
 		}
 	}
@@ -106,11 +106,11 @@ func shared(spec *mesh.Service, others []mesh.Port) (numbers []string) {
 // merged warns of what has no effect where a namespace declares a host twice.
 func (f *findings) merged(at, host string, o state.Claim, spec, first *mesh.Service) {
 	if spec.Resolution != first.Resolution {
-		f.warn(at, "%s is older and declares %q with another resolution: that one counts", o.Object(), host)
+		f.conflict(at, "%s is older and declares %q with another resolution: that one counts", o.Object(), host)
 	}
 	for i, p := range spec.Ports {
 		if was, ok := first.Port(p.Number); ok && was.Protocol != p.Protocol {
-			f.warn(fmt.Sprintf("spec.ports[%d].protocol", i), "%s is older and declares port %d of %q as %q: that counts", o.Object(), p.Number, host, was.Protocol)
+			f.conflict(fmt.Sprintf("spec.ports[%d].protocol", i), "%s is older and declares port %d of %q as %q: that counts", o.Object(), p.Number, host, was.Protocol)
 		}
 	}
 }
@@ -134,7 +134,7 @@ func (f *findings) addresses(host string) {
 		at := service.Domain{Name: ip, Port: fp.HTTPPorts[0]}
 		for c := range f.q.services.Index.Domains.Group(f.r, service.All{}, at).All() {
 			if c.Host != host && c.Created <= fp.Created {
-				f.warn("spec.addresses", "%s, port %d, belongs to the older service %q: requests there do not reach %q; give it an address of its own", ip, at.Port, c.Host, host)
+				f.conflict("spec.addresses", "%s, port %d, belongs to the older service %q: requests there do not reach %q; give it an address of its own", ip, at.Port, c.Host, host)
 			}
 			break
 		}
@@ -150,11 +150,11 @@ func (f *findings) losses(host string, at service.Address) {
 	for _, l := range f.q.transport.Conflicts(f.r, host, at) {
 		switch {
 		case l.Name != "":
-			f.warn("spec.hosts", "%s, port %d: the older service %q has the TLS name %q: connections that ask for it do not reach %q", ip, at.Port, l.Winner, l.Name, host)
+			f.conflict("spec.hosts", "%s, port %d: the older service %q has the TLS name %q: connections that ask for it do not reach %q", ip, at.Port, l.Winner, l.Name, host)
 		case l.Block != "":
-			f.warn("spec.addresses", "%s, port %d, belongs to the older service %q: connections there do not reach %q; give it addresses of its own", l.Block, at.Port, l.Winner, host)
+			f.conflict("spec.addresses", "%s, port %d, belongs to the older service %q: connections there do not reach %q; give it addresses of its own", l.Block, at.Port, l.Winner, host)
 		default:
-			f.warn("spec.addresses", "%s, port %d, belongs to the older service %q: connections there do not reach %q; give it an address of its own", ip, at.Port, l.Winner, host)
+			f.conflict("spec.addresses", "%s, port %d, belongs to the older service %q: connections there do not reach %q; give it an address of its own", ip, at.Port, l.Winner, host)
 		}
 	}
 }
@@ -167,7 +167,7 @@ func (f *findings) sidecar() {
 	if len(row.Selector) == 0 {
 		for o := range f.q.tables.SidecarsFor.Group(f.r, f.key.Namespace).All() {
 			if o.Key != f.key {
-				f.warn("spec.workloadSelector", "%s is older and has no selector either: this one is not used", o.Key)
+				f.conflict("spec.workloadSelector", "%s is older and has no selector either: this one is not used", o.Key)
 			}
 			break
 		}

@@ -17,7 +17,7 @@ func (f *findings) peerAuthentication() {
 	}
 	if len(policy.Selector) == 0 {
 		if by, ok := f.q.services.Peers.Overrules(f.r, f.key); ok {
-			f.warn("spec.selector", "%s is older and has no selector either: this policy is not used", by)
+			f.conflict("spec.selector", "%s is older and has no selector either: this policy is not used", by)
 		}
 		return
 	}
@@ -26,7 +26,7 @@ func (f *findings) peerAuthentication() {
 		return
 	}
 	if by, ok := f.q.services.Peers.Overrules(f.r, f.key); ok {
-		f.warn("spec.selector", "%s is older and selects all workloads that this one selects: this policy is not used", by)
+		f.conflict("spec.selector", "%s is older and selects all workloads that this one selects: this policy is not used", by)
 		return
 	}
 	f.selectorWithoutWorkload("spec.selector", policy.Selector, func(id string) bool {

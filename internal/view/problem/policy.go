@@ -146,12 +146,12 @@ func (f *findings) selectorWithoutWorkload(at string, selector map[string]string
 // mergedRule warns of settings that have no effect because an older rule of the namespace, for the same host, has them too.
 func (f *findings) mergedRule(rule, first *state.DestinationRule) {
 	if rule.Spec.TrafficPolicy != nil && first.Spec.TrafficPolicy != nil {
-		f.warn("spec.trafficPolicy", "%s is older and has a policy for %q: that one counts", first.Object, rule.Host)
+		f.conflict("spec.trafficPolicy", "%s is older and has a policy for %q: that one counts", first.Object, rule.Host)
 	}
 	for i, s := range rule.Spec.Subsets {
 		for _, o := range first.Spec.Subsets {
 			if o.Name == s.Name {
-				f.warn(fmt.Sprintf("spec.subsets[%d]", i), "%s is older and has a subset %q: that one counts", first.Object, s.Name)
+				f.conflict(fmt.Sprintf("spec.subsets[%d]", i), "%s is older and has a subset %q: that one counts", first.Object, s.Name)
 			}
 		}
 	}
@@ -168,7 +168,7 @@ func (f *findings) otherAudience(c hostClaims, rule *state.DestinationRule) {
 			return
 		}
 		if other, ok := f.q.tables.DestinationRules.Get(f.r, o.Object()); ok && other.Audience != rule.Audience {
-			f.warn("spec.exportTo", "%s is younger and exported to others: callers that see both obey only that one for %q", other.Object, c.host)
+			f.conflict("spec.exportTo", "%s is younger and exported to others: callers that see both obey only that one for %q", other.Object, c.host)
 			return
 		}
 	}

@@ -82,7 +82,16 @@ type findings struct {
 }
 
 func (f *findings) warn(field, format string, args ...any) {
-	p := api.Problem{Object: f.key, Severity: api.Warning, Field: field, Reason: fmt.Sprintf(format, args...)}
+	f.add(api.Problem{Field: field, Reason: fmt.Sprintf(format, args...)})
+}
+
+// conflict warns that another object goes before this one.
+func (f *findings) conflict(field, format string, args ...any) {
+	f.add(api.Problem{Field: field, Reason: fmt.Sprintf(format, args...), Conflict: true})
+}
+
+func (f *findings) add(p api.Problem) {
+	p.Object, p.Severity = f.key, api.Warning
 	if !slices.Contains(f.list, p) {
 		f.list = append(f.list, p)
 	}
@@ -91,7 +100,7 @@ func (f *findings) warn(field, format string, args ...any) {
 func (q *Queries) check(r *query.Reader, k api.Key) ([]api.Problem, bool) {
 	f := &findings{q: q, r: r, key: k, addressesLeft: maxChecked}
 	if holders, ok := q.tables.Shadowed.Get(r, k); ok {
-		f.warn("", "sources %q hold this object; the one of %q is used: remove the others", holders, holders[0])
+		f.conflict("", "sources %q hold this object; the one of %q is used: remove the others", holders, holders[0])
 	}
 	q.checks[k.Kind](f)
 	return f.list, len(f.list) > 0

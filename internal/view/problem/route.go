@@ -13,7 +13,7 @@ import (
 func (f *findings) virtualService() {
 	for at, c := range f.claims("spec.hosts") {
 		for o := range c.older(f.key) {
-			f.warn(at, "%s goes first, by age or else by name, and has routes for %q too: for ports and callers that both have rules for, only those count", o.Object(), c.host)
+			f.conflict(at, "%s goes first, by age or else by name, and has routes for %q too: for ports and callers that both have rules for, only those count", o.Object(), c.host)
 			break
 		}
 	}

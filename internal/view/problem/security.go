@@ -47,7 +47,7 @@ func (f *findings) provider(row *state.AuthorizationPolicy) {
 			return
 		}
 		if other, ok := f.q.tables.Security.Authorizations.Get(f.r, k); ok && other.Spec.GetProvider().GetName() != name {
-			f.warn(at, "%s asks the provider %q, and only one provider can be asked about one workload: where both policies apply, what either matches is denied",
+			f.conflict(at, "%s asks the provider %q, and only one provider can be asked about one workload: where both policies apply, what either matches is denied",
 				k, other.Spec.GetProvider().GetName())
 			return
 		}

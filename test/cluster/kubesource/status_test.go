@@ -160,6 +160,11 @@ apiVersion: networking.istio.io/v1
 kind: VirtualService
 metadata: {name: broken}
 spec: {hosts: [web.bro ken], http: [{route: [{destination: {host: web}}]}]}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: second}
+spec: {hosts: [web], http: [{route: [{destination: {host: web}}]}]}
 `
 	repaired = `
 apiVersion: networking.istio.io/v1
@@ -187,6 +192,10 @@ func TestStatus(t *testing.T) {
 	p.condition("odd", "Effective=false")
 	p.condition("broken", "Accepted=false")
 	p.condition("broken", "Live=false")
+	p.condition("second", "Effective=false")
+	if got := p.output("get", "virtualservice/second", "-o", `jsonpath={.status.conditions[?(@.type=="Effective")].reason}`); got != "Conflict" {
+		t.Errorf("a VirtualService of a host that another one has: %s, want Conflict", got)
+	}
 	before := r.events.Load()
 	p.apply(repaired)
 	p.condition("broken", "Accepted")
