@@ -104,7 +104,8 @@ type Endpoint struct {
 	Locality string            `json:"locality,omitempty"`
 	Weight   uint32            `json:"weight,omitempty"`
 	Network  string            `json:"network,omitempty"`
-	Workload string            `json:"workload,omitempty"` // the WorkloadEntry it comes from
+	// Workload is the WorkloadEntry or pod that it comes from; of endpoints in a slice, the slice and the address.
+	Workload string `json:"workload,omitempty"`
 }
 
 // declared are the rows of one object, collected on the loop.
@@ -112,29 +113,30 @@ type declared struct {
 	key       api.Key
 	service   *mesh.Service
 	claims    *state.Claims
-	endpoints *state.Endpoints
-	workloads []workload // those its selector may mean: the namespace's
+	endpoints []Endpoint
 }
 
-// declarations collects the rows of the services that a request asks for.
-func (p *Pages) declarations(r *http.Request) ([]declared, error) {
+// declarations collects the rows of the services that a request asks for, with their endpoints if that is wanted.
+func (p *Pages) declarations(r *http.Request, endpoints bool) ([]declared, error) {
 	q := r.URL.Query()
 	namespace, host := q.Get("namespace"), q.Get("host")
 	list, err := inspect(r, p, func(v *push.View) (list []declared) {
-		workloads := map[string][]workload{}
-		for k, e := range v.Tables.Workloads.All() {
-			workloads[k.Namespace] = append(workloads[k.Namespace], workload{k.Name, e})
-		}
 		for k, s := range v.Tables.Services.All() {
 			if namespace != "" && namespace != k.Namespace {
 				continue
 			}
-			d := declared{key: k, service: s, workloads: workloads[k.Namespace]}
+			d := declared{key: k, service: s}
 			d.claims, _ = v.Tables.Claims.Peek(k)
-			d.endpoints, _ = v.Tables.Endpoints.Peek(k)
-			if host == "" || d.claims != nil && slices.Contains(d.claims.Hosts, host) {
-				list = append(list, d)
+			if host != "" && (d.claims == nil || !slices.Contains(d.claims.Hosts, host)) {
+				continue
 			}
+			if endpoints {
+				d.endpoints = []Endpoint{}
+				for workload, e := range v.Queries.Services.Declared(v.Graph.Glance(), k, s) {
+					d.endpoints = append(d.endpoints, showEndpoint(e, workload))
+				}
+			}
+			list = append(list, d)
 		}
 		return list
 	})
@@ -142,13 +144,12 @@ func (p *Pages) declarations(r *http.Request) ([]declared, error) {
 	return list, err
 }
 
-type workload struct {
-	name     string
-	endpoint mesh.Endpoint
-}
+func (p *Pages) registryz(r *http.Request) (any, error) { return p.services(r, false) }
 
-func (p *Pages) registryz(r *http.Request) (any, error) {
-	list, err := p.declarations(r)
+func (p *Pages) endpointz(r *http.Request) (any, error) { return p.services(r, true) }
+
+func (p *Pages) services(r *http.Request, endpoints bool) (any, error) {
+	list, err := p.declarations(r, endpoints)
 	out := make([]Service, 0, len(list))
 	for _, d := range list {
 		out = append(out, d.show())
@@ -156,39 +157,11 @@ func (p *Pages) registryz(r *http.Request) (any, error) {
 	return out, err
 }
 
-func (p *Pages) endpointz(r *http.Request) (any, error) {
-	list, err := p.declarations(r)
-	out := make([]Service, 0, len(list))
-	for _, d := range list {
-		s := d.show()
-		s.Endpoints = d.showEndpoints()
-		out = append(out, s)
-	}
-	return out, err
-}
-
-func (d declared) showEndpoints() []Endpoint {
-	list := []Endpoint{}
-	for _, e := range d.endpoints.Inline {
-		list = append(list, showEndpoint(e, ""))
-	}
-	if len(d.endpoints.Selector) == 0 {
-		return list
-	}
-	selected := len(list)
-	for _, w := range d.workloads {
-		if mesh.HasAll(w.endpoint.Labels, d.endpoints.Selector) {
-			list = append(list, showEndpoint(w.endpoint, w.name))
-		}
-	}
-	slices.SortFunc(list[selected:], func(a, b Endpoint) int { return cmp.Compare(a.Workload, b.Workload) })
-	return list
-}
-
 func (d declared) show() Service {
 	s := Service{
 		Namespace: d.key.Namespace, Name: d.key.Name, Hosts: []string{}, Ports: []Port{}, VisibleTo: []string{},
 		Resolution: d.service.Resolution.String(), Addresses: d.service.Addresses, External: d.service.External,
+		Endpoints: d.endpoints,
 	}
 	if d.claims != nil {
 		s.Hosts = d.claims.Hosts
@@ -202,7 +175,7 @@ func (d declared) show() Service {
 	return s
 }
 
-func showEndpoint(e mesh.Endpoint, workload string) Endpoint {
+func showEndpoint(e *mesh.Endpoint, workload string) Endpoint {
 	return Endpoint{
 		Address: e.Address, Ports: e.Ports, Labels: mesh.LabelMap(e.Labels), Locality: e.Locality.String(), Weight: e.Weight,
 		Network: e.Network, Workload: workload,

@@ -11,7 +11,11 @@ import (
 	"testing"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/intern"
+	"github.com/pilotmesh/pilot/internal/kube"
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/run"
+	"github.com/pilotmesh/pilot/internal/source"
 )
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -255,6 +259,27 @@ func TestServices(t *testing.T) {
 		t.Errorf("got %+v", list)
 	}
 	if w.read("/debug/endpointz?namespace=none", &list); len(list) != 0 {
+		t.Errorf("got %+v", list)
+	}
+}
+
+// TestClusterEndpoints: the endpoints of a Kubernetes Service are those of its slices.
+func TestClusterEndpoints(t *testing.T) {
+	w := newWorld(t, shop)
+	at := func(kind, name string) api.Key {
+		return api.Key{Kind: kind, Namespace: "shop", Name: name, Cluster: "Kubernetes"}
+	}
+	w.loop.Apply(source.Batch{Source: "cluster", Synced: true, Events: []source.Event{
+		{Key: at(kube.KindService, "details"), Value: &kube.Service{Addresses: []string{"10.96.0.1"}, Ports: []kube.ServicePort{{Name: "http", Number: 80, Protocol: mesh.TCP}}}},
+		{Key: at(kube.KindEndpointSlice, "details-x"), Value: &kube.Slice{
+			Service: "details", Ports: intern.Of(kube.SlicePort{Name: "http", Number: 8080}),
+			Endpoints: []kube.SliceEndpoint{{Address: "10.1.0.9"}},
+		}},
+	}})
+	w.settle()
+	var list []Service
+	w.read("/debug/endpointz?host=details.shop.svc.cluster.local", &list)
+	if len(list) != 1 || len(list[0].Endpoints) == 0 || list[0].Endpoints[0].Address != "10.1.0.9" || list[0].Endpoints[0].Ports["http"] != 8080 {
 		t.Errorf("got %+v", list)
 	}
 }

@@ -55,6 +55,7 @@ func (c *checker) network(at *document.Path, n *meshconfig.Network) {
 		case *meshconfig.Network_IstioNetworkGateway_Address:
 			if !isIP(is.Address) {
 				c.rule(at.Field("address"), checkFQDN(is.Address))
+				c.warn(at.Field("address"), "is a name, and names of gateways are not resolved yet, so nobody is sent through this one; write its IP address")
 			}
 		default:
 			c.fail(at, "say where the gateway is: address or registryServiceName")

@@ -141,6 +141,38 @@ func (p *plainPorts) mark(e mesh.PortEndpoint) mesh.PortEndpoint {
 	return e
 }
 
+// Declared are the endpoints of a declaration, for all of its ports, and the names of the workloads or slices that they come from; empty for
+// those that the declaration lists itself. spec is the declaration.
+func (q *Queries) Declared(r *query.Reader, k api.Key, spec *mesh.Service) iter.Seq2[string, *mesh.Endpoint] {
+	return func(yield func(string, *mesh.Endpoint) bool) {
+		e, ok := q.tables.Endpoints.Get(r, k)
+		if !ok {
+			return
+		}
+		for i := range e.Inline {
+			if !yield("", &e.Inline[i]) {
+				return
+			}
+		}
+		for list := range q.besides(r).of(Part{Object: k, Spec: spec}, e.Selector) {
+			for name, w := range list.All() {
+				if !yield(string(name), &w.Endpoint) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// besides reads the endpoints that a declaration does not list itself.
+func (q *Queries) besides(r *query.Reader) besides[omap.Map[omap.Name, SelectedEndpoint]] {
+	return besides[omap.Map[omap.Name, SelectedEndpoint]]{
+		slices:    func(k api.Key) omap.Map[omap.Name, SelectedEndpoint] { return q.sliceEndpoints.Get(r, k) },
+		workloads: func(s Selection) omap.Map[omap.Name, SelectedEndpoint] { return q.SelectedEndpoints.Get(r, s) },
+		pods:      func(s Selection) omap.Map[omap.Name, SelectedEndpoint] { return q.selectedPods.Get(r, s) },
+	}
+}
+
 // Endpoints are the endpoints of a service for one of its ports, in the order of the declarations.
 func (q *Queries) Endpoints(r *query.Reader, s *Service, port uint32) []mesh.PortEndpoint {
 	var out []mesh.PortEndpoint
@@ -158,12 +190,7 @@ func (q *Queries) Endpoints(r *query.Reader, s *Service, port uint32) []mesh.Por
 		for i := range e.Inline {
 			out = append(out, plain.mark(mesh.PortEndpoint{Endpoint: &e.Inline[i], Port: e.Inline[i].Port(p)}))
 		}
-		read := besides[omap.Map[omap.Name, SelectedEndpoint]]{
-			slices:    func(k api.Key) omap.Map[omap.Name, SelectedEndpoint] { return q.sliceEndpoints.Get(r, k) },
-			workloads: func(s Selection) omap.Map[omap.Name, SelectedEndpoint] { return q.SelectedEndpoints.Get(r, s) },
-			pods:      func(s Selection) omap.Map[omap.Name, SelectedEndpoint] { return q.selectedPods.Get(r, s) },
-		}
-		for list := range read.of(part, e.Selector) {
+		for list := range q.besides(r).of(part, e.Selector) {
 			for _, w := range list.All() {
 				out = append(out, plain.mark(mesh.PortEndpoint{Endpoint: &w.Endpoint, Port: w.Endpoint.Port(p)}))
 			}
