@@ -162,14 +162,9 @@ func (p *present) steps(b backend, sets []rules.Set, force bool) []step {
 	var put, remove []step
 	if b.native {
 		s := *p.native
-		put = append(put, step{b.String(), func(ctx context.Context) error { return s.Apply(ctx, sets) }, func(ctx context.Context) error {
-			if s.Captured() {
-				return nil // a transaction that fails changes nothing
-			}
-			return s.Clean(ctx)
-		}})
+		put = append(put, step{b.String(), func(ctx context.Context) error { return s.Apply(ctx, sets) }, s.Restore})
 	} else if p.native != nil && p.native.Captured() {
-		remove = append(remove, step{"nftables", p.native.Clean, func(context.Context) error { return nil }})
+		remove = append(remove, step{"nftables", p.native.Clean, p.native.Restore})
 	}
 	for _, family := range []rules.Family{rules.IPv4, rules.IPv6} {
 		for _, variant := range []iptables.Variant{iptables.NFT, iptables.Legacy} {

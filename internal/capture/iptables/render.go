@@ -73,16 +73,12 @@ func matches(m rules.Match) []string {
 	if m.ConnMark != 0 {
 		out = append(out, "-m", "connmark", "--mark", hex(m.ConnMark))
 	}
-	for _, id := range m.Owner.IDs {
+	if m.Owner.Kind != "" {
 		out = append(out, "-m", "owner")
 		if m.Owner.Not {
 			out = append(out, "!")
 		}
-		flag := "--uid-owner"
-		if m.Owner.Group {
-			flag = "--gid-owner"
-		}
-		out = append(out, flag, between(id.From, id.To, "-"))
+		out = append(out, "--"+string(m.Owner.Kind)+"-owner", between(m.Owner.IDs.From, m.Owner.IDs.To, "-"))
 	}
 	return out
 }

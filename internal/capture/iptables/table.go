@@ -2,6 +2,7 @@ package iptables
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -103,19 +104,25 @@ const (
 	different
 )
 
+// names are the tables that something is or should be in: those that rules are made for first, in their order.
+func names(present tables) []rules.Table {
+	out := slices.Clone(rules.Tables)
+	for _, name := range slices.Sorted(maps.Keys(present)) {
+		if !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
 // compare compares what is in place with what is wanted.
 func compare(present, want tables) difference {
 	result := equal
-	for _, name := range rules.Tables {
+	for _, name := range names(present) {
 		p, w := present[name], want[name]
 		result = max(result, compareLists(p.chains, w.chains, true), compareLists(words(p.jumps), words(w.jumps), false))
-		for _, chain := range w.chains {
+		for _, chain := range union(p.chains, w.chains) {
 			result = max(result, compareLists(p.rules[chain], w.rules[chain], false))
-		}
-	}
-	for name := range present {
-		if !slices.Contains(rules.Tables, name) {
-			result = different
 		}
 	}
 	return result
@@ -166,13 +173,7 @@ func normal(list []string) []string {
 // are left out, unless all is true.
 func change(present, want tables, all bool) string {
 	var b strings.Builder
-	names := slices.Clone(rules.Tables)
-	for name := range present {
-		if !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	for _, name := range names {
+	for _, name := range names(present) {
 		p, w := present[name], want[name]
 		if same := compare(tables{name: p}, tables{name: w}) == equal; same && (!all || len(w.chains) == 0) {
 			continue

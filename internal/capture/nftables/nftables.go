@@ -124,15 +124,10 @@ func entrances(h hook, sets []rules.Set) []string {
 
 // replace adds to a transaction that the table is what the sets say, whatever it was.
 func replace(tx *knftables.Transaction, sets []rules.Set) {
-	remove(tx)
+	tx.Add(&knftables.Table{}) // to delete a table that is not there would be an error
+	tx.Delete(&knftables.Table{})
 	tx.Add(&knftables.Table{})
 	fill(tx, sets, digestMark+digest(sets))
-}
-
-// remove adds to a transaction that there is no table. To make it first avoids an error where it is not there.
-func remove(tx *knftables.Transaction) {
-	tx.Add(&knftables.Table{})
-	tx.Delete(&knftables.Table{})
 }
 
 // Text writes the sets as the input of nft.
@@ -158,9 +153,18 @@ func Present() bool {
 
 // State is what is in place.
 type State struct {
-	nft      knftables.Interface
 	captured bool
 	digest   string
+	saved    string // the table, as nft lists it
+}
+
+// open finds out what nft can do on this machine. That takes it several calls, so it waits until there is something to do.
+func open() (knftables.Interface, error) {
+	nft, err := knftables.New(knftables.InetFamily, Table)
+	if err != nil {
+		return nil, fmt.Errorf("nftables cannot be used: %w", err)
+	}
+	return nft, nil
 }
 
 // Read reads what is in place.
@@ -168,19 +172,22 @@ func Read(ctx context.Context) (State, error) {
 	if !Present() {
 		return State{}, ErrMissing
 	}
-	nft, err := knftables.New(knftables.InetFamily, Table)
+	tables, err := run(ctx, "", "list", "tables", "inet")
+	if err != nil || !slices.Contains(strings.Split(tables, "\n"), "table inet "+Table) {
+		return State{}, err
+	}
+	nft, err := open()
 	if err != nil {
-		return State{}, fmt.Errorf("nftables cannot be used: %w", err)
+		return State{}, err
 	}
-	s := State{nft: nft}
 	list, err := nft.ListRules(ctx, "")
-	switch {
-	case knftables.IsNotFound(err):
-		return s, nil
-	case err != nil:
-		return s, fmt.Errorf("reading the nftables table %s: %w", Table, err)
+	if err != nil && !knftables.IsNotFound(err) {
+		return State{}, fmt.Errorf("reading the nftables table %s: %w", Table, err)
 	}
-	s.captured = true
+	s := State{captured: true}
+	if s.saved, err = run(ctx, "", "--stateless", "list", "table", "inet", Table); err != nil {
+		return State{}, err
+	}
 	for _, r := range list {
 		if r.Comment != nil {
 			if after, ok := strings.CutPrefix(*r.Comment, digestMark); ok {
@@ -191,6 +198,18 @@ func Read(ctx context.Context) (State, error) {
 	return s, nil
 }
 
+// run runs nft, and returns what it printed.
+func run(ctx context.Context, input string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "nft", args...)
+	cmd.Stdin = strings.NewReader(input)
+	var out, said strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &said
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("nft %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(said.String()))
+	}
+	return out.String(), nil
+}
+
 // Captured reports whether there is a table of a capture.
 func (s State) Captured() bool { return s.captured }
 
@@ -199,9 +218,13 @@ func (s State) Equal(sets []rules.Set) bool { return s.captured && s.digest == d
 
 // Apply replaces what is in place by the sets.
 func (s State) Apply(ctx context.Context, sets []rules.Set) error {
-	tx := s.nft.NewTransaction()
+	nft, err := open()
+	if err != nil {
+		return err
+	}
+	tx := nft.NewTransaction()
 	replace(tx, sets)
-	if err := s.nft.Run(ctx, tx); err != nil {
+	if err := nft.Run(ctx, tx); err != nil {
 		return fmt.Errorf("writing the nftables table %s: %w", Table, err)
 	}
 	return nil
@@ -212,10 +235,14 @@ func (s State) Clean(ctx context.Context) error {
 	if !s.captured {
 		return nil
 	}
-	tx := s.nft.NewTransaction()
-	remove(tx)
-	if err := s.nft.Run(ctx, tx); err != nil {
-		return fmt.Errorf("removing the nftables table %s: %w", Table, err)
-	}
-	return nil
+	return replaceBy(ctx, "")
+}
+
+// Restore brings back what was in place when the state was read.
+func (s State) Restore(ctx context.Context) error { return replaceBy(ctx, s.saved) }
+
+// replaceBy replaces the table, whether it is there or not, by what nft has listed.
+func replaceBy(ctx context.Context, saved string) error {
+	_, err := run(ctx, fmt.Sprintf("add table inet %s\ndelete table inet %[1]s\n%s", Table, saved), "-f", "-")
+	return err
 }

@@ -69,16 +69,8 @@ func conditions(f rules.Family, m rules.Match) []string {
 	if m.ConnMark != 0 {
 		add("ct mark", false, hex(m.ConnMark))
 	}
-	if len(m.Owner.IDs) > 0 {
-		what := "meta skuid"
-		if m.Owner.Group {
-			what = "meta skgid"
-		}
-		var ids []string
-		for _, id := range m.Owner.IDs {
-			ids = append(ids, between(id.From, id.To))
-		}
-		add(what, m.Owner.Not, list(ids))
+	if m.Owner.Kind != "" {
+		add("meta sk"+string(m.Owner.Kind), m.Owner.Not, between(m.Owner.IDs.From, m.Owner.IDs.To))
 	}
 	return out
 }

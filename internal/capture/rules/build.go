@@ -62,10 +62,10 @@ func (b builder) inbound() bool { return b.InboundPorts.All || len(b.InboundPort
 func (b builder) owners() []Owner {
 	var out []Owner
 	for _, id := range b.UIDs {
-		out = append(out, Owner{IDs: []settings.IDs{id}})
+		out = append(out, Owner{Kind: User, IDs: id})
 	}
 	for _, id := range b.GIDs {
-		out = append(out, Owner{Group: true, IDs: []settings.IDs{id}})
+		out = append(out, Owner{Kind: Group, IDs: id})
 	}
 	return out
 }
@@ -88,6 +88,9 @@ func (b builder) nat() Part {
 		Chain{Outbound, b.outbound()},
 		Chain{Redirect, []Rule{{Match{Protocol: TCP}, redirectTo(b.OutboundPort)}}},
 		Chain{InRedirect, []Rule{{Match{Protocol: TCP}, redirectTo(b.InboundPort)}}})
+	if !b.Groups.All && len(b.Groups.Only) > 0 {
+		p.Chains = append(p.Chains, Chain{Groups, b.others()})
+	}
 	if servers := b.servers(); len(servers) > 0 {
 		p.Chains = append(p.Chains, Chain{OutputDNS, queries(servers, redirectTo(settings.DNSPort), TCP, UDP)})
 	}
@@ -134,7 +137,22 @@ func (b builder) outbound() []Rule {
 		out = append(out, b.toItself(o)...)
 		out = append(out, Rule{Match{Owner: o}, back()})
 	}
-	out = append(out, b.groups()...)
+	if b.Groups.All {
+		for _, id := range b.Groups.Except {
+			out = append(out, Rule{Match{Owner: Owner{Kind: Group, IDs: id}}, back()})
+		}
+		return append(out, b.others()...)
+	}
+	// One rule that leaves out all that are in none of the groups would be too long for iptables.
+	for _, id := range b.Groups.Only {
+		out = append(out, Rule{Match{Owner: Owner{Kind: Group, IDs: id}}, to(Groups)})
+	}
+	return out
+}
+
+// others decides about connections of others than the proxy, to others than themselves.
+func (b builder) others() []Rule {
+	var out []Rule
 	if len(b.servers()) > 0 {
 		out = append(out, Rule{Match{}, to(OutputDNS)})
 	}
@@ -157,7 +175,7 @@ func (b builder) excludedPorts() []Rule {
 // unless a loopback range is to be. DNS servers on this host are left to the rules for DNS.
 func (b builder) toItself(o Owner) []Rule {
 	again := Match{Out: "lo", Destination: outside(b.loopback()), Protocol: TCP, NotTo: []uint16{b.TunnelPort}, Owner: o}
-	if b.DNS.Capture && !o.Group {
+	if b.DNS.Capture && o.Kind == User {
 		again.NotTo = []uint16{dnsPort, b.TunnelPort}
 	}
 	out := []Rule{{again, to(InRedirect)}}
@@ -170,18 +188,6 @@ func (b builder) toItself(o Owner) []Rule {
 		others.Protocol, others.NotTo = TCP, []uint16{dnsPort}
 	}
 	return append(out, Rule{others, back()})
-}
-
-// groups leaves out the groups that are not to be captured.
-func (b builder) groups() []Rule {
-	if !b.Groups.All {
-		return []Rule{{Match{Owner: Owner{Group: true, IDs: b.Groups.Only, Not: true}}, back()}}
-	}
-	var out []Rule
-	for _, id := range b.Groups.Except {
-		out = append(out, Rule{Match{Owner: Owner{Group: true, IDs: []settings.IDs{id}}}, back()})
-	}
-	return out
 }
 
 // destinations decides by address and port.

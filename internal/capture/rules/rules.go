@@ -53,10 +53,11 @@ const (
 	Drop       = "ISTIO_DROP"
 	OutputDNS  = "ISTIO_OUTPUT_DNS"
 	Virtual    = "ISTIO_VIRTUAL"
+	Groups     = "ISTIO_GROUPS"
 )
 
 // Names are all names of chains that a capture may have made, in any table.
-var Names = []string{Inbound, Outbound, Redirect, InRedirect, Divert, TProxy, Drop, OutputDNS, Virtual}
+var Names = []string{Inbound, Outbound, Redirect, InRedirect, Divert, TProxy, Drop, OutputDNS, Virtual, Groups}
 
 // Protocol is that of a packet. Empty means any.
 type Protocol string
@@ -82,12 +83,20 @@ type Address struct {
 	Not   bool
 }
 
-// Owner is a condition on the user or group of the process that sends a packet. No IDs are no condition. With Not, the packet
-// is of none of them.
+// OwnerKind is what an owner is compared by. Empty means not at all.
+type OwnerKind string
+
+// The kinds of owners.
+const (
+	User  OwnerKind = "uid"
+	Group OwnerKind = "gid"
+)
+
+// Owner is a condition on the user or group of the process that sends a packet. The zero value is no condition.
 type Owner struct {
-	Group bool
-	IDs   []settings.IDs
-	Not   bool
+	Kind OwnerKind
+	IDs  settings.IDs
+	Not  bool
 }
 
 // Match is a list of conditions that a packet must meet, all of them.

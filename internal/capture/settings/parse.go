@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// maxGroups is how many groups may be listed: all have to fit into one rule.
+// maxGroups is how many groups may be listed, as with Istio. More would make rules slow.
 const maxGroups = 64
 
 // maxInterface is the length of the longest name of a network interface.

@@ -3,8 +3,11 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"net/netip"
+	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -62,12 +65,41 @@ func New(o Options) (*Lab, error) {
 	if err := l.world.ip(world.String()); err != nil {
 		return l, err
 	}
+	if err := l.settle(); err != nil {
+		return l, err
+	}
 	if l.guest != none {
 		if err := l.guest.ip("link set lo up\nlink set g0 up\naddr add 10.40.0.2/24 dev g0\nroute add default via 10.40.0.1\n"); err != nil {
 			return l, err
 		}
 	}
 	return l, l.people()
+}
+
+// settle waits until the kernel has made the routes of the IPv6 addresses, which it does some time after it has accepted them.
+func (l *Lab) settle() error {
+	addresses := map[Namespace]string{l.world: worldV6}
+	if l.options.Stack != "v4" {
+		addresses[l.Pod] = podV6
+	}
+	deadline := time.After(patience)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for n, address := range addresses {
+		route := fmt.Sprintf("%x 80", netip.MustParseAddr(address).As16()) // a route to this address alone
+		for there := false; !there; {
+			n.Do(-1, -1, func() {
+				routes, err := os.ReadFile("/proc/thread-self/net/ipv6_route")
+				there = err == nil && strings.Contains(string(routes), route)
+			})
+			select {
+			case <-deadline:
+				return fmt.Errorf("the kernel makes no route for %s", address)
+			case <-tick.C:
+			}
+		}
+	}
+	return nil
 }
 
 func say(b *strings.Builder, format string, args ...any) { fmt.Fprintf(b, format+"\n", args...) }
