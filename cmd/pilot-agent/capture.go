@@ -33,8 +33,8 @@ given as a variable: its name in capitals with underscores, such as ISTIO_INBOUN
   ENVOY_USER                           name of the proxy's user (default istio-proxy, or the ID 1337 if there is none)
 
 The rules are written by iptables (nft or legacy: that which is in use) or, with --native-nftables, by nft. Rules of others stay as
-they are. Each table changes at once. To repeat a capture changes nothing. If the rules of another capture are in place, the command
-fails, unless --reconcile lets it replace them. A failure leaves everything as it was.
+they are. Each table changes at once. To repeat a capture changes nothing. If iptables has the rules of another capture, the
+command fails, unless --reconcile lets it replace them. A failure leaves everything as it was.
 
 Exit codes: 0 the rules are in place (and work, with --run-validation); 126 the validation failed; 1 the rules could not be written;
 2 the command line is invalid.`

@@ -3,7 +3,7 @@
 // The way is one: flags and environment become settings (package settings), settings become one typed set of rules for each version
 // of IP (package rules), and one of three back ends puts it in place: iptables of either variant (package iptables) or nftables alone
 // (package nftables). Routes are apart (package routes). What is in place is read first: a capture that is there already is left as
-// it is, one with other rules is replaced only if it is told to, and a clean-up removes all, whichever back end has made it.
+// it is, one with other rules of iptables is replaced only if it is told to, and a clean-up removes all, whichever back end has made it.
 //
 // If a step fails, what the steps before have done is undone. The package starts no goroutines.
 package capture
@@ -155,7 +155,7 @@ func (c Capture) apply(ctx context.Context, s settings.Settings, o settings.Opti
 // clean removes all that captures have made with any back end. It goes on after a failure, and returns all failures.
 func (c Capture) clean(ctx context.Context, o settings.Options, mark uint32, table int) error {
 	if o.DryRun {
-		_, err := fmt.Fprintf(c.Out, "# removes the chains %s of iptables and ip6tables and the jumps to them, the nftables table %s, and routing rules and routes\n",
+		_, err := fmt.Fprintf(c.Out, "# removes the chains %s of iptables and ip6tables and the jumps to them, the table %s of nftables, routing rules and routes\n",
 			strings.Join(rules.Names, ", "), nftables.Table)
 		return err
 	}

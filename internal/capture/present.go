@@ -133,17 +133,15 @@ func (p *present) choose(o settings.Options) (backend, error) {
 	return backend{variant: there[0]}, nil
 }
 
-// differs reports whether there is a capture that is not the one that is wanted.
+// differs reports whether the back end has the rules of a capture that is not the one that is wanted. Those of other back ends do
+// not count: they go when the new ones are in place. Nor does what is in nftables alone: a transaction replaces it as a whole.
 func (p *present) differs(b backend, sets []rules.Set) bool {
-	if p.native != nil && p.native.Captured() && !(b.native && p.native.Equal(sets)) {
-		return true
-	}
 	for at, s := range p.iptables {
-		if !s.Captured() {
+		if b.native || at.variant != b.variant || !s.Captured() {
 			continue
 		}
 		i := slices.IndexFunc(sets, func(set rules.Set) bool { return set.Family == at.family })
-		if b.native || at.variant != b.variant || i < 0 || !s.Equal(sets[i]) && !s.Reordered(sets[i]) {
+		if i < 0 || !s.Equal(sets[i]) && !s.Reordered(sets[i]) {
 			return true
 		}
 	}
@@ -161,8 +159,7 @@ type step struct {
 func (p *present) steps(b backend, sets []rules.Set, force bool) []step {
 	var put, remove []step
 	if b.native {
-		s := *p.native
-		put = append(put, step{b.String(), func(ctx context.Context) error { return s.Apply(ctx, sets) }, s.Restore})
+		put = append(put, step{b.String(), func(ctx context.Context) error { return p.native.Apply(ctx, sets) }, p.native.Restore})
 	} else if p.native != nil && p.native.Captured() {
 		remove = append(remove, step{"nftables", p.native.Clean, p.native.Restore})
 	}

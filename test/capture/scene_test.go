@@ -114,7 +114,8 @@ func (s *scene) furnish() error {
 	return nil
 }
 
-// tools are the names on PATH, and what they mean. The words are nft, legacy, both, none, or the names of programs.
+// tools are the names on PATH, and what they mean. The words are nft, legacy, both, none, or the names of programs; NAME=PROGRAM
+// puts another one in the place of NAME.
 func tools(words []string, usual string) map[string]string {
 	out := map[string]string{"sh": "sh", "true": "true", "cat": "cat"}
 	variant := func(as, kind string) {
@@ -129,7 +130,11 @@ func tools(words []string, usual string) map[string]string {
 	}
 	if len(words) > 1 {
 		for _, name := range words {
-			out[name] = name
+			as, program, other := strings.Cut(name, "=")
+			if !other {
+				program = as
+			}
+			out[as] = program
 		}
 		return out
 	}

@@ -1,14 +1,11 @@
 // Package nftables applies rules with nftables alone, in one table of its own.
 //
-// The table is replaced as a whole by one transaction, for both versions of IP, so there is never half of it. A comment in the
-// table has a digest of the rules, which tells a capture with the same rules from another one. The package keeps nothing in memory
-// and starts no goroutines.
+// The table is replaced as a whole by one transaction, for both versions of IP, so there is never half of it. The tables that Istio
+// makes go as well: they are those of an earlier capture. The package keeps nothing in memory and starts no goroutines.
 package nftables
 
 import (
 	"context"
-	"crypto/sha256"
-	encode "encoding/hex"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -23,8 +20,8 @@ import (
 // Table is the name of the table.
 const Table = "pilot-capture"
 
-// digestMark is what the comment with the digest begins with.
-const digestMark = "capture "
+// captures are the names of all tables of captures, of this program and of Istio.
+var captures = []string{Table, "istio-proxy-nat", "istio-proxy-mangle", "istio-proxy-raw"}
 
 // ErrMissing means that there is no nft.
 var ErrMissing = errors.New("nft is not installed, or not on PATH; without --native-nftables, capture uses iptables-restore")
@@ -57,7 +54,7 @@ func chainName(f rules.Family, t rules.Table, chain string) string {
 }
 
 // fill adds the rules of the sets to a transaction that has made the table.
-func fill(tx *knftables.Transaction, sets []rules.Set, comment string) {
+func fill(tx *knftables.Transaction, sets []rules.Set) {
 	for _, s := range sets {
 		for _, p := range s.Parts {
 			for _, c := range p.Chains {
@@ -92,10 +89,6 @@ func fill(tx *knftables.Transaction, sets []rules.Set, comment string) {
 			tx.Add(&knftables.Rule{Chain: h.name(), Rule: e})
 		}
 	}
-	if comment != "" {
-		tx.Add(&knftables.Chain{Name: "about"})
-		tx.Add(&knftables.Rule{Chain: "about", Rule: "return", Comment: &comment})
-	}
 }
 
 // entrances writes the rules of a base chain: the jumps to the chains of both versions of IP.
@@ -127,7 +120,7 @@ func replace(tx *knftables.Transaction, sets []rules.Set) {
 	tx.Add(&knftables.Table{}) // to delete a table that is not there would be an error
 	tx.Delete(&knftables.Table{})
 	tx.Add(&knftables.Table{})
-	fill(tx, sets, digestMark+digest(sets))
+	fill(tx, sets)
 }
 
 // Text writes the sets as the input of nft.
@@ -137,62 +130,32 @@ func Text(sets []rules.Set) string {
 	return tx.String()
 }
 
-// digest identifies rules.
-func digest(sets []rules.Set) string {
-	tx := knftables.NewFake(knftables.InetFamily, Table).NewTransaction()
-	fill(tx, sets, "")
-	sum := sha256.Sum256([]byte(tx.String()))
-	return encode.EncodeToString(sum[:8])
-}
-
 // Present reports whether there is a program nft.
 func Present() bool {
 	_, err := exec.LookPath("nft")
 	return err == nil
 }
 
-// State is what is in place.
-type State struct {
-	captured bool
-	digest   string
-	saved    string // the table, as nft lists it
-}
-
-// open finds out what nft can do on this machine. That takes it several calls, so it waits until there is something to do.
-func open() (knftables.Interface, error) {
-	nft, err := knftables.New(knftables.InetFamily, Table)
-	if err != nil {
-		return nil, fmt.Errorf("nftables cannot be used: %w", err)
-	}
-	return nft, nil
-}
+// State is what is in place: the tables of captures, as nft lists them.
+type State struct{ tables map[string]string }
 
 // Read reads what is in place.
 func Read(ctx context.Context) (State, error) {
 	if !Present() {
 		return State{}, ErrMissing
 	}
-	tables, err := run(ctx, "", "list", "tables", "inet")
-	if err != nil || !slices.Contains(strings.Split(tables, "\n"), "table inet "+Table) {
-		return State{}, err
-	}
-	nft, err := open()
+	list, err := run(ctx, "", "list", "tables", "inet")
 	if err != nil {
 		return State{}, err
 	}
-	list, err := nft.ListRules(ctx, "")
-	if err != nil && !knftables.IsNotFound(err) {
-		return State{}, fmt.Errorf("reading the nftables table %s: %w", Table, err)
-	}
-	s := State{captured: true}
-	if s.saved, err = run(ctx, "", "--stateless", "list", "table", "inet", Table); err != nil {
-		return State{}, err
-	}
-	for _, r := range list {
-		if r.Comment != nil {
-			if after, ok := strings.CutPrefix(*r.Comment, digestMark); ok {
-				s.digest = after
-			}
+	s := State{tables: map[string]string{}}
+	for line := range strings.Lines(list) {
+		name := strings.TrimPrefix(strings.TrimSpace(line), "table inet ")
+		if !slices.Contains(captures, name) {
+			continue
+		}
+		if s.tables[name], err = run(ctx, "", "--stateless", "list", "table", "inet", name); err != nil {
+			return State{}, err
 		}
 	}
 	return s, nil
@@ -211,38 +174,46 @@ func run(ctx context.Context, input string, args ...string) (string, error) {
 }
 
 // Captured reports whether there is a table of a capture.
-func (s State) Captured() bool { return s.captured }
-
-// Equal reports whether the table was made of the same sets.
-func (s State) Equal(sets []rules.Set) bool { return s.captured && s.digest == digest(sets) }
+func (s State) Captured() bool { return len(s.tables) > 0 }
 
 // Apply replaces what is in place by the sets.
 func (s State) Apply(ctx context.Context, sets []rules.Set) error {
-	nft, err := open()
+	nft, err := knftables.New(knftables.InetFamily, Table)
 	if err != nil {
-		return err
+		return fmt.Errorf("nftables cannot be used: %w", err)
 	}
 	tx := nft.NewTransaction()
 	replace(tx, sets)
 	if err := nft.Run(ctx, tx); err != nil {
 		return fmt.Errorf("writing the nftables table %s: %w", Table, err)
 	}
-	return nil
+	return s.remove(ctx, captures[1:])
 }
 
 // Clean removes what is in place.
-func (s State) Clean(ctx context.Context) error {
-	if !s.captured {
+func (s State) Clean(ctx context.Context) error { return s.remove(ctx, captures) }
+
+// remove removes tables that are in place.
+func (s State) remove(ctx context.Context, names []string) error {
+	var text strings.Builder
+	for _, name := range names {
+		if _, ok := s.tables[name]; ok {
+			fmt.Fprintf(&text, "delete table inet %s\n", name)
+		}
+	}
+	if text.Len() == 0 {
 		return nil
 	}
-	return replaceBy(ctx, "")
+	_, err := run(ctx, text.String(), "-f", "-")
+	return err
 }
 
 // Restore brings back what was in place when the state was read.
-func (s State) Restore(ctx context.Context) error { return replaceBy(ctx, s.saved) }
-
-// replaceBy replaces the table, whether it is there or not, by what nft has listed.
-func replaceBy(ctx context.Context, saved string) error {
-	_, err := run(ctx, fmt.Sprintf("add table inet %s\ndelete table inet %[1]s\n%s", Table, saved), "-f", "-")
+func (s State) Restore(ctx context.Context) error {
+	var text strings.Builder
+	for _, name := range captures {
+		fmt.Fprintf(&text, "add table inet %s\ndelete table inet %[1]s\n%s", name, s.tables[name])
+	}
+	_, err := run(ctx, text.String(), "-f", "-")
 	return err
 }
