@@ -63,20 +63,11 @@ func (c Capture) read(ctx context.Context, o settings.Options, ipv6 bool) (*pres
 			return nil, err
 		}
 	}
-	for _, t := range p.tools {
-		for _, family := range []rules.Family{rules.IPv4, rules.IPv6} {
-			if family == rules.IPv6 && !ipv6 && !t.Has(family) {
-				continue
-			}
-			s, err := t.Read(ctx, family)
-			if err != nil && family == rules.IPv6 && !ipv6 {
-				continue // a kernel without IPv6
-			}
-			if err != nil {
-				return nil, err
-			}
-			p.iptables[place{t.Variant, family}] = s
-		}
+	for _, failed := range p.readTools(ctx, ipv6) {
+		c.Log.Warn("a variant of iptables is left out", "error", failed)
+	}
+	if o.Native {
+		p.missing = nil // what iptables cannot show here, it has not made
 	}
 	// Without --native-nftables, nft is of no use but to find what an earlier capture has made with it.
 	if nftables.Present() {
@@ -91,6 +82,32 @@ func (c Capture) read(ctx context.Context, o settings.Options, ipv6 bool) (*pres
 		return nil, p.missing
 	}
 	return p, nil
+}
+
+// readTools reads what is in place of each variant of iptables. It forgets those that cannot be read, because the kernel does not
+// support them, and returns why. If none is left, that is why there is no iptables.
+func (p *present) readTools(ctx context.Context, ipv6 bool) (failed []error) {
+	p.tools = slices.DeleteFunc(p.tools, func(t iptables.Tool) bool {
+		states := map[rules.Family]iptables.State{}
+		for _, family := range []rules.Family{rules.IPv4, rules.IPv6} {
+			s, err := t.Read(ctx, family)
+			if err != nil && (family == rules.IPv4 || ipv6) {
+				failed = append(failed, err)
+				return true
+			}
+			if err == nil {
+				states[family] = s
+			}
+		}
+		for family, s := range states {
+			p.iptables[place{t.Variant, family}] = s
+		}
+		return false
+	})
+	if len(p.tools) == 0 && p.missing == nil {
+		p.missing, failed = errors.Join(failed...), nil
+	}
+	return failed
 }
 
 // choose decides which back end to use: the one that is asked for, or else that of an earlier capture, or that which has rules of

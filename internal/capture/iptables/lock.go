@@ -24,8 +24,8 @@ func AwaitLock(ctx context.Context, path string) error {
 		return err
 	}
 	defer file.Close()
-	ctx, cancel := context.WithTimeout(ctx, LockWait)
-	defer cancel()
+	late := time.NewTimer(LockWait)
+	defer late.Stop()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -35,6 +35,8 @@ func AwaitLock(ctx context.Context, path string) error {
 		}
 		select {
 		case <-ctx.Done():
+			return ctx.Err()
+		case <-late.C:
 			return fmt.Errorf("another program holds the lock of iptables (%s) for longer than %v: see who with `fuser %[1]s`", path, LockWait)
 		case <-tick.C:
 		}
