@@ -56,10 +56,10 @@ func play(t *testing.T, c casefile.Case, b backend, agent string) {
 		t.Fatal(err)
 	}
 	l, err := lab.New(lab.Options{Stack: c.Stack, Links: c.Links, NoProxy: c.NoProxy, Transparent: c.Transparent, UID: c.UID, GID: c.GID})
-	defer l.Close()
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer l.Close()
 	s.lab = l
 	steps := c.Steps
 	if !c.Stays {
@@ -291,7 +291,7 @@ func (s *scene) lock(args []string) error {
 	s.locked = free
 	time.AfterFunc(duration, func() {
 		close(free)
-		unix.Close(fd)
+		_ = unix.Close(fd) // which releases the lock
 	})
 	return nil
 }

@@ -100,7 +100,7 @@ func listen(ctx context.Context, f rules.Family, ports ...uint16) (list []*net.T
 
 func closeAll(list []*net.TCPListener) {
 	for _, l := range list {
-		l.Close()
+		_ = l.Close() // the process ends next
 	}
 }
 
@@ -122,7 +122,7 @@ func attempt(ctx context.Context, f rules.Family, port uint16, listeners []*net.
 			continue // it went to the other one
 		}
 		to, err := original(got)
-		got.Close()
+		_ = got.Close() // it has told what it knows
 		if err == nil && to == port {
 			return nil
 		}

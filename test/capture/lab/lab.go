@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Addresses. The workload has one of each version of IP that it has; the world answers at its own and at any of its ranges.
@@ -41,39 +39,48 @@ type Lab struct {
 	connections       map[string]int
 }
 
-// New makes a lab. Close it also if New fails.
+// New makes a lab.
 func New(o Options) (*Lab, error) {
 	l := &Lab{Pod: none, world: none, guest: none, options: o, connections: map[string]int{}}
+	if err := l.make(); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// make makes everything.
+func (l *Lab) make() error {
 	for _, n := range []*Namespace{&l.Pod, &l.world} {
 		var err error
 		if *n, err = newNamespace(); err != nil {
-			return l, err
+			return err
 		}
 		if err := n.sysctl(quiet); err != nil {
-			return l, err
+			return err
 		}
 	}
 	pod, world := l.plan()
-	if slices.Contains(o.Links, "guest") {
+	if slices.Contains(l.options.Links, "guest") {
 		if err := l.addGuest(pod, world); err != nil {
-			return l, err
+			return err
 		}
 	}
 	if err := l.Pod.ip(pod.String()); err != nil {
-		return l, err
+		return err
 	}
 	if err := l.world.ip(world.String()); err != nil {
-		return l, err
+		return err
 	}
 	if err := l.settle(); err != nil {
-		return l, err
+		return err
 	}
 	if l.guest != none {
 		if err := l.guest.ip("link set lo up\nlink set g0 up\naddr add 10.40.0.2/24 dev g0\nroute add default via 10.40.0.1\n"); err != nil {
-			return l, err
+			return err
 		}
 	}
-	return l, l.people()
+	return l.people()
 }
 
 // settle waits until the kernel has made the routes of the IPv6 addresses, which it does some time after it has accepted them.
@@ -151,10 +158,10 @@ func (l *Lab) addGuest(pod, world *strings.Builder) (err error) {
 // Close ends everybody and forgets the namespaces.
 func (l *Lab) Close() {
 	for _, fd := range l.stop {
-		unix.Close(fd)
+		shut(fd)
 	}
 	for _, fd := range l.connections {
-		unix.Close(fd)
+		shut(fd)
 	}
 	for _, n := range []Namespace{l.Pod, l.world, l.guest} {
 		n.close()

@@ -82,7 +82,7 @@ func (l *Lab) start(p party) error {
 			p.serve(pipe[0], sockets)
 		}
 		for _, s := range sockets {
-			unix.Close(s.fd)
+			shut(s.fd)
 		}
 	})
 	return <-ready
@@ -126,14 +126,11 @@ func (p party) serve(pipe int, sockets []socket) {
 	}
 }
 
-// options are socket options that are 1.
-type options [][2]int
+// shut closes a descriptor. There is nothing to do about one that cannot be closed.
+func shut(fd int) { _ = unix.Close(fd) }
 
-func (o options) set(fd int) {
-	for _, option := range o {
-		_ = unix.SetsockoptInt(fd, option[0], option[1], 1) // where it matters, the probe meets something else
-	}
-}
+// set sets a socket option. Where it matters that the kernel has not done it, a probe meets something else.
+func set(fd, level, option, value int) { _ = unix.SetsockoptInt(fd, level, option, value) }
 
 func listen(family, port int, udp, transparent bool) (int, error) {
 	kind := unix.SOCK_STREAM
@@ -144,31 +141,26 @@ func listen(family, port int, udp, transparent bool) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	set := options{{unix.SOL_SOCKET, unix.SO_REUSEADDR}}
+	set(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 	var addr unix.Sockaddr = &unix.SockaddrInet4{Port: port}
+	level, about, through := unix.IPPROTO_IP, unix.IP_PKTINFO, unix.IP_TRANSPARENT
 	if family == unix.AF_INET6 {
 		addr = &unix.SockaddrInet6{Port: port}
-		set = append(set, [2]int{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY}, [2]int{unix.IPPROTO_IPV6, ipv6Freebind})
-		if udp {
-			set = append(set, [2]int{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO})
-		}
-		if transparent {
-			set = append(set, [2]int{unix.IPPROTO_IPV6, ipv6Transparent})
-		}
-	} else {
-		if udp {
-			set = append(set, [2]int{unix.IPPROTO_IP, unix.IP_PKTINFO})
-		}
-		if transparent {
-			set = append(set, [2]int{unix.IPPROTO_IP, unix.IP_TRANSPARENT})
-		}
+		level, about, through = unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, ipv6Transparent
+		set(fd, level, unix.IPV6_V6ONLY, 1)
+		set(fd, level, ipv6Freebind, 1)
 	}
-	set.set(fd)
+	if udp {
+		set(fd, level, about, 1)
+	}
+	if transparent {
+		set(fd, level, through, 1)
+	}
 	if err = unix.Bind(fd, addr); err == nil && !udp {
 		err = unix.Listen(fd, 64)
 	}
 	if err != nil {
-		unix.Close(fd)
+		shut(fd)
 	}
 	return fd, err
 }

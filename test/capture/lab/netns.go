@@ -39,7 +39,7 @@ func newNamespace() (Namespace, error) {
 // close forgets the namespace.
 func (n Namespace) close() {
 	if n != none {
-		unix.Close(int(n))
+		shut(int(n))
 	}
 }
 

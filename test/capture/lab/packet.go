@@ -78,7 +78,7 @@ func (p probe) stray() string {
 	segment[12], segment[13] = 5<<4, 1
 	binary.BigEndian.PutUint16(segment[14:], 1024)
 	if p.family() == unix.AF_INET6 {
-		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_CHECKSUM, 16)
+		set(fd, unix.IPPROTO_IPV6, unix.IPV6_CHECKSUM, 16)
 	} else {
 		me, _ := unix.Getsockname(fd)
 		a, b := toAddrPort(me).Addr().As4(), p.to.Addr().As4()

@@ -184,10 +184,10 @@ func (p probe) socket(kind, proto int) (int, error) {
 		return -1, err
 	}
 	if p.mark != 0 {
-		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, p.mark)
+		set(fd, unix.SOL_SOCKET, unix.SO_MARK, p.mark)
 	}
 	if p.port != 0 {
-		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+		set(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 		if !p.bind.IsValid() {
 			p.bind = netip.IPv4Unspecified()
 			if p.family() == unix.AF_INET6 {
@@ -197,12 +197,12 @@ func (p probe) socket(kind, proto int) (int, error) {
 	}
 	if p.bind.IsValid() {
 		if p.bind.Is6() {
-			unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, ipv6Transparent, 1)
+			set(fd, unix.IPPROTO_IPV6, ipv6Transparent, 1)
 		} else {
-			unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TRANSPARENT, 1)
+			set(fd, unix.IPPROTO_IP, unix.IP_TRANSPARENT, 1)
 		}
 		if err = unix.Bind(fd, sockaddr(netip.AddrPortFrom(p.bind, uint16(p.port)))); err != nil {
-			unix.Close(fd)
+			shut(fd)
 			return -1, err
 		}
 	}
@@ -249,9 +249,9 @@ func (p probe) connect() (int, string) {
 		return -1, inWords(err)
 	}
 	err = unix.Connect(fd, sockaddr(p.to))
-	if err == unix.EINPROGRESS {
+	if errors.Is(err, unix.EINPROGRESS) {
 		if !wait(fd, unix.POLLOUT, time.Now().Add(patience)) {
-			unix.Close(fd)
+			shut(fd)
 			return -1, "no answer"
 		}
 		code, _ := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
@@ -261,7 +261,7 @@ func (p probe) connect() (int, string) {
 		}
 	}
 	if err != nil {
-		unix.Close(fd)
+		shut(fd)
 		return -1, inWords(err)
 	}
 	return fd, ""
@@ -293,9 +293,9 @@ func (p probe) datagram() string {
 	}
 	defer unix.Close(fd)
 	if p.family() == unix.AF_INET { // hear of errors without being connected
-		unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVERR, 1)
+		set(fd, unix.IPPROTO_IP, unix.IP_RECVERR, 1)
 	} else {
-		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1)
+		set(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1)
 	}
 	if err := unix.Sendto(fd, []byte("who\n"), 0, sockaddr(p.to)); err != nil {
 		return inWords(err)
