@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
@@ -47,7 +48,7 @@ func (c Capture) inside(f func() error) error {
 
 // readHost reads what settings depend on.
 func readHost() (settings.Host, error) {
-	h := settings.Host{Resolv: func() ([]byte, error) { return os.ReadFile(resolv) }, User: lookupUser, Group: lookupGroup}
+	h := settings.Host{Resolv: func() ([]byte, error) { return os.ReadFile(resolv) }, Port: lookupPort, User: lookupUser, Group: lookupGroup}
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
 		return h, fmt.Errorf("reading the addresses of this network namespace: %w", err)
@@ -58,6 +59,15 @@ func readHost() (settings.Host, error) {
 		}
 	}
 	return h, nil
+}
+
+func lookupPort(service string) (uint16, error) {
+	// The library knows some services that /etc/services need not have, and never asks the network.
+	port, err := net.DefaultResolver.LookupPort(context.Background(), "tcp", service)
+	if err != nil {
+		return 0, fmt.Errorf("there is no service %q: give a number from 0 to 65535, or a name from /etc/services", service)
+	}
+	return uint16(port), nil
 }
 
 func lookupUser(name string) (uid, gid uint32, err error) {

@@ -31,14 +31,20 @@ const (
 	pause    = 250 * time.Millisecond
 )
 
-// Run repeats the probe until connections are captured, or the timeout is over.
+// Run repeats the probe until connections are captured, or the timeout is over: for each version of IP that is captured.
 func Run(ctx context.Context, s settings.Settings, port uint16, timeout time.Duration, uid uint32) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	family := rules.IPv4
-	if s.IPv6 {
-		family = rules.IPv6
+	for _, set := range rules.Sets(s) {
+		if err := run(ctx, s, set.Family, port); err != nil {
+			return fmt.Errorf("within %v: %w%s", timeout, err, advice(s, uid))
+		}
 	}
+	return nil
+}
+
+// run repeats the probe for one version of IP.
+func run(ctx context.Context, s settings.Settings, family rules.Family, port uint16) error {
 	listeners, err := listen(ctx, family, s.OutboundPort, s.InboundPort)
 	if err != nil {
 		return err
@@ -53,7 +59,7 @@ func Run(ctx context.Context, s settings.Settings, port uint16, timeout time.Dur
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("within %v: %w%s", timeout, err, advice(s, uid))
+			return err
 		case <-tick.C:
 		}
 	}

@@ -26,7 +26,7 @@ func (b builder) mangle() Part {
 	p.Chains = append(p.Chains,
 		Chain{Inbound, b.transparentInbound()},
 		Chain{Divert, []Rule{{Match{}, mark(b.Mark)}, {Match{}, Action{Kind: Accept}}}},
-		Chain{TProxy, []Rule{{Match{Destination: outside(b.family.local()), Protocol: TCP}, socket}}},
+		Chain{TProxy, []Rule{{Match{Destination: outside(b.loopback()), Protocol: TCP}, socket}}},
 		Chain{Outbound, b.transparentOutbound()})
 	return p
 }

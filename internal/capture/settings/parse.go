@@ -26,10 +26,18 @@ func list(s string) []string {
 	return out
 }
 
-// ParsePorts parses a list of ports and of ranges like 8000:8010.
-func ParsePorts(s string) ([]Ports, error) {
+// parsePorts parses a list of ports, of ranges like 8000:8010, and of names of services that lookup knows.
+func parsePorts(s string, lookup func(name string) (uint16, error)) ([]Ports, error) {
 	var out []Ports
 	for _, e := range list(s) {
+		if first := e[0] | 0x20; first >= 'a' && first <= 'z' {
+			port, err := lookup(e)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, Ports{port, port})
+			continue
+		}
 		from, to, ranged := strings.Cut(e, ":")
 		if !ranged {
 			to = from
@@ -44,12 +52,12 @@ func ParsePorts(s string) ([]Ports, error) {
 	return out, nil
 }
 
-// ParsePortList parses a list of ports, or "*" for all.
-func ParsePortList(s string) (PortList, error) {
+// parsePortList parses a list of ports, or "*" for all.
+func parsePortList(s string, lookup func(name string) (uint16, error)) (PortList, error) {
 	if strings.TrimSpace(s) == "*" {
 		return PortList{All: true}, nil
 	}
-	ports, err := ParsePorts(s)
+	ports, err := parsePorts(s, lookup)
 	return PortList{List: ports}, err
 }
 

@@ -21,12 +21,12 @@ func (f *Flags) Resolve(host Host) (Settings, Options, error) {
 		return Settings{}, o, err
 	}
 	s := Settings{DropInvalid: f.dropInvalid}
-	for _, step := range []func(*Settings) error{f.ports, f.ranges, f.interfaces, f.transparent} {
+	for _, step := range []func(*Settings) error{f.ranges, f.interfaces, f.transparent} {
 		if err := step(&s); err != nil {
 			return Settings{}, o, err
 		}
 	}
-	for _, step := range []func(*Settings, Host) error{f.owners, f.groupFilter, f.families, f.dns} {
+	for _, step := range []func(*Settings, Host) error{f.ports, f.owners, f.groupFilter, f.families, f.dns} {
 		if err := step(&s, host); err != nil {
 			return Settings{}, o, err
 		}
@@ -65,7 +65,7 @@ func (f *Flags) options() (Options, error) {
 	return o, nil
 }
 
-func (f *Flags) ports(s *Settings) error {
+func (f *Flags) ports(s *Settings, host Host) error {
 	for _, p := range []struct {
 		flag, value string
 		to          *uint16
@@ -77,7 +77,7 @@ func (f *Flags) ports(s *Settings) error {
 		*p.to = uint16(n)
 	}
 	var err error
-	if s.InboundPorts, err = ParsePortList(f.inboundPorts); err != nil {
+	if s.InboundPorts, err = parsePortList(f.inboundPorts, host.Port); err != nil {
 		return fmt.Errorf("--istio-inbound-ports: %w", err)
 	}
 	for _, p := range []struct {
@@ -88,7 +88,7 @@ func (f *Flags) ports(s *Settings) error {
 		{"istio-outbound-ports", f.outboundPorts, &s.OutboundPorts},
 		{"istio-local-outbound-ports-exclude", f.outboundPortsExclude, &s.OutboundPortsExclude},
 	} {
-		if *p.to, err = ParsePorts(p.value); err != nil {
+		if *p.to, err = parsePorts(p.value, host.Port); err != nil {
 			return fmt.Errorf("--%s: %w", p.flag, err)
 		}
 	}

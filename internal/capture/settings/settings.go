@@ -104,6 +104,7 @@ type Options struct {
 type Host struct {
 	Addresses []netip.Addr // of all interfaces
 	Resolv    func() ([]byte, error)
+	Port      func(service string) (uint16, error)
 	User      func(name string) (uid, gid uint32, err error)
 	Group     func(name string) (gid uint32, err error)
 }

@@ -18,6 +18,12 @@ func host() Host {
 		Resolv: func() ([]byte, error) {
 			return []byte("search x\nnameserver 10.96.0.10\nnameserver fd00::10%eth0\n"), nil
 		},
+		Port: func(service string) (uint16, error) {
+			if service == "http" {
+				return 80, nil
+			}
+			return 0, fmt.Errorf("there is no service %q", service)
+		},
 		User: func(name string) (uint32, uint32, error) {
 			if name == "envoy" {
 				return 1600, 1601, nil
@@ -62,7 +68,7 @@ func TestRefused(t *testing.T) {
 		"-p 0":                         `--envoy-port: "0"`,
 		"-z http":                      `--inbound-capture-port: "http"`,
 		"-e -1":                        `--inbound-tunnel-port: "-1"`,
-		"-b 80,http":                   `--istio-inbound-ports: "http"`,
+		"-b 80,gopher":                 `--istio-inbound-ports: there is no service "gopher"`,
 		"-b 80,*":                      `--istio-inbound-ports: "*"`,
 		"-b 90:80":                     `--istio-inbound-ports: "90:80"`,
 		"-b * -d 70000":                `--istio-local-exclude-ports: "70000"`,
@@ -137,6 +143,7 @@ func TestMeaning(t *testing.T) {
 		{"-u 7 -g web,5-6", func(s Settings) any { return s.GIDs }, []IDs{{3000, 3000}, {5, 6}}},
 		{"-b *", func(s Settings) any { return s.InboundPorts }, PortList{All: true}},
 		{"-b 80,,8080:8090,", func(s Settings) any { return s.InboundPorts.List }, []Ports{{80, 80}, {8080, 8090}}},
+		{"-b http,90", func(s Settings) any { return s.InboundPorts.List }, []Ports{{80, 80}, {90, 90}}},
 		{"ISTIO_INBOUND_PORTS=90 -b 80", func(s Settings) any { return s.InboundPorts.List }, []Ports{{80, 80}}},
 		{"ENVOY_PORT=tcp://10.0.0.1:80", func(s Settings) any { return s.OutboundPort }, uint16(15001)},
 		{"INVALID_DROP=true", func(s Settings) any { return s.DropInvalid }, true},
