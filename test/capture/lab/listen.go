@@ -75,7 +75,7 @@ func (l *Lab) start(p party) error {
 	l.stop = append(l.stop, pipe[1])
 	ready := make(chan error, 1)
 	go p.in.Do(p.uid, p.gid, func() {
-		defer unix.Close(pipe[0])
+		defer shut(pipe[0])
 		sockets, err := p.listen()
 		ready <- err
 		if err == nil {

@@ -18,7 +18,7 @@ func (p probe) ping() string {
 	if err != nil {
 		return inWords(err)
 	}
-	defer unix.Close(fd)
+	defer shut(fd)
 	message := []byte{echo, 0, 0, 0, 0x77, 0x77, 0, 1, 'w', 'h', 'o', '?'}
 	if proto == unix.IPPROTO_ICMP {
 		binary.BigEndian.PutUint16(message[2:], checksum(message))
@@ -66,7 +66,7 @@ func (p probe) stray() string {
 	if err != nil {
 		return inWords(err)
 	}
-	defer unix.Close(fd)
+	defer shut(fd)
 	if err := unix.Connect(fd, sockaddr(netip.AddrPortFrom(p.to.Addr(), 0))); err != nil {
 		return inWords(err)
 	}

@@ -152,7 +152,7 @@ func (p probe) make() string {
 		if failed != "" {
 			return failed
 		}
-		defer unix.Close(fd)
+		defer shut(fd)
 		return exchange(fd)
 	case "udp":
 		return p.datagram()
@@ -291,7 +291,7 @@ func (p probe) datagram() string {
 	if err != nil {
 		return inWords(err)
 	}
-	defer unix.Close(fd)
+	defer shut(fd)
 	if p.family() == unix.AF_INET { // hear of errors without being connected
 		set(fd, unix.IPPROTO_IP, unix.IP_RECVERR, 1)
 	} else {
