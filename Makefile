@@ -28,7 +28,7 @@ help: ## Show this list
 tools: go ## Fetch what tests and the demo need (real Envoy), once
 	@go -C test run ./tools
 
-namespaces: # What the exam makes network namespaces with; without it the exam is skipped
+namespaces: # What the exam and the tests of capture make network namespaces with; without it they are skipped
 	@scripts/namespaces.sh
 
 tools-cluster: go ## Build what a test cluster runs (etcd, Kubernetes), once: some minutes

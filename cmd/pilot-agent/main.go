@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -20,7 +21,15 @@ func main() { os.Exit(program()) }
 // program runs the command line and returns the exit code. Commands handle signals themselves, because the first and the second
 // signal have different effects in the proxy command.
 func program() int {
-	return run.Command(context.Background(), root(), os.Args[1:])
+	return run.Command(context.Background(), root(), arguments(os.Args))
+}
+
+// arguments is the command line. A link to the program with the name of one of the capture commands stands for that command.
+func arguments(argv []string) []string {
+	if name := filepath.Base(argv[0]); name == captureName || name == cleanName {
+		return append([]string{name}, argv[1:]...)
+	}
+	return argv[1:]
 }
 
 func root() *cobra.Command {
@@ -30,7 +39,7 @@ func root() *cobra.Command {
 		Long: `pilot-agent runs next to each proxy of a service mesh: it writes Envoy's bootstrap, starts Envoy, restarts it after a
 crash, answers readiness probes, and stops it after running requests have had time to complete.`,
 	}
-	c.AddCommand(proxy(), request(), wait(), run.Version(fmt.Sprintf("%v, for Istio %s", run.ReadBuild(), agent.IstioVersion)))
+	c.AddCommand(proxy(), request(), wait(), captureTraffic(), cleanCapture(), run.Version(fmt.Sprintf("%v, for Istio %s", run.ReadBuild(), agent.IstioVersion)))
 	return c
 }
 

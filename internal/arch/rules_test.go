@@ -72,6 +72,13 @@ var flow = []struct{ pkg, imports string }{
 	{"cluster", "api identity register state status view/registration"},
 	{"analyze", "api mesh omap query source state store xds/class xds/explain"},
 	{"agent/...", "agent/... api/document ca compliance config credential filewatch links mesh run xds/envoy"},
+	{"capture/settings", ""},
+	{"capture/rules", "capture/settings"},
+	{"capture/iptables", "capture/rules capture/settings"},
+	{"capture/nftables", "capture/rules capture/settings"},
+	{"capture/routes", "capture/rules capture/settings"},
+	{"capture/probe", "capture/rules capture/settings"},
+	{"capture", "capture/..."},
 	{"arch", ""},
 	// Only tests import it: it stands in no other row.
 	{"meshtest", "api kube mesh omap proxy query source state store xds/..."},

@@ -28,6 +28,17 @@ func Usage(err error) error {
 	return usageError{err}
 }
 
+// exitError is an error with an exit code of its own.
+type exitError struct {
+	error
+	code int
+}
+
+func (e exitError) Unwrap() error { return e.error }
+
+// Exit makes a command that fails with err exit with a code of its own, for those who tell failures apart by it.
+func Exit(code int, err error) error { return exitError{err, code} }
+
 // ErrFailed makes a command exit with ExitFailed without an error message, because the command has printed the reason already.
 var ErrFailed = errors.New("failed")
 
@@ -47,6 +58,9 @@ func Command(ctx context.Context, root *cobra.Command, args []string) int {
 	if _, usage := errors.AsType[usageError](err); usage || !started {
 		fmt.Fprintf(root.ErrOrStderr(), "Run '%s --help' for usage.\n", cmd.CommandPath())
 		return ExitUsage
+	}
+	if e, ok := errors.AsType[exitError](err); ok {
+		return e.code
 	}
 	return ExitFailed
 }

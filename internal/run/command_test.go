@@ -18,6 +18,7 @@ func TestCommand(t *testing.T) {
 		{[]string{"do"}, nil, ExitDone, ""},
 		{[]string{"do"}, errors.New("it broke"), ExitFailed, "tool: it broke\n"},
 		{[]string{"do"}, ErrFailed, ExitFailed, ""},
+		{[]string{"do"}, Exit(126, errors.New("it broke")), 126, "tool: it broke\n"},
 		{[]string{"do"}, Usage(errors.New("--to: say where")), ExitUsage, "tool: --to: say where\nRun 'tool do --help' for usage.\n"},
 		{[]string{"do", "--strange"}, nil, ExitUsage, "tool: unknown flag: --strange\nRun 'tool do --help' for usage.\n"},
 		{[]string{"do", "more"}, nil, ExitUsage, "tool: unknown command \"more\" for \"tool do\"\nRun 'tool do --help' for usage.\n"},

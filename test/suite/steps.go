@@ -40,6 +40,7 @@ var suites = map[string][]step{
 		tests("schema", "verdicts of API servers", "test", packages("./schema")),
 		tests("protocol", "conversations with a running control plane", "test", packages("./conformance/..."), "-timeout=20m"),
 		tests("e2e", "end to end with real Envoy", "test", packages("./e2e/...", "./chaos"), "-race", "-timeout=20m"),
+		tests("capture", "who receives a connection, with each back end of capture", "test", packages("./capture/..."), "-parallel=3"),
 		step{"exam", "requests through real Envoy, held against stored answers", "", exam},
 		tests("nodes", "pods as processes in namespaces", "test/podrunner", packages("./..."), "-p=1", "-timeout=20m"),
 		proofs, demo, demoKube},
@@ -105,7 +106,7 @@ func packages(patterns ...string) func(context.Context, string) ([]string, error
 
 // running matches the packages of the test module that take their time, most because they run the product; all others
 // are quick.
-var running = regexp.MustCompile(`/pilot/test/(e2e|conformance|chaos|schema)(/|$)`)
+var running = regexp.MustCompile(`/pilot/test/(e2e|conformance|chaos|schema|capture)(/|$)`)
 
 func withoutSlow(ctx context.Context, dir string) ([]string, error) {
 	return list(ctx, dir, func(p string) bool { return !running.MatchString(p) })
