@@ -34,7 +34,8 @@ var flow = []struct{ pkg, imports string }{
 	// From rows to what a class may see and must obey.
 	{"view/...", "api intern kube mesh omap proxy query state store view/..."},
 	// From there to Envoy's types. Translators know neither each other, nor the store, nor the sources.
-	{"xds/resource", "omap store"},
+	{"xds/nds", ""},
+	{"xds/resource", "omap store xds/nds"},
 	{"xds/envoy", "compliance mesh omap xds/resource"},
 	{"xds/authz", "api mesh omap proxy query state view/... xds/envoy"},
 	{"xds/access", ""},
@@ -71,14 +72,7 @@ var flow = []struct{ pkg, imports string }{
 	{"register", "api kube omap source state view/registration xds/push"},
 	{"cluster", "api identity register state status view/registration"},
 	{"analyze", "api mesh omap query source state store xds/class xds/explain"},
-	{"agent/...", "agent/... api/document ca compliance config credential filewatch links mesh run xds/envoy"},
-	{"capture/settings", ""},
-	{"capture/rules", "capture/settings"},
-	{"capture/iptables", "capture/rules capture/settings"},
-	{"capture/nftables", "capture/rules capture/settings"},
-	{"capture/routes", "capture/rules capture/settings"},
-	{"capture/probe", "capture/rules capture/settings"},
-	{"capture", "capture/..."},
+	{"agent/...", "agent/... api/document ca compliance config credential filewatch links mesh run xds/envoy xds/nds"},
 	{"arch", ""},
 	// Only tests import it: it stands in no other row.
 	{"meshtest", "api kube mesh omap proxy query source state store xds/..."},
@@ -86,7 +80,7 @@ var flow = []struct{ pkg, imports string }{
 
 // What every translator may import, and the translators.
 const (
-	translator  = "api compliance intern mesh omap proxy query state view/... xds/authz xds/envoy xds/layer xds/patch xds/resource"
+	translator  = "api compliance intern mesh omap proxy query state view/... xds/authz xds/envoy xds/layer xds/nds xds/patch xds/resource"
 	translators = "xds/cluster xds/endpoint xds/listener xds/route xds/secret xds/nametable xds/grpc xds/patch"
 )
 

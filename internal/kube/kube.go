@@ -131,6 +131,8 @@ type SliceEndpoint struct {
 	Health  Health
 	// Pod is the name of the pod, in the namespace of the slice; empty if the endpoint refers to no pod.
 	Pod string
+	// Hostname is the first label of the endpoint's own name, below that of the service; empty if it has none.
+	Hostname string
 }
 
 // Health tells whether an endpoint takes requests.

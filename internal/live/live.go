@@ -63,7 +63,7 @@ func Of(v *push.View, streams []server.Status, k api.Key) (Status, bool) {
 	for i := range streams {
 		one := &streams[i]
 		c, ok := v.Class(one.Attachment)
-		if _, needs := needing[c]; !ok || !needs {
+		if _, needs := needing[c]; !ok || !needs || proxy.IsAgent(one.Node) {
 			continue
 		}
 		s.Proxies++

@@ -70,7 +70,7 @@ func Parse(n Node) (*Proxy, error) {
 }
 
 func (p *Proxy) readMetadata(m *structpb.Struct) error {
-	var namespace, mode, addresses, http10, idle, generator, certificates string
+	var namespace, mode, addresses, http10, idle, generator, certificates, dns string
 	for _, f := range []struct {
 		name string
 		into *string
@@ -78,7 +78,7 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 		{"NAMESPACE", &namespace}, {"CLUSTER_ID", &p.ClusterID}, {"NETWORK", &p.Network}, {"NODE_NAME", &p.Node}, {"ISTIO_VERSION", &p.Version},
 		{"INTERCEPTION_MODE", &mode}, {"INSTANCE_IPS", &addresses}, {"HTTP10", &http10},
 		{"IDLE_TIMEOUT", &idle}, {"GENERATOR", &generator}, {"AUTO_REGISTER_GROUP", &p.Group}, {"SERVICE_ACCOUNT", &p.Account},
-		{certificatesKey, &certificates},
+		{certificatesKey, &certificates}, {"DNS_CAPTURE", &dns},
 	} {
 		s, err := text(m, f.name)
 		if err != nil {
@@ -96,7 +96,7 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 		p.Idle = d
 	}
 	p.NoCertificate = certificates == noCertificates
-	p.HTTP10 = http10 == "1" || strings.EqualFold(http10, "true")
+	p.HTTP10, p.DNS = isTrue(http10), isTrue(dns)
 	var err error
 	if p.Mode, err = parseMode(mode); err != nil {
 		return err
@@ -113,6 +113,9 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 	}
 	return nil
 }
+
+// isTrue reports whether a text of the metadata means true.
+func isTrue(text string) bool { return text == "1" || strings.EqualFold(text, "true") }
 
 func parseMode(s string) (Mode, error) {
 	switch strings.ToUpper(s) {

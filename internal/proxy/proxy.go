@@ -57,7 +57,8 @@ const (
 	// Router is a gateway. It receives clusters, endpoints and routes, but no listeners yet, because Gateway objects are not
 	// supported.
 	Router Role = "router"
-	// Agent is the agent of a proxy, with its own stream. It has no class. It reports problems that its proxy cannot report.
+	// Agent is the agent of a proxy, with its own stream. It reports problems that its proxy cannot report. It has a class, that of
+	// its proxy, only if it answers DNS.
 	Agent Role = "agent"
 )
 
@@ -102,6 +103,8 @@ type Proxy struct {
 	Account string
 	// NoCertificate is true if the proxy reports that it has no certificate of the mesh and cannot get one.
 	NoCertificate bool
+	// DNS is true if the agent of the proxy answers the DNS queries of the workload.
+	DNS bool
 	// Identity is who the proxy has shown to be; zero if it is connected without TLS, so that this is not known. Namespace and Account
 	// are then what the proxy says of itself.
 	Identity identity.Identity
@@ -115,7 +118,7 @@ func (p *Proxy) Equal(o *Proxy) bool {
 		p.ID == o.ID && p.Role == o.Role && p.Name == o.Name && p.Namespace == o.Namespace && p.Domain == o.Domain &&
 		p.ClusterID == o.ClusterID && p.Network == o.Network && p.Node == o.Node && p.Mode == o.Mode && p.Locality == o.Locality &&
 		p.Version == o.Version && p.Envoy == o.Envoy && p.HTTP10 == o.HTTP10 && p.Idle == o.Idle && slices.Equal(p.Addresses, o.Addresses) && p.Labels == o.Labels &&
-		slices.Equal(p.Extensions, o.Extensions) && p.Group == o.Group && p.Account == o.Account && p.NoCertificate == o.NoCertificate && p.Identity == o.Identity && p.Connected.Equal(o.Connected)
+		slices.Equal(p.Extensions, o.Extensions) && p.Group == o.Group && p.Account == o.Account && p.NoCertificate == o.NoCertificate && p.DNS == o.DNS && p.Identity == o.Identity && p.Connected.Equal(o.Connected)
 }
 
 // InboundPort is a port on which a workload serves.
@@ -182,12 +185,14 @@ type Class struct {
 	// Own are the addresses and ports at which others have a listener for the workload, which its own proxy has not. They exist only
 	// for pods of headless services.
 	Own intern.List[netip.AddrPort]
+	// Names is true if agents of the class answer DNS, so that they need the addresses of names.
+	Names bool
 }
 
 // Hash returns a hash of all fields. Equal classes have equal hashes in all processes.
 func (c Class) Hash() omap.Hash {
 	var h hashed
-	h.flags(c.ShortNames, c.HTTP10, c.Gateway, c.DefaultLog, c.NoCertificate)
+	h.flags(c.ShortNames, c.HTTP10, c.Gateway, c.DefaultLog, c.NoCertificate, c.Names)
 	h.number(int64(c.Mode))
 	h.number(int64(c.Families))
 	h.number(int64(c.Idle))

@@ -60,9 +60,17 @@ func (c *converter) slice(s *discovery.EndpointSlice) *kube.Slice {
 		if len(e.Addresses) == 0 || !isAddress(e.Addresses[0]) {
 			continue
 		}
-		v.Endpoints = append(v.Endpoints, kube.SliceEndpoint{Address: e.Addresses[0], Health: health(e.Conditions), Pod: podOf(e.TargetRef, s.Namespace)})
+		v.Endpoints = append(v.Endpoints, kube.SliceEndpoint{Address: e.Addresses[0], Health: health(e.Conditions), Pod: podOf(e.TargetRef, s.Namespace), Hostname: hostnameOf(e)})
 	}
 	return v
+}
+
+// hostnameOf returns the host name of an endpoint; empty if it has none.
+func hostnameOf(e *discovery.Endpoint) string {
+	if e.Hostname == nil {
+		return ""
+	}
+	return *e.Hostname
 }
 
 // podOf returns the name of the pod that an endpoint refers to; empty if it refers to none in the namespace.

@@ -36,7 +36,7 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 func (q *Queries) ClassOf(r *query.Reader, p *proxy.Proxy) proxy.Class {
 	if p.Role == proxy.Router {
 		c := proxy.Class{
-			Namespace: p.Namespace, Gateway: true, Families: mesh.FamiliesOf(p.Addresses), Site: q.localityOf(r, p, p.Labels, mesh.Place{}), Rules: q.selectingRules(r, p.Namespace, p.Labels),
+			Namespace: p.Namespace, Gateway: true, Names: p.DNS, Families: mesh.FamiliesOf(p.Addresses), Site: q.localityOf(r, p, p.Labels, mesh.Place{}), Rules: q.selectingRules(r, p.Namespace, p.Labels),
 		}
 		c.Cluster, c.Network = q.clusterOf(r, p, SetOf(c)), q.networkOf(r, p, p.Labels, mesh.Place{})
 		return c
@@ -50,7 +50,7 @@ func (q *Queries) ClassOf(r *query.Reader, p *proxy.Proxy) proxy.Class {
 		Labels:    q.relevantLabels(r, p.Namespace, labels),
 		Namespace: p.Namespace, Mode: p.Mode, Inbound: served.Ports, Own: served.Own, Families: mesh.FamiliesOf(p.Addresses),
 		Site: q.localityOf(r, p, labels, served.Place), Rules: q.selectingRules(r, p.Namespace, labels),
-		ShortNames: p.Domain == p.Namespace+".svc."+q.tables.Domain(), HTTP10: p.HTTP10, Idle: p.Idle,
+		ShortNames: p.Domain == p.Namespace+".svc."+q.tables.Domain(), HTTP10: p.HTTP10, Idle: p.Idle, Names: p.DNS,
 		DefaultLog: p.Envoy > 0 && p.Envoy < q.tables.LogEnvoy(r),
 		MTLS:       q.services.Peers.Selected(r, p.Namespace, labels), NoCertificate: p.NoCertificate, Policies: policy.Selecting(q.tables, r, p.Namespace, labels),
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/cluster"
 	"github.com/pilotmesh/pilot/internal/xds/endpoint"
 	"github.com/pilotmesh/pilot/internal/xds/listener"
+	"github.com/pilotmesh/pilot/internal/xds/nametable"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/route"
 )
@@ -67,6 +68,7 @@ type Queries struct {
 	endpoints *endpoint.Queries
 	listeners *listener.Queries
 	routes    *route.Queries
+	names     *nametable.Queries
 	stacks    [resource.Types]stack
 	rejected  rejected
 	missing   query.Collection[All, api.Problem]
@@ -92,6 +94,7 @@ func Define(g *query.Graph, t *state.Tables, providers ...Provider) *Queries {
 		endpoints: endpoint.Define(g, services, rules, scopes),
 		listeners: listener.Define(g, t, services, scopes, connections, policies),
 		routes:    route.Define(g, t, services, rules, scopes),
+		names:     nametable.Define(g, t, services, scopes),
 	}
 	q.defineStacks()
 	q.State = query.Define(g, "state", equalStates, q.assemble)

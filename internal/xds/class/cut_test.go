@@ -109,9 +109,9 @@ func (h *cutHistory) step() {
 func (h *cutHistory) join() {
 	ns := h.namespace()
 	id := fmt.Sprintf("sidecar~10.1.0.%d~w-%d.%s~%s.svc.cluster.local", rapid.IntRange(1, 4).Draw(h.rt, "ip"), rapid.IntRange(0, 2).Draw(h.rt, "number"), ns, ns)
-	p := meshtest.Node(h.rt, id, fmt.Sprintf(`{"LABELS":{"v":%q,"istio-locality":%q},"INTERCEPTION_MODE":%q}`,
+	p := meshtest.Node(h.rt, id, fmt.Sprintf(`{"LABELS":{"v":%q,"istio-locality":%q},"INTERCEPTION_MODE":%q,"DNS_CAPTURE":%q}`,
 		rapid.SampledFrom([]string{"1", "2"}).Draw(h.rt, "label"), rapid.SampledFrom(meshtest.Localities()).Draw(h.rt, "at"),
-		rapid.SampledFrom([]string{"REDIRECT", "REDIRECT", "NONE"}).Draw(h.rt, "mode")))
+		rapid.SampledFrom([]string{"REDIRECT", "REDIRECT", "NONE"}).Draw(h.rt, "mode"), rapid.SampledFrom([]string{"", "true"}).Draw(h.rt, "dns")))
 	h.Commit(func(tx *store.Txn) { h.Tables.Proxies.Set(tx, id, p) })
 	if h.proxies[id] != nil { // the proxy reports another node
 		return

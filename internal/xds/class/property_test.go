@@ -24,7 +24,8 @@ func TestIncrementalIsCold(t *testing.T) {
 		connect := func(i int, ns, mode string) {
 			id := fmt.Sprintf("sidecar~10.1.0.%d~w-%d.%s~%s.svc.cluster.local", i%4+1, i, ns, ns)
 			at := rapid.SampledFrom(meshtest.Localities()).Draw(rt, "at")
-			w.Connect(meshtest.Node(rt, id, `{"LABELS":{"v":"1","istio-locality":"`+at+`"},"INTERCEPTION_MODE":"`+mode+`"}`))
+			dns := rapid.SampledFrom([]string{"", "true"}).Draw(rt, "dns")
+			w.Connect(meshtest.Node(rt, id, `{"LABELS":{"v":"1","istio-locality":"`+at+`"},"INTERCEPTION_MODE":"`+mode+`","DNS_CAPTURE":"`+dns+`"}`))
 			ids = append(ids, id)
 		}
 		if rapid.IntRange(0, 3).Draw(rt, "proxy") == 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/cluster"
 	"github.com/pilotmesh/pilot/internal/xds/layer"
 	"github.com/pilotmesh/pilot/internal/xds/listener"
+	"github.com/pilotmesh/pilot/internal/xds/nametable"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/route"
 )
@@ -117,6 +118,7 @@ func (q *Queries) defineStacks() {
 	q.stacks[resource.Endpoint] = hostStack(q.endpoints.Hosts, func(c traffic.Client) traffic.Client { return c })
 	q.stacks[resource.Listener] = q.listenerStack()
 	q.stacks[resource.Route] = q.routeStack()
+	q.stacks[resource.NameTable] = q.nameStack()
 }
 
 func allKey(proxy.Class) service.All { return service.All{} }
@@ -205,6 +207,22 @@ func (q *Queries) routeStack() stack {
 		fromElements("cluster", SharedByClients, q.routes.ByCluster, byCluster(route.ReachOf)),
 		fromElements("base", SharedByAll, q.routes.Base, withoutSidecar(familiesOf)),
 		fromElements("base, sniffed", SharedByAll, q.routes.Sniffed, withoutSidecar(allKey)),
+	}
+}
+
+// nameStack is the stack of the names that agents answer. Classes without such agents have no layers, so they cost nothing.
+func (q *Queries) nameStack() stack {
+	return stack{
+		fromElements("scope", SharedByScope, q.names.Scoped, func(_ *query.Reader, c proxy.Class) (nametable.SetKey, bool) {
+			return nametable.SetKeyOf(c), c.Names
+		}),
+		fromElements("cluster and network", SharedByClients, q.names.ByReach, func(_ *query.Reader, c proxy.Class) (nametable.Reach, bool) {
+			k := nametable.ReachOf(c)
+			return k, c.Names && k.Differs() && scope.SetOf(c).Overlay()
+		}),
+		fromElements("base", SharedByAll, q.names.Base, func(_ *query.Reader, c proxy.Class) (mesh.Families, bool) {
+			return c.Families, c.Names && scope.SetOf(c).Overlay()
+		}),
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/nds"
 	"github.com/pilotmesh/pilot/internal/xds/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -298,7 +299,7 @@ func (c *conversation) version(url, name, mark string) string {
 	if mark == "now" {
 		return c.world.resource(t, name).Version()
 	}
-	return resource.New(t, name, message(t, name, mark)).Version()
+	return newResource(t, name, mark).Version()
 }
 
 // pass advances the clock. A Wait ends when its time has come.
@@ -453,6 +454,9 @@ func describe(v Variant, a Action) string {
 }
 
 func showResource(t resource.Type, url string, r *discoveryv3.Resource) string {
+	if t == resource.NameTable {
+		return showTable(r)
+	}
 	m, err := r.Resource.UnmarshalNew()
 	switch {
 	case err != nil:
@@ -467,4 +471,19 @@ func showResource(t resource.Type, url string, r *discoveryv3.Resource) string {
 		return "WRONG NAME " + r.Name
 	}
 	return text
+}
+
+// showTable shows a name table: that of one name as name=mark, and one without a name of its own as {name=mark ...}.
+func showTable(r *discoveryv3.Resource) string {
+	if r.Resource.TypeUrl != nds.URL {
+		return "WRONG TYPE " + r.Resource.TypeUrl
+	}
+	var list []string
+	if err := nds.Decode(r.Resource.Value, func(e nds.Entry) { list = append(list, e.Host+"="+strings.Join(e.Addresses, ",")) }); err != nil {
+		return err.Error()
+	}
+	if len(list) == 1 && r.Name != "" {
+		return list[0]
+	}
+	return "{" + strings.Join(list, " ") + "}"
 }

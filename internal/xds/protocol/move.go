@@ -117,6 +117,8 @@ func (m *move) transition(controlPlane string) *transition {
 	t := &transition{removals: removals}
 	w := writer{variant: m.variant, typ: m.typ, controlPlane: controlPlane}
 	switch {
+	case m.sub.whole:
+		m.wholeTable(t, &w, len(put)+len(removed) > 0, removed)
 	case m.variant == Delta:
 		w.version = revision(m.to)
 		t.messages = w.delta(put, removed, m.mustRespond)
@@ -134,6 +136,21 @@ func (m *move) transition(controlPlane string) *transition {
 		t.messages = w.partial(put, m.mustRespond)
 	}
 	return t
+}
+
+// wholeTable makes the response with everything as one resource, if something has changed. A NACK of it is about the tables that it
+// joins, so that what is wrong with one of them is found as for other clients.
+func (m *move) wholeTable(t *transition, w *writer, changed bool, removed []string) {
+	if !changed && !m.mustRespond && !m.all {
+		return
+	}
+	list := m.list(resources{})
+	t.contentSum = sum(slices.Values(list))
+	if w.version = hex.EncodeToString(t.contentSum[:]); m.variant == Delta {
+		w.version = revision(m.to)
+	}
+	t.messages = w.whole([]*resource.Resource{resource.Whole(list)}, removed)
+	t.messages[0].resources = list
 }
 
 // difference compares the two states. It returns what was added or changed, what is removed at once, and the delayed

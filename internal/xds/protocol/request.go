@@ -135,8 +135,9 @@ func (c *Core) firstRequest(t resource.Type, cur *cursor, q *Request) {
 	}
 	// Envoy waits longer before each attempt to connect, up to 30 seconds, until it has received a response: GrpcStream::onReceiveMessage
 	// resets the back-off (source/extensions/config_subscription/grpc/grpc_stream.h). So one type is answered even if nothing has changed.
-	cur.open.initial = t == resource.Cluster
-	if c.linger == lingerUnneeded {
+	// An agent that asks for names learns from the answer that those it has kept are up to date.
+	cur.open.initial = t == resource.Cluster || t == resource.NameTable
+	if c.linger == lingerUnneeded && t != resource.NameTable {
 		c.linger = lingerDue
 	}
 	if c.view.state == nil {

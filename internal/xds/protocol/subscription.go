@@ -25,6 +25,9 @@ type names = omap.Map[omap.Name, omap.Unit]
 // that names need no memory per stream.
 type subscription struct {
 	wildcard bool
+	// whole is set if a client asked for names as Istio's agents do: it gave no names and no star. It gets everything as one resource.
+	// Such a subscription is a wildcard, too.
+	whole bool
 	// names are asked for by name, with or without the wildcard.
 	names names
 }
@@ -68,6 +71,7 @@ type subscriptions struct {
 type internKey struct {
 	names    omap.Hash
 	wildcard bool
+	whole    bool
 }
 
 func newSubscriptions() *subscriptions {
@@ -78,15 +82,23 @@ func newSubscriptions() *subscriptions {
 }
 
 func (s *subscriptions) of(wildcard bool, n names) *subscription {
-	k := internKey{n.Hash(), wildcard}
+	return s.interned(&subscription{wildcard: wildcard, names: n})
+}
+
+// initial is the subscription of a client that has given no names yet.
+func (s *subscriptions) initial(t resource.Type) *subscription {
+	return s.interned(&subscription{wildcard: t.Wildcard(), whole: t == resource.NameTable})
+}
+
+func (s *subscriptions) interned(sub *subscription) *subscription {
+	k := internKey{sub.names.Hash(), sub.wildcard, sub.whole}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p, ok := s.intern[k]; ok {
-		if sub := p.Value(); sub != nil {
-			return sub
+		if known := p.Value(); known != nil {
+			return known
 		}
 	}
-	sub := &subscription{wildcard: wildcard, names: n}
 	s.intern[k] = weak.Make(sub)
 	return sub
 }
@@ -127,6 +139,9 @@ func (s *subscriptions) replace(prev *subscription, q *Request, t resource.Type,
 		return subscriptionChange{tooMany: true}
 	}
 	d := subscriptionChange{sub: s.of(wildcard, list)}
+	if q.Subscribes == 0 && legacy {
+		d.sub = s.initial(t)
+	}
 	if prev == nil {
 		return d // The first response contains everything.
 	}
@@ -150,6 +165,9 @@ func (s *subscriptions) replace(prev *subscription, q *Request, t resource.Type,
 func (s *subscriptions) delta(prev *subscription, q *Request, t resource.Type, legacy bool) subscriptionChange {
 	first := prev == nil
 	if first {
+		if legacy && q.Subscribes+q.Drops == 0 {
+			return subscriptionChange{sub: s.initial(t)}
+		}
 		prev = &subscription{wildcard: legacy && q.Subscribes == 0 && t.Wildcard()}
 	}
 	add, addAll := decode(q.Subscribed(), q.Subscribes, t)

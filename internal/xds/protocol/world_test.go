@@ -20,6 +20,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/nds"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -117,6 +118,14 @@ func (w *world) resource(t resource.Type, name string) *resource.Resource {
 		}
 		return resource.NewRoute(name, &routev3.RouteConfiguration{Name: name, InternalOnlyHeaders: []string{mark}},
 			omap.Map[omap.Name, *resource.Piece]{}.With(puts...))
+	}
+	return newResource(t, name, mark)
+}
+
+// newResource makes a resource that contains a mark.
+func newResource(t resource.Type, name, mark string) *resource.Resource {
+	if t == resource.NameTable {
+		return resource.Encoded(t, name, nds.Entry{Host: name, Addresses: []string{mark}}.Append(nil))
 	}
 	return resource.New(t, name, message(t, name, mark))
 }

@@ -95,7 +95,7 @@ func (l *Loop) Attach(p *proxy.Proxy, w Watcher) (*Connection, error) {
 				return
 			}
 			l.conns[id] = c
-			if p.Role == proxy.Agent {
+			if p.Role == proxy.Agent && !p.DNS {
 				return
 			}
 			c.release = l.queries.Class.Observe(id, func(to proxy.Class, ok bool) {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/xds/nds"
 )
 
 // Field numbers of envoy.service.discovery.v3.Resource and google.protobuf.Any. That resources is field 2 of both
@@ -215,6 +216,9 @@ func (r *Resource) appendFrom(dst [][]byte, from int) [][]byte {
 
 // Proto decodes the resource. It is meant for debug pages and tests.
 func (r *Resource) Proto() (proto.Message, error) {
+	if r.typ == NameTable {
+		return nds.Message(r.head[r.body:])
+	}
 	kind, err := protoregistry.GlobalTypes.FindMessageByURL(r.typ.URL())
 	if err != nil {
 		return nil, fmt.Errorf("decode %s %q: %w", r.typ, r.name, err)

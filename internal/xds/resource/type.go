@@ -1,9 +1,14 @@
 package resource
 
-import "strings"
+import (
+	"strings"
 
-// Type is one of the resource types that the server serves. Class states contain the first four, which are in the order of
-// sending: a resource refers only to resources of earlier types, or of the next type, which the client then fetches.
+	"github.com/pilotmesh/pilot/internal/xds/nds"
+)
+
+// Type is one of the resource types that the server serves. Class states contain the first five. Four of them are for Envoy, in the
+// order of sending: a resource refers only to resources of earlier types, or of the next type, which the client then fetches. Names
+// are for agents, and refer to nothing.
 type Type uint8
 
 // The types, in send order.
@@ -12,8 +17,10 @@ const (
 	Endpoint
 	Listener
 	Route
+	// NameTable has the names that agents answer. Each resource is a table of one name; see Whole.
+	NameTable
 	// Types is the number of types that class states contain.
-	Types = 4
+	Types = 5
 )
 
 // The types that are answered per proxy. A client asks for each resource by name, and no class state, no shared message and
@@ -47,6 +54,8 @@ func infoOf(t Type) typeInfo {
 		return typeInfo{urlPrefix + "envoy.config.listener.v3.Listener", "LDS", "listener", true}
 	case Route:
 		return typeInfo{urlPrefix + "envoy.config.route.v3.RouteConfiguration", "RDS", "route", false}
+	case NameTable:
+		return typeInfo{nds.URL, "NDS", "name", true}
 	case Extension:
 		return typeInfo{urlPrefix + "envoy.config.core.v3.TypedExtensionConfig", "ECDS", "extension", false}
 	case Secret:
@@ -58,10 +67,10 @@ func infoOf(t Type) typeInfo {
 // URL is the type URL on the wire.
 func (t Type) URL() string { return infoOf(t).url }
 
-// String is the usual short name: CDS, EDS, LDS, RDS, ECDS, SDS.
+// String is the usual short name: CDS, EDS, LDS, RDS, NDS, ECDS, SDS.
 func (t Type) String() string { return infoOf(t).short }
 
-// Kind is the word for one resource of the type: cluster, endpoint, listener, route, extension, secret.
+// Kind is the word for one resource of the type: cluster, endpoint, listener, route, name, extension, secret.
 func (t Type) Kind() string { return infoOf(t).kind }
 
 // Wildcard reports whether a client may subscribe to all resources of the type. A State-of-the-World response for such a
