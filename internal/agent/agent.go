@@ -118,7 +118,11 @@ func supervise(ctx context.Context, p *proxy, c boot.Config, s *config.Settings,
 		}
 		page = l
 	}
-	board, err := serveSecrets(ctx, group, s, c, log)
+	board, dial, err := serveSecrets(ctx, group, s, c, log)
+	var names status.Names
+	if err == nil {
+		names, err = serveNames(ctx, group, s, c, dial, log)
+	}
 	if err != nil {
 		if page != nil {
 			err = errors.Join(err, page.Close())
@@ -126,7 +130,7 @@ func supervise(ctx context.Context, p *proxy, c boot.Config, s *config.Settings,
 		return err
 	}
 	if page != nil {
-		group.Add(run.HTTP("status", page, status.Handler(p, lifecycle{supervisor}, board, log), statusTimeout, log))
+		group.Add(run.HTTP("status", page, status.Handler(p, lifecycle{supervisor}, board, names, log), statusTimeout, log))
 	}
 	group.Add(run.Actor{Name: "envoy", Run: func(ctx context.Context) error {
 		if err := supervisor.Run(ctx); err != nil {

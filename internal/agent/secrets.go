@@ -105,9 +105,11 @@ func (c *credentials) known() []byte {
 	return text
 }
 
-// serveSecrets adds the server of certificates and keys to the group, unless another program serves them, and the relay of xDS.
-func serveSecrets(ctx context.Context, group *run.Group, s *config.Settings, c boot.Config, log *slog.Logger) (*secret.Board, error) {
-	board, own := secret.NewBoard(log), &credentials{}
+// serveSecrets adds the server of certificates and keys to the group, unless another program serves them, and the relay of xDS. dial
+// opens a connection to the control plane.
+func serveSecrets(ctx context.Context, group *run.Group, s *config.Settings, c boot.Config, log *slog.Logger) (board *secret.Board, dial func() (*grpc.ClientConn, error), err error) {
+	board = secret.NewBoard(log)
+	own := &credentials{}
 	group.Add(run.Actor{Name: "secrets", Run: board.Run})
 	files := secret.NewFiles(board, log)
 	own.certificate, own.key, own.roots = secret.MountedFiles()
@@ -116,7 +118,7 @@ func serveSecrets(ctx context.Context, group *run.Group, s *config.Settings, c b
 		files.Except = own.issued.Provides
 		group.Add(run.Actor{Name: "workload certificate", Run: own.issued.Run})
 	}
-	dial := func() (*grpc.ClientConn, error) {
+	dial = func() (*grpc.ClientConn, error) {
 		return grpc.NewClient(s.Proxy.GetDiscoveryAddress(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	}
 	if s.TLS {
@@ -130,25 +132,25 @@ func serveSecrets(ctx context.Context, group *run.Group, s *config.Settings, c b
 		}
 		l, err := secret.Listen(ctx, c.Relay)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		group.Add(run.GRPC("relay of xDS", l, relay.New(dialer, log).Server(), func(context.Context) {}, 0))
 	}
 	group.Add(run.Actor{Name: "report of missing secrets", Run: secret.NewReporter(board, dial, c.Node, log).Run})
 	if s.IdentitySocket != "" {
 		log.Info("another program serves secrets (WORKLOAD_IDENTITY_SOCKET_FILE)", "socket", c.SecretsSocket)
-		return board, nil
+		return board, dial, nil
 	}
 	l, err := secret.Listen(ctx, c.SecretsSocket)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	server := grpc.NewServer()
 	secret.NewServer(board).Register(server)
 	group.Add(run.Actor{Name: "certificate files", Run: files.Run})
 	// The group stops this server after Envoy has ended, so no client is left to wait for.
 	group.Add(run.GRPC("secrets' socket", l, server, func(context.Context) {}, 0))
-	return board, nil
+	return board, dial, nil
 }
 
 // discoveryDialer returns how to connect to the control plane.

@@ -72,7 +72,14 @@ var flow = []struct{ pkg, imports string }{
 	{"register", "api kube omap source state view/registration xds/push"},
 	{"cluster", "api identity register state status view/registration"},
 	{"analyze", "api mesh omap query source state store xds/class xds/explain"},
-	{"agent/...", "agent/... api/document ca compliance config credential filewatch links mesh run xds/envoy xds/nds"},
+	{"agent/...", "agent/... api/document ca compliance config credential filewatch links mesh omap run xds/envoy xds/nds"},
+	{"capture/settings", ""},
+	{"capture/rules", "capture/settings"},
+	{"capture/iptables", "capture/rules capture/settings"},
+	{"capture/nftables", "capture/rules capture/settings"},
+	{"capture/routes", "capture/rules capture/settings"},
+	{"capture/probe", "capture/rules capture/settings"},
+	{"capture", "capture/..."},
 	{"arch", ""},
 	// Only tests import it: it stands in no other row.
 	{"meshtest", "api kube mesh omap proxy query source state store xds/..."},
@@ -135,6 +142,7 @@ var goroutines = map[string]string{
 	"source/remote": "one source per remote cluster, which comes and goes with its Secret",
 	"agent/secret":  "the sending half of a stream, and the request to the certificate authority",
 	"agent/relay":   "the sending half of a stream",
+	"agent/dns":     "the receiving half of a stream; the DNS servers, and a query to each server, which are waited for",
 }
 
 // calls bans functions, except in the places named.

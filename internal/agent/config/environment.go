@@ -39,8 +39,7 @@ const (
 // metaNamespace is the key of the workload's namespace in the node metadata.
 const metaNamespace = "NAMESPACE"
 
-// readKeys are the keys of node metadata that the control plane, the agent or a debug page reads. The keys of DNS are handled by
-// the list of unsupported variables.
+// readKeys are the keys of node metadata that the control plane, the agent or a debug page reads.
 var readKeys = []string{
 	metaNamespace, "CLUSTER_ID", "NETWORK", "ISTIO_VERSION", "INTERCEPTION_MODE", "INSTANCE_IPS", "HTTP10", "IDLE_TIMEOUT", "GENERATOR",
 	"LABELS", "ANNOTATIONS", "WORKLOAD_NAME", "DNS_CAPTURE",
@@ -156,7 +155,6 @@ var unsupported = []struct {
 	{[]string{"ISTIO_KUBE_APP_PROBERS"}, "the agent does not forward the application's probes yet"},
 	{[]string{"ISTIO_PROMETHEUS_ANNOTATIONS"}, "the application's metrics are not merged into Envoy's yet"},
 	{[]string{"ENVOY_SECURE_METRICS_PORT", "ENVOY_SECURE_MERGED_METRICS_PORT"}, "metrics are served without TLS only"},
-	{[]string{"ISTIO_META_DNS_CAPTURE", "DNS_PROXY_ADDR", "DNS_FORWARD_PARALLEL", "DNS_FORWARD_TIMEOUT"}, "the agent does not serve DNS yet"},
 	{[]string{"GRPC_XDS_BOOTSTRAP"}, "bootstraps for proxyless gRPC are not supported yet"},
 	{[]string{"CREDENTIAL_FETCHER_TYPE"}, "tokens are read from a file (--tokenFile)"},
 	{[]string{"XDS_AUTH_PROVIDER"}, "tokens are read from a file (--tokenFile)"},

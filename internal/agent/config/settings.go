@@ -66,6 +66,8 @@ type Settings struct {
 	TLS bool
 	// Certificates are the settings of the workload's certificates, and of how the agent shows who it is.
 	Certificates Certificates
+	// DNS are the settings of the DNS proxy.
+	DNS DNS
 
 	// Restarts is how many times in a row Envoy is restarted after a crash.
 	Restarts int
@@ -126,6 +128,7 @@ func (s *Settings) Load() error {
 	s.checkRole(&errs)
 	s.checkDiscovery(&errs)
 	s.loadCertificates(&errs)
+	s.loadDNS(&errs)
 	level, err := parseLevel(s.flags.logLevel)
 	if err != nil {
 		errs.add("--log_output_level", "%v", err)

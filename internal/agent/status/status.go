@@ -48,14 +48,15 @@ type Secrets interface {
 	Secrets() []secret.Status
 }
 
-// Handler serves the paths of Istio's agent, and /debug/secretz.
-func Handler(e Envoy, l Life, secrets Secrets, log *slog.Logger) http.Handler {
-	s := &server{envoy: e, life: l, secrets: secrets, log: log}
+// Handler serves the paths of Istio's agent, and /debug/secretz. names is nil if the agent does not answer DNS queries.
+func Handler(e Envoy, l Life, secrets Secrets, names Names, log *slog.Logger) http.Handler {
+	s := &server{envoy: e, life: l, secrets: secrets, names: names, log: log}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz/ready", s.ready)
 	mux.HandleFunc("GET /stats/prometheus", s.metrics)
 	mux.HandleFunc("GET /metrics", s.metrics)
 	mux.Handle("GET /debug/secretz", local(http.HandlerFunc(s.secretz)))
+	mux.Handle("GET /debug/ndsz", local(http.HandlerFunc(s.ndsz)))
 	mux.Handle("POST /drain", local(s.order("drain", l.Leave)))
 	mux.Handle("POST /quitquitquit", local(s.order("end", l.End)))
 	return mux
@@ -65,6 +66,7 @@ type server struct {
 	envoy   Envoy
 	life    Life
 	secrets Secrets
+	names   Names
 	log     *slog.Logger
 }
 
@@ -78,6 +80,12 @@ func (s *server) ready(w http.ResponseWriter, r *http.Request) {
 	if err := s.envoy.Ready(ctx); err != nil {
 		http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
 		return
+	}
+	if s.names != nil {
+		if err := s.names.Ready(); err != nil {
+			http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
+			return
+		}
 	}
 	if !s.life.Serving() {
 		http.Error(w, "not ready: the proxy has just started", http.StatusServiceUnavailable)
@@ -102,6 +110,9 @@ func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	}
 	if resp.StatusCode == http.StatusOK {
 		fmt.Fprint(w, secretMetrics(s.secrets.Secrets(), time.Now()))
+		if s.names != nil {
+			fmt.Fprint(w, s.names.Metrics())
+		}
 	}
 }
 

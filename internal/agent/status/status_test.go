@@ -49,7 +49,7 @@ func (w *world) call(method, path, from string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, nil)
 	r.RemoteAddr = from
 	rec := httptest.NewRecorder()
-	Handler(w, w, w, slog.New(slog.DiscardHandler)).ServeHTTP(rec, r)
+	Handler(w, w, w, nil, slog.New(slog.DiscardHandler)).ServeHTTP(rec, r)
 	return rec
 }
 

@@ -1,0 +1,196 @@
+package dns
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/xds/nds"
+)
+
+const (
+	// agentRole replaces the proxy's role in the node id of the agent's own stream.
+	agentRole = "agent"
+	// Shortest and longest pause between attempts to reach the control plane.
+	firstRetry, lastRetry = 200 * time.Millisecond, 15 * time.Second
+	// silence is how long nothing more comes when the first table is complete: it is sent in several parts, which follow each other.
+	// Where names change all the time, that is never so, and what has come after maxSilence has to do.
+	silence, maxSilence = 100 * time.Millisecond, 2 * time.Second
+	// maxMessage is the size of the largest response, in bytes. The control plane sends less, unless a single name is larger.
+	maxMessage = 16 << 20
+)
+
+// Subscriber keeps the table of a proxy up to date. It has a stream to the control plane of its own, and is sent what has changed.
+type Subscriber struct {
+	proxy *Proxy
+	dial  func() (*grpc.ClientConn, error)
+	node  *corev3.Node
+	log   *slog.Logger
+	// table has what was received. It is the table of the proxy as soon as it is complete.
+	table    *Table
+	received bool // something was received on this stream
+	complete bool
+}
+
+// NewSubscriber returns the subscriber of a proxy. dial opens a connection to the control plane, and node is that of Envoy.
+func NewSubscriber(p *Proxy, dial func() (*grpc.ClientConn, error), node *corev3.Node, log *slog.Logger) *Subscriber {
+	node = proto.CloneOf(node)
+	if _, rest, ok := strings.Cut(node.GetId(), "~"); ok {
+		node.Id = agentRole + "~" + rest
+	}
+	return &Subscriber{proxy: p, dial: dial, node: node, log: log, table: &Table{}}
+}
+
+// Run keeps a stream until ctx is cancelled. While there is none, the last table stays in force.
+func (s *Subscriber) Run(ctx context.Context) error {
+	for retry := firstRetry; ctx.Err() == nil; {
+		s.received = false
+		err := s.stream(ctx)
+		s.proxy.connected.Store(false)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if s.received {
+			retry = firstRetry
+		}
+		s.log.Debug("the names of the mesh are not followed; the last ones stay in force", "error", err, "retry", retry)
+		select {
+		case <-time.After(retry/2 + rand.N(retry)): // agents that lost the same control plane come back one by one
+		case <-ctx.Done():
+		}
+		retry = min(2*retry, lastRetry)
+	}
+	return nil
+}
+
+// stream follows the names on one stream until it ends.
+func (s *Subscriber) stream(ctx context.Context) error {
+	conn, err := s.dial()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	responses, ended := make(chan *discoveryv3.DeltaDiscoveryResponse), make(chan error, 1)
+	defer func() {
+		cancel()
+		_ = conn.Close() // nothing is buffered
+		<-ended          //nolint:errcheck // why it ended is known by now
+	}()
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx, grpc.MaxCallRecvMsgSize(maxMessage))
+	if err == nil {
+		err = stream.Send(&discoveryv3.DeltaDiscoveryRequest{
+			Node: s.node, TypeUrl: nds.URL, ResourceNamesSubscribe: []string{"*"}, InitialResourceVersions: s.table.versions(),
+		})
+	}
+	if err != nil {
+		ended <- nil
+		return err
+	}
+	go func() {
+		defer close(ended)
+		for {
+			m, err := stream.Recv()
+			if err != nil {
+				ended <- err
+				return
+			}
+			select {
+			case responses <- m:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return s.receive(ctx, stream, responses, ended)
+}
+
+// receive takes responses until the stream ends.
+func (s *Subscriber) receive(ctx context.Context, stream interface {
+	Send(*discoveryv3.DeltaDiscoveryRequest) error
+}, responses <-chan *discoveryv3.DeltaDiscoveryResponse, ended <-chan error) error {
+	quiet := time.NewTimer(silence)
+	quiet.Stop()
+	defer quiet.Stop()
+	var first time.Time // of the responses
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-ended:
+			return err
+		case m := <-responses:
+			if err := stream.Send(s.take(m)); err != nil {
+				return err
+			}
+			if first.IsZero() {
+				first = time.Now()
+			}
+			if !s.proxy.connected.Load() && time.Since(first) < maxSilence {
+				quiet.Reset(silence)
+			}
+		case <-quiet.C:
+			if !s.complete {
+				s.log.Info("the names of the mesh are known", "names", s.table.names.Len())
+			}
+			s.complete = true
+			s.proxy.table.Store(s.table)
+			s.proxy.connected.Store(true)
+		}
+	}
+}
+
+// take takes in a response, and returns the request that acknowledges it. If something in it is wrong, nothing of it is taken in.
+func (s *Subscriber) take(m *discoveryv3.DeltaDiscoveryResponse) *discoveryv3.DeltaDiscoveryRequest {
+	q := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: m.GetTypeUrl(), ResponseNonce: m.GetNonce()}
+	if m.GetTypeUrl() != nds.URL {
+		return q
+	}
+	s.received = true
+	changes, err := s.changes(m)
+	if err != nil {
+		s.log.Error("names from the control plane are rejected; the last ones stay in force", "error", err)
+		q.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
+		return q
+	}
+	s.table = s.table.with(changes...)
+	if s.complete {
+		s.proxy.table.Store(s.table)
+	}
+	return q
+}
+
+// changes are what a response changes in the table.
+func (s *Subscriber) changes(m *discoveryv3.DeltaDiscoveryResponse) (list []omap.Change[omap.Name, *name], err error) {
+	for _, host := range m.GetRemovedResources() {
+		list = append(list, omap.Del[omap.Name, *name](omap.Name(canonical(host))))
+	}
+	for _, r := range m.GetResources() {
+		var entries []nds.Entry
+		if err := nds.Decode(r.GetResource().GetValue(), func(e nds.Entry) { entries = append(entries, e) }); err != nil {
+			return nil, fmt.Errorf("%.80q: %w", r.GetName(), err)
+		}
+		if len(entries) != 1 || entries[0].Host != r.GetName() {
+			return nil, fmt.Errorf("%.80q: the table does not have this name, and no other", r.GetName())
+		}
+		host, n, err := newName(entries[0], r.GetVersion())
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, omap.Put(host, n))
+	}
+	if s.table.names.Len()+len(m.GetResources()) > maxNames {
+		return nil, fmt.Errorf("there are more than %d names", maxNames)
+	}
+	return list, nil
+}
