@@ -65,12 +65,10 @@ func (f *forwarder) ask(q *dns.Msg, servers []netip.AddrPort, tcp bool) (*dns.Ms
 		return nil, errBusy
 	}
 	ctx, cancel := context.WithTimeout(f.ctx, f.timeout)
-	results := make(chan result, len(servers))
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	defer cancel() // before waiting
-	first := int(f.best.Load()) % len(servers)
-	started, ended := 0, 0
+	results, first, started := make(chan result, len(servers)), int(f.best.Load()), 0
 	start := func() {
 		i := (first + started) % len(servers)
 		started++
@@ -85,35 +83,40 @@ func (f *forwarder) ask(q *dns.Msg, servers []netip.AddrPort, tcp bool) (*dns.Ms
 	}
 	next := time.NewTimer(patience)
 	defer next.Stop()
-	var bad *dns.Msg
-	var errs []error
-	for ended < len(servers) {
+	var best result
+	for ended := 0; ended < len(servers); {
 		select {
 		case <-next.C:
-			if started < len(servers) {
-				start()
-				next.Reset(patience)
-			}
+			next.Reset(patience)
 		case r := <-results:
 			ended++
-			switch {
-			case r.err != nil:
-				errs = append(errs, fmt.Errorf("%v: %w", servers[r.server], r.err))
-			case r.answer.Rcode == dns.RcodeSuccess || r.answer.Rcode == dns.RcodeNameError:
+			if r.good() {
 				f.best.Store(uint32(r.server))
 				return r.answer, nil
-			default:
-				bad = r.answer
 			}
-			if started < len(servers) {
-				start()
-			}
+			best = best.or(r)
+		}
+		if started < len(servers) {
+			start()
 		}
 	}
-	if bad != nil {
-		return bad, nil
+	return best.answer, best.err
+}
+
+// good reports whether a server has answered the question.
+func (r result) good() bool {
+	return r.err == nil && (r.answer.Rcode == dns.RcodeSuccess || r.answer.Rcode == dns.RcodeNameError)
+}
+
+// or joins two results, none of which is good. An answer that the server failed goes before none.
+func (r result) or(o result) result {
+	switch {
+	case r.answer != nil:
+		return r
+	case o.answer != nil:
+		return o
 	}
-	return nil, errors.Join(errs...)
+	return result{err: errors.Join(r.err, o.err)}
 }
 
 // exchange asks one server, and asks it over TCP if its answer over UDP is cut off.
@@ -131,10 +134,10 @@ func (f *forwarder) exchange(ctx context.Context, q *dns.Msg, server netip.AddrP
 		}
 	}
 	if err != nil {
-		if ctx.Err() == nil || errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		if !errors.Is(ctx.Err(), context.Canceled) { // another server has answered
 			f.metrics.failures.Add(1)
 		}
-		return nil, err
+		return nil, fmt.Errorf("%v: %w", server, err)
 	}
 	f.metrics.observe(time.Since(begin))
 	a.Id = q.Id
