@@ -153,6 +153,13 @@ func connectFigures() []figure {
 		atMost(0.1, "certificates/idle", "% of a core", 0),
 		watched("certificates/idle-with-streams", "% of a core", 0),
 
+		atMost(2, "names-10k/answer-p99", "ms", 0),
+		watched("names-10k/answer-p50", "ms", 0),
+		watched("names-10k/answer-max", "ms", 0),
+		watched("names-10k/rate", "queries/s", 0),
+		atMost(20, "names-10k/memory-of-names", "MB", 0),
+		watched("names-10k/memory", "MB", 0),
+
 		watched("stream-memory/bare", "KiB", 0),
 		atMost(8, "stream-memory/delta-100", "KiB", 0),
 		atMost(8, "stream-memory/delta-10k", "KiB", 2800),

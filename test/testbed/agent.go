@@ -98,6 +98,9 @@ func (a *Agent) Status(ctx context.Context, path string) (string, error) {
 	return get(ctx, http.DefaultClient, "http://"+Loopback(a.StatusPort)+path)
 }
 
+// PID is the process of the agent.
+func (a *Agent) PID() int { return a.process.PID() }
+
 // Signal sends a signal to the agent and does not wait.
 func (a *Agent) Signal(s os.Signal) error { return a.process.Signal(s) }
 
