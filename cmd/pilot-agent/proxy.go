@@ -34,6 +34,11 @@ the files, and /debug/secretz of the status server shows the state of each secre
 ./var/run/secrets/workload-spiffe-uds/socket, or in --configPath if that is not the default. To use another SDS server
 instead, set WORKLOAD_IDENTITY_SOCKET_FILE to the name of its socket in the former directory.
 
+With ISTIO_META_DNS_CAPTURE=true it answers the DNS queries of the workload, over UDP and TCP at DNS_PROXY_ADDR (localhost:15053),
+to which the capture of traffic redirects them. Names of the mesh come from the control plane; the last ones stay in force while
+that is gone. Other names are asked of the servers in DNS_RESOLV_CONF (/etc/resolv.conf): one after the other, or all at once with
+DNS_FORWARD_PARALLEL=true, for at most DNS_FORWARD_TIMEOUT (5s). /debug/ndsz of the status server lists the names.
+
 SIGTERM and SIGINT drain the proxy: clients are asked to use other endpoints, and running requests have
 terminationDrainDuration to complete (or, with EXIT_ON_ZERO_ACTIVE_CONNECTIONS=true, as long as connections are open). Then
 Envoy stops. A second signal stops it immediately.
@@ -54,6 +59,10 @@ func proxy() *cobra.Command {
   # the same over TLS, with a token (pilotctl token create) and the roots from the state folder of the control plane
   XDS_ROOT_CA=$HOME/.local/state/pilot/root-cert.pem ISTIO_META_INTERCEPTION_MODE=NONE POD_NAME=web-1 POD_NAMESPACE=shop \
     INSTANCE_IP=127.1.0.1 pilot-agent proxy sidecar --discoveryAddress=127.0.0.1:15012 --tokenFile=web.token
+
+  # a sidecar that answers DNS queries; ask it with: dig @127.0.0.1 -p 15053 web.shop.svc.cluster.local
+  ISTIO_META_DNS_CAPTURE=true ISTIO_META_INTERCEPTION_MODE=NONE POD_NAME=web-1 POD_NAMESPACE=shop INSTANCE_IP=127.1.0.1 \
+    pilot-agent proxy sidecar --discoveryAddress=127.0.0.1:15010
 
   # a second sidecar on the same host, with other ports
   ISTIO_META_INTERCEPTION_MODE=NONE POD_NAME=api-1 POD_NAMESPACE=shop INSTANCE_IP=127.1.0.2 \

@@ -4,7 +4,7 @@
 // A proxy needs an object if something that the proxy has was made with it. The graph knows that, because it records what each
 // result was made of. A proxy has acknowledged the object if it has acknowledged the last state of its class that the last change of
 // the object, or a later one, has led to, and rejects nothing that is made of it. So a proxy that does not need the object, or that is
-// behind with something else only, delays nobody.
+// behind with something else only, delays nobody. Agents do not count: their proxies do.
 //
 // The package keeps nothing and starts no goroutines.
 package live

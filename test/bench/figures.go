@@ -32,7 +32,7 @@ func never(bar float64, key, unit string, istiod float64) figure {
 // figures is the table, in the order in which it is printed. "extra" are resources and removals that a stream received
 // beside those that changed.
 func figures() []figure {
-	return slices.Concat(ruleFigures(), serviceFigures(), loopFigures(), connectFigures())
+	return slices.Concat(ruleFigures(), serviceFigures(), loopFigures(), connectFigures(), agentFigures())
 }
 
 // ruleFigures are those of changes of endpoints and routing rules on their way to settled streams.
@@ -114,6 +114,23 @@ func serviceFigures() []figure {
 	}
 }
 
+// agentFigures are those of certificates, and of the names of an agent.
+func agentFigures() []figure {
+	return []figure{
+		atMost(15, "certificates/wall", "s", 0),
+		atMost(4, "certificates/cpu", "CPU-s", 0),
+		atMost(0.1, "certificates/idle", "% of a core", 0),
+		watched("certificates/idle-with-streams", "% of a core", 0),
+
+		atMost(2, "names-10k/answer-p99", "ms", 0),
+		watched("names-10k/answer-p50", "ms", 0),
+		watched("names-10k/answer-max", "ms", 0),
+		watched("names-10k/rate", "queries/s", 0),
+		atMost(20, "names-10k/memory-of-names", "MB", 0),
+		watched("names-10k/memory", "MB", 0),
+	}
+}
+
 // connectFigures are those of a steady churn, of streams that come and go, and of what is kept for them.
 func connectFigures() []figure {
 	return []figure{
@@ -147,18 +164,6 @@ func connectFigures() []figure {
 		watched("derived-10k-cluster-names/cells-per-service", "cells", 0),
 		watched("derived-10k/rows", "MB", 0),
 		watched("derived-10k/heap-with-rows", "MB", 96),
-
-		atMost(15, "certificates/wall", "s", 0),
-		atMost(4, "certificates/cpu", "CPU-s", 0),
-		atMost(0.1, "certificates/idle", "% of a core", 0),
-		watched("certificates/idle-with-streams", "% of a core", 0),
-
-		atMost(2, "names-10k/answer-p99", "ms", 0),
-		watched("names-10k/answer-p50", "ms", 0),
-		watched("names-10k/answer-max", "ms", 0),
-		watched("names-10k/rate", "queries/s", 0),
-		atMost(20, "names-10k/memory-of-names", "MB", 0),
-		watched("names-10k/memory", "MB", 0),
 
 		watched("stream-memory/bare", "KiB", 0),
 		atMost(8, "stream-memory/delta-100", "KiB", 0),

@@ -151,6 +151,12 @@ func TestMistakes(t *testing.T) {
 		environ, args []string
 		want          string
 	}{
+		{[]string{"DNS_PROXY_ADDR=127.0.0.1"}, nil, `DNS_PROXY_ADDR: "127.0.0.1" is not host:port`},
+		{[]string{"DNS_PROXY_ADDR=127.0.0.1:0"}, nil, `DNS_PROXY_ADDR: "127.0.0.1:0" is not host:port`},
+		{[]string{"DNS_PROXY_ADDR=somewhere:15053"}, nil, `DNS_PROXY_ADDR: the host "somewhere" is neither`},
+		{[]string{"DNS_FORWARD_TIMEOUT=5"}, nil, `DNS_FORWARD_TIMEOUT: "5" is not a duration`},
+		{[]string{"DNS_FORWARD_PARALLEL=both"}, nil, `DNS_FORWARD_PARALLEL: "both" is neither`},
+		{[]string{"ISTIO_META_DNS_CAPTURE=ALL"}, nil, `ISTIO_META_DNS_CAPTURE: "ALL" is neither true nor false`},
 		{[]string{"SECRET_TTL=soon"}, nil, `SECRET_TTL: "soon" is not a duration`},
 		{[]string{"SECRET_GRACE_PERIOD_RATIO=1"}, nil, `SECRET_GRACE_PERIOD_RATIO: "1" is not a number between`},
 		{[]string{"WORKLOAD_RSA_KEY_SIZE=512"}, nil, `WORKLOAD_RSA_KEY_SIZE: "512" is not a size`},

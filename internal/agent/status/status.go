@@ -1,5 +1,5 @@
 // Package status is the HTTP server of the agent. It answers readiness probes, serves the metrics of Envoy and of the agent,
-// describes certificates, and accepts requests to drain and to stop.
+// describes certificates and names, and accepts requests to drain and to stop.
 //
 // Invariants: drain and stop requests must be POST requests over loopback. Certificates are described over loopback only, and
 // their content is never shown. Nothing is cached: every answer reflects Envoy's present state.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -30,7 +31,17 @@ type world struct {
 	asked    string
 	down     error
 	secrets  []secret.Status
+	names    *known
 }
+
+// known are the names of a DNS proxy.
+type known struct{ notReady error }
+
+func (k *known) Ready() error { return k.notReady }
+func (k *known) Names() map[string][]netip.Addr {
+	return map[string][]netip.Addr{"a.com": {netip.MustParseAddr("10.0.0.1")}}
+}
+func (k *known) Metrics() string { return "names 1\n" }
 
 func (w *world) Ready(context.Context) error { return w.notReady }
 func (w *world) Leaving() bool               { return w.leaving }
@@ -49,7 +60,11 @@ func (w *world) call(method, path, from string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, nil)
 	r.RemoteAddr = from
 	rec := httptest.NewRecorder()
-	Handler(w, w, w, nil, slog.New(slog.DiscardHandler)).ServeHTTP(rec, r)
+	var n Names
+	if w.names != nil {
+		n = w.names
+	}
+	Handler(w, w, w, n, slog.New(slog.DiscardHandler)).ServeHTTP(rec, r)
 	return rec
 }
 
@@ -68,6 +83,8 @@ func TestReadiness(t *testing.T) {
 		{world{}, 503, "not ready: the proxy has just started"},
 		{world{serving: true, notReady: errors.New("no listeners")}, 503, "not ready: no listeners"},
 		{world{leaving: true}, 503, "not ready: the proxy is draining"},
+		{world{serving: true, names: &known{errors.New("no names")}}, 503, "not ready: no names"},
+		{world{serving: true, names: &known{}}, 200, "ready"},
 	} {
 		rec := c.world.call("GET", "/healthz/ready", there)
 		if rec.Code != c.code || !strings.Contains(rec.Body.String(), c.text) {
@@ -157,5 +174,25 @@ func TestOrders(t *testing.T) {
 	}
 	if want := []string{"leave", "end", "leave"}; !slices.Equal(w.orders, want) {
 		t.Errorf("orders %q, want %q", w.orders, want)
+	}
+}
+
+// TestNames tells this host the names, and nobody else.
+func TestNames(t *testing.T) {
+	w := &world{}
+	if rec := w.call("GET", "/debug/ndsz", here); rec.Code != 404 || !strings.Contains(rec.Body.String(), "ISTIO_META_DNS_CAPTURE") {
+		t.Errorf("without a DNS proxy: %d %s", rec.Code, rec.Body)
+	}
+	w.names = &known{}
+	rec := w.call("GET", "/debug/ndsz", here)
+	var page struct{ Names map[string][]string }
+	if err := json.Unmarshal(rec.Body.Bytes(), &page); rec.Code != 200 || err != nil || !reflect.DeepEqual(page.Names, map[string][]string{"a.com": {"10.0.0.1"}}) {
+		t.Errorf("%d %v\n%s", rec.Code, err, rec.Body)
+	}
+	if rec := w.call("GET", "/debug/ndsz", there); rec.Code != 403 {
+		t.Errorf("another host is told: %d %s", rec.Code, rec.Body)
+	}
+	if rec := w.call("GET", "/metrics", here); !strings.HasSuffix(rec.Body.String(), "names 1\n") {
+		t.Errorf("%s", rec.Body)
 	}
 }
