@@ -169,7 +169,7 @@ func askOn(ctx context.Context, server string, socket int) (took []float64, err 
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close() //nolint:errcheck // nothing is buffered
+	defer conn.Close()
 	sent := 0
 	queries := &asked{}
 	received := make(chan error, 1)

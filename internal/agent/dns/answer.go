@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"context"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -17,6 +18,7 @@ const (
 
 // handler answers the queries of one server.
 type handler struct {
+	ctx   context.Context //nolint:containedctx // of Run: the DNS library gives handlers none
 	proxy *Proxy
 	tcp   bool
 }
@@ -24,7 +26,7 @@ type handler struct {
 // ServeDNS implements dns.Handler.
 func (h handler) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 	h.proxy.metrics.requests.Add(1)
-	a := h.proxy.answer(q, addressOf(w.RemoteAddr()), h.tcp)
+	a := h.proxy.answer(h.ctx, q, addressOf(w.RemoteAddr()), h.tcp)
 	if !h.tcp {
 		a.Truncate(sizeFor(q))
 	}
@@ -53,7 +55,7 @@ func sizeFor(q *dns.Msg) int {
 }
 
 // answer returns the answer to a query of a client.
-func (p *Proxy) answer(q *dns.Msg, from netip.AddrPort, tcp bool) *dns.Msg {
+func (p *Proxy) answer(ctx context.Context, q *dns.Msg, from netip.AddrPort, tcp bool) *dns.Msg {
 	switch {
 	case q.Opcode != dns.OpcodeQuery:
 		return failure(q, dns.RcodeNotImplemented)
@@ -69,11 +71,11 @@ func (p *Proxy) answer(q *dns.Msg, from netip.AddrPort, tcp bool) *dns.Msg {
 		}
 		return failure(q, dns.RcodeServerFailure)
 	}
-	return p.resolve(q, tcp)
+	return p.resolve(ctx, q, tcp)
 }
 
 // resolve answers a question from the table, or else asks other servers.
-func (p *Proxy) resolve(q *dns.Msg, tcp bool) *dns.Msg {
+func (p *Proxy) resolve(ctx context.Context, q *dns.Msg, tcp bool) *dns.Msg {
 	question, servers := q.Question[0], p.resolver.Load()
 	table := p.table.Load()
 	known := false
@@ -85,7 +87,7 @@ func (p *Proxy) resolve(q *dns.Msg, tcp bool) *dns.Msg {
 			return reply(q, n, alias)
 		}
 	}
-	a, err := p.forward.ask(q, servers.servers, tcp)
+	a, err := p.forward.ask(ctx, q, servers.servers, tcp)
 	if err != nil {
 		p.metrics.unanswered.Add(1)
 		p.o.Log.Debug("no server has answered a DNS query", "name", question.Name, "error", err)

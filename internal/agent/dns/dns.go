@@ -118,9 +118,9 @@ func (p *Proxy) listen(ctx context.Context, host string) error {
 	}
 	p.own = append(p.own, netip.AddrPortFrom(at.Addr().Unmap(), at.Port()))
 	p.servers = append(p.servers,
-		&dns.Server{PacketConn: packets, Net: "udp", Handler: handler{p, false}, UDPSize: readSize},
+		&dns.Server{PacketConn: packets, Net: "udp", UDPSize: readSize},
 		&dns.Server{
-			Listener: netutil.LimitListener(l, maxConnections), Net: "tcp", Handler: handler{p, true},
+			Listener: netutil.LimitListener(l, maxConnections), Net: "tcp",
 			ReadTimeout: ioTimeout, WriteTimeout: ioTimeout, IdleTimeout: func() time.Duration { return idleTimeout },
 		})
 	return nil
@@ -142,14 +142,13 @@ func (p *Proxy) Addresses() []netip.AddrPort { return p.own }
 // Run serves until ctx is cancelled, and follows resolv.conf.
 func (p *Proxy) Run(ctx context.Context) error {
 	p.o.Log.Info("answering DNS queries", "addresses", p.own)
-	ctx, cancel := context.WithCancel(ctx)
+	serving, cancel := context.WithCancel(ctx)
 	defer cancel()
-	p.forward.ctx = ctx
 	failed := make(chan error, len(p.servers))
 	var started, running sync.WaitGroup
 	started.Add(len(p.servers))
 	for _, s := range p.servers {
-		s.NotifyStartedFunc = started.Done
+		s.Handler, s.NotifyStartedFunc = handler{serving, p, s.Listener != nil}, started.Done
 		running.Go(func() { failed <- s.ActivateAndServe() })
 	}
 	started.Wait()

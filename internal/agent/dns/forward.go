@@ -27,7 +27,6 @@ var errBusy = errors.New("too many queries wait for other servers")
 
 // forwarder passes queries on to other servers.
 type forwarder struct {
-	ctx      context.Context //nolint:containedctx // that of Run: handlers of the DNS library get none
 	timeout  time.Duration
 	parallel bool
 	metrics  *metrics
@@ -53,7 +52,7 @@ type result struct {
 }
 
 // ask returns the answer of the first server that has one. An answer that the server failed counts only if no other one has a better.
-func (f *forwarder) ask(q *dns.Msg, servers []netip.AddrPort, tcp bool) (*dns.Msg, error) {
+func (f *forwarder) ask(ctx context.Context, q *dns.Msg, servers []netip.AddrPort, tcp bool) (*dns.Msg, error) {
 	if len(servers) == 0 {
 		return nil, errNoServer
 	}
@@ -64,7 +63,7 @@ func (f *forwarder) ask(q *dns.Msg, servers []netip.AddrPort, tcp bool) (*dns.Ms
 		f.metrics.refused.Add(1)
 		return nil, errBusy
 	}
-	ctx, cancel := context.WithTimeout(f.ctx, f.timeout)
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	defer cancel() // before waiting
@@ -155,7 +154,7 @@ func (f *forwarder) once(ctx context.Context, network string, q *dns.Msg, server
 	if o := q.IsEdns0(); o != nil {
 		conn.UDPSize = max(conn.UDPSize, o.UDPSize())
 	}
-	defer conn.Close() //nolint:errcheck // nothing is buffered
+	defer conn.Close()
 	own := addressOf(raw.LocalAddr())
 	f.own.Store(own, struct{}{})
 	defer f.own.Delete(own)

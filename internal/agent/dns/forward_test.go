@@ -3,7 +3,6 @@ package dns
 import (
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -22,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func testOptions(t testing.TB) Options {
 	return Options{
-		Host: "127.0.0.1", Domain: "shop.svc.cluster.local", Timeout: 3 * time.Second, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Host: "127.0.0.1", Domain: "shop.svc.cluster.local", Timeout: 3 * time.Second, Log: slog.New(slog.DiscardHandler),
 		ResolvConf: write(t, "nameserver 192.0.2.1\n"),
 	}
 }
@@ -71,11 +70,11 @@ func query(t testing.TB, p *Proxy, network string, q *dns.Msg) *dns.Msg {
 // upstream serves a handler at an address of its own, over UDP and TCP.
 func upstream(t testing.TB, h dns.HandlerFunc) netip.AddrPort {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // the test closes it
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	packets, err := net.ListenPacket("udp", l.Addr().String()) //nolint:noctx // the test closes it
+	packets, err := net.ListenPacket("udp", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +121,7 @@ func many() (list []string) {
 // deadEnd is an address at which nobody answers.
 func deadEnd(t testing.TB) netip.AddrPort {
 	t.Helper()
-	c, err := net.ListenPacket("udp", "127.0.0.1:0") //nolint:noctx // the test closes it
+	c, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +286,7 @@ func TestPoison(t *testing.T) {
 		bad.Question[0].Qtype = dns.TypeAAAA
 		send(w, bad)
 		_, _ = w.Write([]byte("garbage that is no message of the DNS"))
-		if other, err := net.Dial("udp", w.RemoteAddr().String()); err == nil { //nolint:noctx // it sends one packet
+		if other, err := net.Dial("udp", w.RemoteAddr().String()); err == nil {
 			b, _ := with(q, "203.0.113.66").Pack()
 			_, _ = other.Write(b)
 			_ = other.Close()

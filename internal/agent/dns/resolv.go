@@ -28,7 +28,7 @@ func readResolver(path string, own []netip.AddrPort) (*resolver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the servers for other names: %w", err)
 	}
-	defer f.Close() //nolint:errcheck // it is only read
+	defer f.Close()
 	c, err := dns.ClientConfigFromReader(io.LimitReader(f, maxResolvConf))
 	if err != nil {
 		return nil, fmt.Errorf("the servers for other names: %s: %w", path, err)

@@ -58,9 +58,6 @@ func (s *Subscriber) Run(ctx context.Context) error {
 		s.received = false
 		err := s.stream(ctx)
 		s.proxy.connected.Store(false)
-		if ctx.Err() != nil {
-			return nil
-		}
 		if s.received {
 			retry = firstRetry
 		}

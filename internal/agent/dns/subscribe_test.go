@@ -94,7 +94,7 @@ func follow(t *testing.T) (*Proxy, *plane) {
 	s := &plane{
 		requests: make(chan *discoveryv3.DeltaDiscoveryRequest, 100), responses: make(chan *discoveryv3.DeltaDiscoveryResponse, 100), end: make(chan struct{}),
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // the server closes it
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

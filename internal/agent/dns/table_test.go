@@ -204,7 +204,7 @@ func FuzzAnswer(f *testing.F) {
 		if q.Unpack(b) != nil || q.Response {
 			return
 		}
-		a := p.answer(&q, netip.AddrPort{}, false)
+		a := p.answer(t.Context(), &q, netip.AddrPort{}, false)
 		a.Truncate(sizeFor(&q))
 		packed, err := a.Pack()
 		if err != nil || a.Id != q.Id || !a.Response || len(packed) > max(maxUDP, len(b)) {
