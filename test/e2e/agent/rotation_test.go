@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -175,4 +176,51 @@ func (w *watched) look() {
 		}
 	}
 	maps.Copy(w.roots, w.current)
+}
+
+// TestRotationCost: the control plane computes nothing anew when the certificate of a proxy is renewed.
+func TestRotationCost(t *testing.T) {
+	b := newBed(t)
+	b.TLSOnly()
+	b.serve()
+	o := b.certified("web")
+	o.Env = append(o.Env, "SECRET_TTL=1m", "SECRET_GRACE_PERIOD_RATIO=0.94") // a certificate is renewed after three seconds
+	b.ready(o, testbed.Node{})
+	b.answers()
+	issued := func() float64 { return b.total("citadel_server_success_cert_issuance_count") }
+	first := issued()
+	b.await("a renewal", func(context.Context) error { return atLeast(issued(), first+1) })
+	cells := b.total("pilot_cells_run_total")
+	b.await("two more renewals", func(context.Context) error { return atLeast(issued(), first+3) })
+	if now := b.total("pilot_cells_run_total"); now != cells || cells == 0 {
+		t.Errorf("two renewals have run %v cells", now-cells)
+	}
+}
+
+func atLeast(n, want float64) error {
+	if n < want {
+		return fmt.Errorf("%v, not %v", n, want)
+	}
+	return nil
+}
+
+// total is the sum of all values of a metric of the control plane.
+func (b *bed) total(metric string) (sum float64) {
+	b.Helper()
+	text, err := b.Get(b.Context(), "/metrics")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, metric+" ") && !strings.HasPrefix(line, metric+"{") {
+			continue
+		}
+		fields := strings.Fields(line)
+		v, err := strconv.ParseFloat(fields[len(fields)-1], 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		sum += v
+	}
+	return sum
 }
