@@ -135,6 +135,20 @@ func TestFirstPolicyDecides(t *testing.T) {
 	}
 }
 
+// TestHeaderTwice checks that the lines of a header are compared one by one, as Envoy does, and not joined.
+func TestHeaderTwice(t *testing.T) {
+	l := listenerWith(t, rules(rbacv3.RBAC_DENY, map[string]*rbacv3.Policy{"a": from(header("x", "1"))}))
+	for text, want := range map[string]Verdict{"1": Denied, "2": Allowed, "2 1": Denied, "1 2": Denied, "2 3": Allowed, "1,2": Allowed} {
+		request := Request{Port: 80, Method: "GET", Host: "h", Path: "/p"}
+		for _, value := range strings.Fields(text) {
+			request.Headers = append(request.Headers, Header{"X", value})
+		}
+		if d := Evaluate(l, request, Options{}); d.Verdict != want {
+			t.Errorf("x: %s: %+v, want %s", text, d, want)
+		}
+	}
+}
+
 // TestAsk checks that an external authorizer is asked about what the rules before it match, unless a rule after it denies; and that
 // headers that it may set are not known afterwards.
 func TestAsk(t *testing.T) {

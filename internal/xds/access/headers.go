@@ -38,31 +38,34 @@ func (e *evaluation) readHeaders() *headers {
 	return h
 }
 
-// get returns the value of a header, as policies see it: several values are joined. why says why it is not known.
-func (h *headers) get(name string) (value string, has bool, why string) {
+// get returns the values of a header, one for each of its lines: policies compare each for itself, unless
+// envoy.reloadable_features.rbac_match_headers_individually is turned off. why says why they are not known.
+func (h *headers) get(name string) (values []string, why string) {
 	if h == nil {
-		return "", false, ""
+		return nil, ""
 	}
 	name = lowerASCII(name)
 	switch name {
 	case ":method":
-		return h.method, true, ""
+		return []string{h.method}, ""
 	case ":authority", "host":
-		return h.authority, h.authority != "", ""
+		if h.authority == "" {
+			return nil, ""
+		}
+		return []string{h.authority}, ""
 	case ":path":
-		return h.path, true, h.pathHidden
+		return []string{h.path}, h.pathHidden
 	}
 	if why := h.hidden[name]; why != "" {
-		return "", false, why
+		return nil, why
 	}
 	if h.allHidden != "" {
-		return "", false, h.allHidden
+		return nil, h.allHidden
 	}
 	if rewritten(name) {
-		return "", false, "it depends on the header " + name + ", which Envoy writes itself"
+		return nil, "it depends on the header " + name + ", which Envoy writes itself"
 	}
-	values, has := h.others[name]
-	return strings.Join(values, ","), has, ""
+	return h.others[name], ""
 }
 
 // clientAddress is the address of the client as x-forwarded-for tells it: the last one there, or else that of the connection. A proxy

@@ -61,18 +61,15 @@ func (e *evaluation) header(m *routev3.HeaderMatcher) truth {
 	if m.GetInvertMatch() || m.GetTreatMissingHeaderAsEmpty() {
 		return e.unsure("a policy matches the header " + m.GetName() + " in a way that is not known here")
 	}
-	value, has, why := e.headers.get(m.GetName())
+	values, why := e.headers.get(m.GetName())
 	if why != "" {
 		return e.unsure(why)
 	}
 	switch s := m.GetHeaderMatchSpecifier().(type) {
 	case *routev3.HeaderMatcher_PresentMatch:
-		return is(has == s.PresentMatch)
+		return is(len(values) > 0 == s.PresentMatch)
 	case *routev3.HeaderMatcher_StringMatch:
-		if !has {
-			return no
-		}
-		return e.text(s.StringMatch, value)
+		return some(values, func(value string) truth { return e.text(s.StringMatch, value) })
 	}
 	return e.unsure("a policy matches the header " + m.GetName() + " in a way that is not known here")
 }

@@ -78,9 +78,11 @@ func (e *evaluation) tokens(name string, config *jwtv3.JwtAuthentication) {
 
 // preflight reports whether the request only asks what a browser may do.
 func (e *evaluation) preflight() bool {
-	origin, _, _ := e.headers.get("origin")
-	method, _, _ := e.headers.get("access-control-request-method")
-	return e.headers.method == http.MethodOptions && origin != "" && method != ""
+	has := func(name string) bool {
+		values, _ := e.headers.get(name)
+		return strings.Join(values, ",") != ""
+	}
+	return e.headers.method == http.MethodOptions && has("origin") && has("access-control-request-method")
 }
 
 // verify is whether a request fulfils a requirement.

@@ -173,11 +173,8 @@ func requestPrincipal(_ *translation, value string) (list []*rbacv3.Principal) {
 }
 
 func requestHeader(name string) func(*translation, string) []*rbacv3.Principal {
-	return func(t *translation, value string) (list []*rbacv3.Principal) {
-		for _, m := range headerMatchers(name, value, false, t.wide) {
-			list = append(list, &rbacv3.Principal{Identifier: &rbacv3.Principal_Header{Header: m}})
-		}
-		return list
+	return func(_ *translation, value string) []*rbacv3.Principal {
+		return []*rbacv3.Principal{{Identifier: &rbacv3.Principal_Header{Header: headerMatcher(name, value, false)}}}
 	}
 }
 
@@ -220,7 +217,7 @@ func filterMetadata(filter string, path []string) func(*translation, string) []*
 }
 
 func requestHost(t *translation, value string) (list []*rbacv3.Permission) {
-	for _, m := range headerMatchers(":authority", value, true, t.wide) {
+	for _, m := range hostMatchers(value, t.wide) {
 		list = append(list, &rbacv3.Permission{Rule: &rbacv3.Permission_Header{Header: m}})
 	}
 	return list

@@ -52,17 +52,18 @@ func headerMatcher(name, pattern string, ignoreCase bool) *routev3.HeaderMatcher
 	return m
 }
 
-// headerMatchers match a header by a pattern. If they are wide, they also match a list with a text that the pattern matches: Envoy joins the
-// values of a header that a request has twice with commas, so a caller could otherwise pass a policy that denies one of them.
-func headerMatchers(name, pattern string, ignoreCase, wide bool) []*routev3.HeaderMatcher {
-	list := []*routev3.HeaderMatcher{headerMatcher(name, pattern, ignoreCase)}
+// hostMatchers match the host of a request by a pattern. If they are wide, they also match a list with a host that the pattern matches: Envoy
+// joins the hosts of a request that has two with commas, so a caller could otherwise pass a policy that denies one of them. The lines of
+// other headers are compared one by one (envoy.reloadable_features.rbac_match_headers_individually), and a list in one line is one value.
+func hostMatchers(pattern string, wide bool) []*routev3.HeaderMatcher {
+	list := []*routev3.HeaderMatcher{headerMatcher(":authority", pattern, true)}
 	if !wide || pattern == "*" {
 		return list
 	}
 	add := func(texts ...*matcherv3.StringMatcher) {
 		for _, text := range texts {
-			text.IgnoreCase = ignoreCase
-			list = append(list, &routev3.HeaderMatcher{Name: name, HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: text}})
+			text.IgnoreCase = true
+			list = append(list, &routev3.HeaderMatcher{Name: ":authority", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: text}})
 		}
 	}
 	suffix, isSuffix := strings.CutPrefix(pattern, "*")

@@ -286,7 +286,7 @@ func (g generator) request(t *testing.T, address netip.Addr) access.Request {
 			r.TLS.ALPN = []string{"h2"}
 		}
 	}
-	for _, h := range []access.Header{{Name: "x-a", Value: one(g, "1", "22", "2", "")}, {Name: "X-A", Value: "3"}, {Name: "x-b", Value: "yes"}, {Name: "x-sub", Value: "me"}} {
+	for _, h := range []access.Header{{Name: "x-a", Value: one(g, "1", "22", "2", "")}, {Name: "X-A", Value: one(g, "3", "1")}, {Name: "x-b", Value: "yes"}, {Name: "x-sub", Value: "me"}} {
 		if g.maybe(25) {
 			r.Headers = append(r.Headers, h)
 		}
