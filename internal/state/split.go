@@ -61,7 +61,8 @@ func of[S proto.Message](do func(tx *store.Txn, o *api.Object, spec S)) func(*st
 }
 
 func (t *Tables) splitWorkloadEntry(tx *store.Txn, o *api.Object, spec *networking.WorkloadEntry) {
-	e := endpoint(spec, o.Labels)
+	var e mesh.Endpoint
+	readEndpoint(&e, spec, o.Labels)
 	checked, _ := strconv.ParseBool(o.Annotations[api.HealthChecked])
 	if checked && !o.Healthy {
 		e.Health = mesh.Unusable
@@ -150,7 +151,7 @@ func (t *Tables) splitServiceEntry(tx *store.Txn, o *api.Object, spec *networkin
 		s.Ports = append(s.Ports, mesh.Port{Number: p.Number, TargetPort: p.TargetPort, Name: p.Name, Protocol: protocol})
 	}
 	t.Services.Set(tx, o.Key, s)
-	e := &Endpoints{Selector: spec.WorkloadSelector.GetLabels(), Inline: make([]mesh.Endpoint, 0, len(spec.Endpoints))}
+	e := &Endpoints{Selector: spec.WorkloadSelector.GetLabels(), Inline: make([]mesh.Endpoint, len(spec.Endpoints))}
 	was := &Endpoints{}
 	if row, ok := t.Endpoints.Peek(o.Key); ok {
 		was = row
@@ -163,7 +164,7 @@ func (t *Tables) splitServiceEntry(tx *store.Txn, o *api.Object, spec *networkin
 		if i > 0 {
 			like[1] = e.Inline[i-1].Labels
 		}
-		e.Inline = append(e.Inline, endpoint(w, nil, like[:]...))
+		readEndpoint(&e.Inline[i], w, nil, like[:]...)
 	}
 	t.Endpoints.Set(tx, o.Key, e)
 	if who := identities(e); who.MeshTLS || len(who.Accounts) > 0 || len(who.Selector) > 0 {
@@ -200,13 +201,11 @@ func resolution(r networking.ServiceEntry_Resolution) mesh.Resolution {
 	return mesh.DynamicDNS
 }
 
-// endpoint returns the endpoint of a WorkloadEntry. Labels of the object take precedence over those in the spec. likely are sets of
+// readEndpoint fills in the endpoint of a WorkloadEntry. Labels of the object take precedence over those in the spec. likely are sets of
 // labels that the endpoint may have: those that it had before, and those of its neighbour in a list. Making a set anew is most of the
 // work otherwise, in a list of thousands of which one has changed.
-func endpoint(w *networking.WorkloadEntry, labels map[string]string, likely ...mesh.Labels) mesh.Endpoint {
-	e := mesh.Endpoint{
-		Address: w.Address, Ports: w.Ports, Weight: w.Weight, Place: mesh.Place{Network: w.Network}, ServiceAccount: w.ServiceAccount,
-	}
+func readEndpoint(e *mesh.Endpoint, w *networking.WorkloadEntry, labels map[string]string, likely ...mesh.Labels) {
+	e.Address, e.Ports, e.Weight, e.ServiceAccount = w.Address, w.Ports, w.Weight, w.ServiceAccount
 	all := w.Labels
 	if len(labels) > 0 {
 		all = make(map[string]string, len(labels)+len(w.Labels))
@@ -218,16 +217,17 @@ func endpoint(w *networking.WorkloadEntry, labels map[string]string, likely ...m
 	} else {
 		e.Labels = mesh.LabelsOf(all)
 	}
-	if e.Locality = mesh.ParseLocality(w.Locality); w.Locality == "" {
-		text, _ := mesh.LabelValue(e.Labels, mesh.LocalityLabel)
-		e.Locality = mesh.LabelLocality(text)
+	e.Locality, e.Network, e.MeshTLS = mesh.ParseLocality(w.Locality), w.Network, e.ServiceAccount != ""
+	for l := range e.Labels.All() {
+		switch {
+		case l.Name == mesh.LocalityLabel && w.Locality == "":
+			e.Locality = mesh.LabelLocality(l.Value)
+		case l.Name == mesh.NetworkLabel && w.Network == "":
+			e.Network = l.Value
+		case l.Name == mesh.TLSModeLabel:
+			e.MeshTLS = l.Value == mesh.TLSModeMesh
+		}
 	}
-	if e.Network == "" {
-		e.Network, _ = mesh.LabelValue(e.Labels, mesh.NetworkLabel)
-	}
-	mode, declared := mesh.LabelValue(e.Labels, mesh.TLSModeLabel)
-	e.MeshTLS = mode == mesh.TLSModeMesh || !declared && e.ServiceAccount != ""
-	return e
 }
 
 // equalLabels reports whether a set has the labels of a map and no others.
