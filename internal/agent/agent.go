@@ -24,6 +24,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/envoy"
 	"github.com/pilotmesh/pilot/internal/agent/life"
 	"github.com/pilotmesh/pilot/internal/agent/node"
+	"github.com/pilotmesh/pilot/internal/agent/relay"
 	"github.com/pilotmesh/pilot/internal/agent/status"
 	"github.com/pilotmesh/pilot/internal/run"
 )
@@ -118,10 +119,16 @@ func supervise(ctx context.Context, p *proxy, c boot.Config, s *config.Settings,
 		}
 		page = l
 	}
-	board, dial, err := serveSecrets(ctx, group, s, c, log)
+	own := &credentials{}
+	dialer := discoveryDialer(s, own)
+	board, err := serveSecrets(ctx, group, s, c, own, dialer, log)
+	var discovery *relay.Relay
+	if err == nil {
+		discovery, err = serveRelay(ctx, group, s, c, dialer, log)
+	}
 	var names status.Names
 	if err == nil {
-		names, err = serveNames(ctx, group, s, c, dial, log)
+		names, err = serveNames(ctx, group, s, c, dialer, log)
 	}
 	if err != nil {
 		if page != nil {
@@ -130,7 +137,7 @@ func supervise(ctx context.Context, p *proxy, c boot.Config, s *config.Settings,
 		return err
 	}
 	if page != nil {
-		group.Add(run.HTTP("status", page, status.Handler(p, lifecycle{supervisor}, board, names, log), statusTimeout, log))
+		group.Add(run.HTTP("status", page, status.Handler(p, lifecycle{supervisor}, discovery, board, names, log), statusTimeout, log))
 	}
 	group.Add(run.Actor{Name: "envoy", Run: func(ctx context.Context) error {
 		if err := supervisor.Run(ctx); err != nil {

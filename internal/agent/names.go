@@ -4,17 +4,16 @@ import (
 	"context"
 	"log/slog"
 
-	"google.golang.org/grpc"
-
 	"github.com/pilotmesh/pilot/internal/agent/boot"
 	"github.com/pilotmesh/pilot/internal/agent/config"
 	"github.com/pilotmesh/pilot/internal/agent/dns"
 	"github.com/pilotmesh/pilot/internal/agent/status"
+	"github.com/pilotmesh/pilot/internal/agent/upstream"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
 // serveNames adds the DNS proxy to the group. It returns nil if the agent does not answer DNS queries.
-func serveNames(ctx context.Context, group *run.Group, s *config.Settings, c boot.Config, dial func() (*grpc.ClientConn, error), log *slog.Logger) (status.Names, error) {
+func serveNames(ctx context.Context, group *run.Group, s *config.Settings, c boot.Config, dialer *upstream.Dialer, log *slog.Logger) (status.Names, error) {
 	if !s.DNS.Capture {
 		return nil, nil
 	}
@@ -25,6 +24,6 @@ func serveNames(ctx context.Context, group *run.Group, s *config.Settings, c boo
 		return nil, err
 	}
 	group.Add(run.Actor{Name: "DNS proxy", Run: p.Run})
-	group.Add(run.Actor{Name: "names of the mesh", Run: dns.NewSubscriber(p, dial, c.Node, log).Run})
+	group.Add(run.Actor{Name: "names of the mesh", Run: dns.NewSubscriber(p, calls(dialer), c.Node, log).Run})
 	return p, nil
 }

@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/structpb"
 	security "istio.io/api/security/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/agent/boot"
 	"github.com/pilotmesh/pilot/internal/agent/config"
+	"github.com/pilotmesh/pilot/internal/agent/lastgood"
 	"github.com/pilotmesh/pilot/internal/agent/relay"
 	"github.com/pilotmesh/pilot/internal/agent/secret"
 	"github.com/pilotmesh/pilot/internal/agent/upstream"
@@ -44,13 +44,11 @@ func hasCertificate(s *config.Settings) bool {
 	return s.IdentitySocket != "" || mounted != "" || s.Certificates.Authority != "" && !s.Certificates.Mounted
 }
 
-// relaySocket returns the path of the socket at which the relay serves Envoy; empty if Envoy calls the control plane itself.
-func relaySocket(s *config.Settings) string {
-	if !s.TLS {
-		return ""
-	}
-	return filepath.Join(s.Proxy.GetConfigPath(), "XDS")
-}
+// relaySocket returns the path of the socket at which the relay serves Envoy.
+func relaySocket(s *config.Settings) string { return filepath.Join(s.Proxy.GetConfigPath(), "XDS") }
+
+// lastGoodFile is the name of the file with the last known good configuration, beside the bootstrap.
+const lastGoodFile = "last-known-good"
 
 // samePath reports whether two paths are equal when resolved from the agent's working directory.
 func samePath(a, b string) bool {
@@ -105,11 +103,10 @@ func (c *credentials) known() []byte {
 	return text
 }
 
-// serveSecrets adds the server of certificates and keys to the group, unless another program serves them, and the relay of xDS. dial
-// opens a connection to the control plane.
-func serveSecrets(ctx context.Context, group *run.Group, s *config.Settings, c boot.Config, log *slog.Logger) (board *secret.Board, dial func() (*grpc.ClientConn, error), err error) {
-	board = secret.NewBoard(log)
-	own := &credentials{}
+// serveSecrets adds the server of certificates and keys to the group, unless another program serves them. own is where the agent's own
+// certificate is found then.
+func serveSecrets(ctx context.Context, group *run.Group, s *config.Settings, c boot.Config, own *credentials, dialer *upstream.Dialer, log *slog.Logger) (*secret.Board, error) {
+	board := secret.NewBoard(log)
 	group.Add(run.Actor{Name: "secrets", Run: board.Run})
 	files := secret.NewFiles(board, log)
 	own.certificate, own.key, own.roots = secret.MountedFiles()
@@ -118,46 +115,52 @@ func serveSecrets(ctx context.Context, group *run.Group, s *config.Settings, c b
 		files.Except = own.issued.Provides
 		group.Add(run.Actor{Name: "workload certificate", Run: own.issued.Run})
 	}
-	dial = func() (*grpc.ClientConn, error) {
-		return grpc.NewClient(s.Proxy.GetDiscoveryAddress(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	}
-	if s.TLS {
-		dialer := discoveryDialer(s, own)
-		dial = func() (*grpc.ClientConn, error) {
-			conn, err := dialer.Dial(true)
-			if err != nil {
-				return nil, err
-			}
-			return conn.ClientConn, nil
-		}
-		l, err := secret.Listen(ctx, c.Relay)
-		if err != nil {
-			return nil, nil, err
-		}
-		group.Add(run.GRPC("relay of xDS", l, relay.New(dialer, log).Server(), func(context.Context) {}, 0))
-	}
-	group.Add(run.Actor{Name: "report of missing secrets", Run: secret.NewReporter(board, dial, c.Node, log).Run})
+	group.Add(run.Actor{Name: "report of missing secrets", Run: secret.NewReporter(board, calls(dialer), c.Node, log).Run})
 	if s.IdentitySocket != "" {
 		log.Info("another program serves secrets (WORKLOAD_IDENTITY_SOCKET_FILE)", "socket", c.SecretsSocket)
-		return board, dial, nil
+		return board, nil
 	}
 	l, err := secret.Listen(ctx, c.SecretsSocket)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	server := grpc.NewServer()
 	secret.NewServer(board).Register(server)
 	group.Add(run.Actor{Name: "certificate files", Run: files.Run})
 	// The group stops this server after Envoy has ended, so no client is left to wait for.
 	group.Add(run.GRPC("secrets' socket", l, server, func(context.Context) {}, 0))
-	return board, dial, nil
+	return board, nil
+}
+
+// serveRelay adds the relay of xDS to the group, and the last known good configuration.
+func serveRelay(ctx context.Context, group *run.Group, s *config.Settings, c boot.Config, dialer *upstream.Dialer, log *slog.Logger) (*relay.Relay, error) {
+	l, err := secret.Listen(ctx, c.Relay)
+	if err != nil {
+		return nil, err
+	}
+	store := lastgood.Open(filepath.Join(s.Proxy.GetConfigPath(), lastGoodFile), c.Node.GetId(), log)
+	group.Add(run.Actor{Name: "last known good configuration", Run: store.Run})
+	r := relay.New(dialer, store, log)
+	group.Add(run.GRPC("relay of xDS", l, r.Server(), func(context.Context) {}, 0))
+	return r, nil
+}
+
+// calls returns a function that opens a connection to the control plane.
+func calls(d *upstream.Dialer) func() (*grpc.ClientConn, error) {
+	return func() (*grpc.ClientConn, error) {
+		conn, err := d.Dial(true)
+		if err != nil {
+			return nil, err
+		}
+		return conn.ClientConn, nil
+	}
 }
 
 // discoveryDialer returns how to connect to the control plane.
 func discoveryDialer(s *config.Settings, own *credentials) *upstream.Dialer {
 	return &upstream.Dialer{
 		Address: s.Proxy.GetDiscoveryAddress(), RootsFile: s.Certificates.DiscoveryRoots, ServerName: s.Certificates.ServerName,
-		TokenFile: s.Certificates.TokenFile, Certificate: own.pair, Roots: own.known, Compliance: s.Certificates.Compliance,
+		TokenFile: s.Certificates.TokenFile, Certificate: own.pair, Roots: own.known, Compliance: s.Certificates.Compliance, Plain: !s.TLS,
 	}
 }
 

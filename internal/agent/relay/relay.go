@@ -1,8 +1,14 @@
 // Package relay passes Envoy's xDS stream on to the control plane. Envoy speaks plain gRPC on a unix socket that only its user can
-// open; the relay speaks TLS and shows who the agent is.
+// open; the relay speaks TLS, or plaintext where it is told to, and shows who the agent is.
+//
+// It keeps what Envoy acknowledges as the last known good configuration (package lastgood). An Envoy that starts anew is given that at
+// once, and the control plane is told what Envoy has, so that it sends only what differs. While the control plane cannot be reached, the
+// relay answers from the last known good configuration alone, and tries to reach the control plane again; as soon as it can, it ends
+// Envoy's stream. Envoy then opens another one and says itself what it has.
 //
 // Invariants: Each stream of Envoy has a connection of its own, so a stream that begins shows the newest certificate or token. Messages
-// pass through unread, in order, and none is kept: a side that does not read holds back the other one.
+// of types that are not kept pass through unread; what the control plane sends is always passed on as it is, in order. A side that does
+// not read holds back the other one.
 //
 // Goroutines: two per stream, which end with it.
 package relay
@@ -13,32 +19,61 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // which registers the codec whose name the relay uses
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
+	"github.com/pilotmesh/pilot/internal/agent/lastgood"
 	"github.com/pilotmesh/pilot/internal/agent/upstream"
 )
 
 // Relay passes streams on.
 type Relay struct {
 	dialer *upstream.Dialer
+	store  *lastgood.Store
 	log    *slog.Logger
 	// refused is set while the control plane does not accept the certificate of the workload, so that the next stream shows the token.
 	refused atomic.Bool
-	// failed is set while the control plane cannot be reached, so that this is logged once.
-	failed atomic.Bool
+	// lost is since when the control plane cannot be reached; nil while it can.
+	lost atomic.Pointer[time.Time]
+	// spare is a connection that has come about while the last known good configuration was served, for the next stream; nil if there is
+	// none. Making another one could take longer than connecting.
+	spare atomic.Pointer[upstream.Connection]
 }
 
-// New returns a relay.
-func New(d *upstream.Dialer, log *slog.Logger) *Relay { return &Relay{dialer: d, log: log} }
+// New returns a relay that keeps the last known good configuration in a store.
+func New(d *upstream.Dialer, store *lastgood.Store, log *slog.Logger) *Relay {
+	return &Relay{dialer: d, store: store, log: log}
+}
+
+// Stale reports whether the control plane cannot be reached, and since when.
+func (r *Relay) Stale() (since time.Time, stale bool) {
+	if t := r.lost.Load(); t != nil {
+		return *t, true
+	}
+	return time.Time{}, false
+}
+
+// Kept describes the last known good configuration.
+func (r *Relay) Kept() lastgood.State { return r.store.State() }
+
+const (
+	// connecting is how long a connection may take before the last known good configuration is served. Envoy may have nothing meanwhile.
+	connecting = time.Second
+	// The shortest and longest pause between attempts to reach the control plane while the last known good configuration is served, and
+	// how long one may take.
+	firstRetry, lastRetry = 200 * time.Millisecond, 15 * time.Second
+	attempt               = 5 * time.Second
+)
 
 // lasting is after which time a stream counts as accepted although nothing was received.
 const lasting = time.Second
@@ -49,7 +84,7 @@ const service = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 func (r *Relay) Server() *grpc.Server {
 	g := grpc.NewServer(grpc.ForceServerCodecV2(raw{}), grpc.MaxRecvMsgSize(math.MaxInt32))
 	desc := grpc.ServiceDesc{ServiceName: service, HandlerType: (*any)(nil), Metadata: "envoy/service/discovery/v3/ads.proto"}
-	for _, name := range []string{"StreamAggregatedResources", "DeltaAggregatedResources"} {
+	for _, name := range []string{"StreamAggregatedResources", deltaMethod} {
 		desc.Streams = append(desc.Streams, grpc.StreamDesc{
 			StreamName: name, ServerStreams: true, ClientStreams: true,
 			Handler: func(_ any, down grpc.ServerStream) error { return r.pass(name, down) },
@@ -59,28 +94,65 @@ func (r *Relay) Server() *grpc.Server {
 	return g
 }
 
-// pass passes one stream on until one side ends it.
-func (r *Relay) pass(method string, down grpc.ServerStream) error {
-	conn, err := r.dialer.Dial(!r.refused.Load())
-	if err != nil {
-		return r.unreachable(err)
+// link is a stream to the control plane.
+type link struct {
+	grpc.ClientStream
+	conn  *upstream.Connection
+	close func()
+}
+
+// open opens a stream to the control plane.
+func (r *Relay) open(ctx context.Context, method string) (*link, error) {
+	conn := r.spare.Swap(nil)
+	if conn == nil {
+		var err error
+		if conn, err = r.dialer.Dial(!r.refused.Load()); err != nil {
+			return nil, err
+		}
 	}
-	defer conn.Close() //nolint:errcheck // nothing is buffered
-	ctx, cancel := context.WithCancel(down.Context())
-	defer cancel()
+	ctx, cancel := context.WithCancel(ctx)
+	patience := connecting
+	if r.store.Empty() {
+		patience = attempt // there is nothing else
+	}
+	late := time.AfterFunc(patience, cancel)
 	up, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/"+service+"/"+method,
 		grpc.ForceCodecV2(raw{}), grpc.MaxCallRecvMsgSize(math.MaxInt32))
+	if !late.Stop() && err != nil {
+		err = status.Errorf(codes.Unavailable, "it has not answered for %v", patience)
+	}
+	l := &link{ClientStream: up, conn: conn, close: func() {
+		cancel()
+		_ = conn.Close() // nothing is buffered
+	}}
 	if err != nil {
 		r.distrust(conn)
-		return r.unreachable(err)
+		l.close()
+		return nil, err
 	}
+	return l, nil
+}
+
+// pass passes one stream on until one side ends it.
+func (r *Relay) pass(method string, down grpc.ServerStream) error {
+	s := newSession(method, down, r.store, r.log)
+	up, err := r.open(down.Context(), method)
+	if err != nil {
+		err = r.unreachable(err)
+		if r.store.Empty() || down.Context().Err() != nil {
+			return err
+		}
+		return r.serveLastGood(s)
+	}
+	defer up.close()
+	s.up = up
 	began := time.Now()
 	// A client that reconnects and has everything is sent nothing, so a stream that lasts counts as one that was answered.
 	var once sync.Once
-	reached := func() { once.Do(func() { r.reached(conn) }) }
+	reached := func() { once.Do(func() { r.reached(up.conn) }) }
 	lasts := time.AfterFunc(lasting, reached)
 	defer lasts.Stop()
-	go forward(down, up) // it ends when this function has returned, because receiving from Envoy then fails
+	go s.readEnvoy() // it ends when this function has returned, because receiving from Envoy then fails
 	answered := false
 	for {
 		var f frame
@@ -89,7 +161,7 @@ func (r *Relay) pass(method string, down grpc.ServerStream) error {
 		}
 		answered = true
 		reached()
-		if err = down.SendMsg(&f); err != nil {
+		if err = s.fromControlPlane(&f); err != nil {
 			break
 		}
 	}
@@ -100,25 +172,60 @@ func (r *Relay) pass(method string, down grpc.ServerStream) error {
 		err = status.Error(codes.Unavailable, "the control plane has ended the stream")
 	}
 	if !answered && time.Since(began) < lasting {
-		r.distrust(conn)
+		r.distrust(up.conn)
 		return r.unreachable(err)
 	}
 	r.log.Info("the stream from the control plane has ended", "after", time.Since(began).Round(time.Millisecond).String(), "reason", status.Convert(err).Message())
 	return err
 }
 
-// forward passes on what Envoy sends. If the control plane takes no more, receiving from it says why.
-func forward(down grpc.ServerStream, up grpc.ClientStream) {
-	for {
-		var f frame
-		err := down.RecvMsg(&f)
-		if err == nil {
-			err = up.SendMsg(&f)
-		} else if errors.Is(err, io.EOF) {
-			err = errors.Join(io.EOF, up.CloseSend())
+// serveLastGood serves the last known good configuration until the control plane can be reached, or Envoy ends the stream.
+func (r *Relay) serveLastGood(s *session) error {
+	ctx := s.down.Context()
+	go s.readEnvoy()
+	for retry := firstRetry; ; retry = min(2*retry, lastRetry) {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-s.failed:
+			return err
+		case <-time.After(retry/2 + rand.N(retry)): // agents that lost the same control plane come back one by one
 		}
-		if err != nil {
-			return
+		if r.reachable(ctx) {
+			return status.Error(codes.Unavailable, "the control plane can be reached again: open another stream")
+		}
+	}
+}
+
+// reachable reports whether a connection to the control plane comes about, and keeps it for the next stream.
+func (r *Relay) reachable(ctx context.Context) bool {
+	conn, err := r.dialer.Dial(!r.refused.Load())
+	if err != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, attempt)
+	defer cancel()
+	ready := connected(ctx, conn)
+	if ready {
+		conn = r.spare.Swap(conn)
+	} else {
+		r.distrust(conn)
+	}
+	if conn != nil {
+		_ = conn.Close() // nothing is buffered
+	}
+	return ready
+}
+
+// connected waits until a connection has come about or failed.
+func connected(ctx context.Context, conn *upstream.Connection) bool {
+	conn.Connect()
+	for {
+		switch state := conn.GetState(); {
+		case state == connectivity.Ready:
+			return true
+		case state == connectivity.TransientFailure || !conn.WaitForStateChange(ctx, state):
+			return false
 		}
 	}
 }
@@ -126,19 +233,24 @@ func forward(down grpc.ServerStream, up grpc.ClientStream) {
 // distrust makes the next stream show the other of certificate and token.
 func (r *Relay) distrust(c *upstream.Connection) { r.refused.Store(c.Shows == "certificate") }
 
-// reached logs that the control plane answers.
+// reached notes that the control plane answers.
 func (r *Relay) reached(c *upstream.Connection) {
-	r.failed.Store(false)
-	r.log.Info("connected to the control plane over TLS", "address", r.dialer.Address, "shows", c.Shows)
+	attributes := []any{"address", r.dialer.Address, "shows", c.Shows}
+	if since := r.lost.Swap(nil); since != nil {
+		attributes = append(attributes, "unreachable_for", time.Since(*since).Round(time.Millisecond).String())
+	}
+	r.log.Info("connected to the control plane", attributes...)
 }
 
-// unreachable logs once that the control plane does not answer.
+// unreachable notes that the control plane does not answer, and logs it once.
 func (r *Relay) unreachable(err error) error {
 	if _, ok := status.FromError(err); !ok {
 		err = status.Error(codes.Unavailable, err.Error())
 	}
-	if !r.failed.Swap(true) {
-		r.log.Warn("the control plane cannot be reached over TLS; Envoy keeps what it has, and tries again", "address", r.dialer.Address, "error", status.Convert(err).Message())
+	now := time.Now()
+	if r.lost.CompareAndSwap(nil, &now) {
+		r.log.Warn("the control plane cannot be reached; Envoy keeps the last known good configuration, and the agent tries again",
+			"address", r.dialer.Address, "kept_resources", r.store.State().Resources, "error", status.Convert(err).Message())
 	}
 	return err
 }

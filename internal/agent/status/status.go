@@ -17,6 +17,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/pilotmesh/pilot/internal/agent/lastgood"
 	"github.com/pilotmesh/pilot/internal/agent/secret"
 )
 
@@ -48,9 +49,17 @@ type Secrets interface {
 	Secrets() []secret.Status
 }
 
+// Discovery is the interface to the relay of xDS.
+type Discovery interface {
+	// Stale reports whether the control plane cannot be reached, and since when.
+	Stale() (since time.Time, stale bool)
+	// Kept describes the last known good configuration.
+	Kept() lastgood.State
+}
+
 // Handler serves the paths of Istio's agent, and /debug/secretz. names is nil if the agent does not answer DNS queries.
-func Handler(e Envoy, l Life, secrets Secrets, names Names, log *slog.Logger) http.Handler {
-	s := &server{envoy: e, life: l, secrets: secrets, names: names, log: log}
+func Handler(e Envoy, l Life, d Discovery, secrets Secrets, names Names, log *slog.Logger) http.Handler {
+	s := &server{envoy: e, life: l, discovery: d, secrets: secrets, names: names, log: log}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz/ready", s.ready)
 	mux.HandleFunc("GET /stats/prometheus", s.metrics)
@@ -63,11 +72,12 @@ func Handler(e Envoy, l Life, secrets Secrets, names Names, log *slog.Logger) ht
 }
 
 type server struct {
-	envoy   Envoy
-	life    Life
-	secrets Secrets
-	names   Names
-	log     *slog.Logger
+	envoy     Envoy
+	life      Life
+	discovery Discovery
+	secrets   Secrets
+	names     Names
+	log       *slog.Logger
 }
 
 func (s *server) ready(w http.ResponseWriter, r *http.Request) {
@@ -91,6 +101,10 @@ func (s *server) ready(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "not ready: the proxy has just started", http.StatusServiceUnavailable)
 		return
 	}
+	if since, stale := s.discovery.Stale(); stale {
+		fmt.Fprintf(w, "ready, but stale: the control plane has not been reached since %s; Envoy has the last known good configuration\n", since.UTC().Format(time.RFC3339))
+		return
+	}
 	fmt.Fprintln(w, "ready")
 }
 
@@ -109,7 +123,7 @@ func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if resp.StatusCode == http.StatusOK {
-		fmt.Fprint(w, secretMetrics(s.secrets.Secrets(), time.Now()))
+		fmt.Fprint(w, discoveryMetrics(s.discovery), secretMetrics(s.secrets.Secrets(), time.Now()))
 		if s.names != nil {
 			fmt.Fprint(w, s.names.Metrics())
 		}

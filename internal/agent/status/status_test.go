@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/pilotmesh/pilot/internal/agent/lastgood"
 	"github.com/pilotmesh/pilot/internal/agent/secret"
 )
 
@@ -32,7 +33,11 @@ type world struct {
 	down     error
 	secrets  []secret.Status
 	names    *known
+	lost     time.Time
 }
+
+func (w *world) Stale() (time.Time, bool) { return w.lost, !w.lost.IsZero() }
+func (w *world) Kept() lastgood.State     { return lastgood.State{Resources: 3} }
 
 // known are the names of a DNS proxy.
 type known struct{ notReady error }
@@ -64,7 +69,7 @@ func (w *world) call(method, path, from string) *httptest.ResponseRecorder {
 	if w.names != nil {
 		n = w.names
 	}
-	Handler(w, w, w, n, slog.New(slog.DiscardHandler)).ServeHTTP(rec, r)
+	Handler(w, w, w, w, n, slog.New(slog.DiscardHandler)).ServeHTTP(rec, r)
 	return rec
 }
 

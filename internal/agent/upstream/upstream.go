@@ -1,7 +1,7 @@
 // Package upstream connects the agent to the control plane over TLS: it checks that it is the control plane, and shows who the agent
-// is, with a token first and with the workload's certificate once there is one.
+// is, with a token first and with the workload's certificate once there is one. Where it is told to, it connects in plaintext instead.
 //
-// Invariants: Without roots nothing is connected. A token is sent over TLS only, is read anew for each call because it is replaced
+// Invariants: Without roots nothing is connected over TLS. A token is sent over TLS only, is read anew for each call because it is replaced
 // before it expires, and appears in no log or error.
 //
 // Goroutines: those of gRPC.
@@ -21,6 +21,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/pilotmesh/pilot/internal/compliance"
@@ -47,18 +48,23 @@ type Dialer struct {
 	Roots       func() []byte
 	// Compliance restricts the TLS of the connection.
 	Compliance compliance.Policy
+	// Plain is true if the server speaks plaintext. Then only the address counts, and nobody is shown anything.
+	Plain bool
 }
 
 // Connection is a connection that was opened, or will be when it is used.
 type Connection struct {
 	*grpc.ClientConn
-	// Shows is what it shows of who the agent is.
+	// Shows is what it shows of who the agent is: certificate, token or nothing.
 	Shows string
 }
 
 // Dial opens a connection. If certificate is false it shows the token only, even if there is a certificate: a server refuses a connection
 // that shows a certificate which it does not accept.
 func (d *Dialer) Dial(certificate bool) (*Connection, error) {
+	if d.Plain {
+		return d.dial("nothing", insecure.NewCredentials())
+	}
 	pool, err := d.pool()
 	if err != nil {
 		return nil, err
@@ -72,25 +78,28 @@ func (d *Dialer) Dial(certificate bool) (*Connection, error) {
 	settings := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, ServerName: name}
 	d.Compliance.Apply(settings)
 	_, tokenErr := d.token()
-	c := &Connection{Shows: "token"}
+	shows := "token"
 	if own := d.Certificate(); own != nil && (certificate || tokenErr != nil) && time.Now().Before(own.Leaf.NotAfter) {
-		c.Shows = "certificate"
+		shows = "certificate"
 		settings.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own, nil }
 	} else if tokenErr != nil {
 		return nil, fmt.Errorf("the agent cannot show who it is: %w", tokenErr)
 	}
-	options := []grpc.DialOption{
-		grpc.WithTransportCredentials(credentials.NewTLS(settings)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
-	}
+	var options []grpc.DialOption
 	if tokenErr == nil {
 		options = append(options, grpc.WithPerRPCCredentials(bearer{d}))
 	}
-	c.ClientConn, err = grpc.NewClient("passthrough:///"+d.Address, options...)
+	return d.dial(shows, credentials.NewTLS(settings), options...)
+}
+
+func (d *Dialer) dial(shows string, c credentials.TransportCredentials, options ...grpc.DialOption) (*Connection, error) {
+	options = append(options, grpc.WithTransportCredentials(c),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}))
+	conn, err := grpc.NewClient("passthrough:///"+d.Address, options...)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", d.Address, err)
 	}
-	return c, nil
+	return &Connection{conn, shows}, nil
 }
 
 // pool returns the roots that vouch for the server.

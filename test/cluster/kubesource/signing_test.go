@@ -7,12 +7,10 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"io/fs"
 	"log/slog"
-	"math/big"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -23,16 +21,15 @@ import (
 	"time"
 
 	meshconfig "istio.io/api/mesh/v1alpha1"
-	certificates "k8s.io/api/certificates/v1"
 	core "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/pilotmesh/pilot/internal/ca"
 	"github.com/pilotmesh/pilot/internal/cluster"
 	"github.com/pilotmesh/pilot/internal/identity"
 	"github.com/pilotmesh/pilot/test/cluster/binaries"
+	"github.com/pilotmesh/pilot/test/cluster/clustertest"
 	"github.com/pilotmesh/pilot/test/kit/certs"
 )
 
@@ -58,64 +55,10 @@ func (p *place) csr(key crypto.Signer) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
 }
 
-// signer is a controller that signs the approved requests of signerName, as cert-manager and others do. It returns its root.
-func (p *place) signer() string {
-	p.Helper()
-	key := p.key()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "signer"}, NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	p.must(err)
-	root, err := x509.ParseCertificate(der)
-	p.must(err)
-	requests := p.api.CertificatesV1().CertificateSigningRequests()
-	w, err := requests.Watch(p.Context(), meta.ListOptions{})
-	p.must(err)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for e := range w.ResultChan() {
-			q, ok := e.Object.(*certificates.CertificateSigningRequest)
-			if !ok || e.Type != watch.Modified || q.Spec.SignerName != signerName || len(q.Status.Conditions) == 0 || len(q.Status.Certificate) > 0 {
-				continue
-			}
-			signed, err := sign(q, root, key)
-			if err != nil {
-				p.Errorf("the signer: %v", err)
-				continue
-			}
-			q.Status.Certificate = signed
-			if _, err := requests.UpdateStatus(context.WithoutCancel(p.Context()), q, meta.UpdateOptions{}); err != nil {
-				p.Errorf("the signer: %v", err)
-			}
-		}
-	}()
-	p.Cleanup(func() {
-		w.Stop()
-		<-done
-	})
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-}
-
-func sign(q *certificates.CertificateSigningRequest, root *x509.Certificate, key crypto.Signer) ([]byte, error) {
-	block, _ := pem.Decode(q.Spec.Request)
-	csr, err := x509.ParseCertificateRequest(block.Bytes)
-	if err != nil {
-		return nil, err
-	}
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: csr.Subject, URIs: csr.URIs, NotBefore: time.Now().Add(-time.Minute),
-		NotAfter: time.Now().Add(time.Duration(*q.Spec.ExpirationSeconds) * time.Second), KeyUsage: x509.KeyUsageDigitalSignature,
-	}, root, csr.PublicKey, key)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), err
-}
-
 // TestSigner has a certificate signed by a signer of the cluster, with the rights of manifests/signer.yaml and without them.
 func TestSigner(t *testing.T) {
 	p := on(t)
-	root := p.signer()
+	root := clustertest.StartSigner(t, p.api, signerName)
 	trusted, errs := ca.NewTrusted([]*meshconfig.MeshConfig_CertificateData{{
 		CertificateData: &meshconfig.MeshConfig_CertificateData_Pem{Pem: root}, CertSigners: []string{signerName},
 	}})

@@ -86,7 +86,14 @@ func newBed(t *testing.T) *bed {
 	b := &bed{T: t, Discovery: d, port: ports[0], backend: newBackend(t), client: testbed.NewClient()}
 	b.client.Timeout = patience
 	t.Cleanup(b.client.CloseIdleConnections)
-	if _, err := d.Write("web.yaml", fmt.Sprintf(`apiVersion: networking.istio.io/v1
+	b.web(b.backend.port)
+	return b
+}
+
+// web declares web with a backend at a port.
+func (b *bed) web(port int) {
+	b.Helper()
+	if _, err := b.Write("web.yaml", fmt.Sprintf(`apiVersion: networking.istio.io/v1
 kind: ServiceEntry
 metadata: {name: web, namespace: shop}
 spec:
@@ -95,10 +102,9 @@ spec:
   resolution: STATIC
   ports: [{number: %d, name: main, protocol: HTTP}]
   endpoints: [{address: 127.0.0.1, ports: {main: %d}}]
-`, webHost, b.port, b.backend.port)); err != nil {
-		t.Fatal(err)
+`, webHost, b.port, port)); err != nil {
+		b.Fatal(err)
 	}
-	return b
 }
 
 // serve starts the control plane.

@@ -1,0 +1,156 @@
+package lastgood
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/encoding/protodelim"
+)
+
+// A file is a line of JSON, the header; a DeltaDiscoveryResponse for each type, each after its size; and the SHA-256 of all that.
+
+// format is the version of the format. A file of another one is not used: the control plane sends everything again.
+const format = 1
+
+// maxHeader is the size of the largest header, in bytes.
+const maxHeader = 4 << 10
+
+type header struct {
+	Format int       `json:"lastKnownGoodFormat"`
+	Node   string    `json:"node"`
+	Saved  time.Time `json:"saved"`
+	Types  int       `json:"types"`
+}
+
+// read reads the file of a proxy. If there is none, nothing is returned.
+func read(path, node string, limit int64) (saved time.Time, list []*discoveryv3.DeltaDiscoveryResponse, err error) {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return time.Time{}, nil, nil
+	}
+	if err != nil {
+		return time.Time{}, nil, err
+	}
+	defer file.Close() //nolint:errcheck // it is only read
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+		return time.Time{}, nil, err
+	case !info.Mode().IsRegular():
+		return time.Time{}, nil, fmt.Errorf("%s is not a regular file", path)
+	case info.Mode().Perm()&0o022 != 0:
+		return time.Time{}, nil, fmt.Errorf("%s can be written by other users (mode %#o), who could tell Envoy anything", path, info.Mode().Perm())
+	case info.Size() > limit:
+		return time.Time{}, nil, fmt.Errorf("%s has %d bytes, and the most is %d", path, info.Size(), limit)
+	}
+	text, err := io.ReadAll(io.LimitReader(file, limit))
+	if err == nil {
+		saved, list, err = parse(text, node)
+	}
+	if err != nil {
+		return time.Time{}, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return saved, list, nil
+}
+
+// parse reads the content of the file of a proxy.
+func parse(text []byte, node string) (saved time.Time, list []*discoveryv3.DeltaDiscoveryResponse, err error) {
+	end := len(text) - sha256.Size
+	if end < 0 {
+		return saved, nil, errors.New("it is cut off")
+	}
+	line, body, ok := bytes.Cut(text[:end], []byte("\n"))
+	var h header
+	if !ok || len(line) > maxHeader || json.Unmarshal(line, &h) != nil {
+		return saved, nil, errors.New("it is no configuration of a proxy")
+	}
+	if sum := sha256.Sum256(text[:end]); !bytes.Equal(sum[:], text[end:]) {
+		return saved, nil, errors.New("its checksum is wrong: it is damaged")
+	}
+	if h.Format != format {
+		return saved, nil, fmt.Errorf("it has format %d, and this agent reads %d", h.Format, format)
+	}
+	if h.Node != node {
+		return saved, nil, fmt.Errorf("it is of the proxy %.200q, and this one is %q", h.Node, node)
+	}
+	in := bufio.NewReader(bytes.NewReader(body))
+	for range h.Types {
+		r := &discoveryv3.DeltaDiscoveryResponse{}
+		if err := (protodelim.UnmarshalOptions{MaxSize: int64(len(body))}).UnmarshalFrom(in, r); err != nil {
+			return saved, nil, fmt.Errorf("it cannot be read: %w", err)
+		}
+		list = append(list, r)
+	}
+	if _, err := in.ReadByte(); !errors.Is(err, io.EOF) {
+		return saved, nil, errors.New("there is more in it than its header says")
+	}
+	return h.Saved, list, nil
+}
+
+// write replaces the file.
+func write(path, node string, now time.Time, limit int64, list []*discoveryv3.DeltaDiscoveryResponse) error {
+	file, err := os.CreateTemp(filepath.Dir(path), ".last-known-good-*") // only its owner can read it
+	if err != nil {
+		return err
+	}
+	err = fill(file, node, now, limit, list)
+	if err == nil {
+		err = file.Sync() // so that after a crash of the machine the file is this one or the one before
+	}
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
+	}
+	return nil
+}
+
+// fill writes the content of a file.
+func fill(file io.Writer, node string, now time.Time, limit int64, list []*discoveryv3.DeltaDiscoveryResponse) error {
+	line, err := json.Marshal(header{format, node, now.UTC().Truncate(time.Second), len(list)})
+	if err != nil {
+		return err
+	}
+	buffer := bufio.NewWriter(file)
+	out := &summed{to: buffer, sum: sha256.New(), left: limit - sha256.Size}
+	if _, err := out.Write(append(line, '\n')); err != nil {
+		return err
+	}
+	for _, r := range list {
+		if _, err := protodelim.MarshalTo(out, r); err != nil {
+			return err
+		}
+	}
+	if _, err := buffer.Write(out.sum.Sum(nil)); err != nil {
+		return err
+	}
+	return buffer.Flush()
+}
+
+// summed writes at most a number of bytes, and sums them.
+type summed struct {
+	to   io.Writer
+	sum  hash.Hash
+	left int64
+}
+
+// Write implements io.Writer.
+func (s *summed) Write(b []byte) (int, error) {
+	if s.left -= int64(len(b)); s.left < 0 {
+		return 0, errors.New("the configuration is larger than the largest file that is written")
+	}
+	s.sum.Write(b)
+	return s.to.Write(b)
+}

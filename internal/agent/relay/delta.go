@@ -1,0 +1,119 @@
+package relay
+
+import (
+	"slices"
+	"strings"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pilotmesh/pilot/internal/agent/lastgood"
+)
+
+const deltaMethod = "DeltaAggregatedResources"
+
+// delta is the dialect of delta xDS.
+type delta struct {
+	// asked are the types that Envoy has asked for on this stream.
+	asked map[string]bool
+	// given are the resources of the answers of the relay, by their nonces, until Envoy has taken or refused them.
+	given map[string][]string
+}
+
+// request implements dialect.
+func (d *delta) request(s *session, f *frame) (*frame, error) {
+	var q discoveryv3.DeltaDiscoveryRequest
+	if proto.Unmarshal(f.data.Materialize(), &q) != nil || !kept(q.GetTypeUrl()) {
+		return f, nil // the control plane judges it
+	}
+	first := !d.asked[q.GetTypeUrl()]
+	d.asked[q.GetTypeUrl()] = true
+	changed, empty := d.note(s, &q)
+	if names := q.GetResourceNamesUnsubscribe(); len(names) > 0 {
+		s.store.Forget(q.GetTypeUrl(), names...)
+	}
+	switch asks := first || len(q.GetResourceNamesSubscribe()) > 0; {
+	case s.up == nil && asks:
+		return nil, d.replay(s, &q, first)
+	case s.up != nil && first && len(q.GetInitialResourceVersions()) == 0:
+		if err := d.replay(s, &q, true); err != nil {
+			return nil, err
+		}
+		changed = changed || len(q.GetInitialResourceVersions()) > 0
+	}
+	if empty {
+		return nil, nil
+	}
+	if !changed {
+		return f, nil
+	}
+	b, err := proto.Marshal(&q)
+	return &frame{mem.BufferSlice{mem.SliceBuffer(b)}}, err
+}
+
+// note notes what the request acknowledges. If that is an answer of the relay, the request is changed so that the control plane does not
+// hear of it; empty is true if nothing else is in it.
+func (d *delta) note(s *session, q *discoveryv3.DeltaDiscoveryRequest) (changed, empty bool) {
+	nonce := q.GetResponseNonce()
+	if !strings.HasPrefix(nonce, localNonce) {
+		if nonce != "" {
+			s.acknowledged(nonce, q.GetErrorDetail() != nil)
+		}
+		return false, false
+	}
+	if q.GetErrorDetail() != nil {
+		s.discard(q.GetTypeUrl(), q.GetErrorDetail().GetMessage(), d.given[nonce])
+	}
+	delete(d.given, nonce)
+	q.ResponseNonce, q.ErrorDetail = "", nil
+	return true, len(q.GetResourceNamesSubscribe()) == 0 && len(q.GetResourceNamesUnsubscribe()) == 0
+}
+
+// replay gives Envoy what it asks for from the store, but nothing that it has. It notes in the request what Envoy has then. Without a
+// control plane, it also tells of what there is none: Envoy would wait for it.
+func (d *delta) replay(s *session, q *discoveryv3.DeltaDiscoveryRequest, first bool) error {
+	list, missing := asked(s.store, q, first)
+	has := func(name string) bool {
+		_, ok := q.GetInitialResourceVersions()[name]
+		return ok
+	}
+	list = slices.DeleteFunc(list, func(r *discoveryv3.Resource) bool { return has(r.GetName()) })
+	missing = slices.DeleteFunc(missing, func(name string) bool { return s.up != nil || has(name) })
+	if len(list)+len(missing) == 0 {
+		return nil
+	}
+	answer := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: q.GetTypeUrl(), Resources: list, RemovedResources: missing, Nonce: s.nonce()}
+	if q.InitialResourceVersions == nil {
+		q.InitialResourceVersions = map[string]string{}
+	}
+	names := make([]string, 0, len(list))
+	for _, r := range list {
+		q.InitialResourceVersions[r.GetName()] = r.GetVersion()
+		names = append(names, r.GetName())
+	}
+	if d.given == nil {
+		d.given = map[string][]string{}
+	}
+	d.given[answer.GetNonce()] = names
+	return s.answer(answer)
+}
+
+// asked returns what a request asks for of what is in the store. The first request of a type that names nothing asks for everything, as
+// one that names "*" does.
+func asked(store *lastgood.Store, q *discoveryv3.DeltaDiscoveryRequest, first bool) (list []*discoveryv3.Resource, missing []string) {
+	names := q.GetResourceNamesSubscribe()
+	if slices.Contains(names, "*") || first && len(names) == 0 {
+		return store.All(q.GetTypeUrl()), nil
+	}
+	return store.Named(q.GetTypeUrl(), names)
+}
+
+// response implements dialect.
+func (d *delta) response(s *session, data []byte) (nonce string, accept func()) {
+	var a discoveryv3.DeltaDiscoveryResponse
+	if proto.Unmarshal(data, &a) != nil || !kept(a.GetTypeUrl()) {
+		return "", nil // Envoy judges it
+	}
+	return a.GetNonce(), func() { s.store.Accept(a.GetTypeUrl(), a.GetResources(), a.GetRemovedResources()) }
+}

@@ -1,0 +1,134 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pilotmesh/pilot/internal/agent/lastgood"
+)
+
+// localNonce begins the nonces of responses that the relay makes itself.
+const localNonce = "last-known-good/"
+
+// kept are the types that are kept: those without which Envoy does not serve. Secrets are not among them.
+func kept(typeURL string) bool {
+	switch strings.TrimPrefix(typeURL, "type.googleapis.com/envoy.config.") {
+	case "cluster.v3.Cluster", "endpoint.v3.ClusterLoadAssignment", "listener.v3.Listener", "route.v3.RouteConfiguration", "core.v3.TypedExtensionConfig":
+		return true
+	}
+	return false
+}
+
+// session is one stream of Envoy.
+type session struct {
+	down  grpc.ServerStream
+	store *lastgood.Store
+	log   *slog.Logger
+	// up is nil if the control plane cannot be reached.
+	up grpc.ClientStream
+	// failed receives why the stream cannot go on while there is no control plane.
+	failed  chan error
+	dialect dialect
+	// answers counts the responses that the relay has made. Only the goroutine that reads from Envoy uses it.
+	answers int
+
+	// mu guards sending to Envoy, and what Envoy has not acknowledged yet: a function for each nonce that takes it in.
+	mu      sync.Mutex
+	pending map[string]func()
+}
+
+// dialect is what delta xDS and State-of-the-World xDS do differently.
+type dialect interface {
+	// request handles a request of Envoy, and returns what is passed on; nil for nothing.
+	request(s *session, f *frame) (*frame, error)
+	// response reads a response of the control plane. It returns its nonce and what takes it in when Envoy has acknowledged it; nil if the
+	// type is not kept.
+	response(s *session, data []byte) (nonce string, accept func())
+}
+
+func newSession(method string, down grpc.ServerStream, store *lastgood.Store, log *slog.Logger) *session {
+	s := &session{down: down, store: store, log: log, failed: make(chan error, 1), pending: map[string]func(){}}
+	if method == deltaMethod {
+		s.dialect = &delta{asked: map[string]bool{}}
+	} else {
+		s.dialect = &wholeState{names: map[string][]string{}, sent: map[string]bool{}}
+	}
+	return s
+}
+
+// readEnvoy handles what Envoy sends until the stream ends. If the control plane takes no more, receiving from it says why.
+func (s *session) readEnvoy() {
+	for {
+		var f frame
+		if err := s.down.RecvMsg(&f); err != nil {
+			if s.up != nil && errors.Is(err, io.EOF) {
+				_ = s.up.CloseSend() // receiving from it says why it fails
+			}
+			return
+		}
+		pass, err := s.dialect.request(s, &f)
+		if err == nil && pass != nil && s.up != nil {
+			err = s.up.SendMsg(pass) // which releases its buffers
+		}
+		if pass != &f || s.up == nil {
+			f.data.Free()
+		}
+		if err != nil {
+			s.failed <- err // which nobody reads if there is a control plane
+			return
+		}
+	}
+}
+
+// fromControlPlane passes a response on.
+func (s *session) fromControlPlane(f *frame) error {
+	nonce, accept := s.dialect.response(s, f.data.Materialize())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if accept != nil {
+		s.pending[nonce] = accept
+	}
+	return s.down.SendMsg(f)
+}
+
+// acknowledged takes in what a response said, or leaves it if Envoy has refused it.
+func (s *session) acknowledged(nonce string, refused bool) {
+	s.mu.Lock()
+	accept := s.pending[nonce]
+	delete(s.pending, nonce)
+	s.mu.Unlock()
+	if accept != nil && !refused {
+		accept()
+	}
+}
+
+// answer sends a response that the relay makes itself.
+func (s *session) answer(m proto.Message) error {
+	b, err := proto.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("the last known good configuration: %w", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.down.SendMsg(&frame{mem.BufferSlice{mem.SliceBuffer(b)}})
+}
+
+// nonce returns the nonce of the next response that the relay makes.
+func (s *session) nonce() string {
+	s.answers++
+	return fmt.Sprint(localNonce, s.answers)
+}
+
+// discard removes resources from the store that Envoy refuses although it accepted them once.
+func (s *session) discard(typeURL, why string, names []string) {
+	s.log.Warn("Envoy refuses a part of the last known good configuration, which is removed from it", "type", typeURL, "resources", len(names), "error", why)
+	s.store.Forget(typeURL, names...)
+}

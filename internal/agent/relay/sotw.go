@@ -1,0 +1,120 @@
+package relay
+
+import (
+	"slices"
+	"strings"
+
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+const (
+	clusterURL    = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
+	listenerURL   = "type.googleapis.com/envoy.config.listener.v3.Listener"
+	assignmentURL = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+)
+
+// wholeState is the dialect of State-of-the-World xDS.
+type wholeState struct {
+	// names are what Envoy asks for, by type. sent are the types of which the relay has sent everything.
+	names map[string][]string
+	sent  map[string]bool
+}
+
+// request implements dialect.
+func (w *wholeState) request(s *session, f *frame) (*frame, error) {
+	var q discoveryv3.DiscoveryRequest
+	if proto.Unmarshal(f.data.Materialize(), &q) != nil || !kept(q.GetTypeUrl()) {
+		return f, nil // the control plane judges it
+	}
+	typeURL, names := q.GetTypeUrl(), q.GetResourceNames()
+	if nonce := q.GetResponseNonce(); nonce != "" && !strings.HasPrefix(nonce, localNonce) {
+		s.acknowledged(nonce, q.GetErrorDetail() != nil)
+	}
+	all := typeURL == clusterURL || typeURL == listenerURL
+	if !all {
+		s.store.Keep(typeURL, names)
+	}
+	if s.up != nil {
+		return f, nil
+	}
+	if q.GetErrorDetail() != nil {
+		s.discard(typeURL, q.GetErrorDetail().GetMessage(), nil) // which of them it refuses is not known
+	}
+	known := w.sent[typeURL] && slices.Equal(w.names[typeURL], names)
+	if known || q.GetVersionInfo() != "" && q.GetResponseNonce() == "" {
+		return nil, nil // Envoy has it
+	}
+	w.sent[typeURL], w.names[typeURL] = true, slices.Clone(names)
+	return nil, w.replay(s, typeURL, names, all)
+}
+
+// replay gives Envoy what it asks for from the store.
+func (w *wholeState) replay(s *session, typeURL string, names []string, all bool) error {
+	list, missing := s.store.Named(typeURL, names)
+	if all {
+		list, missing = s.store.All(typeURL), nil
+	}
+	answer := &discoveryv3.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: "last-known-good", Nonce: s.nonce()}
+	for _, r := range list {
+		answer.Resources = append(answer.Resources, r.GetResource())
+	}
+	if typeURL == assignmentURL {
+		for _, name := range missing { // Envoy would wait for the endpoints of a cluster
+			none, err := anypb.New(&endpointv3.ClusterLoadAssignment{ClusterName: name})
+			if err != nil {
+				return err
+			}
+			answer.Resources = append(answer.Resources, none)
+		}
+	}
+	if len(answer.GetResources()) == 0 && !all {
+		return nil
+	}
+	return s.answer(answer)
+}
+
+// response implements dialect.
+func (w *wholeState) response(s *session, data []byte) (nonce string, accept func()) {
+	var a discoveryv3.DiscoveryResponse
+	if proto.Unmarshal(data, &a) != nil || !kept(a.GetTypeUrl()) {
+		return "", nil // Envoy judges it
+	}
+	return a.GetNonce(), func() {
+		var list []*discoveryv3.Resource
+		var names []string
+		for _, body := range a.GetResources() {
+			if name := nameOf(body.GetValue()); name != "" {
+				list = append(list, &discoveryv3.Resource{Name: name, Resource: body})
+				names = append(names, name)
+			}
+		}
+		s.store.Accept(a.GetTypeUrl(), list, nil)
+		if a.GetTypeUrl() == clusterURL || a.GetTypeUrl() == listenerURL {
+			s.store.Keep(a.GetTypeUrl(), names)
+		}
+	}
+}
+
+// nameOf returns the name of a resource without reading more of it. It is the first field of all types that are kept.
+func nameOf(body []byte) string {
+	for len(body) > 0 {
+		number, kind, n := protowire.ConsumeTag(body)
+		if n < 0 {
+			return ""
+		}
+		body = body[n:]
+		if number == 1 && kind == protowire.BytesType {
+			name, _ := protowire.ConsumeString(body)
+			return name
+		}
+		if n = protowire.ConsumeFieldValue(number, kind, body); n < 0 {
+			return ""
+		}
+		body = body[n:]
+	}
+	return ""
+}
