@@ -108,15 +108,19 @@ func (s *stage) until(what string, f func(context.Context) error) {
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
+	var last error // that says more than that the time is up
 	for {
 		err := f(ctx)
 		if err == nil {
 			return
 		}
+		if ctx.Err() == nil {
+			last = err
+		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			s.Fatalf("waiting for %s: %v", what, err)
+			s.Fatalf("waiting for %s: %v", what, last)
 		}
 	}
 }

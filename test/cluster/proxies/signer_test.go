@@ -62,11 +62,23 @@ func (s *stage) issuer(ctx context.Context) (string, error) {
 	}}
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	_, err = dialer.DialContext(ctx, "tcp", net.JoinHostPort(pods[0].Status.PodIP, "9030"))
+	_, err = dialer.DialContext(ctx, "tcp", net.JoinHostPort(pods[0].Status.PodIP, "9031"))
 	if shown == nil {
 		return "", err
 	}
 	return shown.Issuer.CommonName, nil
+}
+
+// issued waits until there is one pod of reviews v1, whose certificate has the right issuer.
+func (s *stage) issued(right func(by string) bool) {
+	s.Helper()
+	s.until("a certificate of the right issuer", func(ctx context.Context) error {
+		by, err := s.issuer(ctx)
+		if err == nil && !right(by) {
+			err = fmt.Errorf("it is issued by %q", by)
+		}
+		return err
+	})
 }
 
 // TestSigner moves a running mesh from the authority of the control plane to a signer of the cluster, as manifests/signer.yaml tells, and
@@ -80,15 +92,20 @@ func TestSigner(t *testing.T) {
 	rules, err := os.ReadFile(filepath.Join(dir, "manifests", "signer.yaml"))
 	s.must(err)
 	s.apply(string(rules))
-	s.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: istio, namespace: " + mesh.ControlNamespace + "}\ndata:\n  mesh: |\n    caCertificates:\n" +
-		"    - certSigners: [" + signerName + "]\n      pem: |\n        " + strings.ReplaceAll(strings.TrimSpace(root), "\n", "\n        ") + "\n")
-	s.until("the root of the signer in the namespace of the bookstore", func(ctx context.Context) error {
-		roots, err := s.roots(ctx, mesh.Namespace)
-		if err == nil && !strings.Contains(roots, strings.TrimSpace(root)) {
-			err = errors.New("it is missing")
+	// Both roots are trusted for as long as there are certificates of both, whoever signs.
+	own, err := s.roots(t.Context(), mesh.Namespace)
+	s.must(err)
+	both := strings.ReplaceAll(strings.TrimSpace(own)+"\n"+strings.TrimSpace(root), "\n", "\n        ")
+	s.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: istio, namespace: " + mesh.ControlNamespace + "}\ndata:\n  mesh: |\n" +
+		"    caCertificates:\n    - pem: |\n        " + both + "\n")
+	s.until("the roots in the mesh configuration", func(ctx context.Context) error {
+		page, err := s.Get(ctx, "/debug/mesh")
+		if err == nil && !strings.Contains(page, "caCertificates") {
+			err = errors.New("they are missing")
 		}
 		return err
 	})
+	s.must(s.rollOut(t.Context(), mesh.Namespace, "rollout", "restart", "deployment"))
 	environment := []string{"set", "env", "deployment/istiod"}
 	t.Cleanup(func() {
 		ctx := context.Background()
@@ -100,18 +117,10 @@ func TestSigner(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if before, err := s.issuer(t.Context()); err != nil || before == signerName {
-		t.Fatalf("before, the certificate is issued by %q: %v", before, err)
-	}
+	s.issued(func(by string) bool { return by != signerName })
 	s.must(s.rollOut(t.Context(), mesh.ControlNamespace, append(environment, "EXTERNAL_CA=ISTIOD_RA_KUBERNETES_API", "K8S_SIGNER="+signerName)...))
 	s.must(s.rollOut(t.Context(), mesh.Namespace, "rollout", "restart", "deployment"))
-	s.until("a certificate of the signer", func(ctx context.Context) error {
-		is, err := s.issuer(ctx)
-		if err == nil && is != signerName {
-			err = fmt.Errorf("it is issued by %q", is)
-		}
-		return err
-	})
+	s.issued(func(by string) bool { return by == signerName })
 	left := s.kubectl("get", "certificatesigningrequests", "-o", "name")
 	if left != "" {
 		t.Errorf("requests are left behind: %s", left)
