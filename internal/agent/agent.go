@@ -122,13 +122,14 @@ func supervise(ctx context.Context, p *proxy, c boot.Config, s *config.Settings,
 	own := &credentials{}
 	dialer := discoveryDialer(s, own)
 	board, err := serveSecrets(ctx, group, s, c, own, dialer, log)
+	store := keep(group, s, c, log)
 	var discovery *relay.Relay
 	if err == nil {
-		discovery, err = serveRelay(ctx, group, s, c, dialer, log)
+		discovery, err = serveRelay(ctx, group, c, dialer, store, log)
 	}
 	var names status.Names
 	if err == nil {
-		names, err = serveNames(ctx, group, s, c, dialer, log)
+		names, err = serveNames(ctx, group, s, c, dialer, store, log)
 	}
 	if err != nil {
 		if page != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // serveNames adds the DNS proxy to the group. It returns nil if the agent does not answer DNS queries.
-func serveNames(ctx context.Context, group *run.Group, s *config.Settings, c boot.Config, dialer *upstream.Dialer, log *slog.Logger) (status.Names, error) {
+func serveNames(ctx context.Context, group *run.Group, s *config.Settings, c boot.Config, dialer *upstream.Dialer, kept dns.Kept, log *slog.Logger) (status.Names, error) {
 	if !s.DNS.Capture {
 		return nil, nil
 	}
@@ -24,6 +24,6 @@ func serveNames(ctx context.Context, group *run.Group, s *config.Settings, c boo
 		return nil, err
 	}
 	group.Add(run.Actor{Name: "DNS proxy", Run: p.Run})
-	group.Add(run.Actor{Name: "names of the mesh", Run: dns.NewSubscriber(p, calls(dialer), c.Node, log).Run})
+	group.Add(run.Actor{Name: "names of the mesh", Run: dns.NewSubscriber(p, calls(dialer), c.Node, kept, log).Run})
 	return p, nil
 }

@@ -132,14 +132,19 @@ func serveSecrets(ctx context.Context, group *run.Group, s *config.Settings, c b
 	return board, nil
 }
 
-// serveRelay adds the relay of xDS to the group, and the last known good configuration.
-func serveRelay(ctx context.Context, group *run.Group, s *config.Settings, c boot.Config, dialer *upstream.Dialer, log *slog.Logger) (*relay.Relay, error) {
+// keep adds the last known good configuration to the group.
+func keep(group *run.Group, s *config.Settings, c boot.Config, log *slog.Logger) *lastgood.Store {
+	store := lastgood.Open(filepath.Join(s.Proxy.GetConfigPath(), lastGoodFile), c.Node.GetId(), log)
+	group.Add(run.Actor{Name: "last known good configuration", Run: store.Run})
+	return store
+}
+
+// serveRelay adds the relay of xDS to the group.
+func serveRelay(ctx context.Context, group *run.Group, c boot.Config, dialer *upstream.Dialer, store *lastgood.Store, log *slog.Logger) (*relay.Relay, error) {
 	l, err := secret.Listen(ctx, c.Relay)
 	if err != nil {
 		return nil, err
 	}
-	store := lastgood.Open(filepath.Join(s.Proxy.GetConfigPath(), lastGoodFile), c.Node.GetId(), log)
-	group.Add(run.Actor{Name: "last known good configuration", Run: store.Run})
 	r := relay.New(dialer, store, log)
 	group.Add(run.GRPC("relay of xDS", l, r.Server(), func(context.Context) {}, 0))
 	return r, nil

@@ -86,7 +86,7 @@ func (s *Settings) loadCertificates(errs *problems) {
 	if c.TTL, err = time.ParseDuration(env("SECRET_TTL", "24h")); err != nil || c.TTL < time.Second {
 		errs.add("SECRET_TTL", "%q is not a duration of a second or more, such as 24h", env("SECRET_TTL", ""))
 	}
-	if c.Grace, err = strconv.ParseFloat(env("SECRET_GRACE_PERIOD_RATIO", "0.5"), 64); err != nil || !(c.Grace > 0.05 && c.Grace < 0.95) {
+	if c.Grace, err = strconv.ParseFloat(env("SECRET_GRACE_PERIOD_RATIO", "0.5"), 64); err != nil || !(c.Grace >= 0.05 && c.Grace <= 0.95) {
 		errs.add("SECRET_GRACE_PERIOD_RATIO", "%q is not a number between 0.05 and 0.95", env("SECRET_GRACE_PERIOD_RATIO", ""))
 	}
 	s.loadKeys(env, errs)

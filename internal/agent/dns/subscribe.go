@@ -36,6 +36,7 @@ type Subscriber struct {
 	proxy *Proxy
 	dial  func() (*grpc.ClientConn, error)
 	node  *corev3.Node
+	kept  Kept
 	log   *slog.Logger
 	// table has what was received. It is the table of the proxy as soon as it is complete.
 	table    *Table
@@ -43,13 +44,38 @@ type Subscriber struct {
 	complete bool
 }
 
-// NewSubscriber returns the subscriber of a proxy. dial opens a connection to the control plane, and node is that of Envoy.
-func NewSubscriber(p *Proxy, dial func() (*grpc.ClientConn, error), node *corev3.Node, log *slog.Logger) *Subscriber {
+// Kept keeps what was received last, for an agent that starts while the control plane cannot be reached.
+type Kept interface {
+	// All returns the resources of a type, and Accept takes in what was received of it.
+	All(typeURL string) []*discoveryv3.Resource
+	Accept(typeURL string, resources []*discoveryv3.Resource, removed []string)
+}
+
+// NewSubscriber returns the subscriber of a proxy. dial opens a connection to the control plane, and node is that of Envoy. The names that
+// are kept are in force at once.
+func NewSubscriber(p *Proxy, dial func() (*grpc.ClientConn, error), node *corev3.Node, kept Kept, log *slog.Logger) *Subscriber {
 	node = proto.CloneOf(node)
 	if _, rest, ok := strings.Cut(node.GetId(), "~"); ok {
 		node.Id = agentRole + "~" + rest
 	}
-	return &Subscriber{proxy: p, dial: dial, node: node, log: log, table: &Table{}}
+	s := &Subscriber{proxy: p, dial: dial, node: node, kept: kept, log: log, table: &Table{}}
+	s.restore()
+	return s
+}
+
+// restore takes in what is kept.
+func (s *Subscriber) restore() {
+	list := s.kept.All(nds.URL)
+	if len(list) == 0 {
+		return
+	}
+	changes, err := s.changes(&discoveryv3.DeltaDiscoveryResponse{Resources: list})
+	if err != nil {
+		s.log.Warn("the names that were kept are not used; the control plane tells them again", "error", err)
+		return
+	}
+	s.table, s.complete = s.table.with(changes...), true
+	s.proxy.table.Store(s.table)
 }
 
 // Run keeps a stream until ctx is cancelled. While there is none, the last table stays in force.
@@ -161,6 +187,7 @@ func (s *Subscriber) take(m *discoveryv3.DeltaDiscoveryResponse) *discoveryv3.De
 		return q
 	}
 	s.table = s.table.with(changes...)
+	s.kept.Accept(nds.URL, m.GetResources(), m.GetRemovedResources())
 	if s.complete {
 		s.proxy.table.Store(s.table)
 	}

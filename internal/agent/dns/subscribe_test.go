@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/pilotmesh/pilot/internal/agent/lastgood"
 	"github.com/pilotmesh/pilot/internal/xds/nds"
 )
 
@@ -46,7 +48,10 @@ type plane struct {
 	requests  chan *discoveryv3.DeltaDiscoveryRequest
 	responses chan *discoveryv3.DeltaDiscoveryResponse
 	end       chan struct{}
+	kept      *lastgood.Store // of the agent
 }
+
+const nodeID = "sidecar~10.0.0.1~a.shop~shop.svc.cluster.local"
 
 func (p *plane) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
 	go func() {
@@ -114,7 +119,8 @@ func follow(t *testing.T) (*Proxy, *plane) {
 	}
 	ctx, cancel := contextOf(t)
 	ended := make(chan error)
-	subscriber := NewSubscriber(p, dial, &corev3.Node{Id: "sidecar~10.0.0.1~a.shop~shop.svc.cluster.local"}, slog.New(slog.DiscardHandler))
+	s.kept = lastgood.Open(filepath.Join(t.TempDir(), "f"), nodeID, slog.New(slog.DiscardHandler))
+	subscriber := NewSubscriber(p, dial, &corev3.Node{Id: nodeID}, s.kept, slog.New(slog.DiscardHandler))
 	go func() { ended <- subscriber.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
@@ -164,6 +170,26 @@ func TestFollow(t *testing.T) {
 	p.shows(t, "c.com", "NXDOMAIN")
 	p.shows(t, "a.com", "NOERROR 10.0.0.9")
 	await(t, "the agent to be up to date", func() bool { return p.Status().Connected })
+}
+
+// TestKept: an agent that starts without a control plane answers from what was received last, except for what it cannot use.
+func TestKept(t *testing.T) {
+	p, s := follow(t)
+	s.responses <- response("1", "a.com 10.0.0.1", "b.com 10.0.0.2", "c.com 10.0.0.3")
+	s.responses <- response("2", "a.com 10.0.0.9", "-b.com")
+	p.shows(t, "a.com", "NOERROR 10.0.0.9")
+	again := newProxy(t, nil, upstream(t, nobody))
+	NewSubscriber(again, nil, &corev3.Node{Id: nodeID}, s.kept, slog.New(slog.DiscardHandler))
+	again.shows(t, "a.com", "NOERROR 10.0.0.9")
+	again.shows(t, "b.com", "NXDOMAIN")
+	again.shows(t, "c.com", "NOERROR 10.0.0.3")
+	if err := again.Ready(); err != nil {
+		t.Error(err)
+	}
+	s.kept.Accept(nds.URL, response("3", "d.com nonsense").GetResources(), nil)
+	none := newProxy(t, nil, upstream(t, nobody))
+	NewSubscriber(none, nil, &corev3.Node{Id: nodeID}, s.kept, slog.New(slog.DiscardHandler))
+	none.shows(t, "a.com", "SERVFAIL")
 }
 
 // TestRejected: names that cannot be used are rejected, with the reason, and the last ones stay in force.
