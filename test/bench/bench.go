@@ -69,6 +69,7 @@ func experiments() []experiment {
 		{"reconnect-1k", "500 streams come back to a restarted server, 1,000 services", reconnect},
 		{"policies-1k", "changes in a mesh with 200 policies beside one without, 1,000 services, 500 streams each", policed},
 		{"certificates", "1,000 agents start at once and get certificates; 500 of them stay", certificates},
+		{"relay-1k", "xDS of 1,000 services through a real pilot-agent, and past it", relayed},
 		{"names-10k", "5,000 DNS queries a second for 10,000 names of a real pilot-agent", namesInAgent},
 		{"silent-1k", "200 of 500 streams never read, 1,000 services", silent},
 	}

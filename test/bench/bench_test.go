@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 // figures are is not looked at, except that nothing may be sent that did not change.
 func TestAllCases(t *testing.T) {
 	if testing.Short() {
-		t.Skip("runs a control plane for half a minute")
+		t.Skip("runs all cases, which takes minutes")
 	}
 	o := options{
 		run: regexp.MustCompile(""), quick: true, json: true, results: t.TempDir(), conns: 4,

@@ -17,32 +17,47 @@ import (
 // errSkipped says that a case cannot run here.
 var errSkipped = errors.New("skipped")
 
+// programs are what users run, built for a case, and a folder for their files, which the case removes.
+type programs struct {
+	dir       string
+	discovery *testbed.Discovery
+	agent     testbed.AgentOptions
+}
+
+// programs builds the programs. The error wraps errSkipped if there is no Envoy.
+func (b *bench) programs() (p programs, err error) {
+	root, err := repo.Root()
+	if err != nil {
+		return p, err
+	}
+	if p.agent.Envoy, _, err = envoy.Find(b.ctx, root); err != nil {
+		return p, fmt.Errorf("%w: %w", errSkipped, err)
+	}
+	if p.dir, err = os.MkdirTemp("", "bench-"); err != nil {
+		return p, err
+	}
+	server, err := testbed.Build(b.ctx, root, "pilot-discovery", p.dir)
+	if err == nil {
+		p.agent.Binary, err = testbed.Build(b.ctx, root, "pilot-agent", p.dir)
+	}
+	if err == nil {
+		p.discovery, err = testbed.NewDiscovery(server, p.dir)
+	}
+	if err != nil {
+		err = errors.Join(err, os.RemoveAll(p.dir))
+	}
+	return p, err
+}
+
 // threeEnvoys measures, with the programs as users run them, how long an edit of a file takes until three Envoys under
 // pilot-agent have acknowledged it.
 func threeEnvoys(b *bench) error {
-	root, err := repo.Root()
+	p, err := b.programs()
 	if err != nil {
 		return err
 	}
-	binary, _, err := envoy.Find(b.ctx, root)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errSkipped, err)
-	}
-	dir, err := os.MkdirTemp("", "bench-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	programs := map[string]string{}
-	for _, name := range []string{"pilot-discovery", "pilot-agent"} {
-		if programs[name], err = testbed.Build(b.ctx, root, name, dir); err != nil {
-			return err
-		}
-	}
-	d, err := testbed.NewDiscovery(programs["pilot-discovery"], dir)
-	if err != nil {
-		return err
-	}
+	defer os.RemoveAll(p.dir)
+	d := p.discovery
 	ports, err := testbed.FreePorts(1)
 	if err != nil {
 		return err
@@ -55,7 +70,8 @@ func threeEnvoys(b *bench) error {
 	}
 	defer d.Stop()
 	for i, sotw := range []bool{false, true, false} {
-		a, err := testbed.StartAgent(testbed.AgentOptions{Binary: programs["pilot-agent"], Envoy: binary}, dir, testbed.Node{
+		began := time.Now()
+		a, err := testbed.StartAgent(p.agent, p.dir, testbed.Node{
 			Name: fmt.Sprintf("client%d", i), Namespace: "shop", IP: fmt.Sprintf("127.1.0.%d", i+1), SotW: sotw, Discovery: d.GRPC,
 		})
 		if err != nil {
@@ -65,6 +81,7 @@ func threeEnvoys(b *bench) error {
 		if err := a.AwaitReady(b.ctx); err != nil {
 			return err
 		}
+		b.record("three-envoys/ready", time.Since(began).Seconds())
 	}
 	return b.edits(d, ports[0])
 }

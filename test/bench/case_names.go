@@ -15,8 +15,6 @@ import (
 
 	"golang.org/x/net/dns/dnsmessage"
 
-	"github.com/pilotmesh/pilot/test/envoy"
-	"github.com/pilotmesh/pilot/test/repo"
 	"github.com/pilotmesh/pilot/test/testbed"
 )
 
@@ -31,31 +29,36 @@ const (
 // namesInAgent measures the DNS proxy of a real pilot-agent: how long answers take under load, and what the names take in memory, which
 // is what this agent needs more than one that does not answer DNS queries.
 func namesInAgent(b *bench) error {
-	root, err := repo.Root()
+	p, err := b.programs()
 	if err != nil {
 		return err
 	}
-	envoyBinary, _, err := envoy.Find(b.ctx, root)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errSkipped, err)
+	defer os.RemoveAll(p.dir)
+	d := p.discovery
+	if _, err := d.Write("hosts.yaml", namedServices(namedHosts)); err != nil {
+		return err
 	}
-	dir, err := os.MkdirTemp("", "bench-")
+	if err := d.Start(b.ctx); err != nil {
+		return err
+	}
+	defer d.Stop()
+	without, err := b.agentMemory(p.agent, p.dir, d, "without", nil)
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	programs := map[string]string{}
-	for _, name := range []string{"pilot-discovery", "pilot-agent"} {
-		if programs[name], err = testbed.Build(b.ctx, root, name, dir); err != nil {
-			return err
-		}
-	}
-	d, err := testbed.NewDiscovery(programs["pilot-discovery"], dir)
+	with, err := b.agentMemory(p.agent, p.dir, d, "with", func(server string) error { return b.askForNames(server) })
 	if err != nil {
 		return err
 	}
+	b.record("names-10k/memory", with)
+	b.record("names-10k/memory-of-names", with-without)
+	return nil
+}
+
+// namedServices are services with addresses of their own.
+func namedServices(n int) string {
 	var hosts strings.Builder
-	for i := range namedHosts {
+	for i := range n {
 		fmt.Fprintf(&hosts, `---
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
@@ -63,25 +66,7 @@ metadata: {name: s-%05d, namespace: shop}
 spec: {hosts: [%s], addresses: [240.240.%d.%d], resolution: STATIC, ports: [{number: 80, name: http, protocol: HTTP}], endpoints: [{address: 127.0.0.1}]}
 `, i, namedHost(i), i>>8, i&255)
 	}
-	if _, err := d.Write("hosts.yaml", hosts.String()); err != nil {
-		return err
-	}
-	if err := d.Start(b.ctx); err != nil {
-		return err
-	}
-	defer d.Stop()
-	o := testbed.AgentOptions{Binary: programs["pilot-agent"], Envoy: envoyBinary}
-	without, err := b.agentMemory(o, dir, d, "without", nil)
-	if err != nil {
-		return err
-	}
-	with, err := b.agentMemory(o, dir, d, "with", func(server string) error { return b.askForNames(server) })
-	if err != nil {
-		return err
-	}
-	b.record("names-10k/memory", with)
-	b.record("names-10k/memory-of-names", with-without)
-	return nil
+	return hosts.String()
 }
 
 func namedHost(i int) string { return fmt.Sprintf("s-%05d.some-team.example.com", i) }

@@ -108,6 +108,7 @@ func serviceFigures() []figure {
 		never(0, "noop-1k/cells", "cells", 0),
 		never(0, "noop-1k/bytes", "B", 257e6),
 
+		atMost(1, "three-envoys/ready", "s", 0),
 		watched("three-envoys/p50", "ms", 0),
 		atMost(50, "three-envoys/p99", "ms", 0),
 		watched("three-envoys/max", "ms", 0),
@@ -122,6 +123,13 @@ func agentFigures() []figure {
 		atMost(0.1, "certificates/idle", "% of a core", 0),
 		watched("certificates/idle-with-streams", "% of a core", 0),
 
+		watched("relay-1k/ready", "s", 0),
+		atMost(40, "relay-1k/memory", "MB", 0),
+		atMost(1, "relay-1k/adds-p99", "ms", 0),
+		watched("relay-1k/adds-p50", "ms", 0),
+		watched("relay-1k/direct-p50", "ms", 0),
+		watched("relay-1k/direct-p99", "ms", 0),
+		atMost(30, "relay-1k/adds-cpu", "%", 0),
 		atMost(2, "names-10k/answer-p99", "ms", 0),
 		watched("names-10k/answer-p50", "ms", 0),
 		watched("names-10k/answer-max", "ms", 0),

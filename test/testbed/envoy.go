@@ -62,6 +62,9 @@ func StartEnvoy(ctx context.Context, binary, dir string, node Node) (*Envoy, err
 	return e, nil
 }
 
+// PID is the process of the Envoy.
+func (e *Envoy) PID() int { return e.process.PID() }
+
 // Stop ends the Envoy.
 func (e *Envoy) Stop() {
 	if e.process != nil {
