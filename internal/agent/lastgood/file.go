@@ -42,7 +42,7 @@ func read(path, node string, limit int64) (saved time.Time, list []*discoveryv3.
 	if err != nil {
 		return time.Time{}, nil, err
 	}
-	defer file.Close() //nolint:errcheck // it is only read
+	defer file.Close()
 	info, err := file.Stat()
 	switch {
 	case err != nil:

@@ -24,8 +24,8 @@ type delta struct {
 // request implements dialect.
 func (d *delta) request(s *session, f *frame) (*frame, error) {
 	var q discoveryv3.DeltaDiscoveryRequest
-	if proto.Unmarshal(f.data.Materialize(), &q) != nil || !kept(q.GetTypeUrl()) {
-		return f, nil // the control plane judges it
+	if !readable(f.data.Materialize(), &q) || !kept(q.GetTypeUrl()) {
+		return f, nil
 	}
 	first := !d.asked[q.GetTypeUrl()]
 	d.asked[q.GetTypeUrl()] = true
@@ -112,8 +112,8 @@ func asked(store *lastgood.Store, q *discoveryv3.DeltaDiscoveryRequest, first bo
 // response implements dialect.
 func (d *delta) response(s *session, data []byte) (nonce string, accept func()) {
 	var a discoveryv3.DeltaDiscoveryResponse
-	if proto.Unmarshal(data, &a) != nil || !kept(a.GetTypeUrl()) {
-		return "", nil // Envoy judges it
+	if !readable(data, &a) || !kept(a.GetTypeUrl()) {
+		return "", nil
 	}
 	return a.GetNonce(), func() { s.store.Accept(a.GetTypeUrl(), a.GetResources(), a.GetRemovedResources()) }
 }

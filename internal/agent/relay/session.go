@@ -27,6 +27,9 @@ func kept(typeURL string) bool {
 	return false
 }
 
+// readable reads a message. One that cannot be read is passed on: who gets it judges it.
+func readable(data []byte, m proto.Message) bool { return proto.Unmarshal(data, m) == nil }
+
 // session is one stream of Envoy.
 type session struct {
 	down  grpc.ServerStream

@@ -7,7 +7,6 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
@@ -27,8 +26,8 @@ type wholeState struct {
 // request implements dialect.
 func (w *wholeState) request(s *session, f *frame) (*frame, error) {
 	var q discoveryv3.DiscoveryRequest
-	if proto.Unmarshal(f.data.Materialize(), &q) != nil || !kept(q.GetTypeUrl()) {
-		return f, nil // the control plane judges it
+	if !readable(f.data.Materialize(), &q) || !kept(q.GetTypeUrl()) {
+		return f, nil
 	}
 	typeURL, names := q.GetTypeUrl(), q.GetResourceNames()
 	if nonce := q.GetResponseNonce(); nonce != "" && !strings.HasPrefix(nonce, localNonce) {
@@ -80,8 +79,8 @@ func (w *wholeState) replay(s *session, typeURL string, names []string, all bool
 // response implements dialect.
 func (w *wholeState) response(s *session, data []byte) (nonce string, accept func()) {
 	var a discoveryv3.DiscoveryResponse
-	if proto.Unmarshal(data, &a) != nil || !kept(a.GetTypeUrl()) {
-		return "", nil // Envoy judges it
+	if !readable(data, &a) || !kept(a.GetTypeUrl()) {
+		return "", nil
 	}
 	return a.GetNonce(), func() {
 		var list []*discoveryv3.Resource

@@ -211,7 +211,7 @@ func (b *bed) total(metric string) (sum float64) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		if !strings.HasPrefix(line, metric+" ") && !strings.HasPrefix(line, metric+"{") {
 			continue
 		}
