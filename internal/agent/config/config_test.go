@@ -247,6 +247,9 @@ func TestRemarks(t *testing.T) {
 		{[]string{"PROXY_CONFIG={discoveryAddress: '10.0.0.1:15010', ofTomorrow: {deep: 1}}"}, nil, []string{
 			"PROXY_CONFIG: line 1: ofTomorrow unknown field: ignored; it may be newer than this version"}},
 		{[]string{"CA_ADDR=ca:15012", "ISTIO_KUBE_APP_PROBERS={}", "ISTIO_META_DNS_CAPTURE=false"}, nil, nil},
+		{[]string{`ISTIO_KUBE_APP_PROBERS={"/app-health/a/livez":{"tcpSocket":{"port":1,"host":"10.9.9.9"}}}`}, []string{"--statusPort=0"}, []string{
+			`ISTIO_KUBE_APP_PROBERS has no effect: there is no status server (--statusPort)`,
+			`ISTIO_KUBE_APP_PROBERS: /app-health/a/livez: the host "10.9.9.9" has no effect: only the workload itself is called`}},
 		{[]string{"CREDENTIAL_FETCHER_TYPE=x"}, nil, []string{"CREDENTIAL_FETCHER_TYPE has no effect: tokens are read from a file (--tokenFile)"}},
 		{[]string{"ISTIO_META_DNS_CAPTURE=true", "DNS_PROXY_ADDR=127.0.0.1:53"}, nil, nil},
 		{[]string{"DNS_PROXY_ADDR=127.0.0.1:53"}, nil, []string{"DNS_PROXY_ADDR has no effect: the agent does not answer DNS queries; set ISTIO_META_DNS_CAPTURE=true"}},
@@ -296,4 +299,19 @@ func TestFlagsHaveHelp(t *testing.T) {
 			t.Errorf("--%s has no help", f.Name)
 		}
 	})
+}
+
+// TestProbeAddress is the workload's first address, as for the kubelet, unless it shall be localhost.
+func TestProbeAddress(t *testing.T) {
+	const probes = `ISTIO_KUBE_APP_PROBERS={"/app-health/a/livez":{"grpc":{"port":1}}}`
+	if a := mustLoad(t, nil, []string{probes}).Application; a.Address != "127.1.0.1" || a.Probes["/app-health/a/livez"].GRPC.Port != 1 {
+		t.Errorf("%+v", a)
+	}
+	if a := mustLoad(t, nil, []string{probes, "REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION=true"}).Application; a.Address != "localhost" {
+		t.Errorf("%+v", a)
+	}
+	_, err := load(t, nil, []string{"ISTIO_KUBE_APP_PROBERS=x", "REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION=x"})
+	if err == nil || !strings.Contains(err.Error(), "ISTIO_KUBE_APP_PROBERS: it is not") || !strings.Contains(err.Error(), "DESTINATION: \"x\" is neither") {
+		t.Error(err)
+	}
 }

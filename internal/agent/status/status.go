@@ -1,5 +1,5 @@
-// Package status is the HTTP server of the agent. It answers readiness probes, serves the metrics of Envoy and of the agent,
-// describes certificates and names, and accepts requests to drain and to stop.
+// Package status is the HTTP server of the agent. It answers readiness probes, and those of the application, serves the metrics of
+// Envoy and of the agent, describes certificates and names, and accepts requests to drain and to stop.
 //
 // Invariants: drain and stop requests must be POST requests over loopback. Certificates are described over loopback only, and
 // their content is never shown. Nothing is cached: every answer reflects Envoy's present state.
@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/agent/lastgood"
+	"github.com/pilotmesh/pilot/internal/agent/probe"
 	"github.com/pilotmesh/pilot/internal/agent/secret"
 )
 
@@ -57,17 +58,32 @@ type Discovery interface {
 	Kept() lastgood.State
 }
 
-// Handler serves the paths of Istio's agent, and /debug/secretz. names is nil if the agent does not answer DNS queries.
-func Handler(e Envoy, l Life, d Discovery, secrets Secrets, names Names, log *slog.Logger) http.Handler {
-	s := &server{envoy: e, life: l, discovery: d, secrets: secrets, names: names, log: log}
+// Parts are what the server tells about, and what it hands requests to.
+type Parts struct {
+	Envoy     Envoy
+	Life      Life
+	Discovery Discovery
+	Secrets   Secrets
+	// Names is nil if the agent does not answer DNS queries.
+	Names Names
+	// Probes answers probes and hooks on behalf of the application.
+	Probes http.Handler
+	Log    *slog.Logger
+}
+
+// Handler serves the paths of Istio's agent, and /debug/secretz.
+func Handler(p Parts) http.Handler {
+	s := &server{envoy: p.Envoy, life: p.Life, discovery: p.Discovery, secrets: p.Secrets, names: p.Names, log: p.Log}
 	mux := http.NewServeMux()
+	mux.Handle("GET "+probe.HealthPrefix, p.Probes)
+	mux.Handle("GET "+probe.HookPrefix, p.Probes)
 	mux.HandleFunc("GET /healthz/ready", s.ready)
 	mux.HandleFunc("GET /stats/prometheus", s.metrics)
 	mux.HandleFunc("GET /metrics", s.metrics)
 	mux.Handle("GET /debug/secretz", local(http.HandlerFunc(s.secretz)))
 	mux.Handle("GET /debug/ndsz", local(http.HandlerFunc(s.ndsz)))
-	mux.Handle("POST /drain", local(s.order("drain", l.Leave)))
-	mux.Handle("POST /quitquitquit", local(s.order("end", l.End)))
+	mux.Handle("POST /drain", local(s.order("drain", p.Life.Leave)))
+	mux.Handle("POST /quitquitquit", local(s.order("end", p.Life.End)))
 	return mux
 }
 

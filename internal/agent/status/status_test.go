@@ -34,6 +34,7 @@ type world struct {
 	secrets  []secret.Status
 	names    *known
 	lost     time.Time
+	probed   []string
 }
 
 func (w *world) Stale() (time.Time, bool) { return w.lost, !w.lost.IsZero() }
@@ -69,7 +70,9 @@ func (w *world) call(method, path, from string) *httptest.ResponseRecorder {
 	if w.names != nil {
 		n = w.names
 	}
-	Handler(w, w, w, w, n, slog.New(slog.DiscardHandler)).ServeHTTP(rec, r)
+	Handler(Parts{Envoy: w, Life: w, Discovery: w, Secrets: w, Names: n, Probes: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w.probed = append(w.probed, r.URL.Path)
+	}), Log: slog.New(slog.DiscardHandler)}).ServeHTTP(rec, r)
 	return rec
 }
 
@@ -199,5 +202,22 @@ func TestNames(t *testing.T) {
 	}
 	if rec := w.call("GET", "/metrics", here); !strings.HasSuffix(rec.Body.String(), "names 1\n") {
 		t.Errorf("%s", rec.Body)
+	}
+}
+
+// TestProbes go to those who answer them, from every host: the kubelet is not on this one.
+func TestProbes(t *testing.T) {
+	w := &world{}
+	want := []string{"/app-health/a/readyz", "/app-lifecycle/a/prestopz"}
+	for _, path := range want {
+		if rec := w.call("GET", path, there); rec.Code != 200 {
+			t.Errorf("%s: %d %s", path, rec.Code, rec.Body)
+		}
+		if rec := w.call("POST", path, there); rec.Code != 405 {
+			t.Errorf("POST %s: %d %s", path, rec.Code, rec.Body)
+		}
+	}
+	if !slices.Equal(w.probed, want) {
+		t.Errorf("%q were passed on, want %q", w.probed, want)
 	}
 }
