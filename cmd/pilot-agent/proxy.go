@@ -43,6 +43,10 @@ It answers the probes and hooks of the kubelet that the injector has redirected 
 (/app-health/... and /app-lifecycle/... of the status server), by HTTP, HTTPS, TCP and gRPC. It calls the workload's address, or
 localhost with REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION=true.
 
+/stats/prometheus of the status server has the metrics of Envoy, of the agent, and of the application as ISTIO_PROMETHEUS_ANNOTATIONS
+describes it ({"port":"8080","path":"/metrics"}, or several targets). A target that cannot be scraped hides nothing of the others; its
+pilot_agent_scrape_target_up is 0.
+
 SIGTERM and SIGINT drain the proxy: clients are asked to use other endpoints, and running requests have
 terminationDrainDuration to complete (or, with EXIT_ON_ZERO_ACTIVE_CONNECTIONS=true, as long as connections are open). Then
 Envoy stops. A second signal stops it immediately.
