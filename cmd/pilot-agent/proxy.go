@@ -39,6 +39,14 @@ to which the capture of traffic redirects them. Names of the mesh come from the 
 that is gone. Other names are asked of the servers in DNS_RESOLV_CONF (/etc/resolv.conf): one after the other, or all at once with
 DNS_FORWARD_PARALLEL=true, for at most DNS_FORWARD_TIMEOUT (5s). /debug/ndsz of the status server lists the names.
 
+It answers the probes and hooks of the kubelet that the injector has redirected to it and described in ISTIO_KUBE_APP_PROBERS
+(/app-health/... and /app-lifecycle/... of the status server), by HTTP, HTTPS, TCP and gRPC. It calls the workload's address, or
+localhost with REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION=true.
+
+/stats/prometheus of the status server has the metrics of Envoy, of the agent, and of the application as ISTIO_PROMETHEUS_ANNOTATIONS
+describes it ({"port":"8080","path":"/metrics"}, or several targets). A target that cannot be scraped hides nothing of the others; its
+pilot_agent_scrape_target_up is 0.
+
 SIGTERM and SIGINT drain the proxy: clients are asked to use other endpoints, and running requests have
 terminationDrainDuration to complete (or, with EXIT_ON_ZERO_ACTIVE_CONNECTIONS=true, as long as connections are open). Then
 Envoy stops. A second signal stops it immediately.

@@ -138,7 +138,9 @@ func supervise(ctx context.Context, p *proxy, c boot.Config, s *config.Settings,
 		return err
 	}
 	if page != nil {
-		group.Add(run.HTTP("status", page, status.Handler(p, lifecycle{supervisor}, discovery, board, names, log), statusTimeout, log))
+		group.Add(run.HTTP("status", page, status.Handler(status.Parts{
+			Envoy: p, Life: lifecycle{supervisor}, Discovery: discovery, Secrets: board, Names: names, Probes: probes(s, c, log), Targets: s.Application.Targets, Log: log,
+		}), statusTimeout, log))
 	}
 	group.Add(run.Actor{Name: "envoy", Run: func(ctx context.Context) error {
 		if err := supervisor.Run(ctx); err != nil {

@@ -152,8 +152,6 @@ var unsupported = []struct {
 	why   string
 }{
 	{[]string{"ISTIO_BOOTSTRAP"}, "bootstrap templates are not supported; ISTIO_BOOTSTRAP_OVERRIDE merges YAML over the built-in bootstrap"},
-	{[]string{"ISTIO_KUBE_APP_PROBERS"}, "the agent does not forward the application's probes yet"},
-	{[]string{"ISTIO_PROMETHEUS_ANNOTATIONS"}, "the application's metrics are not merged into Envoy's yet"},
 	{[]string{"ENVOY_SECURE_METRICS_PORT", "ENVOY_SECURE_MERGED_METRICS_PORT"}, "metrics are served without TLS only"},
 	{[]string{"GRPC_XDS_BOOTSTRAP"}, "bootstraps for proxyless gRPC are not supported yet"},
 	{[]string{"CREDENTIAL_FETCHER_TYPE"}, "tokens are read from a file (--tokenFile)"},

@@ -68,6 +68,8 @@ type Settings struct {
 	Certificates Certificates
 	// DNS are the settings of the DNS proxy.
 	DNS DNS
+	// Application is what the status server asks of the application.
+	Application Application
 
 	// Restarts is how many times in a row Envoy is restarted after a crash.
 	Restarts int
@@ -129,6 +131,7 @@ func (s *Settings) Load() error {
 	s.checkDiscovery(&errs)
 	s.loadCertificates(&errs)
 	s.loadDNS(&errs)
+	s.loadApplication(&errs)
 	level, err := parseLevel(s.flags.logLevel)
 	if err != nil {
 		errs.add("--log_output_level", "%v", err)

@@ -1,16 +1,15 @@
-// Package status is the HTTP server of the agent. It answers readiness probes, serves the metrics of Envoy and of the agent,
-// describes certificates and names, and accepts requests to drain and to stop.
+// Package status is the HTTP server of the agent. It answers readiness probes, and those of the application, serves the metrics of
+// Envoy, the application and the agent, describes certificates and names, and accepts requests to drain and to stop.
 //
 // Invariants: drain and stop requests must be POST requests over loopback. Certificates are described over loopback only, and
 // their content is never shown. Nothing is cached: every answer reflects Envoy's present state.
 //
-// Goroutines: the package starts none; its handlers keep no state.
+// Goroutines: the package starts none; its handlers keep no state but counters of scrapes.
 package status
 
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -18,6 +17,8 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/agent/lastgood"
+	"github.com/pilotmesh/pilot/internal/agent/probe"
+	"github.com/pilotmesh/pilot/internal/agent/scrape"
 	"github.com/pilotmesh/pilot/internal/agent/secret"
 )
 
@@ -57,17 +58,35 @@ type Discovery interface {
 	Kept() lastgood.State
 }
 
-// Handler serves the paths of Istio's agent, and /debug/secretz. names is nil if the agent does not answer DNS queries.
-func Handler(e Envoy, l Life, d Discovery, secrets Secrets, names Names, log *slog.Logger) http.Handler {
-	s := &server{envoy: e, life: l, discovery: d, secrets: secrets, names: names, log: log}
+// Parts are what the server tells about, and what it hands requests to.
+type Parts struct {
+	Envoy     Envoy
+	Life      Life
+	Discovery Discovery
+	Secrets   Secrets
+	// Names is nil if the agent does not answer DNS queries.
+	Names Names
+	// Probes answers probes and hooks on behalf of the application.
+	Probes http.Handler
+	// Targets are where the application serves metrics.
+	Targets []scrape.Target
+	Log     *slog.Logger
+}
+
+// Handler serves the paths of Istio's agent, and /debug/secretz.
+func Handler(p Parts) http.Handler {
+	s := &server{envoy: p.Envoy, life: p.Life, discovery: p.Discovery, secrets: p.Secrets, names: p.Names, log: p.Log}
 	mux := http.NewServeMux()
+	mux.Handle("GET "+probe.HealthPrefix, p.Probes)
+	mux.Handle("GET "+probe.HookPrefix, p.Probes)
 	mux.HandleFunc("GET /healthz/ready", s.ready)
-	mux.HandleFunc("GET /stats/prometheus", s.metrics)
-	mux.HandleFunc("GET /metrics", s.metrics)
+	metrics := scrape.Handler(scrape.Options{Envoy: p.Envoy.Do, Targets: p.Targets, Own: s.metrics, Log: p.Log})
+	mux.Handle("GET /stats/prometheus", metrics)
+	mux.Handle("GET /metrics", metrics)
 	mux.Handle("GET /debug/secretz", local(http.HandlerFunc(s.secretz)))
 	mux.Handle("GET /debug/ndsz", local(http.HandlerFunc(s.ndsz)))
-	mux.Handle("POST /drain", local(s.order("drain", l.Leave)))
-	mux.Handle("POST /quitquitquit", local(s.order("end", l.End)))
+	mux.Handle("POST /drain", local(s.order("drain", p.Life.Leave)))
+	mux.Handle("POST /quitquitquit", local(s.order("end", p.Life.End)))
 	return mux
 }
 
@@ -108,26 +127,13 @@ func (s *server) ready(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, "ready")
 }
 
-// metrics returns Envoy's metrics, followed by those of the agent.
-func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
-	resp, err := s.envoy.Do(r.Context(), http.MethodGet, "/stats/prometheus")
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadGateway)
-		return
+// metrics returns the agent's own metrics in the Prometheus text format.
+func (s *server) metrics() string {
+	own := discoveryMetrics(s.discovery) + secretMetrics(s.secrets.Secrets(), time.Now())
+	if s.names != nil {
+		own += s.names.Metrics()
 	}
-	defer resp.Body.Close()
-	w.Header().Set("Content-Type", resp.Header.Get("Content-Type"))
-	w.WriteHeader(resp.StatusCode)
-	if _, err := io.Copy(w, resp.Body); err != nil {
-		s.log.Debug("forwarding metrics", "error", err)
-		return
-	}
-	if resp.StatusCode == http.StatusOK {
-		fmt.Fprint(w, discoveryMetrics(s.discovery), secretMetrics(s.secrets.Secrets(), time.Now()))
-		if s.names != nil {
-			fmt.Fprint(w, s.names.Metrics())
-		}
-	}
+	return own
 }
 
 // order returns a handler that executes a request to the agent.

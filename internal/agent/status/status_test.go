@@ -34,6 +34,7 @@ type world struct {
 	secrets  []secret.Status
 	names    *known
 	lost     time.Time
+	probed   []string
 }
 
 func (w *world) Stale() (time.Time, bool) { return w.lost, !w.lost.IsZero() }
@@ -69,7 +70,9 @@ func (w *world) call(method, path, from string) *httptest.ResponseRecorder {
 	if w.names != nil {
 		n = w.names
 	}
-	Handler(w, w, w, w, n, slog.New(slog.DiscardHandler)).ServeHTTP(rec, r)
+	Handler(Parts{Envoy: w, Life: w, Discovery: w, Secrets: w, Names: n, Probes: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w.probed = append(w.probed, r.URL.Path)
+	}), Log: slog.New(slog.DiscardHandler)}).ServeHTTP(rec, r)
 	return rec
 }
 
@@ -98,17 +101,18 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
+// TestMetrics are Envoy's and the agent's, and the latter also while Envoy does not answer.
 func TestMetrics(t *testing.T) {
 	w := &world{secrets: stood()}
 	for _, path := range []string{"/stats/prometheus", "/metrics"} {
 		rec := w.call("GET", path, there)
 		own, passed := strings.CutPrefix(rec.Body.String(), "a 1\n")
-		if rec.Code != 200 || !passed || !strings.Contains(own, secretCounts) || rec.Header().Get("Content-Type") != "text/plain; version=0.0.4" || w.asked != "GET /stats/prometheus" {
+		if rec.Code != 200 || !passed || !strings.Contains(own, secretCounts) || !strings.HasPrefix(rec.Header().Get("Content-Type"), "text/plain; version=0.0.4") || w.asked != "GET /stats/prometheus" {
 			t.Errorf("%s: %d %s %v, asked %s", path, rec.Code, rec.Body, rec.Header(), w.asked)
 		}
 	}
 	w.down = errors.New("connection refused")
-	if rec := w.call("GET", "/metrics", there); rec.Code != 502 || !strings.Contains(rec.Body.String(), "connection refused") {
+	if rec := w.call("GET", "/metrics", there); rec.Code != 200 || !strings.Contains(rec.Body.String(), `pilot_agent_scrape_target_up{target="envoy"} 0`) || !strings.Contains(rec.Body.String(), secretCounts) {
 		t.Errorf("%d %s", rec.Code, rec.Body)
 	}
 }
@@ -197,7 +201,24 @@ func TestNames(t *testing.T) {
 	if rec := w.call("GET", "/debug/ndsz", there); rec.Code != 403 {
 		t.Errorf("another host is told: %d %s", rec.Code, rec.Body)
 	}
-	if rec := w.call("GET", "/metrics", here); !strings.HasSuffix(rec.Body.String(), "names 1\n") {
+	if rec := w.call("GET", "/metrics", here); !strings.Contains(rec.Body.String(), "\nnames 1\n") {
 		t.Errorf("%s", rec.Body)
+	}
+}
+
+// TestProbes go to those who answer them, from every host: the kubelet is not on this one.
+func TestProbes(t *testing.T) {
+	w := &world{}
+	want := []string{"/app-health/a/readyz", "/app-lifecycle/a/prestopz"}
+	for _, path := range want {
+		if rec := w.call("GET", path, there); rec.Code != 200 {
+			t.Errorf("%s: %d %s", path, rec.Code, rec.Body)
+		}
+		if rec := w.call("POST", path, there); rec.Code != 405 {
+			t.Errorf("POST %s: %d %s", path, rec.Code, rec.Body)
+		}
+	}
+	if !slices.Equal(w.probed, want) {
+		t.Errorf("%q were passed on, want %q", w.probed, want)
 	}
 }

@@ -1,0 +1,226 @@
+package probe
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// application answers probes. It tells in a header what it was asked.
+func application(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/x-seen")
+	switch r.URL.Path {
+	case "/fail":
+		http.Error(w, "broken", http.StatusTeapot)
+	case "/hang":
+		<-r.Context().Done()
+	case "/large":
+		_, _ = w.Write(bytes.Repeat([]byte("0123456789"), 1<<20)) // the reader may stop early
+	case "/here":
+		http.Redirect(w, r, "/seen", http.StatusFound)
+	case "/there":
+		http.Redirect(w, r, "http://192.0.2.1/secret", http.StatusFound)
+	case "/round":
+		http.Redirect(w, r, "/round", http.StatusFound)
+	case "/seen":
+		from, _, _ := net.SplitHostPort(r.RemoteAddr)
+		fmt.Fprintf(w, "%s %s host=%s from=%s agent=%s x=%q accept=%q connection=%q", r.Method, r.URL, r.Host, from, r.UserAgent(), r.Header["X"], r.Header["Accept"], r.Header["Connection"])
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+func portOf(address string) string {
+	_, port, _ := net.SplitHostPort(address)
+	return port
+}
+
+// run runs one probe, as the kubelet would, and returns status and body.
+func run(t *testing.T, address, description string) (*http.Response, string) {
+	t.Helper()
+	probes, _, err := Parse(`{"/app-health/app/livez": `+description+`}`, []string{address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://10.0.0.1:15020/app-health/app/livez", nil)
+	r.Header = http.Header{"User-Agent": {"kube-probe/1.36"}, "Connection": {"close"}, "Accept": {"*/*"}, "X": {"kubelet"}}
+	Handler(Options{Probes: probes, Address: address, Own: []string{address}, StatusPort: 15020, Log: slog.New(slog.DiscardHandler)}).ServeHTTP(w, r)
+	return w.Result(), strings.TrimSpace(w.Body.String())
+}
+
+func TestHTTP(t *testing.T) {
+	plain := httptest.NewServer(http.HandlerFunc(application))
+	defer plain.Close()
+	port := portOf(plain.Listener.Addr().String())
+	for _, c := range []struct {
+		path, more string
+		code       int
+		body       string
+	}{
+		{"/seen?a=1", "", 200, `GET /seen?a=1 host=10.0.0.1:` + port + ` from=127.0.0.6 agent=kube-probe/1.36 x=["kubelet"] accept=["*/*"] connection=["close"]`},
+		{"/seen", `, "httpHeaders": [{"name":"X","value":"1"},{"name":"x","value":"2"},{"name":"host","value":"web.com"},{"name":"Accept","value":""}]`, 200, `GET /seen host=web.com from=127.0.0.6 agent=kube-probe/1.36 x=["1" "2"] accept=[] connection=["close"]`},
+		{"/here", "", 200, "GET /seen"},
+		{"/there", "", 302, ""},
+		{"/round", "", 500, "stopped after 10 redirects"},
+		{"/fail", "", 418, "broken"},
+		{"/none", "", 404, "404 page not found"},
+		{"/seen", `, "scheme": "HTTPS"`, 500, "server gave HTTP response to HTTPS client"},
+	} {
+		resp, body := run(t, "127.0.0.1", fmt.Sprintf(`{"httpGet": {"port": %s, "path": %q%s}}`, port, c.path, c.more))
+		if resp.StatusCode != c.code || !strings.Contains(body, c.body) {
+			t.Errorf("%s%s: %d %s; want %d %s", c.path, c.more, resp.StatusCode, body, c.code, c.body)
+		}
+	}
+	resp, _ := run(t, "127.0.0.1", `{"httpGet": {"port": `+port+`, "path": "/there"}}`)
+	if got := resp.Header.Get("Location"); got != "http://192.0.2.1/secret" {
+		t.Errorf("the redirect to another host is passed on as %q", got)
+	}
+	resp, body := run(t, "127.0.0.1", `{"httpGet": {"port": `+port+`, "path": "/large"}}`)
+	if resp.StatusCode != 200 || len(body) != maxBody {
+		t.Errorf("of a large answer: %d, %d bytes", resp.StatusCode, len(body))
+	}
+	began := time.Now()
+	resp, body = run(t, "127.0.0.1", `{"httpGet": {"port": `+port+`, "path": "/hang"}}`)
+	if resp.StatusCode != 500 || !strings.Contains(body, "the application did not answer within 1s") || time.Since(began) < time.Second {
+		t.Errorf("of no answer: %d %s", resp.StatusCode, body)
+	}
+}
+
+// TestHTTPS: a certificate that nobody vouches for is as good as any, as for the kubelet.
+func TestHTTPS(t *testing.T) {
+	s := httptest.NewTLSServer(http.HandlerFunc(application))
+	defer s.Close()
+	resp, body := run(t, "127.0.0.1", `{"httpGet": {"port": `+portOf(s.Listener.Addr().String())+`, "path": "/seen", "scheme": "HTTPS"}}`)
+	if resp.StatusCode != 200 || !strings.Contains(body, "GET /seen") {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+}
+
+// TestIPv6 has no address ::6 and works without.
+func TestIPv6(t *testing.T) {
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "[::1]:0")
+	if err != nil {
+		t.Skip("no IPv6:", err)
+	}
+	s := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(application), ReadHeaderTimeout: time.Minute}}
+	s.Start()
+	defer s.Close()
+	for _, d := range []string{`{"httpGet": {"port": %s, "path": "/seen"}}`, `{"tcpSocket": {"port": %s}}`, `{"tcpSocket": {"port": %s, "host": "localhost"}}`} {
+		if resp, body := run(t, "::1", fmt.Sprintf(d, portOf(l.Addr().String()))); resp.StatusCode != 200 {
+			t.Errorf("%s: %d %s", d, resp.StatusCode, body)
+		}
+	}
+}
+
+// garbage listens, and answers with what no protocol is.
+func garbage(t *testing.T) (port string) {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = bufio.NewReader(c).ReadByte()
+			_, _ = c.Write([]byte("\x00\xff garbage\r\n\r\n"))
+			_ = c.Close()
+		}
+	}()
+	t.Cleanup(func() { _ = l.Close(); <-ended })
+	return portOf(l.Addr().String())
+}
+
+func TestTCP(t *testing.T) {
+	open := garbage(t)
+	if resp, body := run(t, "127.0.0.1", `{"tcpSocket": {"port": `+open+`}}`); resp.StatusCode != 200 || body != "OK" {
+		t.Errorf("open: %d %s", resp.StatusCode, body)
+	}
+	if resp, body := run(t, "127.0.0.1", `{"httpGet": {"port": `+open+`}}`); resp.StatusCode != 500 || !strings.Contains(body, "malformed HTTP") {
+		t.Errorf("garbage: %d %s", resp.StatusCode, body)
+	}
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := portOf(l.Addr().String())
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if resp, body := run(t, "127.0.0.1", `{"tcpSocket": {"port": `+closed+`}}`); resp.StatusCode != 500 || !strings.Contains(body, "connection refused") {
+		t.Errorf("closed: %d %s", resp.StatusCode, body)
+	}
+}
+
+func TestGRPC(t *testing.T) {
+	serve := func(register func(*grpc.Server)) string {
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := grpc.NewServer()
+		register(s)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = s.Serve(l)
+		}()
+		t.Cleanup(func() { s.Stop(); <-ended })
+		return portOf(l.Addr().String())
+	}
+	states := health.NewServer()
+	states.SetServingStatus("up", healthpb.HealthCheckResponse_SERVING)
+	states.SetServingStatus("down", healthpb.HealthCheckResponse_NOT_SERVING)
+	healthy := serve(func(s *grpc.Server) { healthpb.RegisterHealthServer(s, states) })
+	none := serve(func(*grpc.Server) {})
+	for _, c := range []struct {
+		port, service string
+		code          int
+		body          string
+	}{
+		{healthy, "", 200, "OK"},
+		{healthy, "up", 200, "OK"},
+		{healthy, "down", 500, `the gRPC service "down" of the application is NOT_SERVING`},
+		{healthy, "other", 500, `does not know the gRPC service "other"`},
+		{none, "", 500, "does not implement the gRPC health protocol"},
+		{garbage(t), "", 500, "the application"},
+	} {
+		resp, body := run(t, "127.0.0.1", `{"grpc": {"port": `+c.port+`, "service": `+strconv.Quote(c.service)+`}}`)
+		if resp.StatusCode != c.code || !strings.Contains(body, c.body) {
+			t.Errorf("%q: %d %s; want %d %s", c.service, resp.StatusCode, body, c.code, c.body)
+		}
+	}
+}
+
+// TestLimit refuses more probes than the agent can run, and unknown ones.
+func TestLimit(t *testing.T) {
+	h := &handler{Options: Options{Probes: Probes{"/p": {}}}, running: make(chan struct{})}
+	for path, want := range map[string]int{"/p": 503, "/q": 404} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		if w.Code != want {
+			t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
+}
