@@ -10,10 +10,10 @@ MeshConfig
 	hboneIdleTimeout          no
 	protocolDetectionTimeout
 	tcpKeepalive              keepalive
-	ingressClass              gateway
+	ingressClass
 	ingressService            gateway
-	ingressControllerMode     gateway
-	ingressSelector           gateway
+	ingressControllerMode
+	ingressSelector
 	enableTracing             false
 	accessLogFile
 	accessLogFormat

@@ -47,6 +47,9 @@ func (t *Tables) defineKinds() {
 		api.KindAuthorizationPolicy:   {of(t.splitAuthorizationPolicy), nil, []rows{t.Security.Authorizations, t.Security.Selections}},
 		api.KindRequestAuthentication: {of(t.splitRequestAuthentication), nil, []rows{t.Security.Authentications, t.Security.Selections}},
 		api.KindPeerAuthentication:    {of(t.splitPeerAuthentication), nil, []rows{t.Peers.Policies}},
+
+		api.KindIngress:      {of(t.splitIngress), nil, []rows{t.Gateways.Servers, t.Gateways.Routes}},
+		api.KindIngressClass: {of(t.splitIngressClass), nil, []rows{t.Gateways.Classes}},
 	}
 	for _, k := range api.Kinds() {
 		if t.kinds[k.Name].split == nil {
