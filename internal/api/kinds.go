@@ -32,9 +32,6 @@ const (
 	KindRequestAuthentication = "RequestAuthentication"
 	KindAuthorizationPolicy   = "AuthorizationPolicy"
 	KindPeerAuthentication    = "PeerAuthentication"
-
-	KindIngress      = "Ingress"
-	KindIngressClass = "IngressClass"
 )
 
 // Subject is the topic of the objects of a kind. Metrics count changes by subject.
@@ -79,14 +76,16 @@ func Kinds() []Kind {
 		define(KindRequestAuthentication, AboutRules, securityGroup, rules.RequestAuthentication),
 		define(KindAuthorizationPolicy, AboutRules, securityGroup, rules.AuthorizationPolicy),
 		define(KindPeerAuthentication, AboutRules, securityGroup, rules.PeerAuthentication),
-		{KindIngress, AboutRules, ingressGroup, ingress.NewSpec(), dynamic(rules.Ingress)},
-		{KindIngressClass, AboutRules, ingressGroup, ingress.NewClass(), dynamic(rules.IngressClass)},
+		{ingress.Kind, AboutRules, ingressGroup, ingress.NewSpec(), dynamic(rules.Ingress)},
+		{ingress.ClassKind, AboutRules, ingressGroup, ingress.NewClass(), dynamic(rules.IngressClass)},
 	}
 }
 
 // dynamic converts the rule of a kind whose specs have a descriptor, but no type of their own.
 func dynamic(rule func(*dynamicpb.Message, rules.About) []document.Finding) func(proto.Message, rules.About) []document.Finding {
-	return func(m proto.Message, about rules.About) []document.Finding { return rule(m.(*dynamicpb.Message), about) }
+	return func(m proto.Message, about rules.About) []document.Finding {
+		return rule(m.(*dynamicpb.Message), about)
+	}
 }
 
 // Plural returns the name of the kind's resource, such as "serviceentries".
@@ -103,7 +102,7 @@ func (k Kind) Plural() string {
 
 // HasName reports whether users call the kind by this name: its own, in any case, the plural, or the short name of kubectl.
 func (k Kind) HasName(name string) bool {
-	short := map[string]string{KindVirtualService: "vs", KindDestinationRule: "dr", KindServiceEntry: "se", KindWorkloadEntry: "we", KindPeerAuthentication: "pa", KindRequestAuthentication: "ra", KindAuthorizationPolicy: "ap", KindIngress: "ing"}[k.Name]
+	short := map[string]string{KindVirtualService: "vs", KindDestinationRule: "dr", KindServiceEntry: "se", KindWorkloadEntry: "we", KindPeerAuthentication: "pa", KindRequestAuthentication: "ra", KindAuthorizationPolicy: "ap", ingress.Kind: "ing"}[k.Name]
 	return strings.EqualFold(name, k.Name) || strings.EqualFold(name, k.Plural()) || short != "" && strings.EqualFold(name, short)
 }
 
@@ -111,7 +110,7 @@ func (k Kind) HasName(name string) bool {
 func (k Kind) BuiltIn() bool { return k.group == ingressGroup }
 
 // clusterScoped reports whether objects of the kind are in no namespace.
-func clusterScoped(kind string) bool { return kind == KindIngressClass }
+func clusterScoped(kind string) bool { return kind == ingress.ClassKind }
 
 // Group returns the API group of the kind.
 func (k Kind) Group() string { return k.group }

@@ -82,8 +82,6 @@ const (
 	HealthChecked = "proxy.istio.io/health-checks-enabled"
 	// DryRun is set on an AuthorizationPolicy that is only tried out: proxies count what it would decide.
 	DryRun = "istio.io/dry-run"
-	// IngressClassAnnotation is set on an Ingress. It names the class of controllers that serve it, and goes before spec.ingressClassName.
-	IngressClassAnnotation = "kubernetes.io/ingress.class"
 
 	// RegisteredBy is set on a WorkloadEntry that a control plane has made for a proxy; its value is the name of the WorkloadGroup.
 	// Controller names the replica to which the proxy is, or was, connected. ConnectedAt and DisconnectedAt are since when.

@@ -316,9 +316,9 @@ backend
 	service.name
 	service.port.name
 	service.port.number
-	resource.apiGroup         no: name a service
-	resource.kind             no: name a service
-	resource.name             no: name a service
+	resource.apiGroup
+	resource.kind
+	resource.name
 
 IngressClass
 	controller

@@ -11,7 +11,7 @@ MeshConfig
 	protocolDetectionTimeout
 	tcpKeepalive              keepalive
 	ingressClass
-	ingressService            gateway
+	ingressService
 	ingressControllerMode
 	ingressSelector
 	enableTracing             false

@@ -26,14 +26,15 @@ var flow = []struct{ pkg, imports string }{
 	{"api/ingress", ""},
 	{"api/rules", "api/document api/ingress mesh omap"},
 	{"api", "api/document api/ingress api/rules mesh omap"},
+	{"gateways", "api/ingress mesh"},
 	{"proxy", "api identity intern mesh omap"},
 	// From the outside world to rows.
 	{"source/remote", "api kube source source/kube"},
 	{"source/folder", "api credential filewatch kube source"},
 	{"source/...", "api credential intern kube links mesh omap run source"},
-	{"state", "api api/ingress compliance intern kube mesh omap proxy source store"},
+	{"state", "api api/ingress compliance gateways intern kube mesh omap proxy source store"},
 	// From rows to what a class may see and must obey.
-	{"view/...", "api api/ingress intern kube mesh omap proxy query state store view/..."},
+	{"view/...", "api api/ingress gateways intern kube mesh omap proxy query state store view/..."},
 	// From there to Envoy's types. Translators know neither each other, nor the store, nor the sources.
 	{"xds/nds", ""},
 	{"xds/resource", "omap store xds/nds"},

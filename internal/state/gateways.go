@@ -1,27 +1,17 @@
 package state
 
 import (
+	"cmp"
 	"slices"
 
+	"google.golang.org/protobuf/types/dynamicpb"
+	meshconfig "istio.io/api/mesh/v1alpha1"
+
 	"github.com/pilotmesh/pilot/internal/api"
+	ingressapi "github.com/pilotmesh/pilot/internal/api/ingress"
+	"github.com/pilotmesh/pilot/internal/gateways"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/store"
-)
-
-// AnyHost is the host of servers and routes for all hosts.
-const AnyHost = "*"
-
-// PathMatch tells how the path of a route is compared with that of a request.
-type PathMatch uint8
-
-// The ways to compare paths.
-const (
-	// AnyPath matches all requests.
-	AnyPath PathMatch = iota
-	// ExactPath matches the same path.
-	ExactPath
-	// PathSegments matches a path that begins with the same segments: /a matches /a and /a/b, and not /ab.
-	PathSegments
 )
 
 // Gateways are the rows that gateways are made of. Each kind of object that configures gateways is split into these rows. Whether an
@@ -39,8 +29,10 @@ type Gateways struct {
 	Hosts store.Index[struct{}, omap.Name]
 }
 
-// Admission is what decides whether an object counts.
+// Admission is what decides whether an object counts. It is zero for an object of a kind that always counts.
 type Admission struct {
+	// ByClass is true for an Ingress, which counts if it is of the class of the mesh. Its gateways are those of the mesh settings.
+	ByClass bool
 	// Annotated is true if the object has the annotation kubernetes.io/ingress.class, and Annotation is its value.
 	Annotated  bool
 	Annotation string
@@ -52,47 +44,64 @@ type Admission struct {
 type GatewayServers struct {
 	Created   int64
 	Admission Admission
-	Servers   []GatewayServer
-}
-
-// GatewayServer is a port of gateways.
-type GatewayServer struct {
-	Port uint32
-	// Field is where the object says so; empty for a server that follows from the kind of the object.
-	Field string
-	// Hosts are the hosts that it serves, or AnyHost.
-	Hosts []string
-	// TLS is true if the server takes TLS, and Credential names the Secret with its certificate. The API calls the mode SIMPLE.
-	TLS        bool
-	Credential string
+	Servers   []gateways.Server
+	// Ignored is the field of a default backend that has no effect because there are rules; empty if there is none.
+	Ignored string
 }
 
 // GatewayRoutes are the routes of one object.
 type GatewayRoutes struct {
 	Created   int64
 	Admission Admission
-	Routes    []GatewayRoute
+	Routes    []gateways.Route
 }
 
-// GatewayRoute leads requests for a path of a host to a backend.
-type GatewayRoute struct {
-	Host  string
-	Match PathMatch
-	Path  string
-	// Field is where the object has the route.
-	Field   string
-	Backend GatewayBackend
+// Ingress returns the mesh settings about Ingresses.
+func (t *Tables) Ingress(r store.Reader) gateways.IngressSettings {
+	mode, _ := t.Settings.Get(r, ingressMode)
+	normal := gateways.DefaultIngressSettings()
+	return gateways.IngressSettings{
+		Mode: gateways.IngressMode(mode.Number), Class: t.text(r, ingressClass, normal.Class), Gateway: t.text(r, ingressGateway, normal.Gateway),
+	}
 }
 
-// GatewayBackend is a port of a service, by its number or its name. Host is empty if the object names something else than a service.
-type GatewayBackend struct {
-	Host     string
-	Port     uint32
-	PortName string
+func (t *Tables) writeIngressSettings(tx *store.Txn, m *meshconfig.MeshConfig) {
+	s := gateways.DefaultIngressSettings()
+	switch m.GetIngressControllerMode() {
+	case meshconfig.MeshConfig_OFF:
+		s.Mode = gateways.IngressOff
+	case meshconfig.MeshConfig_DEFAULT:
+		s.Mode = gateways.IngressDefault
+	case meshconfig.MeshConfig_STRICT, meshconfig.MeshConfig_UNSPECIFIED:
+	}
+	s.Class = cmp.Or(m.GetIngressClass(), s.Class)
+	if service := m.GetIngressService(); service != gateways.IngressService {
+		s.Gateway = cmp.Or(service, s.Gateway)
+	}
+	s.Gateway = cmp.Or(m.GetIngressSelector(), s.Gateway)
+	t.Settings.Set(tx, ingressMode, Value{Number: int64(s.Mode)})
+	t.Settings.Set(tx, ingressClass, Value{Text: s.Class})
+	t.Settings.Set(tx, ingressGateway, Value{Text: s.Gateway})
+}
+
+func (t *Tables) splitIngressClass(tx *store.Txn, o *api.Object, m *dynamicpb.Message) {
+	t.Gateways.Classes.Set(tx, o.Key, ingressapi.ClassOf(m).Controller)
+}
+
+func (t *Tables) splitIngress(tx *store.Txn, o *api.Object, m *dynamicpb.Message) {
+	s := ingressapi.SpecOf(m)
+	a := Admission{ByClass: true, Class: s.IngressClassName}
+	a.Annotation, a.Annotated = o.Annotations[ingressapi.ClassAnnotation]
+	servers := &GatewayServers{Created: age(o), Admission: a, Servers: gateways.IngressServers(s)}
+	if s.DefaultBackend != nil && len(s.Rules) > 0 {
+		servers.Ignored = "spec.defaultBackend"
+	}
+	t.Gateways.Servers.Set(tx, o.Key, servers)
+	t.Gateways.Routes.Set(tx, o.Key, &GatewayRoutes{age(o), a, gateways.IngressRoutes(s, o.Namespace, t.options.Domain)})
 }
 
 // Of returns the routes for a host, in the order of the object.
-func (g *GatewayRoutes) Of(host string) (list []GatewayRoute) {
+func (g *GatewayRoutes) Of(host string) (list []gateways.Route) {
 	for _, route := range g.Routes {
 		if route.Host == host {
 			list = append(list, route)
@@ -101,12 +110,8 @@ func (g *GatewayRoutes) Of(host string) (list []GatewayRoute) {
 	return list
 }
 
-func (s GatewayServer) equal(o GatewayServer) bool {
-	return s.Port == o.Port && s.Field == o.Field && s.TLS == o.TLS && s.Credential == o.Credential && slices.Equal(s.Hosts, o.Hosts)
-}
-
 func (g *GatewayServers) equal(o *GatewayServers) bool {
-	return g.Created == o.Created && g.Admission == o.Admission && slices.EqualFunc(g.Servers, o.Servers, GatewayServer.equal)
+	return g.Created == o.Created && g.Admission == o.Admission && g.Ignored == o.Ignored && slices.EqualFunc(g.Servers, o.Servers, gateways.Server.Equal)
 }
 
 func (g *GatewayRoutes) equal(o *GatewayRoutes) bool {

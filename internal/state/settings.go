@@ -45,7 +45,7 @@ const (
 	certificates
 	ingressMode
 	ingressClass
-	ingressSelector
+	ingressGateway
 )
 
 // Value is the value of a setting. The setting determines which of the fields it uses.

@@ -23,6 +23,15 @@ import (
 // Controller is the controller of the IngressClasses whose Ingresses the mesh serves.
 const Controller = "istio.io/ingress-controller"
 
+// ClassAnnotation is set on an Ingress. It names the class of controllers that serve it, and goes before spec.ingressClassName.
+const ClassAnnotation = "kubernetes.io/ingress.class"
+
+// The names of the kinds.
+const (
+	Kind      = "Ingress"
+	ClassKind = "IngressClass"
+)
+
 // The types of paths.
 const (
 	Exact                  = "Exact"
@@ -130,7 +139,9 @@ func describe(of, text string, number int32) *descriptorpb.FieldDescriptorProto 
 func NewSpec() *dynamicpb.Message { return dynamicpb.NewMessage(messages().ByName("IngressSpec")) }
 
 // NewClass returns an empty message for the spec of an IngressClass.
-func NewClass() *dynamicpb.Message { return dynamicpb.NewMessage(messages().ByName("IngressClassSpec")) }
+func NewClass() *dynamicpb.Message {
+	return dynamicpb.NewMessage(messages().ByName("IngressClassSpec"))
+}
 
 // SpecOf returns the value of a message of NewSpec.
 func SpecOf(m *dynamicpb.Message) (s Spec) {

@@ -1,8 +1,8 @@
 // Package gateway answers what gateways are to serve: which objects count, and for each host the servers, and the routes in order.
 //
-// It owns the rules for Ingresses. Whether one counts follows from its annotation, its class, and the mesh configuration. The routes
-// of a host are those of all Ingresses that count: longer paths first, exact ones first among paths of the same length, then by age,
-// namespace and name. Of routes for the same path only the first one is used, and of certificates for the same host that of the oldest.
+// It owns the rules for Ingresses. Whether one counts follows from its annotation, its class, and the mesh settings. The routes of a
+// host are those of all objects that count: longer paths first, exact ones first among paths of the same length, then by age, namespace
+// and name. Of routes for the same path only the first one is used, and of certificates for the same host that of the oldest object.
 //
 // There is one cell per host, and below it one for what each object says of the host. So a change of a path runs small cells of the
 // hosts of its object, and the cell of that host only. No gateway reads these queries yet. The package starts no goroutines.
@@ -10,11 +10,12 @@ package gateway
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/api/ingress"
+	"github.com/pilotmesh/pilot/internal/gateways"
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/scope"
@@ -44,6 +45,8 @@ type Queries struct {
 	scope    *scope.Queries
 	// standing is shared by all objects with the same class.
 	standing query.Query[state.Admission, Standing]
+	// certificates are the servers with TLS for a host or pattern.
+	certificates query.Query[string, []Server]
 	// parts are what one object says of one host.
 	parts query.Query[part, []Rule]
 	// hosts are the hosts that some object serves.
@@ -56,7 +59,7 @@ type part struct {
 	host   string
 }
 
-// Host is what gateways serve for a host, or for all hosts if Name is state.AnyHost.
+// Host is what gateways serve for a host or pattern, or for all hosts if Name is gateways.AnyHost.
 type Host struct {
 	Name    string
 	Servers []Server
@@ -65,16 +68,20 @@ type Host struct {
 
 // Server is a port at which a host is served.
 type Server struct {
-	state.GatewayServer
+	gateways.Server
 	Object api.Key
+	// Host is the host or pattern for which the object has the server: it covers the host that is served.
+	Host string
 	// Winner is the object whose certificate is used instead; zero if this one is.
 	Winner api.Key
 }
 
 // Rule is a route of a host.
 type Rule struct {
-	state.GatewayRoute
+	gateways.Route
 	Object api.Key
+	// Target is the host of the service to which requests go. It differs from that of the backend if that is another name for the service.
+	Target string
 	// Port is the port of the backend; zero if it is not known.
 	Port uint32
 	// Trouble tells why requests fail, and TroubleField where; empty if nothing is wrong.
@@ -93,15 +100,20 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queri
 	q.standing = query.Define(g, "ingressStanding", same, func(r *query.Reader, a state.Admission) (Standing, bool) {
 		return q.judge(r, a), true
 	})
+	q.certificates = query.Define(g, "gatewayCertificates", equalServers, q.certificate)
 	q.parts = query.Define(g, "gatewayParts", slices.Equal[[]Rule], q.part)
 	q.hosts = query.Define(g, "gatewayHost", (*Host).equal, q.host)
 	return q
 }
 
-func (h *Host) equal(o *Host) bool {
-	return slices.Equal(h.Rules, o.Rules) && slices.EqualFunc(h.Servers, o.Servers, func(a, b Server) bool {
-		return a.Object == b.Object && a.Winner == b.Winner && a.Port == b.Port && a.TLS == b.TLS && a.Credential == b.Credential && a.Field == b.Field
+func equalServers(a, b []Server) bool {
+	return slices.EqualFunc(a, b, func(a, b Server) bool {
+		return a.Object == b.Object && a.Host == b.Host && a.Winner == b.Winner && a.Server.Equal(b.Server)
 	})
+}
+
+func (h *Host) equal(o *Host) bool {
+	return slices.Equal(h.Rules, o.Rules) && equalServers(h.Servers, o.Servers)
 }
 
 // Standing tells whether an object counts.
@@ -110,19 +122,28 @@ func (q *Queries) Standing(r *query.Reader, a state.Admission) Standing {
 	return s
 }
 
-// Host returns what is served for a host; false if nothing is.
+// Host returns what is served for a host or pattern that some object names; false if nothing is.
 func (q *Queries) Host(r *query.Reader, name string) (*Host, bool) { return q.hosts.Get(r, name) }
 
+// Certificates returns the servers with TLS that objects have for exactly this host or pattern, that of the oldest first.
+func (q *Queries) Certificates(r *query.Reader, host string) []Server {
+	list, _ := q.certificates.Get(r, host)
+	return list
+}
+
 // ClassKey returns the key of an IngressClass.
-func ClassKey(name string) api.Key { return api.Key{Kind: api.KindIngressClass, Name: name} }
+func ClassKey(name string) api.Key { return api.Key{Kind: ingress.ClassKind, Name: name} }
 
 func (q *Queries) judge(r *query.Reader, a state.Admission) Standing {
-	mode := q.tables.IngressMode(r)
-	if mode == state.IngressOff {
+	if !a.ByClass {
+		return Counts
+	}
+	settings := q.tables.Ingress(r)
+	if settings.Mode == gateways.IngressOff {
 		return Off
 	}
 	if a.Annotated {
-		if a.Annotation == q.tables.IngressClass(r) {
+		if a.Annotation == settings.Class {
 			return Counts
 		}
 		return Foreign
@@ -139,7 +160,7 @@ func (q *Queries) judge(r *query.Reader, a state.Admission) Standing {
 		missing = true
 	}
 	switch {
-	case mode == state.IngressDefault:
+	case settings.Mode == gateways.IngressDefault:
 		return Counts
 	case missing:
 		return ClassMissing
@@ -155,43 +176,11 @@ func (q *Queries) part(r *query.Reader, p part) ([]Rule, bool) {
 	}
 	var list []Rule
 	for _, route := range row.Of(p.host) {
-		rule := Rule{GatewayRoute: route, Object: p.object}
+		rule := Rule{Route: route, Object: p.object}
 		q.resolve(r, &rule)
 		list = append(list, rule)
 	}
 	return list, len(list) > 0
-}
-
-// resolve finds the port of the backend of a rule.
-func (q *Queries) resolve(r *query.Reader, rule *Rule) {
-	b, at := rule.Backend, rule.Field
-	if at != "spec.defaultBackend" {
-		at += ".backend"
-	}
-	if b.Host == "" {
-		rule.TroubleField, rule.Trouble = at+".resource", "only services can be backends: the rule is ignored; name a service"
-		return
-	}
-	rule.Port = b.Port
-	view := service.HostView{Host: b.Host, Viewer: q.scope.Viewer(r, b.Host, rule.Object.Namespace)}
-	s, ok := q.services.Service.Get(r, view)
-	if !ok {
-		rule.TroubleField, rule.Trouble = at+".service.name", fmt.Sprintf("there is no service %q: what is sent there fails", b.Host)
-		return
-	}
-	if b.PortName == "" {
-		if _, ok := s.Port(b.Port); !ok {
-			rule.TroubleField, rule.Trouble = at+".service.port.number", fmt.Sprintf("the service %q has no port %d: what is sent there fails", b.Host, b.Port)
-		}
-		return
-	}
-	for _, port := range s.Ports {
-		if port.Name == b.PortName {
-			rule.Port = port.Number
-			return
-		}
-	}
-	rule.TroubleField, rule.Trouble = at+".service.port.name", fmt.Sprintf("the service %q has no port with the name %q: the rule is ignored", b.Host, b.PortName)
 }
 
 func (q *Queries) host(r *query.Reader, name string) (*Host, bool) {
@@ -207,7 +196,7 @@ func (q *Queries) host(r *query.Reader, name string) (*Host, bool) {
 		return cmp.Or(cmp.Compare(length(b), length(a)), cmp.Compare(rank(a.Match), rank(b.Match)))
 	})
 	type path struct {
-		match state.PathMatch
+		match gateways.PathMatch
 		path  string
 	}
 	first := map[path]api.Key{}
@@ -220,27 +209,45 @@ func (q *Queries) host(r *query.Reader, name string) (*Host, bool) {
 			first[at] = rule.Object
 		}
 	}
-	h.Servers = q.servers(r, name, h.Rules[0].Object)
+	h.Servers = q.servers(r, name, h.Rules)
 	return h, true
 }
 
 // length is the length of the path of a rule. Matching all requests is as long as the path /, and comes after it.
 func length(r Rule) int { return max(1, len(r.Path)) }
 
-func rank(m state.PathMatch) int {
-	if m == state.ExactPath {
+func rank(m gateways.PathMatch) int {
+	if m == gateways.ExactPath {
 		return 0
 	}
 	return 1
 }
 
-// servers returns the servers of a host: that for HTTP, and those of the objects that have a certificate for it.
-func (q *Queries) servers(r *query.Reader, host string, first api.Key) []Server {
-	list := []Server{}
-	if row, ok := q.tables.Gateways.Servers.Get(r, first); ok && len(row.Servers) > 0 {
-		list = append(list, Server{GatewayServer: row.Servers[0], Object: first})
+// servers returns the servers of a host: those without TLS of the objects that have rules for it, each port once, and those with TLS for
+// the narrowest pattern that covers it.
+func (q *Queries) servers(r *query.Reader, host string, rules []Rule) []Server {
+	var list []Server
+	for _, rule := range rules {
+		row, ok := q.tables.Gateways.Servers.Get(r, rule.Object)
+		if !ok {
+			continue
+		}
+		for _, s := range row.Servers {
+			if !s.TLS && !slices.ContainsFunc(list, func(o Server) bool { return o.Port == s.Port }) {
+				list = append(list, Server{Server: s, Host: host, Object: rule.Object})
+			}
+		}
 	}
-	var winner *Server
+	for name := range mesh.NarrowestFirst(host) {
+		if secure := q.Certificates(r, name); len(secure) > 0 {
+			return append(list, secure...)
+		}
+	}
+	return list
+}
+
+func (q *Queries) certificate(r *query.Reader, host string) ([]Server, bool) {
+	var list []Server
 	for k := range q.tables.Gateways.ServersFor.Group(r, host).All() {
 		row, ok := q.tables.Gateways.Servers.Get(r, k.Key)
 		if !ok || q.Standing(r, row.Admission) != Counts {
@@ -250,14 +257,12 @@ func (q *Queries) servers(r *query.Reader, host string, first api.Key) []Server 
 			if !s.TLS || s.Credential == "" || !slices.Contains(s.Hosts, host) {
 				continue
 			}
-			server := Server{GatewayServer: s, Object: k.Key}
-			if winner == nil {
-				winner = &server
-			} else if winner.Credential != s.Credential || winner.Object.Namespace != k.Key.Namespace {
-				server.Winner = winner.Object
+			server := Server{Server: s, Host: host, Object: k.Key}
+			if len(list) > 0 && list[0].Credential != s.Credential {
+				server.Winner = list[0].Object // Secrets of one name are the same: they are in the namespace of the gateway
 			}
 			list = append(list, server)
 		}
 	}
-	return list
+	return list, len(list) > 0
 }

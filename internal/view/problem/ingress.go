@@ -3,38 +3,75 @@ package problem
 import (
 	"fmt"
 
+	"github.com/pilotmesh/pilot/internal/gateways"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/gateway"
 )
 
 func (f *findings) ingress() {
-	servers, ok := f.q.tables.Gateways.Servers.Get(f.r, f.key)
+	row, ok := f.q.tables.Gateways.Servers.Get(f.r, f.key)
 	if !ok {
 		return
 	}
-	a := servers.Admission
-	standing := f.q.gateways.Standing(f.r, a)
-	if _, exists := f.q.tables.Gateways.Classes.Get(f.r, gateway.ClassKey(a.Class)); a.Class != "" && !a.Annotated && !exists && standing != gateway.Off {
-		effect := "nobody serves this Ingress"
-		if standing == gateway.Counts {
-			effect = "it counts as one without a class"
-		}
-		f.warn("spec.ingressClassName", "there is no IngressClass %q: %s", a.Class, effect)
-	}
+	standing := f.q.gateways.Standing(f.r, row.Admission)
+	f.ingressClassOf(row.Admission, standing)
 	if standing != gateway.Counts {
 		return
 	}
-	for _, s := range servers.Servers {
+	if row.Ignored != "" {
+		f.warn(row.Ignored, "it has no effect, because the Ingress has rules; move it to an Ingress without rules, which serves all hosts that no other has")
+	}
+	checked := 0
+	for _, s := range row.Servers {
 		if s.TLS && s.Credential == "" {
 			f.warn(s.Field+".secretName", "no Secret is named, so its hosts are not served by HTTPS; name the Secret with the certificate")
+			continue
+		}
+		for _, host := range s.Hosts {
+			if checked++; s.TLS && checked <= maxChecked {
+				f.certificates(s.Field, host)
+			}
 		}
 	}
-	routes, _ := f.q.tables.Gateways.Routes.Get(f.r, f.key)
-	if routes == nil {
+	f.ingressRoutes()
+}
+
+// ingressClassOf warns of a class that does not exist.
+func (f *findings) ingressClassOf(a state.Admission, standing gateway.Standing) {
+	if a.Class == "" || a.Annotated || standing == gateway.Off {
+		return
+	}
+	if _, exists := f.q.tables.Gateways.Classes.Get(f.r, gateway.ClassKey(a.Class)); exists {
+		return
+	}
+	effect := "the mesh does not serve this Ingress"
+	if standing == gateway.Counts {
+		effect = "it counts as one without a class"
+	}
+	f.warn("spec.ingressClassName", "there is no IngressClass %q: %s", a.Class, effect)
+}
+
+// certificates warns of a certificate for a host that is not used because another object has one.
+func (f *findings) certificates(field, host string) {
+	for _, s := range f.q.gateways.Certificates(f.r, host) {
+		switch {
+		case s.Object != f.key || s.Field != field || s.Winner.Name == "":
+		case s.Winner == f.key:
+			f.conflict(field+".secretName", "the Ingress has another certificate for %s before: that one is used", hostText(host))
+		default:
+			f.conflict(field+".secretName", "%s goes first, by age or else by name, and has another certificate for %s: that one is used", s.Winner, hostText(host))
+		}
+	}
+}
+
+// ingressRoutes warns of routes that fail, or lose to others.
+func (f *findings) ingressRoutes() {
+	row, ok := f.q.tables.Gateways.Routes.Get(f.r, f.key)
+	if !ok {
 		return
 	}
 	seen := map[string]bool{}
-	for _, route := range routes.Routes {
+	for _, route := range row.Routes {
 		if seen[route.Host] {
 			continue
 		}
@@ -47,20 +84,14 @@ func (f *findings) ingress() {
 	}
 }
 
-// ingressHost warns of the rules of the Ingress for a host that fail, or lose to others.
 func (f *findings) ingressHost(h *gateway.Host) {
-	for _, s := range h.Servers {
-		if s.Object == f.key && s.Winner.Name != "" {
-			f.conflict(s.Field+".secretName", "%s has another certificate for %s and is older: that one is used", s.Winner, hostText(h.Name))
-		}
-	}
 	for _, rule := range h.Rules {
 		switch {
 		case rule.Object != f.key:
 		case rule.Winner == f.key:
 			f.conflict(rule.Field, "the Ingress has the same path of %s twice: this rule is ignored", hostText(h.Name))
 		case rule.Winner.Name != "":
-			f.conflict(rule.Field, "%s has the same path of %s and goes before: this rule is ignored", rule.Winner, hostText(h.Name))
+			f.conflict(rule.Field, "%s goes first, by age or else by name, and has the same path of %s: this rule is ignored", rule.Winner, hostText(h.Name))
 		case rule.Trouble != "":
 			f.warn(rule.TroubleField, "%s", rule.Trouble)
 		}
@@ -68,7 +99,7 @@ func (f *findings) ingressHost(h *gateway.Host) {
 }
 
 func hostText(host string) string {
-	if host == state.AnyHost {
+	if host == gateways.AnyHost {
 		return "all hosts"
 	}
 	return fmt.Sprintf("the host %q", host)

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/ingress"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
@@ -122,8 +123,8 @@ func checks() map[string]func(*findings) {
 		api.KindRequestAuthentication: (*findings).requestAuthentication,
 		api.KindPeerAuthentication:    (*findings).peerAuthentication,
 
-		api.KindIngress:      (*findings).ingress,
-		api.KindIngressClass: (*findings).ingressClass,
+		ingress.Kind:      (*findings).ingress,
+		ingress.ClassKind: (*findings).ingressClass,
 	}
 	for _, k := range api.Kinds() {
 		if all[k.Name] == nil {
