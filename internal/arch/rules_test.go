@@ -52,7 +52,7 @@ var flow = []struct{ pkg, imports string }{
 	{"xds/grpc", translator},
 	{"xds/class", "api intern mesh omap proxy query state view/... " + translators + " xds/authz xds/envoy xds/layer xds/resource"},
 	// The loop joins everything; the streams see resources only.
-	{"xds/explain", "api identity intern kube mesh omap proxy query spelling state store view/... xds/access xds/authz xds/class xds/envoy xds/resource xds/route"},
+	{"xds/explain", "api api/ingress gateways identity intern kube mesh omap proxy query spelling state store view/... xds/access xds/authz xds/class xds/envoy xds/resource xds/route"},
 	{"xds/push", "api identity mesh omap proxy query run source state store view/... xds/..."},
 	{"xds/request", "omap xds/resource"},
 	{"xds/gate", ""},

@@ -26,7 +26,9 @@ type IngressSettings struct {
 }
 
 // DefaultIngressSettings are the settings of a mesh that says nothing.
-func DefaultIngressSettings() IngressSettings { return IngressSettings{IngressStrict, "istio", "ingressgateway"} }
+func DefaultIngressSettings() IngressSettings {
+	return IngressSettings{IngressStrict, "istio", "ingressgateway"}
+}
 
 // IngressService is the default name of the Service in front of the gateways. The pods behind it have the default label, and those behind
 // another one have its name as label.
