@@ -119,6 +119,15 @@ func askAccess(cmd *cobra.Command, address string, d explain.Described, files, m
 		var a explain.Access
 		return &a, get(cmd.Context(), address, "/debug/can-i", d.Query(), &a)
 	}
+	all, err := evaluated(cmd, files, meshConfigs)
+	if err != nil {
+		return nil, err
+	}
+	return all.Access(domain, d)
+}
+
+// evaluated reads files for an evaluation without a control plane. It shows errors in them, because what is refused does not count.
+func evaluated(cmd *cobra.Command, files, meshConfigs []string) (*analyze.Analysis, error) {
 	all := analyze.New()
 	for _, name := range meshConfigs {
 		data, err := os.ReadFile(name)
@@ -133,12 +142,12 @@ func askAccess(cmd *cobra.Command, address string, d explain.Described, files, m
 		}
 	}
 	p := painter(cmd.ErrOrStderr())
-	for _, one := range all.Problems() { // what is refused cannot count
+	for _, one := range all.Problems() {
 		if shown := admin.NewProblem(one); shown.Level == "error" {
 			fmt.Fprintln(cmd.ErrOrStderr(), p.line(shown))
 		}
 	}
-	return all.Access(domain, d)
+	return all, nil
 }
 
 // completeCanI completes the values of flags.

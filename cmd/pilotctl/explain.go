@@ -42,9 +42,11 @@ Exit codes: 0 the proxy has it; 1 the proxy does not have it, or it is held back
   pilotctl explain web-1 cluster 'outbound|9080|v2|reviews.shop.svc.cluster.local'
   pilotctl explain web-1 route reviews:9080
   pilotctl explain web-1 inbound 8080
-  pilotctl explain web-1 endpoint reviews -o json | jq '.reasons'`,
+  pilotctl explain web-1 endpoint reviews -o json | jq '.reasons'
+  pilotctl explain ingress shop.example.com`,
 		Args: cobra.ExactArgs(3),
 	}
+	c.AddCommand(explainIngress())
 	address, form := remote(c), addOutput(c)
 	c.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return completeExplain(cmd.Context(), *address, args, typed), cobra.ShellCompDirectiveNoFileComp

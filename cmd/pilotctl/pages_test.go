@@ -12,6 +12,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/run"
+	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/class"
@@ -34,6 +35,15 @@ const (
 	web  = "sidecar~10.1.0.1~web-1.shop~shop.svc.cluster.local"
 	bank = "sidecar~10.1.0.2~api-1.bank~bank.svc.cluster.local"
 )
+
+const ingresses = `
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: shop, namespace: shop, annotations: {kubernetes.io/ingress.class: istio}}
+spec:
+  tls: [{hosts: [shop.example.com], secretName: shop-cert}]
+  rules: [{host: shop.example.com, http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: web, port: {number: 80}}}}]}}]
+`
 
 // Streams implements admin.Streams.
 func (still) Streams() []server.Status {
@@ -65,6 +75,13 @@ func known(t *testing.T) http.Handler {
 		for _, id := range []string{web, bank} {
 			tables.Proxies.Set(tx, id+"-1", &proxy.Proxy{ID: id, Role: proxy.Sidecar, Version: "1.31.0"})
 		}
+	})
+	graph.Commit(func(tx *store.Txn) {
+		var batch source.Batch
+		for _, d := range api.Decode("ingress.yaml", []byte(ingresses)) {
+			batch.Events = append(batch.Events, source.Event{Key: d.Key, Object: d.Object})
+		}
+		tables.Apply(tx, batch)
 	})
 	m := still{push.View{Tables: tables, Graph: graph, Queries: queries, Problems: problems}}
 	build := run.Build{Version: "test"}

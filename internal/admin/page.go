@@ -33,6 +33,7 @@ func (p *Pages) pages() []page {
 		{"/debug/explain", "what something a proxy has is made of, or why it does not have it", []string{proxyID, "kind=host", "name=", "prefix="}, p.explain},
 		{"/debug/can-i", "whether a request to a service is allowed, and which rule decides",
 			[]string{"from=shop/web", "to=reviews.shop:9080", "method=GET", "path=/", "header=name=value", "jwt-claims=", "from-ip=", "sni=", "plaintext"}, p.canI},
+		{"/debug/ingressz", "what gateways are to serve for the hosts of Ingresses, and which Ingresses do not count", []string{"host=shop.example.com"}, p.ingressz},
 		{"/debug/live", "how many of the proxies that need an object have acknowledged it, and which have not", object, p.live},
 		{"/debug/connections", "who is connected, from where and since when", []string{proxyID}, p.connections},
 		{"/debug/adsz", "who is connected, and what they asked for", []string{proxyID}, p.adsz},

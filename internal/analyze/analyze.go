@@ -139,6 +139,15 @@ func (a *Analysis) Access(domain string, d explain.Described) (*explain.Access, 
 	return answer, nil
 }
 
+// Ingresses tells what gateways are to serve for a host, or for all hosts if it is empty.
+func (a *Analysis) Ingresses(domain, host string) *explain.Ingresses {
+	m, done := a.evaluate(domain)
+	defer done()
+	answer := m.AskIngress(host)
+	answer.Complete()
+	return answer
+}
+
 // evaluate evaluates all objects. domain is the DNS suffix of the cluster's services. Whoever is done calls the function.
 func (a *Analysis) evaluate(domain string) (m explain.Mesh, done func()) {
 	tables := state.New(state.Options{Domain: domain, Sources: []string{sourceName}})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/api/ingress"
 	"github.com/pilotmesh/pilot/internal/api/rules"
 )
 
@@ -48,6 +49,9 @@ func readEnvelope(root *document.Value) *envelope {
 		}
 	}
 	e.metadata(root)
+	if clusterScoped(e.key.Kind) {
+		e.key.Namespace = ""
+	}
 	e.health(root.Get("status").Get("conditions"))
 	if e.key.Kind == "ServiceEntry" {
 		e.allocation(root.Get("status").Get("addresses"))
@@ -147,7 +151,7 @@ func (e *envelope) metadataField(at *document.Path, m document.Member) {
 		e.labels = e.texts(p, v, rules.ObjectLabel)
 	case "annotations":
 		all := e.texts(p, v, func(key, _ string) string { return rules.Annotation(key) })
-		for _, key := range []string{TrafficDistribution, HealthChecked, RegisteredBy, Controller, ConnectedAt, DisconnectedAt, DryRun} {
+		for _, key := range []string{TrafficDistribution, HealthChecked, RegisteredBy, Controller, ConnectedAt, DisconnectedAt, DryRun, ingress.ClassAnnotation} {
 			text, ok := all[key]
 			if ok && e.annotations == nil {
 				e.annotations = map[string]string{}

@@ -6,8 +6,10 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/dynamicpb"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/api/ingress"
 	"github.com/pilotmesh/pilot/internal/api/rules"
 )
 
@@ -15,6 +17,7 @@ import (
 const (
 	networkingGroup = "networking.istio.io"
 	securityGroup   = "security.istio.io"
+	ingressGroup    = "networking.k8s.io"
 )
 
 // The kinds of objects that the product acts on.
@@ -73,6 +76,15 @@ func Kinds() []Kind {
 		define(KindRequestAuthentication, AboutRules, securityGroup, rules.RequestAuthentication),
 		define(KindAuthorizationPolicy, AboutRules, securityGroup, rules.AuthorizationPolicy),
 		define(KindPeerAuthentication, AboutRules, securityGroup, rules.PeerAuthentication),
+		{ingress.Kind, AboutRules, ingressGroup, ingress.NewSpec(), dynamic(rules.Ingress)},
+		{ingress.ClassKind, AboutRules, ingressGroup, ingress.NewClass(), dynamic(rules.IngressClass)},
+	}
+}
+
+// dynamic converts the rule of a kind whose specs have a descriptor, but no type of their own.
+func dynamic(rule func(*dynamicpb.Message, rules.About) []document.Finding) func(proto.Message, rules.About) []document.Finding {
+	return func(m proto.Message, about rules.About) []document.Finding {
+		return rule(m.(*dynamicpb.Message), about)
 	}
 }
 
@@ -82,14 +94,23 @@ func (k Kind) Plural() string {
 	if stem, ok := strings.CutSuffix(name, "y"); ok {
 		return stem + "ies"
 	}
+	if strings.HasSuffix(name, "s") {
+		return name + "es"
+	}
 	return name + "s"
 }
 
 // HasName reports whether users call the kind by this name: its own, in any case, the plural, or the short name of kubectl.
 func (k Kind) HasName(name string) bool {
-	short := map[string]string{KindVirtualService: "vs", KindDestinationRule: "dr", KindServiceEntry: "se", KindWorkloadEntry: "we", KindPeerAuthentication: "pa", KindRequestAuthentication: "ra", KindAuthorizationPolicy: "ap"}[k.Name]
+	short := map[string]string{KindVirtualService: "vs", KindDestinationRule: "dr", KindServiceEntry: "se", KindWorkloadEntry: "we", KindPeerAuthentication: "pa", KindRequestAuthentication: "ra", KindAuthorizationPolicy: "ap", ingress.Kind: "ing"}[k.Name]
 	return strings.EqualFold(name, k.Name) || strings.EqualFold(name, k.Plural()) || short != "" && strings.EqualFold(name, short)
 }
+
+// BuiltIn reports whether every API server has the kind, without a definition, and others than the product own the status of its objects.
+func (k Kind) BuiltIn() bool { return k.group == ingressGroup }
+
+// clusterScoped reports whether objects of the kind are in no namespace.
+func clusterScoped(kind string) bool { return kind == ingress.ClassKind }
 
 // Group returns the API group of the kind.
 func (k Kind) Group() string { return k.group }
@@ -158,6 +179,7 @@ func groups() []group {
 			[]string{"Gateway", "EnvoyFilter", "ProxyConfig"}},
 		{securityGroup, []string{"v1", "v1beta1"}, names(securityGroup),
 			nil},
+		{ingressGroup, []string{"v1"}, names(ingressGroup), []string{"NetworkPolicy", "IPAddress", "ServiceCIDR"}},
 		{"telemetry.istio.io", []string{"v1", "v1alpha1"}, nil, []string{"Telemetry"}},
 		{"extensions.istio.io", []string{"v1alpha1"}, nil, []string{"WasmPlugin", "TrafficExtension"}},
 		{"gateway.networking.k8s.io", []string{"v1", "v1beta1", "v1alpha2", "v1alpha3"}, nil,

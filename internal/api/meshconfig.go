@@ -21,7 +21,6 @@ dnsRefreshRate: 60s
 ingressClass: istio
 ingressControllerMode: STRICT
 ingressService: istio-ingressgateway
-ingressSelector: istio-ingressgateway
 enableTracing: true
 enableAutoMtls: true
 enablePrometheusMerge: true

@@ -29,7 +29,7 @@ type Object struct {
 	Healthy, Unhealthy bool
 	// Allocated are the addresses that status.addresses allocates to the hosts of a ServiceEntry.
 	Allocated []Allocation
-	// Spec is a message of istio.io/api/networking/v1alpha3, or of istio.io/api/security/v1beta1.
+	// Spec is a message of istio.io/api/networking/v1alpha3, of istio.io/api/security/v1beta1, or of package ingress.
 	Spec proto.Message
 	// Hash covers everything except Position.
 	Hash omap.Hash
@@ -52,8 +52,14 @@ func (o Object) Seal() (*Object, error) {
 		return nil, fmt.Errorf("object %v: the spec is that of a %s", o.Key, kind.Name)
 	}
 	o.Kind = kind.Name
-	o.Namespace = cmp.Or(o.Namespace, DefaultNamespace)
-	if reason := cmp.Or(rules.Subdomain(o.Name), rules.Label(o.Namespace)); reason != "" {
+	reason := rules.Subdomain(o.Name)
+	if clusterScoped(o.Kind) {
+		o.Namespace = ""
+	} else {
+		o.Namespace = cmp.Or(o.Namespace, DefaultNamespace)
+		reason = cmp.Or(reason, rules.Label(o.Namespace))
+	}
+	if reason != "" {
 		return nil, fmt.Errorf("object %v: %s", o.Key, reason)
 	}
 	for _, key := range slices.Sorted(maps.Keys(o.Labels)) {

@@ -302,6 +302,32 @@ Sidecar
 	outboundTrafficPolicy.mode
 	outboundTrafficPolicy.egressProxy  destination
 
+Ingress
+	ingressClassName
+	defaultBackend            backend
+	tls.hosts
+	tls.secretName
+	rules.host
+	rules.http.paths.path
+	rules.http.paths.pathType
+	rules.http.paths.backend  backend
+
+backend
+	service.name
+	service.port.name
+	service.port.number
+	resource.apiGroup
+	resource.kind
+	resource.name
+
+IngressClass
+	controller
+	parameters.apiGroup       no
+	parameters.kind           no
+	parameters.name           no
+	parameters.scope          no
+	parameters.namespace      no
+
 serverTLS
 	httpsRedirect             gateway
 	mode

@@ -10,10 +10,10 @@ MeshConfig
 	hboneIdleTimeout          no
 	protocolDetectionTimeout
 	tcpKeepalive              keepalive
-	ingressClass              gateway
-	ingressService            gateway
-	ingressControllerMode     gateway
-	ingressSelector           gateway
+	ingressClass
+	ingressService
+	ingressControllerMode
+	ingressSelector
 	enableTracing             false
 	accessLogFile
 	accessLogFormat

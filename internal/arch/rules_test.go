@@ -23,16 +23,18 @@ var flow = []struct{ pkg, imports string }{
 	{"mesh", "intern omap"},
 	{"kube", "credential intern mesh"},
 	{"api/document", "spelling"},
-	{"api/rules", "api/document mesh omap"},
-	{"api", "api/document api/rules mesh omap"},
+	{"api/ingress", ""},
+	{"api/rules", "api/document api/ingress mesh omap"},
+	{"api", "api/document api/ingress api/rules mesh omap"},
+	{"gateways", "api/ingress mesh"},
 	{"proxy", "api identity intern mesh omap"},
 	// From the outside world to rows.
 	{"source/remote", "api kube source source/kube"},
 	{"source/folder", "api credential filewatch kube source"},
 	{"source/...", "api credential intern kube links mesh omap run source"},
-	{"state", "api compliance intern kube mesh omap proxy source store"},
+	{"state", "api api/ingress compliance gateways intern kube mesh omap proxy source store"},
 	// From rows to what a class may see and must obey.
-	{"view/...", "api intern kube mesh omap proxy query state store view/..."},
+	{"view/...", "api api/ingress gateways intern kube mesh omap proxy query state store view/..."},
 	// From there to Envoy's types. Translators know neither each other, nor the store, nor the sources.
 	{"xds/nds", ""},
 	{"xds/resource", "omap store xds/nds"},
@@ -50,7 +52,7 @@ var flow = []struct{ pkg, imports string }{
 	{"xds/grpc", translator},
 	{"xds/class", "api intern mesh omap proxy query state view/... " + translators + " xds/authz xds/envoy xds/layer xds/resource"},
 	// The loop joins everything; the streams see resources only.
-	{"xds/explain", "api identity intern kube mesh omap proxy query spelling state store view/... xds/access xds/authz xds/class xds/envoy xds/resource xds/route"},
+	{"xds/explain", "api api/ingress gateways identity intern kube mesh omap proxy query spelling state store view/... xds/access xds/authz xds/class xds/envoy xds/resource xds/route"},
 	{"xds/push", "api identity mesh omap proxy query run source state store view/... xds/..."},
 	{"xds/request", "omap xds/resource"},
 	{"xds/gate", ""},

@@ -43,6 +43,9 @@ const (
 	tlsCurves
 	tlsCiphers
 	certificates
+	ingressMode
+	ingressClass
+	ingressGateway
 )
 
 // Value is the value of a setting. The setting determines which of the fields it uses.
@@ -162,5 +165,6 @@ func (t *Tables) writeSettings(tx *store.Txn, m *meshconfig.MeshConfig) (resplit
 	t.writePolicies(tx, m)
 	t.writeConnectionSettings(tx, m)
 	t.writeProviders(tx, m)
+	t.writeIngressSettings(tx, m)
 	return resplit
 }

@@ -10,6 +10,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	ingressapi "github.com/pilotmesh/pilot/internal/api/ingress"
 	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/store"
@@ -47,6 +48,9 @@ func (t *Tables) defineKinds() {
 		api.KindAuthorizationPolicy:   {of(t.splitAuthorizationPolicy), nil, []rows{t.Security.Authorizations, t.Security.Selections}},
 		api.KindRequestAuthentication: {of(t.splitRequestAuthentication), nil, []rows{t.Security.Authentications, t.Security.Selections}},
 		api.KindPeerAuthentication:    {of(t.splitPeerAuthentication), nil, []rows{t.Peers.Policies}},
+
+		ingressapi.Kind:      {of(t.splitIngress), nil, []rows{t.Gateways.Servers, t.Gateways.Routes}},
+		ingressapi.ClassKind: {of(t.splitIngressClass), nil, []rows{t.Gateways.Classes}},
 	}
 	for _, k := range api.Kinds() {
 		if t.kinds[k.Name].split == nil {

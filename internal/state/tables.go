@@ -161,6 +161,9 @@ type Tables struct {
 	// Registrations are about proxies that are registered as workloads.
 	Registrations Registrations
 
+	// Gateways are the servers and routes of gateways.
+	Gateways Gateways
+
 	// Kube are the objects of Kubernetes clusters.
 	Kube Kube
 	// Networks are the networks in which endpoints and proxies are.
@@ -235,6 +238,7 @@ func New(o Options) *Tables {
 	t.defineRules(db)
 	t.defineSecurity(db)
 	t.definePeers(db)
+	t.defineGateways(db)
 	t.defineRejections(db)
 	t.defineFaults(db)
 	t.defineWithheld(db)

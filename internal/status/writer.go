@@ -157,7 +157,7 @@ func (w *Writer) follow(problems state.Problems, versions class.Versions, now ti
 }
 
 func (w *Writer) touch(k api.Key, now time.Time) {
-	if _, ok := api.FindKind(k.Kind); ok {
+	if kind, ok := api.FindKind(k.Kind); ok && !kind.BuiltIn() {
 		w.due[k] = &due{since: now, next: now}
 	}
 }

@@ -169,7 +169,7 @@ func definitionName(k api.Kind) string { return k.Plural() + "." + k.Group() }
 func (r *run) watchKinds() {
 	for _, k := range api.Kinds() {
 		_, exists := r.definitions.rows[name{"", definitionName(k)}]
-		exists = exists || !r.definitions.listed
+		exists = exists || !r.definitions.listed || k.BuiltIn()
 		w := r.kinds[k.Name]
 		switch {
 		case exists && w == nil:

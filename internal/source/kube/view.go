@@ -35,7 +35,7 @@ func (v *view) namespaced(namespace string) bool { return v.ready && (v.all || v
 // configuration reports whether an object of configuration is passed on. revision is the value of its label istio.io/rev; an
 // object without it belongs to all revisions.
 func (v *view) configuration(namespace, revision string) bool {
-	return (v.namespaced(namespace) || v.ready && namespace == v.control) && (revision == "" || v.revisions[revision])
+	return (v.namespaced(namespace) || v.ready && (namespace == v.control || namespace == "")) && (revision == "" || v.revisions[revision])
 }
 
 // selectors returns the discoverySelectors of a mesh configuration. A namespace is selected if one of them matches its labels, or

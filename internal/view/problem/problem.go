@@ -11,9 +11,11 @@ import (
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/ingress"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/gateway"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
@@ -30,6 +32,7 @@ type Queries struct {
 	traffic   *traffic.Queries
 	scope     *scope.Queries
 	transport *transport.Queries
+	gateways  *gateway.Queries
 	checks    map[string]func(*findings) // by kind
 	checked   query.Collection[string, api.Problem]
 	// members are the problems of Services of a name that a Service of another cluster has, too.
@@ -39,8 +42,8 @@ type Queries struct {
 }
 
 // Define adds the queries.
-func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries, tp *transport.Queries) *Queries {
-	q := &Queries{tables: t, services: s, traffic: tr, scope: sc, transport: tp, checks: checks()}
+func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries, tp *transport.Queries, gw *gateway.Queries) *Queries {
+	q := &Queries{tables: t, services: s, traffic: tr, scope: sc, transport: tp, gateways: gw, checks: checks()}
 	same := func(a, b []api.Problem) bool { return slices.Equal(a, b) }
 	check := query.Define(g, "check", same, q.check)
 	q.checked = query.Each(g, "checks", func(r *query.Reader, kind string) omap.Map[api.Key, omap.Unit] {
@@ -119,6 +122,9 @@ func checks() map[string]func(*findings) {
 		api.KindAuthorizationPolicy:   (*findings).authorizationPolicy,
 		api.KindRequestAuthentication: (*findings).requestAuthentication,
 		api.KindPeerAuthentication:    (*findings).peerAuthentication,
+
+		ingress.Kind:      (*findings).ingress,
+		ingress.ClassKind: (*findings).ingressClass,
 	}
 	for _, k := range api.Kinds() {
 		if all[k.Name] == nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/allocation"
+	"github.com/pilotmesh/pilot/internal/view/gateway"
 	"github.com/pilotmesh/pilot/internal/view/problem"
 	"github.com/pilotmesh/pilot/internal/view/registration"
 	"github.com/pilotmesh/pilot/internal/view/scope"
@@ -62,6 +63,9 @@ type Queries struct {
 	Rules    *traffic.Queries
 	Scope    *scope.Queries
 
+	// Gateways tells what gateways are to serve.
+	Gateways *gateway.Queries
+
 	tables    *state.Tables
 	policies  *authz.Queries
 	clusters  *cluster.Queries
@@ -104,7 +108,8 @@ func Define(g *query.Graph, t *state.Tables, providers ...Provider) *Queries {
 	q.Addresses = allocation.Define(g, t).Changes
 	registrations := registration.Define(g, t)
 	q.Registrations, q.unregistered = registrations.Facts, registrations.Problems
-	q.defineProblems(g, problem.Define(g, t, services, rules, scopes, connections).All)
+	q.Gateways = gateway.Define(g, t, services, scopes)
+	q.defineProblems(g, problem.Define(g, t, services, rules, scopes, connections, q.Gateways).All)
 	return q
 }
 

@@ -30,7 +30,8 @@ var update = flag.Bool("update", false, "rewrite the answers in testdata")
 // TestConversations plays the files of testdata. Files ending in .yaml are the mesh and are loaded together. "proxy"
 // connects a proxy (a node id, then metadata as JSON). "mesh settings" is the MeshConfig. "rejected" is "TYPE name", then the reason of the proxy. "ask" is
 // "KIND name", and "answer" the expected text of the answer. "request" describes a request by lines of "NAME VALUE", and "decision" is
-// the expected text of what becomes of it.
+// the expected text of what becomes of it. "ingress" is a host of Ingresses, or empty for all, and "served" the expected text of what
+// gateways are to serve.
 func TestConversations(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -73,10 +74,10 @@ func play(t *testing.T, file string) {
 			c.state = c.State(c.Connect(meshtest.Node(t, id, metadata)))
 		case f.Name == "rejected":
 			c.reject(text)
-		case f.Name == "ask":
+		case f.Name == "ask", f.Name == "ingress":
 			c.question = text
-		case f.Name == "answer", f.Name == "decision":
-			got := map[string]func() string{"answer": c.ask, "decision": c.decide}[f.Name]()
+		case f.Name == "answer", f.Name == "decision", f.Name == "served":
+			got := map[string]func() string{"answer": c.ask, "decision": c.decide, "served": c.served}[f.Name]()
 			if *update {
 				f.Data = []byte(got)
 			} else if !bytes.Equal(f.Data, []byte(got)) {
@@ -190,6 +191,29 @@ func (c *conversation) decide() string {
 		c.Fatal(err)
 	}
 	var again explain.Access
+	if err := json.Unmarshal(body, &again); err != nil {
+		c.Fatal(err)
+	}
+	var text strings.Builder
+	if err := again.Write(&text); err != nil {
+		c.Fatal(err)
+	}
+	return text.String()
+}
+
+// served asks about Ingresses. The answer goes over JSON, as it does to pilotctl.
+func (c *conversation) served() string {
+	cells := c.Graph.Cells()
+	a := explain.Mesh{Tables: c.Tables, Graph: c.Graph, Queries: c.Queries}.AskIngress(c.question)
+	a.Complete()
+	if len(c.Graph.Cells()) != len(cells) {
+		c.Errorf("%s: the question left cells behind", c.question)
+	}
+	body, err := json.Marshal(a)
+	if err != nil {
+		c.Fatal(err)
+	}
+	var again explain.Ingresses
 	if err := json.Unmarshal(body, &again); err != nil {
 		c.Fatal(err)
 	}

@@ -1,0 +1,130 @@
+package rules
+
+import (
+	"strings"
+
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/api/ingress"
+)
+
+// Ingress checks an Ingress by the rules of the API server.
+func Ingress(m *dynamicpb.Message, about About) []document.Finding {
+	return checkSpec(m, about, func(c *checker, at *document.Path) { c.kubeIngress(at, ingress.SpecOf(m)) })
+}
+
+// IngressClass checks an IngressClass.
+func IngressClass(m *dynamicpb.Message, about About) []document.Finding {
+	return checkSpec(m, about, func(c *checker, at *document.Path) {
+		if ingress.ClassOf(m).Controller == "" {
+			c.fail(at.Field("controller"), "an IngressClass needs a controller; that of the mesh is %s", ingress.Controller)
+		}
+	})
+}
+
+func (c *checker) kubeIngress(p *document.Path, s ingress.Spec) {
+	if s.DefaultBackend == nil && len(s.Rules) == 0 {
+		c.fail(p, "an Ingress needs rules or a defaultBackend")
+	}
+	if s.IngressClassName != "" {
+		c.rule(p.Field("ingressClassName"), Subdomain(s.IngressClassName))
+	}
+	if s.DefaultBackend != nil {
+		c.ingressBackend(p.Field("defaultBackend"), s.DefaultBackend)
+	}
+	for i, t := range s.TLS {
+		for j, host := range t.Hosts {
+			c.ingressHost(p.Field("tls").At(i).Field("hosts").At(j), host)
+		}
+	}
+	for i, r := range s.Rules {
+		at := p.Field("rules").At(i)
+		if r.Host != "" {
+			c.ingressHost(at.Field("host"), r.Host)
+		}
+		if r.HTTP == nil {
+			continue // all its requests go to the default backend
+		}
+		paths := at.Field("http").Field("paths")
+		if len(r.HTTP.Paths) == 0 {
+			c.fail(paths, "http needs at least one path")
+		}
+		for j, path := range r.HTTP.Paths {
+			c.ingressPath(paths.At(j), path)
+		}
+	}
+}
+
+func (c *checker) ingressHost(p *document.Path, host string) {
+	name := strings.TrimPrefix(host, "*.")
+	if reason := Subdomain(name); reason != "" || host == "*" {
+		c.fail(p, "%s must be a host name in lower case, such as shop.example.com or *.example.com", document.Quote(host))
+	}
+}
+
+func (c *checker) ingressPath(p *document.Path, path ingress.Path) {
+	types := []string{ingress.Exact, ingress.Prefix, ingress.ImplementationSpecific}
+	at := p.Field("path")
+	switch path.PathType {
+	case "":
+		c.fail(p.Field("pathType"), "a path needs a pathType: one of %s", strings.Join(types, ", "))
+	case ingress.ImplementationSpecific:
+		if path.Path != "" && path.Path[0] != '/' {
+			c.fail(at, "%s must begin with /", document.Quote(path.Path))
+		}
+	case ingress.Exact, ingress.Prefix:
+		c.absolute(at, path.Path)
+	default:
+		c.fail(p.Field("pathType"), "%s", document.Unknown("path type", path.PathType, types))
+	}
+	if path.Backend == nil {
+		c.fail(p.Field("backend"), "a path needs a backend: the service to which its requests go")
+		return
+	}
+	c.ingressBackend(p.Field("backend"), path.Backend)
+}
+
+// absolute checks the path of a type that compares it with that of a request.
+func (c *checker) absolute(p *document.Path, path string) {
+	if !strings.HasPrefix(path, "/") {
+		c.fail(p, "%s must begin with /", document.Quote(path))
+		return
+	}
+	for _, part := range []string{"//", "/./", "/../", "%2f", "%2F"} {
+		if strings.Contains(path, part) {
+			c.fail(p, "%s must not contain %s", document.Quote(path), document.Quote(part))
+			return
+		}
+	}
+	if strings.HasSuffix(path, "/.") || strings.HasSuffix(path, "/..") {
+		c.fail(p, "%s must not end with . or ..", document.Quote(path))
+	}
+}
+
+func (c *checker) ingressBackend(p *document.Path, b *ingress.Backend) {
+	at := p.Field("service")
+	switch {
+	case b.Service == nil && b.Resource == nil:
+		c.fail(p, "a backend needs a service")
+		return
+	case b.Service != nil && b.Resource != nil:
+		c.fail(p, "a backend has either a service or a resource, not both")
+		return
+	case b.Resource != nil:
+		return
+	case b.Service.Name == "":
+		c.fail(at.Field("name"), "the service needs a name")
+	default:
+		c.rule(at.Field("name"), Label(b.Service.Name))
+	}
+	port := at.Field("port")
+	switch is := b.Service.Port; {
+	case is == nil || is.Name == "" && is.Number == 0:
+		c.fail(port, "the service needs a port: its number or its name")
+	case is.Name != "" && is.Number != 0:
+		c.fail(port, "a port has either a number or a name, not both")
+	case is.Name == "":
+		c.rule(port.Field("number"), checkPort(is.Number))
+	}
+}
