@@ -20,7 +20,7 @@ LINT := .tools/golangci-lint-$(LINT_VERSION)/golangci-lint
 # `make lint MODULES=test/podrunner/nodeconformance` does that.
 MODULES = $(sort $(filter-out test/cluster/build/% test/podrunner/nodeconformance,$(patsubst ./%,%,$(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './.tools/*')))))
 
-.PHONY: help tools tools-cluster namespaces build demo demo-cluster cluster test test-cluster exam check update bench bench-cluster arch fuzz soak chaos lint lint-built mutate clean go
+.PHONY: help tools tools-cluster namespaces build docs demo demo-cluster cluster test test-cluster exam check update bench bench-cluster arch fuzz soak chaos lint lint-built mutate clean go
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -38,6 +38,10 @@ build: go ## Build the programs into bin/
 	@mkdir -p bin
 	@echo "build: programs into bin/"
 	@go build -o bin/ ./cmd/...
+
+docs: go ## Write the reference of the commands into doc/reference, and man pages into bin/man
+	@mkdir -p bin/man
+	@go test ./cmd/... -count=1 -run '^TestReference$$' -update -man $(CURDIR)/bin/man
 
 demo: tools build ## A bookstore with a real Envoy beside each service, and live edits; CI=1 for a bounded run
 	@go build -o bin/bookstore ./samples/bookstore/app

@@ -20,17 +20,29 @@ import (
 func request() *cobra.Command {
 	var port uint16
 	c := &cobra.Command{
-		Use:   "request METHOD PATH",
+		Use:   "request METHOD PATH [BODY]",
 		Short: "Send a request to Envoy's admin interface and print the response",
+		Long: `request sends a request to Envoy's admin interface, which listens on loopback only, and prints the response. The body "-" is
+read from the standard input.
+
+Exit codes: 0 Envoy answered 200; 1 it answered something else, or not at all; 2 the command line is invalid.`,
 		Example: `  pilot-agent request GET 'stats?filter=upstream_rq'
-  pilot-agent request POST 'logging?level=debug'`,
-		Args: cobra.ExactArgs(2),
+  pilot-agent request POST 'logging?level=debug'
+  pilot-agent request POST tap - < tap.yaml`,
+		Args: cobra.RangeArgs(2, 3),
 	}
 	c.Flags().Uint16Var(&port, "proxyAdminPort", 15000, "port of the admin interface, on loopback")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx, stop := interruptible(cmd)
 		defer stop()
-		resp, err := envoy.NewAdmin(net.JoinHostPort("localhost", strconv.Itoa(int(port)))).Do(ctx, strings.ToUpper(args[0]), args[1])
+		var body io.Reader
+		switch {
+		case len(args) == 3 && args[2] == "-":
+			body = cmd.InOrStdin()
+		case len(args) == 3:
+			body = strings.NewReader(args[2])
+		}
+		resp, err := envoy.NewAdmin(net.JoinHostPort("localhost", strconv.Itoa(int(port)))).Send(ctx, strings.ToUpper(args[0]), args[1], body)
 		if err != nil {
 			return fmt.Errorf("%w; is the agent running, and is %d its --proxyAdminPort?", err, port)
 		}
@@ -54,8 +66,13 @@ func wait() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "wait",
 		Short: "Wait until the proxy is ready",
-		Long:  `wait repeats a request until the proxy is ready or the timeout is exceeded. A container that must not start before its proxy runs it first.`,
-		Args:  cobra.NoArgs,
+		Long: `wait repeats a request until the proxy is ready or the timeout is exceeded. A container that must not start before its proxy
+runs it first.
+
+Exit codes: 0 the proxy is ready; 1 it was not ready in time; 2 the command line is invalid.`,
+		Example: `  # start the application when its proxy is ready
+  pilot-agent wait --timeoutSeconds=30 && exec ./application`,
+		Args: cobra.NoArgs,
 	}
 	f := c.Flags()
 	f.StringVar(&url, "url", "http://localhost:15021/healthz/ready", "URL of the readiness check")
@@ -82,14 +99,18 @@ func await(ctx context.Context, url string, timeout, period time.Duration) error
 	client := &http.Client{Timeout: timeout}
 	defer client.CloseIdleConnections()
 	began := time.Now()
+	var last error
 	for {
 		err := ask(ctx, client, url)
 		if err == nil {
 			return nil
 		}
+		if last == nil || ctx.Err() == nil {
+			last = err // what the end of all waiting interrupts says less than the answer before
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the proxy was not ready within %v: %w", time.Since(began).Round(time.Millisecond), err)
+			return fmt.Errorf("the proxy was not ready within %v: %w", time.Since(began).Round(time.Millisecond), last)
 		case <-tick.C:
 		}
 	}

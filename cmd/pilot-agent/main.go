@@ -39,9 +39,18 @@ func root() *cobra.Command {
 		Long: `pilot-agent runs next to each proxy of a service mesh: it writes Envoy's bootstrap, starts Envoy, restarts it after a
 crash, answers readiness probes, and stops it after running requests have had time to complete.`,
 	}
-	c.AddCommand(proxy(), request(), wait(), captureTraffic(), cleanCapture(), run.Version(fmt.Sprintf("%v, for Istio %s", run.ReadBuild(), agent.IstioVersion)))
+	c.AddCommand(proxy(), request(), wait(), captureTraffic(), cleanCapture(), run.Version(build{run.ReadBuild(), agent.IstioVersion}))
 	return c
 }
+
+// build is the version of the program, and that of the Istio whose agent it stands for.
+type build struct {
+	run.Build
+	Istio string `json:"istio"`
+}
+
+// String returns both in one line.
+func (b build) String() string { return fmt.Sprintf("%v, for Istio %s", b.Build, b.Istio) }
 
 // interruptible returns a context that the first signal cancels.
 func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {

@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -65,15 +66,27 @@ func Command(ctx context.Context, root *cobra.Command, args []string) int {
 	return ExitFailed
 }
 
-// Version returns the command that prints the version of the program.
-func Version(build any) *cobra.Command {
-	return &cobra.Command{
+// Version returns the command that prints the version of the program: build as text, or as JSON.
+func Version(build fmt.Stringer) *cobra.Command {
+	var output string
+	c := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of the program",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), build)
-			return err
+			switch output {
+			case "text":
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), build)
+				return err
+			case "json":
+				out := json.NewEncoder(cmd.OutOrStdout())
+				out.SetIndent("", "  ")
+				return out.Encode(build)
+			default:
+				return Usage(fmt.Errorf("--output: %q is neither text nor json", output))
+			}
 		},
 	}
+	c.Flags().StringVarP(&output, "output", "o", "text", "format: text or json")
+	return c
 }

@@ -36,11 +36,22 @@ func TestCommand(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	build := Build{Version: "v1", Revision: "0123456789abcdef", Modified: true, Go: "go1"}
-	c := Version(build)
-	var out bytes.Buffer
-	c.SetOut(&out)
-	if code := Command(t.Context(), c, nil); code != ExitDone || out.String() != "v1 (revision 0123456789ab, modified) go1\n" {
-		t.Errorf("version ends with %d and says %q", code, out.String())
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{nil, ExitDone, "v1 (revision 0123456789ab, modified) go1\n"},
+		{[]string{"-o", "json"}, ExitDone, "{\n  \"version\": \"v1\",\n  \"revision\": \"0123456789abcdef\",\n  \"modified\": true,\n  \"golang_version\": \"go1\"\n}\n"},
+		{[]string{"-o", "xml"}, ExitUsage, "version: --output: \"xml\" is neither text nor json\nRun 'version --help' for usage.\n"},
+	} {
+		cmd := Version(build)
+		var out bytes.Buffer
+		cmd.SetOut(&out)
+		cmd.SetErr(&out)
+		if code := Command(t.Context(), cmd, c.args); code != c.code || out.String() != c.says {
+			t.Errorf("version %q ends with %d and says %q", c.args, code, out.String())
+		}
 	}
 	if ReadBuild().Go == "" {
 		t.Error("the build does not know its Go")

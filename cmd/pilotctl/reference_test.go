@@ -1,0 +1,29 @@
+package main
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/pilotmesh/pilot/internal/reference"
+)
+
+var (
+	update = flag.Bool("update", false, "rewrite the reference of the commands")
+	man    = flag.String("man", "", "write man pages into this folder, too")
+)
+
+// TestReference: what is committed is what the commands say.
+func TestReference(t *testing.T) {
+	t.Setenv("HOME", "$HOME")
+	t.Setenv("XDG_STATE_HOME", "")
+	if err := reference.Keep(root(), "../../doc/reference/pilotctl.md", *update); err != nil {
+		t.Error(err)
+	}
+	dir := *man
+	if dir == "" {
+		dir = t.TempDir()
+	}
+	if err := reference.Man(root(), dir); err != nil {
+		t.Error(err)
+	}
+}
