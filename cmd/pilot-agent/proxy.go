@@ -47,6 +47,9 @@ localhost with REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION=true.
 describes it ({"port":"8080","path":"/metrics"}, or several targets). A target that cannot be scraped hides nothing of the others; its
 pilot_agent_scrape_target_up is 0.
 
+With --stsPort and STS_TOKEN_ENDPOINT it exchanges tokens for programs of the workload (RFC 8693): POST /token on loopback is passed on
+to that URL, for which the roots in STS_ROOT_CA vouch (or those of the system).
+
 SIGTERM and SIGINT drain the proxy: clients are asked to use other endpoints, and running requests have
 terminationDrainDuration to complete (or, with EXIT_ON_ZERO_ACTIVE_CONNECTIONS=true, as long as connections are open). Then
 Envoy stops. A second signal stops it immediately.

@@ -131,6 +131,9 @@ func supervise(ctx context.Context, p *proxy, c boot.Config, s *config.Settings,
 	if err == nil {
 		names, err = serveNames(ctx, group, s, c, dialer, store, log)
 	}
+	if err == nil {
+		err = serveTokens(ctx, group, s, c, log)
+	}
 	if err != nil {
 		if page != nil {
 			err = errors.Join(err, page.Close())

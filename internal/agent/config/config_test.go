@@ -255,6 +255,10 @@ func TestRemarks(t *testing.T) {
 		{[]string{`ISTIO_PROMETHEUS_ANNOTATIONS={"targets":[{"port":"16000"},{"port":"15021"},{"port":"8080"}]}`}, []string{"--proxyAdminPort=16000"}, []string{
 			`ISTIO_PROMETHEUS_ANNOTATIONS: the target 15021/metrics has no effect: its port is that of Envoy's listener for probes; set prometheus.io/port to the application's`,
 			`ISTIO_PROMETHEUS_ANNOTATIONS: the target 16000/metrics has no effect: its port is that of Envoy's admin interface; set prometheus.io/port to the application's`}},
+		{nil, []string{"--stsPort=15463", "--tokenManagerPlugin=GoogleTokenExchange"}, []string{
+			"--stsPort has no effect: set STS_TOKEN_ENDPOINT to the URL of the token service, such as https://sts.example.com/token",
+			"--tokenManagerPlugin has no effect: tokens are exchanged at the service that STS_TOKEN_ENDPOINT names"}},
+		{[]string{"STS_TOKEN_ENDPOINT=https://a/b"}, nil, []string{"STS_TOKEN_ENDPOINT has no effect: no port is set for the token exchange (--stsPort)"}},
 		{[]string{"CREDENTIAL_FETCHER_TYPE=x"}, nil, []string{"CREDENTIAL_FETCHER_TYPE has no effect: tokens are read from a file (--tokenFile)"}},
 		{[]string{"ISTIO_META_DNS_CAPTURE=true", "DNS_PROXY_ADDR=127.0.0.1:53"}, nil, nil},
 		{[]string{"DNS_PROXY_ADDR=127.0.0.1:53"}, nil, []string{"DNS_PROXY_ADDR has no effect: the agent does not answer DNS queries; set ISTIO_META_DNS_CAPTURE=true"}},
@@ -320,6 +324,21 @@ func TestApplication(t *testing.T) {
 	}
 	_, err := load(t, nil, []string{"ISTIO_PROMETHEUS_ANNOTATIONS=x", "ISTIO_KUBE_APP_PROBERS=x", "REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION=x"})
 	if err == nil || !strings.Contains(err.Error(), "ISTIO_KUBE_APP_PROBERS: it is not") || !strings.Contains(err.Error(), "ISTIO_PROMETHEUS_ANNOTATIONS: it is not") || !strings.Contains(err.Error(), "DESTINATION: \"x\" is neither") {
+		t.Error(err)
+	}
+}
+
+// TestSTS: tokens go over TLS only, or to this host.
+func TestSTS(t *testing.T) {
+	s := mustLoad(t, nil, []string{"STS_TOKEN_ENDPOINT=https://a/b", "STS_ROOT_CA=/c"}, "--stsPort=15463")
+	if want := (STS{Port: 15463, Endpoint: "https://a/b", Roots: "/c"}); s.STS != want {
+		t.Errorf("%+v, want %+v", s.STS, want)
+	}
+	_, err := load(t, nil, []string{"STS_TOKEN_ENDPOINT=http://a/b"}, "--stsPort=15463")
+	if err == nil || !strings.Contains(err.Error(), "STS_TOKEN_ENDPOINT: \"http://a/b\" is neither https nor on this host") {
+		t.Error(err)
+	}
+	if _, err := load(t, nil, nil, "--stsPort=x"); err == nil || !strings.Contains(err.Error(), "--stsPort") {
 		t.Error(err)
 	}
 }

@@ -19,6 +19,7 @@ type flags struct {
 	ip                      string
 	healthPort, metricsPort string
 	tokenFile               string
+	stsPort, stsPlugin      string
 	explicitTLS             bool // some source has set how to authenticate to the control plane
 }
 
@@ -40,6 +41,9 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 	fs.String("statusPort", "15020", "port of the agent's status server; 0 for none")
 	fs.StringVar(&s.flags.healthPort, "envoyStatusPort", s.flags.healthPort, "port of Envoy's listener for readiness probes; 0 for none")
 	fs.StringVar(&s.flags.metricsPort, "envoyPrometheusPort", s.flags.metricsPort, "port of Envoy's listener for scrapes; 0 for none")
+
+	fs.StringVar(&s.flags.stsPort, "stsPort", "0", "port of the agent's token exchange, on loopback; 0 for none")
+	fs.StringVar(&s.flags.stsPlugin, "tokenManagerPlugin", "", "accepted for compatibility: tokens are exchanged at $STS_TOKEN_ENDPOINT")
 
 	fs.StringVar(&s.Envoy, "envoy", "", "the envoy binary (default $ENVOY, ProxyConfig's binaryPath, or the one on PATH)")
 	fs.String("binaryPath", "", "the same as --envoy, which takes precedence")
@@ -65,7 +69,7 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 
 // unsupportedFlags are flags of present and former Istio agents that have no effect here.
 var unsupportedFlags = []string{
-	"stsPort", "tokenManagerPlugin", "templateFile", "profiling", "serviceregistry", "trust-domain", "applicationPorts",
+	"templateFile", "profiling", "serviceregistry", "trust-domain", "applicationPorts",
 	"parentShutdownDuration", "customConfigFile", "disableInternalTelemetry", "controlPlaneBootstrap", "connectTimeout",
 	"statsdUdpAddress", "zipkinAddress", "lightstepAddress", "lightstepAccessToken", "lightstepSecure", "lightstepCacertPath",
 	"datadogAgentAddress", "stackdriverTracingEnabled", "availabilityZone", "kubeAppProberConfig", "dnsRefreshRate",

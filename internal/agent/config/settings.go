@@ -68,6 +68,8 @@ type Settings struct {
 	Certificates Certificates
 	// DNS are the settings of the DNS proxy.
 	DNS DNS
+	// STS are the settings of the token exchange.
+	STS STS
 	// Application is what the status server asks of the application.
 	Application Application
 
@@ -131,6 +133,7 @@ func (s *Settings) Load() error {
 	s.checkDiscovery(&errs)
 	s.loadCertificates(&errs)
 	s.loadDNS(&errs)
+	s.loadSTS(&errs)
 	s.loadApplication(&errs)
 	level, err := parseLevel(s.flags.logLevel)
 	if err != nil {

@@ -376,7 +376,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"ENVOY=" + oldEnvoy}, []string{"proxy", somewhere}, 1, "is Envoy 1.20.1, which is too old: 1.37 to 1.40 are supported"},
 		{[]string{"ENVOY=" + envoyBinary}, []string{"proxy", somewhere, "--proxyAdminPort=" + port}, 1, "Envoy's admin interface has no port: listen tcp 127.0.0.1:" + port},
 		{[]string{"ENVOY=" + envoyBinary}, []string{"proxy", somewhere, "--proxyAdminPort=" + free, "--envoyStatusPort=" + port}, 1, "or set another one with --envoyStatusPort"},
-		{nil, []string{"request", "GET"}, 2, "accepts 2 arg(s)"},
+		{nil, []string{"request", "GET"}, 2, "accepts between 2 and 3 arg(s)"},
 		{nil, []string{"request", "GET", "/", "--proxyAdminPort=1"}, 1, "is the agent running, and is 1 its --proxyAdminPort?"},
 		{nil, []string{"wait", "--url=http://127.0.0.1:1", "--timeoutSeconds=1"}, 1, "the proxy was not ready within 1"},
 		{nil, []string{"wait", "--timeoutSeconds=0"}, 2, "must be positive"},
