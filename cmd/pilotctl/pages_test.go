@@ -70,18 +70,16 @@ func known(t *testing.T) http.Handler {
 	} {
 		problems = problems.With(omap.Put(omap.Name(p.OutputName()), p))
 	}
+	var batch source.Batch
+	for _, d := range api.Decode("ingress.yaml", []byte(ingresses)) {
+		batch.Events = append(batch.Events, source.Event{Key: d.Key, Object: d.Object})
+	}
 	graph.Commit(func(tx *store.Txn) {
+		tables.Apply(tx, batch)
 		tables.Positions.Set(tx, reviews, api.Position{File: "mesh.yaml", Line: 3})
 		for _, id := range []string{web, bank} {
 			tables.Proxies.Set(tx, id+"-1", &proxy.Proxy{ID: id, Role: proxy.Sidecar, Version: "1.31.0"})
 		}
-	})
-	graph.Commit(func(tx *store.Txn) {
-		var batch source.Batch
-		for _, d := range api.Decode("ingress.yaml", []byte(ingresses)) {
-			batch.Events = append(batch.Events, source.Event{Key: d.Key, Object: d.Object})
-		}
-		tables.Apply(tx, batch)
 	})
 	m := still{push.View{Tables: tables, Graph: graph, Queries: queries, Problems: problems}}
 	build := run.Build{Version: "test"}

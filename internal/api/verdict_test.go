@@ -38,8 +38,8 @@ func judge(kind, name string, data []byte) (verdict string, problems []Problem) 
 // TestVerdicts holds the rules of each kind to documents on both sides of them.
 func TestVerdicts(t *testing.T) {
 	files, err := filepath.Glob("testdata/verdicts/*.txtar")
-	if err != nil || len(files) != 10 {
-		t.Fatalf("found %d files, want 10 (%v)", len(files), err)
+	if err != nil || len(files) != 12 {
+		t.Fatalf("found %d files, want 12 (%v)", len(files), err)
 	}
 	for _, file := range files {
 		kind := strings.TrimSuffix(filepath.Base(file), ".txtar")

@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"fmt"
+	"net/netip"
 	"strings"
 
 	"google.golang.org/protobuf/types/dynamicpb"
@@ -17,11 +19,29 @@ func Ingress(m *dynamicpb.Message, about About) []document.Finding {
 // IngressClass checks an IngressClass.
 func IngressClass(m *dynamicpb.Message, about About) []document.Finding {
 	return checkSpec(m, about, func(c *checker, at *document.Path) {
-		if ingress.ClassOf(m).Controller == "" {
-			c.fail(at.Field("controller"), "an IngressClass needs a controller; that of the mesh is %s", ingress.Controller)
-		}
+		c.rule(at.Field("controller"), controllerName(ingress.ClassOf(m).Controller))
 	})
 }
+
+// maxController is the length that the API server permits for the name of a controller.
+const maxController = 250
+
+// controllerName checks the name of a controller: a domain, a slash, and a path.
+func controllerName(name string) string {
+	domain, path, _ := strings.Cut(name, "/")
+	switch {
+	case name == "":
+		return "an IngressClass needs a controller; that of the mesh is " + ingress.Controller
+	case len(name) > maxController:
+		return fmt.Sprintf("it must have at most %d characters", maxController)
+	case Subdomain(domain) != "" || path == "" || strings.ContainsFunc(path, func(r rune) bool { return !strings.ContainsRune(controllerChars, r) }):
+		return fmt.Sprintf("%s must be a domain in lower case, a slash, and a path, such as %s", document.Quote(name), ingress.Controller)
+	}
+	return ""
+}
+
+// controllerChars are the characters of the path of a controller.
+const controllerChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/-._~%!$&'()*+,;=:"
 
 func (c *checker) kubeIngress(p *document.Path, s ingress.Spec) {
 	if s.DefaultBackend == nil && len(s.Rules) == 0 {
@@ -34,6 +54,9 @@ func (c *checker) kubeIngress(p *document.Path, s ingress.Spec) {
 		c.ingressBackend(p.Field("defaultBackend"), s.DefaultBackend)
 	}
 	for i, t := range s.TLS {
+		if t.SecretName != "" {
+			c.rule(p.Field("tls").At(i).Field("secretName"), Subdomain(t.SecretName))
+		}
 		for j, host := range t.Hosts {
 			c.ingressHost(p.Field("tls").At(i).Field("hosts").At(j), host)
 		}
@@ -58,7 +81,8 @@ func (c *checker) kubeIngress(p *document.Path, s ingress.Spec) {
 
 func (c *checker) ingressHost(p *document.Path, host string) {
 	name := strings.TrimPrefix(host, "*.")
-	if reason := Subdomain(name); reason != "" || host == "*" {
+	_, err := netip.ParseAddr(host)
+	if reason := Subdomain(name); reason != "" || host == "*" || err == nil {
 		c.fail(p, "%s must be a host name in lower case, such as shop.example.com or *.example.com", document.Quote(host))
 	}
 }
@@ -112,6 +136,9 @@ func (c *checker) ingressBackend(p *document.Path, b *ingress.Backend) {
 		c.fail(p, "a backend has either a service or a resource, not both")
 		return
 	case b.Resource != nil:
+		if b.Resource.Kind == "" || b.Resource.Name == "" {
+			c.fail(p.Field("resource"), "a resource needs a kind and a name")
+		}
 		return
 	case b.Service.Name == "":
 		c.fail(at.Field("name"), "the service needs a name")
@@ -126,5 +153,19 @@ func (c *checker) ingressBackend(p *document.Path, b *ingress.Backend) {
 		c.fail(port, "a port has either a number or a name, not both")
 	case is.Name == "":
 		c.rule(port.Field("number"), checkPort(is.Number))
+	default:
+		c.rule(port.Field("name"), portName(is.Name))
 	}
+}
+
+// maxPortName is the length that the API server permits for the name of a port.
+const maxPortName = 15
+
+// portName checks the name of a port of a Service as Ingresses may name it.
+func portName(name string) string {
+	letters := strings.ContainsFunc(name, func(r rune) bool { return 'a' <= r && r <= 'z' })
+	if len(name) > maxPortName || !letters || Label(name) != "" || strings.Contains(name, "--") {
+		return fmt.Sprintf("%s must be the name of a port: at most %d lower-case letters, digits and single dashes, with a letter", document.Quote(name), maxPortName)
+	}
+	return ""
 }
