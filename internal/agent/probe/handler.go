@@ -196,7 +196,7 @@ func (h *handler) grpc(ctx context.Context, p Probe) error {
 	if err != nil {
 		return fmt.Errorf("the application: %w", err)
 	}
-	defer conn.Close()
+	defer conn.Close() //nolint:errcheck // nothing is buffered
 	resp, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{Service: p.GRPC.Service})
 	switch status.Code(err) {
 	case codes.OK:

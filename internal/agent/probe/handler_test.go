@@ -51,7 +51,7 @@ func portOf(address string) string {
 }
 
 // run runs one probe, as the kubelet would, and returns status and body.
-func run(t *testing.T, address, description string) (*http.Response, string) {
+func run(t *testing.T, address, description string) (*httptest.ResponseRecorder, string) {
 	t.Helper()
 	probes, _, err := Parse(`{"/app-health/app/livez": `+description+`}`, []string{address})
 	if err != nil {
@@ -61,7 +61,7 @@ func run(t *testing.T, address, description string) (*http.Response, string) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://10.0.0.1:15020/app-health/app/livez", nil)
 	r.Header = http.Header{"User-Agent": {"kube-probe/1.36"}, "Connection": {"close"}, "Accept": {"*/*"}, "X": {"kubelet"}}
 	Handler(Options{Probes: probes, Address: address, Own: []string{address}, StatusPort: 15020, Log: slog.New(slog.DiscardHandler)}).ServeHTTP(w, r)
-	return w.Result(), strings.TrimSpace(w.Body.String())
+	return w, strings.TrimSpace(w.Body.String())
 }
 
 func TestHTTP(t *testing.T) {
@@ -83,22 +83,22 @@ func TestHTTP(t *testing.T) {
 		{"/seen", `, "scheme": "HTTPS"`, 500, "server gave HTTP response to HTTPS client"},
 	} {
 		resp, body := run(t, "127.0.0.1", fmt.Sprintf(`{"httpGet": {"port": %s, "path": %q%s}}`, port, c.path, c.more))
-		if resp.StatusCode != c.code || !strings.Contains(body, c.body) {
-			t.Errorf("%s%s: %d %s; want %d %s", c.path, c.more, resp.StatusCode, body, c.code, c.body)
+		if resp.Code != c.code || !strings.Contains(body, c.body) {
+			t.Errorf("%s%s: %d %s; want %d %s", c.path, c.more, resp.Code, body, c.code, c.body)
 		}
 	}
 	resp, _ := run(t, "127.0.0.1", `{"httpGet": {"port": `+port+`, "path": "/there"}}`)
-	if got := resp.Header.Get("Location"); got != "http://192.0.2.1/secret" {
+	if got := resp.Header().Get("Location"); got != "http://192.0.2.1/secret" {
 		t.Errorf("the redirect to another host is passed on as %q", got)
 	}
 	resp, body := run(t, "127.0.0.1", `{"httpGet": {"port": `+port+`, "path": "/large"}}`)
-	if resp.StatusCode != 200 || len(body) != maxBody {
-		t.Errorf("of a large answer: %d, %d bytes", resp.StatusCode, len(body))
+	if resp.Code != http.StatusOK || len(body) != maxBody {
+		t.Errorf("of a large answer: %d, %d bytes", resp.Code, len(body))
 	}
 	began := time.Now()
 	resp, body = run(t, "127.0.0.1", `{"httpGet": {"port": `+port+`, "path": "/hang"}}`)
-	if resp.StatusCode != 500 || !strings.Contains(body, "the application did not answer within 1s") || time.Since(began) < time.Second {
-		t.Errorf("of no answer: %d %s", resp.StatusCode, body)
+	if resp.Code != http.StatusInternalServerError || !strings.Contains(body, "the application did not answer within 1s") || time.Since(began) < time.Second {
+		t.Errorf("of no answer: %d %s", resp.Code, body)
 	}
 }
 
@@ -107,8 +107,8 @@ func TestHTTPS(t *testing.T) {
 	s := httptest.NewTLSServer(http.HandlerFunc(application))
 	defer s.Close()
 	resp, body := run(t, "127.0.0.1", `{"httpGet": {"port": `+portOf(s.Listener.Addr().String())+`, "path": "/seen", "scheme": "HTTPS"}}`)
-	if resp.StatusCode != 200 || !strings.Contains(body, "GET /seen") {
-		t.Errorf("%d %s", resp.StatusCode, body)
+	if resp.Code != http.StatusOK || !strings.Contains(body, "GET /seen") {
+		t.Errorf("%d %s", resp.Code, body)
 	}
 }
 
@@ -122,8 +122,8 @@ func TestIPv6(t *testing.T) {
 	s.Start()
 	defer s.Close()
 	for _, d := range []string{`{"httpGet": {"port": %s, "path": "/seen"}}`, `{"tcpSocket": {"port": %s}}`, `{"tcpSocket": {"port": %s, "host": "localhost"}}`} {
-		if resp, body := run(t, "::1", fmt.Sprintf(d, portOf(l.Addr().String()))); resp.StatusCode != 200 {
-			t.Errorf("%s: %d %s", d, resp.StatusCode, body)
+		if resp, body := run(t, "::1", fmt.Sprintf(d, portOf(l.Addr().String()))); resp.Code != http.StatusOK {
+			t.Errorf("%s: %d %s", d, resp.Code, body)
 		}
 	}
 }
@@ -154,11 +154,11 @@ func garbage(t *testing.T) (port string) {
 
 func TestTCP(t *testing.T) {
 	open := garbage(t)
-	if resp, body := run(t, "127.0.0.1", `{"tcpSocket": {"port": `+open+`}}`); resp.StatusCode != 200 || body != "OK" {
-		t.Errorf("open: %d %s", resp.StatusCode, body)
+	if resp, body := run(t, "127.0.0.1", `{"tcpSocket": {"port": `+open+`}}`); resp.Code != http.StatusOK || body != "OK" {
+		t.Errorf("open: %d %s", resp.Code, body)
 	}
-	if resp, body := run(t, "127.0.0.1", `{"httpGet": {"port": `+open+`}}`); resp.StatusCode != 500 || !strings.Contains(body, "malformed HTTP") {
-		t.Errorf("garbage: %d %s", resp.StatusCode, body)
+	if resp, body := run(t, "127.0.0.1", `{"httpGet": {"port": `+open+`}}`); resp.Code != http.StatusInternalServerError || !strings.Contains(body, "malformed HTTP") {
+		t.Errorf("garbage: %d %s", resp.Code, body)
 	}
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -168,8 +168,8 @@ func TestTCP(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if resp, body := run(t, "127.0.0.1", `{"tcpSocket": {"port": `+closed+`}}`); resp.StatusCode != 500 || !strings.Contains(body, "connection refused") {
-		t.Errorf("closed: %d %s", resp.StatusCode, body)
+	if resp, body := run(t, "127.0.0.1", `{"tcpSocket": {"port": `+closed+`}}`); resp.Code != http.StatusInternalServerError || !strings.Contains(body, "connection refused") {
+		t.Errorf("closed: %d %s", resp.Code, body)
 	}
 }
 
@@ -207,8 +207,8 @@ func TestGRPC(t *testing.T) {
 		{garbage(t), "", 500, "the application"},
 	} {
 		resp, body := run(t, "127.0.0.1", `{"grpc": {"port": `+c.port+`, "service": `+strconv.Quote(c.service)+`}}`)
-		if resp.StatusCode != c.code || !strings.Contains(body, c.body) {
-			t.Errorf("%q: %d %s; want %d %s", c.service, resp.StatusCode, body, c.code, c.body)
+		if resp.Code != c.code || !strings.Contains(body, c.body) {
+			t.Errorf("%q: %d %s; want %d %s", c.service, resp.Code, body, c.code, c.body)
 		}
 	}
 }

@@ -149,7 +149,7 @@ func budget(r *http.Request) time.Duration {
 
 // accepts reports whether the client accepts OpenMetrics, and does not prefer something else.
 func accepts(r *http.Request) bool {
-	return expfmt.NegotiateIncludingOpenMetrics(r.Header).FormatType() == expfmt.TypeOpenMetrics
+	return expfmt.NegotiateAccept(r.Header, expfmt.DefaultOpenMetricsAcceptedFormats()...).FormatType() == expfmt.TypeOpenMetrics
 }
 
 // sources are Envoy and the targets of the application.

@@ -69,8 +69,14 @@ func agent(t *testing.T) (address string, log *bytes.Buffer) {
 	return s.URL + "/token", log
 }
 
+// reply is what precedes the body of a response.
+type reply struct {
+	code   int
+	header http.Header
+}
+
 // post sends a form and returns status and body.
-func post(t *testing.T, address, contentType, body string) (*http.Response, string) {
+func post(t *testing.T, address, contentType, body string) (reply, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address, strings.NewReader(body))
 	if err != nil {
@@ -87,7 +93,7 @@ func post(t *testing.T, address, contentType, body string) (*http.Response, stri
 		t.Fatal(err)
 	}
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
-	return resp, strings.TrimSpace(string(text))
+	return reply{resp.StatusCode, resp.Header}, strings.TrimSpace(string(text))
 }
 
 const form = "application/x-www-form-urlencoded"
@@ -126,14 +132,14 @@ func TestExchange(t *testing.T) {
 		{exchange(strings.Repeat("x", maxRequest)), 400, "the request cannot be read"},
 	} {
 		resp, body := post(t, address, form, c.body)
-		if resp.StatusCode != c.status || !strings.Contains(body, c.want) || resp.Header.Get("Cache-Control") != "no-store" {
-			t.Errorf("%.200s: %d %s; want %d %s", c.body, resp.StatusCode, body, c.status, c.want)
+		if resp.code != c.status || !strings.Contains(body, c.want) || resp.header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%.200s: %d %s; want %d %s", c.body, resp.code, body, c.status, c.want)
 		}
 	}
-	if resp, body := post(t, address, "application/json", "{}"); resp.StatusCode != 400 || !strings.Contains(body, "application/x-www-form-urlencoded") {
-		t.Errorf("JSON: %d %s", resp.StatusCode, body)
+	if resp, body := post(t, address, "application/json", "{}"); resp.code != http.StatusBadRequest || !strings.Contains(body, "application/x-www-form-urlencoded") {
+		t.Errorf("JSON: %d %s", resp.code, body)
 	}
-	if resp, err := http.Get(address); err != nil || resp.StatusCode != 405 || resp.Body.Close() != nil {
+	if resp, err := http.Get(address); err != nil || resp.StatusCode != http.StatusMethodNotAllowed || resp.Body.Close() != nil {
 		t.Errorf("GET: %v %v", resp, err)
 	}
 	if strings.Contains(log.String(), "secret") || !strings.Contains(log.String(), "it has expired") {
@@ -150,8 +156,8 @@ func TestUntrusted(t *testing.T) {
 	s := httptest.NewServer(Handler(Options{Endpoint: upstream.URL, Log: slog.New(slog.DiscardHandler)}))
 	defer s.Close()
 	resp, body := post(t, s.URL+"/token", form, exchange("good"))
-	if resp.StatusCode != 503 || !strings.Contains(body, "certificate") || asked {
-		t.Errorf("%d %s, asked: %v", resp.StatusCode, body, asked)
+	if resp.code != http.StatusServiceUnavailable || !strings.Contains(body, "certificate") || asked {
+		t.Errorf("%d %s, asked: %v", resp.code, body, asked)
 	}
 }
 
