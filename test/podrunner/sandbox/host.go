@@ -171,7 +171,7 @@ func (h *Host) Close() error {
 
 // removeLinks removes the bridge of that name, and what veths of its name are left.
 func removeLinks(bridge string) error {
-	links, err := netlink.LinkList()
+	links, err := whole(netlink.LinkList)
 	if err != nil {
 		return fmt.Errorf("list links: %w", err)
 	}
@@ -186,6 +186,19 @@ func removeLinks(bridge string) error {
 		}
 	}
 	return nil
+}
+
+// dumps is how often a list is asked for that changes while the kernel writes it down.
+const dumps = 100
+
+// whole asks for a list again if it has changed while the kernel wrote it down: other clusters come and go on this machine.
+func whole[T any](list func() ([]T, error)) (all []T, err error) {
+	for range dumps {
+		if all, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return all, err
 }
 
 func linkAddress(prefix netip.Prefix) *netlink.Addr {
@@ -226,7 +239,7 @@ func (h *Host) SetForwarding(on bool) error {
 
 func removeRules(bridge string) error {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		rules, err := netlink.RuleList(family)
+		rules, err := whole(func() ([]netlink.Rule, error) { return netlink.RuleList(family) })
 		if err != nil {
 			return fmt.Errorf("list rules: %w", err)
 		}
