@@ -30,7 +30,7 @@ type step struct {
 
 // suites are the steps in the order they run: what fails fast comes first.
 var suites = map[string][]step{
-	"check": {format, vet, vetTests, vetKit, arch, tests("unit", "unit tests", "", withoutArch),
+	"check": {format, vet, vetTests, vetKit, arch, tests("unit", "unit tests, with fewer random histories", "", withoutArch, "-short"),
 		tests("tools", "tests of the test tools", "test", withoutSlow, "-short"), tests("kit", "tests of the test kit", "test/kit", packages("./..."))},
 	"test": {format, vet, vetTests, vetKit, vetNodes, vetCluster, arch,
 		tests("unit", "unit tests with the race detector", "", withoutArch, "-race", "-timeout=20m"),
