@@ -17,14 +17,5 @@ func TestReference(t *testing.T) {
 	for _, name := range []string{"POD_NAMESPACE", "INSTANCE_IP", "ENVOY_STATUS_PORT", "ENVOY_PROMETHEUS_PORT"} {
 		t.Setenv(name, "") // the defaults of flags
 	}
-	if err := reference.Keep(root(), "../../doc/reference/pilot-agent.md", *update); err != nil {
-		t.Error(err)
-	}
-	dir := *man
-	if dir == "" {
-		dir = t.TempDir()
-	}
-	if err := reference.Man(root(), dir); err != nil {
-		t.Error(err)
-	}
+	reference.Check(t, root(), "../../doc/reference/pilot-agent.md", *update, *man)
 }

@@ -16,14 +16,5 @@ var (
 func TestReference(t *testing.T) {
 	t.Setenv("HOME", "$HOME")
 	t.Setenv("XDG_STATE_HOME", "")
-	if err := reference.Keep(root(), "../../doc/reference/pilotctl.md", *update); err != nil {
-		t.Error(err)
-	}
-	dir := *man
-	if dir == "" {
-		dir = t.TempDir()
-	}
-	if err := reference.Man(root(), dir); err != nil {
-		t.Error(err)
-	}
+	reference.Check(t, root(), "../../doc/reference/pilotctl.md", *update, *man)
 }

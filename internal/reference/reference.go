@@ -1,5 +1,5 @@
 // Package reference writes the documentation of the programs from their commands: one page of Markdown per program, and a man page per
-// command. `make docs` runs it; the programs themselves do not contain it.
+// command. `make docs` runs it as a test of each program; the programs themselves do not contain it.
 //
 // Goroutines: none.
 package reference
@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"testing"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
@@ -53,6 +54,21 @@ func Keep(root *cobra.Command, file string, write bool) error {
 		return fmt.Errorf("%s is not what the commands of %s say; run `make docs`", file, root.Name())
 	}
 	return nil
+}
+
+// Check compares the reference of a program with the file in which it is committed, or writes that file. It also writes the man pages
+// into a directory, if man is not empty, and otherwise only tries to.
+func Check(t testing.TB, root *cobra.Command, file string, write bool, man string) {
+	t.Helper()
+	if err := Keep(root, file, write); err != nil {
+		t.Error(err)
+	}
+	if man == "" {
+		man = t.TempDir()
+	}
+	if err := Man(root, man); err != nil {
+		t.Error(err)
+	}
 }
 
 // anchor returns a link within the page instead of one to a page per command.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/google/renameio/v2"
 	"google.golang.org/protobuf/encoding/protodelim"
 )
 
@@ -100,19 +101,16 @@ func parse(text []byte, node string) (saved time.Time, list []*discoveryv3.Delta
 
 // write replaces the file.
 func write(path, node string, now time.Time, limit int64, list []*discoveryv3.DeltaDiscoveryResponse) error {
-	file, err := os.CreateTemp(filepath.Dir(path), ".last-known-good-*") // only its owner can read it
+	// Only the owner can read the file. After a crash of the machine it is this one or the one before.
+	file, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)))
 	if err != nil {
 		return err
 	}
-	err = fill(file, node, now, limit, list)
-	if err == nil {
-		err = file.Sync() // so that after a crash of the machine the file is this one or the one before
+	if err := fill(file, node, now, limit, list); err != nil {
+		return errors.Join(err, file.Cleanup())
 	}
-	if err = errors.Join(err, file.Close()); err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(file.Name()))
+	if err := file.CloseAtomicallyReplace(); err != nil {
+		return errors.Join(err, file.Cleanup())
 	}
 	return nil
 }

@@ -51,12 +51,16 @@ type Options struct {
 
 // Handler answers requests for the paths of the probes. The status is 200 to 399 if the application is healthy.
 func Handler(o Options) http.Handler {
-	return &handler{Options: o, running: make(chan struct{}, maxRunning)}
+	return &handler{Options: o, running: make(chan struct{}, maxRunning), client: &http.Client{CheckRedirect: sameHost, Transport: &http.Transport{
+		DialContext: dial, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the kubelet does not verify certificates of applications either
+	}}}
 }
 
 type handler struct {
 	Options
-	running chan struct{}
+	running chan struct{} // holds an element per probe that runs
+	client  *http.Client
 }
 
 // ServeHTTP runs the probe of the path.
@@ -114,11 +118,7 @@ func (h *handler) http(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		}
 	}
 	p.HTTP.setHeaders(req)
-	client := &http.Client{CheckRedirect: sameHost, Transport: &http.Transport{
-		DialContext: dial, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the kubelet does not verify certificates of applications either
-	}}
-	resp, err := client.Do(req)
+	resp, err := h.client.Do(req)
 	if err != nil {
 		return fmt.Errorf("the application: %w", err)
 	}

@@ -18,7 +18,7 @@ const (
 
 // wholeState is the dialect of State-of-the-World xDS.
 type wholeState struct {
-	// names are what Envoy asks for, by type. sent are the types of which the relay has sent everything.
+	// names are what Envoy asks for, by type. sent are the types that the relay has answered from the store for these names.
 	names map[string][]string
 	sent  map[string]bool
 }
@@ -34,8 +34,12 @@ func (w *wholeState) request(s *session, f *frame) (*frame, error) {
 		s.acknowledged(nonce, q.GetErrorDetail() != nil)
 	}
 	all := typeURL == clusterURL || typeURL == listenerURL
-	if !all {
-		s.store.Keep(typeURL, names)
+	if before, ok := w.names[typeURL]; !ok || !slices.Equal(before, names) {
+		w.names[typeURL] = slices.Clone(names)
+		delete(w.sent, typeURL)
+		if !all {
+			s.store.Keep(typeURL, names)
+		}
 	}
 	if s.up != nil {
 		return f, nil
@@ -43,11 +47,10 @@ func (w *wholeState) request(s *session, f *frame) (*frame, error) {
 	if q.GetErrorDetail() != nil {
 		s.discard(typeURL, q.GetErrorDetail().GetMessage(), nil) // which of them it refuses is not known
 	}
-	known := w.sent[typeURL] && slices.Equal(w.names[typeURL], names)
-	if known || q.GetVersionInfo() != "" && q.GetResponseNonce() == "" {
+	if w.sent[typeURL] || q.GetVersionInfo() != "" && q.GetResponseNonce() == "" {
 		return nil, nil // Envoy has it
 	}
-	w.sent[typeURL], w.names[typeURL] = true, slices.Clone(names)
+	w.sent[typeURL] = true
 	return nil, w.replay(s, typeURL, names, all)
 }
 

@@ -88,9 +88,15 @@ func parseComment(text []byte) (line, error) {
 		return line{kind: end}, nil
 	}
 	word, rest := cutWord(text)
-	kinds := map[string]kind{"HELP": help, "TYPE": typ, "UNIT": unit}
-	k, ok := kinds[string(word)]
-	if !ok {
+	var k kind
+	switch string(word) {
+	case "HELP":
+		k = help
+	case "TYPE":
+		k = typ
+	case "UNIT":
+		k = unit
+	default:
 		return line{}, nil
 	}
 	l := line{kind: k}

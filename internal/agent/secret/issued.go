@@ -24,6 +24,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/renameio/v2"
+
 	"github.com/pilotmesh/pilot/internal/credential"
 	"github.com/pilotmesh/pilot/internal/filewatch"
 )
@@ -429,25 +431,10 @@ func (i *Issued) write(h *held) {
 		content []byte
 	}{{"key.pem", key}, {"cert-chain.pem", chain}, {"root-cert.pem", h.roots}} {
 		if err == nil {
-			err = writeWhole(filepath.Join(i.o.Output, f.name), f.content)
+			err = renameio.WriteFile(filepath.Join(i.o.Output, f.name), f.content, 0o600, renameio.WithTempDir(i.o.Output))
 		}
 	}
 	if err != nil {
 		i.o.Log.Warn("certificates cannot be written to the folder OUTPUT_CERTS", "error", err)
 	}
-}
-
-func writeWhole(path string, content []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // CreateTemp makes the file readable by its owner only
-	if err != nil {
-		return err
-	}
-	_, err = tmp.Write(content)
-	if err = errors.Join(err, tmp.Close()); err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(tmp.Name()))
-	}
-	return nil
 }

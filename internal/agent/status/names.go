@@ -18,17 +18,17 @@ type Names interface {
 
 // ndsz lists the names of the mesh with their addresses, as Istio's agent does under this path.
 func (s *server) ndsz(w http.ResponseWriter, _ *http.Request) {
-	if s.names == nil {
+	if s.Names == nil {
 		http.Error(w, "the agent does not answer DNS queries; set ISTIO_META_DNS_CAPTURE=true", http.StatusNotFound)
 		return
 	}
-	b, err := json.MarshalIndent(map[string]any{"names": s.names.Names()}, "", "  ")
+	b, err := json.MarshalIndent(map[string]any{"names": s.Names.Names()}, "", "  ")
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if _, err := w.Write(append(b, '\n')); err != nil {
-		s.log.Debug("writing the list of names", "error", err)
+		s.Log.Debug("writing the list of names", "error", err)
 	}
 }

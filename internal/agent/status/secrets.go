@@ -12,14 +12,14 @@ import (
 
 // secretz lists the secrets that Envoy has requested, with their states and problems.
 func (s *server) secretz(w http.ResponseWriter, _ *http.Request) {
-	b, err := json.MarshalIndent(map[string]any{"secrets": s.secrets.Secrets()}, "", "  ")
+	b, err := json.MarshalIndent(map[string]any{"secrets": s.Secrets.Secrets()}, "", "  ")
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if _, err := w.Write(append(b, '\n')); err != nil {
-		s.log.Debug("writing the list of secrets", "error", err)
+		s.Log.Debug("writing the list of secrets", "error", err)
 	}
 }
 

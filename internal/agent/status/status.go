@@ -75,7 +75,7 @@ type Parts struct {
 
 // Handler serves the paths of Istio's agent, and /debug/secretz.
 func Handler(p Parts) http.Handler {
-	s := &server{envoy: p.Envoy, life: p.Life, discovery: p.Discovery, secrets: p.Secrets, names: p.Names, log: p.Log}
+	s := &server{p}
 	mux := http.NewServeMux()
 	mux.Handle("GET "+probe.HealthPrefix, p.Probes)
 	mux.Handle("GET "+probe.HookPrefix, p.Probes)
@@ -90,37 +90,30 @@ func Handler(p Parts) http.Handler {
 	return mux
 }
 
-type server struct {
-	envoy     Envoy
-	life      Life
-	discovery Discovery
-	secrets   Secrets
-	names     Names
-	log       *slog.Logger
-}
+type server struct{ Parts }
 
 func (s *server) ready(w http.ResponseWriter, r *http.Request) {
-	if s.life.Leaving() {
+	if s.Life.Leaving() {
 		http.Error(w, "not ready: the proxy is draining", http.StatusServiceUnavailable)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 	defer cancel()
-	if err := s.envoy.Ready(ctx); err != nil {
+	if err := s.Envoy.Ready(ctx); err != nil {
 		http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	if s.names != nil {
-		if err := s.names.Ready(); err != nil {
+	if s.Names != nil {
+		if err := s.Names.Ready(); err != nil {
 			http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
 			return
 		}
 	}
-	if !s.life.Serving() {
+	if !s.Life.Serving() {
 		http.Error(w, "not ready: the proxy has just started", http.StatusServiceUnavailable)
 		return
 	}
-	if since, stale := s.discovery.Stale(); stale {
+	if since, stale := s.Discovery.Stale(); stale {
 		fmt.Fprintf(w, "ready, but stale: the control plane has not been reached since %s; Envoy has the last known good configuration\n", since.UTC().Format(time.RFC3339))
 		return
 	}
@@ -129,9 +122,9 @@ func (s *server) ready(w http.ResponseWriter, r *http.Request) {
 
 // metrics returns the agent's own metrics in the Prometheus text format.
 func (s *server) metrics() string {
-	own := discoveryMetrics(s.discovery) + secretMetrics(s.secrets.Secrets(), time.Now())
-	if s.names != nil {
-		own += s.names.Metrics()
+	own := discoveryMetrics(s.Discovery) + secretMetrics(s.Secrets.Secrets(), time.Now())
+	if s.Names != nil {
+		own += s.Names.Metrics()
 	}
 	return own
 }
@@ -139,7 +132,7 @@ func (s *server) metrics() string {
 // order returns a handler that executes a request to the agent.
 func (s *server) order(what string, do func()) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.log.Info("received a request", "request", what, "from", r.RemoteAddr)
+		s.Log.Info("received a request", "request", what, "from", r.RemoteAddr)
 		do()
 		fmt.Fprintln(w, "OK")
 	})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"io"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -186,19 +187,7 @@ func (c *conversation) decide() string {
 	if len(c.Graph.Cells()) != len(cells) {
 		c.Errorf("%s: the question left cells behind", c.question)
 	}
-	body, err := json.Marshal(a)
-	if err != nil {
-		c.Fatal(err)
-	}
-	var again explain.Access
-	if err := json.Unmarshal(body, &again); err != nil {
-		c.Fatal(err)
-	}
-	var text strings.Builder
-	if err := again.Write(&text); err != nil {
-		c.Fatal(err)
-	}
-	return text.String()
+	return c.overJSON(a, &explain.Access{})
 }
 
 // served asks about Ingresses. The answer goes over JSON, as it does to pilotctl.
@@ -209,12 +198,27 @@ func (c *conversation) served() string {
 	if len(c.Graph.Cells()) != len(cells) {
 		c.Errorf("%s: the question left cells behind", c.question)
 	}
-	body, err := json.Marshal(a)
+	return c.overJSON(a, &explain.Ingresses{})
+}
+
+// roundTrip: what is written as JSON says the same when it was read.
+func (c *conversation) roundTrip(a *explain.Answer) {
+	var one strings.Builder
+	if err := a.Write(&one); err != nil {
+		c.Fatal(err)
+	}
+	if two := c.overJSON(a, &explain.Answer{}); one.String() != two {
+		c.Errorf("%s: JSON loses something:\n%s\nis not\n%s", c.question, two, one.String())
+	}
+}
+
+// overJSON writes an answer as pilotctl does, which reads it from JSON into again.
+func (c *conversation) overJSON(answer, again interface{ Write(w io.Writer) error }) string {
+	body, err := json.Marshal(answer)
 	if err != nil {
 		c.Fatal(err)
 	}
-	var again explain.Ingresses
-	if err := json.Unmarshal(body, &again); err != nil {
+	if err := json.Unmarshal(body, again); err != nil {
 		c.Fatal(err)
 	}
 	var text strings.Builder
@@ -222,20 +226,4 @@ func (c *conversation) served() string {
 		c.Fatal(err)
 	}
 	return text.String()
-}
-
-// roundTrip: what is written as JSON says the same when it was read.
-func (c *conversation) roundTrip(a *explain.Answer) {
-	body, err := json.Marshal(a)
-	if err != nil {
-		c.Fatal(err)
-	}
-	var again explain.Answer
-	if err := json.Unmarshal(body, &again); err != nil {
-		c.Fatal(err)
-	}
-	var one, two strings.Builder
-	if a.Write(&one) != nil || again.Write(&two) != nil || one.String() != two.String() {
-		c.Errorf("%s: JSON loses something:\n%s\nis not\n%s", c.question, two.String(), one.String())
-	}
 }
