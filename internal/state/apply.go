@@ -87,9 +87,9 @@ func (t *Tables) settle(tx *store.Txn, k api.Key) {
 	}
 	t.sourceOrder(holders)
 	if len(holders) == 1 {
-		t.Shadowed.Delete(tx, k)
+		t.Duplicates.Delete(tx, k)
 	} else {
-		t.Shadowed.Set(tx, k, slices.Clone(holders))
+		t.Duplicates.Set(tx, k, slices.Clone(holders))
 	}
 	o, _ := t.sourced.Peek(sourcedKey{holders[0], k})
 	t.Positions.Set(tx, k, o.Position)
@@ -104,7 +104,7 @@ func (t *Tables) settle(tx *store.Txn, k api.Key) {
 
 func (t *Tables) remove(tx *store.Txn, k api.Key) {
 	t.Objects.Delete(tx, k)
-	t.Shadowed.Delete(tx, k)
+	t.Duplicates.Delete(tx, k)
 	t.Positions.Delete(tx, k)
 	for _, rows := range t.kinds[k.Kind].tables {
 		rows.Delete(tx, k)

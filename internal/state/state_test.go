@@ -58,7 +58,7 @@ func TestApplyIsExact(t *testing.T) {
 			"objects": tables.Objects.Len(), "positions": tables.Positions.Len(), "claims": tables.Claims.Len(),
 			"services": tables.Services.Len(), "endpoints": tables.Endpoints.Len(), "workloads": tables.Workloads.Len(),
 			"virtualServices": tables.VirtualServices.Len(), "destinationRules": tables.DestinationRules.Len(),
-			"sidecars": tables.Sidecars.Len(), "shadowed": tables.Shadowed.Len(),
+			"sidecars": tables.Sidecars.Len(), "duplicates": tables.Duplicates.Len(),
 		} {
 			if n != 0 {
 				rt.Errorf("%d rows are left in %s", n, name)
@@ -82,7 +82,7 @@ func TestFirstSourceWins(t *testing.T) {
 	check := func(want string, holders int) {
 		t.Helper()
 		w, _ := tables.Workloads.Peek(one.Key)
-		h, _ := tables.Shadowed.Peek(one.Key)
+		h, _ := tables.Duplicates.Peek(one.Key)
 		if w.Address != want || len(h) != holders {
 			t.Errorf("address %q, held by %q; want %q, %d", w.Address, h, want, holders)
 		}

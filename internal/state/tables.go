@@ -63,8 +63,8 @@ type Tables struct {
 	Kinds store.Index[string, api.Key]
 	// Positions are where the objects in force were read, and which versions of them. No query that proxies depend on reads them.
 	Positions store.Table[api.Key, api.Position]
-	// Shadowed has, for each object that several sources have, the names of the sources. The first one is in force.
-	Shadowed store.Table[api.Key, []string]
+	// Duplicates has, for each object that several sources have, the names of the sources. The first one is in force.
+	Duplicates store.Table[api.Key, []string]
 	// SourceProblems are the problems that sources report, by source.
 	SourceProblems store.Table[string, Problems]
 	// SourceNames lists the sources that have problems, under the empty key.
@@ -143,11 +143,11 @@ type Tables struct {
 	Faults    store.Table[FaultKey, Fault]
 	FaultKeys store.Index[struct{}, FaultKey]
 
-	// Withheld are resources that connected proxies do not acknowledge. WithheldBy lists the connections that do not acknowledge a
-	// resource, and WithheldNames lists, under the empty key, the resources.
-	Withheld      store.Table[WithheldKey, Withheld]
-	WithheldBy    store.Index[ResourceKey, omap.Name]
-	WithheldNames store.Index[struct{}, ResourceKey]
+	// Unacknowledged are resources that connected proxies do not acknowledge. UnacknowledgedBy lists the connections that do not acknowledge a
+	// resource, and UnacknowledgedNames lists, under the empty key, the resources.
+	Unacknowledged      store.Table[UnacknowledgedKey, Unacknowledged]
+	UnacknowledgedBy    store.Index[ResourceKey, omap.Name]
+	UnacknowledgedNames store.Index[struct{}, ResourceKey]
 
 	// Wants are the resources that connected proxies ask for by name. WantsOf lists those of a connection, WantedBy the connections
 	// that ask for a resource, and Wanted, under the empty key, all these resources. Asking lists, under the empty key, the resources
@@ -221,7 +221,7 @@ func New(o Options) *Tables {
 	t.Objects = store.NewTable[api.Key, *api.Object](db, "objects", func(a, b *api.Object) bool { return a.Hash == b.Hash })
 	t.Kinds = store.NewIndex(t.Objects, "kinds", func(k api.Key, _ *api.Object, add func(string, api.Key)) { add(k.Kind, k) })
 	t.Positions = store.NewTable[api.Key, api.Position](db, "positions", same[api.Position])
-	t.Shadowed = store.NewTable[api.Key, []string](db, "shadowed", slices.Equal[[]string])
+	t.Duplicates = store.NewTable[api.Key, []string](db, "duplicates", slices.Equal[[]string])
 	t.SourceProblems = store.NewTable[string, Problems](db, "sourceProblems", Problems.Equal)
 	t.SourceNames = store.NewIndex(t.SourceProblems, "sourceNames", func(k string, _ Problems, add func(struct{}, omap.Name)) {
 		add(struct{}{}, omap.Name(k))
@@ -241,7 +241,7 @@ func New(o Options) *Tables {
 	t.defineGateways(db)
 	t.defineRejections(db)
 	t.defineFaults(db)
-	t.defineWithheld(db)
+	t.defineUnacknowledged(db)
 	t.defineWants(db)
 	t.Proxies = store.NewTable[string, *proxy.Proxy](db, "proxies", (*proxy.Proxy).Equal)
 	t.ProxiesIn = store.NewIndex(t.Proxies, "proxiesIn", func(id string, p *proxy.Proxy, add func(string, omap.Name)) {
@@ -253,7 +253,7 @@ func New(o Options) *Tables {
 	t.Rejections.OmitFromJournal()
 	t.Origins.OmitFromJournal()
 	t.Faults.OmitFromJournal()
-	t.Withheld.OmitFromJournal()
+	t.Unacknowledged.OmitFromJournal()
 	return t
 }
 

@@ -102,7 +102,7 @@ func (f *findings) add(p api.Problem) {
 
 func (q *Queries) check(r *query.Reader, k api.Key) ([]api.Problem, bool) {
 	f := &findings{q: q, r: r, key: k, addressesLeft: maxChecked}
-	if holders, ok := q.tables.Shadowed.Get(r, k); ok {
+	if holders, ok := q.tables.Duplicates.Get(r, k); ok {
 		f.conflict("", "sources %q hold this object; the one of %q is used: remove the others", holders, holders[0])
 	}
 	q.checks[k.Kind](f)

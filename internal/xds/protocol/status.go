@@ -100,9 +100,9 @@ func (c *Core) Status() (all Progress) {
 	return all
 }
 
-// Withheld are resources of one type that a client was sent together and has not acknowledged for long. The client does
+// Unacknowledged are resources of one type that a client was sent together and has not acknowledged for long. The client does
 // not say for which of them it withholds the acknowledgement.
-type Withheld struct {
+type Unacknowledged struct {
 	Type resource.Type
 	// Names are at most maxListed.
 	Names []string
@@ -110,15 +110,15 @@ type Withheld struct {
 	Since time.Time
 }
 
-// Withheld lists, for each type, the resources in the oldest stage if that was sent before a time.
-func (c *Core) Withheld(before time.Time) (all []Withheld) {
+// Unacknowledged lists, for each type, the resources in the oldest stage if that was sent before a time.
+func (c *Core) Unacknowledged(before time.Time) (all []Unacknowledged) {
 	for i := range c.cursors {
 		t, cur := resource.Type(i), &c.cursors[i]
 		if f := cur.flight; f == nil || f.stages[0].sentAt == 0 || f.stages[0].sentAt > before.UnixNano() {
 			continue
 		}
 		list, _ := unacked(t, cur)
-		w := Withheld{Type: t}
+		w := Unacknowledged{Type: t}
 		for _, u := range list {
 			if len(w.Names) == 0 {
 				w.Since = u.Since

@@ -38,16 +38,16 @@ type connection struct {
 
 	// attach is the job that makes the proxy a row. The other jobs have what the stream has reported since the loop took
 	// their predecessors.
-	attach   *job
-	pins     waitingJob[[]pinReport]
-	wants    waitingJob[wantChanges]
-	withhold waitingJob[[]protocol.Withheld]
-	health   waitingJob[state.Health]
+	attach            *job
+	pins              waitingJob[[]pinReport]
+	wants             waitingJob[wantChanges]
+	unacknowledgedJob waitingJob[[]protocol.Unacknowledged]
+	health            waitingJob[state.Health]
 
-	// rejected and withheld are the keys of the rows about what the proxy rejected and does not acknowledge. These rows are
+	// rejected and unacknowledged are the keys of the rows about what the proxy rejected and does not acknowledge. These rows are
 	// deleted when the connection leaves.
-	rejected map[state.RejectedContent]struct{}
-	withheld map[state.WithheldKey]struct{}
+	rejected       map[state.RejectedContent]struct{}
+	unacknowledged map[state.UnacknowledgedKey]struct{}
 	// answers has, for each name that the proxy asks for, the function that ends the observation of its answer.
 	answers map[state.ResourceKey]func()
 }
@@ -116,7 +116,7 @@ func (c *Connection) ID() string { return c.conn.id }
 func (c *Connection) Close() {
 	l, conn := c.loop, c.conn
 	l.queue.edit(func() {
-		for _, j := range []*job{conn.pins.job, conn.wants.job, conn.withhold.job, conn.health.job} {
+		for _, j := range []*job{conn.pins.job, conn.wants.job, conn.unacknowledgedJob.job, conn.health.job} {
 			l.queue.remove(j)
 		}
 		if l.queue.remove(conn.attach) {
@@ -136,8 +136,8 @@ func (l *Loop) detach(conn *connection) *job {
 			l.deleteRejections(tx, conn)
 			l.deleteWants(tx, conn)
 			l.tables.Registrations.Health.Delete(tx, conn.id)
-			for k := range conn.withheld {
-				l.tables.Withheld.Delete(tx, k)
+			for k := range conn.unacknowledged {
+				l.tables.Unacknowledged.Delete(tx, k)
 			}
 		},
 		after: func() {

@@ -162,7 +162,7 @@ func TestQueueIsBounded(t *testing.T) {
 		}
 		for range 1000 {
 			c.Pin([]protocol.Pin{{Name: "c"}}, "no")
-			c.Withhold([]protocol.Withheld{{Names: []string{"c"}}})
+			c.NoteUnacknowledged([]protocol.Unacknowledged{{Names: []string{"c"}}})
 		}
 		if n := f.queue.jobs.Len() + f.queue.reports.Len(); n > 4 {
 			t.Fatalf("%d jobs wait", n)

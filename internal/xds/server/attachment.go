@@ -27,9 +27,9 @@ type Attachment interface {
 	// Pin says that the client rejected content and that the stream holds it back. The mesh reports it to the user; other
 	// streams of the class are not affected. reason is the text of the NACK, empty if the client has sent an ACK since.
 	Pin(pins []protocol.Pin, reason string)
-	// Withhold lists what the client has not acknowledged for so long that the user must know. The list replaces the one of the
+	// NoteUnacknowledged lists what the client has not acknowledged for so long that the user must know. The list replaces the one of the
 	// last call; an empty list means that there is nothing any more.
-	Withhold(now []protocol.Withheld)
+	NoteUnacknowledged(now []protocol.Unacknowledged)
 	// Want says to which names of a type that is answered per proxy the client subscribed, and from which it unsubscribed. The
 	// mesh calls Stream.Answer now and whenever an answer changes, even if there is nothing for this client.
 	Want(t resource.Type, names, dropped []string)

@@ -77,9 +77,9 @@ const writeBuffer = 128 << 10
 // gatePatience is how long a stream may keep its place at the gate.
 const gatePatience = 50 * time.Millisecond
 
-// withheldAfter is how long a client may withhold an acknowledgement before the user is informed. Envoy resolves names and
+// unacknowledgedAfter is how long a client may withhold an acknowledgement before the user is informed. Envoy resolves names and
 // fetches secrets in less time, or not at all.
-const withheldAfter = 10 * time.Second
+const unacknowledgedAfter = 10 * time.Second
 
 // Server serves ADS. Create a gRPC server with the options of GRPC, call Register with it, and keep Run running.
 type Server struct {
@@ -295,7 +295,7 @@ func (s *Server) sweep(ctx context.Context) {
 		case now := <-ticker.C:
 			s.shared.Forget()
 			for _, stream := range s.all() {
-				stream.reportWithheld(now.Add(-withheldAfter))
+				stream.reportUnacknowledged(now.Add(-unacknowledgedAfter))
 				if stream.stuck(now, s.options.WriteTimeout) {
 					s.options.Observer.WriteTimeout()
 					stream.conn.abandon()

@@ -79,7 +79,7 @@ func (a testAttachment) Refuse(resource.Type, []string, string) {}
 
 func (a testAttachment) Health(bool, string) {}
 
-func (a testAttachment) Withhold([]protocol.Withheld) {}
+func (a testAttachment) NoteUnacknowledged([]protocol.Unacknowledged) {}
 
 func (a testAttachment) Pin(pins []protocol.Pin, _ string) {
 	a.mesh.mu.Lock()

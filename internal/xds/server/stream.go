@@ -79,8 +79,8 @@ type Stream struct {
 	// attach is nil before Mesh.Connect has returned and after the end of the stream.
 	attach Attachment
 
-	// withheld is the last report to the mesh. It belongs to the sweeper.
-	withheld []protocol.Withheld
+	// unacknowledged is the last report to the mesh. It belongs to the sweeper.
+	unacknowledged []protocol.Unacknowledged
 }
 
 // Update gives the stream a new state of its class. It never blocks and is cheap. If updates follow one another quickly, the
@@ -428,19 +428,19 @@ func (s *Stream) wake() {
 	}
 }
 
-// reportWithheld informs the mesh of what the client has not acknowledged since before a time, if that differs from the last
+// reportUnacknowledged informs the mesh of what the client has not acknowledged since before a time, if that differs from the last
 // report.
-func (s *Stream) reportWithheld(before time.Time) {
+func (s *Stream) reportUnacknowledged(before time.Time) {
 	if !s.mu.TryLock() {
 		return // The core is busy. The next sweep tries again.
 	}
-	now, attach := s.core.Withheld(before), s.attach
+	now, attach := s.core.Unacknowledged(before), s.attach
 	s.mu.Unlock()
-	if attach == nil || slices.EqualFunc(now, s.withheld, func(a, b protocol.Withheld) bool { return a.Type == b.Type && slices.Equal(a.Names, b.Names) }) {
+	if attach == nil || slices.EqualFunc(now, s.unacknowledged, func(a, b protocol.Unacknowledged) bool { return a.Type == b.Type && slices.Equal(a.Names, b.Names) }) {
 		return
 	}
-	s.withheld = now
-	attach.Withhold(now)
+	s.unacknowledged = now
+	attach.NoteUnacknowledged(now)
 }
 
 // attached returns the node id and the attachment, which may be nil.

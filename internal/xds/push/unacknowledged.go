@@ -8,13 +8,13 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// Withhold implements server.Attachment. The objects from which the unacknowledged resources were made get a Problem until the
+// NoteUnacknowledged implements server.Attachment. The objects from which the unacknowledged resources were made get a Problem until the
 // proxy acknowledges them. A later report replaces one that still waits.
-func (c *Connection) Withhold(now []protocol.Withheld) {
+func (c *Connection) NoteUnacknowledged(now []protocol.Unacknowledged) {
 	l, conn := c.loop, c.conn
-	conn.withhold.add(l.queue, func(work *[]protocol.Withheld) *job {
-		return &job{report: true, write: func(tx *store.Txn) { l.writeWithheld(tx, conn, *work) }}
-	}, func(work *[]protocol.Withheld) (rows int) {
+	conn.unacknowledgedJob.add(l.queue, func(work *[]protocol.Unacknowledged) *job {
+		return &job{report: true, write: func(tx *store.Txn) { l.writeUnacknowledged(tx, conn, *work) }}
+	}, func(work *[]protocol.Unacknowledged) (rows int) {
 		*work, rows = now, 1
 		for _, w := range now {
 			rows += rejectionRows * len(w.Names) // The lookup of the objects costs as much as that of a rejection.
@@ -23,35 +23,35 @@ func (c *Connection) Withhold(now []protocol.Withheld) {
 	})
 }
 
-// writeWithheld makes the rows of a connection say what it does not acknowledge now.
-func (l *Loop) writeWithheld(tx *store.Txn, conn *connection, now []protocol.Withheld) {
+// writeUnacknowledged makes the rows of a connection say what it does not acknowledge now.
+func (l *Loop) writeUnacknowledged(tx *store.Txn, conn *connection, now []protocol.Unacknowledged) {
 	if conn.left || conn.class == nil {
 		return
 	}
-	before := conn.withheld
-	conn.withheld = map[state.WithheldKey]struct{}{}
+	before := conn.unacknowledged
+	conn.unacknowledged = map[state.UnacknowledgedKey]struct{}{}
 	for _, w := range now {
 		for _, name := range w.Names {
-			k := state.WithheldKey{Connection: conn.id, ResourceKey: state.ResourceKey{Type: uint8(w.Type), Name: name}}
-			l.tables.Withheld.Set(tx, k, state.Withheld{
+			k := state.UnacknowledgedKey{Connection: conn.id, ResourceKey: state.ResourceKey{Type: uint8(w.Type), Name: name}}
+			l.tables.Unacknowledged.Set(tx, k, state.Unacknowledged{
 				Proxy: conn.node, Since: w.Since, Objects: l.objectsOf(conn, k.ResourceKey),
 			})
-			conn.withheld[k] = struct{}{}
+			conn.unacknowledged[k] = struct{}{}
 			delete(before, k)
 		}
 		l.settings.Log.Warn("proxy has not acknowledged resources for a long time; other resources are still updated",
 			"connection", conn.id, "type", w.Type.String(), "resources", w.Names, "since", w.Since)
 	}
 	for k := range before {
-		l.tables.Withheld.Delete(tx, k)
+		l.tables.Unacknowledged.Delete(tx, k)
 	}
 }
 
 // objectsOf lists the objects from which an unacknowledged resource was made. Often many proxies withhold the acknowledgement of
 // the same resource, so it takes the list from the row of another proxy if there is one.
 func (l *Loop) objectsOf(conn *connection, what state.ResourceKey) []api.Key {
-	for other := range l.tables.WithheldBy.Peek(what).All() {
-		row, _ := l.tables.Withheld.Peek(state.WithheldKey{Connection: string(other), ResourceKey: what})
+	for other := range l.tables.UnacknowledgedBy.Peek(what).All() {
+		row, _ := l.tables.Unacknowledged.Peek(state.UnacknowledgedKey{Connection: string(other), ResourceKey: what})
 		return row.Objects
 	}
 	return l.queries.Origin(l.graph, conn.class.key, resource.Type(what.Type), what.Name, "")

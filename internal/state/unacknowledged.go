@@ -25,29 +25,29 @@ func (k ResourceKey) Compare(o ResourceKey) int {
 // AppendTo appends an unambiguous form.
 func (k ResourceKey) AppendTo(b []byte) []byte { return append(append(b, k.Type), k.Name...) }
 
-// WithheldKey names a resource that a connected proxy does not acknowledge.
-type WithheldKey struct {
+// UnacknowledgedKey names a resource that a connected proxy does not acknowledge.
+type UnacknowledgedKey struct {
 	Connection string
 	ResourceKey
 }
 
-// Withheld tells which proxy does not acknowledge a resource.
-type Withheld struct {
+// Unacknowledged tells which proxy does not acknowledge a resource.
+type Unacknowledged struct {
 	Proxy   string    // the node id
 	Objects []api.Key // the objects that the resource was made of when it was sent
 	Since   time.Time // the time when the resource was sent; no query reads it
 }
 
-func (w Withheld) equal(o Withheld) bool {
+func (w Unacknowledged) equal(o Unacknowledged) bool {
 	return w.Proxy == o.Proxy && slices.Equal(w.Objects, o.Objects)
 }
 
-func (t *Tables) defineWithheld(db *store.DB) {
-	t.Withheld = store.NewTable[WithheldKey](db, "withheld", Withheld.equal)
-	t.WithheldBy = store.NewIndex(t.Withheld, "withheldBy", func(k WithheldKey, _ Withheld, add func(ResourceKey, omap.Name)) {
+func (t *Tables) defineUnacknowledged(db *store.DB) {
+	t.Unacknowledged = store.NewTable[UnacknowledgedKey](db, "unacknowledged", Unacknowledged.equal)
+	t.UnacknowledgedBy = store.NewIndex(t.Unacknowledged, "unacknowledgedBy", func(k UnacknowledgedKey, _ Unacknowledged, add func(ResourceKey, omap.Name)) {
 		add(k.ResourceKey, omap.Name(k.Connection))
 	})
-	t.WithheldNames = store.NewIndex(t.Withheld, "withheldNames", func(k WithheldKey, _ Withheld, add func(struct{}, ResourceKey)) {
+	t.UnacknowledgedNames = store.NewIndex(t.Unacknowledged, "unacknowledgedNames", func(k UnacknowledgedKey, _ Unacknowledged, add func(struct{}, ResourceKey)) {
 		add(struct{}{}, k.ResourceKey)
 	})
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// TestWithheldIsAProblemOfItsObjects checks that the objects from which unacknowledged resources were made have one problem until
+// TestUnacknowledgedIsAProblemOfItsObjects checks that the objects from which unacknowledged resources were made have one problem until
 // all proxies acknowledge the resources or leave.
-func TestWithheldIsAProblemOfItsObjects(t *testing.T) {
+func TestUnacknowledgedIsAProblemOfItsObjects(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)
 	a, s := f.attach(web0, "")
@@ -29,13 +29,13 @@ func TestWithheldIsAProblemOfItsObjects(t *testing.T) {
 			return n == 1
 		}
 	}
-	late := []protocol.Withheld{{Type: resource.Cluster, Names: []string{name}, Since: time.Unix(1, 0)}}
-	a.Withhold(late)
+	late := []protocol.Unacknowledged{{Type: resource.Cluster, Names: []string{name}, Since: time.Unix(1, 0)}}
+	a.NoteUnacknowledged(late)
 	f.eventually("a problem that names the proxy", hasProblem("proxy "+web0+" was sent CDS"))
-	b.Withhold(late)
+	b.NoteUnacknowledged(late)
 	f.eventually("one problem of both", hasProblem(" and another one was sent CDS"))
-	a.Withhold(nil)
+	a.NoteUnacknowledged(nil)
 	f.eventually("a problem of the other", hasProblem("proxy "+web0+" was sent CDS"))
 	b.Close()
-	f.eventually("nothing", func(v *View) bool { return !hasProblem("was sent CDS")(v) && v.Tables.Withheld.Len() == 0 })
+	f.eventually("nothing", func(v *View) bool { return !hasProblem("was sent CDS")(v) && v.Tables.Unacknowledged.Len() == 0 })
 }

@@ -11,22 +11,22 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// defineWithheld defines the problems about acknowledgements that proxies withhold, one cell per resource.
-func (q *Queries) defineWithheld(g *query.Graph) query.Collection[All, api.Problem] {
-	return query.Each(g, "withheldAll",
+// defineUnacknowledged defines the problems about acknowledgements that proxies withhold, one cell per resource.
+func (q *Queries) defineUnacknowledged(g *query.Graph) query.Collection[All, api.Problem] {
+	return query.Each(g, "unacknowledgedAll",
 		func(r *query.Reader, _ All) omap.Map[state.ResourceKey, omap.Unit] {
-			return q.tables.WithheldNames.Group(r, struct{}{})
+			return q.tables.UnacknowledgedNames.Group(r, struct{}{})
 		},
-		query.Define(g, "withheld", slices.Equal[[]api.Problem], q.withheld),
+		query.Define(g, "unacknowledged", slices.Equal[[]api.Problem], q.unacknowledged),
 		func(_ All, k state.ResourceKey) state.ResourceKey { return k })
 }
 
-// withheld returns the problems about one resource that proxies were sent and have not acknowledged for long.
-func (q *Queries) withheld(r *query.Reader, k state.ResourceKey) ([]api.Problem, bool) {
-	by := q.tables.WithheldBy.Group(r, k)
-	var row state.Withheld
+// unacknowledged returns the problems about one resource that proxies were sent and have not acknowledged for long.
+func (q *Queries) unacknowledged(r *query.Reader, k state.ResourceKey) ([]api.Problem, bool) {
+	by := q.tables.UnacknowledgedBy.Group(r, k)
+	var row state.Unacknowledged
 	for connection := range by.All() {
-		row, _ = q.tables.Withheld.Get(r, state.WithheldKey{Connection: string(connection), ResourceKey: k})
+		row, _ = q.tables.Unacknowledged.Get(r, state.UnacknowledgedKey{Connection: string(connection), ResourceKey: k})
 		break
 	}
 	who := "proxy " + row.Proxy
