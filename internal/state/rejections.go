@@ -12,20 +12,20 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// Part names what a proxy can reject alone: a resource, or one virtual host of a route configuration.
-type Part struct {
+// Rejectable names what a proxy can reject alone: a resource, or one virtual host of a route configuration.
+type Rejectable struct {
 	Type  uint8  // the resource.Type
 	Name  string // the name of the resource
 	Piece string // the name of the virtual host; empty for a whole resource
 }
 
 // Compare orders by type, then names.
-func (p Part) Compare(o Part) int {
+func (p Rejectable) Compare(o Rejectable) int {
 	return cmp.Or(cmp.Compare(p.Type, o.Type), strings.Compare(p.Name, o.Name), strings.Compare(p.Piece, o.Piece))
 }
 
 // AppendTo appends an unambiguous form.
-func (p Part) AppendTo(b []byte) []byte {
+func (p Rejectable) AppendTo(b []byte) []byte {
 	b = append(b, p.Type)
 	for _, s := range []string{p.Name, p.Piece} {
 		b = append(appendInt(b, int64(len(s))), s...)
@@ -35,18 +35,18 @@ func (p Part) AppendTo(b []byte) []byte {
 
 // RejectedContent is content that a proxy rejected.
 type RejectedContent struct {
-	Part
+	Rejectable
 	Content omap.Hash
 }
 
-// Compare orders by part, then content.
+// Compare orders by rejectable, then content.
 func (r RejectedContent) Compare(o RejectedContent) int {
-	return cmp.Or(r.Part.Compare(o.Part), bytes.Compare(r.Content[:], o.Content[:]))
+	return cmp.Or(r.Rejectable.Compare(o.Rejectable), bytes.Compare(r.Content[:], o.Content[:]))
 }
 
 // AppendTo appends an unambiguous form.
 func (r RejectedContent) AppendTo(b []byte) []byte {
-	return append(r.Part.AppendTo(b), r.Content[:]...)
+	return append(r.Rejectable.AppendTo(b), r.Content[:]...)
 }
 
 // RejectionKey names a rejection of content by a connected proxy.

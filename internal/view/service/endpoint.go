@@ -154,7 +154,7 @@ func (q *Queries) Declared(r *query.Reader, k api.Key, spec *mesh.Service) iter.
 				return
 			}
 		}
-		for list := range q.besides(r).of(Part{Object: k, Spec: spec}, e.Selector) {
+		for list := range q.besides(r).of(Declaration{Object: k, Spec: spec}, e.Selector) {
 			for name, w := range list.All() {
 				if !yield(string(name), &w.Endpoint) {
 					return
@@ -176,21 +176,21 @@ func (q *Queries) besides(r *query.Reader) besides[omap.Map[omap.Name, SelectedE
 // Endpoints are the endpoints of a service for one of its ports, in the order of the declarations.
 func (q *Queries) Endpoints(r *query.Reader, s *Service, port uint32) []mesh.PortEndpoint {
 	var out []mesh.PortEndpoint
-	for _, part := range s.Parts {
-		p, ok := s.PortOf(part, port)
+	for _, declaration := range s.Declarations {
+		p, ok := s.PortOf(declaration, port)
 		if !ok {
 			continue
 		}
-		e, ok := q.tables.Endpoints.Get(r, part.Object)
+		e, ok := q.tables.Endpoints.Get(r, declaration.Object)
 		if !ok {
 			continue
 		}
-		plain := plainPorts{peers: q.Peers, r: r, namespace: part.Object.Namespace}
+		plain := plainPorts{peers: q.Peers, r: r, namespace: declaration.Object.Namespace}
 		out = slices.Grow(out, len(e.Inline))
 		for i := range e.Inline {
 			out = append(out, plain.mark(mesh.PortEndpoint{Endpoint: &e.Inline[i], Port: e.Inline[i].Port(p)}))
 		}
-		for list := range q.besides(r).of(part, e.Selector) {
+		for list := range q.besides(r).of(declaration, e.Selector) {
 			for _, w := range list.All() {
 				out = append(out, plain.mark(mesh.PortEndpoint{Endpoint: &w.Endpoint, Port: w.Endpoint.Port(p)}))
 			}
@@ -208,16 +208,16 @@ type besides[V any] struct {
 
 // of yields what there is about one declaration with a selector. The pods that a Service selects are in its slices, and a headless
 // Service selects no WorkloadEntries.
-func (b besides[V]) of(part Part, selector map[string]string) iter.Seq[V] {
+func (b besides[V]) of(declaration Declaration, selector map[string]string) iter.Seq[V] {
 	return func(yield func(V) bool) {
-		if part.isService() && !yield(b.slices(part.Object)) {
+		if declaration.isService() && !yield(b.slices(declaration.Object)) {
 			return
 		}
-		if len(selector) == 0 || part.Spec.Headless {
+		if len(selector) == 0 || declaration.Spec.Headless {
 			return
 		}
-		selection := Select(part.Object.Namespace, selector)
-		if yield(b.workloads(selection)) && !part.isService() {
+		selection := Select(declaration.Object.Namespace, selector)
+		if yield(b.workloads(selection)) && !declaration.isService() {
 			yield(b.pods(selection))
 		}
 	}
@@ -226,7 +226,7 @@ func (b besides[V]) of(part Part, selector map[string]string) iter.Seq[V] {
 // withoutRepeats removes repeated endpoints if a Service declares the service: its slices may have an endpoint in common for a
 // while. It changes the list.
 func withoutRepeats(list []mesh.PortEndpoint, s *Service) []mesh.PortEndpoint {
-	if !slices.ContainsFunc(s.Parts, Part.isService) {
+	if !slices.ContainsFunc(s.Declarations, Declaration.isService) {
 		return list
 	}
 	type address struct {

@@ -173,7 +173,7 @@ func (q *Queries) headless(r *query.Reader, s *Service) bool {
 	if s.Resolution != mesh.Passthrough || len(s.Addresses) > 0 || isAddress(s.Host) {
 		return false
 	}
-	for _, p := range s.Parts {
+	for _, p := range s.Declarations {
 		if e, ok := q.tables.Endpoints.Get(r, p.Object); ok && (len(e.Selector) > 0 || len(e.Inline) > 0) {
 			return true
 		}
@@ -215,7 +215,7 @@ func splitAddresses(host string, addresses []string) (singles []string, blocks b
 // allAddresses are the addresses of a service for the clients of all clusters.
 func (s *Service) allAddresses() []string {
 	all := s.Addresses
-	for _, p := range s.Parts {
+	for _, p := range s.Declarations {
 		if p.Member && p.Spec.Headless == s.Headless {
 			all = union(slices.Clip(all), p.Spec.Addresses)
 		}

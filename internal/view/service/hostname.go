@@ -9,11 +9,11 @@ type EndpointAddress struct{ Cluster, Address string }
 // subdomain. Such an endpoint has a name of its own: the host name, and behind it the name of the service.
 func (q *Queries) HostNames(r *query.Reader, s *Service) map[EndpointAddress]string {
 	names := map[EndpointAddress]string{}
-	for _, part := range s.Parts {
-		if !part.isService() {
+	for _, declaration := range s.Declarations {
+		if !declaration.isService() {
 			continue
 		}
-		for k := range q.tables.Kube.SlicesOf.Group(r, part.Object).All() {
+		for k := range q.tables.Kube.SlicesOf.Group(r, declaration.Object).All() {
 			slice, ok := q.tables.Kube.Slices.Get(r, k)
 			if !ok {
 				continue
@@ -30,7 +30,7 @@ func (q *Queries) HostNames(r *query.Reader, s *Service) map[EndpointAddress]str
 
 // OfCluster reports whether a Service of a Kubernetes cluster declares the service, and not only ServiceEntries do.
 func (s *Service) OfCluster() bool {
-	for _, p := range s.Parts {
+	for _, p := range s.Declarations {
 		if p.isService() {
 			return true
 		}

@@ -34,7 +34,7 @@ func (q *Queries) defineIdentities(g *query.Graph) {
 // AcceptsMeshTLS reports whether any endpoint of a service accepts the mesh's TLS. Pods of a Service may do so at any time, and a
 // change of the cluster would interrupt its connections.
 func (q *Queries) AcceptsMeshTLS(r *query.Reader, s *Service) bool {
-	found := slices.ContainsFunc(s.Parts, func(p Part) bool { return p.isService() && !p.Spec.Headless })
+	found := slices.ContainsFunc(s.Declarations, func(p Declaration) bool { return p.isService() && !p.Spec.Headless })
 	q.eachAccount(r, s, func(account string) { found = found || account == meshTLSAccount })
 	return found
 }
@@ -67,8 +67,8 @@ func (q *Queries) SubjectAltNames(r *query.Reader, s *Service) []string {
 // eachAccount calls add for every service account of a service's endpoints, and for meshTLSAccount. Endpoints that take no
 // requests count, so that clusters do not change when pods become ready or end.
 func (q *Queries) eachAccount(r *query.Reader, s *Service, add func(account string)) {
-	for _, part := range s.Parts {
-		who, ok := q.tables.Identities.Get(r, part.Object)
+	for _, declaration := range s.Declarations {
+		who, ok := q.tables.Identities.Get(r, declaration.Object)
 		if !ok {
 			continue
 		}
@@ -83,7 +83,7 @@ func (q *Queries) eachAccount(r *query.Reader, s *Service, add func(account stri
 			workloads: func(s Selection) names { return q.identities.Keys(r, s) },
 			pods:      func(s Selection) names { return q.podIdentities.Keys(r, s) },
 		}
-		for accounts := range read.of(part, who.Selector) {
+		for accounts := range read.of(declaration, who.Selector) {
 			for account := range accounts.All() {
 				add(string(account))
 			}

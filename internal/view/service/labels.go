@@ -54,12 +54,12 @@ func (q *Queries) hasLabels(r *query.Reader, s *Service, labels []mesh.Label) bo
 	if len(labels) == 0 {
 		return true
 	}
-	for _, part := range s.Parts {
-		sets, _ := q.inlineLabels.Get(r, part.Object)
+	for _, declaration := range s.Declarations {
+		sets, _ := q.inlineLabels.Get(r, declaration.Object)
 		if slices.ContainsFunc(sets, func(set []mesh.Label) bool { return hasAll(set, labels) }) {
 			return true
 		}
-		who, ok := q.tables.Identities.Get(r, part.Object)
+		who, ok := q.tables.Identities.Get(r, declaration.Object)
 		if !ok {
 			continue
 		}
@@ -74,7 +74,7 @@ func (q *Queries) hasLabels(r *query.Reader, s *Service, labels []mesh.Label) bo
 				return intersectAll(labels, func(l mesh.Label) names { return q.podLabels.Group(r, s, l) })
 			},
 		}
-		for found := range read.of(part, who.Selector) {
+		for found := range read.of(declaration, who.Selector) {
 			if found {
 				return true
 			}

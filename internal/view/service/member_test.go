@@ -109,7 +109,7 @@ func whatIs(w *meshtest.World, host string) string {
 	if !ok {
 		fmt.Fprintln(&b, "no service")
 	} else {
-		for _, p := range s.Parts {
+		for _, p := range s.Declarations {
 			fmt.Fprintln(&b, "declared by", p.Object)
 		}
 		fmt.Fprintln(&b, "addresses", s.Addresses)

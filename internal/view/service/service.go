@@ -22,8 +22,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/view/peer"
 )
 
-// maxParts bounds how many objects are merged into one service. Further declarations are ignored.
-const maxParts = 50
+// maxDeclarations bounds how many objects are merged into one service. Further declarations are ignored.
+const maxDeclarations = 50
 
 // HostView names a host as some clients see it. It is the key of everything that is computed about a host. Keys are
 // normalised by scope.Queries.View, so that all clients for whom a host looks the same share the cells.
@@ -57,20 +57,20 @@ func (v HostView) DeclaringNamespace(claims omap.Map[state.Claim, omap.Unit]) st
 type Service struct {
 	// Host is the host as clients call it.
 	Host string
-	// Service is the sum of the parts. Its name and namespace are those of the oldest part.
+	// Service is the sum of the declarations. Its name and namespace are those of the oldest declaration.
 	*mesh.Service
-	// Created is the creation time of the oldest part in Unix nanoseconds. Conflicts between hosts are decided by it.
+	// Created is the creation time of the oldest declaration in Unix nanoseconds. Conflicts between hosts are decided by it.
 	Created int64
-	// Parts are the objects that declare the service, oldest first. All are in one namespace. There is at least one. Behind a Service
+	// Declarations are the objects that declare the service, oldest first. All are in one namespace. There is at least one. Behind a Service
 	// are its members: those of its name in other clusters.
-	Parts []Part
+	Declarations []Declaration
 	// OverruledNamespaces are the namespaces whose declaration of the host is visible but lost the conflict, in the order
 	// of age.
 	OverruledNamespaces []string
 }
 
-// Part is one object's declaration of a service.
-type Part struct {
+// Declaration is one object's declaration of a service.
+type Declaration struct {
 	Object api.Key
 	Spec   *mesh.Service
 	// Member is true for a Service beside one of another cluster that decides what the service is. It adds endpoints, identities and,
@@ -79,11 +79,13 @@ type Part struct {
 }
 
 // isService reports whether the object is a Service of a Kubernetes cluster, and not a ServiceEntry.
-func (p Part) isService() bool { return p.Object.Kind == kube.KindService }
+func (p Declaration) isService() bool { return p.Object.Kind == kube.KindService }
 
 func (s *Service) equal(o *Service) bool {
 	return s.Host == o.Host && s.Created == o.Created && s.Service.Equal(o.Service) && slices.Equal(s.OverruledNamespaces, o.OverruledNamespaces) &&
-		slices.EqualFunc(s.Parts, o.Parts, func(a, b Part) bool { return a.Object == b.Object && a.Member == b.Member && a.Spec.Equal(b.Spec) })
+		slices.EqualFunc(s.Declarations, o.Declarations, func(a, b Declaration) bool {
+			return a.Object == b.Object && a.Member == b.Member && a.Spec.Equal(b.Spec)
+		})
 }
 
 // DiffersForGateways reports whether gateways reach the service in another way than sidecars do. No connection is redirected to a
@@ -104,7 +106,7 @@ func (s *Service) AddressesIn(cluster string) (list []string, foreign bool) {
 	if !s.ByFamily || cluster == "" {
 		return s.Addresses, false
 	}
-	for _, p := range s.Parts {
+	for _, p := range s.Declarations {
 		if p.isService() && p.Object.Cluster == cluster && p.Spec.Headless == s.Headless {
 			return p.Spec.Addresses, false
 		}
@@ -209,73 +211,73 @@ func (q *Queries) PublicHosts(r *query.Reader) omap.Map[omap.Name, omap.Unit] {
 // service merges the declarations of a host. The claims are sorted by age and say who declares it, so only the rows of
 // the declarations that are used are read.
 func (q *Queries) service(r *query.Reader, v HostView) (*Service, bool) {
-	var parts []state.Claim
+	var claims []state.Claim
 	var others []string
 	for c, status := range Declarations(q.tables.ByHost.Group(r, v.Host), v) {
 		switch {
 		case status == DeclarationOverruled && !slices.Contains(others, c.Namespace):
 			others = append(others, c.Namespace)
-		case status == DeclarationUsed && len(parts) < maxParts && !slices.ContainsFunc(parts, func(p state.Claim) bool { return p.Name == c.Name && p.Cluster == c.Cluster }):
-			parts = append(parts, c)
+		case status == DeclarationUsed && len(claims) < maxDeclarations && !slices.ContainsFunc(claims, func(p state.Claim) bool { return p.Name == c.Name && p.Cluster == c.Cluster }):
+			claims = append(claims, c)
 		}
 	}
-	if len(parts) == 0 {
+	if len(claims) == 0 {
 		return nil, false
 	}
-	s := &Service{Host: v.Host, Created: parts[0].Created, OverruledNamespaces: others}
-	for _, c := range parts {
+	s := &Service{Host: v.Host, Created: claims[0].Created, OverruledNamespaces: others}
+	for _, c := range claims {
 		spec, ok := q.tables.Services.Get(r, c.Object())
 		if !ok {
 			continue
 		}
-		p := Part{Object: c.Object(), Spec: spec.For(v.Host)}
-		s.Parts = append(s.Parts, p)
+		p := Declaration{Object: c.Object(), Spec: spec.For(v.Host)}
+		s.Declarations = append(s.Declarations, p)
 		if p.isService() {
-			s.Parts = append(s.Parts, q.members(r, p.Object, v.Host)...)
+			s.Declarations = append(s.Declarations, q.members(r, p.Object, v.Host)...)
 		}
 	}
-	if len(s.Parts) == 0 {
+	if len(s.Declarations) == 0 {
 		return nil, false
 	}
-	s.Service = merge(s.Parts)
+	s.Service = merge(s.Declarations)
 	return s, true
 }
 
 // members are the Services of the name of a Service in other clusters, in the order of the IDs of their clusters.
-func (q *Queries) members(r *query.Reader, leader api.Key, host string) (list []Part) {
+func (q *Queries) members(r *query.Reader, leader api.Key, host string) (list []Declaration) {
 	for c := range q.tables.ByHost.Group(r, host).All() {
 		k := c.Object()
-		if c.Kind != state.MemberClaim || k.Namespace != leader.Namespace || k.Name != leader.Name || len(list) == maxParts {
+		if c.Kind != state.MemberClaim || k.Namespace != leader.Namespace || k.Name != leader.Name || len(list) == maxDeclarations {
 			continue
 		}
-		if slices.ContainsFunc(list, func(p Part) bool { return p.Object == k }) {
+		if slices.ContainsFunc(list, func(p Declaration) bool { return p.Object == k }) {
 			continue // it has a claim for each layer
 		}
 		if spec, ok := q.tables.Services.Get(r, k); ok {
-			list = append(list, Part{Object: k, Spec: spec, Member: true})
+			list = append(list, Declaration{Object: k, Spec: spec, Member: true})
 		}
 	}
-	slices.SortFunc(list, func(a, b Part) int { return a.Object.Compare(b.Object) })
+	slices.SortFunc(list, func(a, b Declaration) int { return a.Object.Compare(b.Object) })
 	return list
 }
 
-// PortOf returns the port of a part that belongs to a port of the service. A member is asked for the port of the same name, which
+// PortOf returns the port of a declaration that belongs to a port of the service. A member is asked for the port of the same name, which
 // may have another number in its cluster.
-func (s *Service) PortOf(part Part, number uint32) (mesh.Port, bool) {
-	if !part.Member {
-		return part.Spec.Port(number)
+func (s *Service) PortOf(declaration Declaration, number uint32) (mesh.Port, bool) {
+	if !declaration.Member {
+		return declaration.Spec.Port(number)
 	}
 	p, ok := s.Port(number)
 	if !ok {
 		return mesh.Port{}, false
 	}
-	i := slices.IndexFunc(part.Spec.Ports, func(o mesh.Port) bool {
+	i := slices.IndexFunc(declaration.Spec.Ports, func(o mesh.Port) bool {
 		return o.Name == p.Name && (o.Protocol == mesh.UDP) == (p.Protocol == mesh.UDP)
 	})
 	if i < 0 {
 		return mesh.Port{}, false
 	}
-	return part.Spec.Ports[i], true
+	return declaration.Spec.Ports[i], true
 }
 
 // DeclarationStatus says what a view does with one declaration of a host.
@@ -339,16 +341,16 @@ func DeclaringNamespace(claims omap.Map[state.Claim, omap.Unit], layer string) s
 // merge adds up declarations of one namespace. The oldest decides; the others add ports, addresses and subject
 // alternative names that it does not have. Beside a Service, ServiceEntries add endpoints only, and Services of other clusters add
 // subject alternative names.
-func merge(parts []Part) *mesh.Service {
-	if of := slices.DeleteFunc(slices.Clone(parts), func(p Part) bool { return !p.isService() }); len(of) > 0 {
+func merge(declarations []Declaration) *mesh.Service {
+	if of := slices.DeleteFunc(slices.Clone(declarations), func(p Declaration) bool { return !p.isService() }); len(of) > 0 {
 		return mergeServices(of)
 	}
-	if len(parts) == 1 {
-		return parts[0].Spec
+	if len(declarations) == 1 {
+		return declarations[0].Spec
 	}
-	m := *parts[0].Spec
+	m := *declarations[0].Spec
 	m.Ports, m.Addresses, m.SubjectAltNames = slices.Clone(m.Ports), slices.Clone(m.Addresses), slices.Clone(m.SubjectAltNames)
-	for _, p := range parts[1:] {
+	for _, p := range declarations[1:] {
 		for _, port := range p.Spec.Ports {
 			if _, taken := m.Port(port.Number); !taken {
 				m.Ports = append(m.Ports, port)
@@ -361,14 +363,14 @@ func merge(parts []Part) *mesh.Service {
 }
 
 // mergeServices returns the Service that decides, with the subject alternative names of its members.
-func mergeServices(parts []Part) *mesh.Service {
-	m := *parts[0].Spec
+func mergeServices(declarations []Declaration) *mesh.Service {
+	m := *declarations[0].Spec
 	names := slices.Clone(m.SubjectAltNames)
-	for _, p := range parts[1:] {
+	for _, p := range declarations[1:] {
 		names = union(names, p.Spec.SubjectAltNames)
 	}
 	if len(names) == len(m.SubjectAltNames) {
-		return parts[0].Spec
+		return declarations[0].Spec
 	}
 	m.SubjectAltNames = names
 	return &m

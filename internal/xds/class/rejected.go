@@ -20,13 +20,13 @@ import (
 // maxClasses bounds how many classes are asked whether they still show what their proxies rejected.
 const maxClasses = 60
 
-// rejected are the queries about what proxies rejected. There is one cell per part, however many proxies rejected it. It
-// runs only if the set of these proxies or the content of the part changes.
+// rejected are the queries about what proxies rejected. There is one cell per rejectable, however many proxies rejected it. It
+// runs only if the set of these proxies or its content changes.
 type rejected struct {
 	resources query.Layers[classType, omap.Name, *resource.Resource]
 	pieces    query.Layers[classRoute, omap.Name, *resource.Piece]
 	shown     query.Query[classPart, omap.Hash]
-	by        query.Groups[All, state.Part, rejecter]
+	by        query.Groups[All, state.Rejectable, rejecter]
 	problems  query.Collection[All, api.Problem]
 }
 
@@ -45,7 +45,7 @@ type classRoute struct {
 // classPart names a part of what a class is to have: a resource, or a piece of one.
 type classPart struct {
 	class proxy.Class
-	state.Part
+	state.Rejectable
 }
 
 // rejectingConnection is a connection with everything that it rejected.
@@ -67,7 +67,7 @@ func (j rejectingConnection) ContentHash() omap.Hash {
 // Size implements omap.Value.
 func (rejectingConnection) Size() int { return 0 }
 
-// rejecter is a connection that rejected content of a part.
+// rejecter is a connection that rejected content of a rejectable.
 type rejecter struct {
 	class, content omap.Hash
 	connection     string
@@ -104,15 +104,15 @@ func (q *Queries) defineRejected(g *query.Graph) {
 			c, ok := q.Class.Get(r, connection)
 			return []rejectingConnection{{connection, c.Hash(), q.tables.RejectionsOf.Group(r, connection)}}, ok
 		}), func(_ All, connection omap.Name) string { return string(connection) })
-	x.by = query.GroupBy(g, "rejectedBy", connections, func(j rejectingConnection, add func(state.Part, rejecter)) {
+	x.by = query.GroupBy(g, "rejectedBy", connections, func(j rejectingConnection, add func(state.Rejectable, rejecter)) {
 		for k := range j.all.All() {
-			add(k.Part, rejecter{j.class, k.Content, j.connection})
+			add(k.Rejectable, rejecter{j.class, k.Content, j.connection})
 		}
 	})
 	x.problems = query.Each(g, "rejections",
-		func(r *query.Reader, all All) omap.Map[state.Part, omap.Unit] { return x.by.Keys(r, all) },
+		func(r *query.Reader, all All) omap.Map[state.Rejectable, omap.Unit] { return x.by.Keys(r, all) },
 		query.Define(g, "rejected", slices.Equal[[]api.Problem], q.rejection),
-		func(_ All, k state.Part) state.Part { return k })
+		func(_ All, k state.Rejectable) state.Rejectable { return k })
 }
 
 // shownPart is the content of a part of what a class is to have. It is zero if there is no such part.
@@ -131,14 +131,14 @@ func (q *Queries) shownPart(r *query.Reader, k classPart) (omap.Hash, bool) {
 	return all.ContentHash(), true
 }
 
-// rejection returns the problems about one part, as long as a proxy that rejected content of it would be sent that
+// rejection returns the problems about one rejectable, as long as a proxy that rejected content of it would be sent that
 // content again.
-func (q *Queries) rejection(r *query.Reader, k state.Part) ([]api.Problem, bool) {
+func (q *Queries) rejection(r *query.Reader, k state.Rejectable) ([]api.Problem, bool) {
 	first, others, ok := q.activeRejecters(r, k)
 	if !ok {
 		return nil, false
 	}
-	what := state.RejectedContent{Part: k, Content: first.content}
+	what := state.RejectedContent{Rejectable: k, Content: first.content}
 	objects, known := q.tables.Origins.Get(r, what)
 	row, ok := q.tables.Rejections.Get(r, state.RejectionKey{Connection: first.connection, RejectedContent: what})
 	if !known || !ok {
@@ -167,9 +167,9 @@ func (q *Queries) rejection(r *query.Reader, k state.Part) ([]api.Problem, bool)
 	return list, true
 }
 
-// activeRejecters returns the first proxy that rejected what its class is to have of a part, and whether there are
+// activeRejecters returns the first proxy that rejected what its class is to have of a rejectable, and whether there are
 // others.
-func (q *Queries) activeRejecters(r *query.Reader, k state.Part) (first rejecter, others, ok bool) {
+func (q *Queries) activeRejecters(r *query.Reader, k state.Rejectable) (first rejecter, others, ok bool) {
 	var of, shown omap.Hash // the class of the last rejecter, and what it shows
 	classes := 0
 	for j := range q.rejected.by.Group(r, All{}, k).All() {
@@ -236,7 +236,7 @@ func (q *Queries) fault(r *query.Reader, k state.FaultKey) ([]api.Problem, bool)
 	return list, true
 }
 
-func contentOf(s *resource.State, k state.Part) omap.Hash {
+func contentOf(s *resource.State, k state.Rejectable) omap.Hash {
 	now, ok := s.Get(resource.Type(k.Type), k.Name)
 	if !ok {
 		return omap.Hash{}
@@ -271,7 +271,7 @@ func (q *Queries) ActiveRejections(r *query.Reader, connection string) []ActiveR
 	var list []ActiveRejection
 	for k := range q.tables.RejectionsOf.Group(r, connection).All() {
 		row, ok := q.tables.Rejections.Get(r, state.RejectionKey{Connection: connection, RejectedContent: k})
-		if ok && contentOf(s, k.Part) == k.Content {
+		if ok && contentOf(s, k.Rejectable) == k.Content {
 			objects, _ := q.tables.Origins.Get(r, k)
 			list = append(list, ActiveRejection{k, row, objects})
 		}

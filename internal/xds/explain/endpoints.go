@@ -14,14 +14,14 @@ import (
 func (i *inquiry) noEndpoints(s hostSeen, port uint32, subset string) {
 	list := i.Queries.Services.Endpoints(i.r, s.service, port)
 	if len(list) == 0 {
-		for _, part := range s.service.Parts {
-			if _, ok := s.service.PortOf(part, port); ok {
-				i.addNothingSelected(part.Object)
+		for _, declaration := range s.service.Declarations {
+			if _, ok := s.service.PortOf(declaration, port); ok {
+				i.addNothingSelected(declaration.Object)
 			}
 		}
 		return
 	}
-	by := s.service.Parts[0].Object
+	by := s.service.Declarations[0].Object
 	if ill := count(list, func(e mesh.PortEndpoint) bool { return e.Health != mesh.Healthy }); ill == len(list) {
 		i.addReason(by, "see what the health checks of its workloads say", "none of its %d endpoints is healthy", len(list))
 		return

@@ -126,7 +126,7 @@ func (c *conversation) reject(text string) {
 		c.Fatalf("there is no %s to reject", head)
 	}
 	key, _ := c.Queries.Class.Get(c.Graph.Glance(), c.connection)
-	what := state.RejectedContent{Part: state.Part{Type: uint8(typ), Name: name}, Content: r.ContentHash()}
+	what := state.RejectedContent{Rejectable: state.Rejectable{Type: uint8(typ), Name: name}, Content: r.ContentHash()}
 	objects := c.Queries.Origin(c.Graph, key, typ, name, "")
 	c.Commit(func(tx *store.Txn) {
 		c.Tables.Origins.Set(tx, what, objects)

@@ -274,7 +274,7 @@ func (i *inquiry) addUnexported(host string) (found bool) {
 func (i *inquiry) addCoveringPattern(host string) bool {
 	for pattern := range mesh.Patterns(host) {
 		if s := i.hostFor(pattern); s.served() {
-			i.addReason(s.service.Parts[0].Object, "", "requests for it go to %s; ask about that", pattern)
+			i.addReason(s.service.Declarations[0].Object, "", "requests for it go to %s; ask about that", pattern)
 			return true
 		}
 	}

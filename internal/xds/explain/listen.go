@@ -78,7 +78,7 @@ func (i *inquiry) findEntry(s hostSeen, p mesh.Port, out *Port, tell func(k api.
 		for _, c := range taken.Clusters() {
 			if n, ok := parseCluster(c); ok {
 				if other := i.hostFor(n.host); other.service != nil {
-					by, whose = other.service.Parts[0].Object, n.host
+					by, whose = other.service.Declarations[0].Object, n.host
 				}
 			}
 		}
@@ -221,7 +221,7 @@ func (i *inquiry) whyNoRoute(name string) {
 		i.whyNoHost(s)
 		return
 	}
-	by := s.service.Parts[0].Object
+	by := s.service.Declarations[0].Object
 	p, ok := s.service.Port(port)
 	switch {
 	case !ok:
@@ -265,6 +265,6 @@ func (i *inquiry) virtualHostsOf(name string) {
 	}
 	i.answer.Name = s.host
 	if len(i.answer.Resources) == 0 {
-		i.addReason(s.service.Parts[0].Object, "", "no port of %s is HTTP: it has %s", s.host, portList(s.service.Ports))
+		i.addReason(s.service.Declarations[0].Object, "", "no port of %s is HTTP: it has %s", s.host, portList(s.service.Ports))
 	}
 }

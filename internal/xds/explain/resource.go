@@ -185,13 +185,13 @@ func (i *inquiry) whyNoCluster(t resource.Type, name string) {
 	p, ok := s.service.Port(c.port)
 	switch {
 	case !ok:
-		i.addReason(s.service.Parts[0].Object, "", "%s has no port %d: it has %s", s.host, c.port, portList(s.service.Ports))
+		i.addReason(s.service.Declarations[0].Object, "", "%s has no port %d: it has %s", s.host, c.port, portList(s.service.Ports))
 	case p.Protocol == mesh.UDP:
-		i.addReason(s.service.Parts[0].Object, "", "port %d of %s is UDP, which is not proxied", c.port, s.host)
+		i.addReason(s.service.Declarations[0].Object, "", "port %d of %s is UDP, which is not proxied", c.port, s.host)
 	case c.subset != "" && !i.hasSubset(s, c.subset):
 		i.whyNoSubset(s, c.subset)
 	case t == resource.Endpoint:
-		i.addReason(s.service.Parts[0].Object, "", "the cluster fetches no endpoints: its resolution is %s, its addresses are in the cluster itself", s.service.Resolution)
+		i.addReason(s.service.Declarations[0].Object, "", "the cluster fetches no endpoints: its resolution is %s, its addresses are in the cluster itself", s.service.Resolution)
 	}
 }
 
@@ -210,7 +210,7 @@ func (i *inquiry) clustersOf(t resource.Type, name string) {
 		}
 	}
 	if len(i.answer.Resources) == 0 && t == resource.Endpoint {
-		i.addReason(s.service.Parts[0].Object, "", "%s fetches no endpoints: its resolution is %s, its addresses are in the clusters themselves", s.host, s.service.Resolution)
+		i.addReason(s.service.Declarations[0].Object, "", "%s fetches no endpoints: its resolution is %s, its addresses are in the clusters themselves", s.host, s.service.Resolution)
 	}
 }
 
@@ -315,18 +315,18 @@ func plural(n int, what string) string {
 
 // selected adds the WorkloadEntries that are endpoints of a service, which the graph reads as one list.
 func (i *inquiry) selected(s hostSeen) {
-	for _, part := range s.service.Parts {
-		e, ok := i.Tables.Endpoints.Peek(part.Object)
+	for _, declaration := range s.service.Declarations {
+		e, ok := i.Tables.Endpoints.Peek(declaration.Object)
 		if !ok || len(e.Selector) == 0 {
 			continue
 		}
-		list := i.Queries.Services.SelectedEndpoints.Get(i.r, service.Select(part.Object.Namespace, e.Selector))
+		list := i.Queries.Services.SelectedEndpoints.Get(i.r, service.Select(declaration.Object.Namespace, e.Selector))
 		listed := 0
 		for name := range list.All() {
 			if listed++; listed > maxWorkloads {
 				break
 			}
-			i.addSource(api.Key{Kind: api.KindWorkloadEntry, Namespace: part.Object.Namespace, Name: string(name)}, "endpoint", "", 0)
+			i.addSource(api.Key{Kind: api.KindWorkloadEntry, Namespace: declaration.Object.Namespace, Name: string(name)}, "endpoint", "", 0)
 		}
 	}
 }

@@ -180,8 +180,8 @@ func (c *Connection) Pin(list []protocol.Pin, reason string) {
 	l, conn := c.loop, c.conn
 	report := pinReport{row: state.Rejection{Proxy: conn.node, Reason: strings.TrimSpace(reason), At: time.Now()}}
 	for _, pin := range list[max(0, len(list)-maxOfNode):] {
-		part := state.Part{Type: uint8(pin.Type), Name: pin.Name, Piece: pin.Piece}
-		report.what = append(report.what, state.RejectedContent{Part: part, Content: pin.Rejected})
+		rejectable := state.Rejectable{Type: uint8(pin.Type), Name: pin.Name, Piece: pin.Piece}
+		report.what = append(report.what, state.RejectedContent{Rejectable: rejectable, Content: pin.Rejected})
 	}
 	if len(report.what) == 0 {
 		return

@@ -203,7 +203,7 @@ func TestHostileStream(t *testing.T) {
 func TestRejectionsAreReplacedFairly(t *testing.T) {
 	g := newRejectionIndex()
 	content := func(i int) state.RejectedContent {
-		return state.RejectedContent{Part: state.Part{Name: fmt.Sprint("c", i)}}
+		return state.RejectedContent{Rejectable: state.Rejectable{Name: fmt.Sprint("c", i)}}
 	}
 	reject := func(c *connection, what state.RejectedContent) (replaced rejection, full bool) {
 		if replaced, full = g.toReplace(c.node); full {
