@@ -83,7 +83,6 @@ func discovery(args []string) *cobra.Command {
 		for _, remark := range s.Remarks(args[1:]) {
 			log.Warn("command line", "remark", remark)
 		}
-		run.PaceCollector()
 		began := time.Now()
 		parts, err := wire(s, log)
 		if err != nil {

@@ -143,9 +143,11 @@ func addPermissions(g *run.Group, s *config.Settings, access *rest.Config, sourc
 	return nil
 }
 
-// serve reports that the control plane is ready, until it stops. serving withdraws why it was not.
+// serve reports that the control plane is ready, until it stops. serving withdraws why it was not. What decoding the first lists
+// leaves behind is collected at the usual pace, so that it does not double the memory of a large mesh.
 func serve(ctx context.Context, s *config.Settings, ready *admin.Readiness, serving func(), log *slog.Logger) error {
 	serving()
+	run.PaceCollector()
 	log.Info("ready", "grpc_addr", s.GRPCAddr, "secure_grpc_addr", s.SecureGRPCAddr)
 	<-ctx.Done()
 	ready.Missing("the control plane is stopping")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -88,10 +89,14 @@ func (w *world) startEnvoys(ctx context.Context, n int) ([]*testbed.Agent, error
 	if err != nil {
 		return nil, err
 	}
+	dir := filepath.Join(w.dir, "agents")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
 	var agents []*testbed.Agent
 	for i := range n {
 		a, err := testbed.StartAgent(testbed.AgentOptions{Binary: agent, Envoy: binary, Args: []string{"--terminationDrainDuration=0s"}},
-			filepath.Join(w.dir, "agents"), testbed.Node{Name: fmt.Sprintf("envoy-%d", i), Namespace: "ns-0", IP: fmt.Sprintf("127.9.0.%d", i+1), Discovery: w.plane.grpc})
+			dir, testbed.Node{Name: fmt.Sprintf("envoy-%d", i), Namespace: "ns-0", IP: fmt.Sprintf("127.9.0.%d", i+1), Discovery: w.plane.grpc})
 		if err != nil {
 			return agents, err
 		}
