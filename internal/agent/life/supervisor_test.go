@@ -45,7 +45,9 @@ func (s *script) note(what string) {
 	s.journal = append(s.journal, time.Since(s.began).String()+" "+what)
 }
 
-func (s *script) Start() (Process, bool, error) {
+func (s *script) Clean(int) {}
+
+func (s *script) Start(Launch) (Process, bool, error) {
 	s.note("start")
 	if s.refuse != nil {
 		return nil, true, s.refuse

@@ -1,0 +1,60 @@
+package life
+
+import "time"
+
+// logTransition publishes and logs a change of state.
+func (s *Supervisor) logTransition(before State, e Event) {
+	now := s.machine.State()
+	if now == before {
+		return
+	}
+	s.state.Store(uint32(now))
+	log := s.log.With("state", now.String(), "was", before.String())
+	switch now {
+	case Idle:
+	case Starting:
+		log.Info("starting Envoy")
+	case Ready:
+		if before == Retiring {
+			log.Info("the hot restart is complete: the old Envoy has ended")
+			break
+		}
+		log.Info("Envoy is ready", "after", time.Since(s.began).Round(time.Millisecond).String())
+		s.firstReady()
+	case Replacing:
+		s.firstReady() // with a configuration that came while Envoy started
+		log.Info("hot restart: starting another Envoy, which takes over from the present one")
+	case Retiring:
+		log.Info("hot restart: the new Envoy is ready; the old one completes its requests", "after", time.Since(s.began).Round(time.Millisecond).String())
+	case Holding:
+		log.Error("hot restart: the new Envoy has failed; the old one goes on to serve, and its admin interface is gone", "how", e.Err)
+	case BackingOff:
+		log.Error("Envoy has crashed and will be started again", "how", e.Err, "restart_in", s.machine.backoff().String())
+	case Leaving:
+		log.Info("asking clients to use other endpoints")
+	case Checking:
+		log.Info("asked to stop before Envoy was known to be ready; checking whether it is ready")
+	case Draining:
+		log.Info("draining; running requests may complete")
+	case Exiting:
+		log.Info("stopping Envoy")
+	case Stopped:
+		how := e.Err
+		if e.Kind == Ended && e.Err == nil && before != Exiting && before != Draining {
+			how = errStoppedByOthers
+		}
+		if how != nil {
+			log = log.With("how", how)
+		}
+		log.Info("Envoy has ended")
+	}
+}
+
+// firstReady lets those go on that wait until Envoy is ready for the first time.
+func (s *Supervisor) firstReady() {
+	select {
+	case <-s.ready:
+	default:
+		close(s.ready)
+	}
+}
