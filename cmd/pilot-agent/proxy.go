@@ -93,11 +93,17 @@ func proxy() *cobra.Command {
 		if err := s.Load(); err != nil {
 			return run.Usage(err)
 		}
+		var reload chan os.Signal
+		if s.HotRestart { // otherwise SIGHUP says that the terminal is gone
+			reload = make(chan os.Signal, 1)
+			signal.Notify(reload, syscall.SIGHUP)
+			defer signal.Stop(reload)
+		}
 		log := logger(cmd.ErrOrStderr(), s)
 		for _, remark := range s.Warnings() {
 			log.Warn("settings", "remark", remark)
 		}
-		return agent.Run(cmd.Context(), s, agent.Host{Stdout: os.Stdout, Stderr: os.Stderr, Stop: stop}, log)
+		return agent.Run(cmd.Context(), s, agent.Host{Stdout: os.Stdout, Stderr: os.Stderr, Stop: stop, Reload: reload}, log)
 	}
 	return c
 }

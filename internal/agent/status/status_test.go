@@ -25,16 +25,18 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // world is an Envoy and its life.
 type world struct {
-	notReady error
-	leaving  bool
-	serving  bool
-	orders   []string
-	asked    string
-	down     error
-	secrets  []secret.Status
-	names    *known
-	lost     time.Time
-	probed   []string
+	notReady  error
+	leaving   bool
+	serving   bool
+	replacing bool
+	refused   string
+	orders    []string
+	asked     string
+	down      error
+	secrets   []secret.Status
+	names     *known
+	lost      time.Time
+	probed    []string
 }
 
 func (w *world) Stale() (time.Time, bool) { return w.lost, !w.lost.IsZero() }
@@ -52,6 +54,8 @@ func (k *known) Metrics() string { return "names 1\n" }
 func (w *world) Ready(context.Context) error { return w.notReady }
 func (w *world) Leaving() bool               { return w.leaving }
 func (w *world) Serving() bool               { return w.serving }
+func (w *world) Replacing() bool             { return w.replacing }
+func (w *world) Refused() (string, bool)     { return w.refused, w.refused != "" }
 func (w *world) Leave()                      { w.orders = append(w.orders, "leave") }
 func (w *world) End()                        { w.orders = append(w.orders, "end") }
 
