@@ -106,7 +106,9 @@ func checkPortsFree(ctx context.Context, c boot.Config) error {
 
 // supervise runs Envoy, and what the agent serves beside it.
 func supervise(ctx context.Context, p *proxy, c boot.Config, s *config.Settings, h Host, log *slog.Logger) error {
-	supervisor := life.New(p, policy(s), log)
+	limits := policy(s)
+	limits.LastGood = p.lastGood()
+	supervisor := life.New(p, limits, log)
 	// The group has no time limit, because draining may take as long as the last connection. The supervisor has its own limits.
 	group := run.New(log, noLimit)
 	page, err := listenStatus(ctx, c)

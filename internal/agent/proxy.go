@@ -32,6 +32,11 @@ type proxy struct {
 	discovery      string
 	log            *slog.Logger
 
+	// shape is what the agent expects of a bootstrap of an earlier agent.
+	shape string
+	// good is the last revision that was written to the file of the last good bootstrap. Only the goroutine of the supervisor uses it.
+	good int
+
 	mu        sync.Mutex
 	revisions map[int]revision // by their numbers
 	launched  map[int]launched // the processes that run, by their numbers
@@ -59,11 +64,14 @@ func newProxy(s *config.Settings, c boot.Config, binary string, h Host, log *slo
 		dir:   s.Proxy.GetConfigPath(), binary: binary, host: h, hot: s.HotRestart, parentShutdown: s.ParentShutdown, discovery: s.Proxy.GetDiscoveryAddress(), log: log,
 		revisions: map[int]revision{}, launched: map[int]launched{},
 	}
+	p.Gateway = s.Role != config.Sidecar
 	first, err := p.revision(s, c)
 	if err != nil {
 		return nil, err
 	}
 	p.revisions[firstRevision] = first
+	p.shape = shape(c)
+	p.loadGood(first)
 	if id, err := envoy.ReadBaseID(p.baseIDFile()); err == nil { // of an agent that was killed
 		p.removeMemory(id)
 	}
@@ -80,7 +88,7 @@ func (p *proxy) revision(s *config.Settings, c boot.Config) (revision, error) {
 		return revision{}, err
 	}
 	return revision{
-		text: string(text), files: namedFiles(text),
+		text: string(text), files: namedFiles(text, []byte(s.Override)),
 		options: envoy.Options{
 			Binary: p.binary, Override: s.Override, IPv6: c.IPv6,
 			LogLevel: s.EnvoyLogLevel, ComponentLogLevel: s.EnvoyComponentLogLevel, Concurrency: concurrency(s),

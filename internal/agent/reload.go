@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/agent/config"
 	"github.com/pilotmesh/pilot/internal/agent/envoy"
+	"github.com/pilotmesh/pilot/internal/api/document"
 	"github.com/pilotmesh/pilot/internal/filewatch"
 )
 
@@ -136,37 +136,40 @@ func (p *proxy) validate(ctx context.Context, r revision) error {
 	return err
 }
 
-// namedFiles reads the files that a bootstrap names, such as certificates. Envoy reads them only when it starts. What cannot be read has
-// an empty content.
-func namedFiles(bootstrap []byte) map[string]string {
-	var document any
-	if json.Unmarshal(bootstrap, &document) != nil {
-		return nil
-	}
+// namedFiles reads the files that documents of a bootstrap name, such as certificates. Envoy reads them only when it starts. What cannot be
+// read has an empty content.
+func namedFiles(documents ...[]byte) map[string]string {
 	files := map[string]string{}
-	visit(document, func(path string) {
-		text, err := filewatch.Read(path)
-		if err != nil {
-			text = nil
+	for _, text := range documents {
+		for _, d := range document.Split(text) {
+			v, err := d.Parse()
+			if err != nil {
+				continue // Envoy reports the error
+			}
+			visit(v, func(path string) {
+				text, err := filewatch.Read(path)
+				if err != nil {
+					text = nil
+				}
+				files[path] = string(text)
+			})
 		}
-		files[path] = string(text)
-	})
+	}
 	return files
 }
 
 // visit calls do for each file that a document names.
-func visit(v any, do func(path string)) {
-	switch v := v.(type) {
-	case []any:
-		for _, e := range v {
-			visit(e, do)
+func visit(v *document.Value, do func(path string)) {
+	if v == nil {
+		return
+	}
+	for _, e := range v.Items {
+		visit(e, do)
+	}
+	for _, m := range v.Members {
+		if m.Key == "filename" && m.Value.Text() != "" {
+			do(m.Value.Text())
 		}
-	case map[string]any:
-		for name, e := range v {
-			if path, ok := e.(string); ok && name == "filename" && path != "" {
-				do(path)
-			}
-			visit(e, do)
-		}
+		visit(m.Value, do)
 	}
 }

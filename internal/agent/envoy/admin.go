@@ -24,6 +24,8 @@ type Admin struct {
 	address string
 	client  *http.Client
 	own     *regexp.Regexp
+	// Gateway makes Drain ask the clients of all listeners, because those of a gateway count as outbound ones.
+	Gateway bool
 	epoch   atomic.Int64 // of the process that is asked whether it is ready
 }
 
@@ -136,10 +138,13 @@ func stateName(state int) string {
 	return names[state]
 }
 
-// Drain makes Envoy ask the clients of inbound listeners to use other endpoints. When Envoy's drain time is over it stops
+// Drain makes Envoy ask the clients of inbound listeners, or of all if it is a gateway, to use other endpoints. When Envoy's drain time is over it stops
 // listening, unless goOn is true. A second call has no effect.
 func (a *Admin) Drain(ctx context.Context, goOn bool) error {
-	path := "/drain_listeners?inboundonly&graceful"
+	path := "/drain_listeners?graceful"
+	if !a.Gateway {
+		path += "&inboundonly"
+	}
 	if goOn {
 		path += "&skip_exit"
 	}

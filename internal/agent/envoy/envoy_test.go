@@ -242,7 +242,11 @@ func TestDrain(t *testing.T) {
 	if err := errors.Join(a.Drain(t.Context(), true), a.Drain(t.Context(), false)); err != nil {
 		t.Error(err)
 	}
-	want := []string{"POST /drain_listeners?inboundonly&graceful&skip_exit", "POST /drain_listeners?inboundonly&graceful"}
+	a.Gateway = true
+	if err := a.Drain(t.Context(), false); err != nil {
+		t.Error(err)
+	}
+	want := []string{"POST /drain_listeners?graceful&inboundonly&skip_exit", "POST /drain_listeners?graceful&inboundonly", "POST /drain_listeners?graceful"}
 	if !slices.Equal(*asked, want) {
 		t.Errorf("asked %q", *asked)
 	}

@@ -9,6 +9,9 @@ func (s *Supervisor) logTransition(before State, e Event) {
 		return
 	}
 	s.state.Store(uint32(now))
+	if e.Kind == Probed && e.Err == nil {
+		s.envoy.Serves(s.machine.Serving())
+	}
 	log := s.log.With("state", now.String(), "was", before.String())
 	switch now {
 	case Idle:

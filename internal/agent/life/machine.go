@@ -117,6 +117,14 @@ func (m *Machine) State() State { return m.state }
 // Result returns, in the state Stopped, nil if Envoy ended as intended.
 func (m *Machine) Result() error { return m.result }
 
+// Serving returns the configuration of the process that serves.
+func (m *Machine) Serving() int {
+	if m.state == Replacing {
+		return m.serving
+	}
+	return m.revision
+}
+
 // Refused returns the newest configuration if Envoy has failed with it too often, and how it failed; 0 if it has not. Envoy runs with
 // the last good one then.
 func (m *Machine) Refused() (revision int, why error) {

@@ -22,6 +22,8 @@ type Process interface {
 type Envoy interface {
 	// Start starts a process. permanent reports that another attempt would fail too.
 	Start(l Launch) (p Process, permanent bool, err error)
+	// Serves is told with the configuration of which revision Envoy has become ready.
+	Serves(revision int)
 	// Clean removes what there is for a process that has ended.
 	Clean(process int)
 	// Ready returns nil if the process that was started last is ready. Otherwise the error says why not.
