@@ -4,6 +4,9 @@
 // Invariants: everything that can be checked is checked before anything is started: the settings, the ports of the
 // bootstrap, the Envoy binary, and the port of the status server.
 //
+// With hot restarts, a reloader reads the settings again and hands other bootstraps to the supervisor. What the agent itself uses stays as
+// it was at the start.
+//
 // Goroutines: those of package run, which starts and stops them in order.
 package agent
 

@@ -62,13 +62,17 @@ func (p *proxy) lastGood() int {
 
 // Serves writes the bootstrap of a revision to the file of the last good one, because Envoy is ready with it.
 func (p *proxy) Serves(revision int) {
-	if revision == p.good || revision == savedRevision {
+	p.mu.Lock()
+	if revision == p.served[0] {
+		p.mu.Unlock()
 		return
 	}
-	p.good = revision
-	p.mu.Lock()
+	p.served = [2]int{revision, p.served[0]}
 	r := p.revisions[revision]
 	p.mu.Unlock()
+	if revision == savedRevision {
+		return
+	}
 	text, err := json.Marshal(saved{Shape: p.shape, Bootstrap: r.text, Override: r.options.Override})
 	if err == nil {
 		err = write(filepath.Join(p.dir, goodFile), text)

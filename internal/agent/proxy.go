@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -34,10 +35,10 @@ type proxy struct {
 
 	// shape is what the agent expects of a bootstrap of an earlier agent.
 	shape string
-	// good is the last revision that was written to the file of the last good bootstrap. Only the goroutine of the supervisor uses it.
-	good int
 
 	mu        sync.Mutex
+	newest    int              // the newest revision
+	served    [2]int           // the last two revisions with which Envoy was ready, the newer one first
 	revisions map[int]revision // by their numbers
 	launched  map[int]launched // the processes that run, by their numbers
 }
@@ -69,7 +70,7 @@ func newProxy(s *config.Settings, c boot.Config, binary string, h Host, log *slo
 	if err != nil {
 		return nil, err
 	}
-	p.revisions[firstRevision] = first
+	p.newest, p.revisions[firstRevision] = firstRevision, first
 	p.shape = shape(c)
 	p.loadGood(first)
 	if id, err := envoy.ReadBaseID(p.baseIDFile()); err == nil { // of an agent that was killed
@@ -97,11 +98,16 @@ func (p *proxy) revision(s *config.Settings, c boot.Config) (revision, error) {
 	}, nil
 }
 
-// add makes a revision known to Start.
+// add makes the newest revision known to Start, and forgets those that nobody can want any more: the supervisor goes back no further than
+// to the one that served before the last one.
 func (p *proxy) add(n int, r revision) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	maps.DeleteFunc(p.revisions, func(n int, _ revision) bool {
+		return n != savedRevision && n != p.served[0] && n != p.served[1] && n != p.newest
+	})
 	p.revisions[n] = r
+	p.newest = n
 }
 
 // path returns the file with the bootstrap of a process. With hot restarts each process has its own, whose number counts from 0.
