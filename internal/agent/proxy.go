@@ -56,6 +56,7 @@ type launched struct {
 	*envoy.Process
 	baseID string // empty if it is not known yet
 	epoch  int
+	tried  bool // another process was to take over from it; if there is another attempt, that one has failed
 }
 
 // newProxy returns a proxy whose first revision follows from the settings. It writes the bootstrap, to learn now whether that is possible.
@@ -187,7 +188,11 @@ func (p *proxy) prepare(parent *launched) error {
 		}
 		parent.baseID = id
 	}
-	return envoy.ForgetStart(parent.baseID)
+	if parent.tried {
+		return envoy.ForgetStart(parent.baseID)
+	}
+	parent.tried = true
+	return nil
 }
 
 // Clean removes the bootstrap of a process that has ended, and the shared memory of its family if none of that is left.

@@ -219,7 +219,7 @@ func impossible(s State, i input) bool {
 	case exited, crashed, exhausted:
 		return s == Idle || s == BackingOff || s == Stopped || s == Replacing
 	case alarm:
-		return s == Idle || s == Ready || s == Leaving || s == Checking || s == Stopped
+		return s == Idle || s == Leaving || s == Checking || s == Stopped
 	case up, down, busy, drained:
 		return s == Idle
 	case late, failed, hopeless:
@@ -304,7 +304,7 @@ var ignored = []struct {
 }{
 	{Idle, []input{leave, change}},
 	{Starting, []input{leave, busy, drained, change}}, // the change is taken up when Envoy is ready
-	{Ready, []input{up, down, busy, drained}},
+	{Ready, []input{busy, drained}},
 	{Replacing, []input{leave, busy, drained, change}},
 	{Retiring, []input{up, down, busy, drained, change}},
 	{Holding, []input{up, down, leave, busy, drained}},

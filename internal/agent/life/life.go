@@ -25,6 +25,8 @@ import (
 type Policy struct {
 	// Probe is the interval between checks whether Envoy is ready.
 	Probe time.Duration
+	// Watch is the interval between checks whether an Envoy that was ready still answers.
+	Watch time.Duration
 	// FirstBackoff is the time before the first restart after a crash. It doubles with each crash, up to LongestBackoff.
 	FirstBackoff, LongestBackoff time.Duration
 	// Restarts is how many crashes in a row lead to a restart. After one more, the supervisor returns an error.
@@ -54,7 +56,7 @@ type Policy struct {
 // Default returns a policy with Istio's values where Istio has them.
 func Default() Policy {
 	return Policy{
-		Probe:        50 * time.Millisecond,
+		Probe: 50 * time.Millisecond, Watch: 10 * time.Second,
 		FirstBackoff: 200 * time.Millisecond, LongestBackoff: 5 * time.Second, Restarts: 10, StableAfter: time.Minute,
 		Drain: 5 * time.Second, MinDrain: 5 * time.Second, Recount: time.Second, CountFailures: 5,
 		Kill: 5 * time.Second, Replace: 30 * time.Second, Retire: 65 * time.Second, Tries: 3,

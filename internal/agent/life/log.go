@@ -1,6 +1,9 @@
 package life
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // logTransition publishes and logs a change of state.
 func (s *Supervisor) logTransition(before State, e Event) {
@@ -61,3 +64,33 @@ func (s *Supervisor) firstReady() {
 		close(s.ready)
 	}
 }
+
+// logProbe logs that Envoy is not ready if its start takes long, and that an Envoy that was ready does not answer any more.
+func (s *Supervisor) logProbe(before State, err error) {
+	switch now := s.machine.State(); {
+	case now == Starting || now == Replacing:
+		s.logSlowStart(err)
+	case now != Ready || before != Ready:
+		s.silent = false
+	case err != nil && !s.silent:
+		s.silent = true
+		s.log.Error("Envoy was ready and is not any more", "because", err)
+	case err == nil && s.silent:
+		s.silent = false
+		s.log.Info("Envoy is ready again")
+	}
+}
+
+// logSlowStart logs what Envoy is waiting for if its start takes long, at growing intervals.
+func (s *Supervisor) logSlowStart(why error) {
+	now := time.Now()
+	if now.Before(s.nextSlowLog) {
+		return
+	}
+	waited := now.Sub(s.began)
+	s.nextSlowLog = now.Add(waited)
+	s.log.Warn("Envoy is still not ready", "after", waited.Round(time.Second).String(), "because", why)
+}
+
+// errStoppedByOthers is logged when Envoy exits with success and the agent has not asked it to.
+var errStoppedByOthers = errors.New("another process than the agent asked Envoy to stop")

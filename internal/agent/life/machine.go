@@ -2,6 +2,7 @@ package life
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -143,8 +144,9 @@ func (m *Machine) Step(now time.Time, e Event) ([]Action, bool) {
 	}
 	actions, moved := m.move(now, upon)
 	if moved && m.state == Ready && m.wanted != m.revision && m.wanted != m.refused {
-		more, _ := m.move(now, change) // a configuration that came meanwhile
-		actions = append(actions, more...)
+		// There is a configuration that came meanwhile. Its transition decides about the timer.
+		more, _ := m.move(now, change)
+		actions = append(slices.DeleteFunc(actions, func(a Action) bool { return a.Do == Set }), more...)
 	}
 	return actions, moved
 }
@@ -316,6 +318,8 @@ func (m *Machine) actions(s step) []Action {
 		return m.killOld()
 	case setProbe:
 		return set(m.policy.Probe)
+	case setWatch:
+		return set(m.policy.Watch)
 	case setRetire:
 		return set(m.policy.Retire)
 	case setBackoff:

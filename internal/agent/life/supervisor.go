@@ -2,7 +2,6 @@ package life
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -58,6 +57,7 @@ type Supervisor struct {
 	alarm       *time.Timer
 	began       time.Time // start time of the present process
 	nextSlowLog time.Time // when to log again that Envoy is not ready
+	silent      bool      // whether it was logged that Envoy does not answer any more
 
 	events   chan Event // results of actions
 	requests chan Event // requests of other goroutines
@@ -151,8 +151,8 @@ func (s *Supervisor) step(ctx context.Context, e Event) {
 		return
 	}
 	s.logTransition(before, e)
-	if now := s.machine.State(); e.Kind == Probed && (now == Starting || now == Replacing) {
-		s.logSlowStart(e.Err)
+	if e.Kind == Probed {
+		s.logProbe(before, e.Err)
 	}
 	s.alarm.Stop()
 	for _, a := range actions {
@@ -173,20 +173,6 @@ func (s *Supervisor) logRefusal() {
 			"how", why, "revision", revision)
 	}
 }
-
-// logSlowStart logs what Envoy is waiting for if its start takes long, at growing intervals.
-func (s *Supervisor) logSlowStart(why error) {
-	now := time.Now()
-	if now.Before(s.nextSlowLog) {
-		return
-	}
-	waited := now.Sub(s.began)
-	s.nextSlowLog = now.Add(waited)
-	s.log.Warn("Envoy is still not ready", "after", waited.Round(time.Second).String(), "because", why)
-}
-
-// errStoppedByOthers is logged when Envoy exits with success and the agent has not asked it to.
-var errStoppedByOthers = errors.New("another process than the agent asked Envoy to stop")
 
 func (s *Supervisor) do(ctx context.Context, a Action) {
 	switch a.Do {

@@ -85,6 +85,7 @@ const (
 
 	// Each of these sets the timer of the new state. A transition without one of them stops the timer.
 	setProbe
+	setWatch
 	setRetire
 	setBackoff
 	setDrain
@@ -113,12 +114,15 @@ var table = []transition{
 
 	{Starting, alarm, Starting, []step{doProbe}},
 	{Starting, down, Starting, []step{setProbe}},
-	{Starting, up, Ready, nil},
+	{Starting, up, Ready, []step{setWatch}},
 	{Starting, exited, Stopped, []step{resultDone}},
 	{Starting, crashed, BackingOff, []step{setBackoff}},
 	{Starting, exhausted, Stopped, []step{resultCrashed}},
 	{Starting, end, Checking, []step{doProbe}},
 
+	{Ready, alarm, Ready, []step{doProbe}}, // nothing follows from the answer, but it is logged
+	{Ready, up, Ready, []step{setWatch}},
+	{Ready, down, Ready, []step{setWatch}},
 	{Ready, exited, Stopped, []step{resultDone}},
 	{Ready, crashed, BackingOff, []step{setBackoff}},
 	{Ready, exhausted, Stopped, []step{resultCrashed}},
@@ -142,7 +146,7 @@ var table = []transition{
 	{Holding, exhausted, Stopped, []step{resultCrashed}},
 	{Holding, end, Draining, []step{setDrain}},
 
-	{Retiring, gone, Ready, nil},
+	{Retiring, gone, Ready, []step{setWatch}},
 	{Retiring, alarm, Retiring, []step{doKillOld}}, // nobody has asked it to exit, or it hangs
 	{Retiring, exited, Stopped, []step{doKillOld, resultDone}},
 	{Retiring, crashed, BackingOff, []step{doKillOld, setBackoff}},

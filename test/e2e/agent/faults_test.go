@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -46,11 +45,7 @@ func TestEnvoyIsKilled(t *testing.T) {
 // noMemory wants no shared memory of the family whose base id is in the file.
 func (r *restartable) noMemory() {
 	r.bed.Helper()
-	id, err := os.ReadFile(filepath.Join(r.Dir(), "base-id"))
-	if err != nil {
-		r.Fatal(err)
-	}
-	if _, err := os.Stat("/dev/shm/envoy_shared_memory_" + string(id) + "0"); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat("/dev/shm/envoy_shared_memory_" + r.baseID() + "0"); !errors.Is(err, os.ErrNotExist) {
 		r.Errorf("the shared memory of Envoy is left behind: %v", err)
 	}
 }
@@ -71,6 +66,7 @@ func TestEnvoyIsSuspended(t *testing.T) {
 		}
 		return nil
 	})
+	b.logs(a, `msg="Envoy was ready and is not any more" because="Envoy, process `+strconv.Itoa(pid)+" is suspended", 1)
 	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
@@ -78,6 +74,7 @@ func TestEnvoyIsSuspended(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.answers()
+	b.logs(a, "Envoy is ready again", 1)
 	if pids, err := a.EnvoyPIDs(); err != nil || len(pids) != 1 {
 		t.Errorf("Envoys: %v, %v", pids, err)
 	}
@@ -214,13 +211,37 @@ func TestBootstrapCannotBeWritten(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			dir := t.TempDir()
-			cmd := exec.CommandContext(ctx, "unshare", "--mount", "sh", "-c", `mount -t tmpfs -o "$1" none "$2" && shift 2 && exec "$@"`, "sh", options, dir,
-				agentBinary, "proxy", "--discoveryAddress=127.0.0.1:1", "--configPath="+dir)
-			cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "INSTANCE_IP=127.1.0.1", "ENVOY=" + envoyBinary}
-			out, err := cmd.CombinedOutput()
-			if err == nil || cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), want) {
-				t.Errorf("%v; want %q in:\n%s", err, want, out)
+			if out, code := mounted(ctx, options, dir); code != 1 || !strings.Contains(out, want) {
+				t.Errorf("exit code %d; want %q in:\n%s", code, want, out)
 			}
 		})
 	}
+}
+
+// TestNoSharedMemory: hot restarts need it, and the agent says so when it starts.
+func TestNoSharedMemory(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting a file system needs root")
+	}
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	const want = "mount a tmpfs that this user can write to at /dev/shm (an emptyDir with medium Memory), or omit --hotRestart"
+	if out, code := mounted(ctx, "ro", "/dev/shm", "--hotRestart", "--configPath="+t.TempDir()); code != 1 || !strings.Contains(out, want) {
+		t.Errorf("exit code %d; want %q in:\n%s", code, want, out)
+	}
+}
+
+// mounted runs the agent where a file system of its own is mounted at a directory.
+func mounted(ctx context.Context, options, dir string, args ...string) (output string, code int) {
+	cmd := exec.CommandContext(ctx, "unshare", append([]string{
+		"--mount", "sh", "-c", `mount -t tmpfs -o "$1" none "$2" && shift 2 && exec "$@"`, "sh", options, dir,
+		agentBinary, "proxy", "--discoveryAddress=127.0.0.1:1", "--configPath=" + dir,
+	}, args...)...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "INSTANCE_IP=127.1.0.1", "ENVOY=" + envoyBinary}
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		return err.Error(), -1
+	}
+	return string(out), cmd.ProcessState.ExitCode()
 }

@@ -35,6 +35,7 @@ func (b *bed) restarts(o testbed.AgentOptions, node testbed.Node) *restartable {
 	r.write()
 	o.Args = append(o.Args, "--hotRestart", "--meshConfig="+r.settings, "--drainDuration=2s", "--parentShutdownDuration=3s")
 	r.Agent = b.ready(o, node)
+	b.Cleanup(func() { r.End(syscall.SIGTERM) }) // an agent that is killed leaves shared memory behind
 	return r
 }
 
@@ -50,7 +51,7 @@ func (r *restartable) write() {
 // change changes the settings, and waits until the old Envoy has ended.
 func (r *restartable) change() {
 	r.bed.Helper()
-	done := r.count(completed)
+	done := r.count(r.Agent, completed)
 	r.changes++
 	r.write()
 	r.complete(done + 1)
@@ -68,20 +69,26 @@ func (r *restartable) complete(n int) {
 // says waits until the log says something n times.
 func (r *restartable) says(what string, n int) {
 	r.bed.Helper()
-	r.await(fmt.Sprintf("%q in the log, %d times", what, n), func(context.Context) error {
-		if found := r.count(what); found < n {
+	r.logs(r.Agent, what, n)
+}
+
+// logs waits until the log of an agent says something n times.
+func (b *bed) logs(a *testbed.Agent, what string, n int) {
+	b.Helper()
+	b.await(fmt.Sprintf("%q in the log, %d times", what, n), func(context.Context) error {
+		if found := b.count(a, what); found < n {
 			return fmt.Errorf("it is there %d times", found)
 		}
 		return nil
 	})
 }
 
-// count returns how often the log says something.
-func (r *restartable) count(what string) int {
-	r.bed.Helper()
-	text, err := r.WholeLog()
+// count returns how often the log of an agent says something.
+func (b *bed) count(a *testbed.Agent, what string) int {
+	b.Helper()
+	text, err := a.WholeLog()
 	if err != nil {
-		r.Fatal(err)
+		b.Fatal(err)
 	}
 	return strings.Count(text, what)
 }
@@ -120,11 +127,24 @@ func TestHotRestartUnderLoad(t *testing.T) {
 	took := time.Since(began)
 	n := b.noneFailed(load, took)
 	t.Logf("%d requests in %v; hot restarts: %d of web, %d of app", n, took.Round(time.Second), web.changes, app.changes)
+	if web.baseID() == app.baseID() {
+		t.Error("both agents have one base id")
+	}
 	for _, r := range []*restartable{web, app} {
 		r.admin("/server_info", fmt.Sprintf(`"restart_epoch": %d`, r.changes))
 		r.admin("/runtime", fmt.Sprint(r.changes))
 		r.bootstraps(1)
 	}
+}
+
+// baseID returns the base id of its Envoys.
+func (r *restartable) baseID() string {
+	r.bed.Helper()
+	id, err := os.ReadFile(filepath.Join(r.Dir(), "base-id"))
+	if err != nil {
+		r.Fatal(err)
+	}
+	return string(id)
 }
 
 // load begins to ask for web, 500 times per second.
