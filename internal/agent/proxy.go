@@ -129,7 +129,7 @@ func (p *proxy) Ready(ctx context.Context) error {
 		return fmt.Errorf("%w: does one serve at %s (--discoveryAddress), and can this host reach it?", err, p.discovery)
 	case errors.Is(err, context.DeadlineExceeded):
 		if pid := p.suspended(); pid != 0 {
-			return fmt.Errorf("Envoy, process %d, is suspended and answers nothing; continue it (kill -CONT %d): %w", pid, pid, err)
+			return fmt.Errorf("Envoy, process %d, is suspended and answers nothing; continue it (kill -CONT %d)", pid, pid)
 		}
 	}
 	return err

@@ -66,7 +66,7 @@ func TestEnvoyIsSuspended(t *testing.T) {
 		}
 		return nil
 	})
-	b.logs(a, `msg="Envoy was ready and is not any more" because="Envoy, process `+strconv.Itoa(pid)+" is suspended", 1)
+	b.logs(a, `msg="Envoy was ready and is not any more" because="Envoy, process `+strconv.Itoa(pid)+", is suspended", 1)
 	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
