@@ -276,8 +276,15 @@ func (l lifecycle) Leaving() bool {
 	}
 }
 
-// Serving reports whether Envoy has been ready, so that it can execute a request to drain.
-func (l lifecycle) Serving() bool { return l.State() == life.Ready || l.State() == life.Retiring }
+// Serving reports whether Envoy has been ready.
+func (l lifecycle) Serving() bool {
+	switch l.State() {
+	case life.Ready, life.Replacing, life.Retiring, life.Holding:
+		return true
+	default:
+		return false
+	}
+}
 
 // Replacing reports whether an Envoy serves that cannot be asked, because another one is to take its place.
 func (l lifecycle) Replacing() bool { return l.State() == life.Replacing || l.State() == life.Holding }

@@ -92,6 +92,9 @@ func (r *reloader) read(ctx context.Context, forced bool) {
 		r.log.Warn("settings", "remark", w)
 	}
 	if err := r.proxy.validate(ctx, next); err != nil {
+		if ctx.Err() != nil {
+			return
+		}
 		r.refused = next
 		r.log.Error("the settings have changed, and Envoy refuses the bootstrap that follows from them; Envoy goes on as it is", "error", err)
 		return

@@ -104,11 +104,10 @@ func (s *server) ready(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "not ready: the proxy is draining", http.StatusServiceUnavailable)
 		return
 	}
-	replacing := s.Life.Replacing()
-	if !replacing {
+	if !s.Life.Replacing() {
 		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 		defer cancel()
-		if err := s.Envoy.Ready(ctx); err != nil {
+		if err := s.Envoy.Ready(ctx); err != nil && !s.Life.Replacing() { // a hot restart may have begun meanwhile
 			http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
 			return
 		}
@@ -119,15 +118,15 @@ func (s *server) ready(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if !replacing && !s.Life.Serving() {
+	if !s.Life.Serving() {
 		http.Error(w, "not ready: the proxy has just started", http.StatusServiceUnavailable)
 		return
 	}
-	fmt.Fprintln(w, "ready"+s.remarks(replacing))
+	fmt.Fprintln(w, "ready"+s.remarks())
 }
 
 // remarks says what is not as it should be although Envoy serves.
-func (s *server) remarks(replacing bool) string {
+func (s *server) remarks() string {
 	text := ""
 	if since, stale := s.Discovery.Stale(); stale {
 		text += ", but stale: the control plane has not been reached since " + since.UTC().Format(time.RFC3339) + "; Envoy has the last known good configuration"
@@ -135,7 +134,7 @@ func (s *server) remarks(replacing bool) string {
 	if why, refused := s.Life.Refused(); refused {
 		text += ", but with the last good bootstrap: Envoy fails with the changed one: " + why
 	}
-	if replacing {
+	if s.Life.Replacing() {
 		text += ": the present Envoy serves while another one is to take its place"
 	}
 	return text

@@ -98,7 +98,7 @@ func TestReadiness(t *testing.T) {
 		{world{leaving: true}, 503, "not ready: the proxy is draining"},
 		{world{serving: true, names: &known{errors.New("no names")}}, 503, "not ready: no names"},
 		{world{serving: true, names: &known{}}, 200, "ready"},
-		{world{replacing: true, notReady: errors.New("nobody answers")}, 200, "ready: the present Envoy serves while another one is to take its place"},
+		{world{serving: true, replacing: true, notReady: errors.New("nobody answers")}, 200, "ready: the present Envoy serves while another one is to take its place"},
 		{world{serving: true, refused: "exit status 1"}, 200, "ready, but with the last good bootstrap: Envoy fails with the changed one: exit status 1\n"},
 	} {
 		rec := c.world.call("GET", "/healthz/ready", there)

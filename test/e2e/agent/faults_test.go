@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/pilotmesh/pilot/test/testbed"
 )
@@ -135,6 +136,24 @@ func TestEndWithManyRequests(t *testing.T) {
 		}
 	}
 	b.ends(a.Agent, 0)
+}
+
+// TestMinimumDrain: with EXIT_ON_ZERO_ACTIVE_CONNECTIONS and no connection, the end still takes MINIMUM_DRAIN_DURATION. Those who are not told
+// yet that the workload ends may open one.
+func TestMinimumDrain(t *testing.T) {
+	b := newBed(t)
+	b.serve()
+	o := options()
+	o.Env = []string{"EXIT_ON_ZERO_ACTIVE_CONNECTIONS=true", "MINIMUM_DRAIN_DURATION=3s"}
+	a := b.ready(o, testbed.Node{})
+	began := time.Now()
+	b.post(a, "/quitquitquit")
+	b.answers() // on a new connection, which ends here
+	b.client.CloseIdleConnections()
+	b.ends(a, 0)
+	if took := time.Since(began); took < 3*time.Second {
+		t.Errorf("it ended after %v", took)
+	}
 }
 
 // TestDrainIsForInboundClients: after /drain, clients that call the workload are asked to connect elsewhere, and go on to be served. The

@@ -103,7 +103,7 @@ func (r *restartable) admin(path, want string) {
 }
 
 // TestHotRestartUnderLoad: two sidecars are replaced again and again because of changed settings, under 500 requests per second with mutual
-// TLS between them. No request fails. HOT_RESTART_FOR is how long it takes.
+// TLS between them. No request fails, and no readiness probe. HOT_RESTART_FOR is how long it takes.
 func TestHotRestartUnderLoad(t *testing.T) {
 	length, err := time.ParseDuration(cmp.Or(os.Getenv("HOT_RESTART_FOR"), "10s"))
 	if err != nil {
@@ -119,6 +119,10 @@ func TestHotRestartUnderLoad(t *testing.T) {
 	app := b.restarts(b.certified("app"), testbed.Node{})
 	b.answers()
 	load := b.load()
+	probes := testbed.StartAsking(t.Context(), 2, 20, func(ctx context.Context, _ *http.Client) (string, error) {
+		_, err := fetch(ctx, app.HealthPort, "/healthz/ready")
+		return "app", err
+	})
 	began := time.Now()
 	for time.Since(began) < length {
 		web.change()
@@ -126,6 +130,9 @@ func TestHotRestartUnderLoad(t *testing.T) {
 	}
 	took := time.Since(began)
 	n := b.noneFailed(load, took)
+	if tally := probes.Stop(); tally.Failures > 0 || tally.Total() == 0 {
+		t.Errorf("%d of %d probes failed, the first at %v", tally.Failures, tally.Total(), tally.First)
+	}
 	t.Logf("%d requests in %v; hot restarts: %d of web, %d of app", n, took.Round(time.Second), web.changes, app.changes)
 	if web.baseID() == app.baseID() {
 		t.Error("both agents have one base id")
