@@ -50,6 +50,13 @@ pilot_agent_scrape_target_up is 0.
 With --stsPort and STS_TOKEN_ENDPOINT it exchanges tokens for programs of the workload (RFC 8693): POST /token on loopback is passed on
 to that URL, for which the roots in STS_ROOT_CA vouch (or those of the system).
 
+With --hotRestart it reads its settings again when the mesh settings, the annotation proxy.istio.io/config, the file that
+ISTIO_BOOTSTRAP_OVERRIDE names, or a file that the bootstrap names has changed, on SIGHUP, and at POST /restart of the status server, which
+restarts in any case. If another bootstrap follows, another Envoy takes the listeners over, and the old one has parentShutdownDuration to
+complete its requests. That needs memory for two Envoys and /dev/shm. Without --hotRestart, changes take effect when the agent is started
+again. A bootstrap with which Envoy fails three times in a row gives way to the last good one; /healthz/ready and
+pilot_agent_bootstrap_refused tell.
+
 SIGTERM and SIGINT drain the proxy: clients are asked to use other endpoints, and running requests have
 terminationDrainDuration to complete (or, with EXIT_ON_ZERO_ACTIVE_CONNECTIONS=true, as long as connections are open). Then
 Envoy stops. A second signal stops it immediately.
@@ -75,6 +82,10 @@ func proxy() *cobra.Command {
   ISTIO_META_DNS_CAPTURE=true ISTIO_META_INTERCEPTION_MODE=NONE POD_NAME=web-1 POD_NAMESPACE=shop INSTANCE_IP=127.1.0.1 \
     pilot-agent proxy sidecar --discoveryAddress=127.0.0.1:15010
 
+  # a sidecar that replaces its Envoy when mesh.yaml changes; ask for a restart with: curl -X POST localhost:15020/restart
+  ISTIO_META_INTERCEPTION_MODE=NONE POD_NAME=web-1 POD_NAMESPACE=shop INSTANCE_IP=127.1.0.1 \
+    pilot-agent proxy sidecar --discoveryAddress=127.0.0.1:15010 --hotRestart --meshConfig=mesh.yaml
+
   # a second sidecar on the same host, with other ports
   ISTIO_META_INTERCEPTION_MODE=NONE POD_NAME=api-1 POD_NAMESPACE=shop INSTANCE_IP=127.1.0.2 \
     pilot-agent proxy sidecar --discoveryAddress=127.0.0.1:15010 --configPath=/tmp/api-1 \
@@ -93,11 +104,17 @@ func proxy() *cobra.Command {
 		if err := s.Load(); err != nil {
 			return run.Usage(err)
 		}
+		var reload chan os.Signal
+		if s.HotRestart { // otherwise SIGHUP says that the terminal is gone
+			reload = make(chan os.Signal, 1)
+			signal.Notify(reload, syscall.SIGHUP)
+			defer signal.Stop(reload)
+		}
 		log := logger(cmd.ErrOrStderr(), s)
 		for _, remark := range s.Warnings() {
 			log.Warn("settings", "remark", remark)
 		}
-		return agent.Run(cmd.Context(), s, agent.Host{Stdout: os.Stdout, Stderr: os.Stderr, Stop: stop}, log)
+		return agent.Run(cmd.Context(), s, agent.Host{Stdout: os.Stdout, Stderr: os.Stderr, Stop: stop, Reload: reload}, log)
 	}
 	return c
 }

@@ -4,6 +4,9 @@
 // Invariants: everything that can be checked is checked before anything is started: the settings, the ports of the
 // bootstrap, the Envoy binary, and the port of the status server.
 //
+// With hot restarts, a reloader reads the settings again and hands other bootstraps to the supervisor. What the agent itself uses stays as
+// it was at the start.
+//
 // Goroutines: those of package run, which starts and stops them in order.
 package agent
 
@@ -14,8 +17,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"path/filepath"
-	"runtime"
 	"strconv"
 	"time"
 
@@ -24,7 +25,6 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/envoy"
 	"github.com/pilotmesh/pilot/internal/agent/life"
 	"github.com/pilotmesh/pilot/internal/agent/node"
-	"github.com/pilotmesh/pilot/internal/agent/relay"
 	"github.com/pilotmesh/pilot/internal/agent/status"
 	"github.com/pilotmesh/pilot/internal/run"
 )
@@ -38,6 +38,8 @@ type Host struct {
 	Stdout, Stderr *os.File
 	// Stop delivers requests to stop: the first asks for a graceful stop, the second for an immediate one.
 	Stop <-chan os.Signal
+	// Reload delivers requests to read the settings again; nil if there are none.
+	Reload <-chan os.Signal
 }
 
 // Run runs the agent of one proxy until it is asked to stop or Envoy cannot be kept running.
@@ -59,25 +61,24 @@ func Run(ctx context.Context, s *config.Settings, h Host, log *slog.Logger) erro
 	if remark != "" {
 		log.Warn("settings", "remark", remark)
 	}
-	path, err := write(s.Proxy.GetConfigPath(), c)
+	if s.HotRestart {
+		if err := envoy.CheckHotRestart(); err != nil {
+			return err
+		}
+	}
+	p, err := newProxy(s, c, binary, h, log)
 	if err != nil {
 		return err
 	}
 	if err := checkPortsFree(ctx, c); err != nil {
 		return err
 	}
-	proxy := &proxy{
-		Admin: envoy.NewAdmin(loopback(c), boot.HealthPrefix, boot.MetricsPrefix),
-		options: envoy.Options{
-			Binary: binary, Config: path, Override: s.Override, IPv6: c.IPv6,
-			LogLevel: s.EnvoyLogLevel, ComponentLogLevel: s.EnvoyComponentLogLevel, Concurrency: concurrency(s),
-			Drain: s.Proxy.GetDrainDuration().AsDuration(), Flush: flush(s), Stdout: h.Stdout, Stderr: h.Stderr,
-		},
-		discovery: s.Proxy.GetDiscoveryAddress(), log: log,
+	if hint := memoryHint(memoryLimit("/"), s.HotRestart); hint != "" {
+		log.Warn("settings", "remark", hint)
 	}
-	log.Info("starting the agent of a proxy", "node", c.Node.GetId(), "envoy", binary, "version", version, "bootstrap", path,
-		"discovery", s.Proxy.GetDiscoveryAddress(), "admin_port", c.AdminPort, "status_port", c.StatusPort)
-	return supervise(ctx, proxy, c, s, h, log)
+	log.Info("starting the agent of a proxy", "node", c.Node.GetId(), "envoy", binary, "version", version, "bootstrap", p.path(1),
+		"discovery", s.Proxy.GetDiscoveryAddress(), "admin_port", c.AdminPort, "status_port", c.StatusPort, "hot_restart", s.HotRestart)
+	return supervise(ctx, p, c, s, h, log)
 }
 
 // checkPortsFree checks that the ports of Envoy's own listeners are free. Envoy would exit again and again because of some of
@@ -106,44 +107,31 @@ func checkPortsFree(ctx context.Context, c boot.Config) error {
 	return nil
 }
 
-// supervise runs the status server and the supervisor of Envoy.
+// supervise runs Envoy, and what the agent serves beside it.
 func supervise(ctx context.Context, p *proxy, c boot.Config, s *config.Settings, h Host, log *slog.Logger) error {
-	supervisor := life.New(p, policy(s), log)
+	limits := policy(s)
+	limits.LastGood = p.lastGood()
+	supervisor := life.New(p, limits, log)
 	// The group has no time limit, because draining may take as long as the last connection. The supervisor has its own limits.
 	group := run.New(log, noLimit)
-	var page net.Listener
-	if c.StatusPort != 0 {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("", strconv.Itoa(int(c.StatusPort))))
-		if err != nil {
-			return fmt.Errorf("the status server has no port: %w; free the port or set another one with --statusPort (0 for none)", err)
-		}
-		page = l
-	}
-	own := &credentials{}
-	dialer := discoveryDialer(s, own)
-	board, err := serveSecrets(ctx, group, s, c, own, dialer, log)
-	store := keep(group, s, c, log)
-	var discovery *relay.Relay
-	if err == nil {
-		discovery, err = serveRelay(ctx, group, c, dialer, store, log)
-	}
-	var names status.Names
-	if err == nil {
-		names, err = serveNames(ctx, group, s, c, dialer, store, log)
-	}
-	if err == nil {
-		err = serveTokens(ctx, group, s, c, log)
-	}
+	page, err := listenStatus(ctx, c)
 	if err != nil {
+		return err
+	}
+	parts := status.Parts{Envoy: p, Life: lifecycle{supervisor}, Probes: probes(s, c, log), Targets: s.Application.Targets, Log: log}
+	var settings *reloader
+	if s.HotRestart {
+		settings = newReloader(p, s, supervisor.Change, log)
+		parts.Restart = settings.ask
+	}
+	if err := serve(ctx, group, s, c, &parts); err != nil {
 		if page != nil {
 			err = errors.Join(err, page.Close())
 		}
 		return err
 	}
 	if page != nil {
-		group.Add(run.HTTP("status", page, status.Handler(status.Parts{
-			Envoy: p, Life: lifecycle{supervisor}, Discovery: discovery, Secrets: board, Names: names, Probes: probes(s, c, log), Targets: s.Application.Targets, Log: log,
-		}), statusTimeout, log))
+		group.Add(run.HTTP("status", page, status.Handler(parts), statusTimeout, log))
 	}
 	group.Add(run.Actor{Name: "envoy", Run: func(ctx context.Context) error {
 		if err := supervisor.Run(ctx); err != nil {
@@ -152,6 +140,9 @@ func supervise(ctx context.Context, p *proxy, c boot.Config, s *config.Settings,
 		return errEnvoyEnded
 	}})
 	group.Add(signals(h.Stop, supervisor.End, log))
+	if settings != nil {
+		group.Add(run.Actor{Name: "settings", Run: func(ctx context.Context) error { return settings.run(ctx, h.Reload) }})
+	}
 	err = group.Run(ctx)
 	if errors.Is(err, life.ErrCrashed) || errors.Is(err, life.ErrAborted) {
 		return err
@@ -160,6 +151,39 @@ func supervise(ctx context.Context, p *proxy, c boot.Config, s *config.Settings,
 		return nil
 	}
 	return err
+}
+
+// listenStatus returns the listener of the status server; nil if there is none.
+func listenStatus(ctx context.Context, c boot.Config) (net.Listener, error) {
+	if c.StatusPort == 0 {
+		return nil, nil
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("", strconv.Itoa(int(c.StatusPort))))
+	if err != nil {
+		return nil, fmt.Errorf("the status server has no port: %w; free the port or set another one with --statusPort (0 for none)", err)
+	}
+	return l, nil
+}
+
+// serve adds to the group what the agent serves to Envoy and to the workload, and to parts what the status server tells of it.
+func serve(ctx context.Context, group *run.Group, s *config.Settings, c boot.Config, parts *status.Parts) error {
+	own := &credentials{}
+	dialer := discoveryDialer(s, own)
+	board, err := serveSecrets(ctx, group, s, c, own, dialer, parts.Log)
+	if err != nil {
+		return err
+	}
+	parts.Secrets = board
+	store := keep(group, s, c, parts.Log)
+	discovery, err := serveRelay(ctx, group, c, dialer, store, parts.Log)
+	if err != nil {
+		return err
+	}
+	parts.Discovery = discovery
+	if parts.Names, err = serveNames(ctx, group, s, c, dialer, store, parts.Log); err != nil {
+		return err
+	}
+	return serveTokens(ctx, group, s, c, parts.Log)
 }
 
 // errEnvoyEnded stops the group when Envoy has ended as intended.
@@ -217,30 +241,6 @@ func Boot(s *config.Settings) (boot.Config, error) {
 	return c, run.Usage(c.Check())
 }
 
-// write stores the bootstrap in a directory, atomically and readable by this user only.
-func write(dir string, c boot.Config) (string, error) {
-	text, err := c.JSON()
-	if err != nil {
-		return "", err
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("writing the bootstrap: %w; set --configPath to a directory that this user can write to", err)
-	}
-	path := filepath.Join(dir, "envoy-rev.json")
-	tmp, err := os.CreateTemp(dir, ".envoy-rev-*.json") // CreateTemp makes the file readable by its owner only
-	if err != nil {
-		return "", fmt.Errorf("writing the bootstrap: %w; set --configPath to a directory that this user can write to", err)
-	}
-	_, err = tmp.Write(text)
-	if err = errors.Join(err, tmp.Close()); err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		return "", fmt.Errorf("writing the bootstrap: %w", errors.Join(err, os.Remove(tmp.Name())))
-	}
-	return path, nil
-}
-
 func loopback(c boot.Config) string {
 	return net.JoinHostPort(loopbackHost(c), strconv.Itoa(int(c.AdminPort)))
 }
@@ -257,64 +257,6 @@ func policy(s *config.Settings) life.Policy {
 	p.Restarts = s.Restarts
 	p.Drain = s.Proxy.GetTerminationDrainDuration().AsDuration()
 	p.UntilIdle, p.MinDrain = s.ExitOnZeroConnections, s.MinDrain
+	p.Retire = s.ParentShutdown + p.Kill
 	return p
 }
-
-// concurrency returns the number of worker threads: the configured one, or the CPU limit of the container, which the Go
-// runtime has already determined.
-func concurrency(s *config.Settings) int {
-	if n := s.Proxy.GetConcurrency().GetValue(); n > 0 {
-		return int(n)
-	}
-	return runtime.GOMAXPROCS(0)
-}
-
-func flush(s *config.Settings) time.Duration {
-	if d := s.Proxy.GetFileFlushInterval().AsDuration(); d > 0 {
-		return d
-	}
-	return time.Second
-}
-
-// proxy is the Envoy that the supervisor runs.
-type proxy struct {
-	*envoy.Admin
-	options   envoy.Options
-	discovery string
-	log       *slog.Logger
-}
-
-// Ready returns nil if Envoy is ready. Its error says what to check.
-func (p *proxy) Ready(ctx context.Context) error {
-	err := p.Admin.Ready(ctx)
-	if errors.Is(err, envoy.ErrDisconnected) {
-		return fmt.Errorf("%w: does one serve at %s (--discoveryAddress), and can this host reach it?", err, p.discovery)
-	}
-	return err
-}
-
-// Start starts an Envoy process.
-func (p *proxy) Start() (life.Process, bool, error) {
-	process, err := envoy.Start(p.options)
-	if err != nil {
-		return nil, envoy.Permanent(err), err
-	}
-	p.log.Info("started Envoy", "pid", process.PID(), "args", p.options.Args())
-	return process, false, nil
-}
-
-// lifecycle adapts the supervisor for the status server.
-type lifecycle struct{ *life.Supervisor }
-
-// Leaving reports whether clients are being asked, or will be asked, to use other endpoints.
-func (l lifecycle) Leaving() bool {
-	switch l.State() {
-	case life.Leaving, life.Checking, life.Draining, life.Exiting, life.Stopped:
-		return true
-	default:
-		return false
-	}
-}
-
-// Serving reports whether Envoy has been ready, so that it can execute a request to drain.
-func (l lifecycle) Serving() bool { return l.State() == life.Ready }

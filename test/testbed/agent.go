@@ -26,7 +26,11 @@ type AgentOptions struct {
 type Agent struct {
 	*Envoy
 	AdminPort, StatusPort, HealthPort, MetricsPort int
+	dir                                            string
 }
+
+// Dir is the folder with the bootstrap of its Envoy.
+func (a *Agent) Dir() string { return a.dir }
 
 // StartAgent runs an agent as node, with its files below dir, and waits for nothing.
 func StartAgent(o AgentOptions, dir string, node Node) (*Agent, error) {
@@ -37,6 +41,7 @@ func StartAgent(o AgentOptions, dir string, node Node) (*Agent, error) {
 	a := &Agent{
 		Envoy:     &Envoy{Node: node, admin: NewClient()},
 		AdminPort: ports[0], StatusPort: ports[1], HealthPort: ports[2], MetricsPort: ports[3],
+		dir: filepath.Join(dir, node.Name),
 	}
 	a.admin.Transport = toAdmin{a.admin.Transport, a.AdminPort}
 	metadata, err := json.Marshal(node.Metadata)
@@ -58,7 +63,7 @@ func StartAgent(o AgentOptions, dir string, node Node) (*Agent, error) {
 		"ISTIO_DELTA_XDS="+strconv.FormatBool(!node.SotW), "PROXY_CONFIG=", "ISTIO_METAJSON_NODE="+string(metadata))
 	args = append(args, o.Env...)
 	args = append(args, o.Binary, "proxy", "sidecar", "--concurrency=1",
-		"--discoveryAddress="+node.Discovery, "--configPath="+filepath.Join(dir, node.Name),
+		"--discoveryAddress="+node.Discovery, "--configPath="+a.dir,
 		"--proxyAdminPort="+strconv.Itoa(a.AdminPort), "--statusPort="+strconv.Itoa(a.StatusPort),
 		"--envoyStatusPort="+strconv.Itoa(a.HealthPort), "--envoyPrometheusPort="+strconv.Itoa(a.MetricsPort))
 	a.process, err = start("agent-"+node.Name, dir, "/usr/bin/env", append(args, o.Args...)...)

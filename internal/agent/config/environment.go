@@ -109,6 +109,9 @@ func (s *Settings) loadSwitches(errs *problems) {
 	if !s.flags.set.Changed("sotw") {
 		s.SotW = !boolean("ISTIO_DELTA_XDS", true)
 	}
+	if !s.flags.set.Changed("hotRestart") {
+		s.HotRestart = boolean("HOT_RESTART", false)
+	}
 	s.ExitOnZeroConnections = boolean("EXIT_ON_ZERO_ACTIVE_CONNECTIONS", false)
 	s.MinDrain = 5 * time.Second
 	if text := env("MINIMUM_DRAIN_DURATION"); text != "" {
@@ -143,7 +146,12 @@ func (s *Settings) loadSwitches(errs *problems) {
 			s.warn("%s have no effect: %s", strings.Join(set, ", "), u.why)
 		}
 	}
-	s.loadOverride(env("ISTIO_BOOTSTRAP_OVERRIDE"), errs)
+	s.loadOverride(s.overridePath(), errs)
+}
+
+// overridePath is the file that is merged over the bootstrap; empty for none.
+func (s *Settings) overridePath() string {
+	return s.env.get("ISTIO_BOOTSTRAP_OVERRIDE", s.Proxy.GetProxyMetadata()["ISTIO_BOOTSTRAP_OVERRIDE"])
 }
 
 // unsupported are variables of Istio's agent that have no effect yet.

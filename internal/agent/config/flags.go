@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -55,6 +56,8 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 
 	fs.String("drainDuration", "45s", "how long Envoy keeps the connections of removed listeners")
 	fs.String("terminationDrainDuration", "5s", "how long running requests may take after SIGTERM")
+	fs.BoolVar(&s.HotRestart, "hotRestart", s.HotRestart, "replace Envoy by a hot restart when its bootstrap changes (also HOT_RESTART=true)")
+	fs.DurationVar(&s.ParentShutdown, "parentShutdownDuration", time.Minute, "after a hot restart, how long the old Envoy may take to complete its requests")
 	fs.IntVar(&s.Restarts, "restarts", s.Restarts, "how many times in a row Envoy is restarted after a crash")
 
 	fs.StringVar(&s.flags.logLevel, "log_output_level", "info", "the agent's log level: debug, info, warn, error or none")
@@ -70,7 +73,7 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 // unsupportedFlags are flags of present and former Istio agents that have no effect here.
 var unsupportedFlags = []string{
 	"templateFile", "profiling", "serviceregistry", "trust-domain", "applicationPorts",
-	"parentShutdownDuration", "customConfigFile", "disableInternalTelemetry", "controlPlaneBootstrap", "connectTimeout",
+	"customConfigFile", "disableInternalTelemetry", "controlPlaneBootstrap", "connectTimeout",
 	"statsdUdpAddress", "zipkinAddress", "lightstepAddress", "lightstepAccessToken", "lightstepSecure", "lightstepCacertPath",
 	"datadogAgentAddress", "stackdriverTracingEnabled", "availabilityZone", "kubeAppProberConfig", "dnsRefreshRate",
 	"mixerIdentity", "pilotIdentity", "bootstrapv2", "caCertPath", "log_caller", "log_rotate", "log_rotate_max_age",
@@ -81,7 +84,7 @@ var unsupportedFlags = []string{
 var disabledValues = []string{"", "0", "false"}
 
 // ignoredSilently are unsupported flags that need no warning, because users do not notice their absence.
-var ignoredSilently = []string{"profiling", "serviceregistry", "parentShutdownDuration", "connectTimeout", "log_caller", "log_stacktrace_level", "log_target", "vklog"}
+var ignoredSilently = []string{"profiling", "serviceregistry", "connectTimeout", "log_caller", "log_stacktrace_level", "log_target", "vklog"}
 
 // warnAboutFlags adds warnings about flags that were set and have no effect.
 func (s *Settings) warnAboutFlags() {
@@ -124,6 +127,9 @@ func (s *Settings) checkRole(errs *problems) {
 	}
 	if s.Restarts < 0 {
 		errs.add("--restarts", "%d is negative; 0 means that the first crash ends the agent", s.Restarts)
+	}
+	if drain := s.Proxy.GetDrainDuration().AsDuration(); s.HotRestart && s.ParentShutdown <= drain {
+		errs.add("--parentShutdownDuration", "%v is not longer than the drain duration, %v, which the old Envoy needs to ask its clients to connect again", s.ParentShutdown, drain)
 	}
 	if c := s.Proxy.GetConcurrency().GetValue(); c < 0 || c > maxConcurrency {
 		errs.add("--concurrency", "%d is not between 0 (what the CPU limit allows) and %d", c, maxConcurrency)

@@ -73,6 +73,9 @@ type Settings struct {
 	// Application is what the status server asks of the application.
 	Application Application
 
+	// HotRestart makes a changed bootstrap replace Envoy by a hot restart. ParentShutdown is after how long the old Envoy exits.
+	HotRestart     bool
+	ParentShutdown time.Duration
 	// Restarts is how many times in a row Envoy is restarted after a crash.
 	Restarts int
 	// ExitOnZeroConnections makes the agent wait until no connection is left before it stops Envoy, for at least MinDrain.
@@ -87,6 +90,7 @@ type Settings struct {
 	flags    flags
 	dir      string // base directory of Istio's relative file names
 	warnings []string
+	environ  []string // with which the settings were made
 }
 
 // The files that describe a pod.
@@ -109,7 +113,7 @@ const Sidecar = "sidecar"
 func New(environ []string) *Settings {
 	env := readEnvironment(environ)
 	s := &Settings{
-		Role: Sidecar, env: env, dir: ".",
+		Role: Sidecar, env: env, dir: ".", environ: environ,
 		Name: env.get("POD_NAME", ""), Namespace: env.get("POD_NAMESPACE", ""), ServiceAccount: env.get("SERVICE_ACCOUNT", ""),
 		EnvoyFromEnv:  env.get("ENVOY", ""),
 		EnvoyLogLevel: "warning", EnvoyComponentLogLevel: "misc:error",

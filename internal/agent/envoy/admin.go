@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,7 +24,13 @@ type Admin struct {
 	address string
 	client  *http.Client
 	own     *regexp.Regexp
+	// Gateway makes Drain ask the clients of all listeners, because those of a gateway count as outbound ones.
+	Gateway bool
+	epoch   atomic.Int64 // of the process that is asked whether it is ready
 }
+
+// Expect makes Ready return nil only if the process of an epoch answers. During a hot restart the parent answers until its child does.
+func (a *Admin) Expect(epoch int) { a.epoch.Store(int64(epoch)) }
 
 // NewAdmin returns a client of the admin interface at an address. Connections does not count those of listeners with the given
 // stat prefixes, which belong to Envoy itself.
@@ -84,7 +91,8 @@ const (
 	workersStarted    = "listener_manager.workers_started"
 	serverState       = "server.state"
 	connected         = "control_plane.connected_state"
-	readinessStats    = `^(server\.state|control_plane\.connected_state|cluster_manager\.cds\.update_(success|rejected)|listener_manager\.(lds\.update_(success|rejected)|workers_started))$`
+	presentEpoch      = "server.hot_restart_epoch"
+	readinessStats    = `^(server\.(state|hot_restart_epoch)|control_plane\.connected_state|cluster_manager\.cds\.update_(success|rejected)|listener_manager\.(lds\.update_(success|rejected)|workers_started))$`
 )
 
 // ErrDisconnected reports that Envoy has no connection to the control plane.
@@ -96,7 +104,9 @@ func (a *Admin) Ready(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	switch {
+	switch expected := int(a.epoch.Load()); {
+	case stats[presentEpoch] != expected:
+		return fmt.Errorf("the Envoy of epoch %d does not answer yet, but that of epoch %d does", expected, stats[presentEpoch])
 	case stats[clustersAccepted] == 0:
 		return waiting("clusters", stats[clustersRejected], stats[connected])
 	case stats[listenersAccepted] == 0:
@@ -128,10 +138,13 @@ func stateName(state int) string {
 	return names[state]
 }
 
-// Drain makes Envoy ask the clients of inbound listeners to use other endpoints. When Envoy's drain time is over it stops
+// Drain makes Envoy ask the clients of inbound listeners, or of all if it is a gateway, to use other endpoints. When Envoy's drain time is over it stops
 // listening, unless goOn is true. A second call has no effect.
 func (a *Admin) Drain(ctx context.Context, goOn bool) error {
-	path := "/drain_listeners?inboundonly&graceful"
+	path := "/drain_listeners?graceful"
+	if !a.Gateway {
+		path += "&inboundonly"
+	}
 	if goOn {
 		path += "&skip_exit"
 	}

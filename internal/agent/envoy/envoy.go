@@ -69,6 +69,8 @@ type Options struct {
 	Drain time.Duration
 	// Flush is the interval at which Envoy writes buffered log files.
 	Flush time.Duration
+	// HotRestart makes a hot restart of the process possible; nil if it is not.
+	HotRestart *HotRestart
 	// Stdout and Stderr receive Envoy's output.
 	Stdout, Stderr *os.File
 }
@@ -86,11 +88,10 @@ func (o Options) Args() []string {
 		"--drain-strategy", "immediate",
 		"--local-address-ip-version", version,
 		"--file-flush-interval-msec", strconv.FormatInt(o.Flush.Milliseconds(), 10),
-		// Hot restart is not used. Without its shared memory any number of Envoys can run on one host.
-		"--disable-hot-restart",
 		// An older Envoy must still start if the bootstrap contains fields of a newer one.
 		"--allow-unknown-static-fields",
 	}
+	args = append(args, o.HotRestart.args()...)
 	if o.LogLevel != "" {
 		args = append(args, "-l", o.LogLevel)
 	}

@@ -76,7 +76,7 @@ func TestCheck(t *testing.T) {
 
 func TestArgs(t *testing.T) {
 	o := Options{Config: "/c.json", Drain: 45 * time.Second, Flush: time.Second}
-	want := strings.Fields("-c /c.json --drain-time-s 45 --drain-strategy immediate --local-address-ip-version v4 --file-flush-interval-msec 1000 --disable-hot-restart --allow-unknown-static-fields")
+	want := strings.Fields("-c /c.json --drain-time-s 45 --drain-strategy immediate --local-address-ip-version v4 --file-flush-interval-msec 1000 --allow-unknown-static-fields --disable-hot-restart")
 	if got := o.Args(); !slices.Equal(got, want) {
 		t.Errorf("got %q", got)
 	}
@@ -242,7 +242,11 @@ func TestDrain(t *testing.T) {
 	if err := errors.Join(a.Drain(t.Context(), true), a.Drain(t.Context(), false)); err != nil {
 		t.Error(err)
 	}
-	want := []string{"POST /drain_listeners?inboundonly&graceful&skip_exit", "POST /drain_listeners?inboundonly&graceful"}
+	a.Gateway = true
+	if err := a.Drain(t.Context(), false); err != nil {
+		t.Error(err)
+	}
+	want := []string{"POST /drain_listeners?graceful&inboundonly&skip_exit", "POST /drain_listeners?graceful&inboundonly", "POST /drain_listeners?graceful"}
 	if !slices.Equal(*asked, want) {
 		t.Errorf("asked %q", *asked)
 	}

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -51,6 +53,17 @@ func Permanent(err error) bool {
 
 // PID returns the process id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Suspended reports whether a signal or a debugger has suspended the process.
+func (p *Process) Suspended() bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
+	if err != nil {
+		return false
+	}
+	// The state is behind the name, which is in parentheses and may contain anything.
+	_, state, _ := strings.Cut(string(text[strings.LastIndexByte(string(text), ')')+1:]), " ")
+	return strings.HasPrefix(state, "T") || strings.HasPrefix(state, "t")
+}
 
 // Terminate asks Envoy to exit.
 func (p *Process) Terminate() error { return p.cmd.Process.Signal(syscall.SIGTERM) }

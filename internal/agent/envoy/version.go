@@ -51,3 +51,19 @@ func Check(ctx context.Context, binary string) (version, remark string, err erro
 	}
 	return version, remark, nil
 }
+
+// validationTimeout is how long Envoy may take to check a bootstrap. It takes a tenth of a second.
+const validationTimeout = 20 * time.Second
+
+// Validate runs the binary to check a bootstrap. Its error has what Envoy says about it.
+func Validate(ctx context.Context, o Options) error {
+	ctx, cancel := context.WithTimeout(ctx, validationTimeout)
+	defer cancel()
+	o.HotRestart = nil
+	out, err := exec.CommandContext(ctx, o.Binary, append(o.Args(), "--mode", "validate")...).CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	return fmt.Errorf("%w: %.1000s", err, lines[len(lines)-1])
+}

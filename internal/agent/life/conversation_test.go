@@ -16,7 +16,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the conversations in testdata from what the machine does")
 
 // A conversation file holds conversations. Each begins with "== what it shows", and maybe what of the policy differs
-// (restarts=1 idle). Then come events, and under each, indented, what the machine did:
+// (restarts=1 idle lastgood). Then come events, and under each, indented, what the machine did:
 //
 //	begin, leave, end, alarm
 //	up, down                  the answers to probe
@@ -24,6 +24,8 @@ var update = flag.Bool("update", false, "rewrite the conversations in testdata f
 //	exit 0, exit 1            the process ended by itself
 //	refused                   the process cannot be started, and never will
 //	stale up, stale exit 1    what an earlier process has left behind
+//	change                    there is another configuration
+//	old exit 0                the older one of two processes ended
 //	later 2m                  time passes
 //
 // "-" stands for an event that changes nothing.
@@ -98,15 +100,22 @@ func begun(title string) *conversation {
 			p.Restarts, _ = strconv.Atoi(n)
 		}
 		p.UntilIdle = p.UntilIdle || word == "idle"
+		if word == "lastgood" {
+			p.LastGood = -1
+		}
 	}
 	return &conversation{m: NewMachine(p), now: time.Unix(0, 0)}
 }
 
 func (c *conversation) hear(line string) (string, error) {
 	words := strings.Fields(line)
-	e := Event{Epoch: c.m.epoch}
+	e := Event{Process: c.m.process}
 	if words[0] == "stale" {
-		e.Epoch--
+		e.Process--
+		words = words[1:]
+	}
+	if words[0] == "old" {
+		e.Process = c.m.older
 		words = words[1:]
 	}
 	switch words[0] {
@@ -118,6 +127,8 @@ func (c *conversation) hear(line string) (string, error) {
 		e.Kind = End
 	case "alarm":
 		e.Kind = TimerFired
+	case "change":
+		e.Kind, e.Revision = Changed, c.m.wanted+1
 	case "up":
 		e.Kind = Probed
 	case "down":
@@ -156,10 +167,22 @@ func (c *conversation) did(actions []Action) string {
 		case Set:
 			fmt.Fprintf(&out, "; alarm in %v", a.After)
 		case Start:
-			fmt.Fprintf(&out, "; start %d", a.Epoch)
+			fmt.Fprintf(&out, "; start %d", a.Process)
+			if a.Parent != 0 {
+				fmt.Fprintf(&out, " in place of %d", a.Parent)
+			}
+			if a.Revision != firstRevision {
+				fmt.Fprintf(&out, " with configuration %d", a.Revision)
+			}
 		default:
 			fmt.Fprintf(&out, "; %v", a.Do)
+			if a.Process != c.m.started {
+				fmt.Fprintf(&out, " %d", a.Process)
+			}
 		}
+	}
+	if r, why := c.m.Refused(); r != 0 {
+		fmt.Fprintf(&out, "; configuration %d refused: %v", r, why)
 	}
 	if c.m.State() == Stopped {
 		fmt.Fprintf(&out, "; result: %v", c.m.Result())
@@ -194,12 +217,16 @@ func impossible(s State, i input) bool {
 	case begin:
 		return s != Idle
 	case exited, crashed, exhausted:
-		return s == Idle || s == BackingOff || s == Stopped
+		return s == Idle || s == BackingOff || s == Stopped || s == Replacing
 	case alarm:
-		return s == Idle || s == Ready || s == Leaving || s == Checking || s == Stopped
+		return s == Idle || s == Leaving || s == Checking || s == Stopped
 	case up, down, busy, drained:
 		return s == Idle
-	case leave, end:
+	case late, failed, hopeless:
+		return s != Replacing
+	case gone:
+		return !slices.Contains([]State{Replacing, Retiring, Leaving, Draining, Exiting}, s)
+	case leave, end, change:
 	}
 	return false
 }
@@ -222,7 +249,7 @@ func TestEveryRowIsShown(t *testing.T) {
 			case strings.HasPrefix(line, "=="):
 				c = begun(line)
 				continue
-			case line == "" || c.m == nil || !slices.Contains([]string{"begin", "leave", "end", "alarm", "up", "down", "count", "exit", "refused", "later"}, strings.Fields(line)[0]):
+			case line == "" || c.m == nil || !slices.Contains([]string{"begin", "leave", "end", "alarm", "up", "down", "count", "exit", "refused", "later", "change", "old"}, strings.Fields(line)[0]):
 				continue
 			}
 			before := *c.m
@@ -230,7 +257,7 @@ func TestEveryRowIsShown(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, r := range table {
-				if r.in == before.state && r.to == c.m.state && c.matches(before, r, line) {
+				if r.in == before.state && (r.to == c.m.state || r.to == Ready) && c.matches(before, r, line) {
 					shown[fmt.Sprintf("%v + %v", r.in, r.upon)] = true
 				}
 			}
@@ -249,6 +276,14 @@ func (c *conversation) matches(before Machine, r transition, line string) bool {
 	switch r.upon {
 	case exited:
 		return line == "exit 0"
+	case failed, hopeless:
+		return word == "exit" && (c.m.tries == 0 && before.revision == before.good) == (r.upon == hopeless)
+	case late:
+		return word == "down" && c.now.Sub(before.began) >= before.policy.Replace
+	case down:
+		return word == "down" && (r.in != Replacing || c.now.Sub(before.began) < before.policy.Replace)
+	case gone:
+		return word == "old"
 	case crashed, exhausted:
 		exhaustedNow := word == "refused" || c.m.crashes > before.policy.Restarts
 		return (word == "exit" && rest != "0" || word == "refused") && exhaustedNow == (r.upon == exhausted)
@@ -267,13 +302,16 @@ var ignored = []struct {
 	in   State
 	upon []input
 }{
-	{Idle, []input{leave}},
-	{Starting, []input{leave, busy, drained}},
-	{Ready, []input{up, down, busy, drained}},
-	{Leaving, []input{up, down, leave, busy, drained}},
-	{BackingOff, []input{up, down, leave, busy, drained}},
-	{Checking, []input{leave, busy, drained}},
-	{Draining, []input{up, down, leave}},
-	{Exiting, []input{up, down, leave, busy, drained}},
-	{Stopped, []input{up, down, leave, end, busy, drained}},
+	{Idle, []input{leave, change}},
+	{Starting, []input{leave, busy, drained, change}}, // the change is taken up when Envoy is ready
+	{Ready, []input{busy, drained}},
+	{Replacing, []input{leave, busy, drained, change}},
+	{Retiring, []input{up, down, busy, drained, change}},
+	{Holding, []input{up, down, leave, busy, drained}},
+	{Leaving, []input{up, down, leave, busy, drained, change, gone}},
+	{BackingOff, []input{up, down, leave, busy, drained, change}},
+	{Checking, []input{leave, busy, drained, change}},
+	{Draining, []input{up, down, leave, change, gone}},
+	{Exiting, []input{up, down, leave, busy, drained, change, gone}},
+	{Stopped, []input{up, down, leave, end, busy, drained, change}},
 }

@@ -2,6 +2,7 @@ package life
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -16,8 +17,8 @@ const (
 	Probed
 	// Counted reports that Envoy has N connections, or in Err why the number is unknown.
 	Counted
-	// Ended reports that the process of Epoch has exited, with Err nil if its exit code was 0. Permanent reports that another
-	// start would fail too.
+	// Ended reports that Process has exited, with Err nil if its exit code was 0. Permanent reports that another start would fail
+	// too.
 	Ended
 	// TimerFired reports that the timer has fired.
 	TimerFired
@@ -25,12 +26,15 @@ const (
 	Leave
 	// End asks to stop Envoy. A second End asks to stop it immediately.
 	End
+	// Changed reports that there is a new configuration, of a higher Revision than all others.
+	Changed
 )
 
 // Event is an input of a Machine.
 type Event struct {
 	Kind      Kind
-	Epoch     int // the epoch of the process, for Probed, Counted and Ended
+	Process   int // the number of the process, for Probed, Counted and Ended
+	Revision  int // for Changed
 	N         int
 	Err       error
 	Permanent bool
@@ -41,9 +45,10 @@ type Do uint8
 
 // The operations.
 const (
-	// Start starts the process of Epoch.
+	// Start starts Process with the configuration of Revision. If Parent is not 0, the new process takes the listeners over from
+	// that one.
 	Start Do = iota
-	// Probe checks whether the process of Epoch is ready.
+	// Probe checks whether Process is ready.
 	Probe
 	// Warn makes Envoy ask clients to use other endpoints, and go on listening.
 	Warn
@@ -51,9 +56,9 @@ const (
 	Drain
 	// Count counts the connections.
 	Count
-	// Terminate asks the process to exit.
+	// Terminate asks Process to exit.
 	Terminate
-	// Kill kills the process.
+	// Kill kills Process.
 	Kill
 	// Set sets the timer to After.
 	Set
@@ -66,31 +71,69 @@ func (d Do) String() string {
 
 // Action is something that the supervisor has to do.
 type Action struct {
-	Do    Do
-	Epoch int
-	After time.Duration
+	Do                        Do
+	Process, Parent, Revision int
+	After                     time.Duration
 }
 
 // Machine is the state machine of one Envoy. It is pure: it gets the time as an argument and performs no action itself.
 type Machine struct {
 	policy        Policy
 	state         State
-	epoch         int       // number of the present process; the first is 1
+	started       int       // number of the last process that was started; the first is 1
+	process       int       // the present process: the newer one if there are two
+	older         int       // the older one of two processes; 0 if there is none
+	began         time.Time // when the present process was started
 	ready         time.Time // when the present process became ready
 	crashes       int       // crashes in a row
 	countFailures int       // failed counts of connections in a row
 	last          Event     // the last Ended event
 	result        error
+
+	revisions
 }
 
-// NewMachine returns a machine in the state Idle.
-func NewMachine(p Policy) *Machine { return &Machine{policy: p} }
+// revisions are the configurations that the machine chooses from, by their numbers. Zero stands for none.
+type revisions struct {
+	wanted   int // the newest one
+	revision int // that of the present process
+	serving  int // that of the older process
+	good     int // the last one with which Envoy was ready before there was a newer one
+	refused  int // the newest one with which Envoy failed too often
+	tries    int // failures in a row with the present one
+	why      error
+}
+
+// NewMachine returns a machine in the state Idle. The first configuration is revision 1.
+func NewMachine(p Policy) *Machine {
+	return &Machine{policy: p, revisions: revisions{wanted: firstRevision, good: p.LastGood}}
+}
+
+// firstRevision is the configuration that the machine begins with.
+const firstRevision = 1
 
 // State returns the present state.
 func (m *Machine) State() State { return m.state }
 
 // Result returns, in the state Stopped, nil if Envoy ended as intended.
 func (m *Machine) Result() error { return m.result }
+
+// Serving returns the configuration of the process that serves.
+func (m *Machine) Serving() int {
+	if m.state == Replacing {
+		return m.serving
+	}
+	return m.revision
+}
+
+// Refused returns the newest configuration if Envoy has failed with it too often, and how it failed; 0 if it has not. Envoy runs with
+// the last good one then.
+func (m *Machine) Refused() (revision int, why error) {
+	if m.refused != m.wanted {
+		return 0, nil
+	}
+	return m.refused, m.why
+}
 
 // Step processes an event and returns the actions in order. It returns false if the event has no effect in the present state.
 // Otherwise the timer runs only if the actions contain Set.
@@ -99,6 +142,17 @@ func (m *Machine) Step(now time.Time, e Event) ([]Action, bool) {
 	if !ok {
 		return nil, false
 	}
+	actions, moved := m.move(now, upon)
+	if moved && m.state == Ready && m.wanted != m.revision && m.wanted != m.refused {
+		// There is a configuration that came meanwhile. Its transition decides about the timer.
+		more, _ := m.move(now, change)
+		actions = append(slices.DeleteFunc(actions, func(a Action) bool { return a.Do == Set }), more...)
+	}
+	return actions, moved
+}
+
+// move looks an input up in the table and makes the transition.
+func (m *Machine) move(now time.Time, upon input) ([]Action, bool) {
 	for _, t := range table {
 		if t.in == m.state && t.upon == upon {
 			return m.apply(now, t), true
@@ -113,33 +167,100 @@ func (m *Machine) classify(now time.Time, e Event) (input, bool) {
 	case Begin:
 		return begin, true
 	case Probed:
-		return choose(e.Err == nil, up, down), e.Epoch == m.epoch
+		if e.Err != nil && m.state == Replacing && now.Sub(m.began) >= m.policy.Replace {
+			return late, e.Process == m.process
+		}
+		return choose(e.Err == nil, up, down), e.Process == m.process
 	case Counted:
 		m.countFailures = choose(e.Err == nil, 0, m.countFailures+1)
 		idle := e.Err == nil && e.N == 0 || m.countFailures > m.policy.CountFailures
-		return choose(idle, drained, busy), e.Epoch == m.epoch
+		return choose(idle, drained, busy), e.Process == m.process
 	case Ended:
-		return m.ended(now, e), e.Epoch == m.epoch
+		return m.ended(now, e)
 	case TimerFired:
 		// A drain with a fixed time is complete when the timer fires.
 		return choose(m.state == Draining && !m.policy.UntilIdle, drained, alarm), true
 	case Leave:
 		return leave, true
+	case Changed:
+		m.wanted, m.tries = e.Revision, 0
+		return change, true
 	case End:
 	}
 	return end, true
 }
 
-func (m *Machine) ended(now time.Time, e Event) input {
+// ended classifies the end of a process. If the present one of two processes has ended, the other one becomes the present one.
+func (m *Machine) ended(now time.Time, e Event) (input, bool) {
+	switch {
+	case m.older != 0 && e.Process == m.older:
+		m.older, m.serving = 0, 0
+		return gone, true
+	case e.Process != m.process:
+		return 0, false
+	case m.state == Replacing:
+		return m.replacementFailed(e), true
+	case m.older != 0 && (m.state == Draining || m.state == Exiting):
+		m.backToOlder()
+		return gone, true
+	}
 	m.last = e
 	if e.Err == nil {
-		return exited
+		return exited, true
 	}
-	if (m.state == Ready || m.state == Leaving) && now.Sub(m.ready) >= m.policy.StableAfter {
-		m.crashes = 0
+	if m.servesClients() && now.Sub(m.ready) >= m.policy.StableAfter {
+		m.crashes, m.tries, m.good = 0, 0, m.revision
 	}
 	m.crashes++
-	return choose(e.Permanent || m.crashes > m.policy.Restarts, exhausted, crashed)
+	m.fallBack(e.Err, m.crashes > m.policy.Restarts)
+	return choose(e.Permanent || m.crashes > m.policy.Restarts, exhausted, crashed), true
+}
+
+// servesClients reports whether the present process has been ready.
+func (m *Machine) servesClients() bool {
+	return m.state == Ready || m.state == Leaving || m.state == Retiring || m.state == Holding
+}
+
+// replacementFailed returns to the older process after the end of one that was not ready yet.
+func (m *Machine) replacementFailed(e Event) input {
+	err := e.Err
+	if err == nil {
+		err = errEndedEarly
+	}
+	if m.revision == m.good {
+		m.tries++
+	} else {
+		m.fallBack(err, false)
+	}
+	m.backToOlder()
+	if m.tries >= m.policy.Tries && m.wanted == m.refused {
+		m.tries = 0
+		return hopeless
+	}
+	return failed
+}
+
+// backToOlder makes the older process the present one.
+func (m *Machine) backToOlder() {
+	m.process, m.older = m.older, 0
+	m.revision, m.serving = m.serving, 0
+}
+
+// fallBack counts a failure with the present configuration, and refuses it after too many, or if exhausted, if there is a good one to
+// go back to.
+func (m *Machine) fallBack(err error, exhausted bool) {
+	if m.good == 0 || m.revision == m.good || m.revision != m.wanted {
+		return
+	}
+	if m.tries++; m.tries >= m.policy.Tries || exhausted {
+		m.refused, m.why = m.revision, err
+		m.tries, m.crashes = 0, 0
+	}
+}
+
+// next returns the configuration for the next start.
+func (m *Machine) next() int {
+	return choose(m.wanted == m.refused, m.good, m.wanted)
 }
 
 func choose[T any](yes bool, a, b T) T {
@@ -156,22 +277,29 @@ func (m *Machine) apply(now time.Time, t transition) []Action {
 	}
 	var actions []Action
 	for _, s := range t.do {
-		if a, ok := m.action(s); ok {
-			actions = append(actions, a)
+		if s == doStart || s == doReplace {
+			m.began = now
 		}
+		actions = append(actions, m.actions(s)...)
 	}
 	return actions
 }
 
-// action returns the action for a step, or false if the step concerns only the machine.
-func (m *Machine) action(s step) (Action, bool) {
-	set := func(d time.Duration) (Action, bool) { return Action{Do: Set, After: d}, true }
-	do := func(d Do) (Action, bool) { return Action{Do: d, Epoch: m.epoch}, true }
+// actions returns the actions for a step: none if the step concerns only the machine.
+func (m *Machine) actions(s step) []Action {
+	set := func(d time.Duration) []Action { return []Action{{Do: Set, After: d}} }
+	do := func(d Do) []Action { return []Action{{Do: d, Process: m.process}} }
+	both := func(d Do) []Action {
+		if m.older == 0 {
+			return do(d)
+		}
+		return append(do(d), Action{Do: d, Process: m.older})
+	}
 	switch s {
 	case doStart:
-		m.epoch++
-		m.countFailures = 0
-		return do(Start)
+		return m.start(0)
+	case doReplace:
+		return m.replace()
 	case doProbe:
 		return do(Probe)
 	case doWarn:
@@ -181,11 +309,19 @@ func (m *Machine) action(s step) (Action, bool) {
 	case doCount:
 		return do(Count)
 	case doTerminate:
-		return do(Terminate)
+		return both(Terminate)
 	case doKill:
+		return both(Kill)
+	case doKillNew:
 		return do(Kill)
+	case doKillOld:
+		return m.killOld()
 	case setProbe:
 		return set(m.policy.Probe)
+	case setWatch:
+		return set(m.policy.Watch)
+	case setRetire:
+		return set(m.policy.Retire)
 	case setBackoff:
 		return set(m.backoff())
 	case setDrain:
@@ -197,13 +333,38 @@ func (m *Machine) action(s step) (Action, bool) {
 	case resultDone, resultCrashed, resultAborted:
 	}
 	m.setResult(s)
-	return Action{}, false
+	return nil
 }
 
-// backoff returns the time to wait after the last of the crashes in a row.
+// start starts another process.
+func (m *Machine) start(parent int) []Action {
+	m.started++
+	m.process, m.revision, m.countFailures = m.started, m.next(), 0
+	return []Action{{Do: Start, Process: m.process, Parent: parent, Revision: m.revision}}
+}
+
+// replace starts another process beside the present one.
+func (m *Machine) replace() []Action {
+	m.older, m.serving, m.good = m.process, m.revision, m.revision
+	return m.start(m.older)
+}
+
+// killOld kills the older one of two processes, and forgets it. Nothing follows from its end.
+func (m *Machine) killOld() []Action {
+	if m.older == 0 {
+		return nil
+	}
+	kill := []Action{{Do: Kill, Process: m.older}}
+	if m.state != Retiring {
+		m.older, m.serving = 0, 0
+	}
+	return kill
+}
+
+// backoff returns the time to wait after the last of the failures in a row.
 func (m *Machine) backoff() time.Duration {
 	d := m.policy.FirstBackoff
-	for range m.crashes - 1 {
+	for range max(m.crashes, m.tries) - 1 {
 		if d *= 2; d >= m.policy.LongestBackoff {
 			return m.policy.LongestBackoff
 		}

@@ -2,7 +2,6 @@ package life
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -21,13 +20,25 @@ type Process interface {
 // Envoy is the interface to Envoy that a Supervisor needs.
 type Envoy interface {
 	// Start starts a process. permanent reports that another attempt would fail too.
-	Start() (p Process, permanent bool, err error)
-	// Ready returns nil if Envoy is ready. Otherwise the error says why not.
+	Start(l Launch) (p Process, permanent bool, err error)
+	// Serves is told with the configuration of which revision Envoy has become ready.
+	Serves(revision int)
+	// Clean removes what there is for a process that has ended.
+	Clean(process int)
+	// Ready returns nil if the process that was started last is ready. Otherwise the error says why not.
 	Ready(ctx context.Context) error
 	// Drain makes Envoy ask clients to use other endpoints. Unless goOn is true, Envoy stops listening at the end.
 	Drain(ctx context.Context, goOn bool) error
 	// Connections returns the number of open downstream connections.
 	Connections(ctx context.Context) (int, error)
+}
+
+// Launch says what process is to be started.
+type Launch struct {
+	// Process is the number of the process, and Revision that of its configuration.
+	Process, Revision int
+	// Parent is the process from which it takes the listeners over; 0 for none.
+	Parent int
 }
 
 // requestTimeout is how long Envoy may take to answer a request. It answers in milliseconds unless it hangs.
@@ -41,17 +52,19 @@ type Supervisor struct {
 	envoy Envoy
 	log   *slog.Logger
 
-	machine     *Machine // used by Run's goroutine only
-	process     Process  // used by Run's goroutine only
+	machine     *Machine        // used by Run's goroutine only
+	processes   map[int]Process // those that run, by their numbers; used by Run's goroutine only
 	alarm       *time.Timer
 	began       time.Time // start time of the present process
 	nextSlowLog time.Time // when to log again that Envoy is not ready
+	silent      bool      // whether it was logged that Envoy does not answer any more
 
 	events   chan Event // results of actions
 	requests chan Event // requests of other goroutines
 	stopped  chan struct{}
 	ready    chan struct{} // closed when Envoy is ready for the first time
 	state    atomic.Uint32
+	refused  atomic.Pointer[string]
 	asking   sync.WaitGroup
 }
 
@@ -60,13 +73,21 @@ func New(e Envoy, p Policy, log *slog.Logger) *Supervisor {
 	alarm := time.NewTimer(time.Hour)
 	alarm.Stop()
 	return &Supervisor{
-		envoy: e, log: log, machine: NewMachine(p), alarm: alarm,
+		envoy: e, log: log, machine: NewMachine(p), processes: map[int]Process{}, alarm: alarm,
 		events: make(chan Event), requests: make(chan Event), stopped: make(chan struct{}), ready: make(chan struct{}),
 	}
 }
 
 // State returns the present state.
 func (s *Supervisor) State() State { return State(s.state.Load()) }
+
+// Refused says how Envoy failed with the newest configuration, if it did so too often. It runs with the last good one then.
+func (s *Supervisor) Refused() (why string, refused bool) {
+	if w := s.refused.Load(); w != nil {
+		return *w, true
+	}
+	return "", false
+}
 
 // Ready returns a channel that is closed when Envoy becomes ready for the first time.
 func (s *Supervisor) Ready() <-chan struct{} { return s.ready }
@@ -76,6 +97,9 @@ func (s *Supervisor) Leave() { s.request(Event{Kind: Leave}) }
 
 // End asks to stop Envoy. A second call stops it immediately.
 func (s *Supervisor) End() { s.request(Event{Kind: End}) }
+
+// Change makes Envoy run with the configuration of a revision, which must be higher than all others. The first one is 1.
+func (s *Supervisor) Change(revision int) { s.request(Event{Kind: Changed, Revision: revision}) }
 
 func (s *Supervisor) request(e Event) {
 	select {
@@ -92,6 +116,9 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		close(s.stopped)
 		s.asking.Wait()
 		s.alarm.Stop()
+		for n := range s.processes { // they ended after the machine stopped
+			s.envoy.Clean(n)
+		}
 	}()
 	cancelled := ctx.Done()
 	s.step(asks, Event{Kind: Begin})
@@ -113,14 +140,19 @@ func (s *Supervisor) Run(ctx context.Context) error {
 
 // step passes an event to the machine and executes the actions.
 func (s *Supervisor) step(ctx context.Context, e Event) {
+	if e.Kind == Ended {
+		delete(s.processes, e.Process)
+		s.envoy.Clean(e.Process)
+	}
 	before := s.machine.State()
 	actions, moved := s.machine.Step(time.Now(), e)
+	s.logRefusal()
 	if !moved {
 		return
 	}
 	s.logTransition(before, e)
-	if e.Kind == Probed && s.machine.State() == Starting {
-		s.logSlowStart(e.Err)
+	if e.Kind == Probed {
+		s.logProbe(before, e.Err)
 	}
 	s.alarm.Stop()
 	for _, a := range actions {
@@ -128,74 +160,33 @@ func (s *Supervisor) step(ctx context.Context, e Event) {
 	}
 }
 
-// logTransition publishes and logs a change of state.
-func (s *Supervisor) logTransition(before State, e Event) {
-	now := s.machine.State()
-	if now == before {
-		return
-	}
-	s.state.Store(uint32(now))
-	log := s.log.With("state", now.String(), "was", before.String())
-	switch now {
-	case Idle:
-	case Starting:
-		log.Info("starting Envoy")
-	case Ready:
-		log.Info("Envoy is ready", "after", time.Since(s.began).Round(time.Millisecond).String())
-		select {
-		case <-s.ready:
-		default:
-			close(s.ready)
-		}
-	case BackingOff:
-		log.Error("Envoy has crashed and will be started again", "how", e.Err, "restart_in", s.machine.backoff().String())
-	case Leaving:
-		log.Info("asking clients to use other endpoints")
-	case Checking:
-		log.Info("asked to stop before Envoy was known to be ready; checking whether it is ready")
-	case Draining:
-		log.Info("draining; running requests may complete")
-	case Exiting:
-		log.Info("stopping Envoy")
-	case Stopped:
-		how := e.Err
-		if e.Kind == Ended && e.Err == nil && before != Exiting && before != Draining {
-			how = errStoppedByOthers
-		}
-		if how != nil {
-			log = log.With("how", how)
-		}
-		log.Info("Envoy has ended")
+// logRefusal publishes and logs that Envoy has failed with the newest configuration too often, or that there is another one.
+func (s *Supervisor) logRefusal() {
+	revision, why := s.machine.Refused()
+	switch {
+	case revision == 0:
+		s.refused.Store(nil)
+	case s.refused.Load() == nil:
+		text := why.Error()
+		s.refused.Store(&text)
+		s.log.Error("Envoy fails with the changed configuration, so the last good one is used until it changes again",
+			"how", why, "revision", revision)
 	}
 }
-
-// logSlowStart logs what Envoy is waiting for if its start takes long, at growing intervals.
-func (s *Supervisor) logSlowStart(why error) {
-	now := time.Now()
-	if now.Before(s.nextSlowLog) {
-		return
-	}
-	waited := now.Sub(s.began)
-	s.nextSlowLog = now.Add(waited)
-	s.log.Warn("Envoy is still not ready", "after", waited.Round(time.Second).String(), "because", why)
-}
-
-// errStoppedByOthers is logged when Envoy exits with success and the agent has not asked it to.
-var errStoppedByOthers = errors.New("another process than the agent asked Envoy to stop")
 
 func (s *Supervisor) do(ctx context.Context, a Action) {
 	switch a.Do {
 	case Start:
-		s.start(a.Epoch)
+		s.start(Launch{Process: a.Process, Revision: a.Revision, Parent: a.Parent})
 	case Probe:
 		s.ask(ctx, func(ctx context.Context) Event {
-			return Event{Kind: Probed, Epoch: a.Epoch, Err: s.envoy.Ready(ctx)}
+			return Event{Kind: Probed, Process: a.Process, Err: s.envoy.Ready(ctx)}
 		})
 	case Count:
 		s.ask(ctx, func(ctx context.Context) Event {
 			n, err := s.envoy.Connections(ctx)
 			s.log.Debug("counted connections", "connections", n, "error", err)
-			return Event{Kind: Counted, Epoch: a.Epoch, N: n, Err: err}
+			return Event{Kind: Counted, Process: a.Process, N: n, Err: err}
 		})
 	case Warn, Drain:
 		s.asking.Go(func() {
@@ -205,32 +196,38 @@ func (s *Supervisor) do(ctx context.Context, a Action) {
 				s.log.Warn("Envoy could not be asked to drain its clients; they will notice when it stops", "error", err)
 			}
 		})
-	case Terminate:
-		s.signal(a.Do, s.process.Terminate())
-	case Kill:
-		s.log.Warn("killing Envoy", "state", s.machine.State().String())
-		s.signal(a.Do, s.process.Kill())
+	case Terminate, Kill:
+		s.signal(a)
 	case Set:
 		s.alarm.Reset(a.After)
 	}
 }
 
-// signal logs a failed signal. It fails only if the process has exited, which Wait reports.
-func (s *Supervisor) signal(what Do, err error) {
-	if err != nil {
-		s.log.Debug("a signal did not reach Envoy", "to", what.String(), "error", err)
+// signal sends a signal to a process. It fails only if the process has exited, which Wait reports.
+func (s *Supervisor) signal(a Action) {
+	p := s.processes[a.Process]
+	if p == nil {
+		return // it could not be started, or has exited
+	}
+	send := p.Terminate
+	if a.Do == Kill {
+		s.log.Warn("killing Envoy", "process", a.Process, "state", s.machine.State().String())
+		send = p.Kill
+	}
+	if err := send(); err != nil {
+		s.log.Debug("a signal did not reach Envoy", "to", a.Do.String(), "error", err)
 	}
 }
 
 // start starts a process and a goroutine that waits for its exit.
-func (s *Supervisor) start(epoch int) {
+func (s *Supervisor) start(l Launch) {
 	s.began = time.Now()
 	s.nextSlowLog = s.began.Add(longStart)
-	p, permanent, err := s.envoy.Start()
-	s.process = p
-	wait := func() Event { return Event{Kind: Ended, Epoch: epoch, Err: err, Permanent: permanent} }
+	p, permanent, err := s.envoy.Start(l)
+	wait := func() Event { return Event{Kind: Ended, Process: l.Process, Err: err, Permanent: permanent} }
 	if err == nil {
-		wait = func() Event { return Event{Kind: Ended, Epoch: epoch, Err: p.Wait()} }
+		s.processes[l.Process] = p
+		wait = func() Event { return Event{Kind: Ended, Process: l.Process, Err: p.Wait()} }
 	}
 	s.asking.Go(func() { s.report(wait()) })
 }

@@ -3,6 +3,7 @@ package life
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -23,6 +24,7 @@ type script struct {
 	connections []int           // answers to Connections, the last one for good
 	stubborn    bool            // Terminate does nothing
 	refuse      error           // of Start
+	hot         bool            // the journal tells of processes and configurations, and a parent ends after a minute
 
 	mu      sync.Mutex
 	began   time.Time
@@ -45,14 +47,28 @@ func (s *script) note(what string) {
 	s.journal = append(s.journal, time.Since(s.began).String()+" "+what)
 }
 
-func (s *script) Start() (Process, bool, error) {
-	s.note("start")
+func (s *script) Clean(process int) { s.noteHot(fmt.Sprintf("clean %d", process)) }
+
+func (s *script) Serves(revision int) { s.noteHot(fmt.Sprintf("serves %d", revision)) }
+
+// noteHot notes what only tests of hot restarts look at.
+func (s *script) noteHot(what string) {
+	if s.hot {
+		s.note(what)
+	}
+}
+
+func (s *script) Start(l Launch) (Process, bool, error) {
+	s.note(choose(s.hot, fmt.Sprintf("start %d of %d with %d", l.Process, l.Parent, l.Revision), "start"))
 	if s.refuse != nil {
 		return nil, true, s.refuse
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := &scriptProcess{script: s, ended: make(chan struct{})}
+	if old := s.process; l.Parent != 0 {
+		time.AfterFunc(time.Minute, func() { old.end(nil) })
+	}
 	s.process, s.started = p, time.Now()
 	if s.starts++; s.starts <= len(s.crashes) {
 		time.AfterFunc(s.crashes[s.starts-1], func() { p.end(errors.New("exit status 139")) })
@@ -282,5 +298,56 @@ func TestRefused(t *testing.T) {
 			t.Error(err)
 		}
 		s.want(t, "0s start")
+	})
+}
+
+func TestHotRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{hot: true, readyAfter: 10 * time.Millisecond}
+		err := s.run(t, Default(), func(sup *Supervisor, _ context.CancelFunc) {
+			<-sup.Ready()
+			sup.Change(2)
+			<-time.After(time.Second)
+			if sup.State() != Retiring {
+				t.Errorf("%v after a change", sup.State())
+			}
+			sup.Change(3)
+			<-time.After(2 * time.Minute)
+			if _, refused := sup.Refused(); refused || sup.State() != Ready {
+				t.Errorf("%v, refused %v", sup.State(), refused)
+			}
+			sup.End()
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		s.want(t, "0s start 1 of 0 with 1", "50ms serves 1",
+			"50ms start 2 of 1 with 2", "100ms serves 2", "1m0.05s clean 1",
+			"1m0.05s start 3 of 2 with 3", "1m0.1s serves 3", "2m0.05s clean 2",
+			"2m1.05s drain", "2m6.05s terminate", "2m6.05s clean 3")
+	})
+}
+
+// TestFailedHotRestart: the process that serves stays, and the configuration is refused after three failures.
+func TestFailedHotRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{hot: true, readyAfter: 10 * time.Millisecond, crashes: []time.Duration{time.Hour, 0, 0, 0}}
+		err := s.run(t, Default(), func(sup *Supervisor, _ context.CancelFunc) {
+			<-sup.Ready()
+			sup.Change(2)
+			<-time.After(10 * time.Second)
+			if why, refused := sup.Refused(); !refused || why != "exit status 139" || sup.State() != Retiring {
+				t.Errorf("%v: %v %s", sup.State(), refused, why)
+			}
+			sup.End()
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		ends := s.journal[len(s.journal)-2:]
+		slices.Sort(ends) // of two processes at once
+		s.want(t, "0s start 1 of 0 with 1", "50ms serves 1",
+			"50ms start 2 of 1 with 2", "50ms clean 2", "250ms start 3 of 1 with 2", "250ms clean 3", "650ms start 4 of 1 with 2", "650ms clean 4",
+			"850ms start 5 of 1 with 1", "900ms serves 1", "10.05s drain", "15.05s terminate", "15.05s terminate", "15.05s clean 1", "15.05s clean 5")
 	})
 }

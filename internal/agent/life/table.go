@@ -11,6 +11,13 @@ const (
 	Starting
 	// Ready: Envoy is ready.
 	Ready
+	// Replacing: another process was started with a changed configuration and is not ready yet. The present one serves.
+	Replacing
+	// Retiring: the new process serves. The old one completes its requests and exits.
+	Retiring
+	// Holding: the new process has failed, and the old one goes on to serve. It has given up its admin interface for the new
+	// one, so it cannot be asked anything. Another attempt follows, unless too many have failed.
+	Holding
 	// Leaving: Envoy serves but asks clients to use other endpoints. The end is expected but was not requested yet.
 	Leaving
 	// BackingOff: Envoy has crashed and will be restarted.
@@ -29,7 +36,7 @@ const (
 
 // String returns the name of the state.
 func (s State) String() string {
-	return [states]string{"idle", "starting", "ready", "leaving", "backing off", "checking", "draining", "exiting", "stopped"}[s]
+	return [states]string{"idle", "starting", "ready", "replacing", "retiring", "holding", "leaving", "backing off", "checking", "draining", "exiting", "stopped"}[s]
 }
 
 // input is the classification of an event, given the counters of the machine.
@@ -47,12 +54,18 @@ const (
 	alarm                  // the timer of the state fired
 	busy                   // there are connections
 	drained                // there are no connections, or their number is unknown
+	change                 // there is a configuration that Envoy does not run with
+	late                   // the probe found the new process not ready, for too long
+	failed                 // the new process ended before it was ready
+	hopeless               // the same, and there is no other configuration to try
+	gone                   // one of two processes ended, and the other one counts
 
 	inputs = iota
 )
 
 func (i input) String() string {
-	return [inputs]string{"begin", "up", "down", "exited", "crashed", "exhausted", "leave", "end", "alarm", "busy", "drained"}[i]
+	return [inputs]string{"begin", "up", "down", "exited", "crashed", "exhausted", "leave", "end", "alarm", "busy", "drained",
+		"change", "late", "failed", "hopeless", "gone"}[i]
 }
 
 // step is a part of a transition. Steps that take time report their results by events.
@@ -60,15 +73,20 @@ type step uint8
 
 const (
 	doStart     step = iota // start a process
+	doReplace               // start a process that takes the listeners over from the present one
 	doProbe                 // check whether it is ready
 	doWarn                  // ask clients to use other endpoints, and go on
 	doDrain                 // ask clients to use other endpoints, and stop listening at the end
 	doCount                 // count the connections
-	doTerminate             // ask the process to exit
-	doKill                  // kill the process
+	doTerminate             // ask all processes to exit
+	doKill                  // kill all processes
+	doKillNew               // kill the newer of two processes
+	doKillOld               // kill the older of two processes, if there are two
 
 	// Each of these sets the timer of the new state. A transition without one of them stops the timer.
 	setProbe
+	setWatch
+	setRetire
 	setBackoff
 	setDrain
 	setRecount
@@ -96,21 +114,49 @@ var table = []transition{
 
 	{Starting, alarm, Starting, []step{doProbe}},
 	{Starting, down, Starting, []step{setProbe}},
-	{Starting, up, Ready, nil},
+	{Starting, up, Ready, []step{setWatch}},
 	{Starting, exited, Stopped, []step{resultDone}},
 	{Starting, crashed, BackingOff, []step{setBackoff}},
 	{Starting, exhausted, Stopped, []step{resultCrashed}},
 	{Starting, end, Checking, []step{doProbe}},
 
+	{Ready, alarm, Ready, []step{doProbe}}, // nothing follows from the answer, but it is logged
+	{Ready, up, Ready, []step{setWatch}},
+	{Ready, down, Ready, []step{setWatch}},
 	{Ready, exited, Stopped, []step{resultDone}},
 	{Ready, crashed, BackingOff, []step{setBackoff}},
 	{Ready, exhausted, Stopped, []step{resultCrashed}},
 	{Ready, leave, Leaving, []step{doWarn}},
 	{Ready, end, Draining, []step{doDrain, setDrain}},
+	{Ready, change, Replacing, []step{doReplace, setProbe}},
 
-	{Leaving, exited, Stopped, []step{resultDone}},
-	{Leaving, crashed, BackingOff, []step{setBackoff}},
-	{Leaving, exhausted, Stopped, []step{resultCrashed}},
+	{Replacing, alarm, Replacing, []step{doProbe}},
+	{Replacing, down, Replacing, []step{setProbe}},
+	{Replacing, late, Replacing, []step{doKillNew}},
+	{Replacing, up, Retiring, []step{setRetire}},
+	{Replacing, failed, Holding, []step{setBackoff}},
+	{Replacing, hopeless, Holding, nil},
+	{Replacing, gone, Starting, []step{setProbe}}, // the old process has ended, so the new one is the only one
+	{Replacing, end, Draining, []step{doDrain, setDrain}},
+
+	{Holding, alarm, Replacing, []step{doReplace, setProbe}},
+	{Holding, change, Replacing, []step{doReplace, setProbe}},
+	{Holding, exited, Stopped, []step{resultDone}},
+	{Holding, crashed, BackingOff, []step{setBackoff}},
+	{Holding, exhausted, Stopped, []step{resultCrashed}},
+	{Holding, end, Draining, []step{setDrain}},
+
+	{Retiring, gone, Ready, []step{setWatch}},
+	{Retiring, alarm, Retiring, []step{doKillOld}}, // nobody has asked it to exit, or it hangs
+	{Retiring, exited, Stopped, []step{doKillOld, resultDone}},
+	{Retiring, crashed, BackingOff, []step{doKillOld, setBackoff}},
+	{Retiring, exhausted, Stopped, []step{doKillOld, resultCrashed}},
+	{Retiring, leave, Leaving, []step{doWarn}},
+	{Retiring, end, Draining, []step{doDrain, setDrain}},
+
+	{Leaving, exited, Stopped, []step{doKillOld, resultDone}},
+	{Leaving, crashed, BackingOff, []step{doKillOld, setBackoff}},
+	{Leaving, exhausted, Stopped, []step{doKillOld, resultCrashed}},
 	{Leaving, end, Draining, []step{setDrain}},
 
 	{BackingOff, alarm, Starting, []step{doStart, setProbe}},

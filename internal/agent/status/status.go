@@ -1,7 +1,7 @@
 // Package status is the HTTP server of the agent. It answers readiness probes, and those of the application, serves the metrics of
-// Envoy, the application and the agent, describes certificates and names, and accepts requests to drain and to stop.
+// Envoy, the application and the agent, describes certificates and names, and accepts requests to drain, to restart and to stop.
 //
-// Invariants: drain and stop requests must be POST requests over loopback. Certificates are described over loopback only, and
+// Invariants: drain, restart and stop requests must be POST requests over loopback. Certificates are described over loopback only, and
 // their content is never shown. Nothing is cached: every answer reflects Envoy's present state.
 //
 // Goroutines: the package starts none; its handlers keep no state but counters of scrapes.
@@ -39,6 +39,10 @@ type Life interface {
 	// Envoy is ready for clients.
 	Leaving() bool
 	Serving() bool
+	// Replacing reports whether an Envoy serves that cannot be asked, because another one is to take its place.
+	Replacing() bool
+	// Refused says how Envoy failed with the newest bootstrap, if it did so too often and runs with the last good one.
+	Refused() (why string, refused bool)
 	// Leave starts to drain clients. End stops Envoy.
 	Leave()
 	End()
@@ -66,6 +70,8 @@ type Parts struct {
 	Secrets   Secrets
 	// Names is nil if the agent does not answer DNS queries.
 	Names Names
+	// Restart asks for a hot restart; nil if there are none.
+	Restart func()
 	// Probes answers probes and hooks on behalf of the application.
 	Probes http.Handler
 	// Targets are where the application serves metrics.
@@ -86,6 +92,7 @@ func Handler(p Parts) http.Handler {
 	mux.Handle("GET /debug/secretz", local(http.HandlerFunc(s.secretz)))
 	mux.Handle("GET /debug/ndsz", local(http.HandlerFunc(s.ndsz)))
 	mux.Handle("POST /drain", local(s.order("drain", p.Life.Leave)))
+	mux.Handle("POST /restart", local(s.restart(p.Restart)))
 	mux.Handle("POST /quitquitquit", local(s.order("end", p.Life.End)))
 	return mux
 }
@@ -97,11 +104,13 @@ func (s *server) ready(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "not ready: the proxy is draining", http.StatusServiceUnavailable)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
-	defer cancel()
-	if err := s.Envoy.Ready(ctx); err != nil {
-		http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
-		return
+	if !s.Life.Replacing() {
+		ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+		defer cancel()
+		if err := s.Envoy.Ready(ctx); err != nil && !s.Life.Replacing() { // a hot restart may have begun meanwhile
+			http.Error(w, "not ready: "+err.Error(), http.StatusServiceUnavailable)
+			return
+		}
 	}
 	if s.Names != nil {
 		if err := s.Names.Ready(); err != nil {
@@ -113,20 +122,51 @@ func (s *server) ready(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "not ready: the proxy has just started", http.StatusServiceUnavailable)
 		return
 	}
+	fmt.Fprintln(w, "ready"+s.remarks())
+}
+
+// remarks says what is not as it should be although Envoy serves.
+func (s *server) remarks() string {
+	text := ""
 	if since, stale := s.Discovery.Stale(); stale {
-		fmt.Fprintf(w, "ready, but stale: the control plane has not been reached since %s; Envoy has the last known good configuration\n", since.UTC().Format(time.RFC3339))
-		return
+		text += ", but stale: the control plane has not been reached since " + since.UTC().Format(time.RFC3339) + "; Envoy has the last known good configuration"
 	}
-	fmt.Fprintln(w, "ready")
+	if why, refused := s.Life.Refused(); refused {
+		text += ", but with the last good bootstrap: Envoy fails with the changed one: " + why
+	}
+	if s.Life.Replacing() {
+		text += ": the present Envoy serves while another one is to take its place"
+	}
+	return text
+}
+
+// restart returns a handler that asks for a hot restart.
+func (s *server) restart(ask func()) http.Handler {
+	if ask == nil {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "there are no hot restarts; start the agent with --hotRestart", http.StatusConflict)
+		})
+	}
+	return s.order("restart", ask)
 }
 
 // metrics returns the agent's own metrics in the Prometheus text format.
 func (s *server) metrics() string {
-	own := discoveryMetrics(s.Discovery) + secretMetrics(s.Secrets.Secrets(), time.Now())
+	own := discoveryMetrics(s.Discovery) + secretMetrics(s.Secrets.Secrets(), time.Now()) + lifeMetrics(s.Life)
 	if s.Names != nil {
 		own += s.Names.Metrics()
 	}
 	return own
+}
+
+// lifeMetrics returns the metrics of Envoy's life.
+func lifeMetrics(l Life) string {
+	n := 0
+	if _, refused := l.Refused(); refused {
+		n = 1
+	}
+	return fmt.Sprintf("# HELP pilot_agent_bootstrap_refused Whether Envoy failed with the newest bootstrap and runs with the last good one.\n"+
+		"# TYPE pilot_agent_bootstrap_refused gauge\npilot_agent_bootstrap_refused %d\n", n)
 }
 
 // order returns a handler that executes a request to the agent.

@@ -25,16 +25,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // world is an Envoy and its life.
 type world struct {
-	notReady error
-	leaving  bool
-	serving  bool
-	orders   []string
-	asked    string
-	down     error
-	secrets  []secret.Status
-	names    *known
-	lost     time.Time
-	probed   []string
+	notReady  error
+	leaving   bool
+	serving   bool
+	replacing bool
+	refused   string
+	restart   func()
+	orders    []string
+	asked     string
+	down      error
+	secrets   []secret.Status
+	names     *known
+	lost      time.Time
+	probed    []string
 }
 
 func (w *world) Stale() (time.Time, bool) { return w.lost, !w.lost.IsZero() }
@@ -52,6 +55,8 @@ func (k *known) Metrics() string { return "names 1\n" }
 func (w *world) Ready(context.Context) error { return w.notReady }
 func (w *world) Leaving() bool               { return w.leaving }
 func (w *world) Serving() bool               { return w.serving }
+func (w *world) Replacing() bool             { return w.replacing }
+func (w *world) Refused() (string, bool)     { return w.refused, w.refused != "" }
 func (w *world) Leave()                      { w.orders = append(w.orders, "leave") }
 func (w *world) End()                        { w.orders = append(w.orders, "end") }
 
@@ -70,7 +75,7 @@ func (w *world) call(method, path, from string) *httptest.ResponseRecorder {
 	if w.names != nil {
 		n = w.names
 	}
-	Handler(Parts{Envoy: w, Life: w, Discovery: w, Secrets: w, Names: n, Probes: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	Handler(Parts{Envoy: w, Life: w, Discovery: w, Secrets: w, Names: n, Restart: w.restart, Probes: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.probed = append(w.probed, r.URL.Path)
 	}), Log: slog.New(slog.DiscardHandler)}).ServeHTTP(rec, r)
 	return rec
@@ -93,6 +98,8 @@ func TestReadiness(t *testing.T) {
 		{world{leaving: true}, 503, "not ready: the proxy is draining"},
 		{world{serving: true, names: &known{errors.New("no names")}}, 503, "not ready: no names"},
 		{world{serving: true, names: &known{}}, 200, "ready"},
+		{world{serving: true, replacing: true, notReady: errors.New("nobody answers")}, 200, "ready: the present Envoy serves while another one is to take its place"},
+		{world{serving: true, refused: "exit status 1"}, 200, "ready, but with the last good bootstrap: Envoy fails with the changed one: exit status 1\n"},
 	} {
 		rec := c.world.call("GET", "/healthz/ready", there)
 		if rec.Code != c.code || !strings.Contains(rec.Body.String(), c.text) {
@@ -107,7 +114,7 @@ func TestMetrics(t *testing.T) {
 	for _, path := range []string{"/stats/prometheus", "/metrics"} {
 		rec := w.call("GET", path, there)
 		own, passed := strings.CutPrefix(rec.Body.String(), "a 1\n")
-		if rec.Code != 200 || !passed || !strings.Contains(own, secretCounts) || !strings.HasPrefix(rec.Header().Get("Content-Type"), "text/plain; version=0.0.4") || w.asked != "GET /stats/prometheus" {
+		if rec.Code != 200 || !passed || !strings.Contains(own, secretCounts) || !strings.Contains(own, refusedCount) || !strings.HasPrefix(rec.Header().Get("Content-Type"), "text/plain; version=0.0.4") || w.asked != "GET /stats/prometheus" {
 			t.Errorf("%s: %d %s %v, asked %s", path, rec.Code, rec.Body, rec.Header(), w.asked)
 		}
 	}
@@ -138,6 +145,8 @@ func stood() []secret.Status {
 		{Name: "file-root:/c", State: secret.StateMissing, Problem: "it is not there"},
 	}
 }
+
+const refusedCount = "\npilot_agent_bootstrap_refused 0\n"
 
 const secretCounts = `pilot_agent_secrets{state="waiting"} 0
 pilot_agent_secrets{state="served"} 2
@@ -172,6 +181,8 @@ func TestOrders(t *testing.T) {
 		{"POST", "/quitquitquit", "[::1]:5", 200},
 		{"POST", "/drain", "[::ffff:127.0.0.1]:5", 200},
 		{"POST", "/drain", there, 403},
+		{"POST", "/restart", here, 409},
+		{"POST", "/restart", there, 403},
 		{"POST", "/quitquitquit", "@", 403},
 		{"GET", "/quitquitquit", here, 405},
 		{"PUT", "/drain", here, 405},
@@ -183,6 +194,10 @@ func TestOrders(t *testing.T) {
 	}
 	if want := []string{"leave", "end", "leave"}; !slices.Equal(w.orders, want) {
 		t.Errorf("orders %q, want %q", w.orders, want)
+	}
+	w.restart = func() { w.orders = append(w.orders, "restart") }
+	if rec := w.call("POST", "/restart", here); rec.Code != 200 || w.orders[len(w.orders)-1] != "restart" {
+		t.Errorf("%d, orders %q", rec.Code, w.orders)
 	}
 }
 

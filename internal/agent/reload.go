@@ -1,0 +1,178 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/pilotmesh/pilot/internal/agent/config"
+	"github.com/pilotmesh/pilot/internal/agent/envoy"
+	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/filewatch"
+)
+
+// reloadEvery is how often the settings are read without a sign that they have changed.
+const reloadEvery = time.Minute
+
+// reloader reads the settings again when their files have changed, and has Envoy replaced if another bootstrap follows from them.
+type reloader struct {
+	proxy    *proxy
+	settings *config.Settings // those of the start
+	change   func(revision int)
+	log      *slog.Logger
+	asked    chan struct{} // somebody asks for a hot restart, whether anything has changed or not
+
+	number  int // of the last revision
+	present revision
+	refused revision // the last one that Envoy's validation has refused
+}
+
+// newReloader returns a reloader that passes the numbers of new revisions to change.
+func newReloader(p *proxy, s *config.Settings, change func(revision int), log *slog.Logger) *reloader {
+	return &reloader{
+		proxy: p, settings: s, change: change, log: log, asked: make(chan struct{}, 1),
+		number: firstRevision, present: p.revisions[firstRevision],
+	}
+}
+
+// ask asks for a hot restart. One request stands for all that wait.
+func (r *reloader) ask() {
+	select {
+	case r.asked <- struct{}{}:
+	default:
+	}
+}
+
+// run watches the files until ctx is cancelled. What reload delivers asks to read them at once.
+func (r *reloader) run(ctx context.Context, reload <-chan os.Signal) error {
+	files := filewatch.Watcher{Log: r.log}
+	defer files.Close()
+	tick := time.NewTicker(reloadEvery)
+	defer tick.Stop()
+	for {
+		files.Follow(append(r.settings.Files(), slices.Sorted(maps.Keys(r.present.files))...))
+		forced := false
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-reload:
+			r.log.Info("received a signal to read the settings again")
+		case <-r.asked:
+			forced = true
+		case <-files.Changed():
+			files.Settle(ctx)
+		case err := <-files.Failed():
+			r.log.Debug("changes of settings may have been missed; reading them again", "error", err)
+		}
+		if ctx.Err() == nil {
+			r.read(ctx, forced)
+		}
+	}
+}
+
+// read reads the settings, and hands on what follows from them if it differs, or if forced.
+func (r *reloader) read(ctx context.Context, forced bool) {
+	next, warnings, err := r.load()
+	switch {
+	case err != nil:
+		r.log.Error("the settings have changed and are wrong; Envoy goes on as it is", "error", err)
+		return
+	case !forced && next.equal(r.present):
+		return
+	case !forced && next.equal(r.refused):
+		return // that was logged
+	}
+	for _, w := range warnings {
+		r.log.Warn("settings", "remark", w)
+	}
+	if err := r.proxy.validate(ctx, next); err != nil {
+		if ctx.Err() != nil {
+			return
+		}
+		r.refused = next
+		r.log.Error("the settings have changed, and Envoy refuses the bootstrap that follows from them; Envoy goes on as it is", "error", err)
+		return
+	}
+	r.number++
+	r.present, r.refused = next, revision{}
+	r.log.Info("the bootstrap of Envoy has changed, or a hot restart was asked for", "revision", r.number, "asked", forced)
+	r.proxy.add(r.number, next)
+	r.change(r.number)
+}
+
+func (r *reloader) load() (revision, []string, error) {
+	s, err := r.settings.Reload()
+	if err != nil {
+		return revision{}, nil, err
+	}
+	c, err := Boot(s)
+	if err != nil {
+		return revision{}, nil, err
+	}
+	next, err := r.proxy.revision(s, c)
+	return next, s.Warnings(), err
+}
+
+// equal reports whether Envoy would do the same with both.
+func (r revision) equal(other revision) bool {
+	return r.text == other.text && r.options == other.options && maps.Equal(r.files, other.files)
+}
+
+// validate lets Envoy check a revision without running it. A process that fails while it takes over costs the present one its admin
+// interface, so what can be found before is found before.
+func (p *proxy) validate(ctx context.Context, r revision) error {
+	o := r.options
+	o.Config = filepath.Join(p.dir, "envoy-check.json")
+	if err := write(o.Config, []byte(r.text)); err != nil {
+		return err
+	}
+	err := envoy.Validate(ctx, o)
+	if removed := os.Remove(o.Config); err == nil && removed != nil {
+		err = fmt.Errorf("removing a bootstrap: %w", removed)
+	}
+	return err
+}
+
+// namedFiles reads the files that documents of a bootstrap name, such as certificates. Envoy reads them only when it starts. What cannot be
+// read has an empty content.
+func namedFiles(documents ...[]byte) map[string]string {
+	files := map[string]string{}
+	for _, text := range documents {
+		for _, d := range document.Split(text) {
+			v, err := d.Parse()
+			if err != nil {
+				continue // Envoy reports the error
+			}
+			visit(v, func(path string) {
+				text, err := filewatch.Read(path)
+				if err != nil {
+					text = nil
+				}
+				files[path] = string(text)
+			})
+		}
+	}
+	return files
+}
+
+// visit calls do for each file that a document names.
+func visit(v *document.Value, do func(path string)) {
+	if v == nil {
+		return
+	}
+	for _, e := range v.Items {
+		visit(e, do)
+	}
+	for _, m := range v.Members {
+		if m.Key == "filename" && m.Value.Text() != "" {
+			do(m.Value.Text())
+		}
+		visit(m.Value, do)
+	}
+}
