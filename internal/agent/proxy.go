@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/renameio/v2"
+
 	"github.com/pilotmesh/pilot/internal/agent/boot"
 	"github.com/pilotmesh/pilot/internal/agent/config"
 	"github.com/pilotmesh/pilot/internal/agent/envoy"
@@ -233,16 +235,8 @@ func write(path string, text []byte) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("writing the bootstrap: %w; %s", err, remedy)
 	}
-	tmp, err := os.CreateTemp(dir, ".envoy-rev-*.json") // CreateTemp makes the file readable by its owner only
-	if err != nil {
+	if err := renameio.WriteFile(path, text, 0o600, renameio.WithTempDir(dir)); err != nil {
 		return fmt.Errorf("writing the bootstrap: %w; %s", err, remedy)
-	}
-	_, err = tmp.Write(text)
-	if err = errors.Join(err, tmp.Close()); err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("writing the bootstrap: %w; %s", errors.Join(err, os.Remove(tmp.Name())), remedy)
 	}
 	return nil
 }
