@@ -122,6 +122,14 @@ func statusCase(ctx context.Context, w *world) error {
 	if err := w.plane.ensure(ctx); err != nil {
 		return err
 	}
+	f, err := newFleet(ctx, w.plane.grpc, manyStreams)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	if err := f.settle(ctx); err != nil {
+		return err
+	}
 	const duration, perMinute = 30 * time.Second, 10_000
 	before, err := w.plane.cpu()
 	if err != nil {

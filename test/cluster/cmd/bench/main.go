@@ -36,7 +36,7 @@ type benchCase struct {
 func cases() []benchCase {
 	return []benchCase{
 		{"endpoint", "a pod becomes ready or goes, 500 streams", endpointCase},
-		{"status", "10,000 statuses of pods a minute that change nothing", statusCase},
+		{"status", "10,000 statuses of pods a minute that change nothing, 500 streams", statusCase},
 		{"restart", "pilot-discovery is restarted, 500 streams", restartCase},
 		{"rollout", "1,000 pods are replaced within two minutes, 200 streams", rolloutCase},
 		{"envoys", "kubectl apply of a VirtualService, 20 Envoys", envoysCase},
