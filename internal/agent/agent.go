@@ -228,9 +228,8 @@ func Boot(s *config.Settings) (boot.Config, error) {
 	if err != nil {
 		return boot.Config{}, err
 	}
-	host, port := s.DiscoveryAddress()
 	c := boot.Config{
-		Node: n, Discovery: boot.Address{Host: host, Port: port}, Relay: relaySocket(s), SotW: s.SotW,
+		Node: n, Relay: relaySocket(s), SotW: s.SotW,
 		AdminPort: uint32(s.Proxy.GetProxyAdminPort()), StatusPort: uint32(s.Proxy.GetStatusPort()),
 		HealthPort: s.HealthPort, MetricsPort: s.MetricsPort, IPv6: s.IPv6Only(),
 		SecretsSocket: secretsSocket(s), Runtime: s.Proxy.GetRuntimeValues(), OutlierLog: s.OutlierLog,

@@ -40,7 +40,7 @@ func TestBoot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Discovery.Host != "fd00::9" || c.Discovery.Port != 15010 || c.AdminPort != 1 || c.StatusPort != 2 || c.HealthPort != 3 || c.MetricsPort != 4 || !c.SotW || c.IPv6 {
+	if c.Relay != "etc/istio/proxy/XDS" || c.AdminPort != 1 || c.StatusPort != 2 || c.HealthPort != 3 || c.MetricsPort != 4 || !c.SotW || c.IPv6 {
 		t.Errorf("got %+v", c)
 	}
 	m := c.Node.GetMetadata().GetFields()

@@ -1,7 +1,7 @@
 // Package boot generates Envoy's bootstrap: a typed value becomes a bootstrap message and then JSON.
 //
-// The bootstrap contains what cannot come from the control plane: the node, the address of the control plane, the admin
-// interface, and the listeners and clusters between Envoy and the agent. Everything else comes by xDS.
+// The bootstrap contains what cannot come from the control plane: the node, the admin interface, and the listeners and clusters between
+// Envoy and the agent, through which the control plane is reached. Everything else comes by xDS.
 //
 // Invariants: equal values yield equal bytes. A real Envoy accepts every bootstrap (a test checks this).
 //
@@ -52,10 +52,10 @@ const (
 type Config struct {
 	// Node identifies the proxy to the control plane.
 	Node *corev3.Node
-	// Discovery is the address of the control plane. If Relay is not empty, Envoy calls it through the unix socket of that path. SotW selects State-of-the-World xDS instead of delta xDS.
-	Discovery Address
-	Relay     string
-	SotW      bool
+	// Relay is the path of the unix socket at which the agent passes xDS on to the control plane. SotW selects State-of-the-World xDS
+	// instead of delta xDS.
+	Relay string
+	SotW  bool
 	// AdminPort is the port of the admin interface, on loopback.
 	AdminPort uint32
 	// StatusPort is the port of the agent's status server; 0 if there is none.
@@ -70,12 +70,6 @@ type Config struct {
 	Runtime map[string]string
 	// OutlierLog is the file in which Envoy logs ejections of endpoints; empty for none.
 	OutlierLog string
-}
-
-// Address is a host and a port.
-type Address struct {
-	Host string // a name or an IP address
-	Port uint32
 }
 
 // JSON returns the bootstrap as JSON.

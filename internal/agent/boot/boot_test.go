@@ -28,7 +28,7 @@ func cases(t *testing.T) map[string]Config {
 			Id: "sidecar~10.1.1.1~web-1.shop~shop.svc.cluster.local", Cluster: "web.shop", Metadata: metadata,
 			Locality: &corev3.Locality{Region: "r1", Zone: "z1"},
 		},
-		Discovery: Address{"10.9.9.9", 15010}, AdminPort: 15000, StatusPort: 15020, HealthPort: 15021, MetricsPort: 15090,
+		Relay: "./etc/istio/proxy/XDS", AdminPort: 15000, StatusPort: 15020, HealthPort: 15021, MetricsPort: 15090,
 		SecretsSocket: "./var/run/secrets/workload-spiffe-uds/socket",
 	}
 	with := func(change func(*Config)) Config {
@@ -39,12 +39,8 @@ func cases(t *testing.T) map[string]Config {
 	return map[string]Config{
 		"usual": usual,
 		"sotw":  with(func(c *Config) { c.SotW = true }),
-		"dns":   with(func(c *Config) { c.Discovery.Host = "discovery.istio-system.svc" }),
-		"ipv6": with(func(c *Config) {
-			c.IPv6 = true
-			c.Discovery.Host = "discovery.istio-system.svc"
-		}),
-		"bare": with(func(c *Config) { c.StatusPort, c.HealthPort, c.MetricsPort = 0, 0, 0 }),
+		"ipv6":  with(func(c *Config) { c.IPv6 = true }),
+		"bare":  with(func(c *Config) { c.StatusPort, c.HealthPort, c.MetricsPort = 0, 0, 0 }),
 		"options": with(func(c *Config) {
 			c.OutlierLog = "/dev/stdout"
 			c.Runtime = map[string]string{

@@ -1,7 +1,6 @@
 package boot
 
 import (
-	"net/netip"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -34,16 +33,7 @@ const (
 
 // discovery returns the cluster of the control plane, which uses HTTP/2 without TLS. The agent adds TLS behind the socket of the relay.
 func (c Config) discovery() *clusterv3.Cluster {
-	d := envoy.StaticCluster(DiscoveryCluster, connectTimeout, envoy.Address(c.Discovery.Host, c.Discovery.Port))
-	if c.Relay != "" {
-		d = envoy.StaticCluster(DiscoveryCluster, connectTimeout, envoy.Pipe(c.Relay))
-	} else if _, err := netip.ParseAddr(c.Discovery.Host); err != nil {
-		d.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STRICT_DNS}
-		d.DnsLookupFamily = clusterv3.Cluster_V4_PREFERRED
-		if c.IPv6 {
-			d.DnsLookupFamily = clusterv3.Cluster_V6_ONLY
-		}
-	}
+	d := envoy.StaticCluster(DiscoveryCluster, connectTimeout, envoy.Pipe(c.Relay))
 	http2(d, &corev3.Http2ProtocolOptions{ConnectionKeepalive: &corev3.KeepaliveSettings{
 		Interval: envoy.Duration(keepAliveEvery), Timeout: envoy.Duration(keepAliveTimeout),
 	}})

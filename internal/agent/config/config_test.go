@@ -50,14 +50,13 @@ func mustLoad(t *testing.T, files map[string]string, environ []string, args ...s
 
 func TestDefaults(t *testing.T) {
 	s := mustLoad(t, nil, nil)
-	host, port := s.DiscoveryAddress()
 	got := []any{
-		s.Role, s.Name, s.Namespace, s.Domain, s.ClusterID, s.Addresses, host, port, s.Proxy.StatusPort, s.Proxy.ProxyAdminPort,
+		s.Role, s.Name, s.Namespace, s.Domain, s.ClusterID, s.Addresses, s.Proxy.DiscoveryAddress, s.Proxy.StatusPort, s.Proxy.ProxyAdminPort,
 		s.HealthPort, s.MetricsPort, s.SotW, s.EnvoyLogLevel, s.EnvoyComponentLogLevel, s.Restarts, s.LogLevel,
 		s.Proxy.DrainDuration.AsDuration(), s.Proxy.TerminationDrainDuration.AsDuration(), s.MinDrain, s.ExitOnZeroConnections, s.IPv6Only(),
 	}
 	want := []any{
-		"sidecar", "web-1", "shop", "shop.svc.cluster.local", "Kubernetes", []string{"127.1.0.1"}, "10.0.0.1", uint32(15010), int32(15020), int32(15000),
+		"sidecar", "web-1", "shop", "shop.svc.cluster.local", "Kubernetes", []string{"127.1.0.1"}, "10.0.0.1:15010", int32(15020), int32(15000),
 		uint32(15021), uint32(15090), false, "warning", "misc:error", 10, slog.LevelInfo,
 		45 * time.Second, 5 * time.Second, 5 * time.Second, false, false,
 	}

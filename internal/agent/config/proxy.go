@@ -229,10 +229,3 @@ func (s *Settings) checkDiscovery(errs *problems) {
 	s.Proxy.ControlPlaneAuthPolicy = meshv1alpha1.AuthenticationPolicy_NONE
 	s.warn("xDS to %s uses neither encryption nor authentication; name the control plane's port for TLS, such as %s", address, net.JoinHostPort(host, tlsPort))
 }
-
-// DiscoveryAddress returns the host and port of the control plane. Load has validated the address.
-func (s *Settings) DiscoveryAddress() (host string, port uint32) {
-	host, text, _ := net.SplitHostPort(s.Proxy.DiscoveryAddress)
-	n, _ := strconv.ParseUint(text, 10, 16)
-	return host, uint32(n)
-}
