@@ -233,6 +233,7 @@ func Boot(s *config.Settings) (boot.Config, error) {
 		AdminPort: uint32(s.Proxy.GetProxyAdminPort()), StatusPort: uint32(s.Proxy.GetStatusPort()),
 		HealthPort: s.HealthPort, MetricsPort: s.MetricsPort, IPv6: s.IPv6Only(),
 		SecretsSocket: secretsSocket(s), Runtime: s.Proxy.GetRuntimeValues(), OutlierLog: s.OutlierLog,
+		Stats: boot.Stats(s.Stats),
 	}
 	if c.StatusPort == 0 {
 		c.HealthPort = 0 // readiness probes could not be answered without the status server

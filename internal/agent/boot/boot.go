@@ -68,6 +68,8 @@ type Config struct {
 	SecretsSocket string
 	// Runtime overrides the defaults of Envoy's runtime. An empty value removes a default.
 	Runtime map[string]string
+	// Stats selects and shapes Envoy's statistics.
+	Stats Stats
 	// OutlierLog is the file in which Envoy logs ejections of endpoints; empty for none.
 	OutlierLog string
 }
@@ -95,7 +97,7 @@ func (c Config) Message() *bootstrapv3.Bootstrap {
 		DynamicResources: c.dynamic(),
 		StaticResources:  &bootstrapv3.Bootstrap_StaticResources{Clusters: c.clusters(), Listeners: c.listeners()},
 		ClusterManager:   c.clusterManager(),
-		StatsConfig:      statsConfig(),
+		StatsConfig:      c.Stats.statsConfig(),
 		// A workload calls few of the clusters of a mesh, so statistics are created at their first use.
 		DeferredStatOptions: &bootstrapv3.Bootstrap_DeferredStatOptions{EnableDeferredCreationStats: true},
 		OverloadManager:     connectionLimit(),

@@ -41,6 +41,12 @@ func cases(t *testing.T) map[string]Config {
 		"sotw":  with(func(c *Config) { c.SotW = true }),
 		"ipv6":  with(func(c *Config) { c.IPv6 = true }),
 		"bare":  with(func(c *Config) { c.StatusPort, c.HealthPort, c.MetricsPort = 0, 0, 0 }),
+		"statistics": with(func(c *Config) {
+			c.Stats = Stats{
+				Prefixes: []string{"cluster.outbound"}, Suffixes: []string{"upstream_rq_timeout"}, Regexes: []string{`^http\..*_5xx$`},
+				Buckets: map[string][]float64{"cluster.": {1, 10, 100}, "cluster.outbound": {0.5, 5, 50}},
+			}
+		}),
 		"options": with(func(c *Config) {
 			c.OutlierLog = "/dev/stdout"
 			c.Runtime = map[string]string{

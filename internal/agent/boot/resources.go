@@ -6,7 +6,6 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	metricsv3 "github.com/envoyproxy/go-control-plane/envoy/config/metrics/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
@@ -92,24 +91,4 @@ func (c Config) listener(prefix string, port uint32, path, cluster string) *list
 			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: envoy.Pack(manager)},
 		}}}},
 	}
-}
-
-// statsConfig extracts tags from the names of statistics. The names of clusters and listeners from the control plane contain
-// dots and end with a semicolon; other names have neither.
-func statsConfig() *metricsv3.StatsConfig {
-	config := &metricsv3.StatsConfig{UseAllDefaultTags: envoy.Bool(false)}
-	for _, t := range []struct{ name, regex string }{
-		{"cluster_name", `^cluster\.(([^;.|]+|[^;]+);?\.)`},
-		{"http_conn_manager_prefix", `^http\.(([^.;]+(?:\.\d+)*(?:_\d+)?);?\.)`},
-		{"tcp_prefix", `^tcp\.(([^;.|]+|[^;]+);?\.)`},
-		{"listener_address", `^listener\.(([0-9a-fA-F_.\[\]]+_\d+)\.)`},
-		{"http_conn_manager_listener_prefix", `^listener\..*?\.http\.(([^.;]+(?:\.\d+)*(?:_\d+)?);?\.)`},
-		{"response_code", `_rq(_(\d{3}))$`},
-		{"response_code_class", `_rq(_(\dxx))$`},
-	} {
-		config.StatsTags = append(config.StatsTags, &metricsv3.TagSpecifier{
-			TagName: t.name, TagValue: &metricsv3.TagSpecifier_Regex{Regex: t.regex},
-		})
-	}
-	return config
 }

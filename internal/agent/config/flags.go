@@ -110,7 +110,6 @@ var unusedFields = map[protoreflect.Name]string{
 	"envoy_access_log_service":      "sending access logs by gRPC is not supported yet",
 	"custom_config_file":            "templates are not supported; ISTIO_BOOTSTRAP_OVERRIDE merges YAML over the built-in bootstrap",
 	"proxy_bootstrap_template_path": "templates are not supported; ISTIO_BOOTSTRAP_OVERRIDE merges YAML over the built-in bootstrap",
-	"proxy_stats_matcher":           "Envoy keeps all its statistics, including those listed there",
 	"extra_stat_tags":               "the filter that adds such tags is not part of standard Envoy",
 	"readiness_probe":               "the agent does not probe the application yet",
 	"ca_certificates_pem":           "further roots are not supported yet; the certificate authority gives all roots of the mesh",

@@ -37,6 +37,8 @@ type Settings struct {
 	ClusterID string
 	// Addresses are the IP addresses of the workload.
 	Addresses []string
+	// Stats selects and shapes Envoy's statistics.
+	Stats Stats
 	// Labels and Annotations are those of the pod, from the downward API files.
 	Labels, Annotations map[string]string
 	// Metadata is the node metadata that the environment sets.
@@ -130,6 +132,7 @@ func (s *Settings) Load() error {
 	var errs problems
 	s.loadProxy(&errs)
 	s.loadPod(&errs)
+	s.loadStats(&errs)
 	s.loadMetadata(&errs)
 	s.loadSwitches(&errs)
 	s.loadIdentity(&errs)

@@ -1,0 +1,81 @@
+package boot
+
+import (
+	"maps"
+	"slices"
+
+	metricsv3 "github.com/envoyproxy/go-control-plane/envoy/config/metrics/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+
+	"github.com/pilotmesh/pilot/internal/xds/envoy"
+)
+
+// Stats selects and shapes Envoy's statistics.
+type Stats struct {
+	// Prefixes, Suffixes and Regexes select, by name, the statistics that Envoy keeps beside those that the agent needs. If all three
+	// are empty, Envoy keeps all.
+	Prefixes, Suffixes, Regexes []string
+	// Buckets are the upper bounds of the buckets of histograms, by prefixes of the histograms' names.
+	Buckets map[string][]float64
+}
+
+// Statistics that are always kept: the agent decides by them whether Envoy is ready and whether connections are left, and they tell
+// how Envoy gets along with the control plane.
+var (
+	neededPrefixes = []string{"cluster." + DiscoveryCluster + ".", "cluster_manager.", "control_plane.", "listener_manager.", "server."}
+	neededSuffixes = []string{".downstream_cx_active"}
+)
+
+// matcher returns which statistics Envoy keeps; nil for all.
+func (s Stats) matcher() *metricsv3.StatsMatcher {
+	if len(s.Prefixes)+len(s.Suffixes)+len(s.Regexes) == 0 {
+		return nil
+	}
+	list := &matcherv3.ListStringMatcher{}
+	for _, prefix := range slices.Concat(neededPrefixes, s.Prefixes) {
+		list.Patterns = append(list.Patterns, hasPrefix(prefix))
+	}
+	for _, suffix := range slices.Concat(neededSuffixes, s.Suffixes) {
+		list.Patterns = append(list.Patterns, &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Suffix{Suffix: suffix}})
+	}
+	for _, regex := range s.Regexes {
+		list.Patterns = append(list.Patterns, &matcherv3.StringMatcher{
+			MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: regex}},
+		})
+	}
+	return &metricsv3.StatsMatcher{StatsMatcher: &metricsv3.StatsMatcher_InclusionList{InclusionList: list}}
+}
+
+// buckets returns the buckets of histograms. Envoy uses the first match, so longer prefixes come first.
+func (s Stats) buckets() (all []*metricsv3.HistogramBucketSettings) {
+	prefixes := slices.Sorted(maps.Keys(s.Buckets))
+	slices.Reverse(prefixes)
+	for _, prefix := range prefixes {
+		all = append(all, &metricsv3.HistogramBucketSettings{Match: hasPrefix(prefix), Buckets: s.Buckets[prefix]})
+	}
+	return all
+}
+
+func hasPrefix(prefix string) *matcherv3.StringMatcher {
+	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: prefix}}
+}
+
+// statsConfig extracts tags from the names of statistics. The names of clusters and listeners from the control plane contain
+// dots and end with a semicolon; other names have neither.
+func (s Stats) statsConfig() *metricsv3.StatsConfig {
+	config := &metricsv3.StatsConfig{UseAllDefaultTags: envoy.Bool(false), StatsMatcher: s.matcher(), HistogramBucketSettings: s.buckets()}
+	for _, t := range []struct{ name, regex string }{
+		{"cluster_name", `^cluster\.(([^;.|]+|[^;]+);?\.)`},
+		{"http_conn_manager_prefix", `^http\.(([^.;]+(?:\.\d+)*(?:_\d+)?);?\.)`},
+		{"tcp_prefix", `^tcp\.(([^;.|]+|[^;]+);?\.)`},
+		{"listener_address", `^listener\.(([0-9a-fA-F_.\[\]]+_\d+)\.)`},
+		{"http_conn_manager_listener_prefix", `^listener\..*?\.http\.(([^.;]+(?:\.\d+)*(?:_\d+)?);?\.)`},
+		{"response_code", `_rq(_(\d{3}))$`},
+		{"response_code_class", `_rq(_(\dxx))$`},
+	} {
+		config.StatsTags = append(config.StatsTags, &metricsv3.TagSpecifier{
+			TagName: t.name, TagValue: &metricsv3.TagSpecifier_Regex{Regex: t.regex},
+		})
+	}
+	return config
+}

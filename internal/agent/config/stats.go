@@ -1,0 +1,66 @@
+package config
+
+import (
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Stats selects and shapes Envoy's statistics, as boot.Stats does.
+type Stats struct {
+	Prefixes, Suffixes, Regexes []string
+	Buckets                     map[string][]float64
+}
+
+// bucketsAnnotation is the annotation with the buckets of histograms, as a JSON object of lists by prefixes of names.
+const bucketsAnnotation = "sidecar.istio.io/statsHistogramBuckets"
+
+// loadStats reads which statistics Envoy keeps. An annotation of the pod replaces the list of the same kind in proxyStatsMatcher.
+func (s *Settings) loadStats(errs *problems) {
+	matcher := s.Proxy.GetProxyStatsMatcher()
+	for _, list := range []struct {
+		annotation, field string
+		configured        []string
+		into              *[]string
+	}{
+		{"sidecar.istio.io/statsInclusionPrefixes", "inclusionPrefixes", matcher.GetInclusionPrefixes(), &s.Stats.Prefixes},
+		{"sidecar.istio.io/statsInclusionSuffixes", "inclusionSuffixes", matcher.GetInclusionSuffixes(), &s.Stats.Suffixes},
+		{"sidecar.istio.io/statsInclusionRegexps", "inclusionRegexps", matcher.GetInclusionRegexps(), &s.Stats.Regexes},
+	} {
+		where := "proxyStatsMatcher." + list.field
+		*list.into = list.configured
+		if text := s.Annotations[list.annotation]; text != "" {
+			where, *list.into = list.annotation, strings.Split(text, ",")
+		}
+		for _, pattern := range *list.into {
+			if pattern == "" {
+				errs.add(where, "an element is empty and would match every statistic; remove it")
+			}
+			if list.field != "inclusionRegexps" {
+				continue
+			}
+			if _, err := regexp.Compile(pattern); err != nil {
+				errs.add(where, "%w; use the syntax of RE2", err)
+			}
+		}
+	}
+	s.loadBuckets(errs)
+}
+
+func (s *Settings) loadBuckets(errs *problems) {
+	text := s.Annotations[bucketsAnnotation]
+	if text == "" {
+		return
+	}
+	if err := json.Unmarshal([]byte(text), &s.Stats.Buckets); err != nil {
+		errs.add(bucketsAnnotation, `%w; write it as {"cluster.outbound":[1,10,100]}`, err)
+		return
+	}
+	for prefix, bounds := range s.Stats.Buckets {
+		ascending := slices.IsSorted(bounds) && len(slices.Compact(slices.Clone(bounds))) == len(bounds)
+		if prefix == "" || len(bounds) == 0 || bounds[0] <= 0 || !ascending {
+			errs.add(bucketsAnnotation, "%q: %v is not a list of ascending numbers above 0 behind the prefix of a name", prefix, bounds)
+		}
+	}
+}
