@@ -150,7 +150,9 @@ proxyConfig
 	extraStatTags             no
 	gatewayTopology           gateway
 	readinessProbe            no
-	proxyStatsMatcher         no
+	proxyStatsMatcher.inclusionPrefixes
+	proxyStatsMatcher.inclusionSuffixes
+	proxyStatsMatcher.inclusionRegexps
 	holdApplicationUntilProxyStarts  no
 	caCertificatesPem         no
 	image                     no
