@@ -272,7 +272,7 @@ func choose[T any](yes bool, a, b T) T {
 
 // apply makes a transition.
 func (m *Machine) apply(now time.Time, t transition) []Action {
-	if m.state = t.to; t.upon == up {
+	if m.state = t.to; t.upon == up && t.in != Ready {
 		m.ready = now
 	}
 	var actions []Action
