@@ -14,6 +14,7 @@ import (
 	"time"
 
 	core "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/pilotmesh/pilot/test/cluster"
@@ -185,7 +186,13 @@ func (m *Mesh) Stats(ctx context.Context, pod, match string) (map[string]int64, 
 	return stats, nil
 }
 
-// Rejected returns an error that names what the sidecars have rejected since they started.
+// ending reports whether a pod is being deleted, or is gone: its Envoy cannot be asked any more.
+func (m *Mesh) ending(ctx context.Context, pod string) bool {
+	p, err := m.Cluster.Client().CoreV1().Pods(Namespace).Get(ctx, pod, meta.GetOptions{})
+	return apierrors.IsNotFound(err) || err == nil && p.DeletionTimestamp != nil
+}
+
+// Rejected returns an error that names what the sidecars have rejected since they started. Those of pods that end meanwhile do not count.
 func (m *Mesh) Rejected(ctx context.Context) error {
 	pods, err := m.Pods(ctx, "")
 	if err != nil {
@@ -194,6 +201,9 @@ func (m *Mesh) Rejected(ctx context.Context) error {
 	for _, p := range pods {
 		stats, err := m.Stats(ctx, p.Name, `\.update_rejected$`)
 		if err != nil {
+			if m.ending(ctx, p.Name) {
+				continue
+			}
 			return err
 		}
 		if len(stats) == 0 {
