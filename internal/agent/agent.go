@@ -44,9 +44,16 @@ type Host struct {
 
 // Run runs the agent of one proxy until it is asked to stop or Envoy cannot be kept running.
 func Run(ctx context.Context, s *config.Settings, h Host, log *slog.Logger) error {
-	c, err := Boot(s)
+	memory := memoryLimit("/")
+	c, err := Boot(s, memory)
 	if err != nil {
 		return err
+	}
+	if err := writeGRPC(s, c, log); err != nil {
+		return err
+	}
+	if s.NoEnvoy {
+		return alone(ctx, c, s, h, log)
 	}
 	binary, err := envoy.Find(
 		envoy.Candidate{From: "--envoy", Path: s.Envoy}, envoy.Candidate{From: "ENVOY", Path: s.EnvoyFromEnv},
@@ -73,7 +80,7 @@ func Run(ctx context.Context, s *config.Settings, h Host, log *slog.Logger) erro
 	if err := checkPortsFree(ctx, c); err != nil {
 		return err
 	}
-	if hint := memoryHint(memoryLimit("/"), s.HotRestart); hint != "" {
+	if hint := memoryHint(memory, s.HotRestart); hint != "" {
 		log.Warn("settings", "remark", hint)
 	}
 	log.Info("starting the agent of a proxy", "node", c.Node.GetId(), "envoy", binary, "version", version, "bootstrap", p.path(1),
@@ -216,8 +223,8 @@ func signals(stop <-chan os.Signal, end func(), log *slog.Logger) run.Actor {
 	}}
 }
 
-// Boot returns the bootstrap that follows from the settings.
-func Boot(s *config.Settings) (boot.Config, error) {
+// Boot returns the bootstrap that follows from the settings, for a container with a memory limit in bytes.
+func Boot(s *config.Settings, memory uint64) (boot.Config, error) {
 	n, err := node.Facts{
 		Role: s.Role, Name: s.Name, Namespace: s.Namespace, ID: s.ID, Domain: s.Domain, Addresses: s.Addresses,
 		ServiceAccount: s.ServiceAccount, ClusterID: s.ClusterID, Labels: s.Labels, Annotations: s.Annotations,
@@ -231,9 +238,12 @@ func Boot(s *config.Settings) (boot.Config, error) {
 	c := boot.Config{
 		Node: n, Relay: relaySocket(s), SotW: s.SotW,
 		AdminPort: uint32(s.Proxy.GetProxyAdminPort()), StatusPort: uint32(s.Proxy.GetStatusPort()),
-		HealthPort: s.HealthPort, MetricsPort: s.MetricsPort, IPv6: s.IPv6Only(),
-		SecretsSocket: secretsSocket(s), Runtime: s.Proxy.GetRuntimeValues(), OutlierLog: s.OutlierLog,
-		Stats: boot.Stats(s.Stats),
+		HealthPort: s.HealthPort, MetricsPort: s.MetricsPort, IPv6: s.IPv6Only(), DualStack: s.DualStack(),
+		SecureMetricsPort: s.SecureMetricsPort, SecureMergedMetricsPort: s.SecureMergedMetricsPort,
+		HealthProxyProtocol: s.HealthProxyProtocol, CompressMetrics: s.CompressMetrics,
+		SecretsSocket: secretsSocket(s), Runtime: s.Runtime, OutlierLog: s.OutlierLog,
+		Stats: s.Stats, Tracer: s.Tracer, AccessLogs: s.AccessLogs, MaxConnections: s.MaxConnections, HeapLimit: heapLimit(memory),
+		Template: s.Template, Proxy: s.Proxy,
 	}
 	if c.StatusPort == 0 {
 		c.HealthPort = 0 // readiness probes could not be answered without the status server

@@ -3,6 +3,7 @@ package agent
 import (
 	"log/slog"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,7 +15,7 @@ import (
 // begin returns the proxy that follows from settings.
 func begin(t *testing.T, s *config.Settings) *proxy {
 	t.Helper()
-	c, err := Boot(s)
+	c, err := Boot(s, math.MaxUint64)
 	if err != nil {
 		t.Fatal(err)
 	}

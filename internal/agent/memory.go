@@ -27,6 +27,21 @@ func memoryHint(limit uint64, hotRestart bool) string {
 		limit>>20, need>>20, why)
 }
 
+// agentMemory is what the agent, and Envoy besides its heap, need in the same container, in bytes.
+const agentMemory = 64 << 20
+
+// noMemoryLimit and above is what control groups say where there is no limit.
+const noMemoryLimit = 1 << 62
+
+// heapLimit returns the size of Envoy's heap at which the memory limit of the container is reached; 0 if there is no limit, or one that is
+// below what Envoy needs anyhow.
+func heapLimit(memory uint64) uint64 {
+	if memory >= noMemoryLimit || memory < agentMemory+envoyMemory {
+		return 0
+	}
+	return memory - agentMemory
+}
+
 // memoryLimit returns the memory limit of this process in bytes, as the control groups below a root directory say. Without a limit it is
 // the largest number.
 func memoryLimit(root string) uint64 {

@@ -94,9 +94,9 @@ func (p *proxy) revision(s *config.Settings, c boot.Config) (revision, error) {
 	return revision{
 		text: string(text), files: namedFiles(text, []byte(s.Override)),
 		options: envoy.Options{
-			Binary: p.binary, Override: s.Override, IPv6: c.IPv6,
+			Binary: p.binary, Override: s.Override, IPv6: c.IPv6, Deprecated: c.Tracer.Kind != boot.NoTracer,
 			LogLevel: s.EnvoyLogLevel, ComponentLogLevel: s.EnvoyComponentLogLevel, Concurrency: concurrency(s),
-			Drain: s.Proxy.GetDrainDuration().AsDuration(), Flush: flush(s), Stdout: p.host.Stdout, Stderr: p.host.Stderr,
+			Drain: s.Proxy.GetDrainDuration().AsDuration(), Flush: flush(s), FlushSize: s.Proxy.GetFileFlushMinSizeKb(), Stdout: p.host.Stdout, Stderr: p.host.Stderr,
 		},
 	}, nil
 }

@@ -111,7 +111,7 @@ func (r *reloader) load() (revision, []string, error) {
 	if err != nil {
 		return revision{}, nil, err
 	}
-	c, err := Boot(s)
+	c, err := Boot(s, memoryLimit("/"))
 	if err != nil {
 		return revision{}, nil, err
 	}

@@ -136,17 +136,27 @@ proxyConfig
 	proxyHeaders.setCurrentClientCertDetails.uri
 	proxyHeaders.metadataExchangeHeaders      no
 	discoveryRefreshDelay     no
-	zipkinAddress             no
-	statsdUdpAddress          no
-	envoyMetricsServiceAddress  no
+	zipkinAddress
+	statsdUdpAddress
+	envoyMetricsServiceAddress
 	availabilityZone          no
-	customConfigFile          no
+	customConfigFile
 	statNameLength            no
-	proxyBootstrapTemplatePath  no
-	tracing                   no
+	proxyBootstrapTemplatePath
+	tracing.zipkin.address
+	tracing.datadog.address
+	tracing.lightstep.address
+	tracing.lightstep.accessToken
+	tracing.tlsSettings       fileTLS
+	tracing.stackdriver       no: Envoy has no such tracer any more
+	tracing.openCensusAgent   no: Envoy has no such tracer any more
+	tracing.customTags        no
+	tracing.maxPathTagLength  no
+	tracing.sampling          no
+	tracing.enableIstioTags   no
 	sds                       no
-	envoyAccessLogService     no
-	envoyMetricsService       no
+	envoyAccessLogService     remoteService
+	envoyMetricsService       remoteService
 	extraStatTags             no
 	gatewayTopology           gateway
 	readinessProbe            no
@@ -157,7 +167,23 @@ proxyConfig
 	caCertificatesPem         no
 	image                     no
 	privateKeyProvider        no
-	fileFlushMinSizeKb        no
-	statsCompression          no
+	fileFlushMinSizeKb
+	statsCompression
 	connectionSettings        no
+
+remoteService
+	address
+	tlsSettings   fileTLS
+	tcpKeepalive  keepalive
+
+fileTLS
+	mode
+	clientCertificate
+	privateKey
+	caCertificates
+	caCrl
+	subjectAltNames
+	sni
+	insecureSkipVerify
+	credentialName  no: the bootstrap of a proxy can refer to files only; name files in clientCertificate, privateKey and caCertificates
 `

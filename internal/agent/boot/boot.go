@@ -1,7 +1,8 @@
 // Package boot generates Envoy's bootstrap: a typed value becomes a bootstrap message and then JSON.
 //
 // The bootstrap contains what cannot come from the control plane: the node, the admin interface, and the listeners and clusters between
-// Envoy and the agent, through which the control plane is reached. Everything else comes by xDS.
+// Envoy and the agent, through which the control plane is reached. Everything else comes by xDS. A template of the user may take its place, and
+// gRPC libraries that are their own data plane get a bootstrap as well.
 //
 // Invariants: equal values yield equal bytes. A real Envoy accepts every bootstrap (a test checks this).
 //
@@ -20,12 +21,11 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	overloadv3 "github.com/envoyproxy/go-control-plane/envoy/config/overload/v3"
 	internalv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/bootstrap/internal_listener/v3"
-	connectionsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/resource_monitors/downstream_connections/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
@@ -46,6 +46,9 @@ const (
 const (
 	HealthPrefix  = "agent_health"
 	MetricsPrefix = "agent_metrics"
+
+	secureMetricsPrefix = MetricsPrefix + "_secure"
+	mergedMetricsPrefix = MetricsPrefix + "_merged_secure"
 )
 
 // Config holds the values that differ between bootstraps.
@@ -62,23 +65,41 @@ type Config struct {
 	StatusPort uint32
 	// HealthPort and MetricsPort are the ports of the listeners for readiness probes and for metrics scrapes; 0 for none.
 	HealthPort, MetricsPort uint32
-	// IPv6 reports that the workload has IPv6 addresses only.
-	IPv6 bool
+	// SecureMetricsPort and SecureMergedMetricsPort are the ports of the listeners that serve the metrics of Envoy, and those merged by the
+	// agent, to clients with a certificate of the mesh; 0 for none.
+	SecureMetricsPort, SecureMergedMetricsPort uint32
+	// HealthProxyProtocol makes the listener for readiness probes accept PROXY protocol, which load balancers may send.
+	HealthProxyProtocol bool
+	// CompressMetrics compresses scrapes for clients that accept it.
+	CompressMetrics bool
+	// IPv6 reports that the workload has IPv6 addresses only, and DualStack that it has addresses of both versions.
+	IPv6, DualStack bool
 	// SecretsSocket is the path of the unix socket of the SDS server.
 	SecretsSocket string
 	// Runtime overrides the defaults of Envoy's runtime. An empty value removes a default.
 	Runtime map[string]string
 	// Stats selects and shapes Envoy's statistics.
 	Stats Stats
+	// Tracer is where spans are sent, and AccessLogs where access logs are sent by gRPC if the control plane says so.
+	Tracer     Tracer
+	AccessLogs Backend
+	// MaxConnections is how many connections the listeners accept altogether, and HeapLimit the size of Envoy's heap at which it gets into
+	// trouble, in bytes; 0 for no limit.
+	MaxConnections uint32
+	HeapLimit      uint64
+	// Template replaces the built-in bootstrap if it is not empty: its text, or rather what follows from it. Proxy is the ProxyConfig that it
+	// may use.
+	Template string
+	Proxy    *meshv1alpha1.ProxyConfig
 	// OutlierLog is the file in which Envoy logs ejections of endpoints; empty for none.
 	OutlierLog string
 }
 
-// JSON returns the bootstrap as JSON.
+// JSON returns the bootstrap as JSON. It fails only if there is a template, and something is wrong with it.
 func (c Config) JSON() ([]byte, error) {
-	b, err := (protojson.MarshalOptions{UseProtoNames: true}).Marshal(c.Message())
+	b, err := c.compact()
 	if err != nil {
-		return nil, fmt.Errorf("bootstrap: %w", err)
+		return nil, err
 	}
 	// The protobuf encoder varies its white space deliberately, so it is normalised.
 	var out bytes.Buffer
@@ -88,9 +109,25 @@ func (c Config) JSON() ([]byte, error) {
 	return append(out.Bytes(), '\n'), nil
 }
 
-// Message returns the bootstrap as a message.
+// compact returns the bootstrap as JSON with any white space.
+func (c Config) compact() ([]byte, error) {
+	if c.Template != "" {
+		b, err := c.fromTemplate()
+		if err != nil {
+			return nil, fmt.Errorf("the template of the bootstrap: %w", err)
+		}
+		return b, nil
+	}
+	b, err := (protojson.MarshalOptions{UseProtoNames: true}).Marshal(c.Message())
+	if err != nil {
+		return nil, fmt.Errorf("bootstrap: %w", err)
+	}
+	return b, nil
+}
+
+// Message returns the built-in bootstrap as a message.
 func (c Config) Message() *bootstrapv3.Bootstrap {
-	return &bootstrapv3.Bootstrap{
+	b := &bootstrapv3.Bootstrap{
 		Node:             c.Node,
 		Admin:            &bootstrapv3.Admin{Address: envoy.Address(c.loopback(), c.AdminPort)},
 		LayeredRuntime:   c.runtime(),
@@ -98,14 +135,19 @@ func (c Config) Message() *bootstrapv3.Bootstrap {
 		StaticResources:  &bootstrapv3.Bootstrap_StaticResources{Clusters: c.clusters(), Listeners: c.listeners()},
 		ClusterManager:   c.clusterManager(),
 		StatsConfig:      c.Stats.statsConfig(),
+
 		// A workload calls few of the clusters of a mesh, so statistics are created at their first use.
 		DeferredStatOptions: &bootstrapv3.Bootstrap_DeferredStatOptions{EnableDeferredCreationStats: true},
-		OverloadManager:     connectionLimit(),
+		OverloadManager:     c.overload(),
+		Tracing:             c.tracing(),
+		StatsSinks:          c.Stats.sinks(),
 		BootstrapExtensions: []*corev3.TypedExtensionConfig{{
 			Name:        "envoy.bootstrap.internal_listener",
 			TypedConfig: envoy.Pack(&internalv3.InternalListener{BufferSizeKb: wrapperspb.UInt32(64)}),
 		}},
 	}
+	c.Stats.setTimes(b)
+	return b
 }
 
 func (c Config) loopback() string {
@@ -179,16 +221,6 @@ func (c Config) runtime() *bootstrapv3.LayeredRuntime {
 	}}
 }
 
-// connectionLimit sets the largest possible connection limit, so that a sidecar accepts all clients that its workload would.
-func connectionLimit() *overloadv3.OverloadManager {
-	return &overloadv3.OverloadManager{ResourceMonitors: []*overloadv3.ResourceMonitor{{
-		Name: "envoy.resource_monitors.global_downstream_max_connections",
-		ConfigType: &overloadv3.ResourceMonitor_TypedConfig{TypedConfig: envoy.Pack(&connectionsv3.DownstreamConnectionsConfig{
-			MaxActiveDownstreamConnections: 1<<31 - 1,
-		})},
-	}}}
-}
-
 // Check returns an error if Envoy or the mesh would not accept the bootstrap.
 func (c Config) Check() error {
 	used := map[uint32]string{}
@@ -198,6 +230,7 @@ func (c Config) Check() error {
 	}{
 		{c.AdminPort, "Envoy's admin interface"}, {c.StatusPort, "the agent's status server"},
 		{c.HealthPort, "the listener for probes"}, {c.MetricsPort, "the listener for scrapes"},
+		{c.SecureMetricsPort, "the listener for scrapes over TLS"}, {c.SecureMergedMetricsPort, "the listener for merged metrics over TLS"},
 	} {
 		switch {
 		case p.port == 0:
@@ -210,6 +243,8 @@ func (c Config) Check() error {
 	switch {
 	case c.AdminPort == 0:
 		return errors.New("Envoy's admin interface has no port, but the agent needs it to supervise Envoy")
+	case c.SecureMergedMetricsPort != 0 && c.StatusPort == 0:
+		return fmt.Errorf("the listener for merged metrics on port %d needs the agent's status server, which is disabled; enable both or disable both", c.SecureMergedMetricsPort)
 	case c.HealthPort != 0 && c.StatusPort == 0:
 		return fmt.Errorf("the listener for probes on port %d needs the agent's status server, which is disabled; enable both or disable both", c.HealthPort)
 	}
@@ -218,6 +253,7 @@ func (c Config) Check() error {
 
 func (c Config) clusters() []*clusterv3.Cluster {
 	list := []*clusterv3.Cluster{c.discovery(), secrets(c.SecretsSocket), local(MetricsCluster, c.loopback(), c.AdminPort)}
+	list = append(list, c.backends()...)
 	if c.StatusPort != 0 {
 		list = append(list, local(AgentCluster, c.loopback(), c.StatusPort))
 	}
@@ -226,12 +262,17 @@ func (c Config) clusters() []*clusterv3.Cluster {
 }
 
 func (c Config) listeners() []*listenerv3.Listener {
+	metrics := page{prefix: MetricsPrefix, port: c.MetricsPort, path: "/stats/prometheus", cluster: MetricsCluster, compressed: c.CompressMetrics}
+	secure, merged := metrics, metrics
+	secure.prefix, secure.port, secure.secure = secureMetricsPrefix, c.SecureMetricsPort, true
+	merged.prefix, merged.port, merged.secure, merged.cluster = mergedMetricsPrefix, c.SecureMergedMetricsPort, true, AgentCluster
+	merged.compressed = false // the agent does that
+	health := page{prefix: HealthPrefix, port: c.HealthPort, path: "/healthz/ready", cluster: AgentCluster, proxyProtocol: c.HealthProxyProtocol}
 	var list []*listenerv3.Listener
-	if c.MetricsPort != 0 {
-		list = append(list, c.listener(MetricsPrefix, c.MetricsPort, "/stats/prometheus", MetricsCluster))
-	}
-	if c.HealthPort != 0 {
-		list = append(list, c.listener(HealthPrefix, c.HealthPort, "/healthz/ready", AgentCluster))
+	for _, p := range []page{metrics, secure, merged, health} {
+		if p.port != 0 {
+			list = append(list, c.listener(p))
+		}
 	}
 	return list
 }

@@ -7,9 +7,15 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	brotliv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/compression/brotli/compressor/v3"
+	gzipv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/compression/gzip/compressor/v3"
+	zstdv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/compression/zstd/compressor/v3"
+	compressorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/compressor/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	proxyprotocolv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/proxy_protocol/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
@@ -63,32 +69,65 @@ func http2(c *clusterv3.Cluster, o *corev3.Http2ProtocolOptions) {
 	}
 }
 
-// listener returns a listener that forwards one path to a cluster.
-func (c Config) listener(prefix string, port uint32, path, cluster string) *listenerv3.Listener {
+// page is a listener that forwards one path to a cluster.
+type page struct {
+	prefix, path, cluster string
+	port                  uint32
+	// secure asks clients for a certificate of the mesh, compressed compresses the answers, and proxyProtocol accepts PROXY protocol.
+	secure, compressed, proxyProtocol bool
+}
+
+// listener returns the listener of a page.
+func (c Config) listener(p page) *listenerv3.Listener {
 	manager := &hcmv3.HttpConnectionManager{
-		StatPrefix: prefix,
+		StatPrefix: p.prefix,
 		RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: &routev3.RouteConfiguration{
 			VirtualHosts: []*routev3.VirtualHost{{
 				Name: "backend", Domains: []string{"*"},
 				Routes: []*routev3.Route{{
-					Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Path{Path: path}},
-					Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster}}},
+					Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Path{Path: p.path}},
+					Action: &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: p.cluster}}},
 				}},
 			}},
 		}},
-		HttpFilters: []*hcmv3.HttpFilter{{
-			Name:       "envoy.filters.http.router",
-			ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: envoy.Pack(&routerv3.Router{})},
-		}},
 	}
-	return &listenerv3.Listener{
-		Name: prefix, StatPrefix: prefix,
-		Address: envoy.Address(c.wildcard(), port),
+	if p.compressed {
+		manager.HttpFilters = compressors()
+	}
+	manager.HttpFilters = append(manager.HttpFilters, envoy.HTTPFilter("envoy.filters.http.router", &routerv3.Router{}))
+	chain := &listenerv3.FilterChain{Filters: []*listenerv3.Filter{envoy.NetworkFilter("envoy.filters.network.http_connection_manager", manager)}}
+	if p.secure {
+		chain.TransportSocket = envoy.ServerTLS{Mesh: true}.TransportSocket()
+	}
+	l := &listenerv3.Listener{
+		Name: p.prefix, StatPrefix: p.prefix,
+		Address: envoy.Address(c.wildcard(), p.port),
 		// A global connection limit must not affect probes and scrapes.
 		IgnoreGlobalConnLimit: true,
-		FilterChains: []*listenerv3.FilterChain{{Filters: []*listenerv3.Filter{{
-			Name:       "envoy.filters.network.http_connection_manager",
-			ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: envoy.Pack(manager)},
-		}}}},
+		FilterChains:          []*listenerv3.FilterChain{chain},
 	}
+	if c.DualStack {
+		l.AdditionalAddresses = []*listenerv3.AdditionalAddress{{Address: envoy.Address("::", p.port)}}
+	}
+	if p.proxyProtocol {
+		l.ListenerFilters = []*listenerv3.ListenerFilter{{
+			Name: "envoy.filters.listener.proxy_protocol",
+			// Probes of the kubelet come without it.
+			ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: envoy.Pack(&proxyprotocolv3.ProxyProtocol{AllowRequestsWithoutProxyProtocol: true})},
+		}}
+	}
+	return l
+}
+
+// compressors compress answers for clients that accept it. Envoy uses the first that the client prefers.
+func compressors() (list []*hcmv3.HttpFilter) {
+	for _, library := range []struct {
+		name   string
+		config proto.Message
+	}{{"brotli", &brotliv3.Brotli{}}, {"zstd", &zstdv3.Zstd{}}, {"gzip", &gzipv3.Gzip{}}} {
+		list = append(list, envoy.HTTPFilter("envoy.filters.http.compressor."+library.name, &compressorv3.Compressor{
+			CompressorLibrary: &corev3.TypedExtensionConfig{Name: library.name, TypedConfig: envoy.Pack(library.config)},
+		}))
+	}
+	return list
 }

@@ -2,10 +2,16 @@ package boot
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
+	"time"
 
+	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	metricsv3 "github.com/envoyproxy/go-control-plane/envoy/config/metrics/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
@@ -17,6 +23,39 @@ type Stats struct {
 	Prefixes, Suffixes, Regexes []string
 	// Buckets are the upper bounds of the buckets of histograms, by prefixes of the histograms' names.
 	Buckets map[string][]float64
+	// Flush is how often statistics are handed to the backends, and Evict after how long unused ones are dropped: a multiple of Flush; 0
+	// for Envoy's defaults, 5 s and never.
+	Flush, Evict time.Duration
+	// Statsd is the UDP address of a statsd server to which statistics are sent, if it is valid. Service takes them by gRPC.
+	Statsd  netip.AddrPort
+	Service Backend
+}
+
+// setTimes sets how often statistics are handed on and dropped.
+func (s Stats) setTimes(b *bootstrapv3.Bootstrap) {
+	if s.Flush != 0 {
+		b.StatsFlushInterval = durationpb.New(s.Flush)
+	}
+	if s.Evict != 0 {
+		b.StatsEviction = &bootstrapv3.Bootstrap_StatsEvictionInterval{StatsEvictionInterval: durationpb.New(s.Evict)}
+	}
+}
+
+// sinks returns where statistics are sent to.
+func (s Stats) sinks() (list []*metricsv3.StatsSink) {
+	if s.Statsd.IsValid() {
+		at := envoy.Address(s.Statsd.Addr().String(), uint32(s.Statsd.Port()))
+		at.GetSocketAddress().Protocol = corev3.SocketAddress_UDP
+		list = append(list, &metricsv3.StatsSink{Name: "envoy.stat_sinks.statsd", ConfigType: &metricsv3.StatsSink_TypedConfig{
+			TypedConfig: envoy.Pack(&metricsv3.StatsdSink{StatsdSpecifier: &metricsv3.StatsdSink_Address{Address: at}}),
+		}})
+	}
+	if s.Service.set() {
+		list = append(list, &metricsv3.StatsSink{Name: "envoy.stat_sinks.metrics_service", ConfigType: &metricsv3.StatsSink_TypedConfig{
+			TypedConfig: envoy.Pack(&metricsv3.MetricsServiceConfig{TransportApiVersion: corev3.ApiVersion_V3, GrpcService: service(metricsServiceCluster)}),
+		}})
+	}
+	return list
 }
 
 // Statistics that are always kept: the agent decides by them whether Envoy is ready and whether connections are left, and they tell

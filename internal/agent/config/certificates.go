@@ -61,11 +61,10 @@ func (s *Settings) loadCertificates(errs *problems) {
 		return v
 	}
 	c := &s.Certificates
-	policy, err := compliance.Parse(env("COMPLIANCE_POLICY", ""))
-	if err != nil {
+	var err error
+	if c.Compliance, err = compliance.Parse(env("COMPLIANCE_POLICY", "")); err != nil {
 		errs.add("COMPLIANCE_POLICY", "%v", err)
 	}
-	c.Compliance = policy
 	c.DiscoveryRoots = env("XDS_ROOT_CA", rootsFile)
 	c.AuthorityRoots = env("CA_ROOT_CA", c.DiscoveryRoots)
 	c.ServerName = env("ISTIOD_SAN", "")

@@ -180,7 +180,6 @@ func TestMistakes(t *testing.T) {
 		{[]string{address, "POD_NAMESPACE=", "ISTIO_META_NAMESPACE=a.b"}, nil, `ISTIO_META_NAMESPACE: "a.b" is not a namespace`},
 		{[]string{address, "POD_NAME=a~b"}, nil, `POD_NAME: "a~b" contains a character`},
 		{[]string{address, "ISTIO_META_IDLE_TIMEOUT=long"}, nil, `ISTIO_META_IDLE_TIMEOUT: "long" is not a duration such as 1h`},
-		{[]string{address, "DISABLE_ENVOY=true"}, nil, "DISABLE_ENVOY: running the agent without Envoy is not supported yet"},
 		{[]string{address, "ISTIO_BOOTSTRAP_OVERRIDE=/no/such"}, nil, "ISTIO_BOOTSTRAP_OVERRIDE: open /no/such"},
 		{nil, []string{"--discoveryAddress=10.0.0.1"}, `discoveryAddress: "10.0.0.1" is not host:port`},
 		{[]string{address}, []string{"--meshConfig=/no/such"}, "--meshConfig: open /no/such"},
@@ -195,9 +194,36 @@ func TestMistakes(t *testing.T) {
 		{[]string{address}, []string{"--log_output_level=loud"}, `--log_output_level: "loud" is not a level`},
 		{[]string{address}, []string{"--statsPort=1"}, "unknown flag: --statsPort"},
 	} {
-		if _, err := load(t, nil, c.environ, c.args...); err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%q %q: %v, want %q", c.environ, c.args, err, c.want)
-		}
+		fails(t, c.environ, c.args, c.want)
+	}
+}
+
+// fails checks that settings are refused with a reason.
+func fails(t *testing.T, environ, args []string, want string) {
+	t.Helper()
+	if _, err := load(t, nil, environ, args...); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%q %q: %v, want %q", environ, args, err, want)
+	}
+}
+
+// TestBootstrapMistakes are those in what is in the bootstrap.
+func TestBootstrapMistakes(t *testing.T) {
+	const address = "PROXY_CONFIG=discoveryAddress: 10.0.0.1:15010\n"
+	for _, c := range []struct {
+		environ, args []string
+		want          string
+	}{
+		{[]string{address, "DISABLE_ENVOY=true"}, []string{"--hotRestart"}, "DISABLE_ENVOY: there is no Envoy that a hot restart could replace"},
+		{[]string{address}, []string{"--templateFile=/no/such"}, "--templateFile: open /no/such"},
+		{[]string{address, "ISTIO_BOOTSTRAP=/dev/null"}, nil, "ISTIO_BOOTSTRAP: /dev/null is empty"},
+		{[]string{address}, []string{"--zipkinAddress=zipkin"}, `tracing.zipkin.address: "zipkin" is not host:port`},
+		{[]string{address}, []string{"--statsdUdpAddress=statsd:0"}, `statsdUdpAddress: "statsd:0" is not host:port`},
+		{[]string{address + "envoyMetricsService: {address: m}"}, nil, `envoyMetricsService.address: "m" is not host:port`},
+		{[]string{address + "envoyAccessLogService: {address: 'a:1', tlsSettings: {mode: SIMPLE, credentialName: c}}"}, nil, "envoyAccessLogService.tlsSettings.credentialName: the bootstrap can refer to files only"},
+		{[]string{address + "envoyAccessLogService: {address: 'a:1', tlsSettings: {mode: MUTUAL}}"}, nil, "envoyAccessLogService.tlsSettings: MUTUAL needs clientCertificate and privateKey"},
+		{[]string{address + "runtimeValues: {overload.global_downstream_max_connections: many}"}, nil, `runtimeValues.overload.global_downstream_max_connections: "many" is not a number of connections`},
+	} {
+		fails(t, c.environ, c.args, c.want)
 	}
 }
 
@@ -263,11 +289,11 @@ func TestRemarks(t *testing.T) {
 		{[]string{"DNS_PROXY_ADDR=127.0.0.1:53"}, nil, []string{"DNS_PROXY_ADDR has no effect: the agent does not answer DNS queries; set ISTIO_META_DNS_CAPTURE=true"}},
 		{[]string{"ISTIO_META_OWNER=x", "ISTIO_META_HTTP10=1", "ISTIO_META_IDLE_TIMEOUT=1h", "ISTIO_META_APP=y"}, nil, []string{
 			"ISTIO_META_APP, ISTIO_META_OWNER: this metadata is sent to the control plane, but has no effect yet"}},
-		{nil, []string{"--templateFile=x"}, []string{"--templateFile=x has no effect: it is not supported yet"}},
+		{nil, []string{"--dnsRefreshRate=1s"}, []string{"--dnsRefreshRate=1s has no effect: it is not supported yet"}},
 		{nil, []string{"--log_output_level=ads:debug"}, []string{"--log_output_level: there is one level for all messages; levels of single scopes have no effect"}},
 		{[]string{"PROXY_CONFIG={discoveryAddress: '10.0.0.1:15010', tracing: {zipkin: {address: 'z:1'}}, extraStatTags: [a], gatewayTopology: {numTrustedProxies: 1}}"}, nil, []string{
 			"PROXY_CONFIG: extraStatTags has no effect: the filter that adds such tags is not part of standard Envoy",
-			"PROXY_CONFIG: tracing has no effect: tracers are not in the bootstrap; tracing is configured by the control plane"}},
+			"tracing.zipkin.address: spans are sent only for listeners that ask for it, and those of Pilot's control plane do not yet"}},
 	} {
 		got := slices.DeleteFunc(slices.Clone(mustLoad(t, nil, c.environ, c.args...).Warnings()), func(r string) bool { return r == plaintext })
 		slices.Sort(got)

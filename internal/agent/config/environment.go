@@ -94,18 +94,8 @@ func (s *Settings) loadMetadata(errs *problems) {
 
 // loadSwitches reads the variables that are settings themselves.
 func (s *Settings) loadSwitches(errs *problems) {
-	env := func(name string) string { return s.env.get(name, s.Proxy.GetProxyMetadata()[name]) }
-	boolean := func(name string, otherwise bool) bool {
-		text := env(name)
-		if text == "" {
-			return otherwise
-		}
-		v, err := strconv.ParseBool(text)
-		if err != nil {
-			errs.add(name, "%q is neither true nor false", text)
-		}
-		return v
-	}
+	env := s.lookup
+	boolean := func(name string, otherwise bool) bool { return s.boolean(name, otherwise, errs) }
 	if !s.flags.set.Changed("sotw") {
 		s.SotW = !boolean("ISTIO_DELTA_XDS", true)
 	}
@@ -127,9 +117,6 @@ func (s *Settings) loadSwitches(errs *problems) {
 	}
 	s.HealthPort = port("ENVOY_STATUS_PORT (--envoyStatusPort)", s.flags.healthPort, errs)
 	s.MetricsPort = port("ENVOY_PROMETHEUS_PORT (--envoyPrometheusPort)", s.flags.metricsPort, errs)
-	if boolean("DISABLE_ENVOY", false) {
-		errs.add("DISABLE_ENVOY", "running the agent without Envoy is not supported yet; unset the variable")
-	}
 	for _, u := range unsupported {
 		var set []string
 		for _, name := range u.names {
@@ -150,18 +137,13 @@ func (s *Settings) loadSwitches(errs *problems) {
 }
 
 // overridePath is the file that is merged over the bootstrap; empty for none.
-func (s *Settings) overridePath() string {
-	return s.env.get("ISTIO_BOOTSTRAP_OVERRIDE", s.Proxy.GetProxyMetadata()["ISTIO_BOOTSTRAP_OVERRIDE"])
-}
+func (s *Settings) overridePath() string { return s.lookup("ISTIO_BOOTSTRAP_OVERRIDE") }
 
 // unsupported are variables of Istio's agent that have no effect yet.
 var unsupported = []struct {
 	names []string
 	why   string
 }{
-	{[]string{"ISTIO_BOOTSTRAP"}, "bootstrap templates are not supported; ISTIO_BOOTSTRAP_OVERRIDE merges YAML over the built-in bootstrap"},
-	{[]string{"ENVOY_SECURE_METRICS_PORT", "ENVOY_SECURE_MERGED_METRICS_PORT"}, "metrics are served without TLS only"},
-	{[]string{"GRPC_XDS_BOOTSTRAP"}, "bootstraps for proxyless gRPC are not supported yet"},
 	{[]string{"CREDENTIAL_FETCHER_TYPE"}, "tokens are read from a file (--tokenFile)"},
 	{[]string{"XDS_AUTH_PROVIDER"}, "tokens are read from a file (--tokenFile)"},
 	{[]string{"PROXY_CONFIG_XDS_AGENT"}, "Envoy calls the control plane through the agent if that is over TLS, and directly otherwise"},

@@ -21,6 +21,7 @@ type flags struct {
 	healthPort, metricsPort string
 	tokenFile               string
 	stsPort, stsPlugin      string
+	template                string
 	explicitTLS             bool // some source has set how to authenticate to the control plane
 }
 
@@ -49,6 +50,11 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.Envoy, "envoy", "", "the envoy binary (default $ENVOY, ProxyConfig's binaryPath, or the one on PATH)")
 	fs.String("binaryPath", "", "the same as --envoy, which takes precedence")
 	fs.String("configPath", DefaultConfigPath, "directory for the bootstrap; if it is not the default, also for the socket for certificates")
+	fs.StringVar(&s.flags.template, "templateFile", "", "file with a bootstrap of Envoy, or a template of one, used instead of the built-in one")
+	fs.String("customConfigFile", "", "the same as --templateFile, which takes precedence")
+	fs.String("zipkinAddress", "", "host:port of a Zipkin collector (tracing.zipkin.address)")
+	fs.String("datadogAgentAddress", "", "host:port of a Datadog agent (tracing.datadog.address)")
+	fs.String("statsdUdpAddress", "", "host:port of a statsd server to which Envoy sends its statistics")
 	fs.StringVar(&s.EnvoyLogLevel, "proxyLogLevel", s.EnvoyLogLevel, "Envoy's log level: trace, debug, info, warning, error, critical or off")
 	fs.StringVar(&s.EnvoyComponentLogLevel, "proxyComponentLogLevel", s.EnvoyComponentLogLevel, "log levels of components of Envoy, such as upstream:debug,config:trace")
 	fs.StringVar(&s.OutlierLog, "outlierLogPath", "", "file in which Envoy logs ejections of endpoints")
@@ -72,10 +78,10 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 
 // unsupportedFlags are flags of present and former Istio agents that have no effect here.
 var unsupportedFlags = []string{
-	"templateFile", "profiling", "serviceregistry", "trust-domain", "applicationPorts",
-	"customConfigFile", "disableInternalTelemetry", "controlPlaneBootstrap", "connectTimeout",
-	"statsdUdpAddress", "zipkinAddress", "lightstepAddress", "lightstepAccessToken", "lightstepSecure", "lightstepCacertPath",
-	"datadogAgentAddress", "stackdriverTracingEnabled", "availabilityZone", "kubeAppProberConfig", "dnsRefreshRate",
+	"profiling", "serviceregistry", "trust-domain", "applicationPorts",
+	"disableInternalTelemetry", "controlPlaneBootstrap", "connectTimeout",
+	"lightstepAddress", "lightstepAccessToken", "lightstepSecure", "lightstepCacertPath",
+	"stackdriverTracingEnabled", "availabilityZone", "kubeAppProberConfig", "dnsRefreshRate",
 	"mixerIdentity", "pilotIdentity", "bootstrapv2", "caCertPath", "log_caller", "log_rotate", "log_rotate_max_age",
 	"log_rotate_max_backups", "log_rotate_max_size", "log_stacktrace_level", "log_target", "vklog",
 }
@@ -102,27 +108,21 @@ func (s *Settings) warnAboutFlags() {
 // unusedFields are the fields of ProxyConfig that the agent should use and does not use yet, with the reason. All other fields
 // are used in the bootstrap, by the control plane (which gets them in the node metadata), or by the injector.
 var unusedFields = map[protoreflect.Name]string{
-	"tracing":                       "tracers are not in the bootstrap; tracing is configured by the control plane",
-	"zipkin_address":                "tracers are not in the bootstrap; tracing is configured by the control plane",
-	"statsd_udp_address":            "statistics can only be scraped; sending them is not supported yet",
-	"envoy_metrics_service":         "statistics can only be scraped; sending them is not supported yet",
-	"envoy_metrics_service_address": "statistics can only be scraped; sending them is not supported yet",
-	"envoy_access_log_service":      "sending access logs by gRPC is not supported yet",
-	"custom_config_file":            "templates are not supported; ISTIO_BOOTSTRAP_OVERRIDE merges YAML over the built-in bootstrap",
-	"proxy_bootstrap_template_path": "templates are not supported; ISTIO_BOOTSTRAP_OVERRIDE merges YAML over the built-in bootstrap",
-	"extra_stat_tags":               "the filter that adds such tags is not part of standard Envoy",
-	"readiness_probe":               "the agent does not probe the application yet",
-	"ca_certificates_pem":           "further roots are not supported yet; the certificate authority gives all roots of the mesh",
-	"private_key_provider":          "keys are kept in memory; providers of keys are not supported yet",
-	"sds":                           "where certificates come from follows from the files and sockets that there are",
-	"stats_compression":             "scrapes are not compressed yet",
-	"file_flush_min_size_kb":        "Envoy's default is used",
+	"availability_zone":       "the locality of the workload follows from its labels",
+	"discovery_refresh_delay": "the control plane sends changes at once",
+	"stat_name_length":        "Envoy limits the length of names no longer",
+	"connection_settings":     "the control plane does not act on it yet",
+	"extra_stat_tags":         "the filter that adds such tags is not part of standard Envoy",
+	"readiness_probe":         "the agent does not probe the application yet",
+	"ca_certificates_pem":     "further roots are not supported yet; the certificate authority gives all roots of the mesh",
+	"private_key_provider":    "keys are kept in memory; providers of keys are not supported yet",
+	"sds":                     "where certificates come from follows from the files and sockets that there are",
 }
 
 // checkRole checks the role and the remaining settings of the agent.
 func (s *Settings) checkRole(errs *problems) {
-	if s.Role != Sidecar {
-		errs.add("proxy "+s.Role, "only `proxy %s` is supported so far", Sidecar)
+	if s.Role != Sidecar && s.Role != Router {
+		errs.add("proxy "+s.Role, "there is no such role here; write `proxy %s` or `proxy %s`", Sidecar, Router)
 	}
 	if s.Restarts < 0 {
 		errs.add("--restarts", "%d is negative; 0 means that the first crash ends the agent", s.Restarts)

@@ -133,36 +133,7 @@ func (s *Settings) overlayValue(from string, v *document.Value, at *document.Pat
 // overlayFlags merges the flags that correspond to fields of ProxyConfig over the present one.
 func (s *Settings) overlayFlags(origins map[protoreflect.Name]string, errs *problems) {
 	p := s.Proxy
-	for _, f := range []struct {
-		flag  string
-		field protoreflect.Name
-		set   func(text string) error
-	}{
-		{"discoveryAddress", "discovery_address", func(v string) error { p.DiscoveryAddress = v; return nil }},
-		{"configPath", "config_path", func(v string) error { p.ConfigPath = v; return nil }},
-		{"binaryPath", "binary_path", func(v string) error { p.BinaryPath = v; return nil }},
-		{"serviceCluster", "service_cluster", func(v string) error {
-			p.ClusterName = &meshv1alpha1.ProxyConfig_ServiceCluster{ServiceCluster: v}
-			return nil
-		}},
-		{"proxyAdminPort", "proxy_admin_port", setPort(&p.ProxyAdminPort)},
-		{"statusPort", "status_port", setPort(&p.StatusPort)},
-		{"drainDuration", "drain_duration", setDuration(&p.DrainDuration)},
-		{"terminationDrainDuration", "termination_drain_duration", setDuration(&p.TerminationDrainDuration)},
-		{"controlPlaneAuthPolicy", "control_plane_auth_policy", func(v string) error {
-			n, ok := meshv1alpha1.AuthenticationPolicy_value[strings.ToUpper(v)]
-			if !ok {
-				return fmt.Errorf("%q is neither NONE nor MUTUAL_TLS", v)
-			}
-			p.ControlPlaneAuthPolicy = meshv1alpha1.AuthenticationPolicy(n)
-			return nil
-		}},
-		{"concurrency", "concurrency", func(v string) error {
-			n, err := strconv.ParseInt(v, 10, 32)
-			p.Concurrency = wrapperspb.Int32(int32(n))
-			return err
-		}},
-	} {
+	for _, f := range fieldFlags(p) {
 		if !s.flags.set.Changed(f.flag) {
 			continue
 		}
@@ -186,6 +157,53 @@ func (s *Settings) overlayFlags(origins map[protoreflect.Name]string, errs *prob
 		if d.value < 0 || d.value > 65535 {
 			errs.add(d.name, "%d is not a port; write a number up to 65535", d.value)
 		}
+	}
+}
+
+// fieldFlag is a flag that corresponds to a field of ProxyConfig, and how it is set.
+type fieldFlag struct {
+	flag  string
+	field protoreflect.Name
+	set   func(text string) error
+}
+
+// fieldFlags are the flags that correspond to fields of p.
+func fieldFlags(p *meshv1alpha1.ProxyConfig) []fieldFlag {
+	return []fieldFlag{
+		{"discoveryAddress", "discovery_address", func(v string) error { p.DiscoveryAddress = v; return nil }},
+		{"configPath", "config_path", func(v string) error { p.ConfigPath = v; return nil }},
+		{"binaryPath", "binary_path", func(v string) error { p.BinaryPath = v; return nil }},
+		{"serviceCluster", "service_cluster", func(v string) error {
+			p.ClusterName = &meshv1alpha1.ProxyConfig_ServiceCluster{ServiceCluster: v}
+			return nil
+		}},
+		{"customConfigFile", "custom_config_file", func(v string) error { p.CustomConfigFile = v; return nil }},
+		{"statsdUdpAddress", "statsd_udp_address", func(v string) error { p.StatsdUdpAddress = v; return nil }},
+		{"zipkinAddress", "tracing", func(v string) error {
+			p.Tracing = &meshv1alpha1.Tracing{Tracer: &meshv1alpha1.Tracing_Zipkin_{Zipkin: &meshv1alpha1.Tracing_Zipkin{Address: v}}}
+			return nil
+		}},
+		{"datadogAgentAddress", "tracing", func(v string) error {
+			p.Tracing = &meshv1alpha1.Tracing{Tracer: &meshv1alpha1.Tracing_Datadog_{Datadog: &meshv1alpha1.Tracing_Datadog{Address: v}}}
+			return nil
+		}},
+		{"proxyAdminPort", "proxy_admin_port", setPort(&p.ProxyAdminPort)},
+		{"statusPort", "status_port", setPort(&p.StatusPort)},
+		{"drainDuration", "drain_duration", setDuration(&p.DrainDuration)},
+		{"terminationDrainDuration", "termination_drain_duration", setDuration(&p.TerminationDrainDuration)},
+		{"controlPlaneAuthPolicy", "control_plane_auth_policy", func(v string) error {
+			n, ok := meshv1alpha1.AuthenticationPolicy_value[strings.ToUpper(v)]
+			if !ok {
+				return fmt.Errorf("%q is neither NONE nor MUTUAL_TLS", v)
+			}
+			p.ControlPlaneAuthPolicy = meshv1alpha1.AuthenticationPolicy(n)
+			return nil
+		}},
+		{"concurrency", "concurrency", func(v string) error {
+			n, err := strconv.ParseInt(v, 10, 32)
+			p.Concurrency = wrapperspb.Int32(int32(n))
+			return err
+		}},
 	}
 }
 

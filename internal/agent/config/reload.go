@@ -19,6 +19,9 @@ func (s *Settings) Files() []string {
 	if path := s.overridePath(); path != "" {
 		files = append(files, path)
 	}
+	if _, path := s.templatePath(); path != "" {
+		files = append(files, path)
+	}
 	return files
 }
 
@@ -46,6 +49,9 @@ func (s *Settings) Reload() (*Settings, error) {
 	}
 	if err := next.Load(); err != nil {
 		return nil, err
+	}
+	if next.Proxy.GetStatsdUdpAddress() == s.Proxy.GetStatsdUdpAddress() && !next.Stats.Statsd.IsValid() {
+		next.Stats.Statsd = s.Stats.Statsd // its name cannot be resolved just now
 	}
 	next.Labels, next.Annotations, next.Addresses = s.Labels, s.Annotations, s.Addresses
 	next.warnings = nil

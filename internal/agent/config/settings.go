@@ -6,7 +6,7 @@
 // variables, flags. Names and defaults are those of Istio. A setting of Istio that has no effect yet is accepted with a
 // warning; nothing is ignored silently.
 //
-// Goroutines: none. The package reads files, and gets the environment as an argument.
+// Goroutines: none. The package reads files, resolves the name of a statsd server, and gets the environment as an argument.
 package config
 
 import (
@@ -23,6 +23,8 @@ import (
 	"time"
 
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
+
+	"github.com/pilotmesh/pilot/internal/agent/boot"
 )
 
 // Settings are the settings of pilot-agent.
@@ -37,8 +39,13 @@ type Settings struct {
 	ClusterID string
 	// Addresses are the IP addresses of the workload.
 	Addresses []string
-	// Stats selects and shapes Envoy's statistics.
-	Stats Stats
+	// Stats selects and shapes Envoy's statistics, and says where they are sent. Tracer and AccessLogs are where spans and access logs are sent.
+	Stats      boot.Stats
+	Tracer     boot.Tracer
+	AccessLogs boot.Backend
+	// Runtime overrides Envoy's runtime. MaxConnections limits the connections of all listeners; 0 for no limit.
+	Runtime        map[string]string
+	MaxConnections uint32
 	// Labels and Annotations are those of the pod, from the downward API files.
 	Labels, Annotations map[string]string
 	// Metadata is the node metadata that the environment sets.
@@ -48,6 +55,10 @@ type Settings struct {
 	Proxy *meshv1alpha1.ProxyConfig
 	// HealthPort and MetricsPort are the ports of Envoy's listeners for readiness probes and for metrics scrapes; 0 for none.
 	HealthPort, MetricsPort uint32
+	// SecureMetricsPort and SecureMergedMetricsPort are the ports at which metrics are served to clients with a certificate of the mesh; 0
+	// for none. CompressMetrics compresses scrapes, and HealthProxyProtocol accepts PROXY protocol from probes.
+	SecureMetricsPort, SecureMergedMetricsPort uint32
+	CompressMetrics, HealthProxyProtocol       bool
 	// SotW selects State-of-the-World xDS instead of delta xDS.
 	SotW bool
 
@@ -57,8 +68,12 @@ type Settings struct {
 	EnvoyLogLevel, EnvoyComponentLogLevel string
 	// OutlierLog is the file in which Envoy logs ejections of endpoints.
 	OutlierLog string
-	// Override is YAML to be merged over the bootstrap.
-	Override string
+	// Template is a bootstrap or a template of one, used instead of the built-in one; empty for none. Override is YAML to be merged over
+	// the bootstrap.
+	Template, Override string
+	// NoEnvoy makes the agent run without Envoy. GRPCBootstrap is the file to which a bootstrap for gRPC libraries is written; empty for none.
+	NoEnvoy       bool
+	GRPCBootstrap string
 
 	// IdentitySocket is the name of a socket in IdentityDir at which another program serves secrets. If it is empty, the agent
 	// serves them.
@@ -108,8 +123,11 @@ const IdentityDir = "./var/run/secrets/workload-spiffe-uds"
 // DefaultConfigPath is the default directory of the bootstrap.
 const DefaultConfigPath = "./etc/istio/proxy"
 
-// Sidecar is the only supported role.
-const Sidecar = "sidecar"
+// The roles of proxies: beside a workload, and as a gateway.
+const (
+	Sidecar = "sidecar"
+	Router  = "router"
+)
 
 // New returns the settings before flags are parsed. environ has the form of os.Environ().
 func New(environ []string) *Settings {
@@ -139,6 +157,8 @@ func (s *Settings) Load() error {
 	s.checkRole(&errs)
 	s.checkDiscovery(&errs)
 	s.loadCertificates(&errs)
+	s.loadBackends(&errs)
+	s.loadBootstrap(&errs)
 	s.loadDNS(&errs)
 	s.loadSTS(&errs)
 	s.loadApplication(&errs)

@@ -7,12 +7,6 @@ import (
 	"strings"
 )
 
-// Stats selects and shapes Envoy's statistics, as boot.Stats does.
-type Stats struct {
-	Prefixes, Suffixes, Regexes []string
-	Buckets                     map[string][]float64
-}
-
 // bucketsAnnotation is the annotation with the buckets of histograms, as a JSON object of lists by prefixes of names.
 const bucketsAnnotation = "sidecar.istio.io/statsHistogramBuckets"
 

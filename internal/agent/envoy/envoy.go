@@ -69,6 +69,10 @@ type Options struct {
 	Drain time.Duration
 	// Flush is the interval at which Envoy writes buffered log files.
 	Flush time.Duration
+	// Deprecated is true if the bootstrap has a deprecated field on purpose, so Envoy need not warn of it.
+	Deprecated bool
+	// FlushSize is how many KiB of a log file are buffered at most; 0 for Envoy's default.
+	FlushSize uint32
 	// HotRestart makes a hot restart of the process possible; nil if it is not.
 	HotRestart *HotRestart
 	// Stdout and Stderr receive Envoy's output.
@@ -90,6 +94,12 @@ func (o Options) Args() []string {
 		"--file-flush-interval-msec", strconv.FormatInt(o.Flush.Milliseconds(), 10),
 		// An older Envoy must still start if the bootstrap contains fields of a newer one.
 		"--allow-unknown-static-fields",
+	}
+	if o.FlushSize > 0 {
+		args = append(args, "--file-flush-min-size-kb", strconv.FormatUint(uint64(o.FlushSize), 10))
+	}
+	if o.Deprecated {
+		args = append(args, "--skip-deprecated-logs")
 	}
 	args = append(args, o.HotRestart.args()...)
 	if o.LogLevel != "" {
