@@ -1,6 +1,7 @@
 package testbed
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,6 +20,7 @@ type AgentOptions struct {
 	Args   []string // behind all others
 	Env    []string // NAME=value, behind all others
 	Dir    string   // where it runs; empty: where the test does
+	Role   string   // of the proxy; empty: sidecar
 }
 
 // Agent is an Envoy that runs under pilot-agent. What an Envoy can be asked, it can be asked too; its log is that of
@@ -62,7 +64,7 @@ func StartAgent(o AgentOptions, dir string, node Node) (*Agent, error) {
 		"ISTIO_META_INTERCEPTION_MODE=NONE", fmt.Sprintf(`ISTIO_METAJSON_LABELS={"app":%q}`, node.Name),
 		"ISTIO_DELTA_XDS="+strconv.FormatBool(!node.SotW), "PROXY_CONFIG=", "ISTIO_METAJSON_NODE="+string(metadata))
 	args = append(args, o.Env...)
-	args = append(args, o.Binary, "proxy", "sidecar", "--concurrency=1",
+	args = append(args, o.Binary, "proxy", cmp.Or(o.Role, "sidecar"), "--concurrency=1",
 		"--discoveryAddress="+node.Discovery, "--configPath="+a.dir,
 		"--proxyAdminPort="+strconv.Itoa(a.AdminPort), "--statusPort="+strconv.Itoa(a.StatusPort),
 		"--envoyStatusPort="+strconv.Itoa(a.HealthPort), "--envoyPrometheusPort="+strconv.Itoa(a.MetricsPort))

@@ -361,7 +361,7 @@ func TestCommandLine(t *testing.T) {
 		{nil, []string{"version"}, 0, "for Istio 1."},
 		{nil, []string{"completion", "bash"}, 0, "bash completion"},
 		{nil, []string{"--help"}, 0, "proxy"},
-		{nil, []string{"proxy", "router", somewhere}, 2, "only `proxy sidecar` is supported so far"},
+		{nil, []string{"proxy", "waypoint", somewhere}, 2, "write `proxy sidecar` or `proxy router`"},
 		{nil, []string{"proxy", "sidecar", "extra", somewhere}, 2, "accepts at most 1 arg"},
 		{nil, []string{"proxy", "--bogus"}, 2, "unknown flag: --bogus"},
 		{nil, []string{"proxy", somewhere, "--restarts=x"}, 2, `invalid argument "x" for "--restarts"`},
