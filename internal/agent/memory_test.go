@@ -52,3 +52,14 @@ func TestMemoryHint(t *testing.T) {
 		}
 	}
 }
+
+// TestHeapLimit: Envoy has what the agent leaves of the container's memory, and there is no limit where that would be less than it needs.
+func TestHeapLimit(t *testing.T) {
+	for limit, want := range map[uint64]uint64{
+		math.MaxUint64: 0, 1 << 62: 0, 127 << 20: 0, 128 << 20: 64 << 20, 1 << 30: 960 << 20,
+	} {
+		if got := heapLimit(limit); got != want {
+			t.Errorf("%d MiB: %d MiB, want %d MiB", limit>>20, got>>20, want>>20)
+		}
+	}
+}
