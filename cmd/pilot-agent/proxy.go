@@ -15,10 +15,22 @@ import (
 )
 
 // proxyHelp is the help of the proxy command.
-const proxyHelp = `proxy runs one Envoy until it receives a signal to stop.
+const proxyHelp = `proxy runs one Envoy until it receives a signal to stop: beside a workload (sidecar), or as a gateway (router).
 
 It accepts Istio's flags and environment variables: POD_NAME, POD_NAMESPACE, INSTANCE_IP, SERVICE_ACCOUNT, ISTIO_META_*,
 ISTIO_METAJSON_*, PROXY_CONFIG and others. It logs a warning for each setting that has no effect yet.
+
+Envoy's bootstrap follows from ProxyConfig and the annotations of the pod: where spans, statistics and access logs are sent (tracing,
+statsdUdpAddress, envoyMetricsService, envoyAccessLogService), which statistics are kept (proxyStatsMatcher), runtime values, ports. Metrics
+are compressed (statsCompression); ENVOY_SECURE_METRICS_PORT and ENVOY_SECURE_MERGED_METRICS_PORT serve them to clients with a certificate
+of the mesh, and ENVOY_STATUS_PORT_ENABLE_PROXY_PROTOCOL=true lets probes come through load balancers. In a container with a memory
+limit Envoy gives free memory back when its heap comes near it, and refuses requests rather than being killed. ISTIO_BOOTSTRAP_OVERRIDE names a YAML file
+that is merged over the bootstrap. ISTIO_BOOTSTRAP (or --templateFile, customConfigFile, proxyBootstrapTemplatePath) names a template
+that replaces it: Go's text/template, whose result is YAML or JSON. {{toJSON .bootstrap}} is the bootstrap that is used without it, as a tree;
+the names of Istio's templates exist, too (nodeID, cluster, meta_json_str, config, localhost, wildcard, ...).
+
+GRPC_XDS_BOOTSTRAP names a file that is written for gRPC libraries that are their own data plane; they call the control plane through
+the agent (Pilot's control plane refuses them so far). With DISABLE_ENVOY=true there is no Envoy beside them.
 
 It calls the control plane over TLS if the port is 15012, or if controlPlaneAuthPolicy is MUTUAL_TLS. The roots that vouch
 for the control plane are in XDS_ROOT_CA (./var/run/secrets/istio/root-cert.pem). The agent shows a token (--tokenFile), and
@@ -51,7 +63,7 @@ With --stsPort and STS_TOKEN_ENDPOINT it exchanges tokens for programs of the wo
 to that URL, for which the roots in STS_ROOT_CA vouch (or those of the system).
 
 With --hotRestart it reads its settings again when the mesh settings, the annotation proxy.istio.io/config, the file that
-ISTIO_BOOTSTRAP_OVERRIDE names, or a file that the bootstrap names has changed, on SIGHUP, and at POST /restart of the status server, which
+ISTIO_BOOTSTRAP_OVERRIDE names, the template, or a file that the bootstrap names has changed, on SIGHUP, and at POST /restart of the status server, which
 restarts in any case. If another bootstrap follows, another Envoy takes the listeners over, and the old one has parentShutdownDuration to
 complete its requests. That needs memory for two Envoys and /dev/shm. Without --hotRestart, changes take effect when the agent is started
 again. A bootstrap with which Envoy fails three times in a row gives way to the last good one; /healthz/ready and
@@ -67,7 +79,7 @@ command line, environment or ProxyConfig is invalid.`
 func proxy() *cobra.Command {
 	s := config.New(os.Environ())
 	c := &cobra.Command{
-		Use:   "proxy [sidecar]",
+		Use:   "proxy [sidecar|router]",
 		Short: "Run a proxy",
 		Long:  proxyHelp,
 		Example: `  # a sidecar without traffic interception, for a control plane on this host
@@ -85,6 +97,15 @@ func proxy() *cobra.Command {
   # a sidecar that replaces its Envoy when mesh.yaml changes; ask for a restart with: curl -X POST localhost:15020/restart
   ISTIO_META_INTERCEPTION_MODE=NONE POD_NAME=web-1 POD_NAMESPACE=shop INSTANCE_IP=127.1.0.1 \
     pilot-agent proxy sidecar --discoveryAddress=127.0.0.1:15010 --hotRestart --meshConfig=mesh.yaml
+
+  # a gateway whose bootstrap has one more cluster
+  echo '{static_resources: {clusters: [{name: collector}]}}' > extra.yaml
+  ISTIO_BOOTSTRAP_OVERRIDE=extra.yaml POD_NAME=edge-1 POD_NAMESPACE=shop INSTANCE_IP=127.1.0.1 \
+    pilot-agent proxy router --discoveryAddress=127.0.0.1:15010
+
+  # no Envoy, but a program with gRPC: start it with GRPC_XDS_BOOTSTRAP=$PWD/grpc.json, too, and dial xds:///
+  DISABLE_ENVOY=true GRPC_XDS_BOOTSTRAP=$PWD/grpc.json POD_NAME=web-1 POD_NAMESPACE=shop INSTANCE_IP=127.1.0.1 \
+    pilot-agent proxy sidecar --discoveryAddress=127.0.0.1:15010
 
   # a second sidecar on the same host, with other ports
   ISTIO_META_INTERCEPTION_MODE=NONE POD_NAME=api-1 POD_NAMESPACE=shop INSTANCE_IP=127.1.0.2 \
