@@ -2,21 +2,19 @@ package jwks
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/safedial"
 	"github.com/pilotmesh/pilot/internal/state"
 )
 
@@ -24,8 +22,6 @@ const (
 	// defaultTimeout is how long an attempt may take, and longestTimeout how long a user may let it take.
 	defaultTimeout = 5 * time.Second
 	longestTimeout = time.Minute
-	// maxRedirects bounds how often an answer may send to another address.
-	maxRedirects = 5
 	// maxDiscovery is the size of the largest OpenID configuration.
 	maxDiscovery = 64 << 10
 	discovery    = "/.well-known/openid-configuration"
@@ -63,70 +59,11 @@ func NewClient(o Options) *Client {
 }
 
 func (o Options) client(loopback bool) *http.Client {
-	dialer := &net.Dialer{Timeout: defaultTimeout, ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
-		return checkAddress(address, o.Blocked, loopback)
-	}}
-	return &http.Client{
-		Transport: &http.Transport{
-			DialContext:         dialer.DialContext,                                                                          // and no proxy: it would connect to what the dialer refuses
-			TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.Roots, InsecureSkipVerify: o.Insecure}, //nolint:gosec // asked for by the operator
-			TLSHandshakeTimeout: defaultTimeout, MaxResponseHeaderBytes: 64 << 10, ForceAttemptHTTP2: true, DisableKeepAlives: true,
-		},
-		CheckRedirect: func(to *http.Request, via []*http.Request) error {
-			switch {
-			case len(via) > maxRedirects:
-				return errors.New("it redirects too often")
-			case to.URL.Scheme != "https" && (to.URL.Scheme != "http" || via[0].URL.Scheme == "https"):
-				return errors.New("it redirects from https to something else")
-			}
-			return nil
-		},
-	}
+	return safedial.Options{Blocked: o.Blocked, Loopback: loopback, Timeout: defaultTimeout, Roots: o.Roots, Insecure: o.Insecure}.Client()
 }
 
 // errBlocked is why an address is not connected to.
 var errBlocked = errors.New("its address is one that the control plane does not fetch keys from (loopback, link-local and the like, and BLOCKED_CIDRS_IN_JWKS_URIS)")
-
-// checkAddress refuses addresses that lead back to the control plane, its host or its cloud.
-func checkAddress(address string, blocked []netip.Prefix, loopback bool) error {
-	at, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return errBlocked
-	}
-	for _, ip := range embedded(at.Addr().Unmap().WithZone("")) {
-		if !ip.IsValid() || ip.IsLoopback() && !loopback || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() || isMetadata(ip) {
-			return errBlocked
-		}
-		for _, block := range blocked {
-			if block.Contains(ip) {
-				return errBlocked
-			}
-		}
-	}
-	return nil
-}
-
-// embedded returns an address and the address of IPv4 that is in it, if a translator such as NAT64 or 6to4 takes it from there.
-func embedded(ip netip.Addr) []netip.Addr {
-	all := []netip.Addr{ip}
-	if !ip.Is6() {
-		return all
-	}
-	b := ip.As16()
-	switch {
-	case netip.MustParsePrefix("64:ff9b::/96").Contains(ip), netip.MustParsePrefix("::/96").Contains(ip):
-		all = append(all, netip.AddrFrom4([4]byte(b[12:16])))
-	case netip.MustParsePrefix("2002::/16").Contains(ip):
-		all = append(all, netip.AddrFrom4([4]byte(b[2:6])))
-	}
-	return all
-}
-
-// isMetadata reports whether an address is that of a cloud's metadata service, besides those in link-local ranges, or of this network.
-func isMetadata(ip netip.Addr) bool {
-	return ip == netip.MustParseAddr("fd00:ec2::254") || ip == netip.MustParseAddr("100.100.100.200") ||
-		netip.MustParsePrefix("0.0.0.0/8").Contains(ip) || ip == netip.MustParseAddr("255.255.255.255")
-}
 
 // Fetch returns a key set as JSON. Errors hold nothing of what was fetched.
 func (c *Client) Fetch(ctx context.Context, k state.KeySource) (string, error) {
@@ -211,7 +148,7 @@ func (*Client) get(ctx context.Context, client *http.Client, from string, limit 
 
 // plain returns an error without the address that was asked, which may hold credentials.
 func plain(err error) error {
-	if errors.Is(err, errBlocked) {
+	if errors.Is(err, safedial.ErrBlocked) {
 		return errBlocked
 	}
 	if errors.Is(err, context.DeadlineExceeded) {

@@ -1,0 +1,113 @@
+// Package safedial makes HTTP clients for addresses that a user of the mesh chose, where somebody else makes the request. So that the user
+// cannot use that one's place in the network, such a client does not connect to addresses that lead back to the host or to its cloud: of
+// loopback and link-local ranges, of metadata services and the like, and those that the operator has blocked.
+//
+// Invariants: What is checked is the address that is connected to, behind all names and redirects, and behind translations to IPv4. There is
+// no proxy, which would connect to what the dialer refuses.
+//
+// The package starts no goroutines.
+package safedial
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"syscall"
+	"time"
+)
+
+const (
+	// maxRedirects bounds how often an answer may send to another address.
+	maxRedirects = 5
+	// maxHeader is the size of the largest header of an answer, in bytes.
+	maxHeader = 64 << 10
+)
+
+// ErrBlocked is why an address is not connected to.
+var ErrBlocked = errors.New("the address is one of loopback, link-local and the like, or blocked by the operator")
+
+// Options are those of a client.
+type Options struct {
+	// Blocked are addresses that are not connected to, besides those that never are.
+	Blocked []netip.Prefix
+	// Loopback allows loopback addresses.
+	Loopback bool
+	// Timeout is how long connecting may take, and the handshake of TLS after it.
+	Timeout time.Duration
+	// Roots are the certificate authorities to trust; nil for those of the system. Insecure accepts every certificate.
+	Roots    *x509.CertPool
+	Insecure bool
+}
+
+// Transport returns a transport that keeps no connections.
+func (o Options) Transport() *http.Transport {
+	dialer := &net.Dialer{Timeout: o.Timeout, ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
+		return o.check(address)
+	}}
+	return &http.Transport{
+		DialContext:         dialer.DialContext,
+		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: o.Roots, InsecureSkipVerify: o.Insecure}, //nolint:gosec // asked for by the operator
+		TLSHandshakeTimeout: o.Timeout, MaxResponseHeaderBytes: maxHeader, ForceAttemptHTTP2: true, DisableKeepAlives: true,
+	}
+}
+
+// Client returns a client that follows a few redirects, and none from https to something else.
+func (o Options) Client() *http.Client {
+	return &http.Client{Transport: o.Transport(), CheckRedirect: Redirect}
+}
+
+// Redirect is the rule about redirects of Client.
+func Redirect(to *http.Request, via []*http.Request) error {
+	switch {
+	case len(via) > maxRedirects:
+		return errors.New("it redirects too often")
+	case to.URL.Scheme != "https" && (to.URL.Scheme != "http" || via[0].URL.Scheme == "https"):
+		return errors.New("it redirects from https to something else")
+	}
+	return nil
+}
+
+// check refuses addresses that lead back to the host or its cloud.
+func (o Options) check(address string) error {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return ErrBlocked
+	}
+	for _, ip := range embedded(at.Addr().Unmap().WithZone("")) {
+		if !ip.IsValid() || ip.IsLoopback() && !o.Loopback || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() || isMetadata(ip) {
+			return ErrBlocked
+		}
+		for _, block := range o.Blocked {
+			if block.Contains(ip) {
+				return ErrBlocked
+			}
+		}
+	}
+	return nil
+}
+
+// embedded returns an address and the address of IPv4 that is in it, if a translator such as NAT64 or 6to4 takes it from there.
+func embedded(ip netip.Addr) []netip.Addr {
+	all := []netip.Addr{ip}
+	if !ip.Is6() {
+		return all
+	}
+	b := ip.As16()
+	switch {
+	case netip.MustParsePrefix("64:ff9b::/96").Contains(ip), netip.MustParsePrefix("::/96").Contains(ip):
+		all = append(all, netip.AddrFrom4([4]byte(b[12:16])))
+	case netip.MustParsePrefix("2002::/16").Contains(ip):
+		all = append(all, netip.AddrFrom4([4]byte(b[2:6])))
+	}
+	return all
+}
+
+// isMetadata reports whether an address is that of a cloud's metadata service, besides those in link-local ranges, or of this network.
+func isMetadata(ip netip.Addr) bool {
+	return ip == netip.MustParseAddr("fd00:ec2::254") || ip == netip.MustParseAddr("100.100.100.200") ||
+		netip.MustParsePrefix("0.0.0.0/8").Contains(ip) || ip == netip.MustParseAddr("255.255.255.255")
+}
