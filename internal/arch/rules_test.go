@@ -147,6 +147,7 @@ var goroutines = map[string]string{
 	"agent/secret":  "the sending half of a stream, and the request to the certificate authority",
 	"agent/scrape":  "one request per target, which are waited for",
 	"agent/relay":   "the sending half of a stream",
+	"agent/wasm":    "one per fetch, a few at a time, which are waited for",
 	"agent/dns":     "the receiving half of a stream; the DNS servers, and a query to each server, which are waited for",
 }
 
