@@ -182,11 +182,15 @@ func serve(ctx context.Context, group *run.Group, s *config.Settings, c boot.Con
 	}
 	parts.Secrets = board
 	store := keep(group, s, c, parts.Log)
-	discovery, err := serveRelay(ctx, group, c, dialer, store, parts.Log)
+	modules, err := fetchModules(group, s, store, parts.Log)
 	if err != nil {
 		return err
 	}
-	parts.Discovery = discovery
+	discovery, err := serveRelay(ctx, group, c, dialer, store, modules, parts.Log)
+	if err != nil {
+		return err
+	}
+	parts.Discovery, parts.Modules = discovery, modules
 	if parts.Names, err = serveNames(ctx, group, s, c, dialer, store, parts.Log); err != nil {
 		return err
 	}

@@ -1,7 +1,9 @@
 package config
 
 import (
+	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -146,6 +148,22 @@ func TestSwitches(t *testing.T) {
 	}
 }
 
+// TestWasm checks the settings for fetching modules.
+func TestWasm(t *testing.T) {
+	day := Wasm{Expiry: 24 * time.Hour, Purge: time.Hour, Silence: 15 * time.Second, Retries: 5}
+	if diff := cmp.Diff(day, mustLoad(t, nil, nil).Wasm); diff != "" {
+		t.Error(diff)
+	}
+	got := mustLoad(t, nil, []string{
+		"WASM_MODULE_EXPIRY=1h", "WASM_PURGE_INTERVAL=1m", "WASM_HTTP_REQUEST_TIMEOUT=1s", "WASM_HTTP_REQUEST_MAX_RETRIES=0",
+		"WASM_INSECURE_REGISTRIES=localhost:5000, *", "BLOCKED_CIDRS_IN_WASM_FETCH=10.1.2.3/8",
+	}).Wasm
+	want := Wasm{Expiry: time.Hour, Purge: time.Minute, Silence: time.Second, Insecure: []string{"localhost:5000", "*"}, Blocked: got.Blocked}
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" || fmt.Sprint(got.Blocked) != "[10.0.0.0/8]" {
+		t.Error(diff, got.Blocked)
+	}
+}
+
 func TestMistakes(t *testing.T) {
 	const address = "PROXY_CONFIG=discoveryAddress: 10.0.0.1:15010\n"
 	for _, c := range []struct {
@@ -158,6 +176,10 @@ func TestMistakes(t *testing.T) {
 		{[]string{"DNS_FORWARD_TIMEOUT=5"}, nil, `DNS_FORWARD_TIMEOUT: "5" is not a duration`},
 		{[]string{"DNS_FORWARD_PARALLEL=both"}, nil, `DNS_FORWARD_PARALLEL: "both" is neither`},
 		{[]string{"ISTIO_META_DNS_CAPTURE=ALL"}, nil, `ISTIO_META_DNS_CAPTURE: "ALL" is neither true nor false`},
+		{[]string{"WASM_MODULE_EXPIRY=soon"}, nil, `WASM_MODULE_EXPIRY: "soon" is not a duration of at least 1s, such as 24h`},
+		{[]string{"WASM_HTTP_REQUEST_MAX_RETRIES=-1"}, nil, `WASM_HTTP_REQUEST_MAX_RETRIES: "-1" is not a number up to 100`},
+		{[]string{"WASM_INSECURE_REGISTRIES=http://a"}, nil, `WASM_INSECURE_REGISTRIES: "http://a" is not a host`},
+		{[]string{"BLOCKED_CIDRS_IN_WASM_FETCH=10.0.0.1,x"}, nil, `BLOCKED_CIDRS_IN_WASM_FETCH: "10.0.0.1" is not a range`},
 		{[]string{"SECRET_TTL=soon"}, nil, `SECRET_TTL: "soon" is not a duration`},
 		{[]string{"SECRET_GRACE_PERIOD_RATIO=1"}, nil, `SECRET_GRACE_PERIOD_RATIO: "1" is not a number between`},
 		{[]string{"WORKLOAD_RSA_KEY_SIZE=512"}, nil, `WORKLOAD_RSA_KEY_SIZE: "512" is not a size`},

@@ -147,7 +147,6 @@ var unsupported = []struct {
 	{[]string{"CREDENTIAL_FETCHER_TYPE"}, "tokens are read from a file (--tokenFile)"},
 	{[]string{"XDS_AUTH_PROVIDER"}, "tokens are read from a file (--tokenFile)"},
 	{[]string{"PROXY_CONFIG_XDS_AGENT"}, "Envoy calls the control plane through the agent if that is over TLS, and directly otherwise"},
-	{[]string{"WASM_INSECURE_REGISTRIES", "WASM_MODULE_EXPIRY", "WASM_PURGE_INTERVAL"}, "the agent does not fetch WebAssembly modules yet"},
 }
 
 // port parses a port. An empty text means 0, which disables the port.

@@ -85,6 +85,8 @@ type Settings struct {
 	Certificates Certificates
 	// DNS are the settings of the DNS proxy.
 	DNS DNS
+	// Wasm are for fetching modules.
+	Wasm Wasm
 	// STS are the settings of the token exchange.
 	STS STS
 	// Application is what the status server asks of the application.
@@ -161,6 +163,7 @@ func (s *Settings) Load() error {
 	s.loadBootstrap(&errs)
 	s.loadDNS(&errs)
 	s.loadSTS(&errs)
+	s.loadWasm(&errs)
 	s.loadApplication(&errs)
 	level, err := parseLevel(s.flags.logLevel)
 	if err != nil {

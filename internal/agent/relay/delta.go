@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pilotmesh/pilot/internal/agent/extension"
 	"github.com/pilotmesh/pilot/internal/agent/lastgood"
 )
 
@@ -60,7 +61,7 @@ func (d *delta) note(s *session, q *discoveryv3.DeltaDiscoveryRequest) (changed,
 		if nonce != "" {
 			s.acknowledged(nonce, q.GetErrorDetail() != nil)
 		}
-		return false, false
+		return s.extensions.delta(q)
 	}
 	if q.GetErrorDetail() != nil {
 		s.discard(q.GetTypeUrl(), q.GetErrorDetail().GetMessage(), d.given[nonce])
@@ -74,6 +75,7 @@ func (d *delta) note(s *session, q *discoveryv3.DeltaDiscoveryRequest) (changed,
 // control plane, it also tells of what there is none: Envoy would wait for it.
 func (d *delta) replay(s *session, q *discoveryv3.DeltaDiscoveryRequest, first bool) error {
 	list, missing := asked(s.store, q, first)
+	list = s.extensions.usable(q.GetTypeUrl(), list)
 	has := func(name string) bool {
 		_, ok := q.GetInitialResourceVersions()[name]
 		return ok
@@ -107,6 +109,22 @@ func asked(store *lastgood.Store, q *discoveryv3.DeltaDiscoveryRequest, first bo
 		return store.All(q.GetTypeUrl()), nil
 	}
 	return store.Named(q.GetTypeUrl(), names)
+}
+
+// update implements dialect.
+func (*delta) update(data []byte) *update {
+	var a discoveryv3.DeltaDiscoveryResponse
+	if !readable(data, &a) {
+		return nil
+	}
+	return &update{nonce: a.GetNonce(), version: a.GetSystemVersionInfo(), resources: a.GetResources(), removed: a.GetRemovedResources()}
+}
+
+// message implements dialect.
+func (*delta) message(u *update) proto.Message {
+	return &discoveryv3.DeltaDiscoveryResponse{
+		TypeUrl: extension.URL, Nonce: u.nonce, SystemVersionInfo: u.version, Resources: u.resources, RemovedResources: u.removed,
+	}
 }
 
 // response implements dialect.

@@ -7,10 +7,14 @@
 // Envoy's stream. Envoy then opens another one and says itself what it has.
 //
 // Invariants: Each stream of Envoy has a connection of its own, so a stream that begins shows the newest certificate or token. Messages
-// of types that are not kept pass through unread; what the control plane sends is always passed on as it is, in order. A side that does
+// of types that are not kept pass through unread; what the control plane sends is passed on as it is, in order. A side that does
 // not read holds back the other one.
 //
-// Goroutines: two per stream, which end with it.
+// The exception are extensions whose module is somewhere else: it is fetched (package wasm), and Envoy is given a file of the host. Until it is
+// there, all other types flow. If it cannot be had, Envoy keeps the last good version of the extension or is given something that stands in for it,
+// the control plane is sent a NACK that says why, and the agent tries again. Pull secrets come neither to Envoy nor into a file.
+//
+// Goroutines: two per stream, and one more for extensions, which end with it.
 package relay
 
 import (
@@ -40,7 +44,11 @@ import (
 type Relay struct {
 	dialer *upstream.Dialer
 	store  *lastgood.Store
-	log    *slog.Logger
+	// modules fetches the modules of Wasm filters.
+	modules Modules
+	// fetchPause is the shortest pause before modules that could not be had are asked for again.
+	fetchPause time.Duration
+	log        *slog.Logger
 	// refused is set while the control plane does not accept the certificate of the workload, so that the next stream shows the token.
 	refused atomic.Bool
 	// lost is since when the control plane cannot be reached; nil while it can.
@@ -51,8 +59,8 @@ type Relay struct {
 }
 
 // New returns a relay that keeps the last known good configuration in a store.
-func New(d *upstream.Dialer, store *lastgood.Store, log *slog.Logger) *Relay {
-	return &Relay{dialer: d, store: store, log: log}
+func New(d *upstream.Dialer, store *lastgood.Store, modules Modules, log *slog.Logger) *Relay {
+	return &Relay{dialer: d, store: store, modules: modules, fetchPause: firstFetch, log: log}
 }
 
 // Stale reports whether the control plane cannot be reached, and since when.
@@ -135,7 +143,8 @@ func (r *Relay) open(ctx context.Context, method string) (*link, error) {
 
 // pass passes one stream on until one side ends it.
 func (r *Relay) pass(method string, down grpc.ServerStream) error {
-	s := newSession(method, down, r.store, r.log)
+	s := newSession(method, down, r)
+	defer s.extensions.stop()
 	up, err := r.open(down.Context(), method)
 	if err != nil {
 		err = r.unreachable(err)

@@ -38,6 +38,7 @@ const secretURL = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3
 type place struct {
 	*testing.T
 	store   *lastgood.Store
+	modules *modules
 	relay   *Relay
 	address string
 	envoy   *grpc.ClientConn
@@ -52,11 +53,12 @@ type place struct {
 func newPlace(t *testing.T) *place {
 	t.Helper()
 	p := &place{
-		T: t, deltas: make(chan *discoveryv3.DeltaDiscoveryRequest), wholes: make(chan *discoveryv3.DiscoveryRequest), answers: make(chan proto.Message),
+		T: t, modules: &modules{}, deltas: make(chan *discoveryv3.DeltaDiscoveryRequest), wholes: make(chan *discoveryv3.DiscoveryRequest), answers: make(chan proto.Message),
 		store: lastgood.Open(filepath.Join(t.TempDir(), "f"), "node", slog.New(slog.DiscardHandler)),
 	}
 	p.serve("127.0.0.1:0")
-	p.relay = New(&upstream.Dialer{Address: p.address, Plain: true}, p.store, slog.New(slog.DiscardHandler))
+	p.relay = New(&upstream.Dialer{Address: p.address, Plain: true}, p.store, p.modules, slog.New(slog.DiscardHandler))
+	p.relay.fetchPause = 10 * time.Millisecond
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	p.must(err)
 	server := p.relay.Server()

@@ -10,8 +10,10 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/pilotmesh/pilot/internal/agent/extension"
 	"github.com/pilotmesh/pilot/internal/agent/lastgood"
 )
 
@@ -40,6 +42,8 @@ type session struct {
 	// failed receives why the stream cannot go on while there is no control plane.
 	failed  chan error
 	dialect dialect
+	// extensions rewrites what is said of extensions.
+	extensions *extensions
 	// answers counts the responses that the relay has made. Only the goroutine that reads from Envoy uses it.
 	answers int
 
@@ -55,10 +59,14 @@ type dialect interface {
 	// response reads a response of the control plane. It returns its nonce and what takes it in when Envoy has acknowledged it; nil if the
 	// type is not kept.
 	response(s *session, data []byte) (nonce string, accept func())
+	// update reads a response about extensions; nil if it cannot be read. message writes one.
+	update(data []byte) *update
+	message(u *update) proto.Message
 }
 
-func newSession(method string, down grpc.ServerStream, store *lastgood.Store, log *slog.Logger) *session {
-	s := &session{down: down, store: store, log: log, failed: make(chan error, 1), pending: map[string]func(){}}
+func newSession(method string, down grpc.ServerStream, r *Relay) *session {
+	s := &session{down: down, store: r.store, log: r.log, failed: make(chan error, 1), pending: map[string]func(){}}
+	s.extensions = newExtensions(s, r)
 	if method == deltaMethod {
 		s.dialect = &delta{asked: map[string]bool{}}
 	} else {
@@ -91,15 +99,48 @@ func (s *session) readEnvoy() {
 	}
 }
 
-// fromControlPlane passes a response on.
+// fromControlPlane passes a response on. One about extensions may have to wait for modules, which holds back no others.
 func (s *session) fromControlPlane(f *frame) error {
-	nonce, accept := s.dialect.response(s, f.data.Materialize())
+	data := f.data.Materialize()
+	if typeOf(data) == extension.URL {
+		s.extensions.add(f, data)
+		return nil
+	}
+	return s.pass(f, data)
+}
+
+// pass passes a response on as it is.
+func (s *session) pass(f *frame, data []byte) error {
+	nonce, accept := s.dialect.response(s, data)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if accept != nil {
 		s.pending[nonce] = accept
 	}
 	return s.down.SendMsg(f)
+}
+
+// typeOf returns the type of a response of either dialect without reading more of it.
+func typeOf(data []byte) string { return textField(data, 4) }
+
+// textField returns a field of a message that is a text.
+func textField(data []byte, of protowire.Number) string {
+	for len(data) > 0 {
+		number, kind, n := protowire.ConsumeTag(data)
+		if n < 0 {
+			return ""
+		}
+		data = data[n:]
+		if number == of && kind == protowire.BytesType {
+			text, _ := protowire.ConsumeString(data)
+			return text
+		}
+		if n = protowire.ConsumeFieldValue(number, kind, data); n < 0 {
+			return ""
+		}
+		data = data[n:]
+	}
+	return ""
 }
 
 // acknowledged takes in what a response said, or leaves it if Envoy has refused it.

@@ -6,8 +6,10 @@ import (
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/pilotmesh/pilot/internal/agent/extension"
 )
 
 const (
@@ -42,7 +44,7 @@ func (w *wholeState) request(s *session, f *frame) (*frame, error) {
 		}
 	}
 	if s.up != nil {
-		return f, nil
+		return s.extensions.whole(f, &q)
 	}
 	if q.GetErrorDetail() != nil {
 		s.discard(typeURL, q.GetErrorDetail().GetMessage(), nil) // which of them it refuses is not known
@@ -60,6 +62,7 @@ func (w *wholeState) replay(s *session, typeURL string, names []string, all bool
 	if all {
 		list, missing = s.store.All(typeURL), nil
 	}
+	list = s.extensions.usable(typeURL, list)
 	answer := &discoveryv3.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: "last-known-good", Nonce: s.nonce()}
 	for _, r := range list {
 		answer.Resources = append(answer.Resources, r.GetResource())
@@ -77,6 +80,31 @@ func (w *wholeState) replay(s *session, typeURL string, names []string, all bool
 		return nil
 	}
 	return s.answer(answer)
+}
+
+// update implements dialect.
+func (*wholeState) update(data []byte) *update {
+	var a discoveryv3.DiscoveryResponse
+	if !readable(data, &a) {
+		return nil
+	}
+	u := &update{nonce: a.GetNonce(), version: a.GetVersionInfo(), whole: true}
+	for _, body := range a.GetResources() {
+		u.resources = append(u.resources, &discoveryv3.Resource{Name: nameOf(body.GetValue()), Version: u.version, Resource: body})
+	}
+	return u
+}
+
+// message implements dialect. A client that was given something else than the control plane wants has another version.
+func (*wholeState) message(u *update) proto.Message {
+	a := &discoveryv3.DiscoveryResponse{TypeUrl: extension.URL, VersionInfo: u.version, Nonce: u.nonce}
+	for _, r := range u.resources {
+		a.Resources = append(a.Resources, r.GetResource())
+		if r.GetVersion() != u.version {
+			a.VersionInfo = u.version + unfetched
+		}
+	}
+	return a
 }
 
 // response implements dialect.
@@ -102,21 +130,4 @@ func (w *wholeState) response(s *session, data []byte) (nonce string, accept fun
 }
 
 // nameOf returns the name of a resource without reading more of it. It is the first field of all types that are kept.
-func nameOf(body []byte) string {
-	for len(body) > 0 {
-		number, kind, n := protowire.ConsumeTag(body)
-		if n < 0 {
-			return ""
-		}
-		body = body[n:]
-		if number == 1 && kind == protowire.BytesType {
-			name, _ := protowire.ConsumeString(body)
-			return name
-		}
-		if n = protowire.ConsumeFieldValue(number, kind, body); n < 0 {
-			return ""
-		}
-		body = body[n:]
-	}
-	return ""
-}
+func nameOf(body []byte) string { return textField(body, 1) }

@@ -62,12 +62,20 @@ type Discovery interface {
 	Kept() lastgood.State
 }
 
+// Modules is the interface to the cache of WebAssembly modules.
+type Modules interface {
+	// Metrics returns metrics in the Prometheus text format.
+	Metrics() string
+}
+
 // Parts are what the server tells about, and what it hands requests to.
 type Parts struct {
 	Envoy     Envoy
 	Life      Life
 	Discovery Discovery
 	Secrets   Secrets
+	// Modules are the WebAssembly modules of Envoy's filters; nil if there are none.
+	Modules Modules
 	// Names is nil if the agent does not answer DNS queries.
 	Names Names
 	// Restart asks for a hot restart; nil if there are none.
@@ -153,6 +161,9 @@ func (s *server) restart(ask func()) http.Handler {
 // metrics returns the agent's own metrics in the Prometheus text format.
 func (s *server) metrics() string {
 	own := discoveryMetrics(s.Discovery) + secretMetrics(s.Secrets.Secrets(), time.Now()) + lifeMetrics(s.Life)
+	if s.Modules != nil {
+		own += s.Modules.Metrics()
+	}
 	if s.Names != nil {
 		own += s.Names.Metrics()
 	}

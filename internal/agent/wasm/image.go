@@ -18,7 +18,7 @@ import (
 var plainLayers = map[types.MediaType]bool{
 	"application/vnd.module.wasm.content.layer.v1+wasm": true,
 	"application/vnd.wasm.content.layer.v1+wasm":        true,
-	"application/wasm":                                  true,
+	"application/wasm": true,
 }
 
 // tryImage fetches a module from a registry.

@@ -66,7 +66,9 @@ func (r reference) moving() bool {
 }
 
 // insecure reports whether the operator trusts a host without TLS (WASM_INSECURE_REGISTRIES).
-func (c *Cache) insecure(host string) bool { return slices.Contains(c.o.Insecure, "*") || c.named(host) }
+func (c *Cache) insecure(host string) bool {
+	return slices.Contains(c.o.Insecure, "*") || c.named(host)
+}
 
 // named reports whether the operator has named a host, with its port or without. Only such a one may have a loopback address.
 func (c *Cache) named(host string) bool {

@@ -1,0 +1,422 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/pilotmesh/pilot/internal/agent/extension"
+	"github.com/pilotmesh/pilot/internal/agent/wasm"
+)
+
+// Modules fetches the modules of Wasm filters.
+type Modules interface {
+	// Get returns the path of a module. If ctx ends before it is fetched, a later call may return it.
+	Get(ctx context.Context, m wasm.Module) (string, error)
+	// Holds reports whether Envoy can still load the module in a file.
+	Holds(path string) bool
+}
+
+const (
+	// moduleNonce begins the nonces of responses with filters whose modules have come late.
+	moduleNonce = "wasm-module/"
+	// unfetched ends the versions of what stands in for a filter. The control plane does not know them, so it sends the filter again to an
+	// Envoy that says it has one.
+	unfetched = "+unfetched"
+	// Shortest and longest pause before modules that could not be had are asked for again, and how long that may take. What takes longer
+	// is there at the next attempt.
+	firstFetch, lastFetch = 2 * time.Second, 5 * time.Minute
+	again                 = 100 * time.Millisecond
+	// waiting is how many responses about extensions may wait, and maxReason the length of the longest reason for a NACK.
+	waiting, maxReason = 64, 2048
+)
+
+// update is a response about extensions, of either dialect.
+type update struct {
+	nonce, version string
+	resources      []*discoveryv3.Resource
+	removed        []string
+	// whole says that resources are all that there are.
+	whole bool
+}
+
+// lack is a filter whose module could not be had.
+type lack struct {
+	filter *extension.Filter
+	// resource is what the control plane wants, in the response with the nonce.
+	resource *discoveryv3.Resource
+	nonce    string
+	why      string
+}
+
+// extensions rewrites what one stream says of extensions. Its goroutine handles responses one after the other.
+type extensions struct {
+	session *session
+	modules Modules
+	// shortest is the shortest pause before modules that could not be had are asked for again.
+	shortest time.Duration
+	ctx      context.Context //nolint:containedctx // that of the stream
+	cancel   context.CancelFunc
+	started  sync.Once
+	done     sync.WaitGroup
+	queue    chan waitingFrame
+	// last is the newest response. Only the goroutine uses it, and answers, which counts those that it has made itself.
+	last    *update
+	answers int
+
+	// accepted is the version that the control plane was last told to be in force, with State-of-the-World xDS. Only the goroutine that
+	// reads from Envoy uses it.
+	accepted string
+
+	mu    sync.Mutex
+	lacks map[string]*lack // by names
+	// late are the nonces of responses that the relay has made since, and those of the control plane for which they stand.
+	late map[string]string
+}
+
+// waitingFrame is a message, and its content.
+type waitingFrame struct {
+	frame *frame
+	data  []byte
+}
+
+func newExtensions(s *session, r *Relay) *extensions {
+	e := &extensions{session: s, modules: r.modules, shortest: r.fetchPause, queue: make(chan waitingFrame, waiting), lacks: map[string]*lack{}, late: map[string]string{}}
+	e.ctx, e.cancel = context.WithCancel(s.down.Context())
+	return e
+}
+
+// add takes a response. It blocks if too many are waiting.
+func (e *extensions) add(f *frame, data []byte) {
+	e.started.Do(func() { e.done.Go(e.run) })
+	select {
+	case e.queue <- waitingFrame{f, data}:
+	case <-e.ctx.Done():
+	}
+}
+
+// stop ends the goroutine.
+func (e *extensions) stop() {
+	e.cancel()
+	e.done.Wait()
+}
+
+// run handles responses, and asks again for modules that could not be had, until the stream ends.
+func (e *extensions) run() {
+	pause := e.shortest
+	for {
+		var retry <-chan time.Time
+		if e.lacking() {
+			retry = time.After(pause/2 + rand.N(pause)) // agents that lack the same module do not ask all at once
+		}
+		var err error
+		select {
+		case <-e.ctx.Done():
+			return
+		case w := <-e.queue:
+			pause = e.shortest
+			err = e.handle(w)
+		case <-retry:
+			pause = min(2*pause, lastFetch)
+			err = e.retry()
+		}
+		if err != nil {
+			return // the stream is broken; whoever reads from it hears so
+		}
+	}
+}
+
+func (e *extensions) lacking() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.lacks) > 0
+}
+
+// handle gives a response to Envoy.
+func (e *extensions) handle(w waitingFrame) error {
+	u := e.session.dialect.update(w.data)
+	var filters []*extension.Filter
+	if u != nil {
+		filters = make([]*extension.Filter, len(u.resources))
+		for i, r := range u.resources {
+			filters[i] = extension.Read(r.GetResource())
+		}
+	}
+	if !slices.ContainsFunc(filters, func(f *extension.Filter) bool { return f != nil }) {
+		e.renew(u, nil)
+		return e.session.pass(w.frame, w.data)
+	}
+	w.frame.data.Free()
+	lacks := e.fill(u, filters)
+	good := slices.DeleteFunc(slices.Clone(u.resources), func(r *discoveryv3.Resource) bool { return lacks[r.GetName()] != nil })
+	e.renew(u, lacks)
+	for i := range u.resources {
+		if l := lacks[u.resources[i].GetName()]; l != nil {
+			u.resources[i] = e.instead(l, u.whole)
+		}
+	}
+	u.resources = slices.DeleteFunc(u.resources, func(r *discoveryv3.Resource) bool { return r == nil })
+	return e.send(u, good)
+}
+
+// fill rewrites the filters of a response. It returns those whose modules cannot be had in time, by their names.
+func (e *extensions) fill(u *update, filters []*extension.Filter) map[string]*lack {
+	errs := make([]error, len(filters))
+	var fetches sync.WaitGroup
+	for i, f := range filters {
+		if f != nil {
+			fetches.Go(func() {
+				ctx, cancel := context.WithTimeout(e.ctx, f.Wait)
+				defer cancel()
+				errs[i] = e.rewrite(ctx, f, &u.resources[i])
+			})
+		}
+	}
+	fetches.Wait()
+	lacks := map[string]*lack{}
+	for i, err := range errs {
+		if err != nil {
+			r := u.resources[i]
+			lacks[r.GetName()] = &lack{filter: filters[i], resource: r, nonce: u.nonce, why: err.Error()}
+			e.session.log.Warn("the module of a Wasm filter cannot be had; the agent tries again", "filter", r.GetName(), "fail_open", filters[i].Open, "error", err)
+		}
+	}
+	return lacks
+}
+
+// rewrite replaces a resource by one that Envoy can use.
+func (e *extensions) rewrite(ctx context.Context, f *extension.Filter, r **discoveryv3.Resource) error {
+	path := ""
+	var err error
+	if f.Module != nil {
+		if path, err = e.modules.Get(ctx, *f.Module); err != nil {
+			return err
+		}
+	}
+	body, err := f.With(path)
+	if err != nil {
+		return err
+	}
+	*r = withBody(*r, body, (*r).GetVersion())
+	return nil
+}
+
+// withBody returns a resource with another body and version.
+func withBody(r *discoveryv3.Resource, body *anypb.Any, version string) *discoveryv3.Resource {
+	with := proto.CloneOf(r)
+	with.Resource, with.Version = body, version
+	return with
+}
+
+// instead returns what Envoy is given instead of a filter whose module cannot be had: the last good version of the filter, or something that
+// stands in for it; nil if Envoy has that version.
+func (e *extensions) instead(l *lack, whole bool) *discoveryv3.Resource {
+	name := l.resource.GetName()
+	earlier, _ := e.session.store.Named(extension.URL, []string{name})
+	if earlier = e.usable(extension.URL, earlier); len(earlier) > 0 {
+		if !whole {
+			return nil
+		}
+		return withBody(l.resource, earlier[0].GetResource(), l.resource.GetVersion()+unfetched)
+	}
+	body, err := l.filter.StandIn()
+	if err != nil {
+		e.session.log.Error("nothing stands in for a Wasm filter", "filter", name, "error", err)
+		return nil
+	}
+	return withBody(l.resource, body, l.resource.GetVersion()+unfetched)
+}
+
+// renew notes what a response of the control plane says. Nothing of what it says about the same filters earlier matters any more.
+func (e *extensions) renew(u *update, lacks map[string]*lack) {
+	if u == nil {
+		return
+	}
+	e.last = u
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if u.whole {
+		clear(e.lacks)
+		clear(e.late)
+	}
+	for _, r := range u.resources {
+		delete(e.lacks, r.GetName())
+	}
+	for _, name := range u.removed {
+		delete(e.lacks, name)
+	}
+	maps.Copy(e.lacks, lacks)
+}
+
+// send gives a response to Envoy. When Envoy has acknowledged it, what is good of it is kept.
+func (e *extensions) send(u *update, good []*discoveryv3.Resource) error {
+	b, err := proto.Marshal(e.session.dialect.message(u))
+	if err != nil {
+		return err
+	}
+	s := e.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending[u.nonce] = func() { s.store.Accept(extension.URL, good, u.removed) }
+	return s.down.SendMsg(&frame{mem.BufferSlice{mem.SliceBuffer(b)}})
+}
+
+// retry asks again for modules that could not be had, and gives Envoy the filters whose modules are at hand.
+func (e *extensions) retry() error {
+	e.mu.Lock()
+	list := slices.SortedFunc(maps.Values(e.lacks), func(a, b *lack) int { return strings.Compare(a.resource.GetName(), b.resource.GetName()) })
+	e.mu.Unlock()
+	for _, l := range list {
+		r := l.resource
+		ctx, cancel := context.WithTimeout(e.ctx, again)
+		err := e.rewrite(ctx, l.filter, &r)
+		cancel()
+		if err != nil || !e.had(l) {
+			continue
+		}
+		e.session.log.Info("the module of a Wasm filter is at hand", "filter", r.GetName())
+		if err := e.sendLate(l, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// had notes that a filter has its module, and reports whether that still matters.
+func (e *extensions) had(l *lack) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	name := l.resource.GetName()
+	if e.lacks[name] != l {
+		return false
+	}
+	delete(e.lacks, name)
+	return true
+}
+
+// sendLate gives Envoy a filter whose module has come after the response of the control plane.
+func (e *extensions) sendLate(l *lack, r *discoveryv3.Resource) error {
+	e.answers++
+	u := &update{nonce: fmt.Sprint(moduleNonce, e.answers), version: e.last.version, whole: e.last.whole, resources: []*discoveryv3.Resource{r}}
+	if u.whole {
+		u.resources = slices.Clone(e.last.resources)
+		for i, before := range u.resources {
+			if before.GetName() == r.GetName() {
+				u.resources[i] = r
+			}
+		}
+		e.last = u
+	}
+	e.mu.Lock()
+	e.late[u.nonce] = l.nonce
+	e.mu.Unlock()
+	return e.send(u, []*discoveryv3.Resource{r})
+}
+
+// answer returns what the control plane is told when Envoy answers a response: the nonce of its own response, empty if that does not matter
+// any more, and what is wrong with it. That Envoy accepts what stands in for a filter is no acknowledgement of the filter.
+func (e *extensions) answer(nonce string, detail *rpcstatus.Status) (string, *rpcstatus.Status) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if strings.HasPrefix(nonce, moduleNonce) {
+		nonce = e.late[nonce]
+	}
+	if detail != nil {
+		return nonce, detail
+	}
+	var why []string
+	for _, name := range slices.Sorted(maps.Keys(e.lacks)) {
+		if l := e.lacks[name]; l.nonce == nonce {
+			why = append(why, name+": "+l.why)
+		}
+	}
+	if len(why) == 0 {
+		return nonce, nil
+	}
+	text := strings.Join(why, "; ")
+	if len(text) > maxReason {
+		text = strings.ToValidUTF8(text[:maxReason], "") + "..."
+	}
+	return nonce, &rpcstatus.Status{Code: int32(codes.Unavailable), Message: text}
+}
+
+// delta changes a request of delta xDS, if it is about extensions, so that the control plane hears what is in force. empty is true if
+// nothing is left to tell it.
+func (e *extensions) delta(q *discoveryv3.DeltaDiscoveryRequest) (changed, empty bool) {
+	if q.GetTypeUrl() != extension.URL {
+		return false, false
+	}
+	e.forget(q.GetResourceNamesUnsubscribe())
+	nonce, detail := q.GetResponseNonce(), q.GetErrorDetail()
+	if nonce == "" {
+		return false, false
+	}
+	q.ResponseNonce, q.ErrorDetail = e.answer(nonce, detail)
+	if strings.HasPrefix(nonce, moduleNonce) && detail == nil && q.GetErrorDetail() != nil {
+		q.ResponseNonce = "" // the control plane has heard of the others
+	}
+	if q.GetResponseNonce() == "" {
+		q.ErrorDetail = nil
+	}
+	changed = q.GetResponseNonce() != nonce || q.GetErrorDetail() != detail
+	return changed, q.GetResponseNonce() == "" && len(q.GetResourceNamesSubscribe())+len(q.GetResourceNamesUnsubscribe()) == 0
+}
+
+// forget notes that Envoy does not want some extensions any more.
+func (e *extensions) forget(names []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, name := range names {
+		delete(e.lacks, name)
+	}
+}
+
+// whole returns what is passed on of a request of State-of-the-World xDS, so that the control plane hears what is in force; nil for nothing.
+func (e *extensions) whole(f *frame, q *discoveryv3.DiscoveryRequest) (*frame, error) {
+	if q.GetTypeUrl() != extension.URL {
+		return f, nil
+	}
+	nonce, detail, version := q.GetResponseNonce(), q.GetErrorDetail(), q.GetVersionInfo()
+	if nonce != "" {
+		if q.ResponseNonce, q.ErrorDetail = e.answer(nonce, detail); q.GetResponseNonce() == "" {
+			return nil, nil // there is a newer response, and the answer to that says the same again
+		}
+	}
+	lacking, stands := detail == nil && q.GetErrorDetail() != nil, strings.HasSuffix(version, unfetched)
+	switch {
+	case stands && !lacking && detail == nil && nonce != "":
+		return nil, nil // the modules have come meanwhile: likewise
+	case stands || lacking:
+		q.VersionInfo = e.accepted
+	case detail == nil:
+		e.accepted = version
+	}
+	if q.GetResponseNonce() == nonce && !lacking && q.GetVersionInfo() == version {
+		return f, nil
+	}
+	b, err := proto.Marshal(q)
+	return &frame{mem.BufferSlice{mem.SliceBuffer(b)}}, err
+}
+
+// usable returns the resources that Envoy can use: those of extensions only if their modules are at hand.
+func (e *extensions) usable(typeURL string, list []*discoveryv3.Resource) []*discoveryv3.Resource {
+	if typeURL != extension.URL {
+		return list
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(r *discoveryv3.Resource) bool {
+		file := extension.File(r.GetResource())
+		return file != "" && !e.modules.Holds(file)
+	})
+}
