@@ -82,8 +82,8 @@ func (d *delta) replay(s *session, q *discoveryv3.DeltaDiscoveryRequest, first b
 	}
 	list = slices.DeleteFunc(list, func(r *discoveryv3.Resource) bool { return has(r.GetName()) })
 	missing = slices.DeleteFunc(missing, func(name string) bool { return s.up != nil || has(name) })
-	if len(list)+len(missing) == 0 {
-		return nil
+	if len(list)+len(missing) == 0 && (s.up != nil || !first || len(q.GetInitialResourceVersions()) > 0) {
+		return nil // otherwise Envoy waits to hear that there is nothing
 	}
 	answer := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: q.GetTypeUrl(), Resources: list, RemovedResources: missing, Nonce: s.nonce()}
 	if q.InitialResourceVersions == nil {

@@ -319,6 +319,10 @@ func TestAlone(t *testing.T) {
 		}
 		return a
 	}
+	p.must(s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: listenerURL}))
+	if none, err := s.Recv(); err != nil || none.GetTypeUrl() != listenerURL || len(none.GetResources()) > 0 {
+		t.Fatalf("%v, %v; want no listeners", none, err)
+	}
 	a := ask(&discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: map[string]string{"a": "0"}}, "b@1 removed []")
 	a = ask(&discoveryv3.DeltaDiscoveryRequest{ResponseNonce: a.GetNonce(), ResourceNamesSubscribe: []string{"a", "x"}}, "a@1 removed [x]")
 	p.must(s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterURL, ResponseNonce: a.GetNonce(), ErrorDetail: &rpcstatus.Status{Message: "bad"}}))
