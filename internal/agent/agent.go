@@ -25,6 +25,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/envoy"
 	"github.com/pilotmesh/pilot/internal/agent/life"
 	"github.com/pilotmesh/pilot/internal/agent/node"
+	"github.com/pilotmesh/pilot/internal/agent/relay"
 	"github.com/pilotmesh/pilot/internal/agent/status"
 	"github.com/pilotmesh/pilot/internal/run"
 )
@@ -186,7 +187,11 @@ func serve(ctx context.Context, group *run.Group, s *config.Settings, c boot.Con
 	if err != nil {
 		return err
 	}
-	discovery, err := serveRelay(ctx, group, c, dialer, store, modules, parts.Log)
+	anchors, err := trust(s, own, parts.Log)
+	if err != nil {
+		return err
+	}
+	discovery, err := serveRelay(ctx, group, c, relay.Options{Dialer: dialer, Store: store, Modules: modules, Trust: anchors, Log: parts.Log})
 	if err != nil {
 		return err
 	}

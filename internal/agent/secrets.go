@@ -21,7 +21,6 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/relay"
 	"github.com/pilotmesh/pilot/internal/agent/secret"
 	"github.com/pilotmesh/pilot/internal/agent/upstream"
-	"github.com/pilotmesh/pilot/internal/agent/wasm"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
@@ -141,12 +140,12 @@ func keep(group *run.Group, s *config.Settings, c boot.Config, log *slog.Logger)
 }
 
 // serveRelay adds the relay of xDS to the group.
-func serveRelay(ctx context.Context, group *run.Group, c boot.Config, dialer *upstream.Dialer, store *lastgood.Store, modules *wasm.Cache, log *slog.Logger) (*relay.Relay, error) {
+func serveRelay(ctx context.Context, group *run.Group, c boot.Config, o relay.Options) (*relay.Relay, error) {
 	l, err := secret.Listen(ctx, c.Relay)
 	if err != nil {
 		return nil, err
 	}
-	r := relay.New(dialer, store, modules, log)
+	r := relay.New(o)
 	group.Add(run.GRPC("relay of xDS", l, r.Server(), func(context.Context) {}, 0))
 	return r, nil
 }

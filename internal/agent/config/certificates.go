@@ -42,6 +42,8 @@ type Certificates struct {
 	// RSABits is the size of RSA keys; 0 for ECDSA keys of the curve P-256, or P-384 if Large is true. PKCS8 is their format.
 	RSABits      int
 	Large, PKCS8 bool
+	// TrustBundles asks the control plane for roots that are trusted beside those of the authority (PROXY_CONFIG_XDS_AGENT).
+	TrustBundles bool
 	// TrustDomain is that of the mesh, as the proxy knows it (TRUST_DOMAIN).
 	TrustDomain string
 	// Compliance restricts the TLS of connections to the control plane (COMPLIANCE_POLICY).
@@ -70,7 +72,7 @@ func (s *Settings) loadCertificates(errs *problems) {
 	c.ServerName = env("ISTIOD_SAN", "")
 	c.Revoked = env("CA_CRL", revokedFile)
 	c.Provided, c.Output, c.TrustDomain = env("PROV_CERT", ""), env("OUTPUT_CERTS", ""), env("TRUST_DOMAIN", "cluster.local")
-	c.Mounted, c.PKCS8 = boolean("FILE_MOUNTED_CERTS"), boolean("PKCS8_KEY")
+	c.Mounted, c.PKCS8, c.TrustBundles = boolean("FILE_MOUNTED_CERTS"), boolean("PKCS8_KEY"), boolean("PROXY_CONFIG_XDS_AGENT")
 	switch policy := env("JWT_POLICY", "third-party-jwt"); policy {
 	case "third-party-jwt":
 		c.TokenFile = tokenFile

@@ -146,7 +146,6 @@ var unsupported = []struct {
 }{
 	{[]string{"CREDENTIAL_FETCHER_TYPE"}, "tokens are read from a file (--tokenFile)"},
 	{[]string{"XDS_AUTH_PROVIDER"}, "tokens are read from a file (--tokenFile)"},
-	{[]string{"PROXY_CONFIG_XDS_AGENT"}, "Envoy calls the control plane through the agent if that is over TLS, and directly otherwise"},
 }
 
 // port parses a port. An empty text means 0, which disables the port.

@@ -127,6 +127,11 @@ func (*delta) message(u *update) proto.Message {
 	}
 }
 
+// ask implements dialect.
+func (*delta) ask(typeURL, nonce, _, why string) proto.Message {
+	return &discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResponseNonce: nonce, ErrorDetail: reject(why)}
+}
+
 // response implements dialect.
 func (d *delta) response(s *session, data []byte) (nonce string, accept func()) {
 	var a discoveryv3.DeltaDiscoveryResponse

@@ -14,6 +14,8 @@
 // there, all other types flow. If it cannot be had, Envoy keeps the last good version of the extension or is given something that stands in for it,
 // the control plane is sent a NACK that says why, and the agent tries again. Pull secrets come neither to Envoy nor into a file.
 //
+// Trust bundles are for the agent itself: the relay asks for them on Envoy's stream, and Envoy does not see them.
+//
 // Goroutines: two per stream, and one more for extensions, which end with it.
 package relay
 
@@ -40,15 +42,27 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/upstream"
 )
 
+// Options are what a relay works with.
+type Options struct {
+	Dialer *upstream.Dialer
+	// Store keeps the last known good configuration.
+	Store *lastgood.Store
+	// Modules fetches the modules of Wasm filters.
+	Modules Modules
+	// Trust takes the roots of trust bundles, as PEM, and says why one cannot be used; nil if the control plane is not asked for them.
+	Trust func(texts []string) error
+	Log   *slog.Logger
+}
+
 // Relay passes streams on.
 type Relay struct {
-	dialer *upstream.Dialer
-	store  *lastgood.Store
-	// modules fetches the modules of Wasm filters.
+	dialer  *upstream.Dialer
+	store   *lastgood.Store
 	modules Modules
+	trust   func([]string) error
+	log     *slog.Logger
 	// fetchPause is the shortest pause before modules that could not be had are asked for again.
 	fetchPause time.Duration
-	log        *slog.Logger
 	// refused is set while the control plane does not accept the certificate of the workload, so that the next stream shows the token.
 	refused atomic.Bool
 	// lost is since when the control plane cannot be reached; nil while it can.
@@ -58,9 +72,9 @@ type Relay struct {
 	spare atomic.Pointer[upstream.Connection]
 }
 
-// New returns a relay that keeps the last known good configuration in a store.
-func New(d *upstream.Dialer, store *lastgood.Store, modules Modules, log *slog.Logger) *Relay {
-	return &Relay{dialer: d, store: store, modules: modules, fetchPause: firstFetch, log: log}
+// New returns a relay.
+func New(o Options) *Relay {
+	return &Relay{dialer: o.Dialer, store: o.Store, modules: o.Modules, trust: o.Trust, log: o.Log, fetchPause: firstFetch}
 }
 
 // Stale reports whether the control plane cannot be reached, and since when.

@@ -57,7 +57,7 @@ func newPlace(t *testing.T) *place {
 		store: lastgood.Open(filepath.Join(t.TempDir(), "f"), "node", slog.New(slog.DiscardHandler)),
 	}
 	p.serve("127.0.0.1:0")
-	p.relay = New(&upstream.Dialer{Address: p.address, Plain: true}, p.store, p.modules, slog.New(slog.DiscardHandler))
+	p.relay = New(Options{Dialer: &upstream.Dialer{Address: p.address, Plain: true}, Store: p.store, Modules: p.modules, Log: slog.New(slog.DiscardHandler)})
 	p.relay.fetchPause = 10 * time.Millisecond
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	p.must(err)

@@ -47,6 +47,14 @@ type session struct {
 	// answers counts the responses that the relay has made. Only the goroutine that reads from Envoy uses it.
 	answers int
 
+	// trust takes the roots of trust bundles; nil if there are none to ask for. asked says that it was asked for them, and trusted is the
+	// version that was accepted last. Each belongs to one goroutine: that which reads from Envoy, and from the control plane.
+	trust   func([]string) error
+	asked   bool
+	trusted string
+
+	// upMu guards sending to the control plane.
+	upMu sync.Mutex
 	// mu guards sending to Envoy, and what Envoy has not acknowledged yet: a function for each nonce that takes it in.
 	mu      sync.Mutex
 	pending map[string]func()
@@ -59,13 +67,16 @@ type dialect interface {
 	// response reads a response of the control plane. It returns its nonce and what takes it in when Envoy has acknowledged it; nil if the
 	// type is not kept.
 	response(s *session, data []byte) (nonce string, accept func())
-	// update reads a response about extensions; nil if it cannot be read. message writes one.
+	// update reads a response that the relay does not just pass on; nil if it cannot be read. message writes one about extensions.
 	update(data []byte) *update
 	message(u *update) proto.Message
+	// ask makes a request of the relay itself, for everything of a type, or about a response: version is that of the last good one, and why
+	// is empty if this one is good.
+	ask(typeURL, nonce, version, why string) proto.Message
 }
 
 func newSession(method string, down grpc.ServerStream, r *Relay) *session {
-	s := &session{down: down, store: r.store, log: r.log, failed: make(chan error, 1), pending: map[string]func(){}}
+	s := &session{down: down, store: r.store, log: r.log, trust: r.trust, failed: make(chan error, 1), pending: map[string]func(){}}
 	s.extensions = newExtensions(s, r)
 	if method == deltaMethod {
 		s.dialect = &delta{asked: map[string]bool{}}
@@ -87,7 +98,9 @@ func (s *session) readEnvoy() {
 		}
 		pass, err := s.dialect.request(s, &f)
 		if err == nil && pass != nil && s.up != nil {
-			err = s.up.SendMsg(pass) // which releases its buffers
+			if err = s.sendUp(pass); err == nil {
+				err = s.askForTrust()
+			}
 		}
 		if pass != &f || s.up == nil {
 			f.data.Free()
@@ -102,11 +115,23 @@ func (s *session) readEnvoy() {
 // fromControlPlane passes a response on. One about extensions may have to wait for modules, which holds back no others.
 func (s *session) fromControlPlane(f *frame) error {
 	data := f.data.Materialize()
-	if typeOf(data) == extension.URL {
+	switch typeURL := typeOf(data); {
+	case typeURL == extension.URL:
 		s.extensions.add(f, data)
-		return nil
+	case typeURL == trustURL && s.trust != nil:
+		f.data.Free()
+		return s.takeTrust(data)
+	default:
+		return s.pass(f, data)
 	}
-	return s.pass(f, data)
+	return nil
+}
+
+// sendUp sends a message to the control plane, and releases its buffers.
+func (s *session) sendUp(f *frame) error {
+	s.upMu.Lock()
+	defer s.upMu.Unlock()
+	return s.up.SendMsg(f)
 }
 
 // pass passes a response on as it is.

@@ -107,6 +107,11 @@ func (*wholeState) message(u *update) proto.Message {
 	return a
 }
 
+// ask implements dialect.
+func (*wholeState) ask(typeURL, nonce, version, why string) proto.Message {
+	return &discoveryv3.DiscoveryRequest{TypeUrl: typeURL, ResponseNonce: nonce, VersionInfo: version, ErrorDetail: reject(why)}
+}
+
 // response implements dialect.
 func (w *wholeState) response(s *session, data []byte) (nonce string, accept func()) {
 	var a discoveryv3.DiscoveryResponse

@@ -1,7 +1,6 @@
 package secret
 
 import (
-	"bytes"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -13,9 +12,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"maps"
 	mathrand "math/rand/v2"
 	"net/url"
 	"os"
@@ -26,7 +23,6 @@ import (
 
 	"github.com/google/renameio/v2"
 
-	"github.com/pilotmesh/pilot/internal/credential"
 	"github.com/pilotmesh/pilot/internal/filewatch"
 )
 
@@ -69,9 +65,13 @@ type Issued struct {
 	held  atomic.Pointer[held]
 	fails atomic.Int64
 
-	// crl are the lists of revoked certificates as PEM, read from the file that watched watches. They belong to the goroutine of Run.
+	// crl are the lists of revoked certificates as PEM, read from the file that watched watches, and anchors the roots beside those of the
+	// authority. They belong to the goroutine of Run.
 	crl     []byte
 	watched filewatch.Watcher
+	anchors []byte
+	// trusted delivers anchors.
+	trusted chan []byte
 }
 
 // held is what the authority has signed last.
@@ -87,7 +87,7 @@ func NewIssued(b *Board, o IssueOptions) *Issued {
 	if o.Curve == nil {
 		o.Curve = elliptic.P256()
 	}
-	return &Issued{board: b, o: o, watched: filewatch.Watcher{Log: o.Log}}
+	return &Issued{board: b, o: o, watched: filewatch.Watcher{Log: o.Log}, trusted: make(chan []byte, 1)}
 }
 
 // Certificate returns the workload's certificate with its key; nil if there is none.
@@ -150,6 +150,9 @@ func (i *Issued) Run(ctx context.Context) error {
 			reread = i.followCRL()
 		case <-reread:
 			reread = i.followCRL()
+		case i.anchors = <-i.trusted:
+			i.renewRoots()
+			i.write(i.held.Load())
 		case <-late.C:
 			if i.held.Load() == nil && problem == "" {
 				problem = "the certificate authority has not answered yet"
@@ -168,9 +171,9 @@ func (i *Issued) Run(ctx context.Context) error {
 				pause = min(2*pause, longestPause)
 			} else {
 				i.held.Store(r.held)
-				i.addCRL()
+				i.renewRoots()
 				problem, next, pause = "", r.held.renew, firstPause
-				i.write(r.held)
+				i.write(i.held.Load())
 			}
 			timer.Reset(time.Until(next))
 		}
@@ -356,49 +359,6 @@ func (i *Issued) hold(certs, roots []*x509.Certificate, key crypto.Signer, now t
 	return h, nil
 }
 
-// ofAuthority is where the roots come from.
-const ofAuthority = "the roots of the authority"
-
-// rereadCRL is how often the file of revoked certificates is read without a sign that it has changed. Some changes give none.
-const rereadCRL = 10 * time.Second
-
-// followCRL reads the file of revoked certificates, and returns what tells to do that again. A file that cannot be read revokes nothing less
-// than the last good one.
-func (i *Issued) followCRL() <-chan time.Time {
-	if i.o.CRL == "" {
-		return nil
-	}
-	i.watched.Follow([]string{i.o.CRL})
-	var lists []byte
-	content, err := filewatch.Read(i.o.CRL)
-	if err == nil {
-		lists, err = credential.RevocationLists(content)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		i.o.Log.Warn("revoked certificates cannot be read, so the last good lists stay in force", "file", i.o.CRL, "error", err)
-	} else if !bytes.Equal(lists, i.crl) {
-		i.crl = lists
-		i.addCRL()
-	}
-	return time.After(rereadCRL)
-}
-
-// addCRL adds the lists of revoked certificates to the roots that Envoy gets.
-func (i *Issued) addCRL() {
-	h := i.held.Load()
-	if h == nil {
-		return
-	}
-	roots, err := makeRoots(meshRoots, ofAuthority, h.roots, i.crl)
-	if err != nil || roots.version == h.answers[meshRoots].version {
-		return // the roots were fit for use when they were taken
-	}
-	next := *h
-	next.answers = maps.Clone(h.answers)
-	next.answers[meshRoots] = roots
-	i.held.Store(&next)
-}
-
 func (i *Issued) encodeKey(key crypto.Signer) ([]byte, error) {
 	switch k := key.(type) {
 	case *rsa.PrivateKey:
@@ -417,7 +377,7 @@ func (i *Issued) encodeKey(key crypto.Signer) ([]byte, error) {
 
 // write writes what is held to the output folder. Each file is written whole.
 func (i *Issued) write(h *held) {
-	if i.o.Output == "" {
+	if i.o.Output == "" || h == nil {
 		return
 	}
 	key, err := i.encodeKey(h.pair.PrivateKey.(crypto.Signer)) //nolint:forcetypeassert // newKey made it
@@ -429,7 +389,7 @@ func (i *Issued) write(h *held) {
 	for _, f := range []struct {
 		name    string
 		content []byte
-	}{{"key.pem", key}, {"cert-chain.pem", chain}, {"root-cert.pem", h.roots}} {
+	}{{"key.pem", key}, {"cert-chain.pem", chain}, {"root-cert.pem", i.bundle(h)}} {
 		if err == nil {
 			err = renameio.WriteFile(filepath.Join(i.o.Output, f.name), f.content, 0o600, renameio.WithTempDir(i.o.Output))
 		}

@@ -219,6 +219,54 @@ func TestRootsChange(t *testing.T) {
 	})
 }
 
+// TestTrust: Envoy and the folder get the roots of a trust bundle beside those of the authority, until there is another bundle. A bundle that
+// cannot be used changes nothing, and the agent trusts its own roots only.
+func TestTrust(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, output := &authority{roots: newRoots(t)}, t.TempDir()
+		board := NewBoard(slog.New(slog.DiscardHandler))
+		i := NewIssued(board, IssueOptions{
+			TrustDomain: "cluster.local", Namespace: "shop", Valid: time.Hour, Grace: 0.5, Output: output, Log: slog.New(slog.DiscardHandler),
+			Request: func(ctx context.Context, csr string, _ time.Duration) ([]string, error) { return a.answer(ctx, t, csr) },
+		})
+		first, second := string(newRoots(t).Cert), string(newRoots(t).Cert)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		defer func() { cancel(); running.Wait() }()
+		trust := func(want int, texts ...string) {
+			t.Helper()
+			err := i.Trust(texts)
+			timer := time.NewTimer(time.Second)
+			<-timer.C
+			synctest.Wait()
+			written, readErr := os.ReadFile(filepath.Join(output, "root-cert.pem"))
+			roots := board.View().Entries[meshRoots].resource.GetValue()
+			for _, text := range [][]byte{written, roots} {
+				if got := bytes.Count(text, []byte("BEGIN CERTIFICATE")); got != want || readErr != nil {
+					t.Errorf("%d roots, want %d: %v, %v", got, want, err, readErr)
+				}
+			}
+			if bytes.Count(i.Roots(), []byte("BEGIN")) != 1 {
+				t.Error("the agent trusts other roots")
+			}
+		}
+		if err := i.Trust([]string{first}); err != nil { // before there is a certificate
+			t.Fatal(err)
+		}
+		running.Go(func() { _ = board.Run(ctx) })
+		running.Go(func() { _ = i.Run(ctx) })
+		board.want([]string{workload, meshRoots}, nil)
+		trust(3, first, second)
+		trust(3, first, "nonsense")
+		trust(3, first+"-----BEGIN X-----\n-----END X-----\n")
+		trust(2, second)
+		renewed := time.NewTimer(time.Hour)
+		<-renewed.C
+		trust(2, second)
+		trust(1)
+	})
+}
+
 func poolOf(text []byte) *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(text)

@@ -1,0 +1,70 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+	meshconfig "istio.io/api/mesh/v1alpha1"
+)
+
+// trustURL is the type of what Istio's control plane tells agents: a ProxyConfig that has a trust bundle, and nothing else.
+const trustURL = "type.googleapis.com/istio.mesh.v1alpha1.ProxyConfig"
+
+// askForTrust asks for trust bundles, once, behind Envoy's first request: that says who asks.
+func (s *session) askForTrust() error {
+	if s.trust == nil || s.asked {
+		return nil
+	}
+	s.asked = true
+	return s.tell(s.dialect.ask(trustURL, "", "", ""))
+}
+
+// takeTrust takes a trust bundle, or rejects it. The last good one stays in force then.
+func (s *session) takeTrust(data []byte) error {
+	u := s.dialect.update(data)
+	if u == nil {
+		return errors.New("the control plane sends what is no response")
+	}
+	var texts []string
+	why := ""
+	for _, r := range u.resources {
+		var c meshconfig.ProxyConfig
+		if err := r.GetResource().UnmarshalTo(&c); err != nil {
+			why = fmt.Sprintf("the trust bundle is no ProxyConfig: %v", err)
+		}
+		texts = append(texts, c.GetCaCertificatesPem()...)
+	}
+	if why == "" {
+		if err := s.trust(texts); err != nil {
+			why = err.Error()
+		}
+	}
+	if why == "" {
+		s.trusted = u.version
+		s.log.Info("a trust bundle is in force", "entries", len(texts))
+	} else {
+		s.log.Warn("a trust bundle of the control plane cannot be used; the last good one stays in force", "error", why)
+	}
+	return s.tell(s.dialect.ask(trustURL, u.nonce, s.trusted, why))
+}
+
+// tell sends a request of the relay itself to the control plane.
+func (s *session) tell(m proto.Message) error {
+	b, err := proto.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return s.sendUp(&frame{mem.BufferSlice{mem.SliceBuffer(b)}})
+}
+
+// reject is why a response is rejected; nil if it is not.
+func reject(why string) *rpcstatus.Status {
+	if why == "" {
+		return nil
+	}
+	return &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: why}
+}
