@@ -57,6 +57,11 @@ func (h *handmade) set(typeURL, name, text string) {
 	if err := protojson.Unmarshal([]byte(text), body); err != nil {
 		h.t.Fatal(err)
 	}
+	h.put(typeURL, name, body)
+}
+
+// put replaces the resource of a type.
+func (h *handmade) put(typeURL, name string, body *anypb.Any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.version++
