@@ -190,6 +190,7 @@ func serve(ctx context.Context, group *run.Group, s *config.Settings, c boot.Con
 	if parts.Names, err = serveNames(ctx, group, s, c, dialer, store, parts.Log); err != nil {
 		return err
 	}
+	serveDebug(ctx, group, s, c, dialer, parts.Log)
 	return serveTokens(ctx, group, s, c, parts.Log)
 }
 

@@ -354,6 +354,19 @@ func TestApplication(t *testing.T) {
 }
 
 // TestSTS: tokens go over TLS only, or to this host.
+func TestDebugPort(t *testing.T) {
+	for text, want := range map[string]uint16{
+		"": 15004, "PROXY_XDS_DEBUG_VIA_AGENT=false": 0, "PROXY_XDS_DEBUG_VIA_AGENT_PORT=16004": 16004, "PROXY_XDS_DEBUG_VIA_AGENT_PORT=0": 0,
+	} {
+		if s := mustLoad(t, nil, []string{text}); s.DebugPort != want {
+			t.Errorf("%s: %d, want %d", text, s.DebugPort, want)
+		}
+	}
+	if _, err := load(t, nil, []string{"PROXY_XDS_DEBUG_VIA_AGENT_PORT=x"}); err == nil || !strings.Contains(err.Error(), `PROXY_XDS_DEBUG_VIA_AGENT_PORT: "x" is not a port`) {
+		t.Error(err)
+	}
+}
+
 func TestSTS(t *testing.T) {
 	s := mustLoad(t, nil, []string{"STS_TOKEN_ENDPOINT=https://a/b", "STS_ROOT_CA=/c"}, "--stsPort=15463")
 	if want := (STS{Port: 15463, Endpoint: "https://a/b", Roots: "/c"}); s.STS != want {

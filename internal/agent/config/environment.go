@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -117,6 +118,9 @@ func (s *Settings) loadSwitches(errs *problems) {
 	}
 	s.HealthPort = port("ENVOY_STATUS_PORT (--envoyStatusPort)", s.flags.healthPort, errs)
 	s.MetricsPort = port("ENVOY_PROMETHEUS_PORT (--envoyPrometheusPort)", s.flags.metricsPort, errs)
+	if boolean("PROXY_XDS_DEBUG_VIA_AGENT", true) {
+		s.DebugPort = uint16(port("PROXY_XDS_DEBUG_VIA_AGENT_PORT", cmp.Or(env("PROXY_XDS_DEBUG_VIA_AGENT_PORT"), "15004"), errs))
+	}
 	for _, u := range unsupported {
 		var set []string
 		for _, name := range u.names {

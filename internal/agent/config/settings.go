@@ -59,6 +59,8 @@ type Settings struct {
 	// for none. CompressMetrics compresses scrapes, and HealthProxyProtocol accepts PROXY protocol from probes.
 	SecureMetricsPort, SecureMergedMetricsPort uint32
 	CompressMetrics, HealthProxyProtocol       bool
+	// DebugPort is the port on loopback at which the agent serves the debug pages of the control plane; 0 for none.
+	DebugPort uint16
 	// SotW selects State-of-the-World xDS instead of delta xDS.
 	SotW bool
 

@@ -49,12 +49,7 @@ func NewAdmin(address string, own ...string) *Admin {
 
 // Do sends a request and returns the response, whose body the caller closes. The path may contain a query.
 func (a *Admin) Do(ctx context.Context, method, path string) (*http.Response, error) {
-	return a.Send(ctx, method, path, nil)
-}
-
-// Send is like Do, for a request with a body.
-func (a *Admin) Send(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+a.address+"/"+strings.TrimPrefix(path, "/"), body)
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+a.address+"/"+strings.TrimPrefix(path, "/"), http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("Envoy's admin interface: %w", err)
 	}
