@@ -20,6 +20,9 @@ const proxyHelp = `proxy runs one Envoy until it receives a signal to stop: besi
 It accepts Istio's flags and environment variables: POD_NAME, POD_NAMESPACE, INSTANCE_IP, SERVICE_ACCOUNT, ISTIO_META_*,
 ISTIO_METAJSON_*, PROXY_CONFIG and others. It logs a warning for each setting that has no effect yet.
 
+On a machine of a cloud (CLOUD_PLATFORM is aws, gcp or azure; what the firmware says outside Kubernetes; none to ask nobody) the agent asks the
+cloud for the region and zone, which are those of the proxy unless the label istio-locality says otherwise.
+
 Envoy's bootstrap follows from ProxyConfig and the annotations of the pod: where spans, statistics and access logs are sent (tracing,
 statsdUdpAddress, envoyMetricsService, envoyAccessLogService), which statistics are kept (proxyStatsMatcher), runtime values, ports. Metrics
 are compressed (statsCompression); ENVOY_SECURE_METRICS_PORT and ENVOY_SECURE_MERGED_METRICS_PORT serve them to clients with a certificate
