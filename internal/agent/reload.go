@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/agent/config"
-	"github.com/pilotmesh/pilot/internal/agent/platform"
 	"github.com/pilotmesh/pilot/internal/agent/envoy"
+	"github.com/pilotmesh/pilot/internal/agent/platform"
 	"github.com/pilotmesh/pilot/internal/api/document"
 	"github.com/pilotmesh/pilot/internal/filewatch"
 )
