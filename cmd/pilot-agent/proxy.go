@@ -62,6 +62,16 @@ localhost with REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION=true.
 describes it ({"port":"8080","path":"/metrics"}, or several targets). A target that cannot be scraped hides nothing of the others; its
 pilot_agent_scrape_target_up is 0.
 
+It fetches the modules of Wasm filters that the control plane sends as extensions (ECDS), from registries of images (oci://) and web servers,
+and gives Envoy files in the folder wasm of --configPath, where they stay for restarts. A module that nobody has needed for WASM_MODULE_EXPIRY
+(24h) goes; that is looked at every WASM_PURGE_INTERVAL (1h). A server may be silent for WASM_HTTP_REQUEST_TIMEOUT (15s), and is asked
+WASM_HTTP_REQUEST_MAX_RETRIES (5) more times. WASM_INSECURE_REGISTRIES (localhost:5000,registry.local) names servers that need no TLS
+and no valid certificate, and that may be on this host; * stands for all. Loopback and link-local addresses and those of metadata
+services are not connected to otherwise, nor are those in BLOCKED_CIDRS_IN_WASM_FETCH (10.1.0.0/16,...).
+
+Envoy trusts the roots in caCertificatesPem beside those of the authority. With PROXY_CONFIG_XDS_AGENT=true it also trusts what the control
+plane adds, if that serves trust bundles to agents as Istio's does.
+
 With --stsPort and STS_TOKEN_ENDPOINT it exchanges tokens for programs of the workload (RFC 8693): POST /token on loopback is passed on
 to that URL, for which the roots in STS_ROOT_CA vouch (or those of the system).
 
