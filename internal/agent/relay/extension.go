@@ -333,9 +333,6 @@ func (e *extensions) answer(nonce string, detail *rpcstatus.Status) (string, *rp
 	if strings.HasPrefix(nonce, moduleNonce) {
 		nonce = e.late[nonce]
 	}
-	if detail != nil {
-		return nonce, detail
-	}
 	var why []string
 	for _, name := range slices.Sorted(maps.Keys(e.lacks)) {
 		if l := e.lacks[name]; l.nonce == nonce {
@@ -343,7 +340,10 @@ func (e *extensions) answer(nonce string, detail *rpcstatus.Status) (string, *rp
 		}
 	}
 	if len(why) == 0 {
-		return nonce, nil
+		return nonce, detail
+	}
+	if detail != nil { // it may be about what stands in for a filter
+		why = append(why, "Envoy: "+detail.GetMessage())
 	}
 	text := strings.Join(why, "; ")
 	if len(text) > maxReason {
@@ -383,12 +383,20 @@ func (e *extensions) forget(names []string) {
 	}
 }
 
+// want notes which extensions Envoy wants.
+func (e *extensions) want(names []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	maps.DeleteFunc(e.lacks, func(name string, _ *lack) bool { return !slices.Contains(names, name) })
+}
+
 // whole returns what is passed on of a request of State-of-the-World xDS, so that the control plane hears what is in force; nil for nothing.
 func (e *extensions) whole(f *frame, q *discoveryv3.DiscoveryRequest) (*frame, error) {
 	if q.GetTypeUrl() != extension.URL {
 		return f, nil
 	}
 	nonce, detail, version := q.GetResponseNonce(), q.GetErrorDetail(), q.GetVersionInfo()
+	e.want(q.GetResourceNames())
 	if nonce != "" {
 		if q.ResponseNonce, q.ErrorDetail = e.answer(nonce, detail); q.GetResponseNonce() == "" {
 			return nil, nil // there is a newer response, and the answer to that says the same again
@@ -403,7 +411,7 @@ func (e *extensions) whole(f *frame, q *discoveryv3.DiscoveryRequest) (*frame, e
 	case detail == nil:
 		e.accepted = version
 	}
-	if q.GetResponseNonce() == nonce && !lacking && q.GetVersionInfo() == version {
+	if q.GetResponseNonce() == nonce && q.GetErrorDetail() == detail && q.GetVersionInfo() == version {
 		return f, nil
 	}
 	b, err := proto.Marshal(q)

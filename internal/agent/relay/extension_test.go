@@ -13,6 +13,7 @@ import (
 	httpwasmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/wasm/v3"
 	wasmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/wasm/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -166,6 +167,16 @@ func TestModules(t *testing.T) {
 	}
 	p.modules.set("three", "/3")
 	c.acknowledges(c.gets("a@2=/3"), "2", "")
+	send("2b", "d@1=four")
+	p.must(c.stream.Send(&discoveryv3.DeltaDiscoveryRequest{
+		TypeUrl: extension.URL, ResponseNonce: c.gets("d@1+unfetched=RBAC[\n\x00]"), ErrorDetail: &rpcstatus.Status{Message: "no RBAC"},
+	}))
+	if got := take(p, p.deltas).GetErrorDetail().GetMessage(); got != "d: four is missing; Envoy: no RBAC" {
+		t.Error(got)
+	}
+	p.must(c.stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: extension.URL, ResourceNamesUnsubscribe: []string{"d"}}))
+	take(p, p.deltas)
+	p.modules.set("four", "/4") // which nobody wants any more
 	send("3", "", "b")
 	c.acknowledges(c.gets(""), "3", "")
 	if got := p.stays(); got != "a@2=/3 c@1=/2" {
