@@ -26,6 +26,8 @@ import (
 type modules struct {
 	mu    sync.Mutex
 	paths map[string]string
+	// asked, if it is set, is told of each module that is at hand, before it is returned.
+	asked chan string
 }
 
 func (m *modules) set(url, path string) {
@@ -40,8 +42,12 @@ func (m *modules) set(url, path string) {
 // Get implements Modules. A module whose URL begins with slow is being fetched for ever.
 func (m *modules) Get(ctx context.Context, of wasm.Module) (string, error) {
 	m.mu.Lock()
-	path := m.paths[of.URL]
+	path, asked := m.paths[of.URL], m.asked
 	m.mu.Unlock()
+	if path != "" && asked != nil {
+		asked <- of.URL
+		asked <- of.URL
+	}
 	if path == "" && strings.HasPrefix(of.URL, "slow") {
 		<-ctx.Done()
 	}
@@ -182,6 +188,24 @@ func TestModules(t *testing.T) {
 	if got := p.stays(); got != "a@2=/3 c@1=/2" {
 		t.Errorf("kept: %s", got)
 	}
+}
+
+// TestUnwantedModule: a filter that Envoy does not want any more when its module comes is not sent.
+func TestUnwantedModule(t *testing.T) {
+	p := newPlace(t)
+	c := p.converse()
+	p.answers <- &discoveryv3.DeltaDiscoveryResponse{TypeUrl: extension.URL, Nonce: "1", Resources: filters(t, "a@1=one")}
+	c.acknowledges(c.gets("a@1+unfetched=RBAC[\n\x00]"), "1", "a: one is missing")
+	asked := make(chan string)
+	p.modules.mu.Lock()
+	p.modules.asked, p.modules.paths = asked, map[string]string{"one": "/1"}
+	p.modules.mu.Unlock()
+	take(p, asked)
+	p.must(c.stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: extension.URL, ResourceNamesUnsubscribe: []string{"a"}}))
+	take(p, p.deltas)
+	take(p, asked)
+	p.answers <- &discoveryv3.DeltaDiscoveryResponse{TypeUrl: extension.URL, Nonce: "2", RemovedResources: []string{"b"}}
+	c.gets("")
 }
 
 // TestSlowModule: while a module is fetched, other types flow.

@@ -141,6 +141,23 @@ func TestImages(t *testing.T) {
 	p.gets(Module{URL: to.Name()}, "index")
 }
 
+// TestTampered checks that a layer is not used that is another one than the image has, wherever it differs.
+func TestTampered(t *testing.T) {
+	p := newPlace(t)
+	tgz := archived(t, "plugin.wasm", string(module("true")), "rest", strings.Repeat("x", 100))
+	url, _ := p.push("1", layer(tgz, types.OCILayer))
+	sum := sumText(tgz)
+	for _, sent := range [][]byte{
+		archived(t, "plugin.wasm", string(module("bad!")), "rest", strings.Repeat("x", 100)),
+		archived(t, "plugin.wasm", string(module("true")), "rest", strings.Repeat("y", 100)),
+	} {
+		p.serve("/v2/team/plugin/blobs/sha256:"+sum, sent)
+		p.fails(Module{URL: url}, "checksum")
+	}
+	p.serve("/v2/team/plugin/blobs/sha256:"+sum, tgz)
+	p.gets(Module{URL: url}, "true")
+}
+
 // TestSecrets checks that pull secrets are shown to their registry, and to nobody else.
 func TestSecrets(t *testing.T) {
 	p := newPlace(t)
@@ -189,4 +206,6 @@ func TestPolicies(t *testing.T) {
 			t.Errorf("no %s in\n%s", want, text)
 		}
 	}
+	p.broken.Store(true) // no other module stands in for the one that is wanted
+	p.fails(Module{URL: usual, SHA256: sumText(module("other"))}, "status 503")
 }
