@@ -67,7 +67,7 @@ type extensions struct {
 	modules Modules
 	// shortest is the shortest pause before modules that could not be had are asked for again.
 	shortest time.Duration
-	ctx      context.Context //nolint:containedctx // that of the stream
+	ctx      context.Context // that of the stream
 	cancel   context.CancelFunc
 	started  sync.Once
 	done     sync.WaitGroup

@@ -67,7 +67,11 @@ func filters(t *testing.T, words string) (list []*discoveryv3.Resource) {
 		name, rest, _ := strings.Cut(word, "@")
 		version, url, _ := strings.Cut(rest, "=")
 		url, open := strings.CutSuffix(url, "!")
-		config, err := anypb.New(&httpwasmv3.Wasm{Config: &wasmv3.PluginConfig{FailOpen: open, Vm: &wasmv3.PluginConfig_VmConfig{VmConfig: &wasmv3.VmConfig{
+		policy := wasmv3.FailurePolicy_FAIL_CLOSED
+		if open {
+			policy = wasmv3.FailurePolicy_FAIL_OPEN
+		}
+		config, err := anypb.New(&httpwasmv3.Wasm{Config: &wasmv3.PluginConfig{FailurePolicy: policy, Vm: &wasmv3.PluginConfig_VmConfig{VmConfig: &wasmv3.VmConfig{
 			Code: &corev3.AsyncDataSource{Specifier: &corev3.AsyncDataSource_Remote{Remote: &corev3.RemoteDataSource{
 				HttpUri: &corev3.HttpUri{Uri: url, Timeout: durationpb.New(time.Second)},
 			}}},

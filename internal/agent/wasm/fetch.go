@@ -194,7 +194,7 @@ func (w *way) RoundTrip(q *http.Request) (*http.Response, error) {
 	}
 	ctx, cancel := context.WithCancelCause(q.Context())
 	patience := w.cache.o.Silence
-	late := time.AfterFunc(patience, func() { cancel(errSilent(patience)) })
+	late := time.AfterFunc(patience, func() { cancel(silentError(patience)) })
 	answer, err := by.RoundTrip(q.WithContext(ctx))
 	if err != nil {
 		late.Stop()
@@ -205,16 +205,16 @@ func (w *way) RoundTrip(q *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// errSilent is why an answer is given up.
-type errSilent time.Duration
+// silentError is why an answer is given up.
+type silentError time.Duration
 
 // Error implements error.
-func (e errSilent) Error() string {
+func (e silentError) Error() string {
 	return fmt.Sprintf("it has sent nothing for %v (WASM_HTTP_REQUEST_TIMEOUT)", time.Duration(e))
 }
 
 func silence(ctx context.Context, err error) error {
-	if s, ok := errors.AsType[errSilent](context.Cause(ctx)); ok {
+	if s, ok := errors.AsType[silentError](context.Cause(ctx)); ok {
 		return s
 	}
 	return err
@@ -223,7 +223,7 @@ func silence(ctx context.Context, err error) error {
 // patient is the body of an answer, which is given up if it stops to come.
 type patient struct {
 	body     io.ReadCloser
-	ctx      context.Context //nolint:containedctx // that of the request
+	ctx      context.Context // that of the request
 	late     *time.Timer
 	patience time.Duration
 	cancel   context.CancelCauseFunc

@@ -29,11 +29,11 @@ const (
 	tarAt     = 257
 )
 
-// errTooLarge is why a module or an archive is refused.
-type errTooLarge int64
+// tooLargeError is why a module or an archive is refused.
+type tooLargeError int64
 
 // Error implements error.
-func (e errTooLarge) Error() string { return fmt.Sprintf("it has more than %d bytes", int64(e)) }
+func (e tooLargeError) Error() string { return fmt.Sprintf("it has more than %d bytes", int64(e)) }
 
 // limited reads at most a number of bytes; more are an error.
 type limited struct {
@@ -51,7 +51,7 @@ func (l *limited) Read(b []byte) (int, error) {
 	}
 	n, err := l.from.Read(b)
 	if l.left -= int64(n); l.left < 0 {
-		return 0, permanent{errTooLarge(l.of)}
+		return 0, permanent{tooLargeError(l.of)}
 	}
 	return n, err
 }

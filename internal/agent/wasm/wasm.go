@@ -79,7 +79,7 @@ type Cache struct {
 	web   *transports
 	slots chan struct{} // as many as modules are fetched at a time
 	// ctx ends when Run ends.
-	ctx     context.Context //nolint:containedctx // fetches outlive those who wait for them
+	ctx     context.Context // not that of a caller: fetches outlive those who wait for them
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 	metrics metrics
