@@ -296,3 +296,34 @@ func must(b []byte, err error) []byte {
 	}
 	return b
 }
+
+// FuzzUpdate: whatever the control plane sends about extensions, it can be read and written again, or is left alone.
+func FuzzUpdate(f *testing.F) {
+	var t testing.T
+	seed, err := proto.Marshal(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: extension.URL, Nonce: "1", Resources: filters(&t, "a@1=one")})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(seed)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		typeOf(data)
+		for _, d := range []dialect{&delta{}, &wholeState{}} {
+			u := d.update(data)
+			if u == nil {
+				continue
+			}
+			for i, r := range u.resources {
+				if filter := extension.Read(r.GetResource()); filter != nil {
+					body, err := filter.StandIn()
+					if err != nil {
+						t.Fatal(err)
+					}
+					u.resources[i] = withBody(r, body, r.GetVersion()+unfetched)
+				}
+			}
+			if b, err := proto.Marshal(d.message(u)); err != nil || typeOf(b) != extension.URL {
+				t.Errorf("%q, %v", b, err)
+			}
+		}
+	})
+}

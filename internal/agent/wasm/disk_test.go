@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -73,6 +74,19 @@ func TestRemoved(t *testing.T) {
 	}
 	p.cache.o.Dir = filepath.Join(t.TempDir(), "gone")
 	p.fails(Module{URL: p.server.URL + "/1"}, "it cannot be stored")
+}
+
+// TestDiskFull checks what is said of a disk that is full.
+func TestDiskFull(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	_, err = store(disk{full}, bytes.NewReader(module("x")), maxModule)
+	if again, plain := judge(err, reference{}); again || !strings.Contains(plain.Error(), "no space left on device; free some space") {
+		t.Errorf("%t, %v", again, plain)
+	}
 }
 
 // FuzzOpen: whatever a server sends, a module is no larger than the limit and begins as one.
