@@ -55,6 +55,9 @@ It answers the probes and hooks of the kubelet that the injector has redirected 
 (/app-health/... and /app-lifecycle/... of the status server), by HTTP, HTTPS, TCP and gRPC. It calls the workload's address, or
 localhost with REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION=true.
 
+On a machine of a WorkloadGroup it probes the application as readinessProbe of ProxyConfig says (httpGet, tcpSocket, exec or grpc), and
+Envoy, and reports changes of the result to the control plane (pilot_agent_workload_healthy).
+
 /stats/prometheus of the status server has the metrics of Envoy, of the agent, and of the application as ISTIO_PROMETHEUS_ANNOTATIONS
 describes it ({"port":"8080","path":"/metrics"}, or several targets). A target that cannot be scraped hides nothing of the others; its
 pilot_agent_scrape_target_up is 0.
@@ -76,13 +79,7 @@ Envoy stops. A second signal stops it immediately.
 Exit codes: 0 Envoy stopped as requested; 1 it crashed too often, was stopped immediately, or could not be started; 2 the
 command line, environment or ProxyConfig is invalid.`
 
-func proxy() *cobra.Command {
-	s := config.New(os.Environ())
-	c := &cobra.Command{
-		Use:   "proxy [sidecar|router]",
-		Short: "Run a proxy",
-		Long:  proxyHelp,
-		Example: `  # a sidecar without traffic interception, for a control plane on this host
+const proxyExample = `  # a sidecar without traffic interception, for a control plane on this host
   ISTIO_META_INTERCEPTION_MODE=NONE POD_NAME=web-1 POD_NAMESPACE=shop INSTANCE_IP=127.1.0.1 \
     pilot-agent proxy sidecar --discoveryAddress=127.0.0.1:15010
 
@@ -110,8 +107,16 @@ func proxy() *cobra.Command {
   # a second sidecar on the same host, with other ports
   ISTIO_META_INTERCEPTION_MODE=NONE POD_NAME=api-1 POD_NAMESPACE=shop INSTANCE_IP=127.1.0.2 \
     pilot-agent proxy sidecar --discoveryAddress=127.0.0.1:15010 --configPath=/tmp/api-1 \
-    --proxyAdminPort=16000 --statusPort=16020 --envoyStatusPort=16021 --envoyPrometheusPort=16090`,
-		Args: cobra.MaximumNArgs(1),
+    --proxyAdminPort=16000 --statusPort=16020 --envoyStatusPort=16021 --envoyPrometheusPort=16090`
+
+func proxy() *cobra.Command {
+	s := config.New(os.Environ())
+	c := &cobra.Command{
+		Use:     "proxy [sidecar|router]",
+		Short:   "Run a proxy",
+		Long:    proxyHelp,
+		Example: proxyExample,
+		Args:    cobra.MaximumNArgs(1),
 	}
 	s.Flags(c.Flags())
 	c.RunE = func(cmd *cobra.Command, args []string) error {

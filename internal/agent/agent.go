@@ -187,6 +187,7 @@ func serve(ctx context.Context, group *run.Group, s *config.Settings, c boot.Con
 		return err
 	}
 	parts.Discovery = discovery
+	checkHealth(group, s, parts.Envoy, parts.Life, discovery, parts.Log)
 	if parts.Names, err = serveNames(ctx, group, s, c, dialer, store, parts.Log); err != nil {
 		return err
 	}

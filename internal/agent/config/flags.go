@@ -113,7 +113,6 @@ var unusedFields = map[protoreflect.Name]string{
 	"stat_name_length":        "Envoy limits the length of names no longer",
 	"connection_settings":     "the control plane does not act on it yet",
 	"extra_stat_tags":         "the filter that adds such tags is not part of standard Envoy",
-	"readiness_probe":         "the agent does not probe the application yet",
 	"ca_certificates_pem":     "further roots are not supported yet; the certificate authority gives all roots of the mesh",
 	"private_key_provider":    "keys are kept in memory; providers of keys are not supported yet",
 	"sds":                     "where certificates come from follows from the files and sockets that there are",

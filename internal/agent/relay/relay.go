@@ -10,7 +10,9 @@
 // of types that are not kept pass through unread; what the control plane sends is always passed on as it is, in order. A side that does
 // not read holds back the other one.
 //
-// Goroutines: two per stream, which end with it.
+// The relay also reports the health of the workload: on each stream, after the first request and whenever it changes.
+//
+// Goroutines: three per stream, which end with it.
 package relay
 
 import (
@@ -48,6 +50,8 @@ type Relay struct {
 	// spare is a connection that has come about while the last known good configuration was served, for the next stream; nil if there is
 	// none. Making another one could take longer than connecting.
 	spare atomic.Pointer[upstream.Connection]
+	// health is what the streams report of the workload.
+	health announcement
 }
 
 // New returns a relay that keeps the last known good configuration in a store.
@@ -153,6 +157,7 @@ func (r *Relay) pass(method string, down grpc.ServerStream) error {
 	lasts := time.AfterFunc(lasting, reached)
 	defer lasts.Stop()
 	go s.readEnvoy() // it ends when this function has returned, because receiving from Envoy then fails
+	go s.tellHealth(down.Context(), &r.health)
 	answered := false
 	for {
 		var f frame

@@ -40,6 +40,9 @@ type session struct {
 	// failed receives why the stream cannot go on while there is no control plane.
 	failed  chan error
 	dialect dialect
+	// begun is closed when Envoy's first request has been passed on. sending guards sending to the control plane.
+	begun   chan struct{}
+	sending sync.Mutex
 	// answers counts the responses that the relay has made. Only the goroutine that reads from Envoy uses it.
 	answers int
 
@@ -55,10 +58,12 @@ type dialect interface {
 	// response reads a response of the control plane. It returns its nonce and what takes it in when Envoy has acknowledged it; nil if the
 	// type is not kept.
 	response(s *session, data []byte) (nonce string, accept func())
+	// health returns the request that reports the health of the workload.
+	health(h Health) proto.Message
 }
 
 func newSession(method string, down grpc.ServerStream, store *lastgood.Store, log *slog.Logger) *session {
-	s := &session{down: down, store: store, log: log, failed: make(chan error, 1), pending: map[string]func(){}}
+	s := &session{down: down, store: store, log: log, failed: make(chan error, 1), begun: make(chan struct{}), pending: map[string]func(){}}
 	if method == deltaMethod {
 		s.dialect = &delta{asked: map[string]bool{}}
 	} else {
@@ -69,17 +74,22 @@ func newSession(method string, down grpc.ServerStream, store *lastgood.Store, lo
 
 // readEnvoy handles what Envoy sends until the stream ends. If the control plane takes no more, receiving from it says why.
 func (s *session) readEnvoy() {
+	begin := sync.OnceFunc(func() { close(s.begun) })
 	for {
 		var f frame
 		if err := s.down.RecvMsg(&f); err != nil {
 			if s.up != nil && errors.Is(err, io.EOF) {
+				s.sending.Lock()
 				_ = s.up.CloseSend() // receiving from it says why it fails
+				s.sending.Unlock()
 			}
 			return
 		}
 		pass, err := s.dialect.request(s, &f)
 		if err == nil && pass != nil && s.up != nil {
-			err = s.up.SendMsg(pass) // which releases its buffers
+			if err = s.send(pass); err == nil {
+				begin()
+			}
 		}
 		if pass != &f || s.up == nil {
 			f.data.Free()
