@@ -36,7 +36,8 @@ It calls the control plane over TLS if the port is 15012, or if controlPlaneAuth
 for the control plane are in XDS_ROOT_CA (./var/run/secrets/istio/root-cert.pem). The agent shows a token (--tokenFile), and
 gets a certificate for the workload from the control plane's certificate authority (or that at CA_ADDR), which it renews
 (SECRET_TTL, SECRET_GRACE_PERIOD_RATIO) and shows from then on. The key stays in memory, unless OUTPUT_CERTS names a
-folder. Keys are of ECDSA (ECC_CURVE), or RSA with WORKLOAD_RSA_KEY_SIZE. CA_CRL names a file with the certificates that the
+folder. Then the agent has its certificate again after a reboot, when its token may have expired; PROV_CERT names the folder of a
+certificate that is shown before there is another one, usually the same folder. Keys are of ECDSA (ECC_CURVE), or RSA with WORKLOAD_RSA_KEY_SIZE. CA_CRL names a file with the certificates that the
 authority has revoked (./var/run/secrets/istio/crl/ca-crl.pem). COMPLIANCE_POLICY (fips-140-2 or pqc) restricts the TLS of
 the agent; that of Envoy is restricted by the same variable of the control plane.
 
