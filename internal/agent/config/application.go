@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/pilotmesh/pilot/internal/agent/health"
@@ -38,7 +39,6 @@ func (s *Settings) loadApplication(errs *problems) {
 	if len(s.Addresses) > 0 {
 		a.Address = s.Addresses[0]
 	}
-	s.loadReadiness(errs)
 	const legacy = "REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION"
 	if text := env(legacy); text != "" {
 		local, err := strconv.ParseBool(text)
@@ -49,6 +49,7 @@ func (s *Settings) loadApplication(errs *problems) {
 			a.Address = "localhost"
 		}
 	}
+	s.loadReadiness(errs)
 	if text := env("ISTIO_PROMETHEUS_ANNOTATIONS"); text != "" {
 		targets, remarks, err := scrape.Parse(text, s.reservedPorts())
 		if err != nil {
@@ -70,12 +71,8 @@ func (s *Settings) loadReadiness(errs *problems) {
 	if wanted == nil {
 		return
 	}
-	address := "localhost"
-	if len(s.Addresses) > 0 {
-		address = s.Addresses[0]
-	}
 	var err error
-	if s.Application.Readiness, err = health.Parse(wanted, address); err != nil {
+	if s.Application.Readiness, err = health.Parse(wanted, cmp.Or(s.Application.Address, "localhost")); err != nil {
 		errs.add("readinessProbe", "%w", err)
 	}
 	if s.text(metaGroup, "") == "" {

@@ -30,7 +30,7 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 	s.flags.set = fs
 	fs.StringVar(&s.Domain, "domain", "", "DNS suffix of the workload's namespace (default NAMESPACE.svc.cluster.local)")
 	fs.StringVar(&s.Namespace, "namespace", s.Namespace, "namespace of the workload (default $POD_NAMESPACE, $ISTIO_META_NAMESPACE, or default)")
-	fs.StringVar(&s.flags.ip, "ip", s.flags.ip, "IP addresses of the workload, separated by commas (default $INSTANCE_IP, or those of the host)")
+	fs.StringVar(&s.flags.ip, "ip", s.flags.ip, "IP addresses of the workload, separated by commas (default $INSTANCE_IP, $ISTIO_SVC_IP, or those of the host)")
 	fs.StringVar(&s.ID, "id", "", "NAME.NAMESPACE in the node id (default those of the pod)")
 	fs.StringVar(&s.flags.meshConfig, "meshConfig", "./"+meshFile, "file with the mesh settings; only its defaultConfig is used")
 	fs.String("discoveryAddress", "", "host:port of the control plane; its port 15012 is called over TLS")

@@ -139,7 +139,7 @@ func New(environ []string) *Settings {
 		EnvoyLogLevel: "warning", EnvoyComponentLogLevel: "misc:error",
 		Restarts: 10,
 	}
-	s.flags.ip = env.get("INSTANCE_IP", "")
+	s.flags.ip = env.get("INSTANCE_IP", env.get("ISTIO_SVC_IP", ""))
 	s.flags.healthPort = env.get("ENVOY_STATUS_PORT", "15021")
 	s.flags.metricsPort = env.get("ENVOY_PROMETHEUS_PORT", "15090")
 	return s
