@@ -279,7 +279,7 @@ func (folder) Addresses(context.Context, string, string) ([]string, error) { ret
 
 // MachineRoots implements origin.
 func (s folder) MachineRoots(context.Context, string) ([]byte, error) {
-	text, err := s.dir.Read("root-cert.pem")
+	text, err := os.ReadFile(s.dir.Path("root-cert.pem"))
 	if err != nil {
 		return nil, fmt.Errorf("the roots of the control plane: %w; start the control plane once, with the same --stateDir", err)
 	}

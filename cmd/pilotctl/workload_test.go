@@ -38,7 +38,7 @@ func configure(t *testing.T, args ...string) (string, error) {
 // TestConfigureOffline: outside Kubernetes the state folder has all that a machine needs.
 func TestConfigureOffline(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "root-cert.pem"), []byte("roots"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "root-cert.pem"), []byte("roots"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	out, err := configure(t, "x", "workload", "entry", "configure", "-f", "group.yaml", "--stateDir", dir, "--ingressIP", "192.0.2.1", "--autoregister", "-o", "out")
