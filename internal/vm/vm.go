@@ -85,6 +85,9 @@ func Files(f Facts) ([]File, []string, error) {
 	if err := f.check(); err != nil {
 		return nil, nil, err
 	}
+	if err := f.annotate(); err != nil {
+		return nil, nil, err
+	}
 	hosts, remarks := f.hosts()
 	settings, err := f.mesh()
 	if err != nil {
@@ -97,6 +100,32 @@ func Files(f Facts) ([]File, []string, error) {
 		{"mesh.yaml", public, settings},
 		{"root-cert.pem", public, f.Roots},
 	}, remarks, nil
+}
+
+// proxyAnnotation is the annotation with settings of the agent.
+const proxyAnnotation = "proxy.istio.io/config"
+
+// annotate merges the settings of the group over those of the mesh.
+func (f *Facts) annotate() error {
+	text := f.Spec.GetMetadata().GetAnnotations()[proxyAnnotation]
+	var layer meshconfig.ProxyConfig
+	b, err := yaml.YAMLToJSON([]byte(text))
+	if err == nil && text != "" {
+		err = protojson.Unmarshal(b, &layer)
+	}
+	if err != nil {
+		return fmt.Errorf("the annotation %s of the WorkloadGroup: %w", proxyAnnotation, err)
+	}
+	merged := &meshconfig.MeshConfig{}
+	if f.Mesh != nil {
+		merged = proto.CloneOf(f.Mesh)
+	}
+	if merged.DefaultConfig == nil {
+		merged.DefaultConfig = &meshconfig.ProxyConfig{}
+	}
+	proto.Merge(merged.DefaultConfig, &layer)
+	f.Mesh = merged
+	return nil
 }
 
 func (f Facts) check() error {
@@ -120,10 +149,13 @@ func (f Facts) check() error {
 	return errors.Join(errs...)
 }
 
+// revised reports whether the control plane is one beside the default one.
+func (f Facts) revised() bool { return f.Revision != "" && f.Revision != "default" }
+
 // service is the DNS name of the control plane.
 func (f Facts) service() string {
 	name := "istiod"
-	if f.Revision != "" && f.Revision != "default" {
+	if f.revised() {
 		name += "-" + f.Revision
 	}
 	return name + "." + f.ControlNamespace + ".svc"
@@ -177,14 +209,13 @@ func (f Facts) metadata() map[string]string {
 		"CANONICAL_SERVICE": labels[canonicalName], "CANONICAL_REVISION": labels[canonicalRevision],
 		"POD_NAMESPACE": f.Namespace, "SERVICE_ACCOUNT": Account(f.Spec), "TRUST_DOMAIN": f.Mesh.GetTrustDomain(),
 		"ISTIO_META_CLUSTER_ID": f.ClusterID, "ISTIO_META_WORKLOAD_NAME": f.Group, "ISTIO_METAJSON_LABELS": string(text),
-	})
-	for name, value := range map[string]string{
 		"ISTIO_META_MESH_ID": f.Mesh.GetDefaultConfig().GetMeshId(), "ISTIO_META_NETWORK": f.Spec.GetTemplate().GetNetwork(),
-		"ISTIO_META_POD_PORTS": f.ports(),
-	} {
-		if value != "" {
-			m[name] = value
-		}
+	})
+	if ports := f.ports(); ports != "" {
+		m["ISTIO_META_POD_PORTS"] = ports
+	}
+	if f.revised() {
+		m["CA_ADDR"] = f.discovery() // agents of Istio would look for the authority at the default revision
 	}
 	if f.Register {
 		m["ISTIO_META_AUTO_REGISTER_GROUP"] = f.Group
@@ -214,6 +245,15 @@ func (f Facts) ports() string {
 	return string(text)
 }
 
+// inbound are the ports at which inbound traffic is captured: those of the template, or all.
+func (f Facts) inbound() string {
+	var list []string
+	for _, port := range slices.Sorted(maps.Values(f.Spec.GetTemplate().GetPorts())) {
+		list = append(list, strconv.Itoa(int(port)))
+	}
+	return cmp.Or(strings.Join(slices.Compact(list), ","), "*")
+}
+
 // environment returns cluster.env.
 func (f Facts) environment() []byte {
 	m := f.metadata()
@@ -222,7 +262,7 @@ func (f Facts) environment() []byte {
 		exclude = append(exclude, strconv.Itoa(int(port)))
 	}
 	maps.Copy(m, map[string]string{
-		"ISTIO_INBOUND_PORTS": "*", "ISTIO_LOCAL_EXCLUDE_PORTS": strings.Join(exclude, ","), "ISTIO_NAMESPACE": f.Namespace,
+		"ISTIO_INBOUND_PORTS": f.inbound(), "ISTIO_LOCAL_EXCLUDE_PORTS": strings.Join(exclude, ","), "ISTIO_NAMESPACE": f.Namespace,
 		"ISTIO_SERVICE": f.Group + "." + f.Namespace, "ISTIO_SERVICE_CIDR": "*",
 	})
 	if ip := cmp.Or(f.InternalIP, f.ExternalIP); ip != "" {

@@ -65,7 +65,7 @@ func (s *Settings) loadMetadata(errs *problems) {
 			continue
 		}
 		s.Metadata[key] = env[name]
-		if !slices.Contains(readKeys, key) {
+		if env[name] != "" && !slices.Contains(readKeys, key) {
 			unread = append(unread, name)
 		}
 	}
