@@ -116,3 +116,28 @@ func TestReboot(t *testing.T) {
 		t.Error("the log has a key")
 	}
 }
+
+// TestOtherMesh: a machine whose certificate is of a mesh that is no more shows its token, although it would show the certificate first.
+func TestOtherMesh(t *testing.T) {
+	m := newMachine(t)
+	m.start()
+	_, first := m.certificate(nil)
+	m.End(syscall.SIGTERM)
+	m.Discovery.Kill()
+	files, err := os.ReadDir(m.StateDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if file.Name() == "token-key.pem" {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(m.StateDir, file.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.serve()
+	m.start()
+	m.certificate(first)
+	m.shows(m.Agent, "certificate", 1)
+}
