@@ -14,13 +14,15 @@ export GOTOOLCHAIN := auto
 FUZZTIME ?= 10s
 CHECKS ?= 5000
 ARGS ?=
+VERSION ?= 0.0.0~devel
+DEB_ENVOY ?=
 LINT_VERSION := v2.15.0
 LINT := .tools/golangci-lint-$(LINT_VERSION)/golangci-lint
 # Every Go module but those without Go files of their own, and one that would compile Kubernetes' tests first, ten minutes:
 # `make lint MODULES=test/podrunner/nodeconformance` does that.
 MODULES = $(sort $(filter-out test/cluster/build/% test/podrunner/nodeconformance,$(patsubst ./%,%,$(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path './.tools/*')))))
 
-.PHONY: help tools tools-cluster namespaces build docs demo demo-cluster cluster test test-cluster exam check update bench bench-cluster arch fuzz soak chaos lint lint-built mutate clean go
+.PHONY: help tools tools-cluster namespaces build docs deb demo demo-cluster cluster test test-cluster exam check update bench bench-cluster arch fuzz soak chaos lint lint-built mutate clean go
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -38,6 +40,9 @@ build: go ## Build the programs into bin/
 	@mkdir -p bin
 	@echo "build: programs into bin/"
 	@go build -o bin/ ./cmd/...
+
+deb: build ## Make the Debian package of the agent in bin/; VERSION=1.2.3 names it, DEB_ENVOY=/path/to/envoy goes into it
+	@go -C packaging run . -version '$(VERSION)' $(if $(DEB_ENVOY),-envoy '$(abspath $(DEB_ENVOY))')
 
 docs: go ## Write the reference of the commands into doc/reference, and man pages into bin/man
 	@mkdir -p bin/man

@@ -39,7 +39,8 @@ It calls the control plane over TLS if the port is 15012, or if controlPlaneAuth
 for the control plane are in XDS_ROOT_CA (./var/run/secrets/istio/root-cert.pem). The agent shows a token (--tokenFile), and
 gets a certificate for the workload from the control plane's certificate authority (or that at CA_ADDR), which it renews
 (SECRET_TTL, SECRET_GRACE_PERIOD_RATIO) and shows from then on. The key stays in memory, unless OUTPUT_CERTS names a
-folder. Keys are of ECDSA (ECC_CURVE), or RSA with WORKLOAD_RSA_KEY_SIZE. CA_CRL names a file with the certificates that the
+folder. Then the agent has its certificate again after a reboot, when its token may have expired; PROV_CERT names the folder of a
+certificate that is shown before there is another one, usually the same folder. Keys are of ECDSA (ECC_CURVE), or RSA with WORKLOAD_RSA_KEY_SIZE. CA_CRL names a file with the certificates that the
 authority has revoked (./var/run/secrets/istio/crl/ca-crl.pem). COMPLIANCE_POLICY (fips-140-2 or pqc) restricts the TLS of
 the agent; that of Envoy is restricted by the same variable of the control plane.
 
@@ -57,6 +58,9 @@ DNS_FORWARD_PARALLEL=true, for at most DNS_FORWARD_TIMEOUT (5s). /debug/ndsz of 
 It answers the probes and hooks of the kubelet that the injector has redirected to it and described in ISTIO_KUBE_APP_PROBERS
 (/app-health/... and /app-lifecycle/... of the status server), by HTTP, HTTPS, TCP and gRPC. It calls the workload's address, or
 localhost with REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION=true.
+
+On a machine of a WorkloadGroup it probes the application as readinessProbe of ProxyConfig says (httpGet, tcpSocket, exec or grpc), and
+Envoy, and reports changes of the result to the control plane (pilot_agent_workload_healthy).
 
 /stats/prometheus of the status server has the metrics of Envoy, of the agent, and of the application as ISTIO_PROMETHEUS_ANNOTATIONS
 describes it ({"port":"8080","path":"/metrics"}, or several targets). A target that cannot be scraped hides nothing of the others; its

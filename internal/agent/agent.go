@@ -197,6 +197,7 @@ func serve(ctx context.Context, group *run.Group, s *config.Settings, c boot.Con
 		return err
 	}
 	parts.Discovery, parts.Modules = discovery, modules
+	checkHealth(group, s, parts.Envoy, parts.Life, discovery, parts.Log)
 	if parts.Names, err = serveNames(ctx, group, s, c, dialer, store, parts.Log); err != nil {
 		return err
 	}

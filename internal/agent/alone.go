@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,9 +23,9 @@ func writeGRPC(s *config.Settings, c boot.Config, log *slog.Logger) error {
 		return nil
 	}
 	var files boot.Files
-	files.Certificate, files.Key, files.Roots = secret.MountedFiles()
+	files.Certificate, files.Key, files.Roots = mountedFiles(s)
 	if out := s.Certificates.Output; files.Certificate == "" && out != "" {
-		files = boot.Files{Certificate: filepath.Join(out, "cert-chain.pem"), Key: filepath.Join(out, "key.pem"), Roots: filepath.Join(out, "root-cert.pem")}
+		files.Certificate, files.Key, files.Roots = secret.KeptFiles(out)
 	}
 	if files.Certificate == "" && hasCertificate(s) {
 		log.Warn("settings", "remark", "gRPC libraries read certificates from files, and there are none: name a folder for them with OUTPUT_CERTS")

@@ -1,10 +1,12 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/elliptic"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -37,10 +39,19 @@ func secretsSocket(s *config.Settings) string {
 	return filepath.Join(own, "secrets.sock")
 }
 
+// mountedFiles returns the files of the certificate that is mounted for the workload; empty if there is none. What the agent keeps there
+// itself is not mounted.
+func mountedFiles(s *config.Settings) (certificate, key, roots string) {
+	if s.Certificates.Mounted {
+		return secret.MountedFiles()
+	}
+	return secret.MountedFiles(s.Certificates.Output, s.Certificates.Provided)
+}
+
 // hasCertificate reports whether the workload may have a certificate of the mesh: another program serves secrets, certificate files are
 // mounted, or there is a certificate authority.
 func hasCertificate(s *config.Settings) bool {
-	mounted, _, _ := secret.MountedFiles()
+	mounted, _, _ := mountedFiles(s)
 	return s.IdentitySocket != "" || mounted != "" || s.Certificates.Authority != "" && !s.Certificates.Mounted
 }
 
@@ -64,12 +75,17 @@ func samePath(a, b string) bool {
 type credentials struct {
 	issued                  *secret.Issued
 	certificate, key, roots string // files
+	provided                string // a folder with what is shown until the authority has issued one (PROV_CERT)
 }
 
 // pair returns the certificate of the workload; nil if there is none.
 func (c *credentials) pair() *tls.Certificate {
 	if c.issued != nil {
-		return c.issued.Certificate()
+		if p := c.issued.Certificate(); p != nil || c.provided == "" {
+			return p
+		}
+		certificate, key, _ := secret.KeptFiles(c.provided)
+		return readPair(certificate, key)
 	}
 	return readPair(c.certificate, c.key)
 }
@@ -109,8 +125,9 @@ func serveSecrets(ctx context.Context, group *run.Group, s *config.Settings, c b
 	board := secret.NewBoard(log)
 	group.Add(run.Actor{Name: "secrets", Run: board.Run})
 	files := secret.NewFiles(board, log)
-	own.certificate, own.key, own.roots = secret.MountedFiles()
+	own.certificate, own.key, own.roots = mountedFiles(s)
 	if own.certificate == "" && !s.Certificates.Mounted && s.IdentitySocket == "" && s.Certificates.Authority != "" {
+		own.provided = cmp.Or(s.Certificates.Provided, s.Certificates.Output)
 		own.issued = issued(s, board, own, log)
 		files.Except = own.issued.Provides
 		group.Add(run.Actor{Name: "workload certificate", Run: own.issued.Run})
@@ -175,8 +192,9 @@ func issued(s *config.Settings, board *secret.Board, own *credentials, log *slog
 	dialer := &upstream.Dialer{
 		Address: o.Authority, RootsFile: o.AuthorityRoots, ServerName: o.ServerName, TokenFile: o.TokenFile, Roots: own.known, Compliance: o.Compliance,
 		Certificate: func() *tls.Certificate {
-			if o.Provided != "" {
-				return readPair(filepath.Join(o.Provided, "cert-chain.pem"), filepath.Join(o.Provided, "key.pem"))
+			certificate, key, _ := secret.KeptFiles(o.Provided)
+			if p := readPair(certificate, key); o.Provided != "" && p != nil && time.Now().Before(p.Leaf.NotAfter) {
+				return p
 			}
 			return own.pair()
 		},
@@ -187,7 +205,7 @@ func issued(s *config.Settings, board *secret.Board, own *credentials, log *slog
 	}
 	return secret.NewIssued(board, secret.IssueOptions{
 		TrustDomain: o.TrustDomain, Namespace: s.Namespace, Account: s.ServiceAccount, Valid: o.TTL, Grace: o.Grace,
-		RSABits: o.RSABits, Curve: curve, PKCS8: o.PKCS8, Output: o.Output, CRL: o.Revoked, Log: log,
+		RSABits: o.RSABits, Curve: curve, PKCS8: o.PKCS8, Output: o.Output, Provided: o.Provided, CRL: o.Revoked, Log: log,
 		Request: func(ctx context.Context, csr string, valid time.Duration) ([]string, error) {
 			return requestCertificate(ctx, dialer, o.Provided != "", s.ClusterID, csr, valid)
 		},
@@ -195,12 +213,32 @@ func issued(s *config.Settings, board *secret.Board, own *credentials, log *slog
 }
 
 // requestCertificate asks the authority for a certificate. A token goes before the present certificate, because it may show what that
-// does not: that the service account still exists.
+// does not: that the service account still exists. With certificate it is the other way round. If the first is refused, the other is shown.
 func requestCertificate(ctx context.Context, d *upstream.Dialer, certificate bool, cluster, csr string, valid time.Duration) ([]string, error) {
 	conn, err := d.Dial(certificate)
 	if err != nil {
 		return nil, err
 	}
+	chain, err := ask(ctx, conn, d.Address, cluster, csr, valid)
+	if err == nil || ctx.Err() != nil {
+		return chain, err
+	}
+	other, dialErr := d.Dial(!certificate)
+	if dialErr != nil {
+		return nil, err
+	}
+	if other.Shows == conn.Shows {
+		return nil, errors.Join(err, other.Close())
+	}
+	chain, otherErr := ask(ctx, other, d.Address, cluster, csr, valid)
+	if otherErr != nil {
+		return nil, fmt.Errorf("with the %s: %w; with the %s: %w", conn.Shows, err, other.Shows, otherErr)
+	}
+	return chain, nil
+}
+
+// ask asks the authority over a connection, and closes it.
+func ask(ctx context.Context, conn *upstream.Connection, address, cluster, csr string, valid time.Duration) ([]string, error) {
 	defer conn.Close() //nolint:errcheck // nothing is buffered
 	metadata, err := structpb.NewStruct(map[string]any{"ClusterID": cluster})
 	if err != nil {
@@ -210,7 +248,7 @@ func requestCertificate(ctx context.Context, d *upstream.Dialer, certificate boo
 		Csr: csr, ValidityDuration: int64(valid / time.Second), Metadata: metadata,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", d.Address, err)
+		return nil, fmt.Errorf("%s: %w", address, err)
 	}
 	return answer.GetCertChain(), nil
 }

@@ -83,6 +83,7 @@ var flow = []struct{ pkg, imports string }{
 	{"capture/routes", "capture/rules capture/settings"},
 	{"capture/probe", "capture/rules capture/settings"},
 	{"capture", "capture/..."},
+	{"vm", "api"},
 	{"arch", ""},
 	{"reference", ""},
 	// Only tests import it: it stands in no other row.
@@ -103,8 +104,8 @@ var outside = []struct{ prefix, only, why string }{
 	{"k8s.io/", "source/... cluster inject", "Kubernetes is one source among others"},
 	{"sigs.k8s.io/controller-runtime", "source/... inject", "Kubernetes is one source among others"},
 	{"sigs.k8s.io/gateway-api", "source/... inject", "Kubernetes is one source among others"},
-	{"istio.io/api", "api/... source/... state view/... xds/... ca config inject agent/... admin analyze meshtest", "the kernel and the vocabulary have no user types"},
-	{"google.golang.org/protobuf", "api/... proxy source/... state view/... xds/... ca config inject agent/... admin meshtest", "the kernel and the vocabulary have no messages"},
+	{"istio.io/api", "api/... source/... state view/... xds/... ca config inject vm agent/... admin analyze meshtest", "the kernel and the vocabulary have no user types"},
+	{"google.golang.org/protobuf", "api/... proxy source/... state view/... xds/... ca config inject vm agent/... admin meshtest", "the kernel and the vocabulary have no messages"},
 	{"google.golang.org/grpc", "xds/push xds/route xds/server xds/grpc source/... admission ca admin agent/... run", "only what speaks on the network needs it"},
 	{"google.golang.org/grpc/mem", "xds/protocol xds/server agent/...", "buffers are made ready once; the protocol knows no more of gRPC"},
 	{"istio.io/istio", "", "another control plane is not a library"},
@@ -146,7 +147,7 @@ var goroutines = map[string]string{
 	"source/remote": "one source per remote cluster, which comes and goes with its Secret",
 	"agent/secret":  "the sending half of a stream, and the request to the certificate authority",
 	"agent/scrape":  "one request per target, which are waited for",
-	"agent/relay":   "the sending half of a stream",
+	"agent/relay":   "the sending half of a stream, what the agent itself reports on it, and questions to Envoy while something is warming",
 	"agent/wasm":    "one per fetch, a few at a time, which are waited for",
 	"agent/dns":     "the receiving half of a stream; the DNS servers, and a query to each server, which are waited for",
 }

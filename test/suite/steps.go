@@ -40,6 +40,7 @@ var suites = map[string][]step{
 		tests("schema", "verdicts of API servers", "test", packages("./schema")),
 		tests("protocol", "conversations with a running control plane", "test", packages("./conformance/..."), "-timeout=20m"),
 		tests("e2e", "end to end with real Envoy", "test", packages("./e2e/...", "./chaos"), "-race", "-timeout=20m"),
+		tests("package", "the Debian package on a machine with systemd", "packaging", packages("./..."), "-timeout=10m"),
 		tests("capture", "who receives a connection, with each back end of capture", "test", packages("./capture/..."), "-parallel=3"),
 		step{"exam", "requests through real Envoy, held against stored answers", "", exam},
 		tests("nodes", "pods as processes in namespaces", "test/podrunner", packages("./..."), "-p=1", "-timeout=20m"),
@@ -76,7 +77,7 @@ func command(name, what, dir string, args ...string) step {
 
 // gofmt fails on files that are not formatted, and names them.
 func gofmt(ctx context.Context, dir string, w io.Writer) result {
-	cmd := exec.CommandContext(ctx, "gofmt", "-l", "cmd", "internal", "test")
+	cmd := exec.CommandContext(ctx, "gofmt", "-l", "cmd", "internal", "test", "packaging")
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	if err != nil || len(out) > 0 {

@@ -1,8 +1,10 @@
 package config
 
 import (
+	"cmp"
 	"strconv"
 
+	"github.com/pilotmesh/pilot/internal/agent/health"
 	"github.com/pilotmesh/pilot/internal/agent/probe"
 	"github.com/pilotmesh/pilot/internal/agent/scrape"
 )
@@ -14,6 +16,8 @@ type Application struct {
 	// Address is the host that probes call: the workload's first address, or localhost
 	// (REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION).
 	Address string
+	// Readiness is the probe whose result is reported to the control plane (readinessProbe).
+	Readiness health.Probe
 	// Targets are where the application serves metrics (ISTIO_PROMETHEUS_ANNOTATIONS).
 	Targets []scrape.Target
 }
@@ -45,6 +49,7 @@ func (s *Settings) loadApplication(errs *problems) {
 			a.Address = "localhost"
 		}
 	}
+	s.loadReadiness(errs)
 	if text := env("ISTIO_PROMETHEUS_ANNOTATIONS"); text != "" {
 		targets, remarks, err := scrape.Parse(text, s.reservedPorts())
 		if err != nil {
@@ -57,6 +62,21 @@ func (s *Settings) loadApplication(errs *problems) {
 	}
 	if len(a.Probes) > 0 && s.Proxy.GetStatusPort() == 0 {
 		s.warn("ISTIO_KUBE_APP_PROBERS has no effect: there is no status server (--statusPort)")
+	}
+}
+
+// loadReadiness reads the probe of the WorkloadGroup.
+func (s *Settings) loadReadiness(errs *problems) {
+	wanted := s.Proxy.GetReadinessProbe()
+	if wanted == nil {
+		return
+	}
+	var err error
+	if s.Application.Readiness, err = health.Parse(wanted, cmp.Or(s.Application.Address, "localhost")); err != nil {
+		errs.add("readinessProbe", "%w", err)
+	}
+	if s.text(metaGroup, "") == "" {
+		s.warn("readinessProbe: its result is reported, and nobody reads it, because the workload belongs to no WorkloadGroup (%s%s)", metaPrefix, metaGroup)
 	}
 }
 

@@ -417,3 +417,19 @@ func TestSTS(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestReadiness: the probe of a WorkloadGroup is read wherever ProxyConfig is, and one that cannot work is refused.
+func TestReadiness(t *testing.T) {
+	const probe = "PROXY_CONFIG={discoveryAddress: 10.0.0.1:15010, readinessProbe: {httpGet: {port: 8080}, periodSeconds: 5}}"
+	s := mustLoad(t, nil, []string{probe, "ISTIO_META_AUTO_REGISTER_GROUP=vm"})
+	if p := s.Application.Readiness; !p.Set() || p.Period != 5*time.Second || p.Timeout != time.Second || p.Failures != 3 {
+		t.Errorf("%+v", p)
+	}
+	if text := strings.Join(s.Warnings(), "\n"); strings.Contains(text, "readinessProbe") || strings.Contains(text, "AUTO_REGISTER") {
+		t.Error(text)
+	}
+	if text := strings.Join(mustLoad(t, nil, []string{probe}).Warnings(), "\n"); !strings.Contains(text, "belongs to no WorkloadGroup (ISTIO_META_AUTO_REGISTER_GROUP)") {
+		t.Error(text)
+	}
+	fails(t, []string{"PROXY_CONFIG={readinessProbe: {tcpSocket: {port: 0}}}"}, nil, "readinessProbe: the port 0 is not between 1 and 65535")
+}

@@ -42,10 +42,13 @@ const (
 // metaNamespace is the key of the workload's namespace in the node metadata.
 const metaNamespace = "NAMESPACE"
 
+// metaGroup is the key of the WorkloadGroup in which the proxy asks to be registered.
+const metaGroup = "AUTO_REGISTER_GROUP"
+
 // readKeys are the keys of node metadata that the control plane, the agent or a debug page reads.
 var readKeys = []string{
 	metaNamespace, "CLUSTER_ID", "NETWORK", "ISTIO_VERSION", "INTERCEPTION_MODE", "INSTANCE_IPS", "HTTP10", "IDLE_TIMEOUT", "GENERATOR",
-	"LABELS", "ANNOTATIONS", "WORKLOAD_NAME", "DNS_CAPTURE",
+	"LABELS", "ANNOTATIONS", "WORKLOAD_NAME", "DNS_CAPTURE", "NODE_NAME", "SERVICE_ACCOUNT", metaGroup,
 }
 
 // jsonKeys are the names of JSON variables whose object becomes the value of one key. The objects of all other JSON variables
@@ -65,7 +68,7 @@ func (s *Settings) loadMetadata(errs *problems) {
 			continue
 		}
 		s.Metadata[key] = env[name]
-		if !slices.Contains(readKeys, key) {
+		if env[name] != "" && !slices.Contains(readKeys, key) {
 			unread = append(unread, name)
 		}
 	}

@@ -30,7 +30,7 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 	s.flags.set = fs
 	fs.StringVar(&s.Domain, "domain", "", "DNS suffix of the workload's namespace (default NAMESPACE.svc.cluster.local)")
 	fs.StringVar(&s.Namespace, "namespace", s.Namespace, "namespace of the workload (default $POD_NAMESPACE, $ISTIO_META_NAMESPACE, or default)")
-	fs.StringVar(&s.flags.ip, "ip", s.flags.ip, "IP addresses of the workload, separated by commas (default $INSTANCE_IP, or those of the host)")
+	fs.StringVar(&s.flags.ip, "ip", s.flags.ip, "IP addresses of the workload, separated by commas (default $INSTANCE_IP, $ISTIO_SVC_IP, or those of the host)")
 	fs.StringVar(&s.ID, "id", "", "NAME.NAMESPACE in the node id (default those of the pod)")
 	fs.StringVar(&s.flags.meshConfig, "meshConfig", "./"+meshFile, "file with the mesh settings; only its defaultConfig is used")
 	fs.String("discoveryAddress", "", "host:port of the control plane; its port 15012 is called over TLS")
@@ -113,7 +113,6 @@ var unusedFields = map[protoreflect.Name]string{
 	"stat_name_length":        "Envoy limits the length of names no longer",
 	"connection_settings":     "the control plane does not act on it yet",
 	"extra_stat_tags":         "the filter that adds such tags is not part of standard Envoy",
-	"readiness_probe":         "the agent does not probe the application yet",
 	"ca_certificates_pem":     "further roots are not supported yet; the certificate authority gives all roots of the mesh",
 	"private_key_provider":    "keys are kept in memory; providers of keys are not supported yet",
 	"sds":                     "where certificates come from follows from the files and sockets that there are",

@@ -141,12 +141,12 @@ func New(environ []string) *Settings {
 	env := readEnvironment(environ)
 	s := &Settings{
 		Role: Sidecar, env: env, dir: ".", environ: environ,
-		Name: env.get("POD_NAME", ""), Namespace: env.get("POD_NAMESPACE", ""), ServiceAccount: env.get("SERVICE_ACCOUNT", ""),
+		Name: env.get("POD_NAME", ""), Namespace: env.get("POD_NAMESPACE", ""),
 		EnvoyFromEnv:  env.get("ENVOY", ""),
 		EnvoyLogLevel: "warning", EnvoyComponentLogLevel: "misc:error",
 		Restarts: 10,
 	}
-	s.flags.ip = env.get("INSTANCE_IP", "")
+	s.flags.ip = env.get("INSTANCE_IP", env.get("ISTIO_SVC_IP", ""))
 	s.flags.healthPort = env.get("ENVOY_STATUS_PORT", "15021")
 	s.flags.metricsPort = env.get("ENVOY_PROMETHEUS_PORT", "15090")
 	return s
@@ -245,6 +245,7 @@ func (s *Settings) loadIdentity(errs *problems) {
 	if s.Domain == "" {
 		s.Domain = s.Namespace + ".svc.cluster.local"
 	}
+	s.ServiceAccount = s.lookup("SERVICE_ACCOUNT")
 	s.ClusterID = s.text("CLUSTER_ID", "Kubernetes")
 	var err error
 	if s.Addresses, err = addresses(s.flags.ip); err != nil {
@@ -259,7 +260,7 @@ func (s *Settings) loadNamespace() (from string) {
 		delete(s.Metadata, metaNamespace)
 		return "--namespace"
 	}
-	if s.Namespace = s.env.get("POD_NAMESPACE", ""); s.Namespace != "" {
+	if s.Namespace = s.lookup("POD_NAMESPACE"); s.Namespace != "" {
 		return "POD_NAMESPACE"
 	}
 	s.Namespace = s.text(metaNamespace, "default")

@@ -51,10 +51,15 @@ type Options struct {
 
 // Handler answers requests for the paths of the probes. The status is 200 to 399 if the application is healthy.
 func Handler(o Options) http.Handler {
-	return &handler{Options: o, running: make(chan struct{}, maxRunning), client: &http.Client{CheckRedirect: sameHost, Transport: &http.Transport{
+	return &handler{Options: o, running: make(chan struct{}, maxRunning), client: newClient()}
+}
+
+// newClient returns a client that calls applications as the kubelet does.
+func newClient() *http.Client {
+	return &http.Client{CheckRedirect: sameHost, Transport: &http.Transport{
 		DialContext: dial, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the kubelet does not verify certificates of applications either
-	}}}
+	}}
 }
 
 type handler struct {
@@ -178,18 +183,26 @@ func sameHost(req *http.Request, via []*http.Request) error {
 }
 
 func (h *handler) tcp(ctx context.Context, p Probe) error {
-	conn, err := dial(ctx, "tcp", net.JoinHostPort(p.destination(h.Own, h.Address), p.TCP.Port.String()))
-	if err != nil {
-		return fmt.Errorf("the application: %w", err)
-	}
-	if err := conn.Close(); err != nil {
-		h.Log.Debug("closing the connection of a probe", "error", err)
-	}
-	return nil // the application has accepted the connection
+	return connect(ctx, net.JoinHostPort(p.destination(h.Own, h.Address), p.TCP.Port.String()))
 }
 
 func (h *handler) grpc(ctx context.Context, p Probe) error {
-	conn, err := grpc.NewClient("passthrough:///"+net.JoinHostPort(h.Address, p.GRPC.Port.String()),
+	return check(ctx, net.JoinHostPort(h.Address, p.GRPC.Port.String()), p.GRPC.Service)
+}
+
+// connect opens a connection to the application and closes it.
+func connect(ctx context.Context, address string) error {
+	conn, err := dial(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("the application: %w", err)
+	}
+	_ = conn.Close() // the application has accepted the connection, and nothing was written
+	return nil
+}
+
+// check calls the gRPC health protocol of the application.
+func check(ctx context.Context, address, service string) error {
+	conn, err := grpc.NewClient("passthrough:///"+address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(), grpc.WithUserAgent("kube-probe"),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)), grpc.WithMaxHeaderListSize(maxHeader),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return dial(ctx, "tcp", address) }))
@@ -197,18 +210,18 @@ func (h *handler) grpc(ctx context.Context, p Probe) error {
 		return fmt.Errorf("the application: %w", err)
 	}
 	defer conn.Close() //nolint:errcheck // nothing is buffered
-	resp, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{Service: p.GRPC.Service})
+	resp, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{Service: service})
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.Unimplemented:
 		return fmt.Errorf("the application does not implement the gRPC health protocol (grpc.health.v1.Health): %w", err)
 	case codes.NotFound:
-		return fmt.Errorf("the application does not know the gRPC service %q: %w", p.GRPC.Service, err)
+		return fmt.Errorf("the application does not know the gRPC service %q: %w", service, err)
 	default:
 		return fmt.Errorf("the application: %w", err)
 	}
 	if resp.GetStatus() != healthpb.HealthCheckResponse_SERVING {
-		return fmt.Errorf("the gRPC service %q of the application is %s", p.GRPC.Service, resp.GetStatus())
+		return fmt.Errorf("the gRPC service %q of the application is %s", service, resp.GetStatus())
 	}
 	return nil
 }

@@ -1,7 +1,8 @@
 // Package probe answers probes and hooks of the kubelet on behalf of the application. The injector redirects them to the agent,
-// because the kubelet has no certificate of the mesh, and describes in ISTIO_KUBE_APP_PROBERS what the kubelet would have done.
+// because the kubelet has no certificate of the mesh, and describes in ISTIO_KUBE_APP_PROBERS what the kubelet would have done. Where
+// there is no kubelet, it runs the probe that the agent itself is told to (Direct).
 //
-// Invariants: only the workload's own addresses are called. What is read of an answer, how long a probe takes, and how many run
+// Invariants: of what others ask for, only the workload's own addresses are called. What is read of an answer, how long a probe takes, and how many run
 // at the same time is limited. An answer follows the rules of the kubelet: certificates are not verified, and redirects are
 // followed on the same host only.
 //
@@ -134,6 +135,11 @@ func (p *Probe) check(path string) error {
 	if p.TimeoutSeconds < 0 {
 		return fmt.Errorf("timeoutSeconds: %d is negative", p.TimeoutSeconds)
 	}
+	return p.valid()
+}
+
+// valid checks what the probe asks, and completes it.
+func (p *Probe) valid() error {
 	kinds, port := 0, Port(0)
 	if p.HTTP != nil {
 		kinds, port = kinds+1, p.HTTP.Port

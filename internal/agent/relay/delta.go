@@ -127,9 +127,9 @@ func (*delta) message(u *update) proto.Message {
 	}
 }
 
-// ask implements dialect.
-func (*delta) ask(typeURL, nonce, _, why string) proto.Message {
-	return &discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResponseNonce: nonce, ErrorDetail: reject(why)}
+// own implements dialect.
+func (*delta) own(q question) proto.Message {
+	return &discoveryv3.DeltaDiscoveryRequest{TypeUrl: q.typeURL, ResourceNamesSubscribe: q.names, ResponseNonce: q.nonce, ErrorDetail: q.failure}
 }
 
 // response implements dialect.

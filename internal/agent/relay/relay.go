@@ -14,9 +14,10 @@
 // there, all other types flow. If it cannot be had, Envoy keeps the last good version of the extension or is given something that stands in for it,
 // the control plane is sent a NACK that says why, and the agent tries again. Pull secrets come neither to Envoy nor into a file.
 //
-// Trust bundles are for the agent itself: the relay asks for them on Envoy's stream, and Envoy does not see them.
+// Trust bundles are for the agent itself: the relay asks for them on Envoy's stream, and Envoy does not see them. The relay also reports
+// the health of the workload: on each stream, after the first request and whenever it changes.
 //
-// Goroutines: two per stream, and one more for extensions, which end with it.
+// Goroutines: three per stream, and one more for extensions, which end with it.
 package relay
 
 import (
@@ -70,6 +71,8 @@ type Relay struct {
 	// spare is a connection that has come about while the last known good configuration was served, for the next stream; nil if there is
 	// none. Making another one could take longer than connecting.
 	spare atomic.Pointer[upstream.Connection]
+	// health is what the streams report of the workload.
+	health announcement
 }
 
 // New returns a relay.
@@ -176,6 +179,7 @@ func (r *Relay) pass(method string, down grpc.ServerStream) error {
 	lasts := time.AfterFunc(lasting, reached)
 	defer lasts.Stop()
 	go s.readEnvoy() // it ends when this function has returned, because receiving from Envoy then fails
+	go s.tellHealth(down.Context(), &r.health)
 	answered := false
 	for {
 		var f frame

@@ -436,3 +436,55 @@ func TestNameOf(t *testing.T) {
 		}
 	}
 }
+
+// told waits until the control plane is told the health of the workload, among other requests.
+func told[Q interface {
+	GetTypeUrl() string
+	GetErrorDetail() *rpcstatus.Status
+}](p *place, from <-chan Q) string {
+	p.Helper()
+	for {
+		if q := take(p, from); q.GetTypeUrl() == healthURL {
+			return q.GetErrorDetail().GetMessage()
+		}
+	}
+}
+
+// TestHealth: each stream reports the health of the workload, after the request that says whose stream it is, and whenever it changes.
+func TestHealth(t *testing.T) {
+	p := newPlace(t)
+	p.relay.Report(Health{Reason: "not yet"})
+	s := p.connect()
+	p.must(s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterURL}))
+	if q := take(p, p.deltas); q.GetTypeUrl() != clusterURL {
+		t.Errorf("the first request is %v", q)
+	}
+	if got := told(p, p.deltas); got != "not yet" {
+		t.Error(got)
+	}
+	p.relay.Report(Health{Healthy: true})
+	p.relay.Report(Health{Healthy: true})
+	if got := told(p, p.deltas); got != "" {
+		t.Error(got)
+	}
+	p.relay.Report(Health{Reason: "gone"})
+	if got := told(p, p.deltas); got != "gone" {
+		t.Error(got)
+	}
+	w := p.connectWhole()
+	p.must(w.Send(&discoveryv3.DiscoveryRequest{TypeUrl: clusterURL}))
+	if got := told(p, p.wholes); got != "gone" {
+		t.Error(got)
+	}
+	p.control.Stop()
+	p.relay.Report(Health{Healthy: true})
+	if _, err := s.Recv(); err == nil {
+		t.Fatal("the stream goes on")
+	}
+	p.serve(p.address)
+	s = p.connect()
+	p.must(s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterURL}))
+	if got := told(p, p.deltas); got != "" {
+		t.Errorf("after the control plane has come back: %s", got)
+	}
+}

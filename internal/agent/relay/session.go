@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -44,17 +45,20 @@ type session struct {
 	dialect dialect
 	// extensions rewrites what is said of extensions.
 	extensions *extensions
+	// begun is closed, and passed set, when Envoy's first request has been passed on, which says whose stream it is. Only the goroutine that
+	// reads from Envoy uses passed.
+	begun  chan struct{}
+	passed bool
 	// answers counts the responses that the relay has made. Only the goroutine that reads from Envoy uses it.
 	answers int
 
-	// trust takes the roots of trust bundles; nil if there are none to ask for. asked says that it was asked for them, and trusted is the
-	// version that was accepted last. Each belongs to one goroutine: that which reads from Envoy, and from the control plane.
+	// trust takes the roots of trust bundles; nil if there are none to ask for. trusted is the version that was accepted last. Only the
+	// goroutine that reads from the control plane uses it.
 	trust   func([]string) error
-	asked   bool
 	trusted string
 
-	// upMu guards sending to the control plane.
-	upMu sync.Mutex
+	// sending guards sending to the control plane.
+	sending sync.Mutex
 	// mu guards sending to Envoy, and what Envoy has not acknowledged yet: a function for each nonce that takes it in.
 	mu      sync.Mutex
 	pending map[string]func()
@@ -70,13 +74,22 @@ type dialect interface {
 	// update reads a response that the relay does not just pass on; nil if it cannot be read. message writes one about extensions.
 	update(data []byte) *update
 	message(u *update) proto.Message
-	// ask makes a request of the relay itself, for everything of a type, or about a response: version is that of the last good one, and why
-	// is empty if this one is good.
-	ask(typeURL, nonce, version, why string) proto.Message
+	// own writes a request of the relay itself.
+	own(q question) proto.Message
+}
+
+// question is a request of the relay itself.
+type question struct {
+	typeURL string
+	names   []string
+	// nonce is that of the response that is answered; empty for none. version is that of the last good response.
+	nonce, version string
+	// failure is what is wrong; nil for nothing.
+	failure *rpcstatus.Status
 }
 
 func newSession(method string, down grpc.ServerStream, r *Relay) *session {
-	s := &session{down: down, store: r.store, log: r.log, trust: r.trust, failed: make(chan error, 1), pending: map[string]func(){}}
+	s := &session{down: down, store: r.store, log: r.log, trust: r.trust, failed: make(chan error, 1), begun: make(chan struct{}), pending: map[string]func(){}}
 	s.extensions = newExtensions(s, r)
 	if method == deltaMethod {
 		s.dialect = &delta{asked: map[string]bool{}}
@@ -92,24 +105,40 @@ func (s *session) readEnvoy() {
 		var f frame
 		if err := s.down.RecvMsg(&f); err != nil {
 			if s.up != nil && errors.Is(err, io.EOF) {
+				s.sending.Lock()
 				_ = s.up.CloseSend() // receiving from it says why it fails
+				s.sending.Unlock()
 			}
 			return
 		}
-		pass, err := s.dialect.request(s, &f)
-		if err == nil && pass != nil && s.up != nil {
-			if err = s.sendUp(pass); err == nil {
-				err = s.askForTrust()
-			}
-		}
-		if pass != &f || s.up == nil {
-			f.data.Free()
-		}
-		if err != nil {
+		if err := s.fromEnvoy(&f); err != nil {
 			s.failed <- err // which nobody reads if there is a control plane
 			return
 		}
 	}
+}
+
+// fromEnvoy handles a request of Envoy.
+func (s *session) fromEnvoy(f *frame) error {
+	pass, err := s.dialect.request(s, f)
+	passed := err == nil && pass != nil && s.up != nil
+	if passed {
+		err = s.toControlPlane(pass)
+	}
+	if pass != f || s.up == nil {
+		f.data.Free()
+	}
+	if passed && err == nil && !s.passed {
+		s.passed = true
+		err = s.begin()
+	}
+	return err
+}
+
+// begin does what waits for the first request that is passed on.
+func (s *session) begin() error {
+	close(s.begun)
+	return s.askForTrust()
 }
 
 // fromControlPlane passes a response on. One about extensions may have to wait for modules, which holds back no others.
@@ -127,11 +156,20 @@ func (s *session) fromControlPlane(f *frame) error {
 	return nil
 }
 
-// sendUp sends a message to the control plane, and releases its buffers.
-func (s *session) sendUp(f *frame) error {
-	s.upMu.Lock()
-	defer s.upMu.Unlock()
+// toControlPlane sends a request, and releases its buffers.
+func (s *session) toControlPlane(f *frame) error {
+	s.sending.Lock()
+	defer s.sending.Unlock()
 	return s.up.SendMsg(f)
+}
+
+// tell sends a request of the relay itself to the control plane.
+func (s *session) tell(q question) error {
+	b, err := proto.Marshal(s.dialect.own(q))
+	if err != nil {
+		return err
+	}
+	return s.toControlPlane(&frame{mem.BufferSlice{mem.SliceBuffer(b)}})
 }
 
 // pass passes a response on as it is.

@@ -107,9 +107,9 @@ func (*wholeState) message(u *update) proto.Message {
 	return a
 }
 
-// ask implements dialect.
-func (*wholeState) ask(typeURL, nonce, version, why string) proto.Message {
-	return &discoveryv3.DiscoveryRequest{TypeUrl: typeURL, ResponseNonce: nonce, VersionInfo: version, ErrorDetail: reject(why)}
+// own implements dialect.
+func (*wholeState) own(q question) proto.Message {
+	return &discoveryv3.DiscoveryRequest{TypeUrl: q.typeURL, ResourceNames: q.names, ResponseNonce: q.nonce, VersionInfo: q.version, ErrorDetail: q.failure}
 }
 
 // response implements dialect.

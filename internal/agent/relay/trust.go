@@ -6,21 +6,18 @@ import (
 
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/proto"
 	meshconfig "istio.io/api/mesh/v1alpha1"
 )
 
 // trustURL is the type of what Istio's control plane tells agents: a ProxyConfig that has a trust bundle, and nothing else.
 const trustURL = "type.googleapis.com/istio.mesh.v1alpha1.ProxyConfig"
 
-// askForTrust asks for trust bundles, once, behind Envoy's first request: that says who asks.
+// askForTrust asks for trust bundles.
 func (s *session) askForTrust() error {
-	if s.trust == nil || s.asked {
+	if s.trust == nil {
 		return nil
 	}
-	s.asked = true
-	return s.tell(s.dialect.ask(trustURL, "", "", ""))
+	return s.tell(question{typeURL: trustURL})
 }
 
 // takeTrust takes a trust bundle, or rejects it. The last good one stays in force then.
@@ -49,16 +46,7 @@ func (s *session) takeTrust(data []byte) error {
 	} else {
 		s.log.Warn("a trust bundle of the control plane cannot be used; the last good one stays in force", "error", why)
 	}
-	return s.tell(s.dialect.ask(trustURL, u.nonce, s.trusted, why))
-}
-
-// tell sends a request of the relay itself to the control plane.
-func (s *session) tell(m proto.Message) error {
-	b, err := proto.Marshal(m)
-	if err != nil {
-		return err
-	}
-	return s.sendUp(&frame{mem.BufferSlice{mem.SliceBuffer(b)}})
+	return s.tell(question{typeURL: trustURL, nonce: u.nonce, version: s.trusted, failure: reject(why)})
 }
 
 // reject is why a response is rejected; nil if it is not.

@@ -15,13 +15,9 @@ import (
 	"log/slog"
 	mathrand "math/rand/v2"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
-
-	"github.com/google/renameio/v2"
 
 	"github.com/pilotmesh/pilot/internal/filewatch"
 )
@@ -42,9 +38,10 @@ type IssueOptions struct {
 	PKCS8   bool
 	// CRL is a file with lists of revoked certificates, which may be missing or come later; empty for none.
 	CRL string
-	// Output is a folder to which key, certificate and roots are written; empty for none.
-	Output string
-	Log    *slog.Logger
+	// Output is a folder to which key, certificate and roots are written; empty for none. Provided is a folder from which they are read if
+	// Output has none. They are used from the start on, so that a machine has its certificate again after a reboot.
+	Output, Provided string
+	Log              *slog.Logger
 }
 
 // Times of requests to the authority.
@@ -80,6 +77,8 @@ type held struct {
 	roots   []byte
 	answers map[string]Answer
 	renew   time.Time
+	// restored is true if it was read from files.
+	restored bool
 }
 
 // NewIssued returns a provider for a board.
@@ -87,7 +86,9 @@ func NewIssued(b *Board, o IssueOptions) *Issued {
 	if o.Curve == nil {
 		o.Curve = elliptic.P256()
 	}
-	return &Issued{board: b, o: o, watched: filewatch.Watcher{Log: o.Log}, trusted: make(chan []byte, 1)}
+	i := &Issued{board: b, o: o, watched: filewatch.Watcher{Log: o.Log}, trusted: make(chan []byte, 1)}
+	i.restore(time.Now())
+	return i
 }
 
 // Certificate returns the workload's certificate with its key; nil if there is none.
@@ -289,7 +290,8 @@ func (i *Issued) check(answer []string, key crypto.Signer, now time.Time) (*held
 	if err := verify(certs, trusted, now); err != nil {
 		return nil, fmt.Errorf("its roots do not vouch for the certificate: %w", err)
 	}
-	if old := i.held.Load(); old != nil && now.Before(old.pair.Leaf.NotAfter) {
+	// What the mesh trusted when the files were written says nothing: the machine may have been off meanwhile.
+	if old := i.held.Load(); old != nil && !old.restored && now.Before(old.pair.Leaf.NotAfter) {
 		known := x509.NewCertPool()
 		known.AppendCertsFromPEM(old.roots)
 		if err := verify(certs, known, now); err != nil {
@@ -373,28 +375,4 @@ func (i *Issued) encodeKey(key crypto.Signer) ([]byte, error) {
 	}
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), err
-}
-
-// write writes what is held to the output folder. Each file is written whole.
-func (i *Issued) write(h *held) {
-	if i.o.Output == "" || h == nil {
-		return
-	}
-	key, err := i.encodeKey(h.pair.PrivateKey.(crypto.Signer)) //nolint:forcetypeassert // newKey made it
-	var chain []byte
-	for _, der := range h.pair.Certificate {
-		chain = append(chain, pem.EncodeToMemory(&pem.Block{Type: certificateBlock, Bytes: der})...)
-	}
-	err = errors.Join(err, os.MkdirAll(i.o.Output, 0o700))
-	for _, f := range []struct {
-		name    string
-		content []byte
-	}{{"key.pem", key}, {"cert-chain.pem", chain}, {"root-cert.pem", i.bundle(h)}} {
-		if err == nil {
-			err = renameio.WriteFile(filepath.Join(i.o.Output, f.name), f.content, 0o600, renameio.WithTempDir(i.o.Output))
-		}
-	}
-	if err != nil {
-		i.o.Log.Warn("certificates cannot be written to the folder OUTPUT_CERTS", "error", err)
-	}
 }

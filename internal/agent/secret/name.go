@@ -3,6 +3,8 @@ package secret
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -61,9 +63,13 @@ func mounted() [][3]string {
 	}
 }
 
-// MountedFiles returns the paths of the certificate, key and roots that are mounted for the workload; empty if there are none.
-func MountedFiles() (certificate, key, roots string) {
+// MountedFiles returns the paths of the certificate, key and roots that are mounted for the workload; empty if there are none. Files in the
+// folders own are not mounted: the agent writes them itself.
+func MountedFiles(own ...string) (certificate, key, roots string) {
 	for _, m := range mounted() {
+		if slices.ContainsFunc(own, func(dir string) bool { return dir != "" && same(dir, filepath.Dir(m[0])) }) {
+			continue
+		}
 		_, noCertificate := os.Stat(m[0])
 		_, noKey := os.Stat(m[1])
 		if noCertificate == nil && noKey == nil {
@@ -71,6 +77,16 @@ func MountedFiles() (certificate, key, roots string) {
 		}
 	}
 	return "", "", ""
+}
+
+// same reports whether two paths name one folder.
+func same(a, b string) bool {
+	first, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	second, err := os.Stat(b)
+	return err == nil && os.SameFile(first, second)
 }
 
 func mountedPairs() [][]string {

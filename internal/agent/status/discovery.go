@@ -30,5 +30,12 @@ func discoveryMetrics(d Discovery) string {
 		failing = 1
 	}
 	gauge("pilot_agent_last_known_good_failing", "1 if the last known good configuration cannot be stored, or could not be read.", failing)
+	if h, known := d.Health(); known {
+		healthy := int64(0)
+		if h.Healthy {
+			healthy = 1
+		}
+		gauge("pilot_agent_workload_healthy", "Whether the workload is healthy, as it is reported to the control plane.", healthy)
+	}
 	return out.String()
 }

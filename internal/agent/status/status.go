@@ -18,6 +18,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/agent/lastgood"
 	"github.com/pilotmesh/pilot/internal/agent/probe"
+	"github.com/pilotmesh/pilot/internal/agent/relay"
 	"github.com/pilotmesh/pilot/internal/agent/scrape"
 	"github.com/pilotmesh/pilot/internal/agent/secret"
 )
@@ -60,6 +61,8 @@ type Discovery interface {
 	Stale() (since time.Time, stale bool)
 	// Kept describes the last known good configuration.
 	Kept() lastgood.State
+	// Health is what is reported of the workload; known is false if that is nothing.
+	Health() (h relay.Health, known bool)
 }
 
 // Modules is the interface to the cache of WebAssembly modules.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"github.com/pilotmesh/pilot/internal/agent/relay"
 	"io"
 	"log/slog"
 	"net/http"
@@ -40,8 +41,9 @@ type world struct {
 	probed    []string
 }
 
-func (w *world) Stale() (time.Time, bool) { return w.lost, !w.lost.IsZero() }
-func (w *world) Kept() lastgood.State     { return lastgood.State{Resources: 3} }
+func (w *world) Stale() (time.Time, bool)     { return w.lost, !w.lost.IsZero() }
+func (w *world) Kept() lastgood.State         { return lastgood.State{Resources: 3} }
+func (w *world) Health() (relay.Health, bool) { return relay.Health{Healthy: true}, true }
 
 // known are the names of a DNS proxy.
 type known struct{ notReady error }

@@ -11,6 +11,8 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -79,9 +81,13 @@ func (d *Dialer) Dial(certificate bool) (*Connection, error) {
 	d.Compliance.Apply(settings)
 	_, tokenErr := d.token()
 	shows := "token"
-	if own := d.Certificate(); own != nil && (certificate || tokenErr != nil) && time.Now().Before(own.Leaf.NotAfter) {
+	own := d.Certificate()
+	expired := own != nil && !time.Now().Before(own.Leaf.NotAfter)
+	if own != nil && (certificate || tokenErr != nil) && !expired {
 		shows = "certificate"
 		settings.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own, nil }
+	} else if tokenErr != nil && expired {
+		return nil, fmt.Errorf("the agent cannot show who it is: its certificate has expired at %s, and %w", own.Leaf.NotAfter.UTC().Format(time.RFC3339), tokenErr)
 	} else if tokenErr != nil {
 		return nil, fmt.Errorf("the agent cannot show who it is: %w", tokenErr)
 	}
@@ -140,8 +146,30 @@ func (d *Dialer) token() (string, error) {
 	if token == "" || strings.ContainsAny(token, " \t\r\n") {
 		return "", fmt.Errorf("the token file %s has no token, or more than one", d.TokenFile)
 	}
+	if at := expiry(token); !at.IsZero() && time.Now().After(at) {
+		return "", fmt.Errorf("the token %s has expired at %s; write a new one there (pilotctl workload entry configure, or pilotctl token create)", d.TokenFile, at.UTC().Format(time.RFC3339))
+	}
 	return token, nil
 }
+
+// expiry returns when a token expires; zero if it does not tell. The token is not verified: who it is shown to does that.
+func expiry(token string) time.Time {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return time.Time{}
+	}
+	text, err := base64.RawURLEncoding.DecodeString(parts[1])
+	var claims struct {
+		Expires float64 `json:"exp"`
+	}
+	if err != nil || json.Unmarshal(text, &claims) != nil || claims.Expires <= 0 || claims.Expires > maxExpiry {
+		return time.Time{}
+	}
+	return time.Unix(int64(claims.Expires), 0)
+}
+
+// maxExpiry is the latest time that is read from a token, in seconds since 1970: the end of the year 9999.
+const maxExpiry = 253402300799
 
 // bearer adds the token to calls.
 type bearer struct{ dialer *Dialer }

@@ -1,0 +1,297 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/renameio/v2"
+	"github.com/spf13/cobra"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/cluster"
+	"github.com/pilotmesh/pilot/internal/identity"
+	"github.com/pilotmesh/pilot/internal/run"
+	"github.com/pilotmesh/pilot/internal/source/kube"
+	"github.com/pilotmesh/pilot/internal/statefile"
+	"github.com/pilotmesh/pilot/internal/vm"
+)
+
+// experimental holds the commands that istioctl has there, so that they can be typed as Istio's users are used to.
+func experimental() *cobra.Command {
+	c := &cobra.Command{Use: "experimental", Aliases: []string{"x", "exp"}, Short: "The commands that istioctl has here", Hidden: true}
+	c.AddCommand(workloadCommand())
+	return c
+}
+
+func workloadCommand() *cobra.Command {
+	c := &cobra.Command{Use: "workload", Short: "Virtual machines in the mesh"}
+	group := &cobra.Command{Use: "group", Short: "WorkloadGroups: what machines of one kind have in common"}
+	group.AddCommand(groupCreate())
+	entry := &cobra.Command{Use: "entry", Short: "Single machines"}
+	entry.AddCommand(entryConfigure())
+	c.AddCommand(group, entry)
+	return c
+}
+
+func groupCreate() *cobra.Command {
+	c := &cobra.Command{
+		Use:     "create --name NAME --namespace NAMESPACE",
+		Short:   "Print a WorkloadGroup",
+		Long:    `create prints a WorkloadGroup for kubectl apply.`,
+		Example: `  pilotctl workload group create --name vm --namespace shop --labels app=shop --ports http=8080 --serviceAccount shop | kubectl apply -f -`,
+		Args:    cobra.NoArgs,
+	}
+	var g vm.Group
+	f := c.Flags()
+	f.StringVar(&g.Name, "name", "", "name of the WorkloadGroup")
+	f.StringVarP(&g.Namespace, "namespace", "n", "", "namespace of the WorkloadGroup")
+	f.StringSliceVarP(&g.Labels, "labels", "l", nil, "labels of the workloads, NAME=VALUE")
+	f.StringSliceVarP(&g.Annotations, "annotations", "a", nil, "annotations of the workloads, NAME=VALUE")
+	f.StringSliceVarP(&g.Ports, "ports", "p", nil, "ports of the workloads, NAME=PORT")
+	f.StringVarP(&g.ServiceAccount, "serviceAccount", "s", "default", "service account of the workloads")
+	c.RunE = func(cmd *cobra.Command, _ []string) error {
+		text, err := g.YAML()
+		if err != nil {
+			return run.Usage(err)
+		}
+		_, err = cmd.OutOrStdout().Write(text)
+		return err
+	}
+	return c
+}
+
+const entryHelp = `configure writes the files with which a virtual machine joins the mesh into the folder -o: cluster.env, mesh.yaml, root-cert.pem,
+istio-token and hosts. They are those that istioctl writes, and go where the package pilot-agent looks for them:
+
+  cluster.env     /var/lib/istio/envoy/cluster.env
+  mesh.yaml       /etc/istio/config/mesh
+  root-cert.pem   /etc/certs/root-cert.pem
+  istio-token     /var/run/secrets/tokens/istio-token
+  hosts           append it to /etc/hosts
+
+It reads the WorkloadGroup (--name and --namespace, or -f), the mesh configuration and the roots of the mesh from the cluster, and asks
+it for a token of the service account in the template of the group. Whoever has the token can be that service account until it
+expires; the machine needs it once, for its first certificate.
+
+Outside Kubernetes, --stateDir names the state folder of the control plane, which has the key of tokens and the roots; run it on the
+host and as the user of the control plane, with -f and, if there is one, --meshConfig. Such a control plane registers no proxies: write
+a WorkloadEntry for the machine.`
+
+// entryFlags are the flags of configure.
+type entryFlags struct {
+	file, name, namespace, output, kubeconfig                string
+	istioNamespace, revision, clusterID, ingressService      string
+	ingressIP                                                []string
+	internalIP, externalIP, discovery, stateDir, meshConfigs string
+	seconds                                                  int64
+	register, dns                                            bool
+}
+
+func entryConfigure() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "configure -o FOLDER",
+		Short: "Write the files with which a virtual machine joins the mesh",
+		Long:  entryHelp,
+		Example: `  pilotctl workload entry configure --name vm --namespace shop --autoregister -o vm-files
+  pilotctl workload entry configure -f group.yaml --ingressIP 203.0.113.7 --tokenDuration 86400 -o vm-files
+
+  # outside Kubernetes, on the host of the control plane
+  pilotctl workload entry configure -f group.yaml --stateDir ~/.local/state/pilot --discoveryAddress 192.0.2.1:15012 -o vm-files`,
+		Args: cobra.NoArgs,
+	}
+	e := &entryFlags{}
+	f := c.Flags()
+	f.StringVarP(&e.file, "file", "f", "", "file with the WorkloadGroup")
+	f.StringVar(&e.name, "name", "", "name of the WorkloadGroup")
+	f.StringVarP(&e.namespace, "namespace", "n", "", "namespace of the WorkloadGroup")
+	f.StringVarP(&e.output, "output", "o", "", "folder for the files")
+	f.StringVar(&e.clusterID, "clusterID", "Kubernetes", "ID of the cluster to which the machine belongs")
+	f.Int64Var(&e.seconds, "tokenDuration", 3600, "how long the token is valid, in seconds")
+	f.StringSliceVar(&e.ingressIP, "ingressIP", nil, "addresses at which machines reach the control plane (default those of --ingressService)")
+	f.StringVar(&e.ingressService, "ingressService", "istio-eastwestgateway", "service in the namespace of the control plane over which machines reach it")
+	f.BoolVar(&e.register, "autoregister", false, "let the control plane make a WorkloadEntry when the machine connects")
+	f.BoolVar(&e.dns, "capture-dns", true, "let the agent answer the machine's DNS queries")
+	f.StringVar(&e.internalIP, "internalIP", "", "address of the machine (default that of its first network interface)")
+	f.StringVar(&e.externalIP, "externalIP", "", "address at which others reach the machine, if that is not one of its own")
+	f.StringVar(&e.discovery, "discoveryAddress", "", "host:port of the control plane (default that of the mesh configuration, or of its service)")
+	f.StringVarP(&e.istioNamespace, "istioNamespace", "i", "istio-system", "namespace of the control plane")
+	f.StringVarP(&e.revision, "revision", "r", "", "revision of the control plane")
+	f.StringVarP(&e.kubeconfig, "kubeconfig", "c", "", "kubeconfig file (default $KUBECONFIG, or ~/.kube/config)")
+	f.StringVar(&e.stateDir, "stateDir", "", "state folder of a control plane outside Kubernetes; then no cluster is asked")
+	f.StringVar(&e.meshConfigs, "meshConfig", "", "file with the mesh configuration (default the ConfigMap of the control plane)")
+	c.RunE = func(cmd *cobra.Command, _ []string) error { return e.run(cmd) }
+	return c
+}
+
+func (e *entryFlags) run(cmd *cobra.Command) error {
+	switch {
+	case e.output == "":
+		return run.Usage(errors.New("name a folder for the files with -o"))
+	case e.file == "" && (e.name == "" || e.namespace == "" || e.stateDir != ""):
+		return run.Usage(errors.New("name the WorkloadGroup: with --name and --namespace in a cluster, or with its file (-f)"))
+	case e.seconds < 1 || time.Duration(e.seconds) > longestToken/time.Second:
+		return run.Usage(fmt.Errorf("--tokenDuration: %d is not between 1 and %d seconds", e.seconds, int64(longestToken/time.Second)))
+	}
+	var from origin = folder{dir: statefile.Dir(e.stateDir)}
+	if e.stateDir == "" {
+		access, err := kube.Connect(cmp.Or(e.kubeconfig, defaultKubeconfig()))
+		if err != nil {
+			return err
+		}
+		if from, err = cluster.NewMachines(access); err != nil {
+			return err
+		}
+	}
+	facts, err := e.facts(cmd.Context(), from)
+	if err != nil {
+		return err
+	}
+	files, remarks, err := vm.Files(facts)
+	if err != nil {
+		return run.Usage(err)
+	}
+	if e.stateDir != "" && e.register {
+		remarks = append(remarks, "--autoregister: a control plane that reads files registers no proxies; write a WorkloadEntry for the machine")
+	}
+	for _, text := range remarks {
+		fmt.Fprintln(cmd.ErrOrStderr(), "remark:", text)
+	}
+	return e.write(cmd, files)
+}
+
+// write writes the files, each whole.
+func (e *entryFlags) write(cmd *cobra.Command, files []vm.File) error {
+	if err := os.MkdirAll(e.output, 0o755); err != nil {
+		return fmt.Errorf("the folder for the files (-o): %w", err)
+	}
+	for _, file := range files {
+		path := filepath.Join(e.output, file.Name)
+		if err := renameio.WriteFile(path, file.Content, file.Mode, renameio.WithTempDir(e.output), renameio.IgnoreUmask()); err != nil {
+			return fmt.Errorf("writing %s: %w", path, err)
+		}
+		if _, err := fmt.Fprintln(cmd.OutOrStdout(), path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// defaultKubeconfig is the file that kubectl reads; empty if there is none.
+func defaultKubeconfig() string {
+	if list := filepath.SplitList(os.Getenv("KUBECONFIG")); len(list) > 0 {
+		return list[0]
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return ""
+	}
+	path := filepath.Join(home, ".kube", "config")
+	if _, err := os.Stat(path); err != nil {
+		return ""
+	}
+	return path
+}
+
+// origin is where the facts come from.
+type origin interface {
+	Group(ctx context.Context, namespace, name string) ([]byte, error)
+	MeshConfig(ctx context.Context, namespace, revision string) ([]byte, error)
+	MachineRoots(ctx context.Context, namespace string) ([]byte, error)
+	Token(ctx context.Context, namespace, account, audience string, valid time.Duration) ([]byte, error)
+	Addresses(ctx context.Context, namespace, service string) ([]string, error)
+}
+
+// facts collects what the files follow from.
+func (e *entryFlags) facts(ctx context.Context, from origin) (vm.Facts, error) {
+	f := vm.Facts{
+		ControlNamespace: e.istioNamespace, Revision: e.revision, Discovery: e.discovery, Ingress: e.ingressIP, ClusterID: e.clusterID,
+		Register: e.register, DNS: e.dns, InternalIP: e.internalIP, ExternalIP: e.externalIP,
+	}
+	where, text, err := e.file, []byte(nil), error(nil)
+	if e.file != "" {
+		text, err = os.ReadFile(e.file)
+	} else {
+		where = "the cluster"
+		text, err = from.Group(ctx, e.namespace, e.name)
+	}
+	if err != nil {
+		return f, err
+	}
+	group, err := vm.ReadGroup(where, text, e.namespace, e.name)
+	if err != nil {
+		return f, err
+	}
+	f.Group, f.Namespace, f.Spec = group.Name, group.Namespace, group.Spec.(*networking.WorkloadGroup) //nolint:forcetypeassert // ReadGroup returns nothing else
+	if err := e.readMesh(ctx, from, &f); err != nil {
+		return f, err
+	}
+	if f.Roots, err = from.MachineRoots(ctx, f.Namespace); err != nil {
+		return f, err
+	}
+	if len(f.Ingress) == 0 {
+		if f.Ingress, err = from.Addresses(ctx, e.istioNamespace, e.ingressService); err != nil {
+			return f, err
+		}
+	}
+	f.Token, err = from.Token(ctx, f.Namespace, vm.Account(f.Spec), identity.Audience, time.Duration(e.seconds)*time.Second)
+	return f, err
+}
+
+// readMesh reads the mesh configuration.
+func (e *entryFlags) readMesh(ctx context.Context, from origin, f *vm.Facts) error {
+	where, text, err := e.meshConfigs, []byte(nil), error(nil)
+	if where != "" {
+		text, err = os.ReadFile(where)
+	} else {
+		where = "the mesh configuration of the cluster"
+		text, err = from.MeshConfig(ctx, e.istioNamespace, e.revision)
+	}
+	if err != nil {
+		return err
+	}
+	m, problems := api.DecodeMesh(where, text)
+	if m == nil {
+		return fmt.Errorf("%s cannot be read: %v", where, problems)
+	}
+	f.Mesh = m
+	return nil
+}
+
+// folder is the state folder of a control plane outside Kubernetes.
+type folder struct{ dir statefile.Dir }
+
+// Group implements origin. A WorkloadGroup comes from a file then.
+func (folder) Group(context.Context, string, string) ([]byte, error) {
+	return nil, errors.New("name the file with the WorkloadGroup (-f)")
+}
+
+// MeshConfig implements origin.
+func (folder) MeshConfig(context.Context, string, string) ([]byte, error) { return nil, nil }
+
+// Addresses implements origin.
+func (folder) Addresses(context.Context, string, string) ([]string, error) { return nil, nil }
+
+// MachineRoots implements origin.
+func (s folder) MachineRoots(context.Context, string) ([]byte, error) {
+	text, err := os.ReadFile(s.dir.Path("root-cert.pem"))
+	if err != nil {
+		return nil, fmt.Errorf("the roots of the control plane: %w; start the control plane once, with the same --stateDir", err)
+	}
+	return text, nil
+}
+
+// Token implements origin.
+func (s folder) Token(_ context.Context, namespace, account, audience string, valid time.Duration) ([]byte, error) {
+	key, err := identity.LoadLocalKey(s.dir)
+	if err != nil {
+		return nil, err
+	}
+	token, err := key.Issue(namespace, account, []string{audience}, time.Now(), valid)
+	return []byte(token), err
+}
