@@ -71,6 +71,8 @@ func proxyStatus() *cobra.Command {
   SYNCED    the proxy has acknowledged the last response
   STALE     the proxy has not answered the last response yet; the time and the resources are shown below the table. Envoy
             does not acknowledge clusters while one of them is warming
+  WARMING   the proxy has acknowledged the last response, and does not use all of it yet: it waits for certificates, routes or
+            endpoints; the resources are shown below the table. Agents of Pilot report that
   REJECTED  the proxy has rejected the last response; the reason is shown below the table
   NOT SENT  the proxy has subscribed, and there is no response yet
   IGNORED   the proxy has not subscribed
@@ -135,6 +137,9 @@ func table(w io.Writer, list []admin.Sync) error {
 				cell += fmt.Sprintf(" %.0fs", now.LagSeconds)
 				refused = append(refused, fmt.Sprintf("%s %s %s", one.Proxy, column, p.unacked(now)))
 			}
+			if len(now.Warming) > 0 || now.WarmingMore {
+				refused = append(refused, fmt.Sprintf("%s %s %s", one.Proxy, column, p.warming(now)))
+			}
 			row = append(row, cell)
 			if now.LastError != "" {
 				refused = append(refused, fmt.Sprintf("%s %s %s: %s", one.Proxy, column, p.in(red, "rejected"), now.LastError))
@@ -167,6 +172,15 @@ func (p paint) unacked(now admin.TypeSync) string {
 		names = append(names, "removed resources")
 	}
 	return fmt.Sprintf("%s for %.0fs: %s", p.in(yellow, "does not acknowledge"), now.LagSeconds, strings.Join(names, ", "))
+}
+
+// warming returns a line about resources that a proxy does not use yet.
+func (p paint) warming(now admin.TypeSync) string {
+	names := now.Warming
+	if now.WarmingMore {
+		names = append(slices.Clip(names), "others")
+	}
+	return fmt.Sprintf("%s: %s", p.in(yellow, "does not use yet"), strings.Join(names, ", "))
 }
 
 // held returns a line about a resource that is held back.

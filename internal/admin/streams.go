@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
@@ -26,6 +27,8 @@ const (
 	Synced State = "SYNCED"
 	// Stale: it has not acknowledged the last response.
 	Stale State = "STALE"
+	// Warming: it has acknowledged everything, and does not use all of it yet.
+	Warming State = "WARMING"
 	// Rejected: it rejected the last response.
 	Rejected State = "REJECTED"
 	// NotSent: it has subscribed and not received a response yet.
@@ -72,6 +75,10 @@ type TypeSync struct {
 	// warming are among them. UnackedMore is the number of such resources that are not listed.
 	Unacked     []Unacked `json:"unacked,omitempty"`
 	UnackedMore int       `json:"unacked_more,omitempty"`
+	// Warming are resources that the proxy has received and does not use yet, as its agent reports. WarmingMore is true if there are
+	// others.
+	Warming     []string `json:"warming,omitempty"`
+	WarmingMore bool     `json:"warming_more,omitempty"`
 	// Missing are names that the proxy has subscribed to, and that do not exist or that it may not have.
 	Missing []string `json:"missing,omitempty"`
 }
@@ -106,6 +113,7 @@ type stream struct {
 	server.Status
 	connection string
 	proxy      *proxy.Proxy // nil before the first request was taken in
+	warming    state.Warming
 	held       []class.ActiveRejection
 }
 
@@ -141,6 +149,7 @@ func (p *Pages) connected(r *http.Request, part, namespace string) ([]stream, er
 		for i := range known {
 			s := &known[i]
 			s.proxy, _ = v.Tables.Proxies.Peek(s.Attachment)
+			s.warming, _ = v.Tables.Warming.Peek(s.Attachment)
 			if s.Types.HoldsBack() {
 				s.held = v.Queries.ActiveRejections(v.Graph.Glance(), s.Attachment)
 			}
@@ -179,6 +188,10 @@ func (s stream) sync() Sync {
 		one := TypeSync{
 			State: stateOf(now), SentRevision: now.Sent, AckedRevision: now.Acked, Wildcard: now.Wildcard, Names: now.Names,
 			LastError: strings.TrimSpace(now.Rejected), HeldBack: now.HeldBack, Held: s.heldOf(resource.Type(t)), UnackedMore: now.UnackedMore,
+		}
+		one.Warming, one.WarmingMore = s.warming.Of(uint8(t))
+		if one.State == Synced && (one.WarmingMore || len(one.Warming) > 0) {
+			one.State = Warming
 		}
 		if !now.Behind.IsZero() {
 			one.LagSeconds = time.Since(now.Behind).Seconds()

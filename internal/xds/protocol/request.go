@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"github.com/pilotmesh/pilot/internal/omap"
-	"github.com/pilotmesh/pilot/internal/xds/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -15,8 +14,7 @@ const maxReason = 16 << 10
 
 // request processes a request: first as an ACK or NACK, then as a subscription.
 func (c *Core) request(q *Request, out []Action) []Action {
-	health := string(q.URL) == healthURL
-	if health && !c.connected && q.Node == nil {
+	if isReport(q) && !c.connected && q.Node == nil {
 		return out // An agent may report before its proxy sends the first request. It repeats the report on a new stream.
 	}
 	if !c.connected {
@@ -26,8 +24,8 @@ func (c *Core) request(q *Request, out []Action) []Action {
 		c.connected = true
 		out = append(out, Action{Kind: Connect, Node: q.Node})
 	}
-	if health {
-		return append(out, Action{Kind: Health, Healthy: !q.Rejected, Text: request.StatusText(q.Detail, maxReason)})
+	if out, ok := report(q, out); ok {
+		return out
 	}
 	t, ok := resource.ParseType(string(q.URL))
 	if !ok {

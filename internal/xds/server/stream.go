@@ -401,6 +401,10 @@ func (s *Stream) perform(a protocol.Action) {
 		if _, attach := s.attached(); attach != nil {
 			attach.Health(a.Healthy, a.Text)
 		}
+	case protocol.Applied:
+		if _, attach := s.attached(); attach != nil {
+			attach.Applied(a.Warming)
+		}
 	case protocol.Expired:
 		o.Expired(a.Type)
 	case protocol.Unknown:
