@@ -17,6 +17,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/agent/boot"
 	"github.com/pilotmesh/pilot/internal/agent/config"
+	"github.com/pilotmesh/pilot/internal/agent/envoy"
 	"github.com/pilotmesh/pilot/internal/agent/lastgood"
 	"github.com/pilotmesh/pilot/internal/agent/relay"
 	"github.com/pilotmesh/pilot/internal/agent/secret"
@@ -139,13 +140,17 @@ func keep(group *run.Group, s *config.Settings, c boot.Config, log *slog.Logger)
 	return store
 }
 
-// serveRelay adds the relay of xDS to the group.
-func serveRelay(ctx context.Context, group *run.Group, c boot.Config, dialer *upstream.Dialer, store *lastgood.Store, log *slog.Logger) (*relay.Relay, error) {
+// warmingFunc asks Envoy what it has received and does not use yet.
+type warmingFunc = func(context.Context) (envoy.Warming, error)
+
+// serveRelay adds the relay of xDS to the group. warming is nil if there is no Envoy.
+func serveRelay(ctx context.Context, group *run.Group, c boot.Config, dialer *upstream.Dialer, store *lastgood.Store, warming warmingFunc, log *slog.Logger) (*relay.Relay, error) {
 	l, err := secret.Listen(ctx, c.Relay)
 	if err != nil {
 		return nil, err
 	}
 	r := relay.New(dialer, store, log)
+	r.Warming = warming
 	group.Add(run.GRPC("relay of xDS", l, r.Server(), func(context.Context) {}, 0))
 	return r, nil
 }

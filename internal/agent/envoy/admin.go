@@ -106,7 +106,7 @@ func (a *Admin) Ready(ctx context.Context) error {
 	}
 	switch expected := int(a.epoch.Load()); {
 	case stats[presentEpoch] != expected:
-		return fmt.Errorf("the Envoy of epoch %d does not answer yet, but that of epoch %d does", expected, stats[presentEpoch])
+		return otherEpoch(expected, stats[presentEpoch])
 	case stats[clustersAccepted] == 0:
 		return waiting("clusters", stats[clustersRejected], stats[connected])
 	case stats[listenersAccepted] == 0:
@@ -117,6 +117,10 @@ func (a *Admin) Ready(ctx context.Context) error {
 		return errors.New("Envoy's workers have not started")
 	}
 	return nil
+}
+
+func otherEpoch(expected, answers int) error {
+	return fmt.Errorf("the Envoy of epoch %d does not answer yet, but that of epoch %d does", expected, answers)
 }
 
 func waiting(what string, rejected, streams int) error {
@@ -169,7 +173,16 @@ func (a *Admin) Connections(ctx context.Context) (int, error) {
 
 // stats returns the counters and gauges whose names match and that have been used.
 func (a *Admin) stats(ctx context.Context, match string) (map[string]int, error) {
-	page, err := a.text(ctx, http.MethodGet, "/stats?usedonly&filter="+url.QueryEscape(match))
+	return a.numbers(ctx, "usedonly", match)
+}
+
+// gauges returns the gauges whose names match, whether or not they have been used.
+func (a *Admin) gauges(ctx context.Context, match string) (map[string]int, error) {
+	return a.numbers(ctx, "type=Gauges", match)
+}
+
+func (a *Admin) numbers(ctx context.Context, which, match string) (map[string]int, error) {
+	page, err := a.text(ctx, http.MethodGet, "/stats?"+which+"&filter="+url.QueryEscape(match))
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,10 @@ func (d *delta) request(s *session, f *frame) (*frame, error) {
 	}
 	first := !d.asked[q.GetTypeUrl()]
 	d.asked[q.GetTypeUrl()] = true
-	changed, empty := d.note(s, &q)
+	changed, empty, err := d.note(s, &q)
+	if err != nil {
+		return nil, err
+	}
 	if names := q.GetResourceNamesUnsubscribe(); len(names) > 0 {
 		s.store.Forget(q.GetTypeUrl(), names...)
 	}
@@ -54,20 +57,20 @@ func (d *delta) request(s *session, f *frame) (*frame, error) {
 
 // note notes what the request acknowledges. If that is an answer of the relay, the request is changed so that the control plane does not
 // hear of it; empty is true if nothing else is in it.
-func (d *delta) note(s *session, q *discoveryv3.DeltaDiscoveryRequest) (changed, empty bool) {
+func (d *delta) note(s *session, q *discoveryv3.DeltaDiscoveryRequest) (changed, empty bool, err error) {
 	nonce := q.GetResponseNonce()
 	if !strings.HasPrefix(nonce, localNonce) {
 		if nonce != "" {
-			s.acknowledged(nonce, q.GetErrorDetail() != nil)
+			err = s.acknowledged(q.GetTypeUrl(), nonce, q.GetErrorDetail() != nil)
 		}
-		return false, false
+		return false, false, err
 	}
 	if q.GetErrorDetail() != nil {
 		s.discard(q.GetTypeUrl(), q.GetErrorDetail().GetMessage(), d.given[nonce])
 	}
 	delete(d.given, nonce)
 	q.ResponseNonce, q.ErrorDetail = "", nil
-	return true, len(q.GetResourceNamesSubscribe()) == 0 && len(q.GetResourceNamesUnsubscribe()) == 0
+	return true, len(q.GetResourceNamesSubscribe()) == 0 && len(q.GetResourceNamesUnsubscribe()) == 0, nil
 }
 
 // replay gives Envoy what it asks for from the store, but nothing that it has. It notes in the request what Envoy has then. Without a
@@ -107,6 +110,11 @@ func asked(store *lastgood.Store, q *discoveryv3.DeltaDiscoveryRequest, first bo
 		return store.All(q.GetTypeUrl()), nil
 	}
 	return store.Named(q.GetTypeUrl(), names)
+}
+
+// report implements dialect.
+func (*delta) report(typeURL string, names []string) proto.Message {
+	return &discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResourceNamesSubscribe: names}
 }
 
 // response implements dialect.

@@ -6,11 +6,14 @@
 // relay answers from the last known good configuration alone, and tries to reach the control plane again; as soon as it can, it ends
 // Envoy's stream. Envoy then opens another one and says itself what it has.
 //
+// Envoy acknowledges some resources before it uses them: it is still warming them. The relay asks it which these are, and tells the control
+// plane (applied).
+//
 // Invariants: Each stream of Envoy has a connection of its own, so a stream that begins shows the newest certificate or token. Messages
 // of types that are not kept pass through unread; what the control plane sends is always passed on as it is, in order. A side that does
-// not read holds back the other one.
+// not read holds back the other one. The control plane learns what is warming before it learns that Envoy has acknowledged it.
 //
-// Goroutines: two per stream, which end with it.
+// Goroutines: two per stream, which end with it, and one more while something is warming.
 package relay
 
 import (
@@ -32,12 +35,16 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
+	"github.com/pilotmesh/pilot/internal/agent/envoy"
 	"github.com/pilotmesh/pilot/internal/agent/lastgood"
 	"github.com/pilotmesh/pilot/internal/agent/upstream"
 )
 
 // Relay passes streams on.
 type Relay struct {
+	// Warming asks Envoy what it has received and does not use yet; nil if there is no Envoy to ask. It must be set before the relay serves.
+	Warming func(context.Context) (envoy.Warming, error)
+
 	dialer *upstream.Dialer
 	store  *lastgood.Store
 	log    *slog.Logger
@@ -135,7 +142,7 @@ func (r *Relay) open(ctx context.Context, method string) (*link, error) {
 
 // pass passes one stream on until one side ends it.
 func (r *Relay) pass(method string, down grpc.ServerStream) error {
-	s := newSession(method, down, r.store, r.log)
+	s := r.newSession(method, down)
 	up, err := r.open(down.Context(), method)
 	if err != nil {
 		err = r.unreachable(err)

@@ -35,8 +35,10 @@ type session struct {
 	down  grpc.ServerStream
 	store *lastgood.Store
 	log   *slog.Logger
-	// up is nil if the control plane cannot be reached.
-	up grpc.ClientStream
+	// up is nil if the control plane cannot be reached. sending guards sending on it.
+	up      grpc.ClientStream
+	sending sync.Mutex
+	applied applied
 	// failed receives why the stream cannot go on while there is no control plane.
 	failed  chan error
 	dialect dialect
@@ -55,10 +57,13 @@ type dialect interface {
 	// response reads a response of the control plane. It returns its nonce and what takes it in when Envoy has acknowledged it; nil if the
 	// type is not kept.
 	response(s *session, data []byte) (nonce string, accept func())
+	// report returns a request that subscribes to names of a type.
+	report(typeURL string, names []string) proto.Message
 }
 
-func newSession(method string, down grpc.ServerStream, store *lastgood.Store, log *slog.Logger) *session {
-	s := &session{down: down, store: store, log: log, failed: make(chan error, 1), pending: map[string]func(){}}
+func (r *Relay) newSession(method string, down grpc.ServerStream) *session {
+	s := &session{down: down, store: r.store, log: r.log, failed: make(chan error, 1), pending: map[string]func(){}}
+	s.applied.ask, s.applied.tell = r.Warming, func(names []string) error { return s.report(appliedURL, names) }
 	if method == deltaMethod {
 		s.dialect = &delta{asked: map[string]bool{}}
 	} else {
@@ -69,26 +74,44 @@ func newSession(method string, down grpc.ServerStream, store *lastgood.Store, lo
 
 // readEnvoy handles what Envoy sends until the stream ends. If the control plane takes no more, receiving from it says why.
 func (s *session) readEnvoy() {
-	for {
+	for first := true; ; first = false {
 		var f frame
 		if err := s.down.RecvMsg(&f); err != nil {
 			if s.up != nil && errors.Is(err, io.EOF) {
+				s.sending.Lock()
 				_ = s.up.CloseSend() // receiving from it says why it fails
+				s.sending.Unlock()
 			}
 			return
 		}
-		pass, err := s.dialect.request(s, &f)
-		if err == nil && pass != nil && s.up != nil {
-			err = s.up.SendMsg(pass) // which releases its buffers
-		}
-		if pass != &f || s.up == nil {
-			f.data.Free()
+		err := s.fromEnvoy(&f)
+		if err == nil && first && s.up != nil {
+			err = s.applied.check(s.down.Context()) // Envoy may have acknowledged on an earlier stream what it does not use yet
 		}
 		if err != nil {
 			s.failed <- err // which nobody reads if there is a control plane
 			return
 		}
 	}
+}
+
+// fromEnvoy handles a request of Envoy.
+func (s *session) fromEnvoy(f *frame) error {
+	pass, err := s.dialect.request(s, f)
+	if err == nil && pass != nil && s.up != nil {
+		err = s.toControlPlane(pass)
+	}
+	if pass != f || s.up == nil {
+		f.data.Free()
+	}
+	return err
+}
+
+// toControlPlane sends a request, and releases its buffers.
+func (s *session) toControlPlane(f *frame) error {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	return s.up.SendMsg(f)
 }
 
 // fromControlPlane passes a response on.
@@ -102,8 +125,9 @@ func (s *session) fromControlPlane(f *frame) error {
 	return s.down.SendMsg(f)
 }
 
-// acknowledged takes in what a response said, or leaves it if Envoy has refused it.
-func (s *session) acknowledged(nonce string, refused bool) {
+// acknowledged takes in what a response said, or leaves it if Envoy has refused it. The control plane hears first which clusters and
+// listeners Envoy does not use yet.
+func (s *session) acknowledged(typeURL, nonce string, refused bool) error {
 	s.mu.Lock()
 	accept := s.pending[nonce]
 	delete(s.pending, nonce)
@@ -111,6 +135,10 @@ func (s *session) acknowledged(nonce string, refused bool) {
 	if accept != nil && !refused {
 		accept()
 	}
+	if s.up == nil || typeURL != clusterURL && typeURL != listenerURL {
+		return nil
+	}
+	return s.applied.check(s.down.Context())
 }
 
 // answer sends a response that the relay makes itself.

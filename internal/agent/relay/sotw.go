@@ -7,6 +7,7 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
@@ -31,7 +32,9 @@ func (w *wholeState) request(s *session, f *frame) (*frame, error) {
 	}
 	typeURL, names := q.GetTypeUrl(), q.GetResourceNames()
 	if nonce := q.GetResponseNonce(); nonce != "" && !strings.HasPrefix(nonce, localNonce) {
-		s.acknowledged(nonce, q.GetErrorDetail() != nil)
+		if err := s.acknowledged(typeURL, nonce, q.GetErrorDetail() != nil); err != nil {
+			return nil, err
+		}
 	}
 	all := typeURL == clusterURL || typeURL == listenerURL
 	if before, ok := w.names[typeURL]; !ok || !slices.Equal(before, names) {
@@ -77,6 +80,11 @@ func (w *wholeState) replay(s *session, typeURL string, names []string, all bool
 		return nil
 	}
 	return s.answer(answer)
+}
+
+// report implements dialect.
+func (*wholeState) report(typeURL string, names []string) proto.Message {
+	return &discoveryv3.DiscoveryRequest{TypeUrl: typeURL, ResourceNames: names}
 }
 
 // response implements dialect.

@@ -1,0 +1,129 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/pilotmesh/pilot/internal/agent/envoy"
+)
+
+// appliedURL is the type of the requests that tell the control plane what Envoy has received and does not use yet. The names of the
+// request are all such resources, as URL/NAME, where URL is the type URL of the resource, and URL/* for further ones of a type.
+const appliedURL = "type.googleapis.com/pilot.v1.Applied"
+
+const (
+	// askLimit is how long an acknowledgement waits for Envoy to tell what is warming. It answers within a few milliseconds unless it is
+	// very busy.
+	askLimit = 100 * time.Millisecond
+	// The shortest and longest pause between questions while something is warming.
+	firstAsk, lastAsk = 50 * time.Millisecond, 2 * time.Second
+)
+
+// applied tells the control plane, on one stream, what Envoy has acknowledged and does not use yet. It asks Envoy before an
+// acknowledgement is passed on, so that the control plane never has the acknowledgement alone, and then until nothing is warming. As long
+// as nothing is, the control plane is told nothing.
+type applied struct {
+	ask  func(context.Context) (envoy.Warming, error)
+	tell func(names []string) error
+
+	// mu is held while Envoy is asked, so that a later answer is told later.
+	mu sync.Mutex
+	// told is what the control plane was told last on this stream.
+	told []string
+	// watching is set while a goroutine asks again and again. untold is set if Envoy does not tell what is warming.
+	watching, untold bool
+}
+
+// check asks Envoy, and tells the control plane if there is something new. If something is warming, or Envoy does not answer, it begins to
+// ask again until nothing is, or ctx ends.
+func (a *applied) check(ctx context.Context) error {
+	if a.ask == nil {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	more, err := a.once(ctx)
+	if more && !a.watching && err == nil {
+		a.watching = true
+		go a.watch(ctx)
+	}
+	return err
+}
+
+// watch asks until nothing is warming.
+func (a *applied) watch(ctx context.Context) {
+	for pause := firstAsk; ; pause = min(2*pause, lastAsk) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		if !a.again(ctx) {
+			return
+		}
+	}
+}
+
+// again asks once more, and reports whether to go on.
+func (a *applied) again(ctx context.Context) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	more, err := a.once(ctx)
+	a.watching = more && err == nil // an error means that the stream ends
+	return a.watching
+}
+
+// once asks Envoy once. more is true if there is a reason to ask again.
+func (a *applied) once(ctx context.Context) (more bool, err error) {
+	if a.untold {
+		return false, nil
+	}
+	limited, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	now, err := a.ask(limited)
+	if err != nil {
+		a.untold = errors.Is(err, envoy.ErrUntold)
+		return !a.untold, nil
+	}
+	names := warmingNames(now)
+	if slices.Equal(names, a.told) {
+		return len(names) > 0, nil
+	}
+	a.told = names
+	return len(names) > 0, a.tell(names)
+}
+
+// warmingNames returns the names of a report.
+func warmingNames(w envoy.Warming) (names []string) {
+	for _, of := range []struct {
+		typeURL string
+		names   []string
+		more    bool
+	}{
+		{clusterURL, w.Clusters, w.MoreClusters || w.Starting},
+		{listenerURL, w.Listeners, w.MoreListeners || w.Starting},
+	} {
+		for _, name := range of.names {
+			names = append(names, of.typeURL+"/"+name)
+		}
+		if of.more {
+			names = append(names, of.typeURL+"/*")
+		}
+	}
+	return names
+}
+
+// report sends the control plane a request that Envoy has not made.
+func (s *session) report(typeURL string, names []string) error {
+	b, err := proto.Marshal(s.dialect.report(typeURL, names))
+	if err != nil {
+		return err
+	}
+	return s.toControlPlane(&frame{mem.BufferSlice{mem.SliceBuffer(b)}})
+}
