@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/mem"
@@ -25,38 +26,51 @@ const (
 	firstAsk, lastAsk = 50 * time.Millisecond, 2 * time.Second
 )
 
-// applied tells the control plane, on one stream, what Envoy has acknowledged and does not use yet. It asks Envoy before an
-// acknowledgement is passed on, so that the control plane never has the acknowledgement alone, and then until nothing is warming. As long
-// as nothing is, the control plane is told nothing.
+// applied tells the control plane, on one stream, what Envoy has received and does not use yet. It asks Envoy before an acknowledgement
+// of clusters or listeners is passed on, so that the control plane never has the acknowledgement alone, and while one is missing: Envoy
+// withholds that of clusters as long as one of them is warming. It asks again until nothing is warming. As long as nothing is, the
+// control plane is told nothing.
 type applied struct {
 	ask  func(context.Context) (envoy.Warming, error)
 	tell func(names []string) error
 
 	// mu is held while Envoy is asked, so that a later answer is told later.
 	mu sync.Mutex
-	// told is what the control plane was told last on this stream.
-	told []string
-	// watching is set while a goroutine asks again and again. untold is set if Envoy does not tell what is warming.
-	watching, untold bool
+	// told is what the control plane was told last on this stream. untold is set if Envoy does not tell what is warming.
+	told   []string
+	untold bool
+
+	// unanswered is the number of responses with clusters or listeners that Envoy has not answered.
+	unanswered atomic.Int32
+	// watching is set while a goroutine asks again and again.
+	watching atomic.Bool
+}
+
+// concerns reports whether Envoy warms resources of a type.
+func (a *applied) concerns(typeURL string) bool {
+	return a.ask != nil && (typeURL == clusterURL || typeURL == listenerURL)
 }
 
 // check asks Envoy, and tells the control plane if there is something new. If something is warming, or Envoy does not answer, it begins to
 // ask again until nothing is, or ctx ends.
 func (a *applied) check(ctx context.Context) error {
-	if a.ask == nil {
-		return nil
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	more, err := a.once(ctx)
-	if more && !a.watching && err == nil {
-		a.watching = true
-		go a.watch(ctx)
+	if more && err == nil {
+		a.follow(ctx)
 	}
 	return err
 }
 
-// watch asks until nothing is warming.
+// follow asks until nothing is warming and everything is answered, or ctx ends. It does not wait.
+func (a *applied) follow(ctx context.Context) {
+	if a.watching.CompareAndSwap(false, true) {
+		go a.watch(ctx)
+	}
+}
+
+// watch is the goroutine of follow.
 func (a *applied) watch(ctx context.Context) {
 	for pause := firstAsk; ; pause = min(2*pause, lastAsk) {
 		select {
@@ -75,8 +89,15 @@ func (a *applied) again(ctx context.Context) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	more, err := a.once(ctx)
-	a.watching = more && err == nil // an error means that the stream ends
-	return a.watching
+	switch {
+	case err != nil: // the stream ends
+		return false
+	case more || a.unanswered.Load() > 0 && !a.untold:
+		return true
+	}
+	a.watching.Store(false)
+	// A response may have come just before that. Then nobody else asks.
+	return a.unanswered.Load() > 0 && !a.untold && a.watching.CompareAndSwap(false, true)
 }
 
 // once asks Envoy once. more is true if there is a reason to ask again.

@@ -86,10 +86,34 @@ func TestApplied(t *testing.T) {
 	asked := w.asked.Load()
 	ack(assignmentURL, "4")
 	passed("4")
-	ack(clusterURL, "5")
-	passed("5")
-	if now := w.asked.Load(); now != asked+1 {
-		t.Errorf("Envoy was asked %d times although only clusters were acknowledged once", now-asked)
+	if now := w.asked.Load(); now != asked {
+		t.Errorf("Envoy was asked %d times although it warms no assignments", now-asked)
+	}
+}
+
+// TestAppliedUnanswered: the control plane is told what is warming although Envoy withholds the acknowledgement because of that.
+func TestAppliedUnanswered(t *testing.T) {
+	p, w := newWarmingPlace(t, &envoy.Warming{})
+	s := p.connect()
+	p.must(s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterURL}))
+	take(p, p.deltas)
+	p.answers <- &discoveryv3.DeltaDiscoveryResponse{TypeUrl: clusterURL, Nonce: "1"}
+	if _, err := s.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	asked := w.asked.Load()
+	p.until("Envoy to be asked while it does not answer", func() bool { return w.asked.Load() > asked+1 })
+	w.now.Store(&envoy.Warming{Clusters: []string{"a"}})
+	if got := p.report(); got != "cluster.v3.Cluster/a" {
+		t.Error(got)
+	}
+	w.now.Store(&envoy.Warming{})
+	if got := p.report(); got != "" {
+		t.Error(got)
+	}
+	p.must(s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterURL, ResponseNonce: "1"}))
+	if q := take(p, p.deltas); q.GetResponseNonce() != "1" {
+		t.Errorf("%v", q)
 	}
 }
 
@@ -125,11 +149,14 @@ func TestAppliedUntold(t *testing.T) {
 		return envoy.Warming{}, envoy.ErrUntold
 	}
 	s := p.connect()
-	for _, nonce := range []string{"", "1", "2"} {
+	for i, nonce := range []string{"", "1", "2"} {
 		p.must(s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterURL, ResponseNonce: nonce}))
 		if q := take(p, p.deltas); q.GetResponseNonce() != nonce {
 			t.Errorf("%v, want the answer to %q", q, nonce)
 		}
+		p.answers <- &discoveryv3.DeltaDiscoveryResponse{TypeUrl: clusterURL, Nonce: []string{"1", "2", "3"}[i]}
+		_, err := s.Recv()
+		p.must(err)
 	}
 	if n := asked.Load(); n != 1 {
 		t.Errorf("it was asked %d times", n)

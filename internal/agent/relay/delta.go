@@ -61,7 +61,7 @@ func (d *delta) note(s *session, q *discoveryv3.DeltaDiscoveryRequest) (changed,
 	nonce := q.GetResponseNonce()
 	if !strings.HasPrefix(nonce, localNonce) {
 		if nonce != "" {
-			err = s.acknowledged(q.GetTypeUrl(), nonce, q.GetErrorDetail() != nil)
+			err = s.acknowledged(nonce, q.GetErrorDetail() != nil)
 		}
 		return false, false, err
 	}
@@ -118,10 +118,11 @@ func (*delta) report(typeURL string, names []string) proto.Message {
 }
 
 // response implements dialect.
-func (d *delta) response(s *session, data []byte) (nonce string, accept func()) {
+func (d *delta) response(s *session, data []byte) (response, bool) {
 	var a discoveryv3.DeltaDiscoveryResponse
 	if !readable(data, &a) || !kept(a.GetTypeUrl()) {
-		return "", nil
+		return response{}, false
 	}
-	return a.GetNonce(), func() { s.store.Accept(a.GetTypeUrl(), a.GetResources(), a.GetRemovedResources()) }
+	accept := func() { s.store.Accept(a.GetTypeUrl(), a.GetResources(), a.GetRemovedResources()) }
+	return response{a.GetTypeUrl(), a.GetNonce(), accept}, true
 }

@@ -45,24 +45,30 @@ type session struct {
 	// answers counts the responses that the relay has made. Only the goroutine that reads from Envoy uses it.
 	answers int
 
-	// mu guards sending to Envoy, and what Envoy has not acknowledged yet: a function for each nonce that takes it in.
+	// mu guards sending to Envoy, and the responses that Envoy has not answered yet, by nonce.
 	mu      sync.Mutex
-	pending map[string]func()
+	pending map[string]response
+}
+
+// response is a response of a type that is kept.
+type response struct {
+	typeURL, nonce string
+	// accept takes it in when Envoy has acknowledged it.
+	accept func()
 }
 
 // dialect is what delta xDS and State-of-the-World xDS do differently.
 type dialect interface {
 	// request handles a request of Envoy, and returns what is passed on; nil for nothing.
 	request(s *session, f *frame) (*frame, error)
-	// response reads a response of the control plane. It returns its nonce and what takes it in when Envoy has acknowledged it; nil if the
-	// type is not kept.
-	response(s *session, data []byte) (nonce string, accept func())
+	// response reads a response of the control plane; false if the type is not kept.
+	response(s *session, data []byte) (response, bool)
 	// report returns a request that subscribes to names of a type.
 	report(typeURL string, names []string) proto.Message
 }
 
 func (r *Relay) newSession(method string, down grpc.ServerStream) *session {
-	s := &session{down: down, store: r.store, log: r.log, failed: make(chan error, 1), pending: map[string]func(){}}
+	s := &session{down: down, store: r.store, log: r.log, failed: make(chan error, 1), pending: map[string]response{}}
 	s.applied.ask, s.applied.tell = r.Warming, func(names []string) error { return s.report(appliedURL, names) }
 	if method == deltaMethod {
 		s.dialect = &delta{asked: map[string]bool{}}
@@ -85,7 +91,7 @@ func (s *session) readEnvoy() {
 			return
 		}
 		err := s.fromEnvoy(&f)
-		if err == nil && first && s.up != nil {
+		if err == nil && first && s.up != nil && s.applied.ask != nil {
 			err = s.applied.check(s.down.Context()) // Envoy may have acknowledged on an earlier stream what it does not use yet
 		}
 		if err != nil {
@@ -116,28 +122,33 @@ func (s *session) toControlPlane(f *frame) error {
 
 // fromControlPlane passes a response on.
 func (s *session) fromControlPlane(f *frame) error {
-	nonce, accept := s.dialect.response(s, f.data.Materialize())
+	r, ok := s.dialect.response(s, f.data.Materialize())
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if accept != nil {
-		s.pending[nonce] = accept
+	if ok {
+		s.pending[r.nonce] = r
+	}
+	if s.applied.concerns(r.typeURL) {
+		s.applied.unanswered.Add(1)
+		defer s.applied.follow(s.down.Context())
 	}
 	return s.down.SendMsg(f)
 }
 
 // acknowledged takes in what a response said, or leaves it if Envoy has refused it. The control plane hears first which clusters and
 // listeners Envoy does not use yet.
-func (s *session) acknowledged(typeURL, nonce string, refused bool) error {
+func (s *session) acknowledged(nonce string, refused bool) error {
 	s.mu.Lock()
-	accept := s.pending[nonce]
+	r, ok := s.pending[nonce]
 	delete(s.pending, nonce)
 	s.mu.Unlock()
-	if accept != nil && !refused {
-		accept()
+	if ok && !refused {
+		r.accept()
 	}
-	if s.up == nil || typeURL != clusterURL && typeURL != listenerURL {
+	if !ok || !s.applied.concerns(r.typeURL) {
 		return nil
 	}
+	s.applied.unanswered.Add(-1)
 	return s.applied.check(s.down.Context())
 }
 

@@ -32,7 +32,7 @@ func (w *wholeState) request(s *session, f *frame) (*frame, error) {
 	}
 	typeURL, names := q.GetTypeUrl(), q.GetResourceNames()
 	if nonce := q.GetResponseNonce(); nonce != "" && !strings.HasPrefix(nonce, localNonce) {
-		if err := s.acknowledged(typeURL, nonce, q.GetErrorDetail() != nil); err != nil {
+		if err := s.acknowledged(nonce, q.GetErrorDetail() != nil); err != nil {
 			return nil, err
 		}
 	}
@@ -88,12 +88,12 @@ func (*wholeState) report(typeURL string, names []string) proto.Message {
 }
 
 // response implements dialect.
-func (w *wholeState) response(s *session, data []byte) (nonce string, accept func()) {
+func (w *wholeState) response(s *session, data []byte) (response, bool) {
 	var a discoveryv3.DiscoveryResponse
 	if !readable(data, &a) || !kept(a.GetTypeUrl()) {
-		return "", nil
+		return response{}, false
 	}
-	return a.GetNonce(), func() {
+	return response{a.GetTypeUrl(), a.GetNonce(), func() {
 		var list []*discoveryv3.Resource
 		var names []string
 		for _, body := range a.GetResources() {
@@ -106,7 +106,7 @@ func (w *wholeState) response(s *session, data []byte) (nonce string, accept fun
 		if a.GetTypeUrl() == clusterURL || a.GetTypeUrl() == listenerURL {
 			s.store.Keep(a.GetTypeUrl(), names)
 		}
-	}
+	}}, true
 }
 
 // nameOf returns the name of a resource without reading more of it. It is the first field of all types that are kept.
