@@ -72,7 +72,7 @@ func Of(v *push.View, streams []server.Status, k api.Key) (Status, bool) {
 			due = min(due, now.Revision) // nothing that the class has was changed by the last change of the object
 		}
 		acknowledged, settled := one.Types.Settled()
-		rejected, warms := rejection(v, one, k), warming(v, one, func(t resource.Type, name string) bool { return users.Resource(c, t, name) })
+		rejected, warms := rejection(v, one, k), warming(v, one, func(t resource.Type, name string) bool { return users.Resource(one.Attachment, c, t, name) })
 		if settled && acknowledged >= due && rejected == "" && len(warms) == 0 {
 			s.Live++
 			continue

@@ -33,15 +33,24 @@ func (u *Users) Class(c proxy.Class) bool {
 	return ok
 }
 
-// Resource reports whether a resource of a class was made with the rows.
-func (u *Users) Resource(c proxy.Class, t resource.Type, name string) bool {
+// Resource reports whether a resource of a class, to which a connection belongs, was made with the rows. What a proxy serves itself is part
+// of its class, which is no read of the resources for it. So they count as made with the rows if the class of the connection was.
+func (u *Users) Resource(connection string, c proxy.Class, t resource.Type, name string) bool {
 	if u.cells == nil {
 		u.cells = map[query.ID]struct{}{}
 		for cell := range u.graph.Dependents(u.leaves) {
 			u.cells[cell] = struct{}{}
 		}
 	}
-	cell, _, found := u.queries.findCell(u.graph, c, t, name, "")
+	cell, from, ok := u.queries.findCell(u.graph, c, t, name, "")
+	if !ok || u.has(cell) {
+		return ok
+	}
+	own, ok := u.queries.Class.Cell(connection)
+	return ok && from.sharedBy == SharedByWorkload && u.has(own)
+}
+
+func (u *Users) has(cell query.ID) bool {
 	_, ok := u.cells[cell]
-	return found && ok
+	return ok
 }

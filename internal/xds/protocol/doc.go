@@ -16,7 +16,6 @@
 //   - pending.go: which listeners and routes must wait for clusters.
 //   - nack.go, suspects.go, pin.go, pinning.go: which content a client rejected, and what it is shown instead.
 //   - wants.go: the types that are answered per proxy.
-//   - applied.go: what agents report.
 //
 // A stream needs little memory. Per type it keeps pointers to the class state that the client was sent and to the one that
 // it acknowledged. What is to be sent is the difference of two states, restricted to an interned subscription. Streams

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/xds/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -14,7 +15,8 @@ const maxReason = 16 << 10
 
 // request processes a request: first as an ACK or NACK, then as a subscription.
 func (c *Core) request(q *Request, out []Action) []Action {
-	if isReport(q) && !c.connected && q.Node == nil {
+	health, applied := string(q.URL) == healthURL, string(q.URL) == request.AppliedURL
+	if (health || applied) && !c.connected && q.Node == nil {
 		return out // An agent may report before its proxy sends the first request. It repeats the report on a new stream.
 	}
 	if !c.connected {
@@ -24,8 +26,11 @@ func (c *Core) request(q *Request, out []Action) []Action {
 		c.connected = true
 		out = append(out, Action{Kind: Connect, Node: q.Node})
 	}
-	if out, ok := report(q, out); ok {
-		return out
+	if health {
+		return append(out, Action{Kind: Health, Healthy: !q.Rejected, Text: request.StatusText(q.Detail, maxReason)})
+	}
+	if applied {
+		return append(out, Action{Kind: Applied, Warming: q.Warming()})
 	}
 	t, ok := resource.ParseType(string(q.URL))
 	if !ok {

@@ -108,8 +108,20 @@ func TestWarmingCluster(t *testing.T) {
 	}
 }
 
+// served is a service of the proxy itself.
+const served = `apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: served, namespace: shop}
+spec:
+  hosts: [served.shop.svc.cluster.local]
+  location: MESH_INTERNAL
+  resolution: STATIC
+  ports: [{number: %[1]d, name: main, protocol: TCP}]
+  endpoints: [{address: 127.1.0.1, ports: {main: %[1]d}}]
+`
+
 // TestWarmingListener: an Envoy acknowledges a listener at once, and waits for its certificate, which nobody serves, for two seconds before
-// it uses the listener. Until then the object that demands the certificate is not live.
+// it uses the listener. Until then the object that the listener is made of is not live.
 func TestWarmingListener(t *testing.T) {
 	f := newForeign(newBed(t))
 	l, err := secret.Listen(t.Context(), f.socket) // the kernel takes connections; nobody reads them
@@ -117,24 +129,25 @@ func TestWarmingListener(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	f.serve()
-	f.ready(f.options(), testbed.Node{})
-	if _, err := f.Write("strict.yaml", `apiVersion: security.istio.io/v1
-kind: PeerAuthentication
-metadata: {name: strict, namespace: shop}
-spec: {mtls: {mode: STRICT}}
-`); err != nil {
+	ports, err := testbed.FreePorts(1)
+	if err != nil {
 		t.Fatal(err)
 	}
-	f.warms("LDS", "virtualInbound")
+	f.serve()
+	f.ready(f.options(), testbed.Node{})
+	if _, err := f.Write("served.yaml", fmt.Sprintf(served, ports[0])); err != nil {
+		t.Fatal(err)
+	}
+	listener := fmt.Sprintf("127.1.0.1_%d", ports[0])
+	f.warms("LDS", listener)
 	var behind struct{ Behind []struct{ Warming []string } }
-	page, err := f.Get(t.Context(), "/debug/live?kind=PeerAuthentication&namespace=shop&name=strict")
+	page, err := f.Get(t.Context(), "/debug/live?kind=ServiceEntry&namespace=shop&name=served")
 	if err == nil {
 		err = json.Unmarshal([]byte(page), &behind)
 	}
-	if err != nil || len(behind.Behind) != 1 || strings.Join(behind.Behind[0].Warming, " ") != "LDS virtualInbound" {
+	if err != nil || len(behind.Behind) != 1 || strings.Join(behind.Behind[0].Warming, " ") != "LDS "+listener {
 		t.Errorf("%v, %s", err, page)
 	}
 	f.warms("LDS", "")
-	f.waits("peerauthentication/strict", 0, "is live on 1 of 1")
+	f.waits("serviceentry/served", 0, "is live on 1 of 1")
 }
