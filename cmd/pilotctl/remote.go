@@ -77,6 +77,9 @@ func proxyStatus() *cobra.Command {
   NOT SENT  the proxy has subscribed, and there is no response yet
   IGNORED   the proxy has not subscribed
 
+A proxy whose agent could not reach any control plane, and therefore had stale configuration, is named below the table for an
+hour after it has connected.
+
 A rejected resource is held back until its content changes; all other resources are still updated. Below the table are the
 resources that are held back, since when, the reason that the proxy gave, and the objects from which they were generated.
 
@@ -148,6 +151,9 @@ func table(w io.Writer, list []admin.Sync) error {
 				refused = append(refused, fmt.Sprintf("%s %s %s", one.Proxy, column, p.held(h)))
 			}
 		}
+		if !one.StaleSince.IsZero() && time.Since(one.StaleUntil) < staleShown {
+			refused = append(refused, p.stale(one))
+		}
 		fmt.Fprintln(t, strings.Join(append(row, one.Protocol, one.Version), "\t"))
 	}
 	if err := t.Flush(); err != nil {
@@ -172,6 +178,15 @@ func (p paint) unacked(now admin.TypeSync) string {
 		names = append(names, "removed resources")
 	}
 	return fmt.Sprintf("%s for %.0fs: %s", p.in(yellow, "does not acknowledge"), now.LagSeconds, strings.Join(names, ", "))
+}
+
+// staleShown is how long after its end proxy-status mentions that a proxy had no control plane.
+const staleShown = time.Hour
+
+// stale returns a line about a proxy that had no control plane.
+func (p paint) stale(one admin.Sync) string {
+	at := func(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+	return fmt.Sprintf("%s %s from %s until %s: its agent could not reach a control plane", one.Proxy, p.in(yellow, "was stale"), at(one.StaleSince), at(one.StaleUntil))
 }
 
 // warming returns a line about resources that a proxy does not use yet.

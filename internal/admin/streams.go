@@ -39,14 +39,18 @@ const (
 
 // Sync tells how far a proxy has acknowledged its configuration. Fields have the names that istioctl reads; Types has details.
 type Sync struct {
-	Cluster      string `json:"cluster_id,omitempty"`
-	Proxy        string `json:"proxy"` // name.namespace
-	Type         string `json:"proxy_type,omitempty"`
-	Version      string `json:"istio_version,omitempty"`
-	Connection   string `json:"connection"`
-	Protocol     string `json:"protocol"` // delta or sotw
-	ClusterSent  string `json:"cluster_sent,omitempty"`
-	ClusterAcked string `json:"cluster_acked,omitempty"`
+	Cluster    string `json:"cluster_id,omitempty"`
+	Proxy      string `json:"proxy"` // name.namespace
+	Type       string `json:"proxy_type,omitempty"`
+	Version    string `json:"istio_version,omitempty"`
+	Connection string `json:"connection"`
+	Protocol   string `json:"protocol"` // delta or sotw
+	// StaleSince and StaleUntil tell when the agent of the proxy had no control plane before it connected, as it says, and the proxy had
+	// the last known good configuration, or none.
+	StaleSince   time.Time `json:"stale_since,omitzero"`
+	StaleUntil   time.Time `json:"stale_until,omitzero"`
+	ClusterSent  string    `json:"cluster_sent,omitempty"`
+	ClusterAcked string    `json:"cluster_acked,omitempty"`
 
 	ListenerSent  string `json:"listener_sent,omitempty"`
 	ListenerAcked string `json:"listener_acked,omitempty"`
@@ -183,6 +187,9 @@ func (s stream) sync() Sync {
 	}
 	if s.proxy != nil {
 		out.Cluster, out.Type, out.Version = s.proxy.ClusterID, string(s.proxy.Role), s.proxy.Version
+	}
+	if s.Alone > 0 {
+		out.StaleSince, out.StaleUntil = s.Connected.Add(-s.Alone), s.Connected
 	}
 	for t, now := range s.Types {
 		one := TypeSync{

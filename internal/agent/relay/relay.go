@@ -33,6 +33,7 @@ import (
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // which registers the codec whose name the relay uses
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/pilotmesh/pilot/internal/agent/envoy"
@@ -85,6 +86,9 @@ const (
 // lasting is after which time a stream counts as accepted although nothing was received.
 const lasting = time.Second
 
+// aloneHeader is the metadata of a stream that tells the control plane for how long the agent could not reach any.
+const aloneHeader = "pilot-alone-for"
+
 const service = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 
 // Server returns a gRPC server for Envoy's streams.
@@ -118,6 +122,9 @@ func (r *Relay) open(ctx context.Context, method string) (*link, error) {
 		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	if since, stale := r.Stale(); stale {
+		ctx = metadata.AppendToOutgoingContext(ctx, aloneHeader, time.Since(since).String())
+	}
 	patience := connecting
 	if r.store.Empty() {
 		patience = attempt // there is nothing else

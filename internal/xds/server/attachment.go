@@ -107,7 +107,9 @@ type Status struct {
 	Peer       string
 	Variant    protocol.Variant
 	Connected  time.Time
-	Types      protocol.Progress
+	// Alone is for how long the client's agent had no control plane before the stream, as it says; 0 if it had one, or does not say.
+	Alone time.Duration
+	Types protocol.Progress
 	// Wants are the types that are answered per proxy and that the client asked for.
 	Wants []protocol.WantStatus
 }

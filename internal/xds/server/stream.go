@@ -42,6 +42,8 @@ type Stream struct {
 	opened  time.Time
 	conn    *connection
 	caller  identity.Caller
+	// alone is for how long the client's agent had no control plane before the stream; 0 if it had one, or does not say.
+	alone time.Duration
 
 	// latest is the newest published state; nil before the first.
 	latest atomic.Pointer[resource.State]
@@ -117,7 +119,7 @@ func (s *Stream) settled() bool {
 
 // Status describes the stream.
 func (s *Stream) Status() Status {
-	st := Status{ID: s.id, Variant: s.variant, Connected: s.opened}
+	st := Status{ID: s.id, Variant: s.variant, Connected: s.opened, Alone: s.alone}
 	if p, ok := peer.FromContext(s.grpc.Context()); ok {
 		st.Peer = p.Addr.String()
 	}
