@@ -145,7 +145,7 @@ var goroutines = map[string]string{
 	"source/remote": "one source per remote cluster, which comes and goes with its Secret",
 	"agent/secret":  "the sending half of a stream, and the request to the certificate authority",
 	"agent/scrape":  "one request per target, which are waited for",
-	"agent/relay":   "the sending half of a stream",
+	"agent/relay":   "the sending half of a stream, and one that asks Envoy what it is warming",
 	"agent/dns":     "the receiving half of a stream; the DNS servers, and a query to each server, which are waited for",
 }
 

@@ -3,7 +3,8 @@
 //
 // It keeps what Envoy acknowledges as the last known good configuration (package lastgood). An Envoy that starts anew is given that at
 // once, and the control plane is told what Envoy has, so that it sends only what differs. While the control plane cannot be reached, the
-// relay answers from the last known good configuration alone, and tries to reach the control plane again; as soon as it can, it ends
+// relay answers from the last known good configuration alone, and tries to reach the control plane again, with growing pauses (backoff).
+// That is also done between two streams that the control plane ends at once. As soon as it can be reached, the relay ends
 // Envoy's stream. Envoy then opens another one and says itself what it has.
 //
 // Envoy acknowledges some resources before it uses them: it is still warming them. The relay asks it which these are, and tells the control
@@ -22,7 +23,6 @@ import (
 	"io"
 	"log/slog"
 	"math"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -51,6 +51,10 @@ type Relay struct {
 	log    *slog.Logger
 	// refused is set while the control plane does not accept the certificate of the workload, so that the next stream shows the token.
 	refused atomic.Bool
+	// backoff tells when the control plane may be asked again.
+	backoff backoff
+	// trying is held while a stream that is served from the last known good configuration tries to reach the control plane.
+	trying sync.Mutex
 	// lost is since when the control plane cannot be reached; nil while it can.
 	lost atomic.Pointer[time.Time]
 	// spare is a connection that has come about while the last known good configuration was served, for the next stream; nil if there is
@@ -150,8 +154,13 @@ func (r *Relay) open(ctx context.Context, method string) (*link, error) {
 // pass passes one stream on until one side ends it.
 func (r *Relay) pass(method string, down grpc.ServerStream) error {
 	s := r.newSession(method, down)
+	if !r.store.Empty() && r.backoff.left() > 0 {
+		_ = r.unreachable(errDropped) // which it was before
+		return r.serveLastGood(s)
+	}
 	up, err := r.open(down.Context(), method)
 	if err != nil {
+		r.backoff.failed()
 		err = r.unreachable(err)
 		if r.store.Empty() || down.Context().Err() != nil {
 			return err
@@ -164,7 +173,7 @@ func (r *Relay) pass(method string, down grpc.ServerStream) error {
 	// A client that reconnects and has everything is sent nothing, so a stream that lasts counts as one that was answered.
 	var once sync.Once
 	reached := func() { once.Do(func() { r.reached(up.conn) }) }
-	lasts := time.AfterFunc(lasting, reached)
+	lasts := time.AfterFunc(lasting, func() { r.backoff.lasted(); reached() })
 	defer lasts.Stop()
 	go s.readEnvoy() // it ends when this function has returned, because receiving from Envoy then fails
 	answered := false
@@ -185,30 +194,50 @@ func (r *Relay) pass(method string, down grpc.ServerStream) error {
 	if errors.Is(err, io.EOF) {
 		err = status.Error(codes.Unavailable, "the control plane has ended the stream")
 	}
-	if !answered && time.Since(began) < lasting {
-		r.distrust(up.conn)
-		return r.unreachable(err)
+	if time.Since(began) < lasting {
+		r.backoff.failed()
+		if !answered {
+			r.distrust(up.conn)
+			return r.unreachable(err)
+		}
 	}
 	r.log.Info("the stream from the control plane has ended", "after", time.Since(began).Round(time.Millisecond).String(), "reason", status.Convert(err).Message())
 	return err
 }
 
+// errDropped is why the last known good configuration is served although the control plane has answered shortly before.
+var errDropped = status.Error(codes.Unavailable, "it has ended the last stream at once")
+
 // serveLastGood serves the last known good configuration until the control plane can be reached, or Envoy ends the stream.
 func (r *Relay) serveLastGood(s *session) error {
 	ctx := s.down.Context()
 	go s.readEnvoy()
-	for retry := firstRetry; ; retry = min(2*retry, lastRetry) {
+	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case err := <-s.failed:
 			return err
-		case <-time.After(retry/2 + rand.N(retry)): // agents that lost the same control plane come back one by one
+		case <-time.After(r.backoff.left()):
 		}
-		if r.reachable(ctx) {
+		if r.tryAgain(ctx) {
 			return status.Error(codes.Unavailable, "the control plane can be reached again: open another stream")
 		}
 	}
+}
+
+// tryAgain reports whether the control plane can be reached. Several streams of Envoy try no more often than one.
+func (r *Relay) tryAgain(ctx context.Context) bool {
+	r.trying.Lock()
+	defer r.trying.Unlock()
+	if r.backoff.left() > 0 {
+		return false // another stream has tried meanwhile
+	}
+	if r.reachable(ctx) {
+		return true
+	}
+	r.backoff.failed()
+	return false
 }
 
 // reachable reports whether a connection to the control plane comes about, and keeps it for the next stream.

@@ -88,6 +88,7 @@ func (s *session) readEnvoy() {
 				_ = s.up.CloseSend() // receiving from it says why it fails
 				s.sending.Unlock()
 			}
+			s.failed <- nil // nobody is there to be served
 			return
 		}
 		err := s.fromEnvoy(&f)

@@ -50,6 +50,8 @@ type Dialer struct {
 	Compliance compliance.Policy
 	// Plain is true if the server speaks plaintext. Then only the address counts, and nobody is shown anything.
 	Plain bool
+	// Connect opens a connection to an address; nil for TCP.
+	Connect func(ctx context.Context, address string) (net.Conn, error)
 }
 
 // Connection is a connection that was opened, or will be when it is used.
@@ -95,6 +97,9 @@ func (d *Dialer) Dial(certificate bool) (*Connection, error) {
 func (d *Dialer) dial(shows string, c credentials.TransportCredentials, options ...grpc.DialOption) (*Connection, error) {
 	options = append(options, grpc.WithTransportCredentials(c),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}))
+	if d.Connect != nil {
+		options = append(options, grpc.WithContextDialer(d.Connect))
+	}
 	conn, err := grpc.NewClient("passthrough:///"+d.Address, options...)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", d.Address, err)
