@@ -93,11 +93,15 @@ const lasting = time.Second
 // aloneHeader is the metadata of a stream that tells the control plane for how long the agent could not reach any.
 const aloneHeader = "pilot-alone-for"
 
+// window is how many bytes Envoy may send before they are read.
+const window = 256 << 10
+
 const service = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 
 // Server returns a gRPC server for Envoy's streams.
 func (r *Relay) Server() *grpc.Server {
-	g := grpc.NewServer(grpc.ForceServerCodecV2(raw{}), grpc.MaxRecvMsgSize(math.MaxInt32))
+	// The windows are fixed, because gRPC would otherwise ask Envoy for an echo after each request.
+	g := grpc.NewServer(grpc.ForceServerCodecV2(raw{}), grpc.MaxRecvMsgSize(math.MaxInt32), grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(window))
 	desc := grpc.ServiceDesc{ServiceName: service, HandlerType: (*any)(nil), Metadata: "envoy/service/discovery/v3/ads.proto"}
 	for _, name := range []string{"StreamAggregatedResources", deltaMethod} {
 		desc.Streams = append(desc.Streams, grpc.StreamDesc{

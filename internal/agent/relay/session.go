@@ -121,19 +121,24 @@ func (s *session) toControlPlane(f *frame) error {
 	return s.up.SendMsg(f)
 }
 
-// fromControlPlane passes a response on.
+// fromControlPlane passes a response on, and then reads it: Envoy does not wait for that.
 func (s *session) fromControlPlane(f *frame) error {
-	r, ok := s.dialect.response(s, f.data.Materialize())
-	s.mu.Lock()
+	f.data.Ref() // for reading it when it is on its way
+	defer f.data.Free()
+	s.mu.Lock() // Envoy's answer is handled when the response is noted
 	defer s.mu.Unlock()
+	if err := s.down.SendMsg(f); err != nil {
+		return err
+	}
+	r, ok := s.dialect.response(s, f.data.Materialize())
 	if ok {
 		s.pending[r.nonce] = r
 	}
 	if s.applied.concerns(r.typeURL) {
 		s.applied.unanswered.Add(1)
-		defer s.applied.follow(s.down.Context())
+		s.applied.follow(s.down.Context())
 	}
-	return s.down.SendMsg(f)
+	return nil
 }
 
 // acknowledged takes in what a response said, or leaves it if Envoy has refused it. The control plane hears first which clusters and
