@@ -406,3 +406,38 @@ func TestTwoEnvoys(t *testing.T) {
 		}
 	})
 }
+
+// TestTwoAlone: two streams of Envoy do not ask a control plane that cannot be reached more often than one.
+func TestTwoAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, end := newBubble(t)
+		defer end()
+		b.store.Accept(clusterURL, clusters(t, "a@1"), nil)
+		b.leave(true)
+		for range 5 {
+			b.given(b.open(""), "a@1 removed []")
+		}
+		b.pass(10 * time.Minute)
+		if n := len(b.dials(time.Now().Add(-5 * time.Minute))); n < 10 || n > 40 { // one every 15 s
+			t.Errorf("%d attempts in 5 minutes", n)
+		}
+	})
+}
+
+// TestRefusedCertificate: an agent whose certificate the control plane does not accept shows its token.
+func TestRefusedCertificate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, end := newBubble(t)
+		defer end()
+		for range 3 {
+			e := b.open("")
+			if c, _ := b.asked(); b.relay.refused.Load() {
+				b.exchange(c, e, "1", "a@1")
+				return
+			}
+			b.drop <- struct{}{} // as after a refused certificate
+			b.ended(e)
+		}
+		t.Error("the agent goes on to show its certificate")
+	})
+}

@@ -159,7 +159,7 @@ func (r *Relay) open(ctx context.Context, method string) (*link, error) {
 func (r *Relay) pass(method string, down grpc.ServerStream) error {
 	s := r.newSession(method, down)
 	if !r.store.Empty() && r.backoff.left() > 0 {
-		_ = r.unreachable(errDropped) // which it was before
+		_ = r.unreachable(status.Error(codes.Unavailable, "it has ended the last stream at once"))
 		return r.serveLastGood(s)
 	}
 	up, err := r.open(down.Context(), method)
@@ -208,9 +208,6 @@ func (r *Relay) pass(method string, down grpc.ServerStream) error {
 	r.log.Info("the stream from the control plane has ended", "after", time.Since(began).Round(time.Millisecond).String(), "reason", status.Convert(err).Message())
 	return err
 }
-
-// errDropped is why the last known good configuration is served although the control plane has answered shortly before.
-var errDropped = status.Error(codes.Unavailable, "it has ended the last stream at once")
 
 // serveLastGood serves the last known good configuration until the control plane can be reached, or Envoy ends the stream.
 func (r *Relay) serveLastGood(s *session) error {
