@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/pilotmesh/pilot/internal/admin"
 	"github.com/pilotmesh/pilot/internal/api"
@@ -52,7 +53,7 @@ func (still) Streams() []server.Status {
 	refused.Rejected = "a regex does not compile"
 	return []server.Status{
 		{ID: 1, Node: web, Attachment: web + "-1", Variant: protocol.Delta, Types: [resource.Types]protocol.TypeStatus{synced, synced, synced, refused}},
-		{ID: 2, Node: bank, Attachment: bank + "-1", Types: [resource.Types]protocol.TypeStatus{{Subscribed: true, Nonce: "2", InFlight: true}, {Subscribed: true}}},
+		{ID: 2, Node: bank, Attachment: bank + "-1", Connected: time.Now(), Alone: time.Minute, Types: [resource.Types]protocol.TypeStatus{{Subscribed: true, Nonce: "2", InFlight: true}, {Subscribed: true}}},
 	}
 }
 
@@ -76,6 +77,8 @@ func known(t *testing.T) http.Handler {
 	}
 	graph.Commit(func(tx *store.Txn) {
 		tables.Apply(tx, batch)
+		warming := state.ResourceKey{Type: uint8(resource.Endpoint), Name: "outbound|80||reviews"}
+		tables.Warming.Set(tx, web+"-1", state.Warming{Resources: []state.ResourceKey{warming}, More: []uint8{warming.Type}})
 		tables.Positions.Set(tx, reviews, api.Position{File: "mesh.yaml", Line: 3})
 		for _, id := range []string{web, bank} {
 			tables.Proxies.Set(tx, id+"-1", &proxy.Proxy{ID: id, Role: proxy.Sidecar, Version: "1.31.0"})

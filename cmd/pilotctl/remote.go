@@ -71,9 +71,14 @@ func proxyStatus() *cobra.Command {
   SYNCED    the proxy has acknowledged the last response
   STALE     the proxy has not answered the last response yet; the time and the resources are shown below the table. Envoy
             does not acknowledge clusters while one of them is warming
+  WARMING   the proxy has acknowledged the last response, and does not use all of it yet: it waits for certificates, routes or
+            endpoints; the resources are shown below the table. Agents of Pilot report that
   REJECTED  the proxy has rejected the last response; the reason is shown below the table
   NOT SENT  the proxy has subscribed, and there is no response yet
   IGNORED   the proxy has not subscribed
+
+A proxy whose agent could not reach any control plane, and therefore had stale configuration, is named below the table for an
+hour after it has connected.
 
 A rejected resource is held back until its content changes; all other resources are still updated. Below the table are the
 resources that are held back, since when, the reason that the proxy gave, and the objects from which they were generated.
@@ -135,6 +140,9 @@ func table(w io.Writer, list []admin.Sync) error {
 				cell += fmt.Sprintf(" %.0fs", now.LagSeconds)
 				refused = append(refused, fmt.Sprintf("%s %s %s", one.Proxy, column, p.unacked(now)))
 			}
+			if len(now.Warming) > 0 || now.WarmingMore {
+				refused = append(refused, fmt.Sprintf("%s %s %s", one.Proxy, column, p.warming(now)))
+			}
 			row = append(row, cell)
 			if now.LastError != "" {
 				refused = append(refused, fmt.Sprintf("%s %s %s: %s", one.Proxy, column, p.in(red, "rejected"), now.LastError))
@@ -142,6 +150,9 @@ func table(w io.Writer, list []admin.Sync) error {
 			for _, h := range now.Held {
 				refused = append(refused, fmt.Sprintf("%s %s %s", one.Proxy, column, p.held(h)))
 			}
+		}
+		if !one.StaleSince.IsZero() && time.Since(one.StaleUntil) < staleShown {
+			refused = append(refused, p.stale(one))
 		}
 		fmt.Fprintln(t, strings.Join(append(row, one.Protocol, one.Version), "\t"))
 	}
@@ -167,6 +178,24 @@ func (p paint) unacked(now admin.TypeSync) string {
 		names = append(names, "removed resources")
 	}
 	return fmt.Sprintf("%s for %.0fs: %s", p.in(yellow, "does not acknowledge"), now.LagSeconds, strings.Join(names, ", "))
+}
+
+// staleShown is how long after its end proxy-status mentions that a proxy had no control plane.
+const staleShown = time.Hour
+
+// stale returns a line about a proxy that had no control plane.
+func (p paint) stale(one admin.Sync) string {
+	at := func(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+	return fmt.Sprintf("%s %s from %s until %s: its agent could not reach a control plane", one.Proxy, p.in(yellow, "was stale"), at(one.StaleSince), at(one.StaleUntil))
+}
+
+// warming returns a line about resources that a proxy does not use yet.
+func (p paint) warming(now admin.TypeSync) string {
+	names := now.Warming
+	if now.WarmingMore {
+		names = append(slices.Clip(names), "others")
+	}
+	return fmt.Sprintf("%s: %s", p.in(yellow, "does not use yet"), strings.Join(names, ", "))
 }
 
 // held returns a line about a resource that is held back.

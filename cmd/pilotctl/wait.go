@@ -26,10 +26,11 @@ var errNotLive = errors.New("not live")
 func waitCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "wait --for=live KIND/NAME",
-		Short: "Wait until every proxy that needs an object has acknowledged it",
-		Long: `wait returns when every connected proxy that needs an object has acknowledged the present version of the object. A proxy needs
-an object if something that the proxy has is made with it. Proxies that do not need the object, and proxies that are behind
-with something else only, are not waited for.
+		Short: "Wait until every proxy that needs an object uses it",
+		Long: `wait returns when every connected proxy that needs an object has acknowledged the present version of the object, and uses it: an
+Envoy acknowledges a listener before it has the certificates and routes for it, which is called warming, and its agent reports
+that. A proxy needs an object if something that the proxy has is made with it. Proxies that do not need the object, and proxies
+that are behind with something else only, are not waited for.
 
 KIND is VirtualService, DestinationRule, ServiceEntry, WorkloadEntry, WorkloadGroup, Sidecar or Service, in any case, singular, plural or short (vs).
 
@@ -151,6 +152,9 @@ func behindLine(b live.Behind) string {
 	switch {
 	case b.Rejected != "":
 		return b.Proxy + ", which rejects it: " + b.Rejected
+	case len(b.Warming) > 0:
+		return b.Proxy + ", which has it and does not use it yet, because it is warming " + strings.Join(b.Warming, ", ") +
+			"; see whether its certificates, routes and endpoints can be fetched"
 	case b.Acknowledged == 0:
 		return b.Proxy + ", which has not acknowledged its first configuration; pilotctl proxy-status " + b.Proxy + " says more"
 	}

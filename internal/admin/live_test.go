@@ -5,8 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/xds/push"
 )
 
 // edit applies YAML as an edit of the mesh's only source.
@@ -94,5 +97,48 @@ func TestLiveOfOthers(t *testing.T) {
 		if code, body := w.ask(here, page); code != http.StatusBadRequest || !strings.Contains(body, want) {
 			t.Errorf("%s: %d %s", page, code, body)
 		}
+	}
+}
+
+// TestLiveWarming: a proxy whose agent reports that a resource is warming does not count for the objects that the resource is made of,
+// and counts for others. Nothing is left of the report when the proxy goes.
+func TestLiveWarming(t *testing.T) {
+	w := newWorld(t, shop)
+	c, r := w.connect("web-1.shop")
+	report := func(names ...string) {
+		c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: "type.googleapis.com/pilot.v1.Applied", ResourceNamesSubscribe: names})
+	}
+	const cluster = "type.googleapis.com/envoy.config.cluster.v3.Cluster/"
+	report(cluster + "outbound|80||reviews.shop.svc.cluster.local")
+	c.answer(r, "")
+	got := eventually(w, rulePage, func(v Live) bool { return len(v.Behind) == 1 && v.Behind[0].Acknowledged > 0 })
+	if got.Live != 0 || strings.Join(got.Behind[0].Warming, ";") != "CDS outbound|80||reviews.shop.svc.cluster.local" {
+		t.Errorf("while a cluster is warming: %+v", got)
+	}
+	const other = "/debug/live?kind=ServiceEntry&namespace=shop&name=ratings"
+	if got := eventually(w, other, func(Live) bool { return true }); got.Live != 1 || got.Proxies != 1 {
+		t.Errorf("another object while a cluster is warming: %+v", got)
+	}
+	list := eventually(w, "/debug/syncz", func([]Sync) bool { return true })
+	if one := list[0].Types["CDS"]; one.State != Warming || len(one.Warming) != 1 || one.WarmingMore || list[0].Types["LDS"].State != Unwatched {
+		t.Errorf("the status of the proxy: %+v", list[0])
+	}
+	report(cluster + "*")
+	if got := eventually(w, other, func(v Live) bool { return v.Live == 0 }); strings.Join(got.Behind[0].Warming, ";") != "CDS" {
+		t.Errorf("while unknown clusters are warming: %+v", got)
+	}
+	report()
+	eventually(w, rulePage, func(v Live) bool { return v.Live == 1 })
+	eventually(w, other, func(v Live) bool { return v.Live == 1 })
+
+	report(cluster + "*")
+	eventually(w, rulePage, func(v Live) bool { return v.Live == 0 })
+	if err := c.stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(w, rulePage, func(v Live) bool { return v.Proxies == 0 })
+	rows, err := push.Look(t.Context(), w.loop, func(v *push.View) int { return v.Tables.Warming.Len() })
+	if rows != 0 || err != nil {
+		t.Errorf("%d reports are left: %v", rows, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
@@ -26,6 +27,8 @@ const (
 	Synced State = "SYNCED"
 	// Stale: it has not acknowledged the last response.
 	Stale State = "STALE"
+	// Warming: it has acknowledged everything, and does not use all of it yet.
+	Warming State = "WARMING"
 	// Rejected: it rejected the last response.
 	Rejected State = "REJECTED"
 	// NotSent: it has subscribed and not received a response yet.
@@ -36,14 +39,18 @@ const (
 
 // Sync tells how far a proxy has acknowledged its configuration. Fields have the names that istioctl reads; Types has details.
 type Sync struct {
-	Cluster      string `json:"cluster_id,omitempty"`
-	Proxy        string `json:"proxy"` // name.namespace
-	Type         string `json:"proxy_type,omitempty"`
-	Version      string `json:"istio_version,omitempty"`
-	Connection   string `json:"connection"`
-	Protocol     string `json:"protocol"` // delta or sotw
-	ClusterSent  string `json:"cluster_sent,omitempty"`
-	ClusterAcked string `json:"cluster_acked,omitempty"`
+	Cluster    string `json:"cluster_id,omitempty"`
+	Proxy      string `json:"proxy"` // name.namespace
+	Type       string `json:"proxy_type,omitempty"`
+	Version    string `json:"istio_version,omitempty"`
+	Connection string `json:"connection"`
+	Protocol   string `json:"protocol"` // delta or sotw
+	// StaleSince and StaleUntil tell when the agent of the proxy had no control plane before it connected, as it says, and the proxy had
+	// the last known good configuration, or none.
+	StaleSince   time.Time `json:"stale_since,omitzero"`
+	StaleUntil   time.Time `json:"stale_until,omitzero"`
+	ClusterSent  string    `json:"cluster_sent,omitempty"`
+	ClusterAcked string    `json:"cluster_acked,omitempty"`
 
 	ListenerSent  string `json:"listener_sent,omitempty"`
 	ListenerAcked string `json:"listener_acked,omitempty"`
@@ -72,6 +79,10 @@ type TypeSync struct {
 	// warming are among them. UnackedMore is the number of such resources that are not listed.
 	Unacked     []Unacked `json:"unacked,omitempty"`
 	UnackedMore int       `json:"unacked_more,omitempty"`
+	// Warming are resources that the proxy has received and does not use yet, as its agent reports. WarmingMore is true if there are
+	// others.
+	Warming     []string `json:"warming,omitempty"`
+	WarmingMore bool     `json:"warming_more,omitempty"`
 	// Missing are names that the proxy has subscribed to, and that do not exist or that it may not have.
 	Missing []string `json:"missing,omitempty"`
 }
@@ -106,6 +117,7 @@ type stream struct {
 	server.Status
 	connection string
 	proxy      *proxy.Proxy // nil before the first request was taken in
+	warming    state.Warming
 	held       []class.ActiveRejection
 }
 
@@ -148,6 +160,7 @@ func (p *Pages) connected(r *http.Request, part, namespace string) ([]stream, er
 		for i := range known {
 			s := &known[i]
 			s.proxy, _ = v.Tables.Proxies.Peek(s.Attachment)
+			s.warming, _ = v.Tables.Warming.Peek(s.Attachment)
 			if s.Types.HoldsBack() {
 				s.held = v.Queries.ActiveRejections(v.Graph.Glance(), s.Attachment)
 			}
@@ -182,10 +195,17 @@ func (s stream) sync() Sync {
 	if s.proxy != nil {
 		out.Cluster, out.Type, out.Version = s.proxy.ClusterID, string(s.proxy.Role), s.proxy.Version
 	}
+	if s.Alone > 0 {
+		out.StaleSince, out.StaleUntil = s.Connected.Add(-s.Alone), s.Connected
+	}
 	for t, now := range s.Types {
 		one := TypeSync{
 			State: stateOf(now), SentRevision: now.Sent, AckedRevision: now.Acked, Wildcard: now.Wildcard, Names: now.Names,
 			LastError: strings.TrimSpace(now.Rejected), HeldBack: now.HeldBack, Held: s.heldOf(resource.Type(t)), UnackedMore: now.UnackedMore,
+		}
+		one.Warming, one.WarmingMore = s.warming.Of(uint8(t))
+		if one.State == Synced && (one.WarmingMore || len(one.Warming) > 0) {
+			one.State = Warming
 		}
 		if !now.Behind.IsZero() {
 			one.LagSeconds = time.Since(now.Behind).Seconds()

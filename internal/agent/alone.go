@@ -46,7 +46,7 @@ func alone(ctx context.Context, c boot.Config, s *config.Settings, h Host, log *
 	}
 	end := &ending{ended: make(chan struct{})}
 	parts := status.Parts{Envoy: absent{}, Life: end, Probes: probes(s, c, log), Targets: s.Application.Targets, Log: log}
-	if err := serve(ctx, group, s, c, &parts); err != nil {
+	if err := serve(ctx, group, s, c, nil, &parts); err != nil {
 		if page != nil {
 			err = errors.Join(err, page.Close())
 		}

@@ -1,10 +1,11 @@
 // Package live answers whether a change is in force: how many of the proxies that need an object have acknowledged its present
-// version.
+// version, and use it.
 //
 // A proxy needs an object if something that the proxy has was made with it. The graph knows that, because it records what each
 // result was made of. A proxy has acknowledged the object if it has acknowledged the last state of its class that the last change of
-// the object, or a later one, has led to, and rejects nothing that is made of it. So a proxy that does not need the object, or that is
-// behind with something else only, delays nobody. Agents do not count: their proxies do.
+// the object, or a later one, has led to, and rejects nothing that is made of it. It uses what it has acknowledged unless its agent
+// reports that a resource that is made of the object is warming; an agent that reports nothing is believed. So a proxy that does not
+// need the object, or that is behind with something else only, delays nobody. Agents do not count: their proxies do.
 //
 // The package keeps nothing and starts no goroutines.
 package live
@@ -17,6 +18,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/push"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/server"
 )
 
@@ -25,14 +27,14 @@ type Status struct {
 	// Revision is the commit that last changed the object, and Generation the version of the object in its cluster; 0 for a file.
 	Revision   store.Revision `json:"revision"`
 	Generation int64          `json:"generation,omitempty"`
-	// Proxies is the number of connected proxies that need the object, and Live how many of them have acknowledged it.
+	// Proxies is the number of connected proxies that need the object, and Live how many of them have acknowledged it and use it.
 	Proxies int `json:"proxies"`
 	Live    int `json:"live"`
 	// Behind are the others, by name.
 	Behind []Behind `json:"behind,omitempty"`
 }
 
-// Behind is a proxy that needs an object and has not acknowledged its present version.
+// Behind is a proxy that needs an object, and has not acknowledged its present version or does not use it yet.
 type Behind struct {
 	Proxy      string `json:"proxy"` // name.namespace
 	Connection string `json:"connection"`
@@ -40,9 +42,12 @@ type Behind struct {
 	Acknowledged store.Revision `json:"acknowledged,omitempty"`
 	// Rejected is what the proxy said when it rejected something that is made of the object.
 	Rejected string `json:"rejected,omitempty"`
+	// Warming are resources, such as "LDS 10.0.0.1_80", that the proxy has received and does not use yet. They are made of the object, or
+	// may be: of a type with too many of them only the type is named.
+	Warming []string `json:"warming,omitempty"`
 }
 
-// Done reports whether every proxy that needs the object has acknowledged it.
+// Done reports whether every proxy that needs the object has acknowledged it and uses it.
 func (s Status) Done() bool { return s.Live == s.Proxies }
 
 // Of tells how far an object has come on some streams; false if the control plane has no such object. It must run between two
@@ -54,16 +59,11 @@ func Of(v *push.View, streams []server.Status, k api.Key) (Status, bool) {
 	}
 	at, _ := v.Tables.Positions.Peek(k)
 	s := Status{Revision: v.Graph.Changed(whole), Generation: at.Generation}
-	needing := map[proxy.Class]struct{}{}
-	for cell := range v.Graph.Dependents(split) {
-		if c, ok := v.Queries.State.KeyOf(cell); ok {
-			needing[c] = struct{}{}
-		}
-	}
+	users := v.Queries.UsersOf(v.Graph, split)
 	for i := range streams {
 		one := &streams[i]
 		c, ok := v.Class(one.Attachment)
-		if _, needs := needing[c]; !ok || !needs || proxy.IsAgent(one.Node) {
+		if !ok || !users.Class(c) || proxy.IsAgent(one.Node) {
 			continue
 		}
 		s.Proxies++
@@ -72,13 +72,13 @@ func Of(v *push.View, streams []server.Status, k api.Key) (Status, bool) {
 			due = min(due, now.Revision) // nothing that the class has was changed by the last change of the object
 		}
 		acknowledged, settled := one.Types.Settled()
-		rejected := rejection(v, one, k)
-		if settled && acknowledged >= due && rejected == "" {
+		rejected, warms := rejection(v, one, k), warming(v, one, func(t resource.Type, name string) bool { return users.Resource(one.Attachment, c, t, name) })
+		if settled && acknowledged >= due && rejected == "" && len(warms) == 0 {
 			s.Live++
 			continue
 		}
 		s.Behind = append(s.Behind, Behind{
-			Proxy: proxy.NameOf(one.Node), Connection: one.Attachment, Acknowledged: acknowledged, Rejected: rejected,
+			Proxy: proxy.NameOf(one.Node), Connection: one.Attachment, Acknowledged: acknowledged, Rejected: rejected, Warming: warms,
 		})
 	}
 	slices.SortFunc(s.Behind, func(a, b Behind) int {
@@ -98,4 +98,20 @@ func rejection(v *push.View, one *server.Status, k api.Key) string {
 		}
 	}
 	return ""
+}
+
+// warming returns what a proxy does not use yet and is, or may be, made of an object. made reports whether a resource is.
+func warming(v *push.View, one *server.Status, made func(resource.Type, string) bool) (list []string) {
+	row, _ := v.Tables.Warming.Peek(one.Attachment)
+	for _, r := range row.Resources {
+		t := resource.Type(r.Type)
+		// A cluster that warms does not use its assignment either.
+		if made(t, r.Name) || t == resource.Cluster && made(resource.Endpoint, r.Name) {
+			list = append(list, t.String()+" "+r.Name)
+		}
+	}
+	for _, t := range row.More {
+		list = append(list, resource.Type(t).String())
+	}
+	return list
 }

@@ -149,6 +149,9 @@ type Tables struct {
 	UnacknowledgedBy    store.Index[ResourceKey, omap.Name]
 	UnacknowledgedNames store.Index[struct{}, ResourceKey]
 
+	// Warming is what connected proxies have received and do not use yet, by connection. No query reads it.
+	Warming store.Table[string, Warming]
+
 	// Wants are the resources that connected proxies ask for by name. WantsOf lists those of a connection, WantedBy the connections
 	// that ask for a resource, and Wanted, under the empty key, all these resources. Asking lists, under the empty key, the resources
 	// with the service accounts that ask.
@@ -242,6 +245,7 @@ func New(o Options) *Tables {
 	t.defineRejections(db)
 	t.defineFaults(db)
 	t.defineUnacknowledged(db)
+	t.Warming = store.NewTable[string, Warming](db, "warming", Warming.equal)
 	t.defineWants(db)
 	t.Proxies = store.NewTable[string, *proxy.Proxy](db, "proxies", (*proxy.Proxy).Equal)
 	t.ProxiesIn = store.NewIndex(t.Proxies, "proxiesIn", func(id string, p *proxy.Proxy, add func(string, omap.Name)) {
@@ -254,6 +258,7 @@ func New(o Options) *Tables {
 	t.Origins.OmitFromJournal()
 	t.Faults.OmitFromJournal()
 	t.Unacknowledged.OmitFromJournal()
+	t.Warming.OmitFromJournal()
 	return t
 }
 

@@ -117,7 +117,7 @@ func (a *Admin) Ready(ctx context.Context) error {
 	}
 	switch {
 	case stats[presentEpoch] != process.epoch:
-		return fmt.Errorf("the Envoy of epoch %d does not answer yet, but that of epoch %d does", process.epoch, stats[presentEpoch])
+		return otherEpoch(process.epoch, stats[presentEpoch])
 	case stats[clustersAccepted] == 0:
 		return waiting("clusters", stats[clustersRejected], stats[connected])
 	case stats[listenersAccepted] == 0:
@@ -133,19 +133,29 @@ func (a *Admin) Ready(ctx context.Context) error {
 
 // live returns nil if Envoy is neither starting nor draining.
 func (a *Admin) live(ctx context.Context) error {
+	state, err := a.state(ctx)
+	if err == nil && state != "LIVE" {
+		err = fmt.Errorf("Envoy is in the state %s", state)
+	}
+	return err
+}
+
+// state returns the state of the process, such as LIVE, without looking at statistics.
+func (a *Admin) state(ctx context.Context) (string, error) {
 	resp, err := a.Do(ctx, http.MethodGet, "/ready")
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer resp.Body.Close()
 	state, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return fmt.Errorf("Envoy's admin interface: GET /ready: %w", err)
+		return "", fmt.Errorf("Envoy's admin interface: GET /ready: %w", err)
 	}
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("Envoy is in the state %s", strings.TrimSpace(string(state)))
-	}
-	return nil
+	return strings.TrimSpace(string(state)), nil
+}
+
+func otherEpoch(expected, answers int) error {
+	return fmt.Errorf("the Envoy of epoch %d does not answer yet, but that of epoch %d does", expected, answers)
 }
 
 func waiting(what string, rejected, streams int) error {

@@ -30,7 +30,10 @@ func (d *delta) request(s *session, f *frame) (*frame, error) {
 	}
 	first := !d.asked[q.GetTypeUrl()]
 	d.asked[q.GetTypeUrl()] = true
-	changed, empty := d.note(s, &q)
+	changed, empty, err := d.note(s, &q)
+	if err != nil {
+		return nil, err
+	}
 	if names := q.GetResourceNamesUnsubscribe(); len(names) > 0 {
 		s.store.Forget(q.GetTypeUrl(), names...)
 	}
@@ -55,20 +58,24 @@ func (d *delta) request(s *session, f *frame) (*frame, error) {
 
 // note notes what the request acknowledges. If that is an answer of the relay, the request is changed so that the control plane does not
 // hear of it; empty is true if nothing else is in it.
-func (d *delta) note(s *session, q *discoveryv3.DeltaDiscoveryRequest) (changed, empty bool) {
+func (d *delta) note(s *session, q *discoveryv3.DeltaDiscoveryRequest) (changed, empty bool, err error) {
 	nonce := q.GetResponseNonce()
 	if !strings.HasPrefix(nonce, localNonce) {
 		if nonce != "" {
-			s.acknowledged(nonce, q.GetErrorDetail() != nil)
+			err = s.acknowledged(nonce, q.GetErrorDetail() != nil)
 		}
-		return s.extensions.delta(q)
+		if err != nil {
+			return false, false, err
+		}
+		changed, empty = s.extensions.delta(q)
+		return changed, empty, nil
 	}
 	if q.GetErrorDetail() != nil {
 		s.discard(q.GetTypeUrl(), q.GetErrorDetail().GetMessage(), d.given[nonce])
 	}
 	delete(d.given, nonce)
 	q.ResponseNonce, q.ErrorDetail = "", nil
-	return true, len(q.GetResourceNamesSubscribe()) == 0 && len(q.GetResourceNamesUnsubscribe()) == 0
+	return true, len(q.GetResourceNamesSubscribe()) == 0 && len(q.GetResourceNamesUnsubscribe()) == 0, nil
 }
 
 // replay gives Envoy what it asks for from the store, but nothing that it has. It notes in the request what Envoy has then. Without a
@@ -133,10 +140,11 @@ func (*delta) own(q question) proto.Message {
 }
 
 // response implements dialect.
-func (d *delta) response(s *session, data []byte) (nonce string, accept func()) {
+func (d *delta) response(s *session, data []byte) (response, bool) {
 	var a discoveryv3.DeltaDiscoveryResponse
 	if !readable(data, &a) || !kept(a.GetTypeUrl()) {
-		return "", nil
+		return response{}, false
 	}
-	return a.GetNonce(), func() { s.store.Accept(a.GetTypeUrl(), a.GetResources(), a.GetRemovedResources()) }
+	accept := func() { s.store.Accept(a.GetTypeUrl(), a.GetResources(), a.GetRemovedResources()) }
+	return response{a.GetTypeUrl(), a.GetNonce(), accept}, true
 }

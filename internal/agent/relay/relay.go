@@ -3,12 +3,16 @@
 //
 // It keeps what Envoy acknowledges as the last known good configuration (package lastgood). An Envoy that starts anew is given that at
 // once, and the control plane is told what Envoy has, so that it sends only what differs. While the control plane cannot be reached, the
-// relay answers from the last known good configuration alone, and tries to reach the control plane again; as soon as it can, it ends
+// relay answers from the last known good configuration alone, and tries to reach the control plane again, with growing pauses (backoff).
+// That is also done between two streams that the control plane ends at once. As soon as it can be reached, the relay ends
 // Envoy's stream. Envoy then opens another one and says itself what it has.
+//
+// Envoy acknowledges some resources before it uses them: it is still warming them. The relay asks it which these are, and tells the control
+// plane (applied).
 //
 // Invariants: Each stream of Envoy has a connection of its own, so a stream that begins shows the newest certificate or token. Messages
 // of types that are not kept pass through unread; what the control plane sends is passed on as it is, in order. A side that does
-// not read holds back the other one.
+// not read holds back the other one. The control plane learns what is warming before it learns that Envoy has acknowledged it.
 //
 // The exception are extensions whose module is somewhere else: it is fetched (package wasm), and Envoy is given a file of the host. Until it is
 // there, all other types flow. If it cannot be had, Envoy keeps the last good version of the extension or is given something that stands in for it,
@@ -17,7 +21,7 @@
 // Trust bundles are for the agent itself: the relay asks for them on Envoy's stream, and Envoy does not see them. The relay also reports
 // the health of the workload: on each stream, after the first request and whenever it changes.
 //
-// Goroutines: three per stream, and one more for extensions, which end with it.
+// Goroutines: three per stream, which end with it; one more for extensions, and one more while something is warming.
 package relay
 
 import (
@@ -26,7 +30,6 @@ import (
 	"io"
 	"log/slog"
 	"math"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,8 +40,10 @@ import (
 	"google.golang.org/grpc/encoding"
 	_ "google.golang.org/grpc/encoding/proto" // which registers the codec whose name the relay uses
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/pilotmesh/pilot/internal/agent/envoy"
 	"github.com/pilotmesh/pilot/internal/agent/lastgood"
 	"github.com/pilotmesh/pilot/internal/agent/upstream"
 )
@@ -52,7 +57,9 @@ type Options struct {
 	Modules Modules
 	// Trust takes the roots of trust bundles, as PEM, and says why one cannot be used; nil if the control plane is not asked for them.
 	Trust func(texts []string) error
-	Log   *slog.Logger
+	// Warming asks Envoy what it has received and does not use yet; nil if there is no Envoy to ask.
+	Warming func(ctx context.Context, clusters bool) (envoy.Warming, error)
+	Log     *slog.Logger
 }
 
 // Relay passes streams on.
@@ -61,11 +68,16 @@ type Relay struct {
 	store   *lastgood.Store
 	modules Modules
 	trust   func([]string) error
+	warming func(ctx context.Context, clusters bool) (envoy.Warming, error)
 	log     *slog.Logger
 	// fetchPause is the shortest pause before modules that could not be had are asked for again.
 	fetchPause time.Duration
 	// refused is set while the control plane does not accept the certificate of the workload, so that the next stream shows the token.
 	refused atomic.Bool
+	// backoff tells when the control plane may be asked again.
+	backoff backoff
+	// trying is held while a stream that is served from the last known good configuration tries to reach the control plane.
+	trying sync.Mutex
 	// lost is since when the control plane cannot be reached; nil while it can.
 	lost atomic.Pointer[time.Time]
 	// spare is a connection that has come about while the last known good configuration was served, for the next stream; nil if there is
@@ -77,7 +89,7 @@ type Relay struct {
 
 // New returns a relay.
 func New(o Options) *Relay {
-	return &Relay{dialer: o.Dialer, store: o.Store, modules: o.Modules, trust: o.Trust, log: o.Log, fetchPause: firstFetch}
+	return &Relay{dialer: o.Dialer, store: o.Store, modules: o.Modules, trust: o.Trust, warming: o.Warming, log: o.Log, fetchPause: firstFetch}
 }
 
 // Stale reports whether the control plane cannot be reached, and since when.
@@ -103,11 +115,18 @@ const (
 // lasting is after which time a stream counts as accepted although nothing was received.
 const lasting = time.Second
 
+// aloneHeader is the metadata of a stream that tells the control plane for how long the agent could not reach any.
+const aloneHeader = "pilot-alone-for"
+
+// window is how many bytes Envoy may send before they are read.
+const window = 256 << 10
+
 const service = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 
 // Server returns a gRPC server for Envoy's streams.
 func (r *Relay) Server() *grpc.Server {
-	g := grpc.NewServer(grpc.ForceServerCodecV2(raw{}), grpc.MaxRecvMsgSize(math.MaxInt32))
+	// The windows are fixed, because gRPC would otherwise ask Envoy for an echo after each request.
+	g := grpc.NewServer(grpc.ForceServerCodecV2(raw{}), grpc.MaxRecvMsgSize(math.MaxInt32), grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(window))
 	desc := grpc.ServiceDesc{ServiceName: service, HandlerType: (*any)(nil), Metadata: "envoy/service/discovery/v3/ads.proto"}
 	for _, name := range []string{"StreamAggregatedResources", deltaMethod} {
 		desc.Streams = append(desc.Streams, grpc.StreamDesc{
@@ -136,6 +155,9 @@ func (r *Relay) open(ctx context.Context, method string) (*link, error) {
 		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
+	if since, stale := r.Stale(); stale {
+		ctx = metadata.AppendToOutgoingContext(ctx, aloneHeader, time.Since(since).String())
+	}
 	patience := connecting
 	if r.store.Empty() {
 		patience = attempt // there is nothing else
@@ -160,10 +182,15 @@ func (r *Relay) open(ctx context.Context, method string) (*link, error) {
 
 // pass passes one stream on until one side ends it.
 func (r *Relay) pass(method string, down grpc.ServerStream) error {
-	s := newSession(method, down, r)
+	s := r.newSession(method, down)
 	defer s.extensions.stop()
+	if !r.store.Empty() && r.backoff.left() > 0 {
+		_ = r.unreachable(status.Error(codes.Unavailable, "it has ended the last stream at once"))
+		return r.serveLastGood(s)
+	}
 	up, err := r.open(down.Context(), method)
 	if err != nil {
+		r.backoff.failed()
 		err = r.unreachable(err)
 		if r.store.Empty() || down.Context().Err() != nil {
 			return err
@@ -176,7 +203,7 @@ func (r *Relay) pass(method string, down grpc.ServerStream) error {
 	// A client that reconnects and has everything is sent nothing, so a stream that lasts counts as one that was answered.
 	var once sync.Once
 	reached := func() { once.Do(func() { r.reached(up.conn) }) }
-	lasts := time.AfterFunc(lasting, reached)
+	lasts := time.AfterFunc(lasting, func() { r.backoff.lasted(); reached() })
 	defer lasts.Stop()
 	go s.readEnvoy() // it ends when this function has returned, because receiving from Envoy then fails
 	go s.tellHealth(down.Context(), &r.health)
@@ -198,9 +225,12 @@ func (r *Relay) pass(method string, down grpc.ServerStream) error {
 	if errors.Is(err, io.EOF) {
 		err = status.Error(codes.Unavailable, "the control plane has ended the stream")
 	}
-	if !answered && time.Since(began) < lasting {
-		r.distrust(up.conn)
-		return r.unreachable(err)
+	if time.Since(began) < lasting {
+		r.backoff.failed()
+		if !answered {
+			r.distrust(up.conn)
+			return r.unreachable(err)
+		}
 	}
 	r.log.Info("the stream from the control plane has ended", "after", time.Since(began).Round(time.Millisecond).String(), "reason", status.Convert(err).Message())
 	return err
@@ -210,18 +240,32 @@ func (r *Relay) pass(method string, down grpc.ServerStream) error {
 func (r *Relay) serveLastGood(s *session) error {
 	ctx := s.down.Context()
 	go s.readEnvoy()
-	for retry := firstRetry; ; retry = min(2*retry, lastRetry) {
+	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case err := <-s.failed:
 			return err
-		case <-time.After(retry/2 + rand.N(retry)): // agents that lost the same control plane come back one by one
+		case <-time.After(r.backoff.left()):
 		}
-		if r.reachable(ctx) {
+		if r.tryAgain(ctx) {
 			return status.Error(codes.Unavailable, "the control plane can be reached again: open another stream")
 		}
 	}
+}
+
+// tryAgain reports whether the control plane can be reached. Several streams of Envoy try no more often than one.
+func (r *Relay) tryAgain(ctx context.Context) bool {
+	r.trying.Lock()
+	defer r.trying.Unlock()
+	if r.backoff.left() > 0 {
+		return false // another stream has tried meanwhile
+	}
+	if r.reachable(ctx) {
+		return true
+	}
+	r.backoff.failed()
+	return false
 }
 
 // reachable reports whether a connection to the control plane comes about, and keeps it for the next stream.

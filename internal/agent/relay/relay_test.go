@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -47,6 +49,8 @@ type place struct {
 	deltas  chan *discoveryv3.DeltaDiscoveryRequest
 	wholes  chan *discoveryv3.DiscoveryRequest
 	answers chan proto.Message
+	// alone is what the last stream told of the time without a control plane.
+	alone atomic.Value
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 }
 
@@ -109,6 +113,7 @@ func serveStream[Q any, S interface {
 	grpc.ServerStream
 	Recv() (Q, error)
 }](p *place, s S, requests chan Q) error {
+	p.alone.Store(strings.Join(metadata.ValueFromIncomingContext(s.Context(), aloneHeader), " "))
 	ended := make(chan error, 1)
 	go func() {
 		for {
@@ -303,7 +308,7 @@ func TestAlone(t *testing.T) {
 	p := newPlace(t)
 	p.control.Stop()
 	s := p.connect()
-	p.must(s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterURL}))
+	_ = s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterURL}) // the stream may have ended already
 	if _, err := s.Recv(); status.Code(err) != codes.Unavailable {
 		t.Errorf("with an empty store: %v", err)
 	}
@@ -337,12 +342,21 @@ func TestAlone(t *testing.T) {
 	s = p.connect()
 	p.must(s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterURL, InitialResourceVersions: map[string]string{"b": "1"}}))
 	take(p, p.deltas)
+	if d, err := time.ParseDuration(p.alone.Load().(string)); err != nil || d <= 0 {
+		t.Errorf("the control plane is told that the agent was alone for %v", p.alone.Load())
+	}
 	p.answers <- &discoveryv3.DeltaDiscoveryResponse{TypeUrl: clusterURL, Nonce: "1"}
 	if _, err := s.Recv(); err != nil {
 		t.Fatal(err)
 	}
 	if _, stale := p.relay.Stale(); stale {
 		t.Error("it is stale with a control plane")
+	}
+	s = p.connect()
+	p.must(s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterURL}))
+	take(p, p.deltas)
+	if got := p.alone.Load(); got != "" {
+		t.Errorf("with a control plane it is told that the agent was alone for %v", got)
 	}
 }
 

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -38,8 +39,10 @@ type session struct {
 	down  grpc.ServerStream
 	store *lastgood.Store
 	log   *slog.Logger
-	// up is nil if the control plane cannot be reached.
-	up grpc.ClientStream
+	// up is nil if the control plane cannot be reached. sending guards sending on it.
+	up      grpc.ClientStream
+	sending sync.Mutex
+	applied applied
 	// failed receives why the stream cannot go on while there is no control plane.
 	failed  chan error
 	dialect dialect
@@ -57,20 +60,24 @@ type session struct {
 	trust   func([]string) error
 	trusted string
 
-	// sending guards sending to the control plane.
-	sending sync.Mutex
-	// mu guards sending to Envoy, and what Envoy has not acknowledged yet: a function for each nonce that takes it in.
+	// mu guards sending to Envoy, and the responses that Envoy has not answered yet, by nonce.
 	mu      sync.Mutex
-	pending map[string]func()
+	pending map[string]response
+}
+
+// response is a response of a type that is kept.
+type response struct {
+	typeURL, nonce string
+	// accept takes it in when Envoy has acknowledged it.
+	accept func()
 }
 
 // dialect is what delta xDS and State-of-the-World xDS do differently.
 type dialect interface {
 	// request handles a request of Envoy, and returns what is passed on; nil for nothing.
 	request(s *session, f *frame) (*frame, error)
-	// response reads a response of the control plane. It returns its nonce and what takes it in when Envoy has acknowledged it; nil if the
-	// type is not kept.
-	response(s *session, data []byte) (nonce string, accept func())
+	// response reads a response of the control plane; false if the type is not kept.
+	response(s *session, data []byte) (response, bool)
 	// update reads a response that the relay does not just pass on; nil if it cannot be read. message writes one about extensions.
 	update(data []byte) *update
 	message(u *update) proto.Message
@@ -88,8 +95,9 @@ type question struct {
 	failure *rpcstatus.Status
 }
 
-func newSession(method string, down grpc.ServerStream, r *Relay) *session {
-	s := &session{down: down, store: r.store, log: r.log, trust: r.trust, failed: make(chan error, 1), begun: make(chan struct{}), pending: map[string]func(){}}
+func (r *Relay) newSession(method string, down grpc.ServerStream) *session {
+	s := &session{down: down, store: r.store, log: r.log, trust: r.trust, failed: make(chan error, 1), begun: make(chan struct{}), pending: map[string]response{}}
+	s.applied.ask, s.applied.tell = r.warming, func(names []string) error { return s.tell(question{typeURL: appliedURL, names: names}) }
 	s.extensions = newExtensions(s, r)
 	if method == deltaMethod {
 		s.dialect = &delta{asked: map[string]bool{}}
@@ -109,6 +117,7 @@ func (s *session) readEnvoy() {
 				_ = s.up.CloseSend() // receiving from it says why it fails
 				s.sending.Unlock()
 			}
+			s.failed <- nil // nobody is there to be served
 			return
 		}
 		if err := s.fromEnvoy(&f); err != nil {
@@ -138,22 +147,10 @@ func (s *session) fromEnvoy(f *frame) error {
 // begin does what waits for the first request that is passed on.
 func (s *session) begin() error {
 	close(s.begun)
-	return s.askForTrust()
-}
-
-// fromControlPlane passes a response on. One about extensions may have to wait for modules, which holds back no others.
-func (s *session) fromControlPlane(f *frame) error {
-	data := f.data.Materialize()
-	switch typeURL := typeOf(data); {
-	case typeURL == extension.URL:
-		s.extensions.add(f, data)
-	case typeURL == trustURL && s.trust != nil:
-		f.data.Free()
-		return s.takeTrust(data)
-	default:
-		return s.pass(f, data)
+	if err := s.askForTrust(); err != nil {
+		return err
 	}
-	return nil
+	return s.applied.begin(s.down.Context())
 }
 
 // toControlPlane sends a request, and releases its buffers.
@@ -172,15 +169,38 @@ func (s *session) tell(q question) error {
 	return s.toControlPlane(&frame{mem.BufferSlice{mem.SliceBuffer(b)}})
 }
 
-// pass passes a response on as it is.
-func (s *session) pass(f *frame, data []byte) error {
-	nonce, accept := s.dialect.response(s, data)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if accept != nil {
-		s.pending[nonce] = accept
+// fromControlPlane passes a response on. One about extensions may have to wait for modules, which holds back no others.
+func (s *session) fromControlPlane(f *frame) error {
+	whole := f.data.MaterializeToBuffer(mem.DefaultBufferPool()) // a copy only if it came in several parts
+	defer whole.Free()
+	data := whole.ReadOnlyData()
+	switch typeURL := typeOf(data); {
+	case typeURL == extension.URL:
+		s.extensions.add(f, bytes.Clone(data))
+	case typeURL == trustURL && s.trust != nil:
+		f.data.Free()
+		return s.takeTrust(data)
+	default:
+		return s.pass(f, data)
 	}
-	return s.down.SendMsg(f)
+	return nil
+}
+
+// pass passes a response on as it is, and then reads it: Envoy does not wait for that.
+func (s *session) pass(f *frame, data []byte) error {
+	s.mu.Lock() // Envoy's answer is handled when the response is noted
+	defer s.mu.Unlock()
+	if err := s.down.SendMsg(f); err != nil {
+		return err
+	}
+	r, ok := s.dialect.response(s, data)
+	if ok {
+		s.pending[r.nonce] = r
+	}
+	if ok && s.applied.concerns(r.typeURL) {
+		s.applied.sent(s.down.Context())
+	}
+	return nil
 }
 
 // typeOf returns the type of a response of either dialect without reading more of it.
@@ -206,15 +226,19 @@ func textField(data []byte, of protowire.Number) string {
 	return ""
 }
 
-// acknowledged takes in what a response said, or leaves it if Envoy has refused it.
-func (s *session) acknowledged(nonce string, refused bool) {
+// acknowledged takes in what a response said, or leaves it if Envoy has refused it. The control plane hears first what Envoy does not use yet.
+func (s *session) acknowledged(nonce string, refused bool) error {
 	s.mu.Lock()
-	accept := s.pending[nonce]
+	r, ok := s.pending[nonce]
 	delete(s.pending, nonce)
 	s.mu.Unlock()
-	if accept != nil && !refused {
-		accept()
+	if ok && !refused {
+		r.accept()
 	}
+	if !ok || !s.applied.concerns(r.typeURL) {
+		return nil
+	}
+	return s.applied.answered(s.down.Context(), r.typeURL)
 }
 
 // answer sends a response that the relay makes itself.

@@ -33,7 +33,9 @@ func (w *wholeState) request(s *session, f *frame) (*frame, error) {
 	}
 	typeURL, names := q.GetTypeUrl(), q.GetResourceNames()
 	if nonce := q.GetResponseNonce(); nonce != "" && !strings.HasPrefix(nonce, localNonce) {
-		s.acknowledged(nonce, q.GetErrorDetail() != nil)
+		if err := s.acknowledged(nonce, q.GetErrorDetail() != nil); err != nil {
+			return nil, err
+		}
 	}
 	all := typeURL == clusterURL || typeURL == listenerURL
 	if before, ok := w.names[typeURL]; !ok || !slices.Equal(before, names) {
@@ -113,12 +115,12 @@ func (*wholeState) own(q question) proto.Message {
 }
 
 // response implements dialect.
-func (w *wholeState) response(s *session, data []byte) (nonce string, accept func()) {
+func (w *wholeState) response(s *session, data []byte) (response, bool) {
 	var a discoveryv3.DiscoveryResponse
 	if !readable(data, &a) || !kept(a.GetTypeUrl()) {
-		return "", nil
+		return response{}, false
 	}
-	return a.GetNonce(), func() {
+	return response{a.GetTypeUrl(), a.GetNonce(), func() {
 		var list []*discoveryv3.Resource
 		var names []string
 		for _, body := range a.GetResources() {
@@ -131,7 +133,7 @@ func (w *wholeState) response(s *session, data []byte) (nonce string, accept fun
 		if a.GetTypeUrl() == clusterURL || a.GetTypeUrl() == listenerURL {
 			s.store.Keep(a.GetTypeUrl(), names)
 		}
-	}
+	}}, true
 }
 
 // nameOf returns the name of a resource without reading more of it. It is the first field of all types that are kept.

@@ -57,6 +57,9 @@ const (
 	Want
 	// Health says that the agent of the client reports the health of its application. Healthy tells it, and Text why it is not.
 	Health
+	// Applied says that the agent of the client reports what its Envoy has received and does not use yet: Warming, which is empty if
+	// Envoy uses everything. The report replaces the one before.
+	Applied
 )
 
 // Refusal says why the server closes a stream.
@@ -92,4 +95,5 @@ type Action struct {
 	Names   []string
 	Dropped []string
 	Healthy bool
+	Warming []Warming
 }

@@ -394,6 +394,8 @@ func (c *conversation) report(a Action) {
 		fmt.Fprintf(c.out, "  ! want %s %v, not %v\n", a.Type, a.Names, a.Dropped)
 	case Health:
 		fmt.Fprintf(c.out, "  ! health %v %q\n", a.Healthy, a.Text)
+	case Applied:
+		fmt.Fprintf(c.out, "  ! applied, but for %v\n", a.Warming)
 	case Unknown:
 		fmt.Fprintf(c.out, "  ! unknown %q\n", a.Text)
 	}

@@ -19,6 +19,9 @@ const (
 // Request is a scanned request.
 type Request = request.Request
 
+// Warming are resources that a client does not use yet.
+type Warming = request.Warming
+
 // Shared is what the streams of a server have in common: interned subscriptions, and the results of moves and of pinning
 // while several streams have the same position. It is safe for concurrent use.
 type Shared struct {

@@ -15,8 +15,8 @@ const maxReason = 16 << 10
 
 // request processes a request: first as an ACK or NACK, then as a subscription.
 func (c *Core) request(q *Request, out []Action) []Action {
-	health := string(q.URL) == healthURL
-	if health && !c.connected && q.Node == nil {
+	health, applied := string(q.URL) == healthURL, string(q.URL) == request.AppliedURL
+	if (health || applied) && !c.connected && q.Node == nil {
 		return out // An agent may report before its proxy sends the first request. It repeats the report on a new stream.
 	}
 	if !c.connected {
@@ -28,6 +28,9 @@ func (c *Core) request(q *Request, out []Action) []Action {
 	}
 	if health {
 		return append(out, Action{Kind: Health, Healthy: !q.Rejected, Text: request.StatusText(q.Detail, maxReason)})
+	}
+	if applied {
+		return append(out, Action{Kind: Applied, Warming: q.Warming()})
 	}
 	t, ok := resource.ParseType(string(q.URL))
 	if !ok {

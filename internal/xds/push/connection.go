@@ -43,6 +43,7 @@ type connection struct {
 	wants             waitingJob[wantChanges]
 	unacknowledgedJob waitingJob[[]protocol.Unacknowledged]
 	health            waitingJob[state.Health]
+	warming           waitingJob[state.Warming]
 
 	// rejected and unacknowledged are the keys of the rows about what the proxy rejected and does not acknowledge. These rows are
 	// deleted when the connection leaves.
@@ -116,7 +117,7 @@ func (c *Connection) ID() string { return c.conn.id }
 func (c *Connection) Close() {
 	l, conn := c.loop, c.conn
 	l.queue.edit(func() {
-		for _, j := range []*job{conn.pins.job, conn.wants.job, conn.unacknowledgedJob.job, conn.health.job} {
+		for _, j := range []*job{conn.pins.job, conn.wants.job, conn.unacknowledgedJob.job, conn.health.job, conn.warming.job} {
 			l.queue.remove(j)
 		}
 		if l.queue.remove(conn.attach) {
@@ -136,6 +137,7 @@ func (l *Loop) detach(conn *connection) *job {
 			l.deleteRejections(tx, conn)
 			l.deleteWants(tx, conn)
 			l.tables.Registrations.Health.Delete(tx, conn.id)
+			l.tables.Warming.Delete(tx, conn.id)
 			for k := range conn.unacknowledged {
 				l.tables.Unacknowledged.Delete(tx, k)
 			}

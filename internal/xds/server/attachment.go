@@ -37,6 +37,8 @@ type Attachment interface {
 	Refuse(t resource.Type, names []string, reason string)
 	// Health says that the agent of the client reports the health of its application. message tells why it is not healthy.
 	Health(healthy bool, message string)
+	// Applied says what the Envoy of the client has received and does not use yet. The list replaces the one of the last call.
+	Applied(warming []protocol.Warming)
 	// Close is the last call. The stream ignores later updates and answers.
 	Close()
 }
@@ -105,7 +107,9 @@ type Status struct {
 	Peer       string
 	Variant    protocol.Variant
 	Connected  time.Time
-	Types      protocol.Progress
+	// Alone is for how long the client's agent had no control plane before the stream, as it says; 0 if it had one, or does not say.
+	Alone time.Duration
+	Types protocol.Progress
 	// Wants are the types that are answered per proxy and that the client asked for.
 	Wants []protocol.WantStatus
 }

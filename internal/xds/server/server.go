@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
@@ -174,7 +175,7 @@ func (s *Server) serve(v protocol.Variant, g grpc.ServerStream) (err error) {
 	}
 	stream := &Stream{
 		server: s, grpc: g, variant: v, opened: time.Now(), abort: abort, conn: connectionOf(ctx),
-		requests: make(chan queuedRequest, 1), core: protocol.NewCore(s.shared, v), caller: caller,
+		requests: make(chan queuedRequest, 1), core: protocol.NewCore(s.shared, v), caller: caller, alone: aloneFor(ctx),
 	}
 	if !caller.Expires.IsZero() {
 		expiry := time.AfterFunc(time.Until(caller.Expires), stream.expire)
@@ -308,4 +309,17 @@ func (s *Server) sweep(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// aloneHeader is the metadata by which an agent tells for how long it could not reach any control plane.
+const aloneHeader = "pilot-alone-for"
+
+// aloneFor returns what the agent tells in that metadata; 0 if it does not, or nonsense.
+func aloneFor(ctx context.Context) time.Duration {
+	for _, text := range metadata.ValueFromIncomingContext(ctx, aloneHeader) {
+		if d, err := time.ParseDuration(text); err == nil && d > 0 {
+			return d
+		}
+	}
+	return 0
 }

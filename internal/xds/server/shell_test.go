@@ -79,6 +79,8 @@ func (a testAttachment) Refuse(resource.Type, []string, string) {}
 
 func (a testAttachment) Health(bool, string) {}
 
+func (a testAttachment) Applied([]protocol.Warming) {}
+
 func (a testAttachment) NoteUnacknowledged([]protocol.Unacknowledged) {}
 
 func (a testAttachment) Pin(pins []protocol.Pin, _ string) {

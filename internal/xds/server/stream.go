@@ -42,6 +42,8 @@ type Stream struct {
 	opened  time.Time
 	conn    *connection
 	caller  identity.Caller
+	// alone is for how long the client's agent had no control plane before the stream; 0 if it had one, or does not say.
+	alone time.Duration
 
 	// latest is the newest published state; nil before the first.
 	latest atomic.Pointer[resource.State]
@@ -119,7 +121,7 @@ func (s *Stream) settled() bool {
 
 // Status describes the stream.
 func (s *Stream) Status() Status {
-	st := Status{ID: s.id, Variant: s.variant, Connected: s.opened}
+	st := Status{ID: s.id, Variant: s.variant, Connected: s.opened, Alone: s.alone}
 	if p, ok := peer.FromContext(s.grpc.Context()); ok {
 		st.Peer = p.Addr.String()
 	}
@@ -361,66 +363,6 @@ func (s *Stream) write(a protocol.Action, written func()) error {
 // stuck reports whether a message has waited for the client to read for longer than limit.
 func (s *Stream) stuck(now time.Time, limit time.Duration) bool {
 	return s.unwritten.Load() > 0 && now.UnixNano()-s.lastProgress.Load() > int64(limit)
-}
-
-// code is the gRPC status code of a refusal.
-func code(r protocol.Refusal) codes.Code {
-	if r == protocol.TooMuch {
-		return codes.ResourceExhausted
-	}
-	return codes.InvalidArgument
-}
-
-// perform carries out all actions but Send.
-func (s *Stream) perform(a protocol.Action) {
-	o := s.server.options.Observer
-	switch a.Kind {
-	case protocol.Send:
-	case protocol.Connect:
-		s.connect(a.Node)
-	case protocol.Close:
-		s.end(status.Error(code(a.Refusal), a.Text))
-	case protocol.Acked:
-		var took time.Duration
-		if p := a.State.Published; !p.IsZero() {
-			took = time.Since(p)
-		}
-		o.Acked(a.Type, a.State, took)
-	case protocol.Rejected:
-		node, attach := s.attached()
-		s.server.options.Log.Warn("client rejected a response", "stream", s.id, "node", node, "type", a.Type, "names", a.Names, "reason", a.Text)
-		o.Rejected(a.Type, node, a.Text)
-		if attach != nil && a.Type.PerProxy() {
-			attach.Refuse(a.Type, a.Names, a.Text)
-		}
-	case protocol.Recovered:
-		if _, attach := s.attached(); attach != nil {
-			attach.Refuse(a.Type, a.Names, "")
-		}
-	case protocol.Pinned:
-		if _, attach := s.attached(); attach != nil {
-			attach.Pin(a.Pins, a.Text)
-		}
-	case protocol.Want:
-		if _, attach := s.attached(); attach != nil {
-			attach.Want(a.Type, a.Names, a.Dropped)
-		}
-	case protocol.Health:
-		if _, attach := s.attached(); attach != nil {
-			attach.Health(a.Healthy, a.Text)
-		}
-	case protocol.Expired:
-		o.Expired(a.Type)
-	case protocol.Unknown:
-		o.Unknown(a.Text)
-	case protocol.Linger:
-		time.AfterFunc(lingerTime, func() {
-			defer s.guard()
-			s.step(protocol.Event{Lingered: true})
-		})
-	case protocol.Wait:
-		time.AfterFunc(a.For, s.wake)
-	}
 }
 
 // wake ends the core's Wait. If gRPC has not written all messages yet, the client cannot have answered them, so the stream waits

@@ -118,6 +118,9 @@ func TestLastKnownGood(t *testing.T) {
 				return err
 			})
 			l.probed("ready\n")
+			if _, out := l.pilotctl("proxy-status"); !strings.Contains(out, "app.shop was stale from ") {
+				t.Errorf("proxy-status does not say that the proxy was stale:\n%s", out)
+			}
 		})
 	}
 }

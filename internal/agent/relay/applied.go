@@ -1,0 +1,162 @@
+package relay
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pilotmesh/pilot/internal/agent/envoy"
+)
+
+// appliedURL is the type of the requests that tell the control plane what Envoy has received and does not use yet. The names of the
+// request are all such resources, as URL/NAME, where URL is the type URL of the resource, and URL/* for further ones of a type.
+const appliedURL = "type.googleapis.com/pilot.v1.Applied"
+
+const (
+	// askLimit is how long an acknowledgement waits for Envoy to tell what is warming. It answers within a few milliseconds unless it is
+	// very busy.
+	askLimit = 100 * time.Millisecond
+	// The shortest and longest pause between questions while something is warming.
+	firstAsk, lastAsk = 50 * time.Millisecond, 2 * time.Second
+)
+
+// applied tells the control plane, on one stream, what Envoy has received and does not use yet. It asks Envoy when it has acknowledged
+// listeners, before that is passed on, so that the control plane never has the acknowledgement alone; and while an acknowledgement is
+// missing, because Envoy withholds that of clusters as long as one of them is warming. It asks again until nothing is warming. As long as
+// nothing is, the control plane is told nothing.
+type applied struct {
+	// ask asks Envoy about its listeners and, if clusters is true, its clusters; nil if there is no Envoy.
+	ask  func(ctx context.Context, clusters bool) (envoy.Warming, error)
+	tell func(names []string) error
+
+	// mu is held while Envoy is asked, so that a later answer is told later.
+	mu sync.Mutex
+	// told is what the control plane was told last on this stream. silent is set if Envoy has not answered the last question.
+	told   []string
+	silent bool
+
+	// unanswered is the number of responses with clusters or listeners that Envoy has not answered.
+	unanswered atomic.Int32
+	// watching is set while a goroutine asks again and again.
+	watching atomic.Bool
+}
+
+// concerns reports whether Envoy warms resources of a type.
+func (a *applied) concerns(typeURL string) bool {
+	return a.ask != nil && (typeURL == clusterURL || typeURL == listenerURL)
+}
+
+// begin asks at the beginning of the stream: Envoy may have acknowledged on an earlier one what it does not use yet.
+func (a *applied) begin(ctx context.Context) error {
+	if a.ask == nil {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.check(ctx, true)
+}
+
+// sent notes a response that Envoy has been sent.
+func (a *applied) sent(ctx context.Context) {
+	a.unanswered.Add(1)
+	a.follow(ctx)
+}
+
+// answered notes the answer to a response of a type.
+func (a *applied) answered(ctx context.Context, typeURL string) error {
+	a.unanswered.Add(-1)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if typeURL == clusterURL && len(a.told) == 0 && !a.silent {
+		return nil // none is warming, or the answer would not be there
+	}
+	return a.check(ctx, false)
+}
+
+// check asks Envoy, and tells the control plane if there is something new. If something is warming, or Envoy does not answer, it begins to
+// ask again until nothing is, or ctx ends. The caller holds mu.
+func (a *applied) check(ctx context.Context, clusters bool) error {
+	more, err := a.once(ctx, clusters)
+	if more && err == nil {
+		a.follow(ctx)
+	}
+	return err
+}
+
+// follow asks until nothing is warming and everything is answered, or ctx ends. It does not wait.
+func (a *applied) follow(ctx context.Context) {
+	if a.watching.CompareAndSwap(false, true) {
+		go a.watch(ctx)
+	}
+}
+
+// watch is the goroutine of follow.
+func (a *applied) watch(ctx context.Context) {
+	for pause := firstAsk; ; pause = min(2*pause, lastAsk) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		if !a.again(ctx) {
+			return
+		}
+	}
+}
+
+// again asks once more if there is a reason to, and reports whether to go on.
+func (a *applied) again(ctx context.Context) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.unanswered.Load() > 0 || len(a.told) > 0 || a.silent {
+		more, err := a.once(ctx, true)
+		if err != nil {
+			return false // the stream ends
+		}
+		if more || a.unanswered.Load() > 0 {
+			return true
+		}
+	}
+	a.watching.Store(false)
+	// A response may have been sent just before that. Then nobody else asks.
+	return a.unanswered.Load() > 0 && a.watching.CompareAndSwap(false, true)
+}
+
+// once asks Envoy once. more is true if there is a reason to ask again.
+func (a *applied) once(ctx context.Context, clusters bool) (more bool, err error) {
+	limited, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	clusters = clusters || len(a.told) > 0
+	now, err := a.ask(limited, clusters)
+	if a.silent = err != nil; a.silent {
+		return true, nil
+	}
+	names := warmingNames(now)
+	if slices.Equal(names, a.told) {
+		return len(names) > 0, nil
+	}
+	a.told = names
+	return len(names) > 0, a.tell(names)
+}
+
+// warmingNames returns the names of a report.
+func warmingNames(w envoy.Warming) (names []string) {
+	for _, of := range []struct {
+		typeURL string
+		names   []string
+		more    bool
+	}{
+		{clusterURL, w.Clusters, w.MoreClusters || w.Starting},
+		{listenerURL, w.Listeners, w.MoreListeners || w.Starting},
+	} {
+		for _, name := range of.names {
+			names = append(names, of.typeURL+"/"+name)
+		}
+		if of.more {
+			names = append(names, of.typeURL+"/*")
+		}
+	}
+	return names
+}

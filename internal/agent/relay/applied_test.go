@@ -1,0 +1,169 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"github.com/pilotmesh/pilot/internal/agent/envoy"
+)
+
+// warmingEnvoy is what an Envoy that a test plays tells of what it is warming.
+type warmingEnvoy struct {
+	now   atomic.Pointer[envoy.Warming] // nil if Envoy does not answer
+	asked atomic.Int32
+}
+
+func (w *warmingEnvoy) ask(context.Context, bool) (envoy.Warming, error) {
+	w.asked.Add(1)
+	if now := w.now.Load(); now != nil {
+		return *now, nil
+	}
+	return envoy.Warming{}, errors.New("it does not answer")
+}
+
+// newWarmingPlace is a place whose Envoy is warming something.
+func newWarmingPlace(t *testing.T, first *envoy.Warming) (*place, *warmingEnvoy) {
+	p, w := newPlace(t), &warmingEnvoy{}
+	w.now.Store(first)
+	p.relay.warming = w.ask
+	return p, w
+}
+
+// report returns the next request, which must be a report.
+func (p *place) report() string {
+	p.Helper()
+	q := take(p, p.deltas)
+	if q.GetTypeUrl() != appliedURL || q.GetResponseNonce() != "" || len(q.GetResourceNamesUnsubscribe()) > 0 {
+		p.Fatalf("%v is no report", q)
+	}
+	return strings.ReplaceAll(strings.Join(q.GetResourceNamesSubscribe(), " "), "type.googleapis.com/envoy.config.", "")
+}
+
+// TestApplied: the control plane is told what is warming before it is told that Envoy has acknowledged it, then when that changes, and
+// nothing as long as it does not.
+func TestApplied(t *testing.T) {
+	p, w := newWarmingPlace(t, &envoy.Warming{})
+	s := p.connect()
+	ack := func(typeURL, nonce string) {
+		t.Helper()
+		p.answers <- &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURL, Nonce: nonce}
+		if _, err := s.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		p.must(s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResponseNonce: nonce}))
+	}
+	passed := func(nonce string) {
+		t.Helper()
+		if q := take(p, p.deltas); q.GetResponseNonce() != nonce {
+			t.Fatalf("%v, want the answer to %s", q, nonce)
+		}
+	}
+	p.must(s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterURL}))
+	passed("")
+	ack(clusterURL, "1")
+	passed("1")
+	w.now.Store(&envoy.Warming{Listeners: []string{"l"}, Clusters: []string{"a", "b"}})
+	ack(listenerURL, "2")
+	if got := p.report(); got != "cluster.v3.Cluster/a cluster.v3.Cluster/b listener.v3.Listener/l" {
+		t.Error(got)
+	}
+	passed("2")
+	ack(listenerURL, "3")
+	passed("3")
+	w.now.Store(&envoy.Warming{MoreClusters: true})
+	if got := p.report(); got != "cluster.v3.Cluster/*" {
+		t.Error(got)
+	}
+	w.now.Store(&envoy.Warming{})
+	if got := p.report(); got != "" {
+		t.Error(got)
+	}
+	asked := w.asked.Load()
+	ack(assignmentURL, "4")
+	passed("4")
+	if now := w.asked.Load(); now != asked {
+		t.Errorf("Envoy was asked %d times although it warms no assignments", now-asked)
+	}
+}
+
+// TestAppliedUnanswered: the control plane is told what is warming although Envoy withholds the acknowledgement because of that.
+func TestAppliedUnanswered(t *testing.T) {
+	p, w := newWarmingPlace(t, &envoy.Warming{})
+	s := p.connect()
+	p.must(s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterURL}))
+	take(p, p.deltas)
+	p.answers <- &discoveryv3.DeltaDiscoveryResponse{TypeUrl: clusterURL, Nonce: "1"}
+	if _, err := s.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	asked := w.asked.Load()
+	p.until("Envoy to be asked while it does not answer", func() bool { return w.asked.Load() > asked+1 })
+	w.now.Store(&envoy.Warming{Clusters: []string{"a"}})
+	if got := p.report(); got != "cluster.v3.Cluster/a" {
+		t.Error(got)
+	}
+	w.now.Store(&envoy.Warming{})
+	if got := p.report(); got != "" {
+		t.Error(got)
+	}
+	p.must(s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterURL, ResponseNonce: "1"}))
+	if q := take(p, p.deltas); q.GetResponseNonce() != "1" {
+		t.Errorf("%v", q)
+	}
+}
+
+// TestAppliedOfEarlier: the control plane is told at the beginning of a stream what an Envoy is warming that it has received before.
+func TestAppliedOfEarlier(t *testing.T) {
+	p, _ := newWarmingPlace(t, &envoy.Warming{Starting: true})
+	s := p.connectWhole()
+	p.must(s.Send(&discoveryv3.DiscoveryRequest{TypeUrl: clusterURL}))
+	take(p, p.wholes)
+	if q := take(p, p.wholes); q.GetTypeUrl() != appliedURL || strings.Join(q.GetResourceNames(), " ") != clusterURL+"/* "+listenerURL+"/*" {
+		t.Errorf("%v", q)
+	}
+}
+
+// TestAppliedSilent: an Envoy that does not answer delays an acknowledgement no longer than askLimit, and is asked again.
+func TestAppliedSilent(t *testing.T) {
+	p, w := newWarmingPlace(t, nil)
+	s := p.connect()
+	p.must(s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: clusterURL}))
+	take(p, p.deltas)
+	w.now.Store(&envoy.Warming{Clusters: []string{"a"}})
+	if got := p.report(); got != "cluster.v3.Cluster/a" {
+		t.Error(got)
+	}
+}
+
+// TestAppliedSparing: Envoy is asked once at the beginning of a stream, about clusters only if it may be warming some, and not at all when it
+// has acknowledged clusters at once.
+func TestAppliedSparing(t *testing.T) {
+	var asked []bool // about clusters
+	p := newPlace(t)
+	p.relay.warming = func(_ context.Context, clusters bool) (envoy.Warming, error) {
+		asked = append(asked, clusters)
+		return envoy.Warming{}, nil
+	}
+	s := p.connect()
+	for i, typeURL := range []string{clusterURL, clusterURL, listenerURL, clusterURL} {
+		p.must(s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL}))
+		take(p, p.deltas)
+		nonce := strings.Repeat("x", i+1)
+		p.answers <- &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURL, Nonce: nonce}
+		_, err := s.Recv()
+		p.must(err)
+		p.must(s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: typeURL, ResponseNonce: nonce}))
+		if q := take(p, p.deltas); q.GetResponseNonce() != nonce {
+			t.Errorf("%v, want the answer to %q", q, nonce)
+		}
+	}
+	if !slices.Equal(asked, []bool{true, false}) {
+		t.Errorf("it was asked %v", asked)
+	}
+}

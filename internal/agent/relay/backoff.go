@@ -1,0 +1,37 @@
+package relay
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// backoff tells when the control plane may be asked again. The pauses grow as long as no stream lasts, also from one stream of Envoy to the
+// next, so that a control plane that takes streams and drops them at once is not asked more often than one that cannot be reached.
+type backoff struct {
+	mu    sync.Mutex
+	pause time.Duration // the last one; 0 if the last stream has lasted
+	until time.Time
+}
+
+// failed makes the next pause longer than the last one. Agents that lost the same control plane come back one by one.
+func (b *backoff) failed() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pause = min(max(firstRetry, 2*b.pause), lastRetry)
+	b.until = time.Now().Add(b.pause/2 + rand.N(b.pause))
+}
+
+// lasted ends the pauses.
+func (b *backoff) lasted() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pause, b.until = 0, time.Time{}
+}
+
+// left is how long the present pause still takes; not positive if there is none.
+func (b *backoff) left() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return time.Until(b.until)
+}

@@ -1,0 +1,25 @@
+package state
+
+import "slices"
+
+// Warming is what a proxy has received and does not use yet, as its agent reports. Proxies that use everything have no row.
+type Warming struct {
+	// Resources are in order.
+	Resources []ResourceKey
+	// More are the types of which there are others.
+	More []uint8
+}
+
+func (w Warming) equal(o Warming) bool {
+	return slices.Equal(w.Resources, o.Resources) && slices.Equal(w.More, o.More)
+}
+
+// Of returns the names of the resources of a type, and whether there are others.
+func (w Warming) Of(typ uint8) (names []string, more bool) {
+	for _, r := range w.Resources {
+		if r.Type == typ {
+			names = append(names, r.Name)
+		}
+	}
+	return names, slices.Contains(w.More, typ)
+}

@@ -1,0 +1,35 @@
+package push
+
+import (
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/store"
+	"github.com/pilotmesh/pilot/internal/xds/protocol"
+)
+
+// Applied implements server.Attachment. What the proxy does not use yet becomes a row. A later report replaces one that still waits.
+func (c *Connection) Applied(warming []protocol.Warming) {
+	l, conn := c.loop, c.conn
+	var now state.Warming
+	for _, w := range warming {
+		for _, name := range w.Names {
+			now.Resources = append(now.Resources, state.ResourceKey{Type: uint8(w.Type), Name: name})
+		}
+		if w.More {
+			now.More = append(now.More, uint8(w.Type))
+		}
+	}
+	conn.warming.add(l.queue, func(work *state.Warming) *job {
+		return &job{report: true, write: func(tx *store.Txn) {
+			switch {
+			case conn.left:
+			case len(work.Resources)+len(work.More) == 0:
+				l.tables.Warming.Delete(tx, conn.id)
+			default:
+				l.tables.Warming.Set(tx, conn.id, *work)
+			}
+		}}
+	}, func(work *state.Warming) (rows int) {
+		*work = now
+		return 1
+	})
+}
