@@ -63,7 +63,8 @@ func samePath(a, b string) bool {
 // credentials are where the agent's own certificate and the roots of the mesh come from. One of its sources is nil or empty.
 type credentials struct {
 	issued                  *secret.Issued
-	certificate, key, roots string // files
+	mounted                 *secret.Files // if the agent serves secrets from files
+	certificate, key, roots string        // files
 }
 
 // pair returns the certificate of the workload; nil if there is none.
@@ -124,6 +125,7 @@ func serveSecrets(ctx context.Context, group *run.Group, s *config.Settings, c b
 	if err != nil {
 		return nil, err
 	}
+	own.mounted = files
 	server := grpc.NewServer()
 	secret.NewServer(board).Register(server)
 	group.Add(run.Actor{Name: "certificate files", Run: files.Run})

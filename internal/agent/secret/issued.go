@@ -71,7 +71,7 @@ type Issued struct {
 	watched filewatch.Watcher
 	anchors []byte
 	// trusted delivers anchors.
-	trusted chan []byte
+	trusted anchors
 }
 
 // held is what the authority has signed last.
@@ -87,7 +87,7 @@ func NewIssued(b *Board, o IssueOptions) *Issued {
 	if o.Curve == nil {
 		o.Curve = elliptic.P256()
 	}
-	return &Issued{board: b, o: o, watched: filewatch.Watcher{Log: o.Log}, trusted: make(chan []byte, 1)}
+	return &Issued{board: b, o: o, watched: filewatch.Watcher{Log: o.Log}, trusted: newAnchors()}
 }
 
 // Certificate returns the workload's certificate with its key; nil if there is none.
