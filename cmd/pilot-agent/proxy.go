@@ -73,7 +73,7 @@ WASM_HTTP_REQUEST_MAX_RETRIES (5) more times. WASM_INSECURE_REGISTRIES (localhos
 and no valid certificate, and that may be on this host; * stands for all. Loopback and link-local addresses and those of metadata
 services are not connected to otherwise, nor are those in BLOCKED_CIDRS_IN_WASM_FETCH (10.1.0.0/16,...).
 
-Envoy trusts the roots in caCertificatesPem beside those of the authority. With PROXY_CONFIG_XDS_AGENT=true it also trusts what the control
+Envoy trusts the roots in caCertificatesPem beside those of the authority or in the file. With PROXY_CONFIG_XDS_AGENT=true it also trusts what the control
 plane adds, if that serves trust bundles to agents as Istio's does.
 
 With --stsPort and STS_TOKEN_ENDPOINT it exchanges tokens for programs of the workload (RFC 8693): POST /token on loopback is passed on

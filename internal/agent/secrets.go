@@ -75,8 +75,9 @@ func samePath(a, b string) bool {
 // credentials are where the agent's own certificate and the roots of the mesh come from. One of its sources is nil or empty.
 type credentials struct {
 	issued                  *secret.Issued
-	certificate, key, roots string // files
-	provided                string // a folder with what is shown until the authority has issued one (PROV_CERT)
+	mounted                 *secret.Files // if the agent serves secrets from files
+	certificate, key, roots string        // files
+	provided                string        // a folder with what is shown until the authority has issued one (PROV_CERT)
 }
 
 // pair returns the certificate of the workload; nil if there is none.
@@ -142,6 +143,7 @@ func serveSecrets(ctx context.Context, group *run.Group, s *config.Settings, c b
 	if err != nil {
 		return nil, err
 	}
+	own.mounted = files
 	server := grpc.NewServer()
 	secret.NewServer(board).Register(server)
 	group.Add(run.Actor{Name: "certificate files", Run: files.Run})

@@ -12,19 +12,25 @@ import (
 // nil if it is not asked for any.
 func trust(s *config.Settings, own *credentials, log *slog.Logger) (func([]string) error, error) {
 	fixed := s.Proxy.GetCaCertificatesPem()
-	if own.issued == nil {
+	var roots interface{ Trust(texts []string) error }
+	switch {
+	case own.issued != nil:
+		roots = own.issued
+	case own.mounted != nil:
+		roots = own.mounted
+	default:
 		if len(fixed) > 0 || s.Certificates.TrustBundles {
-			log.Warn("settings", "remark", "caCertificatesPem and PROXY_CONFIG_XDS_AGENT have no effect: the roots of the mesh come from files or from another program; add roots there")
+			log.Warn("settings", "remark", "caCertificatesPem and PROXY_CONFIG_XDS_AGENT have no effect: another program serves the roots of the mesh (WORKLOAD_IDENTITY_SOCKET_FILE); add roots there")
 		}
 		return nil, nil
 	}
 	if len(fixed) > 0 {
-		if err := own.issued.Trust(fixed); err != nil {
+		if err := roots.Trust(fixed); err != nil {
 			return nil, fmt.Errorf("caCertificatesPem: %w", err)
 		}
 	}
 	if !s.Certificates.TrustBundles {
 		return nil, nil
 	}
-	return func(texts []string) error { return own.issued.Trust(slices.Concat(fixed, texts)) }, nil
+	return func(texts []string) error { return roots.Trust(slices.Concat(fixed, texts)) }, nil
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -39,11 +40,13 @@ type Files struct {
 	// Except reports whether a secret comes from another provider; nil if none does.
 	Except     func(name string) bool
 	newWatcher func() (*fsnotify.Watcher, error)
+	// trusted delivers roots beside those of the mesh.
+	trusted anchors
 }
 
 // NewFiles returns a provider for a board.
 func NewFiles(b *Board, log *slog.Logger) *Files {
-	return &Files{board: b, log: log, newWatcher: fsnotify.NewWatcher}
+	return &Files{board: b, log: log, newWatcher: fsnotify.NewWatcher, trusted: newAnchors()}
 }
 
 // Run watches and reads the files of the secrets on the board until ctx is cancelled.
@@ -68,6 +71,10 @@ func (f *Files) Run(ctx context.Context) error {
 			} else {
 				r.event(e, time.Now())
 			}
+		case r.anchors = <-f.trusted:
+			if r.secrets[meshRoots] != nil {
+				r.readSecret(meshRoots)
+			}
 		case err, ok := <-failures:
 			if !ok {
 				err = errors.New("the watcher ended")
@@ -84,6 +91,7 @@ type reader struct {
 	*Files
 	watches watches
 	secrets map[string]*fileSecret
+	anchors []byte // roots beside those of the mesh
 
 	dirty        map[string]bool // the secrets to be read again
 	first, last  time.Time       // times of the first and the last change since dirty was empty
@@ -191,7 +199,11 @@ func (r *reader) settle(now time.Time) {
 func (r *reader) readSecret(name string) {
 	s := r.secrets[name]
 	r.watches.follow(s)
-	a, err := s.read(name)
+	var more []byte
+	if name == meshRoots {
+		more = r.anchors
+	}
+	a, err := s.read(name, more)
 	if err != nil {
 		a = Answer{Problem: err.Error()}
 	}
@@ -203,8 +215,8 @@ func (r *reader) readSecret(name string) {
 	r.board.Post(name, a)
 }
 
-// read builds the secret from its files.
-func (s *fileSecret) read(name string) (Answer, error) {
+// read builds the secret from its files. Roots get some more.
+func (s *fileSecret) read(name string, more []byte) (Answer, error) {
 	files := s.choose()
 	if files == nil {
 		return Answer{}, s.noFile(name)
@@ -221,6 +233,9 @@ func (s *fileSecret) read(name string) (Answer, error) {
 	if s.pair {
 		a, err = makePair(name, files, data[0], data[1])
 	} else {
+		if len(more) > 0 {
+			data[0] = slices.Concat(data[0], []byte("\n"), more)
+		}
 		a, err = makeRoots(name, files[0], data[0], nil)
 	}
 	a.Files = files

@@ -195,3 +195,39 @@ func TestUnwanted(t *testing.T) {
 		t.Error("it stays")
 	}
 }
+
+// TestTrustBesideFiles: the roots of the mesh that are in a file are served with those of a trust bundle, also when the file changes; no
+// other secret gets them.
+func TestTrustBesideFiles(t *testing.T) {
+	t.Chdir(t.TempDir())
+	var files *Files
+	w := newFixture(t, func(f *Files) { files = f })
+	if err := os.MkdirAll("etc/certs", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	own, next, other := newMaterial(t, "own", tomorrow()), newMaterial(t, "next", tomorrow()), newMaterial(t, "other", tomorrow())
+	write := func(text string) {
+		if err := os.WriteFile("etc/certs/root-cert.pem", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(strings.TrimSpace(own.cert))
+	w.put("ca.pem", own.cert)
+	elsewhere := rootsPrefix + w.path("ca.pem")
+	w.board.want([]string{meshRoots, elsewhere}, nil)
+	w.roots(meshRoots, own.cert)
+	if err := files.Trust([]string{other.cert}); err != nil {
+		t.Fatal(err)
+	}
+	w.roots(meshRoots, own.cert+other.cert)
+	write(next.cert)
+	w.roots(meshRoots, next.cert+other.cert)
+	if err := files.Trust([]string{"nonsense"}); err == nil {
+		t.Error("nonsense is trusted")
+	}
+	w.roots(elsewhere, own.cert)
+	if err := files.Trust(nil); err != nil {
+		t.Fatal(err)
+	}
+	w.roots(meshRoots, next.cert)
+}

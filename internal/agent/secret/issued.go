@@ -68,7 +68,7 @@ type Issued struct {
 	watched filewatch.Watcher
 	anchors []byte
 	// trusted delivers anchors.
-	trusted chan []byte
+	trusted anchors
 }
 
 // held is what the authority has signed last.
@@ -86,7 +86,7 @@ func NewIssued(b *Board, o IssueOptions) *Issued {
 	if o.Curve == nil {
 		o.Curve = elliptic.P256()
 	}
-	i := &Issued{board: b, o: o, watched: filewatch.Watcher{Log: o.Log}, trusted: make(chan []byte, 1)}
+	i := &Issued{board: b, o: o, watched: filewatch.Watcher{Log: o.Log}, trusted: newAnchors()}
 	i.restore(time.Now())
 	return i
 }

@@ -119,7 +119,7 @@ func TestSystemRoots(t *testing.T) {
 		}
 		t.Skip("this machine has no bundle of roots")
 	}
-	a, err := s.read("file-root:system")
+	a, err := s.read("file-root:system", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,9 +64,13 @@ const (
 	maxAnchorBytes = 1 << 20
 )
 
-// Trust makes Envoy trust some roots beside those of the authority, instead of those of an earlier call. Each text is PEM with one or several
-// certificates. If one cannot be used, none is, and what was trusted before stays. The agent itself goes on to trust its own roots only.
-func (i *Issued) Trust(texts []string) error {
+// anchors delivers roots that are trusted beside those of a provider, as PEM, to its goroutine.
+type anchors chan []byte
+
+func newAnchors() anchors { return make(anchors, 1) }
+
+// set replaces the roots that were set before. Each text is PEM with one or several certificates.
+func (a anchors) set(texts []string) error {
 	var all []byte
 	for n, text := range texts {
 		roots, remark, err := credential.Roots([]byte(text))
@@ -76,17 +80,23 @@ func (i *Issued) Trust(texts []string) error {
 		if err != nil {
 			return fmt.Errorf("certificate %d of the trust bundle: %w", n+1, err)
 		}
-		all = append(all, bytes.TrimRight(roots, "\n")...)
-		all = append(all, '\n')
+		all = append(all, roots...)
 		if len(texts) > maxAnchors || len(all) > maxAnchorBytes {
 			return fmt.Errorf("the trust bundle has more than %d entries or %d bytes", maxAnchors, maxAnchorBytes)
 		}
 	}
 	for {
 		select {
-		case i.trusted <- all:
+		case a <- all:
 			return nil
-		case <-i.trusted: // an earlier one that nobody has taken
+		case <-a: // earlier ones that nobody has taken
 		}
 	}
 }
+
+// Trust makes Envoy trust some roots beside those of the authority, instead of those of an earlier call. Each text is PEM with one or several
+// certificates. If one cannot be used, none is, and what was trusted before stays. The agent itself goes on to trust its own roots only.
+func (i *Issued) Trust(texts []string) error { return i.trusted.set(texts) }
+
+// Trust is like that of Issued, for roots of the mesh that are in a file.
+func (f *Files) Trust(texts []string) error { return f.trusted.set(texts) }
