@@ -13,25 +13,29 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/pilotmesh/pilot/internal/agent/envoy"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
 func request() *cobra.Command {
-	var port uint16
+	var port, debug uint16
 	c := &cobra.Command{
 		Use:   "request METHOD PATH [BODY]",
 		Short: "Send a request to Envoy's admin interface and print the response",
 		Long: `request sends a request to Envoy's admin interface, which listens on loopback only, and prints the response. The body "-" is
 read from the standard input.
 
-Exit codes: 0 Envoy answered 200; 1 it answered something else, or not at all; 2 the command line is invalid.`,
+With --debug-port=15004 it asks the agent for a debug page of the control plane, which the agent fetches as the workload: of proxies in its
+own namespace, or of all if it runs in that of the control plane. GET /debug/list lists the pages.
+
+Exit codes: 0 the answer is 200; 1 it answered something else, or not at all; 2 the command line is invalid.`,
 		Example: `  pilot-agent request GET 'stats?filter=upstream_rq'
   pilot-agent request POST 'logging?level=debug'
-  pilot-agent request POST tap - < tap.yaml`,
+  pilot-agent request POST tap - < tap.yaml
+  pilot-agent request --debug-port=15004 GET '/debug/syncz?pretty'`,
 		Args: cobra.RangeArgs(2, 3),
 	}
 	c.Flags().Uint16Var(&port, "proxyAdminPort", 15000, "port of the admin interface, on loopback")
+	c.Flags().Uint16Var(&debug, "debug-port", 0, "port on loopback to which the request is sent instead, such as 15004")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx, stop := interruptible(cmd)
 		defer stop()
@@ -42,16 +46,25 @@ Exit codes: 0 Envoy answered 200; 1 it answered something else, or not at all; 2
 		case len(args) == 3:
 			body = strings.NewReader(args[2])
 		}
-		resp, err := envoy.NewAdmin(net.JoinHostPort("localhost", strconv.Itoa(int(port)))).Send(ctx, strings.ToUpper(args[0]), args[1], body)
+		to, flag, who := port, "--proxyAdminPort", "Envoy"
+		if debug != 0 {
+			to, flag, who = debug, "PROXY_XDS_DEBUG_VIA_AGENT_PORT", "the agent"
+		}
+		url := "http://" + net.JoinHostPort("localhost", strconv.Itoa(int(to))) + "/" + strings.TrimPrefix(args[1], "/")
+		req, err := http.NewRequestWithContext(ctx, strings.ToUpper(args[0]), url, body)
 		if err != nil {
-			return fmt.Errorf("%w; is the agent running, and is %d its --proxyAdminPort?", err, port)
+			return run.Usage(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return fmt.Errorf("%s: %w; is the agent running, and is %d its %s?", who, err, to, flag)
 		}
 		defer resp.Body.Close()
 		if _, err := io.Copy(cmd.OutOrStdout(), resp.Body); err != nil {
 			return fmt.Errorf("reading the response: %w", err)
 		}
 		if resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("Envoy answered %s", resp.Status)
+			return fmt.Errorf("%s answered %s", who, resp.Status)
 		}
 		return nil
 	}

@@ -20,6 +20,9 @@ const proxyHelp = `proxy runs one Envoy until it receives a signal to stop: besi
 It accepts Istio's flags and environment variables: POD_NAME, POD_NAMESPACE, INSTANCE_IP, SERVICE_ACCOUNT, ISTIO_META_*,
 ISTIO_METAJSON_*, PROXY_CONFIG and others. It logs a warning for each setting that has no effect yet.
 
+On a machine of a cloud (CLOUD_PLATFORM is aws, gcp or azure; what the firmware says outside Kubernetes; none to ask nobody) the agent asks the
+cloud for the region and zone, which are those of the proxy unless the label istio-locality says otherwise.
+
 Envoy's bootstrap follows from ProxyConfig and the annotations of the pod: where spans, statistics and access logs are sent (tracing,
 statsdUdpAddress, envoyMetricsService, envoyAccessLogService), which statistics are kept (proxyStatsMatcher), runtime values, ports. Metrics
 are compressed (statsCompression); ENVOY_SECURE_METRICS_PORT and ENVOY_SECURE_MERGED_METRICS_PORT serve them to clients with a certificate
@@ -66,6 +69,10 @@ pilot_agent_scrape_target_up is 0.
 With --stsPort and STS_TOKEN_ENDPOINT it exchanges tokens for programs of the workload (RFC 8693): POST /token on loopback is passed on
 to that URL, for which the roots in STS_ROOT_CA vouch (or those of the system).
 
+At port 15004 on loopback (PROXY_XDS_DEBUG_VIA_AGENT_PORT; none with PROXY_XDS_DEBUG_VIA_AGENT=false) it serves the debug pages of the
+control plane: GET /debug/syncz, or pilotctl with --address=http://127.0.0.1:15004. It asks as the workload, which may read of proxies in its own
+namespace, or of all if it runs in that of the control plane.
+
 With --hotRestart it reads its settings again when the mesh settings, the annotation proxy.istio.io/config, the file that
 ISTIO_BOOTSTRAP_OVERRIDE names, the template, or a file that the bootstrap names has changed, on SIGHUP, and at POST /restart of the status server, which
 restarts in any case. If another bootstrap follows, another Envoy takes the listeners over, and the old one has parentShutdownDuration to
@@ -80,7 +87,8 @@ Envoy stops. A second signal stops it immediately.
 Exit codes: 0 Envoy stopped as requested; 1 it crashed too often, was stopped immediately, or could not be started; 2 the
 command line, environment or ProxyConfig is invalid.`
 
-const proxyExample = `  # a sidecar without traffic interception, for a control plane on this host
+// proxyExamples are the examples of the proxy command.
+const proxyExamples = `  # a sidecar without traffic interception, for a control plane on this host
   ISTIO_META_INTERCEPTION_MODE=NONE POD_NAME=web-1 POD_NAMESPACE=shop INSTANCE_IP=127.1.0.1 \
     pilot-agent proxy sidecar --discoveryAddress=127.0.0.1:15010
 
@@ -116,7 +124,7 @@ func proxy() *cobra.Command {
 		Use:     "proxy [sidecar|router]",
 		Short:   "Run a proxy",
 		Long:    proxyHelp,
-		Example: proxyExample,
+		Example: proxyExamples,
 		Args:    cobra.MaximumNArgs(1),
 	}
 	s.Flags(c.Flags())

@@ -54,7 +54,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	names := namesOf(sources)
 
 	// Metrics, log and pages.
-	build := run.ReadBuild()
+	build, pages := run.ReadBuild(), (*admin.Pages)(nil)
 	metrics, commits, board, ready := admin.NewMetrics(build), new(admin.Commits), admin.NewBoard(), new(admin.Readiness)
 	committed, changed, asked := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1) // each has one receiver
 	log.Info("starting", "version", build.Version, "revision", build.Revision, "config_dir", s.ConfigDir,
@@ -72,10 +72,11 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	xds := server.New(loop, server.Options{
 		ControlPlane: "pilot-discovery " + build.Version, WriteTimeout: s.WriteTimeout, MaxReceive: s.MaxRecvMsgSize,
 		Admit: secure.door.Admit, Observer: metrics, Log: log,
+		Pages: func(ctx context.Context, q server.Page) ([]byte, error) { return pages.Answer(ctx, q) },
 	})
-	pages := admin.New(admin.Options{
+	pages = admin.New(admin.Options{
 		Build: build, Mesh: loop, Streams: xds, Ready: ready, Metrics: metrics, Commits: commits, Board: board,
-		Profile: s.Profile, Remote: s.DebugRemote, Log: log,
+		Profile: s.Profile, Remote: s.DebugRemote, Namespaces: append(s.DebugNamespaces, s.Namespace), Log: log,
 	})
 	metrics.Watch(loop, xds, board)
 

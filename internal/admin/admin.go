@@ -42,7 +42,9 @@ type Options struct {
 	Profile bool
 	// Remote serves /debug to other hosts than this one too.
 	Remote bool
-	Log    *slog.Logger
+	// Namespaces are those whose workloads may read all pages by xDS. Other workloads may read what is about the proxies of their own.
+	Namespaces []string
+	Log        *slog.Logger
 }
 
 // Pages serves the pages.

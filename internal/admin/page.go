@@ -23,34 +23,36 @@ type page struct {
 	Parameters []string `json:"parameters,omitempty"`
 
 	show func(*http.Request) (any, error)
+	// proxies says that the page is about connected proxies alone, so that its callers can be told of those of one namespace only.
+	proxies bool
 }
 
 func (p *Pages) pages() []page {
 	object := []string{"kind=", "namespace=", "name="}
 	proxyID := "proxyID="
 	return []page{
-		{"/debug/syncz", "per proxy and type: what was sent, acknowledged, rejected", []string{"namespace=", proxyID, "proxy="}, p.syncz},
-		{"/debug/explain", "what something a proxy has is made of, or why it does not have it", []string{proxyID, "kind=host", "name=", "prefix="}, p.explain},
+		{"/debug/syncz", "per proxy and type: what was sent, acknowledged, rejected", []string{"namespace=", proxyID, "proxy="}, p.syncz, true},
+		{"/debug/explain", "what something a proxy has is made of, or why it does not have it", []string{proxyID, "kind=host", "name=", "prefix="}, p.explain, true},
 		{"/debug/can-i", "whether a request to a service is allowed, and which rule decides",
-			[]string{"from=shop/web", "to=reviews.shop:9080", "method=GET", "path=/", "header=name=value", "jwt-claims=", "from-ip=", "sni=", "plaintext"}, p.canI},
-		{"/debug/ingressz", "what gateways are to serve for the hosts of Ingresses, and which Ingresses do not count", []string{"host=shop.example.com"}, p.ingressz},
-		{"/debug/live", "how many of the proxies that need an object have acknowledged it, and which have not", object, p.live},
-		{"/debug/connections", "who is connected, from where and since when", []string{proxyID}, p.connections},
-		{"/debug/adsz", "who is connected, and what they asked for", []string{proxyID}, p.adsz},
-		{"/debug/sidecarz", "what a proxy sees: its Sidecar, if one narrows it, and the hosts", []string{proxyID}, p.sidecarz},
-		{"/debug/instancesz", "what the workloads of connected proxies serve", []string{proxyID}, p.instancesz},
-		{"/debug/edsz", "the endpoints a proxy is to have", []string{proxyID}, p.edsz},
-		{"/debug/push_status", "the last commit, and who has not acknowledged it or rejects some of it", nil, p.pushStatus},
+			[]string{"from=shop/web", "to=reviews.shop:9080", "method=GET", "path=/", "header=name=value", "jwt-claims=", "from-ip=", "sni=", "plaintext"}, p.canI, false},
+		{"/debug/ingressz", "what gateways are to serve for the hosts of Ingresses, and which Ingresses do not count", []string{"host=shop.example.com"}, p.ingressz, false},
+		{"/debug/live", "how many of the proxies that need an object have acknowledged it, and which have not", object, p.live, false},
+		{"/debug/connections", "who is connected, from where and since when", []string{proxyID}, p.connections, true},
+		{"/debug/adsz", "who is connected, and what they asked for", []string{proxyID}, p.adsz, true},
+		{"/debug/sidecarz", "what a proxy sees: its Sidecar, if one narrows it, and the hosts", []string{proxyID}, p.sidecarz, true},
+		{"/debug/instancesz", "what the workloads of connected proxies serve", []string{proxyID}, p.instancesz, true},
+		{"/debug/edsz", "the endpoints a proxy is to have", []string{proxyID}, p.edsz, true},
+		{"/debug/push_status", "the last commit, and who has not acknowledged it or rejects some of it", nil, p.pushStatus, false},
 		{"/debug/config_dump", "the resources a proxy is to have, in the form of Envoy's own config_dump",
-			[]string{proxyID, "types=cds,lds,rds,eds", "include_eds"}, p.configDump},
-		{"/debug/configz", "the objects in force, and where they were read", object, p.configz},
-		{"/debug/registryz", "the services", []string{"namespace=", "host="}, p.registryz},
-		{"/debug/endpointz", "the endpoints of the services", []string{"namespace=", "host="}, p.endpointz},
-		{"/debug/mesh", "the mesh configuration in force", nil, p.mesh},
+			[]string{proxyID, "types=cds,lds,rds,eds", "include_eds"}, p.configDump, true},
+		{"/debug/configz", "the objects in force, and where they were read", object, p.configz, false},
+		{"/debug/registryz", "the services", []string{"namespace=", "host="}, p.registryz, false},
+		{"/debug/endpointz", "the endpoints of the services", []string{"namespace=", "host="}, p.endpointz, false},
+		{"/debug/mesh", "the mesh configuration in force", nil, p.mesh, false},
 		{"/debug/problemz", "everything that is wrong, ignored or not supported: object, place, reason, since when",
-			append(object, "level=error"), p.problemz},
-		{"/debug/historyz", "the last commits, and which rows each of them changed", []string{"revision=812", "table="}, p.historyz},
-		{"/debug/cellz", "the incremental state: cells by query, faults, the last commits and what they cost", nil, p.cellz},
+			append(object, "level=error"), p.problemz, false},
+		{"/debug/historyz", "the last commits, and which rows each of them changed", []string{"revision=812", "table="}, p.historyz, false},
+		{"/debug/cellz", "the incremental state: cells by query, faults, the last commits and what they cost", nil, p.cellz, false},
 	}
 }
 
@@ -66,34 +68,48 @@ func refuse(status int, format string, args ...any) error {
 	return &refusal{status, fmt.Sprintf(format, args...)}
 }
 
-// json serves what show returns. ?pretty indents it.
+// json serves what show returns.
 func (p *Pages) json(show func(*http.Request) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		v, err := show(r)
+		body, err := encode(r, show)
 		if err != nil {
-			status := http.StatusInternalServerError
-			if no, ok := errors.AsType[*refusal](err); ok {
-				status = no.status
-			} else if errors.Is(err, context.DeadlineExceeded) {
-				status, err = http.StatusServiceUnavailable, fmt.Errorf("the control plane is busy: %w; try again", err)
-			}
-			http.Error(w, err.Error(), status)
-			return
-		}
-		var body bytes.Buffer
-		e := json.NewEncoder(&body)
-		e.SetEscapeHTML(false)
-		if r.URL.Query().Has("pretty") {
-			e.SetIndent("", "  ")
-		}
-		if err := e.Encode(v); err != nil {
-			http.Error(w, "rendering the page: "+err.Error(), http.StatusInternalServerError)
+			no := refusalOf(err)
+			http.Error(w, no.text, no.status)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		_, _ = w.Write(body.Bytes()) // whoever has gone does not need the page
+		_, _ = w.Write(body) // whoever has gone does not need the page
 	})
+}
+
+// encode returns the body of a page. ?pretty indents it.
+func encode(r *http.Request, show func(*http.Request) (any, error)) ([]byte, error) {
+	v, err := show(r)
+	if err != nil {
+		return nil, err
+	}
+	var body bytes.Buffer
+	e := json.NewEncoder(&body)
+	e.SetEscapeHTML(false)
+	if r.URL.Query().Has("pretty") {
+		e.SetIndent("", "  ")
+	}
+	if err := e.Encode(v); err != nil {
+		return nil, fmt.Errorf("rendering the page: %w", err)
+	}
+	return body.Bytes(), nil
+}
+
+// refusalOf returns what a client is told of an error, and its HTTP status.
+func refusalOf(err error) *refusal {
+	if no, ok := errors.AsType[*refusal](err); ok {
+		return no
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &refusal{http.StatusServiceUnavailable, fmt.Sprintf("the control plane is busy: %v; try again", err)}
+	}
+	return &refusal{http.StatusInternalServerError, err.Error()}
 }
 
 // inspect runs fn on the loop and returns its result.

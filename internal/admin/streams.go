@@ -123,9 +123,16 @@ func (p *Pages) streams(r *http.Request) ([]stream, error) {
 	return list, err
 }
 
-// connected returns the streams with a text in their ids and in a namespace. An empty text or namespace matches all.
+// connected returns the streams with a text in their ids and in a namespace, as far as the client may know of them. An empty text or
+// namespace matches all.
 func (p *Pages) connected(r *http.Request, part, namespace string) ([]stream, error) {
 	var list []stream
+	if only, ok := visible(r.Context()); ok {
+		if namespace != "" && namespace != only {
+			return nil, refuse(http.StatusForbidden, "this client may read of the proxies in namespace %s, and not of those in %s", only, namespace)
+		}
+		namespace = only
+	}
 	for _, status := range p.Streams.Streams() {
 		if proxy.IsAgent(status.Node) {
 			continue // it is beside a proxy, which has a stream of the same name

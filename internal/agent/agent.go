@@ -25,6 +25,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/envoy"
 	"github.com/pilotmesh/pilot/internal/agent/life"
 	"github.com/pilotmesh/pilot/internal/agent/node"
+	"github.com/pilotmesh/pilot/internal/agent/platform"
 	"github.com/pilotmesh/pilot/internal/agent/status"
 	"github.com/pilotmesh/pilot/internal/run"
 )
@@ -44,8 +45,8 @@ type Host struct {
 
 // Run runs the agent of one proxy until it is asked to stop or Envoy cannot be kept running.
 func Run(ctx context.Context, s *config.Settings, h Host, log *slog.Logger) error {
-	memory := memoryLimit("/")
-	c, err := Boot(s, memory)
+	machine := Machine{Memory: memoryLimit("/"), Place: locate(ctx, s, platform.Address, log)}
+	c, err := Boot(s, machine)
 	if err != nil {
 		return err
 	}
@@ -80,12 +81,12 @@ func Run(ctx context.Context, s *config.Settings, h Host, log *slog.Logger) erro
 	if err := checkPortsFree(ctx, c); err != nil {
 		return err
 	}
-	if hint := memoryHint(memory, s.HotRestart); hint != "" {
+	if hint := memoryHint(machine.Memory, s.HotRestart); hint != "" {
 		log.Warn("settings", "remark", hint)
 	}
 	log.Info("starting the agent of a proxy", "node", c.Node.GetId(), "envoy", binary, "version", version, "bootstrap", p.path(1),
 		"discovery", s.Proxy.GetDiscoveryAddress(), "admin_port", c.AdminPort, "status_port", c.StatusPort, "hot_restart", s.HotRestart)
-	return supervise(ctx, p, c, s, h, log)
+	return supervise(ctx, p, c, s, machine, h, log)
 }
 
 // checkPortsFree checks that the ports of Envoy's own listeners are free. Envoy would exit again and again because of some of
@@ -115,7 +116,7 @@ func checkPortsFree(ctx context.Context, c boot.Config) error {
 }
 
 // supervise runs Envoy, and what the agent serves beside it.
-func supervise(ctx context.Context, p *proxy, c boot.Config, s *config.Settings, h Host, log *slog.Logger) error {
+func supervise(ctx context.Context, p *proxy, c boot.Config, s *config.Settings, machine Machine, h Host, log *slog.Logger) error {
 	limits := policy(s)
 	limits.LastGood = p.lastGood()
 	supervisor := life.New(p, limits, log)
@@ -128,7 +129,7 @@ func supervise(ctx context.Context, p *proxy, c boot.Config, s *config.Settings,
 	parts := status.Parts{Envoy: p, Life: lifecycle{supervisor}, Probes: probes(s, c, log), Targets: s.Application.Targets, Log: log}
 	var settings *reloader
 	if s.HotRestart {
-		settings = newReloader(p, s, supervisor.Change, log)
+		settings = newReloader(p, s, machine.Place, supervisor.Change, log)
 		parts.Restart = settings.ask
 	}
 	if err := serve(ctx, group, s, c, &parts); err != nil {
@@ -191,6 +192,7 @@ func serve(ctx context.Context, group *run.Group, s *config.Settings, c boot.Con
 	if parts.Names, err = serveNames(ctx, group, s, c, dialer, store, parts.Log); err != nil {
 		return err
 	}
+	serveDebug(ctx, group, s, c, dialer, parts.Log)
 	return serveTokens(ctx, group, s, c, parts.Log)
 }
 
@@ -224,14 +226,15 @@ func signals(stop <-chan os.Signal, end func(), log *slog.Logger) run.Actor {
 	}}
 }
 
-// Boot returns the bootstrap that follows from the settings, for a container with a memory limit in bytes.
-func Boot(s *config.Settings, memory uint64) (boot.Config, error) {
+// Boot returns the bootstrap that follows from the settings and the machine.
+func Boot(s *config.Settings, m Machine) (boot.Config, error) {
 	n, err := node.Facts{
 		Role: s.Role, Name: s.Name, Namespace: s.Namespace, ID: s.ID, Domain: s.Domain, Addresses: s.Addresses,
 		ServiceAccount: s.ServiceAccount, ClusterID: s.ClusterID, Labels: s.Labels, Annotations: s.Annotations,
 		ServiceCluster: s.Proxy.GetServiceCluster(), Version: IstioVersion, Proxy: s.Proxy,
 		HealthPort: s.HealthPort, MetricsPort: s.MetricsPort, ExitOnZeroConnections: s.ExitOnZeroConnections,
 		OutlierLog: s.OutlierLog, Metadata: s.Metadata, NoCertificate: !hasCertificate(s),
+		Region: m.Place.Region, Zone: m.Place.Zone, Platform: m.Place.Metadata,
 	}.Node()
 	if err != nil {
 		return boot.Config{}, err
@@ -243,7 +246,7 @@ func Boot(s *config.Settings, memory uint64) (boot.Config, error) {
 		SecureMetricsPort: s.SecureMetricsPort, SecureMergedMetricsPort: s.SecureMergedMetricsPort,
 		HealthProxyProtocol: s.HealthProxyProtocol, CompressMetrics: s.CompressMetrics,
 		SecretsSocket: secretsSocket(s), Runtime: s.Runtime, OutlierLog: s.OutlierLog,
-		Stats: s.Stats, Tracer: s.Tracer, AccessLogs: s.AccessLogs, MaxConnections: s.MaxConnections, HeapLimit: heapLimit(memory),
+		Stats: s.Stats, Tracer: s.Tracer, AccessLogs: s.AccessLogs, MaxConnections: s.MaxConnections, HeapLimit: heapLimit(m.Memory),
 		Template: s.Template, Proxy: s.Proxy,
 	}
 	if c.StatusPort == 0 {

@@ -37,7 +37,7 @@ func settings(t *testing.T, environ []string, args ...string) *config.Settings {
 func TestBoot(t *testing.T) {
 	s := settings(t, []string{`ISTIO_METAJSON_LABELS={"app":"web"}`, "ISTIO_META_INTERCEPTION_MODE=NONE", "EXIT_ON_ZERO_ACTIVE_CONNECTIONS=true", "MINIMUM_DRAIN_DURATION=3s"},
 		"--proxyAdminPort=1", "--statusPort=2", "--envoyStatusPort=3", "--envoyPrometheusPort=4", "--sotw", "--restarts=7", "--terminationDrainDuration=9s", "--concurrency=5")
-	c, err := Boot(s, math.MaxUint64)
+	c, err := Boot(s, Machine{Memory: math.MaxUint64})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,11 +60,11 @@ func TestBoot(t *testing.T) {
 
 // TestNoStatusServer: whoever switches it off gets no listener that would ask it.
 func TestNoStatusServer(t *testing.T) {
-	c, err := Boot(settings(t, nil, "--statusPort=0"), math.MaxUint64)
+	c, err := Boot(settings(t, nil, "--statusPort=0"), Machine{Memory: math.MaxUint64})
 	if err != nil || c.StatusPort != 0 || c.HealthPort != 0 || c.MetricsPort != 15090 {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if _, err := Boot(settings(t, nil, "--statusPort=15000"), math.MaxUint64); err == nil || !strings.Contains(err.Error(), "port 15000 is set for both") {
+	if _, err := Boot(settings(t, nil, "--statusPort=15000"), Machine{Memory: math.MaxUint64}); err == nil || !strings.Contains(err.Error(), "port 15000 is set for both") {
 		t.Error(err)
 	}
 }
@@ -86,7 +86,7 @@ func TestSecretsSocket(t *testing.T) {
 		{nil, "/tmp/api-1", "/tmp/api-1/secrets.sock"},
 		{[]string{"WORKLOAD_IDENTITY_SOCKET_FILE=spire"}, "/tmp/api-1", "./var/run/secrets/workload-spiffe-uds/spire"},
 	} {
-		got, err := Boot(settings(t, c.environ, "--configPath="+c.path), math.MaxUint64)
+		got, err := Boot(settings(t, c.environ, "--configPath="+c.path), Machine{Memory: math.MaxUint64})
 		if err != nil || got.SecretsSocket != c.want {
 			t.Errorf("%q: %s, %v; want %s", c.path, got.SecretsSocket, err, c.want)
 		}

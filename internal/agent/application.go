@@ -15,6 +15,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/config"
 	"github.com/pilotmesh/pilot/internal/agent/probe"
 	"github.com/pilotmesh/pilot/internal/agent/sts"
+	"github.com/pilotmesh/pilot/internal/agent/tap"
+	"github.com/pilotmesh/pilot/internal/agent/upstream"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
@@ -48,4 +50,18 @@ func serveTokens(ctx context.Context, group *run.Group, s *config.Settings, c bo
 	}
 	group.Add(run.HTTP("token exchange", l, sts.Handler(sts.Options{Endpoint: s.STS.Endpoint, TLS: secure, Log: log}), statusTimeout, log))
 	return nil
+}
+
+// serveDebug adds the server of the control plane's debug pages, if there shall be one. It is not worth more than the proxy: if its port is
+// taken, as it is by another agent on this host, the agent runs without it.
+func serveDebug(ctx context.Context, group *run.Group, s *config.Settings, c boot.Config, dialer *upstream.Dialer, log *slog.Logger) {
+	if s.DebugPort == 0 {
+		return
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(loopbackHost(c), strconv.Itoa(int(s.DebugPort))))
+	if err != nil {
+		log.Warn("the debug pages of the control plane are not served here; set another port with PROXY_XDS_DEBUG_VIA_AGENT_PORT, or none with PROXY_XDS_DEBUG_VIA_AGENT=false", "error", err)
+		return
+	}
+	group.Add(run.HTTP("debug pages of the control plane", l, tap.Handler(calls(dialer), c.Node), statusTimeout, log))
 }

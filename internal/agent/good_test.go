@@ -15,7 +15,7 @@ import (
 // begin returns the proxy that follows from settings.
 func begin(t *testing.T, s *config.Settings) *proxy {
 	t.Helper()
-	c, err := Boot(s, math.MaxUint64)
+	c, err := Boot(s, Machine{Memory: math.MaxUint64})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/agent/config"
 	"github.com/pilotmesh/pilot/internal/agent/envoy"
+	"github.com/pilotmesh/pilot/internal/agent/platform"
 	"github.com/pilotmesh/pilot/internal/api/document"
 	"github.com/pilotmesh/pilot/internal/filewatch"
 )
@@ -23,6 +24,7 @@ const reloadEvery = time.Minute
 type reloader struct {
 	proxy    *proxy
 	settings *config.Settings // those of the start
+	place    platform.Place   // where the machine is, which does not change
 	change   func(revision int)
 	log      *slog.Logger
 	asked    chan struct{} // somebody asks for a hot restart, whether anything has changed or not
@@ -33,9 +35,9 @@ type reloader struct {
 }
 
 // newReloader returns a reloader that passes the numbers of new revisions to change.
-func newReloader(p *proxy, s *config.Settings, change func(revision int), log *slog.Logger) *reloader {
+func newReloader(p *proxy, s *config.Settings, place platform.Place, change func(revision int), log *slog.Logger) *reloader {
 	return &reloader{
-		proxy: p, settings: s, change: change, log: log, asked: make(chan struct{}, 1),
+		proxy: p, settings: s, place: place, change: change, log: log, asked: make(chan struct{}, 1),
 		number: firstRevision, present: p.revisions[firstRevision],
 	}
 }
@@ -111,7 +113,7 @@ func (r *reloader) load() (revision, []string, error) {
 	if err != nil {
 		return revision{}, nil, err
 	}
-	c, err := Boot(s, memoryLimit("/"))
+	c, err := Boot(s, Machine{Memory: memoryLimit("/"), Place: r.place})
 	if err != nil {
 		return revision{}, nil, err
 	}

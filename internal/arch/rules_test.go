@@ -64,7 +64,7 @@ var flow = []struct{ pkg, imports string }{
 	{"admission", "identity"},
 	{"ca", "admission compliance filewatch identity statefile"},
 	{"inject", "api mesh"},
-	{"admin", "api ca kube live mesh omap proxy query run source state store xds/class xds/explain xds/protocol xds/push xds/resource xds/server"},
+	{"admin", "api ca identity kube live mesh omap proxy query run source state store xds/class xds/explain xds/protocol xds/push xds/resource xds/server"},
 	{"live", "api proxy store xds/push xds/server"},
 	{"status", "api live omap state xds/class xds/push xds/server"},
 	{"impersonation", "api identity kube state xds/push"},

@@ -60,10 +60,10 @@ func fields(s Settings) []any {
 }
 
 func TestEnvironmentIsDefault(t *testing.T) {
-	env := map[string]string{"POD_NAMESPACE": "mesh", "CLUSTER_ID": "east"}
+	env := map[string]string{"POD_NAMESPACE": "mesh", "CLUSTER_ID": "east", "DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES": "ops, tools,"}
 	s := New(func(name string) (string, bool) { v, ok := env[name]; return v, ok })
-	if s.Namespace != "mesh" || s.ClusterID != "east" {
-		t.Errorf("namespace %q, cluster %q", s.Namespace, s.ClusterID)
+	if s.Namespace != "mesh" || s.ClusterID != "east" || !slices.Equal(s.DebugNamespaces, []string{"ops", "tools"}) {
+		t.Errorf("namespace %q, cluster %q, debug namespaces %q", s.Namespace, s.ClusterID, s.DebugNamespaces)
 	}
 }
 

@@ -80,6 +80,8 @@ type Settings struct {
 	CA CA
 	// Profile enables /debug/pprof.
 	Profile bool
+	// DebugNamespaces are those whose workloads may read all debug pages through their agents.
+	DebugNamespaces []string
 	// DebugRemote allows clients on other hosts to read /debug.
 	DebugRemote bool
 
@@ -145,6 +147,11 @@ func New(lookup func(name string) (string, bool)) *Settings {
 		MaxRecvMsgSize:   8 << 20, WriteTimeout: 10 * time.Second,
 		Allocate: env("PILOT_ENABLE_IP_AUTOALLOCATE", "true") != "false",
 		Register: env("PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION", "true") != "false",
+	}
+	for name := range strings.SplitSeq(env("DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES", ""), ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			s.DebugNamespaces = append(s.DebugNamespaces, name)
+		}
 	}
 	s.CA.environment(env, lookup)
 	s.AllocateIPv4 = s.prefix(env, "PILOT_IP_AUTOALLOCATE_IPV4_PREFIX", "240.240.0.0/16")

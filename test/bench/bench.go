@@ -71,6 +71,7 @@ func experiments() []experiment {
 		{"certificates", "1,000 agents start at once and get certificates; 500 of them stay", certificates},
 		{"relay-1k", "xDS of 1,000 services through a real pilot-agent, and past it", relayed},
 		{"names-10k", "5,000 DNS queries a second for 10,000 names of a real pilot-agent", namesInAgent},
+		{"capture", "the rules of a sidecar are set in a fresh network namespace", captured},
 		{"silent-1k", "200 of 500 streams never read, 1,000 services", silent},
 	}
 }

@@ -123,7 +123,7 @@ func agentFigures() []figure {
 		atMost(0.1, "certificates/idle", "% of a core", 0),
 		watched("certificates/idle-with-streams", "% of a core", 0),
 
-		watched("relay-1k/ready", "s", 0),
+		atMost(1, "relay-1k/ready", "s", 0),
 		atMost(40, "relay-1k/memory", "MB", 0),
 		atMost(1, "relay-1k/adds-p99", "ms", 0),
 		watched("relay-1k/adds-p50", "ms", 0),
@@ -136,6 +136,12 @@ func agentFigures() []figure {
 		watched("names-10k/rate", "queries/s", 0),
 		atMost(20, "names-10k/memory-of-names", "MB", 0),
 		watched("names-10k/memory", "MB", 0),
+		watched("capture/nft-p50", "ms", 0),
+		atMost(150, "capture/nft-p99", "ms", 0),
+		watched("capture/legacy-p50", "ms", 0),
+		atMost(150, "capture/legacy-p99", "ms", 0),
+		watched("capture/native-p50", "ms", 0),
+		atMost(150, "capture/native-p99", "ms", 0),
 	}
 }
 

@@ -62,7 +62,8 @@ func StartAgent(o AgentOptions, dir string, node Node) (*Agent, error) {
 	args = append(args,
 		"POD_NAME="+node.Name, "POD_NAMESPACE="+node.Namespace, "INSTANCE_IP="+ip, "ENVOY="+o.Envoy,
 		"ISTIO_META_INTERCEPTION_MODE=NONE", fmt.Sprintf(`ISTIO_METAJSON_LABELS={"app":%q}`, node.Name),
-		"ISTIO_DELTA_XDS="+strconv.FormatBool(!node.SotW), "PROXY_CONFIG=", "ISTIO_METAJSON_NODE="+string(metadata))
+		"ISTIO_DELTA_XDS="+strconv.FormatBool(!node.SotW), "PROXY_CONFIG=", "ISTIO_METAJSON_NODE="+string(metadata),
+		"PROXY_XDS_DEBUG_VIA_AGENT=false") // many agents run on this host
 	args = append(args, o.Env...)
 	args = append(args, o.Binary, "proxy", cmp.Or(o.Role, "sidecar"), "--concurrency=1",
 		"--discoveryAddress="+node.Discovery, "--configPath="+a.dir,

@@ -139,7 +139,7 @@ func (c Config) Message() *bootstrapv3.Bootstrap {
 		// A workload calls few of the clusters of a mesh, so statistics are created at their first use.
 		DeferredStatOptions: &bootstrapv3.Bootstrap_DeferredStatOptions{EnableDeferredCreationStats: true},
 		OverloadManager:     c.overload(),
-		Tracing:             c.tracing(),
+		Tracing:             c.tracing(), //nolint:staticcheck // for the listeners that do not name a tracer themselves
 		StatsSinks:          c.Stats.sinks(),
 		BootstrapExtensions: []*corev3.TypedExtensionConfig{{
 			Name:        "envoy.bootstrap.internal_listener",

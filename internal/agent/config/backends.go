@@ -25,8 +25,8 @@ func (s *Settings) loadBackends(errs *problems) {
 	s.loadTracer(errs)
 	s.loadStatsd(errs)
 	service := s.Proxy.GetEnvoyMetricsService()
-	if service == nil && s.Proxy.GetEnvoyMetricsServiceAddress() != "" {
-		service = &meshv1alpha1.RemoteService{Address: s.Proxy.GetEnvoyMetricsServiceAddress()}
+	if former := s.Proxy.GetEnvoyMetricsServiceAddress(); service == nil && former != "" { //nolint:staticcheck // the former field still counts
+		service = &meshv1alpha1.RemoteService{Address: former}
 	}
 	s.Stats.Service = s.remote("envoyMetricsService", service, errs)
 	s.AccessLogs = s.remote("envoyAccessLogService", s.Proxy.GetEnvoyAccessLogService(), errs)
@@ -45,7 +45,7 @@ func (s *Settings) loadTracer(errs *problems) {
 		s.Tracer.Kind, where, address = boot.OpenTelemetry, "tracing.lightstep.address", tracer.Lightstep.GetAddress()
 		s.Tracer.AccessToken = tracer.Lightstep.GetAccessToken()
 	case nil:
-		if address = s.Proxy.GetZipkinAddress(); address != "" {
+		if address = s.Proxy.GetZipkinAddress(); address != "" { //nolint:staticcheck // the former field still counts
 			s.Tracer.Kind, where = boot.Zipkin, "zipkinAddress"
 		}
 	default:

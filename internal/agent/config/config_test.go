@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 
+	"github.com/pilotmesh/pilot/internal/agent/platform"
 	"github.com/pilotmesh/pilot/internal/agent/scrape"
 )
 
@@ -354,6 +355,33 @@ func TestApplication(t *testing.T) {
 }
 
 // TestSTS: tokens go over TLS only, or to this host.
+func TestCloud(t *testing.T) {
+	for text, want := range map[string]platform.Cloud{
+		"": "", "CLOUD_PLATFORM=aws": platform.Amazon, "CLOUD_PLATFORM=none": platform.None, "KUBERNETES_SERVICE_HOST=10.96.0.1": platform.None,
+		"PROXY_CONFIG={proxyMetadata: {CLOUD_PLATFORM: gcp}}": platform.Google,
+	} {
+		if s := mustLoad(t, nil, []string{text}); s.Cloud != want {
+			t.Errorf("%s: %s, want %s", text, s.Cloud, want)
+		}
+	}
+	if _, err := load(t, nil, []string{"CLOUD_PLATFORM=moon"}); err == nil || !strings.Contains(err.Error(), `CLOUD_PLATFORM: "moon" is none of aws, gcp, azure and none`) {
+		t.Error(err)
+	}
+}
+
+func TestDebugPort(t *testing.T) {
+	for text, want := range map[string]uint16{
+		"": 15004, "PROXY_XDS_DEBUG_VIA_AGENT=false": 0, "PROXY_XDS_DEBUG_VIA_AGENT_PORT=16004": 16004, "PROXY_XDS_DEBUG_VIA_AGENT_PORT=0": 0,
+	} {
+		if s := mustLoad(t, nil, []string{text}); s.DebugPort != want {
+			t.Errorf("%s: %d, want %d", text, s.DebugPort, want)
+		}
+	}
+	if _, err := load(t, nil, []string{"PROXY_XDS_DEBUG_VIA_AGENT_PORT=x"}); err == nil || !strings.Contains(err.Error(), `PROXY_XDS_DEBUG_VIA_AGENT_PORT: "x" is not a port`) {
+		t.Error(err)
+	}
+}
+
 func TestSTS(t *testing.T) {
 	s := mustLoad(t, nil, []string{"STS_TOKEN_ENDPOINT=https://a/b", "STS_ROOT_CA=/c"}, "--stsPort=15463")
 	if want := (STS{Port: 15463, Endpoint: "https://a/b", Roots: "/c"}); s.STS != want {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -8,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/pilotmesh/pilot/internal/agent/platform"
 )
 
 // environment maps the names of environment variables to their values.
@@ -120,6 +123,10 @@ func (s *Settings) loadSwitches(errs *problems) {
 	}
 	s.HealthPort = port("ENVOY_STATUS_PORT (--envoyStatusPort)", s.flags.healthPort, errs)
 	s.MetricsPort = port("ENVOY_PROMETHEUS_PORT (--envoyPrometheusPort)", s.flags.metricsPort, errs)
+	if boolean("PROXY_XDS_DEBUG_VIA_AGENT", true) {
+		s.DebugPort = uint16(port("PROXY_XDS_DEBUG_VIA_AGENT_PORT", cmp.Or(env("PROXY_XDS_DEBUG_VIA_AGENT_PORT"), "15004"), errs))
+	}
+	s.loadCloud(errs)
 	for _, u := range unsupported {
 		var set []string
 		for _, name := range u.names {
@@ -137,6 +144,21 @@ func (s *Settings) loadSwitches(errs *problems) {
 		}
 	}
 	s.loadOverride(s.overridePath(), errs)
+}
+
+// loadCloud reads which cloud is asked where the machine is. In Kubernetes none is, because the control plane knows the node.
+func (s *Settings) loadCloud(errs *problems) {
+	const name = "CLOUD_PLATFORM"
+	switch text := platform.Cloud(s.lookup(name)); text {
+	case platform.Amazon, platform.Google, platform.Azure, platform.None:
+		s.Cloud = text
+	case "":
+		if s.lookup("KUBERNETES_SERVICE_HOST") != "" {
+			s.Cloud = platform.None
+		}
+	default:
+		errs.add(name, "%q is none of aws, gcp, azure and none", string(text))
+	}
 }
 
 // overridePath is the file that is merged over the bootstrap; empty for none.

@@ -25,6 +25,7 @@ import (
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/agent/boot"
+	"github.com/pilotmesh/pilot/internal/agent/platform"
 )
 
 // Settings are the settings of pilot-agent.
@@ -59,6 +60,10 @@ type Settings struct {
 	// for none. CompressMetrics compresses scrapes, and HealthProxyProtocol accepts PROXY protocol from probes.
 	SecureMetricsPort, SecureMergedMetricsPort uint32
 	CompressMetrics, HealthProxyProtocol       bool
+	// Cloud is the cloud that is asked where the machine is; empty to find out which one it is.
+	Cloud platform.Cloud
+	// DebugPort is the port on loopback at which the agent serves the debug pages of the control plane; 0 for none.
+	DebugPort uint16
 	// SotW selects State-of-the-World xDS instead of delta xDS.
 	SotW bool
 

@@ -26,11 +26,20 @@ type Admin struct {
 	own     *regexp.Regexp
 	// Gateway makes Drain ask the clients of all listeners, because those of a gateway count as outbound ones.
 	Gateway bool
-	epoch   atomic.Int64 // of the process that is asked whether it is ready
+	// expected is the process that is asked whether it is ready.
+	expected atomic.Pointer[expected]
 }
 
-// Expect makes Ready return nil only if the process of an epoch answers. During a hot restart the parent answers until its child does.
-func (a *Admin) Expect(epoch int) { a.epoch.Store(int64(epoch)) }
+// expected is a process of which an answer is expected.
+type expected struct {
+	epoch int
+	// ready is set when it has been ready once.
+	ready atomic.Bool
+}
+
+// Expect says that a process was started. Ready returns nil only if a process of its epoch answers: during a hot restart the parent answers
+// until its child does.
+func (a *Admin) Expect(epoch int) { a.expected.Store(&expected{epoch: epoch}) }
 
 // NewAdmin returns a client of the admin interface at an address. Connections does not count those of listeners with the given
 // stat prefixes, which belong to Envoy itself.
@@ -39,22 +48,19 @@ func NewAdmin(address string, own ...string) *Admin {
 	for _, o := range own {
 		ignored = append(ignored, regexp.QuoteMeta(o))
 	}
-	return &Admin{
+	a := &Admin{
 		address: address,
 		// Connections are not kept: Envoy restarts, and requests are rare.
 		client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{Timeout: time.Second}).DialContext}},
 		own:    regexp.MustCompile(`^listener\.(` + strings.Join(ignored, "|") + `)\.`),
 	}
+	a.Expect(0)
+	return a
 }
 
 // Do sends a request and returns the response, whose body the caller closes. The path may contain a query.
 func (a *Admin) Do(ctx context.Context, method, path string) (*http.Response, error) {
-	return a.Send(ctx, method, path, nil)
-}
-
-// Send is like Do, for a request with a body.
-func (a *Admin) Send(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+a.address+"/"+strings.TrimPrefix(path, "/"), body)
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+a.address+"/"+strings.TrimPrefix(path, "/"), http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("Envoy's admin interface: %w", err)
 	}
@@ -98,15 +104,20 @@ const (
 // ErrDisconnected reports that Envoy has no connection to the control plane.
 var ErrDisconnected = errors.New("Envoy has no connection to the control plane")
 
-// Ready returns nil if Envoy serves the configuration of the control plane. Otherwise the error says what Envoy waits for.
+// Ready returns nil if Envoy serves the configuration of the control plane. Otherwise the error says what Envoy waits for. Envoy looks at
+// all its statistics to find a few, so a process that has been ready once is asked for its state alone.
 func (a *Admin) Ready(ctx context.Context) error {
+	process := a.expected.Load()
+	if process.ready.Load() {
+		return a.live(ctx)
+	}
 	stats, err := a.stats(ctx, readinessStats)
 	if err != nil {
 		return err
 	}
-	switch expected := int(a.epoch.Load()); {
-	case stats[presentEpoch] != expected:
-		return fmt.Errorf("the Envoy of epoch %d does not answer yet, but that of epoch %d does", expected, stats[presentEpoch])
+	switch {
+	case stats[presentEpoch] != process.epoch:
+		return fmt.Errorf("the Envoy of epoch %d does not answer yet, but that of epoch %d does", process.epoch, stats[presentEpoch])
 	case stats[clustersAccepted] == 0:
 		return waiting("clusters", stats[clustersRejected], stats[connected])
 	case stats[listenersAccepted] == 0:
@@ -115,6 +126,24 @@ func (a *Admin) Ready(ctx context.Context) error {
 		return fmt.Errorf("Envoy is %s", stateName(stats[serverState]))
 	case stats[workersStarted] == 0:
 		return errors.New("Envoy's workers have not started")
+	}
+	process.ready.Store(true)
+	return nil
+}
+
+// live returns nil if Envoy is neither starting nor draining.
+func (a *Admin) live(ctx context.Context) error {
+	resp, err := a.Do(ctx, http.MethodGet, "/ready")
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	state, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("Envoy's admin interface: GET /ready: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("Envoy is in the state %s", strings.TrimSpace(string(state)))
 	}
 	return nil
 }

@@ -219,6 +219,42 @@ func TestReady(t *testing.T) {
 	}
 }
 
+// TestStaysReady: a process that has been ready is asked for its state alone; the next one must become ready itself.
+func TestStaysReady(t *testing.T) {
+	page, status := "", http.StatusOK
+	var asked []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.Path)
+		w.WriteHeader(status)
+		fmt.Fprint(w, page)
+	}))
+	defer server.Close()
+	a := NewAdmin(strings.TrimPrefix(server.URL, "http://"))
+	for _, c := range []struct {
+		page   string
+		status int
+		next   bool // another process was started
+		path   string
+		want   string
+	}{
+		{"server.state: 2\n", 200, false, "/stats", ErrDisconnected.Error()},
+		{"cluster_manager.cds.update_success: 1\nlistener_manager.lds.update_success: 2\nlistener_manager.workers_started: 1\n", 200, false, "/stats", ""},
+		{"LIVE\n", 200, false, "/ready", ""},
+		{"DRAINING\n", 503, false, "/ready", "Envoy is in the state DRAINING"},
+		{"LIVE\n", 200, false, "/ready", ""},
+		{"server.state: 0\n", 200, true, "/stats", ErrDisconnected.Error()},
+	} {
+		if c.next {
+			a.Expect(0)
+		}
+		page, status = c.page, c.status
+		err := a.Ready(t.Context())
+		if (err == nil) != (c.want == "") || err != nil && err.Error() != c.want || asked[len(asked)-1] != c.path {
+			t.Errorf("%q: %v, want %q; asked for %v", c.page, err, c.want, asked)
+		}
+	}
+}
+
 func TestConnectionsOfOthersOnly(t *testing.T) {
 	a, _ := admin(t, `listener.0.0.0.0_80.downstream_cx_active: 3
 listener.0.0.0.0_80.worker_0.downstream_cx_active: 2

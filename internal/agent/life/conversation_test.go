@@ -45,7 +45,7 @@ type conversation struct {
 }
 
 func TestConversations(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
+	files, err := filepath.Glob("testdata/conversations/*.txt")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no conversations: %v", err)
 	}
@@ -233,7 +233,7 @@ func impossible(s State, i input) bool {
 
 // TestEveryRowIsShown: no transition without a conversation.
 func TestEveryRowIsShown(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
+	files, err := filepath.Glob("testdata/conversations/*.txt")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,6 +47,10 @@ type Facts struct {
 	// NoCertificate is true if the proxy has no certificate of the mesh and cannot get one. The control plane then lets it take plain
 	// text where it would take mutual TLS, too.
 	NoCertificate bool
+	// Region and Zone are where the machine is, if its cloud tells; labels that say where the workload is have precedence. Platform is
+	// what else the cloud tells of it.
+	Region, Zone string
+	Platform     map[string]string
 	// Metadata is the metadata from the environment, by key.
 	Metadata map[string]any
 }
@@ -116,7 +120,7 @@ func first(candidates ...string) string {
 	return ""
 }
 
-// locality returns the locality from the workload's labels. The levels of Istio's label are separated by slashes, or by dots
+// locality returns the locality from the workload's labels, or else that of the machine. The levels of Istio's label are separated by slashes, or by dots
 // because label values cannot contain slashes.
 func (f Facts) locality() *corev3.Locality {
 	if l := f.Labels[localityLabel]; l != "" {
@@ -128,6 +132,9 @@ func (f Facts) locality() *corev3.Locality {
 		return &corev3.Locality{Region: levels[0], Zone: levels[1], SubZone: levels[2]}
 	}
 	l := &corev3.Locality{Region: f.Labels[regionLabel], Zone: f.Labels[zoneLabel], SubZone: f.Labels[subZoneLabel]}
+	if l.Region == "" {
+		l = &corev3.Locality{Region: f.Region, Zone: f.Zone}
+	}
 	if l.Region == "" {
 		return nil
 	}
@@ -144,6 +151,7 @@ func (f Facts) metadata() (*structpb.Struct, error) {
 		"NAME": f.Name, "NAMESPACE": f.Namespace, "CLUSTER_ID": f.ClusterID, "SERVICE_ACCOUNT": f.ServiceAccount,
 		"ISTIO_VERSION": f.Version, "INTERCEPTION_MODE": f.Proxy.GetInterceptionMode().String(), "MESH_ID": f.Proxy.GetMeshId(),
 		"OUTLIER_LOG_PATH": f.OutlierLog, "ANNOTATIONS": texts(f.Annotations),
+		"PLATFORM_METADATA": texts(f.Platform),
 	}
 	if f.NoCertificate {
 		known["WORKLOAD_CERTIFICATES"] = "none"

@@ -40,6 +40,8 @@ type Options struct {
 	// Admit is called before anything is read from a stream, and returns who the client is. An error ends the stream (default: all
 	// streams are admitted, and nobody is known).
 	Admit func(ctx context.Context) (identity.Caller, error)
+	// Pages answers requests for debug pages (default: such requests are of an unknown type).
+	Pages PagesFunc
 	// Observer receives events (default: none).
 	Observer Observer
 	// Log is the logger (default: none).
@@ -226,11 +228,13 @@ func (s *Server) all() []*Stream {
 	return list
 }
 
-// Streams describes all streams, in no order.
+// Streams describes all streams but those for debug pages, in no order.
 func (s *Server) Streams() []Status {
 	var list []Status
 	for _, stream := range s.all() {
-		list = append(list, stream.Status())
+		if !stream.forPages() {
+			list = append(list, stream.Status())
+		}
 	}
 	return list
 }

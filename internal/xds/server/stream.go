@@ -78,6 +78,8 @@ type Stream struct {
 	node string
 	// attach is nil before Mesh.Connect has returned and after the end of the stream.
 	attach Attachment
+	// pages is set if the stream is for debug pages, and not that of a proxy.
+	pages bool
 
 	// unacknowledged is the last report to the mesh. It belongs to the sweeper.
 	unacknowledged []protocol.Unacknowledged
@@ -188,6 +190,12 @@ func (s *Stream) receiveOne(first bool) error {
 	q, err := request.Scan(s.variant, in.data)
 	if err != nil {
 		return status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	if s.asksForPage(q, first) {
+		return s.answerPage(q)
+	}
+	if !first && s.forPages() {
+		return status.Errorf(codes.InvalidArgument, "this stream is for debug pages, which its first request asked for; open another one for %q", clip(q.URL))
 	}
 	answers := !first && q.Answers()
 	if answers && s.settled() && s.queued.CompareAndSwap(false, true) {

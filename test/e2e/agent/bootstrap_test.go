@@ -116,7 +116,7 @@ func render(t *testing.T, a *txtar.Archive) (r rendered) {
 		}
 		memory <<= 20
 	}
-	c, err := agent.Boot(s, memory)
+	c, err := agent.Boot(s, agent.Machine{Memory: memory})
 	if err != nil {
 		t.Fatal(err)
 	}

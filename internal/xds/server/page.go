@@ -1,0 +1,109 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/pilotmesh/pilot/internal/identity"
+	"github.com/pilotmesh/pilot/internal/xds/protocol"
+	"github.com/pilotmesh/pilot/internal/xds/request"
+)
+
+// pageURL is the type of requests for debug pages, which is Istio's. The name of the resource is the page, such as syncz?proxyID=web-1.shop,
+// and its body is the value of the resource. A page may be a part of the type instead: istio.io/debug/syncz.
+const pageURL = "istio.io/debug"
+
+// Page is a question for a debug page.
+type Page struct {
+	// Path is the page with its parameters, without /debug/, such as syncz?proxyID=web-1.shop.
+	Path string
+	// Caller is who asks; zero if that is not known. Address is from where, as host and port.
+	Caller  identity.Caller
+	Address string
+}
+
+// asksForPage reports whether a request is for a debug page. It is only if it is the first one of its stream, or follows one that was.
+func (s *Stream) asksForPage(q *protocol.Request, first bool) bool {
+	if s.server.options.Pages == nil || !first && !s.forPages() {
+		return false
+	}
+	rest, ok := bytes.CutPrefix(q.URL, []byte(pageURL))
+	return ok && (len(rest) == 0 || rest[0] == '/')
+}
+
+// forPages reports whether the stream is one for pages.
+func (s *Stream) forPages() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pages
+}
+
+// answerPage answers a request for a debug page, on the handler goroutine. Such a stream is for pages only: it has no proxy, and nothing
+// else writes to it.
+func (s *Stream) answerPage(q *protocol.Request) error {
+	s.mu.Lock()
+	s.pages = true
+	s.mu.Unlock()
+	if len(q.Nonce) > 0 {
+		return nil // it acknowledges a page
+	}
+	path, err := pathOf(q)
+	if err != nil {
+		return err
+	}
+	ctx := s.grpc.Context()
+	page := Page{Path: path, Caller: s.caller}
+	if p, ok := peer.FromContext(ctx); ok {
+		page.Address = p.Addr.String()
+	}
+	body, err := s.server.options.Pages(ctx, page)
+	if err != nil {
+		return err
+	}
+	return s.sendPage(string(q.URL), path, body)
+}
+
+// pathOf returns the page that a request names.
+func pathOf(q *protocol.Request) (string, error) {
+	if path := strings.Trim(strings.TrimPrefix(string(q.URL), pageURL), "/"); path != "" {
+		return path, nil
+	}
+	var path string
+	for name := range q.Subscribed() {
+		path = strings.TrimPrefix(strings.TrimPrefix(string(name), "/"), "debug/")
+	}
+	if path == "" || q.Subscribes != 1 {
+		return "", status.Errorf(codes.InvalidArgument, "a request of the type %s names one page, such as syncz; this one has %d names", pageURL, q.Subscribes)
+	}
+	return path, nil
+}
+
+// sendPage sends a page. A client that does not read it in time loses the stream.
+func (s *Stream) sendPage(url, name string, body []byte) error {
+	late := time.AfterFunc(s.server.options.WriteTimeout, func() {
+		s.server.options.Observer.WriteTimeout()
+		s.end(status.Errorf(codes.Unavailable, "the client has not read the page within %v", s.server.options.WriteTimeout))
+	})
+	defer late.Stop()
+	content := &anypb.Any{TypeUrl: url, Value: body}
+	var answer proto.Message = &discoveryv3.DiscoveryResponse{TypeUrl: url, Nonce: name, Resources: []*anypb.Any{content}}
+	if s.variant == request.Delta {
+		answer = &discoveryv3.DeltaDiscoveryResponse{TypeUrl: url, Nonce: name, Resources: []*discoveryv3.Resource{{Name: name, Resource: content}}}
+	}
+	return s.grpc.SendMsg(answer)
+}
+
+// PagesFunc returns the body of a debug page. Its error has a gRPC status.
+type PagesFunc func(ctx context.Context, page Page) ([]byte, error)
+
+// clip limits the length of what a client sent, for an error.
+func clip(b []byte) string { return string(b[:min(len(b), 128)]) }
