@@ -14,11 +14,12 @@ type backoff struct {
 	until time.Time
 }
 
-// failed makes the next pause longer than the last one. Agents that lost the same control plane come back one by one.
-func (b *backoff) failed() {
+// failed makes the next pause longer than the last one, but no longer than a limit. Agents that lost the same control plane come back one by
+// one.
+func (b *backoff) failed(limit time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.pause = min(max(firstRetry, 2*b.pause), lastRetry)
+	b.pause = min(max(firstRetry, 2*b.pause), limit)
 	b.until = time.Now().Add(b.pause/2 + rand.N(b.pause))
 }
 

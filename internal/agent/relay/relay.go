@@ -110,6 +110,9 @@ const (
 	// how long one may take.
 	firstRetry, lastRetry = 200 * time.Millisecond, 15 * time.Second
 	attempt               = 5 * time.Second
+	// lastDropped is the longest pause after a stream that the control plane has ended at once. One that starts refuses streams until it has
+	// read its configuration, which takes no longer than that as a rule.
+	lastDropped = 3 * time.Second
 )
 
 // lasting is after which time a stream counts as accepted although nothing was received.
@@ -190,7 +193,7 @@ func (r *Relay) pass(method string, down grpc.ServerStream) error {
 	}
 	up, err := r.open(down.Context(), method)
 	if err != nil {
-		r.backoff.failed()
+		r.backoff.failed(lastRetry)
 		err = r.unreachable(err)
 		if r.store.Empty() || down.Context().Err() != nil {
 			return err
@@ -226,7 +229,7 @@ func (r *Relay) pass(method string, down grpc.ServerStream) error {
 		err = status.Error(codes.Unavailable, "the control plane has ended the stream")
 	}
 	if time.Since(began) < lasting {
-		r.backoff.failed()
+		r.backoff.failed(lastDropped)
 		if !answered {
 			r.distrust(up.conn)
 			return r.unreachable(err)
@@ -264,7 +267,7 @@ func (r *Relay) tryAgain(ctx context.Context) bool {
 	if r.reachable(ctx) {
 		return true
 	}
-	r.backoff.failed()
+	r.backoff.failed(lastRetry)
 	return false
 }
 
