@@ -342,7 +342,7 @@ func flapping(t *testing.T, answers bool) {
 		b.ended(e)
 	}
 	if streams < 140 || streams > 320 { // with pauses of 3 s in the end
-		t.Errorf("the control plane was asked %d times", streams)
+		t.Fatalf("the control plane was asked %d times", streams)
 	}
 	ctx, exits := context.WithCancel(t.Context())
 	b.given(b.openUntil(ctx, ""), "a@1 b@1 removed []")
@@ -367,9 +367,14 @@ func (b *bubble) lasts(e envoyStream) {
 	b.drop <- struct{}{}
 	b.ended(e)
 	began := time.Now()
-	b.open("a@1 b@2")
+	e = b.open("a@1 b@2")
 	if _, asked := b.asked(); asked != `subscribe [*] unsubscribe [] has [a@1 b@2] nonce ""` || time.Since(began) > 0 {
 		b.Errorf("after %v: %s", time.Since(began), asked)
+	}
+	b.drop <- struct{}{}
+	b.ended(e)
+	if left := b.relay.backoff.left(); left > 3*firstRetry/2 {
+		b.Errorf("the first pause after a stream that has lasted is %v", left)
 	}
 }
 
