@@ -159,7 +159,8 @@ func (r *Relay) open(ctx context.Context, method string) (*link, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	if since, stale := r.Stale(); stale {
-		ctx = metadata.AppendToOutgoingContext(ctx, aloneHeader, time.Since(since).String())
+		// Whole milliseconds: the text of shorter times has a µ, and metadata is ASCII.
+		ctx = metadata.AppendToOutgoingContext(ctx, aloneHeader, time.Since(since).Truncate(time.Millisecond).String())
 	}
 	patience := connecting
 	if r.store.Empty() {
