@@ -33,26 +33,17 @@ type Page struct {
 
 // asksForPage reports whether a request is for a debug page. It is only if it is the first one of its stream, or follows one that was.
 func (s *Stream) asksForPage(q *protocol.Request, first bool) bool {
-	if s.server.options.Pages == nil || !first && !s.forPages() {
+	if s.server.options.Pages == nil || !first && !s.pages.Load() {
 		return false
 	}
 	rest, ok := bytes.CutPrefix(q.URL, []byte(pageURL))
 	return ok && (len(rest) == 0 || rest[0] == '/')
 }
 
-// forPages reports whether the stream is one for pages.
-func (s *Stream) forPages() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.pages
-}
-
 // answerPage answers a request for a debug page, on the handler goroutine. Such a stream is for pages only: it has no proxy, and nothing
 // else writes to it.
 func (s *Stream) answerPage(q *protocol.Request) error {
-	s.mu.Lock()
-	s.pages = true
-	s.mu.Unlock()
+	s.pages.Store(true)
 	if len(q.Nonce) > 0 {
 		return nil // it acknowledges a page
 	}

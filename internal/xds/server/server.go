@@ -233,7 +233,7 @@ func (s *Server) all() []*Stream {
 func (s *Server) Streams() []Status {
 	var list []Status
 	for _, stream := range s.all() {
-		if !stream.forPages() {
+		if !stream.pages.Load() {
 			list = append(list, stream.Status())
 		}
 	}

@@ -57,6 +57,8 @@ type Stream struct {
 	sent atomic.Bool
 	// queued is set while the stream is in a ring or a goroutine processes it.
 	queued atomic.Bool
+	// pages is set if the stream is for debug pages, and not that of a proxy.
+	pages atomic.Bool
 
 	// lastLargeSend is when the last big message was sent, or the first message of any size, in Unix nanoseconds; 0 before that.
 	lastLargeSend atomic.Int64
@@ -80,8 +82,6 @@ type Stream struct {
 	node string
 	// attach is nil before Mesh.Connect has returned and after the end of the stream.
 	attach Attachment
-	// pages is set if the stream is for debug pages, and not that of a proxy.
-	pages bool
 
 	// unacknowledged is the last report to the mesh. It belongs to the sweeper.
 	unacknowledged []protocol.Unacknowledged
@@ -196,7 +196,7 @@ func (s *Stream) receiveOne(first bool) error {
 	if s.asksForPage(q, first) {
 		return s.answerPage(q)
 	}
-	if !first && s.forPages() {
+	if s.pages.Load() {
 		return status.Errorf(codes.InvalidArgument, "this stream is for debug pages, which its first request asked for; open another one for %q", clip(q.URL))
 	}
 	answers := !first && q.Answers()
