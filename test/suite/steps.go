@@ -32,7 +32,7 @@ type step struct {
 var suites = map[string][]step{
 	"check": {format, vet, vetTests, vetKit, arch, tests("unit", "unit tests, with fewer random histories", "", withoutArch, "-short"),
 		tests("tools", "tests of the test tools", "test", withoutSlow, "-short"), tests("kit", "tests of the test kit", "test/kit", packages("./..."))},
-	"test": {format, vet, vetTests, vetKit, vetNodes, vetCluster, arch,
+	"test": {format, vet, vetTests, vetKit, vetNodes, vetCluster, vetPackage, arch,
 		tests("unit", "unit tests with the race detector", "", withoutArch, "-race", "-timeout=20m"),
 		tests("tools", "tests of the test tools", "test", withoutSlow),
 		tests("kit", "tests of the test kit", "test/kit", packages("./..."), "-race"),
@@ -54,6 +54,7 @@ var (
 	vetTests   = command("vet-test", "go vet, module test", "test", "go", "vet", "./...")
 	vetKit     = command("vet-kit", "go vet, module test/kit", "test/kit", "go", "vet", "./...")
 	vetNodes   = command("vet-node", "go vet, module test/podrunner", "test/podrunner", "go", "vet", "./...")
+	vetPackage = command("vet-package", "go vet, module packaging", "packaging", "go", "vet", "./...")
 	vetCluster = command("vet-kube", "go vet, module test/cluster", "test/cluster", "go", "vet", "./...")
 	arch       = tests("arch", "import rules, budgets, banned things", "", packages("./internal/arch"))
 	proofs     = step{"cluster", "real Kubernetes, pods and services", "test/cluster", cluster}
