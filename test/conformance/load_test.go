@@ -147,9 +147,9 @@ func (s *scene) leavesNothing(streams int, use func(*client.Client)) {
 		all.Wait()
 	}
 	once() // what a first herd makes grow once stays: pools, maps
-	goroutines, heap := s.settle(bystander, 0)
+	goroutines, heap := s.settle(0)
 	once()
-	after, grown := s.settle(bystander, goroutines)
+	after, grown := s.settle(goroutines)
 	if after > goroutines+10 {
 		s.Errorf("%d streams leave %g goroutines behind", streams, after-goroutines)
 	}
@@ -160,8 +160,8 @@ func (s *scene) leavesNothing(streams int, use func(*client.Client)) {
 	s.fence(bystander)
 }
 
-// settle waits until the server has cleaned up, and returns its goroutines and its heap in use.
-func (s *scene) settle(bystander *peer, goroutines float64) (now, heap float64) {
+// settle waits until the server has cleaned up, and returns its goroutines and its heap in use after its collector has run.
+func (s *scene) settle(goroutines float64) (now, heap float64) {
 	s.Helper()
 	ctx, cancel := within(patience)
 	defer cancel()
@@ -179,20 +179,12 @@ func (s *scene) settle(bystander *peer, goroutines float64) (now, heap float64) 
 		}
 		return nil
 	})
-	// Work makes the collector run. What it has found to be garbage counts as in use until it is swept, which is some time
-	// before the collector runs again: the least figure between the two counts.
-	cycles := s.server.metric("go_gc_duration_seconds_count")
-	for i := 0; ctx.Err() == nil; i++ {
-		ran := s.server.metric("go_gc_duration_seconds_count") - cycles
-		if ran > 2 && heap > 0 {
-			break
-		}
-		if used := s.server.metric("go_memstats_heap_alloc_bytes"); ran >= 2 && (heap == 0 || used < heap) {
-			heap = used
-		}
-		s.put(fileServices, s.a(numbered(i)), s.b("10.1.0.2"))
-		bystander.at("a", numbered(i))
+	// Twice, because pools give back what they hold at the second run.
+	for range 2 {
+		_, err := s.server.Get(ctx, "/debug/pprof/heap?gc=1")
+		s.must(err)
 	}
+	heap = s.server.metric("go_memstats_heap_alloc_bytes")
 	return now, heap
 }
 
