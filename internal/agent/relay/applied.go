@@ -30,6 +30,8 @@ type applied struct {
 	// ask asks Envoy about its listeners and, if clusters is true, its clusters; nil if there is no Envoy.
 	ask  func(ctx context.Context, clusters bool) (envoy.Warming, error)
 	tell func(names []string) error
+	// waits reports whether Envoy has not answered a response with clusters or listeners.
+	waits func() bool
 
 	// mu is held while Envoy is asked, so that a later answer is told later.
 	mu sync.Mutex
@@ -37,8 +39,6 @@ type applied struct {
 	told   []string
 	silent bool
 
-	// unanswered is the number of responses with clusters or listeners that Envoy has not answered.
-	unanswered atomic.Int32
 	// watching is set while a goroutine asks again and again.
 	watching atomic.Bool
 }
@@ -58,15 +58,18 @@ func (a *applied) begin(ctx context.Context) error {
 	return a.check(ctx, true)
 }
 
-// sent notes a response that Envoy has been sent.
-func (a *applied) sent(ctx context.Context) {
-	a.unanswered.Add(1)
-	a.follow(ctx)
+// sent begins to ask again and again as long as Envoy does not answer a response of a type.
+func (a *applied) sent(ctx context.Context, typeURL string) {
+	if a.concerns(typeURL) {
+		a.follow(ctx)
+	}
 }
 
-// answered notes the answer to a response of a type.
+// answered asks when Envoy has answered a response of a type.
 func (a *applied) answered(ctx context.Context, typeURL string) error {
-	a.unanswered.Add(-1)
+	if !a.concerns(typeURL) {
+		return nil
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if typeURL == clusterURL && len(a.told) == 0 && !a.silent {
@@ -110,18 +113,18 @@ func (a *applied) watch(ctx context.Context) {
 func (a *applied) again(ctx context.Context) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.unanswered.Load() > 0 || len(a.told) > 0 || a.silent {
+	if a.waits() || len(a.told) > 0 || a.silent {
 		more, err := a.once(ctx, true)
 		if err != nil {
 			return false // the stream ends
 		}
-		if more || a.unanswered.Load() > 0 {
+		if more || a.waits() {
 			return true
 		}
 	}
 	a.watching.Store(false)
 	// A response may have been sent just before that. Then nobody else asks.
-	return a.unanswered.Load() > 0 && a.watching.CompareAndSwap(false, true)
+	return a.waits() && a.watching.CompareAndSwap(false, true)
 }
 
 // once asks Envoy once. more is true if there is a reason to ask again.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
@@ -166,4 +168,30 @@ func TestAppliedSparing(t *testing.T) {
 	if !slices.Equal(asked, []bool{true, false}) {
 		t.Errorf("it was asked %v", asked)
 	}
+}
+
+// TestAppliedSkipped: an Envoy that was warming clusters may answer the last of several responses alone, as it does with State-of-the-World
+// xDS. Then it is not asked any more.
+func TestAppliedSkipped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, end := newBubble(t)
+		defer end()
+		var asked atomic.Int32
+		b.relay.warming = func(context.Context, bool) (envoy.Warming, error) {
+			asked.Add(1)
+			return envoy.Warming{}, nil
+		}
+		e := b.open("")
+		c, _ := b.asked()
+		b.must(c.Send(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: clusterURL, Nonce: "1"}))
+		_, err := e.Recv()
+		b.must(err)
+		b.exchange(c, e, "2", "a@1")
+		b.pass(lastAsk)
+		before := asked.Load()
+		b.pass(time.Hour)
+		if n := asked.Load() - before; n > 0 {
+			t.Errorf("it was asked %d times", n)
+		}
+	})
 }

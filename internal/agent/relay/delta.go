@@ -62,7 +62,7 @@ func (d *delta) note(s *session, q *discoveryv3.DeltaDiscoveryRequest) (changed,
 	nonce := q.GetResponseNonce()
 	if !strings.HasPrefix(nonce, localNonce) {
 		if nonce != "" {
-			err = s.acknowledged(nonce, q.GetErrorDetail() != nil)
+			err = s.acknowledged(q.GetTypeUrl(), nonce, q.GetErrorDetail() != nil)
 		}
 		if err != nil {
 			return false, false, err

@@ -269,7 +269,7 @@ func (e *extensions) send(u *update, good []*discoveryv3.Resource) error {
 	s := e.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pending[u.nonce] = response{extension.URL, u.nonce, func() { s.store.Accept(extension.URL, good, u.removed) }}
+	s.pending[extension.URL] = append(s.pending[extension.URL], response{extension.URL, u.nonce, func() { s.store.Accept(extension.URL, good, u.removed) }})
 	return s.down.SendMsg(&frame{mem.BufferSlice{mem.SliceBuffer(b)}})
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 
@@ -60,9 +61,9 @@ type session struct {
 	trust   func([]string) error
 	trusted string
 
-	// mu guards sending to Envoy, and the responses that Envoy has not answered yet, by nonce.
+	// mu guards sending to Envoy, and the responses that Envoy has not answered yet, by type and in the order in which they were sent.
 	mu      sync.Mutex
-	pending map[string]response
+	pending map[string][]response
 }
 
 // response is a response of a type that is kept.
@@ -96,8 +97,9 @@ type question struct {
 }
 
 func (r *Relay) newSession(method string, down grpc.ServerStream) *session {
-	s := &session{down: down, store: r.store, log: r.log, trust: r.trust, failed: make(chan error, 1), begun: make(chan struct{}), pending: map[string]response{}}
+	s := &session{down: down, store: r.store, log: r.log, trust: r.trust, failed: make(chan error, 1), begun: make(chan struct{}), pending: map[string][]response{}}
 	s.applied.ask, s.applied.tell = r.warming, func(names []string) error { return s.tell(question{typeURL: appliedURL, names: names}) }
+	s.applied.waits = s.waits
 	s.extensions = newExtensions(s, r)
 	if method == deltaMethod {
 		s.dialect = &delta{asked: map[string]bool{}}
@@ -193,14 +195,33 @@ func (s *session) pass(f *frame, data []byte) error {
 	if err := s.down.SendMsg(f); err != nil {
 		return err
 	}
-	r, ok := s.dialect.response(s, data)
-	if ok {
-		s.pending[r.nonce] = r
-	}
-	if ok && s.applied.concerns(r.typeURL) {
-		s.applied.sent(s.down.Context())
+	if r, ok := s.dialect.response(s, data); ok {
+		s.pending[r.typeURL] = append(s.pending[r.typeURL], r)
+		s.applied.sent(s.down.Context(), r.typeURL)
 	}
 	return nil
+}
+
+// waits reports whether Envoy has not answered a response with resources that it warms.
+func (s *session) waits() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.pending[clusterURL])+len(s.pending[listenerURL]) > 0
+}
+
+// answered returns the response that Envoy answers; false if it is not of a type that is kept. Earlier ones of the type are forgotten: with
+// State-of-the-World xDS, an Envoy that was warming clusters answers the last one alone.
+func (s *session) answered(typeURL, nonce string) (r response, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := s.pending[typeURL]
+	i := slices.IndexFunc(list, func(r response) bool { return r.nonce == nonce })
+	if i < 0 {
+		return r, false
+	}
+	r = list[i]
+	s.pending[typeURL] = slices.Delete(list, 0, i+1)
+	return r, true
 }
 
 // typeOf returns the type of a response of either dialect without reading more of it.
@@ -227,18 +248,15 @@ func textField(data []byte, of protowire.Number) string {
 }
 
 // acknowledged takes in what a response said, or leaves it if Envoy has refused it. The control plane hears first what Envoy does not use yet.
-func (s *session) acknowledged(nonce string, refused bool) error {
-	s.mu.Lock()
-	r, ok := s.pending[nonce]
-	delete(s.pending, nonce)
-	s.mu.Unlock()
-	if ok && !refused {
-		r.accept()
-	}
-	if !ok || !s.applied.concerns(r.typeURL) {
+func (s *session) acknowledged(typeURL, nonce string, refused bool) error {
+	r, ok := s.answered(typeURL, nonce)
+	if !ok {
 		return nil
 	}
-	return s.applied.answered(s.down.Context(), r.typeURL)
+	if !refused {
+		r.accept()
+	}
+	return s.applied.answered(s.down.Context(), typeURL)
 }
 
 // answer sends a response that the relay makes itself.

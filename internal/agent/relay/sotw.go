@@ -33,7 +33,7 @@ func (w *wholeState) request(s *session, f *frame) (*frame, error) {
 	}
 	typeURL, names := q.GetTypeUrl(), q.GetResourceNames()
 	if nonce := q.GetResponseNonce(); nonce != "" && !strings.HasPrefix(nonce, localNonce) {
-		if err := s.acknowledged(nonce, q.GetErrorDetail() != nil); err != nil {
+		if err := s.acknowledged(q.GetTypeUrl(), nonce, q.GetErrorDetail() != nil); err != nil {
 			return nil, err
 		}
 	}
