@@ -76,7 +76,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	})
 	pages = admin.New(admin.Options{
 		Build: build, Mesh: loop, Streams: xds, Ready: ready, Metrics: metrics, Commits: commits, Board: board,
-		Profile: s.Profile, Remote: s.DebugRemote, Namespaces: append(s.DebugNamespaces, s.Namespace), Log: log,
+		Profile: s.Profile, Remote: s.DebugRemote, Namespaces: append(s.DebugNamespaces, s.Namespace), Hosts: servingNames(s), Log: log,
 	})
 	metrics.Watch(loop, xds, board)
 

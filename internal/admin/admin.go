@@ -44,7 +44,9 @@ type Options struct {
 	Remote bool
 	// Namespaces are those whose workloads may read all pages by xDS. Other workloads may read what is about the proxies of their own.
 	Namespaces []string
-	Log        *slog.Logger
+	// Hosts are the names in Host headers to which /debug answers, besides addresses and localhost.
+	Hosts []string
+	Log   *slog.Logger
 }
 
 // Pages serves the pages.
@@ -60,7 +62,8 @@ func New(o Options) *Pages {
 	return p
 }
 
-// Handler serves the pages.
+// Handler serves the pages. What shows configuration answers to known names only (Options.Hosts). Probes and scrapers may call /ready,
+// /metrics and /version by any name: these show what is waited for, counts, and the build.
 func (p *Pages) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/debug", http.StatusFound) })
@@ -87,8 +90,9 @@ func (p *Pages) Handler() http.Handler {
 	debug.HandleFunc("/debug/", func(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "there is no page "+r.URL.Path+"; /debug lists them", http.StatusNotFound)
 	})
-	mux.Handle("/debug", p.local(debug))
-	mux.Handle("/debug/", p.local(debug))
+	pages := p.local(run.OnlyHosts(p.Hosts, "the control plane has its own names, and those in ISTIOD_CUSTOM_HOST", debug))
+	mux.Handle("/debug", pages)
+	mux.Handle("/debug/", pages)
 	return mux
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -63,6 +64,31 @@ func TestWhoMayLook(t *testing.T) {
 	}
 	if _, body := w.ask("192.0.2.1:1", "/debug"); body == "" {
 		t.Error("the refusal says nothing")
+	}
+}
+
+// TestHost: a web page that makes its own name lead to this host (DNS rebinding) reads no configuration, with --debugRemote neither. What
+// probes and scrapers need answers to every name.
+func TestHost(t *testing.T) {
+	w := newWorld(t, shop)
+	w.options.Log, w.options.Profile, w.options.Hosts = quiet(), true, []string{"istiod.istio-system.svc"}
+	for _, remote := range []bool{false, true} {
+		w.options.Remote = remote
+		h := New(w.options).Handler()
+		for page, want := range map[string]int{
+			"/debug": 421, "/debug/": 421, "/debug/configz": 421, "/debug/list": 421, "/debug/pprof/cmdline": 421, "/debug/none": 421,
+			"/ready": 200, "/metrics": 200, "/version": 200,
+		} {
+			for host, want := range map[string]int{"rebind.evil.example:8080": want, "istiod.istio-system.svc:15014": 0, "localhost:1": 0} {
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, page, http.NoBody)
+				r.RemoteAddr, r.Host = here, host
+				answer := httptest.NewRecorder()
+				h.ServeHTTP(answer, r)
+				if want != 0 && answer.Code != want || want == 0 && answer.Code == 421 {
+					t.Errorf("%s as %s, remote %v: %d %s", page, host, remote, answer.Code, answer.Body)
+				}
+			}
+		}
 	}
 }
 

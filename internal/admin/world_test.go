@@ -196,7 +196,7 @@ func (w *world) ask(address, page string) (int, string) {
 	w.t.Helper()
 	w.options.Log = quiet()
 	r := httptest.NewRequestWithContext(w.t.Context(), http.MethodGet, page, http.NoBody)
-	r.RemoteAddr = address
+	r.RemoteAddr, r.Host = address, "127.0.0.1:8080"
 	answer := httptest.NewRecorder()
 	New(w.options).Handler().ServeHTTP(answer, r)
 	return answer.Code, answer.Body.String()

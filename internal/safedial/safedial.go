@@ -2,8 +2,8 @@
 // cannot use that one's place in the network, such a client does not connect to addresses that lead back to the host or to its cloud: of
 // loopback and link-local ranges, of metadata services and the like, and those that the operator has blocked.
 //
-// Invariants: What is checked is the address that is connected to, behind all names and redirects, and behind translations to IPv4. There is
-// no proxy, which would connect to what the dialer refuses.
+// Invariants: What is checked is the address that is connected to, behind all names and redirects, and behind translations to IPv4
+// (addresses.go). There is no proxy, which would connect to what the dialer refuses.
 //
 // The package starts no goroutines.
 package safedial
@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -77,37 +78,15 @@ func (o Options) check(address string) error {
 	if err != nil {
 		return ErrBlocked
 	}
-	for _, ip := range embedded(at.Addr().Unmap().WithZone("")) {
-		if !ip.IsValid() || ip.IsLoopback() && !o.Loopback || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() || isMetadata(ip) {
+	for _, ip := range readings(at.Addr().Unmap().WithZone("")) {
+		if !ip.IsValid() || ip.IsLoopback() && !o.Loopback || ip.IsUnspecified() || ip.IsMulticast() || ip.IsLinkLocalUnicast() ||
+			within(ip, never()) || within(ip, o.Blocked) {
 			return ErrBlocked
-		}
-		for _, block := range o.Blocked {
-			if block.Contains(ip) {
-				return ErrBlocked
-			}
 		}
 	}
 	return nil
 }
 
-// embedded returns an address and the address of IPv4 that is in it, if a translator such as NAT64 or 6to4 takes it from there.
-func embedded(ip netip.Addr) []netip.Addr {
-	all := []netip.Addr{ip}
-	if !ip.Is6() {
-		return all
-	}
-	b := ip.As16()
-	switch {
-	case netip.MustParsePrefix("64:ff9b::/96").Contains(ip), netip.MustParsePrefix("::/96").Contains(ip):
-		all = append(all, netip.AddrFrom4([4]byte(b[12:16])))
-	case netip.MustParsePrefix("2002::/16").Contains(ip):
-		all = append(all, netip.AddrFrom4([4]byte(b[2:6])))
-	}
-	return all
-}
-
-// isMetadata reports whether an address is that of a cloud's metadata service, besides those in link-local ranges, or of this network.
-func isMetadata(ip netip.Addr) bool {
-	return ip == netip.MustParseAddr("fd00:ec2::254") || ip == netip.MustParseAddr("100.100.100.200") ||
-		netip.MustParsePrefix("0.0.0.0/8").Contains(ip) || ip == netip.MustParseAddr("255.255.255.255")
+func within(ip netip.Addr, blocks []netip.Prefix) bool {
+	return slices.ContainsFunc(blocks, func(b netip.Prefix) bool { return b.Contains(ip) })
 }

@@ -2,6 +2,7 @@ package safedial
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -21,6 +22,62 @@ func TestCheck(t *testing.T) {
 	} {
 		if err := (Options{Blocked: blocked}).check(address); (err == nil) != allowed {
 			t.Errorf("%s: %v, want allowed %t", address, err, allowed)
+		}
+	}
+}
+
+// TestClouds: no address by which a cloud tells its machines who they are, nor one that a translation on the way makes of it, is
+// connected to. The same translations of public addresses are.
+func TestClouds(t *testing.T) {
+	services := []string{
+		"169.254.169.254", "169.254.170.2", "169.254.170.23", "168.63.129.16", "100.100.100.200", "192.0.0.192", "127.0.0.1",
+		"fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fd00:c1::a9fe:a9fe", "fd00:42::42", "fd00:a9fe:a9fe::1", "fe80::a9fe:a9fe", "fec0::1",
+	}
+	ways := map[string]func(b [4]byte) string{
+		"as it is":        func(b [4]byte) string { return netip.AddrFrom4(b).String() },
+		"IPv4-mapped":     func(b [4]byte) string { return fmt.Sprintf("::ffff:%x:%x", b[:2], b[2:]) },
+		"IPv4-compatible": func(b [4]byte) string { return fmt.Sprintf("::%x:%x", b[:2], b[2:]) },
+		"SIIT":            func(b [4]byte) string { return fmt.Sprintf("::ffff:0:%x:%x", b[:2], b[2:]) },
+		"NAT64":           func(b [4]byte) string { return fmt.Sprintf("64:ff9b::%x:%x", b[:2], b[2:]) },
+		"local NAT64 /96": func(b [4]byte) string { return fmt.Sprintf("64:ff9b:1:7::%x:%x", b[:2], b[2:]) },
+		"local NAT64 /64": func(b [4]byte) string {
+			return fmt.Sprintf("64:ff9b:1:7:%02x:%02x%02x:%02x00:0", b[0], b[1], b[2], b[3])
+		},
+		"local NAT64 /56": func(b [4]byte) string { return fmt.Sprintf("64:ff9b:1:%02x:%02x:%02x%02x::", b[0], b[1], b[2], b[3]) },
+		"local NAT64 /48": func(b [4]byte) string { return fmt.Sprintf("64:ff9b:1:%02x%02x:%02x:%02x00::", b[0], b[1], b[2], b[3]) },
+		"6to4":            func(b [4]byte) string { return fmt.Sprintf("2002:%x:%x::1", b[:2], b[2:]) },
+		"Teredo, server":  func(b [4]byte) string { return fmt.Sprintf("2001:0:%x:%x:0:0:f7f7:f7f7", b[:2], b[2:]) },
+		"Teredo, client": func(b [4]byte) string {
+			return fmt.Sprintf("2001:0:808:808:0:0:%02x%02x:%02x%02x", ^b[0], ^b[1], ^b[2], ^b[3])
+		},
+		"ISATAP":         func(b [4]byte) string { return fmt.Sprintf("2001:db8::5efe:%x:%x", b[:2], b[2:]) },
+		"ISATAP, public": func(b [4]byte) string { return fmt.Sprintf("2001:db8::200:5efe:%x:%x", b[:2], b[2:]) },
+	}
+	check := func(what, text string) error {
+		t.Helper()
+		ip, err := netip.ParseAddr(text)
+		if err != nil {
+			t.Fatal(what, ": ", err)
+		}
+		return (Options{}).check(netip.AddrPortFrom(ip, 80).String())
+	}
+	for _, service := range services {
+		ip := netip.MustParseAddr(service)
+		if !ip.Is4() {
+			if check("as it is", service) == nil {
+				t.Errorf("%s is connected to", service)
+			}
+			continue
+		}
+		for way, write := range ways {
+			if text := write(ip.As4()); check(way, text) == nil {
+				t.Errorf("%s, %s: %s is connected to", service, way, text)
+			}
+		}
+	}
+	for way, write := range ways {
+		if text := write([4]byte{8, 8, 4, 4}); check(way, text) != nil {
+			t.Errorf("8.8.4.4, %s: %s is not connected to", way, text)
 		}
 	}
 }

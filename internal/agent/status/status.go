@@ -2,7 +2,8 @@
 // Envoy, the application and the agent, describes certificates and names, and accepts requests to drain, to restart and to stop.
 //
 // Invariants: drain, restart and stop requests must be POST requests over loopback. Certificates are described over loopback only, and
-// their content is never shown. Nothing is cached: every answer reflects Envoy's present state.
+// their content is never shown. No web page in a browser on the host can send or read these: they answer to addresses and localhost only
+// (Host header). Nothing is cached: every answer reflects Envoy's present state.
 //
 // Goroutines: the package starts none; its handlers keep no state but counters of scrapes.
 package status
@@ -21,6 +22,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/relay"
 	"github.com/pilotmesh/pilot/internal/agent/scrape"
 	"github.com/pilotmesh/pilot/internal/agent/secret"
+	"github.com/pilotmesh/pilot/internal/run"
 )
 
 // readyTimeout is how long Envoy may take to report whether it is ready. Probes time out after one or a few seconds.
@@ -192,8 +194,9 @@ func (s *server) order(what string, do func()) http.Handler {
 	})
 }
 
-// local rejects requests that do not come over loopback.
+// local rejects requests that do not come over loopback, and those that a web page in a browser on this host has sent.
 func local(h http.Handler) http.Handler {
+	h = run.OnlyHosts(nil, "", http.NewCrossOriginProtection().Handler(h))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, err := net.SplitHostPort(r.RemoteAddr)
 		from, parseErr := netip.ParseAddr(host)

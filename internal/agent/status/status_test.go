@@ -70,8 +70,16 @@ func (w *world) Do(_ context.Context, method, path string) (*http.Response, erro
 }
 
 func (w *world) call(method, path, from string) *httptest.ResponseRecorder {
+	return w.ask(method, path, from, "localhost:15020", "")
+}
+
+// ask sends a request with a Host header, as a page of some site if origin is not empty.
+func (w *world) ask(method, path, from, host, origin string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, nil)
-	r.RemoteAddr = from
+	r.RemoteAddr, r.Host = from, host
+	if origin != "" {
+		r.Header.Set("Origin", origin)
+	}
 	rec := httptest.NewRecorder()
 	var n Names
 	if w.names != nil {
@@ -87,6 +95,31 @@ const (
 	here  = "127.0.0.1:1"
 	there = "10.0.0.9:1"
 )
+
+// TestBrowser: a web page in a browser on this host can neither order something nor read what is for this host only, whether its name leads
+// here (DNS rebinding) or it asks for this host by address. Probes and scrapes answer to every name.
+func TestBrowser(t *testing.T) {
+	for _, c := range []struct {
+		method, path, host, origin string
+		code                       int
+	}{
+		{"POST", "/quitquitquit", "rebind.evil.example:15020", "", 421},
+		{"POST", "/drain", "rebind.evil.example:15020", "http://rebind.evil.example:15020", 421},
+		{"POST", "/quitquitquit", "127.0.0.1:15020", "http://evil.example", 403},
+		{"POST", "/restart", "localhost:15020", "null", 403},
+		{"GET", "/debug/secretz", "rebind.evil.example", "", 421},
+		{"GET", "/debug/ndsz", "rebind.evil.example", "", 421},
+		{"GET", "/healthz/ready", "web.shop.example", "", 200},
+		{"GET", "/stats/prometheus", "web.shop.example", "", 200},
+		{"POST", "/quitquitquit", "[::1]:15020", "", 200},
+	} {
+		w := world{serving: true, restart: func() { t.Error("it was restarted") }}
+		rec := w.ask(c.method, c.path, here, c.host, c.origin)
+		if rec.Code != c.code || c.code != 200 && len(w.orders) > 0 {
+			t.Errorf("%s %s at %s from %q: %d %s, orders %v", c.method, c.path, c.host, c.origin, rec.Code, rec.Body, w.orders)
+		}
+	}
+}
 
 func TestReadiness(t *testing.T) {
 	for _, c := range []struct {

@@ -2,7 +2,8 @@
 // /debug/syncz asks the control plane for the page syncz by xDS, as the workload of the proxy, and returns what it answers.
 //
 // Invariants: Nothing is kept. Each request has a connection of its own, so that it neither delays Envoy's stream nor ends with it, and
-// shows the newest certificate or token. The control plane decides what the workload may read.
+// shows the newest certificate or token. The control plane decides what the workload may read. Requests are answered only if their Host
+// header has an address or localhost, so that no web page in a browser on this host reads them.
 //
 // Goroutines: those of gRPC.
 package tap
@@ -21,6 +22,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/pilotmesh/pilot/internal/run"
 )
 
 // pageURL is the xDS type of debug pages, which is Istio's.
@@ -51,7 +54,7 @@ func Handler(dial func() (*grpc.ClientConn, error), node *corev3.Node) http.Hand
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("there is no %s %s: GET /debug/list lists the pages of the control plane", r.Method, r.URL.Path), http.StatusNotFound)
 	})
-	return mux
+	return run.OnlyHosts(nil, "", mux)
 }
 
 // answerError is an error of the control plane.

@@ -63,7 +63,9 @@ func serve(t *testing.T) string {
 func get(t *testing.T, dial func() (*grpc.ClientConn, error), method, path string) (int, string) {
 	t.Helper()
 	w := httptest.NewRecorder()
-	Handler(dial, &corev3.Node{Id: "sidecar~web-1.shop"}).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, path, http.NoBody))
+	q := httptest.NewRequestWithContext(t.Context(), method, path, http.NoBody)
+	q.Host = "localhost:15004"
+	Handler(dial, &corev3.Node{Id: "sidecar~web-1.shop"}).ServeHTTP(w, q)
 	body, err := io.ReadAll(w.Result().Body)
 	if err != nil {
 		t.Fatal(err)
@@ -101,6 +103,20 @@ func TestHandler(t *testing.T) {
 		if code, body := get(t, here, c.method, c.path); code != c.code || body != c.body {
 			t.Errorf("%s %s: %d %s", c.method, c.path, code, body)
 		}
+	}
+}
+
+// TestHost: a web page whose name leads to this host (DNS rebinding) is answered nothing.
+func TestHost(t *testing.T) {
+	w := httptest.NewRecorder()
+	q := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/syncz", http.NoBody)
+	q.Host = "rebind.evil.example:15004"
+	Handler(func() (*grpc.ClientConn, error) {
+		t.Error("the control plane is asked")
+		return nil, errors.New("no")
+	}, &corev3.Node{}).ServeHTTP(w, q)
+	if w.Code != http.StatusMisdirectedRequest {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
 
