@@ -140,6 +140,7 @@ var goroutines = map[string]string{
 	"query":         "workers that live for one drain and are waited for",
 	"xds/server":    "the receiving half of a stream",
 	"xds/push":      "the loop",
+	"identity":      "one question per token, a few at a time, and one fetch per issuer; callers wait for them, and each has a time limit",
 	"source/file":   "the watcher's reader",
 	"source/kube":   "one watch per kind, which comes and goes with the definition of the kind",
 	"permission":    "one request per service account, a few at a time, which are waited for",

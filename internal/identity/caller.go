@@ -15,6 +15,8 @@ type Credentials struct {
 	Certificate *x509.Certificate
 	// Token is a bearer token; empty for none.
 	Token string
+	// From is the address of the caller, without the port. What waits for an answer about its credentials is bounded by it.
+	From string
 }
 
 // String names what is presented, without the token.

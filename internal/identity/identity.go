@@ -5,9 +5,11 @@
 // its metadata nor the names in a request for a certificate.
 //
 // Invariants: Tokens appear in no error, log or cache. A cache has hashes of tokens only, is bounded, and forgets after a bounded
-// time. What cannot be checked is refused.
+// time. What cannot be checked is refused. Nothing that an unknown caller sends waits without bound: what a token says of itself is looked
+// at before anybody is asked about it, and what waits is bounded for each address, and shared evenly among addresses.
 //
-// Goroutines: none. Authenticators may be used by many at the same time.
+// Goroutines: one per question to the API server, a few at a time, and one per issuer whose keys are fetched. Each ends after a bounded
+// time. Authenticators may be used by many at the same time.
 package identity
 
 import (
@@ -89,6 +91,9 @@ func ParseAccount(text string) (namespace, account string, err error) {
 	}
 	return namespace, account, nil
 }
+
+// ErrBusy means that too many callers wait to be let in. Nothing is said about the credentials.
+var ErrBusy = errors.New("too many callers wait until it is known who they are; try again")
 
 // errAbsent means that a caller has presented nothing that an authenticator could check.
 var errAbsent = errors.New("nothing was presented")

@@ -23,6 +23,9 @@ const (
 	refetchPause = 10 * time.Second
 	// keysFor is how old keys may be before they are fetched again.
 	keysFor = 20 * time.Minute
+	// maxForKeys is how many tokens wait while keys are fetched that may have signed them, and maxForKeysFrom how many of one address.
+	maxForKeys     = 4096
+	maxForKeysFrom = 256
 )
 
 const oidcMeans = "OIDC token"
@@ -70,38 +73,92 @@ func (r Rule) Accept(audiences []string, client *http.Client, trustDomain func()
 	return i
 }
 
-// keySet has the public keys of an issuer, which it fetches when they are needed. It keeps the last good ones.
+// keySet has the public keys of an issuer, which it fetches when they are needed, beside the tokens whose key is known. It keeps the last
+// good ones.
 type keySet struct {
 	rule   Rule
 	client *http.Client
 	now    func() time.Time
 
-	mu      sync.Mutex // held while keys are fetched, so that they are fetched once for all
+	mu      sync.Mutex
 	known   []jose.JSONWebKey
 	err     error
-	fetched time.Time // when the last fetch began
-	good    time.Time // when the last good fetch began
+	began   time.Time     // when the last fetch began
+	good    time.Time     // when the last good fetch began
+	running chan struct{} // closed when the fetch ends that runs now; nil if none does
+	// waiting is how many tokens wait for it, by the address of the caller, and total how many in all.
+	waiting map[string]int
+	total   int
 }
 
 // keys implements Issuer.Keys.
-func (s *keySet) keys(ctx context.Context, _ string, fresh bool) ([]jose.JSONWebKey, error) {
+func (s *keySet) keys(ctx context.Context, from string, fresh bool) ([]jose.JSONWebKey, error) {
+	now := s.now()
+	s.mu.Lock()
+	if fresh || s.known == nil || now.Sub(s.good) > keysFor {
+		s.start(now)
+	}
+	known, running, err := s.known, s.running, s.err
+	switch {
+	case known != nil && (!fresh || running == nil):
+		s.mu.Unlock()
+		return known, nil
+	case running == nil:
+		s.mu.Unlock()
+		return nil, s.none(err)
+	case s.waiting[from] >= maxForKeysFrom || s.total >= maxForKeys:
+		s.mu.Unlock()
+		return nil, ErrBusy
+	}
+	s.count(from, 1)
+	s.mu.Unlock()
+	select {
+	case <-running:
+	case <-ctx.Done():
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.now()
-	old := now.Sub(s.good) > keysFor
-	if (fresh || old || s.known == nil) && (s.fetched.IsZero() || now.Sub(s.fetched) >= refetchPause) {
-		s.fetched = now
-		keys, err := s.fetch(context.WithoutCancel(ctx))
+	s.count(from, -1)
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case s.known == nil:
+		return nil, s.none(s.err)
+	}
+	return s.known, nil
+}
+
+func (s *keySet) none(err error) error {
+	return fmt.Errorf("the keys of its issuer %s cannot be had: %w", s.rule.Issuer, err)
+}
+
+// count changes how many tokens of an address wait.
+func (s *keySet) count(from string, by int) {
+	if s.waiting == nil {
+		s.waiting = map[string]int{}
+	}
+	s.total += by
+	if s.waiting[from] += by; s.waiting[from] == 0 {
+		delete(s.waiting, from)
+	}
+}
+
+// start begins to fetch the keys, unless that runs, or began a moment ago.
+func (s *keySet) start(now time.Time) {
+	if s.running != nil || !s.began.IsZero() && now.Sub(s.began) < refetchPause {
+		return
+	}
+	s.began, s.running = now, make(chan struct{})
+	go func() {
+		keys, err := s.fetch(context.Background())
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		if s.err = err; err == nil {
 			s.known, s.good = keys, now
 		}
-	} else if fresh {
-		return nil, errors.New("none of the issuer's keys has signed it")
-	}
-	if s.known == nil {
-		return nil, fmt.Errorf("the keys of its issuer %s cannot be had: %w", s.rule.Issuer, s.err)
-	}
-	return s.known, nil
+		close(s.running)
+		s.running = nil
+	}()
 }
 
 // fetch fetches the keys from where the rule, or the issuer, says.

@@ -3,7 +3,6 @@ package identity
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -29,7 +28,14 @@ type Reviewer interface {
 const (
 	reviewedFor = 10 * time.Second
 	refusedFor  = 2 * time.Second
-	maxReviews  = 4096
+	maxReviews  = 16384
+	// maxReviewing is how many questions the API server is asked at the same time, and reviewTimeout how long it has for one.
+	maxReviewing  = 64
+	reviewTimeout = 10 * time.Second
+	// knownFor is how long a good token goes before unknown ones when it is asked about again.
+	knownFor = time.Hour
+	// maxSharing is how many callers wait for the answer about one token.
+	maxSharing = 64
 )
 
 const kubernetesMeans = "Kubernetes token"
@@ -43,14 +49,25 @@ type Reviewed struct {
 
 	mu      sync.Mutex
 	answers map[[sha256.Size]byte]*answer // by hash of the token
+	waiting lines
+	// asking is how many questions the API server has now.
+	asking int
 }
 
 // answer is an answer of the API server, or the question.
 type answer struct {
-	done   chan struct{} // closed when there is an answer
-	until  time.Time
-	review Review
-	err    error
+	key  [sha256.Size]byte
+	from string
+	// known is true if the token was good when it was last asked about.
+	known bool
+	// token is what is asked about; empty when there is an answer.
+	token string
+	// callers is how many wait.
+	callers int
+	done    chan struct{} // closed when there is an answer
+	until   time.Time
+	review  Review
+	err     error
 }
 
 // NewReviewed returns an authenticator that asks an API server about tokens for some audiences.
@@ -66,7 +83,7 @@ func (a *Reviewed) Authenticate(ctx context.Context, c Credentials) (Caller, err
 	if len(c.Token) > maxToken {
 		return Caller{}, fmt.Errorf("%s: it has %d bytes, and the most is %d", kubernetesMeans, len(c.Token), maxToken)
 	}
-	// The API server checks the token. What is read here is only when it expires, and whose it is not.
+	// The API server checks the token. What is read here is only what makes it impossible that it counts.
 	_, claims, err := read(c.Token)
 	if err != nil {
 		return Caller{}, fmt.Errorf("%s: %w", kubernetesMeans, err)
@@ -74,7 +91,10 @@ func (a *Reviewed) Authenticate(ctx context.Context, c Credentials) (Caller, err
 	if claims.Issuer == LocalIssuer {
 		return Caller{}, errAbsent
 	}
-	review, err := a.ask(ctx, c.Token)
+	if err := a.possible(claims); err != nil {
+		return Caller{}, fmt.Errorf("%s: %w", kubernetesMeans, err)
+	}
+	review, err := a.ask(ctx, c.Token, block(c.From))
 	switch {
 	case err != nil:
 		return Caller{}, fmt.Errorf("%s: the API server cannot be asked: %w", kubernetesMeans, err)
@@ -88,6 +108,20 @@ func (a *Reviewed) Authenticate(ctx context.Context, c Credentials) (Caller, err
 	return Caller{Identity: id, Expires: expiry(claims, a.now()), Means: kubernetesMeans, Pod: review.Pod}, nil
 }
 
+// possible returns an error if the API server cannot accept a token as one of a service account for the control plane, whoever has signed
+// it. Old tokens of Kubernetes have neither audiences nor an end.
+func (a *Reviewed) possible(c jwt.Claims) error {
+	if _, err := FromSubject("any", c.Subject); err != nil {
+		return err
+	}
+	if len(c.Audience) > 0 {
+		if err := audience(c, a.audiences); err != nil {
+			return err
+		}
+	}
+	return validity(c, a.now())
+}
+
 // unlimited is how long a token counts that does not say when it expires. Old tokens of Kubernetes do not.
 const unlimited = 24 * time.Hour
 
@@ -98,55 +132,112 @@ func expiry(c jwt.Claims, now time.Time) time.Time {
 	return c.Expiry.Time()
 }
 
-// ask asks the API server once, however many ask for the same token at the same time.
-func (a *Reviewed) ask(ctx context.Context, token string) (Review, error) {
-	key := sha256.Sum256([]byte(token))
-	a.mu.Lock()
-	known := a.answers[key]
-	if known != nil && (known.until.IsZero() || a.now().Before(known.until)) {
-		a.mu.Unlock()
-		select {
-		case <-known.done:
-			return known.review, known.err
-		case <-ctx.Done():
-			return Review{}, ctx.Err()
-		}
+// ask asks the API server once, however many ask for the same token at the same time. A caller that goes away fails no other one.
+func (a *Reviewed) ask(ctx context.Context, token, from string) (Review, error) {
+	one, err := a.question(token, from)
+	if err != nil {
+		return Review{}, err
 	}
-	a.makeRoom()
-	mine := &answer{done: make(chan struct{})}
-	a.answers[key] = mine
-	a.mu.Unlock()
-
-	mine.review, mine.err = a.reviewer.Review(ctx, token, a.audiences)
-	a.mu.Lock()
-	switch {
-	case mine.err != nil:
-		delete(a.answers, key)
-	case mine.review.User == "":
-		mine.until = a.now().Add(refusedFor)
-	default:
-		mine.until = a.now().Add(reviewedFor)
+	select {
+	case <-one.done:
+		return one.review, one.err
+	case <-ctx.Done():
+		a.leave(one)
+		return Review{}, ctx.Err()
 	}
-	a.mu.Unlock()
-	close(mine.done)
-	if errors.Is(mine.err, context.Canceled) && ctx.Err() == nil {
-		return a.ask(ctx, token) // it was another caller that went away
-	}
-	return mine.review, mine.err
 }
 
-// makeRoom forgets what no longer counts, and everything if that does not suffice.
-func (a *Reviewed) makeRoom() {
-	if len(a.answers) < maxReviews {
+// question returns the answer that is known of a token, or the question that is asked about it now.
+func (a *Reviewed) question(token, from string) (*answer, error) {
+	key := sha256.Sum256([]byte(token))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	known := a.answers[key]
+	switch {
+	case known != nil && known.token != "" && known.callers >= maxSharing:
+		return nil, ErrBusy
+	case known != nil && (known.token != "" || a.now().Before(known.until)):
+		known.callers++
+		return known, nil
+	}
+	one := &answer{key: key, from: from, token: token, callers: 1, done: make(chan struct{}), known: known != nil && known.review.User != ""}
+	if a.asking < maxReviewing {
+		a.asking++
+		go a.review(one)
+	} else if gone, ok := a.waiting.add(one); !ok {
+		return nil, ErrBusy
+	} else if gone != nil {
+		a.settle(gone, Review{}, ErrBusy)
+	}
+	a.makeRoom()
+	a.answers[key] = one
+	return one, nil
+}
+
+// leave notes that a caller does not wait any more. What nobody waits for is not asked.
+func (a *Reviewed) leave(one *answer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	one.callers--
+	if one.callers > 0 || one.token == "" {
 		return
 	}
-	now := a.now()
-	for k, one := range a.answers {
-		if !one.until.IsZero() && !now.Before(one.until) {
-			delete(a.answers, k)
-		}
+	total := a.waiting.total
+	if a.waiting.remove(one); a.waiting.total < total {
+		a.settle(one, Review{}, context.Canceled)
 	}
-	if len(a.answers) >= maxReviews {
-		clear(a.answers)
+}
+
+// review asks the API server, and then what else waits.
+func (a *Reviewed) review(one *answer) {
+	for one != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), reviewTimeout)
+		review, err := a.reviewer.Review(ctx, one.token, a.audiences)
+		cancel()
+		a.mu.Lock()
+		a.settle(one, review, err)
+		if one = a.waiting.next(); one == nil {
+			a.asking--
+		}
+		a.mu.Unlock()
+	}
+}
+
+// settle gives an answer to those who wait for it. An error is not remembered.
+func (a *Reviewed) settle(one *answer, review Review, err error) {
+	one.review, one.err, one.token = review, err, ""
+	switch {
+	case err != nil:
+		if a.answers[one.key] == one {
+			delete(a.answers, one.key)
+		}
+	case review.User == "":
+		one.until = a.now().Add(refusedFor)
+	default:
+		one.until = a.now().Add(reviewedFor)
+	}
+	close(one.done)
+}
+
+// makeRoom forgets answers if there are too many: first those that no longer count, then refusals, then whatever comes. Questions stay: they
+// are bounded.
+func (a *Reviewed) makeRoom() {
+	now := a.now()
+	for _, less := range []func(*answer) bool{
+		func(o *answer) bool {
+			return o.review.User == "" && !now.Before(o.until) || now.After(o.until.Add(knownFor))
+		},
+		func(o *answer) bool { return o.review.User == "" },
+		func(o *answer) bool { return !now.Before(o.until) },
+		func(*answer) bool { return true },
+	} {
+		if len(a.answers) < maxReviews {
+			return
+		}
+		for k, one := range a.answers {
+			if one.token == "" && less(one) {
+				delete(a.answers, k)
+			}
+		}
 	}
 }

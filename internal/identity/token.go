@@ -30,9 +30,9 @@ type Issuer struct {
 	Audiences []string
 	// Means is the kind of the tokens, in errors.
 	Means string
-	// Keys returns the public keys for a token that names the key kid, which may be empty. fresh asks for keys that are newer than
-	// those that have been returned so far.
-	Keys func(ctx context.Context, kid string, fresh bool) ([]jose.JSONWebKey, error)
+	// Keys returns the public keys for a token of a caller at an address. fresh asks for keys that are newer than those that have been
+	// returned so far, because none of these has signed the token.
+	Keys func(ctx context.Context, from string, fresh bool) ([]jose.JSONWebKey, error)
 	// TrustDomain returns the trust domain of the issuer's service accounts.
 	TrustDomain func() string
 	// Now is the clock.
@@ -51,7 +51,12 @@ func (i Issuer) Authenticate(ctx context.Context, c Credentials) (Caller, error)
 	if claims.Issuer != i.Name {
 		return Caller{}, errAbsent // another authenticator knows who issued it, or none does
 	}
-	if err := i.verify(ctx, token, &claims); err != nil {
+	// What it says of itself is checked before anything is done for it, and again when its signature is good.
+	err = i.check(claims)
+	if err == nil {
+		err = i.verify(ctx, token, block(c.From), &claims)
+	}
+	if err != nil {
 		return Caller{}, fmt.Errorf("%s: %w", i.Means, err)
 	}
 	id, err := FromSubject(i.TrustDomain(), claims.Subject)
@@ -78,10 +83,10 @@ func read(text string) (*jwt.JSONWebToken, jwt.Claims, error) {
 }
 
 // verify checks the signature and the claims, which it reads again.
-func (i Issuer) verify(ctx context.Context, token *jwt.JSONWebToken, claims *jwt.Claims) error {
+func (i Issuer) verify(ctx context.Context, token *jwt.JSONWebToken, from string, claims *jwt.Claims) error {
 	var last error
 	for _, fresh := range []bool{false, true} {
-		keys, err := i.Keys(ctx, token.Headers[0].KeyID, fresh)
+		keys, err := i.Keys(ctx, from, fresh)
 		if err != nil {
 			last = err
 			continue
@@ -104,17 +109,32 @@ func suits(key jose.JSONWebKey, h jose.Header) bool {
 	return key.IsPublic() && (h.KeyID == "" || key.KeyID == "" || key.KeyID == h.KeyID) && (key.Algorithm == "" || key.Algorithm == h.Algorithm)
 }
 
-// check checks the claims of a token whose signature is good.
+// check checks the claims of a token, but for its subject.
 func (i Issuer) check(c jwt.Claims) error {
-	now := i.Now()
-	switch {
-	case c.Issuer != i.Name:
+	if c.Issuer != i.Name {
 		return fmt.Errorf("its issuer is %.200q, not %q", c.Issuer, i.Name)
-	case !slices.ContainsFunc(c.Audience, func(a string) bool { return slices.Contains(i.Audiences, a) }):
-		return fmt.Errorf("it is for %.200q, not for %q; get one for that audience", []string(c.Audience), i.Audiences)
-	case c.Expiry == nil:
+	}
+	if err := audience(c, i.Audiences); err != nil {
+		return err
+	}
+	if c.Expiry == nil {
 		return errors.New("it never expires; get one that does")
-	case !now.Before(c.Expiry.Time()):
+	}
+	return validity(c, i.Now())
+}
+
+// audience returns an error if a token is for none of some audiences.
+func audience(c jwt.Claims, audiences []string) error {
+	if slices.ContainsFunc(c.Audience, func(a string) bool { return slices.Contains(audiences, a) }) {
+		return nil
+	}
+	return fmt.Errorf("it is for %.200q, not for %q; get one for that audience", []string(c.Audience), audiences)
+}
+
+// validity returns an error if a token is not valid at a time.
+func validity(c jwt.Claims, now time.Time) error {
+	switch {
+	case c.Expiry != nil && !now.Before(c.Expiry.Time()):
 		return fmt.Errorf("it has expired at %s; get a new one", c.Expiry.Time().UTC().Format(time.RFC3339))
 	case c.NotBefore != nil && now.Add(leeway).Before(c.NotBefore.Time()):
 		return fmt.Errorf("it is not valid before %s", c.NotBefore.Time().UTC().Format(time.RFC3339))
