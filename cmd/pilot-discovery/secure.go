@@ -91,8 +91,9 @@ type secure struct {
 	signer  ca.Signer
 	door    *admission.Door
 	metrics *admin.IdentityMetrics
-	// sink receives the problems of the authority.
+	// sink receives the problems of the authority, and xds ends the connections of certificates that it revokes.
 	sink source.Sink
+	xds  *server.Server
 	// impersonation is nil if no caller may have the certificate of another workload.
 	impersonation ca.Impersonation
 }
@@ -120,6 +121,7 @@ func newSecure(s *config.Settings, access *rest.Config, metrics *admin.Metrics, 
 		Limits: ca.Limits{Default: s.CA.DefaultTTL, Max: s.CA.MaxTTL}, Check: s.CA.RootCheck,
 		Names: servingNames(s), Serving: ca.ServingFiles{Cert: s.CA.CertFile, Key: s.CA.KeyFile, Roots: s.CA.RootsFile},
 		Compliance: s.CA.Compliance, Report: x.reporter(), Log: log, Now: time.Now,
+		Changed: func() { x.xds.EndRevoked() },
 	})
 	x.metrics = metrics.Identity(func() *ca.Authority {
 		select {
@@ -129,7 +131,7 @@ func newSecure(s *config.Settings, access *rest.Config, metrics *admin.Metrics, 
 			return nil
 		}
 	})
-	x.door.Refused = x.metrics.Refused
+	x.door.Refused, x.door.Revoked = x.metrics.Refused, x.keeper.Revoked
 	if x.signer, err = x.signs(access); err != nil {
 		return nil, err
 	}
@@ -213,7 +215,7 @@ func (x *secure) reporter() func([]string) {
 // add adds the actors.
 func (x *secure) add(g *run.Group, loop *push.Loop, xds *server.Server) {
 	s := x.settings
-	x.sink = loop
+	x.sink, x.xds = loop, xds
 	if s.Kubernetes() && len(s.CA.NodeAccounts) > 0 {
 		x.impersonation = impersonation.Rule{Mesh: loop, Accounts: s.CA.NodeAccounts, Cluster: s.ClusterID}
 	}

@@ -71,7 +71,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	})
 	xds := server.New(loop, server.Options{
 		ControlPlane: "pilot-discovery " + build.Version, WriteTimeout: s.WriteTimeout, MaxReceive: s.MaxRecvMsgSize,
-		Admit: secure.door.Admit, Observer: metrics, Log: log,
+		Admit: secure.door.Admit, Revoked: secure.keeper.Revoked, Observer: metrics, Log: log,
 		Pages: func(ctx context.Context, q server.Page) ([]byte, error) { return pages.Answer(ctx, q) },
 	})
 	pages = admin.New(admin.Options{

@@ -1,7 +1,8 @@
 // Package admission lets callers of the control plane in, or refuses them: for each call it takes the credentials from the connection
 // and the metadata, and asks the authenticators whose they are.
 //
-// Invariants: A call over TLS without credentials that can be checked is refused. A call without TLS has no identity: whoever opens
+// Invariants: A call over TLS without credentials that can be checked is refused, and so is one whose certificate has been revoked since
+// its connection began. A call without TLS has no identity: whoever opens
 // such a port decides that. Refusals are logged at a bounded rate, and counted; neither has a part of a token or certificate.
 //
 // Goroutines: none.
@@ -11,7 +12,10 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
+	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -29,6 +33,8 @@ import (
 type Door struct {
 	// Callers finds out who they are.
 	Callers identity.Authenticator
+	// Revoked returns an error if a certificate of the chains that TLS has verified is revoked now; nil if none ever is.
+	Revoked func(chains [][]*x509.Certificate) error
 	// Refused is called for each refusal; nil for nobody.
 	Refused func()
 	// Log is where refusals are told.
@@ -66,12 +72,35 @@ func (d *Door) Admit(ctx context.Context) (identity.Caller, error) {
 	if !ok {
 		return identity.Caller{}, nil
 	}
-	caller, err := d.Callers.Authenticate(ctx, identity.Credentials{Certificate: certificate(state), Token: token(ctx)})
-	if err == nil {
+	caller, err := d.authenticate(ctx, state)
+	switch {
+	case err == nil:
 		return caller, nil
+	case errors.Is(err, identity.ErrBusy):
+		d.Refuse(ctx, "a caller is refused, because too many wait to be let in", err)
+		return identity.Caller{}, status.Error(codes.Unavailable, err.Error())
 	}
 	d.Refuse(ctx, "a caller is refused, because it has not shown who it is", err)
 	return identity.Caller{}, status.Error(codes.Unauthenticated, err.Error())
+}
+
+// authenticate asks the revocation lists first: a connection with a revoked certificate is good for nothing, with a token neither.
+func (d *Door) authenticate(ctx context.Context, state tls.ConnectionState) (identity.Caller, error) {
+	if d.Revoked != nil {
+		if err := d.Revoked(state.VerifiedChains); err != nil {
+			return identity.Caller{}, fmt.Errorf("client certificate: %w", err)
+		}
+	}
+	return d.Callers.Authenticate(ctx, identity.Credentials{Certificate: certificate(state), Token: token(ctx), From: host(ctx)})
+}
+
+// host returns the address of a caller, without the port.
+func host(ctx context.Context) string {
+	at := from(ctx)
+	if host, _, err := net.SplitHostPort(at); err == nil {
+		return host
+	}
+	return at
 }
 
 // Refuse counts and logs a refusal.

@@ -49,6 +49,8 @@ type Authority struct {
 	roots []*x509.Certificate
 	crls  []*x509.RevocationList
 	pool  *x509.CertPool
+	// revoked has what the lists name.
+	revoked map[serial]struct{}
 }
 
 // PEM types.
@@ -89,6 +91,7 @@ func NewAuthority(m Material, now time.Time) (*Authority, error) {
 	if a.crls, err = parseCRLs(m.CRL); err != nil {
 		return nil, fmt.Errorf("its revocation lists: %w", err)
 	}
+	a.revoked = serials(a.crls)
 	if err := a.connect(append(certs[1:], between...), unique(roots), now); err != nil {
 		return nil, err
 	}
@@ -150,18 +153,24 @@ func (a *Authority) CRL() []byte {
 // Revoked returns an error if a list names a certificate of a verified chain.
 func (a *Authority) Revoked(chain []*x509.Certificate) error {
 	for _, c := range chain {
-		for _, list := range a.crls {
-			if !bytes.Equal(list.RawIssuer, c.RawIssuer) {
-				continue
-			}
-			for _, entry := range list.RevokedCertificateEntries {
-				if entry.SerialNumber.Cmp(c.SerialNumber) == 0 {
-					return fmt.Errorf("the certificate %s was revoked", c.SerialNumber)
-				}
-			}
+		if _, is := a.revoked[serial{string(c.RawIssuer), string(c.SerialNumber.Bytes())}]; is {
+			return fmt.Errorf("the certificate %s was revoked", c.SerialNumber)
 		}
 	}
 	return nil
+}
+
+// serial names a certificate: its issuer, and its number there.
+type serial struct{ issuer, number string }
+
+func serials(lists []*x509.RevocationList) map[serial]struct{} {
+	all := map[serial]struct{}{}
+	for _, l := range lists {
+		for _, entry := range l.RevokedCertificateEntries {
+			all[serial{string(l.RawIssuer), string(entry.SerialNumber.Bytes())}] = struct{}{}
+		}
+	}
+	return all
 }
 
 // String names the authority without its key.
@@ -198,6 +207,9 @@ func parseCertificates(text []byte) ([]*x509.Certificate, error) {
 	for rest := text; ; {
 		var b *pem.Block
 		if b, rest = pem.Decode(rest); b == nil {
+			if err := whole(rest); err != nil {
+				return nil, err
+			}
 			break
 		}
 		if b.Type != certBlock {
@@ -215,11 +227,19 @@ func parseCertificates(text []byte) ([]*x509.Certificate, error) {
 	return list, nil
 }
 
+// whole returns an error if a block of PEM begins in text and does not end: somebody is still writing it, or it was cut off.
+func whole(text []byte) error {
+	if bytes.Contains(text, []byte("-----BEGIN ")) {
+		return errors.New("the end of its last PEM block is missing")
+	}
+	return nil
+}
+
 func parseCRLs(text []byte) (list []*x509.RevocationList, err error) {
 	for rest := text; ; {
 		var b *pem.Block
 		if b, rest = pem.Decode(rest); b == nil {
-			return list, nil
+			return list, whole(rest)
 		}
 		if b.Type != crlBlock {
 			return nil, fmt.Errorf("there is a %s in it", b.Type)

@@ -406,7 +406,7 @@ func TestFile(t *testing.T) {
 	results := make(chan string, 8)
 	for range cap(results) {
 		go func() {
-			kept, err := File{dir}.Update(t.Context(), func(data map[string][]byte) (map[string][]byte, error) {
+			kept, err := File{dir}.Update(t.Context(), func(data map[string][]byte, _ error) (map[string][]byte, error) {
 				if data != nil {
 					return nil, nil
 				}

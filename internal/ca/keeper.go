@@ -27,7 +27,7 @@ type Settings struct {
 	Roots  Roots
 	// Limits bound how long certificates are valid.
 	Limits Limits
-	// Check is how often the store is looked at, because another replica may have changed it.
+	// Check is how often the store is looked at, because another replica may have changed it. More than half a minute counts as that.
 	Check time.Duration
 	// Names are the names and addresses by which clients call the control plane. Serving are files with its certificate; without
 	// them the authority signs it.
@@ -39,6 +39,8 @@ type Settings struct {
 	Outside bool
 	// Compliance restricts the TLS of connections to the control plane.
 	Compliance compliance.Policy
+	// Changed is called when another authority is in force, or another revocation list; nil for nobody.
+	Changed func()
 	// Report is called with everything that is wrong at present, whenever that changes.
 	Report func(problems []string)
 	Log    *slog.Logger
@@ -63,6 +65,7 @@ type Keeper struct {
 
 	files    filewatch.Watcher
 	plug     Plug      // where the authority is plugged in; nil if it is self-signed
+	known    *known    // the self-signed authority, as it was last kept; nil if there is none yet
 	renew    time.Time // when the serving certificate is to be renewed; zero if it is from files
 	problems []string
 }
@@ -81,6 +84,21 @@ func (k *Keeper) Ready() <-chan struct{} { return k.ready }
 
 // Authority returns the present authority. It must not be called before Ready.
 func (k *Keeper) Authority() *Authority { return k.now.Load().authority }
+
+// Revoked returns an error if a list that is in force now names a certificate of one of the chains that TLS has verified. A certificate that
+// was good when its connection began may have been revoked since.
+func (k *Keeper) Revoked(chains [][]*x509.Certificate) error {
+	m := k.now.Load()
+	if m == nil {
+		return nil
+	}
+	for _, chain := range chains {
+		if err := m.authority.Revoked(chain); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Limits returns the bounds of how long certificates are valid.
 func (k *Keeper) Limits() Limits { return k.s.Limits }
@@ -127,6 +145,9 @@ func (k *Keeper) paths() []string {
 	list := k.s.Serving.paths()
 	if f, ok := k.plug.(Folder); ok {
 		list = append(list, f.paths()...)
+	}
+	if f, ok := k.s.Store.(File); ok && k.plug == nil {
+		list = append(list, f.Dir.Path(keptFile), f.Dir.Path(RootsFile))
 	}
 	return list
 }
@@ -207,10 +228,13 @@ func (k *Keeper) refresh(ctx context.Context) (again time.Time, err error) {
 		if failed != nil {
 			problem = errors.Join(problem, fmt.Errorf("the roots of clients: %w", failed))
 		}
-		next.tls = k.tlsConfig(next.authority, next.serving, roots)
+		next.tls = k.tlsConfig(next.serving, roots)
 		k.now.Store(&next)
 		if was.authority != nil && next.authority != was.authority {
 			k.s.Log.Info("the certificate authority has changed", "authority", next.authority.String())
+			if k.s.Changed != nil {
+				k.s.Changed()
+			}
 		}
 	}
 	if !k.renew.IsZero() && k.renew.Before(again) {
@@ -227,41 +251,15 @@ func (k *Keeper) load(ctx context.Context, now time.Time) (*Authority, time.Time
 			return nil, now.Add(pause), fmt.Errorf("%s: %w", k.plug, err)
 		}
 		a, err := NewAuthority(m, now)
+		if was := k.now.Load(); err == nil && was != nil && m.CRL != nil && len(a.crls) == 0 && len(was.authority.crls) > 0 {
+			err = errors.New("its revocation list is empty now, as a file is that somebody is writing; remove it if nothing is revoked any more")
+		}
 		if err != nil {
 			return nil, now.Add(pause), fmt.Errorf("%s: %w", k.plug, err)
 		}
 		return a, now.Add(poll), nil
 	}
-	again := now.Add(k.s.Check)
-	kept, err := k.s.Store.Update(ctx, func(data map[string][]byte) (map[string][]byte, error) {
-		var is Kept
-		var err error
-		if data == nil {
-			is, err = k.s.Roots.First(now)
-		} else {
-			is, err = ParseKept(data)
-		}
-		if err != nil {
-			return nil, err
-		}
-		next, changed, due, err := k.s.Roots.Step(is, now)
-		if due.Before(again) {
-			again = due
-		}
-		if err != nil || !changed && data != nil {
-			return nil, err
-		}
-		return next.Data(), nil
-	})
-	if err != nil {
-		return nil, now.Add(pause), err
-	}
-	is, err := ParseKept(kept)
-	if err != nil {
-		return nil, now.Add(pause), err
-	}
-	a, err := NewAuthority(is.Material(), now)
-	return a, again, err
+	return k.stored(ctx, now)
 }
 
 // servingFor is how long a certificate of the control plane is valid; it is renewed after half that time.
@@ -307,20 +305,13 @@ func (k *Keeper) clientRoots(a *Authority) (*x509.CertPool, error) {
 }
 
 // tlsConfig returns the settings of connections to the control plane. A client may show a certificate; one that it shows must be good.
-func (k *Keeper) tlsConfig(a *Authority, serving *tls.Certificate, roots *x509.CertPool) *tls.Config {
+func (k *Keeper) tlsConfig(serving *tls.Certificate, roots *x509.CertPool) *tls.Config {
 	c := &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{*serving},
 		ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: roots,
 		// A session that is resumed would bring back a certificate that has been revoked.
 		SessionTicketsDisabled: true,
-		VerifyConnection: func(s tls.ConnectionState) error {
-			for _, chain := range s.VerifiedChains {
-				if err := a.Revoked(chain); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
+		VerifyConnection:       func(s tls.ConnectionState) error { return k.Revoked(s.VerifiedChains) },
 	}
 	k.s.Compliance.Apply(c)
 	return c

@@ -39,10 +39,16 @@ type Signer interface {
 	Sign(ctx context.Context, request string, key crypto.PublicKey, id identity.Identity, valid time.Duration, name string) ([]string, error)
 }
 
-// Sign implements Signer with the present authority.
-func (k *Keeper) Sign(_ context.Context, _ string, key crypto.PublicKey, id identity.Identity, valid time.Duration, name string) ([]string, error) {
+// Sign implements Signer with the present authority. It signs nothing for a caller on a connection whose certificate is revoked, whoever has
+// let it in.
+func (k *Keeper) Sign(ctx context.Context, _ string, key crypto.PublicKey, id identity.Identity, valid time.Duration, name string) ([]string, error) {
 	if name != "" {
 		return nil, status.Errorf(codes.InvalidArgument, "the caller asks for a certificate by the signer %.100q, and this authority signs itself; remove the setting CERT_SIGNER of the proxy", name)
+	}
+	if state, ok := admission.Secure(ctx); ok {
+		if err := k.Revoked(state.VerifiedChains); err != nil {
+			return nil, status.Errorf(codes.Unauthenticated, "client certificate: %v", err)
+		}
 	}
 	return k.Authority().Issue(key, id, valid, k.s.Now(), k.s.More().Of("")...)
 }

@@ -14,9 +14,10 @@ import (
 
 // Store remembers a self-signed authority.
 type Store interface {
-	// Update reads what is kept, nil if there is nothing, calls change with it, and stores what that returns unless it is nil. If
-	// somebody else changes it meanwhile, change is called again. It returns what is kept in the end.
-	Update(ctx context.Context, change func(kept map[string][]byte) (map[string][]byte, error)) (map[string][]byte, error)
+	// Update reads what is kept, nil if there is nothing, calls change with it, and stores what that returns unless it is nil. damage says
+	// why there is something that cannot be decoded. If somebody else changes it meanwhile, change is called again. It returns what is
+	// kept in the end.
+	Update(ctx context.Context, change func(kept map[string][]byte, damage error) (map[string][]byte, error)) (map[string][]byte, error)
 }
 
 // File is a store in a state folder. Beside the file with the keys it keeps one with the roots, which everybody may read.
@@ -30,24 +31,23 @@ const (
 )
 
 // Update implements Store.
-func (f File) Update(_ context.Context, change func(map[string][]byte) (map[string][]byte, error)) (map[string][]byte, error) {
+func (f File) Update(_ context.Context, change func(map[string][]byte, error) (map[string][]byte, error)) (map[string][]byte, error) {
 	release, err := f.Dir.Lock()
 	if err != nil {
 		return nil, err
 	}
 	defer release()
 	var kept map[string][]byte
+	var damage error
 	content, err := f.Dir.Read(keptFile)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return nil, err
 	default:
-		if kept, err = decodeKept(content); err != nil {
-			return nil, fmt.Errorf("%s: %w; restore it, or remove it to begin with a new root, which no running proxy trusts", f.Dir.Path(keptFile), err)
-		}
+		kept, damage = decodeKept(content)
 	}
-	next, err := change(kept)
+	next, err := change(kept, damage)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.Dir.Path(keptFile), err)
 	}
@@ -73,7 +73,7 @@ func (f File) Update(_ context.Context, change func(map[string][]byte) (map[stri
 
 func decodeKept(content []byte) (map[string][]byte, error) {
 	var text map[string]string
-	if err := json.Unmarshal(content, &text); err != nil {
+	if err := json.Unmarshal(content, &text); err != nil || text == nil {
 		return nil, errors.New("it is no JSON")
 	}
 	kept := map[string][]byte{}

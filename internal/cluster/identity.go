@@ -98,7 +98,7 @@ const attempts = 10
 
 // Update implements ca.Store. The API server refuses a change of a Secret that somebody else has changed, so replicas that begin at the
 // same time have the same root.
-func (s *SecretStore) Update(ctx context.Context, change func(map[string][]byte) (map[string][]byte, error)) (map[string][]byte, error) {
+func (s *SecretStore) Update(ctx context.Context, change func(map[string][]byte, error) (map[string][]byte, error)) (map[string][]byte, error) {
 	for range attempts {
 		is, err := s.client.Get(ctx, s.name, metav1.GetOptions{})
 		exists := !apierrors.IsNotFound(err)
@@ -109,7 +109,7 @@ func (s *SecretStore) Update(ctx context.Context, change func(map[string][]byte)
 		if exists && len(is.Data) > 0 {
 			data = is.Data
 		}
-		next, err := change(maps.Clone(data))
+		next, err := change(maps.Clone(data), nil)
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("Secret %s/%s: %w", s.namespace, s.name, err)

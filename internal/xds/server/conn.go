@@ -69,14 +69,15 @@ func (nopConn) Close() error { return nil }
 // connectionCredentials are transport credentials that let streams find their connection.
 type connectionCredentials struct {
 	credentials.TransportCredentials
+	server *Server
 }
 
 // transport returns credentials for connections with TLS, or without if there are no settings for it.
-func transport(secure *tls.Config) credentials.TransportCredentials {
+func (s *Server) transport(secure *tls.Config) credentials.TransportCredentials {
 	if secure == nil {
-		return connectionCredentials{insecure.NewCredentials()}
+		return connectionCredentials{insecure.NewCredentials(), s}
 	}
-	return connectionCredentials{credentials.NewTLS(secure)}
+	return connectionCredentials{credentials.NewTLS(secure), s}
 }
 
 // Inner returns what is known of the connection by its TLS.
@@ -88,12 +89,18 @@ func (r connectionCredentials) ServerHandshake(raw net.Conn) (net.Conn, credenti
 	if err != nil {
 		return nil, nil, err
 	}
-	return conn, &connection{AuthInfo: info, conn: raw}, nil
+	c := &connection{AuthInfo: info, conn: raw}
+	if t, ok := info.(credentials.TLSInfo); ok && len(t.State.VerifiedChains) > 0 {
+		if conn, err = r.server.certify(c, conn, t.State.VerifiedChains); err != nil {
+			return nil, nil, err
+		}
+	}
+	return conn, c, nil
 }
 
 // Clone copies the credentials.
 func (r connectionCredentials) Clone() credentials.TransportCredentials {
-	return connectionCredentials{r.TransportCredentials.Clone()}
+	return connectionCredentials{r.TransportCredentials.Clone(), r.server}
 }
 
 // pooledSize is a buffer size for which gRPC calls the pool's Put; it does not do so for buffers of at most 1 KiB.

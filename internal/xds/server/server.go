@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"log/slog"
 	"runtime"
 	"sync"
@@ -41,6 +42,8 @@ type Options struct {
 	// Admit is called before anything is read from a stream, and returns who the client is. An error ends the stream (default: all
 	// streams are admitted, and nobody is known).
 	Admit func(ctx context.Context) (identity.Caller, error)
+	// Revoked returns an error if a certificate of the chains that TLS has verified is revoked now (default: none ever is).
+	Revoked func(chains [][]*x509.Certificate) error
 	// Pages answers requests for debug pages (default: such requests are of an unknown type).
 	Pages PagesFunc
 	// Observer receives events (default: none).
@@ -92,6 +95,8 @@ type Server struct {
 	gate    *gate.Gate
 	// quick has the settled streams that wait for a worker, and slow all others. Each ring has its own workers.
 	quick, slow *ring
+	// certified has the connections whose clients have shown a certificate.
+	certified certified
 
 	mu       sync.Mutex
 	streams  map[uint64]*Stream
@@ -121,7 +126,7 @@ func (s *Server) SecureGRPC(secure *tls.Config) []grpc.ServerOption {
 		// are shared, so that idle connections have none.
 		grpc.WriteBufferSize(writeBuffer),
 		grpc.InTapHandle(abortable),
-		grpc.Creds(transport(secure)),
+		grpc.Creds(s.transport(secure)),
 		grpc.MaxConcurrentStreams(s.options.MaxStreams),
 		grpc.MaxRecvMsgSize(s.options.MaxReceive),
 		// Envoy pings rarely. The limit only excludes clients that ping all the time.
