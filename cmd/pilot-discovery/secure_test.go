@@ -37,6 +37,7 @@ import (
 type mesh struct {
 	*controlPlane
 	secure string
+	roots  string // the file with the roots of the control plane
 	state  statefile.Dir
 	tokens *identity.LocalKey
 	ended  bool
@@ -57,7 +58,16 @@ func (m *mesh) end() {
 // startSecure starts a control plane whose state is in a folder of its own.
 func startSecure(t *testing.T) *mesh {
 	t.Helper()
-	m := &mesh{secure: free(t), state: statefile.Dir(t.TempDir())}
+	return startPlugged(t, "")
+}
+
+// startPlugged starts one with a plugged-in authority, whose roots are in a file; with one of its own if that is empty.
+func startPlugged(t *testing.T, roots string) *mesh {
+	t.Helper()
+	m := &mesh{secure: free(t), state: statefile.Dir(t.TempDir()), roots: roots}
+	if roots == "" {
+		m.roots = m.state.Path("root-cert.pem")
+	}
 	m.controlPlane = start(t, "--secureGRPCAddr="+m.secure, "--stateDir="+string(m.state), "--log_output_level=debug")
 	t.Cleanup(m.end)
 	m.ready()
@@ -81,7 +91,7 @@ func (m *mesh) token(namespace, account string, valid time.Duration) string {
 // dial connects, with a certificate if there is one.
 func (m *mesh) dial(own *tls.Certificate) *grpc.ClientConn {
 	m.t.Helper()
-	roots, err := os.ReadFile(m.state.Path("root-cert.pem"))
+	roots, err := os.ReadFile(m.roots)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -194,6 +204,7 @@ func TestIdentity(t *testing.T) {
 		{"nothing", plain, "", webNode, nil, codes.Unauthenticated, "neither a client certificate nor a token"},
 		{"another namespace by node id", plain, token, strings.ReplaceAll(webNode, "shop", "bank"), nil, codes.PermissionDenied, `namespace is "bank"`},
 		{"another namespace by metadata", certified, "", webNode, map[string]any{"NAMESPACE": "bank"}, codes.PermissionDenied, `namespace is "bank"`},
+		{"another namespace by node id, and its own by metadata", plain, token, strings.ReplaceAll(webNode, "shop", "bank"), map[string]any{"NAMESPACE": "shop"}, codes.PermissionDenied, `its node id has "bank"`},
 		{"another account by metadata", certified, "", webNode, map[string]any{"SERVICE_ACCOUNT": "admin"}, codes.PermissionDenied, `service account is "admin"`},
 		{"as the agent of another namespace", plain, token, "agent~10.9.0.1~web-1.bank~bank.svc.cluster.local", nil, codes.PermissionDenied, `namespace is "bank"`},
 		{"a token that is none", plain, "password", webNode, nil, codes.Unauthenticated, "no signed token"},
@@ -280,7 +291,7 @@ func TestRestartKeepsTheRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.end()
-	again := &mesh{secure: free(t), state: m.state, tokens: m.tokens}
+	again := &mesh{secure: free(t), state: m.state, roots: m.roots, tokens: m.tokens}
 	again.controlPlane = start(t, "--secureGRPCAddr="+again.secure, "--stateDir="+string(m.state))
 	t.Cleanup(again.end)
 	again.ready()

@@ -139,18 +139,18 @@ func (p *Pages) streams(r *http.Request) ([]stream, error) {
 // namespace matches all.
 func (p *Pages) connected(r *http.Request, part, namespace string) ([]stream, error) {
 	var list []stream
-	if only, ok := visible(r.Context()); ok {
+	only, bound := visible(r.Context())
+	if bound {
 		if namespace != "" && namespace != only {
 			return nil, refuse(http.StatusForbidden, "this client may read of the proxies in namespace %s, and not of those in %s", only, namespace)
 		}
-		namespace = only
 	}
 	for _, status := range p.Streams.Streams() {
 		if proxy.IsAgent(status.Node) {
 			continue // it is beside a proxy, which has a stream of the same name
 		}
 		s := stream{Status: status, connection: fmt.Sprintf("%s-%d", status.Node, status.ID)}
-		if strings.Contains(s.connection, part) && (namespace == "" || strings.HasSuffix(s.name(), "."+namespace)) {
+		if strings.Contains(s.connection, part) {
 			list = append(list, s)
 		}
 	}
@@ -165,8 +165,19 @@ func (p *Pages) connected(r *http.Request, part, namespace string) ([]stream, er
 				s.held = v.Queries.ActiveRejections(v.Graph.Glance(), s.Attachment)
 			}
 		}
-		return known
+		return slices.DeleteFunc(known, func(s stream) bool { return !s.isIn(namespace) || bound && (s.proxy == nil || !s.isIn(only)) })
 	})
+}
+
+// isIn reports whether the proxy is in a namespace: that of its row, or of its node id before there is a row. An empty namespace is any.
+func (s stream) isIn(namespace string) bool {
+	switch {
+	case namespace == "":
+		return true
+	case s.proxy != nil:
+		return s.proxy.Namespace == namespace
+	}
+	return strings.HasSuffix(s.name(), "."+namespace)
 }
 
 // heldOf returns the content of a type that is held back.

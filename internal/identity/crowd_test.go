@@ -235,7 +235,7 @@ func TestSharesOfWhatWaits(t *testing.T) {
 	for from, want := range map[string]string{
 		"10.0.0.1": "10.0.0.1", "::ffff:10.0.0.1": "10.0.0.1", "2001:db8::1": "2001:db8::/64", "2001:db8::ffff:0:0:9": "2001:db8::/64", "pipe": "pipe", "": "",
 	} {
-		if got := block(from); got != want {
+		if got := Network(from); got != want {
 			t.Errorf("%s is %s, want %s", from, got, want)
 		}
 	}

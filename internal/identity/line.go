@@ -27,8 +27,8 @@ type line struct {
 	list []*answer
 }
 
-// block returns what counts as one address: a host of IPv6 has at least 64 bits for itself.
-func block(from string) string {
+// Network returns what counts as one address: a host of IPv6 has at least 64 bits for itself.
+func Network(from string) string {
 	ip, err := netip.ParseAddr(from)
 	if err != nil {
 		return from

@@ -35,7 +35,7 @@ const (
 	// knownFor is how long a good token goes before unknown ones when it is asked about again.
 	knownFor = time.Hour
 	// maxSharing is how many callers wait for the answer about one token.
-	maxSharing = 64
+	maxSharing = 16
 )
 
 const kubernetesMeans = "Kubernetes token"
@@ -94,7 +94,7 @@ func (a *Reviewed) Authenticate(ctx context.Context, c Credentials) (Caller, err
 	if err := a.possible(claims); err != nil {
 		return Caller{}, fmt.Errorf("%s: %w", kubernetesMeans, err)
 	}
-	review, err := a.ask(ctx, c.Token, block(c.From))
+	review, err := a.ask(ctx, c.Token, Network(c.From))
 	switch {
 	case err != nil:
 		return Caller{}, fmt.Errorf("%s: the API server cannot be asked: %w", kubernetesMeans, err)

@@ -54,7 +54,7 @@ func (i Issuer) Authenticate(ctx context.Context, c Credentials) (Caller, error)
 	// What it says of itself is checked before anything is done for it, and again when its signature is good.
 	err = i.check(claims)
 	if err == nil {
-		err = i.verify(ctx, token, block(c.From), &claims)
+		err = i.verify(ctx, token, Network(c.From), &claims)
 	}
 	if err != nil {
 		return Caller{}, fmt.Errorf("%s: %w", i.Means, err)

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -12,12 +13,23 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
-// Limits for nodes. They are far above what agents send.
+// Limits for nodes, far above what agents send. What a node says of itself is kept as long as its stream lasts. Labels have the limits of
+// Kubernetes: a prefix of 253 bytes, a slash and a name of 63, and a value of 63.
 const (
-	maxNodeID    = 1 << 10
-	maxLabels    = 100
-	maxAddresses = 16
+	maxNodeID     = 1 << 10
+	maxText       = 1 << 10
+	maxLabels     = 100
+	maxLabelName  = 253 + 1 + 63
+	maxLabelValue = 63
+	maxAddresses  = 16
+	// maxExtensions is how many extensions an Envoy may name, and maxExtension the length of a name. An Envoy with all that there are has
+	// about 600.
+	maxExtensions = 2000
+	maxExtension  = 256
 )
+
+// ErrNamespace means that a node names two namespaces: one in its id, and another one in its metadata.
+var ErrNamespace = errors.New("the node id and the metadata name different namespaces")
 
 // A proxy that cannot have a certificate of the mesh says so in its metadata. Nothing of Istio's says it, and its proxies always have
 // one.
@@ -62,11 +74,32 @@ func Parse(n Node) (*Proxy, error) {
 		return nil, fmt.Errorf("node id %q: %q is not name.namespace", n.ID, parts[2])
 	}
 	p.Name, p.Namespace = parts[2][:dot], parts[2][dot+1:]
+	if err := checkSizes(n); err != nil {
+		return nil, fmt.Errorf("node %q: %w", n.ID, err)
+	}
 	p.Extensions = slices.Compact(slices.Sorted(slices.Values(n.Extensions)))
 	if err := p.readMetadata(n.Metadata); err != nil {
 		return nil, fmt.Errorf("node %q: metadata %w", n.ID, err)
 	}
 	return p, nil
+}
+
+// checkSizes checks what is in neither the id nor the metadata.
+func checkSizes(n Node) error {
+	if len(n.Extensions) > maxExtensions {
+		return fmt.Errorf("%d extensions are more than %d", len(n.Extensions), maxExtensions)
+	}
+	for _, e := range n.Extensions {
+		if len(e) > maxExtension {
+			return fmt.Errorf("the name of an extension has %d bytes, and the most is %d", len(e), maxExtension)
+		}
+	}
+	for _, part := range []string{n.Locality.Region, n.Locality.Zone, n.Locality.SubZone} {
+		if len(part) > maxText {
+			return fmt.Errorf("a part of the locality has %d bytes, and the most is %d", len(part), maxText)
+		}
+	}
+	return nil
 }
 
 func (p *Proxy) readMetadata(m *structpb.Struct) error {
@@ -86,8 +119,8 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 		}
 		*f.into = s
 	}
-	if namespace != "" {
-		p.Namespace = namespace
+	if namespace != "" && namespace != p.Namespace {
+		return fmt.Errorf("NAMESPACE: the proxy says that its namespace is %q, and its node id has %q; set the same in both: %w", namespace, p.Namespace, ErrNamespace)
 	}
 	if generator != "" {
 		return fmt.Errorf("GENERATOR: %q is not supported yet: only resources for Envoy are generated; remove it", generator)
@@ -154,6 +187,9 @@ func text(m *structpb.Struct, field string) (string, error) {
 	case nil, *structpb.Value_NullValue:
 		return "", nil
 	case *structpb.Value_StringValue:
+		if len(v.StringValue) > maxText {
+			return "", fmt.Errorf("%s has %d bytes, and the most is %d", field, len(v.StringValue), maxText)
+		}
 		return v.StringValue, nil
 	}
 	return "", fmt.Errorf("%s is not a string", field)
@@ -175,8 +211,13 @@ func labels(m *structpb.Struct) (mesh.Labels, error) {
 	out := make(map[string]string, len(fields))
 	for k, v := range fields {
 		s, ok := v.GetKind().(*structpb.Value_StringValue)
-		if !ok {
-			return mesh.Labels{}, fmt.Errorf("LABELS: the value of %q is not a string", k)
+		switch {
+		case !ok:
+			return mesh.Labels{}, fmt.Errorf("LABELS: the value of %.100q is not a string", k)
+		case len(k) > maxLabelName:
+			return mesh.Labels{}, fmt.Errorf("LABELS: the name %.100q... has %d bytes, and the most is %d", k, len(k), maxLabelName)
+		case len(s.StringValue) > maxLabelValue:
+			return mesh.Labels{}, fmt.Errorf("LABELS: the value of %q has %d bytes, and the most is %d", k, len(s.StringValue), maxLabelValue)
 		}
 		out[k] = s.StringValue
 	}

@@ -57,10 +57,52 @@ func TestParseNamesWhatIsWrong(t *testing.T) {
 		{webID, `{"INTERCEPTION_MODE": "ALL"}`, "INTERCEPTION_MODE"},
 		{webID, `{"GENERATOR": "grpc"}`, `GENERATOR: "grpc" is not supported yet`},
 		{webID, `{"INSTANCE_IPS": "10.1.1.1,x"}`, `INSTANCE_IPS: "x"`},
+		{webID, `{"NAMESPACE": "bank"}`, `namespace is "bank", and its node id has "shop"`},
 	} {
 		_, err := Parse(Node{ID: c.id, Metadata: metadata(t, c.metadata)})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("Parse(%.60q, %s) = %v, want %q", c.id, c.metadata, err, c.want)
+		}
+	}
+}
+
+// TestSizes: what a node says of itself is bounded, field by field, and what agents of large workloads say is not near the bounds.
+func TestSizes(t *testing.T) {
+	text := func(n int) string { return strings.Repeat("x", n) }
+	labels := func(name, value int) map[string]any {
+		return map[string]any{"LABELS": map[string]any{text(name): text(value)}}
+	}
+	many := make([]string, maxExtensions+1)
+	for what, c := range map[string]struct {
+		fields map[string]any
+		node   Node
+		ok     bool
+	}{
+		"a label as long as Kubernetes has them":   {labels(317, 63), Node{}, true},
+		"the name of a label":                      {labels(318, 1), Node{}, false},
+		"the value of a label":                     {labels(1, 64), Node{}, false},
+		"texts as long as they may be":             {map[string]any{"CLUSTER_ID": text(1024), "NETWORK": text(1024)}, Node{}, true},
+		"CLUSTER_ID":                               {map[string]any{"CLUSTER_ID": text(1025)}, Node{}, false},
+		"NETWORK":                                  {map[string]any{"NETWORK": text(1025)}, Node{}, false},
+		"NODE_NAME":                                {map[string]any{"NODE_NAME": text(1025)}, Node{}, false},
+		"ISTIO_VERSION":                            {map[string]any{"ISTIO_VERSION": text(1025)}, Node{}, false},
+		"AUTO_REGISTER_GROUP":                      {map[string]any{"AUTO_REGISTER_GROUP": text(1025)}, Node{}, false},
+		"SERVICE_ACCOUNT":                          {map[string]any{"SERVICE_ACCOUNT": text(1025)}, Node{}, false},
+		"the zone of an address":                   {map[string]any{"INSTANCE_IPS": "fe80::1%" + text(1025)}, Node{}, false},
+		"the region":                               {nil, Node{Locality: mesh.Locality{Region: text(1025)}}, false},
+		"the zone":                                 {nil, Node{Locality: mesh.Locality{Zone: text(1025)}}, false},
+		"the subzone":                              {nil, Node{Locality: mesh.Locality{SubZone: text(1025)}}, false},
+		"the name of an extension":                 {nil, Node{Extensions: []string{text(257)}}, false},
+		"extensions":                               {nil, Node{Extensions: many}, false},
+		"what is not kept may have another length": {map[string]any{"OWNER": text(100_000)}, Node{}, true},
+	} {
+		m, err := structpb.NewStruct(c.fields)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.node.ID, c.node.Metadata = webID, m
+		if _, err := Parse(c.node); (err == nil) != c.ok || err != nil && len(err.Error()) > 1000 {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

@@ -43,12 +43,21 @@ func (q *Queries) defineWants(g *query.Graph, providers []Provider) {
 		}
 		return Answer{}, true
 	})
-	q.missing = query.Each(g, "missingAll",
+	troubles := query.Each(g, "troubles",
 		func(r *query.Reader, _ All) omap.Map[state.ResourceKey, omap.Unit] {
 			return q.tables.Wanted.Group(r, struct{}{})
 		},
-		query.Define(g, "missing", slices.Equal[[]api.Problem], q.missingProblems),
+		query.Define(g, "trouble", slices.Equal[[]trouble], q.troublesOf),
 		func(_ All, k state.ResourceKey) state.ResourceKey { return k })
+	by := query.GroupBy(g, "troublesBy", troubles, func(t trouble, add func(askerTrouble, troubled)) {
+		add(t.askerTrouble, troubled{t.resource, t.reason})
+	})
+	q.missing = query.Each(g, "missingAll",
+		func(r *query.Reader, all All) omap.Map[askerTrouble, omap.Unit] { return by.Keys(r, all) },
+		query.Define(g, "missing", slices.Equal[[]api.Problem], func(r *query.Reader, k askerTrouble) ([]api.Problem, bool) {
+			return k.problems(by.Group(r, All{}, k)), true
+		}),
+		func(_ All, k askerTrouble) askerTrouble { return k })
 }
 
 // unservedProxies are proxies that request one resource and have the same trouble with it.
@@ -75,8 +84,8 @@ func addUnserved(list []unservedProxies, row state.Want, a Answer) []unservedPro
 	return list
 }
 
-// missingProblems are the problems about one resource that proxies request and do not get, or reject.
-func (q *Queries) missingProblems(r *query.Reader, k state.ResourceKey) (list []api.Problem, _ bool) {
+// troublesOf are the troubles that proxies have with one resource: they request it and do not get it, or reject it.
+func (q *Queries) troublesOf(r *query.Reader, k state.ResourceKey) (list []trouble, _ bool) {
 	var missing, rejected []unservedProxies
 	asked := 0
 	for connection := range q.tables.WantedBy.Group(r, k).All() {
@@ -92,9 +101,9 @@ func (q *Queries) missingProblems(r *query.Reader, k state.ResourceKey) (list []
 			rejected = addUnserved(rejected, row, a)
 		}
 	}
-	for _, w := range append(missing, rejected...) {
-		list = append(list, api.Problem{
-			Severity: api.Warning, Field: fmt.Sprintf("%v %q", resource.Type(k.Type), k.Name), Reason: w.reason(resource.Type(k.Type), asked > maxUnserved),
+	for i, w := range append(missing, rejected...) {
+		list = append(list, trouble{
+			askerTrouble{w.first.Proxy, k.Type, i >= len(missing), w.answer.Denied}, k.Name, w.reason(resource.Type(k.Type), asked > maxUnserved),
 		})
 	}
 	return list, len(list) > 0

@@ -10,8 +10,11 @@ import (
 // Nothing is sent for this type.
 const healthURL = "type.googleapis.com/istio.v1.HealthInformation"
 
-// maxReason is how many bytes of a NACK's reason are kept.
-const maxReason = 16 << 10
+// maxReason is how many bytes of a NACK's reason are kept, and maxText how many of a text that belongs to one name, or to the proxy.
+const (
+	maxReason = 16 << 10
+	maxText   = 1 << 10
+)
 
 // request processes a request: first as an ACK or NACK, then as a subscription.
 func (c *Core) request(q *Request, out []Action) []Action {
@@ -27,7 +30,7 @@ func (c *Core) request(q *Request, out []Action) []Action {
 		out = append(out, Action{Kind: Connect, Node: q.Node})
 	}
 	if health {
-		return append(out, Action{Kind: Health, Healthy: !q.Rejected, Text: request.StatusText(q.Detail, maxReason)})
+		return append(out, Action{Kind: Health, Healthy: !q.Rejected, Text: request.StatusText(q.Detail, maxText)})
 	}
 	if applied {
 		return append(out, Action{Kind: Applied, Warming: q.Warming()})
@@ -112,7 +115,7 @@ func (c *Core) subscribe(t resource.Type, cur *cursor, q *Request, out []Action)
 	cur.namesGiven = cur.namesGiven || q.Subscribes > 0 || (q.Variant == Delta && !first)
 	d := c.shared.subscriptions.apply(cur.sub, q, digest, t, legacy)
 	if d.tooMany {
-		return c.close(TooMuch, "more names subscribed than one stream may have", out)
+		return c.close(TooMuch, "more names subscribed than one stream may have, or longer ones", out)
 	}
 	cur.sub = d.sub
 	cur.open.names = union(subtractNames(cur.open.names, d.dropped), d.forced)
@@ -199,13 +202,14 @@ func (c *Core) compareInitial(t resource.Type, cur *cursor, q *Request, s *resou
 	if !t.Wildcard() {
 		// A client is subscribed to what it has, even if it does not list the name.
 		var more []omap.Change[omap.Name, omap.Unit]
+		bytes := sub.bytes
 		for n := range q.Initial() {
 			if !sub.names.Has(omap.Name(n)) {
-				more = append(more, omap.Put(omap.Name(n), omap.Unit{}))
+				more, bytes = append(more, omap.Put(omap.Name(n), omap.Unit{})), bytes+len(n)
 			}
 		}
 		if len(more) > 0 {
-			sub = c.shared.subscriptions.of(sub.wildcard, sub.names.With(more...))
+			sub = c.shared.subscriptions.of(sub.wildcard, sub.names.With(more...), bytes)
 		}
 	}
 	equal := 0

@@ -12,6 +12,9 @@ import (
 // services.
 const maxNames = 400_000
 
+// maxNameBytes is the largest size of these names together, in bytes.
+const maxNameBytes = 64 << 20
+
 // star is the name of the wildcard, for the types that have one.
 const star = "*"
 
@@ -28,8 +31,9 @@ type subscription struct {
 	// whole is set if a client asked for names as Istio's agents do: it gave no names and no star. It gets everything as one resource.
 	// Such a subscription is a wildcard, too.
 	whole bool
-	// names are asked for by name, with or without the wildcard.
+	// names are asked for by name, with or without the wildcard. bytes is their size together.
 	names names
+	bytes int
 }
 
 // has reports whether the subscription covers a name.
@@ -47,7 +51,7 @@ type subscriptionChange struct {
 	dropped names
 	// all is set if the client asks for everything, either again or for the first time after the first request.
 	all bool
-	// tooMany is set if the subscription would exceed maxNames.
+	// tooMany is set if the subscription would exceed maxNames or maxNameBytes.
 	tooMany bool
 }
 
@@ -81,8 +85,9 @@ func newSubscriptions() *subscriptions {
 	}
 }
 
-func (s *subscriptions) of(wildcard bool, n names) *subscription {
-	return s.interned(&subscription{wildcard: wildcard, names: n})
+// of returns the subscription for names of a size.
+func (s *subscriptions) of(wildcard bool, n names, bytes int) *subscription {
+	return s.interned(&subscription{wildcard: wildcard, names: n, bytes: bytes})
 }
 
 // initial is the subscription of a client that has given no names yet.
@@ -132,13 +137,17 @@ func (s *subscriptions) apply(prev *subscription, q *Request, digest omap.Hash, 
 // replace applies a State-of-the-World request: its list of names is the new subscription.
 func (s *subscriptions) replace(prev *subscription, q *Request, t resource.Type, legacy bool) subscriptionChange {
 	list, wildcard := decode(q.Subscribed(), q.Subscribes, t)
+	bytes := 0
+	for n := range list.All() {
+		bytes += len(n)
+	}
 	if q.Subscribes == 0 && legacy {
 		wildcard = t.Wildcard()
 	}
-	if list.Len() > maxNames {
+	if list.Len() > maxNames || bytes > maxNameBytes {
 		return subscriptionChange{tooMany: true}
 	}
-	d := subscriptionChange{sub: s.of(wildcard, list)}
+	d := subscriptionChange{sub: s.of(wildcard, list, bytes)}
 	if q.Subscribes == 0 && legacy {
 		d.sub = s.initial(t)
 	}
@@ -175,22 +184,29 @@ func (s *subscriptions) delta(prev *subscription, q *Request, t resource.Type, l
 	wildcard := (prev.wildcard || addAll) && !dropAll
 
 	var sum, kept, left []omap.Change[omap.Name, omap.Unit]
+	bytes := prev.bytes
 	for n := range add.All() {
+		if !prev.names.Has(n) {
+			bytes += len(n)
+		}
 		sum = append(sum, omap.Put(n, omap.Unit{}))
 	}
 	for n := range drop.All() {
 		known := prev.names.Has(n) || add.Has(n)
+		if known {
+			bytes -= len(n)
+		}
 		sum, kept = append(sum, omap.Del[omap.Name, omap.Unit](n)), append(kept, omap.Del[omap.Name, omap.Unit](n))
 		if known && wildcard {
 			left = append(left, omap.Put(n, omap.Unit{}))
 		}
 	}
 	all := prev.names.With(sum...)
-	if all.Len() > maxNames {
+	if all.Len() > maxNames || bytes > maxNameBytes {
 		return subscriptionChange{tooMany: true}
 	}
 	return subscriptionChange{
-		sub:     s.of(wildcard, all),
+		sub:     s.of(wildcard, all, bytes),
 		forced:  add.With(kept...).With(left...),
 		dropped: drop,
 		all:     wildcard && !first && (addAll || !prev.wildcard),

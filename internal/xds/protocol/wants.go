@@ -165,7 +165,7 @@ func (w *wantedType) ackOrNack(t resource.Type, q *Request, out []Action) (_ []A
 	stale = n != w.nonce
 	switch {
 	case i >= 0 && q.Rejected:
-		w.reason = request.StatusText(q.Detail, maxReason)
+		w.reason = request.StatusText(q.Detail, maxText)
 		out = append(out, Action{Kind: Rejected, Type: t, Text: w.reason, Names: w.setRejected(w.inFlight[i].names, true)})
 	case i >= 0:
 		w.reason = ""

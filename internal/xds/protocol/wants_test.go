@@ -44,3 +44,46 @@ func TestWantsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestSubscriptionsAreBounded checks that the core closes a stream whose names have too many bytes together, in whatever order they come and
+// go, and that names which were dropped count no more.
+func TestSubscriptionsAreBounded(t *testing.T) {
+	const each, count = 1 << 20, maxNameBytes >> 20
+	name := func(i int) string { return fmt.Sprint(i, strings.Repeat("n", each-len(fmt.Sprint(i)))) }
+	for _, v := range []Variant{Delta, StateOfTheWorld} {
+		core := NewCore(NewShared(""), v)
+		var all []string
+		step := func(add, drop []string) Action {
+			var m proto.Message = &discoveryv3.DeltaDiscoveryRequest{
+				Node: &corev3.Node{Id: "n"}, TypeUrl: resource.Endpoint.URL(), ResourceNamesSubscribe: add, ResourceNamesUnsubscribe: drop,
+			}
+			if v == StateOfTheWorld {
+				m = &discoveryv3.DiscoveryRequest{Node: &corev3.Node{Id: "n"}, TypeUrl: resource.Endpoint.URL(), ResourceNames: all}
+			}
+			raw, err := proto.Marshal(m)
+			must(t, err)
+			q, err := request.Scan(v, raw)
+			must(t, err)
+			out := core.Step(Event{Request: q}, nil)
+			if len(out) == 0 {
+				return Action{}
+			}
+			return out[len(out)-1]
+		}
+		for i := range count {
+			all = append(all, name(i))
+		}
+		if a := step(all, nil); a.Kind == Close {
+			t.Fatalf("%v: as many as may be: %v", v, a)
+		}
+		dropped := all[0]
+		all = append(all[1:], name(count))
+		if a := step([]string{name(count)}, []string{dropped}); a.Kind == Close {
+			t.Errorf("%v: one in the place of another: %v", v, a)
+		}
+		all = append(all, dropped)
+		if a := step([]string{dropped}, nil); a.Kind != Close || a.Refusal != TooMuch {
+			t.Errorf("%v: one too many: %v", v, a)
+		}
+	}
+}

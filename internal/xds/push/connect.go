@@ -17,20 +17,20 @@ import (
 var _ server.Mesh = (*Loop)(nil)
 
 // Connect implements server.Mesh. It parses the node, refuses a proxy that claims to be somebody else than its client has shown to be,
-// and makes the proxy of the stream a row.
+// in its node id or in its metadata, and makes the proxy of the stream a row.
 func (l *Loop) Connect(ctx context.Context, node *corev3.Node, s *server.Stream) (server.Attachment, error) {
 	p, err := proxy.Parse(proxy.Node{
 		ID: node.GetId(), Metadata: node.GetMetadata(), Locality: locality(node), Extensions: extensions(node), Envoy: envoyMinor(node),
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, proxy.ErrNamespace):
+		return nil, l.refuse(ctx, err)
+	case err != nil:
 		return nil, err
 	}
 	if caller := s.Caller(); !caller.IsZero() {
 		if err := caller.Bind(p.Namespace, p.Account); err != nil {
-			if l.settings.Refused != nil {
-				l.settings.Refused(ctx, err)
-			}
-			return nil, status.Error(codes.PermissionDenied, err.Error())
+			return nil, l.refuse(ctx, err)
 		}
 		p.Identity, p.Account = caller.Identity, caller.ServiceAccount
 	}
@@ -45,6 +45,14 @@ func (l *Loop) Connect(ctx context.Context, node *corev3.Node, s *server.Stream)
 		return nil, err
 	}
 	return c, nil
+}
+
+// refuse refuses a proxy that claims to be somebody else.
+func (l *Loop) refuse(ctx context.Context, err error) error {
+	if l.settings.Refused != nil {
+		l.settings.Refused(ctx, err)
+	}
+	return status.Error(codes.PermissionDenied, err.Error())
 }
 
 func locality(node *corev3.Node) mesh.Locality {

@@ -118,6 +118,41 @@ func TestWants(t *testing.T) {
 	})
 }
 
+// TestInventedNames checks that a proxy that asks for many names in vain, or rejects what it gets with a reason of its own each time, has one
+// problem, and that another proxy has its own.
+func TestInventedNames(t *testing.T) {
+	f := start(t, Settings{})
+	f.apply(reviews)
+	a, web := f.attach(web0, "")
+	b, bank := f.attach("sidecar~10.0.0.9~ledger-0.bank~bank.svc.cluster.local", "")
+	var names []string
+	for i := range 300 {
+		names = append(names, fmt.Sprintf("invented-%03d", i))
+	}
+	b.Want(resource.Secret, []string{"own"}, nil)
+	bank.got(f, "own", false)
+	a.Want(resource.Secret, names, nil)
+	web.got(f, "invented-299", false)
+	problems := func(has string) func(*View) bool {
+		return func(v *View) bool {
+			var list []string
+			for _, p := range v.Problems.All() {
+				if strings.Contains(p.Reason, "web-0") {
+					list = append(list, p.Field+": "+p.Reason)
+				}
+			}
+			return len(list) == 1 && strings.Contains(list[0], has)
+		}
+	}
+	f.eventually("one problem", problems("SDS of web-0.shop: proxy "+web0+` asks for 300 resources of this type that it does not get: "invented-000", "invented-001", "invented-002" and others`))
+	f.eventually("that of the other", hasProblem(`SDS "own"`, "ledger-0"))
+	a.Want(resource.Secret, nil, names[1:])
+	f.eventually("one name has a problem of its own", hasProblem(`SDS "invented-000"`, "proxy "+web0+" asks for this secret, and there is none"))
+	a.Close()
+	b.Close()
+	f.eventually("nothing", func(v *View) bool { return !hasProblem(`SDS "invented-000"`, "")(v) && !hasProblem(`SDS "own"`, "")(v) })
+}
+
 // TestWantsAreCoalesced checks that names that a stream asks for and drops while the loop is busy cost only what remains.
 func TestWantsAreCoalesced(t *testing.T) {
 	f := start(t, Settings{})

@@ -48,9 +48,7 @@ func (s *Stream) perform(a protocol.Action) {
 			attach.Pin(a.Pins, a.Text)
 		}
 	case protocol.Want:
-		if _, attach := s.attached(); attach != nil {
-			attach.Want(a.Type, a.Names, a.Dropped)
-		}
+		s.want(a)
 	case protocol.Health:
 		if _, attach := s.attached(); attach != nil {
 			attach.Health(a.Healthy, a.Text)
@@ -70,5 +68,16 @@ func (s *Stream) perform(a protocol.Action) {
 		})
 	case protocol.Wait:
 		time.AfterFunc(a.For, s.wake)
+	}
+}
+
+// want passes on what the client asks for by name, unless all streams of the client ask for too much.
+func (s *Stream) want(a protocol.Action) {
+	if err := s.server.clients.ask(s.held, len(a.Names)-len(a.Dropped), s.server.options.MaxWantsOf); err != nil {
+		s.end(err)
+		return
+	}
+	if _, attach := s.attached(); attach != nil {
+		attach.Want(a.Type, a.Names, a.Dropped)
 	}
 }

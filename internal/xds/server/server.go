@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"log/slog"
+	"net"
 	"runtime"
 	"sync"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
@@ -36,6 +38,11 @@ type Options struct {
 	MaxReceive int
 	// MaxStreams is the largest number of streams per connection (default 100,000).
 	MaxStreams uint32
+	// MaxStreamsOf is the largest number of streams of one identity, or of one address whose clients have shown none (default 20,000: a
+	// proxy and its agent have up to four).
+	MaxStreamsOf int
+	// MaxWantsOf is the largest number of names, such as those of secrets, that the streams of one of these ask for (default 100,000).
+	MaxWantsOf int
 	// MaxConnectionAge is the age at which the server closes a connection, so that clients spread over the replicas again
 	// (default: never).
 	MaxConnectionAge time.Duration
@@ -64,6 +71,12 @@ func (o Options) withDefaults() Options {
 	}
 	if o.MaxStreams == 0 {
 		o.MaxStreams = 100_000
+	}
+	if o.MaxStreamsOf <= 0 {
+		o.MaxStreamsOf = 20_000
+	}
+	if o.MaxWantsOf <= 0 {
+		o.MaxWantsOf = 100_000
 	}
 	if o.Admit == nil {
 		o.Admit = func(context.Context) (identity.Caller, error) { return identity.Caller{}, nil }
@@ -97,6 +110,7 @@ type Server struct {
 	quick, slow *ring
 	// certified has the connections whose clients have shown a certificate.
 	certified certified
+	clients   clients
 
 	mu       sync.Mutex
 	streams  map[uint64]*Stream
@@ -178,8 +192,13 @@ func (s *Server) serve(v protocol.Variant, g grpc.ServerStream) (err error) {
 	if !ok {
 		return status.Error(codes.Internal, "the gRPC server was not made with the options of Server.GRPC")
 	}
+	held, err := s.clients.enter(clientOf(ctx, caller), s.options.MaxStreamsOf)
+	if err != nil {
+		return err
+	}
+	defer s.clients.leave(held)
 	stream := &Stream{
-		server: s, grpc: g, variant: v, opened: time.Now(), abort: abort, conn: connectionOf(ctx),
+		held: held, server: s, grpc: g, variant: v, opened: time.Now(), abort: abort, conn: connectionOf(ctx),
 		requests: make(chan queuedRequest, 1), core: protocol.NewCore(s.shared, v), caller: caller, alone: aloneFor(ctx),
 	}
 	if !caller.Expires.IsZero() {
@@ -199,6 +218,20 @@ func (s *Server) serve(v protocol.Variant, g grpc.ServerStream) (err error) {
 	}()
 	stream.receive()
 	return stream.cause
+}
+
+// clientOf names the client of a stream.
+func clientOf(ctx context.Context, caller identity.Caller) string {
+	if !caller.IsZero() {
+		return caller.String()
+	}
+	if p, ok := peer.FromContext(ctx); ok {
+		if host, _, err := net.SplitHostPort(p.Addr.String()); err == nil {
+			return identity.Network(host)
+		}
+		return p.Addr.String()
+	}
+	return "somebody"
 }
 
 func errDraining() error {

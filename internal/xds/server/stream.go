@@ -42,6 +42,7 @@ type Stream struct {
 	opened  time.Time
 	conn    *connection
 	caller  identity.Caller
+	held    *holder
 	// alone is for how long the client's agent had no control plane before the stream; 0 if it had one, or does not say.
 	alone time.Duration
 

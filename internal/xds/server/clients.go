@@ -1,0 +1,74 @@
+package server
+
+import (
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// clients counts what each client has on this server, so that none uses up its memory. A client is an identity, however many connections it
+// has, or an address if it has shown none.
+type clients struct {
+	mu  sync.Mutex
+	all map[string]*holdings
+}
+
+// holdings are what one client has.
+type holdings struct {
+	streams, names int
+}
+
+// holder is a stream as the client's count has it.
+type holder struct {
+	client string
+	// names is how many names the stream asks for of types that are answered per proxy. gone is set when it has ended.
+	names int
+	gone  bool
+}
+
+// enter counts a new stream, or refuses it.
+func (c *clients) enter(client string, most int) (*holder, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.all[client]
+	if h == nil {
+		h = &holdings{}
+		if c.all == nil {
+			c.all = map[string]*holdings{}
+		}
+		c.all[client] = h
+	}
+	if h.streams >= most {
+		return nil, status.Errorf(codes.ResourceExhausted, "%s has %d streams at this replica, and the most is %d; close some, give workloads service accounts of their own, or run more replicas", client, h.streams, most)
+	}
+	h.streams++
+	return &holder{client: client}, nil
+}
+
+// leave is the end of a stream.
+func (c *clients) leave(s *holder) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.gone = true
+	h := c.all[s.client]
+	h.names -= s.names
+	if h.streams--; h.streams == 0 {
+		delete(c.all, s.client)
+	}
+}
+
+// ask counts names that a stream asks for now, less those that it has dropped. It returns an error if the client asks for too many.
+func (c *clients) ask(s *holder, names, most int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.gone {
+		return nil
+	}
+	h := c.all[s.client]
+	if h.names+names > most && names > 0 {
+		return status.Errorf(codes.ResourceExhausted, "the streams of %s ask for %d secrets and the like by name at this replica, and the most is %d; ask for fewer, or run more replicas", s.client, h.names+names, most)
+	}
+	h.names, s.names = h.names+names, s.names+names
+	return nil
+}
