@@ -72,7 +72,7 @@ func startPlugged(t *testing.T, roots string) *mesh {
 	t.Cleanup(m.end)
 	m.ready()
 	var err error
-	if m.tokens, err = identity.LoadLocalKey(m.state); err != nil {
+	if m.tokens, err = identity.OpenLocalKey(m.state); err != nil { // which the control plane has made
 		t.Fatal(err)
 	}
 	return m
