@@ -89,7 +89,7 @@ func (a *authority) certify(name string, by *x509.Certificate, signer crypto.Sig
 	return made, key
 }
 
-// revoke adds certificates to the list of who has signed them.
+// revoke adds certificates to the revocation lists of their issuers.
 func (a *authority) revoke(certs ...*x509.Certificate) {
 	a.t.Helper()
 	for _, c := range certs {

@@ -63,7 +63,7 @@ func New(o Options) *Pages {
 }
 
 // Handler serves the pages. What shows configuration answers to known names only (Options.Hosts). Probes and scrapers may call /ready,
-// /metrics and /version by any name: these show what is waited for, counts, and the build.
+// /metrics and /version by any name: these pages show reasons why the control plane is not ready, counts and the build, and no configuration.
 func (p *Pages) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/debug", http.StatusFound) })

@@ -169,7 +169,7 @@ func (p *Pages) connected(r *http.Request, part, namespace string) ([]stream, er
 	})
 }
 
-// isIn reports whether the proxy is in a namespace: that of its row, or of its node id before there is a row. An empty namespace is any.
+// isIn reports whether the proxy is in a namespace. Its row decides, and its node id before there is a row. An empty namespace means any.
 func (s stream) isIn(namespace string) bool {
 	switch {
 	case namespace == "":

@@ -49,7 +49,7 @@ type Authority struct {
 	roots []*x509.Certificate
 	crls  []*x509.RevocationList
 	pool  *x509.CertPool
-	// revoked has what the lists name.
+	// revoked has the certificates that the lists name.
 	revoked map[serial]struct{}
 }
 
@@ -227,7 +227,7 @@ func parseCertificates(text []byte) ([]*x509.Certificate, error) {
 	return list, nil
 }
 
-// whole returns an error if a block of PEM begins in text and does not end: somebody is still writing it, or it was cut off.
+// whole returns an error if a block of PEM begins in text and does not end, as in a file that is being written or was cut off.
 func whole(text []byte) error {
 	if bytes.Contains(text, []byte("-----BEGIN ")) {
 		return errors.New("the end of its last PEM block is missing")

@@ -39,7 +39,7 @@ type Settings struct {
 	Outside bool
 	// Compliance restricts the TLS of connections to the control plane.
 	Compliance compliance.Policy
-	// Changed is called when another authority is in force, or another revocation list; nil for nobody.
+	// Changed, if set, is called when another authority or another revocation list is in force.
 	Changed func()
 	// Report is called with everything that is wrong at present, whenever that changes.
 	Report func(problems []string)

@@ -36,7 +36,7 @@ func (m *memory) Update(_ context.Context, change func(map[string][]byte, error)
 	return m.data, err
 }
 
-// set replaces what is stored, and returns how often it has been read before.
+// set replaces the stored data, and returns the number of reads before.
 func (m *memory) set(data map[string][]byte, refuse error) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

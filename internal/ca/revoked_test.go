@@ -56,7 +56,8 @@ func TestRevokedCallerIsNotSigned(t *testing.T) {
 			if guarded {
 				door.Revoked = k.Revoked
 			}
-			ask := calling(t, k.Keeper, &Service{Door: door, Signer: k.Keeper, Limits: k.Limits(), Observe: func(Outcome) {}})
+			var last atomic.Value
+			ask := calling(t, k.Keeper, &Service{Door: door, Signer: k.Keeper, Limits: k.Limits(), Observe: func(o Outcome) { last.Store(o) }})
 			leaf, err := ask()
 			if err != nil {
 				t.Fatal(err)
@@ -69,7 +70,10 @@ func TestRevokedCallerIsNotSigned(t *testing.T) {
 			if _, err := ask(); status.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "revoked") {
 				t.Errorf("it is answered %v", err)
 			}
-			// Somebody is writing the file: what was revoked stays so.
+			if want := map[bool]Outcome{true: Unauthenticated, false: Failed}[guarded]; last.Load() != want {
+				t.Errorf("it is %v, want %v", last.Load(), want)
+			}
+			// While the file is being written, the certificate stays revoked.
 			for _, text := range []string{"", "-----BEGIN X509 CRL-----\nMIIB"} {
 				if err := os.WriteFile(filepath.Join(dir, "ca-crl.pem"), []byte(text), 0o600); err != nil {
 					t.Fatal(err)

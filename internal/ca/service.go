@@ -39,8 +39,8 @@ type Signer interface {
 	Sign(ctx context.Context, request string, key crypto.PublicKey, id identity.Identity, valid time.Duration, name string) ([]string, error)
 }
 
-// Sign implements Signer with the present authority. It signs nothing for a caller on a connection whose certificate is revoked, whoever has
-// let it in.
+// Sign implements Signer with the present authority. It refuses a caller on a connection with a revoked certificate, even if the door has
+// admitted the caller.
 func (k *Keeper) Sign(ctx context.Context, _ string, key crypto.PublicKey, id identity.Identity, valid time.Duration, name string) ([]string, error) {
 	if name != "" {
 		return nil, status.Errorf(codes.InvalidArgument, "the caller asks for a certificate by the signer %.100q, and this authority signs itself; remove the setting CERT_SIGNER of the proxy", name)

@@ -14,9 +14,9 @@ import (
 
 // Store remembers a self-signed authority.
 type Store interface {
-	// Update reads what is kept, nil if there is nothing, calls change with it, and stores what that returns unless it is nil. damage says
-	// why there is something that cannot be decoded. If somebody else changes it meanwhile, change is called again. It returns what is
-	// kept in the end.
+	// Update reads the stored data, calls change, and stores the result of change unless that is nil. kept is nil if nothing is stored, or
+	// if the stored data cannot be decoded; damage then has the reason. Update calls change again if another program has changed the data in
+	// between. It returns the data that are stored at the end.
 	Update(ctx context.Context, change func(kept map[string][]byte, damage error) (map[string][]byte, error)) (map[string][]byte, error)
 }
 

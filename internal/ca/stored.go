@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// look is how often a store is read at least. What was lost is written back, and until then a replica that starts makes another root.
+// look is the longest time between two reads of a store. A keeper notices after that time that the stored root is lost. A replica that
+// starts before the root is written back makes another one.
 const look = 30 * time.Second
 
 // known is the self-signed authority as the store had it when it was last read.
@@ -14,12 +15,12 @@ type known struct {
 	is        Kept
 	authority *Authority
 	at        time.Time
-	// made is true if this keeper made it, and found none.
+	// made is true if this keeper made the authority, because the store had none.
 	made bool
 }
 
-// stored returns the self-signed authority, and when to look at the store again. The first keeper makes it. One that knows it makes no
-// other one: what the store has lost it writes back.
+// stored returns the self-signed authority, and when to look at the store again. The first keeper makes the authority. A keeper that knows
+// the authority never makes another one: if the store has lost it, the keeper writes it back.
 func (k *Keeper) stored(ctx context.Context, now time.Time) (*Authority, time.Time, error) {
 	again := now.Add(min(k.s.Check, look))
 	var c choice
@@ -37,7 +38,7 @@ func (k *Keeper) stored(ctx context.Context, now time.Time) (*Authority, time.Ti
 		return next.Data(), nil
 	})
 	if err != nil && c.lost != "" {
-		err = fmt.Errorf("what is kept of the root of the mesh %s, and it cannot be written back: %w; this control plane signs with it until it ends", c.lost, err)
+		err = fmt.Errorf("the stored root of the mesh %s, and cannot be written back: %w; this control plane signs with the root until it ends", c.lost, err)
 	}
 	if err != nil {
 		return nil, now.Add(pause), err
@@ -51,21 +52,22 @@ func (k *Keeper) stored(ctx context.Context, now time.Time) (*Authority, time.Ti
 		return nil, now.Add(pause), err
 	}
 	if c.lost != "" {
-		k.s.Log.Warn("the root of the mesh was written back", "authority", a.String(), "because_what_was_kept", c.lost)
+		k.s.Log.Warn("the root of the mesh was written back", "authority", a.String(), "the_stored_root", c.lost)
 	}
 	k.known = &known{is: is, authority: a, at: now, made: c.made || k.known != nil && k.known.made && a.cert.Equal(k.known.authority.cert)}
 	return a, again, nil
 }
 
-// choice is what is to be kept.
+// choice is the content that the store shall have.
 type choice struct {
 	is Kept
-	// lost says what is wrong with the store, if the keeper has to write back what it knows. made is true if nobody has an authority.
+	// lost is the defect of the store if the keeper must write its own authority back; else empty. made is true if is was made just now,
+	// because there was no authority.
 	lost string
 	made bool
 }
 
-// choose decides between what the store has and what the keeper knows.
+// choose decides between the authority in the store and the one that the keeper knows.
 func (k *Keeper) choose(data map[string][]byte, damage error, now time.Time) (choice, error) {
 	is, found := Kept{}, data != nil || damage != nil
 	if damage == nil && found {
@@ -108,8 +110,8 @@ func (k *Keeper) becomes(is Kept, now time.Time) (*Authority, error) {
 	return NewAuthority(next.Material(), now)
 }
 
-// givesWay reports whether a keeper takes an authority of the store that its own proxies do not trust: if it has not read the store for so
-// long that others may have changed the root twice, or if it made its own while the store had lost one that is older.
+// givesWay reports whether a keeper takes an authority of the store that its own proxies do not trust. It does if it has not read the store
+// for so long that other replicas may have changed the root twice, or if it made its own while the store had lost an older one.
 func (k *Keeper) givesWay(own *known, a *Authority, now time.Time) bool {
 	return now.Sub(own.at) > k.s.Roots.Spread/2 || own.made && a.cert.NotBefore.Before(own.authority.cert.NotBefore)
 }

@@ -128,7 +128,7 @@ func (c *crowd) waits(n int) {
 	})
 }
 
-// TestImpossibleTokens: nobody is asked about a token that cannot count by what it says of itself.
+// TestImpossibleTokens: a token that its own claims make impossible is refused, and the API server is not asked.
 func TestImpossibleTokens(t *testing.T) {
 	c := newCrowd(t)
 	for reason, change := range map[string]func(*jwt.Claims){

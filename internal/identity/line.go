@@ -12,8 +12,8 @@ const (
 	maxWaitingFrom = 512
 )
 
-// lines are questions that wait, in a line for each address. Whose turn it is goes round the addresses, so that nobody waits behind those of
-// another one. It is used under the lock of its owner.
+// lines are waiting questions, with a line for each address. The addresses take turns, so a question waits only behind questions of its own
+// address and one of each other address. The lock of the owner guards it.
 type lines struct {
 	of map[string]*line
 	// order has the lines in the order of their turns.
@@ -40,8 +40,8 @@ func Network(from string) string {
 	return p.String()
 }
 
-// add adds a question. Tokens that were good before go before those that nobody knows. If there is no room, the last question of the longest
-// line gives way, or none is added; gone is the one that is dropped.
+// add adds a question. A token that was good before goes before unknown tokens of its address. If all places are taken, the last question of
+// the longest line is dropped and returned as gone. ok is false if the question was not added.
 func (l *lines) add(a *answer) (gone *answer, ok bool) {
 	if l.of == nil {
 		l.of = map[string]*line{}

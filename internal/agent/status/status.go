@@ -194,7 +194,7 @@ func (s *server) order(what string, do func()) http.Handler {
 	})
 }
 
-// local rejects requests that do not come over loopback, and those that a web page in a browser on this host has sent.
+// local rejects requests that do not come over loopback, and requests of web pages in a browser on this host.
 func local(h http.Handler) http.Handler {
 	h = run.OnlyHosts(nil, "", http.NewCrossOriginProtection().Handler(h))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

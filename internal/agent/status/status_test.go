@@ -96,8 +96,8 @@ const (
 	there = "10.0.0.9:1"
 )
 
-// TestBrowser: a web page in a browser on this host can neither order something nor read what is for this host only, whether its name leads
-// here (DNS rebinding) or it asks for this host by address. Probes and scrapes answer to every name.
+// TestBrowser: a web page in a browser on this host can neither send orders nor read pages for this host only, whether its name leads here
+// (DNS rebinding) or it asks for this host by address. Probes and scrapes answer to every name.
 func TestBrowser(t *testing.T) {
 	for _, c := range []struct {
 		method, path, host, origin string

@@ -44,7 +44,7 @@ func (k askerTrouble) kind() (n byte) {
 	return n
 }
 
-// troubled is a resource with which a proxy has trouble, and what is told of that.
+// troubled is a resource with which a proxy has trouble, and the reason in the problem about it.
 type troubled struct{ resource, reason string }
 
 // Compare orders by resource, then by reason.

@@ -11,10 +11,7 @@ import (
 const healthURL = "type.googleapis.com/istio.v1.HealthInformation"
 
 // maxReason is how many bytes of a NACK's reason are kept, and maxText how many of a text that belongs to one name, or to the proxy.
-const (
-	maxReason = 16 << 10
-	maxText   = 1 << 10
-)
+const maxReason, maxText = 16 << 10, 1 << 10
 
 // request processes a request: first as an ACK or NACK, then as a subscription.
 func (c *Core) request(q *Request, out []Action) []Action {

@@ -8,12 +8,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// maxNames is the largest number of names that one stream may subscribe to, per type. It is enough for a mesh of 100,000
-// services.
-const maxNames = 400_000
-
-// maxNameBytes is the largest size of these names together, in bytes.
-const maxNameBytes = 64 << 20
+// A stream may subscribe to maxNames names of a type, of maxNameBytes together. It is enough for a mesh of 100,000 services.
+const maxNames, maxNameBytes = 400_000, 64 << 20
 
 // star is the name of the wildcard, for the types that have one.
 const star = "*"
@@ -85,7 +81,6 @@ func newSubscriptions() *subscriptions {
 	}
 }
 
-// of returns the subscription for names of a size.
 func (s *subscriptions) of(wildcard bool, n names, bytes int) *subscription {
 	return s.interned(&subscription{wildcard: wildcard, names: n, bytes: bytes})
 }

@@ -118,8 +118,8 @@ func TestWants(t *testing.T) {
 	})
 }
 
-// TestInventedNames checks that a proxy that asks for many names in vain, or rejects what it gets with a reason of its own each time, has one
-// problem, and that another proxy has its own.
+// TestInventedNames checks that a proxy has one problem if it asks for many names that do not exist, and that the problem of another proxy
+// stays.
 func TestInventedNames(t *testing.T) {
 	f := start(t, Settings{})
 	f.apply(reviews)

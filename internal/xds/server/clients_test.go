@@ -16,7 +16,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// whoever admits clients as what they say; nobody knows those that say nothing.
+// whoever admits each client with the identity in its metadata. A client without metadata has none.
 func whoever(ctx context.Context) (identity.Caller, error) {
 	for _, name := range metadata.ValueFromIncomingContext(ctx, "who") {
 		return identity.Caller{Identity: identity.Identity{TrustDomain: "t", Namespace: "n", ServiceAccount: name}}, nil
