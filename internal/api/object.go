@@ -29,6 +29,9 @@ type Object struct {
 	Healthy, Unhealthy bool
 	// Allocated are the addresses that status.addresses allocates to the hosts of a ServiceEntry.
 	Allocated []Allocation
+	// StandsIn is true if the object was made by the control plane in the place of a policy about access that was refused, and of which no
+	// earlier version is known.
+	StandsIn bool
 	// Spec is a message of istio.io/api/networking/v1alpha3, of istio.io/api/security/v1beta1, or of package ingress.
 	Spec proto.Message
 	// Hash covers everything except Position.
@@ -97,6 +100,9 @@ func (o *Object) rehash() error {
 		return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 	}
 	var b []byte
+	if o.StandsIn {
+		b = append(b, 0) // the length of a kind is never 0
+	}
 	b = text(text(text(b, o.Kind), o.Namespace), o.Name)
 	b = binary.AppendVarint(binary.AppendVarint(b, o.Created.Unix()), int64(o.Created.Nanosecond()))
 	texts := func(b []byte, m map[string]string) []byte {

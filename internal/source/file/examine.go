@@ -30,6 +30,7 @@ func (r *run) examine(path string, now time.Time) {
 		r.structure = true
 	case errors.Is(err, fs.ErrNotExist):
 		if _, known := r.tree.files[path]; !known {
+			r.gone(path, now)
 			return
 		}
 		if _, err := os.Stat(filepath.Dir(path)); err != nil {
@@ -50,6 +51,7 @@ func (r *run) examine(path string, now time.Time) {
 // read reads a configuration file.
 func (r *run) read(path string, now time.Time) {
 	delete(r.missing, path)
+	delete(r.left, path)
 	data, info, err := readFile(path, r.Quiet)
 	switch {
 	case errors.Is(err, errBusy), errors.Is(err, fs.ErrNotExist): // in the latter case it has just been removed
@@ -71,7 +73,13 @@ func (r *run) read(path string, now time.Time) {
 			delete(r.emptySince, path)
 		}
 		r.tree.files[path] = newStamp(info, now)
-		r.ledger.read(path, data)
+		before := r.ledger.leavers(path)
+		if again := r.ledger.read(path, data, now, info.ModTime()); !again.IsZero() {
+			r.pending.postpone(path, again)
+		}
+		if len(before) == 0 {
+			r.sayLeaving(path, r.ledger.leavers(path))
+		}
 	}
 }
 
@@ -177,7 +185,7 @@ func (r *run) compare(t *tree, now time.Time) {
 			t.files[path] = before
 			continue
 		}
-		r.forget(path)
+		r.forget(path, now)
 	}
 }
 

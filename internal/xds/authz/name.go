@@ -49,4 +49,4 @@ func RuleOf(name string) (r Rule, ok bool) {
 }
 
 // Keyless reports whether the keys of an issuer are not known, so that none of its tokens is valid.
-func Keyless(p *jwtv3.JwtProvider) bool { return p.GetLocalJwks().GetInlineString() == noKeys }
+func Keyless(p *jwtv3.JwtProvider) bool { return p.GetLocalJwks().GetInlineString() == api.NoKeys }

@@ -1,0 +1,96 @@
+package file_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pilotmesh/pilot/internal/source/file"
+)
+
+// long is a time that no test waits for.
+const long = time.Hour
+
+// TestPolicyFileInPieces: whatever a file with policies looks like while it is written, they stay in force until it is whole.
+func TestPolicyFileInPieces(t *testing.T) {
+	whole := deny("a", "/a") + "---\n" + deny("b", "/b")
+	edited := deny("a", "/a") + "---\n" + deny("b", "/c")
+	for _, c := range []struct{ name, text string }{
+		{"empty", ""},
+		{"nothing but a comment", "# Source: templates/policies.yaml\n"},
+		{"the first document", deny("a", "/a")},
+		{"the first document and a half", edited[:len(deny("a", "/a"))+120]},
+		{"the last document", deny("b", "/b")},
+		{"a document that is cut off before its rules", strings.SplitAfter(deny("a", "/a"), "action: DENY\n")[0]},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := openWith(t, file.Options{PolicyWait: long}, map[string]string{"p.yaml": whole})
+			write(t, w.path("p.yaml"), c.text)
+			mark(t, w)
+			if !w.denies("a", "/a")() || !w.denies("b", "/b")() {
+				t.Errorf("in force: %v, %v", w.objects[policyKey("a")], w.objects[policyKey("b")])
+			}
+			write(t, w.path("p.yaml"), edited)
+			w.until("the whole file counts", func() bool { return w.denies("b", "/c")() && w.denies("a", "/a")() && w.healthy() })
+		})
+	}
+}
+
+// TestCutPolicyAtTheEnd: a policy that is the last document of a file that was cut off may say less than it will, so its version before stays.
+func TestCutPolicyAtTheEnd(t *testing.T) {
+	two := strings.Replace(deny("a", "/a"), "rules:\n", "rules:\n  - to: [{operation: {paths: [/first]}}]\n", 1)
+	w := openWith(t, file.Options{PolicyWait: long}, map[string]string{"p.yaml": two + "---\n" + deny("b", "/b")})
+	write(t, w.path("p.yaml"), deny("a", "/a"))
+	mark(t, w)
+	if !w.denies("a", "/first")() || !w.denies("b", "/b")() {
+		t.Errorf("in force: %v", w.objects[policyKey("a")])
+	}
+	// An edit that loses nothing waits for nothing.
+	write(t, w.path("p.yaml"), deny("a", "/other")+"---\n"+deny("b", "/b"))
+	w.until("the edit counts", w.denies("a", "/other"))
+}
+
+// TestPolicyIsRemoved: a policy that is removed on purpose is in force for a bounded time only.
+func TestPolicyIsRemoved(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		edit func(t *testing.T, w *world)
+	}{
+		{"its document", func(t *testing.T, w *world) { write(t, w.path("p.yaml"), deny("a", "/a")) }},
+		{"the content of its file", func(t *testing.T, w *world) { write(t, w.path("p.yaml"), "") }},
+		{"its file", func(t *testing.T, w *world) { must(t, os.Remove(w.path("p.yaml"))) }},
+		{"its file is replaced", func(t *testing.T, w *world) { replace(t, w.path("p.yaml"), deny("a", "/a")) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := openWith(t, file.Options{PolicyWait: 300 * time.Millisecond}, map[string]string{"p.yaml": deny("a", "/a") + "---\n" + deny("b", "/b")})
+			c.edit(t, w)
+			w.until("it is gone", w.denies("b", "nothing"))
+		})
+	}
+}
+
+// TestPolicyFileIsWrittenAnew: a file that is removed and written again loses nothing in between, and a policy that moves to another file
+// waits for nothing.
+func TestPolicyFileIsWrittenAnew(t *testing.T) {
+	w := openWith(t, file.Options{PolicyWait: long}, map[string]string{"p.yaml": deny("a", "/a"), "q.yaml": entries("q")})
+	must(t, os.Remove(w.path("p.yaml")))
+	must(t, os.Remove(w.path("q.yaml")))
+	w.until("q is gone", func() bool { return w.objects[key("q")] == nil })
+	if !w.denies("a", "/a")() {
+		t.Fatal("the policy is gone with its file")
+	}
+	write(t, w.path("r.yaml"), deny("a", "/r"))
+	w.until("it is followed elsewhere", w.denies("a", "/r"))
+	write(t, w.path("p.yaml"), deny("a", "/p"))
+	w.until("the first file counts", w.denies("a", "/p"))
+}
+
+// TestOrdinaryObjectIsRemoved: objects that are no policies do not wait for the time of policies.
+func TestOrdinaryObjectIsRemoved(t *testing.T) {
+	w := openWith(t, file.Options{PolicyWait: long}, map[string]string{"a.yaml": entries("a", "b", "c")})
+	write(t, w.path("a.yaml"), entries("a", "c"))
+	w.until("b is gone", w.has("a", "c"))
+	write(t, w.path("a.yaml"), entries("a"))
+	w.until("c is gone", w.has("a"))
+}
