@@ -56,7 +56,6 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	names := namesOf(sources)
 
 	// Metrics, log and pages.
 	build, pages := run.ReadBuild(), (*admin.Pages)(nil)
@@ -68,7 +67,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	loop := newLoop(s, names, secure, log, func(c push.Commit) {
+	loop := newLoop(s, namesOf(sources), secure, log, func(c push.Commit) {
 		metrics.Commit(c)
 		commits.Observe(c)
 		logCommit(log, c)

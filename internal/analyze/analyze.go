@@ -65,7 +65,7 @@ func (a *Analysis) File(name string, data []byte) {
 			a.usable[doc.Key] = usable{doc.Object, text}
 		} else if doc.Denying != nil {
 			a.usable[doc.Key] = usable{doc.Denying, text}
-			doc.Problems = append(doc.Problems, api.Denial(doc.Denying))
+			doc.Problems = append(doc.Problems, doc.Denying.Denial())
 		}
 		a.problems = append(a.problems, doc.Problems...)
 	}

@@ -14,15 +14,12 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api/document"
 	"github.com/pilotmesh/pilot/internal/api/rules"
+	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
 // A policy about access that is refused, and of which no earlier version is known, must not leave open what it was to close. An object
 // stands in for it that denies all that the policy is about: the workloads of its namespace that have the labels of its selector. Labels
 // that cannot be read are left out, so that the object never selects fewer workloads.
-
-// NoKeys is a key set that verifies no token: its private key was never kept. An empty key set would make Envoy answer with another
-// error.
-const NoKeys = `{"keys":[{"kty":"RSA","e":"AQAB","n":"vO2Y1PttMmHPfYkTflNAOmDE6mj5-beLmiBQvKMeKASL-Eorm_bd950w6MtjBz9yj6Rw31uUWylYKoZ73sJAFCWj_p1ZVEycmEbcSd1JVlCmkrmZlofpq7HbvVgUcBy6emk7BEZyMV17o4bJjNLzvldakh8eLIxLn-aUnBUngwC9lBKDM91XZGvtQ2-lUBKe9SNi3O2reUjnJ9CsuGybQAHE3AZ0h_qI1MBpdwep796a5hwd_Z8TTdbd6DRSGwSFIqLT41necIrsdTA3EApRTkQu6M0mPN6amRHV59rVNlOFU9U0FobTjIZn-EdE-nXHhjvgrKRz-5nUbfkZDceFNw"}]}`
 
 // GuardsAccess reports whether objects of the kind decide who may do what. No part of such an object is ever ignored.
 func (k Key) GuardsAccess() bool {
@@ -134,21 +131,21 @@ func denying(e *envelope, at Position, s selection) *Object {
 
 // withoutKeys returns rules that look for tokens where the given ones do, and at the usual places, and accept none.
 func withoutKeys(given []*security.JWTRule) []*security.JWTRule {
-	all := []*security.JWTRule{{Jwks: NoKeys}}
+	all := []*security.JWTRule{{Jwks: mesh.NoKeys}}
 	for _, r := range given {
 		if r == nil {
 			continue
 		}
 		all = append(all, &security.JWTRule{
-			Issuer: r.Issuer, Jwks: NoKeys, FromHeaders: r.FromHeaders, FromParams: r.FromParams, FromCookies: r.FromCookies,
+			Issuer: r.Issuer, Jwks: mesh.NoKeys, FromHeaders: r.FromHeaders, FromParams: r.FromParams, FromCookies: r.FromCookies,
 			OutputPayloadToHeader: r.OutputPayloadToHeader, OutputClaimToHeaders: r.OutputClaimToHeaders, Presence: r.Presence,
 		})
 	}
 	return all
 }
 
-// Denial returns the Problem of a refused policy about access for which an object stands in.
-func Denial(o *Object) Problem {
+// Denial returns the Problem of a refused policy about access for which the object stands in.
+func (o *Object) Denial() Problem {
 	s := selectionOf(o.Spec)
 	whom := "all workloads of namespace " + o.Namespace + ", or of the mesh if that is its root namespace"
 	if len(s.labels) > 0 {

@@ -78,9 +78,10 @@ func (p *Policies) Run(ctx context.Context) {
 // write writes the parts that have changed. A part that cannot be written holds back no other.
 func (p *Policies) write(ctx context.Context) (last error) {
 	for _, i := range p.Book.Changed() {
-		data, left, err := kept.Encode(p.Book.Take(i))
+		versions := p.Book.Take(i)
+		data, left, err := kept.Encode(versions)
 		if err == nil {
-			err = p.writePart(ctx, i, data)
+			err = p.writePart(ctx, i, data, len(versions) == 0)
 		}
 		if err != nil {
 			p.Book.Retry(i)
@@ -94,10 +95,13 @@ func (p *Policies) write(ctx context.Context) (last error) {
 	return last
 }
 
-func (p *Policies) writePart(ctx context.Context, i int, data []byte) error {
+// writePart makes a ConfigMap have some bytes. One that would have no versions need not exist.
+func (p *Policies) writePart(ctx context.Context, i int, data []byte, empty bool) error {
 	name := p.Map(i)
 	is, err := p.maps.Get(ctx, name, metav1.GetOptions{})
 	switch {
+	case apierrors.IsNotFound(err) && empty:
+		return nil
 	case apierrors.IsNotFound(err):
 		_, err = p.maps.Create(ctx, &core.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Name: name}, BinaryData: map[string][]byte{p.Key: data},

@@ -74,13 +74,21 @@ func (r *run) read(path string, now time.Time) {
 		}
 		r.tree.files[path] = newStamp(info, now)
 		before := r.ledger.leavers(path)
-		if again := r.ledger.read(path, data, now, info.ModTime()); !again.IsZero() {
+		if again := r.ledger.read(path, data, now, info.ModTime(), r.replaced(path, info, len(data))); !again.IsZero() {
 			r.pending.postpone(path, again)
 		}
+		r.lastRead[path] = info
 		if len(before) == 0 {
 			r.sayLeaving(path, r.ledger.leavers(path))
 		}
 	}
+}
+
+// replaced reports whether a file took the place of the one that was read before and is whole: a rename, or another symbolic link, put it
+// there, and nobody has written to it since. An empty one was probably just created.
+func (r *run) replaced(path string, info fs.FileInfo, size int) bool {
+	last := r.lastRead[path]
+	return r.watcher != nil && size > 0 && last != nil && !os.SameFile(last, info) && !r.written[path]
 }
 
 // keepKnown records a file that will be read later.

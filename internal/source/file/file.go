@@ -10,7 +10,7 @@
 //   - An object that was valid once is kept until the user has removed it. An invalid document, an unreadable or temporarily
 //     empty file, or a missing root directory does not remove it. Each of these is a Problem.
 //   - A policy about access that was valid once survives restarts (Options.Kept), and one that never was denies all that it is about. Its loss
-//     waits longer than any other change, because a file that is written in pieces has lost it for some time; see leaving.go.
+//     waits longer than any other change, unless another file was put in the place of its file, because a file that is written in pieces has lost it for some time; see leaving.go.
 //   - A change without effect (a touched, rewritten, reordered, commented or annotated document) causes no events.
 //   - After a change of one file, only that file is read, and only its changed documents are decoded.
 //
@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"slices"
 	"time"
@@ -88,6 +89,7 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 		Options: s.o, name: s.Name(), sink: sink, newWatcher: s.newWatcher,
 		pending: newPending(s.o.Quiet, s.o.MaxWait), ledger: newLedger(waits{cutWaits * s.o.MaxWait, s.o.PolicyWait}), tree: newWalker(nil).tree,
 		emptySince: map[string]time.Time{}, missing: map[string]time.Time{}, left: map[string]time.Time{},
+		written: map[string]bool{}, lastRead: map[string]fs.FileInfo{},
 		book: &kept.Book{}, inForce: map[api.Key]bool{},
 		mesh: meshFile(s.o.MeshConfig, s.o.Cluster), networks: networksFile(s.o.NetworksConfig),
 	}
@@ -153,11 +155,13 @@ type run struct {
 	lastEvent time.Time
 	synced    bool
 
-	emptySince map[string]time.Time // files that were truncated and will probably be written soon
-	missing    map[string]time.Time // files that are removed but kept for now; see hold
-	left       map[string]time.Time // removed files whose policies about access stay in force for now
-	removed    []string             // files that this round found removed
-	fileBusy   bool                 // this round found a file that is being written
+	emptySince map[string]time.Time   // files that were truncated and will probably be written soon
+	missing    map[string]time.Time   // files that are removed but kept for now; see hold
+	written    map[string]bool        // files that were written in place since they have their name
+	lastRead   map[string]fs.FileInfo // by file: its state when it was read
+	left       map[string]time.Time   // removed files whose policies about access stay in force for now
+	removed    []string               // files that this round found removed
+	fileBusy   bool                   // this round found a file that is being written
 
 	book         *kept.Book       // the last good versions of policies about access
 	inForce      map[api.Key]bool // the policies about access that were settled
@@ -178,6 +182,12 @@ func (r *run) event(e fsnotify.Event, now time.Time) {
 		r.pending.add(structural, now)
 	}
 	for _, path := range paths {
+		switch {
+		case e.Has(fsnotify.Write):
+			r.written[path] = true
+		case e.Has(fsnotify.Create): // also the target of a rename
+			delete(r.written, path)
+		}
 		// Writes to files that are neither configuration nor directories have no effect.
 		if _, known := r.tree.files[path]; known || isConfig(path) || !e.Has(fsnotify.Write) {
 			r.pending.add(path, now)
@@ -241,6 +251,7 @@ func (r *run) hold(path string, now time.Time) bool {
 func (r *run) forget(path string, now time.Time) {
 	delete(r.emptySince, path)
 	delete(r.missing, path)
+	delete(r.written, path)
 	if policies := r.ledger.vanish(path); len(policies) > 0 {
 		r.left[path] = now
 		r.pending.postpone(path, now.Add(r.PolicyWait))

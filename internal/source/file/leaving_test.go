@@ -70,6 +70,37 @@ func TestPolicyIsRemoved(t *testing.T) {
 	}
 }
 
+// TestWholeReplacement: a file that is put in the place of another one is whole, so what it lacks goes at once.
+func TestWholeReplacement(t *testing.T) {
+	w := openWith(t, file.Options{PolicyWait: long}, map[string]string{"p.yaml": deny("a", "/a") + "---\n" + deny("b", "/b") + "---\n" + deny("c", "/c")})
+	replace(t, w.path("p.yaml"), deny("a", "/a")+"---\n"+deny("b", "/b"))
+	w.until("c is gone", w.denies("c", "nothing"))
+	// Written in place from now on, it may be in the middle of it.
+	write(t, w.path("p.yaml"), deny("a", "/a"))
+	mark(t, w)
+	if !w.denies("b", "/b")() {
+		t.Error("b is gone")
+	}
+	replace(t, w.path("p.yaml"), deny("a", "/other"))
+	w.until("b is gone", func() bool { return w.denies("b", "nothing")() && w.denies("a", "/other")() })
+}
+
+// TestLinkedReplacement: so is what a mounted ConfigMap has when its link is replaced.
+func TestLinkedReplacement(t *testing.T) {
+	w := openWith(t, file.Options{PolicyWait: long}, nil)
+	version := func(name, text string) {
+		must(t, os.MkdirAll(w.path(name), 0o755))
+		write(t, w.path(name+"/p.yaml"), text)
+		must(t, os.Symlink(name, w.path("..data_tmp")))
+		must(t, os.Rename(w.path("..data_tmp"), w.path("..data")))
+	}
+	version("..1", deny("a", "/a")+"---\n"+deny("b", "/b"))
+	must(t, os.Symlink("..data/p.yaml", w.path("p.yaml")))
+	w.until("both are in force", func() bool { return w.denies("a", "/a")() && w.denies("b", "/b")() })
+	version("..2", deny("a", "/other"))
+	w.until("b is gone", func() bool { return w.denies("b", "nothing")() && w.denies("a", "/other")() })
+}
+
 // TestPolicyFileIsWrittenAnew: a file that is removed and written again loses nothing in between, and a policy that moves to another file
 // waits for nothing.
 func TestPolicyFileIsWrittenAnew(t *testing.T) {
@@ -93,4 +124,24 @@ func TestOrdinaryObjectIsRemoved(t *testing.T) {
 	w.until("b is gone", w.has("a", "c"))
 	write(t, w.path("a.yaml"), entries("a"))
 	w.until("c is gone", w.has("a"))
+}
+
+// TestFileIsRemovedAndWritten: a file that is removed and written again in pieces is not whole before its end.
+func TestFileIsRemovedAndWritten(t *testing.T) {
+	w := openWith(t, file.Options{PolicyWait: long}, map[string]string{"p.yaml": deny("a", "/a") + "---\n" + deny("b", "/b")})
+	other, err := os.OpenFile(w.path(".p"), os.O_CREATE|os.O_WRONLY, 0o644) // another file than before
+	must(t, err)
+	must(t, os.Remove(w.path("p.yaml")))
+	must(t, os.Rename(w.path(".p"), w.path("p.yaml")))
+	mark(t, w)
+	_, err = other.WriteString(deny("a", "/a"))
+	must(t, err)
+	mark(t, w)
+	if !w.denies("a", "/a")() || !w.denies("b", "/b")() {
+		t.Error("a part is taken for the whole")
+	}
+	_, err = other.WriteString("---\n" + deny("b", "/c"))
+	must(t, err)
+	must(t, other.Close())
+	w.until("it is whole", w.denies("b", "/c"))
 }

@@ -93,8 +93,8 @@ func newLedger(w waits) *ledger {
 }
 
 // read updates the content of a file, which was written at some time. Documents that have not changed are not decoded again. If again is
-// not zero, the file must be read again then, even if it does not change.
-func (l *ledger) read(path string, data []byte, now, written time.Time) (again time.Time) {
+// not zero, the file must be read again then, even if it does not change. complete is true if the file is known to be whole.
+func (l *ledger) read(path string, data []byte, now, written time.Time, complete bool) (again time.Time) {
 	sum := omap.Sum(data)
 	old := l.before(path)
 	if old != nil && old.sum == sum && !old.leaving {
@@ -106,6 +106,10 @@ func (l *ledger) read(path string, data []byte, now, written time.Time) (again t
 		f.since = written
 	case old != nil && old.sum == sum:
 		f.since, f.ended = old.since, old.ended
+	}
+	w := l.waits
+	if complete {
+		w = waits{}
 	}
 	whole := true // every document identifies its object
 	last := lastGood(old)
@@ -143,7 +147,7 @@ func (l *ledger) read(path string, data []byte, now, written time.Time) (again t
 	}
 	if !whole {
 		f.keep(old)
-	} else if wait := f.leave(old, l.waits, now.Sub(f.since)); wait > 0 {
+	} else if wait := f.leave(old, w, now.Sub(f.since)); wait > 0 {
 		f.leaving, again = true, f.since.Add(wait)
 	}
 	l.put(path, f)
@@ -317,7 +321,7 @@ func (l *ledger) settle(key api.Key) *api.Object {
 		object = winner.object
 	case len(claims) > 0:
 		if object = l.lastKnown(key, claims); object != nil && object.StandsIn {
-			found = append(found, api.Denial(object))
+			found = append(found, object.Denial())
 		}
 	}
 	if !slices.Equal(found, l.conflicts[key]) {

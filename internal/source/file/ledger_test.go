@@ -65,7 +65,7 @@ func TestLedger(t *testing.T) {
 				switch rapid.SampledFrom([]string{"write", "write", "write", "remove", "unreadable"}).Draw(t, "edit") {
 				case "write":
 					files[path] = drawFile.Draw(t, "file")
-					l.read(path, render(files[path]), time.Time{}, time.Time{})
+					l.read(path, render(files[path]), time.Time{}, time.Time{}, false)
 				case "remove":
 					delete(files, path)
 					l.remove(path)
@@ -85,8 +85,8 @@ func TestLedger(t *testing.T) {
 		for path, docs := range files {
 			docs = slices.Clone(docs)
 			docs = slices.DeleteFunc(docs, func(d doc) bool { return d.state != "good" })
-			l.read(path, render(docs), time.Time{}, time.Time{})
-			fresh.read(path, render(docs), time.Time{}, time.Time{})
+			l.read(path, render(docs), time.Time{}, time.Time{}, false)
+			fresh.read(path, render(docs), time.Time{}, time.Time{}, false)
 		}
 		events, _ := l.commit(nil)
 		sink(t, sunk, events)
@@ -167,11 +167,11 @@ func compare(t *rapid.T, files map[string][]doc, before, now map[api.Key]*api.Ob
 func TestUnchangedDocuments(t *testing.T) {
 	l := newLedger(waits{})
 	docs := []doc{{"a", 1, "good"}, {"b", 1, "good"}}
-	l.read("x.yaml", render(docs), time.Time{}, time.Time{})
+	l.read("x.yaml", render(docs), time.Time{}, time.Time{}, false)
 	l.commit(nil)
 	before := l.published[api.Key{Kind: "ServiceEntry", Namespace: "default", Name: "b"}]
 	docs[0].version = 2
-	l.read("x.yaml", append([]byte("# a line\n"), render(docs)...), time.Time{}, time.Time{})
+	l.read("x.yaml", append([]byte("# a line\n"), render(docs)...), time.Time{}, time.Time{}, false)
 	events, _ := l.commit(nil)
 	if len(events) != 1 || events[0].Key.Name != "a" {
 		t.Fatalf("events %v", events)

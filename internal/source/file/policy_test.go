@@ -102,16 +102,17 @@ func states(t *testing.T, dir string) []string {
 	return list
 }
 
-// TestRestart: what a policy denied before a restart is denied after it, whatever happened to its file, unless it was removed or has a
-// good version.
-func TestRestart(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		while map[string]string // what the running source reads after the good version
-		down  func(t *testing.T, dir string)
-		want  string
-		told  string
-	}{
+// restart is what happens to a policy that denies /a, before a source is started again, and what is denied then.
+type restart struct {
+	name  string
+	while map[string]string // what the running source reads after the good version
+	down  func(t *testing.T, dir string)
+	want  string
+	told  string
+}
+
+func restarts() []restart {
+	return []restart{
 		{"the last edit is refused", map[string]string{"p.yaml": broken(deny("p", "/b"))}, nil, "/a", "a port is a number"},
 		{"the edit is refused while nobody looks", nil, files("p.yaml", broken(deny("p", "/b"))), "/a", "a port is a number"},
 		{"an unknown field", nil, files("p.yaml", strings.Replace(deny("p", "/b"), "- to:", "- celExpression: x\n    to:", 1)), "/a", "celExpression"},
@@ -141,7 +142,13 @@ func TestRestart(t *testing.T) {
 			files("p.yaml", broken(deny("p", "/b")))(t, dir)
 			must(t, os.RemoveAll(dir+"-state"))
 		}, "everything", "no earlier version is known"},
-	} {
+	}
+}
+
+// TestRestart: what a policy denied before a restart is denied after it, whatever happened to its file, unless it was removed or has a
+// good version.
+func TestRestart(t *testing.T) {
+	for _, c := range restarts() {
 		t.Run(c.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "config")
 			must(t, os.MkdirAll(dir, 0o755))
@@ -167,6 +174,36 @@ func TestRestart(t *testing.T) {
 				t.Errorf("the problems are %v", w.problems)
 			}
 		})
+	}
+}
+
+// TestRemovedPolicyIsForgotten: a version of a policy that was removed is not used for a refused one that is written later, whether a source
+// saw the removal or found it when it started.
+func TestRemovedPolicyIsForgotten(t *testing.T) {
+	for _, running := range []bool{true, false} {
+		dir := filepath.Join(t.TempDir(), "config")
+		must(t, os.MkdirAll(dir, 0o755))
+		write(t, filepath.Join(dir, "p.yaml"), deny("p", "/a"))
+		t.Run("saved", func(t *testing.T) {
+			w, keeper := reopen(t, dir, file.Options{PolicyWait: 100 * time.Millisecond})
+			waitFor(t, "the policy to be saved", func() bool { return keeper.saves() > 0 })
+			if running {
+				must(t, os.Remove(w.path("p.yaml")))
+				w.until("it is gone", w.denies("p", "nothing"))
+				waitFor(t, "its version to be forgotten", func() bool { return keeper.saves() > 1 })
+			}
+		})
+		if !running {
+			files("p.yaml", "")(t, dir)
+			t.Run("removed", func(t *testing.T) {
+				_, keeper := reopen(t, dir, file.Options{})
+				waitFor(t, "its version to be forgotten", func() bool { return keeper.saves() > 0 })
+			})
+		}
+		files("p.yaml", broken(deny("p", "/b")))(t, dir)
+		if w, _ := reopen(t, dir, file.Options{}); !w.denies("p", "everything")() {
+			t.Errorf("running %v: it denies %v", running, w.objects[policyKey("p")])
+		}
 	}
 }
 

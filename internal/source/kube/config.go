@@ -133,7 +133,7 @@ func showConfigured(n name, c content, v *view) shown {
 		return shown{}
 	}
 	if o.object == nil && o.denying != nil {
-		return shown{object: o.denying, problems: append(slices.Clip(o.problems), api.Denial(o.denying))}
+		return shown{object: o.denying, problems: append(slices.Clip(o.problems), o.denying.Denial())}
 	}
 	return shown{object: o.object, problems: o.problems}
 }

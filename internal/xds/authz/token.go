@@ -17,6 +17,7 @@ import (
 	security "istio.io/api/security/v1beta1"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
@@ -67,7 +68,7 @@ func (q *Queries) translateTokens(r *query.Reader, k api.Key) ([]*tokens, bool) 
 			parts = append(parts, []byte(fmt.Sprintf("%q", keys)))
 		}
 		t.issuers = append(t.issuers, issuer{
-			provider(rule, cmp.Or(keys, api.NoKeys)), rule.GetPresence() == security.JWTRule_REQUIRED,
+			provider(rule, cmp.Or(keys, mesh.NoKeys)), rule.GetPresence() == security.JWTRule_REQUIRED,
 			address, cmp.Or(rule.GetTimeout().AsDuration(), fetchTimeout),
 		})
 	}
