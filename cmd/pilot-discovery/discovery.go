@@ -28,7 +28,7 @@ WorkloadEntries for proxies that name a WorkloadGroup. Environment variables of 
   PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION   false: make no WorkloadEntries
   PILOT_WORKLOAD_ENTRY_GRACE_PERIOD              how long the entry of a proxy stays after it has disconnected (10s)
 
-A policy about access (AuthorizationPolicy, PeerAuthentication, RequestAuthentication) whose last edit is refused stays in force as it was,
+An access policy (AuthorizationPolicy, PeerAuthentication, RequestAuthentication) whose last edit is refused stays in force as it was,
 also after a restart: its last good version is kept in --stateDir, or in ConfigMaps of the cluster. If there is none, it denies all that
 its selector and namespace name. Environment variables change that:
   PILOT_REFUSED_POLICIES                         ignore: a refused policy without a good version has no effect (deny)

@@ -26,7 +26,7 @@ func (c *controlPlane) verdict(path, want string) {
 }
 
 // TestRefusedPolicyAfterRestart: a request that was denied stays denied when the last edit of the policy is refused and the control plane is
-// started again, and what the policy allowed stays allowed. Without the state folder, everything is denied, and the reason is told.
+// started again, and requests that the policy allowed stay allowed. Without the state folder, all requests are denied, and a Problem says why.
 func TestRefusedPolicyAfterRestart(t *testing.T) {
 	dir, state := t.TempDir(), t.TempDir()
 	c := startIn(t, dir, "--stateDir="+state)

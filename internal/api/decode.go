@@ -19,8 +19,8 @@ type Document struct {
 	Identified bool
 	// Object is nil if the document cannot be used.
 	Object *Object
-	// Denying, if not nil, is what stands in for a policy about access whose document cannot be used, unless an earlier version is
-	// known. It denies all that the policy is about.
+	// Denying is the substitute of an access policy whose document cannot be used; nil if it needs none. It denies everything that the
+	// policy is about, and is for policies without an earlier version.
 	Denying *Object
 	// Cut is true if there may be more objects in the document than the one that it names, because it could not be read to its end.
 	Cut bool

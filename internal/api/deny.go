@@ -17,16 +17,16 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
-// A policy about access that is refused, and of which no earlier version is known, must not leave open what it was to close. An object
-// stands in for it that denies all that the policy is about: the workloads of its namespace that have the labels of its selector. Labels
-// that cannot be read are left out, so that the object never selects fewer workloads.
+// A refused access policy without a known earlier version must not leave its workloads open. A substitute takes its place: an object that
+// denies everything to the workloads of its namespace that have the labels of its selector. Labels that cannot be read are left out, so
+// that the substitute never selects fewer workloads than the policy.
 
-// GuardsAccess reports whether objects of the kind decide who may do what. No part of such an object is ever ignored.
+// GuardsAccess reports whether objects of the kind decide about access to workloads. No part of such an object is ever ignored.
 func (k Key) GuardsAccess() bool {
 	return k.Kind == KindAuthorizationPolicy || k.Kind == KindPeerAuthentication || k.Kind == KindRequestAuthentication
 }
 
-// selection is what is read of a refused policy.
+// selection holds the readable parts of a refused policy.
 type selection struct {
 	labels map[string]string
 	// targeted is true if the policy is for gateways and waypoints, and for no sidecar.
@@ -97,12 +97,12 @@ func countOf(v *document.Value, key string) (n int) {
 	return n
 }
 
-// denying returns what stands in for the policy of an envelope; nil if none must.
+// denying returns the substitute for the policy of an envelope; nil if it needs none.
 func denying(e *envelope, at Position, s selection) *Object {
 	if !e.identified || !e.key.GuardsAccess() || s.targeted {
 		return nil
 	}
-	o := &Object{Key: e.key, Created: e.created, Labels: e.labels, StandsIn: true, Position: at}
+	o := &Object{Key: e.key, Created: e.created, Labels: e.labels, Substitute: true, Position: at}
 	var selector *typev1beta1.WorkloadSelector
 	labels := maps.Clone(s.labels)
 	maps.DeleteFunc(labels, func(key, value string) bool { return rules.ObjectLabel(key, value) != "" }) // no workload has such a label
@@ -144,7 +144,7 @@ func withoutKeys(given []*security.JWTRule) []*security.JWTRule {
 	return all
 }
 
-// Denial returns the Problem of a refused policy about access for which the object stands in.
+// Denial returns the Problem of a refused access policy whose substitute is o.
 func (o *Object) Denial() Problem {
 	s := selectionOf(o.Spec)
 	whom := "all workloads of namespace " + o.Namespace + ", or of the mesh if that is its root namespace"
@@ -167,7 +167,7 @@ func (o *Object) Denial() Problem {
 		"it is refused and no earlier version is known, so %s%s; correct or delete the object, or set PILOT_REFUSED_POLICIES=ignore to ignore refused policies without an earlier version", does, whom)}
 }
 
-// salvage looks for a policy about access at the beginning of a document that is not well-formed: before the line with the mistake, or
+// salvage looks for an access policy at the beginning of a document that is not well-formed: before the line with the mistake, or
 // before the last top-level field above it.
 func salvage(d Document) Document {
 	lines := bytes.SplitAfter(d.text.Data, []byte("\n"))

@@ -30,7 +30,7 @@ func read(t *testing.T, text string) api.Document {
 	return docs[0]
 }
 
-// TestNoPartOfAPolicyIsIgnored: an unknown field anywhere in a policy about access refuses the policy, because what the field restricts
+// TestNoPartOfAPolicyIsIgnored: an unknown field anywhere in an access policy refuses the policy, because what the field restricts
 // would be open. In other kinds it is a warning.
 func TestNoPartOfAPolicyIsIgnored(t *testing.T) {
 	for _, c := range []struct{ kind, spec, field string }{
@@ -59,7 +59,7 @@ func TestNoPartOfAPolicyIsIgnored(t *testing.T) {
 	}
 }
 
-// stand describes what stands in for a document.
+// stand describes the substitute of a document.
 func stand(d api.Document) string {
 	if d.Denying == nil {
 		return "nothing"
@@ -97,8 +97,8 @@ func stand(d api.Document) string {
 	return "?"
 }
 
-// TestStandsIn states what stands in for a policy that is refused. It never selects fewer workloads than the policy could.
-func TestStandsIn(t *testing.T) {
+// TestSubstitute states the substitute of each refused policy. It never selects fewer workloads than the policy could.
+func TestSubstitute(t *testing.T) {
 	for _, c := range []struct{ name, kind, spec, want string }{
 		{"refused by its rule", api.KindAuthorizationPolicy, "selector: {matchLabels: {app: a, tier: b}}\n  action: DENY", "DENY with 1 rules for bank app=a tier=b"},
 		{"a good one", api.KindAuthorizationPolicy, "action: DENY\n  rules: [{}]", "nothing"},
@@ -132,8 +132,8 @@ func TestStandsIn(t *testing.T) {
 		if got := stand(d); got != c.want {
 			t.Errorf("%s: %s, want %s (%v)", c.name, got, c.want, d.Problems)
 		}
-		if o := d.Denying; o != nil && (!o.StandsIn || o.Key != d.Key || api.Failed(api.Validate(o)) || !d.Identified) {
-			t.Errorf("%s: what stands in is not valid: %v", c.name, api.Validate(o))
+		if o := d.Denying; o != nil && (!o.Substitute || o.Key != d.Key || api.Failed(api.Validate(o)) || !d.Identified) {
+			t.Errorf("%s: the substitute is not valid: %v", c.name, api.Validate(o))
 		}
 	}
 	dry := read(t, strings.Replace(fmt.Sprintf(policyHead, api.KindAuthorizationPolicy), "namespace: bank", "namespace: bank, annotations: {istio.io/dry-run: 'true'}", 1)+"  action: DENY\n")
@@ -142,8 +142,8 @@ func TestStandsIn(t *testing.T) {
 	}
 }
 
-// TestStandsInIsNoOrdinaryObject: an object that stands in differs from the same object of a user, and moves with its document.
-func TestStandsInIsNoOrdinaryObject(t *testing.T) {
+// TestSubstituteIsNoOrdinaryObject: a substitute differs from the same object of a user, and moves with its document.
+func TestSubstituteIsNoOrdinaryObject(t *testing.T) {
 	head := fmt.Sprintf(policyHead, api.KindAuthorizationPolicy)
 	refused, good := read(t, head+"  action: DENY\n"), read(t, head+"  action: DENY\n  rules: [{}]\n")
 	if refused.Denying.Hash == good.Object.Hash {

@@ -29,9 +29,8 @@ type Object struct {
 	Healthy, Unhealthy bool
 	// Allocated are the addresses that status.addresses allocates to the hosts of a ServiceEntry.
 	Allocated []Allocation
-	// StandsIn is true if the object was made by the control plane in the place of a policy about access that was refused, and of which no
-	// earlier version is known.
-	StandsIn bool
+	// Substitute is true if the control plane made the object in the place of a refused access policy without a known earlier version.
+	Substitute bool
 	// Spec is a message of istio.io/api/networking/v1alpha3, of istio.io/api/security/v1beta1, or of package ingress.
 	Spec proto.Message
 	// Hash covers everything except Position.
@@ -100,7 +99,7 @@ func (o *Object) rehash() error {
 		return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 	}
 	var b []byte
-	if o.StandsIn {
+	if o.Substitute {
 		b = append(b, 0) // the length of a kind is never 0
 	}
 	b = text(text(text(b, o.Kind), o.Namespace), o.Name)

@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	// policiesPeriod is how often changes of the last good versions of policies are written, and policiesAnew how often ConfigMaps that
-	// somebody may have changed are compared.
+	// policiesPeriod is how often changes of the last good versions of policies are written, and policiesAnew how often all ConfigMaps are
+	// compared, because others can change them.
 	policiesPeriod = time.Second
 	policiesAnew   = 5 * time.Minute
 )
 
-// Policies writes the last good versions of policies about access to ConfigMaps in the namespace of the control plane. All replicas read
+// Policies writes the last good versions of access policies to ConfigMaps in the namespace of the control plane. All replicas read
 // them before they are ready.
 type Policies struct {
 	maps objects.ConfigMapInterface
 	// Map returns the name of the ConfigMap of a part, and Key is the key in it.
 	Map func(part int) string
 	Key string
-	// Book has what is to be written, once it is complete.
+	// Book has the versions to be written, once it is complete.
 	Book *kept.Book
 	Log  *slog.Logger
 }
@@ -44,7 +44,7 @@ func NewPolicies(config *rest.Config, namespace string) (*Policies, error) {
 	return &Policies{maps: client.ConfigMaps(namespace)}, nil
 }
 
-// Run writes what has changed until ctx ends. At first, and from time to time, it compares everything.
+// Run writes changed parts until ctx ends. At first, and from time to time, it compares everything.
 func (p *Policies) Run(ctx context.Context) {
 	var compared time.Time
 	again := time.NewTicker(policiesPeriod)
@@ -63,7 +63,7 @@ func (p *Policies) Run(ctx context.Context) {
 				reason = err.Error()
 			}
 			if reason != failed && reason != "" {
-				p.Log.Warn("the last good versions of policies about access cannot be kept; it is tried again, and refused policies deny more than before after a restart", "error", reason)
+				p.Log.Warn("the last good versions of access policies cannot be kept; it is tried again, and refused policies deny more than before after a restart", "error", reason)
 			}
 			failed = reason
 		}
@@ -88,7 +88,7 @@ func (p *Policies) write(ctx context.Context) (last error) {
 			last = fmt.Errorf("ConfigMap %s: %w", p.Map(i), err)
 		}
 		if len(left) > 0 {
-			p.Log.Warn("there is no room for the last good versions of some policies about access; after a restart they deny if their present version is refused; make fewer or smaller policies",
+			p.Log.Warn("there is no room for the last good versions of some access policies; after a restart they deny if their present version is refused; make fewer or smaller policies",
 				"configmap", p.Map(i), "policies", len(left), "first", left[0].String())
 		}
 	}
@@ -109,7 +109,7 @@ func (p *Policies) writePart(ctx context.Context, i int, data []byte, empty bool
 	case err != nil:
 	case !bytes.Equal(is.BinaryData[p.Key], data):
 		is.BinaryData = map[string][]byte{p.Key: data}
-		_, err = p.maps.Update(ctx, is, metav1.UpdateOptions{FieldManager: manager}) // which fails if somebody has changed it meanwhile
+		_, err = p.maps.Update(ctx, is, metav1.UpdateOptions{FieldManager: manager}) // which fails if the ConfigMap has changed since
 	}
 	if apierrors.IsForbidden(err) {
 		return fmt.Errorf("%w; add the rule {apiGroups: [\"\"], resources: [configmaps], resourceNames: [%s], verbs: [get, list, watch, update]} and one to create configmaps to the Role of the control plane", err, name)

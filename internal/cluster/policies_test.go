@@ -22,8 +22,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/source/kept"
 )
 
-// maps is an API server that has ConfigMaps, as a transport of HTTP. It refuses an update of a version that is not the last.
-type maps struct {
+// mapServer is an API server that has ConfigMaps, as a transport of HTTP. It refuses an update of a version that is not the last.
+type mapServer struct {
 	mu      sync.Mutex
 	all     map[string]*core.ConfigMap
 	version int
@@ -32,14 +32,14 @@ type maps struct {
 }
 
 // RoundTrip implements http.RoundTripper.
-func (m *maps) RoundTrip(r *http.Request) (*http.Response, error) {
+func (m *mapServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	name := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/istio-system/configmaps"), "/")
 	is := m.all[name]
 	if r.Method == http.MethodGet {
 		if is == nil {
-			return status(http.StatusNotFound, metav1.StatusReasonNotFound), nil
+			return refusal(http.StatusNotFound, metav1.StatusReasonNotFound), nil
 		}
 		return body(http.StatusOK, is), nil
 	}
@@ -49,9 +49,9 @@ func (m *maps) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	switch {
 	case m.refuses == http.StatusForbidden:
-		return status(http.StatusForbidden, metav1.StatusReasonForbidden), nil
+		return refusal(http.StatusForbidden, metav1.StatusReasonForbidden), nil
 	case r.Method == http.MethodPut && in.ResourceVersion != is.ResourceVersion:
-		return status(http.StatusConflict, metav1.StatusReasonConflict), nil
+		return refusal(http.StatusConflict, metav1.StatusReasonConflict), nil
 	}
 	m.writes++
 	m.version++
@@ -60,7 +60,7 @@ func (m *maps) RoundTrip(r *http.Request) (*http.Response, error) {
 	return body(http.StatusOK, in), nil
 }
 
-func status(code int, reason metav1.StatusReason) *http.Response {
+func refusal(code int, reason metav1.StatusReason) *http.Response {
 	return body(code, &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: reason, Code: int32(code)})
 }
 
@@ -75,7 +75,7 @@ func body(code int, o any) *http.Response {
 }
 
 // kept returns the names of the policies in all ConfigMaps, and how often something was written.
-func (m *maps) kept(t *testing.T) (names []string, writes int) {
+func (m *mapServer) kept(t *testing.T) (names []string, writes int) {
 	t.Helper()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -94,17 +94,17 @@ func (m *maps) kept(t *testing.T) (names []string, writes int) {
 }
 
 // set changes what the API server has.
-func (m *maps) set(change func()) {
+func (m *mapServer) set(change func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	change()
 }
 
-// TestPoliciesAreKept: the leader writes nothing before it knows everything, then what differs; it repairs what somebody has changed, and
-// tries again what is refused.
+// TestPoliciesAreKept: the leader writes nothing before it knows everything, then what differs; it repairs changes by others, and
+// repeats refused writes.
 func TestPoliciesAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := &maps{all: map[string]*core.ConfigMap{}}
+		server := &mapServer{all: map[string]*core.ConfigMap{}}
 		p, err := NewPolicies(&rest.Config{Host: "http://cluster.test", Transport: server}, "istio-system")
 		if err != nil {
 			t.Fatal(err)

@@ -52,8 +52,8 @@ type Settings struct {
 	// of a proxy stays after it has disconnected.
 	Register          bool
 	RegistrationGrace time.Duration
-	// IgnoreRefused is true if a refused policy about access of which no good version is known is ignored; otherwise it denies all that it is
-	// about. PolicyWait is how long a file must be unchanged before a policy is withdrawn that is no longer in it.
+	// IgnoreRefused is true if refused access policies without a known good version are ignored; otherwise such a policy denies everything
+	// that it is about. PolicyWait is how long a file must be unchanged before a policy is withdrawn that is no longer in it.
 	IgnoreRefused bool
 	PolicyWait    time.Duration
 	// KeyRefresh is the time between two fetches of a key set for tokens. BlockedKeyServers are addresses that no key set is fetched
@@ -180,7 +180,7 @@ func (s *Settings) prefix(env func(name, otherwise string) string, name, otherwi
 	return p.Masked()
 }
 
-// refusedPolicies reads the settings for policies about access that are refused or lost.
+// refusedPolicies reads the settings for access policies that are refused or lost.
 func (s *Settings) refusedPolicies(env func(name, otherwise string) string) {
 	const refused, wait = "PILOT_REFUSED_POLICIES", "PILOT_POLICY_REMOVAL_DELAY"
 	switch value := env(refused, "deny"); value {

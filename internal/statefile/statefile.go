@@ -49,7 +49,7 @@ func (d Dir) ReadUnchanged(name string) ([]byte, error) {
 	return d.read(name, 0o022, "can be changed by other users (mode %#o), so it is not believed; remove it, or run chmod 600 on it if nobody has changed it")
 }
 
-// read reads a file whose mode has none of the forbidden bits. trouble says what is wrong with one that has.
+// read reads a file whose mode has none of the forbidden bits. trouble describes a file that has one.
 func (d Dir) read(name string, forbidden fs.FileMode, trouble string) ([]byte, error) {
 	path := d.Path(name)
 	info, err := os.Stat(path)

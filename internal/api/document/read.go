@@ -16,7 +16,7 @@ import (
 type Options struct {
 	// Lenient makes all unknown fields and duplicate keys Warnings.
 	Lenient bool
-	// Strict makes all unknown fields errors, because what they restrict would be lost.
+	// Strict makes all unknown fields errors, because their restrictions would be lost.
 	Strict bool
 	// NotZero returns why a field must not be zero, although it may be omitted; "" if it may be zero. Only Read can check this,
 	// because a message does not tell a zero from an omitted field.
@@ -154,7 +154,7 @@ func (r *reader) unknown(of *Value, m Member, at *Path, d protoreflect.MessageDe
 	case r.Lenient:
 		r.Warn(m.Line, at, "%s (ignored)", reason)
 	case r.Strict && Closest(m.Key, names) == "":
-		r.Fail(m.Line, at, "%s; a policy about access is not used without a part of it: remove the field, or upgrade the control plane if the field is newer", reason)
+		r.Fail(m.Line, at, "%s; an access policy is not used without a part of it: remove the field, or upgrade the control plane if the field is newer", reason)
 	case isChoice(d) && len(of.Members) == 1:
 		r.Fail(m.Line, at, "%s; one of %s is needed", reason, strings.Join(names, ", "))
 	case Closest(m.Key, names) != "":

@@ -85,7 +85,7 @@ func (r *run) read(path string, now time.Time) {
 }
 
 // replaced reports whether a file took the place of the one that was read before and is whole: a rename, or another symbolic link, put it
-// there, and nobody has written to it since. An empty one was probably just created.
+// there, and it was not written to since. An empty one was probably just created.
 func (r *run) replaced(path string, info fs.FileInfo, size int) bool {
 	last := r.lastRead[path]
 	return r.watcher != nil && size > 0 && last != nil && !os.SameFile(last, info) && !r.written[path]

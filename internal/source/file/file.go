@@ -9,7 +9,7 @@
 // Invariants:
 //   - An object that was valid once is kept until the user has removed it. An invalid document, an unreadable or temporarily
 //     empty file, or a missing root directory does not remove it. Each of these is a Problem.
-//   - A policy about access that was valid once survives restarts (Options.Kept), and one that never was denies all that it is about. Its loss
+//   - An access policy that was valid once survives restarts (Options.Kept), and one that never was denies all that it is about. Its loss
 //     waits longer than any other change, unless another file was put in the place of its file, because a file that is written in pieces has lost it for some time; see leaving.go.
 //   - A change without effect (a touched, rewritten, reordered, commented or annotated document) causes no events.
 //   - After a change of one file, only that file is read, and only its changed documents are decoded.
@@ -49,11 +49,11 @@ type Options struct {
 	Quiet time.Duration
 	// MaxWait limits that wait (default 50 ms). It is also how long a file must be empty before its objects are removed.
 	MaxWait time.Duration
-	// PolicyWait is how long a file must be unchanged before policies about access are withdrawn that are no longer in it (default 5 s).
+	// PolicyWait is how long a file must be unchanged before access policies are withdrawn that are no longer in it (default 5 s).
 	PolicyWait time.Duration
-	// IgnoreRefused is true if nothing stands in for a refused policy about access of which no good version is known.
+	// IgnoreRefused is true if refused access policies without a known good version have no effect, instead of substitutes that deny.
 	IgnoreRefused bool
-	// Kept, if not nil, keeps the last good versions of policies about access.
+	// Kept, if not nil, keeps the last good versions of access policies.
 	Kept Keeper
 	// Poll is the interval at which files are checked that cannot be watched (default 1 s).
 	Poll time.Duration
@@ -159,16 +159,16 @@ type run struct {
 	missing    map[string]time.Time   // files that are removed but kept for now; see hold
 	written    map[string]bool        // files that were written in place since they have their name
 	lastRead   map[string]fs.FileInfo // by file: its state when it was read
-	left       map[string]time.Time   // removed files whose policies about access stay in force for now
+	left       map[string]time.Time   // removed files whose access policies stay in force for now
 	removed    []string               // files that this round found removed
 	fileBusy   bool                   // this round found a file that is being written
 
-	book         *kept.Book       // the last good versions of policies about access
-	inForce      map[api.Key]bool // the policies about access that were settled
+	book         *kept.Book       // the last good versions of access policies
+	inForce      map[api.Key]bool // the access policies that were settled
 	saveFailed   bool
 	saveProblems [kept.Parts][]api.Problem
 	loadProblems []api.Problem
-	toldProblems []api.Problem // the problems with what is kept that commit has passed on
+	toldProblems []api.Problem // the problems of keeping versions that commit has passed on
 
 	treeProblems []api.Problem // problems of the tree
 	mesh         settings[*meshconfig.MeshConfig]
@@ -247,7 +247,7 @@ func (r *run) hold(path string, now time.Time) bool {
 	return true
 }
 
-// forget removes the objects of a removed file. Its policies about access stay in force for some time, because it may be written anew.
+// forget removes the objects of a removed file. Its access policies stay in force for some time, because the file may be written again.
 func (r *run) forget(path string, now time.Time) {
 	delete(r.emptySince, path)
 	delete(r.missing, path)

@@ -9,9 +9,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/source/kept"
 )
 
-// Keeper keeps the last good versions of policies about access for the next run.
+// Keeper keeps the last good versions of access policies for the next run.
 type Keeper interface {
-	// Load returns what was kept. The error says what of it could not be read.
+	// Load returns the kept versions. The error names the parts that could not be read.
 	Load() ([]*api.Object, error)
 	// Save replaces one part.
 	Save(part int, data []byte) error
@@ -20,7 +20,7 @@ type Keeper interface {
 // saveAgain is the time after which a failed Save is tried again.
 const saveAgain = 5 * time.Second
 
-// saving is a pseudo path in pending that stands for an attempt to save.
+// saving is the pseudo path in pending of an attempt to save.
 const saving = "\x00"
 
 // versions are kept versions, by file and by object.
@@ -36,9 +36,9 @@ func (r *run) load() {
 	}
 	all, err := r.Kept.Load()
 	if err != nil {
-		r.Log.Warn("the last good versions of policies about access cannot be read", "error", err)
+		r.Log.Warn("the last good versions of access policies cannot be read", "error", err)
 		r.loadProblems = []api.Problem{problem("the state folder", api.Warning,
-			"the last good versions of policies about access cannot be read: %v; a policy that is refused now denies all that it is about; correct refused policies", err)}
+			"the last good versions of access policies cannot be read: %v; a policy that is refused now denies all that it is about; correct refused policies", err)}
 	}
 	r.ledger.kept = versions{map[string][]*api.Object{}, map[api.Key]*api.Object{}}
 	for _, o := range all {
@@ -54,14 +54,14 @@ func (r *run) load() {
 	}
 }
 
-// keep takes in the policies about access that were settled, and saves what has changed once everything has been listed: before, it is not
+// keep takes in the access policies that were settled, and saves the changed parts once everything has been listed: before, it is not
 // known which policies were removed.
 func (r *run) keep(now time.Time) {
 	for k, o := range r.ledger.policies {
 		if r.synced && r.inForce[k] && o == nil {
-			r.Log.Warn("a policy about access was removed", "policy", k.String())
+			r.Log.Warn("an access policy was removed", "policy", k.String())
 		}
-		if o == nil || o.StandsIn {
+		if o == nil || o.Substitute {
 			r.book.Drop(k)
 		} else {
 			relative := *o
@@ -83,7 +83,7 @@ func (r *run) keep(now time.Time) {
 	if r.ledger.kept.byKey != nil {
 		for k := range r.ledger.kept.byKey {
 			if !r.inForce[k] {
-				r.book.Drop(k) // it was removed while nobody looked
+				r.book.Drop(k) // it was removed between two runs
 			}
 		}
 		r.ledger.kept = versions{}
@@ -102,22 +102,22 @@ func (r *run) save(now time.Time) {
 		r.saveProblems[i] = nil
 		if len(left) > 0 {
 			r.saveProblems[i] = []api.Problem{problem("the state folder", api.Warning,
-				"has no room for the last good versions of %d policies about access, for example %v: after a restart they deny if their present version is refused; make fewer or smaller policies", len(left), left[0])}
+				"has no room for the last good versions of %d access policies, for example %v: after a restart they deny if their present version is refused; make fewer or smaller policies", len(left), left[0])}
 		}
 		if err != nil {
 			r.book.Retry(i)
 			r.pending.postpone(saving, now.Add(saveAgain))
 			r.saveProblems[i] = []api.Problem{problem("the state folder", api.Warning,
-				"the last good versions of policies about access cannot be kept: %v; after a restart, refused policies deny more than before; free space, or name another folder (--stateDir)", err)}
+				"the last good versions of access policies cannot be kept: %v; after a restart, refused policies deny more than before; free space, or name another folder (--stateDir)", err)}
 			if !r.saveFailed {
-				r.Log.Warn("the last good versions of policies about access cannot be kept", "error", err)
+				r.Log.Warn("the last good versions of access policies cannot be kept", "error", err)
 			}
 		}
 		r.saveFailed = err != nil
 	}
 }
 
-// keepProblems returns the problems with what is kept.
+// keepProblems returns the problems of keeping versions.
 func (r *run) keepProblems() (all []api.Problem) {
 	all = append(all, r.loadProblems...)
 	for _, list := range r.saveProblems {
@@ -126,7 +126,7 @@ func (r *run) keepProblems() (all []api.Problem) {
 	return all
 }
 
-// gone withdraws the policies about access of a file that was removed, if it has been gone for long enough.
+// gone withdraws the access policies of a file that was removed, if it has been gone for long enough.
 func (r *run) gone(path string, now time.Time) {
 	since, ok := r.left[path]
 	switch {
@@ -148,6 +148,6 @@ func (r *run) sayLeaving(path string, policies []api.Key) {
 	for _, k := range policies {
 		names = append(names, k.String())
 	}
-	r.Log.Warn("a file has lost policies about access; they stay in force until it has been unchanged for some time, because it may be being written",
+	r.Log.Warn("a file has lost access policies; they stay in force until it has been unchanged for some time, because it may be being written",
 		"file", path, "policies", strings.Join(names, ", "), "time", r.PolicyWait)
 }

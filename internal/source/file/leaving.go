@@ -14,12 +14,12 @@ import (
 type waits struct {
 	// cut is for objects of a file that seems to be cut off: its last object is missing.
 	cut time.Duration
-	// policies is for policies about access, however they are lost: what they close would be open.
+	// policies is for access policies, however they are lost: their workloads would be open.
 	policies time.Duration
 }
 
 // leave keeps claims of the file in reserve that are no longer in the file, if it has not been unchanged for long enough; wait is how long it
-// must be, and 0 if nothing waits. A policy about access at the end of a file that seems to be cut off may be cut off itself, so its version
+// must be, and 0 if nothing waits. An access policy at the end of a file that seems to be cut off may be cut off itself, so its version
 // before stays in force as well.
 func (f *file) leave(old *file, w waits, unchanged time.Duration) (wait time.Duration) {
 	if old == nil {
@@ -59,7 +59,7 @@ func (f *file) leave(old *file, w waits, unchanged time.Duration) (wait time.Dur
 	return wait
 }
 
-// holdLast keeps the version before of a policy about access that is the last object of the file, if the file seems to be cut off: objects
+// holdLast keeps the version before of an access policy that is the last object of the file, if the file seems to be cut off: objects
 // are missing, or the last line does not end, unlike before.
 func (f *file) holdLast(old *file, cut bool, w waits, until func(time.Duration) bool) {
 	if len(f.claims) == 0 {
@@ -83,7 +83,7 @@ func (f *file) holdLast(old *file, cut bool, w waits, until func(time.Duration) 
 	last.object, last.state = old.claims[i].object, stale
 }
 
-// vanish records that a file was removed whose policies about access stay in force for now, and returns these. If there are none, nothing
+// vanish records that a file was removed whose access policies stay in force for now, and returns these. If there are none, nothing
 // is left of the file.
 func (l *ledger) vanish(path string) (policies []api.Key) {
 	f := &file{leaving: true}
@@ -102,7 +102,7 @@ func (l *ledger) vanish(path string) (policies []api.Key) {
 	return policies
 }
 
-// leavers returns the policies about access of a file that are in force only because the file is not settled.
+// leavers returns the access policies of a file that are in force only because the file is not settled.
 func (l *ledger) leavers(path string) (list []api.Key) {
 	f := l.files[path]
 	if f == nil || !f.leaving {

@@ -70,7 +70,7 @@ func TestPolicyIsRemoved(t *testing.T) {
 	}
 }
 
-// TestWholeReplacement: a file that is put in the place of another one is whole, so what it lacks goes at once.
+// TestWholeReplacement: a file that is put in the place of another one is whole, so objects that it does not have are removed at once.
 func TestWholeReplacement(t *testing.T) {
 	w := openWith(t, file.Options{PolicyWait: long}, map[string]string{"p.yaml": deny("a", "/a") + "---\n" + deny("b", "/b") + "---\n" + deny("c", "/c")})
 	replace(t, w.path("p.yaml"), deny("a", "/a")+"---\n"+deny("b", "/b"))

@@ -22,13 +22,13 @@ import (
 //     reserve. A reserve is used only while no other claim has a version.
 //   - An object without claims and reserves is removed. If a file loses objects, as one does that is being written in pieces, some of them
 //     stay in reserve until the file has been unchanged for some time; see leave.
-//   - A policy about access whose document is invalid, and of which no version is known, not even from an earlier run, is replaced by
-//     an object that denies.
+//   - An access policy whose document is invalid, and that has no known version, not even from an earlier run, is replaced by a
+//     substitute that denies.
 type ledger struct {
 	waits
-	// ignoreRefused is true if nothing stands in for refused policies.
+	// ignoreRefused is true if refused policies have no substitutes.
 	ignoreRefused bool
-	// kept are the versions of policies about access that an earlier run has kept, until everything has been listed.
+	// kept are the versions of access policies that an earlier run has kept, until everything has been listed.
 	kept versions
 
 	files     map[string]*file
@@ -36,8 +36,8 @@ type ledger struct {
 	published map[api.Key]*api.Object
 
 	touched   map[api.Key]struct{}      // objects whose claims have changed since the last commit
-	policies  map[api.Key]*api.Object   // the policies about access among them, as they were settled; nil for those that are removed
-	conflicts map[api.Key][]api.Problem // by object with several claims, or with something that stands in for it
+	policies  map[api.Key]*api.Object   // the access policies among them, as they were settled; nil for removed ones
+	conflicts map[api.Key][]api.Problem // by object with several claims, or with a substitute
 	notes     []api.Problem             // problems about directories and other things without documents
 	problems  []api.Problem             // all problems, as of the last commit
 	outdated  bool                      // problems must be collected again
@@ -73,7 +73,7 @@ type claim struct {
 	at     api.Position
 	object *api.Object // nil: no version has ever been valid
 	state  claimState
-	// denying stands in for an invalid document; nil if nothing must.
+	// denying is the substitute of an invalid document; nil if it has none.
 	denying *api.Object
 }
 
@@ -320,7 +320,7 @@ func (l *ledger) settle(key api.Key) *api.Object {
 	case winner != nil:
 		object = winner.object
 	case len(claims) > 0:
-		if object = l.lastKnown(key, claims); object != nil && object.StandsIn {
+		if object = l.lastKnown(key, claims); object != nil && object.Substitute {
 			found = append(found, object.Denial())
 		}
 	}
@@ -335,9 +335,9 @@ func (l *ledger) settle(key api.Key) *api.Object {
 	return object
 }
 
-// lastKnown returns what is used of an object without a valid document.
+// lastKnown returns the version in use of an object without a valid document.
 func (l *ledger) lastKnown(key api.Key, claims []*claim) *api.Object {
-	if o := l.published[key]; o != nil && !o.StandsIn {
+	if o := l.published[key]; o != nil && !o.Substitute {
 		return o
 	}
 	if o := l.kept.byKey[key]; o != nil {

@@ -39,7 +39,7 @@ func policyKey(name string) api.Key {
 	return api.Key{Kind: api.KindAuthorizationPolicy, Namespace: "shop", Name: name}
 }
 
-// denies reports whether a policy is in force and denies a path; "everything" stands for a policy without paths, "nothing" for none.
+// denies reports whether a policy is in force and denies a path; "everything" means a policy without paths, and "nothing" means no policy.
 func (w *world) denies(name, path string) func() bool {
 	return func() bool {
 		o := w.objects[policyKey(name)]
@@ -102,7 +102,7 @@ func states(t *testing.T, dir string) []string {
 	return list
 }
 
-// restart is what happens to a policy that denies /a, before a source is started again, and what is denied then.
+// restart is a history of a policy that denies /a, until a source is started again, and the path that is denied then.
 type restart struct {
 	name  string
 	while map[string]string // what the running source reads after the good version
@@ -114,7 +114,7 @@ type restart struct {
 func restarts() []restart {
 	return []restart{
 		{"the last edit is refused", map[string]string{"p.yaml": broken(deny("p", "/b"))}, nil, "/a", "a port is a number"},
-		{"the edit is refused while nobody looks", nil, files("p.yaml", broken(deny("p", "/b"))), "/a", "a port is a number"},
+		{"the edit between two runs is refused", nil, files("p.yaml", broken(deny("p", "/b"))), "/a", "a port is a number"},
 		{"an unknown field", nil, files("p.yaml", strings.Replace(deny("p", "/b"), "- to:", "- celExpression: x\n    to:", 1)), "/a", "celExpression"},
 		{"it is not well-formed", nil, files("p.yaml", strings.Replace(deny("p", "/b"), "[/b]", "[/b", 1)), "/a", "YAML"},
 		{"nothing of it can be read", nil, files("p.yaml", "kind: [\n"), "/a", "YAML"},
@@ -252,7 +252,7 @@ func waitFor(t *testing.T, what string, holds func() bool) {
 func TestRefusedFromTheBeginning(t *testing.T) {
 	w := openWith(t, file.Options{PolicyWait: 100 * time.Millisecond}, map[string]string{"p.yaml": broken(deny("p", "/a"))})
 	o := w.objects[policyKey("p")]
-	if o == nil || !o.StandsIn || !w.problem("with the labels app=web")() {
+	if o == nil || !o.Substitute || !w.problem("with the labels app=web")() {
 		t.Fatalf("%v, %v", o, w.problems)
 	}
 	write(t, w.path("p.yaml"), strings.Replace(broken(deny("p", "/a")), "matchLabels", "matchLabel", 1))
@@ -270,7 +270,7 @@ func TestRefusedFromTheBeginning(t *testing.T) {
 	w.until("it is gone", func() bool { return w.denies("p", "nothing")() && w.healthy() })
 }
 
-// TestIgnoredRefusals: a setting has refused policies ignored, but not those with a good version.
+// TestIgnoredRefusals: a setting makes refused policies ignored, except policies with a good version.
 func TestIgnoredRefusals(t *testing.T) {
 	w := openWith(t, file.Options{IgnoreRefused: true}, map[string]string{"p.yaml": broken(deny("p", "/a")), "q.yaml": deny("q", "/a")})
 	write(t, w.path("q.yaml"), broken(deny("q", "/b")))

@@ -42,5 +42,5 @@ func (f Folder) Load() (versions []*api.Object, err error) {
 	return versions, errors.Join(errs...)
 }
 
-// Save replaces a part. The file has the old content or the new one, whatever happens meanwhile.
+// Save replaces a part. The file has the old content or the new one, even after a crash.
 func (f Folder) Save(i int, data []byte) error { return f.Dir.Replace(f.name(i), data) }

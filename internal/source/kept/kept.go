@@ -1,11 +1,11 @@
-// Package kept is the memory of the last good versions of policies about access: what it has outlives the process. A policy whose present
-// version is refused is answered with the version that is kept, so that a restart, or another replica, opens nothing.
+// Package kept is the memory of the last good versions of access policies, which outlives the process. If the present version of a
+// policy is refused, the kept version is in force, so that a restart, or another replica, opens nothing.
 //
 // Versions are divided among a fixed number of parts by namespace, so that a part has a bounded size and a change writes one part. If a
 // part would be too large, it leaves out versions of the namespace that has most in it, so that a namespace with many policies costs
 // another one nothing.
 //
-// Invariants: What is read is checked like a document of a user, and a version that does not pass is not used. The same versions make the
+// Invariants: Versions that are read are checked like documents of users, and a version that does not pass is not used. The same versions make the
 // same bytes.
 //
 // Goroutines: none. A Book may be used by several.
@@ -67,7 +67,7 @@ func partOf(namespace string) int {
 	return int(h.Sum32() % Parts)
 }
 
-// Put keeps a version of an object. Its Position tells the file and the generation.
+// Put keeps a version of an object. Its Position has the file and the generation.
 func (b *Book) Put(o *api.Object) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -133,7 +133,7 @@ func (b *Book) Retry(i int) {
 	b.parts[i].changed = true
 }
 
-// Encode writes the versions of a part. left are those that have no room.
+// Encode writes the versions of a part. left are the keys of versions without room.
 func Encode(versions []*api.Object) (data []byte, left []api.Key, err error) {
 	lines := make([]line, 0, len(versions))
 	for _, o := range versions {
@@ -272,7 +272,7 @@ func decode(text []byte) (*api.Object, error) {
 	case o == nil && len(docs[0].Problems) > 0:
 		return nil, fmt.Errorf("the version of %v cannot be used: %s", docs[0].Key, docs[0].Problems[0].Reason)
 	case o == nil || !o.Key.GuardsAccess():
-		return nil, fmt.Errorf("%v is no policy about access", docs[0].Key)
+		return nil, fmt.Errorf("%v is no access policy", docs[0].Key)
 	}
 	o.Position = api.Position{File: r.File, Generation: r.Generation}
 	return o, nil

@@ -35,7 +35,7 @@ func policy(t testing.TB, namespace, name, path string) *api.Object {
 	})
 }
 
-// TestVersionsComeBack: what is decoded is what was encoded, in all that proxies depend on, and the same versions make the same bytes.
+// TestVersionsComeBack: decoding restores the encoded versions, in everything that proxies depend on, and the same versions make the same bytes.
 func TestVersionsComeBack(t *testing.T) {
 	all := []*api.Object{
 		policy(t, "bank", "a", "/\u00e4\"\n"),
@@ -71,7 +71,7 @@ func TestVersionsComeBack(t *testing.T) {
 	}
 }
 
-// TestDamage: bytes that are not what was written yield nothing or a part, and an error, but never something that a user could not have.
+// TestDamage: damaged bytes yield nothing or a part, and an error, but never an object that a user could not have written.
 func TestDamage(t *testing.T) {
 	data, _, err := Encode([]*api.Object{policy(t, "bank", "a", "/a"), policy(t, "bank", "b", "/b")})
 	if err != nil {

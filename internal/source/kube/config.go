@@ -33,9 +33,9 @@ type configured struct {
 	object *api.Object
 	// good is true if object is the present version.
 	good bool
-	// denying stands in for the present version if it is refused and there was no good one; nil if nothing must.
+	// denying is the substitute of a refused present version, for use without a good one; nil if it needs none.
 	denying *api.Object
-	// created and generation are those of the present version.
+	// created and generation are metadata of the present version.
 	created    time.Time
 	generation int64
 	// revision is the label istio.io/rev of the present version, and problems are its problems.

@@ -15,7 +15,7 @@ import (
 // access. KeptKey is the key in it.
 func KeptMap(part int) string { return fmt.Sprintf("pilot-policies-%d", part) }
 
-// KeptKey is the key of the ConfigMaps with the last good versions of policies about access.
+// KeptKey is the key of the ConfigMaps with the last good versions of access policies.
 const KeptKey = "policies.gz"
 
 // keptPart is what one of these ConfigMaps has.
@@ -25,7 +25,7 @@ type keptPart struct {
 	trouble  string
 }
 
-// watchKept starts to watch the ConfigMaps with the last good versions of policies about access. The leader among the replicas writes them.
+// watchKept starts to watch the ConfigMaps with the last good versions of access policies. The leader among the replicas writes them.
 func (r *run) watchKept() {
 	for i := range kept.Parts {
 		of := KeptMap(i)
@@ -48,7 +48,7 @@ func (r *run) keptPart(o runtime.Object) content {
 	p := &keptPart{sum: omap.Sum(data), versions: map[api.Key]*api.Object{}}
 	versions, err := kept.Decode(data)
 	if err != nil {
-		p.trouble = fmt.Sprintf("the last good versions of policies about access cannot be read: %v; a policy that is refused now denies all that it is about; correct refused policies", err)
+		p.trouble = fmt.Sprintf("the last good versions of access policies cannot be read: %v; a policy that is refused now denies all that it is about; correct refused policies", err)
 	}
 	for _, v := range versions {
 		v.Position.File = r.place
@@ -57,8 +57,8 @@ func (r *run) keptPart(o runtime.Object) content {
 	return p
 }
 
-// recall returns what is kept of a policy: if its present version is refused, the last good version that is known, whoever knows it. A
-// version of an object of the same name that was deleted meanwhile is none of it.
+// recall returns the content to store for a policy: if its present version is refused, with the newer of the last good versions that this
+// process and the ConfigMaps have. A version of an earlier, deleted object of the same name does not count.
 func (r *run) recall(t *table, n name, c content) content {
 	o := c.(*configured)
 	if o.good {
@@ -117,7 +117,7 @@ func (r *run) book(t *table, changes []change) {
 	}
 }
 
-// booked says that all policies are known, once they are, and what was kept of them.
+// booked marks the book as complete once all policies, and all kept versions, have been listed.
 func (r *run) booked() {
 	if r.o.Policies == nil || !r.synced {
 		return
@@ -130,7 +130,7 @@ func (r *run) booked() {
 	r.o.Policies.Complete()
 }
 
-// mustList reports whether a control plane without the objects of a table would open what they close, so that it must not be ready. A
+// mustList reports whether a control plane without the objects of a table would open closed workloads, so that it must not be ready. A
 // kind that is not defined has no objects.
 func (r *run) mustList(t *table) bool {
 	if t == r.namespaces {

@@ -230,12 +230,12 @@ func TestKeptVersionIsNotForAnother(t *testing.T) {
 	})
 }
 
-// TestUnreadableMemory: without what was kept, because it is damaged or may not be read, a refused policy denies everything, and the reason
-// is told. A setting has it ignored instead.
+// TestUnreadableMemory: if kept versions are damaged or may not be read, a refused policy denies everything, and a Problem says why. A setting makes
+// it ignored instead.
 func TestUnreadableMemory(t *testing.T) {
 	for _, c := range []struct {
 		name, want, told string
-		break_           func(t *testing.T, s *apiServer)
+		spoil            func(t *testing.T, s *apiServer)
 		change           func(*kube.Options)
 	}{
 		{"damaged", "everything", "it is damaged", func(t *testing.T, s *apiServer) {
@@ -259,7 +259,7 @@ func TestUnreadableMemory(t *testing.T) {
 				leader.write(server)
 				leader.stop()
 				server.put(policy(t, 1, 2, ""))
-				c.break_(t, server)
+				c.spoil(t, server)
 				r := join(t, server, func(o *kube.Options) {
 					if c.change != nil {
 						c.change(o)
@@ -271,15 +271,15 @@ func TestUnreadableMemory(t *testing.T) {
 					t.Errorf("it denies %s, synced %v: %v", r.denies(), r.synced, r.problems)
 				}
 				if c.name == "forbidden" && r.book.IsComplete() {
-					t.Error("what is kept would be overwritten unread")
+					t.Error("kept versions would be overwritten unread")
 				}
 			})
 		})
 	}
 }
 
-// TestPermissionForPolicies: a control plane that may not list a kind of policies is not ready and says why; one that runs keeps what it
-// knew, also when it may not read the definitions any more. A kind that is not defined is not waited for.
+// TestPermissionForPolicies: a control plane that may not list a kind of policies is not ready and says why; a running one keeps the
+// policies that it has listed, also when it may not read the definitions any more. A kind that is not defined is not waited for.
 func TestPermissionForPolicies(t *testing.T) {
 	for _, kind := range []string{api.KindAuthorizationPolicy, api.KindPeerAuthentication, api.KindRequestAuthentication} {
 		t.Run(kind, func(t *testing.T) {

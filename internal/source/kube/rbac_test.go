@@ -44,7 +44,7 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-// TestPermissionForKeptVersions checks that the role in the namespace of the control plane lets it read and write what is kept of policies.
+// TestPermissionForKeptVersions checks that the role in the namespace of the control plane lets it read and write the kept versions of policies.
 func TestPermissionForKeptVersions(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "manifests", "rbac.yaml"))
 	if err != nil {

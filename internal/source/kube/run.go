@@ -34,7 +34,7 @@ type run struct {
 	namespaces, tags, definitions *table
 	kinds                         map[string]*watcher // by name of the kind: the watched kinds of configuration
 	settings                      *settings           // nil if nothing is read from ConfigMaps
-	kept                          []*table            // of ConfigMaps with the last good versions of policies about access
+	kept                          []*table            // of ConfigMaps with the last good versions of access policies
 	secrets                       *table              // nil if remote clusters are not read
 	credentials                   map[name]*watchedSecret
 	converter                     *converter

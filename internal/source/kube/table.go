@@ -50,7 +50,7 @@ type table struct {
 	convert func(runtime.Object) content
 	// merge returns the content to keep after old, or old itself if nothing has changed. Both are not nil.
 	merge func(old, new content) content
-	// admit, if not nil, returns what is kept in the place of a content that is about to be stored.
+	// admit, if not nil, returns the content to store in the place of another one.
 	admit func(n name, c content) content
 	// show returns what a view shows of an object; it is nil for a table that only the run itself reads. The content is not nil.
 	show func(n name, c content, v *view) shown
@@ -106,7 +106,7 @@ func (t *table) admitted(n name, c content) content {
 	return t.admit(n, c)
 }
 
-// guards reports whether the objects of the table are policies about access.
+// guards reports whether the objects of the table are access policies.
 func (t *table) guards() bool { return api.Key{Kind: t.kind}.GuardsAccess() }
 
 // item is an object of a list.

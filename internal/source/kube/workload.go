@@ -26,7 +26,7 @@ type converter struct {
 	texts *texts
 	// place is the place of objects of configuration in problems: "cluster" and the ID of the cluster.
 	place string
-	// ignoreRefused is true if nothing stands in for refused policies about access.
+	// ignoreRefused is true if refused access policies have no substitutes.
 	ignoreRefused bool
 }
 
