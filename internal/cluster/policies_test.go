@@ -105,11 +105,11 @@ func (m *mapServer) set(change func()) {
 func TestPoliciesAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &mapServer{all: map[string]*core.ConfigMap{}}
-		p, err := NewPolicies(&rest.Config{Host: "http://cluster.test", Transport: server}, "istio-system")
+		p, err := NewPolicies(&rest.Config{Host: "http://cluster.test", Transport: server, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}, "istio-system")
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.Map, p.Key, p.Book, p.Log = func(i int) string { return fmt.Sprintf("map-%d", i) }, "key", &kept.Book{}, slog.New(slog.DiscardHandler)
+		p.Map, p.Key, p.Book, p.Log = func(i int) string { return fmt.Sprintf("map-%d", i) }, "key", &kept.Book{}, slog.New(slog.NewTextHandler(t.Output(), nil))
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { p.Run(ctx); close(ended) }()
