@@ -195,6 +195,7 @@ func (r *run) compare(t *tree, now time.Time) {
 		}
 		r.forget(path, now)
 	}
+	r.ledger.recall(t)
 }
 
 // explain reports what could not be read or watched as Problems, and schedules another attempt.

@@ -54,6 +54,19 @@ func (r *run) load() {
 	}
 }
 
+// recall puts kept versions into reserve whose files are in directories that cannot be read: they may still be there.
+func (l *ledger) recall(t *tree) {
+	for path := range l.kept.byFile {
+		if _, known := t.files[path]; known || l.files[path] != nil || !t.failedAbove(path) {
+			continue
+		}
+		t.files[path] = stamp{}
+		f := &file{}
+		f.keep(l.before(path))
+		l.put(path, f)
+	}
+}
+
 // keep takes in the access policies that were settled, and saves the changed parts once everything has been listed: before, it is not
 // known which policies were removed.
 func (r *run) keep(now time.Time) {

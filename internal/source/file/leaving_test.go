@@ -2,6 +2,7 @@ package file_test
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -144,4 +145,22 @@ func TestFileIsRemovedAndWritten(t *testing.T) {
 	must(t, err)
 	must(t, other.Close())
 	w.until("it is whole", w.denies("b", "/c"))
+}
+
+// TestRestartDuringAWrite: a file that was written just before a source starts may be a part, so the policies that an earlier run has kept of
+// it stay in force.
+func TestRestartDuringAWrite(t *testing.T) {
+	for name, text := range map[string]string{"empty": "", "a part": deny("a", "/a")} {
+		dir := filepath.Join(t.TempDir(), "config")
+		must(t, os.MkdirAll(dir, 0o755))
+		write(t, filepath.Join(dir, "p.yaml"), deny("a", "/a")+"---\n"+deny("b", "/b"))
+		t.Run("before", func(t *testing.T) {
+			_, keeper := reopen(t, dir, file.Options{})
+			waitFor(t, "the policies to be saved", func() bool { return keeper.saves() > 0 })
+		})
+		write(t, filepath.Join(dir, "p.yaml"), text)
+		if w, _ := reopen(t, dir, file.Options{PolicyWait: long}); !w.denies("a", "/a")() || !w.denies("b", "/b")() {
+			t.Errorf("%s: in force are %v", name, w.names())
+		}
+	}
 }
