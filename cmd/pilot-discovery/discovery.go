@@ -28,6 +28,12 @@ WorkloadEntries for proxies that name a WorkloadGroup. Environment variables of 
   PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION   false: make no WorkloadEntries
   PILOT_WORKLOAD_ENTRY_GRACE_PERIOD              how long the entry of a proxy stays after it has disconnected (10s)
 
+An access policy (AuthorizationPolicy, PeerAuthentication, RequestAuthentication) whose last edit is refused stays in force as it was,
+also after a restart: its last good version is kept in --stateDir, or in ConfigMaps of the cluster. If there is none, it denies all that
+its selector and namespace name. Environment variables change that:
+  PILOT_REFUSED_POLICIES                         ignore: a refused policy without a good version has no effect (deny)
+  PILOT_POLICY_REMOVAL_DELAY                     how long a file must be unchanged before a policy that is no longer in it is withdrawn (5s)
+
 It fetches the keys with which proxies verify tokens (jwksUri of RequestAuthentications, or what their issuers tell), never from loopback,
 link-local and metadata addresses. Environment variables of Istio change that:
   DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES         namespaces, besides its own, whose workloads may read all debug pages through

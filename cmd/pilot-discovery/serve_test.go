@@ -76,7 +76,13 @@ func free(t *testing.T) string {
 
 func start(t *testing.T, flags ...string) *controlPlane {
 	t.Helper()
-	c := &controlPlane{t: t, dir: t.TempDir(), http: free(t), grpc: free(t), exit: make(chan int, 1)}
+	return startIn(t, t.TempDir(), flags...)
+}
+
+// startIn starts a control plane with a directory.
+func startIn(t *testing.T, dir string, flags ...string) *controlPlane {
+	t.Helper()
+	c := &controlPlane{t: t, dir: dir, http: free(t), grpc: free(t), exit: make(chan int, 1)}
 	c.write("reviews.yaml", fmt.Sprintf(reviews, "10.1.0.1"))
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/admin"
 	"github.com/pilotmesh/pilot/internal/allocate"
+	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/cluster"
 	"github.com/pilotmesh/pilot/internal/config"
 	"github.com/pilotmesh/pilot/internal/jwks"
@@ -26,9 +28,11 @@ import (
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/source/file"
 	"github.com/pilotmesh/pilot/internal/source/folder"
+	"github.com/pilotmesh/pilot/internal/source/kept"
 	"github.com/pilotmesh/pilot/internal/source/kube"
 	"github.com/pilotmesh/pilot/internal/source/remote"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/statefile"
 	"github.com/pilotmesh/pilot/internal/status"
 	"github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/push"
@@ -47,11 +51,11 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	sources, share, err := newSources(s, access, log)
+	policies := &kept.Book{}
+	sources, share, err := newSources(s, access, policies, log)
 	if err != nil {
 		return nil, err
 	}
-	names := namesOf(sources)
 
 	// Metrics, log and pages.
 	build, pages := run.ReadBuild(), (*admin.Pages)(nil)
@@ -63,7 +67,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	loop := newLoop(s, names, secure, log, func(c push.Commit) {
+	loop := newLoop(s, namesOf(sources), secure, log, func(c push.Commit) {
 		metrics.Commit(c)
 		commits.Observe(c)
 		logCommit(log, c)
@@ -96,7 +100,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	g.Add(run.Actor{Name: "first commit", Ready: loop.Synced(), Run: wait})
 	g.Add(run.Actor{Name: "streams", Run: xds.Run})
 	serving := ready.Missing("proxies cannot connect yet")
-	if err := addServers(g, s, access, loop, xds, secure, log); err != nil {
+	if err := addServers(g, s, access, loop, xds, secure, policies, log); err != nil {
 		return nil, err
 	}
 	g.Add(run.Actor{Name: "ready", Run: func(ctx context.Context) error { return serve(ctx, s, ready, serving, log) }})
@@ -156,7 +160,7 @@ func serve(ctx context.Context, s *config.Settings, ready *admin.Readiness, serv
 }
 
 // addServers adds what proxies call, with and without TLS, and what writes to the cluster.
-func addServers(g *run.Group, s *config.Settings, access *rest.Config, loop *push.Loop, xds *server.Server, secure *secure, log *slog.Logger) error {
+func addServers(g *run.Group, s *config.Settings, access *rest.Config, loop *push.Loop, xds *server.Server, secure *secure, policies *kept.Book, log *slog.Logger) error {
 	if s.GRPCAddr != "" {
 		g.Add(run.ListenGRPC("xDS (--grpcAddr)", s.GRPCAddr, grpcServer(xds, s), xds.Drain, s.ShutdownDuration/2))
 	}
@@ -164,7 +168,7 @@ func addServers(g *run.Group, s *config.Settings, access *rest.Config, loop *pus
 		secure.add(g, loop, xds)
 	}
 	if writes(s) {
-		return addWriters(g, s, access, loop, xds, secure, log)
+		return addWriters(g, s, access, loop, xds, secure, policies, log)
 	}
 	return nil
 }
@@ -190,10 +194,21 @@ func newLoop(s *config.Settings, sources []string, secure *secure, log *slog.Log
 }
 
 // newSources creates the sources: files, a folder of Secrets, a Kubernetes cluster, and the remote clusters that its Secrets describe. share returns a
-// sink that also tells the Kubernetes source the mesh configuration of a file.
-func newSources(s *config.Settings, access *rest.Config, log *slog.Logger) (sources []source.Source, share func(source.Sink) source.Sink, err error) {
+// sink that also tells the Kubernetes source the mesh configuration of a file. policies receives the last good versions of policies of a cluster.
+func newSources(s *config.Settings, access *rest.Config, policies *kept.Book, log *slog.Logger) (sources []source.Source, share func(source.Sink) source.Sink, err error) {
 	if s.ConfigDir != "" || s.MeshConfig != "" || s.NetworksConfig != "" {
-		sources = append(sources, file.New(file.Options{Dir: s.ConfigDir, MeshConfig: s.MeshConfig, NetworksConfig: s.NetworksConfig, Cluster: s.Kubernetes(), Log: log}))
+		o := file.Options{
+			Dir: s.ConfigDir, MeshConfig: s.MeshConfig, NetworksConfig: s.NetworksConfig, Cluster: s.Kubernetes(),
+			PolicyWait: s.PolicyWait, IgnoreRefused: s.IgnoreRefused, Log: log,
+		}
+		if s.ConfigDir != "" {
+			path, err := filepath.Abs(s.ConfigDir)
+			if err != nil {
+				return nil, nil, fmt.Errorf("the path of --configDir: %w", err)
+			}
+			o.Kept = kept.Folder{Dir: statefile.Dir(s.CA.StateDir), Of: path}
+		}
+		sources = append(sources, file.New(o))
 	}
 	if s.CredentialsDir != "" {
 		sources = append(sources, folder.New(s.CredentialsDir, log))
@@ -205,7 +220,11 @@ func newSources(s *config.Settings, access *rest.Config, log *slog.Logger) (sour
 		Local: s.ClusterID, Timeout: s.RemoteClusterTimeout, Log: log,
 		Source: kube.Options{Namespace: s.Namespace, Revision: s.Revision, QPS: s.KubernetesQPS, Burst: s.KubernetesBurst, Log: log},
 	})
+	if !writes(s) {
+		policies = nil
+	}
 	local, err := kube.New(kube.Options{
+		Policies: policies, IgnoreRefused: s.IgnoreRefused,
 		Remote: remotes.Tell, RemoteNamespace: s.RemoteNamespace,
 		Config: access, Cluster: s.ClusterID, Namespace: s.Namespace, Revision: s.Revision, Configuration: s.ConfigDir == "",
 		MeshConfigMap: s.MeshConfig == "", NetworksConfigMap: s.NetworksConfig == "", SharedMeshConfig: s.SharedMeshConfig,
@@ -249,7 +268,7 @@ func controlNamespace(s *config.Settings) string {
 
 // addWriters adds the actors that write to the cluster: one that registers the proxies of this replica, and one that does what only
 // one replica may do.
-func addWriters(g *run.Group, s *config.Settings, access *rest.Config, loop *push.Loop, xds *server.Server, secure *secure, log *slog.Logger) error {
+func addWriters(g *run.Group, s *config.Settings, access *rest.Config, loop *push.Loop, xds *server.Server, secure *secure, policies *kept.Book, log *slog.Logger) error {
 	target, err := cluster.NewStatuses(access)
 	if err != nil {
 		return err
@@ -258,8 +277,13 @@ func addWriters(g *run.Group, s *config.Settings, access *rest.Config, loop *pus
 	if err != nil {
 		return err
 	}
+	keeper, err := cluster.NewPolicies(access, s.Namespace)
+	if err != nil {
+		return err
+	}
+	keeper.Map, keeper.Key, keeper.Book, keeper.Log = kube.KeptMap, kube.KeptKey, policies, log
 	tasks := []func(context.Context){
-		status.New(status.Options{Mesh: loop, Streams: xds, Target: target, Log: log}).Run,
+		status.New(status.Options{Mesh: loop, Streams: xds, Target: target, Log: log}).Run, keeper.Run,
 	}
 	if s.SecureGRPCAddr != "" && !s.CA.Off {
 		roots, err := secure.roots(access, loop, log)
@@ -323,9 +347,9 @@ func addPages(g *run.Group, s *config.Settings, pages *admin.Pages, log *slog.Lo
 
 // addSource adds a source, without which the program is not ready.
 func addSource(g *run.Group, one source.Source, sink source.Sink, ready *admin.Readiness) {
-	listed := ready.Missing("source " + one.Name() + " has not been read")
+	why := ready.Waiting("source " + one.Name() + " has not been read")
 	g.Add(run.Actor{Name: "source " + one.Name(), Run: func(ctx context.Context) error {
-		return one.Run(ctx, listing{sink, one.Name(), listed})
+		return one.Run(ctx, listing{sink, one.Name(), why})
 	}})
 }
 
@@ -346,16 +370,24 @@ func wait(ctx context.Context) error {
 	return nil
 }
 
-// listing calls listed when its source has listed everything. The source of remote clusters also passes on batches of other sources.
+// listing notes when its source has listed everything, and until then what hinders it. The source of remote clusters also passes on batches of
+// other sources.
 type listing struct {
 	source.Sink
-	of     string
-	listed func()
+	of  string
+	why *admin.Waiting
 }
 
 func (l listing) Apply(b source.Batch) {
-	if b.Synced && b.Source == l.of {
-		l.listed()
+	if b.Source == l.of {
+		for _, e := range b.Problems {
+			if p := e.Problem; p.Severity == api.Error && p.Object == (api.Key{}) {
+				l.why.Hindered(p.Reason, e.Gone)
+			}
+		}
+		if b.Synced {
+			l.why.Done()
+		}
 	}
 	l.Sink.Apply(b)
 }

@@ -30,3 +30,43 @@ func (r *Readiness) Reasons() []string {
 	defer r.mu.Unlock()
 	return slices.Clone(r.missing)
 }
+
+// Waiting is a reason why the control plane is not ready, with what hinders the end of it.
+type Waiting struct {
+	of     *Readiness
+	text   string
+	shown  string
+	done   func()
+	causes []string
+}
+
+// Waiting adds a reason. One goroutine may use the result.
+func (r *Readiness) Waiting(reason string) *Waiting {
+	return &Waiting{of: r, text: reason, shown: reason, done: r.Missing(reason)}
+}
+
+// Hindered notes a cause, or that it is gone. The reason names the first of them.
+func (w *Waiting) Hindered(cause string, gone bool) {
+	if i := slices.Index(w.causes, cause); gone && i >= 0 {
+		w.causes = slices.Delete(w.causes, i, i+1)
+	} else if !gone && i < 0 {
+		w.causes = append(w.causes, cause)
+	}
+	text := w.text
+	if len(w.causes) > 0 {
+		text += ": " + w.causes[0]
+	}
+	if w.done == nil || text == w.shown {
+		return
+	}
+	w.done()
+	w.shown, w.done = text, w.of.Missing(text)
+}
+
+// Done removes the reason. It may be called again.
+func (w *Waiting) Done() {
+	if w.done != nil {
+		w.done()
+	}
+	w.done = nil
+}

@@ -58,11 +58,14 @@ func (a *Analysis) File(name string, data []byte) {
 		text := doc
 		doc.Check()
 		if doc.Identified && a.seen(&doc) {
-			doc.Object = nil
+			doc.Object, doc.Denying = nil, nil
 		}
 		if doc.Object != nil {
 			a.Objects++
 			a.usable[doc.Key] = usable{doc.Object, text}
+		} else if doc.Denying != nil {
+			a.usable[doc.Key] = usable{doc.Denying, text}
+			doc.Problems = append(doc.Problems, doc.Denying.Denial())
 		}
 		a.problems = append(a.problems, doc.Problems...)
 	}

@@ -2,7 +2,7 @@
 //
 // There are three steps. [Decode] parses a document and reads its fields. A field of a wrong type, a duplicate key, and an
 // unknown field that looks like a misspelt known one are errors; every other unknown field is a warning, because it may be newer
-// than the API module. [Validate] checks the object by the rules of its kind. [Unsupported] warns of every valid field that
+// than the API module; in an access policy ([Key.GuardsAccess]) it is an error. [Validate] checks the object by the rules of its kind. [Unsupported] warns of every valid field that
 // the product does not act on, so that no setting is ignored without a [Problem]. A Problem names the file, line and field.
 //
 // Invariants:

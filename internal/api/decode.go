@@ -19,6 +19,11 @@ type Document struct {
 	Identified bool
 	// Object is nil if the document cannot be used.
 	Object *Object
+	// Denying is the substitute of an access policy whose document cannot be used; nil if it needs none. It denies everything that the
+	// policy is about, and is for policies without an earlier version.
+	Denying *Object
+	// Cut is true if there may be more objects in the document than the one that it names, because it could not be read to its end.
+	Cut bool
 	// Position is the document's first line.
 	Position Position
 	// Problems are what is wrong with the document.
@@ -91,7 +96,7 @@ func (t Text) Decode(file string) (docs []Document) {
 	root, err := t.text.Parse()
 	switch {
 	case err != nil:
-		return []Document{unreadable(file, t.text, err)}
+		return []Document{salvage(unreadable(file, t.text, err))}
 	case root == nil:
 		return nil
 	}
@@ -143,12 +148,13 @@ func (d Document) decode(root *document.Value) Document {
 	e := readEnvelope(root)
 	d.Key = e.key
 	d.Identified = e.identified
+	d.Cut = countOf(root, "kind") > 1
 	if m := e.kind.message(); m != nil {
 		spec := root.Get("spec")
 		if spec == nil {
 			spec = &document.Value{Line: root.Line} // null: the empty spec
 		}
-		e.Add(document.Read(m, spec, (*document.Path)(nil).Field("spec"), document.Options{NotZero: rules.NotZero}))
+		e.Add(document.Read(m, spec, (*document.Path)(nil).Field("spec"), document.Options{NotZero: rules.NotZero, Strict: d.Key.GuardsAccess()}))
 		if !e.Failed() {
 			o := &Object{Key: e.key, Created: e.created, Labels: e.labels, Annotations: e.annotations, Healthy: e.healthy, Unhealthy: e.unhealthy, Allocated: e.allocated, Spec: m, Position: d.Position}
 			if err := o.rehash(); err != nil {
@@ -157,6 +163,9 @@ func (d Document) decode(root *document.Value) Document {
 				d.Object = o
 			}
 		}
+	}
+	if d.Object == nil {
+		d.Denying = denying(e, d.Position, selectionIn(root.Get("spec")))
 	}
 	d.Problems = problems(d.Key, d.Position.File, e.Findings())
 	sortByLine(d.Problems)
@@ -204,7 +213,7 @@ func Validate(o *Object) []Problem {
 func (d *Document) Check() {
 	defer func() { d.text = document.Text{} }()
 	defer contain(func(reason string) {
-		d.Object = nil
+		d.refuse()
 		d.Problems = append(d.Problems, Problem{Object: d.Key, Position: d.Position, Severity: Error, Reason: reason})
 	})
 	if d.Object == nil {
@@ -217,10 +226,19 @@ func (d *Document) Check() {
 	}
 	d.locate(found)
 	if failed {
-		d.Object = nil
+		d.refuse()
 	}
 	d.Problems = append(d.Problems, found...)
 	sortByLine(d.Problems)
+}
+
+// refuse takes the object of the document out of use.
+func (d *Document) refuse() {
+	if o := d.Object; o != nil {
+		e := &envelope{key: o.Key, labels: o.Labels, created: o.Created, annotations: o.Annotations, identified: true}
+		d.Denying = denying(e, d.Position, selectionOf(o.Spec))
+	}
+	d.Object = nil
 }
 
 // sortByLine sorts problems by line, and keeps the order of those on the same line.
@@ -266,6 +284,11 @@ func (d Document) ShiftLines(lines int) Document {
 		o := *d.Object
 		o.Position.Line += lines
 		d.Object = &o
+	}
+	if d.Denying != nil {
+		o := *d.Denying
+		o.Position.Line += lines
+		d.Denying = &o
 	}
 	return d
 }

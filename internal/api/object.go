@@ -29,6 +29,8 @@ type Object struct {
 	Healthy, Unhealthy bool
 	// Allocated are the addresses that status.addresses allocates to the hosts of a ServiceEntry.
 	Allocated []Allocation
+	// Substitute is true if the control plane made the object in the place of a refused access policy without a known earlier version.
+	Substitute bool
 	// Spec is a message of istio.io/api/networking/v1alpha3, of istio.io/api/security/v1beta1, or of package ingress.
 	Spec proto.Message
 	// Hash covers everything except Position.
@@ -97,6 +99,9 @@ func (o *Object) rehash() error {
 		return append(binary.AppendUvarint(b, uint64(len(s))), s...)
 	}
 	var b []byte
+	if o.Substitute {
+		b = append(b, 0) // the length of a kind is never 0
+	}
 	b = text(text(text(b, o.Kind), o.Namespace), o.Name)
 	b = binary.AppendVarint(binary.AppendVarint(b, o.Created.Unix()), int64(o.Created.Nanosecond()))
 	texts := func(b []byte, m map[string]string) []byte {

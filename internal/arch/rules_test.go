@@ -31,8 +31,9 @@ var flow = []struct{ pkg, imports string }{
 	{"proxy", "api identity intern mesh omap"},
 	// From the outside world to rows.
 	{"source/remote", "api kube source source/kube"},
+	{"source/kept", "api omap statefile"},
 	{"source/folder", "api credential filewatch kube source"},
-	{"source/...", "api credential intern kube links mesh omap run source"},
+	{"source/...", "api credential intern kube links mesh omap run source source/kept"},
 	{"state", "api api/ingress compliance gateways intern kube mesh omap proxy source store"},
 	// From rows to what a class may see and must obey.
 	{"view/...", "api api/ingress gateways intern kube mesh omap proxy query state store view/..."},
@@ -73,7 +74,7 @@ var flow = []struct{ pkg, imports string }{
 	{"jwks", "api safedial source state xds/push"},
 	{"permission", "api kube omap source state xds/push xds/resource xds/secret"},
 	{"register", "api kube omap source state view/registration xds/push"},
-	{"cluster", "api identity register state status view/registration"},
+	{"cluster", "api identity register source/kept state status view/registration"},
 	{"analyze", "api mesh omap query source state store xds/class xds/explain"},
 	{"agent/...", "agent/... api/document ca compliance config credential filewatch links mesh omap run safedial xds/envoy xds/nds"},
 	{"capture/settings", ""},

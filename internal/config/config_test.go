@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -211,6 +212,30 @@ func TestRemoteClusterTimeout(t *testing.T) {
 		}
 		if !strings.Contains(got, want) {
 			t.Errorf("%q: got %q, want %q", value, got, want)
+		}
+	}
+}
+
+// TestRefusedPolicies: refused access policies deny unless the setting says otherwise, and no other value is accepted.
+func TestRefusedPolicies(t *testing.T) {
+	for _, c := range []struct {
+		refused, delay, wrong string
+		ignore                bool
+		wait                  time.Duration
+	}{
+		{"", "", "", false, 5 * time.Second},
+		{"deny", "1s", "", false, time.Second},
+		{"ignore", "2m", "", true, 2 * time.Minute},
+		{"warn", "", "PILOT_REFUSED_POLICIES", false, 5 * time.Second},
+		{"", "0s", "PILOT_POLICY_REMOVAL_DELAY", false, 0},
+		{"", "1h", "PILOT_POLICY_REMOVAL_DELAY", false, time.Hour},
+		{"", "soon", "PILOT_POLICY_REMOVAL_DELAY", false, 0},
+	} {
+		values := map[string]string{"PILOT_REFUSED_POLICIES": c.refused, "PILOT_POLICY_REMOVAL_DELAY": c.delay}
+		s := New(func(name string) (string, bool) { v, ok := values[name]; return v, ok })
+		err := errors.Join(s.environment...)
+		if s.IgnoreRefused != c.ignore || s.PolicyWait != c.wait || (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
+			t.Errorf("%q, %q: ignore %v, wait %v, %v", c.refused, c.delay, s.IgnoreRefused, s.PolicyWait, err)
 		}
 	}
 }

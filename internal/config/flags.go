@@ -35,7 +35,7 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.MonitoringAddr, "monitoringAddr", s.MonitoringAddr, "second address of the same pages, for Prometheus; empty for none")
 	fs.StringVar(&s.GRPCAddr, "grpcAddr", s.GRPCAddr, "address of xDS without TLS; empty for none")
 	fs.StringVar(&s.SecureGRPCAddr, "secureGRPCAddr", s.SecureGRPCAddr, "address of xDS and of the certificate authority over TLS; callers must show a certificate of the mesh or a token; empty for none")
-	fs.StringVar(&s.CA.StateDir, "stateDir", s.CA.StateDir, "folder for what must be remembered outside Kubernetes: the keys of the certificate authority and of tokens")
+	fs.StringVar(&s.CA.StateDir, "stateDir", s.CA.StateDir, "folder for what must be remembered outside Kubernetes: the keys of the certificate authority and of tokens, and the last good versions of access policies")
 	fs.StringVar(&s.CA.CertFile, "tlsCertFile", "", "file with the certificate that the control plane shows; the default is one that its certificate authority signs")
 	fs.StringVar(&s.CA.KeyFile, "tlsKeyFile", "", "file with the key of --tlsCertFile")
 	fs.StringVar(&s.CA.RootsFile, "caCertFile", "", "file with further roots of certificates that callers may show")

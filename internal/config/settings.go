@@ -52,6 +52,10 @@ type Settings struct {
 	// of a proxy stays after it has disconnected.
 	Register          bool
 	RegistrationGrace time.Duration
+	// IgnoreRefused is true if refused access policies without a known good version are ignored; otherwise such a policy denies everything
+	// that it is about. PolicyWait is how long a file must be unchanged before a policy is withdrawn that is no longer in it.
+	IgnoreRefused bool
+	PolicyWait    time.Duration
 	// KeyRefresh is the time between two fetches of a key set for tokens. BlockedKeyServers are addresses that no key set is fetched
 	// from, besides loopback addresses and their like. InsecureKeyServers is true to accept any certificate of key servers.
 	KeyRefresh         time.Duration
@@ -157,6 +161,7 @@ func New(lookup func(name string) (string, bool)) *Settings {
 	s.AllocateIPv4 = s.prefix(env, "PILOT_IP_AUTOALLOCATE_IPV4_PREFIX", "240.240.0.0/16")
 	s.AllocateIPv6 = s.prefix(env, "PILOT_IP_AUTOALLOCATE_IPV6_PREFIX", "2001:2::/48")
 	s.keyServers(env)
+	s.refusedPolicies(env)
 	grace, err := time.ParseDuration(env("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", "10s"))
 	if s.RegistrationGrace = grace; err != nil || grace < 0 {
 		s.environment = append(s.environment, fmt.Errorf("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD: %q is not a duration such as 10s", env("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", "")))
@@ -174,6 +179,27 @@ func (s *Settings) prefix(env func(name, otherwise string) string, name, otherwi
 	}
 	return p.Masked()
 }
+
+// refusedPolicies reads the settings for access policies that are refused or lost.
+func (s *Settings) refusedPolicies(env func(name, otherwise string) string) {
+	const refused, wait = "PILOT_REFUSED_POLICIES", "PILOT_POLICY_REMOVAL_DELAY"
+	switch value := env(refused, "deny"); value {
+	case "deny", "ignore":
+		s.IgnoreRefused = value == "ignore"
+	default:
+		s.environment = append(s.environment, fmt.Errorf("%s: %q is neither deny nor ignore", refused, value))
+	}
+	d, err := time.ParseDuration(env(wait, "5s"))
+	if s.PolicyWait = d; err != nil || d < minPolicyWait || d > maxPolicyWait {
+		s.environment = append(s.environment, fmt.Errorf("%s: %q is not a duration from %v to %v such as 5s", wait, env(wait, ""), minPolicyWait, maxPolicyWait))
+	}
+}
+
+// The limits of how long a policy stays that is no longer in its file.
+const (
+	minPolicyWait = 100 * time.Millisecond
+	maxPolicyWait = 10 * time.Minute
+)
 
 // minRangeBits is the least number of bits of an address that a range of allocated addresses leaves open.
 const minRangeBits = 8

@@ -41,6 +41,16 @@ func (d Dir) Path(name string) string { return filepath.Join(string(d), name) }
 
 // Read reads a file. It refuses one that other users can read, because its content is known to them.
 func (d Dir) Read(name string) ([]byte, error) {
+	return d.read(name, 0o077, "can be read or changed by other users (mode %#o), and it has a private key; replace the key, or run chmod 600 on it if nobody has read it")
+}
+
+// ReadUnchanged reads a file without secrets. It refuses one that other users can change.
+func (d Dir) ReadUnchanged(name string) ([]byte, error) {
+	return d.read(name, 0o022, "can be changed by other users (mode %#o), so it is not believed; remove it, or run chmod 600 on it if nobody has changed it")
+}
+
+// read reads a file whose mode has none of the forbidden bits. trouble describes a file that has one.
+func (d Dir) read(name string, forbidden fs.FileMode, trouble string) ([]byte, error) {
 	path := d.Path(name)
 	info, err := os.Stat(path)
 	switch {
@@ -48,8 +58,8 @@ func (d Dir) Read(name string) ([]byte, error) {
 		return nil, err
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("%s is not a regular file; remove it", path)
-	case info.Mode().Perm()&0o077 != 0:
-		return nil, fmt.Errorf("%s can be read or changed by other users (mode %#o), and it has a private key; replace the key, or run chmod 600 on it if nobody has read it", path, info.Mode().Perm())
+	case info.Mode().Perm()&forbidden != 0:
+		return nil, fmt.Errorf("%s "+trouble, path, info.Mode().Perm())
 	case info.Size() > maxSize:
 		return nil, fmt.Errorf("%s has %d bytes, and the most is %d", path, info.Size(), maxSize)
 	}

@@ -16,6 +16,8 @@ import (
 type Options struct {
 	// Lenient makes all unknown fields and duplicate keys Warnings.
 	Lenient bool
+	// Strict makes all unknown fields errors, because their restrictions would be lost.
+	Strict bool
 	// NotZero returns why a field must not be zero, although it may be omitted; "" if it may be zero. Only Read can check this,
 	// because a message does not tell a zero from an omitted field.
 	NotZero func(protoreflect.FieldDescriptor) string
@@ -151,6 +153,8 @@ func (r *reader) unknown(of *Value, m Member, at *Path, d protoreflect.MessageDe
 	switch {
 	case r.Lenient:
 		r.Warn(m.Line, at, "%s (ignored)", reason)
+	case r.Strict && Closest(m.Key, names) == "":
+		r.Fail(m.Line, at, "%s; an access policy is not used without a part of it: remove the field, or upgrade the control plane if the field is newer", reason)
 	case isChoice(d) && len(of.Members) == 1:
 		r.Fail(m.Line, at, "%s; one of %s is needed", reason, strings.Join(names, ", "))
 	case Closest(m.Key, names) != "":

@@ -30,6 +30,7 @@ func (r *run) examine(path string, now time.Time) {
 		r.structure = true
 	case errors.Is(err, fs.ErrNotExist):
 		if _, known := r.tree.files[path]; !known {
+			r.gone(path, now)
 			return
 		}
 		if _, err := os.Stat(filepath.Dir(path)); err != nil {
@@ -50,6 +51,7 @@ func (r *run) examine(path string, now time.Time) {
 // read reads a configuration file.
 func (r *run) read(path string, now time.Time) {
 	delete(r.missing, path)
+	delete(r.left, path)
 	data, info, err := readFile(path, r.Quiet)
 	switch {
 	case errors.Is(err, errBusy), errors.Is(err, fs.ErrNotExist): // in the latter case it has just been removed
@@ -71,8 +73,22 @@ func (r *run) read(path string, now time.Time) {
 			delete(r.emptySince, path)
 		}
 		r.tree.files[path] = newStamp(info, now)
-		r.ledger.read(path, data)
+		before := r.ledger.leavers(path)
+		if again := r.ledger.read(path, data, now, info.ModTime(), r.replaced(path, info, len(data))); !again.IsZero() {
+			r.pending.postpone(path, again)
+		}
+		r.lastRead[path] = info
+		if len(before) == 0 {
+			r.sayLeaving(path, r.ledger.leavers(path))
+		}
 	}
+}
+
+// replaced reports whether a file took the place of the one that was read before and is whole: a rename, or another symbolic link, put it
+// there, and it was not written to since. An empty one was probably just created.
+func (r *run) replaced(path string, info fs.FileInfo, size int) bool {
+	last := r.lastRead[path]
+	return r.watcher != nil && size > 0 && last != nil && !os.SameFile(last, info) && !r.written[path]
 }
 
 // keepKnown records a file that will be read later.
@@ -177,8 +193,9 @@ func (r *run) compare(t *tree, now time.Time) {
 			t.files[path] = before
 			continue
 		}
-		r.forget(path)
+		r.forget(path, now)
 	}
+	r.ledger.recall(t)
 }
 
 // explain reports what could not be read or watched as Problems, and schedules another attempt.

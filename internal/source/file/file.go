@@ -9,6 +9,8 @@
 // Invariants:
 //   - An object that was valid once is kept until the user has removed it. An invalid document, an unreadable or temporarily
 //     empty file, or a missing root directory does not remove it. Each of these is a Problem.
+//   - An access policy that was valid once survives restarts (Options.Kept), and one that never was denies all that it is about. Its loss
+//     waits longer than any other change, unless another file was put in the place of its file, because a file that is written in pieces has lost it for some time; see leaving.go.
 //   - A change without effect (a touched, rewritten, reordered, commented or annotated document) causes no events.
 //   - After a change of one file, only that file is read, and only its changed documents are decoded.
 //
@@ -20,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"slices"
 	"time"
@@ -29,6 +32,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/source/kept"
 )
 
 // Options of a file source.
@@ -45,6 +49,12 @@ type Options struct {
 	Quiet time.Duration
 	// MaxWait limits that wait (default 50 ms). It is also how long a file must be empty before its objects are removed.
 	MaxWait time.Duration
+	// PolicyWait is how long a file must be unchanged before access policies are withdrawn that are no longer in it (default 5 s).
+	PolicyWait time.Duration
+	// IgnoreRefused is true if refused access policies without a known good version have no effect, instead of substitutes that deny.
+	IgnoreRefused bool
+	// Kept, if not nil, keeps the last good versions of access policies.
+	Kept Keeper
 	// Poll is the interval at which files are checked that cannot be watched (default 1 s).
 	Poll time.Duration
 	// Log receives messages for operators (default: none).
@@ -61,6 +71,7 @@ type Source struct {
 func New(o Options) *Source {
 	o.Quiet = cmp.Or(o.Quiet, 5*time.Millisecond)
 	o.MaxWait = cmp.Or(o.MaxWait, 50*time.Millisecond)
+	o.PolicyWait = cmp.Or(o.PolicyWait, 5*time.Second)
 	o.Poll = cmp.Or(o.Poll, time.Second)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -76,11 +87,15 @@ func (s *Source) Name() string { return "file:" + s.o.Dir }
 func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	r := &run{
 		Options: s.o, name: s.Name(), sink: sink, newWatcher: s.newWatcher,
-		pending: newPending(s.o.Quiet, s.o.MaxWait), ledger: newLedger(), tree: newWalker(nil).tree,
-		emptySince: map[string]time.Time{}, missing: map[string]time.Time{},
+		pending: newPending(s.o.Quiet, s.o.MaxWait), ledger: newLedger(waits{cutWaits * s.o.MaxWait, s.o.PolicyWait}), tree: newWalker(nil).tree,
+		emptySince: map[string]time.Time{}, missing: map[string]time.Time{}, left: map[string]time.Time{},
+		written: map[string]bool{}, lastRead: map[string]fs.FileInfo{},
+		book: &kept.Book{}, inForce: map[api.Key]bool{},
 		mesh: meshFile(s.o.MeshConfig, s.o.Cluster), networks: networksFile(s.o.NetworksConfig),
 	}
 	defer r.unwatch()
+	r.ledger.ignoreRefused = s.o.IgnoreRefused
+	r.load()
 	r.structure = true
 	r.settle(time.Now())
 	timer := time.NewTimer(0)
@@ -115,6 +130,9 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	}
 }
 
+// cutWaits is how many times MaxWait a file that seems to be cut off must be unchanged before it loses objects.
+const cutWaits = 4
+
 // structural is a pseudo path in pending that stands for the structure of the tree: its directories and links.
 const structural = ""
 
@@ -137,10 +155,20 @@ type run struct {
 	lastEvent time.Time
 	synced    bool
 
-	emptySince map[string]time.Time // files that were truncated and will probably be written soon
-	missing    map[string]time.Time // files that are removed but kept for now; see hold
-	removed    []string             // files that this round found removed
-	fileBusy   bool                 // this round found a file that is being written
+	emptySince map[string]time.Time   // files that were truncated and will probably be written soon
+	missing    map[string]time.Time   // files that are removed but kept for now; see hold
+	written    map[string]bool        // files that were written in place since they have their name
+	lastRead   map[string]fs.FileInfo // by file: its state when it was read
+	left       map[string]time.Time   // removed files whose access policies stay in force for now
+	removed    []string               // files that this round found removed
+	fileBusy   bool                   // this round found a file that is being written
+
+	book         *kept.Book       // the last good versions of access policies
+	inForce      map[api.Key]bool // the access policies that were settled
+	saveFailed   bool
+	saveProblems [kept.Parts][]api.Problem
+	loadProblems []api.Problem
+	toldProblems []api.Problem // the problems of keeping versions that commit has passed on
 
 	treeProblems []api.Problem // problems of the tree
 	mesh         settings[*meshconfig.MeshConfig]
@@ -154,6 +182,12 @@ func (r *run) event(e fsnotify.Event, now time.Time) {
 		r.pending.add(structural, now)
 	}
 	for _, path := range paths {
+		switch {
+		case e.Has(fsnotify.Write):
+			r.written[path] = true
+		case e.Has(fsnotify.Create): // also the target of a rename
+			delete(r.written, path)
+		}
 		// Writes to files that are neither configuration nor directories have no effect.
 		if _, known := r.tree.files[path]; known || isConfig(path) || !e.Has(fsnotify.Write) {
 			r.pending.add(path, now)
@@ -175,9 +209,11 @@ func (r *run) eventsLost(err error) {
 func (r *run) settle(now time.Time) {
 	r.fileBusy = false
 	for _, path := range r.pending.due(now) {
-		if path == structural {
+		switch path {
+		case structural:
 			r.structure = true
-		} else {
+		case saving: // commit saves
+		default:
 			r.examine(path, now)
 		}
 	}
@@ -188,11 +224,14 @@ func (r *run) settle(now time.Time) {
 	for _, path := range r.removed {
 		if _, known := r.tree.files[path]; known && !r.hold(path, now) {
 			delete(r.tree.files, path)
-			r.forget(path)
+			r.forget(path, now)
 		}
 	}
 	r.removed = nil
 	r.commit()
+	if r.keep(now); !slices.Equal(r.keepProblems(), r.toldProblems) {
+		r.commit()
+	}
 }
 
 // hold reports whether the objects of a removed file are kept for now, because a file that is being written may replace it.
@@ -208,17 +247,23 @@ func (r *run) hold(path string, now time.Time) bool {
 	return true
 }
 
-// forget removes the objects of a removed file.
-func (r *run) forget(path string) {
+// forget removes the objects of a removed file. Its access policies stay in force for some time, because the file may be written again.
+func (r *run) forget(path string, now time.Time) {
 	delete(r.emptySince, path)
 	delete(r.missing, path)
-	r.ledger.remove(path)
+	delete(r.written, path)
+	if policies := r.ledger.vanish(path); len(policies) > 0 {
+		r.left[path] = now
+		r.pending.postpone(path, now.Add(r.PolicyWait))
+		r.sayLeaving(path, policies)
+	}
 }
 
 // commit passes a batch to the sink if anything has changed.
 func (r *run) commit() {
 	ready := r.listed && r.mesh.known() && r.networks.known() && (r.synced || r.pending.idle())
-	events, problems := r.ledger.commit(slices.Concat(r.treeProblems, r.mesh.problems, r.networks.problems))
+	r.toldProblems = r.keepProblems()
+	events, problems := r.ledger.commit(slices.Concat(r.treeProblems, r.mesh.problems, r.networks.problems, r.toldProblems))
 	b := source.Batch{
 		Source: r.name, Events: events, Problems: problems, Synced: ready || r.synced,
 		Mesh: r.mesh.changed, Networks: r.networks.changed,

@@ -1,9 +1,11 @@
 package file
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/omap"
@@ -18,14 +20,24 @@ import (
 //     use is kept, unless another claim has a version.
 //   - If a document does not even identify its object, the earlier claims of its file that are no longer in the file are kept in
 //     reserve. A reserve is used only while no other claim has a version.
-//   - An object without claims and reserves is removed.
+//   - An object without claims and reserves is removed. If a file loses objects, as one does that is being written in pieces, some of them
+//     stay in reserve until the file has been unchanged for some time; see leave.
+//   - An access policy whose document is invalid, and that has no known version, not even from an earlier run, is replaced by a
+//     substitute that denies.
 type ledger struct {
+	waits
+	// ignoreRefused is true if refused policies have no substitutes.
+	ignoreRefused bool
+	// kept are the versions of access policies that an earlier run has kept, until everything has been listed.
+	kept versions
+
 	files     map[string]*file
 	claims    map[api.Key][]*claim
 	published map[api.Key]*api.Object
 
 	touched   map[api.Key]struct{}      // objects whose claims have changed since the last commit
-	conflicts map[api.Key][]api.Problem // by object with several claims
+	policies  map[api.Key]*api.Object   // the access policies among them, as they were settled; nil for removed ones
+	conflicts map[api.Key][]api.Problem // by object with several claims, or with a substitute
 	notes     []api.Problem             // problems about directories and other things without documents
 	problems  []api.Problem             // all problems, as of the last commit
 	outdated  bool                      // problems must be collected again
@@ -34,6 +46,9 @@ type ledger struct {
 // file is the content of one file.
 type file struct {
 	sum      omap.Hash // hash of its bytes
+	since    time.Time // when they were seen first
+	ended    bool      // they end with a line break
+	leaving  bool      // some claims are in reserve until the file is settled
 	texts    map[omap.Hash]text
 	claims   []*claim
 	problems []api.Problem
@@ -58,32 +73,50 @@ type claim struct {
 	at     api.Position
 	object *api.Object // nil: no version has ever been valid
 	state  claimState
+	// denying is the substitute of an invalid document; nil if it has none.
+	denying *api.Object
 }
 
-func newLedger() *ledger {
+// known reports whether the claim has something that may be in force.
+func (c *claim) known() bool { return c.object != nil || c.denying != nil }
+
+func newLedger(w waits) *ledger {
 	return &ledger{
+		waits:     w,
 		files:     map[string]*file{},
 		claims:    map[api.Key][]*claim{},
 		published: map[api.Key]*api.Object{},
 		touched:   map[api.Key]struct{}{},
+		policies:  map[api.Key]*api.Object{},
 		conflicts: map[api.Key][]api.Problem{},
 	}
 }
 
-// read updates the content of a file. Documents that have not changed are not decoded again.
-func (l *ledger) read(path string, data []byte) {
+// read updates the content of a file, which was written at some time. Documents that have not changed are not decoded again. If again is
+// not zero, the file must be read again then, even if it does not change. complete is true if the file is known to be whole.
+func (l *ledger) read(path string, data []byte, now, written time.Time, complete bool) (again time.Time) {
 	sum := omap.Sum(data)
-	old := l.files[path]
-	if old != nil && old.sum == sum {
-		return
+	old := l.before(path)
+	if old != nil && old.sum == sum && !old.leaving {
+		return again
 	}
-	f := &file{sum: sum, texts: map[omap.Hash]text{}}
+	f := &file{sum: sum, since: now, ended: bytes.HasSuffix(data, []byte("\n")), texts: map[omap.Hash]text{}}
+	switch {
+	case l.files[path] == nil && written.Before(now):
+		f.since = written
+	case old != nil && old.sum == sum:
+		f.since, f.ended = old.since, old.ended
+	}
+	w := l.waits
+	if complete {
+		w = waits{}
+	}
 	whole := true // every document identifies its object
 	last := lastGood(old)
 	texts, p := api.Split(path, data)
 	if p != nil {
 		l.unreadable(path, *p)
-		return
+		return again
 	}
 	for _, t := range texts {
 		id := omap.Sum(t.Bytes())
@@ -101,11 +134,12 @@ func (l *ledger) read(path string, data []byte) {
 		f.texts[id] = known
 		for _, d := range known.docs {
 			f.addProblems(d.Problems)
+			whole = whole && !d.Cut
 			switch {
 			case d.Object != nil:
 				f.claims = append(f.claims, &claim{key: d.Key, at: d.Position, object: d.Object})
 			case d.Identified:
-				f.claims = append(f.claims, &claim{key: d.Key, at: d.Position, object: last[d.Key], state: stale})
+				f.claims = append(f.claims, &claim{key: d.Key, at: d.Position, object: last[d.Key], state: stale, denying: d.Denying})
 			case api.Failed(d.Problems):
 				whole = false
 			}
@@ -113,8 +147,23 @@ func (l *ledger) read(path string, data []byte) {
 	}
 	if !whole {
 		f.keep(old)
+	} else if wait := f.leave(old, w, now.Sub(f.since)); wait > 0 {
+		f.leaving, again = true, f.since.Add(wait)
 	}
 	l.put(path, f)
+	return again
+}
+
+// before returns the content of a file before it is read; nil if nothing is known of it. At first, that is what an earlier run has kept.
+func (l *ledger) before(path string) *file {
+	if f := l.files[path]; f != nil || len(l.kept.byFile[path]) == 0 {
+		return f
+	}
+	f := &file{}
+	for _, o := range l.kept.byFile[path] {
+		f.claims = append(f.claims, &claim{key: o.Key, at: o.Position, object: o, state: reserve})
+	}
+	return f
 }
 
 // maxProblems limits the number of problems that are reported for one file.
@@ -167,17 +216,22 @@ func (f *file) keep(old *file) {
 		named[c.key] = true
 	}
 	for _, c := range old.claims {
-		if c.object != nil && !named[c.key] {
+		if c.known() && !named[c.key] {
 			named[c.key] = true
-			f.claims = append(f.claims, &claim{key: c.key, at: c.at, object: c.object, state: reserve})
+			f.claims = append(f.claims, c.reserved())
 		}
 	}
+}
+
+// reserved returns the claim as a reserve.
+func (c *claim) reserved() *claim {
+	return &claim{key: c.key, at: c.at, object: c.object, state: reserve, denying: c.denying}
 }
 
 // unreadable records that a file cannot be read. Its claims are kept in reserve.
 func (l *ledger) unreadable(path string, p api.Problem) {
 	f := &file{problems: []api.Problem{p}}
-	f.keep(l.files[path])
+	f.keep(l.before(path))
 	l.put(path, f)
 }
 
@@ -218,6 +272,9 @@ func (l *ledger) hasClaims(path string) bool {
 func (l *ledger) commit(notes []api.Problem) (events []source.Event, problems []source.ProblemEvent) {
 	for key := range l.touched {
 		winner, old := l.settle(key), l.published[key]
+		if key.GuardsAccess() {
+			l.policies[key] = winner
+		}
 		switch {
 		case winner == nil && old != nil:
 			delete(l.published, key)
@@ -247,30 +304,49 @@ func (l *ledger) settle(key api.Key) *api.Object {
 	}
 	slices.SortFunc(claims, func(a, b *claim) int { return cmp.Or(cmp.Compare(a.rank(), b.rank()), a.at.Compare(b.at)) })
 	var winner *claim
-	var losers []api.Problem
+	var found []api.Problem
 	for _, c := range claims {
 		switch {
 		case c.object == nil:
 		case winner == nil:
 			winner = c
 		case c.state == fresh:
-			losers = append(losers, api.Problem{Object: key, Position: c.at, Severity: api.Error, Reason: fmt.Sprintf(
+			found = append(found, api.Problem{Object: key, Position: c.at, Severity: api.Error, Reason: fmt.Sprintf(
 				"is also defined at %v, which counts because it comes first; remove one of them", winner.at)})
 		}
 	}
-	if !slices.Equal(losers, l.conflicts[key]) {
-		l.outdated = true
-		if len(losers) == 0 {
-			delete(l.conflicts, key)
-		} else {
-			l.conflicts[key] = losers
-		}
-	}
+	var object *api.Object
 	switch {
 	case winner != nil:
-		return winner.object
+		object = winner.object
 	case len(claims) > 0:
-		return l.published[key]
+		if object = l.lastKnown(key, claims); object != nil && object.Substitute {
+			found = append(found, object.Denial())
+		}
+	}
+	if !slices.Equal(found, l.conflicts[key]) {
+		l.outdated = true
+		if len(found) == 0 {
+			delete(l.conflicts, key)
+		} else {
+			l.conflicts[key] = found
+		}
+	}
+	return object
+}
+
+// lastKnown returns the version in use of an object without a valid document.
+func (l *ledger) lastKnown(key api.Key, claims []*claim) *api.Object {
+	if o := l.published[key]; o != nil && !o.Substitute {
+		return o
+	}
+	if o := l.kept.byKey[key]; o != nil {
+		return o
+	}
+	for _, c := range claims {
+		if c.denying != nil && !l.ignoreRefused {
+			return c.denying
+		}
 	}
 	return nil
 }
@@ -289,8 +365,8 @@ func (l *ledger) collect() []api.Problem {
 	for _, f := range l.files {
 		all = append(all, f.problems...)
 	}
-	for _, losers := range l.conflicts {
-		all = append(all, losers...)
+	for _, found := range l.conflicts {
+		all = append(all, found...)
 	}
 	all = append(all, l.notes...)
 	slices.SortStableFunc(all, func(a, b api.Problem) int {

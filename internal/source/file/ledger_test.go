@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -55,7 +56,7 @@ func TestLedger(t *testing.T) {
 	})
 	drawFile := rapid.SliceOfN(drawDoc, 0, 4)
 	rapid.Check(t, func(t *rapid.T) {
-		l := newLedger()
+		l := newLedger(waits{})
 		files := map[string][]doc{}
 		sunk := map[api.Key]*api.Object{}
 		for range rapid.IntRange(1, 12).Draw(t, "commits") {
@@ -64,7 +65,7 @@ func TestLedger(t *testing.T) {
 				switch rapid.SampledFrom([]string{"write", "write", "write", "remove", "unreadable"}).Draw(t, "edit") {
 				case "write":
 					files[path] = drawFile.Draw(t, "file")
-					l.read(path, render(files[path]))
+					l.read(path, render(files[path]), time.Time{}, time.Time{}, false)
 				case "remove":
 					delete(files, path)
 					l.remove(path)
@@ -80,12 +81,12 @@ func TestLedger(t *testing.T) {
 			compare(t, files, before, sunk, l.problems)
 		}
 		// Without broken documents, history does not matter.
-		fresh := newLedger()
+		fresh := newLedger(waits{})
 		for path, docs := range files {
 			docs = slices.Clone(docs)
 			docs = slices.DeleteFunc(docs, func(d doc) bool { return d.state != "good" })
-			l.read(path, render(docs))
-			fresh.read(path, render(docs))
+			l.read(path, render(docs), time.Time{}, time.Time{}, false)
+			fresh.read(path, render(docs), time.Time{}, time.Time{}, false)
 		}
 		events, _ := l.commit(nil)
 		sink(t, sunk, events)
@@ -164,13 +165,13 @@ func compare(t *rapid.T, files map[string][]doc, before, now map[api.Key]*api.Ob
 
 // TestUnchangedDocuments: a document that stands unchanged in an edited file is not decoded again.
 func TestUnchangedDocuments(t *testing.T) {
-	l := newLedger()
+	l := newLedger(waits{})
 	docs := []doc{{"a", 1, "good"}, {"b", 1, "good"}}
-	l.read("x.yaml", render(docs))
+	l.read("x.yaml", render(docs), time.Time{}, time.Time{}, false)
 	l.commit(nil)
 	before := l.published[api.Key{Kind: "ServiceEntry", Namespace: "default", Name: "b"}]
 	docs[0].version = 2
-	l.read("x.yaml", append([]byte("# a line\n"), render(docs)...))
+	l.read("x.yaml", append([]byte("# a line\n"), render(docs)...), time.Time{}, time.Time{}, false)
 	events, _ := l.commit(nil)
 	if len(events) != 1 || events[0].Key.Name != "a" {
 		t.Fatalf("events %v", events)

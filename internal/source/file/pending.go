@@ -51,10 +51,10 @@ func (p *pending) postpone(path string, after time.Time) {
 	p.paths[path] = touch{after: after}
 }
 
-// has reports whether path is pending.
+// has reports whether there were events of path that were not examined yet.
 func (p *pending) has(path string) bool {
-	_, ok := p.paths[path]
-	return ok
+	t, ok := p.paths[path]
+	return ok && t.after.IsZero()
 }
 
 // next returns the time at which due has to be called, or false if nothing is pending.

@@ -28,12 +28,14 @@ type apiServer struct {
 	objects  map[string]map[string]*unstructured.Unstructured // by resource and group, then by namespace and name
 	watches  map[*events]bool
 	kinds    map[string]string // by resource and group
+	refused  map[string]bool   // the resources that the account may not list and watch
 }
 
 func newAPIServer() *apiServer {
 	s := &apiServer{
 		objects: map[string]map[string]*unstructured.Unstructured{}, watches: map[*events]bool{},
-		kinds: map[string]string{"nodes.": "Node", "services.": "Service", "pods.": "Pod", "endpointslices.discovery.k8s.io": "EndpointSlice"},
+		refused: map[string]bool{},
+		kinds:   map[string]string{"configmaps.": "ConfigMap", "nodes.": "Node", "services.": "Service", "pods.": "Pod", "endpointslices.discovery.k8s.io": "EndpointSlice"},
 	}
 	for _, k := range api.Kinds() {
 		of := resourceOf(schema.GroupKind{Group: k.Group(), Kind: k.Name})
@@ -107,7 +109,7 @@ func (s *apiServer) announce(kind, of string, o *unstructured.Unstructured) {
 	s.revision++
 	o.SetResourceVersion(strconv.Itoa(s.revision))
 	for w := range s.watches {
-		if w.of == of {
+		if w.of == of && w.wants(o) {
 			w.send(kind, o)
 		}
 	}
@@ -125,18 +127,30 @@ func (s *apiServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	if parts[0] == "apis" {
 		group, version, name = parts[1], parts[1]+"/"+parts[2], parts[3]
 	}
+	if i := slices.Index(parts, "namespaces"); i >= 0 && len(parts) > i+2 {
+		name = parts[i+2]
+	}
 	e := &events{
 		server: s, ctx: r.Context(), of: name + "." + group, version: version,
 		partial: strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata"), chunks: make(chan []byte, 1000),
 	}
 	query := r.URL.Query()
+	e.only, _ = strings.CutPrefix(query.Get("fieldSelector"), "metadata.name=")
+	if e.only == query.Get("fieldSelector") {
+		e.only = ""
+	}
+	if s.refused[e.of] {
+		return forbidden(e.of), nil
+	}
 	if query.Get("watch") == "" {
 		return answer(io.NopCloser(bytes.NewReader(s.list(e)))), nil
 	}
 	s.watches[e] = true
 	if query.Get("sendInitialEvents") == "true" {
 		for _, o := range sorted(s.objects[e.of]) {
-			e.send("ADDED", o)
+			if e.wants(o) {
+				e.send("ADDED", o)
+			}
 		}
 		e.end(s.revision)
 	}
@@ -159,7 +173,9 @@ func answer(body io.ReadCloser) *http.Response {
 func (s *apiServer) list(e *events) []byte {
 	items := []any{}
 	for _, o := range sorted(s.objects[e.of]) {
-		items = append(items, e.shape(o))
+		if e.wants(o) {
+			items = append(items, e.shape(o))
+		}
 	}
 	list := map[string]any{"kind": s.kinds[e.of] + "List", "apiVersion": e.version, "metadata": map[string]any{"resourceVersion": strconv.Itoa(s.revision)}, "items": items}
 	if e.partial {
@@ -175,8 +191,34 @@ type events struct {
 	of      string
 	version string // in which objects are sent
 	partial bool   // only the metadata is sent
+	only    string // the name of the object that is watched; empty for all
 	chunks  chan []byte
 	rest    []byte
+}
+
+func (e *events) wants(o *unstructured.Unstructured) bool {
+	return e.only == "" || o.GetName() == e.only
+}
+
+// allow lets the account list and watch a resource, or withdraws that and ends the watches.
+func (s *apiServer) allow(of string, allowed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused[of] = !allowed
+	for w := range s.watches {
+		if w.of == of && !allowed {
+			close(w.chunks)
+			delete(s.watches, w)
+		}
+	}
+}
+
+func forbidden(of string) *http.Response {
+	out := answer(io.NopCloser(bytes.NewReader(encode(map[string]any{
+		"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": http.StatusForbidden, "message": of + " is forbidden",
+	}))))
+	out.StatusCode = http.StatusForbidden
+	return out
 }
 
 // shape is an object as the client wants it.
@@ -206,7 +248,11 @@ func (e *events) end(revision int) {
 func (e *events) Read(p []byte) (int, error) {
 	if len(e.rest) == 0 {
 		select {
-		case e.rest = <-e.chunks:
+		case chunk, ok := <-e.chunks:
+			if !ok {
+				return 0, io.EOF
+			}
+			e.rest = chunk
 		case <-e.ctx.Done():
 			return 0, e.ctx.Err()
 		}

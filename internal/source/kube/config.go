@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -32,6 +33,11 @@ type configured struct {
 	object *api.Object
 	// good is true if object is the present version.
 	good bool
+	// denying is the substitute of a refused present version, for use without a good one; nil if it needs none.
+	denying *api.Object
+	// created and generation are metadata of the present version.
+	created    time.Time
+	generation int64
 	// revision is the label istio.io/rev of the present version, and problems are its problems.
 	revision string
 	problems []api.Problem
@@ -40,7 +46,9 @@ type configured struct {
 // configured reads an object of configuration.
 func (c *converter) configured(kind api.Kind, u *unstructured.Unstructured) *configured {
 	key := api.Key{Kind: kind.Name, Namespace: u.GetNamespace(), Name: u.GetName()}
-	out := &configured{revision: c.texts.of(u.GetLabels()[revisionLabel])}
+	out := &configured{
+		revision: c.texts.of(u.GetLabels()[revisionLabel]), created: u.GetCreationTimestamp().UTC(), generation: u.GetGeneration(),
+	}
 	data, err := json.Marshal(document(u))
 	if err != nil {
 		out.problems = []api.Problem{c.problem(key, fmt.Sprintf("cannot be written as JSON: %v", err))}
@@ -66,6 +74,9 @@ func (c *converter) configured(kind api.Kind, u *unstructured.Unstructured) *con
 	if o := doc.Object; o != nil && o.Key == key {
 		o.Position = api.Position{File: c.place, Generation: u.GetGeneration()}
 		out.object, out.good = o, true
+	} else if d := doc.Denying; d != nil && d.Key == key && !c.ignoreRefused {
+		d.Position = api.Position{File: c.place, Generation: u.GetGeneration()}
+		out.denying = d
 	} else if !api.Failed(out.problems) {
 		out.problems = append(out.problems, c.problem(key, "is read as another object; please report this"))
 	}
@@ -107,7 +118,10 @@ func mergeConfigured(old, is content) content {
 	} else if was.object != nil && was.object.Hash == now.object.Hash && was.object.Position == now.object.Position {
 		now.object = was.object
 	}
-	if was.object == now.object && was.good == now.good && was.revision == now.revision && slices.Equal(was.problems, now.problems) {
+	if now.denying != nil && was.denying != nil && was.denying.Hash == now.denying.Hash && was.denying.Position == now.denying.Position {
+		now.denying = was.denying
+	}
+	if was.object == now.object && was.denying == now.denying && was.created.Equal(now.created) && was.good == now.good && was.revision == now.revision && slices.Equal(was.problems, now.problems) {
 		return old
 	}
 	return now
@@ -117,6 +131,9 @@ func showConfigured(n name, c content, v *view) shown {
 	o := c.(*configured)
 	if !v.configuration(n.namespace, o.revision) {
 		return shown{}
+	}
+	if o.object == nil && o.denying != nil {
+		return shown{object: o.denying, problems: append(slices.Clip(o.problems), o.denying.Denial())}
 	}
 	return shown{object: o.object, problems: o.problems}
 }
@@ -189,6 +206,9 @@ func (r *run) watchKind(k api.Kind) *watcher {
 	c := r.converter
 	t := &table{what: definitionName(k), kind: k.Name, merge: mergeConfigured, show: showConfigured}
 	t.convert = func(o runtime.Object) content { return c.configured(k, o.(*unstructured.Unstructured)) }
+	if t.guards() {
+		t.admit = func(n name, c content) content { return r.recall(t, n, c) }
+	}
 	var versions []resource
 	for _, v := range k.Versions() {
 		versions = append(versions, r.clients.custom(schema.GroupVersionKind{Group: k.Group(), Version: v, Kind: k.Name}))

@@ -9,6 +9,9 @@
 //   - A batch contains the changes of one event of the API server, or the differences that one list, one change of the selected
 //     namespaces or one change of the mesh configuration makes.
 //   - A malformed object never stops a watch. Its last good version stays in force, and it has a Problem.
+//   - The last good version of an access policy survives the process (Options.Policies). A refused policy without a known good version
+//     denies everything that it is about. A kind of these policies that is defined and cannot be listed is never taken for empty: Synced
+//     waits for it.
 //   - What was listed stays in force while the cluster cannot be reached. A list that suddenly lacks many objects is believed
 //     only when a second list, some seconds later, lacks them, too.
 //   - Of Secrets that proxies ask for, only those are watched that WantSecrets names, each alone.
@@ -35,6 +38,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/source/kept"
 )
 
 // Options of a source.
@@ -49,6 +53,11 @@ type Options struct {
 	Revision string
 	// Configuration is true if the objects of Istio's configuration are watched.
 	Configuration bool
+	// Policies, if not nil, receives the last good versions of access policies, to be written to the ConfigMaps that KeptMap names. The
+	// ConfigMaps are read for policies whose present version is refused.
+	Policies *kept.Book
+	// IgnoreRefused is true if refused access policies without a known good version have no effect, instead of substitutes that deny.
+	IgnoreRefused bool
 	// MeshConfigMap and NetworksConfigMap are true if the mesh configuration, and the mesh networks, are read from the ConfigMap
 	// "istio" in the namespace of the control plane, or "istio-<revision>" for another revision than the default one.
 	MeshConfigMap, NetworksConfigMap bool

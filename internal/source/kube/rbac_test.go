@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/source/kept"
 )
 
 // TestPermissions checks that manifests/rbac.yaml lets the control plane read objects of every kind, and write their statuses.
@@ -39,6 +40,30 @@ func TestPermissions(t *testing.T) {
 		}
 		if !k.BuiltIn() && !allows(role.Rules, k.Group(), k.Plural()+"/status", "update") {
 			t.Errorf("the account may not write the statuses of %s of %s", k.Plural(), k.Group())
+		}
+	}
+}
+
+// TestPermissionForKeptVersions checks that the role in the namespace of the control plane lets it read and write the kept versions of policies.
+func TestPermissionForKeptVersions(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "manifests", "rbac.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var role rbac.Role
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
+		if strings.Contains(document, "\nkind: Role\n") {
+			if err := yaml.UnmarshalStrict([]byte(document), &role); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i := range kept.Parts {
+		named := slices.DeleteFunc(slices.Clone(role.Rules), func(r rbac.PolicyRule) bool { return !slices.Contains(r.ResourceNames, KeptMap(i)) })
+		for _, verb := range []string{"get", "list", "watch", "update"} {
+			if !allows(named, "", "configmaps", verb) {
+				t.Errorf("the account may not %s the ConfigMap %s", verb, KeptMap(i))
+			}
 		}
 	}
 }

@@ -34,6 +34,7 @@ type run struct {
 	namespaces, tags, definitions *table
 	kinds                         map[string]*watcher // by name of the kind: the watched kinds of configuration
 	settings                      *settings           // nil if nothing is read from ConfigMaps
+	kept                          []*table            // of ConfigMaps with the last good versions of access policies
 	secrets                       *table              // nil if remote clusters are not read
 	credentials                   map[name]*watchedSecret
 	converter                     *converter
@@ -58,7 +59,7 @@ func newRun(ctx context.Context, s *Source, sink source.Sink) *run {
 		Source: s, ctx: ctx, sink: sink, place: place,
 		reconnected: make(chan struct{}, 1),
 		tables:      map[*table]bool{}, kinds: map[string]*watcher{}, credentials: map[name]*watchedSecret{}, problems: map[string][]api.Problem{},
-		converter: &converter{texts: newTexts(textLimit), place: place},
+		converter: &converter{texts: newTexts(textLimit), place: place, ignoreRefused: s.o.IgnoreRefused},
 		view:      &view{control: s.o.Namespace},
 	}
 }
@@ -77,6 +78,9 @@ func (r *run) start() {
 			r.useMesh(r.givenMesh()) // which may select namespaces
 		}
 		if r.o.Configuration {
+			if r.o.Policies != nil {
+				r.watchKept()
+			}
 			r.watchConfiguration()
 		}
 	})
@@ -135,13 +139,14 @@ func (r *run) update(fn func()) {
 		r.synced = b.Synced
 		r.sink.Apply(*b)
 	}
+	r.booked()
 	r.batch = source.Batch{}
 }
 
 // complete reports whether everything has been listed once.
 func (r *run) complete() bool {
 	for t := range r.tables {
-		if !t.listed && !t.excused {
+		if !t.listed && (!t.excused || r.mustList(t)) {
 			return false
 		}
 	}
@@ -178,6 +183,7 @@ func (r *run) apply(t *table, changes []change) {
 			r.emit(t, c.name, r.shown(t, c.name, c.old, r.view), r.shown(t, c.name, c.new, r.view))
 		}
 	}
+	r.book(t, changes)
 	reason, _ := t.doubts(r.timing.doubt)
 	r.note("doubt/"+t.what, api.Warning, reason)
 	if t.changed != nil {
@@ -246,7 +252,7 @@ func (r *run) newView() *view {
 			}
 		}
 	}
-	v.ready = r.mesh != nil && (v.all || r.namespaces == nil || r.namespaces.listed || r.namespaces.excused)
+	v.ready = r.mesh != nil && (v.all || r.namespaces == nil || r.namespaces.listed || r.namespaces.excused && !r.mustList(r.namespaces))
 	if v.all {
 		return v
 	}

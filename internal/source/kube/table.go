@@ -50,6 +50,8 @@ type table struct {
 	convert func(runtime.Object) content
 	// merge returns the content to keep after old, or old itself if nothing has changed. Both are not nil.
 	merge func(old, new content) content
+	// admit, if not nil, returns the content to store in the place of another one.
+	admit func(n name, c content) content
 	// show returns what a view shows of an object; it is nil for a table that only the run itself reads. The content is not nil.
 	show func(n name, c content, v *view) shown
 	// changed, if not nil, is called after each change of the table, and after the first list.
@@ -86,15 +88,26 @@ func (t *table) set(n name, c content) (change, bool) {
 	case c == nil:
 		delete(t.rows, n)
 	case old == nil:
+		c = t.admitted(n, c)
 		t.rows[n] = c
 	default:
-		if c = t.merge(old, c); c == old {
+		if c = t.admitted(n, t.merge(old, c)); c == old {
 			return change{}, false
 		}
 		t.rows[n] = c
 	}
 	return change{n, old, c}, true
 }
+
+func (t *table) admitted(n name, c content) content {
+	if t.admit == nil {
+		return c
+	}
+	return t.admit(n, c)
+}
+
+// guards reports whether the objects of the table are access policies.
+func (t *table) guards() bool { return api.Key{Kind: t.kind}.GuardsAccess() }
 
 // item is an object of a list.
 type item struct {

@@ -173,7 +173,9 @@ func (w *watcher) failed(err error, since time.Duration) {
 	}
 	unserved := len(w.versions) > 1 && apierrors.IsNotFound(err) // the kind is defined and no version is served yet
 	refused := apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
-	if !w.t.excused && (unserved || refused && since >= w.r.timing.excuse) {
+	// Without permission it is not known whether there are policies, or which. A kind without a definition has no objects.
+	needed := w.t.guards() && !apierrors.IsNotFound(err) || w.r.mustList(w.t)
+	if !w.t.excused && !needed && (unserved || refused && since >= w.r.timing.excuse) {
 		w.t.excused = true
 		if w.t.changed != nil {
 			w.t.changed()
@@ -188,6 +190,8 @@ func (w *watcher) failed(err error, since time.Duration) {
 func (w *watcher) reason(err error) string {
 	of := w.versions[0]
 	switch {
+	case apierrors.IsNotFound(err) && w.t.guards() && w.r.defined(w.t):
+		return fmt.Sprintf("%s is defined, and the API server serves no version of it that is read (v1, v1beta1)%s; serve one of them", w.t.what, w.consequence())
 	case apierrors.IsNotFound(err) && len(w.versions) > 1:
 		return "" // a kind that does not exist
 	case apierrors.IsForbidden(err):
@@ -200,11 +204,19 @@ func (w *watcher) reason(err error) string {
 			role = "the Role of the control plane in namespace " + of.namespace
 		}
 		return fmt.Sprintf("%s may not be listed and watched: %v; add the rule {apiGroups: [%s], resources: [%s], verbs: [get, list, watch]} "+
-			"to %s; what was known of them stays in force", of, err, group, of.name, role)
+			"to %s; what was known of them stays in force%s", of, err, group, of.name, role, w.consequence())
 	case apierrors.IsNotFound(err):
 		return fmt.Sprintf("the API server does not know the resource %s: %v; enable its API group", of, err)
 	}
 	return fmt.Sprintf("%s cannot be listed and watched: %v; it is tried again, and what was known of them stays in force", of, err)
+}
+
+// consequence says that the control plane waits for a kind that decides about access; empty if it does not wait.
+func (w *watcher) consequence() string {
+	if w.r.synced || w.t.listed || !w.t.guards() && !w.r.mustList(w.t) {
+		return ""
+	}
+	return "; until then the control plane is not ready, because it would open what these objects close"
 }
 
 // works resolves the problem of the kind: a watch has been accepted.

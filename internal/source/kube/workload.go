@@ -26,6 +26,8 @@ type converter struct {
 	texts *texts
 	// place is the place of objects of configuration in problems: "cluster" and the ID of the cluster.
 	place string
+	// ignoreRefused is true if refused access policies have no substitutes.
+	ignoreRefused bool
 }
 
 func isNotReady(c core.PodCondition) bool {

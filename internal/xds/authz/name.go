@@ -8,6 +8,7 @@ import (
 	jwtv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/jwt_authn/v3"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
 // The parts of the names of policies in Envoy.
@@ -49,4 +50,4 @@ func RuleOf(name string) (r Rule, ok bool) {
 }
 
 // Keyless reports whether the keys of an issuer are not known, so that none of its tokens is valid.
-func Keyless(p *jwtv3.JwtProvider) bool { return p.GetLocalJwks().GetInlineString() == noKeys }
+func Keyless(p *jwtv3.JwtProvider) bool { return p.GetLocalJwks().GetInlineString() == mesh.NoKeys }

@@ -17,15 +17,12 @@ import (
 	security "istio.io/api/security/v1beta1"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
-
-// noKeys is the key set of issuers whose keys are not known. Its private key was never kept, so that it verifies no token. An empty
-// key set would make Envoy answer with another error.
-const noKeys = `{"keys":[{"kty":"RSA","e":"AQAB","n":"vO2Y1PttMmHPfYkTflNAOmDE6mj5-beLmiBQvKMeKASL-Eorm_bd950w6MtjBz9yj6Rw31uUWylYKoZ73sJAFCWj_p1ZVEycmEbcSd1JVlCmkrmZlofpq7HbvVgUcBy6emk7BEZyMV17o4bJjNLzvldakh8eLIxLn-aUnBUngwC9lBKDM91XZGvtQ2-lUBKe9SNi3O2reUjnJ9CsuGybQAHE3AZ0h_qI1MBpdwep796a5hwd_Z8TTdbd6DRSGwSFIqLT41necIrsdTA3EApRTkQu6M0mPN6amRHV59rVNlOFU9U0FobTjIZn-EdE-nXHhjvgrKRz-5nUbfkZDceFNw"}]}`
 
 // tokens is a translated RequestAuthentication.
 type tokens struct {
@@ -71,7 +68,7 @@ func (q *Queries) translateTokens(r *query.Reader, k api.Key) ([]*tokens, bool) 
 			parts = append(parts, []byte(fmt.Sprintf("%q", keys)))
 		}
 		t.issuers = append(t.issuers, issuer{
-			provider(rule, cmp.Or(keys, noKeys)), rule.GetPresence() == security.JWTRule_REQUIRED,
+			provider(rule, cmp.Or(keys, mesh.NoKeys)), rule.GetPresence() == security.JWTRule_REQUIRED,
 			address, cmp.Or(rule.GetTimeout().AsDuration(), fetchTimeout),
 		})
 	}

@@ -69,6 +69,9 @@ func (i *inquiry) inboundPolicies() {
 		p := Policy{
 			Object: i.ref(k), Action: row.Spec.GetAction().String(), Rules: len(row.Spec.GetRules()), DryRun: row.DryRun, Provider: row.Spec.GetProvider().GetName(),
 		}
+		if o, ok := i.Tables.Objects.Peek(k); ok && o.Substitute {
+			p.Denies = "its document is refused, and no earlier version is known"
+		}
 		if row.Spec.GetAction() == security.AuthorizationPolicy_CUSTOM {
 			custom = append(custom, row)
 			p.DryRun = false // an external authorizer cannot be tried out

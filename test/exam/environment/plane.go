@@ -36,7 +36,7 @@ func Pilot(path string) Plane {
 	return func(in Inputs) *exec.Cmd {
 		return exec.Command(path, "discovery",
 			"--configDir="+in.ConfigDir, "--meshConfig="+in.Mesh, "--networksConfig="+in.Networks, "--registries=",
-			"--grpcAddr="+in.GRPC, "--httpAddr="+in.HTTP, "--secureGRPCAddr=", "--httpsAddr=", "--monitoringAddr=", "--ctrlz_port=0")
+			"--grpcAddr="+in.GRPC, "--httpAddr="+in.HTTP, "--stateDir="+filepath.Join(in.Work, "state"), "--secureGRPCAddr=", "--httpsAddr=", "--monitoringAddr=", "--ctrlz_port=0")
 	}
 }
 
