@@ -1,9 +1,16 @@
 // Package relay passes Envoy's xDS stream on to the control plane. Envoy speaks plain gRPC on a unix socket that only its user can
 // open; the relay speaks TLS, or plaintext where it is told to, and shows who the agent is.
 //
-// It keeps what Envoy acknowledges as the last known good configuration (package lastgood). An Envoy that starts anew is given that at
-// once, and the control plane is told what Envoy has, so that it sends only what differs. While the control plane cannot be reached, the
-// relay answers from the last known good configuration alone, and tries to reach the control plane again, with growing pauses (backoff).
+// It keeps what Envoy acknowledges as the last known good configuration (package lastgood). As soon as that is complete (coverage), an Envoy that
+// starts again is given it at once, and the control plane is told what Envoy has, so that it sends only what differs. While the control plane
+// cannot be reached, the relay answers from the last known good configuration alone, if that is complete, and tries to reach the control plane
+// again, with growing pauses (backoff). Changes of what decides about access are on disk before the control plane hears that Envoy has
+// acknowledged them.
+//
+// What Envoy says counts. If it refuses a part of the last known good configuration (refused), that part is set aside, and Envoy's stream ends,
+// so that Envoy says itself what it has, and the control plane hears the refusal of what it sends then. Without a control plane Envoy is given the
+// rest, and the part again, with growing pauses. A listener whose port somebody else has is asked for again likewise.
+//
 // That is also done between two streams that the control plane ends at once. As soon as it can be reached, the relay ends
 // Envoy's stream. Envoy then opens another one and says itself what it has.
 //
@@ -72,8 +79,8 @@ type Relay struct {
 	log     *slog.Logger
 	// fetchPause is the shortest pause before modules that could not be had are asked for again.
 	fetchPause time.Duration
-	// refused is set while the control plane does not accept the certificate of the workload, so that the next stream shows the token.
-	refused atomic.Bool
+	// retries tell when what Envoy refuses is given to it again.
+	retries retries
 	// backoff tells when the control plane may be asked again.
 	backoff backoff
 	// trying is held while a stream that is served from the last known good configuration tries to reach the control plane.
@@ -144,8 +151,8 @@ func (r *Relay) Server() *grpc.Server {
 // link is a stream to the control plane.
 type link struct {
 	grpc.ClientStream
-	conn  *upstream.Connection
-	close func()
+	conn          *upstream.Connection
+	cancel, close func()
 }
 
 // open opens a stream to the control plane.
@@ -153,7 +160,7 @@ func (r *Relay) open(ctx context.Context, method string) (*link, error) {
 	conn := r.spare.Swap(nil)
 	if conn == nil {
 		var err error
-		if conn, err = r.dialer.Dial(!r.refused.Load()); err != nil {
+		if conn, err = r.dialer.Dial(); err != nil {
 			return nil, err
 		}
 	}
@@ -163,7 +170,7 @@ func (r *Relay) open(ctx context.Context, method string) (*link, error) {
 		ctx = metadata.AppendToOutgoingContext(ctx, aloneHeader, time.Since(since).Truncate(time.Millisecond).String())
 	}
 	patience := connecting
-	if r.store.Empty() {
+	if !r.complete() {
 		patience = attempt // there is nothing else
 	}
 	late := time.AfterFunc(patience, cancel)
@@ -172,12 +179,11 @@ func (r *Relay) open(ctx context.Context, method string) (*link, error) {
 	if !late.Stop() && err != nil {
 		err = status.Errorf(codes.Unavailable, "it has not answered for %v", patience)
 	}
-	l := &link{ClientStream: up, conn: conn, close: func() {
+	l := &link{ClientStream: up, conn: conn, cancel: cancel, close: func() {
 		cancel()
 		_ = conn.Close() // nothing is buffered
 	}}
 	if err != nil {
-		r.distrust(conn)
 		l.close()
 		return nil, err
 	}
@@ -187,8 +193,8 @@ func (r *Relay) open(ctx context.Context, method string) (*link, error) {
 // pass passes one stream on until one side ends it.
 func (r *Relay) pass(method string, down grpc.ServerStream) error {
 	s := r.newSession(method, down)
-	defer s.extensions.stop()
-	if !r.store.Empty() && r.backoff.left() > 0 {
+	defer s.stop()
+	if r.complete() && r.backoff.left() > 0 {
 		_ = r.unreachable(status.Error(codes.Unavailable, "it has ended the last stream at once"))
 		return r.serveLastGood(s)
 	}
@@ -196,7 +202,7 @@ func (r *Relay) pass(method string, down grpc.ServerStream) error {
 	if err != nil {
 		r.backoff.failed(lastRetry)
 		err = r.unreachable(err)
-		if r.store.Empty() || down.Context().Err() != nil {
+		if !r.complete() || down.Context().Err() != nil {
 			return err
 		}
 		return r.serveLastGood(s)
@@ -226,13 +232,15 @@ func (r *Relay) pass(method string, down grpc.ServerStream) error {
 	if down.Context().Err() != nil {
 		return nil // Envoy has ended the stream
 	}
+	if why := s.ends.Load(); why != nil {
+		return *why
+	}
 	if errors.Is(err, io.EOF) {
 		err = status.Error(codes.Unavailable, "the control plane has ended the stream")
 	}
 	if time.Since(began) < lasting {
 		r.backoff.failed(lastDropped)
 		if !answered {
-			r.distrust(up.conn)
 			return r.unreachable(err)
 		}
 	}
@@ -255,6 +263,9 @@ func (r *Relay) serveLastGood(s *session) error {
 		if r.tryAgain(ctx) {
 			return status.Error(codes.Unavailable, "the control plane can be reached again: open another stream")
 		}
+		if err := s.offers(); err != nil {
+			return err
+		}
 	}
 }
 
@@ -274,7 +285,7 @@ func (r *Relay) tryAgain(ctx context.Context) bool {
 
 // reachable reports whether a connection to the control plane comes about, and keeps it for the next stream.
 func (r *Relay) reachable(ctx context.Context) bool {
-	conn, err := r.dialer.Dial(!r.refused.Load())
+	conn, err := r.dialer.Dial()
 	if err != nil {
 		return false
 	}
@@ -284,7 +295,7 @@ func (r *Relay) reachable(ctx context.Context) bool {
 	if ready {
 		conn = r.spare.Swap(conn)
 	} else {
-		r.distrust(conn)
+		conn.Failed()
 	}
 	if conn != nil {
 		_ = conn.Close() // nothing is buffered
@@ -305,9 +316,6 @@ func connected(ctx context.Context, conn *upstream.Connection) bool {
 	}
 }
 
-// distrust makes the next stream show the other of certificate and token.
-func (r *Relay) distrust(c *upstream.Connection) { r.refused.Store(c.Shows == "certificate") }
-
 // reached notes that the control plane answers.
 func (r *Relay) reached(c *upstream.Connection) {
 	attributes := []any{"address", r.dialer.Address, "shows", c.Shows}
@@ -325,7 +333,7 @@ func (r *Relay) unreachable(err error) error {
 	now := time.Now()
 	if r.lost.CompareAndSwap(nil, &now) {
 		r.log.Warn("the control plane cannot be reached; Envoy keeps the last known good configuration, and the agent tries again",
-			"address", r.dialer.Address, "kept_resources", r.store.State().Resources, "error", status.Convert(err).Message())
+			"address", r.dialer.Address, "kept_resources", r.store.State().Resources, "complete", r.complete(), "error", status.Convert(err).Message())
 	}
 	return err
 }
