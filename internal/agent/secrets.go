@@ -19,7 +19,6 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/agent/boot"
 	"github.com/pilotmesh/pilot/internal/agent/config"
-	"github.com/pilotmesh/pilot/internal/agent/envoy"
 	"github.com/pilotmesh/pilot/internal/agent/lastgood"
 	"github.com/pilotmesh/pilot/internal/agent/relay"
 	"github.com/pilotmesh/pilot/internal/agent/secret"
@@ -158,9 +157,6 @@ func keep(group *run.Group, s *config.Settings, c boot.Config, log *slog.Logger)
 	group.Add(run.Actor{Name: "last known good configuration", Run: store.Run})
 	return store
 }
-
-// warmingFunc asks Envoy what it has received and does not use yet.
-type warmingFunc = func(ctx context.Context, clusters bool) (envoy.Warming, error)
 
 // serveRelay adds the relay of xDS to the group.
 func serveRelay(ctx context.Context, group *run.Group, c boot.Config, o relay.Options) (*relay.Relay, error) {

@@ -142,6 +142,8 @@ func TestCommittedFirst(t *testing.T) {
 		b.stored()
 		e := b.open("")
 		c, _ := b.asked()
+		b.subscribe(c, e, listenerURL, "*")
+		b.given(e, "l@1 removed []")
 		b.send(c, e, listenerURL, "2", "1", "l")
 		if got := written(b.reopened().All(listenerURL)); got != "l@2" {
 			t.Errorf("the control plane has heard of l@2, and on disk is %s", got)

@@ -14,8 +14,8 @@
 // That is also done between two streams that the control plane ends at once. As soon as it can be reached, the relay ends
 // Envoy's stream. Envoy then opens another one and says itself what it has.
 //
-// Envoy acknowledges some resources before it uses them: it is still warming them. The relay asks it which these are, and tells the control
-// plane (applied).
+// Envoy acknowledges some resources before it uses them: it is still warming them. And connections that were opened before a listener was changed
+// go on with what it was: Envoy drains them. The relay asks it which these are, and reports it to the control plane (applied).
 //
 // Invariants: Each stream of Envoy has a connection of its own, so a stream that begins shows the newest certificate or token. Messages
 // of types that are not kept pass through unread; what the control plane sends is passed on as it is, in order. A side that does
@@ -66,7 +66,9 @@ type Options struct {
 	Trust func(texts []string) error
 	// Warming asks Envoy what it has received and does not use yet; nil if there is no Envoy to ask.
 	Warming func(ctx context.Context, clusters bool) (envoy.Warming, error)
-	Log     *slog.Logger
+	// Draining asks Envoy which connections go on with listeners that were changed; nil if there is no Envoy to ask.
+	Draining func(ctx context.Context) (envoy.Draining, error)
+	Log      *slog.Logger
 }
 
 // Relay passes streams on.
@@ -76,6 +78,7 @@ type Relay struct {
 	modules Modules
 	trust   func([]string) error
 	warming func(ctx context.Context, clusters bool) (envoy.Warming, error)
+	drains  func(ctx context.Context) (envoy.Draining, error)
 	log     *slog.Logger
 	// fetchPause is the shortest pause before modules that could not be had are asked for again.
 	fetchPause time.Duration
@@ -96,7 +99,7 @@ type Relay struct {
 
 // New returns a relay.
 func New(o Options) *Relay {
-	return &Relay{dialer: o.Dialer, store: o.Store, modules: o.Modules, trust: o.Trust, warming: o.Warming, log: o.Log, fetchPause: firstFetch}
+	return &Relay{dialer: o.Dialer, store: o.Store, modules: o.Modules, trust: o.Trust, warming: o.Warming, drains: o.Draining, log: o.Log, fetchPause: firstFetch}
 }
 
 // Stale reports whether the control plane cannot be reached, and since when.

@@ -111,7 +111,7 @@ type question struct {
 func (r *Relay) newSession(method string, down grpc.ServerStream) *session {
 	s := &session{down: down, store: r.store, log: r.log, trust: r.trust, failed: make(chan error, 1), begun: make(chan struct{}), pending: map[string][]response{}}
 	s.applied.ask, s.applied.tell = r.warming, func(names []string) error { return s.tell(question{typeURL: appliedURL, names: names}) }
-	s.applied.waits = s.waits
+	s.applied.waits, s.applied.drains = s.waits, r.drains
 	s.covered, s.retries = newCoverage(r.store), &r.retries
 	s.extensions = newExtensions(s, r)
 	if method == deltaMethod {
