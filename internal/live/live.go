@@ -7,8 +7,8 @@
 // reports that a resource that is made of the object is warming; an agent that reports nothing is believed. So a proxy that does not
 // need the object, or that is behind with something else only, delays nobody. Agents do not count: their proxies do.
 //
-// A connection goes on with the listener that it was accepted with: what was opened before an edit keeps the earlier access policies until Envoy
-// has drained it. A proxy in which that is so, as its agent reports, is live, and is named.
+// A connection keeps the listener version that accepted it, with its access policies, until Envoy has drained it. A proxy whose agent reports
+// such connections is live, and Draining names it.
 //
 // The package keeps nothing and starts no goroutines.
 package live
@@ -35,8 +35,8 @@ type Status struct {
 	Live    int `json:"live"`
 	// Behind are the others, by name.
 	Behind []Behind `json:"behind,omitempty"`
-	// Draining are those among the live ones, by name, that use the object for new connections, while connections that were opened
-	// earlier go on with the listeners of that time.
+	// Draining are live proxies, by name, that use the object for new connections, while connections that were opened earlier keep the
+	// former listeners.
 	Draining []Draining `json:"draining,omitempty"`
 }
 

@@ -2,8 +2,8 @@ package envoy
 
 import "context"
 
-// Draining is what Envoy drains: connections that were opened before a listener was changed or removed. They go on with the filters of that
-// time, so also with the access policies of that time, until they end or Envoy's drain time is over.
+// Draining counts the connections that were opened before a listener was changed or removed. They keep the former filters, with the former access
+// policies, until they end or Envoy's drain time is over.
 type Draining struct {
 	// FilterChains are how many filter chains and listeners drain.
 	FilterChains int

@@ -5,9 +5,8 @@
 // the first, and flushed to the disk, so that it survives the end of the agent and of the machine. All other changes are written with the next
 // copy of the whole configuration, which replaces the first file and empties the second one.
 //
-// Invariants: The store has what Envoy has acknowledged, and no secrets. What Envoy refuses of it is set aside: it is returned to nobody but
-// those who offer it again. The store says of which types it has everything; a store that lacks a part of a type may not stand for the control
-// plane. The file is written whole or not at all, only its owner can read it, and one that is damaged, of another proxy, of another format or
+// Invariants: The store has the resources that Envoy has acknowledged, and no secrets. Resources that Envoy refuses later are set aside: only
+// Refused returns them. The store knows whether it has every resource of a type (Complete); Envoy must not be served from a part. The file is written whole or not at all, only its owner can read it, and one that is damaged, of another proxy, of another format or
 // too large is not used. A file that cannot be written costs nothing but the file.
 //
 // Goroutines: Run, which writes the file, and one while Commit writes, so that a disk that hangs holds nobody up for long. All methods may be
@@ -39,8 +38,8 @@ const (
 	maxSize = 256 << 20
 )
 
-// guarded are the types whose changes Commit writes: listeners have the access policies, and the certificates that are asked of clients;
-// extension configurations may have filters that decide about requests; clusters say which servers are trusted, and whether over TLS.
+// guarded reports whether Commit writes the changes of a type. Listeners contain access policies and the requirement of client certificates.
+// Extension configurations can contain filters that deny requests. Clusters contain the TLS settings for servers.
 func guarded(typeURL string) bool {
 	switch strings.TrimPrefix(typeURL, "type.googleapis.com/envoy.config.") {
 	case "listener.v3.Listener", "core.v3.TypedExtensionConfig", "cluster.v3.Cluster":

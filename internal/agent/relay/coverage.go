@@ -40,7 +40,7 @@ type coverage struct {
 	said map[string]time.Time
 	// open are the names that Envoy has asked for, and to which nothing was answered, by type.
 	open map[string]map[string]bool
-	// lacks is set if Envoy has what is not in the store.
+	// lacks is set if Envoy has resources that the store does not have.
 	lacks bool
 	timer *time.Timer // nil if it does not run
 	ended bool
@@ -50,8 +50,8 @@ func newCoverage(store *lastgood.Store) *coverage {
 	return &coverage{store: store, had: map[string]bool{}, said: map[string]time.Time{}, open: map[string]map[string]bool{routeURL: {}, extension.URL: {}}}
 }
 
-// begin notes that the control plane is asked for all clusters or listeners by an Envoy that has some versions of them. If it has none, what
-// is left of them in the store is nothing to build on; if it has some that are not in the store, changes of them do not make it complete.
+// begin notes that Envoy requests all clusters or listeners, and which versions it has. If it has none, the resources of an earlier stream are
+// removed from the store: some may not exist any more. If it has resources that the store does not have, this stream cannot complete the store.
 func (c *coverage) begin(typeURL string, has map[string]string) {
 	if typeURL != clusterURL && typeURL != listenerURL || complete(c.store) {
 		return

@@ -12,8 +12,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/extension"
 )
 
-// errRefused ends a stream on which the control plane was told that Envoy has what Envoy refuses now. On the next one Envoy says itself what it
-// has, and the control plane sends the rest and hears what Envoy says of it.
+// errRefused ends a stream whose first request listed resources that Envoy has refused since. On the next stream Envoy lists its resources
+// itself, and the control plane sends the missing ones and receives Envoy's answer.
 var errRefused = status.Error(codes.Unavailable, "Envoy refuses a part of the last known good configuration: open another stream and say what is there")
 
 // errAgain ends a stream on which Envoy has refused something that it may take by now.
@@ -26,7 +26,7 @@ const (
 	busy = "cannot bind"
 )
 
-// retries tell when what Envoy refuses is given to it again. The pauses grow as long as it goes on to refuse something.
+// retries returns the pauses before refused resources are sent to Envoy again. They grow while Envoy refuses any.
 type retries struct {
 	mu    sync.Mutex
 	pause time.Duration
@@ -58,8 +58,8 @@ func (s *session) end(why error) {
 	s.up.cancel()
 }
 
-// refuses handles a refusal that the control plane is told of. What Envoy accepted once, or could not bind, it may accept later, although the
-// control plane does not send the same content twice on one stream. So the stream is ended after a while.
+// refuses handles a refusal that is passed on to the control plane. Envoy may accept the resource later if it accepted it once, or if another
+// process has its port. The control plane does not send the same content twice on one stream, so the stream is ended after a pause.
 func (s *session) refuses(typeURL, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

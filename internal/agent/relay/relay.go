@@ -7,15 +7,16 @@
 // again, with growing pauses (backoff). Changes of what decides about access are on disk before the control plane hears that Envoy has
 // acknowledged them.
 //
-// What Envoy says counts. If it refuses a part of the last known good configuration (refused), that part is set aside, and Envoy's stream ends,
-// so that Envoy says itself what it has, and the control plane hears the refusal of what it sends then. Without a control plane Envoy is given the
-// rest, and the part again, with growing pauses. A listener whose port somebody else has is asked for again likewise.
+// If Envoy refuses a resource of the last known good configuration (refused), the resource is set aside, and the relay ends Envoy's stream. On
+// the next stream Envoy lists its resources itself, and the control plane sends the missing one and receives Envoy's refusal. Without a control
+// plane Envoy gets the other resources at once, and the refused one again, with growing pauses. A listener whose port another process has is
+// requested again in the same way.
 //
 // That is also done between two streams that the control plane ends at once. As soon as it can be reached, the relay ends
 // Envoy's stream. Envoy then opens another one and says itself what it has.
 //
-// Envoy acknowledges some resources before it uses them: it is still warming them. And connections that were opened before a listener was changed
-// go on with what it was: Envoy drains them. The relay asks it which these are, and reports it to the control plane (applied).
+// Envoy acknowledges some resources before it uses them: it is still warming them. Connections that were opened before a change of a listener
+// keep its former filters until Envoy has drained them. The relay asks Envoy for both, and reports them to the control plane (applied).
 //
 // Invariants: Each stream of Envoy has a connection of its own, so a stream that begins shows the newest certificate or token. Messages
 // of types that are not kept pass through unread; what the control plane sends is passed on as it is, in order. A side that does
