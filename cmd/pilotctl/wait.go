@@ -29,7 +29,9 @@ func waitCommand() *cobra.Command {
 		Short: "Wait until every proxy that needs an object uses it",
 		Long: `wait returns when every connected proxy that needs an object has acknowledged the present version of the object, and uses it: an
 Envoy acknowledges a listener before it has the certificates and routes for it, which is called warming, and its agent reports
-that. A proxy needs an object if something that the proxy has is made with it. Proxies that do not need the object, and proxies
+that. Connections that were opened before an edit go on with the listeners of that time, and with their access policies, until Envoy has
+drained them: wait names the proxies with such connections, and their number at most. --for=drained waits for their end, too, for which
+drainDuration (45s) is the limit. A proxy needs an object if something that the proxy has is made with it. Proxies that do not need the object, and proxies
 that are behind with something else only, are not waited for.
 
 KIND is VirtualService, DestinationRule, ServiceEntry, WorkloadEntry, WorkloadGroup, Sidecar or Service, in any case, singular, plural or short (vs).
@@ -46,7 +48,7 @@ rejects it; 2 the command line is invalid.`,
 	}
 	address, form := remote(c), addOutput(c)
 	namespace := c.Flags().StringP("namespace", "n", "default", "namespace of the object")
-	what := c.Flags().String("for", "live", "what to wait for: live")
+	what := c.Flags().String("for", "live", "what to wait for: live, or drained: live, and connections that were opened earlier have ended")
 	generation := c.Flags().Int64("generation", 0, "wait for this generation of the object (metadata.generation) or a later one")
 	timeout := c.Flags().Duration("timeout", time.Minute, "how long to wait")
 	c.RunE = func(cmd *cobra.Command, args []string) error {
@@ -54,11 +56,11 @@ rejects it; 2 the command line is invalid.`,
 		if !ok || name == "" {
 			return run.Usage(fmt.Errorf("%q names no object: write KIND/NAME, such as virtualservice/reviews", args[0]))
 		}
-		if *what != "live" {
-			return run.Usage(fmt.Errorf("--for: %q is nothing to wait for; write live", *what))
+		if *what != "live" && *what != "drained" {
+			return run.Usage(fmt.Errorf("--for: %q is nothing to wait for; write live or drained", *what))
 		}
 		query := url.Values{"kind": {kind}, "namespace": {*namespace}, "name": {name}}
-		last, err := waitLive(cmd.Context(), *address, query, *generation, *timeout)
+		last, err := waitLive(cmd.Context(), *address, query, goal{*generation, *what == "drained"}, *timeout)
 		if last == nil {
 			return err
 		}
@@ -67,7 +69,7 @@ rejects it; 2 the command line is invalid.`,
 			if failed := write(w, *form, last); failed != nil {
 				return failed
 			}
-		} else if failed := writeLive(w, last, *generation, *timeout); failed != nil {
+		} else if failed := writeLive(w, last, goal{*generation, *what == "drained"}, *timeout); failed != nil {
 			return failed
 		}
 		if errors.Is(err, errNotLive) {
@@ -78,8 +80,16 @@ rejects it; 2 the command line is invalid.`,
 	return c
 }
 
+// goal is what wait waits for.
+type goal struct {
+	// generation of the object, or a later one.
+	generation int64
+	// drained asks for the end of connections that were opened earlier, too.
+	drained bool
+}
+
 // waitLive asks until the object is live. It returns the last answer, and errNotLive if the object is not live.
-func waitLive(ctx context.Context, address string, query url.Values, generation int64, timeout time.Duration) (last *admin.Live, err error) {
+func waitLive(ctx context.Context, address string, query url.Values, g goal, timeout time.Duration) (last *admin.Live, err error) {
 	over := time.NewTimer(timeout)
 	defer over.Stop()
 	for {
@@ -88,7 +98,7 @@ func waitLive(ctx context.Context, address string, query url.Values, generation 
 			return nil, err
 		}
 		switch {
-		case isLive(now, generation):
+		case isLive(now, g):
 			return now, nil
 		case isLost(now):
 			return now, errNotLive
@@ -103,8 +113,8 @@ func waitLive(ctx context.Context, address string, query url.Values, generation 
 	}
 }
 
-func isLive(now *admin.Live, generation int64) bool {
-	return !now.Unknown && now.Generation >= generation && len(now.Refused) == 0 && now.Done()
+func isLive(now *admin.Live, g goal) bool {
+	return !now.Unknown && now.Generation >= g.generation && len(now.Refused) == 0 && now.Done() && (!g.drained || now.Drained())
 }
 
 // isLost reports whether waiting longer is of no use: only another version of the object can become live.
@@ -118,7 +128,7 @@ func isLost(now *admin.Live) bool {
 }
 
 // writeLive writes an answer as text.
-func writeLive(w io.Writer, now *admin.Live, generation int64, timeout time.Duration) error {
+func writeLive(w io.Writer, now *admin.Live, g goal, timeout time.Duration) error {
 	p, object := painter(w), now.Object.Key()
 	var lines []string
 	say := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
@@ -130,10 +140,17 @@ func writeLive(w io.Writer, now *admin.Live, generation int64, timeout time.Dura
 		}
 	case now.Unknown:
 		say("%s: the control plane does not have it after %s; is the namespace right, and does the object exist?", p.in(red, object.String()), timeout)
-	case now.Generation < generation:
-		say("%s: the control plane still has generation %d after %s; does %d exist?", p.in(red, object.String()), now.Generation, timeout, generation)
+	case now.Generation < g.generation:
+		say("%s: the control plane still has generation %d after %s; does %d exist?", p.in(red, object.String()), now.Generation, timeout, g.generation)
 	case now.Done():
-		say("%s is live on %d of %d proxies that need it (revision %d)", p.in(green, object.String()), now.Live, now.Proxies, now.Revision)
+		color := green
+		if g.drained && !now.Drained() {
+			color = red
+		}
+		say("%s is live on %d of %d proxies that need it (revision %d)", p.in(color, object.String()), now.Live, now.Proxies, now.Revision)
+		for _, d := range now.Draining {
+			say("  %s", drainingLine(d))
+		}
 	default:
 		say("%s is live on %d of %d proxies that need it (revision %d); not on", p.in(red, object.String()), now.Live, now.Proxies, now.Revision)
 		for _, b := range now.Behind {
@@ -146,6 +163,11 @@ func writeLive(w io.Writer, now *admin.Live, generation int64, timeout time.Dura
 		}
 	}
 	return nil
+}
+
+func drainingLine(d live.Draining) string {
+	return fmt.Sprintf("%s, where connections that were opened earlier go on with the listeners of that time, and their access policies: "+
+		"at most %d, in %d filter chains that drain; --for=drained waits for their end, and drainDuration limits it", d.Proxy, d.Connections, d.FilterChains)
 }
 
 func behindLine(b live.Behind) string {

@@ -142,3 +142,20 @@ func TestLiveWarming(t *testing.T) {
 		t.Errorf("%d reports are left: %v", rows, err)
 	}
 }
+
+// TestLiveDraining: a proxy in which connections go on with earlier listeners is live, and is named with their number, until they have ended.
+func TestLiveDraining(t *testing.T) {
+	w := newWorld(t, shop)
+	c, r := w.connect("web-1.shop")
+	c.answer(r, "")
+	report := func(names ...string) {
+		c.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: "type.googleapis.com/pilot.v1.Applied", ResourceNamesSubscribe: names})
+	}
+	report("type.googleapis.com/pilot.v1.Draining/2/5")
+	got := eventually(w, rulePage, func(v Live) bool { return len(v.Draining) == 1 && v.Live == 1 })
+	if d := got.Draining[0]; d.Proxy != "web-1.shop" || d.FilterChains != 2 || d.Connections != 5 || !got.Done() || got.Drained() {
+		t.Errorf("%+v", got)
+	}
+	report()
+	eventually(w, rulePage, func(v Live) bool { return v.Drained() && v.Live == 1 })
+}

@@ -133,7 +133,7 @@ func supervise(ctx context.Context, p *proxy, c boot.Config, s *config.Settings,
 		settings = newReloader(p, s, machine.Place, supervisor.Change, log)
 		parts.Restart = settings.ask
 	}
-	if err := serve(ctx, group, s, c, p.Warming, &parts); err != nil {
+	if err := serve(ctx, group, s, c, p.Admin, &parts); err != nil {
 		if page != nil {
 			err = errors.Join(err, page.Close())
 		}
@@ -174,9 +174,9 @@ func listenStatus(ctx context.Context, c boot.Config) (net.Listener, error) {
 	return l, nil
 }
 
-// serve adds to the group what the agent serves to Envoy and to the workload, and to parts what the status server tells of it. warming
+// serve adds to the group what the agent serves to Envoy and to the workload, and to parts what the status server tells of it. admin
 // is nil if there is no Envoy.
-func serve(ctx context.Context, group *run.Group, s *config.Settings, c boot.Config, warming warmingFunc, parts *status.Parts) error {
+func serve(ctx context.Context, group *run.Group, s *config.Settings, c boot.Config, admin *envoy.Admin, parts *status.Parts) error {
 	own := &credentials{}
 	dialer := discoveryDialer(s, own)
 	board, err := serveSecrets(ctx, group, s, c, own, dialer, parts.Log)
@@ -193,7 +193,11 @@ func serve(ctx context.Context, group *run.Group, s *config.Settings, c boot.Con
 	if err != nil {
 		return err
 	}
-	discovery, err := serveRelay(ctx, group, c, relay.Options{Dialer: dialer, Store: store, Modules: modules, Trust: anchors, Warming: warming, Log: parts.Log})
+	options := relay.Options{Dialer: dialer, Store: store, Modules: modules, Trust: anchors, Log: parts.Log}
+	if admin != nil {
+		options.Warming, options.Draining = admin.Warming, admin.Draining
+	}
+	discovery, err := serveRelay(ctx, group, c, options)
 	if err != nil {
 		return err
 	}

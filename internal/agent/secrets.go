@@ -19,7 +19,6 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/agent/boot"
 	"github.com/pilotmesh/pilot/internal/agent/config"
-	"github.com/pilotmesh/pilot/internal/agent/envoy"
 	"github.com/pilotmesh/pilot/internal/agent/lastgood"
 	"github.com/pilotmesh/pilot/internal/agent/relay"
 	"github.com/pilotmesh/pilot/internal/agent/secret"
@@ -159,9 +158,6 @@ func keep(group *run.Group, s *config.Settings, c boot.Config, log *slog.Logger)
 	return store
 }
 
-// warmingFunc asks Envoy what it has received and does not use yet.
-type warmingFunc = func(ctx context.Context, clusters bool) (envoy.Warming, error)
-
 // serveRelay adds the relay of xDS to the group.
 func serveRelay(ctx context.Context, group *run.Group, c boot.Config, o relay.Options) (*relay.Relay, error) {
 	l, err := secret.Listen(ctx, c.Relay)
@@ -176,7 +172,7 @@ func serveRelay(ctx context.Context, group *run.Group, c boot.Config, o relay.Op
 // calls returns a function that opens a connection to the control plane.
 func calls(d *upstream.Dialer) func() (*grpc.ClientConn, error) {
 	return func() (*grpc.ClientConn, error) {
-		conn, err := d.Dial(true)
+		conn, err := d.Dial()
 		if err != nil {
 			return nil, err
 		}
@@ -221,7 +217,7 @@ func issued(s *config.Settings, board *secret.Board, own *credentials, log *slog
 // requestCertificate asks the authority for a certificate. A token goes before the present certificate, because it may show what that
 // does not: that the service account still exists. With certificate it is the other way round. If the first is refused, the other is shown.
 func requestCertificate(ctx context.Context, d *upstream.Dialer, certificate bool, cluster, csr string, valid time.Duration) ([]string, error) {
-	conn, err := d.Dial(certificate)
+	conn, err := d.DialWith(certificate)
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +225,7 @@ func requestCertificate(ctx context.Context, d *upstream.Dialer, certificate boo
 	if err == nil || ctx.Err() != nil {
 		return chain, err
 	}
-	other, dialErr := d.Dial(!certificate)
+	other, dialErr := d.DialWith(!certificate)
 	if dialErr != nil {
 		return nil, err
 	}

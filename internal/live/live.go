@@ -7,6 +7,9 @@
 // reports that a resource that is made of the object is warming; an agent that reports nothing is believed. So a proxy that does not
 // need the object, or that is behind with something else only, delays nobody. Agents do not count: their proxies do.
 //
+// A connection keeps the listener version that accepted it, with its access policies, until Envoy has drained it. A proxy whose agent reports
+// such connections is live, and Draining names it.
+//
 // The package keeps nothing and starts no goroutines.
 package live
 
@@ -32,6 +35,18 @@ type Status struct {
 	Live    int `json:"live"`
 	// Behind are the others, by name.
 	Behind []Behind `json:"behind,omitempty"`
+	// Draining are live proxies, by name, that use the object for new connections, while connections that were opened earlier keep the
+	// former listeners.
+	Draining []Draining `json:"draining,omitempty"`
+}
+
+// Draining is a proxy with connections that were opened before its listeners were changed.
+type Draining struct {
+	Proxy      string `json:"proxy"` // name.namespace
+	Connection string `json:"connection"`
+	// FilterChains are how many filter chains drain, and Connections how many connections at most are theirs.
+	FilterChains uint32 `json:"filter_chains"`
+	Connections  uint32 `json:"connections"`
 }
 
 // Behind is a proxy that needs an object, and has not acknowledged its present version or does not use it yet.
@@ -49,6 +64,9 @@ type Behind struct {
 
 // Done reports whether every proxy that needs the object has acknowledged it and uses it.
 func (s Status) Done() bool { return s.Live == s.Proxies }
+
+// Drained reports whether no proxy has connections either that were opened before its listeners were changed.
+func (s Status) Drained() bool { return s.Done() && len(s.Draining) == 0 }
 
 // Of tells how far an object has come on some streams; false if the control plane has no such object. It must run between two
 // commits.
@@ -75,6 +93,9 @@ func Of(v *push.View, streams []server.Status, k api.Key) (Status, bool) {
 		rejected, warms := rejection(v, one, k), warming(v, one, func(t resource.Type, name string) bool { return users.Resource(one.Attachment, c, t, name) })
 		if settled && acknowledged >= due && rejected == "" && len(warms) == 0 {
 			s.Live++
+			if row, _ := v.Tables.Warming.Peek(one.Attachment); row.DrainingChains > 0 {
+				s.Draining = append(s.Draining, Draining{proxy.NameOf(one.Node), one.Attachment, row.DrainingChains, row.DrainingConnections})
+			}
 			continue
 		}
 		s.Behind = append(s.Behind, Behind{
@@ -82,6 +103,9 @@ func Of(v *push.View, streams []server.Status, k api.Key) (Status, bool) {
 		})
 	}
 	slices.SortFunc(s.Behind, func(a, b Behind) int {
+		return cmp.Or(cmp.Compare(a.Proxy, b.Proxy), cmp.Compare(a.Connection, b.Connection))
+	})
+	slices.SortFunc(s.Draining, func(a, b Draining) int {
 		return cmp.Or(cmp.Compare(a.Proxy, b.Proxy), cmp.Compare(a.Connection, b.Connection))
 	})
 	return s, true

@@ -2,16 +2,21 @@ package state
 
 import "slices"
 
-// Warming is what a proxy has received and does not use yet, as its agent reports. Proxies that use everything have no row.
+// Warming is what a proxy has received and does not use yet, and what it drains, as its agent reports. Proxies that use everything and drain
+// nothing have no row.
 type Warming struct {
 	// Resources are in order.
 	Resources []ResourceKey
 	// More are the types of which there are others.
 	More []uint8
+	// DrainingChains are how many filter chains drain, of listeners that were changed, and DrainingConnections how many connections may go on
+	// with what these were.
+	DrainingChains, DrainingConnections uint32
 }
 
 func (w Warming) equal(o Warming) bool {
-	return slices.Equal(w.Resources, o.Resources) && slices.Equal(w.More, o.More)
+	return slices.Equal(w.Resources, o.Resources) && slices.Equal(w.More, o.More) &&
+		w.DrainingChains == o.DrainingChains && w.DrainingConnections == o.DrainingConnections
 }
 
 // Of returns the names of the resources of a type, and whether there are others.

@@ -49,10 +49,13 @@ type Kept interface {
 	// All returns the resources of a type, and Accept takes in what was received of it.
 	All(typeURL string) []*discoveryv3.Resource
 	Accept(typeURL string, resources []*discoveryv3.Resource, removed []string)
+	// Finish notes that everything of some types was received, and Complete reports whether that was noted.
+	Finish(typeURLs ...string)
+	Complete(typeURL string) bool
 }
 
 // NewSubscriber returns the subscriber of a proxy. dial opens a connection to the control plane, and node is that of Envoy. The names that
-// are kept are in force at once.
+// are kept are in force at once if they are all that there were.
 func NewSubscriber(p *Proxy, dial func() (*grpc.ClientConn, error), node *corev3.Node, kept Kept, log *slog.Logger) *Subscriber {
 	node = proto.CloneOf(node)
 	if _, rest, ok := strings.Cut(node.GetId(), "~"); ok {
@@ -74,8 +77,10 @@ func (s *Subscriber) restore() {
 		s.log.Warn("the names that were kept are not used; the control plane tells them again", "error", err)
 		return
 	}
-	s.table, s.complete = s.table.with(changes...), true
-	s.proxy.table.Store(s.table)
+	s.table, s.complete = s.table.with(changes...), s.kept.Complete(nds.URL)
+	if s.complete { // a name that is not in a part may exist
+		s.proxy.table.Store(s.table)
+	}
 }
 
 // Run keeps a stream until ctx is cancelled. While there is none, the last table stays in force.
@@ -167,6 +172,7 @@ func (s *Subscriber) receive(ctx context.Context, stream interface {
 				s.log.Info("the names of the mesh are known", "names", s.table.names.Len())
 			}
 			s.complete = true
+			s.kept.Finish(nds.URL)
 			s.proxy.table.Store(s.table)
 			s.proxy.connected.Store(true)
 		}

@@ -197,18 +197,32 @@ func (a *Admin) Connections(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	sum := 0
+	return a.open(stats), nil
+}
+
+// open is the number of open connections, as statistics say.
+func (a *Admin) open(stats map[string]int) (sum int) {
 	for name, n := range stats {
-		if !a.own.MatchString(name) {
+		if strings.HasSuffix(name, ".downstream_cx_active") && !a.own.MatchString(name) {
 			sum += n
 		}
 	}
-	return sum, nil
+	return sum
 }
 
 // stats returns the counters and gauges whose names match and that have been used.
 func (a *Admin) stats(ctx context.Context, match string) (map[string]int, error) {
-	page, err := a.text(ctx, http.MethodGet, "/stats?usedonly&filter="+url.QueryEscape(match))
+	return a.ask(ctx, "/stats?usedonly&filter="+url.QueryEscape(match))
+}
+
+// gauges returns the gauges whose names match and that have been used.
+func (a *Admin) gauges(ctx context.Context, match string) (map[string]int, error) {
+	return a.ask(ctx, "/stats?type=Gauges&usedonly&filter="+url.QueryEscape(match))
+}
+
+// ask reads a page of statistics.
+func (a *Admin) ask(ctx context.Context, path string) (map[string]int, error) {
+	page, err := a.text(ctx, http.MethodGet, path)
 	if err != nil {
 		return nil, err
 	}

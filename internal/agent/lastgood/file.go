@@ -32,81 +32,94 @@ type header struct {
 	Node   string    `json:"node"`
 	Saved  time.Time `json:"saved"`
 	Types  int       `json:"types"`
+	// Complete are the types of which there is everything, and Changes is the number of the last change that is in the file. Agents that
+	// did not write changes apart have written neither.
+	Complete []string `json:"complete"`
+	Changes  *uint64  `json:"changes"`
 }
 
 // read reads the file of a proxy. If there is none, nothing is returned.
-func read(path, node string, limit int64) (saved time.Time, list []*discoveryv3.DeltaDiscoveryResponse, err error) {
+func read(path, node string, limit int64) (h *header, list []*discoveryv3.DeltaDiscoveryResponse, err error) {
+	text, err := content(path, limit)
+	if err != nil || text == nil {
+		return nil, nil, err
+	}
+	if h, list, err = parse(text, node); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return h, list, nil
+}
+
+// content returns the content of a file that nobody else can write; nil if there is none.
+func content(path string, limit int64) ([]byte, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return time.Time{}, nil, nil
+		return nil, nil
 	}
 	if err != nil {
-		return time.Time{}, nil, err
+		return nil, err
 	}
 	defer file.Close()
 	info, err := file.Stat()
 	switch {
 	case err != nil:
-		return time.Time{}, nil, err
+		return nil, err
 	case !info.Mode().IsRegular():
-		return time.Time{}, nil, fmt.Errorf("%s is not a regular file", path)
+		return nil, fmt.Errorf("%s is not a regular file", path)
 	case info.Mode().Perm()&0o022 != 0:
-		return time.Time{}, nil, fmt.Errorf("%s can be written by other users (mode %#o), who could tell Envoy anything", path, info.Mode().Perm())
+		return nil, fmt.Errorf("%s can be written by other users (mode %#o), who could tell Envoy anything", path, info.Mode().Perm())
 	case info.Size() > limit:
-		return time.Time{}, nil, fmt.Errorf("%s has %d bytes, and the most is %d", path, info.Size(), limit)
+		return nil, fmt.Errorf("%s has %d bytes, and the most is %d", path, info.Size(), limit)
 	}
 	text, err := io.ReadAll(io.LimitReader(file, limit))
-	if err == nil {
-		saved, list, err = parse(text, node)
-	}
 	if err != nil {
-		return time.Time{}, nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return saved, list, nil
+	return text, nil
 }
 
 // parse reads the content of the file of a proxy.
-func parse(text []byte, node string) (saved time.Time, list []*discoveryv3.DeltaDiscoveryResponse, err error) {
+func parse(text []byte, node string) (h *header, list []*discoveryv3.DeltaDiscoveryResponse, err error) {
 	end := len(text) - sha256.Size
 	if end < 0 {
-		return saved, nil, errors.New("it is cut off")
+		return nil, nil, errors.New("it is cut off")
 	}
 	line, body, ok := bytes.Cut(text[:end], []byte("\n"))
-	var h header
-	if !ok || len(line) > maxHeader || json.Unmarshal(line, &h) != nil {
-		return saved, nil, errors.New("it is no configuration of a proxy")
+	h = &header{}
+	if !ok || len(line) > maxHeader || json.Unmarshal(line, h) != nil {
+		return nil, nil, errors.New("it is no configuration of a proxy")
 	}
 	if sum := sha256.Sum256(text[:end]); !bytes.Equal(sum[:], text[end:]) {
-		return saved, nil, errors.New("its checksum is wrong: it is damaged")
+		return nil, nil, errors.New("its checksum is wrong: it is damaged")
 	}
 	if h.Format != format {
-		return saved, nil, fmt.Errorf("it has format %d, and this agent reads %d", h.Format, format)
+		return nil, nil, fmt.Errorf("it has format %d, and this agent reads %d", h.Format, format)
 	}
 	if h.Node != node {
-		return saved, nil, fmt.Errorf("it is of the proxy %.200q, and this one is %q", h.Node, node)
+		return nil, nil, fmt.Errorf("it is of the proxy %.200q, and this one is %q", h.Node, node)
 	}
 	in := bufio.NewReader(bytes.NewReader(body))
 	for range h.Types {
 		r := &discoveryv3.DeltaDiscoveryResponse{}
 		if err := (protodelim.UnmarshalOptions{MaxSize: int64(len(body))}).UnmarshalFrom(in, r); err != nil {
-			return saved, nil, fmt.Errorf("it cannot be read: %w", err)
+			return nil, nil, fmt.Errorf("it cannot be read: %w", err)
 		}
 		list = append(list, r)
 	}
 	if _, err := in.ReadByte(); !errors.Is(err, io.EOF) {
-		return saved, nil, errors.New("there is more in it than its header says")
+		return nil, nil, errors.New("there is more in it than its header says")
 	}
-	return h.Saved, list, nil
+	return h, list, nil
 }
 
 // write replaces the file.
-func write(path, node string, now time.Time, limit int64, list []*discoveryv3.DeltaDiscoveryResponse) error {
+func write(path string, h header, limit int64, list []*discoveryv3.DeltaDiscoveryResponse) error {
 	// Only the owner can read the file. After a crash of the machine it is this one or the one before.
 	file, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)))
 	if err != nil {
 		return err
 	}
-	if err := fill(file, node, now, limit, list); err != nil {
+	if err := fill(file, h, limit, list); err != nil {
 		return errors.Join(err, file.Cleanup())
 	}
 	if err := file.CloseAtomicallyReplace(); err != nil {
@@ -116,8 +129,8 @@ func write(path, node string, now time.Time, limit int64, list []*discoveryv3.De
 }
 
 // fill writes the content of a file.
-func fill(file io.Writer, node string, now time.Time, limit int64, list []*discoveryv3.DeltaDiscoveryResponse) error {
-	line, err := json.Marshal(header{format, node, now.UTC().Truncate(time.Second), len(list)})
+func fill(file io.Writer, h header, limit int64, list []*discoveryv3.DeltaDiscoveryResponse) error {
+	line, err := json.Marshal(h)
 	if err != nil {
 		return err
 	}

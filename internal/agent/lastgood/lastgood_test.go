@@ -207,7 +207,8 @@ func TestCannotWrite(t *testing.T) {
 	if got := s.State(); got.Problem != "" || got.Saved.IsZero() {
 		t.Errorf("with a folder: %+v", got)
 	}
-	err := write(path, node, time.Now(), 100, []*discoveryv3.DeltaDiscoveryResponse{{Resources: s.All(clusters)}})
+	h, list := s.content(time.Now())
+	err := write(path, h, 100, list)
 	if err == nil || !strings.Contains(err.Error(), "larger than the largest file") || text(open(t, path), clusters) != "a@1" {
 		t.Errorf("too large: %v; then there is %s", err, text(open(t, path), clusters))
 	}
@@ -258,12 +259,12 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("{}\n"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		sum := sha256.Sum256(body)
-		saved, list, err := parse(append(body, sum[:]...), node)
+		h, list, err := parse(append(body, sum[:]...), node)
 		if err != nil {
 			return
 		}
 		var out strings.Builder
-		if err := fill(&out, node, saved, maxSize, list); err != nil {
+		if err := fill(&out, *h, maxSize, list); err != nil {
 			t.Fatal(err)
 		}
 		_, again, err := parse([]byte(out.String()), node)

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -11,8 +12,12 @@ import (
 )
 
 // appliedURL is the type of the requests that tell the control plane what Envoy has received and does not use yet. The names of the
-// request are all such resources, as URL/NAME, where URL is the type URL of the resource, and URL/* for further ones of a type.
-const appliedURL = "type.googleapis.com/pilot.v1.Applied"
+// request are all such resources, as URL/NAME, where URL is the type URL of the resource, and URL/* for further ones of a type. One more
+// name, drainingURL/CHAINS/CONNECTIONS, says how many filter chains Envoy drains, and how many connections at most are theirs.
+const (
+	appliedURL  = "type.googleapis.com/pilot.v1.Applied"
+	drainingURL = "type.googleapis.com/pilot.v1.Draining"
+)
 
 const (
 	// askLimit is how long an acknowledgement waits for Envoy to tell what is warming. It answers within a few milliseconds unless it is
@@ -22,10 +27,10 @@ const (
 	firstAsk, lastAsk = 50 * time.Millisecond, 2 * time.Second
 )
 
-// applied tells the control plane, on one stream, what Envoy has received and does not use yet. It asks Envoy when it has acknowledged
+// applied reports to the control plane, on one stream, what Envoy has received and does not use yet, and what it drains. It asks Envoy when it has acknowledged
 // listeners, before that is passed on, so that the control plane never has the acknowledgement alone; and while an acknowledgement is
-// missing, because Envoy withholds that of clusters as long as one of them is warming. It asks again until nothing is warming. As long as
-// nothing is, the control plane is told nothing.
+// missing, because Envoy withholds that of clusters as long as one of them is warming. It asks again until nothing is warming or draining. As
+// long as nothing is, nothing is reported.
 type applied struct {
 	// ask asks Envoy about its listeners and, if clusters is true, its clusters; nil if there is no Envoy.
 	ask  func(ctx context.Context, clusters bool) (envoy.Warming, error)
@@ -38,6 +43,9 @@ type applied struct {
 	// told is what the control plane was told last on this stream. silent is set if Envoy has not answered the last question.
 	told   []string
 	silent bool
+	// drains asks Envoy what it drains; nil if there is no Envoy. draining is its last answer.
+	drains   func(ctx context.Context) (envoy.Draining, error)
+	draining envoy.Draining
 
 	// watching is set while a goroutine asks again and again.
 	watching atomic.Bool
@@ -55,7 +63,7 @@ func (a *applied) begin(ctx context.Context) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.check(ctx, true)
+	return a.check(ctx, true, true)
 }
 
 // sent begins to ask again and again as long as Envoy does not answer a response of a type.
@@ -75,13 +83,13 @@ func (a *applied) answered(ctx context.Context, typeURL string) error {
 	if typeURL == clusterURL && len(a.told) == 0 && !a.silent {
 		return nil // none is warming, or the answer would not be there
 	}
-	return a.check(ctx, false)
+	return a.check(ctx, false, typeURL == listenerURL)
 }
 
 // check asks Envoy, and tells the control plane if there is something new. If something is warming, or Envoy does not answer, it begins to
 // ask again until nothing is, or ctx ends. The caller holds mu.
-func (a *applied) check(ctx context.Context, clusters bool) error {
-	more, err := a.once(ctx, clusters)
+func (a *applied) check(ctx context.Context, clusters, listeners bool) error {
+	more, err := a.once(ctx, clusters, listeners)
 	if more && err == nil {
 		a.follow(ctx)
 	}
@@ -114,7 +122,7 @@ func (a *applied) again(ctx context.Context) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.waits() || len(a.told) > 0 || a.silent {
-		more, err := a.once(ctx, true)
+		more, err := a.once(ctx, true, false)
 		if err != nil {
 			return false // the stream ends
 		}
@@ -127,8 +135,8 @@ func (a *applied) again(ctx context.Context) bool {
 	return a.waits() && a.watching.CompareAndSwap(false, true)
 }
 
-// once asks Envoy once. more is true if there is a reason to ask again.
-func (a *applied) once(ctx context.Context, clusters bool) (more bool, err error) {
+// once asks Envoy once. listeners is set if some may have changed since. more is true if there is a reason to ask again.
+func (a *applied) once(ctx context.Context, clusters, listeners bool) (more bool, err error) {
 	limited, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	clusters = clusters || len(a.told) > 0
@@ -136,12 +144,35 @@ func (a *applied) once(ctx context.Context, clusters bool) (more bool, err error
 	if a.silent = err != nil; a.silent {
 		return true, nil
 	}
+	if err := a.look(limited, listeners || len(now.Listeners) > 0); err != nil {
+		a.silent = true // and what is warming is reported all the same
+	}
 	names := warmingNames(now)
+	if d := a.draining; d.FilterChains > 0 {
+		names = append(names, fmt.Sprintf("%s/%d/%d", drainingURL, d.FilterChains, d.Connections))
+	}
 	if slices.Equal(names, a.told) {
-		return len(names) > 0, nil
+		return len(names) > 0 || a.silent, nil
 	}
 	a.told = names
-	return len(names) > 0, a.tell(names)
+	return len(names) > 0 || a.silent, a.tell(names)
+}
+
+// look asks Envoy what it drains, if that may be something: listeners have changed, or something was warming or draining. Envoy counts all open
+// connections; as long as nothing else begins to drain, those that were opened since are not meant.
+func (a *applied) look(ctx context.Context, changed bool) error {
+	if a.drains == nil || !changed && len(a.told) == 0 && !a.silent {
+		return nil
+	}
+	now, err := a.drains(ctx)
+	if err != nil {
+		return err
+	}
+	if !changed && now.FilterChains <= a.draining.FilterChains {
+		now.Connections = min(now.Connections, a.draining.Connections)
+	}
+	a.draining = now
+	return nil
 }
 
 // warmingNames returns the names of a report.

@@ -195,3 +195,43 @@ func TestAppliedSkipped(t *testing.T) {
 		}
 	})
 }
+
+// TestDraining: the control plane is told which connections go on with earlier listeners before it is told that Envoy has acknowledged the change,
+// and then until none does. Connections that were opened since do not count.
+func TestDraining(t *testing.T) {
+	p, _ := newWarmingPlace(t, &envoy.Warming{})
+	var now atomic.Pointer[envoy.Draining]
+	now.Store(&envoy.Draining{})
+	p.relay.drains = func(context.Context) (envoy.Draining, error) {
+		if d := now.Load(); d != nil {
+			return *d, nil
+		}
+		return envoy.Draining{}, errors.New("it does not answer")
+	}
+	s := p.connect()
+	p.must(s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: listenerURL}))
+	take(p, p.deltas)
+	now.Store(&envoy.Draining{FilterChains: 2, Connections: 5})
+	p.answers <- &discoveryv3.DeltaDiscoveryResponse{TypeUrl: listenerURL, Nonce: "1"}
+	_, err := s.Recv()
+	p.must(err)
+	p.must(s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: listenerURL, ResponseNonce: "1"}))
+	drains := func(want string) {
+		t.Helper()
+		if got := strings.TrimPrefix(p.report(), drainingURL); got != want {
+			t.Fatalf("%s, want %s", got, want)
+		}
+	}
+	drains("/2/5")
+	if q := take(p, p.deltas); q.GetResponseNonce() != "1" {
+		t.Fatalf("%v", q)
+	}
+	now.Store(&envoy.Draining{FilterChains: 2, Connections: 9})
+	now.Store(nil)
+	now.Store(&envoy.Draining{FilterChains: 1, Connections: 9})
+	drains("/1/5")
+	now.Store(&envoy.Draining{FilterChains: 1, Connections: 3})
+	drains("/1/3")
+	now.Store(&envoy.Draining{})
+	drains("")
+}

@@ -3,8 +3,10 @@ package relay
 import (
 	"slices"
 	"strings"
+	"sync"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
@@ -18,7 +20,8 @@ const deltaMethod = "DeltaAggregatedResources"
 type delta struct {
 	// asked are the types that Envoy has asked for on this stream.
 	asked map[string]bool
-	// given are the resources of the answers of the relay, by their nonces, until Envoy has taken or refused them.
+	// given are the resources of the answers of the relay, by their nonces, until Envoy has taken or refused them. mu guards both.
+	mu    sync.Mutex
 	given map[string][]string
 }
 
@@ -28,8 +31,11 @@ func (d *delta) request(s *session, f *frame) (*frame, error) {
 	if !readable(f.data.Materialize(), &q) || !kept(q.GetTypeUrl()) {
 		return f, nil
 	}
+	d.mu.Lock()
 	first := !d.asked[q.GetTypeUrl()]
 	d.asked[q.GetTypeUrl()] = true
+	d.mu.Unlock()
+	s.covered.asked(q.GetTypeUrl(), q.GetResourceNamesSubscribe(), q.GetResourceNamesUnsubscribe())
 	changed, empty, err := d.note(s, &q)
 	if err != nil {
 		return nil, err
@@ -40,6 +46,8 @@ func (d *delta) request(s *session, f *frame) (*frame, error) {
 	switch asks := first || len(q.GetResourceNamesSubscribe()) > 0; {
 	case s.up == nil && asks:
 		return nil, d.replay(s, &q, first)
+	case s.up != nil && first && !complete(s.store):
+		s.covered.begin(q.GetTypeUrl(), q.GetInitialResourceVersions())
 	case s.up != nil && first && len(q.GetInitialResourceVersions()) == 0:
 		if err := d.replay(s, &q, true); err != nil {
 			return nil, err
@@ -62,7 +70,7 @@ func (d *delta) note(s *session, q *discoveryv3.DeltaDiscoveryRequest) (changed,
 	nonce := q.GetResponseNonce()
 	if !strings.HasPrefix(nonce, localNonce) {
 		if nonce != "" {
-			err = s.acknowledged(q.GetTypeUrl(), nonce, q.GetErrorDetail() != nil)
+			err = s.acknowledged(q.GetTypeUrl(), nonce, q.GetErrorDetail())
 		}
 		if err != nil {
 			return false, false, err
@@ -70,18 +78,70 @@ func (d *delta) note(s *session, q *discoveryv3.DeltaDiscoveryRequest) (changed,
 		changed, empty = s.extensions.delta(q)
 		return changed, empty, nil
 	}
-	if q.GetErrorDetail() != nil {
-		s.discard(q.GetTypeUrl(), q.GetErrorDetail().GetMessage(), d.given[nonce])
-	}
-	delete(d.given, nonce)
+	err = d.taken(s, q.GetTypeUrl(), nonce, q.GetErrorDetail())
 	q.ResponseNonce, q.ErrorDetail = "", nil
-	return true, len(q.GetResourceNamesSubscribe()) == 0 && len(q.GetResourceNamesUnsubscribe()) == 0, nil
+	return true, len(q.GetResourceNamesSubscribe()) == 0 && len(q.GetResourceNamesUnsubscribe()) == 0, err
+}
+
+// taken notes what Envoy says of an answer of the relay. If it refuses a part, it takes all or nothing of the answer for what it has, so the
+// rest is given to it again.
+func (d *delta) taken(s *session, typeURL, nonce string, refusal *rpcstatus.Status) error {
+	d.mu.Lock()
+	given := d.given[nonce]
+	delete(d.given, nonce)
+	d.mu.Unlock()
+	if refusal == nil {
+		s.store.Restore(typeURL, given...)
+		return nil
+	}
+	rest := s.setAside(typeURL, refusal.GetMessage(), given)
+	if s.up != nil {
+		return errRefused // the control plane was told that Envoy has it
+	}
+	s.retries.next()
+	if list, _ := s.store.Named(typeURL, rest); len(list) > 0 {
+		return d.give(s, &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURL, Resources: list})
+	}
+	return nil
+}
+
+// give sends an answer of the relay.
+func (d *delta) give(s *session, a *discoveryv3.DeltaDiscoveryResponse) error {
+	a.Nonce = s.nonce()
+	names := make([]string, 0, len(a.GetResources()))
+	for _, r := range a.GetResources() {
+		names = append(names, r.GetName())
+	}
+	d.mu.Lock()
+	d.given[a.GetNonce()] = names
+	d.mu.Unlock()
+	return s.answer(a)
+}
+
+// offer implements dialect.
+func (d *delta) offer(s *session) error {
+	for _, typeURL := range keptTypes() {
+		d.mu.Lock()
+		asked := d.asked[typeURL]
+		d.mu.Unlock()
+		list := s.extensions.usable(typeURL, s.store.Refused(typeURL))
+		if !asked || len(list) == 0 {
+			continue
+		}
+		if err := d.give(s, &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typeURL, Resources: list}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // replay gives Envoy what it asks for from the store, but nothing that it has. It notes in the request what Envoy has then. Without a
 // control plane, it also tells of what there is none: Envoy would wait for it.
 func (d *delta) replay(s *session, q *discoveryv3.DeltaDiscoveryRequest, first bool) error {
 	list, missing := asked(s.store, q, first)
+	if first && s.up == nil && len(list)+len(missing) == 0 {
+		list = s.store.Refused(q.GetTypeUrl()) // an Envoy without any of them would be ready
+	}
 	list = s.extensions.usable(q.GetTypeUrl(), list)
 	has := func(name string) bool {
 		_, ok := q.GetInitialResourceVersions()[name]
@@ -92,20 +152,13 @@ func (d *delta) replay(s *session, q *discoveryv3.DeltaDiscoveryRequest, first b
 	if len(list)+len(missing) == 0 && (s.up != nil || !first || len(q.GetInitialResourceVersions()) > 0) {
 		return nil // otherwise Envoy waits to hear that there is nothing
 	}
-	answer := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: q.GetTypeUrl(), Resources: list, RemovedResources: missing, Nonce: s.nonce()}
 	if q.InitialResourceVersions == nil {
 		q.InitialResourceVersions = map[string]string{}
 	}
-	names := make([]string, 0, len(list))
 	for _, r := range list {
 		q.InitialResourceVersions[r.GetName()] = r.GetVersion()
-		names = append(names, r.GetName())
 	}
-	if d.given == nil {
-		d.given = map[string][]string{}
-	}
-	d.given[answer.GetNonce()] = names
-	return s.answer(answer)
+	return d.give(s, &discoveryv3.DeltaDiscoveryResponse{TypeUrl: q.GetTypeUrl(), Resources: list, RemovedResources: missing})
 }
 
 // asked returns what a request asks for of what is in the store. The first request of a type that names nothing asks for everything, as
@@ -145,6 +198,12 @@ func (d *delta) response(s *session, data []byte) (response, bool) {
 	if !readable(data, &a) || !kept(a.GetTypeUrl()) {
 		return response{}, false
 	}
-	accept := func() { s.store.Accept(a.GetTypeUrl(), a.GetResources(), a.GetRemovedResources()) }
-	return response{a.GetTypeUrl(), a.GetNonce(), accept}, true
+	names := slices.Clone(a.GetRemovedResources())
+	for _, r := range a.GetResources() {
+		names = append(names, r.GetName())
+	}
+	return response{
+		typeURL: a.GetTypeUrl(), nonce: a.GetNonce(), names: names, more: divided(a.GetSystemVersionInfo()),
+		accept: func() { s.store.Accept(a.GetTypeUrl(), a.GetResources(), a.GetRemovedResources()) },
+	}, true
 }

@@ -269,7 +269,14 @@ func (e *extensions) send(u *update, good []*discoveryv3.Resource) error {
 	s := e.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pending[extension.URL] = append(s.pending[extension.URL], response{extension.URL, u.nonce, func() { s.store.Accept(extension.URL, good, u.removed) }})
+	names := slices.Clone(u.removed)
+	for _, r := range u.resources {
+		names = append(names, r.GetName())
+	}
+	s.covered.answered(extension.URL, names)
+	s.pending[extension.URL] = append(s.pending[extension.URL], response{typeURL: extension.URL, nonce: u.nonce, names: names, accept: func() {
+		s.store.Accept(extension.URL, good, u.removed)
+	}})
 	return s.down.SendMsg(&frame{mem.BufferSlice{mem.SliceBuffer(b)}})
 }
 

@@ -232,6 +232,7 @@ func TestModulesAlone(t *testing.T) {
 	c := p.converse()
 	p.answers <- &discoveryv3.DeltaDiscoveryResponse{TypeUrl: extension.URL, Nonce: "1", Resources: filters(t, "a@1=one b@1=two")}
 	c.acknowledges(c.gets("a@1=/1 b@1=/gone"), "1", "")
+	p.store.Finish(keptTypes()...)
 	s := p.connect()
 	p.must(s.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: extension.URL, ResourceNamesSubscribe: []string{"a", "b"}}))
 	if got := asks(take(p, p.deltas)); got != `subscribe [a b] unsubscribe [] has [a@1] nonce ""` {

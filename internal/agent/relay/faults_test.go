@@ -45,6 +45,7 @@ type (
 // bubble is a relay between an Envoy and a control plane that a test plays, in memory and with a simulated clock.
 type bubble struct {
 	*testing.T
+	path    string // of the store
 	store   *lastgood.Store
 	relay   *Relay
 	dialer  *upstream.Dialer
@@ -89,7 +90,9 @@ func (b *bubble) file(name, text string) string {
 func newBubble(t *testing.T) (b *bubble, end func()) {
 	t.Helper()
 	dir := t.TempDir()
-	b = &bubble{T: t, streams: make(chan controlStream, 100), drop: make(chan struct{}), store: lastgood.Open(filepath.Join(dir, "f"), "node", slog.New(slog.DiscardHandler))}
+	b = &bubble{T: t, streams: make(chan controlStream, 100), drop: make(chan struct{}), path: filepath.Join(dir, "f")}
+	b.store = b.reopened()
+	b.store.Finish(keptTypes()...)
 	certificate := selfSigned(b)
 	b.certificate.Store(&certificate)
 	up, down := bufconn.Listen(1<<20), bufconn.Listen(1<<20)
@@ -125,6 +128,26 @@ func newBubble(t *testing.T) (b *bubble, end func()) {
 		}
 		control.Stop()
 	}
+}
+
+// reopened is the store of an agent that starts now.
+func (b *bubble) reopened() *lastgood.Store {
+	return lastgood.Open(b.path, "node", slog.New(slog.DiscardHandler))
+}
+
+// restart empties the store.
+func (b *bubble) restart() {
+	b.Helper()
+	b.store = b.reopened()
+	b.relay.store = b.store
+}
+
+// stored writes the store.
+func (b *bubble) stored() {
+	b.Helper()
+	ctx, cancel := context.WithCancel(b.Context())
+	cancel()
+	b.must(b.store.Run(ctx))
 }
 
 // selfSigned is a certificate that serves all sides.
@@ -429,20 +452,36 @@ func TestTwoAlone(t *testing.T) {
 	})
 }
 
-// TestRefusedCertificate: an agent whose certificate the control plane does not accept shows its token.
+// TestRefusedCertificate: an agent whose certificate the control plane does not accept shows its token, until it has another certificate.
 func TestRefusedCertificate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, end := newBubble(t)
 		defer end()
-		for range 3 {
-			e := b.open("")
-			if c, _ := b.asked(); b.relay.refused.Load() {
-				b.exchange(c, e, "1", "a@1")
-				return
-			}
-			b.drop <- struct{}{} // as after a refused certificate
-			b.ended(e)
+		shows := func() string {
+			t.Helper()
+			conn, err := b.dialer.Dial()
+			b.must(err)
+			b.must(conn.Close())
+			return conn.Shows
 		}
-		t.Error("the agent goes on to show its certificate")
+		e := b.open("")
+		b.asked()
+		b.drop <- struct{}{} // as after a refused certificate
+		b.ended(e)
+		if got := shows(); got != "token" {
+			t.Errorf("after the end of the stream the agent shows its %s", got)
+		}
+		b.pass(lastDropped)
+		e = b.open("")
+		c, _ := b.asked()
+		b.exchange(c, e, "1", "a@1")
+		if got := shows(); got != "token" {
+			t.Errorf("after a stream that was accepted the agent shows its %s", got)
+		}
+		renewed := selfSigned(b)
+		b.certificate.Store(&renewed)
+		if got := shows(); got != "certificate" {
+			t.Errorf("with another certificate the agent shows its %s", got)
+		}
 	})
 }

@@ -1,14 +1,22 @@
 // Package relay passes Envoy's xDS stream on to the control plane. Envoy speaks plain gRPC on a unix socket that only its user can
 // open; the relay speaks TLS, or plaintext where it is told to, and shows who the agent is.
 //
-// It keeps what Envoy acknowledges as the last known good configuration (package lastgood). An Envoy that starts anew is given that at
-// once, and the control plane is told what Envoy has, so that it sends only what differs. While the control plane cannot be reached, the
-// relay answers from the last known good configuration alone, and tries to reach the control plane again, with growing pauses (backoff).
+// It keeps what Envoy acknowledges as the last known good configuration (package lastgood). As soon as that is complete (coverage), an Envoy that
+// starts again is given it at once, and the control plane is told what Envoy has, so that it sends only what differs. While the control plane
+// cannot be reached, the relay answers from the last known good configuration alone, if that is complete, and tries to reach the control plane
+// again, with growing pauses (backoff). Changes of what decides about access are on disk before the control plane hears that Envoy has
+// acknowledged them.
+//
+// If Envoy refuses a resource of the last known good configuration (refused), the resource is set aside, and the relay ends Envoy's stream. On
+// the next stream Envoy lists its resources itself, and the control plane sends the missing one and receives Envoy's refusal. Without a control
+// plane Envoy gets the other resources at once, and the refused one again, with growing pauses. A listener whose port another process has is
+// requested again in the same way.
+//
 // That is also done between two streams that the control plane ends at once. As soon as it can be reached, the relay ends
 // Envoy's stream. Envoy then opens another one and says itself what it has.
 //
-// Envoy acknowledges some resources before it uses them: it is still warming them. The relay asks it which these are, and tells the control
-// plane (applied).
+// Envoy acknowledges some resources before it uses them: it is still warming them. Connections that were opened before a change of a listener
+// keep its former filters until Envoy has drained them. The relay asks Envoy for both, and reports them to the control plane (applied).
 //
 // Invariants: Each stream of Envoy has a connection of its own, so a stream that begins shows the newest certificate or token. Messages
 // of types that are not kept pass through unread; what the control plane sends is passed on as it is, in order. A side that does
@@ -60,7 +68,9 @@ type Options struct {
 	Trust func(texts []string) error
 	// Warming asks Envoy what it has received and does not use yet; nil if there is no Envoy to ask.
 	Warming func(ctx context.Context, clusters bool) (envoy.Warming, error)
-	Log     *slog.Logger
+	// Draining asks Envoy which connections go on with listeners that were changed; nil if there is no Envoy to ask.
+	Draining func(ctx context.Context) (envoy.Draining, error)
+	Log      *slog.Logger
 }
 
 // Relay passes streams on.
@@ -70,11 +80,12 @@ type Relay struct {
 	modules Modules
 	trust   func([]string) error
 	warming func(ctx context.Context, clusters bool) (envoy.Warming, error)
+	drains  func(ctx context.Context) (envoy.Draining, error)
 	log     *slog.Logger
 	// fetchPause is the shortest pause before modules that could not be had are asked for again.
 	fetchPause time.Duration
-	// refused is set while the control plane does not accept the certificate of the workload, so that the next stream shows the token.
-	refused atomic.Bool
+	// retries tell when what Envoy refuses is given to it again.
+	retries retries
 	// backoff tells when the control plane may be asked again.
 	backoff backoff
 	// trying is held while a stream that is served from the last known good configuration tries to reach the control plane.
@@ -90,7 +101,7 @@ type Relay struct {
 
 // New returns a relay.
 func New(o Options) *Relay {
-	return &Relay{dialer: o.Dialer, store: o.Store, modules: o.Modules, trust: o.Trust, warming: o.Warming, log: o.Log, fetchPause: firstFetch}
+	return &Relay{dialer: o.Dialer, store: o.Store, modules: o.Modules, trust: o.Trust, warming: o.Warming, drains: o.Draining, log: o.Log, fetchPause: firstFetch}
 }
 
 // Stale reports whether the control plane cannot be reached, and since when.
@@ -146,8 +157,8 @@ func (r *Relay) Server() *grpc.Server {
 // link is a stream to the control plane.
 type link struct {
 	grpc.ClientStream
-	conn  *upstream.Connection
-	close func()
+	conn          *upstream.Connection
+	cancel, close func()
 }
 
 // open opens a stream to the control plane.
@@ -155,7 +166,7 @@ func (r *Relay) open(ctx context.Context, method string) (*link, error) {
 	conn := r.spare.Swap(nil)
 	if conn == nil {
 		var err error
-		if conn, err = r.dialer.Dial(!r.refused.Load()); err != nil {
+		if conn, err = r.dialer.Dial(); err != nil {
 			return nil, err
 		}
 	}
@@ -165,7 +176,7 @@ func (r *Relay) open(ctx context.Context, method string) (*link, error) {
 		ctx = metadata.AppendToOutgoingContext(ctx, aloneHeader, time.Since(since).Truncate(time.Millisecond).String())
 	}
 	patience := connecting
-	if r.store.Empty() {
+	if !r.complete() {
 		patience = attempt // there is nothing else
 	}
 	late := time.AfterFunc(patience, cancel)
@@ -174,12 +185,11 @@ func (r *Relay) open(ctx context.Context, method string) (*link, error) {
 	if !late.Stop() && err != nil {
 		err = status.Errorf(codes.Unavailable, "it has not answered for %v", patience)
 	}
-	l := &link{ClientStream: up, conn: conn, close: func() {
+	l := &link{ClientStream: up, conn: conn, cancel: cancel, close: func() {
 		cancel()
 		_ = conn.Close() // nothing is buffered
 	}}
 	if err != nil {
-		r.distrust(conn)
 		l.close()
 		return nil, err
 	}
@@ -189,8 +199,8 @@ func (r *Relay) open(ctx context.Context, method string) (*link, error) {
 // pass passes one stream on until one side ends it.
 func (r *Relay) pass(method string, down grpc.ServerStream) error {
 	s := r.newSession(method, down)
-	defer s.extensions.stop()
-	if !r.store.Empty() && r.backoff.left() > 0 {
+	defer s.stop()
+	if r.complete() && r.backoff.left() > 0 {
 		_ = r.unreachable(status.Error(codes.Unavailable, "it has ended the last stream at once"))
 		return r.serveLastGood(s)
 	}
@@ -198,7 +208,7 @@ func (r *Relay) pass(method string, down grpc.ServerStream) error {
 	if err != nil {
 		r.backoff.failed(lastRetry)
 		err = r.unreachable(err)
-		if r.store.Empty() || down.Context().Err() != nil {
+		if !r.complete() || down.Context().Err() != nil {
 			return err
 		}
 		return r.serveLastGood(s)
@@ -228,13 +238,15 @@ func (r *Relay) pass(method string, down grpc.ServerStream) error {
 	if down.Context().Err() != nil {
 		return nil // Envoy has ended the stream
 	}
+	if why := s.ends.Load(); why != nil {
+		return *why
+	}
 	if errors.Is(err, io.EOF) {
 		err = status.Error(codes.Unavailable, "the control plane has ended the stream")
 	}
 	if time.Since(began) < lasting {
 		r.backoff.failed(lastDropped)
 		if !answered {
-			r.distrust(up.conn)
 			return r.unreachable(err)
 		}
 	}
@@ -257,6 +269,9 @@ func (r *Relay) serveLastGood(s *session) error {
 		if r.tryAgain(ctx) {
 			return status.Error(codes.Unavailable, "the control plane can be reached again: open another stream")
 		}
+		if err := s.offers(); err != nil {
+			return err
+		}
 	}
 }
 
@@ -276,7 +291,7 @@ func (r *Relay) tryAgain(ctx context.Context) bool {
 
 // reachable reports whether a connection to the control plane comes about, and keeps it for the next stream.
 func (r *Relay) reachable(ctx context.Context) bool {
-	conn, err := r.dialer.Dial(!r.refused.Load())
+	conn, err := r.dialer.Dial()
 	if err != nil {
 		return false
 	}
@@ -286,7 +301,7 @@ func (r *Relay) reachable(ctx context.Context) bool {
 	if ready {
 		conn = r.spare.Swap(conn)
 	} else {
-		r.distrust(conn)
+		conn.Failed()
 	}
 	if conn != nil {
 		_ = conn.Close() // nothing is buffered
@@ -307,9 +322,6 @@ func connected(ctx context.Context, conn *upstream.Connection) bool {
 	}
 }
 
-// distrust makes the next stream show the other of certificate and token.
-func (r *Relay) distrust(c *upstream.Connection) { r.refused.Store(c.Shows == "certificate") }
-
 // reached notes that the control plane answers.
 func (r *Relay) reached(c *upstream.Connection) {
 	attributes := []any{"address", r.dialer.Address, "shows", c.Shows}
@@ -327,7 +339,7 @@ func (r *Relay) unreachable(err error) error {
 	now := time.Now()
 	if r.lost.CompareAndSwap(nil, &now) {
 		r.log.Warn("the control plane cannot be reached; Envoy keeps the last known good configuration, and the agent tries again",
-			"address", r.dialer.Address, "kept_resources", r.store.State().Resources, "error", status.Convert(err).Message())
+			"address", r.dialer.Address, "kept_resources", r.store.State().Resources, "complete", r.complete(), "error", status.Convert(err).Message())
 	}
 	return err
 }

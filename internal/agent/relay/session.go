@@ -7,8 +7,9 @@ import (
 	"io"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
@@ -23,10 +24,10 @@ import (
 // localNonce begins the nonces of responses that the relay makes itself.
 const localNonce = "last-known-good/"
 
-// kept are the types that are kept: those without which Envoy does not serve. Secrets are not among them.
+// kept reports whether a type is kept.
 func kept(typeURL string) bool {
-	switch strings.TrimPrefix(typeURL, "type.googleapis.com/envoy.config.") {
-	case "cluster.v3.Cluster", "endpoint.v3.ClusterLoadAssignment", "listener.v3.Listener", "route.v3.RouteConfiguration", "core.v3.TypedExtensionConfig":
+	switch typeURL {
+	case clusterURL, assignmentURL, listenerURL, routeURL, extension.URL:
 		return true
 	}
 	return false
@@ -41,9 +42,13 @@ type session struct {
 	store *lastgood.Store
 	log   *slog.Logger
 	// up is nil if the control plane cannot be reached. sending guards sending on it.
-	up      grpc.ClientStream
+	up      *link
 	sending sync.Mutex
 	applied applied
+	covered *coverage
+	// retries tell when what Envoy refuses is given to it again, and ends is why the relay ends the stream itself; nil if it does not.
+	retries *retries
+	ends    atomic.Pointer[error]
 	// failed receives why the stream cannot go on while there is no control plane.
 	failed  chan error
 	dialect dialect
@@ -53,22 +58,27 @@ type session struct {
 	// reads from Envoy uses passed.
 	begun  chan struct{}
 	passed bool
-	// answers counts the responses that the relay has made. Only the goroutine that reads from Envoy uses it.
-	answers int
+	// answers counts the responses that the relay has made.
+	answers atomic.Int64
 
 	// trust takes the roots of trust bundles; nil if there are none to ask for. trusted is the version that was accepted last. Only the
 	// goroutine that reads from the control plane uses it.
 	trust   func([]string) error
 	trusted string
 
-	// mu guards sending to Envoy, and the responses that Envoy has not answered yet, by type and in the order in which they were sent.
+	// mu guards sending to Envoy, and the responses that Envoy has not answered yet, by type and in the order in which they were sent. It also
+	// guards retry, which ends the stream later; nil if nothing was refused.
 	mu      sync.Mutex
 	pending map[string][]response
+	retry   *time.Timer
 }
 
 // response is a response of a type that is kept.
 type response struct {
 	typeURL, nonce string
+	// names are the resources that it is about, and more is set if further ones of its type follow.
+	names []string
+	more  bool
 	// accept takes it in when Envoy has acknowledged it.
 	accept func()
 }
@@ -79,6 +89,8 @@ type dialect interface {
 	request(s *session, f *frame) (*frame, error)
 	// response reads a response of the control plane; false if the type is not kept.
 	response(s *session, data []byte) (response, bool)
+	// offer gives Envoy again what it has refused of the last known good configuration.
+	offer(s *session) error
 	// update reads a response that the relay does not just pass on; nil if it cannot be read. message writes one about extensions.
 	update(data []byte) *update
 	message(u *update) proto.Message
@@ -99,12 +111,13 @@ type question struct {
 func (r *Relay) newSession(method string, down grpc.ServerStream) *session {
 	s := &session{down: down, store: r.store, log: r.log, trust: r.trust, failed: make(chan error, 1), begun: make(chan struct{}), pending: map[string][]response{}}
 	s.applied.ask, s.applied.tell = r.warming, func(names []string) error { return s.tell(question{typeURL: appliedURL, names: names}) }
-	s.applied.waits = s.waits
+	s.applied.waits, s.applied.drains = s.waits, r.drains
+	s.covered, s.retries = newCoverage(r.store), &r.retries
 	s.extensions = newExtensions(s, r)
 	if method == deltaMethod {
-		s.dialect = &delta{asked: map[string]bool{}}
+		s.dialect = &delta{asked: map[string]bool{}, given: map[string][]string{}}
 	} else {
-		s.dialect = &wholeState{names: map[string][]string{}, sent: map[string]bool{}}
+		s.dialect = &wholeState{names: map[string][]string{}, sent: map[string]bool{}, given: map[string][]string{}}
 	}
 	return s
 }
@@ -123,6 +136,9 @@ func (s *session) readEnvoy() {
 			return
 		}
 		if err := s.fromEnvoy(&f); err != nil {
+			if errors.Is(err, errRefused) {
+				s.end(err)
+			}
 			s.failed <- err // which nobody reads if there is a control plane
 			return
 		}
@@ -197,6 +213,7 @@ func (s *session) pass(f *frame, data []byte) error {
 	}
 	if r, ok := s.dialect.response(s, data); ok {
 		s.pending[r.typeURL] = append(s.pending[r.typeURL], r)
+		s.covered.answered(r.typeURL, r.names)
 		s.applied.sent(s.down.Context(), r.typeURL)
 	}
 	return nil
@@ -247,14 +264,19 @@ func textField(data []byte, of protowire.Number) string {
 	return ""
 }
 
-// acknowledged takes in what a response said, or leaves it if Envoy has refused it. The control plane hears first what Envoy does not use yet.
-func (s *session) acknowledged(typeURL, nonce string, refused bool) error {
+// acknowledged takes in what a response said, or leaves it if Envoy has refused it: refusal says why then. The control plane hears first what
+// Envoy does not use yet, and hears of nothing that is not on disk although it must be.
+func (s *session) acknowledged(typeURL, nonce string, refusal *rpcstatus.Status) error {
 	r, ok := s.answered(typeURL, nonce)
 	if !ok {
 		return nil
 	}
-	if !refused {
+	if refusal == nil {
 		r.accept()
+		s.store.Commit()
+		s.covered.acknowledged(typeURL, r.more)
+	} else {
+		s.refuses(typeURL, refusal.GetMessage())
 	}
 	return s.applied.answered(s.down.Context(), typeURL)
 }
@@ -271,13 +293,15 @@ func (s *session) answer(m proto.Message) error {
 }
 
 // nonce returns the nonce of the next response that the relay makes.
-func (s *session) nonce() string {
-	s.answers++
-	return fmt.Sprint(localNonce, s.answers)
-}
+func (s *session) nonce() string { return fmt.Sprint(localNonce, s.answers.Add(1)) }
 
-// discard removes resources from the store that Envoy refuses although it accepted them once.
-func (s *session) discard(typeURL, why string, names []string) {
-	s.log.Warn("Envoy refuses a part of the last known good configuration, which is removed from it", "type", typeURL, "resources", len(names), "error", why)
-	s.store.Forget(typeURL, names...)
+// stop ends what the stream has begun.
+func (s *session) stop() {
+	s.mu.Lock()
+	if s.retry != nil {
+		s.retry.Stop()
+	}
+	s.mu.Unlock()
+	s.covered.stop()
+	s.extensions.stop()
 }

@@ -3,9 +3,11 @@ package relay
 import (
 	"slices"
 	"strings"
+	"sync"
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -15,14 +17,18 @@ import (
 const (
 	clusterURL    = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 	listenerURL   = "type.googleapis.com/envoy.config.listener.v3.Listener"
+	routeURL      = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
 	assignmentURL = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
 )
 
 // wholeState is the dialect of State-of-the-World xDS.
 type wholeState struct {
-	// names are what Envoy asks for, by type. sent are the types that the relay has answered from the store for these names.
+	// mu guards the following: names are what Envoy asks for, by type. sent are the types that the relay has answered from the store for
+	// these names, and given the resources of its answers, by their nonces, until Envoy has taken or refused them.
+	mu    sync.Mutex
 	names map[string][]string
 	sent  map[string]bool
+	given map[string][]string
 }
 
 // request implements dialect.
@@ -31,43 +37,93 @@ func (w *wholeState) request(s *session, f *frame) (*frame, error) {
 	if !readable(f.data.Materialize(), &q) || !kept(q.GetTypeUrl()) {
 		return f, nil
 	}
-	typeURL, names := q.GetTypeUrl(), q.GetResourceNames()
-	if nonce := q.GetResponseNonce(); nonce != "" && !strings.HasPrefix(nonce, localNonce) {
-		if err := s.acknowledged(q.GetTypeUrl(), nonce, q.GetErrorDetail() != nil); err != nil {
+	typeURL, names, nonce := q.GetTypeUrl(), q.GetResourceNames(), q.GetResponseNonce()
+	local := strings.HasPrefix(nonce, localNonce)
+	if nonce != "" && !local {
+		if err := s.acknowledged(typeURL, nonce, q.GetErrorDetail()); err != nil {
 			return nil, err
 		}
 	}
 	all := typeURL == clusterURL || typeURL == listenerURL
-	if before, ok := w.names[typeURL]; !ok || !slices.Equal(before, names) {
+	w.mu.Lock()
+	before, known := w.names[typeURL]
+	changed := !known || !slices.Equal(before, names)
+	if changed {
 		w.names[typeURL] = slices.Clone(names)
 		delete(w.sent, typeURL)
-		if !all {
-			s.store.Keep(typeURL, names)
-		}
+	}
+	w.mu.Unlock()
+	if changed && !all {
+		s.store.Keep(typeURL, names)
+		gone := slices.DeleteFunc(before, func(name string) bool { return slices.Contains(names, name) })
+		s.covered.asked(typeURL, slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(before, name) }), gone)
 	}
 	if s.up != nil {
 		return s.extensions.whole(f, &q)
 	}
-	if q.GetErrorDetail() != nil {
-		s.discard(typeURL, q.GetErrorDetail().GetMessage(), nil) // which of them it refuses is not known
+	if local {
+		w.taken(s, typeURL, nonce, q.GetErrorDetail())
 	}
-	if w.sent[typeURL] || q.GetVersionInfo() != "" && q.GetResponseNonce() == "" {
-		return nil, nil // Envoy has it
-	}
+	w.mu.Lock()
+	skip := w.sent[typeURL] || q.GetVersionInfo() != "" && nonce == "" // Envoy has it
 	w.sent[typeURL] = true
-	return nil, w.replay(s, typeURL, names, all)
+	w.mu.Unlock()
+	if skip {
+		return nil, nil
+	}
+	return nil, w.replay(s, typeURL, names, nil)
 }
 
-// replay gives Envoy what it asks for from the store.
-func (w *wholeState) replay(s *session, typeURL string, names []string, all bool) error {
+// taken notes what Envoy says of an answer of the relay. If it refuses a part, the rest is given to it again.
+func (w *wholeState) taken(s *session, typeURL, nonce string, refusal *rpcstatus.Status) {
+	w.mu.Lock()
+	given := w.given[nonce]
+	delete(w.given, nonce)
+	w.mu.Unlock()
+	if refusal == nil {
+		s.store.Restore(typeURL, given...)
+		return
+	}
+	rest := s.setAside(typeURL, refusal.GetMessage(), given)
+	s.retries.next()
+	if len(rest) > 0 {
+		w.mu.Lock()
+		delete(w.sent, typeURL)
+		w.mu.Unlock()
+	}
+}
+
+// offer implements dialect.
+func (w *wholeState) offer(s *session) error {
+	for _, typeURL := range keptTypes() {
+		w.mu.Lock()
+		names, asked := w.names[typeURL]
+		w.mu.Unlock()
+		if aside := s.store.Refused(typeURL); asked && len(aside) > 0 {
+			if err := w.replay(s, typeURL, names, aside); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// replay gives Envoy what it asks for from the store, and what was set aside of it.
+func (w *wholeState) replay(s *session, typeURL string, names []string, aside []*discoveryv3.Resource) error {
+	all := typeURL == clusterURL || typeURL == listenerURL
 	list, missing := s.store.Named(typeURL, names)
 	if all {
 		list, missing = s.store.All(typeURL), nil
 	}
-	list = s.extensions.usable(typeURL, list)
+	if all && len(list) == 0 {
+		aside = s.store.Refused(typeURL) // an Envoy without any of them would be ready
+	}
+	list = s.extensions.usable(typeURL, slices.Concat(list, aside))
 	answer := &discoveryv3.DiscoveryResponse{TypeUrl: typeURL, VersionInfo: "last-known-good", Nonce: s.nonce()}
+	given := make([]string, 0, len(list))
 	for _, r := range list {
 		answer.Resources = append(answer.Resources, r.GetResource())
+		given = append(given, r.GetName())
 	}
 	if typeURL == assignmentURL {
 		for _, name := range missing { // Envoy would wait for the endpoints of a cluster
@@ -81,6 +137,9 @@ func (w *wholeState) replay(s *session, typeURL string, names []string, all bool
 	if len(answer.GetResources()) == 0 && !all {
 		return nil
 	}
+	w.mu.Lock()
+	w.given[answer.GetNonce()] = given
+	w.mu.Unlock()
 	return s.answer(answer)
 }
 
@@ -120,18 +179,19 @@ func (w *wholeState) response(s *session, data []byte) (response, bool) {
 	if !readable(data, &a) || !kept(a.GetTypeUrl()) {
 		return response{}, false
 	}
-	return response{a.GetTypeUrl(), a.GetNonce(), func() {
-		var list []*discoveryv3.Resource
-		var names []string
-		for _, body := range a.GetResources() {
-			if name := nameOf(body.GetValue()); name != "" {
-				list = append(list, &discoveryv3.Resource{Name: name, Resource: body})
-				names = append(names, name)
-			}
+	var list []*discoveryv3.Resource
+	var names []string
+	for _, body := range a.GetResources() {
+		if name := nameOf(body.GetValue()); name != "" {
+			list = append(list, &discoveryv3.Resource{Name: name, Resource: body})
+			names = append(names, name)
 		}
-		s.store.Accept(a.GetTypeUrl(), list, nil)
+	}
+	return response{typeURL: a.GetTypeUrl(), nonce: a.GetNonce(), names: names, accept: func() {
 		if a.GetTypeUrl() == clusterURL || a.GetTypeUrl() == listenerURL {
-			s.store.Keep(a.GetTypeUrl(), names)
+			s.store.Replace(a.GetTypeUrl(), list)
+		} else {
+			s.store.Accept(a.GetTypeUrl(), list, nil)
 		}
 	}}, true
 }

@@ -43,6 +43,9 @@ func Handler(dial func() (*grpc.ClientConn, error), node *corev3.Node) http.Hand
 		ctx, cancel := context.WithTimeout(r.Context(), patience)
 		defer cancel()
 		body, err := ask(ctx, dial, node, page)
+		if no, ok := errors.AsType[*answerError](err); ok && (no.code == codes.Unavailable || no.code == codes.Unauthenticated) {
+			body, err = ask(ctx, dial, node, page) // another connection shows the other one of certificate and token
+		}
 		if err != nil {
 			http.Error(w, err.Error(), statusOf(err))
 			return

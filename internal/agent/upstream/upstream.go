@@ -2,12 +2,14 @@
 // is, with a token first and with the workload's certificate once there is one. Where it is told to, it connects in plaintext instead.
 //
 // Invariants: Without roots nothing is connected over TLS. A token is sent over TLS only, is read anew for each call because it is replaced
-// before it expires, and appears in no log or error.
+// before it expires, and appears in no log or error. A certificate that the server does not accept is not shown to it again, by no caller, as long
+// as the token is accepted.
 //
 // Goroutines: those of gRPC.
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -19,12 +21,15 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 
 	"github.com/pilotmesh/pilot/internal/compliance"
 )
@@ -58,6 +63,8 @@ type Dialer struct {
 	Plain bool
 	// Connect opens a connection to an address; nil for TCP.
 	Connect func(ctx context.Context, address string) (net.Conn, error)
+	// refused is the certificate that the server did not accept last, in DER; nil if there is none.
+	refused atomic.Pointer[[]byte]
 }
 
 // Connection is a connection that was opened, or will be when it is used.
@@ -65,13 +72,35 @@ type Connection struct {
 	*grpc.ClientConn
 	// Shows is what it shows of who the agent is: certificate, token or nothing.
 	Shows string
+	// dialer has opened it, and shown is the certificate that it shows, in DER; nil for none.
+	dialer *Dialer
+	shown  *[]byte
 }
 
-// Dial opens a connection. If certificate is false it shows the token only, even if there is a certificate: a server refuses a connection
+// Dial opens a connection that shows the certificate of the workload, or the token alone if the server did not accept that certificate. All
+// connections of a dialer learn from each other. What a stream says of it is noticed by itself: whoever tries again shows the other one.
+func (d *Dialer) Dial() (*Connection, error) {
+	refused := d.refused.Load()
+	if refused == nil || d.Plain {
+		return d.DialWith(true)
+	}
+	own := d.Certificate()
+	return d.DialWith(own == nil || !bytes.Equal(*content(own), *refused))
+}
+
+// content returns a certificate in DER.
+func content(c *tls.Certificate) *[]byte {
+	if len(c.Certificate) == 0 {
+		return &[]byte{}
+	}
+	return &c.Certificate[0]
+}
+
+// DialWith opens a connection. If certificate is false it shows the token only, even if there is a certificate: a server refuses a connection
 // that shows a certificate which it does not accept.
-func (d *Dialer) Dial(certificate bool) (*Connection, error) {
+func (d *Dialer) DialWith(certificate bool) (*Connection, error) {
 	if d.Plain {
-		return d.dial("nothing", insecure.NewCredentials())
+		return d.dial("nothing", nil, insecure.NewCredentials())
 	}
 	pool, err := d.pool()
 	if err != nil {
@@ -87,10 +116,11 @@ func (d *Dialer) Dial(certificate bool) (*Connection, error) {
 	d.Compliance.Apply(settings)
 	_, tokenErr := d.token()
 	shows := "token"
+	var shown *[]byte
 	own := d.Certificate()
 	expired := own != nil && !time.Now().Before(own.Leaf.NotAfter)
 	if own != nil && (certificate || tokenErr != nil) && !expired {
-		shows = "certificate"
+		shows, shown = "certificate", content(own)
 		settings.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own, nil }
 	} else if tokenErr != nil && expired {
 		return nil, fmt.Errorf("the agent cannot show who it is: its certificate has expired at %s, and %w", own.Leaf.NotAfter.UTC().Format(time.RFC3339), tokenErr)
@@ -101,11 +131,12 @@ func (d *Dialer) Dial(certificate bool) (*Connection, error) {
 	if tokenErr == nil {
 		options = append(options, grpc.WithPerRPCCredentials(bearer{d}))
 	}
-	return d.dial(shows, credentials.NewTLS(settings), options...)
+	return d.dial(shows, shown, credentials.NewTLS(settings), options...)
 }
 
-func (d *Dialer) dial(shows string, c credentials.TransportCredentials, options ...grpc.DialOption) (*Connection, error) {
-	options = append(options, grpc.WithTransportCredentials(c), grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(window),
+func (d *Dialer) dial(shows string, shown *[]byte, c credentials.TransportCredentials, options ...grpc.DialOption) (*Connection, error) {
+	opened := &Connection{Shows: shows, dialer: d, shown: shown}
+	options = append(options, grpc.WithStreamInterceptor(opened.stream), grpc.WithTransportCredentials(c), grpc.WithStaticStreamWindowSize(window), grpc.WithStaticConnWindowSize(window),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}))
 	if d.Connect != nil {
 		options = append(options, grpc.WithContextDialer(d.Connect))
@@ -114,7 +145,52 @@ func (d *Dialer) dial(shows string, c credentials.TransportCredentials, options 
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", d.Address, err)
 	}
-	return &Connection{conn, shows}, nil
+	opened.ClientConn = conn
+	return opened, nil
+}
+
+// Failed notes that the server did not accept the connection. The next one shows the token if this one has shown a certificate, and otherwise
+// the certificate again.
+func (c *Connection) Failed() { c.dialer.refused.Store(c.shown) }
+
+// early is until when the end of a stream on which nothing was received may mean that the server did not accept the certificate. With TLS 1.3
+// it says so after the handshake.
+const early = 10 * time.Second
+
+// stream opens a stream that notices by itself if the server does not accept the connection.
+func (c *Connection) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, streamer grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
+	s, err := streamer(ctx, desc, conn, method, options...)
+	if err != nil {
+		c.judge(err)
+		return nil, err
+	}
+	return &watched{ClientStream: s, connection: c, began: time.Now()}, nil
+}
+
+// judge notes that the connection was not accepted, if an error may say so. Servers refuse a connection or a call; that a caller may not do what
+// it asks for says nothing of what it shows.
+func (c *Connection) judge(err error) {
+	if code := status.Code(err); code == codes.Unavailable || code == codes.Unauthenticated {
+		c.Failed()
+	}
+}
+
+// watched is a stream until something was received.
+type watched struct {
+	grpc.ClientStream
+	connection *Connection
+	began      time.Time
+	received   bool // used by who receives
+}
+
+// RecvMsg implements grpc.ClientStream.
+func (w *watched) RecvMsg(m any) error {
+	err := w.ClientStream.RecvMsg(m)
+	if !w.received && err != nil && time.Since(w.began) < early {
+		w.connection.judge(err)
+	}
+	w.received = true
+	return err
 }
 
 // pool returns the roots that vouch for the server.

@@ -60,7 +60,7 @@ func TestShows(t *testing.T) {
 			}
 			return &tls.Certificate{Leaf: &x509.Certificate{NotAfter: now.Add(c.valid)}}
 		}
-		conn, err := d.Dial(c.certificate)
+		conn, err := d.DialWith(c.certificate)
 		if err != nil {
 			if !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "e30.") {
 				t.Errorf("%s: %v; want %s", c.name, err, c.want)

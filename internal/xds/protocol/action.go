@@ -58,7 +58,7 @@ const (
 	// Health says that the agent of the client reports the health of its application. Healthy tells it, and Text why it is not.
 	Health
 	// Applied says that the agent of the client reports what its Envoy has received and does not use yet: Warming, which is empty if
-	// Envoy uses everything. The report replaces the one before.
+	// Envoy uses everything; and what it drains: Draining. The report replaces the one before.
 	Applied
 )
 
@@ -96,4 +96,6 @@ type Action struct {
 	Dropped []string
 	Healthy bool
 	Warming []Warming
+	// Draining is set for Applied.
+	Draining Draining
 }

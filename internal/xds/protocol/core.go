@@ -22,6 +22,9 @@ type Request = request.Request
 // Warming are resources that a client does not use yet.
 type Warming = request.Warming
 
+// Draining is what a client drains.
+type Draining = request.Draining
+
 // Shared is what the streams of a server have in common: interned subscriptions, and the results of moves and of pinning
 // while several streams have the same position. It is safe for concurrent use.
 type Shared struct {

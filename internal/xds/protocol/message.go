@@ -72,8 +72,28 @@ type writer struct {
 }
 
 func (w *writer) start() *Message {
+	b := w.head(w.version)
+	return &Message{Parts: [][]byte{b}, Size: len(b)}
+}
+
+// moreFollows ends the version of a delta response if another one follows with the rest of what the client is to have. Agents that keep what
+// Envoy has must know when that is everything; all others read the version as a text.
+const moreFollows = "+"
+
+// sealPart completes a message behind which another one follows.
+func (w *writer) sealPart(m *Message) *Message {
+	if w.variant == Delta {
+		b := w.head(w.version + moreFollows)
+		m.Size += len(b) - len(m.Parts[0])
+		m.Parts[0] = b
+	}
+	return m.seal()
+}
+
+// head is what a message begins with.
+func (w *writer) head(version string) []byte {
 	b := make([]byte, 0, 128+len(w.controlPlane))
-	b = appendString(b, fieldVersion, w.version)
+	b = appendString(b, fieldVersion, version)
 	b = appendString(b, fieldURL, w.typ.URL())
 	if w.controlPlane != "" {
 		field := protowire.Number(fieldSotwControlPlane)
@@ -82,7 +102,7 @@ func (w *writer) start() *Message {
 		}
 		b = appendString(b, field, string(appendString(nil, fieldIdentifier, w.controlPlane)))
 	}
-	return &Message{Parts: [][]byte{b}, Size: len(b)}
+	return b
 }
 
 func (m *Message) add(r *resource.Resource, v Variant) {
@@ -138,7 +158,7 @@ func (w *writer) delta(put []*resource.Resource, removed []string, mustRespond b
 	out, m := w.split(put)
 	for _, n := range removed {
 		if m.Resources+m.Removed > 0 && m.Size+len(n)+maxHead > maxMessage {
-			out, m = append(out, m.seal()), w.start()
+			out, m = append(out, w.sealPart(m)), w.start()
 		}
 		m.remove(n)
 	}
@@ -178,7 +198,7 @@ func (w *writer) split(put []*resource.Resource) ([]*Message, *Message) {
 			size = r.SizeSotW()
 		}
 		if m.Resources > 0 && m.Size+size > maxMessage {
-			out, m = append(out, m.seal()), w.start()
+			out, m = append(out, w.sealPart(m)), w.start()
 		}
 		m.add(r, w.variant)
 	}

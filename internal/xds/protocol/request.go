@@ -30,7 +30,7 @@ func (c *Core) request(q *Request, out []Action) []Action {
 		return append(out, Action{Kind: Health, Healthy: !q.Rejected, Text: request.StatusText(q.Detail, maxText)})
 	}
 	if applied {
-		return append(out, Action{Kind: Applied, Warming: q.Warming()})
+		return append(out, Action{Kind: Applied, Warming: q.Warming(), Draining: q.Draining()})
 	}
 	t, ok := resource.ParseType(string(q.URL))
 	if !ok {

@@ -6,10 +6,10 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
 )
 
-// Applied implements server.Attachment. What the proxy does not use yet becomes a row. A later report replaces one that still waits.
-func (c *Connection) Applied(warming []protocol.Warming) {
+// Applied implements server.Attachment. What the proxy does not use yet, and what it drains, becomes a row. A later report replaces one that still waits.
+func (c *Connection) Applied(warming []protocol.Warming, draining protocol.Draining) {
 	l, conn := c.loop, c.conn
-	var now state.Warming
+	now := state.Warming{DrainingChains: draining.FilterChains, DrainingConnections: draining.Connections}
 	for _, w := range warming {
 		for _, name := range w.Names {
 			now.Resources = append(now.Resources, state.ResourceKey{Type: uint8(w.Type), Name: name})
@@ -22,7 +22,7 @@ func (c *Connection) Applied(warming []protocol.Warming) {
 		return &job{report: true, write: func(tx *store.Txn) {
 			switch {
 			case conn.left:
-			case len(work.Resources)+len(work.More) == 0:
+			case len(work.Resources)+len(work.More) == 0 && work.DrainingChains == 0:
 				l.tables.Warming.Delete(tx, conn.id)
 			default:
 				l.tables.Warming.Set(tx, conn.id, *work)

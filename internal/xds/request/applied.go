@@ -2,6 +2,7 @@ package request
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -9,8 +10,11 @@ import (
 
 // AppliedURL is the type of requests by which agents report what their Envoy has received and does not use yet. The names of such a
 // request are all these resources, as URL/NAME, where URL is the type URL of the resource, and URL/* for further ones of a type. Nothing
-// is sent for this type.
+// is sent for this type. A further name, drainingPrefix and two numbers with a "/" between them, says how many filter chains of listeners their
+// Envoy drains, and how many connections are open.
 const AppliedURL = "type.googleapis.com/pilot.v1.Applied"
+
+const drainingPrefix = "type.googleapis.com/pilot.v1.Draining/"
 
 const (
 	// maxWarming is the largest number of resources of one type that a report names, and maxWarmingName the largest length of a name.
@@ -25,6 +29,34 @@ type Warming struct {
 	Names []string
 	// More is set if there are others.
 	More bool
+}
+
+// Draining is what an Envoy drains: connections that were opened before a listener was changed go on with what the listener was then.
+type Draining struct {
+	// FilterChains are how many filter chains and listeners drain; 0 if none does.
+	FilterChains uint32
+	// Connections are how many connections may be among theirs.
+	Connections uint32
+}
+
+// Draining reads what a report of an agent says of that.
+func (q *Request) Draining() (d Draining) {
+	for text := range q.Subscribed() {
+		rest, ok := strings.CutPrefix(string(text), drainingPrefix)
+		if !ok {
+			continue
+		}
+		chains, connections, _ := strings.Cut(rest, "/")
+		n, err := strconv.ParseUint(chains, 10, 32)
+		if err != nil || n == 0 {
+			continue
+		}
+		m, err := strconv.ParseUint(connections, 10, 32)
+		if err == nil {
+			d = Draining{uint32(n), uint32(m)}
+		}
+	}
+	return d
 }
 
 // Warming reads a report of an agent. It ignores what it does not understand, because agents may be newer.

@@ -41,6 +41,25 @@ func TestAppliedIsBounded(t *testing.T) {
 	}
 }
 
+// TestDraining: a report says what drains in a name of its own, which is no warming resource. What cannot be read says nothing.
+func TestDraining(t *testing.T) {
+	for name, want := range map[string]string{
+		"2/5": "{2 5}", "0/5": "{0 0}", "2": "{0 0}", "": "{0 0}", "-1/5": "{0 0}", "2/x": "{0 0}", "2/99999999999": "{0 0}", "7/0": "{7 0}",
+	} {
+		raw, err := proto.Marshal(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: AppliedURL, ResourceNamesSubscribe: []string{resource.Listener.URL() + "/l", drainingPrefix + name}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, err := Scan(Delta, raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(q.Draining(), q.Warming()); got != want+" [{LDS [l] false}]" {
+			t.Errorf("%q: %s, want %s", name, got, want)
+		}
+	}
+}
+
 // FuzzWarming: whatever the names of a report are, what is read of it is bounded and in order.
 func FuzzWarming(f *testing.F) {
 	f.Add(resource.Cluster.URL()+"/a", resource.Listener.URL()+"/*")

@@ -37,8 +37,8 @@ type Attachment interface {
 	Refuse(t resource.Type, names []string, reason string)
 	// Health says that the agent of the client reports the health of its application. message tells why it is not healthy.
 	Health(healthy bool, message string)
-	// Applied says what the Envoy of the client has received and does not use yet. The list replaces the one of the last call.
-	Applied(warming []protocol.Warming)
+	// Applied says what the Envoy of the client has received and does not use yet, and what it drains. Both replace those of the last call.
+	Applied(warming []protocol.Warming, draining protocol.Draining)
 	// Close is the last call. The stream ignores later updates and answers.
 	Close()
 }

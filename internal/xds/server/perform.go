@@ -55,7 +55,7 @@ func (s *Stream) perform(a protocol.Action) {
 		}
 	case protocol.Applied:
 		if _, attach := s.attached(); attach != nil {
-			attach.Applied(a.Warming)
+			attach.Applied(a.Warming, a.Draining)
 		}
 	case protocol.Expired:
 		o.Expired(a.Type)

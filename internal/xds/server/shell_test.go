@@ -79,7 +79,7 @@ func (a testAttachment) Refuse(resource.Type, []string, string) {}
 
 func (a testAttachment) Health(bool, string) {}
 
-func (a testAttachment) Applied([]protocol.Warming) {}
+func (a testAttachment) Applied([]protocol.Warming, protocol.Draining) {}
 
 func (a testAttachment) NoteUnacknowledged([]protocol.Unacknowledged) {}
 

@@ -1,0 +1,151 @@
+package relay
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"github.com/pilotmesh/pilot/internal/agent/extension"
+	"github.com/pilotmesh/pilot/internal/agent/lastgood"
+)
+
+const (
+	// settled is how long nothing must be missing until the configuration counts as complete. Envoy asks for the routes and extensions of
+	// listeners after it has acknowledged them.
+	settled = time.Second
+	// presumed is after which time an Envoy that said it has some clusters or listeners, and was sent none, counts as having them all.
+	presumed = 10 * time.Second
+	// moreFollows ends the version of a response if the control plane has divided what it sends, and this is not the last part.
+	moreFollows = "+"
+)
+
+// complete reports whether the store has everything that an Envoy needs. Otherwise it may not stand for the control plane: an Envoy would be
+// ready without a part of its listeners.
+func (r *Relay) complete() bool { return complete(r.store) }
+
+func complete(s *lastgood.Store) bool { return s.Complete(clusterURL) && s.Complete(listenerURL) }
+
+// coverage finds out on one stream when Envoy has everything of the types that are kept, and notes that in the store: all parts of the
+// clusters and listeners, and the routes and extensions that it asked for. After that all is changes, so it is found out only once.
+type coverage struct {
+	store *lastgood.Store
+
+	mu sync.Mutex
+	// had says of clusters and listeners whether the last part was acknowledged, and said since when Envoy says that it has some.
+	had  map[string]bool
+	said map[string]time.Time
+	// open are the names that Envoy has asked for, and to which nothing was answered, by type.
+	open map[string]map[string]bool
+	// lacks is set if Envoy has resources that the store does not have.
+	lacks bool
+	timer *time.Timer // nil if it does not run
+	ended bool
+}
+
+func newCoverage(store *lastgood.Store) *coverage {
+	return &coverage{store: store, had: map[string]bool{}, said: map[string]time.Time{}, open: map[string]map[string]bool{routeURL: {}, extension.URL: {}}}
+}
+
+// begin notes that Envoy requests all clusters or listeners, and which versions it has. If it has none, the resources of an earlier stream are
+// removed from the store: some may not exist any more. If it has resources that the store does not have, this stream cannot complete the store.
+func (c *coverage) begin(typeURL string, has map[string]string) {
+	if typeURL != clusterURL && typeURL != listenerURL || complete(c.store) {
+		return
+	}
+	if len(has) == 0 {
+		c.store.Replace(typeURL, nil)
+		return
+	}
+	names := slices.Collect(maps.Keys(has))
+	list, missing := c.store.Named(typeURL, names)
+	other := slices.ContainsFunc(list, func(r *discoveryv3.Resource) bool { return has[r.GetName()] != r.GetVersion() })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lacks = c.lacks || other || len(missing) > 0; !c.lacks {
+		c.said[typeURL] = time.Now()
+		c.await()
+	}
+}
+
+// asked notes that Envoy asks for names of a type, or does not want some any more.
+func (c *coverage) asked(typeURL string, names, gone []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	open := c.open[typeURL]
+	if open == nil {
+		return
+	}
+	for _, name := range names {
+		open[name] = true
+	}
+	for _, name := range gone {
+		delete(open, name)
+	}
+}
+
+// answered notes that Envoy was sent resources, or was told that there are none.
+func (c *coverage) answered(typeURL string, names []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, name := range names {
+		delete(c.open[typeURL], name)
+	}
+}
+
+// acknowledged notes that Envoy has accepted a response of a type.
+func (c *coverage) acknowledged(typeURL string, more bool) {
+	if typeURL != clusterURL && typeURL != listenerURL || complete(c.store) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.had[typeURL] = !more
+	delete(c.said, typeURL)
+	c.await()
+}
+
+// await looks after some time whether something is missing. It is called with the lock held.
+func (c *coverage) await() {
+	if c.timer == nil && !c.ended && !c.lacks {
+		c.timer = time.AfterFunc(settled, c.check)
+	}
+}
+
+// check looks whether something is missing, and looks again later if so.
+func (c *coverage) check() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.timer = nil
+	if c.ended || c.lacks {
+		return
+	}
+	for _, typeURL := range []string{clusterURL, listenerURL} {
+		said, says := c.said[typeURL]
+		if !c.had[typeURL] && !(says && time.Since(said) >= presumed) {
+			c.await()
+			return
+		}
+	}
+	if len(c.open[routeURL])+len(c.open[extension.URL]) > 0 {
+		c.await()
+		return
+	}
+	c.store.Finish(keptTypes()...)
+}
+
+// stop ends the search.
+func (c *coverage) stop() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+}
+
+// divided reports whether a version says that more follows.
+func divided(version string) bool { return strings.HasSuffix(version, moreFollows) }
