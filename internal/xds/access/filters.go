@@ -84,7 +84,14 @@ func (e *evaluation) http(m *hcmv3.HttpConnectionManager, terminated bool) {
 		e.stop("requests with the method CONNECT are not known here")
 		return
 	}
-	e.headers = e.readHeaders()
+	if !isAuthority(e.Host, e.HTTP2) {
+		e.deny(http.StatusBadRequest, "", "the proxy refuses the host")
+		return
+	}
+	var ok bool
+	if e.headers, ok = e.readHeaders(); !ok {
+		return
+	}
 	path, ok := normalize(e.headers.path, m)
 	if !ok {
 		e.deny(http.StatusBadRequest, "", "the proxy refuses the path")
