@@ -85,7 +85,11 @@ func (e *evaluation) http(m *hcmv3.HttpConnectionManager, terminated bool) {
 		return
 	}
 	if !isAuthority(e.Host, e.HTTP2) {
-		e.deny(http.StatusBadRequest, "", "the proxy refuses the host")
+		status := http.StatusBadRequest
+		if e.HTTP2 {
+			status = 0 // the stream is reset
+		}
+		e.deny(status, "", "the proxy refuses the host")
 		return
 	}
 	var ok bool

@@ -210,17 +210,13 @@ func (v *verification) find(p *jwtv3.JwtProvider) (list []found) {
 	return append(list, v.cookies(p.GetFromCookies())...)
 }
 
-// fromToken returns the first text behind a prefix that has only characters of a token.
+// fromToken returns a value from the first character on that a token may have, behind a prefix.
 func fromToken(value string, behind int) string {
 	at := strings.IndexFunc(value[behind:], inToken)
 	if at < 0 {
 		return value
 	}
-	text := value[behind+at:]
-	if end := strings.IndexFunc(text, func(r rune) bool { return !inToken(r) }); end >= 0 {
-		return text[:end]
-	}
-	return text
+	return value[behind+at:]
 }
 
 func (v *verification) cookies(names []string) (list []found) {
