@@ -29,7 +29,7 @@ func rewritten(name string) bool {
 	return strings.HasPrefix(name, "x-envoy-")
 }
 
-// readHeaders returns the headers as filters see them. ok is false if the proxy refuses the request, or if that cannot be told.
+// readHeaders returns the headers as filters see them. ok is false if the evaluation ends here.
 func (e *evaluation) readHeaders() (h *headers, ok bool) {
 	h = &headers{method: e.Method, authority: e.Host, path: e.Path, others: map[string][]string{}, hidden: map[string]string{}}
 	for _, one := range e.Headers {

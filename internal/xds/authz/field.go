@@ -70,7 +70,7 @@ func directAddress(t *translation, value string) (list []*rbacv3.Principal) {
 	return list
 }
 
-// remoteAddress matches the address of the client that headers tell.
+// remoteAddress matches the address of the client by the headers of the request.
 func remoteAddress(t *translation, value string) (list []*rbacv3.Principal) {
 	for _, block := range blocksOf(value, t.wide, true) {
 		list = append(list, &rbacv3.Principal{Identifier: &rbacv3.Principal_RemoteIp{RemoteIp: block}})

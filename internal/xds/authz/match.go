@@ -102,8 +102,9 @@ func segmentRegex(pattern string) string {
 	return strings.Join(parts, "[^/]*")
 }
 
-// blocksOf returns the address blocks that a value stands for; none if it is no block. Envoy takes an address of IPv4 that is written as
-// one of IPv6 for one of IPv6, unless it is that of a connection: with written, the address may be so. If they are wide, blocks match both.
+// blocksOf parses an address block; it returns none if the value is no block. A header may have an address of IPv4 in the form of IPv6
+// (::ffff:192.0.2.1), which Envoy finds in no block of IPv4. With written, the address comes from a header. If wide is true, one more block
+// matches the other form.
 func blocksOf(value string, wide, written bool) (list []*corev3.CidrRange) {
 	block, err := netip.ParsePrefix(value)
 	if err != nil {

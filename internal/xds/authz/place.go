@@ -102,7 +102,7 @@ func restricted(p *jwtv3.JwtProvider, to place) *jwtv3.JwtProvider {
 	return p
 }
 
-// verification is the providers of some issuers, and what they require of requests.
+// verification collects the providers of issuers, and the requirements for requests.
 type verification struct {
 	providers map[string]*jwtv3.JwtProvider
 	all       []*jwtv3.JwtRequirement
@@ -127,7 +127,7 @@ func verify(list []issuer) (map[string]*jwtv3.JwtProvider, *jwtv3.JwtRequirement
 	return v.providers, allOf(v.all)
 }
 
-// related returns the issuers that look in places where a given one looks, those that look in places of these, and so on.
+// related returns all issuers that share a place with a given one, directly or through other issuers.
 func related(where [][]place, first int) []int {
 	group := []int{first}
 	for next := 0; next < len(group); next++ {
@@ -184,7 +184,7 @@ func (v *verification) add(list []issuer, where [][]place, group []int) {
 	}
 }
 
-// allOf requires all, and anyOf one. One requirement stands for itself.
+// allOf requires all, and anyOf one. A list of one requirement becomes that requirement.
 func allOf(list []*jwtv3.JwtRequirement) *jwtv3.JwtRequirement {
 	if len(list) == 1 {
 		return list[0]

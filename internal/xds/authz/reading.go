@@ -43,8 +43,8 @@ func wideHeader(name, pattern string) *routev3.HeaderMatcher {
 	return reading(name, pattern, before+blanks+regexp.QuoteMeta(pattern)+blanks+after)
 }
 
-// separator is what stands between the values of a header that was sent in several lines and that Envoy joins; empty for headers whose
-// lines it compares one by one. Cookies are joined if they come over HTTP/2.
+// separator is the text between the values of a header whose lines Envoy joins; empty for a header whose lines it compares one by one.
+// Cookies are joined if they come over HTTP/2.
 func separator(name string) string {
 	name = strings.ToLower(name)
 	if name == "cookie" {

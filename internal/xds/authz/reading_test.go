@@ -106,7 +106,7 @@ func TestNarrowHost(t *testing.T) {
 	}
 }
 
-// TestLongReading checks that a pattern too long for a regular expression still matches what it says.
+// TestLongReading checks that a pattern too long for a regular expression still matches its text.
 func TestLongReading(t *testing.T) {
 	long := strings.Repeat("a", longestReading+1)
 	for _, name := range []string{"x-a", ":authority"} {
@@ -119,8 +119,8 @@ func TestLongReading(t *testing.T) {
 	}
 }
 
-// TestWhereWide checks on which side of each action matchers are wide: a policy must restrict what an application may read otherwise, and
-// must not allow it.
+// TestWhereWide checks for each action whether its values or its notValues are wide: a policy must restrict another reading of a
+// request, and must not allow it.
 func TestWhereWide(t *testing.T) {
 	const wide = "the wide matcher"
 	for action, want := range map[security.AuthorizationPolicy_Action][2]bool{

@@ -302,7 +302,7 @@ func (g generator) request(t *testing.T, address netip.Addr) access.Request {
 	return r
 }
 
-// addHeaders adds headers, some of which come twice, have blanks around their values, or are removed by the proxy.
+// addHeaders adds headers. Some come twice, some have blanks around their values, and the proxy removes some.
 func (g generator) addHeaders(r *access.Request) {
 	around := func(value string) string {
 		return one(g, "", "", "", "", " ", "\t") + value + one(g, "", "", "", "", " ", "\t ")
@@ -334,7 +334,7 @@ func (g generator) addHeaders(r *access.Request) {
 	}
 }
 
-// referers are texts of which Envoy takes some for URLs.
+// referers are texts. Envoy takes some for URLs.
 func referers() []string {
 	return []string{
 		"https://evil/", "https://good/", "evil", "x evil", "https://evil/#x", "/evil/", "//a/evil/", "http://a:/evil/", "http://a:70000/", "http://u@a/evil/", "about:evil",

@@ -183,78 +183,86 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestTwoTokens: a token that is not good never comes through beside a good one of another issuer, wherever the two issuers look.
-func TestTwoTokens(t *testing.T) {
-	keys := newKeys(t)
+// where are places in which an issuer may look for its tokens, as fields of a rule.
+func where() []object {
 	header := func(name, prefix string) object { return object{"name": name, "prefix": prefix} }
-	places := []object{
+	return []object{
 		{}, {"fromHeaders": []object{header("x-a", "")}}, {"fromHeaders": []object{header("x-a", ""), header("x-c", "")}}, {"fromParams": []string{"p"}},
 		{"fromHeaders": []object{header("x-b", "T ")}, "fromParams": []string{"p"}}, {"fromHeaders": []object{header("x-b", "S ")}}, {"fromCookies": []string{"c"}},
 	}
+}
+
+// put puts a token into a request, where an issuer looks first, or in the last of its places.
+func put(r *access.Request, at object, last bool, token string) {
+	add := func(name, value string) {
+		r.Headers = append(r.Headers[:len(r.Headers):len(r.Headers)], access.Header{Name: name, Value: value})
+	}
+	headers, _ := at["fromHeaders"].([]object)
+	switch {
+	case at["fromParams"] != nil && (last || headers == nil):
+		r.Path = "/?p=" + token
+	case at["fromCookies"] != nil:
+		add("cookie", "c="+token)
+	case headers == nil:
+		add("authorization", "Bearer "+token)
+	default:
+		h := headers[0]
+		if last {
+			h = headers[len(headers)-1]
+		}
+		add(h["name"].(string), h["prefix"].(string)+token)
+	}
+}
+
+// twoIssuers are two issuers, "one" and "two", that look in some places.
+func twoIssuers(keys *pki.Material, one, two object, presence string) string {
+	var rules []object
+	for issuer, at := range map[string]object{"one": one, "two": two} {
+		r := object{"issuer": issuer, "jwks": keys.JWKS(), "forwardOriginalToken": true}
+		for field, value := range at {
+			r[field] = value
+		}
+		if issuer == "one" && presence != "" {
+			r["presence"] = presence
+		}
+		rules = append(rules, r)
+	}
+	return document("RequestAuthentication", "NS", "tokens", nil, object{"jwtRules": rules})
+}
+
+// TestTwoTokens: a token that is not good never comes through beside a good one of another issuer, wherever the two issuers look.
+func TestTwoTokens(t *testing.T) {
+	keys := newKeys(t)
+	type pair struct{ one, two object }
+	var pairs []pair
 	var configs []string
-	for _, one := range places {
-		for _, other := range places {
-			for _, presence := range []string{"OPTIONAL", "REQUIRED"} {
-				var rules []object
-				for issuer, at := range map[string]object{"one": one, "two": other} {
-					r := object{"issuer": issuer, "jwks": keys.JWKS(), "forwardOriginalToken": true}
-					for field, value := range at {
-						r[field] = value
-					}
-					if issuer == "one" && presence == "REQUIRED" {
-						r["presence"] = presence
-					}
-					rules = append(rules, r)
-				}
-				configs = append(configs, document("RequestAuthentication", "NS", "tokens", nil, object{"jwtRules": rules}))
-			}
+	for _, one := range where() {
+		for _, two := range where() {
+			pairs = append(pairs, pair{one, two}, pair{one, two})
+			configs = append(configs, twoIssuers(keys, one, two, ""), twoIssuers(keys, one, two, "REQUIRED"))
 		}
 	}
 	subjects, c := workloads(t, keys, configs...)
+	tokens := map[string]access.Token{}
 	token := func(issuer, key string) string {
 		text, err := keys.Token(&casefile.JWT{Iss: issuer, Sub: "me", Key: key})
 		if err != nil {
 			t.Fatal(err)
 		}
+		tokens[text] = access.Token{Claims: claimsOf(t, text), Forged: key != ""}
 		return text
 	}
-	// put puts a token of an issuer where it looks first, in its last place, or in the one before.
-	put := func(r *access.Request, at object, last bool, token string) {
-		headers, _ := at["fromHeaders"].([]object)
-		switch {
-		case at["fromParams"] != nil && (last || headers == nil):
-			r.Path = "/?p=" + token
-		case at["fromCookies"] != nil:
-			r.Headers = append(r.Headers, access.Header{Name: "cookie", Value: "c=" + token})
-		case headers == nil:
-			r.Headers = append(r.Headers, access.Header{Name: "authorization", Value: "Bearer " + token})
-		default:
-			h := headers[0]
-			if last {
-				h = headers[len(headers)-1]
-			}
-			r.Headers = append(r.Headers, access.Header{Name: h["name"].(string), Value: h["prefix"].(string) + token})
-		}
-	}
 	good, forged := token("one", ""), token("two", "other")
-	n := 0
-	for _, one := range places {
-		for _, other := range places {
-			for range 2 {
-				alone := access.Request{Tokens: map[string]access.Token{}}
-				alone.Tokens[good], alone.Tokens[forged] = access.Token{Claims: claimsOf(t, good)}, access.Token{Claims: claimsOf(t, forged), Forged: true}
-				put(&alone, one, false, good)
-				c.meets(t, subjects[n], alone, true)
-				for _, last := range []bool{false, true} {
-					both := alone
-					both.Headers = append([]access.Header{}, alone.Headers...)
-					put(&both, other, last, forged)
-					twice := one["fromCookies"] != nil && other["fromCookies"] != nil // of a cookie that comes twice, Envoy takes the first
-					if replaced := alone.Path != "/" && !strings.Contains(both.Path, good); !twice && !replaced {
-						c.meets(t, subjects[n], both, false)
-					}
-				}
-				n++
+	for n, at := range pairs {
+		alone := access.Request{Tokens: tokens}
+		put(&alone, at.one, false, good)
+		c.meets(t, subjects[n], alone, true)
+		for _, last := range []bool{false, true} {
+			both := alone
+			put(&both, at.two, last, forged)
+			twice := at.one["fromCookies"] != nil && at.two["fromCookies"] != nil // of a cookie that comes twice, Envoy takes the first
+			if replaced := strings.Contains(alone.Path, good) && !strings.Contains(both.Path, good); !twice && !replaced {
+				c.meets(t, subjects[n], both, false)
 			}
 		}
 	}
