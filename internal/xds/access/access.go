@@ -127,6 +127,7 @@ type Options struct {
 func Evaluate(l *listenerv3.Listener, r Request, o Options) Decision {
 	e := &evaluation{Request: r, options: o, metadata: map[string]map[string]any{}}
 	e.decision.Verdict, e.stage = Allowed, AtConnection
+	e.Source, e.Address = e.Source.Unmap(), e.Address.Unmap() // Envoy writes addresses of connections so
 	e.listener(l)
 	return e.conclude()
 }

@@ -1,8 +1,10 @@
 package access
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -149,6 +151,51 @@ func TestHeaderTwice(t *testing.T) {
 	}
 }
 
+// TestReadHeaders checks what filters see of the headers of a request, by the protocol. Lines are separated by bars.
+func TestReadHeaders(t *testing.T) {
+	for _, c := range []struct{ sent, http1, http2 string }{
+		{"x: a | X:  b", "x=a,x=b", "x=a ,x= b"},
+		{"accept: a|accept: b", "accept=a,b", "accept=a,b"},
+		{"cookie: a|cookie: b", "cookie=a,cookie=b", "cookie=a; b"},
+		{"connection: X , close|x: a|y: b", "connection=X , close,y=b", "unknown"},
+		{"connection: x|connection: y|x: a|y: b", "connection=x,y", "unknown"},
+		{"connection: x-forwarded-for|x: a", "400", "unknown"},
+		{"connection: host", "400", "unknown"},
+		{"connection: a,b,c,d,e,f,g,h,i,j", "400", "unknown"},
+		{"referer: https://a/b", "referer=https://a/b", "referer=https://a/b"},
+		{"referer: https://a/b#c", "", ""},
+		{"referer: a b", "", ""},
+		{"referer: a|referer: b", "referer=a,b", "referer=a,b"},
+	} {
+		for http2, want := range map[bool]string{false: c.http1, true: c.http2} {
+			e := &evaluation{Request: Request{HTTP2: http2}}
+			for _, line := range strings.Split(c.sent, "|") {
+				name, value, _ := strings.Cut(line, ":")
+				e.Headers = append(e.Headers, Header{strings.TrimSpace(name), strings.TrimPrefix(value, " ")})
+			}
+			h, ok := e.readHeaders()
+			got := ""
+			switch {
+			case !ok && e.doubt != "":
+				got = "unknown"
+			case !ok:
+				got = strconv.Itoa(e.decision.Status)
+			default:
+				var all []string
+				for _, name := range slices.Sorted(maps.Keys(h.others)) {
+					for _, value := range h.others[name] {
+						all = append(all, name+"="+value)
+					}
+				}
+				got = strings.Join(all, ",")
+			}
+			if got != want {
+				t.Errorf("%s, HTTP/2 %t: %q, want %q", c.sent, http2, got, want)
+			}
+		}
+	}
+}
+
 // TestAsk checks that an external authorizer is asked about what the rules before it match, unless a rule after it denies; and that
 // headers that it may set are not known afterwards.
 func TestAsk(t *testing.T) {
@@ -216,7 +263,7 @@ func TestWithToken(t *testing.T) {
 // TestClientAddress checks which address counts as that of the client.
 func TestClientAddress(t *testing.T) {
 	direct := netip.MustParseAddr("10.0.0.1")
-	for list, want := range map[string]string{"": "10.0.0.1", "1.1.1.1, 2.2.2.2": "2.2.2.2", "x": "10.0.0.1", "fd00::1": "fd00::1", "1.1.1.1,": "10.0.0.1"} {
+	for list, want := range map[string]string{"": "10.0.0.1", "1.1.1.1, 2.2.2.2": "2.2.2.2", "x": "10.0.0.1", "fd00::1": "fd00::1", "1.1.1.1,": "10.0.0.1", "::ffff:1.1.1.1": "::ffff:1.1.1.1"} {
 		h := headers{others: map[string][]string{"x-forwarded-for": {list}}}
 		if got := h.clientAddress(direct).String(); got != want {
 			t.Errorf("%q: %s, want %s", list, got, want)

@@ -84,7 +84,18 @@ func (e *evaluation) http(m *hcmv3.HttpConnectionManager, terminated bool) {
 		e.stop("requests with the method CONNECT are not known here")
 		return
 	}
-	e.headers = e.readHeaders()
+	if !isAuthority(e.Host, e.HTTP2) {
+		status := http.StatusBadRequest
+		if e.HTTP2 {
+			status = 0 // the stream is reset
+		}
+		e.deny(status, "", "the proxy refuses the host")
+		return
+	}
+	var ok bool
+	if e.headers, ok = e.readHeaders(); !ok {
+		return
+	}
 	path, ok := normalize(e.headers.path, m)
 	if !ok {
 		e.deny(http.StatusBadRequest, "", "the proxy refuses the path")

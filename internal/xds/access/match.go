@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"regexp"
 	"strings"
-	"unicode/utf8"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -34,16 +33,22 @@ func (e *evaluation) text(m *matcherv3.StringMatcher, s string) truth {
 	return e.unsure("a policy matches texts in a way that is not known here")
 }
 
-// regex is whether a regular expression matches the whole of a text.
+// regex is whether a regular expression matches the whole of a text. Envoy takes both for bytes.
 func (e *evaluation) regex(expression, s string) truth {
-	r, err := regexp.Compile("^(?:" + expression + ")$")
-	switch {
-	case err != nil:
+	r, err := regexp.Compile("^(?:" + asBytes(expression) + ")$")
+	if err != nil {
 		return e.unsure("a policy has a regular expression that is not known here: " + err.Error())
-	case !utf8.ValidString(s): // Envoy and Go differ in what a dot matches
-		return e.unsure("a policy compares a regular expression with a text that is not UTF-8")
 	}
-	return is(r.MatchString(s))
+	return is(r.MatchString(asBytes(s)))
+}
+
+// asBytes is a text whose characters are the bytes of another one.
+func asBytes(s string) string {
+	runes := make([]rune, len(s))
+	for i := range len(s) {
+		runes[i] = rune(s[i])
+	}
+	return string(runes)
 }
 
 // lowerASCII is a text with the letters A to Z in lower case. Envoy knows no other letters.
@@ -102,7 +107,7 @@ func (e *evaluation) in(block *corev3.CidrRange, a netip.Addr, what string) trut
 	if !a.IsValid() {
 		return e.unsure("it depends on " + what)
 	}
-	return is(prefix.Contains(a.Unmap()))
+	return is(prefix.Contains(a)) // an address of IPv4 that is written as one of IPv6 is in no block of IPv4
 }
 
 // secret is a value of metadata that is not known.
@@ -145,6 +150,13 @@ func (e *evaluation) value(m *matcherv3.ValueMatcher, v any) truth {
 	case *matcherv3.ValueMatcher_BoolMatch:
 		b, ok := v.(bool)
 		return is(ok && b == p.BoolMatch)
+	case *matcherv3.ValueMatcher_DoubleMatch:
+		exact, ok := p.DoubleMatch.GetMatchPattern().(*matcherv3.DoubleMatcher_Exact)
+		if !ok {
+			break
+		}
+		n, ok := v.(float64)
+		return is(ok && n == exact.Exact)
 	case *matcherv3.ValueMatcher_PresentMatch:
 		return is(p.PresentMatch == (v != nil))
 	case *matcherv3.ValueMatcher_ListMatch:

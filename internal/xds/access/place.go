@@ -1,6 +1,7 @@
 package access
 
 import (
+	"maps"
 	"net/url"
 	"slices"
 
@@ -49,8 +50,8 @@ func providerOf(l *listenerv3.Listener, issuer any) *jwtv3.JwtProvider {
 				if !ok {
 					continue
 				}
-				for _, p := range config.Providers {
-					if p.GetIssuer() == issuer {
+				for _, name := range slices.Sorted(maps.Keys(config.Providers)) {
+					if p := config.Providers[name]; p.GetIssuer() == issuer {
 						return p
 					}
 				}

@@ -63,20 +63,19 @@ func attributeOf(key string) (attribute, bool) {
 	return attribute{}, false
 }
 
-func directAddress(_ *translation, value string) []*rbacv3.Principal {
-	block, ok := addressBlock(value)
-	if !ok {
-		return nil
+func directAddress(t *translation, value string) (list []*rbacv3.Principal) {
+	for _, block := range blocksOf(value, t.wide, false) {
+		list = append(list, &rbacv3.Principal{Identifier: &rbacv3.Principal_DirectRemoteIp{DirectRemoteIp: block}})
 	}
-	return []*rbacv3.Principal{{Identifier: &rbacv3.Principal_DirectRemoteIp{DirectRemoteIp: block}}}
+	return list
 }
 
-func remoteAddress(_ *translation, value string) []*rbacv3.Principal {
-	block, ok := addressBlock(value)
-	if !ok {
-		return nil
+// remoteAddress matches the address of the client by the headers of the request.
+func remoteAddress(t *translation, value string) (list []*rbacv3.Principal) {
+	for _, block := range blocksOf(value, t.wide, true) {
+		list = append(list, &rbacv3.Principal{Identifier: &rbacv3.Principal_RemoteIp{RemoteIp: block}})
 	}
-	return []*rbacv3.Principal{{Identifier: &rbacv3.Principal_RemoteIp{RemoteIp: block}}}
+	return list
 }
 
 // authenticated matches the identity in the certificate of the client.
@@ -123,67 +122,50 @@ func serviceAccount(t *translation, value string) []*rbacv3.Principal {
 	return []*rbacv3.Principal{authenticated(regexMatcher(spiffe + "[^/]+/ns/" + regexp.QuoteMeta(namespace) + "/sa/" + regexp.QuoteMeta(account)))}
 }
 
-// tokenClaim matches a claim of the verified token.
+// tokenClaim matches a claim of the verified token. If it is wide, it takes numbers, true and false for the texts that policies have.
 func tokenClaim(path ...string) func(*translation, string) []*rbacv3.Principal {
-	return func(_ *translation, value string) []*rbacv3.Principal { return claimIs(path, textMatcher(value)) }
-}
-
-func claimIs(path []string, text *matcherv3.StringMatcher) (list []*rbacv3.Principal) {
-	for _, m := range claimMatchers(path, text) {
-		list = append(list, &rbacv3.Principal{Identifier: &rbacv3.Principal_Metadata{Metadata: m}}) //nolint:staticcheck // all supported versions of Envoy know it
-	}
-	return list
-}
-
-// requestPrincipal matches "issuer/subject" of the verified token. Both may contain slashes, so the pattern is split at each of its
-// slashes: what is before it is about the issuer, and what is behind it is about the subject.
-func requestPrincipal(_ *translation, value string) (list []*rbacv3.Principal) {
-	both := func(issuer, subject *matcherv3.StringMatcher) {
-		text := func(name string, m *matcherv3.StringMatcher) *rbacv3.Principal {
-			return &rbacv3.Principal{Identifier: &rbacv3.Principal_Metadata{
-				Metadata: claim([]string{name}, &matcherv3.ValueMatcher{MatchPattern: &matcherv3.ValueMatcher_StringMatch{StringMatch: m}}), //nolint:staticcheck // all supported versions of Envoy know it
-			}}
+	return func(t *translation, value string) []*rbacv3.Principal {
+		if t.wide && value == "*" {
+			present := &matcherv3.ValueMatcher{MatchPattern: &matcherv3.ValueMatcher_PresentMatch{PresentMatch: true}}
+			return []*rbacv3.Principal{inToken(claim(path, present))}
 		}
-		list = append(list, andPrincipals([]*rbacv3.Principal{text("iss", issuer), text("sub", subject)}))
-	}
-	present := func() *matcherv3.StringMatcher { return regexMatcher(".+") }
-	prefix, isPrefix := strings.CutSuffix(value, "*")
-	suffix, isSuffix := strings.CutPrefix(value, "*")
-	switch {
-	case value == "*":
-		both(present(), present())
+		values := []*matcherv3.ValueMatcher{textValue(textMatcher(value))}
+		if t.wide {
+			values = append(values, otherValues(value)...)
+		}
+		var list []*rbacv3.Principal
+		for _, m := range claimMatchers(path, values...) {
+			list = append(list, inToken(m))
+		}
 		return list
-	case isSuffix:
-		both(present(), textMatcher(value))
-	case isPrefix:
-		both(textMatcher(value), present())
 	}
-	for i := range value {
-		switch {
-		case value[i] != '/':
-		case isSuffix:
-			both(textMatcher(value[:i]), exactMatcher(suffix[i:]))
-		case isPrefix:
-			both(exactMatcher(value[:i]), textMatcher(prefix[i+1:]+"*"))
-		default:
-			both(exactMatcher(value[:i]), exactMatcher(value[i+1:]))
-		}
-	}
-	return list
+}
+
+// inToken matches what the verified token says.
+func inToken(m *matcherv3.MetadataMatcher) *rbacv3.Principal {
+	return &rbacv3.Principal{Identifier: &rbacv3.Principal_Metadata{Metadata: m}} //nolint:staticcheck // all supported versions of Envoy know it
 }
 
 func requestHeader(name string) func(*translation, string) []*rbacv3.Principal {
-	return func(_ *translation, value string) []*rbacv3.Principal {
-		return []*rbacv3.Principal{{Identifier: &rbacv3.Principal_Header{Header: headerMatcher(name, value, false)}}}
+	return func(t *translation, value string) []*rbacv3.Principal {
+		m := headerMatcher(name, value, false)
+		switch {
+		case isHost(name) && t.wide:
+			m = wideHost(value)
+		case isHost(name):
+			m = narrowHost(value, false)
+		case t.wide && !strings.HasPrefix(name, ":"):
+			m = wideHeader(name, value)
+		}
+		return []*rbacv3.Principal{{Identifier: &rbacv3.Principal_Header{Header: m}}}
 	}
 }
 
-func destinationAddress(_ *translation, value string) []*rbacv3.Permission {
-	block, ok := addressBlock(value)
-	if !ok {
-		return nil
+func destinationAddress(t *translation, value string) (list []*rbacv3.Permission) {
+	for _, block := range blocksOf(value, t.wide, false) {
+		list = append(list, &rbacv3.Permission{Rule: &rbacv3.Permission_DestinationIp{DestinationIp: block}})
 	}
-	return []*rbacv3.Permission{{Rule: &rbacv3.Permission_DestinationIp{DestinationIp: block}}}
+	return list
 }
 
 func destinationPort(_ *translation, value string) []*rbacv3.Permission {
@@ -194,8 +176,27 @@ func destinationPort(_ *translation, value string) []*rbacv3.Permission {
 	return []*rbacv3.Permission{{Rule: &rbacv3.Permission_DestinationPort{DestinationPort: port}}}
 }
 
-func serverName(_ *translation, value string) []*rbacv3.Permission {
-	return []*rbacv3.Permission{{Rule: &rbacv3.Permission_RequestedServerName{RequestedServerName: textMatcher(value)}}}
+// serverName matches the name that the client asks for, which Envoy knows in lower case. If it is wide, a dot may follow the name.
+func serverName(t *translation, value string) (list []*rbacv3.Permission) {
+	names := []*matcherv3.StringMatcher{textMatcher(value)}
+	if t.wide {
+		names = wideNames(strings.ToLower(value))
+	}
+	for _, m := range names {
+		list = append(list, &rbacv3.Permission{Rule: &rbacv3.Permission_RequestedServerName{RequestedServerName: m}})
+	}
+	return list
+}
+
+func wideNames(pattern string) []*matcherv3.StringMatcher {
+	switch {
+	case pattern == "*":
+		return []*matcherv3.StringMatcher{regexMatcher("(?s).+")}
+	case !strings.HasPrefix(pattern, "*") && strings.HasSuffix(pattern, "*"):
+		return []*matcherv3.StringMatcher{textMatcher(pattern)}
+	}
+	pattern = strings.TrimSuffix(pattern, ".")
+	return []*matcherv3.StringMatcher{textMatcher(pattern), textMatcher(pattern + ".")}
 }
 
 // filterMetadata matches what a filter of Envoy wrote. A value in brackets is for a list that has it.
@@ -216,11 +217,12 @@ func filterMetadata(filter string, path []string) func(*translation, string) []*
 	}
 }
 
-func requestHost(t *translation, value string) (list []*rbacv3.Permission) {
-	for _, m := range hostMatchers(value, t.wide) {
-		list = append(list, &rbacv3.Permission{Rule: &rbacv3.Permission_Header{Header: m}})
+func requestHost(t *translation, value string) []*rbacv3.Permission {
+	m := narrowHost(value, true)
+	if t.wide {
+		m = wideHost(value)
 	}
-	return list
+	return []*rbacv3.Permission{{Rule: &rbacv3.Permission_Header{Header: m}}}
 }
 
 func requestMethod(_ *translation, value string) []*rbacv3.Permission {

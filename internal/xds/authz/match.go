@@ -1,6 +1,7 @@
 package authz
 
 import (
+	"math"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -52,33 +53,6 @@ func headerMatcher(name, pattern string, ignoreCase bool) *routev3.HeaderMatcher
 	return m
 }
 
-// hostMatchers match the host of a request by a pattern. If they are wide, they also match a list with a host that the pattern matches: Envoy
-// joins the hosts of a request that has two with commas, so a caller could otherwise pass a policy that denies one of them. The lines of
-// other headers are compared one by one (envoy.reloadable_features.rbac_match_headers_individually), and a list in one line is one value.
-func hostMatchers(pattern string, wide bool) []*routev3.HeaderMatcher {
-	list := []*routev3.HeaderMatcher{headerMatcher(":authority", pattern, true)}
-	if !wide || pattern == "*" {
-		return list
-	}
-	add := func(texts ...*matcherv3.StringMatcher) {
-		for _, text := range texts {
-			text.IgnoreCase = true
-			list = append(list, &routev3.HeaderMatcher{Name: ":authority", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: text}})
-		}
-	}
-	suffix, isSuffix := strings.CutPrefix(pattern, "*")
-	prefix, isPrefix := strings.CutSuffix(pattern, "*")
-	switch {
-	case isSuffix:
-		add(containsMatcher(suffix + ","))
-	case isPrefix:
-		add(containsMatcher(","+prefix), containsMatcher(", "+prefix))
-	default:
-		add(textMatcher(pattern+",*"), textMatcher("*,"+pattern), textMatcher("*, "+pattern), containsMatcher(","+pattern+","), containsMatcher(", "+pattern+","))
-	}
-	return list
-}
-
 func containsMatcher(s string) *matcherv3.StringMatcher {
 	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Contains{Contains: s}}
 }
@@ -128,17 +102,31 @@ func segmentRegex(pattern string) string {
 	return strings.Join(parts, "[^/]*")
 }
 
-// addressBlock returns an address block; ok is false if the text is none.
-func addressBlock(s string) (block *corev3.CidrRange, ok bool) {
-	prefix, err := netip.ParsePrefix(s)
+// blocksOf parses an address block; it returns none if the value is no block. A header may have an address of IPv4 in the form of IPv6
+// (::ffff:192.0.2.1), which Envoy finds in no block of IPv4. With written, the address comes from a header. If wide is true, one more block
+// matches the other form.
+func blocksOf(value string, wide, written bool) (list []*corev3.CidrRange) {
+	block, err := netip.ParsePrefix(value)
 	if err != nil {
-		address, err := netip.ParseAddr(s)
+		address, err := netip.ParseAddr(value)
 		if err != nil {
-			return nil, false
+			return nil
 		}
-		prefix = netip.PrefixFrom(address, address.BitLen())
+		block = netip.PrefixFrom(address, address.BitLen())
 	}
-	return &corev3.CidrRange{AddressPrefix: prefix.Addr().String(), PrefixLen: envoy.Uint(uint32(prefix.Bits()))}, true
+	blocks := []netip.Prefix{block}
+	const mapped = 96 // the bits before an address of IPv4 in one of IPv6
+	switch a := block.Addr(); {
+	case !wide:
+	case a.Is4() && written:
+		blocks = append(blocks, netip.PrefixFrom(netip.AddrFrom16(a.As16()), block.Bits()+mapped))
+	case a.Is4In6() && block.Bits() >= mapped:
+		blocks = append(blocks, netip.PrefixFrom(a.Unmap(), block.Bits()-mapped))
+	}
+	for _, b := range blocks {
+		list = append(list, &corev3.CidrRange{AddressPrefix: b.Addr().String(), PrefixLen: envoy.Uint(uint32(b.Bits()))})
+	}
+	return list
 }
 
 func portNumber(s string) (uint32, bool) {
@@ -152,13 +140,33 @@ const (
 	payloadMetadata = "payload"
 )
 
-// claimMatcher matches a claim of the verified token by a pattern: a text, or a list of texts that has a match.
-func claimMatchers(path []string, text *matcherv3.StringMatcher) []*matcherv3.MetadataMatcher {
-	value := &matcherv3.ValueMatcher{MatchPattern: &matcherv3.ValueMatcher_StringMatch{StringMatch: text}}
-	inList := &matcherv3.ValueMatcher{MatchPattern: &matcherv3.ValueMatcher_ListMatch{ListMatch: &matcherv3.ListMatcher{
-		MatchPattern: &matcherv3.ListMatcher_OneOf{OneOf: value},
-	}}}
-	return []*matcherv3.MetadataMatcher{claim(path, value), claim(path, inList)}
+// claimMatchers match a claim of the verified token: a value, or a list that has it.
+func claimMatchers(path []string, values ...*matcherv3.ValueMatcher) (list []*matcherv3.MetadataMatcher) {
+	for _, value := range values {
+		inList := &matcherv3.ValueMatcher{MatchPattern: &matcherv3.ValueMatcher_ListMatch{ListMatch: &matcherv3.ListMatcher{
+			MatchPattern: &matcherv3.ListMatcher_OneOf{OneOf: value},
+		}}}
+		list = append(list, claim(path, value), claim(path, inList))
+	}
+	return list
+}
+
+func textValue(m *matcherv3.StringMatcher) *matcherv3.ValueMatcher {
+	return &matcherv3.ValueMatcher{MatchPattern: &matcherv3.ValueMatcher_StringMatch{StringMatch: m}}
+}
+
+// otherValues match the values of JSON that are no texts and that a pattern may mean: a number, true, or false.
+func otherValues(pattern string) []*matcherv3.ValueMatcher {
+	if pattern == "true" || pattern == "false" {
+		return []*matcherv3.ValueMatcher{{MatchPattern: &matcherv3.ValueMatcher_BoolMatch{BoolMatch: pattern == "true"}}}
+	}
+	n, err := strconv.ParseFloat(pattern, 64)
+	if err != nil || math.IsInf(n, 0) || math.IsNaN(n) {
+		return nil
+	}
+	return []*matcherv3.ValueMatcher{{MatchPattern: &matcherv3.ValueMatcher_DoubleMatch{DoubleMatch: &matcherv3.DoubleMatcher{
+		MatchPattern: &matcherv3.DoubleMatcher_Exact{Exact: n},
+	}}}}
 }
 
 func claim(path []string, value *matcherv3.ValueMatcher) *matcherv3.MetadataMatcher {

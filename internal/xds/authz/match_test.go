@@ -7,6 +7,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	rbacv3 "github.com/envoyproxy/go-control-plane/envoy/config/rbac/v3"
+
 	"github.com/pilotmesh/pilot/internal/api"
 )
 
@@ -80,11 +82,55 @@ func TestExpandTrustDomain(t *testing.T) {
 	}
 }
 
-// TestRequestPrincipal checks at which slashes a pattern is split into issuer and subject.
+// TestRequestPrincipal checks which issuers and subjects a pattern matches, narrow and wide. What only the wide matcher matches is marked.
 func TestRequestPrincipal(t *testing.T) {
-	for pattern, want := range map[string]int{"*": 1, "iss/sub": 1, "https://i/s": 3, "iss/*": 2, "*/sub": 2, "nothing": 0} {
-		if got := len(requestPrincipal(nil, pattern)); got != want {
-			t.Errorf("%s: %d alternatives, want %d", pattern, got, want)
+	for pattern, want := range map[string]string{
+		"*":           "i s, i t/s, i -?, i/t s, j as, https://i s",
+		"i/s":         "i s",
+		"i/t/s":       "i/t s, i t/s?",
+		"i/*":         "i s, i t/s, i -?, i/t s?",
+		"*/s":         "i s, i/t s, i t/s?, https://i s",
+		"*s":          "i s, i t/s, i/t s, j as, https://i s",
+		"i*":          "i s, i t/s, i -?, i/t s",
+		"https://i/s": "https://i s",
+		"https://*":   "https://i s",
+		"*i/s":        "i s, https://i s",
+		"a*/s":        "",
+		"*/t/s":       "i/t s, i t/s?",
+		"j/a*":        "j as",
+	} {
+		var got []string
+		for _, token := range []string{"i s", "i t/s", "i -", "i/t s", "j as", "https://i s"} {
+			issuer, subject, _ := strings.Cut(token, " ")
+			matches := func(wide bool) bool {
+				return slices.ContainsFunc(requestPrincipal(&translation{wide: wide}, pattern), func(p *rbacv3.Principal) bool {
+					all := p.GetAndIds().GetIds()
+					if all == nil {
+						all = []*rbacv3.Principal{p}
+					}
+					return !slices.ContainsFunc(all, func(p *rbacv3.Principal) bool {
+						text := issuer
+						if p.GetMetadata().GetPath()[1].GetKey() == "sub" { //nolint:staticcheck // package authz uses it
+							text = subject
+						}
+						return text == "-" || !matchesText(t, p.GetMetadata().GetValue().GetStringMatch(), text) //nolint:staticcheck // package authz uses it
+					})
+				})
+			}
+			switch narrow, wide := matches(false), matches(true); {
+			case narrow && !wide:
+				t.Errorf("%s: only the narrow matcher matches %s", pattern, token)
+			case narrow:
+				got = append(got, token)
+			case wide:
+				got = append(got, token+"?")
+			}
+		}
+		wanted := strings.Split(want, ", ")
+		slices.Sort(got)
+		slices.Sort(wanted)
+		if strings.Join(got, ", ") != strings.Join(wanted, ", ") {
+			t.Errorf("%s matches %q, want %q", pattern, got, wanted)
 		}
 	}
 }

@@ -13,7 +13,6 @@ import (
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/emptypb"
 	security "istio.io/api/security/v1beta1"
 
 	"github.com/pilotmesh/pilot/internal/api"
@@ -111,15 +110,15 @@ func (q *Queries) tokenFilters(r *query.Reader, k Key) []*hcmv3.HttpFilter {
 		return nil
 	}
 	slices.SortStableFunc(list, func(a, b issuer) int { return strings.Compare(a.provider.Issuer, b.provider.Issuer) })
-	providers := make(map[string]*jwtv3.JwtProvider, len(list))
 	for i, of := range list {
-		providers[providerName(i)] = q.fetching(r, k, of)
+		list[i].provider = q.fetching(r, k, of)
 	}
+	providers, required := verify(list)
 	return []*hcmv3.HttpFilter{envoy.HTTPFilter(jwtMetadata, &jwtv3.JwtAuthentication{
 		Providers: providers, BypassCorsPreflight: true,
 		Rules: []*jwtv3.RequirementRule{{
 			Match:           &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}},
-			RequirementType: &jwtv3.RequirementRule_Requires{Requires: requirement(list)},
+			RequirementType: &jwtv3.RequirementRule_Requires{Requires: required},
 		}},
 	})}
 }
@@ -153,40 +152,3 @@ func (q *Queries) fetching(r *query.Reader, k Key, of issuer) *jwtv3.JwtProvider
 }
 
 func providerName(i int) string { return fmt.Sprintf("origins-%d", i) }
-
-// requirement says which tokens requests must have. A token where several issuers look for theirs is one of any of them. Otherwise each
-// token must be valid, and only those that are required must be there.
-func requirement(list []issuer) *jwtv3.JwtRequirement {
-	var each, any, required []*jwtv3.JwtRequirement
-	for i, of := range list {
-		valid := &jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_ProviderName{ProviderName: providerName(i)}}
-		none := &jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_AllowMissing{AllowMissing: &emptypb.Empty{}}}
-		any = append(any, valid)
-		if of.required {
-			required = append(required, valid)
-			continue
-		}
-		each = append(each, anyOf(valid, none))
-	}
-	switch {
-	case len(list) == 1 && len(required) == 1:
-		return required[0]
-	case len(list) == 1:
-		return each[0]
-	case len(each) == 0:
-		return allOf(required)
-	}
-	return allOf(append(required, anyOf(append(any, allOf(each))...)))
-}
-
-// allOf requires all. One requirement stands for itself.
-func allOf(list []*jwtv3.JwtRequirement) *jwtv3.JwtRequirement {
-	if len(list) == 1 {
-		return list[0]
-	}
-	return &jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_RequiresAll{RequiresAll: &jwtv3.JwtRequirementAndList{Requirements: list}}}
-}
-
-func anyOf(list ...*jwtv3.JwtRequirement) *jwtv3.JwtRequirement {
-	return &jwtv3.JwtRequirement{RequiresType: &jwtv3.JwtRequirement_RequiresAny{RequiresAny: &jwtv3.JwtRequirementOrList{Requirements: list}}}
-}

@@ -142,10 +142,15 @@ func (t ServerTLS) TransportSocket() *corev3.TransportSocket {
 	if t.CRL != "" {
 		given.Crl = &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: t.CRL}}
 	}
+	config := &tlsv3.DownstreamTlsContext{CommonTlsContext: common, RequireClientCertificate: Bool(roots != "")}
 	if roots != "" {
 		common.ValidationContextType = validatedBy(secret(roots), given)
+		// A client that resumes a session shows no certificate. Envoy would take the one that it saw when the session began, even if it
+		// has expired or was revoked.
+		config.SessionTicketKeysType = &tlsv3.DownstreamTlsContext_DisableStatelessSessionResumption{DisableStatelessSessionResumption: true}
+		config.DisableStatefulSessionResumption = true
 	}
-	return socket(tlsSocket, &tlsv3.DownstreamTlsContext{CommonTlsContext: common, RequireClientCertificate: Bool(roots != "")})
+	return socket(tlsSocket, config)
 }
 
 // fileCertificate names the secret with a certificate and its key in files, and fileRoots that with roots.

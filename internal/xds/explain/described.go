@@ -186,7 +186,10 @@ func parseHeader(text string) (access.Header, error) {
 	if at < 0 {
 		return access.Header{}, fmt.Errorf("%q is no header; write NAME=VALUE", text)
 	}
-	h := access.Header{Name: strings.TrimSpace(text[:at]), Value: strings.Trim(text[at+1:], " \t")}
+	h := access.Header{Name: strings.TrimSpace(text[:at]), Value: text[at+1:]} // over HTTP/2 blanks are a part of the value
+	if text[at] == ':' {
+		h.Value = strings.TrimLeft(h.Value, " \t")
+	}
 	switch {
 	case !isToken(h.Name):
 		return h, fmt.Errorf("%q is not the name of a header", h.Name)

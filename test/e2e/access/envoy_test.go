@@ -174,6 +174,9 @@ func sendHTTP2(conn net.Conn, r access.Request) outcome {
 	for _, h := range r.Headers {
 		q.Header.Add(h.Name, h.Value)
 	}
+	if q.Header["User-Agent"] == nil {
+		q.Header["User-Agent"] = []string{""} // otherwise there would be one that is not described
+	}
 	answer, err := c.RoundTrip(q)
 	if err != nil {
 		return outcome{detail: err.Error()}

@@ -108,7 +108,7 @@ func (g generator) valid(make func() string) string {
 
 // authorization is an AuthorizationPolicy, which may be invalid.
 func (g generator) authorization(namespace, name string) string {
-	action := one(g, "ALLOW", "ALLOW", "DENY", "DENY", "AUDIT", "CUSTOM")
+	action := one(g, "ALLOW", "ALLOW", "DENY", "DENY", "AUDIT", "CUSTOM", "CUSTOM")
 	spec := object{"action": action, "rules": g.rules()}
 	var annotations object
 	switch {
@@ -176,19 +176,19 @@ func principals() []string {
 }
 
 func subjects() []string {
-	return []string{"iss-a/me", "iss-a/*", "*/you", "*", "https://b/you", "https://b/*"}
+	return []string{"iss-a/me", "iss-a/*", "*/you", "*", "https://b/you", "https://b/*", "iss-a/team/me", "*/team/me", "https://*", "*u"}
 }
 
 func (g generator) source() object {
 	return g.fields(map[string][]string{
 		"principals": principals(), "requestPrincipals": subjects(), "namespaces": {"shop", "ba*", "*op", "*"}, "serviceAccounts": {"shop/web", "web", "bank/teller"},
-		"ipBlocks": {"127.1.1.0/24", "127.1.2.7"}, "remoteIpBlocks": {"203.0.113.0/24", "127.1.1.0/24", "198.51.100.9"},
+		"ipBlocks": {"127.1.1.0/24", "127.1.2.7"}, "remoteIpBlocks": {"203.0.113.0/24", "127.1.1.0/24", "198.51.100.9", "::ffff:203.0.113.0/120", "fd00::/8"},
 	})
 }
 
 func (g generator) operation() object {
 	return g.fields(map[string][]string{
-		"hosts": {"a.test", "*.test", "A.TEST:8080", "a*", "*"}, "methods": {"GET", "POST", "P*", "*"}, "ports": {fmt.Sprint(httpPort), fmt.Sprint(tcpPort)},
+		"hosts": {"a.test", "*.test", "A.TEST:8080", "a*", "*", "a.test:*", "b.test.", "*:8080", "a.*"}, "methods": {"GET", "POST", "P*", "*"}, "ports": {fmt.Sprint(httpPort), fmt.Sprint(tcpPort)},
 		"paths": {"/a", "/a/*", "*/z", "/x/{*}/y", "/x/{**}", "/{*}", "/a//b", "/A", "*", "/a%2Fb", "/caf%C3%A9", "/x/{**}/y"},
 	})
 }
@@ -200,8 +200,11 @@ func (g generator) condition() object {
 		"request.auth.principal": subjects(), "request.auth.audiences": {"one", "t*"}, "request.auth.presenter": {"app", "a*", "*"},
 		"request.auth.claims[groups]": {"staff", "ad*", "*"}, "request.auth.claims[scope]": {"read", "wr*"}, "request.auth.claims[a][b]": {"c", "*"},
 		"request.auth.claims[iss]": {"iss-a"}, "request.headers[authorization]": {"*"}, "request.headers[x-sub]": {"me", "*"}, "destination.ip": {"127.77.0.0/16", "10.0.0.0/8"},
-		"destination.port": {fmt.Sprint(httpPort), fmt.Sprint(anyPort)}, "connection.sni": {"a.test", "*.test", "*"}, "source.serviceAccount": {"shop/web"},
+		"destination.port": {fmt.Sprint(httpPort), fmt.Sprint(anyPort)}, "connection.sni": {"a.test", "*.test", "*", "B.Test", "b*"}, "source.serviceAccount": {"shop/web"},
 		"source.trustDomain": {"cluster.local", "old*"}, "request.headers[:authority]": {"a.test"}, "request.headers[:method]": {"GET"},
+		"request.headers[x-forwarded-for]": {"203.0.113.9", "*9"}, "request.headers[user-agent]": {"evil", "ev*", "*il"}, "request.headers[accept]": {"evil", "e*", "*l"},
+		"request.headers[cookie]": {"a=1", "a*", "*1"}, "request.headers[referer]": {"https://evil/", "*evil/", "evil", "*"}, "request.headers[host]": {"a.test", "*.test", "a*"},
+		"request.auth.claims[n]": {"7", "true", "*"}, "request.headers[x-b]": {"yes", "y*", "*s"},
 		"experimental.envoy.filters.http.rbac[istio_dry_run_deny_shadow_engine_result]": {"denied", "allowed"},
 	}
 	keys := make([]string, 0, len(all))
@@ -275,7 +278,7 @@ func (g generator) request(t *testing.T, address netip.Addr) access.Request {
 	if r.TCP {
 		return r
 	}
-	r.Method, r.Host = one(g, "GET", "GET", "POST", "PUT", http.MethodOptions), one(g, "a.test", "a.test:8080", "A.Test", "b.test", "other")
+	r.Method, r.Host = one(g, "GET", "GET", "POST", "PUT", http.MethodOptions), one(g, "a.test", "a.test", "a.test:8080", "A.Test", "b.test", "other", "a.test.", "A.test:080", "a.test:", "a.test.:8080", "x,a.test", "a.test,x", "b.test:08080")
 	r.Path = one(g, "/a", "/a/b", "/a//b", "//a", "/a/./b", "/a/../z", "/a/%2e%2E/z", "/a%2fb", "/a%2Fb", "/A", "/x/1/y", "/x//y", "/x/1/2/y", "/a;p=1", "/a?x=/z",
 		"/a%2", `/a\b`, "/caf%C3%A9", "/%61", "/a/.", "/..", "/x/", "/x", "/b%5cz", "/a|b", "/z/../../a", "/a^b", "/a/%00")
 	if r.HTTP2 = r.Port == httpPort && g.maybe(20); r.HTTP2 {
@@ -286,27 +289,63 @@ func (g generator) request(t *testing.T, address netip.Addr) access.Request {
 			r.TLS.ALPN = []string{"h2"}
 		}
 	}
-	for _, h := range []access.Header{{Name: "x-a", Value: one(g, "1", "22", "2", "")}, {Name: "X-A", Value: one(g, "3", "1")}, {Name: "x-b", Value: "yes"}, {Name: "x-sub", Value: "me"}} {
-		if g.maybe(25) {
-			r.Headers = append(r.Headers, h)
-		}
+	if !r.HTTP2 && g.maybe(10) {
+		r.Host = one(g, "u@a.test", "a.test@u", "a.test/x", `a.test\x`, "a.test?x", "a|test", "a%2etest", "[::1]", "u@a.test:8080", "x,u@a.test")
 	}
-	if g.maybe(30) {
-		r.Headers = append(r.Headers, access.Header{Name: "x-forwarded-for", Value: one(g, "203.0.113.9", "203.0.113.9, 8.8.8.8", "1.1.1.1,198.51.100.9", "unknown", "8.8.8.8, ", "203.0.113.9:80")})
-	}
+	g.addHeaders(&r)
 	if r.Method == http.MethodOptions && g.maybe(70) {
 		r.Headers = append(r.Headers, access.Header{Name: "origin", Value: "https://o"}, access.Header{Name: "access-control-request-method", Value: "GET"})
 	}
-	if g.maybe(55) {
+	for range one(g, 0, 0, 1, 1, 1, 2) {
 		g.addToken(t, &r)
 	}
 	return r
 }
 
+// addHeaders adds headers. Some come twice, some have blanks around their values, and the proxy removes some.
+func (g generator) addHeaders(r *access.Request) {
+	around := func(value string) string {
+		return one(g, "", "", "", "", " ", "\t") + value + one(g, "", "", "", "", " ", "\t ")
+	}
+	for _, h := range []access.Header{
+		{Name: "x-a", Value: one(g, "1", "22", "2", "")}, {Name: "X-A", Value: one(g, "3", "1")}, {Name: "x-b", Value: "yes"}, {Name: "x-sub", Value: "me"},
+		{Name: "accept", Value: one(g, "evil", "good", "good, evil")}, {Name: "Accept", Value: one(g, "evil", "evilest", "mail")}, {Name: "cookie", Value: one(g, "a=1", "b=2; a=1", "c=1")},
+		{Name: "cookie", Value: one(g, "a=1", "d=4")}, {Name: "x-b", Value: one(g, "yes", "no\xa0", "yes\xa0")},
+	} {
+		if g.maybe(20) {
+			r.Headers = append(r.Headers, access.Header{Name: h.Name, Value: around(h.Value)})
+		}
+	}
+	if g.maybe(20) {
+		r.Headers = append(r.Headers, access.Header{Name: "referer", Value: one(g, referers()...)})
+	}
+	if r.HTTP2 {
+		return
+	}
+	for range g.IntN(3) { // a client of HTTP/2 of Go's sends one
+		r.Headers = append(r.Headers, access.Header{Name: "user-agent", Value: around(one(g, "evil", "good", "evil, good"))})
+	}
+	for range g.IntN(3) {
+		r.Headers = append(r.Headers, access.Header{Name: "x-forwarded-for", Value: one(g, "203.0.113.9", "203.0.113.9, 8.8.8.8", "1.1.1.1,198.51.100.9", "unknown", "8.8.8.8, ",
+			"203.0.113.9:80", "::ffff:203.0.113.9", "::FFFF:cb00:7109", "fd00::1", "[fd00::1]", "0203.0.113.9", " 203.0.113.9\t")})
+	}
+	if g.maybe(15) {
+		r.Headers = append(r.Headers, access.Header{Name: "Connection", Value: one(g, "x-a", "X-B , accept", "close, x-a", "x-forwarded-for", "user-agent,cookie", "x-c", "Referer")})
+	}
+}
+
+// referers are texts. Envoy takes some for URLs.
+func referers() []string {
+	return []string{
+		"https://evil/", "https://good/", "evil", "x evil", "https://evil/#x", "/evil/", "//a/evil/", "http://a:/evil/", "http://a:70000/", "http://u@a/evil/", "about:evil",
+		"http://[::1]/evil/", "http://[::1/evil/", "app://a.b/evil/", "http://a_b/evil/", "a,b", "a;b:c", "http:///evil/", "*", "a?b", "http://a?x#", `http://a/\evil/`, `a\b`,
+	}
+}
+
 // addToken adds a token, good or bad, to a request.
 func (g generator) addToken(t *testing.T, r *access.Request) {
 	t.Helper()
-	spec := casefile.JWT{Iss: one(g, "iss-a", "iss-a", "https://b", "lost", "foreign"), Sub: one(g, "me", "you", ""), Claims: map[string]any{}}
+	spec := casefile.JWT{Iss: one(g, "iss-a", "iss-a", "https://b", "lost", "foreign"), Sub: one(g, "me", "you", "", "team/me"), Claims: map[string]any{}}
 	if g.maybe(60) {
 		spec.Aud = some(g, 2, "one", "two", "http://two", "three")
 	}
@@ -315,7 +354,7 @@ func (g generator) addToken(t *testing.T, r *access.Request) {
 		value any
 	}{
 		{"groups", one[any](g, "staff", []string{"users", "admin"}, 7, true)}, {"scope", one[any](g, "read write", "", []string{"write"})},
-		{"azp", "app"}, {"a", object{"b": "c"}},
+		{"azp", "app"}, {"a", object{"b": "c"}}, {"n", one[any](g, 7, "7", true, []any{false, 7}, 8)},
 	} {
 		if g.maybe(50) {
 			spec.Claims[claim.name] = claim.value
@@ -337,7 +376,13 @@ func (g generator) addToken(t *testing.T, r *access.Request) {
 	case 0, 1:
 		r.Headers = append(r.Headers, access.Header{Name: "x-token", Value: one(g, "", "T ") + text})
 	case 2:
-		r.Path = strings.SplitN(r.Path, "?", 2)[0] + "?" + one(g, "token", "access_token") + "=" + text
+		separator := "?"
+		if strings.Contains(r.Path, "token=") {
+			separator = "&"
+		} else {
+			r.Path, _, _ = strings.Cut(r.Path, "?")
+		}
+		r.Path += separator + one(g, "token", "access_token") + "=" + text
 	case 3:
 		r.Headers = append(r.Headers, access.Header{Name: "cookie", Value: "other=1; session=" + text})
 	default:
