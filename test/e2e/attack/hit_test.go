@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -156,6 +157,24 @@ func (b *bed) dial(ctx context.Context, h hit) (net.Conn, error) {
 // limit is how long an answer may take. What is refused is mostly refused at once; some attacks leave Envoy waiting for more.
 func (b *bed) limit() time.Duration { return 2 * time.Second }
 
+// together calls f for each of n attacks, many at a time: Envoy keeps a connection of HTTP/2 on which it met an error for a second.
+func together(n int, f func(i int)) {
+	var group sync.WaitGroup
+	next := make(chan int)
+	for range min(n, 100) {
+		group.Go(func() {
+			for i := range next {
+				f(i)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	group.Wait()
+}
+
 // strike performs an attack.
 func (b *bed) strike(ctx context.Context, h hit) outcome {
 	c, err := b.dial(ctx, h)
@@ -271,7 +290,7 @@ func open2(c net.Conn) (*conn2, error) {
 	}
 	k := &conn2{Framer: http2.NewFramer(c, c), decoder: hpack.NewDecoder(4096, nil)}
 	k.AllowIllegalWrites = true
-	return k, k.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20})
+	return k, errors.Join(k.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}), k.WriteWindowUpdate(0, 1<<20))
 }
 
 // ask sends a request on the next stream.

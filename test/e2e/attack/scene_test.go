@@ -76,16 +76,20 @@ func (b *bed) play(t *testing.T, scenes ...scene) {
 	gaps := readGaps(t)
 	for _, s := range scenes {
 		b.enforce(t, s.mesh, s.policies...)
-		for _, a := range s.attacks {
-			o := b.strike(t.Context(), a.hit)
-			b.judge(t, gaps, s, a, o)
+		met, answers := make([]outcome, len(s.attacks)), make([]string, len(s.attacks))
+		together(len(met), func(i int) {
+			met[i] = b.strike(t.Context(), s.attacks[i].hit)
+			answers[i] = b.disagrees(t.Context(), s.attacks[i].hit, met[i])
+		})
+		for i, a := range s.attacks {
+			judge(t, gaps, s, a, met[i], answers[i])
 		}
 		t.Logf("%s: %d attacks", s.name, len(s.attacks))
 	}
 }
 
-// judge holds an outcome against what must be, and against can-i.
-func (b *bed) judge(t *testing.T, gaps map[string]string, s scene, a attack, o outcome) {
+// judge holds an outcome against what must be. answer says how can-i differs.
+func judge(t *testing.T, gaps map[string]string, s scene, a attack, o outcome, answer string) {
 	t.Helper()
 	var wrong []string
 	switch {
@@ -96,8 +100,8 @@ func (b *bed) judge(t *testing.T, gaps map[string]string, s scene, a attack, o o
 	case a.want == either && o.reached() && s.forbidden != nil && s.forbidden(o.seen):
 		wrong = append(wrong, "the application must not see this")
 	}
-	if message := b.disagrees(t, a.hit, o); message != "" {
-		wrong = append(wrong, message)
+	if answer != "" {
+		wrong = append(wrong, answer)
 	}
 	verdict(t, gaps, fmt.Sprintf("%s/%s/%s", t.Name(), s.name, a.what), wrong, o)
 }
@@ -169,24 +173,23 @@ func plain(s string) bool {
 }
 
 // disagrees says how the answer of can-i differs from what an attack met; "" if it does not, or there is none.
-func (b *bed) disagrees(t *testing.T, h hit, o outcome) string {
-	t.Helper()
+func (b *bed) disagrees(ctx context.Context, h hit, o outcome) string {
 	q, ok := h.question()
 	if !ok {
 		return ""
 	}
-	text, err := b.plane.Get(t.Context(), "/debug/can-i?"+q.Encode())
+	text, err := b.plane.Get(ctx, "/debug/can-i?"+q.Encode())
 	if err != nil {
 		if strings.Contains(err.Error(), "400") {
 			return "" // the page says that it has no words for it
 		}
-		t.Fatal(err)
+		return err.Error()
 	}
 	var page struct {
 		Answers []struct{ Verdict, Reason string }
 	}
 	if err := json.Unmarshal([]byte(text), &page); err != nil || len(page.Answers) != 1 {
-		t.Fatalf("%v: can-i answers %s", err, text)
+		return fmt.Sprintf("%v: can-i answers %s", err, text)
 	}
 	switch a := page.Answers[0]; {
 	case a.Verdict == "allow" && !o.reached(), a.Verdict == "deny" && o.reached():
