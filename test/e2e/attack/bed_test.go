@@ -203,11 +203,17 @@ func (b *bed) run(ctx context.Context) error {
 }
 
 // startAgent starts the agent, perhaps again, and waits until it is ready.
-func (b *bed) startAgent(ctx context.Context) (err error) {
-	if b.agent, err = testbed.StartAgent(b.options, b.dir, testbed.Node{Name: "web", Namespace: "shop", IP: workload, Discovery: b.plane.Secure}); err != nil {
+func (b *bed) startAgent(ctx context.Context) error {
+	if err := b.launch(); err != nil {
 		return err
 	}
 	return b.agent.AwaitReady(ctx)
+}
+
+// launch starts the agent and waits for nothing.
+func (b *bed) launch() (err error) {
+	b.agent, err = testbed.StartAgent(b.options, b.dir, testbed.Node{Name: "web", Namespace: "shop", IP: workload, Discovery: b.plane.Secure})
+	return err
 }
 
 // capture redirects the connections of the workload. The proxy runs as root.
@@ -219,7 +225,12 @@ func (b *bed) capture(ctx context.Context) (err error) {
 			err = fmt.Errorf("capturing the connections of the workload: %w: %s", failed, out)
 		}
 	})
-	return err
+	// The kernel's table of connections is not to fill with those that are over.
+	over := map[string]string{}
+	for _, state := range []string{"close", "time_wait", "fin_wait", "close_wait", "last_ack", "syn_sent"} {
+		over["netfilter/nf_conntrack_tcp_timeout_"+state] = "1"
+	}
+	return errors.Join(err, b.pod.Sysctl(over))
 }
 
 // problems is what the control plane says about its configuration, for errors.

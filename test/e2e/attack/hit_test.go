@@ -140,11 +140,14 @@ func outcomeOf(status int, body []byte) outcome {
 
 // dial opens the connection of a hit.
 func (b *bed) dial(ctx context.Context, h hit) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.limit()) // a listener that waits for certificates takes no connection
+	defer cancel()
 	c, err := b.world.Dial(ctx, net.ParseIP(h.source), fmt.Sprintf("%s:%d", workload, h.port))
 	if err != nil {
 		return nil, err
 	}
 	_ = c.SetDeadline(time.Now().Add(b.limit()))
+	_ = c.(*net.TCPConn).SetLinger(0) // thousands of closed connections would use up ports
 	if h.first != "" {
 		fmt.Fprint(c, h.first)
 	}

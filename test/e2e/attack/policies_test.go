@@ -15,6 +15,7 @@ type policy struct {
 	kind, namespace string
 	annotations     object
 	spec            object
+	name            string // only for tests in which objects come and go
 }
 
 // slots is how many objects of each kind a namespace has. Those that a set has no use for say nothing.
@@ -91,6 +92,9 @@ func (p policy) dry() policy {
 	return p
 }
 
+// called is a policy with a name.
+func (p policy) called(name string) policy { p.name = name; return p }
+
 // selecting is a policy for the workload.
 func (p policy) selecting() policy {
 	p.spec = maps.Clone(p.spec)
@@ -109,6 +113,10 @@ func written(mark string, policies ...policy) string {
 	}
 	for _, p := range policies {
 		key := p.kind + " " + p.namespace
+		if p.name != "" {
+			write(p.kind, p.namespace, p.name, p.annotations, p.spec)
+			continue
+		}
 		write(p.kind, p.namespace, fmt.Sprint("slot-", next[key]), p.annotations, p.spec)
 		next[key]++
 	}

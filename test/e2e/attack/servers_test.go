@@ -193,8 +193,8 @@ func answerHTTP2(c net.Conn, in *bufio.Reader) {
 			block = nil
 			if streams[id] == nil {
 				streams[id] = &seen{}
-			}
-			streams[id].addFields(fields)
+				streams[id].addFields(fields)
+			} // what comes later are trailers, which no application takes for headers
 		}
 		if ended && block == nil && streams[id] != nil {
 			if answerStream(f, id, streams[id]) != nil {
