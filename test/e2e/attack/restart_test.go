@@ -162,20 +162,23 @@ func TestResumption(t *testing.T) {
 	b := enter(t)
 	gaps := readGaps(t)
 	b.enforce(t, "", mutual("STRICT"), authorize("ALLOW", from(object{"principals": []string{"cluster.local/ns/ops/sa/admin"}})))
+	until := time.Now().Add(4 * time.Second).Truncate(time.Second)
+	clients := map[string]*tls.Config{}
 	for name, version := range map[string]uint16{"TLS 1.2": tls.VersionTLS12, "TLS 1.3": tls.VersionTLS13} {
-		until := time.Now().Add(4 * time.Second).Truncate(time.Second)
 		if err := b.ids.issueTo(b.ids.mesh, name, certs.Identity{URIs: []string{admin}}, func(c *x509.Certificate) { c.NotAfter = until }); err != nil {
 			t.Fatal(err)
 		}
-		settings := b.ids.config(name, []string{"istio-http/1.1"})
-		settings.MinVersion, settings.MaxVersion = version, version
-		settings.ClientSessionCache, settings.ServerName = tls.NewLRUClientSessionCache(4), "web"
-		if o, _ := b.session(t, settings); !o.reached() {
+		c := b.ids.config(name, []string{"istio-http/1.1"})
+		c.MinVersion, c.MaxVersion, c.ClientSessionCache, c.ServerName = version, version, tls.NewLRUClientSessionCache(4), "web"
+		if o, _ := b.session(t, c); !o.reached() {
 			t.Errorf("%s: while the certificate is valid: %s", name, o)
 		}
-		pause(t.Context(), time.Until(until.Add(1500*time.Millisecond)))
+		clients[name] = c
+	}
+	pause(t.Context(), time.Until(until.Add(1500*time.Millisecond)))
+	for name, c := range clients {
 		for n := range 2 {
-			o, resumed := b.session(t, settings)
+			o, resumed := b.session(t, c)
 			var wrong []string
 			if o.reached() {
 				wrong = append(wrong, fmt.Sprintf("it must be refused (the session was resumed: %t)", resumed))
