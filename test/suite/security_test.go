@@ -14,13 +14,17 @@ import (
 var named = regexp.MustCompile("`([a-z0-9/-]+) (Test[A-Za-z0-9]+)`")
 
 // TestSecurityTable: every attack in the table of doc/security.md names tests that are there. One that is still open says so, and no longer
-// than its tests are missing.
+// than its tests are missing or have known gaps.
 func TestSecurityTable(t *testing.T) {
 	root, err := repo.Root()
 	if err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(root, "doc", "security.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gaps, err := os.ReadFile(filepath.Join(root, "test/e2e/attack/testdata/gaps.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,17 +40,19 @@ func TestSecurityTable(t *testing.T) {
 		}
 		rows++
 		tests := named.FindAllStringSubmatch(cells[1], -1)
-		missing := 0
+		missing, gapped := 0, 0
 		for _, test := range tests {
 			if !defined(t, filepath.Join(root, test[1]), test[2]) {
 				missing++
+			} else if strings.Contains(string(gaps), `"`+test[2]+"/") {
+				gapped++
 			}
 		}
 		open := strings.HasPrefix(strings.TrimSpace(cells[2]), "open")
 		switch {
 		case !open && (len(tests) == 0 || missing > 0):
 			t.Errorf("doc/security.md: %d of the %d tests of this row are missing; name those that hold it, or say `open`:\n%s", missing, len(tests), line)
-		case open && len(tests) > 0 && missing == 0:
+		case open && len(tests) > 0 && missing == 0 && gapped == 0:
 			t.Errorf("doc/security.md: the tests of this row are there; say what becomes of the attack instead of `open`:\n%s", line)
 		}
 	}

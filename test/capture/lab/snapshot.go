@@ -29,7 +29,7 @@ var (
 	spaces     = regexp.MustCompile(`\s+`)
 )
 
-// SnapshotOf reads what is there.
+// SnapshotOf reads the present state of a namespace.
 func SnapshotOf(n netns.Namespace, path string) Snapshot {
 	var out []byte
 	n.Do(-1, -1, func() {

@@ -16,8 +16,7 @@ import (
 	"github.com/pilotmesh/pilot/test/testbed"
 )
 
-// Addresses: of the workload, and of those who attack it. Ports of the workload: for HTTP/1.1, for HTTP/2, for what is detected, for bytes,
-// and two that no service names.
+// Addresses of the workload and of the attackers. Ports of the workload: HTTP/1.1, HTTP/2, detected, TCP, and two that no service names.
 const (
 	workload, attacker, attackerToo                               = "10.76.0.2", "10.76.0.1", "10.76.0.11"
 	httpPort, http2Port, anyPort, tcpPort, unnamedPort, bytesPort = 8080, 8081, 8082, 9000, 8091, 9001
@@ -26,7 +25,7 @@ const (
 	service                    = "web.shop.svc.cluster.local"
 )
 
-// settings are those of the mesh. Each scene may add some.
+// settings of the mesh. Each scene may add some.
 const settings = `trustDomain: cluster.local
 trustDomainAliases: [old.td]
 extensionProviders:
@@ -225,7 +224,7 @@ func (b *bed) capture(ctx context.Context) (err error) {
 			err = fmt.Errorf("capturing the connections of the workload: %w: %s", failed, out)
 		}
 	})
-	// The kernel's table of connections is not to fill with those that are over.
+	// The load makes thousands of connections: closed ones must not fill the connection table of the kernel.
 	over := map[string]string{}
 	for _, state := range []string{"close", "time_wait", "fin_wait", "close_wait", "last_ack", "syn_sent"} {
 		over["netfilter/nf_conntrack_tcp_timeout_"+state] = "1"

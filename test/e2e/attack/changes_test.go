@@ -93,7 +93,7 @@ func (l *load) end(t *testing.T, gaps map[string]string, what string) {
 	verdict(t, gaps, t.Name()+"/"+what, wrong, o)
 }
 
-// pause is a part of an attack: how long somebody takes to write on, or to ask again.
+// pause is a part of an attack: the time between two writes or two requests.
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -130,7 +130,7 @@ func turns(i *issuer) []turn {
 	}
 }
 
-// TestChanges: what is refused before and after a change is refused in between, on new and on kept connections.
+// TestChanges: a request that is refused before and after a change is refused during the change, on new and on kept connections.
 func TestChanges(t *testing.T) {
 	b := enter(t)
 	gaps := readGaps(t)

@@ -157,10 +157,10 @@ func (b *bed) dial(ctx context.Context, h hit) (net.Conn, error) {
 	return tls.Client(c, b.ids.config(h.cert, h.alpn)), nil
 }
 
-// limit is how long an answer may take. What is refused is mostly refused at once; some attacks leave Envoy waiting for more.
+// limit is how long an answer may take. Most refusals are immediate; some attacks leave Envoy waiting for more bytes.
 func (b *bed) limit() time.Duration { return 2 * time.Second }
 
-// together calls f for each of n attacks, many at a time: Envoy keeps a connection of HTTP/2 on which it met an error for a second.
+// together calls f for each of n attacks, many at a time: after a protocol error, Envoy closes an HTTP/2 connection a second later.
 func together(n int, f func(i int)) {
 	var group sync.WaitGroup
 	next := make(chan int)

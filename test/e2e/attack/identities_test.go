@@ -140,7 +140,7 @@ func (i *identities) config(name string, alpn []string) *tls.Config {
 // issuerURL is the issuer of tokens, and otherURL another one.
 const issuerURL, otherURL = "https://issuer.test", "https://two.test"
 
-// issuer makes tokens: with the keys of two issuers, and with one that nobody knows.
+// issuer makes tokens: with the keys of two issuers, and with an unknown key.
 type issuer struct{ one, two, evil *rsa.PrivateKey }
 
 func newIssuer() (*issuer, error) {
@@ -173,7 +173,7 @@ func asJSON(v any) string {
 	return string(text)
 }
 
-// claims are those of a good token, with changes; a nil value removes a claim.
+// claims of a good token, with changes; a nil value removes a claim.
 func claims(changes object) object {
 	all := object{"iss": issuerURL, "sub": "user", "exp": time.Now().Add(time.Hour).Unix()}
 	maps.Copy(all, changes)
@@ -191,7 +191,7 @@ func (i *issuer) second() string {
 	return signed(i.two, object{"alg": "RS256", "kid": "a"}, asJSON(claims(object{"iss": otherURL})))
 }
 
-// forged is a token that the key of nobody has signed.
+// forged is a token signed by an unknown key.
 func (i *issuer) forged(changes object) string {
 	return signed(i.evil, object{"alg": "RS256", "kid": "a"}, asJSON(claims(changes)))
 }

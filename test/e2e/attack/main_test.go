@@ -1,9 +1,9 @@
-// Package attack holds that policies refuse what they must, whatever a client sends: raw bytes, frames of HTTP/2, odd certificates and forged
-// tokens, sent past every sidecar of a client straight at a captured workload, and at policies that change under load.
+// Package attack tests that policies refuse requests whatever a client sends: raw bytes, frames of HTTP/2, odd certificates and forged
+// tokens. Clients bypass their own sidecar and connect to a captured workload directly, also while policies change under load.
 //
-// The workload has a network namespace of its own, with pilot-discovery, pilot-agent, a real Envoy and an application that says what it
-// saw; attackers and authorizers are in another one. A row of a table is one attack: what is sent, and what must become of it. What
-// pilotctl can-i answers for the same request must be what Envoy does. What is known to fail stands in testdata/gaps.txt with its topic.
+// The workload has a network namespace of its own, with pilot-discovery, pilot-agent, a real Envoy and an application that returns the
+// request as it arrived. Attackers and authorizers are in another namespace. A row of a table is one attack with its expected verdict.
+// pilotctl can-i must give the same answer as Envoy. Known failures are listed in testdata/gaps.txt with their topic.
 //
 // The bed belongs to TestMain. Its goroutines serve connections, and end with their listeners.
 package attack
@@ -63,7 +63,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// missing says what this machine lacks, or "".
+// missing returns the reason why this machine cannot run the tests, or "".
 func missing() string {
 	if os.Geteuid() != 0 {
 		return "needs root (network namespaces, capture)"

@@ -78,7 +78,7 @@ func careless(p string) string {
 	return strings.ToLower(path.Clean(p))
 }
 
-// TestCarelessApplications: an application that decodes a path for itself is guarded by an ALLOW of what it may see, not by a DENY.
+// TestCarelessApplications: an ALLOW by paths protects an application that decodes paths again. A DENY does not.
 func TestCarelessApplications(t *testing.T) {
 	b := enter(t)
 	b.play(t, scene{name: "ALLOW /x", policies: []policy{allowPaths("/x")}, attacks: spelt(), forbidden: func(s *seen) bool {
