@@ -167,15 +167,15 @@ func lookup(name string) string {
 // do takes a step, and says what comes of it. Details explain a surprise.
 func (s *scene) do(st casefile.Step) (saw string, detail []string, err error) {
 	if (st.Verb == "capture" || st.Verb == "clean") && s.base == nil {
-		s.base = s.lab.Pod.Snapshot(fullPath)
+		s.base = lab.SnapshotOf(s.lab.Pod, fullPath)
 	}
 	switch st.Verb {
 	case "mark":
-		s.marked = s.lab.Pod.Snapshot(fullPath)
+		s.marked = lab.SnapshotOf(s.lab.Pod, fullPath)
 	case "unchanged":
-		saw, detail = s.marked.Compare(s.lab.Pod.Snapshot(fullPath))
+		saw, detail = s.marked.Compare(lab.SnapshotOf(s.lab.Pod, fullPath))
 	case "same":
-		saw, detail = s.base.Compare(s.lab.Pod.Snapshot(fullPath))
+		saw, detail = s.base.Compare(lab.SnapshotOf(s.lab.Pod, fullPath))
 	case "capture":
 		s.last = st
 		return s.command(st, "istio-iptables")

@@ -39,7 +39,8 @@ var suites = map[string][]step{
 		step{"lint", "golangci-lint, every module", "", lint},
 		tests("schema", "verdicts of API servers", "test", packages("./schema")),
 		tests("protocol", "conversations with a running control plane", "test", packages("./conformance/..."), "-timeout=20m"),
-		tests("e2e", "end to end with real Envoy", "test", packages("./e2e/...", "./chaos"), "-race", "-timeout=20m"),
+		tests("e2e", "end to end with real Envoy", "test", endToEnd, "-race", "-timeout=20m"),
+		tests("attack", "attacks on a captured workload and its policies, as root", "test", packages("./e2e/attack"), "-timeout=10m"),
 		tests("package", "the Debian package on a machine with systemd", "packaging", packages("./..."), "-timeout=10m"),
 		tests("capture", "who receives a connection, with each back end of capture", "test", packages("./capture/..."), "-parallel=3"),
 		step{"exam", "requests through real Envoy, held against stored answers", "", exam},
@@ -112,6 +113,13 @@ var running = regexp.MustCompile(`/pilot/test/(e2e|conformance|chaos|schema|capt
 
 func withoutSlow(ctx context.Context, dir string) ([]string, error) {
 	return list(ctx, dir, func(p string) bool { return !running.MatchString(p) })
+}
+
+// endToEnd are the packages with real Envoys, but for the attacks, which have a step of their own.
+func endToEnd(ctx context.Context, dir string) ([]string, error) {
+	return list(ctx, dir, func(p string) bool {
+		return (strings.Contains(p, "/test/e2e") || strings.HasSuffix(p, "/test/chaos")) && !strings.HasSuffix(p, "/e2e/attack")
+	})
 }
 
 func withoutArch(ctx context.Context, dir string) ([]string, error) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -21,6 +22,9 @@ type AgentOptions struct {
 	Env    []string // NAME=value, behind all others
 	Dir    string   // where it runs; empty: where the test does
 	Role   string   // of the proxy; empty: sidecar
+	// Enter leads to where the agent runs, for instance into a network namespace, and Dial connects to its ports from here; nil for here.
+	Enter func() error
+	Dial  func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Agent is an Envoy that runs under pilot-agent. What an Envoy can be asked, it can be asked too; its log is that of
@@ -29,6 +33,7 @@ type Agent struct {
 	*Envoy
 	AdminPort, StatusPort, HealthPort, MetricsPort int
 	dir                                            string
+	pages                                          *http.Client
 }
 
 // Dir is the folder with the bootstrap of its Envoy.
@@ -44,6 +49,11 @@ func StartAgent(o AgentOptions, dir string, node Node) (*Agent, error) {
 		Envoy:     &Envoy{Node: node, admin: NewClient()},
 		AdminPort: ports[0], StatusPort: ports[1], HealthPort: ports[2], MetricsPort: ports[3],
 		dir: filepath.Join(dir, node.Name),
+	}
+	a.pages = http.DefaultClient
+	if o.Dial != nil {
+		a.admin.Transport = &http.Transport{DialContext: o.Dial}
+		a.pages = &http.Client{Transport: a.admin.Transport}
 	}
 	a.admin.Transport = toAdmin{a.admin.Transport, a.AdminPort}
 	metadata, err := json.Marshal(node.Metadata)
@@ -69,7 +79,7 @@ func StartAgent(o AgentOptions, dir string, node Node) (*Agent, error) {
 		"--discoveryAddress="+node.Discovery, "--configPath="+a.dir,
 		"--proxyAdminPort="+strconv.Itoa(a.AdminPort), "--statusPort="+strconv.Itoa(a.StatusPort),
 		"--envoyStatusPort="+strconv.Itoa(a.HealthPort), "--envoyPrometheusPort="+strconv.Itoa(a.MetricsPort))
-	a.process, err = start("agent-"+node.Name, dir, "/usr/bin/env", append(args, o.Args...)...)
+	a.process, err = start(o.Enter, "agent-"+node.Name, dir, "/usr/bin/env", append(args, o.Args...)...)
 	return a, err
 }
 
@@ -103,7 +113,7 @@ func (a *Agent) AwaitReady(ctx context.Context) error {
 
 // Status reads a page of the agent's status server.
 func (a *Agent) Status(ctx context.Context, path string) (string, error) {
-	return get(ctx, http.DefaultClient, "http://"+Loopback(a.StatusPort)+path)
+	return get(ctx, a.pages, "http://"+Loopback(a.StatusPort)+path)
 }
 
 // PID is the process of the agent.

@@ -34,8 +34,10 @@ type Discovery struct {
 	StateDir  string   // where the roots and keys are
 	Env       []string // NAME=value
 	Args      []string // behind all others
-	logs      string
-	process   *process.Process
+	// Enter leads to where the control plane runs, for instance into a network namespace; nil for here.
+	Enter   func() error
+	logs    string
+	process *process.Process
 }
 
 // NewDiscovery prepares a control plane; Start runs it. What it writes goes below dir.
@@ -71,7 +73,7 @@ func (d *Discovery) Certified(ctx context.Context, control, dir, namespace, acco
 
 // Start runs the control plane and waits until it is ready. It can be called again after Stop or Kill.
 func (d *Discovery) Start(ctx context.Context) error {
-	p, err := start("pilot-discovery", d.logs, "/usr/bin/env", slices.Concat(d.Env, []string{d.Binary, "discovery",
+	p, err := start(d.Enter, "pilot-discovery", d.logs, "/usr/bin/env", slices.Concat(d.Env, []string{d.Binary, "discovery",
 		"--configDir=" + d.ConfigDir, "--registries=", "--grpcAddr=" + d.GRPC, "--httpAddr=" + d.HTTP,
 		"--secureGRPCAddr=" + d.Secure, "--stateDir=" + d.StateDir, "--httpsAddr=", "--monitoringAddr=", "--ctrlz_port=0"}, d.Args)...)
 	if err != nil {

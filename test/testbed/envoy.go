@@ -50,7 +50,7 @@ func StartEnvoy(ctx context.Context, binary, dir string, node Node) (*Envoy, err
 	if err := os.WriteFile(path, bootstrap, 0o600); err != nil {
 		return nil, err
 	}
-	e.process, err = start("envoy-"+node.Name, dir, binary, "-c", path, "--concurrency", "1", "--disable-hot-restart",
+	e.process, err = start(nil, "envoy-"+node.Name, dir, binary, "-c", path, "--concurrency", "1", "--disable-hot-restart",
 		"--drain-time-s", "1", "--drain-strategy", "immediate", "-l", "warning")
 	if err != nil {
 		return nil, err

@@ -14,11 +14,12 @@ import (
 // stopGrace is how long a program may take to end by itself before it is killed.
 const stopGrace = 5 * time.Second
 
-// start runs a program with its output appended to dir/name.log. It dies with this process, however that ends.
-func start(name, dir, path string, args ...string) (*process.Process, error) {
+// start runs a program with its output appended to dir/name.log. It dies with this process, however that ends. It starts where enter leads,
+// which may be nil.
+func start(enter func() error, name, dir, path string, args ...string) (*process.Process, error) {
 	cmd := exec.Command(path, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for us, who end it in order
-	return process.StartLogged(name, filepath.Join(dir, name+".log"), cmd)
+	return process.StartInside(name, filepath.Join(dir, name+".log"), cmd, enter)
 }
 
 // stop asks a program to end and waits for that.

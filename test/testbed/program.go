@@ -12,7 +12,7 @@ type Program struct{ process *process.Process }
 
 // StartProgram runs a program with its output appended to dir/name.log, and waits for nothing.
 func StartProgram(name, dir, path string, args ...string) (*Program, error) {
-	p, err := start(name, dir, path, args...)
+	p, err := start(nil, name, dir, path, args...)
 	return &Program{p}, err
 }
 

@@ -109,7 +109,7 @@ func TestTCPBackend(t *testing.T) {
 
 // TestReady: what waits for a program that ends is told of that end.
 func TestReady(t *testing.T) {
-	p, err := start("talker", t.TempDir(), "/bin/sh", "-c", "echo last words; exit 3")
+	p, err := start(nil, "talker", t.TempDir(), "/bin/sh", "-c", "echo last words; exit 3")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/pilotmesh/pilot/test/netns"
 )
 
 // Addresses. The workload has one of each version of IP that it has; the world answers at its own and at any of its ranges.
@@ -33,7 +35,7 @@ type Options struct {
 
 // Lab is the namespaces of one case and everybody in them.
 type Lab struct {
-	Pod, world, guest Namespace
+	Pod, world, guest netns.Namespace
 	options           Options
 	stop              []int
 	connections       map[string]int
@@ -41,7 +43,7 @@ type Lab struct {
 
 // New makes a lab.
 func New(o Options) (*Lab, error) {
-	l := &Lab{Pod: none, world: none, guest: none, options: o, connections: map[string]int{}}
+	l := &Lab{Pod: netns.None, world: netns.None, guest: netns.None, options: o, connections: map[string]int{}}
 	if err := l.make(); err != nil {
 		l.Close()
 		return nil, err
@@ -51,12 +53,12 @@ func New(o Options) (*Lab, error) {
 
 // make makes everything.
 func (l *Lab) make() error {
-	for _, n := range []*Namespace{&l.Pod, &l.world} {
+	for _, n := range []*netns.Namespace{&l.Pod, &l.world} {
 		var err error
-		if *n, err = newNamespace(); err != nil {
+		if *n, err = netns.New(); err != nil {
 			return err
 		}
-		if err := n.sysctl(quiet); err != nil {
+		if err := n.Sysctl(quiet); err != nil {
 			return err
 		}
 	}
@@ -66,17 +68,17 @@ func (l *Lab) make() error {
 			return err
 		}
 	}
-	if err := l.Pod.ip(pod.String()); err != nil {
+	if err := l.Pod.IP(pod.String()); err != nil {
 		return err
 	}
-	if err := l.world.ip(world.String()); err != nil {
+	if err := l.world.IP(world.String()); err != nil {
 		return err
 	}
 	if err := l.settle(); err != nil {
 		return err
 	}
-	if l.guest != none {
-		if err := l.guest.ip("link set lo up\nlink set g0 up\naddr add 10.40.0.2/24 dev g0\nroute add default via 10.40.0.1\n"); err != nil {
+	if l.guest != netns.None {
+		if err := l.guest.IP("link set lo up\nlink set g0 up\naddr add 10.40.0.2/24 dev g0\nroute add default via 10.40.0.1\n"); err != nil {
 			return err
 		}
 	}
@@ -85,7 +87,7 @@ func (l *Lab) make() error {
 
 // settle waits until the kernel has made the routes of the IPv6 addresses, which it does some time after it has accepted them.
 func (l *Lab) settle() error {
-	addresses := map[Namespace]string{l.world: worldV6}
+	addresses := map[netns.Namespace]string{l.world: worldV6}
 	if l.options.Stack != "v4" {
 		addresses[l.Pod] = podV6
 	}
@@ -115,7 +117,7 @@ func say(b *strings.Builder, format string, args ...any) { fmt.Fprintf(b, format
 func (l *Lab) plan() (pod, world *strings.Builder) {
 	pod, world = &strings.Builder{}, &strings.Builder{}
 	say(pod, "link set lo up")
-	say(pod, "link add eth0 type veth peer name w0 netns %s", l.world.path())
+	say(pod, "link add eth0 type veth peer name w0 netns %s", l.world.Path())
 	say(pod, "link set eth0 up")
 	say(world, "link set lo up")
 	say(world, "link set w0 up")
@@ -133,7 +135,7 @@ func (l *Lab) plan() (pod, world *strings.Builder) {
 		say(pod, "route add default via %s", worldV6)
 	}
 	if slices.Contains(l.options.Links, "eth1") {
-		say(pod, "link add eth1 type veth peer name w1 netns %s", l.world.path())
+		say(pod, "link add eth1 type veth peer name w1 netns %s", l.world.Path())
 		say(pod, "link set eth1 up")
 		say(pod, "addr add 10.30.0.2/24 dev eth1")
 		say(pod, "route add 172.20.0.0/16 via 10.30.0.1 dev eth1")
@@ -145,14 +147,14 @@ func (l *Lab) plan() (pod, world *strings.Builder) {
 
 // addGuest adds a virtual machine behind the workload.
 func (l *Lab) addGuest(pod, world *strings.Builder) (err error) {
-	if l.guest, err = newNamespace(); err != nil {
+	if l.guest, err = netns.New(); err != nil {
 		return err
 	}
-	say(pod, "link add tap0 type veth peer name g0 netns %s", l.guest.path())
+	say(pod, "link add tap0 type veth peer name g0 netns %s", l.guest.Path())
 	say(pod, "link set tap0 up")
 	say(pod, "addr add 10.40.0.1/24 dev tap0")
 	say(world, "route add 10.40.0.0/24 via %s", podV4)
-	return errors.Join(l.guest.sysctl(quiet), l.Pod.sysctl(map[string]string{"ipv4/ip_forward": "1"}))
+	return errors.Join(l.guest.Sysctl(quiet), l.Pod.Sysctl(map[string]string{"ipv4/ip_forward": "1"}))
 }
 
 // Close ends everybody and forgets the namespaces.
@@ -163,7 +165,7 @@ func (l *Lab) Close() {
 	for _, fd := range l.connections {
 		shut(fd)
 	}
-	for _, n := range []Namespace{l.Pod, l.world, l.guest} {
-		n.close()
+	for _, n := range []netns.Namespace{l.Pod, l.world, l.guest} {
+		n.Close()
 	}
 }

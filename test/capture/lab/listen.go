@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pilotmesh/pilot/test/netns"
 )
 
 const (
@@ -27,7 +29,7 @@ var (
 
 // party is somebody who listens. Who names the role by port.
 type party struct {
-	in          Namespace
+	in          netns.Namespace
 	uid, gid    int
 	tcp, udp    []int
 	who         func(port int) string
@@ -47,7 +49,7 @@ func (l *Lab) people() error {
 		{in: l.world, tcp: worldPorts, udp: worldUDP, who: named("world")},
 		{in: l.Pod, uid: 1000, gid: 1000, tcp: appPorts, udp: appUDP, who: named("app")},
 	}
-	if l.guest != none {
+	if l.guest != netns.None {
 		parties = append(parties, party{in: l.guest, tcp: []int{80, 8080}, who: named("guest")})
 	}
 	if !l.options.NoProxy {

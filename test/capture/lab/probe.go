@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/pilotmesh/pilot/test/netns"
 )
 
 // patience is how long a probe waits for an answer.
@@ -91,7 +93,7 @@ func (p *probe) set(options []string) error {
 }
 
 // from is the namespace that a probe starts from.
-func (l *Lab) from(p probe) Namespace {
+func (l *Lab) from(p probe) netns.Namespace {
 	switch p.who {
 	case "world":
 		return l.world

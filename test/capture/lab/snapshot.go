@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"sort"
 	"strings"
+
+	"github.com/pilotmesh/pilot/test/netns"
 )
 
 // Snapshot counts the lines that describe the network state of a namespace, each with its kind in front.
@@ -27,8 +29,8 @@ var (
 	spaces     = regexp.MustCompile(`\s+`)
 )
 
-// Snapshot reads what is there.
-func (n Namespace) Snapshot(path string) Snapshot {
+// SnapshotOf reads the present state of a namespace.
+func SnapshotOf(n netns.Namespace, path string) Snapshot {
 	var out []byte
 	n.Do(-1, -1, func() {
 		cmd := exec.Command("/bin/sh", "-c", snapScript)

@@ -57,11 +57,14 @@ func NewAuthority(name string) (*Authority, error) {
 	return pair.Authority()
 }
 
-// Issue signs a certificate that is good for both ends of a connection.
-func (a *Authority) Issue(id Identity) (Pair, error) {
+// Issue signs a certificate that is good for both ends of a connection. Each change makes it another one before it is signed.
+func (a *Authority) Issue(id Identity, changes ...func(*x509.Certificate)) (Pair, error) {
 	c, err := template(id)
 	if err != nil {
 		return Pair{}, err
+	}
+	for _, change := range changes {
+		change(c)
 	}
 	pair, err := sign(c, a)
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 type Process struct {
 	name, log string
 	cmd       *exec.Cmd
+	enter     func() error // nil: nothing
 	done      chan struct{}
 	err       error // of Wait; read after done
 }
@@ -34,13 +35,19 @@ func Start(cmd *exec.Cmd) (*Process, error) {
 
 // StartLogged is Start for a program that is called name in errors, with its output appended to the file log.
 func StartLogged(name, log string, cmd *exec.Cmd) (*Process, error) {
+	return StartInside(name, log, cmd, nil)
+}
+
+// StartInside is StartLogged for a program that starts where enter leads the thread that it is called on, for instance into a network
+// namespace. That thread ends with the process.
+func StartInside(name, log string, cmd *exec.Cmd, enter func() error) (*Process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: %w", name, err)
 	}
 	defer out.Close() // the process has its own descriptor
 	cmd.Stdout, cmd.Stderr = out, out
-	return start(&Process{name: name, log: log, cmd: cmd, done: make(chan struct{})})
+	return start(&Process{name: name, log: log, cmd: cmd, enter: enter, done: make(chan struct{})})
 }
 
 func start(p *Process) (*Process, error) {
@@ -51,8 +58,15 @@ func start(p *Process) (*Process, error) {
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := p.cmd.Start()
+		var err error
+		if p.enter == nil {
+			defer runtime.UnlockOSThread()
+		} else {
+			err = p.enter()
+		}
+		if err == nil {
+			err = p.cmd.Start()
+		}
 		started <- err
 		if err == nil {
 			p.err = p.cmd.Wait()
