@@ -1,6 +1,8 @@
 package state
 
 import (
+	"cmp"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -22,6 +24,8 @@ type Kube struct {
 	// Slices are the endpoint slices; SlicesOf lists those of a Service, by the key of the Service.
 	Slices   store.Table[api.Key, *kube.Slice]
 	SlicesOf store.Index[api.Key, api.Key]
+	// HTTPAddresses lists by port the addresses at which a Service has a port for HTTP.
+	HTTPAddresses store.Index[uint32, ServiceAddress]
 	// SlicesAt lists the slices with an endpoint at an address that may be that of a pod which its service does not select.
 	SlicesAt store.Index[AddressIn, api.Key]
 	// Pods are the pods; PodsAt lists those with an address, without those on the network of their node.
@@ -43,6 +47,22 @@ type Kube struct {
 	Secrets store.Table[api.Key, *kube.Secret]
 	// SecretReaders says of the accounts whose proxies ask for Secrets whether they may read those of their namespace.
 	SecretReaders store.Table[Account, Permission]
+}
+
+// ServiceAddress is an address of a Service.
+type ServiceAddress struct {
+	netip.Addr
+	Service api.Key
+}
+
+// Compare orders by address, then by the key of the Service.
+func (a ServiceAddress) Compare(o ServiceAddress) int {
+	return cmp.Or(a.Addr.Compare(o.Addr), a.Service.Compare(o.Service))
+}
+
+// AppendTo appends an unambiguous form.
+func (a ServiceAddress) AppendTo(b []byte) []byte {
+	return a.Service.AppendTo(append(a.Addr.AppendTo(b), 0))
 }
 
 // ClusterAddress is an address of pods in a cluster.
@@ -83,6 +103,22 @@ func (t *Tables) defineKube(db *store.DB) {
 	k.Slices = store.NewTable[api.Key, *kube.Slice](db, "slices", sameValue[*kube.Slice])
 	k.SlicesOf = store.NewIndex(k.Slices, "slicesOf", func(key api.Key, s *kube.Slice, add func(api.Key, api.Key)) {
 		add(api.Key{Kind: kube.KindService, Namespace: key.Namespace, Name: s.Service, Cluster: key.Cluster}, key)
+	})
+	k.HTTPAddresses = store.NewIndex(t.Services, "httpAddresses", func(key api.Key, s *mesh.Service, add func(uint32, ServiceAddress)) {
+		if key.Cluster == "" {
+			return
+		}
+		for _, text := range s.Addresses {
+			ip, err := netip.ParseAddr(text)
+			if err != nil {
+				continue
+			}
+			for _, p := range s.Ports {
+				if p.Protocol.IsHTTP() {
+					add(p.Number, ServiceAddress{ip.Unmap(), key})
+				}
+			}
+		}
 	})
 	k.SlicesAt = store.NewIndex(k.Slices, "slicesAt", func(key api.Key, s *kube.Slice, add func(AddressIn, api.Key)) {
 		for _, e := range s.Endpoints {
