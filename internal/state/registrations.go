@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"cmp"
 	"strings"
 	"time"
@@ -77,16 +78,32 @@ func RegisteredBy(annotations map[string]string, health HealthState) Registered 
 type Registering struct {
 	Connected  int64 // in nanoseconds since 1970
 	Connection string
+	// Group and Account are the names of the WorkloadGroup and the service account of the proxy; the account may be empty. Verified says
+	// that the proxy has shown who it is. They decide whether it may be registered.
+	Group, Account string
+	Verified       bool
 }
 
 // Compare orders the newest first.
 func (c Registering) Compare(o Registering) int {
-	return cmp.Or(cmp.Compare(o.Connected, c.Connected), strings.Compare(c.Connection, o.Connection))
+	return cmp.Or(cmp.Compare(o.Connected, c.Connected), strings.Compare(c.Connection, o.Connection), strings.Compare(c.Group, o.Group),
+		strings.Compare(c.Account, o.Account), bytes.Compare(flag(c.Verified), flag(o.Verified)))
 }
 
 // AppendTo appends an unambiguous form.
 func (c Registering) AppendTo(b []byte) []byte {
-	return append(appendInt(b, c.Connected), c.Connection...)
+	b = append(appendInt(b, c.Connected), flag(c.Verified)...)
+	for _, s := range []string{c.Connection, c.Group, c.Account} {
+		b = append(append(b, s...), 0)
+	}
+	return b
+}
+
+func flag(set bool) []byte {
+	if set {
+		return []byte{1}
+	}
+	return []byte{0}
 }
 
 // EntryOf returns the key of the WorkloadEntry of a proxy that is to be registered; false if it is not.
@@ -115,7 +132,7 @@ func (t *Tables) defineRegistrations(db *store.DB) {
 	x.Health = store.NewTable[string, Health](db, "health", same[Health])
 	x.For = store.NewIndex(t.Proxies, "registering", func(id string, p *proxy.Proxy, add func(api.Key, Registering)) {
 		if k, ok := EntryOf(p); ok {
-			add(k, Registering{p.Connected.UnixNano(), id})
+			add(k, Registering{p.Connected.UnixNano(), id, p.Group, p.Account, !p.Identity.IsZero()})
 		}
 	})
 	x.Wanted = store.NewIndex(t.Proxies, "wantedEntries", func(_ string, p *proxy.Proxy, add func(struct{}, api.Key)) {
