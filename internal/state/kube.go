@@ -1,7 +1,6 @@
 package state
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -25,7 +24,7 @@ type Kube struct {
 	Slices   store.Table[api.Key, *kube.Slice]
 	SlicesOf store.Index[api.Key, api.Key]
 	// HTTPAddresses lists by port the addresses at which a Service has a port for HTTP.
-	HTTPAddresses store.Index[uint32, ServiceAddress]
+	HTTPAddresses store.Index[uint32, kube.ServiceAddress]
 	// SlicesAt lists the slices with an endpoint at an address that may be that of a pod which its service does not select.
 	SlicesAt store.Index[AddressIn, api.Key]
 	// Pods are the pods; PodsAt lists those with an address, without those on the network of their node.
@@ -47,22 +46,6 @@ type Kube struct {
 	Secrets store.Table[api.Key, *kube.Secret]
 	// SecretReaders says of the accounts whose proxies ask for Secrets whether they may read those of their namespace.
 	SecretReaders store.Table[Account, Permission]
-}
-
-// ServiceAddress is an address of a Service.
-type ServiceAddress struct {
-	netip.Addr
-	Service api.Key
-}
-
-// Compare orders by address, then by the key of the Service.
-func (a ServiceAddress) Compare(o ServiceAddress) int {
-	return cmp.Or(a.Addr.Compare(o.Addr), a.Service.Compare(o.Service))
-}
-
-// AppendTo appends an unambiguous form.
-func (a ServiceAddress) AppendTo(b []byte) []byte {
-	return a.Service.AppendTo(append(a.Addr.AppendTo(b), 0))
 }
 
 // ClusterAddress is an address of pods in a cluster.
@@ -104,22 +87,7 @@ func (t *Tables) defineKube(db *store.DB) {
 	k.SlicesOf = store.NewIndex(k.Slices, "slicesOf", func(key api.Key, s *kube.Slice, add func(api.Key, api.Key)) {
 		add(api.Key{Kind: kube.KindService, Namespace: key.Namespace, Name: s.Service, Cluster: key.Cluster}, key)
 	})
-	k.HTTPAddresses = store.NewIndex(t.Services, "httpAddresses", func(key api.Key, s *mesh.Service, add func(uint32, ServiceAddress)) {
-		if key.Cluster == "" {
-			return
-		}
-		for _, text := range s.Addresses {
-			ip, err := netip.ParseAddr(text)
-			if err != nil {
-				continue
-			}
-			for _, p := range s.Ports {
-				if p.Protocol.IsHTTP() {
-					add(p.Number, ServiceAddress{ip.Unmap(), key})
-				}
-			}
-		}
-	})
+	t.defineHTTPAddresses()
 	k.SlicesAt = store.NewIndex(k.Slices, "slicesAt", func(key api.Key, s *kube.Slice, add func(AddressIn, api.Key)) {
 		for _, e := range s.Endpoints {
 			if e.Pod == "" || !s.Controlled {
@@ -152,6 +120,25 @@ func (t *Tables) defineKube(db *store.DB) {
 	k.Secrets.OmitFromJournal()
 	k.SecretReaders = store.NewTable[Account](db, "secretReaders", same[Permission])
 	k.SecretReaders.OmitFromJournal()
+}
+
+func (t *Tables) defineHTTPAddresses() {
+	t.Kube.HTTPAddresses = store.NewIndex(t.Services, "httpAddresses", func(key api.Key, s *mesh.Service, add func(uint32, kube.ServiceAddress)) {
+		if key.Cluster == "" {
+			return
+		}
+		for _, text := range s.Addresses {
+			ip, err := netip.ParseAddr(text)
+			if err != nil {
+				continue
+			}
+			for _, p := range s.Ports {
+				if p.Protocol.IsHTTP() {
+					add(p.Number, kube.ServiceAddress{Addr: ip.Unmap(), Cluster: key.Cluster, Namespace: key.Namespace, Name: key.Name})
+				}
+			}
+		}
+	})
 }
 
 // sameValue reports whether two values of Kubernetes are equal.

@@ -2,6 +2,7 @@ package problem
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,6 +29,7 @@ func (f *findings) serviceEntry() {
 		f.warn("spec.workloadSelector", "no WorkloadEntry of namespace %q has the labels %s: the service has no endpoints, and what is sent to it fails",
 			f.key.Namespace, mesh.FormatLabels(who.Selector))
 	}
+	f.wideBlocks(spec)
 	for at, c := range f.claims("spec.hosts") {
 		for o := range c.older(f.key) {
 			if o.Namespace != f.key.Namespace && o.IsService() {
@@ -46,6 +48,19 @@ func (f *findings) serviceEntry() {
 		f.nameOfService(at, c)
 		f.addresses(c.host)
 		f.shortNames(at, c.host, spec)
+	}
+}
+
+// wideBlocks warns of blocks that have much of a range from which addresses are allocated.
+func (f *findings) wideBlocks(spec *mesh.Service) {
+	for i, text := range spec.Addresses {
+		block, err := netip.ParsePrefix(text)
+		if i == maxChecked || err != nil || block.IsSingleIP() {
+			continue
+		}
+		if of, ok := f.q.tables.Ranges().Covers(block); ok {
+			f.conflict(fmt.Sprintf("spec.addresses[%d]", i), "%s has addresses of %s, which are allocated to other ServiceEntries: these keep them, and connections there do not reach this service; name narrower blocks, or have addresses allocated from another range", text, of)
+		}
 	}
 }
 

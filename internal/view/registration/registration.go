@@ -145,7 +145,7 @@ func (q *Queries) facts(r *query.Reader, k api.Key) ([]Facts, bool) {
 
 // asker is a proxy that asks for an entry.
 type asker struct {
-	state.Registering
+	proxy.Registering
 	// group is the group whose template the entry has, and refusal the reason why the proxy may not have the entry.
 	group   *state.WorkloadGroup
 	refusal string
@@ -163,8 +163,8 @@ func (q *Queries) askers(r *query.Reader, k api.Key) iter.Seq[asker] {
 	}
 }
 
-// askerFor returns the proxy for which an entry is: the one that connected last of those that may have it, or else of all. ok is false if
-// nobody asks for it.
+// askerFor returns the proxy that an entry is for. Of the proxies that may have it, or else of all, this is the one that connected last. ok
+// is false if no proxy asks for it.
 func (q *Queries) askerFor(r *query.Reader, k api.Key) (first asker, ok bool) {
 	for a := range q.askers(r, k) {
 		if a.refusal == "" {
@@ -178,7 +178,7 @@ func (q *Queries) askerFor(r *query.Reader, k api.Key) (first asker, ok bool) {
 }
 
 // groupFor returns the group of a proxy, or the reason why it cannot be registered.
-func (q *Queries) groupFor(r *query.Reader, namespace string, c state.Registering) (*state.WorkloadGroup, string) {
+func (q *Queries) groupFor(r *query.Reader, namespace string, c proxy.Registering) (*state.WorkloadGroup, string) {
 	group, ok := q.tables.Registrations.Groups.Get(r, groupKey(namespace, c.Group))
 	if !ok {
 		return nil, "there is no such WorkloadGroup; create it, or correct AUTO_REGISTER_GROUP in the metadata of the proxy"

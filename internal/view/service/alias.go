@@ -19,8 +19,8 @@ type Alias struct {
 }
 
 // Aliases are the other names for a view's host, in the order of their age: those of the Services that name it as their external
-// name, and of those that name one of these. A name that an object of the same namespace declares as a host is that host's own, and so
-// is one that some object has routes for.
+// name, and of those that name one of these. A name does not count if an object of the same
+// namespace declares it as a host, or if any object has routes for it.
 func (q *Queries) Aliases(r *query.Reader, v HostView) []Alias {
 	var all []Alias
 	hosts := []string{v.Host}

@@ -17,7 +17,7 @@ import (
 type Footprint struct {
 	// Host is the host that the footprint belongs to.
 	Host string
-	// Created is that of the host's service; see Service.Created. The first of several candidates gets an address.
+	// Created is the rank of the host's service; see Service.Created. The first of several candidates gets an address.
 	Created int64
 	// HTTPPorts are the service ports on which requests for the host are recognised by their Host header.
 	HTTPPorts []uint32
@@ -47,8 +47,8 @@ type Footprint struct {
 	// ForGateways says that the host differs for gateways; see Service.DiffersForGateways. ForIPv6 says that it differs for proxies
 	// with addresses of IPv6 only; see Service.ResolvesNames.
 	ForGateways, ForIPv6 bool
-	// HoldsVIPs says that the VIPs are those of a Service of a Kubernetes cluster that the base view does not have. It is set in overlays
-	// only: what the base view has at these addresses is not for the clients.
+	// HoldsVIPs says that the VIPs belong to a Service of a Kubernetes cluster that the base view does not have. It is set in overlays
+	// only. The clients do not get the listeners of the base view at these addresses.
 	HoldsVIPs bool
 	// Base is the footprint of the host in the base view. It is set in overlays only, where this footprint replaces it.
 	Base *Footprint
@@ -255,7 +255,7 @@ func blocksOf(addresses []string) []string {
 // Candidate is a host that asks for an address or a domain. Of several candidates the first in the order of Compare gets
 // it.
 type Candidate struct {
-	// Created is that of the host's service, or one of the markers DynamicHTTPCandidate, GRPCWebCandidate, HolderCandidate and OnlyInBase.
+	// Created is the rank of the host's service, or one of the markers DynamicHTTPCandidate, GRPCWebCandidate, HolderCandidate and OnlyInBase.
 	Created int64
 	// Host is empty for the candidate that stands for all HTTP hosts of a port together.
 	Host string

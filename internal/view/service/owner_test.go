@@ -28,7 +28,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// ownerCase is a Service vault of namespace bank, and what somebody declares who wants its clients.
+// ownerCase is a Service vault of namespace bank, and objects that claim its host, names or addresses.
 type ownerCase struct {
 	name string
 	// vault changes the Service, which has an address, the port 80 for HTTP and the port 90 for TCP. late says that it comes after

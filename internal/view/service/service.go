@@ -209,8 +209,8 @@ func (q *Queries) PublicHosts(r *query.Reader) omap.Map[omap.Name, omap.Unit] {
 	return q.tables.Hosts.SeenBy.Group(r, "")
 }
 
-// beforeEntries is how much earlier a Service of a Kubernetes cluster counts as created than it was. Of several hosts that ask for an
-// address or a name, that of a Service therefore goes before those of ServiceEntries, whatever their age.
+// beforeEntries is how much earlier a Service of a Kubernetes cluster counts as created than it was. So a Service gets an address or a name
+// before any ServiceEntry, whatever their age.
 const beforeEntries = int64(1) << 61
 
 // rank is the creation time by which the host of a claim competes with other hosts.

@@ -5,9 +5,10 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/kube"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/query"
-	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 )
@@ -103,7 +104,7 @@ type heldKey struct {
 
 // heldAddresses are the addresses in a block at which Services have a port for HTTP.
 type heldAddresses struct {
-	list []state.ServiceAddress
+	list []kube.ServiceAddress
 	// tooMany is true if the list is not complete.
 	tooMany bool
 }
@@ -117,7 +118,7 @@ func (q *Queries) heldIn(r *query.Reader, k heldKey) (h heldAddresses, ok bool) 
 	if err != nil {
 		return h, false
 	}
-	for a := range q.tables.Kube.HTTPAddresses.Group(r, k.port).From(state.ServiceAddress{Addr: block.Addr()}) {
+	for a := range q.tables.Kube.HTTPAddresses.Group(r, k.port).From(kube.ServiceAddress{Addr: block.Addr()}) {
 		if !block.Contains(a.Addr) {
 			break
 		}
@@ -190,7 +191,7 @@ func (q *Queries) heldConflicts(r *query.Reader, host string, rule Rule, port ui
 			if h.tooMany {
 				at = block
 			}
-			if winner := q.tables.ServiceHost(a.Service); winner != host {
+			if winner := q.tables.ServiceHost(api.Key{Kind: kube.KindService, Namespace: a.Namespace, Name: a.Name, Cluster: a.Cluster}); winner != host {
 				list = append(list, Conflict{Winner: winner, Service: true, Block: at})
 			}
 			if i == maxConflicts || h.tooMany {

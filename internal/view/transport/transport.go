@@ -1,9 +1,9 @@
 // Package transport answers which service owns the connections that a client opens to an address. Connections are told
 // apart by address block, by SNI, or by nothing but the address.
 //
-// It owns the precedence of services that ask for the same connections: those of Kubernetes clusters go before those of ServiceEntries,
-// and the oldest gets them. The others have a Conflict. An address of a Service is that of the Service alone: no ServiceEntry of another
-// namespace gets a connection there, not even by a block that has the address.
+// It owns the precedence of services that ask for the same connections: a Service of a Kubernetes cluster goes before ServiceEntries,
+// and an older object before a younger one. The others have a Conflict. No ServiceEntry of another namespace gets a connection to an
+// address of a Service, not even by a block that has the address.
 // The TCP and TLS rules of VirtualServices are returned as values without messages of the API. For HTTP, a plan
 // says only that route configurations decide.
 //
