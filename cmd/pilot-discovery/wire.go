@@ -21,6 +21,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/cluster"
 	"github.com/pilotmesh/pilot/internal/config"
 	"github.com/pilotmesh/pilot/internal/jwks"
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/permission"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/register"
@@ -176,7 +177,7 @@ func addServers(g *run.Group, s *config.Settings, access *rest.Config, loop *pus
 // newLoop creates the state and the loop that owns it. observe is told of each commit.
 func newLoop(s *config.Settings, sources []string, secure *secure, log *slog.Logger, observe func(push.Commit)) *push.Loop {
 	tables := state.New(state.Options{
-		Domain: s.Domain, ClusterID: s.ClusterID, Sources: sources, Ranges: state.Ranges{IPv4: s.AllocateIPv4, IPv6: s.AllocateIPv6},
+		Domain: s.Domain, ClusterID: s.ClusterID, Sources: sources, Ranges: mesh.Ranges{IPv4: s.AllocateIPv4, IPv6: s.AllocateIPv6},
 		ControlNamespace: controlNamespace(s), RegisterUnverified: s.CA.Unverified, KeyFetcher: s.KeyFetcher, Compliance: s.CA.Compliance,
 	})
 	graph := query.New(tables.DB, query.Options{Workers: workers(s)})

@@ -9,6 +9,7 @@ var flow = []struct{ pkg, imports string }{
 	// The kernel: nothing in it knows what a mesh is.
 	{"omap", ""},
 	{"slab", ""},
+	{"fair", ""},
 	{"intern", ""},
 	{"links", ""},
 	{"statefile", ""},
@@ -71,8 +72,8 @@ var flow = []struct{ pkg, imports string }{
 	{"status", "api live omap state xds/class xds/push xds/server"},
 	{"impersonation", "api identity kube state xds/push"},
 	{"allocate", "api omap view/allocation xds/push"},
-	{"jwks", "api safedial source state xds/push"},
-	{"permission", "api kube omap source state xds/push xds/resource xds/secret"},
+	{"jwks", "api fair safedial source state xds/push"},
+	{"permission", "api fair kube omap source state xds/push xds/resource xds/secret"},
 	{"register", "api kube omap source state view/registration xds/push"},
 	{"cluster", "api identity register source/kept state status view/registration"},
 	{"analyze", "api mesh omap query source state store xds/class xds/explain"},

@@ -5,12 +5,14 @@
 // key set cannot be fetched any more, the last one stays in force.
 //
 // A user chooses the addresses, so the package bounds what they can do: how large an answer is, how long it takes, how many key sets
-// there are, and which addresses are connected to, also behind names and redirects. Neither keys nor tokens are logged.
+// there are, and which addresses are connected to, also behind names and redirects. Each
+// namespace has a share of every common bound, so that none keeps the others waiting. Neither keys nor tokens are logged.
 //
 // Fetcher.Run owns everything and starts at most maxFetches goroutines at a time, for which it waits.
 package jwks
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"math/rand/v2"
@@ -18,6 +20,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/pilotmesh/pilot/internal/fair"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/xds/push"
@@ -29,9 +32,11 @@ const Name = "key sets"
 const (
 	// period is the time between two looks at what is wanted.
 	period = time.Second
-	// maxSets bounds how many key sets are fetched, and maxFetches how many at a time.
-	maxSets    = 1000
-	maxFetches = 8
+	// maxSets bounds how many key sets are fetched, and shareOfSets is how many of them a namespace gets in any case. maxFetches bounds
+	// how many are fetched at a time; one namespace alone has half of these places at most.
+	maxSets     = 1000
+	shareOfSets = 50
+	maxFetches  = 16
 	// firstPause is the time after a first failure until the next attempt. It doubles with each one, up to longestPause.
 	firstPause   = time.Second
 	longestPause = time.Hour
@@ -55,13 +60,16 @@ type Fetcher struct {
 	known   map[state.KeySource]*entry
 	results chan result
 	running int
+	// owners are the namespaces that want a key set, and places the places for fetches that namespaces have.
+	owners map[state.KeySource][]string
+	places fair.Running
 }
 
 // entry is what is known of a key set.
 type entry struct {
 	set      state.KeySet
 	fetching bool
-	// excess is true if too many key sets come before it.
+	// excess is true if too many key sets are wanted, and this one is not fetched.
 	excess bool
 	pause  time.Duration
 	next   time.Time
@@ -70,6 +78,7 @@ type entry struct {
 // result is that of one fetch.
 type result struct {
 	source  state.KeySource
+	place   string // the namespace whose place the fetch had
 	keys    string
 	failure string
 }
@@ -97,38 +106,73 @@ func (f *Fetcher) Run(ctx context.Context) {
 	}
 }
 
-// wanted returns the key sets that are wanted, in order.
-func (f *Fetcher) wanted(ctx context.Context) ([]state.KeySource, error) {
-	return push.Look(ctx, f.Mesh, func(v *push.View) (list []state.KeySource) {
-		for k := range v.Tables.Security.WantedKeys.Group(v.Graph.Glance(), struct{}{}).All() {
+// wanted returns the key sets that are wanted, in order, and notes the namespaces that want them.
+func (f *Fetcher) wanted(ctx context.Context) (list []state.KeySource, err error) {
+	owners, err := push.Look(ctx, f.Mesh, func(v *push.View) map[state.KeySource][]string {
+		r, owners := v.Graph.Glance(), map[state.KeySource][]string{}
+		for k := range v.Tables.Security.WantedKeys.Group(r, struct{}{}).All() {
 			list = append(list, k)
+			for object := range v.Tables.Security.KeySources.Group(r, k).All() {
+				if !slices.Contains(owners[k], object.Namespace) {
+					owners[k] = append(owners[k], object.Namespace)
+				}
+			}
 		}
-		return list
+		return owners
 	})
+	if err == nil {
+		f.owners = owners
+	}
+	return list, err
+}
+
+// ownersOf are the namespaces that want a key set.
+func (f *Fetcher) ownersOf(k state.KeySource) []string {
+	if list := f.owners[k]; len(list) > 0 {
+		return list
+	}
+	return []string{""}
 }
 
 // What is said of key sets before the first answer, and of those that are too many.
 const (
 	waiting = "they are not fetched yet"
-	tooMany = "too many other key sets are wanted"
+	tooMany = "too many key sets are wanted, and its namespace has its share of them; use fewer issuers and addresses in the RequestAuthentications of the namespace"
 )
 
-// follow forgets what is not wanted any more, and notes what is new. Of more than maxSets, the first ones are fetched.
+// follow forgets what is not wanted any more, and notes what is new. Of more than maxSets, the fetched ones stay, and each
+// namespace gets its share.
 func (f *Fetcher) follow(wanted []state.KeySource) {
 	var events []source.Event
 	still := make(map[state.KeySource]bool, len(wanted))
+	var wants []fair.Want[state.KeySource]
+	for _, k := range wanted {
+		still[k] = true
+		for _, namespace := range f.ownersOf(k) {
+			wants = append(wants, fair.Want[state.KeySource]{Namespace: namespace, Thing: k})
+		}
+	}
+	granted := fair.Grant(wants, fair.Bounds{Total: maxSets, Share: shareOfSets}, func(k state.KeySource) bool {
+		return f.known[k] != nil && !f.known[k].excess
+	})
 	for _, k := range wanted {
 		e := f.known[k]
-		if e == nil {
+		isNew := e == nil
+		if isNew {
 			e = &entry{set: state.KeySet{Failure: waiting}}
-			if len(still) >= maxSets {
-				e.set.Failure = tooMany
-			}
-			events = append(events, state.KeySetEvent(k, &e.set))
 			f.known[k] = e
 		}
-		e.excess = len(still) >= maxSets
-		still[k] = true
+		was := e.set
+		switch e.excess = !granted[k]; {
+		case e.excess && e.set.Failure != tooMany:
+			e.set.Failure = tooMany
+		case !e.excess && e.set.Failure == tooMany:
+			e.set.Failure, e.next = waiting, time.Time{}
+		}
+		if isNew || e.set != was {
+			set := e.set
+			events = append(events, state.KeySetEvent(k, &set))
+		}
 	}
 	for k := range f.known {
 		if !still[k] {
@@ -149,18 +193,26 @@ func (f *Fetcher) apply(events []source.Event) {
 // start starts the fetches that are due.
 func (f *Fetcher) start(ctx context.Context, fetches *sync.WaitGroup) {
 	now := time.Now()
+	var due []state.KeySource
 	for k, e := range f.known {
-		if f.running == maxFetches {
-			return
+		if !e.fetching && !e.excess && !now.Before(e.next) {
+			due = append(due, k)
 		}
-		if e.fetching || e.excess || now.Before(e.next) {
+	}
+	slices.SortFunc(due, func(a, b state.KeySource) int { // new ones go first
+		return cmp.Or(f.known[a].next.Compare(f.known[b].next), a.Compare(b))
+	})
+	for _, k := range due {
+		e, namespaces := f.known[k], slices.Clone(f.ownersOf(k))
+		slices.SortStableFunc(namespaces, func(a, b string) int { return cmp.Compare(f.places.Of(a), f.places.Of(b)) })
+		if !f.places.Start(namespaces[0], maxFetches-f.running) {
 			continue
 		}
 		e.fetching = true
 		f.running++
 		fetches.Go(func() {
 			keys, err := f.Client.Fetch(ctx, k)
-			r := result{source: k, keys: keys}
+			r := result{source: k, place: namespaces[0], keys: keys}
 			if err != nil {
 				r.failure = err.Error()
 			}
@@ -172,6 +224,7 @@ func (f *Fetcher) start(ctx context.Context, fetches *sync.WaitGroup) {
 // finish takes in a result.
 func (f *Fetcher) finish(r result) {
 	f.running--
+	f.places.End(r.place)
 	e := f.known[r.source]
 	if e == nil {
 		return // not wanted any more

@@ -6,7 +6,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +23,7 @@ func serve(t *testing.T) *httptest.Server {
 	t.Helper()
 	mux := http.NewServeMux()
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, keys) })
+	mux.HandleFunc("/slow/", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	mux.HandleFunc("/slow", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	mux.HandleFunc("/huge", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, keys, strings.Repeat(" ", 10<<20)) })
 	mux.HandleFunc("/other", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"keys":"secretmodulus"}`) })
@@ -133,6 +136,75 @@ func TestBounds(t *testing.T) {
 	}
 	if fetched != maxSets || len(sent) != len(wanted) {
 		t.Errorf("%d fetched, %d events, want %d and %d", fetched, len(sent), maxSets, len(wanted))
+	}
+}
+
+// sources are the key sets of a namespace, with its name in their addresses.
+func sources(f *Fetcher, base, namespace string, count int) (list []state.KeySource) {
+	if f.owners == nil {
+		f.owners = map[state.KeySource][]string{}
+	}
+	for i := range count {
+		k := state.KeySource{URL: fmt.Sprintf("%s/%s/%d", base, namespace, i), Timeout: time.Minute}
+		f.owners[k] = []string{namespace}
+		list = append(list, k)
+	}
+	return list
+}
+
+// TestShareOfSets checks that a namespace with many key sets keeps none from being fetched that others had, or that are within their share,
+// and that a key set which was too many is fetched when there is room.
+func TestShareOfSets(t *testing.T) {
+	var sent events
+	f := &Fetcher{Sink: &sent, known: map[state.KeySource]*entry{}}
+	many := sources(f, "https://x.example", "aaa", 2*maxSets)
+	bank := sources(f, "https://x.example", "bank", 2*shareOfSets)
+	late := sources(f, "https://x.example", "zoo", shareOfSets)
+	f.follow(bank)
+	f.follow(append(many, bank...))
+	f.follow(slices.Concat(many, bank, late))
+	for _, k := range slices.Concat(bank, late) {
+		if f.known[k].excess {
+			t.Fatalf("%s is not fetched", k.URL)
+		}
+	}
+	last := many[len(many)-1]
+	if e := f.known[last]; !e.excess || e.set.Failure != tooMany {
+		t.Errorf("the last of too many: %+v", e)
+	}
+	f.follow(slices.Concat([]state.KeySource{last}, bank, late))
+	if e := f.known[last]; e.excess || e.set.Failure != waiting || !e.next.IsZero() {
+		t.Errorf("when there is room: %+v", e)
+	}
+}
+
+// TestSlowServers checks that servers which do not answer leave places for the key sets of other namespaces.
+func TestSlowServers(t *testing.T) {
+	s := serve(t)
+	var sent events
+	f := &Fetcher{
+		Sink: &sent, Log: slog.New(slog.DiscardHandler), Client: NewClient(Options{Local: true}),
+		known: map[state.KeySource]*entry{}, results: make(chan result, maxFetches),
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var fetches sync.WaitGroup
+	defer fetches.Wait()
+	defer cancel()
+	slow := slices.Concat(sources(f, s.URL+"/slow", "aaa", 64), sources(f, s.URL+"/slow", "bbb", 64))
+	f.follow(slow)
+	f.start(ctx, &fetches)
+	if f.running >= maxFetches {
+		t.Fatalf("two namespaces have all %d places", f.running)
+	}
+	good := state.KeySource{URL: s.URL + "/keys"}
+	f.owners[good] = []string{"zoo", "aaa"}
+	f.follow(append(slow, good))
+	f.start(ctx, &fetches)
+	if !f.known[good].fetching {
+		t.Fatal("the keys of another namespace wait")
+	}
+	if f.finish(<-f.results); f.known[good].set.Keys == "" {
+		t.Errorf("the keys of another namespace: %+v", f.known[good].set)
 	}
 }
 

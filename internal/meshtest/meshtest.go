@@ -60,7 +60,7 @@ type Options struct {
 	// ClusterID is the cluster of the control plane.
 	ClusterID string
 	// Ranges are the ranges of addresses that are allocated; zero for the default.
-	Ranges state.Ranges
+	Ranges mesh.Ranges
 	// ControlNamespace is the namespace of the control plane; empty if it does not write to a cluster.
 	ControlNamespace string
 	// KeyFetcher is who fetches the keys of tokens.

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/fair"
 	"github.com/pilotmesh/pilot/internal/kube"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/source"
@@ -41,12 +42,14 @@ const (
 	allowedFor, refusedFor, staleFor = 30 * time.Second, 5 * time.Second, 5 * time.Minute
 	// firstPause is the time after a first failure until the next attempt. It doubles with each one, up to longestPause.
 	firstPause, longestPause = 500 * time.Millisecond, 30 * time.Second
-	// maxRequests bounds the requests at a time, and patience how long one may take.
-	maxRequests = 8
+	// maxRequests bounds the requests at a time; one namespace alone has half of these places at most. patience is how long one may take.
+	maxRequests = 16
 	patience    = 10 * time.Second
-	// maxSecrets bounds how many Secrets are read, and maxOfAccount how many for one service account.
-	maxSecrets   = 2000
-	maxOfAccount = 200
+	// maxSecrets bounds how many Secrets are read, and shareOfSecrets is how many of them a namespace gets in any case. maxOfAccount
+	// bounds how many are read for one service account.
+	maxSecrets     = 2000
+	shareOfSecrets = 200
+	maxOfAccount   = 200
 )
 
 // Reviewer asks an API server about service accounts.
@@ -73,6 +76,7 @@ type Keeper struct {
 	problems []api.Problem
 	results  chan result
 	running  int
+	places   fair.Running // the places for requests that namespaces have
 }
 
 // account is what is known of a service account.
@@ -168,7 +172,7 @@ func (k *Keeper) apply(events []source.Event) {
 
 // secrets are the Secrets that accounts ask for which may read them.
 func (k *Keeper) secrets() (keys []api.Key, problems []api.Problem) {
-	all := map[api.Key]bool{}
+	var wants []fair.Want[api.Key]
 	for _, of := range slices.SortedFunc(maps.Keys(k.accounts), state.Account.Compare) {
 		a := k.accounts[of]
 		if !a.told.Allowed {
@@ -180,14 +184,27 @@ func (k *Keeper) secrets() (keys []api.Key, problems []api.Problem) {
 			names = names[:maxOfAccount]
 		}
 		for _, name := range names {
-			if key := (api.Key{Kind: kube.KindSecret, Namespace: of.Namespace, Name: name, Cluster: k.Cluster}); len(all) < maxSecrets {
-				all[key] = true
-			} else if !all[key] {
-				return slices.SortedFunc(maps.Keys(all), api.Key.Compare), append(problems, excess("proxies ask for more than %d Secrets; the others are not read", maxSecrets))
-			}
+			key := api.Key{Kind: kube.KindSecret, Namespace: of.Namespace, Name: name, Cluster: k.Cluster}
+			wants = append(wants, fair.Want[api.Key]{Namespace: of.Namespace, Thing: key})
 		}
 	}
-	return slices.SortedFunc(maps.Keys(all), api.Key.Compare), problems
+	granted := fair.Grant(wants, fair.Bounds{Total: maxSecrets, Share: shareOfSecrets}, func(key api.Key) bool {
+		_, had := slices.BinarySearchFunc(k.wanted, key, api.Key.Compare)
+		return had
+	})
+	refused := map[api.Key]bool{}
+	lost := map[string]int{}
+	for _, w := range wants {
+		if !granted[w.Thing] && !refused[w.Thing] {
+			refused[w.Thing] = true
+			lost[w.Namespace]++
+		}
+	}
+	for _, namespace := range slices.Sorted(maps.Keys(lost)) {
+		problems = append(problems, excess("proxies ask for more than %d Secrets; %d of those that the proxies of namespace %s ask for are not read, because it has its share: name fewer Secrets there",
+			maxSecrets, lost[namespace], namespace))
+	}
+	return slices.SortedFunc(maps.Keys(granted), api.Key.Compare), problems
 }
 
 func excess(format string, args ...any) api.Problem {
@@ -197,14 +214,20 @@ func excess(format string, args ...any) api.Problem {
 // start starts the requests that are due.
 func (k *Keeper) start(ctx context.Context, requests *sync.WaitGroup) {
 	now := time.Now()
+	var due []state.Account
 	for of, a := range k.accounts {
-		if k.running == maxRequests {
-			return
+		if !a.asking && !now.Before(a.next) {
+			due = append(due, of)
 		}
-		if a.asking || now.Before(a.next) {
+	}
+	slices.SortFunc(due, func(x, y state.Account) int { // new ones go first
+		return cmp.Or(k.accounts[x].next.Compare(k.accounts[y].next), x.Compare(y))
+	})
+	for _, of := range due {
+		if !k.places.Start(of.Namespace, maxRequests-k.running) {
 			continue
 		}
-		a.asking = true
+		k.accounts[of].asking = true
 		k.running++
 		requests.Go(func() {
 			within, cancel := context.WithTimeout(ctx, patience)
@@ -218,6 +241,7 @@ func (k *Keeper) start(ctx context.Context, requests *sync.WaitGroup) {
 // finish takes in a result.
 func (k *Keeper) finish(r result, now time.Time) {
 	k.running--
+	k.places.End(r.of.Namespace)
 	a := k.accounts[r.of]
 	if a == nil {
 		return // nobody asks any more

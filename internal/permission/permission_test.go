@@ -128,3 +128,45 @@ func TestTooMany(t *testing.T) {
 		t.Errorf("%d are read, with %d problems", len(f.read), problems.Len())
 	}
 }
+
+// TestShareOfSecrets checks that a namespace whose proxies ask for many Secrets keeps none from being read that others had, or that are
+// within their share, and that the problem names the namespace.
+func TestShareOfSecrets(t *testing.T) {
+	f, now := newFixture(), time.Now()
+	ask := func(namespace, account string, count int) (lines []string) {
+		for i := range count {
+			lines = append(lines, fmt.Sprintf("%s/%s kubernetes://%s-%d", namespace, account, account, i))
+		}
+		return lines
+	}
+	bank := ask("bank", "gateway", maxOfAccount)
+	bank = append(bank, ask("bank", "other", 20)...) // more than its share
+	f.ask(bank...)
+	f.answer(state.Account{Namespace: "bank", Name: "gateway"}, true, nil, now)
+	f.answer(state.Account{Namespace: "bank", Name: "other"}, true, nil, now)
+	lines := slices.Concat(bank, ask("zoo", "late", shareOfSecrets))
+	for i := range 2 * maxSecrets / maxOfAccount {
+		lines = append(lines, ask("aaa", fmt.Sprintf("a%02d", i), maxOfAccount)...)
+	}
+	f.ask(lines...)
+	for i := range 2 * maxSecrets / maxOfAccount {
+		f.answer(state.Account{Namespace: "aaa", Name: fmt.Sprintf("a%02d", i)}, true, nil, now)
+	}
+	f.answer(state.Account{Namespace: "zoo", Name: "late"}, true, nil, now)
+	counts := map[string]int{}
+	for _, key := range f.read {
+		namespace, _, _ := strings.Cut(key, "/")
+		counts[namespace]++
+	}
+	if len(f.read) != maxSecrets || counts["bank"] != len(bank) || counts["zoo"] != shareOfSecrets {
+		t.Errorf("read: %v", counts)
+	}
+	problems, _ := f.tables.SourceProblems.Peek(Name)
+	text := ""
+	for _, p := range problems.All() {
+		text += p.Reason
+	}
+	if problems.Len() != 1 || !strings.Contains(text, "namespace aaa") {
+		t.Errorf("%d problems: %s", problems.Len(), text)
+	}
+}

@@ -25,7 +25,8 @@ type FaultKind uint8
 const (
 	// Panicked: the last run of the cell panicked.
 	Panicked FaultKind = iota + 1
-	// Overread: the cell reads more than ReadLimit things, so it runs too often. Its result is right.
+	// Overread: the cell reads more than ReadLimit things, so it runs too often. Its result is right. A cell that reads more than
+	// FailLimit things has Panicked.
 	Overread
 	// SameKey: several elements of the collection have the same key. They count as one element.
 	SameKey

@@ -2,6 +2,8 @@ package query
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -151,6 +153,45 @@ func TestReadLimit(t *testing.T) {
 		if f := g.Faults(); got != reads || len(f) > 0 != (reads == ReadLimit) || len(f) == 1 && (f[0].Kind != Overread || f[0].Query != "greedy") {
 			t.Errorf("a cell with %d reads yields %d; faults %+v", reads+1, got, f)
 		}
+	}
+}
+
+// TestFailLimit checks that a run ends that reads far too much, if the graph is not strict: the cell keeps its last good value, a query that
+// guards access denies, and the cell recovers.
+func TestFailLimit(t *testing.T) {
+	db := store.New()
+	rows := store.NewTable[string](db, "rows", same[string])
+	g := New(db, Options{})
+	ended := 0
+	read := func(r *Reader, k string) (string, bool) {
+		limit, _ := rows.Get(r, k)
+		n, _ := strconv.Atoi(limit)
+		for ended = 0; ended < n; ended++ {
+			rows.Get(r, fmt.Sprint("row ", ended))
+		}
+		return limit, true
+	}
+	kept, denied := Define(g, "kept", same[string], read), Guard(g, "denied", same[string], "deny", read)
+	var got, guarded string
+	kept.Observe("k", func(v string, _ bool) { got = v })
+	denied.Observe("k", func(v string, _ bool) { guarded = v })
+	for _, step := range []struct{ reads, kept, denied string }{
+		{"10", "10", "10"}, {fmt.Sprint(FailLimit), "10", "deny"}, {fmt.Sprint(100 * FailLimit), "10", "deny"}, {fmt.Sprint(FailLimit - 1), fmt.Sprint(FailLimit - 1), fmt.Sprint(FailLimit - 1)},
+		{"20", "20", "20"},
+	} {
+		g.Commit(func(tx *store.Txn) { rows.Set(tx, "k", step.reads) })
+		for g.Slice(5) {
+		}
+		if got != step.kept || guarded != step.denied || ended > FailLimit {
+			t.Errorf("with %s reads the cell has %s and the guard %s after %d reads, want %s and %s", step.reads, got, guarded, ended, step.kept, step.denied)
+		}
+		failed := slices.ContainsFunc(g.Faults(), func(f Fault) bool { return f.Kind == Panicked && strings.Contains(f.Reason, "things") })
+		if failed != (step.denied == "deny") {
+			t.Errorf("with %s reads the faults are %+v", step.reads, g.Faults())
+		}
+	}
+	if err := g.CheckEdges(); err != nil {
+		t.Error(err)
 	}
 }
 

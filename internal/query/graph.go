@@ -9,6 +9,10 @@ import (
 // ReadLimit is the largest number of different things that one cell should read. A cell that reads more should be a collection.
 const ReadLimit = 200
 
+// FailLimit is the largest number of different things that one cell may read. Its run ends there and counts as failed, as if it had
+// panicked: what a cell costs is bounded, whatever users write.
+const FailLimit = 10 * ReadLimit
+
 // sweepBudget is the largest number of unused cells that one Commit or Slice frees, which takes about a millisecond.
 const sweepBudget = 2000
 

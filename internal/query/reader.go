@@ -54,8 +54,8 @@ func (r *Reader) Read(id store.ID) {
 		return
 	}
 	r.reads = append(r.reads, id)
-	if len(r.reads)-r.base > ReadLimit && r.g.options.Strict {
-		panic(ruleError(fmt.Sprintf("%s reads more than %d things: use Each or GroupBy", r.g.spaces[r.rank].label(), ReadLimit)))
+	if n := len(r.reads) - r.base; n > FailLimit || n > ReadLimit && r.g.options.Strict {
+		panic(ruleError(fmt.Sprintf("%s reads more than %d things: use Each or GroupBy", r.g.spaces[r.rank].label(), n-1)))
 	}
 }
 

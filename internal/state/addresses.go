@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"cmp"
 	"net/netip"
 	"strings"
@@ -8,19 +9,9 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/store"
 )
-
-// Ranges are the ranges from which addresses are allocated to the hosts of ServiceEntries.
-type Ranges struct{ IPv4, IPv6 netip.Prefix }
-
-// DefaultRanges are the ranges that Istio uses. No host on the internet has an address in them.
-func DefaultRanges() Ranges {
-	return Ranges{netip.MustParsePrefix("240.240.0.0/16"), netip.MustParsePrefix("2001:2::/48")}
-}
-
-// has reports whether addresses of a block may be allocated.
-func (a Ranges) has(block netip.Prefix) bool { return a.IPv4.Overlaps(block) || a.IPv6.Overlaps(block) }
 
 // Holder is a ServiceEntry that uses an address.
 type Holder struct {
@@ -29,32 +20,23 @@ type Holder struct {
 	AgeKey
 }
 
-// Compare orders objects that name the address before those to which it is allocated, and then by age.
+// Compare orders by age, and of one object its name for the address before the allocation.
 func (h Holder) Compare(o Holder) int {
-	if h.Allocated != o.Allocated {
-		if o.Allocated {
-			return -1
-		}
-		return 1
-	}
-	return h.AgeKey.Compare(o.AgeKey)
+	return cmp.Or(h.AgeKey.Compare(o.AgeKey), bytes.Compare(flag(h.Allocated), flag(o.Allocated)))
 }
 
 // AppendTo appends an unambiguous form.
 func (h Holder) AppendTo(b []byte) []byte {
-	if h.Allocated {
-		return h.AgeKey.AppendTo(append(b, 1))
-	}
-	return h.AgeKey.AppendTo(append(b, 0))
+	return h.AgeKey.AppendTo(append(b, flag(h.Allocated)...))
 }
 
 func (t *Tables) defineAddresses() {
 	ranges := t.Ranges()
 	named := func(o *api.Object, add func(netip.Prefix)) {
 		for _, text := range o.Spec.(*networking.ServiceEntry).GetAddresses() {
-			if block, err := netip.ParsePrefix(text); err == nil && ranges.has(block) {
+			if block, err := netip.ParsePrefix(text); err == nil && ranges.Has(block) {
 				add(block.Masked())
-			} else if ip, err := netip.ParseAddr(text); err == nil && ranges.has(netip.PrefixFrom(ip, ip.BitLen())) {
+			} else if ip, err := netip.ParseAddr(text); err == nil && ranges.Has(netip.PrefixFrom(ip, ip.BitLen())) {
 				add(netip.PrefixFrom(ip, ip.BitLen()))
 			}
 		}
@@ -75,32 +57,41 @@ func (t *Tables) defineAddresses() {
 			}
 		}
 	})
-	t.NamedBlocks = store.NewIndex(t.Objects, "namedBlocks", func(k api.Key, o *api.Object, add func(struct{}, AddressBlock)) {
+	t.TakenIn = store.NewIndex(t.Objects, "takenIn", func(k api.Key, o *api.Object, add func(netip.Prefix, mesh.AddressBlock)) {
+		if k.Kind != api.KindServiceEntry {
+			return
+		}
+		take := func(ip netip.Addr) {
+			if section, ok := ranges.SectionOf(ip); ok {
+				add(section, mesh.AddressBlock{Prefix: netip.PrefixFrom(ip, ip.BitLen())})
+			}
+		}
+		named(o, func(block netip.Prefix) {
+			if block.IsSingleIP() {
+				take(block.Addr())
+			}
+		})
+		for _, a := range o.Allocated {
+			if ip, err := netip.ParseAddr(a.Address); err == nil {
+				take(ip)
+			}
+		}
+	})
+	t.NamedBlocks = store.NewIndex(t.Objects, "namedBlocks", func(k api.Key, o *api.Object, add func(struct{}, mesh.AddressBlock)) {
 		if k.Kind == api.KindServiceEntry {
 			named(o, func(block netip.Prefix) {
 				if !block.IsSingleIP() {
-					add(struct{}{}, AddressBlock{block})
+					add(struct{}{}, mesh.AddressBlock{Prefix: block})
 				}
 			})
 		}
 	})
 }
 
-// AddressBlock is a block of addresses.
-type AddressBlock struct{ netip.Prefix }
-
-// Compare orders by the first address, then by size.
-func (a AddressBlock) Compare(o AddressBlock) int {
-	return cmp.Or(a.Addr().Compare(o.Addr()), cmp.Compare(a.Bits(), o.Bits()))
-}
-
-// AppendTo appends an unambiguous form.
-func (a AddressBlock) AppendTo(b []byte) []byte { return a.Prefix.AppendTo(b) }
-
 // Ranges returns the ranges from which addresses are allocated. They do not change.
-func (t *Tables) Ranges() Ranges {
+func (t *Tables) Ranges() mesh.Ranges {
 	if !t.options.Ranges.IPv4.IsValid() {
-		return DefaultRanges()
+		return mesh.DefaultRanges()
 	}
 	return t.options.Ranges
 }

@@ -33,6 +33,8 @@ const (
 	// MemberClaim: the object is a Service of a name that a Service of another cluster has, too. That one has the ServiceClaim and
 	// decides what the service is.
 	MemberClaim
+	// NameClaim: the host is the name of the object, a Service of type ExternalName.
+	NameClaim
 )
 
 // Kind returns the kind of the objects that make such claims.
@@ -40,7 +42,7 @@ func (k ClaimKind) Kind() string {
 	switch k {
 	case ServiceClaim:
 		return api.KindServiceEntry
-	case AliasClaim, MemberClaim:
+	case AliasClaim, MemberClaim, NameClaim:
 		return kube.KindService
 	case PolicyClaim:
 		return api.KindDestinationRule
@@ -74,12 +76,20 @@ func (c Claim) Object() api.Key {
 // all callers.
 func (c Claim) VisibleTo(namespace string) bool { return c.Layer == "" || c.Layer == namespace }
 
-// Compare orders claims by kind, then by age. If the ages are equal, routes are ordered by name, then namespace, and other claims by
-// namespace, then name, as in Istio.
+// IsService reports whether the object is a Service of a Kubernetes cluster.
+func (c Claim) IsService() bool { return c.Cluster != "" }
+
+// Compare orders claims by kind, then by age. A Service of a Kubernetes cluster goes before all ServiceEntries, whatever their age. If the
+// ages are equal, routes are ordered by name, then namespace, and other claims by namespace, then name, as in Istio.
 func (c Claim) Compare(o Claim) int {
 	switch {
 	case c.Kind != o.Kind:
 		return int(c.Kind) - int(o.Kind)
+	case c.Kind == ServiceClaim && c.IsService() != o.IsService():
+		if c.IsService() {
+			return -1
+		}
+		return 1
 	case c.Created < o.Created:
 		return -1
 	case c.Created > o.Created:
@@ -154,6 +164,12 @@ func (t *Tables) defineClaims(db *store.DB) {
 				}
 				claim.Delegate = api.Key{}
 			}
+			if c.Kind == AliasClaim {
+				claim.Kind = NameClaim
+				for _, claim.Layer = range c.Layers {
+					add(mesh.FullHost(k.Name, k.Namespace, domain), claim)
+				}
+			}
 			if full, ok := mesh.LongHost(host, domain); ok && c.declares() {
 				claim.Kind = ShortClaim
 				for _, claim.Layer = range c.Layers {
@@ -172,6 +188,11 @@ func (t *Tables) defineClaims(db *store.DB) {
 
 // declares reports whether the object declares its hosts, as services or with routes for them.
 func (c *Claims) declares() bool { return c.Kind == ServiceClaim || c.Kind == RouteClaim }
+
+// isService reports whether these are the claims of a Service of a Kubernetes cluster that decides what the service of its name is.
+func (c *Claims) isService(k api.Key) bool {
+	return c.Kind == AliasClaim || c.Kind == ServiceClaim && k.Cluster != ""
+}
 
 // public reports whether all callers see the object.
 func (c *Claims) public() bool { return slices.Contains(c.Layers, "") }

@@ -1,6 +1,8 @@
 package state
 
 import (
+	"strings"
+
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
@@ -24,6 +26,10 @@ type Hosts struct {
 	ByDelegate store.Index[DelegateLayer, omap.Name]
 	// BareIn are hosts of services that callers in a namespace can call by their bare names, or by those of their aliases.
 	BareIn store.Index[string, omap.Name]
+	// Bare are the hosts of one label that ServiceEntries declare. NamesIn are the names of the Services of Kubernetes clusters in a
+	// namespace.
+	Bare    store.Index[struct{}, omap.Name]
+	NamesIn store.Index[string, omap.Name]
 	// ByLocality are, under the empty key, the hosts whose endpoints may be preferred by where a client runs; ByLocalityUnder
 	// are the patterns among those of DestinationRules.
 	ByLocality, ByLocalityUnder store.Index[struct{}, omap.Name]
@@ -90,6 +96,16 @@ func defineHosts(claims claimsTable, domain string) Hosts {
 			}
 		}),
 	}
+	h.Bare = hostIndex(claims, "bareHosts", func(k api.Key, c *Claims, host string, add func(struct{})) {
+		if c.Kind == ServiceClaim && k.Cluster == "" && !strings.Contains(host, ".") {
+			add(struct{}{})
+		}
+	})
+	h.NamesIn = store.NewIndex(claims, "namesIn", func(k api.Key, c *Claims, add func(string, omap.Name)) {
+		if c.isService(k) {
+			add(k.Namespace, omap.Name(k.Name))
+		}
+	})
 	h.defineDifferences(claims, domain)
 	h.defineLocalities(claims)
 	h.defineDelegates(claims)
@@ -146,6 +162,9 @@ func (h *Hosts) defineDifferences(claims claimsTable, domain string) {
 				}
 			}
 		}
+		if c.isService(k) {
+			c.hideNames(k, domain, add)
+		}
 	})
 	h.DifferentUnder = hostIndex(claims, "patternsDifferentFor", func(k api.Key, c *Claims, host string, add func(string)) {
 		if mesh.IsWildcard(host) && c.Kind != ServiceClaim {
@@ -159,6 +178,20 @@ func (h *Hosts) defineDifferences(claims claimsTable, domain string) {
 			}
 		}
 	})
+}
+
+// hideNames adds the names of a Service of a Kubernetes cluster that only callers in some namespaces see: ServiceEntries of other
+// namespaces do not declare them there.
+func (c *Claims) hideNames(k api.Key, domain string, add func(string, omap.Name)) {
+	for _, layer := range c.Layers {
+		if layer == "" {
+			continue
+		}
+		full := mesh.FullHost(k.Name, k.Namespace, domain)
+		for _, name := range append(mesh.ShortNames(full, domain), full) {
+			add(layer, omap.Name(name))
+		}
+	}
 }
 
 // concerned adds the namespaces whose callers may see the hosts of the claims differently, for an object in a namespace.

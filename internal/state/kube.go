@@ -1,6 +1,7 @@
 package state
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -22,6 +23,8 @@ type Kube struct {
 	// Slices are the endpoint slices; SlicesOf lists those of a Service, by the key of the Service.
 	Slices   store.Table[api.Key, *kube.Slice]
 	SlicesOf store.Index[api.Key, api.Key]
+	// HTTPAddresses lists by port the addresses at which a Service has a port for HTTP.
+	HTTPAddresses store.Index[uint32, kube.ServiceAddress]
 	// SlicesAt lists the slices with an endpoint at an address that may be that of a pod which its service does not select.
 	SlicesAt store.Index[AddressIn, api.Key]
 	// Pods are the pods; PodsAt lists those with an address, without those on the network of their node.
@@ -84,6 +87,7 @@ func (t *Tables) defineKube(db *store.DB) {
 	k.SlicesOf = store.NewIndex(k.Slices, "slicesOf", func(key api.Key, s *kube.Slice, add func(api.Key, api.Key)) {
 		add(api.Key{Kind: kube.KindService, Namespace: key.Namespace, Name: s.Service, Cluster: key.Cluster}, key)
 	})
+	t.defineHTTPAddresses()
 	k.SlicesAt = store.NewIndex(k.Slices, "slicesAt", func(key api.Key, s *kube.Slice, add func(AddressIn, api.Key)) {
 		for _, e := range s.Endpoints {
 			if e.Pod == "" || !s.Controlled {
@@ -116,6 +120,25 @@ func (t *Tables) defineKube(db *store.DB) {
 	k.Secrets.OmitFromJournal()
 	k.SecretReaders = store.NewTable[Account](db, "secretReaders", same[Permission])
 	k.SecretReaders.OmitFromJournal()
+}
+
+func (t *Tables) defineHTTPAddresses() {
+	t.Kube.HTTPAddresses = store.NewIndex(t.Services, "httpAddresses", func(key api.Key, s *mesh.Service, add func(uint32, kube.ServiceAddress)) {
+		if key.Cluster == "" {
+			return
+		}
+		for _, text := range s.Addresses {
+			ip, err := netip.ParseAddr(text)
+			if err != nil {
+				continue
+			}
+			for _, p := range s.Ports {
+				if p.Protocol.IsHTTP() {
+					add(p.Number, kube.ServiceAddress{Addr: ip.Unmap(), Cluster: key.Cluster, Namespace: key.Namespace, Name: key.Name})
+				}
+			}
+		}
+	})
 }
 
 // sameValue reports whether two values of Kubernetes are equal.

@@ -1,8 +1,6 @@
 package state
 
 import (
-	"cmp"
-	"strings"
 	"time"
 
 	networking "istio.io/api/networking/v1alpha3"
@@ -26,7 +24,7 @@ type Registrations struct {
 	Health store.Table[string, Health]
 	// For lists the connections of the proxies that a WorkloadEntry is for, the newest first. Wanted lists, under the empty key, the
 	// WorkloadEntries that connected proxies are to have.
-	For    store.Index[api.Key, Registering]
+	For    store.Index[api.Key, proxy.Registering]
 	Wanted store.Index[struct{}, api.Key]
 }
 
@@ -73,39 +71,12 @@ func RegisteredBy(annotations map[string]string, health HealthState) Registered 
 	return Registered{annotations[api.RegisteredBy], annotations[api.Controller], at(api.ConnectedAt), at(api.DisconnectedAt), health}
 }
 
-// Registering is a connection of a proxy that is to be registered.
-type Registering struct {
-	Connected  int64 // in nanoseconds since 1970
-	Connection string
-}
-
-// Compare orders the newest first.
-func (c Registering) Compare(o Registering) int {
-	return cmp.Or(cmp.Compare(o.Connected, c.Connected), strings.Compare(c.Connection, o.Connection))
-}
-
-// AppendTo appends an unambiguous form.
-func (c Registering) AppendTo(b []byte) []byte {
-	return append(appendInt(b, c.Connected), c.Connection...)
-}
-
-// EntryOf returns the key of the WorkloadEntry of a proxy that is to be registered; false if it is not.
-func EntryOf(p *proxy.Proxy) (api.Key, bool) {
-	if p.Group == "" || p.Role == proxy.Agent {
-		return api.Key{}, false
+func flag(set bool) []byte {
+	if set {
+		return []byte{1}
 	}
-	name := p.Group + "-" + strings.ReplaceAll(p.Addresses[0], ":", "-")
-	if p.Network != "" {
-		name += "-" + p.Network
-	}
-	if over := len(name) - maxObjectName; over > 0 {
-		name = strings.TrimLeft(name[over:], "-.") // the end tells the workloads of a group apart
-	}
-	return api.Key{Kind: api.KindWorkloadEntry, Namespace: p.Namespace, Name: name}, true
+	return []byte{0}
 }
-
-// maxObjectName is the length of the longest name of an object in a cluster.
-const maxObjectName = 253
 
 func (t *Tables) defineRegistrations(db *store.DB) {
 	x := &t.Registrations
@@ -113,13 +84,13 @@ func (t *Tables) defineRegistrations(db *store.DB) {
 	x.Entries = store.NewTable[api.Key, Registered](db, "registered", same[Registered])
 	x.EntryKeys = store.NewIndex(x.Entries, "registeredKeys", func(k api.Key, _ Registered, add func(struct{}, api.Key)) { add(struct{}{}, k) })
 	x.Health = store.NewTable[string, Health](db, "health", same[Health])
-	x.For = store.NewIndex(t.Proxies, "registering", func(id string, p *proxy.Proxy, add func(api.Key, Registering)) {
-		if k, ok := EntryOf(p); ok {
-			add(k, Registering{p.Connected.UnixNano(), id})
+	x.For = store.NewIndex(t.Proxies, "registering", func(id string, p *proxy.Proxy, add func(api.Key, proxy.Registering)) {
+		if k, ok := proxy.EntryOf(p); ok {
+			add(k, proxy.RegisteringOf(id, p))
 		}
 	})
 	x.Wanted = store.NewIndex(t.Proxies, "wantedEntries", func(_ string, p *proxy.Proxy, add func(struct{}, api.Key)) {
-		if k, ok := EntryOf(p); ok {
+		if k, ok := proxy.EntryOf(p); ok {
 			add(struct{}{}, k)
 		}
 	})

@@ -36,7 +36,7 @@ type Options struct {
 	// Sources are the names of sources, the one with the highest precedence first. All other sources follow, by name.
 	Sources []string
 	// Ranges are the ranges from which addresses are allocated; default DefaultRanges.
-	Ranges Ranges
+	Ranges mesh.Ranges
 	// ControlNamespace is the namespace of the control plane in the cluster whose configuration it reads; empty if it reads none.
 	ControlNamespace string
 	// RegisterUnverified is true if proxies that have not shown who they are may ask to be registered.
@@ -97,10 +97,12 @@ type Tables struct {
 	ServicesAt  store.Index[AddressIn, api.Key]
 	WorkloadsAt store.Index[AddressIn, api.Key]
 
-	// AddressHolders lists the ServiceEntries that use an address: those that name it first, then by age. NamedBlocks lists, under the
-	// empty key, the blocks of addresses that ServiceEntries name. Named addresses are listed if they may be allocated.
+	// AddressHolders lists the ServiceEntries that use an address, by age. TakenIn lists by section of the ranges the addresses that have a
+	// holder. NamedBlocks lists, under the empty key, the blocks of addresses that ServiceEntries name. Named addresses are listed if they
+	// may be allocated.
 	AddressHolders store.Index[netip.Addr, Holder]
-	NamedBlocks    store.Index[struct{}, AddressBlock]
+	TakenIn        store.Index[netip.Prefix, mesh.AddressBlock]
+	NamedBlocks    store.Index[struct{}, mesh.AddressBlock]
 
 	// InlineByLabel lists the ServiceEntries with an inline endpoint that has a label. It lists crowded ServiceEntries under AnyLabel.
 	InlineByLabel store.Index[LabelIn, api.Key]

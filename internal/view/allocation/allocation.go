@@ -4,8 +4,9 @@
 // package decides only what differs from there: an address for a host that has none, and another one for a host whose address
 // belongs to somebody else. There are two small cells for each ServiceEntry, and choices only while they are to be written.
 //
-// Invariants: A host keeps its address, unless an object names that address in its spec, or an older object has it too. No address is
-// decided for two hosts. Decisions depend on rows only, so all replicas decide the same: the first choice of a host is a hash
+// Invariants: A host keeps its address, unless an older object has it too or names it in its spec. A block of addresses that an object
+// names takes no address from a host; new addresses are chosen outside of blocks while there are such. No address is decided for two
+// hosts. What a cell reads and tries is bounded. Decisions depend on rows only, so all replicas decide the same: the first choice of a host is a hash
 // of its name, and where hosts choose the same address, the older object gets it.
 //
 // The package starts no goroutines.
@@ -20,6 +21,7 @@ import (
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
@@ -177,7 +179,7 @@ func isIPv6(a api.Allocation) bool { return strings.Contains(a.Address, ":") }
 // keeps reports whether an address in the status of an object is the object's.
 func (q *Queries) keeps(r *query.Reader, k api.Key, a api.Allocation) bool {
 	ip, err := netip.ParseAddr(a.Address)
-	if err != nil || q.named(r, ip) {
+	if err != nil {
 		return false
 	}
 	for first := range q.tables.AddressHolders.Group(r, ip).All() {
@@ -186,28 +188,44 @@ func (q *Queries) keeps(r *query.Reader, k api.Key, a api.Allocation) bool {
 	return false
 }
 
-// named reports whether some object names a block that has an address.
-func (q *Queries) named(r *query.Reader, ip netip.Addr) bool {
+// maxBlocks bounds how many blocks are avoided in a section.
+const maxBlocks = 16
+
+// avoided are the blocks that objects name in a section. One that has all of it is not avoided, because nothing would be left.
+func (q *Queries) avoided(r *query.Reader, section netip.Prefix) (list []netip.Prefix) {
 	for block := range q.tables.NamedBlocks.Group(r, struct{}{}).All() {
-		if block.Contains(ip) {
-			return true
+		if section.Overlaps(block.Prefix) && block.Bits() > section.Bits() && len(list) < maxBlocks {
+			list = append(list, block.Prefix)
 		}
 	}
-	return false
+	return list
 }
 
 // choose chooses an address for each lack of a section, those of older objects first.
 func (q *Queries) choose(r *query.Reader, s section) ([]choice, bool) {
 	var list []choice
-	taken := map[netip.Addr]bool{}
+	of := q.rangeOf(s.ipv6)
+	prefix := of.prefix(s)
+	held, blocks, chosen := q.tables.TakenIn.Group(r, prefix), q.avoided(r, prefix), map[netip.Addr]bool{}
 	for l := range q.lacks.Group(r, All{}, s).All() {
-		for ip := range q.rangeOf(l.ipv6).candidates(l) {
-			if taken[ip] || q.tables.AddressHolders.Group(r, ip).Len() > 0 || q.named(r, ip) {
+		var best netip.Addr
+		for ip := range of.candidates(l) {
+			if chosen[ip] || held.Has(mesh.AddressBlock{Prefix: netip.PrefixFrom(ip, ip.BitLen())}) {
 				continue
 			}
-			taken[ip] = true
-			list = append(list, choice{l, ip})
-			break
+			inBlock := slices.ContainsFunc(blocks, func(b netip.Prefix) bool { return b.Contains(ip) })
+			if !inBlock || !best.IsValid() {
+				best = ip
+			}
+			if !inBlock {
+				break
+			}
+		}
+		if best.IsValid() {
+			chosen[best] = true
+			list = append(list, choice{l, best})
+		} else if of.within <= maxTriedBits {
+			break // the section is full
 		}
 	}
 	return list, len(list) > 0
@@ -263,15 +281,11 @@ func (s section) AppendTo(b []byte) []byte {
 	return binary.BigEndian.AppendUint16(append(b, flag(s.ipv6)...), s.number)
 }
 
+// maxCandidates bounds how many addresses are tried for a host. In a section with up to maxTriedBits, every
+// address is tried.
 const (
-	// sectionBits is the number of bits of an address that name its section, in a range that is large enough.
-	sectionBits = 6
-	// leastBits is the least number of bits that name an address in its section.
-	leastBits = 10
-	// mostBits is the largest number of bits of an address that are chosen.
-	mostBits = 48
-	// maxCandidates bounds how many addresses are tried for a host.
-	maxCandidates = 1 << 12
+	maxTriedBits  = 12
+	maxCandidates = 1 << maxTriedBits
 )
 
 // span is a range of addresses.
@@ -282,9 +296,13 @@ type span struct {
 }
 
 func spanOf(p netip.Prefix) span {
-	bits := min(p.Addr().BitLen()-p.Bits(), mostBits)
-	sections := max(0, min(sectionBits, bits-leastBits))
-	return span{p.Masked().Addr(), sections, bits - sections}
+	sections, within := mesh.SectionBits(p)
+	return span{p.Masked().Addr(), sections, within}
+}
+
+// prefix returns the addresses of a section.
+func (s span) prefix(of section) netip.Prefix {
+	return netip.PrefixFrom(s.number(uint64(of.number)<<s.within), s.first.BitLen()-s.within)
 }
 
 // hashOf returns two numbers by which a host chooses.
@@ -320,11 +338,16 @@ func (s span) address(n uint64) (netip.Addr, bool) {
 	if last := byte(n); last == 0 || last == 255 {
 		return netip.Addr{}, false
 	}
+	return s.number(n), true
+}
+
+// number returns the address with a number.
+func (s span) number(n uint64) netip.Addr {
 	b := s.first.AsSlice()
 	for i := len(b) - 1; n > 0; i-- {
 		b[i] |= byte(n)
 		n >>= 8
 	}
 	ip, _ := netip.AddrFromSlice(b)
-	return ip, true
+	return ip
 }

@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/meshtest"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/allocation"
@@ -198,7 +199,7 @@ func addresses(objects []*api.Object) map[netip.Addr][]string {
 
 // TestRangeWithoutRoom: every address of a small range is given away, and the objects beyond it say so.
 func TestRangeWithoutRoom(t *testing.T) {
-	tables := state.Ranges{IPv4: netip.MustParsePrefix("10.1.1.0/28"), IPv6: netip.MustParsePrefix("2001:2::/48")}
+	tables := mesh.Ranges{IPv4: netip.MustParsePrefix("10.1.1.0/28"), IPv6: netip.MustParsePrefix("2001:2::/48")}
 	w := &world{World: meshtest.NewWith(t, meshtest.Options{Ranges: tables})}
 	w.Queries.Addresses.Observe(allocation.All{}, func(all allocation.Changes) { w.changes = all })
 	var text strings.Builder
@@ -223,4 +224,75 @@ spec: {hosts: [h%[1]d.test], resolution: DNS, ports: [{number: 80, name: http, p
 	if full != 2 || len(given) != 15 {
 		t.Errorf("%d hosts have no address and %d addresses are given away, want 2 and 15:\n%s", full, len(given), w)
 	}
+}
+
+// entries is the text of ServiceEntries without addresses, with numbers from one to another.
+func entries(from, to int) string {
+	var b strings.Builder
+	for i := from; i < to; i++ {
+		fmt.Fprintf(&b, `---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: e%d, namespace: ns%d, creationTimestamp: "2025-01-01T00:00:00Z"}
+spec: {hosts: [e%[1]d.example.com], resolution: DNS, ports: [{number: 5432, name: tcp, protocol: TCP}]}
+`, i, i%20)
+	}
+	return b.String()
+}
+
+// TestBlocks checks that new addresses are outside of blocks if something is left there. With blocks that leave nothing, hosts keep their
+// addresses, and new ones get some.
+func TestBlocks(t *testing.T) {
+	w := newWorld(t)
+	var halves []string
+	for i := range 64 { // half of each section
+		halves = append(halves, fmt.Sprintf("240.240.%d.0/23", 4*i))
+	}
+	block := func(name string, blocks ...string) {
+		w.Apply(fmt.Sprintf(`
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: %s, namespace: evil, creationTimestamp: "2024-01-01T00:00:00Z"}
+spec: {hosts: [%[1]s.internal], exportTo: ["."], addresses: [%s], resolution: NONE, ports: [{number: 5432, name: tcp, protocol: TCP}]}
+`, name, strings.Join(blocks, ", ")))
+	}
+	block("halves", halves...)
+	w.Apply(entries(0, 300))
+	for ip := range w.wanted() {
+		if ip.Is4() && ip.As4()[2]%4 < 2 {
+			t.Errorf("%s is in a block", ip)
+		}
+	}
+	for range 5 {
+		w.write(t)
+	}
+	block("everything", `"0.0.0.0/0"`, `"::/0"`, "240.240.0.0/16")
+	block("parts", "240.240.0.0/17", "240.240.128.0/17")
+	if got := w.String(); got != "nothing\n" {
+		t.Errorf("hosts lose addresses:\n%s", got)
+	}
+	problems := 0
+	for _, p := range w.Problems() {
+		if strings.Contains(p, "which are allocated to other ServiceEntries") && strings.Contains(p, "evil/") {
+			problems++
+		}
+	}
+	if problems != 5 {
+		t.Errorf("%d problems of wide blocks, want 5: %q", problems, w.Problems())
+	}
+	w.Apply(entries(300, 600))
+	if got := w.String(); strings.Contains(got, "  - ") || strings.Contains(got, "no address is left") || len(w.wanted()) != 2*300 {
+		t.Errorf("new hosts have %d addresses:\n%s", len(w.wanted()), got)
+	}
+}
+
+// wanted are the addresses that are to be written.
+func (w *world) wanted() map[netip.Addr]bool {
+	all := map[netip.Addr]bool{}
+	for _, c := range w.changes.All() {
+		for _, a := range c.Want {
+			all[netip.MustParseAddr(a.Address)] = true
+		}
+	}
+	return all
 }

@@ -2,6 +2,7 @@ package problem
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,8 +29,13 @@ func (f *findings) serviceEntry() {
 		f.warn("spec.workloadSelector", "no WorkloadEntry of namespace %q has the labels %s: the service has no endpoints, and what is sent to it fails",
 			f.key.Namespace, mesh.FormatLabels(who.Selector))
 	}
+	f.wideBlocks(spec)
 	for at, c := range f.claims("spec.hosts") {
 		for o := range c.older(f.key) {
+			if o.Namespace != f.key.Namespace && o.IsService() {
+				f.conflict(at, "%s has %q, and a Service goes before ServiceEntries of other namespaces: this declaration is seen in namespace %q only; give the host another name", o.Object(), c.host, f.key.Namespace)
+				break
+			}
 			if o.Namespace != f.key.Namespace {
 				f.conflict(at, "%s is older and declares %q too: this declaration is seen in namespace %q only", o.Object(), c.host, f.key.Namespace)
 				break
@@ -39,8 +45,29 @@ func (f *findings) serviceEntry() {
 			}
 			break
 		}
+		f.nameOfService(at, c)
 		f.addresses(c.host)
 		f.shortNames(at, c.host, spec)
+	}
+}
+
+// wideBlocks warns of blocks that have much of a range from which addresses are allocated.
+func (f *findings) wideBlocks(spec *mesh.Service) {
+	for i, text := range spec.Addresses {
+		block, err := netip.ParsePrefix(text)
+		if i == maxChecked || err != nil || block.IsSingleIP() {
+			continue
+		}
+		if of, ok := f.q.tables.Ranges().Covers(block); ok {
+			f.conflict(fmt.Sprintf("spec.addresses[%d]", i), "%s has addresses of %s, which are allocated to other ServiceEntries: these keep them, and connections there do not reach this service; name narrower blocks, or have addresses allocated from another range", text, of)
+		}
+	}
+}
+
+// nameOfService warns of a host that is a name of a Service of another namespace: clients that see the Service do not see the host.
+func (f *findings) nameOfService(at string, c hostClaims) {
+	if owner, ok := f.q.services.AnyNameOwner(f.r, c.host, f.key.Namespace); ok {
+		f.conflict(at, "%q is a name of %s, which goes before ServiceEntries of other namespaces: this declaration has no effect for clients that see the Service; give the host another name", c.host, owner)
 	}
 }
 
@@ -60,6 +87,9 @@ func (f *findings) shortNames(at, host string, spec *mesh.Service) {
 			}
 			both := shared(spec, f.requestPorts(c))
 			if len(both) == 0 {
+				continue
+			}
+			if owner, ok := f.q.services.NameOwner(f.r, short, c.Layer); ok && owner.Namespace != c.Namespace && c.Kind == state.ServiceClaim {
 				continue
 			}
 			who := ""
@@ -119,6 +149,7 @@ func (f *findings) merged(at, host string, o state.Claim, spec, first *mesh.Serv
 func (f *findings) addresses(host string) {
 	fp, ok := f.q.services.Footprint(f.r, service.HostView{Host: host})
 	if !ok {
+		f.hiddenAddresses(host)
 		return
 	}
 	for _, at := range fp.Connections {
@@ -134,11 +165,37 @@ func (f *findings) addresses(host string) {
 		at := service.Domain{Name: ip, Port: fp.HTTPPorts[0]}
 		for c := range f.q.services.Index.Domains.Group(f.r, service.All{}, at).All() {
 			if c.Host != host && c.Created <= fp.Created {
-				f.conflict("spec.addresses", "%s, port %d, belongs to the older service %q: requests there do not reach %q; give it an address of its own", ip, at.Port, c.Host, host)
+				f.conflict("spec.addresses", "%s, port %d, belongs to %s: requests there do not reach %q; give it an address of its own", ip, at.Port, winner(c.Host, c.IsService()), host)
 			}
 			break
 		}
 	}
+}
+
+// hiddenAddresses warns of addresses of a host that belong to Services, if not all namespaces see the host.
+func (f *findings) hiddenAddresses(host string) {
+	own, ok := f.q.tables.Claims.Get(f.r, f.key)
+	if !ok {
+		return
+	}
+	view := service.HostView{Host: host, Viewer: own.Layers[0]}
+	fp, _ := f.q.services.Footprint(f.r, view)
+	for _, at := range fp.Connections {
+		if f.addressesLeft--; f.addressesLeft < 0 {
+			return
+		}
+		for _, l := range f.q.transport.ServiceConflicts(f.r, view, at.Address) {
+			f.conflict("spec.addresses", "%s, port %d, belongs to %s: connections there do not reach %q; give it addresses of its own", l.Block, at.Port, winner(l.Winner, true), host)
+		}
+	}
+}
+
+// winner names a service that goes before another one.
+func winner(host string, isService bool) string {
+	if isService {
+		return fmt.Sprintf("the Service %q of a Kubernetes cluster", host)
+	}
+	return fmt.Sprintf("the older service %q", host)
 }
 
 // losses warns of connections to an address of a host that go to another host.
@@ -150,11 +207,11 @@ func (f *findings) losses(host string, at service.Address) {
 	for _, l := range f.q.transport.Conflicts(f.r, host, at) {
 		switch {
 		case l.Name != "":
-			f.conflict("spec.hosts", "%s, port %d: the older service %q has the TLS name %q: connections that ask for it do not reach %q", ip, at.Port, l.Winner, l.Name, host)
+			f.conflict("spec.hosts", "%s, port %d: %s has the TLS name %q: connections that ask for it do not reach %q", ip, at.Port, winner(l.Winner, l.Service), l.Name, host)
 		case l.Block != "":
-			f.conflict("spec.addresses", "%s, port %d, belongs to the older service %q: connections there do not reach %q; give it addresses of its own", l.Block, at.Port, l.Winner, host)
+			f.conflict("spec.addresses", "%s, port %d, belongs to %s: connections there do not reach %q; give it addresses of its own", l.Block, at.Port, winner(l.Winner, l.Service), host)
 		default:
-			f.conflict("spec.addresses", "%s, port %d, belongs to the older service %q: connections there do not reach %q; give it an address of its own", ip, at.Port, l.Winner, host)
+			f.conflict("spec.addresses", "%s, port %d, belongs to %s: connections there do not reach %q; give it an address of its own", ip, at.Port, winner(l.Winner, l.Service), host)
 		}
 	}
 }

@@ -160,15 +160,24 @@ type hostClaims struct {
 	all  omap.Map[state.Claim, omap.Unit] // of all objects, in order of precedence
 }
 
+// meets reports whether some callers outside of a namespace see both an object of some layers and another one of a layer.
+func meets(layers []string, layer, namespace string) bool {
+	return slices.ContainsFunc(layers, func(own string) bool {
+		both := own == "" || layer == "" || own == layer
+		return both && (own != namespace || own == "") && (layer != namespace || layer == "")
+	})
+}
+
 // older yields the claims that take precedence over the object's own: of the same kind, seen in one of the same layers, and
-// earlier in the order of claims.
+// earlier in the order of claims. A Service that other namespaces than the object's own see as well takes precedence there.
 func (c hostClaims) older(k api.Key) func(yield func(state.Claim) bool) {
 	return func(yield func(state.Claim) bool) {
 		for o := range c.all.All() {
 			switch {
-			case o.Kind != c.own.Kind || !slices.Contains(c.own.Layers, o.Layer):
-			case o.Namespace == k.Namespace && o.Name == k.Name:
+			case o.Kind != c.own.Kind:
+			case o.Object() == k:
 				return // claims are in order of precedence
+			case !slices.Contains(c.own.Layers, o.Layer) && !(o.IsService() && meets(c.own.Layers, o.Layer, k.Namespace)):
 			default:
 				if !yield(o) {
 					return

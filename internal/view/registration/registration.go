@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -123,11 +124,13 @@ func Define(g *query.Graph, t *state.Tables) *Queries {
 func (q *Queries) facts(r *query.Reader, k api.Key) ([]Facts, bool) {
 	f := Facts{Key: k}
 	f.Registered, _ = q.tables.Registrations.Entries.Get(r, k)
-	if p, connection := q.proxyFor(r, k); p != nil {
-		f.Connected, f.Proxy = p.Connected, proxy.NameOf(p.ID)
-		f.Health, _ = q.tables.Registrations.Health.Get(r, connection)
-		if group, refusal := q.groupFor(r, p); refusal == "" {
-			f.Entry = EntryFor(p, group.Spec)
+	if a, ok := q.askerFor(r, k); ok {
+		if p, ok := q.tables.Proxies.Get(r, a.Connection); ok {
+			f.Connected, f.Proxy = p.Connected, proxy.NameOf(p.ID)
+			f.Health, _ = q.tables.Registrations.Health.Get(r, a.Connection)
+			if a.refusal == "" {
+				f.Entry = EntryFor(p, a.group.Spec)
+			}
 		}
 	}
 	if who := f.Registered.Controller; who != "" && q.tables.ControlNamespace() != "" {
@@ -140,50 +143,78 @@ func (q *Queries) facts(r *query.Reader, k api.Key) ([]Facts, bool) {
 	return []Facts{f}, f.Registered.Group != "" || !f.Connected.IsZero()
 }
 
-// proxyFor returns the proxy that connected last of those that ask for an entry, and its connection; nil if there is none.
-func (q *Queries) proxyFor(r *query.Reader, k api.Key) (*proxy.Proxy, string) {
-	for c := range q.tables.Registrations.For.Group(r, k).All() {
-		p, _ := q.tables.Proxies.Get(r, c.Connection)
-		return p, c.Connection
+// asker is a proxy that asks for an entry.
+type asker struct {
+	proxy.Registering
+	// group is the group whose template the entry has, and refusal the reason why the proxy may not have the entry.
+	group   *state.WorkloadGroup
+	refusal string
+}
+
+// askers yields the proxies that ask for an entry, the one that connected last first.
+func (q *Queries) askers(r *query.Reader, k api.Key) iter.Seq[asker] {
+	return func(yield func(asker) bool) {
+		for c := range q.tables.Registrations.For.Group(r, k).All() {
+			a := asker{Registering: c}
+			if a.group, a.refusal = q.groupFor(r, k.Namespace, c); !yield(a) {
+				return
+			}
+		}
 	}
-	return nil, ""
+}
+
+// askerFor returns the proxy that an entry is for. Of the proxies that may have it, or else of all, this is the one that connected last. ok
+// is false if no proxy asks for it.
+func (q *Queries) askerFor(r *query.Reader, k api.Key) (first asker, ok bool) {
+	for a := range q.askers(r, k) {
+		if a.refusal == "" {
+			return a, true
+		}
+		if !ok {
+			first, ok = a, true
+		}
+	}
+	return first, ok
 }
 
 // groupFor returns the group of a proxy, or the reason why it cannot be registered.
-func (q *Queries) groupFor(r *query.Reader, p *proxy.Proxy) (*state.WorkloadGroup, string) {
-	group, ok := q.tables.Registrations.Groups.Get(r, groupKey(p))
+func (q *Queries) groupFor(r *query.Reader, namespace string, c proxy.Registering) (*state.WorkloadGroup, string) {
+	group, ok := q.tables.Registrations.Groups.Get(r, groupKey(namespace, c.Group))
 	if !ok {
 		return nil, "there is no such WorkloadGroup; create it, or correct AUTO_REGISTER_GROUP in the metadata of the proxy"
 	}
-	if p.Identity.IsZero() && !q.tables.RegistersUnverified() {
+	if !c.Verified && !q.tables.RegistersUnverified() {
 		return nil, "it has not shown who it is; connect it over TLS, with a token or a certificate of its service account (or set ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY=false where nobody else reaches the control plane)"
 	}
-	if want := group.Spec.GetTemplate().GetServiceAccount(); want != "" && p.Account != "" && want != p.Account {
-		return nil, fmt.Sprintf("the proxy has the service account %q and the template of the group %q; use one of them for both", p.Account, want)
+	if want := group.Spec.GetTemplate().GetServiceAccount(); want != "" && c.Account != "" && want != c.Account {
+		return nil, fmt.Sprintf("the proxy has the service account %q and the template of the group %q; use one of them for both", c.Account, want)
 	}
 	return group, ""
 }
 
-func groupKey(p *proxy.Proxy) api.Key {
-	return api.Key{Kind: api.KindWorkloadGroup, Namespace: p.Namespace, Name: p.Group}
+func groupKey(namespace, name string) api.Key {
+	return api.Key{Kind: api.KindWorkloadGroup, Namespace: namespace, Name: name}
 }
 
-// problem returns why a proxy that asks for an entry does not get it.
-func (q *Queries) problem(r *query.Reader, k api.Key) ([]api.Problem, bool) {
-	p, _ := q.proxyFor(r, k)
-	if p == nil {
-		return nil, false
+// problem returns why proxies that ask for an entry do not get it. Of several with the same group, one is named.
+func (q *Queries) problem(r *query.Reader, k api.Key) (list []api.Problem, ok bool) {
+	for a := range q.askers(r, k) {
+		if q.tables.ControlNamespace() == "" {
+			a.refusal = "this control plane registers no proxies, because it reads its configuration from files, or registration is switched off; write the WorkloadEntry yourself"
+		}
+		group := groupKey(k.Namespace, a.Group)
+		if a.refusal == "" || slices.ContainsFunc(list, func(p api.Problem) bool { return p.Object == group }) {
+			continue
+		}
+		p, ok := q.tables.Proxies.Get(r, a.Connection)
+		if !ok {
+			continue
+		}
+		list = append(list, api.Problem{Object: group, Severity: api.Error, Reason: fmt.Sprintf(
+			"proxy %s asks to be registered as WorkloadEntry %s/%s of the group, and is not: %s. Its configuration is served all the same",
+			proxy.NameOf(p.ID), k.Namespace, k.Name, a.refusal)})
 	}
-	_, refusal := q.groupFor(r, p)
-	if q.tables.ControlNamespace() == "" {
-		refusal = "this control plane registers no proxies, because it reads its configuration from files, or registration is switched off; write the WorkloadEntry yourself"
-	}
-	if refusal == "" {
-		return nil, false
-	}
-	return []api.Problem{{Object: groupKey(p), Severity: api.Error, Reason: fmt.Sprintf(
-		"proxy %s asks to be registered as WorkloadEntry %s/%s of the group, and is not: %s. Its configuration is served all the same",
-		proxy.NameOf(p.ID), k.Namespace, k.Name, refusal)}}, true
+	return list, len(list) > 0
 }
 
 // EntryFor returns what the entry of a proxy is made of. What the proxy says of itself goes before what the group says.
@@ -213,5 +244,5 @@ func EntryFor(p *proxy.Proxy, group *networking.WorkloadGroup) *Entry {
 	if group.GetProbe() != nil {
 		annotations[api.HealthChecked] = "true"
 	}
-	return &Entry{Group: groupKey(p), Labels: labels, Annotations: annotations, Spec: spec}
+	return &Entry{Group: groupKey(p.Namespace, p.Group), Labels: labels, Annotations: annotations, Spec: spec}
 }

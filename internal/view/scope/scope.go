@@ -225,6 +225,9 @@ func (q *Queries) differs(r *query.Reader, k hostFromNamespace, claims omap.Map[
 			return true
 		}
 	}
+	if q.nameDiffers(r, k) {
+		return true
+	}
 	for pattern := range mesh.Patterns(k.host) {
 		for c := range q.tables.ByHost.Group(r, pattern).All() {
 			if differs(c, true) {
@@ -233,6 +236,15 @@ func (q *Queries) differs(r *query.Reader, k hostFromNamespace, claims omap.Map[
 		}
 	}
 	return false
+}
+
+// nameDiffers reports whether a host is a name of a Service of a Kubernetes cluster for clients of a namespace, and not for all.
+func (q *Queries) nameDiffers(r *query.Reader, k hostFromNamespace) bool {
+	if _, ok := q.services.NameOwner(r, k.host, k.namespace); !ok {
+		return false
+	}
+	_, ok := q.services.NameOwner(r, k.host, "")
+	return !ok
 }
 
 // shortNamesDiffer reports whether a namespace sees other declarations of the host's short names than the base view does.
@@ -285,7 +297,27 @@ func (q *Queries) hostsOf(r *query.Reader, s Set) (Hosts, bool) {
 	for delegate := range hosts.DelegatesFor.Group(r, s.Namespace).All() {
 		parts = q.addDelegating(r, delegate, "", parts)
 	}
-	return union(parts...), true
+	return union(append(parts, q.bareHosts(r, s.Namespace))...), true
+}
+
+// bareHosts are the hosts that ServiceEntries declare and that are the first label of a name of a Service in a namespace. Clients there
+// mean the Service.
+func (q *Queries) bareHosts(r *query.Reader, namespace string) (hosts Hosts) {
+	bare := q.tables.Hosts.Bare.Group(r, struct{}{})
+	if bare.Len() == 0 {
+		return hosts
+	}
+	few, many := bare, q.tables.Hosts.NamesIn.Group(r, namespace)
+	if many.Len() < few.Len() {
+		few, many = many, few
+	}
+	var list []omap.Change[omap.Name, omap.Unit]
+	for host := range few.All() {
+		if many.Has(host) {
+			list = append(list, omap.Put(host, omap.Unit{}))
+		}
+	}
+	return hosts.With(list...)
 }
 
 // addDelegating appends to parts the hosts whose rules, as a viewer sees them, are in a delegate.
@@ -346,6 +378,7 @@ func (q *Queries) footprint(r *query.Reader, h HostInSet) ([]service.Footprint, 
 		if base, had := q.services.Footprint(r, service.HostView{Host: h.Host}); had {
 			f.Base, ok = &base, true
 		}
+		f.HoldsVIPs = f.IsService() && (f.Base == nil || !f.Base.IsService())
 	}
 	return []service.Footprint{f}, ok
 }

@@ -19,7 +19,8 @@ type Alias struct {
 }
 
 // Aliases are the other names for a view's host, in the order of their age: those of the Services that name it as their external
-// name, and of those that name one of these. A name that some object declares as a host is that host's own.
+// name, and of those that name one of these. A name does not count if an object of the same
+// namespace declares it as a host, or if any object has routes for it.
 func (q *Queries) Aliases(r *query.Reader, v HostView) []Alias {
 	var all []Alias
 	hosts := []string{v.Host}
@@ -29,7 +30,7 @@ func (q *Queries) Aliases(r *query.Reader, v HostView) []Alias {
 				continue
 			}
 			host := mesh.FullHost(c.Name, c.Namespace, q.tables.Domain())
-			if slices.Contains(hosts, host) || q.declared(r, host) {
+			if slices.Contains(hosts, host) || !q.Unclaimed(r, host, c.Namespace) {
 				continue
 			}
 			hosts = append(hosts, host)
@@ -37,14 +38,4 @@ func (q *Queries) Aliases(r *query.Reader, v HostView) []Alias {
 		}
 	}
 	return all
-}
-
-// declared reports whether some object declares a host, as a service or with routes for it.
-func (q *Queries) declared(r *query.Reader, host string) bool {
-	for c := range q.tables.ByHost.Group(r, host).All() {
-		if c.Kind == state.ServiceClaim || c.Kind == state.RouteClaim {
-			return true
-		}
-	}
-	return false
 }

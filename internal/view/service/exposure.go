@@ -79,6 +79,13 @@ func (f Footprint) eachCandidate(add func(Address, Candidate), at func(ListenAdd
 	for _, p := range f.GRPCWebPorts {
 		add(Address{Port: p}, Candidate{Created: GRPCWebCandidate})
 	}
+	if f.HoldsVIPs {
+		for _, ip := range f.VIPs {
+			for _, p := range f.HTTPPorts {
+				add(Address{ip, p}, Candidate{Created: HolderCandidate})
+			}
+		}
+	}
 	for _, c := range f.HTTPAddresses {
 		add(at(c.ListenAddress), Candidate{ListenOptions: c.ListenOptions})
 		if c.Dynamic {

@@ -17,8 +17,7 @@ import (
 type Footprint struct {
 	// Host is the host that the footprint belongs to.
 	Host string
-	// Created is the creation time of the host's service in Unix nanoseconds. The oldest of several candidates gets an
-	// address.
+	// Created is the rank of the host's service; see Service.Created. The first of several candidates gets an address.
 	Created int64
 	// HTTPPorts are the service ports on which requests for the host are recognised by their Host header.
 	HTTPPorts []uint32
@@ -48,6 +47,9 @@ type Footprint struct {
 	// ForGateways says that the host differs for gateways; see Service.DiffersForGateways. ForIPv6 says that it differs for proxies
 	// with addresses of IPv6 only; see Service.ResolvesNames.
 	ForGateways, ForIPv6 bool
+	// HoldsVIPs says that the VIPs belong to a Service of a Kubernetes cluster that the base view does not have. It is set in overlays
+	// only. The clients do not get the listeners of the base view at these addresses.
+	HoldsVIPs bool
 	// Base is the footprint of the host in the base view. It is set in overlays only, where this footprint replaces it.
 	Base *Footprint
 }
@@ -134,6 +136,9 @@ func (f Footprint) append(b []byte) []byte {
 	}
 	if f.ForIPv6 {
 		b = append(b, 8)
+	}
+	if f.HoldsVIPs {
+		b = append(b, 9)
 	}
 	if f.Base != nil {
 		b = f.Base.append(append(b, 5))
@@ -250,13 +255,15 @@ func blocksOf(addresses []string) []string {
 // Candidate is a host that asks for an address or a domain. Of several candidates the first in the order of Compare gets
 // it.
 type Candidate struct {
-	// Created is the creation time of the host's service in Unix nanoseconds, or one of the markers DynamicHTTPCandidate
-	// and OnlyInBase.
+	// Created is the rank of the host's service, or one of the markers DynamicHTTPCandidate, GRPCWebCandidate, HolderCandidate and OnlyInBase.
 	Created int64
 	// Host is empty for the candidate that stands for all HTTP hosts of a port together.
 	Host string
 	ListenOptions
 }
+
+// IsService reports whether a Service of a Kubernetes cluster declares the host.
+func (c Candidate) IsService() bool { return c.Created != firstRoutes && c.Created < -beforeEntries/2 }
 
 // Compare orders by creation time, then by host, then by listen options.
 func (c Candidate) Compare(o Candidate) int {
@@ -304,6 +311,9 @@ const DynamicHTTPCandidate = int64(1)
 // GRPCWebCandidate is the creation time of a candidate without a host that stands for the HTTP hosts of an address whose
 // port is declared gRPC-Web.
 const GRPCWebCandidate = int64(2)
+
+// HolderCandidate is the creation time of a candidate without a host that stands for a footprint with HoldsVIPs.
+const HolderCandidate = int64(3)
 
 // OnlyInBase is the creation time of a candidate that stands for what a host takes up in the base view, where an overlay
 // changes the host. It is later than any real time.
@@ -355,6 +365,9 @@ func DefineFootprintIndex[C comparable](g *query.Graph, tag, domain string, c qu
 	t.ForIPv6 = whichHosts(g, tag+"forIPv6", c, func(f Footprint) bool { return f.ForIPv6 })
 	return t
 }
+
+// IsService reports whether a Service of a Kubernetes cluster declares the host.
+func (f Footprint) IsService() bool { return Candidate{Created: f.Created}.IsService() }
 
 // withBase calls do with a footprint, and with what its host takes up in the base view where an overlay changes the host.
 func (f Footprint) withBase(do func(f Footprint)) {

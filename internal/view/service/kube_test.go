@@ -230,8 +230,13 @@ func TestAliases(t *testing.T) {
 	const taken = `
 apiVersion: networking.istio.io/v1
 kind: ServiceEntry
-metadata: {name: taken, namespace: other}
-spec: {hosts: [taken.shop.svc.cluster.local], ports: [{number: 80, name: http}], resolution: DNS}`
+metadata: {name: taken, namespace: shop}
+spec: {hosts: [taken.shop.svc.cluster.local], ports: [{number: 80, name: http}], resolution: DNS}
+---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: wanted, namespace: other}
+spec: {hosts: [wanted.shop.svc.cluster.local], ports: [{number: 80, name: http}], resolution: DNS}`
 	many := values{}
 	for i := range 60 {
 		many[in("west", kube.KindService, fmt.Sprintf("n%02d", i))] = alias(host)
@@ -254,9 +259,10 @@ spec: {hosts: [taken.shop.svc.cluster.local], ports: [{number: 80, name: http}],
 		{"the name of a Service", "", values{
 			in("west", kube.KindService, "b"): alias(host), in("east", kube.KindService, "b"): &kube.Service{},
 		}, "", 0},
-		{"the host of a ServiceEntry", "", values{
+		{"the host of a ServiceEntry of its namespace", "", values{
 			in("west", kube.KindService, "taken"): alias(host), in("west", kube.KindService, "b"): alias(host),
 		}, "b", 1},
+		{"the host of a ServiceEntry of another namespace", "", values{in("west", kube.KindService, "wanted"): alias(host)}, "wanted", 1},
 		{"not exported", "", values{in("west", kube.KindService, "b"): alias(host, ".")}, "", 0},
 		{"not exported, in its namespace", "shop", values{in("west", kube.KindService, "b"): alias(host, ".")}, "b", 1},
 		{"too many", "", many, "n00", 50},

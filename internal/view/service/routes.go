@@ -10,6 +10,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/state"
 )
 
+// firstRoutes is the creation time of routes for an address as a host: they come before any service that has this address.
+const firstRoutes = math.MinInt64
+
 // RoutesOnlyPort is the port on which a host has a virtual host if routes exist for it but no service.
 const RoutesOnlyPort = 80
 
@@ -56,8 +59,7 @@ func (q *Queries) routesFootprint(r *query.Reader, v HostView, places func(names
 	}
 	// Routes for an address as a host come before a service that has this address.
 	if a, err := netip.ParseAddr(v.Host); err == nil && a.Zone() == "" && len(f.HTTPPorts) > 0 {
-		// Routes for an address as a host come before a service that has this address.
-		f.VIPs, f.Created = []string{a.Unmap().String()}, math.MinInt64
+		f.VIPs, f.Created = []string{a.Unmap().String()}, firstRoutes
 	}
 	if s, ok := q.CoveringService(r, v); ok {
 		f.Created = s.Created - 1 // the narrower name comes first

@@ -57,15 +57,16 @@ func (v HostView) DeclaringNamespace(claims omap.Map[state.Claim, omap.Unit]) st
 type Service struct {
 	// Host is the host as clients call it.
 	Host string
-	// Service is the sum of the declarations. Its name and namespace are those of the oldest declaration.
+	// Service is the sum of the declarations. Its name and namespace are those of the first declaration.
 	*mesh.Service
-	// Created is the creation time of the oldest declaration in Unix nanoseconds. Conflicts between hosts are decided by it.
+	// Created is the creation time of the first declaration in Unix microseconds. Conflicts between hosts are decided by it, so that of a
+	// Service of a Kubernetes cluster is earlier by beforeEntries.
 	Created int64
-	// Declarations are the objects that declare the service, oldest first. All are in one namespace. There is at least one. Behind a Service
+	// Declarations are the objects that declare the service: Services of Kubernetes clusters, then ServiceEntries, each oldest first. All are in one namespace. There is at least one. Behind a Service
 	// are its members: those of its name in other clusters.
 	Declarations []Declaration
 	// OverruledNamespaces are the namespaces whose declaration of the host is visible but lost the conflict, in the order
-	// of age.
+	// of their claims.
 	OverruledNamespaces []string
 }
 
@@ -208,12 +209,28 @@ func (q *Queries) PublicHosts(r *query.Reader) omap.Map[omap.Name, omap.Unit] {
 	return q.tables.Hosts.SeenBy.Group(r, "")
 }
 
-// service merges the declarations of a host. The claims are sorted by age and say who declares it, so only the rows of
+// beforeEntries is how much earlier a Service of a Kubernetes cluster counts as created than it was. So a Service gets an address or a name
+// before any ServiceEntry, whatever their age.
+const beforeEntries = int64(1) << 61
+
+// rank is the creation time by which the host of a claim competes with other hosts.
+func rank(c state.Claim) int64 {
+	if c.IsService() {
+		return c.Created - beforeEntries
+	}
+	return c.Created
+}
+
+// service merges the declarations of a host. The claims are sorted and say who declares it, so only the rows of
 // the declarations that are used are read.
 func (q *Queries) service(r *query.Reader, v HostView) (*Service, bool) {
 	var claims []state.Claim
 	var others []string
+	named, hasOwner := q.NameOwner(r, v.Host, v.Viewer)
 	for c, status := range Declarations(q.tables.ByHost.Group(r, v.Host), v) {
+		if hasOwner && c.Namespace != named.Namespace {
+			continue
+		}
 		switch {
 		case status == DeclarationOverruled && !slices.Contains(others, c.Namespace):
 			others = append(others, c.Namespace)
@@ -224,7 +241,7 @@ func (q *Queries) service(r *query.Reader, v HostView) (*Service, bool) {
 	if len(claims) == 0 {
 		return nil, false
 	}
-	s := &Service{Host: v.Host, Created: claims[0].Created, OverruledNamespaces: others}
+	s := &Service{Host: v.Host, Created: rank(claims[0]), OverruledNamespaces: others}
 	for _, c := range claims {
 		spec, ok := q.tables.Services.Get(r, c.Object())
 		if !ok {
@@ -293,7 +310,7 @@ const (
 	DeclarationNotExported
 )
 
-// Declarations yields the declarations of a view's host with their status, oldest first. claims are all claims on the
+// Declarations yields the declarations of a view's host with their status, in the order of claims. claims are all claims on the
 // host.
 func Declarations(claims omap.Map[state.Claim, omap.Unit], v HostView) iter.Seq2[state.Claim, DeclarationStatus] {
 	winner := v.DeclaringNamespace(claims)
@@ -317,10 +334,10 @@ func Declarations(claims omap.Map[state.Claim, omap.Unit], v HostView) iter.Seq2
 }
 
 // DeclaringNamespace is the namespace whose declaration of a host is used for clients of the viewing namespace: that
-// namespace itself if it declares the host, else the namespace of the oldest visible declaration. It is empty if none is
-// visible. claims are all claims on the host.
+// namespace itself if it declares the host, else the namespace of the first visible declaration: that of the oldest Service of a
+// Kubernetes cluster, else that of the oldest ServiceEntry. It is empty if none is visible. claims are all claims on the host.
 func DeclaringNamespace(claims omap.Map[state.Claim, omap.Unit], layer string) string {
-	oldest := ""
+	first := ""
 	for c := range claims.All() {
 		if c.Kind != state.ServiceClaim {
 			break // claims are sorted by kind
@@ -331,14 +348,14 @@ func DeclaringNamespace(claims omap.Map[state.Claim, omap.Unit], layer string) s
 		if layer != "" && c.Namespace == layer {
 			return layer
 		}
-		if oldest == "" {
-			oldest = c.Namespace
+		if first == "" {
+			first = c.Namespace
 		}
 	}
-	return oldest
+	return first
 }
 
-// merge adds up declarations of one namespace. The oldest decides; the others add ports, addresses and subject
+// merge adds up declarations of one namespace. The first decides; the others add ports, addresses and subject
 // alternative names that it does not have. Beside a Service, ServiceEntries add endpoints only, and Services of other clusters add
 // subject alternative names.
 func merge(declarations []Declaration) *mesh.Service {

@@ -49,19 +49,24 @@ type Plan struct {
 	GRPCWeb bool
 	// Rules are matched as Envoy does it: by the most specific address block, then by the most specific server name.
 	Rules []Rule
+	// Held are the addresses of Services with HTTP that lie in blocks of the rules, as blocks of one address. HTTP there is for the route
+	// configuration, as if no rule had the block.
+	Held []string
 	// DefaultRule is for connections that no rule matches. It is nil if no service asks for them.
 	DefaultRule *Rule
 	// owners maps each match to the host and rule that have it.
 	owners map[match]owner
 	// replacements are the parts that replace those of the same candidates.
 	replacements map[partID]Part
-	// conflicts are the matches that hosts asked for and older hosts have.
+	// conflicts are the matches that hosts asked for and other hosts have.
 	conflicts []hostConflict
 }
 
-// Conflict is a match that a host asked for and an older host has.
+// Conflict is a match that a host asked for and another host has: an older one, or that of a Service of a Kubernetes cluster.
 type Conflict struct {
 	Winner string
+	// Service says that the winner is such a Service.
+	Service bool
 	// Block and Name are the match. If both are empty, it is all connections that no other rule matches.
 	Block, Name string
 }
@@ -108,9 +113,10 @@ func (r Rule) hasMatch(m match) bool {
 	return slices.Contains(orAny(r.Blocks), m.block) && slices.Contains(orAny(r.ServerNames), m.name)
 }
 
-// owner is the host and the rule that have a match.
+// owner is the host and the rule that have a match. service says that the host is that of a Service of a Kubernetes cluster.
 type owner struct {
-	host string
+	host    string
+	service bool
 	Rule
 }
 
@@ -122,7 +128,7 @@ func (p *Plan) NeedsTLSInspector() bool {
 	return slices.ContainsFunc(p.Rules, func(r Rule) bool { return len(r.ServerNames) > 0 })
 }
 
-// add adds a part, without the matches that older hosts have.
+// add adds a part, without the matches that hosts before it have.
 func (p *Plan) add(part Part) {
 	if own, ok := p.replacements[part.id()]; ok {
 		part = own
@@ -131,12 +137,12 @@ func (p *Plan) add(part Part) {
 		p.HTTP, p.DedicatedPort = true, service.HostPort{Host: part.Host, Port: part.Port}
 	}
 	for _, rule := range part.Rules {
-		p.addRule(part.Host, rule)
+		p.addRule(part, rule)
 	}
 }
 
 // addRule adds the matches of a rule that are still free. Blocks that are left with the same names stay in one rule.
-func (p *Plan) addRule(host string, rule Rule) {
+func (p *Plan) addRule(part Part, rule Rule) {
 	if p.owners == nil {
 		p.owners = map[match]owner{}
 	}
@@ -147,12 +153,12 @@ func (p *Plan) addRule(host string, rule Rule) {
 		for _, name := range orAny(rule.ServerNames) {
 			m := match{block, name}
 			if was, ok := p.owners[m]; ok {
-				if was.host != host && was.differsFrom(rule) {
-					p.conflicts = append(p.conflicts, hostConflict{host, Conflict{was.host, block, name}})
+				if was.host != part.Host && was.differsFrom(rule) {
+					p.conflicts = append(p.conflicts, hostConflict{part.Host, Conflict{was.host, was.service, block, name}})
 				}
 				continue
 			}
-			p.owners[m] = owner{host, rule}
+			p.owners[m] = owner{part.Host, part.service, rule}
 			free = append(free, name)
 		}
 		if len(free) == 0 {

@@ -44,13 +44,15 @@ func (q *Queries) evaluatePart(r *query.Reader, k partKey) (Part, bool) {
 	switch {
 	case !own:
 		b.addNarrower(k.Host, objects)
-		return Part{Host: k.Host, options: k.options, Rules: b.rules}.withHash(s.Created - 1), len(b.rules) > 0
+		return Part{Host: k.Host, namespace: s.Namespace, options: k.options, Rules: b.rules}.withHash(s.Created - 1), len(b.rules) > 0
 	case port.Protocol.IsTLS():
 		b.addTLS(objects)
 	default:
 		b.addTCP(objects)
 	}
-	return Part{Host: k.Host, options: k.options, foreign: s.Foreign(k.cluster), Rules: b.rules, Sniffed: port.Protocol.Sniffed(), Port: port.Number}.withHash(s.Created), true
+	part := Part{Host: k.Host, namespace: s.Namespace, options: k.options, Rules: b.rules, Sniffed: port.Protocol.Sniffed(), Port: port.Number}
+	part.service, part.foreign = s.OfCluster(), s.Foreign(k.cluster)
+	return part.withHash(s.Created), true
 }
 
 // builder makes the rules of one port of a service.

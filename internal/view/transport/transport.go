@@ -1,8 +1,10 @@
 // Package transport answers which service owns the connections that a client opens to an address. Connections are told
 // apart by address block, by SNI, or by nothing but the address.
 //
-// It owns the precedence of services that ask for the same connections: the oldest gets them, and the others have a
-// Conflict. The TCP and TLS rules of VirtualServices are returned as values without messages of the API. For HTTP, a plan
+// It owns the precedence of services that ask for the same connections: a Service of a Kubernetes cluster goes before ServiceEntries,
+// and an older object before a younger one. The others have a Conflict. No ServiceEntry of another namespace gets a connection to an
+// address of a Service, not even by a block that has the address.
+// The TCP and TLS rules of VirtualServices are returned as values without messages of the API. For HTTP, a plan
 // says only that route configurations decide.
 //
 // Invariant: no two rules of a plan have an equal match in the sense of Envoy's filter chain match. The package starts no
@@ -65,6 +67,8 @@ type Queries struct {
 	labelledParts     query.Collection[LabelledKey, Part]
 	part              query.Query[partKey, []Part]
 	candidatesByMatch query.Groups[BaseKey, match, service.Candidate]
+	// held are the addresses of Services in a block.
+	held query.Query[heldKey, heldAddresses]
 }
 
 // Define adds the queries to a graph.
@@ -98,6 +102,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	}, scoped, func(k SetKey, c service.Candidate) setPartKey {
 		return setPartKey{scope.HostInSet{Host: c.Host, Set: k.Set}, k.At, k.NotIntercepted, c.Created == service.OnlyInBase, c.ListenOptions, marker(c)}
 	})
+	q.held = query.Define(g, "heldAddresses", heldAddresses.equal, q.heldIn)
 	q.defineLabelled(g, elem)
 	return q
 }
@@ -125,11 +130,13 @@ func (q *Queries) planOfAll(r *query.Reader, k BaseKey, instead map[partID]Part)
 		for _, part := range q.parts.Get(r, k).All() {
 			p.add(part)
 		}
+		q.keepHeld(r, p, k.At.Port)
 		return p
 	}
-	q.addHosts(r, p, own.hosts, func(c service.Candidate) partKey {
+	parts := q.partsOf(r, own.hosts, func(c service.Candidate) partKey {
 		return partKey{service.HostView{Host: c.Host}, k.At, k.NotIntercepted, k.Families, k.Cluster, clients{}, c.ListenOptions, 0}
 	})
+	q.addParts(r, p, parts, place{at: k.At, families: k.Families, cluster: k.Cluster})
 	return p
 }
 
@@ -139,64 +146,62 @@ func (q *Queries) Scoped(r *query.Reader, k SetKey) (p *Plan, differs bool) { re
 
 // plan is the plan of a set, in which the parts of instead replace those of the same candidates.
 func (q *Queries) plan(r *query.Reader, k SetKey, instead map[partID]Part) (p *Plan, differs bool) {
+	var parts []Part
 	own := listCandidates(Candidates(k.NotIntercepted, q.scope.Index).Group(r, k.Set, k.At))
 	p = &Plan{HTTP: own.http, DynamicHTTP: own.dynamic, GRPCWeb: own.grpcWeb, Bound: k.NotIntercepted || own.bound, replacements: instead}
 	if k.Set.Overlay() {
 		base := listCandidates(Candidates(k.NotIntercepted, q.services.Index).Group(r, service.All{}, k.At))
 		if len(own.hosts) == 0 && len(own.onlyInBase) == 0 && (base.http || !own.http) &&
-			(base.dynamic || !own.dynamic) && (base.grpcWeb || !own.grpcWeb) {
+			(base.dynamic || !own.dynamic) && (base.grpcWeb || !own.grpcWeb) && !(own.holder && len(base.hosts) > 0) {
 			return nil, false
 		}
 		p.HTTP, p.DynamicHTTP, p.GRPCWeb = p.HTTP || base.http, p.DynamicHTTP || base.dynamic, p.GRPCWeb || base.grpcWeb
 		// Services of the base view keep their address, so they come first, unless they look different here.
-		q.addUnchanged(r, k, base, own, p)
+		parts = q.unchanged(r, k, base, own)
 	}
 	if k.At.IP == "" {
 		for _, part := range q.scopedParts.Get(r, k).All() {
+			parts = append(parts, part)
+		}
+		slices.SortStableFunc(parts, func(a, b Part) int { return servicesFirst(a, b) })
+		for _, part := range parts {
 			p.add(part)
 		}
+		q.keepHeld(r, p, k.At.Port)
 		return p, true
 	}
-	q.addHosts(r, p, own.hosts, func(c service.Candidate) partKey {
+	parts = append(parts, q.partsOf(r, own.hosts, func(c service.Candidate) partKey {
 		view := q.scope.View(r, scope.HostInSet{Host: c.Host, Set: k.Set})
 		return partKey{view, k.At, k.NotIntercepted, k.Families, k.Cluster, clients{}, c.ListenOptions, 0}
-	})
+	})...)
+	q.addParts(r, p, parts, place{k.At, k.Families, k.Cluster, &k.Set})
 	return p, true
 }
 
-// addUnchanged adds the parts of the base view, except those of hosts that the overlay changes.
-func (q *Queries) addUnchanged(r *query.Reader, k SetKey, base, own candidateList, p *Plan) {
+// unchanged are the parts of the base view, except those of hosts that the overlay changes.
+func (q *Queries) unchanged(r *query.Reader, k SetKey, base, own candidateList) (parts []Part) {
 	if k.At.IP == "" {
 		for _, part := range q.parts.Get(r, BaseKey{NotIntercepted: k.NotIntercepted, At: k.At}).All() {
 			if !own.onlyInBase[part.Host] {
-				p.add(part)
+				parts = append(parts, part)
 			}
 		}
-		return
+		return parts
 	}
-	unchanged := slices.DeleteFunc(slices.Clone(base.hosts), func(c service.Candidate) bool { return own.onlyInBase[c.Host] })
-	q.addHosts(r, p, unchanged, func(c service.Candidate) partKey {
+	hosts := slices.DeleteFunc(slices.Clone(base.hosts), func(c service.Candidate) bool { return own.onlyInBase[c.Host] })
+	return q.partsOf(r, hosts, func(c service.Candidate) partKey {
 		return partKey{service.HostView{Host: c.Host}, k.At, k.NotIntercepted, k.Families, k.Cluster, clients{}, c.ListenOptions, 0}
 	})
 }
 
-// addHosts adds the parts of hosts with the same address, oldest first. An address of a service of another cluster gives way to the
-// same address of a service of this one.
-func (q *Queries) addHosts(r *query.Reader, p *Plan, hosts []service.Candidate, key func(service.Candidate) partKey) {
-	var foreign []Part
+// partsOf are the parts of hosts with the same address.
+func (q *Queries) partsOf(r *query.Reader, hosts []service.Candidate, key func(service.Candidate) partKey) (parts []Part) {
 	for _, c := range hosts {
-		part, ok := q.partOf(r, len(hosts), key(c))
-		switch {
-		case !ok:
-		case part.foreign:
-			foreign = append(foreign, part)
-		default:
-			p.add(part)
+		if part, ok := q.partOf(r, len(hosts), key(c)); ok {
+			parts = append(parts, part)
 		}
 	}
-	for _, part := range foreign {
-		p.add(part)
-	}
+	return parts
 }
 
 // partOf is what one of a number of hosts asks for.
@@ -211,7 +216,7 @@ func (q *Queries) partOf(r *query.Reader, hosts int, k partKey) (Part, bool) {
 	return part[0], true
 }
 
-// Conflicts are the connections that a host of the base view asks for at an address and an older host has.
+// Conflicts are the connections that a host of the base view asks for at an address and another host has.
 func (q *Queries) Conflicts(r *query.Reader, host string, at service.Address) []Conflict {
 	var out []Conflict
 	if at.IP != "" {
@@ -227,13 +232,14 @@ func (q *Queries) Conflicts(r *query.Reader, host string, at service.Address) []
 	seen := map[match]bool{}
 	for _, p := range own {
 		for _, rule := range p.Rules {
+			out = append(out, q.heldConflicts(r, host, rule, at.Port)...)
 			for m := range rule.matches() {
 				if seen[m] || len(out) == maxConflicts {
 					continue
 				}
 				seen[m] = true
-				if winner, ok := q.winner(r, at, m, rule); ok && winner != host {
-					out = append(out, Conflict{winner, m.block, m.name})
+				if winner, ok := q.winner(r, at, m, rule); ok && winner.Host != host {
+					out = append(out, Conflict{winner.Host, winner.IsService(), m.block, m.name})
 				}
 			}
 		}
@@ -241,20 +247,20 @@ func (q *Queries) Conflicts(r *query.Reader, host string, at service.Address) []
 	return out
 }
 
-// winner is the oldest service with a rule for a match. ok is false if its rule does the same as the given one.
-func (q *Queries) winner(r *query.Reader, at service.Address, m match, rule Rule) (host string, ok bool) {
+// winner is the first service with a rule for a match. ok is false if its rule does the same as the given one.
+func (q *Queries) winner(r *query.Reader, at service.Address, m match, rule Rule) (first service.Candidate, ok bool) {
 	for first := range q.candidatesByMatch.Group(r, BaseKey{At: at}, m).All() {
 		theirs, _ := q.part.Get(r, partKey{HostView: service.HostView{Host: first.Host}, at: at})
 		for _, p := range theirs {
 			for _, other := range p.Rules {
 				if other.hasMatch(m) {
-					return first.Host, other.differsFrom(rule)
+					return first, other.differsFrom(rule)
 				}
 			}
 		}
 		break
 	}
-	return "", false
+	return service.Candidate{}, false
 }
 
 // candidateList is the candidates for an address, oldest first.
@@ -265,6 +271,8 @@ type candidateList struct {
 	dynamic bool
 	// grpcWeb says that some of those hosts declare the port gRPC-Web.
 	grpcWeb bool
+	// holder says that a Service has the address for HTTP that the base view does not have.
+	holder bool
 	// bound says that some listener has a socket of its own at the address.
 	bound bool
 	hosts []service.Candidate
@@ -281,6 +289,8 @@ func listCandidates(group omap.Map[service.Candidate, omap.Unit]) candidateList 
 			l.dynamic = true
 		case who.Host == "" && who.Created == service.GRPCWebCandidate:
 			l.grpcWeb = true
+		case who.Host == "" && who.Created == service.HolderCandidate:
+			l.holder = true
 		case who.Host == "":
 			l.http = true
 		case who.Created == service.OnlyInBase:
@@ -341,11 +351,13 @@ type Part struct {
 	Sniffed bool
 	Port    uint32
 	options service.ListenOptions
-	// foreign says that the address is one that the service has in another cluster.
-	foreign bool
-	created int64
-	age     string
-	hash    omap.Hash
+	// namespace is that of the service, and service says that a Service of a Kubernetes cluster declares it. foreign says that the
+	// address is one that the service has in another cluster.
+	namespace        string
+	service, foreign bool
+	created          int64
+	age              string
+	hash             omap.Hash
 }
 
 // OutputName orders parts by age. A host may ask for an address twice: at a Sidecar listener and on its own.
@@ -362,7 +374,7 @@ func (Part) Size() int { return 0 }
 func (p Part) withHash(created int64) Part {
 	p.created = created
 	p.age = fmt.Sprintf("%016x ", uint64(created)^1<<63) // sorts times before 1970 first
-	b := fmt.Appendf(nil, "%s%s %t %d %t", p.age, p.Host, p.Sniffed, p.Port, p.foreign)
+	b := fmt.Appendf(nil, "%s%s %s %t %d %t %t", p.age, p.Host, p.namespace, p.Sniffed, p.Port, p.foreign, p.service)
 	for _, rule := range p.Rules {
 		b = fmt.Appendf(b, "\n%q %q %q %s %v", rule.Blocks, rule.ServerNames, rule.StatPrefix, rule.Object, rule.Options)
 		for _, d := range rule.Destinations {

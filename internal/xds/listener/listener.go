@@ -275,6 +275,11 @@ func (c listenerInput) listener() *listenerv3.Listener {
 		options.GRPCWeb, options.IPv6 = c.plan.GRPCWeb, c.Families == mesh.OnlyIPv6
 		http := envoy.HTTPWithRDS("outbound_"+name, c.routeName(), options)
 		l.FilterChains = append(l.FilterChains, envoy.Chain("", envoy.MatchHTTP(c.HTTP10), http))
+		if len(c.plan.Held) > 0 { // Envoy looks at the narrowest block only, whatever else a chain matches
+			m := envoy.MatchHTTP(c.HTTP10)
+			envoy.MatchAddresses(m, c.plan.Held)
+			l.FilterChains = append(l.FilterChains, envoy.Chain("", m, http))
+		}
 	}
 	if len(l.ListenerFilters) > 0 {
 		envoy.SetDetectionTimeout(l, c.detectionTimeout)

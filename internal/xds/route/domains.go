@@ -19,7 +19,8 @@ import (
 //
 //   - A host owns its own name.
 //   - A short name of a cluster host belongs to the cluster host, unless the table has a host of that name.
-//   - An address belongs to the oldest host in the table that has it; among equally old ones to the first by name.
+//   - An address belongs to the oldest host in the table that has it, Services of Kubernetes clusters first; among equally old ones to
+//     the first by name.
 //
 // An overlay keeps the virtual hosts of the base view that look the same in it. An address that such a host owns in the base
 // view therefore remains its own, even if an older host of the overlay has it. A short name cannot remain that way: package
@@ -85,7 +86,7 @@ func (q *Queries) domainsOf(r *query.Reader, at virtualHostKey, f service.Footpr
 	return append(names, addresses...)
 }
 
-// aliasNames are the names of the aliases of a host, for the clients of a set. Names that some object declares are left out.
+// aliasNames are the names of the aliases of a host, for the clients of a set. Names that are another host's are left out.
 func (q *Queries) aliasNames(r *query.Reader, v service.HostView, set scope.Set) []string {
 	var names []string
 	for _, alias := range q.services.Aliases(r, v) {
@@ -95,7 +96,7 @@ func (q *Queries) aliasNames(r *query.Reader, v service.HostView, set scope.Set)
 			short = append(short, bare)
 		}
 		for _, name := range short {
-			if q.tables.ByHost.Group(r, name).Len() == 0 {
+			if q.services.Unclaimed(r, name, alias.Namespace) {
 				names = append(names, name)
 			}
 		}
@@ -143,6 +144,8 @@ func (q *Queries) addressOwner(r *query.Reader, in domainTable, at service.Domai
 			}
 			s, ok := q.services.Service.Get(r, q.scope.View(r, scope.HostInSet{Host: c.Host, Set: in.set}))
 			switch {
+			case foreign != "" && !c.IsService():
+				return foreign
 			case !ok || !s.ByFamily:
 				return c.Host
 			case !slices.Contains(s.AddressesFor(f, in.set.Cluster), at.Name):
@@ -175,10 +178,12 @@ func (q *Queries) firstOwner(r *query.Reader, in domainTable, at service.Domain,
 	return first(q.scope.Index.Domains.Group(r, in.set, at))
 }
 
-// oldest is the first of the candidates; empty if there is none.
+// oldest is the first of the candidates; empty if there is none. Hosts that only have it in the base view come last.
 func oldest(candidates omap.Map[service.Candidate, omap.Unit]) string {
 	for c := range candidates.All() {
-		return c.Host
+		if c.Created != service.OnlyInBase {
+			return c.Host
+		}
 	}
 	return ""
 }
