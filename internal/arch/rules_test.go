@@ -138,22 +138,22 @@ var selfEvident = []string{"String", "Error", "Unwrap"}
 
 // goroutines lists who may start one with a bare go statement, and why. All others hand work to package run.
 var goroutines = map[string]string{
-	"run":           "owns the actors",
-	"query":         "workers that live for one drain and are waited for",
-	"xds/server":    "the receiving half of a stream",
-	"xds/push":      "the loop",
-	"identity":      "one question per token, a few at a time, and one fetch per issuer; callers wait for them, and each has a time limit",
-	"source/file":   "the watcher's reader",
-	"source/kube":   "one watch per kind, which comes and goes with the definition of the kind",
-	"permission":    "one request per service account, a few at a time, which are waited for",
-	"jwks":          "one fetch per key set, a few at a time, which are waited for",
-	"source/remote": "one source per remote cluster, which comes and goes with its Secret",
-	"agent/secret":  "the sending half of a stream, and the request to the certificate authority",
-	"agent/scrape":  "one request per target, which are waited for",
+	"run":            "owns the actors",
+	"query":          "workers that live for one drain and are waited for",
+	"xds/server":     "the receiving half of a stream",
+	"xds/push":       "the loop",
+	"identity":       "one question per token, a few at a time, and one fetch per issuer; callers wait for them, and each has a time limit",
+	"source/file":    "the watcher's reader",
+	"source/kube":    "one watch per kind, which comes and goes with the definition of the kind",
+	"permission":     "one request per service account, a few at a time, which are waited for",
+	"jwks":           "one fetch per key set, a few at a time, which are waited for",
+	"source/remote":  "one source per remote cluster, which comes and goes with its Secret",
+	"agent/secret":   "the sending half of a stream, and the request to the certificate authority",
+	"agent/scrape":   "one request per target, which are waited for",
 	"agent/lastgood": "one write of changes at a time, which is waited for no longer than a second",
-	"agent/relay":   "the sending half of a stream, what the agent itself reports on it, and questions to Envoy while something is warming",
-	"agent/wasm":    "one per fetch, a few at a time, which are waited for",
-	"agent/dns":     "the receiving half of a stream; the DNS servers, and a query to each server, which are waited for",
+	"agent/relay":    "the sending half of a stream, what the agent itself reports on it, and questions to Envoy while something is warming",
+	"agent/wasm":     "one per fetch, a few at a time, which are waited for",
+	"agent/dns":      "the receiving half of a stream; the DNS servers, and a query to each server, which are waited for",
 }
 
 // calls bans functions, except in the places named.
