@@ -230,7 +230,7 @@ func TestHeaderAttacks(t *testing.T) {
 		{"a header", get("/", "x-role: admin"), 200},
 		{"a forbidden header", get("/", "x-role: intern"), 403},
 		// Envoy compares each line of a header for itself (envoy.reloadable_features.rbac_match_headers_individually), but a list in one line is
-		// one value (the recorded case az-case-tricks).
+		// one value (az-case-tricks of the exam).
 		{"a forbidden header twice", get("/", "x-role: intern", "x-role: intern"), 403},
 		{"a forbidden header after another", get("/", "x-role: admin", "x-role: intern"), 403},
 		{"a forbidden header among others", get("/", "x-role: admin", "x-role: intern", "x-role: admin"), 403},
