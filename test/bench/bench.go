@@ -72,6 +72,7 @@ func experiments() []experiment {
 		{"relay-1k", "xDS of 1,000 services through a real pilot-agent, and past it", relayed},
 		{"names-10k", "5,000 DNS queries a second for 10,000 names of a real pilot-agent", namesInAgent},
 		{"capture", "the rules of a sidecar are set in a fresh network namespace", captured},
+		{"neighbour", "one namespace does everything that costs the control plane, while another one works", neighbours},
 		{"silent-1k", "200 of 500 streams never read, 1,000 services", silent},
 	}
 }

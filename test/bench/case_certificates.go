@@ -127,6 +127,18 @@ type newcomer struct {
 
 // newcomers are agents that have sent nothing yet.
 func newcomers(d *testbed.Discovery, round int) ([]*newcomer, error) {
+	list := make([]*newcomer, startingAgents)
+	for i := range list {
+		var err error
+		if list[i], err = newNewcomer(d, namespace(i%namespaces), fmt.Sprintf("account-%d-%d", round, i)); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// newNewcomer is the agent of an account.
+func newNewcomer(d *testbed.Discovery, namespace, account string) (*newcomer, error) {
 	roots, err := os.ReadFile(filepath.Join(d.StateDir, "root-cert.pem"))
 	if err != nil {
 		return nil, err
@@ -137,28 +149,21 @@ func newcomers(d *testbed.Discovery, round int) ([]*newcomer, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := make([]*newcomer, startingAgents)
-	for i := range list {
-		a := &newcomer{namespace: namespace(i % namespaces), account: fmt.Sprintf("account-%d-%d", round, i)}
-		if a.token, err = signer.Issue(a.namespace, a.account, []string{identity.Audience}, time.Now(), time.Hour); err != nil {
-			return nil, err
-		}
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			return nil, err
-		}
-		der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
-		if err != nil {
-			return nil, err
-		}
-		a.csr = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
-		a.credentials = credentials.NewTLS(&tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12})
-		if a.conn, err = grpc.NewClient(d.Secure, grpc.WithTransportCredentials(a.credentials)); err != nil {
-			return nil, err
-		}
-		list[i] = a
+	a := &newcomer{namespace: namespace, account: account, credentials: credentials.NewTLS(&tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12})}
+	if a.token, err = signer.Issue(a.namespace, a.account, []string{identity.Audience}, time.Now(), time.Hour); err != nil {
+		return nil, err
 	}
-	return list, nil
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		return nil, err
+	}
+	a.csr = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
+	a.conn, err = grpc.NewClient(d.Secure, grpc.WithTransportCredentials(a.credentials))
+	return a, err
 }
 
 // together does something for all agents at once.

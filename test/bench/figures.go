@@ -196,6 +196,13 @@ func connectFigures() []figure {
 		watched("reconnect-1k/up", "MB", 0),
 		watched("reconnect-1k/wall", "s", 9.1),
 
+		atMost(1.5, "neighbour/connect-ratio", "x", 0),
+		atMost(1.5, "neighbour/route-ratio", "x", 0),
+		atMost(1.5, "neighbour/certificate-ratio", "x", 0),
+		watched("neighbour/connect-alone", "ms", 0),
+		watched("neighbour/route-alone", "ms", 0),
+		watched("neighbour/certificate-alone", "ms", 0),
+
 		watched("silent-1k/p99", "ms", 0),
 		atMost(1.5, "silent-1k/p99-ratio", "x", 0),
 		never(8, "silent-1k/live-states", "per class", 0),
