@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -36,7 +37,7 @@ type header struct {
 
 // read reads the file of a proxy. If there is none, nothing is returned.
 func read(path, node string, limit int64) (saved time.Time, list []*discoveryv3.DeltaDiscoveryResponse, err error) {
-	file, err := os.Open(path)
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe does not block, and is refused
 	if errors.Is(err, fs.ErrNotExist) {
 		return time.Time{}, nil, nil
 	}
