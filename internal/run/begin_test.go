@@ -32,8 +32,9 @@ func TestBegin(t *testing.T) {
 			if c.signal > 0 {
 				time.AfterFunc(c.signal, func() { stop <- syscall.SIGTERM })
 			}
-			began := time.Now()
+			began, ended := time.Now(), make(chan struct{})
 			err := Begin(stop, time.Minute, func(begun func()) error {
+				defer close(ended)
 				end := time.After(c.ends)
 				if c.listens == 0 {
 					<-end
@@ -51,6 +52,7 @@ func TestBegin(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) || time.Since(began) != c.after {
 				t.Errorf("%s: %v after %v; want %s after %v", name, err, time.Since(began), c.want, c.after)
 			}
+			<-ended
 		})
 	}
 }

@@ -86,10 +86,7 @@ const privateMode = 0o600
 // Replace makes content the content of a file that only this user can read. It writes nothing if the file is like that already. If it fails,
 // the file is as it was before.
 func Replace(path string, content []byte) error {
-	if same(path, content) {
-		return nil
-	}
-	return renameio.WriteFile(path, content, privateMode, renameio.WithTempDir(filepath.Dir(path)))
+	return ReplaceAll(filepath.Dir(path), []File{{Name: filepath.Base(path), Content: content}})
 }
 
 // ReplaceAll is like Replace for files of one folder that belong together, in the order of their names. If one of them cannot be written, no
@@ -103,10 +100,14 @@ func ReplaceAll(dir string, files []File) (err error) {
 	}()
 	for _, f := range files {
 		path := filepath.Join(dir, f.Name)
-		if same(path, f.Content) {
+		if f.same(path) {
 			continue
 		}
-		p, err := renameio.NewPendingFile(path, renameio.WithTempDir(dir), renameio.WithStaticPermissions(privateMode))
+		permissions := renameio.WithStaticPermissions(privateMode)
+		if f.Public {
+			permissions = renameio.WithExistingPermissions()
+		}
+		p, err := renameio.NewPendingFile(path, renameio.WithTempDir(dir), renameio.WithPermissions(privateMode), permissions)
 		if err != nil {
 			return err
 		}
@@ -130,16 +131,18 @@ func ReplaceAll(dir string, files []File) (err error) {
 type File struct {
 	Name    string
 	Content []byte
+	// Public keeps the permissions of a file that exists. Any other file is for this user only, as every new file is.
+	Public bool
 }
 
-// same reports whether a file is one that Replace would write.
-func same(path string, content []byte) bool {
+// same reports whether the file at a path is the one that would be written.
+func (f File) same(path string) bool {
 	info, err := os.Lstat(path)
-	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm() != privateMode || info.Size() != int64(len(content)) {
+	if err != nil || !info.Mode().IsRegular() || !f.Public && info.Mode().Perm() != privateMode || info.Size() != int64(len(f.Content)) {
 		return false
 	}
 	present, err := Read(path)
-	return err == nil && bytes.Equal(present, content)
+	return err == nil && bytes.Equal(present, f.Content)
 }
 
 // Full reports whether an error says that there is no space left to write.

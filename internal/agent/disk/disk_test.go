@@ -100,6 +100,23 @@ func TestReplace(t *testing.T) {
 	}
 }
 
+// TestPublic: a public file keeps its permissions, and any other one gets private ones.
+func TestPublic(t *testing.T) {
+	dir := t.TempDir()
+	for name, want := range map[string]os.FileMode{"public": 0o644, "private": privateMode, "new": privateMode} {
+		path := filepath.Join(dir, name)
+		if name != "new" {
+			if err := errors.Join(os.WriteFile(path, nil, 0o644), os.Chmod(path, 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := ReplaceAll(dir, []File{{Name: name, Content: []byte("x"), Public: name != "private"}})
+		if info, statErr := os.Stat(path); err != nil || statErr != nil || info.Mode() != want {
+			t.Errorf("%s: %v, want %v; %v", name, info.Mode(), want, err)
+		}
+	}
+}
+
 // TestFullDisk: on a full disk a file that is there stays, identical content needs no space, and of files that belong together none is
 // replaced.
 func TestFullDisk(t *testing.T) {
@@ -112,7 +129,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	defer syscall.Unmount(dir, syscall.MNT_DETACH) //nolint:errcheck // the machine of the test is left with a mount at worst
 	page := func(b byte) []byte { return bytes.Repeat([]byte{b}, 4096) }
-	old := []File{{"one", page('1')}, {"two", page('2')}, {"three", page('3')}}
+	old := []File{{Name: "one", Content: page('1')}, {Name: "two", Content: page('2')}, {Name: "three", Content: page('3'), Public: true}}
 	if err := ReplaceAll(dir, old); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +149,7 @@ func TestFullDisk(t *testing.T) {
 	if err := errors.Join(Replace(filepath.Join(dir, "one"), page('1')), ReplaceAll(dir, old)); err != nil {
 		t.Errorf("what is there already: %v", err)
 	}
-	if err := ReplaceAll(dir, []File{{"one", page('a')}, {"two", slices.Repeat(page('b'), 5)}}); !Full(err) {
+	if err := ReplaceAll(dir, []File{{Name: "one", Content: page('a')}, {Name: "two", Content: slices.Repeat(page('b'), 5)}}); !Full(err) {
 		t.Errorf("one of two files does not fit: %v", err)
 	}
 	for _, f := range old {

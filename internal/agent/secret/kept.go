@@ -78,10 +78,7 @@ func (i *Issued) separateRoots() {
 	if own == 0 || anchors == 0 {
 		return
 	}
-	err = disk.Replace(roots, kept)
-	if err == nil {
-		err = disk.Replace(BundleFile(i.o.Output), mixed)
-	}
+	err = disk.ReplaceAll(i.o.Output, []disk.File{{Name: rootsFile, Content: kept, Public: true}, {Name: bundleFile, Content: mixed, Public: true}})
 	i.o.Log.Warn("roots that are meant for Envoy vouched for the control plane, too; they are in a file of their own now", "file", roots, "roots", anchors, "now", BundleFile(i.o.Output), "error", err)
 }
 
@@ -187,8 +184,8 @@ func (i *Issued) write(h *held) {
 	err = errors.Join(err, os.MkdirAll(i.o.Output, 0o700))
 	if err == nil {
 		err = disk.ReplaceAll(i.o.Output, []disk.File{
-			{Name: wholeFile, Content: slices.Concat(key, chain, h.roots)}, {Name: keyFile, Content: key}, {Name: chainFile, Content: chain},
-			{Name: rootsFile, Content: h.roots}, {Name: bundleFile, Content: i.bundle(h)},
+			{Name: wholeFile, Content: slices.Concat(key, chain, h.roots)}, {Name: keyFile, Content: key}, {Name: chainFile, Content: chain, Public: true},
+			{Name: rootsFile, Content: h.roots, Public: true}, {Name: bundleFile, Content: i.bundle(h), Public: true},
 		})
 	}
 	if err != nil && !i.unwritten {
