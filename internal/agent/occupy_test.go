@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pilotmesh/pilot/internal/agent/disk"
 	"github.com/pilotmesh/pilot/internal/agent/envoy"
 	"github.com/pilotmesh/pilot/internal/agent/life"
 )
@@ -56,49 +56,39 @@ func TestSecondAgent(t *testing.T) {
 		t.Skip(err)
 	}
 	defer os.Remove(memory)
-	ports := []string{"--proxyAdminPort=1", "--statusPort=0", "--envoyStatusPort=0", "--envoyPrometheusPort=0"}
 	for _, c := range []struct {
-		flag, want string
-		locked     bool
+		flag, alone, want string
+		locked            bool
 	}{
-		{"--statusPort=0", "another agent runs with the folder", true},
-		{fmt.Sprint("--statusPort=", port), "the status server has no port", false},
-		{fmt.Sprint("--envoyPrometheusPort=", port), "Envoy's listener for scrapes has no port", false},
-		{fmt.Sprint("--statusPort=", port), "the status server has no port", false},
+		{"--statusPort=0", "false", "another agent runs with the folder", true},
+		{"--statusPort=0", "true", "another agent runs with the folder", true},
+		{fmt.Sprint("--statusPort=", port), "false", "the status server has no port", false},
+		{fmt.Sprint("--statusPort=", port), "true", "the status server has no port", false},
+		{fmt.Sprint("--envoyPrometheusPort=", port), "false", "Envoy's listener for scrapes has no port", false},
 	} {
-		for _, environ := range [][]string{{"CLOUD_PLATFORM=none"}, {"CLOUD_PLATFORM=none", "DISABLE_ENVOY=true"}} {
-			dir := t.TempDir()
-			environ = append(environ, "ENVOY="+binary, "GRPC_XDS_BOOTSTRAP="+filepath.Join(dir, "grpc.json"))
-			if strings.Contains(c.flag, "Prometheus") && slices.Contains(environ, "DISABLE_ENVOY=true") {
-				continue // there is no such listener
-			}
-			first := settings(t, environ, append(slices.Clone(ports), "--configPath="+dir)...)
-			config, err := Boot(first, Machine{Memory: math.MaxUint64})
+		dir := t.TempDir()
+		environ := []string{"CLOUD_PLATFORM=none", "DISABLE_ENVOY=" + c.alone, "ENVOY=" + binary, "GRPC_XDS_BOOTSTRAP=" + filepath.Join(dir, "grpc.json")}
+		s := settings(t, environ, "--configPath="+dir, "--proxyAdminPort=1", "--statusPort=0", "--envoyStatusPort=0", "--envoyPrometheusPort=0", c.flag)
+		err := errors.Join(os.WriteFile(filepath.Join(dir, "base-id"), []byte(id), 0o600), os.WriteFile(filepath.Join(dir, "envoy-rev.json"), []byte("{}"), 0o600))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.locked {
+			release, err := disk.Lock(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = errors.Join(os.WriteFile(filepath.Join(dir, "base-id"), []byte(id), 0o600), os.WriteFile(filepath.Join(dir, "envoy-rev.json"), []byte("{}"), 0o600))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if c.locked {
-				_, release, err := occupy(t.Context(), first, config)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer release()
-			}
-			before := contents(t, dir)
-			err = Run(t.Context(), settings(t, environ, append(slices.Clone(ports), "--configPath="+dir, c.flag)...), Host{}, slog.New(slog.DiscardHandler))
-			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("%s: %v, want %s", c.flag, err, c.want)
-			}
-			if after := contents(t, dir); after != before {
-				t.Errorf("%s %v: the folder has changed from\n%s to\n%s", c.flag, environ, before, after)
-			}
-			if _, err := os.Stat(memory); err != nil {
-				t.Fatalf("%s: the shared memory is gone", c.flag)
-			}
+			defer release()
+		}
+		before := contents(t, dir)
+		if err := Run(t.Context(), s, Host{}, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %s", c.flag, err, c.want)
+		}
+		if after := contents(t, dir); after != before {
+			t.Errorf("%s, alone %s: the folder has changed from\n%s to\n%s", c.flag, c.alone, before, after)
+		}
+		if _, err := os.Stat(memory); err != nil {
+			t.Fatalf("%s: the shared memory is gone", c.flag)
 		}
 	}
 }
