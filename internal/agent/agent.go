@@ -45,7 +45,7 @@ type Host struct {
 	Stop <-chan os.Signal
 	// Reload delivers requests to read the settings again; nil if there are none.
 	Reload <-chan os.Signal
-	// Listening is called when the agent receives from Stop; nil if nobody asks.
+	// Listening is called when the agent starts to receive from Stop; it may be nil.
 	Listening func()
 }
 

@@ -93,7 +93,7 @@ func TestSecondAgent(t *testing.T) {
 	}
 }
 
-// TestTidy: what a killed agent has left goes, and what is in use or somebody else's stays.
+// TestTidy: files that a killed agent has left are removed. Files in use, and files of other programs, stay.
 func TestTidy(t *testing.T) {
 	dir := t.TempDir()
 	old := time.Now().Add(-time.Hour)

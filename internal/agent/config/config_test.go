@@ -295,7 +295,7 @@ func TestRemarks(t *testing.T) {
 		want          []string
 	}{
 		{nil, []string{"--stsPort=0", "--log_caller=x", "--profiling", "--controlPlaneBootstrap=false"}, []string{
-			"--log_caller=x has no effect: messages name what they are about, not a line of code",
+			"--log_caller=x has no effect: messages name the object, not a line of code",
 			"--profiling=true has no effect: the agent serves no profiles"}},
 		{[]string{"PROXY_CONFIG={discoveryAddress: '10.0.0.1:15010', ofTomorrow: {deep: 1}}"}, nil, []string{
 			"PROXY_CONFIG: line 1: ofTomorrow unknown field: ignored; it may be newer than this version"}},

@@ -23,8 +23,10 @@ type flags struct {
 	healthPort, metricsPort string
 	tokenFile               string
 	stsPort                 string
-	template                string
-	explicitTLS             bool // some source has set how to authenticate to the control plane
+	// envoyLevel and envoyComponents are the log levels of Envoy as they are written.
+	envoyLevel, envoyComponents string
+	template                    string
+	explicitTLS                 bool // some source has set how to authenticate to the control plane
 }
 
 // Flags adds the command line flags to fs.
@@ -56,8 +58,8 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 	fs.String("zipkinAddress", "", "host:port of a Zipkin collector (tracing.zipkin.address)")
 	fs.String("datadogAgentAddress", "", "host:port of a Datadog agent (tracing.datadog.address)")
 	fs.String("statsdUdpAddress", "", "host:port of a statsd server to which Envoy sends its statistics")
-	fs.StringVar(&s.EnvoyLogLevel, "proxyLogLevel", s.EnvoyLogLevel, "Envoy's log level: trace, debug, info, warning, error, critical or off; levels of components may follow: info,upstream:debug")
-	fs.StringVar(&s.EnvoyComponentLogLevel, "proxyComponentLogLevel", s.EnvoyComponentLogLevel, "log levels of components of Envoy, such as upstream:debug,config:trace")
+	fs.StringVar(&s.flags.envoyLevel, "proxyLogLevel", s.flags.envoyLevel, "Envoy's log level: trace, debug, info, warning, error, critical or off; levels of components may follow: info,upstream:debug")
+	fs.StringVar(&s.flags.envoyComponents, "proxyComponentLogLevel", s.flags.envoyComponents, "log levels of components of Envoy, such as upstream:debug,config:trace")
 	fs.StringVar(&s.OutlierLog, "outlierLogPath", "", "file in which Envoy logs ejections of endpoints")
 	fs.Int("concurrency", 0, "number of Envoy's worker threads; 0 to use the CPU limit")
 
@@ -170,8 +172,8 @@ var envoyLevels = []string{"trace", "debug", "info", "warning", "warn", "error",
 // in --proxyComponentLogLevel.
 func (s *Settings) splitLogLevel(errs *problems) {
 	const remedy = "write trace, debug, info, warning, error, critical or off"
-	level, components := "", strings.Split(s.EnvoyComponentLogLevel, ",")
-	for part := range strings.SplitSeq(s.EnvoyLogLevel, ",") {
+	level, components := "", strings.Split(s.flags.envoyComponents, ",")
+	for part := range strings.SplitSeq(s.flags.envoyLevel, ",") {
 		component, of, scoped := strings.Cut(part, ":")
 		switch {
 		case scoped && (component == "" || !slices.Contains(envoyLevels, of)):

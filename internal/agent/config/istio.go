@@ -2,7 +2,7 @@ package config
 
 import "strings"
 
-// istioFlag is a flag of Istio's agent, of any of its versions. It either does something or lacks an effect, for a reason.
+// istioFlag is a flag of Istio's agent, of any of its versions. Exactly one of does and lacks is set: its effect, or the reason why it has none.
 type istioFlag struct {
 	name        string
 	does, lacks string
@@ -24,7 +24,7 @@ var istioFlags = []istioFlag{
 	{name: "profiling", lacks: "the agent serves no profiles", boolean: true},
 	{name: "log_output_level", does: "the agent's log level; one for all scopes"},
 	{name: "log_as_json", does: "JSON lines", boolean: true},
-	{name: "log_caller", lacks: "messages name what they are about, not a line of code"},
+	{name: "log_caller", lacks: "messages name the object, not a line of code"},
 	{name: "log_stacktrace_level", lacks: "the log has no stack traces"},
 	{name: "log_target", lacks: "the agent logs to its standard error; redirect that"},
 	{name: "log_rotate", lacks: "the agent logs to its standard error; whoever stores that rotates it"},
@@ -52,7 +52,7 @@ var istioFlags = []istioFlag{
 	{name: "applicationPorts", lacks: "the proxy is ready when it has its configuration, whatever ports that has"},
 	{name: "connectTimeout", lacks: "the agent connects to the control plane with time limits of its own"},
 	{name: "disableInternalTelemetry", lacks: "Envoy sends no telemetry to a mixer", boolean: true},
-	{name: "controlPlaneBootstrap", lacks: "the bootstrap is that of a proxy; name another one with ISTIO_BOOTSTRAP", boolean: true},
+	{name: "controlPlaneBootstrap", lacks: "the bootstrap is for a proxy; name another one with ISTIO_BOOTSTRAP", boolean: true},
 	{name: "bootstrapv2", lacks: "there is one kind of bootstrap", boolean: true},
 	{name: "availabilityZone", lacks: "the locality follows from labels of the workload, or from the cloud"},
 	{name: "kubeAppProberConfig", lacks: "probes are described in ISTIO_KUBE_APP_PROBERS"},
@@ -67,14 +67,14 @@ var istioFlags = []istioFlag{
 	{name: "stackdriverTracingEnabled", lacks: "set tracing in ProxyConfig, or a provider in the mesh settings", boolean: true},
 }
 
-// istioVariable is an environment variable of Istio's agent, of any of its versions. A name that ends with a star stands for all with that prefix.
+// istioVariable is an environment variable of Istio's agent, of any of its versions. A name that ends with a star means all names with that prefix.
 type istioVariable struct {
 	name        string
 	does, lacks string
-	usual       string // the value that needs no remark; those that disable a feature need none if it is empty
+	usual       string // the value without a remark; if it is empty, values that disable a feature have none
 }
 
-// is reports whether a name is that of the variable.
+// is reports whether the variable has a name.
 func (v istioVariable) is(name string) bool {
 	prefix, many := strings.CutSuffix(v.name, "*")
 	return name == v.name || many && strings.HasPrefix(name, prefix)
@@ -165,7 +165,7 @@ var istioVariables = []istioVariable{
 	{name: "MINIMUM_DRAIN_DURATION", does: "shortest time to drain"},
 	{name: "EXIT_ON_ZERO_ACTIVE_CONNECTIONS", does: "drain until no connection is open"},
 	{name: "TERMINATION_DRAIN_DURATION_SECONDS", usual: "5", lacks: "set terminationDrainDuration in ProxyConfig, or --terminationDrainDuration"},
-	{name: "ENVOY_SKIP_DEPRECATED_LOGS", usual: "true", lacks: "Envoy warns of deprecated fields, except those that the agent sets on purpose"},
+	{name: "ENVOY_SKIP_DEPRECATED_LOGS", usual: "true", lacks: "Envoy warns of deprecated fields, unless the agent itself sets one"},
 	{name: "GRPC_XDS_BOOTSTRAP", does: "bootstrap for gRPC libraries; there is none unless a file is named"},
 	{name: "DISABLE_ENVOY", does: "run without Envoy"},
 	{name: "ISTIO_BOOTSTRAP", does: "template of the bootstrap"},

@@ -173,7 +173,7 @@ func TestIstioVariables(t *testing.T) {
 		}
 	}
 	for _, line := range []string{"GCP_METADATA=false", "XDS_AUTH_PROVIDER=0"} {
-		if s := mustLoad(t, nil, []string{line}); len(s.Warnings()) != 1 { // that of plaintext
+		if s := mustLoad(t, nil, []string{line}); len(s.Warnings()) != 1 { // the one about plaintext
 			t.Errorf("%s: %q", line, s.Warnings())
 		}
 	}

@@ -150,10 +150,10 @@ func New(environ []string) *Settings {
 	s := &Settings{
 		Role: Sidecar, env: env, dir: ".", environ: environ,
 		Name: env.get("POD_NAME", ""), Namespace: env.get("POD_NAMESPACE", ""),
-		EnvoyFromEnv:  env.get("ENVOY", ""),
-		EnvoyLogLevel: defaultEnvoyLevel, EnvoyComponentLogLevel: "misc:error",
-		Restarts: 10,
+		EnvoyFromEnv: env.get("ENVOY", ""),
+		Restarts:     10,
 	}
+	s.flags.envoyLevel, s.flags.envoyComponents = defaultEnvoyLevel, "misc:error"
 	s.flags.ip = env.get("INSTANCE_IP", env.get("ISTIO_SVC_IP", ""))
 	s.flags.healthPort = env.get("ENVOY_STATUS_PORT", "15021")
 	s.flags.metricsPort = env.get("ENVOY_PROMETHEUS_PORT", "15090")
@@ -283,9 +283,9 @@ func (s *Settings) text(key, otherwise string) string {
 	return otherwise
 }
 
-// addresses returns the given addresses, and those of this host if there is none or if the first is one of them, such as those of further
-// networks and of the other IP version. An address that no interface has is one of another host that passes traffic on, or of loopback, and
-// those of the host say nothing then.
+// addresses returns the given addresses. If none is given, or if an interface has the first one, it adds the addresses of all interfaces: of
+// further networks, and of the other IP version. An address that no interface has belongs to another host that forwards traffic, or to
+// loopback; it is returned alone.
 func addresses(given string, host func() ([]string, error)) ([]string, error) {
 	var list []string
 	for text := range strings.SplitSeq(given, ",") {

@@ -58,7 +58,7 @@ func TestReadHangs(t *testing.T) {
 	}
 }
 
-// identify returns what tells one file from another that has its place.
+// identify returns the inode of a file, which a replacement does not keep.
 func identify(t *testing.T, path string) uint64 {
 	t.Helper()
 	info, err := os.Lstat(path)
@@ -117,8 +117,7 @@ func TestPublic(t *testing.T) {
 	}
 }
 
-// TestFullDisk: on a full disk a file that is there stays, identical content needs no space, and of files that belong together none is
-// replaced.
+// TestFullDisk: on a full disk files stay, identical content needs no space, and of files that belong together none is replaced.
 func TestFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting a file system needs root")

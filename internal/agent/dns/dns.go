@@ -54,7 +54,7 @@ const (
 	// idleTimeout is how long a TCP connection may be without queries.
 	idleTimeout = 8 * time.Second
 	// rereadInterval is how often resolv.conf is read again. A change is used if the file is the same confirmInterval later. A file without
-	// servers changes nothing: those that are known may still answer.
+	// servers changes nothing: the known servers may still answer.
 	rereadInterval  = 5 * time.Second
 	confirmInterval = 500 * time.Millisecond
 )
@@ -167,7 +167,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 func (p *Proxy) follow(ctx context.Context, failed <-chan error) error {
 	tick := time.NewTicker(rereadInterval)
 	defer tick.Stop()
-	var seen *resolver // differs from what is in use
+	var seen *resolver // differs from the one in use
 	for {
 		select {
 		case <-ctx.Done():
