@@ -114,7 +114,7 @@ func TestTidy(t *testing.T) {
 	}
 }
 
-// TestFullDisk: on a full disk Envoy is started with the bootstrap that is there, and with another one in memory. The file stays as it was.
+// TestFullDisk: on a full disk Envoy gets an unchanged bootstrap from its file, and a changed one from memory. The file stays as it was.
 func TestFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting a file system needs root")

@@ -181,7 +181,7 @@ func (p *Proxy) follow(ctx context.Context, failed <-chan error) error {
 			case err != nil || r.equal(used) || len(r.servers) == 0 && len(used.servers) > 0:
 				seen = nil
 				tick.Reset(rereadInterval)
-			case seen == nil || !r.equal(seen): // somebody may be writing the file just now
+			case seen == nil || !r.equal(seen): // the file may be half written
 				seen = r
 				tick.Reset(confirmInterval)
 			default:

@@ -208,7 +208,7 @@ func TestFollowResolvConf(t *testing.T) {
 			wait       time.Duration
 		}{
 			{"nameserver 10.0.0.2", "[10.0.0.10:53]", confirmInterval},                         // read once
-			{"nameserver 10.0.0.20\n", "[10.0.0.10:53]", confirmInterval},                      // read once, and differs from what was read before
+			{"nameserver 10.0.0.20\n", "[10.0.0.10:53]", confirmInterval},                      // read once, and differs from the reading before
 			{"nameserver 10.0.0.20\nsearch a\n", "[10.0.0.10:53]", confirmInterval},            // the same
 			{"nameserver 10.0.0.20\nsearch a\n", "[10.0.0.20:53]", confirmInterval},            // read twice
 			{"", "[10.0.0.20:53]", 3 * rereadInterval},                                         // no server

@@ -121,8 +121,8 @@ func removeMemory(path, proc string) error {
 	return nil
 }
 
-// user returns the id of a process that has mapped a file; empty if there is none. Processes of other users are left out: the agent may not
-// see what they map, nor remove their memory.
+// user returns the id of a process that has mapped a file; empty if there is none. Processes of other users are left out: the agent may
+// neither see their memory nor remove it.
 func user(path, proc string) string {
 	if _, err := os.Stat(path); err != nil {
 		return ""

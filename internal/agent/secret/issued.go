@@ -71,7 +71,7 @@ type Issued struct {
 	anchors []byte
 	// trusted delivers anchors.
 	trusted anchors
-	// unwritten is true if the output folder does not have what is held, because it cannot be written.
+	// unwritten is true if the last write to the output folder has failed.
 	unwritten bool
 	// now is the clock.
 	now func() time.Time

@@ -23,7 +23,7 @@ const (
 	wholeFile                     = "identity.pem"
 )
 
-// bundleFile has all roots that the workload trusts: those of the authority and the anchors. They vouch for workloads only.
+// bundleFile has all roots that the workload trusts: the roots of the authority and the anchors. They vouch for workloads only.
 const bundleFile = "trust-bundle.pem"
 
 func keptNames() []string { return []string{wholeFile, keyFile, chainFile, rootsFile, bundleFile} }
@@ -40,8 +40,8 @@ func BundleFile(dir string) string { return filepath.Join(dir, bundleFile) }
 const together = time.Minute
 
 // separateRoots takes the anchors out of the roots file that an earlier version of the agent has written: it put them beside the roots of the
-// authority, where they vouched for the control plane, too. That version wrote no bundle. A roots file that somebody else has put there since
-// stays.
+// authority, where they vouched for the control plane, too. That version wrote no bundle. A roots file that was put there
+// later stays.
 func (i *Issued) separateRoots() {
 	if i.o.Output == "" {
 		return
@@ -171,7 +171,7 @@ func encode(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: certificateBlock, Bytes: der})
 }
 
-// write writes what is held to the output folder: all files, or none if there is no space for them. Run tries again later if it fails.
+// write writes certificate, key and roots to the output folder: all files, or none if there is no space for them. Run tries again later if it fails.
 func (i *Issued) write(h *held) {
 	if i.o.Output == "" || h == nil {
 		return

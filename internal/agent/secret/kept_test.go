@@ -120,7 +120,7 @@ func TestMountedFiles(t *testing.T) {
 	}
 }
 
-// TestSeparateRoots: the roots file of an earlier version, which has the anchors too, loses them. A file that somebody else has put there, or that
+// TestSeparateRoots: the roots file of an earlier version, which has the anchors too, loses them. A file that an administrator has put there, or that
 // has nothing of the identity, stays.
 func TestSeparateRoots(t *testing.T) {
 	anchor, other := newMaterial(t, "another mesh", tomorrow()).cert, newMaterial(t, "new root of this mesh", tomorrow()).cert
