@@ -55,7 +55,9 @@ Exit codes: 0 the answer is 200; 1 it answered something else, or not at all; 2 
 		if err != nil {
 			return run.Usage(err)
 		}
-		resp, err := http.DefaultClient.Do(req)
+		client := local(0)
+		defer client.CloseIdleConnections()
+		resp, err := client.Do(req)
 		if err != nil {
 			return fmt.Errorf("%s: %w; is the agent running, and is %d its %s?", who, err, to, flag)
 		}
@@ -105,11 +107,33 @@ Exit codes: 0 the proxy is ready; 1 it was not ready in time; 2 the command line
 	return c
 }
 
+// local returns a client for which localhost is this host, whatever the system resolves it to: the proxy listens on the loopback address of
+// the IP version that its workload has.
+func local(timeout time.Duration) *http.Client {
+	var dialer net.Dialer
+	return &http.Client{Timeout: timeout, Transport: &http.Transport{
+		Proxy: http.ProxyFromEnvironment,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			host, port, err := net.SplitHostPort(address)
+			if err != nil || host != "localhost" {
+				return dialer.DialContext(ctx, network, address)
+			}
+			conn, err := dialer.DialContext(ctx, network, net.JoinHostPort("127.0.0.1", port))
+			if err != nil {
+				if other, otherErr := dialer.DialContext(ctx, network, net.JoinHostPort("::1", port)); otherErr == nil {
+					return other, nil
+				}
+			}
+			return conn, err
+		},
+	}}
+}
+
 // await sends a request immediately and then every period, until the status is 200.
 func await(ctx context.Context, url string, timeout, period time.Duration) error {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
-	client := &http.Client{Timeout: timeout}
+	client := local(timeout)
 	defer client.CloseIdleConnections()
 	began := time.Now()
 	var last error

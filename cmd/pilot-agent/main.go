@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/pilotmesh/pilot/internal/agent"
+	"github.com/pilotmesh/pilot/internal/agent/config"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
@@ -21,7 +22,12 @@ func main() { os.Exit(program()) }
 // program runs the command line and returns the exit code. Commands handle signals themselves, because the first and the second
 // signal have different effects in the proxy command.
 func program() int {
-	return run.Command(context.Background(), root(), arguments(os.Args))
+	s, args := config.New(os.Environ()), arguments(os.Args)
+	c := root(s)
+	if len(args) > 0 && args[0] == proxyName {
+		args = append(args[:1:1], s.WithoutUnknown(args[1:])...)
+	}
+	return run.Command(context.Background(), c, args)
 }
 
 // arguments is the command line. A link to the program with the name of one of the capture commands stands for that command.
@@ -32,14 +38,14 @@ func arguments(argv []string) []string {
 	return argv[1:]
 }
 
-func root() *cobra.Command {
+func root(s *config.Settings) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "pilot-agent",
 		Short: "The agent next to each proxy of a service mesh",
 		Long: `pilot-agent runs next to each proxy of a service mesh: it writes Envoy's bootstrap, starts Envoy, restarts it after a
 crash, answers readiness probes, and stops it after running requests have had time to complete.`,
 	}
-	c.AddCommand(proxy(), request(), wait(), captureTraffic(), cleanCapture(), run.Version(build{run.ReadBuild(), agent.IstioVersion}))
+	c.AddCommand(proxy(s), request(), wait(), captureTraffic(), cleanCapture(), run.Version(build{run.ReadBuild(), agent.IstioVersion}))
 	return c
 }
 

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +21,7 @@ import (
 const proxyHelp = `proxy runs one Envoy until it receives a signal to stop: beside a workload (sidecar), or as a gateway (router).
 
 It accepts Istio's flags and environment variables: POD_NAME, POD_NAMESPACE, INSTANCE_IP, SERVICE_ACCOUNT, ISTIO_META_*,
-ISTIO_METAJSON_*, PROXY_CONFIG and others. It logs a warning for each setting that has no effect yet.
+ISTIO_METAJSON_*, PROXY_CONFIG and others. It logs a remark for each setting that has no effect, such as a flag that it does not have.
 
 On a machine of a cloud (CLOUD_PLATFORM is aws, gcp or azure; what the firmware says outside Kubernetes; none to ask nobody) the agent asks the
 cloud for the region and zone, which are those of the proxy unless the label istio-locality says otherwise.
@@ -39,7 +42,7 @@ It calls the control plane over TLS if the port is 15012, or if controlPlaneAuth
 for the control plane are in XDS_ROOT_CA (./var/run/secrets/istio/root-cert.pem). The agent shows a token (--tokenFile), and
 gets a certificate for the workload from the control plane's certificate authority (or that at CA_ADDR), which it renews
 (SECRET_TTL, SECRET_GRACE_PERIOD_RATIO) and shows from then on. The key stays in memory, unless OUTPUT_CERTS names a
-folder. Then the agent has its certificate again after a reboot, when its token may have expired; PROV_CERT names the folder of a
+folder: root-cert.pem there has the roots of the authority, and trust-bundle.pem all roots that Envoy trusts. Then the agent has its certificate again after a reboot, when its token may have expired; PROV_CERT names the folder of a
 certificate that is shown before there is another one, usually the same folder. Keys are of ECDSA (ECC_CURVE), or RSA with WORKLOAD_RSA_KEY_SIZE. CA_CRL names a file with the certificates that the
 authority has revoked (./var/run/secrets/istio/crl/ca-crl.pem). COMPLIANCE_POLICY (fips-140-2 or pqc) restricts the TLS of
 the agent; that of Envoy is restricted by the same variable of the control plane.
@@ -56,7 +59,8 @@ that is gone. Other names are asked of the servers in DNS_RESOLV_CONF (/etc/reso
 DNS_FORWARD_PARALLEL=true, for at most DNS_FORWARD_TIMEOUT (5s). /debug/ndsz of the status server lists the names.
 
 It answers the probes and hooks of the kubelet that the injector has redirected to it and described in ISTIO_KUBE_APP_PROBERS
-(/app-health/... and /app-lifecycle/... of the status server), by HTTP, HTTPS, TCP and gRPC. It calls the workload's address, or
+(/app-health/... and /app-lifecycle/... of the status server), by HTTP, HTTPS, TCP and gRPC. Over HTTPS it offers HTTP/2, unless
+ISTIO_ENABLE_HTTP2_PROBING=false; ENABLE_PROBE_KEEPALIVE_CONNECTIONS=true keeps connections. It calls the workload's address, or
 localhost with REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION=true.
 
 On a machine of a WorkloadGroup it probes the application as readinessProbe of ProxyConfig says (httpGet, tcpSocket, exec or grpc), and
@@ -64,7 +68,7 @@ Envoy, and reports changes of the result to the control plane (pilot_agent_workl
 
 /stats/prometheus of the status server has the metrics of Envoy, of the agent, and of the application as ISTIO_PROMETHEUS_ANNOTATIONS
 describes it ({"port":"8080","path":"/metrics"}, or several targets). A target that cannot be scraped hides nothing of the others; its
-pilot_agent_scrape_target_up is 0.
+pilot_agent_scrape_target_up is 0. With METRICS_LOCALHOST_ACCESS_ONLY=true, this page and Envoy's listener for scrapes are for loopback only.
 
 It fetches the modules of Wasm filters that the control plane sends as extensions (ECDS), from registries of images (oci://) and web servers,
 and gives Envoy files in the folder wasm of --configPath, where they stay for restarts. A module that nobody has needed for WASM_MODULE_EXPIRY
@@ -128,10 +132,12 @@ const proxyExamples = `  # a sidecar without traffic interception, for a control
     pilot-agent proxy sidecar --discoveryAddress=127.0.0.1:15010 --configPath=/tmp/api-1 \
     --proxyAdminPort=16000 --statusPort=16020 --envoyStatusPort=16021 --envoyPrometheusPort=16090`
 
-func proxy() *cobra.Command {
-	s := config.New(os.Environ())
+// proxyName is the name of the proxy command.
+const proxyName = "proxy"
+
+func proxy(s *config.Settings) *cobra.Command {
 	c := &cobra.Command{
-		Use:     "proxy [sidecar|router]",
+		Use:     proxyName + " [sidecar|router]",
 		Short:   "Run a proxy",
 		Long:    proxyHelp,
 		Example: proxyExamples,
@@ -146,22 +152,35 @@ func proxy() *cobra.Command {
 		if len(args) > 0 {
 			s.Role = args[0]
 		}
-		if err := s.Load(); err != nil {
-			return run.Usage(err)
+		err := run.Begin(stop, startLimit, func(begun func()) error { return runProxy(cmd, s, stop, begun) })
+		if errors.Is(err, run.ErrStopped) {
+			fmt.Fprintln(cmd.ErrOrStderr(), "pilot-agent: received a signal to stop before Envoy was started")
+			return nil
 		}
-		var reload chan os.Signal
-		if s.HotRestart { // otherwise SIGHUP says that the terminal is gone
-			reload = make(chan os.Signal, 1)
-			signal.Notify(reload, syscall.SIGHUP)
-			defer signal.Stop(reload)
-		}
-		log := logger(cmd.ErrOrStderr(), s)
-		for _, remark := range s.Warnings() {
-			log.Warn("settings", "remark", remark)
-		}
-		return agent.Run(cmd.Context(), s, agent.Host{Stdout: os.Stdout, Stderr: os.Stderr, Stop: stop, Reload: reload}, log)
+		return err
 	}
 	return c
+}
+
+// startLimit is how long everything before the start of Envoy may take. Each step has a shorter limit of its own, if it can have one.
+const startLimit = 2 * time.Minute
+
+// runProxy reads the settings and runs the agent. It calls begun when it receives from stop.
+func runProxy(cmd *cobra.Command, s *config.Settings, stop <-chan os.Signal, begun func()) error {
+	if err := s.Load(); err != nil {
+		return run.Usage(err)
+	}
+	var reload chan os.Signal
+	if s.HotRestart { // otherwise SIGHUP says that the terminal is gone
+		reload = make(chan os.Signal, 1)
+		signal.Notify(reload, syscall.SIGHUP)
+		defer signal.Stop(reload)
+	}
+	log := logger(cmd.ErrOrStderr(), s)
+	for _, remark := range s.Warnings() {
+		log.Warn("settings", "remark", remark)
+	}
+	return agent.Run(cmd.Context(), s, agent.Host{Stdout: os.Stdout, Stderr: os.Stderr, Stop: stop, Reload: reload, Listening: begun}, log)
 }
 
 // logger returns a logger that writes text or JSON lines.

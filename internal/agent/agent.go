@@ -2,7 +2,8 @@
 // runs Envoy under a supervisor, with a status server and a server of certificates.
 //
 // Invariants: everything that can be checked is checked before anything is started: the settings, the ports of the
-// bootstrap, the Envoy binary, and the port of the status server.
+// bootstrap, the Envoy binary, and the port of the status server. An agent writes and removes nothing before it holds the lock of its folder
+// and knows that its ports are free, so one that is refused changes nothing of the agent that runs there.
 //
 // With hot restarts, a reloader reads the settings again and hands other bootstraps to the supervisor. What the agent itself uses stays as
 // it was at the start.
@@ -11,6 +12,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +24,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/agent/boot"
 	"github.com/pilotmesh/pilot/internal/agent/config"
+	"github.com/pilotmesh/pilot/internal/agent/disk"
 	"github.com/pilotmesh/pilot/internal/agent/envoy"
 	"github.com/pilotmesh/pilot/internal/agent/life"
 	"github.com/pilotmesh/pilot/internal/agent/node"
@@ -42,6 +45,8 @@ type Host struct {
 	Stop <-chan os.Signal
 	// Reload delivers requests to read the settings again; nil if there are none.
 	Reload <-chan os.Signal
+	// Listening is called when the agent starts to receive from Stop; it may be nil.
+	Listening func()
 }
 
 // Run runs the agent of one proxy until it is asked to stop or Envoy cannot be kept running.
@@ -51,43 +56,86 @@ func Run(ctx context.Context, s *config.Settings, h Host, log *slog.Logger) erro
 	if err != nil {
 		return err
 	}
-	if err := writeGRPC(s, c, log); err != nil {
-		return err
-	}
 	if s.NoEnvoy {
-		return alone(ctx, c, s, h, log)
-	}
-	binary, err := envoy.Find(
-		envoy.Candidate{From: "--envoy", Path: s.Envoy}, envoy.Candidate{From: "ENVOY", Path: s.EnvoyFromEnv},
-		envoy.Candidate{From: "binaryPath", Path: s.Proxy.GetBinaryPath()})
-	if err != nil {
-		return err
-	}
-	version, remark, err := envoy.Check(ctx, binary)
-	if err != nil {
-		return err
-	}
-	if remark != "" {
-		log.Warn("settings", "remark", remark)
-	}
-	if s.HotRestart {
-		if err := envoy.CheckHotRestart(); err != nil {
+		page, release, err := occupy(ctx, s, c)
+		if err != nil {
 			return err
 		}
+		defer release()
+		return alone(ctx, page, c, s, h, log)
 	}
-	p, err := newProxy(s, c, binary, h, log)
+	binary, version, err := findEnvoy(ctx, s, log)
 	if err != nil {
 		return err
 	}
-	if err := checkPortsFree(ctx, c); err != nil {
+	page, release, err := occupy(ctx, s, c)
+	if err != nil {
 		return err
+	}
+	defer release()
+	p, err := newProxy(s, c, binary, h, log)
+	if err != nil {
+		return errors.Join(err, closed(page))
 	}
 	if hint := memoryHint(machine.Memory, s.HotRestart); hint != "" {
 		log.Warn("settings", "remark", hint)
 	}
 	log.Info("starting the agent of a proxy", "node", c.Node.GetId(), "envoy", binary, "version", version, "bootstrap", p.path(1),
 		"discovery", s.Proxy.GetDiscoveryAddress(), "admin_port", c.AdminPort, "status_port", c.StatusPort, "hot_restart", s.HotRestart)
-	return supervise(ctx, p, c, s, machine, h, log)
+	return supervise(ctx, page, p, c, s, machine, h, log)
+}
+
+// findEnvoy returns the binary of Envoy, which can run on this host, and its version.
+func findEnvoy(ctx context.Context, s *config.Settings, log *slog.Logger) (binary, version string, err error) {
+	binary, err = envoy.Find(
+		envoy.Candidate{From: "--envoy", Path: s.Envoy}, envoy.Candidate{From: "ENVOY", Path: s.EnvoyFromEnv},
+		envoy.Candidate{From: "binaryPath", Path: s.Proxy.GetBinaryPath()})
+	if err != nil {
+		return "", "", err
+	}
+	version, remark, err := envoy.Check(ctx, binary)
+	if err != nil {
+		return "", "", err
+	}
+	if remark != "" {
+		log.Warn("settings", "remark", remark)
+	}
+	if s.HotRestart {
+		err = envoy.CheckHotRestart()
+	}
+	return binary, version, err
+}
+
+// occupy makes the folder and the ports of the agent its own. It returns the listener of the status server, nil if there is none, and the
+// end of the folder's lock. If another agent has one of them, it changes nothing.
+func occupy(ctx context.Context, s *config.Settings, c boot.Config) (page net.Listener, release func(), err error) {
+	dir := cmp.Or(s.Proxy.GetConfigPath(), ".")
+	release, err = disk.Lock(dir)
+	switch {
+	case errors.Is(err, disk.ErrLocked):
+		return nil, nil, fmt.Errorf("another agent runs with the folder %s; stop it, or give this one a folder of its own with --configPath", dir)
+	case err != nil:
+		return nil, nil, fmt.Errorf("the folder of the bootstrap: %w; %s", err, writable)
+	}
+	if !s.NoEnvoy {
+		err = checkPortsFree(ctx, c)
+	}
+	if err == nil {
+		page, err = listenStatus(ctx, c)
+	}
+	if err != nil {
+		release()
+		return nil, nil, err
+	}
+	return page, release, nil
+}
+
+// closed closes a listener, if there is one.
+func closed(l net.Listener) error {
+	if l == nil {
+		return nil
+	}
+	return l.Close()
 }
 
 // checkPortsFree checks that the ports of Envoy's own listeners are free. Envoy would exit again and again because of some of
@@ -117,27 +165,20 @@ func checkPortsFree(ctx context.Context, c boot.Config) error {
 }
 
 // supervise runs Envoy, and what the agent serves beside it.
-func supervise(ctx context.Context, p *proxy, c boot.Config, s *config.Settings, machine Machine, h Host, log *slog.Logger) error {
+func supervise(ctx context.Context, page net.Listener, p *proxy, c boot.Config, s *config.Settings, machine Machine, h Host, log *slog.Logger) error {
 	limits := policy(s)
 	limits.LastGood = p.lastGood()
 	supervisor := life.New(p, limits, log)
 	// The group has no time limit, because draining may take as long as the last connection. The supervisor has its own limits.
 	group := run.New(log, noLimit)
-	page, err := listenStatus(ctx, c)
-	if err != nil {
-		return err
-	}
-	parts := status.Parts{Envoy: p, Life: lifecycle{supervisor}, Probes: probes(s, c, log), Targets: s.Application.Targets, Log: log}
+	parts := status.Parts{Envoy: p, Life: lifecycle{supervisor}, Probes: probes(s, c, log), Targets: s.Application.Targets, LocalMetrics: s.LocalMetrics, Log: log}
 	var settings *reloader
 	if s.HotRestart {
 		settings = newReloader(p, s, machine.Place, supervisor.Change, log)
 		parts.Restart = settings.ask
 	}
 	if err := serve(ctx, group, s, c, p.Admin, &parts); err != nil {
-		if page != nil {
-			err = errors.Join(err, page.Close())
-		}
-		return err
+		return errors.Join(err, closed(page))
 	}
 	if page != nil {
 		group.Add(run.HTTP("status", page, status.Handler(parts), statusTimeout, log))
@@ -152,7 +193,8 @@ func supervise(ctx context.Context, p *proxy, c boot.Config, s *config.Settings,
 	if settings != nil {
 		group.Add(run.Actor{Name: "settings", Run: func(ctx context.Context) error { return settings.run(ctx, h.Reload) }})
 	}
-	err = group.Run(ctx)
+	h.listening()
+	err := group.Run(ctx)
 	if errors.Is(err, life.ErrCrashed) || errors.Is(err, life.ErrAborted) {
 		return err
 	}
@@ -160,6 +202,13 @@ func supervise(ctx context.Context, p *proxy, c boot.Config, s *config.Settings,
 		return nil
 	}
 	return err
+}
+
+// listening reports that the group is about to receive requests to stop.
+func (h Host) listening() {
+	if h.Listening != nil {
+		h.Listening()
+	}
 }
 
 // listenStatus returns the listener of the status server; nil if there is none.
@@ -207,7 +256,10 @@ func serve(ctx context.Context, group *run.Group, s *config.Settings, c boot.Con
 		return err
 	}
 	serveDebug(ctx, group, s, c, dialer, parts.Log)
-	return serveTokens(ctx, group, s, c, parts.Log)
+	if err := serveTokens(ctx, group, s, c, parts.Log); err != nil {
+		return err
+	}
+	return writeGRPC(s, c, parts.Log) // its readers find the sockets
 }
 
 // errEnvoyEnded stops the group when Envoy has ended as intended.
@@ -261,7 +313,7 @@ func Boot(s *config.Settings, m Machine) (boot.Config, error) {
 		HealthProxyProtocol: s.HealthProxyProtocol, CompressMetrics: s.CompressMetrics,
 		SecretsSocket: secretsSocket(s), Runtime: s.Runtime, OutlierLog: s.OutlierLog,
 		Stats: s.Stats, Tracer: s.Tracer, AccessLogs: s.AccessLogs, MaxConnections: s.MaxConnections, HeapLimit: heapLimit(m.Memory),
-		Template: s.Template, Proxy: s.Proxy,
+		Template: s.Template, Proxy: s.Proxy, LocalMetrics: s.LocalMetrics,
 	}
 	if c.StatusPort == 0 {
 		c.HealthPort = 0 // readiness probes could not be answered without the status server

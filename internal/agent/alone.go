@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -25,7 +26,8 @@ func writeGRPC(s *config.Settings, c boot.Config, log *slog.Logger) error {
 	var files boot.Files
 	files.Certificate, files.Key, files.Roots = mountedFiles(s)
 	if out := s.Certificates.Output; files.Certificate == "" && out != "" {
-		files.Certificate, files.Key, files.Roots = secret.KeptFiles(out)
+		files.Certificate, files.Key, _ = secret.KeptFiles(out)
+		files.Roots = secret.BundleFile(out)
 	}
 	if files.Certificate == "" && hasCertificate(s) {
 		log.Warn("settings", "remark", "gRPC libraries read certificates from files, and there are none: name a folder for them with OUTPUT_CERTS")
@@ -38,19 +40,12 @@ func writeGRPC(s *config.Settings, c boot.Config, log *slog.Logger) error {
 }
 
 // alone runs the agent without Envoy, for programs that use its sockets themselves.
-func alone(ctx context.Context, c boot.Config, s *config.Settings, h Host, log *slog.Logger) error {
+func alone(ctx context.Context, page net.Listener, c boot.Config, s *config.Settings, h Host, log *slog.Logger) error {
 	group := run.New(log, noLimit)
-	page, err := listenStatus(ctx, c)
-	if err != nil {
-		return err
-	}
 	end := &ending{ended: make(chan struct{})}
-	parts := status.Parts{Envoy: absent{}, Life: end, Probes: probes(s, c, log), Targets: s.Application.Targets, Log: log}
+	parts := status.Parts{Envoy: absent{}, Life: end, Probes: probes(s, c, log), Targets: s.Application.Targets, LocalMetrics: s.LocalMetrics, Log: log}
 	if err := serve(ctx, group, s, c, nil, &parts); err != nil {
-		if page != nil {
-			err = errors.Join(err, page.Close())
-		}
-		return err
+		return errors.Join(err, closed(page))
 	}
 	if page != nil {
 		group.Add(run.HTTP("status", page, status.Handler(parts), statusTimeout, log))
@@ -66,6 +61,7 @@ func alone(ctx context.Context, c boot.Config, s *config.Settings, h Host, log *
 	group.Add(signals(h.Stop, end.End, log))
 	log.Info("starting the agent without Envoy", "node", c.Node.GetId(), "discovery", s.Proxy.GetDiscoveryAddress(), "xds", c.Relay,
 		"secrets", c.SecretsSocket, "status_port", c.StatusPort, "grpc_bootstrap", s.GRPCBootstrap)
+	h.listening()
 	if err := group.Run(ctx); !errors.Is(err, errEnvoyEnded) {
 		return err
 	}

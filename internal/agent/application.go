@@ -8,11 +8,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
 
 	"github.com/pilotmesh/pilot/internal/agent/boot"
 	"github.com/pilotmesh/pilot/internal/agent/config"
+	"github.com/pilotmesh/pilot/internal/agent/disk"
 	"github.com/pilotmesh/pilot/internal/agent/probe"
 	"github.com/pilotmesh/pilot/internal/agent/sts"
 	"github.com/pilotmesh/pilot/internal/agent/tap"
@@ -23,7 +23,8 @@ import (
 // probes returns the handler of the application's probes.
 func probes(s *config.Settings, c boot.Config, log *slog.Logger) http.Handler {
 	return probe.Handler(probe.Options{
-		Probes: s.Application.Probes, Address: s.Application.Address, Own: s.Addresses, StatusPort: c.StatusPort, Log: log,
+		Probes: s.Application.Probes, Address: s.Application.Address, Own: s.Addresses, StatusPort: c.StatusPort,
+		HTTP2: s.Application.HTTP2, KeepAlive: s.Application.KeepAlive, Log: log,
 	})
 }
 
@@ -35,7 +36,7 @@ func serveTokens(ctx context.Context, group *run.Group, s *config.Settings, c bo
 	secure := &tls.Config{MinVersion: tls.VersionTLS12}
 	s.Certificates.Compliance.Apply(secure)
 	if s.STS.Roots != "" {
-		text, err := os.ReadFile(s.STS.Roots)
+		text, err := disk.Read(s.STS.Roots)
 		if err != nil {
 			return run.Usage(fmt.Errorf("STS_ROOT_CA: %w", err))
 		}

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/pilotmesh/pilot/internal/agent/boot"
+	"github.com/pilotmesh/pilot/internal/agent/disk"
 )
 
 // goodFile is the file with the last bootstrap with which Envoy was ready, beside the present one.
@@ -32,7 +32,7 @@ func shape(c boot.Config) string {
 
 // loadGood reads the last good bootstrap, if it differs from the first revision and this agent could have written it.
 func (p *proxy) loadGood(first revision) {
-	text, err := os.ReadFile(filepath.Join(p.dir, goodFile))
+	text, err := disk.Read(filepath.Join(p.dir, goodFile))
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
 			p.log.Warn("the last good bootstrap is not used", "error", err)

@@ -12,10 +12,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/renameio/v2"
-
 	"github.com/pilotmesh/pilot/internal/agent/boot"
 	"github.com/pilotmesh/pilot/internal/agent/config"
+	"github.com/pilotmesh/pilot/internal/agent/disk"
 	"github.com/pilotmesh/pilot/internal/agent/envoy"
 	"github.com/pilotmesh/pilot/internal/agent/life"
 )
@@ -76,10 +75,32 @@ func newProxy(s *config.Settings, c boot.Config, binary string, h Host, log *slo
 	p.newest, p.revisions[firstRevision] = firstRevision, first
 	p.shape = shape(c)
 	p.loadGood(first)
-	if id, err := envoy.ReadBaseID(p.baseIDFile()); err == nil { // of an agent that was killed
+	p.tidy()
+	if err := write(p.path(1), []byte(first.text)); disk.Full(err) {
+		log.Warn("the disk is full", "error", err) // Start finds a way
+	} else if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// tidy removes what an agent has left behind that was killed. The caller holds the lock of the folder.
+func (p *proxy) tidy() {
+	if id, err := envoy.ReadBaseID(p.baseIDFile()); err == nil {
 		p.removeMemory(id)
 	}
-	return p, write(p.path(1), []byte(first.text))
+	names := []string{filepath.Base(p.path(1)), goodFile, lastGoodFile}
+	of, err := filepath.Glob(filepath.Join(p.dir, "envoy-rev[0-9]*.json"))
+	for _, path := range of {
+		names = append(names, filepath.Base(path))
+		if path != p.path(1) {
+			err = errors.Join(err, os.Remove(path))
+		}
+	}
+	disk.Sweep(p.dir, names...)
+	if err != nil {
+		p.log.Debug("bootstraps of an earlier agent are left behind", "error", err)
+	}
 }
 
 // firstRevision is the number of the revision with which the supervisor starts.
@@ -157,7 +178,8 @@ func (p *proxy) Start(l life.Launch) (life.Process, bool, error) {
 	o := r.options
 	o.Config = p.path(l.Process)
 	if err := write(o.Config, []byte(r.text)); err != nil {
-		return nil, false, err
+		p.log.Warn("Envoy gets its bootstrap in memory", "error", err)
+		o.Text = r.text
 	}
 	next := launched{}
 	if p.hot {
@@ -228,26 +250,32 @@ func (p *proxy) removeMemory(baseID string) {
 	}
 }
 
-// write stores a bootstrap, atomically and readable by this user only.
+// writable is what to do if the folder of the bootstrap cannot be used.
+const writable = "set --configPath to a directory that this user can write to, with free space"
+
+// write stores a bootstrap, atomically and readable by this user only. A file that has it already is left alone.
 func write(path string, text []byte) error {
-	const remedy = "set --configPath to a directory that this user can write to, with free space"
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("writing the bootstrap: %w; %s", err, remedy)
+	err := os.MkdirAll(filepath.Dir(path), 0o755)
+	if err == nil {
+		err = disk.Replace(path, text)
 	}
-	if err := renameio.WriteFile(path, text, 0o600, renameio.WithTempDir(dir)); err != nil {
-		return fmt.Errorf("writing the bootstrap: %w; %s", err, remedy)
+	if err != nil {
+		return fmt.Errorf("writing the bootstrap: %w; %s", err, writable)
 	}
 	return nil
 }
 
-// concurrency returns the number of worker threads: the configured one, or the CPU limit of the container, which the Go
-// runtime has already determined.
+// concurrency returns the number of worker threads: the configured one, or the CPU limit of the container as the environment says it and as the
+// Go runtime has determined it, whichever is lower.
 func concurrency(s *config.Settings) int {
 	if n := s.Proxy.GetConcurrency().GetValue(); n > 0 {
 		return int(n)
 	}
-	return runtime.GOMAXPROCS(0)
+	n := runtime.GOMAXPROCS(0)
+	if s.CPULimit > 0 {
+		n = min(n, s.CPULimit)
+	}
+	return n
 }
 
 func flush(s *config.Settings) time.Duration {

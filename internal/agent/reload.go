@@ -2,15 +2,14 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/agent/config"
+	"github.com/pilotmesh/pilot/internal/agent/disk"
 	"github.com/pilotmesh/pilot/internal/agent/envoy"
 	"github.com/pilotmesh/pilot/internal/agent/platform"
 	"github.com/pilotmesh/pilot/internal/api/document"
@@ -130,15 +129,8 @@ func (r revision) equal(other revision) bool {
 // interface, so what can be found before is found before.
 func (p *proxy) validate(ctx context.Context, r revision) error {
 	o := r.options
-	o.Config = filepath.Join(p.dir, "envoy-check.json")
-	if err := write(o.Config, []byte(r.text)); err != nil {
-		return err
-	}
-	err := envoy.Validate(ctx, o)
-	if removed := os.Remove(o.Config); err == nil && removed != nil {
-		err = fmt.Errorf("removing a bootstrap: %w", removed)
-	}
-	return err
+	o.Text = r.text
+	return envoy.Validate(ctx, o)
 }
 
 // namedFiles reads the files that documents of a bootstrap name, such as certificates. Envoy reads them only when it starts. What cannot be
@@ -152,7 +144,7 @@ func namedFiles(documents ...[]byte) map[string]string {
 				continue // Envoy reports the error
 			}
 			visit(v, func(path string) {
-				text, err := filewatch.Read(path)
+				text, err := disk.Read(path)
 				if err != nil {
 					text = nil
 				}

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/agent/boot"
 	"github.com/pilotmesh/pilot/internal/agent/config"
+	"github.com/pilotmesh/pilot/internal/agent/disk"
 	"github.com/pilotmesh/pilot/internal/agent/lastgood"
 	"github.com/pilotmesh/pilot/internal/agent/relay"
 	"github.com/pilotmesh/pilot/internal/agent/secret"
@@ -96,7 +96,15 @@ func readPair(certificate, key string) *tls.Certificate {
 	if certificate == "" {
 		return nil
 	}
-	pair, err := tls.LoadX509KeyPair(certificate, key)
+	chain, err := disk.Read(certificate)
+	if err != nil {
+		return nil
+	}
+	private, err := disk.Read(key)
+	if err != nil {
+		return nil
+	}
+	pair, err := tls.X509KeyPair(chain, private)
 	if err != nil {
 		return nil
 	}
@@ -113,7 +121,7 @@ func (c *credentials) known() []byte {
 	if c.issued != nil {
 		return c.issued.Roots()
 	}
-	text, err := os.ReadFile(c.roots)
+	text, err := disk.Read(c.roots)
 	if err != nil {
 		return nil
 	}
@@ -209,19 +217,21 @@ func issued(s *config.Settings, board *secret.Board, own *credentials, log *slog
 		TrustDomain: o.TrustDomain, Namespace: s.Namespace, Account: s.ServiceAccount, Valid: o.TTL, Grace: o.Grace,
 		RSABits: o.RSABits, Curve: curve, PKCS8: o.PKCS8, Output: o.Output, Provided: o.Provided, CRL: o.Revoked, Log: log,
 		Request: func(ctx context.Context, csr string, valid time.Duration) ([]string, error) {
-			return requestCertificate(ctx, dialer, o.Provided != "", s.ClusterID, csr, valid)
+			return requestCertificate(ctx, dialer, o.Provided != "", &security.IstioCertificateRequest{
+				Csr: csr, ValidityDuration: int64(valid / time.Second), Metadata: requestMetadata(s.ClusterID, o.Signer),
+			})
 		},
 	})
 }
 
 // requestCertificate asks the authority for a certificate. A token goes before the present certificate, because it may show what that
 // does not: that the service account still exists. With certificate it is the other way round. If the first is refused, the other is shown.
-func requestCertificate(ctx context.Context, d *upstream.Dialer, certificate bool, cluster, csr string, valid time.Duration) ([]string, error) {
+func requestCertificate(ctx context.Context, d *upstream.Dialer, certificate bool, request *security.IstioCertificateRequest) ([]string, error) {
 	conn, err := d.DialWith(certificate)
 	if err != nil {
 		return nil, err
 	}
-	chain, err := ask(ctx, conn, d.Address, cluster, csr, valid)
+	chain, err := ask(ctx, conn, d.Address, request)
 	if err == nil || ctx.Err() != nil {
 		return chain, err
 	}
@@ -232,23 +242,26 @@ func requestCertificate(ctx context.Context, d *upstream.Dialer, certificate boo
 	if other.Shows == conn.Shows {
 		return nil, errors.Join(err, other.Close())
 	}
-	chain, otherErr := ask(ctx, other, d.Address, cluster, csr, valid)
+	chain, otherErr := ask(ctx, other, d.Address, request)
 	if otherErr != nil {
 		return nil, fmt.Errorf("with the %s: %w; with the %s: %w", conn.Shows, err, other.Shows, otherErr)
 	}
 	return chain, nil
 }
 
-// ask asks the authority over a connection, and closes it.
-func ask(ctx context.Context, conn *upstream.Connection, address, cluster, csr string, valid time.Duration) ([]string, error) {
-	defer conn.Close() //nolint:errcheck // nothing is buffered
-	metadata, err := structpb.NewStruct(map[string]any{"ClusterID": cluster})
-	if err != nil {
-		return nil, err
+// requestMetadata is the metadata of a request for a certificate: the cluster whose tokens the agent shows, and the signer that it wishes.
+func requestMetadata(cluster, signer string) *structpb.Struct {
+	m := &structpb.Struct{Fields: map[string]*structpb.Value{"ClusterID": structpb.NewStringValue(cluster)}}
+	if signer != "" {
+		m.Fields["CertSigner"] = structpb.NewStringValue(signer)
 	}
-	answer, err := security.NewIstioCertificateServiceClient(conn).CreateCertificate(ctx, &security.IstioCertificateRequest{
-		Csr: csr, ValidityDuration: int64(valid / time.Second), Metadata: metadata,
-	})
+	return m
+}
+
+// ask asks the authority over a connection, and closes it.
+func ask(ctx context.Context, conn *upstream.Connection, address string, request *security.IstioCertificateRequest) ([]string, error) {
+	defer conn.Close() //nolint:errcheck // nothing is buffered
+	answer, err := security.NewIstioCertificateServiceClient(conn).CreateCertificate(ctx, request)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", address, err)
 	}

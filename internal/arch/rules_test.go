@@ -154,6 +154,7 @@ var goroutines = map[string]string{
 	"agent/relay":    "the sending half of a stream, what the agent itself reports on it, and questions to Envoy while something is warming",
 	"agent/wasm":     "one per fetch, a few at a time, which are waited for",
 	"agent/dns":      "the receiving half of a stream; the DNS servers, and a query to each server, which are waited for",
+	"agent/disk":     "one per read of a file, which is waited for as long as its file system answers",
 }
 
 // calls bans functions, except in the places named.

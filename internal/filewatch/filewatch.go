@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -114,13 +115,18 @@ func (w *Watcher) Close() {
 // maxFile is the size of the largest file that is read, in bytes.
 const maxFile = 1 << 20
 
-// Read reads a file of bounded size.
+// Read reads a regular file of bounded size. A pipe does not block it.
 func Read(path string) ([]byte, error) {
-	file, err := os.Open(path)
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
+	if info, err := file.Stat(); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file; write the content into one", path)
+	}
 	b, err := io.ReadAll(io.LimitReader(file, maxFile+1))
 	switch {
 	case err != nil:

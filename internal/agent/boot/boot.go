@@ -70,6 +70,8 @@ type Config struct {
 	SecureMetricsPort, SecureMergedMetricsPort uint32
 	// HealthProxyProtocol makes the listener for readiness probes accept PROXY protocol, which load balancers may send.
 	HealthProxyProtocol bool
+	// LocalMetrics makes the listener for scrapes in plain text listen on loopback only.
+	LocalMetrics bool
 	// CompressMetrics compresses scrapes for clients that accept it.
 	CompressMetrics bool
 	// IPv6 reports that the workload has IPv6 addresses only, and DualStack that it has addresses of both versions.
@@ -262,8 +264,9 @@ func (c Config) clusters() []*clusterv3.Cluster {
 }
 
 func (c Config) listeners() []*listenerv3.Listener {
-	metrics := page{prefix: MetricsPrefix, port: c.MetricsPort, path: "/stats/prometheus", cluster: MetricsCluster, compressed: c.CompressMetrics}
+	metrics := page{prefix: MetricsPrefix, port: c.MetricsPort, path: "/stats/prometheus", cluster: MetricsCluster, compressed: c.CompressMetrics, local: c.LocalMetrics}
 	secure, merged := metrics, metrics
+	secure.local, merged.local = false, false // certificates protect them
 	secure.prefix, secure.port, secure.secure = secureMetricsPrefix, c.SecureMetricsPort, true
 	merged.prefix, merged.port, merged.secure, merged.cluster = mergedMetricsPrefix, c.SecureMergedMetricsPort, true, AgentCluster
 	merged.compressed = false // the agent does that

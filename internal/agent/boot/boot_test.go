@@ -40,7 +40,10 @@ func cases(t *testing.T) map[string]Config {
 		"usual": usual,
 		"sotw":  with(func(c *Config) { c.SotW = true }),
 		"ipv6":  with(func(c *Config) { c.IPv6 = true }),
-		"bare":  with(func(c *Config) { c.StatusPort, c.HealthPort, c.MetricsPort = 0, 0, 0 }),
+		"local": with(func(c *Config) {
+			c.LocalMetrics, c.DualStack, c.SecureMetricsPort, c.SecureMergedMetricsPort = true, true, 15091, 15092
+		}),
+		"bare": with(func(c *Config) { c.StatusPort, c.HealthPort, c.MetricsPort = 0, 0, 0 }),
 		"statistics": with(func(c *Config) {
 			c.Stats = Stats{
 				Prefixes: []string{"cluster.outbound"}, Suffixes: []string{"upstream_rq_timeout"}, Regexes: []string{`^http\..*_5xx$`},

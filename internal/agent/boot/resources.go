@@ -74,7 +74,8 @@ type page struct {
 	prefix, path, cluster string
 	port                  uint32
 	// secure asks clients for a certificate of the mesh, compressed compresses the answers, and proxyProtocol accepts PROXY protocol.
-	secure, compressed, proxyProtocol bool
+	// local makes it listen on loopback only.
+	secure, compressed, proxyProtocol, local bool
 }
 
 // listener returns the listener of a page.
@@ -99,15 +100,19 @@ func (c Config) listener(p page) *listenerv3.Listener {
 	if p.secure {
 		chain.TransportSocket = envoy.ServerTLS{Mesh: true}.TransportSocket()
 	}
+	wildcard, other := c.wildcard(), "::"
+	if p.local {
+		wildcard, other = c.loopback(), "::1"
+	}
 	l := &listenerv3.Listener{
 		Name: p.prefix, StatPrefix: p.prefix,
-		Address: envoy.Address(c.wildcard(), p.port),
+		Address: envoy.Address(wildcard, p.port),
 		// A global connection limit must not affect probes and scrapes.
 		IgnoreGlobalConnLimit: true,
 		FilterChains:          []*listenerv3.FilterChain{chain},
 	}
 	if c.DualStack {
-		l.AdditionalAddresses = []*listenerv3.AdditionalAddress{{Address: envoy.Address("::", p.port)}}
+		l.AdditionalAddresses = []*listenerv3.AdditionalAddress{{Address: envoy.Address(other, p.port)}}
 	}
 	if p.proxyProtocol {
 		l.ListenerFilters = []*listenerv3.ListenerFilter{{

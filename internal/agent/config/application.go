@@ -16,6 +16,9 @@ type Application struct {
 	// Address is the host that probes call: the workload's first address, or localhost
 	// (REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION).
 	Address string
+	// HTTP2 offers HTTP/2 in probes by HTTPS, as the kubelet does (ISTIO_ENABLE_HTTP2_PROBING), and KeepAlive keeps the connections of probes
+	// by HTTP for later ones (ENABLE_PROBE_KEEPALIVE_CONNECTIONS).
+	HTTP2, KeepAlive bool
 	// Readiness is the probe whose result is reported to the control plane (readinessProbe).
 	Readiness health.Probe
 	// Targets are where the application serves metrics (ISTIO_PROMETHEUS_ANNOTATIONS).
@@ -49,6 +52,8 @@ func (s *Settings) loadApplication(errs *problems) {
 			a.Address = "localhost"
 		}
 	}
+	a.HTTP2 = s.boolean("ISTIO_ENABLE_HTTP2_PROBING", true, errs)
+	a.KeepAlive = s.boolean("ENABLE_PROBE_KEEPALIVE_CONNECTIONS", false, errs)
 	s.loadReadiness(errs)
 	if text := env("ISTIO_PROMETHEUS_ANNOTATIONS"); text != "" {
 		targets, remarks, err := scrape.Parse(text, s.reservedPorts())

@@ -4,10 +4,11 @@ import (
 	"cmp"
 	"maps"
 	"net/netip"
-	"os"
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/pilotmesh/pilot/internal/agent/disk"
 )
 
 // connectionsKey is the entry of runtimeValues that limits the connections of all listeners. Envoy has deprecated it in favour of a
@@ -51,7 +52,7 @@ func (s *Settings) loadTemplate(errs *problems) {
 	if path == "" {
 		return
 	}
-	text, err := os.ReadFile(path)
+	text, err := disk.Read(path)
 	switch {
 	case err != nil:
 		errs.add(from, "%w; name a file that this user can read, or leave it out", err)

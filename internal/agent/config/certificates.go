@@ -46,6 +46,8 @@ type Certificates struct {
 	TrustBundles bool
 	// TrustDomain is that of the mesh, as the proxy knows it (TRUST_DOMAIN).
 	TrustDomain string
+	// Signer is the signer that the authority shall use; empty for any (ISTIO_META_CERT_SIGNER).
+	Signer string
 	// Compliance restricts the TLS of connections to the control plane (COMPLIANCE_POLICY).
 	Compliance compliance.Policy
 }
@@ -67,6 +69,7 @@ func (s *Settings) loadCertificates(errs *problems) {
 	if c.Compliance, err = compliance.Parse(env("COMPLIANCE_POLICY", "")); err != nil {
 		errs.add("COMPLIANCE_POLICY", "%v", err)
 	}
+	c.Signer = s.text(metaSigner, "")
 	c.DiscoveryRoots = env("XDS_ROOT_CA", rootsFile)
 	c.AuthorityRoots = env("CA_ROOT_CA", c.DiscoveryRoots)
 	c.ServerName = env("ISTIOD_SAN", "")

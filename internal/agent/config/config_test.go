@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -293,7 +294,9 @@ func TestRemarks(t *testing.T) {
 		environ, args []string
 		want          []string
 	}{
-		{nil, []string{"--stsPort=0", "--log_caller=x", "--profiling"}, nil},
+		{nil, []string{"--stsPort=0", "--log_caller=x", "--profiling", "--controlPlaneBootstrap=false"}, []string{
+			"--log_caller=x has no effect: messages name the object, not a line of code",
+			"--profiling=true has no effect: the agent serves no profiles"}},
 		{[]string{"PROXY_CONFIG={discoveryAddress: '10.0.0.1:15010', ofTomorrow: {deep: 1}}"}, nil, []string{
 			"PROXY_CONFIG: line 1: ofTomorrow unknown field: ignored; it may be newer than this version"}},
 		{[]string{"CA_ADDR=ca:15012", "ISTIO_KUBE_APP_PROBERS={}", "ISTIO_META_DNS_CAPTURE=false"}, nil, nil},
@@ -305,14 +308,14 @@ func TestRemarks(t *testing.T) {
 			`ISTIO_PROMETHEUS_ANNOTATIONS: the target 16000/metrics has no effect: its port is that of Envoy's admin interface; set prometheus.io/port to the application's`}},
 		{nil, []string{"--stsPort=15463", "--tokenManagerPlugin=GoogleTokenExchange"}, []string{
 			"--stsPort has no effect: set STS_TOKEN_ENDPOINT to the URL of the token service, such as https://sts.example.com/token",
-			"--tokenManagerPlugin has no effect: tokens are exchanged at the service that STS_TOKEN_ENDPOINT names"}},
+			"--tokenManagerPlugin=GoogleTokenExchange has no effect: tokens are exchanged at the service that STS_TOKEN_ENDPOINT names"}},
 		{[]string{"STS_TOKEN_ENDPOINT=https://a/b"}, nil, []string{"STS_TOKEN_ENDPOINT has no effect: no port is set for the token exchange (--stsPort)"}},
 		{[]string{"CREDENTIAL_FETCHER_TYPE=x"}, nil, []string{"CREDENTIAL_FETCHER_TYPE has no effect: tokens are read from a file (--tokenFile)"}},
 		{[]string{"ISTIO_META_DNS_CAPTURE=true", "DNS_PROXY_ADDR=127.0.0.1:53"}, nil, nil},
 		{[]string{"DNS_PROXY_ADDR=127.0.0.1:53"}, nil, []string{"DNS_PROXY_ADDR has no effect: the agent does not answer DNS queries; set ISTIO_META_DNS_CAPTURE=true"}},
 		{[]string{"ISTIO_META_OWNER=x", "ISTIO_META_HTTP10=1", "ISTIO_META_IDLE_TIMEOUT=1h", "ISTIO_META_APP=y"}, nil, []string{
 			"ISTIO_META_APP, ISTIO_META_OWNER: this metadata is sent to the control plane, but has no effect yet"}},
-		{nil, []string{"--dnsRefreshRate=1s"}, []string{"--dnsRefreshRate=1s has no effect: it is not supported yet"}},
+		{nil, []string{"--dnsRefreshRate=1s"}, []string{"--dnsRefreshRate=1s has no effect: the addresses of the control plane are looked up with each connection"}},
 		{nil, []string{"--log_output_level=ads:debug"}, []string{"--log_output_level: there is one level for all messages; levels of single scopes have no effect"}},
 		{[]string{"PROXY_CONFIG={discoveryAddress: '10.0.0.1:15010', tracing: {zipkin: {address: 'z:1'}}, extraStatTags: [a], gatewayTopology: {numTrustedProxies: 1}}"}, nil, []string{
 			"PROXY_CONFIG: extraStatTags has no effect: the filter that adds such tags is not part of standard Envoy",
@@ -329,18 +332,42 @@ func TestRemarks(t *testing.T) {
 	}
 }
 
-// TestAddresses: without any given, the host's are taken; one given that no interface has stands alone.
+// TestAddresses: without any given, or with one of the host, all of the host's are taken; another one stands alone.
 func TestAddresses(t *testing.T) {
-	if got, err := addresses("127.1.0.7, ::1"); err != nil || !slices.Equal(got, []string{"127.1.0.7", "::1"}) {
-		t.Errorf("got %q, %v", got, err)
+	host := func(list ...string) func() ([]string, error) { return func() ([]string, error) { return list, nil } }
+	two := host("10.0.0.5", "fd00::5", "192.168.7.5")
+	broken := func() ([]string, error) { return nil, errors.New("no netlink") }
+	var many []string
+	for n := range 100 {
+		many = append(many, fmt.Sprintf("10.1.0.%d", n+1))
 	}
-	interfaceAddresses, err := addresses("")
-	if err != nil {
-		t.Skipf("this host has no address but loopback: %v", err)
+	for _, c := range []struct {
+		given string
+		host  func() ([]string, error)
+		want  string
+	}{
+		{"", two, "10.0.0.5 fd00::5 192.168.7.5"},
+		{"192.168.7.5", two, "192.168.7.5 10.0.0.5 fd00::5"},
+		{"10.0.0.5,203.0.113.1", two, "10.0.0.5 203.0.113.1 fd00::5 192.168.7.5"},
+		{"203.0.113.1", two, "203.0.113.1"},
+		{"127.1.0.7, ::1", two, "127.1.0.7 ::1"},
+		{"203.0.113.1", broken, "203.0.113.1"},
+		{"", broken, "the addresses of the host cannot be read: no netlink"},
+		{"", host(), "the host has only loopback addresses"},
+		{"localhost", two, `"localhost" is not an IP address`},
+		{"", host(many...), strings.Join(many[:maxAddresses], " ")},
+	} {
+		list, err := addresses(c.given, c.host)
+		got := strings.Join(list, " ")
+		if err != nil {
+			got = err.Error()
+		}
+		if got != c.want && (err == nil || !strings.Contains(got, c.want)) {
+			t.Errorf("%q: %s, want %s", c.given, got, c.want)
+		}
 	}
-	again, err := addresses(interfaceAddresses[len(interfaceAddresses)-1])
-	if err != nil || len(again) != len(interfaceAddresses) {
-		t.Errorf("of the interface with %q, an address alone gave %q, %v", interfaceAddresses, again, err)
+	if list, err := hostAddresses(); err != nil || slices.Contains(list, "127.0.0.1") {
+		t.Errorf("of this host: %q, %v", list, err)
 	}
 	if (&Settings{Addresses: []string{"fd00::1"}}).IPv6Only() != true {
 		t.Error("fd00::1 counts as IPv4")

@@ -45,10 +45,13 @@ const metaNamespace = "NAMESPACE"
 // metaGroup is the key of the WorkloadGroup in which the proxy asks to be registered.
 const metaGroup = "AUTO_REGISTER_GROUP"
 
+// metaSigner is the key of the signer that the certificate authority shall use.
+const metaSigner = "CERT_SIGNER"
+
 // readKeys are the keys of node metadata that the control plane, the agent or a debug page reads.
 var readKeys = []string{
 	metaNamespace, "CLUSTER_ID", "NETWORK", "ISTIO_VERSION", "INTERCEPTION_MODE", "INSTANCE_IPS", "HTTP10", "IDLE_TIMEOUT", "GENERATOR",
-	"LABELS", "ANNOTATIONS", "WORKLOAD_NAME", "DNS_CAPTURE", "NODE_NAME", "SERVICE_ACCOUNT", metaGroup,
+	"LABELS", "ANNOTATIONS", "WORKLOAD_NAME", "DNS_CAPTURE", "NODE_NAME", "SERVICE_ACCOUNT", metaGroup, metaSigner, "WORKLOAD_CERTIFICATES",
 }
 
 // jsonKeys are the names of JSON variables whose object becomes the value of one key. The objects of all other JSON variables
@@ -68,7 +71,7 @@ func (s *Settings) loadMetadata(errs *problems) {
 			continue
 		}
 		s.Metadata[key] = env[name]
-		if env[name] != "" && !slices.Contains(readKeys, key) {
+		if env[name] != "" && !slices.Contains(readKeys, key) && !isIstioVariable(name) {
 			unread = append(unread, name)
 		}
 	}
@@ -127,22 +130,15 @@ func (s *Settings) loadSwitches(errs *problems) {
 		s.DebugPort = uint16(port("PROXY_XDS_DEBUG_VIA_AGENT_PORT", cmp.Or(env("PROXY_XDS_DEBUG_VIA_AGENT_PORT"), "15004"), errs))
 	}
 	s.loadCloud(errs)
-	for _, u := range unsupported {
-		var set []string
-		for _, name := range u.names {
-			text := env(name)
-			if on, err := strconv.ParseBool(text); text != "" && text != "{}" && (err != nil || on) {
-				set = append(set, name)
-			}
+	if text := env("ISTIO_CPU_LIMIT"); text != "" {
+		n, err := strconv.ParseUint(text, 10, 31)
+		if err != nil {
+			errs.add("ISTIO_CPU_LIMIT", "%q is not a number of CPUs", text)
 		}
-		switch len(set) {
-		case 0:
-		case 1:
-			s.warn("%s has no effect: %s", set[0], u.why)
-		default:
-			s.warn("%s have no effect: %s", strings.Join(set, ", "), u.why)
-		}
+		s.CPULimit = int(n)
 	}
+	s.LocalMetrics = boolean("METRICS_LOCALHOST_ACCESS_ONLY", false)
+	s.warnAboutVariables()
 	s.loadOverride(s.overridePath(), errs)
 }
 
@@ -164,13 +160,21 @@ func (s *Settings) loadCloud(errs *problems) {
 // overridePath is the file that is merged over the bootstrap; empty for none.
 func (s *Settings) overridePath() string { return s.lookup("ISTIO_BOOTSTRAP_OVERRIDE") }
 
-// unsupported are variables of Istio's agent that have no effect yet.
-var unsupported = []struct {
-	names []string
-	why   string
-}{
-	{[]string{"CREDENTIAL_FETCHER_TYPE"}, "tokens are read from a file (--tokenFile)"},
-	{[]string{"XDS_AUTH_PROVIDER"}, "tokens are read from a file (--tokenFile)"},
+// warnAboutVariables adds warnings about variables of Istio's agent that were set and have no effect.
+func (s *Settings) warnAboutVariables() {
+	env := environment{}
+	maps.Copy(env, s.Proxy.GetProxyMetadata())
+	maps.Copy(env, s.env)
+	for _, v := range istioVariables {
+		if v.lacks == "" {
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(env)) {
+			if v.is(name) && v.needsRemark(env[name]) {
+				s.warn("%s has no effect: %s", name, v.lacks)
+			}
+		}
+	}
 }
 
 // port parses a port. An empty text means 0, which disables the port.

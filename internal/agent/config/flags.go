@@ -1,16 +1,18 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/pilotmesh/pilot/internal/agent/disk"
 )
 
 // flags are command line values that Load combines with other sources.
@@ -20,9 +22,11 @@ type flags struct {
 	ip                      string
 	healthPort, metricsPort string
 	tokenFile               string
-	stsPort, stsPlugin      string
-	template                string
-	explicitTLS             bool // some source has set how to authenticate to the control plane
+	stsPort                 string
+	// envoyLevel and envoyComponents are the log levels of Envoy as they are written.
+	envoyLevel, envoyComponents string
+	template                    string
+	explicitTLS                 bool // some source has set how to authenticate to the control plane
 }
 
 // Flags adds the command line flags to fs.
@@ -45,7 +49,6 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&s.flags.metricsPort, "envoyPrometheusPort", s.flags.metricsPort, "port of Envoy's listener for scrapes; 0 for none")
 
 	fs.StringVar(&s.flags.stsPort, "stsPort", "0", "port of the agent's token exchange, on loopback; 0 for none")
-	fs.StringVar(&s.flags.stsPlugin, "tokenManagerPlugin", "", "accepted for compatibility: tokens are exchanged at $STS_TOKEN_ENDPOINT")
 
 	fs.StringVar(&s.Envoy, "envoy", "", "the envoy binary (default $ENVOY, ProxyConfig's binaryPath, or the one on PATH)")
 	fs.String("binaryPath", "", "the same as --envoy, which takes precedence")
@@ -55,8 +58,8 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 	fs.String("zipkinAddress", "", "host:port of a Zipkin collector (tracing.zipkin.address)")
 	fs.String("datadogAgentAddress", "", "host:port of a Datadog agent (tracing.datadog.address)")
 	fs.String("statsdUdpAddress", "", "host:port of a statsd server to which Envoy sends its statistics")
-	fs.StringVar(&s.EnvoyLogLevel, "proxyLogLevel", s.EnvoyLogLevel, "Envoy's log level: trace, debug, info, warning, error, critical or off")
-	fs.StringVar(&s.EnvoyComponentLogLevel, "proxyComponentLogLevel", s.EnvoyComponentLogLevel, "log levels of components of Envoy, such as upstream:debug,config:trace")
+	fs.StringVar(&s.flags.envoyLevel, "proxyLogLevel", s.flags.envoyLevel, "Envoy's log level: trace, debug, info, warning, error, critical or off; levels of components may follow: info,upstream:debug")
+	fs.StringVar(&s.flags.envoyComponents, "proxyComponentLogLevel", s.flags.envoyComponents, "log levels of components of Envoy, such as upstream:debug,config:trace")
 	fs.StringVar(&s.OutlierLog, "outlierLogPath", "", "file in which Envoy logs ejections of endpoints")
 	fs.Int("concurrency", 0, "number of Envoy's worker threads; 0 to use the CPU limit")
 
@@ -68,41 +71,67 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 
 	fs.StringVar(&s.flags.logLevel, "log_output_level", "info", "the agent's log level: debug, info, warn, error or none")
 	fs.BoolVar(&s.LogJSON, "log_as_json", false, "log JSON lines")
-	for _, name := range unsupportedFlags {
-		fs.String(name, "", "accepted for compatibility, without effect")
-		added := fs.Lookup(name)
+	for _, f := range istioFlags {
+		if f.lacks == "" || fs.Lookup(f.name) != nil {
+			continue
+		}
+		fs.String(f.name, "", "accepted for compatibility, without effect: "+f.lacks)
+		added := fs.Lookup(f.name)
 		added.Hidden = true
-		added.NoOptDefVal = "true" // some of them are boolean flags
+		if f.boolean { // no other flag may stand without a value: it takes the next word
+			added.NoOptDefVal = "true"
+		}
 	}
 }
 
-// unsupportedFlags are flags of present and former Istio agents that have no effect here.
-var unsupportedFlags = []string{
-	"profiling", "serviceregistry", "trust-domain", "applicationPorts",
-	"disableInternalTelemetry", "controlPlaneBootstrap", "connectTimeout",
-	"lightstepAddress", "lightstepAccessToken", "lightstepSecure", "lightstepCacertPath",
-	"stackdriverTracingEnabled", "availabilityZone", "kubeAppProberConfig", "dnsRefreshRate",
-	"mixerIdentity", "pilotIdentity", "bootstrapv2", "caCertPath", "log_caller", "log_rotate", "log_rotate_max_age",
-	"log_rotate_max_backups", "log_rotate_max_size", "log_stacktrace_level", "log_target", "vklog",
-}
-
-// disabledValues are values of unsupported flags that disable the feature, so they need no warning.
-var disabledValues = []string{"", "0", "false"}
-
-// ignoredSilently are unsupported flags that need no warning, because users do not notice their absence.
-var ignoredSilently = []string{"profiling", "serviceregistry", "connectTimeout", "log_caller", "log_stacktrace_level", "log_target", "vklog"}
+// disabledValues are values of unsupported settings that disable the feature, so they need no warning.
+var disabledValues = []string{"", "0", "false", "{}"}
 
 // warnAboutFlags adds warnings about flags that were set and have no effect.
 func (s *Settings) warnAboutFlags() {
-	for _, name := range unsupportedFlags {
-		f := s.flags.set.Lookup(name)
-		if f.Changed && !slices.Contains(disabledValues, f.Value.String()) && !slices.Contains(ignoredSilently, name) {
-			s.warn("--%s=%s has no effect: it is not supported yet", name, f.Value)
+	for _, of := range istioFlags {
+		f := s.flags.set.Lookup(of.name)
+		if of.lacks != "" && f.Changed && !slices.Contains(disabledValues, f.Value.String()) {
+			s.warn("--%s=%s has no effect: %s", of.name, f.Value, of.lacks)
 		}
 	}
 	if level := s.flags.logLevel; strings.ContainsAny(level, ",:") && !strings.HasPrefix(level, "default:") {
 		s.warn("--log_output_level: there is one level for all messages; levels of single scopes have no effect")
 	}
+}
+
+// WithoutUnknown returns the arguments of the proxy command without flags that it does not have, and remembers a remark about each. Istio's agent
+// ignores such flags, so command lines may have flags of any of its versions. The word behind such a flag counts as its value, unless the
+// word is another flag or the role of the proxy.
+func (s *Settings) WithoutUnknown(args []string) []string {
+	var known []string
+	for n := 0; n < len(args); n++ {
+		arg := args[n]
+		if arg == "--" {
+			return append(known, args[n:]...)
+		}
+		if len(arg) < 2 || arg[0] != '-' {
+			known = append(known, arg)
+			continue
+		}
+		name, _, joined := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		f := s.flags.set.Lookup(name)
+		switch next := n + 1; {
+		case arg == "-h" || name == "help":
+			known = append(known, arg)
+		case f != nil && strings.HasPrefix(arg, "--"):
+			known = append(known, arg)
+			if !joined && f.NoOptDefVal == "" && next < len(args) {
+				known, n = append(known, args[next]), next
+			}
+		default:
+			if !joined && next < len(args) && !strings.HasPrefix(args[next], "-") && !slices.Contains([]string{Sidecar, Router, waypoint}, args[next]) {
+				n = next
+			}
+			s.unknown = append(s.unknown, fmt.Sprintf("%s has no effect: there is no such flag; is it mistyped? (pilot-agent proxy --help lists them)", arg))
+		}
+	}
+	return known
 }
 
 // unusedFields are the fields of ProxyConfig that the agent should use and does not use yet, with the reason. All other fields
@@ -113,7 +142,6 @@ var unusedFields = map[protoreflect.Name]string{
 	"stat_name_length":        "Envoy limits the length of names no longer",
 	"connection_settings":     "the control plane does not act on it yet",
 	"extra_stat_tags":         "the filter that adds such tags is not part of standard Envoy",
-	"ca_certificates_pem":     "further roots are not supported yet; the certificate authority gives all roots of the mesh",
 	"private_key_provider":    "keys are kept in memory; providers of keys are not supported yet",
 	"sds":                     "where certificates come from follows from the files and sockets that there are",
 }
@@ -132,11 +160,41 @@ func (s *Settings) checkRole(errs *problems) {
 	if c := s.Proxy.GetConcurrency().GetValue(); c < 0 || c > maxConcurrency {
 		errs.add("--concurrency", "%d is not between 0 (what the CPU limit allows) and %d", c, maxConcurrency)
 	}
-	if !slices.Contains([]string{"", "trace", "debug", "info", "warning", "warn", "error", "critical", "off"}, s.EnvoyLogLevel) {
-		errs.add("--proxyLogLevel", "%q is not a log level of Envoy; write trace, debug, info, warning, error, critical or off", s.EnvoyLogLevel)
-	}
+	s.splitLogLevel(errs)
 	s.warnAboutFlags()
+	s.warnings = append(s.warnings, s.unknown...)
 }
+
+// envoyLevels are the log levels of Envoy.
+var envoyLevels = []string{"trace", "debug", "info", "warning", "warn", "error", "critical", "off"}
+
+// splitLogLevel takes the levels of components out of --proxyLogLevel, which may have both: info,misc:error,upstream:debug. They go before those
+// in --proxyComponentLogLevel.
+func (s *Settings) splitLogLevel(errs *problems) {
+	const remedy = "write trace, debug, info, warning, error, critical or off"
+	level, components := "", strings.Split(s.flags.envoyComponents, ",")
+	for part := range strings.SplitSeq(s.flags.envoyLevel, ",") {
+		component, of, scoped := strings.Cut(part, ":")
+		switch {
+		case scoped && (component == "" || !slices.Contains(envoyLevels, of)):
+			errs.add("--proxyLogLevel", "%q is not a component of Envoy with a log level, such as upstream:debug", part)
+		case scoped:
+			components = slices.DeleteFunc(components, func(c string) bool { return c == "" || strings.HasPrefix(c, component+":") })
+			components = append(components, part)
+		case level != "":
+			errs.add("--proxyLogLevel", "%q and %q are both levels for all components; write one", level, part)
+		default:
+			level = part
+		}
+	}
+	if level = cmp.Or(level, defaultEnvoyLevel); !slices.Contains(envoyLevels, level) {
+		errs.add("--proxyLogLevel", "%q is not a log level of Envoy; %s", level, remedy)
+	}
+	s.EnvoyLogLevel, s.EnvoyComponentLogLevel = level, strings.Join(components, ",")
+}
+
+// defaultEnvoyLevel is Envoy's log level if none is set.
+const defaultEnvoyLevel = "warning"
 
 // maxConcurrency is an upper limit for worker threads, beyond any practical use.
 const maxConcurrency = 1 << 10
@@ -146,7 +204,7 @@ func (s *Settings) loadOverride(path string, errs *problems) {
 	if path == "" {
 		return
 	}
-	text, err := os.ReadFile(path)
+	text, err := disk.Read(path)
 	if err != nil {
 		errs.add("ISTIO_BOOTSTRAP_OVERRIDE", "%w; set a file that this user can read, or unset the variable", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"maps"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -18,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 
+	"github.com/pilotmesh/pilot/internal/agent/disk"
 	"github.com/pilotmesh/pilot/internal/api/document"
 )
 
@@ -41,7 +41,7 @@ func (s *Settings) loadProxy(errs *problems) {
 	s.loadMesh(origins, errs)
 	s.overlay("PROXY_CONFIG", s.env["PROXY_CONFIG"], origins, errs)
 	path := filepath.Join(s.dir, annotationsFile)
-	if text, err := os.ReadFile(path); err == nil {
+	if text, err := disk.Read(path); err == nil {
 		if annotations, err := parseDownward(string(text)); err == nil { // loadPod reports errors in the file
 			s.overlay(proxyAnnotation, annotations[proxyAnnotation], origins, errs)
 		}
@@ -61,7 +61,7 @@ func (s *Settings) loadMesh(origins map[protoreflect.Name]string, errs *problems
 	if path == "" {
 		return
 	}
-	text, err := os.ReadFile(path)
+	text, err := disk.Read(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !s.flags.set.Changed("meshConfig"):
 		return

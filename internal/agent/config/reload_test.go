@@ -11,7 +11,7 @@ import (
 
 // TestReload: flags and environment stay, files are read again, and what the agent itself uses stays as it was.
 func TestReload(t *testing.T) {
-	s := mustLoad(t, map[string]string{annotationsFile: `proxy.istio.io/config="drainDuration: 3s"`, labelsFile: `app="web"`}, nil, "--hotRestart", "--concurrency=3")
+	s := mustLoad(t, map[string]string{annotationsFile: `proxy.istio.io/config="drainDuration: 3s"`, labelsFile: `app="web"`}, nil, "--hotRestart", "--concurrency=3", "--proxyLogLevel=info,upstream:debug", "--vklog=1")
 	write := func(text string) {
 		t.Helper()
 		if err := os.WriteFile(filepath.Join(s.dir, annotationsFile), []byte(text), 0o600); err != nil {
@@ -29,7 +29,7 @@ proxy.istio.io/config="{drainDuration: 4s, discoveryAddress: 10.9.9.9:1, proxyAd
 	}
 	p := next.Proxy
 	if p.DrainDuration.AsDuration() != 4*time.Second || p.DiscoveryAddress != s.Proxy.DiscoveryAddress || p.ProxyAdminPort != 15000 || p.Concurrency.GetValue() != 3 ||
-		!next.HotRestart || next.Labels["app"] != "web" || next.Annotations["a"] != "" {
+		!next.HotRestart || next.EnvoyLogLevel != s.EnvoyLogLevel || next.EnvoyComponentLogLevel != "misc:error,upstream:debug" || next.Labels["app"] != "web" || next.Annotations["a"] != "" {
 		t.Errorf("got %v %v %v", p, next.Labels, next.Annotations)
 	}
 	const changed = " has changed, which takes effect when the agent is started again"

@@ -25,6 +25,7 @@ import (
 	meshv1alpha1 "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/agent/boot"
+	"github.com/pilotmesh/pilot/internal/agent/disk"
 	"github.com/pilotmesh/pilot/internal/agent/platform"
 )
 
@@ -62,6 +63,10 @@ type Settings struct {
 	CompressMetrics, HealthProxyProtocol       bool
 	// Cloud is the cloud that is asked where the machine is; empty to find out which one it is.
 	Cloud platform.Cloud
+	// CPULimit is the number of CPUs that the container may use; 0 to find out (ISTIO_CPU_LIMIT).
+	CPULimit int
+	// LocalMetrics serves metrics in plain text over loopback only (METRICS_LOCALHOST_ACCESS_ONLY).
+	LocalMetrics bool
 	// DebugPort is the port on loopback at which the agent serves the debug pages of the control plane; 0 for none.
 	DebugPort uint16
 	// SotW selects State-of-the-World xDS instead of delta xDS.
@@ -114,6 +119,7 @@ type Settings struct {
 	flags    flags
 	dir      string // base directory of Istio's relative file names
 	warnings []string
+	unknown  []string // remarks about flags that the command does not have
 	environ  []string // with which the settings were made
 }
 
@@ -134,6 +140,8 @@ const DefaultConfigPath = "./etc/istio/proxy"
 const (
 	Sidecar = "sidecar"
 	Router  = "router"
+	// waypoint is a role of Istio's agent that is refused here.
+	waypoint = "waypoint"
 )
 
 // New returns the settings before flags are parsed. environ has the form of os.Environ().
@@ -142,10 +150,10 @@ func New(environ []string) *Settings {
 	s := &Settings{
 		Role: Sidecar, env: env, dir: ".", environ: environ,
 		Name: env.get("POD_NAME", ""), Namespace: env.get("POD_NAMESPACE", ""),
-		EnvoyFromEnv:  env.get("ENVOY", ""),
-		EnvoyLogLevel: "warning", EnvoyComponentLogLevel: "misc:error",
-		Restarts: 10,
+		EnvoyFromEnv: env.get("ENVOY", ""),
+		Restarts:     10,
 	}
+	s.flags.envoyLevel, s.flags.envoyComponents = defaultEnvoyLevel, "misc:error"
 	s.flags.ip = env.get("INSTANCE_IP", env.get("ISTIO_SVC_IP", ""))
 	s.flags.healthPort = env.get("ENVOY_STATUS_PORT", "15021")
 	s.flags.metricsPort = env.get("ENVOY_PROMETHEUS_PORT", "15090")
@@ -192,7 +200,7 @@ func (s *Settings) loadPod(errs *problems) {
 		into *map[string]string
 	}{{labelsFile, &s.Labels}, {annotationsFile, &s.Annotations}} {
 		path := filepath.Join(s.dir, f.name)
-		text, err := os.ReadFile(path)
+		text, err := disk.Read(path)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
@@ -248,7 +256,7 @@ func (s *Settings) loadIdentity(errs *problems) {
 	s.ServiceAccount = s.lookup("SERVICE_ACCOUNT")
 	s.ClusterID = s.text("CLUSTER_ID", "Kubernetes")
 	var err error
-	if s.Addresses, err = addresses(s.flags.ip); err != nil {
+	if s.Addresses, err = addresses(s.flags.ip, hostAddresses); err != nil {
 		errs.add("INSTANCE_IP", "%w", err)
 	}
 }
@@ -275,9 +283,10 @@ func (s *Settings) text(key, otherwise string) string {
 	return otherwise
 }
 
-// addresses returns the given addresses and further ones of the first address's network interface, such as the pod's address of
-// the other IP family. If none are given, it returns those of the first interface that is not loopback.
-func addresses(given string) ([]string, error) {
+// addresses returns the given addresses. If none is given, or if an interface has the first one, it adds the addresses of all interfaces: of
+// further networks, and of the other IP version. An address that no interface has belongs to another host that forwards traffic, or to
+// loopback; it is returned alone.
+func addresses(given string, host func() ([]string, error)) ([]string, error) {
 	var list []string
 	for text := range strings.SplitSeq(given, ",") {
 		if text = strings.TrimSpace(text); text == "" {
@@ -288,27 +297,34 @@ func addresses(given string) ([]string, error) {
 		}
 		list = append(list, text)
 	}
-	interfaces, err := net.Interfaces()
-	if err != nil {
-		interfaces = nil // the given addresses suffice; if there are none, the error is reported below
-	}
-	for _, i := range interfaces {
-		if i.Flags&net.FlagUp == 0 || i.Flags&net.FlagLoopback != 0 {
-			continue
-		}
-		interfaceAddresses := global(i)
-		switch {
-		case len(list) == 0:
-			list = interfaceAddresses
-		case slices.Contains(interfaceAddresses, list[0]):
-			list = append(list, slices.DeleteFunc(interfaceAddresses, func(a string) bool { return slices.Contains(list, a) })...)
-			return list, nil
-		}
-	}
-	if len(list) == 0 {
+	all, err := host()
+	switch {
+	case len(list) == 0 && err != nil:
+		return nil, fmt.Errorf("it is not set, and the addresses of the host cannot be read: %w", err)
+	case len(list) == 0 && len(all) == 0:
 		return nil, errors.New("it is not set, and the host has only loopback addresses; set it to the workload's address")
+	case len(list) == 0 || slices.Contains(all, list[0]):
+		for _, a := range all {
+			if !slices.Contains(list, a) && len(list) < maxAddresses {
+				list = append(list, a)
+			}
+		}
 	}
 	return list, nil
+}
+
+// maxAddresses bounds the addresses of the host, which may have an interface per container.
+const maxAddresses = 64
+
+// hostAddresses returns the addresses of all interfaces of this host that other hosts can reach.
+func hostAddresses() (list []string, err error) {
+	interfaces, err := net.Interfaces()
+	for _, i := range interfaces {
+		if i.Flags&net.FlagUp != 0 && i.Flags&net.FlagLoopback == 0 {
+			list = append(list, global(i)...)
+		}
+	}
+	return list, err
 }
 
 // global returns the addresses of an interface that other hosts can reach.

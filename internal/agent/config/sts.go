@@ -29,7 +29,4 @@ func (s *Settings) loadSTS(errs *problems) {
 			errs.add("STS_TOKEN_ENDPOINT", "%w", err)
 		}
 	}
-	if s.flags.stsPlugin != "" {
-		s.warn("--tokenManagerPlugin has no effect: tokens are exchanged at the service that STS_TOKEN_ENDPOINT names")
-	}
 }

@@ -53,8 +53,10 @@ const (
 	ioTimeout = 2 * time.Second
 	// idleTimeout is how long a TCP connection may be without queries.
 	idleTimeout = 8 * time.Second
-	// rereadInterval is how often resolv.conf is read again.
-	rereadInterval = 5 * time.Second
+	// rereadInterval is how often resolv.conf is read again. A change is used if the file is the same confirmInterval later. A file without
+	// servers changes nothing: the known servers may still answer.
+	rereadInterval  = 5 * time.Second
+	confirmInterval = 500 * time.Millisecond
 )
 
 // Proxy answers queries.
@@ -165,6 +167,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 func (p *Proxy) follow(ctx context.Context, failed <-chan error) error {
 	tick := time.NewTicker(rereadInterval)
 	defer tick.Stop()
+	var seen *resolver // differs from the one in use
 	for {
 		select {
 		case <-ctx.Done():
@@ -173,9 +176,19 @@ func (p *Proxy) follow(ctx context.Context, failed <-chan error) error {
 			return fmt.Errorf("the DNS proxy: %w", err)
 		case <-tick.C:
 			r, err := readResolver(p.o.ResolvConf, p.own)
-			if err == nil && !r.equal(p.resolver.Load()) {
+			used := p.resolver.Load()
+			switch {
+			case err != nil || r.equal(used) || len(r.servers) == 0 && len(used.servers) > 0:
+				seen = nil
+				tick.Reset(rereadInterval)
+			case seen == nil || !r.equal(seen): // the file may be half written
+				seen = r
+				tick.Reset(confirmInterval)
+			default:
 				p.o.Log.Info("resolv.conf has changed", "servers", r.servers, "search", r.search)
 				p.resolver.Store(r)
+				seen = nil
+				tick.Reset(rereadInterval)
 			}
 		}
 	}

@@ -1,16 +1,17 @@
 package dns
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/miekg/dns"
+
+	"github.com/pilotmesh/pilot/internal/agent/disk"
 )
 
 // maxResolvConf is the size of the largest resolv.conf, in bytes.
@@ -24,12 +25,11 @@ type resolver struct {
 
 // readResolver reads a file in the format of resolv.conf. It leaves out the servers that are the agent itself.
 func readResolver(path string, own []netip.AddrPort) (*resolver, error) {
-	f, err := os.Open(path)
+	text, err := disk.Read(path)
 	if err != nil {
 		return nil, fmt.Errorf("the servers for other names: %w", err)
 	}
-	defer f.Close()
-	c, err := dns.ClientConfigFromReader(io.LimitReader(f, maxResolvConf))
+	c, err := dns.ClientConfigFromReader(bytes.NewReader(text[:min(len(text), maxResolvConf)]))
 	if err != nil {
 		return nil, fmt.Errorf("the servers for other names: %s: %w", path, err)
 	}

@@ -1,11 +1,16 @@
 package dns
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/miekg/dns"
 
@@ -182,6 +187,47 @@ func TestResolvConf(t *testing.T) {
 	if _, err := readResolver("/nowhere/resolv.conf", nil); err == nil {
 		t.Error("a file that is not there was read")
 	}
+}
+
+// TestFollowResolvConf: a file that is just being written is not used, nor one without servers; what stays is.
+func TestFollowResolvConf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := write(t, "nameserver 10.0.0.10\n")
+		p := &Proxy{o: Options{ResolvConf: file, Log: slog.New(slog.DiscardHandler)}}
+		first, err := readResolver(file, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.resolver.Store(first)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- p.follow(ctx, nil) }()
+		<-time.After(rereadInterval - confirmInterval/2)
+		for n, step := range []struct {
+			text, want string
+			wait       time.Duration
+		}{
+			{"nameserver 10.0.0.2", "[10.0.0.10:53]", confirmInterval},                         // read once
+			{"nameserver 10.0.0.20\n", "[10.0.0.10:53]", confirmInterval},                      // read once, and differs from the reading before
+			{"nameserver 10.0.0.20\nsearch a\n", "[10.0.0.10:53]", confirmInterval},            // the same
+			{"nameserver 10.0.0.20\nsearch a\n", "[10.0.0.20:53]", confirmInterval},            // read twice
+			{"", "[10.0.0.20:53]", 3 * rereadInterval},                                         // no server
+			{"nameserver 10.0.0.30\n", "[10.0.0.30:53]", 2*rereadInterval + 2*confirmInterval}, // it stays
+		} {
+			if err := os.WriteFile(file, []byte(step.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			<-time.After(step.wait)
+			synctest.Wait()
+			if got := fmt.Sprint(p.resolver.Load().servers); got != step.want {
+				t.Errorf("step %d: the servers are %s, want %s", n, got, step.want)
+			}
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // FuzzAnswer: whatever a client sends has an answer that can be sent, which is for its question.

@@ -57,8 +57,9 @@ type Candidate struct {
 type Options struct {
 	// Binary is the file to run.
 	Binary string
-	// Config is the bootstrap file. Override is YAML that Envoy merges over it.
-	Config, Override string
+	// Config is the bootstrap file. Text is the bootstrap itself, which the process then gets in its memory and not from Config. Override is
+	// YAML that Envoy merges over the bootstrap.
+	Config, Text, Override string
 	// IPv6 makes Envoy prefer IPv6 for local addresses.
 	IPv6 bool
 	// LogLevel and ComponentLogLevel are Envoy's log levels. Empty values select Envoy's defaults.
@@ -79,6 +80,14 @@ type Options struct {
 	Stdout, Stderr *os.File
 }
 
+// source is the file that the process reads the bootstrap from.
+func (o Options) source() string {
+	if o.Text != "" {
+		return inherited
+	}
+	return o.Config
+}
+
 // Args returns the command line arguments.
 func (o Options) Args() []string {
 	version := "v4"
@@ -86,7 +95,7 @@ func (o Options) Args() []string {
 		version = "v6"
 	}
 	args := []string{
-		"-c", o.Config,
+		"-c", o.source(),
 		"--drain-time-s", strconv.Itoa(int(o.Drain.Round(time.Second).Seconds())),
 		// Connections are asked to close immediately, not gradually, because the drain time does not grow with traffic.
 		"--drain-strategy", "immediate",

@@ -287,3 +287,29 @@ func TestDrain(t *testing.T) {
 		t.Errorf("asked %q", *asked)
 	}
 }
+
+// TestBootstrapInMemory: a process reads a bootstrap that is in no file, also when it reads it again.
+func TestBootstrapInMemory(t *testing.T) {
+	dir := t.TempDir()
+	binary, seen := filepath.Join(dir, "envoy"), filepath.Join(dir, "seen")
+	if err := os.WriteFile(binary, []byte("#!/bin/sh\ncat $2 $2 > "+seen+"\necho $2 >> "+seen+"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Repeat("{}", 100<<10) // more than a pipe holds
+	o := Options{Binary: binary, Config: "/full/envoy-rev.json", Text: text}
+	p, err := Start(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for _, run := range []string{"a process", "a validation"} {
+		if got, err := os.ReadFile(seen); err != nil || string(got) != text+text+"/dev/fd/3\n" {
+			t.Errorf("%s has read %d bytes, %v", run, len(got), err)
+		}
+		if err := errors.Join(os.Remove(seen), Validate(t.Context(), o)); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/pilotmesh/pilot/internal/agent/disk"
 )
 
 // HotRestart are the options of a process that can be replaced by a hot restart: another process takes its listeners over. The processes
@@ -64,7 +66,7 @@ func checkHotRestart(dir string) error {
 
 // ReadBaseID reads the base id that the first process of a family has chosen.
 func ReadBaseID(path string) (string, error) {
-	text, err := os.ReadFile(path)
+	text, err := disk.Read(path)
 	if err != nil {
 		return "", fmt.Errorf("the base id of Envoy: %w", err)
 	}
@@ -105,10 +107,35 @@ func forgetStart(path string) error {
 	return nil
 }
 
-// RemoveMemory removes the shared memory of a family whose processes have all ended. Envoy leaves it behind.
-func RemoveMemory(baseID string) error {
-	if err := os.Remove(memory(sharedMemoryDir, baseID)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// RemoveMemory removes the shared memory of a family whose processes have all ended. Envoy leaves it behind. If a process uses the memory, it
+// stays: another agent's Envoy may have chosen the same base id since.
+func RemoveMemory(baseID string) error { return removeMemory(memory(sharedMemoryDir, baseID), "/proc") }
+
+func removeMemory(path, proc string) error {
+	if pid := user(path, proc); pid != "" {
+		return fmt.Errorf("the shared memory of Envoy, %s, stays: process %s uses it", path, pid)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("the shared memory of Envoy: %w", err)
 	}
 	return nil
+}
+
+// user returns the id of a process that has mapped a file; empty if there is none. Processes of other users are left out: the agent may
+// neither see their memory nor remove it.
+func user(path, proc string) string {
+	if _, err := os.Stat(path); err != nil {
+		return ""
+	}
+	all, err := filepath.Glob(filepath.Join(proc, "[0-9]*", "maps"))
+	if err != nil {
+		return ""
+	}
+	for _, maps := range all {
+		text, err := os.ReadFile(maps)
+		if err == nil && strings.Contains(string(text), " "+path+"\n") {
+			return filepath.Base(filepath.Dir(maps))
+		}
+	}
+	return ""
 }

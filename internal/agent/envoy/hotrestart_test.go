@@ -3,6 +3,7 @@ package envoy
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -90,5 +91,35 @@ func TestReadyOfEpoch(t *testing.T) {
 	a.Expect(2)
 	if err := a.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "the Envoy of epoch 2 does not answer yet, but that of epoch 1 does") {
 		t.Error(err)
+	}
+}
+
+// TestRemoveMemory: memory that a process has mapped stays, whoever that is.
+func TestRemoveMemory(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "envoy_shared_memory_70")
+	maps := filepath.Join(dir, "proc", "42", "maps")
+	if err := os.MkdirAll(filepath.Dir(maps), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		maps string
+		stay bool
+	}{
+		{"7f00-7f01 rw-s 00000000 00:1a 5    " + path + "\n", true},
+		{"7f00-7f01 rw-s 00000000 00:1a 5    " + path + "0\n", false},
+		{"7f00-7f01 rw-s 00000000 00:1a 5    " + path + " (deleted)\n", false},
+		{"", false},
+	} {
+		if err := errors.Join(os.WriteFile(path, nil, 0o600), os.WriteFile(maps, []byte(c.maps), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		err := removeMemory(path, filepath.Join(dir, "proc"))
+		if _, gone := os.Stat(path); (gone == nil) != c.stay || (err != nil) != c.stay || c.stay && !strings.Contains(err.Error(), "process 42 uses it") {
+			t.Errorf("with maps %q: %v, %v", c.maps, gone, err)
+		}
+	}
+	if err := removeMemory(path, filepath.Join(dir, "proc")); err != nil {
+		t.Errorf("memory that is gone: %v", err)
 	}
 }

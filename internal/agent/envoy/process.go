@@ -27,6 +27,14 @@ func Start(o Options) (*Process, error) {
 	p := &Process{cmd: &exec.Cmd{Path: o.Binary, Args: append([]string{o.Binary}, o.Args()...)}, ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = o.Stdout, o.Stderr
 	p.cmd.SysProcAttr = attributes()
+	if o.Text != "" {
+		file, err := inMemory(o.Text)
+		if err != nil {
+			return nil, fmt.Errorf("starting Envoy: its bootstrap cannot be kept in memory: %w", err)
+		}
+		defer file.Close() // Envoy has a file descriptor of its own then
+		p.cmd.ExtraFiles = []*os.File{file}
+	}
 	started := make(chan error)
 	p.waiter.Go(func() {
 		// The kernel kills the child when the thread that started it ends (PR_SET_PDEATHSIG), so the thread is locked.

@@ -3,6 +3,7 @@ package envoy
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"regexp"
 	"strconv"
@@ -60,7 +61,16 @@ func Validate(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithTimeout(ctx, validationTimeout)
 	defer cancel()
 	o.HotRestart = nil
-	out, err := exec.CommandContext(ctx, o.Binary, append(o.Args(), "--mode", "validate")...).CombinedOutput()
+	cmd := exec.CommandContext(ctx, o.Binary, append(o.Args(), "--mode", "validate")...)
+	if o.Text != "" {
+		file, err := inMemory(o.Text)
+		if err != nil {
+			return fmt.Errorf("the bootstrap cannot be kept in memory: %w", err)
+		}
+		defer file.Close()
+		cmd.ExtraFiles = []*os.File{file}
+	}
+	out, err := cmd.CombinedOutput()
 	if err == nil {
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -52,7 +53,7 @@ func read(path, node string, limit int64) (h *header, list []*discoveryv3.DeltaD
 
 // content returns the content of a file that nobody else can write; nil if there is none.
 func content(path string, limit int64) ([]byte, error) {
-	file, err := os.Open(path)
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe does not block, and is refused
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -24,7 +24,7 @@ func NewDirect(p Probe, address string) (*Direct, error) {
 	if err := p.valid(); err != nil {
 		return nil, err
 	}
-	return &Direct{probe: p, address: cmp.Or(p.host(), address), client: newClient()}, nil
+	return &Direct{probe: p, address: cmp.Or(p.host(), address), client: newClient(true, false)}, nil
 }
 
 // Try runs the probe once. A nil error means that the application is healthy.

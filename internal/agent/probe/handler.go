@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"syscall"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -46,18 +47,26 @@ type Options struct {
 	// StatusPort is the port of the status server. In the Host header of a request that is passed on, the port of the application
 	// replaces it.
 	StatusPort uint32
-	Log        *slog.Logger
+	// HTTP2 offers HTTP/2 where a probe uses TLS. KeepAlive keeps connections to the application for later probes.
+	HTTP2, KeepAlive bool
+	Log              *slog.Logger
 }
 
 // Handler answers requests for the paths of the probes. The status is 200 to 399 if the application is healthy.
 func Handler(o Options) http.Handler {
-	return &handler{Options: o, running: make(chan struct{}, maxRunning), client: newClient()}
+	return &handler{Options: o, running: make(chan struct{}, maxRunning), client: newClient(o.HTTP2, o.KeepAlive)}
 }
 
-// newClient returns a client that calls applications as the kubelet does.
-func newClient() *http.Client {
+// idle is how long a connection is kept. The kubelet probes every ten seconds, unless a probe says otherwise.
+const idle = 30 * time.Second
+
+// newClient returns a client that calls applications as the kubelet does, which offers HTTP/2 over TLS and keeps no connection.
+func newClient(http2, keep bool) *http.Client {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(http2)
 	return &http.Client{CheckRedirect: sameHost, Transport: &http.Transport{
-		DialContext: dial, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeader,
+		DialContext: dial, DisableKeepAlives: !keep, IdleConnTimeout: idle, DisableCompression: true, MaxResponseHeaderBytes: maxHeader, Protocols: &protocols,
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the kubelet does not verify certificates of applications either
 	}}
 }

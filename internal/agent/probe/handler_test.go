@@ -4,12 +4,15 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"io"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -222,5 +225,65 @@ func TestLimit(t *testing.T) {
 		if w.Code != want {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
+	}
+}
+
+// TestProtocols: an application with HTTP/2 only is healthy over HTTPS, as it is for the kubelet, unless HTTP/2 is not offered. One with
+// HTTP/1 only is healthy in any case.
+func TestProtocols(t *testing.T) {
+	for _, c := range []struct {
+		only           string
+		offered, ready bool
+	}{{"HTTP/2", true, true}, {"HTTP/2", false, false}, {"HTTP/1", true, true}, {"HTTP/1", false, true}, {"both", true, true}} {
+		var spoken atomic.Value
+		app := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { spoken.Store(r.Proto) }))
+		app.Config.Protocols = new(http.Protocols)
+		app.Config.Protocols.SetHTTP1(c.only != "HTTP/2")
+		app.Config.Protocols.SetHTTP2(c.only != "HTTP/1")
+		app.EnableHTTP2 = c.only != "HTTP/1"
+		app.Config.ErrorLog = log.New(io.Discard, "", 0)
+		app.StartTLS()
+		probes, _, err := Parse(`{"/app-health/app/readyz":{"httpGet":{"port":`+portOf(app.Listener.Addr().String())+`,"scheme":"HTTPS"}}}`, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		Handler(Options{Probes: probes, Address: "127.0.0.1", HTTP2: c.offered, Log: slog.New(slog.DiscardHandler)}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/app-health/app/readyz", nil))
+		if (w.Code == http.StatusOK) != c.ready {
+			t.Errorf("%+v: %d %s", c, w.Code, w.Body)
+		}
+		if want := map[bool]string{true: "HTTP/2.0", false: "HTTP/1.1"}[c.offered && c.only != "HTTP/1"]; c.ready && spoken.Load() != want {
+			t.Errorf("%+v: %v was spoken, want %s", c, spoken.Load(), want)
+		}
+		app.Close()
+	}
+}
+
+// TestKeepAlive: connections of probes are kept only if they shall be.
+func TestKeepAlive(t *testing.T) {
+	for _, keep := range []bool{true, false} {
+		var connections atomic.Int32
+		app := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		app.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+			if s == http.StateNew {
+				connections.Add(1)
+			}
+		}
+		app.Start()
+		probes, _, err := Parse(`{"/app-health/app/readyz":{"httpGet":{"port":`+portOf(app.Listener.Addr().String())+`}}}`, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := Handler(Options{Probes: probes, Address: "127.0.0.1", KeepAlive: keep, Log: slog.New(slog.DiscardHandler)})
+		for range 3 {
+			w := httptest.NewRecorder()
+			if h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/app-health/app/readyz", nil)); w.Code != http.StatusOK {
+				t.Errorf("%d %s", w.Code, w.Body)
+			}
+		}
+		if n := connections.Load(); n != map[bool]int32{true: 1, false: 3}[keep] {
+			t.Errorf("kept %v: %d connections for three probes", keep, n)
+		}
+		app.Close()
 	}
 }

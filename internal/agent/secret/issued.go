@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/pilotmesh/pilot/internal/agent/disk"
 	"github.com/pilotmesh/pilot/internal/filewatch"
 )
 
@@ -38,7 +39,8 @@ type IssueOptions struct {
 	PKCS8   bool
 	// CRL is a file with lists of revoked certificates, which may be missing or come later; empty for none.
 	CRL string
-	// Output is a folder to which key, certificate and roots are written; empty for none. Provided is a folder from which they are read if
+	// Output is a folder to which key, certificate and roots are written; empty for none. root-cert.pem there has the roots of the authority
+	// alone, and trust-bundle.pem all roots that Envoy trusts. Provided is a folder from which they are read if
 	// Output has none. They are used from the start on, so that a machine has its certificate again after a reboot.
 	Output, Provided string
 	Log              *slog.Logger
@@ -69,6 +71,10 @@ type Issued struct {
 	anchors []byte
 	// trusted delivers anchors.
 	trusted anchors
+	// unwritten is true if the last write to the output folder has failed.
+	unwritten bool
+	// now is the clock.
+	now func() time.Time
 }
 
 // held is what the authority has signed last.
@@ -76,7 +82,8 @@ type held struct {
 	pair    *tls.Certificate
 	roots   []byte
 	answers map[string]Answer
-	renew   time.Time
+	// renew is when another certificate is asked for, by the wall clock: it has no monotonic reading.
+	renew time.Time
 	// restored is true if it was read from files.
 	restored bool
 }
@@ -86,7 +93,9 @@ func NewIssued(b *Board, o IssueOptions) *Issued {
 	if o.Curve == nil {
 		o.Curve = elliptic.P256()
 	}
-	i := &Issued{board: b, o: o, watched: filewatch.Watcher{Log: o.Log}, trusted: newAnchors()}
+	i := &Issued{board: b, o: o, watched: filewatch.Watcher{Log: o.Log}, trusted: newAnchors(), now: time.Now}
+	i.separateRoots()
+	disk.Sweep(o.Output, keptNames()...)
 	i.restore(time.Now())
 	return i
 }
@@ -119,27 +128,35 @@ type result struct {
 	err  error
 }
 
+// recheck is how often the wall clock is looked at. The machine may have been suspended, in which timers stand still and certificates age.
+const recheck = time.Minute
+
+// attempt is the state of the requests to the authority.
+type attempt struct {
+	problem string        // with the last one
+	next    time.Time     // of the next one
+	pause   time.Duration // after the next one that fails
+	busy    bool          // one is under way
+}
+
 // Run keeps a certificate until ctx is cancelled. It asks before Envoy does, so that Envoy need not wait.
 func (i *Issued) Run(ctx context.Context) error {
 	results := make(chan result, 1)
-	busy := false
+	a := attempt{pause: firstPause}
 	defer func() {
-		if busy {
+		if a.busy {
 			<-results
 		}
 	}()
-	pause := firstPause
-	var next time.Time
 	defer i.watched.Close()
 	reread := i.followCRL()
 	late := time.NewTimer(impatience)
 	defer late.Stop()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	problem := ""
 	for {
 		view := i.board.View()
-		i.post(view, problem)
+		i.post(view, a.problem)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -155,36 +172,53 @@ func (i *Issued) Run(ctx context.Context) error {
 			i.renewRoots()
 			i.write(i.held.Load())
 		case <-late.C:
-			if i.held.Load() == nil && problem == "" {
-				problem = "the certificate authority has not answered yet"
+			if i.held.Load() == nil && a.problem == "" {
+				a.problem = "the certificate authority has not answered yet"
 			}
 		case <-timer.C:
-			if !busy {
-				busy = true
-				go func() { results <- i.obtain(ctx) }()
-			}
-		case r := <-results:
-			busy = false
-			if r.err != nil {
-				i.fails.Add(1)
-				problem = r.err.Error()
-				next = time.Now().Add(i.jitter(i.soon(pause)))
-				pause = min(2*pause, longestPause)
-			} else {
-				i.held.Store(r.held)
-				i.renewRoots()
-				problem, next, pause = "", r.held.renew, firstPause
+			if i.unwritten {
 				i.write(i.held.Load())
 			}
-			timer.Reset(time.Until(next))
+			if !a.busy && !i.now().Before(a.next) {
+				a.busy = true
+				go func() { results <- i.obtain(ctx) }()
+			}
+			timer.Reset(i.until(a))
+		case r := <-results:
+			i.take(&a, r)
+			timer.Reset(i.until(a))
 		}
 	}
+}
+
+// until returns how long to wait before the clock is looked at again.
+func (i *Issued) until(a attempt) time.Duration {
+	if a.busy {
+		return recheck
+	}
+	return min(a.next.Sub(i.now()), recheck)
+}
+
+// take takes in what came of a request.
+func (i *Issued) take(a *attempt, r result) {
+	a.busy = false
+	if r.err != nil {
+		i.fails.Add(1)
+		a.problem = r.err.Error()
+		a.next = i.now().Add(i.jitter(i.soon(a.pause)))
+		a.pause = min(2*a.pause, longestPause)
+		return
+	}
+	i.held.Store(r.held)
+	i.renewRoots()
+	*a = attempt{next: r.held.renew, pause: firstPause}
+	i.write(i.held.Load())
 }
 
 // soon shortens a pause, so that there are several attempts before the present certificate expires.
 func (i *Issued) soon(pause time.Duration) time.Duration {
 	if h := i.held.Load(); h != nil {
-		if left := time.Until(h.pair.Leaf.NotAfter); left > 0 {
+		if left := h.pair.Leaf.NotAfter.Sub(i.now()); left > 0 {
 			return min(pause, max(left/5, firstPause))
 		}
 	}
@@ -229,7 +263,7 @@ func (i *Issued) obtain(ctx context.Context) result {
 	if err != nil {
 		return result{err: fmt.Errorf("the certificate authority gives no certificate: %w", err)}
 	}
-	h, err := i.check(answer, key, time.Now())
+	h, err := i.check(answer, key, i.now())
 	if err != nil {
 		return result{err: fmt.Errorf("what the certificate authority answers is not used: %w", err)}
 	}
@@ -357,7 +391,7 @@ func (i *Issued) hold(certs, roots []*x509.Certificate, key crypto.Signer, now t
 		return nil, err
 	}
 	left := certs[0].NotAfter.Sub(now)
-	h.renew = now.Add(time.Duration(float64(left) * (1 - i.o.Grace + (mathrand.Float64()-0.5)/50))) //nolint:gosec // it keeps nothing secret
+	h.renew = now.Round(0).Add(time.Duration(float64(left) * (1 - i.o.Grace + (mathrand.Float64()-0.5)/50))) //nolint:gosec // it keeps nothing secret
 	return h, nil
 }
 

@@ -239,15 +239,16 @@ func TestTrust(t *testing.T) {
 			timer := time.NewTimer(time.Second)
 			<-timer.C
 			synctest.Wait()
-			written, readErr := os.ReadFile(filepath.Join(output, "root-cert.pem"))
+			written, readErr := os.ReadFile(filepath.Join(output, "trust-bundle.pem"))
+			own, ownErr := os.ReadFile(filepath.Join(output, "root-cert.pem"))
 			roots := board.View().Entries[meshRoots].resource.GetValue()
 			for _, text := range [][]byte{written, roots} {
 				if got := bytes.Count(text, []byte("BEGIN CERTIFICATE")); got != want || readErr != nil {
 					t.Errorf("%d roots, want %d: %v, %v", got, want, err, readErr)
 				}
 			}
-			if bytes.Count(i.Roots(), []byte("BEGIN")) != 1 {
-				t.Error("the agent trusts other roots")
+			if bytes.Count(i.Roots(), []byte("BEGIN")) != 1 || bytes.Count(own, []byte("BEGIN")) != 1 || ownErr != nil {
+				t.Errorf("the agent trusts other roots, or its file has them: %v", ownErr)
 			}
 		}
 		if err := i.Trust([]string{first}); err != nil { // before there is a certificate

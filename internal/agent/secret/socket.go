@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"time"
 )
@@ -42,8 +41,10 @@ func listen(ctx context.Context, path string) (net.Listener, error) {
 			path, maxSocketPath)
 	}
 	// The socket is bound under a temporary name and renamed when its mode is set. Nobody else can connect before, and an old
-	// socket is replaced atomically.
-	temporary := filepath.Join(filepath.Dir(path), "."+strconv.Itoa(os.Getpid()))
+	// socket is replaced atomically. The temporary name is as long as the name, because longer paths may not be possible, and the same each
+	// time, so that the next agent removes what one has left that was killed.
+	dir, name := filepath.Split(path)
+	temporary := dir + "." + name[1:]
 	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}

@@ -74,6 +74,42 @@ func TestSocketLeftBehind(t *testing.T) {
 	}
 }
 
+// TestSocketPathLength: each path that the system allows can be used.
+func TestSocketPathLength(t *testing.T) {
+	base, err := os.MkdirTemp("", "s-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(base) })
+	for _, name := range []string{"XDS", "socket", "secrets.sock"} {
+		for length := 98; length <= maxSocketPath; length++ {
+			path := filepath.Join(base, strings.Repeat("x", length-len(base)-len(name)-2), name)
+			if len(path) != length {
+				t.Fatalf("%s has %d bytes", path, len(path))
+			}
+			left := filepath.Join(filepath.Dir(path), "."+name[1:]) // by an agent that was killed
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(left, nil, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			l, err := Listen(t.Context(), path)
+			if err != nil {
+				t.Errorf("%s with %d bytes: %v", name, length, err)
+				continue
+			}
+			conn, err := net.Dial("unix", path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(conn.Close(), l.Close()); err != nil {
+				t.Error(err)
+			}
+			if left, err := os.ReadDir(filepath.Dir(path)); len(left) != 0 || err != nil {
+				t.Errorf("left behind: %v, %v", left, err)
+			}
+		}
+	}
+}
+
 // TestSocketTaken: what is somebody else's stays as it is, and the error says what to do.
 func TestSocketTaken(t *testing.T) {
 	served := place(t)

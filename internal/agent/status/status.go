@@ -89,7 +89,9 @@ type Parts struct {
 	Probes http.Handler
 	// Targets are where the application serves metrics.
 	Targets []scrape.Target
-	Log     *slog.Logger
+	// LocalMetrics serves metrics over loopback only.
+	LocalMetrics bool
+	Log          *slog.Logger
 }
 
 // Handler serves the paths of Istio's agent, and /debug/secretz.
@@ -100,6 +102,9 @@ func Handler(p Parts) http.Handler {
 	mux.Handle("GET "+probe.HookPrefix, p.Probes)
 	mux.HandleFunc("GET /healthz/ready", s.ready)
 	metrics := scrape.Handler(scrape.Options{Envoy: p.Envoy.Do, Targets: p.Targets, Own: s.metrics, Log: p.Log})
+	if p.LocalMetrics {
+		metrics = local(metrics)
+	}
 	mux.Handle("GET /stats/prometheus", metrics)
 	mux.Handle("GET /metrics", metrics)
 	mux.Handle("GET /debug/secretz", local(http.HandlerFunc(s.secretz)))

@@ -32,6 +32,7 @@ type world struct {
 	replacing bool
 	refused   string
 	restart   func()
+	local     bool // metrics over loopback only
 	orders    []string
 	asked     string
 	down      error
@@ -85,7 +86,7 @@ func (w *world) ask(method, path, from, host, origin string) *httptest.ResponseR
 	if w.names != nil {
 		n = w.names
 	}
-	Handler(Parts{Envoy: w, Life: w, Discovery: w, Secrets: w, Names: n, Restart: w.restart, Probes: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	Handler(Parts{Envoy: w, Life: w, Discovery: w, Secrets: w, Names: n, Restart: w.restart, LocalMetrics: w.local, Probes: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.probed = append(w.probed, r.URL.Path)
 	}), Log: slog.New(slog.DiscardHandler)}).ServeHTTP(rec, r)
 	return rec
@@ -270,5 +271,21 @@ func TestProbes(t *testing.T) {
 	}
 	if !slices.Equal(w.probed, want) {
 		t.Errorf("%q were passed on, want %q", w.probed, want)
+	}
+}
+
+// TestLocalMetrics: where metrics are for loopback only, no other host gets any, and all else stays as it is.
+func TestLocalMetrics(t *testing.T) {
+	w := &world{serving: true, local: true}
+	for _, c := range []struct {
+		path, from string
+		code       int
+	}{
+		{"/metrics", there, 403}, {"/stats/prometheus", there, 403}, {"/stats/prometheus", "[fd00::1]:1", 403}, {"/metrics", here, 200}, {"/stats/prometheus", "[::1]:1", 200},
+		{"/healthz/ready", there, 200}, {"/app-health/a/readyz", there, 200},
+	} {
+		if rec := w.call("GET", c.path, c.from); rec.Code != c.code {
+			t.Errorf("%s from %s: %d, want %d", c.path, c.from, rec.Code, c.code)
+		}
 	}
 }

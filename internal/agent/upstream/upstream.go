@@ -19,7 +19,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -31,6 +30,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
+	"github.com/pilotmesh/pilot/internal/agent/disk"
 	"github.com/pilotmesh/pilot/internal/compliance"
 )
 
@@ -200,7 +200,7 @@ func (d *Dialer) pool() (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	known := d.Roots != nil && pool.AppendCertsFromPEM(d.Roots())
-	text, err := os.ReadFile(d.RootsFile)
+	text, err := disk.Read(d.RootsFile)
 	switch {
 	case err == nil && pool.AppendCertsFromPEM(text), known:
 		return pool, nil
@@ -214,18 +214,14 @@ func (d *Dialer) pool() (*x509.CertPool, error) {
 
 // token reads the token.
 func (d *Dialer) token() (string, error) {
-	info, err := os.Stat(d.TokenFile)
+	text, err := disk.Read(d.TokenFile)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("the token %s does not exist; mount one there, or write one with pilotctl token create and name it with --tokenFile", d.TokenFile)
 	case err != nil:
 		return "", fmt.Errorf("the token: %w", err)
-	case info.Size() > maxToken:
-		return "", fmt.Errorf("the token %s has %d bytes, and the most is %d", d.TokenFile, info.Size(), maxToken)
-	}
-	text, err := os.ReadFile(d.TokenFile)
-	if err != nil {
-		return "", fmt.Errorf("the token: %w", err)
+	case len(text) > maxToken:
+		return "", fmt.Errorf("the token %s has %d bytes, and the most is %d", d.TokenFile, len(text), maxToken)
 	}
 	token := strings.TrimSpace(string(text))
 	if token == "" || strings.ContainsAny(token, " \t\r\n") {

@@ -16,7 +16,8 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
-	"github.com/google/renameio/v2"
+
+	files "github.com/pilotmesh/pilot/internal/agent/disk"
 )
 
 const (
@@ -51,6 +52,7 @@ func imageKey(digest string) string { return key("image", strings.TrimPrefix(dig
 // load reads the index, and removes what an earlier agent has left unfinished.
 func (c *Cache) load() {
 	c.index = map[string]entry{}
+	files.Sweep(c.o.Dir, indexFile)
 	left, err := filepath.Glob(filepath.Join(c.o.Dir, temporary+"*"))
 	for _, path := range left {
 		err = errors.Join(err, os.Remove(path))
@@ -218,7 +220,7 @@ func (c *Cache) note(sum, version string, keys ...string) {
 func (c *Cache) saveIndex() {
 	text, err := json.Marshal(c.index)
 	if err == nil {
-		err = renameio.WriteFile(filepath.Join(c.o.Dir, indexFile), text, 0o600, renameio.WithTempDir(c.o.Dir))
+		err = files.Replace(filepath.Join(c.o.Dir, indexFile), text)
 	}
 	if err != nil {
 		c.o.Log.Warn("the index of Wasm modules cannot be stored; after a restart, modules are fetched again", "error", err)

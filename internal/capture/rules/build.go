@@ -175,7 +175,8 @@ func (b builder) excludedPorts() []Rule {
 // unless a loopback range is to be. DNS servers on this host are left to the rules for DNS.
 func (b builder) toItself(o Owner) []Rule {
 	again := Match{Out: "lo", Destination: outside(b.loopback()), Protocol: TCP, NotTo: []uint16{b.TunnelPort}, Owner: o}
-	if b.DNS.Capture && o.Kind == User {
+	dns := len(b.servers()) > 0
+	if dns && o.Kind == User {
 		again.NotTo = []uint16{dnsPort, b.TunnelPort}
 	}
 	out := []Rule{{again, to(InRedirect)}}
@@ -184,7 +185,7 @@ func (b builder) toItself(o Owner) []Rule {
 	}
 	o.Not = true
 	others := Match{Out: "lo", Owner: o}
-	if b.DNS.Capture {
+	if dns {
 		others.Protocol, others.NotTo = TCP, []uint16{dnsPort}
 	}
 	return append(out, Rule{others, back()})

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -231,5 +232,11 @@ func (f *Flags) dns(s *Settings, host Host) error {
 		return nil
 	}
 	s.DNS = DNS{Capture: true, Servers: servers}
+	if !s.IPv6 {
+		six := slices.DeleteFunc(slices.Clone(servers), netip.Addr.Is4)
+		if len(six) > 0 {
+			s.Remarks = append(s.Remarks, fmt.Sprintf("--redirect-dns does not capture queries for the servers %v, because only IPv4 is captured; use --dual-stack, or name servers with IPv4 addresses", six))
+		}
+	}
 	return nil
 }

@@ -183,6 +183,27 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
+// TestServersOfIPv6: name servers whose queries are not captured, because only IPv4 is, are named.
+func TestServersOfIPv6(t *testing.T) {
+	const remark = "does not capture queries for the servers [fd00::10]"
+	for _, c := range []struct {
+		servers, flags string
+		remarked       bool
+	}{
+		{"fd00::10", "", true}, {"10.96.0.10 fd00::10", "", true}, {"10.96.0.10", "", false}, {"fd00::10", "--dual-stack", false}, {"fd00::10", "--capture-all-dns", false},
+	} {
+		h := host()
+		h.Addresses = []netip.Addr{netip.MustParseAddr("10.1.1.1"), netip.MustParseAddr("fd00::1")}
+		h.Resolv = func() ([]byte, error) {
+			return []byte("nameserver " + strings.ReplaceAll(c.servers, " ", "\nnameserver ")), nil
+		}
+		s, _, err := resolve("--redirect-dns "+c.flags, h)
+		if got := strings.Contains(strings.Join(s.Remarks, "\n"), remark); err != nil || got != c.remarked {
+			t.Errorf("%s with %q: %q, %v", c.servers, c.flags, s.Remarks, err)
+		}
+	}
+}
+
 // TestCleanupOptions: a flag of the capture that makes no sense does not keep it from being removed.
 func TestCleanupOptions(t *testing.T) {
 	set := pflag.NewFlagSet("clean", pflag.ContinueOnError)

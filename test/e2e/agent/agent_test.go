@@ -363,7 +363,7 @@ func TestCommandLine(t *testing.T) {
 		{nil, []string{"--help"}, 0, "proxy"},
 		{nil, []string{"proxy", "waypoint", somewhere}, 2, "write `proxy sidecar` or `proxy router`"},
 		{nil, []string{"proxy", "sidecar", "extra", somewhere}, 2, "accepts at most 1 arg"},
-		{nil, []string{"proxy", "--bogus"}, 2, "unknown flag: --bogus"},
+		{nil, []string{"proxy", "--bogus", "waypoint", somewhere}, 2, "write `proxy sidecar` or `proxy router`"},
 		{nil, []string{"proxy", somewhere, "--restarts=x"}, 2, `invalid argument "x" for "--restarts"`},
 		{nil, []string{"proxy", somewhere, "--proxyAdminPort="}, 2, "Envoy's admin interface has no port"},
 		{nil, []string{"proxy", somewhere, "--proxyAdminPort=15020"}, 2, "port 15020 is set for both"},

@@ -216,14 +216,14 @@ spec:
 	}
 }
 
-// TestBootstrapCannotBeWritten: the agent says why, and what to do.
+// TestBootstrapCannotBeWritten: the agent says why, and what to do. In memory there may be space for a bootstrap, but not for sockets.
 func TestBootstrapCannotBeWritten(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting a file system needs root")
 	}
 	t.Parallel()
 	for options, want := range map[string]string{
-		"size=4k,nr_inodes=3": "no space left on device; set --configPath to a directory that this user can write to, with free space",
+		"size=4k,nr_inodes=1": "no space left on device; run the agent where its user can write to that directory",
 		"ro":                  "read-only file system; set --configPath to a directory that this user can write to, with free space",
 	} {
 		t.Run(options, func(t *testing.T) {
