@@ -33,8 +33,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
-// mesh is a control plane with TLS, and what its clients need.
-type mesh struct {
+// secured is a control plane with TLS, and what its clients need.
+type secured struct {
 	*controlPlane
 	secure string
 	roots  string // the file with the roots of the control plane
@@ -44,7 +44,7 @@ type mesh struct {
 }
 
 // end ends the control plane, unless it has ended.
-func (m *mesh) end() {
+func (m *secured) end() {
 	m.t.Helper()
 	if m.ended {
 		return
@@ -56,15 +56,15 @@ func (m *mesh) end() {
 }
 
 // startSecure starts a control plane whose state is in a folder of its own.
-func startSecure(t *testing.T) *mesh {
+func startSecure(t *testing.T) *secured {
 	t.Helper()
 	return startPlugged(t, "")
 }
 
 // startPlugged starts one with a plugged-in authority, whose roots are in a file; with one of its own if that is empty.
-func startPlugged(t *testing.T, roots string) *mesh {
+func startPlugged(t *testing.T, roots string) *secured {
 	t.Helper()
-	m := &mesh{secure: free(t), state: statefile.Dir(t.TempDir()), roots: roots}
+	m := &secured{secure: free(t), state: statefile.Dir(t.TempDir()), roots: roots}
 	if roots == "" {
 		m.roots = m.state.Path("root-cert.pem")
 	}
@@ -79,7 +79,7 @@ func startPlugged(t *testing.T, roots string) *mesh {
 }
 
 // token issues a token.
-func (m *mesh) token(namespace, account string, valid time.Duration) string {
+func (m *secured) token(namespace, account string, valid time.Duration) string {
 	m.t.Helper()
 	text, err := m.tokens.Issue(namespace, account, []string{identity.Audience}, time.Now(), valid)
 	if err != nil {
@@ -89,7 +89,7 @@ func (m *mesh) token(namespace, account string, valid time.Duration) string {
 }
 
 // dial connects, with a certificate if there is one.
-func (m *mesh) dial(own *tls.Certificate) *grpc.ClientConn {
+func (m *secured) dial(own *tls.Certificate) *grpc.ClientConn {
 	m.t.Helper()
 	roots, err := os.ReadFile(m.roots)
 	if err != nil {
@@ -109,7 +109,7 @@ func (m *mesh) dial(own *tls.Certificate) *grpc.ClientConn {
 	return conn
 }
 
-func (m *mesh) with(token string) context.Context {
+func (m *secured) with(token string) context.Context {
 	if token == "" {
 		return m.t.Context()
 	}
@@ -117,7 +117,7 @@ func (m *mesh) with(token string) context.Context {
 }
 
 // certify asks for a certificate whose request names somebody else.
-func (m *mesh) certify(conn *grpc.ClientConn, token string, valid time.Duration, extra map[string]any) (*tls.Certificate, error) {
+func (m *secured) certify(conn *grpc.ClientConn, token string, valid time.Duration, extra map[string]any) (*tls.Certificate, error) {
 	m.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -159,7 +159,7 @@ func (m *mesh) certify(conn *grpc.ClientConn, token string, valid time.Duration,
 }
 
 // ask opens a stream as a proxy and returns how it ends, or nil if it is answered.
-func (m *mesh) ask(conn *grpc.ClientConn, token, id string, fields map[string]any) (discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient, error) {
+func (m *secured) ask(conn *grpc.ClientConn, token, id string, fields map[string]any) (discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient, error) {
 	m.t.Helper()
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(m.with(token))
 	if err != nil {
@@ -222,7 +222,7 @@ func TestIdentity(t *testing.T) {
 }
 
 // certificates is who gets a certificate.
-func (m *mesh) certificates(plain, certified *grpc.ClientConn) {
+func (m *secured) certificates(plain, certified *grpc.ClientConn) {
 	m.t.Helper()
 	for _, c := range []struct {
 		name   string
@@ -291,7 +291,7 @@ func TestRestartKeepsTheRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.end()
-	again := &mesh{secure: free(t), state: m.state, roots: m.roots, tokens: m.tokens}
+	again := &secured{secure: free(t), state: m.state, roots: m.roots, tokens: m.tokens}
 	again.controlPlane = start(t, "--secureGRPCAddr="+again.secure, "--stateDir="+string(m.state))
 	t.Cleanup(again.end)
 	again.ready()
@@ -301,7 +301,7 @@ func TestRestartKeepsTheRoot(t *testing.T) {
 }
 
 // hidden looks for keys and tokens in logs and pages.
-func (m *mesh) hidden(token string, own *tls.Certificate) {
+func (m *secured) hidden(token string, own *tls.Certificate) {
 	m.t.Helper()
 	var secrets []string
 	for part := range strings.SplitSeq(token, ".") {
