@@ -106,7 +106,7 @@ func findJudged(group, name string) *Kind {
 	return nil
 }
 
-// versionsOf returns the versions of a kind that API servers serve, if they are others than those of its group.
+// versionsOf returns the versions of a kind that API servers serve, if its group has others.
 func versionsOf(group, name string) []string {
 	switch {
 	case group == networkingGroup && name == "EnvoyFilter":

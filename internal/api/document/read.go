@@ -27,7 +27,7 @@ type Options struct {
 	// because a message does not tell a zero from an omitted field.
 	NotZero func(protoreflect.FieldDescriptor) string
 	// Written checks which fields of a message are written, even if they are empty, and calls fail for each mistake. Only Read can
-	// check this, because a message does not tell an empty list or text from an omitted field.
+	// check this, because an empty list or text and an omitted field are the same in a message.
 	Written func(d protoreflect.MessageDescriptor, v *Value, fail func(field, reason string))
 }
 
@@ -125,7 +125,7 @@ func (r *reader) message(p *Path, v *Value, d protoreflect.MessageDescriptor) {
 	}
 }
 
-// nullable reports whether API servers take null for a field: if its message is a wrapper that tells a zero from an omitted field.
+// nullable reports whether API servers take null for a field: if its message is a wrapper, for which zero and absent differ.
 func nullable(f protoreflect.FieldDescriptor) bool {
 	m := f.Message()
 	return m != nil && !f.IsList() && !f.IsMap() && wellKnown(m) && strings.HasSuffix(string(m.Name()), "Value")
@@ -163,7 +163,7 @@ func (r *reader) comma(open byte) {
 
 // unknown reports a field that the API module does not have. It is a mistake, unless the document is for a newer version of the
 // API: then it is ignored with a warning, except in two cases: when it looks like a misspelt field, and when the message is a
-// plain choice of which nothing else is set, because an ignored choice changes the meaning of what contains it (a match on an
+// plain choice without another alternative, because an ignored choice changes the meaning of what contains it (a match on an
 // unknown condition would match everything).
 func (r *reader) unknown(of *Value, m Member, at *Path, d protoreflect.MessageDescriptor) {
 	names := make([]string, d.Fields().Len())
@@ -306,7 +306,7 @@ func (r *reader) scalar(p *Path, v *Value, k protoreflect.Kind) {
 	r.json = append(r.json, v.Scalar...)
 }
 
-// numeric returns the number that a text stands for, where the JSON mapping of protobuf permits that, and else the value itself.
+// numeric returns the number in a text, where the JSON mapping of protobuf permits texts, and else the value itself.
 func (r *reader) numeric(v *Value) *Value {
 	if !r.JSON || v.Kind != String {
 		return v

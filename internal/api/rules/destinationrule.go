@@ -313,7 +313,7 @@ func localitiesOverlap(a, b string) bool {
 	return true
 }
 
-// checkLocality checks "region/zone/subzone", of which the tail may be left out or end with "*".
+// checkLocality checks "region/zone/subzone". The tail may be left out or end with "*".
 func checkLocality(s string) string {
 	if i := strings.IndexByte(s, '*'); i >= 0 && i < len(s)-1 {
 		return fmt.Sprintf("%s is not a locality: one * may stand at its end", document.Quote(s))
@@ -401,7 +401,7 @@ func (c *checker) clientTLS(p *document.Path, t *networking.ClientTLSSettings) {
 	}
 }
 
-// unverified checks settings beside insecureSkipVerify: what is not verified needs nothing to verify it by.
+// unverified refuses settings for verification beside insecureSkipVerify.
 func (c *checker) unverified(p *document.Path, t *networking.ClientTLSSettings, simple bool) {
 	for _, f := range []struct {
 		name string

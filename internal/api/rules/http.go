@@ -170,7 +170,7 @@ func (c *checker) headerMatch(p *document.Path, name string, m *networking.Strin
 	}
 }
 
-// isClaim reports whether the name of a header to match stands for a claim of a token.
+// isClaim reports whether the name of a header to match names a claim of a token.
 func isClaim(name string) bool {
 	return len(name) >= len(claimKey) && strings.EqualFold(name[:len(claimKey)], claimKey)
 }

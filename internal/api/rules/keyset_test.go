@@ -9,7 +9,7 @@ import (
 
 // TestSymmetricKey: a key with which tokens are made is remarked where everybody reads it, without being quoted.
 func TestSymmetricKey(t *testing.T) {
-	for keys, want := range map[string]int{`{"keys":[{"kty":"RSA"},{"kty":"oct","k":"c2VjcmV0"}]}`: 1, `{"keys":[{"kty":"RSA"}]}`: 0} {
+	for keys, want := range map[string]int{`{"keys":[{"kty":"RSA","n":"AQ","e":"AQAB"},{"kty":"oct","k":"c2VjcmV0"}]}`: 1, `{"keys":[{"kty":"RSA","n":"AQ","e":"AQAB"}]}`: 0} {
 		findings := RequestAuthentication(&security.RequestAuthentication{JwtRules: []*security.JWTRule{{Issuer: "me", Jwks: keys}}}, About{})
 		if len(findings) != want {
 			t.Errorf("%s: %v", keys, findings)

@@ -26,7 +26,7 @@ func Mesh(m *meshconfig.MeshConfig) []document.Finding {
 
 func (c *checker) mesh(m *meshconfig.MeshConfig) {
 	at := (*document.Path)(nil)
-	c.port(at.Field("proxyListenPort"), uint32(max(m.ProxyListenPort, 0)))
+	c.listenPort(at.Field("proxyListenPort"), m.ProxyListenPort)
 	c.connectTimeout(at.Field("connectTimeout"), m.ConnectTimeout)
 	c.portOrZero(at.Field("proxyInboundListenPort"), m.ProxyInboundListenPort)
 	c.portOrZero(at.Field("proxyHttpPort"), m.ProxyHttpPort)
@@ -87,6 +87,13 @@ func (c *checker) accessLog(m *meshconfig.MeshConfig) {
 		c.warn(format, "%s: the default format is used", reason)
 	} else if minor, operator := syntax.EnvoyFor(m.AccessLogFormat); operator != "" {
 		c.warn(format, "%%%s%% needs Envoy 1.%d: proxies with an older one log in the default format", operator, minor)
+	}
+}
+
+// listenPort checks a port that has a default, so that it is 0 only if that is written.
+func (c *checker) listenPort(p *document.Path, n int32) {
+	if n >= 0 { // no field may have a negative number: shapes refuses it
+		c.port(p, uint32(n))
 	}
 }
 

@@ -24,8 +24,8 @@ func (c *checker) proxyConfig(p *document.Path, d *meshconfig.ProxyConfig) {
 		c.fail(p.Field("serviceCluster"), "must not be empty")
 	}
 	c.rule(p.Field("discoveryAddress"), syntax.HostPort(d.DiscoveryAddress))
-	c.port(p.Field("proxyAdminPort"), uint32(max(d.ProxyAdminPort, 0)))
-	c.port(p.Field("statusPort"), uint32(max(d.StatusPort, 0)))
+	c.listenPort(p.Field("proxyAdminPort"), d.ProxyAdminPort)
+	c.listenPort(p.Field("statusPort"), d.StatusPort)
 	if a := d.ControlPlaneAuthPolicy; a != meshconfig.AuthenticationPolicy_NONE && a != meshconfig.AuthenticationPolicy_MUTUAL_TLS {
 		c.fail(p.Field("controlPlaneAuthPolicy"), "must be NONE or MUTUAL_TLS, not %s", a)
 	}
@@ -62,7 +62,7 @@ func (c *checker) pollDelay(p *document.Path, k interface{ GetPollDelay() *durat
 	}
 }
 
-// hostIP is a variable that stands for an address, which is known only on the host of the proxy.
+// hostIP is a variable for an address that is known only on the host of the proxy.
 const hostIP = "$(HOST_IP)"
 
 // collectors checks the addresses to which proxies report.

@@ -94,7 +94,7 @@ func checkKeyURL(s string) string {
 	return ""
 }
 
-// keys checks keys that stand in a rule: a set of them, or one.
+// keys checks the keys in a rule: a set of them, or one.
 func (c *checker) keys(p *document.Path, text string) {
 	if len(text) > syntax.MaxKeySet {
 		c.fail(p, "has %d bytes, the limit is %d", len(text), syntax.MaxKeySet)

@@ -3,7 +3,7 @@
 // warns instead of refusing the object.
 //
 // The rules are in four groups: package syntax checks single texts, shapes.go checks single fields wherever their message occurs,
-// package presence checks what is written even if it is empty, and one file per kind checks how fields depend on each other.
+// package presence checks fields that are written without content, and one file per kind checks how fields depend on each other.
 //
 // The package is pure: it has no goroutines, reads no files and no clock.
 package rules

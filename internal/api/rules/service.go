@@ -239,7 +239,7 @@ func (c *checker) partial(p *document.Path, host string, resolution networking.S
 	}
 }
 
-// severalHosts checks the ports of a service with several hosts: only what names its host in each connection can be told apart.
+// severalHosts checks the ports of a service with several hosts: each connection must name its host.
 func (c *checker) severalHosts(p *document.Path, s *networking.ServiceEntry) {
 	if len(s.Hosts) < 2 || s.Resolution == networking.ServiceEntry_NONE {
 		return
@@ -256,7 +256,7 @@ func (c *checker) severalHosts(p *document.Path, s *networking.ServiceEntry) {
 	}
 	dns := s.Resolution == networking.ServiceEntry_DNS || s.Resolution == networking.ServiceEntry_DNS_ROUND_ROBIN
 	if dns && shared && len(s.Addresses) > 0 {
-		c.warn(p.Field("addresses"), "the %d hosts share the addresses, so connections to them are told apart by the host that they name only; write a ServiceEntry for each host", len(s.Hosts))
+		c.warn(p.Field("addresses"), "the %d hosts share the addresses, so only the host that a connection names decides which service it reaches; write a ServiceEntry for each host", len(s.Hosts))
 	}
 }
 

@@ -287,6 +287,9 @@ func (c *checker) shape(p *document.Path, v protoreflect.Value, f protoreflect.F
 	}
 	switch f.Kind() {
 	case protoreflect.MessageKind:
+		if f.FullName() == "istio.networking.v1beta1.ProxyConfig.concurrency" && numeric(v) < 0 {
+			c.fail(p, "must not be negative, but is %v; 0 stands for all cores", numeric(v))
+		}
 		if f.Message().ParentFile().Package() != "google.protobuf" {
 			c.shapes(p, v.Message())
 		}

@@ -1,14 +1,16 @@
 // Package envoy checks what users patch in messages of Envoy's API: whether Envoy could read it.
 //
-// The package is pure. It knows the names of all messages of the API (types.txt), and the fields of those that are linked into the
-// program. A message whose fields it does not know is accepted.
+// The package is pure. It knows the names of all messages of the API (types.txt), and the fields of the messages that the program
+// links. It accepts a message whose fields it does not know.
 package envoy
 
 import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -23,7 +25,7 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listener "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	route "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	router "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	cors "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
 	manager "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 
 	// Extensions that are patched most.
@@ -33,7 +35,6 @@ import (
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/compression/gzip/compressor/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/buffer/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/compressor/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_authz/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
@@ -43,6 +44,7 @@ import (
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/lua/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ratelimit/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/wasm/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/proxy_protocol/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
@@ -72,18 +74,38 @@ func Check(object string, value *structpb.Struct) (refused, remark string) {
 	default:
 		return fmt.Sprintf("is no %s of Envoy's API: %s", m.ProtoReflect().Descriptor().Name(), reason), ""
 	}
-	if name := foreign(value.GetFields()); name != "" {
-		return "", fmt.Sprintf("%s is an extension of Istio's own proxy; an unmodified Envoy refuses the listener that has it", name)
+	linked := true
+	for _, name := range typesIn(value, nil) {
+		if isForeign(name) {
+			return "", fmt.Sprintf("%s is an extension of Istio's own proxy; an unmodified Envoy refuses the listener that has it", name)
+		}
+		_, err := protoregistry.GlobalTypes.FindMessageByName(protoreflect.FullName(name))
+		linked = linked && err == nil
 	}
-	proto.Reset(m)
-	if err := (protojson.UnmarshalOptions{Resolver: resolver{}}).Unmarshal(text, m); err != nil && !strings.Contains(err.Error(), unknownFields) {
-		return "", "Envoy refuses it: " + reasonOf(err)
+	if linked {
+		if refused, remark = strictly(m, text); refused != "" || remark != "" {
+			return refused, remark
+		}
 	}
 	if _, named := value.GetFields()["name"]; named && isExtension(object) && value.GetFields()["typed_config"] == nil &&
 		value.GetFields()["typedConfig"] == nil && value.GetFields()["config_discovery"] == nil && value.GetFields()["configDiscovery"] == nil {
 		return "", "names an extension and does not configure it; add typed_config"
 	}
 	return "", ""
+}
+
+// strictly reads a value whose messages are all linked, without passing over what Envoy does not know.
+func strictly(m proto.Message, text []byte) (refused, remark string) {
+	proto.Reset(m)
+	err := protojson.UnmarshalOptions{Resolver: resolver{}}.Unmarshal(text, m)
+	reason := reasonOf(err)
+	switch {
+	case err == nil:
+		return "", ""
+	case strings.HasPrefix(reason, "invalid value for enum"):
+		return fmt.Sprintf("is no %s of Envoy's API: %s", m.ProtoReflect().Descriptor().Name(), reason), ""
+	}
+	return "", "Envoy refuses it: " + reason
 }
 
 // isExtension reports whether a patch is about an extension by itself.
@@ -153,28 +175,24 @@ func isForeign(name string) bool {
 	return strings.HasPrefix(name, "istio.") || strings.HasPrefix(name, "stats.") || strings.HasPrefix(name, "io.istio.")
 }
 
-// foreign returns the type of an extension that an unmodified Envoy lacks; "" if none is named.
-func foreign(fields map[string]*structpb.Value) string {
-	for key, v := range fields {
-		if name := nameOf(v.GetStringValue()); key == "@type" && isForeign(name) {
-			return name
+// typesIn appends the names of the messages that a value names by @type.
+func typesIn(value *structpb.Struct, names []string) []string {
+	for _, key := range slices.Sorted(maps.Keys(value.GetFields())) {
+		v := value.Fields[key]
+		if key == "@type" {
+			names = append(names, nameOf(v.GetStringValue()))
 		}
-		if name := foreign(v.GetStructValue().GetFields()); name != "" {
-			return name
+		if v.GetStructValue() != nil {
+			names = typesIn(v.GetStructValue(), names)
 		}
 		for _, item := range v.GetListValue().GetValues() {
-			if name := foreign(item.GetStructValue().GetFields()); name != "" {
-				return name
-			}
+			names = typesIn(item.GetStructValue(), names)
 		}
 	}
-	return ""
+	return names
 }
 
 func nameOf(url string) string { return url[strings.LastIndexByte(url, '/')+1:] }
-
-// unknownFields marks errors about a message whose fields are not known.
-const unknownFields = "fields are not known"
 
 // resolver finds the messages that the type of an Any names. For one that is not linked it returns a message without fields.
 type resolver struct{}
@@ -192,7 +210,7 @@ func (resolver) FindMessageByURL(url string) (protoreflect.MessageType, error) {
 	case !errors.Is(err, protoregistry.NotFound):
 		return nil, err
 	case known()[name] || isForeign(name):
-		return (*router.Router)(nil).ProtoReflect().Type(), nil
+		return (*cors.Cors)(nil).ProtoReflect().Type(), nil
 	}
 	return nil, fmt.Errorf("Envoy knows no message %s; types of version 2 of its API are gone", name)
 }

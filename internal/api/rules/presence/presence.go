@@ -1,5 +1,5 @@
-// Package presence checks which fields of an object are written, even if they are empty: a message does not tell these from omitted
-// ones, so its rules do not see them.
+// Package presence checks which fields of an object are written, even if they are empty. In a message an empty field and an omitted
+// one are the same, so rules for messages do not see the difference.
 //
 // The package is pure.
 package presence
@@ -12,7 +12,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/document"
 )
 
-// exclusive lists the fields of which an object has one at most, even if they are empty.
+// exclusive lists groups of fields that exclude each other, even if they are empty.
 func exclusive(message protoreflect.FullName) [][]string {
 	switch strings.TrimPrefix(string(message), "istio.") {
 	case "security.v1beta1.AuthorizationPolicy", "security.v1beta1.RequestAuthentication", "telemetry.v1alpha1.Telemetry", "extensions.v1alpha1.WasmPlugin":

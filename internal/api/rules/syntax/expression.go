@@ -93,7 +93,7 @@ func (p *expressionParser) expression(depth int) {
 	}
 }
 
-// binaryOperators are the operators between two operands; those that bind least come first.
+// binaryOperators are the operators between two operands, beginning with the ones that bind least.
 func binaryOperators(level int) []string {
 	return [][]string{{"||"}, {"&&"}, {"<", "<=", ">=", ">", "==", "!=", "in"}, {"+", "-"}, {"*", "/", "%"}}[level]
 }

@@ -14,7 +14,7 @@ import (
 func ModuleURL(s string) string {
 	const form = "write an address like oci://registry.example.com/filter:1.0, https://example.com/filter.wasm or file:///opt/filter.wasm"
 	u, err := url.ParseRequestURI(s)
-	if err != nil {
+	if err != nil && !strings.Contains(s, "://") {
 		u, err = url.ParseRequestURI("http://" + s)
 		if err == nil && strings.ContainsAny(s, " \t") {
 			return fmt.Sprintf("%s has a blank; %s", document.Quote(s), form)
