@@ -3,6 +3,8 @@ package main
 import (
 	"io"
 	"log/slog"
+	"strings"
+	"time"
 
 	"github.com/pilotmesh/pilot/internal/admin"
 	"github.com/pilotmesh/pilot/internal/config"
@@ -30,6 +32,13 @@ func logCommit(log *slog.Logger, c push.Commit) {
 	for _, n := range c.Cells {
 		cells += n
 	}
+	if len(c.Changed) > 0 {
+		names := make([]string, len(c.Changed))
+		for i, k := range c.Changed {
+			names[i] = k.String()
+		}
+		log = log.With("changed", strings.Join(names, ", "))
+	}
 	say := log.Info
 	if len(c.Objects) == 0 {
 		say = log.Debug
@@ -38,18 +47,38 @@ func logCommit(log *slog.Logger, c push.Commit) {
 		"classes", c.Classes, "streams", c.Streams, "ms", float64(c.Duration.Microseconds())/1000)
 }
 
-// logProblems logs new problems.
-func logProblems(log *slog.Logger, news []admin.Problem) {
-	for i, p := range news {
+// logNews logs what has changed among the problems: up to loggedProblems lines of each kind.
+func logNews(log *slog.Logger, n admin.News) {
+	for i, p := range n.Raised {
 		if i == loggedProblems {
-			log.Warn("there are more new problems; /debug/problemz lists all", "more", len(news)-i)
-			return
+			log.Warn("there are more new problems; /debug/problemz lists all", "more", len(n.Raised)-i)
+			break
 		}
 		say := log.Info
 		if p.Level == "error" {
 			say = log.Warn
 		}
-		say("problem", "severity", p.Level, "object", p.Object.Key().String(), "file", p.File, "line", p.Line,
-			"field", p.Field, "reason", p.Reason)
+		say("problem", append([]any{"revision", p.Revision, "severity", p.Level}, describe(p)...)...)
 	}
+	for i, p := range n.Mended {
+		if i == loggedProblems {
+			log.Info("more problems are mended; /debug/problemz lists those that are left", "more", len(n.Mended)-i)
+			break
+		}
+		log.Info("problem mended", append([]any{"revision", n.Revision, "after", time.Since(p.Since).Round(time.Millisecond).String()}, describe(p)...)...)
+	}
+}
+
+// describe returns the attributes of a problem that are known.
+func describe(p admin.Problem) (list []any) {
+	if p.Object != (admin.Object{}) {
+		list = append(list, "object", p.Object.Key().String())
+	}
+	if p.File != "" {
+		list = append(list, "file", p.File, "line", p.Line)
+	}
+	if p.Field != "" {
+		list = append(list, "field", p.Field)
+	}
+	return append(list, "reason", p.Reason)
 }

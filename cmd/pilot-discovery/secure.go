@@ -172,6 +172,10 @@ func (x *secure) callers(access *rest.Config) (identity.Authenticator, error) {
 		list = append(list, c.Rule.Accept(c.Audiences, &http.Client{Timeout: fetchLimit}, x.trust.first, time.Now))
 	}
 	if !writes(x.settings) {
+		// pilotctl issues tokens only where a control plane has made the key.
+		if _, err := identity.LoadLocalKey(statefile.Dir(c.StateDir)); err != nil {
+			return nil, err
+		}
 		list = append(list, identity.LocalTokens(statefile.Dir(c.StateDir), c.Audiences, x.trust.first, time.Now))
 	}
 	if access == nil {

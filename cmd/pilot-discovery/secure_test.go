@@ -62,7 +62,7 @@ func startSecure(t *testing.T) *mesh {
 	t.Cleanup(m.end)
 	m.ready()
 	var err error
-	if m.tokens, err = identity.LoadLocalKey(m.state); err != nil {
+	if m.tokens, err = identity.OpenLocalKey(m.state); err != nil { // which the control plane has made
 		t.Fatal(err)
 	}
 	return m

@@ -192,6 +192,10 @@ func TestServe(t *testing.T) {
 	c.until("/debug/config_dump?proxyID=web-1.shop&types=eds", func(_ int, body string) bool { return strings.Contains(body, "10.1.0.2") })
 	c.until("/metrics", func(_ int, body string) bool { return strings.Contains(body, `pilot_problems{level="error"} 1`) })
 
+	c.write("broken.yaml", "# mended")
+	c.until("/debug/problemz", func(_ int, body string) bool { return !strings.Contains(body, "broken.yaml") })
+	c.until("/ready", func(int, string) bool { return strings.Contains(c.said(), "problem mended") })
+
 	if code := c.stop(); code != run.ExitDone {
 		t.Errorf("exit %d\n%s", code, c.said())
 	}
@@ -204,13 +208,18 @@ func TestServe(t *testing.T) {
 // checkLog looks for what must have been said, in JSON.
 func checkLog(t *testing.T, log string) {
 	t.Helper()
-	want := map[string]bool{"command line": false, "starting": false, "commit": false, "ready": false, "problem": false, "stopped": false}
+	want := map[string]bool{"command line": false, "starting": false, "commit": false, "ready": false, "problem": false, "problem mended": false, "stopped": false}
+	changed := false
 	for line := range strings.Lines(log) {
-		var entry struct{ Msg, Remark string }
+		var entry struct{ Msg, Remark, Changed string }
 		if err := json.Unmarshal([]byte(line), &entry); err != nil {
 			t.Errorf("not JSON: %s", line)
 		}
 		want[entry.Msg] = true
+		changed = changed || strings.HasPrefix(entry.Changed, "ServiceEntry shop/")
+	}
+	if !changed {
+		t.Errorf("no commit names an object:\n%s", log)
 	}
 	for msg, said := range want {
 		if !said {

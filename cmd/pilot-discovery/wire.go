@@ -84,7 +84,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	addPages(g, s, pages, log)
 	g.Add(run.Actor{Name: "loop", Run: loop.Run})
 	g.Add(run.Actor{Name: "problems", Run: func(ctx context.Context) error {
-		return board.Follow(ctx, loop, committed, func(news []admin.Problem) { logProblems(log, news) })
+		return board.Follow(ctx, loop, committed, func(news admin.News) { logNews(log, news) })
 	}})
 	for _, one := range sources {
 		addSource(g, one, share(metrics.Counting(loop)), ready)

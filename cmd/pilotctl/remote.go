@@ -68,13 +68,13 @@ func proxyStatus() *cobra.Command {
 		Short:   "Show whether each proxy is up to date",
 		Long: `proxy-status shows for each connected proxy and resource type whether the proxy is up to date:
 
-  SYNCED    the proxy has acknowledged the last response
+  SYNCED    the proxy has acknowledged the last response, or had everything when it connected
   STALE     the proxy has not answered the last response yet; the time and the resources are shown below the table. Envoy
             does not acknowledge clusters while one of them is warming
   WARMING   the proxy has acknowledged the last response, and does not use all of it yet: it waits for certificates, routes or
             endpoints; the resources are shown below the table. Agents of Pilot report that
-  REJECTED  the proxy has rejected the last response; the reason is shown below the table
-  NOT SENT  the proxy has subscribed, and there is no response yet
+  REJECTED  the proxy has rejected the last response, and what it rejected is still wanted; the reason is shown below the table
+  NOT SENT  the proxy has subscribed, something is owed to it, and there is no response yet
   IGNORED   the proxy has not subscribed
 
 A proxy whose agent could not reach any control plane, and therefore had stale configuration, is named below the table for an

@@ -33,6 +33,7 @@ func tokenCreate() *cobra.Command {
 service account, and shows the certificate from then on.
 
 The token is signed with a key in the state folder of the control plane, so run this on the host and as the user of the control plane.
+The control plane makes the key when it starts. A folder without a key is refused, because no control plane would accept the token.
 Whoever has the token can be that service account until it expires: give it to the proxy's host only, in a file that only the agent
 can read. To make all tokens invalid, remove token-key.pem from the state folder.`,
 		Example: `  pilotctl token create --service-account shop/reviews > reviews.token
@@ -43,6 +44,7 @@ can read. To make all tokens invalid, remove token-key.pem from the state folder
 	account := f.String("service-account", "", "the service account, as NAMESPACE/NAME")
 	dir := f.String("stateDir", statefile.Default(os.LookupEnv), "the state folder of the control plane")
 	valid := f.Duration("expiration", 24*time.Hour, "how long the token is valid")
+	create := f.Bool("new", false, "make a key if the state folder has none, before the control plane runs for the first time")
 	audiences := f.StringSlice("audience", []string{identity.Audience}, "for whom the token is")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *account == "" {
@@ -58,7 +60,11 @@ can read. To make all tokens invalid, remove token-key.pem from the state folder
 		if len(*audiences) == 0 {
 			return run.Usage(errors.New("--audience is empty"))
 		}
-		key, err := identity.LoadLocalKey(statefile.Dir(*dir))
+		load := identity.OpenLocalKey
+		if *create {
+			load = identity.LoadLocalKey
+		}
+		key, err := load(statefile.Dir(*dir))
 		if err != nil {
 			return err
 		}
@@ -66,6 +72,7 @@ can read. To make all tokens invalid, remove token-key.pem from the state folder
 		if err != nil {
 			return err
 		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "token for %s/%s, valid until %s\n", namespace, name, time.Now().Add(*valid).UTC().Format(time.RFC3339))
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), token)
 		return err
 	}

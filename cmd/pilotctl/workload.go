@@ -288,7 +288,7 @@ func (s folder) MachineRoots(context.Context, string) ([]byte, error) {
 
 // Token implements origin.
 func (s folder) Token(_ context.Context, namespace, account, audience string, valid time.Duration) ([]byte, error) {
-	key, err := identity.LoadLocalKey(s.dir)
+	key, err := identity.OpenLocalKey(s.dir)
 	if err != nil {
 		return nil, err
 	}

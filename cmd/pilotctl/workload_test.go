@@ -41,6 +41,9 @@ func TestConfigureOffline(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "root-cert.pem"), []byte("roots"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := identity.LoadLocalKey(statefile.Dir(dir)); err != nil {
+		t.Fatal(err)
+	}
 	out, err := configure(t, "x", "workload", "entry", "configure", "-f", "group.yaml", "--stateDir", dir, "--ingressIP", "192.0.2.1", "--autoregister", "-o", "out")
 	if err != nil || !strings.Contains(out, "remark: --autoregister: a control plane that reads files registers no proxies") {
 		t.Fatalf("%v\n%s", err, out)

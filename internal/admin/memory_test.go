@@ -49,15 +49,15 @@ func TestBoard(t *testing.T) {
 	}
 }
 
-// TestFollow: every problem is told once, when it comes up, with the place of its object.
+// TestFollow: each problem is reported once when it is raised, and once when it is mended, with the place of its object.
 func TestFollow(t *testing.T) {
 	reviews := api.Key{Kind: "ServiceEntry", Namespace: "shop", Name: "reviews"}
 	w := newWorld(t, shop, api.Problem{Object: reviews, Severity: api.Error, Reason: "one"})
 	var list []Problem
 	w.read("/debug/problemz", &list) // somebody who looks takes nothing away
-	committed, told := make(chan struct{}), make(chan []Problem)
+	committed, told := make(chan struct{}), make(chan News)
 	w.background(func(ctx context.Context) {
-		_ = w.options.Board.Follow(ctx, w.loop, committed, func(news []Problem) {
+		_ = w.options.Board.Follow(ctx, w.loop, committed, func(news News) {
 			select {
 			case told <- news:
 			case <-ctx.Done():
@@ -65,13 +65,20 @@ func TestFollow(t *testing.T) {
 		})
 	})
 	committed <- struct{}{}
-	if news := <-told; len(news) != 1 || news[0].Reason != "one" || news[0].File != "mesh.yaml" || news[0].Line != 2 {
+	if news := <-told; len(news.Raised) != 1 || news.Raised[0].Reason != "one" || news.Raised[0].File != "mesh.yaml" || news.Raised[0].Line != 2 {
 		t.Errorf("got %+v", news)
 	}
 	w.loop.Apply(source.Batch{Source: sourceName, Synced: true, Problems: []source.ProblemEvent{
 		{Problem: api.Problem{Object: reviews, Severity: api.Warning, Reason: "two"}},
 	}})
-	if news := <-told; len(news) != 1 || news[0].Reason != "two" { // found without being called
+	if news := <-told; len(news.Raised) != 1 || len(news.Mended) != 0 || news.Raised[0].Reason != "two" { // found without being called
+		t.Errorf("got %+v", news)
+	}
+	w.loop.Apply(source.Batch{Source: sourceName, Synced: true, Problems: []source.ProblemEvent{
+		{Problem: api.Problem{Object: reviews, Severity: api.Warning, Reason: "two"}, Gone: true},
+	}})
+	news := <-told
+	if len(news.Raised) != 0 || len(news.Mended) != 1 || news.Mended[0].Reason != "two" || news.Mended[0].Line != 2 || news.Mended[0].Since.IsZero() {
 		t.Errorf("got %+v", news)
 	}
 }

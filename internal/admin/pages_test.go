@@ -158,6 +158,31 @@ func TestSync(t *testing.T) {
 	}
 }
 
+// TestSyncResumed: a proxy that has everything when it connects is in sync, although it was sent nothing.
+func TestSyncResumed(t *testing.T) {
+	w := newWorld(t, shop)
+	former, clusters := w.connect("web-1.shop")
+	former.answer(clusters, "")
+	former.send(subscribeListeners())
+	listeners := former.receive()
+	former.answer(listeners, "")
+	again := subscribeListeners()
+	again.InitialResourceVersions = map[string]string{}
+	for _, l := range listeners.Resources {
+		again.InitialResourceVersions[l.Name] = l.Version
+	}
+	c, clusters := w.connect("web-2.shop")
+	c.answer(clusters, "")
+	c.send(again)
+	now := eventually(w, "/debug/syncz?proxyID=web-2.shop", func(l []Sync) bool { return len(l) == 1 && l[0].Types["LDS"].State != Unwatched })[0]
+	if now.Types["LDS"].State != Synced || now.ListenerSent == "" || now.ListenerSent != now.ListenerAcked {
+		t.Errorf("got %+v", now)
+	}
+	if status := eventually(w, "/debug/push_status", func(PushStatus) bool { return true }); len(status.Behind) != 0 {
+		t.Errorf("behind: %v", status.Behind)
+	}
+}
+
 // dump is what of a config dump these tests look at.
 type dump struct {
 	Proxy    string

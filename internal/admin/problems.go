@@ -56,7 +56,8 @@ type Board struct {
 	current omap.Map[omap.Name, api.Problem]
 	since   map[omap.Name]moment
 	counts  map[api.Severity]int
-	untold  []Problem // not taken by news yet
+	// raised and mended are the changes that news has not taken yet.
+	raised, mended []Problem
 }
 
 type moment struct {
@@ -79,11 +80,16 @@ func (b *Board) Update(revision store.Revision, problems omap.Map[omap.Name, api
 			b.counts[c.Old.Severity]--
 		} else {
 			b.since[c.Key] = moment{revision, now}
-			b.untold = append(b.untold, NewProblem(c.New))
+			fresh := NewProblem(c.New)
+			fresh.Revision, fresh.Since = revision, now
+			b.raised = append(b.raised, fresh)
 		}
 		if c.HasNew {
 			b.counts[c.New.Severity]++
 		} else {
+			gone := NewProblem(c.Old)
+			gone.Revision, gone.Since = b.since[c.Key].revision, b.since[c.Key].at
+			b.mended = append(b.mended, gone)
 			delete(b.since, c.Key)
 		}
 	}
@@ -93,17 +99,27 @@ func (b *Board) Update(revision store.Revision, problems omap.Map[omap.Name, api
 // look updates the board with the present problems. It runs on the loop.
 func (b *Board) look(v *push.View) { b.Update(v.Graph.Revision(), v.Problems) }
 
-// news returns the problems that were raised since the last call, with their positions. It runs on the loop.
-func (b *Board) news(v *push.View) []Problem {
+// News is what has changed among the problems.
+type News struct {
+	// Revision is the present one.
+	Revision store.Revision
+	// Raised are new problems, and Mended are former ones. Both have their positions, and the revision and time when they were raised.
+	Raised, Mended []Problem
+}
+
+// news returns what has changed since the last call. It runs on the loop.
+func (b *Board) news(v *push.View) News {
 	b.look(v)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	fresh := b.untold
-	b.untold = nil
-	for i := range fresh {
-		fresh[i].place(v)
+	n := News{Revision: v.Graph.Revision(), Raised: b.raised, Mended: b.mended}
+	b.raised, b.mended = nil, nil
+	for _, list := range [][]Problem{n.Raised, n.Mended} {
+		for i := range list {
+			list[i].place(v)
+		}
 	}
-	return fresh
+	return n
 }
 
 // place sets the position of a problem to that of its object if it has none. Problems from queries have no position, so that moving
@@ -115,9 +131,9 @@ func (p *Problem) place(v *push.View) {
 	}
 }
 
-// Follow updates the board after each commit until ctx ends, and reports new problems. First builds raise problems without a commit,
+// Follow updates the board after each commit until ctx ends, and reports problems that were raised or mended. First builds raise problems without a commit,
 // so it also looks for problems at intervals.
-func (b *Board) Follow(ctx context.Context, m push.Inspector, committed <-chan struct{}, tell func(news []Problem)) error {
+func (b *Board) Follow(ctx context.Context, m push.Inspector, committed <-chan struct{}, report func(News)) error {
 	again := time.NewTicker(time.Second)
 	defer again.Stop()
 	for {
@@ -127,8 +143,8 @@ func (b *Board) Follow(ctx context.Context, m push.Inspector, committed <-chan s
 		case <-committed:
 		case <-again.C:
 		}
-		if news, err := push.Look(ctx, m, b.news); err == nil && len(news) > 0 {
-			tell(news)
+		if news, err := push.Look(ctx, m, b.news); err == nil && len(news.Raised)+len(news.Mended) > 0 {
+			report(news)
 		}
 	}
 }

@@ -31,7 +31,7 @@ const (
 	Warming State = "WARMING"
 	// Rejected: it rejected the last response.
 	Rejected State = "REJECTED"
-	// NotSent: it has subscribed and not received a response yet.
+	// NotSent: it has subscribed, resources of the type are missing or old there, and no response was sent yet.
 	NotSent State = "NOT SENT"
 	// Unwatched: it has not subscribed.
 	Unwatched State = "IGNORED"
@@ -225,12 +225,17 @@ func (s stream) sync() Sync {
 	return out
 }
 
+// resumedNonce is reported where no response was needed, because istioctl shows a type without a nonce as NOT SENT.
+const resumedNonce = "resumed"
+
 // nonces returns the last nonce sent, and the same nonce again if it was acknowledged, because tools compare the two.
 func nonces(t protocol.TypeStatus) (sent, acked string) {
+	sent = t.Nonce
 	if stateOf(t) == Synced {
-		acked = t.Nonce
+		sent = cmp.Or(sent, resumedNonce)
+		acked = sent
 	}
-	return t.Nonce, acked
+	return sent, acked
 }
 
 func stateOf(t protocol.TypeStatus) State {
@@ -239,7 +244,7 @@ func stateOf(t protocol.TypeStatus) State {
 		return Unwatched
 	case t.Rejected != "":
 		return Rejected
-	case t.Nonce == "":
+	case t.Nonce == "" && !resumed(t):
 		return NotSent
 	case t.InFlight:
 		return Stale
@@ -247,12 +252,15 @@ func stateOf(t protocol.TypeStatus) State {
 	return Synced
 }
 
+// resumed reports whether a proxy that was sent nothing on this stream has everything: it has said so when it connected.
+func resumed(t protocol.TypeStatus) bool { return t.Sent > 0 && t.Behind.IsZero() }
+
 // wantState returns the state of a type that is answered separately for each proxy.
 func wantState(w protocol.WantStatus) State {
 	switch {
 	case w.Rejected != "":
 		return Rejected
-	case w.Nonce == "":
+	case w.Nonce == "" && w.Owed:
 		return NotSent
 	case w.Unanswered:
 		return Stale

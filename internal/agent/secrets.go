@@ -144,7 +144,7 @@ func serveSecrets(ctx context.Context, group *run.Group, s *config.Settings, c b
 		return nil, err
 	}
 	own.mounted = files
-	server := grpc.NewServer()
+	server := grpc.NewServer(run.AllowPings())
 	secret.NewServer(board).Register(server)
 	group.Add(run.Actor{Name: "certificate files", Run: files.Run})
 	// The group stops this server after Envoy has ended, so no client is left to wait for.

@@ -38,15 +38,32 @@ type LocalKey struct {
 	id  string
 }
 
+// OpenLocalKey returns the key in a state folder, and an error if there is none.
+func OpenLocalKey(dir statefile.Dir) (*LocalKey, error) {
+	content, err := dir.Read(tokenKeyFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s does not exist, so no control plane that accepts local tokens has its state in %s; "+
+			"name its folder with --stateDir, or make a key there with pilotctl token create --new", dir.Path(tokenKeyFile), dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the key of tokens: %w", err)
+	}
+	return readLocalKey(dir, content)
+}
+
 // LoadLocalKey returns the key in a state folder, and creates it if there is none.
 func LoadLocalKey(dir statefile.Dir) (*LocalKey, error) {
 	content, err := dir.Create(tokenKeyFile, newTokenKey)
 	if err != nil {
 		return nil, fmt.Errorf("the key of tokens: %w", err)
 	}
+	return readLocalKey(dir, content)
+}
+
+func readLocalKey(dir statefile.Dir, content []byte) (*LocalKey, error) {
 	k, err := parseTokenKey(content)
 	if err != nil {
-		return nil, fmt.Errorf("the key of tokens in %s: %w; remove the file, and issue all tokens anew", dir.Path(tokenKeyFile), err)
+		return nil, fmt.Errorf("the key of tokens in %s: %w; remove the file, and issue new tokens", dir.Path(tokenKeyFile), err)
 	}
 	return k, nil
 }

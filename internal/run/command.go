@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -47,6 +48,7 @@ var ErrFailed = errors.New("failed")
 func Command(ctx context.Context, root *cobra.Command, args []string) int {
 	root.SetArgs(args)
 	root.SilenceErrors, root.SilenceUsage = true, true
+	refuseUnknown(root)
 	started := false // errors before this is set are errors in the command line
 	root.PersistentPreRun = func(*cobra.Command, []string) { started = true }
 	cmd, err := root.ExecuteContextC(ctx)
@@ -64,6 +66,28 @@ func Command(ctx context.Context, root *cobra.Command, args []string) int {
 		return e.code
 	}
 	return ExitFailed
+}
+
+// refuseUnknown makes commands that only group other commands refuse a word that names none of them. Without that, cobra prints their help and
+// the program exits with ExitDone.
+func refuseUnknown(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		refuseUnknown(sub)
+	}
+	if c.Runnable() || !c.HasParent() {
+		return // cobra refuses unknown words at the root
+	}
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		text := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
+		cmd.SuggestionsMinimumDistance = 2 // as at the root
+		if names := cmd.SuggestionsFor(args[0]); len(names) > 0 {
+			text += "; did you mean " + strings.Join(names, " or ") + "?"
+		}
+		return Usage(errors.New(text))
+	}
 }
 
 // Version returns the command that prints the version of the program: build as text, or as JSON.

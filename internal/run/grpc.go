@@ -8,7 +8,18 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
 )
+
+// minPing is the shortest interval at which a client may ping. Our bootstrap has Envoy ping every 30 s, and gRPC clients ping no more often
+// than every 10 s.
+const minPing = 5 * time.Second
+
+// AllowPings returns the option without which a gRPC server closes the connection of an idle Envoy after two minutes: gRPC allows one ping in
+// five minutes by default, and answers further ones with "too many pings" (google.golang.org/grpc/keepalive, EnforcementPolicy).
+func AllowPings() grpc.ServerOption {
+	return grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true})
+}
 
 // GRPC returns an actor that serves s on l. When it is stopped it accepts no connection any more and calls leave, which should end
 // the calls that do not end by themselves. It waits for all calls for at most drain, and aborts the rest. The context of leave has

@@ -56,7 +56,7 @@ func (d *Discovery) TLSOnly() {
 // Certified returns what lets an agent call the control plane over TLS as a service account, for which it issues a token. control is the
 // path of pilotctl. The agent's files go below dir.
 func (d *Discovery) Certified(ctx context.Context, control, dir, namespace, account string) (args, env []string, err error) {
-	cmd := exec.CommandContext(ctx, control, "token", "create", "--stateDir="+d.StateDir, "--service-account="+namespace+"/"+account)
+	cmd := exec.CommandContext(ctx, control, "token", "create", "--new", "--stateDir="+d.StateDir, "--service-account="+namespace+"/"+account)
 	token, err := cmd.Output()
 	if err != nil {
 		return nil, nil, fmt.Errorf("pilotctl token create: %w", err)

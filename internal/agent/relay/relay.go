@@ -46,6 +46,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/envoy"
 	"github.com/pilotmesh/pilot/internal/agent/lastgood"
 	"github.com/pilotmesh/pilot/internal/agent/upstream"
+	"github.com/pilotmesh/pilot/internal/run"
 )
 
 // Options are what a relay works with.
@@ -129,7 +130,8 @@ const service = "envoy.service.discovery.v3.AggregatedDiscoveryService"
 // Server returns a gRPC server for Envoy's streams.
 func (r *Relay) Server() *grpc.Server {
 	// The windows are fixed, because gRPC would otherwise ask Envoy for an echo after each request.
-	g := grpc.NewServer(grpc.ForceServerCodecV2(raw{}), grpc.MaxRecvMsgSize(math.MaxInt32), grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(window))
+	g := grpc.NewServer(grpc.ForceServerCodecV2(raw{}), grpc.MaxRecvMsgSize(math.MaxInt32),
+		grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(window), run.AllowPings())
 	desc := grpc.ServiceDesc{ServiceName: service, HandlerType: (*any)(nil), Metadata: "envoy/service/discovery/v3/ads.proto"}
 	for _, name := range []string{"StreamAggregatedResources", deltaMethod} {
 		desc.Streams = append(desc.Streams, grpc.StreamDesc{

@@ -35,7 +35,7 @@ var update = flag.Bool("update", false, "rewrite the conversations in testdata f
 //	slow / written                       writes take until "written"; otherwise they are done at once
 //	lingered                             time passed since "! linger"
 //	passed 300ms                         time passes; a Wait of the core that ends meanwhile ends
-//	status CDS                           what the client has not acknowledged
+//	status CDS                           what the client has not acknowledged or has rejected, and whether it had all when it connected
 //	new                                  another stream, on the same server
 //
 // A request carries the nonce given, none by default. The first one of a stream carries a node unless it says nonode.
@@ -336,7 +336,7 @@ func (c *conversation) answer(text string) error {
 func (c *conversation) wanted(t resource.Type) {
 	for _, s := range c.core.Wants() {
 		if s.Type == t {
-			fmt.Fprintf(c.out, "  ! %d names, missing %v, unanswered %v, rejected %q\n", s.Names, s.Missing, s.Unanswered, s.Rejected)
+			fmt.Fprintf(c.out, "  ! %d names, missing %v, unanswered %v, rejected %q%s\n", s.Names, s.Missing, s.Unanswered, s.Rejected, map[bool]string{true: ", owed"}[s.Owed])
 		}
 	}
 }
@@ -345,6 +345,15 @@ func (c *conversation) status(s TypeStatus) {
 	fmt.Fprintf(c.out, "  ! sent r%d acked r%d", s.Sent, s.Acked)
 	for _, u := range s.Unacked {
 		fmt.Fprintf(c.out, " %s:r%d:%v", u.Name, u.Revision, c.clock.Sub(u.Since))
+	}
+	if s.HeldBack > 0 {
+		fmt.Fprintf(c.out, " held back %d", s.HeldBack)
+	}
+	if s.Rejected != "" {
+		fmt.Fprintf(c.out, " rejected %q", s.Rejected)
+	}
+	if s.Nonce == "" && s.Behind.IsZero() {
+		fmt.Fprint(c.out, " has all")
 	}
 	fmt.Fprintln(c.out)
 }

@@ -89,6 +89,16 @@ func (s *pinSet) count(t resource.Type) (n int) {
 	return n
 }
 
+// countIn is the number of pins of a type whose content a state has.
+func (s *pinSet) countIn(state *resource.State, t resource.Type) (n int) {
+	for _, k := range s.all() {
+		if k.typ == t && k.in(state) {
+			n++
+		}
+	}
+	return n
+}
+
 func (s *pinSet) len() int { return len(s.all()) }
 
 // of lists the pins of one resource.

@@ -25,9 +25,9 @@ type TypeStatus struct {
 	// Wildcard and Names describe the subscription. Names is the number of names.
 	Wildcard bool
 	Names    int
-	// Rejected is the reason of the last NACK; empty after an ACK.
+	// Rejected is the reason of the last NACK. It is empty after an ACK, and when nothing of the rejected content is wanted any more.
 	Rejected string
-	// HeldBack is the number of pins of the type.
+	// HeldBack is the number of resources and virtual hosts whose present content the client has rejected, and which are held back from it.
 	HeldBack int
 	// Unremoved is the number of delayed removals.
 	Unremoved  int
@@ -77,7 +77,7 @@ type Unacked struct {
 func (c *Core) Status() (all Progress) {
 	for i := range all {
 		t, cur := resource.Type(i), &c.cursors[i]
-		s := TypeStatus{Type: t, Subscribed: cur.sub != nil, InFlight: cur.flight != nil, Rejected: cur.rejections.reason, Unremoved: cur.removals.Len()}
+		s := TypeStatus{Type: t, Subscribed: cur.sub != nil, InFlight: cur.flight != nil, Unremoved: cur.removals.Len()}
 		if cur.sub != nil {
 			s.Wildcard, s.Names = cur.sub.wildcard, cur.sub.names.Len()
 			s.Behind = c.behind(t, cur)
@@ -94,7 +94,10 @@ func (c *Core) Status() (all Progress) {
 		if cur.flight != nil {
 			s.Unacked, s.UnackedMore = unacked(t, cur)
 		}
-		s.HeldBack = c.pinning.pins.count(t)
+		s.HeldBack = c.pinning.pins.countIn(c.published.state, t)
+		if s.HeldBack > 0 || !s.Behind.IsZero() {
+			s.Rejected = cur.rejections.reason
+		}
 		all[i] = s
 	}
 	return all

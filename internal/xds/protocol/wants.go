@@ -315,6 +315,8 @@ type WantStatus struct {
 	Missing []string
 	// Unanswered is set if the client has neither acknowledged nor rejected some response.
 	Unanswered bool
+	// Owed is set if the mesh has not answered some name, or the client has not been sent the answer and did not have it when it connected.
+	Owed bool
 	// Nonce is that of the last response; empty before the first one.
 	Nonce string
 	// Rejected is the reason of the last NACK; empty after an ACK.
@@ -336,7 +338,9 @@ func (c *Core) Wants() (all []WantStatus) {
 			s.Nonce = formatNonce(w.nonce, s.Type)
 		}
 		for _, name := range slices.Sorted(maps.Keys(w.names)) {
-			if n := w.names[name]; n.answered && n.answer == nil && len(s.Missing) < maxListed {
+			n := w.names[name]
+			s.Owed = s.Owed || !n.answered || !n.upToDate()
+			if n.answered && n.answer == nil && len(s.Missing) < maxListed {
 				s.Missing = append(s.Missing, name)
 			}
 		}

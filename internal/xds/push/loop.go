@@ -20,9 +20,11 @@ import (
 	"log/slog"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/source"
@@ -77,6 +79,8 @@ type Commit struct {
 	Jobs int
 	// Objects is the number of events by source.
 	Objects map[string]int
+	// Changed are the objects, sorted, if they are few enough for one line of a log (see maxNamed).
+	Changed []api.Key
 	// Cells is the number of cells that ran, by query.
 	Cells map[string]int
 	// Classes is the number of class states that changed, and Streams the number of streams that received them.
@@ -208,7 +212,7 @@ func (l *Loop) build(budget int) {
 
 // commit runs all jobs as one revision and delivers what changed. It returns the cost in cells, at most maxBuildCells.
 func (l *Loop) commit(jobs []*job) (cost int) {
-	info := Commit{At: time.Now(), Objects: map[string]int{}}
+	info, events := Commit{At: time.Now(), Objects: map[string]int{}}, 0
 	before := l.graph.Revision()
 	info.Revision = l.graph.Commit(func(tx *store.Txn) {
 		for _, j := range jobs {
@@ -217,6 +221,10 @@ func (l *Loop) commit(jobs []*job) (cost int) {
 			if c := j.changes; c != nil {
 				info.Jobs += c.batches - 1
 				info.Objects[c.source] += len(c.events)
+				events += len(c.events)
+				if events <= maxNamed {
+					info.Changed = append(info.Changed, c.keys()...)
+				}
 			}
 			l.write(tx, j)
 		}
@@ -226,6 +234,7 @@ func (l *Loop) commit(jobs []*job) (cost int) {
 		}
 		l.writes = nil
 	})
+	info.Changed = named(info.Changed, events)
 	l.deliver(&info)
 	for _, j := range jobs {
 		l.after(j)
@@ -247,6 +256,18 @@ func (l *Loop) commit(jobs []*job) (cost int) {
 		cost += n
 	}
 	return min(cost, maxBuildCells)
+}
+
+// maxNamed is the largest number of objects of a commit that Commit.Changed lists.
+const maxNamed = 5
+
+// named returns the keys of a commit of so many events, sorted; none if they are too many.
+func named(keys []api.Key, events int) []api.Key {
+	if events > maxNamed {
+		return nil
+	}
+	slices.SortFunc(keys, api.Key.Compare)
+	return slices.Compact(keys)
 }
 
 // write runs one job's writes. A panic is a bug in the code that splits objects into rows; only this job is lost.

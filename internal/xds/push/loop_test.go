@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -286,8 +287,19 @@ func TestGroupCommit(t *testing.T) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	last := f.commits[len(f.commits)-1]
-	if len(f.commits) != 2 || last.Jobs < 50 || last.Objects["test"] != 1 {
-		t.Errorf("50 batches became %d commits, the last one of %d jobs and %d objects", len(f.commits)-1, last.Jobs, last.Objects["test"])
+	if len(f.commits) != 2 || last.Jobs < 50 || last.Objects["test"] != 1 || len(last.Changed) != 1 || last.Changed[0].Name != "reviews" {
+		t.Errorf("50 batches became %d commits, the last one of %d jobs and %d objects: %v", len(f.commits)-1, last.Jobs, last.Objects["test"], last.Changed)
+	}
+}
+
+// TestNamed: a commit of a few objects names them in order; one of many has only their number.
+func TestNamed(t *testing.T) {
+	a, b := api.Key{Kind: "ServiceEntry", Name: "a"}, api.Key{Kind: "ServiceEntry", Name: "b"}
+	if got := named([]api.Key{b, a, b}, maxNamed); !slices.Equal(got, []api.Key{a, b}) {
+		t.Errorf("got %v", got)
+	}
+	if got := named([]api.Key{b, a}, maxNamed+1); got != nil {
+		t.Errorf("got %v of too many", got)
 	}
 }
 

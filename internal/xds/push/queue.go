@@ -216,6 +216,15 @@ func newChanges(b source.Batch) *changes {
 }
 
 // rows is what the changes cost a commit.
+// keys returns the keys of the changed objects.
+func (c *changes) keys() []api.Key {
+	keys := make([]api.Key, len(c.events))
+	for i, e := range c.events {
+		keys[i] = e.Key
+	}
+	return keys
+}
+
 func (c *changes) rows() int { return 1 + len(c.events) + len(c.problems) }
 
 func (c *changes) batch() source.Batch {

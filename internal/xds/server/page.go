@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"strconv"
 	"strings"
 	"time"
 
@@ -44,8 +45,8 @@ func (s *Stream) asksForPage(q *protocol.Request, first bool) bool {
 // else writes to it.
 func (s *Stream) answerPage(q *protocol.Request) error {
 	s.pages.Store(true)
-	if len(q.Nonce) > 0 {
-		return nil // it acknowledges a page
+	if s.acknowledgesPage(q) {
+		return nil
 	}
 	path, err := pathOf(q)
 	if err != nil {
@@ -61,6 +62,20 @@ func (s *Stream) answerPage(q *protocol.Request) error {
 		return err
 	}
 	return s.sendPage(string(q.URL), path, body)
+}
+
+// pageNonce begins the nonces of pages.
+const pageNonce = "page-"
+
+// acknowledgesPage reports whether a request has the nonce of a page that was sent on the stream. Any other nonce means nothing: istioctl puts the
+// time into the first request of a stream.
+func (s *Stream) acknowledgesPage(q *protocol.Request) bool {
+	number, ok := strings.CutPrefix(string(q.Nonce), pageNonce)
+	if !ok {
+		return false
+	}
+	n, err := strconv.ParseUint(number, 10, 64)
+	return err == nil && n > 0 && n <= s.pagesSent
 }
 
 // pathOf returns the page that a request names.
@@ -85,10 +100,12 @@ func (s *Stream) sendPage(url, name string, body []byte) error {
 		s.end(status.Errorf(codes.Unavailable, "the client has not read the page within %v", s.server.options.WriteTimeout))
 	})
 	defer late.Stop()
+	s.pagesSent++
+	nonce := pageNonce + strconv.FormatUint(s.pagesSent, 10)
 	content := &anypb.Any{TypeUrl: url, Value: body}
-	var answer proto.Message = &discoveryv3.DiscoveryResponse{TypeUrl: url, Nonce: name, Resources: []*anypb.Any{content}}
+	var answer proto.Message = &discoveryv3.DiscoveryResponse{TypeUrl: url, Nonce: nonce, Resources: []*anypb.Any{content}}
 	if s.variant == request.Delta {
-		answer = &discoveryv3.DeltaDiscoveryResponse{TypeUrl: url, Nonce: name, Resources: []*discoveryv3.Resource{{Name: name, Resource: content}}}
+		answer = &discoveryv3.DeltaDiscoveryResponse{TypeUrl: url, Nonce: nonce, Resources: []*discoveryv3.Resource{{Name: name, Resource: content}}}
 	}
 	return s.grpc.SendMsg(answer)
 }

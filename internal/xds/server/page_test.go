@@ -65,6 +65,30 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// TestPageNonces: istioctl puts the time into the field of the nonce when it asks. Only the nonce of a page that was sent on the stream
+// acknowledges it.
+func TestPageNonces(t *testing.T) {
+	r := paged(t, Options{})
+	s, err := r.dial(t).StreamAggregatedResources(testContext(t))
+	must(t, err)
+	var last string
+	for _, nonce := range []string{"2026-11-25 10:00:00.5 +0000 UTC m=+0.1", "page-0", "page-9", "page-x", "syncz"} {
+		must(t, s.Send(&discoveryv3.DiscoveryRequest{Node: node, TypeUrl: "istio.io/debug", ResourceNames: []string{"syncz"}, ResponseNonce: nonce}))
+		answer, err := s.Recv()
+		must(t, err)
+		last = answer.Nonce
+	}
+	for _, nonce := range []string{"page-1", last} {
+		must(t, s.Send(&discoveryv3.DiscoveryRequest{TypeUrl: "istio.io/debug", ResourceNames: []string{"syncz"}, ResponseNonce: nonce}))
+	}
+	must(t, s.Send(&discoveryv3.DiscoveryRequest{TypeUrl: "istio.io/debug", ResourceNames: []string{"adsz"}}))
+	answer, err := s.Recv()
+	must(t, err)
+	if string(answer.Resources[0].Value) != "page adsz" {
+		t.Errorf("an acknowledgement is answered with %q", answer.Resources[0].Value)
+	}
+}
+
 // TestPageRefused: what cannot be answered ends the stream, and says why.
 func TestPageRefused(t *testing.T) {
 	r := paged(t, Options{})

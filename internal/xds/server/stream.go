@@ -59,6 +59,8 @@ type Stream struct {
 	queued atomic.Bool
 	// pages is set if the stream is for debug pages, and not that of a proxy.
 	pages atomic.Bool
+	// pagesSent is the number of pages sent. Only the handler goroutine uses it.
+	pagesSent uint64
 
 	// lastLargeSend is when the last big message was sent, or the first message of any size, in Unix nanoseconds; 0 before that.
 	lastLargeSend atomic.Int64
