@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -62,6 +63,7 @@ func (c *checker) patchMatch(p *document.Path, e *networking.EnvoyFilter_EnvoyCo
 	} else if _, err := regexp.Compile(version); err != nil {
 		c.fail(p.Field("proxy").Field("proxyVersion"), "is not an RE2 regular expression: %s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 	}
+	c.selectedPorts(p, m)
 	object := ""
 	switch m.GetObjectTypes().(type) {
 	case *networking.EnvoyFilter_EnvoyConfigObjectMatch_Listener:
@@ -80,6 +82,23 @@ func (c *checker) patchMatch(p *document.Path, e *networking.EnvoyFilter_EnvoyCo
 	}[e.GetApplyTo()]
 	if object != "" && needs != "" && object != needs {
 		c.fail(p.Field(object), "applyTo %s selects by %s; use that, or change applyTo", e.ApplyTo, needs)
+	}
+}
+
+// selectedPorts warns of numbers that no port has.
+func (c *checker) selectedPorts(p *document.Path, m *networking.EnvoyFilter_EnvoyConfigObjectMatch) {
+	for _, f := range []struct {
+		at     *document.Path
+		number uint32
+	}{
+		{p.Field("listener").Field("portNumber"), m.GetListener().GetPortNumber()},
+		{p.Field("listener").Field("filterChain").Field("destinationPort"), m.GetListener().GetFilterChain().GetDestinationPort()},
+		{p.Field("routeConfiguration").Field("portNumber"), m.GetRouteConfiguration().GetPortNumber()},
+		{p.Field("cluster").Field("portNumber"), m.GetCluster().GetPortNumber()},
+	} {
+		if f.number > math.MaxUint16 {
+			c.warn(f.at, "selects nothing: a port is a number from 1 to 65535, not %d", f.number)
+		}
 	}
 }
 
