@@ -65,9 +65,6 @@ func (c *checker) ingress(p *document.Path, l *networking.IstioIngressListener) 
 	c.vacant(p, l.GetPort(), l.CaptureMode)
 	c.connectionPool(p.Field("connectionPool"), l.ConnectionPool)
 	protocol := strings.ToUpper(l.GetPort().GetProtocol())
-	if l.ConnectionPool.GetHttp() != nil && protocol != "" && !isHTTP(protocol) {
-		c.warn(p.Field("connectionPool").Field("http"), "has no effect: the port speaks %s, which is not HTTP", protocol)
-	}
 	if l.Tls == nil {
 		return
 	}
