@@ -85,6 +85,22 @@ func shapeOf(f protoreflect.FieldDescriptor) shape {
 		return atMost256
 	case "ServiceEntry.endpoints", "TrafficPolicy.port_level_settings":
 		return atMost4096
+	}
+	if rule := lengthOf(f); rule != anyShape {
+		return rule
+	}
+	if m := f.Message(); m != nil && m.FullName() == "google.protobuf.Duration" {
+		if strings.HasPrefix(string(f.FullName()), "istio.mesh.") {
+			return anyTime // zero switches most of them off
+		}
+		return positiveMillis
+	}
+	return anyShape
+}
+
+// lengthOf returns the rule for the length of a text.
+func lengthOf(f protoreflect.FieldDescriptor) shape {
+	switch strings.TrimPrefix(string(f.FullName()), networkingPackage) {
 	case "ServiceEntry.addresses":
 		return length64
 	case "WorkloadEntry.address", "ServicePort.name", "ServicePort.protocol", "istio.extensions.v1alpha1.WasmPlugin.plugin_name",
@@ -98,12 +114,6 @@ func shapeOf(f protoreflect.FieldDescriptor) shape {
 		return length2048
 	case "istio.extensions.v1alpha1.LuaConfig.inline_code":
 		return length65536
-	}
-	if m := f.Message(); m != nil && m.FullName() == "google.protobuf.Duration" {
-		if strings.HasPrefix(string(f.FullName()), "istio.mesh.") {
-			return anyTime // zero switches most of them off
-		}
-		return positiveMillis
 	}
 	return anyShape
 }
