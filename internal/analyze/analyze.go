@@ -37,7 +37,8 @@ type Analysis struct {
 	first    map[api.Key]api.Position // position of the first document of each object
 	usable   map[api.Key]usable
 	mesh     *meshconfig.MeshConfig
-	problems []api.Problem
+	problems []api.Problem // of single documents
+	repeated []api.Problem // of documents of an object that an earlier document declares
 }
 
 // usable is a valid object, with its document as it was before the check, which can still return the lines of fields.
@@ -78,7 +79,7 @@ func (a *Analysis) seen(doc *api.Document) bool {
 		a.first[doc.Key] = doc.Position
 		return false
 	}
-	doc.Problems = append(doc.Problems, api.Problem{
+	a.repeated = append(a.repeated, api.Problem{
 		Object: doc.Key, Position: doc.Position, Severity: api.Error, Field: "metadata.name",
 		Reason: fmt.Sprintf("this object was declared already at %s, which is the one in force; remove or rename one", first),
 	})
@@ -107,7 +108,8 @@ func (a *Analysis) Unreadable(name string, err error) {
 	a.problems = append(a.problems, api.Problem{Position: api.Position{File: name}, Severity: api.Error, Reason: err.Error()})
 }
 
-// Problems returns the problems of single documents, ordered by position.
+// Problems returns the problems of single documents, ordered by position. It says nothing of how documents relate: two of one object
+// may be for different clusters.
 func (a *Analysis) Problems() []api.Problem { return ordered(a.problems) }
 
 // AllProblems returns all problems: those of single documents, and those of relations between objects. domain is the DNS suffix of
@@ -120,7 +122,7 @@ func (a *Analysis) AllProblems(domain string) []api.Problem {
 	for _, p := range found.All() {
 		late[p.Object] = append(late[p.Object], p)
 	}
-	all := slices.Clip(a.problems)
+	all := slices.Concat(a.problems, a.repeated)
 	for k, problems := range late {
 		if u, ok := a.usable[k]; ok {
 			u.document.Locate(problems)

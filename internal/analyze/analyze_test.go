@@ -77,6 +77,17 @@ func TestDuplicate(t *testing.T) {
 		"b.yaml:1: error: ServiceEntry shop/web: metadata.name: this object was declared already at a.yaml:1", "routes.yaml:8: warning:")
 }
 
+// TestDuplicateAlone: documents that are checked each alone may belong to several clusters, so two of one object are no mistake.
+func TestDuplicateAlone(t *testing.T) {
+	a := analyze.New()
+	a.File("a.yaml", []byte(service))
+	a.File("b.yaml", []byte(service))
+	if found := a.Problems(); len(found) > 0 {
+		t.Errorf("found %v", found)
+	}
+	want(t, a.AllProblems("mesh.local"), "b.yaml:1: error: ServiceEntry shop/web: metadata.name: this object was declared already at a.yaml:1")
+}
+
 // TestMesh: the mesh configuration decides what objects mean; one that is not valid changes nothing.
 func TestMesh(t *testing.T) {
 	a := analyze.New()

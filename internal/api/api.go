@@ -1,8 +1,10 @@
 // Package api reads the objects that users write. It checks whether they are valid, and which of their fields have no effect.
 //
-// There are three steps. [Decode] parses a document and reads its fields. A field of a wrong type, a duplicate key, and an
-// unknown field that looks like a misspelt known one are errors; every other unknown field is a warning, because it may be newer
-// than the API module; in an access policy ([Key.GuardsAccess]) it is an error. [Validate] checks the object by the rules of its kind. [Unsupported] warns of every valid field that
+// There are three steps. [Decode] parses a document and reads its fields as an API server does with the schemas of Istio: a field of
+// a wrong type, a duplicate key, null, and an unknown field are errors. [DecodeServed] reads what an API server has accepted; there an
+// unknown field is a warning unless it looks misspelt or is in an access policy ([Key.GuardsAccess]), because the server's schemas may be newer
+// than the API module. [Validate]
+// checks the object by the rules of its kind. Decode does that itself for the kinds that the product does not act on. [Unsupported] warns of every valid field that
 // the product does not act on, so that no setting is ignored without a [Problem]. A Problem names the file, line and field.
 //
 // Invariants:

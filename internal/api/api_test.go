@@ -78,7 +78,8 @@ func described(t *testing.T) map[string]protoreflect.MessageDescriptor {
 	kinds := map[string]protoreflect.MessageDescriptor{kindMesh: new(meshconfig.MeshConfig).ProtoReflect().Descriptor()}
 	for _, g := range groups() {
 		for _, name := range g.kinds {
-			m := kind{class: ownKind, name: name}.message()
+			own, _ := FindKind(name)
+			m := kind{known: &own}.message()
 			if of, ok := kindOfSpec(m); !ok || of.Name != name {
 				t.Fatalf("%s has no message of its own", name)
 			}

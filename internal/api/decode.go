@@ -6,8 +6,11 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/pilotmesh/pilot/internal/api/document"
 	"github.com/pilotmesh/pilot/internal/api/rules"
+	"github.com/pilotmesh/pilot/internal/api/rules/presence"
 )
 
 // Document is one document of a file, or one item of a List. It is not meant to be kept: it refers to the bytes of the file.
@@ -31,6 +34,7 @@ type Document struct {
 
 	text   document.Text // the bytes of the document, to find the lines of later problems
 	prefix string        // the path of an item in its List, such as items[2]; else empty
+	served bool          // an API server has accepted the document
 }
 
 // Limits of a file.
@@ -44,19 +48,33 @@ const (
 // Decode reads all documents of a file: YAML documents separated by "---", JSON, and the items of Lists. Documents
 // without content yield nothing. The file's name is used in positions only. The documents share data's memory.
 func Decode(file string, data []byte) []Document {
+	return decodeAll(file, data, false)
+}
+
+// DecodeServed does the same for objects that an API server has accepted. Its version of the API may be newer, so an unknown field
+// is a warning unless it looks misspelt.
+func DecodeServed(place string, data []byte) []Document {
+	return decodeAll(place, data, true)
+}
+
+func decodeAll(file string, data []byte, served bool) []Document {
 	texts, p := Split(file, data)
 	if p != nil {
 		return []Document{{Position: p.Position, Problems: []Problem{*p}}}
 	}
 	var docs []Document
 	for _, t := range texts {
+		t.served = served
 		docs = append(docs, t.Decode(file)...)
 	}
 	return docs
 }
 
 // Text is the text of one document of a file. Equal bytes decode to documents that differ only in their positions.
-type Text struct{ text document.Text }
+type Text struct {
+	text   document.Text
+	served bool
+}
 
 // Split returns the texts of the documents in a file, without those that are empty. It returns a Problem instead if the file
 // exceeds a limit.
@@ -72,7 +90,7 @@ func Split(file string, data []byte) ([]Text, *Problem) {
 	}
 	out := make([]Text, len(docs))
 	for i, t := range docs {
-		out[i] = Text{t}
+		out[i] = Text{text: t}
 	}
 	return out, nil
 }
@@ -100,7 +118,7 @@ func (t Text) Decode(file string) (docs []Document) {
 	case root == nil:
 		return nil
 	}
-	return unfold(nil, Document{Position: Position{File: file, Line: root.Line}, text: t.text}, root, false)
+	return unfold(nil, Document{Position: Position{File: file, Line: root.Line}, text: t.text, served: t.served}, root, false)
 }
 
 // TooLarge returns the Problem of a file that is not read because of its size.
@@ -150,15 +168,20 @@ func (d Document) decode(root *document.Value) Document {
 	d.Identified = e.identified
 	d.Cut = countOf(root, "kind") > 1
 	if m := e.kind.message(); m != nil {
-		spec := root.Get("spec")
-		if spec == nil {
+		at, spec := (*document.Path)(nil).Field("spec"), root.Get("spec")
+		switch {
+		case spec == nil:
 			spec = &document.Value{Line: root.Line} // null: the empty spec
+		case spec.Kind == document.Null && !d.served:
+			e.Fail(root.LineOf("spec"), at, "must not be null; write spec: {} for an empty one")
 		}
-		e.Add(document.Read(m, spec, (*document.Path)(nil).Field("spec"), document.Options{NotZero: rules.NotZero, Strict: d.Key.GuardsAccess()}))
-		if !e.Failed() {
+		e.Add(document.Read(m, spec, at, d.reading()))
+		if e.kind.class == ignoredKind {
+			e.judge(root, m)
+		} else if !e.Failed() {
 			o := &Object{Key: e.key, Created: e.created, Labels: e.labels, Annotations: e.annotations, Healthy: e.healthy, Unhealthy: e.unhealthy, Allocated: e.allocated, Spec: m, Position: d.Position}
 			if err := o.rehash(); err != nil {
-				e.Fail(spec.Line, (*document.Path)(nil).Field("spec"), "%v", err)
+				e.Fail(spec.Line, at, "%v", err)
 			} else {
 				d.Object = o
 			}
@@ -170,6 +193,28 @@ func (d Document) decode(root *document.Value) Document {
 	d.Problems = problems(d.Key, d.Position.File, e.Findings())
 	sortByLine(d.Problems)
 	return d
+}
+
+// reading returns how the spec of the document is read.
+func (d Document) reading() document.Options {
+	return document.Options{NotZero: rules.NotZero, Written: presence.Check, Newer: d.served, JSON: d.served, Strict: d.Key.GuardsAccess()}
+}
+
+// judge checks an object of a kind that the product does not act on yet. It says that the kind is not supported only of an object
+// that is valid.
+func (e *envelope) judge(root *document.Value, spec proto.Message) {
+	if e.Failed() {
+		return
+	}
+	o := &Object{Key: e.key, Labels: e.labels, Annotations: e.annotations, Spec: spec}
+	findings := e.kind.known.rule(spec, about(o))
+	for i := range findings {
+		findings[i].Line = root.LineOf(findings[i].Field)
+	}
+	e.Add(findings)
+	if !e.Failed() {
+		e.Warn(root.Line, nil, "%s", e.kind.remark)
+	}
 }
 
 // problems turns findings about one object into Problems.
@@ -194,17 +239,23 @@ func Validate(o *Object) []Problem {
 	if !ok {
 		return []Problem{{Object: o.Key, Position: o.Position, Severity: Error, Field: "spec", Reason: fmt.Sprintf("objects of type %T are not known here", o.Spec)}}
 	}
-	about := rules.About{
-		Namespace: o.Namespace, Labels: o.Labels, Allocated: len(o.HostAddresses()) > 0, Distribution: o.Annotations[TrafficDistribution],
-	}
-	if text, ok := o.Annotations[DryRun]; ok {
-		about.DryRun = &text
-	}
-	found := problems(o.Key, o.Position.File, k.rule(o.Spec, about))
+	found := problems(o.Key, o.Position.File, k.rule(o.Spec, about(o)))
 	for i := range found {
 		found[i].Position = o.Position
 	}
 	return found
+}
+
+// about returns what the rules need to know of an object beside its spec.
+func about(o *Object) rules.About {
+	a := rules.About{
+		Name: o.Name, Namespace: o.Namespace, Labels: o.Labels, Allocated: len(o.HostAddresses()) > 0,
+		Distribution: o.Annotations[TrafficDistribution],
+	}
+	if text, ok := o.Annotations[DryRun]; ok {
+		a.DryRun = &text
+	}
+	return a
 }
 
 // Check calls Validate and Unsupported for the object of the document, and adds the Problems, with their lines, to those of the

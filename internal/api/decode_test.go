@@ -274,3 +274,17 @@ func TestPanicsAreContained(t *testing.T) {
 		t.Errorf("object %v, problems %v", d.Object, d.Problems)
 	}
 }
+
+// TestDecodeServed: an API server may know fields that this version does not know; it accepts no misspelt ones.
+func TestDecodeServed(t *testing.T) {
+	const rule = `{apiVersion: networking.istio.io/v1, kind: DestinationRule, metadata: {name: a}, spec: {host: a, %s: {}}}`
+	for field, want := range map[string]Severity{"hologram": Warning, "trafficPolcy": Error} {
+		docs := DecodeServed("cluster", []byte(strings.ReplaceAll(rule, "%s", field)))
+		if len(docs) != 1 || len(docs[0].Problems) != 1 || docs[0].Problems[0].Severity != want || (docs[0].Object == nil) != (want == Error) {
+			t.Errorf("%s: %+v", field, docs)
+		}
+		if docs := Decode("a.yaml", []byte(strings.ReplaceAll(rule, "%s", field))); docs[0].Object != nil || !Failed(docs[0].Problems) {
+			t.Errorf("%s in a file: %+v", field, docs)
+		}
+	}
+}

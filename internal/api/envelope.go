@@ -1,13 +1,15 @@
 package api
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
 	"github.com/pilotmesh/pilot/internal/api/ingress"
-	"github.com/pilotmesh/pilot/internal/api/rules"
+	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
 )
 
 // envelope is everything in a document except the spec: the kind, the metadata and the status.
@@ -34,7 +36,7 @@ func readEnvelope(root *document.Value) *envelope {
 		return e
 	}
 	e.identify(root)
-	if e.kind.class == ignoredKind || e.kind.class == foreignKind {
+	if (e.kind.class == ignoredKind || e.kind.class == foreignKind) && e.kind.known == nil {
 		// Other programs check the fields of such a document.
 		e.Warn(root.Line, nil, "%s", e.kind.remark)
 		meta := root.Get("metadata")
@@ -43,10 +45,15 @@ func readEnvelope(root *document.Value) *envelope {
 	}
 	for _, m := range e.Distinct(root.Members, (*document.Path)(nil).Field) {
 		switch m.Key {
-		case "apiVersion", "kind", "metadata", "spec", "status":
+		case "apiVersion", "kind", "metadata", "spec":
+		case "status":
+			e.once((*document.Path)(nil).Field(m.Key), m.Value)
 		default:
 			e.unknown(m, nil, "apiVersion", "kind", "metadata", "spec")
 		}
+	}
+	if needsSpec(e.key.Kind) && root.Get("spec") == nil {
+		e.Fail(root.Line, (*document.Path)(nil).Field("spec"), "a %s needs a spec", e.key.Kind)
 	}
 	e.metadata(root)
 	if clusterScoped(e.key.Kind) {
@@ -140,17 +147,18 @@ func (e *envelope) metadataField(at *document.Path, m document.Member) {
 	switch m.Key {
 	case "name":
 		e.key.Name = v.Text()
-		e.badName = !e.Expect(p, v, document.String) || !e.rule(m.Line, p, rules.Subdomain(v.Scalar))
+		e.badName = !e.Expect(p, v, document.String) || !e.rule(m.Line, p, syntax.Subdomain(v.Scalar))
 	case "namespace":
 		if v.Kind == document.String && v.Scalar == "" {
 			return // the default
 		}
 		e.key.Namespace = v.Text()
-		e.badNamespace = !e.Expect(p, v, document.String) || !e.rule(m.Line, p, rules.Label(v.Scalar))
+		e.badNamespace = !e.Expect(p, v, document.String) || !e.rule(m.Line, p, syntax.Label(v.Scalar))
 	case "labels":
-		e.labels = e.texts(p, v, rules.ObjectLabel)
+		e.labels = e.texts(p, v, syntax.ObjectLabel)
 	case "annotations":
-		all := e.texts(p, v, func(key, _ string) string { return rules.Annotation(key) })
+		all := e.texts(p, v, func(key, _ string) string { return syntax.Annotation(key) })
+		e.marks(p, m, all)
 		for _, key := range []string{TrafficDistribution, HealthChecked, RegisteredBy, Controller, ConnectedAt, DisconnectedAt, DryRun, ingress.ClassAnnotation} {
 			text, ok := all[key]
 			if ok && e.annotations == nil {
@@ -173,8 +181,45 @@ func (e *envelope) metadataField(at *document.Path, m document.Member) {
 		e.Fail(m.Line, p, "names are not generated here; set metadata.name")
 	case "uid", "resourceVersion", "generation", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds",
 		"ownerReferences", "finalizers", "managedFields", "clusterName":
+		e.once(p, v)
 	default:
 		e.unknown(m, at, "name", "namespace", "labels", "annotations", "creationTimestamp")
+	}
+}
+
+// maxAnnotations is how many bytes the annotations of an object may have.
+const maxAnnotations = 256 << 10
+
+// internalMark is the beginning of the annotations that control planes set on objects that they make themselves.
+const internalMark = "internal.istio.io/"
+
+// marks checks annotations beyond their form.
+func (e *envelope) marks(p *document.Path, m document.Member, all map[string]string) {
+	size := 0
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		size += len(key) + len(all[key])
+		name, internal := strings.CutPrefix(key, internalMark)
+		at := p.Key(key)
+		switch {
+		case !internal:
+		case name == "parents", name == "parent-namespace", name == "webhook-always-reject":
+			e.Fail(m.Value.LineOf("["+key+"]"), at, "only a control plane sets this annotation, on objects that it makes itself; remove it")
+		default:
+			e.Warn(m.Value.LineOf("["+key+"]"), at, "annotations of %s are set by control planes only, and have no effect here; remove it", strings.TrimSuffix(internalMark, "/"))
+		}
+	}
+	if size > maxAnnotations {
+		e.Fail(m.Line, p, "the annotations have %d bytes, the limit is %d; remove some", size, maxAnnotations)
+	}
+}
+
+// once reports keys that are given twice, at any depth, in a part of the document that is not read otherwise.
+func (e *envelope) once(p *document.Path, v *document.Value) {
+	for i, item := range v.Items {
+		e.once(p.At(i), item)
+	}
+	for _, m := range e.Distinct(v.Members, p.Field) {
+		e.once(p.Field(m.Key), m.Value)
 	}
 }
 

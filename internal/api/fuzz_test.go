@@ -101,7 +101,7 @@ func again(t *testing.T, o *Object) {
 	if err != nil {
 		t.Fatalf("%v: %v", o, err)
 	}
-	docs := Decode("again.json", text)
+	docs := DecodeServed("again.json", text)
 	if len(docs) != 1 || docs[0].Object == nil || docs[0].Object.Hash != o.Hash {
 		t.Fatalf("%s\nwas read as %v", text, docs)
 	}

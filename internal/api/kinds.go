@@ -11,12 +11,15 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/document"
 	"github.com/pilotmesh/pilot/internal/api/ingress"
 	"github.com/pilotmesh/pilot/internal/api/rules"
+	"github.com/pilotmesh/pilot/internal/api/rules/kube"
 )
 
 // The API groups of the kinds.
 const (
 	networkingGroup = "networking.istio.io"
 	securityGroup   = "security.istio.io"
+	telemetryGroup  = "telemetry.istio.io"
+	extensionGroup  = "extensions.istio.io"
 	ingressGroup    = "networking.k8s.io"
 )
 
@@ -76,15 +79,53 @@ func Kinds() []Kind {
 		define(KindRequestAuthentication, AboutRules, securityGroup, rules.RequestAuthentication),
 		define(KindAuthorizationPolicy, AboutRules, securityGroup, rules.AuthorizationPolicy),
 		define(KindPeerAuthentication, AboutRules, securityGroup, rules.PeerAuthentication),
-		{ingress.Kind, AboutRules, ingressGroup, ingress.NewSpec(), dynamic(rules.Ingress)},
-		{ingress.ClassKind, AboutRules, ingressGroup, ingress.NewClass(), dynamic(rules.IngressClass)},
+		{ingress.Kind, AboutRules, ingressGroup, ingress.NewSpec(), dynamic(kube.Ingress)},
+		{ingress.ClassKind, AboutRules, ingressGroup, ingress.NewClass(), dynamic(kube.IngressClass)},
 	}
 }
 
+// judgedKinds returns the kinds that the product does not act on yet. Their objects are checked like all others.
+func judgedKinds() []Kind {
+	return []Kind{
+		define("Gateway", AboutRules, networkingGroup, rules.Gateway),
+		define("EnvoyFilter", AboutRules, networkingGroup, rules.EnvoyFilter),
+		define("ProxyConfig", AboutRules, networkingGroup, rules.ProxyConfig),
+		define("Telemetry", AboutRules, telemetryGroup, rules.Telemetry),
+		define("WasmPlugin", AboutRules, extensionGroup, rules.WasmPlugin),
+		define("TrafficExtension", AboutRules, extensionGroup, rules.TrafficExtension),
+	}
+}
+
+// findJudged returns a kind that the product does not act on, and whose objects it checks; nil if it is no such kind.
+func findJudged(group, name string) *Kind {
+	for _, k := range judgedKinds() {
+		if k.group == group && k.Name == name {
+			return &k
+		}
+	}
+	return nil
+}
+
+// versionsOf returns the versions of a kind that API servers serve, if its group has others.
+func versionsOf(group, name string) []string {
+	switch {
+	case group == networkingGroup && name == "EnvoyFilter":
+		return []string{"v1alpha3"}
+	case group == networkingGroup && name == "ProxyConfig":
+		return []string{"v1beta1"}
+	}
+	return nil
+}
+
+// needsSpec reports whether API servers refuse an object of a kind without a spec.
+func needsSpec(kind string) bool {
+	return slices.Contains([]string{KindServiceEntry, KindWorkloadEntry, KindWorkloadGroup, "WasmPlugin", "TrafficExtension"}, kind)
+}
+
 // dynamic converts the rule of a kind whose specs have a descriptor, but no type of their own.
-func dynamic(rule func(*dynamicpb.Message, rules.About) []document.Finding) func(proto.Message, rules.About) []document.Finding {
-	return func(m proto.Message, about rules.About) []document.Finding {
-		return rule(m.(*dynamicpb.Message), about)
+func dynamic(rule func(*dynamicpb.Message) []document.Finding) func(proto.Message, rules.About) []document.Finding {
+	return func(m proto.Message, _ rules.About) []document.Finding {
+		return rule(m.(*dynamicpb.Message))
 	}
 }
 
@@ -160,15 +201,15 @@ type kind struct {
 	name   string
 	field  string // for unknown kinds: the field that is wrong
 	remark string // for all kinds but our own: the text of the problem
+	known  *Kind  // the kind of objects that can be checked; nil for others
 }
 
-// message returns a new message for the spec; nil if the product does not act on the kind.
+// message returns a new message for the spec; nil if objects of the kind cannot be checked.
 func (k kind) message() proto.Message {
-	known, ok := FindKind(k.name)
-	if !ok || k.class != ownKind {
+	if k.known == nil {
 		return nil
 	}
-	return known.spec.ProtoReflect().New().Interface()
+	return k.known.spec.ProtoReflect().New().Interface()
 }
 
 // groups returns the API groups of configuration. For each group it has the kinds that the product acts on, and the others.
@@ -180,8 +221,8 @@ func groups() []group {
 		{securityGroup, []string{"v1", "v1beta1"}, names(securityGroup),
 			nil},
 		{ingressGroup, []string{"v1"}, names(ingressGroup), []string{"NetworkPolicy", "IPAddress", "ServiceCIDR"}},
-		{"telemetry.istio.io", []string{"v1", "v1alpha1"}, nil, []string{"Telemetry"}},
-		{"extensions.istio.io", []string{"v1alpha1"}, nil, []string{"WasmPlugin", "TrafficExtension"}},
+		{telemetryGroup, []string{"v1", "v1alpha1"}, nil, []string{"Telemetry"}},
+		{extensionGroup, []string{"v1alpha1"}, nil, []string{"WasmPlugin", "TrafficExtension"}},
 		{"gateway.networking.k8s.io", []string{"v1", "v1beta1", "v1alpha2", "v1alpha3"}, nil,
 			[]string{"GatewayClass", "Gateway", "HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute",
 				"ReferenceGrant", "BackendTLSPolicy", "ListenerSet"}},
@@ -228,17 +269,22 @@ func isMeant(group string) bool {
 
 func (g group) kindOf(version, name string) kind {
 	known := append(slices.Clone(g.kinds), g.later...)
+	versions := versionsOf(g.name, name)
+	if versions == nil {
+		versions = g.versions
+	}
 	switch {
 	case !slices.Contains(known, name):
 		return kind{name: name, field: "kind", remark: document.Unknown(
 			fmt.Sprintf("kind %s in %s", document.Quote(name), g.name), name, known)}
-	case !slices.Contains(g.versions, version):
+	case !slices.Contains(versions, version):
 		return kind{name: name, field: "apiVersion", remark: fmt.Sprintf(
-			"version %s of %s is not served; write one of %s", document.Quote(version), g.name, strings.Join(g.versions, ", "))}
+			"version %s of %s is not served; write one of %s", document.Quote(version), g.name, strings.Join(versions, ", "))}
 	case slices.Contains(g.later, name):
-		return kind{class: ignoredKind, name: name, remark: name + " is not supported yet: ignored"}
+		return kind{class: ignoredKind, name: name, known: findJudged(g.name, name), remark: name + " is not supported yet: ignored"}
 	}
-	return kind{class: ownKind, name: name}
+	own, _ := FindKind(name)
+	return kind{class: ownKind, name: name, known: &own}
 }
 
 // kindOfSpec returns the kind that a spec belongs to; false if the product acts on no such kind.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api/document"
 	"github.com/pilotmesh/pilot/internal/api/rules"
+	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
 )
 
 // defaultMesh is the default mesh configuration. The user's file is merged over it field by field.
@@ -60,7 +61,7 @@ func DefaultMesh() *meshconfig.MeshConfig {
 }
 
 // DecodeMesh reads a MeshConfig file and merges it over the defaults. If one of the Problems is an Error, the result is nil.
-// Unknown fields and duplicate keys are Warnings, because a running mesh must not stop for a field of another version.
+// Unknown fields are Warnings, because a running mesh must not stop for a field of another version.
 func DecodeMesh(file string, data []byte) (*meshconfig.MeshConfig, []Problem) {
 	return DecodeMeshOver(file, data, nil)
 }
@@ -89,7 +90,7 @@ func decodeMesh(r *document.Report, data, shared []byte) *meshconfig.MeshConfig 
 		return nil
 	}
 	m := new(meshconfig.MeshConfig)
-	r.Add(document.Read(m, overlay(base, user), nil, document.Options{Lenient: true}))
+	r.Add(document.Read(m, overlay(base, user), nil, document.Options{Lenient: true, JSON: true}))
 	if r.Failed() {
 		return nil
 	}
@@ -101,7 +102,7 @@ func decodeMesh(r *document.Report, data, shared []byte) *meshconfig.MeshConfig 
 		findings[i].Line = user.LineOf(findings[i].Field)
 	}
 	r.Add(findings)
-	if rules.CheckAccessLogFormat(m) != "" {
+	if syntax.CheckAccessLogFormat(m) != "" {
 		m.AccessLogFormat = ""
 	}
 	return m
@@ -109,7 +110,7 @@ func decodeMesh(r *document.Report, data, shared []byte) *meshconfig.MeshConfig 
 
 // LogEnvoy returns the minor version of the oldest supported Envoy 1 that accepts the access log format of a mesh configuration.
 func LogEnvoy(m *meshconfig.MeshConfig) uint32 {
-	minor, _ := rules.EnvoyFor(m.GetAccessLogFormat())
+	minor, _ := syntax.EnvoyFor(m.GetAccessLogFormat())
 	return minor
 }
 

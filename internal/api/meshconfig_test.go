@@ -65,7 +65,7 @@ func TestMeshProblems(t *testing.T) {
 	for text, want := range map[string]string{
 		"a: 1\n---\nb: 2\n":              "mesh.yaml:2: error: MeshConfig: a mesh configuration is one document; remove the others",
 		"[a]":                            "mesh.yaml:1: error: MeshConfig: must be a mapping, not a list",
-		"trustDomain: a\ntrustDomain: b": "mesh.yaml:2: warning: MeshConfig: trustDomain: given twice; the last one is taken",
+		"trustDomain: a\ntrustDomain: b": "mesh.yaml:2: error: MeshConfig: trustDomain: given twice, in line 1 as well; remove one",
 		"\ndefaultConfig:\n  drainDuration: 100ms": "mesh.yaml:3: error: MeshConfig: defaultConfig.drainDuration: must be whole seconds, 1s at least, not 100ms",
 		"connectTimeout: 0s":                       "mesh.yaml:1: error: MeshConfig: connectTimeout: must be 1ms at least, not 0s; remove it for the default",
 		"connectTimeout: 10us":                     "mesh.yaml:1: error: MeshConfig: connectTimeout: must be 1ms at least, not 10µs; remove it for the default",
@@ -99,10 +99,6 @@ func TestMeshProblems(t *testing.T) {
 			t.Errorf("%q: %v with %v", text, m, problems)
 		}
 	}
-	m, _ := DecodeMesh("mesh.yaml", []byte("trustDomain: a\ntrustDomain: b"))
-	if m.TrustDomain != "b" {
-		t.Errorf("of two the first was taken: %s", m.TrustDomain)
-	}
 }
 
 // TestUnsupportedMesh: what a mesh configuration says beyond what is acted on is named, and what is as by default is not.
@@ -111,7 +107,7 @@ func TestUnsupportedMesh(t *testing.T) {
 		"": nil,
 		"trustDomain: a\nconnectTimeout: 3s\nenableTracing: false\ndefaultConfig: {concurrency: 2}": nil,
 		"proxyListenPort: 15001\ningressClass: istio":                                               nil,
-		"\nproxyListenPort: 0": {"mesh.yaml:2: warning: MeshConfig: proxyListenPort: is not supported yet: ignored"},
+		"\nproxyListenPort: 1": {"mesh.yaml:2: warning: MeshConfig: proxyListenPort: is not supported yet: ignored"},
 		"discoverySelectors: [{matchLabels: {a: b}}]\ndefaultConfig:\n  statusPort: 1\n  image: {imageType: x}\n": {
 			"mesh.yaml:4: warning: MeshConfig: defaultConfig.image: is not supported yet: ignored",
 			"mesh.yaml:1: warning: MeshConfig: discoverySelectors: is not supported yet: ignored; they select namespaces of a cluster, and none is read",

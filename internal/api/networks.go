@@ -8,7 +8,7 @@ import (
 )
 
 // DecodeNetworks reads a MeshNetworks file. If one of the Problems is an Error, the result is nil. As in a MeshConfig file,
-// unknown fields and duplicate keys are Warnings.
+// unknown fields are Warnings.
 func DecodeNetworks(file string, data []byte) (*meshconfig.MeshNetworks, []Problem) {
 	var r document.Report
 	n := decodeNetworks(&r, data)
@@ -25,7 +25,7 @@ func decodeNetworks(r *document.Report, data []byte) *meshconfig.MeshNetworks {
 		return nil
 	}
 	n := new(meshconfig.MeshNetworks)
-	r.Add(document.Read(n, root, nil, document.Options{Lenient: true}))
+	r.Add(document.Read(n, root, nil, document.Options{Lenient: true, JSON: true}))
 	if r.Failed() {
 		return nil
 	}

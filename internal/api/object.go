@@ -12,7 +12,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/pilotmesh/pilot/internal/api/rules"
+	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
 	"github.com/pilotmesh/pilot/internal/omap"
 )
 
@@ -54,18 +54,18 @@ func (o Object) Seal() (*Object, error) {
 		return nil, fmt.Errorf("object %v: the spec is that of a %s", o.Key, kind.Name)
 	}
 	o.Kind = kind.Name
-	reason := rules.Subdomain(o.Name)
+	reason := syntax.Subdomain(o.Name)
 	if clusterScoped(o.Kind) {
 		o.Namespace = ""
 	} else {
 		o.Namespace = cmp.Or(o.Namespace, DefaultNamespace)
-		reason = cmp.Or(reason, rules.Label(o.Namespace))
+		reason = cmp.Or(reason, syntax.Label(o.Namespace))
 	}
 	if reason != "" {
 		return nil, fmt.Errorf("object %v: %s", o.Key, reason)
 	}
 	for _, key := range slices.Sorted(maps.Keys(o.Labels)) {
-		if reason := rules.ObjectLabel(key, o.Labels[key]); reason != "" {
+		if reason := syntax.ObjectLabel(key, o.Labels[key]); reason != "" {
 			return nil, fmt.Errorf("object %v: metadata.labels: %s", o.Key, reason)
 		}
 	}

@@ -95,7 +95,7 @@ func (s *Settings) overlay(from, text string, origins map[protoreflect.Name]stri
 func (s *Settings) overlayValue(from string, v *document.Value, at *document.Path, origins map[protoreflect.Name]string, errs *problems) {
 	var layer meshv1alpha1.ProxyConfig
 	wrong := false
-	for _, f := range document.Read(&layer, v, at, document.Options{}) {
+	for _, f := range document.Read(&layer, v, at, document.Options{JSON: true, Newer: true}) {
 		if f.Warning {
 			s.warn("%s: line %d: %s %s", from, f.Line, f.Field, f.Reason)
 			continue

@@ -3,6 +3,7 @@ package document
 import (
 	"encoding/base64"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -12,15 +13,24 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Options of Read.
+// Options of Read. The zero Options read as strictly as an API server does.
 type Options struct {
-	// Lenient makes all unknown fields and duplicate keys Warnings.
+	// Lenient makes all unknown fields Warnings.
 	Lenient bool
-	// Strict makes all unknown fields errors, because their restrictions would be lost.
+	// Strict makes all unknown fields errors, even if the document may be newer, because their restrictions would be lost.
 	Strict bool
+	// Newer makes unknown fields Warnings, unless they look misspelt or leave a choice without an alternative: the document was
+	// written for a newer version of the API.
+	Newer bool
+	// JSON accepts what the JSON mapping of protobuf permits beyond the schemas of API servers: numbers as texts, enums by
+	// number, and null for a field that is left out.
+	JSON bool
 	// NotZero returns why a field must not be zero, although it may be omitted; "" if it may be zero. Only Read can check this,
 	// because a message does not tell a zero from an omitted field.
 	NotZero func(protoreflect.FieldDescriptor) string
+	// Written checks which fields of a message are written, even if they are empty, and calls fail for each mistake. Only Read can
+	// check this, because an empty list or text and an omitted field are the same in a message.
+	Written func(d protoreflect.MessageDescriptor, v *Value, fail func(field, reason string))
 }
 
 // Read fills the new message m from v. If one of the findings is not a warning, m must not be used. Null stands for the empty
@@ -80,7 +90,7 @@ func (r *reader) message(p *Path, v *Value, d protoreflect.MessageDescriptor) {
 	}
 	r.json = append(r.json, '{')
 	oneofs := map[protoreflect.FullName]string{} // the member that is set
-	for _, m := range r.distinct(v.Members, p.Field, LowerCamel, r.Lenient) {
+	for _, m := range r.distinct(v.Members, p.Field, LowerCamel) {
 		at := p.Field(m.Key)
 		f := d.Fields().ByJSONName(m.Key)
 		if f == nil {
@@ -91,6 +101,9 @@ func (r *reader) message(p *Path, v *Value, d protoreflect.MessageDescriptor) {
 			continue
 		}
 		if m.Value.Kind == Null && !(f.Message() != nil && f.Message().FullName() == "google.protobuf.Value") {
+			if !r.JSON && !nullable(f) {
+				r.Fail(m.Line, at, "must not be null; give it a value, or leave it out")
+			}
 			continue // the same as leaving it out
 		}
 		if one := f.ContainingOneof(); one != nil && !one.IsSynthetic() {
@@ -105,16 +118,29 @@ func (r *reader) message(p *Path, v *Value, d protoreflect.MessageDescriptor) {
 		r.field(at, m.Value, f)
 	}
 	r.json = append(r.json, '}')
+	if r.Written != nil {
+		r.Written(d, v, func(field, reason string) {
+			if m := v.Find(field); m != nil {
+				r.Fail(m.Line, p.Field(m.Key), "%s", reason)
+			}
+		})
+	}
+}
+
+// nullable reports whether API servers take null for a field: if its message is a wrapper, for which zero and absent differ.
+func nullable(f protoreflect.FieldDescriptor) bool {
+	m := f.Message()
+	return m != nil && !f.IsList() && !f.IsMap() && wellKnown(m) && strings.HasSuffix(string(m.Name()), "Value")
 }
 
 // Distinct returns the members of a mapping without duplicate keys, and adds a finding for each of these. It keeps the first member
 // of duplicate keys. The path of a key is at(key).
 func (r *Report) Distinct(members []Member, at func(string) *Path) []Member {
-	return r.distinct(members, at, func(key string) string { return key }, false)
+	return r.distinct(members, at, func(key string) string { return key })
 }
 
-// distinct does the same for keys with equal identity. If reading is lenient, it keeps the last member, as most parsers do.
-func (r *Report) distinct(members []Member, at func(string) *Path, identity func(string) string, lenient bool) []Member {
+// distinct does the same for keys with equal identity.
+func (r *Report) distinct(members []Member, at func(string) *Path, identity func(string) string) []Member {
 	index := make(map[string]int, len(members))
 	out := make([]Member, 0, len(members))
 	for _, m := range members {
@@ -124,9 +150,6 @@ func (r *Report) distinct(members []Member, at func(string) *Path, identity func
 		case !dup:
 			index[id] = len(out)
 			out = append(out, m)
-		case lenient:
-			r.Warn(m.Line, at(m.Key), "given twice; the last one is taken")
-			out[i] = m
 		default:
 			r.Fail(m.Line, at(m.Key), "given twice, in line %d as well; remove one", out[i].Line)
 		}
@@ -140,9 +163,9 @@ func (r *reader) comma(open byte) {
 	}
 }
 
-// unknown reports a field that the API module does not have. The field may be newer than the module, so it is ignored
-// with a warning. It is a mistake in two cases: when it looks like a misspelt field, and when the message is a plain
-// choice of which nothing else is set, because an ignored choice changes the meaning of what contains it (a match on an
+// unknown reports a field that the API module does not have. It is a mistake, unless the document is for a newer version of the
+// API: then it is ignored with a warning, except in two cases: when it looks like a misspelt field, and when the message is a
+// plain choice without another alternative, because an ignored choice changes the meaning of what contains it (a match on an
 // unknown condition would match everything).
 func (r *reader) unknown(of *Value, m Member, at *Path, d protoreflect.MessageDescriptor) {
 	names := make([]string, d.Fields().Len())
@@ -159,6 +182,8 @@ func (r *reader) unknown(of *Value, m Member, at *Path, d protoreflect.MessageDe
 		r.Fail(m.Line, at, "%s; one of %s is needed", reason, strings.Join(names, ", "))
 	case Closest(m.Key, names) != "":
 		r.Fail(m.Line, at, "%s", reason)
+	case !r.Newer:
+		r.Fail(m.Line, at, "%s; remove it, or move it to where it belongs", reason)
 	default:
 		r.Warn(m.Line, at, "%s: ignored; it may be newer than this version", reason)
 	}
@@ -176,7 +201,7 @@ func (r *reader) field(p *Path, v *Value, f protoreflect.FieldDescriptor) {
 			return
 		}
 		r.json = append(r.json, '{')
-		for _, m := range r.distinct(v.Members, p.Key, func(key string) string { return key }, r.Lenient) {
+		for _, m := range r.Distinct(v.Members, p.Key) {
 			at := p.Key(m.Key)
 			if reason := checkKey(m.Key, f.MapKey().Kind()); reason != "" {
 				r.Fail(m.Line, at, "%s", reason)
@@ -232,6 +257,12 @@ func (r *reader) single(p *Path, v *Value, f protoreflect.FieldDescriptor) {
 }
 
 func (r *reader) enum(p *Path, v *Value, d protoreflect.EnumDescriptor) {
+	if r.JSON && v.Kind == Integer {
+		if n, err := strconv.ParseInt(v.Scalar, 10, 32); err == nil && d.Values().ByNumber(protoreflect.EnumNumber(n)) != nil {
+			r.json = append(r.json, v.Scalar...)
+			return
+		}
+	}
 	if !r.Expect(p, v, String) {
 		return
 	}
@@ -266,10 +297,12 @@ func (r *reader) scalar(p *Path, v *Value, k protoreflect.Kind) {
 		r.bytes(p, v)
 		return
 	case protoreflect.DoubleKind, protoreflect.FloatKind:
+		v = r.numeric(v)
 		if v.Kind != Integer && !r.Expect(p, v, Number) {
 			return
 		}
 	default:
+		v = r.numeric(v)
 		if !r.whole(p, v, k) {
 			return
 		}
@@ -277,20 +310,33 @@ func (r *reader) scalar(p *Path, v *Value, k protoreflect.Kind) {
 	r.json = append(r.json, v.Scalar...)
 }
 
+// numeric returns the number in a text, where the JSON mapping of protobuf permits texts, and else the value itself.
+func (r *reader) numeric(v *Value) *Value {
+	if !r.JSON || v.Kind != String {
+		return v
+	}
+	out := &Value{Line: v.Line}
+	if n, err := strconv.ParseInt(v.Scalar, 10, 64); err == nil {
+		out.Kind, out.Scalar = Integer, strconv.FormatInt(n, 10)
+		return out
+	}
+	if n, err := strconv.ParseUint(v.Scalar, 10, 64); err == nil {
+		out.Kind, out.Scalar = Integer, strconv.FormatUint(n, 10)
+		return out
+	}
+	f, err := strconv.ParseFloat(v.Scalar, 64)
+	if err != nil || math.IsInf(f, 0) || math.IsNaN(f) || strings.Trim(v.Scalar, "0123456789+-.eE") != "" {
+		return v
+	}
+	out.number(f)
+	return out
+}
+
 // whole checks a value against the range of an integer type.
 func (r *reader) whole(p *Path, v *Value, k protoreflect.Kind) bool {
 	digits := v.Scalar
-	switch k {
-	case protoreflect.Int64Kind, protoreflect.Uint64Kind, protoreflect.Sint64Kind,
-		protoreflect.Fixed64Kind, protoreflect.Sfixed64Kind:
-		// protobuf writes 64-bit numbers as strings in JSON
-		if v.Kind != String && !r.Expect(p, v, Integer) {
-			return false
-		}
-	default:
-		if !r.Expect(p, v, Integer) {
-			return false
-		}
+	if !r.Expect(p, v, Integer) {
+		return false
 	}
 	var err error
 	var low, high string

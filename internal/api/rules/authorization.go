@@ -2,7 +2,6 @@ package rules
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	typev1beta1 "istio.io/api/type/v1beta1"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
 )
 
 // AuthorizationPolicy checks an AuthorizationPolicy.
@@ -60,7 +60,31 @@ func (c *checker) authorizationPolicy(p *document.Path, s *security.Authorizatio
 			continue
 		}
 		c.authorizationRule(rules.At(i), rule, custom)
+		if s.Action == security.AuthorizationPolicy_DENY && deniesTCP(rule) {
+			c.warn(rules.At(i), "names nothing that a connection has, so it denies every connection that is not HTTP, too; add ports, or write a rule for them")
+		}
 	}
+}
+
+// deniesTCP reports whether a rule of a policy that denies is about requests only: then it denies all connections that are not HTTP.
+func deniesTCP(rule *security.Rule) bool {
+	for _, to := range rule.To {
+		if o := to.GetOperation(); len(o.GetPorts())+len(o.GetNotPorts()) == 0 {
+			return true
+		}
+	}
+	if len(rule.To) > 0 {
+		return false
+	}
+	for _, from := range rule.From {
+		s := from.GetSource()
+		if len(s.GetPrincipals())+len(s.GetNotPrincipals())+len(s.GetNamespaces())+len(s.GetNotNamespaces())+len(s.GetIpBlocks())+
+			len(s.GetNotIpBlocks())+len(s.GetRemoteIpBlocks())+len(s.GetNotRemoteIpBlocks())+len(s.GetServiceAccounts())+
+			len(s.GetNotServiceAccounts())+len(s.GetTrustDomains())+len(s.GetNotTrustDomains()) == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // atMost checks the number of entries of a list.
@@ -84,9 +108,6 @@ func (c *checker) attachment(p *document.Path, selector *typev1beta1.WorkloadSel
 	case ways > 1:
 		c.fail(p.Field("targetRefs"), "excludes targetRef; keep one of them")
 	}
-	if selector != nil && len(selector.MatchLabels) == 0 {
-		c.warn(p.Field("selector"), "has no labels, so it selects every workload; remove it if that is meant")
-	}
 	if one != nil {
 		c.target(p.Field("targetRef"), one)
 	}
@@ -103,8 +124,6 @@ func (c *checker) target(p *document.Path, t *typev1beta1.PolicyTargetReference)
 	}
 	if t.Name == "" {
 		c.fail(p.Field("name"), "a target needs a name")
-	} else if len(t.Name) > 253 {
-		c.fail(p.Field("name"), "has %d characters, the limit is 253", len(t.Name))
 	}
 	if t.Namespace != "" {
 		c.fail(p.Field("namespace"), "a target must be in the namespace of the policy; remove the field")
@@ -133,6 +152,7 @@ func (c *checker) authorizationRule(p *document.Path, rule *security.Rule, custo
 		}
 		c.source(at, from.Source, custom)
 	}
+	c.atMost(p.Field("to"), len(rule.To), maxRules)
 	for i, to := range rule.To {
 		at := p.Field("to").At(i).Field("operation")
 		if to.GetOperation() == nil {
@@ -141,8 +161,8 @@ func (c *checker) authorizationRule(p *document.Path, rule *security.Rule, custo
 		}
 		o := to.Operation
 		c.texts(at, "an operation", []listField{
-			{"hosts", o.Hosts, nil}, {"notHosts", o.NotHosts, nil}, {"ports", o.Ports, checkPortText}, {"notPorts", o.NotPorts, checkPortText},
-			{"methods", o.Methods, nil}, {"notMethods", o.NotMethods, nil}, {"paths", o.Paths, CheckPathTemplate}, {"notPaths", o.NotPaths, CheckPathTemplate},
+			{"hosts", o.Hosts, nil}, {"notHosts", o.NotHosts, nil}, {"ports", o.Ports, syntax.PortText}, {"notPorts", o.NotPorts, syntax.PortText},
+			{"methods", o.Methods, nil}, {"notMethods", o.NotMethods, nil}, {"paths", o.Paths, syntax.PathTemplate}, {"notPaths", o.NotPaths, syntax.PathTemplate},
 		})
 	}
 	for i, when := range rule.When {
@@ -174,10 +194,10 @@ func (c *checker) source(p *document.Path, s *security.Source, custom bool) {
 		{"principals", s.Principals, nil}, {"notPrincipals", s.NotPrincipals, nil},
 		{"requestPrincipals", s.RequestPrincipals, nil}, {"notRequestPrincipals", s.NotRequestPrincipals, nil},
 		{"namespaces", s.Namespaces, nil}, {"notNamespaces", s.NotNamespaces, nil},
-		{"serviceAccounts", s.ServiceAccounts, checkAccount}, {"notServiceAccounts", s.NotServiceAccounts, checkAccount},
-		{"trustDomains", s.TrustDomains, checkTrustDomainPattern}, {"notTrustDomains", s.NotTrustDomains, checkTrustDomainPattern},
-		{"ipBlocks", s.IpBlocks, checkSubnet}, {"notIpBlocks", s.NotIpBlocks, checkSubnet},
-		{"remoteIpBlocks", s.RemoteIpBlocks, checkSubnet}, {"notRemoteIpBlocks", s.NotRemoteIpBlocks, checkSubnet},
+		{"serviceAccounts", s.ServiceAccounts, syntax.Account}, {"notServiceAccounts", s.NotServiceAccounts, syntax.Account},
+		{"trustDomains", s.TrustDomains, syntax.TrustDomains}, {"notTrustDomains", s.NotTrustDomains, syntax.TrustDomains},
+		{"ipBlocks", s.IpBlocks, syntax.Subnet}, {"notIpBlocks", s.NotIpBlocks, syntax.Subnet},
+		{"remoteIpBlocks", s.RemoteIpBlocks, syntax.Subnet}, {"notRemoteIpBlocks", s.NotRemoteIpBlocks, syntax.Subnet},
 	}
 	c.texts(p, "a source", fields)
 	for _, f := range fields {
@@ -193,141 +213,19 @@ func (c *checker) source(p *document.Path, s *security.Source, custom bool) {
 	c.atMost(p.Field("notServiceAccounts"), len(s.NotServiceAccounts), 16)
 }
 
-func checkPortText(s string) string {
-	n, err := strconv.ParseUint(s, 10, 32)
-	if err != nil {
-		return fmt.Sprintf("%s is not a port number", document.Quote(s))
-	}
-	return checkPort(uint32(n))
-}
-
-// checkAccount checks "account" or "namespace/account".
-func checkAccount(s string) string {
-	namespace, account, both := strings.Cut(s, "/")
-	if !both {
-		namespace, account = "-", s
-	}
-	switch {
-	case len(s) > 320:
-		return fmt.Sprintf("has %d characters, the limit is 320", len(s))
-	case strings.Contains(account, "/") || namespace == "" || account == "":
-		return fmt.Sprintf("%s is neither an account nor namespace/account", document.Quote(s))
-	case strings.Contains(s, "*"):
-		return fmt.Sprintf("%s: service accounts are named exactly; use principals for wildcards", document.Quote(s))
-	}
-	return ""
-}
-
-func checkTrustDomainPattern(s string) string {
-	inner := strings.TrimSuffix(s, "*")
-	if inner == s {
-		inner = strings.TrimPrefix(s, "*")
-	}
-	if strings.Contains(inner, "*") {
-		return fmt.Sprintf("%s: a wildcard stands at the beginning or at the end, once", document.Quote(s))
-	}
-	if strings.Contains(inner, "/") {
-		return fmt.Sprintf("%s: a trust domain has no slash", document.Quote(s))
-	}
-	return ""
-}
-
 func (c *checker) condition(p *document.Path, when *security.Condition, custom bool) {
 	key := p.Field("key")
 	if when.GetKey() == "" {
 		c.fail(key, "a condition needs a key")
 		return
 	}
-	check, known := conditionCheck(when.Key)
+	check, known := syntax.Attribute(when.Key)
 	if !known {
-		c.fail(key, "%s is no attribute; attributes are %s", document.Quote(when.Key), strings.Join(conditionKeys(), ", "))
+		c.fail(key, "%s is no attribute; attributes are %s", document.Quote(when.Key), strings.Join(syntax.Attributes(), ", "))
 		return
 	}
 	if custom && (strings.HasPrefix(when.Key, "request.auth.") || slices.Contains([]string{"source.principal", "source.namespace", "source.serviceAccount", "source.trustDomain"}, when.Key)) {
 		c.fail(key, "is not known when the action CUSTOM decides whom to ask: that comes before identities are checked; leave the decision to the provider")
 	}
 	c.texts(p, "a condition", []listField{{"values", when.Values, check}, {"notValues", when.NotValues, check}})
-}
-
-// conditionKeys returns the attributes of conditions.
-func conditionKeys() []string {
-	return []string{
-		"request.headers[NAME]", "source.ip", "remote.ip", "source.namespace", "source.serviceAccount", "source.principal", "source.trustDomain",
-		"request.auth.principal", "request.auth.audiences", "request.auth.presenter", "request.auth.claims[NAME]", "destination.ip", "destination.port",
-		"connection.sni", "experimental.envoy.filters.NAME[KEY]",
-	}
-}
-
-// conditionCheck returns the check of the values of an attribute; false if there is no such attribute.
-func conditionCheck(key string) (check func(string) string, known bool) {
-	switch key {
-	case "source.ip", "remote.ip", "destination.ip":
-		return checkSubnet, true
-	case "destination.port":
-		return checkPortText, true
-	case "source.serviceAccount":
-		return checkAccount, true
-	case "source.trustDomain":
-		return checkTrustDomainPattern, true
-	case "source.namespace", "source.principal", "request.auth.principal", "request.auth.audiences", "request.auth.presenter", "connection.sni":
-		return nil, true
-	}
-	if rest, ok := strings.CutPrefix(key, "request.headers"); ok {
-		names, ok := Brackets(rest)
-		return nil, ok && len(names) == 1 && checkHeaderName(names[0]) == ""
-	}
-	if rest, ok := strings.CutPrefix(key, "request.auth.claims"); ok {
-		_, ok := Brackets(rest)
-		return nil, ok
-	}
-	if strings.HasPrefix(key, "experimental.envoy.filters.") {
-		at := strings.IndexByte(key, '[')
-		if at < 0 {
-			return nil, false
-		}
-		names, ok := Brackets(key[at:])
-		return nil, ok && len(names) == 1
-	}
-	return nil, false
-}
-
-// Brackets splits "[a][b]" into a and b. ok is false if the text has another form, or a name is empty.
-func Brackets(s string) (names []string, ok bool) {
-	for s != "" {
-		if s[0] != '[' {
-			return nil, false
-		}
-		end := strings.Index(s, "]")
-		if end <= 1 {
-			return nil, false
-		}
-		names, s = append(names, s[1:end]), s[end+1:]
-	}
-	return names, len(names) > 0
-}
-
-// CheckPathTemplate checks a path of an operation: an exact path, one with * at its beginning or end, or a template with {*} for one
-// segment and {**} for any number of them.
-func CheckPathTemplate(path string) string {
-	if !strings.ContainsAny(path, "{}") {
-		return ""
-	}
-	if strings.Contains(strings.NewReplacer("{*}", "", "{**}", "").Replace(path), "*") {
-		return fmt.Sprintf("%s mixes a template with the wildcard *; write {*} or {**}", document.Quote(path))
-	}
-	many := false
-	for i, segment := range strings.Split(path, "/") {
-		switch {
-		case i == 0 && segment != "":
-			return fmt.Sprintf("%s: a template begins with a slash", document.Quote(path))
-		case segment == "{*}" || segment == "{**}":
-			if many {
-				return fmt.Sprintf("%s: no {*} or {**} may follow {**}", document.Quote(path))
-			}
-			many = segment == "{**}"
-		case strings.ContainsAny(segment, "{}"):
-			return fmt.Sprintf("%s: in a template, {*} and {**} are whole segments, and there are no other braces", document.Quote(path))
-		}
-	}
-	return ""
 }

@@ -2,15 +2,17 @@ package rules
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
 )
 
 func (c *checker) destinationRule(p *document.Path, r *networking.DestinationRule) {
-	c.rule(p.Field("host"), checkWildcard(r.Host))
+	c.rule(p.Field("host"), syntax.Wildcard(r.Host))
 	c.exportTo(p.Field("exportTo"), r.ExportTo, false)
 	if r.WorkloadSelector != nil {
 		for i, to := range r.ExportTo {
@@ -27,9 +29,9 @@ func (c *checker) destinationRule(p *document.Path, r *networking.DestinationRul
 			c.fail(at, "a subset must not be null")
 			continue
 		}
-		c.rule(at.Field("name"), checkName(s.Name))
+		c.rule(at.Field("name"), syntax.Name(s.Name))
 		if first, dup := seen[s.Name]; dup {
-			c.warn(at.Field("name"), "subsets[%d] has the same name and wins; rename one of them", first)
+			c.fail(at.Field("name"), "subsets[%d] has the same name; rename one of them", first)
 		} else {
 			seen[s.Name] = i
 		}
@@ -93,8 +95,8 @@ func (c *checker) tunnel(p *document.Path, t *networking.TrafficPolicy_TunnelSet
 	if t.Protocol != "" && t.Protocol != "CONNECT" && t.Protocol != "POST" {
 		c.fail(p.Field("protocol"), "must be CONNECT or POST, not %s", document.Quote(t.Protocol))
 	}
-	if !isIP(t.TargetHost) {
-		c.rule(p.Field("targetHost"), checkFQDN(t.TargetHost))
+	if !syntax.IsIP(t.TargetHost) {
+		c.rule(p.Field("targetHost"), syntax.FQDN(t.TargetHost))
 	}
 	c.port(p.Field("targetPort"), t.TargetPort)
 }
@@ -123,8 +125,13 @@ func (c *checker) connectionPool(p *document.Path, s *networking.ConnectionPoolS
 		if h.H2UpgradePolicy == networking.ConnectionPoolSettings_HTTPSettings_UPGRADE && h.UseClientProtocol {
 			c.fail(at.Field("useClientProtocol"), "contradicts h2UpgradePolicy UPGRADE; keep one of them")
 		}
-		if h.Http2KeepAlive != nil && h.Http2KeepAlive.Interval == nil {
-			c.fail(at.Field("http2KeepAlive").Field("interval"), "is needed")
+		if k := h.Http2KeepAlive; k != nil {
+			if k.Interval == nil {
+				c.fail(at.Field("http2KeepAlive").Field("interval"), "is needed: how often a ping is sent")
+			}
+			if k.Timeout == nil {
+				c.fail(at.Field("http2KeepAlive").Field("timeout"), "is needed: how long the answer to a ping may take")
+			}
 		}
 	}
 }
@@ -151,6 +158,9 @@ func (c *checker) loadBalancer(p *document.Path, lb *networking.LoadBalancerSett
 	if lb.Warmup == nil && lb.WarmupDurationSecs == nil { //nolint:staticcheck // deprecated, and still in use
 		return
 	}
+	if lb.WarmupDurationSecs != nil { //nolint:staticcheck // it is the deprecated field we look for
+		c.warn(p.Field("warmupDurationSecs"), "is deprecated; use warmup.duration")
+	}
 	at := p.Field("warmup")
 	if lb.Warmup != nil && lb.Warmup.Duration == nil {
 		c.fail(at.Field("duration"), "is needed")
@@ -175,8 +185,13 @@ func (c *checker) consistentHash(p *document.Path, h *networking.LoadBalancerSet
 	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpCookie:
 		at := p.Field("httpCookie")
 		c.rule(at.Field("name"), checkHashed("a cookie", key.HttpCookie.GetName()))
+		seen := map[string]bool{}
 		for i, a := range key.HttpCookie.GetAttributes() {
-			c.rule(at.Field("attributes").At(i).Field("name"), checkHashed("an attribute", a.GetName()))
+			name := at.Field("attributes").At(i).Field("name")
+			if c.rule(name, checkHashed("an attribute", a.GetName())) && seen[a.GetName()] {
+				c.fail(name, "%s is named twice", document.Quote(a.GetName()))
+			}
+			seen[a.GetName()] = true
 		}
 	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpHeaderName:
 		c.rule(p.Field("httpHeaderName"), checkHashed("a header", key.HttpHeaderName))
@@ -187,15 +202,23 @@ func (c *checker) consistentHash(p *document.Path, h *networking.LoadBalancerSet
 	}
 	if h.MinimumRingSize != 0 { //nolint:staticcheck // it is the deprecated field we look for
 		c.warn(p.Field("minimumRingSize"), "is deprecated; use ringHash.minimumRingSize")
+		if h.GetRingHash() != nil || h.GetMaglev() != nil {
+			c.fail(p.Field("minimumRingSize"), "excludes ringHash and maglev; set ringHash.minimumRingSize instead")
+		}
 	}
 	if size := h.GetRingHash().GetMinimumRingSize(); size > maxRing {
 		c.warn(p.Field("ringHash").Field("minimumRingSize"), "%d is more than Envoy takes; %d is used", size, maxRing)
 	}
-	switch size := h.GetMaglev().GetTableSize(); {
-	case size >= maxMaglev:
-		c.fail(p.Field("maglev").Field("tableSize"), "must be less than %d, not %d", maxMaglev, size)
-	case size != 0 && !isPrime(size):
-		c.warn(p.Field("maglev").Field("tableSize"), "must be a prime number, which %d is not: the next greater one is used", size)
+	if m := h.GetMaglev(); m != nil {
+		at := p.Field("maglev").Field("tableSize")
+		switch size := m.TableSize; {
+		case size == 0:
+			c.fail(at, "is needed: a prime number below %d, such as 65537", maxMaglev)
+		case size >= maxMaglev:
+			c.fail(at, "must be less than %d, not %d", maxMaglev, size)
+		case !isPrime(size):
+			c.fail(at, "must be a prime number, which %d is not", size)
+		}
 	}
 }
 
@@ -223,8 +246,11 @@ func (c *checker) localityLB(p *document.Path, l *networking.LocalityLoadBalance
 	if l == nil {
 		return
 	}
-	if len(l.Distribute) > 0 && len(l.Failover)+len(l.FailoverPriority) > 0 {
-		c.fail(p.Field("distribute"), "excludes failover and failoverPriority; keep one of them")
+	switch {
+	case len(l.Distribute) > 0 && len(l.Failover) > 0:
+		c.fail(p.Field("distribute"), "excludes failover; keep one of them")
+	case len(l.Distribute) > 0 && len(l.FailoverPriority) > 0:
+		c.warn(p.Field("failoverPriority"), "has no effect beside distribute; keep one of them")
 	}
 	var from []string
 	for i, d := range l.Distribute {
@@ -241,7 +267,7 @@ func (c *checker) localityLB(p *document.Path, l *networking.LocalityLoadBalance
 	for i, f := range l.Failover {
 		c.failover(p.Field("failover").At(i), f.GetFrom(), f.GetTo())
 	}
-	c.failoverPriority(p.Field("failoverPriority"), l.FailoverPriority)
+	c.failoverPriority(p.Field("failoverPriority"), l.FailoverPriority, len(l.Failover) > 0)
 }
 
 func (c *checker) shares(p *document.Path, to map[string]uint32) {
@@ -287,15 +313,14 @@ func localitiesOverlap(a, b string) bool {
 	return true
 }
 
-// checkLocality checks "region/zone/subzone", of which the tail may be left out or be "*".
+// checkLocality checks "region/zone/subzone". The tail may be left out or end with "*".
 func checkLocality(s string) string {
-	parts := strings.Split(s, "/")
-	if s == "" || len(parts) > 3 {
-		return fmt.Sprintf("%s is not a locality like region/zone/subzone or region/*", document.Quote(s))
+	if i := strings.IndexByte(s, '*'); i >= 0 && i < len(s)-1 {
+		return fmt.Sprintf("%s is not a locality: one * may stand at its end", document.Quote(s))
 	}
-	for i, part := range parts {
-		if part == "" || part != "*" && strings.Contains(part, "*") || part == "*" && i < len(parts)-1 {
-			return fmt.Sprintf("%s is not a locality: only its last part can be *, and no part is empty", document.Quote(s))
+	for part := range strings.SplitSeq(s, "/") {
+		if part == "" {
+			return fmt.Sprintf("%s is not a locality like region/zone/subzone or region/*: no part is empty", document.Quote(s))
 		}
 	}
 	return ""
@@ -313,13 +338,20 @@ func (c *checker) failover(p *document.Path, from, to string) {
 	}
 }
 
-// failoverPriority checks the labels of a failover priority, which may have a value.
-func (c *checker) failoverPriority(p *document.Path, labels []string) {
+// failoverPriority checks the labels of a failover priority, which may have a value. Where failover between regions is decided
+// otherwise, the labels of localities must not be among them.
+func (c *checker) failoverPriority(p *document.Path, labels []string, regions bool) {
 	seen := map[string]bool{}
 	for i, l := range labels {
 		key, text, _ := strings.Cut(l, "=")
-		if c.rule(p.At(i), ObjectLabel(key, text)) && seen[key] {
-			c.fail(p.At(i), "the label %s is named twice", document.Quote(key))
+		reason := syntax.WorkloadLabel(key, text)
+		switch {
+		case regions && slices.Contains([]string{"topology.kubernetes.io/region", "topology.kubernetes.io/zone", "topology.istio.io/subzone"}, l):
+			c.fail(p.At(i), "the label %s tells a locality, which failover decides already; remove it", l)
+		case reason != "":
+			c.warn(p.At(i), "no workload has such a label: %s", reason)
+		case seen[key]:
+			c.warn(p.At(i), "the label %s is named twice", document.Quote(key))
 		}
 		seen[key] = true
 	}
@@ -332,7 +364,7 @@ func (c *checker) zoneAwareLB(p *document.Path, z *networking.ZoneAwareLoadBalan
 	for i, f := range z.Failover {
 		c.failover(p.Field("failover").At(i), f.GetFrom(), f.GetTo())
 	}
-	c.failoverPriority(p.Field("failoverPriority"), z.FailoverPriority)
+	c.failoverPriority(p.Field("failoverPriority"), z.FailoverPriority, true)
 	if z.MinClusterSize != nil && z.MinClusterSize.Value == 0 {
 		c.fail(p.Field("minClusterSize"), "must be 1 at least")
 	}
@@ -343,25 +375,21 @@ func (c *checker) clientTLS(p *document.Path, t *networking.ClientTLSSettings) {
 		return
 	}
 	c.idleTLS(p, t)
-	if t.InsecureSkipVerify.GetValue() && (t.CaCertificates != "" || t.CaCrl != "") {
-		c.fail(p.Field("insecureSkipVerify"), "excludes caCertificates and caCrl: what is not verified needs no CA")
-	}
-	if t.Mode == networking.ClientTLSSettings_MUTUAL || t.Mode == networking.ClientTLSSettings_SIMPLE {
-		c.credential(p.Field("credentialName"), t.CredentialName)
-	}
-	files := t.ClientCertificate != "" || t.PrivateKey != "" || t.CaCertificates != "" || t.CaCrl != ""
-	if t.CredentialName != "" && files && t.Mode == networking.ClientTLSSettings_MUTUAL {
-		c.fail(p.Field("credentialName"), "excludes certificates in files; keep one of the two")
+	c.credential(p.Field("credentialName"), t.CredentialName)
+	simple, mutual := t.Mode == networking.ClientTLSSettings_SIMPLE, t.Mode == networking.ClientTLSSettings_MUTUAL
+	if !simple && !mutual {
 		return
 	}
-	if t.CredentialName != "" && (t.CaCertificates != "" || t.CaCrl != "") && t.Mode == networking.ClientTLSSettings_SIMPLE {
-		c.fail(p.Field("credentialName"), "excludes a CA in files; keep one of the two")
+	if t.InsecureSkipVerify.GetValue() {
+		c.unverified(p, t, simple)
 	}
-	switch t.Mode {
-	case networking.ClientTLSSettings_MUTUAL:
-		if t.CredentialName != "" {
-			return
+	if t.CredentialName != "" {
+		if t.ClientCertificate != "" || t.PrivateKey != "" || t.CaCertificates != "" || t.CaCrl != "" {
+			c.fail(p.Field("credentialName"), "excludes certificates in files; keep one of the two")
 		}
+		return
+	}
+	if mutual {
 		if t.ClientCertificate == "" {
 			c.fail(p.Field("clientCertificate"), "mutual TLS needs a certificate, or credentialName")
 		}
@@ -370,6 +398,21 @@ func (c *checker) clientTLS(p *document.Path, t *networking.ClientTLSSettings) {
 		}
 		c.secretFile(p.Field("clientCertificate"), t.ClientCertificate)
 		c.secretFile(p.Field("privateKey"), t.PrivateKey)
+	}
+}
+
+// unverified refuses settings for verification beside insecureSkipVerify.
+func (c *checker) unverified(p *document.Path, t *networking.ClientTLSSettings, simple bool) {
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"caCertificates", t.CaCertificates != ""}, {"caCrl", t.CaCrl != ""}, {"subjectAltNames", len(t.SubjectAltNames) > 0},
+		{"credentialName", simple && t.CredentialName != ""},
+	} {
+		if f.set {
+			c.fail(p.Field("insecureSkipVerify"), "excludes %s: a server that is not verified needs no CA and no names; keep one of the two", f.name)
+		}
 	}
 }
 
@@ -404,9 +447,6 @@ func (c *checker) idleTLS(p *document.Path, t *networking.ClientTLSSettings) {
 		warn(reason, roots...)
 		warn(reason, credential)
 		warn("does nothing: mode ISTIO_MUTUAL always verifies the server; use mode SIMPLE or MUTUAL, or remove it", verify)
-	}
-	if verify.set && (t.Mode == networking.ClientTLSSettings_SIMPLE || t.Mode == networking.ClientTLSSettings_MUTUAL) {
-		warn("does nothing beside insecureSkipVerify, which leaves the server unverified; remove one of the two", names)
 	}
 }
 

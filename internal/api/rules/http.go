@@ -1,21 +1,23 @@
 package rules
 
 import (
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
 
-	"google.golang.org/protobuf/proto"
-
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
+	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
 const (
-	maxBody  = 1 << 20 // bytes of a direct response
-	claimKey = "@request.auth.claims"
+	maxBody   = 1 << 20   // bytes of a direct response
+	largeBody = 100 << 10 // bytes of a direct response that burden proxies
+	claimKey  = "@request.auth.claims"
 )
 
 func (c *checker) httpRoute(p *document.Path, r *networking.HTTPRoute, delegate bool) {
@@ -26,7 +28,10 @@ func (c *checker) httpRoute(p *document.Path, r *networking.HTTPRoute, delegate 
 	c.action(p, r, delegate)
 	c.unforwarded(p, r)
 	for i, m := range r.Match {
-		c.httpMatch(p.Field("match").At(i), m, r.Delegate != nil || delegate)
+		c.httpMatch(p.Field("match").At(i), m)
+		if r.GetRedirect().GetPrefixRewrite() != "" && m.GetUri() != nil && !isPrefix(m.Uri) {
+			c.fail(p.Field("redirect").Field("prefixRewrite"), "replaces the prefix of a path, and match[%d] names no prefix; match uri.prefix, or use uri", i)
+		}
 	}
 	for i, d := range r.Route {
 		at := p.Field("route").At(i)
@@ -42,6 +47,7 @@ func (c *checker) httpRoute(p *document.Path, r *networking.HTTPRoute, delegate 
 	c.redirect(p.Field("redirect"), r.Redirect)
 	c.directResponse(p.Field("directResponse"), r.DirectResponse)
 	c.rewrite(p.Field("rewrite"), r)
+	c.oneAuthority(p, r)
 	c.retries(p.Field("retries"), r.Retries)
 	c.fault(p.Field("fault"), r.Fault)
 	c.mirror(p, r)
@@ -87,34 +93,38 @@ func (c *checker) action(p *document.Path, r *networking.HTTPRoute, delegate boo
 		if r.Delegate.Name == "" {
 			c.warn(at.Field("name"), "names no virtual service, so the route does nothing")
 		} else {
-			c.rule(at.Field("name"), Subdomain(r.Delegate.Name))
+			c.rule(at.Field("name"), syntax.Subdomain(r.Delegate.Name))
 		}
 		if r.Delegate.Namespace != "" {
-			c.rule(at.Field("namespace"), Label(r.Delegate.Namespace))
+			c.rule(at.Field("namespace"), syntax.Label(r.Delegate.Namespace))
 		}
 	}
 }
 
-// httpMatch checks a match. Where routes are delegated, root and delegate are merged, which regular expressions forbid.
-func (c *checker) httpMatch(p *document.Path, m *networking.HTTPMatchRequest, merged bool) {
+func isPrefix(m *networking.StringMatch) bool {
+	_, ok := m.GetMatchType().(*networking.StringMatch_Prefix)
+	return ok
+}
+
+func (c *checker) httpMatch(p *document.Path, m *networking.HTTPMatchRequest) {
 	if m == nil {
 		c.fail(p, "a match must not be null")
 		return
 	}
-	c.stringMatch(p.Field("uri"), m.Uri, merged, true)
-	c.stringMatch(p.Field("scheme"), m.Scheme, merged, false)
-	c.stringMatch(p.Field("method"), m.Method, merged, false)
-	c.stringMatch(p.Field("authority"), m.Authority, merged, false)
+	c.stringMatch(p.Field("uri"), m.Uri, true)
+	c.stringMatch(p.Field("scheme"), m.Scheme, false)
+	c.stringMatch(p.Field("method"), m.Method, false)
+	c.stringMatch(p.Field("authority"), m.Authority, false)
 	for _, name := range sortedKeys(m.Headers) {
 		at := p.Field("headers").Key(name)
 		c.headerMatch(at, name, m.Headers[name])
-		c.stringMatch(at, m.Headers[name], merged, false)
+		c.stringMatch(at, m.Headers[name], false)
 	}
 	for _, name := range sortedKeys(m.WithoutHeaders) {
 		at := p.Field("withoutHeaders").Key(name)
 		c.headerMatch(at, name, m.WithoutHeaders[name])
 		if m.WithoutHeaders[name].GetRegex() != "*" { // the old way to say "any value"
-			c.stringMatch(at, m.WithoutHeaders[name], merged, false)
+			c.stringMatch(at, m.WithoutHeaders[name], false)
 		}
 	}
 	for _, name := range sortedKeys(m.QueryParams) {
@@ -125,7 +135,7 @@ func (c *checker) httpMatch(p *document.Path, m *networking.HTTPMatchRequest, me
 		if m.QueryParams[name] == nil {
 			c.fail(at, "a match must not be null")
 		}
-		c.stringMatch(at, m.QueryParams[name], merged, false)
+		c.stringMatch(at, m.QueryParams[name], false)
 	}
 	if m.GetUri().GetRegex() != "" && m.IgnoreUriCase {
 		c.warn(p.Field("ignoreUriCase"), "has no effect on regular expressions; begin the expression with (?i)")
@@ -135,7 +145,7 @@ func (c *checker) httpMatch(p *document.Path, m *networking.HTTPMatchRequest, me
 		c.warn(p.Field("gateways"), "says alone whom the match is for: sourceLabels and sourceNamespace beside it have no effect; use two matches")
 	}
 	if m.SourceNamespace != "" {
-		c.rule(p.Field("sourceNamespace"), Label(m.SourceNamespace))
+		c.rule(p.Field("sourceNamespace"), syntax.Name(m.SourceNamespace))
 	}
 }
 
@@ -146,17 +156,30 @@ func (c *checker) headerMatch(p *document.Path, name string, m *networking.Strin
 		c.fail(p, "a match must not be null; write {} for any value")
 	case name == "":
 		c.fail(p, "a header needs a name")
-	case strings.HasPrefix(name, claimKey):
-		if rest := name[len(claimKey):]; !strings.HasPrefix(rest, ".") && !strings.HasPrefix(rest, "[") || len(rest) < 2 {
+	case isClaim(name):
+		rest := name[len(claimKey):]
+		if _, ok := syntax.Brackets(rest); !ok && (len(rest) < 2 || rest[0] != '.') {
 			c.fail(p, "%s names no claim; write %s.group or %s[group]", document.Quote(name), claimKey, claimKey)
 		}
+	case name[0] == ':':
+		if !slices.Contains([]string{":method", ":scheme", ":authority", ":path", ":status"}, name) {
+			c.fail(p, "%s is none of :method, :scheme, :authority, :path and :status", document.Quote(name))
+		}
 	default:
-		c.rule(p, checkHeaderName(strings.TrimPrefix(name, ":")))
+		c.rule(p, syntax.HeaderName(name))
 	}
+}
+
+// isClaim reports whether the name of a header to match names a claim of a token.
+func isClaim(name string) bool {
+	return len(name) >= len(claimKey) && strings.EqualFold(name[:len(claimKey)], claimKey)
 }
 
 func (c *checker) claimsAtGatewaysOnly(p *document.Path, r *networking.HTTPRoute) {
 	for i, m := range r.GetMatch() {
+		if g := m.GetGateways(); len(g) > 0 && !slices.Contains(g, mesh.Gateway) {
+			continue
+		}
 		at := p.Field("match").At(i)
 		c.noClaims(at.Field("headers"), m.GetHeaders())
 		c.noClaims(at.Field("withoutHeaders"), m.GetWithoutHeaders())
@@ -165,25 +188,21 @@ func (c *checker) claimsAtGatewaysOnly(p *document.Path, r *networking.HTTPRoute
 
 func (c *checker) noClaims(p *document.Path, headers map[string]*networking.StringMatch) {
 	for _, name := range sortedKeys(headers) {
-		if strings.HasPrefix(name, claimKey) {
-			c.fail(p.Key(name), "claims of tokens can be matched at gateways only; name one in spec.gateways")
+		if isClaim(name) {
+			c.fail(p.Key(name), "claims of tokens can be matched at gateways only; name gateways without mesh, in spec.gateways or in the match")
 		}
 	}
 }
 
 // stringMatch checks a match of a text. An empty prefix is valid for paths only.
-func (c *checker) stringMatch(p *document.Path, m *networking.StringMatch, merged, emptyPrefix bool) {
+func (c *checker) stringMatch(p *document.Path, m *networking.StringMatch, emptyPrefix bool) {
 	switch t := m.GetMatchType().(type) {
 	case *networking.StringMatch_Prefix:
 		if t.Prefix == "" && !emptyPrefix {
 			c.fail(p.Field("prefix"), "an empty prefix matches everything; remove the match or give it a text")
 		}
 	case *networking.StringMatch_Regex:
-		if merged {
-			c.fail(p.Field("regex"), "regular expressions cannot be merged between a root and its delegate; use exact or prefix")
-			return
-		}
-		c.rule(p.Field("regex"), checkRegex(t.Regex))
+		c.rule(p.Field("regex"), syntax.Regex(t.Regex))
 	}
 }
 
@@ -219,6 +238,8 @@ func (c *checker) directResponse(p *document.Path, r *networking.HTTPDirectRespo
 	}
 	if size := max(len(r.Body.GetString_()), len(r.Body.GetBytes())); size > maxBody {
 		c.fail(p.Field("body"), "has %d bytes, the limit is %d", size, maxBody)
+	} else if size > largeBody {
+		c.warn(p.Field("body"), "has %d bytes, which each proxy holds; serve more than %d from a service", size, largeBody)
 	}
 }
 
@@ -235,12 +256,12 @@ func (c *checker) rewrite(p *document.Path, r *networking.HTTPRoute) {
 		if w.Uri != "" {
 			c.fail(at, "excludes uri; keep one of them")
 		}
-		c.rule(at.Field("match"), checkRegex(re.Match))
+		c.rule(at.Field("match"), syntax.Regex(re.Match))
 		if re.Rewrite == "" {
 			c.fail(at.Field("rewrite"), "the new text is needed")
 		}
 		c.plainText(at.Field("rewrite"), re.Rewrite)
-		if reason := checkSubstitution(re.Rewrite, re.Match); reason != "" {
+		if reason := syntax.Substitution(re.Rewrite, re.Match); reason != "" {
 			c.warn(at.Field("rewrite"), "%s: the path is not rewritten", reason)
 		}
 	}
@@ -248,11 +269,29 @@ func (c *checker) rewrite(p *document.Path, r *networking.HTTPRoute) {
 	if w.Authority == "" {
 		return
 	}
-	c.rule(p.Field("authority"), checkHeaderValue(strings.ReplaceAll(w.Authority, "%", "%%")))
-	for _, set := range []map[string]string{r.Headers.GetRequest().GetSet(), r.Headers.GetRequest().GetAdd()} {
-		for _, name := range sortedKeys(set) {
-			if isAuthority(name) {
-				c.fail(p.Field("authority"), "the authority is rewritten here and by the header operation on %s; keep one of them", name)
+	c.rule(p.Field("authority"), syntax.HeaderValue(strings.ReplaceAll(w.Authority, "%", "%%")))
+}
+
+// oneAuthority checks that a route sets the authority of its requests in one place only.
+func (c *checker) oneAuthority(p *document.Path, r *networking.HTTPRoute) {
+	first := ""
+	if r.GetRewrite().GetAuthority() != "" {
+		first = "rewrite.authority"
+	}
+	request := p.Field("headers").Field("request")
+	for _, set := range []struct {
+		name    string
+		headers map[string]string
+	}{{"set", r.GetHeaders().GetRequest().GetSet()}, {"add", r.GetHeaders().GetRequest().GetAdd()}} {
+		for _, name := range sortedKeys(set.headers) {
+			switch {
+			case !isAuthority(name):
+			case first == "":
+				first = "headers.request." + set.name + "[" + name + "]"
+			case first == "rewrite.authority":
+				c.fail(p.Field("rewrite").Field("authority"), "the authority is set by headers.request.%s[%s] as well; keep one of them", set.name, name)
+			default:
+				c.fail(request.Field(set.name).Key(name), "the authority is set by %s already; keep one of them", first)
 			}
 		}
 	}
@@ -286,7 +325,7 @@ func (c *checker) retries(p *document.Path, r *networking.HTTPRetry) {
 		return
 	}
 	for condition := range strings.SplitSeq(r.RetryOn, ",") {
-		if status, err := strconv.Atoi(condition); err == nil && 100 <= status && status <= 599 {
+		if status, err := strconv.Atoi(condition); err == nil && http.StatusText(status) != "" {
 			continue
 		}
 		if condition == "" || strings.Contains(condition, " ") || !strings.Contains(retryConditions, " "+condition+" ") {
@@ -309,6 +348,7 @@ func (c *checker) fault(p *document.Path, f *networking.HTTPFaultInjection) {
 	}
 	if d := f.Delay; d != nil {
 		at := p.Field("delay")
+		c.faultShare(at, d.Percentage)
 		if _, ok := d.HttpDelayType.(*networking.HTTPFaultInjection_Delay_ExponentialDelay); ok {
 			c.fail(at.Field("exponentialDelay"), "there is no such delay; use fixedDelay")
 		} else if d.HttpDelayType == nil {
@@ -325,6 +365,7 @@ func (c *checker) fault(p *document.Path, f *networking.HTTPFaultInjection) {
 		return
 	}
 	at := p.Field("abort")
+	c.faultShare(at, f.Abort.Percentage)
 	if f.Abort.ErrorType != nil && f.Abort.Percentage == nil {
 		c.warn(at, "does nothing without percentage; set percentage.value, 100 for every request")
 	}
@@ -342,6 +383,14 @@ func (c *checker) fault(p *document.Path, f *networking.HTTPFaultInjection) {
 		}
 	case *networking.HTTPFaultInjection_Abort_Http2Error:
 		c.fail(at.Field("http2Error"), "there is no such abort; use httpStatus or grpcStatus")
+	}
+}
+
+// faultShare refuses a share of requests that Envoy rounds to none.
+func (c *checker) faultShare(p *document.Path, share *networking.Percent) {
+	const least = 0.0001
+	if n := share.GetValue(); n > 0 && n < least {
+		c.fail(p.Field("percentage").Field("value"), "must be 0, or %v at least, not %v", least, n)
 	}
 }
 
@@ -366,36 +415,6 @@ func (c *checker) mirror(p *document.Path, r *networking.HTTPRoute) {
 	}
 	if r.MirrorPercent != nil { //nolint:staticcheck // it is the deprecated field we look for
 		c.warn(p.Field("mirrorPercent"), "is deprecated; use mirrorPercentage")
-	}
-}
-
-func (c *checker) cors(p *document.Path, r *networking.CorsPolicy) {
-	if r == nil {
-		return
-	}
-	if len(r.AllowOrigin) > 0 { //nolint:staticcheck // it is the deprecated field we look for
-		c.warn(p.Field("allowOrigin"), "is deprecated; use allowOrigins")
-	}
-	for i, origin := range r.AllowOrigins {
-		at := p.Field("allowOrigins").At(i)
-		if origin.GetMatchType() == nil {
-			c.fail(at, "an origin needs exact, prefix or regex")
-		}
-		c.stringMatch(at, origin, false, false)
-	}
-	for i, method := range r.AllowMethods {
-		if !slices.Contains([]string{"*", "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE"}, method) {
-			c.fail(p.Field("allowMethods").At(i), "%s is not an HTTP method", document.Quote(method))
-		}
-	}
-	for i, name := range r.AllowHeaders {
-		c.rule(p.Field("allowHeaders").At(i), checkHeaderName(name))
-	}
-	for i, name := range r.ExposeHeaders {
-		c.rule(p.Field("exposeHeaders").At(i), checkHeaderName(name))
-	}
-	if r.MaxAge.GetNanos() != 0 {
-		c.fail(p.Field("maxAge"), "browsers count in whole seconds, not %v", r.MaxAge.AsDuration())
 	}
 }
 
@@ -430,42 +449,15 @@ func (c *checker) header(p *document.Path, name, text string, request bool) {
 	default:
 		c.headerName(p, name)
 	}
-	c.rule(p, checkHeaderValue(text))
+	c.rule(p, syntax.HeaderValue(text))
 }
 
 // headerName checks the name of a header that is changed. An invalid name is a warning, because existing meshes have them.
 func (c *checker) headerName(p *document.Path, name string) {
 	if name == "" {
 		c.fail(p, "a header needs a name")
-	} else if reason := checkHeaderName(name); reason != "" {
+	} else if reason := syntax.HeaderName(name); reason != "" {
 		c.warn(p, "%s", reason)
-	}
-}
-
-// unreachable warns of routes that never apply because an earlier route matches all their requests.
-func (c *checker) unreachable(p *document.Path, routes []*networking.HTTPRoute) {
-	seen := map[string]int{}
-	for i, r := range routes {
-		if r == nil {
-			continue
-		}
-		if len(r.Match) == 0 {
-			if i < len(routes)-1 {
-				c.warn(p.At(i+1), "never applies: http[%d] has no match and takes every request; move it to the end", i)
-			}
-			return
-		}
-		for j, m := range r.Match {
-			wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-			if err != nil {
-				continue
-			}
-			if first, dup := seen[string(wire)]; dup {
-				c.warn(p.At(i).Field("match").At(j), "never applies: http[%d] has the same match", first)
-				continue
-			}
-			seen[string(wire)] = i
-		}
 	}
 }
 

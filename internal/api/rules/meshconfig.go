@@ -2,13 +2,17 @@ package rules
 
 import (
 	"crypto/x509"
+	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	meshconfig "istio.io/api/mesh/v1alpha1"
+	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
@@ -22,7 +26,8 @@ func Mesh(m *meshconfig.MeshConfig) []document.Finding {
 
 func (c *checker) mesh(m *meshconfig.MeshConfig) {
 	at := (*document.Path)(nil)
-	c.portOrZero(at.Field("proxyListenPort"), m.ProxyListenPort)
+	c.listenPort(at.Field("proxyListenPort"), m.ProxyListenPort)
+	c.connectTimeout(at.Field("connectTimeout"), m.ConnectTimeout)
 	c.portOrZero(at.Field("proxyInboundListenPort"), m.ProxyInboundListenPort)
 	c.portOrZero(at.Field("proxyHttpPort"), m.ProxyHttpPort)
 	if n := uint32(max(m.ProxyHttpPort, 0)); mesh.Reserved(n, true) {
@@ -35,7 +40,7 @@ func (c *checker) mesh(m *meshconfig.MeshConfig) {
 	for i, data := range m.CaCertificates {
 		c.roots(at.Field("caCertificates").At(i), data)
 	}
-	c.rule(at.Field("rootNamespace"), Label(m.RootNamespace))
+	c.rule(at.Field("rootNamespace"), syntax.Label(m.RootNamespace))
 	c.exportTo(at.Field("defaultServiceExportTo"), m.DefaultServiceExportTo, true)
 	c.exportTo(at.Field("defaultVirtualServiceExportTo"), m.DefaultVirtualServiceExportTo, false)
 	c.exportTo(at.Field("defaultDestinationRuleExportTo"), m.DefaultDestinationRuleExportTo, false)
@@ -46,7 +51,7 @@ func (c *checker) mesh(m *meshconfig.MeshConfig) {
 	}
 	for i, s := range m.ServiceSettings {
 		for j, h := range s.GetHosts() {
-			c.rule(at.Field("serviceSettings").At(i).Field("hosts").At(j), checkWildcard(h))
+			c.rule(at.Field("serviceSettings").At(i).Field("hosts").At(j), syntax.Wildcard(h))
 		}
 	}
 	if p := m.OutboundTrafficPolicy; p.GetTls() != nil {
@@ -58,6 +63,8 @@ func (c *checker) mesh(m *meshconfig.MeshConfig) {
 	}
 	c.accessLog(m)
 	c.retries(at.Field("defaultHttpRetryPolicy"), m.DefaultHttpRetryPolicy)
+	c.inboundRetries(at.Field("defaultInboundHttpRetryPolicy"), m.DefaultInboundHttpRetryPolicy)
+	c.namespaceSelectors(m)
 	if t := m.DefaultTrafficPolicy; t != nil {
 		c.connectionPool(at.Field("defaultTrafficPolicy").Field("connectionPool"), t.ConnectionPool)
 		c.outlierDetection(at.Field("defaultTrafficPolicy").Field("outlierDetection"), t.OutlierDetection)
@@ -76,16 +83,24 @@ func (c *checker) accessLog(m *meshconfig.MeshConfig) {
 	if m.AccessLogFormat != "" && m.AccessLogFile == "" {
 		c.warn(format, "has no effect without accessLogFile")
 	}
-	if reason := CheckAccessLogFormat(m); reason != "" {
+	if reason := syntax.CheckAccessLogFormat(m); reason != "" {
 		c.warn(format, "%s: the default format is used", reason)
-	} else if minor, operator := EnvoyFor(m.AccessLogFormat); operator != "" {
+	} else if minor, operator := syntax.EnvoyFor(m.AccessLogFormat); operator != "" {
 		c.warn(format, "%%%s%% needs Envoy 1.%d: proxies with an older one log in the default format", operator, minor)
 	}
 }
 
+// listenPort checks a port that has a default, so that it is 0 only if that is written.
+func (c *checker) listenPort(p *document.Path, n int32) {
+	if n >= 0 { // no field may have a negative number: shapes refuses it
+		c.port(p, uint32(n))
+	}
+}
+
+// portOrZero checks a port that may be left out.
 func (c *checker) portOrZero(p *document.Path, n int32) {
 	if n > 0 { // no field may have a negative number: shapes refuses it
-		c.rule(p, checkPort(uint32(n)))
+		c.rule(p, syntax.Port(uint32(n)))
 	}
 }
 
@@ -107,7 +122,76 @@ func (c *checker) trustDomain(p *document.Path, s string) {
 		c.fail(p, "a trust domain is needed, for example cluster.local")
 		return
 	}
-	c.rule(p, checkFQDN(s))
+	for part := range strings.SplitSeq(strings.TrimSuffix(s, "."), ".") {
+		if !syntax.IsLabel(part, true) {
+			c.fail(p, "%s is not a trust domain: its part %s is not a DNS label", document.Quote(s), document.Quote(part))
+			return
+		}
+	}
+}
+
+// maxConnectTimeout is the longest time to wait for a connection.
+const maxConnectTimeout = time.Hour
+
+func (c *checker) connectTimeout(p *document.Path, t *durationpb.Duration) {
+	if d := t.AsDuration(); d > maxConnectTimeout {
+		c.fail(p, "must be %v at most, not %v", maxConnectTimeout, d)
+	}
+}
+
+// inboundRetries checks the retries of sidecars towards their applications.
+func (c *checker) inboundRetries(p *document.Path, r *networking.HTTPRetry) {
+	c.retries(p, r)
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"perTryTimeout", r.GetPerTryTimeout() != nil}, {"retryRemoteLocalities", r.GetRetryRemoteLocalities() != nil},
+		{"retryIgnorePreviousHosts", r.GetRetryIgnorePreviousHosts() != nil},
+	} {
+		if f.set {
+			c.warn(p.Field(f.name), "has no effect on retries towards the application; remove it")
+		}
+	}
+}
+
+// namespaceSelectors checks the selectors of namespaces and services.
+func (c *checker) namespaceSelectors(m *meshconfig.MeshConfig) {
+	at := (*document.Path)(nil)
+	for i, s := range m.DiscoverySelectors {
+		c.labelSelector(at.Field("discoverySelectors").At(i), s)
+	}
+	for i, s := range m.ServiceScopeConfigs {
+		p := at.Field("serviceScopeConfigs").At(i)
+		c.labelSelector(p.Field("namespaceSelector"), s.GetNamespaceSelector())
+		c.labelSelector(p.Field("servicesSelector"), s.GetServicesSelector())
+	}
+}
+
+// labelSelector checks a selector of the form that Kubernetes has.
+func (c *checker) labelSelector(p *document.Path, s *meshconfig.LabelSelector) {
+	for _, key := range sortedKeys(s.GetMatchLabels()) {
+		c.rule(p.Field("matchLabels").Key(key), syntax.WorkloadLabel(key, s.MatchLabels[key]))
+	}
+	for i, e := range s.GetMatchExpressions() {
+		at := p.Field("matchExpressions").At(i)
+		c.rule(at.Field("key"), syntax.LabelKey(strings.ToLower(e.GetKey())))
+		switch e.GetOperator() {
+		case "In", "NotIn":
+			if len(e.Values) == 0 {
+				c.fail(at.Field("values"), "the operator %s needs values", e.Operator)
+			}
+		case "Exists", "DoesNotExist":
+			if len(e.Values) > 0 {
+				c.fail(at.Field("values"), "the operator %s takes no values; remove them", e.Operator)
+			}
+		default:
+			c.fail(at.Field("operator"), "must be In, NotIn, Exists or DoesNotExist, not %s", document.Quote(e.GetOperator()))
+		}
+		for j, v := range e.GetValues() {
+			c.rule(at.Field("values").At(j), syntax.LabelValue(v))
+		}
+	}
 }
 
 // backend is the interface that providers with a service have in common.
@@ -137,77 +221,83 @@ func (c *checker) providers(p *document.Path, providers []*meshconfig.MeshConfig
 		if b, ok := m.Get(f).Message().Interface().(backend); ok {
 			c.backend(at.Field(f.JSONName()), b)
 		}
-		if o := provider.GetOpentelemetry(); o != nil && o.Http != nil && o.Grpc != nil {
-			c.warn(at.Field("opentelemetry"), "has two transports, http and grpc; keep one of them")
+		c.providerDetails(at, provider)
+	}
+}
+
+// providerDetails checks what single kinds of providers have.
+func (c *checker) providerDetails(at *document.Path, provider *meshconfig.MeshConfig_ExtensionProvider) {
+	if o := provider.GetOpentelemetry(); o != nil && o.Http != nil && o.Grpc != nil {
+		c.warn(at.Field("opentelemetry"), "has two transports, http and grpc; keep one of them")
+	}
+	if l := provider.GetLightstep(); l != nil && l.AccessToken == "" { //nolint:staticcheck // deprecated, and still in use
+		c.warn(at.Field("lightstep").Field("accessToken"), "is needed")
+	}
+	if a := provider.GetEnvoyExtAuthzGrpc(); a != nil {
+		c.statusOnError(at.Field("envoyExtAuthzGrpc").Field("statusOnError"), a.StatusOnError)
+	}
+	if a := provider.GetEnvoyExtAuthzHttp(); a != nil {
+		p := at.Field("envoyExtAuthzHttp")
+		c.statusOnError(p.Field("statusOnError"), a.StatusOnError)
+		if _, err := url.Parse(a.PathPrefix); a.PathPrefix != "" && (err != nil || a.PathPrefix[0] != '/') {
+			c.warn(p.Field("pathPrefix"), "%s is not the beginning of a path; write one with a slash first", document.Quote(a.PathPrefix))
 		}
 	}
+}
+
+// envoyStatuses are the statuses that Envoy can answer with, one by one or as ranges.
+const envoyStatuses = "100 200-208 226 300-305 307-308 400-417 421-424 426 428-429 431 500-508 510-511"
+
+// statusOnError checks the status of an answer, which is written as text.
+func (c *checker) statusOnError(p *document.Path, text string) {
+	if text == "" {
+		return
+	}
+	if text == "0" {
+		c.fail(p, "0 is no status; write 403, or leave it out")
+		return
+	}
+	status, err := strconv.Atoi(text)
+	for one := range strings.FieldsSeq(envoyStatuses) {
+		low, high, ranged := strings.Cut(one, "-")
+		if !ranged {
+			high = low
+		}
+		first, _ := strconv.Atoi(low)
+		last, _ := strconv.Atoi(high)
+		if err == nil && first <= status && status <= last {
+			return
+		}
+	}
+	c.warn(p, "%s is no status that Envoy has: 403 is used; write the number of an HTTP status", document.Quote(text))
+}
+
+// backendService checks "host" or "namespace/host".
+func backendService(s string) string {
+	namespace, host, ok := strings.Cut(s, "/")
+	switch {
+	case !ok && syntax.IsIP(s):
+		return ""
+	case !ok:
+		return syntax.FQDN(s)
+	}
+	if reason := syntax.Name(strings.TrimPrefix(namespace, "~")); reason != "" && namespace != "*" && namespace != "." {
+		return reason
+	}
+	if reason := syntax.WholeWildcard(host); reason != "" {
+		return reason
+	}
+	if host != "*" && !strings.Contains(host, ".") {
+		return document.Quote(host) + " has no dot; write the full name of the host"
+	}
+	return ""
 }
 
 func (c *checker) backend(p *document.Path, b backend) {
-	service := b.GetService()
-	if _, host, ok := strings.Cut(service, "/"); ok {
-		service = host
-	}
-	if reason := checkFQDN(service); reason != "" && !isIP(service) {
+	if reason := backendService(b.GetService()); reason != "" {
 		c.warn(p.Field("service"), "%s", reason)
 	}
-	if reason := checkPort(b.GetPort()); reason != "" {
+	if reason := syntax.Port(b.GetPort()); reason != "" {
 		c.warn(p.Field("port"), "%s", reason)
-	}
-}
-
-func (c *checker) proxyConfig(p *document.Path, d *meshconfig.ProxyConfig) {
-	for _, f := range []struct{ name, text string }{
-		{"configPath", d.ConfigPath}, {"binaryPath", d.BinaryPath},
-	} {
-		if f.text == "" {
-			c.fail(p.Field(f.name), "must not be empty")
-		}
-	}
-	if cluster, ok := d.ClusterName.(*meshconfig.ProxyConfig_ServiceCluster); ok && cluster.ServiceCluster == "" {
-		c.fail(p.Field("serviceCluster"), "must not be empty")
-	}
-	c.rule(p.Field("discoveryAddress"), checkHostPort(d.DiscoveryAddress))
-	c.portOrZero(p.Field("proxyAdminPort"), d.ProxyAdminPort)
-	c.portOrZero(p.Field("statusPort"), d.StatusPort)
-	if d.Concurrency.GetValue() < 0 {
-		c.fail(p.Field("concurrency"), "must not be negative, but is %d", d.Concurrency.Value)
-	}
-	if drain := d.DrainDuration.AsDuration(); drain < time.Second || drain%time.Second != 0 {
-		c.fail(p.Field("drainDuration"), "must be whole seconds, 1s at least, not %v", drain)
-	}
-	for _, f := range []struct{ name, address string }{
-		{"statsdUdpAddress", d.StatsdUdpAddress},
-		{"envoyMetricsService.address", d.EnvoyMetricsService.GetAddress()},
-		{"envoyAccessLogService.address", d.EnvoyAccessLogService.GetAddress()},
-		{"tracing.zipkin.address", d.Tracing.GetZipkin().GetAddress()},
-		{"tracing.lightstep.address", d.Tracing.GetLightstep().GetAddress()},
-		{"tracing.datadog.address", d.Tracing.GetDatadog().GetAddress()},
-		{"tracing.openCensusAgent.address", d.Tracing.GetOpenCensusAgent().GetAddress()},
-	} {
-		// variables such as $(HOST_IP) are known only on the host of the proxy
-		if f.address != "" && !strings.Contains(f.address, "$(") {
-			c.rule(p.Field(f.name), checkHostPort(f.address))
-		}
-	}
-	if k := d.PrivateKeyProvider; k != nil {
-		at := p.Field("privateKeyProvider")
-		switch t := k.Provider.(type) {
-		case nil:
-			c.fail(at, "a provider must be chosen: cryptomb or qat")
-		case *meshconfig.PrivateKeyProvider_Cryptomb:
-			c.pollDelay(at.Field("cryptomb"), t.Cryptomb)
-		case *meshconfig.PrivateKeyProvider_Qat:
-			c.pollDelay(at.Field("qat"), t.Qat)
-		}
-	}
-	for i, expression := range d.ProxyStatsMatcher.GetInclusionRegexps() {
-		c.rule(p.Field("proxyStatsMatcher").Field("inclusionRegexps").At(i), checkRegex(expression))
-	}
-}
-
-func (c *checker) pollDelay(p *document.Path, k interface{ GetPollDelay() *durationpb.Duration }) {
-	if k.GetPollDelay() == nil {
-		c.fail(p.Field("pollDelay"), "is needed")
 	}
 }

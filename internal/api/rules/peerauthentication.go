@@ -16,9 +16,6 @@ func PeerAuthentication(s *security.PeerAuthentication, about About) []document.
 }
 
 func (c *checker) peerAuthentication(p *document.Path, s *security.PeerAuthentication) {
-	if s.Selector != nil && len(s.Selector.MatchLabels) == 0 {
-		c.warn(p.Field("selector"), "has no labels, so it selects every workload of the namespace; remove it if that is meant")
-	}
 	ports := p.Field("portLevelMtls")
 	if len(s.PortLevelMtls) > 0 && len(s.Selector.GetMatchLabels()) == 0 {
 		c.fail(ports, "needs a selector, because workloads serve different things on the same port")

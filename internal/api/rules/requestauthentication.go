@@ -1,15 +1,14 @@
 package rules
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/url"
-	"slices"
 	"strings"
 
 	security "istio.io/api/security/v1beta1"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
 )
 
 // RequestAuthentication checks a RequestAuthentication.
@@ -29,8 +28,8 @@ func RequestAuthentication(s *security.RequestAuthentication, about About) []doc
 }
 
 func (c *checker) jwtRule(p *document.Path, rule *security.JWTRule) {
-	if rule.Issuer == "" && rule.JwksUri == "" && rule.Jwks == "" {
-		c.fail(p.Field("issuer"), "a rule needs the issuer of its tokens, or their keys")
+	if rule.Issuer == "" && rule.JwksUri == "" {
+		c.fail(p.Field("issuer"), "a rule needs the issuer of its tokens, or jwksUri")
 	}
 	c.notEmpty(p.Field("audiences"), rule.Audiences)
 	c.notEmpty(p.Field("fromParams"), rule.FromParams)
@@ -44,21 +43,18 @@ func (c *checker) jwtRule(p *document.Path, rule *security.JWTRule) {
 		}
 	}
 	if rule.Jwks != "" {
-		c.rule(p.Field("jwks"), CheckKeySet([]byte(rule.Jwks)))
-		if set, ok := parseKeySet([]byte(rule.Jwks)); ok && slices.ContainsFunc(set.Keys, keyHeader.symmetric) {
-			c.warn(p.Field("jwks"), "has a symmetric key (kty: oct), with which whoever can read this object can make tokens; use RSA or EC keys")
-		}
+		c.keys(p.Field("jwks"), rule.Jwks)
 	}
 	for i, h := range rule.FromHeaders {
 		at := p.Field("fromHeaders").At(i).Field("name")
 		if h.GetName() == "" {
 			c.fail(at, "a header needs a name")
 		} else {
-			c.rule(at, checkHeaderName(h.Name))
+			c.rule(at, syntax.HeaderName(h.Name))
 		}
 	}
 	if rule.OutputPayloadToHeader != "" {
-		c.rule(p.Field("outputPayloadToHeader"), checkHeaderName(rule.OutputPayloadToHeader))
+		c.rule(p.Field("outputPayloadToHeader"), syntax.HeaderName(rule.OutputPayloadToHeader))
 	}
 	seen := map[string]bool{}
 	for i, out := range rule.OutputClaimToHeaders {
@@ -98,38 +94,15 @@ func checkKeyURL(s string) string {
 	return ""
 }
 
-// MaxKeySet is the maximum size of a key set.
-const MaxKeySet = 1 << 20
-
-// keySet is a set of JSON Web Keys, as far as it is looked at.
-type keySet struct {
-	Keys []keyHeader `json:"keys"`
-}
-
-type keyHeader struct {
-	Type string `json:"kty"`
-}
-
-func (k keyHeader) symmetric() bool { return k.Type == "oct" }
-
-func parseKeySet(text []byte) (set keySet, ok bool) {
-	err := json.Unmarshal(text, &set)
-	return set, err == nil && set.Keys != nil
-}
-
-// CheckKeySet returns why a text is not a set of JSON Web Keys; "" if it is one. The reason holds nothing of the text.
-func CheckKeySet(text []byte) string {
-	if len(text) > MaxKeySet {
-		return fmt.Sprintf("has %d bytes, the limit is %d", len(text), MaxKeySet)
+// keys checks the keys in a rule: a set of them, or one.
+func (c *checker) keys(p *document.Path, text string) {
+	if len(text) > syntax.MaxKeySet {
+		c.fail(p, "has %d bytes, the limit is %d", len(text), syntax.MaxKeySet)
+		return
 	}
-	set, ok := parseKeySet(text)
-	if !ok {
-		return `is not a set of JSON Web Keys; write {"keys": [...]}`
+	secret, reason := syntax.KeySet([]byte(text))
+	c.rule(p, reason)
+	if secret {
+		c.warn(p, "has a symmetric key (kty: oct) or a private one, with which whoever can read this object can make tokens; write public RSA or EC keys only")
 	}
-	for i, key := range set.Keys {
-		if key.Type == "" {
-			return fmt.Sprintf("keys[%d] has no type (kty)", i)
-		}
-	}
-	return ""
 }

@@ -2,8 +2,8 @@
 // rules are those of the documentation of Istio's API. Where existing meshes commonly violate a rule without harm, the package
 // warns instead of refusing the object.
 //
-// The rules are in three groups: names.go checks single texts, shapes.go checks single fields wherever their message occurs, and
-// one file per kind checks how fields depend on each other.
+// The rules are in four groups: package syntax checks single texts, shapes.go checks single fields wherever their message occurs,
+// package presence checks fields that are written without content, and one file per kind checks how fields depend on each other.
 //
 // The package is pure: it has no goroutines, reads no files and no clock.
 package rules
@@ -15,12 +15,13 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
 )
 
 // About is the part of an object outside its spec that the rules depend on.
 type About struct {
-	Namespace string
-	Labels    map[string]string
+	Name, Namespace string
+	Labels          map[string]string
 	// Allocated is true if addresses are allocated to a ServiceEntry that has none in its spec.
 	Allocated bool
 	// Distribution is the value of the annotation for traffic distribution.
@@ -111,7 +112,7 @@ func (c *checker) exportTo(p *document.Path, names []string, nobody bool) {
 		case name == "~":
 			c.fail(at, `"~" (nobody) is for ServiceEntries only; write "." for the own namespace`)
 		default:
-			c.rule(at, Label(name))
+			c.rule(at, syntax.Name(name))
 		}
 	}
 	for _, all := range []string{"*", "~"} {
@@ -123,7 +124,7 @@ func (c *checker) exportTo(p *document.Path, names []string, nobody bool) {
 }
 
 // port checks a required port number.
-func (c *checker) port(p *document.Path, n uint32) { c.rule(p, checkPort(n)) }
+func (c *checker) port(p *document.Path, n uint32) { c.rule(p, syntax.Port(n)) }
 
 // gateways checks names of gateways, "name" or "namespace/name", and reports whether sidecars are among them.
 func (c *checker) gateways(p *document.Path, names []string) (mesh bool) {

@@ -6,11 +6,12 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
 // protocols are the valid protocols of ports, in upper or lower case.
-const protocols = " HTTP HTTP2 GRPC GRPC-WEB HTTP_PROXY HTTPS TCP TLS UDP MONGO MYSQL REDIS HBONE "
+const protocols = " HTTP HTTP2 GRPC GRPC-WEB HTTP_PROXY HTTPS TCP TLS UDP MONGO MYSQL REDIS "
 
 func (c *checker) protocol(p *document.Path, name string) {
 	if name != "" && (strings.Contains(name, " ") || !strings.Contains(protocols, " "+strings.ToUpper(name)+" ")) {
@@ -27,7 +28,8 @@ func (c *checker) serviceEntry(p *document.Path, s *networking.ServiceEntry, abo
 		if h == "*" {
 			c.fail(at, "the bare wildcard is no service; name a host or a domain like *.example.com")
 		} else {
-			c.rule(at, checkWildcard(h))
+			c.rule(at, syntax.Wildcard(h))
+			c.partial(at, h, s.Resolution)
 		}
 		for j, other := range s.Hosts[:i] {
 			if strings.EqualFold(h, other) {
@@ -36,7 +38,7 @@ func (c *checker) serviceEntry(p *document.Path, s *networking.ServiceEntry, abo
 		}
 	}
 	for i, a := range s.Addresses {
-		c.rule(p.Field("addresses").At(i), checkSubnet(a))
+		c.rule(p.Field("addresses").At(i), syntax.Subnet(a))
 	}
 	c.servicePorts(p.Field("ports"), s.Ports)
 	c.exportTo(p.Field("exportTo"), s.ExportTo, true)
@@ -47,6 +49,8 @@ func (c *checker) serviceEntry(p *document.Path, s *networking.ServiceEntry, abo
 		c.endpoint(p.Field("endpoints").At(i), e, s)
 	}
 	c.resolution(p, s)
+	c.severalHosts(p, s)
+	c.waypoint(p, s, about)
 	c.everyAddress(p, s, about)
 	if about.Labels[AutoAllocate] == "false" && len(s.Addresses) == 0 &&
 		s.Resolution != networking.ServiceEntry_NONE {
@@ -103,18 +107,15 @@ func (c *checker) servicePorts(p *document.Path, ports []*networking.ServicePort
 		if port.Name == "" {
 			c.fail(at.Field("name"), "a port needs a name")
 		} else {
-			c.rule(at.Field("name"), checkName(port.Name))
+			c.rule(at.Field("name"), syntax.Name(port.Name))
 			if names[port.Name] {
 				c.fail(at.Field("name"), "%s names two ports", document.Quote(port.Name))
 			}
 		}
 		names[port.Name] = true
 		c.protocol(at.Field("protocol"), port.Protocol)
-		switch strings.ToUpper(port.Protocol) {
-		case "UDP":
+		if strings.EqualFold(port.Protocol, "UDP") {
 			c.warn(at.Field("protocol"), "proxies do not carry UDP: the port does nothing, and datagrams go where they went without it")
-		case "HBONE":
-			c.warn(at.Field("protocol"), "HBONE is not supported yet: what the port speaks is found out per connection; declare what its clients speak")
 		}
 	}
 }
@@ -136,16 +137,20 @@ func (c *checker) endpoint(p *document.Path, e *networking.WorkloadEntry, s *net
 	at := p.Field("address")
 	switch s.Resolution {
 	case networking.ServiceEntry_STATIC:
-		if e.Address != "" && !isUnix(e.Address) && !isIP(e.Address) {
+		if e.Address != "" && !syntax.IsUnix(e.Address) && !syntax.IsIP(e.Address) {
 			c.fail(at, "%s: the endpoints of resolution STATIC are IP addresses or unix:// sockets; names need DNS", document.Quote(e.Address))
 		}
-		if isUnix(e.Address) && len(s.Ports) > 1 {
+		if syntax.IsUnix(e.Address) && len(s.Ports) != 1 {
 			c.fail(at, "a socket serves one port, and this service has %d", len(s.Ports))
 		}
 	case networking.ServiceEntry_DNS, networking.ServiceEntry_DNS_ROUND_ROBIN:
-		if isUnix(e.Address) {
+		if syntax.IsUnix(e.Address) {
 			c.fail(at, "sockets are not found by DNS; use resolution STATIC")
+		} else if e.Address == "" && e.Network != "" { // workloadEntry refuses an endpoint without both
+			c.fail(at, "resolution %s needs the name or address of each endpoint", s.Resolution)
 		}
+	default:
+		return // which have no endpoints
 	}
 	for _, name := range sortedKeys(e.Ports) {
 		known := false
@@ -166,11 +171,14 @@ func (c *checker) resolution(p *document.Path, s *networking.ServiceEntry) {
 		if len(s.Endpoints) > 0 {
 			c.fail(endpoints, "resolution NONE sends traffic to where the application sent it; remove endpoints or use STATIC or DNS")
 		}
+		if s.WorkloadSelector != nil {
+			c.warn(p.Field("workloadSelector"), "has no effect with resolution NONE, which sends traffic to where the application sent it; use STATIC")
+		}
 		return
 	case networking.ServiceEntry_STATIC:
 		return
 	case networking.ServiceEntry_DNS, networking.ServiceEntry_DNS_ROUND_ROBIN:
-		if len(s.Endpoints) == 0 && s.WorkloadSelector == nil {
+		if len(s.Endpoints) == 0 {
 			for i, h := range s.Hosts {
 				if strings.HasPrefix(h, "*") {
 					c.fail(p.Field("hosts").At(i), "%s cannot be asked of DNS; add endpoints or use DYNAMIC_DNS", document.Quote(h))
@@ -187,17 +195,78 @@ func (c *checker) resolution(p *document.Path, s *networking.ServiceEntry) {
 		if s.WorkloadSelector != nil {
 			c.fail(p.Field("workloadSelector"), "resolution DYNAMIC_DNS asks for the host of each request; remove the selector")
 		}
-		for i, port := range s.Ports {
-			if isOpaque(port.GetProtocol()) || strings.EqualFold(port.GetProtocol(), "UDP") {
-				c.fail(p.Field("ports").At(i).Field("protocol"), "resolution DYNAMIC_DNS needs requests that name their host: HTTP, HTTP2, GRPC, HTTPS or TLS")
-			}
-		}
+		c.dynamic(p, s)
 	}
 	for i, a := range s.Addresses {
 		if strings.Contains(a, "/") {
 			c.fail(p.Field("addresses").At(i), "address blocks need resolution STATIC or NONE")
 		}
 	}
+}
+
+// dynamic checks a service whose host is found out per request.
+func (c *checker) dynamic(p *document.Path, s *networking.ServiceEntry) {
+	for i, h := range s.Hosts {
+		if !strings.HasPrefix(h, "*") {
+			c.fail(p.Field("hosts").At(i), "%s is one host, and resolution DYNAMIC_DNS is for wildcards like *.example.com; use DNS", document.Quote(h))
+		}
+	}
+	if len(s.Addresses) > 0 {
+		c.fail(p.Field("addresses"), "resolution DYNAMIC_DNS asks for the host of each request; remove addresses")
+	}
+	for i, port := range s.Ports {
+		switch strings.ToUpper(port.GetProtocol()) {
+		case "HTTP", "HTTP2", "GRPC", "TLS":
+		default:
+			c.fail(p.Field("ports").At(i).Field("protocol"), "resolution DYNAMIC_DNS needs requests that name their host: declare HTTP, HTTP2, GRPC or TLS")
+		}
+	}
+}
+
+// waypoint refuses a service inside the mesh that is found out per request and leads through a waypoint.
+func (c *checker) waypoint(p *document.Path, s *networking.ServiceEntry, about About) {
+	const label = "istio.io/use-waypoint"
+	name := about.Labels[label]
+	if s.Resolution == networking.ServiceEntry_DYNAMIC_DNS && s.Location == networking.ServiceEntry_MESH_INTERNAL && name != "" && !strings.EqualFold(name, "none") {
+		c.fail(p.Field("location"), "a service with resolution DYNAMIC_DNS and the label %s must be MESH_EXTERNAL; change it, or remove the label", label)
+	}
+}
+
+// partial warns of a wildcard that is not a whole part of a host name: no certificate has such a name.
+func (c *checker) partial(p *document.Path, host string, resolution networking.ServiceEntry_Resolution) {
+	if rest, wild := strings.CutPrefix(host, "*"); wild && rest != "" && rest[0] != '.' && resolution != networking.ServiceEntry_DYNAMIC_DNS {
+		c.warn(p, "%s: a wildcard for a part of a name may match less than it seems; write *.example.com", document.Quote(host))
+	}
+}
+
+// severalHosts checks the ports of a service with several hosts: each connection must name its host.
+func (c *checker) severalHosts(p *document.Path, s *networking.ServiceEntry) {
+	if len(s.Hosts) < 2 || s.Resolution == networking.ServiceEntry_NONE {
+		return
+	}
+	shared := false
+	for i, port := range s.Ports {
+		at := p.Field("ports").At(i).Field("protocol")
+		switch name := strings.ToUpper(port.GetProtocol()); {
+		case !isHTTP(name) && name != "TLS" && name != "HTTPS":
+			c.fail(at, "the service has %d hosts, and connections to this port do not name theirs; declare HTTP, HTTPS, TLS or GRPC, or write a ServiceEntry for each host", len(s.Hosts))
+		case !isHTTP(name):
+			shared = true
+		}
+	}
+	dns := s.Resolution == networking.ServiceEntry_DNS || s.Resolution == networking.ServiceEntry_DNS_ROUND_ROBIN
+	if dns && shared && len(s.Addresses) > 0 {
+		c.warn(p.Field("addresses"), "the %d hosts share the addresses, so only the host that a connection names decides which service it reaches; write a ServiceEntry for each host", len(s.Hosts))
+	}
+}
+
+// isHTTP reports whether a protocol, in upper case, is HTTP.
+func isHTTP(protocol string) bool {
+	switch protocol {
+	case "HTTP", "HTTP2", "HTTP_PROXY", "GRPC", "GRPC-WEB":
+		return true
+	}
+	return false
 }
 
 func (c *checker) workloadEntry(p *document.Path, w *networking.WorkloadEntry) {
@@ -207,13 +276,13 @@ func (c *checker) workloadEntry(p *document.Path, w *networking.WorkloadEntry) {
 		c.fail(at, "a workload needs an address, or a network whose gateway leads to it")
 	case w.Address == "":
 		c.warn(at, "without an address the workload is reached through the gateway of network %s only", document.Quote(w.Network))
-	case isUnix(w.Address):
-		c.rule(at, checkUnix(w.Address))
+	case syntax.IsUnix(w.Address):
+		c.rule(at, syntax.Unix(w.Address))
 		if len(w.Ports) > 0 {
 			c.fail(p.Field("ports"), "a socket has no ports")
 		}
-	case !isIP(w.Address):
-		c.rule(at, checkFQDN(w.Address))
+	case !syntax.IsIP(w.Address):
+		c.rule(at, syntax.FQDN(w.Address))
 	}
 	if strings.Count(w.Locality, "/") > 2 {
 		c.warn(p.Field("locality"), "%s has more parts than region/zone/subzone", document.Quote(w.Locality))

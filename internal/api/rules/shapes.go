@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
 )
 
 // shape is a rule for the value of one field, wherever its message occurs.
@@ -18,15 +19,16 @@ type shape uint8
 
 const (
 	anyShape       shape = iota
-	positiveTime         // a duration of 1 ms at least: the rule for every duration not named below
+	positiveTime         // a duration of 1 ms at least
+	aboveZero            // a duration above zero
 	anyTime              // a duration that may be zero
-	positiveMillis       // a duration of whole milliseconds, 1ms at least
+	positiveMillis       // a duration of whole milliseconds, 1ms at least: the rule for every duration not named below
 	anyMillis            // a duration of whole milliseconds, or zero
-	idleTime             // a duration that API servers want positive, and that meshes without one set to zero
 	portNumber           // 1 to 65535 where it is set
 	percentage           // 0 to 100
-	notNegative          // a wrapped number
+	positive             // a wrapped number above zero
 	labelSet             // a map of labels
+	subsetLabels         // a map of labels whose values may be longer than labels are
 	selectorSet          // a map of labels without wildcards
 	portMap              // a map from port names to port numbers
 	statusCode           // an HTTP status
@@ -36,6 +38,7 @@ const (
 	length256            // bytes of a string
 	length253            // bytes of a string
 	length2048           // bytes of a string
+	length65536          // bytes of a string
 )
 
 const networkingPackage = "istio.networking.v1alpha3."
@@ -48,20 +51,26 @@ func shapeOf(f protoreflect.FieldDescriptor) shape {
 	case "istio.mesh.v1alpha1.MeshConfig.protocol_detection_timeout":
 		return anyMillis
 	case "istio.mesh.v1alpha1.PrivateKeyProvider.CryptoMb.poll_delay", "istio.mesh.v1alpha1.PrivateKeyProvider.QAT.poll_delay":
+		return aboveZero
+	case "LoadBalancerSettings.warmup_duration_secs", "istio.telemetry.v1alpha1.Metrics.reporting_interval":
 		return positiveTime
-	case "ConnectionPoolSettings.HTTPSettings.idle_timeout":
-		return idleTime
-	case "ConnectionPoolSettings.TCPSettings.idle_timeout",
-		"LoadBalancerSettings.ConsistentHashLB.HTTPCookie.ttl", "TrafficPolicy.RetryBudget.budget_interval":
+	case "ConnectionPoolSettings.TCPSettings.idle_timeout":
+		return anyMillis
+	case "LoadBalancerSettings.ConsistentHashLB.HTTPCookie.ttl", "TrafficPolicy.RetryBudget.budget_interval",
+		"LoadBalancerSettings.BackendUtilizationLB.weight_stabilization_period",
+		"LoadBalancerSettings.BackendUtilizationLB.weight_expiration_period",
+		"LoadBalancerSettings.BackendUtilizationLB.weight_update_period":
 		return anyTime
 	case "HTTPMatchRequest.port", "L4MatchAttributes.port", "TLSMatchAttributes.port", "HTTPRedirect.port",
-		"ServicePort.target_port":
+		"ServicePort.target_port", "EnvoyFilter.WaypointMatch.port_number", "istio.type.v1beta1.PortSelector.number":
 		return portNumber
 	case "Percent.value", "HTTPFaultInjection.Delay.percent", "HTTPRoute.mirror_percent",
 		"OutlierDetection.max_ejection_percent", "OutlierDetection.min_health_percent",
-		"WarmupConfiguration.minimum_percent", "TrafficPolicy.RetryBudget.percent":
+		"WarmupConfiguration.minimum_percent", "TrafficPolicy.RetryBudget.percent", "istio.telemetry.v1alpha1.Tracing.random_sampling_percentage":
 		return percentage
-	case "WorkloadEntry.labels", "Subset.labels", "HTTPMatchRequest.source_labels", "L4MatchAttributes.source_labels",
+	case "Subset.labels":
+		return subsetLabels
+	case "WorkloadEntry.labels", "HTTPMatchRequest.source_labels", "L4MatchAttributes.source_labels",
 		"TLSMatchAttributes.source_labels":
 		return labelSet
 	case "WorkloadSelector.labels", "istio.type.v1beta1.WorkloadSelector.match_labels":
@@ -69,45 +78,83 @@ func shapeOf(f protoreflect.FieldDescriptor) shape {
 	case "WorkloadEntry.ports":
 		return portMap
 	case "WarmupConfiguration.aggression":
-		return notNegative
+		return positive
 	case "OutlierDetection.outlier_detection_http_error_codes":
 		return statusCode
-	case "ServiceEntry.hosts", "ServiceEntry.ports":
+	case "ServiceEntry.hosts", "ServiceEntry.ports", "istio.extensions.v1alpha1.VmConfig.env":
 		return atMost256
 	case "ServiceEntry.endpoints", "TrafficPolicy.port_level_settings":
 		return atMost4096
-	case "ServiceEntry.addresses":
-		return length64
-	case "WorkloadEntry.address", "ServicePort.name", "ServicePort.protocol":
-		return length256
-	case "WorkloadEntry.service_account":
-		return length253
-	case "WorkloadEntry.network", "WorkloadEntry.locality":
-		return length2048
+	}
+	if rule := lengthOf(f); rule != anyShape {
+		return rule
 	}
 	if m := f.Message(); m != nil && m.FullName() == "google.protobuf.Duration" {
 		if strings.HasPrefix(string(f.FullName()), "istio.mesh.") {
 			return anyTime // zero switches most of them off
 		}
-		return positiveTime
+		return positiveMillis
 	}
 	return anyShape
+}
+
+// lengthOf returns the rule for the length of a text.
+func lengthOf(f protoreflect.FieldDescriptor) shape {
+	switch strings.TrimPrefix(string(f.FullName()), networkingPackage) {
+	case "ServiceEntry.addresses":
+		return length64
+	case "WorkloadEntry.address", "ServicePort.name", "ServicePort.protocol", "istio.extensions.v1alpha1.WasmPlugin.plugin_name",
+		"istio.extensions.v1alpha1.WasmConfig.plugin_name", "istio.extensions.v1alpha1.EnvVar.name":
+		return length256
+	case "WorkloadEntry.service_account", "istio.extensions.v1alpha1.WasmPlugin.image_pull_secret",
+		"istio.extensions.v1alpha1.WasmConfig.image_pull_secret", "istio.type.v1beta1.PolicyTargetReference.name":
+		return length253
+	case "WorkloadEntry.network", "WorkloadEntry.locality", "istio.extensions.v1alpha1.EnvVar.value",
+		"istio.networking.v1beta1.ProxyConfig.environment_variables", "istio.security.v1beta1.JWTRule.jwks_uri":
+		return length2048
+	case "istio.extensions.v1alpha1.LuaConfig.inline_code":
+		return length65536
+	}
+	return anyShape
+}
+
+// mayBeNegative reports whether a signed number has no lower bound.
+func mayBeNegative(f protoreflect.FieldDescriptor) bool {
+	return f.FullName() == networkingPackage+"EnvoyFilter.priority"
+}
+
+// isRequired reports whether a field must be set, and not be empty, wherever its message occurs. Rules of kinds require further
+// fields, depending on others.
+func isRequired(f protoreflect.FieldDescriptor) bool {
+	switch strings.TrimPrefix(string(f.FullName()), "istio.") {
+	case "telemetry.v1alpha1.ProviderRef.name", "telemetry.v1alpha1.Tracing.Literal.value", "telemetry.v1alpha1.Tracing.Environment.name",
+		"telemetry.v1alpha1.Tracing.RequestHeader.name", "telemetry.v1alpha1.Tracing.Formatter.value",
+		"extensions.v1alpha1.WasmPlugin.url", "extensions.v1alpha1.WasmConfig.url", "extensions.v1alpha1.EnvVar.name",
+		"extensions.v1alpha1.LuaConfig.inline_code", "type.v1beta1.PortSelector.number",
+		"networking.v1alpha3.EnvoyFilter.EnvoyConfigObjectPatch.patch":
+		return true
+	}
+	return false
 }
 
 // NotZero returns why a field must not be zero, although it may be omitted; "" if it may be zero.
 func NotZero(f protoreflect.FieldDescriptor) string {
 	if shapeOf(f) == portNumber {
-		return checkPort(0)
+		return syntax.Port(0)
 	}
 	return ""
 }
 
 // shapes applies the rules to all fields that are set in a message, in order.
 func (c *checker) shapes(p *document.Path, m protoreflect.Message) {
+	c.selector(p, m)
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
 		f := fields.Get(i)
 		if !m.Has(f) {
+			if isRequired(f) {
+				c.fail(p.Field(f.JSONName()), "is needed")
+			}
 			continue
 		}
 		at := p.Field(f.JSONName())
@@ -146,7 +193,7 @@ func mapLimit(f protoreflect.FieldDescriptor, rule shape) int {
 		return 128
 	case f.FullName() == "istio.type.v1beta1.WorkloadSelector.match_labels":
 		return 4096
-	case rule == labelSet, rule == selectorSet:
+	case rule == labelSet, rule == selectorSet, strings.HasPrefix(string(f.FullName()), networkingPackage+"WorkloadGroup.ObjectMeta."):
 		return 256
 	}
 	return math.MaxInt
@@ -166,30 +213,61 @@ func (c *checker) mapShapes(p *document.Path, m protoreflect.Map, f protoreflect
 		at, v := p.Key(key), m.Get(k)
 		switch rule {
 		case selectorSet:
-			if strings.Contains(key+v.String(), "*") {
-				c.fail(at, "labels are selected by exact value, without wildcards")
+			c.selectedLabel(at, key, v.String())
+		case labelSet:
+			c.rule(at, syntax.WorkloadLabel(key, v.String()))
+		case subsetLabels:
+			if n := len(v.String()); n > syntax.MaxLabel && syntax.WorkloadLabel(key, v.String()[n-syntax.MaxLabel:]) == "" {
+				c.warn(at, "selects nothing: the value of a label has %d characters at most", syntax.MaxLabel)
 				continue
 			}
-			c.rule(at, ObjectLabel(key, v.String()))
-		case labelSet:
-			c.rule(at, ObjectLabel(key, v.String()))
+			c.rule(at, syntax.WorkloadLabel(key, v.String()))
 		case portMap:
 			switch {
-			case len(key) == maxLabel: // the schema has the limit one lower than names have
-				c.fail(at, "%s has %d characters, the limit is %d", document.Quote(key), len(key), maxLabel-1)
-			case c.rule(at, checkName(key)):
+			case len(key) == syntax.MaxLabel: // the schema has the limit one lower than names have
+				c.fail(at, "%s has %d characters, the limit is %d", document.Quote(key), len(key), syntax.MaxLabel-1)
+			case c.rule(at, syntax.Name(key)):
 				c.port(at, uint32(v.Uint()))
 			}
+		case length2048:
+			c.shape(at, v, f.MapValue(), rule)
 		default:
 			c.shape(at, v, f.MapValue(), anyShape)
 		}
 	}
 }
 
+// selectedLabel checks a label that workloads are selected by.
+func (c *checker) selectedLabel(p *document.Path, key, text string) {
+	switch {
+	case strings.Contains(key+text, "*"):
+		c.fail(p, "labels are selected by exact value, without wildcards")
+	case key == "":
+		c.fail(p, "a label needs a key")
+	case len(text) > syntax.MaxLabel:
+		c.fail(p, "the value has %d characters, the limit is %d", len(text), syntax.MaxLabel)
+	default:
+		if reason := syntax.WorkloadLabel(key, text); reason != "" {
+			c.warn(p, "selects nothing: %s", reason)
+		}
+	}
+}
+
+// selector warns of a selector that selects everything, because it has no labels.
+func (c *checker) selector(p *document.Path, m protoreflect.Message) {
+	name := m.Descriptor().FullName()
+	if name != networkingPackage+"WorkloadSelector" && name != "istio.type.v1beta1.WorkloadSelector" {
+		return
+	}
+	if m.Get(m.Descriptor().Fields().Get(0)).Map().Len() == 0 {
+		c.warn(p, "has no labels, so it selects every workload; remove it if that is meant")
+	}
+}
+
 // shape checks one value and everything in it.
 func (c *checker) shape(p *document.Path, v protoreflect.Value, f protoreflect.FieldDescriptor, rule shape) {
 	switch rule {
-	case positiveTime, anyTime, idleTime, positiveMillis, anyMillis:
+	case positiveTime, aboveZero, anyTime, positiveMillis, anyMillis:
 		c.timeShape(p, v.Message(), rule)
 		return
 	case portNumber:
@@ -200,9 +278,9 @@ func (c *checker) shape(p *document.Path, v protoreflect.Value, f protoreflect.F
 			c.fail(p, "must be from 0 to 100, not %v", n)
 		}
 		return
-	case notNegative:
-		if n := numeric(v); n < 0 {
-			c.fail(p, "must not be negative, but is %v", n)
+	case positive:
+		if n := numeric(v); n <= 0 {
+			c.fail(p, "must be above 0, not %v", n)
 		}
 		return
 	case statusCode:
@@ -210,8 +288,8 @@ func (c *checker) shape(p *document.Path, v protoreflect.Value, f protoreflect.F
 			c.fail(p, "must be an HTTP status from 100 to 599, not %v", n)
 		}
 		return
-	case length64, length253, length256, length2048:
-		limit := map[shape]int{length64: 64, length253: 253, length256: 256, length2048: 2048}[rule]
+	case length64, length253, length256, length2048, length65536:
+		limit := map[shape]int{length64: 64, length253: 253, length256: 256, length2048: 2048, length65536: 65536}[rule]
 		if n := len(v.String()); n > limit {
 			c.fail(p, "has %d characters, the limit is %d", n, limit)
 		}
@@ -219,11 +297,14 @@ func (c *checker) shape(p *document.Path, v protoreflect.Value, f protoreflect.F
 	}
 	switch f.Kind() {
 	case protoreflect.MessageKind:
+		if f.FullName() == "istio.networking.v1beta1.ProxyConfig.concurrency" && numeric(v) < 0 {
+			c.fail(p, "must not be negative, but is %v; 0 stands for all cores", numeric(v))
+		}
 		if f.Message().ParentFile().Package() != "google.protobuf" {
 			c.shapes(p, v.Message())
 		}
 	case protoreflect.Int32Kind, protoreflect.Int64Kind:
-		if v.Int() < 0 {
+		if v.Int() < 0 && !mayBeNegative(f) {
 			c.fail(p, "must not be negative, but is %d", v.Int())
 		}
 	}
@@ -242,8 +323,8 @@ func (c *checker) timeShape(p *document.Path, m protoreflect.Message, rule shape
 		c.fail(p, "must not be negative, but is %v", d)
 	case (rule == positiveMillis || rule == anyMillis) && d%time.Millisecond != 0:
 		c.fail(p, "must be whole milliseconds, not %v", d)
-	case rule == idleTime && d < time.Millisecond:
-		c.warn(p, "API servers refuse less than 1ms, and this is %v", d)
+	case rule == aboveZero && d == 0:
+		c.fail(p, "must be above 0")
 	}
 }
 

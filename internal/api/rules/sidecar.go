@@ -3,13 +3,13 @@ package rules
 import (
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
@@ -39,6 +39,9 @@ func (c *checker) sidecar(p *document.Path, s *networking.Sidecar) {
 		if t.EgressProxy.Port == nil {
 			c.fail(at.Field("port"), "a proxy needs a port")
 		}
+		if strings.HasPrefix(t.EgressProxy.Host, "*") && t.EgressProxy.Host != "*" {
+			c.fail(at.Field("host"), "%s: a proxy is one host, without a wildcard", document.Quote(t.EgressProxy.Host))
+		}
 	}
 }
 
@@ -51,9 +54,9 @@ func (c *checker) ingress(p *document.Path, l *networking.IstioIngressListener) 
 		c.fail(p.Field("port"), "a listener needs a port")
 	} else {
 		c.port(p.Field("port").Field("number"), l.Port.Number)
-		c.protocol(p.Field("port").Field("protocol"), l.Port.Protocol)
+		c.sidecarPort(p.Field("port"), l.Port)
 	}
-	if l.Bind != "" && !isIP(l.Bind) {
+	if l.Bind != "" && !syntax.IsIP(l.Bind) {
 		c.fail(p.Field("bind"), "%s is not an IP address, which is what an inbound listener is bound to", document.Quote(l.Bind))
 	}
 	if l.DefaultEndpoint != "" {
@@ -61,7 +64,25 @@ func (c *checker) ingress(p *document.Path, l *networking.IstioIngressListener) 
 	}
 	c.vacant(p, l.GetPort(), l.CaptureMode)
 	c.connectionPool(p.Field("connectionPool"), l.ConnectionPool)
-	c.serverTLS(p.Field("tls"), l.Tls)
+	protocol := strings.ToUpper(l.GetPort().GetProtocol())
+	if l.Tls == nil {
+		return
+	}
+	if protocol != "HTTPS" && protocol != "TLS" {
+		c.fail(p.Field("tls"), "needs a port with the protocol HTTPS or TLS; declare it, or remove tls")
+	}
+	c.inboundTLS(p.Field("tls"), l.Tls)
+}
+
+// sidecarPort checks the parts of a port that all listeners have in common.
+func (c *checker) sidecarPort(p *document.Path, port *networking.SidecarPort) {
+	if port.Name != "" {
+		c.rule(p.Field("name"), syntax.Name(port.Name))
+	}
+	c.protocol(p.Field("protocol"), port.Protocol)
+	if port.TargetPort != 0 { //nolint:staticcheck // it is the field that must not be used
+		c.fail(p.Field("targetPort"), "has no place in a Sidecar; of an ingress listener, name the application's port in defaultEndpoint")
+	}
 }
 
 // vacant warns of listeners with a socket on a port that is reserved for the proxy.
@@ -73,8 +94,8 @@ func (c *checker) vacant(p *document.Path, port *networking.SidecarPort, mode ne
 
 // checkDefaultEndpoint checks the address to which an ingress listener forwards: that of the application.
 func checkDefaultEndpoint(s string) string {
-	if isUnix(s) {
-		return checkUnix(s)
+	if syntax.IsUnix(s) {
+		return syntax.Unix(s)
 	}
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
@@ -89,68 +110,6 @@ func checkDefaultEndpoint(s string) string {
 		return fmt.Sprintf("%s: the port must be a number from 1 to 65535", document.Quote(s))
 	}
 	return ""
-}
-
-// serverTLS checks TLS of an inbound listener for clients that are not in the mesh.
-func (c *checker) serverTLS(p *document.Path, t *networking.ServerTLSSettings) {
-	if t == nil {
-		return
-	}
-	mutual := t.Mode == networking.ServerTLSSettings_MUTUAL
-	if t.Mode != networking.ServerTLSSettings_SIMPLE && !mutual {
-		c.fail(p.Field("mode"), "must be SIMPLE or MUTUAL, not %s: TLS within the mesh is a matter of PeerAuthentication", t.Mode)
-		return
-	}
-	if t.HttpsRedirect {
-		c.fail(p.Field("httpsRedirect"), "is for gateways only")
-	}
-	if len(t.SubjectAltNames) > 0 {
-		c.fail(p.Field("subjectAltNames"), "is for gateways only")
-	}
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{{"credentialName", t.CredentialName != ""}, {"credentialNames", len(t.CredentialNames) > 0}} {
-		if f.set {
-			c.fail(p.Field(f.name), "is for gateways only; name files")
-			return
-		}
-	}
-	c.serverCertificates(p, t)
-	hasCA := func(pair *networking.ServerTLSSettings_TLSCertificate) bool { return pair.GetCaCertificates() != "" }
-	if mutual && t.CaCertificates == "" && !slices.ContainsFunc(t.TlsCertificates, hasCA) {
-		c.fail(p.Field("caCertificates"), "mutual TLS needs the CA of the clients")
-	}
-	if low, high := t.MinProtocolVersion, t.MaxProtocolVersion; low != 0 && high != 0 && low > high {
-		c.fail(p.Field("minProtocolVersion"), "%s is above the maximum %s", low, high)
-	}
-}
-
-// serverCertificates checks the certificate of a listener, or its two: one for each kind of key.
-func (c *checker) serverCertificates(p *document.Path, t *networking.ServerTLSSettings) {
-	if len(t.TlsCertificates) == 0 {
-		c.certificate(p, t)
-		return
-	}
-	at := p.Field("tlsCertificates")
-	if n := len(t.TlsCertificates); n > 2 {
-		c.fail(at, "has %d entries, the limit is 2: one for each kind of key", n)
-	}
-	for i, pair := range t.TlsCertificates {
-		c.certificate(at.At(i), pair)
-	}
-}
-
-func (c *checker) certificate(p *document.Path, pair interface {
-	GetServerCertificate() string
-	GetPrivateKey() string
-}) {
-	if pair.GetServerCertificate() == "" {
-		c.fail(p.Field("serverCertificate"), "TLS needs a certificate")
-	}
-	if pair.GetPrivateKey() == "" {
-		c.fail(p.Field("privateKey"), "TLS needs a private key")
-	}
 }
 
 func (c *checker) egresses(p *document.Path, listeners []*networking.IstioEgressListener) {
@@ -173,7 +132,7 @@ func (c *checker) egresses(p *document.Path, listeners []*networking.IstioEgress
 			continue
 		}
 		socket, field := l.Bind+":"+strconv.FormatUint(uint64(l.Port.Number), 10), at.Field("port")
-		if isUnix(l.Bind) {
+		if syntax.IsUnix(l.Bind) {
 			socket, field = l.Bind, at.Field("bind")
 		}
 		if sockets[socket] {
@@ -188,28 +147,28 @@ func (c *checker) egress(p *document.Path, l *networking.IstioEgressListener) {
 	switch {
 	case l.Port == nil:
 		if l.Bind != "" {
-			c.fail(p.Field("port"), "a listener with bind needs a port")
+			c.warn(p.Field("bind"), "has no effect on a listener without a port")
 		}
 		if l.CaptureMode != networking.CaptureMode_DEFAULT {
 			c.warn(p.Field("captureMode"), "has no effect on a listener without a port")
 		}
-	case isUnix(l.Bind):
+	case syntax.IsUnix(l.Bind):
 		if l.Port.Number != 0 {
 			c.fail(p.Field("port").Field("number"), "a socket has no port number; write 0")
 		}
 		if l.CaptureMode == networking.CaptureMode_IPTABLES {
 			c.fail(p.Field("captureMode"), "traffic to a socket is not captured; use NONE")
 		}
-		c.rule(p.Field("bind"), checkUnix(l.Bind))
+		c.rule(p.Field("bind"), syntax.Unix(l.Bind))
 	default:
 		c.port(p.Field("port").Field("number"), l.Port.Number)
-		if l.Bind != "" && !isIP(l.Bind) {
+		if l.Bind != "" && !syntax.IsIP(l.Bind) {
 			c.fail(p.Field("bind"), "%s is not an IP address or a unix:// socket", document.Quote(l.Bind))
 		}
 	}
 	if l.Port != nil {
 		c.vacant(p, l.Port, l.CaptureMode)
-		c.protocol(p.Field("port").Field("protocol"), l.Port.Protocol)
+		c.sidecarPort(p.Field("port"), l.Port)
 	}
 	if len(l.Hosts) == 0 {
 		c.fail(p.Field("hosts"), "an egress listener needs hosts: */* for all, ~/* for none")
@@ -229,11 +188,13 @@ func (c *checker) importHost(p *document.Path, s string) {
 	switch rest := strings.TrimPrefix(namespace, "~"); {
 	case rest == "*", rest == ".", rest == "" && namespace != "":
 	default:
-		if reason := Label(rest); reason != "" {
+		if reason := syntax.Name(rest); reason != "" {
 			c.fail(p, "%s; or write *, . (the own namespace) or ~ (exclude)", reason)
 		}
 	}
-	c.rule(p, checkWildcard(host))
+	if c.rule(p, syntax.WholeWildcard(host)) && host != "*" && !strings.Contains(host, ".") {
+		c.fail(p, "%s has no dot; write the full name of the host, such as %s.default.svc.cluster.local, or *", document.Quote(host), host)
+	}
 }
 
 // imports warns of hosts that an earlier entry of the same listener covers.

@@ -2,8 +2,10 @@ package rules
 
 import (
 	"slices"
+	"strings"
 
 	meshconfig "istio.io/api/mesh/v1alpha1"
+	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
 )
@@ -24,7 +26,14 @@ func IsCipher(name string) bool {
 
 // meshTLS checks the settings of the mesh for TLS.
 func (c *checker) meshTLS(p *document.Path, name string, s *meshconfig.MeshConfig_TLSConfig) {
-	c.known(p.Field(name).Field("ecdhCurves"), s.GetEcdhCurves(), "curve", IsCurve)
+	if name == "meshMTLS" && len(s.GetEcdhCurves()) > 0 {
+		c.fail(p.Field(name).Field("ecdhCurves"), "cannot be chosen within the mesh; set tlsDefaults.ecdhCurves instead")
+	} else {
+		c.known(p.Field(name).Field("ecdhCurves"), s.GetEcdhCurves(), "curve", IsCurve)
+	}
+	if s != nil {
+		c.meshProtocol(p.Field(name).Field("minProtocolVersion"), s.MinProtocolVersion)
+	}
 	c.known(p.Field(name).Field("cipherSuites"), s.GetCipherSuites(), "cipher suite", IsCipher)
 }
 
@@ -32,7 +41,7 @@ func (c *checker) meshTLS(p *document.Path, name string, s *meshconfig.MeshConfi
 func (c *checker) known(p *document.Path, names []string, what string, is func(string) bool) {
 	seen := map[string]bool{}
 	for i, name := range names {
-		if !is(name) {
+		if !is(name) && !(what == "cipher suite" && isCipherGroup(name)) {
 			c.warn(p.At(i), "%s is not a %s that is known here: ignored", document.Quote(name), what)
 		}
 		if seen[name] {
@@ -40,4 +49,157 @@ func (c *checker) known(p *document.Path, names []string, what string, is func(s
 		}
 		seen[name] = true
 	}
+}
+
+// isCipherGroup reports whether a text stands for several suites, in the notation of OpenSSL.
+func isCipherGroup(name string) bool {
+	return name == "" || name == "ALL" || strings.ContainsAny(name[:1], "+-!@")
+}
+
+// certificateFiles are the settings of a server for certificates in files.
+type certificateFiles interface {
+	GetServerCertificate() string
+	GetPrivateKey() string
+	GetCaCertificates() string
+}
+
+// serverTLS checks TLS of a server: of a gateway, or of an ingress listener of a sidecar.
+func (c *checker) serverTLS(p *document.Path, t *networking.ServerTLSSettings) {
+	if t == nil {
+		return
+	}
+	c.known(p.Field("cipherSuites"), t.CipherSuites, "cipher suite", IsCipher)
+	c.known(p.Field("ecdhCurves"), t.EcdhCurves, "curve", IsCurve)
+	low, high := t.MinProtocolVersion, t.MaxProtocolVersion
+	if (low == networking.ServerTLSSettings_TLSV1_0 || low == networking.ServerTLSSettings_TLSV1_1) && len(t.CipherSuites) == 0 {
+		c.warn(p.Field("minProtocolVersion"), "%s needs cipherSuites that it has; without them clients of that version are refused", low)
+	}
+	if low != 0 && high != 0 && low > high {
+		c.fail(p.Field("minProtocolVersion"), "%s is above the maximum %s", low, high)
+	}
+	sources := certificateSettings(t)
+	switch t.Mode {
+	case networking.ServerTLSSettings_ISTIO_MUTUAL:
+		for _, name := range sources {
+			if name != "caCrl" {
+				c.fail(p.Field(name), "mode ISTIO_MUTUAL uses the certificates of the mesh; remove it, or use another mode")
+			}
+		}
+		return
+	case networking.ServerTLSSettings_PASSTHROUGH, networking.ServerTLSSettings_AUTO_PASSTHROUGH:
+		for _, name := range sources {
+			c.warn(p.Field(name), "has no effect in mode %s, which does not end TLS", t.Mode)
+		}
+	}
+	c.certificateSources(p, t)
+	if t.Mode != networking.ServerTLSSettings_PASSTHROUGH && t.Mode != networking.ServerTLSSettings_AUTO_PASSTHROUGH {
+		c.terminatedTLS(p, t)
+	}
+}
+
+// certificateSettings returns the names of the settings for certificates that are used.
+func certificateSettings(t *networking.ServerTLSSettings) (names []string) {
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"serverCertificate", t.ServerCertificate != ""}, {"privateKey", t.PrivateKey != ""}, {"caCertificates", t.CaCertificates != ""},
+		{"tlsCertificates", len(t.TlsCertificates) > 0}, {"credentialName", t.CredentialName != ""}, {"credentialNames", len(t.CredentialNames) > 0},
+		{"caCrl", t.CaCrl != ""},
+	} {
+		if f.set {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
+// certificateSources checks that the certificate of a server comes from one place.
+func (c *checker) certificateSources(p *document.Path, t *networking.ServerTLSSettings) {
+	first := ""
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"serverCertificate", t.ServerCertificate != "" && t.PrivateKey != ""}, {"credentialName", t.CredentialName != ""},
+		{"credentialNames", len(t.CredentialNames) > 0}, {"tlsCertificates", len(t.TlsCertificates) > 0},
+	} {
+		switch {
+		case !f.set:
+		case first == "":
+			first = f.name
+		default:
+			c.fail(p.Field(f.name), "excludes %s; take the certificate from one of them", first)
+		}
+	}
+	for _, l := range []struct {
+		name string
+		n    int
+	}{{"credentialNames", len(t.CredentialNames)}, {"tlsCertificates", len(t.TlsCertificates)}} {
+		if l.n > 2 {
+			c.fail(p.Field(l.name), "has %d entries, the limit is 2: one for each kind of key", l.n)
+		}
+	}
+}
+
+// terminatedTLS checks the certificates of a server that ends TLS.
+func (c *checker) terminatedTLS(p *document.Path, t *networking.ServerTLSSettings) {
+	secret := t.CredentialName != "" || len(t.CredentialNames) > 0
+	if secret {
+		if t.CaCrl != "" {
+			c.fail(p.Field("caCrl"), "has no effect beside a credential; write the revocation list into the Secret, as ca.crl")
+		}
+		return
+	}
+	hasCA := t.CaCertificates != ""
+	if len(t.TlsCertificates) == 0 {
+		c.certificate(p, t)
+	} else {
+		all := true
+		for i, pair := range t.TlsCertificates {
+			c.certificate(p.Field("tlsCertificates").At(i), pair)
+			all = all && pair.GetCaCertificates() != ""
+		}
+		hasCA = hasCA || all
+	}
+	if t.Mode == networking.ServerTLSSettings_SIMPLE {
+		if t.CaCrl != "" {
+			c.fail(p.Field("caCrl"), "mode SIMPLE asks clients for no certificate; remove it, or use mode MUTUAL")
+		}
+	} else if !hasCA {
+		c.fail(p.Field("caCertificates"), "mode %s needs the CA of the clients", t.Mode)
+	}
+}
+
+func (c *checker) certificate(p *document.Path, pair certificateFiles) {
+	if pair.GetServerCertificate() == "" {
+		c.fail(p.Field("serverCertificate"), "TLS needs a certificate")
+	}
+	if pair.GetPrivateKey() == "" {
+		c.fail(p.Field("privateKey"), "TLS needs a private key")
+	}
+}
+
+// inboundTLS checks TLS of an inbound listener for clients that are not in the mesh.
+func (c *checker) inboundTLS(p *document.Path, t *networking.ServerTLSSettings) {
+	if t.Mode != networking.ServerTLSSettings_SIMPLE && t.Mode != networking.ServerTLSSettings_MUTUAL && t.Mode != networking.ServerTLSSettings_OPTIONAL_MUTUAL {
+		c.fail(p.Field("mode"), "must be SIMPLE or MUTUAL, not %s: TLS within the mesh is a matter of PeerAuthentication", t.Mode)
+		return
+	}
+	if t.HttpsRedirect {
+		c.fail(p.Field("httpsRedirect"), "is for gateways only")
+	}
+	if len(t.SubjectAltNames) > 0 {
+		c.fail(p.Field("subjectAltNames"), "is for gateways only")
+	}
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{{"credentialName", t.CredentialName != ""}, {"credentialNames", len(t.CredentialNames) > 0}} {
+		if f.set {
+			c.fail(p.Field(f.name), "is for gateways only; name files")
+			return
+		}
+	}
+	c.serverTLS(p, t)
 }

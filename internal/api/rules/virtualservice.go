@@ -6,6 +6,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
@@ -16,13 +17,13 @@ func (c *checker) gateway(p *document.Path, name string) (sidecars bool) {
 	}
 	namespace, short, ok := strings.Cut(name, "/")
 	if !ok {
-		if c.rule(p, checkFQDN(name)) && strings.Contains(name, ".") {
+		if c.rule(p, syntax.FQDN(name)) && strings.Contains(name, ".") {
 			c.warn(p, "%s: the dotted form is outdated; write namespace/name", document.Quote(name))
 		}
 		return false
 	}
-	if c.rule(p, checkName(namespace)) {
-		c.rule(p, checkName(short))
+	if c.rule(p, syntax.Name(namespace)) {
+		c.rule(p, syntax.Name(short))
 	}
 	return false
 }
@@ -43,11 +44,10 @@ func (c *checker) virtualService(p *document.Path, vs *networking.VirtualService
 		c.virtualHosts(p.Field("hosts"), vs.Hosts, sidecars)
 	}
 	// Matches can restrict a rule to gateways. Only gateways have the claims of a token.
-	onlyMesh := len(vs.Gateways) == 0 || allMesh(vs.Gateways)
 	for i, route := range vs.Http {
 		at := p.Field("http").At(i)
 		c.httpRoute(at, route, delegate)
-		if onlyMesh && !delegate {
+		if sidecars && !delegate {
 			c.claimsAtGatewaysOnly(at, route)
 		}
 	}
@@ -58,15 +58,7 @@ func (c *checker) virtualService(p *document.Path, vs *networking.VirtualService
 		c.tcpRoute(p.Field("tcp").At(i), route)
 	}
 	c.unreachable(p.Field("http"), vs.Http)
-}
-
-func allMesh(gateways []string) bool {
-	for _, g := range gateways {
-		if g != mesh.Gateway {
-			return false
-		}
-	}
-	return true
+	c.unreachableTCP(p.Field("tcp"), vs.Tcp)
 }
 
 // leaf checks a virtual service without hosts, to which others delegate.
@@ -86,45 +78,20 @@ func (c *checker) virtualHosts(p *document.Path, hosts []string, sidecars bool) 
 	for i, h := range hosts {
 		at := p.At(i)
 		switch {
-		case isIP(h):
-		case !sidecars && isGeneratedSNI(h):
+		case syntax.IsIP(h):
+		case !sidecars && syntax.IsGeneratedSNI(h):
 		case h == "*" && sidecars:
 			c.fail(at, "the bare wildcard is for gateways only; name the hosts, or gateways other than mesh")
 		default:
-			c.rule(at, checkWildcard(h))
+			c.rule(at, syntax.Wildcard(h))
 		}
 		for j, other := range hosts[:i] {
-			if hostsOverlap(h, other) {
+			if syntax.HostsOverlap(h, other) {
 				c.fail(at, "%s and hosts[%d] %s stand for the same hosts; keep one of them", document.Quote(h), j, document.Quote(other))
 				break
 			}
 		}
 	}
-}
-
-// hostsOverlap reports whether one of two hosts, exact or wildcard, covers the other.
-func hostsOverlap(a, b string) bool {
-	a, b = strings.ToLower(a), strings.ToLower(b)
-	return a == b || covers(a, b) || covers(b, a)
-}
-
-// covers reports whether the wildcard w covers all hosts that h covers.
-func covers(w, h string) bool {
-	if !strings.HasPrefix(w, "*") {
-		return w == h
-	}
-	return strings.HasSuffix(strings.TrimPrefix(h, "*"), w[1:]) && len(strings.TrimPrefix(h, "*")) >= len(w)-1
-}
-
-// isGeneratedSNI reports whether a host is a server name that sidecars generate for gateways that pass TLS through:
-// outbound_.port_.subset_.host.
-func isGeneratedSNI(h string) bool {
-	rest, ok := strings.CutPrefix(h, "outbound_.")
-	if !ok {
-		return false
-	}
-	parts := strings.SplitN(rest, "_.", 3)
-	return len(parts) == 3 && isDigits(parts[0]) && (parts[1] == "" || isLabel(parts[1], true)) && checkFQDN(parts[2]) == ""
 }
 
 // destination checks a destination.
@@ -137,10 +104,10 @@ func (c *checker) destination(p *document.Path, d *networking.Destination) {
 	if d.Host == "*" {
 		c.fail(at, "the bare wildcard is no destination; name a host")
 	} else {
-		c.rule(at, checkWildcard(d.Host))
+		c.rule(at, syntax.Wildcard(d.Host))
 	}
 	if d.Subset != "" {
-		c.rule(p.Field("subset"), checkName(d.Subset))
+		c.rule(p.Field("subset"), syntax.Name(d.Subset))
 	}
 	if d.Port != nil {
 		c.port(p.Field("port").Field("number"), d.Port.Number)
@@ -188,15 +155,19 @@ func (c *checker) tlsRoute(p *document.Path, r *networking.TLSRoute, vs *network
 
 // sni checks a server name: it must be one of the virtual service's hosts.
 func (c *checker) sni(p *document.Path, sni string, vs *networking.VirtualService) {
+	if syntax.IsIP(sni) {
+		c.warn(p, "%s is an IP address, which clients do not send as a server name; match destinationSubnets", document.Quote(sni))
+		return
+	}
 	gatewaysOnly := len(vs.Gateways) > 0
 	for _, g := range vs.Gateways {
 		gatewaysOnly = gatewaysOnly && g != mesh.Gateway
 	}
-	if !(gatewaysOnly && isGeneratedSNI(sni)) && !c.rule(p, checkWildcard(sni)) {
+	if !(gatewaysOnly && syntax.IsGeneratedSNI(sni)) && !c.rule(p, syntax.Wildcard(sni)) {
 		return
 	}
 	for _, h := range vs.Hosts {
-		if covers(strings.ToLower(h), strings.ToLower(sni)) {
+		if syntax.Covers(strings.ToLower(h), strings.ToLower(sni)) {
 			return
 		}
 	}
@@ -224,14 +195,14 @@ func (c *checker) tcpRoute(p *document.Path, r *networking.TCPRoute) {
 // match4 checks the fields that matches of TLS and TCP routes have in common.
 func (c *checker) match4(p *document.Path, subnets []string, source string, gateways []string, namespace string) {
 	for i, s := range subnets {
-		c.rule(p.Field("destinationSubnets").At(i), checkSubnet(s))
+		c.rule(p.Field("destinationSubnets").At(i), syntax.Subnet(s))
 	}
 	if source != "" {
-		c.rule(p.Field("sourceSubnet"), checkSubnet(source))
+		c.rule(p.Field("sourceSubnet"), syntax.Subnet(source))
 	}
 	c.gateways(p.Field("gateways"), gateways)
 	if namespace != "" {
-		c.rule(p.Field("sourceNamespace"), Label(namespace))
+		c.rule(p.Field("sourceNamespace"), syntax.Name(namespace))
 	}
 }
 

@@ -2,10 +2,12 @@ package rules
 
 import (
 	"math"
+	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
 )
 
 // workloadGroup checks a WorkloadGroup. The address of its template is that of each workload, so it is not required.
@@ -14,16 +16,19 @@ func (c *checker) workloadGroup(p *document.Path, s *networking.WorkloadGroup) {
 	if s.Template == nil {
 		c.fail(template, "a WorkloadGroup needs a template for its workloads; write template: {} if it says nothing")
 	}
-	if s.GetTemplate().GetAddress() != "" {
-		c.warn(template.Field("address"), "each workload has the address of its proxy: ignored")
+	if address := s.GetTemplate().GetAddress(); syntax.IsUnix(address) {
+		c.rule(template.Field("address"), syntax.Unix(address))
+		if len(s.Template.Ports) > 0 {
+			c.fail(template.Field("ports"), "a socket has no ports; remove them")
+		}
 	}
 	labels := p.Field("metadata").Field("labels")
 	for _, key := range sortedKeys(s.GetMetadata().GetLabels()) {
-		c.rule(labels.Key(key), ObjectLabel(key, s.Metadata.Labels[key]))
+		c.rule(labels.Key(key), syntax.WorkloadLabel(key, s.Metadata.Labels[key]))
 	}
 	annotations := p.Field("metadata").Field("annotations")
 	for _, key := range sortedKeys(s.GetMetadata().GetAnnotations()) {
-		c.rule(annotations.Key(key), Annotation(key))
+		c.rule(annotations.Key(key), syntax.Annotation(key))
 	}
 	if s.Probe != nil {
 		c.probe(p.Field("probe"), s.Probe)
@@ -45,12 +50,13 @@ func (c *checker) probe(p *document.Path, probe *networking.ReadinessProbe) {
 	}
 	port := func(of string, n uint32) {
 		if n == 0 || n > math.MaxUint16 {
-			c.rule(p.Field(of).Field("port"), checkPort(n))
+			c.rule(p.Field(of).Field("port"), syntax.Port(n))
 		}
 	}
 	switch m := probe.HealthCheckMethod.(type) {
 	case *networking.ReadinessProbe_HttpGet:
 		port("httpGet", m.HttpGet.GetPort())
+		c.httpProbe(p.Field("httpGet"), m.HttpGet)
 	case *networking.ReadinessProbe_TcpSocket:
 		port("tcpSocket", m.TcpSocket.GetPort())
 	case *networking.ReadinessProbe_Grpc:
@@ -61,7 +67,25 @@ func (c *checker) probe(p *document.Path, probe *networking.ReadinessProbe) {
 		if len(m.Exec.GetCommand()) == 0 {
 			c.fail(p.Field("exec").Field("command"), "a command has at least one word")
 		}
+		for i, word := range m.Exec.GetCommand() {
+			if word == "" {
+				c.fail(p.Field("exec").Field("command").At(i), "a word of a command must not be empty")
+			}
+		}
 	case nil:
-		c.warn(p, "the probe names no way to ask the application (httpGet, tcpSocket, exec or grpc): workloads stay unhealthy until their proxies report health")
+		c.fail(p, "the probe names no way to ask the application; set httpGet, tcpSocket, exec or grpc")
+	}
+}
+
+// httpProbe checks a probe by a request.
+func (c *checker) httpProbe(p *document.Path, probe *networking.HTTPHealthCheckConfig) {
+	if s := probe.GetScheme(); s != "" && s != "HTTP" && s != "HTTPS" {
+		c.fail(p.Field("scheme"), "must be HTTP or HTTPS, not %s", document.Quote(s))
+	}
+	for i, h := range probe.GetHttpHeaders() {
+		at := p.Field("httpHeaders").At(i).Field("name")
+		if h.GetName() == "" || strings.Trim(h.Name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-") != "" {
+			c.fail(at, "%s is not the name of a header of letters, digits and -", document.Quote(h.GetName()))
+		}
 	}
 }

@@ -54,7 +54,7 @@ func (c *converter) configured(kind api.Kind, u *unstructured.Unstructured) *con
 		out.problems = []api.Problem{c.problem(key, fmt.Sprintf("cannot be written as JSON: %v", err))}
 		return out
 	}
-	docs := api.Decode(c.place, data)
+	docs := api.DecodeServed(c.place, data)
 	if len(docs) != 1 {
 		out.problems = []api.Problem{c.problem(key, fmt.Sprintf("is read as %d documents instead of one; please report this", len(docs)))}
 		return out

@@ -1,4 +1,4 @@
-package rules
+package syntax
 
 import (
 	"fmt"
@@ -14,14 +14,14 @@ import (
 // The functions of this file check one text. They return why it is invalid, or "" if it is valid.
 
 const (
-	maxLabel     = 63  // of a DNS label, a label's name, a label's value
+	MaxLabel     = 63  // of a DNS label, a label's name, a label's value
 	maxSubdomain = 253 // of an object's name
 	maxHost      = 255 // of a host name
 )
 
-// isLabel reports whether s is a DNS label (RFC 1123), with upper case if that is allowed.
-func isLabel(s string, upper bool) bool {
-	if s == "" || len(s) > maxLabel {
+// IsLabel reports whether s is a DNS label (RFC 1123), with upper case if that is allowed.
+func IsLabel(s string, upper bool) bool {
+	if s == "" || len(s) > MaxLabel {
 		return false
 	}
 	for i := range len(s) {
@@ -37,27 +37,38 @@ func isLabel(s string, upper bool) bool {
 	return true
 }
 
-// Label checks a DNS label (RFC 1123), such as the name of a namespace.
-func Label(s string) string {
-	if isLabel(s, false) {
-		return ""
+// isPart reports whether s is a part of the name of an object: as a DNS label, but of any length.
+func isPart(s string) bool {
+	for len(s) > MaxLabel {
+		if !IsLabel("a"+s[:MaxLabel-2]+"a", false) {
+			return false
+		}
+		s = "a" + s[MaxLabel-2:]
 	}
-	return fmt.Sprintf("%s is not a DNS label: at most %d lower case letters, digits and inner hyphens", document.Quote(s), maxLabel)
+	return IsLabel(s, false)
 }
 
-// checkName checks a label that may have upper case, because Kubernetes does not see it.
-func checkName(s string) string {
-	if isLabel(s, true) {
+// Label checks a DNS label (RFC 1123), such as the name of a namespace.
+func Label(s string) string {
+	if IsLabel(s, false) {
 		return ""
 	}
-	return fmt.Sprintf("%s is not a name: at most %d letters, digits and inner hyphens", document.Quote(s), maxLabel)
+	return fmt.Sprintf("%s is not a DNS label: at most %d lower case letters, digits and inner hyphens", document.Quote(s), MaxLabel)
+}
+
+// Name checks a label that may have upper case, because Kubernetes does not see it.
+func Name(s string) string {
+	if IsLabel(s, true) {
+		return ""
+	}
+	return fmt.Sprintf("%s is not a name: at most %d letters, digits and inner hyphens", document.Quote(s), MaxLabel)
 }
 
 // Subdomain checks the name of an object.
 func Subdomain(s string) string {
 	ok := len(s) <= maxSubdomain
 	for part := range strings.SplitSeq(s, ".") {
-		ok = ok && isLabel(part, false)
+		ok = ok && isPart(part)
 	}
 	if ok {
 		return ""
@@ -66,8 +77,8 @@ func Subdomain(s string) string {
 		"with a letter or digit around each dot and at both ends", document.Quote(s), maxSubdomain)
 }
 
-// checkFQDN checks a host name, short or full, without wildcard.
-func checkFQDN(s string) string {
+// FQDN checks a host name, short or full, without wildcard.
+func FQDN(s string) string {
 	host := strings.TrimSuffix(s, ".")
 	if host == "" {
 		return "a host name is needed"
@@ -76,45 +87,55 @@ func checkFQDN(s string) string {
 		return fmt.Sprintf("a host name has at most %d characters, this one has %d", maxHost, len(s))
 	}
 	for part := range strings.SplitSeq(host, ".") {
-		if !isLabel(part, true) {
+		if !IsLabel(part, true) {
 			return fmt.Sprintf("%s is not a host name: its part %s is not a DNS label", document.Quote(s), document.Quote(part))
 		}
 	}
-	if last := host[strings.LastIndexByte(host, '.')+1:]; isDigits(last) {
+	if last := host[strings.LastIndexByte(host, '.')+1:]; IsDigits(last) {
 		return fmt.Sprintf("%s is not a host name: the last part must not be a number", document.Quote(s))
 	}
 	return ""
 }
 
-func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+func IsDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
-// checkWildcard checks a host name that may begin with a wildcard: "*", "*.example.com", "*-a.example.com".
-func checkWildcard(s string) string {
-	if s == "*" || s == "" || s[0] != '*' {
-		if s == "*" {
-			return ""
-		}
-		if strings.Contains(s, "*") {
-			return fmt.Sprintf("%s: a wildcard stands for the first part of a host name only, like *.example.com", document.Quote(s))
-		}
-		return checkFQDN(s)
+// Wildcard checks a host name that may begin with a wildcard: "*", "*.example.com", "*-a.example.com". A number is a name if it is
+// the only part, as in API servers with the rules of Istio.
+func Wildcard(s string) string {
+	rest, wild := strings.CutPrefix(s, "*")
+	switch {
+	case s == "*":
+		return ""
+	case strings.Contains(rest, "*"):
+		return fmt.Sprintf("%s: a wildcard stands for the first part of a host name only, like *.example.com", document.Quote(s))
+	case wild && strings.HasPrefix(rest, "."):
+		return FQDN(rest[1:])
+	case wild:
+		rest = strings.TrimPrefix(rest, "-")
 	}
-	rest := strings.TrimPrefix(s[1:], ".")
-	if len(s) > 1 && s[1] == '-' {
-		rest = s[2:]
+	if IsDigits(rest) && IsLabel(rest, true) {
+		return ""
 	}
-	return checkFQDN(rest)
+	return FQDN(rest)
 }
 
-func isIP(s string) bool {
+// WholeWildcard checks a host name whose first part may be a wildcard as a whole: "*", "*.example.com".
+func WholeWildcard(s string) string {
+	if rest, wild := strings.CutPrefix(s, "*"); wild && rest != "" && rest[0] != '.' {
+		return fmt.Sprintf("%s: here a wildcard stands for a whole part of a host name, like *.example.com", document.Quote(s))
+	}
+	return Wildcard(s)
+}
+
+func IsIP(s string) bool {
 	a, err := netip.ParseAddr(s)
 	return err == nil && a.Zone() == ""
 }
 
-// checkSubnet checks an address or an address block.
-func checkSubnet(s string) string {
+// Subnet checks an address or an address block.
+func Subnet(s string) string {
 	if !strings.Contains(s, "/") {
-		if isIP(s) {
+		if IsIP(s) {
 			return ""
 		}
 		return fmt.Sprintf("%s is not an IP address or an address block like 10.0.0.0/8", document.Quote(s))
@@ -125,8 +146,8 @@ func checkSubnet(s string) string {
 	return ""
 }
 
-// checkUnix checks "unix://" addresses, which s must be.
-func checkUnix(s string) string {
+// Unix checks "unix://" addresses, which s must be.
+func Unix(s string) string {
 	file := strings.TrimPrefix(s, "unix://")
 	switch {
 	case !strings.HasPrefix(file, "/") && !strings.HasPrefix(file, "@"):
@@ -137,11 +158,11 @@ func checkUnix(s string) string {
 	return ""
 }
 
-func isUnix(s string) bool { return strings.HasPrefix(s, "unix://") }
+func IsUnix(s string) bool { return strings.HasPrefix(s, "unix://") }
 
-// isQualified reports whether s is a qualified name of Kubernetes without a prefix: letters, digits and inner "-_.".
-func isQualified(s string) bool {
-	if s == "" || len(s) > maxLabel {
+// IsQualified reports whether s is a qualified name of Kubernetes without a prefix: letters, digits and inner "-_.".
+func IsQualified(s string) bool {
+	if s == "" || len(s) > MaxLabel {
 		return false
 	}
 	for i := range len(s) {
@@ -155,7 +176,7 @@ func isQualified(s string) bool {
 	return true
 }
 
-func checkLabelKey(key string) string {
+func LabelKey(key string) string {
 	name := key
 	if prefix, rest, ok := strings.Cut(key, "/"); ok {
 		if Subdomain(prefix) != "" {
@@ -163,44 +184,61 @@ func checkLabelKey(key string) string {
 		}
 		name = rest
 	}
-	if !isQualified(name) {
-		return fmt.Sprintf("%s is not a key: at most %d letters, digits and inner \"-\", \"_\", \".\"", document.Quote(key), maxLabel)
+	if !IsQualified(name) {
+		return fmt.Sprintf("%s is not a key: at most %d letters, digits and inner \"-\", \"_\", \".\"", document.Quote(key), MaxLabel)
 	}
 	return ""
 }
 
-func checkLabelValue(text string) string {
-	if text == "" || isQualified(text) {
+func LabelValue(text string) string {
+	if text == "" || IsQualified(text) {
 		return ""
 	}
-	return fmt.Sprintf("%s is not a label's value: at most %d letters, digits and inner \"-\", \"_\", \".\"", document.Quote(text), maxLabel)
+	return fmt.Sprintf("%s is not a label's value: at most %d letters, digits and inner \"-\", \"_\", \".\"", document.Quote(text), MaxLabel)
+}
+
+// WorkloadLabel checks a label of a workload in a spec. The domain of its key may have upper case.
+func WorkloadLabel(key, text string) string {
+	if reason := LabelKey(strings.ToLower(key)); reason != "" {
+		return reason
+	}
+	return LabelValue(text)
 }
 
 // ObjectLabel checks a label.
 func ObjectLabel(key, text string) string {
-	if reason := checkLabelKey(key); reason != "" {
+	if reason := LabelKey(key); reason != "" {
 		return reason
 	}
-	return checkLabelValue(text)
+	return LabelValue(text)
 }
 
 // Annotation checks the key of an annotation.
 func Annotation(key string) string {
-	if reason := checkLabelKey(strings.ToLower(key)); reason != "" {
+	if reason := LabelKey(strings.ToLower(key)); reason != "" {
 		return reason
 	}
 	return ""
 }
 
-func checkPort(n uint32) string {
+func Port(n uint32) string {
 	if n < 1 || n > 65535 {
 		return fmt.Sprintf("a port is a number from 1 to 65535, not %d", n)
 	}
 	return ""
 }
 
-// checkHeaderName checks the name of a header: a token (RFC 9110).
-func checkHeaderName(s string) string {
+// PortText checks the number of a port that is written as a text.
+func PortText(s string) string {
+	n, err := strconv.ParseUint(s, 10, 32)
+	if err != nil {
+		return fmt.Sprintf("%s is not a port number", document.Quote(s))
+	}
+	return Port(uint32(n))
+}
+
+// HeaderName checks the name of a header: a token (RFC 9110).
+func HeaderName(s string) string {
 	if s == "" {
 		return "a header needs a name"
 	}
@@ -212,15 +250,15 @@ func checkHeaderName(s string) string {
 	return ""
 }
 
-// checkHeaderValue checks a header's new value: no control characters, and of Envoy's formats (%NAME(argument):12%)
+// HeaderValue checks a header's new value: no control characters, and of Envoy's formats (%NAME(argument):12%)
 // whole ones only; %% is a percent sign.
-func checkHeaderValue(s string) string {
+func HeaderValue(s string) string {
 	for i := range len(s) {
 		if !httpguts.ValidHeaderFieldValue(s[i : i+1]) {
 			return fmt.Sprintf("the control character %q has no place in a header", s[i])
 		}
 	}
-	return checkFormat(s)
+	return Format(s)
 }
 
 // formatLen returns the length of the format s begins with, 0 if it is none.
@@ -263,8 +301,8 @@ func formatEnd(s string, i int) int {
 	return 0
 }
 
-// checkHostPort checks "host:port".
-func checkHostPort(s string) string {
+// HostPort checks "host:port".
+func HostPort(s string) string {
 	i := strings.LastIndexByte(s, ':')
 	if i < 0 {
 		return fmt.Sprintf("%s needs a port, like host:15012", document.Quote(s))
@@ -273,8 +311,8 @@ func checkHostPort(s string) string {
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 		return fmt.Sprintf("%s: the port must be a number from 1 to 65535", document.Quote(s))
 	}
-	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") && isIP(host[1:len(host)-1]) || isIP(host) {
+	if strings.HasPrefix(host, "[") && strings.HasSuffix(host, "]") && IsIP(host[1:len(host)-1]) || IsIP(host) {
 		return ""
 	}
-	return checkFQDN(host)
+	return FQDN(host)
 }

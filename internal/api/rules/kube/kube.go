@@ -1,4 +1,7 @@
-package rules
+// Package kube validates the kinds of Kubernetes itself that are configuration of the mesh, by the rules of the API server.
+//
+// The package is pure.
+package kube
 
 import (
 	"fmt"
@@ -9,18 +12,38 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api/document"
 	"github.com/pilotmesh/pilot/internal/api/ingress"
+	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
 )
 
 // Ingress checks an Ingress by the rules of the API server.
-func Ingress(m *dynamicpb.Message, about About) []document.Finding {
-	return checkSpec(m, about, func(c *checker, at *document.Path) { c.kubeIngress(at, ingress.SpecOf(m)) })
+func Ingress(m *dynamicpb.Message) []document.Finding {
+	return checkSpec(func(c *checker, at *document.Path) { c.kubeIngress(at, ingress.SpecOf(m)) })
 }
 
 // IngressClass checks an IngressClass.
-func IngressClass(m *dynamicpb.Message, about About) []document.Finding {
-	return checkSpec(m, about, func(c *checker, at *document.Path) {
+func IngressClass(m *dynamicpb.Message) []document.Finding {
+	return checkSpec(func(c *checker, at *document.Path) {
 		c.rule(at.Field("controller"), controllerName(ingress.ClassOf(m).Controller))
 	})
+}
+
+// checkSpec checks a spec by the rules of its kind.
+func checkSpec(ofKind func(c *checker, at *document.Path)) []document.Finding {
+	var c checker
+	ofKind(&c, (*document.Path)(nil).Field("spec"))
+	return c.Findings()
+}
+
+// checker checks one object.
+type checker struct{ document.Report }
+
+func (c *checker) fail(p *document.Path, format string, args ...any) { c.Fail(0, p, format, args...) }
+
+// rule adds an error if a check function returned a reason.
+func (c *checker) rule(p *document.Path, reason string) {
+	if reason != "" {
+		c.fail(p, "%s", reason)
+	}
 }
 
 // maxController is the length that the API server permits for the name of a controller.
@@ -34,7 +57,7 @@ func controllerName(name string) string {
 		return "an IngressClass needs a controller; that of the mesh is " + ingress.Controller
 	case len(name) > maxController:
 		return fmt.Sprintf("it must have at most %d characters", maxController)
-	case Subdomain(domain) != "" || path == "" || strings.ContainsFunc(path, func(r rune) bool { return !strings.ContainsRune(controllerChars, r) }):
+	case syntax.Subdomain(domain) != "" || path == "" || strings.ContainsFunc(path, func(r rune) bool { return !strings.ContainsRune(controllerChars, r) }):
 		return fmt.Sprintf("%s must be a domain in lower case, a slash, and a path, such as %s", document.Quote(name), ingress.Controller)
 	}
 	return ""
@@ -48,14 +71,14 @@ func (c *checker) kubeIngress(p *document.Path, s ingress.Spec) {
 		c.fail(p, "an Ingress needs rules or a defaultBackend")
 	}
 	if s.IngressClassName != "" {
-		c.rule(p.Field("ingressClassName"), Subdomain(s.IngressClassName))
+		c.rule(p.Field("ingressClassName"), syntax.Subdomain(s.IngressClassName))
 	}
 	if s.DefaultBackend != nil {
 		c.ingressBackend(p.Field("defaultBackend"), s.DefaultBackend)
 	}
 	for i, t := range s.TLS {
 		if t.SecretName != "" {
-			c.rule(p.Field("tls").At(i).Field("secretName"), Subdomain(t.SecretName))
+			c.rule(p.Field("tls").At(i).Field("secretName"), syntax.Subdomain(t.SecretName))
 		}
 		for j, host := range t.Hosts {
 			c.ingressHost(p.Field("tls").At(i).Field("hosts").At(j), host)
@@ -82,7 +105,7 @@ func (c *checker) kubeIngress(p *document.Path, s ingress.Spec) {
 func (c *checker) ingressHost(p *document.Path, host string) {
 	name := strings.TrimPrefix(host, "*.")
 	_, err := netip.ParseAddr(host)
-	if reason := Subdomain(name); reason != "" || host == "*" || err == nil {
+	if reason := syntax.Subdomain(name); reason != "" || host == "*" || err == nil {
 		c.fail(p, "%s must be a host name in lower case, such as shop.example.com or *.example.com", document.Quote(host))
 	}
 }
@@ -143,7 +166,7 @@ func (c *checker) ingressBackend(p *document.Path, b *ingress.Backend) {
 	case b.Service.Name == "":
 		c.fail(at.Field("name"), "the service needs a name")
 	default:
-		c.rule(at.Field("name"), Label(b.Service.Name))
+		c.rule(at.Field("name"), syntax.Label(b.Service.Name))
 	}
 	port := at.Field("port")
 	switch is := b.Service.Port; {
@@ -152,7 +175,7 @@ func (c *checker) ingressBackend(p *document.Path, b *ingress.Backend) {
 	case is.Name != "" && is.Number != 0:
 		c.fail(port, "a port has either a number or a name, not both")
 	case is.Name == "":
-		c.rule(port.Field("number"), checkPort(is.Number))
+		c.rule(port.Field("number"), syntax.Port(is.Number))
 	default:
 		c.rule(port.Field("name"), portName(is.Name))
 	}
@@ -164,7 +187,7 @@ const maxPortName = 15
 // portName checks the name of a port of a Service as Ingresses may name it.
 func portName(name string) string {
 	letters := strings.ContainsFunc(name, func(r rune) bool { return 'a' <= r && r <= 'z' })
-	if len(name) > maxPortName || !letters || Label(name) != "" || strings.Contains(name, "--") {
+	if len(name) > maxPortName || !letters || syntax.Label(name) != "" || strings.Contains(name, "--") {
 		return fmt.Sprintf("%s must be the name of a port: at most %d lower-case letters, digits and single dashes, with a letter", document.Quote(name), maxPortName)
 	}
 	return ""

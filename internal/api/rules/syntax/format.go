@@ -1,4 +1,4 @@
-package rules
+package syntax
 
 import (
 	"encoding/json"
@@ -74,9 +74,9 @@ DOWNSTREAM_CX_RTT ROUTE_RESOLUTION_COUNT ROUTE_RESOLUTION_TIME_US `
 // OldestEnvoy is the minor version of the oldest supported Envoy 1.
 const OldestEnvoy = 37
 
-// checkFormat checks the operators of a format, such as %NAME(argument):12%: they must be complete, and known to Envoy. %% is a
+// Format checks the operators of a format, such as %NAME(argument):12%: they must be complete, and known to Envoy. %% is a
 // percent sign.
-func checkFormat(s string) string {
+func Format(s string) string {
 	for rest := s; ; {
 		i := strings.IndexByte(rest, '%')
 		if i < 0 {
@@ -147,7 +147,7 @@ func EnvoyFor(format string) (minor uint32, operator string) {
 // CheckAccessLogFormat returns why the access log format cannot be used; empty if it can, or if there is none.
 func CheckAccessLogFormat(m *meshconfig.MeshConfig) string {
 	if m.AccessLogFormat == "" || m.AccessLogEncoding != meshconfig.MeshConfig_JSON {
-		return checkFormat(m.AccessLogFormat)
+		return Format(m.AccessLogFormat)
 	}
 	var members map[string]any
 	if err := json.Unmarshal([]byte(m.AccessLogFormat), &members); err != nil || len(members) == 0 {
@@ -160,7 +160,7 @@ func CheckAccessLogFormat(m *meshconfig.MeshConfig) string {
 func checkFormats(v any) (reason string) {
 	switch v := v.(type) {
 	case string:
-		return checkFormat(v)
+		return Format(v)
 	case map[string]any:
 		for _, name := range slices.Sorted(maps.Keys(v)) {
 			if reason = checkFormats(v[name]); reason != "" {

@@ -1,4 +1,4 @@
-package rules
+package syntax
 
 import (
 	"fmt"
@@ -17,8 +17,8 @@ const (
 	maxByte    = 0xff // Envoy matches bytes: a character beyond is several of them
 )
 
-// checkRegex checks a regular expression of RE2's syntax. Envoy compiles it once per route: its size is bounded.
-func checkRegex(s string) string {
+// Regex checks a regular expression of RE2's syntax. Envoy compiles it once per route: its size is bounded.
+func Regex(s string) string {
 	if s == "" {
 		return "an empty regular expression matches nothing of use; write .* for everything"
 	}
@@ -105,9 +105,9 @@ func isClass(name string) bool {
 	return len(name) <= 2 && name != "LC" && name != "Cn" && unicode.Categories[name] != nil
 }
 
-// checkSubstitution checks the text that takes the place of what a regular expression matched: \1 is its first group,
+// Substitution checks the text that takes the place of what a regular expression matched: \1 is its first group,
 // \\ a backslash.
-func checkSubstitution(text, expression string) string {
+func Substitution(text, expression string) string {
 	re, err := regexp.Compile(expression)
 	if err != nil {
 		return "" // said of the expression

@@ -1,4 +1,4 @@
-package rules_test
+package syntax_test
 
 import (
 	"errors"
@@ -12,21 +12,21 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/pilotmesh/pilot/internal/api/rules"
+	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
 	"github.com/pilotmesh/pilot/internal/meshtest"
 )
 
 // TestLaterOperators: each operator that only newer Envoys know is listed once, and among all operators.
 func TestLaterOperators(t *testing.T) {
-	plain, argument := rules.Operators()
+	plain, argument := syntax.Operators()
 	var later []string
-	for minor, names := range rules.LaterOperators() {
+	for minor, names := range syntax.LaterOperators() {
 		later = append(later, names...)
 		for _, name := range names {
 			if !slices.Contains(plain, name) {
 				t.Errorf("%s is not listed as an operator", name)
 			}
-			if got, by := rules.EnvoyFor("%" + name + "%"); got != minor || by != name {
+			if got, by := syntax.EnvoyFor("%" + name + "%"); got != minor || by != name {
 				t.Errorf("%s needs Envoy 1.%d because of %q, want 1.%d", name, got, by, minor)
 			}
 		}
@@ -47,11 +47,11 @@ func TestOperatorsOfEnvoy(t *testing.T) {
 		t.Skip(err)
 	}
 	minor := minorOf(t, path)
-	plain, argument := rules.Operators()
+	plain, argument := syntax.Operators()
 	known, unknown := make([]string, 0, len(plain)+len(argument)), []string{"%NO_SUCH%"}
 	for _, name := range plain {
 		format := "%" + name + "%"
-		if needs, _ := rules.EnvoyFor(format); needs > minor {
+		if needs, _ := syntax.EnvoyFor(format); needs > minor {
 			unknown = append(unknown, format)
 			continue
 		}

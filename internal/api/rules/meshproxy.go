@@ -1,0 +1,134 @@
+package rules
+
+import (
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+	meshconfig "istio.io/api/mesh/v1alpha1"
+
+	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
+)
+
+func (c *checker) proxyConfig(p *document.Path, d *meshconfig.ProxyConfig) {
+	for _, f := range []struct{ name, text string }{
+		{"configPath", d.ConfigPath}, {"binaryPath", d.BinaryPath},
+	} {
+		if f.text == "" {
+			c.fail(p.Field(f.name), "must not be empty")
+		}
+	}
+	if cluster, ok := d.ClusterName.(*meshconfig.ProxyConfig_ServiceCluster); ok && cluster.ServiceCluster == "" {
+		c.fail(p.Field("serviceCluster"), "must not be empty")
+	}
+	c.rule(p.Field("discoveryAddress"), syntax.HostPort(d.DiscoveryAddress))
+	c.listenPort(p.Field("proxyAdminPort"), d.ProxyAdminPort)
+	c.listenPort(p.Field("statusPort"), d.StatusPort)
+	if a := d.ControlPlaneAuthPolicy; a != meshconfig.AuthenticationPolicy_NONE && a != meshconfig.AuthenticationPolicy_MUTUAL_TLS {
+		c.fail(p.Field("controlPlaneAuthPolicy"), "must be NONE or MUTUAL_TLS, not %s", a)
+	}
+	if d.Concurrency.GetValue() < 0 {
+		c.fail(p.Field("concurrency"), "must not be negative, but is %d", d.Concurrency.Value)
+	}
+	if drain := d.DrainDuration.AsDuration(); drain < time.Second || drain%time.Second != 0 {
+		c.fail(p.Field("drainDuration"), "must be whole seconds, 1s at least, not %v", drain)
+	}
+	c.collectors(p, d)
+	c.connectionSettings(p.Field("connectionSettings"), d.ConnectionSettings)
+	if _, ok := d.ProxyMetadata["ISTIO_META_DNS_AUTO_ALLOCATE"]; ok {
+		c.warn(p.Field("proxyMetadata").Key("ISTIO_META_DNS_AUTO_ALLOCATE"), "is deprecated: addresses are allocated by default; remove it")
+	}
+	if k := d.PrivateKeyProvider; k != nil {
+		at := p.Field("privateKeyProvider")
+		switch t := k.Provider.(type) {
+		case nil:
+			c.fail(at, "a provider must be chosen: cryptomb or qat")
+		case *meshconfig.PrivateKeyProvider_Cryptomb:
+			c.pollDelay(at.Field("cryptomb"), t.Cryptomb)
+		case *meshconfig.PrivateKeyProvider_Qat:
+			c.pollDelay(at.Field("qat"), t.Qat)
+		}
+	}
+	for i, expression := range d.ProxyStatsMatcher.GetInclusionRegexps() {
+		c.rule(p.Field("proxyStatsMatcher").Field("inclusionRegexps").At(i), syntax.Regex(expression))
+	}
+}
+
+func (c *checker) pollDelay(p *document.Path, k interface{ GetPollDelay() *durationpb.Duration }) {
+	if k.GetPollDelay() == nil {
+		c.fail(p.Field("pollDelay"), "is needed")
+	}
+}
+
+// hostIP is a variable for an address that is known only on the host of the proxy.
+const hostIP = "$(HOST_IP)"
+
+// collectors checks the addresses to which proxies report.
+func (c *checker) collectors(p *document.Path, d *meshconfig.ProxyConfig) {
+	tracing, traced := p.Field("tracing"), d.GetTracing()
+	type collector struct {
+		at       *document.Path
+		address  string
+		required bool
+	}
+	list := []collector{
+		{p.Field("statsdUdpAddress"), d.StatsdUdpAddress, false},
+		{p.Field("envoyMetricsServiceAddress"), d.EnvoyMetricsServiceAddress, false},
+		{p.Field("envoyMetricsService").Field("address"), d.EnvoyMetricsService.GetAddress(), false},
+		{p.Field("envoyAccessLogService").Field("address"), d.EnvoyAccessLogService.GetAddress(), false},
+		{tracing.Field("openCensusAgent").Field("address"), traced.GetOpenCensusAgent().GetAddress(), false}, //nolint:staticcheck // deprecated, and still in use
+	}
+	if z := traced.GetZipkin(); z != nil {
+		list = append(list, collector{tracing.Field("zipkin").Field("address"), z.Address, true})
+	}
+	if dog := traced.GetDatadog(); dog != nil {
+		list = append(list, collector{tracing.Field("datadog").Field("address"), dog.Address, true})
+	}
+	if l := traced.GetLightstep(); l != nil { //nolint:staticcheck // deprecated, and still in use
+		list = append(list, collector{tracing.Field("lightstep").Field("address"), l.Address, true})
+		if l.AccessToken == "" {
+			c.fail(tracing.Field("lightstep").Field("accessToken"), "is needed")
+		}
+	}
+	for _, one := range list {
+		if one.address != "" || one.required {
+			c.rule(one.at, syntax.HostPort(strings.Replace(one.address, hostIP, "192.0.2.1", 1)))
+		}
+	}
+	tls := traced.GetTlsSettings()
+	c.clientTLS(tracing.Field("tlsSettings"), tls)
+	if name := tls.GetCredentialName(); strings.HasPrefix(name, "configmap://"+c.namespace+"/") {
+		c.fail(tracing.Field("tlsSettings").Field("credentialName"), "the mesh configuration is in no namespace, so it cannot name the CA of a config map")
+	}
+}
+
+// connectionSettings checks limits of connections. Envoy refuses windows that are smaller than the default of HTTP/2.
+func (c *checker) connectionSettings(p *document.Path, s *meshconfig.ProxyConfig_ConnectionSettings) {
+	const window = 65535
+	for _, f := range []struct {
+		name  string
+		value *wrapperspb.Int32Value
+		least int32
+	}{
+		{"listenerPerConnectionBufferLimitBytes", s.GetListenerPerConnectionBufferLimitBytes(), 0},
+		{"clusterPerConnectionBufferLimitBytes", s.GetClusterPerConnectionBufferLimitBytes(), 0},
+		{"httpMaxConcurrentStreams", s.GetHttpMaxConcurrentStreams(), 1},
+		{"listenerConnectionLimit", s.GetListenerConnectionLimit(), 1},
+		{"globalDownstreamConnectionLimit", s.GetGlobalDownstreamConnectionLimit(), 1},
+		{"http2InitialStreamWindowSize", s.GetHttp2InitialStreamWindowSize(), window},
+		{"http2InitialConnectionWindowSize", s.GetHttp2InitialConnectionWindowSize(), window},
+	} {
+		if f.value != nil && f.value.Value < f.least {
+			c.fail(p.Field(f.name), "must be %d at least, not %d", f.least, f.value.Value)
+		}
+	}
+}
+
+// meshProtocol checks the lowest version of TLS.
+func (c *checker) meshProtocol(p *document.Path, v meshconfig.MeshConfig_TLSConfig_TLSProtocol) {
+	if v != meshconfig.MeshConfig_TLSConfig_TLS_AUTO && v != meshconfig.MeshConfig_TLSConfig_TLSV1_2 && v != meshconfig.MeshConfig_TLSConfig_TLSV1_3 {
+		c.fail(p, "must be TLSV1_2 or TLSV1_3, not %s", v)
+	}
+}

@@ -1,0 +1,99 @@
+package rules
+
+import (
+	"maps"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/api/document"
+)
+
+// unreachable warns of routes that never apply because an earlier route matches all their requests.
+func (c *checker) unreachable(p *document.Path, routes []*networking.HTTPRoute) {
+	seen := map[string]int{}
+	for i, r := range routes {
+		if r == nil {
+			continue
+		}
+		if len(r.Match) == 0 {
+			if i < len(routes)-1 {
+				c.warn(p.At(i+1), "never applies: http[%d] has no match and takes every request; move it to the end", i)
+			}
+			return
+		}
+		for j, m := range r.Match {
+			at := p.At(i).Field("match").At(j)
+			if m == nil {
+				continue
+			}
+			if first, dup := seen[matchKey(m)]; dup {
+				c.warn(at, "never applies: http[%d] has the same match", first)
+				continue
+			}
+			seen[matchKey(m)] = i
+			if first, ok := shadowedBy(m, routes[:i]); ok {
+				c.warn(at.Field("uri"), "never applies: http[%d] comes first and matches the prefix %s; move it behind this route", first, document.Quote(m.GetUri().GetPrefix()))
+			}
+		}
+	}
+}
+
+// matchKey identifies what a match matches, whatever its name is.
+func matchKey(m *networking.HTTPMatchRequest) string {
+	anonymous := proto.Clone(m).(*networking.HTTPMatchRequest)
+	anonymous.Name = ""
+	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(anonymous)
+	if err != nil {
+		return ""
+	}
+	return string(wire)
+}
+
+// shadowedBy returns the earlier route that matches a shorter prefix and otherwise no less than a match.
+func shadowedBy(m *networking.HTTPMatchRequest, earlier []*networking.HTTPRoute) (int, bool) {
+	prefix := m.GetUri().GetPrefix()
+	if prefix == "" {
+		return 0, false
+	}
+	for i, r := range earlier {
+		for _, e := range r.GetMatch() {
+			shorter := e.GetUri().GetPrefix()
+			if shorter != "" && shorter != prefix && strings.HasPrefix(prefix, shorter) && e.IgnoreUriCase == m.IgnoreUriCase && coversRest(e, m) {
+				return i, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// coversRest reports whether each condition of a match beside its path is absent or equal in the other.
+func coversRest(wide, narrow *networking.HTTPMatchRequest) bool {
+	same := func(a, b *networking.StringMatch) bool { return a == nil || proto.Equal(a, b) }
+	all := func(a, b map[string]*networking.StringMatch) bool {
+		for name, m := range a {
+			if is, ok := b[name]; !ok || !proto.Equal(m, is) {
+				return false
+			}
+		}
+		return true
+	}
+	texts := func(a, b []string) bool { return len(a) == 0 || strings.Join(a, " ") == strings.Join(b, " ") }
+	return same(wide.Method, narrow.Method) && same(wide.Authority, narrow.Authority) && same(wide.Scheme, narrow.Scheme) &&
+		all(wide.Headers, narrow.Headers) && all(wide.QueryParams, narrow.QueryParams) && all(wide.WithoutHeaders, narrow.WithoutHeaders) &&
+		(wide.Port == 0 || wide.Port == narrow.Port) && texts(wide.Gateways, narrow.Gateways) &&
+		(len(wide.SourceLabels) == 0 || maps.Equal(wide.SourceLabels, narrow.SourceLabels)) &&
+		(wide.SourceNamespace == "" || wide.SourceNamespace == narrow.SourceNamespace)
+}
+
+// unreachableTCP warns of routes behind one without a match.
+func (c *checker) unreachableTCP(p *document.Path, routes []*networking.TCPRoute) {
+	for i, r := range routes {
+		if r != nil && len(r.Match) == 0 && i < len(routes)-1 {
+			c.warn(p.At(i+1), "never applies: tcp[%d] has no match and takes every connection; move it to the end", i)
+			return
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package rules
+
+import (
+	telemetry "istio.io/api/telemetry/v1alpha1"
+
+	"github.com/pilotmesh/pilot/internal/api/document"
+	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
+)
+
+// Telemetry checks a Telemetry.
+func Telemetry(s *telemetry.Telemetry, about About) []document.Finding {
+	return checkSpec(s, about, func(c *checker, at *document.Path) {
+		c.attachment(at, s.Selector, s.TargetRef, s.TargetRefs)
+		tracing := at.Field("tracing")
+		if len(s.Tracing) > 1 {
+			c.warn(tracing.At(1), "only the first entry counts; merge them")
+		}
+		for i, t := range s.Tracing {
+			if len(t.GetProviders()) > 1 {
+				c.warn(tracing.At(i).Field("providers").At(1), "only the first provider counts; remove the others")
+			}
+			for _, name := range sortedKeys(t.GetCustomTags()) {
+				if name == "" {
+					c.fail(tracing.At(i).Field("customTags").Key(name), "a tag needs a name")
+				}
+			}
+		}
+		for i, m := range s.Metrics {
+			for j, o := range m.GetOverrides() {
+				c.metricOverride(at.Field("metrics").At(i).Field("overrides").At(j), o)
+			}
+		}
+		for i, l := range s.AccessLogging {
+			if l.GetFilter() != nil {
+				c.rule(at.Field("accessLogging").At(i).Field("filter").Field("expression"), syntax.Expression(l.Filter.Expression))
+			}
+		}
+	})
+}
+
+func (c *checker) metricOverride(p *document.Path, o *telemetry.MetricsOverrides) {
+	tags := p.Field("tagOverrides")
+	for _, name := range sortedKeys(o.GetTagOverrides()) {
+		tag, at := o.TagOverrides[name], tags.Key(name)
+		if name == "" {
+			c.warn(at, "a tag without a name is not reported; name it")
+		}
+		value := at.Field("value")
+		switch {
+		case tag.GetOperation() == telemetry.MetricsOverrides_TagOverride_REMOVE:
+			if tag.GetValue() != "" {
+				c.fail(value, "a tag that is removed has no value; leave it out, or use the operation UPSERT")
+			}
+		case tag.GetValue() == "":
+			c.fail(value, "a tag needs a value: an expression such as request.host; to remove the tag, use the operation REMOVE")
+		default:
+			c.rule(value, syntax.Expression(tag.Value))
+		}
+	}
+}
