@@ -15,6 +15,8 @@
 //     so time and memory are bounded.
 //   - An invalid document does not affect the other documents of its file.
 //
+// It exports more than 60 names, because all readers of objects share its vocabulary of kinds, keys, positions and Problems.
+//
 // The package is pure: it has no goroutines, reads no files and no clock, and does not log.
 package api
 

@@ -1,3 +1,7 @@
+// Package syntax validates single texts: names, addresses, regular expressions, formats, key sets and expressions. A check returns
+// why a text is invalid, or "" if it is valid.
+//
+// The package is pure: it has no goroutines, reads no files and no clock.
 package syntax
 
 import (
@@ -97,6 +101,7 @@ func FQDN(s string) string {
 	return ""
 }
 
+// IsDigits reports whether s is a number.
 func IsDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
 // Wildcard checks a host name that may begin with a wildcard: "*", "*.example.com", "*-a.example.com". A number is a name if it is
@@ -127,6 +132,7 @@ func WholeWildcard(s string) string {
 	return Wildcard(s)
 }
 
+// IsIP reports whether s is an IP address without a zone.
 func IsIP(s string) bool {
 	a, err := netip.ParseAddr(s)
 	return err == nil && a.Zone() == ""
@@ -158,6 +164,7 @@ func Unix(s string) string {
 	return ""
 }
 
+// IsUnix reports whether s is the address of a unix:// socket.
 func IsUnix(s string) bool { return strings.HasPrefix(s, "unix://") }
 
 // IsQualified reports whether s is a qualified name of Kubernetes without a prefix: letters, digits and inner "-_.".
@@ -176,6 +183,7 @@ func IsQualified(s string) bool {
 	return true
 }
 
+// LabelKey checks the key of a label.
 func LabelKey(key string) string {
 	name := key
 	if prefix, rest, ok := strings.Cut(key, "/"); ok {
@@ -190,6 +198,7 @@ func LabelKey(key string) string {
 	return ""
 }
 
+// LabelValue checks the value of a label.
 func LabelValue(text string) string {
 	if text == "" || IsQualified(text) {
 		return ""
@@ -221,6 +230,7 @@ func Annotation(key string) string {
 	return ""
 }
 
+// Port checks the number of a port.
 func Port(n uint32) string {
 	if n < 1 || n > 65535 {
 		return fmt.Sprintf("a port is a number from 1 to 65535, not %d", n)
