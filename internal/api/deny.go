@@ -13,7 +13,7 @@ import (
 	typev1beta1 "istio.io/api/type/v1beta1"
 
 	"github.com/pilotmesh/pilot/internal/api/document"
-	"github.com/pilotmesh/pilot/internal/api/rules"
+	"github.com/pilotmesh/pilot/internal/api/rules/syntax"
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
@@ -105,7 +105,7 @@ func denying(e *envelope, at Position, s selection) *Object {
 	o := &Object{Key: e.key, Created: e.created, Labels: e.labels, Substitute: true, Position: at}
 	var selector *typev1beta1.WorkloadSelector
 	labels := maps.Clone(s.labels)
-	maps.DeleteFunc(labels, func(key, value string) bool { return rules.ObjectLabel(key, value) != "" }) // no workload has such a label
+	maps.DeleteFunc(labels, func(key, value string) bool { return syntax.ObjectLabel(key, value) != "" }) // no workload has such a label
 	if len(labels) > 0 {
 		selector = &typev1beta1.WorkloadSelector{MatchLabels: labels}
 	}

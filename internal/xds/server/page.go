@@ -9,6 +9,7 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -93,21 +94,22 @@ func pathOf(q *protocol.Request) (string, error) {
 	return path, nil
 }
 
-// sendPage sends a page. A client that does not read it in time loses the stream.
+// sendPage sends a page. gRPC accepts a first message of any size, so the sweep of the server ends the stream of a client that does not read.
 func (s *Stream) sendPage(url, name string, body []byte) error {
-	late := time.AfterFunc(s.server.options.WriteTimeout, func() {
-		s.server.options.Observer.WriteTimeout()
-		s.end(status.Errorf(codes.Unavailable, "the client has not read the page within %v", s.server.options.WriteTimeout))
-	})
-	defer late.Stop()
-	s.pagesSent++
-	nonce := pageNonce + strconv.FormatUint(s.pagesSent, 10)
 	content := &anypb.Any{TypeUrl: url, Value: body}
-	var answer proto.Message = &discoveryv3.DiscoveryResponse{TypeUrl: url, Nonce: nonce, Resources: []*anypb.Any{content}}
+	var answer proto.Message = &discoveryv3.DiscoveryResponse{TypeUrl: url, Resources: []*anypb.Any{content}}
 	if s.variant == request.Delta {
-		answer = &discoveryv3.DeltaDiscoveryResponse{TypeUrl: url, Nonce: nonce, Resources: []*discoveryv3.Resource{{Name: name, Resource: content}}}
+		answer = &discoveryv3.DeltaDiscoveryResponse{TypeUrl: url, Resources: []*discoveryv3.Resource{{Name: name, Resource: content}}}
 	}
-	return s.grpc.SendMsg(answer)
+	text, err := proto.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	s.pagesSent++
+	nonce := protocol.NonceField(pageNonce + strconv.FormatUint(s.pagesSent, 10))
+	s.lastProgress.Store(time.Now().UnixNano())
+	s.unwritten.Add(1)
+	return s.grpc.SendMsg(&response{mem.BufferSlice{mem.SliceBuffer(text), notifyingBuffer(nonce, s.written)}})
 }
 
 // PagesFunc returns the body of a debug page. Its error has a gRPC status.
