@@ -1,23 +1,21 @@
 package relay
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/pilotmesh/pilot/internal/agent/extension"
 )
 
 // errRefused ends a stream whose first request listed resources that Envoy has refused since. On the next stream Envoy lists its resources
 // itself, and the control plane sends the missing ones and receives Envoy's answer.
-var errRefused = status.Error(codes.Unavailable, "Envoy refuses a part of the last known good configuration: open another stream and say what is there")
+var errRefused = errors.New("Envoy refuses a part of the last known good configuration: open another stream and say what is there")
 
 // errAgain ends a stream on which Envoy has refused something that it may take by now.
-var errAgain = status.Error(codes.Unavailable, "Envoy has refused what it may take by now: open another stream")
+var errAgain = errors.New("Envoy has refused what it may take by now: open another stream")
 
 const (
 	// The shortest and longest pause before what Envoy has refused is given to it again.

@@ -239,7 +239,7 @@ func (r *Relay) pass(method string, down grpc.ServerStream) error {
 		return nil // Envoy has ended the stream
 	}
 	if why := s.ends.Load(); why != nil {
-		return *why
+		return status.Error(codes.Unavailable, (*why).Error())
 	}
 	if errors.Is(err, io.EOF) {
 		err = status.Error(codes.Unavailable, "the control plane has ended the stream")

@@ -96,6 +96,5 @@ type Action struct {
 	Dropped []string
 	Healthy bool
 	Warming []Warming
-	// Draining is set for Applied.
-	Draining Draining
+	Draining
 }

@@ -19,11 +19,10 @@ const (
 // Request is a scanned request.
 type Request = request.Request
 
-// Warming are resources that a client does not use yet.
-type Warming = request.Warming
-
-// Draining is what a client drains.
-type Draining = request.Draining
+type (
+	Warming  = request.Warming  // Warming are resources that a client does not use yet.
+	Draining = request.Draining // Draining counts what a client drains.
+)
 
 // Shared is what the streams of a server have in common: interned subscriptions, and the results of moves and of pinning
 // while several streams have the same position. It is safe for concurrent use.

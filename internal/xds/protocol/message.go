@@ -72,28 +72,8 @@ type writer struct {
 }
 
 func (w *writer) start() *Message {
-	b := w.head(w.version)
-	return &Message{Parts: [][]byte{b}, Size: len(b)}
-}
-
-// moreFollows ends the version of a delta response if another one follows with the rest of what the client is to have. Agents that keep what
-// Envoy has must know when that is everything; all others read the version as a text.
-const moreFollows = "+"
-
-// sealPart completes a message behind which another one follows.
-func (w *writer) sealPart(m *Message) *Message {
-	if w.variant == Delta {
-		b := w.head(w.version + moreFollows)
-		m.Size += len(b) - len(m.Parts[0])
-		m.Parts[0] = b
-	}
-	return m.seal()
-}
-
-// head is what a message begins with.
-func (w *writer) head(version string) []byte {
 	b := make([]byte, 0, 128+len(w.controlPlane))
-	b = appendString(b, fieldVersion, version)
+	b = appendString(b, fieldVersion, w.version)
 	b = appendString(b, fieldURL, w.typ.URL())
 	if w.controlPlane != "" {
 		field := protowire.Number(fieldSotwControlPlane)
@@ -102,7 +82,17 @@ func (w *writer) head(version string) []byte {
 		}
 		b = appendString(b, field, string(appendString(nil, fieldIdentifier, w.controlPlane)))
 	}
-	return b
+	return &Message{Parts: [][]byte{b}, Size: len(b)}
+}
+
+// sealPart completes a message behind which another one follows. The version of a delta response then ends in "+", for agents that keep what Envoy
+// has and must know when that is everything. The last value of a field counts.
+func (w *writer) sealPart(m *Message) *Message {
+	if w.variant == Delta {
+		version := appendString(nil, fieldVersion, w.version+"+")
+		m.Parts, m.Size = append(m.Parts, version), m.Size+len(version)
+	}
+	return m.seal()
 }
 
 func (m *Message) add(r *resource.Resource, v Variant) {

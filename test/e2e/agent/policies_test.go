@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"syscall"
@@ -134,10 +135,10 @@ func TestPolicySurvives(t *testing.T) {
 			node.IP = fmt.Sprintf("127.1.1.%d", i+1)
 			g := guard(t, node)
 			g.replies(http.StatusOK)
-			g.await("the configuration to be stored", func(ctx context.Context) error {
-				page, err := g.Status(ctx, "/metrics")
-				if err == nil && strings.Contains(page, "pilot_agent_last_known_good_saved_seconds 0\n") {
-					err = errors.New("it is not")
+			g.await("the complete configuration to be stored", func(context.Context) error {
+				text, err := os.ReadFile(g.file())
+				if err == nil && !strings.Contains(string(text), `"complete":["type.googleapis.com/envoy.config.cluster`) {
+					err = errors.New("it is a part")
 				}
 				return err
 			})
