@@ -28,7 +28,7 @@ import (
 )
 
 var (
-	seed = flag.Uint64("seed", 1, "what generated policies and requests begin with")
+	seed = flag.Uint64("seed", 2, "what generated policies and requests begin with")
 	sets = flag.Int("sets", 80, "how many workloads with policies are generated")
 	each = flag.Int("requests", 12, "how many requests are sent to each of them")
 )

@@ -108,7 +108,7 @@ func (g generator) valid(make func() string) string {
 
 // authorization is an AuthorizationPolicy, which may be invalid.
 func (g generator) authorization(namespace, name string) string {
-	action := one(g, "ALLOW", "ALLOW", "DENY", "DENY", "AUDIT", "CUSTOM", "CUSTOM")
+	action := one(g, "ALLOW", "ALLOW", "DENY", "DENY", "AUDIT", "CUSTOM")
 	spec := object{"action": action, "rules": g.rules()}
 	var annotations object
 	switch {
