@@ -115,7 +115,7 @@ func (b *bench) work(d *testbed.Discovery, phase string) (map[string]float64, er
 		if begin, err = d.Write("good.yaml", goodRoute(2+i)); err != nil {
 			return nil, err
 		}
-		if err := next(routes); err != nil {
+		if err := takeAnswer(routes); err != nil {
 			return nil, err
 		}
 		took["route"] = append(took["route"], millis(time.Since(begin)))
@@ -129,7 +129,7 @@ func (b *bench) work(d *testbed.Discovery, phase string) (map[string]float64, er
 	if _, err := d.Write("good.yaml", goodRoute(1)); err != nil {
 		return nil, err
 	}
-	if err := next(routes); err != nil {
+	if err := takeAnswer(routes); err != nil {
 		return nil, err
 	}
 	medians := map[string]float64{}
@@ -165,11 +165,11 @@ func (a *newcomer) subscribe(ctx context.Context, typeURL string, names ...strin
 	if err != nil {
 		return nil, err
 	}
-	return stream, next(stream)
+	return stream, takeAnswer(stream)
 }
 
-// next takes an answer and acknowledges it.
-func next(stream adsStream) error {
+// takeAnswer takes an answer and acknowledges it.
+func takeAnswer(stream adsStream) error {
 	got, err := stream.Recv()
 	if err != nil {
 		return err
@@ -265,6 +265,6 @@ func demand(ctx context.Context, d *testbed.Discovery, stream, n int) {
 	}
 	s, err := a.open(ctx, labels, kind, names...)
 	for err == nil {
-		err = next(s) // until it is refused, or the time is over
+		err = takeAnswer(s) // until it is refused, or the time is over
 	}
 }
