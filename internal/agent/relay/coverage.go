@@ -16,7 +16,7 @@ import (
 const (
 	// settled is how long nothing must be missing until the configuration counts as complete. Envoy asks for the routes and extensions of
 	// listeners after it has acknowledged them.
-	settled = time.Second
+	settled = 200 * time.Millisecond
 	// presumed is after which time an Envoy that said it has some clusters or listeners, and was sent none, counts as having them all.
 	presumed = 10 * time.Second
 	// moreFollows ends the version of a response if the control plane has divided what it sends, and this is not the last part.

@@ -19,10 +19,11 @@ const (
 // Request is a scanned request.
 type Request = request.Request
 
-type (
-	Warming  = request.Warming  // Warming are resources that a client does not use yet.
-	Draining = request.Draining // Draining counts what a client drains.
-)
+// Warming are resources that a client does not use yet.
+type Warming = request.Warming
+
+// Draining counts what a client drains.
+type Draining = request.Draining
 
 // Shared is what the streams of a server have in common: interned subscriptions, and the results of moves and of pinning
 // while several streams have the same position. It is safe for concurrent use.

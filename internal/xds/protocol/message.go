@@ -85,8 +85,7 @@ func (w *writer) start() *Message {
 	return &Message{Parts: [][]byte{b}, Size: len(b)}
 }
 
-// sealPart completes a message behind which another one follows. The version of a delta response then ends in "+", for agents that keep what Envoy
-// has and must know when that is everything. The last value of a field counts.
+// sealPart completes a message that another one follows. Agents see that in the version of a delta response; the last value of a field counts.
 func (w *writer) sealPart(m *Message) *Message {
 	if w.variant == Delta {
 		version := appendString(nil, fieldVersion, w.version+"+")

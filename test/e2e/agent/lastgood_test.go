@@ -48,6 +48,18 @@ func (l *lonely) start() time.Duration {
 // file is where the last known good configuration is.
 func (l *lonely) file() string { return filepath.Join(l.dir, l.node.Name, "last-known-good") }
 
+// stored waits until the complete configuration is in the file. Without that an agent that starts later has nothing to serve.
+func (l *lonely) stored() {
+	l.Helper()
+	l.await("the complete configuration to be stored", func(context.Context) error {
+		text, err := os.ReadFile(l.file())
+		if err == nil && !strings.Contains(string(text), `"complete":["type.googleapis.com/envoy.config.cluster`) {
+			err = errors.New("it is a part")
+		}
+		return err
+	})
+}
+
 // probed waits until a readiness probe is answered with a text.
 func (l *lonely) probed(text string) {
 	l.Helper()
@@ -73,6 +85,7 @@ func alone(t *testing.T, sotw, secure bool) *lonely {
 	l.node.Discovery = l.GRPC + l.Secure
 	l.start()
 	l.probed("ready\n")
+	l.stored()
 	l.Discovery.Stop()
 	l.probed("ready, but stale: ")
 	l.answers()

@@ -85,6 +85,7 @@ func (m *machine) passed(at time.Time) {
 func TestReboot(t *testing.T) {
 	m := newMachine(t)
 	m.start()
+	m.stored()
 	_, first := m.certificate(nil)
 	m.End(syscall.SIGTERM)
 	m.Discovery.Kill()
