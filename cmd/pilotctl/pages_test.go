@@ -80,8 +80,8 @@ func known(t *testing.T) http.Handler {
 		warming := state.ResourceKey{Type: uint8(resource.Endpoint), Name: "outbound|80||reviews"}
 		tables.Warming.Set(tx, web+"-1", state.Warming{Resources: []state.ResourceKey{warming}, More: []uint8{warming.Type}})
 		tables.Positions.Set(tx, reviews, api.Position{File: "mesh.yaml", Line: 3})
-		for _, id := range []string{web, bank} {
-			tables.Proxies.Set(tx, id+"-1", &proxy.Proxy{ID: id, Role: proxy.Sidecar, Version: "1.31.0"})
+		for id, namespace := range map[string]string{web: "shop", bank: "bank"} {
+			tables.Proxies.Set(tx, id+"-1", &proxy.Proxy{ID: id, Namespace: namespace, Role: proxy.Sidecar, Version: "1.31.0"})
 		}
 	})
 	m := still{push.View{Tables: tables, Graph: graph, Queries: queries, Problems: problems}}

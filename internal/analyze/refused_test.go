@@ -30,7 +30,7 @@ func TestRefusedPolicies(t *testing.T) {
 	}{
 		{"no policy", "", explain.Described{From: "ops/a", To: where}, "allow"},
 		{"an unknown field", admin, explain.Described{From: "ops/a", To: where}, "deny"},
-		{"a good policy", strings.Replace(admin, ", {expression: x}", "", 1), explain.Described{From: "ops/a", To: where}, "allow"},
+		{"a good policy", strings.Replace(admin, ", {expression: x}", "", 1), explain.Described{From: "ops/a", To: where, MutualTLS: true}, "allow"},
 		{"mutual TLS", strict, explain.Described{From: "ops/a", To: where, MutualTLS: true}, "allow"},
 		{"plain text", strict, explain.Described{Address: "10.9.9.9", To: where, Plaintext: true}, "deny"},
 	} {

@@ -118,15 +118,25 @@ func denying(e *envelope, at Position, s selection) *Object {
 	case KindPeerAuthentication:
 		o.Spec = &security.PeerAuthentication{Selector: selector, Mtls: &security.PeerAuthentication_MutualTLS{Mode: security.PeerAuthentication_MutualTLS_STRICT}}
 	case KindRequestAuthentication:
-		o.Spec = &security.RequestAuthentication{Selector: selector, JwtRules: withoutKeys(s.tokens)}
-		if Failed(Validate(o)) {
-			o.Spec = &security.RequestAuthentication{Selector: selector, JwtRules: withoutKeys(nil)}
-		}
+		o.Spec = &security.RequestAuthentication{Selector: selector, JwtRules: withoutKeys(usable(e.key, s.tokens))}
 	}
 	if o.rehash() != nil {
 		return nil // a label that is no UTF-8, which no document has
 	}
 	return o
+}
+
+// usable returns the rules if proxies can use them, apart from their issuers and keys; none otherwise.
+func usable(key Key, given []*security.JWTRule) []*security.JWTRule {
+	alone := &security.RequestAuthentication{}
+	for _, r := range withoutKeys(given)[1:] {
+		r.Issuer = "issuer"
+		alone.JwtRules = append(alone.JwtRules, r)
+	}
+	if Failed(Validate(&Object{Key: key, Spec: alone})) {
+		return nil
+	}
+	return given
 }
 
 // withoutKeys returns rules that look for tokens where the given ones do, and at the usual places, and accept none.

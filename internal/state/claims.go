@@ -1,6 +1,7 @@
 package state
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 	"strings"
@@ -86,10 +87,7 @@ func (c Claim) Compare(o Claim) int {
 	case c.Kind != o.Kind:
 		return int(c.Kind) - int(o.Kind)
 	case c.Kind == ServiceClaim && c.IsService() != o.IsService():
-		if c.IsService() {
-			return -1
-		}
-		return 1
+		return bytes.Compare(flag(o.IsService()), flag(c.IsService()))
 	case c.Created < o.Created:
 		return -1
 	case c.Created > o.Created:

@@ -124,12 +124,9 @@ func (t *Tables) defineKube(db *store.DB) {
 
 func (t *Tables) defineHTTPAddresses() {
 	t.Kube.HTTPAddresses = store.NewIndex(t.Services, "httpAddresses", func(key api.Key, s *mesh.Service, add func(uint32, kube.ServiceAddress)) {
-		if key.Cluster == "" {
-			return
-		}
 		for _, text := range s.Addresses {
 			ip, err := netip.ParseAddr(text)
-			if err != nil {
+			if err != nil || key.Cluster == "" {
 				continue
 			}
 			for _, p := range s.Ports {

@@ -40,7 +40,7 @@ func TestPolicyFileInPieces(t *testing.T) {
 
 // TestCutPolicyAtTheEnd: a policy that is the last document of a file that was cut off may say less than it will, so its version before stays.
 func TestCutPolicyAtTheEnd(t *testing.T) {
-	two := strings.Replace(deny("a", "/a"), "rules:\n", "rules:\n  - to: [{operation: {paths: [/first]}}]\n", 1)
+	two := strings.Replace(deny("a", "/a"), "rules:\n", "rules:\n  - to: [{operation: {ports: [\"80\"], paths: [/first]}}]\n", 1)
 	w := openWith(t, file.Options{PolicyWait: long}, map[string]string{"p.yaml": two + "---\n" + deny("b", "/b")})
 	write(t, w.path("p.yaml"), deny("a", "/a"))
 	mark(t, w)

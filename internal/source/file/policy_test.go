@@ -27,12 +27,12 @@ spec:
   selector: {matchLabels: {app: web}}
   action: DENY
   rules:
-  - to: [{operation: {paths: [%s]}}]
+  - to: [{operation: {ports: ["80"], paths: [%s]}}]
 `, name, path)
 }
 
 func broken(policy string) string {
-	return strings.Replace(policy, "paths:", `ports: ["99999"], paths:`, 1)
+	return strings.Replace(policy, `"80"`, `"99999"`, 1)
 }
 
 func policyKey(name string) api.Key {

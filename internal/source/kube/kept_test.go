@@ -118,7 +118,7 @@ func object(t *testing.T, text string) *unstructured.Unstructured {
 // policy is a version of a policy that was created on a day. It is refused if its path is empty.
 func policy(t *testing.T, day, generation int, path string) *unstructured.Unstructured {
 	t.Helper()
-	operation := "{paths: [" + path + "]}"
+	operation := "{ports: ['80'], paths: [" + path + "]}"
 	if path == "" {
 		operation = "{ports: ['99999']}"
 	}

@@ -67,6 +67,11 @@ func allTCP(yaml string) string {
 	return strings.Replace(yaml, "name: http, protocol: HTTP", "name: first, protocol: TCP", 1)
 }
 
+// allHTTP makes both ports of a ServiceEntry ports for HTTP: one with several hosts may have no port for TCP.
+func allHTTP(yaml string) string {
+	return strings.Replace(yaml, "name: tcp, protocol: TCP", "name: second, protocol: HTTP", 1)
+}
+
 func ownerCases() []ownerCase {
 	private := func(s *kube.Service) { s.ExportTo = []string{"shop"} }
 	sidecar := func(hosts string) string {
@@ -96,9 +101,9 @@ func ownerCases() []ownerCase {
 		{name: "the address, where a Sidecar imports both", yaml: allTCP(squatter("evil.com", vaultAddress, `"*"`)) + sidecar(`"*/*"`)},
 		{name: "a block with the address", yaml: allTCP(squatter("evil.com", "10.200.0.0/16", `"*"`))},
 		{name: "a block with the address, for one namespace", yaml: allTCP(squatter("evil.com", "10.200.0.0/16", "shop"))},
-		{name: "short names", yaml: squatter("vault.bank, vault.bank.svc, vault", "10.200.0.1", `"*"`), clients: []string{"shop", "bank"}},
+		{name: "short names", yaml: allHTTP(squatter("vault.bank, vault.bank.svc, vault", "10.200.0.1", `"*"`)), clients: []string{"shop", "bank"}},
 		{name: "short names of a Service that one namespace sees", vault: private, yaml: squatter("vault.bank", "10.200.0.1", `"*"`), clients: []string{"shop", "other"}},
-		{name: "the name of an ExternalName", vault: external, yaml: squatter(vaultHost+", vault.bank", "10.200.0.1", `"*"`) + target, clients: []string{"shop", "evil"}},
+		{name: "the name of an ExternalName", vault: external, yaml: allHTTP(squatter(vaultHost+", vault.bank", "10.200.0.1", `"*"`)) + target, clients: []string{"shop", "evil"}},
 		{name: "the name of an ExternalName that one namespace sees", vault: func(s *kube.Service) { external(s); private(s) }, yaml: squatter(vaultHost, "10.200.0.1", `"*"`) + target, clients: []string{"shop", "other"}},
 	}
 }

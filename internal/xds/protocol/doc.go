@@ -1,9 +1,7 @@
-// Package protocol implements ADS, in the delta and State-of-the-World variants, as a pure state machine. Each stream has
-// one Core.
+// Package protocol implements ADS, in the delta and State-of-the-World variants, as a pure state machine. Each stream has one Core.
 //
 // Events go in: a request, a newly published state, the end of a write. Actions come out: send, connect, close, reports.
-// The core knows no gRPC stream and no goroutine, and it knows the time only from its events. So every rule of the protocol
-// is tested as a text conversation (testdata).
+// The core knows no gRPC stream and no goroutine, and it knows the time only from its events. Text conversations test its rules (testdata).
 //
 // The files, in the order in which to read them:
 //
@@ -32,6 +30,5 @@
 //
 // The third, fourth and fifth invariants do not wait for an acknowledgement that is overdue; see Patience.
 //
-// The package starts no goroutines. It uses the buffers of gRPC's package mem, so that a message is prepared for sending
-// once and not once per stream.
+// The package starts no goroutines. It uses the buffers of gRPC's package mem, so that a message is prepared once for all streams.
 package protocol

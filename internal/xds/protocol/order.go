@@ -230,7 +230,7 @@ func (c *Core) move(t resource.Type, cur *cursor, to point) {
 		forced: forced, all: cur.open.all, mustRespond: cur.open.initial,
 		contentSum: cur.contentSum, contentSumKnown: cur.contentSumOf == cur.sub,
 	}
-	if delaysRemovals(t) && c.pinning.pins.count(t) > 0 {
+	if delaysRemovals(t) && slices.ContainsFunc(c.pinning.pins.all(), func(k pinKey) bool { return k.typ == t }) {
 		m.pins = c.pinning.pins
 	}
 	if t == resource.Endpoint {

@@ -79,16 +79,6 @@ func (s *pinSet) all() []pinKey {
 	return s.keys
 }
 
-// count is the number of pins of a type.
-func (s *pinSet) count(t resource.Type) (n int) {
-	for _, k := range s.all() {
-		if k.typ == t {
-			n++
-		}
-	}
-	return n
-}
-
 // countIn is the number of pins of a type whose content a state has.
 func (s *pinSet) countIn(state *resource.State, t resource.Type) (n int) {
 	for _, k := range s.all() {

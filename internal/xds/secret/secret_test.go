@@ -227,7 +227,7 @@ func TestRotationCost(t *testing.T) {
 	ran := w.Graph.Cost()
 	maps.DeleteFunc(ran, func(query string, n int) bool { ran[query] = n - was[query]; return n == was[query] })
 	// Three proxies ask for the pair. The roots are the same, so their answers do not run.
-	if got, want := fmt.Sprint(ran), "map[answer:3 missing:1 secret:2]"; got != want {
+	if got, want := fmt.Sprint(ran), "map[answer:3 secret:2 trouble:1]"; got != want {
 		t.Errorf("these cells ran: %s, want %s", got, want)
 	}
 	for i, one := range of {
