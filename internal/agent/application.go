@@ -24,7 +24,7 @@ import (
 func probes(s *config.Settings, c boot.Config, log *slog.Logger) http.Handler {
 	return probe.Handler(probe.Options{
 		Probes: s.Application.Probes, Address: s.Application.Address, Own: s.Addresses, StatusPort: c.StatusPort,
-		HTTP2: s.Application.HTTP2, KeepAlive: s.Application.KeepAlive, Log: log,
+		HTTP1Only: !s.Application.HTTP2, KeepAlive: s.Application.KeepAlive, Log: log,
 	})
 }
 

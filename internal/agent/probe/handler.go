@@ -47,14 +47,14 @@ type Options struct {
 	// StatusPort is the port of the status server. In the Host header of a request that is passed on, the port of the application
 	// replaces it.
 	StatusPort uint32
-	// HTTP2 offers HTTP/2 where a probe uses TLS. KeepAlive keeps connections to the application for later probes.
-	HTTP2, KeepAlive bool
+	// HTTP1Only offers no HTTP/2 where a probe uses TLS. KeepAlive keeps connections to the application for later probes.
+	HTTP1Only, KeepAlive bool
 	Log              *slog.Logger
 }
 
 // Handler answers requests for the paths of the probes. The status is 200 to 399 if the application is healthy.
 func Handler(o Options) http.Handler {
-	return &handler{Options: o, running: make(chan struct{}, maxRunning), client: newClient(o.HTTP2, o.KeepAlive)}
+	return &handler{Options: o, running: make(chan struct{}, maxRunning), client: newClient(!o.HTTP1Only, o.KeepAlive)}
 }
 
 // idle is how long a connection is kept. The kubelet probes every ten seconds, unless a probe says otherwise.

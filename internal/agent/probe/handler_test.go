@@ -248,7 +248,7 @@ func TestProtocols(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := httptest.NewRecorder()
-		Handler(Options{Probes: probes, Address: "127.0.0.1", HTTP2: c.offered, Log: slog.New(slog.DiscardHandler)}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/app-health/app/readyz", nil))
+		Handler(Options{Probes: probes, Address: "127.0.0.1", HTTP1Only: !c.offered, Log: slog.New(slog.DiscardHandler)}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/app-health/app/readyz", nil))
 		if (w.Code == http.StatusOK) != c.ready {
 			t.Errorf("%+v: %d %s", c, w.Code, w.Body)
 		}
