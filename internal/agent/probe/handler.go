@@ -49,7 +49,7 @@ type Options struct {
 	StatusPort uint32
 	// HTTP1Only offers no HTTP/2 where a probe uses TLS. KeepAlive keeps connections to the application for later probes.
 	HTTP1Only, KeepAlive bool
-	Log              *slog.Logger
+	Log                  *slog.Logger
 }
 
 // Handler answers requests for the paths of the probes. The status is 200 to 399 if the application is healthy.
