@@ -47,7 +47,7 @@ func logCommit(log *slog.Logger, c push.Commit) {
 		"classes", c.Classes, "streams", c.Streams, "ms", float64(c.Duration.Microseconds())/1000)
 }
 
-// logNews logs what has changed among the problems: up to loggedProblems lines of each kind.
+// logNews logs raised and mended problems: up to loggedProblems lines of each.
 func logNews(log *slog.Logger, n admin.News) {
 	for i, p := range n.Raised {
 		if i == loggedProblems {

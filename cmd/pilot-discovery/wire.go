@@ -195,7 +195,7 @@ func newLoop(s *config.Settings, sources []string, secure *secure, log *slog.Log
 }
 
 // newSources creates the sources: files, a folder of Secrets, a Kubernetes cluster, and the remote clusters that its Secrets describe. share returns a
-// sink that also tells the Kubernetes source the mesh configuration of a file. policies receives the last good versions of policies of a cluster.
+// sink that also passes the mesh configuration of a file to the Kubernetes source. policies receives the last good versions of policies of a cluster.
 func newSources(s *config.Settings, access *rest.Config, policies *kept.Book, log *slog.Logger) (sources []source.Source, share func(source.Sink) source.Sink, err error) {
 	if s.ConfigDir != "" || s.MeshConfig != "" || s.NetworksConfig != "" {
 		o := file.Options{

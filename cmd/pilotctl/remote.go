@@ -73,7 +73,7 @@ func proxyStatus() *cobra.Command {
             does not acknowledge clusters while one of them is warming
   WARMING   the proxy has acknowledged the last response, and does not use all of it yet: it waits for certificates, routes or
             endpoints; the resources are shown below the table. Agents of Pilot report that
-  REJECTED  the proxy has rejected the last response, and what it rejected is still wanted; the reason is shown below the table
+  REJECTED  the proxy has rejected the last response, and its content is still wanted; the reason is shown below the table
   NOT SENT  the proxy has subscribed, something is owed to it, and there is no response yet
   IGNORED   the proxy has not subscribed
 

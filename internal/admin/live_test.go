@@ -143,7 +143,7 @@ func TestLiveWarming(t *testing.T) {
 	}
 }
 
-// TestLiveDraining: a proxy in which connections go on with earlier listeners is live, and is named with their number, until they have ended.
+// TestLiveDraining: a proxy with connections to earlier listeners is live, and is named with their number, until they have ended.
 func TestLiveDraining(t *testing.T) {
 	w := newWorld(t, shop)
 	c, r := w.connect("web-1.shop")

@@ -56,7 +56,7 @@ type Board struct {
 	current omap.Map[omap.Name, api.Problem]
 	since   map[omap.Name]moment
 	counts  map[api.Severity]int
-	// raised and mended are the changes that news has not taken yet.
+	// raised and mended are changes that news has not returned yet.
 	raised, mended []Problem
 }
 
@@ -99,7 +99,7 @@ func (b *Board) Update(revision store.Revision, problems omap.Map[omap.Name, api
 // look updates the board with the present problems. It runs on the loop.
 func (b *Board) look(v *push.View) { b.Update(v.Graph.Revision(), v.Problems) }
 
-// News is what has changed among the problems.
+// News lists the changes of problems since an earlier moment.
 type News struct {
 	// Revision is the present one.
 	Revision store.Revision
@@ -107,7 +107,7 @@ type News struct {
 	Raised, Mended []Problem
 }
 
-// news returns what has changed since the last call. It runs on the loop.
+// news returns the changes since the last call. It runs on the loop.
 func (b *Board) news(v *push.View) News {
 	b.look(v)
 	b.mu.Lock()

@@ -223,7 +223,7 @@ func listenStatus(ctx context.Context, c boot.Config) (net.Listener, error) {
 	return l, nil
 }
 
-// serve adds to the group what the agent serves to Envoy and to the workload, and to parts what the status server tells of it. admin
+// serve adds to the group what the agent serves to Envoy and to the workload, and to parts what the status server shows of it. admin
 // is nil if there is no Envoy.
 func serve(ctx context.Context, group *run.Group, s *config.Settings, c boot.Config, admin *envoy.Admin, parts *status.Parts) error {
 	own := &credentials{}

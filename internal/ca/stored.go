@@ -101,7 +101,7 @@ func (k *Keeper) choose(data map[string][]byte, damage error, now time.Time) (ch
 	return choice{is: own.is, lost: fmt.Sprintf("was replaced by an authority that no proxy trusts, %s", a)}, nil
 }
 
-// becomes returns the authority that follows from what is kept.
+// becomes returns the authority that follows from the stored content.
 func (k *Keeper) becomes(is Kept, now time.Time) (*Authority, error) {
 	next, _, _, err := k.s.Roots.Step(is, now)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package fair shares what is bounded between namespaces, so that none can use up what the others need.
+// Package fair divides bounded resources between namespaces, so that no namespace can use up the share of another.
 //
 // Everything here is a pure function.
 package fair
@@ -16,7 +16,7 @@ type Want[K comparable] struct {
 
 // Bounds say how much is granted.
 type Bounds struct {
-	// Total bounds what is granted to all namespaces together.
+	// Total is the largest number of things granted to all namespaces together.
 	Total int
 	// Share is what a namespace gets before another one gets more than its share.
 	Share int
@@ -66,7 +66,7 @@ func Grant[K comparable](wants []Want[K], b Bounds, had func(K) bool) map[K]bool
 	return granted
 }
 
-// Running counts what is running for each namespace. The zero value is ready to use.
+// Running counts the running work of each namespace. The zero value is ready to use.
 type Running struct{ of map[string]int }
 
 // Start counts one more for a namespace; false if that must wait. free is how many places are free. A namespace may have as many places

@@ -60,7 +60,7 @@ type answer struct {
 	from string
 	// known is true if the token was good when it was last asked about.
 	known bool
-	// token is what is asked about; empty when there is an answer.
+	// token is the token of the question; empty when there is an answer.
 	token string
 	// callers is how many wait.
 	callers int
@@ -108,7 +108,7 @@ func (a *Reviewed) Authenticate(ctx context.Context, c Credentials) (Caller, err
 	return Caller{Identity: id, Expires: expiry(claims, a.now()), Means: kubernetesMeans, Pod: review.Pod}, nil
 }
 
-// possible returns an error if the API server cannot accept a token as one of a service account for the control plane, whoever has signed
+// possible returns an error if the API server cannot accept a token as one of a service account for the control plane, whatever key signed
 // it. Old tokens of Kubernetes have neither audiences nor an end.
 func (a *Reviewed) possible(c jwt.Claims) error {
 	if _, err := FromSubject("any", c.Subject); err != nil {
@@ -203,7 +203,7 @@ func (a *Reviewed) review(one *answer) {
 	}
 }
 
-// settle gives an answer to those who wait for it. An error is not remembered.
+// settle gives an answer to the callers that wait for it. An error is not remembered.
 func (a *Reviewed) settle(one *answer, review Review, err error) {
 	one.review, one.err, one.token = review, err, ""
 	switch {

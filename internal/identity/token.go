@@ -109,7 +109,7 @@ func suits(key jose.JSONWebKey, h jose.Header) bool {
 	return key.IsPublic() && (h.KeyID == "" || key.KeyID == "" || key.KeyID == h.KeyID) && (key.Algorithm == "" || key.Algorithm == h.Algorithm)
 }
 
-// check checks the claims of a token, but for its subject.
+// check checks the claims of a token except its subject.
 func (i Issuer) check(c jwt.Claims) error {
 	if c.Issuer != i.Name {
 		return fmt.Errorf("its issuer is %.200q, not %q", c.Issuer, i.Name)

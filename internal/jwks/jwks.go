@@ -140,7 +140,7 @@ const (
 	tooMany = "too many key sets are wanted, and its namespace has its share of them; use fewer issuers and addresses in the RequestAuthentications of the namespace"
 )
 
-// follow forgets what is not wanted any more, and notes what is new. Of more than maxSets, the fetched ones stay, and each
+// follow forgets key sets that no policy wants any more, and notes new ones. Of more than maxSets, the fetched ones stay, and each
 // namespace gets its share.
 func (f *Fetcher) follow(wanted []state.KeySource) {
 	var events []source.Event

@@ -84,7 +84,7 @@ func Parse(n Node) (*Proxy, error) {
 	return p, nil
 }
 
-// checkSizes checks what is in neither the id nor the metadata.
+// checkSizes checks the fields that are neither the id nor the metadata.
 func checkSizes(n Node) error {
 	if len(n.Extensions) > maxExtensions {
 		return fmt.Errorf("%d extensions are more than %d", len(n.Extensions), maxExtensions)

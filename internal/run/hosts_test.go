@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestOnlyHosts: names that somebody else may make lead here are refused, whatever their form.
+// TestOnlyHosts: names that others can point to this host are refused, in every form.
 func TestOnlyHosts(t *testing.T) {
 	h := OnlyHosts([]string{"istiod.istio-system.svc", "Node-1"}, "name it in HOSTS", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) }))
 	for host, want := range map[string]int{

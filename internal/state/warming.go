@@ -2,7 +2,7 @@ package state
 
 import "slices"
 
-// Warming is what a proxy has received and does not use yet, and what it drains, as its agent reports. Proxies that use everything and drain
+// Warming lists resources that a proxy has received and does not use yet, and its draining connections, as its agent reports. Proxies that use everything and drain
 // nothing have no row.
 type Warming struct {
 	// Resources are in order.

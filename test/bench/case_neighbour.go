@@ -74,7 +74,7 @@ func neighbours(b *bench) error {
 	return nil
 }
 
-// goodRoute is the configuration of the namespace that works. The time limit tells its versions apart.
+// goodRoute is the configuration of the namespace that works. Its versions differ in the time limit.
 func goodRoute(seconds int) string {
 	return fmt.Sprintf(`apiVersion: networking.istio.io/v1
 kind: ServiceEntry

@@ -115,7 +115,7 @@ func withoutSlow(ctx context.Context, dir string) ([]string, error) {
 	return list(ctx, dir, func(p string) bool { return !running.MatchString(p) })
 }
 
-// endToEnd are the packages with real Envoys, but for the attacks, which have a step of their own.
+// endToEnd are the packages with real Envoys, except the attacks, which have a step of their own.
 func endToEnd(ctx context.Context, dir string) ([]string, error) {
 	return list(ctx, dir, func(p string) bool {
 		return (strings.Contains(p, "/test/e2e") || strings.HasSuffix(p, "/test/chaos")) && !strings.HasSuffix(p, "/e2e/attack")

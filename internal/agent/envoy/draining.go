@@ -15,7 +15,7 @@ type Draining struct {
 // thread.
 const drainingStats = `^(listener_manager\.total_(filter_chains|listeners)_draining|listener\..*\.downstream_cx_active)$`
 
-// Draining asks Envoy what it drains.
+// Draining asks Envoy for its draining filter chains.
 func (a *Admin) Draining(ctx context.Context) (d Draining, err error) {
 	stats, err := a.gauges(ctx, drainingStats)
 	if err != nil {

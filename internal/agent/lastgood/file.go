@@ -33,7 +33,7 @@ type header struct {
 	Node   string    `json:"node"`
 	Saved  time.Time `json:"saved"`
 	Types  int       `json:"types"`
-	// Complete are the types of which there is everything, and Changes is the number of the last change that is in the file. Agents that
+	// Complete are the types whose resources are all in the file, and Changes is the number of the last change that is in the file. Agents that
 	// did not write changes apart have written neither.
 	Complete []string `json:"complete"`
 	Changes  *uint64  `json:"changes"`
@@ -51,7 +51,7 @@ func read(path, node string, limit int64) (h *header, list []*discoveryv3.DeltaD
 	return h, list, nil
 }
 
-// content returns the content of a file that nobody else can write; nil if there is none.
+// content returns the content of a file that no other user can write; nil if the file does not exist.
 func content(path string, limit int64) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe does not block, and is refused
 	if errors.Is(err, fs.ErrNotExist) {

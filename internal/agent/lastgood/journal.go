@@ -101,7 +101,7 @@ type change struct {
 	response *discoveryv3.DeltaDiscoveryResponse
 }
 
-// frameHead is the size of what stands before a change: its length and its checksum.
+// frameHead is the size of the head of a change, its length and its checksum, in bytes.
 const frameHead = 8
 
 // frame returns a change as it is in the file.

@@ -80,7 +80,7 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-// TestCommitSparing: what has not changed is not written, and the changes go with the next file.
+// TestCommitSparing: unchanged content is not written, and the changes go with the next file.
 func TestCommitSparing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	s := based(t, path)
@@ -184,7 +184,7 @@ func TestCommitAtOnce(t *testing.T) {
 	})
 }
 
-// TestCommitCannotWrite: a change that cannot be written is told. Nothing is written behind it until the whole configuration is, so that no
+// TestCommitCannotWrite: a change that cannot be written is reported. Nothing is written behind it until the whole configuration is, so that no
 // later change stands without an earlier one.
 func TestCommitCannotWrite(t *testing.T) {
 	if os.Geteuid() != 0 {
@@ -225,7 +225,7 @@ func TestCommitCannotWrite(t *testing.T) {
 	}
 }
 
-// TestRefuse: what Envoy refuses is given to nobody, is kept for the next Envoy, and goes when it is replaced or removed.
+// TestRefuse: a resource that Envoy refuses is not returned, stays in the file for the next Envoy, and goes when it is replaced or removed.
 func TestRefuse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	s := based(t, path)
@@ -244,7 +244,7 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// TestComplete: a file says of which types it has everything, also if that is nothing.
+// TestComplete: a file lists its complete types, also a type without resources.
 func TestComplete(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	s := open(t, path)

@@ -1,7 +1,7 @@
 // Package lastgood keeps the configuration that Envoy accepted last, in memory and in files, so that Envoy and the agent can be started
 // again while the control plane cannot be reached.
 //
-// A change of a type that decides who may do what (guarded) is on disk when Commit returns: it is appended to a second file, the changes behind
+// A change of a type that decides about access (guarded) is on disk when Commit returns: it is appended to a second file, the changes behind
 // the first, and flushed to the disk, so that it survives the end of the agent and of the machine. All other changes are written with the next
 // copy of the whole configuration, which replaces the first file and empties the second one.
 //
@@ -9,7 +9,7 @@
 // Refused returns them. The store knows whether it has every resource of a type (Complete); Envoy must not be served from a part. The file is written whole or not at all, only its owner can read it, and one that is damaged, of another proxy, of another format or
 // too large is not used. A file that cannot be written costs nothing but the file.
 //
-// Goroutines: Run, which writes the file, and one while Commit writes, so that a disk that hangs holds nobody up for long. All methods may be
+// Goroutines: Run, which writes the file, and one while Commit writes, so that a disk that hangs delays no caller for long. All methods may be
 // called from several goroutines.
 package lastgood
 
@@ -61,7 +61,7 @@ type Store struct {
 	mu      sync.Mutex
 	types   map[string]map[string]*discoveryv3.Resource // by type URL and name; resources are immutable
 	refused map[string]map[string]*discoveryv3.Resource // those that Envoy has refused since it accepted them
-	// complete are the types of which there is everything.
+	// complete are the types whose resources are all there.
 	complete map[string]bool
 	state    State
 	// changes are those of guarded types that are in neither file, and number counts all of them. based is set if there is a file that
@@ -258,7 +258,7 @@ func (s *Store) Named(typeURL string, names []string) (list []*discoveryv3.Resou
 
 // The following are called with the lock held, or by Open.
 
-// accept takes in what has changed, and notes it if the type is guarded.
+// accept takes in the changed resources, and notes them if the type is guarded.
 func (s *Store) accept(typeURL string, resources []*discoveryv3.Resource, removed []string) {
 	changed := slices.DeleteFunc(slices.Clone(resources), func(r *discoveryv3.Resource) bool { return same(r, s.types[typeURL][r.GetName()]) })
 	removed = slices.DeleteFunc(slices.Clone(removed), func(name string) bool {

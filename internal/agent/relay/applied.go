@@ -27,7 +27,7 @@ const (
 	firstAsk, lastAsk = 50 * time.Millisecond, 2 * time.Second
 )
 
-// applied reports to the control plane, on one stream, what Envoy has received and does not use yet, and what it drains. It asks Envoy when it has acknowledged
+// applied reports to the control plane, on one stream, resources that Envoy has received and does not use yet, and draining connections. It asks Envoy when it has acknowledged
 // listeners, before that is passed on, so that the control plane never has the acknowledgement alone; and while an acknowledgement is
 // missing, because Envoy withholds that of clusters as long as one of them is warming. It asks again until nothing is warming or draining. As
 // long as nothing is, nothing is reported.
@@ -43,7 +43,7 @@ type applied struct {
 	// told is what the control plane was told last on this stream. silent is set if Envoy has not answered the last question.
 	told   []string
 	silent bool
-	// drains asks Envoy what it drains; nil if there is no Envoy. draining is its last answer.
+	// drains asks Envoy for its draining connections; nil if there is no Envoy. draining is its last answer.
 	drains   func(ctx context.Context) (envoy.Draining, error)
 	draining envoy.Draining
 
@@ -158,7 +158,7 @@ func (a *applied) once(ctx context.Context, clusters, listeners bool) (more bool
 	return len(names) > 0 || a.silent, a.tell(names)
 }
 
-// look asks Envoy what it drains, if that may be something: listeners have changed, or something was warming or draining. Envoy counts all open
+// look asks Envoy for draining connections, if there may be any: listeners have changed, or something was warming or draining. Envoy counts all open
 // connections; as long as nothing else begins to drain, those that were opened since are not meant.
 func (a *applied) look(ctx context.Context, changed bool) error {
 	if a.drains == nil || !changed && len(a.told) == 0 && !a.silent {

@@ -196,7 +196,7 @@ func TestAppliedSkipped(t *testing.T) {
 	})
 }
 
-// TestDraining: the control plane is told which connections go on with earlier listeners before it is told that Envoy has acknowledged the change,
+// TestDraining: the report of connections to earlier listeners reaches the control plane before Envoy's acknowledgement of the change,
 // and then until none does. Connections that were opened since do not count.
 func TestDraining(t *testing.T) {
 	p, _ := newWarmingPlace(t, &envoy.Warming{})

@@ -19,11 +19,11 @@ const (
 	settled = 200 * time.Millisecond
 	// presumed is after which time an Envoy that said it has some clusters or listeners, and was sent none, counts as having them all.
 	presumed = 10 * time.Second
-	// moreFollows ends the version of a response if the control plane has divided what it sends, and this is not the last part.
+	// moreFollows ends the version of a response if the control plane has divided a change into several responses, and this is not the last one.
 	moreFollows = "+"
 )
 
-// complete reports whether the store has everything that an Envoy needs. Otherwise it may not stand for the control plane: an Envoy would be
+// complete reports whether the store has everything that an Envoy needs. Otherwise Envoy may not be answered from it: an Envoy would be
 // ready without a part of its listeners.
 func (r *Relay) complete() bool { return complete(r.store) }
 
@@ -87,7 +87,7 @@ func (c *coverage) asked(typeURL string, names, gone []string) {
 	}
 }
 
-// answered notes that Envoy was sent resources, or was told that there are none.
+// answered notes that Envoy has received resources, or the answer that they do not exist.
 func (c *coverage) answered(typeURL string, names []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,13 +14,13 @@ import (
 // itself, and the control plane sends the missing ones and receives Envoy's answer.
 var errRefused = errors.New("Envoy refuses a part of the last known good configuration: open another stream and say what is there")
 
-// errAgain ends a stream on which Envoy has refused something that it may take by now.
+// errAgain ends a stream after Envoy has refused something that it may accept by now.
 var errAgain = errors.New("Envoy has refused what it may take by now: open another stream")
 
 const (
 	// The shortest and longest pause before what Envoy has refused is given to it again.
 	firstAgain, lastAgain = 2 * time.Second, 2 * time.Minute
-	// busy is in what Envoy says of a listener whose port somebody else has.
+	// busy is a part of Envoy's error about a listener whose port another process has.
 	busy = "cannot bind"
 )
 
@@ -50,7 +50,7 @@ func (r *retries) over() bool {
 	return !time.Now().Before(r.due)
 }
 
-// end ends the stream to the control plane, and then that of Envoy.
+// end ends the stream to the control plane, and then Envoy's stream.
 func (s *session) end(why error) {
 	s.ends.CompareAndSwap(nil, &why)
 	s.up.cancel()
@@ -91,7 +91,7 @@ func blamed(why string, names []string) (list []string) {
 	return list
 }
 
-// offers gives Envoy again what it has refused while there is no control plane, if the pause is over.
+// offers sends refused resources to Envoy again while there is no control plane, if the pause is over.
 func (s *session) offers() error {
 	if !s.retries.over() || !slices.ContainsFunc(keptTypes(), func(typeURL string) bool { return len(s.store.Refused(typeURL)) > 0 }) {
 		return nil
@@ -100,7 +100,7 @@ func (s *session) offers() error {
 	return s.dialect.offer(s)
 }
 
-// keptTypes are the types that are kept: those without which Envoy does not serve. Secrets are not among them.
+// keptTypes are the types that are kept: Envoy does not serve without them. Secrets are not among them.
 func keptTypes() []string {
 	return []string{clusterURL, assignmentURL, listenerURL, routeURL, extension.URL}
 }

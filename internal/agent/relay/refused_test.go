@@ -70,7 +70,7 @@ func TestRefusedIsSaid(t *testing.T) {
 	})
 }
 
-// TestRefusedForGood: what Envoy refuses of new content is not asked for again on another stream, unless somebody else has its port.
+// TestRefusedForGood: new content that Envoy refuses is not asked for again on another stream, unless another process has its port.
 func TestRefusedForGood(t *testing.T) {
 	for why, again := range map[string]bool{"Error adding/updating listener(s) l: no such filter": false, "Error adding/updating listener(s) l: cannot bind '127.0.0.1:1': Address already in use": true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestRefusedAlone(t *testing.T) {
 	})
 }
 
-// TestRefusedAll: an Envoy that refuses everything of a type is not told that there is nothing.
+// TestRefusedAll: an Envoy that refuses everything of a type gets no answer that nothing exists.
 func TestRefusedAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, end := newBubble(t)
@@ -174,7 +174,7 @@ func TestRefusedAloneWhole(t *testing.T) {
 	p.until("the refused cluster to be kept again", func() bool { return p.kept() == "a@ b@" })
 }
 
-// TestBlamed: Envoy names what it refuses; a name in another one is not meant. If it names nothing, everything may be to blame.
+// TestBlamed: Envoy names the refused resources; a name within a longer name is not meant. If it names nothing, everything may be to blame.
 func TestBlamed(t *testing.T) {
 	names := []string{"l", "10.0.0.1_80", "outbound|80||a.b"}
 	for why, want := range map[string]string{

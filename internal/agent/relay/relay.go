@@ -2,7 +2,7 @@
 // open; the relay speaks TLS, or plaintext where it is told to, and shows who the agent is.
 //
 // It keeps what Envoy acknowledges as the last known good configuration (package lastgood). As soon as that is complete (coverage), an Envoy that
-// starts again is given it at once, and the control plane is told what Envoy has, so that it sends only what differs. While the control plane
+// starts again is given it at once, and the control plane receives Envoy's versions, so that it sends only differences. While the control plane
 // cannot be reached, the relay answers from the last known good configuration alone, if that is complete, and tries to reach the control plane
 // again, with growing pauses (backoff). Changes of what decides about access are on disk before the control plane hears that Envoy has
 // acknowledged them.
@@ -68,7 +68,7 @@ type Options struct {
 	Trust func(texts []string) error
 	// Warming asks Envoy what it has received and does not use yet; nil if there is no Envoy to ask.
 	Warming func(ctx context.Context, clusters bool) (envoy.Warming, error)
-	// Draining asks Envoy which connections go on with listeners that were changed; nil if there is no Envoy to ask.
+	// Draining asks Envoy for connections that still use former versions of listeners; nil if there is no Envoy to ask.
 	Draining func(ctx context.Context) (envoy.Draining, error)
 	Log      *slog.Logger
 }
@@ -84,7 +84,7 @@ type Relay struct {
 	log     *slog.Logger
 	// fetchPause is the shortest pause before modules that could not be had are asked for again.
 	fetchPause time.Duration
-	// retries tell when what Envoy refuses is given to it again.
+	// retries decides when refused resources are sent to Envoy again.
 	retries retries
 	// backoff tells when the control plane may be asked again.
 	backoff backoff

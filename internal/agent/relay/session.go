@@ -46,7 +46,7 @@ type session struct {
 	sending sync.Mutex
 	applied applied
 	covered *coverage
-	// retries tell when what Envoy refuses is given to it again, and ends is why the relay ends the stream itself; nil if it does not.
+	// retries decides when refused resources are sent to Envoy again, and ends is why the relay ends the stream itself; nil if it does not.
 	retries *retries
 	ends    atomic.Pointer[error]
 	// failed receives why the stream cannot go on while there is no control plane.
@@ -89,7 +89,7 @@ type dialect interface {
 	request(s *session, f *frame) (*frame, error)
 	// response reads a response of the control plane; false if the type is not kept.
 	response(s *session, data []byte) (response, bool)
-	// offer gives Envoy again what it has refused of the last known good configuration.
+	// offer sends refused resources of the last known good configuration to Envoy again.
 	offer(s *session) error
 	// update reads a response that the relay does not just pass on; nil if it cannot be read. message writes one about extensions.
 	update(data []byte) *update

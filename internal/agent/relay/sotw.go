@@ -108,7 +108,7 @@ func (w *wholeState) offer(s *session) error {
 	return nil
 }
 
-// replay gives Envoy what it asks for from the store, and what was set aside of it.
+// replay answers Envoy's request from the store. It also returns the resources that the store has set aside.
 func (w *wholeState) replay(s *session, typeURL string, names []string, aside []*discoveryv3.Resource) error {
 	all := typeURL == clusterURL || typeURL == listenerURL
 	list, missing := s.store.Named(typeURL, names)

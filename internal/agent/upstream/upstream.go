@@ -153,7 +153,7 @@ func (d *Dialer) dial(shows string, shown *[]byte, c credentials.TransportCreden
 // the certificate again.
 func (c *Connection) Failed() { c.dialer.refused.Store(c.shown) }
 
-// early is until when the end of a stream on which nothing was received may mean that the server did not accept the certificate. With TLS 1.3
+// early is until when the end of a stream without any response may mean that the server did not accept the certificate. With TLS 1.3
 // it says so after the handshake.
 const early = 10 * time.Second
 

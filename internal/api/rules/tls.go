@@ -51,7 +51,7 @@ func (c *checker) known(p *document.Path, names []string, what string, is func(s
 	}
 }
 
-// isCipherGroup reports whether a text stands for several suites, in the notation of OpenSSL.
+// isCipherGroup reports whether a text means several suites, in the notation of OpenSSL.
 func isCipherGroup(name string) bool {
 	return name == "" || name == "ALL" || strings.ContainsAny(name[:1], "+-!@")
 }

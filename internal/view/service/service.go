@@ -57,7 +57,7 @@ func (v HostView) DeclaringNamespace(claims omap.Map[state.Claim, omap.Unit]) st
 type Service struct {
 	// Host is the host as clients call it.
 	Host string
-	// Service is the sum of the declarations. Its name and namespace are those of the first declaration.
+	// Service is the sum of the declarations. The first declaration gives its name and namespace.
 	*mesh.Service
 	// Created is the creation time of the first declaration in Unix microseconds. Conflicts between hosts are decided by it, so that of a
 	// Service of a Kubernetes cluster is earlier by beforeEntries.

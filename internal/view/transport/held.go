@@ -16,7 +16,7 @@ import (
 // maxHeld bounds how many addresses of Services are kept out of one block. A block with more is not matched at all.
 const maxHeld = 500
 
-// place is an address as some clients reach it. Without a set it is that of the base view.
+// place is an address as some clients reach it. Without a set it is the address in the base view.
 type place struct {
 	at       service.Address
 	families mesh.Families

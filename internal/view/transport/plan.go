@@ -62,7 +62,7 @@ type Plan struct {
 	conflicts []hostConflict
 }
 
-// Conflict is a match that a host asked for and another host has: an older one, or that of a Service of a Kubernetes cluster.
+// Conflict is a match that a host asked for and another host has: an older host, or the host of a Service of a Kubernetes cluster.
 type Conflict struct {
 	Winner string
 	// Service says that the winner is such a Service.
@@ -113,7 +113,7 @@ func (r Rule) hasMatch(m match) bool {
 	return slices.Contains(orAny(r.Blocks), m.block) && slices.Contains(orAny(r.ServerNames), m.name)
 }
 
-// owner is the host and the rule that have a match. service says that the host is that of a Service of a Kubernetes cluster.
+// owner is the host and the rule that have a match. service says that a Service of a Kubernetes cluster has the host.
 type owner struct {
 	host    string
 	service bool

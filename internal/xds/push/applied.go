@@ -6,7 +6,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
 )
 
-// Applied implements server.Attachment. What the proxy does not use yet, and what it drains, becomes a row. A later report replaces one that still waits.
+// Applied implements server.Attachment. The report becomes a row. A later report replaces one that still waits.
 func (c *Connection) Applied(warming []protocol.Warming, draining protocol.Draining) {
 	l, conn := c.loop, c.conn
 	now := state.Warming{DrainingChains: draining.FilterChains, DrainingConnections: draining.Connections}

@@ -31,7 +31,7 @@ type Warming struct {
 	More bool
 }
 
-// Draining is what an Envoy drains: connections that were opened before a listener was changed go on with what the listener was then.
+// Draining counts what an Envoy drains: connections that were opened before a listener was changed use its former version.
 type Draining struct {
 	// FilterChains are how many filter chains and listeners drain; 0 if none does.
 	FilterChains uint32

@@ -37,7 +37,7 @@ type Attachment interface {
 	Refuse(t resource.Type, names []string, reason string)
 	// Health says that the agent of the client reports the health of its application. message tells why it is not healthy.
 	Health(healthy bool, message string)
-	// Applied says what the Envoy of the client has received and does not use yet, and what it drains. Both replace those of the last call.
+	// Applied reports resources that the client's Envoy has received and does not use yet, and its draining connections. It replaces the last report.
 	Applied(warming []protocol.Warming, draining protocol.Draining)
 	// Close is the last call. The stream ignores later updates and answers.
 	Close()

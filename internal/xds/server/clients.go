@@ -58,7 +58,7 @@ func (c *clients) leave(s *holder) {
 	}
 }
 
-// ask counts names that a stream asks for now, less those that it has dropped. It returns an error if the client asks for too many.
+// ask counts new names of a stream, less its dropped names. It returns an error if the client asks for too many.
 func (c *clients) ask(s *holder, names, most int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

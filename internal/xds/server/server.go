@@ -41,7 +41,7 @@ type Options struct {
 	// MaxStreamsOf is the largest number of streams of one identity, or of one address whose clients have shown none (default 20,000: a
 	// proxy and its agent have up to four).
 	MaxStreamsOf int
-	// MaxWantsOf is the largest number of names, such as those of secrets, that the streams of one of these ask for (default 100,000).
+	// MaxWantsOf is the largest number of names, such as names of secrets, that the streams of one of these ask for (default 100,000).
 	MaxWantsOf int
 	// MaxConnectionAge is the age at which the server closes a connection, so that clients spread over the replicas again
 	// (default: never).

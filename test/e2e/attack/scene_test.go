@@ -16,7 +16,7 @@ import (
 
 type object = map[string]any
 
-// want is what must become of an attack.
+// want is the expected outcome of an attack.
 type want string
 
 const (
@@ -42,7 +42,7 @@ type scene struct {
 	attacks   []attack
 }
 
-// gapsFile lists what is known to fail: `test/scene/attack: topic`.
+// gapsFile lists the attacks that are known to fail: `test/scene/attack: topic`.
 const gapsFile = "testdata/gaps.txt"
 
 var findGaps = flag.Bool("gaps", false, "print what fails in the form of "+gapsFile+", instead of failing")
@@ -88,7 +88,7 @@ func (b *bed) play(t *testing.T, scenes ...scene) {
 	}
 }
 
-// judge holds an outcome against what must be. answer says how can-i differs.
+// judge compares an outcome with the expected one. answer says how can-i differs.
 func judge(t *testing.T, gaps map[string]string, s scene, a attack, o outcome, answer string) {
 	t.Helper()
 	var wrong []string

@@ -20,7 +20,7 @@ type source struct {
 	unsaid   []string
 }
 
-// doubles have two identities, of which one is good.
+// doubles have two identities, and one of them is good.
 func doubles(more ...string) []string { return append([]string{"two", "two turned"}, more...) }
 
 func sources() []source {

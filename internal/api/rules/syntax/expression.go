@@ -223,7 +223,7 @@ func (p *expressionParser) fields(depth int) {
 	p.plain, p.field = false, false
 }
 
-// list reads elements between commas, of which the last may be followed by one, and the sign that ends them.
+// list reads elements between commas and the sign that ends them. A comma may follow the last element.
 func (p *expressionParser) list(end string, depth int, element func()) {
 	for p.wrong == "" && !p.is(end) {
 		element()
@@ -235,7 +235,7 @@ func (p *expressionParser) list(end string, depth int, element func()) {
 	p.plain, p.field = false, false
 }
 
-// call reads the arguments of a call, and checks those of macros.
+// call reads the arguments of a call, and checks the arguments of macros.
 func (p *expressionParser) call(name string, method bool, depth int) {
 	var plain, field []bool
 	for p.wrong == "" && !p.is(")") {
