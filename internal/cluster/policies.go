@@ -47,32 +47,18 @@ func NewPolicies(config *rest.Config, namespace string) (*Policies, error) {
 // Run writes changed parts until ctx ends. At first, and from time to time, it compares everything.
 func (p *Policies) Run(ctx context.Context) {
 	var compared time.Time
-	again := time.NewTicker(policiesPeriod)
-	defer again.Stop()
-	failed := ""
-	for {
-		if p.Book.IsComplete() {
-			if time.Since(compared) > policiesAnew {
-				compared = time.Now()
-				for i := range kept.Parts {
-					p.Book.Retry(i)
-				}
-			}
-			reason := ""
-			if err := p.write(ctx); err != nil && ctx.Err() == nil {
-				reason = err.Error()
-			}
-			if reason != failed && reason != "" {
-				p.Log.Warn("the last good versions of access policies cannot be kept; it is tried again, and refused policies deny more than before after a restart", "error", reason)
-			}
-			failed = reason
+	keepWriting(ctx, policiesPeriod, p.Log, "the last good versions of access policies cannot be kept; it is tried again, and refused policies deny more than before after a restart", func() error {
+		if !p.Book.IsComplete() {
+			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-again.C:
+		if time.Since(compared) > policiesAnew {
+			compared = time.Now()
+			for i := range kept.Parts {
+				p.Book.Retry(i)
+			}
 		}
-	}
+		return p.write(ctx)
+	})
 }
 
 // write writes the parts that have changed. A part that cannot be written holds back no other.

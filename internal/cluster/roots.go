@@ -50,20 +50,27 @@ func NewRoots(config *rest.Config) (*Roots, error) {
 // Run writes the roots until ctx ends.
 func (r *Roots) Run(ctx context.Context) {
 	written, since := map[target]string{}, time.Now()
-	again := time.NewTicker(rootsPeriod)
-	defer again.Stop()
-	failed := ""
-	for {
+	keepWriting(ctx, rootsPeriod, r.Log, "the roots of the mesh cannot be written into all namespaces; it is tried again", func() error {
 		if time.Since(since) > rootsAnew {
 			clear(written)
 			since = time.Now()
 		}
+		return r.write(ctx, written)
+	})
+}
+
+// keepWriting calls write at once and at intervals until ctx ends. It logs an error once, until write succeeds or fails with another one.
+func keepWriting(ctx context.Context, period time.Duration, log *slog.Logger, message string, write func() error) {
+	again := time.NewTicker(period)
+	defer again.Stop()
+	failed := ""
+	for {
 		reason := ""
-		if err := r.write(ctx, written); err != nil && ctx.Err() == nil {
+		if err := write(); err != nil && ctx.Err() == nil {
 			reason = err.Error()
 		}
 		if reason != failed && reason != "" {
-			r.Log.Warn("the roots of the mesh cannot be written into all namespaces; it is tried again", "error", reason)
+			log.Warn(message, "error", reason)
 		}
 		failed = reason
 		select {
