@@ -10,11 +10,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/agent/disk"
+	"github.com/pilotmesh/pilot/internal/agent/disk/disktest"
 	"github.com/pilotmesh/pilot/internal/agent/envoy"
 	"github.com/pilotmesh/pilot/internal/agent/life"
 )
@@ -116,14 +116,7 @@ func TestTidy(t *testing.T) {
 
 // TestFullDisk: on a full disk Envoy gets an unchanged bootstrap from its file, and a changed one from memory. The file stays as it was.
 func TestFullDisk(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("mounting a file system needs root")
-	}
-	dir := t.TempDir()
-	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=64k"); err != nil {
-		t.Skipf("mounting: %v", err)
-	}
-	defer syscall.Unmount(dir, syscall.MNT_DETACH) //nolint:errcheck // the machine of the test is left with a mount at worst
+	dir := disktest.Small(t)
 	flag, out := "--configPath="+dir, t.TempDir()
 	binary := filepath.Join(out, "envoy")
 	if err := os.WriteFile(binary, []byte("#!/bin/sh\necho $2 > "+out+"/from\ncat $2 > "+out+"/text\n"), 0o700); err != nil {

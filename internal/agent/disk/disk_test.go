@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/pilotmesh/pilot/internal/agent/disk/disktest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -119,14 +121,7 @@ func TestPublic(t *testing.T) {
 
 // TestFullDisk: on a full disk files stay, identical content needs no space, and of files that belong together none is replaced.
 func TestFullDisk(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("mounting a file system needs root")
-	}
-	dir := t.TempDir()
-	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=64k"); err != nil {
-		t.Skipf("mounting: %v", err)
-	}
-	defer syscall.Unmount(dir, syscall.MNT_DETACH) //nolint:errcheck // the machine of the test is left with a mount at worst
+	dir := disktest.Small(t)
 	page := func(b byte) []byte { return bytes.Repeat([]byte{b}, 4096) }
 	old := []File{{Name: "one", Content: page('1')}, {Name: "two", Content: page('2')}, {Name: "three", Content: page('3'), Public: true}}
 	if err := ReplaceAll(dir, old); err != nil {

@@ -5,12 +5,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"github.com/pilotmesh/pilot/internal/agent/disk/disktest"
 )
 
 const listeners = "type.googleapis.com/envoy.config.listener.v3.Listener"
@@ -187,20 +188,11 @@ func TestCommitAtOnce(t *testing.T) {
 // TestCommitCannotWrite: a change that cannot be written is reported. Nothing is written behind it until the whole configuration is, so that no
 // later change stands without an earlier one.
 func TestCommitCannotWrite(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, for a file system of its own")
-	}
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
-		t.Skip("a file system cannot be mounted here: ", err)
-	}
+	dir := disktest.Small(t)
 	path := filepath.Join(dir, "f")
 	s := based(t, path)
 	t.Cleanup(func() {
 		if err := s.journal.empty(); err != nil {
-			t.Error(err)
-		}
-		if err := syscall.Unmount(dir, 0); err != nil {
 			t.Error(err)
 		}
 	})

@@ -12,10 +12,11 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/pilotmesh/pilot/internal/agent/disk/disktest"
 )
 
 // keeper is a provider that keeps its certificate in a folder.
@@ -173,14 +174,7 @@ func TestSeparateRoots(t *testing.T) {
 
 // TestFullFolder: if the folder has no space, its files stay as they are and still belong together; later they are written.
 func TestFullFolder(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("mounting a file system needs root")
-	}
-	dir := t.TempDir()
-	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=64k"); err != nil {
-		t.Skipf("mounting: %v", err)
-	}
-	defer syscall.Unmount(dir, syscall.MNT_DETACH) //nolint:errcheck // the machine of the test is left with a mount at worst
+	dir := disktest.Small(t)
 	a := &authority{roots: newRoots(t)}
 	i := keeper(t, a, dir, "web")
 	issue := func() {
