@@ -19,7 +19,7 @@ type ruleCase struct {
 //
 //	apiVersion: VERSION            the version of the documents
 //	$NAME = TEXT                   an abbreviation for the lines behind it
-//	RULE VERDICT FIELD SPEC        a spec, in the flow style of YAML, and what is said of it
+//	RULE VERDICT FIELD SPEC        a spec, in the flow style of YAML, and the finding
 //
 // VERDICT is accept, warn or reject. FIELD is where, with - for anywhere. Text behind " # " is a part of the reason. A spec that
 // begins with "metadata:" is followed by a comma and the rest of the document.

@@ -9,7 +9,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-// judge runs a document through all gates but what is about the product and not about the document.
+// judge runs a document through all checks of the document, without those of the product.
 func judge(kind, name string, data []byte) (verdict string, problems []Problem) {
 	switch kind {
 	case "meshconfig":

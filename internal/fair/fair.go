@@ -22,8 +22,8 @@ type Bounds struct {
 	Share int
 }
 
-// Grant returns which things are granted. The share of each namespace goes before what others want beyond theirs. Among these, and among
-// the rest, what was granted before goes first, and then each namespace gets as much as the others. wants are in the order in which a
+// Grant returns which things are granted. The share of each namespace goes before wishes of others beyond their shares. Among these, and among
+// the rest, former grants go first, and then each namespace gets as much as the others. wants are in the order in which a
 // namespace gets them. Something that several namespaces want counts once.
 func Grant[K comparable](wants []Want[K], b Bounds, had func(K) bool) map[K]bool {
 	type place struct {

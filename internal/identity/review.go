@@ -219,7 +219,7 @@ func (a *Reviewed) settle(one *answer, review Review, err error) {
 	close(one.done)
 }
 
-// makeRoom forgets answers if there are too many: first those that no longer count, then refusals, then whatever comes. Questions stay: they
+// makeRoom forgets answers if there are too many: first expired ones, then refusals, then whatever comes. Questions stay: they
 // are bounded.
 func (a *Reviewed) makeRoom() {
 	now := a.now()

@@ -30,7 +30,7 @@ type Issuer struct {
 	Audiences []string
 	// Means is the kind of the tokens, in errors.
 	Means string
-	// Keys returns the public keys for a token of a caller at an address. fresh asks for keys that are newer than those that have been
+	// Keys returns the public keys for a token of a caller at an address. fresh asks for keys that are newer than keys that have been
 	// returned so far, because none of these has signed the token.
 	Keys func(ctx context.Context, from string, fresh bool) ([]jose.JSONWebKey, error)
 	// TrustDomain returns the trust domain of the issuer's service accounts.

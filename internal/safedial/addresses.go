@@ -2,7 +2,7 @@ package safedial
 
 import "net/netip"
 
-// never returns the blocks that are not connected to, besides those that package netip knows: loopback, link-local and multicast.
+// never returns the blocks that are not connected to, besides the blocks that package netip knows: loopback, link-local and multicast.
 func never() []netip.Prefix {
 	return prefixes(
 		"0.0.0.0/8", "255.255.255.255/32", // this network

@@ -26,7 +26,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestClouds: no address by which a cloud tells its machines who they are, nor one that a translation on the way makes of it, is
+// TestClouds: no address of a cloud's metadata service, nor a translation of one, is
 // connected to. The same translations of public addresses are.
 func TestClouds(t *testing.T) {
 	services := []string{

@@ -9,7 +9,7 @@ type Warming struct {
 	Resources []ResourceKey
 	// More are the types of which there are others.
 	More []uint8
-	// DrainingChains are how many filter chains drain, of listeners that were changed, and DrainingConnections how many connections may go on
+	// DrainingChains are how many filter chains drain, of listeners that were changed, and DrainingConnections how many connections may continue
 	// with what these were.
 	DrainingChains, DrainingConnections uint32
 }

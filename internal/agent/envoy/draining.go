@@ -7,7 +7,7 @@ import "context"
 type Draining struct {
 	// FilterChains are how many filter chains and listeners drain.
 	FilterChains int
-	// Connections are how many connections are open; Envoy does not count those of a filter chain. 0 if nothing drains.
+	// Connections are how many connections are open; Envoy does not count connections by filter chain. 0 if nothing drains.
 	Connections int
 }
 

@@ -101,7 +101,7 @@ func TestCommitSparing(t *testing.T) {
 	}
 }
 
-// TestCommitIsNeverOlder: changes behind a file that the file has, those of another proxy, of an earlier file that is not used, and those beside
+// TestCommitIsNeverOlder: changes that the file has already, changes of another proxy or of an earlier file that is not used, and changes beside
 // a file of an agent that knew of none, are not taken in.
 func TestCommitIsNeverOlder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")

@@ -60,11 +60,11 @@ type Store struct {
 
 	mu      sync.Mutex
 	types   map[string]map[string]*discoveryv3.Resource // by type URL and name; resources are immutable
-	refused map[string]map[string]*discoveryv3.Resource // those that Envoy has refused since it accepted them
+	refused map[string]map[string]*discoveryv3.Resource // resources that Envoy has refused since it accepted them
 	// complete are the types whose resources are all there.
 	complete map[string]bool
 	state    State
-	// changes are those of guarded types that are in neither file, and number counts all of them. based is set if there is a file that
+	// changes are changes of guarded types that are in neither file, and number counts all of them. based is set if there is a file that
 	// changes may follow.
 	changes []*discoveryv3.DeltaDiscoveryResponse
 	number  uint64

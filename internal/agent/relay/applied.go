@@ -29,7 +29,7 @@ const (
 
 // applied reports to the control plane, on one stream, resources that Envoy has received and does not use yet, and draining connections. It asks Envoy when it has acknowledged
 // listeners, before that is passed on, so that the control plane never has the acknowledgement alone; and while an acknowledgement is
-// missing, because Envoy withholds that of clusters as long as one of them is warming. It asks again until nothing is warming or draining. As
+// missing, because Envoy withholds the acknowledgement of clusters as long as one of them is warming. It asks again until nothing is warming or draining. As
 // long as nothing is, nothing is reported.
 type applied struct {
 	// ask asks Envoy about its listeners and, if clusters is true, its clusters; nil if there is no Envoy.
@@ -145,7 +145,7 @@ func (a *applied) once(ctx context.Context, clusters, listeners bool) (more bool
 		return true, nil
 	}
 	if err := a.look(limited, listeners || len(now.Listeners) > 0); err != nil {
-		a.silent = true // and what is warming is reported all the same
+		a.silent = true // and warming resources are reported all the same
 	}
 	names := warmingNames(now)
 	if d := a.draining; d.FilterChains > 0 {
@@ -159,7 +159,7 @@ func (a *applied) once(ctx context.Context, clusters, listeners bool) (more bool
 }
 
 // look asks Envoy for draining connections, if there may be any: listeners have changed, or something was warming or draining. Envoy counts all open
-// connections; as long as nothing else begins to drain, those that were opened since are not meant.
+// connections; as long as nothing else begins to drain, connections that were opened since do not count.
 func (a *applied) look(ctx context.Context, changed bool) error {
 	if a.drains == nil || !changed && len(a.told) == 0 && !a.silent {
 		return nil

@@ -80,7 +80,7 @@ func TestCoverage(t *testing.T) {
 }
 
 // TestCoverageOfReconnected: an Envoy whose stream ended before the configuration was complete is sent nothing any more, because it has
-// everything. That counts after a while, but not if it has what is not in the store.
+// everything. That counts after a while, but not if Envoy has resources that are not in the store.
 func TestCoverageOfReconnected(t *testing.T) {
 	for has, want := range map[string]bool{"a@7": true, "a@7 x@1": false, "a@6": false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -104,8 +104,8 @@ func TestCoverageOfReconnected(t *testing.T) {
 	}
 }
 
-// TestPartial: a part of the configuration is given to no Envoy: without a control plane the answer is Unavailable, and with one Envoy is told by
-// it alone, and what was left does not stay.
+// TestPartial: a part of the configuration is given to no Envoy: without a control plane the answer is Unavailable, and with one Envoy is answered by
+// it alone, and the remains do not stay.
 func TestPartial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, end := fresh(t)

@@ -83,7 +83,7 @@ func (d *delta) note(s *session, q *discoveryv3.DeltaDiscoveryRequest) (changed,
 	return true, len(q.GetResourceNamesSubscribe()) == 0 && len(q.GetResourceNamesUnsubscribe()) == 0, err
 }
 
-// taken notes what Envoy says of an answer of the relay. If it refuses a part, it takes all or nothing of the answer for what it has, so the
+// taken notes what Envoy says of an answer of the relay. If it refuses a part, it counts all or nothing of the answer as its own, so the
 // rest is given to it again.
 func (d *delta) taken(s *session, typeURL, nonce string, refusal *rpcstatus.Status) error {
 	d.mu.Lock()

@@ -18,7 +18,7 @@ func refuse(a *discoveryv3.DeltaDiscoveryResponse, why string) *discoveryv3.Delt
 }
 
 // TestRefusedIsSaid: an Envoy that refuses a part of the last known good configuration says to the control plane itself, on another stream, what
-// it has. The rest is given to it there, and the control plane hears the refusal of what it sends. The refused part is asked for again, with
+// it has. The rest is given to it there, and the control plane hears the refusal of its own response. The refused part is asked for again, with
 // growing pauses, until Envoy takes it.
 func TestRefusedIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

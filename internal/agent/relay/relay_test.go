@@ -308,7 +308,7 @@ func TestFreshEnvoy(t *testing.T) {
 	}
 }
 
-// TestAlone: without a control plane Envoy is given what is kept, and is told what there is not. When the control
+// TestAlone: without a control plane Envoy gets the kept resources, and the answer that others do not exist. When the control
 // plane can be reached again, the stream ends.
 func TestAlone(t *testing.T) {
 	p := newPlace(t)

@@ -312,7 +312,7 @@ const DynamicHTTPCandidate = int64(1)
 // port is declared gRPC-Web.
 const GRPCWebCandidate = int64(2)
 
-// HolderCandidate is the creation time of a candidate without a host that stands for a footprint with HoldsVIPs.
+// HolderCandidate is the creation time of a candidate without a host that represents a footprint with HoldsVIPs.
 const HolderCandidate = int64(3)
 
 // OnlyInBase is the creation time of a candidate that stands for what a host takes up in the base view, where an overlay

@@ -110,7 +110,7 @@ func ownerCases() []ownerCase {
 
 const vaultAddress = "10.200.0.2"
 
-// TestOwners checks that nobody but the namespace of a Service declares its host, names and addresses for clients that see it. The golden
+// TestOwners checks that only the namespace of a Service declares its host, names and addresses for clients that see it. The golden
 // file says for each case what reaches which endpoints, and the problems.
 func TestOwners(t *testing.T) {
 	archive := &txtar.Archive{Comment: []byte("What clients of the Service vault in namespace bank reach, while an older ServiceEntry of namespace evil wants them.\n\n")}
@@ -151,7 +151,7 @@ func TestOwners(t *testing.T) {
 	golden(t, "testdata/owners.txt", txtar.Format(archive))
 }
 
-// objects are those of the Service; gone has none of them.
+// objects are the objects of the Service; gone has none of them.
 func (c ownerCase) objects(gone bool) map[api.Key]kube.Value {
 	cluster := c.cluster
 	if cluster == "" {

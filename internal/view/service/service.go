@@ -334,8 +334,8 @@ func Declarations(claims omap.Map[state.Claim, omap.Unit], v HostView) iter.Seq2
 }
 
 // DeclaringNamespace is the namespace whose declaration of a host is used for clients of the viewing namespace: that
-// namespace itself if it declares the host, else the namespace of the first visible declaration: that of the oldest Service of a
-// Kubernetes cluster, else that of the oldest ServiceEntry. It is empty if none is visible. claims are all claims on the host.
+// namespace itself if it declares the host, else the namespace of the first visible declaration: the oldest Service of a
+// Kubernetes cluster, else the oldest ServiceEntry. It is empty if none is visible. claims are all claims on the host.
 func DeclaringNamespace(claims omap.Map[state.Claim, omap.Unit], layer string) string {
 	first := ""
 	for c := range claims.All() {

@@ -24,7 +24,7 @@ type place struct {
 	set      *scope.Set
 }
 
-// addParts adds the parts of hosts with the same address: those of Services of Kubernetes clusters, then the others, in order. An address of
+// addParts adds the parts of hosts with the same address: first hosts of Services of Kubernetes clusters, then the others, in order. An address of
 // a Service in another cluster gives way to the same address of one in this cluster. ServiceEntries of other namespaces than that of the
 // Service get nothing.
 func (q *Queries) addParts(r *query.Reader, p *Plan, parts []Part, at place) {

@@ -178,7 +178,7 @@ func (q *Queries) plan(r *query.Reader, k SetKey, instead map[partID]Part) (p *P
 	return p, true
 }
 
-// unchanged are the parts of the base view, except those of hosts that the overlay changes.
+// unchanged are the parts of the base view, except parts of hosts that the overlay changes.
 func (q *Queries) unchanged(r *query.Reader, k SetKey, base, own candidateList) (parts []Part) {
 	if k.At.IP == "" {
 		for _, part := range q.parts.Get(r, BaseKey{NotIntercepted: k.NotIntercepted, At: k.At}).All() {
@@ -351,7 +351,7 @@ type Part struct {
 	Sniffed bool
 	Port    uint32
 	options service.ListenOptions
-	// namespace is that of the service, and service says that a Service of a Kubernetes cluster declares it. foreign says that the
+	// namespace is the namespace of the service, and service says that a Service of a Kubernetes cluster declares it. foreign says that the
 	// address is one that the service has in another cluster.
 	namespace        string
 	service, foreign bool

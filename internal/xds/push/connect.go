@@ -47,7 +47,7 @@ func (l *Loop) Connect(ctx context.Context, node *corev3.Node, s *server.Stream)
 	return c, nil
 }
 
-// refuse refuses a proxy that claims to be somebody else.
+// refuse refuses a proxy that claims another identity.
 func (l *Loop) refuse(ctx context.Context, err error) error {
 	if l.settings.Refused != nil {
 		l.settings.Refused(ctx, err)

@@ -24,7 +24,7 @@ func whoever(ctx context.Context) (identity.Caller, error) {
 	return identity.Caller{}, nil
 }
 
-// as opens a stream of a client that asks for secrets, and returns what it gets, or how it ends.
+// as opens a stream of a client that asks for secrets, and returns the first response, or how the stream ends.
 func (r *rig) as(t *testing.T, who string, names ...string) (end func(), err error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(testContext(t))
@@ -48,7 +48,7 @@ func (r *rig) as(t *testing.T, who string, names ...string) (end func(), err err
 }
 
 // TestStreamsOfOneClient: an identity, and an address whose clients have shown none, have so many streams at most, whatever connections they
-// use. Others are not affected, and what has ended counts no more.
+// use. Others are not affected, and ended streams count no more.
 func TestStreamsOfOneClient(t *testing.T) {
 	r := newRig(t, Options{Admit: whoever, MaxStreamsOf: 3})
 	r.mesh.publish(clusters(1, 1, 1, "x"))
@@ -70,7 +70,7 @@ func TestStreamsOfOneClient(t *testing.T) {
 	}
 }
 
-// TestNamesOfOneClient: all streams of an identity ask for so many names at most. A stream that asks for more ends, and what it had is free.
+// TestNamesOfOneClient: all streams of an identity ask for so many names at most. A stream that asks for more ends, and its names are free.
 func TestNamesOfOneClient(t *testing.T) {
 	r := newRig(t, Options{Admit: whoever, MaxWantsOf: 10})
 	names := func(n int) (list []string) {

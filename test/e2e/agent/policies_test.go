@@ -145,7 +145,7 @@ func TestPolicySurvives(t *testing.T) {
 	}
 }
 
-// TestOpenConnections: a connection that was opened before a policy came goes on without it, and wait says so, until the drain time is over; with
+// TestOpenConnections: a connection that was opened before a policy came is not subject to it, and wait says so, until the drain time is over; with
 // none it ends at once.
 func TestOpenConnections(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -178,7 +178,7 @@ func TestOpenConnections(t *testing.T) {
 	}
 }
 
-// TestRefusedListener: a new Envoy refuses one listener of the last known good configuration, because somebody has its port. It serves the rest,
+// TestRefusedListener: a new Envoy refuses one listener of the last known good configuration, because another process has its port. It serves the rest,
 // the control plane hears of it, and the listener comes back when the port is free.
 func TestRefusedListener(t *testing.T) {
 	for i, node := range []testbed.Node{{}, {SotW: true}} {

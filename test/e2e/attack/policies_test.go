@@ -102,7 +102,7 @@ func (p policy) selecting() policy {
 	return p
 }
 
-// written is a set of policies as a file. The mark, a policy that decides nothing, lets the listener tell which set it has.
+// written is a set of policies as a file. The mark, a policy that decides nothing, lets the listener show which set it has.
 func written(mark string, policies ...policy) string {
 	next := map[string]int{}
 	var b strings.Builder

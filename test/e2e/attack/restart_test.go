@@ -16,7 +16,7 @@ import (
 	"github.com/pilotmesh/pilot/test/kit/certs"
 )
 
-// guard puts policies in force and returns the load of what they refuse.
+// guard puts policies in force and returns a load of requests that they refuse.
 func (b *bed) guard(t *testing.T) func(what string) {
 	t.Helper()
 	b.enforce(t, "", mutual("STRICT"), denyPaths("/a"))
@@ -106,7 +106,7 @@ func TestRestarts(t *testing.T) {
 	b.free(t)
 }
 
-// TestCrashAfterChange: what was in force when everything crashed, is in force when the agent starts again without a control plane.
+// TestCrashAfterChange: policies in force when everything crashed are in force when the agent starts again without a control plane.
 func TestCrashAfterChange(t *testing.T) {
 	b := enter(t)
 	gaps := readGaps(t)

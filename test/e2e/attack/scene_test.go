@@ -106,7 +106,7 @@ func judge(t *testing.T, gaps map[string]string, s scene, a attack, o outcome, a
 	verdict(t, gaps, fmt.Sprintf("%s/%s/%s", t.Name(), s.name, a.what), wrong, o)
 }
 
-// verdict reports what is wrong with a row, unless it is a known gap; and a gap that is none any more.
+// verdict reports a wrong row, unless it is a known gap; and a gap that is none any more.
 func verdict(t *testing.T, gaps map[string]string, name string, wrong []string, o fmt.Stringer) {
 	t.Helper()
 	name = fmt.Sprintf("%.200q", name)
@@ -208,7 +208,7 @@ func await(t *testing.T, what string, check func(context.Context) error) {
 	}
 }
 
-// until repeats an attack until it meets what is wanted.
+// until repeats an attack until its outcome is the expected one.
 func (b *bed) until(t *testing.T, what string, h hit, w want) {
 	t.Helper()
 	await(t, what, func(ctx context.Context) error {

@@ -51,7 +51,7 @@ type seen struct {
 	Body    string
 }
 
-// values are those of a header.
+// values are the values of a header.
 func (s *seen) values(name string) (list []string) {
 	for _, h := range s.Headers {
 		if strings.EqualFold(h.Name, name) {

@@ -263,7 +263,7 @@ func TestRidealong(t *testing.T) {
 	}
 }
 
-// TestKeys: keys that cannot be fetched verify nothing, and those that were fetched are replaced.
+// TestKeys: keys that cannot be fetched verify nothing, and fetched keys are replaced.
 func TestKeys(t *testing.T) {
 	b := enter(t)
 	i := b.tokens

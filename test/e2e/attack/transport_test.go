@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestTransport: who gets in where mutual TLS is demanded, by certificates, protocols and ports.
+// TestTransport: which clients are let in where mutual TLS is demanded, by certificates, protocols and ports.
 func TestTransport(t *testing.T) {
 	b := enter(t)
 	b.play(t, scene{name: "STRICT", policies: []policy{mutual("STRICT")}, attacks: join(plainText(), certificates(), protocols(), preambles(), ownPorts(b))})

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// KeySet checks a set of JSON Web Keys, or a single key. The reason holds nothing of the text. secret is true if somebody who can
+// KeySet checks a set of JSON Web Keys, or a single key. The reason holds nothing of the text. secret is true if anyone who can
 // read one of the keys can make tokens: the key is symmetric, or has its private part.
 func KeySet(text []byte) (secret bool, reason string) {
 	var set struct {
