@@ -43,6 +43,7 @@ type coverage struct {
 	// lacks is set if Envoy has resources that the store does not have.
 	lacks bool
 	timer *time.Timer // nil if it does not run
+	due   time.Time   // when it ends
 	ended bool
 }
 
@@ -67,7 +68,7 @@ func (c *coverage) begin(typeURL string, has map[string]string) {
 	defer c.mu.Unlock()
 	if c.lacks = c.lacks || other || len(missing) > 0; !c.lacks {
 		c.said[typeURL] = time.Now()
-		c.await()
+		c.await(settled)
 	}
 }
 
@@ -85,6 +86,7 @@ func (c *coverage) asked(typeURL string, names, gone []string) {
 	for _, name := range gone {
 		delete(open, name)
 	}
+	c.await(settled)
 }
 
 // answered notes that Envoy has received resources, or the answer that they do not exist.
@@ -94,6 +96,7 @@ func (c *coverage) answered(typeURL string, names []string) {
 	for _, name := range names {
 		delete(c.open[typeURL], name)
 	}
+	c.await(settled)
 }
 
 // acknowledged notes that Envoy has accepted a response of a type.
@@ -105,17 +108,23 @@ func (c *coverage) acknowledged(typeURL string, more bool) {
 	defer c.mu.Unlock()
 	c.had[typeURL] = !more
 	delete(c.said, typeURL)
-	c.await()
+	c.await(settled)
 }
 
-// await looks after some time whether something is missing. It is called with the lock held.
-func (c *coverage) await() {
-	if c.timer == nil && !c.ended && !c.lacks {
-		c.timer = time.AfterFunc(settled, c.check)
+// await checks after a pause, or sooner, whether something is missing. It is called with the lock held, whenever that may have changed.
+func (c *coverage) await(pause time.Duration) {
+	due := time.Now().Add(pause)
+	switch {
+	case c.ended || c.lacks || complete(c.store):
+	case c.timer == nil:
+		c.timer, c.due = time.AfterFunc(pause, c.check), due
+	case due.Before(c.due) && c.timer.Stop():
+		c.timer.Reset(pause)
+		c.due = due
 	}
 }
 
-// check looks whether something is missing, and looks again later if so.
+// check finishes the types in the store if nothing is missing.
 func (c *coverage) check() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,17 +133,21 @@ func (c *coverage) check() {
 		return
 	}
 	for _, typeURL := range []string{clusterURL, listenerURL} {
+		if c.had[typeURL] {
+			continue
+		}
 		said, says := c.said[typeURL]
-		if !c.had[typeURL] && !(says && time.Since(said) >= presumed) {
-			c.await()
+		left := presumed - time.Since(said)
+		if says && left > 0 {
+			c.await(left)
+		}
+		if !says || left > 0 {
 			return
 		}
 	}
-	if len(c.open[routeURL])+len(c.open[extension.URL]) > 0 {
-		c.await()
-		return
+	if len(c.open[routeURL])+len(c.open[extension.URL]) == 0 {
+		c.store.Finish(keptTypes()...)
 	}
-	c.store.Finish(keptTypes()...)
 }
 
 // stop ends the search.

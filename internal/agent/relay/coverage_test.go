@@ -159,3 +159,31 @@ func TestCommittedFirst(t *testing.T) {
 		}
 	})
 }
+
+// TestCoverageChecks: a missing part is not looked for again and again, and an acknowledgement shortens the wait for types that Envoy says it has.
+func TestCoverageChecks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, end := fresh(t)
+		defer end()
+		b.store.Replace(clusterURL, []*discoveryv3.Resource{{Name: "a", Version: "1"}})
+		c := newCoverage(b.store)
+		defer c.stop()
+		c.begin(clusterURL, map[string]string{"a": "1"})
+		c.asked(routeURL, []string{"80"}, nil)
+		b.pass(time.Second)
+		c.acknowledged(clusterURL, false)
+		c.acknowledged(listenerURL, false)
+		b.pass(time.Second)
+		c.mu.Lock()
+		running := c.timer != nil
+		c.mu.Unlock()
+		if complete(b.store) || running {
+			t.Errorf("complete %v, and it checks %v, while a route is missing", complete(b.store), running)
+		}
+		c.answered(routeURL, []string{"80"})
+		b.pass(settled)
+		if !complete(b.store) {
+			t.Error("the last answer does not make it complete")
+		}
+	})
+}
