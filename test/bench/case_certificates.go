@@ -35,28 +35,36 @@ const (
 	idleFor                       = 30 * time.Second
 )
 
+// secured builds pilot-discovery and prepares one that serves over TLS only. What it needs goes below dir.
+func (b *bench) secured(dir string) (*testbed.Discovery, error) {
+	root, err := repo.Root()
+	if err != nil {
+		return nil, err
+	}
+	binary, err := testbed.Build(b.ctx, root, "pilot-discovery", dir)
+	if err != nil {
+		return nil, err
+	}
+	d, err := testbed.NewDiscovery(binary, dir)
+	if err == nil {
+		d.TLSOnly()
+	}
+	return d, err
+}
+
 // certificates measures what the certificates of many agents cost pilot-discovery, as a process of its own: agents that start all at once,
 // each with a TCP connection, a token and a key of its own; then nothing, while all of them have certificates; then nothing, while some have an
 // xDS stream, too.
 func certificates(b *bench) error {
-	root, err := repo.Root()
-	if err != nil {
-		return err
-	}
 	dir, err := os.MkdirTemp("", "bench-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	binary, err := testbed.Build(b.ctx, root, "pilot-discovery", dir)
+	d, err := b.secured(dir)
 	if err != nil {
 		return err
 	}
-	d, err := testbed.NewDiscovery(binary, dir)
-	if err != nil {
-		return err
-	}
-	d.TLSOnly()
 	if err := d.Start(b.ctx); err != nil {
 		return err
 	}

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/pilotmesh/pilot/internal/xds/resource"
-	"github.com/pilotmesh/pilot/test/repo"
 	"github.com/pilotmesh/pilot/test/testbed"
 )
 
@@ -29,24 +28,15 @@ const (
 // neighbours measures what the load of one namespace costs another one. pilot-discovery is a process of its own. One proxy connects, a
 // route changes and a certificate is renewed, first alone and then beside the load; the figures are ratios of medians.
 func neighbours(b *bench) error {
-	root, err := repo.Root()
-	if err != nil {
-		return err
-	}
 	dir, err := os.MkdirTemp("", "bench-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	binary, err := testbed.Build(b.ctx, root, "pilot-discovery", dir)
+	d, err := b.secured(dir)
 	if err != nil {
 		return err
 	}
-	d, err := testbed.NewDiscovery(binary, dir)
-	if err != nil {
-		return err
-	}
-	d.TLSOnly()
 	if _, err := d.Write("good.yaml", goodRoute(1)); err != nil {
 		return err
 	}
