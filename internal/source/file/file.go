@@ -130,7 +130,7 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	}
 }
 
-// cutWaits is how many times MaxWait a file that seems to be cut off must be unchanged before it loses objects.
+// cutWaits is how many times MaxWait a file whose last line does not end must be unchanged before an edit of its last policy counts.
 const cutWaits = 4
 
 // structural is a pseudo path in pending that stands for the structure of the tree: its directories and links.

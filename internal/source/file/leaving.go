@@ -7,18 +7,19 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 )
 
-// A file that is written in pieces has lost objects for some time. They stay in force until the file has been unchanged for so long that
-// it is taken for whole. Most changes wait for nothing, because a file that is written in one piece has none of the signs.
+// A file that is written in pieces has lost access policies for some time. They stay in force until the file has been unchanged for so
+// long that it is taken for whole. Other objects go at once: if some stayed beside the new versions of others, a route could refer to a
+// subset that its edited DestinationRule does not have any more.
 
-// waits are how long a file must have been unchanged before it loses objects.
+// waits are how long a file must have been unchanged before it loses access policies.
 type waits struct {
-	// cut is for objects of a file that seems to be cut off: its last object is missing.
+	// cut is for the edit of a policy at the end of a file whose last line does not end: its end may still be missing.
 	cut time.Duration
 	// policies is for access policies, however they are lost: their workloads would be open.
 	policies time.Duration
 }
 
-// leave keeps claims of the file in reserve that are no longer in the file, if it has not been unchanged for long enough; wait is how long it
+// leave keeps access policies in reserve that are no longer in the file, if it has not been unchanged for long enough; wait is how long it
 // must be, and 0 if nothing waits. An access policy at the end of a file that seems to be cut off may be cut off itself, so its version
 // before stays in force as well.
 func (f *file) leave(old *file, w waits, unchanged time.Duration) (wait time.Duration) {
@@ -41,17 +42,7 @@ func (f *file) leave(old *file, w waits, unchanged time.Duration) (wait time.Dur
 	cut := len(old.claims) > 0 && !named[old.claims[len(old.claims)-1].key]
 	f.holdLast(old, cut, w, until)
 	for _, c := range old.claims {
-		if !c.known() || named[c.key] {
-			continue
-		}
-		limit := time.Duration(0)
-		switch {
-		case c.key.GuardsAccess():
-			limit = w.policies
-		case cut:
-			limit = w.cut
-		}
-		if until(limit) {
+		if c.known() && c.key.GuardsAccess() && !named[c.key] && until(w.policies) {
 			named[c.key] = true
 			f.claims = append(f.claims, c.reserved())
 		}

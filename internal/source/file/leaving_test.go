@@ -118,9 +118,10 @@ func TestPolicyFileIsWrittenAnew(t *testing.T) {
 	w.until("the first file counts", w.denies("a", "/p"))
 }
 
-// TestOrdinaryObjectIsRemoved: objects that are no policies do not wait for the time of policies.
+// TestOrdinaryObjectIsRemoved: objects that are no policies wait for nothing, wherever they were in the file and in whichever way it is
+// edited: one that stays beside edited neighbours may refer to what these do not have any more.
 func TestOrdinaryObjectIsRemoved(t *testing.T) {
-	w := openWith(t, file.Options{PolicyWait: long}, map[string]string{"a.yaml": entries("a", "b", "c")})
+	w := openWith(t, file.Options{Quiet: time.Millisecond, MaxWait: long, PolicyWait: long}, map[string]string{"a.yaml": entries("a", "b", "c")})
 	write(t, w.path("a.yaml"), entries("a", "c"))
 	w.until("b is gone", w.has("a", "c"))
 	write(t, w.path("a.yaml"), entries("a"))

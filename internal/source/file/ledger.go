@@ -20,7 +20,7 @@ import (
 //     use is kept, unless another claim has a version.
 //   - If a document does not even identify its object, the earlier claims of its file that are no longer in the file are kept in
 //     reserve. A reserve is used only while no other claim has a version.
-//   - An object without claims and reserves is removed. If a file loses objects, as one does that is being written in pieces, some of them
+//   - An object without claims and reserves is removed. If a file loses access policies, as one does that is being written in pieces, they
 //     stay in reserve until the file has been unchanged for some time; see leave.
 //   - An access policy whose document is invalid, and that has no known version, not even from an earlier run, is replaced by a
 //     substitute that denies.
