@@ -113,19 +113,6 @@ func (a *authority) revoke(certs ...*x509.Certificate) {
 	a.write("ca-crl.pem", "X509 CRL", list(a.revokedByRoot, a.root, a.rootKey), list(a.revokedByOwn, a.between, a.ownKey))
 }
 
-// ends waits until a stream ends.
-func ends(t *testing.T, what string, s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient) {
-	t.Helper()
-	var err error
-	for err == nil {
-		_, err = s.Recv() // until the test's context ends
-	}
-	// Canceled: gRPC ended the stream for its canceled context before its connection was closed.
-	if code := status.Code(err); code != codes.Unauthenticated && code != codes.Unavailable && code != codes.Canceled {
-		t.Errorf("%s: the stream ended with %v", what, err)
-	}
-}
-
 // TestRevocation: when a certificate is revoked, or one that vouches for it, the streams of its connections end, and its holder is let in by
 // no connection: not for a certificate, not with a token beside it. Another workload is not affected.
 func TestRevocation(t *testing.T) {
