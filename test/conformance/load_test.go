@@ -161,35 +161,34 @@ func (s *scene) leavesNothing(streams int, use func(*client.Client)) {
 	s.fence(bystander)
 }
 
-// settle waits until the server has cleaned up, and returns its goroutines and its heap in use after its collector has run.
-func (s *scene) settle(goroutines float64) (now, heap float64) {
+// settle waits until the server has cleaned up, and returns the lowest number of its goroutines that it has seen, and its heap in use
+// after its collector has run. The lowest, because the connection that reads the metric has goroutines of its own that come and go.
+func (s *scene) settle(goroutines float64) (lowest, heap float64) {
 	s.Helper()
-	ending, cancel := within(patience)
-	defer cancel()
-	last, same := -1.0, 0
+	ending, cancelEnding := within(patience)
+	defer cancelEnding()
+	lowest, same := math.Inf(1), 0
 	_ = testbed.Until(ending, "goroutines to end", func(context.Context) error { // the caller judges
-		now = s.server.metric("go_goroutines")
-		// The connection that reads the metric, and timers, have goroutines that come and go.
-		if math.Abs(now-last) <= 3 {
-			same++
+		now := s.server.metric("go_goroutines")
+		if now < lowest {
+			lowest, same = now, 0
 		} else {
-			same = 0
+			same++
 		}
-		last = now
-		if same < 20 || goroutines > 0 && now > goroutines+10 {
+		if same < 20 || goroutines > 0 && lowest > goroutines+10 {
 			return fmt.Errorf("%g goroutines", now)
 		}
 		return nil
 	})
 	// Twice, because pools give back what they hold at the second run.
-	ctx, cancelHeap := within(patience)
-	defer cancelHeap()
+	ctx, cancel := within(patience)
+	defer cancel()
 	for range 2 {
 		_, err := s.server.Get(ctx, "/debug/pprof/heap?gc=1")
 		s.must(err)
 	}
 	heap = s.server.metric("go_memstats_heap_alloc_bytes")
-	return now, heap
+	return lowest, heap
 }
 
 // loadNeverReadsClosed: a client that was sent more than it takes loses its stream.
