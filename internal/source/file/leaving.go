@@ -11,7 +11,7 @@ import (
 // long that it is taken for whole. Other objects go at once: if some stayed beside the new versions of others, a route could refer to a
 // subset that its edited DestinationRule does not have any more.
 
-// waits are how long a file must have been unchanged before it loses access policies.
+// waits are how long a file must have been unchanged before an access policy is lost or replaced.
 type waits struct {
 	// cut is for the edit of a policy at the end of a file whose last line does not end: its end may still be missing.
 	cut time.Duration
