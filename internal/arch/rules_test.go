@@ -76,7 +76,7 @@ var flow = []struct{ pkg, imports string }{
 	{"status", "api live omap state xds/class xds/push xds/server"},
 	{"impersonation", "api identity kube state xds/push"},
 	{"allocate", "api omap view/allocation xds/push"},
-	{"jwks", "api fair safedial source state xds/push"},
+	{"jwks", "api fair omap safedial source state xds/push"},
 	{"permission", "api fair kube omap source state xds/push xds/resource xds/secret"},
 	{"register", "api kube omap source state view/registration xds/push"},
 	{"cluster", "api identity register source/kept state status view/registration"},

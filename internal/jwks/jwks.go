@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/fair"
+	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/xds/push"
@@ -60,9 +61,19 @@ type Fetcher struct {
 	known   map[state.KeySource]*entry
 	results chan result
 	running int
-	// owners are the namespaces that want a key set, and places the places for fetches that namespaces have.
+	// wanted are the key sets that were wanted when the fetcher last looked, owners the namespaces that want a key set, and places the
+	// places for fetches that namespaces have.
+	wanted omap.Map[state.WantedKeySet, omap.Unit]
 	owners map[state.KeySource][]string
 	places fair.Running
+	// due are the key sets to be fetched as soon as there are places, in order.
+	due []dueSet
+}
+
+// dueSet is a key set whose fetch is due.
+type dueSet struct {
+	source state.KeySource
+	*entry
 }
 
 // entry is what is known of a key set.
@@ -90,10 +101,8 @@ func (f *Fetcher) Run(ctx context.Context) {
 	defer fetches.Wait()
 	look := time.NewTicker(period)
 	defer look.Stop()
+	f.look(ctx)
 	for {
-		if wanted, err := f.wanted(ctx); err == nil {
-			f.follow(wanted)
-		}
 		f.start(ctx, &fetches)
 		select {
 		case <-ctx.Done():
@@ -101,29 +110,28 @@ func (f *Fetcher) Run(ctx context.Context) {
 		case r := <-f.results:
 			f.finish(r)
 		case <-f.Changed:
+			f.look(ctx)
 		case <-look.C:
+			f.look(ctx)
+			f.queue()
 		}
 	}
 }
 
-// wanted returns the key sets that are wanted, in order, and notes the namespaces that want them.
-func (f *Fetcher) wanted(ctx context.Context) (list []state.KeySource, err error) {
-	owners, err := push.Look(ctx, f.Mesh, func(v *push.View) map[state.KeySource][]string {
-		r, owners := v.Graph.Glance(), map[state.KeySource][]string{}
-		for k := range v.Tables.Security.WantedKeys.Group(r, struct{}{}).All() {
-			list = append(list, k)
-			for object := range v.Tables.Security.KeySources.Group(r, k).All() {
-				if !slices.Contains(owners[k], object.Namespace) {
-					owners[k] = append(owners[k], object.Namespace)
-				}
-			}
-		}
-		return owners
+// look follows the key sets that are wanted, if they are others than before. The loop of the mesh only hands out a map, so the number
+// of key sets costs nobody else anything.
+func (f *Fetcher) look(ctx context.Context) {
+	wanted, err := push.Look(ctx, f.Mesh, func(v *push.View) omap.Map[state.WantedKeySet, omap.Unit] {
+		return v.Tables.Security.WantedKeys.Group(v.Graph.Glance(), struct{}{})
 	})
-	if err == nil {
-		f.owners = owners
+	if err == nil && !wanted.Same(f.wanted) {
+		f.wanted = wanted
+		list := make([]state.WantedKeySet, 0, wanted.Len())
+		for k := range wanted.All() {
+			list = append(list, k)
+		}
+		f.follow(list)
 	}
-	return list, err
 }
 
 // ownersOf are the namespaces that want a key set.
@@ -142,20 +150,22 @@ const (
 
 // follow forgets key sets that no policy wants any more, and notes new ones. Of more than maxSets, the fetched ones stay, and each
 // namespace gets its share.
-func (f *Fetcher) follow(wanted []state.KeySource) {
+func (f *Fetcher) follow(wanted []state.WantedKeySet) {
 	var events []source.Event
-	still := make(map[state.KeySource]bool, len(wanted))
+	f.owners = map[state.KeySource][]string{}
 	var wants []fair.Want[state.KeySource]
+	var sources []state.KeySource // each once
 	for _, k := range wanted {
-		still[k] = true
-		for _, namespace := range f.ownersOf(k) {
-			wants = append(wants, fair.Want[state.KeySource]{Namespace: namespace, Thing: k})
+		if f.owners[k.KeySource] == nil {
+			sources = append(sources, k.KeySource)
 		}
+		f.owners[k.KeySource] = append(f.owners[k.KeySource], k.Namespace)
+		wants = append(wants, fair.Want[state.KeySource]{Namespace: k.Namespace, Thing: k.KeySource})
 	}
 	granted := fair.Grant(wants, fair.Bounds{Total: maxSets, Share: shareOfSets}, func(k state.KeySource) bool {
 		return f.known[k] != nil && !f.known[k].excess
 	})
-	for _, k := range wanted {
+	for _, k := range sources {
 		e := f.known[k]
 		isNew := e == nil
 		if isNew {
@@ -175,12 +185,13 @@ func (f *Fetcher) follow(wanted []state.KeySource) {
 		}
 	}
 	for k := range f.known {
-		if !still[k] {
+		if f.owners[k] == nil {
 			delete(f.known, k)
 			events = append(events, state.KeySetEvent(k, nil))
 		}
 	}
 	f.apply(events)
+	f.queue()
 }
 
 func (f *Fetcher) apply(events []source.Event) {
@@ -190,22 +201,34 @@ func (f *Fetcher) apply(events []source.Event) {
 	}
 }
 
-// start starts the fetches that are due.
-func (f *Fetcher) start(ctx context.Context, fetches *sync.WaitGroup) {
+// queue lists the key sets whose fetches are due, new ones first. It is called when there are new ones, and once per period: not after each
+// fetch, because a namespace may want a thousand sets that fail at once.
+func (f *Fetcher) queue() {
 	now := time.Now()
-	var due []state.KeySource
+	f.due = f.due[:0]
 	for k, e := range f.known {
 		if !e.fetching && !e.excess && !now.Before(e.next) {
-			due = append(due, k)
+			f.due = append(f.due, dueSet{k, e})
 		}
 	}
-	slices.SortFunc(due, func(a, b state.KeySource) int { // new ones go first
-		return cmp.Or(f.known[a].next.Compare(f.known[b].next), a.Compare(b))
+	slices.SortFunc(f.due, func(a, b dueSet) int {
+		return cmp.Or(a.next.Compare(b.next), a.source.Compare(b.source))
 	})
-	for _, k := range due {
-		e, namespaces := f.known[k], slices.Clone(f.ownersOf(k))
+}
+
+// start starts the fetches that are due, as far as their namespaces have places.
+func (f *Fetcher) start(ctx context.Context, fetches *sync.WaitGroup) {
+	waiting := f.due[:0]
+	for _, one := range f.due {
+		k, e := one.source, one.entry
+		if f.running == maxFetches {
+			waiting = append(waiting, one)
+			continue
+		}
+		namespaces := slices.Clone(f.ownersOf(k))
 		slices.SortStableFunc(namespaces, func(a, b string) int { return cmp.Compare(f.places.Of(a), f.places.Of(b)) })
 		if !f.places.Start(namespaces[0], maxFetches-f.running) {
+			waiting = append(waiting, one)
 			continue
 		}
 		e.fetching = true
@@ -219,6 +242,7 @@ func (f *Fetcher) start(ctx context.Context, fetches *sync.WaitGroup) {
 			f.results <- r // has room for all that run
 		})
 	}
+	f.due = waiting
 }
 
 // finish takes in a result.

@@ -85,7 +85,7 @@ func TestLastGoodKept(t *testing.T) {
 	var sent events
 	k := state.KeySource{URL: "https://a.example/keys"}
 	f := &Fetcher{Sink: &sent, Log: slog.New(slog.DiscardHandler), known: map[state.KeySource]*entry{}}
-	f.follow([]state.KeySource{k})
+	f.follow([]state.WantedKeySet{{KeySource: k}})
 	finish := func(r result) state.KeySet {
 		f.running++
 		r.source = k
@@ -123,9 +123,9 @@ func TestLastGoodKept(t *testing.T) {
 func TestBounds(t *testing.T) {
 	var sent events
 	f := &Fetcher{Sink: &sent, known: map[state.KeySource]*entry{}}
-	var wanted []state.KeySource
+	var wanted []state.WantedKeySet
 	for i := range 10000 {
-		wanted = append(wanted, state.KeySource{URL: fmt.Sprintf("https://a.example/%d", i)})
+		wanted = append(wanted, state.WantedKeySet{KeySource: state.KeySource{URL: fmt.Sprintf("https://a.example/%d", i)}})
 	}
 	f.follow(wanted)
 	fetched := 0
@@ -140,14 +140,10 @@ func TestBounds(t *testing.T) {
 }
 
 // sources are the key sets of a namespace, with its name in their addresses.
-func sources(f *Fetcher, base, namespace string, count int) (list []state.KeySource) {
-	if f.owners == nil {
-		f.owners = map[state.KeySource][]string{}
-	}
+func sources(base, namespace string, count int) (list []state.WantedKeySet) {
 	for i := range count {
 		k := state.KeySource{URL: fmt.Sprintf("%s/%s/%d", base, namespace, i), Timeout: time.Minute}
-		f.owners[k] = []string{namespace}
-		list = append(list, k)
+		list = append(list, state.WantedKeySet{KeySource: k, Namespace: namespace})
 	}
 	return list
 }
@@ -157,23 +153,23 @@ func sources(f *Fetcher, base, namespace string, count int) (list []state.KeySou
 func TestShareOfSets(t *testing.T) {
 	var sent events
 	f := &Fetcher{Sink: &sent, known: map[state.KeySource]*entry{}}
-	many := sources(f, "https://x.example", "aaa", 2*maxSets)
-	bank := sources(f, "https://x.example", "bank", 2*shareOfSets)
-	late := sources(f, "https://x.example", "zoo", shareOfSets)
+	many := sources("https://x.example", "aaa", 2*maxSets)
+	bank := sources("https://x.example", "bank", 2*shareOfSets)
+	late := sources("https://x.example", "zoo", shareOfSets)
 	f.follow(bank)
 	f.follow(append(many, bank...))
 	f.follow(slices.Concat(many, bank, late))
 	for _, k := range slices.Concat(bank, late) {
-		if f.known[k].excess {
+		if f.known[k.KeySource].excess {
 			t.Fatalf("%s is not fetched", k.URL)
 		}
 	}
 	last := many[len(many)-1]
-	if e := f.known[last]; !e.excess || e.set.Failure != tooMany {
+	if e := f.known[last.KeySource]; !e.excess || e.set.Failure != tooMany {
 		t.Errorf("the last of too many: %+v", e)
 	}
-	f.follow(slices.Concat([]state.KeySource{last}, bank, late))
-	if e := f.known[last]; e.excess || e.set.Failure != waiting || !e.next.IsZero() {
+	f.follow(slices.Concat([]state.WantedKeySet{last}, bank, late))
+	if e := f.known[last.KeySource]; e.excess || e.set.Failure != waiting || !e.next.IsZero() {
 		t.Errorf("when there is room: %+v", e)
 	}
 }
@@ -190,15 +186,14 @@ func TestSlowServers(t *testing.T) {
 	var fetches sync.WaitGroup
 	defer fetches.Wait()
 	defer cancel()
-	slow := slices.Concat(sources(f, s.URL+"/slow", "aaa", 64), sources(f, s.URL+"/slow", "bbb", 64))
+	slow := slices.Concat(sources(s.URL+"/slow", "aaa", 64), sources(s.URL+"/slow", "bbb", 64))
 	f.follow(slow)
 	f.start(ctx, &fetches)
 	if f.running >= maxFetches {
 		t.Fatalf("two namespaces have all %d places", f.running)
 	}
 	good := state.KeySource{URL: s.URL + "/keys"}
-	f.owners[good] = []string{"zoo", "aaa"}
-	f.follow(append(slow, good))
+	f.follow(append(slow, state.WantedKeySet{KeySource: good, Namespace: "zoo"}, state.WantedKeySet{KeySource: good, Namespace: "aaa"}))
 	f.start(ctx, &fetches)
 	if !f.known[good].fetching {
 		t.Fatal("the keys of another namespace wait")

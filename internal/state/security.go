@@ -38,10 +38,8 @@ type Security struct {
 	Providers store.Table[string, *meshconfig.MeshConfig_ExtensionProvider]
 	// KeySets are the key sets that were fetched, or that could not be, by what names them.
 	KeySets store.Table[KeySource, KeySet]
-	// KeySources lists the RequestAuthentications that need a key set to be fetched.
-	KeySources store.Index[KeySource, api.Key]
-	// WantedKeys lists, under the empty key, what must be fetched.
-	WantedKeys store.Index[struct{}, KeySource]
+	// WantedKeys lists, under the empty key, the key sets that must be fetched.
+	WantedKeys store.Index[struct{}, WantedKeySet]
 }
 
 // AuthorizationPolicy is an AuthorizationPolicy.
@@ -103,11 +101,23 @@ func (k KeySource) Compare(o KeySource) int {
 
 // AppendTo appends an unambiguous form.
 func (k KeySource) AppendTo(b []byte) []byte {
-	for _, text := range []string{k.URL, k.Issuer} {
-		b = append(append(strconv.AppendInt(b, int64(len(text)), 10), ' '), text...)
-	}
-	return appendInt(b, int64(k.Timeout))
+	b = append(appendInt(b, int64(len(k.URL))), k.URL...)
+	return appendInt(append(appendInt(b, int64(len(k.Issuer))), k.Issuer...), int64(k.Timeout))
 }
+
+// WantedKeySet is a key set that RequestAuthentications of a namespace need.
+type WantedKeySet struct {
+	KeySource
+	Namespace string
+}
+
+// Compare orders by key set, then namespace.
+func (k WantedKeySet) Compare(o WantedKeySet) int {
+	return cmp.Or(k.KeySource.Compare(o.KeySource), cmp.Compare(k.Namespace, o.Namespace))
+}
+
+// AppendTo appends an unambiguous form.
+func (k WantedKeySet) AppendTo(b []byte) []byte { return append(k.KeySource.AppendTo(b), k.Namespace...) }
 
 // Shown returns where the key set comes from, as it may be logged: without credentials and query.
 func (k KeySource) Shown() string {
@@ -230,14 +240,9 @@ func (t *Tables) defineSecurity(db *store.DB) {
 	s.Providers = store.NewTable[string](db, "authorizationProviders", func(a, b *meshconfig.MeshConfig_ExtensionProvider) bool { return proto.Equal(a, b) })
 	s.KeySets = store.NewTable[KeySource](db, "keySets", same[KeySet])
 	s.KeySets.OmitFromJournal()
-	s.KeySources = store.NewIndex(s.Authentications, "keySources", func(k api.Key, a *RequestAuthentication, add func(KeySource, api.Key)) {
+	s.WantedKeys = store.NewIndex(s.Authentications, "wantedKeys", func(k api.Key, a *RequestAuthentication, add func(struct{}, WantedKeySet)) {
 		for source := range t.sources(a) {
-			add(source, k)
-		}
-	})
-	s.WantedKeys = store.NewIndex(s.Authentications, "wantedKeys", func(_ api.Key, a *RequestAuthentication, add func(struct{}, KeySource)) {
-		for source := range t.sources(a) {
-			add(struct{}{}, source)
+			add(struct{}{}, WantedKeySet{source, k.Namespace})
 		}
 	})
 }
@@ -246,10 +251,8 @@ func (t *Tables) defineSecurity(db *store.DB) {
 func (t *Tables) sources(a *RequestAuthentication) map[KeySource]bool {
 	all := map[KeySource]bool{}
 	for _, rule := range a.Spec.GetJwtRules() {
-		if _, only, _ := t.FetchedByProxy(rule); only {
-			continue
-		}
-		if source, ok := KeySourceOf(rule); ok {
+		_, only, _ := t.FetchedByProxy(rule)
+		if source, ok := KeySourceOf(rule); ok && !only {
 			all[source] = true
 		}
 	}
@@ -259,16 +262,14 @@ func (t *Tables) sources(a *RequestAuthentication) map[KeySource]bool {
 func (t *Tables) splitAuthorizationPolicy(tx *store.Txn, o *api.Object, spec *security.AuthorizationPolicy) {
 	dry, _ := strconv.ParseBool(o.Annotations[api.DryRun])
 	t.Security.Authorizations.Set(tx, o.Key, &AuthorizationPolicy{Object: o.Key, Spec: spec, DryRun: dry, Hash: o.Hash})
-	t.Security.Selections.Set(tx, o.Key, Selection{
-		Labels: mesh.LabelsOf(spec.GetSelector().GetMatchLabels()), Targeted: spec.TargetRef != nil || len(spec.TargetRefs) > 0,
-	})
+	targeted := spec.TargetRef != nil || len(spec.TargetRefs) > 0
+	t.Security.Selections.Set(tx, o.Key, Selection{Labels: mesh.LabelsOf(spec.GetSelector().GetMatchLabels()), Targeted: targeted})
 }
 
 func (t *Tables) splitRequestAuthentication(tx *store.Txn, o *api.Object, spec *security.RequestAuthentication) {
 	t.Security.Authentications.Set(tx, o.Key, &RequestAuthentication{Object: o.Key, Spec: spec, Hash: o.Hash})
-	t.Security.Selections.Set(tx, o.Key, Selection{
-		Labels: mesh.LabelsOf(spec.GetSelector().GetMatchLabels()), Targeted: spec.TargetRef != nil || len(spec.TargetRefs) > 0,
-	})
+	targeted := spec.TargetRef != nil || len(spec.TargetRefs) > 0
+	t.Security.Selections.Set(tx, o.Key, Selection{Labels: mesh.LabelsOf(spec.GetSelector().GetMatchLabels()), Targeted: targeted})
 }
 
 // writeProviders replaces the extension providers that decide about requests.

@@ -23,6 +23,7 @@ type apartTask struct {
 	Clients   *clientsTask
 	Arrivals  *arrivalsTask
 	Residents *residentsTask
+	Hostile   *hostileTask
 }
 
 // process is this program once more, with a task.
@@ -100,6 +101,8 @@ func runApart(ctx context.Context, task string) error {
 		return t.Arrivals.run(ctx, os.Stdin, os.Stdout)
 	case t.Residents != nil:
 		return t.Residents.run(ctx, os.Stdin, os.Stdout)
+	case t.Hostile != nil:
+		return t.Hostile.run(ctx, os.Stdin, os.Stdout)
 	}
 	return errors.New(apartEnv + " names no task")
 }

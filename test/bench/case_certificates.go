@@ -146,7 +146,7 @@ func newcomers(d *testbed.Discovery, round int) ([]*newcomer, error) {
 }
 
 // newNewcomer is the agent of an account.
-func newNewcomer(d *testbed.Discovery, namespace, account string) (*newcomer, error) {
+func newNewcomer(d *testbed.Discovery, namespace, account string, options ...grpc.DialOption) (*newcomer, error) {
 	roots, err := os.ReadFile(filepath.Join(d.StateDir, "root-cert.pem"))
 	if err != nil {
 		return nil, err
@@ -170,7 +170,7 @@ func newNewcomer(d *testbed.Discovery, namespace, account string) (*newcomer, er
 		return nil, err
 	}
 	a.csr = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
-	a.conn, err = grpc.NewClient(d.Secure, grpc.WithTransportCredentials(a.credentials))
+	a.conn, err = grpc.NewClient(d.Secure, append(options, grpc.WithTransportCredentials(a.credentials))...)
 	return a, err
 }
 

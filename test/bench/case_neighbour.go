@@ -2,11 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -16,13 +15,6 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/test/testbed"
-)
-
-// What one namespace does at the same time, against the work of another one.
-const (
-	hostileBlocks, hostileIssuers, hostileSecrets = 300, 2000, 3000
-	hostileCallers, hostileStreams, hostileWants  = 16, 40, 20_000
-	hostileMetadata                               = 300 << 10 // bytes of labels
 )
 
 // neighbours measures what the load of one namespace costs another one. pilot-discovery is a process of its own. One proxy connects, a
@@ -48,13 +40,15 @@ func neighbours(b *bench) error {
 	if err != nil {
 		return err
 	}
-	stop, err := burden(b.ctx, d)
+	load, err := b.apart(apartTask{Hostile: &hostileTask{Server: d.Secure, ConfigDir: d.ConfigDir, StateDir: d.StateDir}})
 	if err != nil {
 		return err
 	}
+	if err := load.expect(saysReady); err != nil {
+		return errors.Join(err, load.end())
+	}
 	beside, err := b.work(d, "beside")
-	stop()
-	if err != nil {
+	if err = errors.Join(err, load.end()); err != nil {
 		return err
 	}
 	for name, ms := range alone {
@@ -90,7 +84,7 @@ func (b *bench) work(d *testbed.Discovery, phase string) (map[string]float64, er
 	if err != nil {
 		return nil, err
 	}
-	for i := range b.reps(30) {
+	for i := range b.reps(300) {
 		one, err := newNewcomer(d, "good", fmt.Sprint("proxy-", phase, i))
 		if err != nil {
 			return nil, err
@@ -165,96 +159,4 @@ func takeAnswer(stream adsStream) error {
 		return err
 	}
 	return stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: got.GetTypeUrl(), ResponseNonce: got.GetNonce()})
-}
-
-// burden starts everything that one namespace can do, and returns when it is under way. What is refused is tried again.
-func burden(ctx context.Context, d *testbed.Discovery) (stop func(), err error) {
-	if _, err := d.Write("evil.yaml", evilObjects(0)); err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var group sync.WaitGroup
-	again := func(every time.Duration, do func(n int)) {
-		group.Go(func() {
-			tick := time.NewTicker(every)
-			defer tick.Stop()
-			for n := 0; ctx.Err() == nil; n++ {
-				do(n)
-				select {
-				case <-tick.C:
-				case <-ctx.Done():
-				}
-			}
-		})
-	}
-	again(2*time.Second, func(n int) { _, _ = d.Write("evil.yaml", evilObjects(n)) })
-	for i := range hostileCallers {
-		again(5*time.Millisecond, func(n int) { invent(ctx, d, fmt.Sprintf("caller-%d-%d", i, n)) })
-	}
-	for i := range hostileStreams {
-		again(time.Second, func(n int) { demand(ctx, d, i, n) })
-	}
-	return func() { cancel(); group.Wait() }, nil
-}
-
-// evilObjects are wide blocks and issuers whose keys never come.
-func evilObjects(generation int) string {
-	var text strings.Builder
-	for i := range hostileBlocks {
-		fmt.Fprintf(&text, `---
-apiVersion: networking.istio.io/v1
-kind: ServiceEntry
-metadata: {name: block-%d, namespace: evil, labels: {generation: "%d"}}
-spec: {hosts: [block-%d.evil.test], addresses: ["0.0.0.0/%d"], resolution: NONE, exportTo: ["."], ports: [{number: %d, name: tcp, protocol: TCP}]}
-`, i, generation, i, i%8, 7000+i+generation%2)
-	}
-	for i := range hostileIssuers {
-		fmt.Fprintf(&text, `---
-apiVersion: security.istio.io/v1
-kind: RequestAuthentication
-metadata: {name: issuer-%d, namespace: evil}
-spec: {jwtRules: [{issuer: "i-%d", jwksUri: "https://198.51.100.%d/keys-%d", timeout: 60s}]}
-`, i, i, i%250, i)
-	}
-	return text.String()
-}
-
-// invent asks for a certificate with an invented token.
-func invent(ctx context.Context, d *testbed.Discovery, account string) {
-	a, err := newNewcomer(d, "evil", account)
-	if err != nil {
-		return
-	}
-	defer a.conn.Close()
-	a.token = a.token[:len(a.token)-4] + "AAAA"
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	_ = a.certify(ctx) // it is refused
-}
-
-// demand opens streams with all that a stream may want: labels, Secrets and endpoints without end.
-func demand(ctx context.Context, d *testbed.Discovery, stream, n int) {
-	a, err := newNewcomer(d, "evil", fmt.Sprint("proxy-", stream))
-	if err != nil {
-		return
-	}
-	defer a.conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	labels := map[string]any{"app": "evil", "generation": fmt.Sprint(n)}
-	kind, prefix, count := resource.Endpoint.URL(), "outbound|80||want-", hostileWants
-	switch stream % 3 {
-	case 0:
-		labels["long"] = strings.Repeat("x", hostileMetadata)
-	case 1:
-		kind, prefix, count = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret", "kubernetes://secret-", hostileSecrets
-	}
-	names := make([]string, count)
-	for i := range names {
-		names[i] = fmt.Sprint(prefix, stream, "-", i)
-	}
-	s, err := a.open(ctx, labels, kind, names...)
-	for err == nil {
-		err = takeAnswer(s) // until it is refused, or the time is over
-	}
 }

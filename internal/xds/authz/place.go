@@ -113,12 +113,18 @@ type verification struct {
 func verify(list []issuer) (map[string]*jwtv3.JwtProvider, *jwtv3.JwtRequirement) {
 	v := &verification{providers: map[string]*jwtv3.JwtProvider{}}
 	where := placesOf(list)
+	inPlace := map[place][]int{}
+	for i := range where {
+		for _, at := range where[i] {
+			inPlace[at] = append(inPlace[at], i)
+		}
+	}
 	done := make([]bool, len(list))
 	for i := range list {
 		if done[i] {
 			continue
 		}
-		group := related(where, i)
+		group := related(where, inPlace, i)
 		for _, j := range group {
 			done[j] = true
 		}
@@ -127,14 +133,21 @@ func verify(list []issuer) (map[string]*jwtv3.JwtProvider, *jwtv3.JwtRequirement
 	return v.providers, allOf(v.all)
 }
 
-// related returns all issuers that share a place with a given one, directly or through other issuers.
-func related(where [][]place, first int) []int {
-	group := []int{first}
+// related returns all issuers that share a place with a given one, directly or through other issuers. inPlace lists the issuers of each
+// place. It reads each place once, because one namespace may name thousands of issuers that share the default places.
+func related(where [][]place, inPlace map[place][]int, first int) []int {
+	group, member, read := []int{first}, map[int]bool{first: true}, map[place]bool{}
 	for next := 0; next < len(group); next++ {
-		for i := range where {
-			common := slices.ContainsFunc(where[i], func(at place) bool { return slices.Contains(where[group[next]], at) })
-			if common && !slices.Contains(group, i) {
-				group = append(group, i)
+		for _, at := range where[group[next]] {
+			if read[at] {
+				continue
+			}
+			read[at] = true
+			for _, i := range inPlace[at] {
+				if !member[i] {
+					member[i] = true
+					group = append(group, i)
+				}
 			}
 		}
 	}
