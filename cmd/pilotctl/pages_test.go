@@ -15,6 +15,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
@@ -77,8 +78,8 @@ func known(t *testing.T) http.Handler {
 	}
 	graph.Commit(func(tx *store.Txn) {
 		tables.Apply(tx, batch)
-		warming := state.ResourceKey{Type: uint8(resource.Endpoint), Name: "outbound|80||reviews"}
-		tables.Warming.Set(tx, web+"-1", state.Warming{Resources: []state.ResourceKey{warming}, More: []uint8{warming.Type}})
+		warming := connected.ResourceKey{Type: uint8(resource.Endpoint), Name: "outbound|80||reviews"}
+		tables.Warming.Set(tx, web+"-1", connected.Warming{Resources: []connected.ResourceKey{warming}, More: []uint8{warming.Type}})
 		tables.Positions.Set(tx, reviews, api.Position{File: "mesh.yaml", Line: 3})
 		for id, namespace := range map[string]string{web: "shop", bank: "bank"} {
 			tables.Proxies.Set(tx, id+"-1", &proxy.Proxy{ID: id, Namespace: namespace, Role: proxy.Sidecar, Version: "1.31.0"})

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
@@ -117,7 +117,7 @@ type stream struct {
 	server.Status
 	connection string
 	proxy      *proxy.Proxy // nil before the first request was taken in
-	warming    state.Warming
+	warming    connected.Warming
 	held       []class.ActiveRejection
 }
 

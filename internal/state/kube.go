@@ -9,6 +9,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/kube"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
@@ -45,7 +46,7 @@ type Kube struct {
 	// cluster. There is no row before a Secret was looked for. Rows of this table are in no journal and on no page.
 	Secrets store.Table[api.Key, *kube.Secret]
 	// SecretReaders says of the accounts whose proxies ask for Secrets whether they may read those of their namespace.
-	SecretReaders store.Table[Account, Permission]
+	SecretReaders store.Table[connected.Account, Permission]
 }
 
 // ClusterAddress is an address of pods in a cluster.
@@ -118,7 +119,7 @@ func (t *Tables) defineKube(db *store.DB) {
 	k.Namespaces = store.NewTable[api.Key, *kube.Namespace](db, "namespaces", sameValue[*kube.Namespace])
 	k.Secrets = store.NewTable[api.Key, *kube.Secret](db, "secrets", sameValue[*kube.Secret])
 	k.Secrets.OmitFromJournal()
-	k.SecretReaders = store.NewTable[Account](db, "secretReaders", same[Permission])
+	k.SecretReaders = store.NewTable[connected.Account](db, "secretReaders", same[Permission])
 	k.SecretReaders.OmitFromJournal()
 }
 

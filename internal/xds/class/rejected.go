@@ -12,6 +12,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/view/registration"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/route"
@@ -26,7 +27,7 @@ type rejected struct {
 	resources query.Layers[classType, omap.Name, *resource.Resource]
 	pieces    query.Layers[classRoute, omap.Name, *resource.Piece]
 	shown     query.Query[classPart, omap.Hash]
-	by        query.Groups[All, state.Rejectable, rejecter]
+	by        query.Groups[All, connected.Rejectable, rejecter]
 	problems  query.Collection[All, api.Problem]
 }
 
@@ -45,14 +46,14 @@ type classRoute struct {
 // classPart names a part of what a class is to have: a resource, or a piece of one.
 type classPart struct {
 	class proxy.Class
-	state.Rejectable
+	connected.Rejectable
 }
 
 // rejectingConnection is a connection with everything that it rejected.
 type rejectingConnection struct {
 	connection string
 	class      omap.Hash
-	all        omap.Map[state.RejectedContent, omap.Unit]
+	all        omap.Map[connected.RejectedContent, omap.Unit]
 }
 
 // OutputName implements query.Output.
@@ -104,15 +105,15 @@ func (q *Queries) defineRejected(g *query.Graph) {
 			c, ok := q.Class.Get(r, connection)
 			return []rejectingConnection{{connection, c.Hash(), q.tables.RejectionsOf.Group(r, connection)}}, ok
 		}), func(_ All, connection omap.Name) string { return string(connection) })
-	x.by = query.GroupBy(g, "rejectedBy", connections, func(j rejectingConnection, add func(state.Rejectable, rejecter)) {
+	x.by = query.GroupBy(g, "rejectedBy", connections, func(j rejectingConnection, add func(connected.Rejectable, rejecter)) {
 		for k := range j.all.All() {
 			add(k.Rejectable, rejecter{j.class, k.Content, j.connection})
 		}
 	})
 	x.problems = query.Each(g, "rejections",
-		func(r *query.Reader, all All) omap.Map[state.Rejectable, omap.Unit] { return x.by.Keys(r, all) },
+		func(r *query.Reader, all All) omap.Map[connected.Rejectable, omap.Unit] { return x.by.Keys(r, all) },
 		query.Define(g, "rejected", slices.Equal[[]api.Problem], q.rejection),
-		func(_ All, k state.Rejectable) state.Rejectable { return k })
+		func(_ All, k connected.Rejectable) connected.Rejectable { return k })
 }
 
 // shownPart is the content of a part of what a class is to have. It is zero if there is no such part.
@@ -133,14 +134,14 @@ func (q *Queries) shownPart(r *query.Reader, k classPart) (omap.Hash, bool) {
 
 // rejection returns the problems about one rejectable, as long as a proxy that rejected content of it would be sent that
 // content again.
-func (q *Queries) rejection(r *query.Reader, k state.Rejectable) ([]api.Problem, bool) {
+func (q *Queries) rejection(r *query.Reader, k connected.Rejectable) ([]api.Problem, bool) {
 	first, others, ok := q.activeRejecters(r, k)
 	if !ok {
 		return nil, false
 	}
-	what := state.RejectedContent{Rejectable: k, Content: first.content}
+	what := connected.RejectedContent{Rejectable: k, Content: first.content}
 	objects, known := q.tables.Origins.Get(r, what)
-	row, ok := q.tables.Rejections.Get(r, state.RejectionKey{Connection: first.connection, RejectedContent: what})
+	row, ok := q.tables.Rejections.Get(r, connected.RejectionKey{Connection: first.connection, RejectedContent: what})
 	if !known || !ok {
 		return nil, false
 	}
@@ -169,7 +170,7 @@ func (q *Queries) rejection(r *query.Reader, k state.Rejectable) ([]api.Problem,
 
 // activeRejecters returns the first proxy that rejected what its class is to have of a rejectable, and whether there are
 // others.
-func (q *Queries) activeRejecters(r *query.Reader, k state.Rejectable) (first rejecter, others, ok bool) {
+func (q *Queries) activeRejecters(r *query.Reader, k connected.Rejectable) (first rejecter, others, ok bool) {
 	var of, shown omap.Hash // the class of the last rejecter, and what it shows
 	classes := 0
 	for j := range q.rejected.by.Group(r, All{}, k).All() {
@@ -196,11 +197,11 @@ func (q *Queries) activeRejecters(r *query.Reader, k state.Rejectable) (first re
 // acknowledge or request in vain, and faults.
 func (q *Queries) defineProblems(g *query.Graph, found query.Query[All, []state.Problems]) {
 	faults := query.Each(g, faultsName,
-		func(r *query.Reader, _ All) omap.Map[state.FaultKey, omap.Unit] {
+		func(r *query.Reader, _ All) omap.Map[connected.FaultKey, omap.Unit] {
 			return q.tables.FaultKeys.Group(r, struct{}{})
 		},
 		query.Define(g, faultsName, slices.Equal[[]api.Problem], q.fault),
-		func(_ All, k state.FaultKey) state.FaultKey { return k })
+		func(_ All, k connected.FaultKey) connected.FaultKey { return k })
 	unacknowledged := q.defineUnacknowledged(g)
 	q.Problems = query.DefineLayers(g, "allProblems", func(r *query.Reader, all All) []state.Problems {
 		sets, _ := found.Get(r, all)
@@ -215,7 +216,7 @@ const faultsName = "faults"
 func TellsFaults(query string) bool { return query == faultsName }
 
 // fault returns the problems about a cell that failed, one per object that it had read.
-func (q *Queries) fault(r *query.Reader, k state.FaultKey) ([]api.Problem, bool) {
+func (q *Queries) fault(r *query.Reader, k connected.FaultKey) ([]api.Problem, bool) {
 	row, ok := q.tables.Faults.Get(r, k)
 	if !ok {
 		return nil, false
@@ -236,7 +237,7 @@ func (q *Queries) fault(r *query.Reader, k state.FaultKey) ([]api.Problem, bool)
 	return list, true
 }
 
-func contentOf(s *resource.State, k state.Rejectable) omap.Hash {
+func contentOf(s *resource.State, k connected.Rejectable) omap.Hash {
 	now, ok := s.Get(resource.Type(k.Type), k.Name)
 	if !ok {
 		return omap.Hash{}
@@ -252,8 +253,8 @@ func contentOf(s *resource.State, k state.Rejectable) omap.Hash {
 
 // ActiveRejection is a rejection that still matters: the proxy would be sent the same content again.
 type ActiveRejection struct {
-	state.RejectedContent
-	state.Rejection
+	connected.RejectedContent
+	connected.Rejection
 	// Objects are those that the content is made of.
 	Objects []api.Key
 }
@@ -270,7 +271,7 @@ func (q *Queries) ActiveRejections(r *query.Reader, connection string) []ActiveR
 	}
 	var list []ActiveRejection
 	for k := range q.tables.RejectionsOf.Group(r, connection).All() {
-		row, ok := q.tables.Rejections.Get(r, state.RejectionKey{Connection: connection, RejectedContent: k})
+		row, ok := q.tables.Rejections.Get(r, connected.RejectionKey{Connection: connection, RejectedContent: k})
 		if ok && contentOf(s, k.Rejectable) == k.Content {
 			objects, _ := q.tables.Origins.Get(r, k)
 			list = append(list, ActiveRejection{k, row, objects})

@@ -29,6 +29,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/view/allocation"
 	"github.com/pilotmesh/pilot/internal/view/registration"
@@ -133,7 +134,7 @@ func New(tables *state.Tables, graph *query.Graph, q *classes.Queries, s Setting
 		settings: s, tables: tables, graph: graph, queries: q,
 		synced: make(chan struct{}), queue: newQueue(), registered: make(chan struct{}, 1),
 		conns: make(map[string]*connection), classes: make(map[proxy.Class]*class),
-		faults: faults{rows: make(map[query.ID]faultRow), cells: make(map[state.FaultKey][]query.ID)}, rejections: newRejectionIndex(),
+		faults: faults{rows: make(map[query.ID]faultRow), cells: make(map[connected.FaultKey][]query.ID)}, rejections: newRejectionIndex(),
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -30,7 +30,7 @@ const (
 type rejectionIndex struct {
 	nodes    map[string]*nodeRejections
 	byCount  byCount
-	contents map[state.RejectedContent]*content
+	contents map[connected.RejectedContent]*content
 	// total is the number of rejections.
 	total int
 	// lookups has each content whose objects must be looked up once, and some content that nobody rejects any more.
@@ -56,12 +56,12 @@ type nodeRejections struct {
 // rejection says that a connection rejected some content.
 type rejection struct {
 	conn *connection
-	what state.RejectedContent
+	what connected.RejectedContent
 }
 
 // originLookup is content whose objects must be looked up in the state of a class.
 type originLookup struct {
-	what  state.RejectedContent
+	what  connected.RejectedContent
 	class proxy.Class
 }
 
@@ -94,7 +94,7 @@ func (h *byCount) Pop() any {
 }
 
 func newRejectionIndex() *rejectionIndex {
-	return &rejectionIndex{nodes: make(map[string]*nodeRejections), contents: make(map[state.RejectedContent]*content)}
+	return &rejectionIndex{nodes: make(map[string]*nodeRejections), contents: make(map[connected.RejectedContent]*content)}
 }
 
 // toReplace returns the rejection that a further one of a node replaces; false if there is room.
@@ -170,18 +170,18 @@ func (x *rejectionIndex) nextLookup() (w originLookup, ok bool) {
 
 // pinReport is content that a proxy rejected with one reason.
 type pinReport struct {
-	what []state.RejectedContent
-	row  state.Rejection
+	what []connected.RejectedContent
+	row  connected.Rejection
 }
 
 // Pin implements server.Attachment. The objects from which the rejected content was made get a Problem while the class of the
 // proxy has that content. Of the reports that wait for the loop it keeps the last ones, up to maxOfNode rejections.
 func (c *Connection) Pin(list []protocol.Pin, reason string) {
 	l, conn := c.loop, c.conn
-	report := pinReport{row: state.Rejection{Proxy: conn.node, Reason: strings.TrimSpace(reason), At: time.Now()}}
+	report := pinReport{row: connected.Rejection{Proxy: conn.node, Reason: strings.TrimSpace(reason), At: time.Now()}}
 	for _, pin := range list[max(0, len(list)-maxOfNode):] {
-		rejectable := state.Rejectable{Type: uint8(pin.Type), Name: pin.Name, Piece: pin.Piece}
-		report.what = append(report.what, state.RejectedContent{Rejectable: rejectable, Content: pin.Rejected})
+		rejectable := connected.Rejectable{Type: uint8(pin.Type), Name: pin.Name, Piece: pin.Piece}
+		report.what = append(report.what, connected.RejectedContent{Rejectable: rejectable, Content: pin.Rejected})
 	}
 	if len(report.what) == 0 {
 		return
@@ -218,19 +218,19 @@ func (l *Loop) writeRejections(tx *store.Txn, conn *connection, reports []pinRep
 }
 
 // setRejection writes the row of a rejection. It replaces another row if there are too many.
-func (l *Loop) setRejection(tx *store.Txn, conn *connection, what state.RejectedContent, row state.Rejection) {
+func (l *Loop) setRejection(tx *store.Txn, conn *connection, what connected.RejectedContent, row connected.Rejection) {
 	if _, exists := conn.rejected[what]; !exists {
 		if oldest, full := l.rejections.toReplace(conn.node); full {
 			l.deleteRejection(tx, oldest)
 		}
 		l.rejections.add(rejection{conn, what})
 	}
-	l.tables.Rejections.Set(tx, state.RejectionKey{Connection: conn.id, RejectedContent: what}, row)
+	l.tables.Rejections.Set(tx, connected.RejectionKey{Connection: conn.id, RejectedContent: what}, row)
 }
 
 // deleteRejection deletes the row of a rejection, and the objects of its content if no other connection rejected it.
 func (l *Loop) deleteRejection(tx *store.Txn, r rejection) {
-	l.tables.Rejections.Delete(tx, state.RejectionKey{Connection: r.conn.id, RejectedContent: r.what})
+	l.tables.Rejections.Delete(tx, connected.RejectionKey{Connection: r.conn.id, RejectedContent: r.what})
 	if last := l.rejections.remove(r); last {
 		l.tables.Origins.Delete(tx, r.what)
 	}

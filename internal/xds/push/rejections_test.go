@@ -9,7 +9,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/meshtest"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/source"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -202,10 +202,10 @@ func TestHostileStream(t *testing.T) {
 // rejections, preferably of content that others rejected, too.
 func TestRejectionsAreReplacedFairly(t *testing.T) {
 	g := newRejectionIndex()
-	content := func(i int) state.RejectedContent {
-		return state.RejectedContent{Rejectable: state.Rejectable{Name: fmt.Sprint("c", i)}}
+	content := func(i int) connected.RejectedContent {
+		return connected.RejectedContent{Rejectable: connected.Rejectable{Name: fmt.Sprint("c", i)}}
 	}
-	reject := func(c *connection, what state.RejectedContent) (replaced rejection, full bool) {
+	reject := func(c *connection, what connected.RejectedContent) (replaced rejection, full bool) {
 		if replaced, full = g.toReplace(c.node); full {
 			g.remove(replaced)
 		}
@@ -213,7 +213,7 @@ func TestRejectionsAreReplacedFairly(t *testing.T) {
 		return replaced, full
 	}
 	join := func(node string) *connection {
-		return &connection{node: node, class: &class{}, rejected: map[state.RejectedContent]struct{}{}}
+		return &connection{node: node, class: &class{}, rejected: map[connected.RejectedContent]struct{}{}}
 	}
 	worst := join("worst")
 	reject(worst, content(1000)) // No other node rejects this content.

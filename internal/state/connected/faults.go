@@ -1,4 +1,4 @@
-package state
+package connected
 
 import (
 	"cmp"
@@ -22,7 +22,7 @@ func (k FaultKey) Compare(o FaultKey) int {
 
 // AppendTo appends an unambiguous form.
 func (k FaultKey) AppendTo(b []byte) []byte {
-	return append(append(appendInt(b, int64(len(k.Query))), k.Query...), k.Key...)
+	return append(append(appendLength(b, k.Query), k.Query...), k.Key...)
 }
 
 // Fault is a failure of a cell. It is a bug, not a mistake of a user.
@@ -36,7 +36,7 @@ func (f Fault) equal(o Fault) bool {
 	return f.Reason == o.Reason && f.Kept == o.Kept && slices.Equal(f.Objects, o.Objects)
 }
 
-func (t *Tables) defineFaults(db *store.DB) {
+func (t *Rows) defineFaults(db *store.DB) {
 	t.Faults = store.NewTable[FaultKey](db, "faults", Fault.equal)
 	t.FaultKeys = store.NewIndex(t.Faults, "faultKeys", func(k FaultKey, _ Fault, add func(struct{}, FaultKey)) {
 		add(struct{}{}, k)

@@ -1,4 +1,4 @@
-package state
+package connected
 
 import (
 	"cmp"
@@ -42,7 +42,7 @@ func (w Unacknowledged) equal(o Unacknowledged) bool {
 	return w.Proxy == o.Proxy && slices.Equal(w.Objects, o.Objects)
 }
 
-func (t *Tables) defineUnacknowledged(db *store.DB) {
+func (t *Rows) defineUnacknowledged(db *store.DB) {
 	t.Unacknowledged = store.NewTable[UnacknowledgedKey](db, "unacknowledged", Unacknowledged.equal)
 	t.UnacknowledgedBy = store.NewIndex(t.Unacknowledged, "unacknowledgedBy", func(k UnacknowledgedKey, _ Unacknowledged, add func(ResourceKey, omap.Name)) {
 		add(k.ResourceKey, omap.Name(k.Connection))

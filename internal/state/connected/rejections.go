@@ -1,4 +1,4 @@
-package state
+package connected
 
 import (
 	"bytes"
@@ -28,7 +28,7 @@ func (p Rejectable) Compare(o Rejectable) int {
 func (p Rejectable) AppendTo(b []byte) []byte {
 	b = append(b, p.Type)
 	for _, s := range []string{p.Name, p.Piece} {
-		b = append(appendInt(b, int64(len(s))), s...)
+		b = append(appendLength(b, s), s...)
 	}
 	return b
 }
@@ -64,7 +64,7 @@ type Rejection struct {
 
 func (r Rejection) equal(o Rejection) bool { return r.Proxy == o.Proxy && r.Reason == o.Reason }
 
-func (t *Tables) defineRejections(db *store.DB) {
+func (t *Rows) defineRejections(db *store.DB) {
 	t.Rejections = store.NewTable[RejectionKey](db, "rejections", Rejection.equal)
 	t.RejectionsOf = store.NewIndex(t.Rejections, "rejectionsOf", func(k RejectionKey, _ Rejection, add func(string, RejectedContent)) {
 		add(k.Connection, k.RejectedContent)

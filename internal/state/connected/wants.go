@@ -1,4 +1,4 @@
-package state
+package connected
 
 import (
 	"cmp"
@@ -30,6 +30,11 @@ type Want struct {
 // Account is a service account of a namespace.
 type Account struct{ Namespace, Name string }
 
+// Compare orders by namespace, then name.
+func (a Account) Compare(o Account) int {
+	return cmp.Or(cmp.Compare(a.Namespace, o.Namespace), cmp.Compare(a.Name, o.Name))
+}
+
 // Asked is a resource that some proxy of a service account asks for by name.
 type Asked struct {
 	ResourceKey
@@ -38,7 +43,7 @@ type Asked struct {
 
 // Compare orders by resource, then account.
 func (a Asked) Compare(o Asked) int {
-	return cmp.Or(a.ResourceKey.Compare(o.ResourceKey), cmp.Compare(a.By.Namespace, o.By.Namespace), cmp.Compare(a.By.Name, o.By.Name))
+	return cmp.Or(a.ResourceKey.Compare(o.ResourceKey), a.By.Compare(o.By))
 }
 
 // AppendTo appends an unambiguous form.
@@ -46,8 +51,8 @@ func (a Asked) AppendTo(b []byte) []byte {
 	return a.ResourceKey.AppendTo(append(append(append(append(b, a.By.Namespace...), 0), a.By.Name...), 0))
 }
 
-func (t *Tables) defineWants(db *store.DB) {
-	t.Wants = store.NewTable[WantKey](db, "wants", same[Want])
+func (t *Rows) defineWants(db *store.DB) {
+	t.Wants = store.NewTable[WantKey](db, "wants", func(a, b Want) bool { return a == b })
 	t.WantsOf = store.NewIndex(t.Wants, "wantsOf", func(k WantKey, _ Want, add func(string, ResourceKey)) {
 		add(k.Connection, k.ResourceKey)
 	})
@@ -62,5 +67,4 @@ func (t *Tables) defineWants(db *store.DB) {
 			add(struct{}{}, Asked{k.ResourceKey, w.Asker})
 		}
 	})
-	t.Wants.OmitFromJournal()
 }
