@@ -216,7 +216,7 @@ func (w *watcher) consequence() string {
 	if w.r.synced || w.t.listed || !w.t.guards() && !w.r.mustList(w.t) {
 		return ""
 	}
-	return "; until then the control plane is not ready, because it would open what these objects close"
+	return "; until then the control plane is not ready, because without these objects it may open what policies close"
 }
 
 // works resolves the problem of the kind: a watch has been accepted.
