@@ -28,6 +28,10 @@ type Kube struct {
 	HTTPAddresses store.Index[uint32, kube.ServiceAddress]
 	// SlicesAt lists the slices with an endpoint at an address that may be that of a pod which its service does not select.
 	SlicesAt store.Index[AddressIn, api.Key]
+	// Unselecting lists the Services of a namespace without a selector, which have the endpoints that somebody made by hand.
+	Unselecting store.Index[string, api.Key]
+	// SlicesNaming lists the slices that refer to a pod of their namespace, without those of the endpoint slice controller.
+	SlicesNaming store.Index[api.Key, api.Key]
 	// Pods are the pods; PodsAt lists those with an address, without those on the network of their node.
 	Pods   store.Table[api.Key, *kube.Pod]
 	PodsAt store.Index[ClusterAddress, api.Key]
@@ -84,6 +88,11 @@ func (t *Tables) defineKube(db *store.DB) {
 		}
 	})
 	k.Services = store.NewTable[api.Key, *kube.Service](db, "kubeServices", sameValue[*kube.Service])
+	k.Unselecting = store.NewIndex(k.Services, "unselecting", func(key api.Key, s *kube.Service, add func(string, api.Key)) {
+		if s.Selector.Empty() && s.Type != kube.ExternalName {
+			add(key.Namespace, key)
+		}
+	})
 	k.Slices = store.NewTable[api.Key, *kube.Slice](db, "slices", sameValue[*kube.Slice])
 	k.SlicesOf = store.NewIndex(k.Slices, "slicesOf", func(key api.Key, s *kube.Slice, add func(api.Key, api.Key)) {
 		add(api.Key{Kind: kube.KindService, Namespace: key.Namespace, Name: s.Service, Cluster: key.Cluster}, key)
@@ -93,6 +102,13 @@ func (t *Tables) defineKube(db *store.DB) {
 		for _, e := range s.Endpoints {
 			if e.Pod == "" || !s.Controlled {
 				add(AddressIn{key.Namespace, e.Address}, key)
+			}
+		}
+	})
+	k.SlicesNaming = store.NewIndex(k.Slices, "slicesNaming", func(key api.Key, s *kube.Slice, add func(api.Key, api.Key)) {
+		for _, e := range s.Endpoints {
+			if ns, pod := e.PodName(key.Namespace); !s.Controlled && pod != "" && ns == key.Namespace {
+				add(api.Key{Kind: kube.KindPod, Namespace: ns, Name: pod, Cluster: key.Cluster}, key)
 			}
 		}
 	})
@@ -197,7 +213,7 @@ func (t *Tables) applyNamespace(tx *store.Txn, e source.Event) {
 	was, _ := t.Kube.Namespaces.Peek(e.Key)
 	is, ok := e.Value.(*kube.Namespace)
 	write(tx, t.Kube.Namespaces, e.Key, is, ok)
-	if distribution(was) == distribution(is) {
+	if was.TrafficDistribution() == is.TrafficDistribution() {
 		return
 	}
 	for service := range t.Kube.Services.All() {
@@ -206,14 +222,6 @@ func (t *Tables) applyNamespace(tx *store.Txn, e source.Event) {
 			t.exposeServices(tx, service)
 		}
 	}
-}
-
-// distribution is the traffic distribution that a namespace sets for its Services; empty if it is nil.
-func distribution(n *kube.Namespace) string {
-	if n == nil {
-		return ""
-	}
-	return n.Distribution
 }
 
 // write sets a row, or deletes it if there is no value.
@@ -325,26 +333,17 @@ func (t *Tables) ServiceHost(k api.Key) string {
 	return mesh.FullHost(k.Name, k.Namespace, t.options.Domain)
 }
 
-// nearness returns which endpoints of a Service are preferred: by its annotation, its spec, or the annotation of its namespace. The
-// annotation "Any" of a Service overrides the namespace only.
+// nearness returns which endpoints of a Service are preferred: by its spec, its annotation, or the annotation of its namespace. Unknown
+// values do not count.
 func (t *Tables) nearness(k api.Key, s *kube.Service) mesh.Nearness {
 	if s.NodeLocal {
 		return mesh.OnlyNode
 	}
-	own, declared := mesh.ParseNearness(s.Annotation)
-	if own != mesh.Anywhere {
-		return own
-	}
-	if near, known := mesh.ParseNearness(s.Distribution); known {
-		return near
-	}
-	if declared {
-		return mesh.Anywhere
-	}
 	n, _ := t.Kube.Namespaces.Peek(namespaceKey(k.Cluster, k.Namespace))
-	if n == nil {
-		return mesh.Anywhere
+	for _, text := range []string{s.Distribution, s.Annotation, n.TrafficDistribution()} {
+		if near, known := mesh.ParseNearness(text); known {
+			return near
+		}
 	}
-	near, _ := mesh.ParseNearness(n.Distribution)
-	return near
+	return mesh.Anywhere
 }

@@ -222,10 +222,11 @@ func readEndpoint(e *mesh.Endpoint, w *networking.WorkloadEntry, labels map[stri
 		e.Labels = mesh.LabelsOf(all)
 	}
 	e.Locality, e.Network, e.MeshTLS = mesh.ParseLocality(w.Locality), w.Network, e.ServiceAccount != ""
+	if w.Locality == "" {
+		e.Locality = mesh.LabelledLocality(e.Labels)
+	}
 	for l := range e.Labels.All() {
 		switch {
-		case l.Name == mesh.LocalityLabel && w.Locality == "":
-			e.Locality = mesh.LabelLocality(l.Value)
 		case l.Name == mesh.NetworkLabel && w.Network == "":
 			e.Network = l.Value
 		case l.Name == mesh.TLSModeLabel:
