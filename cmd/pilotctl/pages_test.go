@@ -88,6 +88,6 @@ func known(t *testing.T) http.Handler {
 	build := run.Build{Version: "test"}
 	return admin.New(admin.Options{
 		Build: build, Mesh: m, Streams: m, Ready: new(admin.Readiness), Metrics: admin.NewMetrics(build),
-		Commits: new(admin.Commits), Board: admin.NewBoard(), Log: slog.New(slog.DiscardHandler),
+		Commits: new(admin.Commits), Board: admin.NewBoard(nil), Log: slog.New(slog.DiscardHandler),
 	}).Handler()
 }
