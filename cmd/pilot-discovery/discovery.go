@@ -88,8 +88,11 @@ func discovery(args []string) *cobra.Command {
 			return run.Usage(err)
 		}
 		log := logger(cmd.ErrOrStderr(), s)
-		for _, remark := range s.Remarks(args[1:], os.Environ()) {
-			log.Warn("settings", "remark", remark)
+		for _, remark := range s.Remarks(args[1:]) {
+			log.Warn("command line", "remark", remark)
+		}
+		for _, remark := range config.VariableRemarks(os.Environ()) {
+			log.Warn("environment", "remark", remark)
 		}
 		began := time.Now()
 		parts, err := wire(s, log)

@@ -41,7 +41,7 @@ func logParts() []logging.Part {
 func logger(w io.Writer, s *config.Settings) *slog.Logger {
 	log := logging.New(w, s.LogJSON, logParts())
 	if err := logging.Of(log).Set(s.LogLevels); err != nil {
-		log.Warn("settings", "remark", "--log_output_level: "+strings.ReplaceAll(err.Error(), "\n", "; "))
+		log.Warn("command line", "remark", "--log_output_level: "+strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return log
 }

@@ -52,7 +52,7 @@ func pageURL(address, path string) (string, error) {
 		address = "http://" + address
 	}
 	base, err := url.Parse(address)
-	if err != nil || base.Host == "" {
+	if err != nil || base.Hostname() == "" {
 		return "", fmt.Errorf("--address: %q is not an address; write http://host:port", address)
 	}
 	page, err := url.Parse("/" + strings.TrimPrefix(path, "/"))

@@ -30,6 +30,9 @@ It also checks the relations between all given objects: destinations and subsets
 addresses that are declared twice, rules that never apply. Pass all configuration of a mesh in one call, or use --alone to
 check each document alone.
 
+Services of Kubernetes among the files declare their hosts and ports, so that routes to them lead somewhere; pass them, too, where
+the mesh is for a cluster.
+
 In a directory, all *.yaml, *.yml and *.json files are read, including subdirectories; "-" is the standard input. A file
 without apiVersion and kind that is named on the command line may contain mesh settings (MeshConfig) or mesh networks
 (MeshNetworks).
@@ -44,7 +47,7 @@ func analyzeCommand() *cobra.Command {
 		Example: `  pilotctl analyze mesh/
   pilotctl analyze mesh/ --meshConfig mesh-settings.yaml
   pilotctl analyze mesh/ --fail-on warning
-  kubectl get serviceentries,virtualservices,destinationrules -A -o yaml | pilotctl analyze -
+  kubectl get services,serviceentries,virtualservices,destinationrules -A -o yaml | pilotctl analyze -
   pilotctl analyze mesh/ -o json | jq '.[] | select(.level == "error")'`,
 	}
 	form := addOutput(c)

@@ -176,7 +176,7 @@ func TestRemarks(t *testing.T) {
 		if err != nil && !strings.Contains(err.Error(), "--strange") {
 			t.Errorf("%q: %v", c.args, err)
 		}
-		if got := s.Remarks(args, nil); !slices.Equal(got, c.want) {
+		if got := s.Remarks(args); !slices.Equal(got, c.want) {
 			t.Errorf("%q: got %q, want %q", c.args, got, c.want)
 		}
 	}
@@ -266,12 +266,8 @@ func sources(t *testing.T) string {
 // this package reads is in the table.
 func TestVariables(t *testing.T) {
 	read, seen := sources(t), map[string]bool{}
-	s, err := parse(t, "--configDir="+t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
 	remarked := func(name, value string) bool {
-		return slices.ContainsFunc(s.Remarks(nil, []string{name + "=" + value}), func(r string) bool { return strings.HasPrefix(r, name+"=") })
+		return slices.ContainsFunc(VariableRemarks([]string{name + "=" + value}), func(r string) bool { return strings.HasPrefix(r, name+"=") })
 	}
 	for _, v := range Variables() {
 		if (v.Does == "") == (v.Lacks == "") || seen[v.Name] {
@@ -293,7 +289,7 @@ func TestVariables(t *testing.T) {
 			t.Errorf("%s is read, and is not in the table", name)
 		}
 	}
-	got := s.Remarks(nil, []string{"PILOT_ENABLE_AMBIENT=true", "PILOT_DEBOUNCE_AFTER=1s", "PILOT_PUSH_THROTLE=5", "PILOT_STATE_DIR=x", "HOME=/"})
+	got := VariableRemarks([]string{"PILOT_ENABLE_AMBIENT=true", "PILOT_DEBOUNCE_AFTER=1s", "PILOT_PUSH_THROTLE=5", "PILOT_STATE_DIR=x", "HOME=/"})
 	want := []string{
 		"PILOT_DEBOUNCE_AFTER=1s has no effect: " + atOnce, "PILOT_ENABLE_AMBIENT=true has no effect: " + noAmbient,
 		"PILOT_PUSH_THROTLE has no effect: there is no such variable; did you mean PILOT_PUSH_THROTTLE?",

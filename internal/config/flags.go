@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
-
-	"github.com/pilotmesh/pilot/internal/variables"
 )
 
 // flags are command line values that Validate or Remarks process further.
@@ -97,9 +95,9 @@ func (f inertFlag) add(fs *pflag.FlagSet) {
 }
 
 // Remarks are what is worth a warning at start: flags that do nothing, flags nobody knows. args is the command line
-// behind the command's name, and environ the environment, whose variables are judged, too.
-func (s *Settings) Remarks(args, environ []string) []string {
-	remarks := variables.Vain(Variables(), environ, ownPrefixes()...)
+// behind the command's name.
+func (s *Settings) Remarks(args []string) []string {
+	var remarks []string
 	if s.flags.set.Changed("namespace") && s.Namespace != defaultNamespace && !s.Kubernetes() {
 		remarks = append(remarks, fmt.Sprintf("--namespace=%s has no effect: the namespace of the control plane is not used yet; set the namespace of mesh-wide rules with rootNamespace in the mesh settings", s.Namespace))
 	}

@@ -28,6 +28,11 @@ func Variables() []variables.Variable {
 	return append(actingVariables(), inertVariables()...)
 }
 
+// VariableRemarks are what is worth a warning at start: variables of an environment, a list of NAME=VALUE, that do nothing.
+func VariableRemarks(environ []string) []string {
+	return variables.Vain(Variables(), environ, ownPrefixes()...)
+}
+
 // actingVariables are those that have an effect.
 func actingVariables() []variables.Variable {
 	return []variables.Variable{
