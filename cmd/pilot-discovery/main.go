@@ -31,6 +31,6 @@ func root(args []string) *cobra.Command {
 		Long: `pilot-discovery reads the configuration of a mesh (Istio's APIs, from a directory of YAML), determines its
 services, and keeps every connected proxy (Envoy) up to date by xDS.`,
 	}
-	c.AddCommand(discovery(args), run.Version(run.ReadBuild()))
+	c.AddCommand(discovery(args), requestCommand(), run.Version(run.ReadBuild()))
 	return c
 }

@@ -209,7 +209,7 @@ func (x *secure) reporter() func([]string) {
 	return func(problems []string) {
 		var is []api.Problem
 		for _, p := range problems {
-			is = append(is, api.Problem{Severity: api.Error, Reason: p})
+			is = append(is, api.Problem{Severity: api.Error, Code: "authority", Reason: p})
 		}
 		x.sink.Apply(source.Batch{Source: identitySource, Synced: true, Problems: source.ProblemEvents(was, is)})
 		was = is

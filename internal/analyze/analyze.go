@@ -39,6 +39,7 @@ type Analysis struct {
 	mesh     *meshconfig.MeshConfig
 	problems []api.Problem // of single documents
 	repeated []api.Problem // of documents of an object that an earlier document declares
+	known    []service     // Services of Kubernetes among the documents
 }
 
 // usable is a valid object, with its document as it was before the check, which can still return the lines of fields.
@@ -55,9 +56,11 @@ func New() *Analysis {
 // File adds and checks the documents of a file.
 func (a *Analysis) File(name string, data []byte) {
 	a.Files++
+	a.services(name, data)
 	for _, doc := range api.Decode(name, data) {
 		text := doc
 		doc.Check()
+		doc.Problems = slices.DeleteFunc(doc.Problems, aboutService)
 		if doc.Identified && a.seen(&doc) {
 			doc.Object, doc.Denying = nil, nil
 		}
@@ -80,7 +83,7 @@ func (a *Analysis) seen(doc *api.Document) bool {
 		return false
 	}
 	a.repeated = append(a.repeated, api.Problem{
-		Object: doc.Key, Position: doc.Position, Severity: api.Error, Field: "metadata.name",
+		Object: doc.Key, Position: doc.Position, Severity: api.Error, Code: "object-duplicate", Field: "metadata.name",
 		Reason: fmt.Sprintf("this object was declared already at %s, which is the one in force; remove or rename one", first),
 	})
 	return true
@@ -105,7 +108,7 @@ func (a *Analysis) Networks(name string, data []byte) {
 
 // Unreadable adds a problem for a file that could not be read.
 func (a *Analysis) Unreadable(name string, err error) {
-	a.problems = append(a.problems, api.Problem{Position: api.Position{File: name}, Severity: api.Error, Reason: err.Error()})
+	a.problems = append(a.problems, api.Problem{Position: api.Position{File: name}, Severity: api.Error, Code: "file-unreadable", Reason: err.Error()})
 }
 
 // Problems returns the problems of single documents, ordered by position. It says nothing of how documents relate: two of one object
@@ -115,12 +118,16 @@ func (a *Analysis) Problems() []api.Problem { return ordered(a.problems) }
 // AllProblems returns all problems: those of single documents, and those of relations between objects. domain is the DNS suffix of
 // the cluster's services.
 func (a *Analysis) AllProblems(domain string) []api.Problem {
-	m, done := a.evaluate(domain)
+	declared := a.declarations(domain)
+	m, done := a.evaluate(domain, declared...)
 	defer done()
-	found := m.Problems
+	found, named := m.Problems, renaming(declared)
 	late := map[api.Key][]api.Problem{}
 	for _, p := range found.All() {
-		late[p.Object] = append(late[p.Object], p)
+		if !slices.ContainsFunc(declared, func(o *api.Object) bool { return o.Key == p.Object }) {
+			p.Reason = named.Replace(p.Reason)
+			late[p.Object] = append(late[p.Object], p)
+		}
 	}
 	all := slices.Concat(a.problems, a.repeated)
 	for k, problems := range late {
@@ -153,8 +160,8 @@ func (a *Analysis) Ingresses(domain, host string) *explain.Ingresses {
 	return answer
 }
 
-// evaluate evaluates all objects. domain is the DNS suffix of the cluster's services. Whoever is done calls the function.
-func (a *Analysis) evaluate(domain string) (m explain.Mesh, done func()) {
+// evaluate evaluates all objects, and others. domain is the DNS suffix of the cluster's services. Whoever is done calls the function.
+func (a *Analysis) evaluate(domain string, others ...*api.Object) (m explain.Mesh, done func()) {
 	tables := state.New(state.Options{Domain: domain, Sources: []string{sourceName}})
 	graph := query.New(tables.DB, query.Options{})
 	m = explain.Mesh{Tables: tables, Graph: graph, Queries: class.Define(graph, tables)}
@@ -162,6 +169,9 @@ func (a *Analysis) evaluate(domain string) (m explain.Mesh, done func()) {
 	batch := source.Batch{Source: sourceName, Synced: true, Mesh: a.mesh}
 	for k, u := range a.usable {
 		batch.Events = append(batch.Events, source.Event{Key: k, Object: u.object})
+	}
+	for _, o := range others {
+		batch.Events = append(batch.Events, source.Event{Key: o.Key, Object: o})
 	}
 	graph.Commit(func(tx *store.Txn) { tables.Apply(tx, batch) })
 	for graph.Slice(sliceCells) {
@@ -172,7 +182,7 @@ func (a *Analysis) evaluate(domain string) (m explain.Mesh, done func()) {
 func ordered(list []api.Problem) []api.Problem {
 	list = slices.Clone(list)
 	slices.SortStableFunc(list, func(a, b api.Problem) int {
-		return cmp.Or(cmp.Compare(a.Position.File, b.Position.File), cmp.Compare(a.Position.Line, b.Position.Line),
+		return cmp.Or(cmp.Compare(a.Position.File, b.Position.File), cmp.Compare(a.Position.Line, b.Position.Line), cmp.Compare(a.Position.Column, b.Position.Column),
 			a.Object.Compare(b.Object), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason))
 	})
 	return list

@@ -39,6 +39,7 @@ func readEnvelope(root *document.Value) *envelope {
 	if (e.kind.class == ignoredKind || e.kind.class == foreignKind) && e.kind.known == nil {
 		// Other programs check the fields of such a document.
 		e.Warn(root.Line, nil, "%s", e.kind.remark)
+		e.Mark("kind-unsupported")
 		meta := root.Get("metadata")
 		e.key.Namespace, e.key.Name = meta.Get("namespace").Text(), meta.Get("name").Text()
 		return e
@@ -98,6 +99,7 @@ func (e *envelope) allocation(addresses *document.Value) {
 
 func (e *envelope) unknown(m document.Member, at *document.Path, known ...string) {
 	e.Fail(m.Line, at.Field(m.Key), "%s", document.Unknown("field", m.Key, known))
+	e.Mark("field-unknown")
 }
 
 // identify reads apiVersion and kind.
@@ -114,6 +116,7 @@ func (e *envelope) identify(root *document.Value) {
 		e.kind = kindOf(version, name)
 		if e.kind.class == unknownKind {
 			e.Fail(root.LineOf(e.kind.field), at.Field(e.kind.field), "%s", e.kind.remark)
+			e.Mark("kind-unknown")
 		}
 	}
 }

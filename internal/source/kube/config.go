@@ -84,7 +84,7 @@ func (c *converter) configured(kind api.Kind, u *unstructured.Unstructured) *con
 }
 
 func (c *converter) problem(key api.Key, reason string) api.Problem {
-	return api.Problem{Object: key, Position: api.Position{File: c.place}, Severity: api.Error, Reason: reason}
+	return api.Problem{Object: key, Position: api.Position{File: c.place}, Severity: api.Error, Code: "internal-error", Reason: reason}
 }
 
 // document returns the parts of an object that its author wrote, and its status. What the API server adds to the metadata is left

@@ -173,7 +173,7 @@ func (r *run) note(about string, severity api.Severity, reason string) {
 		r.report(about)
 		return
 	}
-	r.report(about, api.Problem{Position: api.Position{File: r.place}, Severity: severity, Reason: reason})
+	r.report(about, api.Problem{Position: api.Position{File: r.place}, Severity: severity, Code: "cluster-unreadable", Reason: reason})
 }
 
 // apply takes in changes of a table.

@@ -211,7 +211,7 @@ func (q *Queries) problem(r *query.Reader, k api.Key) (list []api.Problem, ok bo
 		if !ok {
 			continue
 		}
-		list = append(list, api.Problem{Object: group, Severity: api.Error, Reason: fmt.Sprintf(
+		list = append(list, api.Problem{Object: group, Severity: api.Error, Code: "registration-refused", Reason: fmt.Sprintf(
 			"proxy %s asks to be registered as WorkloadEntry %s/%s of the group, and is not: %s. Its configuration is served all the same",
 			proxy.NameOf(p.ID), k.Namespace, k.Name, a.refusal)})
 	}

@@ -155,13 +155,13 @@ func (q *Queries) rejection(r *query.Reader, k connected.Rejectable) ([]api.Prob
 	}
 	if len(objects) == 0 { // a listener that all HTTP services of a port share is made of none of them
 		return []api.Problem{{
-			Severity: api.Error, Field: field, Reason: fmt.Sprintf("%s rejected %s and %s: %s", who, field, kept, row.Reason),
+			Severity: api.Error, Code: "proxy-rejected", Field: field, Reason: fmt.Sprintf("%s rejected %s and %s: %s", who, field, kept, row.Reason),
 		}}, true
 	}
 	list := make([]api.Problem, 0, len(objects))
 	for _, o := range objects {
 		list = append(list, api.Problem{
-			Object: o, Severity: api.Error, Field: field,
+			Object: o, Severity: api.Error, Code: "proxy-rejected", Field: field,
 			Reason: fmt.Sprintf("%s rejected %s, which is made of this object, and %s: %s", who, field, kept, row.Reason),
 		})
 	}
@@ -226,12 +226,12 @@ func (q *Queries) fault(r *query.Reader, k connected.FaultKey) ([]api.Problem, b
 		kept = "the last good result stays in force"
 	}
 	if len(row.Objects) == 0 {
-		return []api.Problem{{Severity: api.Error, Field: k.Query + " " + k.Key,
+		return []api.Problem{{Severity: api.Error, Code: "internal-error", Field: k.Query + " " + k.Key,
 			Reason: fmt.Sprintf("internal error, %s; please report it: %s", kept, row.Reason)}}, true
 	}
 	list := make([]api.Problem, 0, len(row.Objects))
 	for _, o := range row.Objects {
-		list = append(list, api.Problem{Object: o, Severity: api.Error, Field: k.Query + " " + k.Key,
+		list = append(list, api.Problem{Object: o, Severity: api.Error, Code: "internal-error", Field: k.Query + " " + k.Key,
 			Reason: fmt.Sprintf("internal error in the translation of this object, %s; please report it: %s", kept, row.Reason)})
 	}
 	return list, true

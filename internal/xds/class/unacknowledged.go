@@ -46,12 +46,12 @@ func (q *Queries) unacknowledged(r *query.Reader, k connected.ResourceKey) ([]ap
 			"and its certificates fetched"
 	}
 	if len(row.Objects) == 0 {
-		return []api.Problem{{Severity: api.Warning, Field: what, Reason: fmt.Sprintf("%s was sent %s and %s", who, what, waits)}}, true
+		return []api.Problem{{Severity: api.Warning, Code: "proxy-unacknowledged", Field: what, Reason: fmt.Sprintf("%s was sent %s and %s", who, what, waits)}}, true
 	}
 	list := make([]api.Problem, 0, len(row.Objects))
 	for _, o := range row.Objects {
 		list = append(list, api.Problem{
-			Object: o, Severity: api.Warning, Field: what,
+			Object: o, Severity: api.Warning, Code: "proxy-unacknowledged", Field: what,
 			Reason: fmt.Sprintf("%s was sent %s, which is made of this object, and %s", who, what, waits),
 		})
 	}

@@ -77,6 +77,8 @@ type move struct {
 type Connection struct {
 	loop *Loop
 	conn *connection
+	// gone is called at the end; it may be nil.
+	gone func()
 }
 
 // Attach makes a proxy a row. From then on w receives the states of its class.
@@ -107,7 +109,7 @@ func (l *Loop) Attach(p *proxy.Proxy, w Watcher) (*Connection, error) {
 		},
 	}
 	l.queue.add(c.attach)
-	return &Connection{l, c}, nil
+	return &Connection{loop: l, conn: c}, nil
 }
 
 // ID names the connection. It is the node's id and a number.
@@ -115,6 +117,9 @@ func (c *Connection) ID() string { return c.conn.id }
 
 // Close removes the proxy from the mesh. Reports that still wait are dropped.
 func (c *Connection) Close() {
+	if c.gone != nil {
+		c.gone()
+	}
 	l, conn := c.loop, c.conn
 	l.queue.edit(func() {
 		for _, j := range []*job{conn.pins.job, conn.wants.job, conn.unacknowledgedJob.job, conn.health.job, conn.warming.job} {

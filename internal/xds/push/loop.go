@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/arrivals"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/source"
@@ -66,6 +67,8 @@ type Settings struct {
 	Registrations bool
 	// Refused, if set, is called for each proxy that claims to be somebody else than it has shown to be.
 	Refused func(ctx context.Context, reason error)
+	// Visits, if set, logs which proxies come and go.
+	Visits *arrivals.Log
 	// Observe, if set, is called after every commit, on the loop's goroutine.
 	Observe func(Commit)
 }
