@@ -10,6 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state/connected"
+	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
@@ -245,7 +246,7 @@ func (t *Tables) splitService(tx *store.Txn, k api.Key) {
 	selector, near := mesh.LabelMap(s.Selector), t.nearness(k, s)
 	out := &mesh.Service{
 		Name: k.Name, Namespace: k.Namespace, Addresses: s.Addresses, SubjectAltNames: s.Identities, Resolution: mesh.Static, Near: near, ByFamily: true,
-		ClusterLocal: t.clusterLocal(t.ServiceHost(k)),
+		ClusterLocal: t.ClusterLocal(t.ServiceHost(k)),
 	}
 	if s.Type == kube.Headless {
 		out.Resolution, out.Headless = mesh.Passthrough, true
@@ -311,7 +312,7 @@ func (t *Tables) memberClaims(k, leader api.Key, leading *Claims) *Claims {
 	first, _ := t.Kube.Services.Peek(leader)
 	host := t.ServiceHost(k)
 	return &Claims{
-		Kind: MemberClaim, Created: own.Created, Hosts: []string{host}, Layers: leading.Layers, Leader: leader.Cluster, ClusterLocal: t.clusterLocal(host),
+		Kind: MemberClaim, Created: own.Created, Hosts: []string{host}, Layers: leading.Layers, Leader: leader.Cluster, ClusterLocal: t.ClusterLocal(host),
 		ByCluster: len(own.Addresses) > 0 && own.Type == first.Type && !slices.Equal(own.Addresses, first.Addresses),
 	}
 }
@@ -319,7 +320,7 @@ func (t *Tables) memberClaims(k, leader api.Key, leading *Claims) *Claims {
 // serviceClaims returns the claims of a Service that leads.
 func (t *Tables) serviceClaims(k api.Key, s *kube.Service) *Claims {
 	c := &Claims{Kind: ServiceClaim, Created: s.Created, Hosts: []string{t.ServiceHost(k)}}
-	c.Layers = t.layers(s.ExportTo, k.Namespace, serviceExportTo)
+	c.Layers = t.layers(s.ExportTo, k.Namespace, settings.ServiceExportTo)
 	if s.Type == kube.ExternalName {
 		c.Kind, c.Hosts = AliasClaim, []string{s.ExternalName}
 	} else if c.Near = t.nearness(k, s); c.Near != mesh.Anywhere {

@@ -24,6 +24,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/state/connected"
+	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
@@ -51,8 +52,7 @@ type Options struct {
 type Tables struct {
 	DB *store.DB
 
-	// Settings are the mesh-wide settings, one row each.
-	Settings store.Table[Setting, Value]
+	settings.Settings
 
 	// MeshConfig is the whole mesh configuration in force, for debug pages. No query reads it.
 	MeshConfig store.Table[struct{}, *meshconfig.MeshConfig]
@@ -188,7 +188,7 @@ func New(o Options) *Tables {
 	db := store.New()
 	db.KeepJournal(journalRows)
 	t := &Tables{DB: db, options: o}
-	t.Settings = store.NewTable[Setting, Value](db, "settings", Value.equal)
+	t.Settings = settings.New(db, o.Domain, o.Compliance)
 	t.MeshConfig = store.NewTable[struct{}, *meshconfig.MeshConfig](db, "meshConfig", func(a, b *meshconfig.MeshConfig) bool { return proto.Equal(a, b) })
 	t.Objects = store.NewTable[api.Key, *api.Object](db, "objects", func(a, b *api.Object) bool { return a.Hash == b.Hash })
 	t.Kinds = store.NewIndex(t.Objects, "kinds", func(k api.Key, _ *api.Object, add func(string, api.Key)) { add(k.Kind, k) })

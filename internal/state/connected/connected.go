@@ -1,4 +1,5 @@
-// Package connected defines the tables and indexes about connected proxies: what they report, ask for, reject, and do not acknowledge.
+// Package connected defines the tables and indexes about connected proxies: their reports, the resources that they
+// ask for, and the resources that they reject or do not acknowledge.
 //
 // No source writes these rows, only the loop that owns the store. They are not in the journal, because they say nothing about the
 // configuration, and a replica that starts has none of them.
@@ -51,7 +52,7 @@ type Rows struct {
 	// Warming is what connected proxies have received and do not use yet, by connection. No query reads it.
 	Warming store.Table[string, Warming]
 
-	// Wants are the resources that connected proxies ask for by name. WantsOf lists those of a connection, WantedBy the connections
+	// Wants are the resources that connected proxies ask for by name. WantsOf lists the resources of a connection, WantedBy the connections
 	// that ask for a resource, and Wanted, under the empty key, all these resources. Asking lists, under the empty key, the resources
 	// with the service accounts that ask.
 	Wants    store.Table[WantKey, Want]

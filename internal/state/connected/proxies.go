@@ -7,7 +7,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// HealthState tells what is known of the health of a workload.
+// HealthState is the last known health of a workload.
 type HealthState uint8
 
 // The states of health.
@@ -20,7 +20,7 @@ const (
 // Health is what a proxy reports of its workload.
 type Health struct {
 	State HealthState
-	// Message tells why a workload is not healthy.
+	// Message is the reason why a workload is unhealthy.
 	Message string
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 	"github.com/pilotmesh/pilot/internal/xds/authz"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
@@ -27,7 +27,7 @@ const inboundServer = "istio-envoy"
 // VirtualKey names the listener that redirected outbound connections reach first.
 type VirtualKey struct {
 	Mode     proxy.Mode
-	Outbound state.Outbound
+	Outbound settings.Outbound
 	HTTP10   bool
 	// DefaultLog says that the access log has its default format.
 	DefaultLog bool
@@ -36,7 +36,7 @@ type VirtualKey struct {
 }
 
 // VirtualKeyOf returns the key of a class, whose proxies handle traffic to undeclared destinations as outbound says.
-func VirtualKeyOf(c proxy.Class, outbound state.Outbound) VirtualKey {
+func VirtualKeyOf(c proxy.Class, outbound settings.Outbound) VirtualKey {
 	return VirtualKey{Mode: c.Mode, Outbound: outbound, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog, Families: c.Families}
 }
 
@@ -54,7 +54,7 @@ func (q *Queries) virtual(r *query.Reader, k VirtualKey) (Map, bool) {
 		envoy.Chain("virtualOutbound-blackhole", envoy.MatchPort(envoy.OutboundPort), envoy.TCPProxy(envoy.BlackHoleCluster, envoy.BlackHoleCluster)),
 	}
 	catchAll := envoy.Chain("virtualOutbound-catchall-tcp", nil, unknownTraffic(k.Outbound))
-	if k.Outbound.Mode != state.ByName {
+	if k.Outbound.Mode != settings.ByName {
 		l.FilterChains = append(l.FilterChains, catchAll)
 		logAccess(q.accessLog(r, k.DefaultLog), l)
 		return asMap(l), true

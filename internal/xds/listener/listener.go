@@ -17,6 +17,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
@@ -174,11 +175,11 @@ type listenerInput struct {
 	Variant
 	at       service.Address
 	plan     *transport.Plan
-	outbound state.Outbound
-	http     state.HTTPSettings
+	outbound settings.Outbound
+	http     settings.HTTPSettings
 	// detectionTimeout is how long protocol detection waits for the first bytes of a connection.
 	detectionTimeout time.Duration
-	log              state.AccessLog
+	log              settings.AccessLog
 }
 
 // AddressKey names a listener: its address, and the clients it is for. Without a set it is that of the base view.
@@ -271,7 +272,7 @@ func (c listenerInput) listener() *listenerv3.Listener {
 	if c.plan.HTTP {
 		envoy.AddHTTPInspector(l, envoy.AllPorts())
 		options := httpOptions(c.http, c.HTTP10, "")
-		options.DynamicClusters = c.plan.DynamicHTTP || c.outbound.Mode == state.ByName
+		options.DynamicClusters = c.plan.DynamicHTTP || c.outbound.Mode == settings.ByName
 		options.GRPCWeb, options.IPv6 = c.plan.GRPCWeb, c.Families == mesh.OnlyIPv6
 		http := envoy.HTTPWithRDS("outbound_"+name, c.routeName(), options)
 		l.FilterChains = append(l.FilterChains, envoy.Chain("", envoy.MatchHTTP(c.HTTP10), http))
@@ -334,18 +335,18 @@ func clusterOf(d transport.Destination) string {
 }
 
 // httpOptions say how requests are handled. server is the Server header of responses unless the mesh sets one.
-func httpOptions(s state.HTTPSettings, old bool, server string) envoy.HTTPOptions {
+func httpOptions(s settings.HTTPSettings, old bool, server string) envoy.HTTPOptions {
 	if s.Server != "" {
 		server = s.Server
 	}
 	return envoy.HTTPOptions{
-		AcceptHTTP10: old, NormalizePath: s.NormalizePath, MergeSlashes: s.MergeSlashes, DecodeSlashes: s.Slashes == state.DecodeSlashes,
+		AcceptHTTP10: old, NormalizePath: s.NormalizePath, MergeSlashes: s.MergeSlashes, DecodeSlashes: s.Slashes == settings.DecodeSlashes,
 		PassServerHeader: s.KeepServer, Server: server, NoRequestID: s.NoRequestID, SuppressEnvoyHeaders: s.NoDebugHeaders, PreserveHeaderCase: s.KeepCase,
 	}
 }
 
 // accessLog is the mesh's access log, or the same log in the default format.
-func (q *Queries) accessLog(r *query.Reader, defaultFormat bool) state.AccessLog {
+func (q *Queries) accessLog(r *query.Reader, defaultFormat bool) settings.AccessLog {
 	log := q.tables.AccessLog(r)
 	if defaultFormat {
 		log.Format = ""
@@ -354,7 +355,7 @@ func (q *Queries) accessLog(r *query.Reader, defaultFormat bool) state.AccessLog
 }
 
 // logAccess makes listeners log what they forward if the mesh has an access log.
-func logAccess(log state.AccessLog, list ...*listenerv3.Listener) {
+func logAccess(log settings.AccessLog, list ...*listenerv3.Listener) {
 	if log.File == "" {
 		return
 	}
@@ -368,9 +369,9 @@ func logAccess(log state.AccessLog, list ...*listenerv3.Listener) {
 }
 
 // unknownTraffic is the filter for connections to undeclared destinations.
-func unknownTraffic(o state.Outbound) *listenerv3.Filter {
+func unknownTraffic(o settings.Outbound) *listenerv3.Filter {
 	cluster := envoy.UnknownTrafficCluster(o.Port, o.Subset, o.Host)
-	if o.Mode == state.RegistryOnly {
+	if o.Mode == settings.RegistryOnly {
 		cluster = envoy.BlackHoleCluster
 	}
 	return envoy.TCPProxy(cluster, cluster)

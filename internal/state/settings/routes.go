@@ -1,4 +1,4 @@
-package state
+package settings
 
 import (
 	"google.golang.org/protobuf/proto"
@@ -25,8 +25,8 @@ const (
 )
 
 // RouteSettings returns the settings of the mesh configuration for outbound routes.
-func (t *Tables) RouteSettings(r store.Reader) RouteSettings {
-	v, _ := t.Settings.Get(r, routeSettings)
+func (t *Settings) RouteSettings(r store.Reader) RouteSettings {
+	v, _ := t.rows.Get(r, routeSettings)
 	s := RouteSettings{HideAttempts: v.Number&hideAttempts != 0, ForwardHost: v.Number&forwardHost != 0}
 	if v.Text != "" {
 		policy := new(networking.HTTPRetry)
@@ -39,7 +39,7 @@ func (t *Tables) RouteSettings(r store.Reader) RouteSettings {
 
 // writeRouteSettings replaces the settings for routes. The text of the row is "=" and the encoded retry policy, or empty if there is
 // none: an empty policy disables retries.
-func (t *Tables) writeRouteSettings(tx *store.Txn, m *meshconfig.MeshConfig) {
+func (t *Settings) writeRouteSettings(tx *store.Txn, m *meshconfig.MeshConfig) {
 	var v Value
 	headers := m.GetDefaultConfig().GetProxyHeaders()
 	if headers.GetAttemptCount().GetDisabled().GetValue() {
@@ -53,5 +53,5 @@ func (t *Tables) writeRouteSettings(tx *store.Txn, m *meshconfig.MeshConfig) {
 			v.Text = "=" + string(b)
 		}
 	}
-	t.Settings.Set(tx, routeSettings, v)
+	t.rows.Set(tx, routeSettings, v)
 }

@@ -1,4 +1,4 @@
-package state
+package settings
 
 import (
 	meshconfig "istio.io/api/mesh/v1alpha1"
@@ -19,18 +19,18 @@ type AccessLog struct {
 }
 
 // AccessLog returns the access log of the mesh.
-func (t *Tables) AccessLog(r store.Reader) AccessLog {
-	v, _ := t.Settings.Get(r, accessLog)
+func (t *Settings) AccessLog(r store.Reader) AccessLog {
+	v, _ := t.rows.Get(r, accessLog)
 	return v.Log
 }
 
 // LogEnvoy returns the minor version of the oldest Envoy 1 that accepts the format of the mesh's access log.
-func (t *Tables) LogEnvoy(r store.Reader) uint32 {
-	v, _ := t.Settings.Get(r, logEnvoy)
+func (t *Settings) LogEnvoy(r store.Reader) uint32 {
+	v, _ := t.rows.Get(r, logEnvoy)
 	return uint32(v.Number)
 }
 
-func (t *Tables) writeAccessLog(tx *store.Txn, m *meshconfig.MeshConfig) {
+func (t *Settings) writeAccessLog(tx *store.Txn, m *meshconfig.MeshConfig) {
 	var v, oldest Value
 	if file := m.GetAccessLogFile(); file != "" {
 		v.Log = AccessLog{
@@ -39,6 +39,6 @@ func (t *Tables) writeAccessLog(tx *store.Txn, m *meshconfig.MeshConfig) {
 		}
 		oldest.Number = int64(api.LogEnvoy(m))
 	}
-	t.Settings.Set(tx, accessLog, v)
-	t.Settings.Set(tx, logEnvoy, oldest)
+	t.rows.Set(tx, accessLog, v)
+	t.rows.Set(tx, logEnvoy, oldest)
 }

@@ -1,4 +1,4 @@
-package state
+package settings
 
 import (
 	"slices"
@@ -11,18 +11,18 @@ import (
 )
 
 // writeServiceSettings replaces the serviceSettings of the mesh configuration. It reports whether they changed.
-func (t *Tables) writeServiceSettings(tx *store.Txn, m *meshconfig.MeshConfig) (changed bool) {
+func (t *Settings) writeServiceSettings(tx *store.Txn, m *meshconfig.MeshConfig) (changed bool) {
 	is := Value{Message: &meshconfig.MeshConfig{ServiceSettings: m.GetServiceSettings()}}
-	was, ok := t.Settings.Peek(serviceSettings)
-	t.Settings.Set(tx, serviceSettings, is)
+	was, ok := t.rows.Peek(serviceSettings)
+	t.rows.Set(tx, serviceSettings, is)
 	return len(m.GetServiceSettings()) > 0 && !ok || ok && !was.equal(is)
 }
 
-// clusterLocal reports whether clients use only those endpoints of a host that are in their own cluster. The serviceSettings of the mesh
+// ClusterLocal reports whether clients use only those endpoints of a host that are in their own cluster. The serviceSettings of the mesh
 // configuration tell, the narrowest pattern first. By default it is so for the API server, and for the services of kube-system, which
 // each cluster has for itself. Only the owner of the store may call it.
-func (t *Tables) clusterLocal(host string) bool {
-	v, _ := t.Settings.Peek(serviceSettings)
+func (t *Settings) ClusterLocal(host string) bool {
+	v, _ := t.rows.Peek(serviceSettings)
 	m, _ := v.Message.(*meshconfig.MeshConfig)
 	for pattern := range mesh.NarrowestFirst(host) {
 		for _, s := range m.GetServiceSettings() {
@@ -31,6 +31,6 @@ func (t *Tables) clusterLocal(host string) bool {
 			}
 		}
 	}
-	suffix := ".svc." + t.options.Domain
+	suffix := ".svc." + t.domain
 	return host == "kubernetes.default"+suffix || strings.HasSuffix(host, ".kube-system"+suffix)
 }

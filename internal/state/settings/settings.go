@@ -1,4 +1,10 @@
-package state
+// Package settings defines the mesh-wide settings: one row for each setting of the mesh configuration that a query reads.
+//
+// Write replaces them by the settings of a mesh configuration. The other methods read one setting each and return its default if the mesh
+// configuration does not have it. Methods without a store.Reader are only for the owner of the store.
+//
+// The package starts no goroutines.
+package settings
 
 import (
 	"time"
@@ -6,9 +12,22 @@ import (
 	"google.golang.org/protobuf/proto"
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
+	"github.com/pilotmesh/pilot/internal/compliance"
 	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/store"
 )
+
+// Settings are the mesh-wide settings.
+type Settings struct {
+	rows       store.Table[Setting, Value]
+	domain     string
+	compliance compliance.Policy
+}
+
+// New defines the table of settings in a store. domain is the suffix of cluster host names, and policy restricts the TLS of proxies.
+func New(db *store.DB, domain string, policy compliance.Policy) Settings {
+	return Settings{store.NewTable[Setting, Value](db, "settings", Value.equal), domain, policy}
+}
 
 // Setting names one mesh-wide setting. Each setting has its own row, so a change of it runs only the queries that read it.
 type Setting uint8
@@ -18,9 +37,9 @@ const (
 	rootNamespace Setting = iota
 	outboundMode
 	connectTimeout
-	serviceExportTo
-	routeExportTo
-	policyExportTo
+	ServiceExportTo
+	RouteExportTo
+	PolicyExportTo
 	routeSettings
 	autoMTLS
 	trustDomains
@@ -91,60 +110,60 @@ const (
 )
 
 // RootNamespace returns the namespace of mesh-wide rules.
-func (t *Tables) RootNamespace(r store.Reader) string {
+func (t *Settings) RootNamespace(r store.Reader) string {
 	return t.text(r, rootNamespace, defaultRootNamespace)
 }
 
 // OutboundMode returns the outbound traffic policy of the mesh.
-func (t *Tables) OutboundMode(r store.Reader) OutboundMode {
-	v, _ := t.Settings.Get(r, outboundMode)
+func (t *Settings) OutboundMode(r store.Reader) OutboundMode {
+	v, _ := t.rows.Get(r, outboundMode)
 	return OutboundMode(v.Number)
 }
 
 // ConnectTimeout returns the maximum duration of an attempt to connect to an endpoint.
-func (t *Tables) ConnectTimeout(r store.Reader) time.Duration {
-	if v, ok := t.Settings.Get(r, connectTimeout); ok {
+func (t *Settings) ConnectTimeout(r store.Reader) time.Duration {
+	if v, ok := t.rows.Get(r, connectTimeout); ok {
 		return time.Duration(v.Number)
 	}
 	return defaultConnectTimeout
 }
 
-func (t *Tables) text(r store.Reader, s Setting, otherwise string) string {
-	if v, ok := t.Settings.Get(r, s); ok {
+func (t *Settings) text(r store.Reader, s Setting, otherwise string) string {
+	if v, ok := t.rows.Get(r, s); ok {
 		return v.Text
 	}
 	return otherwise
 }
 
-// exportTo returns the default visibility of the objects of a kind. Only the owner of the store may call it.
-func (t *Tables) exportTo(s Setting) intern.List[string] {
-	if v, ok := t.Settings.Peek(s); ok {
+// ExportTo returns the default visibility of the objects of a kind. Only the owner of the store may call it.
+func (t *Settings) ExportTo(s Setting) intern.List[string] {
+	if v, ok := t.rows.Peek(s); ok {
 		return v.List
 	}
 	return intern.Of(exportToAll)
 }
 
-// writeSettings replaces the settings. It reports whether the rows of objects must be rewritten because a default exportTo or the
+// Write replaces the settings. It reports whether the rows of objects must be rewritten because a default exportTo or the
 // settings of services changed.
-func (t *Tables) writeSettings(tx *store.Txn, m *meshconfig.MeshConfig) (resplit bool) {
+func (t *Settings) Write(tx *store.Txn, m *meshconfig.MeshConfig) (resplit bool) {
 	text := func(s Setting, v, otherwise string) {
 		if v == "" {
 			v = otherwise
 		}
-		t.Settings.Set(tx, s, Value{Text: v})
+		t.rows.Set(tx, s, Value{Text: v})
 	}
 	exports := func(s Setting, list []string) {
 		if len(list) == 0 {
 			list = []string{exportToAll}
 		}
 		v := Value{List: intern.Of(list...)}
-		resplit = resplit || v.List != t.exportTo(s)
-		t.Settings.Set(tx, s, v)
+		resplit = resplit || v.List != t.ExportTo(s)
+		t.rows.Set(tx, s, v)
 	}
 	text(rootNamespace, m.GetRootNamespace(), defaultRootNamespace)
-	exports(serviceExportTo, m.GetDefaultServiceExportTo())
-	exports(routeExportTo, m.GetDefaultVirtualServiceExportTo())
-	exports(policyExportTo, m.GetDefaultDestinationRuleExportTo())
+	exports(ServiceExportTo, m.GetDefaultServiceExportTo())
+	exports(RouteExportTo, m.GetDefaultVirtualServiceExportTo())
+	exports(PolicyExportTo, m.GetDefaultDestinationRuleExportTo())
 	mode := AllowAny
 	if p := m.GetOutboundTrafficPolicy(); p != nil {
 		switch p.GetMode() {
@@ -154,17 +173,16 @@ func (t *Tables) writeSettings(tx *store.Txn, m *meshconfig.MeshConfig) (resplit
 			mode = ByName
 		}
 	}
-	t.Settings.Set(tx, outboundMode, Value{Number: int64(mode)})
+	t.rows.Set(tx, outboundMode, Value{Number: int64(mode)})
 	timeout := defaultConnectTimeout
 	if d := m.GetConnectTimeout(); d != nil && d.AsDuration() > 0 {
 		timeout = d.AsDuration()
 	}
-	t.Settings.Set(tx, connectTimeout, Value{Number: int64(timeout)})
+	t.rows.Set(tx, connectTimeout, Value{Number: int64(timeout)})
 	resplit = t.writeServiceSettings(tx, m) || resplit
 	t.writeRouteSettings(tx, m)
 	t.writePolicies(tx, m)
 	t.writeConnectionSettings(tx, m)
-	t.writeProviders(tx, m)
 	t.writeIngressSettings(tx, m)
 	return resplit
 }

@@ -1,4 +1,4 @@
-package state
+package settings
 
 import (
 	"time"
@@ -66,8 +66,8 @@ const (
 const defaultClientCert = certSubject | certDNS | certURI | forwardCert*int64(meshconfig.ForwardClientCertDetails_APPEND_FORWARD)
 
 // HTTPSettings returns the settings of the mesh configuration for HTTP connection managers.
-func (t *Tables) HTTPSettings(r store.Reader) HTTPSettings {
-	v, ok := t.Settings.Get(r, httpSettings)
+func (t *Settings) HTTPSettings(r store.Reader) HTTPSettings {
+	v, ok := t.rows.Get(r, httpSettings)
 	if !ok {
 		v.Number = normalizePath | defaultClientCert
 	}
@@ -86,7 +86,7 @@ func (t *Tables) HTTPSettings(r store.Reader) HTTPSettings {
 	return s
 }
 
-func (t *Tables) writeHTTPSettings(tx *store.Txn, m *meshconfig.MeshConfig) {
+func (t *Settings) writeHTTPSettings(tx *store.Txn, m *meshconfig.MeshConfig) {
 	var v Value
 	set := func(on bool, bits int64) {
 		if on {
@@ -119,36 +119,36 @@ func (t *Tables) writeHTTPSettings(tx *store.Txn, m *meshconfig.MeshConfig) {
 	}
 	v.Number |= forwardCert * int64(forward)
 	v.Text = h.GetServer().GetValue()
-	t.Settings.Set(tx, httpSettings, v)
+	t.rows.Set(tx, httpSettings, v)
 }
 
 // DetectionTimeout returns how long a proxy waits for the first bytes of a connection to detect its protocol; 0 is without limit.
-func (t *Tables) DetectionTimeout(r store.Reader) time.Duration {
-	v, _ := t.Settings.Get(r, detectionTimeout)
+func (t *Settings) DetectionTimeout(r store.Reader) time.Duration {
+	v, _ := t.rows.Get(r, detectionTimeout)
 	return time.Duration(v.Number)
 }
 
 // InboundLocalhost reports whether sidecars connect to the application at the loopback address, not at the original destination.
-func (t *Tables) InboundLocalhost(r store.Reader) bool {
-	v, _ := t.Settings.Get(r, inboundLocalhost)
+func (t *Settings) InboundLocalhost(r store.Reader) bool {
+	v, _ := t.rows.Get(r, inboundLocalhost)
 	return v.Number != 0
 }
 
 // HTTPProxyPort returns the port at the loopback address at which sidecars are HTTP proxies; 0 for none.
-func (t *Tables) HTTPProxyPort(r store.Reader) uint32 {
-	v, _ := t.Settings.Get(r, httpProxyPort)
+func (t *Settings) HTTPProxyPort(r store.Reader) uint32 {
+	v, _ := t.rows.Get(r, httpProxyPort)
 	return uint32(v.Number)
 }
 
-func (t *Tables) writeConnectionSettings(tx *store.Txn, m *meshconfig.MeshConfig) {
+func (t *Settings) writeConnectionSettings(tx *store.Txn, m *meshconfig.MeshConfig) {
 	t.writeHTTPSettings(tx, m)
-	t.Settings.Set(tx, detectionTimeout, Value{Number: int64(m.GetProtocolDetectionTimeout().AsDuration())})
+	t.rows.Set(tx, detectionTimeout, Value{Number: int64(m.GetProtocolDetectionTimeout().AsDuration())})
 	local := Value{}
 	if p := m.GetInboundTrafficPolicy(); p.GetMode() == meshconfig.MeshConfig_InboundTrafficPolicy_LOCALHOST {
 		local.Number = 1
 	}
-	t.Settings.Set(tx, inboundLocalhost, local)
-	t.Settings.Set(tx, httpProxyPort, Value{Number: int64(m.GetProxyHttpPort())})
+	t.rows.Set(tx, inboundLocalhost, local)
+	t.rows.Set(tx, httpProxyPort, Value{Number: int64(m.GetProxyHttpPort())})
 	t.writeAccessLog(tx, m)
 	t.writeTLS(tx, m)
 }
