@@ -69,8 +69,9 @@ var flow = []struct{ pkg, imports string }{
 	{"xds/push", "api arrivals identity mesh omap proxy query run source state/... store view/... xds/..."},
 	{"xds/request", "omap xds/resource"},
 	{"xds/gate", ""},
-	{"xds/protocol", "omap store xds/request xds/resource"},
-	{"xds/server", "identity store xds/gate xds/protocol xds/request xds/resource"},
+	{"xds/protocol/reject", "omap xds/resource"},
+	{"xds/protocol", "omap store xds/protocol/reject xds/request xds/resource"},
+	{"xds/server", "identity store xds/gate xds/protocol xds/protocol/reject xds/request xds/resource"},
 	// Around the flow.
 	{"run", ""},
 	{"config", "api compliance identity logging mesh statefile variables"},

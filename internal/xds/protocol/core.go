@@ -3,6 +3,7 @@ package protocol
 import (
 	"strconv"
 
+	"github.com/pilotmesh/pilot/internal/xds/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/xds/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -99,7 +100,7 @@ type sending struct {
 // pinning is what the client rejected and what its stream shows instead.
 type pinning struct {
 	// pins is nil if nothing is pinned.
-	pins *pinSet
+	pins *reject.Set
 	// last is the result for the last state, so that the same input gives the same pointer.
 	last pinnedView
 }
@@ -173,7 +174,7 @@ func (c *Core) publish(s *resource.State) {
 	initial := c.published.state == nil
 	for t := range c.cursors {
 		if !s.Types[t].Same(c.published.state.Layers(resource.Type(t))) {
-			c.cursors[t].rejections.contentChanged()
+			c.cursors[t].rejections.ContentChanged()
 		}
 	}
 	c.published = point{state: s, seq: c.published.seq + 1}

@@ -80,7 +80,7 @@ func (c *Core) ack(t resource.Type, cur *cursor, nonce uint64, out []Action) []A
 	case n == 0:
 		return out
 	case !f.failed():
-		cur.rejections.acknowledged()
+		cur.rejections.Acknowledged()
 		f.stages = f.stages[n:]
 		if len(f.stages) == 0 {
 			cur.flight = nil

@@ -94,9 +94,9 @@ func (c *Core) Status() (all Progress) {
 		if cur.flight != nil {
 			s.Unacked, s.UnackedMore = unacked(t, cur)
 		}
-		s.HeldBack = c.pinning.pins.countIn(c.published.state, t)
+		s.HeldBack = c.pinning.pins.CountIn(c.published.state, t)
 		if s.HeldBack > 0 || !s.Behind.IsZero() {
-			s.Rejected = cur.rejections.reason
+			s.Rejected = cur.rejections.Reason
 		}
 		all[i] = s
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/store"
-	"github.com/pilotmesh/pilot/internal/xds/protocol"
+	"github.com/pilotmesh/pilot/internal/xds/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -176,7 +176,7 @@ type pinReport struct {
 
 // Pin implements server.Attachment. The objects from which the rejected content was made get a Problem while the class of the
 // proxy has that content. Of the reports that wait for the loop it keeps the last ones, up to maxOfNode rejections.
-func (c *Connection) Pin(list []protocol.Pin, reason string) {
+func (c *Connection) Pin(list []reject.Pin, reason string) {
 	l, conn := c.loop, c.conn
 	report := pinReport{row: connected.Rejection{Proxy: conn.node, Reason: strings.TrimSpace(reason), At: time.Now()}}
 	for _, pin := range list[max(0, len(list)-maxOfNode):] {
