@@ -8,19 +8,13 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 )
 
-// remote holds the tables of one member.
-type remote struct {
-	pods  Table[string, pod]
-	zones Index[string, omap.Name]
-}
-
-func newRemotes() (*DB, Table[string, string], Family[string, remote]) {
+// newSettings returns a store with a table of texts, and a table of pods with an index over it.
+func newSettings() (*DB, Table[string, string], Table[string, pod], Index[string, omap.Name]) {
 	db := New()
 	settings := NewTable[string](db, "settings", func(a, b string) bool { return a == b })
-	return db, settings, NewFamily(db, "clusters", func(db *DB, name string) remote {
-		pods := NewTable[string](db, "pods of "+name, func(a, b pod) bool { return a == b })
-		return remote{pods, NewIndex(pods, "zones of "+name, func(_ string, p pod, add func(string, omap.Name)) { add(p.app, omap.Name(p.zone)) })}
-	})
+	pods := NewTable[string](db, "pods", func(a, b pod) bool { return a == b })
+	zones := NewIndex(pods, "zones", func(_ string, p pod, add func(string, omap.Name)) { add(p.app, omap.Name(p.zone)) })
+	return db, settings, pods, zones
 }
 
 func commit(db *DB, write func(tx *Txn)) []ID {
@@ -30,65 +24,23 @@ func commit(db *DB, write func(tx *Txn)) []ID {
 	return touched
 }
 
-// TestFamily checks that closing a member changes the leaves that its readers read, that the member is then absent, and that
-// its space numbers are reused once its leaves are released.
-func TestFamily(t *testing.T) {
-	db, _, clusters := newRemotes()
-	r := &recorder{}
-	if _, ok := clusters.Get(r, "east"); ok {
-		t.Fatal("there is a member before one was opened")
-	}
-	commit(db, func(tx *Txn) {
-		clusters.Open(tx, "east").pods.Set(tx, "a", pod{"web", "z1"})
-		if again := clusters.Open(tx, "east"); again.pods.Len() != 1 {
-			t.Error("a member that is opened again has lost its rows")
-		}
-	})
-	east, ok := clusters.Get(r, "east")
-	east.pods.Get(r, "a")
-	east.zones.Group(r, "web")
-	spaces := len(db.spaces)
-	touched := commit(db, func(tx *Txn) { clusters.Close(tx, "east"); clusters.Close(tx, "east") })
-	if !ok || len(touched) != 3 {
-		t.Fatalf("the end of a member touched %d leaves, want the member, a row and a group", len(touched))
-	}
-	commit(db, func(tx *Txn) { clusters.Open(tx, "north") })
-	if len(db.spaces) == spaces {
-		t.Error("numbers of tables were given out again while their rows are known")
-	}
-	spaces = len(db.spaces)
-	for _, id := range touched {
-		db.Release(id)
-	}
-	mustPanic(t, "a write to a closed member", func() { commit(db, func(tx *Txn) { east.pods.Set(tx, "b", pod{}) }) })
-	db.open = false // by the write that panicked
-	for i := range 5 {
-		commit(db, func(tx *Txn) { clusters.Open(tx, fmt.Sprint(i)) })
-		commit(db, func(tx *Txn) { clusters.Close(tx, fmt.Sprint(i)) })
-	}
-	if len(db.spaces) != spaces {
-		t.Errorf("members that came and went took %d numbers, want that they are given out again", len(db.spaces)-spaces)
-	}
-}
-
 // TestSnapshot checks that later writes do not change a snapshot, and that another store can load it.
 func TestSnapshot(t *testing.T) {
-	db, settings, clusters := newRemotes()
+	db, settings, pods, _ := newSettings()
 	commit(db, func(tx *Txn) {
 		for i := range 600 { // several pages
 			settings.Set(tx, fmt.Sprint(i), "old")
 		}
-		clusters.Open(tx, "east").pods.Set(tx, "a", pod{"web", "z1"})
+		pods.Set(tx, "a", pod{"web", "z1"})
 	})
 	s := db.Snapshot()
 	commit(db, func(tx *Txn) {
 		settings.Set(tx, "1", "new")
 		settings.Delete(tx, "2")
 		settings.Set(tx, "more", "new")
-		clusters.Open(tx, "east").pods.Set(tx, "a", pod{"web", "z2"})
-		clusters.Open(tx, "west")
+		pods.Set(tx, "a", pod{"web", "z2"})
 	})
-	other, copied, members := newRemotes()
+	other, copied, copiedPods, zones := newSettings()
 	if err := s.Load(other); err != nil {
 		t.Fatal(err)
 	}
@@ -97,9 +49,8 @@ func TestSnapshot(t *testing.T) {
 	if _, more := copied.Peek("more"); one != "old" || two != "old" || more || copied.Len() != 600 || s.Revision != 1 {
 		t.Errorf("the copy has %d rows, 1 is %q, 2 is %q", copied.Len(), one, two)
 	}
-	east, ok := members.Get(scanner{}, "east")
-	if _, west := members.Get(scanner{}, "west"); !ok || west || east.zones.Peek("web").Len() != 1 || !east.zones.Peek("web").Has("z1") {
-		t.Errorf("the copy has not the members of the snapshot")
+	if p, _ := copiedPods.Peek("a"); p.zone != "z1" || zones.Peek("web").Len() != 1 || !zones.Peek("web").Has("z1") {
+		t.Errorf("the copy has pod %+v, and its index the zones %v", p, zones.Peek("web"))
 	}
 	if now, _ := settings.Peek("1"); now != "new" {
 		t.Errorf("the row that was written after the snapshot is %q", now)
@@ -112,7 +63,7 @@ func TestSnapshot(t *testing.T) {
 
 // TestJournal checks that the journal holds the last commits that fit, with the old and new rows.
 func TestJournal(t *testing.T) {
-	db, settings, _ := newRemotes()
+	db, settings, _, _ := newSettings()
 	db.KeepJournal(3)
 	set := func(k, v string) func(tx *Txn) { return func(tx *Txn) { settings.Set(tx, k, v) } }
 	commit(db, set("a", "1"))
