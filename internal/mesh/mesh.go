@@ -352,8 +352,8 @@ func topologyLocality(labels Labels) (at Locality) {
 	return at
 }
 
-// LabelledLocality returns the locality in the one label of a workload that tells all of it: topology.istio.io/locality, or else the
-// older istio-locality. Parts at the end may be missing.
+// LabelledLocality returns the locality in the label topology.istio.io/locality of a workload, or else in the older label istio-locality.
+// Parts at the end may be missing.
 func LabelledLocality(labels Labels) Locality {
 	for _, label := range []string{localityLabel, oldLocalityLabel} {
 		if value, _ := LabelValue(labels, label); value != "" {
@@ -408,7 +408,7 @@ const (
 	oldLocalityLabel = "istio-locality"
 )
 
-// parseLabel returns the locality that a value of such a label says: REGION/ZONE/SUBZONE. Dots stand for slashes unless there is a
+// parseLabel returns the locality that a value of such a label says: REGION/ZONE/SUBZONE. Dots separate the parts if there is no
 // slash.
 func parseLabel(value string) Locality {
 	if !strings.Contains(value, "/") {

@@ -139,7 +139,7 @@ func TestNodeLocality(t *testing.T) {
 	}
 }
 
-// TestNearLabels checks that only those who prefer their node tell apart the subzones of a zone.
+// TestNearLabels checks that only the preference for the own node distinguishes the subzones of a zone.
 func TestNearLabels(t *testing.T) {
 	for n, want := range map[Nearness][]string{
 		Anywhere: nil,

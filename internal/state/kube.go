@@ -29,9 +29,9 @@ type Kube struct {
 	HTTPAddresses store.Index[uint32, kube.ServiceAddress]
 	// SlicesAt lists the slices with an endpoint at an address that may be that of a pod which its service does not select.
 	SlicesAt store.Index[AddressIn, api.Key]
-	// Unselecting lists the Services of a namespace without a selector, which have the endpoints that somebody made by hand.
+	// Unselecting lists the Services of a namespace without a selector, whose endpoints are made by hand.
 	Unselecting store.Index[string, api.Key]
-	// SlicesNaming lists the slices that refer to a pod of their namespace, without those of the endpoint slice controller.
+	// SlicesNaming lists the hand-made slices that refer to a pod of their namespace.
 	SlicesNaming store.Index[api.Key, api.Key]
 	// Pods are the pods; PodsAt lists those with an address, without those on the network of their node.
 	Pods   store.Table[api.Key, *kube.Pod]

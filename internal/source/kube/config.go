@@ -165,6 +165,10 @@ func (r *run) watchConfiguration() {
 	for _, k := range api.Kinds() {
 		known[definitionName(k)] = true
 	}
+	for _, k := range api.UnsupportedKinds() {
+		what, _ := unsupportedName(k)
+		known[what] = true
+	}
 	r.definitions = &table{what: "customresourcedefinitions.apiextensions.k8s.io", changed: r.watchKinds}
 	r.definitions.merge = func(_, is content) content { return is }
 	r.definitions.convert = func(o runtime.Object) content {
@@ -199,6 +203,7 @@ func (r *run) watchKinds() {
 			r.remove(w.t)
 		}
 	}
+	r.watchUnsupported()
 }
 
 // watchKind starts to watch a kind of configuration.

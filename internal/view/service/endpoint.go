@@ -119,9 +119,8 @@ func rarest[K omap.Key[K]](labels mesh.Labels, group func(mesh.Label) omap.Map[K
 	return least
 }
 
-// plainPorts marks endpoints that take no mesh TLS at their port, because a policy of their namespace says so. namespace is that of the
-// service. It remembers what
-// was said about the labels of the last endpoint: most endpoints have those of their neighbour.
+// plainPorts marks endpoints that take no mesh TLS at their port, because a policy of their namespace says so. namespace is the namespace of
+// the service. It remembers what was said about the labels of the last endpoint: most endpoints have the labels of their neighbour.
 type plainPorts struct {
 	peers     *peer.Queries
 	r         *query.Reader

@@ -86,7 +86,7 @@ func workloadCases() []workloadCase {
 	}
 }
 
-// namingCases are those of slices that refer to a pod at an address that it does not have, and of ports that a pod cannot serve.
+// namingCases have slices that refer to a pod at an address that it does not have, and ports that a pod cannot serve.
 func namingCases() []workloadCase {
 	pod := &kube.Pod{Address: "10.10.0.1", Labels: appA}
 	naming := func(pod string, controlled bool) *kube.Slice {

@@ -91,8 +91,8 @@ func (q *Queries) defineManual(g *query.Graph) {
 	})
 }
 
-// slicesOfPod are the slices without which it is not known what a pod serves: those of Services without a selector, and hand-made ones of
-// others.
+// slicesOfPod returns the slices on which the ports of a pod depend: slices of Services without a selector, and hand-made slices of other
+// Services.
 func (q *Queries) slicesOfPod(r *query.Reader, k api.Key, pod *kube.Pod) omap.Map[api.Key, omap.Unit] {
 	all := q.tables.Kube.SlicesNaming.Group(r, k)
 	add := func(slice api.Key) { all = all.With(omap.Put(slice, omap.Unit{})) }
@@ -197,8 +197,8 @@ func includes(set, labels mesh.Labels) bool {
 	return true
 }
 
-// podInstances appends the services that a pod belongs to: those that select it, and those of slices with an endpoint that refers to it or
-// is at one of its addresses.
+// podInstances appends the services that a pod belongs to: services that select it, and services of slices with an endpoint that refers to
+// it or is at one of its addresses.
 func (q *Queries) podInstances(r *query.Reader, k api.Key, pod *kube.Pod, hits []instance) []instance {
 	ep := q.podEndpoint(r, k, pod, pod.Address)
 	for object := range q.selecting(r, k.Namespace, pod.Labels) {

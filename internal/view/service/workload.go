@@ -149,7 +149,7 @@ func (q *Queries) newInstance(r *query.Reader, object api.Key, ep mesh.Endpoint)
 	return h
 }
 
-// addPorts adds the ports of a service that no older service has. What is sent to a port of the proxy itself is not for the workload.
+// addPorts adds the ports of a service that no older service has. Ports of the proxy itself are left out.
 func (q *Queries) addPorts(r *query.Reader, h instance, ports map[uint32]proxy.InboundPort) {
 	spec, ok := q.tables.Services.Get(r, h.object)
 	if !ok {

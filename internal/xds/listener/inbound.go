@@ -31,13 +31,15 @@ type VirtualKey struct {
 	HTTP10   bool
 	// DefaultLog says that the access log has its default format.
 	DefaultLog bool
+	// IdleTimeout is how long a connection may be without data or requests. 0 means Envoy's default.
+	IdleTimeout time.Duration
 	// Families are the IP versions of the proxy's addresses.
 	Families mesh.Families
 }
 
 // VirtualKeyOf returns the key of a class, whose proxies handle traffic to undeclared destinations as outbound says.
 func VirtualKeyOf(c proxy.Class, outbound settings.Outbound) VirtualKey {
-	return VirtualKey{Mode: c.Mode, Outbound: outbound, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog, Families: c.Families}
+	return VirtualKey{Mode: c.Mode, Outbound: outbound, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog, IdleTimeout: c.Idle, Families: c.Families}
 }
 
 func (q *Queries) virtual(r *query.Reader, k VirtualKey) (Map, bool) {
@@ -53,7 +55,7 @@ func (q *Queries) virtual(r *query.Reader, k VirtualKey) (Map, bool) {
 		// A connection to the port of the proxy itself would be redirected to it again without end.
 		envoy.Chain("virtualOutbound-blackhole", envoy.MatchPort(envoy.OutboundPort), envoy.TCPProxy(envoy.BlackHoleCluster, envoy.BlackHoleCluster)),
 	}
-	catchAll := envoy.Chain("virtualOutbound-catchall-tcp", nil, unknownTraffic(k.Outbound))
+	catchAll := envoy.Chain("virtualOutbound-catchall-tcp", nil, unknownTraffic(k.Outbound, k.IdleTimeout))
 	if k.Outbound.Mode != settings.ByName {
 		l.FilterChains = append(l.FilterChains, catchAll)
 		logAccess(q.accessLog(r, k.DefaultLog), l)
@@ -63,7 +65,7 @@ func (q *Queries) virtual(r *query.Reader, k VirtualKey) (Map, bool) {
 	envoy.AddHTTPInspector(l, envoy.AllPorts())
 	envoy.SetDetectionTimeout(l, q.tables.DetectionTimeout(r))
 	options := httpOptions(q.tables.HTTPSettings(r), k.HTTP10, "")
-	options.DynamicClusters, options.IPv6 = true, k.Families == mesh.OnlyIPv6
+	options.DynamicClusters, options.IPv6, options.IdleTimeout = true, k.Families == mesh.OnlyIPv6, k.IdleTimeout
 	routes := envoy.RouteConfiguration(envoy.AllowAnyByName)
 	host := envoy.DynamicUnknownHost()
 	host.IncludeRequestAttemptCount = !q.tables.RouteSettings(r).HideAttempts
