@@ -101,7 +101,7 @@ func TestNamesOfOneClient(t *testing.T) {
 }
 
 // TestNameBytesOfOneClient: the names of all types that the streams of an identity ask for have so many bytes at most. Equal lists count once,
-// and those of ended streams no more.
+// and lists of ended streams no more.
 func TestNameBytesOfOneClient(t *testing.T) {
 	r := newRig(t, Options{Admit: whoever, MaxNameBytesOf: 100})
 	r.mesh.publish(clusters(1, 1, 1, "x"))

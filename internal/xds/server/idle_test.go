@@ -20,7 +20,7 @@ func (p *peerConn) RemoteAddr() net.Addr {
 func (p *peerConn) Close() error { p.closed = true; return nil }
 
 // TestIdleConnections: an address has so many connections without a stream at most, and all together. Its oldest one ends for a new one. Those
-// of other addresses stay, and those with a stream do not count.
+// of other addresses stay, and connections that have a stream do not count.
 func TestIdleConnections(t *testing.T) {
 	l := &idlers{most: 6, mostOf: 4}
 	open := func(from string) (*peerConn, *idler) {

@@ -46,7 +46,7 @@ type Options struct {
 	// MaxNameBytesOf is the largest size in bytes of the names of other resources that the streams of one of these ask for (default
 	// 256 MiB). Equal lists of names count once.
 	MaxNameBytesOf int
-	// MaxIdle is the largest number of connections without a stream, and MaxIdleOf that of one address (default 10,000 and 1,000).
+	// MaxIdle is the largest number of connections without a stream, and MaxIdleOf the largest number from one address (default 10,000 and 1,000).
 	MaxIdle, MaxIdleOf int
 	// MaxConnectionAge is the age at which the server closes a connection, so that clients spread over the replicas again
 	// (default: never).
