@@ -233,7 +233,7 @@ func (x *secure) server(xds *server.Server, settings *tls.Config) *grpc.Server {
 	g := grpc.NewServer(append(xds.SecureGRPC(settings), grpc.MaxHeaderListSize(maxHeaders), grpc.ConnectionTimeout(handshake),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			Time: s.KeepaliveInterval, Timeout: s.KeepaliveTimeout,
-			MaxConnectionAge: s.KeepaliveMaxServerConnectionAge, MaxConnectionAgeGrace: s.KeepaliveTimeout,
+			MaxConnectionAge: s.KeepaliveMaxServerConnectionAge, MaxConnectionAgeGrace: s.KeepaliveTimeout, MaxConnectionIdle: server.IdleTime,
 		}))...)
 	xds.Register(g)
 	if !s.CA.Off {

@@ -378,7 +378,7 @@ func addSource(g *run.Group, one source.Source, sink source.Sink, ready *admin.R
 func grpcServer(xds *server.Server, s *config.Settings) *grpc.Server {
 	g := grpc.NewServer(append(xds.GRPC(), grpc.KeepaliveParams(keepalive.ServerParameters{
 		Time: s.KeepaliveInterval, Timeout: s.KeepaliveTimeout,
-		MaxConnectionAge: s.KeepaliveMaxServerConnectionAge, MaxConnectionAgeGrace: s.KeepaliveTimeout,
+		MaxConnectionAge: s.KeepaliveMaxServerConnectionAge, MaxConnectionAgeGrace: s.KeepaliveTimeout, MaxConnectionIdle: server.IdleTime,
 	}))...)
 	xds.Register(g)
 	reflection.Register(g)

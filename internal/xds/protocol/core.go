@@ -69,12 +69,10 @@ type Core struct {
 	// connected is set when the first request, which carries the node, has arrived.
 	connected bool
 	// closed is set when the core has closed the stream. It ignores all events after that.
-	closed bool
-
+	closed  bool
 	sending sending
 	timer   timer
 	linger  linger
-
 	// published is the state that was published last.
 	published point
 	// view is the published state as this stream may see it: pins replace content that the client rejected.

@@ -174,11 +174,10 @@ func (c *Core) resume(t resource.Type, q *Request) {
 
 // resumeKey is everything that a resumption depends on.
 type resumeKey struct {
-	typ     resource.Type
-	state   *resource.State
-	sub     *subscription
-	forced  omap.Hash
-	initial omap.Hash
+	typ             resource.Type
+	state           *resource.State
+	sub             *subscription
+	forced, initial omap.Hash
 }
 
 // resumption says what a reconnecting client has of one type.

@@ -103,6 +103,14 @@ func (c *Core) Status() (all Progress) {
 	return all
 }
 
+// Asked is what the client asks for by name of a type, which equal streams share, and the size of the names in bytes.
+func (c *Core) Asked(t resource.Type) (names any, bytes int) {
+	if sub := c.cursors[t].sub; sub != nil {
+		return sub, sub.bytes
+	}
+	return nil, 0
+}
+
 // Unacknowledged are resources of one type that a client was sent together and has not acknowledged for long. The client does
 // not say for which of them it withholds the acknowledgement.
 type Unacknowledged struct {

@@ -328,7 +328,12 @@ func (s *Stream) stepCore(e protocol.Event, out []protocol.Action) []protocol.Ac
 		return out
 	}
 	e.At = time.Now()
-	return s.core.Step(e, out)
+	out = s.core.Step(e, out)
+	if err := s.server.clients.subscribe(s.held, s.core, s.server.options.MaxNameBytesOf); err != nil {
+		s.end(err)
+		return nil
+	}
+	return out
 }
 
 // writeAndQueue writes a message that may have to wait for the client, and then lets a worker tell the core. What a new client
