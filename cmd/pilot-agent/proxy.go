@@ -185,7 +185,7 @@ func runProxy(cmd *cobra.Command, s *config.Settings, stop <-chan os.Signal, beg
 	return agent.Run(cmd.Context(), s, agent.Host{Stdout: os.Stdout, Stderr: os.Stderr, Stop: stop, Reload: reload, Listening: begun}, log)
 }
 
-// logger returns a logger that writes text or JSON lines. Parts that do not exist are told to the log itself.
+// logger returns a logger that writes text or JSON lines. It logs which parts do not exist.
 func logger(w io.Writer, s *config.Settings) *slog.Logger {
 	log := logging.New(w, s.LogJSON, agent.Parts())
 	if err := logging.Of(log).Set(s.LogLevels); err != nil {

@@ -37,7 +37,7 @@ func logParts() []logging.Part {
 	}
 }
 
-// logger returns a logger that writes text or JSON lines. Parts that do not exist are told to the log itself.
+// logger returns a logger that writes text or JSON lines. It logs which parts do not exist.
 func logger(w io.Writer, s *config.Settings) *slog.Logger {
 	log := logging.New(w, s.LogJSON, logParts())
 	if err := logging.Of(log).Set(s.LogLevels); err != nil {

@@ -56,7 +56,7 @@ func get(ctx context.Context, address, page string, query url.Values, v any) err
 	return nil
 }
 
-// pageAt returns the URL of a page at an address, which may lack the scheme.
+// pageAt returns the URL of a page at an address, with or without its scheme.
 func pageAt(address, page string, query url.Values) (*url.URL, error) {
 	if !strings.Contains(address, "://") {
 		address = "http://" + address

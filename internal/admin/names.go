@@ -7,7 +7,7 @@ import (
 
 // IstioMetric says what a metric of Istio's control plane is here.
 type IstioMetric struct {
-	// Name is that of the metric; a star stands for any end.
+	// Name is the name of the metric in Istio.
 	Name string
 	// Ask is the metric to ask here; empty if there is none. It equals Name where the metric has the same name here.
 	Ask string
@@ -22,12 +22,12 @@ func IstioMetrics() []IstioMetric {
 		return IstioMetric{name, "pilot_problem_codes", "with the label code=\"" + of + "\": the problems name each object"}
 	}
 	none := func(name, note string) IstioMetric { return IstioMetric{name, "", note} }
-	const webhook = "there is no validating webhook; pilot_problems{level=\"error\"} counts what is refused"
+	const webhook = "there is no validating webhook; pilot_problems{level=\"error\"} counts refused documents"
 	return []IstioMetric{
 		same("istio_build", ""), same("pilot_info", ""), same("istiod_uptime_seconds", ""),
-		same("pilot_xds", "connected proxies; the stream of an agent counts apart from that of its proxy"),
+		same("pilot_xds", "connected proxies; agents with streams of their own count, too"),
 		same("pilot_xds_pushes", "the label type is cds, eds, lds or rds, and never cds_senderr: a response that cannot be written ends the stream (pilot_xds_closed_total)"),
-		same("pilot_xds_push_time", "the time of writing only: what is written was computed once for all proxies of a class (pilot_commit_duration_seconds)"),
+		same("pilot_xds_push_time", "the time of writing only; the content was computed once for all proxies of a class (pilot_commit_duration_seconds)"),
 		same("pilot_xds_send_time", ""), same("pilot_xds_config_size_bytes", ""),
 		same("pilot_proxy_convergence_time", "until the proxy has acknowledged it, and not only until it is sent"),
 		{"pilot_proxy_queue_time", "pilot_proxy_convergence_time", "there is no queue of proxies; waiting for a slow one is part of this time"},

@@ -79,7 +79,7 @@ func metricsPage(t *testing.T, have map[string]string) {
 		t.Fatalf("%s has no table that begins with %q", page, from)
 	}
 	var b strings.Builder
-	b.WriteString(string(text[:at]) + MetricsTable() + "\n## All metrics of the control plane\n\nBeside those of the Go runtime and the process (`go_*`, `process_*`):\n\n| Metric | Meaning |\n|---|---|\n")
+	b.WriteString(string(text[:at]) + MetricsTable() + "\n## All metrics of the control plane\n\nBeside the metrics of the Go runtime and the process (`go_*`, `process_*`):\n\n| Metric | Meaning |\n|---|---|\n")
 	var names []string
 	for name := range have {
 		if !strings.HasPrefix(name, "go_") && !strings.HasPrefix(name, "process_") {

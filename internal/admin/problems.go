@@ -33,7 +33,7 @@ type Problem struct {
 	Revision store.Revision `json:"since_revision,omitempty"`
 	Since    time.Time      `json:"since,omitzero"`
 
-	// ofObject is true if the position is that of the object, because that of the field is not known.
+	// ofObject is true if the position is where the object begins, because the place of the field is not known.
 	ofObject bool
 }
 
@@ -148,7 +148,7 @@ func (p *Problem) place(v *push.View) {
 	}
 }
 
-// toFields moves problems that have the position of their object to that of their field, if place finds it in the files. It reads
+// toFields moves problems from the position of their object to the place of their field, if place finds it in the files. It reads
 // files, so it does not run on the loop. A nil place finds nothing.
 func toFields(list []Problem, place func([]api.Problem)) {
 	var wanted []api.Problem

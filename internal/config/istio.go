@@ -137,7 +137,7 @@ func inertVariables() []variables.Variable {
 	return append(list, otherInert()...)
 }
 
-// otherInert are further variables without effect: what is always so, and what is not done.
+// otherInert are further variables without effect.
 func otherInert() []variables.Variable {
 	return []variables.Variable{
 		{Name: "MUTEX_PROFILE_FRACTION", Lacks: "mutexes are not profiled"},

@@ -45,7 +45,7 @@ func TestSet(t *testing.T) {
 	}
 }
 
-// TestParts: a level counts for the loggers of its part, also for those that were made before it was set and those with attributes.
+// TestParts: a level counts for the loggers of its part, also for loggers that were made before it was set, and for loggers with attributes.
 func TestParts(t *testing.T) {
 	var out bytes.Buffer
 	log := New(&out, true, parts)

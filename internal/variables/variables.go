@@ -1,6 +1,6 @@
-// Package variables says which environment variables of another program act here, and names those that were set in vain.
+// Package variables says which environment variables of another program act here, and which were set without effect.
 //
-// It owns what counts as set in vain: a variable without effect is remarked upon unless its value is the usual one, or disables a feature.
+// It owns the rule for remarks: a variable without effect is remarked upon unless its value is the usual one, or disables a feature.
 // It is pure and starts no goroutines.
 package variables
 

@@ -26,11 +26,11 @@ func choice(wrong string, names []string, lead, none string) string {
 	if len(names) == 0 {
 		return "; " + none
 	}
-	text := "; " + lead + " " + enumerate(names)
+	text := lead + " " + enumerate(names)
 	if near := spelling.Meant(wrong, names); near != "" {
-		text = "; did you mean " + near + "?" + strings.TrimPrefix(text, ";")
+		return "; did you mean " + near + "? " + strings.ToUpper(text[:1]) + text[1:]
 	}
-	return text
+	return "; " + text
 }
 
 // enumerate lists names in order, and says how many more there are.
