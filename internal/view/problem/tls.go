@@ -49,10 +49,10 @@ func (f *findings) failingTLS(rule *networking.DestinationRule, tls *networking.
 	insists := tls.GetMode() == networking.ClientTLSSettings_ISTIO_MUTUAL
 	switch {
 	case !insists && server.Mode == mesh.MTLSStrict && e.TakesMeshTLS():
-		f.warn(at, "by the mode %s requests to port %d of %q have no mutual TLS of the mesh, and %s, which is STRICT, takes nothing else: they fail; remove tls, so that mutual TLS is automatic",
+		f.warn("rule-tls-mode", at, "by the mode %s requests to port %d of %q have no mutual TLS of the mesh, and %s, which is STRICT, takes nothing else: they fail; remove tls, so that mutual TLS is automatic",
 			tls.GetMode(), port, s.Host, server.By)
 	case insists && server.Mode == mesh.MTLSDisabled:
-		f.warn(at, "by the mode ISTIO_MUTUAL requests to port %d of %q have mutual TLS, and %s, which is DISABLE, takes none: they fail; remove tls, so that mutual TLS is automatic",
+		f.warn("rule-tls-mode", at, "by the mode ISTIO_MUTUAL requests to port %d of %q have mutual TLS, and %s, which is DISABLE, takes none: they fail; remove tls, so that mutual TLS is automatic",
 			port, s.Host, server.By)
 	default:
 		return false
