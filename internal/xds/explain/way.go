@@ -190,8 +190,8 @@ func (w *workload) takesNoTLS(c clientSide) bool {
 
 // speaks returns how the client connects to the workload.
 func (w *workload) speaks(a *Access) *access.TLS {
-	tls := a.parsed.request.TLS
-	switch c := a.client; {
+	tls, c := a.parsed.request.TLS, a.client
+	switch {
 	case a.parsed.MutualTLS || a.parsed.From == "":
 		return tls
 	case c.tls == nil:
