@@ -66,6 +66,7 @@ func routes() []Entry {
 		{"rule-no-host", Warning, "A DestinationRule is for a host that no object declares, and has no effect.", "Correct the host, or declare it."},
 		{"rule-no-port", Warning, "Settings of a DestinationRule are for a port that the service does not have.", "Write one of the ports that the message lists."},
 		{"rule-overruled", Warning, "Another DestinationRule has the same setting for the host and goes first.", "Merge the two, or remove one."},
+		{"rule-tls-mode", Warning, "The TLS mode of a DestinationRule does not fit the mode of the workloads: every request fails.", "Remove tls, so that mutual TLS is automatic, or change the mode of the PeerAuthentication."},
 		{"subset-no-endpoint", Warning, "No endpoint has the labels of a subset at present: what is sent there fails until one has.", "Correct the labels, or give them to an endpoint."},
 		{"ingress-no-class", Warning, "An Ingress names an IngressClass that does not exist.", "Correct the name, or create the class."},
 		{"ingress-no-secret", Warning, "An Ingress names no Secret for TLS, so its hosts are not served by HTTPS.", "Name the Secret with the certificate."},

@@ -13,6 +13,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/rejection"
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
@@ -37,7 +38,7 @@ type Rows struct {
 	RejectionsOf store.Index[string, RejectedContent]
 	Rejecting    store.Index[struct{}, omap.Name]
 	// Origins are the objects that rejected content was made of when it was rejected. Content without a row is not looked up yet.
-	Origins store.Table[RejectedContent, []api.Key]
+	Origins store.Table[RejectedContent, rejection.Finding]
 
 	// Faults are the cells that failed; FaultKeys lists them under the empty key.
 	Faults    store.Table[FaultKey, Fault]

@@ -3,12 +3,11 @@ package connected
 import (
 	"bytes"
 	"cmp"
-	"slices"
 	"strings"
 	"time"
 
-	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/rejection"
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
@@ -72,5 +71,5 @@ func (t *Rows) defineRejections(db *store.DB) {
 	t.Rejecting = store.NewIndex(t.Rejections, "rejecting", func(k RejectionKey, _ Rejection, add func(struct{}, omap.Name)) {
 		add(struct{}{}, omap.Name(k.Connection))
 	})
-	t.Origins = store.NewTable[RejectedContent](db, "origins", slices.Equal[[]api.Key])
+	t.Origins = store.NewTable[RejectedContent](db, "origins", rejection.Finding.Equal)
 }

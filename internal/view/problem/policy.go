@@ -20,6 +20,7 @@ func (f *findings) destinationRule() {
 	}
 	if len(rule.Selector) > 0 {
 		f.idlePolicies(rule, rule.Host)
+		f.clientTLS(rule, rule.Host)
 		f.selectorWithoutWorkload("spec.workloadSelector", rule.Selector, func(id string) bool {
 			class, ok := f.q.scope.Class.Get(f.r, id)
 			return ok && class.Rules.Has(f.key.Name)
@@ -31,6 +32,7 @@ func (f *findings) destinationRule() {
 	for _, c := range f.claims("spec.host") {
 		f.unused(c)
 		f.idlePolicies(rule, c.host)
+		f.clientTLS(rule, c.host)
 		for o := range c.older(f.key) {
 			if o.Namespace != f.key.Namespace {
 				continue

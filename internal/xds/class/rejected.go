@@ -11,6 +11,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/rejection"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/view/registration"
@@ -140,7 +141,7 @@ func (q *Queries) rejection(r *query.Reader, k connected.Rejectable) ([]api.Prob
 		return nil, false
 	}
 	what := connected.RejectedContent{Rejectable: k, Content: first.content}
-	objects, known := q.tables.Origins.Get(r, what)
+	found, known := q.tables.Origins.Get(r, what)
 	row, ok := q.tables.Rejections.Get(r, connected.RejectionKey{Connection: first.connection, RejectedContent: what})
 	if !known || !ok {
 		return nil, false
@@ -153,19 +154,38 @@ func (q *Queries) rejection(r *query.Reader, k connected.Rejectable) ([]api.Prob
 	if k.Piece != "" {
 		field = fmt.Sprintf("virtual host %q of %s", route.VirtualHostOf(k.Piece), field)
 	}
+	cause := rejection.Cause(row.Reason, found.Violation)
+	if found.Object != (api.Key{}) {
+		return []api.Problem{{
+			Object: found.Object, Severity: api.Error, Code: "proxy-rejected", Field: found.Field,
+			Reason: fmt.Sprintf("Envoy rejects it: %s (%s rejected %s and %s)", cause, who, field, kept),
+		}}, true
+	}
+	objects := found.Objects
 	if len(objects) == 0 { // a listener that all HTTP services of a port share is made of none of them
 		return []api.Problem{{
-			Severity: api.Error, Code: "proxy-rejected", Field: field, Reason: fmt.Sprintf("%s rejected %s and %s: %s", who, field, kept, row.Reason),
+			Severity: api.Error, Code: "proxy-rejected", Field: field, Reason: fmt.Sprintf("Envoy rejects it: %s (%s rejected it and %s)", cause, who, kept),
 		}}, true
 	}
 	list := make([]api.Problem, 0, len(objects))
 	for _, o := range objects {
 		list = append(list, api.Problem{
 			Object: o, Severity: api.Error, Code: "proxy-rejected", Field: field,
-			Reason: fmt.Sprintf("%s rejected %s, which is made of this object, and %s: %s", who, field, kept, row.Reason),
+			Reason: fmt.Sprintf("Envoy rejects it: %s (%s rejected it, which is made of this object%s, and %s)", cause, who, besides(len(objects)-1), kept),
 		})
 	}
 	return list, true
+}
+
+// besides names the number of other objects.
+func besides(others int) string {
+	switch others {
+	case 0:
+		return ""
+	case 1:
+		return " and 1 other"
+	}
+	return fmt.Sprintf(" and %d others", others)
 }
 
 // activeRejecters returns the first proxy that rejected what its class is to have of a rejectable, and whether there are
@@ -255,9 +275,12 @@ func contentOf(s *resource.State, k connected.Rejectable) omap.Hash {
 type ActiveRejection struct {
 	connected.RejectedContent
 	connected.Rejection
-	// Objects are those that the content is made of.
-	Objects []api.Key
+	// Finding has the objects that the content is made of, and the one among them that has what Envoy rejects.
+	rejection.Finding
 }
+
+// Cause is why Envoy rejected it, as one line.
+func (h ActiveRejection) Cause() string { return rejection.Cause(h.Reason, h.Violation) }
 
 // VirtualHost is the name of the rejected virtual host, if not the whole resource was rejected.
 func (h ActiveRejection) VirtualHost() string { return route.VirtualHostOf(h.Piece) }
@@ -273,8 +296,8 @@ func (q *Queries) ActiveRejections(r *query.Reader, connection string) []ActiveR
 	for k := range q.tables.RejectionsOf.Group(r, connection).All() {
 		row, ok := q.tables.Rejections.Get(r, connected.RejectionKey{Connection: connection, RejectedContent: k})
 		if ok && contentOf(s, k.Rejectable) == k.Content {
-			objects, _ := q.tables.Origins.Get(r, k)
-			list = append(list, ActiveRejection{k, row, objects})
+			found, _ := q.tables.Origins.Get(r, k)
+			list = append(list, ActiveRejection{k, row, found})
 		}
 	}
 	return list

@@ -128,9 +128,9 @@ func (c *conversation) reject(text string) {
 	}
 	key, _ := c.Queries.Class.Get(c.Graph.Glance(), c.connection)
 	what := connected.RejectedContent{Rejectable: connected.Rejectable{Type: uint8(typ), Name: name}, Content: r.ContentHash()}
-	objects := c.Queries.Origin(c.Graph, key, typ, name, "")
+	finding := c.Queries.Finding(c.Graph, key, what, reason)
 	c.Commit(func(tx *store.Txn) {
-		c.Tables.Origins.Set(tx, what, objects)
+		c.Tables.Origins.Set(tx, what, finding)
 		c.Tables.Rejections.Set(tx, connected.RejectionKey{Connection: c.connection, RejectedContent: what}, connected.Rejection{
 			Proxy: c.connection, Reason: reason, At: time.Date(2026, 3, 1, 12, 30, 0, 0, time.UTC),
 		})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/proxy"
+	found "github.com/pilotmesh/pilot/internal/rejection"
 	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/protocol/reject"
@@ -63,6 +64,8 @@ type rejection struct {
 type originLookup struct {
 	what  connected.RejectedContent
 	class proxy.Class
+	// reason is the error text of the proxy that rejected it first.
+	reason string
 }
 
 // byCount is a heap of nodes. The node with most rejections is the first.
@@ -111,8 +114,8 @@ func (x *rejectionIndex) toReplace(node string) (oldest rejection, full bool) {
 	return rejection{}, false
 }
 
-// add adds a rejection that its connection does not have yet.
-func (x *rejectionIndex) add(r rejection) {
+// add adds a rejection that its connection does not have yet. reason is the proxy's error text.
+func (x *rejectionIndex) add(r rejection, reason string) {
 	n := x.nodes[r.conn.node]
 	if n == nil {
 		n = &nodeRejections{node: r.conn.node}
@@ -130,7 +133,7 @@ func (x *rejectionIndex) add(r rejection) {
 	}
 	if c.count++; c.count == 1 && !c.queued {
 		c.queued = true
-		x.lookups = append(x.lookups, originLookup{r.what, r.conn.class.key})
+		x.lookups = append(x.lookups, originLookup{r.what, r.conn.class.key, reason})
 	}
 }
 
@@ -213,7 +216,7 @@ func (l *Loop) writeRejections(tx *store.Txn, conn *connection, reports []pinRep
 		first := p.what[0]
 		l.settings.Log.Warn("proxy rejected resources; it keeps their last accepted version, other resources are still updated",
 			"connection", conn.id, "count", len(p.what), "type", resource.Type(first.Type).String(), "resource", first.Name,
-			"piece", first.Piece, "reason", p.row.Reason)
+			"piece", first.Piece, "cause", found.Cause(p.row.Reason, ""))
 	}
 }
 
@@ -223,7 +226,7 @@ func (l *Loop) setRejection(tx *store.Txn, conn *connection, what connected.Reje
 		if oldest, full := l.rejections.toReplace(conn.node); full {
 			l.deleteRejection(tx, oldest)
 		}
-		l.rejections.add(rejection{conn, what})
+		l.rejections.add(rejection{conn, what}, row.Reason)
 	}
 	l.tables.Rejections.Set(tx, connected.RejectionKey{Connection: conn.id, RejectedContent: what}, row)
 }
@@ -249,17 +252,18 @@ func (l *Loop) deleteRejections(tx *store.Txn, conn *connection) {
 	}
 }
 
-// lookUpOrigins looks up from which objects rejected content was made, for at most n contents. The next commit writes the rows.
+// lookUpOrigins looks up from which objects rejected content was made, and which of them has what the proxy rejects, for at most n
+// contents. The next commit writes the rows.
 func (l *Loop) lookUpOrigins(n int) {
 	for range n {
 		w, ok := l.rejections.nextLookup()
 		if !ok {
 			return
 		}
-		objects := l.queries.Origin(l.graph, w.class, resource.Type(w.what.Type), w.what.Name, w.what.Piece)
+		finding := l.queries.Finding(l.graph, w.class, w.what, w.reason)
 		l.writes = append(l.writes, func(tx *store.Txn) {
 			if c := l.rejections.contents[w.what]; c != nil && c.count > 0 {
-				l.tables.Origins.Set(tx, w.what, objects)
+				l.tables.Origins.Set(tx, w.what, finding)
 			}
 		})
 	}
