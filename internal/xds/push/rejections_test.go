@@ -209,7 +209,7 @@ func TestRejectionsAreReplacedFairly(t *testing.T) {
 		if replaced, full = g.toReplace(c.node); full {
 			g.remove(replaced)
 		}
-		g.add(rejection{c, what})
+		g.add(rejection{c, what}, "")
 		return replaced, full
 	}
 	join := func(node string) *connection {
