@@ -221,7 +221,7 @@ func (f *Fetcher) queue() {
 	})
 }
 
-// start starts the fetches that are due, as far as their namespaces have places.
+// start starts the fetches that are due, as far as their namespaces have places. Those beyond maxStarts wait for the next period.
 func (f *Fetcher) start(ctx context.Context, fetches *sync.WaitGroup) {
 	waiting := f.due[:0]
 	for _, one := range f.due {
@@ -231,7 +231,10 @@ func (f *Fetcher) start(ctx context.Context, fetches *sync.WaitGroup) {
 			continue
 		}
 		namespace := f.payer(k)
-		if f.started[namespace] >= maxStarts || !f.places.Start(namespace, maxFetches-f.running) {
+		if f.started[namespace] >= maxStarts {
+			continue // queue lists it again in the next period
+		}
+		if !f.places.Start(namespace, maxFetches-f.running) {
 			waiting = append(waiting, one)
 			continue
 		}

@@ -239,6 +239,7 @@ func TestStartsPerPeriod(t *testing.T) {
 		t.Error("another namespace waits")
 	}
 	f.started = map[string]int{}
+	f.queue()
 	settle()
 	if n := tried(many); n != len(many) {
 		t.Errorf("%d of %d were tried after the next period", n, len(many))
