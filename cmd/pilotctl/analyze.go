@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -26,7 +28,8 @@ func analyzeCommand() *cobra.Command {
 would be refused. A warning means that a part of it would be ignored or probably has another effect than intended.
 
 It also checks the relations between all given objects: destinations and subsets that are not declared, hosts, ports and
-addresses that are declared twice, rules that never apply. Pass all configuration of a mesh in one call, or use --alone to
+addresses that are declared twice, rules that never apply. Services, endpoint slices, pods, namespaces and workloads such as Deployments
+count among these objects; those of other kinds are counted in one line. Pass all configuration of a mesh in one call, or use --alone to
 check each document alone.
 
 In a directory, all *.yaml, *.yml and *.json files are read, including subdirectories; "-" is the standard input. A file
@@ -139,6 +142,20 @@ func document(name string) bool {
 	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
 }
 
+// unread returns one line about the objects of kinds that are not read; empty if there are none.
+func unread(kinds map[string]int) string {
+	if len(kinds) == 0 {
+		return ""
+	}
+	total := 0
+	var list []string
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		total += kinds[kind]
+		list = append(list, fmt.Sprintf("%s (%d)", kind, kinds[kind]))
+	}
+	return fmt.Sprintf("%s of %s that Pilot does not read: %s", count(total, "object"), count(len(kinds), "kind"), strings.Join(list, ", "))
+}
+
 // report writes the problems. It returns ErrFailed if there are errors among them.
 func report(w io.Writer, form string, a *analyze.Analysis, problems []api.Problem) error {
 	found := make([]admin.Problem, 0, len(problems))
@@ -150,6 +167,9 @@ func report(w io.Writer, form string, a *analyze.Analysis, problems []api.Proble
 		p := painter(w)
 		for _, one := range found {
 			fmt.Fprintln(w, p.line(one))
+		}
+		if line := unread(a.Unread); line != "" {
+			fmt.Fprintln(w, line)
 		}
 		fmt.Fprintf(w, "%s, %s in %s with %s\n", count(errors, "error"), count(warnings, "warning"), count(a.Files, "file"), count(a.Objects, "usable object"))
 	} else if err := write(w, form, found); err != nil {

@@ -15,8 +15,10 @@ import (
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/kube"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/source/object"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/class"
@@ -26,6 +28,9 @@ import (
 // sourceName is the name of the source of all objects.
 const sourceName = "analysis"
 
+// cluster is the ID of the cluster that objects of Kubernetes count for.
+const cluster = "Kubernetes"
+
 // sliceCells is the number of cells that one Slice runs at most.
 const sliceCells = 10_000
 
@@ -34,11 +39,16 @@ type Analysis struct {
 	// Files is the number of files, and Objects the number of valid objects.
 	Files, Objects int
 
-	first    map[api.Key]api.Position // position of the first document of each object
-	usable   map[api.Key]usable
-	mesh     *meshconfig.MeshConfig
-	problems []api.Problem // of single documents
-	repeated []api.Problem // of documents of an object that an earlier document declares
+	// Unread counts the objects of kinds that are not read, by kind.
+	Unread map[string]int
+
+	converter object.Converter
+	values    map[api.Key]kube.Value   // of objects of Kubernetes
+	first     map[api.Key]api.Position // position of the first document of each object
+	usable    map[api.Key]usable
+	mesh      *meshconfig.MeshConfig
+	problems  []api.Problem // of single documents
+	repeated  []api.Problem // of documents of an object that an earlier document declares
 }
 
 // usable is a valid object, with its document as it was before the check, which can still return the lines of fields.
@@ -49,13 +59,20 @@ type usable struct {
 
 // New returns an empty analysis.
 func New() *Analysis {
-	return &Analysis{first: make(map[api.Key]api.Position), usable: make(map[api.Key]usable)}
+	return &Analysis{
+		first: make(map[api.Key]api.Position), usable: make(map[api.Key]usable), values: make(map[api.Key]kube.Value), Unread: make(map[string]int),
+		converter: object.Converter{Texts: object.NewTexts(object.TextLimit), Written: true},
+	}
 }
 
 // File adds and checks the documents of a file.
 func (a *Analysis) File(name string, data []byte) {
 	a.Files++
 	for _, doc := range api.Decode(name, data) {
+		if doc.Other != nil {
+			a.kubernetes(&doc)
+			continue
+		}
 		text := doc
 		doc.Check()
 		if doc.Identified && a.seen(&doc) {
@@ -69,6 +86,25 @@ func (a *Analysis) File(name string, data []byte) {
 			doc.Problems = append(doc.Problems, doc.Denying.Denial())
 		}
 		a.problems = append(a.problems, doc.Problems...)
+	}
+}
+
+// kubernetes adds a document of a kind that is not one of Istio's. Two documents of one object are no mistake: variants of a Deployment
+// often lie side by side, and the first one counts.
+func (a *Analysis) kubernetes(doc *api.Document) {
+	items, read, problem := a.converter.Read(doc, cluster)
+	switch {
+	case problem != nil:
+		a.problems = append(a.problems, *problem)
+	case !read:
+		a.Unread[doc.Key.Kind]++
+	default:
+		a.Objects++
+	}
+	for _, item := range items {
+		if _, again := a.values[item.Key]; !again {
+			a.values[item.Key] = item.Value
+		}
 	}
 }
 
@@ -155,13 +191,16 @@ func (a *Analysis) Ingresses(domain, host string) *explain.Ingresses {
 
 // evaluate evaluates all objects. domain is the DNS suffix of the cluster's services. Whoever is done calls the function.
 func (a *Analysis) evaluate(domain string) (m explain.Mesh, done func()) {
-	tables := state.New(state.Options{Domain: domain, Sources: []string{sourceName}})
+	tables := state.New(state.Options{Domain: domain, ClusterID: cluster, Sources: []string{sourceName}})
 	graph := query.New(tables.DB, query.Options{})
 	m = explain.Mesh{Tables: tables, Graph: graph, Queries: class.Define(graph, tables)}
 	done = m.Queries.Problems.Observe(class.All{}, func(all state.Problems) { m.Problems = all })
 	batch := source.Batch{Source: sourceName, Synced: true, Mesh: a.mesh}
 	for k, u := range a.usable {
 		batch.Events = append(batch.Events, source.Event{Key: k, Object: u.object})
+	}
+	for k, v := range a.values {
+		batch.Events = append(batch.Events, source.Event{Key: k, Value: v})
 	}
 	graph.Commit(func(tx *store.Txn) { tables.Apply(tx, batch) })
 	for graph.Slice(sliceCells) {

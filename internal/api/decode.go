@@ -27,6 +27,8 @@ type Document struct {
 	Denying *Object
 	// Cut is true if there may be more objects in the document than the one that it names, because it could not be read to its end.
 	Cut bool
+	// Other has the document as JSON if its kind is not one of Istio's, such as a Deployment; nil for others. It has no Problems then.
+	Other []byte
 	// Position is the document's first line.
 	Position Position
 	// Problems are what is wrong with the document.
@@ -167,6 +169,9 @@ func (d Document) decode(root *document.Value) Document {
 	d.Key = e.key
 	d.Identified = e.identified
 	d.Cut = countOf(root, "kind") > 1
+	if e.other {
+		d.Other = root.JSON()
+	}
 	if m := e.kind.message(); m != nil {
 		at, spec := (*document.Path)(nil).Field("spec"), root.Get("spec")
 		switch {

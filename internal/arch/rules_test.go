@@ -38,7 +38,8 @@ var flow = []struct{ pkg, imports string }{
 	{"source/remote", "api kube source source/kube"},
 	{"source/kept", "api omap statefile"},
 	{"source/folder", "api credential filewatch kube source"},
-	{"source/...", "api credential intern kube links mesh omap run source source/kept"},
+	{"source/object", "api intern kube mesh"},
+	{"source/...", "api credential intern kube links mesh omap run source source/kept source/object"},
 	{"state", "api api/ingress compliance gateways intern kube mesh omap proxy source store"},
 	// From rows to what a class may see and must obey.
 	{"view/...", "api api/ingress gateways intern kube mesh omap proxy query state store view/..."},
@@ -80,7 +81,7 @@ var flow = []struct{ pkg, imports string }{
 	{"permission", "api fair kube omap source state xds/push xds/resource xds/secret"},
 	{"register", "api kube omap source state view/registration xds/push"},
 	{"cluster", "api identity register source/kept state status view/registration"},
-	{"analyze", "api mesh omap query source state store xds/class xds/explain"},
+	{"analyze", "api kube mesh omap query source source/object state store xds/class xds/explain"},
 	{"agent/...", "agent/... api/document ca compliance config credential filewatch links mesh omap run safedial xds/envoy xds/nds"},
 	{"capture/settings", ""},
 	{"capture/rules", "capture/settings"},

@@ -113,28 +113,20 @@ func (l *ledger) read(path string, data []byte, now, written time.Time, complete
 	}
 	whole := true // every document identifies its object
 	last := lastGood(old)
+	others := 0
 	texts, p := api.Split(path, data)
 	if p != nil {
 		l.unreadable(path, *p)
 		return again
 	}
 	for _, t := range texts {
-		id := omap.Sum(t.Bytes())
-		known, ok := f.texts[id]
-		if !ok && old != nil {
-			known, ok = old.texts[id]
-		}
-		if !ok {
-			known = text{line: t.Line(), docs: t.Decode(path)}
-			for i := range known.docs {
-				known.docs[i].Check()
-			}
-		}
-		known = known.moved(t.Line())
-		f.texts[id] = known
+		known := f.decode(old, path, t)
 		for _, d := range known.docs {
 			f.addProblems(d.Problems)
 			whole = whole && !d.Cut
+			if d.Other != nil {
+				others++
+			}
 			switch {
 			case d.Object != nil:
 				f.claims = append(f.claims, &claim{key: d.Key, at: d.Position, object: d.Object})
@@ -145,6 +137,7 @@ func (l *ledger) read(path string, data []byte, now, written time.Time, complete
 			}
 		}
 	}
+	f.addOthers(path, others)
 	if !whole {
 		f.keep(old)
 	} else if wait := f.leave(old, w, now.Sub(f.since)); wait > 0 {
@@ -152,6 +145,35 @@ func (l *ledger) read(path string, data []byte, now, written time.Time, complete
 	}
 	l.put(path, f)
 	return again
+}
+
+// decode returns a document of the file. old is the file before, whose documents are used again if they are the same; it may be nil.
+func (f *file) decode(old *file, path string, t api.Text) text {
+	id := omap.Sum(t.Bytes())
+	known, ok := f.texts[id]
+	if !ok && old != nil {
+		known, ok = old.texts[id]
+	}
+	if !ok {
+		known = text{line: t.Line(), docs: t.Decode(path)}
+		for i := range known.docs {
+			d := &known.docs[i]
+			if d.Check(); d.Other != nil {
+				d.Other = []byte{} // only whether there is one counts
+			}
+		}
+	}
+	known = known.moved(t.Line())
+	f.texts[id] = known
+	return known
+}
+
+// addOthers adds one problem for all objects of the file that are not configuration of the mesh.
+func (f *file) addOthers(path string, n int) {
+	if n > 0 {
+		f.addProblems([]api.Problem{problem(path, api.Warning,
+			"%d of its objects are of Kubernetes or of other programs, and are not read from files: ignored", n)})
+	}
 }
 
 // before returns the content of a file before it is read; nil if nothing is known of it. At first, that is what an earlier run has kept.

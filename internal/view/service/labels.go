@@ -1,6 +1,7 @@
 package service
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/api"
@@ -79,8 +80,34 @@ func (q *Queries) hasLabels(r *query.Reader, s *Service, labels []mesh.Label) bo
 				return true
 			}
 		}
+		if q.templateHas(r, declaration.Object, labels) {
+			return true
+		}
 	}
 	return false
+}
+
+// templateHas reports whether a Service of a file selects a workload that has labels. Such a workload may have no address yet. One without a selector
+// may have endpoints with any labels.
+func (q *Queries) templateHas(r *query.Reader, k api.Key, labels []mesh.Label) bool {
+	s, ok := q.tables.Kube.Services.Get(r, k)
+	if !ok || !s.Written {
+		return false
+	}
+	all := mesh.LabelMap(s.Selector)
+	if len(all) == 0 {
+		return true
+	}
+	for _, l := range labels {
+		if has, ok := all[l.Name]; ok && has != l.Value {
+			return false
+		}
+	}
+	all = maps.Clone(all)
+	for _, l := range labels {
+		all[l.Name] = l.Value
+	}
+	return q.hasPod(r, k.Namespace, all)
 }
 
 type names = omap.Map[omap.Name, omap.Unit]
