@@ -46,7 +46,7 @@ deb: build ## Make the Debian package of the agent in bin/; VERSION=1.2.3 names 
 
 docs: go ## Write the reference of the commands into doc/reference, and man pages into bin/man
 	@mkdir -p bin/man
-	@go test ./cmd/... -count=1 -run '^TestReference$$' -update -man $(CURDIR)/bin/man
+	@go test ./cmd/... -count=1 -run '^Test(Reference|IstioSettings|Variables)$$' -update -man $(CURDIR)/bin/man
 
 demo: tools build ## A bookstore with a real Envoy beside each service, and live edits; CI=1 for a bounded run
 	@go build -o bin/bookstore ./samples/bookstore/app

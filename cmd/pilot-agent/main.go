@@ -14,6 +14,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/agent"
 	"github.com/pilotmesh/pilot/internal/agent/config"
+	"github.com/pilotmesh/pilot/internal/collateral"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
@@ -45,7 +46,7 @@ func root(s *config.Settings) *cobra.Command {
 		Long: `pilot-agent runs next to each proxy of a service mesh: it writes Envoy's bootstrap, starts Envoy, restarts it after a
 crash, answers readiness probes, and stops it after running requests have had time to complete.`,
 	}
-	c.AddCommand(proxy(s), request(), wait(), captureTraffic(), cleanCapture(), run.Version(build{run.ReadBuild(), agent.IstioVersion}))
+	c.AddCommand(proxy(s), request(), wait(), captureTraffic(), cleanCapture(), collateral.Command(), run.Version(build{run.ReadBuild(), agent.IstioVersion}))
 	return c
 }
 

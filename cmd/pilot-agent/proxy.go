@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/agent"
 	"github.com/pilotmesh/pilot/internal/agent/config"
+	"github.com/pilotmesh/pilot/internal/logging"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
@@ -183,11 +185,11 @@ func runProxy(cmd *cobra.Command, s *config.Settings, stop <-chan os.Signal, beg
 	return agent.Run(cmd.Context(), s, agent.Host{Stdout: os.Stdout, Stderr: os.Stderr, Stop: stop, Reload: reload, Listening: begun}, log)
 }
 
-// logger returns a logger that writes text or JSON lines.
+// logger returns a logger that writes text or JSON lines. It logs which parts do not exist.
 func logger(w io.Writer, s *config.Settings) *slog.Logger {
-	o := &slog.HandlerOptions{Level: s.LogLevel}
-	if s.LogJSON {
-		return slog.New(slog.NewJSONHandler(w, o))
+	log := logging.New(w, s.LogJSON, agent.Parts())
+	if err := logging.Of(log).Set(s.LogLevels); err != nil {
+		log.Warn("settings", "remark", "--log_output_level: "+strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
-	return slog.New(slog.NewTextHandler(w, o))
+	return log
 }

@@ -17,8 +17,8 @@ It reads the configuration and the services of a Kubernetes cluster. With --conf
 services of a cluster only if --kubeconfig is set. Secrets of the cluster with the label istio/multiCluster=true describe remote
 clusters, whose services it reads, too.
 
-It accepts Istio's flags. The help says which of them have no effect yet. Unknown flags are ignored with a warning, so that
-a command line for Istio works. An empty address disables the server at that address.
+It accepts Istio's flags and environment variables. The help says which of them have no effect yet. Unknown flags are ignored with a warning, so that
+a command line for Istio works; so are variables that have no effect (doc/reference/istio-discovery.md lists them). An empty address disables the server at that address.
 
 Of a cluster whose configuration it reads, it also writes statuses, allocates addresses to ServiceEntries that have none, and makes
 WorkloadEntries for proxies that name a WorkloadGroup. Environment variables of Istio change that:
@@ -90,6 +90,9 @@ func discovery(args []string) *cobra.Command {
 		log := logger(cmd.ErrOrStderr(), s)
 		for _, remark := range s.Remarks(args[1:]) {
 			log.Warn("command line", "remark", remark)
+		}
+		for _, remark := range config.VariableRemarks(os.Environ()) {
+			log.Warn("environment", "remark", remark)
 		}
 		began := time.Now()
 		parts, err := wire(s, log)

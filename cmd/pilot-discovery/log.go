@@ -8,19 +8,42 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/admin"
 	"github.com/pilotmesh/pilot/internal/config"
+	"github.com/pilotmesh/pilot/internal/logging"
+	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/xds/push"
 )
 
 // loggedProblems is how many new problems are logged at a time. /debug/problemz lists all of them.
 const loggedProblems = 20
 
-// logger returns a logger that writes text or JSON lines.
-func logger(w io.Writer, s *config.Settings) *slog.Logger {
-	o := &slog.HandlerOptions{Level: s.LogLevel}
-	if s.LogJSON {
-		return slog.New(slog.NewJSONHandler(w, o))
+// The parts of the log. Their levels are set apart from each other.
+const (
+	logConfig  = "config"
+	logProxies = "proxies"
+	logKube    = "kube"
+	logCA      = "ca"
+	logKeys    = "keys"
+	logPages   = "pages"
+)
+
+func logParts() []logging.Part {
+	return []logging.Part{
+		{Name: logConfig, Logs: "commits, problems, and files of configuration", Scopes: []string{"model", "validation", "analysis", "file", "processing", "status"}},
+		{Name: logProxies, Logs: "proxies that come, go and reject something, and the names they ask for", Scopes: []string{"ads", "xds", "delta", "grpcgen", "wle"}},
+		{Name: logKube, Logs: "Kubernetes clusters: what is read and written there", Scopes: []string{"kube", "klog", "krt", "controllers", "secretcontroller", "configmapcontroller", "ingress"}},
+		{Name: logCA, Logs: "the certificate authority, and who calls", Scopes: []string{"serverca", "pkica", "rootcertrotator", "trustBundle", "spiffe", "security", "authn", "credentials", "cacrl"}},
+		{Name: logKeys, Logs: "key sets of issuers of tokens, and permissions to read Secrets", Scopes: []string{"retry"}},
+		{Name: logPages, Logs: "HTTP pages", Scopes: []string{"server", "monitor", "monitoring"}},
 	}
-	return slog.New(slog.NewTextHandler(w, o))
+}
+
+// logger returns a logger that writes text or JSON lines. It logs which parts do not exist.
+func logger(w io.Writer, s *config.Settings) *slog.Logger {
+	log := logging.New(w, s.LogJSON, logParts())
+	if err := logging.Of(log).Set(s.LogLevels); err != nil {
+		log.Warn("command line", "remark", "--log_output_level: "+strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return log
 }
 
 // logCommit logs a commit in one line. Commits that only connecting or disconnecting proxies have caused have level debug.
@@ -58,14 +81,14 @@ func logNews(log *slog.Logger, n admin.News) {
 		if p.Level == "error" {
 			say = log.Warn
 		}
-		say("problem", append([]any{"revision", p.Revision, "severity", p.Level}, describe(p)...)...)
+		say("problem", append([]any{"revision", p.Revision, "severity", p.Level, "code", string(p.Code)}, describe(p)...)...)
 	}
 	for i, p := range n.Mended {
 		if i == loggedProblems {
 			log.Info("more problems are mended; /debug/problemz lists those that are left", "more", len(n.Mended)-i)
 			break
 		}
-		log.Info("problem mended", append([]any{"revision", n.Revision, "after", time.Since(p.Since).Round(time.Millisecond).String()}, describe(p)...)...)
+		log.Info("problem mended", append([]any{"revision", n.Revision, "after", time.Since(p.Since).Round(time.Millisecond).String(), "code", string(p.Code)}, describe(p)...)...)
 	}
 }
 
@@ -77,8 +100,17 @@ func describe(p admin.Problem) (list []any) {
 	if p.File != "" {
 		list = append(list, "file", p.File, "line", p.Line)
 	}
+	if p.Column > 0 {
+		list = append(list, "column", p.Column)
+	}
 	if p.Field != "" {
 		list = append(list, "field", p.Field)
 	}
 	return append(list, "reason", p.Reason)
+}
+
+// logStart logs what the control plane starts with.
+func logStart(log *slog.Logger, s *config.Settings, build run.Build) {
+	log.Info("starting", "version", build.Version, "revision", build.Revision, "config_dir", s.ConfigDir,
+		"mesh_config", s.MeshConfig, "http_addr", s.HTTPAddr, "monitoring_addr", s.MonitoringAddr, "grpc_addr", s.GRPCAddr, "secure_grpc_addr", s.SecureGRPCAddr)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/pilotmesh/pilot/internal/collateral"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
@@ -31,6 +32,6 @@ func root(args []string) *cobra.Command {
 		Long: `pilot-discovery reads the configuration of a mesh (Istio's APIs, from a directory of YAML), determines its
 services, and keeps every connected proxy (Envoy) up to date by xDS.`,
 	}
-	c.AddCommand(discovery(args), run.Version(run.ReadBuild()))
+	c.AddCommand(discovery(args), requestCommand(), collateral.Command(), run.Version(run.ReadBuild()))
 	return c
 }

@@ -2,8 +2,10 @@ package main
 
 import (
 	"flag"
+	"os"
 	"testing"
 
+	"github.com/pilotmesh/pilot/internal/config"
 	"github.com/pilotmesh/pilot/internal/reference"
 )
 
@@ -17,4 +19,18 @@ func TestReference(t *testing.T) {
 	t.Setenv("HOME", "$HOME")
 	t.Setenv("XDG_STATE_HOME", "")
 	reference.Check(t, root(nil), "../../doc/reference/pilot-discovery.md", *update, *man)
+}
+
+// TestVariables: the page about environment variables says what the program does.
+func TestVariables(t *testing.T) {
+	const page = "../../doc/reference/istio-discovery.md"
+	want := config.IstioVariables()
+	if *update {
+		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(page); err != nil || string(got) != want {
+		t.Errorf("%s is not what the program does; run `make docs`: %v", page, err)
+	}
 }

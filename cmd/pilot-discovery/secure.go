@@ -209,7 +209,7 @@ func (x *secure) reporter() func([]string) {
 	return func(problems []string) {
 		var is []api.Problem
 		for _, p := range problems {
-			is = append(is, api.Problem{Severity: api.Error, Reason: p})
+			is = append(is, api.Problem{Severity: api.Error, Code: "authority", Reason: p})
 		}
 		x.sink.Apply(source.Batch{Source: identitySource, Synced: true, Problems: source.ProblemEvents(was, is)})
 		was = is
@@ -233,7 +233,7 @@ func (x *secure) server(xds *server.Server, settings *tls.Config) *grpc.Server {
 	g := grpc.NewServer(append(xds.SecureGRPC(settings), grpc.MaxHeaderListSize(maxHeaders), grpc.ConnectionTimeout(handshake),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			Time: s.KeepaliveInterval, Timeout: s.KeepaliveTimeout,
-			MaxConnectionAge: s.KeepaliveMaxServerConnectionAge, MaxConnectionAgeGrace: s.KeepaliveTimeout,
+			MaxConnectionAge: s.KeepaliveMaxServerConnectionAge, MaxConnectionAgeGrace: s.KeepaliveTimeout, MaxConnectionIdle: server.IdleTime,
 		}))...)
 	xds.Register(g)
 	if !s.CA.Off {

@@ -214,7 +214,7 @@ func TestServe(t *testing.T) {
 // checkLog looks for what must have been said, in JSON.
 func checkLog(t *testing.T, log string) {
 	t.Helper()
-	want := map[string]bool{"command line": false, "starting": false, "commit": false, "ready": false, "problem": false, "problem mended": false, "stopped": false}
+	want := map[string]bool{"command line": false, "starting": false, "commit": false, "ready": false, "problem": false, "problem mended": false, "proxy connected": false, "proxy gone": false, "stopped": false}
 	changed := false
 	for line := range strings.Lines(log) {
 		var entry struct{ Msg, Remark, Changed string }

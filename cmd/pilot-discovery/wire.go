@@ -18,9 +18,11 @@ import (
 	"github.com/pilotmesh/pilot/internal/admin"
 	"github.com/pilotmesh/pilot/internal/allocate"
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/arrivals"
 	"github.com/pilotmesh/pilot/internal/cluster"
 	"github.com/pilotmesh/pilot/internal/config"
 	"github.com/pilotmesh/pilot/internal/jwks"
+	"github.com/pilotmesh/pilot/internal/logging"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/permission"
 	"github.com/pilotmesh/pilot/internal/query"
@@ -52,6 +54,7 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 	if err != nil {
 		return nil, err
 	}
+	visits, pagesLog := arrivals.New(logging.For(log, logProxies)), logging.For(log, logPages)
 	policies := &kept.Book{}
 	sources, share, err := newSources(s, access, policies, log)
 	if err != nil {
@@ -60,52 +63,58 @@ func wire(s *config.Settings, log *slog.Logger) (*run.Group, error) {
 
 	// Metrics, log and pages.
 	build, pages := run.ReadBuild(), (*admin.Pages)(nil)
-	metrics, commits, board, ready := admin.NewMetrics(build), new(admin.Commits), admin.NewBoard(), new(admin.Readiness)
+	metrics, commits, board, ready := admin.NewMetrics(build), new(admin.Commits), admin.NewBoard(fieldsIn(sources)), new(admin.Readiness)
 	committed, changed, asked := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1) // each has one receiver
-	log.Info("starting", "version", build.Version, "revision", build.Revision, "config_dir", s.ConfigDir,
-		"mesh_config", s.MeshConfig, "http_addr", s.HTTPAddr, "monitoring_addr", s.MonitoringAddr, "grpc_addr", s.GRPCAddr, "secure_grpc_addr", s.SecureGRPCAddr)
-	secure, err := newSecure(s, access, metrics, log)
+	logStart(log, s, build)
+	secure, err := newSecure(s, access, metrics, logging.For(log, logCA))
 	if err != nil {
 		return nil, err
 	}
-	loop := newLoop(s, namesOf(sources), secure, log, func(c push.Commit) {
+	loop := newLoop(s, namesOf(sources), secure, visits, log, func(c push.Commit) {
 		metrics.Commit(c)
 		commits.Observe(c)
-		logCommit(log, c)
+		visits.Committed(uint64(c.Revision))
+		logCommit(logging.For(log, logConfig), c)
 		notify(committed, changed, asked)
 	})
 	xds := server.New(loop, server.Options{
 		ControlPlane: "pilot-discovery " + build.Version, WriteTimeout: s.WriteTimeout, MaxReceive: s.MaxRecvMsgSize,
-		Admit: secure.door.Admit, Revoked: secure.keeper.Revoked, Observer: metrics, Log: log,
+		Admit: secure.door.Admit, Revoked: secure.keeper.Revoked, Observer: metrics, Log: logging.For(log, logProxies),
 		Pages: func(ctx context.Context, q server.Page) ([]byte, error) { return pages.Answer(ctx, q) },
 	})
 	pages = admin.New(admin.Options{
 		Build: build, Mesh: loop, Streams: xds, Ready: ready, Metrics: metrics, Commits: commits, Board: board,
-		Profile: s.Profile, Remote: s.DebugRemote, Namespaces: append(s.DebugNamespaces, s.Namespace), Hosts: servingNames(s), Log: log,
+		Profile: s.Profile, Remote: s.DebugRemote, Namespaces: append(s.DebugNamespaces, s.Namespace), Hosts: servingNames(s), Log: pagesLog,
 	})
 	metrics.Watch(loop, xds, board)
 
 	g := run.New(log, s.ShutdownDuration)
-	addPages(g, s, pages, log)
+	addPages(g, s, pages, pagesLog)
 	g.Add(run.Actor{Name: "loop", Run: loop.Run})
-	g.Add(run.Actor{Name: "problems", Run: func(ctx context.Context) error {
-		return board.Follow(ctx, loop, committed, func(news admin.News) { logNews(log, news) })
-	}})
+	addJournal(g, board, loop, committed, visits, logging.For(log, logConfig))
 	for _, one := range sources {
 		addSource(g, one, share(metrics.Counting(loop)), ready)
 	}
-	addKeyFetcher(g, s, loop, changed, log)
-	if err := addPermissions(g, s, access, sources, loop, asked, log); err != nil {
+	addKeyFetcher(g, s, loop, changed, logging.For(log, logKeys))
+	if err := addPermissions(g, s, access, sources, loop, asked, logging.For(log, logKeys)); err != nil {
 		return nil, err
 	}
 	g.Add(run.Actor{Name: "first commit", Ready: loop.Synced(), Run: wait})
 	g.Add(run.Actor{Name: "streams", Run: xds.Run})
 	serving := ready.Missing("proxies cannot connect yet")
-	if err := addServers(g, s, access, loop, xds, secure, policies, log); err != nil {
+	if err := addServers(g, s, access, loop, xds, secure, policies, logging.For(log, logKube)); err != nil {
 		return nil, err
 	}
 	g.Add(run.Actor{Name: "ready", Run: func(ctx context.Context) error { return serve(ctx, s, ready, serving, log) }})
 	return g, nil
+}
+
+// addJournal adds what logs problems, and which proxies come and go.
+func addJournal(g *run.Group, board *admin.Board, loop *push.Loop, committed <-chan struct{}, visits *arrivals.Log, log *slog.Logger) {
+	g.Add(run.Actor{Name: "problems", Run: func(ctx context.Context) error {
+		return board.Follow(ctx, loop, committed, func(news admin.News) { logNews(log, news) })
+	}})
+	g.Add(run.Actor{Name: "visits", Run: visits.Run})
 }
 
 // notify tells receivers that there was a commit. One that has not taken the previous one yet will find both.
@@ -175,7 +184,7 @@ func addServers(g *run.Group, s *config.Settings, access *rest.Config, loop *pus
 }
 
 // newLoop creates the state and the loop that owns it. observe is told of each commit.
-func newLoop(s *config.Settings, sources []string, secure *secure, log *slog.Logger, observe func(push.Commit)) *push.Loop {
+func newLoop(s *config.Settings, sources []string, secure *secure, visits *arrivals.Log, log *slog.Logger, observe func(push.Commit)) *push.Loop {
 	tables := state.New(state.Options{
 		Domain: s.Domain, ClusterID: s.ClusterID, Sources: sources, Ranges: mesh.Ranges{IPv4: s.AllocateIPv4, IPv6: s.AllocateIPv6},
 		ControlNamespace: controlNamespace(s), RegisterUnverified: s.CA.Unverified, KeyFetcher: s.KeyFetcher, Compliance: s.CA.Compliance,
@@ -184,7 +193,7 @@ func newLoop(s *config.Settings, sources []string, secure *secure, log *slog.Log
 	secrets := secret.Define(graph, tables, secret.Options{Folder: s.CredentialsDir != "", Kubernetes: s.Kubernetes()})
 	queries := class.Define(graph, tables, class.Provider{Type: resource.Secret, Find: secrets.Find})
 	return push.New(tables, graph, queries, push.Settings{
-		Sources: sources, MinInterval: s.MinCommitInterval, Log: log, Refused: secure.refuse,
+		Sources: sources, MinInterval: s.MinCommitInterval, Log: log, Visits: visits, Refused: secure.refuse,
 		Observe: func(c push.Commit) {
 			secure.trust.set(tables.PresentTrustDomains())
 			secure.trust.setRoots(tables.PresentCACertificates())
@@ -200,7 +209,7 @@ func newSources(s *config.Settings, access *rest.Config, policies *kept.Book, lo
 	if s.ConfigDir != "" || s.MeshConfig != "" || s.NetworksConfig != "" {
 		o := file.Options{
 			Dir: s.ConfigDir, MeshConfig: s.MeshConfig, NetworksConfig: s.NetworksConfig, Cluster: s.Kubernetes(),
-			PolicyWait: s.PolicyWait, IgnoreRefused: s.IgnoreRefused, Log: log,
+			PolicyWait: s.PolicyWait, IgnoreRefused: s.IgnoreRefused, Log: logging.For(log, logConfig),
 		}
 		if s.ConfigDir != "" {
 			path, err := filepath.Abs(s.ConfigDir)
@@ -212,11 +221,12 @@ func newSources(s *config.Settings, access *rest.Config, policies *kept.Book, lo
 		sources = append(sources, file.New(o))
 	}
 	if s.CredentialsDir != "" {
-		sources = append(sources, folder.New(s.CredentialsDir, log))
+		sources = append(sources, folder.New(s.CredentialsDir, logging.For(log, logConfig)))
 	}
 	if !s.Kubernetes() {
 		return sources, func(to source.Sink) source.Sink { return to }, nil
 	}
+	log = logging.For(log, logKube)
 	remotes := remote.New(remote.Options{
 		Local: s.ClusterID, Timeout: s.RemoteClusterTimeout, Log: log,
 		Source: kube.Options{Namespace: s.Namespace, Revision: s.Revision, QPS: s.KubernetesQPS, Burst: s.KubernetesBurst, Log: log},
@@ -243,6 +253,16 @@ func namesOf(sources []source.Source) []string {
 		names[i] = one.Name()
 	}
 	return names
+}
+
+// fieldsIn returns what finds the positions of fields in the files of a source; nil if no source reads files.
+func fieldsIn(sources []source.Source) func([]api.Problem) {
+	for _, one := range sources {
+		if files, ok := one.(*file.Source); ok {
+			return files.Place
+		}
+	}
+	return nil
 }
 
 // connect returns how to reach the API server; nil if no cluster is read.
@@ -358,7 +378,7 @@ func addSource(g *run.Group, one source.Source, sink source.Sink, ready *admin.R
 func grpcServer(xds *server.Server, s *config.Settings) *grpc.Server {
 	g := grpc.NewServer(append(xds.GRPC(), grpc.KeepaliveParams(keepalive.ServerParameters{
 		Time: s.KeepaliveInterval, Timeout: s.KeepaliveTimeout,
-		MaxConnectionAge: s.KeepaliveMaxServerConnectionAge, MaxConnectionAgeGrace: s.KeepaliveTimeout,
+		MaxConnectionAge: s.KeepaliveMaxServerConnectionAge, MaxConnectionAgeGrace: s.KeepaliveTimeout, MaxConnectionIdle: server.IdleTime,
 	}))...)
 	xds.Register(g)
 	reflection.Register(g)

@@ -20,12 +20,12 @@ import (
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
-func analyzeCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "analyze [FILE|DIR|-]...",
-		Short: "Check configuration without a control plane",
-		Long: `analyze reads configuration in the same way as the control plane and prints its problems. An error means that the document
-would be refused. A warning means that a part of it would be ignored or probably has another effect than intended.
+// analyzeHelp is the long help of the command.
+const analyzeHelp = `analyze reads configuration in the same way as the control plane and prints its problems, in the same words. An error
+means that the document would be refused, or that something certainly fails: a route to a host, port or subset that does not exist. A
+warning means that a part of it would be ignored, or probably has another effect than intended.
+
+The code in brackets at the end of a line stays the same in later releases; pilotctl explain CODE says more about it.
 
 It also checks the relations between all given objects: destinations and subsets that are not declared, hosts, ports and
 addresses that are declared twice, rules that never apply. Services, endpoint slices, pods, namespaces and workloads such as Deployments
@@ -36,21 +36,32 @@ In a directory, all *.yaml, *.yml and *.json files are read, including subdirect
 without apiVersion and kind that is named on the command line may contain mesh settings (MeshConfig) or mesh networks
 (MeshNetworks).
 
-Exit codes: 0 no errors (there may be warnings); 1 errors; 2 nothing to check, or an invalid command line.`,
+Exit codes: 0 no problems of the level of --fail-on or above; 1 such problems; 2 nothing to check, or an invalid command line.`
+
+func analyzeCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "analyze [FILE|DIR|-]...",
+		Short: "Check configuration without a control plane",
+		Long:  analyzeHelp,
 		Example: `  pilotctl analyze mesh/
   pilotctl analyze mesh/ --meshConfig mesh-settings.yaml
-  kubectl get serviceentries,virtualservices,destinationrules -A -o yaml | pilotctl analyze -
+  pilotctl analyze mesh/ --fail-on warning
+  kubectl get services,serviceentries,virtualservices,destinationrules -A -o yaml | pilotctl analyze -
   pilotctl analyze mesh/ -o json | jq '.[] | select(.level == "error")'`,
 	}
 	form := addOutput(c)
 	meshConfigs := c.Flags().StringSlice("meshConfig", nil, "file with mesh settings (MeshConfig) to check and to apply to the other checks; --mesh-config is the same")
 	networks := c.Flags().StringSlice("networksConfig", nil, "file with mesh networks (MeshNetworks) to check; --mesh-networks is the same")
 	domain := c.Flags().String("domain", "cluster.local", "suffix of the names of services in the cluster")
+	failOn := c.Flags().String("fail-on", "error", "exit with 1 if there are problems of this level or above: error, warning, info (there are none below warnings at present), or never; --failure-threshold is the same")
 	alone := c.Flags().Bool("alone", false, "check each document alone, without relations to other documents")
 	c.Flags().SetNormalizeFunc(analyzeFlag)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args)+len(*meshConfigs)+len(*networks) == 0 {
 			return run.Usage(errors.New("nothing to check; name files or directories, or write - for the standard input"))
+		}
+		if !slices.Contains([]string{"error", "warning", "info", "never"}, strings.ToLower(*failOn)) {
+			return run.Usage(fmt.Errorf("--fail-on: %q is not a level; write error, warning, info or never", *failOn))
 		}
 		a := analyze.New()
 		read := func(names []string, take func(name string, data []byte)) error {
@@ -72,9 +83,9 @@ Exit codes: 0 no errors (there may be warnings); 1 errors; 2 nothing to check, o
 			}
 		}
 		if *alone {
-			return report(cmd.OutOrStdout(), *form, a, a.Problems())
+			return report(cmd.OutOrStdout(), *form, *failOn, a, a.Problems())
 		}
-		return report(cmd.OutOrStdout(), *form, a, a.AllProblems(*domain))
+		return report(cmd.OutOrStdout(), *form, *failOn, a, a.AllProblems(*domain))
 	}
 	return c
 }
@@ -84,6 +95,8 @@ func analyzeFlag(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	switch name {
 	case "mesh-config":
 		name = "meshConfig"
+	case "failure-threshold":
+		name = "fail-on"
 	case "mesh-networks", "meshNetworks":
 		name = "networksConfig"
 	}
@@ -156,8 +169,8 @@ func unread(kinds map[string]int) string {
 	return fmt.Sprintf("%s of %s that Pilot does not read: %s", count(total, "object"), count(len(kinds), "kind"), strings.Join(list, ", "))
 }
 
-// report writes the problems. It returns ErrFailed if there are errors among them.
-func report(w io.Writer, form string, a *analyze.Analysis, problems []api.Problem) error {
+// report writes the problems. It returns ErrFailed if there are some of the level failOn or above.
+func report(w io.Writer, form, failOn string, a *analyze.Analysis, problems []api.Problem) error {
 	found := make([]admin.Problem, 0, len(problems))
 	for _, p := range problems {
 		found = append(found, admin.NewProblem(p))
@@ -175,7 +188,15 @@ func report(w io.Writer, form string, a *analyze.Analysis, problems []api.Proble
 	} else if err := write(w, form, found); err != nil {
 		return err
 	}
-	if errors > 0 {
+	switch strings.ToLower(failOn) {
+	case "error":
+		if errors == 0 {
+			return nil
+		}
+	case "never":
+		return nil
+	}
+	if errors+warnings > 0 {
 		return run.ErrFailed
 	}
 	return nil

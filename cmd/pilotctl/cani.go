@@ -31,8 +31,10 @@ AUDIT, DENY and ALLOW. If workloads answer differently, each answer is shown wit
 Without files, a running control plane answers. With files, can-i reads configuration like analyze and answers as if each
 workload had a connected sidecar.
 
-The client connects as automatic mutual TLS decides, unless --plaintext or --mtls say otherwise. Routes, faults and other
-settings on the client's side are not considered: the question is what the workload does with the request. The claims of a token
+The answer lists the steps of the way: whether the client's namespace has the host, which VirtualService decides, how the client speaks
+TLS (the DestinationRule, or else automatic mutual TLS, unless --plaintext or --mtls say otherwise), whether a proxy is connected at the
+workload, its mode of mutual TLS (PeerAuthentication), and the policies. The first step that fails is the answer. Of a VirtualService only
+a first rule without a condition is followed; faults and other settings on the client's side are not considered. The claims of a token
 count as verified. What the description leaves open does not count as empty: if a rule depends on the address of a client
 or on the SNI, and it is not given, the answer is "unknown".
 

@@ -2,22 +2,23 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/pilotmesh/pilot/internal/admin"
+	"github.com/pilotmesh/pilot/internal/api/code"
 	"github.com/pilotmesh/pilot/internal/run"
+	"github.com/pilotmesh/pilot/internal/spelling"
 	"github.com/pilotmesh/pilot/internal/xds/explain"
 )
 
-func explainCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "explain PROXY host|cluster|listener|route|endpoint|inbound NAME",
-		Short: "Explain where a proxy's configuration comes from, or why it does not have it",
-		Long: `explain describes for one proxy:
+// explainHelp is the long help of the command.
+const explainHelp = `explain describes for one proxy:
 
   host      a host: which declarations, routes and policies apply and which do not, and the proxy's listener, virtual
             host, clusters and endpoints for each port of the host
@@ -37,14 +38,28 @@ PROXY is the name of a proxy (reviews-1.shop), a prefix of the name, the node id
 proxy matches. NAME is the name of a resource, as proxy-config and Envoy show it; or a host, short or fully qualified, for
 all resources of that type for the host; for a route also HOST:PORT.
 
-Exit codes: 0 the proxy has it; 1 the proxy does not have it, or it is held back; 2 the command line is invalid.`,
+With a single argument, the code of a problem (route-no-subset), it says what the code means and what to do; explain codes lists all.
+
+Exit codes: 0 the proxy has it; 1 the proxy does not have it, or it is held back; 2 the command line is invalid.`
+
+func explainCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "explain PROXY host|cluster|listener|route|endpoint|inbound NAME | CODE",
+		Short: "Explain where a proxy's configuration comes from, or why it does not have it",
+		Long:  explainHelp,
 		Example: `  pilotctl explain web-1.shop host reviews
   pilotctl explain web-1 cluster 'outbound|9080|v2|reviews.shop.svc.cluster.local'
   pilotctl explain web-1 route reviews:9080
   pilotctl explain web-1 inbound 8080
   pilotctl explain web-1 endpoint reviews -o json | jq '.reasons'
-  pilotctl explain ingress shop.example.com`,
-		Args: cobra.ExactArgs(3),
+  pilotctl explain ingress shop.example.com
+  pilotctl explain route-no-subset`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 1 || len(args) == 3 {
+				return nil
+			}
+			return fmt.Errorf("say what to explain: PROXY, then one of %s, then NAME; or the code of a problem", strings.Join(explain.Kinds(), ", "))
+		},
 	}
 	c.AddCommand(explainIngress())
 	address, form := remote(c), addOutput(c)
@@ -52,6 +67,9 @@ Exit codes: 0 the proxy has it; 1 the proxy does not have it, or it is held back
 		return completeExplain(cmd.Context(), *address, args, typed), cobra.ShellCompDirectiveNoFileComp
 	}
 	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 {
+			return explainCode(cmd.OutOrStdout(), *form, args[0])
+		}
 		var a explain.Answer
 		query := url.Values{"proxyID": {args[0]}, "kind": {args[1]}, "name": {args[2]}}
 		if err := get(cmd.Context(), *address, "/debug/explain", query, &a); err != nil {
@@ -71,6 +89,37 @@ Exit codes: 0 the proxy has it; 1 the proxy does not have it, or it is held back
 		return nil
 	}
 	return c
+}
+
+// explainCode says what a code means, or lists all codes.
+func explainCode(w io.Writer, form, name string) error {
+	found := code.All()
+	if name != "codes" {
+		one, ok := code.Find(code.Code(name))
+		if !ok {
+			names := make([]string, len(found))
+			for i, e := range found {
+				names[i] = string(e.Code)
+			}
+			hint := "pilotctl explain codes lists them"
+			if near := spelling.Closest(name, names); near != "" {
+				hint = "did you mean " + near + "?"
+			}
+			return run.Usage(fmt.Errorf("%q is not the code of a problem; %s. To explain what a proxy has, write PROXY, then one of %s, then NAME",
+				name, hint, strings.Join(explain.Kinds(), ", ")))
+		}
+		found = []code.Entry{one}
+	}
+	if form != text {
+		return write(w, form, found)
+	}
+	for i, e := range found {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "%s (%s)\n  means   %s\n  remedy  %s\n", e.Code, e.Level, e.Meaning, e.Remedy)
+	}
+	return nil
 }
 
 // completeExplain lists what the next argument of explain may be.

@@ -24,5 +24,6 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		RequireExplicitExec: true,
+		UpdateScripts:       *update,
 	})
 }

@@ -88,6 +88,9 @@ func (p paint) line(one admin.Problem) string {
 		b.WriteString(one.File)
 		if one.Line > 0 {
 			fmt.Fprintf(&b, ":%d", one.Line)
+			if one.Column > 0 {
+				fmt.Fprintf(&b, ":%d", one.Column)
+			}
 		}
 		b.WriteString(": ")
 	}
@@ -101,7 +104,11 @@ func (p paint) line(one admin.Problem) string {
 			b.WriteString(": " + part)
 		}
 	}
-	return b.String() + ": " + one.Reason
+	b.WriteString(": " + one.Reason)
+	if one.Code != "" {
+		b.WriteString(" [" + string(one.Code) + "]")
+	}
+	return b.String()
 }
 
 // count returns text such as "1 error" or "3 errors".

@@ -2,19 +2,21 @@ package main
 
 import (
 	"context"
-	"log/slog"
+	"io"
 	"net/http"
 	"testing"
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/admin"
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/logging"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
@@ -66,8 +68,8 @@ func known(t *testing.T) http.Handler {
 	reviews := api.Key{Kind: "VirtualService", Namespace: "shop", Name: "reviews"}
 	var problems omap.Map[omap.Name, api.Problem]
 	for _, p := range []api.Problem{
-		{Position: api.Position{File: "broken.yaml", Line: 7}, Severity: api.Error, Reason: "cannot be read"},
-		{Object: reviews, Severity: api.Warning, Field: "spec.http[0]", Reason: "is odd"},
+		{Position: api.Position{File: "broken.yaml", Line: 7}, Severity: api.Error, Code: "file-unreadable", Reason: "cannot be read"},
+		{Object: reviews, Severity: api.Warning, Code: "field-ineffective", Field: "spec.http[0]", Reason: "is odd"},
 	} {
 		problems = problems.With(omap.Put(omap.Name(p.OutputName()), p))
 	}
@@ -77,8 +79,8 @@ func known(t *testing.T) http.Handler {
 	}
 	graph.Commit(func(tx *store.Txn) {
 		tables.Apply(tx, batch)
-		warming := state.ResourceKey{Type: uint8(resource.Endpoint), Name: "outbound|80||reviews"}
-		tables.Warming.Set(tx, web+"-1", state.Warming{Resources: []state.ResourceKey{warming}, More: []uint8{warming.Type}})
+		warming := connected.ResourceKey{Type: uint8(resource.Endpoint), Name: "outbound|80||reviews"}
+		tables.Warming.Set(tx, web+"-1", connected.Warming{Resources: []connected.ResourceKey{warming}, More: []uint8{warming.Type}})
 		tables.Positions.Set(tx, reviews, api.Position{File: "mesh.yaml", Line: 3})
 		for id, namespace := range map[string]string{web: "shop", bank: "bank"} {
 			tables.Proxies.Set(tx, id+"-1", &proxy.Proxy{ID: id, Namespace: namespace, Role: proxy.Sidecar, Version: "1.31.0"})
@@ -88,6 +90,6 @@ func known(t *testing.T) http.Handler {
 	build := run.Build{Version: "test"}
 	return admin.New(admin.Options{
 		Build: build, Mesh: m, Streams: m, Ready: new(admin.Readiness), Metrics: admin.NewMetrics(build),
-		Commits: new(admin.Commits), Board: admin.NewBoard(), Log: slog.New(slog.DiscardHandler),
+		Commits: new(admin.Commits), Board: admin.NewBoard(nil), Log: logging.New(io.Discard, false, []logging.Part{{Name: "xds", Logs: "streams", Scopes: []string{"ads"}}}),
 	}).Handler()
 }

@@ -28,15 +28,10 @@ func remote(c *cobra.Command) *string {
 
 // get reads a page of the control plane into v.
 func get(ctx context.Context, address, page string, query url.Values, v any) error {
-	if !strings.Contains(address, "://") {
-		address = "http://" + address
+	at, err := pageAt(address, page, query)
+	if err != nil {
+		return err
 	}
-	base, err := url.Parse(address)
-	if err != nil || base.Host == "" {
-		return run.Usage(fmt.Errorf("--address: %q is not an address; write http://host:port", address))
-	}
-	at := base.JoinPath(page)
-	at.RawQuery = query.Encode()
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), http.NoBody)
@@ -59,6 +54,20 @@ func get(ctx context.Context, address, page string, query url.Values, v any) err
 		return fmt.Errorf("%s is not the response of a control plane: %w", at, err)
 	}
 	return nil
+}
+
+// pageAt returns the URL of a page at an address, with or without its scheme.
+func pageAt(address, page string, query url.Values) (*url.URL, error) {
+	if !strings.Contains(address, "://") {
+		address = "http://" + address
+	}
+	base, err := url.Parse(address)
+	if err != nil || base.Host == "" {
+		return nil, run.Usage(fmt.Errorf("--address: %q is not an address; write http://host:port", address))
+	}
+	at := base.JoinPath(page)
+	at.RawQuery = query.Encode()
+	return at, nil
 }
 
 func proxyStatus() *cobra.Command {
@@ -219,7 +228,8 @@ func problems() *cobra.Command {
 		Use:   "problems",
 		Short: "Show the problems of the configuration that a control plane serves",
 		Long: `problems shows all problems of the configuration of a running control plane: what is refused, ignored or not supported,
-with file, line, and the revision in which the problem appeared.
+with file, line and column of the field, and the revision in which the problem appeared. The text is that of analyze, and the code in
+brackets stays the same in later releases; pilotctl explain CODE says more about it.
 
 In addition to the problems that analyze finds, it shows resources that proxies have rejected or not acknowledged.
 

@@ -20,6 +20,9 @@ import (
 // askAgain is the pause between two requests while wait waits.
 const askAgain = 200 * time.Millisecond
 
+// exitNoEffect is the exit code of wait for an object that has no effect: no connected proxy needs it, or another object shadows it.
+const exitNoEffect = 3
+
 // errNotLive ends a wait that cannot succeed any more, or not in time. The last answer says what is missing.
 var errNotLive = errors.New("not live")
 
@@ -39,7 +42,8 @@ KIND is VirtualService, DestinationRule, ServiceEntry, WorkloadEntry, WorkloadGr
 After kubectl apply, tell wait the generation of the object, so that it does not answer for the version before.
 
 Exit codes: 0 the object is live; 1 it is not: the time is over, the control plane refuses its latest version, or a proxy
-rejects it; 2 the command line is invalid.`,
+rejects it; 2 the command line is invalid; 3 the control plane has it, and it has no effect or only a part of it: no connected proxy needs
+it, or another object shadows it, that is, goes first where both say something.`,
 		Example: `  pilotctl wait --for=live virtualservice/reviews -n shop
   pilotctl wait --for=live vs/reviews -n shop --timeout 10s \
     --generation "$(kubectl get virtualservice reviews -n shop -o jsonpath='{.metadata.generation}')"
@@ -72,8 +76,11 @@ rejects it; 2 the command line is invalid.`,
 		} else if failed := writeLive(w, last, goal{*generation, *what == "drained"}, *timeout); failed != nil {
 			return failed
 		}
-		if errors.Is(err, errNotLive) {
+		switch {
+		case errors.Is(err, errNotLive):
 			return run.ErrFailed
+		case err == nil && (last.Proxies == 0 || len(last.Conflicts) > 0):
+			return run.Exit(exitNoEffect, run.ErrFailed)
 		}
 		return err
 	}
@@ -142,9 +149,12 @@ func writeLive(w io.Writer, now *admin.Live, g goal, timeout time.Duration) erro
 		say("%s: the control plane does not have it after %s; is the namespace right, and does the object exist?", p.in(red, object.String()), timeout)
 	case now.Generation < g.generation:
 		say("%s: the control plane still has generation %d after %s; does %d exist?", p.in(red, object.String()), now.Generation, timeout, g.generation)
+	case now.Proxies == 0:
+		say("%s: no connected proxy needs it (revision %d): no proxy sees what it is about, or what it refers to does not exist",
+			p.in(red, object.String()), now.Revision)
 	case now.Done():
 		color := green
-		if g.drained && !now.Drained() {
+		if g.drained && !now.Drained() || len(now.Conflicts) > 0 {
 			color = red
 		}
 		say("%s is live on %d of %d proxies that need it (revision %d)", p.in(color, object.String()), now.Live, now.Proxies, now.Revision)
@@ -155,6 +165,11 @@ func writeLive(w io.Writer, now *admin.Live, g goal, timeout time.Duration) erro
 		say("%s is live on %d of %d proxies that need it (revision %d); not on", p.in(red, object.String()), now.Live, now.Proxies, now.Revision)
 		for _, b := range now.Behind {
 			say("  %s", behindLine(b))
+		}
+	}
+	if len(now.Refused) == 0 && !now.Unknown {
+		for _, one := range now.Conflicts {
+			say("  shadowed by another object: %s: %s", one.Field, one.Reason)
 		}
 	}
 	for _, line := range lines {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/pilotmesh/pilot/internal/logging"
 	"github.com/pilotmesh/pilot/internal/run"
 	"github.com/pilotmesh/pilot/internal/xds/push"
 	"github.com/pilotmesh/pilot/internal/xds/server"
@@ -79,6 +80,9 @@ func (p *Pages) Handler() http.Handler {
 	debug.Handle("GET /debug/list", p.json(func(*http.Request) (any, error) { return p.list, nil }))
 	for _, one := range p.list {
 		debug.Handle("GET "+one.Path, p.json(one.show))
+	}
+	if levels := logging.Of(p.Log); levels != nil {
+		debug.Handle("/debug/logging", levels)
 	}
 	if p.Profile {
 		debug.HandleFunc("GET /debug/pprof/", pprof.Index)

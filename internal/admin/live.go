@@ -17,6 +17,8 @@ type Live struct {
 	live.Status
 	// Refused are the errors for which the latest version of the object is not used.
 	Refused []Problem `json:"refused,omitempty"`
+	// Conflicts say which other objects go before this one, and for what.
+	Conflicts []Problem `json:"conflicts,omitempty"`
 	// Unknown is true if the control plane has no version of the object in force.
 	Unknown bool `json:"unknown,omitempty"`
 }
@@ -41,8 +43,11 @@ func (p *Pages) live(r *http.Request) (any, error) {
 		out.Status, known = live.Of(v, streams, k)
 		out.Unknown = !known
 		for _, problem := range state.ProblemsOf(v.Problems, k) {
-			if problem.Refuses() {
+			switch {
+			case problem.Refuses():
 				out.Refused = append(out.Refused, NewProblem(problem))
+			case problem.Conflict:
+				out.Conflicts = append(out.Conflicts, NewProblem(problem))
 			}
 		}
 		return out

@@ -24,7 +24,7 @@ func problemsOf(list ...api.Problem) (m omap.Map[omap.Name, api.Problem]) {
 func TestBoard(t *testing.T) {
 	a := api.Problem{Object: api.Key{Kind: "A"}, Severity: api.Error, Reason: "a"}
 	b := api.Problem{Object: api.Key{Kind: "B"}, Severity: api.Warning, Reason: "b"}
-	board := NewBoard()
+	board := NewBoard(nil)
 	for revision, step := range []struct {
 		now              []api.Problem
 		since            []store.Revision

@@ -31,7 +31,9 @@ type Metrics struct {
 	sentBytes, sentResources       *prometheus.CounterVec   // by type
 	configSize                     *prometheus.HistogramVec // by type URL
 	convergence, sendTime          prometheus.Histogram
-	closed                         *prometheus.CounterVec // by gRPC code
+	pushTime                       *prometheus.HistogramVec // by type
+	cfgEvents, regEvents           *prometheus.CounterVec   // by kind, and what happened
+	closed                         *prometheus.CounterVec   // by gRPC code
 	writeTimeouts, internalErrors  prometheus.Counter
 	unknown                        prometheus.Counter
 
@@ -80,6 +82,9 @@ func NewMetrics(b run.Build) *Metrics {
 		[]float64{1, 1e3, 1e4, 1e5, 1e6, 4e6, 1e7, 4e7}, "type")
 	m.convergence = m.histogram("pilot_proxy_convergence_time", "Seconds from the publication of a state to its acknowledgement by a proxy.", fine())
 	m.sendTime = m.histogram("pilot_xds_send_time", "Seconds that writing a response took.", fine())
+	m.pushTime = m.histograms("pilot_xds_push_time", "Seconds that writing a response took, by type. What it is made of was computed before, for all proxies of a class.", fine(), "type")
+	m.cfgEvents = m.counters("pilot_k8s_cfg_events", "Objects of configuration that were added, updated or deleted, by kind, whatever the source.", "type", "event")
+	m.regEvents = m.counters("pilot_k8s_reg_events", "Objects of Kubernetes clusters that were added, updated or deleted, by kind.", "type", "event")
 	m.closed = m.counters("pilot_xds_closed_total", "xDS streams that ended, by gRPC code.", "code")
 	m.unknown = m.counter("pilot_xds_unknown_type_total", "Requests for a type that is not served.")
 	m.writeTimeouts = m.counter("pilot_xds_write_timeout", "Connections closed because the proxy did not read.")
@@ -155,6 +160,7 @@ func (m *Metrics) Sent(t resource.Type, sent *protocol.Message, took time.Durati
 	m.sentResources.WithLabelValues(label(t)).Add(float64(sent.Resources + sent.Removed))
 	m.configSize.WithLabelValues(t.URL()).Observe(float64(sent.Size))
 	m.sendTime.Observe(took.Seconds())
+	m.pushTime.WithLabelValues(label(t)).Observe(took.Seconds())
 }
 
 // Acked counts an acknowledged response.
@@ -214,6 +220,7 @@ func (c counting) Apply(b source.Batch) {
 	for _, e := range b.Events {
 		what, why := kindOf(e)
 		c.metrics.inbound.WithLabelValues(what).Inc()
+		c.metrics.event(e)
 		seen |= why
 	}
 	if b.Mesh != nil {
@@ -221,6 +228,21 @@ func (c counting) Apply(b source.Batch) {
 	}
 	c.metrics.pending.Or(uint32(seen))
 	c.next.Apply(b)
+}
+
+// event counts an event by the kind of its object.
+func (m *Metrics) event(e source.Event) {
+	happened, events := "update", m.cfgEvents
+	switch {
+	case e.Removed():
+		happened = "delete"
+	case e.Added:
+		happened = "add"
+	}
+	if _, configuration := api.FindKind(e.Key.Kind); !configuration {
+		events = m.regEvents
+	}
+	events.WithLabelValues(e.Key.Kind, happened).Inc()
 }
 
 // kindOf returns the kind of an event in the metric of updates.

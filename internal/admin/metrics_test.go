@@ -21,28 +21,30 @@ func subscribeListeners() *discoveryv3.DeltaDiscoveryRequest {
 
 // TestMetrics follows a proxy and looks at what Prometheus would see.
 func TestMetrics(t *testing.T) {
-	w := newWorld(t, shop, api.Problem{Severity: api.Error, Reason: "broken"})
+	w := newWorld(t, shop, api.Problem{Severity: api.Error, Code: "syntax", Reason: "broken"})
 	for series, want := range map[string]string{
-		`pilot_info{version="1.2.3"}`:                        "1",
-		`istio_build{component="pilot",tag="1.2.3"}`:         "1",
-		`pilot_inbound_updates{type="svc"}`:                  "2",
-		`pilot_inbound_updates{type="eds"}`:                  "1",
-		`pilot_inbound_updates{type="config"}`:               "1",
-		`pilot_services`:                                     "2",
-		`pilot_virt_services`:                                "0",
-		`pilot_objects{kind="ServiceEntry"}`:                 "2",
-		`pilot_problems{level="error"}`:                      "1",
-		`pilot_problems{level="warning"}`:                    "0",
-		`pilot_revision`:                                     "1",
-		`pilot_commits_total`:                                "1",
-		`pilot_commit_duration_seconds_count`:                "1",
-		`pilot_cell_faults`:                                  "0",
-		`pilot_xds_pushes{type="cds"}`:                       "0",
-		`pilot_total_xds_rejects{type="lds"}`:                "0",
-		`pilot_xds_write_timeout`:                            "0",
-		`pilot_xds{version="1.31.0"}`:                        "none",
-		`pilot_push_triggers{type="service"}`:                "none",
-		`pilot_xds_lds_reject{err="rejected",node="a.shop"}`: "none",
+		`pilot_info{version="1.2.3"}`:                              "1",
+		`istio_build{component="pilot",tag="1.2.3"}`:               "1",
+		`pilot_inbound_updates{type="svc"}`:                        "2",
+		`pilot_inbound_updates{type="eds"}`:                        "1",
+		`pilot_inbound_updates{type="config"}`:                     "1",
+		`pilot_k8s_cfg_events{event="update",type="ServiceEntry"}`: "2",
+		`pilot_problem_codes{code="syntax"}`:                       "1",
+		`pilot_services`:                                           "2",
+		`pilot_virt_services`:                                      "0",
+		`pilot_objects{kind="ServiceEntry"}`:                       "2",
+		`pilot_problems{level="error"}`:                            "1",
+		`pilot_problems{level="warning"}`:                          "0",
+		`pilot_revision`:                                           "1",
+		`pilot_commits_total`:                                      "1",
+		`pilot_commit_duration_seconds_count`:                      "1",
+		`pilot_cell_faults`:                                        "0",
+		`pilot_xds_pushes{type="cds"}`:                             "0",
+		`pilot_total_xds_rejects{type="lds"}`:                      "0",
+		`pilot_xds_write_timeout`:                                  "0",
+		`pilot_xds{version="1.31.0"}`:                              "none",
+		`pilot_push_triggers{type="service"}`:                      "none",
+		`pilot_xds_lds_reject{err="rejected",node="a.shop"}`:       "none",
 	} {
 		if got := w.metric(series); got != want {
 			t.Errorf("%s = %s, want %s", series, got, want)
@@ -60,6 +62,7 @@ func TestMetrics(t *testing.T) {
 		`pilot_total_xds_rejects{type="lds"}`:                "1",
 		`pilot_xds_lds_reject{err="rejected",node="a.shop"}`: "1",
 		`pilot_proxy_convergence_time_count`:                 "1",
+		`pilot_xds_push_time_count{type="cds"}`:              "1",
 		`pilot_xds_config_size_bytes_count{type="type.googleapis.com/envoy.config.cluster.v3.Cluster"}`: "1",
 	} {
 		if got := w.metric(series); got != want {
@@ -101,7 +104,7 @@ func TestBusy(t *testing.T) {
 	if code, _ := w.ask(here, "/ready"); code != 200 {
 		t.Errorf("/ready: %d", code)
 	}
-	s := scrape{mesh: w.loop, streams: w.server, board: NewBoard(), desc: describeScrape()}
+	s := scrape{mesh: w.loop, streams: w.server, board: NewBoard(nil), desc: describeScrape()}
 	if s.sizes().services != 2 {
 		t.Error("the first scrape saw no services")
 	}
@@ -124,6 +127,7 @@ func TestNames(t *testing.T) {
 	known := map[string]bool{ // names that others made, and that dashboards know
 		"pilot_inbound_updates": true, "pilot_push_triggers": true, "pilot_total_xds_rejects": true, "pilot_xds_pushes": true,
 		"pilot_xds_expired_nonce": true, "pilot_xds_write_timeout": true, "pilot_total_xds_internal_errors": true,
+		"pilot_k8s_cfg_events": true, "pilot_k8s_reg_events": true,
 	}
 	for _, p := range problems {
 		if !known[p.Metric] {

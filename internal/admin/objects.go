@@ -184,7 +184,7 @@ func showEndpoint(e *mesh.Endpoint, workload string) Endpoint {
 
 func (p *Pages) problemz(r *http.Request) (any, error) {
 	level := r.URL.Query().Get("level")
-	return inspect(r, p, func(v *push.View) []Problem {
+	list, err := inspect(r, p, func(v *push.View) []Problem {
 		p.Board.look(v)
 		list := slices.DeleteFunc(p.Board.Problems(), func(one Problem) bool {
 			return !wanted(r, one.Object.Key()) || level != "" && level != one.Level
@@ -194,6 +194,8 @@ func (p *Pages) problemz(r *http.Request) (any, error) {
 		}
 		return list
 	})
+	toFields(list, p.Board.fields)
+	return list, err
 }
 
 // Cells describes the cells of the query graph.

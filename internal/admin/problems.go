@@ -3,27 +3,38 @@ package admin
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/code"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/push"
 )
+
+// maxPlaced is how many new problems at a time are followed to their fields before they are reported.
+const maxPlaced = 100
 
 // Problem is a problem as pages and pilotctl show it.
 type Problem struct {
 	Object Object `json:"object"`
 	File   string `json:"file,omitempty"`
 	Line   int    `json:"line,omitempty"`
+	Column int    `json:"column,omitempty"`
 	Field  string `json:"field,omitempty"`
 	Level  string `json:"level"` // error or warning
 	Reason string `json:"reason"`
+	// Code is the kind of problem; package code lists them.
+	Code code.Code `json:"code,omitempty"`
 	// Revision and Since are the revision and the time of the commit that raised the problem.
 	Revision store.Revision `json:"since_revision,omitempty"`
 	Since    time.Time      `json:"since,omitzero"`
+
+	// ofObject is true if the position is where the object begins, because the place of the field is not known.
+	ofObject bool
 }
 
 // Object names an object. Parts that are not known are empty.
@@ -37,7 +48,8 @@ type Object struct {
 // NewProblem returns the form of a problem for pages.
 func NewProblem(p api.Problem) Problem {
 	return Problem{
-		Object: Object(p.Object), File: p.Position.File, Line: p.Position.Line, Field: p.Field, Level: p.Severity.String(), Reason: p.Reason,
+		Object: Object(p.Object), File: p.Position.File, Line: p.Position.Line, Column: p.Position.Column, Field: p.Field,
+		Level: p.Severity.String(), Reason: p.Reason, Code: p.Code,
 	}
 }
 
@@ -56,6 +68,9 @@ type Board struct {
 	current omap.Map[omap.Name, api.Problem]
 	since   map[omap.Name]moment
 	counts  map[api.Severity]int
+	codes   map[code.Code]int
+	// fields finds the positions of fields in files; nil if there are no files.
+	fields func([]api.Problem)
 	// raised and mended are changes that news has not returned yet.
 	raised, mended []Problem
 }
@@ -65,9 +80,9 @@ type moment struct {
 	at       time.Time
 }
 
-// NewBoard returns an empty board.
-func NewBoard() *Board {
-	return &Board{since: make(map[omap.Name]moment), counts: make(map[api.Severity]int)}
+// NewBoard returns an empty board. fields sets the positions of problems to those of their fields, where it finds them; it may be nil.
+func NewBoard(fields func([]api.Problem)) *Board {
+	return &Board{fields: fields, since: make(map[omap.Name]moment), counts: make(map[api.Severity]int), codes: make(map[code.Code]int)}
 }
 
 // Update replaces the problems by those of a revision, at the cost of the difference.
@@ -78,6 +93,7 @@ func (b *Board) Update(revision store.Revision, problems omap.Map[omap.Name, api
 	for c := range omap.Diff(b.current, problems) {
 		if c.HadOld {
 			b.counts[c.Old.Severity]--
+			b.codes[c.Old.Code]--
 		} else {
 			b.since[c.Key] = moment{revision, now}
 			fresh := NewProblem(c.New)
@@ -86,6 +102,7 @@ func (b *Board) Update(revision store.Revision, problems omap.Map[omap.Name, api
 		}
 		if c.HasNew {
 			b.counts[c.New.Severity]++
+			b.codes[c.New.Code]++
 		} else {
 			gone := NewProblem(c.Old)
 			gone.Revision, gone.Since = b.since[c.Key].revision, b.since[c.Key].at
@@ -127,7 +144,28 @@ func (b *Board) news(v *push.View) News {
 func (p *Problem) place(v *push.View) {
 	if p.File == "" {
 		position, _ := v.Tables.Positions.Peek(p.Object.Key())
-		p.File, p.Line = position.File, position.Line
+		p.File, p.Line, p.ofObject = position.File, position.Line, position.File != ""
+	}
+}
+
+// toFields moves problems from the position of their object to the place of their field, if place finds it in the files. It reads
+// files, so it does not run on the loop. A nil place finds nothing.
+func toFields(list []Problem, place func([]api.Problem)) {
+	var wanted []api.Problem
+	var at []int
+	for i, p := range list {
+		if place != nil && p.ofObject && p.Field != "" {
+			wanted = append(wanted, api.Problem{Object: p.Object.Key(), Position: api.Position{File: p.File, Line: p.Line}, Field: p.Field})
+			at = append(at, i)
+		}
+	}
+	if len(wanted) == 0 {
+		return
+	}
+	place(wanted)
+	for i, p := range wanted {
+		one := &list[at[i]]
+		one.Line, one.Column = p.Position.Line, p.Position.Column
 	}
 }
 
@@ -144,6 +182,7 @@ func (b *Board) Follow(ctx context.Context, m push.Inspector, committed <-chan s
 		case <-again.C:
 		}
 		if news, err := push.Look(ctx, m, b.news); err == nil && len(news.Raised)+len(news.Mended) > 0 {
+			toFields(news.Raised[:min(len(news.Raised), maxPlaced)], b.fields)
 			report(news)
 		}
 	}
@@ -161,6 +200,13 @@ func (b *Board) Problems() []Problem {
 	}
 	slices.SortFunc(list, Problem.compare)
 	return list
+}
+
+// byCode returns the number of problems of each code that there has been since the start.
+func (b *Board) byCode() map[code.Code]int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return maps.Clone(b.codes)
 }
 
 // count returns the number of problems of each severity.

@@ -46,8 +46,8 @@ type sizes struct {
 }
 
 type scrapeDesc struct {
-	proxies, services, virtualServices, objects, revision, classes, cells, faults, problems *prometheus.Desc
-	rejects                                                                                 [resource.Types]*prometheus.Desc
+	proxies, services, virtualServices, objects, revision, classes, cells, faults, problems, codes *prometheus.Desc
+	rejects                                                                                        [resource.Types]*prometheus.Desc
 }
 
 func describeScrape() scrapeDesc {
@@ -64,6 +64,7 @@ func describeScrape() scrapeDesc {
 		cells:           desc("pilot_cells", "Cells that are held, by query.", "query"),
 		faults:          desc("pilot_cell_faults", "Cells with a fault: their last run panicked, or they break a rule of the kernel. A bug in either case."),
 		problems:        desc("pilot_problems", "Problems of objects, by level.", "level"),
+		codes:           desc("pilot_problem_codes", "Problems of objects, by code; doc/problems.md says what a code means.", "code"),
 	}
 	for t := range d.rejects {
 		d.rejects[t] = desc("pilot_xds_"+label(resource.Type(t))+"_reject", "Proxies that refuse what they were last sent.", "node", "err")
@@ -74,7 +75,7 @@ func describeScrape() scrapeDesc {
 // Describe implements prometheus.Collector.
 func (s *scrape) Describe(ch chan<- *prometheus.Desc) {
 	d := s.desc
-	for _, one := range append(d.rejects[:], d.proxies, d.services, d.virtualServices, d.objects, d.revision, d.classes, d.cells, d.faults, d.problems) {
+	for _, one := range append(d.rejects[:], d.proxies, d.services, d.virtualServices, d.objects, d.revision, d.classes, d.cells, d.faults, d.problems, d.codes) {
 		ch <- one
 	}
 }
@@ -99,6 +100,9 @@ func (s *scrape) Collect(ch chan<- prometheus.Metric) {
 	errors, warnings := s.board.count()
 	send(s.desc.problems, errors, "error")
 	send(s.desc.problems, warnings, "warning")
+	for c, n := range s.board.byCode() {
+		send(s.desc.codes, n, string(c))
+	}
 	for version, n := range now.proxies {
 		send(s.desc.proxies, n, version)
 	}

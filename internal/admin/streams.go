@@ -8,8 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/rejection"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
@@ -99,8 +101,9 @@ type HeldBack struct {
 	Name        string    `json:"name"`
 	VirtualHost string    `json:"virtual_host,omitempty"` // if it is only that one of a route configuration
 	Since       time.Time `json:"since"`
-	Reason      string    `json:"reason"`  // what the proxy said
-	Objects     []Object  `json:"objects"` // what it is made of
+	Reason      string    `json:"reason"`          // the cause in what the proxy said
+	Field       string    `json:"field,omitempty"` // the field of the object that has what was rejected, if it is known
+	Objects     []Object  `json:"objects"`         // the one that has what was rejected, if it is known; else what it is made of
 }
 
 // Connection is a connected proxy.
@@ -117,7 +120,7 @@ type stream struct {
 	server.Status
 	connection string
 	proxy      *proxy.Proxy // nil before the first request was taken in
-	warming    state.Warming
+	warming    connected.Warming
 	held       []class.ActiveRejection
 }
 
@@ -186,8 +189,12 @@ func (s stream) heldOf(t resource.Type) (list []HeldBack) {
 		if resource.Type(h.Type) != t {
 			continue
 		}
-		one := HeldBack{Name: h.Name, VirtualHost: h.VirtualHost(), Since: h.At, Reason: h.Reason, Objects: []Object{}}
-		for _, k := range h.Objects {
+		one := HeldBack{Name: h.Name, VirtualHost: h.VirtualHost(), Since: h.At, Reason: h.Cause(), Field: h.Field, Objects: []Object{}}
+		objects := h.Objects
+		if h.Object != (api.Key{}) {
+			objects = []api.Key{h.Object}
+		}
+		for _, k := range objects {
 			one.Objects = append(one.Objects, Object(k))
 		}
 		list = append(list, one)
@@ -212,7 +219,7 @@ func (s stream) sync() Sync {
 	for t, now := range s.Types {
 		one := TypeSync{
 			State: stateOf(now), SentRevision: now.Sent, AckedRevision: now.Acked, Wildcard: now.Wildcard, Names: now.Names,
-			LastError: strings.TrimSpace(now.Rejected), HeldBack: now.HeldBack, Held: s.heldOf(resource.Type(t)), UnackedMore: now.UnackedMore,
+			LastError: causeOf(now.Rejected), HeldBack: now.HeldBack, Held: s.heldOf(resource.Type(t)), UnackedMore: now.UnackedMore,
 		}
 		one.Warming, one.WarmingMore = s.warming.Of(uint8(t))
 		if one.State == Synced && (one.WarmingMore || len(one.Warming) > 0) {
@@ -227,13 +234,21 @@ func (s stream) sync() Sync {
 		out.Types[resource.Type(t).String()] = one
 	}
 	for _, w := range s.Wants {
-		out.Types[w.Type.String()] = TypeSync{State: wantState(w), Names: w.Names, LastError: strings.TrimSpace(w.Rejected), Missing: w.Missing}
+		out.Types[w.Type.String()] = TypeSync{State: wantState(w), Names: w.Names, LastError: causeOf(w.Rejected), Missing: w.Missing}
 	}
 	out.ClusterSent, out.ClusterAcked = nonces(s.Types[resource.Cluster])
 	out.ListenerSent, out.ListenerAcked = nonces(s.Types[resource.Listener])
 	out.RouteSent, out.RouteAcked = nonces(s.Types[resource.Route])
 	out.EndpointSent, out.EndpointAcked = nonces(s.Types[resource.Endpoint])
 	return out
+}
+
+// causeOf is the cause in what a proxy said when it rejected a response; empty if it rejected none.
+func causeOf(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return rejection.Cause(reason, "")
 }
 
 // resumedNonce is reported where no response was needed, because istioctl shows a type without a nonce as NOT SENT.

@@ -85,7 +85,7 @@ func newWorld(t *testing.T, docs string, problems ...api.Problem) *world {
 	graph := query.New(tables.DB, query.Options{Strict: true})
 	build := run.Build{Version: "1.2.3", Go: "go1.27"}
 	w := &world{t: t, metrics: NewMetrics(build), ready: new(Readiness)}
-	commits, board := new(Commits), NewBoard()
+	commits, board := new(Commits), NewBoard(nil)
 	w.loop = push.New(tables, graph, class.Define(graph, tables), push.Settings{
 		Sources: []string{sourceName}, Observe: func(c push.Commit) { w.metrics.Commit(c); commits.Observe(c) },
 	})

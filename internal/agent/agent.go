@@ -31,6 +31,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/platform"
 	"github.com/pilotmesh/pilot/internal/agent/relay"
 	"github.com/pilotmesh/pilot/internal/agent/status"
+	"github.com/pilotmesh/pilot/internal/logging"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
@@ -73,7 +74,7 @@ func Run(ctx context.Context, s *config.Settings, h Host, log *slog.Logger) erro
 		return err
 	}
 	defer release()
-	p, err := newProxy(s, c, binary, h, log)
+	p, err := newProxy(s, c, binary, h, logging.For(log, logEnvoy))
 	if err != nil {
 		return errors.Join(err, closed(page))
 	}
@@ -168,7 +169,7 @@ func checkPortsFree(ctx context.Context, c boot.Config) error {
 func supervise(ctx context.Context, page net.Listener, p *proxy, c boot.Config, s *config.Settings, machine Machine, h Host, log *slog.Logger) error {
 	limits := policy(s)
 	limits.LastGood = p.lastGood()
-	supervisor := life.New(p, limits, log)
+	supervisor := life.New(p, limits, logging.For(log, logEnvoy))
 	// The group has no time limit, because draining may take as long as the last connection. The supervisor has its own limits.
 	group := run.New(log, noLimit)
 	parts := status.Parts{Envoy: p, Life: lifecycle{supervisor}, Probes: probes(s, c, log), Targets: s.Application.Targets, LocalMetrics: s.LocalMetrics, Log: log}
@@ -204,6 +205,28 @@ func supervise(ctx context.Context, page net.Listener, p *proxy, c boot.Config, 
 	return err
 }
 
+// The parts of the agent's log. Their levels are set apart from each other.
+const (
+	logXDS          = "xds"
+	logCertificates = "certificates"
+	logDNS          = "dns"
+	logWasm         = "wasm"
+	logHealth       = "health"
+	logEnvoy        = "envoy"
+)
+
+// Parts are the parts of the agent's log.
+func Parts() []logging.Part {
+	return []logging.Part{
+		{Name: logXDS, Logs: "streams to the control plane, and the last known good configuration", Scopes: []string{"xdsproxy", "ads", "adsc", "delta"}},
+		{Name: logCertificates, Logs: "certificates and secrets", Scopes: []string{"cache", "sds", "citadelclient", "security", "secretfetcher", "token", "stsserver", "gcecred", "trustBundle", "spiffe"}},
+		{Name: logDNS, Logs: "DNS queries of the workload", Scopes: []string{"dns", "nds"}},
+		{Name: logWasm, Logs: "modules of WebAssembly filters"},
+		{Name: logHealth, Logs: "the health of the application", Scopes: []string{"healthcheck"}},
+		{Name: logEnvoy, Logs: "the life of the Envoy process; Envoy's own levels are set by pilot-agent request POST 'logging?level=debug'", Scopes: []string{"bootstrap"}},
+	}
+}
+
 // listening reports that the group is about to receive requests to stop.
 func (h Host) listening() {
 	if h.Listening != nil {
@@ -228,21 +251,21 @@ func listenStatus(ctx context.Context, c boot.Config) (net.Listener, error) {
 func serve(ctx context.Context, group *run.Group, s *config.Settings, c boot.Config, admin *envoy.Admin, parts *status.Parts) error {
 	own := &credentials{}
 	dialer := discoveryDialer(s, own)
-	board, err := serveSecrets(ctx, group, s, c, own, dialer, parts.Log)
+	board, err := serveSecrets(ctx, group, s, c, own, dialer, logging.For(parts.Log, logCertificates))
 	if err != nil {
 		return err
 	}
 	parts.Secrets = board
-	store := keep(group, s, c, parts.Log)
-	modules, err := fetchModules(group, s, store, parts.Log)
+	store := keep(group, s, c, logging.For(parts.Log, logXDS))
+	modules, err := fetchModules(group, s, store, logging.For(parts.Log, logWasm))
 	if err != nil {
 		return err
 	}
-	anchors, err := trust(s, own, parts.Log)
+	anchors, err := trust(s, own, logging.For(parts.Log, logCertificates))
 	if err != nil {
 		return err
 	}
-	options := relay.Options{Dialer: dialer, Store: store, Modules: modules, Trust: anchors, Log: parts.Log}
+	options := relay.Options{Dialer: dialer, Store: store, Modules: modules, Trust: anchors, Log: logging.For(parts.Log, logXDS)}
 	if admin != nil {
 		options.Warming, options.Draining = admin.Warming, admin.Draining
 	}
@@ -251,8 +274,8 @@ func serve(ctx context.Context, group *run.Group, s *config.Settings, c boot.Con
 		return err
 	}
 	parts.Discovery, parts.Modules = discovery, modules
-	checkHealth(group, s, parts.Envoy, parts.Life, discovery, parts.Log)
-	if parts.Names, err = serveNames(ctx, group, s, c, dialer, store, parts.Log); err != nil {
+	checkHealth(group, s, parts.Envoy, parts.Life, discovery, logging.For(parts.Log, logHealth))
+	if parts.Names, err = serveNames(ctx, group, s, c, dialer, store, logging.For(parts.Log, logDNS)); err != nil {
 		return err
 	}
 	serveDebug(ctx, group, s, c, dialer, parts.Log)

@@ -116,7 +116,7 @@ func (a *Analysis) seen(doc *api.Document) bool {
 		return false
 	}
 	a.repeated = append(a.repeated, api.Problem{
-		Object: doc.Key, Position: doc.Position, Severity: api.Error, Field: "metadata.name",
+		Object: doc.Key, Position: doc.Position, Severity: api.Error, Code: "object-duplicate", Field: "metadata.name",
 		Reason: fmt.Sprintf("this object was declared already at %s, which is the one in force; remove or rename one", first),
 	})
 	return true
@@ -141,7 +141,7 @@ func (a *Analysis) Networks(name string, data []byte) {
 
 // Unreadable adds a problem for a file that could not be read.
 func (a *Analysis) Unreadable(name string, err error) {
-	a.problems = append(a.problems, api.Problem{Position: api.Position{File: name}, Severity: api.Error, Reason: err.Error()})
+	a.problems = append(a.problems, api.Problem{Position: api.Position{File: name}, Severity: api.Error, Code: "file-unreadable", Reason: err.Error()})
 }
 
 // Problems returns the problems of single documents, ordered by position. It says nothing of how documents relate: two of one object
@@ -153,9 +153,8 @@ func (a *Analysis) Problems() []api.Problem { return ordered(a.problems) }
 func (a *Analysis) AllProblems(domain string) []api.Problem {
 	m, done := a.evaluate(domain)
 	defer done()
-	found := m.Problems
 	late := map[api.Key][]api.Problem{}
-	for _, p := range found.All() {
+	for _, p := range m.Problems.All() {
 		late[p.Object] = append(late[p.Object], p)
 	}
 	all := slices.Concat(a.problems, a.repeated)
@@ -211,7 +210,7 @@ func (a *Analysis) evaluate(domain string) (m explain.Mesh, done func()) {
 func ordered(list []api.Problem) []api.Problem {
 	list = slices.Clone(list)
 	slices.SortStableFunc(list, func(a, b api.Problem) int {
-		return cmp.Or(cmp.Compare(a.Position.File, b.Position.File), cmp.Compare(a.Position.Line, b.Position.Line),
+		return cmp.Or(cmp.Compare(a.Position.File, b.Position.File), cmp.Compare(a.Position.Line, b.Position.Line), cmp.Compare(a.Position.Column, b.Position.Column),
 			a.Object.Compare(b.Object), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason))
 	})
 	return list

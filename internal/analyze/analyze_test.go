@@ -63,7 +63,7 @@ func TestOrder(t *testing.T) {
 	want(t, a.Problems(), "broken.yaml:1: error:", "routes.yaml:8: warning: VirtualService shop/web: spec.http[1]", "secret.yaml: error: permission denied")
 	want(t, a.AllProblems("mesh.local"),
 		"broken.yaml:1: error:", "routes.yaml:8: warning: VirtualService shop/web: spec.http[1]: ",
-		`routes.yaml:10: warning: VirtualService shop/web: spec.http[1].route[0].destination.host: there is no service "missing.shop.svc.mesh.local"`,
+		`routes.yaml:10: error: VirtualService shop/web: spec.http[1].route[0].destination.host: there is no service "missing.shop.svc.mesh.local"`,
 		"secret.yaml: error: permission denied")
 }
 

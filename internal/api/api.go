@@ -80,6 +80,8 @@ func (k Key) String() string {
 type Position struct {
 	File string
 	Line int
+	// Column is the place in the line, from 1. It is known of fields in YAML, and 0 otherwise.
+	Column int
 	// Generation is the version of the object that was read (metadata.generation). It is 0 for objects of files.
 	Generation int64
 }

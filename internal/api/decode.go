@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -87,7 +88,7 @@ func Split(file string, data []byte) ([]Text, *Problem) {
 	}
 	docs := document.Split(data)
 	if len(docs) > MaxDocuments {
-		return nil, &Problem{Position: Position{File: file}, Severity: Error, Reason: fmt.Sprintf(
+		return nil, &Problem{Position: Position{File: file}, Severity: Error, Code: "file-too-large", Reason: fmt.Sprintf(
 			"the file has %d documents, the limit is %d; split it", len(docs), MaxDocuments)}
 	}
 	out := make([]Text, len(docs))
@@ -125,12 +126,12 @@ func (t Text) Decode(file string) (docs []Document) {
 
 // TooLarge returns the Problem of a file that is not read because of its size.
 func TooLarge(file string, size int64) Problem {
-	return Problem{Position: Position{File: file}, Severity: Error, Reason: fmt.Sprintf(
+	return Problem{Position: Position{File: file}, Severity: Error, Code: "file-too-large", Reason: fmt.Sprintf(
 		"the file has %d bytes, the limit is %d; split it", size, MaxFile)}
 }
 
 func unreadable(file string, t document.Text, err error) Document {
-	p := Problem{Position: Position{File: file, Line: t.Before + 1}, Severity: Error, Reason: err.Error()}
+	p := Problem{Position: Position{File: file, Line: t.Before + 1}, Severity: Error, Code: "syntax", Reason: err.Error()}
 	if e, ok := errors.AsType[*document.SyntaxError](err); ok {
 		p.Position.Line, p.Reason = e.Line, e.Reason
 	}
@@ -196,6 +197,12 @@ func (d Document) decode(root *document.Value) Document {
 		d.Denying = denying(e, d.Position, selectionIn(root.Get("spec")))
 	}
 	d.Problems = problems(d.Key, d.Position.File, e.Findings())
+	for i := range d.Problems {
+		p := &d.Problems[i]
+		if line, column := root.PlaceOf(p.Field); p.Field != "" && line == p.Position.Line {
+			p.Position.Column = column
+		}
+	}
 	sortByLine(d.Problems)
 	return d
 }
@@ -219,6 +226,7 @@ func (e *envelope) judge(root *document.Value, spec proto.Message) {
 	e.Add(findings)
 	if !e.Failed() {
 		e.Warn(root.Line, nil, "%s", e.kind.remark)
+		e.Mark("kind-unsupported")
 	}
 }
 
@@ -229,9 +237,9 @@ func problems(key Key, file string, findings []document.Finding) []Problem {
 	}
 	out := make([]Problem, len(findings))
 	for i, f := range findings {
-		out[i] = Problem{Object: key, Position: Position{File: file, Line: f.Line}, Severity: Error, Field: f.Field, Reason: f.Reason}
+		out[i] = Problem{Object: key, Position: Position{File: file, Line: f.Line}, Severity: Error, Code: cmp.Or(f.Code, "field-invalid"), Field: f.Field, Reason: f.Reason}
 		if f.Warning {
-			out[i].Severity = Warning
+			out[i].Severity, out[i].Code = Warning, cmp.Or(f.Code, "field-ineffective")
 		}
 	}
 	return out
@@ -242,7 +250,7 @@ func problems(key Key, file string, findings []document.Finding) []Problem {
 func Validate(o *Object) []Problem {
 	k, ok := kindOfSpec(o.Spec)
 	if !ok {
-		return []Problem{{Object: o.Key, Position: o.Position, Severity: Error, Field: "spec", Reason: fmt.Sprintf("objects of type %T are not known here", o.Spec)}}
+		return []Problem{{Object: o.Key, Position: o.Position, Severity: Error, Code: "kind-unknown", Field: "spec", Reason: fmt.Sprintf("objects of type %T are not known here", o.Spec)}}
 	}
 	found := problems(o.Key, o.Position.File, k.rule(o.Spec, about(o)))
 	for i := range found {
@@ -270,7 +278,7 @@ func (d *Document) Check() {
 	defer func() { d.text = document.Text{} }()
 	defer contain(func(reason string) {
 		d.refuse()
-		d.Problems = append(d.Problems, Problem{Object: d.Key, Position: d.Position, Severity: Error, Reason: reason})
+		d.Problems = append(d.Problems, Problem{Object: d.Key, Position: d.Position, Severity: Error, Code: "internal-error", Reason: reason})
 	})
 	if d.Object == nil {
 		return
@@ -320,7 +328,11 @@ func (d *Document) locate(problems []Problem) {
 		if d.prefix != "" {
 			field = d.prefix + "." + field
 		}
-		problems[i].Position = Position{File: d.Position.File, Line: root.LineOf(field)}
+		line, column := root.PlaceOf(field)
+		if problems[i].Field == "" {
+			column = 0
+		}
+		problems[i].Position = Position{File: d.Position.File, Line: line, Column: column}
 	}
 }
 

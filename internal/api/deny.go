@@ -173,7 +173,7 @@ func (o *Object) Denial() Problem {
 	if o.Annotations[DryRun] != "" {
 		does = "every request counts as denied in the dry run, to "
 	}
-	return Problem{Object: o.Key, Position: o.Position, Severity: Error, Reason: fmt.Sprintf(
+	return Problem{Object: o.Key, Position: o.Position, Severity: Error, Code: "policy-refused", Reason: fmt.Sprintf(
 		"it is refused and no earlier version is known, so %s%s; correct or delete the object, or set PILOT_REFUSED_POLICIES=ignore to ignore refused policies without an earlier version", does, whom)}
 }
 

@@ -41,6 +41,7 @@ func readEnvelope(root *document.Value) *envelope {
 		// Other programs check the fields of such a document.
 		if e.kind.remark != "" {
 			e.Warn(root.Line, nil, "%s", e.kind.remark)
+			e.Mark("kind-unsupported")
 		}
 		e.other = e.kind.remark == ""
 		meta := root.Get("metadata")
@@ -102,6 +103,7 @@ func (e *envelope) allocation(addresses *document.Value) {
 
 func (e *envelope) unknown(m document.Member, at *document.Path, known ...string) {
 	e.Fail(m.Line, at.Field(m.Key), "%s", document.Unknown("field", m.Key, known))
+	e.Mark("field-unknown")
 }
 
 // identify reads apiVersion and kind.
@@ -118,6 +120,7 @@ func (e *envelope) identify(root *document.Value) {
 		e.kind = kindOf(version, name)
 		if e.kind.class == unknownKind {
 			e.Fail(root.LineOf(e.kind.field), at.Field(e.kind.field), "%s", e.kind.remark)
+			e.Mark("kind-unknown")
 		}
 	}
 }

@@ -130,9 +130,11 @@ func dynamic(rule func(*dynamicpb.Message) []document.Finding) func(proto.Messag
 }
 
 // Plural returns the name of the kind's resource, such as "serviceentries".
-func (k Kind) Plural() string {
-	name := strings.ToLower(k.Name)
-	if stem, ok := strings.CutSuffix(name, "y"); ok {
+func (k Kind) Plural() string { return plural(k.Name) }
+
+func plural(kind string) string {
+	name := strings.ToLower(kind)
+	if stem, ok := strings.CutSuffix(name, "y"); ok && !strings.HasSuffix(stem, "a") {
 		return stem + "ies"
 	}
 	if strings.HasSuffix(name, "s") {
@@ -279,11 +281,42 @@ func (g group) kindOf(version, name string) kind {
 		return kind{name: name, field: "apiVersion", remark: fmt.Sprintf(
 			"version %s of %s is not served; write one of %s", document.Quote(version), g.name, strings.Join(versions, ", "))}
 	case slices.Contains(g.later, name):
-		return kind{class: ignoredKind, name: name, known: findJudged(g.name, name), remark: name + " is not supported yet: ignored"}
+		return kind{class: ignoredKind, name: name, known: findJudged(g.name, name), remark: remarkOf(name)}
 	}
 	own, _ := FindKind(name)
 	return kind{class: ownKind, name: name, known: &own}
 }
+
+// UnsupportedKind is a kind of the mesh's configuration that the product does not act on.
+type UnsupportedKind struct {
+	Name, Group string
+	// Plural is the name of the kind's resource.
+	Plural string
+	// Versions are the versions that API servers may serve, the preferred one first.
+	Versions []string
+	// Remark says that objects of the kind are ignored.
+	Remark string
+}
+
+// UnsupportedKinds returns the kinds of custom resources of the mesh's configuration that the product does not act on.
+func UnsupportedKinds() (list []UnsupportedKind) {
+	for _, g := range groups() {
+		if g.name == ingressGroup { // its kinds belong to Kubernetes
+			continue
+		}
+		for _, name := range g.later {
+			versions := versionsOf(g.name, name)
+			if versions == nil {
+				versions = g.versions
+			}
+			list = append(list, UnsupportedKind{name, g.name, plural(name), versions, remarkOf(name)})
+		}
+	}
+	return list
+}
+
+// remarkOf is the text of the problem of objects of a kind that the product does not act on.
+func remarkOf(kind string) string { return kind + " is not supported yet: ignored" }
 
 // kindOfSpec returns the kind that a spec belongs to; false if the product acts on no such kind.
 func kindOfSpec(spec proto.Message) (Kind, bool) {

@@ -80,7 +80,7 @@ func DecodeMeshOver(file string, data, shared []byte) (m *meshconfig.MeshConfig,
 }
 
 func aboutMesh(file, reason string) []Problem {
-	return []Problem{{Object: Key{Kind: kindMesh}, Position: Position{File: file}, Severity: Error, Reason: reason}}
+	return []Problem{{Object: Key{Kind: kindMesh}, Position: Position{File: file}, Severity: Error, Code: "internal-error", Reason: reason}}
 }
 
 func decodeMesh(r *document.Report, data, shared []byte) *meshconfig.MeshConfig {

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"strconv"
 
+	"github.com/pilotmesh/pilot/internal/api/code"
 	"github.com/pilotmesh/pilot/internal/omap"
 )
 
@@ -35,6 +36,8 @@ type Problem struct {
 	// Position is the place of the field, or of the object.
 	Position Position
 	Severity Severity
+	// Code identifies the kind of problem; package code lists them.
+	Code code.Code
 	// Field is the path in the document: spec.http[0].match[1].uri.regex; map keys stand in brackets: spec.labels[app].
 	Field string
 	// Reason says what is wrong and how to correct it. It does not repeat the object, position or field.
@@ -65,7 +68,7 @@ func (p Problem) String() string {
 // ContentHash covers all fields.
 func (p Problem) ContentHash() omap.Hash {
 	b := p.Object.AppendTo(nil)
-	for _, s := range []string{p.Position.File, strconv.Itoa(p.Position.Line), strconv.FormatInt(p.Position.Generation, 10), p.Field, p.Reason} {
+	for _, s := range []string{p.Position.File, strconv.Itoa(p.Position.Line), strconv.FormatInt(p.Position.Generation, 10), p.Field, p.Reason, string(p.Code)} {
 		b = append(b, 0)
 		b = append(b, s...)
 	}

@@ -28,6 +28,7 @@ func Unsupported(o *Object) []Problem {
 	w.labels(o)
 	found := problems(o.Key, o.Position.File, w.Findings())
 	for i := range found {
+		found[i].Code = "field-unsupported"
 		found[i].Position = o.Position
 	}
 	return found
@@ -58,7 +59,7 @@ func UnsupportedMesh(file string, data []byte, cluster bool) (found []Problem) {
 	user := onlyDocument(&r, data)
 	findings := w.Findings()
 	for i := range findings {
-		findings[i].Line = user.LineOf(findings[i].Field)
+		findings[i].Line, findings[i].Code = user.LineOf(findings[i].Field), "field-unsupported"
 	}
 	return problems(Key{Kind: kindMesh}, file, findings)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/register"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/view/registration"
 )
 
@@ -101,16 +102,16 @@ func liveOf(u *unstructured.Unstructured) register.Live {
 	if u == nil {
 		return register.Live{}
 	}
-	health := state.HealthUnknown
+	health := connected.HealthUnknown
 	list, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	for _, one := range list {
 		c, _ := one.(map[string]any)
 		switch is, _ := c["status"].(string); {
 		case c["type"] != healthCondition:
 		case strings.EqualFold(is, "True"):
-			health = state.Healthy
+			health = connected.Healthy
 		default:
-			health = state.Unhealthy
+			health = connected.Unhealthy
 		}
 	}
 	return register.Live{Exists: true, Registered: state.RegisteredBy(u.GetAnnotations(), health)}
@@ -173,10 +174,10 @@ func annotate(annotations map[string]string, r state.Registered) map[string]stri
 }
 
 // setHealth writes the health of a workload to the status of its entry. Other conditions stay.
-func setHealth(u *unstructured.Unstructured, health state.Health, now time.Time) error {
+func setHealth(u *unstructured.Unstructured, health connected.Health, now time.Time) error {
 	list, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	is := map[string]any{"type": healthCondition, "status": "True", "reason": "Reported", "lastProbeTime": now.UTC().Format(time.RFC3339)}
-	if health.State != state.Healthy {
+	if health.State != connected.Healthy {
 		is["status"], is["message"] = "False", health.Message
 	}
 	is["lastTransitionTime"] = is["lastProbeTime"]

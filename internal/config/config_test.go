@@ -2,9 +2,9 @@ package config
 
 import (
 	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -39,7 +39,7 @@ func TestDefaults(t *testing.T) {
 		ConfigDir: dir, Domain: "cluster.local", Namespace: "istio-system", ClusterID: "Kubernetes",
 		HTTPAddr: ":8080", MonitoringAddr: ":15014", GRPCAddr: ":15010", Profile: true,
 		KeepaliveInterval: 30 * time.Second, KeepaliveTimeout: 10 * time.Second, KeepaliveMaxServerConnectionAge: Forever,
-		ShutdownDuration: 10 * time.Second, MaxRecvMsgSize: 8 << 20, WriteTimeout: 10 * time.Second,
+		ShutdownDuration: 10 * time.Second, MaxRecvMsgSize: 8 << 20, WriteTimeout: 10 * time.Second, LogLevels: "info",
 	}
 	if !equal(*s, want) {
 		t.Errorf("got  %+v\nwant %+v", *s, want)
@@ -56,7 +56,7 @@ func fields(s Settings) []any {
 	return []any{
 		s.ConfigDir, s.MeshConfig, s.Domain, s.Namespace, s.ClusterID, s.HTTPAddr, s.MonitoringAddr, s.GRPCAddr, s.Profile,
 		s.DebugRemote, s.KeepaliveInterval, s.KeepaliveTimeout, s.KeepaliveMaxServerConnectionAge, s.ShutdownDuration,
-		s.MinCommitInterval, s.Workers, s.MaxRecvMsgSize, s.WriteTimeout, s.LogLevel, s.LogJSON,
+		s.MinCommitInterval, s.Workers, s.MaxRecvMsgSize, s.WriteTimeout, s.LogLevels, s.LogJSON,
 	}
 }
 
@@ -131,12 +131,12 @@ func TestAllErrorsAtOnce(t *testing.T) {
 }
 
 func TestLevels(t *testing.T) {
-	for text, want := range map[string]slog.Level{
-		"": slog.LevelInfo, "debug": slog.LevelDebug, "default:warn": slog.LevelWarn, "ads:debug": slog.LevelInfo,
-		"ads:debug,default:error": slog.LevelError, "none": levelNone, "all:debug": slog.LevelDebug,
+	for text, good := range map[string]bool{
+		"": true, "debug": true, "default:warn": true, "ads:debug,default:error": true, "none": true, "loud": false, "xds:loud": false,
 	} {
-		if got, err := parseLevel(text); err != nil || got != want {
-			t.Errorf("parseLevel(%q) = %v, %v; want %v", text, got, err, want)
+		_, err := parse(t, "--configDir="+t.TempDir(), "--log_output_level="+text)
+		if (err == nil) != good || err != nil && !strings.Contains(err.Error(), "--log_output_level") {
+			t.Errorf("--log_output_level=%s: %v", text, err)
 		}
 	}
 }
@@ -170,7 +170,6 @@ func TestRemarks(t *testing.T) {
 			"unknown flag --http-addr has no effect; did you mean --httpAddr?",
 			"unknown flag -x has no effect"}},
 		{[]string{"-nmesh", "--", "--strange"}, []string{"--namespace=mesh has no effect: the namespace of the control plane is not used yet; set the namespace of mesh-wide rules with rootNamespace in the mesh settings"}},
-		{[]string{"--log_output_level=ads:debug"}, []string{"--log_output_level: there is one level for all messages; levels of single scopes have no effect"}},
 	} {
 		args := append([]string{"--configDir=."}, c.args...)
 		s, err := parse(t, args...)
@@ -237,5 +236,65 @@ func TestRefusedPolicies(t *testing.T) {
 		if s.IgnoreRefused != c.ignore || s.PolicyWait != c.wait || (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
 			t.Errorf("%q, %q: ignore %v, wait %v, %v", c.refused, c.delay, s.IgnoreRefused, s.PolicyWait, err)
 		}
+	}
+}
+
+// sources are the programs' sources except the table of variables.
+func sources(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	for _, pattern := range []string{"*.go", "../statefile/*.go", "../source/kube/*.go", "../../cmd/pilot-discovery/*.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			if file == "istio.go" || strings.HasSuffix(file, "_test.go") {
+				continue
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all.Write(text)
+		}
+	}
+	return all.String()
+}
+
+// TestVariables: a variable that acts is read and has no remark; any other has one, unless it has its usual value; and each variable that
+// this package reads is in the table.
+func TestVariables(t *testing.T) {
+	read, seen := sources(t), map[string]bool{}
+	remarked := func(name, value string) bool {
+		return slices.ContainsFunc(VariableRemarks([]string{name + "=" + value}), func(r string) bool { return strings.HasPrefix(r, name+"=") })
+	}
+	for _, v := range Variables() {
+		if (v.Does == "") == (v.Lacks == "") || seen[v.Name] {
+			t.Errorf("%s: the table must have it once, with what it does or why it has no effect", v.Name)
+		}
+		seen[v.Name] = true
+		inSource := strings.Contains(read, `"`+v.Name+`"`)
+		switch {
+		case v.Does != "" && (!inSource || remarked(v.Name, "other")):
+			t.Errorf("%s acts as the table says: it is read %v, it has a remark %v", v.Name, inSource, remarked(v.Name, "other"))
+		case v.Lacks != "" && (inSource || !remarked(v.Name, "other")):
+			t.Errorf("%s has no effect as the table says: it is read %v, it has a remark %v", v.Name, inSource, remarked(v.Name, "other"))
+		case v.Lacks != "" && (remarked(v.Name, "") || v.Usual != "" && remarked(v.Name, v.Usual) || v.Usual == "" && remarked(v.Name, "false")):
+			t.Errorf("%s has a remark with a value that asks for nothing", v.Name)
+		}
+	}
+	for _, m := range regexp.MustCompile(`(?:env|boolean|lookup)\("([A-Z0-9_]+)"|prefix\(env, "([A-Z0-9_]+)"|(?:duration|number)\("([A-Z0-9_]+)"`).FindAllStringSubmatch(read, -1) {
+		if name := m[1] + m[2] + m[3]; !seen[name] && strings.Contains(name, "_") && !strings.HasPrefix(name, "XDG_") {
+			t.Errorf("%s is read, and is not in the table", name)
+		}
+	}
+	got := VariableRemarks([]string{"PILOT_ENABLE_AMBIENT=true", "PILOT_DEBOUNCE_AFTER=1s", "PILOT_PUSH_THROTLE=5", "PILOT_STATE_DIR=x", "HOME=/"})
+	want := []string{
+		"PILOT_DEBOUNCE_AFTER=1s has no effect: " + atOnce, "PILOT_ENABLE_AMBIENT=true has no effect: " + noAmbient,
+		"PILOT_PUSH_THROTLE has no effect: there is no such variable; did you mean PILOT_PUSH_THROTTLE?",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

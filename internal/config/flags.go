@@ -12,7 +12,6 @@ import (
 type flags struct {
 	set        *pflag.FlagSet
 	registries []string
-	logLevel   string
 }
 
 // Flags adds the command line flags to fs.
@@ -52,7 +51,7 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 	fs.IntVar(&s.MaxRecvMsgSize, "maxRecvMsgSize", s.MaxRecvMsgSize, "maximum size of a message from a proxy, in bytes after decompression")
 	fs.DurationVar(&s.WriteTimeout, "writeTimeout", s.WriteTimeout, "time after which a connection is closed if its proxy does not read")
 
-	fs.StringVar(&s.flags.logLevel, "log_output_level", "info", "lowest level that is logged: debug, info, warn, error or none; also as default:LEVEL")
+	fs.StringVar(&s.LogLevels, "log_output_level", "info", "lowest level that is logged: debug, info, warn, error or none, for all parts, or as PART:LEVEL,... for some; /debug/logging lists the parts, and changes levels at run time (pilotctl log)")
 	fs.BoolVar(&s.LogJSON, "log_as_json", s.LogJSON, "log JSON, one object per line")
 	for _, f := range inert() {
 		f.add(fs)
@@ -72,8 +71,8 @@ type inertFlag struct {
 func inert() []inertFlag {
 	list := []inertFlag{
 		{name: "httpsAddr", otherwise: ":15017", help: "address of the webhooks", off: []string{""}},
-		{name: "ctrlz_port", otherwise: "9876", help: "port of an introspection page; use /debug instead", off: []string{"0"}},
-		{name: "ctrlz_address", otherwise: "localhost", help: "address of an introspection page", off: []string{""}},
+		{name: "ctrlz_port", otherwise: "9876", help: "port of Istio's introspection page, which does not exist here; levels of the log are set at /debug/logging of --httpAddr (pilotctl log)", off: []string{"0"}},
+		{name: "ctrlz_address", otherwise: "localhost", help: "address of Istio's introspection page, which does not exist here", off: []string{""}},
 	}
 	for _, name := range []string{
 		"cniNamespace", "clusterAliases", "tls-cipher-suites", "tls-min-version", "log_caller", "log_rotate",
@@ -117,9 +116,6 @@ func (s *Settings) Remarks(args []string) []string {
 				remarks = append(remarks, fmt.Sprintf("--registries=%s has no effect: it is not supported yet", r))
 			}
 		}
-	}
-	if level := s.flags.logLevel; strings.Contains(level, ",") || strings.Contains(level, ":") && !strings.HasPrefix(level, "default:") {
-		remarks = append(remarks, "--log_output_level: there is one level for all messages; levels of single scopes have no effect")
 	}
 	if s.GRPCAddr == "" && s.SecureGRPCAddr == "" {
 		remarks = append(remarks, "--grpcAddr and --secureGRPCAddr are empty: no proxy can connect")

@@ -9,7 +9,6 @@ package config
 
 import (
 	"fmt"
-	"log/slog"
 	"math"
 	"net/netip"
 	"strings"
@@ -105,8 +104,8 @@ type Settings struct {
 	// WriteTimeout is the time after which a connection is closed if its proxy does not read.
 	WriteTimeout time.Duration
 
-	// LogLevel is the lowest level that is logged.
-	LogLevel slog.Level
+	// LogLevels are the lowest levels that are logged, in the form of package logging.
+	LogLevels string
 	// LogJSON selects JSON lines.
 	LogJSON bool
 

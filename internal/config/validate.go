@@ -4,18 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
-	"math"
 	"net"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-)
 
-// levelNone is higher than all levels.
-const levelNone = slog.Level(math.MaxInt)
+	"github.com/pilotmesh/pilot/internal/logging"
+)
 
 // Limits of settings.
 const (
@@ -67,11 +64,9 @@ func (s *Settings) Validate() error {
 	if s.MaxRecvMsgSize < minRecvMsgSize || s.MaxRecvMsgSize > maxRecvMsgSize {
 		wrong("maxRecvMsgSize", "%d is not between %d and %d bytes", s.MaxRecvMsgSize, minRecvMsgSize, maxRecvMsgSize)
 	}
-	level, err := parseLevel(s.flags.logLevel)
-	if err != nil {
+	if err := logging.Check(s.LogLevels); err != nil {
 		wrong("log_output_level", "%v", err)
 	}
-	s.LogLevel = level
 	return errors.Join(errs...)
 }
 
@@ -153,40 +148,4 @@ func (s *Settings) checkDurations(wrong func(flag, format string, args ...any)) 
 			wrong(d.flag, "%v is too long; at most %v", d.value, d.most)
 		}
 	}
-}
-
-// parseLevel parses a log level in Istio's notation: LEVEL, or SCOPE:LEVEL separated by commas, of which only the scope
-// "default" has an effect.
-func parseLevel(text string) (slog.Level, error) {
-	level := slog.LevelInfo
-	for part := range strings.SplitSeq(text, ",") {
-		scope, name, scoped := strings.Cut(strings.TrimSpace(part), ":")
-		if !scoped {
-			scope, name = "default", scope
-		}
-		l, ok := levelOf(name)
-		if !ok {
-			return 0, fmt.Errorf("%q is not a level; write debug, info, warn, error or none", name)
-		}
-		if scope == "default" || scope == "all" {
-			level = l
-		}
-	}
-	return level, nil
-}
-
-func levelOf(name string) (slog.Level, bool) {
-	switch name {
-	case "debug":
-		return slog.LevelDebug, true
-	case "info", "":
-		return slog.LevelInfo, true
-	case "warn":
-		return slog.LevelWarn, true
-	case "error", "fatal":
-		return slog.LevelError, true
-	case "none":
-		return levelNone, true
-	}
-	return 0, false
 }

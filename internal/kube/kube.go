@@ -11,6 +11,7 @@ package kube
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/pilotmesh/pilot/internal/credential"
 	"github.com/pilotmesh/pilot/internal/intern"
@@ -132,10 +133,20 @@ type SlicePort struct {
 type SliceEndpoint struct {
 	Address string
 	Health  Health
-	// Pod is the name of the pod, in the namespace of the slice; empty if the endpoint refers to no pod.
+	// Pod is the name of the pod, behind its namespace and a slash if that is not the namespace of the slice; empty if the endpoint
+	// refers to no pod.
 	Pod string
 	// Hostname is the first label of the endpoint's own name, below that of the service; empty if it has none.
 	Hostname string
+}
+
+// PodName returns the namespace and the name of the pod that an endpoint of a slice in a namespace refers to. The name is empty if it
+// refers to none.
+func (e SliceEndpoint) PodName(slice string) (namespace, name string) {
+	if namespace, name, other := strings.Cut(e.Pod, "/"); other {
+		return namespace, name
+	}
+	return slice, e.Pod
 }
 
 // Health tells whether an endpoint takes requests.
@@ -181,6 +192,11 @@ type Pod struct {
 	Owner Workload
 }
 
+// Has reports whether an address is one of the pod. It is false for nil.
+func (p *Pod) Has(address string) bool {
+	return p != nil && (p.Address == address || slices.Contains(p.MoreAddresses.Items(), address))
+}
+
 // NamedPort is a named port of a container.
 type NamedPort struct {
 	Name   string
@@ -204,7 +220,8 @@ func (p *Pod) Same(v Value) bool {
 
 // Node is a Node.
 type Node struct {
-	// Locality is that of the labels topology.kubernetes.io/region, topology.kubernetes.io/zone and topology.istio.io/subzone.
+	// Locality is that of the labels topology.kubernetes.io/region, topology.kubernetes.io/zone and topology.istio.io/subzone. The older
+	// labels failure-domain.beta.kubernetes.io/region and /zone count where the first two are missing.
 	Locality mesh.Locality
 	// Addresses are its addresses of the types ExternalIP and InternalIP, in their order. No query reads them yet.
 	Addresses intern.List[string]
@@ -225,6 +242,14 @@ type Namespace struct {
 	Distribution string
 	// Network is the label topology.istio.io/network. That of the namespace of the control plane is the network of the cluster.
 	Network string
+}
+
+// TrafficDistribution returns the traffic distribution that a namespace sets for its Services; empty if it is nil.
+func (n *Namespace) TrafficDistribution() string {
+	if n == nil {
+		return ""
+	}
+	return n.Distribution
 }
 
 // Kind implements Value.

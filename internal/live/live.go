@@ -118,7 +118,7 @@ func rejection(v *push.View, one *server.Status, k api.Key) string {
 	}
 	for _, r := range v.Queries.ActiveRejections(v.Graph.Glance(), one.Attachment) {
 		if slices.Contains(r.Objects, k) {
-			return r.Reason
+			return r.Cause()
 		}
 	}
 	return ""

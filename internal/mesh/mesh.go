@@ -59,8 +59,6 @@ func (r Resolution) String() string {
 // String returns the nearness as users write it; "Any" for Anywhere.
 func (n Nearness) String() string {
 	switch n {
-	case Close:
-		return "PreferClose"
 	case SameZone:
 		return "PreferSameZone"
 	case SameNode:
@@ -71,10 +69,13 @@ func (n Nearness) String() string {
 	return "Any"
 }
 
-// ParseNearness parses a nearness that users may write, in upper or lower case. For any other text it returns Anywhere, and known
-// is false unless the text is "Any".
+// ParseNearness parses a nearness that users may write, in upper or lower case. "PreferClose" is the older name of SameZone. For any
+// other text it returns Anywhere, and known is false unless the text is "Any".
 func ParseNearness(s string) (n Nearness, known bool) {
-	for _, n := range []Nearness{Anywhere, Close, SameZone, SameNode} {
+	if strings.EqualFold(s, "PreferClose") {
+		return SameZone, true
+	}
+	for _, n := range []Nearness{Anywhere, SameZone, SameNode} {
 		if strings.EqualFold(s, n.String()) {
 			return n, true
 		}
@@ -123,6 +124,16 @@ func Reserved(n uint32, bound bool) bool {
 	return n >= firstOwnPort && n <= lastOwnPort || n == statisticsPort
 }
 
+// OwnPort reports whether a sidecar or its agent listens at a port of its pod, so that the application cannot. It is Envoy's admin
+// interface, the listeners for redirected traffic, tunnels, probes and scrapes, or the agent's debug, status or DNS server.
+func OwnPort(n uint32) bool {
+	switch n {
+	case 15000, ProxyOutboundPort, 15004, ProxyInboundPort, 15008, 15020, 15021, 15053, statisticsPort:
+		return true
+	}
+	return false
+}
+
 // ValidPort reports whether a number is from 1 to 65535.
 func ValidPort(n uint32) bool { return n > 0 && n < 1<<16 }
 
@@ -155,12 +166,10 @@ type Nearness uint8
 const (
 	// Anywhere: no endpoint is preferred.
 	Anywhere Nearness = iota
-	// Close prefers endpoints that share network, region, zone and subzone with the client. The more levels they share, the
-	// higher their priority is.
-	Close
-	// SameZone prefers endpoints that share network, region and zone with the client, in the same way.
+	// SameZone prefers endpoints that share network, region and zone with the client. The more levels they share, the higher their
+	// priority is.
 	SameZone
-	// SameNode prefers endpoints on the node of the client, and then those that Close prefers.
+	// SameNode prefers endpoints that share network, region, zone, subzone and node with the client, in the same way.
 	SameNode
 	// OnlyNode uses endpoints on the node of the client only (internalTrafficPolicy: Local).
 	OnlyNode
@@ -246,6 +255,9 @@ const (
 	subZoneLabel = "topology.istio.io/subzone"
 	clusterLabel = "topology.istio.io/cluster"
 	nodeLabel    = "kubernetes.io/hostname"
+
+	oldRegionLabel = "failure-domain.beta.kubernetes.io/region"
+	oldZoneLabel   = "failure-domain.beta.kubernetes.io/zone"
 )
 
 // NodeOf returns the node of a site; empty if it is not known, or nothing depends on it.
@@ -298,8 +310,6 @@ func IsPlaceLabel(key string) bool {
 // NearLabels returns the labels whose values near endpoints share with the client, the most important one first.
 func NearLabels(n Nearness) []string {
 	switch n {
-	case Close:
-		return []string{NetworkLabel, regionLabel, zoneLabel, subZoneLabel}
 	case SameZone:
 		return []string{NetworkLabel, regionLabel, zoneLabel}
 	case SameNode:
@@ -312,10 +322,9 @@ func NearLabels(n Nearness) []string {
 
 // WorkloadLocality returns the locality that the labels of a workload tell, or otherwise the declared one.
 func WorkloadLocality(labels Labels, declared Locality) Locality {
-	l := NodeLocality(labels)
+	l := topologyLocality(labels)
 	if l == (Locality{}) {
-		value, _ := LabelValue(labels, LocalityLabel)
-		l = LabelLocality(value)
+		l = LabelledLocality(labels)
 	}
 	if l == (Locality{}) {
 		return declared
@@ -323,12 +332,35 @@ func WorkloadLocality(labels Labels, declared Locality) Locality {
 	return l
 }
 
-// NodeLocality returns the locality in the topology labels of a node or a workload.
-func NodeLocality(labels Labels) (at Locality) {
+// NodeLocality returns the locality in the topology labels of a node. Labels of the names that Kubernetes gave them first count where
+// the others are missing.
+func NodeLocality(labels Labels) Locality {
+	at := topologyLocality(labels)
+	if at.Region == "" {
+		at.Region, _ = LabelValue(labels, oldRegionLabel)
+	}
+	if at.Zone == "" {
+		at.Zone, _ = LabelValue(labels, oldZoneLabel)
+	}
+	return at
+}
+
+func topologyLocality(labels Labels) (at Locality) {
 	at.Region, _ = LabelValue(labels, regionLabel)
 	at.Zone, _ = LabelValue(labels, zoneLabel)
 	at.SubZone, _ = LabelValue(labels, subZoneLabel)
 	return at
+}
+
+// LabelledLocality returns the locality in the label topology.istio.io/locality of a workload, or else in the older label istio-locality.
+// Parts at the end may be missing.
+func LabelledLocality(labels Labels) Locality {
+	for _, label := range []string{localityLabel, oldLocalityLabel} {
+		if value, _ := LabelValue(labels, label); value != "" {
+			return parseLabel(value)
+		}
+	}
+	return Locality{}
 }
 
 // Endpoint is one address that serves a service.
@@ -341,7 +373,9 @@ type Endpoint struct {
 	OnlyPorts bool
 	Labels    Labels
 	Place
-	Weight         uint32 // 0 counts as 1
+	Weight uint32 // 0 counts as 1
+	// ServiceAccount is the name of its account, behind the namespace of the account and a slash if that is not the namespace of the
+	// service.
 	ServiceAccount string
 	// MeshTLS is true if a proxy of the endpoint accepts mesh TLS.
 	MeshTLS bool
@@ -368,11 +402,15 @@ func (e Endpoint) Equal(o Endpoint) bool {
 		len(e.Ports) == len(o.Ports) && (len(e.Ports) == 0 || maps.Equal(e.Ports, o.Ports))
 }
 
-// LocalityLabel is a label with the locality of a workload. Dots or slashes separate its parts.
-const LocalityLabel = "istio-locality"
+// localityLabel and oldLocalityLabel are labels with the locality of a workload. Dots or slashes separate its parts.
+const (
+	localityLabel    = "topology.istio.io/locality"
+	oldLocalityLabel = "istio-locality"
+)
 
-// LabelLocality returns the locality that a value of the label says: REGION/ZONE/SUBZONE, also with dots; empty if the value is.
-func LabelLocality(value string) Locality {
+// parseLabel returns the locality that a value of such a label says: REGION/ZONE/SUBZONE. Dots separate the parts if there is no
+// slash.
+func parseLabel(value string) Locality {
 	if !strings.Contains(value, "/") {
 		value = strings.ReplaceAll(value, ".", "/")
 	}
@@ -408,6 +446,15 @@ func (e Endpoint) Has(labels map[string]string) bool {
 		}
 	}
 	return true
+}
+
+// AccountIn returns the namespace and the name of a service account of an endpoint, as in Endpoint.ServiceAccount, of a service in a
+// namespace.
+func AccountIn(namespace, account string) (of, name string) {
+	if of, name, other := strings.Cut(account, "/"); other {
+		return of, name
+	}
+	return namespace, account
 }
 
 // UnixPath returns the path of a Unix domain socket; false if the endpoint has another address.

@@ -105,11 +105,50 @@ func TestRunsAt(t *testing.T) {
 		{nil, said},
 		{map[string]string{"app": "web"}, said},
 		{map[string]string{regionLabel: "a"}, Locality{Region: "a"}},
-		{map[string]string{LocalityLabel: "a.b"}, Locality{"a", "b", ""}},
-		{map[string]string{zoneLabel: "b", LocalityLabel: "a.c"}, Locality{Zone: "b"}},
+		{map[string]string{oldLocalityLabel: "a"}, Locality{"a", "", ""}},
+		{map[string]string{oldLocalityLabel: "a.b"}, Locality{"a", "b", ""}},
+		{map[string]string{oldLocalityLabel: "a.1/b/c"}, Locality{"a.1", "b", "c"}},
+		{map[string]string{localityLabel: "a.b.c"}, Locality{"a", "b", "c"}},
+		{map[string]string{oldLocalityLabel: "x.y.z", localityLabel: "a"}, Locality{"a", "", ""}},
+		{map[string]string{oldLocalityLabel: "a.b", localityLabel: ""}, Locality{"a", "b", ""}},
+		{map[string]string{zoneLabel: "b", oldLocalityLabel: "a.c"}, Locality{Zone: "b"}},
+		{map[string]string{oldZoneLabel: "b"}, said},
 	} {
 		if got := WorkloadLocality(LabelsOf(c.labels), said); got != c.want {
 			t.Errorf("%v: %v, want %v", c.labels, got, c.want)
+		}
+	}
+}
+
+// TestNodeLocality checks that each label of a node in its old name counts only where the new one is missing.
+func TestNodeLocality(t *testing.T) {
+	for _, c := range []struct {
+		labels map[string]string
+		want   Locality
+	}{
+		{nil, Locality{}},
+		{map[string]string{regionLabel: "r", zoneLabel: "z", subZoneLabel: "s"}, Locality{"r", "z", "s"}},
+		{map[string]string{oldRegionLabel: "r", oldZoneLabel: "z", subZoneLabel: "s"}, Locality{"r", "z", "s"}},
+		{map[string]string{regionLabel: "r", oldRegionLabel: "x", oldZoneLabel: "z"}, Locality{"r", "z", ""}},
+		{map[string]string{zoneLabel: "z", oldZoneLabel: "x"}, Locality{Zone: "z"}},
+		{map[string]string{oldLocalityLabel: "r.z"}, Locality{}},
+	} {
+		if got := NodeLocality(LabelsOf(c.labels)); got != c.want {
+			t.Errorf("%v: %v, want %v", c.labels, got, c.want)
+		}
+	}
+}
+
+// TestNearLabels checks that only the preference for the own node distinguishes the subzones of a zone.
+func TestNearLabels(t *testing.T) {
+	for n, want := range map[Nearness][]string{
+		Anywhere: nil,
+		SameZone: {NetworkLabel, regionLabel, zoneLabel},
+		SameNode: {NetworkLabel, regionLabel, zoneLabel, subZoneLabel, nodeLabel},
+		OnlyNode: {nodeLabel},
+	} {
+		if got := NearLabels(n); !slices.Equal(got, want) {
+			t.Errorf("%v compares %q, want %q", n, got, want)
 		}
 	}
 }
@@ -136,7 +175,7 @@ func TestHas(t *testing.T) {
 
 func TestNearness(t *testing.T) {
 	for s, want := range map[string]Nearness{
-		"": Anywhere, "any": Anywhere, "preferclose": Close, "preferSameZone": SameZone, "PreferSameNode": SameNode, "x": Anywhere,
+		"": Anywhere, "any": Anywhere, "preferclose": SameZone, "preferSameZone": SameZone, "PreferSameNode": SameNode, "x": Anywhere,
 	} {
 		n, known := ParseNearness(s)
 		if n != want || known != (s != "" && s != "x") {

@@ -25,6 +25,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/xds/push"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/secret"
@@ -70,8 +71,8 @@ type Keeper struct {
 	Want    func([]api.Key)
 	Log     *slog.Logger
 
-	asked    omap.Map[state.Asked, omap.Unit]
-	accounts map[state.Account]*account
+	asked    omap.Map[connected.Asked, omap.Unit]
+	accounts map[connected.Account]*account
 	wanted   []api.Key
 	problems []api.Problem
 	results  chan result
@@ -92,20 +93,20 @@ type account struct {
 
 // result is an answer of the API server.
 type result struct {
-	of      state.Account
+	of      connected.Account
 	allowed bool
 	err     error
 }
 
 // Run keeps permissions until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
-	k.accounts, k.results = map[state.Account]*account{}, make(chan result, maxRequests)
+	k.accounts, k.results = map[connected.Account]*account{}, make(chan result, maxRequests)
 	var requests sync.WaitGroup
 	defer requests.Wait()
 	look := time.NewTicker(period)
 	defer look.Stop()
 	for {
-		asked, err := push.Look(ctx, k.Mesh, func(v *push.View) omap.Map[state.Asked, omap.Unit] {
+		asked, err := push.Look(ctx, k.Mesh, func(v *push.View) omap.Map[connected.Asked, omap.Unit] {
 			return v.Tables.Asking.Group(v.Graph.Glance(), struct{}{})
 		})
 		if err == nil && !asked.Equal(k.asked) {
@@ -126,7 +127,7 @@ func (k *Keeper) Run(ctx context.Context) {
 
 // follow takes in what is asked for.
 func (k *Keeper) follow() {
-	secrets := map[state.Account][]string{}
+	secrets := map[connected.Account][]string{}
 	for a := range k.asked.All() {
 		if resource.Type(a.Type) != resource.Secret {
 			continue
@@ -173,7 +174,7 @@ func (k *Keeper) apply(events []source.Event) {
 // secrets are the Secrets that accounts ask for which may read them.
 func (k *Keeper) secrets() (keys []api.Key, problems []api.Problem) {
 	var wants []fair.Want[api.Key]
-	for _, of := range slices.SortedFunc(maps.Keys(k.accounts), state.Account.Compare) {
+	for _, of := range slices.SortedFunc(maps.Keys(k.accounts), connected.Account.Compare) {
 		a := k.accounts[of]
 		if !a.told.Allowed {
 			continue
@@ -208,19 +209,19 @@ func (k *Keeper) secrets() (keys []api.Key, problems []api.Problem) {
 }
 
 func excess(format string, args ...any) api.Problem {
-	return api.Problem{Severity: api.Error, Reason: fmt.Sprintf(format, args...)}
+	return api.Problem{Severity: api.Error, Code: "credential-forbidden", Reason: fmt.Sprintf(format, args...)}
 }
 
 // start starts the requests that are due.
 func (k *Keeper) start(ctx context.Context, requests *sync.WaitGroup) {
 	now := time.Now()
-	var due []state.Account
+	var due []connected.Account
 	for of, a := range k.accounts {
 		if !a.asking && !now.Before(a.next) {
 			due = append(due, of)
 		}
 	}
-	slices.SortFunc(due, func(x, y state.Account) int { // new ones go first
+	slices.SortFunc(due, func(x, y connected.Account) int { // new ones go first
 		return cmp.Or(k.accounts[x].next.Compare(k.accounts[y].next), x.Compare(y))
 	})
 	for _, of := range due {

@@ -13,6 +13,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -32,7 +33,7 @@ func (f *fixture) Apply(b source.Batch) {
 
 func newFixture() *fixture {
 	f := &fixture{tables: state.New(state.Options{})}
-	f.Keeper = &Keeper{Sink: f, Cluster: "own", Log: slog.New(slog.DiscardHandler), accounts: map[state.Account]*account{}}
+	f.Keeper = &Keeper{Sink: f, Cluster: "own", Log: slog.New(slog.DiscardHandler), accounts: map[connected.Account]*account{}}
 	f.Want = func(keys []api.Key) {
 		f.read = nil
 		for _, k := range keys {
@@ -44,30 +45,30 @@ func newFixture() *fixture {
 
 // ask makes accounts ask for secrets: "NAMESPACE/ACCOUNT NAME".
 func (f *fixture) ask(lines ...string) {
-	f.asked = omap.Map[state.Asked, omap.Unit]{}
+	f.asked = omap.Map[connected.Asked, omap.Unit]{}
 	for _, line := range lines {
 		who, name, _ := strings.Cut(line, " ")
 		namespace, account, _ := strings.Cut(who, "/")
-		f.asked = f.asked.With(omap.Put(state.Asked{
-			ResourceKey: state.ResourceKey{Type: uint8(resource.Secret), Name: name}, By: state.Account{Namespace: namespace, Name: account},
+		f.asked = f.asked.With(omap.Put(connected.Asked{
+			ResourceKey: connected.ResourceKey{Type: uint8(resource.Secret), Name: name}, By: connected.Account{Namespace: namespace, Name: account},
 		}, omap.Unit{}))
 	}
 	f.follow()
 }
 
-func (f *fixture) answer(of state.Account, allowed bool, err error, at time.Time) {
+func (f *fixture) answer(of connected.Account, allowed bool, err error, at time.Time) {
 	f.running++
 	f.finish(result{of, allowed, err}, at)
 }
 
-func (f *fixture) told(of state.Account) string {
+func (f *fixture) told(of connected.Account) string {
 	p, ok := f.tables.Kube.SecretReaders.Peek(of)
 	return fmt.Sprintf("%t %t %s", ok, p.Allowed, p.Trouble)
 }
 
 // TestOnlyWhatMayBeRead checks that Secrets are read while an account asks for them that may, and no others.
 func TestOnlyWhatMayBeRead(t *testing.T) {
-	f, web, db, now := newFixture(), state.Account{Namespace: "shop", Name: "web"}, state.Account{Namespace: "shop", Name: "db"}, time.Now()
+	f, web, db, now := newFixture(), connected.Account{Namespace: "shop", Name: "web"}, connected.Account{Namespace: "shop", Name: "db"}, time.Now()
 	f.ask("shop/web kubernetes://a", "shop/web kubernetes://a-cacert", "shop/web kubernetes://depot/x", "shop/web default", "shop/db kubernetes://shop/b")
 	if f.read != nil || f.told(web) != "false false " {
 		t.Errorf("before the first answer %q is read, and the account may: %s", f.read, f.told(web))
@@ -94,7 +95,7 @@ func TestOnlyWhatMayBeRead(t *testing.T) {
 
 // TestUnknown checks that without an answer nobody may, and that a last answer counts for a bounded time.
 func TestUnknown(t *testing.T) {
-	f, web, now := newFixture(), state.Account{Namespace: "shop", Name: "web"}, time.Now()
+	f, web, now := newFixture(), connected.Account{Namespace: "shop", Name: "web"}, time.Now()
 	f.ask("shop/web kubernetes://a")
 	f.answer(web, false, errors.New("away"), now)
 	if f.told(web) != "true false away" {
@@ -113,7 +114,7 @@ func TestUnknown(t *testing.T) {
 
 // TestTooMany checks that one account cannot have all Secrets read that there may be.
 func TestTooMany(t *testing.T) {
-	f, web := newFixture(), state.Account{Namespace: "shop", Name: "web"}
+	f, web := newFixture(), connected.Account{Namespace: "shop", Name: "web"}
 	var lines []string
 	for i := range maxOfAccount + 10 {
 		lines = append(lines, fmt.Sprintf("shop/web kubernetes://n%d", i))
@@ -142,17 +143,17 @@ func TestShareOfSecrets(t *testing.T) {
 	bank := ask("bank", "gateway", maxOfAccount)
 	bank = append(bank, ask("bank", "other", 20)...) // more than its share
 	f.ask(bank...)
-	f.answer(state.Account{Namespace: "bank", Name: "gateway"}, true, nil, now)
-	f.answer(state.Account{Namespace: "bank", Name: "other"}, true, nil, now)
+	f.answer(connected.Account{Namespace: "bank", Name: "gateway"}, true, nil, now)
+	f.answer(connected.Account{Namespace: "bank", Name: "other"}, true, nil, now)
 	lines := slices.Concat(bank, ask("zoo", "late", shareOfSecrets))
 	for i := range 2 * maxSecrets / maxOfAccount {
 		lines = append(lines, ask("aaa", fmt.Sprintf("a%02d", i), maxOfAccount)...)
 	}
 	f.ask(lines...)
 	for i := range 2 * maxSecrets / maxOfAccount {
-		f.answer(state.Account{Namespace: "aaa", Name: fmt.Sprintf("a%02d", i)}, true, nil, now)
+		f.answer(connected.Account{Namespace: "aaa", Name: fmt.Sprintf("a%02d", i)}, true, nil, now)
 	}
-	f.answer(state.Account{Namespace: "zoo", Name: "late"}, true, nil, now)
+	f.answer(connected.Account{Namespace: "zoo", Name: "late"}, true, nil, now)
 	counts := map[string]int{}
 	for _, key := range f.read {
 		namespace, _, _ := strings.Cut(key, "/")

@@ -141,8 +141,7 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 		return err
 	}
 	if p.Locality == (mesh.Locality{}) {
-		value, _ := mesh.LabelValue(p.Labels, mesh.LocalityLabel)
-		p.Locality = mesh.LabelLocality(value)
+		p.Locality = mesh.LabelledLocality(p.Labels)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package query
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/pilotmesh/pilot/internal/omap"
@@ -99,57 +98,5 @@ func TestLeavesAreReleased(t *testing.T) {
 	}
 	if err := g.CheckEdges(); err != nil {
 		t.Error(err)
-	}
-}
-
-// TestFamilyMembers checks that a query finds a member's tables through the family and runs again when the member is added or
-// removed, and that nothing remains of a removed member.
-func TestFamilyMembers(t *testing.T) {
-	db := store.New()
-	type member struct {
-		hosts store.Table[string, string]
-		all   store.Index[string, omap.Name]
-	}
-	clusters := store.NewFamily(db, "clusters", func(db *store.DB, _ string) member {
-		m := member{hosts: store.NewTable[string](db, "hosts", same[string])}
-		m.all = store.NewIndex(m.hosts, "all hosts", func(k, _ string, add func(string, omap.Name)) { add("", omap.Name(k)) })
-		return m
-	})
-	names := store.NewMemberIndex(clusters, "cluster names", func(c string, add func(string, omap.Name)) { add("", omap.Name(c)) })
-	g := New(db, Options{Strict: true})
-	merged := Define(g, "merged", same[string], func(r *Reader, host string) (string, bool) {
-		s := ""
-		for c := range names.Group(r, "").All() {
-			m, _ := clusters.Get(r, string(c))
-			v, _ := m.hosts.Get(r, host)
-			s += fmt.Sprintf("%s %d %s; ", c, m.all.Group(r, "").Len(), v)
-		}
-		return s, true
-	})
-	var got string
-	merged.Observe("a", func(v string, _ bool) { got = v })
-	step := func(want string, write func(tx *store.Txn)) {
-		t.Helper()
-		g.Commit(write)
-		for g.Slice(10) {
-		}
-		naive, _ := merged.Get(g.Naive(), "a")
-		if got != want || naive != want {
-			t.Errorf("got %q, the naive evaluator %q, want %q", got, naive, want)
-		}
-		if err := g.CheckEdges(); err != nil {
-			t.Error(err)
-		}
-	}
-	step("", func(*store.Txn) {})
-	for range 3 { // the numbers of removed tables are reused
-		step("east 1 1; ", func(tx *store.Txn) { clusters.Open(tx, "east").hosts.Set(tx, "a", "1") })
-		step("east 1 1; west 2 2; ", func(tx *store.Txn) {
-			west := clusters.Open(tx, "west")
-			west.hosts.Set(tx, "a", "2")
-			west.hosts.Set(tx, "b", "2")
-		})
-		step("west 2 2; ", func(tx *store.Txn) { clusters.Close(tx, "east") })
-		step("", func(tx *store.Txn) { clusters.Close(tx, "west") })
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/view/registration"
 )
 
@@ -48,7 +49,7 @@ type Step struct {
 	// Registered is what it is to say of its registration, for Create, Adopt and Disconnect.
 	Registered state.Registered
 	// Health is what its status is to say, for SetHealth.
-	Health state.Health
+	Health connected.Health
 	// At is when the entry must be looked at again if the action is Nothing; zero if that is not necessary.
 	At time.Time
 }
@@ -98,7 +99,7 @@ func keep(f registration.Facts, is state.Registered, s Situation) Step {
 	case !mine || !is.Disconnected.IsZero():
 		is.Controller, is.Connected, is.Disconnected = s.Self, f.Connected, time.Time{}
 		return Step{Action: Adopt, Registered: is}
-	case f.Health.State != state.HealthUnknown && f.Health.State != is.Health:
+	case f.Health.State != connected.HealthUnknown && f.Health.State != is.Health:
 		return Step{Action: SetHealth, Health: f.Health}
 	}
 	return Step{}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/view/registration"
 )
 
@@ -79,17 +80,17 @@ func situation(t *testing.T, text string) (registration.Facts, Live, Situation) 
 		case "nogroup":
 			f.Entry = nil
 		case "healthy":
-			f.Health.State = state.Healthy
+			f.Health.State = connected.Healthy
 		case "unhealthy":
-			f.Health = state.Health{State: state.Unhealthy, Message: "down"}
+			f.Health = connected.Health{State: connected.Unhealthy, Message: "down"}
 		case "entry":
 			parts := append(strings.Split(value, ","), "", "")
 			live = Live{true, state.Registered{Group: "vm", Controller: parts[0], Connected: second(t, parts[1]), Disconnected: second(t, parts[2])}}
 			f.Registered = live.Registered
 		case "is-healthy":
-			live.Registered.Health = state.Healthy
+			live.Registered.Health = connected.Healthy
 		case "is-unhealthy":
-			live.Registered.Health = state.Unhealthy
+			live.Registered.Health = connected.Unhealthy
 		case "foreign":
 			live = Live{Exists: true}
 		case "leading":

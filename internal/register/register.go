@@ -252,7 +252,7 @@ func (r *Registrar) step(ctx context.Context, f registration.Facts) {
 func (r *Registrar) report(k api.Key, p api.Problem, err error) {
 	was, had := r.problems[k]
 	if reason := reasonOf(k, err); reason != "" {
-		p.Severity, p.Reason = api.Error, reason
+		p.Severity, p.Code, p.Reason = api.Error, "registration-refused", reason
 		if had && was == p {
 			return
 		}

@@ -3,6 +3,8 @@ package state
 import (
 	"slices"
 
+	meshconfig "istio.io/api/mesh/v1alpha1"
+
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/source"
@@ -43,6 +45,12 @@ func (t *Tables) Apply(tx *store.Txn, b source.Batch) {
 		}
 		t.settle(tx, e.Key)
 	}
+}
+
+// writeSettings replaces the settings. It reports whether the rows of objects must be rewritten.
+func (t *Tables) writeSettings(tx *store.Txn, m *meshconfig.MeshConfig) (resplit bool) {
+	t.writeProviders(tx, m)
+	return t.Settings.Write(tx, m)
 }
 
 // Synced reports whether all of the sources have delivered their first complete list. Only the owner of the store may call it.

@@ -1,11 +1,9 @@
 package state
 
 import (
-	"cmp"
 	"slices"
 
 	"google.golang.org/protobuf/types/dynamicpb"
-	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	ingressapi "github.com/pilotmesh/pilot/internal/api/ingress"
@@ -54,34 +52,6 @@ type GatewayRoutes struct {
 	Created   int64
 	Admission Admission
 	Routes    []gateways.Route
-}
-
-// Ingress returns the mesh settings about Ingresses.
-func (t *Tables) Ingress(r store.Reader) gateways.IngressSettings {
-	mode, _ := t.Settings.Get(r, ingressMode)
-	normal := gateways.DefaultIngressSettings()
-	return gateways.IngressSettings{
-		Mode: gateways.IngressMode(mode.Number), Class: t.text(r, ingressClass, normal.Class), Gateway: t.text(r, ingressGateway, normal.Gateway),
-	}
-}
-
-func (t *Tables) writeIngressSettings(tx *store.Txn, m *meshconfig.MeshConfig) {
-	s := gateways.DefaultIngressSettings()
-	switch m.GetIngressControllerMode() {
-	case meshconfig.MeshConfig_OFF:
-		s.Mode = gateways.IngressOff
-	case meshconfig.MeshConfig_DEFAULT:
-		s.Mode = gateways.IngressDefault
-	case meshconfig.MeshConfig_STRICT, meshconfig.MeshConfig_UNSPECIFIED:
-	}
-	s.Class = cmp.Or(m.GetIngressClass(), s.Class)
-	if service := m.GetIngressService(); service != gateways.IngressService {
-		s.Gateway = cmp.Or(service, s.Gateway)
-	}
-	s.Gateway = cmp.Or(m.GetIngressSelector(), s.Gateway)
-	t.Settings.Set(tx, ingressMode, Value{Number: int64(s.Mode)})
-	t.Settings.Set(tx, ingressClass, Value{Text: s.Class})
-	t.Settings.Set(tx, ingressGateway, Value{Text: s.Gateway})
 }
 
 func (t *Tables) splitIngressClass(tx *store.Txn, o *api.Object, m *dynamicpb.Message) {

@@ -9,6 +9,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/kube"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/state/connected"
+	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
@@ -27,6 +29,10 @@ type Kube struct {
 	HTTPAddresses store.Index[uint32, kube.ServiceAddress]
 	// SlicesAt lists the slices with an endpoint at an address that may be that of a pod which its service does not select.
 	SlicesAt store.Index[AddressIn, api.Key]
+	// Unselecting lists the Services of a namespace without a selector, whose endpoints are made by hand.
+	Unselecting store.Index[string, api.Key]
+	// SlicesNaming lists the hand-made slices that refer to a pod of their namespace.
+	SlicesNaming store.Index[api.Key, api.Key]
 	// Pods are the pods; PodsAt lists those with an address, without those on the network of their node.
 	Pods   store.Table[api.Key, *kube.Pod]
 	PodsAt store.Index[ClusterAddress, api.Key]
@@ -45,7 +51,7 @@ type Kube struct {
 	// cluster. There is no row before a Secret was looked for. Rows of this table are in no journal and on no page.
 	Secrets store.Table[api.Key, *kube.Secret]
 	// SecretReaders says of the accounts whose proxies ask for Secrets whether they may read those of their namespace.
-	SecretReaders store.Table[Account, Permission]
+	SecretReaders store.Table[connected.Account, Permission]
 }
 
 // ClusterAddress is an address of pods in a cluster.
@@ -83,6 +89,11 @@ func (t *Tables) defineKube(db *store.DB) {
 		}
 	})
 	k.Services = store.NewTable[api.Key, *kube.Service](db, "kubeServices", sameValue[*kube.Service])
+	k.Unselecting = store.NewIndex(k.Services, "unselecting", func(key api.Key, s *kube.Service, add func(string, api.Key)) {
+		if s.Selector.Empty() && s.Type != kube.ExternalName {
+			add(key.Namespace, key)
+		}
+	})
 	k.Slices = store.NewTable[api.Key, *kube.Slice](db, "slices", sameValue[*kube.Slice])
 	k.SlicesOf = store.NewIndex(k.Slices, "slicesOf", func(key api.Key, s *kube.Slice, add func(api.Key, api.Key)) {
 		add(api.Key{Kind: kube.KindService, Namespace: key.Namespace, Name: s.Service, Cluster: key.Cluster}, key)
@@ -92,6 +103,13 @@ func (t *Tables) defineKube(db *store.DB) {
 		for _, e := range s.Endpoints {
 			if e.Pod == "" || !s.Controlled {
 				add(AddressIn{key.Namespace, e.Address}, key)
+			}
+		}
+	})
+	k.SlicesNaming = store.NewIndex(k.Slices, "slicesNaming", func(key api.Key, s *kube.Slice, add func(api.Key, api.Key)) {
+		for _, e := range s.Endpoints {
+			if ns, pod := e.PodName(key.Namespace); !s.Controlled && pod != "" && ns == key.Namespace {
+				add(api.Key{Kind: kube.KindPod, Namespace: ns, Name: pod, Cluster: key.Cluster}, key)
 			}
 		}
 	})
@@ -118,7 +136,7 @@ func (t *Tables) defineKube(db *store.DB) {
 	k.Namespaces = store.NewTable[api.Key, *kube.Namespace](db, "namespaces", sameValue[*kube.Namespace])
 	k.Secrets = store.NewTable[api.Key, *kube.Secret](db, "secrets", sameValue[*kube.Secret])
 	k.Secrets.OmitFromJournal()
-	k.SecretReaders = store.NewTable[Account](db, "secretReaders", same[Permission])
+	k.SecretReaders = store.NewTable[connected.Account](db, "secretReaders", same[Permission])
 	k.SecretReaders.OmitFromJournal()
 }
 
@@ -196,7 +214,7 @@ func (t *Tables) applyNamespace(tx *store.Txn, e source.Event) {
 	was, _ := t.Kube.Namespaces.Peek(e.Key)
 	is, ok := e.Value.(*kube.Namespace)
 	write(tx, t.Kube.Namespaces, e.Key, is, ok)
-	if distribution(was) == distribution(is) {
+	if was.TrafficDistribution() == is.TrafficDistribution() {
 		return
 	}
 	for service := range t.Kube.Services.All() {
@@ -205,14 +223,6 @@ func (t *Tables) applyNamespace(tx *store.Txn, e source.Event) {
 			t.exposeServices(tx, service)
 		}
 	}
-}
-
-// distribution is the traffic distribution that a namespace sets for its Services; empty if it is nil.
-func distribution(n *kube.Namespace) string {
-	if n == nil {
-		return ""
-	}
-	return n.Distribution
 }
 
 // write sets a row, or deletes it if there is no value.
@@ -236,7 +246,7 @@ func (t *Tables) splitService(tx *store.Txn, k api.Key) {
 	selector, near := mesh.LabelMap(s.Selector), t.nearness(k, s)
 	out := &mesh.Service{
 		Name: k.Name, Namespace: k.Namespace, Addresses: s.Addresses, SubjectAltNames: s.Identities, Resolution: mesh.Static, Near: near, ByFamily: true,
-		ClusterLocal: t.clusterLocal(t.ServiceHost(k)),
+		ClusterLocal: t.ClusterLocal(t.ServiceHost(k)),
 	}
 	if s.Type == kube.Headless {
 		out.Resolution, out.Headless = mesh.Passthrough, true
@@ -302,7 +312,7 @@ func (t *Tables) memberClaims(k, leader api.Key, leading *Claims) *Claims {
 	first, _ := t.Kube.Services.Peek(leader)
 	host := t.ServiceHost(k)
 	return &Claims{
-		Kind: MemberClaim, Created: own.Created, Hosts: []string{host}, Layers: leading.Layers, Leader: leader.Cluster, ClusterLocal: t.clusterLocal(host),
+		Kind: MemberClaim, Created: own.Created, Hosts: []string{host}, Layers: leading.Layers, Leader: leader.Cluster, ClusterLocal: t.ClusterLocal(host),
 		ByCluster: len(own.Addresses) > 0 && own.Type == first.Type && !slices.Equal(own.Addresses, first.Addresses),
 	}
 }
@@ -310,7 +320,7 @@ func (t *Tables) memberClaims(k, leader api.Key, leading *Claims) *Claims {
 // serviceClaims returns the claims of a Service that leads.
 func (t *Tables) serviceClaims(k api.Key, s *kube.Service) *Claims {
 	c := &Claims{Kind: ServiceClaim, Created: s.Created, Hosts: []string{t.ServiceHost(k)}}
-	c.Layers = t.layers(s.ExportTo, k.Namespace, serviceExportTo)
+	c.Layers = t.layers(s.ExportTo, k.Namespace, settings.ServiceExportTo)
 	if s.Type == kube.ExternalName {
 		c.Kind, c.Hosts = AliasClaim, []string{s.ExternalName}
 	} else if c.Near = t.nearness(k, s); c.Near != mesh.Anywhere {
@@ -324,26 +334,17 @@ func (t *Tables) ServiceHost(k api.Key) string {
 	return mesh.FullHost(k.Name, k.Namespace, t.options.Domain)
 }
 
-// nearness returns which endpoints of a Service are preferred: by its annotation, its spec, or the annotation of its namespace. The
-// annotation "Any" of a Service overrides the namespace only.
+// nearness returns which endpoints of a Service are preferred: by its spec, its annotation, or the annotation of its namespace. Unknown
+// values do not count.
 func (t *Tables) nearness(k api.Key, s *kube.Service) mesh.Nearness {
 	if s.NodeLocal {
 		return mesh.OnlyNode
 	}
-	own, declared := mesh.ParseNearness(s.Annotation)
-	if own != mesh.Anywhere {
-		return own
-	}
-	if near, known := mesh.ParseNearness(s.Distribution); known {
-		return near
-	}
-	if declared {
-		return mesh.Anywhere
-	}
 	n, _ := t.Kube.Namespaces.Peek(namespaceKey(k.Cluster, k.Namespace))
-	if n == nil {
-		return mesh.Anywhere
+	for _, text := range []string{s.Distribution, s.Annotation, n.TrafficDistribution()} {
+		if near, known := mesh.ParseNearness(text); known {
+			return near
+		}
 	}
-	near, _ := mesh.ParseNearness(n.Distribution)
-	return near
+	return mesh.Anywhere
 }

@@ -14,7 +14,7 @@ func observe(t *state.Tables, k api.Key, v kube.Value) {
 	apply(t, source.Batch{Source: "s", Events: []source.Event{{Key: k, Value: v}}})
 }
 
-// TestNearness checks what decides which endpoints of a Service are preferred: its annotation, its spec, or its namespace, whose
+// TestNearness checks what decides which endpoints of a Service are preferred: its spec, its annotation, or its namespace, whose
 // annotation may come and change later.
 func TestNearness(t *testing.T) {
 	const namespaceZone = "PreferSameZone"
@@ -22,20 +22,25 @@ func TestNearness(t *testing.T) {
 		name    string
 		service kube.Service
 		want    mesh.Nearness
+		alone   mesh.Nearness // without the namespace
 	}{
-		{"the namespace", kube.Service{}, mesh.SameZone},
-		{"the spec", kube.Service{Distribution: "PreferSameNode"}, mesh.SameNode},
-		{"the annotation before the spec", kube.Service{Annotation: "PreferClose", Distribution: "PreferSameNode"}, mesh.Close},
-		{"no preference before the namespace", kube.Service{Annotation: "Any"}, mesh.Anywhere},
-		{"the spec before no preference", kube.Service{Annotation: "Any", Distribution: "PreferSameNode"}, mesh.SameNode},
-		{"the node only", kube.Service{NodeLocal: true, Annotation: "PreferClose"}, mesh.OnlyNode},
+		{"the namespace", kube.Service{}, mesh.SameZone, mesh.Anywhere},
+		{"the spec", kube.Service{Distribution: "PreferSameNode"}, mesh.SameNode, mesh.SameNode},
+		{"the old name of the same zone", kube.Service{Distribution: "PreferClose"}, mesh.SameZone, mesh.SameZone},
+		{"the annotation, in lower case", kube.Service{Annotation: "prefersamenode"}, mesh.SameNode, mesh.SameNode},
+		{"the spec before the annotation", kube.Service{Annotation: "PreferClose", Distribution: "PreferSameNode"}, mesh.SameNode, mesh.SameNode},
+		{"the annotation behind an unknown spec", kube.Service{Annotation: "PreferSameNode", Distribution: "Somewhere"}, mesh.SameNode, mesh.SameNode},
+		{"the namespace behind an unknown annotation", kube.Service{Annotation: "Somewhere"}, mesh.SameZone, mesh.Anywhere},
+		{"no preference before the namespace", kube.Service{Annotation: "Any"}, mesh.Anywhere, mesh.Anywhere},
+		{"the spec before no preference", kube.Service{Annotation: "Any", Distribution: "PreferSameNode"}, mesh.SameNode, mesh.SameNode},
+		{"the node only", kube.Service{NodeLocal: true, Annotation: "PreferClose"}, mesh.OnlyNode, mesh.OnlyNode},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tables := state.New(state.Options{})
 			k := api.Key{Kind: kube.KindService, Namespace: "shop", Name: "a", Cluster: "west"}
 			namespace := api.Key{Kind: kube.KindNamespace, Name: "shop", Cluster: "west"}
 			observe(tables, k, &c.service)
-			observe(tables, api.Key{Kind: kube.KindNamespace, Name: "shop", Cluster: "east"}, &kube.Namespace{Distribution: "PreferClose"})
+			observe(tables, api.Key{Kind: kube.KindNamespace, Name: "shop", Cluster: "east"}, &kube.Namespace{Distribution: "PreferSameNode"})
 			observe(tables, namespace, &kube.Namespace{Distribution: namespaceZone})
 			if s, _ := tables.Services.Peek(k); s.Near != c.want {
 				t.Errorf("prefers %v, want %v", s.Near, c.want)
@@ -46,7 +51,7 @@ func TestNearness(t *testing.T) {
 				t.Error("the same again is a change")
 			}
 			observe(tables, namespace, nil)
-			if s, _ := tables.Services.Peek(k); c.want == mesh.SameZone && s.Near != mesh.Anywhere {
+			if s, _ := tables.Services.Peek(k); s.Near != c.alone {
 				t.Errorf("prefers %v after the namespace is gone", s.Near)
 			}
 		})

@@ -7,12 +7,11 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/omap"
-	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// Registrations are the proxies that are to be registered as workloads of a WorkloadGroup, and the WorkloadEntries that control planes
-// have made for such proxies.
+// Registrations are the templates for WorkloadEntries of proxies, and the WorkloadEntries that control planes have made for proxies.
 type Registrations struct {
 	// Groups are the WorkloadGroups.
 	Groups store.Table[api.Key, *WorkloadGroup]
@@ -20,35 +19,12 @@ type Registrations struct {
 	Entries store.Table[api.Key, Registered]
 	// EntryKeys lists the keys of Entries under the empty key.
 	EntryKeys store.Index[struct{}, api.Key]
-	// Health is what connected proxies report of their workloads, by connection.
-	Health store.Table[string, Health]
-	// For lists the connections of the proxies that a WorkloadEntry is for, the newest first. Wanted lists, under the empty key, the
-	// WorkloadEntries that connected proxies are to have.
-	For    store.Index[api.Key, proxy.Registering]
-	Wanted store.Index[struct{}, api.Key]
 }
 
 // WorkloadGroup is a template for WorkloadEntries.
 type WorkloadGroup struct {
 	Spec *networking.WorkloadGroup
 	Hash omap.Hash
-}
-
-// HealthState tells what is known of the health of a workload.
-type HealthState uint8
-
-// The states of health.
-const (
-	HealthUnknown HealthState = iota
-	Healthy
-	Unhealthy
-)
-
-// Health is what a proxy reports of its workload.
-type Health struct {
-	State HealthState
-	// Message tells why a workload is not healthy.
-	Message string
 }
 
 // Registered is what a WorkloadEntry that a control plane has made says of its registration.
@@ -59,11 +35,11 @@ type Registered struct {
 	Controller string
 	// Connected is since when, and Disconnected since when no more; zero while it is connected.
 	Connected, Disconnected time.Time
-	Health                  HealthState
+	Health                  connected.HealthState
 }
 
 // RegisteredBy reads the registration from the annotations of a WorkloadEntry. Group is empty if no control plane has made it.
-func RegisteredBy(annotations map[string]string, health HealthState) Registered {
+func RegisteredBy(annotations map[string]string, health connected.HealthState) Registered {
 	at := func(key string) time.Time {
 		t, _ := time.Parse(time.RFC3339Nano, annotations[key])
 		return t.UTC()
@@ -83,18 +59,6 @@ func (t *Tables) defineRegistrations(db *store.DB) {
 	x.Groups = store.NewTable[api.Key, *WorkloadGroup](db, "workloadGroups", func(a, b *WorkloadGroup) bool { return a.Hash == b.Hash })
 	x.Entries = store.NewTable[api.Key, Registered](db, "registered", same[Registered])
 	x.EntryKeys = store.NewIndex(x.Entries, "registeredKeys", func(k api.Key, _ Registered, add func(struct{}, api.Key)) { add(struct{}{}, k) })
-	x.Health = store.NewTable[string, Health](db, "health", same[Health])
-	x.For = store.NewIndex(t.Proxies, "registering", func(id string, p *proxy.Proxy, add func(api.Key, proxy.Registering)) {
-		if k, ok := proxy.EntryOf(p); ok {
-			add(k, proxy.RegisteringOf(id, p))
-		}
-	})
-	x.Wanted = store.NewIndex(t.Proxies, "wantedEntries", func(_ string, p *proxy.Proxy, add func(struct{}, api.Key)) {
-		if k, ok := proxy.EntryOf(p); ok {
-			add(struct{}{}, k)
-		}
-	})
-	x.Health.OmitFromJournal()
 }
 
 // ControlNamespace returns the namespace of the control plane in the cluster whose configuration it reads; empty if it reads none. It
@@ -110,11 +74,11 @@ func (t *Tables) splitWorkloadGroup(tx *store.Txn, o *api.Object, spec *networki
 
 // register writes the registration of a WorkloadEntry, if it has one.
 func (t *Tables) register(tx *store.Txn, o *api.Object) {
-	health := HealthUnknown
+	health := connected.HealthUnknown
 	if o.Healthy {
-		health = Healthy
+		health = connected.Healthy
 	} else if o.Unhealthy {
-		health = Unhealthy
+		health = connected.Unhealthy
 	}
 	r := RegisteredBy(o.Annotations, health)
 	write(tx, t.Registrations.Entries, o.Key, r, r.Group != "")

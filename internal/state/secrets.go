@@ -1,11 +1,10 @@
 package state
 
 import (
-	"cmp"
-
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/kube"
 	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
@@ -14,11 +13,6 @@ type Permission struct {
 	Allowed bool
 	// Trouble is why this is not known; empty if it is.
 	Trouble string
-}
-
-// Compare orders by namespace, then name.
-func (a Account) Compare(o Account) int {
-	return cmp.Or(cmp.Compare(a.Namespace, o.Namespace), cmp.Compare(a.Name, o.Name))
 }
 
 // kindPermission is the kind of the events about permissions. They have no object.
@@ -37,7 +31,7 @@ func (p *permitted) Same(v kube.Value) bool {
 }
 
 // PermissionEvent is the event that the permission of a service account was found out. nil means that nothing is known of it any more.
-func PermissionEvent(of Account, p *Permission) source.Event {
+func PermissionEvent(of connected.Account, p *Permission) source.Event {
 	e := source.Event{Key: api.Key{Kind: kindPermission, Namespace: of.Namespace, Name: of.Name}}
 	if p != nil {
 		e.Value = &permitted{*p}
@@ -46,7 +40,7 @@ func PermissionEvent(of Account, p *Permission) source.Event {
 }
 
 func (t *Tables) applyPermission(tx *store.Txn, e source.Event) {
-	of := Account{Namespace: e.Key.Namespace, Name: e.Key.Name}
+	of := connected.Account{Namespace: e.Key.Namespace, Name: e.Key.Name}
 	if p, ok := e.Value.(*permitted); ok {
 		t.Kube.SecretReaders.Set(tx, of, p.Permission)
 	} else {

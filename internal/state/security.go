@@ -117,7 +117,9 @@ func (k WantedKeySet) Compare(o WantedKeySet) int {
 }
 
 // AppendTo appends an unambiguous form.
-func (k WantedKeySet) AppendTo(b []byte) []byte { return append(k.KeySource.AppendTo(b), k.Namespace...) }
+func (k WantedKeySet) AppendTo(b []byte) []byte {
+	return append(k.KeySource.AppendTo(b), k.Namespace...)
+}
 
 // Shown returns where the key set comes from, as it may be logged: without credentials and query.
 func (k KeySource) Shown() string {

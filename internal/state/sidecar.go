@@ -9,6 +9,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/state/settings"
 )
 
 // Sidecar is a Sidecar object: the services that its proxies see, their egress and ingress listeners, and limits.
@@ -29,7 +30,7 @@ type Sidecar struct {
 	// Pool limits connections to the applications of its workloads. If it is nil, the rules for their services do.
 	Pool *networking.ConnectionPoolSettings
 	// Outbound overrides the outbound traffic policy of the mesh if HasOutbound is true.
-	Outbound    Outbound
+	Outbound    settings.Outbound
 	HasOutbound bool
 	Hash        omap.Hash
 }
@@ -138,7 +139,7 @@ func (t *Tables) sidecar(o *api.Object, spec *networking.Sidecar) *Sidecar {
 	if p := spec.OutboundTrafficPolicy; p != nil {
 		s.HasOutbound = true
 		if p.Mode == networking.OutboundTrafficPolicy_REGISTRY_ONLY {
-			s.Outbound.Mode = RegistryOnly
+			s.Outbound.Mode = settings.RegistryOnly
 		}
 		if via := p.EgressProxy; via != nil {
 			s.Outbound.Host = mesh.FullHost(via.Host, o.Namespace, t.options.Domain)

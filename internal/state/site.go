@@ -4,8 +4,6 @@ import (
 	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
-
-	"github.com/pilotmesh/pilot/internal/store"
 )
 
 // block is the interface that a traffic policy and its settings for one port have in common.
@@ -60,16 +58,4 @@ func siteLabels(d *networking.DestinationRule) func(yield func(string) bool) {
 			}
 		}
 	}
-}
-
-// AllByLocality reports whether the choice of endpoints of every service may depend on where the client runs. It also returns the
-// labels in the failover priorities of the mesh.
-func (t *Tables) AllByLocality(r store.Reader) (labels []string, all bool) {
-	locality, zone := t.LocalityBalancing(r), t.ZoneBalancing(r)
-	for _, label := range append(append([]string{}, locality.GetFailoverPriority()...), zone.GetFailoverPriority()...) {
-		if !strings.Contains(label, "=") {
-			labels = append(labels, label)
-		}
-	}
-	return labels, t.MeshByLocality(r)
 }

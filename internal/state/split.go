@@ -13,6 +13,7 @@ import (
 	ingressapi "github.com/pilotmesh/pilot/internal/api/ingress"
 	"github.com/pilotmesh/pilot/internal/intern"
 	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
@@ -82,7 +83,7 @@ func (t *Tables) splitSidecar(tx *store.Txn, o *api.Object, spec *networking.Sid
 // exposeServiceEntry writes the claims of a ServiceEntry. None of its other rows depends on who sees it.
 func (t *Tables) exposeServiceEntry(tx *store.Txn, o *api.Object, spec *networking.ServiceEntry) {
 	near, _ := mesh.ParseNearness(o.Annotations[api.TrafficDistribution])
-	t.claimService(tx, o, ownNames(spec.Hosts), t.layers(spec.ExportTo, o.Namespace, serviceExportTo), near)
+	t.claimService(tx, o, ownNames(spec.Hosts), t.layers(spec.ExportTo, o.Namespace, settings.ServiceExportTo), near)
 }
 
 func (t *Tables) claimService(tx *store.Txn, o *api.Object, hosts, layers []string, near mesh.Nearness) {
@@ -98,9 +99,9 @@ func (t *Tables) claimService(tx *store.Txn, o *api.Object, hosts, layers []stri
 func age(o *api.Object) int64 { return o.Created.UnixMicro() }
 
 // layers returns the namespaces that see an object; "" stands for all.
-func (t *Tables) layers(exportTo []string, namespace string, otherwise Setting) []string {
+func (t *Tables) layers(exportTo []string, namespace string, otherwise settings.Setting) []string {
 	if len(exportTo) == 0 {
-		exportTo = t.exportTo(otherwise).Items()
+		exportTo = t.ExportTo(otherwise).Items()
 	}
 	var list []string
 	for _, e := range exportTo {
@@ -222,10 +223,11 @@ func readEndpoint(e *mesh.Endpoint, w *networking.WorkloadEntry, labels map[stri
 		e.Labels = mesh.LabelsOf(all)
 	}
 	e.Locality, e.Network, e.MeshTLS = mesh.ParseLocality(w.Locality), w.Network, e.ServiceAccount != ""
+	if w.Locality == "" {
+		e.Locality = mesh.LabelledLocality(e.Labels)
+	}
 	for l := range e.Labels.All() {
 		switch {
-		case l.Name == mesh.LocalityLabel && w.Locality == "":
-			e.Locality = mesh.LabelLocality(l.Value)
 		case l.Name == mesh.NetworkLabel && w.Network == "":
 			e.Network = l.Value
 		case l.Name == mesh.TLSModeLabel:
@@ -252,7 +254,7 @@ func (t *Tables) splitDestinationRule(tx *store.Txn, o *api.Object, spec *networ
 	if host != "" && len(spec.WorkloadSelector.GetMatchLabels()) == 0 {
 		hosts = []string{host}
 	}
-	layers := t.layers(spec.ExportTo, o.Namespace, policyExportTo)
+	layers := t.layers(spec.ExportTo, o.Namespace, settings.PolicyExportTo)
 	if len(hosts) > 0 && len(layers) > 0 {
 		t.Claims.Set(tx, o.Key, &Claims{Kind: PolicyClaim, Created: age(o), Hosts: hosts, Layers: layers, ByLocality: byLocality(spec)})
 	} else {

@@ -23,7 +23,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/compliance"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
-	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/state/connected"
+	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
@@ -51,8 +52,7 @@ type Options struct {
 type Tables struct {
 	DB *store.DB
 
-	// Settings are the mesh-wide settings, one row each.
-	Settings store.Table[Setting, Value]
+	settings.Settings
 
 	// MeshConfig is the whole mesh configuration in force, for debug pages. No query reads it.
 	MeshConfig store.Table[struct{}, *meshconfig.MeshConfig]
@@ -127,43 +127,10 @@ type Tables struct {
 	// Peers are the PeerAuthentications.
 	Peers Peers
 
-	// Proxies are the connected proxies by node id.
-	Proxies store.Table[string, *proxy.Proxy]
-	// ProxiesIn lists the connected proxies of a namespace.
-	ProxiesIn store.Index[string, omap.Name]
+	// Rows are about connected proxies.
+	connected.Rows
 
-	// Rejections are what connected proxies rejected.
-	Rejections store.Table[RejectionKey, Rejection]
-	// RejectionsOf lists the content that a connection rejected. Rejecting lists, under the empty key, the connections with
-	// rejections.
-	RejectionsOf store.Index[string, RejectedContent]
-	Rejecting    store.Index[struct{}, omap.Name]
-	// Origins are the objects that rejected content was made of when it was rejected. Content without a row is not looked up yet.
-	Origins store.Table[RejectedContent, []api.Key]
-
-	// Faults are the cells that failed; FaultKeys lists them under the empty key.
-	Faults    store.Table[FaultKey, Fault]
-	FaultKeys store.Index[struct{}, FaultKey]
-
-	// Unacknowledged are resources that connected proxies do not acknowledge. UnacknowledgedBy lists the connections that do not acknowledge a
-	// resource, and UnacknowledgedNames lists, under the empty key, the resources.
-	Unacknowledged      store.Table[UnacknowledgedKey, Unacknowledged]
-	UnacknowledgedBy    store.Index[ResourceKey, omap.Name]
-	UnacknowledgedNames store.Index[struct{}, ResourceKey]
-
-	// Warming is what connected proxies have received and do not use yet, by connection. No query reads it.
-	Warming store.Table[string, Warming]
-
-	// Wants are the resources that connected proxies ask for by name. WantsOf lists those of a connection, WantedBy the connections
-	// that ask for a resource, and Wanted, under the empty key, all these resources. Asking lists, under the empty key, the resources
-	// with the service accounts that ask.
-	Wants    store.Table[WantKey, Want]
-	WantsOf  store.Index[string, ResourceKey]
-	WantedBy store.Index[ResourceKey, omap.Name]
-	Wanted   store.Index[struct{}, ResourceKey]
-	Asking   store.Index[struct{}, Asked]
-
-	// Registrations are about proxies that are registered as workloads.
+	// Registrations are about WorkloadEntries that control planes make.
 	Registrations Registrations
 
 	// Gateways are the servers and routes of gateways.
@@ -221,7 +188,7 @@ func New(o Options) *Tables {
 	db := store.New()
 	db.KeepJournal(journalRows)
 	t := &Tables{DB: db, options: o}
-	t.Settings = store.NewTable[Setting, Value](db, "settings", Value.equal)
+	t.Settings = settings.New(db, o.Domain, o.Compliance)
 	t.MeshConfig = store.NewTable[struct{}, *meshconfig.MeshConfig](db, "meshConfig", func(a, b *meshconfig.MeshConfig) bool { return proto.Equal(a, b) })
 	t.Objects = store.NewTable[api.Key, *api.Object](db, "objects", func(a, b *api.Object) bool { return a.Hash == b.Hash })
 	t.Kinds = store.NewIndex(t.Objects, "kinds", func(k api.Key, _ *api.Object, add func(string, api.Key)) { add(k.Kind, k) })
@@ -244,23 +211,9 @@ func New(o Options) *Tables {
 	t.defineSecurity(db)
 	t.definePeers(db)
 	t.defineGateways(db)
-	t.defineRejections(db)
-	t.defineFaults(db)
-	t.defineUnacknowledged(db)
-	t.Warming = store.NewTable[string, Warming](db, "warming", Warming.equal)
-	t.defineWants(db)
-	t.Proxies = store.NewTable[string, *proxy.Proxy](db, "proxies", (*proxy.Proxy).Equal)
-	t.ProxiesIn = store.NewIndex(t.Proxies, "proxiesIn", func(id string, p *proxy.Proxy, add func(string, omap.Name)) {
-		add(p.Namespace, omap.Name(id))
-	})
+	t.Rows = connected.New(db)
 	t.defineRegistrations(db)
 	t.defineKinds()
-	t.Proxies.OmitFromJournal()
-	t.Rejections.OmitFromJournal()
-	t.Origins.OmitFromJournal()
-	t.Faults.OmitFromJournal()
-	t.Unacknowledged.OmitFromJournal()
-	t.Warming.OmitFromJournal()
 	return t
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
@@ -54,7 +55,7 @@ func (v *VirtualService) sourceLabels(each func(*networking.VirtualService, func
 }
 
 func (t *Tables) splitVirtualService(tx *store.Txn, o *api.Object, spec *networking.VirtualService) {
-	c := &Claims{Kind: RouteClaim, Created: age(o), Layers: t.layers(spec.ExportTo, o.Namespace, routeExportTo)}
+	c := &Claims{Kind: RouteClaim, Created: age(o), Layers: t.layers(spec.ExportTo, o.Namespace, settings.RouteExportTo)}
 	if len(spec.Gateways) == 0 || slices.Contains(spec.Gateways, mesh.Gateway) {
 		c.Hosts = t.hosts(spec.Hosts, o.Namespace)
 	}

@@ -113,8 +113,6 @@ func (f *feed[K, V, G, M]) list(list []entry[G, M], k K, v V) []entry[G, M] {
 	return list
 }
 
-func (f *feed[K, V, G, M]) space() space { return f.x }
-
 func (x *index[G, M]) count(tx *Txn, g G, m M, by int) {
 	if x.pending.Empty() {
 		tx.indexes = append(tx.indexes, x)
@@ -136,7 +134,5 @@ func (x *index[G, M]) settle(tx *Txn) {
 }
 
 func (x *index[G, M]) label() string              { return x.name }
-func (x *index[G, M]) number() int                { return x.space }
 func (x *index[G, M]) describe(n uint32) LeafInfo { return x.groups.info(x.name, n) }
 func (x *index[G, M]) release(n uint32)           { x.groups.release(n) }
-func (x *index[G, M]) used() int                  { return x.groups.kept.Len() }

@@ -20,7 +20,7 @@ type Change interface {
 	// Old returns the row before the commit, and New returns the row after it. ok is false if there was none.
 	Old() (row any, ok bool)
 	New() (row any, ok bool)
-	// Revert writes the old row again, or deletes the row if there was none. It does nothing if the table has been dropped.
+	// Revert writes the old row again, or deletes the row if there was none.
 	Revert(tx *Txn)
 }
 
@@ -83,11 +83,9 @@ func (c *rowChange[K, V]) Old() (any, bool) { return row(c.old) }
 func (c *rowChange[K, V]) New() (any, bool) { return row(c.new) }
 
 func (c *rowChange[K, V]) Revert(tx *Txn) {
-	switch {
-	case c.table.dropped:
-	case c.old == nil:
+	if c.old == nil {
 		c.table.Delete(tx, c.key)
-	default:
+	} else {
 		c.table.Set(tx, c.key, *c.old)
 	}
 }

@@ -13,7 +13,7 @@ type Snapshot struct {
 	tables   []frozen
 }
 
-// frozen holds the rows of one table or family at one revision.
+// frozen holds the rows of one table at one revision.
 type frozen interface {
 	load(tx *Txn, into anyTable) error
 }

@@ -8,7 +8,6 @@
 //   - Readers see one revision, because nobody reads between Begin and Commit.
 //   - A leaf is one row or one index group, present or absent. It keeps its ID while it is present and until every cell that
 //     read it has been released.
-//   - Tables that are created and removed at run time, such as those of a remote cluster, belong to a Family.
 //
 // Goroutines: the package starts none. Several goroutines may read at once.
 package store
@@ -71,11 +70,8 @@ type LeafInfo struct {
 
 // DB is a set of tables that commit together.
 type DB struct {
-	spaces  []space // tables and indexes by number; nil for a number that is free
-	free    []int   // numbers of spaces that are free
+	spaces  []space // tables and indexes by number
 	tables  []anyTable
-	retired []space     // dropped tables and their indexes whose numbers cannot be reused yet, because cells depend on their leaves
-	opening *[]anyTable // the member of a family that is being made collects its tables here; nil otherwise
 	journal journal
 	rev     Revision
 	open    bool // a commit is open
@@ -84,13 +80,11 @@ type DB struct {
 // space is the view that the DB has of a table or an index.
 type space interface {
 	label() string
-	number() int
 	describe(slot uint32) LeafInfo
 	release(slot uint32)
-	used() int // the number of slots in use
 }
 
-// anyTable is the view that a snapshot has of a table or a family.
+// anyTable is the view that a snapshot has of a table.
 type anyTable interface {
 	label() string
 	freeze() frozen
@@ -112,33 +106,13 @@ func (db *DB) Release(id ID) { db.spaces[id.Space()].release(id.Slot()) }
 // every leaf on which a cell depends is in use.
 func (db *DB) InUse(id ID) bool {
 	s := id.Space()
-	return s < len(db.spaces) && db.spaces[s] != nil && db.spaces[s].describe(id.Slot()).Key != nil
+	return s < len(db.spaces) && db.spaces[s].describe(id.Slot()).Key != nil
 }
 
 // add assigns a number to a table or an index.
 func (db *DB) add(s space) int {
-	if n := len(db.free); n > 0 {
-		number := db.free[n-1]
-		db.free, db.spaces[number] = db.free[:n-1], s
-		return number
-	}
 	db.spaces = append(db.spaces, s)
 	return len(db.spaces) - 1
-}
-
-// recycle frees the numbers of dropped tables and indexes of which no leaf is in use any longer.
-func (db *DB) recycle() {
-	if len(db.retired) == 0 {
-		return
-	}
-	db.retired = slices.DeleteFunc(db.retired, func(s space) bool {
-		if s.used() > 0 {
-			return false
-		}
-		db.spaces[s.number()] = nil
-		db.free = append(db.free, s.number())
-		return true
-	})
 }
 
 // Txn is an open commit. It is not safe for concurrent use.
@@ -160,7 +134,6 @@ func (db *DB) Begin() *Txn {
 		panic("store: a commit is already open")
 	}
 	db.open = true
-	db.recycle()
 	return &Txn{db: db, rev: db.rev + 1}
 }
 

@@ -4,7 +4,7 @@ import "iter"
 
 // Table is a map of rows with typed keys and values.
 //
-// Table, Index and Family are interfaces so that only the package that makes one compiles the code behind it; see query.Query.
+// Table and Index are interfaces so that only the package that makes one compiles the code behind it; see query.Query.
 type Table[K comparable, V any] interface {
 	// Get returns a row. The read is recorded, also if there is no such row.
 	Get(r Reader, k K) (V, bool)
@@ -35,9 +35,7 @@ type table[K comparable, V any] struct {
 	present int
 	indexes []interface {
 		change(tx *Txn, k K, old *V, new *V)
-		space() space
 	}
-	dropped bool
 	// unrecorded reports that the table's changes are not kept in the journal.
 	unrecorded bool
 }
@@ -46,18 +44,14 @@ type table[K comparable, V any] struct {
 func NewTable[K comparable, V any](db *DB, name string, equal func(a, b V) bool) Table[K, V] {
 	t := &table[K, V]{db: db, name: name, equal: equal}
 	t.space = db.add(t)
-	if db.opening != nil {
-		*db.opening = append(*db.opening, t)
-	} else {
-		db.tables = append(db.tables, t)
-	}
+	db.tables = append(db.tables, t)
 	return t
 }
 
 func (t *table[K, V]) OmitFromJournal() { t.unrecorded = true }
 
 func (t *table[K, V]) Get(r Reader, k K) (V, bool) {
-	if r.Naive() || r.Glancing() || t.dropped {
+	if r.Naive() || r.Glancing() {
 		return t.rows.peek(k)
 	}
 	v, ok, n := t.rows.at(k)
@@ -85,9 +79,6 @@ func (t *table[K, V]) All() iter.Seq2[K, V] {
 func (t *table[K, V]) Len() int { return t.present }
 
 func (t *table[K, V]) Set(tx *Txn, k K, v V) {
-	if t.dropped {
-		panic("store: write to the dropped table " + t.name)
-	}
 	n := t.rows.ensure(k)
 	it := t.rows.item(n)
 	if it.present && t.equal(it.item, v) {
@@ -137,25 +128,6 @@ func (t *table[K, V]) record(tx *Txn, n uint32, now *slot[K, V], old *V) {
 	tx.touch(LeafID(t.space, n), &now.changed)
 }
 
-// drop deletes all rows and retires the table and its indexes. Cells that read the table run again because their rows are
-// deleted; they must not read this table in that run.
-func (t *table[K, V]) drop(tx *Txn) {
-	keys := make([]K, 0, t.present)
-	for k := range t.All() {
-		keys = append(keys, k)
-	}
-	for _, k := range keys {
-		t.Delete(tx, k)
-	}
-	t.dropped = true
-	t.db.retired = append(t.db.retired, t)
-	for _, x := range t.indexes {
-		t.db.retired = append(t.db.retired, x.space())
-	}
-}
-
 func (t *table[K, V]) label() string              { return t.name }
-func (t *table[K, V]) number() int                { return t.space }
 func (t *table[K, V]) describe(n uint32) LeafInfo { return t.rows.info(t.name, n) }
 func (t *table[K, V]) release(n uint32)           { t.rows.release(n) }
-func (t *table[K, V]) used() int                  { return t.rows.kept.Len() }

@@ -15,6 +15,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
+	"github.com/pilotmesh/pilot/internal/xds/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/xds/push"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -124,10 +125,10 @@ func (p *plane) cellsOf(w *world, n int) (float64, error) {
 }
 
 // pinsOf are rejections of the first clusters of a state.
-func pinsOf(w *world, st *resource.State, n int) (pins []protocol.Pin) {
+func pinsOf(w *world, st *resource.State, n int) (pins []reject.Pin) {
 	for i := 0; len(pins) < n && i < w.services; i++ {
 		if r, ok := st.Get(resource.Cluster, w.cluster(i)); ok {
-			pins = append(pins, protocol.Pin{Type: resource.Cluster, Name: w.cluster(i), Rejected: r.ContentHash()})
+			pins = append(pins, reject.Pin{Type: resource.Cluster, Name: w.cluster(i), Rejected: r.ContentHash()})
 		}
 	}
 	return pins

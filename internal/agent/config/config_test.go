@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -56,12 +55,12 @@ func TestDefaults(t *testing.T) {
 	s := mustLoad(t, nil, nil)
 	got := []any{
 		s.Role, s.Name, s.Namespace, s.Domain, s.ClusterID, s.Addresses, s.Proxy.DiscoveryAddress, s.Proxy.StatusPort, s.Proxy.ProxyAdminPort,
-		s.HealthPort, s.MetricsPort, s.SotW, s.EnvoyLogLevel, s.EnvoyComponentLogLevel, s.Restarts, s.LogLevel,
+		s.HealthPort, s.MetricsPort, s.SotW, s.EnvoyLogLevel, s.EnvoyComponentLogLevel, s.Restarts, s.LogLevels,
 		s.Proxy.DrainDuration.AsDuration(), s.Proxy.TerminationDrainDuration.AsDuration(), s.MinDrain, s.ExitOnZeroConnections, s.IPv6Only(),
 	}
 	want := []any{
 		"sidecar", "web-1", "shop", "shop.svc.cluster.local", "Kubernetes", []string{"127.1.0.1"}, "10.0.0.1:15010", int32(15020), int32(15000),
-		uint32(15021), uint32(15090), false, "warning", "misc:error", 10, slog.LevelInfo,
+		uint32(15021), uint32(15090), false, "warning", "misc:error", 10, "info",
 		45 * time.Second, 5 * time.Second, 5 * time.Second, false, false,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -316,7 +315,6 @@ func TestRemarks(t *testing.T) {
 		{[]string{"ISTIO_META_OWNER=x", "ISTIO_META_HTTP10=1", "ISTIO_META_IDLE_TIMEOUT=1h", "ISTIO_META_APP=y"}, nil, []string{
 			"ISTIO_META_APP, ISTIO_META_OWNER: this metadata is sent to the control plane, but has no effect yet"}},
 		{nil, []string{"--dnsRefreshRate=1s"}, []string{"--dnsRefreshRate=1s has no effect: the addresses of the control plane are looked up with each connection"}},
-		{nil, []string{"--log_output_level=ads:debug"}, []string{"--log_output_level: there is one level for all messages; levels of single scopes have no effect"}},
 		{[]string{"PROXY_CONFIG={discoveryAddress: '10.0.0.1:15010', tracing: {zipkin: {address: 'z:1'}}, extraStatTags: [a], gatewayTopology: {numTrustedProxies: 1}}"}, nil, []string{
 			"PROXY_CONFIG: extraStatTags has no effect: the filter that adds such tags is not part of standard Envoy",
 			"tracing.zipkin.address: spans are sent only for listeners that ask for it, and those of Pilot's control plane do not yet"}},

@@ -166,12 +166,12 @@ func (s *Settings) warnAboutVariables() {
 	maps.Copy(env, s.Proxy.GetProxyMetadata())
 	maps.Copy(env, s.env)
 	for _, v := range istioVariables {
-		if v.lacks == "" {
+		if v.Lacks == "" {
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(env)) {
-			if v.is(name) && v.needsRemark(env[name]) {
-				s.warn("%s has no effect: %s", name, v.lacks)
+			if v.Is(name) && v.NeedsRemark(env[name]) {
+				s.warn("%s has no effect: %s", name, v.Lacks)
 			}
 		}
 	}

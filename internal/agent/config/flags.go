@@ -3,8 +3,6 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"log/slog"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -13,12 +11,13 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/pilotmesh/pilot/internal/agent/disk"
+	"github.com/pilotmesh/pilot/internal/variables"
 )
 
 // flags are command line values that Load combines with other sources.
 type flags struct {
 	set                     *pflag.FlagSet
-	meshConfig, logLevel    string
+	meshConfig              string
 	ip                      string
 	healthPort, metricsPort string
 	tokenFile               string
@@ -69,7 +68,7 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 	fs.DurationVar(&s.ParentShutdown, "parentShutdownDuration", time.Minute, "after a hot restart, how long the old Envoy may take to complete its requests")
 	fs.IntVar(&s.Restarts, "restarts", s.Restarts, "how many times in a row Envoy is restarted after a crash")
 
-	fs.StringVar(&s.flags.logLevel, "log_output_level", "info", "the agent's log level: debug, info, warn, error or none")
+	fs.StringVar(&s.LogLevels, "log_output_level", "info", "the agent's log level: debug, info, warn, error or none, for all parts, or as PART:LEVEL,... for some; /debug/logging of --statusPort lists the parts, and changes levels at run time")
 	fs.BoolVar(&s.LogJSON, "log_as_json", false, "log JSON lines")
 	for _, f := range istioFlags {
 		if f.lacks == "" || fs.Lookup(f.name) != nil {
@@ -84,19 +83,13 @@ func (s *Settings) Flags(fs *pflag.FlagSet) {
 	}
 }
 
-// disabledValues are values of unsupported settings that disable the feature, so they need no warning.
-var disabledValues = []string{"", "0", "false", "{}"}
-
 // warnAboutFlags adds warnings about flags that were set and have no effect.
 func (s *Settings) warnAboutFlags() {
 	for _, of := range istioFlags {
 		f := s.flags.set.Lookup(of.name)
-		if of.lacks != "" && f.Changed && !slices.Contains(disabledValues, f.Value.String()) {
+		if of.lacks != "" && f.Changed && !slices.Contains(variables.Disabled(), f.Value.String()) {
 			s.warn("--%s=%s has no effect: %s", of.name, f.Value, of.lacks)
 		}
-	}
-	if level := s.flags.logLevel; strings.ContainsAny(level, ",:") && !strings.HasPrefix(level, "default:") {
-		s.warn("--log_output_level: there is one level for all messages; levels of single scopes have no effect")
 	}
 }
 
@@ -209,27 +202,4 @@ func (s *Settings) loadOverride(path string, errs *problems) {
 		errs.add("ISTIO_BOOTSTRAP_OVERRIDE", "%w; set a file that this user can read, or unset the variable", err)
 	}
 	s.Override = string(text)
-}
-
-// parseLevel parses a log level in Istio's notation: LEVEL, or SCOPE:LEVEL separated by commas, of which only the scope
-// "default" has an effect.
-func parseLevel(text string) (slog.Level, error) {
-	level := slog.LevelInfo
-	for part := range strings.SplitSeq(text, ",") {
-		scope, name, scoped := strings.Cut(strings.TrimSpace(part), ":")
-		if !scoped {
-			scope, name = "default", scope
-		}
-		l, ok := map[string]slog.Level{
-			"debug": slog.LevelDebug, "info": slog.LevelInfo, "": slog.LevelInfo, "warn": slog.LevelWarn,
-			"error": slog.LevelError, "fatal": slog.LevelError, "none": math.MaxInt,
-		}[name]
-		if !ok {
-			return 0, fmt.Errorf("%q is not a level; write debug, info, warn, error or none", name)
-		}
-		if scope == "default" || scope == "all" {
-			level = l
-		}
-	}
-	return level, nil
 }

@@ -1,6 +1,10 @@
 package config
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/pilotmesh/pilot/internal/variables"
+)
 
 // istioFlag is a flag of Istio's agent, of any of its versions. Exactly one of does and lacks is set: its effect, or the reason why it has none.
 type istioFlag struct {
@@ -22,7 +26,7 @@ var istioFlags = []istioFlag{
 	{name: "templateFile", does: "template of the bootstrap, in Go's text/template"},
 	{name: "outlierLogPath", does: "file with ejections of endpoints"},
 	{name: "profiling", lacks: "the agent serves no profiles", boolean: true},
-	{name: "log_output_level", does: "the agent's log level; one for all scopes"},
+	{name: "log_output_level", does: "the agent's log levels; its parts have other names than Istio's scopes, which are taken for them"},
 	{name: "log_as_json", does: "JSON lines", boolean: true},
 	{name: "log_caller", lacks: "messages name the object, not a line of code"},
 	{name: "log_stacktrace_level", lacks: "the log has no stack traces"},
@@ -67,118 +71,92 @@ var istioFlags = []istioFlag{
 	{name: "stackdriverTracingEnabled", lacks: "set tracing in ProxyConfig, or a provider in the mesh settings", boolean: true},
 }
 
-// istioVariable is an environment variable of Istio's agent, of any of its versions. A name that ends with a star means all names with that prefix.
-type istioVariable struct {
-	name        string
-	does, lacks string
-	usual       string // the value without a remark; if it is empty, values that disable a feature have none
-}
-
-// is reports whether the variable has a name.
-func (v istioVariable) is(name string) bool {
-	prefix, many := strings.CutSuffix(v.name, "*")
-	return name == v.name || many && strings.HasPrefix(name, prefix)
-}
-
-// needsRemark reports whether the variable is set to something that has no effect.
-func (v istioVariable) needsRemark(value string) bool {
-	if v.usual != "" {
-		return value != "" && value != v.usual
-	}
-	for _, disabled := range disabledValues {
-		if value == disabled {
-			return false
-		}
-	}
-	return true
-}
-
 // istioVariables are the environment variables of the proxy command of Istio's agent.
-var istioVariables = []istioVariable{
-	{name: "POD_NAME", does: "name of the workload"},
-	{name: "POD_NAMESPACE", does: "namespace of the workload"},
-	{name: "INSTANCE_IP", does: "IP addresses of the workload"},
-	{name: "SERVICE_ACCOUNT", does: "service account of the workload"},
-	{name: "PROXY_CONFIG", does: "ProxyConfig, as YAML"},
-	{name: "ISTIO_META_CERT_SIGNER", does: "signer that the certificate authority shall use"},
-	{name: "ISTIO_META_DNS_CAPTURE", does: "answer the workload's DNS queries"},
-	{name: "ISTIO_META_ENABLE_DNS_SERVER", lacks: "set ISTIO_META_DNS_CAPTURE=true, which starts the DNS server at gateways, too"},
-	{name: "ISTIO_META_*", does: "node metadata, as text"},
-	{name: "ISTIO_METAJSON_*", does: "node metadata, as JSON"},
-	{name: "DNS_PROXY_ADDR", does: "where DNS queries arrive"},
-	{name: "DNS_FORWARD_PARALLEL", does: "ask all name servers at once"},
-	{name: "DNS_FORWARD_TIMEOUT", does: "how long name servers may take"},
-	{name: "CA_ADDR", does: "address of the certificate authority"},
-	{name: "CA_PROVIDER", does: "the value must be Citadel"},
-	{name: "CA_ROOT_CA", does: "roots that vouch for the certificate authority"},
-	{name: "CA_CRL", does: "lists of revoked certificates"},
-	{name: "CA_HEADER_*", lacks: "requests to the certificate authority have no headers of their own"},
-	{name: "XDS_ROOT_CA", does: "roots that vouch for the control plane"},
-	{name: "XDS_AUTH_PROVIDER", lacks: "tokens are read from a file (--tokenFile)"},
-	{name: "XDS_HEADER_*", lacks: "requests to the control plane have no headers of their own"},
-	{name: "ISTIOD_SAN", does: "name in the certificate of the control plane"},
-	{name: "PILOT_CERT_PROVIDER", usual: "istiod", lacks: "the roots that vouch for the control plane are set with XDS_ROOT_CA"},
-	{name: "TRUST_DOMAIN", does: "hint for the certificate authority"},
-	{name: "JWT_POLICY", does: "which token is shown"},
-	{name: "CREDENTIAL_FETCHER_TYPE", usual: "JWT", lacks: "tokens are read from a file (--tokenFile)"},
-	{name: "CREDENTIAL_IDENTITY_PROVIDER", usual: "GoogleComputeEngine", lacks: "tokens are read from a file (--tokenFile)"},
-	{name: "PROV_CERT", does: "folder of a certificate that is shown to the authority"},
-	{name: "OUTPUT_CERTS", does: "folder to which certificates are written"},
-	{name: "FILE_MOUNTED_CERTS", does: "certificates come from mounted files only"},
-	{name: "FILE_DEBOUNCE_DURATION", usual: "100ms", lacks: "files are read when they have not changed for a moment"},
-	{name: "SECRET_TTL", does: "how long a certificate shall be valid"},
-	{name: "SECRET_GRACE_PERIOD_RATIO", does: "part of the validity that is left at the renewal"},
-	{name: "SECRET_GRACE_PERIOD_RATIO_JITTER", usual: "0.01", lacks: "renewals vary by a hundredth of the validity"},
-	{name: "SECRET_ROTATION_CHECK_INTERVAL", usual: "5m0s", lacks: "a certificate is renewed at its time, not at a check"},
-	{name: "STALED_CONNECTION_RECYCLE_RUN_INTERVAL", usual: "5m0s", lacks: "connections of Envoy end with Envoy"},
-	{name: "WORKLOAD_RSA_KEY_SIZE", does: "size of RSA keys"},
-	{name: "ECC_SIGNATURE_ALGORITHM", does: "the value must be ECDSA"},
-	{name: "ECC_CURVE", does: "curve of ECDSA keys"},
-	{name: "PKCS8_KEY", does: "format of keys"},
-	{name: "COMPLIANCE_POLICY", does: "restrictions of TLS"},
-	{name: "WORKLOAD_IDENTITY_SOCKET_FILE", does: "socket of another SDS server"},
-	{name: "PROXY_CONFIG_XDS_AGENT", does: "trust bundles of the control plane"},
-	{name: "BOOTSTRAP_XDS_AGENT", lacks: "the bootstrap follows from the settings of the agent"},
-	{name: "PROXY_XDS_VIA_AGENT", usual: "true", lacks: "Envoy always reaches the control plane through the agent"},
-	{name: "PROXY_XDS_DEBUG_VIA_AGENT", does: "debug pages of the control plane"},
-	{name: "PROXY_XDS_DEBUG_VIA_AGENT_PORT", does: "port of these pages"},
-	{name: "ISTIO_DELTA_XDS", does: "delta or State-of-the-World xDS"},
-	{name: "ISTIO_GPRC_MAXRECVMSGSIZE", lacks: "the size of messages of the control plane is not limited"},
-	{name: "PEER_METADATA_DISCOVERY", lacks: "the extension is not part of standard Envoy"},
-	{name: "ISTIO_AGENT_ENABLE_WASM_REMOTE_LOAD_CONVERSION", usual: "true", lacks: "the agent always fetches modules of Wasm filters"},
-	{name: "WASM_INSECURE_REGISTRIES", does: "servers of modules that need no TLS"},
-	{name: "WASM_MODULE_EXPIRY", does: "when a module that nothing needs is removed"},
-	{name: "WASM_PURGE_INTERVAL", does: "how often that is checked"},
-	{name: "WASM_HTTP_REQUEST_TIMEOUT", does: "how long a server of modules may be silent"},
-	{name: "WASM_HTTP_REQUEST_MAX_RETRIES", does: "further attempts to fetch a module"},
-	{name: "ENVOY_STATUS_PORT", does: "port of Envoy's listener for probes"},
-	{name: "ENVOY_STATUS_PORT_ENABLE_PROXY_PROTOCOL", does: "PROXY protocol there"},
-	{name: "ENVOY_PROMETHEUS_PORT", does: "port of Envoy's listener for scrapes"},
-	{name: "ENVOY_SECURE_METRICS_PORT", does: "the same over mutual TLS"},
-	{name: "ENVOY_SECURE_MERGED_METRICS_PORT", does: "merged metrics over mutual TLS"},
-	{name: "METRICS_LOCALHOST_ACCESS_ONLY", does: "metrics in plain text over loopback only"},
-	{name: "ISTIO_PROMETHEUS_ANNOTATIONS", does: "where the application serves metrics"},
-	{name: "ISTIO_KUBE_APP_PROBERS", does: "probes of the application"},
-	{name: "ISTIO_ENABLE_HTTP2_PROBING", does: "HTTP/2 in probes by HTTPS"},
-	{name: "ENABLE_PROBE_KEEPALIVE_CONNECTIONS", does: "keep the connections of probes"},
-	{name: "REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION", does: "probe the application at localhost"},
-	{name: "MINIMUM_DRAIN_DURATION", does: "shortest time to drain"},
-	{name: "EXIT_ON_ZERO_ACTIVE_CONNECTIONS", does: "drain until no connection is open"},
-	{name: "TERMINATION_DRAIN_DURATION_SECONDS", usual: "5", lacks: "set terminationDrainDuration in ProxyConfig, or --terminationDrainDuration"},
-	{name: "ENVOY_SKIP_DEPRECATED_LOGS", usual: "true", lacks: "Envoy warns of deprecated fields, unless the agent itself sets one"},
-	{name: "GRPC_XDS_BOOTSTRAP", does: "bootstrap for gRPC libraries; there is none unless a file is named"},
-	{name: "DISABLE_ENVOY", does: "run without Envoy"},
-	{name: "ISTIO_BOOTSTRAP", does: "template of the bootstrap"},
-	{name: "ISTIO_BOOTSTRAP_OVERRIDE", does: "YAML that is merged over the bootstrap"},
-	{name: "ISTIO_CPU_LIMIT", does: "number of Envoy's worker threads, unless concurrency is set"},
-	{name: "CLOUD_PLATFORM", does: "which cloud is asked for region and zone"},
-	{name: "GCP_METADATA", lacks: "the agent asks the cloud (CLOUD_PLATFORM)"},
+var istioVariables = []variables.Variable{
+	{Name: "POD_NAME", Does: "name of the workload"},
+	{Name: "POD_NAMESPACE", Does: "namespace of the workload"},
+	{Name: "INSTANCE_IP", Does: "IP addresses of the workload"},
+	{Name: "SERVICE_ACCOUNT", Does: "service account of the workload"},
+	{Name: "PROXY_CONFIG", Does: "ProxyConfig, as YAML"},
+	{Name: "ISTIO_META_CERT_SIGNER", Does: "signer that the certificate authority shall use"},
+	{Name: "ISTIO_META_DNS_CAPTURE", Does: "answer the workload's DNS queries"},
+	{Name: "ISTIO_META_ENABLE_DNS_SERVER", Lacks: "set ISTIO_META_DNS_CAPTURE=true, which starts the DNS server at gateways, too"},
+	{Name: "ISTIO_META_*", Does: "node metadata, as text"},
+	{Name: "ISTIO_METAJSON_*", Does: "node metadata, as JSON"},
+	{Name: "DNS_PROXY_ADDR", Does: "where DNS queries arrive"},
+	{Name: "DNS_FORWARD_PARALLEL", Does: "ask all name servers at once"},
+	{Name: "DNS_FORWARD_TIMEOUT", Does: "how long name servers may take"},
+	{Name: "CA_ADDR", Does: "address of the certificate authority"},
+	{Name: "CA_PROVIDER", Does: "the value must be Citadel"},
+	{Name: "CA_ROOT_CA", Does: "roots that vouch for the certificate authority"},
+	{Name: "CA_CRL", Does: "lists of revoked certificates"},
+	{Name: "CA_HEADER_*", Lacks: "requests to the certificate authority have no headers of their own"},
+	{Name: "XDS_ROOT_CA", Does: "roots that vouch for the control plane"},
+	{Name: "XDS_AUTH_PROVIDER", Lacks: "tokens are read from a file (--tokenFile)"},
+	{Name: "XDS_HEADER_*", Lacks: "requests to the control plane have no headers of their own"},
+	{Name: "ISTIOD_SAN", Does: "name in the certificate of the control plane"},
+	{Name: "PILOT_CERT_PROVIDER", Usual: "istiod", Lacks: "the roots that vouch for the control plane are set with XDS_ROOT_CA"},
+	{Name: "TRUST_DOMAIN", Does: "hint for the certificate authority"},
+	{Name: "JWT_POLICY", Does: "which token is shown"},
+	{Name: "CREDENTIAL_FETCHER_TYPE", Usual: "JWT", Lacks: "tokens are read from a file (--tokenFile)"},
+	{Name: "CREDENTIAL_IDENTITY_PROVIDER", Usual: "GoogleComputeEngine", Lacks: "tokens are read from a file (--tokenFile)"},
+	{Name: "PROV_CERT", Does: "folder of a certificate that is shown to the authority"},
+	{Name: "OUTPUT_CERTS", Does: "folder to which certificates are written"},
+	{Name: "FILE_MOUNTED_CERTS", Does: "certificates come from mounted files only"},
+	{Name: "FILE_DEBOUNCE_DURATION", Usual: "100ms", Lacks: "files are read when they have not changed for a moment"},
+	{Name: "SECRET_TTL", Does: "how long a certificate shall be valid"},
+	{Name: "SECRET_GRACE_PERIOD_RATIO", Does: "part of the validity that is left at the renewal"},
+	{Name: "SECRET_GRACE_PERIOD_RATIO_JITTER", Usual: "0.01", Lacks: "renewals vary by a hundredth of the validity"},
+	{Name: "SECRET_ROTATION_CHECK_INTERVAL", Usual: "5m0s", Lacks: "a certificate is renewed at its time, not at a check"},
+	{Name: "STALED_CONNECTION_RECYCLE_RUN_INTERVAL", Usual: "5m0s", Lacks: "connections of Envoy end with Envoy"},
+	{Name: "WORKLOAD_RSA_KEY_SIZE", Does: "size of RSA keys"},
+	{Name: "ECC_SIGNATURE_ALGORITHM", Does: "the value must be ECDSA"},
+	{Name: "ECC_CURVE", Does: "curve of ECDSA keys"},
+	{Name: "PKCS8_KEY", Does: "format of keys"},
+	{Name: "COMPLIANCE_POLICY", Does: "restrictions of TLS"},
+	{Name: "WORKLOAD_IDENTITY_SOCKET_FILE", Does: "socket of another SDS server"},
+	{Name: "PROXY_CONFIG_XDS_AGENT", Does: "trust bundles of the control plane"},
+	{Name: "BOOTSTRAP_XDS_AGENT", Lacks: "the bootstrap follows from the settings of the agent"},
+	{Name: "PROXY_XDS_VIA_AGENT", Usual: "true", Lacks: "Envoy always reaches the control plane through the agent"},
+	{Name: "PROXY_XDS_DEBUG_VIA_AGENT", Does: "debug pages of the control plane"},
+	{Name: "PROXY_XDS_DEBUG_VIA_AGENT_PORT", Does: "port of these pages"},
+	{Name: "ISTIO_DELTA_XDS", Does: "delta or State-of-the-World xDS"},
+	{Name: "ISTIO_GPRC_MAXRECVMSGSIZE", Lacks: "the size of messages of the control plane is not limited"},
+	{Name: "PEER_METADATA_DISCOVERY", Lacks: "the extension is not part of standard Envoy"},
+	{Name: "ISTIO_AGENT_ENABLE_WASM_REMOTE_LOAD_CONVERSION", Usual: "true", Lacks: "the agent always fetches modules of Wasm filters"},
+	{Name: "WASM_INSECURE_REGISTRIES", Does: "servers of modules that need no TLS"},
+	{Name: "WASM_MODULE_EXPIRY", Does: "when a module that nothing needs is removed"},
+	{Name: "WASM_PURGE_INTERVAL", Does: "how often that is checked"},
+	{Name: "WASM_HTTP_REQUEST_TIMEOUT", Does: "how long a server of modules may be silent"},
+	{Name: "WASM_HTTP_REQUEST_MAX_RETRIES", Does: "further attempts to fetch a module"},
+	{Name: "ENVOY_STATUS_PORT", Does: "port of Envoy's listener for probes"},
+	{Name: "ENVOY_STATUS_PORT_ENABLE_PROXY_PROTOCOL", Does: "PROXY protocol there"},
+	{Name: "ENVOY_PROMETHEUS_PORT", Does: "port of Envoy's listener for scrapes"},
+	{Name: "ENVOY_SECURE_METRICS_PORT", Does: "the same over mutual TLS"},
+	{Name: "ENVOY_SECURE_MERGED_METRICS_PORT", Does: "merged metrics over mutual TLS"},
+	{Name: "METRICS_LOCALHOST_ACCESS_ONLY", Does: "metrics in plain text over loopback only"},
+	{Name: "ISTIO_PROMETHEUS_ANNOTATIONS", Does: "where the application serves metrics"},
+	{Name: "ISTIO_KUBE_APP_PROBERS", Does: "probes of the application"},
+	{Name: "ISTIO_ENABLE_HTTP2_PROBING", Does: "HTTP/2 in probes by HTTPS"},
+	{Name: "ENABLE_PROBE_KEEPALIVE_CONNECTIONS", Does: "keep the connections of probes"},
+	{Name: "REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION", Does: "probe the application at localhost"},
+	{Name: "MINIMUM_DRAIN_DURATION", Does: "shortest time to drain"},
+	{Name: "EXIT_ON_ZERO_ACTIVE_CONNECTIONS", Does: "drain until no connection is open"},
+	{Name: "TERMINATION_DRAIN_DURATION_SECONDS", Usual: "5", Lacks: "set terminationDrainDuration in ProxyConfig, or --terminationDrainDuration"},
+	{Name: "ENVOY_SKIP_DEPRECATED_LOGS", Usual: "true", Lacks: "Envoy warns of deprecated fields, unless the agent itself sets one"},
+	{Name: "GRPC_XDS_BOOTSTRAP", Does: "bootstrap for gRPC libraries; there is none unless a file is named"},
+	{Name: "DISABLE_ENVOY", Does: "run without Envoy"},
+	{Name: "ISTIO_BOOTSTRAP", Does: "template of the bootstrap"},
+	{Name: "ISTIO_BOOTSTRAP_OVERRIDE", Does: "YAML that is merged over the bootstrap"},
+	{Name: "ISTIO_CPU_LIMIT", Does: "number of Envoy's worker threads, unless concurrency is set"},
+	{Name: "CLOUD_PLATFORM", Does: "which cloud is asked for region and zone"},
+	{Name: "GCP_METADATA", Lacks: "the agent asks the cloud (CLOUD_PLATFORM)"},
 }
 
 // isIstioVariable reports whether a name has a row of its own in the table.
 func isIstioVariable(name string) bool {
 	for _, v := range istioVariables {
-		if v.name == name {
+		if v.Name == name {
 			return true
 		}
 	}
@@ -212,7 +190,7 @@ This page is generated from the program by ` + "`make docs`" + `.
 	}
 	out.WriteString("\n## Environment variables\n\n| Variable | Effect |\n|---|---|\n")
 	for _, v := range istioVariables {
-		row(v.name, v.does, v.lacks)
+		row(v.Name, v.Does, v.Lacks)
 	}
 	return out.String()
 }

@@ -146,30 +146,30 @@ func sources(t *testing.T) string {
 func TestIstioVariables(t *testing.T) {
 	read := sources(t)
 	for _, v := range istioVariables {
-		if (v.does == "") == (v.lacks == "") {
-			t.Errorf("%s: the table must say one of what it does and why it has no effect", v.name)
+		if (v.Does == "") == (v.Lacks == "") {
+			t.Errorf("%s: the table must say one of what it does and why it has no effect", v.Name)
 		}
-		name := strings.ReplaceAll(v.name, "*", "X")
+		name := strings.ReplaceAll(v.Name, "*", "X")
 		remarked := func(value string) bool {
 			for _, environ := range []string{name + "=" + value, fmt.Sprintf("PROXY_CONFIG={discoveryAddress: '10.0.0.1:15010', proxyMetadata: {%s: '%s'}}", name, value)} {
 				s, _ := load(t, nil, []string{environ})
-				if slices.ContainsFunc(s.Warnings(), func(r string) bool { return strings.HasPrefix(r, name+" has no effect: "+v.lacks) }) {
+				if slices.ContainsFunc(s.Warnings(), func(r string) bool { return strings.HasPrefix(r, name+" has no effect: "+v.Lacks) }) {
 					return true
 				}
 			}
 			return false
 		}
-		inSource := strings.Contains(read, `"`+strings.TrimSuffix(v.name, "*")+`"`)
-		if key, ok := strings.CutPrefix(v.name, metaPrefix); ok && key != "*" {
+		inSource := strings.Contains(read, `"`+strings.TrimSuffix(v.Name, "*")+`"`)
+		if key, ok := strings.CutPrefix(v.Name, metaPrefix); ok && key != "*" {
 			inSource = inSource || strings.Contains(read, `"`+key+`"`)
 		}
 		switch {
-		case v.lacks == "" && !inSource:
-			t.Errorf("%s acts as the table says, and the agent does not read it", v.name)
-		case v.lacks != "" && !remarked("other"):
-			t.Errorf("%s has no effect, and there is no remark", v.name)
-		case v.lacks != "" && (remarked("") || v.usual != "" && remarked(v.usual)):
-			t.Errorf("%s has a remark with its usual value", v.name)
+		case v.Lacks == "" && !inSource:
+			t.Errorf("%s acts as the table says, and the agent does not read it", v.Name)
+		case v.Lacks != "" && !remarked("other"):
+			t.Errorf("%s has no effect, and there is no remark", v.Name)
+		case v.Lacks != "" && (remarked("") || v.Usual != "" && remarked(v.Usual)):
+			t.Errorf("%s has a remark with its usual value", v.Name)
 		}
 	}
 	for _, line := range []string{"GCP_METADATA=false", "XDS_AUTH_PROVIDER=0"} {

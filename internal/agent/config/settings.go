@@ -12,7 +12,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -27,6 +26,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/boot"
 	"github.com/pilotmesh/pilot/internal/agent/disk"
 	"github.com/pilotmesh/pilot/internal/agent/platform"
+	"github.com/pilotmesh/pilot/internal/logging"
 )
 
 // Settings are the settings of pilot-agent.
@@ -111,9 +111,9 @@ type Settings struct {
 	ExitOnZeroConnections bool
 	MinDrain              time.Duration
 
-	// LogLevel is the lowest level that is logged. LogJSON selects JSON lines.
-	LogLevel slog.Level
-	LogJSON  bool
+	// LogLevels are the lowest levels that are logged, in the form of package logging. LogJSON selects JSON lines.
+	LogLevels string
+	LogJSON   bool
 
 	env      environment
 	flags    flags
@@ -178,11 +178,9 @@ func (s *Settings) Load() error {
 	s.loadSTS(&errs)
 	s.loadWasm(&errs)
 	s.loadApplication(&errs)
-	level, err := parseLevel(s.flags.logLevel)
-	if err != nil {
-		errs.add("--log_output_level", "%v", err)
+	if err := logging.Check(s.LogLevels); err != nil {
+		errs.add("--log_output_level", "%w", err)
 	}
-	s.LogLevel = level
 	return errors.Join(errs...)
 }
 

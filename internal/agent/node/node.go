@@ -60,10 +60,11 @@ const ephemeralLabel = "pod-template-hash"
 
 // Labels with the locality of a workload. The first one has precedence.
 const (
-	localityLabel = "istio-locality"
-	regionLabel   = "topology.kubernetes.io/region"
-	zoneLabel     = "topology.kubernetes.io/zone"
-	subZoneLabel  = "topology.istio.io/subzone"
+	localityLabel    = "topology.istio.io/locality"
+	oldLocalityLabel = "istio-locality"
+	regionLabel      = "topology.kubernetes.io/region"
+	zoneLabel        = "topology.kubernetes.io/zone"
+	subZoneLabel     = "topology.istio.io/subzone"
 )
 
 // Node returns the node.
@@ -123,7 +124,7 @@ func first(candidates ...string) string {
 // locality returns the locality from the workload's labels, or else that of the machine. The levels of Istio's label are separated by slashes, or by dots
 // because label values cannot contain slashes.
 func (f Facts) locality() *corev3.Locality {
-	if l := f.Labels[localityLabel]; l != "" {
+	if l := first(f.Labels[localityLabel], f.Labels[oldLocalityLabel]); l != "" {
 		cut := "."
 		if strings.Contains(l, "/") {
 			cut = "/"

@@ -101,6 +101,7 @@ func TestLocality(t *testing.T) {
 		want   string
 	}{
 		{map[string]string{"istio-locality": "r1.z1"}, "r1 z1 "},
+		{map[string]string{"istio-locality": "r1.z1", "topology.istio.io/locality": "r2"}, "r2  "},
 		{map[string]string{"istio-locality": "us.east/z.1/s"}, "us.east z.1 s"},
 		{map[string]string{regionLabel: "r", zoneLabel: "z", subZoneLabel: "s"}, "r z s"},
 		{map[string]string{"istio-locality": "r1", regionLabel: "r"}, "r1  "},

@@ -22,6 +22,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/agent/relay"
 	"github.com/pilotmesh/pilot/internal/agent/scrape"
 	"github.com/pilotmesh/pilot/internal/agent/secret"
+	"github.com/pilotmesh/pilot/internal/logging"
 	"github.com/pilotmesh/pilot/internal/run"
 )
 
@@ -109,6 +110,9 @@ func Handler(p Parts) http.Handler {
 	mux.Handle("GET /metrics", metrics)
 	mux.Handle("GET /debug/secretz", local(http.HandlerFunc(s.secretz)))
 	mux.Handle("GET /debug/ndsz", local(http.HandlerFunc(s.ndsz)))
+	if levels := logging.Of(p.Log); levels != nil {
+		mux.Handle("/debug/logging", local(levels))
+	}
 	mux.Handle("POST /drain", local(s.order("drain", p.Life.Leave)))
 	mux.Handle("POST /restart", local(s.restart(p.Restart)))
 	mux.Handle("POST /quitquitquit", local(s.order("end", p.Life.End)))

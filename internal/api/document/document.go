@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/pilotmesh/pilot/internal/api/code"
 	"github.com/pilotmesh/pilot/internal/spelling"
 )
 
@@ -32,12 +33,21 @@ type Finding struct {
 	Field string
 	// Reason tells what is wrong and how to correct it.
 	Reason string
+	// Code is the kind of finding. Empty stands for field-invalid, or field-ineffective in a warning.
+	Code code.Code
 }
 
 // Report collects findings. The zero Report is empty.
 type Report struct {
 	findings []Finding
 	failed   bool
+}
+
+// Mark sets the code of the last finding.
+func (r *Report) Mark(c code.Code) {
+	if n := len(r.findings); n > 0 && n <= MaxFindings {
+		r.findings[n-1].Code = c
+	}
 }
 
 // Fail adds a finding that makes the document unusable.
@@ -54,9 +64,9 @@ func (r *Report) Warn(line int, p *Path, format string, args ...any) {
 func (r *Report) add(warning bool, line int, p *Path, format string, args []any) {
 	switch n := len(r.findings); {
 	case n < MaxFindings:
-		r.findings = append(r.findings, Finding{warning, line, p.String(), fmt.Sprintf(format, args...)})
+		r.findings = append(r.findings, Finding{Warning: warning, Line: line, Field: p.String(), Reason: fmt.Sprintf(format, args...)})
 	case n == MaxFindings:
-		r.findings = append(r.findings, Finding{warning, line, "", "there is more; correct the above first"})
+		r.findings = append(r.findings, Finding{Warning: warning, Line: line, Reason: "there is more; correct the above first"})
 	case !warning: // a mistake behind the limit must still count as one
 		r.findings[MaxFindings].Warning = false
 	}
@@ -88,12 +98,7 @@ func Quote(s string) string {
 // Closest returns the known name that is most similar to a misspelt one; "" if none is similar. Similar names have a small edit
 // distance, or begin with the words of the misspelt name.
 func Closest(wrong string, names []string) string {
-	best, bound := "", max(1, len(wrong)/3)+1
-	for _, name := range names {
-		if d := spelling.Distance(strings.ToLower(wrong), strings.ToLower(name), bound); d < bound {
-			best, bound = name, d
-		}
-	}
+	best := spelling.Closest(wrong, names)
 	if best != "" || wrong == "" {
 		return best
 	}

@@ -54,7 +54,13 @@ func (p *Path) appendTo(b []byte) []byte {
 // LineOf returns the line of a field in the tree. If the tree does not have the field, it returns the line of the nearest field
 // around it.
 func (v *Value) LineOf(field string) int {
-	line := v.Line
+	line, _ := v.PlaceOf(field)
+	return line
+}
+
+// PlaceOf returns the line and the column of a field in the tree, or those of the nearest field around it.
+func (v *Value) PlaceOf(field string) (line, column int) {
+	line, column = v.Line, v.Column
 	for field != "" {
 		var step string
 		switch field[0] {
@@ -64,7 +70,7 @@ func (v *Value) LineOf(field string) int {
 		case '[':
 			end := strings.IndexByte(field, ']')
 			if end < 0 {
-				return line
+				return line, column
 			}
 			step, field = field[1:end], field[end+1:]
 		default:
@@ -77,19 +83,19 @@ func (v *Value) LineOf(field string) int {
 		if v.Kind == List {
 			i, err := strconv.Atoi(step)
 			if err != nil || i < 0 || i >= len(v.Items) {
-				return line
+				return line, column
 			}
 			v = v.Items[i]
-			line = v.Line
+			line, column = v.Line, v.Column
 			continue
 		}
 		m := v.Find(step)
 		if m == nil {
-			return line
+			return line, column
 		}
-		v, line = m.Value, m.Line
+		v, line, column = m.Value, m.Line, m.Column
 	}
-	return line
+	return line, column
 }
 
 // Find returns the member with the name of a field. Documents may have it in lowerCamelCase or snake_case.

@@ -187,6 +187,7 @@ func (r *reader) unknown(of *Value, m Member, at *Path, d protoreflect.MessageDe
 	default:
 		r.Warn(m.Line, at, "%s: ignored; it may be newer than this version", reason)
 	}
+	r.Mark("field-unknown")
 }
 
 // isChoice reports whether all fields of a message are alternatives of one oneof.

@@ -32,6 +32,7 @@ func (k Kind) String() string {
 type Value struct {
 	Kind    Kind
 	Line    int      // in the file
+	Column  int      // in the line, from 1; 0 if it is not known, as in JSON
 	Scalar  string   // of scalars: strings decoded, numbers and booleans in JSON's form
 	Items   []*Value // of lists
 	Members []Member // of mappings, in the order of the document; keys may repeat
@@ -41,9 +42,11 @@ type Value struct {
 
 // Member is one entry of a mapping.
 type Member struct {
-	Key   string
-	Line  int // of the key
-	Value *Value
+	Key  string
+	Line int // of the key
+	// Column is that of the key, from 1; 0 if it is not known.
+	Column int
+	Value  *Value
 }
 
 // Get returns the value of the first member with a name; nil if there is none, or if v is not a mapping.
@@ -74,6 +77,14 @@ type grower struct {
 }
 
 func (g *grower) grow(n *yaml.Node, depth int) (*Value, error) {
+	v, err := g.value(n, depth)
+	if v != nil {
+		v.Column = n.Column
+	}
+	return v, err
+}
+
+func (g *grower) value(n *yaml.Node, depth int) (*Value, error) {
 	line := g.offset + n.Line
 	if depth > maxDepth {
 		return nil, &SyntaxError{line, fmt.Sprintf("nested deeper than %d levels", maxDepth)}
@@ -126,7 +137,7 @@ func (g *grower) mapping(n *yaml.Node, depth int) (*Value, error) {
 		if key.Kind == Null || key.Kind == List || key.Kind == Mapping {
 			return nil, &SyntaxError{key.Line, "a key must be a string, not " + key.Kind.String()}
 		}
-		v.Members = append(v.Members, Member{Key: key.Scalar, Line: key.Line, Value: child})
+		v.Members = append(v.Members, Member{Key: key.Scalar, Line: key.Line, Column: key.Column, Value: child})
 	}
 	if len(merged) == 0 {
 		return v, nil

@@ -289,5 +289,12 @@ func (r *run) unwatch() {
 
 // problem returns a Problem about a file or directory as a whole.
 func problem(path string, s api.Severity, format string, args ...any) api.Problem {
-	return api.Problem{Position: api.Position{File: path}, Severity: s, Reason: fmt.Sprintf(format, args...)}
+	return api.Problem{Position: api.Position{File: path}, Severity: s, Code: "file-unreadable", Reason: fmt.Sprintf(format, args...)}
+}
+
+// stateProblem is about the folder in which the last good versions of access policies are kept.
+func stateProblem(format string, args ...any) api.Problem {
+	p := problem("the state folder", api.Warning, format, args...)
+	p.Code = "state-unwritable"
+	return p
 }

@@ -37,7 +37,7 @@ func (r *run) load() {
 	all, err := r.Kept.Load()
 	if err != nil {
 		r.Log.Warn("the last good versions of access policies cannot be read", "error", err)
-		r.loadProblems = []api.Problem{problem("the state folder", api.Warning,
+		r.loadProblems = []api.Problem{stateProblem(
 			"the last good versions of access policies cannot be read: %v; a policy that is refused now denies all that it is about; correct refused policies", err)}
 	}
 	r.ledger.kept = versions{map[string][]*api.Object{}, map[api.Key]*api.Object{}}
@@ -114,13 +114,13 @@ func (r *run) save(now time.Time) {
 		}
 		r.saveProblems[i] = nil
 		if len(left) > 0 {
-			r.saveProblems[i] = []api.Problem{problem("the state folder", api.Warning,
+			r.saveProblems[i] = []api.Problem{stateProblem(
 				"has no room for the last good versions of %d access policies, for example %v: after a restart they deny if their present version is refused; make fewer or smaller policies", len(left), left[0])}
 		}
 		if err != nil {
 			r.book.Retry(i)
 			r.pending.postpone(saving, now.Add(saveAgain))
-			r.saveProblems[i] = []api.Problem{problem("the state folder", api.Warning,
+			r.saveProblems[i] = []api.Problem{stateProblem(
 				"the last good versions of access policies cannot be kept: %v; after a restart, refused policies deny more than before; free space, or name another folder (--stateDir)", err)}
 			if !r.saveFailed {
 				r.Log.Warn("the last good versions of access policies cannot be kept", "error", err)

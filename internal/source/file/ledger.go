@@ -333,7 +333,7 @@ func (l *ledger) settle(key api.Key) *api.Object {
 		case winner == nil:
 			winner = c
 		case c.state == fresh:
-			found = append(found, api.Problem{Object: key, Position: c.at, Severity: api.Error, Reason: fmt.Sprintf(
+			found = append(found, api.Problem{Object: key, Position: c.at, Severity: api.Error, Code: "object-duplicate", Reason: fmt.Sprintf(
 				"is also defined at %v, which counts because it comes first; remove one of them", winner.at)})
 		}
 	}

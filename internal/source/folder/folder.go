@@ -157,7 +157,7 @@ func (s *Source) read(l listed, sink source.Sink) {
 	b := source.Batch{Source: s.Name(), Synced: true}
 	problems := l.odd
 	if l.err != nil {
-		problems = append(problems, api.Problem{Position: api.Position{File: s.dir}, Severity: api.Error, Reason: fmt.Sprintf(
+		problems = append(problems, api.Problem{Position: api.Position{File: s.dir}, Severity: api.Error, Code: "credential-invalid", Reason: fmt.Sprintf(
 			"the folder of Secrets cannot be read: %v; what was known of them stays in force", cause(l.err))})
 	} else {
 		still := make(map[api.Key]bool, len(l.keys))
@@ -240,11 +240,11 @@ func (s *Source) problem(k api.Key, of []string, reason string, kept bool) api.P
 	} else {
 		reason += "; proxies that ask for it do not get it"
 	}
-	return api.Problem{Position: api.Position{File: at}, Severity: api.Error, Reason: reason}
+	return api.Problem{Position: api.Position{File: at}, Severity: api.Error, Code: "credential-invalid", Reason: reason}
 }
 
 func warning(at, format string, args ...any) api.Problem {
-	return api.Problem{Position: api.Position{File: at}, Severity: api.Warning, Reason: fmt.Sprintf(format, args...)}
+	return api.Problem{Position: api.Position{File: at}, Severity: api.Warning, Code: "credential-invalid", Reason: fmt.Sprintf(format, args...)}
 }
 
 // cause returns an error without the path, which a Problem has already.

@@ -94,7 +94,7 @@ func (c *converter) configured(kind api.Kind, u *unstructured.Unstructured) *con
 }
 
 func (c *converter) problem(key api.Key, reason string) api.Problem {
-	return api.Problem{Object: key, Position: api.Position{File: c.place}, Severity: api.Error, Reason: reason}
+	return api.Problem{Object: key, Position: api.Position{File: c.place}, Severity: api.Error, Code: "internal-error", Reason: reason}
 }
 
 // document returns the parts of an object that its author wrote, and its status. What the API server adds to the metadata is left
@@ -175,6 +175,10 @@ func (r *run) watchConfiguration() {
 	for _, k := range api.Kinds() {
 		known[definitionName(k)] = true
 	}
+	for _, k := range api.UnsupportedKinds() {
+		what, _ := unsupportedName(k)
+		known[what] = true
+	}
 	r.definitions = &table{what: "customresourcedefinitions.apiextensions.k8s.io", changed: r.watchKinds}
 	r.definitions.merge = func(_, is content) content { return is }
 	r.definitions.convert = func(o runtime.Object) content {
@@ -209,6 +213,7 @@ func (r *run) watchKinds() {
 			r.remove(w.t)
 		}
 	}
+	r.watchUnsupported()
 }
 
 // watchKind starts to watch a kind of configuration.

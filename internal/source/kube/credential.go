@@ -138,7 +138,7 @@ func (r *run) secretProblems(n name, row *readSecret) (problems []api.Problem) {
 	_, _, pair := row.content.Pair()
 	_, _, roots := row.content.Roots()
 	for _, f := range row.flaws {
-		p := api.Problem{Object: r.secretKey(n), Position: api.Position{File: r.place}, Severity: api.Warning, Reason: f.Reason}
+		p := api.Problem{Object: r.secretKey(n), Position: api.Position{File: r.place}, Severity: api.Warning, Code: "credential-invalid", Reason: f.Reason}
 		if len(f.Entries) > 0 {
 			p.Field = "data." + strings.Join(f.Entries, ", data.")
 		}

@@ -133,10 +133,25 @@ func (r *run) booked() {
 // mustList reports whether a control plane without the objects of a table would open closed workloads, so that it must not be ready. A
 // kind that is not defined has no objects.
 func (r *run) mustList(t *table) bool {
-	if t == r.namespaces {
+	switch {
+	case t == r.namespaces:
 		return r.o.Configuration && len(r.selectors) > 0 // which policies count is not known
+	case r.settings != nil && (t == r.settings.own || t == r.settings.shared):
+		return r.o.MeshConfigMap // the root namespace, selectors and providers of policies are not known
+	case t == r.tags && r.tags != nil:
+		return r.definesPolicies() // which policies are for this revision is not known
 	}
 	return t.guards() && r.defined(t)
+}
+
+// definesPolicies reports whether a kind of policies is known to be defined.
+func (r *run) definesPolicies() bool {
+	for t := range r.tables {
+		if t.guards() && r.defined(t) {
+			return true
+		}
+	}
+	return false
 }
 
 // defined reports whether the kind of a table of configuration is known to be defined.

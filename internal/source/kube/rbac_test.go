@@ -44,6 +44,30 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
+// TestPermissionsForUnsupportedKinds checks that the same role lets the control plane see which unsupported objects there are.
+func TestPermissionsForUnsupportedKinds(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "manifests", "rbac.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var role rbac.ClusterRole
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
+		if strings.Contains(document, "\nkind: ClusterRole\n") {
+			if err := yaml.UnmarshalStrict([]byte(document), &role); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, k := range api.UnsupportedKinds() {
+		_, of := unsupportedName(k)
+		for _, verb := range []string{"list", "watch"} {
+			if !allows(role.Rules, of.Group, of.Resource, verb) {
+				t.Errorf("the account may not %s %s of %s", verb, of.Resource, of.Group)
+			}
+		}
+	}
+}
+
 // TestPermissionForKeptVersions checks that the role in the namespace of the control plane lets it read and write the kept versions of policies.
 func TestPermissionForKeptVersions(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "manifests", "rbac.yaml"))

@@ -33,7 +33,7 @@ type run struct {
 	tables map[*table]bool
 	// namespaces, tags and definitions are tables that the run itself reads. The last two are nil if configuration is not watched.
 	namespaces, tags, definitions *table
-	kinds                         map[string]*watcher // by name of the kind: the watched kinds of configuration
+	kinds                         map[string]*watcher // by name of the kind: the watched kinds of configuration; by name of the definition: unsupported kinds
 	settings                      *settings           // nil if nothing is read from ConfigMaps
 	kept                          []*table            // of ConfigMaps with the last good versions of access policies
 	secrets                       *table              // nil if remote clusters are not read
@@ -174,7 +174,7 @@ func (r *run) note(about string, severity api.Severity, reason string) {
 		r.report(about)
 		return
 	}
-	r.report(about, api.Problem{Position: api.Position{File: r.place}, Severity: severity, Reason: reason})
+	r.report(about, api.Problem{Position: api.Position{File: r.place}, Severity: severity, Code: "cluster-unreadable", Reason: reason})
 }
 
 // apply takes in changes of a table.
@@ -234,6 +234,9 @@ func (r *run) look() {
 	}
 	r.view = is
 	for t := range r.tables {
+		if t.looked != nil {
+			t.looked()
+		}
 		if t.show == nil {
 			continue
 		}
@@ -268,7 +271,7 @@ func (r *run) newView() *view {
 
 // remove removes a table and its objects.
 func (r *run) remove(t *table) {
-	t.changed, t.failed = nil, nil
+	t.changed, t.failed, t.looked = nil, nil, nil
 	r.apply(t, t.clear())
 	r.report("access/" + t.what)
 	delete(r.tables, t)

@@ -134,7 +134,7 @@ func (s *settings) readShared() []api.Problem {
 		if s.shared == nil {
 			return nil
 		}
-		return []api.Problem{{Position: api.Position{File: s.shared.what}, Severity: api.Warning, Reason: fmt.Sprintf(
+		return []api.Problem{{Position: api.Position{File: s.shared.what}, Severity: api.Warning, Code: "cluster-unreadable", Reason: fmt.Sprintf(
 			"does not exist, or has no key %s, although SHARED_MESH_CONFIG names it; what was read of it stays in force; create it", meshKey)}}
 	}
 	text := []byte(*shared.mesh)
@@ -178,5 +178,5 @@ func (s *settings) readNetworks(own *mapped) {
 }
 
 func (s *settings) report(about, place, reason string) {
-	s.r.report(about, api.Problem{Position: api.Position{File: place}, Severity: api.Error, Reason: reason})
+	s.r.report(about, api.Problem{Position: api.Position{File: place}, Severity: api.Error, Code: "cluster-unreadable", Reason: reason})
 }

@@ -21,6 +21,14 @@ func (n name) compare(o name) int {
 	return cmp.Or(strings.Compare(n.namespace, o.namespace), strings.Compare(n.name, o.name))
 }
 
+// String returns NAMESPACE/NAME, or the name if there is no namespace.
+func (n name) String() string {
+	if n.namespace == "" {
+		return n.name
+	}
+	return n.namespace + "/" + n.name
+}
+
 // content is what a table keeps of an object; nil if there is nothing to keep. Its dynamic type is the same for all objects of a
 // table.
 type content any
@@ -56,6 +64,10 @@ type table struct {
 	show func(n name, c content, v *view) shown
 	// changed, if not nil, is called after each change of the table, and after the first list.
 	changed func()
+	// looked, if not nil, is called when the view of the run changes.
+	looked func()
+	// unsupported is true if nothing depends on the objects but a problem.
+	unsupported bool
 	// failed, if not nil, is called after each failure to list and watch.
 	failed func(error)
 
@@ -183,11 +195,7 @@ func (t *table) doubts(doubt time.Duration) (reason string, ok bool) {
 
 // example returns the first of the missing objects.
 func (t *table) example() string {
-	first := slices.MinFunc(slices.Collect(maps.Keys(t.missing)), name.compare)
-	if first.namespace == "" {
-		return first.name
-	}
-	return first.namespace + "/" + first.name
+	return slices.MinFunc(slices.Collect(maps.Keys(t.missing)), name.compare).String()
 }
 
 // key returns the key of an object of the table.

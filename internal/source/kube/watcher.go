@@ -169,7 +169,11 @@ func (w *watcher) failed(err error, since time.Duration) {
 		if len(w.r.problems[about]) == 0 {
 			w.r.o.Log.Warn("a resource cannot be listed and watched", "cluster", w.r.o.Cluster, "resource", w.t.what, "error", err)
 		}
-		w.r.note(about, api.Error, reason)
+		severity := api.Error
+		if w.t.unsupported {
+			severity = api.Warning
+		}
+		w.r.note(about, severity, reason)
 	}
 	unserved := len(w.versions) > 1 && apierrors.IsNotFound(err) // the kind is defined and no version is served yet
 	refused := apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
@@ -192,7 +196,7 @@ func (w *watcher) reason(err error) string {
 	switch {
 	case apierrors.IsNotFound(err) && w.t.guards() && w.r.defined(w.t):
 		return fmt.Sprintf("%s is defined, and the API server serves no version of it that is read (v1, v1beta1)%s; serve one of them", w.t.what, w.consequence())
-	case apierrors.IsNotFound(err) && len(w.versions) > 1:
+	case apierrors.IsNotFound(err) && (len(w.versions) > 1 || w.t.unsupported):
 		return "" // a kind that does not exist
 	case apierrors.IsForbidden(err):
 		group := of.group
@@ -202,6 +206,10 @@ func (w *watcher) reason(err error) string {
 		role := "the ClusterRole of the control plane"
 		if of.namespace != "" {
 			role = "the Role of the control plane in namespace " + of.namespace
+		}
+		if w.t.unsupported {
+			return fmt.Sprintf("%s are not supported yet, and may not be listed, so it is not known whether there are any: %v; "+
+				"add the rule {apiGroups: [%s], resources: [%s], verbs: [list, watch]} to %s", of, err, group, of.name, role)
 		}
 		return fmt.Sprintf("%s may not be listed and watched: %v; add the rule {apiGroups: [%s], resources: [%s], verbs: [get, list, watch]} "+
 			"to %s; what was known of them stays in force%s", of, err, group, of.name, role, w.consequence())
@@ -216,7 +224,7 @@ func (w *watcher) consequence() string {
 	if w.r.synced || w.t.listed || !w.t.guards() && !w.r.mustList(w.t) {
 		return ""
 	}
-	return "; until then the control plane is not ready, because it would open what these objects close"
+	return "; until then the control plane is not ready, because without these objects it may open what policies close"
 }
 
 // works resolves the problem of the kind: a watch has been accepted.

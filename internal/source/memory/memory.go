@@ -110,7 +110,7 @@ func check(o *api.Object) []api.Problem {
 		return nil
 	}
 	if o.Hash == (omap.Hash{}) {
-		return []api.Problem{{Object: o.Key, Severity: api.Error, Reason: "is not sealed; pass what Seal or Decode returned"}}
+		return []api.Problem{{Object: o.Key, Severity: api.Error, Code: "object-unsealed", Reason: "is not sealed; pass what Seal or Decode returned"}}
 	}
 	problems := api.Validate(o)
 	if !api.Failed(problems) {

@@ -128,7 +128,7 @@ func TestSlice(t *testing.T) {
 - {addresses: [192.0.2.4], conditions: {ready: false, serving: false, terminating: true}, targetRef: {kind: Pod, name: a-4}}
 - {addresses: [192.0.2.5], conditions: {ready: false, serving: true, terminating: false}}
 `, &kube.Slice{Service: "a", Controlled: true, Endpoints: []kube.SliceEndpoint{
-			{Address: "192.0.2.1", Pod: "a-1"}, {Address: "192.0.2.2", Health: kube.NotReady}, {Address: "192.0.2.3", Health: kube.Draining},
+			{Address: "192.0.2.1", Pod: "a-1"}, {Address: "192.0.2.2", Health: kube.NotReady, Pod: "elsewhere/a-2"}, {Address: "192.0.2.3", Health: kube.Draining},
 			{Address: "192.0.2.4", Health: kube.Ending, Pod: "a-4"}, {Address: "192.0.2.5", Health: kube.NotReady}}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -74,10 +74,13 @@ func hostnameOf(e *discovery.Endpoint) string {
 	return *e.Hostname
 }
 
-// podOf returns the name of the pod that an endpoint refers to; empty if it refers to none in the namespace.
+// podOf returns the name of the pod that an endpoint of a namespace refers to, as in kube.SliceEndpoint; empty if it refers to none.
 func podOf(ref *core.ObjectReference, namespace string) string {
-	if ref == nil || ref.Kind != "Pod" || ref.Namespace != "" && ref.Namespace != namespace {
+	switch {
+	case ref == nil || ref.Kind != "Pod" || ref.Name == "":
 		return ""
+	case ref.Namespace != "" && ref.Namespace != namespace:
+		return ref.Namespace + "/" + ref.Name
 	}
 	return ref.Name
 }

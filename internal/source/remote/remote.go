@@ -270,7 +270,7 @@ func (r *run) warn(s kube.Secret, id, format string, args ...any) {
 }
 
 func (r *run) add(s kube.Secret, id string, severity api.Severity, reason string) {
-	r.found = append(r.found, api.Problem{Object: keyOf(s), Severity: severity, Field: fmt.Sprintf("data[%s]", id), Reason: reason})
+	r.found = append(r.found, api.Problem{Object: keyOf(s), Severity: severity, Code: "cluster-secret-invalid", Field: fmt.Sprintf("data[%s]", id), Reason: reason})
 }
 
 // report passes on what has changed of the problems and of whether everything is listed.

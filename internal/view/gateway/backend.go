@@ -33,12 +33,12 @@ func (q *Queries) resolve(r *query.Reader, rule *Rule) {
 		fail(".service.name", "there is no service %q: what is sent there fails", b.Host)
 	case b.PortName == "":
 		if _, ok := s.Port(b.Port); !ok {
-			fail(".service.port.number", "the service %q has no port %d: what is sent there fails", rule.Target, b.Port)
+			fail(".service.port.number", "the service %q has no port %d: what is sent there fails; its ports are %s", rule.Target, b.Port, service.ListPorts(s.Ports))
 		}
 	default:
 		rule.Port = portNamed(s.Ports, b.PortName)
 		if rule.Port == 0 {
-			fail(".service.port.name", "the service %q has no port with the name %q: the rule is ignored", rule.Target, b.PortName)
+			fail(".service.port.name", "the service %q has no port with the name %q: the rule is ignored; its ports are %s", rule.Target, b.PortName, service.ListPorts(s.Ports))
 		}
 	}
 }

@@ -22,22 +22,22 @@ func (f *findings) serviceEntry() {
 	}
 	for i, p := range spec.Ports {
 		if mesh.Reserved(p.Number, false) {
-			f.warn(fmt.Sprintf("spec.ports[%d].number", i), "port %d is the proxy's own: the service cannot be reached there", p.Number)
+			f.fail("port-reserved", fmt.Sprintf("spec.ports[%d].number", i), "port %d is the proxy's own: the service cannot be reached there", p.Number)
 		}
 	}
 	if who, ok := f.q.tables.Identities.Get(f.r, f.key); ok && len(who.Selector) > 0 && !f.q.services.SelectsWorkload(f.r, f.key.Namespace, who.Selector) {
-		f.warn("spec.workloadSelector", "no WorkloadEntry or pod of namespace %q has the labels %s: the service has no endpoints, and what is sent to it fails",
+		f.warn("selector-no-endpoint", "spec.workloadSelector", "no WorkloadEntry or pod of namespace %q has the labels %s: the service has no endpoints, and what is sent to it fails",
 			f.key.Namespace, mesh.FormatLabels(who.Selector))
 	}
 	f.wideBlocks(spec)
 	for at, c := range f.claims("spec.hosts") {
 		for o := range c.older(f.key) {
 			if o.Namespace != f.key.Namespace && o.IsService() {
-				f.conflict(at, "%s has %q, and a Service goes before ServiceEntries of other namespaces: this declaration is seen in namespace %q only; give the host another name", o.Object(), c.host, f.key.Namespace)
+				f.conflict("host-declared-twice", at, "%s has %q, and a Service goes before ServiceEntries of other namespaces: this declaration is seen in namespace %q only; give the host another name", o.Object(), c.host, f.key.Namespace)
 				break
 			}
 			if o.Namespace != f.key.Namespace {
-				f.conflict(at, "%s is older and declares %q too: this declaration is seen in namespace %q only", o.Object(), c.host, f.key.Namespace)
+				f.conflict("host-declared-twice", at, "%s is older and declares %q too: this declaration is seen in namespace %q only", o.Object(), c.host, f.key.Namespace)
 				break
 			}
 			if first, ok := f.q.tables.Services.Get(f.r, o.Object()); ok {
@@ -59,7 +59,7 @@ func (f *findings) wideBlocks(spec *mesh.Service) {
 			continue
 		}
 		if of, ok := f.q.tables.Ranges().Covers(block); ok {
-			f.conflict(fmt.Sprintf("spec.addresses[%d]", i), "%s has addresses of %s, which are allocated to other ServiceEntries: these keep them, and connections there do not reach this service; name narrower blocks, or have addresses allocated from another range", text, of)
+			f.conflict("address-range-allocated", fmt.Sprintf("spec.addresses[%d]", i), "%s has addresses of %s, which are allocated to other ServiceEntries: these keep them, and connections there do not reach this service; name narrower blocks, or have addresses allocated from another range", text, of)
 		}
 	}
 }
@@ -67,7 +67,7 @@ func (f *findings) wideBlocks(spec *mesh.Service) {
 // nameOfService warns of a host that is a name of a Service of another namespace: clients that see the Service do not see the host.
 func (f *findings) nameOfService(at string, c hostClaims) {
 	if owner, ok := f.q.services.AnyNameOwner(f.r, c.host, f.key.Namespace); ok {
-		f.conflict(at, "%q is a name of %s, which goes before ServiceEntries of other namespaces: this declaration has no effect for clients that see the Service; give the host another name", c.host, owner)
+		f.conflict("host-name-taken", at, "%q is a name of %s, which goes before ServiceEntries of other namespaces: this declaration has no effect for clients that see the Service; give the host another name", c.host, owner)
 	}
 }
 
@@ -104,7 +104,7 @@ func (f *findings) shortNames(at, host string, spec *mesh.Service) {
 			case c.Kind == state.ServiceClaim && c.Namespace != home:
 				who = fmt.Sprintf(" from namespace %q", c.Namespace)
 			}
-			f.conflict(at, "%s declares the host %q, which goes before a short name: requests%s for it on port %s do not reach %q; call that by its full name",
+			f.conflict("host-name-taken", at, "%s declares the host %q, which goes before a short name: requests%s for it on port %s do not reach %q; call that by its full name",
 				c.Object(), short, who, strings.Join(both, ", "), host)
 		}
 	}
@@ -136,11 +136,11 @@ func shared(spec *mesh.Service, others []mesh.Port) (numbers []string) {
 // merged warns of what has no effect where a namespace declares a host twice.
 func (f *findings) merged(at, host string, o state.Claim, spec, first *mesh.Service) {
 	if spec.Resolution != first.Resolution {
-		f.conflict(at, "%s is older and declares %q with another resolution: that one counts", o.Object(), host)
+		f.conflict("host-declared-twice", at, "%s is older and declares %q with another resolution: that one counts", o.Object(), host)
 	}
 	for i, p := range spec.Ports {
 		if was, ok := first.Port(p.Number); ok && was.Protocol != p.Protocol {
-			f.conflict(fmt.Sprintf("spec.ports[%d].protocol", i), "%s is older and declares port %d of %q as %q: that counts", o.Object(), p.Number, host, was.Protocol)
+			f.conflict("host-declared-twice", fmt.Sprintf("spec.ports[%d].protocol", i), "%s is older and declares port %d of %q as %q: that counts", o.Object(), p.Number, host, was.Protocol)
 		}
 	}
 }
@@ -165,7 +165,7 @@ func (f *findings) addresses(host string) {
 		at := service.Domain{Name: ip, Port: fp.HTTPPorts[0]}
 		for c := range f.q.services.Index.Domains.Group(f.r, service.All{}, at).All() {
 			if c.Host != host && c.Created <= fp.Created {
-				f.conflict("spec.addresses", "%s, port %d, belongs to %s: requests there do not reach %q; give it an address of its own", ip, at.Port, winner(c.Host, c.IsService()), host)
+				f.conflict("address-taken", "spec.addresses", "%s, port %d, belongs to %s: requests there do not reach %q; give it an address of its own", ip, at.Port, winner(c.Host, c.IsService()), host)
 			}
 			break
 		}
@@ -185,7 +185,7 @@ func (f *findings) hiddenAddresses(host string) {
 			return
 		}
 		for _, l := range f.q.transport.ServiceConflicts(f.r, view, at.Address) {
-			f.conflict("spec.addresses", "%s, port %d, belongs to %s: connections there do not reach %q; give it addresses of its own", l.Block, at.Port, winner(l.Winner, true), host)
+			f.conflict("address-taken", "spec.addresses", "%s, port %d, belongs to %s: connections there do not reach %q; give it addresses of its own", l.Block, at.Port, winner(l.Winner, true), host)
 		}
 	}
 }
@@ -207,11 +207,11 @@ func (f *findings) losses(host string, at service.Address) {
 	for _, l := range f.q.transport.Conflicts(f.r, host, at) {
 		switch {
 		case l.Name != "":
-			f.conflict("spec.hosts", "%s, port %d: %s has the TLS name %q: connections that ask for it do not reach %q", ip, at.Port, winner(l.Winner, l.Service), l.Name, host)
+			f.conflict("address-taken", "spec.hosts", "%s, port %d: %s has the TLS name %q: connections that ask for it do not reach %q", ip, at.Port, winner(l.Winner, l.Service), l.Name, host)
 		case l.Block != "":
-			f.conflict("spec.addresses", "%s, port %d, belongs to %s: connections there do not reach %q; give it addresses of its own", l.Block, at.Port, winner(l.Winner, l.Service), host)
+			f.conflict("address-taken", "spec.addresses", "%s, port %d, belongs to %s: connections there do not reach %q; give it addresses of its own", l.Block, at.Port, winner(l.Winner, l.Service), host)
 		default:
-			f.conflict("spec.addresses", "%s, port %d, belongs to %s: connections there do not reach %q; give it an address of its own", ip, at.Port, winner(l.Winner, l.Service), host)
+			f.conflict("address-taken", "spec.addresses", "%s, port %d, belongs to %s: connections there do not reach %q; give it an address of its own", ip, at.Port, winner(l.Winner, l.Service), host)
 		}
 	}
 }
@@ -224,7 +224,7 @@ func (f *findings) sidecar() {
 	if len(row.Selector) == 0 {
 		for o := range f.q.tables.SidecarsFor.Group(f.r, f.key.Namespace).All() {
 			if o.Key != f.key {
-				f.conflict("spec.workloadSelector", "%s is older and has no selector either: this one is not used", o.Key)
+				f.conflict("sidecar-overruled", "spec.workloadSelector", "%s is older and has no selector either: this one is not used", o.Key)
 			}
 			break
 		}
@@ -236,25 +236,25 @@ func (f *findings) sidecar() {
 		})
 	}
 	if via := row.Outbound; via.Host != "" {
-		f.destination("spec.outboundTrafficPolicy.egressProxy", &networking.Destination{
+		f.destination(target{at: "spec.outboundTrafficPolicy.egressProxy", to: &networking.Destination{
 			Host: via.Host, Subset: via.Subset, Port: &networking.PortSelector{Number: via.Port},
-		})
+		}})
 	}
 	groups := 0
 	for i, in := range row.Imports {
 		if in.Namespace != "*" || mesh.IsWildcard(in.Host) {
 			if groups++; groups == scope.MaxGroups {
-				f.warn("spec.egress", "only the first %d imports that name a namespace or a pattern are used; import single hosts, or more with fewer patterns", scope.MaxGroups-1)
+				f.warn("limit-exceeded", "spec.egress", "only the first %d imports that name a namespace or a pattern are used; import single hosts, or more with fewer patterns", scope.MaxGroups-1)
 			}
 		}
 		if i >= maxChecked {
 			continue
 		}
 		if in.Namespace == "*" && !mesh.IsWildcard(in.Host) && f.q.tables.ByHost.Group(f.r, in.Host).Len() == 0 {
-			f.warn("spec.egress", "there is no service or route for host %q", in.Host)
+			f.warn("sidecar-no-host", "spec.egress", "there is no service or route for host %q%s", in.Host, f.hostHint(in.Host))
 		}
 		if in.Namespace != "*" && in.Namespace != "." && !f.declares(in.Namespace) {
-			f.warn("spec.egress", "namespace %q declares no service and no routes that namespace %q sees: nothing is imported from there; correct the name, or remove the import", in.Namespace, f.key.Namespace)
+			f.warn("sidecar-no-namespace", "spec.egress", "namespace %q declares no service and no routes that namespace %q sees: nothing is imported from there; correct the name, or remove the import", in.Namespace, f.key.Namespace)
 		}
 	}
 }
@@ -276,6 +276,6 @@ func (f *findings) workloadGroup() {}
 func (f *findings) workloadEntry() {
 	e, ok := f.q.tables.Workloads.Get(f.r, f.key)
 	if ok && !f.q.services.IsSelected(f.r, f.key, e.Labels) {
-		f.warn("spec.labels", "no ServiceEntry of namespace %q selects this workload: nothing is sent to it; give it the labels of a workloadSelector", f.key.Namespace)
+		f.warn("workload-not-selected", "spec.labels", "no ServiceEntry of namespace %q selects this workload: nothing is sent to it; give it the labels of a workloadSelector", f.key.Namespace)
 	}
 }

@@ -2,6 +2,7 @@ package problem
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/pilotmesh/pilot/internal/gateways"
 	"github.com/pilotmesh/pilot/internal/state"
@@ -19,12 +20,12 @@ func (f *findings) ingress() {
 		return
 	}
 	if row.Ignored != "" {
-		f.warn(row.Ignored, "it has no effect, because the Ingress has rules; move it to an Ingress without rules, which serves all hosts that no other has")
+		f.warn("ingress-ignored", row.Ignored, "it has no effect, because the Ingress has rules; move it to an Ingress without rules, which serves all hosts that no other has")
 	}
 	checked := 0
 	for _, s := range row.Servers {
 		if s.TLS && s.Credential == "" {
-			f.warn(s.Field+".secretName", "no Secret is named, so its hosts are not served by HTTPS; name the Secret with the certificate")
+			f.warn("ingress-no-secret", s.Field+".secretName", "no Secret is named, so its hosts are not served by HTTPS; name the Secret with the certificate")
 			continue
 		}
 		for _, host := range s.Hosts {
@@ -48,7 +49,7 @@ func (f *findings) ingressClassOf(a state.Admission, standing gateway.Standing) 
 	if standing == gateway.Counts {
 		effect = "it counts as one without a class"
 	}
-	f.warn("spec.ingressClassName", "there is no IngressClass %q: %s", a.Class, effect)
+	f.warn("ingress-no-class", "spec.ingressClassName", "there is no IngressClass %q: %s", a.Class, effect)
 }
 
 // certificates warns of a certificate for a host that is not used because another object has one.
@@ -57,9 +58,9 @@ func (f *findings) certificates(field, host string) {
 		switch {
 		case s.Object != f.key || s.Field != field || s.Winner.Name == "":
 		case s.Winner == f.key:
-			f.conflict(field+".secretName", "the Ingress has another certificate for %s before: that one is used", hostText(host))
+			f.conflict("ingress-overruled", field+".secretName", "the Ingress has another certificate for %s before: that one is used", hostText(host))
 		default:
-			f.conflict(field+".secretName", "%s goes first, by age or else by name, and has another certificate for %s: that one is used", s.Winner, hostText(host))
+			f.conflict("ingress-overruled", field+".secretName", "%s goes first, by age or else by name, and has another certificate for %s: that one is used", s.Winner, hostText(host))
 		}
 	}
 }
@@ -89,11 +90,15 @@ func (f *findings) ingressHost(h *gateway.Host) {
 		switch {
 		case rule.Object != f.key:
 		case rule.Winner == f.key:
-			f.conflict(rule.Field, "the Ingress has the same path of %s twice: this rule is ignored", hostText(h.Name))
+			f.conflict("ingress-overruled", rule.Field, "the Ingress has the same path of %s twice: this rule is ignored", hostText(h.Name))
 		case rule.Winner.Name != "":
-			f.conflict(rule.Field, "%s goes first, by age or else by name, and has the same path of %s: this rule is ignored", rule.Winner, hostText(h.Name))
+			f.conflict("ingress-overruled", rule.Field, "%s goes first, by age or else by name, and has the same path of %s: this rule is ignored", rule.Winner, hostText(h.Name))
 		case rule.Trouble != "":
-			f.warn(rule.TroubleField, "%s", rule.Trouble)
+			hint := ""
+			if strings.HasSuffix(rule.TroubleField, ".service.name") {
+				hint = f.hostHint(rule.Target)
+			}
+			f.fail("ingress-no-backend", rule.TroubleField, "%s%s", rule.Trouble, hint)
 		}
 	}
 }

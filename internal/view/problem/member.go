@@ -26,18 +26,18 @@ func (q *Queries) checkMember(r *query.Reader, k api.Key) ([]api.Problem, bool) 
 	}
 	switch {
 	case first.Type == kube.ExternalName:
-		f.warn("spec.type", "the Service in cluster %s is of type ExternalName, and decides: nothing of this one is used; give both the same type", leader.Cluster)
+		f.warn("clusters-differ", "spec.type", "the Service in cluster %s is of type ExternalName, and decides: nothing of this one is used; give both the same type", leader.Cluster)
 	case own.Type == kube.ExternalName:
-		f.warn("spec.type", "it is of type ExternalName, and the Service in cluster %s, which decides, is not: nothing of this one is used; give both the same type", leader.Cluster)
+		f.warn("clusters-differ", "spec.type", "it is of type ExternalName, and the Service in cluster %s, which decides, is not: nothing of this one is used; give both the same type", leader.Cluster)
 	default:
 		f.memberType(leader.Cluster, own, first)
 		f.memberPorts(leader.Cluster, own.Ports, first.Ports)
 	}
 	if !slices.Equal(own.ExportTo, first.ExportTo) {
-		f.warn("metadata.annotations[networking.istio.io/exportTo]", "it differs from that of the Service in cluster %s, which counts; make them equal", leader.Cluster)
+		f.warn("clusters-differ", "metadata.annotations[networking.istio.io/exportTo]", "it differs from that of the Service in cluster %s, which counts; make them equal", leader.Cluster)
 	}
 	if own.Distribution != first.Distribution || own.Annotation != first.Annotation || own.NodeLocal != first.NodeLocal {
-		f.warn("spec.trafficDistribution", "which endpoints are preferred differs from what the Service in cluster %s says, which counts; make them equal", leader.Cluster)
+		f.warn("clusters-differ", "spec.trafficDistribution", "which endpoints are preferred differs from what the Service in cluster %s says, which counts; make them equal", leader.Cluster)
 	}
 	return f.list, len(f.list) > 0
 }
@@ -47,9 +47,9 @@ func (f *findings) memberType(leader string, own, first *kube.Service) {
 	switch own.Type {
 	case first.Type:
 	case kube.Headless:
-		f.warn("spec.clusterIP", "it is headless, and the Service in cluster %s, which decides, is not: clients in this cluster have no address for it; give both an address, or neither", leader)
+		f.warn("clusters-differ", "spec.clusterIP", "it is headless, and the Service in cluster %s, which decides, is not: clients in this cluster have no address for it; give both an address, or neither", leader)
 	default:
-		f.warn("spec.clusterIP", "the Service in cluster %s, which decides, is headless: the addresses of this one are not used; give both an address, or neither", leader)
+		f.warn("clusters-differ", "spec.clusterIP", "the Service in cluster %s, which decides, is headless: the addresses of this one are not used; give both an address, or neither", leader)
 	}
 }
 
@@ -67,16 +67,16 @@ func (f *findings) memberPorts(leader string, own, first []kube.ServicePort) {
 		was, ok := named(first, p.Name)
 		switch {
 		case !ok:
-			f.warn(at+".name", "the Service in cluster %s, which decides, has no port named %q: nobody can reach this port; add it there, or give both the same name", leader, p.Name)
+			f.warn("clusters-differ", at+".name", "the Service in cluster %s, which decides, has no port named %q: nobody can reach this port; add it there, or give both the same name", leader, p.Name)
 		case was.Number != p.Number:
-			f.warn(at+".port", "the port %q is port %d of the Service in cluster %s, which decides: clients reach it at that number only; make them equal", p.Name, was.Number, leader)
+			f.warn("clusters-differ", at+".port", "the port %q is port %d of the Service in cluster %s, which decides: clients reach it at that number only; make them equal", p.Name, was.Number, leader)
 		case was.Protocol != p.Protocol:
-			f.warn(at, "the port %q speaks %s here, and %s by the Service in cluster %s, which counts; make them equal", p.Name, p.Protocol, was.Protocol, leader)
+			f.warn("clusters-differ", at, "the port %q speaks %s here, and %s by the Service in cluster %s, which counts; make them equal", p.Name, p.Protocol, was.Protocol, leader)
 		}
 	}
 	for _, p := range first {
 		if _, ok := named(own, p.Name); !ok {
-			f.warn("spec.ports", "it has no port named %q, as the Service in cluster %s has: its endpoints get nothing of what is sent to port %d; add the port", p.Name, leader, p.Number)
+			f.warn("clusters-differ", "spec.ports", "it has no port named %q, as the Service in cluster %s has: its endpoints get nothing of what is sent to port %d; add the port", p.Name, leader, p.Number)
 		}
 	}
 }

@@ -17,16 +17,16 @@ func (f *findings) peerAuthentication() {
 	}
 	if len(policy.Selector) == 0 {
 		if by, ok := f.q.services.Peers.Overrules(f.r, f.key); ok {
-			f.conflict("spec.selector", "%s is older and has no selector either: this policy is not used", by)
+			f.conflict("policy-overruled", "spec.selector", "%s is older and has no selector either: this policy is not used", by)
 		}
 		return
 	}
 	if f.key.Namespace == f.q.tables.RootNamespace(f.r) {
-		f.warn("spec.selector", "a policy of the root namespace with a selector selects no workload: this policy is not used; put it into the namespace of the workloads, or remove the selector if it is for the whole mesh")
+		f.warn("policy-root-selector", "spec.selector", "a policy of the root namespace with a selector selects no workload: this policy is not used; put it into the namespace of the workloads, or remove the selector if it is for the whole mesh")
 		return
 	}
 	if by, ok := f.q.services.Peers.Overrules(f.r, f.key); ok {
-		f.conflict("spec.selector", "%s is older and selects all workloads that this one selects: this policy is not used", by)
+		f.conflict("policy-overruled", "spec.selector", "%s is older and selects all workloads that this one selects: this policy is not used", by)
 		return
 	}
 	f.selectorWithoutWorkload("spec.selector", policy.Selector, func(id string) bool {
@@ -77,9 +77,9 @@ func (f *findings) policyPorts(policy *state.PeerPolicy) {
 		switch p, ok := meant[m.Port]; {
 		case served[m.Port] || len(served) == 0:
 		case ok:
-			f.warn(at, "%d is the port of %s, which leads to port %d of the workload: write that; as it is, the mode is only for connections that bypass the service", m.Port, p.Host, p.Number)
+			f.warn("policy-port", at, "%d is the port of %s, which leads to port %d of the workload: write that; as it is, the mode is only for connections that bypass the service", m.Port, p.Host, p.Number)
 		default:
-			f.warn(at, "no service leads to port %d of the workloads: the mode is for connections that bypass services", m.Port)
+			f.warn("policy-port", at, "no service leads to port %d of the workloads: the mode is for connections that bypass services", m.Port)
 		}
 	}
 }

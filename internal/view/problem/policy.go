@@ -1,10 +1,7 @@
 package problem
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 
 	networking "istio.io/api/networking/v1alpha3"
@@ -23,6 +20,7 @@ func (f *findings) destinationRule() {
 	}
 	if len(rule.Selector) > 0 {
 		f.idlePolicies(rule, rule.Host)
+		f.clientTLS(rule, rule.Host)
 		f.selectorWithoutWorkload("spec.workloadSelector", rule.Selector, func(id string) bool {
 			class, ok := f.q.scope.Class.Get(f.r, id)
 			return ok && class.Rules.Has(f.key.Name)
@@ -34,6 +32,7 @@ func (f *findings) destinationRule() {
 	for _, c := range f.claims("spec.host") {
 		f.unused(c)
 		f.idlePolicies(rule, c.host)
+		f.clientTLS(rule, c.host)
 		for o := range c.older(f.key) {
 			if o.Namespace != f.key.Namespace {
 				continue
@@ -61,7 +60,7 @@ func (f *findings) unused(c hostClaims) {
 			return
 		}
 	}
-	f.warn("spec.host", "there is no service %q: the rule has no effect", c.host)
+	f.warn("rule-no-host", "spec.host", "there is no service %q: the rule has no effect%s", c.host, f.hostHint(c.host))
 }
 
 // idlePolicies warns of settings of a rule that have no effect on its service: those for ports that the service does not have, or
@@ -81,9 +80,10 @@ func (f *findings) idlePolicies(rule *state.DestinationRule, host string) {
 		switch missing := f.q.services.MissingLabels(f.r, s, subset.GetLabels()); len(missing) {
 		case 0:
 		case 1:
-			f.warn(at+".labels", "no endpoint of %q has the label %s: what is sent to subset %q fails; correct the label, or give it to an endpoint", host, missing[0], subset.GetName())
+			f.warn("subset-no-endpoint", at+".labels", "no endpoint of %q has the label %s: what is sent to subset %q fails; correct the label, or give it to an endpoint%s",
+				host, missing[0], subset.GetName(), labelHint(missing[0], f.q.services.SomeLabels(f.r, s)))
 		default:
-			f.warn(at+".labels", "no endpoint of %q has all of the labels %s, although each is on some endpoint: what is sent to subset %q fails; correct the labels, or give them to one endpoint",
+			f.warn("subset-no-endpoint", at+".labels", "no endpoint of %q has all of the labels %s, although each is on some endpoint: what is sent to subset %q fails; correct the labels, or give them to one endpoint",
 				host, joined(missing), subset.GetName())
 		}
 	}
@@ -105,23 +105,13 @@ func (f *findings) idlePolicy(policy *networking.TrafficPolicy, at string, s *se
 	}
 	for i, l := range policy.PortLevelSettings {
 		if _, ok := s.Port(l.GetPort().GetNumber()); !ok {
-			f.warn(fmt.Sprintf("%s.portLevelSettings[%d].port.number", at, i), "the service %q has no port %d: these settings do nothing; its ports are %s",
-				s.Host, l.GetPort().GetNumber(), listed(s.Ports))
+			f.warn("rule-no-port", fmt.Sprintf("%s.portLevelSettings[%d].port.number", at, i), "the service %q has no port %d: these settings do nothing; its ports are %s",
+				s.Host, l.GetPort().GetNumber(), service.ListPorts(s.Ports))
 		}
 	}
 	for _, idle := range api.IdleInPolicy(policy, at, api.Scope{Ports: s.Ports, HTTP2: f.q.tables.HTTP2Upgrade(f.r)}) {
-		f.warn(idle.Field, "%s", idle.Reason)
+		f.warn("field-ineffective", idle.Field, "%s", idle.Reason)
 	}
-}
-
-// listed returns the numbers of ports as text: "80, 443".
-func listed(ports []mesh.Port) string {
-	numbers := make([]string, 0, len(ports))
-	sorted := slices.SortedFunc(slices.Values(ports), func(a, b mesh.Port) int { return cmp.Compare(a.Number, b.Number) })
-	for _, p := range sorted {
-		numbers = append(numbers, strconv.FormatUint(uint64(p.Number), 10))
-	}
-	return strings.Join(slices.Compact(numbers), ", ")
 }
 
 // selectorWithoutWorkload warns of a selector that selects no known workload: no declared endpoint has its labels, and it selects
@@ -139,19 +129,19 @@ func (f *findings) selectorWithoutWorkload(at string, selector map[string]string
 			return
 		}
 	}
-	f.warn(at, "no workload of namespace %q is known that has the labels %s: no endpoint is declared with them, and no such proxy is connected; the object has no effect",
-		f.key.Namespace, mesh.FormatLabels(selector))
+	f.warn("selector-no-workload", at, "no workload of namespace %q is known that has the labels %s: no endpoint is declared with them, and no such proxy is connected; the object has no effect%s",
+		f.key.Namespace, mesh.FormatLabels(selector), f.selectorHint(selector))
 }
 
 // mergedRule warns of settings that have no effect because an older rule of the namespace, for the same host, has them too.
 func (f *findings) mergedRule(rule, first *state.DestinationRule) {
 	if rule.Spec.TrafficPolicy != nil && first.Spec.TrafficPolicy != nil {
-		f.conflict("spec.trafficPolicy", "%s is older and has a policy for %q: that one counts", first.Object, rule.Host)
+		f.conflict("rule-overruled", "spec.trafficPolicy", "%s is older and has a policy for %q: that one counts", first.Object, rule.Host)
 	}
 	for i, s := range rule.Spec.Subsets {
 		for _, o := range first.Spec.Subsets {
 			if o.Name == s.Name {
-				f.conflict(fmt.Sprintf("spec.subsets[%d]", i), "%s is older and has a subset %q: that one counts", first.Object, s.Name)
+				f.conflict("rule-overruled", fmt.Sprintf("spec.subsets[%d]", i), "%s is older and has a subset %q: that one counts", first.Object, s.Name)
 			}
 		}
 	}
@@ -168,7 +158,7 @@ func (f *findings) otherAudience(c hostClaims, rule *state.DestinationRule) {
 			return
 		}
 		if other, ok := f.q.tables.DestinationRules.Get(f.r, o.Object()); ok && other.Audience != rule.Audience {
-			f.conflict("spec.exportTo", "%s is younger and exported to others: callers that see both obey only that one for %q", other.Object, c.host)
+			f.conflict("rule-overruled", "spec.exportTo", "%s is younger and exported to others: callers that see both obey only that one for %q", other.Object, c.host)
 			return
 		}
 	}
@@ -184,6 +174,6 @@ func (f *findings) selectorLimit() {
 		before++
 	}
 	if before >= scope.MaxSelectingRules {
-		f.warn("spec.workloadSelector", "namespace %q has more than %d rules with a selector, and this one is not used; make fewer", f.key.Namespace, scope.MaxSelectingRules)
+		f.warn("limit-exceeded", "spec.workloadSelector", "namespace %q has more than %d rules with a selector, and this one is not used; make fewer", f.key.Namespace, scope.MaxSelectingRules)
 	}
 }

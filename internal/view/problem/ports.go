@@ -84,12 +84,15 @@ func (f *findings) withoutService(at, host string, spec *networking.VirtualServi
 	case len(spec.Tls)+len(spec.Tcp) > 0:
 		reason += ", and those for TLS and TCP do nothing"
 	}
-	reason += "; declare it with a ServiceEntry"
+	hint := f.hostHint(host)
+	if reason += "%s"; hint == "" {
+		hint = "; declare it with a ServiceEntry"
+	}
 	if len(spec.Http) == 0 {
-		f.warn(at, reason, host)
+		f.warn("route-host-no-service", at, reason, host, hint)
 		return
 	}
-	f.warn(at, reason, host, service.RoutesOnlyPort)
+	f.warn("route-host-no-service", at, reason, host, service.RoutesOnlyPort, hint)
 }
 
 // idleMatches warns of rules and matches that apply to no port of the hosts.
@@ -107,10 +110,10 @@ func (f *findings) idleMatches(spec *networking.VirtualService, s hostPorts) {
 		}
 	}
 	if len(spec.Http) > 0 && !s.speak(0, requests) {
-		f.warn("spec.http", "no port of the hosts is declared to speak HTTP: these rules do nothing; declare the protocol of a port, or write rules for tcp or tls")
+		f.warn("route-wrong-protocol", "spec.http", "no port of the hosts is declared to speak HTTP: these rules do nothing; declare the protocol of a port, or write rules for tcp or tls")
 	}
 	if len(spec.Tls) > 0 && !s.speak(0, mesh.Protocol.IsTLS) {
-		f.warn("spec.tls", "no port of the hosts is declared to speak TLS or HTTPS: these rules do nothing; declare the protocol of a port, or write rules for http or tcp")
+		f.warn("route-wrong-protocol", "spec.tls", "no port of the hosts is declared to speak TLS or HTTPS: these rules do nothing; declare the protocol of a port, or write rules for http or tcp")
 	} else {
 		for i, rule := range spec.Tls {
 			for j, m := range rule.GetMatch() {
@@ -119,7 +122,7 @@ func (f *findings) idleMatches(spec *networking.VirtualService, s hostPorts) {
 		}
 	}
 	if len(spec.Tcp) > 0 && !s.speak(0, connections) {
-		f.warn("spec.tcp", "all ports of the hosts are declared to speak HTTP or TLS: these rules do nothing; declare a port TCP, or write rules for http or tls")
+		f.warn("route-wrong-protocol", "spec.tcp", "all ports of the hosts are declared to speak HTTP or TLS: these rules do nothing; declare a port TCP, or write rules for http or tls")
 		return
 	}
 	for i, rule := range spec.Tcp {
@@ -135,8 +138,8 @@ func (f *findings) idleMatch(at string, number uint32, s hostPorts, fits func(me
 	switch {
 	case number == 0 || s.speak(number, fits):
 	case s.speak(number, any):
-		f.warn(at, "port %d of the hosts is not declared to speak %s: the match never applies; correct the port, or its protocol", number, what)
+		f.warn("route-wrong-protocol", at, "port %d of the hosts is not declared to speak %s: the match never applies; correct the port, or its protocol", number, what)
 	default:
-		f.warn(at, "no service of the hosts has port %d: the match never applies; their ports are %s", number, listed(s.ports))
+		f.warn("match-no-port", at, "no service of the hosts has port %d: the match never applies; their ports are %s", number, service.ListPorts(s.ports))
 	}
 }

@@ -11,7 +11,9 @@ import (
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/code"
 	"github.com/pilotmesh/pilot/internal/api/ingress"
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
@@ -35,6 +37,8 @@ type Queries struct {
 	gateways  *gateway.Queries
 	checks    map[string]func(*findings) // by kind
 	checked   query.Collection[string, api.Problem]
+	// labels are those of workloads of a namespace, to propose them in problems.
+	labels query.Query[string, []mesh.Label]
 	// members are the problems of Services of a name that a Service of another cluster has, too.
 	members query.Collection[service.All, api.Problem]
 	// All returns the problems of all objects and sources, as a list of sets.
@@ -44,6 +48,7 @@ type Queries struct {
 // Define adds the queries.
 func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries, tp *transport.Queries, gw *gateway.Queries) *Queries {
 	q := &Queries{tables: t, services: s, traffic: tr, scope: sc, transport: tp, gateways: gw, checks: checks()}
+	q.labels = query.Define(g, "labelsIn", func(a, b []mesh.Label) bool { return slices.Equal(a, b) }, q.labelsIn)
 	same := func(a, b []api.Problem) bool { return slices.Equal(a, b) }
 	check := query.Define(g, "check", same, q.check)
 	q.checked = query.Each(g, "checks", func(r *query.Reader, kind string) omap.Map[api.Key, omap.Unit] {
@@ -84,17 +89,23 @@ type findings struct {
 	addressesLeft int
 }
 
-func (f *findings) warn(field, format string, args ...any) {
-	f.add(api.Problem{Field: field, Reason: fmt.Sprintf(format, args...)})
+// fail reports what certainly fails as long as the objects stay as they are.
+func (f *findings) fail(c code.Code, field, format string, args ...any) {
+	f.add(api.Problem{Code: c, Severity: api.Error, Field: field, Reason: fmt.Sprintf(format, args...)})
+}
+
+// warn reports what has no effect, or fails at present only, or sometimes.
+func (f *findings) warn(c code.Code, field, format string, args ...any) {
+	f.add(api.Problem{Code: c, Severity: api.Warning, Field: field, Reason: fmt.Sprintf(format, args...)})
 }
 
 // conflict warns that another object goes before this one.
-func (f *findings) conflict(field, format string, args ...any) {
-	f.add(api.Problem{Field: field, Reason: fmt.Sprintf(format, args...), Conflict: true})
+func (f *findings) conflict(c code.Code, field, format string, args ...any) {
+	f.add(api.Problem{Code: c, Severity: api.Warning, Field: field, Reason: fmt.Sprintf(format, args...), Conflict: true})
 }
 
 func (f *findings) add(p api.Problem) {
-	p.Object, p.Severity = f.key, api.Warning
+	p.Object = f.key
 	if !slices.Contains(f.list, p) {
 		f.list = append(f.list, p)
 	}
@@ -103,7 +114,7 @@ func (f *findings) add(p api.Problem) {
 func (q *Queries) check(r *query.Reader, k api.Key) ([]api.Problem, bool) {
 	f := &findings{q: q, r: r, key: k, addressesLeft: maxChecked}
 	if holders, ok := q.tables.Duplicates.Get(r, k); ok {
-		f.conflict("", "sources %q hold this object; the one of %q is used: remove the others", holders, holders[0])
+		f.conflict("object-duplicate", "", "sources %q hold this object; the one of %q is used: remove the others", holders, holders[0])
 	}
 	q.checks[k.Kind](f)
 	return f.list, len(f.list) > 0

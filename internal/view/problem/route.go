@@ -2,6 +2,7 @@ package problem
 
 import (
 	"fmt"
+	"slices"
 
 	networking "istio.io/api/networking/v1alpha3"
 
@@ -13,7 +14,7 @@ import (
 func (f *findings) virtualService() {
 	for at, c := range f.claims("spec.hosts") {
 		for o := range c.older(f.key) {
-			f.conflict(at, "%s goes first, by age or else by name, and has routes for %q too: for ports and callers that both have rules for, only those count", o.Object(), c.host)
+			f.conflict("route-overruled", at, "%s goes first, by age or else by name, and has routes for %q too: for ports and callers that both have rules for, only those count", o.Object(), c.host)
 			break
 		}
 	}
@@ -23,7 +24,7 @@ func (f *findings) virtualService() {
 		return
 	case vs.IsDelegate():
 		if f.q.tables.DelegatedBy.Group(f.r, f.key).Len() == 0 {
-			f.warn("spec.hosts", "there are none, and no rule of another VirtualService delegates to this one: it has no effect")
+			f.warn("delegate-unused", "spec.hosts", "there are none, and no rule of another VirtualService delegates to this one: it has no effect")
 		}
 	case len(vs.Hosts) == 0:
 		return // for gateways
@@ -31,17 +32,13 @@ func (f *findings) virtualService() {
 		f.delegated()
 	}
 	checked := 0
-	for at, d := range httpDestinations(vs.Spec) {
-		if checked++; checked > maxChecked {
-			break
+	for _, all := range []func(func(target) bool){httpTargets(vs.Spec), connectionTargets(vs.Spec)} {
+		for t := range all {
+			if checked++; checked > maxChecked {
+				break
+			}
+			f.destination(t)
 		}
-		f.destination(at, d)
-	}
-	for at, d := range connectionDestinations(vs.Spec) {
-		if checked++; checked > maxChecked {
-			break
-		}
-		f.destination(at, d)
 	}
 	f.targets(vs)
 	f.idleRules(vs)
@@ -54,27 +51,28 @@ func (f *findings) delegated() {
 		return
 	}
 	for _, d := range m.Dropped {
-		f.warn(d.Field, "%s", d.Reason)
+		f.warn("delegate-rule-dropped", d.Field, "%s", d.Reason)
 	}
 	if len(m.Spec.Http) == 0 {
-		f.warn("spec.http", "no rule is left: the object counts as absent")
+		f.warn("route-empty", "spec.http", "no rule is left: the object counts as absent")
 	}
 }
 
-// httpDestinations yields the destinations of HTTP rules, each with the path of its field.
-func httpDestinations(spec *networking.VirtualService) func(yield func(at string, d *networking.Destination) bool) {
-	return func(yield func(string, *networking.Destination) bool) {
+// httpTargets yields the destinations of HTTP rules.
+func httpTargets(spec *networking.VirtualService) func(yield func(target) bool) {
+	return func(yield func(target) bool) {
 		for i, rule := range spec.Http {
 			for j, d := range rule.Route {
-				if !yield(fmt.Sprintf("spec.http[%d].route[%d].destination", i, j), d.Destination) {
+				idle := len(rule.Route) > 1 && d.Weight == 0
+				if !yield(target{fmt.Sprintf("spec.http[%d].route[%d].destination", i, j), d.Destination, idle}) {
 					return
 				}
 			}
-			if rule.Mirror != nil && !yield(fmt.Sprintf("spec.http[%d].mirror", i), rule.Mirror) {
+			if rule.Mirror != nil && !yield(target{fmt.Sprintf("spec.http[%d].mirror", i), rule.Mirror, false}) {
 				return
 			}
 			for j, m := range rule.Mirrors {
-				if !yield(fmt.Sprintf("spec.http[%d].mirrors[%d].destination", i, j), m.Destination) {
+				if !yield(target{fmt.Sprintf("spec.http[%d].mirrors[%d].destination", i, j), m.Destination, false}) {
 					return
 				}
 			}
@@ -82,21 +80,26 @@ func httpDestinations(spec *networking.VirtualService) func(yield func(at string
 	}
 }
 
-// connectionDestinations yields the destinations of the rules for TLS and TCP, each with the path of its field.
-func connectionDestinations(spec *networking.VirtualService) func(yield func(at string, d *networking.Destination) bool) {
-	return func(yield func(string, *networking.Destination) bool) {
-		for i, rule := range spec.Tls {
-			for j, d := range rule.Route {
-				if !yield(fmt.Sprintf("spec.tls[%d].route[%d].destination", i, j), d.Destination) {
-					return
+// connectionTargets yields the destinations of the rules for TLS and TCP.
+func connectionTargets(spec *networking.VirtualService) func(yield func(target) bool) {
+	return func(yield func(target) bool) {
+		part := func(at string, routes []*networking.RouteDestination) bool {
+			for j, d := range routes {
+				idle := len(routes) > 1 && d.Weight == 0
+				if !yield(target{fmt.Sprintf("%s.route[%d].destination", at, j), d.Destination, idle}) {
+					return false
 				}
+			}
+			return true
+		}
+		for i, rule := range spec.Tls {
+			if !part(fmt.Sprintf("spec.tls[%d]", i), rule.Route) {
+				return
 			}
 		}
 		for i, rule := range spec.Tcp {
-			for j, d := range rule.Route {
-				if !yield(fmt.Sprintf("spec.tcp[%d].route[%d].destination", i, j), d.Destination) {
-					return
-				}
+			if !part(fmt.Sprintf("spec.tcp[%d]", i), rule.Route) {
+				return
 			}
 		}
 	}
@@ -105,50 +108,68 @@ func connectionDestinations(spec *networking.VirtualService) func(yield func(at 
 // targets warns of rules that lead to more hosts than are looked at.
 func (f *findings) targets(vs *state.VirtualService) {
 	hosts := map[string]bool{}
-	for _, d := range httpDestinations(vs.Spec) {
-		hosts[d.GetHost()] = true
+	for t := range httpTargets(vs.Spec) {
+		hosts[t.to.GetHost()] = true
 	}
 	if len(hosts) > traffic.MaxTargets {
-		f.warn("spec.http", "the rules lead to %d hosts: ports that are left out and consistent hashing count for the first %d only; name the ports, or split the object",
+		f.warn("limit-exceeded", "spec.http", "the rules lead to %d hosts: ports that are left out and consistent hashing count for the first %d only; name the ports, or split the object",
 			len(hosts), traffic.MaxTargets)
 	}
 }
 
-// destination warns of a destination without a service, port or subset.
-func (f *findings) destination(at string, d *networking.Destination) {
-	host := d.GetHost()
-	home := ""
-	for c := range f.q.tables.ByHost.Group(f.r, host).All() {
-		if c.Kind == state.ServiceClaim {
-			home = c.Namespace
-			break
-		}
+// target is a destination of a rule, with the path of its field.
+type target struct {
+	at string
+	to *networking.Destination
+	// idle is true if nothing is sent to it, because its weight is 0.
+	idle bool
+}
+
+// destination reports a destination without a service, port or subset.
+func (f *findings) destination(t target) {
+	report := f.fail
+	if t.idle {
+		report = f.warn
 	}
-	if home == "" {
-		f.warn(at+".host", "there is no service %q: what is sent there fails", host)
+	host := t.to.GetHost()
+	if !f.isService(host) {
+		report("route-no-host", t.at+".host", "there is no service %q: what is sent there fails%s", host, f.hostHint(host))
 		return
 	}
-	layer := f.q.scope.Viewer(f.r, host, f.key.Namespace)
-	s, ok := f.q.services.Service.Get(f.r, service.HostView{Host: host, Viewer: layer})
+	view := service.HostView{Host: host, Viewer: f.q.scope.Viewer(f.r, host, f.key.Namespace)}
+	s, ok := f.q.services.Service.Get(f.r, view)
 	if !ok {
-		f.warn(at+".host", "the service %q is not exported to namespace %q: what is sent there from there fails", host, f.key.Namespace)
+		report("route-not-exported", t.at+".host", "the service %q is not exported to namespace %q: what is sent there from there fails; add the namespace to exportTo of the service", host, f.key.Namespace)
 		return
 	}
-	if n := d.GetPort().GetNumber(); n != 0 {
+	if n := t.to.GetPort().GetNumber(); n != 0 {
 		if _, ok := s.Port(n); !ok {
-			f.warn(at+".port.number", "the service %q has no port %d: what is sent there fails", host, n)
+			report("route-no-port", t.at+".port.number", "the service %q has no port %d: what is sent there fails; its ports are %s", host, n, service.ListPorts(s.Ports))
 		}
 	}
-	if d.GetSubset() == "" {
+	wanted := t.to.GetSubset()
+	if wanted == "" {
 		return
 	}
-	policy, ok := f.q.traffic.Policy.Get(f.r, service.HostView{Host: host, Viewer: layer})
+	policy, ok := f.q.traffic.Policy.Get(f.r, view)
+	var names []string
 	if ok {
 		for _, s := range policy.Subsets {
-			if s.Name == d.Subset {
-				return
-			}
+			names = append(names, s.Name)
 		}
 	}
-	f.warn(at+".subset", "no DestinationRule seen from namespace %q gives %q a subset %q: what is sent there fails", f.key.Namespace, host, d.Subset)
+	if !slices.Contains(names, wanted) {
+		report("route-no-subset", t.at+".subset", "no DestinationRule seen from namespace %q gives %q a subset %q: what is sent there fails%s",
+			f.key.Namespace, host, wanted, choice(wanted, names, "its subsets are", "it has no subsets; declare them in a DestinationRule"))
+	}
+}
+
+// isService reports whether some object declares the service of a host.
+func (f *findings) isService(host string) bool {
+	for c := range f.q.tables.ByHost.Group(f.r, host).All() {
+		if c.Kind == state.ServiceClaim {
+			return true
+		}
+	}
+	return false
 }

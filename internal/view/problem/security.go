@@ -29,14 +29,14 @@ func (f *findings) provider(row *state.AuthorizationPolicy) {
 	name := row.Spec.GetProvider().GetName()
 	provider, ok := f.q.tables.Security.Providers.Get(f.r, name)
 	if !ok {
-		f.warn(at, "the mesh configuration has no extension provider %q of the kind envoyExtAuthzHttp or envoyExtAuthzGrpc: %s", name, effect)
+		f.fail("policy-no-provider", at, "the mesh configuration has no extension provider %q of the kind envoyExtAuthzHttp or envoyExtAuthzGrpc: %s", name, effect)
 		return
 	}
 	if f.key.Namespace == f.q.tables.RootNamespace(f.r) {
 		return // it depends on the namespace of the workload
 	}
 	if _, trouble := f.q.scope.Authorizer(f.r, scope.Set{Namespace: f.key.Namespace}, provider); trouble != "" {
-		f.warn(at, "%s: %s", trouble, effect)
+		f.fail("policy-no-provider", at, "%s: %s", trouble, effect)
 	}
 	if provider.GetEnvoyExtAuthzHttp() != nil {
 		f.connectionsWithoutProvider(row)
@@ -47,7 +47,7 @@ func (f *findings) provider(row *state.AuthorizationPolicy) {
 			return
 		}
 		if other, ok := f.q.tables.Security.Authorizations.Get(f.r, k); ok && other.Spec.GetProvider().GetName() != name {
-			f.conflict(at, "%s asks the provider %q, and only one provider can be asked about one workload: where both policies apply, what either matches is denied",
+			f.conflict("policy-two-providers", at, "%s asks the provider %q, and only one provider can be asked about one workload: where both policies apply, what either matches is denied",
 				k, other.Spec.GetProvider().GetName())
 			return
 		}
@@ -68,7 +68,7 @@ func (f *findings) connectionsWithoutProvider(row *state.AuthorizationPolicy) {
 		}
 		for port := range class.Inbound.All() {
 			if port.Protocol == mesh.TCP && aboutPort(row.Spec, port.Number) {
-				f.warn("spec.provider.name", "this provider is asked over HTTP, so connections to port %d of %s, which is not HTTP, are denied; name the HTTP ports in to.operation.ports, or use a gRPC provider",
+				f.warn("policy-provider-http", "spec.provider.name", "this provider is asked over HTTP, so connections to port %d of %s, which is not HTTP, are denied; name the HTTP ports in to.operation.ports, or use a gRPC provider",
 					port.Number, port.Host)
 				return
 			}
@@ -123,7 +123,7 @@ func (f *findings) requestAuthentication() {
 				continue // it depends on the namespace of the workload
 			}
 			if _, trouble := f.q.scope.KeyServer(f.r, scope.Set{Namespace: f.key.Namespace}, address); trouble != "" {
-				f.warn(at+".jwksUri", "proxies cannot fetch the keys of this issuer, so its tokens are rejected: %s; declare it in a ServiceEntry, or set PILOT_JWT_ENABLE_REMOTE_JWKS=hybrid", trouble)
+				f.fail("keys-unknown", at+".jwksUri", "proxies cannot fetch the keys of this issuer, so its tokens are rejected: %s; declare it in a ServiceEntry, or set PILOT_JWT_ENABLE_REMOTE_JWKS=hybrid", trouble)
 			}
 			continue
 		}
@@ -136,9 +136,9 @@ func (f *findings) requestAuthentication() {
 		switch {
 		case !followed || set.Failure == "": // nobody fetches keys where configuration is only analysed
 		case set.Keys == "":
-			f.warn(at, "the keys of this issuer are not known, so its tokens are rejected: %s", set.Failure)
+			f.fail("keys-unknown", at, "the keys of this issuer are not known, so its tokens are rejected: %s", set.Failure)
 		default:
-			f.warn(at, "the keys of this issuer cannot be fetched any more, and the last ones stay in force: %s", set.Failure)
+			f.warn("keys-stale", at, "the keys of this issuer cannot be fetched any more, and the last ones stay in force: %s", set.Failure)
 		}
 	}
 }

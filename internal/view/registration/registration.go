@@ -28,6 +28,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 )
 
 // Entry is what a WorkloadEntry is made of.
@@ -47,7 +48,7 @@ type Facts struct {
 	// Entry is what the entry is to be made of; nil if it cannot be made.
 	Entry *Entry
 	// Health is what the proxy has reported on this connection.
-	Health state.Health
+	Health connected.Health
 	// Registered is what the entry in the cluster says; its Group is empty if there is none, or if it was not made by a control plane.
 	Registered state.Registered
 	// Gone is true if the entry names a replica of which the cluster has no pod.
@@ -109,7 +110,7 @@ func Define(g *query.Graph, t *state.Tables) *Queries {
 	}, q.facts)
 	self := func(_ All, k api.Key) api.Key { return k }
 	wanted := func(r *query.Reader, _ All) omap.Map[api.Key, omap.Unit] {
-		return t.Registrations.Wanted.Group(r, struct{}{})
+		return t.WantedEntries.Group(r, struct{}{})
 	}
 	asked := query.Each(g, "askedRegistrations", wanted, facts, self)
 	made := query.Each(g, "madeRegistrations", func(r *query.Reader, _ All) omap.Map[api.Key, omap.Unit] {
@@ -127,7 +128,7 @@ func (q *Queries) facts(r *query.Reader, k api.Key) ([]Facts, bool) {
 	if a, ok := q.askerFor(r, k); ok {
 		if p, ok := q.tables.Proxies.Get(r, a.Connection); ok {
 			f.Connected, f.Proxy = p.Connected, proxy.NameOf(p.ID)
-			f.Health, _ = q.tables.Registrations.Health.Get(r, a.Connection)
+			f.Health, _ = q.tables.Health.Get(r, a.Connection)
 			if a.refusal == "" {
 				f.Entry = EntryFor(p, a.group.Spec)
 			}
@@ -154,7 +155,7 @@ type asker struct {
 // askers yields the proxies that ask for an entry, the one that connected last first.
 func (q *Queries) askers(r *query.Reader, k api.Key) iter.Seq[asker] {
 	return func(yield func(asker) bool) {
-		for c := range q.tables.Registrations.For.Group(r, k).All() {
+		for c := range q.tables.Registering.Group(r, k).All() {
 			a := asker{Registering: c}
 			if a.group, a.refusal = q.groupFor(r, k.Namespace, c); !yield(a) {
 				return
@@ -210,7 +211,7 @@ func (q *Queries) problem(r *query.Reader, k api.Key) (list []api.Problem, ok bo
 		if !ok {
 			continue
 		}
-		list = append(list, api.Problem{Object: group, Severity: api.Error, Reason: fmt.Sprintf(
+		list = append(list, api.Problem{Object: group, Severity: api.Error, Code: "registration-refused", Reason: fmt.Sprintf(
 			"proxy %s asks to be registered as WorkloadEntry %s/%s of the group, and is not: %s. Its configuration is served all the same",
 			proxy.NameOf(p.ID), k.Namespace, k.Name, a.refusal)})
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/identity"
 	"github.com/pilotmesh/pilot/internal/kube"
 	"github.com/pilotmesh/pilot/internal/meshtest"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/view/registration"
 
@@ -95,7 +95,7 @@ func (w *world) section(name, text string) (got string, printed bool) {
 	case "health":
 		id, message, _ := strings.Cut(strings.TrimSpace(text), " ")
 		w.Commit(func(tx *store.Txn) {
-			w.Tables.Registrations.Health.Set(tx, id, state.Health{State: state.Unhealthy, Message: message})
+			w.Tables.Health.Set(tx, id, connected.Health{State: connected.Unhealthy, Message: message})
 		})
 	case "pods":
 		pods := map[api.Key]kube.Value{}
@@ -134,7 +134,7 @@ func (w *world) String() string {
 			}
 			fmt.Fprintf(&b, "; health %d\n", r.Health)
 		}
-		if f.Health.State != state.HealthUnknown {
+		if f.Health.State != connected.HealthUnknown {
 			fmt.Fprintf(&b, "  reports health %d %s\n", f.Health.State, f.Health.Message)
 		}
 		if e := f.Entry; e != nil {

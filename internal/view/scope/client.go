@@ -110,7 +110,7 @@ func (q *Queries) localityAttributesOf(r *query.Reader, _ service.All) (locality
 		return localityAttributes{}, true
 	}
 	keys := q.tables.SiteLabels.Group(r, struct{}{})
-	for _, near := range []mesh.Nearness{mesh.Close, mesh.SameZone, mesh.SameNode, mesh.OnlyNode} {
+	for _, near := range []mesh.Nearness{mesh.SameZone, mesh.SameNode, mesh.OnlyNode} {
 		if q.tables.Hosts.PreferNear.Group(r, near).Len() > 0 {
 			labels = append(labels, mesh.NearLabels(near)...)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
@@ -395,21 +396,21 @@ func (q *Queries) hasBareAlias(r *query.Reader, v service.HostView, s Set) bool 
 }
 
 // Outbound is what proxies of a set do with traffic to undeclared destinations.
-func (q *Queries) Outbound(r *query.Reader, s Set) state.Outbound {
+func (q *Queries) Outbound(r *query.Reader, s Set) settings.Outbound {
 	if !s.Overlay() {
 		if row, ok := q.tables.Sidecars.Get(r, s.Sidecar); ok && row.HasOutbound {
 			if q.hasOutboundService(r, s, row.Outbound) {
 				return row.Outbound
 			}
-			return state.Outbound{Mode: state.RegistryOnly} // traffic that must use one service must not bypass it
+			return settings.Outbound{Mode: settings.RegistryOnly} // traffic that must use one service must not bypass it
 		}
 	}
-	return state.Outbound{Mode: q.tables.OutboundMode(r)}
+	return settings.Outbound{Mode: q.tables.OutboundMode(r)}
 }
 
 // hasOutboundService reports whether the service, port and subset exist that traffic to undeclared destinations is sent
 // to. It is true if no service is named.
-func (q *Queries) hasOutboundService(r *query.Reader, s Set, o state.Outbound) bool {
+func (q *Queries) hasOutboundService(r *query.Reader, s Set, o settings.Outbound) bool {
 	if o.Host == "" {
 		return true
 	}

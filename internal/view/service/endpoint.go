@@ -119,23 +119,25 @@ func rarest[K omap.Key[K]](labels mesh.Labels, group func(mesh.Label) omap.Map[K
 	return least
 }
 
-// plainPorts marks endpoints that take no mesh TLS at their port, because a policy of their namespace says so. It remembers what
-// was said about the labels of the last endpoint: most endpoints have those of their neighbour.
+// plainPorts marks endpoints that take no mesh TLS at their port, because a policy of their namespace says so. namespace is the namespace of
+// the service. It remembers what was said about the labels of the last endpoint: most endpoints have the labels of their neighbour.
 type plainPorts struct {
 	peers     *peer.Queries
 	r         *query.Reader
 	namespace string
-	labels    mesh.Labels
-	plain     peer.Plain
-	known     bool
+	// of is the namespace of the last endpoint, and labels are its labels.
+	of     string
+	labels mesh.Labels
+	plain  peer.Plain
+	known  bool
 }
 
 func (p *plainPorts) mark(e mesh.PortEndpoint) mesh.PortEndpoint {
 	if !e.MeshTLS {
 		return e
 	}
-	if !p.known || e.Labels != p.labels {
-		p.labels, p.plain, p.known = e.Labels, p.peers.PlainTo(p.r, p.namespace, e.Labels), true
+	if of, _ := mesh.AccountIn(p.namespace, e.ServiceAccount); !p.known || of != p.of || e.Labels != p.labels {
+		p.of, p.labels, p.plain, p.known = of, e.Labels, p.peers.PlainTo(p.r, of, e.Labels), true
 	}
 	e.Plain = p.plain.At(e.Port)
 	return e

@@ -142,7 +142,7 @@ func (q *Queries) footprint(r *query.Reader, s *Service, places func(namespace s
 	f := Footprint{
 		Host: s.Host, Created: s.Created, OverruledNamespaces: s.OverruledNamespaces, ForGateways: s.DiffersForGateways(), ForIPv6: s.ResolvesNames(),
 	}
-	own := serviceAddresses{headless: q.headless(r, s)}
+	own := serviceAddresses{headless: q.headless(r, s), cluster: s.Headless}
 	own.singles, own.blocks = splitAddresses(s.Host, s.allAddresses())
 	for _, p := range s.Ports {
 		if p.Protocol == mesh.UDP {
@@ -172,8 +172,8 @@ func (q *Queries) footprint(r *query.Reader, s *Service, places func(namespace s
 type serviceAddresses struct {
 	// singles are its own addresses; endpoints are those of its endpoints, if it is headless.
 	singles, endpoints []string
-	// blocks says that it also has address blocks.
-	blocks, headless bool
+	// blocks says that it also has address blocks, and cluster that it is a headless Service of a Kubernetes cluster.
+	blocks, headless, cluster bool
 }
 
 // addExposedAddress adds a port at the address of a Sidecar listener.
@@ -217,14 +217,15 @@ func (f *Footprint) addRoutes(p mesh.Port, at Exposure) {
 // addConnections adds the addresses of a port that is not declared as HTTP: TCP, TLS, or a port with protocol detection.
 func (f *Footprint) addConnections(p mesh.Port, at Exposure, own serviceAddresses) {
 	list, protocol := own.singles, at.protocolOf(p)
-	if own.headless && !protocol.IsTLS() {
+	byEndpoint := own.headless && (own.cluster || !protocol.IsTLS())
+	if byEndpoint {
 		list = own.endpoints
 	}
 	for _, ip := range list {
 		f.Connections = append(f.Connections, at.listenAddress(ip, p))
 	}
 	// A block of addresses is matched at the wildcard address.
-	anywhere := !at.NoWildcard && (own.blocks || len(own.singles) == 0 && (!own.headless || protocol.IsTLS()))
+	anywhere := !at.NoWildcard && (own.blocks || len(own.singles) == 0 && !byEndpoint)
 	if anywhere {
 		f.Connections = append(f.Connections, at.listenAddress("", p))
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
 )
@@ -46,7 +47,8 @@ func (q *Queries) SubjectAltNames(r *query.Reader, s *Service) []string {
 	names := slices.Clone(s.SubjectAltNames)
 	q.eachAccount(r, s, func(account string) {
 		if account != meshTLSAccount {
-			names = append(names, spiffeScheme+q.tables.TrustDomains(r)[0]+"/ns/"+s.Namespace+"/sa/"+account)
+			namespace, name := mesh.AccountIn(s.Namespace, account)
+			names = append(names, spiffeScheme+q.tables.TrustDomains(r)[0]+"/ns/"+namespace+"/sa/"+name)
 		}
 	})
 	domains := q.tables.TrustDomains(r)

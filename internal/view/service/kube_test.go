@@ -86,10 +86,58 @@ func workloadCases() []workloadCase {
 	}
 }
 
+// namingCases have slices that refer to a pod at an address that it does not have, and ports that a pod cannot serve.
+func namingCases() []workloadCase {
+	pod := &kube.Pod{Address: "10.10.0.1", Labels: appA}
+	naming := func(pod string, controlled bool) *kube.Slice {
+		return &kube.Slice{
+			Service: "manual", Controlled: controlled,
+			Endpoints: []kube.SliceEndpoint{{Address: "192.0.2.1", Pod: pod}}, Ports: intern.Of(kube.SlicePort{Number: 7000}),
+		}
+	}
+	withoutSelector := &kube.Service{Ports: []kube.ServicePort{{Number: 70, Protocol: mesh.TCP}}}
+	a1 := service.Workload{Cluster: "west", Namespace: "shop", Name: "a-1", Addresses: intern.Of("10.10.0.1"), Labels: appA}
+	return []workloadCase{
+		{"a slice that refers to it at another address", a1, values{
+			in("west", kube.KindPod, "a-1"): pod, in("west", kube.KindService, "manual"): withoutSelector,
+			in("west", kube.KindEndpointSlice, "m"): naming("a-1", false),
+		}, "pod: manual on 7000"},
+		{"the same, with the label of the controller", a1, values{
+			in("west", kube.KindPod, "a-1"): pod, in("west", kube.KindService, "manual"): withoutSelector,
+			in("west", kube.KindEndpointSlice, "m"): naming("a-1", true),
+		}, "pod: manual on 7000"},
+		{"the same, before the address of the pod is known", a1, values{
+			in("west", kube.KindPod, "a-1"): &kube.Pod{Labels: appA}, in("west", kube.KindService, "manual"): withoutSelector,
+			in("west", kube.KindEndpointSlice, "m"): naming("a-1", true),
+		}, "pod: manual on 7000"},
+		{"one that refers to another pod", a1, values{
+			in("west", kube.KindPod, "a-1"): pod, in("west", kube.KindService, "manual"): withoutSelector,
+			in("west", kube.KindPod, "a-2"):         &kube.Pod{Address: "10.10.0.2"},
+			in("west", kube.KindEndpointSlice, "m"): naming("a-2", true),
+		}, "pod:"},
+		{"one that refers to a pod of this name in another namespace", a1, values{
+			in("west", kube.KindPod, "a-1"): pod, in("west", kube.KindService, "manual"): withoutSelector,
+			in("west", kube.KindEndpointSlice, "m"): naming("other/a-1", false),
+		}, "pod:"},
+		{"a hand-made slice of a service that selects others", a1, values{
+			in("west", kube.KindPod, "a-1"):         pod,
+			in("west", kube.KindService, "manual"):  &kube.Service{Selector: mesh.LabelsOf(map[string]string{"app": "b"}), Ports: withoutSelector.Ports},
+			in("west", kube.KindEndpointSlice, "m"): naming("a-1", false),
+		}, "pod: manual on 7000"},
+		{"not the ports of the proxy", a1, values{
+			in("west", kube.KindPod, "a-1"): pod, in("west", kube.KindService, "x"): &kube.Service{Selector: appA, Ports: []kube.ServicePort{
+				{Number: 1, Target: 15000}, {Number: 2, Target: 15001}, {Number: 3, Target: 15004}, {Number: 4, Target: 15006}, {Number: 5, Target: 15008},
+				{Number: 6, Target: 15020}, {Number: 7, Target: 15021}, {Number: 8, Target: 15053}, {Number: 9, Target: 15090},
+				{Number: 15001, Target: 8080}, {Number: 10, Target: 15022}, {Number: 11, Target: 15443},
+			}},
+		}, "pod: x on 8080 x on 15022 x on 15443"},
+	}
+}
+
 // TestWorkloadOfPod checks which services a pod serves. Each Service here has its port number as the port of the pod, unless the
 // pod names the port.
 func TestWorkloadOfPod(t *testing.T) {
-	for _, c := range workloadCases() {
+	for _, c := range append(workloadCases(), namingCases()...) {
 		t.Run(c.name, func(t *testing.T) {
 			w := meshtest.New(t)
 			w.Observe(c.values)
@@ -157,6 +205,63 @@ func TestEndpointsOfPods(t *testing.T) {
 	}
 }
 
+// TestPodsOfOtherNamespaces checks that an endpoint that refers to a pod of another namespace has the identity of that pod, and waits for
+// it.
+func TestPodsOfOtherNamespaces(t *testing.T) {
+	const host = "a.shop.svc.cluster.local"
+	w := meshtest.New(t)
+	pod := func(account string) *kube.Pod { return &kube.Pod{Address: "10.10.0.1", ServiceAccount: account} }
+	identities := func() string {
+		r := w.Graph.Naive()
+		s, _ := w.Queries.Services.Service.Get(r, service.HostView{Host: host})
+		return strings.Join(w.Queries.Services.SubjectAltNames(r, s), " ")
+	}
+	w.Observe(values{
+		in("west", kube.KindService, "a"):       &kube.Service{Ports: []kube.ServicePort{{Number: 80, Protocol: mesh.TCP}}},
+		in("west", kube.KindPod, "p"):           pod("here"),
+		in("west", kube.KindEndpointSlice, "s"): &kube.Slice{Service: "a", Endpoints: []kube.SliceEndpoint{{Address: "10.10.0.1", Pod: "other/p"}}},
+	})
+	if got, at := identities(), endpoints(w, host); got != "" || at != "" {
+		t.Errorf("before the pod is known: %q at %q", got, at)
+	}
+	w.Observe(values{{Kind: kube.KindPod, Namespace: "other", Name: "p", Cluster: "west"}: pod("there")})
+	if got, want := identities(), "spiffe://cluster.local/ns/other/sa/there"; got != want || endpoints(w, host) != "10.10.0.1" {
+		t.Errorf("got %q at %q, want %q", got, endpoints(w, host), want)
+	}
+}
+
+// TestLocalityOfPods checks that the label of a pod goes before the labels of its node, whatever parts it has.
+func TestLocalityOfPods(t *testing.T) {
+	for _, c := range []struct {
+		labels map[string]string
+		want   mesh.Locality
+	}{
+		{nil, mesh.Locality{Region: "r1", Zone: "z1", SubZone: "s1"}},
+		{map[string]string{"istio-locality": "r2"}, mesh.Locality{Region: "r2"}},
+		{map[string]string{"istio-locality": "r2.z2"}, mesh.Locality{Region: "r2", Zone: "z2"}},
+		{map[string]string{"topology.istio.io/locality": "r2.z2.s2"}, mesh.Locality{Region: "r2", Zone: "z2", SubZone: "s2"}},
+		{map[string]string{"topology.istio.io/locality": "r2/z.2"}, mesh.Locality{Region: "r2", Zone: "z.2"}},
+		{map[string]string{"topology.istio.io/locality": "r2", "istio-locality": "r3.z3"}, mesh.Locality{Region: "r2"}},
+	} {
+		w := meshtest.New(t)
+		w.Observe(values{
+			in("west", kube.KindService, "a"):                 selecting(kube.ServicePort{Number: 80}),
+			in("west", kube.KindPod, "p"):                     &kube.Pod{Address: "10.10.0.1", Node: "n", Labels: mesh.LabelsOf(c.labels)},
+			{Kind: kube.KindNode, Name: "n", Cluster: "west"}: &kube.Node{Locality: mesh.Locality{Region: "r1", Zone: "z1", SubZone: "s1"}},
+			in("west", kube.KindEndpointSlice, "s"):           &kube.Slice{Service: "a", Endpoints: []kube.SliceEndpoint{{Address: "10.10.0.1", Pod: "p"}}},
+		})
+		r := w.Graph.Naive()
+		s, _ := w.Queries.Services.Service.Get(r, service.HostView{Host: "a.shop.svc.cluster.local"})
+		if list := w.Queries.Services.Endpoints(r, s, 80); len(list) != 1 || list[0].Locality != c.want {
+			t.Errorf("%v: %+v, want %v", c.labels, list, c.want)
+		}
+		d, _ := w.Queries.Services.Workload.Get(r, service.Workload{Cluster: "west", Namespace: "shop", Name: "p"})
+		if d.Place.Locality != c.want {
+			t.Errorf("%v: the workload is in %v, want %v", c.labels, d.Place.Locality, c.want)
+		}
+	}
+}
+
 // TestPodsOfServiceEntry checks which pods a ServiceEntry selects: those that are ready, with an address and all labels of the
 // selector.
 func TestPodsOfServiceEntry(t *testing.T) {
@@ -218,6 +323,20 @@ func TestCircleOfAliases(t *testing.T) {
 	got := w.Queries.Services.Aliases(w.Graph.Naive(), service.HostView{Host: "b.shop.svc.cluster.local"})
 	if want := []service.Alias{{Host: "c.shop.svc.cluster.local", Namespace: "shop"}}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// TestShortExternalNames checks that an external name with few dots is a name outside, and no short name of a Service.
+func TestShortExternalNames(t *testing.T) {
+	for _, name := range []string{"a", "a.shop", "a.shop.svc", "a.shop.svc.cluster"} {
+		w := meshtest.New(t)
+		w.Observe(values{in("west", kube.KindService, "a"): &kube.Service{}, in("west", kube.KindService, "b"): &kube.Service{Type: kube.ExternalName, ExternalName: name}})
+		for _, viewer := range []string{"", "shop"} {
+			view := service.HostView{Host: "a.shop.svc.cluster.local", Viewer: viewer}
+			if got := w.Queries.Services.Aliases(w.Graph.Naive(), view); len(got) > 0 {
+				t.Errorf("%q makes another name: %v", name, got)
+			}
+		}
 	}
 }
 

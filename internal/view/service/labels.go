@@ -1,8 +1,11 @@
 package service
 
 import (
+	"cmp"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/mesh"
@@ -210,4 +213,72 @@ func (q *Queries) IsSelected(r *query.Reader, k api.Key, labels mesh.Labels) boo
 		}
 	}
 	return false
+}
+
+// someInline returns labels of the inline endpoints of an object, for messages. Of a crowded object it returns none.
+func (q *Queries) someInline(r *query.Reader, k api.Key) (all []mesh.Label) {
+	sets, _ := q.inlineLabels.Get(r, k)
+	for _, set := range sets {
+		for _, l := range set {
+			if l != state.AnyLabel() && !slices.Contains(all, l) {
+				all = append(all, l)
+			}
+		}
+	}
+	return all
+}
+
+// SomeLabels returns labels of endpoints of a service, for messages: those of inline endpoints, and of the first WorkloadEntries and pods
+// that it selects.
+func (q *Queries) SomeLabels(r *query.Reader, s *Service) (all []mesh.Label) {
+	for _, declaration := range s.Declarations {
+		all = append(all, q.someInline(r, declaration.Object)...)
+		who, ok := q.tables.Identities.Get(r, declaration.Object)
+		if !ok {
+			continue
+		}
+		read := besides[[]mesh.Label]{
+			slices:    func(k api.Key) []mesh.Label { return firstLabels(q.sliceEndpoints.Get(r, k)) },
+			workloads: func(s Selection) []mesh.Label { return firstLabels(q.SelectedEndpoints.Get(r, s)) },
+			pods:      func(s Selection) []mesh.Label { return firstLabels(q.selectedPods.Get(r, s)) },
+		}
+		for labels := range read.of(declaration, who.Selector) {
+			all = append(all, labels...)
+		}
+	}
+	return all
+}
+
+// firstLabels returns the labels of the first few endpoints.
+func firstLabels(endpoints omap.Map[omap.Name, SelectedEndpoint]) (all []mesh.Label) {
+	const few = 16
+	checked := 0
+	for _, e := range endpoints.All() {
+		if checked++; checked > few {
+			break
+		}
+		for l := range e.Labels.All() {
+			if !slices.Contains(all, l) {
+				all = append(all, l)
+			}
+		}
+	}
+	return all
+}
+
+// ListPorts lists ports by number, with their names: 80 (http), 443.
+func ListPorts(ports []mesh.Port) string {
+	sorted := slices.SortedStableFunc(slices.Values(ports), func(a, b mesh.Port) int { return cmp.Compare(a.Number, b.Number) })
+	var texts []string
+	for i, p := range sorted {
+		if i > 0 && sorted[i-1].Number == p.Number {
+			continue
+		}
+		text := strconv.FormatUint(uint64(p.Number), 10)
+		if p.Name != "" {
+			text += " (" + p.Name + ")"
+		}
+		texts = append(texts, text)
+	}
+	return strings.Join(texts, ", ")
 }

@@ -3,6 +3,7 @@ package service
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/intern"
@@ -31,6 +32,7 @@ func (q *Queries) definePods(g *query.Graph) {
 		}
 		return endpointsKey{service, at}
 	})
+	q.defineManual(g)
 	elem := query.Define(g, "selectedPod", equalSelected, func(r *query.Reader, k api.Key) ([]SelectedEndpoint, bool) {
 		pod, ok := q.tables.Kube.Pods.Get(r, k)
 		if unready, _ := q.tables.Kube.UnreadyPods.Get(r, k); !ok || unready || pod.Address == "" {
@@ -89,6 +91,9 @@ func (q *Queries) endpointsOfSlice(r *query.Reader, k api.Key) ([]SelectedEndpoi
 		out.Network = q.tables.NetworkOf(r, out.Labels, k.Cluster, e.Address)
 		if at, pod := q.podOf(r, k, e); pod != nil {
 			out = q.podEndpoint(r, at, pod, e.Address)
+			if at.Namespace != k.Namespace && pod.ServiceAccount != "" {
+				out.ServiceAccount = at.Namespace + "/" + pod.ServiceAccount
+			}
 		} else if e.Pod != "" {
 			continue
 		}
@@ -99,9 +104,56 @@ func (q *Queries) endpointsOfSlice(r *query.Reader, k api.Key) ([]SelectedEndpoi
 		case kube.Draining, kube.Ending:
 			out.Health = mesh.Unusable
 		}
-		list = append(list, newSelectedEndpoint(k.Name+"/"+e.Address, out))
+		list = append(list, newSelectedEndpoint(q.endpointName(r, k, e), out))
 	}
 	return list, true
+}
+
+// endpointName names an endpoint of a slice: the name of the slice and the address. Behind them is the pod that the endpoint refers to, if
+// it is no pod with this address.
+func (q *Queries) endpointName(r *query.Reader, slice api.Key, e kube.SliceEndpoint) string {
+	name := slice.Name + "/" + e.Address
+	if _, pod := q.podOf(r, slice, e); e.Pod == "" || pod.Has(e.Address) {
+		return name
+	}
+	return name + "/" + e.Pod
+}
+
+// defineManual groups the endpoints of a Service by their addresses, and by the names of pods without these addresses that they refer to.
+func (q *Queries) defineManual(g *query.Graph) {
+	q.slicesWith = query.GroupBy(g, "slicesWith", q.sliceEndpoints, func(e SelectedEndpoint, add func(omap.Name, omap.Name)) {
+		parts := strings.SplitN(e.name, "/", 3)
+		for _, key := range parts[1:] {
+			add(omap.Name(key), omap.Name(parts[0]))
+		}
+	})
+}
+
+// slicesOfPod returns the slices on which the ports of a pod depend: slices of Services without a selector, and hand-made slices of other
+// Services.
+func (q *Queries) slicesOfPod(r *query.Reader, k api.Key, pod *kube.Pod) omap.Map[api.Key, omap.Unit] {
+	all := q.tables.Kube.SlicesNaming.Group(r, k)
+	add := func(slice api.Key) { all = all.With(omap.Put(slice, omap.Unit{})) }
+	names := []string{k.Name}
+	if pod.Address != "" {
+		names = append(append(names, pod.MoreAddresses.Items()...), pod.Address)
+	}
+	for _, address := range names[1:] {
+		for slice := range q.tables.Kube.SlicesAt.Group(r, state.AddressIn{Namespace: k.Namespace, Address: address}).All() {
+			add(slice)
+		}
+	}
+	for service := range q.tables.Kube.Unselecting.Group(r, k.Namespace).All() {
+		if service.Cluster != k.Cluster {
+			continue
+		}
+		for _, name := range names {
+			for slice := range q.slicesWith.Group(r, service, omap.Name(name)).All() {
+				add(api.Key{Kind: kube.KindEndpointSlice, Namespace: k.Namespace, Name: string(slice), Cluster: k.Cluster})
+			}
+		}
+	}
+	return all
 }
 
 // slicePorts returns the ports of the endpoints of a slice, by the name of the port of the service. only is false if the slice
@@ -120,7 +172,8 @@ func slicePorts(slice *kube.Slice) (ports map[string]uint32, only bool) {
 // podOf is the pod of an endpoint of a slice; nil if there is none.
 func (q *Queries) podOf(r *query.Reader, slice api.Key, e kube.SliceEndpoint) (api.Key, *kube.Pod) {
 	if e.Pod != "" {
-		k := api.Key{Kind: kube.KindPod, Namespace: slice.Namespace, Name: e.Pod, Cluster: slice.Cluster}
+		k := api.Key{Kind: kube.KindPod, Cluster: slice.Cluster}
+		k.Namespace, k.Name = e.PodName(slice.Namespace)
 		pod, _ := q.tables.Kube.Pods.Get(r, k)
 		return k, pod
 	}
@@ -142,8 +195,7 @@ func (q *Queries) podEndpoint(r *query.Reader, k api.Key, pod *kube.Pod, address
 
 // podPlace is where a pod runs. A label of the pod tells the locality, or else its node.
 func (q *Queries) podPlace(r *query.Reader, k api.Key, pod *kube.Pod, address string) mesh.Place {
-	locality, _ := mesh.LabelValue(pod.Labels, mesh.LocalityLabel)
-	at := mesh.Place{Locality: mesh.LabelLocality(locality), Cluster: k.Cluster, Node: pod.Node}
+	at := mesh.Place{Locality: mesh.LabelledLocality(pod.Labels), Cluster: k.Cluster, Node: pod.Node}
 	at.Network = q.tables.NetworkOf(r, pod.Labels, k.Cluster, address)
 	if at.Locality != (mesh.Locality{}) || pod.Node == "" {
 		return at
@@ -183,8 +235,8 @@ func includes(set, labels mesh.Labels) bool {
 	return true
 }
 
-// podInstances appends the services that a pod belongs to: those that select it, and those without a selector that have an
-// endpoint at one of its addresses.
+// podInstances appends the services that a pod belongs to: services that select it, and services of slices with an endpoint that refers to
+// it or is at one of its addresses.
 func (q *Queries) podInstances(r *query.Reader, k api.Key, pod *kube.Pod, hits []instance) []instance {
 	ep := q.podEndpoint(r, k, pod, pod.Address)
 	for object := range q.selecting(r, k.Namespace, pod.Labels) {
@@ -197,12 +249,14 @@ func (q *Queries) podInstances(r *query.Reader, k api.Key, pod *kube.Pod, hits [
 			hits = append(hits, hit)
 		}
 	}
-	if pod.Address == "" {
-		return hits
-	}
-	hits = q.sliceInstances(r, k, pod.Address, ep, hits)
-	for address := range pod.MoreAddresses.All() {
-		hits = q.sliceInstances(r, k, address, ep, hits)
+	for at := range q.slicesOfPod(r, k, pod).All() {
+		slice, ok := q.tables.Kube.Slices.Get(r, at)
+		if !ok || at.Cluster != k.Cluster || len(hits) == maxInstances {
+			continue
+		}
+		in := ep
+		in.Ports, in.OnlyPorts = slicePorts(slice)
+		hits = append(hits, q.newInstance(r, api.Key{Kind: kube.KindService, Namespace: at.Namespace, Name: slice.Service, Cluster: at.Cluster}, in))
 	}
 	return hits
 }
@@ -216,7 +270,7 @@ func (q *Queries) ownAddresses(r *query.Reader, pod *kube.Pod, of []instance) in
 			continue
 		}
 		for _, p := range s.Ports {
-			if p.Protocol == mesh.UDP || p.Protocol.IsHTTP() || p.Protocol.IsTLS() {
+			if p.Protocol == mesh.UDP || p.Protocol.IsHTTP() {
 				continue
 			}
 			for _, text := range append(pod.MoreAddresses.Items(), pod.Address) {
@@ -240,20 +294,6 @@ func (q *Queries) labelInstances(r *query.Reader, w Workload) (hits []instance) 
 		if object.Cluster == w.Cluster {
 			hits = append(hits, q.newInstance(r, object, mesh.Endpoint{}))
 		}
-	}
-	return hits
-}
-
-// sliceInstances appends the Services of slices with an endpoint at an address of a pod.
-func (q *Queries) sliceInstances(r *query.Reader, k api.Key, address string, ep mesh.Endpoint, hits []instance) []instance {
-	for at := range q.tables.Kube.SlicesAt.Group(r, state.AddressIn{Namespace: k.Namespace, Address: address}).All() {
-		slice, ok := q.tables.Kube.Slices.Get(r, at)
-		if !ok || at.Cluster != k.Cluster || len(hits) == maxInstances {
-			continue
-		}
-		in := ep
-		in.Ports, in.OnlyPorts = slicePorts(slice)
-		hits = append(hits, q.newInstance(r, api.Key{Kind: kube.KindService, Namespace: at.Namespace, Name: slice.Service, Cluster: at.Cluster}, in))
 	}
 	return hits
 }

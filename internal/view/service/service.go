@@ -166,6 +166,8 @@ type Queries struct {
 	// TLS.
 	identities, podIdentities query.Groups[Selection, omap.Name, omap.Name]
 	sliceIdentities           query.Groups[api.Key, omap.Name, omap.Name]
+	// slicesWith maps an address, or the name of a pod, to the slices of a Service with such an endpoint.
+	slicesWith query.Groups[api.Key, omap.Name, omap.Name]
 	// selectedLabels groups the selected endpoints by label.
 	selectedLabels, podLabels query.Groups[Selection, mesh.Label, omap.Name]
 	sliceLabels               query.Groups[api.Key, mesh.Label, omap.Name]

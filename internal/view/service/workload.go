@@ -149,7 +149,7 @@ func (q *Queries) newInstance(r *query.Reader, object api.Key, ep mesh.Endpoint)
 	return h
 }
 
-// addPorts adds the ports of a service that no older service has.
+// addPorts adds the ports of a service that no older service has. Ports of the proxy itself are left out.
 func (q *Queries) addPorts(r *query.Reader, h instance, ports map[uint32]proxy.InboundPort) {
 	spec, ok := q.tables.Services.Get(r, h.object)
 	if !ok {
@@ -161,7 +161,7 @@ func (q *Queries) addPorts(r *query.Reader, h instance, ports map[uint32]proxy.I
 	}
 	for _, p := range spec.Ports {
 		number := h.port(p)
-		if _, taken := ports[number]; taken || number == 0 || p.Protocol == mesh.UDP {
+		if _, taken := ports[number]; taken || number == 0 || mesh.OwnPort(number) || p.Protocol == mesh.UDP {
 			continue
 		}
 		ports[number] = proxy.InboundPort{

@@ -14,6 +14,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/view/allocation"
 	"github.com/pilotmesh/pilot/internal/view/gateway"
 	"github.com/pilotmesh/pilot/internal/view/problem"
@@ -56,7 +57,7 @@ type Queries struct {
 	Registrations query.Layers[registration.All, omap.Name, registration.Facts]
 
 	// Answers are what connected proxies get for the names that they request of types without a class state.
-	Answers query.Query[state.WantKey, Answer]
+	Answers query.Query[connected.WantKey, Answer]
 
 	// Services, Rules and Scope are the views that translation depends on.
 	Services *service.Queries

@@ -79,6 +79,10 @@ func kubeChanges() []change {
 	unready.NotReady = true
 	moved.Node = "n2"
 	slice := inShop(kube.KindEndpointSlice, "a-x1")
+	tls := shopService(kube.Headless)
+	tls.Ports = append(tls.Ports, kube.ServicePort{Name: "https", Number: 443, Protocol: mesh.HTTPS, Target: 8443})
+	tlsSlice := shopSlice(kube.SliceEndpoint{Address: "10.10.0.1", Pod: "a-1"}, kube.SliceEndpoint{Address: "10.10.0.2", Pod: "a-2", Health: kube.NotReady})
+	tlsSlice.Ports = intern.Of(append(tlsSlice.Ports.Items(), kube.SlicePort{Name: "https", Number: 8443})...)
 	return []change{
 		step("a service", shop()),
 		step("the same again", shop()),
@@ -95,6 +99,7 @@ func kubeChanges() []change {
 			inShop(kube.KindService, "c"): &kube.Service{Type: kube.ExternalName, ExternalName: "b.shop.svc.cluster.local"},
 		}),
 		step("the service becomes headless", values{inShop(kube.KindService, "a"): shopService(kube.Headless)}),
+		step("it has a port for TLS", values{inShop(kube.KindService, "a"): tls, slice: tlsSlice}),
 		step("the service goes", values{inShop(kube.KindService, "a"): nil}),
 	}
 }

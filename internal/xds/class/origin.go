@@ -3,10 +3,14 @@ package class
 import (
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/rejection"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -58,6 +62,39 @@ func (q *Queries) Origin(g *query.Graph, c proxy.Class, t resource.Type, name, p
 		return nil
 	}
 	return Objects(g, id)
+}
+
+// Finding finds out what rejected content of a class is made of, and which object has what Envoy's error text is about. Only the owner of
+// the graph may call it, between commits.
+func (q *Queries) Finding(g *query.Graph, c proxy.Class, what connected.RejectedContent, reason string) rejection.Finding {
+	var objects []*api.Object
+	keys := q.Origin(g, c, resource.Type(what.Type), what.Name, what.Piece)
+	for _, k := range keys {
+		if o, ok := q.tables.Objects.Peek(k); ok {
+			objects = append(objects, o)
+		}
+	}
+	f := rejection.Find(reason, q.content(g.Glance(), c, what), objects)
+	f.Objects = keys
+	return f
+}
+
+// content decodes rejected content; nil if the class has other content now.
+func (q *Queries) content(r *query.Reader, c proxy.Class, what connected.RejectedContent) proto.Message {
+	s, ok := q.State.Get(r, c)
+	if !ok || contentOf(s, what.Rejectable) != what.Content {
+		return nil
+	}
+	now, _ := s.Get(resource.Type(what.Type), what.Name)
+	m := now.Proto
+	if p, ok := now.Pieces().Get(omap.Name(what.Piece)); what.Piece != "" && ok {
+		m = p.Proto
+	}
+	decoded, err := m()
+	if err != nil {
+		return nil
+	}
+	return decoded
 }
 
 // Objects lists the objects that a cell was made of, sorted. Only the owner of the graph may call it, between commits.

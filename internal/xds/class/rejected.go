@@ -11,7 +11,9 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/rejection"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/view/registration"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 	"github.com/pilotmesh/pilot/internal/xds/route"
@@ -26,7 +28,7 @@ type rejected struct {
 	resources query.Layers[classType, omap.Name, *resource.Resource]
 	pieces    query.Layers[classRoute, omap.Name, *resource.Piece]
 	shown     query.Query[classPart, omap.Hash]
-	by        query.Groups[All, state.Rejectable, rejecter]
+	by        query.Groups[All, connected.Rejectable, rejecter]
 	problems  query.Collection[All, api.Problem]
 }
 
@@ -45,14 +47,14 @@ type classRoute struct {
 // classPart names a part of what a class is to have: a resource, or a piece of one.
 type classPart struct {
 	class proxy.Class
-	state.Rejectable
+	connected.Rejectable
 }
 
 // rejectingConnection is a connection with everything that it rejected.
 type rejectingConnection struct {
 	connection string
 	class      omap.Hash
-	all        omap.Map[state.RejectedContent, omap.Unit]
+	all        omap.Map[connected.RejectedContent, omap.Unit]
 }
 
 // OutputName implements query.Output.
@@ -104,15 +106,15 @@ func (q *Queries) defineRejected(g *query.Graph) {
 			c, ok := q.Class.Get(r, connection)
 			return []rejectingConnection{{connection, c.Hash(), q.tables.RejectionsOf.Group(r, connection)}}, ok
 		}), func(_ All, connection omap.Name) string { return string(connection) })
-	x.by = query.GroupBy(g, "rejectedBy", connections, func(j rejectingConnection, add func(state.Rejectable, rejecter)) {
+	x.by = query.GroupBy(g, "rejectedBy", connections, func(j rejectingConnection, add func(connected.Rejectable, rejecter)) {
 		for k := range j.all.All() {
 			add(k.Rejectable, rejecter{j.class, k.Content, j.connection})
 		}
 	})
 	x.problems = query.Each(g, "rejections",
-		func(r *query.Reader, all All) omap.Map[state.Rejectable, omap.Unit] { return x.by.Keys(r, all) },
+		func(r *query.Reader, all All) omap.Map[connected.Rejectable, omap.Unit] { return x.by.Keys(r, all) },
 		query.Define(g, "rejected", slices.Equal[[]api.Problem], q.rejection),
-		func(_ All, k state.Rejectable) state.Rejectable { return k })
+		func(_ All, k connected.Rejectable) connected.Rejectable { return k })
 }
 
 // shownPart is the content of a part of what a class is to have. It is zero if there is no such part.
@@ -133,14 +135,14 @@ func (q *Queries) shownPart(r *query.Reader, k classPart) (omap.Hash, bool) {
 
 // rejection returns the problems about one rejectable, as long as a proxy that rejected content of it would be sent that
 // content again.
-func (q *Queries) rejection(r *query.Reader, k state.Rejectable) ([]api.Problem, bool) {
+func (q *Queries) rejection(r *query.Reader, k connected.Rejectable) ([]api.Problem, bool) {
 	first, others, ok := q.activeRejecters(r, k)
 	if !ok {
 		return nil, false
 	}
-	what := state.RejectedContent{Rejectable: k, Content: first.content}
-	objects, known := q.tables.Origins.Get(r, what)
-	row, ok := q.tables.Rejections.Get(r, state.RejectionKey{Connection: first.connection, RejectedContent: what})
+	what := connected.RejectedContent{Rejectable: k, Content: first.content}
+	found, known := q.tables.Origins.Get(r, what)
+	row, ok := q.tables.Rejections.Get(r, connected.RejectionKey{Connection: first.connection, RejectedContent: what})
 	if !known || !ok {
 		return nil, false
 	}
@@ -152,24 +154,43 @@ func (q *Queries) rejection(r *query.Reader, k state.Rejectable) ([]api.Problem,
 	if k.Piece != "" {
 		field = fmt.Sprintf("virtual host %q of %s", route.VirtualHostOf(k.Piece), field)
 	}
+	cause := rejection.Cause(row.Reason, found.Violation)
+	if found.Object != (api.Key{}) {
+		return []api.Problem{{
+			Object: found.Object, Severity: api.Error, Code: "proxy-rejected", Field: found.Field,
+			Reason: fmt.Sprintf("Envoy rejects it: %s (%s rejected %s and %s)", cause, who, field, kept),
+		}}, true
+	}
+	objects := found.Objects
 	if len(objects) == 0 { // a listener that all HTTP services of a port share is made of none of them
 		return []api.Problem{{
-			Severity: api.Error, Field: field, Reason: fmt.Sprintf("%s rejected %s and %s: %s", who, field, kept, row.Reason),
+			Severity: api.Error, Code: "proxy-rejected", Field: field, Reason: fmt.Sprintf("Envoy rejects it: %s (%s rejected it and %s)", cause, who, kept),
 		}}, true
 	}
 	list := make([]api.Problem, 0, len(objects))
 	for _, o := range objects {
 		list = append(list, api.Problem{
-			Object: o, Severity: api.Error, Field: field,
-			Reason: fmt.Sprintf("%s rejected %s, which is made of this object, and %s: %s", who, field, kept, row.Reason),
+			Object: o, Severity: api.Error, Code: "proxy-rejected", Field: field,
+			Reason: fmt.Sprintf("Envoy rejects it: %s (%s rejected it, which is made of this object%s, and %s)", cause, who, besides(len(objects)-1), kept),
 		})
 	}
 	return list, true
 }
 
+// besides names the number of other objects.
+func besides(others int) string {
+	switch others {
+	case 0:
+		return ""
+	case 1:
+		return " and 1 other"
+	}
+	return fmt.Sprintf(" and %d others", others)
+}
+
 // activeRejecters returns the first proxy that rejected what its class is to have of a rejectable, and whether there are
 // others.
-func (q *Queries) activeRejecters(r *query.Reader, k state.Rejectable) (first rejecter, others, ok bool) {
+func (q *Queries) activeRejecters(r *query.Reader, k connected.Rejectable) (first rejecter, others, ok bool) {
 	var of, shown omap.Hash // the class of the last rejecter, and what it shows
 	classes := 0
 	for j := range q.rejected.by.Group(r, All{}, k).All() {
@@ -196,11 +217,11 @@ func (q *Queries) activeRejecters(r *query.Reader, k state.Rejectable) (first re
 // acknowledge or request in vain, and faults.
 func (q *Queries) defineProblems(g *query.Graph, found query.Query[All, []state.Problems]) {
 	faults := query.Each(g, faultsName,
-		func(r *query.Reader, _ All) omap.Map[state.FaultKey, omap.Unit] {
+		func(r *query.Reader, _ All) omap.Map[connected.FaultKey, omap.Unit] {
 			return q.tables.FaultKeys.Group(r, struct{}{})
 		},
 		query.Define(g, faultsName, slices.Equal[[]api.Problem], q.fault),
-		func(_ All, k state.FaultKey) state.FaultKey { return k })
+		func(_ All, k connected.FaultKey) connected.FaultKey { return k })
 	unacknowledged := q.defineUnacknowledged(g)
 	q.Problems = query.DefineLayers(g, "allProblems", func(r *query.Reader, all All) []state.Problems {
 		sets, _ := found.Get(r, all)
@@ -215,7 +236,7 @@ const faultsName = "faults"
 func TellsFaults(query string) bool { return query == faultsName }
 
 // fault returns the problems about a cell that failed, one per object that it had read.
-func (q *Queries) fault(r *query.Reader, k state.FaultKey) ([]api.Problem, bool) {
+func (q *Queries) fault(r *query.Reader, k connected.FaultKey) ([]api.Problem, bool) {
 	row, ok := q.tables.Faults.Get(r, k)
 	if !ok {
 		return nil, false
@@ -225,18 +246,18 @@ func (q *Queries) fault(r *query.Reader, k state.FaultKey) ([]api.Problem, bool)
 		kept = "the last good result stays in force"
 	}
 	if len(row.Objects) == 0 {
-		return []api.Problem{{Severity: api.Error, Field: k.Query + " " + k.Key,
+		return []api.Problem{{Severity: api.Error, Code: "internal-error", Field: k.Query + " " + k.Key,
 			Reason: fmt.Sprintf("internal error, %s; please report it: %s", kept, row.Reason)}}, true
 	}
 	list := make([]api.Problem, 0, len(row.Objects))
 	for _, o := range row.Objects {
-		list = append(list, api.Problem{Object: o, Severity: api.Error, Field: k.Query + " " + k.Key,
+		list = append(list, api.Problem{Object: o, Severity: api.Error, Code: "internal-error", Field: k.Query + " " + k.Key,
 			Reason: fmt.Sprintf("internal error in the translation of this object, %s; please report it: %s", kept, row.Reason)})
 	}
 	return list, true
 }
 
-func contentOf(s *resource.State, k state.Rejectable) omap.Hash {
+func contentOf(s *resource.State, k connected.Rejectable) omap.Hash {
 	now, ok := s.Get(resource.Type(k.Type), k.Name)
 	if !ok {
 		return omap.Hash{}
@@ -252,11 +273,14 @@ func contentOf(s *resource.State, k state.Rejectable) omap.Hash {
 
 // ActiveRejection is a rejection that still matters: the proxy would be sent the same content again.
 type ActiveRejection struct {
-	state.RejectedContent
-	state.Rejection
-	// Objects are those that the content is made of.
-	Objects []api.Key
+	connected.RejectedContent
+	connected.Rejection
+	// Finding has the objects that the content is made of, and the one among them that has what Envoy rejects.
+	rejection.Finding
 }
+
+// Cause is why Envoy rejected it, as one line.
+func (h ActiveRejection) Cause() string { return rejection.Cause(h.Reason, h.Violation) }
 
 // VirtualHost is the name of the rejected virtual host, if not the whole resource was rejected.
 func (h ActiveRejection) VirtualHost() string { return route.VirtualHostOf(h.Piece) }
@@ -270,10 +294,10 @@ func (q *Queries) ActiveRejections(r *query.Reader, connection string) []ActiveR
 	}
 	var list []ActiveRejection
 	for k := range q.tables.RejectionsOf.Group(r, connection).All() {
-		row, ok := q.tables.Rejections.Get(r, state.RejectionKey{Connection: connection, RejectedContent: k})
+		row, ok := q.tables.Rejections.Get(r, connected.RejectionKey{Connection: connection, RejectedContent: k})
 		if ok && contentOf(s, k.Rejectable) == k.Content {
-			objects, _ := q.tables.Origins.Get(r, k)
-			list = append(list, ActiveRejection{k, row, objects})
+			found, _ := q.tables.Origins.Get(r, k)
+			list = append(list, ActiveRejection{k, row, found})
 		}
 	}
 	return list

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/api/code"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -76,10 +77,13 @@ func (t trouble) Size() int { return len(t.resource) + len(t.reason) }
 
 // problems are those about the resources with which a proxy has one kind of trouble.
 func (k askerTrouble) problems(with omap.Map[troubled, omap.Unit]) (list []api.Problem) {
-	typ := resource.Type(k.typ)
+	typ, code := resource.Type(k.typ), code.Code("resource-missing")
+	if k.rejected {
+		code = "proxy-rejected"
+	}
 	if with.Len() <= maxApart {
 		for t := range with.All() {
-			list = append(list, api.Problem{Severity: api.Warning, Field: fmt.Sprintf("%v %q", typ, t.resource), Reason: t.reason})
+			list = append(list, api.Problem{Severity: api.Warning, Code: code, Field: fmt.Sprintf("%v %q", typ, t.resource), Reason: t.reason})
 		}
 		return list
 	}
@@ -98,6 +102,6 @@ func (k askerTrouble) problems(with omap.Map[troubled, omap.Unit]) (list []api.P
 	if k.rejected {
 		does = "has rejected %d resources of this type"
 	}
-	return []api.Problem{{Severity: api.Warning, Field: fmt.Sprintf("%v of %s", typ, proxy.NameOf(k.proxy)), Reason: fmt.Sprintf("proxy %s "+does+": %s and others; of the first: %s",
+	return []api.Problem{{Severity: api.Warning, Code: code, Field: fmt.Sprintf("%v of %s", typ, proxy.NameOf(k.proxy)), Reason: fmt.Sprintf("proxy %s "+does+": %s and others; of the first: %s",
 		k.proxy, with.Len(), strings.Join(some, ", "), first)}}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -29,7 +29,7 @@ const maxUnserved = 60
 
 // defineWants defines the answers to what proxies request by name, and the problems about what they do not get.
 func (q *Queries) defineWants(g *query.Graph, providers []Provider) {
-	q.Answers = query.Guard(g, "answer", Answer.Equal, Answer{Denied: true}, func(r *query.Reader, k state.WantKey) (Answer, bool) {
+	q.Answers = query.Guard(g, "answer", Answer.Equal, Answer{Denied: true}, func(r *query.Reader, k connected.WantKey) (Answer, bool) {
 		_, asked := q.tables.Wants.Get(r, k)
 		p, connected := q.tables.Proxies.Get(r, k.Connection)
 		if !asked || !connected {
@@ -44,11 +44,11 @@ func (q *Queries) defineWants(g *query.Graph, providers []Provider) {
 		return Answer{}, true
 	})
 	troubles := query.Each(g, "troubles",
-		func(r *query.Reader, _ All) omap.Map[state.ResourceKey, omap.Unit] {
+		func(r *query.Reader, _ All) omap.Map[connected.ResourceKey, omap.Unit] {
 			return q.tables.Wanted.Group(r, struct{}{})
 		},
 		query.Define(g, "trouble", slices.Equal[[]trouble], q.troublesOf),
-		func(_ All, k state.ResourceKey) state.ResourceKey { return k })
+		func(_ All, k connected.ResourceKey) connected.ResourceKey { return k })
 	by := query.GroupBy(g, "troublesBy", troubles, func(t trouble, add func(askerTrouble, troubled)) {
 		add(t.askerTrouble, troubled{t.resource, t.reason})
 	})
@@ -62,7 +62,7 @@ func (q *Queries) defineWants(g *query.Graph, providers []Provider) {
 
 // unservedProxies are proxies that request one resource and have the same trouble with it.
 type unservedProxies struct {
-	first  state.Want
+	first  connected.Want
 	answer Answer
 	count  int
 }
@@ -71,7 +71,7 @@ type unservedProxies struct {
 const maxReasons = 5
 
 // addUnserved adds a proxy to those that have the same trouble.
-func addUnserved(list []unservedProxies, row state.Want, a Answer) []unservedProxies {
+func addUnserved(list []unservedProxies, row connected.Want, a Answer) []unservedProxies {
 	at := slices.IndexFunc(list, func(w unservedProxies) bool {
 		return w.answer.Denied == a.Denied && w.answer.Reason == a.Reason && (w.answer.Resource == nil) == (a.Resource == nil)
 	})
@@ -85,14 +85,14 @@ func addUnserved(list []unservedProxies, row state.Want, a Answer) []unservedPro
 }
 
 // troublesOf are the troubles that proxies have with one resource: they request it and do not get it, or reject it.
-func (q *Queries) troublesOf(r *query.Reader, k state.ResourceKey) (list []trouble, _ bool) {
+func (q *Queries) troublesOf(r *query.Reader, k connected.ResourceKey) (list []trouble, _ bool) {
 	var missing, rejected []unservedProxies
 	asked := 0
 	for connection := range q.tables.WantedBy.Group(r, k).All() {
 		if asked++; asked > maxUnserved {
 			break
 		}
-		key := state.WantKey{Connection: string(connection), ResourceKey: k}
+		key := connected.WantKey{Connection: string(connection), ResourceKey: k}
 		row, _ := q.tables.Wants.Get(r, key)
 		switch a, known := q.Answers.Get(r, key); {
 		case known && a.Resource == nil:

@@ -13,7 +13,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -29,7 +29,7 @@ func (q *Queries) fixed(r *query.Reader, f mesh.Families) (Map, bool) {
 	envoy.SetHTTP(in, envoy.HTTP{Upstream: envoy.UpstreamAsDownstream})
 	envoy.BindInbound(in, f)
 	list := []*clusterv3.Cluster{pass, in, envoy.EmptyCluster(envoy.BlackHoleCluster, timeout)}
-	if q.tables.OutboundMode(r) == state.ByName {
+	if q.tables.OutboundMode(r) == settings.ByName {
 		dynamic := envoy.DynamicCluster(envoy.DynamicDNSCluster, timeout, f == mesh.OnlyIPv6)
 		http := envoy.HTTP{Upstream: envoy.UpstreamAsDownstream}
 		q.setUnknownTLS(r, dynamic, &http, q.tables.UnknownTLS(r))

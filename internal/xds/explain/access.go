@@ -39,6 +39,7 @@ type Access struct {
 	Answers []Judgement `json:"answers"`
 
 	parsed    parsed
+	client    clientSide
 	workloads []*workload
 }
 
@@ -62,6 +63,9 @@ type Judgement struct {
 	Candidates []Ref  `json:"candidates,omitempty"`
 	// Provider is the external authorizer that is asked.
 	Provider string `json:"provider,omitempty"`
+	// Steps are the way from the client to the workload, in order, and Fix is what the user can do where the first one fails.
+	Steps []Step `json:"steps,omitempty"`
+	Fix   string `json:"fix,omitempty"`
 	// Notes are policies that match and do not decide.
 	Notes []string `json:"notes,omitempty"`
 }
@@ -75,6 +79,7 @@ type workload struct {
 	// plain is true if automatic mutual TLS leaves plain text, and peer the policy that decides about the mode.
 	plain bool
 	peer  api.Key
+	mode  mesh.MTLSMode
 	// trouble says why nothing can be told of the workload.
 	trouble string
 }
@@ -113,11 +118,16 @@ func (m Mesh) AskAccess(d Described) (*Access, error) {
 	if len(endpoints) == 0 {
 		return nil, fmt.Errorf("the service %s has no endpoints, so there is no workload that could allow or deny anything", a.Host)
 	}
+	a.client = m.clientSide(r, a, s)
 	connected := m.proxiesAt(endpoints)
 	places := map[proxy.Class]*place{}
 	for n, e := range endpoints {
 		if n < maxJudged {
-			a.workloads = append(a.workloads, m.workload(r, s, e, connected, places))
+			w := m.workload(r, s, e, connected, places)
+			if w.place != nil {
+				m.addRef(w.place, a.client.at)
+			}
+			a.workloads = append(a.workloads, w)
 		} else {
 			a.workloads = append(a.workloads, &workload{endpoint: e, trouble: fmt.Sprintf("only the first %d workloads are looked at", maxJudged)})
 		}
@@ -184,7 +194,8 @@ func (m Mesh) workload(r *query.Reader, s *service.Service, e mesh.PortEndpoint,
 	if m.Queries.Scope.InboundMTLS(r, class).At(e.Port) == mesh.MTLSDisabled {
 		w.plain = true
 	}
-	w.peer = m.Queries.Services.Peers.Explain(r, class.Namespace, labels, e.Port).By
+	decision := m.Queries.Services.Peers.Explain(r, class.Namespace, labels, e.Port)
+	w.peer, w.mode = decision.By, decision.Mode
 	if w.place = places[class]; w.place == nil {
 		w.place = m.place(r, class)
 		places[class] = w.place

@@ -173,7 +173,7 @@ func (a *Answer) Complete() {
 	}
 	for _, p := range a.problems.All() {
 		ref, ok := named[p.Object]
-		if !ok || len(a.Problems) == maxProblems || slices.ContainsFunc(a.statedReasons, func(s string) bool { return strings.HasSuffix(p.Reason, s) }) {
+		if !ok || len(a.Problems) == maxProblems || slices.ContainsFunc(a.statedReasons, func(s string) bool { return strings.Contains(p.Reason, s) }) {
 			continue
 		}
 		if p.Position.File != "" {

@@ -9,6 +9,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/view/peer"
 	"github.com/pilotmesh/pilot/internal/view/scope"
@@ -145,7 +146,7 @@ func (i *inquiry) addLeaves(list []*query.Reason) {
 			if part := roleOf(leaf.Query); part != "" {
 				i.addSource(key, part, "", leaf.Changed)
 			}
-		case state.Setting:
+		case settings.Setting:
 			i.addSource(api.Key{Kind: "MeshConfig"}, "mesh settings", "", leaf.Changed)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/explain"
@@ -126,11 +127,11 @@ func (c *conversation) reject(text string) {
 		c.Fatalf("there is no %s to reject", head)
 	}
 	key, _ := c.Queries.Class.Get(c.Graph.Glance(), c.connection)
-	what := state.RejectedContent{Rejectable: state.Rejectable{Type: uint8(typ), Name: name}, Content: r.ContentHash()}
-	objects := c.Queries.Origin(c.Graph, key, typ, name, "")
+	what := connected.RejectedContent{Rejectable: connected.Rejectable{Type: uint8(typ), Name: name}, Content: r.ContentHash()}
+	finding := c.Queries.Finding(c.Graph, key, what, reason)
 	c.Commit(func(tx *store.Txn) {
-		c.Tables.Origins.Set(tx, what, objects)
-		c.Tables.Rejections.Set(tx, state.RejectionKey{Connection: c.connection, RejectedContent: what}, state.Rejection{
+		c.Tables.Origins.Set(tx, what, finding)
+		c.Tables.Rejections.Set(tx, connected.RejectionKey{Connection: c.connection, RejectedContent: what}, connected.Rejection{
 			Proxy: c.connection, Reason: reason, At: time.Date(2026, 3, 1, 12, 30, 0, 0, time.UTC),
 		})
 	})

@@ -79,6 +79,7 @@ func (i *inquiry) host() {
 	i.declarations(s)
 	i.routes(s)
 	i.policy(s)
+	i.selectingPolicies(s.host)
 	if !s.inScope || s.service == nil && !i.routesOnly(s) {
 		i.whyNoHost(s)
 		return
@@ -198,6 +199,31 @@ func (i *inquiry) policy(s hostSeen) {
 		}
 		i.addSource(k, "policy", unused, 0)
 	}
+}
+
+// selectingPolicies adds the DestinationRules for the host that have a workload selector. They have no claims.
+func (i *inquiry) selectingPolicies(host string) {
+	for at := range i.Tables.SelectingPolicies.Group(i.r, i.class.Namespace).All() {
+		rule, ok := i.Tables.DestinationRules.Peek(at.Key)
+		if !ok || rule.Host != host && !coveredBy(rule.Host, host) {
+			continue
+		}
+		unused := ""
+		if !i.class.Rules.Has(at.Key.Name) {
+			unused = "its workloadSelector does not select this proxy"
+		}
+		i.addSource(at.Key, "policy of selected workloads", unused, 0)
+	}
+}
+
+// coveredBy reports whether a pattern covers a host.
+func coveredBy(pattern, host string) bool {
+	for p := range mesh.Patterns(host) {
+		if p == pattern {
+			return true
+		}
+	}
+	return false
 }
 
 // claims lists the claims of a kind on a host and on the patterns that cover it, each object once.

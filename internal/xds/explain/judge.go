@@ -94,7 +94,25 @@ func (a *Access) add(j Judgement, w *workload) {
 func (j Judgement) same(o Judgement) bool {
 	sameRef := j.Decider == o.Decider || j.Decider != nil && o.Decider != nil && *j.Decider == *o.Decider
 	return sameRef && j.Verdict == o.Verdict && j.Status == o.Status && j.Transport == o.Transport && j.Path == o.Path && j.Rule == o.Rule &&
-		j.Reason == o.Reason && j.Provider == o.Provider && slices.Equal(j.Candidates, o.Candidates) && slices.Equal(j.Notes, o.Notes)
+		j.Reason == o.Reason && j.Provider == o.Provider && j.Fix == o.Fix && slices.Equal(j.Candidates, o.Candidates) && slices.EqualFunc(j.Steps, o.Steps, Step.same) && slices.Equal(j.Notes, o.Notes)
+}
+
+// same reports whether two steps say the same.
+func (s Step) same(o Step) bool {
+	sameRef := s.Object == o.Object || s.Object != nil && o.Object != nil && *s.Object == *o.Object
+	s.Object, o.Object = nil, nil
+	return sameRef && s == o
+}
+
+// outcome is the verdict in a word.
+func (s Step) outcome() string {
+	switch s.Verdict {
+	case access.Allowed:
+		return "ok"
+	case access.Denied:
+		return "fails"
+	}
+	return string(s.Verdict)
 }
 
 // listenerAt is the listener that connections to a port of the workload reach; nil if they reach the application directly.
@@ -115,9 +133,7 @@ func listenerAt(list []*listenerv3.Listener, port uint32) *listenerv3.Listener {
 func (a *Access) judge(w *workload, listeners []*listenerv3.Listener) Judgement {
 	r := a.parsed.request
 	r.Port, r.Address = w.endpoint.Port, w.address
-	if w.plain && !a.parsed.MutualTLS && a.parsed.From != "" {
-		r.TLS = nil
-	}
+	r.TLS = w.speaks(a)
 	j := Judgement{Transport: transport(r.TLS)}
 	if w.trouble != "" {
 		j.Verdict, j.Reason = access.Unknown, w.trouble
@@ -135,14 +151,19 @@ func (a *Access) judge(w *workload, listeners []*listenerv3.Listener) Judgement 
 		r = r.WithToken(l, a.parsed.token)
 	}
 	d := access.Evaluate(l, r, access.Options{Keyless: authz.Keyless})
+	if w.takesNoTLS(a.client) {
+		d = access.Decision{Verdict: access.Denied, Stage: access.AtConnection, Reason: "the workload takes no mutual TLS, and the client insists on it"}
+	}
 	j.Verdict, j.Status, j.Reason = d.Verdict, d.Status, d.Reason
 	if d.Path != r.Path {
 		j.Path = d.Path
 	}
 	w.decide(&j, d)
-	if d.Verdict == access.Denied && d.Stage == access.AtConnection && r.TLS == nil {
+	closed := d.Verdict == access.Denied && d.Stage == access.AtConnection
+	if closed && (r.TLS == nil || a.client.tls != nil) {
 		j.Decider = w.place.ref(w.peer)
 	}
+	w.way(&j, a.client, r.TLS, closed)
 	for _, n := range d.Noted {
 		if rule, _ := authz.RuleOf(n.Policy); !rule.Custom {
 			j.Notes = append(j.Notes, w.place.note(n))
@@ -151,7 +172,7 @@ func (a *Access) judge(w *workload, listeners []*listenerv3.Listener) Judgement 
 	if !d.HTTP && !r.TCP && d.Stage != access.AtConnection {
 		j.Notes = append(j.Notes, "the port takes this connection as one that is not HTTP, so rules about requests count as rules about connections")
 	}
-	if r.TLS == nil && a.parsed.request.TLS != nil {
+	if r.TLS == nil && a.parsed.request.TLS != nil && a.client.tls == nil {
 		j.Notes = append(j.Notes, "clients send plain text to this workload, so it does not learn who they are: its endpoint or a policy says that it takes no mutual TLS")
 	}
 	return j
@@ -276,11 +297,24 @@ func (p *page) judgement(j Judgement) {
 		}
 		p.line("  client sees\t%s", answer)
 	}
+	if j.Fix != "" {
+		p.line("  fix\t%s", j.Fix)
+	}
 	for _, c := range j.Candidates {
 		p.line("  see\t%s%s", placePrefix(c.Position()), c.Key())
 	}
 	for _, note := range j.Notes {
 		p.line("  note\t%s", note)
+	}
+	for _, s := range j.Steps {
+		by := ""
+		if s.Object != nil {
+			by = fmt.Sprintf(" (%s%s)", placePrefix(s.Object.Position()), s.Object.Key())
+			if s.Field != "" {
+				by = fmt.Sprintf(" (%s%s: %s)", placePrefix(s.Object.Position()), s.Object.Key(), s.Field)
+			}
+		}
+		p.line("  %s\t%s: %s%s", s.Name, s.outcome(), s.Text, by)
 	}
 	if j.Connected < j.Workloads {
 		p.line("  note\tno proxy is connected at %d of these workloads: the answer is what a sidecar would do there", j.Workloads-j.Connected)

@@ -110,16 +110,19 @@ func (i *inquiry) addRejection(h class.ActiveRejection) {
 	if h.Piece != "" {
 		what = "virtual host " + h.VirtualHost() + " of " + what
 	}
-	var by api.Key
-	if len(h.Objects) > 0 { // objects are sorted by kind: a cluster is blamed on its policy, a virtual host on its routes
+	by := h.Object
+	if by == (api.Key{}) && len(h.Objects) > 0 { // objects are sorted by kind: a cluster is blamed on its policy, a virtual host on its routes
 		by = h.Objects[0]
 		if resource.Type(h.Type) == resource.Route {
 			by = h.Objects[len(h.Objects)-1]
 		}
 	}
 	fix := "change what it is made of: it is sent again as soon as its content differs"
-	i.answer.statedReasons = append(i.answer.statedReasons, h.Reason)
-	i.addReason(by, fix, "the proxy rejected %s at %s and keeps what it had: %s", what, h.At.UTC().Format("15:04:05 MST on 2 January"), h.Reason)
+	if h.Field != "" {
+		fix = "change " + h.Field + ": it is sent again as soon as its content differs"
+	}
+	i.answer.statedReasons = append(i.answer.statedReasons, h.Cause())
+	i.addReason(by, fix, "%s: the proxy rejected %s at %s and keeps what it had", h.Cause(), what, h.At.UTC().Format("15:04:05 MST on 2 January"))
 }
 
 func (i *inquiry) sharedBy(l class.Sharing) string {

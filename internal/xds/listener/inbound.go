@@ -14,7 +14,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 	"github.com/pilotmesh/pilot/internal/xds/authz"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
@@ -27,17 +27,19 @@ const inboundServer = "istio-envoy"
 // VirtualKey names the listener that redirected outbound connections reach first.
 type VirtualKey struct {
 	Mode     proxy.Mode
-	Outbound state.Outbound
+	Outbound settings.Outbound
 	HTTP10   bool
 	// DefaultLog says that the access log has its default format.
 	DefaultLog bool
+	// IdleTimeout is how long a connection may be without data or requests. 0 means Envoy's default.
+	IdleTimeout time.Duration
 	// Families are the IP versions of the proxy's addresses.
 	Families mesh.Families
 }
 
 // VirtualKeyOf returns the key of a class, whose proxies handle traffic to undeclared destinations as outbound says.
-func VirtualKeyOf(c proxy.Class, outbound state.Outbound) VirtualKey {
-	return VirtualKey{Mode: c.Mode, Outbound: outbound, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog, Families: c.Families}
+func VirtualKeyOf(c proxy.Class, outbound settings.Outbound) VirtualKey {
+	return VirtualKey{Mode: c.Mode, Outbound: outbound, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog, IdleTimeout: c.Idle, Families: c.Families}
 }
 
 func (q *Queries) virtual(r *query.Reader, k VirtualKey) (Map, bool) {
@@ -53,8 +55,8 @@ func (q *Queries) virtual(r *query.Reader, k VirtualKey) (Map, bool) {
 		// A connection to the port of the proxy itself would be redirected to it again without end.
 		envoy.Chain("virtualOutbound-blackhole", envoy.MatchPort(envoy.OutboundPort), envoy.TCPProxy(envoy.BlackHoleCluster, envoy.BlackHoleCluster)),
 	}
-	catchAll := envoy.Chain("virtualOutbound-catchall-tcp", nil, unknownTraffic(k.Outbound))
-	if k.Outbound.Mode != state.ByName {
+	catchAll := envoy.Chain("virtualOutbound-catchall-tcp", nil, unknownTraffic(k.Outbound, k.IdleTimeout))
+	if k.Outbound.Mode != settings.ByName {
 		l.FilterChains = append(l.FilterChains, catchAll)
 		logAccess(q.accessLog(r, k.DefaultLog), l)
 		return asMap(l), true
@@ -63,7 +65,7 @@ func (q *Queries) virtual(r *query.Reader, k VirtualKey) (Map, bool) {
 	envoy.AddHTTPInspector(l, envoy.AllPorts())
 	envoy.SetDetectionTimeout(l, q.tables.DetectionTimeout(r))
 	options := httpOptions(q.tables.HTTPSettings(r), k.HTTP10, "")
-	options.DynamicClusters, options.IPv6 = true, k.Families == mesh.OnlyIPv6
+	options.DynamicClusters, options.IPv6, options.IdleTimeout = true, k.Families == mesh.OnlyIPv6, k.IdleTimeout
 	routes := envoy.RouteConfiguration(envoy.AllowAnyByName)
 	host := envoy.DynamicUnknownHost()
 	host.IncludeRequestAttemptCount = !q.tables.RouteSettings(r).HideAttempts

@@ -5,6 +5,7 @@
 package listener
 
 import (
+	"cmp"
 	"net/netip"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
@@ -39,6 +41,8 @@ type Variant struct {
 	HTTP10 bool
 	// DefaultLog says that the access log has its default format.
 	DefaultLog bool
+	// IdleTimeout is how long a connection may be without data or requests, unless a rule limits it. 0 means Envoy's default.
+	IdleTimeout time.Duration
 	// Families are the IP versions of the proxy's addresses.
 	Families mesh.Families
 	// Cluster is that of the proxies; see proxy.Class. It is empty for listeners of the base view that all clusters share.
@@ -47,7 +51,7 @@ type Variant struct {
 
 // VariantOf is the variant of a class.
 func VariantOf(c proxy.Class) Variant {
-	return Variant{NotIntercepted: c.Mode == proxy.None, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog, Families: c.Families, Cluster: c.Cluster}
+	return Variant{NotIntercepted: c.Mode == proxy.None, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog, IdleTimeout: c.Idle, Families: c.Families, Cluster: c.Cluster}
 }
 
 // SharedVariantOf is the variant of a class without its cluster.
@@ -174,11 +178,11 @@ type listenerInput struct {
 	Variant
 	at       service.Address
 	plan     *transport.Plan
-	outbound state.Outbound
-	http     state.HTTPSettings
+	outbound settings.Outbound
+	http     settings.HTTPSettings
 	// detectionTimeout is how long protocol detection waits for the first bytes of a connection.
 	detectionTimeout time.Duration
-	log              state.AccessLog
+	log              settings.AccessLog
 }
 
 // AddressKey names a listener: its address, and the clients it is for. Without a set it is that of the base view.
@@ -271,8 +275,8 @@ func (c listenerInput) listener() *listenerv3.Listener {
 	if c.plan.HTTP {
 		envoy.AddHTTPInspector(l, envoy.AllPorts())
 		options := httpOptions(c.http, c.HTTP10, "")
-		options.DynamicClusters = c.plan.DynamicHTTP || c.outbound.Mode == state.ByName
-		options.GRPCWeb, options.IPv6 = c.plan.GRPCWeb, c.Families == mesh.OnlyIPv6
+		options.DynamicClusters = c.plan.DynamicHTTP || c.outbound.Mode == settings.ByName
+		options.GRPCWeb, options.IPv6, options.IdleTimeout = c.plan.GRPCWeb, c.Families == mesh.OnlyIPv6, c.IdleTimeout
 		http := envoy.HTTPWithRDS("outbound_"+name, c.routeName(), options)
 		l.FilterChains = append(l.FilterChains, envoy.Chain("", envoy.MatchHTTP(c.HTTP10), http))
 		if len(c.plan.Held) > 0 { // Envoy looks at the narrowest block only, whatever else a chain matches
@@ -290,7 +294,7 @@ func (c listenerInput) listener() *listenerv3.Listener {
 	case c.plan.DefaultRule != nil:
 		l.DefaultFilterChain = envoy.Chain("", nil, c.forwardTo(c.plan.DefaultRule)...)
 	case !bound: // a proxy without redirection does not know the original destination
-		l.DefaultFilterChain = envoy.Chain(envoy.PassthroughChain, nil, unknownTraffic(c.outbound))
+		l.DefaultFilterChain = envoy.Chain(envoy.PassthroughChain, nil, unknownTraffic(c.outbound, c.IdleTimeout))
 	}
 	logAccess(c.log, l)
 	return l
@@ -309,7 +313,7 @@ func (v Variant) forwardTo(rule *transport.Rule) []*listenerv3.Filter {
 	if len(rule.Destinations) == 1 {
 		to := rule.Destinations[0]
 		cluster := clusterOf(to)
-		proxy := envoy.TCPForward(cluster, cluster, tcpOptions(rule.Options))
+		proxy := envoy.TCPForward(cluster, cluster, v.tcpOptions(rule.Options))
 		if to.Dynamic && len(rule.ServerNames) > 0 {
 			return []*listenerv3.Filter{envoy.SNIForwardProxy(to.Port, v.Families == mesh.OnlyIPv6), proxy}
 		}
@@ -319,11 +323,11 @@ func (v Variant) forwardTo(rule *transport.Rule) []*listenerv3.Filter {
 	for _, d := range rule.Destinations {
 		list = append(list, envoy.Weighted{Cluster: clusterOf(d), Weight: d.Weight})
 	}
-	return []*listenerv3.Filter{envoy.TCPSplit(rule.StatPrefix, list, tcpOptions(rule.Options))}
+	return []*listenerv3.Filter{envoy.TCPSplit(rule.StatPrefix, list, v.tcpOptions(rule.Options))}
 }
 
-func tcpOptions(c transport.ConnectionOptions) envoy.TCPOptions {
-	return envoy.TCPOptions{IdleTimeout: c.IdleTimeout, MaxDuration: c.MaxDuration, HashSourceIP: c.HashSourceIP, TunnelTarget: c.TunnelTarget, TunnelPOST: c.TunnelPOST}
+func (v Variant) tcpOptions(c transport.ConnectionOptions) envoy.TCPOptions {
+	return envoy.TCPOptions{IdleTimeout: cmp.Or(c.IdleTimeout, v.IdleTimeout), MaxDuration: c.MaxDuration, HashSourceIP: c.HashSourceIP, TunnelTarget: c.TunnelTarget, TunnelPOST: c.TunnelPOST}
 }
 
 func clusterOf(d transport.Destination) string {
@@ -334,18 +338,18 @@ func clusterOf(d transport.Destination) string {
 }
 
 // httpOptions say how requests are handled. server is the Server header of responses unless the mesh sets one.
-func httpOptions(s state.HTTPSettings, old bool, server string) envoy.HTTPOptions {
+func httpOptions(s settings.HTTPSettings, old bool, server string) envoy.HTTPOptions {
 	if s.Server != "" {
 		server = s.Server
 	}
 	return envoy.HTTPOptions{
-		AcceptHTTP10: old, NormalizePath: s.NormalizePath, MergeSlashes: s.MergeSlashes, DecodeSlashes: s.Slashes == state.DecodeSlashes,
+		AcceptHTTP10: old, NormalizePath: s.NormalizePath, MergeSlashes: s.MergeSlashes, DecodeSlashes: s.Slashes == settings.DecodeSlashes,
 		PassServerHeader: s.KeepServer, Server: server, NoRequestID: s.NoRequestID, SuppressEnvoyHeaders: s.NoDebugHeaders, PreserveHeaderCase: s.KeepCase,
 	}
 }
 
 // accessLog is the mesh's access log, or the same log in the default format.
-func (q *Queries) accessLog(r *query.Reader, defaultFormat bool) state.AccessLog {
+func (q *Queries) accessLog(r *query.Reader, defaultFormat bool) settings.AccessLog {
 	log := q.tables.AccessLog(r)
 	if defaultFormat {
 		log.Format = ""
@@ -354,7 +358,7 @@ func (q *Queries) accessLog(r *query.Reader, defaultFormat bool) state.AccessLog
 }
 
 // logAccess makes listeners log what they forward if the mesh has an access log.
-func logAccess(log state.AccessLog, list ...*listenerv3.Listener) {
+func logAccess(log settings.AccessLog, list ...*listenerv3.Listener) {
 	if log.File == "" {
 		return
 	}
@@ -367,11 +371,11 @@ func logAccess(log state.AccessLog, list ...*listenerv3.Listener) {
 	}
 }
 
-// unknownTraffic is the filter for connections to undeclared destinations.
-func unknownTraffic(o state.Outbound) *listenerv3.Filter {
+// unknownTraffic is the filter for connections to undeclared destinations. idle is their idle timeout; 0 means Envoy's default.
+func unknownTraffic(o settings.Outbound, idle time.Duration) *listenerv3.Filter {
 	cluster := envoy.UnknownTrafficCluster(o.Port, o.Subset, o.Host)
-	if o.Mode == state.RegistryOnly {
+	if o.Mode == settings.RegistryOnly {
 		cluster = envoy.BlackHoleCluster
 	}
-	return envoy.TCPProxy(cluster, cluster)
+	return envoy.TCPForward(cluster, cluster, envoy.TCPOptions{IdleTimeout: idle})
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
@@ -262,7 +262,7 @@ func minor(v networking.ServerTLSSettings_TLSProtocol) uint32 {
 }
 
 // clientCert tells what the application learns of the certificate of a client.
-func clientCert(c state.ClientCert) *envoy.ClientCert {
+func clientCert(c settings.ClientCert) *envoy.ClientCert {
 	forward := map[meshconfig.ForwardClientCertDetails]hcmv3.HttpConnectionManager_ForwardClientCertDetails{
 		meshconfig.ForwardClientCertDetails_SANITIZE:            hcmv3.HttpConnectionManager_SANITIZE,
 		meshconfig.ForwardClientCertDetails_FORWARD_ONLY:        hcmv3.HttpConnectionManager_FORWARD_ONLY,

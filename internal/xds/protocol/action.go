@@ -3,6 +3,7 @@ package protocol
 import (
 	"time"
 
+	"github.com/pilotmesh/pilot/internal/xds/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -90,7 +91,7 @@ type Action struct {
 	Refusal Refusal
 	Text    string
 	State   *resource.State
-	Pins    []Pin
+	Pins    []reject.Pin
 	For     time.Duration
 	Names   []string
 	Dropped []string

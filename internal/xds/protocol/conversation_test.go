@@ -18,6 +18,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/nds"
+	"github.com/pilotmesh/pilot/internal/xds/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/xds/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -410,7 +411,7 @@ func (c *conversation) report(a Action) {
 	}
 }
 
-func describePin(p Pin) string {
+func describePin(p reject.Pin) string {
 	text := p.Type.String() + " " + p.Name
 	if p.Piece != "" {
 		text += "[" + p.Piece + "]"

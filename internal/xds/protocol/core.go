@@ -3,6 +3,7 @@ package protocol
 import (
 	"strconv"
 
+	"github.com/pilotmesh/pilot/internal/xds/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/xds/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -68,12 +69,10 @@ type Core struct {
 	// connected is set when the first request, which carries the node, has arrived.
 	connected bool
 	// closed is set when the core has closed the stream. It ignores all events after that.
-	closed bool
-
+	closed  bool
 	sending sending
 	timer   timer
 	linger  linger
-
 	// published is the state that was published last.
 	published point
 	// view is the published state as this stream may see it: pins replace content that the client rejected.
@@ -99,7 +98,7 @@ type sending struct {
 // pinning is what the client rejected and what its stream shows instead.
 type pinning struct {
 	// pins is nil if nothing is pinned.
-	pins *pinSet
+	pins *reject.Set
 	// last is the result for the last state, so that the same input gives the same pointer.
 	last pinnedView
 }
@@ -173,7 +172,7 @@ func (c *Core) publish(s *resource.State) {
 	initial := c.published.state == nil
 	for t := range c.cursors {
 		if !s.Types[t].Same(c.published.state.Layers(resource.Type(t))) {
-			c.cursors[t].rejections.contentChanged()
+			c.cursors[t].rejections.ContentChanged()
 		}
 	}
 	c.published = point{state: s, seq: c.published.seq + 1}

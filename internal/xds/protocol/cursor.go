@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/xds/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -75,7 +76,7 @@ type cursor struct {
 	open openRequest
 	// flight is what was sent and is not acknowledged; nil if there is nothing.
 	flight     *flight
-	rejections rejections
+	rejections reject.Search
 	// nonce is the number of the last response; 0 before the first one.
 	nonce uint64
 }

@@ -12,7 +12,7 @@
 //   - move.go, message.go: how its content is computed and encoded.
 //   - flight.go, timer.go: what is not acknowledged, and when an acknowledgement is overdue.
 //   - pending.go: which listeners and routes must wait for clusters.
-//   - nack.go, suspects.go, pin.go, pinning.go: which content a client rejected, and what it is shown instead.
+//   - nack.go, suspects.go, pinning.go: which content a client rejected (package reject), and the content that it is shown instead.
 //   - wants.go: the types that are answered per proxy.
 //
 // A stream needs little memory. Per type it keeps pointers to the class state that the client was sent and to the one that

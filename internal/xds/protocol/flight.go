@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/xds/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -22,7 +23,7 @@ type flight struct {
 	// stages are in the order of sending, the oldest first. There is at least one.
 	stages []stage
 	// rejected are the pins that NACKs of the flight added.
-	rejected []Pin
+	rejected []reject.Pin
 	// merged is set when stages were merged. The core then no longer knows what some responses contained.
 	merged bool
 	// resend is set when a NACK pinned nothing although the content must be sent again: the core no longer knows what the
@@ -187,7 +188,7 @@ func (h formerContent) get(name string) (*resource.Resource, bool) {
 // become delayed removals, so that they are removed in the right order if they are no longer in the state.
 func (f *flight) uncertain(former formerContent, cur *cursor) (list names, added []omap.Change[omap.Name, *resource.Resource]) {
 	pinned := func(r *resource.Resource) bool {
-		return slices.ContainsFunc(f.rejected, func(p Pin) bool { return p.in(r) })
+		return slices.ContainsFunc(f.rejected, func(p reject.Pin) bool { return p.In(r) })
 	}
 	var puts []omap.Change[omap.Name, omap.Unit]
 	check := func(r *resource.Resource) {

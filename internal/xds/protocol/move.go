@@ -10,6 +10,7 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 
 	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/xds/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -41,7 +42,7 @@ type move struct {
 	all    bool
 	// pins are what the client has rejected. Such content of a removed resource is not kept until its delayed removal: the
 	// client does not have it.
-	pins *pinSet
+	pins *reject.Set
 	// mustRespond is set if a response is sent even if it is empty.
 	mustRespond bool
 	// clustersFrom and clustersTo are the states whose clusters the client's assignments belong to, before and after the
@@ -74,7 +75,7 @@ func (m *move) key() moveKey {
 		clustersFrom: m.clustersFrom, clustersTo: m.clustersTo,
 	}
 	if m.pins != nil {
-		k.pins = m.pins.hash
+		k.pins = m.pins.Hash()
 	}
 	return k
 }
@@ -173,7 +174,7 @@ func (m *move) difference() (put []*resource.Resource, removed []string, removal
 				continue
 			}
 			put = append(put, c.New)
-		case delaysRemovals(m.typ) && !m.pins.has(pinKey{m.typ, c.Name, "", c.Old.ContentHash()}):
+		case delaysRemovals(m.typ) && !m.pins.Has(reject.Key{Type: m.typ, Name: c.Name, Rejected: c.Old.ContentHash()}):
 			delayed = append(delayed, omap.Put(omap.Name(c.Name), c.Old))
 		default:
 			removed = append(removed, c.Name)

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/xds/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/xds/request"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -18,7 +19,7 @@ func (c *Core) nack(t resource.Type, cur *cursor, nonce uint64, q *Request, out 
 		return out // The client repeats itself, or the nonce belongs to no response in flight.
 	}
 	reason := request.StatusText(q.Detail, maxReason)
-	cur.rejections.reason = reason
+	cur.rejections.Reason = reason
 	out = append(out, Action{Kind: Rejected, Type: t, Text: reason, State: cur.sent.state})
 	if r == nil {
 		// The core no longer knows what the response contained. All of it is sent again.
@@ -36,23 +37,25 @@ func (c *Core) nack(t resource.Type, cur *cursor, nonce uint64, q *Request, out 
 // pinSuspects holds back what may have caused the NACK of a response.
 func (c *Core) pinSuspects(t resource.Type, cur *cursor, r *sentResponse, out []Action) []Action {
 	f := cur.flight
-	cur.rejections.consecutive++
+	cur.rejections.Consecutive++
 	s := c.findSuspects(cur, t, r)
 	if s.alreadyPinned {
 		// The response was sent before its bad content was pinned. The client has not applied the rest of it either.
-		cur.rejections.consecutive--
-		if cur.rejections.repeated < maxConsecutiveNACKs {
-			cur.rejections.repeated++
+		cur.rejections.Consecutive--
+		if cur.rejections.Repeated < reject.MaxConsecutive {
+			cur.rejections.Repeated++
 			f.resend, f.messages = true, nil
 		}
 		return out
 	}
 	// If there is nothing to pin, or too much, the client keeps what it has until the content changes.
-	if len(s.pins) > 0 && c.pinning.pins.len()+len(s.pins) <= maxPins {
+	if len(s.pins) > 0 && c.pinning.pins.Len()+len(s.pins) <= reject.MaxPins {
 		f.rejected = append(f.rejected, s.pins...)
 		f.messages = nil
-		c.pinning.pins = c.pinning.pins.with(s.pins)
-		out = reportPins(t, &cur.rejections, s, out)
+		c.pinning.pins = c.pinning.pins.With(s.pins)
+		if pins := cur.rejections.Follow(s.pins, s.certain); len(pins) > 0 {
+			out = append(out, Action{Kind: Pinned, Type: t, Pins: pins, Text: cur.rejections.Reason})
+		}
 	}
 	return out
 }
@@ -154,126 +157,13 @@ func (c *Core) postponeRemovals() {
 	}
 }
 
-// rejections is what the NACKs of one type say. If a NACK does not name the bad content, everything that the response
-// changed is a suspect. The core then searches for the bad content by bisection: when it has nothing else to send, it
-// releases half of the suspects. So bad content does not hold back for long what changed together with it.
-type rejections struct {
-	// reason is the text of the last NACK; empty after an ACK.
-	reason string
-	// consecutive is the number of NACKs since the last ACK, at most maxConsecutiveNACKs-1 after a change of content.
-	// NACKs that only repeat what is pinned do not count.
-	consecutive int
-	// repeated is the number of NACKs, since the last ACK or change of content, of what was pinned already. After
-	// maxConsecutiveNACKs of them the client is left alone: it would reject the same again.
-	repeated int
-	// unexplained is the number of NACKs since the last change of content that did not name the bad content.
-	unexplained int
-	// groups of suspects are pinned and wait for their release. The last one is released first.
-	groups []suspectGroup
-	// blocked is the number of groups, from the first, that were put back since something else happened.
-	blocked int
-	// accepted is set if the client has acknowledged a response since the last release.
-	accepted bool
-	// released is the group that was released last.
-	released []pinKey
-}
-
-// suspectGroup is content of which a part may have caused a NACK.
-type suspectGroup struct {
-	keys []pinKey
-	// secondHalf is set if the group was split off together with the group that is released before it. If the client
-	// accepts that one, the bad content must be in this group.
-	secondHalf bool
-}
-
-// acknowledged notes an ACK.
-func (r *rejections) acknowledged() {
-	r.consecutive, r.repeated, r.blocked, r.reason, r.accepted = 0, 0, 0, "", true
-}
-
-// contentChanged allows releases again that too many NACKs have stopped.
-func (r *rejections) contentChanged() {
-	r.consecutive, r.repeated, r.blocked, r.unexplained = min(r.consecutive, maxConsecutiveNACKs-1), 0, 0, 0
-}
-
-// bisect splits suspects into two groups.
-func (r *rejections) bisect(keys []pinKey) {
-	half := len(keys) / 2
-	r.groups = append(r.groups, suspectGroup{keys[half:], true}, suspectGroup{keys[:half], false})
-	r.blocked = 0
-}
-
-// mayRelease reports whether a group waits for its release and NACKs have not become too many.
-func (r *rejections) mayRelease() bool {
-	return len(r.groups) > r.blocked && r.consecutive < maxConsecutiveNACKs && r.unexplained < maxUnexplainedNACKs
-}
-
-// nextGroup takes the group to be released next. bad says that the cause of the NACK is in it, because the client accepted
-// the other half, which s still contains.
-func (r *rejections) nextGroup(s *resource.State) (keys []pinKey, bad bool) {
-	last := len(r.groups) - 1
-	g := r.groups[last]
-	r.groups = r.groups[:last]
-	changed := slices.ContainsFunc(r.released, func(k pinKey) bool { return !k.in(s) })
-	bad = g.secondHalf && r.accepted && !changed
-	r.accepted, r.released = false, nil
-	return g.keys, bad
-}
-
-// learnNothing makes the next answer say nothing about the group that is released next.
-func (r *rejections) learnNothing() {
-	if n := len(r.groups); n > 0 {
-		r.groups[n-1].secondHalf = false
-	}
-}
-
-// putBack lets a group wait until the other groups have been released.
-func (r *rejections) putBack(group []pinKey) {
-	r.groups = slices.Insert(r.groups, 0, suspectGroup{keys: group})
-	r.blocked++
-}
-
-// reportPins reports content that stays pinned, and prepares the bisection of the rest.
-func reportPins(t resource.Type, r *rejections, s suspects, out []Action) []Action {
-	r.learnNothing() // The client rejected the group before it.
-	pins, certain := s.pins, s.certain
-	if !certain {
-		keys := make([]pinKey, len(pins))
-		for i := range pins {
-			keys[i] = pins[i].key()
-		}
-		r.bisect(keys)
-		r.unexplained++
-	}
-	if r.consecutive == maxConsecutiveNACKs {
-		// No group is released for now. The user must hear of what stays pinned.
-		pins = slices.Clip(pins)
-		for _, g := range r.groups {
-			pins = append(pins, pinsOf(g.keys)...)
-		}
-		certain = true
-	}
-	if certain {
-		out = append(out, Action{Kind: Pinned, Type: t, Pins: pins, Text: r.reason})
-	}
-	return out
-}
-
-func pinsOf(keys []pinKey) []Pin {
-	pins := make([]Pin, len(keys))
-	for i, k := range keys {
-		pins[i] = Pin{Type: k.typ, Name: k.name, Piece: k.piece, Rejected: k.rejected}
-	}
-	return pins
-}
-
 // releaseSuspects releases the next group of suspects of some type that has nothing else to do. It reports whether there
 // may be something to send.
 func (c *Core) releaseSuspects(out []Action) ([]Action, bool) {
 	for t := range c.cursors {
 		cur := &c.cursors[t]
 		idle := cur.flight == nil && cur.sent.state == c.view.state && !cur.open.unanswered()
-		if idle && cur.rejections.mayRelease() {
+		if idle && cur.rejections.MayRelease() {
 			return c.releaseGroup(resource.Type(t), cur, out), true
 		}
 	}
@@ -282,13 +172,13 @@ func (c *Core) releaseSuspects(out []Action) ([]Action, bool) {
 
 // isBlocked reports whether released virtual hosts are not shown because the client has rejected the combinations that they
 // would make. Nothing would be sent, and the next group would be released together with them.
-func (c *Core) isBlocked(group []pinKey) bool {
+func (c *Core) isBlocked(group []reject.Key) bool {
 	for _, k := range group {
-		route, ok := c.published.state.Get(k.typ, k.name)
-		if !ok || k.piece == "" || k.in(c.view.state) || !c.pinning.pins.hasWhole(k.name) {
+		route, ok := c.published.state.Get(k.Type, k.Name)
+		if !ok || k.Piece == "" || k.In(c.view.state) || !c.pinning.pins.HasWhole(k.Name) {
 			return false
 		}
-		piece, ok := route.Pieces().Get(omap.Name(k.piece))
+		piece, ok := route.Pieces().Get(omap.Name(k.Piece))
 		hidden := func(cluster string) bool {
 			_, shown := c.view.state.Get(resource.Cluster, cluster)
 			return !shown
@@ -303,16 +193,16 @@ func (c *Core) isBlocked(group []pinKey) bool {
 // releaseGroup unpins the next group of suspects so that it is sent again. A group that contains the bad content is split
 // further instead, down to a single pin, which stays.
 func (c *Core) releaseGroup(t resource.Type, cur *cursor, out []Action) []Action {
-	group, bad := cur.rejections.nextGroup(cur.sent.state)
+	group, bad := cur.rejections.NextGroup(cur.sent.state)
 	switch {
 	case bad && len(group) == 1:
-		return append(out, Action{Kind: Pinned, Type: t, Pins: pinsOf(group), Text: cur.rejections.reason})
+		return append(out, Action{Kind: Pinned, Type: t, Pins: reject.PinsOf(group), Text: cur.rejections.Reason})
 	case bad:
-		cur.rejections.bisect(group)
+		cur.rejections.Bisect(group)
 		return out
 	}
 	pins := c.pinning.pins
-	c.pinning.pins = pins.without(group)
+	c.pinning.pins = pins.Without(group)
 	if delaysRemovals(t) {
 		c.renumber()
 	} else {
@@ -322,17 +212,17 @@ func (c *Core) releaseGroup(t resource.Type, cur *cursor, out []Action) []Action
 	if c.isBlocked(group) {
 		c.pinning.pins = pins
 		c.updateView()
-		cur.rejections.putBack(group)
+		cur.rejections.PutBack(group)
 		return out
 	}
-	cur.rejections.released, cur.rejections.blocked = group, 0
-	if slices.ContainsFunc(group, func(k pinKey) bool { return !cur.sub.has(k.name) }) {
-		cur.rejections.learnNothing() // What the client does not ask for is not sent, so no ACK is about it.
+	cur.rejections.Released, cur.rejections.Blocked = group, 0
+	if slices.ContainsFunc(group, func(k reject.Key) bool { return !cur.sub.has(k.Name) }) {
+		cur.rejections.LearnNothing() // What the client does not ask for is not sent, so no ACK is about it.
 	}
 	for _, k := range group {
 		// If the name was forced when it was rejected, two states need not differ in it. So it is forced again.
-		if k.piece == "" && cur.sub.has(k.name) && k.in(c.published.state) {
-			cur.open.names = with(cur.open.names, omap.Name(k.name))
+		if k.Piece == "" && cur.sub.has(k.Name) && k.In(c.published.state) {
+			cur.open.names = with(cur.open.names, omap.Name(k.Name))
 		}
 	}
 	return out

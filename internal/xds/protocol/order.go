@@ -3,6 +3,7 @@ package protocol
 import (
 	"slices"
 
+	"github.com/pilotmesh/pilot/internal/xds/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -156,7 +157,7 @@ func (c *Core) target(s step) point {
 	usable := c.updateUsable()
 	// The first listeners and routes normally go without waiting. They must wait if the client reconnected, because it
 	// has routes to the clusters it had, or if it has rejected its first clusters.
-	careful := c.linger != lingerUnneeded || clusters.rejections.consecutive > 0
+	careful := c.linger != lingerUnneeded || clusters.rejections.Consecutive > 0
 	if usable.state == nil || careful && clusters.confirmed(&c.timer).state == nil {
 		clusters.flight.wakeWhenOverdue(&c.timer)
 		return point{}
@@ -230,7 +231,7 @@ func (c *Core) move(t resource.Type, cur *cursor, to point) {
 		forced: forced, all: cur.open.all, mustRespond: cur.open.initial,
 		contentSum: cur.contentSum, contentSumKnown: cur.contentSumOf == cur.sub,
 	}
-	if delaysRemovals(t) && slices.ContainsFunc(c.pinning.pins.all(), func(k pinKey) bool { return k.typ == t }) {
+	if delaysRemovals(t) && slices.ContainsFunc(c.pinning.pins.All(), func(k reject.Key) bool { return k.Type == t }) {
 		m.pins = c.pinning.pins
 	}
 	if t == resource.Endpoint {
@@ -337,9 +338,9 @@ func (c *Core) confirmedUpTo(t resource.Type, seq uint64) bool {
 // reconnected with it and rejected what was to replace it, or is sent that once more. That resource may refer to any
 // cluster.
 func (c *Core) keepsUnknownContent(t resource.Type, cur *cursor) bool {
-	isUnknown := func(k pinKey) bool {
-		r, ok := cur.acknowledged().state.Get(t, k.name)
-		return k.typ == t && ok && r.Size() == 0
+	isUnknown := func(k reject.Key) bool {
+		r, ok := cur.acknowledged().state.Get(t, k.Name)
+		return k.Type == t && ok && r.Size() == 0
 	}
-	return slices.ContainsFunc(c.pinning.pins.all(), isUnknown) || slices.ContainsFunc(cur.rejections.released, isUnknown)
+	return slices.ContainsFunc(c.pinning.pins.All(), isUnknown) || slices.ContainsFunc(cur.rejections.Released, isUnknown)
 }

@@ -4,13 +4,14 @@ import (
 	"slices"
 
 	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/xds/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
 // pinnedView is the result of pinning for one state. in, pins and routes are its input, out is the result.
 type pinnedView struct {
 	in, out *resource.State
-	pins    *pinSet
+	pins    *reject.Set
 	routes  *subscription
 }
 
@@ -37,7 +38,7 @@ func (c *Core) withPins(p point) point {
 	if last := c.pinning.last; last.in == v.in && last.pins == v.pins && last.routes == v.routes {
 		return point{state: last.out, seq: p.seq}
 	}
-	k := pinnedKey{state: p.state, pins: pins.hash, routes: routes.sub, forced: routes.open.names.Hash()}
+	k := pinnedKey{state: p.state, pins: pins.Hash(), routes: routes.sub, forced: routes.open.names.Hash()}
 	for t := range c.cursors {
 		cur := &c.cursors[t]
 		k.sent[t], k.acked[t], k.removals[t] = cur.sent.state, cur.acknowledged().state, cur.removals.Hash()
@@ -62,13 +63,13 @@ type overlayBuilder struct {
 // applyPins returns the state with the content that the client has in place of pinned content.
 func (c *Core) applyPins(s *resource.State) *resource.State {
 	b := &overlayBuilder{core: c, state: s, pieces: map[string][]omap.Change[omap.Name, *resource.Piece]{}}
-	for _, k := range c.pinning.pins.keys {
-		published, ok := s.Get(k.typ, k.name)
+	for _, k := range c.pinning.pins.All() {
+		published, ok := s.Get(k.Type, k.Name)
 		switch {
 		case !ok:
-		case k.piece != "":
+		case k.Piece != "":
 			b.replacePiece(k, published)
-		case published.ContentHash() == k.rejected:
+		case published.ContentHash() == k.Rejected:
 			b.replaceResource(k)
 		}
 	}
@@ -76,7 +77,7 @@ func (c *Core) applyPins(s *resource.State) *resource.State {
 	for name, changes := range b.pieces {
 		published, _ := s.Get(resource.Route, name)
 		r := published.WithPieces(published.Pieces().With(changes...))
-		if k := (pinKey{resource.Route, name, "", r.ContentHash()}); b.isPinned(k) {
+		if k := (reject.Key{Type: resource.Route, Name: name, Rejected: r.ContentHash()}); b.isPinned(k) {
 			b.replaceResource(k) // The client has rejected this combination of pieces, too.
 			continue
 		}
@@ -96,7 +97,7 @@ func (c *Core) applyPins(s *resource.State) *resource.State {
 	return &out
 }
 
-func (b *overlayBuilder) isPinned(k pinKey) bool { return b.core.pinning.pins.has(k) }
+func (b *overlayBuilder) isPinned(k reject.Key) bool { return b.core.pinning.pins.Has(k) }
 
 func (b *overlayBuilder) put(t resource.Type, r *resource.Resource) {
 	b.overlay[t] = append(b.overlay[t], omap.Put(omap.Name(r.Name()), r))
@@ -119,7 +120,7 @@ func (b *overlayBuilder) held(t resource.Type, name string, accept func(*resourc
 
 // kept is what the client has under a name if the server knows the content and the client has not rejected it.
 func (b *overlayBuilder) kept(t resource.Type, name string) *resource.Resource {
-	return b.held(t, name, func(r *resource.Resource) bool { return hasContent(r) && !b.core.pinning.pins.anyIn(t, r) })
+	return b.held(t, name, func(r *resource.Resource) bool { return hasContent(r) && !b.core.pinning.pins.AnyIn(t, r) })
 }
 
 // hasContent reports whether the content of the resource is known, and not only its name.
@@ -127,17 +128,17 @@ func hasContent(r *resource.Resource) bool { return r.Size() > 0 }
 
 // replaceResource shows what the client has instead of a pinned resource, and hides the resource if the client has
 // nothing.
-func (b *overlayBuilder) replaceResource(k pinKey) {
-	held := b.held(k.typ, k.name, func(r *resource.Resource) bool { return !b.core.pinning.pins.anyIn(k.typ, r) })
+func (b *overlayBuilder) replaceResource(k reject.Key) {
+	held := b.held(k.Type, k.Name, func(r *resource.Resource) bool { return !b.core.pinning.pins.AnyIn(k.Type, r) })
 	if held == nil {
-		b.put(k.typ, resource.Hide(k.name))
-		if k.typ == resource.Cluster {
-			b.hiddenClusters = append(b.hiddenClusters, k.name)
+		b.put(k.Type, resource.Hide(k.Name))
+		if k.Type == resource.Cluster {
+			b.hiddenClusters = append(b.hiddenClusters, k.Name)
 		}
 		return
 	}
-	b.put(k.typ, held)
-	switch k.typ {
+	b.put(k.Type, held)
+	switch k.Type {
 	case resource.Listener:
 		for _, route := range held.Refs() {
 			b.keepRoute(route)
@@ -151,12 +152,12 @@ func (b *overlayBuilder) replaceResource(k pinKey) {
 }
 
 // replacePiece shows the virtual host that the client has instead of a pinned one.
-func (b *overlayBuilder) replacePiece(k pinKey, published *resource.Resource) {
-	p, ok := published.Pieces().Get(omap.Name(k.piece))
-	if !ok || p.ContentHash() != k.rejected {
+func (b *overlayBuilder) replacePiece(k reject.Key, published *resource.Resource) {
+	p, ok := published.Pieces().Get(omap.Name(k.Piece))
+	if !ok || p.ContentHash() != k.Rejected {
 		return
 	}
-	b.putPiece(k.name, k.piece, b.heldPiece(k.name, k.piece))
+	b.putPiece(k.Name, k.Piece, b.heldPiece(k.Name, k.Piece))
 }
 
 // heldPiece is the virtual host that the client has; nil if it has none or rejected all that the core knows of.
@@ -164,7 +165,7 @@ func (b *overlayBuilder) heldPiece(route, piece string) *resource.Piece {
 	var held *resource.Piece
 	b.held(resource.Route, route, func(r *resource.Resource) bool {
 		p, ok := r.Pieces().Get(omap.Name(piece))
-		if !ok || b.isPinned(pinKey{resource.Route, route, piece, p.ContentHash()}) {
+		if !ok || b.isPinned(reject.Key{Type: resource.Route, Name: route, Piece: piece, Rejected: p.ContentHash()}) {
 			return false
 		}
 		held = p
@@ -268,7 +269,7 @@ func (b *overlayBuilder) replaceVirtualHosts(isHidden func(string) bool) {
 		for pc := range omap.Diff(before, published.Pieces()) {
 			if pc.HasNew && slices.ContainsFunc(pc.New.Refs(), isHidden) {
 				held := pc.Old
-				if held != nil && b.isPinned(pinKey{resource.Route, route, string(pc.Key), held.ContentHash()}) {
+				if held != nil && b.isPinned(reject.Key{Type: resource.Route, Name: route, Piece: string(pc.Key), Rejected: held.ContentHash()}) {
 					held = b.heldPiece(route, string(pc.Key))
 				}
 				b.putPiece(route, string(pc.Key), held)

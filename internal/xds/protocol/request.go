@@ -80,7 +80,7 @@ func (c *Core) ack(t resource.Type, cur *cursor, nonce uint64, out []Action) []A
 	case n == 0:
 		return out
 	case !f.failed():
-		cur.rejections.acknowledged()
+		cur.rejections.Acknowledged()
 		f.stages = f.stages[n:]
 		if len(f.stages) == 0 {
 			cur.flight = nil
@@ -174,11 +174,10 @@ func (c *Core) resume(t resource.Type, q *Request) {
 
 // resumeKey is everything that a resumption depends on.
 type resumeKey struct {
-	typ     resource.Type
-	state   *resource.State
-	sub     *subscription
-	forced  omap.Hash
-	initial omap.Hash
+	typ             resource.Type
+	state           *resource.State
+	sub             *subscription
+	forced, initial omap.Hash
 }
 
 // resumption says what a reconnecting client has of one type.

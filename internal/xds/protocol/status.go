@@ -94,13 +94,21 @@ func (c *Core) Status() (all Progress) {
 		if cur.flight != nil {
 			s.Unacked, s.UnackedMore = unacked(t, cur)
 		}
-		s.HeldBack = c.pinning.pins.countIn(c.published.state, t)
+		s.HeldBack = c.pinning.pins.CountIn(c.published.state, t)
 		if s.HeldBack > 0 || !s.Behind.IsZero() {
-			s.Rejected = cur.rejections.reason
+			s.Rejected = cur.rejections.Reason
 		}
 		all[i] = s
 	}
 	return all
+}
+
+// Asked is what the client asks for by name of a type, which equal streams share, and the size of the names in bytes.
+func (c *Core) Asked(t resource.Type) (names any, bytes int) {
+	if sub := c.cursors[t].sub; sub != nil {
+		return sub, sub.bytes
+	}
+	return nil, 0
 }
 
 // Unacknowledged are resources of one type that a client was sent together and has not acknowledged for long. The client does

@@ -69,16 +69,12 @@ type subscriptions struct {
 }
 
 type internKey struct {
-	names    omap.Hash
-	wildcard bool
-	whole    bool
+	names           omap.Hash
+	wildcard, whole bool
 }
 
 func newSubscriptions() *subscriptions {
-	return &subscriptions{
-		changes: newMemo[changeKey, subscriptionChange](1024),
-		intern:  map[internKey]weak.Pointer[subscription]{},
-	}
+	return &subscriptions{changes: newMemo[changeKey, subscriptionChange](1024), intern: map[internKey]weak.Pointer[subscription]{}}
 }
 
 func (s *subscriptions) of(wildcard bool, n names, bytes int) *subscription {

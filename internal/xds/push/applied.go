@@ -1,7 +1,7 @@
 package push
 
 import (
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
 )
@@ -9,16 +9,16 @@ import (
 // Applied implements server.Attachment. The report becomes a row. A later report replaces one that still waits.
 func (c *Connection) Applied(warming []protocol.Warming, draining protocol.Draining) {
 	l, conn := c.loop, c.conn
-	now := state.Warming{DrainingChains: draining.FilterChains, DrainingConnections: draining.Connections}
+	now := connected.Warming{DrainingChains: draining.FilterChains, DrainingConnections: draining.Connections}
 	for _, w := range warming {
 		for _, name := range w.Names {
-			now.Resources = append(now.Resources, state.ResourceKey{Type: uint8(w.Type), Name: name})
+			now.Resources = append(now.Resources, connected.ResourceKey{Type: uint8(w.Type), Name: name})
 		}
 		if w.More {
 			now.More = append(now.More, uint8(w.Type))
 		}
 	}
-	conn.warming.add(l.queue, func(work *state.Warming) *job {
+	conn.warming.add(l.queue, func(work *connected.Warming) *job {
 		return &job{report: true, write: func(tx *store.Txn) {
 			switch {
 			case conn.left:
@@ -28,7 +28,7 @@ func (c *Connection) Applied(warming []protocol.Warming, draining protocol.Drain
 				l.tables.Warming.Set(tx, conn.id, *work)
 			}
 		}}
-	}, func(work *state.Warming) (rows int) {
+	}, func(work *connected.Warming) (rows int) {
 		*work = now
 		return 1
 	})

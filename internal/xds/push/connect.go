@@ -3,12 +3,14 @@ package push
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/pilotmesh/pilot/internal/arrivals"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/xds/server"
@@ -44,7 +46,41 @@ func (l *Loop) Connect(ctx context.Context, node *corev3.Node, s *server.Stream)
 	if err != nil {
 		return nil, err
 	}
+	if log := l.settings.Visits; log != nil {
+		v := visitOf(p, node, s)
+		log.Came(v)
+		c.gone = func() { log.Went(v, why(s.Cause())) }
+	}
 	return c, nil
+}
+
+// visitOf describes a proxy that has connected.
+func visitOf(p *proxy.Proxy, node *corev3.Node, s *server.Stream) arrivals.Visit {
+	v := arrivals.Visit{
+		Proxy: p.ID, Name: proxy.NameOf(p.ID), Namespace: p.Namespace, From: s.Peer(), Agent: p.Version,
+		OfAgent: p.Role == proxy.Agent, Stream: s.ID(), Opened: s.Opened(),
+	}
+	if !p.Identity.IsZero() {
+		v.Identity = p.Identity.String()
+	}
+	if n := node.GetUserAgentBuildVersion().GetVersion(); n != nil {
+		v.Envoy = fmt.Sprintf("%d.%d.%d", n.GetMajorNumber(), n.GetMinorNumber(), n.GetPatch())
+	}
+	return v
+}
+
+// why says why a stream has ended.
+func why(reason error) string {
+	s, ok := status.FromError(reason)
+	switch {
+	case reason == nil:
+		return "the proxy closed the stream"
+	case ok && s.Code() == codes.Canceled:
+		return "the connection ended"
+	case ok:
+		return s.Message()
+	}
+	return reason.Error()
 }
 
 // refuse refuses a proxy that claims another identity.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -42,15 +42,15 @@ type connection struct {
 	pins              waitingJob[[]pinReport]
 	wants             waitingJob[wantChanges]
 	unacknowledgedJob waitingJob[[]protocol.Unacknowledged]
-	health            waitingJob[state.Health]
-	warming           waitingJob[state.Warming]
+	health            waitingJob[connected.Health]
+	warming           waitingJob[connected.Warming]
 
 	// rejected and unacknowledged are the keys of the rows about what the proxy rejected and does not acknowledge. These rows are
 	// deleted when the connection leaves.
-	rejected       map[state.RejectedContent]struct{}
-	unacknowledged map[state.UnacknowledgedKey]struct{}
+	rejected       map[connected.RejectedContent]struct{}
+	unacknowledged map[connected.UnacknowledgedKey]struct{}
 	// answers has, for each name that the proxy asks for, the function that ends the observation of its answer.
-	answers map[state.ResourceKey]func()
+	answers map[connected.ResourceKey]func()
 }
 
 // class is a set of connected proxies that receive the same states.
@@ -77,6 +77,8 @@ type move struct {
 type Connection struct {
 	loop *Loop
 	conn *connection
+	// gone is called at the end; it may be nil.
+	gone func()
 }
 
 // Attach makes a proxy a row. From then on w receives the states of its class.
@@ -87,7 +89,7 @@ func (l *Loop) Attach(p *proxy.Proxy, w Watcher) (*Connection, error) {
 		return nil, ErrNotReady
 	}
 	id := fmt.Sprintf("%s-%d", p.ID, l.next.Add(1))
-	c := &connection{id: id, node: p.ID, watcher: w, rejected: map[state.RejectedContent]struct{}{}}
+	c := &connection{id: id, node: p.ID, watcher: w, rejected: map[connected.RejectedContent]struct{}{}}
 	c.attach = &job{
 		rows:  1,
 		write: func(tx *store.Txn) { l.tables.Proxies.Set(tx, id, p) },
@@ -107,7 +109,7 @@ func (l *Loop) Attach(p *proxy.Proxy, w Watcher) (*Connection, error) {
 		},
 	}
 	l.queue.add(c.attach)
-	return &Connection{l, c}, nil
+	return &Connection{loop: l, conn: c}, nil
 }
 
 // ID names the connection. It is the node's id and a number.
@@ -115,6 +117,9 @@ func (c *Connection) ID() string { return c.conn.id }
 
 // Close removes the proxy from the mesh. Reports that still wait are dropped.
 func (c *Connection) Close() {
+	if c.gone != nil {
+		c.gone()
+	}
 	l, conn := c.loop, c.conn
 	l.queue.edit(func() {
 		for _, j := range []*job{conn.pins.job, conn.wants.job, conn.unacknowledgedJob.job, conn.health.job, conn.warming.job} {
@@ -136,7 +141,7 @@ func (l *Loop) detach(conn *connection) *job {
 			l.tables.Proxies.Delete(tx, conn.id)
 			l.deleteRejections(tx, conn)
 			l.deleteWants(tx, conn)
-			l.tables.Registrations.Health.Delete(tx, conn.id)
+			l.tables.Health.Delete(tx, conn.id)
 			l.tables.Warming.Delete(tx, conn.id)
 			for k := range conn.unacknowledged {
 				l.tables.Unacknowledged.Delete(tx, k)

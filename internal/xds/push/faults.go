@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/query"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/store"
 	classes "github.com/pilotmesh/pilot/internal/xds/class"
 )
@@ -26,13 +26,13 @@ type faults struct {
 	rows map[query.ID]faultRow
 	// cells are the cells with a fault, by the key of their row. The key is text, which several cells may share; the row then
 	// is that of the first cell.
-	cells map[state.FaultKey][]query.ID
+	cells map[connected.FaultKey][]query.ID
 }
 
 // faultRow is the row of one cell's fault.
 type faultRow struct {
-	key state.FaultKey
-	row state.Fault
+	key connected.FaultKey
+	row connected.Fault
 }
 
 // lookUp looks up the objects of faults and rejections, at most maxLookups. The next commit writes the rows.
@@ -70,8 +70,8 @@ func (l *Loop) updateFault(c query.FaultChange) {
 		return
 	}
 	reason, _, _ := strings.Cut(c.Fault.Reason, "\n")
-	key := state.FaultKey{Query: c.Fault.Query, Key: c.Fault.Key}
-	row := state.Fault{Reason: reason, Kept: c.Fault.Kept}
+	key := connected.FaultKey{Query: c.Fault.Query, Key: c.Fault.Key}
+	row := connected.Fault{Reason: reason, Kept: c.Fault.Kept}
 	if c.Fault.Kind == query.Panicked { // Other faults do not depend on what the query read.
 		row.Objects = classes.Objects(l.graph, c.Cell)
 		row.Objects = row.Objects[:min(len(row.Objects), maxFaultObjects)]
@@ -82,7 +82,7 @@ func (l *Loop) updateFault(c query.FaultChange) {
 }
 
 // writeFault writes the row of a key, or deletes it if no cell has such a fault any more.
-func (l *Loop) writeFault(tx *store.Txn, key state.FaultKey) {
+func (l *Loop) writeFault(tx *store.Txn, key connected.FaultKey) {
 	if cells := l.faults.cells[key]; len(cells) > 0 {
 		l.tables.Faults.Set(tx, key, l.faults.rows[cells[0]].row)
 		return

@@ -5,6 +5,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/store"
 	classes "github.com/pilotmesh/pilot/internal/xds/class"
 )
@@ -26,7 +27,7 @@ func TestFaultsWithEqualKeys(t *testing.T) {
 			}
 			l.writes = nil
 		})
-		row, _ := tables.Faults.Peek(state.FaultKey{Query: "clusters", Key: "a b"})
+		row, _ := tables.Faults.Peek(connected.FaultKey{Query: "clusters", Key: "a b"})
 		return row.Reason
 	}
 	for _, step := range []struct {

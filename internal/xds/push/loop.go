@@ -25,10 +25,12 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/arrivals"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/view/allocation"
 	"github.com/pilotmesh/pilot/internal/view/registration"
@@ -65,6 +67,8 @@ type Settings struct {
 	Registrations bool
 	// Refused, if set, is called for each proxy that claims to be somebody else than it has shown to be.
 	Refused func(ctx context.Context, reason error)
+	// Visits, if set, logs which proxies come and go.
+	Visits *arrivals.Log
 	// Observe, if set, is called after every commit, on the loop's goroutine.
 	Observe func(Commit)
 }
@@ -133,7 +137,7 @@ func New(tables *state.Tables, graph *query.Graph, q *classes.Queries, s Setting
 		settings: s, tables: tables, graph: graph, queries: q,
 		synced: make(chan struct{}), queue: newQueue(), registered: make(chan struct{}, 1),
 		conns: make(map[string]*connection), classes: make(map[proxy.Class]*class),
-		faults: faults{rows: make(map[query.ID]faultRow), cells: make(map[state.FaultKey][]query.ID)}, rejections: newRejectionIndex(),
+		faults: faults{rows: make(map[query.ID]faultRow), cells: make(map[connected.FaultKey][]query.ID)}, rejections: newRejectionIndex(),
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/store"
 	classes "github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
+	"github.com/pilotmesh/pilot/internal/xds/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -400,7 +401,7 @@ func TestRejectionIsAProblemOfItsObjects(t *testing.T) {
 		return false
 	}
 	pin := func() {
-		c.Pin([]protocol.Pin{{Type: resource.Cluster, Name: name, Rejected: bad.ContentHash()}}, "no such thing")
+		c.Pin([]reject.Pin{{Type: resource.Cluster, Name: name, Rejected: bad.ContentHash()}}, "no such thing")
 	}
 	pin()
 	f.eventually("a problem of the ServiceEntry", reported)

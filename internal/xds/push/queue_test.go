@@ -14,6 +14,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
+	"github.com/pilotmesh/pilot/internal/xds/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -161,7 +162,7 @@ func TestQueueIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 1000 {
-			c.Pin([]protocol.Pin{{Name: "c"}}, "no")
+			c.Pin([]reject.Pin{{Name: "c"}}, "no")
 			c.NoteUnacknowledged([]protocol.Unacknowledged{{Names: []string{"c"}}})
 		}
 		if n := f.queue.jobs.Len() + f.queue.reports.Len(); n > 4 {

@@ -1,7 +1,7 @@
 package push
 
 import (
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/view/registration"
 )
@@ -9,17 +9,17 @@ import (
 // Health implements server.Attachment. The health of the application becomes a row. A later report replaces one that still waits.
 func (c *Connection) Health(healthy bool, message string) {
 	l, conn := c.loop, c.conn
-	now := state.Health{State: state.Healthy}
+	now := connected.Health{State: connected.Healthy}
 	if !healthy {
-		now = state.Health{State: state.Unhealthy, Message: message}
+		now = connected.Health{State: connected.Unhealthy, Message: message}
 	}
-	conn.health.add(l.queue, func(work *state.Health) *job {
+	conn.health.add(l.queue, func(work *connected.Health) *job {
 		return &job{write: func(tx *store.Txn) {
 			if !conn.left {
-				l.tables.Registrations.Health.Set(tx, conn.id, *work)
+				l.tables.Health.Set(tx, conn.id, *work)
 			}
 		}}
-	}, func(work *state.Health) (rows int) {
+	}, func(work *connected.Health) (rows int) {
 		*work = now
 		return 1
 	})

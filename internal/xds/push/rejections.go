@@ -8,9 +8,10 @@ import (
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/proxy"
-	"github.com/pilotmesh/pilot/internal/state"
+	found "github.com/pilotmesh/pilot/internal/rejection"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/store"
-	"github.com/pilotmesh/pilot/internal/xds/protocol"
+	"github.com/pilotmesh/pilot/internal/xds/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -30,7 +31,7 @@ const (
 type rejectionIndex struct {
 	nodes    map[string]*nodeRejections
 	byCount  byCount
-	contents map[state.RejectedContent]*content
+	contents map[connected.RejectedContent]*content
 	// total is the number of rejections.
 	total int
 	// lookups has each content whose objects must be looked up once, and some content that nobody rejects any more.
@@ -56,13 +57,15 @@ type nodeRejections struct {
 // rejection says that a connection rejected some content.
 type rejection struct {
 	conn *connection
-	what state.RejectedContent
+	what connected.RejectedContent
 }
 
 // originLookup is content whose objects must be looked up in the state of a class.
 type originLookup struct {
-	what  state.RejectedContent
+	what  connected.RejectedContent
 	class proxy.Class
+	// reason is the error text of the proxy that rejected it first.
+	reason string
 }
 
 // byCount is a heap of nodes. The node with most rejections is the first.
@@ -94,7 +97,7 @@ func (h *byCount) Pop() any {
 }
 
 func newRejectionIndex() *rejectionIndex {
-	return &rejectionIndex{nodes: make(map[string]*nodeRejections), contents: make(map[state.RejectedContent]*content)}
+	return &rejectionIndex{nodes: make(map[string]*nodeRejections), contents: make(map[connected.RejectedContent]*content)}
 }
 
 // toReplace returns the rejection that a further one of a node replaces; false if there is room.
@@ -111,8 +114,8 @@ func (x *rejectionIndex) toReplace(node string) (oldest rejection, full bool) {
 	return rejection{}, false
 }
 
-// add adds a rejection that its connection does not have yet.
-func (x *rejectionIndex) add(r rejection) {
+// add adds a rejection that its connection does not have yet. reason is the proxy's error text.
+func (x *rejectionIndex) add(r rejection, reason string) {
 	n := x.nodes[r.conn.node]
 	if n == nil {
 		n = &nodeRejections{node: r.conn.node}
@@ -130,7 +133,7 @@ func (x *rejectionIndex) add(r rejection) {
 	}
 	if c.count++; c.count == 1 && !c.queued {
 		c.queued = true
-		x.lookups = append(x.lookups, originLookup{r.what, r.conn.class.key})
+		x.lookups = append(x.lookups, originLookup{r.what, r.conn.class.key, reason})
 	}
 }
 
@@ -170,18 +173,18 @@ func (x *rejectionIndex) nextLookup() (w originLookup, ok bool) {
 
 // pinReport is content that a proxy rejected with one reason.
 type pinReport struct {
-	what []state.RejectedContent
-	row  state.Rejection
+	what []connected.RejectedContent
+	row  connected.Rejection
 }
 
 // Pin implements server.Attachment. The objects from which the rejected content was made get a Problem while the class of the
 // proxy has that content. Of the reports that wait for the loop it keeps the last ones, up to maxOfNode rejections.
-func (c *Connection) Pin(list []protocol.Pin, reason string) {
+func (c *Connection) Pin(list []reject.Pin, reason string) {
 	l, conn := c.loop, c.conn
-	report := pinReport{row: state.Rejection{Proxy: conn.node, Reason: strings.TrimSpace(reason), At: time.Now()}}
+	report := pinReport{row: connected.Rejection{Proxy: conn.node, Reason: strings.TrimSpace(reason), At: time.Now()}}
 	for _, pin := range list[max(0, len(list)-maxOfNode):] {
-		rejectable := state.Rejectable{Type: uint8(pin.Type), Name: pin.Name, Piece: pin.Piece}
-		report.what = append(report.what, state.RejectedContent{Rejectable: rejectable, Content: pin.Rejected})
+		rejectable := connected.Rejectable{Type: uint8(pin.Type), Name: pin.Name, Piece: pin.Piece}
+		report.what = append(report.what, connected.RejectedContent{Rejectable: rejectable, Content: pin.Rejected})
 	}
 	if len(report.what) == 0 {
 		return
@@ -213,24 +216,24 @@ func (l *Loop) writeRejections(tx *store.Txn, conn *connection, reports []pinRep
 		first := p.what[0]
 		l.settings.Log.Warn("proxy rejected resources; it keeps their last accepted version, other resources are still updated",
 			"connection", conn.id, "count", len(p.what), "type", resource.Type(first.Type).String(), "resource", first.Name,
-			"piece", first.Piece, "reason", p.row.Reason)
+			"piece", first.Piece, "cause", found.Cause(p.row.Reason, ""))
 	}
 }
 
 // setRejection writes the row of a rejection. It replaces another row if there are too many.
-func (l *Loop) setRejection(tx *store.Txn, conn *connection, what state.RejectedContent, row state.Rejection) {
+func (l *Loop) setRejection(tx *store.Txn, conn *connection, what connected.RejectedContent, row connected.Rejection) {
 	if _, exists := conn.rejected[what]; !exists {
 		if oldest, full := l.rejections.toReplace(conn.node); full {
 			l.deleteRejection(tx, oldest)
 		}
-		l.rejections.add(rejection{conn, what})
+		l.rejections.add(rejection{conn, what}, row.Reason)
 	}
-	l.tables.Rejections.Set(tx, state.RejectionKey{Connection: conn.id, RejectedContent: what}, row)
+	l.tables.Rejections.Set(tx, connected.RejectionKey{Connection: conn.id, RejectedContent: what}, row)
 }
 
 // deleteRejection deletes the row of a rejection, and the objects of its content if no other connection rejected it.
 func (l *Loop) deleteRejection(tx *store.Txn, r rejection) {
-	l.tables.Rejections.Delete(tx, state.RejectionKey{Connection: r.conn.id, RejectedContent: r.what})
+	l.tables.Rejections.Delete(tx, connected.RejectionKey{Connection: r.conn.id, RejectedContent: r.what})
 	if last := l.rejections.remove(r); last {
 		l.tables.Origins.Delete(tx, r.what)
 	}
@@ -249,17 +252,18 @@ func (l *Loop) deleteRejections(tx *store.Txn, conn *connection) {
 	}
 }
 
-// lookUpOrigins looks up from which objects rejected content was made, for at most n contents. The next commit writes the rows.
+// lookUpOrigins looks up from which objects rejected content was made, and which of them has what the proxy rejects, for at most n
+// contents. The next commit writes the rows.
 func (l *Loop) lookUpOrigins(n int) {
 	for range n {
 		w, ok := l.rejections.nextLookup()
 		if !ok {
 			return
 		}
-		objects := l.queries.Origin(l.graph, w.class, resource.Type(w.what.Type), w.what.Name, w.what.Piece)
+		finding := l.queries.Finding(l.graph, w.class, w.what, w.reason)
 		l.writes = append(l.writes, func(tx *store.Txn) {
 			if c := l.rejections.contents[w.what]; c != nil && c.count > 0 {
-				l.tables.Origins.Set(tx, w.what, objects)
+				l.tables.Origins.Set(tx, w.what, finding)
 			}
 		})
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/pilotmesh/pilot/internal/meshtest"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/source"
-	"github.com/pilotmesh/pilot/internal/state"
-	"github.com/pilotmesh/pilot/internal/xds/protocol"
+	"github.com/pilotmesh/pilot/internal/state/connected"
+	"github.com/pilotmesh/pilot/internal/xds/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -30,12 +30,12 @@ func node(i int) string {
 }
 
 // clusters are pins of the first clusters of a state that are of services.
-func clusters(t *testing.T, st *resource.State, l meshtest.Large, n int) (pins []protocol.Pin) {
+func clusters(t *testing.T, st *resource.State, l meshtest.Large, n int) (pins []reject.Pin) {
 	t.Helper()
 	for i := range l.Services {
 		name := "outbound|80||" + l.Host(i)
 		if r, ok := st.Get(resource.Cluster, name); ok && len(pins) < n {
-			pins = append(pins, protocol.Pin{Type: resource.Cluster, Name: name, Rejected: r.ContentHash()})
+			pins = append(pins, reject.Pin{Type: resource.Cluster, Name: name, Rejected: r.ContentHash()})
 		}
 	}
 	if len(pins) < n {
@@ -129,13 +129,13 @@ func TestRejectedPiece(t *testing.T) {
 	f, l := large(t, 100)
 	c, s := f.attach(node(0), "")
 	routes, _ := s.wait(t, "routes", has(resource.Route, "80")).Get(resource.Route, "80")
-	var pin protocol.Pin
+	var pin reject.Pin
 	for name, piece := range routes.Pieces().All() {
 		if strings.Contains(string(name), "svc-00010") {
-			pin = protocol.Pin{Type: resource.Route, Name: "80", Piece: string(name), Rejected: piece.ContentHash()}
+			pin = reject.Pin{Type: resource.Route, Name: "80", Piece: string(name), Rejected: piece.ContentHash()}
 		}
 	}
-	c.Pin([]protocol.Pin{pin}, "no such route")
+	c.Pin([]reject.Pin{pin}, "no such route")
 	reported := func(v *View) bool {
 		for _, p := range v.Problems.All() {
 			if strings.Contains(p.Field, `virtual host "`+l.Host(10)) && strings.Contains(p.Reason, "no such route") {
@@ -178,9 +178,9 @@ func TestHostileStream(t *testing.T) {
 	for round := range 3 {
 		hostile, h := f.attach(node(2), "")
 		h.wait(t, "the clusters", has(resource.Cluster, "outbound|80||"+l.Host(1)))
-		var pins []protocol.Pin
+		var pins []reject.Pin
 		for i := range 4096 {
-			pins = append(pins, protocol.Pin{Type: resource.Cluster, Name: fmt.Sprint("c", i), Rejected: omap.Sum([]byte{byte(i), byte(i >> 8)})})
+			pins = append(pins, reject.Pin{Type: resource.Cluster, Name: fmt.Sprint("c", i), Rejected: omap.Sum([]byte{byte(i), byte(i >> 8)})})
 		}
 		for i := range pins { // each with a response of its own
 			hostile.Pin(pins[i:i+1], "no")
@@ -202,18 +202,18 @@ func TestHostileStream(t *testing.T) {
 // rejections, preferably of content that others rejected, too.
 func TestRejectionsAreReplacedFairly(t *testing.T) {
 	g := newRejectionIndex()
-	content := func(i int) state.RejectedContent {
-		return state.RejectedContent{Rejectable: state.Rejectable{Name: fmt.Sprint("c", i)}}
+	content := func(i int) connected.RejectedContent {
+		return connected.RejectedContent{Rejectable: connected.Rejectable{Name: fmt.Sprint("c", i)}}
 	}
-	reject := func(c *connection, what state.RejectedContent) (replaced rejection, full bool) {
+	reject := func(c *connection, what connected.RejectedContent) (replaced rejection, full bool) {
 		if replaced, full = g.toReplace(c.node); full {
 			g.remove(replaced)
 		}
-		g.add(rejection{c, what})
+		g.add(rejection{c, what}, "")
 		return replaced, full
 	}
 	join := func(node string) *connection {
-		return &connection{node: node, class: &class{}, rejected: map[state.RejectedContent]struct{}{}}
+		return &connection{node: node, class: &class{}, rejected: map[connected.RejectedContent]struct{}{}}
 	}
 	worst := join("worst")
 	reject(worst, content(1000)) // No other node rejects this content.

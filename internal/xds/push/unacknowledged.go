@@ -2,7 +2,7 @@ package push
 
 import (
 	"github.com/pilotmesh/pilot/internal/api"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -29,11 +29,11 @@ func (l *Loop) writeUnacknowledged(tx *store.Txn, conn *connection, now []protoc
 		return
 	}
 	before := conn.unacknowledged
-	conn.unacknowledged = map[state.UnacknowledgedKey]struct{}{}
+	conn.unacknowledged = map[connected.UnacknowledgedKey]struct{}{}
 	for _, w := range now {
 		for _, name := range w.Names {
-			k := state.UnacknowledgedKey{Connection: conn.id, ResourceKey: state.ResourceKey{Type: uint8(w.Type), Name: name}}
-			l.tables.Unacknowledged.Set(tx, k, state.Unacknowledged{
+			k := connected.UnacknowledgedKey{Connection: conn.id, ResourceKey: connected.ResourceKey{Type: uint8(w.Type), Name: name}}
+			l.tables.Unacknowledged.Set(tx, k, connected.Unacknowledged{
 				Proxy: conn.node, Since: w.Since, Objects: l.objectsOf(conn, k.ResourceKey),
 			})
 			conn.unacknowledged[k] = struct{}{}
@@ -49,9 +49,9 @@ func (l *Loop) writeUnacknowledged(tx *store.Txn, conn *connection, now []protoc
 
 // objectsOf lists the objects from which an unacknowledged resource was made. Often many proxies withhold the acknowledgement of
 // the same resource, so it takes the list from the row of another proxy if there is one.
-func (l *Loop) objectsOf(conn *connection, what state.ResourceKey) []api.Key {
+func (l *Loop) objectsOf(conn *connection, what connected.ResourceKey) []api.Key {
 	for other := range l.tables.UnacknowledgedBy.Peek(what).All() {
-		row, _ := l.tables.Unacknowledged.Peek(state.UnacknowledgedKey{Connection: string(other), ResourceKey: what})
+		row, _ := l.tables.Unacknowledged.Peek(connected.UnacknowledgedKey{Connection: string(other), ResourceKey: what})
 		return row.Objects
 	}
 	return l.queries.Origin(l.graph, conn.class.key, resource.Type(what.Type), what.Name, "")

@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/store"
 	classes "github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
@@ -12,7 +12,7 @@ import (
 )
 
 // wantChanges are the changes of what a connection asks for by name, one per name.
-type wantChanges map[state.ResourceKey]wantChange
+type wantChanges map[connected.ResourceKey]wantChange
 
 // wantChange is what happened to a name since the loop took the last job.
 type wantChange struct {
@@ -34,10 +34,10 @@ type newAnswer struct {
 func (c *Connection) Want(t resource.Type, names, dropped []string) {
 	c.changeWants(func(changes wantChanges) {
 		for _, name := range dropped {
-			changes[state.ResourceKey{Type: uint8(t), Name: name}] = wantChange{dropped: true}
+			changes[connected.ResourceKey{Type: uint8(t), Name: name}] = wantChange{dropped: true}
 		}
 		for _, name := range names {
-			changes[state.ResourceKey{Type: uint8(t), Name: name}] = wantChange{asked: true}
+			changes[connected.ResourceKey{Type: uint8(t), Name: name}] = wantChange{asked: true}
 		}
 	})
 }
@@ -46,7 +46,7 @@ func (c *Connection) Want(t resource.Type, names, dropped []string) {
 func (c *Connection) Refuse(t resource.Type, names []string, reason string) {
 	c.changeWants(func(changes wantChanges) {
 		for _, name := range names {
-			k := state.ResourceKey{Type: uint8(t), Name: name}
+			k := connected.ResourceKey{Type: uint8(t), Name: name}
 			w := changes[k]
 			w.judged, w.reason = true, reason
 			changes[k] = w
@@ -70,8 +70,8 @@ func (c *Connection) changeWants(change func(wantChanges)) {
 }
 
 // sorted lists the names in order, so that commits are reproducible.
-func (w wantChanges) sorted() []state.ResourceKey {
-	return slices.SortedFunc(maps.Keys(w), state.ResourceKey.Compare)
+func (w wantChanges) sorted() []connected.ResourceKey {
+	return slices.SortedFunc(maps.Keys(w), connected.ResourceKey.Compare)
 }
 
 // writeWants updates the rows of what a connection asks for.
@@ -80,16 +80,16 @@ func (l *Loop) writeWants(tx *store.Txn, conn *connection, changes wantChanges) 
 		return
 	}
 	for _, k := range changes.sorted() {
-		key, w := state.WantKey{Connection: conn.id, ResourceKey: k}, changes[k]
+		key, w := connected.WantKey{Connection: conn.id, ResourceKey: k}, changes[k]
 		row, exists := l.tables.Wants.Peek(key)
 		switch {
 		case w.dropped:
 			l.tables.Wants.Delete(tx, key)
 			continue
 		case w.asked:
-			row = state.Want{Proxy: conn.node}
+			row = connected.Want{Proxy: conn.node}
 			if p, ok := l.tables.Proxies.Peek(conn.id); ok {
-				row.Asker = state.Account{Namespace: p.Identity.Namespace, Name: p.Identity.ServiceAccount}
+				row.Asker = connected.Account{Namespace: p.Identity.Namespace, Name: p.Identity.ServiceAccount}
 			}
 		case !exists:
 			continue // The proxy dropped the name before it judged the answer.
@@ -107,7 +107,7 @@ func (l *Loop) observeAnswers(conn *connection, changes wantChanges) {
 		return
 	}
 	if conn.answers == nil {
-		conn.answers = map[state.ResourceKey]func(){}
+		conn.answers = map[connected.ResourceKey]func(){}
 	}
 	for _, k := range changes.sorted() {
 		w := changes[k]
@@ -118,7 +118,7 @@ func (l *Loop) observeAnswers(conn *connection, changes wantChanges) {
 		if !w.asked {
 			continue
 		}
-		conn.answers[k] = l.queries.Answers.Observe(state.WantKey{Connection: conn.id, ResourceKey: k}, func(a classes.Answer, ok bool) {
+		conn.answers[k] = l.queries.Answers.Observe(connected.WantKey{Connection: conn.id, ResourceKey: k}, func(a classes.Answer, ok bool) {
 			if ok {
 				answer := protocol.Answer{Type: resource.Type(k.Type), Name: k.Name, Resource: a.Resource}
 				l.answers = append(l.answers, newAnswer{conn, answer})
@@ -150,6 +150,6 @@ func (l *Loop) deliverAnswers() {
 // deleteWants deletes the rows of what a connection asks for.
 func (l *Loop) deleteWants(tx *store.Txn, conn *connection) {
 	for k := range l.tables.WantsOf.Peek(conn.id).All() {
-		l.tables.Wants.Delete(tx, state.WantKey{Connection: conn.id, ResourceKey: k})
+		l.tables.Wants.Delete(tx, connected.WantKey{Connection: conn.id, ResourceKey: k})
 	}
 }

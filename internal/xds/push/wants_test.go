@@ -10,7 +10,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/store"
 	classes "github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
@@ -109,7 +109,7 @@ func TestWants(t *testing.T) {
 	f.eventually("the reason why there is none", hasProblem(`SDS "other"`, "there is none: no such file"))
 	f.eventually("rows of what is asked for", func(v *View) bool {
 		keys := v.Tables.WantsOf.Peek(a.ID())
-		return keys.Len() == 1 && keys.Has(state.ResourceKey{Type: uint8(resource.Secret), Name: "other"})
+		return keys.Len() == 1 && keys.Has(connected.ResourceKey{Type: uint8(resource.Secret), Name: "other"})
 	})
 	a.Close()
 	b.Close()

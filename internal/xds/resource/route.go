@@ -92,6 +92,20 @@ func (p *Piece) Domains() (list []string) {
 	return list
 }
 
+// Proto decodes the virtual host. It is meant for errors, debug pages and tests.
+func (p *Piece) Proto() (proto.Message, error) {
+	_, _, n := protowire.ConsumeTag(p.frame)
+	if n < 0 {
+		return nil, fmt.Errorf("the virtual host %q has no content", p.name)
+	}
+	body, _ := protowire.ConsumeBytes(p.frame[n:])
+	vhost := &routev3.VirtualHost{}
+	if err := proto.Unmarshal(body, vhost); err != nil {
+		return nil, fmt.Errorf("decode the virtual host %q: %w", p.name, err)
+	}
+	return vhost, nil
+}
+
 // NewRoute makes a RouteConfiguration of pieces and a header, which is everything but the virtual hosts. It does not copy the
 // pieces: they are sent one after the other behind the header. The version combines the header with the Merkle hash of the
 // pieces, so a changed piece costs only one hash over two hashes. NewRoute panics as New does, and also if the header has

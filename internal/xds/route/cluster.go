@@ -5,7 +5,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/xds/layer"
@@ -49,7 +49,7 @@ func (q *Queries) defineByCluster(g *query.Graph, s *service.Queries) {
 		if own.Len() == 0 {
 			return nil, false
 		}
-		return q.configuration(r, k.port, q.hosts.Get(r, basePortKey{k.port, k.families}), overlayChanges(own), state.Outbound{Mode: q.tables.OutboundMode(r)}), true
+		return q.configuration(r, k.port, q.hosts.Get(r, basePortKey{k.port, k.families}), overlayChanges(own), settings.Outbound{Mode: q.tables.OutboundMode(r)}), true
 	})
 	q.ByCluster = query.Each(g, "clusterRouteConfigurations", func(r *query.Reader, _ Reach) omap.Map[service.PortNumber, omap.Unit] {
 		return s.Index.HTTPPorts.Keys(r, service.All{})

@@ -77,11 +77,11 @@ func (q *Queries) domainsOf(r *query.Reader, at virtualHostKey, f service.Footpr
 			names = append(names, bare)
 		}
 	}
-	if ok && s.Headless {
-		names = q.withPodNames(r, names)
-	}
 	if ok {
 		names = append(names, q.aliasNames(r, at.HostView, in.set)...)
+	}
+	if ok && s.Headless {
+		names = q.withPodNames(r, names)
 	}
 	return append(names, addresses...)
 }
@@ -104,8 +104,8 @@ func (q *Queries) aliasNames(r *query.Reader, v service.HostView, set scope.Set)
 	return names
 }
 
-// withPodNames adds the names of the pods of a headless Service, which are below each of its names, unless some object declares
-// them.
+// withPodNames adds the names of the pods of a headless Service, which are below each of its names and of its aliases, unless some
+// object declares them.
 func (q *Queries) withPodNames(r *query.Reader, names []string) []string {
 	for _, name := range slices.Clone(names) {
 		if pods := "*." + name; q.tables.ByHost.Group(r, strings.TrimSuffix(pods, ".")).Len() == 0 {

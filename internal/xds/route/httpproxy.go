@@ -7,7 +7,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
-	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
@@ -145,7 +145,7 @@ func (q *Queries) httpProxyRoutes(r *query.Reader, k scope.LabelledClients) (Map
 	return Map{}.With(changes...), true
 }
 
-func proxyConfiguration(name string, pieces Pieces, outbound state.Outbound, s state.RouteSettings) *resource.Resource {
+func proxyConfiguration(name string, pieces Pieces, outbound settings.Outbound, s settings.RouteSettings) *resource.Resource {
 	c := envoy.RouteConfiguration(name)
 	c.IgnorePortInHostMatching = false
 	if !pieces.Has(omap.Name(pieceName("*", httpPort))) {

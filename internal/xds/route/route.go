@@ -17,6 +17,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
@@ -154,7 +155,7 @@ func (q *Queries) setHostOf(r *query.Reader, k setHostKey) (at virtualHostKey, o
 }
 
 func (q *Queries) base(r *query.Reader, k basePortKey) ([]*resource.Resource, bool) {
-	return q.configuration(r, k.port, q.hosts.Get(r, k), nil, state.Outbound{Mode: q.tables.OutboundMode(r)}), true
+	return q.configuration(r, k.port, q.hosts.Get(r, k), nil, settings.Outbound{Mode: q.tables.OutboundMode(r)}), true
 }
 
 func (q *Queries) routesIn(r *query.Reader, k setPortKey) ([]*resource.Resource, bool) {
@@ -184,7 +185,7 @@ func overlayChanges(top Pieces) []pieceChange {
 }
 
 // configuration is the route configuration of a port. Its cost is that of the changes, not of all pieces.
-func (q *Queries) configuration(r *query.Reader, port uint32, pieces Pieces, changes []pieceChange, outbound state.Outbound) []*resource.Resource {
+func (q *Queries) configuration(r *query.Reader, port uint32, pieces Pieces, changes []pieceChange, outbound settings.Outbound) []*resource.Resource {
 	name := envoy.RouteName(port)
 	// A declared host "*" already takes all requests. Envoy refuses a route configuration with a second virtual host for
 	// "*".
@@ -195,12 +196,12 @@ func (q *Queries) configuration(r *query.Reader, port uint32, pieces Pieces, cha
 }
 
 // unknownHost is the virtual host for undeclared hosts.
-func unknownHost(o state.Outbound, s state.RouteSettings) pieceChange {
+func unknownHost(o settings.Outbound, s settings.RouteSettings) pieceChange {
 	host := envoy.BlockAllHost()
 	switch o.Mode {
-	case state.AllowAny:
+	case settings.AllowAny:
 		host = envoy.AllowAnyHost(envoy.UnknownTrafficCluster(o.Port, o.Subset, o.Host))
-	case state.ByName:
+	case settings.ByName:
 		host = envoy.DynamicUnknownHost()
 	}
 	host.IncludeRequestAttemptCount = !s.HideAttempts

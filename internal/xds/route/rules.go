@@ -9,6 +9,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 )
 
@@ -18,7 +19,7 @@ type builder struct {
 	r   *query.Reader
 	key virtualHostKey
 	// settings are set by addRules.
-	settings state.RouteSettings
+	settings settings.RouteSettings
 	// targets are the destination hosts that were looked up, by host.
 	targets map[string]target
 	routes  []*routev3.Route

@@ -22,6 +22,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
@@ -125,7 +126,7 @@ func (q *Queries) Find(r *query.Reader, p *proxy.Proxy, name string) resource.An
 	if !q.o.Kubernetes {
 		return resource.Answer{Reason: fmt.Sprintf("there is no folder %s/%s in that of --credentialsDir", who.Namespace, n.Secret)}
 	}
-	switch may, known := q.tables.Kube.SecretReaders.Get(r, state.Account{Namespace: who.Namespace, Name: who.ServiceAccount}); {
+	switch may, known := q.tables.Kube.SecretReaders.Get(r, connected.Account{Namespace: who.Namespace, Name: who.ServiceAccount}); {
 	case !known:
 		return resource.Answer{Pending: true}
 	case may.Trouble != "":

@@ -24,6 +24,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/state/connected"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/class"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -79,7 +80,7 @@ func (w *world) put(cluster, namespace, name string, entries map[string]string) 
 // permit commits whether an account may read Secrets.
 func (w *world) permit(namespace, account string, p state.Permission) {
 	b := w.Batch()
-	b.Events = []source.Event{state.PermissionEvent(state.Account{Namespace: namespace, Name: account}, &p)}
+	b.Events = []source.Event{state.PermissionEvent(connected.Account{Namespace: namespace, Name: account}, &p)}
 	w.Commit(func(tx *store.Txn) { w.Tables.Apply(tx, b) })
 }
 
@@ -91,10 +92,10 @@ func (w *world) asks(id, account, name string) (last func() string) {
 	if namespace, of, ok := strings.Cut(account, "/"); ok {
 		p.Identity = identity.Identity{TrustDomain: "cluster.local", Namespace: namespace, ServiceAccount: of}
 	}
-	key := state.WantKey{Connection: p.ID, ResourceKey: state.ResourceKey{Type: uint8(resource.Secret), Name: name}}
+	key := connected.WantKey{Connection: p.ID, ResourceKey: connected.ResourceKey{Type: uint8(resource.Secret), Name: name}}
 	w.Commit(func(tx *store.Txn) {
 		w.Tables.Proxies.Set(tx, p.ID, &p)
-		w.Tables.Wants.Set(tx, key, state.Want{Proxy: p.ID})
+		w.Tables.Wants.Set(tx, key, connected.Want{Proxy: p.ID})
 	})
 	got := "waits"
 	w.Queries.Answers.Observe(key, func(a class.Answer, ok bool) { got = w.show(a, ok) })

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
+	"github.com/pilotmesh/pilot/internal/xds/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -26,7 +27,7 @@ type Attachment interface {
 	ID() string
 	// Pin says that the client rejected content and that the stream holds it back. The mesh reports it to the user; other
 	// streams of the class are not affected. reason is the text of the NACK, empty if the client has sent an ACK since.
-	Pin(pins []protocol.Pin, reason string)
+	Pin(pins []reject.Pin, reason string)
 	// NoteUnacknowledged lists what the client has not acknowledged for so long that the user must know. The list replaces the one of the
 	// last call; an empty list means that there is nothing any more.
 	NoteUnacknowledged(now []protocol.Unacknowledged)

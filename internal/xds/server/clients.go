@@ -5,6 +5,9 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/pilotmesh/pilot/internal/xds/protocol"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
 // clients counts what each client has on this server, so that none uses up its memory. A client is an identity, however many connections it
@@ -17,6 +20,9 @@ type clients struct {
 // holdings are what one client has.
 type holdings struct {
 	streams, names int
+	// asked says how many streams share each subscription, and bytes is the size of their names together. A shared one counts once.
+	asked map[any]int
+	bytes int
 }
 
 // holder is a stream as the client's count has it.
@@ -25,6 +31,14 @@ type holder struct {
 	// names is how many names the stream asks for of types that are answered per proxy. gone is set when it has ended.
 	names int
 	gone  bool
+	// asked are the subscriptions of the stream.
+	asked [resource.Types]subscribed
+}
+
+// subscribed is what a stream asks for of one type: what equal streams share, and the size of the names in bytes.
+type subscribed struct {
+	names any
+	bytes int
 }
 
 // enter counts a new stream, or refuses it.
@@ -53,6 +67,9 @@ func (c *clients) leave(s *holder) {
 	s.gone = true
 	h := c.all[s.client]
 	h.names -= s.names
+	for t := range s.asked {
+		h.replace(&s.asked[t], subscribed{})
+	}
 	if h.streams--; h.streams == 0 {
 		delete(c.all, s.client)
 	}
@@ -71,4 +88,49 @@ func (c *clients) ask(s *holder, names, most int) error {
 	}
 	h.names, s.names = h.names+names, s.names+names
 	return nil
+}
+
+// subscribe counts the names that a stream asks for of the types that are not answered per proxy. It returns an error if all streams of the
+// client ask for more than most bytes of them.
+func (c *clients) subscribe(s *holder, core *protocol.Core, most int) error {
+	var now [resource.Types]subscribed
+	for t := range now {
+		now[t].names, now[t].bytes = core.Asked(resource.Type(t))
+	}
+	if now == s.asked { // only the goroutine that processes the stream's events writes it
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.gone {
+		return nil
+	}
+	h := c.all[s.client]
+	before := h.bytes
+	for t := range now {
+		h.replace(&s.asked[t], now[t])
+	}
+	if h.bytes > most && h.bytes > before {
+		return status.Errorf(codes.ResourceExhausted, "the streams of %s ask for names of %d bytes at this replica, and the most is %d; ask for fewer names, give workloads service accounts of their own, or run more replicas", s.client, h.bytes, most)
+	}
+	return nil
+}
+
+// replace counts another subscription in the place of one.
+func (h *holdings) replace(was *subscribed, is subscribed) {
+	if is.bytes > 0 {
+		if h.asked == nil {
+			h.asked = map[any]int{}
+		}
+		if h.asked[is.names]++; h.asked[is.names] == 1 {
+			h.bytes += is.bytes
+		}
+	}
+	if was.bytes > 0 {
+		if h.asked[was.names]--; h.asked[was.names] == 0 {
+			h.bytes -= was.bytes
+			delete(h.asked, was.names)
+		}
+	}
+	*was = is
 }

@@ -99,3 +99,42 @@ func TestNamesOfOneClient(t *testing.T) {
 		return web.names == 10 && web.streams == 2
 	})
 }
+
+// TestNameBytesOfOneClient: the names of all types that the streams of an identity ask for have so many bytes at most. Equal lists count once,
+// and lists of ended streams no more.
+func TestNameBytesOfOneClient(t *testing.T) {
+	r := newRig(t, Options{Admit: whoever, MaxNameBytesOf: 100})
+	r.mesh.publish(clusters(1, 1, 1, "x"))
+	ask := func(who, letter string) (end func(), err error) {
+		ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(testContext(t), "who", who))
+		stream, err := r.dial(t).DeltaAggregatedResources(ctx)
+		must(t, err)
+		_ = stream.Send(&discoveryv3.DeltaDiscoveryRequest{ // Recv has the reason
+			Node: &corev3.Node{Id: "x"}, TypeUrl: resource.Endpoint.URL(), ResourceNamesSubscribe: []string{strings.Repeat(letter, 60)},
+		})
+		_ = stream.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: resource.Cluster.URL()})
+		_, err = stream.Recv()
+		return func() {
+			cancel()
+			for err == nil {
+				_, err = stream.Recv()
+			}
+		}, err
+	}
+	var ends []func()
+	for range 3 {
+		end, err := ask("web", "a")
+		must(t, err)
+		ends = append(ends, end)
+	}
+	if _, err := ask("web", "b"); status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "120 bytes") {
+		t.Errorf("other names: %v", err)
+	}
+	if _, err := ask("other", "b"); err != nil {
+		t.Errorf("somebody else: %v", err)
+	}
+	for _, end := range ends {
+		end()
+	}
+	waitFor(testContext(t), t, "the bytes are free", func() bool { _, err := ask("web", "b"); return err == nil })
+}

@@ -18,6 +18,7 @@ import (
 type connection struct {
 	credentials.AuthInfo
 	conn net.Conn
+	idle *idler // nil if the server does not know the connection
 
 	mu      sync.Mutex
 	streams int
@@ -29,16 +30,22 @@ type connection struct {
 func (c *connection) opened() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.streams++
+	if c.streams++; c.streams == 1 {
+		c.idle.work()
+	}
 }
 
 // closed notes the end of a stream.
 func (c *connection) closed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.streams--; c.streams == 0 && c.abandoned {
+	if c.streams--; c.streams > 0 {
+		return
+	}
+	if c.abandoned {
 		c.close()
 	}
+	c.idle.wait()
 }
 
 // close closes the connection. Its client sees Unavailable and reconnects, perhaps to another replica.
@@ -85,11 +92,14 @@ func (c *connection) Inner() credentials.AuthInfo { return c.AuthInfo }
 
 // ServerHandshake stores the connection in the authentication info of the peer.
 func (r connectionCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	idle := r.server.idlers.enter(raw)
 	conn, info, err := r.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
+		idle.leave()
 		return nil, nil, err
 	}
-	c := &connection{AuthInfo: info, conn: raw}
+	conn = watched{conn, idle.leave}
+	c := &connection{AuthInfo: info, conn: raw, idle: idle}
 	if t, ok := info.(credentials.TLSInfo); ok && len(t.State.VerifiedChains) > 0 {
 		if conn, err = r.server.certify(c, conn, t.State.VerifiedChains); err != nil {
 			return nil, nil, err

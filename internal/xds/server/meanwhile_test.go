@@ -38,6 +38,7 @@ func onFirstSend(t *testing.T, during func(s *Stream)) (*Stream, *interrupted) {
 	core.Step(protocol.Event{Request: scanned}, nil)
 	g := &interrupted{}
 	s := &Stream{server: New(nil, Options{}), variant: protocol.Delta, grpc: g, requests: make(chan queuedRequest, 1), core: core}
+	s.held, _ = s.server.clients.enter("a client", 1)
 	g.during = func() { during(s) }
 	return s, g
 }
@@ -117,6 +118,7 @@ func TestStreamEndsWhileConnecting(t *testing.T) {
 	m := &endingMesh{}
 	ctx, cancel := context.WithCancel(t.Context())
 	s := &Stream{server: New(m, Options{}), grpc: &interrupted{}, abort: cancel, requests: make(chan queuedRequest, 1), core: protocol.NewCore(protocol.NewShared(""), protocol.Delta)}
+	s.held, _ = s.server.clients.enter("a client", 1)
 	s.connect(encode(t, node))
 	if m.closed != 1 || ctx.Err() == nil {
 		t.Errorf("the attachment was closed %d times, want once; the stream's context ended with %v", m.closed, ctx.Err())

@@ -43,6 +43,11 @@ type Options struct {
 	MaxStreamsOf int
 	// MaxWantsOf is the largest number of names, such as names of secrets, that the streams of one of these ask for (default 100,000).
 	MaxWantsOf int
+	// MaxNameBytesOf is the largest size in bytes of the names of other resources that the streams of one of these ask for (default
+	// 256 MiB). Equal lists of names count once.
+	MaxNameBytesOf int
+	// MaxIdle is the largest number of connections without a stream, and MaxIdleOf the largest number from one address (default 10,000 and 1,000).
+	MaxIdle, MaxIdleOf int
 	// MaxConnectionAge is the age at which the server closes a connection, so that clients spread over the replicas again
 	// (default: never).
 	MaxConnectionAge time.Duration
@@ -78,6 +83,15 @@ func (o Options) withDefaults() Options {
 	if o.MaxWantsOf <= 0 {
 		o.MaxWantsOf = 100_000
 	}
+	if o.MaxNameBytesOf <= 0 {
+		o.MaxNameBytesOf = 256 << 20
+	}
+	if o.MaxIdle <= 0 {
+		o.MaxIdle = 10_000
+	}
+	if o.MaxIdleOf <= 0 {
+		o.MaxIdleOf = 1000
+	}
 	if o.Admit == nil {
 		o.Admit = func(context.Context) (identity.Caller, error) { return identity.Caller{}, nil }
 	}
@@ -111,6 +125,7 @@ type Server struct {
 	// certified has the connections whose clients have shown a certificate.
 	certified certified
 	clients   clients
+	idlers    idlers
 
 	mu       sync.Mutex
 	streams  map[uint64]*Stream
@@ -125,7 +140,8 @@ func New(mesh Mesh, o Options) *Server {
 	return &Server{
 		mesh: mesh, options: o, shared: protocol.NewShared(o.ControlPlane),
 		gate: gate.New(o.BigSends, gatePatience), streams: map[uint64]*Stream{},
-		quick: newRing(workers), slow: newRing(max(1, workers/2)),
+		idlers: idlers{most: o.MaxIdle, mostOf: o.MaxIdleOf},
+		quick:  newRing(workers), slow: newRing(max(1, workers/2)),
 	}
 }
 
@@ -141,6 +157,8 @@ func (s *Server) SecureGRPC(secure *tls.Config) []grpc.ServerOption {
 		grpc.WriteBufferSize(writeBuffer),
 		grpc.InTapHandle(abortable),
 		grpc.Creds(s.transport(secure)),
+		grpc.ConnectionTimeout(handshakeTime),
+		grpc.ChainUnaryInterceptor(busy),
 		grpc.MaxConcurrentStreams(s.options.MaxStreams),
 		grpc.MaxRecvMsgSize(s.options.MaxReceive),
 		// Envoy pings rarely. The limit only excludes clients that ping all the time.
@@ -148,7 +166,7 @@ func (s *Server) SecureGRPC(secure *tls.Config) []grpc.ServerOption {
 		// A peer that disappeared without closing the connection is noticed within 40 s.
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			Time: 30 * time.Second, Timeout: 10 * time.Second,
-			MaxConnectionAge: s.options.MaxConnectionAge, MaxConnectionAgeGrace: 10 * time.Second,
+			MaxConnectionAge: s.options.MaxConnectionAge, MaxConnectionAgeGrace: 10 * time.Second, MaxConnectionIdle: IdleTime,
 		}),
 	}
 }

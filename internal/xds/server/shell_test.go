@@ -19,6 +19,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/protocol"
+	"github.com/pilotmesh/pilot/internal/xds/protocol/reject"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
 )
 
@@ -29,7 +30,7 @@ type testMesh struct {
 	mu      sync.Mutex
 	state   *resource.State
 	streams map[*Stream]bool
-	pins    []protocol.Pin
+	pins    []reject.Pin
 }
 
 type testAttachment struct {
@@ -83,7 +84,7 @@ func (a testAttachment) Applied([]protocol.Warming, protocol.Draining) {}
 
 func (a testAttachment) NoteUnacknowledged([]protocol.Unacknowledged) {}
 
-func (a testAttachment) Pin(pins []protocol.Pin, _ string) {
+func (a testAttachment) Pin(pins []reject.Pin, _ string) {
 	a.mesh.mu.Lock()
 	defer a.mesh.mu.Unlock()
 	a.mesh.pins = append(a.mesh.pins, pins...)

@@ -124,10 +124,7 @@ func (s *Stream) settled() bool {
 
 // Status describes the stream.
 func (s *Stream) Status() Status {
-	st := Status{ID: s.id, Variant: s.variant, Connected: s.opened, Alone: s.alone}
-	if p, ok := peer.FromContext(s.grpc.Context()); ok {
-		st.Peer = p.Addr.String()
-	}
+	st := Status{ID: s.id, Variant: s.variant, Connected: s.opened, Alone: s.alone, Peer: s.Peer()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st.Node, st.Types, st.Wants = s.node, s.core.Status(), s.core.Wants()
@@ -148,6 +145,28 @@ func (s *Stream) end(cause error) {
 
 // Caller returns who the client is; the zero Caller if that is not known.
 func (s *Stream) Caller() identity.Caller { return s.caller }
+
+// ID is the number of the stream.
+func (s *Stream) ID() uint64 { return s.id }
+
+// Opened is the time when the stream was opened.
+func (s *Stream) Opened() time.Time { return s.opened }
+
+// Peer is the address of the client; empty if it is not known.
+func (s *Stream) Peer() string {
+	if p, ok := peer.FromContext(s.grpc.Context()); ok {
+		return p.Addr.String()
+	}
+	return ""
+}
+
+// Cause returns why the stream has ended: nil if it has not, or if the client closed it.
+func (s *Stream) Cause() error {
+	if !s.ended.Load() {
+		return nil
+	}
+	return s.cause
+}
 
 // expire ends the stream, because what its client has shown is no longer valid. The connection ends with its last stream, because it
 // goes with the client's certificate.
@@ -309,7 +328,12 @@ func (s *Stream) stepCore(e protocol.Event, out []protocol.Action) []protocol.Ac
 		return out
 	}
 	e.At = time.Now()
-	return s.core.Step(e, out)
+	out = s.core.Step(e, out)
+	if err := s.server.clients.subscribe(s.held, s.core, s.server.options.MaxNameBytesOf); err != nil {
+		s.end(err)
+		return nil
+	}
+	return out
 }
 
 // writeAndQueue writes a message that may have to wait for the client, and then lets a worker tell the core. What a new client

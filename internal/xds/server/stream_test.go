@@ -50,6 +50,7 @@ func TestRequestsInOrder(t *testing.T) {
 	nack := scan(&discoveryv3.DeltaDiscoveryRequest{ResponseNonce: "1c", ErrorDetail: status.New(codes.Internal, "c00000 is bad").Proto()})
 	ack := encoded(&discoveryv3.DeltaDiscoveryRequest{ResponseNonce: "2c"})
 	s := &Stream{server: New(nil, Options{}), variant: protocol.Delta, grpc: oneRequest{raw: ack}, requests: make(chan queuedRequest, 1), core: core}
+	s.held, _ = s.server.clients.enter("a client", 1)
 	s.lastLargeSend.Store(time.Now().Add(-time.Hour).UnixNano())
 	s.requests <- queuedRequest{request: nack}
 	must(t, s.receiveOne(false))

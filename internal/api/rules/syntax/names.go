@@ -260,9 +260,15 @@ func HeaderName(s string) string {
 	return ""
 }
 
+// maxHeaderValue is the largest length of a header's value that Envoy takes in its configuration, in bytes.
+const maxHeaderValue = 16384
+
 // HeaderValue checks a header's new value: no control characters, and of Envoy's formats (%NAME(argument):12%)
-// whole ones only; %% is a percent sign.
+// whole ones only; %% is a percent sign. Envoy takes no value that is longer than maxHeaderValue.
 func HeaderValue(s string) string {
+	if len(s) > maxHeaderValue {
+		return fmt.Sprintf("Envoy takes at most %d bytes, and this value has %d; shorten it", maxHeaderValue, len(s))
+	}
 	for i := range len(s) {
 		if !httpguts.ValidHeaderFieldValue(s[i : i+1]) {
 			return fmt.Sprintf("the control character %q has no place in a header", s[i])

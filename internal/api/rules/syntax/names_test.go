@@ -32,8 +32,8 @@ func TestNames(t *testing.T) {
 			[]string{"", "/x", `\1/\2`, `\0`, `a\\`}, []string{`\3`, `a\`, `\n`}},
 		{"HeaderName", HeaderName, []string{"x-a", "A_b!"}, []string{"", "a b", "a:", "ä"}},
 		{"HeaderValue", HeaderValue,
-			[]string{"", "a\tb", "100%%", "%PROTOCOL%", "%REQ(a?b):12%", "%START_TIME(%s.%3f)%", "%DYNAMIC_METADATA(a:b):5% and %PROTOCOL%", "ä"},
-			[]string{"%", "50% b", "%a%", "%REQ(a", "%REQ(a)", "%REQ(a):1", "a\nb", "a\x00", "\x7f", "%%%"}},
+			[]string{"", "a\tb", "100%%", "%PROTOCOL%", "%REQ(a?b):12%", "%START_TIME(%s.%3f)%", "%DYNAMIC_METADATA(a:b):5% and %PROTOCOL%", "ä", strings.Repeat("a", 16384)},
+			[]string{"%", "50% b", "%a%", "%REQ(a", "%REQ(a)", "%REQ(a):1", "a\nb", "a\x00", "\x7f", "%%%", strings.Repeat("a", 16385)}},
 		{"HostPort", HostPort, []string{"a:1", "1.2.3.4:80", "[::1]:80", "a.b.c:65535"}, []string{"a", "a:", "a:0", "a:65536", "a:b", ":80", "a_b:80", "[::1:80"}},
 	} {
 		for _, s := range c.good {

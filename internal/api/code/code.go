@@ -1,0 +1,64 @@
+// Package code names each kind of Problem by a short identifier, which stays the same from release to release, so that scripts, alerts
+// and searches can rely on it. It owns the list of codes with their meaning and remedy; doc/problems.md is made of it, and tests keep
+// the list, the page and the places that raise Problems in agreement.
+//
+// It is pure and starts no goroutines.
+package code
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Code identifies a kind of Problem: route-no-subset.
+type Code string
+
+// Level says which severities the Problems of a code have.
+type Level string
+
+// The levels. Either is for codes whose Problems are errors or warnings, depending on what becomes of the object.
+const (
+	Error   Level = "error"
+	Warning Level = "warning"
+	Either  Level = "error or warning"
+)
+
+// Entry describes a code.
+type Entry struct {
+	Code  Code  `json:"code"`
+	Level Level `json:"level"`
+	// Meaning says what is wrong, and what follows from it. Remedy says what to do.
+	Meaning string `json:"meaning"`
+	Remedy  string `json:"remedy"`
+}
+
+// All returns all codes in alphabetical order.
+func All() []Entry {
+	var all []Entry
+	for _, part := range [][]Entry{documents(), sources(), hosts(), routes(), policies(), clusters(), running()} {
+		all = append(all, part...)
+	}
+	slices.SortFunc(all, func(a, b Entry) int { return strings.Compare(string(a.Code), string(b.Code)) })
+	return all
+}
+
+// Find returns the description of a code.
+func Find(c Code) (Entry, bool) {
+	for _, e := range All() {
+		if e.Code == c {
+			return e, true
+		}
+	}
+	return Entry{}, false
+}
+
+// Markdown returns the rows of a table of all codes.
+func Markdown() string {
+	var b strings.Builder
+	b.WriteString("| Code | Level | Meaning | Remedy |\n|---|---|---|---|\n")
+	for _, e := range All() {
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", e.Code, e.Level, e.Meaning, e.Remedy)
+	}
+	return b.String()
+}

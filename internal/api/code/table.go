@@ -1,0 +1,108 @@
+package code
+
+// documents are the codes of Problems that one document has by itself.
+func documents() []Entry {
+	return []Entry{
+		{"syntax", Error, "The text is not well-formed YAML or JSON, or exceeds a limit. No object of the document is read; objects that were in force before stay so.", "Correct the text at the line."},
+		{"field-unknown", Either, "The kind has no field of this name. It is an error where the field was certainly meant to be another one, and where an access policy would be read without a part of it.", "Write the name that the message proposes, or remove the field."},
+		{"field-invalid", Error, "A value is missing, has the wrong type, or breaks a rule of its kind. The document is refused; the last good version of the object stays in force.", "Correct the value as the message says."},
+		{"field-ineffective", Warning, "A valid value has no effect here, or probably another effect than intended.", "Remove it, or change what makes it ineffective."},
+		{"field-unsupported", Warning, "The field is valid in Istio, and has no effect here.", "Remove it, or see doc/differences.md for another way."},
+		{"kind-unknown", Error, "No kind has this name and version, and the group is one of those that are read here.", "Write the kind or version that the message proposes."},
+		{"kind-unsupported", Warning, "Objects of this kind are not acted on.", "Remove the object, or see doc/differences.md for another way."},
+		{"object-duplicate", Either, "Several documents or sources declare the same object. One of them counts.", "Remove or rename the others."},
+		{"policy-refused", Error, "An access policy is refused, and no good version of it is known: what it selects is denied.", "Correct or delete the policy."},
+		{"internal-error", Error, "A bug of the control plane. What depends on it keeps its last good state.", "Report it, with the object."},
+	}
+}
+
+// sources are the codes of Problems with where objects come from.
+func sources() []Entry {
+	return []Entry{
+		{"file-unreadable", Either, "A file or directory cannot be read or watched. Its last good objects stay in force.", "Make it readable; the message has the error of the system."},
+		{"file-too-large", Error, "A file exceeds the limit for its size or number of documents, and is not read.", "Split it."},
+		{"state-unwritable", Warning, "The last good versions of access policies cannot be kept or read, so they may not survive a restart.", "Give the program access to its state folder."},
+		{"cluster-unreadable", Either, "A Kubernetes cluster cannot be reached, or refuses something that is to be read there. What was known stays in force.", "Correct the address, credentials or permissions that the message names."},
+		{"cluster-secret-invalid", Either, "A Secret that describes a remote cluster cannot be used.", "Correct the kubeconfig under the key that the message names."},
+		{"credential-invalid", Either, "A file or Secret with a certificate, key or roots cannot be used.", "Put good content there; until then the last good one stays in use."},
+		{"credential-forbidden", Error, "It cannot be found out who may read the Secrets of the cluster, or the control plane may not read them.", "Give it the permissions of manifests/secrets.yaml."},
+		{"authority", Error, "The certificate authority cannot work as it is set up.", "Do what the message says; workloads may get no certificates until then."},
+		{"object-unsealed", Error, "A program handed over an object without sealing it.", "Pass what Seal or Decode returned."},
+	}
+}
+
+// hosts are the codes of Problems with declarations of services and who sees them.
+func hosts() []Entry {
+	return []Entry{
+		{"port-reserved", Error, "A service has a port that the proxy uses itself, so the service cannot be reached there.", "Choose another port."},
+		{"selector-no-endpoint", Warning, "The workloadSelector of a ServiceEntry selects nothing at present: the service has no endpoints.", "Correct the labels, or create the WorkloadEntries."},
+		{"selector-no-workload", Warning, "A selector selects no known workload: no endpoint has the labels and no such proxy is connected. The object has no effect.", "Correct the labels, or start the workload."},
+		{"workload-not-selected", Warning, "No ServiceEntry selects a WorkloadEntry, so nothing is sent to it.", "Give it the labels of a workloadSelector."},
+		{"host-declared-twice", Warning, "Another object declares the same host and goes before this one.", "Give the host another name, or remove one of the declarations."},
+		{"host-name-taken", Warning, "A name by which the host can be called belongs to another object for some clients.", "Call the host by its full name, or give it another one."},
+		{"address-taken", Warning, "An address or TLS name belongs to another service, which gets the connections.", "Give the service an address of its own."},
+		{"address-range-allocated", Warning, "A block of addresses covers many that are allocated to other ServiceEntries, and these keep them.", "Name narrower blocks, or have addresses allocated from another range."},
+		{"sidecar-overruled", Warning, "Another Sidecar of the namespace goes before this one, which is not used.", "Remove one, or give it a workloadSelector."},
+		{"sidecar-no-host", Warning, "A Sidecar imports a host that no object declares.", "Correct the host, or remove the import."},
+		{"sidecar-no-namespace", Warning, "A Sidecar imports from a namespace that declares nothing for it to see.", "Correct the namespace, or remove the import."},
+		{"limit-exceeded", Warning, "There are more parts than are looked at; the rest has no effect.", "Make fewer, or split the object."},
+	}
+}
+
+// routes are the codes of Problems with where requests and connections lead.
+func routes() []Entry {
+	return []Entry{
+		{"route-no-host", Either, "A destination names a host that no object declares: what is sent there fails with status 503. It is a warning where the destination has the weight 0.", "Correct the host, or declare it with a Service or ServiceEntry."},
+		{"route-not-exported", Either, "A destination names a host that the namespace of the object does not see: what is sent there from there fails.", "Add the namespace to exportTo of the service."},
+		{"route-no-port", Either, "A destination names a port that its service does not have: what is sent there fails.", "Write one of the ports that the message lists."},
+		{"route-no-subset", Either, "A destination names a subset that no DestinationRule declares: what is sent there fails.", "Write one of the subsets that the message lists, or add it to a DestinationRule."},
+		{"route-overruled", Warning, "Another VirtualService has routes for the host and goes first: for ports and callers of both, only those count.", "Merge the two, or remove one."},
+		{"route-host-no-service", Warning, "A VirtualService is for a host that no object declares: its HTTP rules count on port 80 only.", "Correct the host, or declare it with a ServiceEntry."},
+		{"route-wrong-protocol", Warning, "Rules or matches are for a protocol that no port of the hosts speaks: they do nothing.", "Declare the protocol of the port, or write rules of the other kind."},
+		{"match-no-port", Warning, "A match is for a port that no service of the hosts has: it never applies.", "Write one of the ports that the message lists."},
+		{"delegate-unused", Warning, "No VirtualService delegates to a delegate, so it has no effect.", "Delegate to it, or remove it."},
+		{"delegate-rule-dropped", Warning, "A rule of a delegate, or one that delegates, has no effect.", "Do what the message says."},
+		{"route-empty", Warning, "No rule of a VirtualService is left: it counts as absent.", "Correct its delegates."},
+		{"rule-no-host", Warning, "A DestinationRule is for a host that no object declares, and has no effect.", "Correct the host, or declare it."},
+		{"rule-no-port", Warning, "Settings of a DestinationRule are for a port that the service does not have.", "Write one of the ports that the message lists."},
+		{"rule-overruled", Warning, "Another DestinationRule has the same setting for the host and goes first.", "Merge the two, or remove one."},
+		{"rule-tls-mode", Warning, "The TLS mode of a DestinationRule does not fit the mode of the workloads: every request fails.", "Remove tls, so that mutual TLS is automatic, or change the mode of the PeerAuthentication."},
+		{"subset-no-endpoint", Warning, "No endpoint has the labels of a subset at present: what is sent there fails until one has.", "Correct the labels, or give them to an endpoint."},
+		{"ingress-no-class", Warning, "An Ingress names an IngressClass that does not exist.", "Correct the name, or create the class."},
+		{"ingress-no-secret", Warning, "An Ingress names no Secret for TLS, so its hosts are not served by HTTPS.", "Name the Secret with the certificate."},
+		{"ingress-no-backend", Error, "The backend of a rule does not exist: what is sent there fails, or the rule is ignored.", "Correct the name or port of the service, or declare it."},
+		{"ingress-overruled", Warning, "Another rule or certificate for the same host goes first.", "Remove one of them."},
+		{"ingress-ignored", Warning, "A part of an Ingress has no effect.", "Move it as the message says."},
+	}
+}
+
+// policies are the codes of Problems with access policies.
+func policies() []Entry {
+	return []Entry{
+		{"policy-overruled", Warning, "An older policy selects the same workloads, and this one is not used.", "Merge the two, or remove one."},
+		{"policy-root-selector", Warning, "A policy of the root namespace with a selector selects no workload.", "Put it into the namespace of the workloads, or remove the selector."},
+		{"policy-port", Warning, "A mode of mutual TLS is for a port that no service leads to, or that is the service's port and not the workload's.", "Write the port of the workload."},
+		{"policy-no-provider", Error, "The extension provider of a policy cannot be asked: what the policy matches is denied.", "Add the provider to the mesh configuration, or correct its service."},
+		{"policy-two-providers", Warning, "Policies with different providers apply to a workload: what either matches is denied.", "Use one provider per workload."},
+		{"policy-provider-http", Warning, "A provider that is asked over HTTP has to decide about connections that are not HTTP: they are denied.", "Name the HTTP ports, or use a gRPC provider."},
+		{"keys-unknown", Error, "The keys of an issuer of tokens are not known, so its tokens are rejected.", "Make its jwksUri reachable for whoever fetches it."},
+		{"keys-stale", Warning, "The keys of an issuer cannot be fetched any more; the last ones stay in force.", "Make its jwksUri reachable again."},
+	}
+}
+
+// clusters are the codes of Problems between clusters.
+func clusters() []Entry {
+	return []Entry{
+		{"clusters-differ", Warning, "Services of one name in several clusters differ; that of the leading cluster counts.", "Make them equal."},
+		{"registration-refused", Error, "A proxy asks to be registered as WorkloadEntry, and is not. Its configuration is served all the same.", "Do what the message says."},
+	}
+}
+
+// running are the codes of Problems that only a control plane with proxies finds.
+func running() []Entry {
+	return []Entry{
+		{"proxy-rejected", Either, "A proxy has rejected a resource and keeps what it had; all else is still updated.", "Correct the object that the resource is made of, as the reason says."},
+		{"proxy-unacknowledged", Warning, "A proxy has been sent a resource and does not acknowledge it.", "See whether endpoints can be resolved and certificates fetched."},
+		{"resource-missing", Warning, "A proxy asks for a resource that it does not get: a secret or an extension.", "Create it, or permit it, as the message says."},
+	}
+}

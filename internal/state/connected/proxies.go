@@ -1,0 +1,43 @@
+package connected
+
+import (
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/store"
+)
+
+// HealthState is the last known health of a workload.
+type HealthState uint8
+
+// The states of health.
+const (
+	HealthUnknown HealthState = iota
+	Healthy
+	Unhealthy
+)
+
+// Health is what a proxy reports of its workload.
+type Health struct {
+	State HealthState
+	// Message is the reason why a workload is unhealthy.
+	Message string
+}
+
+func (t *Rows) defineProxies(db *store.DB) {
+	t.Proxies = store.NewTable[string, *proxy.Proxy](db, "proxies", (*proxy.Proxy).Equal)
+	t.ProxiesIn = store.NewIndex(t.Proxies, "proxiesIn", func(id string, p *proxy.Proxy, add func(string, omap.Name)) {
+		add(p.Namespace, omap.Name(id))
+	})
+	t.Health = store.NewTable[string, Health](db, "health", func(a, b Health) bool { return a == b })
+	t.Registering = store.NewIndex(t.Proxies, "registering", func(id string, p *proxy.Proxy, add func(api.Key, proxy.Registering)) {
+		if k, ok := proxy.EntryOf(p); ok {
+			add(k, proxy.RegisteringOf(id, p))
+		}
+	})
+	t.WantedEntries = store.NewIndex(t.Proxies, "wantedEntries", func(_ string, p *proxy.Proxy, add func(struct{}, api.Key)) {
+		if k, ok := proxy.EntryOf(p); ok {
+			add(struct{}{}, k)
+		}
+	})
+}

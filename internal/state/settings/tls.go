@@ -1,0 +1,45 @@
+package settings
+
+import (
+	meshconfig "istio.io/api/mesh/v1alpha1"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/compliance"
+	"github.com/pilotmesh/pilot/internal/intern"
+	"github.com/pilotmesh/pilot/internal/store"
+)
+
+// MeshTLS returns the parameters of mutual TLS of the mesh that proxies terminate.
+func (t *Settings) MeshTLS(r store.Reader) compliance.Parameters {
+	v, _ := t.rows.Get(r, meshTLS)
+	return t.compliance.Restrict(compliance.Parameters{Min: uint32(v.Number), Curves: v.List.Items()})
+}
+
+// ClientMeshTLS returns the parameters of mutual TLS of the mesh that proxies begin. The other side decides about what is configured.
+func (t *Settings) ClientMeshTLS() compliance.Parameters {
+	return t.compliance.Restrict(compliance.Parameters{})
+}
+
+// TLS returns the parameters of all TLS but that of the mesh, of which an object gives some.
+func (t *Settings) TLS(r store.Reader, given compliance.Parameters) compliance.Parameters {
+	if len(given.Curves) == 0 {
+		curves, _ := t.rows.Get(r, tlsCurves)
+		given.Curves = curves.List.Items()
+	}
+	if len(given.Ciphers) == 0 {
+		ciphers, _ := t.rows.Get(r, tlsCiphers)
+		given.Ciphers = ciphers.List.Items()
+	}
+	return t.compliance.Restrict(given)
+}
+
+// writeTLS replaces the settings for TLS.
+func (t *Settings) writeTLS(tx *store.Txn, m *meshconfig.MeshConfig) {
+	v := Value{List: intern.Of(api.Curves(m.GetMeshMTLS().GetEcdhCurves())...)}
+	if m.GetMeshMTLS().GetMinProtocolVersion() == meshconfig.MeshConfig_TLSConfig_TLSV1_3 {
+		v.Number = 3
+	}
+	t.rows.Set(tx, meshTLS, v)
+	t.rows.Set(tx, tlsCurves, Value{List: intern.Of(api.Curves(m.GetTlsDefaults().GetEcdhCurves())...)})
+	t.rows.Set(tx, tlsCiphers, Value{List: intern.Of(api.Ciphers(m.GetTlsDefaults().GetCipherSuites())...)})
+}
