@@ -82,7 +82,7 @@ func NewMetrics(b run.Build) *Metrics {
 		[]float64{1, 1e3, 1e4, 1e5, 1e6, 4e6, 1e7, 4e7}, "type")
 	m.convergence = m.histogram("pilot_proxy_convergence_time", "Seconds from the publication of a state to its acknowledgement by a proxy.", fine())
 	m.sendTime = m.histogram("pilot_xds_send_time", "Seconds that writing a response took.", fine())
-	m.pushTime = m.histograms("pilot_xds_push_time", "Seconds that writing a response took, by type. What it is made of was computed before, for all proxies of a class.", fine(), "type")
+	m.pushTime = m.histograms("pilot_xds_push_time", "Seconds that writing a response took, by type. Its resources were computed before, for all proxies of a class.", fine(), "type")
 	m.cfgEvents = m.counters("pilot_k8s_cfg_events", "Objects of configuration that were added, updated or deleted, by kind, whatever the source.", "type", "event")
 	m.regEvents = m.counters("pilot_k8s_reg_events", "Objects of Kubernetes clusters that were added, updated or deleted, by kind.", "type", "event")
 	m.closed = m.counters("pilot_xds_closed_total", "xDS streams that ended, by gRPC code.", "code")
@@ -93,7 +93,7 @@ func NewMetrics(b run.Build) *Metrics {
 	m.inbound = m.counters("pilot_inbound_updates", "Changes that sources reported: config, eds, svc, svcdelete.", "type")
 	m.triggers = m.counters("pilot_push_triggers", "Commits that changed what proxies see, by what changed.", "type")
 	m.commits = m.counter("pilot_commits_total", "Commits that changed something.")
-	m.commitDuration = m.histogram("pilot_commit_duration_seconds", "Seconds from the beginning of a commit until all streams were told.", fine())
+	m.commitDuration = m.histogram("pilot_commit_duration_seconds", "Seconds from the beginning of a commit until all streams have the new states.", fine())
 	m.cellsRun = m.counters("pilot_cells_run_total", "Cells that were computed, by query.", "query")
 	for t := resource.Type(0); t < resource.AllTypes; t++ { // a counter that is not there cannot be told from one that is broken
 		for _, v := range []*prometheus.CounterVec{m.pushes, m.acks, m.rejects, m.expired, m.sentBytes, m.sentResources} {

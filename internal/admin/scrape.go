@@ -67,7 +67,7 @@ func describeScrape() scrapeDesc {
 		codes:           desc("pilot_problem_codes", "Problems of objects, by code; doc/problems.md says what a code means.", "code"),
 	}
 	for t := range d.rejects {
-		d.rejects[t] = desc("pilot_xds_"+label(resource.Type(t))+"_reject", "Proxies that refuse what they were last sent.", "node", "err")
+		d.rejects[t] = desc("pilot_xds_"+label(resource.Type(t))+"_reject", "Proxies that reject the last response that they got.", "node", "err")
 	}
 	return d
 }

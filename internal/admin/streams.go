@@ -102,8 +102,8 @@ type HeldBack struct {
 	VirtualHost string    `json:"virtual_host,omitempty"` // if it is only that one of a route configuration
 	Since       time.Time `json:"since"`
 	Reason      string    `json:"reason"`          // the cause in what the proxy said
-	Field       string    `json:"field,omitempty"` // the field of the object that has what was rejected, if it is known
-	Objects     []Object  `json:"objects"`         // the one that has what was rejected, if it is known; else what it is made of
+	Field       string    `json:"field,omitempty"` // the rejected field of the object, if it is known
+	Objects     []Object  `json:"objects"`         // the object with the rejected field, if it is known; else all objects that the resource is made of
 }
 
 // Connection is a connected proxy.

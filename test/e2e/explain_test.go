@@ -36,7 +36,7 @@ func TestExplain(t *testing.T) {
 		"absent", "secret.yaml:2: ServiceEntry shop/secret", "exported to namespace vault only", `fix: add "shop"`)
 	ctl.says(1, "explain", "client", "cluster", fmt.Sprintf("outbound|%d|v9|%s", reviews.port, reviews.host())).has(`no subset "v9"`)
 	ctl.says(1, "explain", "nobody", "host", "reviews").has(`no connected proxy is called "nobody"; there are: client.shop`)
-	ctl.says(2, "explain", "client", "host").has("accepts 3 arg(s)")
+	ctl.says(2, "explain", "client", "host").has("say what to explain")
 	ctl.says(0, "__complete", "explain", "").has("client.shop")
 	ctl.says(0, "__complete", "explain", "client.shop", "host", "").has(reviews.host())
 

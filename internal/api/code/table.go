@@ -8,7 +8,7 @@ func documents() []Entry {
 		{"field-invalid", Error, "A value is missing, has the wrong type, or breaks a rule of its kind. The document is refused; the last good version of the object stays in force.", "Correct the value as the message says."},
 		{"field-ineffective", Warning, "A valid value has no effect here, or probably another effect than intended.", "Remove it, or change what makes it ineffective."},
 		{"field-unsupported", Warning, "The field is valid in Istio, and has no effect here.", "Remove it, or see doc/differences.md for another way."},
-		{"kind-unknown", Error, "No kind has this name and version, and the group is one of those that are read here.", "Write the kind or version that the message proposes."},
+		{"kind-unknown", Error, "No kind has this name and version, and Pilot reads objects of the group.", "Write the kind or version that the message proposes."},
 		{"kind-unsupported", Warning, "Objects of this kind are not acted on.", "Remove the object, or see doc/differences.md for another way."},
 		{"object-duplicate", Either, "Several documents or sources declare the same object. One of them counts.", "Remove or rename the others."},
 		{"policy-refused", Error, "An access policy is refused, and no good version of it is known: what it selects is denied.", "Correct or delete the policy."},
@@ -22,10 +22,10 @@ func sources() []Entry {
 		{"file-unreadable", Either, "A file or directory cannot be read or watched. Its last good objects stay in force.", "Make it readable; the message has the error of the system."},
 		{"file-too-large", Error, "A file exceeds the limit for its size or number of documents, and is not read.", "Split it."},
 		{"state-unwritable", Warning, "The last good versions of access policies cannot be kept or read, so they may not survive a restart.", "Give the program access to its state folder."},
-		{"cluster-unreadable", Either, "A Kubernetes cluster cannot be reached, or refuses something that is to be read there. What was known stays in force.", "Correct the address, credentials or permissions that the message names."},
+		{"cluster-unreadable", Either, "A Kubernetes cluster cannot be reached, or refuses something that is to be read there. The last known objects stay in force.", "Correct the address, credentials or permissions that the message names."},
 		{"cluster-secret-invalid", Either, "A Secret that describes a remote cluster cannot be used.", "Correct the kubeconfig under the key that the message names."},
 		{"credential-invalid", Either, "A file or Secret with a certificate, key or roots cannot be used.", "Put good content there; until then the last good one stays in use."},
-		{"credential-forbidden", Error, "It cannot be found out who may read the Secrets of the cluster, or the control plane may not read them.", "Give it the permissions of manifests/secrets.yaml."},
+		{"credential-forbidden", Error, "The control plane cannot ask which accounts may read the Secrets of the cluster, or the control plane may not read them.", "Give it the permissions of manifests/secrets.yaml."},
 		{"authority", Error, "The certificate authority cannot work as it is set up.", "Do what the message says; workloads may get no certificates until then."},
 		{"object-unsealed", Error, "A program handed over an object without sealing it.", "Pass what Seal or Decode returned."},
 	}
@@ -70,7 +70,7 @@ func routes() []Entry {
 		{"subset-no-endpoint", Warning, "No endpoint has the labels of a subset at present: what is sent there fails until one has.", "Correct the labels, or give them to an endpoint."},
 		{"ingress-no-class", Warning, "An Ingress names an IngressClass that does not exist.", "Correct the name, or create the class."},
 		{"ingress-no-secret", Warning, "An Ingress names no Secret for TLS, so its hosts are not served by HTTPS.", "Name the Secret with the certificate."},
-		{"ingress-no-backend", Error, "The backend of a rule does not exist: what is sent there fails, or the rule is ignored.", "Correct the name or port of the service, or declare it."},
+		{"ingress-no-backend", Error, "The backend of a rule does not exist: its requests fail, or the rule is ignored.", "Correct the name or port of the service, or declare it."},
 		{"ingress-overruled", Warning, "Another rule or certificate for the same host goes first.", "Remove one of them."},
 		{"ingress-ignored", Warning, "A part of an Ingress has no effect.", "Move it as the message says."},
 	}
@@ -93,7 +93,7 @@ func policies() []Entry {
 // clusters are the codes of Problems between clusters.
 func clusters() []Entry {
 	return []Entry{
-		{"clusters-differ", Warning, "Services of one name in several clusters differ; that of the leading cluster counts.", "Make them equal."},
+		{"clusters-differ", Warning, "Services of one name in several clusters differ; the Service of the leading cluster counts.", "Make them equal."},
 		{"registration-refused", Error, "A proxy asks to be registered as WorkloadEntry, and is not. Its configuration is served all the same.", "Do what the message says."},
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,10 +31,14 @@ type replica struct {
 	problems map[api.Problem]bool
 	synced   bool
 	stop     func()
+	// applying is held in Apply. A test that only lets time pass between two looks locks it too.
+	applying sync.Mutex
 }
 
 // Apply implements source.Sink. The source calls it with its mutex held, so a test reads after synctest.Wait.
 func (r *replica) Apply(b source.Batch) {
+	r.applying.Lock()
+	defer r.applying.Unlock()
 	r.synced = b.Synced
 	for _, e := range b.Events {
 		if e.Object == nil {

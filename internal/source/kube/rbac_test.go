@@ -16,18 +16,7 @@ import (
 
 // TestPermissions checks that manifests/rbac.yaml lets the control plane read objects of every kind, and write their statuses.
 func TestPermissions(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", "manifests", "rbac.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var role rbac.ClusterRole
-	for document := range strings.SplitSeq(string(text), "\n---\n") {
-		if strings.Contains(document, "\nkind: ClusterRole\n") {
-			if err := yaml.UnmarshalStrict([]byte(document), &role); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	role := clusterRole(t)
 	for _, k := range api.Kinds() {
 		verbs := []string{"get", "list", "watch"}
 		if k.BuiltIn() {
@@ -46,18 +35,7 @@ func TestPermissions(t *testing.T) {
 
 // TestPermissionsForUnsupportedKinds checks that the same role lets the control plane see which unsupported objects there are.
 func TestPermissionsForUnsupportedKinds(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", "manifests", "rbac.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var role rbac.ClusterRole
-	for document := range strings.SplitSeq(string(text), "\n---\n") {
-		if strings.Contains(document, "\nkind: ClusterRole\n") {
-			if err := yaml.UnmarshalStrict([]byte(document), &role); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
+	role := clusterRole(t)
 	for _, k := range api.UnsupportedKinds() {
 		_, of := unsupportedName(k)
 		for _, verb := range []string{"list", "watch"} {
@@ -96,4 +74,21 @@ func allows(rules []rbac.PolicyRule, group, resource, verb string) bool {
 	return slices.ContainsFunc(rules, func(r rbac.PolicyRule) bool {
 		return slices.Contains(r.APIGroups, group) && slices.Contains(r.Resources, resource) && slices.Contains(r.Verbs, verb)
 	})
+}
+
+// clusterRole returns the ClusterRole of the manifests.
+func clusterRole(t *testing.T) (role rbac.ClusterRole) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "manifests", "rbac.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
+		if strings.Contains(document, "\nkind: ClusterRole\n") {
+			if err := yaml.UnmarshalStrict([]byte(document), &role); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return role
 }

@@ -20,11 +20,21 @@ func define(t *testing.T, server *apiServer, of string) {
 
 // all returns the problems in their order.
 func (r *replica) all() (list []string) {
+	r.applying.Lock()
+	defer r.applying.Unlock()
 	for p := range r.problems {
 		list = append(list, p.String())
 	}
 	slices.Sort(list)
 	return list
+}
+
+// ready reports whether the source is ready, when nothing happens any more at this time.
+func (r *replica) ready() bool {
+	synctest.Wait()
+	r.applying.Lock()
+	defer r.applying.Unlock()
+	return r.synced
 }
 
 func (r *replica) wants(when string, problems ...string) {
@@ -108,7 +118,7 @@ func TestUnsupportedKindsThatMayNotBeListed(t *testing.T) {
 		server.allow(of, false)
 		r := join(t, server)
 		defer func() { r.stop() }()
-		if !r.synced {
+		if !r.ready() {
 			t.Error("not ready")
 		}
 		<-time.After(10 * time.Second)

@@ -73,7 +73,7 @@ func (m Mesh) clientSide(r *query.Reader, a *Access, s *service.Service) (c clie
 	return c
 }
 
-// hostStep tells whether the client's proxy has the host.
+// hostStep checks whether the client's proxy has the host.
 func (m Mesh) hostStep(i *inquiry, seen hostSeen, s *service.Service) Step {
 	step := Step{Name: "host", Verdict: access.Allowed, Text: "the client's proxy has " + seen.host}
 	declaration := m.ref(s.Declarations[0].Object)
@@ -91,7 +91,7 @@ func (m Mesh) hostStep(i *inquiry, seen hostSeen, s *service.Service) Step {
 	return step
 }
 
-// routeStep tells which VirtualService decides, and which subset its requests go to if there is only one.
+// routeStep finds out which VirtualService decides, and which subset its requests go to if there is only one.
 func (m Mesh) routeStep(r *query.Reader, seen hostSeen) (step Step, subset string) {
 	step = Step{Name: "route", Verdict: access.Allowed, Text: "no VirtualService: requests go to the service"}
 	list, _ := m.Queries.Rules.Routes.Get(r, seen.view)
@@ -119,7 +119,7 @@ func (m Mesh) routeStep(r *query.Reader, seen hostSeen) (step Step, subset strin
 	return step, subset
 }
 
-// clientStep tells how the client's proxy speaks TLS. r.TLS is what it speaks.
+// clientStep describes how the client's proxy connects: with tls, or in plain text if it is nil.
 func (w *workload) clientStep(c clientSide, tls *access.TLS) Step {
 	step := Step{Name: "client TLS", Verdict: access.Allowed, Text: transport(tls)}
 	if c.tls == nil {
@@ -134,7 +134,7 @@ func (w *workload) clientStep(c clientSide, tls *access.TLS) Step {
 	return step
 }
 
-// serverStep tells how the mode of the workload decides. failed is true if it closes the connection.
+// serverStep describes how the mode of the workload decides. failed is true if it closes the connection.
 func (w *workload) serverStep(c clientSide, failed bool) Step {
 	step := Step{Name: "server TLS", Verdict: access.Allowed, Text: "the mode is " + w.mode.String(), Object: w.place.ref(w.peer)}
 	if failed {
@@ -146,7 +146,7 @@ func (w *workload) serverStep(c clientSide, failed bool) Step {
 	return step
 }
 
-// proxyStep tells whether a proxy is connected at the workload.
+// proxyStep checks whether a proxy is connected at the workload.
 func (w *workload) proxyStep() Step {
 	if w.connected {
 		return Step{Name: "proxy", Verdict: access.Allowed, Text: "a proxy is connected there"}
