@@ -47,8 +47,9 @@ type Analysis struct {
 	first     map[api.Key]api.Position // position of the first document of each object
 	usable    map[api.Key]usable
 	mesh      *meshconfig.MeshConfig
-	problems  []api.Problem // of single documents
-	repeated  []api.Problem // of documents of an object that an earlier document declares
+	embedded  []*api.EmbeddedMesh // mesh configurations in documents of other kinds
+	problems  []api.Problem       // of single documents
+	repeated  []api.Problem       // of documents of an object that an earlier document declares
 }
 
 // usable is a valid object, with its document as it was before the check, which can still return the lines of fields.
@@ -65,39 +66,61 @@ func New() *Analysis {
 	}
 }
 
-// File adds and checks the documents of a file.
+// File adds and checks the documents of a file. A file without objects is no mistake, and has one remark.
 func (a *Analysis) File(name string, data []byte) {
 	a.Files++
-	for _, doc := range api.Decode(name, data) {
-		if doc.Other != nil {
-			a.kubernetes(&doc)
-			continue
+	docs := api.Decode(name, data)
+	unchecked := slices.Clone(docs)
+	for i := range docs {
+		docs[i].Check()
+	}
+	hasObject, form := api.HasObject(docs), api.AnObject
+	for i := range docs {
+		doc, settings := &docs[i], unchecked[i].Embedded()
+		if settings != nil {
+			a.embedded = append(a.embedded, settings)
 		}
-		text := doc
-		doc.Check()
-		if doc.Identified && a.seen(&doc) {
-			doc.Object, doc.Denying = nil, nil
+		switch {
+		case doc.Aside(hasObject):
+			if settings == nil {
+				form = max(form, doc.Form)
+			}
+		case doc.Other != nil:
+			a.kubernetes(doc, settings != nil)
+		default:
+			a.object(doc, unchecked[i])
 		}
-		if doc.Object != nil {
-			a.Objects++
-			a.usable[doc.Key] = usable{doc.Object, text}
-		} else if doc.Denying != nil {
-			a.usable[doc.Key] = usable{doc.Denying, text}
-			doc.Problems = append(doc.Problems, doc.Denying.Denial())
-		}
-		a.problems = append(a.problems, doc.Problems...)
+	}
+	if form != api.AnObject {
+		a.problems = append(a.problems, api.Remark(name, form))
 	}
 }
 
+// object adds a document of configuration of the mesh. text is the document as it was before the check.
+func (a *Analysis) object(doc *api.Document, text api.Document) {
+	if doc.Identified && a.seen(doc) {
+		doc.Object, doc.Denying = nil, nil
+	}
+	if doc.Object != nil {
+		a.Objects++
+		a.usable[doc.Key] = usable{doc.Object, text}
+	} else if doc.Denying != nil {
+		a.usable[doc.Key] = usable{doc.Denying, text}
+		doc.Problems = append(doc.Problems, doc.Denying.Denial())
+	}
+	a.problems = append(a.problems, doc.Problems...)
+}
+
 // kubernetes adds a document of a kind that is not one of Istio's. Two documents of one object are no mistake: variants of a Deployment
-// often lie side by side, and the first one counts.
-func (a *Analysis) kubernetes(doc *api.Document) {
+// often lie side by side, and the first one counts. settings is true if the document has a mesh configuration.
+func (a *Analysis) kubernetes(doc *api.Document, settings bool) {
 	items, read, problem := a.converter.Read(doc, cluster)
 	switch {
 	case problem != nil:
 		a.problems = append(a.problems, *problem)
-	case !read:
+	case !read && !settings:
 		a.Unread[doc.Key.Kind]++
+	case !read:
 	default:
 		a.Objects++
 	}
@@ -146,7 +169,36 @@ func (a *Analysis) Unreadable(name string, err error) {
 
 // Problems returns the problems of single documents, ordered by position. It says nothing of how documents relate: two of one object
 // may be for different clusters.
-func (a *Analysis) Problems() []api.Problem { return ordered(a.problems) }
+func (a *Analysis) Problems() []api.Problem {
+	_, found := a.settings()
+	return ordered(slices.Concat(api.MergeRemarks(a.problems), found))
+}
+
+// settings returns the mesh configuration that counts, nil for the defaults, and the problems of those in documents of other kinds. These
+// do not count if there is a file with the mesh configuration.
+func (a *Analysis) settings() (used *meshconfig.MeshConfig, problems []api.Problem) {
+	if a.mesh != nil {
+		return a.mesh, nil
+	}
+	var first *api.EmbeddedMesh
+	for _, e := range a.embedded {
+		problems = append(problems, e.Problems...)
+		switch {
+		case e.Mesh == nil:
+		case first == nil:
+			first = e
+		case !first.Same(e):
+			problems = append(problems, api.Problem{
+				Position: e.Position, Severity: api.Info, Code: "mesh-config-several",
+				Reason: fmt.Sprintf("this mesh configuration is not used, because the one at %v comes first; name the file that counts with --meshConfig", first.Position),
+			})
+		}
+	}
+	if first != nil {
+		used = first.Mesh
+	}
+	return used, problems
+}
 
 // AllProblems returns all problems: those of single documents, and those of relations between objects. domain is the DNS suffix of
 // the cluster's services.
@@ -157,7 +209,7 @@ func (a *Analysis) AllProblems(domain string) []api.Problem {
 	for _, p := range m.Problems.All() {
 		late[p.Object] = append(late[p.Object], p)
 	}
-	all := slices.Concat(a.problems, a.repeated)
+	all := slices.Concat(a.Problems(), a.repeated)
 	for k, problems := range late {
 		if u, ok := a.usable[k]; ok {
 			u.document.Locate(problems)
@@ -188,13 +240,14 @@ func (a *Analysis) Ingresses(domain, host string) *explain.Ingresses {
 	return answer
 }
 
-// evaluate evaluates all objects. domain is the DNS suffix of the cluster's services. Whoever is done calls the function.
+// evaluate evaluates all objects. domain is the DNS suffix of the cluster's services. Call the function at the end.
 func (a *Analysis) evaluate(domain string) (m explain.Mesh, done func()) {
 	tables := state.New(state.Options{Domain: domain, ClusterID: cluster, Sources: []string{sourceName}})
 	graph := query.New(tables.DB, query.Options{})
 	m = explain.Mesh{Tables: tables, Graph: graph, Queries: class.Define(graph, tables)}
 	done = m.Queries.Problems.Observe(class.All{}, func(all state.Problems) { m.Problems = all })
-	batch := source.Batch{Source: sourceName, Synced: true, Mesh: a.mesh}
+	used, _ := a.settings()
+	batch := source.Batch{Source: sourceName, Synced: true, Mesh: used}
 	for k, u := range a.usable {
 		batch.Events = append(batch.Events, source.Event{Key: k, Object: u.object})
 	}

@@ -30,6 +30,8 @@ type Document struct {
 	Cut bool
 	// Other has the document as JSON if its kind is not one of Istio's, such as a Deployment; nil for others. It has no Problems then.
 	Other []byte
+	// Form says whether the document is an object. If it is none, its Problems say why it cannot be used as one.
+	Form Form
 	// Position is the document's first line.
 	Position Position
 	// Problems are what is wrong with the document.
@@ -117,7 +119,9 @@ func (t Text) Decode(file string) (docs []Document) {
 	root, err := t.text.Parse()
 	switch {
 	case err != nil:
-		return []Document{salvage(unreadable(file, t.text, err))}
+		d := salvage(unreadable(file, t.text, err))
+		d.Form = formOfText(t.text.Data)
+		return []Document{d}
 	case root == nil:
 		return nil
 	}
@@ -167,6 +171,7 @@ func isList(root *document.Value) bool {
 // decode reads the document's envelope and spec.
 func (d Document) decode(root *document.Value) Document {
 	e := readEnvelope(root)
+	d.Form = formOf(root)
 	d.Key = e.key
 	d.Identified = e.identified
 	d.Cut = countOf(root, "kind") > 1
@@ -204,6 +209,7 @@ func (d Document) decode(root *document.Value) Document {
 		}
 	}
 	sortByLine(d.Problems)
+	d.template()
 	return d
 }
 
@@ -294,6 +300,7 @@ func (d *Document) Check() {
 	}
 	d.Problems = append(d.Problems, found...)
 	sortByLine(d.Problems)
+	d.template()
 }
 
 // refuse takes the object of the document out of use.

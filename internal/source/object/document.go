@@ -51,7 +51,7 @@ func (c *Converter) Read(doc *api.Document, cluster string) (items []Item, read 
 // reads reports whether values are made of the objects of a kind.
 func reads(h header) bool {
 	switch h.APIVersion + " " + h.Kind {
-	case "v1 Service", "v1 Pod", "v1 Endpoints", "v1 Namespace", "v1 Node", "discovery.k8s.io/v1 EndpointSlice":
+	case "v1 Service", "v1 Pod", "v1 Endpoints", "v1 Namespace", "v1 Node", "v1 ServiceAccount", "discovery.k8s.io/v1 EndpointSlice":
 		return true
 	}
 	return isWorkload(h)
@@ -87,6 +87,8 @@ func (c *Converter) read(h header, data []byte) (items []Item, read bool, err er
 	case kube.KindNamespace:
 		k.Namespace = ""
 		v = c.Namespace(&h.ObjectMeta)
+	case "ServiceAccount": // nothing depends on more than its name, which is that in pods
+		return nil, true, nil
 	case kube.KindNode:
 		k.Namespace = ""
 		v, err = valueOf(data, c.Node)
