@@ -39,7 +39,11 @@ func (c *Converter) Read(doc *api.Document, cluster string) (items []Item, read 
 		}
 	}
 	if err != nil {
-		return nil, true, &api.Problem{Object: doc.Key, Position: doc.Position, Severity: api.Error, Code: "field-invalid", Reason: fmt.Sprintf(
+		key := doc.Key
+		if key.Kind != kube.KindNamespace && key.Kind != kube.KindNode {
+			key.Namespace = cmp.Or(key.Namespace, api.DefaultNamespace)
+		}
+		return nil, true, &api.Problem{Object: key, Position: doc.Position, Severity: api.Error, Code: "field-invalid", Reason: fmt.Sprintf(
 			"the object cannot be read: %v; correct it as the API of Kubernetes describes", err)}
 	}
 	for i := range items {
