@@ -48,7 +48,7 @@ func (d Document) Embedded() (found *EmbeddedMesh) {
 	case v.Kind == document.Mapping:
 		return embedded(d.Position.File, v)
 	case v.Kind == document.String:
-		// The lines of a block of text follow that of its key.
+		// A block of text begins on the line after its key.
 		text := strings.Repeat("\n", v.Line) + v.Scalar
 		var r document.Report
 		if user := onlyDocument(&r, []byte(text)); !r.Failed() {
@@ -70,7 +70,7 @@ func embedded(file string, user *document.Value) *EmbeddedMesh {
 	return e
 }
 
-// meshIn returns the mesh configuration in a document; nil if there is none. That of a ConfigMap is a text.
+// meshIn returns the mesh configuration in a document; nil if there is none. In a ConfigMap it is a text.
 func meshIn(root *document.Value, form Form) *document.Value {
 	spec := root.Get("spec")
 	groupName, _, _ := strings.Cut(root.Get("apiVersion").Text(), "/")

@@ -10,7 +10,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/document"
 )
 
-// Form says whether a document is an object, or what it is instead.
+// Form says whether a document is an object.
 type Form uint8
 
 // The forms.
@@ -105,7 +105,7 @@ func (d *Document) Aside(hasObject bool) bool {
 // chartFile is the name of the file that every Helm chart has.
 const chartFile = "Chart.yaml"
 
-// Remark returns the one Problem of a file in place of the problems of its documents that are Aside. form is that of one of these.
+// Remark returns the one Problem of a file in place of the problems of its documents that are Aside. form is the form of one of these.
 func Remark(file string, form Form) Problem {
 	reason := "has no objects of Kubernetes, and is not read"
 	switch {

@@ -7,7 +7,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/api"
 )
 
-// TestForms: what has a kind and an apiVersion, or a part of what objects of the mesh have, should be an object. Text in two braces makes
+// TestForms: a document with a kind and an apiVersion, or with a part of an object of the mesh, should be an object. Text in two braces makes
 // a template only of what cannot be used, and only if it is an action.
 func TestForms(t *testing.T) {
 	const head = "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: a}\n"

@@ -44,7 +44,7 @@ type text struct {
 type decoded struct {
 	api.Document
 	items []object.Item
-	// unread is true for an object that is not configuration of the mesh, and of which no value is made.
+	// unread is true for an object that is not configuration of the mesh and has no value.
 	unread bool
 }
 

@@ -45,7 +45,7 @@ func (w *world) port(name string, port uint32) func() bool {
 }
 
 // TestKubernetes: Services, pods, and workloads as pods without an address come with the ID of the cluster. An edit is one event, a broken
-// document keeps what it was, and other kinds have one remark in all.
+// document keeps its object, and other kinds have one remark in all.
 func TestKubernetes(t *testing.T) {
 	pods := podOf("a-1", "a", "192.0.2.1") + "---\n" + deploymentOf("a") + "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: n, labels: {topology.istio.io/network: east}}\n"
 	w := openWith(t, file.Options{ClusterID: west}, map[string]string{
@@ -92,7 +92,7 @@ func TestKubernetesTwice(t *testing.T) {
 	w.until("the other one counts", w.port("a", 81))
 }
 
-// TestKubernetesBesideACluster: where a cluster is read, its objects count, not those of files.
+// TestKubernetesBesideACluster: where a cluster is read, its objects count, and the files add none.
 func TestKubernetesBesideACluster(t *testing.T) {
 	w := openWith(t, file.Options{}, map[string]string{"a.yaml": serviceOf("a", 80) + "---\n" + entries("b")})
 	if len(w.values) != 0 || !w.has("b")() || len(w.problems) != 1 || !w.problem("info: has objects of kinds that are not read from files beside a cluster: Service (1)")() {

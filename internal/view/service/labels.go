@@ -90,8 +90,8 @@ func (q *Queries) hasLabels(r *query.Reader, s *Service, labels []mesh.Label) bo
 	return false
 }
 
-// templateHas reports whether a Service of a file selects a workload that has labels. Such a workload may have no address yet. One without a selector
-// may have endpoints with any labels.
+// templateHas reports whether a Service of a file selects a workload that has labels, or may select one: the workload may have no address yet. If
+// no file has a workload that the Service selects, or if it has no selector, its endpoints may have any labels.
 func (q *Queries) templateHas(r *query.Reader, k api.Key, labels []mesh.Label) bool {
 	s, ok := q.tables.Kube.Services.Get(r, k)
 	if !ok || !s.Written {
@@ -105,6 +105,9 @@ func (q *Queries) templateHas(r *query.Reader, k api.Key, labels []mesh.Label) b
 		if has, ok := all[l.Name]; ok && has != l.Value {
 			return false
 		}
+	}
+	if !q.hasPod(r, k.Namespace, all) {
+		return true
 	}
 	all = maps.Clone(all)
 	for _, l := range labels {
