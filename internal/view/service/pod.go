@@ -22,8 +22,8 @@ func (q *Queries) definePods(g *query.Graph) {
 		if list.Len() > 0 {
 			return list
 		}
-		if s, ok := q.tables.Kube.Services.Get(r, service); ok && s.Written && !s.Selector.Empty() {
-			return q.podsWith(r, Selection{service.Namespace, s.Selector})
+		for s := range q.tables.Kube.Written.Group(r, service).All() {
+			return q.podsWith(r, Selection{s.Namespace, s.Labels})
 		}
 		return list
 	}, query.Define(g, "slice", equalSelected, q.endpointsOf), func(service, at api.Key) endpointsKey {
