@@ -45,13 +45,7 @@ func (p *parsed) identify(trustDomain string, port mesh.Port) {
 
 // Complete judges the request at each workload. It may be called once, on any goroutine.
 func (a *Access) Complete() {
-	listeners := map[*place][]*listenerv3.Listener{}
-	for _, w := range a.workloads {
-		if _, read := listeners[w.place]; w.place != nil && !read {
-			listeners[w.place] = w.place.read()
-		}
-		a.add(a.judge(w, listeners[w.place]), w)
-	}
+	a.each(func(w *workload, j Judgement) { a.add(j, w) })
 	slices.SortStableFunc(a.Answers, func(x, y Judgement) int { return cmp.Compare(y.Workloads, x.Workloads) })
 	a.Verdict = a.Answers[0].Verdict
 	for _, one := range a.Answers {
@@ -60,6 +54,17 @@ func (a *Access) Complete() {
 		}
 	}
 	a.workloads = nil
+}
+
+// each judges the request at each workload.
+func (a *Access) each(judged func(*workload, Judgement)) {
+	listeners := map[*place][]*listenerv3.Listener{}
+	for _, w := range a.workloads {
+		if _, read := listeners[w.place]; w.place != nil && !read {
+			listeners[w.place] = w.place.read()
+		}
+		judged(w, a.judge(w, listeners[w.place]))
+	}
 }
 
 // read decodes the listeners.
