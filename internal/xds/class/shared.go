@@ -12,7 +12,9 @@ import (
 // defineShared defines the problems about node ids that several connected proxies have, one cell per id.
 func (q *Queries) defineShared(g *query.Graph) query.Collection[All, api.Problem] {
 	return query.Each(g, "sharedIDs",
-		func(r *query.Reader, _ All) omap.Map[omap.Name, omap.Unit] { return q.tables.SharedIDs.Group(r, struct{}{}) },
+		func(r *query.Reader, _ All) omap.Map[omap.Name, omap.Unit] {
+			return q.tables.SharedIDs.Group(r, struct{}{})
+		},
 		query.Define(g, "sharedID", slices.Equal[[]api.Problem], func(r *query.Reader, id omap.Name) ([]api.Problem, bool) {
 			n, ok := q.tables.Shared.Get(r, string(id))
 			return []api.Problem{{
