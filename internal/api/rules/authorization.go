@@ -160,6 +160,8 @@ func (c *checker) authorizationRule(p *document.Path, rule *security.Rule, custo
 			continue
 		}
 		o := to.Operation
+		c.patterns(at.Field("hosts"), o.Hosts)
+		c.patterns(at.Field("notHosts"), o.NotHosts)
 		c.texts(at, "an operation", []listField{
 			{"hosts", o.Hosts, nil}, {"notHosts", o.NotHosts, nil}, {"ports", o.Ports, syntax.PortText}, {"notPorts", o.NotPorts, syntax.PortText},
 			{"methods", o.Methods, nil}, {"notMethods", o.NotMethods, nil}, {"paths", o.Paths, syntax.PathTemplate}, {"notPaths", o.NotPaths, syntax.PathTemplate},
@@ -200,6 +202,8 @@ func (c *checker) source(p *document.Path, s *security.Source, custom bool) {
 		{"remoteIpBlocks", s.RemoteIpBlocks, syntax.Subnet}, {"notRemoteIpBlocks", s.NotRemoteIpBlocks, syntax.Subnet},
 	}
 	c.texts(p, "a source", fields)
+	c.patterns(p.Field("namespaces"), s.Namespaces)
+	c.patterns(p.Field("notNamespaces"), s.NotNamespaces)
 	for _, f := range fields {
 		if custom && len(f.texts) > 0 && f.name != "ipBlocks" && f.name != "notIpBlocks" && f.name != "remoteIpBlocks" && f.name != "notRemoteIpBlocks" {
 			c.fail(p.Field(f.name), "is not known when the action CUSTOM decides whom to ask: that comes before identities are checked; leave the decision to the provider")

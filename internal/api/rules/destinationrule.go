@@ -192,6 +192,7 @@ func (c *checker) consistentHash(p *document.Path, h *networking.LoadBalancerSet
 				c.fail(name, "%s is named twice", document.Quote(a.GetName()))
 			}
 			seen[a.GetName()] = true
+			c.cookieAttribute(at.Field("attributes").At(i).Field("value"), a)
 		}
 	case *networking.LoadBalancerSettings_ConsistentHashLB_HttpHeaderName:
 		c.rule(p.Field("httpHeaderName"), checkHashed("a header", key.HttpHeaderName))
@@ -376,6 +377,7 @@ func (c *checker) clientTLS(p *document.Path, t *networking.ClientTLSSettings) {
 	}
 	c.idleTLS(p, t)
 	c.credential(p.Field("credentialName"), t.CredentialName)
+	c.serverName(p.Field("sni"), t.Sni)
 	simple, mutual := t.Mode == networking.ClientTLSSettings_SIMPLE, t.Mode == networking.ClientTLSSettings_MUTUAL
 	if !simple && !mutual {
 		return

@@ -321,6 +321,8 @@ func (c *checker) timeShape(p *document.Path, m protoreflect.Message, rule shape
 		c.fail(p, "must be 1ms at least, not %v; remove it for the default", d)
 	case d < 0:
 		c.fail(p, "must not be negative, but is %v", d)
+	case d > maxTime:
+		c.fail(p, "Envoy takes %ds at most, and this is %v; shorten it", maxTime/time.Second, d)
 	case (rule == positiveMillis || rule == anyMillis) && d%time.Millisecond != 0:
 		c.fail(p, "must be whole milliseconds, not %v", d)
 	case rule == aboveZero && d == 0:

@@ -24,6 +24,11 @@ type Rows struct {
 	// ProxiesIn lists the connected proxies of a namespace.
 	ProxiesIn store.Index[string, omap.Name]
 
+	// Shared are the node ids that several connected proxies have, with the number of their connections. SharedIDs lists them under the
+	// empty key.
+	Shared    store.Table[string, int]
+	SharedIDs store.Index[struct{}, omap.Name]
+
 	// Health is what connected proxies report of their workloads, by connection.
 	Health store.Table[string, Health]
 	// Registering lists the connections of the proxies that a WorkloadEntry is for, the newest first. WantedEntries lists, under the empty
@@ -73,7 +78,7 @@ func New(db *store.DB) Rows {
 	t.defineWants(db)
 	t.defineProxies(db)
 	for _, table := range []interface{ OmitFromJournal() }{
-		t.Proxies, t.Health, t.Rejections, t.Origins, t.Faults, t.Unacknowledged, t.Warming, t.Wants,
+		t.Proxies, t.Shared, t.Health, t.Rejections, t.Origins, t.Faults, t.Unacknowledged, t.Warming, t.Wants,
 	} {
 		table.OmitFromJournal()
 	}

@@ -29,6 +29,10 @@ func (t *Rows) defineProxies(db *store.DB) {
 	t.ProxiesIn = store.NewIndex(t.Proxies, "proxiesIn", func(id string, p *proxy.Proxy, add func(string, omap.Name)) {
 		add(p.Namespace, omap.Name(id))
 	})
+	t.Shared = store.NewTable[string, int](db, "shared", func(a, b int) bool { return a == b })
+	t.SharedIDs = store.NewIndex(t.Shared, "sharedIDs", func(id string, _ int, add func(struct{}, omap.Name)) {
+		add(struct{}{}, omap.Name(id))
+	})
 	t.Health = store.NewTable[string, Health](db, "health", func(a, b Health) bool { return a == b })
 	t.Registering = store.NewIndex(t.Proxies, "registering", func(id string, p *proxy.Proxy, add func(api.Key, proxy.Registering)) {
 		if k, ok := proxy.EntryOf(p); ok {

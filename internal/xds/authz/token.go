@@ -2,6 +2,7 @@ package authz
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -67,12 +68,23 @@ func (q *Queries) translateTokens(r *query.Reader, k api.Key) ([]*tokens, bool) 
 			parts = append(parts, []byte(fmt.Sprintf("%q", keys)))
 		}
 		t.issuers = append(t.issuers, issuer{
-			provider(rule, cmp.Or(keys, mesh.NoKeys)), rule.GetPresence() == security.JWTRule_REQUIRED,
+			provider(rule, usable(keys)), rule.GetPresence() == security.JWTRule_REQUIRED,
 			address, cmp.Or(rule.GetTimeout().AsDuration(), fetchTimeout),
 		})
 	}
 	t.hash = omap.Sum(parts...)
 	return []*tokens{t}, true
+}
+
+// usable returns a key set that Envoy takes: it rejects the listener if a set is empty.
+func usable(keys string) string {
+	var set struct {
+		Keys *[]json.RawMessage `json:"keys"`
+	}
+	if err := json.Unmarshal([]byte(keys), &set); keys == "" || err == nil && set.Keys != nil && len(*set.Keys) == 0 {
+		return mesh.NoKeys
+	}
+	return keys
 }
 
 // provider says how tokens of an issuer are found and verified, and what becomes of them.

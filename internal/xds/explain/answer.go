@@ -142,6 +142,11 @@ type Port struct {
 	Clusters    []string `json:"clusters,omitempty"`
 	Endpoints   int      `json:"endpoints"`
 	Reasons     []Reason `json:"reasons,omitempty"`
+	// Destinations are where requests go, in the order in which the proxy looks for a match.
+	Destinations []Destination `json:"destinations,omitempty"`
+
+	// access is the question whether endpoints allow a request; nil if it is not known who the proxy is.
+	access *Access
 }
 
 // Problem is a problem of an object that the answer names.
@@ -159,6 +164,9 @@ const (
 
 // Complete adds what requires looking through lists. It may be called once, on any goroutine.
 func (a *Answer) Complete() {
+	for n := range a.Ports {
+		a.Ports[n].judgeDestinations()
+	}
 	named := map[api.Key]Ref{}
 	for _, s := range a.Sources {
 		named[s.Object.Key()] = s.Object

@@ -45,12 +45,11 @@ func (p *parsed) identify(trustDomain string, port mesh.Port) {
 
 // Complete judges the request at each workload. It may be called once, on any goroutine.
 func (a *Access) Complete() {
-	listeners := map[*place][]*listenerv3.Listener{}
-	for _, w := range a.workloads {
-		if _, read := listeners[w.place]; w.place != nil && !read {
-			listeners[w.place] = w.place.read()
+	a.each(func(w *workload, j Judgement) { a.add(j, w) })
+	for _, j := range a.Answers {
+		if at := slices.IndexFunc(j.Steps, Step.isProxy); at >= 0 {
+			j.Steps[at] = proxyStep(j.Connected, j.Workloads)
 		}
-		a.add(a.judge(w, listeners[w.place]), w)
 	}
 	slices.SortStableFunc(a.Answers, func(x, y Judgement) int { return cmp.Compare(y.Workloads, x.Workloads) })
 	a.Verdict = a.Answers[0].Verdict
@@ -60,6 +59,17 @@ func (a *Access) Complete() {
 		}
 	}
 	a.workloads = nil
+}
+
+// each judges the request at each workload.
+func (a *Access) each(judged func(*workload, Judgement)) {
+	listeners := map[*place][]*listenerv3.Listener{}
+	for _, w := range a.workloads {
+		if _, read := listeners[w.place]; w.place != nil && !read {
+			listeners[w.place] = w.place.read()
+		}
+		judged(w, a.judge(w, listeners[w.place]))
+	}
 }
 
 // read decodes the listeners.
@@ -94,7 +104,7 @@ func (a *Access) add(j Judgement, w *workload) {
 func (j Judgement) same(o Judgement) bool {
 	sameRef := j.Decider == o.Decider || j.Decider != nil && o.Decider != nil && *j.Decider == *o.Decider
 	return sameRef && j.Verdict == o.Verdict && j.Status == o.Status && j.Transport == o.Transport && j.Path == o.Path && j.Rule == o.Rule &&
-		j.Reason == o.Reason && j.Provider == o.Provider && j.Fix == o.Fix && slices.Equal(j.Candidates, o.Candidates) && slices.EqualFunc(j.Steps, o.Steps, Step.same) && slices.Equal(j.Notes, o.Notes)
+		j.Reason == o.Reason && j.Provider == o.Provider && j.Fix == o.Fix && slices.Equal(j.Candidates, o.Candidates) && slices.EqualFunc(j.Steps, o.Steps, Step.sameBesidesProxy) && slices.Equal(j.Notes, o.Notes)
 }
 
 // same reports whether two steps say the same.
@@ -102,6 +112,11 @@ func (s Step) same(o Step) bool {
 	sameRef := s.Object == o.Object || s.Object != nil && o.Object != nil && *s.Object == *o.Object
 	s.Object, o.Object = nil, nil
 	return sameRef && s == o
+}
+
+// sameBesidesProxy reports whether two steps say the same, or are both about whether a proxy is connected, which a Judgement counts.
+func (s Step) sameBesidesProxy(o Step) bool {
+	return s.Name == proxyStepName && o.Name == proxyStepName || s.same(o)
 }
 
 // outcome is the verdict in a word.
@@ -259,8 +274,13 @@ func (a *Access) Write(w io.Writer) error {
 	}
 	_, port, _ := net.SplitHostPort(a.Request.To)
 	p.line("%s: %s from %s to %s:%s (revision %d)", a.Verdict, what, who, a.Host, port, a.Revision)
+	common := a.commonSteps()
 	for _, j := range a.Answers {
-		p.judgement(j)
+		p.judgement(j, common)
+	}
+	if len(common) > 0 {
+		p.heading("the same for all of them")
+		p.steps(common)
 	}
 	if p.err != nil {
 		return p.err
@@ -268,7 +288,21 @@ func (a *Access) Write(w io.Writer) error {
 	return p.tabs.Flush()
 }
 
-func (p *page) judgement(j Judgement) {
+// commonSteps are the steps that all answers have, if there are several.
+func (a *Access) commonSteps() (common []Step) {
+	if len(a.Answers) < 2 {
+		return nil
+	}
+	for _, s := range a.Answers[0].Steps {
+		if !slices.ContainsFunc(a.Answers[1:], func(j Judgement) bool { return !slices.ContainsFunc(j.Steps, s.same) }) {
+			common = append(common, s)
+		}
+	}
+	return common
+}
+
+// judgement writes an answer, without the steps that all answers have.
+func (p *page) judgement(j Judgement, common []Step) {
 	examples := strings.Join(j.Examples, ", ")
 	if j.Workloads > len(j.Examples) {
 		examples += ", ..."
@@ -306,7 +340,14 @@ func (p *page) judgement(j Judgement) {
 	for _, note := range j.Notes {
 		p.line("  note\t%s", note)
 	}
-	for _, s := range j.Steps {
+	p.steps(slices.DeleteFunc(slices.Clone(j.Steps), func(s Step) bool { return slices.ContainsFunc(common, s.same) }))
+	if j.Connected < j.Workloads && !slices.ContainsFunc(j.Steps, Step.isProxy) {
+		p.line("  note\tno proxy is connected at %d of these workloads: the answer is what a sidecar would do there", j.Workloads-j.Connected)
+	}
+}
+
+func (p *page) steps(list []Step) {
+	for _, s := range list {
 		by := ""
 		if s.Object != nil {
 			by = fmt.Sprintf(" (%s%s)", placePrefix(s.Object.Position()), s.Object.Key())
@@ -315,8 +356,5 @@ func (p *page) judgement(j Judgement) {
 			}
 		}
 		p.line("  %s\t%s: %s%s", s.Name, s.outcome(), s.Text, by)
-	}
-	if j.Connected < j.Workloads {
-		p.line("  note\tno proxy is connected at %d of these workloads: the answer is what a sidecar would do there", j.Workloads-j.Connected)
 	}
 }

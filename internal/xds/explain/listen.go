@@ -42,6 +42,7 @@ func (i *inquiry) port(s hostSeen, p mesh.Port) Port {
 		}
 	}
 	i.findEntry(s, p, &out, tell)
+	i.destinations(s, p, &out)
 	return out
 }
 

@@ -123,6 +123,12 @@ func (p *page) port(one Port) {
 	if len(one.Clusters) > 0 {
 		p.line("  endpoints\t%d", one.Endpoints)
 	}
+	for _, d := range one.Destinations {
+		p.line("  goes to\t%s", d.text())
+		if note := d.note(); note != "" {
+			p.line("  \t  %s", note)
+		}
+	}
 	p.reasons("  ", one.Reasons)
 }
 

@@ -146,12 +146,23 @@ func (w *workload) serverStep(c clientSide, failed bool) Step {
 	return step
 }
 
-// proxyStep checks whether a proxy is connected at the workload.
-func (w *workload) proxyStep() Step {
-	if w.connected {
-		return Step{Name: "proxy", Verdict: access.Allowed, Text: "a proxy is connected there"}
+// proxyStepName names the step that says whether proxies are connected.
+const proxyStepName = "proxy"
+
+func (s Step) isProxy() bool { return s.Name == proxyStepName }
+
+// proxyStep says at how many workloads a proxy is connected.
+func proxyStep(connected, workloads int) Step {
+	switch {
+	case connected == workloads:
+		return Step{Name: proxyStepName, Verdict: access.Allowed, Text: "a proxy is connected there"}
+	case connected == 0:
+		return Step{Name: proxyStepName, Verdict: access.Unknown, Text: "no proxy is connected there: the answer is what a sidecar would do"}
 	}
-	return Step{Name: "proxy", Verdict: access.Unknown, Text: "no proxy is connected there: the answer is what a sidecar would do"}
+	return Step{
+		Name: proxyStepName, Verdict: access.Unknown,
+		Text: fmt.Sprintf("connected at %d of %d workloads: the answer for the others is what a sidecar would do", connected, workloads),
+	}
 }
 
 // way adds the steps to a judgement. The first step that fails is the answer.
@@ -163,7 +174,7 @@ func (w *workload) way(j *Judgement, c clientSide, tls *access.TLS, atConnection
 	if len(c.steps) > 0 {
 		j.Steps = append(j.Steps, w.clientStep(c, tls))
 	}
-	j.Steps = append(j.Steps, w.proxyStep(), w.serverStep(c, atConnection))
+	j.Steps = append(j.Steps, Step{Name: proxyStepName}, w.serverStep(c, atConnection)) // Complete fills the first one in
 	if !atConnection {
 		text := j.Reason
 		if j.Rule != "" {

@@ -91,8 +91,11 @@ func (l *Loop) Attach(p *proxy.Proxy, w Watcher) (*Connection, error) {
 	id := fmt.Sprintf("%s-%d", p.ID, l.next.Add(1))
 	c := &connection{id: id, node: p.ID, watcher: w, rejected: map[connected.RejectedContent]struct{}{}}
 	c.attach = &job{
-		rows:  1,
-		write: func(tx *store.Txn) { l.tables.Proxies.Set(tx, id, p) },
+		rows: 1,
+		write: func(tx *store.Txn) {
+			l.tables.Proxies.Set(tx, id, p)
+			l.noteShared(tx, p, 1)
+		},
 		after: func() {
 			if c.left {
 				return
@@ -138,6 +141,9 @@ func (l *Loop) detach(conn *connection) *job {
 		rows: rejectionRows,
 		write: func(tx *store.Txn) {
 			conn.left = true
+			if p, ok := l.tables.Proxies.Peek(conn.id); ok {
+				l.noteShared(tx, p, -1)
+			}
 			l.tables.Proxies.Delete(tx, conn.id)
 			l.deleteRejections(tx, conn)
 			l.deleteWants(tx, conn)

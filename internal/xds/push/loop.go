@@ -124,6 +124,7 @@ type Loop struct {
 
 	faults     faults
 	rejections *rejectionIndex
+	shared     shared
 	// writes are the rows that the loop itself adds to the next commit.
 	writes []func(tx *store.Txn)
 }
@@ -137,7 +138,7 @@ func New(tables *state.Tables, graph *query.Graph, q *classes.Queries, s Setting
 		settings: s, tables: tables, graph: graph, queries: q,
 		synced: make(chan struct{}), queue: newQueue(), registered: make(chan struct{}, 1),
 		conns: make(map[string]*connection), classes: make(map[proxy.Class]*class),
-		faults: faults{rows: make(map[query.ID]faultRow), cells: make(map[connected.FaultKey][]query.ID)}, rejections: newRejectionIndex(),
+		faults: faults{rows: make(map[query.ID]faultRow), cells: make(map[connected.FaultKey][]query.ID)}, rejections: newRejectionIndex(), shared: shared{},
 	}
 }
 

@@ -152,6 +152,9 @@ func Subnet(s string) string {
 	return ""
 }
 
+// maxSocketPath is the largest length of the path of a socket on Linux, in bytes.
+const maxSocketPath = 107
+
 // Unix checks "unix://" addresses, which s must be.
 func Unix(s string) string {
 	file := strings.TrimPrefix(s, "unix://")
@@ -160,6 +163,8 @@ func Unix(s string) string {
 		return fmt.Sprintf("%s: a socket's path must be absolute (unix:///run/app.sock) or abstract (unix://@app)", document.Quote(s))
 	case strings.HasSuffix(file, "/"):
 		return fmt.Sprintf("%s names a directory, not a socket", document.Quote(s))
+	case len(file) > maxSocketPath:
+		return fmt.Sprintf("%s has %d bytes after unix://, the limit of the system is %d; shorten the path", document.Quote(s), len(file), maxSocketPath)
 	}
 	return ""
 }

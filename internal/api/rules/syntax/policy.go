@@ -96,6 +96,9 @@ func Brackets(s string) (names []string, ok bool) {
 	return names, len(names) > 0
 }
 
+// maxTemplate is the largest length of a template, which Envoy compiles to a regular expression.
+const maxTemplate = 16384
+
 // PathTemplate checks a path of an operation: an exact path, one with * at its beginning or end, or a template with {*} for one
 // segment and {**} for any number of them.
 func PathTemplate(path string) string {
@@ -104,6 +107,9 @@ func PathTemplate(path string) string {
 	}
 	if !strings.HasPrefix(path, "/") {
 		return fmt.Sprintf("%s: a template begins with a slash", document.Quote(path))
+	}
+	if len(path) > maxTemplate {
+		return fmt.Sprintf("Envoy takes at most %d bytes, and this template has %d; shorten it", maxTemplate, len(path))
 	}
 	many := false
 	for segment := range strings.SplitSeq(strings.Trim(path, "/"), "/") {

@@ -1,0 +1,48 @@
+package rules
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/api/document"
+)
+
+// Limits of Envoy. It rejects a whole resource for one value beyond, so all that belongs to the resource stays as it was.
+const (
+	maxTime            = (math.MaxInt64/time.Second - 1) * time.Second
+	maxServerName      = 255
+	maxCookieAttribute = 16384
+	maxPattern         = 16384 // of texts that Envoy compiles to a regular expression, whose size proxies limit
+)
+
+// serverName checks the server name that a client names in its first TLS message.
+func (c *checker) serverName(p *document.Path, name string) {
+	c.atMostBytes(p, name, maxServerName)
+	if strings.Contains(name, "\x00") {
+		c.fail(p, "has a NUL character, which no server name has; remove it")
+	}
+}
+
+// cookieAttribute checks the value of an attribute of a cookie.
+func (c *checker) cookieAttribute(p *document.Path, a *networking.LoadBalancerSettings_ConsistentHashLB_HTTPCookie_Attribute) {
+	c.atMostBytes(p, a.GetValue(), maxCookieAttribute)
+	if strings.ContainsAny(a.GetValue(), "\x00\r\n") {
+		c.fail(p, "has control characters; remove them")
+	}
+}
+
+// patterns checks texts of an access policy that become regular expressions.
+func (c *checker) patterns(p *document.Path, texts []string) {
+	for i, text := range texts {
+		c.atMostBytes(p.At(i), text, maxPattern)
+	}
+}
+
+func (c *checker) atMostBytes(p *document.Path, text string, limit int) {
+	if len(text) > limit {
+		c.fail(p, "Envoy takes at most %d bytes, and this value has %d; shorten it", limit, len(text))
+	}
+}
