@@ -153,7 +153,7 @@ func (f *field) idle(s Scope) string {
 	case f.refused:
 		return advise("is not supported yet: ignored", f.advice)
 	case f.gateway:
-		return advise("only gateways act on it, and they are not supported yet: ignored", f.advice)
+		return advise("only gateways act on it: ignored", f.advice)
 	case f.selected && !s.Selected:
 		return advise("counts for sidecars only in a rule with a workloadSelector, and gateways are not supported yet: ignored", f.advice)
 	case f.client && s.Server:

@@ -121,7 +121,7 @@ func inertVariables() []variables.Variable {
 		{Name: "ENABLE_GATEWAY_API_MANUAL_DEPLOYMENT", Usual: "true", Lacks: noGateway},
 		{Name: "ENABLE_SELECTOR_BASED_K8S_GATEWAY_POLICY", Usual: "true", Lacks: noGateway},
 		{Name: "ENABLE_GATEWAY_API_INFERENCE_EXTENSION", Lacks: noGateway},
-		{Name: "PILOT_SCOPE_GATEWAY_TO_NAMESPACE", Lacks: "Gateways are not served yet"},
+		{Name: "PILOT_SCOPE_GATEWAY_TO_NAMESPACE", Does: "Gateways are for gateways of their own namespace only"},
 		{Name: "PILOT_FILTER_GATEWAY_CLUSTER_CONFIG", Lacks: "Gateways are not served yet"},
 		{Name: "ISTIO_GATEWAY_STRIP_HOST_PORT", Lacks: "Gateways are not served yet"},
 		{Name: "RESOLVE_HOSTNAME_GATEWAYS", Usual: "true", Lacks: "addresses of gateways between networks are IP addresses"},

@@ -72,6 +72,7 @@ func routes() []Entry {
 		{"ingress-no-secret", Warning, "An Ingress names no Secret for TLS, so its hosts are not served by HTTPS.", "Name the Secret with the certificate."},
 		{"ingress-no-backend", Error, "The backend of a rule does not exist: its requests fail, or the rule is ignored.", "Correct the name or port of the service, or declare it."},
 		{"ingress-overruled", Warning, "Another rule or certificate for the same host goes first.", "Remove one of them."},
+		{"gateway-overruled", Warning, "A server of a Gateway is not used, because a server of an older Gateway has the port or the host.", "Give it another port, or other hosts."},
 		{"ingress-ignored", Warning, "A part of an Ingress has no effect.", "Move it as the message says."},
 	}
 }

@@ -23,7 +23,7 @@ func (f *findings) virtualService() {
 	case !ok:
 		return
 	case vs.IsDelegate():
-		if f.q.tables.DelegatedBy.Group(f.r, f.key).Len() == 0 {
+		if f.q.tables.DelegatedBy.Group(f.r, f.key).Len() == 0 && f.q.tables.Gateways.BoundDelegates.Group(f.r, f.key).Len() == 0 {
 			f.warn("delegate-unused", "spec.hosts", "there are none, and no rule of another VirtualService delegates to this one: it has no effect")
 		}
 	case len(vs.Hosts) == 0:
