@@ -125,9 +125,13 @@ func (q *Queries) definePlans(g *query.Graph) {
 type names struct {
 	sockets omap.Map[Socket, omap.Unit]
 	tables  omap.Map[omap.Name, omap.Unit]
+	// passes is true if some server forwards TLS of the mesh.
+	passes bool
 }
 
-func (n names) equal(o names) bool { return n.sockets.Equal(o.sockets) && n.tables.Equal(o.tables) }
+func (n names) equal(o names) bool {
+	return n.passes == o.passes && n.sockets.Equal(o.sockets) && n.tables.Equal(o.tables)
+}
 
 func namesOf(p *plan) (n names) {
 	var sockets []omap.Change[Socket, omap.Unit]
@@ -135,12 +139,13 @@ func namesOf(p *plan) (n names) {
 	for _, l := range p.listeners {
 		sockets = append(sockets, omap.Put(l.Socket, omap.Unit{}))
 		for _, s := range l.Servers {
+			n.passes = n.passes || s.Kind() == gateways.PassesMeshTLS
 			if s.Table != "" {
 				tables = append(tables, omap.Put(omap.Name(s.Table), omap.Unit{}))
 			}
 		}
 	}
-	return names{n.sockets.With(sockets...), n.tables.With(tables...)}
+	return names{n.sockets.With(sockets...), n.tables.With(tables...), n.passes}
 }
 
 // Compare orders by port, then address.
@@ -163,6 +168,12 @@ func (q *Queries) Sockets(r *query.Reader, k Served) omap.Map[Socket, omap.Unit]
 func (q *Queries) Tables(r *query.Reader, k Served) omap.Map[omap.Name, omap.Unit] {
 	n, _ := q.names.Get(r, k)
 	return n.tables
+}
+
+// PassesMesh reports whether gateways forward TLS of the mesh.
+func (q *Queries) PassesMesh(r *query.Reader, k Served) bool {
+	n, _ := q.names.Get(r, k)
+	return n.passes
 }
 
 // Listener returns what gateways do with connections to a socket; false if they do not listen there.

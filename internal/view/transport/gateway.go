@@ -8,6 +8,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/gateway"
+	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
@@ -25,6 +26,7 @@ type gatewayRulesKey struct {
 }
 
 func (q *Queries) defineGatewayRules(g *query.Graph) {
+	q.passed = query.Define(g, "passedServices", passed.equal, q.passedOf)
 	q.gatewayRules = query.Define(g, "gatewayRules", func(a, b []Rule) bool { return slices.EqualFunc(a, b, Rule.equal) },
 		func(r *query.Reader, k gatewayRulesKey) ([]Rule, bool) {
 			vs, ok := q.tables.VirtualServices.Get(r, k.object)
@@ -88,6 +90,62 @@ func (q *Queries) GatewayTLS(r *query.Reader, p gateway.Proxies, s gateway.Place
 		}
 	}
 	return list
+}
+
+// GatewayPass returns the ports and subsets of services to which gateways forward TLS of the mesh for a server: of the services in the
+// mesh that the gateways see and that the server has among its hosts.
+func (q *Queries) GatewayPass(r *query.Reader, p gateway.Proxies, s gateway.Placed) (list []Destination) {
+	set := scope.Set{Namespace: p.Namespace}
+	overlay := q.scope.Hosts(r, set)
+	add := func(host string) {
+		of, _ := q.passed.Get(r, service.HostView{Host: host, Viewer: q.scope.Viewer(r, host, p.Namespace)})
+		for _, own := range s.Hosts {
+			if len(of.to) > 0 && mesh.Covers(own.Name, host) && (own.Namespace == "" || own.Namespace == of.namespace) {
+				list = append(list, of.to...)
+				return
+			}
+		}
+	}
+	for host := range q.services.PublicHosts(r).All() {
+		if !overlay.Has(host) {
+			add(string(host))
+		}
+	}
+	for host := range overlay.All() {
+		add(string(host))
+	}
+	return list
+}
+
+// passed are the ports and subsets of a service of a namespace.
+type passed struct {
+	namespace string
+	to        []Destination
+}
+
+func (p passed) equal(o passed) bool { return p.namespace == o.namespace && slices.Equal(p.to, o.to) }
+
+// passedOf returns the ports and subsets of a service in the mesh.
+func (q *Queries) passedOf(r *query.Reader, v service.HostView) (passed, bool) {
+	s, ok := q.services.Service.Get(r, v)
+	if !ok || s.External || s.Resolution == mesh.DynamicDNS {
+		return passed{}, false
+	}
+	of := passed{namespace: s.Namespace}
+	policy, _ := q.traffic.Policy.Get(r, v)
+	for _, port := range s.Ports {
+		if port.Protocol == mesh.UDP {
+			continue
+		}
+		of.to = append(of.to, Destination{Host: s.Host, Port: port.Number})
+		if policy == nil {
+			continue
+		}
+		for _, subset := range policy.Subsets {
+			of.to = append(of.to, Destination{Host: s.Host, Port: port.Number, Subset: subset.Name})
+		}
+	}
+	return of, true
 }
 
 // narrower returns the one of two hosts that the other covers; empty if neither covers the other.

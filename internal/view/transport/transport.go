@@ -63,6 +63,8 @@ type Queries struct {
 	gateways *gateway.Queries
 	// gatewayRules are the rules of a VirtualService for connections to a server of gateways.
 	gatewayRules query.Query[gatewayRulesKey, []Rule]
+	// passed are the services to which gateways forward TLS of the mesh.
+	passed query.Query[service.HostView, passed]
 	// parts and scopedParts are what each of the services asks for that share the wildcard address of a port. There may
 	// be thousands.
 	parts       query.Collection[BaseKey, Part]

@@ -118,6 +118,11 @@ func (q *Queries) defineStacks() {
 		return c
 	})...)
 	q.stacks[resource.Endpoint] = hostStack(q.endpoints.Hosts, func(c traffic.Client) traffic.Client { return c })
+	q.stacks[resource.Cluster] = append(q.stacks[resource.Cluster], q.passing(hostStack(q.clusters.Passing, func(c traffic.Client) traffic.Client {
+		c.Network = ""
+		return c
+	}))...)
+	q.stacks[resource.Endpoint] = append(q.stacks[resource.Endpoint], q.passing(hostStack(q.endpoints.Passing, func(c traffic.Client) traffic.Client { return c }))...)
 	q.stacks[resource.Listener] = q.listenerStack()
 	q.stacks[resource.Route] = q.routeStack()
 	q.stacks[resource.NameTable] = q.nameStack()
@@ -180,6 +185,29 @@ func gatewaysOnly[K comparable](key func(r *query.Reader, c proxy.Class) K) keyO
 // proxiesOf are the gateways of a class.
 func proxiesOf(c proxy.Class) gateway.Proxies {
 	return gateway.Proxies{Served: gateway.ServedOf(c), Namespace: c.Namespace, Labels: c.Labels, Rules: scope.ClientOf(c).Rules}
+}
+
+// passing makes the layers of a stack those of gateways that forward TLS of the mesh only.
+func (q *Queries) passing(s stack) stack {
+	for i, l := range s {
+		s[i].name = "passing, " + l.name
+		has := func(r *query.Reader, c proxy.Class) bool {
+			return c.Gateway && q.Gateways.PassesMesh(r, gateway.ServedOf(c))
+		}
+		s[i].layer = func(r *query.Reader, c proxy.Class) (Map, bool) {
+			if !has(r, c) {
+				return Map{}, false
+			}
+			return l.layer(r, c)
+		}
+		s[i].cell = func(r *query.Reader, c proxy.Class, name omap.Name) (query.ID, bool) {
+			if !has(r, c) {
+				return 0, false
+			}
+			return l.cell(r, c, name)
+		}
+	}
+	return s
 }
 
 // listenerStack is the stack of listeners. Those of gateways have nothing in common with those of sidecars.

@@ -145,8 +145,20 @@ func (b gatewayBuilder) chains(s gateway.Placed) (list []*listenerv3.FilterChain
 		for _, rule := range b.q.transport.GatewayTLS(b.r, b.Proxies, s) {
 			add(rule.ServerNames, b.forward(rule)...)
 		}
+	case gateways.PassesMeshTLS:
+		for _, to := range b.q.transport.GatewayPass(b.r, b.Proxies, s) {
+			list = append(list, b.passing(to))
+		}
 	}
 	return list
+}
+
+// passing forwards TLS of the mesh for a port of a service, or a subset of it.
+func (b gatewayBuilder) passing(to transport.Destination) *listenerv3.FilterChain {
+	name := envoy.ServerName(to.Port, to.Subset, to.Host)
+	m := &listenerv3.FilterChainMatch{ServerNames: []string{name}, ApplicationProtocols: envoy.MeshALPN()}
+	proxy := envoy.TCPForward(name, name, envoy.TCPOptions{IdleTimeout: b.IdleTimeout})
+	return envoy.Chain("", m, append(slices.Clone(b.first.TCP), proxy)...)
 }
 
 // handshakeTimeout is how long a client may take for the TLS handshake.
