@@ -6,7 +6,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
-// HostOf reads "host" or "namespace/host", where the namespace "." is that of the Gateway and "*" means all.
+// HostOf reads "host" or "namespace/host", where the namespace "." is the namespace of the Gateway and "*" means all.
 func HostOf(text, own string) Host {
 	namespace, name, ok := strings.Cut(strings.ToLower(text), "/")
 	switch {

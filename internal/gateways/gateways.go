@@ -29,7 +29,7 @@ const (
 
 // Server is a port of gateways.
 type Server struct {
-	// Port and PortName are the number and the name of the port. The number is that of the Service in front of the gateways.
+	// Port and PortName are the number and the name of the port. The number is a port of the Service in front of the gateways.
 	Port     uint32
 	PortName string
 	// Name names the server in statistics; empty for none.
@@ -45,7 +45,7 @@ type Server struct {
 	TLS *TLS
 }
 
-// TLSMode tells what becomes of TLS.
+// TLSMode says how TLS is handled.
 type TLSMode uint8
 
 // The modes.
@@ -67,7 +67,7 @@ const (
 // TLS are the settings of a server for TLS.
 type TLS struct {
 	Mode TLSMode
-	// Redirect tells clients of a server without TLS to use HTTPS.
+	// Redirect redirects requests to a server without TLS to HTTPS.
 	Redirect bool
 	// Credentials name Secrets with certificates, in the namespace of the gateway, and RootsCredential one with the roots of clients'
 	// certificates; if it is empty, the first of the others has them.
@@ -99,13 +99,13 @@ func (t *TLS) Equal(o *TLS) bool {
 
 // Host is a host that a server serves.
 type Host struct {
-	// Namespace is the namespace whose routes count; empty for those of all namespaces.
+	// Namespace is the namespace whose routes count; empty for all namespaces.
 	Namespace string
 	// Name is the host in lower case, a pattern such as *.example.com, or AnyHost.
 	Name string
 }
 
-// Kind tells what a server does with connections.
+// Kind is what a server does with connections.
 type Kind uint8
 
 // The kinds.
@@ -155,10 +155,10 @@ func (s Server) Credential() string {
 	return s.TLS.Credentials[0]
 }
 
-// Redirects reports whether requests are told to use HTTPS.
+// Redirects reports whether requests are redirected to HTTPS.
 func (s Server) Redirects() bool { return s.Kind() == TakesHTTP && s.TLS != nil && s.TLS.Redirect }
 
-// Serves reports whether a host is one of those of the server, whatever the namespace.
+// Serves reports whether the server has a host, whatever the namespace.
 func (s Server) Serves(host string) bool {
 	return slices.ContainsFunc(s.Hosts, func(h Host) bool { return h.Name == host })
 }

@@ -21,7 +21,7 @@ type Gateways struct {
 	// Servers are what gateways listen for.
 	Servers store.Table[api.Key, *GatewayServers]
 	// Selectors are the labels of the gateways that serve a Gateway. Selecting lists the Gateways by the first label of their selector, and
-	// those without a selector under no label.
+	// Gateways without a selector under no label.
 	Selectors store.Table[api.Key, mesh.Labels]
 	Selecting store.Index[mesh.Label, SelectingPolicy]
 	// Bindings are the VirtualServices with routes for gateways. BoundTo lists them by Gateway and by the namespace of the gateways that
@@ -57,7 +57,7 @@ type GatewayLayer struct {
 	Layer   string
 }
 
-// GatewayBinding tells to which Gateways the routes of a VirtualService belong.
+// GatewayBinding names the Gateways to which the routes of a VirtualService belong.
 type GatewayBinding struct {
 	Created int64
 	// Hosts are fully qualified names in lower case, each once.

@@ -86,17 +86,17 @@ func (t *Settings) HTTPSettings(r store.Reader) HTTPSettings {
 	return s
 }
 
-// GatewayTopology tells what is in front of gateways.
+// GatewayTopology describes the proxies in front of gateways.
 type GatewayTopology struct {
 	// TrustedProxies is how many proxies are trusted to append the address of their client to x-forwarded-for.
 	TrustedProxies uint32
-	// ClientCert tells what services learn of the certificate of a client.
+	// ClientCert lists the parts of the certificate of a client that services learn.
 	ClientCert ClientCert
 	// ProxyProtocol is true if connections begin with a header of the PROXY protocol.
 	ProxyProtocol bool
 }
 
-// GatewayTopology returns what the mesh configuration tells of what is in front of gateways.
+// GatewayTopology returns the settings of the mesh configuration about the proxies in front of gateways.
 func (t *Settings) GatewayTopology(r store.Reader) GatewayTopology {
 	g := GatewayTopology{ClientCert: ClientCert{Forward: meshconfig.ForwardClientCertDetails_SANITIZE_SET, Subject: true, Cert: true, DNS: true, URI: true}}
 	v, ok := t.rows.Get(r, gatewayTopology)
@@ -109,7 +109,7 @@ func (t *Settings) GatewayTopology(r store.Reader) GatewayTopology {
 	return g
 }
 
-// The parts of the number in the row of the topology of gateways: a bit, the number for clients' certificates, and that of proxies.
+// The parts of the number in the row of the topology of gateways: a bit, the number for clients' certificates, and the number of proxies.
 const (
 	gatewayPROXY    = 1
 	gatewayForward  = 2

@@ -22,13 +22,13 @@ type Table struct {
 
 // Use is the use of a VirtualService for a host at a server.
 type Use struct {
-	// Gateway is that of the server, as NAMESPACE/NAME, Index the position of the server in it, and Port the port that it names.
+	// Gateway is the Gateway of the server, as NAMESPACE/NAME, Index the position of the server in it, and Port the port that it names.
 	// Older is the age of the Gateway.
 	Gateway string
 	Index   int
 	Port    uint32
 	Older   int64
-	// Redirects is true if the server tells clients to use HTTPS.
+	// Redirects is true if the server redirects requests to HTTPS.
 	Redirects bool
 	// Object is the VirtualService. It is zero for a host of a server that redirects, which needs no routes.
 	Object api.Key
@@ -84,7 +84,7 @@ func (binding) Size() int { return 0 }
 
 func (b binding) equal(o binding) bool { return b.name == o.name && slices.Equal(b.uses, o.uses) }
 
-// bindingKey is a VirtualService that may contribute to a table; the zero object stands for the servers themselves.
+// bindingKey is a VirtualService that may contribute to a table; with the zero object, the servers themselves.
 type bindingKey struct {
 	Table
 	object api.Key
@@ -251,11 +251,11 @@ func (q *Queries) Rules(r *query.Reader, k api.Key) (*state.VirtualService, bool
 	return vs, ok
 }
 
-// Proxies are gateways with what may tell their routes apart from those of other gateways.
+// Proxies are gateways, with the facets on which their routes depend.
 type Proxies struct {
 	Served
 	Namespace string
-	// Labels are those of their labels that rules match by, and Rules the DestinationRules that select them.
+	// Labels are the labels of theirs that rules match by, and Rules the DestinationRules that select them.
 	Labels mesh.Labels
 	Rules  traffic.SelectingRules
 }

@@ -5,12 +5,12 @@
 // and name. Of routes for the same path only the first one is used, and of certificates for the same host that of the oldest object.
 //
 // There is one cell per host, and below it one for what each object says of the host. So a change of a path runs small cells of the
-// hosts of its object, and the cell of that host only. No gateway reads these queries yet.
+// hosts of its object, and the cell of that host only. No gateway serves Ingresses yet.
 //
 // It also owns which servers of Gateways are used (plan.go): the oldest Gateway goes first, and one that cannot share a port with it is
 // left out; and which VirtualServices serve which host (binding.go). A VirtualService has one cell for each route configuration to which
-// it may contribute, which decides for which hosts; so a change of it runs the cells of its hosts, and a change of a server only those of
-// the hosts that it adds or removes. The package starts no goroutines.
+// it may contribute, which decides for which hosts; so a change of it runs the cells of its hosts, and a change of a server runs only the
+// hosts that it adds or removes. The package starts no goroutines.
 package gateway
 
 import (

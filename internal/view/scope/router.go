@@ -43,8 +43,8 @@ func hasTwoTargets(list intern.List[proxy.PortTarget], port uint32) bool {
 	return n > 1
 }
 
-// gatewaysFor returns the Gateways that select a workload, sorted: those of all namespaces, or only those of its own if the mesh limits
-// Gateways to their namespace.
+// gatewaysFor returns the Gateways that select a workload, sorted. They are of all namespaces, or of its own if Gateways are limited to
+// their namespace.
 func (q *Queries) gatewaysFor(r *query.Reader, namespace string, labels mesh.Labels) intern.List[api.Key] {
 	var found []api.Key
 	add := func(first mesh.Label) {

@@ -210,7 +210,7 @@ func (q *Queries) passing(s stack) stack {
 	return s
 }
 
-// listenerStack is the stack of listeners. Those of gateways have nothing in common with those of sidecars.
+// listenerStack is the stack of listeners. Gateways and sidecars share none.
 func (q *Queries) listenerStack() stack {
 	return stack{
 		fromElements("gateway", SharedByWorkload, q.listeners.Gateways, gatewaysOnly(func(r *query.Reader, c proxy.Class) listener.GatewaysKey {
