@@ -62,6 +62,7 @@ func routes() []Entry {
 		{"match-no-port", Warning, "A match is for a port that no service of the hosts has: it never applies.", "Write one of the ports that the message lists."},
 		{"delegate-unused", Warning, "No VirtualService delegates to a delegate, so it has no effect.", "Delegate to it, or remove it."},
 		{"delegate-rule-dropped", Warning, "A rule of a delegate, or one that delegates, has no effect.", "Do what the message says."},
+		{"route-no-gateway", Warning, "A VirtualService names a Gateway that does not exist.", "Correct the name, or add the namespace of the Gateway."},
 		{"route-empty", Warning, "No rule of a VirtualService is left: it counts as absent.", "Correct its delegates."},
 		{"rule-no-host", Warning, "A DestinationRule is for a host that no object declares, and has no effect.", "Correct the host, or declare it."},
 		{"rule-no-port", Warning, "Settings of a DestinationRule are for a port that the service does not have.", "Write one of the ports that the message lists."},

@@ -42,3 +42,19 @@ func taken(k gateways.Kind) string {
 	}
 	return "TCP"
 }
+
+// missingGateways warns of Gateways that a VirtualService names and that do not exist.
+func (f *findings) missingGateways() {
+	b, ok := f.q.tables.Gateways.Bindings.Get(f.r, f.key)
+	if !ok {
+		return
+	}
+	for i, g := range b.Gateways {
+		if i == maxChecked {
+			return
+		}
+		if _, exists := f.q.tables.Gateways.Selectors.Get(f.r, g); !exists {
+			f.warn("route-no-gateway", "spec.gateways", "there is no %v: no gateway has the routes because of it; correct the name, or write NAMESPACE/NAME for a Gateway of another namespace", g)
+		}
+	}
+}

@@ -18,6 +18,7 @@ func (f *findings) virtualService() {
 			break
 		}
 	}
+	f.missingGateways()
 	vs, ok := f.q.tables.VirtualServices.Get(f.r, f.key)
 	switch {
 	case !ok:
