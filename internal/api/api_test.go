@@ -190,7 +190,7 @@ func TestMoved(t *testing.T) {
 
 // TestUnknownSpec: objects of other packages' kinds are answered, not a reason to panic.
 func TestUnknownSpec(t *testing.T) {
-	for _, o := range []*Object{{}, {Spec: &networking.Gateway{}}} {
+	for _, o := range []*Object{{}, {Spec: &networking.EnvoyFilter{}}} {
 		if !Failed(Validate(o)) || len(Unsupported(o)) != 1 {
 			t.Errorf("%T is taken", o.Spec)
 		}

@@ -31,6 +31,7 @@ const (
 	KindVirtualService  = "VirtualService"
 	KindDestinationRule = "DestinationRule"
 	KindSidecar         = "Sidecar"
+	KindGateway         = "Gateway"
 
 	KindRequestAuthentication = "RequestAuthentication"
 	KindAuthorizationPolicy   = "AuthorizationPolicy"
@@ -76,6 +77,7 @@ func Kinds() []Kind {
 		define(KindVirtualService, AboutRules, networkingGroup, rules.VirtualService),
 		define(KindDestinationRule, AboutRules, networkingGroup, rules.DestinationRule),
 		define(KindSidecar, AboutRules, networkingGroup, rules.Sidecar),
+		define(KindGateway, AboutRules, networkingGroup, rules.Gateway),
 		define(KindRequestAuthentication, AboutRules, securityGroup, rules.RequestAuthentication),
 		define(KindAuthorizationPolicy, AboutRules, securityGroup, rules.AuthorizationPolicy),
 		define(KindPeerAuthentication, AboutRules, securityGroup, rules.PeerAuthentication),
@@ -87,7 +89,6 @@ func Kinds() []Kind {
 // judgedKinds returns the kinds that the product does not act on yet. Their objects are checked like all others.
 func judgedKinds() []Kind {
 	return []Kind{
-		define("Gateway", AboutRules, networkingGroup, rules.Gateway),
 		define("EnvoyFilter", AboutRules, networkingGroup, rules.EnvoyFilter),
 		define("ProxyConfig", AboutRules, networkingGroup, rules.ProxyConfig),
 		define("Telemetry", AboutRules, telemetryGroup, rules.Telemetry),
@@ -145,7 +146,7 @@ func plural(kind string) string {
 
 // HasName reports whether users call the kind by this name: its own, in any case, the plural, or the short name of kubectl.
 func (k Kind) HasName(name string) bool {
-	short := map[string]string{KindVirtualService: "vs", KindDestinationRule: "dr", KindServiceEntry: "se", KindWorkloadEntry: "we", KindPeerAuthentication: "pa", KindRequestAuthentication: "ra", KindAuthorizationPolicy: "ap", ingress.Kind: "ing"}[k.Name]
+	short := map[string]string{KindVirtualService: "vs", KindDestinationRule: "dr", KindServiceEntry: "se", KindWorkloadEntry: "we", KindPeerAuthentication: "pa", KindRequestAuthentication: "ra", KindAuthorizationPolicy: "ap", ingress.Kind: "ing", KindGateway: "gw"}[k.Name]
 	return strings.EqualFold(name, k.Name) || strings.EqualFold(name, k.Plural()) || short != "" && strings.EqualFold(name, short)
 }
 
@@ -219,7 +220,7 @@ func groups() []group {
 	return []group{
 		{networkingGroup, []string{"v1", "v1beta1", "v1alpha3"},
 			names(networkingGroup),
-			[]string{"Gateway", "EnvoyFilter", "ProxyConfig"}},
+			[]string{"EnvoyFilter", "ProxyConfig"}},
 		{securityGroup, []string{"v1", "v1beta1"}, names(securityGroup),
 			nil},
 		{ingressGroup, []string{"v1"}, names(ingressGroup), []string{"NetworkPolicy", "IPAddress", "ServiceCIDR"}},

@@ -12,7 +12,7 @@ package api
 //	http           The field is about HTTP, so it has no effect on ports of another protocol. A sniffed port may be HTTP.
 //	http2          The field is about HTTP/2, so it has no effect on ports of another protocol.
 //	tcp            The field is about TCP connections, so it has no effect on ports that are HTTP.
-//	gateway        Only gateways act on the field. The product supports only sidecars, so it has no effect yet.
+//	gateway        Only gateways act on the field, so it has no effect in an object for sidecars.
 //	selected       Sidecars act on the field in an object with a workloadSelector only. Otherwise only gateways act on it.
 //	ip             The value must be an IP address, not a block of addresses, a name or a socket.
 //	A|B            The value must be one of these.
@@ -73,7 +73,7 @@ workload
 VirtualService
 	hosts
 	exportTo
-	gateways                  mesh
+	gateways
 	http.name
 	http.match.name
 	http.match.uri            text
@@ -84,7 +84,7 @@ VirtualService
 	http.match.method         text
 	http.match.authority      text
 	http.match.scheme         text
-	http.match.gateways       mesh
+	http.match.gateways
 	http.match.port
 	http.match.sourceNamespace
 	http.match.sourceLabels
@@ -135,7 +135,7 @@ VirtualService
 	tcp.match.destinationSubnets
 	tcp.match.port
 	tcp.match.sourceSubnet    no: match sourceLabels or sourceNamespace
-	tcp.match.gateways        mesh
+	tcp.match.gateways
 	tcp.match.sourceNamespace
 	tcp.match.sourceLabels
 	tcp.route.destination     destination
@@ -143,7 +143,7 @@ VirtualService
 	tls.match.sniHosts
 	tls.match.destinationSubnets
 	tls.match.port
-	tls.match.gateways        mesh
+	tls.match.gateways
 	tls.match.sourceNamespace
 	tls.match.sourceLabels
 	tls.route.destination     destination
@@ -327,6 +327,40 @@ IngressClass
 	parameters.name           no
 	parameters.scope          no
 	parameters.namespace      no
+
+Gateway
+	selector
+	servers.name
+	servers.port.number
+	servers.port.protocol
+	servers.port.name
+	servers.port.targetPort
+	servers.bind
+	servers.hosts
+	servers.tls               gatewayTLS
+	servers.defaultEndpoint   no: VirtualServices say where requests go
+
+gatewayTLS
+	httpsRedirect
+	mode
+	serverCertificate
+	privateKey
+	caCertificates
+	caCrl
+	credentialName
+	credentialNames
+	caCertCredentialName
+	tlsCertificates.serverCertificate
+	tlsCertificates.privateKey
+	tlsCertificates.caCertificates
+	subjectAltNames
+	verifyCertificateSpki
+	verifyCertificateHash
+	minProtocolVersion
+	maxProtocolVersion
+	cipherSuites
+	insecureSkipVerify
+	ecdhCurves
 
 serverTLS
 	httpsRedirect             gateway

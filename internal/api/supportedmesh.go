@@ -158,7 +158,9 @@ proxyConfig
 	envoyAccessLogService     remoteService
 	envoyMetricsService       remoteService
 	extraStatTags             no
-	gatewayTopology           gateway
+	gatewayTopology.numTrustedProxies
+	gatewayTopology.forwardClientCertDetails
+	gatewayTopology.proxyProtocol
 	readinessProbe            no
 	proxyStatsMatcher.inclusionPrefixes
 	proxyStatsMatcher.inclusionSuffixes

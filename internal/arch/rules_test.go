@@ -108,7 +108,7 @@ var flow = []struct{ pkg, imports string }{
 
 // What every translator may import, and the translators.
 const (
-	translator  = "api compliance intern mesh omap proxy query state/... view/... xds/authz xds/envoy xds/layer xds/nds xds/patch xds/resource"
+	translator  = "api compliance gateways intern mesh omap proxy query state/... view/... xds/authz xds/envoy xds/layer xds/nds xds/patch xds/resource"
 	translators = "xds/cluster xds/endpoint xds/listener xds/route xds/secret xds/nametable xds/grpc xds/patch"
 )
 

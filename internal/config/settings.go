@@ -51,6 +51,8 @@ type Settings struct {
 	// of a proxy stays after it has disconnected.
 	Register          bool
 	RegistrationGrace time.Duration
+	// ScopeGateways is true if Gateways are for gateways of their own namespace only.
+	ScopeGateways bool
 	// IgnoreRefused is true if refused access policies without a known good version are ignored; otherwise such a policy denies everything
 	// that it is about. PolicyWait is how long a file must be unchanged before a policy is withdrawn that is no longer in it.
 	IgnoreRefused bool
@@ -148,8 +150,9 @@ func New(lookup func(name string) (string, bool)) *Settings {
 		KeepaliveInterval: 30 * time.Second, KeepaliveTimeout: 10 * time.Second, KeepaliveMaxServerConnectionAge: Forever,
 		ShutdownDuration: 10 * time.Second,
 		MaxRecvMsgSize:   8 << 20, WriteTimeout: 10 * time.Second,
-		Allocate: env("PILOT_ENABLE_IP_AUTOALLOCATE", "true") != "false",
-		Register: env("PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION", "true") != "false",
+		Allocate:      env("PILOT_ENABLE_IP_AUTOALLOCATE", "true") != "false",
+		ScopeGateways: env("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", "false") == "true",
+		Register:      env("PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION", "true") != "false",
 	}
 	for name := range strings.SplitSeq(env("DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES", ""), ",") {
 		if name = strings.TrimSpace(name); name != "" {

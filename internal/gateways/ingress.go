@@ -17,20 +17,29 @@ const (
 
 // IngressServers returns the servers of an Ingress: one for HTTP, and one for each certificate.
 func IngressServers(s ingress.Spec) []Server {
-	list := []Server{{Port: httpPort, Hosts: []string{AnyHost}}}
+	list := []Server{{Port: httpPort, Protocol: mesh.HTTP, Hosts: []Host{{Name: AnyHost}}}}
 	for i, t := range s.TLS {
-		hosts := make([]string, 0, max(1, len(t.Hosts)))
+		hosts := make([]Host, 0, max(1, len(t.Hosts)))
 		for _, host := range t.Hosts {
-			hosts = append(hosts, strings.ToLower(host))
+			hosts = append(hosts, Host{Name: strings.ToLower(host)})
 		}
 		if len(hosts) == 0 {
-			hosts = append(hosts, AnyHost)
+			hosts = append(hosts, Host{Name: AnyHost})
 		}
 		list = append(list, Server{
-			Port: httpsPort, Field: fmt.Sprintf("spec.tls[%d]", i), Hosts: hosts, TLS: true, Credential: t.SecretName,
+			Port: httpsPort, Protocol: mesh.HTTPS, Field: fmt.Sprintf("spec.tls[%d]", i), Hosts: hosts,
+			TLS: ingressTLS(t.SecretName),
 		})
 	}
 	return list
+}
+
+// ingressTLS shows the certificate of a Secret.
+func ingressTLS(secret string) *TLS {
+	if secret == "" {
+		return &TLS{}
+	}
+	return &TLS{Credentials: []string{secret}}
 }
 
 // IngressRoutes returns the routes of an Ingress, in its order. A default backend counts only in an Ingress without rules; there it gets

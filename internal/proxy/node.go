@@ -103,7 +103,7 @@ func checkSizes(n Node) error {
 }
 
 func (p *Proxy) readMetadata(m *structpb.Struct) error {
-	var namespace, mode, addresses, http10, idle, generator, certificates, dns string
+	var namespace, mode, addresses, http10, idle, generator, certificates, dns, unprivileged string
 	for _, f := range []struct {
 		name string
 		into *string
@@ -111,7 +111,7 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 		{"NAMESPACE", &namespace}, {"CLUSTER_ID", &p.ClusterID}, {"NETWORK", &p.Network}, {"NODE_NAME", &p.Node}, {"ISTIO_VERSION", &p.Version},
 		{"INTERCEPTION_MODE", &mode}, {"INSTANCE_IPS", &addresses}, {"HTTP10", &http10},
 		{"IDLE_TIMEOUT", &idle}, {"GENERATOR", &generator}, {"AUTO_REGISTER_GROUP", &p.Group}, {"SERVICE_ACCOUNT", &p.Account},
-		{certificatesKey, &certificates}, {"DNS_CAPTURE", &dns},
+		{certificatesKey, &certificates}, {"DNS_CAPTURE", &dns}, {"UNPRIVILEGED_POD", &unprivileged},
 	} {
 		s, err := text(m, f.name)
 		if err != nil {
@@ -129,7 +129,7 @@ func (p *Proxy) readMetadata(m *structpb.Struct) error {
 		p.Idle = d
 	}
 	p.NoCertificate = certificates == noCertificates
-	p.HTTP10, p.DNS = isTrue(http10), isTrue(dns)
+	p.HTTP10, p.DNS, p.Unprivileged = isTrue(http10), isTrue(dns), isTrue(unprivileged)
 	var err error
 	if p.Mode, err = parseMode(mode); err != nil {
 		return err

@@ -103,6 +103,8 @@ type Proxy struct {
 	Account string
 	// NoCertificate is true if the proxy reports that it has no certificate of the mesh and cannot get one.
 	NoCertificate bool
+	// Unprivileged is true if the proxy cannot listen at ports below 1024.
+	Unprivileged bool
 	// DNS is true if the agent of the proxy answers the DNS queries of the workload.
 	DNS bool
 	// Identity is who the proxy has shown to be; zero if it is connected without TLS, so that this is not known. Namespace and Account
@@ -118,7 +120,7 @@ func (p *Proxy) Equal(o *Proxy) bool {
 		p.ID == o.ID && p.Role == o.Role && p.Name == o.Name && p.Namespace == o.Namespace && p.Domain == o.Domain &&
 		p.ClusterID == o.ClusterID && p.Network == o.Network && p.Node == o.Node && p.Mode == o.Mode && p.Locality == o.Locality &&
 		p.Version == o.Version && p.Envoy == o.Envoy && p.HTTP10 == o.HTTP10 && p.Idle == o.Idle && slices.Equal(p.Addresses, o.Addresses) && p.Labels == o.Labels &&
-		slices.Equal(p.Extensions, o.Extensions) && p.Group == o.Group && p.Account == o.Account && p.NoCertificate == o.NoCertificate && p.DNS == o.DNS && p.Identity == o.Identity && p.Connected.Equal(o.Connected)
+		slices.Equal(p.Extensions, o.Extensions) && p.Group == o.Group && p.Account == o.Account && p.NoCertificate == o.NoCertificate && p.DNS == o.DNS && p.Unprivileged == o.Unprivileged && p.Identity == o.Identity && p.Connected.Equal(o.Connected)
 }
 
 // InboundPort is a port on which a workload serves.
@@ -139,6 +141,9 @@ type InboundPort struct {
 	// TLS is the Sidecar with the settings for TLS of clients that are not in the mesh; zero if none has any for the port.
 	TLS api.Key
 }
+
+// PortTarget is a port of a workload for a port of a service that selects it.
+type PortTarget struct{ Port, Target uint32 }
 
 // Class identifies the proxies with equal facets, which all receive the same resources.
 type Class struct {
@@ -170,6 +175,12 @@ type Class struct {
 	Idle time.Duration
 	// Gateway is true if the proxy is a router: it has no workload, and no traffic is redirected to it.
 	Gateway bool
+	// Gateways are the Gateways that a router serves, sorted. Targets are its ports for the ports of the services that select it, sorted;
+	// services that keep their own port numbers are not among them.
+	Gateways intern.List[api.Key]
+	Targets  intern.List[PortTarget]
+	// Unprivileged is true if a router cannot listen at ports below 1024.
+	Unprivileged bool
 	// Families are the IP versions of the proxy's addresses.
 	Families mesh.Families
 	// Cluster is the cluster of the proxy. It is empty if no service that the proxy sees has other addresses in another cluster.
@@ -192,7 +203,7 @@ type Class struct {
 // Hash returns a hash of all fields. Equal classes have equal hashes in all processes.
 func (c Class) Hash() omap.Hash {
 	var h hashed
-	h.flags(c.ShortNames, c.HTTP10, c.Gateway, c.DefaultLog, c.NoCertificate, c.Names)
+	h.flags(c.ShortNames, c.HTTP10, c.Gateway, c.DefaultLog, c.NoCertificate, c.Names, c.Unprivileged)
 	h.number(int64(c.Mode))
 	h.number(int64(c.Families))
 	h.number(int64(c.Idle))
@@ -217,6 +228,15 @@ func (c Class) Hash() omap.Hash {
 		h.key(k)
 	}
 	h.end()
+	for k := range c.Gateways.All() {
+		h.key(k)
+	}
+	h.end()
+	for t := range c.Targets.All() {
+		h.number(int64(t.Port)) // at least 1, so it is not the end of the list
+		h.number(int64(t.Target))
+	}
+	h.number(0)
 	h.number(int64(c.MTLS.Mode))
 	for p := range c.MTLS.Ports.All() {
 		h.number(int64(p.Port)) // at least 1, so it is not the end of the list

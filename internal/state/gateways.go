@@ -2,12 +2,15 @@ package state
 
 import (
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/types/dynamicpb"
+	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	ingressapi "github.com/pilotmesh/pilot/internal/api/ingress"
 	"github.com/pilotmesh/pilot/internal/gateways"
+	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/store"
 )
@@ -17,11 +20,21 @@ import (
 type Gateways struct {
 	// Servers are what gateways listen for.
 	Servers store.Table[api.Key, *GatewayServers]
+	// Selectors are the labels of the gateways that serve a Gateway. Selecting lists the Gateways by the first label of their selector, and
+	// Gateways without a selector under no label.
+	Selectors store.Table[api.Key, mesh.Labels]
+	Selecting store.Index[mesh.Label, SelectingPolicy]
+	// Bindings are the VirtualServices with routes for gateways. BoundTo lists them by Gateway and by the namespace of the gateways that
+	// see them, BoundFor by the labels of gateways that their rules name, and BoundDelegates by the delegates of their rules.
+	Bindings       store.Table[api.Key, *GatewayBinding]
+	BoundTo        store.Index[GatewayLayer, api.Key]
+	BoundFor       store.Index[mesh.Label, api.Key]
+	BoundDelegates store.Index[api.Key, api.Key]
 	// Routes are the routes for requests that gateways receive.
 	Routes store.Table[api.Key, *GatewayRoutes]
 	// Classes are the controllers of IngressClasses.
 	Classes store.Table[api.Key, string]
-	// ServersFor and RoutesFor list the objects that have a server with TLS or a route for a host, the oldest first.
+	// ServersFor and RoutesFor list the Ingresses that have a server with TLS or a route for a host, the oldest first.
 	ServersFor, RoutesFor store.Index[string, AgeKey]
 	// Hosts lists, under the empty key, the hosts for which there are routes.
 	Hosts store.Index[struct{}, omap.Name]
@@ -38,6 +51,32 @@ type Admission struct {
 	Class string
 }
 
+// GatewayLayer is a Gateway, and the namespace of gateways to which objects are exported; "" for all.
+type GatewayLayer struct {
+	Gateway api.Key
+	Layer   string
+}
+
+// GatewayBinding names the Gateways to which the routes of a VirtualService belong.
+type GatewayBinding struct {
+	Created int64
+	// Hosts are fully qualified names in lower case, each once.
+	Hosts    []string
+	Gateways []api.Key
+	Layers   []string // the namespaces of gateways that see the object, each once; "" for all
+	// Labels are the labels of gateways that the rules name.
+	Labels    []mesh.Label
+	Delegates []api.Key
+}
+
+// Public reports whether gateways of all namespaces see the object.
+func (b *GatewayBinding) Public() bool { return slices.Contains(b.Layers, "") }
+
+func (b *GatewayBinding) equal(o *GatewayBinding) bool {
+	return b.Created == o.Created && slices.Equal(b.Hosts, o.Hosts) && slices.Equal(b.Gateways, o.Gateways) && slices.Equal(b.Layers, o.Layers) &&
+		slices.Equal(b.Labels, o.Labels) && slices.Equal(b.Delegates, o.Delegates)
+}
+
 // GatewayServers are the servers of one object.
 type GatewayServers struct {
 	Created   int64
@@ -52,6 +91,28 @@ type GatewayRoutes struct {
 	Created   int64
 	Admission Admission
 	Routes    []gateways.Route
+}
+
+func (t *Tables) splitGateway(tx *store.Txn, o *api.Object, spec *networking.Gateway) {
+	t.Gateways.Selectors.Set(tx, o.Key, mesh.LabelsOf(spec.Selector))
+	t.Gateways.Servers.Set(tx, o.Key, &GatewayServers{Created: age(o), Servers: gatewayServers(spec, o.Namespace)})
+}
+
+// bindToGateways writes the row about the gateways that have the routes of a VirtualService; c are its claims.
+func (t *Tables) bindToGateways(tx *store.Txn, o *api.Object, spec *networking.VirtualService, c *Claims) {
+	b := &GatewayBinding{Created: c.Created, Hosts: t.hosts(spec.Hosts, o.Namespace), Layers: c.Layers, Labels: c.Labels, Delegates: c.Delegates}
+	for _, g := range spec.Gateways {
+		namespace, name, ok := strings.Cut(gateways.GatewayName(g, o.Namespace), "/")
+		k := api.Key{Kind: api.KindGateway, Namespace: namespace, Name: name}
+		if ok && !slices.Contains(b.Gateways, k) {
+			b.Gateways = append(b.Gateways, k)
+		}
+	}
+	if len(b.Gateways) == 0 || len(b.Hosts) == 0 || len(b.Layers) == 0 {
+		t.Gateways.Bindings.Delete(tx, o.Key)
+		return
+	}
+	t.Gateways.Bindings.Set(tx, o.Key, b)
 }
 
 func (t *Tables) splitIngressClass(tx *store.Txn, o *api.Object, m *dynamicpb.Message) {
@@ -92,14 +153,24 @@ func (t *Tables) defineGateways(db *store.DB) {
 	g := &t.Gateways
 	g.Servers = store.NewTable[api.Key, *GatewayServers](db, "gatewayServers", (*GatewayServers).equal)
 	g.Routes = store.NewTable[api.Key, *GatewayRoutes](db, "gatewayRoutes", (*GatewayRoutes).equal)
+	g.Selectors = store.NewTable[api.Key, mesh.Labels](db, "gatewaySelectors", same[mesh.Labels])
+	g.Selecting = store.NewIndex(g.Selectors, "gatewaysSelecting", func(k api.Key, labels mesh.Labels, add func(mesh.Label, SelectingPolicy)) {
+		var first mesh.Label
+		for l := range labels.All() {
+			first = l
+			break
+		}
+		add(first, SelectingPolicy{k, labels})
+	})
+	t.defineBindings(db)
 	g.Classes = store.NewTable[api.Key, string](db, "ingressClasses", same[string])
 	g.ServersFor = store.NewIndex(g.Servers, "gatewayServersFor", func(k api.Key, s *GatewayServers, add func(string, AgeKey)) {
 		for _, server := range s.Servers {
-			if !server.TLS {
-				continue // each Ingress has it, for all hosts
+			if !s.Admission.ByClass || !server.Secure() {
+				continue // each Ingress has the others, for all hosts
 			}
 			for _, host := range server.Hosts {
-				add(host, AgeKey{s.Created, k})
+				add(host.Name, AgeKey{s.Created, k})
 			}
 		}
 	})
@@ -111,6 +182,28 @@ func (t *Tables) defineGateways(db *store.DB) {
 	g.Hosts = store.NewIndex(g.Routes, "gatewayHosts", func(_ api.Key, s *GatewayRoutes, add func(struct{}, omap.Name)) {
 		for _, route := range s.Routes {
 			add(struct{}{}, omap.Name(route.Host))
+		}
+	})
+}
+
+func (t *Tables) defineBindings(db *store.DB) {
+	g := &t.Gateways
+	g.Bindings = store.NewTable[api.Key, *GatewayBinding](db, "gatewayBindings", (*GatewayBinding).equal)
+	g.BoundTo = store.NewIndex(g.Bindings, "boundToGateway", func(k api.Key, b *GatewayBinding, add func(GatewayLayer, api.Key)) {
+		for _, gateway := range b.Gateways {
+			for _, layer := range b.Layers {
+				add(GatewayLayer{gateway, layer}, k)
+			}
+		}
+	})
+	g.BoundFor = store.NewIndex(g.Bindings, "boundForLabel", func(k api.Key, b *GatewayBinding, add func(mesh.Label, api.Key)) {
+		for _, l := range b.Labels {
+			add(l, k)
+		}
+	})
+	g.BoundDelegates = store.NewIndex(g.Bindings, "boundDelegates", func(k api.Key, b *GatewayBinding, add func(api.Key, api.Key)) {
+		for _, delegate := range b.Delegates {
+			add(delegate, k)
 		}
 	})
 }

@@ -42,9 +42,10 @@ func (t *Tables) defineKinds() {
 		},
 		api.KindWorkloadEntry:   {of(t.splitWorkloadEntry), nil, []rows{t.Workloads, t.Registrations.Entries}},
 		api.KindWorkloadGroup:   {of(t.splitWorkloadGroup), nil, []rows{t.Registrations.Groups}},
-		api.KindVirtualService:  {routes, routes, []rows{t.Claims, t.VirtualServices}},
+		api.KindVirtualService:  {routes, routes, []rows{t.Claims, t.VirtualServices, t.Gateways.Bindings}},
 		api.KindDestinationRule: {policies, policies, []rows{t.Claims, t.DestinationRules}},
 		api.KindSidecar:         {of(t.splitSidecar), nil, []rows{t.Sidecars}},
+		api.KindGateway:         {of(t.splitGateway), nil, []rows{t.Gateways.Servers, t.Gateways.Selectors}},
 
 		api.KindAuthorizationPolicy:   {of(t.splitAuthorizationPolicy), nil, []rows{t.Security.Authorizations, t.Security.Selections}},
 		api.KindRequestAuthentication: {of(t.splitRequestAuthentication), nil, []rows{t.Security.Authentications, t.Security.Selections}},

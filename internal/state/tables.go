@@ -44,6 +44,8 @@ type Options struct {
 	RegisterUnverified bool
 	// Compliance restricts the TLS of proxies.
 	Compliance compliance.Policy
+	// ScopeGateways is true if Gateways are for gateways of their own namespace only.
+	ScopeGateways bool
 	// KeyFetcher is who fetches the keys of tokens that have an address (jwksUri).
 	KeyFetcher mesh.KeyFetcher
 }
@@ -221,6 +223,9 @@ func New(o Options) *Tables {
 
 // ClusterID returns the cluster of proxies that do not report theirs. It does not change.
 func (t *Tables) ClusterID() string { return t.options.ClusterID }
+
+// ScopesGateways reports whether Gateways are for gateways of their own namespace only. It does not change.
+func (t *Tables) ScopesGateways() bool { return t.options.ScopeGateways }
 
 // Domain returns the suffix of cluster host names. It does not change.
 func (t *Tables) Domain() string { return t.options.Domain }

@@ -7,13 +7,15 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/gateways"
 	"github.com/pilotmesh/pilot/internal/mesh"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/state/settings"
 	"github.com/pilotmesh/pilot/internal/store"
 )
 
-// VirtualService is the routes of an object for traffic of sidecars. The hosts of its destinations are fully qualified names.
+// VirtualService is the routes of an object. The hosts of its destinations are fully qualified names, and the gateways of its matches have
+// the form NAMESPACE/NAME. Hosts are those for traffic of sidecars.
 type VirtualService struct {
 	Object api.Key
 	Hosts  []string
@@ -67,6 +69,7 @@ func (t *Tables) splitVirtualService(tx *store.Txn, o *api.Object, spec *network
 	}
 	slices.SortFunc(c.Delegates, api.Key.Compare)
 	c.Delegates = slices.Compact(c.Delegates)
+	t.bindToGateways(tx, o, spec, c)
 	if len(c.Layers) == 0 || len(c.Hosts) == 0 && len(spec.Hosts) > 0 {
 		t.Claims.Delete(tx, o.Key)
 	} else {
@@ -76,6 +79,11 @@ func (t *Tables) splitVirtualService(tx *store.Txn, o *api.Object, spec *network
 	for d := range destinations(full) {
 		d.Host = mesh.FullHost(d.Host, o.Namespace, t.options.Domain)
 	}
+	forGateways(full, func(list []string) {
+		for i := range list {
+			list[i] = gateways.GatewayName(list[i], o.Namespace)
+		}
+	})
 	t.VirtualServices.Set(tx, o.Key, &VirtualService{Object: o.Key, Hosts: c.Hosts, Spec: full, Hash: o.Hash})
 }
 
@@ -92,6 +100,25 @@ func named(spec *networking.VirtualService) (namespaces []string, labels []mesh.
 	slices.Sort(namespaces)
 	slices.SortFunc(labels, mesh.Label.Compare)
 	return slices.Compact(namespaces), slices.Compact(labels)
+}
+
+// forGateways calls do for every list of gateways in the rules.
+func forGateways(spec *networking.VirtualService, do func([]string)) {
+	for _, r := range spec.Http {
+		for _, m := range r.Match {
+			do(m.Gateways)
+		}
+	}
+	for _, r := range spec.Tls {
+		for _, m := range r.Match {
+			do(m.Gateways)
+		}
+	}
+	for _, r := range spec.Tcp {
+		for _, m := range r.Match {
+			do(m.Gateways)
+		}
+	}
 }
 
 // callers is the part of a match that restricts the callers.

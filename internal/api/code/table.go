@@ -65,6 +65,7 @@ func routes() []Entry {
 		{"match-no-port", Warning, "A match is for a port that no service of the hosts has: it never applies.", "Write one of the ports that the message lists."},
 		{"delegate-unused", Warning, "No VirtualService delegates to a delegate, so it has no effect.", "Delegate to it, or remove it."},
 		{"delegate-rule-dropped", Warning, "A rule of a delegate, or one that delegates, has no effect.", "Do what the message says."},
+		{"route-no-gateway", Warning, "A VirtualService names a Gateway that does not exist.", "Correct the name, or add the namespace of the Gateway."},
 		{"route-empty", Warning, "No rule of a VirtualService is left: it counts as absent.", "Correct its delegates."},
 		{"rule-no-host", Warning, "A DestinationRule is for a host that no object declares, and has no effect.", "Correct the host, or declare it."},
 		{"rule-no-port", Warning, "Settings of a DestinationRule are for a port that the service does not have.", "Write one of the ports that the message lists."},
@@ -75,6 +76,7 @@ func routes() []Entry {
 		{"ingress-no-secret", Warning, "An Ingress names no Secret for TLS, so its hosts are not served by HTTPS.", "Name the Secret with the certificate."},
 		{"ingress-no-backend", Error, "The backend of a rule does not exist: its requests fail, or the rule is ignored.", "Correct the name or port of the service, or declare it."},
 		{"ingress-overruled", Warning, "Another rule or certificate for the same host goes first.", "Remove one of them."},
+		{"gateway-overruled", Warning, "A server of a Gateway is not used, because a server of an older Gateway has the port or the host.", "Give it another port, or other hosts."},
 		{"ingress-ignored", Warning, "A part of an Ingress has no effect.", "Move it as the message says."},
 	}
 }

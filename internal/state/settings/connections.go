@@ -86,6 +86,46 @@ func (t *Settings) HTTPSettings(r store.Reader) HTTPSettings {
 	return s
 }
 
+// GatewayTopology describes the proxies in front of gateways.
+type GatewayTopology struct {
+	// TrustedProxies is how many proxies are trusted to append the address of their client to x-forwarded-for.
+	TrustedProxies uint32
+	// ClientCert lists the parts of the certificate of a client that services learn.
+	ClientCert ClientCert
+	// ProxyProtocol is true if connections begin with a header of the PROXY protocol.
+	ProxyProtocol bool
+}
+
+// GatewayTopology returns the settings of the mesh configuration about the proxies in front of gateways.
+func (t *Settings) GatewayTopology(r store.Reader) GatewayTopology {
+	g := GatewayTopology{ClientCert: ClientCert{Forward: meshconfig.ForwardClientCertDetails_SANITIZE_SET, Subject: true, Cert: true, DNS: true, URI: true}}
+	v, ok := t.rows.Get(r, gatewayTopology)
+	if ok {
+		g.TrustedProxies, g.ProxyProtocol = uint32(v.Number/gatewayProxies), v.Number&gatewayPROXY != 0
+		if forward := v.Number / gatewayForward % gatewayForwards; forward != 0 {
+			g.ClientCert.Forward = meshconfig.ForwardClientCertDetails(forward)
+		}
+	}
+	return g
+}
+
+// The parts of the number in the row of the topology of gateways: a bit, the number for clients' certificates, and the number of proxies.
+const (
+	gatewayPROXY    = 1
+	gatewayForward  = 2
+	gatewayForwards = 8
+	gatewayProxies  = gatewayForward * gatewayForwards
+)
+
+func (t *Settings) writeGatewayTopology(tx *store.Txn, m *meshconfig.MeshConfig) {
+	g := m.GetDefaultConfig().GetGatewayTopology()
+	v := Value{Number: int64(g.GetNumTrustedProxies())*gatewayProxies + int64(g.GetForwardClientCertDetails())*gatewayForward}
+	if g.GetProxyProtocol() != nil {
+		v.Number |= gatewayPROXY
+	}
+	t.rows.Set(tx, gatewayTopology, v)
+}
+
 func (t *Settings) writeHTTPSettings(tx *store.Txn, m *meshconfig.MeshConfig) {
 	var v Value
 	set := func(on bool, bits int64) {
@@ -142,6 +182,7 @@ func (t *Settings) HTTPProxyPort(r store.Reader) uint32 {
 
 func (t *Settings) writeConnectionSettings(tx *store.Txn, m *meshconfig.MeshConfig) {
 	t.writeHTTPSettings(tx, m)
+	t.writeGatewayTopology(tx, m)
 	t.rows.Set(tx, detectionTimeout, Value{Number: int64(m.GetProtocolDetectionTimeout().AsDuration())})
 	local := Value{}
 	if p := m.GetInboundTrafficPolicy(); p.GetMode() == meshconfig.MeshConfig_InboundTrafficPolicy_LOCALHOST {

@@ -52,6 +52,7 @@ const (
 	http2Upgrade
 	dnsRefresh
 	httpSettings
+	gatewayTopology
 	detectionTimeout
 	inboundLocalhost
 	accessLog

@@ -5,7 +5,12 @@
 // and name. Of routes for the same path only the first one is used, and of certificates for the same host that of the oldest object.
 //
 // There is one cell per host, and below it one for what each object says of the host. So a change of a path runs small cells of the
-// hosts of its object, and the cell of that host only. No gateway reads these queries yet. The package starts no goroutines.
+// hosts of its object, and the cell of that host only. No gateway serves Ingresses yet.
+//
+// It also owns which servers of Gateways are used (plan.go): the oldest Gateway goes first, and one that cannot share a port with it is
+// left out; and which VirtualServices serve which host (binding.go). A VirtualService has one cell for each route configuration to which
+// it may contribute, which decides for which hosts; so a change of it runs the cells of its hosts, and a change of a server runs only the
+// hosts that it adds or removes. The package starts no goroutines.
 package gateway
 
 import (
@@ -16,10 +21,12 @@ import (
 	"github.com/pilotmesh/pilot/internal/api/ingress"
 	"github.com/pilotmesh/pilot/internal/gateways"
 	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
+	"github.com/pilotmesh/pilot/internal/view/traffic"
 )
 
 // Standing tells whether an Ingress counts, or why not.
@@ -42,6 +49,7 @@ const (
 type Queries struct {
 	tables   *state.Tables
 	services *service.Queries
+	traffic  *traffic.Queries
 	scope    *scope.Queries
 	// standing is shared by all objects with the same class.
 	standing query.Query[state.Admission, Standing]
@@ -51,6 +59,14 @@ type Queries struct {
 	parts query.Query[part, []Rule]
 	// hosts are the hosts that some object serves.
 	hosts query.Query[string, *Host]
+
+	// plan is what gateways listen for; the others are parts of it: a listener, the servers of a route configuration, and names.
+	plan     query.Query[Served, *plan]
+	listener query.Query[listenerKey, *Listener]
+	table    query.Query[tableKey, []Placed]
+	names    query.Query[Served, names]
+	// uses groups the VirtualServices of a table by host.
+	uses query.Groups[Table, omap.Name, Use]
 }
 
 // part is an object and one of its hosts.
@@ -94,8 +110,8 @@ type Rule struct {
 func (r Rule) LeftOut() bool { return r.Port == 0 }
 
 // Define adds the queries to a graph.
-func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queries) *Queries {
-	q := &Queries{tables: t, services: s, scope: sc}
+func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries) *Queries {
+	q := &Queries{tables: t, services: s, traffic: tr, scope: sc}
 	same := func(a, b Standing) bool { return a == b }
 	q.standing = query.Define(g, "ingressStanding", same, func(r *query.Reader, a state.Admission) (Standing, bool) {
 		return q.judge(r, a), true
@@ -103,6 +119,8 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queri
 	q.certificates = query.Define(g, "gatewayCertificates", equalServers, q.certificate)
 	q.parts = query.Define(g, "gatewayParts", slices.Equal[[]Rule], q.part)
 	q.hosts = query.Define(g, "gatewayHost", (*Host).equal, q.host)
+	q.definePlans(g)
+	q.defineBindings(g)
 	return q
 }
 
@@ -233,7 +251,7 @@ func (q *Queries) servers(r *query.Reader, host string, rules []Rule) []Server {
 			continue
 		}
 		for _, s := range row.Servers {
-			if !s.TLS && !slices.ContainsFunc(list, func(o Server) bool { return o.Port == s.Port }) {
+			if !s.Secure() && !slices.ContainsFunc(list, func(o Server) bool { return o.Port == s.Port }) {
 				list = append(list, Server{Server: s, Host: host, Object: rule.Object})
 			}
 		}
@@ -254,11 +272,11 @@ func (q *Queries) certificate(r *query.Reader, host string) ([]Server, bool) {
 			continue
 		}
 		for _, s := range row.Servers {
-			if !s.TLS || s.Credential == "" || !slices.Contains(s.Hosts, host) {
+			if !s.Secure() || s.Credential() == "" || !s.Serves(host) {
 				continue
 			}
 			server := Server{Server: s, Host: host, Object: k.Key}
-			if len(list) > 0 && list[0].Credential != s.Credential {
+			if len(list) > 0 && list[0].Credential() != s.Credential() {
 				server.Winner = list[0].Object // Secrets of one name are the same: they are in the namespace of the gateway
 			}
 			list = append(list, server)

@@ -24,13 +24,13 @@ func (f *findings) ingress() {
 	}
 	checked := 0
 	for _, s := range row.Servers {
-		if s.TLS && s.Credential == "" {
+		if s.Secure() && s.Credential() == "" {
 			f.warn("ingress-no-secret", s.Field+".secretName", "no Secret is named, so its hosts are not served by HTTPS; name the Secret with the certificate")
 			continue
 		}
 		for _, host := range s.Hosts {
-			if checked++; s.TLS && checked <= maxChecked {
-				f.certificates(s.Field, host)
+			if checked++; s.Secure() && checked <= maxChecked {
+				f.certificates(s.Field, host.Name)
 			}
 		}
 	}

@@ -129,6 +129,7 @@ func checks() map[string]func(*findings) {
 		api.KindVirtualService:  (*findings).virtualService,
 		api.KindDestinationRule: (*findings).destinationRule,
 		api.KindSidecar:         (*findings).sidecar,
+		api.KindGateway:         (*findings).gateway,
 
 		api.KindAuthorizationPolicy:   (*findings).authorizationPolicy,
 		api.KindRequestAuthentication: (*findings).requestAuthentication,

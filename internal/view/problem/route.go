@@ -18,12 +18,13 @@ func (f *findings) virtualService() {
 			break
 		}
 	}
+	f.missingGateways()
 	vs, ok := f.q.tables.VirtualServices.Get(f.r, f.key)
 	switch {
 	case !ok:
 		return
 	case vs.IsDelegate():
-		if f.q.tables.DelegatedBy.Group(f.r, f.key).Len() == 0 {
+		if f.q.tables.DelegatedBy.Group(f.r, f.key).Len() == 0 && f.q.tables.Gateways.BoundDelegates.Group(f.r, f.key).Len() == 0 {
 			f.warn("delegate-unused", "spec.hosts", "there are none, and no rule of another VirtualService delegates to this one: it has no effect")
 		}
 	case len(vs.Hosts) == 0:

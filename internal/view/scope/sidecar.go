@@ -35,11 +35,7 @@ func (q *Queries) class(r *query.Reader, id string) (proxy.Class, bool) {
 // ClassOf returns the facets of a proxy, whether or not it is connected.
 func (q *Queries) ClassOf(r *query.Reader, p *proxy.Proxy) proxy.Class {
 	if p.Role == proxy.Router {
-		c := proxy.Class{
-			Namespace: p.Namespace, Gateway: true, Names: p.DNS, Families: mesh.FamiliesOf(p.Addresses), Site: q.localityOf(r, p, p.Labels, mesh.Place{}), Rules: q.selectingRules(r, p.Namespace, p.Labels),
-		}
-		c.Cluster, c.Network = q.clusterOf(r, p, SetOf(c)), q.networkOf(r, p, p.Labels, mesh.Place{})
-		return c
+		return q.routerClass(r, p)
 	}
 	served, _ := q.services.Workload.Get(r, q.Workload(p))
 	labels := p.Labels

@@ -31,6 +31,8 @@ type Workload struct {
 type WorkloadDescription struct {
 	// Ports are the ports that the workload serves, sorted by number. Each belongs to the oldest service that has it.
 	Ports intern.List[proxy.InboundPort]
+	// Targets are the ports of the workload for the ports of all its services, sorted.
+	Targets intern.List[proxy.PortTarget]
 	// Own are the addresses of the pod, with the ports of headless Services at which others have a listener for the pod.
 	Own intern.List[netip.AddrPort]
 	// HasEndpoint says that the workload is a pod, or that a service has an endpoint at its address. Labels are those of the pod,
@@ -43,7 +45,7 @@ type WorkloadDescription struct {
 
 // Equal reports whether two descriptions are equal.
 func (s WorkloadDescription) Equal(o WorkloadDescription) bool {
-	return s.Ports == o.Ports && s.Own == o.Own && s.HasEndpoint == o.HasEndpoint && s.Place == o.Place && s.Labels == o.Labels
+	return s.Ports == o.Ports && s.Targets == o.Targets && s.Own == o.Own && s.HasEndpoint == o.HasEndpoint && s.Place == o.Place && s.Labels == o.Labels
 }
 
 // instance is a service with an endpoint at the workload.
@@ -59,7 +61,7 @@ func (q *Queries) describeWorkload(r *query.Reader, w Workload) (WorkloadDescrip
 	if k, pod := q.findPod(r, w); pod != nil {
 		s := WorkloadDescription{HasEndpoint: true, Labels: pod.Labels, Place: q.podPlace(r, k, pod, pod.Address)}
 		hits := q.podInstances(r, k, pod, nil)
-		s.Ports, s.Own = q.ports(r, hits), q.ownAddresses(r, pod, hits)
+		s.Ports, s.Targets, s.Own = q.ports(r, hits), q.targets(r, hits), q.ownAddresses(r, pod, hits)
 		return s, true
 	}
 	var hits []instance
@@ -68,9 +70,10 @@ func (q *Queries) describeWorkload(r *query.Reader, w Workload) (WorkloadDescrip
 		hits = q.selectedInstances(r, state.AddressIn{Namespace: w.Namespace, Address: a}, hits)
 	}
 	if len(hits) == 0 {
-		return WorkloadDescription{Ports: q.ports(r, q.labelInstances(r, w))}, true
+		hits = q.labelInstances(r, w)
+		return WorkloadDescription{Ports: q.ports(r, hits), Targets: q.targets(r, hits)}, true
 	}
-	s := WorkloadDescription{HasEndpoint: true, Ports: q.ports(r, hits)}
+	s := WorkloadDescription{HasEndpoint: true, Ports: q.ports(r, hits), Targets: q.targets(r, hits)}
 	s.Labels, s.Place = hits[0].endpoint.Labels, hits[0].endpoint.Place
 	return s, true
 }
@@ -89,6 +92,26 @@ func (q *Queries) ports(r *query.Reader, hits []instance) intern.List[proxy.Inbo
 		list = append(list, ports[n])
 	}
 	return intern.Of(list...)
+}
+
+// targets returns the ports of the workload for the ports of its services.
+func (q *Queries) targets(r *query.Reader, hits []instance) intern.List[proxy.PortTarget] {
+	var list []proxy.PortTarget
+	for _, h := range hits {
+		spec, ok := q.tables.Services.Get(r, h.object)
+		if !ok {
+			continue
+		}
+		for _, p := range spec.Ports {
+			if to := h.port(p); to != 0 && p.Protocol != mesh.UDP {
+				list = append(list, proxy.PortTarget{Port: p.Number, Target: to})
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b proxy.PortTarget) int {
+		return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Target, b.Target))
+	})
+	return intern.Of(slices.Compact(list)...)
 }
 
 // inlineInstances appends the services that list an endpoint at the address.

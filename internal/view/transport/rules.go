@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -63,6 +64,8 @@ type builder struct {
 	service *service.Service
 	port    mesh.Port
 	clients clients
+	// gateway is the Gateway whose connections are forwarded, as NAMESPACE/NAME; empty for those of sidecars.
+	gateway string
 	// blocks are the address blocks of the service, if connections are recognised by them.
 	blocks []string
 	// serverNames are the names that distinguish the service from others in TLS. There are none where its address does.
@@ -136,7 +139,7 @@ type matchConditions interface {
 
 // applies reports whether these clients on this port can meet the conditions.
 func (b *builder) applies(m matchConditions) bool {
-	if g := m.GetGateways(); len(g) > 0 && !slices.Contains(g, mesh.Gateway) {
+	if g := m.GetGateways(); len(g) > 0 && !slices.Contains(g, cmp.Or(b.gateway, mesh.Gateway)) {
 		return false
 	}
 	if m.GetPort() != 0 && m.GetPort() != b.port.Number {

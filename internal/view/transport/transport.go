@@ -19,6 +19,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/gateway"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
@@ -59,6 +60,11 @@ type Queries struct {
 	services *service.Queries
 	traffic  *traffic.Queries
 	scope    *scope.Queries
+	gateways *gateway.Queries
+	// gatewayRules are the rules of a VirtualService for connections to a server of gateways.
+	gatewayRules query.Query[gatewayRulesKey, []Rule]
+	// passed are the services to which gateways forward TLS of the mesh.
+	passed query.Query[service.HostView, passed]
 	// parts and scopedParts are what each of the services asks for that share the wildcard address of a port. There may
 	// be thousands.
 	parts       query.Collection[BaseKey, Part]
@@ -72,8 +78,9 @@ type Queries struct {
 }
 
 // Define adds the queries to a graph.
-func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries) *Queries {
-	q := &Queries{tables: t, services: s, traffic: tr, scope: sc}
+func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries, gw *gateway.Queries) *Queries {
+	q := &Queries{tables: t, services: s, traffic: tr, scope: sc, gateways: gw}
+	q.defineGatewayRules(g)
 	elem := query.Define(g, "connections", equalParts, func(r *query.Reader, k partKey) ([]Part, bool) {
 		p, ok := q.evaluatePart(r, k)
 		return []Part{p}, ok

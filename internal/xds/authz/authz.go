@@ -31,6 +31,8 @@ import (
 type Key struct {
 	Policies policy.Set
 	Hosts    scope.Set
+	// Gateway is true for gateways, where routes may depend on claims of tokens: after these are verified, the route is chosen again.
+	Gateway bool
 }
 
 // Filters are what comes first on the inbound side of a workload: for HTTP, and for other connections.
@@ -76,7 +78,7 @@ func sameContent[V omap.Value](a, b V) bool { return a.ContentHash() == b.Conten
 
 // KeyOf returns the key of a class.
 func (q *Queries) KeyOf(r *query.Reader, c proxy.Class) Key {
-	k := Key{Policies: policy.SetOf(q.tables, r, c)}
+	k := Key{Policies: policy.SetOf(q.tables, r, c), Gateway: c.Gateway}
 	if policy.RefersToServices(q.tables, r, k.Policies) {
 		k.Hosts = scope.SetOf(c).WithoutNames()
 	}

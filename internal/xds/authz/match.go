@@ -169,6 +169,11 @@ func otherValues(pattern string) []*matcherv3.ValueMatcher {
 	}}}}
 }
 
+// Claim matches a claim of the verified token.
+func Claim(path []string, value *matcherv3.ValueMatcher) *matcherv3.MetadataMatcher {
+	return claim(path, value)
+}
+
 func claim(path []string, value *matcherv3.ValueMatcher) *matcherv3.MetadataMatcher {
 	return metadataMatcher(jwtMetadata, append([]string{payloadMetadata}, path...), value)
 }

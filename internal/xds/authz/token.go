@@ -124,6 +124,10 @@ func (q *Queries) tokenFilters(r *query.Reader, k Key) []*hcmv3.HttpFilter {
 	slices.SortStableFunc(list, func(a, b issuer) int { return strings.Compare(a.provider.Issuer, b.provider.Issuer) })
 	for i, of := range list {
 		list[i].provider = q.fetching(r, k, of)
+		if k.Gateway {
+			list[i].provider = proto.CloneOf(list[i].provider)
+			list[i].provider.ClearRouteCache = true
+		}
 	}
 	providers, required := verify(list)
 	return []*hcmv3.HttpFilter{envoy.HTTPFilter(jwtMetadata, &jwtv3.JwtAuthentication{

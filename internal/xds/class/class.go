@@ -86,9 +86,11 @@ func Define(g *query.Graph, t *state.Tables, providers ...Provider) *Queries {
 	services := service.Define(g, t)
 	rules := traffic.Define(g, t, services)
 	scopes := scope.Define(g, t, services, rules)
-	connections := transport.Define(g, t, services, rules, scopes)
+	served := gateway.Define(g, t, services, rules, scopes)
+	connections := transport.Define(g, t, services, rules, scopes, served)
 	policies := authz.Define(g, t, scopes)
 	q := &Queries{
+		Gateways:  served,
 		policies:  policies,
 		Services:  services,
 		Rules:     rules,
@@ -97,8 +99,8 @@ func Define(g *query.Graph, t *state.Tables, providers ...Provider) *Queries {
 		Class:     scopes.Class,
 		clusters:  cluster.Define(g, t, services, rules, scopes),
 		endpoints: endpoint.Define(g, services, rules, scopes),
-		listeners: listener.Define(g, t, services, scopes, connections, policies),
-		routes:    route.Define(g, t, services, rules, scopes),
+		listeners: listener.Define(g, t, services, scopes, connections, policies, served),
+		routes:    route.Define(g, t, services, rules, scopes, served),
 		names:     nametable.Define(g, t, services, scopes),
 	}
 	q.defineStacks()
@@ -109,7 +111,6 @@ func Define(g *query.Graph, t *state.Tables, providers ...Provider) *Queries {
 	q.Addresses = allocation.Define(g, t).Changes
 	registrations := registration.Define(g, t)
 	q.Registrations, q.unregistered = registrations.Facts, registrations.Problems
-	q.Gateways = gateway.Define(g, t, services, scopes)
 	q.defineProblems(g, problem.Define(g, t, services, rules, scopes, connections, q.Gateways).All)
 	return q
 }

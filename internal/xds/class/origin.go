@@ -46,6 +46,10 @@ func (q *Queries) findCell(g *query.Graph, c proxy.Class, t resource.Type, name,
 	if piece == "" {
 		return q.stacks[t].findCell(g.Glance(), c, omap.Name(name))
 	}
+	if c.Gateway {
+		id, ok = q.routes.GatewayHostCell(proxiesOf(c), name, piece)
+		return id, stackLayer{name: "virtual hosts", sharedBy: SharedByWorkload}, ok
+	}
 	labelled, _ := scope.LabelledClientsOf(c)
 	id, ok = q.routes.VirtualHostCell(labelled, name, piece)
 	if !ok && piece == name { // the configuration of a dedicated port has one virtual host of the same name

@@ -8,6 +8,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/view/gateway"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
@@ -110,12 +111,18 @@ func (q *Queries) defineStacks() {
 		fromCell("inbound", SharedByWorkload, q.clusters.Inbound, ofEveryClass(func(c proxy.Class) cluster.InboundKey {
 			return cluster.InboundKey{Ports: c.Inbound, NotIntercepted: c.Mode == proxy.None, Families: c.Families}
 		})),
-		fromCell("fixed", SharedByEvery, q.clusters.Fixed, ofEveryClass(familiesOf)),
+		fromCell("fixed", SharedByEvery, q.clusters.Fixed, sidecarsOnly(ofEveryClass(familiesOf))),
+		fromCell("gateway", SharedByEvery, q.clusters.GatewayFixed, gatewaysOnly(func(*query.Reader, proxy.Class) service.All { return service.All{} })),
 	}, hostStack(q.clusters.Hosts, func(c traffic.Client) traffic.Client {
 		c.Network = "" // it decides about endpoints only
 		return c
 	})...)
 	q.stacks[resource.Endpoint] = hostStack(q.endpoints.Hosts, func(c traffic.Client) traffic.Client { return c })
+	q.stacks[resource.Cluster] = append(q.stacks[resource.Cluster], q.passing(hostStack(q.clusters.Passing, func(c traffic.Client) traffic.Client {
+		c.Network = ""
+		return c
+	}))...)
+	q.stacks[resource.Endpoint] = append(q.stacks[resource.Endpoint], q.passing(hostStack(q.endpoints.Passing, func(c traffic.Client) traffic.Client { return c }))...)
 	q.stacks[resource.Listener] = q.listenerStack()
 	q.stacks[resource.Route] = q.routeStack()
 	q.stacks[resource.NameTable] = q.nameStack()
@@ -165,9 +172,50 @@ func hostStack(h *layer.Hosts[*resource.Resource], matters func(traffic.Client) 
 	}
 }
 
-// listenerStack is the stack of listeners. Gateways have none yet.
+// gatewaysOnly makes a key that only gateways have.
+func gatewaysOnly[K comparable](key func(r *query.Reader, c proxy.Class) K) keyOf[K] {
+	return func(r *query.Reader, c proxy.Class) (k K, ok bool) {
+		if !c.Gateway {
+			return k, false
+		}
+		return key(r, c), true
+	}
+}
+
+// proxiesOf are the gateways of a class.
+func proxiesOf(c proxy.Class) gateway.Proxies {
+	return gateway.Proxies{Served: gateway.ServedOf(c), Namespace: c.Namespace, Labels: c.Labels, Rules: scope.ClientOf(c).Rules}
+}
+
+// passing makes the layers of a stack those of gateways that forward TLS of the mesh only.
+func (q *Queries) passing(s stack) stack {
+	for i, l := range s {
+		s[i].name = "passing, " + l.name
+		has := func(r *query.Reader, c proxy.Class) bool {
+			return c.Gateway && q.Gateways.PassesMesh(r, gateway.ServedOf(c))
+		}
+		s[i].layer = func(r *query.Reader, c proxy.Class) (Map, bool) {
+			if !has(r, c) {
+				return Map{}, false
+			}
+			return l.layer(r, c)
+		}
+		s[i].cell = func(r *query.Reader, c proxy.Class, name omap.Name) (query.ID, bool) {
+			if !has(r, c) {
+				return 0, false
+			}
+			return l.cell(r, c, name)
+		}
+	}
+	return s
+}
+
+// listenerStack is the stack of listeners. Gateways and sidecars share none.
 func (q *Queries) listenerStack() stack {
 	return stack{
+		fromElements("gateway", SharedByWorkload, q.listeners.Gateways, gatewaysOnly(func(r *query.Reader, c proxy.Class) listener.GatewaysKey {
+			return listener.GatewaysKeyOf(c, proxiesOf(c), q.policies.KeyOf(r, c))
+		})),
 		fromCell("own addresses", SharedByWorkload, q.listeners.Own, func(_ *query.Reader, c proxy.Class) (intern.List[netip.AddrPort], bool) {
 			return c.Own, !c.Own.Empty() && c.Mode != proxy.None
 		}),
@@ -194,19 +242,23 @@ func (q *Queries) listenerStack() stack {
 
 // routeStack is the stack of route configurations.
 func (q *Queries) routeStack() stack {
-	labelled := func(_ *query.Reader, c proxy.Class) (scope.LabelledClients, bool) { return scope.LabelledClientsOf(c) }
+	labelled := sidecarsOnly(func(_ *query.Reader, c proxy.Class) (scope.LabelledClients, bool) { return scope.LabelledClientsOf(c) })
+	inScope := sidecarsOnly(ofEveryClass(scope.SetOf))
 	return stack{
+		fromElements("gateway", SharedByWorkload, q.routes.Gateways, gatewaysOnly(func(_ *query.Reader, c proxy.Class) gateway.Proxies {
+			return proxiesOf(c)
+		})),
 		fromElements("labels in scope", SharedByScope, q.routes.Labelled, labelled),
 		fromElements("labels in scope, sniffed", SharedByScope, q.routes.LabelledSniffed, labelled),
-		fromElements("scope", SharedByScope, q.routes.Scoped, ofEveryClass(scope.SetOf)),
-		fromElements("scope, sniffed", SharedByScope, q.routes.ScopedSniffed, ofEveryClass(scope.SetOf)),
+		fromElements("scope", SharedByScope, q.routes.Scoped, inScope),
+		fromElements("scope, sniffed", SharedByScope, q.routes.ScopedSniffed, inScope),
 		fromCell("HTTP proxies", SharedByScope, q.routes.HTTPProxies, func(r *query.Reader, c proxy.Class) (scope.LabelledClients, bool) {
 			k, _ := scope.LabelledClientsOf(c)
 			return k, q.hasHTTPProxies(r, c)
 		}),
-		fromElements("cluster", SharedByClients, q.routes.ByCluster, byCluster(route.ReachOf)),
-		fromElements("base", SharedByAll, q.routes.Base, withoutSidecar(familiesOf)),
-		fromElements("base, sniffed", SharedByAll, q.routes.Sniffed, withoutSidecar(allKey)),
+		fromElements("cluster", SharedByClients, q.routes.ByCluster, sidecarsOnly(byCluster(route.ReachOf))),
+		fromElements("base", SharedByAll, q.routes.Base, sidecarsOnly(withoutSidecar(familiesOf))),
+		fromElements("base, sniffed", SharedByAll, q.routes.Sniffed, sidecarsOnly(withoutSidecar(allKey))),
 	}
 }
 

@@ -37,11 +37,15 @@ type Queries struct {
 	traffic  *traffic.Queries
 	scope    *scope.Queries
 	*layer.Hosts[*resource.Resource]
+	// Passing are the clusters through which gateways forward TLS of the mesh.
+	Passing *layer.Hosts[*resource.Resource]
 	// Messages are the clusters of a host before they are encoded, for readers that look into them. A cell exists only
 	// while something reads it: encoding does not.
 	Messages query.Query[layer.HostForClient, []*clusterv3.Cluster]
 	// Fixed are the clusters that every sidecar has.
 	Fixed query.Query[mesh.Families, Map]
+	// GatewayFixed is the cluster that every gateway has.
+	GatewayFixed query.Query[service.All, Map]
 	// Inbound are the clusters for the ports that a workload serves.
 	Inbound query.Query[InboundKey, Map]
 }
@@ -57,7 +61,10 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	})
 	q.Hosts = layer.DefineHosts(g, layer.Names{Base: "clusters", Scoped: "scopedClusters", Client: "ownClusters"}, s, tr, sc,
 		layer.Translator[*clusterv3.Cluster, *resource.Resource]{Translate: q.clusters, Encode: encode, DependsOnClient: q.dependsOnClient, Hide: resource.Hide})
+	q.Passing = layer.DefineHosts(g, layer.Names{Base: "passingClusters", Scoped: "scopedPassingClusters", Client: "ownPassingClusters"}, s, tr, sc,
+		layer.Translator[*clusterv3.Cluster, *resource.Resource]{Translate: q.passing, Encode: encode, DependsOnClient: q.dependsOnClient, Hide: resource.Hide})
 	q.Fixed = query.Define(g, "fixedClusters", Map.Equal, q.fixed)
+	q.GatewayFixed = query.Define(g, "gatewayFixedClusters", Map.Equal, q.gatewayFixed)
 	q.Inbound = query.Define(g, "inboundClusters", Map.Equal, q.inbound)
 	return q
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/proxy"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state/settings"
+	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
 	"github.com/pilotmesh/pilot/internal/xds/envoy"
 	"github.com/pilotmesh/pilot/internal/xds/resource"
@@ -37,6 +38,11 @@ func (q *Queries) fixed(r *query.Reader, f mesh.Families) (Map, bool) {
 		list = append(list, dynamic)
 	}
 	return asMap(list...), true
+}
+
+// gatewayFixed is the cluster that every gateway has. No connection is redirected to a gateway, so it passes none on as it came.
+func (q *Queries) gatewayFixed(r *query.Reader, _ service.All) (Map, bool) {
+	return asMap(envoy.EmptyCluster(envoy.BlackHoleCluster, q.tables.ConnectTimeout(r))), true
 }
 
 func asMap(list ...*clusterv3.Cluster) Map {

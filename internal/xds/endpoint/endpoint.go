@@ -24,6 +24,8 @@ type Queries struct {
 	services *service.Queries
 	traffic  *traffic.Queries
 	*layer.Hosts[*resource.Resource]
+	// Passing are the assignments of the clusters through which gateways forward TLS of the mesh.
+	Passing *layer.Hosts[*resource.Resource]
 }
 
 // Define adds the queries to a graph.
@@ -31,6 +33,8 @@ func Define(g *query.Graph, s *service.Queries, tr *traffic.Queries, sc *scope.Q
 	q := &Queries{services: s, traffic: tr}
 	q.Hosts = layer.DefineHosts(g, layer.Names{Base: "assignments", Scoped: "scopedAssignments", Client: "ownAssignments"}, s, tr, sc,
 		layer.Translator[assignment, *resource.Resource]{Translate: q.assignments, Encode: assignment.encode, DependsOnClient: q.dependsOnClient, Hide: resource.Hide})
+	q.Passing = layer.DefineHosts(g, layer.Names{Base: "passingAssignments", Scoped: "scopedPassingAssignments", Client: "ownPassingAssignments"}, s, tr, sc,
+		layer.Translator[assignment, *resource.Resource]{Translate: q.passing, Encode: assignment.encode, DependsOnClient: q.dependsOnClient, Hide: resource.Hide})
 	return q
 }
 
@@ -53,6 +57,23 @@ func (q *Queries) assignments(r *query.Reader, at layer.HostForClient) []assignm
 	if !ok || s.Resolution != mesh.Static && !(s.Resolution == mesh.Passthrough && at.Gateway) {
 		return nil
 	}
+	return q.assign(r, at, s, envoy.OutboundCluster, func(list []mesh.PortEndpoint) []mesh.PortEndpoint { return list })
+}
+
+// passing are the assignments of the clusters of a host through which gateways forward TLS of the mesh. They have only endpoints that
+// accept it.
+func (q *Queries) passing(r *query.Reader, at layer.HostForClient) []assignment {
+	s, ok := q.services.Service.Get(r, at.HostView)
+	if !ok || s.External || s.Resolution != mesh.Static && s.Resolution != mesh.Passthrough {
+		return nil
+	}
+	return q.assign(r, at, s, envoy.ServerName, func(list []mesh.PortEndpoint) []mesh.PortEndpoint {
+		return slices.DeleteFunc(slices.Clone(list), func(e mesh.PortEndpoint) bool { return !e.TakesMeshTLS() })
+	})
+}
+
+// assign makes the assignments of all ports and subsets of a host, for clusters that name names, of those endpoints that keep keeps.
+func (q *Queries) assign(r *query.Reader, at layer.HostForClient, s *service.Service, name func(port uint32, subset, host string) string, keep func([]mesh.PortEndpoint) []mesh.PortEndpoint) []assignment {
 	policy := q.traffic.PolicyFor(r, at.HostView, at.Rules)
 	preferring := q.traffic.DependsOnLocality(r, s.Near, policy)
 	var out []assignment
@@ -60,7 +81,7 @@ func (q *Queries) assignments(r *query.Reader, at layer.HostForClient) []assignm
 		if p.Protocol == mesh.UDP {
 			continue
 		}
-		list, far := q.reachable(r, s, q.services.Endpoints(r, s, p.Number), at.Network)
+		list, far := q.reachable(r, s, keep(q.services.Endpoints(r, s, p.Number)), at.Network)
 		if s.Near == mesh.OnlyNode {
 			list = onNode(list, at.Site)
 		}
@@ -81,8 +102,7 @@ func (q *Queries) assignments(r *query.Reader, at layer.HostForClient) []assignm
 				preference = q.traffic.Preference(r, s.Near, q.traffic.Settings(r, policy, subset, p.Number))
 			}
 			groups := preference.Arrange(far.throughGateways(inSubset(list, subset.GetLabels())), at.Site)
-			name := envoy.OutboundCluster(p.Number, subset.GetName(), s.Host)
-			out = append(out, assignment{name, groups, s.External})
+			out = append(out, assignment{name(p.Number, subset.GetName(), s.Host), groups, s.External})
 		}
 		one(nil)
 		if policy == nil {

@@ -10,6 +10,7 @@ import (
 	httpinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/http_inspector/v3"
 	originaldstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/original_dst/v3"
 	originalsrcv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/original_src/v3"
+	proxyprotocolv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/proxy_protocol/v3"
 	tlsinspectorv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/listener/tls_inspector/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	preservecasev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/http/header_formatters/preserve_case/v3"
@@ -24,6 +25,7 @@ const (
 	httpInspectorFilter = "envoy.filters.listener.http_inspector"
 	tlsInspectorFilter  = "envoy.filters.listener.tls_inspector"
 	originalDstFilter   = "envoy.filters.listener.original_dst"
+	proxyProtocolFilter = "envoy.filters.listener.proxy_protocol"
 	originalSrcFilter   = "envoy.filters.listener.original_src"
 )
 
@@ -137,6 +139,15 @@ func AddOriginalDst(l *listenerv3.Listener) {
 	})
 }
 
+// AddProxyProtocol makes a listener read the address of the client from a header of the PROXY protocol. It must be called before other
+// listener filters are added.
+func AddProxyProtocol(l *listenerv3.Listener) {
+	l.ListenerFilters = append(l.ListenerFilters, &listenerv3.ListenerFilter{
+		Name:       proxyProtocolFilter,
+		ConfigType: &listenerv3.ListenerFilter_TypedConfig{TypedConfig: Pack(&proxyprotocolv3.ProxyProtocol{})},
+	})
+}
+
 // originalSrcMark is the packet mark of connections that keep the client's address. The packet filter rules that Istio's
 // tools install recognise them by it.
 const originalSrcMark = 1337
@@ -236,6 +247,10 @@ type HTTPOptions struct {
 	GRPCWeb bool
 	// IdleTimeout is how long a connection may be without requests. 0 means Envoy's default.
 	IdleTimeout time.Duration
+	// UseRemoteAddress takes the address of the connection as that of the client, and appends it to x-forwarded-for. Before it,
+	// TrustedHops proxies are trusted to have appended theirs.
+	UseRemoteAddress bool
+	TrustedHops      uint32
 	// ClientCert tells what the application learns of the certificate of a client; nil for nothing.
 	ClientCert *ClientCert
 }
@@ -266,7 +281,8 @@ func connectionManager(stat string, o HTTPOptions) *hcmv3.HttpConnectionManager 
 	m := &hcmv3.HttpConnectionManager{
 		StatPrefix:        stat,
 		CodecType:         hcmv3.HttpConnectionManager_AUTO,
-		UseRemoteAddress:  Bool(false),
+		UseRemoteAddress:  Bool(o.UseRemoteAddress),
+		XffNumTrustedHops: o.TrustedHops,
 		NormalizePath:     Bool(o.NormalizePath),
 		MergeSlashes:      o.MergeSlashes,
 		ServerName:        o.Server,

@@ -138,3 +138,14 @@ func BlockAllHost() *routev3.VirtualHost {
 		Action: &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: 502}},
 	})
 }
+
+// NoRoutes is the name of the virtual host of gateways without routes.
+const NoRoutes = "blackhole"
+
+// NoRoutesHost is the virtual host of gateways without routes: it answers 404.
+func NoRoutesHost() *routev3.VirtualHost {
+	return VirtualHost(NoRoutes, []string{"*"}, &routev3.Route{
+		Name: NoRoutes, Match: MatchAll(),
+		Action: &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: 404}},
+	})
+}

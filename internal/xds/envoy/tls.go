@@ -109,9 +109,18 @@ type ServerTLS struct {
 	TrustDomains []string
 	// Certificates are pairs of file names of a certificate and its key, used without Mesh.
 	Certificates [][2]string
-	// Roots is the file name of the roots of clients' certificates, which are required. If it is empty, clients need none. CRL is
-	// that of a certificate revocation list, or empty.
-	Roots, CRL string
+	// Credentials are the names of Secrets with a certificate and its key, which the control plane serves.
+	Credentials []string
+	// Roots is the file name of the roots of clients' certificates, and RootsCredential the name of a Secret with them. If both are empty,
+	// clients need none. CRL is the file name of a certificate revocation list, or empty.
+	Roots, RootsCredential, CRL string
+	// Optional is true if clients may come without a certificate; one that they have must be good. Unverified is true if clients must
+	// have one, and any will do.
+	Optional, Unverified bool
+	// SubjectAltNames are the names of which a client's certificate must have one; empty for all.
+	SubjectAltNames []string
+	// Connections is true for connections other than HTTP of clients of the mesh.
+	Connections bool
 	// SPKI and Hashes are the public keys and certificates that clients may have; empty for all.
 	SPKI, Hashes []string
 	Parameters   compliance.Parameters
@@ -123,9 +132,16 @@ func serverALPN() []string { return []string{"h2", "http/1.1"} }
 // TransportSocket is the transport socket for it.
 func (t ServerTLS) TransportSocket() *corev3.TransportSocket {
 	common := &tlsv3.CommonTlsContext{AlpnProtocols: serverALPN(), TlsParams: parameters(t.Parameters)}
-	given, roots := &tlsv3.CertificateValidationContext{VerifyCertificateSpki: t.SPKI, VerifyCertificateHash: t.Hashes}, ""
+	given := &tlsv3.CertificateValidationContext{VerifyCertificateSpki: t.SPKI, VerifyCertificateHash: t.Hashes}
+	for _, name := range t.SubjectAltNames {
+		given.MatchTypedSubjectAltNames = append(given.MatchTypedSubjectAltNames, subjectAltName(name))
+	}
+	var roots *tlsv3.SdsSecretConfig
+	if t.Connections {
+		common.AlpnProtocols = MeshTCP()
+	}
 	if t.Mesh {
-		common.TlsCertificateSdsSecretConfigs, roots = []*tlsv3.SdsSecretConfig{secret(workloadSecret)}, meshRootSecret
+		common.TlsCertificateSdsSecretConfigs, roots = []*tlsv3.SdsSecretConfig{secret(workloadSecret)}, secret(meshRootSecret)
 		for _, domain := range t.TrustDomains {
 			given.MatchTypedSubjectAltNames = append(given.MatchTypedSubjectAltNames, &tlsv3.SubjectAltNameMatcher{
 				SanType: tlsv3.SubjectAltNameMatcher_URI,
@@ -136,15 +152,28 @@ func (t ServerTLS) TransportSocket() *corev3.TransportSocket {
 	for _, pair := range t.Certificates {
 		common.TlsCertificateSdsSecretConfigs = append(common.TlsCertificateSdsSecretConfigs, secret(fileCertificate(pair[0], pair[1])))
 	}
-	if t.Roots != "" {
-		roots = fileRoots(t.Roots)
+	for _, name := range t.Credentials {
+		common.TlsCertificateSdsSecretConfigs = append(common.TlsCertificateSdsSecretConfigs, servedSecret(CredentialSecret(name)))
+	}
+	switch {
+	case t.Roots != "":
+		roots = secret(fileRoots(t.Roots))
+	case t.RootsCredential != "":
+		roots = servedSecret(CredentialSecret(t.RootsCredential) + RootsSuffix)
 	}
 	if t.CRL != "" {
 		given.Crl = &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: t.CRL}}
 	}
-	config := &tlsv3.DownstreamTlsContext{CommonTlsContext: common, RequireClientCertificate: Bool(roots != "")}
-	if roots != "" {
-		common.ValidationContextType = validatedBy(secret(roots), given)
+	asks := roots != nil || t.Unverified
+	config := &tlsv3.DownstreamTlsContext{CommonTlsContext: common, RequireClientCertificate: Bool(asks && !t.Optional)}
+	switch {
+	case t.Unverified:
+		given.TrustChainVerification = tlsv3.CertificateValidationContext_ACCEPT_UNTRUSTED
+		common.ValidationContextType = &tlsv3.CommonTlsContext_ValidationContext{ValidationContext: given}
+	case asks:
+		common.ValidationContextType = validatedBy(roots, given)
+	}
+	if asks {
 		// A client that resumes a session shows no certificate. Envoy would take the one that it saw when the session began, even if it
 		// has expired or was revoked.
 		config.SessionTicketKeysType = &tlsv3.DownstreamTlsContext_DisableStatelessSessionResumption{DisableStatelessSessionResumption: true}

@@ -148,8 +148,8 @@ func (m Mesh) ingressHost(h *gateway.Host, label string) IngressHost {
 	out := IngressHost{Host: h.Name, Gateway: label, Servers: []IngressServer{}, Routes: []IngressRoute{}}
 	for _, s := range h.Servers {
 		one := IngressServer{Port: s.Port, Protocol: "HTTP", Object: m.ref(s.Object), Field: s.Field}
-		if s.TLS {
-			one.Protocol, one.Secret, one.For = "HTTPS", s.Credential, s.Host
+		if s.Secure() {
+			one.Protocol, one.Secret, one.For = "HTTPS", s.Credential(), s.Host
 		}
 		if s.Winner.Name != "" {
 			one.Unused = fmt.Sprintf("%s goes first and has another certificate for %s", s.Winner, s.Host)

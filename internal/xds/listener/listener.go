@@ -19,6 +19,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/state/settings"
+	"github.com/pilotmesh/pilot/internal/view/gateway"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
@@ -92,6 +93,7 @@ type Queries struct {
 	scope     *scope.Queries
 	transport *transport.Queries
 	policies  *authz.Queries
+	gateways  *gateway.Queries
 	// Base are the listeners of the base view, Scoped those of a set, Labelled those of clients with labels. ByCluster are the listeners
 	// of the base view that differ in a cluster, because services have other addresses there.
 	Base      query.Collection[Variant, *resource.Resource]
@@ -107,13 +109,15 @@ type Queries struct {
 	HTTPProxies query.Query[HTTPProxiesKey, Map]
 	// Inbound are the listeners for the ports that a workload serves.
 	Inbound query.Query[InboundKey, Map]
+	// Gateways are the listeners of gateways.
+	Gateways query.Collection[GatewaysKey, *resource.Resource]
 	// Own hides the listeners for the addresses of a workload itself.
 	Own query.Query[intern.List[netip.AddrPort], Map]
 }
 
 // Define adds the queries to a graph.
-func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queries, tp *transport.Queries, policies *authz.Queries) *Queries {
-	q := &Queries{tables: t, services: s, scope: sc, transport: tp, policies: policies}
+func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queries, tp *transport.Queries, policies *authz.Queries, gw *gateway.Queries) *Queries {
+	q := &Queries{tables: t, services: s, scope: sc, transport: tp, policies: policies, gateways: gw}
 	q.Messages = query.Define(g, "listenerMessage", func(a, b *listenerv3.Listener) bool { return proto.Equal(a, b) },
 		func(r *query.Reader, k AddressKey) (*listenerv3.Listener, bool) {
 			l, _ := q.message(r, k)
@@ -157,6 +161,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, sc *scope.Queri
 		}
 		return Map{}.With(changes...), true
 	})
+	q.defineGateways(g)
 	return q
 }
 

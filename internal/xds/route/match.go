@@ -37,9 +37,18 @@ func requestMatch(m *networking.HTTPMatchRequest) *routev3.RouteMatch {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
+		if claim, ok := claimMatcher(name, m.Headers[name]); ok {
+			out.DynamicMetadata = append(out.DynamicMetadata, claim)
+			continue
+		}
 		out.Headers = append(out.Headers, headerMatcher(name, m.Headers[name]))
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.WithoutHeaders)) {
+		if claim, ok := claimMatcher(name, m.WithoutHeaders[name]); ok {
+			claim.Invert = true
+			out.DynamicMetadata = append(out.DynamicMetadata, claim)
+			continue
+		}
 		h := headerMatcher(name, m.WithoutHeaders[name])
 		h.InvertMatch = true
 		if _, present := h.HeaderMatchSpecifier.(*routev3.HeaderMatcher_PresentMatch); !present {
@@ -55,7 +64,7 @@ func requestMatch(m *networking.HTTPMatchRequest) *routev3.RouteMatch {
 
 // matchesAll reports whether a match matches every request.
 func matchesAll(m *routev3.RouteMatch) bool {
-	return m.GetPrefix() == "/" && len(m.Headers) == 0 && len(m.QueryParameters) == 0
+	return m.GetPrefix() == "/" && len(m.Headers) == 0 && len(m.QueryParameters) == 0 && len(m.DynamicMetadata) == 0
 }
 
 func headerMatcher(name string, m *networking.StringMatch) *routev3.HeaderMatcher {

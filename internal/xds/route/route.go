@@ -18,6 +18,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/state/settings"
+	"github.com/pilotmesh/pilot/internal/view/gateway"
 	"github.com/pilotmesh/pilot/internal/view/scope"
 	"github.com/pilotmesh/pilot/internal/view/service"
 	"github.com/pilotmesh/pilot/internal/view/traffic"
@@ -69,6 +70,7 @@ type Queries struct {
 	services *service.Queries
 	traffic  *traffic.Queries
 	scope    *scope.Queries
+	gateways *gateway.Queries
 	target   query.Query[targetKey, target]
 	// messages are virtual hosts before they are encoded, for readers that look into them. A cell exists only while
 	// something reads it: encoding does not.
@@ -95,11 +97,14 @@ type Queries struct {
 	LabelledSniffed query.Collection[scope.LabelledClients, *resource.Resource]
 	// HTTPProxies are those of the HTTP proxies of clients; see scope.HTTPProxy.
 	HTTPProxies query.Query[scope.LabelledClients, Map]
+	// Gateways are those of gateways, and gatewayHosts the virtual hosts of one of them.
+	Gateways     query.Collection[gateway.Proxies, *resource.Resource]
+	gatewayHosts query.Collection[gatewayTableKey, *resource.Piece]
 }
 
 // Define adds the queries to a graph.
-func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries) *Queries {
-	q := &Queries{tables: t, services: s, traffic: tr, scope: sc}
+func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Queries, sc *scope.Queries, gw *gateway.Queries) *Queries {
+	q := &Queries{tables: t, services: s, traffic: tr, scope: sc, gateways: gw}
 	q.target = query.Define(g, "routeTarget", target.equal, q.targetOf)
 	q.messages = query.Define(g, "virtualHostMessage", func(a, b *routev3.VirtualHost) bool { return proto.Equal(a, b) }, q.message)
 	q.host = query.Define(g, "virtualHost", layer.Equal, q.virtualHost)
@@ -126,6 +131,7 @@ func Define(g *query.Graph, t *state.Tables, s *service.Queries, tr *traffic.Que
 	q.defineLabelled(g)
 	q.defineSniffed(g, s, sc)
 	q.defineHTTPProxies(g, s, sc)
+	q.defineGateways(g)
 	return q
 }
 

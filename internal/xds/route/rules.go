@@ -1,6 +1,7 @@
 package route
 
 import (
+	"cmp"
 	"slices"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -18,6 +19,8 @@ type builder struct {
 	q   *Queries
 	r   *query.Reader
 	key virtualHostKey
+	// gateway is the Gateway whose requests are routed, as NAMESPACE/NAME; empty for those of sidecars.
+	gateway string
 	// settings are set by addRules.
 	settings settings.RouteSettings
 	// targets are the destination hosts that were looked up, by host.
@@ -42,12 +45,17 @@ func (b *builder) addRules() {
 	b.settings = b.q.tables.RouteSettings(b.r)
 	objects, _ := b.q.traffic.Routes.Get(b.r, b.key.HostView)
 	for _, vs := range objects {
-		for _, rule := range vs.Spec.Http {
-			if b.addRule(vs, rule) {
-				break
-			}
-		}
+		b.addObject(vs)
 		if len(b.routes) > 0 {
+			return
+		}
+	}
+}
+
+// addObject adds the routes of a VirtualService, up to one that matches every request.
+func (b *builder) addObject(vs *state.VirtualService) {
+	for _, rule := range vs.Spec.Http {
+		if b.addRule(vs, rule) {
 			return
 		}
 	}
@@ -74,7 +82,7 @@ func (b *builder) applies(m *networking.HTTPMatchRequest) bool {
 		return false
 	}
 	if len(m.Gateways) > 0 {
-		return slices.Contains(m.Gateways, mesh.Gateway)
+		return slices.Contains(m.Gateways, cmp.Or(b.gateway, mesh.Gateway))
 	}
 	return mesh.HasAll(b.key.Labels, m.SourceLabels) && (m.SourceNamespace == "" || m.SourceNamespace == b.key.Viewer)
 }

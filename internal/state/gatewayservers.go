@@ -1,0 +1,65 @@
+package state
+
+import (
+	"cmp"
+	"fmt"
+
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/gateways"
+	"github.com/pilotmesh/pilot/internal/mesh"
+)
+
+// gatewayServers returns the servers of a Gateway in a namespace.
+func gatewayServers(spec *networking.Gateway, namespace string) []gateways.Server {
+	list := make([]gateways.Server, 0, len(spec.Servers))
+	for i, s := range spec.Servers {
+		protocol, _ := mesh.ParseProtocol(s.GetPort().GetProtocol())
+		server := gateways.Server{
+			Port: s.GetPort().GetNumber(), PortName: s.GetPort().GetName(), Name: s.Name, Protocol: protocol, Bind: s.Bind,
+			Field: fmt.Sprintf("spec.servers[%d]", i), TLS: gatewayTLS(s.Tls),
+		}
+		for _, host := range s.Hosts {
+			server.Hosts = append(server.Hosts, gateways.HostOf(host, namespace))
+		}
+		list = append(list, server)
+	}
+	return list
+}
+
+// gatewayTLS returns the settings of a server for TLS.
+func gatewayTLS(s *networking.ServerTLSSettings) *gateways.TLS {
+	if s == nil {
+		return nil
+	}
+	t := &gateways.TLS{
+		Mode: map[networking.ServerTLSSettings_TLSmode]gateways.TLSMode{
+			networking.ServerTLSSettings_SIMPLE: gateways.TLSSimple, networking.ServerTLSSettings_MUTUAL: gateways.TLSMutual,
+			networking.ServerTLSSettings_OPTIONAL_MUTUAL: gateways.TLSOptional, networking.ServerTLSSettings_ISTIO_MUTUAL: gateways.TLSMesh,
+			networking.ServerTLSSettings_PASSTHROUGH: gateways.TLSPass, networking.ServerTLSSettings_AUTO_PASSTHROUGH: gateways.TLSPassMesh,
+		}[s.Mode],
+		Redirect: s.HttpsRedirect, Credentials: s.CredentialNames, RootsCredential: s.CaCertCredentialName, Roots: s.CaCertificates, CRL: s.CaCrl,
+		SubjectAltNames: s.SubjectAltNames, SPKI: s.VerifyCertificateSpki, Hashes: s.VerifyCertificateHash, SkipVerify: s.InsecureSkipVerify.GetValue(),
+		Min: minorTLS(s.MinProtocolVersion), Max: minorTLS(s.MaxProtocolVersion), Ciphers: api.Ciphers(s.CipherSuites), Curves: api.Curves(s.EcdhCurves),
+	}
+	if len(t.Credentials) == 0 && s.CredentialName != "" {
+		t.Credentials = []string{s.CredentialName}
+	}
+	for _, pair := range s.TlsCertificates {
+		t.Certificates = append(t.Certificates, [2]string{pair.ServerCertificate, pair.PrivateKey})
+		t.Roots = cmp.Or(t.Roots, pair.CaCertificates)
+	}
+	if len(t.Certificates) == 0 && s.ServerCertificate != "" {
+		t.Certificates = [][2]string{{s.ServerCertificate, s.PrivateKey}}
+	}
+	return t
+}
+
+// minorTLS is the minor version of a version of TLS 1; 0 if it is left open.
+func minorTLS(v networking.ServerTLSSettings_TLSProtocol) uint32 {
+	if v == networking.ServerTLSSettings_TLS_AUTO {
+		return 0
+	}
+	return uint32(v - networking.ServerTLSSettings_TLSV1_0)
+}

@@ -1,0 +1,264 @@
+package gateway
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/gateways"
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/state"
+	"github.com/pilotmesh/pilot/internal/view/traffic"
+)
+
+// Table names a route configuration of the gateways of a namespace.
+type Table struct {
+	Served
+	Namespace, Name string
+}
+
+// Use is the use of a VirtualService for a host at a server.
+type Use struct {
+	// Gateway is the Gateway of the server, as NAMESPACE/NAME, Index the position of the server in it, and Port the port that it names.
+	// Older is the age of the Gateway.
+	Gateway string
+	Index   int
+	Port    uint32
+	Older   int64
+	// Redirects is true if the server redirects requests to HTTPS.
+	Redirects bool
+	// Object is the VirtualService. It is zero for a host of a server that redirects, which needs no routes.
+	Object api.Key
+	// Rank is 0 for a VirtualService of the namespace of the gateways that others do not see, 1 for one that is exported to it by name,
+	// and 2 for one that is exported to all. Created is its age.
+	Rank    int
+	Created int64
+}
+
+// Compare orders uses by precedence: the servers of the oldest Gateway first, and for each server the VirtualServices by rank and age.
+func (u Use) Compare(o Use) int {
+	return cmp.Or(cmp.Compare(u.Older, o.Older), cmp.Compare(u.Gateway, o.Gateway), cmp.Compare(u.Index, o.Index), cmp.Compare(u.Port, o.Port),
+		cmp.Compare(u.Rank, o.Rank), cmp.Compare(u.Created, o.Created), cmp.Compare(u.Object.Name, o.Object.Name), u.Object.Compare(o.Object),
+		cmp.Compare(flag(u.Redirects), flag(o.Redirects)))
+}
+
+func flag(on bool) int {
+	if on {
+		return 1
+	}
+	return 0
+}
+
+// AppendTo appends an unambiguous form.
+func (u Use) AppendTo(b []byte) []byte { return fmt.Appendf(b, "%q", fmt.Sprint(u)) }
+
+// binding is what a VirtualService, or a server that redirects, contributes to a table.
+type binding struct {
+	name string
+	uses []hostUse
+}
+
+// hostUse is the use of a VirtualService for a host.
+type hostUse struct {
+	host string
+	Use
+}
+
+// OutputName implements query.Output.
+func (b binding) OutputName() string { return b.name }
+
+// ContentHash implements omap.Value.
+func (b binding) ContentHash() omap.Hash {
+	list := fmt.Appendf(nil, "%q", b.name)
+	for _, u := range b.uses {
+		list = u.AppendTo(fmt.Appendf(list, " %q", u.host))
+	}
+	return omap.Sum(list)
+}
+
+// Size implements omap.Value.
+func (binding) Size() int { return 0 }
+
+func (b binding) equal(o binding) bool { return b.name == o.name && slices.Equal(b.uses, o.uses) }
+
+// bindingKey is a VirtualService that may contribute to a table; with the zero object, the servers themselves.
+type bindingKey struct {
+	Table
+	object api.Key
+}
+
+func (q *Queries) defineBindings(g *query.Graph) {
+	elem := query.Define(g, "gatewayBinding", func(a, b []binding) bool { return slices.EqualFunc(a, b, binding.equal) }, q.bind)
+	all := query.Each(g, "gatewayBindings", q.bound, elem, func(t Table, k api.Key) bindingKey { return bindingKey{t, k} })
+	q.uses = query.GroupBy(g, "gatewayUses", all, func(b binding, add func(omap.Name, Use)) {
+		for _, u := range b.uses {
+			add(omap.Name(u.host), u.Use)
+		}
+	})
+}
+
+// VirtualHosts returns the hosts of a table.
+func (q *Queries) VirtualHosts(r *query.Reader, t Table) omap.Map[omap.Name, omap.Unit] {
+	return q.uses.Keys(r, t)
+}
+
+// Uses returns the VirtualServices for a host of a table, in the order of precedence.
+func (q *Queries) Uses(r *query.Reader, t Table, host string) omap.Map[Use, omap.Unit] {
+	return q.uses.Group(r, t, omap.Name(host))
+}
+
+// bound returns the VirtualServices that are bound to the Gateways of a table and that the namespace sees, and the zero key.
+func (q *Queries) bound(r *query.Reader, t Table) omap.Map[api.Key, omap.Unit] {
+	servers, _ := q.table.Get(r, tableKey{t.Served, t.Name})
+	all := []omap.Change[api.Key, omap.Unit]{omap.Put(api.Key{}, omap.Unit{})}
+	var done []api.Key
+	for _, s := range servers {
+		if slices.Contains(done, s.Gateway) {
+			continue
+		}
+		done = append(done, s.Gateway)
+		for k := range q.boundTo(r, s.Gateway, t.Namespace) {
+			all = append(all, omap.Put(k, omap.Unit{}))
+		}
+	}
+	return omap.Map[api.Key, omap.Unit]{}.With(all...)
+}
+
+// boundTo yields the VirtualServices bound to a Gateway that the gateways of a namespace see.
+func (q *Queries) boundTo(r *query.Reader, gateway api.Key, namespace string) func(yield func(api.Key) bool) {
+	return func(yield func(api.Key) bool) {
+		for _, layer := range []string{"", namespace} {
+			for k := range q.tables.Gateways.BoundTo.Group(r, state.GatewayLayer{Gateway: gateway, Layer: layer}).All() {
+				if !yield(k) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// bind returns what a VirtualService contributes to a table.
+func (q *Queries) bind(r *query.Reader, k bindingKey) ([]binding, bool) {
+	servers, _ := q.table.Get(r, tableKey{k.Served, k.Name})
+	b := binding{name: k.object.String()}
+	if k.object == (api.Key{}) {
+		b.name = "servers"
+		for _, s := range servers {
+			for _, host := range s.Hosts {
+				if s.Redirects() {
+					b.uses = append(b.uses, hostUse{host.Name, useOf(s)})
+				}
+			}
+		}
+		return []binding{b}, len(b.uses) > 0
+	}
+	row, ok := q.tables.Gateways.Bindings.Get(r, k.object)
+	if !ok {
+		return nil, false
+	}
+	for _, s := range servers {
+		if !slices.Contains(row.Gateways, s.Gateway) {
+			continue
+		}
+		for _, host := range intersect(s.Server, row.Hosts, k.object.Namespace) {
+			u := useOf(s)
+			u.Object, u.Rank, u.Created = k.object, rankOf(row, k.object, k.Namespace), row.Created
+			b.uses = append(b.uses, hostUse{host, u})
+		}
+	}
+	return []binding{b}, len(b.uses) > 0
+}
+
+func useOf(s Placed) Use {
+	return Use{Gateway: Name(s.Gateway), Index: s.Index, Port: s.Port, Older: s.Created, Redirects: s.Redirects()}
+}
+
+// Name is the name of a Gateway as the matches of rules have it.
+func Name(k api.Key) string { return k.Namespace + "/" + k.Name }
+
+// rankOf is the rank of a VirtualService for the gateways of a namespace; see Use.
+func rankOf(row *state.GatewayBinding, object api.Key, namespace string) int {
+	switch {
+	case row.Public():
+		return 2
+	case object.Namespace == namespace:
+		return 0
+	}
+	return 1
+}
+
+// BoundObject is a VirtualService with the hosts for which a server has its rules.
+type BoundObject struct {
+	Object api.Key
+	Hosts  []string
+}
+
+// Bound returns the VirtualServices whose rules a server of gateways has, in the order of precedence.
+func (q *Queries) Bound(r *query.Reader, p Proxies, s Placed) (list []BoundObject) {
+	var uses []Use
+	hosts := map[api.Key][]string{}
+	for k := range q.boundTo(r, s.Gateway, p.Namespace) {
+		row, ok := q.tables.Gateways.Bindings.Get(r, k)
+		if !ok || hosts[k] != nil {
+			continue
+		}
+		if hosts[k] = intersect(s.Server, row.Hosts, k.Namespace); len(hosts[k]) > 0 {
+			uses = append(uses, Use{Object: k, Rank: rankOf(row, k, p.Namespace), Created: row.Created})
+		}
+	}
+	slices.SortFunc(uses, Use.Compare)
+	for _, u := range uses {
+		list = append(list, BoundObject{u.Object, hosts[u.Object]})
+	}
+	return list
+}
+
+// intersect returns the hosts for which a server has the routes of an object of a namespace: of a host of the server and one of the object,
+// of which one covers the other, the narrower one.
+func intersect(s gateways.Server, hosts []string, namespace string) (both []string) {
+	add := func(host string) {
+		if !slices.Contains(both, host) {
+			both = append(both, host)
+		}
+	}
+	for _, own := range s.Hosts {
+		if own.Namespace != "" && own.Namespace != namespace {
+			continue
+		}
+		for _, host := range hosts {
+			switch {
+			case mesh.Covers(own.Name, host):
+				add(host)
+			case mesh.Covers(host, own.Name):
+				add(own.Name)
+			}
+		}
+	}
+	return both
+}
+
+// Rules returns a VirtualService with the rules of its delegates in place; false if there is none.
+func (q *Queries) Rules(r *query.Reader, k api.Key) (*state.VirtualService, bool) {
+	vs, ok := q.tables.VirtualServices.Get(r, k)
+	if ok && vs.Delegates() {
+		if m, found := q.traffic.Merged.Get(r, k); found {
+			return m.VirtualService, true
+		}
+	}
+	return vs, ok
+}
+
+// Proxies are gateways, with the facets on which their routes depend.
+type Proxies struct {
+	Served
+	Namespace string
+	// Labels are the labels of theirs that rules match by, and Rules the DestinationRules that select them.
+	Labels mesh.Labels
+	Rules  traffic.SelectingRules
+}
+
+// Table returns a route configuration of the gateways.
+func (p Proxies) Table(name string) Table { return Table{p.Served, p.Namespace, name} }

@@ -1,0 +1,75 @@
+package scope
+
+import (
+	"slices"
+
+	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/intern"
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/view/policy"
+)
+
+// routerClass returns the facets of a proxy that is a gateway.
+func (q *Queries) routerClass(r *query.Reader, p *proxy.Proxy) proxy.Class {
+	served, _ := q.services.Workload.Get(r, q.Workload(p))
+	labels := p.Labels
+	if served.HasEndpoint {
+		labels = served.Labels
+	}
+	c := proxy.Class{
+		Namespace: p.Namespace, Gateway: true, Names: p.DNS, Families: mesh.FamiliesOf(p.Addresses), HTTP10: p.HTTP10, Idle: p.Idle,
+		Site: q.localityOf(r, p, labels, served.Place), Rules: q.selectingRules(r, p.Namespace, labels), Labels: q.gatewayLabels(r, labels),
+		Gateways: q.gatewaysFor(r, p.Namespace, labels), DefaultLog: p.Envoy > 0 && p.Envoy < q.tables.LogEnvoy(r),
+		Policies: policy.Selecting(q.tables, r, p.Namespace, labels),
+	}
+	if !c.Gateways.Empty() {
+		c.Unprivileged = p.Unprivileged
+		c.Targets = served.Targets.Keep(func(t proxy.PortTarget) bool { return t.Port != t.Target || hasTwoTargets(served.Targets, t.Port) })
+	}
+	c.Cluster, c.Network = q.clusterOf(r, p, SetOf(c)), q.networkOf(r, p, labels, served.Place)
+	return c
+}
+
+// hasTwoTargets reports whether a port has several targets.
+func hasTwoTargets(list intern.List[proxy.PortTarget], port uint32) bool {
+	n := 0
+	for t := range list.All() {
+		if t.Port == port {
+			n++
+		}
+	}
+	return n > 1
+}
+
+// gatewaysFor returns the Gateways that select a workload, sorted. They are of all namespaces, or of its own if Gateways are limited to
+// their namespace.
+func (q *Queries) gatewaysFor(r *query.Reader, namespace string, labels mesh.Labels) intern.List[api.Key] {
+	var found []api.Key
+	add := func(first mesh.Label) {
+		for g := range q.tables.Gateways.Selecting.Group(r, first).All() {
+			own := g.Key.Namespace == namespace || !q.tables.ScopesGateways()
+			if own && !slices.ContainsFunc(g.Labels.Items(), func(l mesh.Label) bool { return !labels.Has(l) }) {
+				found = append(found, g.Key)
+			}
+		}
+	}
+	add(mesh.Label{})
+	for l := range labels.All() {
+		add(l)
+	}
+	slices.SortFunc(found, api.Key.Compare)
+	return intern.Of(found...)
+}
+
+// gatewayLabels are those of a gateway's labels that some rule for gateways matches by.
+func (q *Queries) gatewayLabels(r *query.Reader, labels mesh.Labels) mesh.Labels {
+	list := labels.Items()
+	if len(list) > maxLabels {
+		list = list[:maxLabels]
+	}
+	return intern.Of(slices.DeleteFunc(list, func(l mesh.Label) bool {
+		return q.tables.Gateways.BoundFor.Group(r, l).Len() == 0 && q.tables.Hosts.DelegatesForLabel.Group(r, l).Len() == 0
+	})...)
+}

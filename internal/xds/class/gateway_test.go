@@ -1,0 +1,89 @@
+package class_test
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/pilotmesh/pilot/internal/meshtest"
+)
+
+const frontGateway = `
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: front, namespace: edge}
+spec:
+  selector: {gw: front}
+  servers:
+  - {port: {number: 80, name: http, protocol: HTTP}, hosts: [%s]}
+  - {port: {number: 81, name: http81, protocol: HTTP}, hosts: ["*.other.org"]}
+---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {name: a, namespace: apps}
+spec: {hosts: [a.org], resolution: STATIC, ports: [{number: 80, name: http, protocol: HTTP}], endpoints: [{address: %s}]}
+`
+
+// gatewayRoutes is a VirtualService with routes for a host at the gateways.
+func gatewayRoutes(i int, path string) string {
+	return fmt.Sprintf(`
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: v%[1]d, namespace: apps}
+spec:
+  hosts: [h%[1]d.exam.com]
+  gateways: [edge/front]
+  http: [{match: [{uri: {prefix: %[2]s}}], route: [{destination: {host: a.org}}]}]
+`, i, path)
+}
+
+// gatewayCosts returns the cells that run for each of some edits, with n VirtualServices and three replicas of a gateway.
+func gatewayCosts(t *testing.T, n int) map[string]map[string]int {
+	w := meshtest.New(t)
+	list := []string{fmt.Sprintf(frontGateway, `"*.exam.com"`, "10.1.0.1")}
+	for i := range n {
+		list = append(list, gatewayRoutes(i, "/a"))
+	}
+	w.Apply(strings.Join(list, "---"))
+	replica := func(i int) string {
+		return fmt.Sprintf("router~10.0.0.%d~gw-%d.edge~edge.svc.cluster.local", i, i)
+	}
+	first := w.Connect(meshtest.Node(t, replica(1), `{"LABELS": {"gw": "front", "pod": "1"}}`))
+	for i := 2; i < 4; i++ {
+		if c := w.Connect(meshtest.Node(t, replica(i), fmt.Sprintf(`{"LABELS": {"gw": "front", "pod": "%d"}}`, i))); c != first {
+			t.Errorf("replica %d has another class", i)
+		}
+	}
+	out := map[string]map[string]int{}
+	step := func(name string, edit func()) {
+		w.Graph.Cost()
+		edit()
+		out[name] = maps.Clone(w.Graph.Cost())
+	}
+	step("path", func() { w.Apply(gatewayRoutes(4, "/b")) })
+	step("comes", func() { w.Apply(gatewayRoutes(n, "/a")) })
+	step("host of a server", func() { w.Apply(fmt.Sprintf(frontGateway, `"*.exam.com", new.org`, "10.1.0.1")) })
+	step("endpoint", func() { w.Apply(fmt.Sprintf(frontGateway, `"*.exam.com", new.org`, "10.1.0.2")) })
+	w.Check()
+	return out
+}
+
+// TestGatewayCost: an edit of a VirtualService runs the virtual host of its host, however many others there are. A server with one host
+// more runs no virtual host, and an endpoint nothing of the gateways. All replicas of a gateway are one class.
+func TestGatewayCost(t *testing.T) {
+	few, many := gatewayCosts(t, 10), gatewayCosts(t, 200)
+	for _, name := range []string{"path", "comes", "endpoint"} {
+		if !maps.Equal(few[name], many[name]) {
+			t.Errorf("%s: with 10 VirtualServices %v, with 200 %v", name, few[name], many[name])
+		}
+	}
+	for name, want := range map[string]int{"path": 1, "comes": 1, "host of a server": 0, "endpoint": 0} {
+		if got := many[name]["gatewayVirtualHost"]; got != want {
+			t.Errorf("%s: %d virtual hosts run, want %d: %v", name, got, want, many[name])
+		}
+	}
+	if got := many["path"]; got["gatewayListener"] != 0 || got["class"] != 0 {
+		t.Errorf("an edit of a path runs listeners or classes: %v", got)
+	}
+}

@@ -1,0 +1,50 @@
+package cluster
+
+import (
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	networking "istio.io/api/networking/v1alpha3"
+
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/xds/envoy"
+	"github.com/pilotmesh/pilot/internal/xds/layer"
+)
+
+// passing are the clusters of a host through which gateways forward TLS of the mesh: named as clients ask for them, and without TLS of
+// their own. Services outside of the mesh have none.
+func (q *Queries) passing(r *query.Reader, at layer.HostForClient) []*clusterv3.Cluster {
+	s, ok := q.services.Service.Get(r, at.HostView)
+	if !ok || s.External || s.Resolution == mesh.DynamicDNS {
+		return nil
+	}
+	t := translation{q, r, s, q.traffic.PolicyFor(r, at.HostView, at.Rules), at.Client}
+	var out []*clusterv3.Cluster
+	for _, p := range s.Ports {
+		if p.Protocol == mesh.UDP {
+			continue
+		}
+		out = append(out, t.passing(p, nil))
+		if t.policy == nil {
+			continue
+		}
+		for _, subset := range t.policy.Subsets {
+			out = append(out, t.passing(p, subset))
+		}
+	}
+	return out
+}
+
+func (t translation) passing(p mesh.Port, subset *networking.Subset) *clusterv3.Cluster {
+	name := envoy.ServerName(p.Number, subset.GetName(), t.s.Host)
+	settings := t.traffic.Settings(t.r, t.policy, subset, p.Number)
+	c := envoy.EDSCluster(name, t.tables.ConnectTimeout(t.r))
+	if resolves(t.s) {
+		c = t.dnsCluster(p, name, t.tables.ConnectTimeout(t.r), settings, subset)
+	}
+	c.AltStatName = name + ";"
+	t.setLoadBalancing(c, settings)
+	t.setLimits(c, settings)
+	setOutlierDetection(c, settings.OutlierDetection)
+	c.Metadata = envoy.Metadata(t.metadata(p, subset))
+	return c
+}

@@ -1,0 +1,228 @@
+package listener
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+
+	"github.com/pilotmesh/pilot/internal/compliance"
+	"github.com/pilotmesh/pilot/internal/gateways"
+	"github.com/pilotmesh/pilot/internal/mesh"
+	"github.com/pilotmesh/pilot/internal/omap"
+	"github.com/pilotmesh/pilot/internal/proxy"
+	"github.com/pilotmesh/pilot/internal/query"
+	"github.com/pilotmesh/pilot/internal/view/gateway"
+	"github.com/pilotmesh/pilot/internal/view/transport"
+	"github.com/pilotmesh/pilot/internal/xds/authz"
+	"github.com/pilotmesh/pilot/internal/xds/envoy"
+	"github.com/pilotmesh/pilot/internal/xds/layer"
+	"github.com/pilotmesh/pilot/internal/xds/resource"
+)
+
+// GatewaysKey names the listeners of gateways.
+type GatewaysKey struct {
+	gateway.Proxies
+	HTTP10 bool
+	// DefaultLog says that the access log has its default format.
+	DefaultLog bool
+	// IdleTimeout is how long a connection may be without data or requests. 0 means Envoy's default.
+	IdleTimeout time.Duration
+	// Families are the IP versions of the proxies' addresses.
+	Families mesh.Families
+	// Policies name the filters that come first.
+	Policies authz.Key
+}
+
+// GatewaysKeyOf returns the key of a class of gateways to which some policies apply.
+func GatewaysKeyOf(c proxy.Class, p gateway.Proxies, policies authz.Key) GatewaysKey {
+	return GatewaysKey{Proxies: p, HTTP10: c.HTTP10, DefaultLog: c.DefaultLog, IdleTimeout: c.Idle, Families: c.Families, Policies: policies}
+}
+
+// gatewaySocketKey names a listener of gateways.
+type gatewaySocketKey struct {
+	GatewaysKey
+	at gateway.Socket
+}
+
+// defineGateways defines the listeners of gateways. There is one cell per socket.
+func (q *Queries) defineGateways(g *query.Graph) {
+	at := query.Define(g, "gatewayListener", layer.Equal, func(r *query.Reader, k gatewaySocketKey) ([]*resource.Resource, bool) {
+		plan, ok := q.gateways.Listener(r, k.Served, k.at)
+		if !ok {
+			return nil, false
+		}
+		return encoded(q.gateway(r, k, plan))
+	})
+	q.Gateways = query.Each(g, "gatewayListeners", func(r *query.Reader, k GatewaysKey) omap.Map[gateway.Socket, omap.Unit] {
+		return q.gateways.Sockets(r, k.Served)
+	}, at, func(k GatewaysKey, at gateway.Socket) gatewaySocketKey { return gatewaySocketKey{k, at} })
+}
+
+// gatewayBuilder makes one listener of gateways.
+type gatewayBuilder struct {
+	q *Queries
+	r *query.Reader
+	gatewaySocketKey
+	name string
+	http envoy.HTTPOptions
+	// first are the filters before all others.
+	first authz.Filters
+}
+
+// gateway returns a listener of gateways; nil if no server of it can take a connection.
+func (q *Queries) gateway(r *query.Reader, k gatewaySocketKey, plan *gateway.Listener) *listenerv3.Listener {
+	b := gatewayBuilder{q: q, r: r, gatewaySocketKey: k, first: q.policies.Filters(r, k.Policies)}
+	l := b.socket()
+	b.name = l.Name
+	b.http = q.gatewayHTTP(r, k)
+	b.http.First = b.first.HTTP
+	for _, s := range plan.Servers {
+		l.FilterChains = append(l.FilterChains, b.chains(s)...)
+		if s.Kind() == gateways.TakesHTTP {
+			break // the others share its route configuration
+		}
+	}
+	if len(l.FilterChains) == 0 {
+		return nil
+	}
+	if topology := q.tables.GatewayTopology(r); topology.ProxyProtocol {
+		envoy.AddProxyProtocol(l)
+	}
+	if plan.Servers[0].Kind().IsTLS() {
+		envoy.AddTLSInspector(l, envoy.AllPorts())
+	}
+	logAccess(q.accessLog(r, k.DefaultLog), l)
+	return l
+}
+
+// socket returns the listener without filter chains.
+func (b gatewayBuilder) socket() *listenerv3.Listener {
+	if path, ok := strings.CutPrefix(b.at.Bind, "unix://"); ok {
+		return &listenerv3.Listener{Name: b.at.Bind, Address: envoy.Pipe(path), TrafficDirection: envoy.Outbound}
+	}
+	ip := b.at.Bind
+	if ip == "" {
+		ip = envoy.WildcardOf(b.Families)
+	}
+	l := envoy.Listener(envoy.ListenerName(ip, b.at.Port), ip, b.at.Port, envoy.Outbound, true)
+	if b.at.Bind == "" && b.Families == mesh.BothFamilies {
+		envoy.AddFamily(l)
+	}
+	return l
+}
+
+// chains are the filter chains of a server.
+func (b gatewayBuilder) chains(s gateway.Placed) (list []*listenerv3.FilterChain) {
+	add := func(names []string, filters ...*listenerv3.Filter) {
+		var m *listenerv3.FilterChainMatch
+		if len(names) > 0 && !slices.Contains(names, gateways.AnyHost) {
+			m = &listenerv3.FilterChainMatch{ServerNames: names}
+		}
+		c := envoy.Chain("", m, filters...)
+		if s.Secure() {
+			c.TransportSocket = b.q.gatewayTLS(b.r, s)
+			c.TransportSocketConnectTimeout = envoy.Duration(handshakeTimeout)
+		}
+		list = append(list, c)
+	}
+	switch s.Kind() {
+	case gateways.TakesHTTP:
+		add(nil, b.requests(s))
+	case gateways.TakesHTTPS:
+		add(namesOf(s), b.requests(s))
+	case gateways.TakesTCP:
+		if rule, ok := b.q.transport.GatewayTCP(b.r, b.Proxies, s); ok {
+			add(nil, b.forward(rule)...)
+		}
+	case gateways.TerminatesTLS:
+		if rule, ok := b.q.transport.GatewayTCP(b.r, b.Proxies, s); ok {
+			add(namesOf(s), b.forward(rule)...)
+		}
+	case gateways.PassesTLS:
+		for _, rule := range b.q.transport.GatewayTLS(b.r, b.Proxies, s) {
+			add(rule.ServerNames, b.forward(rule)...)
+		}
+	case gateways.PassesMeshTLS:
+		for _, to := range b.q.transport.GatewayPass(b.r, b.Proxies, s) {
+			list = append(list, b.passing(to))
+		}
+	}
+	return list
+}
+
+// passing forwards TLS of the mesh for a port of a service, or a subset of it.
+func (b gatewayBuilder) passing(to transport.Destination) *listenerv3.FilterChain {
+	name := envoy.ServerName(to.Port, to.Subset, to.Host)
+	m := &listenerv3.FilterChainMatch{ServerNames: []string{name}, ApplicationProtocols: envoy.MeshALPN()}
+	proxy := envoy.TCPForward(name, name, envoy.TCPOptions{IdleTimeout: b.IdleTimeout})
+	return envoy.Chain("", m, append(slices.Clone(b.first.TCP), proxy)...)
+}
+
+// handshakeTimeout is how long a client may take for the TLS handshake.
+const handshakeTimeout = 15 * time.Second
+
+// namesOf are the names in TLS for which a server takes connections.
+func namesOf(s gateway.Placed) []string {
+	names := make([]string, 0, len(s.Hosts))
+	for _, host := range s.Hosts {
+		if !slices.Contains(names, host.Name) {
+			names = append(names, host.Name)
+		}
+	}
+	return names
+}
+
+// forward are the filters that decide about connections other than HTTP, and send them where a rule says.
+func (b gatewayBuilder) forward(rule transport.Rule) []*listenerv3.Filter {
+	v := Variant{IdleTimeout: b.IdleTimeout, Families: b.Families}
+	return append(slices.Clone(b.first.TCP), v.forwardTo(&rule)...)
+}
+
+// gatewayTLS terminates TLS as a server says. The Secrets that it names are those of the namespace of the gateways.
+func (q *Queries) gatewayTLS(r *query.Reader, s gateway.Placed) *corev3.TransportSocket {
+	verifies := s.TLS.Mode == gateways.TLSMutual || s.TLS.Mode == gateways.TLSOptional
+	t := envoy.ServerTLS{
+		Certificates: s.TLS.Certificates, Credentials: s.TLS.Credentials, SPKI: s.TLS.SPKI, Hashes: s.TLS.Hashes, SubjectAltNames: s.TLS.SubjectAltNames,
+		CRL: s.TLS.CRL, Optional: s.TLS.Mode == gateways.TLSOptional,
+		Connections: s.TLS.Mode == gateways.TLSMesh && s.Kind() == gateways.TerminatesTLS,
+		Parameters:  q.tables.TLS(r, compliance.Parameters{Min: s.TLS.Min, Max: s.TLS.Max, Curves: s.TLS.Curves, Ciphers: s.TLS.Ciphers}),
+	}
+	switch {
+	case s.TLS.Mode == gateways.TLSMesh:
+		t.Mesh, t.Certificates, t.Credentials = true, nil, nil
+	case verifies && s.TLS.SkipVerify:
+		t.Unverified = true
+	case verifies && s.TLS.RootsCredential != "":
+		t.RootsCredential = strings.TrimSuffix(s.TLS.RootsCredential, envoy.RootsSuffix)
+	case verifies && len(t.Credentials) > 0:
+		t.RootsCredential = t.Credentials[0]
+	case verifies:
+		t.Roots = s.TLS.Roots
+	}
+	if len(t.Credentials) > 0 {
+		t.Certificates = nil
+	}
+	return t.TransportSocket()
+}
+
+// requests is the filter for the requests to a server.
+func (b gatewayBuilder) requests(s gateway.Placed) *listenerv3.Filter {
+	stat := "outbound_" + b.name
+	if s.Name != "" {
+		stat = s.Name
+	}
+	return envoy.HTTPWithRDS(stat, s.Table, b.http)
+}
+
+// gatewayHTTP say how gateways handle requests. Gateways are where requests enter the mesh: they know the address of the client from the
+// connection, or from the proxies before them that the mesh trusts, and believe nothing that a client says of its certificate.
+func (q *Queries) gatewayHTTP(r *query.Reader, k gatewaySocketKey) envoy.HTTPOptions {
+	o := httpOptions(q.tables.HTTPSettings(r), k.HTTP10, inboundServer)
+	topology := q.tables.GatewayTopology(r)
+	o.UseRemoteAddress, o.TrustedHops = true, topology.TrustedProxies
+	o.IdleTimeout, o.ClientCert = k.IdleTimeout, clientCert(topology.ClientCert)
+	return o
+}
