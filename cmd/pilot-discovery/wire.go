@@ -211,6 +211,9 @@ func newSources(s *config.Settings, access *rest.Config, policies *kept.Book, lo
 			Dir: s.ConfigDir, MeshConfig: s.MeshConfig, NetworksConfig: s.NetworksConfig, Cluster: s.Kubernetes(),
 			PolicyWait: s.PolicyWait, IgnoreRefused: s.IgnoreRefused, Log: logging.For(log, logConfig),
 		}
+		if !s.Kubernetes() {
+			o.ClusterID = s.ClusterID
+		}
 		if s.ConfigDir != "" {
 			path, err := filepath.Abs(s.ConfigDir)
 			if err != nil {

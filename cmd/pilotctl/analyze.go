@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,13 +28,15 @@ warning means that a part of it would be ignored, or probably has another effect
 The code in brackets at the end of a line stays the same in later releases; pilotctl explain CODE says more about it.
 
 It also checks the relations between all given objects: destinations and subsets that are not declared, hosts, ports and
-addresses that are declared twice, rules that never apply. Pass all configuration of a mesh in one call, or use --alone to
+addresses that are declared twice, rules that never apply. Services, endpoint slices, pods, namespaces and workloads such as Deployments
+count among these objects; objects of other kinds are counted in one line. Pass all configuration of a mesh in one call, or use --alone to
 check each document alone.
 
-Services of Kubernetes among the files declare their hosts and ports, so that routes to them lead somewhere; pass them, too, where
-the mesh is for a cluster.
+In a directory, all *.yaml, *.yml and *.json files are read, including subdirectories; "-" is the standard input. A file without
+objects, such as a package.json or a template, has one remark of the level info, and so has a Helm chart: pass what helm template prints.
 
-In a directory, all *.yaml, *.yml and *.json files are read, including subdirectories; "-" is the standard input. A file
+Without --meshConfig, the mesh settings come from the first document that has some: an IstioOperator, an Istio resource of its operator,
+the values of a Helm chart, or the ConfigMap of a control plane (key mesh). A file
 without apiVersion and kind that is named on the command line may contain mesh settings (MeshConfig) or mesh networks
 (MeshNetworks).
 
@@ -54,7 +57,7 @@ func analyzeCommand() *cobra.Command {
 	meshConfigs := c.Flags().StringSlice("meshConfig", nil, "file with mesh settings (MeshConfig) to check and to apply to the other checks; --mesh-config is the same")
 	networks := c.Flags().StringSlice("networksConfig", nil, "file with mesh networks (MeshNetworks) to check; --mesh-networks is the same")
 	domain := c.Flags().String("domain", "cluster.local", "suffix of the names of services in the cluster")
-	failOn := c.Flags().String("fail-on", "error", "exit with 1 if there are problems of this level or above: error, warning, info (there are none below warnings at present), or never; --failure-threshold is the same")
+	failOn := c.Flags().String("fail-on", "error", "exit with 1 if there are problems of this level or above: error, warning, info, or never; --failure-threshold is the same")
 	alone := c.Flags().Bool("alone", false, "check each document alone, without relations to other documents")
 	c.Flags().SetNormalizeFunc(analyzeFlag)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
@@ -156,6 +159,20 @@ func document(name string) bool {
 	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name))
 }
 
+// unread returns one line about the objects of kinds that are not read; empty if there are none.
+func unread(kinds map[string]int) string {
+	if len(kinds) == 0 {
+		return ""
+	}
+	total := 0
+	var list []string
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		total += kinds[kind]
+		list = append(list, fmt.Sprintf("%s (%d)", kind, kinds[kind]))
+	}
+	return fmt.Sprintf("%s of %s that Pilot does not read: %s", count(total, "object"), count(len(kinds), "kind"), strings.Join(list, ", "))
+}
+
 // report writes the problems. It returns ErrFailed if there are some of the level failOn or above.
 func report(w io.Writer, form, failOn string, a *analyze.Analysis, problems []api.Problem) error {
 	found := make([]admin.Problem, 0, len(problems))
@@ -168,6 +185,9 @@ func report(w io.Writer, form, failOn string, a *analyze.Analysis, problems []ap
 		for _, one := range found {
 			fmt.Fprintln(w, p.line(one))
 		}
+		if line := unread(a.Unread); line != "" {
+			fmt.Fprintln(w, line)
+		}
 		fmt.Fprintf(w, "%s, %s in %s with %s\n", count(errors, "error"), count(warnings, "warning"), count(a.Files, "file"), count(a.Objects, "usable object"))
 	} else if err := write(w, form, found); err != nil {
 		return err
@@ -177,10 +197,14 @@ func report(w io.Writer, form, failOn string, a *analyze.Analysis, problems []ap
 		if errors == 0 {
 			return nil
 		}
+	case "warning":
+		if errors+warnings == 0 {
+			return nil
+		}
 	case "never":
 		return nil
 	}
-	if errors+warnings > 0 {
+	if len(found) > 0 {
 		return run.ErrFailed
 	}
 	return nil

@@ -94,10 +94,13 @@ func (p paint) line(one admin.Problem) string {
 		}
 		b.WriteString(": ")
 	}
-	if one.Level == "error" {
+	switch one.Level {
+	case "error":
 		b.WriteString(p.in(red, one.Level))
-	} else {
+	case "warning":
 		b.WriteString(p.in(yellow, one.Level))
+	default:
+		b.WriteString(one.Level)
 	}
 	for _, part := range []string{p.in(bold, one.Object.Key().String()), one.Field} {
 		if part != "" {
@@ -119,12 +122,13 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// tally counts problems by level.
+// tally counts errors and warnings.
 func tally(list []admin.Problem) (errors, warnings int) {
 	for _, one := range list {
-		if one.Level == "error" {
+		switch one.Level {
+		case "error":
 			errors++
-		} else {
+		case "warning":
 			warnings++
 		}
 	}

@@ -242,10 +242,10 @@ Exit codes: 0 whatever the problems are; 1 the control plane does not respond; 2
 	address, form := remote(c), addOutput(c)
 	namespace := c.Flags().StringP("namespace", "n", "", "only objects of this namespace")
 	kind := c.Flags().String("kind", "", "only objects of this kind")
-	level := c.Flags().String("level", "", "only this level: error or warning")
+	level := c.Flags().String("level", "", "only this level: error, warning or info")
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		if !slices.Contains([]string{"", "error", "warning"}, *level) {
-			return run.Usage(fmt.Errorf("--level: %q is not a level; write error or warning", *level))
+		if !slices.Contains([]string{"", "error", "warning", "info"}, *level) {
+			return run.Usage(fmt.Errorf("--level: %q is not a level; write error, warning or info", *level))
 		}
 		query := url.Values{"namespace": {*namespace}, "kind": {*kind}, "level": {*level}}
 		list := []admin.Problem{}

@@ -27,15 +27,15 @@ import (
 type Metrics struct {
 	registry *prometheus.Registry
 
-	pushes, acks, rejects, expired *prometheus.CounterVec   // by type: cds, eds, lds, rds
-	sentBytes, sentResources       *prometheus.CounterVec   // by type
-	configSize                     *prometheus.HistogramVec // by type URL
-	convergence, sendTime          prometheus.Histogram
-	pushTime                       *prometheus.HistogramVec // by type
-	cfgEvents, regEvents           *prometheus.CounterVec   // by kind, and what happened
-	closed                         *prometheus.CounterVec   // by gRPC code
-	writeTimeouts, internalErrors  prometheus.Counter
-	unknown                        prometheus.Counter
+	pushes, acks, rejects, expired         *prometheus.CounterVec   // by type: cds, eds, lds, rds
+	sentBytes, sentResources               *prometheus.CounterVec   // by type
+	configSize                             *prometheus.HistogramVec // by type URL
+	convergence, sendTime                  prometheus.Histogram
+	pushTime                               *prometheus.HistogramVec // by type
+	cfgEvents, regEvents                   *prometheus.CounterVec   // by kind, and what happened
+	closed                                 *prometheus.CounterVec   // by gRPC code
+	writeTimeouts, internalErrors, crowded prometheus.Counter
+	unknown                                prometheus.Counter
 
 	inbound        *prometheus.CounterVec // by what changed
 	triggers       *prometheus.CounterVec
@@ -87,6 +87,7 @@ func NewMetrics(b run.Build) *Metrics {
 	m.regEvents = m.counters("pilot_k8s_reg_events", "Objects of Kubernetes clusters that were added, updated or deleted, by kind.", "type", "event")
 	m.closed = m.counters("pilot_xds_closed_total", "xDS streams that ended, by gRPC code.", "code")
 	m.unknown = m.counter("pilot_xds_unknown_type_total", "Requests for a type that is not served.")
+	m.crowded = m.counter("pilot_idle_connections_closed_total", "Connections without a stream or call that were closed because their client, or all clients together, had too many.")
 	m.writeTimeouts = m.counter("pilot_xds_write_timeout", "Connections closed because the proxy did not read.")
 	m.internalErrors = m.counter("pilot_total_xds_internal_errors", "Errors of the control plane itself while serving proxies.")
 
@@ -179,6 +180,9 @@ func (m *Metrics) Expired(t resource.Type) { m.expired.WithLabelValues(label(t))
 
 // Unknown counts a request for a type that is not served. The type is not a label, because clients could create any number of them.
 func (m *Metrics) Unknown(string) { m.unknown.Inc() }
+
+// Crowded counts an idle connection that was closed because there were too many.
+func (m *Metrics) Crowded() { m.crowded.Inc() }
 
 // WriteTimeout counts a connection closed because its proxy did not read.
 func (m *Metrics) WriteTimeout() { m.writeTimeouts.Inc() }

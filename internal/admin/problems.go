@@ -25,7 +25,7 @@ type Problem struct {
 	Line   int    `json:"line,omitempty"`
 	Column int    `json:"column,omitempty"`
 	Field  string `json:"field,omitempty"`
-	Level  string `json:"level"` // error or warning
+	Level  string `json:"level"` // error, warning or info
 	Reason string `json:"reason"`
 	// Code is the kind of problem; package code lists them.
 	Code code.Code `json:"code,omitempty"`

@@ -15,8 +15,10 @@ import (
 	meshconfig "istio.io/api/mesh/v1alpha1"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/kube"
 	"github.com/pilotmesh/pilot/internal/query"
 	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/source/object"
 	"github.com/pilotmesh/pilot/internal/state"
 	"github.com/pilotmesh/pilot/internal/store"
 	"github.com/pilotmesh/pilot/internal/xds/class"
@@ -26,6 +28,9 @@ import (
 // sourceName is the name of the source of all objects.
 const sourceName = "analysis"
 
+// cluster is the ID of the cluster that objects of Kubernetes count for.
+const cluster = "Kubernetes"
+
 // sliceCells is the number of cells that one Slice runs at most.
 const sliceCells = 10_000
 
@@ -34,12 +39,17 @@ type Analysis struct {
 	// Files is the number of files, and Objects the number of valid objects.
 	Files, Objects int
 
-	first    map[api.Key]api.Position // position of the first document of each object
-	usable   map[api.Key]usable
-	mesh     *meshconfig.MeshConfig
-	problems []api.Problem // of single documents
-	repeated []api.Problem // of documents of an object that an earlier document declares
-	known    []service     // Services of Kubernetes among the documents
+	// Unread counts the objects of kinds that are not read, by kind.
+	Unread map[string]int
+
+	converter object.Converter
+	values    map[api.Key]kube.Value   // of objects of Kubernetes
+	first     map[api.Key]api.Position // position of the first document of each object
+	usable    map[api.Key]usable
+	mesh      *meshconfig.MeshConfig
+	embedded  []*api.EmbeddedMesh // mesh configurations in documents of other kinds
+	problems  []api.Problem       // of single documents
+	repeated  []api.Problem       // of documents of an object that an earlier document declares
 }
 
 // usable is a valid object, with its document as it was before the check, which can still return the lines of fields.
@@ -50,28 +60,74 @@ type usable struct {
 
 // New returns an empty analysis.
 func New() *Analysis {
-	return &Analysis{first: make(map[api.Key]api.Position), usable: make(map[api.Key]usable)}
+	return &Analysis{
+		first: make(map[api.Key]api.Position), usable: make(map[api.Key]usable), values: make(map[api.Key]kube.Value), Unread: make(map[string]int),
+		converter: object.Converter{Texts: object.NewTexts(object.TextLimit), Written: true},
+	}
 }
 
-// File adds and checks the documents of a file.
+// File adds and checks the documents of a file. A file without objects is no mistake, and has one remark.
 func (a *Analysis) File(name string, data []byte) {
 	a.Files++
-	a.services(name, data)
-	for _, doc := range api.Decode(name, data) {
-		text := doc
-		doc.Check()
-		doc.Problems = slices.DeleteFunc(doc.Problems, aboutService)
-		if doc.Identified && a.seen(&doc) {
-			doc.Object, doc.Denying = nil, nil
+	docs := api.Decode(name, data)
+	unchecked := slices.Clone(docs)
+	for i := range docs {
+		docs[i].Check()
+	}
+	hasObject, form := api.HasObject(docs), api.AnObject
+	for i := range docs {
+		doc, settings := &docs[i], unchecked[i].Embedded()
+		if settings != nil {
+			a.embedded = append(a.embedded, settings)
 		}
-		if doc.Object != nil {
-			a.Objects++
-			a.usable[doc.Key] = usable{doc.Object, text}
-		} else if doc.Denying != nil {
-			a.usable[doc.Key] = usable{doc.Denying, text}
-			doc.Problems = append(doc.Problems, doc.Denying.Denial())
+		switch {
+		case doc.Aside(hasObject):
+			if settings == nil {
+				form = max(form, doc.Form)
+			}
+		case doc.Other != nil:
+			a.kubernetes(doc, settings != nil)
+		default:
+			a.object(doc, unchecked[i])
 		}
-		a.problems = append(a.problems, doc.Problems...)
+	}
+	if form != api.AnObject {
+		a.problems = append(a.problems, api.Remark(name, form))
+	}
+}
+
+// object adds a document of configuration of the mesh. text is the document as it was before the check.
+func (a *Analysis) object(doc *api.Document, text api.Document) {
+	if doc.Identified && a.seen(doc) {
+		doc.Object, doc.Denying = nil, nil
+	}
+	if doc.Object != nil {
+		a.Objects++
+		a.usable[doc.Key] = usable{doc.Object, text}
+	} else if doc.Denying != nil {
+		a.usable[doc.Key] = usable{doc.Denying, text}
+		doc.Problems = append(doc.Problems, doc.Denying.Denial())
+	}
+	a.problems = append(a.problems, doc.Problems...)
+}
+
+// kubernetes adds a document of a kind that is not one of Istio's. Two documents of one object are no mistake: variants of a Deployment
+// often lie side by side, and the first one counts. settings is true if the document has a mesh configuration.
+func (a *Analysis) kubernetes(doc *api.Document, settings bool) {
+	items, read, problem := a.converter.Read(doc, cluster)
+	switch {
+	case problem != nil:
+		a.problems = append(a.problems, *problem)
+	case !read && !settings:
+		a.Unread[doc.Key.Kind]++
+	case !read:
+	default:
+		a.Objects++
+	}
+	for _, item := range items {
+		if _, again := a.values[item.Key]; !again {
+			a.values[item.Key] = item.Value
+		}
 	}
 }
 
@@ -113,23 +169,47 @@ func (a *Analysis) Unreadable(name string, err error) {
 
 // Problems returns the problems of single documents, ordered by position. It says nothing of how documents relate: two of one object
 // may be for different clusters.
-func (a *Analysis) Problems() []api.Problem { return ordered(a.problems) }
+func (a *Analysis) Problems() []api.Problem {
+	_, found := a.settings()
+	return ordered(slices.Concat(api.MergeRemarks(a.problems), found))
+}
+
+// settings returns the mesh configuration that counts, nil for the defaults, and the problems of those in documents of other kinds. These
+// do not count if there is a file with the mesh configuration.
+func (a *Analysis) settings() (used *meshconfig.MeshConfig, problems []api.Problem) {
+	if a.mesh != nil {
+		return a.mesh, nil
+	}
+	var first *api.EmbeddedMesh
+	for _, e := range a.embedded {
+		problems = append(problems, e.Problems...)
+		switch {
+		case e.Mesh == nil:
+		case first == nil:
+			first = e
+		case !first.Same(e):
+			problems = append(problems, api.Problem{
+				Position: e.Position, Severity: api.Info, Code: "mesh-config-several",
+				Reason: fmt.Sprintf("this mesh configuration is not used, because the one at %v comes first; name the file that counts with --meshConfig", first.Position),
+			})
+		}
+	}
+	if first != nil {
+		used = first.Mesh
+	}
+	return used, problems
+}
 
 // AllProblems returns all problems: those of single documents, and those of relations between objects. domain is the DNS suffix of
 // the cluster's services.
 func (a *Analysis) AllProblems(domain string) []api.Problem {
-	declared := a.declarations(domain)
-	m, done := a.evaluate(domain, declared...)
+	m, done := a.evaluate(domain)
 	defer done()
-	found, named := m.Problems, renaming(declared)
 	late := map[api.Key][]api.Problem{}
-	for _, p := range found.All() {
-		if !slices.ContainsFunc(declared, func(o *api.Object) bool { return o.Key == p.Object }) {
-			p.Reason = named.Replace(p.Reason)
-			late[p.Object] = append(late[p.Object], p)
-		}
+	for _, p := range m.Problems.All() {
+		late[p.Object] = append(late[p.Object], p)
 	}
-	all := slices.Concat(a.problems, a.repeated)
+	all := slices.Concat(a.Problems(), a.repeated)
 	for k, problems := range late {
 		if u, ok := a.usable[k]; ok {
 			u.document.Locate(problems)
@@ -160,18 +240,19 @@ func (a *Analysis) Ingresses(domain, host string) *explain.Ingresses {
 	return answer
 }
 
-// evaluate evaluates all objects, and others. domain is the DNS suffix of the cluster's services. Whoever is done calls the function.
-func (a *Analysis) evaluate(domain string, others ...*api.Object) (m explain.Mesh, done func()) {
-	tables := state.New(state.Options{Domain: domain, Sources: []string{sourceName}})
+// evaluate evaluates all objects. domain is the DNS suffix of the cluster's services. Call the function at the end.
+func (a *Analysis) evaluate(domain string) (m explain.Mesh, done func()) {
+	tables := state.New(state.Options{Domain: domain, ClusterID: cluster, Sources: []string{sourceName}})
 	graph := query.New(tables.DB, query.Options{})
 	m = explain.Mesh{Tables: tables, Graph: graph, Queries: class.Define(graph, tables)}
 	done = m.Queries.Problems.Observe(class.All{}, func(all state.Problems) { m.Problems = all })
-	batch := source.Batch{Source: sourceName, Synced: true, Mesh: a.mesh}
+	used, _ := a.settings()
+	batch := source.Batch{Source: sourceName, Synced: true, Mesh: used}
 	for k, u := range a.usable {
 		batch.Events = append(batch.Events, source.Event{Key: k, Object: u.object})
 	}
-	for _, o := range others {
-		batch.Events = append(batch.Events, source.Event{Key: o.Key, Object: o})
+	for k, v := range a.values {
+		batch.Events = append(batch.Events, source.Event{Key: k, Value: v})
 	}
 	graph.Commit(func(tx *store.Txn) { tables.Apply(tx, batch) })
 	for graph.Slice(sliceCells) {

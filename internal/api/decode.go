@@ -28,6 +28,10 @@ type Document struct {
 	Denying *Object
 	// Cut is true if there may be more objects in the document than the one that it names, because it could not be read to its end.
 	Cut bool
+	// Other has the document as JSON if its kind is not one of Istio's, such as a Deployment; nil for others. It has no Problems then.
+	Other []byte
+	// Form says whether the document is an object. If it is none, its Problems say why it cannot be used as one.
+	Form Form
 	// Position is the document's first line.
 	Position Position
 	// Problems are what is wrong with the document.
@@ -115,7 +119,9 @@ func (t Text) Decode(file string) (docs []Document) {
 	root, err := t.text.Parse()
 	switch {
 	case err != nil:
-		return []Document{salvage(unreadable(file, t.text, err))}
+		d := salvage(unreadable(file, t.text, err))
+		d.Form = formOfText(t.text.Data)
+		return []Document{d}
 	case root == nil:
 		return nil
 	}
@@ -165,9 +171,13 @@ func isList(root *document.Value) bool {
 // decode reads the document's envelope and spec.
 func (d Document) decode(root *document.Value) Document {
 	e := readEnvelope(root)
+	d.Form = formOf(root)
 	d.Key = e.key
 	d.Identified = e.identified
 	d.Cut = countOf(root, "kind") > 1
+	if e.other {
+		d.Other = root.JSON()
+	}
 	if m := e.kind.message(); m != nil {
 		at, spec := (*document.Path)(nil).Field("spec"), root.Get("spec")
 		switch {
@@ -199,6 +209,7 @@ func (d Document) decode(root *document.Value) Document {
 		}
 	}
 	sortByLine(d.Problems)
+	d.template()
 	return d
 }
 
@@ -289,6 +300,7 @@ func (d *Document) Check() {
 	}
 	d.Problems = append(d.Problems, found...)
 	sortByLine(d.Problems)
+	d.template()
 }
 
 // refuse takes the object of the document out of use.

@@ -26,6 +26,7 @@ type envelope struct {
 	allocated   []Allocation
 
 	badName, badNamespace bool
+	other                 bool // the kind is not of Istio
 	identified            bool // the product acts on the kind, and the key is valid
 }
 
@@ -38,8 +39,11 @@ func readEnvelope(root *document.Value) *envelope {
 	e.identify(root)
 	if (e.kind.class == ignoredKind || e.kind.class == foreignKind) && e.kind.known == nil {
 		// Other programs check the fields of such a document.
-		e.Warn(root.Line, nil, "%s", e.kind.remark)
-		e.Mark("kind-unsupported")
+		if e.kind.remark != "" {
+			e.Warn(root.Line, nil, "%s", e.kind.remark)
+			e.Mark("kind-unsupported")
+		}
+		e.other = e.kind.remark == ""
 		meta := root.Get("metadata")
 		e.key.Namespace, e.key.Name = meta.Get("namespace").Text(), meta.Get("name").Text()
 		return e

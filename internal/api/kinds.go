@@ -256,11 +256,9 @@ func kindOf(apiVersion, name string) kind {
 		}
 	}
 	if !strings.Contains(groupName, ".") || strings.HasSuffix(groupName, ".k8s.io") {
-		return kind{class: ignoredKind, name: name, remark: fmt.Sprintf(
-			"%s is a kind of Kubernetes, not configuration of the mesh: ignored", document.Quote(name))}
+		return kind{class: ignoredKind, name: name}
 	}
-	return kind{class: foreignKind, name: name, remark: fmt.Sprintf(
-		"%s is in the unknown group %s, so it is not configuration of the mesh: ignored", document.Quote(name), document.Quote(groupName))}
+	return kind{class: foreignKind, name: name}
 }
 
 // isMeant reports whether a document with one of our kinds has a misspelt group: none, or one that looks like Istio's. Other

@@ -84,8 +84,12 @@ func aboutMesh(file, reason string) []Problem {
 }
 
 func decodeMesh(r *document.Report, data, shared []byte) *meshconfig.MeshConfig {
-	base := overlay(onlyDocument(r, []byte(defaultMesh)), onlyDocument(r, shared))
-	user := onlyDocument(r, data)
+	return mergeMesh(r, onlyDocument(r, data), onlyDocument(r, shared))
+}
+
+// mergeMesh merges the settings of a user over shared ones, and these over the defaults.
+func mergeMesh(r *document.Report, user, shared *document.Value) *meshconfig.MeshConfig {
+	base := overlay(onlyDocument(r, []byte(defaultMesh)), shared)
 	if r.Failed() || !r.Expect(nil, user, document.Mapping) {
 		return nil
 	}

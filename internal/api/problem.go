@@ -12,19 +12,22 @@ import (
 type Severity uint8
 
 // Error means that the object, or its new version, is not used. Warning means that it is used, but that a part of it has no
-// effect, or probably another effect than intended.
+// effect, or probably another effect than intended. Info means that nothing is wrong.
 const (
 	Error Severity = iota + 1
 	Warning
+	Info
 )
 
-// String returns "error" or "warning".
+// String returns "error", "warning" or "info".
 func (s Severity) String() string {
 	switch s {
 	case Error:
 		return "error"
 	case Warning:
 		return "warning"
+	case Info:
+		return "info"
 	}
 	return "severity " + strconv.Itoa(int(s))
 }

@@ -39,7 +39,12 @@ func Unsupported(o *Object) []Problem {
 func UnsupportedMesh(file string, data []byte, cluster bool) (found []Problem) {
 	defer contain(func(reason string) { found = aboutMesh(file, reason) })
 	var r document.Report
-	m := decodeMesh(&r, data, nil)
+	return unsupportedMesh(&r, file, onlyDocument(&r, data), cluster)
+}
+
+// unsupportedMesh returns the warnings of UnsupportedMesh for settings in a file.
+func unsupportedMesh(r *document.Report, file string, user *document.Value, cluster bool) []Problem {
+	m := mergeMesh(r, user, &document.Value{Kind: document.Mapping})
 	if m == nil {
 		return nil
 	}
@@ -56,7 +61,6 @@ func UnsupportedMesh(file string, data []byte, cluster bool) (found []Problem) {
 	w.zeros(nil, set, base, known)
 	sameAsDefault(set, base)
 	w.message(nil, set, known)
-	user := onlyDocument(&r, data)
 	findings := w.Findings()
 	for i := range findings {
 		findings[i].Line, findings[i].Code = user.LineOf(findings[i].Field), "field-unsupported"

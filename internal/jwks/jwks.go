@@ -38,6 +38,8 @@ const (
 	maxSets     = 1000
 	shareOfSets = 50
 	maxFetches  = 16
+	// maxStarts is how many fetches a namespace starts per period: each one costs a handshake, and a thousand that fail are soon due again.
+	maxStarts = 50
 	// firstPause is the time after a first failure until the next attempt. It doubles with each one, up to longestPause.
 	firstPause   = time.Second
 	longestPause = time.Hour
@@ -66,6 +68,8 @@ type Fetcher struct {
 	wanted omap.Map[state.WantedKeySet, omap.Unit]
 	owners map[state.KeySource][]string
 	places fair.Running
+	// started is how many fetches each namespace has started in this period.
+	started map[string]int
 	// due are the key sets to be fetched as soon as there are places, in order.
 	due []dueSet
 }
@@ -96,7 +100,7 @@ type result struct {
 
 // Run fetches what is wanted until ctx ends.
 func (f *Fetcher) Run(ctx context.Context) {
-	f.known, f.results = map[state.KeySource]*entry{}, make(chan result, maxFetches)
+	f.known, f.results, f.started = map[state.KeySource]*entry{}, make(chan result, maxFetches), map[string]int{}
 	var fetches sync.WaitGroup
 	defer fetches.Wait()
 	look := time.NewTicker(period)
@@ -112,6 +116,7 @@ func (f *Fetcher) Run(ctx context.Context) {
 		case <-f.Changed:
 			f.look(ctx)
 		case <-look.C:
+			f.started = map[string]int{}
 			f.look(ctx)
 			f.queue()
 		}
@@ -216,7 +221,7 @@ func (f *Fetcher) queue() {
 	})
 }
 
-// start starts the fetches that are due, as far as their namespaces have places.
+// start starts the fetches that are due, as far as their namespaces have places. Those beyond maxStarts wait for the next period.
 func (f *Fetcher) start(ctx context.Context, fetches *sync.WaitGroup) {
 	waiting := f.due[:0]
 	for _, one := range f.due {
@@ -225,17 +230,20 @@ func (f *Fetcher) start(ctx context.Context, fetches *sync.WaitGroup) {
 			waiting = append(waiting, one)
 			continue
 		}
-		namespaces := slices.Clone(f.ownersOf(k))
-		slices.SortStableFunc(namespaces, func(a, b string) int { return cmp.Compare(f.places.Of(a), f.places.Of(b)) })
-		if !f.places.Start(namespaces[0], maxFetches-f.running) {
+		namespace := f.payer(k)
+		if f.started[namespace] >= maxStarts {
+			continue // queue lists it again in the next period
+		}
+		if !f.places.Start(namespace, maxFetches-f.running) {
 			waiting = append(waiting, one)
 			continue
 		}
+		f.started[namespace]++
 		e.fetching = true
 		f.running++
 		fetches.Go(func() {
 			keys, err := f.Client.Fetch(ctx, k)
-			r := result{source: k, place: namespaces[0], keys: keys}
+			r := result{source: k, place: namespace, keys: keys}
 			if err != nil {
 				r.failure = err.Error()
 			}
@@ -243,6 +251,14 @@ func (f *Fetcher) start(ctx context.Context, fetches *sync.WaitGroup) {
 		})
 	}
 	f.due = waiting
+}
+
+// payer is the namespace whose share a fetch uses: of the namespaces that want the key set, the one with the fewest fetches in this period
+// and then the fewest that are running.
+func (f *Fetcher) payer(k state.KeySource) string {
+	return slices.MinFunc(f.ownersOf(k), func(a, b string) int {
+		return cmp.Or(cmp.Compare(f.started[a], f.started[b]), cmp.Compare(f.places.Of(a), f.places.Of(b)))
+	})
 }
 
 // finish takes in a result.

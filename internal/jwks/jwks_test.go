@@ -180,7 +180,7 @@ func TestSlowServers(t *testing.T) {
 	var sent events
 	f := &Fetcher{
 		Sink: &sent, Log: slog.New(slog.DiscardHandler), Client: NewClient(Options{Local: true}),
-		known: map[state.KeySource]*entry{}, results: make(chan result, maxFetches),
+		known: map[state.KeySource]*entry{}, results: make(chan result, maxFetches), started: map[string]int{},
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var fetches sync.WaitGroup
@@ -200,6 +200,49 @@ func TestSlowServers(t *testing.T) {
 	}
 	if f.finish(<-f.results); f.known[good].set.Keys == "" {
 		t.Errorf("the keys of another namespace: %+v", f.known[good].set)
+	}
+}
+
+// TestStartsPerPeriod checks that a namespace whose fetches fail at once starts a bounded number of them per period, that another namespace
+// still starts its own, and that the rest follows in the next period.
+func TestStartsPerPeriod(t *testing.T) {
+	var sent events
+	f := &Fetcher{
+		Sink: &sent, Log: slog.New(slog.DiscardHandler), Client: NewClient(Options{}),
+		known: map[state.KeySource]*entry{}, results: make(chan result, maxFetches), started: map[string]int{},
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // so each fetch fails at once
+	var fetches sync.WaitGroup
+	settle := func() {
+		for f.start(ctx, &fetches); f.running > 0; f.start(ctx, &fetches) {
+			f.finish(<-f.results)
+		}
+	}
+	tried := func(list []state.WantedKeySet) (n int) {
+		for _, k := range list {
+			if f.known[k.KeySource].pause > 0 {
+				n++
+			}
+		}
+		return n
+	}
+	many, one := sources("https://192.0.2.1", "aaa", maxStarts+10), sources("https://192.0.2.1", "zoo", 1)
+	f.follow(many)
+	settle()
+	if n := tried(many); n != maxStarts {
+		t.Errorf("%d fetches in the first period, want %d", n, maxStarts)
+	}
+	f.follow(slices.Concat(many, one))
+	settle()
+	if tried(one) != 1 {
+		t.Error("another namespace waits")
+	}
+	f.started = map[string]int{}
+	f.queue()
+	settle()
+	if n := tried(many); n != len(many) {
+		t.Errorf("%d of %d were tried after the next period", n, len(many))
 	}
 }
 

@@ -71,6 +71,9 @@ type Service struct {
 	Distribution, Annotation string
 	// NodeLocal is true if spec.internalTrafficPolicy is Local: only endpoints on the node of the client are used.
 	NodeLocal bool
+	// Written is true for a Service of a file, for which no controller makes endpoint slices: if it has none, its endpoints are the pods
+	// that it selects.
+	Written bool
 	// Entrance is how others reach the service from outside its network. It is no part of the rows of Services.
 	Entrance Entrance
 }
@@ -102,7 +105,7 @@ func (*Service) Kind() string { return KindService }
 func (s *Service) Same(v Value) bool {
 	o, ok := v.(*Service)
 	return ok && (s == o || s.Created == o.Created && s.Type == o.Type && s.Selector == o.Selector && s.ExternalName == o.ExternalName &&
-		s.Entrance == o.Entrance && s.Distribution == o.Distribution && s.Annotation == o.Annotation && s.NodeLocal == o.NodeLocal &&
+		s.Entrance == o.Entrance && s.Distribution == o.Distribution && s.Annotation == o.Annotation && s.NodeLocal == o.NodeLocal && s.Written == o.Written &&
 		slices.Equal(s.Addresses, o.Addresses) && slices.Equal(s.Ports, o.Ports) && slices.Equal(s.ExportTo, o.ExportTo) &&
 		slices.Equal(s.ServiceAccounts, o.ServiceAccounts) && slices.Equal(s.Identities, o.Identities))
 }

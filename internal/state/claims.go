@@ -176,6 +176,15 @@ func (t *Tables) defineClaims(db *store.DB) {
 			}
 		}
 	})
+	t.BareNames = store.NewIndex(t.Claims, "servicesByBareName", func(k api.Key, c *Claims, add func(string, Claim)) {
+		if k.Cluster == "" || c.Kind != ServiceClaim && c.Kind != AliasClaim {
+			return
+		}
+		claim := Claim{Kind: c.Kind, Created: c.Created, Namespace: k.Namespace, Name: k.Name, Cluster: k.Cluster}
+		for _, claim.Layer = range c.Layers {
+			add(k.Name, claim)
+		}
+	})
 	t.DelegatedBy = store.NewIndex(t.Claims, "delegatedBy", func(k api.Key, c *Claims, add func(api.Key, api.Key)) {
 		for _, delegate := range c.Delegates {
 			add(delegate, k)

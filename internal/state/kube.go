@@ -22,6 +22,8 @@ type Kube struct {
 	Services store.Table[api.Key, *kube.Service]
 	// Members lists, under the empty key, the Services with a MemberClaim.
 	Members store.Index[struct{}, api.Key]
+	// Written has the selector of a Service of a file, by the key of the Service.
+	Written store.Index[api.Key, PodLabels]
 	// Slices are the endpoint slices; SlicesOf lists those of a Service, by the key of the Service.
 	Slices   store.Table[api.Key, *kube.Slice]
 	SlicesOf store.Index[api.Key, api.Key]
@@ -89,11 +91,7 @@ func (t *Tables) defineKube(db *store.DB) {
 		}
 	})
 	k.Services = store.NewTable[api.Key, *kube.Service](db, "kubeServices", sameValue[*kube.Service])
-	k.Unselecting = store.NewIndex(k.Services, "unselecting", func(key api.Key, s *kube.Service, add func(string, api.Key)) {
-		if s.Selector.Empty() && s.Type != kube.ExternalName {
-			add(key.Namespace, key)
-		}
-	})
+	t.defineSelections()
 	k.Slices = store.NewTable[api.Key, *kube.Slice](db, "slices", sameValue[*kube.Slice])
 	k.SlicesOf = store.NewIndex(k.Slices, "slicesOf", func(key api.Key, s *kube.Slice, add func(api.Key, api.Key)) {
 		add(api.Key{Kind: kube.KindService, Namespace: key.Namespace, Name: s.Service, Cluster: key.Cluster}, key)
@@ -138,6 +136,20 @@ func (t *Tables) defineKube(db *store.DB) {
 	k.Secrets.OmitFromJournal()
 	k.SecretReaders = store.NewTable[connected.Account](db, "secretReaders", same[Permission])
 	k.SecretReaders.OmitFromJournal()
+}
+
+func (t *Tables) defineSelections() {
+	k := &t.Kube
+	k.Written = store.NewIndex(k.Services, "written", func(key api.Key, s *kube.Service, add func(api.Key, PodLabels)) {
+		if s.Written && !s.Selector.Empty() {
+			add(key, PodLabels{key.Namespace, s.Selector})
+		}
+	})
+	k.Unselecting = store.NewIndex(k.Services, "unselecting", func(key api.Key, s *kube.Service, add func(string, api.Key)) {
+		if s.Selector.Empty() && s.Type != kube.ExternalName {
+			add(key.Namespace, key)
+		}
+	})
 }
 
 func (t *Tables) defineHTTPAddresses() {

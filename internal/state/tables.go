@@ -76,6 +76,8 @@ type Tables struct {
 	Claims store.Table[api.Key, *Claims]
 	// ByHost lists the claims on a host or host pattern, in order of precedence.
 	ByHost store.Index[string, Claim]
+	// BareNames lists the claims of the Services of Kubernetes clusters that have a name, in whatever namespace.
+	BareNames store.Index[string, Claim]
 	// DelegatedBy lists the VirtualServices that delegate to a VirtualService.
 	DelegatedBy store.Index[api.Key, api.Key]
 	// Hosts are the indexes that group hosts by their claims.

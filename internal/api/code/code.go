@@ -17,10 +17,11 @@ type Code string
 // Level says which severities the Problems of a code have.
 type Level string
 
-// The levels. Either is for codes whose Problems are errors or warnings, depending on what becomes of the object.
+// The levels. Info is for remarks, which are no mistakes. Either is for codes whose Problems are errors or warnings, depending on what becomes of the object.
 const (
 	Error   Level = "error"
 	Warning Level = "warning"
+	Info    Level = "info"
 	Either  Level = "error or warning"
 )
 

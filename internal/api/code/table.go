@@ -10,6 +10,7 @@ func documents() []Entry {
 		{"field-unsupported", Warning, "The field is valid in Istio, and has no effect here.", "Remove it, or see doc/differences.md for another way."},
 		{"kind-unknown", Error, "No kind has this name and version, and Pilot reads objects of the group.", "Write the kind or version that the message proposes."},
 		{"kind-unsupported", Warning, "Objects of this kind are not acted on.", "Remove the object, or see doc/differences.md for another way."},
+		{"kind-unread", Info, "A directory has objects of Kubernetes or of other programs that have no effect here, such as Roles.", "Nothing."},
 		{"object-duplicate", Either, "Several documents or sources declare the same object. One of them counts.", "Remove or rename the others."},
 		{"policy-refused", Error, "An access policy is refused, and no good version of it is known: what it selects is denied.", "Correct or delete the policy."},
 		{"internal-error", Error, "A bug of the control plane. What depends on it keeps its last good state.", "Report it, with the object."},
@@ -20,7 +21,9 @@ func documents() []Entry {
 func sources() []Entry {
 	return []Entry{
 		{"file-unreadable", Either, "A file or directory cannot be read or watched. Its last good objects stay in force.", "Make it readable; the message has the error of the system."},
+		{"file-no-object", Info, "A file has no objects of Kubernetes, such as a package.json, or is a template or part of a Helm chart. It is not read.", "Nothing, unless it should have objects: write apiVersion and kind, or have the template rendered."},
 		{"file-too-large", Error, "A file exceeds the limit for its size or number of documents, and is not read.", "Split it."},
+		{"mesh-config-several", Info, "Several documents have mesh configurations that differ. One of them counts.", "Name the file that counts with --meshConfig."},
 		{"state-unwritable", Warning, "The last good versions of access policies cannot be kept or read, so they may not survive a restart.", "Give the program access to its state folder."},
 		{"cluster-unreadable", Either, "A Kubernetes cluster cannot be reached, or refuses something that is to be read there. The last known objects stay in force.", "Correct the address, credentials or permissions that the message names."},
 		{"cluster-secret-invalid", Either, "A Secret that describes a remote cluster cannot be used.", "Correct the kubeconfig under the key that the message names."},

@@ -235,6 +235,9 @@ func whole(n *yaml.Node, v *Value) (*Value, error) {
 	return nil, &SyntaxError{v.Line, fmt.Sprintf("%q is not a 64-bit number", n.Value)}
 }
 
+// JSON returns the value as JSON.
+func (v *Value) JSON() []byte { return v.appendJSON(nil) }
+
 // appendJSON appends the value as JSON. Of duplicate keys it uses the first, as Get does.
 func (v *Value) appendJSON(b []byte) []byte {
 	switch v.Kind {

@@ -43,6 +43,9 @@ type Options struct {
 	MeshConfig string
 	// Cluster is true if there is a source of namespaces of a cluster, too, which the mesh configuration can select.
 	Cluster bool
+	// ClusterID is the ID of the cluster that the Services, pods and other objects of Kubernetes in the directory count for. If it is
+	// empty, they are not read, because a source of a cluster reads them.
+	ClusterID string
 	// NetworksConfig is the file with the mesh networks. If it is empty, no batch has Networks.
 	NetworksConfig string
 	// Quiet is the time without further events after which a change is read (default 5 ms).
@@ -95,6 +98,7 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	}
 	defer r.unwatch()
 	r.ledger.ignoreRefused = s.o.IgnoreRefused
+	r.ledger.dir, r.ledger.cluster = s.o.Dir, s.o.ClusterID
 	r.load()
 	r.structure = true
 	r.settle(time.Now())

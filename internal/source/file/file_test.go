@@ -18,6 +18,7 @@ import (
 	networking "istio.io/api/networking/v1alpha3"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/kube"
 	"github.com/pilotmesh/pilot/internal/source"
 	"github.com/pilotmesh/pilot/internal/source/file"
 )
@@ -33,6 +34,7 @@ type world struct {
 	dir      string
 	batches  chan source.Batch
 	objects  map[api.Key]*api.Object
+	values   map[api.Key]kube.Value
 	last     source.Batch
 	problems []api.Problem // that the source has now
 	mesh     *meshconfig.MeshConfig
@@ -85,7 +87,7 @@ func start(t testing.TB, o file.Options) *world {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &sink{out: make(chan source.Batch), wake: make(chan struct{}, 1)}
-	w := &world{t: t, dir: o.Dir, batches: s.out, objects: map[api.Key]*api.Object{}, events: map[api.Key]int{}}
+	w := &world{t: t, dir: o.Dir, batches: s.out, objects: map[api.Key]*api.Object{}, values: map[api.Key]kube.Value{}, events: map[api.Key]int{}}
 	var wg sync.WaitGroup
 	wg.Go(func() { s.run(ctx) })
 	wg.Go(func() {
@@ -108,6 +110,7 @@ func openWith(t *testing.T, o file.Options, files map[string]string) *world {
 	dir := filepath.Join(t.TempDir(), "config")
 	must(t, os.MkdirAll(dir, 0o755))
 	for name, text := range files {
+		must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
 		write(t, filepath.Join(dir, name), text)
 	}
 	o.Dir = dir
@@ -130,6 +133,9 @@ func (w *world) next() source.Batch {
 			}
 			seen[e.Key] = true
 			w.events[e.Key]++
+			if w.value(e) {
+				continue
+			}
 			if e.Object == nil {
 				if w.objects[e.Key] == nil {
 					w.t.Errorf("%v is removed but was not there", e.Key)
@@ -167,6 +173,23 @@ func (w *world) next() source.Batch {
 		w.t.Fatalf("no batch came; objects: %v, problems: %v", w.names(), w.problems)
 		panic("unreachable")
 	}
+}
+
+// value takes in an event about an object of Kubernetes, and reports whether it is one.
+func (w *world) value(e source.Event) bool {
+	w.t.Helper()
+	old := w.values[e.Key]
+	switch {
+	case e.Value != nil && old != nil && old.Same(e.Value):
+		w.t.Errorf("%v comes again unchanged", e.Key)
+	case e.Value != nil:
+		w.values[e.Key] = e.Value
+	case old != nil:
+		delete(w.values, e.Key)
+	default:
+		return false
+	}
+	return true
 }
 
 // until takes in batches until a condition holds.

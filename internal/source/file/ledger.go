@@ -3,13 +3,14 @@ package file
 import (
 	"bytes"
 	"cmp"
-	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/omap"
 	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/source/object"
 )
 
 // ledger holds the content of every file and decides which version of each object is used. It does no I/O. The rules:
@@ -28,12 +29,16 @@ type ledger struct {
 	waits
 	// ignoreRefused is true if refused policies have no substitutes.
 	ignoreRefused bool
+	// dir is the directory of the files, and cluster is the ID of the cluster that objects of Kubernetes count for; if it is empty, these are
+	// not read.
+	dir, cluster string
+	converter    object.Converter
 	// kept are the versions of access policies that an earlier run has kept, until everything has been listed.
 	kept versions
 
 	files     map[string]*file
 	claims    map[api.Key][]*claim
-	published map[api.Key]*api.Object
+	published map[api.Key]version
 
 	touched   map[api.Key]struct{}      // objects whose claims have changed since the last commit
 	policies  map[api.Key]*api.Object   // the access policies among them, as they were settled; nil for removed ones
@@ -52,12 +57,7 @@ type file struct {
 	texts    map[omap.Hash]text
 	claims   []*claim
 	problems []api.Problem
-}
-
-// text is a decoded document. It is reused when the same bytes occur again.
-type text struct {
-	line int
-	docs []api.Document
+	unread   map[string]int // by kind: how many objects it has that are not read
 }
 
 type claimState uint8
@@ -69,23 +69,24 @@ const (
 )
 
 type claim struct {
-	key    api.Key
-	at     api.Position
-	object *api.Object // nil: no version has ever been valid
-	state  claimState
+	key     api.Key
+	at      api.Position
+	version // none: no version has ever been valid
+	state   claimState
 	// denying is the substitute of an invalid document; nil if it has none.
 	denying *api.Object
 }
 
 // known reports whether the claim has something that may be in force.
-func (c *claim) known() bool { return c.object != nil || c.denying != nil }
+func (c *claim) known() bool { return c.exists() || c.denying != nil }
 
 func newLedger(w waits) *ledger {
 	return &ledger{
 		waits:     w,
+		converter: object.Converter{Texts: object.NewTexts(object.TextLimit), Written: true},
 		files:     map[string]*file{},
 		claims:    map[api.Key][]*claim{},
-		published: map[api.Key]*api.Object{},
+		published: map[api.Key]version{},
 		touched:   map[api.Key]struct{}{},
 		policies:  map[api.Key]*api.Object{},
 		conflicts: map[api.Key][]api.Problem{},
@@ -100,7 +101,7 @@ func (l *ledger) read(path string, data []byte, now, written time.Time, complete
 	if old != nil && old.sum == sum && !old.leaving {
 		return again
 	}
-	f := &file{sum: sum, since: now, ended: bytes.HasSuffix(data, []byte("\n")), texts: map[omap.Hash]text{}}
+	f := &file{sum: sum, since: now, ended: bytes.HasSuffix(data, []byte("\n")), texts: map[omap.Hash]text{}, unread: map[string]int{}}
 	switch {
 	case l.files[path] == nil && written.Before(now):
 		f.since = written
@@ -111,44 +112,19 @@ func (l *ledger) read(path string, data []byte, now, written time.Time, complete
 	if complete {
 		w = waits{}
 	}
-	whole := true // every document identifies its object
-	last := lastGood(old)
 	texts, p := api.Split(path, data)
 	if p != nil {
 		l.unreadable(path, *p)
 		return again
 	}
+	var docs []decoded
 	for _, t := range texts {
-		id := omap.Sum(t.Bytes())
-		known, ok := f.texts[id]
-		if !ok && old != nil {
-			known, ok = old.texts[id]
-		}
-		if !ok {
-			known = text{line: t.Line(), docs: t.Decode(path)}
-			for i := range known.docs {
-				known.docs[i].Check()
-			}
-		}
-		known = known.moved(t.Line())
-		f.texts[id] = known
-		for _, d := range known.docs {
-			f.addProblems(d.Problems)
-			whole = whole && !d.Cut
-			switch {
-			case d.Object != nil:
-				f.claims = append(f.claims, &claim{key: d.Key, at: d.Position, object: d.Object})
-			case d.Identified:
-				f.claims = append(f.claims, &claim{key: d.Key, at: d.Position, object: last[d.Key], state: stale, denying: d.Denying})
-			case api.Failed(d.Problems):
-				whole = false
-			}
-		}
+		docs = append(docs, l.decode(f, old, path, t)...)
 	}
-	if !whole {
-		f.keep(old)
-	} else if wait := f.leave(old, w, now.Sub(f.since)); wait > 0 {
-		f.leaving, again = true, f.since.Add(wait)
+	if f.fill(path, docs, old) {
+		if wait := f.leave(old, w, now.Sub(f.since)); wait > 0 {
+			f.leaving, again = true, f.since.Add(wait)
+		}
 	}
 	l.put(path, f)
 	return again
@@ -161,7 +137,7 @@ func (l *ledger) before(path string) *file {
 	}
 	f := &file{}
 	for _, o := range l.kept.byFile[path] {
-		f.claims = append(f.claims, &claim{key: o.Key, at: o.Position, object: o, state: reserve})
+		f.claims = append(f.claims, &claim{key: o.Key, at: o.Position, version: version{object: o}, state: reserve})
 	}
 	return f
 }
@@ -182,34 +158,23 @@ func (f *file) addProblems(problems []api.Problem) {
 	}
 }
 
-func (t text) moved(line int) text {
-	if t.line == line {
-		return t
-	}
-	docs := make([]api.Document, len(t.docs))
-	for i, d := range t.docs {
-		docs[i] = d.ShiftLines(line - t.line)
-	}
-	return text{line: line, docs: docs}
-}
-
-func lastGood(f *file) map[api.Key]*api.Object {
+func lastGood(f *file) map[api.Key]version {
 	if f == nil {
 		return nil
 	}
-	last := make(map[api.Key]*api.Object, len(f.claims))
+	last := make(map[api.Key]version, len(f.claims))
 	for _, c := range f.claims {
-		if last[c.key] == nil {
-			last[c.key] = c.object
+		if !last[c.key].exists() {
+			last[c.key] = c.version
 		}
 	}
 	return last
 }
 
-// keep puts the earlier claims of the file into reserve that are no longer in the file.
-func (f *file) keep(old *file) {
+// keep puts the earlier claims of the file into reserve that are no longer in the file. It reports whether there are some.
+func (f *file) keep(old *file) (reserved bool) {
 	if old == nil {
-		return
+		return false
 	}
 	named := make(map[api.Key]bool, len(f.claims))
 	for _, c := range f.claims {
@@ -217,15 +182,16 @@ func (f *file) keep(old *file) {
 	}
 	for _, c := range old.claims {
 		if c.known() && !named[c.key] {
-			named[c.key] = true
+			named[c.key], reserved = true, true
 			f.claims = append(f.claims, c.reserved())
 		}
 	}
+	return reserved
 }
 
 // reserved returns the claim as a reserve.
 func (c *claim) reserved() *claim {
-	return &claim{key: c.key, at: c.at, object: c.object, state: reserve, denying: c.denying}
+	return &claim{key: c.key, at: c.at, version: c.version, state: reserve, denying: c.denying}
 }
 
 // unreadable records that a file cannot be read. Its claims are kept in reserve.
@@ -249,7 +215,7 @@ func (l *ledger) put(path string, f *file) {
 	}
 	if f == nil {
 		delete(l.files, path)
-		l.outdated = l.outdated || old != nil && len(old.problems) > 0
+		l.outdated = l.outdated || old != nil && len(old.problems)+len(old.unread) > 0
 		return
 	}
 	for _, c := range f.claims {
@@ -257,7 +223,7 @@ func (l *ledger) put(path string, f *file) {
 		l.claims[c.key] = append(l.claims[c.key], c)
 	}
 	l.files[path] = f
-	if old == nil || !slices.Equal(old.problems, f.problems) {
+	if old == nil || !slices.Equal(old.problems, f.problems) || !maps.Equal(old.unread, f.unread) {
 		l.outdated = true
 	}
 }
@@ -273,15 +239,15 @@ func (l *ledger) commit(notes []api.Problem) (events []source.Event, problems []
 	for key := range l.touched {
 		winner, old := l.settle(key), l.published[key]
 		if key.GuardsAccess() {
-			l.policies[key] = winner
+			l.policies[key] = winner.object
 		}
 		switch {
-		case winner == nil && old != nil:
+		case !winner.exists() && old.exists():
 			delete(l.published, key)
 			events = append(events, source.Event{Key: key})
-		case winner != nil && (old == nil || old.Hash != winner.Hash):
+		case winner.exists() && !winner.same(old):
 			l.published[key] = winner
-			events = append(events, source.Event{Key: key, Object: winner, Added: old == nil})
+			events = append(events, source.Event{Key: key, Object: winner.object, Value: winner.value, Added: !old.exists()})
 		}
 	}
 	clear(l.touched)
@@ -297,31 +263,19 @@ func (l *ledger) commit(notes []api.Problem) (events []source.Event, problems []
 }
 
 // settle decides which version of an object is used, and reports the other claims as problems.
-func (l *ledger) settle(key api.Key) *api.Object {
+func (l *ledger) settle(key api.Key) version {
 	claims := l.claims[key]
 	if len(claims) == 0 {
 		delete(l.claims, key)
 	}
 	slices.SortFunc(claims, func(a, b *claim) int { return cmp.Or(cmp.Compare(a.rank(), b.rank()), a.at.Compare(b.at)) })
-	var winner *claim
+	var used version
 	var found []api.Problem
-	for _, c := range claims {
-		switch {
-		case c.object == nil:
-		case winner == nil:
-			winner = c
-		case c.state == fresh:
-			found = append(found, api.Problem{Object: key, Position: c.at, Severity: api.Error, Code: "object-duplicate", Reason: fmt.Sprintf(
-				"is also defined at %v, which counts because it comes first; remove one of them", winner.at)})
-		}
-	}
-	var object *api.Object
-	switch {
-	case winner != nil:
-		object = winner.object
-	case len(claims) > 0:
-		if object = l.lastKnown(key, claims); object != nil && object.Substitute {
-			found = append(found, object.Denial())
+	if i := slices.IndexFunc(claims, func(c *claim) bool { return c.exists() }); i >= 0 {
+		used, found = claims[i].version, duplicates(key, claims[i], claims)
+	} else if len(claims) > 0 {
+		if used = l.lastKnown(key, claims); used.substitute() {
+			found = append(found, used.object.Denial())
 		}
 	}
 	if !slices.Equal(found, l.conflicts[key]) {
@@ -332,23 +286,23 @@ func (l *ledger) settle(key api.Key) *api.Object {
 			l.conflicts[key] = found
 		}
 	}
-	return object
+	return used
 }
 
 // lastKnown returns the version in use of an object without a valid document.
-func (l *ledger) lastKnown(key api.Key, claims []*claim) *api.Object {
-	if o := l.published[key]; o != nil && !o.Substitute {
-		return o
+func (l *ledger) lastKnown(key api.Key, claims []*claim) version {
+	if v := l.published[key]; v.exists() && !v.substitute() {
+		return v
 	}
 	if o := l.kept.byKey[key]; o != nil {
-		return o
+		return version{object: o}
 	}
 	for _, c := range claims {
 		if c.denying != nil && !l.ignoreRefused {
-			return c.denying
+			return version{object: c.denying}
 		}
 	}
-	return nil
+	return version{}
 }
 
 // rank orders reserves after all other claims.
@@ -368,7 +322,7 @@ func (l *ledger) collect() []api.Problem {
 	for _, found := range l.conflicts {
 		all = append(all, found...)
 	}
-	all = append(all, l.notes...)
+	all = api.MergeRemarks(slices.Concat(all, l.notes, l.unreadKinds()))
 	slices.SortStableFunc(all, func(a, b api.Problem) int {
 		return cmp.Or(a.Position.Compare(b.Position), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason))
 	})

@@ -2,10 +2,12 @@ package file
 
 import (
 	"bytes"
+	"cmp"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/pilotmesh/pilot/internal/api"
@@ -74,7 +76,10 @@ func place(path string, data []byte, wanted []*api.Problem) {
 	for _, p := range wanted {
 		byObject[p.Object] = append(byObject[p.Object], p)
 	}
-	for _, t := range texts {
+	for _, t := range likelyFirst(texts, wanted) {
+		if len(byObject) == 0 {
+			return
+		}
 		if !mentions(t.Bytes(), byObject) {
 			continue
 		}
@@ -96,6 +101,25 @@ func place(path string, data []byte, wanted []*api.Problem) {
 			}
 		}
 	}
+}
+
+// likelyFirst orders texts so that those at the lines of the problems come first. A file of a thousand objects that changed in a few of
+// them is then not decoded as a whole.
+func likelyFirst(texts []api.Text, problems []*api.Problem) []api.Text {
+	at := map[int]bool{}
+	for _, p := range problems {
+		after, _ := slices.BinarySearchFunc(texts, p.Position.Line+1, func(t api.Text, line int) int { return cmp.Compare(t.Line(), line) })
+		at[after-1] = true
+	}
+	var likely, others []api.Text
+	for i, t := range texts {
+		if at[i] {
+			likely = append(likely, t)
+		} else {
+			others = append(others, t)
+		}
+	}
+	return append(likely, others...)
 }
 
 // mentions reports whether a text has the name of one of the objects, so that it may be worth decoding.

@@ -52,3 +52,20 @@ func TestPlace(t *testing.T) {
 		}
 	}
 }
+
+// TestPlaceOfDuplicate: of two documents of one object in a file, the one at the line of the problem counts.
+func TestPlaceOfDuplicate(t *testing.T) {
+	const doc = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: r, namespace: shop}\nspec: {hosts: [a.example], http: [{route: [{destination: {host: y}}]}]}\n"
+	path := filepath.Join(t.TempDir(), "two.yaml")
+	if err := os.WriteFile(path, []byte(doc+"---\n"+doc), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := New(Options{Dir: filepath.Dir(path)})
+	for line, want := range map[int]int{1: 4, 4: 4, 6: 9, 7: 9, 77: 9} {
+		list := []api.Problem{{Object: api.Key{Kind: "VirtualService", Namespace: "shop", Name: "r"}, Position: api.Position{File: path, Line: line}, Field: "spec.hosts[0]"}}
+		s.Place(list)
+		if got := list[0].Position.Line; got != want {
+			t.Errorf("the problem at line %d is at line %d, want %d", line, got, want)
+		}
+	}
+}

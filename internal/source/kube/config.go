@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/pilotmesh/pilot/internal/api"
+	"github.com/pilotmesh/pilot/internal/source/object"
 )
 
 // The labels that are read of objects of configuration and of the webhooks that define tags of revisions.
@@ -43,11 +44,20 @@ type configured struct {
 	problems []api.Problem
 }
 
+// converter makes what is kept of objects. Its methods may be called from any goroutine.
+type converter struct {
+	object.Converter
+	// place is the place of objects of configuration in problems: "cluster" and the ID of the cluster.
+	place string
+	// ignoreRefused is true if refused access policies have no substitutes.
+	ignoreRefused bool
+}
+
 // configured reads an object of configuration.
 func (c *converter) configured(kind api.Kind, u *unstructured.Unstructured) *configured {
 	key := api.Key{Kind: kind.Name, Namespace: u.GetNamespace(), Name: u.GetName()}
 	out := &configured{
-		revision: c.texts.of(u.GetLabels()[revisionLabel]), created: u.GetCreationTimestamp().UTC(), generation: u.GetGeneration(),
+		revision: c.Texts.Of(u.GetLabels()[revisionLabel]), created: u.GetCreationTimestamp().UTC(), generation: u.GetGeneration(),
 	}
 	data, err := json.Marshal(document(u))
 	if err != nil {

@@ -40,7 +40,7 @@ status: {phase: Running, conditions: [{type: Ready, status: "True"}]}`)
 		if err := sent.Unmarshal(data); err != nil {
 			t.Fatal(err)
 		}
-		x.set(name{c.texts.of(sent.Namespace), sent.Name}, some(c.pod(sent)))
+		x.set(name{c.Texts.Of(sent.Namespace), sent.Name}, some(c.Pod(sent)))
 	}
 	if len(x.rows) != pods {
 		t.Fatalf("%d pods", len(x.rows))

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/pilotmesh/pilot/internal/kube"
+	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
 // livePods selects pods that have not ended. The API server says that the others are deleted.
@@ -26,7 +27,7 @@ func (r *run) watchRegistry() {
 	r.namespaces.changed = r.look
 	r.watch(r.namespaces, to.partial(core.SchemeGroupVersion.WithResource("namespaces"), filter{}))
 
-	nodes := r.registry("nodes", kube.KindNode, func(o runtime.Object) content { return c.node(o.(*core.Node)) })
+	nodes := r.registry("nodes", kube.KindNode, func(o runtime.Object) content { return c.Node(o.(*core.Node)) })
 	nodes.show = func(_ name, c content, v *view) shown {
 		if !v.ready {
 			return shown{}
@@ -35,12 +36,22 @@ func (r *run) watchRegistry() {
 	}
 	r.watch(nodes, to.typed(to.core, "nodes", filter{}, &core.Node{}, func() runtime.Object { return &core.NodeList{} }))
 
-	r.watch(r.registry("services", kube.KindService, func(o runtime.Object) content { return some(c.service(o.(*core.Service))) }),
+	r.watch(r.registry("services", kube.KindService, func(o runtime.Object) content { return some(c.Service(o.(*core.Service))) }),
 		to.typed(to.core, "services", filter{}, &core.Service{}, func() runtime.Object { return &core.ServiceList{} }))
-	r.watch(r.registry("pods", kube.KindPod, func(o runtime.Object) content { return some(c.pod(o.(*core.Pod))) }),
+	r.watch(r.registry("pods", kube.KindPod, func(o runtime.Object) content { return some(c.Pod(o.(*core.Pod))) }),
 		to.typed(to.core, "pods", filter{fields: livePods}, &core.Pod{}, func() runtime.Object { return &core.PodList{} }))
-	r.watch(r.registry("endpointslices", kube.KindEndpointSlice, func(o runtime.Object) content { return some(c.slice(o.(*discovery.EndpointSlice))) }),
+	r.watch(r.registry("endpointslices", kube.KindEndpointSlice, func(o runtime.Object) content { return some(c.Slice(o.(*discovery.EndpointSlice))) }),
 		to.typed(to.discovery, "endpointslices", filter{}, &discovery.EndpointSlice{}, func() runtime.Object { return &discovery.EndpointSliceList{} }))
+}
+
+// namespace is what is kept of a Namespace: its value, and its labels for discoverySelectors.
+type namespace struct {
+	value  *kube.Namespace
+	labels mesh.Labels
+}
+
+func (c *converter) namespace(m *metav1.PartialObjectMetadata) *namespace {
+	return &namespace{value: c.Namespace(&m.ObjectMeta), labels: mesh.LabelsOf(m.Labels)}
 }
 
 // registry returns a table of values in namespaces. It is the one that exists, if the source is reconnected.

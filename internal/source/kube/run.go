@@ -10,6 +10,7 @@ import (
 
 	"github.com/pilotmesh/pilot/internal/api"
 	"github.com/pilotmesh/pilot/internal/source"
+	"github.com/pilotmesh/pilot/internal/source/object"
 )
 
 // run is the state of a running source.
@@ -59,7 +60,7 @@ func newRun(ctx context.Context, s *Source, sink source.Sink) *run {
 		Source: s, ctx: ctx, sink: sink, place: place,
 		reconnected: make(chan struct{}, 1),
 		tables:      map[*table]bool{}, kinds: map[string]*watcher{}, credentials: map[name]*watchedSecret{}, problems: map[string][]api.Problem{},
-		converter: &converter{texts: newTexts(textLimit), place: place, ignoreRefused: s.o.IgnoreRefused},
+		converter: &converter{Converter: object.Converter{Texts: object.NewTexts(object.TextLimit)}, place: place, ignoreRefused: s.o.IgnoreRefused},
 		view:      &view{control: s.o.Namespace},
 	}
 }

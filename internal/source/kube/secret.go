@@ -8,6 +8,8 @@ import (
 	meshconfig "istio.io/api/mesh/v1alpha1"
 	core "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/pilotmesh/pilot/internal/source/object"
 )
 
 // remoteLabel is the label of the Secrets that describe remote clusters.
@@ -50,7 +52,7 @@ func (r *run) watchSecrets() {
 	r.secrets = &table{what: "secrets", changed: r.tellRemote}
 	r.secrets.convert = func(o runtime.Object) content {
 		s := o.(*core.Secret)
-		out := &Secret{Namespace: s.Namespace, Name: s.Name, Created: created(s.ObjectMeta), Clusters: map[string]Kubeconfig{}}
+		out := &Secret{Namespace: s.Namespace, Name: s.Name, Created: object.Created(s.ObjectMeta), Clusters: map[string]Kubeconfig{}}
 		for cluster, kubeconfig := range s.Data {
 			out.Clusters[cluster] = kubeconfig
 		}

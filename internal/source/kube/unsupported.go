@@ -54,7 +54,7 @@ func (r *run) watchUnsupportedKind(k api.UnsupportedKind, what string, of schema
 		return is
 	}
 	t.convert = func(o runtime.Object) content {
-		return &revisioned{r.converter.texts.of(o.(*metav1.PartialObjectMetadata).Labels[revisionLabel])}
+		return &revisioned{r.converter.Texts.Of(o.(*metav1.PartialObjectMetadata).Labels[revisionLabel])}
 	}
 	t.looked = func() {
 		var problems []api.Problem

@@ -307,7 +307,7 @@ func (s *store) convert(o any) (*small, error) {
 	if err != nil {
 		return nil, fmt.Errorf("an object of %s has no metadata: %w", s.w.t.what, err)
 	}
-	n := name{s.w.r.converter.texts.of(m.GetNamespace()), m.GetName()}
+	n := name{s.w.r.converter.Texts.Of(m.GetNamespace()), m.GetName()}
 	object, ok := o.(runtime.Object)
 	if !ok {
 		return nil, fmt.Errorf("an object of %s has the type %T", s.w.t.what, o)

@@ -104,7 +104,7 @@ func watchPods(t *testing.T, known []string, versions ...*served) *watched {
 	s := &Source{o: Options{Cluster: "c1", Config: &rest.Config{}, Log: slog.New(slog.DiscardHandler)}, timing: defaultTiming()}
 	w.run = newRun(ctx, s, w)
 	w.view = &view{ready: true, all: true}
-	w.pods = w.registry("pods", kube.KindPod, func(o runtime.Object) content { return some(w.converter.pod(o.(*core.Pod))) })
+	w.pods = w.registry("pods", kube.KindPod, func(o runtime.Object) content { return some(w.converter.Pod(o.(*core.Pod))) })
 	w.pods.rows = map[name]content{}
 	for _, n := range known {
 		w.pods.rows[name{"shop", n}] = &kube.Pod{}

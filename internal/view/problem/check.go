@@ -26,7 +26,7 @@ func (f *findings) serviceEntry() {
 		}
 	}
 	if who, ok := f.q.tables.Identities.Get(f.r, f.key); ok && len(who.Selector) > 0 && !f.q.services.SelectsWorkload(f.r, f.key.Namespace, who.Selector) {
-		f.warn("selector-no-endpoint", "spec.workloadSelector", "no WorkloadEntry of namespace %q has the labels %s: the service has no endpoints, and what is sent to it fails",
+		f.warn("selector-no-endpoint", "spec.workloadSelector", "no WorkloadEntry or pod of namespace %q has the labels %s: the service has no endpoints, and what is sent to it fails",
 			f.key.Namespace, mesh.FormatLabels(who.Selector))
 	}
 	f.wideBlocks(spec)
@@ -46,6 +46,7 @@ func (f *findings) serviceEntry() {
 			break
 		}
 		f.nameOfService(at, c)
+		f.bareName(at, c)
 		f.addresses(c.host)
 		f.shortNames(at, c.host, spec)
 	}
@@ -68,6 +69,20 @@ func (f *findings) wideBlocks(spec *mesh.Service) {
 func (f *findings) nameOfService(at string, c hostClaims) {
 	if owner, ok := f.q.services.AnyNameOwner(f.r, c.host, f.key.Namespace); ok {
 		f.conflict("host-name-taken", at, "%q is a name of %s, which goes before ServiceEntries of other namespaces: this declaration has no effect for clients that see the Service; give the host another name", c.host, owner)
+	}
+}
+
+// bareName warns of a host without a dot that is the name of a Service: clients of the Service's namespace mean that one by it.
+func (f *findings) bareName(at string, c hostClaims) {
+	if strings.Contains(c.host, ".") || mesh.IsWildcard(c.host) {
+		return
+	}
+	for s := range f.q.tables.BareNames.Group(f.r, c.host).All() {
+		if s.Namespace == f.key.Namespace || !s.VisibleTo(s.Namespace) || !meets(c.own.Layers, s.Namespace, f.key.Namespace) {
+			continue
+		}
+		f.conflict("host-name-taken", at, "%q means %s in namespace %q: this declaration has no effect for clients there; give the host another name", c.host, s.Object(), s.Namespace)
+		return
 	}
 }
 

@@ -2,6 +2,7 @@ package service
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,8 +83,37 @@ func (q *Queries) hasLabels(r *query.Reader, s *Service, labels []mesh.Label) bo
 				return true
 			}
 		}
+		if q.templateHas(r, declaration.Object, labels) {
+			return true
+		}
 	}
 	return false
+}
+
+// templateHas reports whether a Service of a file selects a workload that has labels, or may select one: the workload may have no address yet. If
+// no file has a workload that the Service selects, or if it has no selector, its endpoints may have any labels.
+func (q *Queries) templateHas(r *query.Reader, k api.Key, labels []mesh.Label) bool {
+	s, ok := q.tables.Kube.Services.Get(r, k)
+	if !ok || !s.Written {
+		return false
+	}
+	all := mesh.LabelMap(s.Selector)
+	if len(all) == 0 {
+		return true
+	}
+	for _, l := range labels {
+		if has, ok := all[l.Name]; ok && has != l.Value {
+			return false
+		}
+	}
+	if !q.hasPod(r, k.Namespace, all) {
+		return true
+	}
+	all = maps.Clone(all)
+	for _, l := range labels {
+		all[l.Name] = l.Value
+	}
+	return q.hasPod(r, k.Namespace, all)
 }
 
 type names = omap.Map[omap.Name, omap.Unit]

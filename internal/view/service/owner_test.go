@@ -102,6 +102,8 @@ func ownerCases() []ownerCase {
 		{name: "a block with the address", yaml: allTCP(squatter("evil.com", "10.200.0.0/16", `"*"`))},
 		{name: "a block with the address, for one namespace", yaml: allTCP(squatter("evil.com", "10.200.0.0/16", "shop"))},
 		{name: "short names", yaml: allHTTP(squatter("vault.bank, vault.bank.svc, vault", "10.200.0.1", `"*"`)), clients: []string{"shop", "bank"}},
+		{name: "the bare name, in the namespace of the squatter alone", lost: true, yaml: squatter("vault", "10.200.0.1", `"."`), clients: []string{"bank", "evil"}},
+		{name: "the bare name, for a namespace that does not mean the Service by it", yaml: squatter("vault", "10.200.0.1", "shop"), clients: []string{"shop", "bank"}, lost: true},
 		{name: "short names of a Service that one namespace sees", vault: private, yaml: squatter("vault.bank", "10.200.0.1", `"*"`), clients: []string{"shop", "other"}},
 		{name: "the name of an ExternalName", vault: external, yaml: allHTTP(squatter(vaultHost+", vault.bank", "10.200.0.1", `"*"`)) + target, clients: []string{"shop", "evil"}},
 		{name: "the name of an ExternalName that one namespace sees", vault: func(s *kube.Service) { external(s); private(s) }, yaml: squatter(vaultHost, "10.200.0.1", `"*"`) + target, clients: []string{"shop", "other"}},

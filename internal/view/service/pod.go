@@ -18,8 +18,20 @@ import (
 // pod.
 func (q *Queries) definePods(g *query.Graph) {
 	q.sliceEndpoints = query.Each(g, "sliceEndpoints", func(r *query.Reader, service api.Key) omap.Map[api.Key, omap.Unit] {
-		return q.tables.Kube.SlicesOf.Group(r, service)
-	}, query.Define(g, "slice", equalSelected, q.endpointsOfSlice), func(_, slice api.Key) api.Key { return slice })
+		list := q.tables.Kube.SlicesOf.Group(r, service)
+		if list.Len() > 0 {
+			return list
+		}
+		for s := range q.tables.Kube.Written.Group(r, service).All() {
+			return q.podsWith(r, Selection{s.Namespace, s.Labels})
+		}
+		return list
+	}, query.Define(g, "slice", equalSelected, q.endpointsOf), func(service, at api.Key) endpointsKey {
+		if at.Kind != kube.KindPod {
+			service = api.Key{} // the cell of a slice depends on no service
+		}
+		return endpointsKey{service, at}
+	})
 	q.defineManual(g)
 	elem := query.Define(g, "selectedPod", equalSelected, func(r *query.Reader, k api.Key) ([]SelectedEndpoint, bool) {
 		pod, ok := q.tables.Kube.Pods.Get(r, k)
@@ -29,6 +41,32 @@ func (q *Queries) definePods(g *query.Graph) {
 		return []SelectedEndpoint{newSelectedEndpoint(podName(k), q.podEndpoint(r, k, pod, pod.Address))}, true
 	})
 	q.selectedPods = query.Each(g, "selectedPods", q.podsWith, elem, func(_ Selection, pod api.Key) api.Key { return pod })
+}
+
+// endpointsKey names a slice, or a pod as an endpoint of a Service without slices.
+type endpointsKey struct{ service, at api.Key }
+
+// endpointsOf are the endpoints of a slice, or of a pod that a Service without slices selects.
+func (q *Queries) endpointsOf(r *query.Reader, k endpointsKey) ([]SelectedEndpoint, bool) {
+	if k.at.Kind != kube.KindPod {
+		return q.endpointsOfSlice(r, k.at)
+	}
+	s, ok := q.tables.Services.Get(r, k.service)
+	pod, exists := q.tables.Kube.Pods.Get(r, k.at)
+	if !ok || !exists || pod.Address == "" || k.at.Cluster != k.service.Cluster {
+		return nil, false
+	}
+	out := q.podEndpoint(r, k.at, pod, pod.Address)
+	out.Ports, out.OnlyPorts = map[string]uint32{}, true
+	for _, p := range s.Ports {
+		if n := podPort(pod, p); n != 0 {
+			out.Ports[p.Name] = n
+		}
+	}
+	if unready, _ := q.tables.Kube.UnreadyPods.Get(r, k.at); unready {
+		out.Health = mesh.Unready
+	}
+	return []SelectedEndpoint{newSelectedEndpoint(podName(k.at), out)}, true
 }
 
 // podName names a pod among the selected endpoints of a namespace. WorkloadEntries have names without a slash.

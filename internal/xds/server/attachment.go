@@ -63,6 +63,8 @@ type Observer interface {
 	Unknown(url string)
 	// WriteTimeout is called when a stream is closed because its client does not read.
 	WriteTimeout()
+	// Crowded is called when an idle connection is closed because there are too many.
+	Crowded()
 	// Panicked is called when a stream is closed because of a panic.
 	Panicked()
 }
@@ -95,6 +97,9 @@ func (Silent) Unknown(string) {}
 
 // WriteTimeout does nothing.
 func (Silent) WriteTimeout() {}
+
+// Crowded does nothing.
+func (Silent) Crowded() {}
 
 // Panicked does nothing.
 func (Silent) Panicked() {}

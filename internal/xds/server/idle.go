@@ -22,6 +22,8 @@ const handshakeTime = 10 * time.Second
 // that no client can take the places of clients at other addresses, and new clients behind a shared address still get through.
 type idlers struct {
 	most, mostOf int
+	// crowded is called for each connection that is closed because there are too many.
+	crowded func()
 
 	mu    sync.Mutex
 	count int
@@ -59,6 +61,7 @@ func (i *idler) wait() {
 	closing := i.in.add(i)
 	i.in.mu.Unlock()
 	if closing != nil {
+		i.in.crowded()
 		_ = closing.conn.Close() // its client sees that
 	}
 }

@@ -22,7 +22,8 @@ func (p *peerConn) Close() error { p.closed = true; return nil }
 // TestIdleConnections: an address has so many connections without a stream at most, and all together. Its oldest one ends for a new one. Those
 // of other addresses stay, and connections that have a stream do not count.
 func TestIdleConnections(t *testing.T) {
-	l := &idlers{most: 6, mostOf: 4}
+	crowded := 0
+	l := &idlers{most: 6, mostOf: 4, crowded: func() { crowded++ }}
 	open := func(from string) (*peerConn, *idler) {
 		p := &peerConn{from: from}
 		return p, l.enter(p)
@@ -51,8 +52,8 @@ func TestIdleConnections(t *testing.T) {
 	}
 	goodIdler.leave()
 	goodIdler.wait()
-	if l.count != 5 || len(l.of) != 3 {
-		t.Errorf("%d connections of %d addresses", l.count, len(l.of))
+	if l.count != 5 || len(l.of) != 3 || crowded != 8 {
+		t.Errorf("%d connections of %d addresses, and %d were closed", l.count, len(l.of), crowded)
 	}
 }
 

@@ -140,7 +140,7 @@ func New(mesh Mesh, o Options) *Server {
 	return &Server{
 		mesh: mesh, options: o, shared: protocol.NewShared(o.ControlPlane),
 		gate: gate.New(o.BigSends, gatePatience), streams: map[uint64]*Stream{},
-		idlers: idlers{most: o.MaxIdle, mostOf: o.MaxIdleOf},
+		idlers: idlers{most: o.MaxIdle, mostOf: o.MaxIdleOf, crowded: o.Observer.Crowded},
 		quick:  newRing(workers), slow: newRing(max(1, workers/2)),
 	}
 }

@@ -1,4 +1,4 @@
-package kube
+package object
 
 import (
 	"slices"
@@ -21,27 +21,26 @@ const (
 	deploymentConfigLabel = "openshift.io/deployment-config.name" // an annotation
 )
 
-// converter makes values of objects. Its methods may be called from any goroutine.
-type converter struct {
-	texts *texts
-	// place is the place of objects of configuration in problems: "cluster" and the ID of the cluster.
-	place string
-	// ignoreRefused is true if refused access policies have no substitutes.
-	ignoreRefused bool
+// Converter makes values of objects. Its methods may be called from any goroutine.
+type Converter struct {
+	Texts *Texts
+	// Written is true if no API server has completed the objects: a Service may have no address, and its endpoints are the pods that it
+	// selects if there are no slices.
+	Written bool
 }
 
 func isNotReady(c core.PodCondition) bool {
 	return c.Type == core.PodReady && c.Status == core.ConditionFalse
 }
 
-// slice returns the value of an EndpointSlice; nil if it has none.
-func (c *converter) slice(s *discovery.EndpointSlice) *kube.Slice {
+// Slice returns the value of an EndpointSlice; nil if it has none.
+func (c *Converter) Slice(s *discovery.EndpointSlice) *kube.Slice {
 	service := s.Labels[discovery.LabelServiceName]
 	if service == "" || s.AddressType == discovery.AddressTypeFQDN {
 		return nil
 	}
 	v := &kube.Slice{
-		Service:    c.texts.of(service),
+		Service:    c.Texts.Of(service),
 		Controlled: s.Labels[discovery.LabelManagedBy] == sliceControllerName,
 		Endpoints:  make([]kube.SliceEndpoint, 0, len(s.Endpoints)),
 	}
@@ -105,8 +104,8 @@ func health(c discovery.EndpointConditions) kube.Health {
 	return kube.Ending
 }
 
-// pod returns the value of a Pod; nil if it has none.
-func (c *converter) pod(p *core.Pod) *kube.Pod {
+// Pod returns the value of a Pod; nil if it has none.
+func (c *Converter) Pod(p *core.Pod) *kube.Pod {
 	if p.Status.Phase == core.PodSucceeded || p.Status.Phase == core.PodFailed {
 		return nil
 	}
@@ -127,8 +126,8 @@ func (c *converter) pod(p *core.Pod) *kube.Pod {
 	return &kube.Pod{
 		Address:        p.Status.PodIP,
 		MoreAddresses:  intern.Of(more...),
-		Node:           c.texts.of(p.Spec.NodeName),
-		ServiceAccount: c.texts.of(p.Spec.ServiceAccountName),
+		Node:           c.Texts.Of(p.Spec.NodeName),
+		ServiceAccount: c.Texts.Of(p.Spec.ServiceAccountName),
 		Labels:         mesh.LabelsOf(p.Labels),
 		Ports:          intern.Of(ports...),
 		HostNetwork:    p.Spec.HostNetwork,
@@ -139,7 +138,7 @@ func (c *converter) pod(p *core.Pod) *kube.Pod {
 
 // owner returns the workload that a pod belongs to. The owners of its owner are guessed by their names, so that ReplicaSets and
 // Jobs need not be watched.
-func (c *converter) owner(m *metav1.ObjectMeta) kube.Workload {
+func (c *Converter) owner(m *metav1.ObjectMeta) kube.Workload {
 	ref := metav1.GetControllerOfNoCopy(m)
 	if ref == nil {
 		return kube.Workload{Kind: kube.KindPod, Name: m.Name}
@@ -161,7 +160,7 @@ func (c *converter) owner(m *metav1.ObjectMeta) kube.Workload {
 			w = kube.Workload{Kind: "DeploymentConfig", Name: name}
 		}
 	}
-	return kube.Workload{Kind: c.texts.of(w.Kind), Name: c.texts.of(strings.Clone(w.Name))}
+	return kube.Workload{Kind: c.Texts.Of(w.Kind), Name: c.Texts.Of(strings.Clone(w.Name))}
 }
 
 // withoutHash returns the name without "-" and the hash at its end.
@@ -186,8 +185,8 @@ func cronJob(job string) (string, bool) {
 	return job[:dash], true
 }
 
-// node returns the value of a Node.
-func (c *converter) node(n *core.Node) *kube.Node {
+// Node returns the value of a Node.
+func (c *Converter) Node(n *core.Node) *kube.Node {
 	var addresses []string
 	for _, a := range n.Status.Addresses {
 		if a.Type == core.NodeExternalIP || a.Type == core.NodeInternalIP {
@@ -200,15 +199,7 @@ func (c *converter) node(n *core.Node) *kube.Node {
 	}
 }
 
-// namespace is what is kept of a Namespace: its value, and its labels for discoverySelectors.
-type namespace struct {
-	value  *kube.Namespace
-	labels mesh.Labels
-}
-
-func (c *converter) namespace(m *metav1.PartialObjectMetadata) *namespace {
-	return &namespace{
-		value:  &kube.Namespace{Distribution: c.texts.of(m.Annotations[distributionAnnotation]), Network: c.texts.of(m.Labels[mesh.NetworkLabel])},
-		labels: mesh.LabelsOf(m.Labels),
-	}
+// Namespace returns the value of a Namespace.
+func (c *Converter) Namespace(m *metav1.ObjectMeta) *kube.Namespace {
+	return &kube.Namespace{Distribution: c.Texts.Of(m.Annotations[distributionAnnotation]), Network: c.Texts.Of(m.Labels[mesh.NetworkLabel])}
 }

@@ -1,4 +1,4 @@
-package kube
+package object
 
 import (
 	"fmt"
@@ -18,7 +18,7 @@ import (
 	"github.com/pilotmesh/pilot/internal/mesh"
 )
 
-func newConverter() *converter { return &converter{texts: newTexts(textLimit), place: "cluster c1"} }
+func newConverter() *Converter { return &Converter{Texts: NewTexts(TextLimit)} }
 
 // read reads an object of Kubernetes from YAML.
 func read[T any](t testing.TB, text string) *T {
@@ -103,7 +103,7 @@ spec: {clusterIP: None, clusterIPs: [None]}`,
 			&kube.Service{Addresses: []string{"10.0.0.2"}, Ports: []kube.ServicePort{{Number: 80, Target: 80}}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := newConverter().service(read[core.Service](t, c.text))
+			got := newConverter().Service(read[core.Service](t, c.text))
 			if (got == nil) != (c.want == nil) || got != nil && !got.Same(c.want) {
 				t.Errorf("got\n%+v, want\n%+v", got, c.want)
 			}
@@ -132,7 +132,7 @@ func TestSlice(t *testing.T) {
 			{Address: "192.0.2.4", Health: kube.Ending, Pod: "a-4"}, {Address: "192.0.2.5", Health: kube.NotReady}}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := newConverter().slice(read[discovery.EndpointSlice](t, c.text))
+			got := newConverter().Slice(read[discovery.EndpointSlice](t, c.text))
 			if (got == nil) != (c.want == nil) || got != nil && !got.Same(c.want) {
 				t.Errorf("got\n%+v, want\n%+v", got, c.want)
 			}
@@ -141,7 +141,7 @@ func TestSlice(t *testing.T) {
 }
 
 func TestPod(t *testing.T) {
-	got := newConverter().pod(read[core.Pod](t, `
+	got := newConverter().Pod(read[core.Pod](t, `
 metadata: {name: a-1, labels: {app: a}}
 spec: {nodeName: n1, serviceAccountName: sa, hostNetwork: true, containers: [
   {name: x, ports: [{name: http, containerPort: 8080}, {containerPort: 1}]}, {name: y, ports: [{name: dns, containerPort: 53, protocol: UDP}]}]}
@@ -152,12 +152,12 @@ status: {phase: Running, podIP: 10.0.0.1, podIPs: [{ip: 10.0.0.1}, {ip: "fd00::1
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got\n%+v, want\n%+v", got, want)
 	}
-	pending := newConverter().pod(read[core.Pod](t, "status: {phase: Pending, conditions: [{type: Ready, status: 'False'}]}"))
+	pending := newConverter().Pod(read[core.Pod](t, "status: {phase: Pending, conditions: [{type: Ready, status: 'False'}]}"))
 	if pending == nil || pending.Address != "" || !pending.NotReady {
 		t.Errorf("a pod without an address: %+v", pending)
 	}
 	for _, status := range []string{"{phase: Succeeded, podIP: 10.0.0.1}", "{phase: Failed, podIP: 10.0.0.1}"} {
-		if got := newConverter().pod(read[core.Pod](t, "status: "+status)); got != nil {
+		if got := newConverter().Pod(read[core.Pod](t, "status: "+status)); got != nil {
 			t.Errorf("%s: %+v", status, got)
 		}
 	}
@@ -191,29 +191,24 @@ func TestOwner(t *testing.T) {
 }
 
 func TestNodeAndNamespace(t *testing.T) {
-	n := newConverter().node(read[core.Node](t, `
+	n := newConverter().Node(read[core.Node](t, `
 metadata: {labels: {topology.kubernetes.io/region: r, topology.kubernetes.io/zone: z, topology.istio.io/subzone: s}}
 status: {addresses: [{type: Hostname, address: h}, {type: InternalIP, address: 10.0.0.1}, {type: ExternalIP, address: 192.0.2.1}]}`))
 	if n.Locality != (mesh.Locality{Region: "r", Zone: "z", SubZone: "s"}) || !slices.Equal(n.Addresses.Items(), []string{"10.0.0.1", "192.0.2.1"}) {
 		t.Errorf("node %+v", n)
 	}
-	c := newConverter()
-	one := c.namespace(read[metav1.PartialObjectMetadata](t, `metadata: {labels: {topology.istio.io/network: n1, a: b}, annotations: {networking.istio.io/traffic-distribution: PreferClose}}`))
-	if *one.value != (kube.Namespace{Distribution: "PreferClose", Network: "n1"}) {
-		t.Errorf("namespace %+v", one.value)
-	}
-	two := c.namespace(read[metav1.PartialObjectMetadata](t, `metadata: {labels: {topology.istio.io/network: n1, a: c}, annotations: {networking.istio.io/traffic-distribution: PreferClose}}`))
-	if got := mergeNamespaces(one, two).(*namespace); got != two || got.value != one.value {
-		t.Errorf("a new label makes a new value")
+	one := newConverter().Namespace(&read[metav1.PartialObjectMetadata](t, `metadata: {labels: {topology.istio.io/network: n1, a: b}, annotations: {networking.istio.io/traffic-distribution: PreferClose}}`).ObjectMeta)
+	if *one != (kube.Namespace{Distribution: "PreferClose", Network: "n1"}) {
+		t.Errorf("namespace %+v", one)
 	}
 }
 
 // TestTexts checks that equal texts are one, and that only a limited number is remembered.
 func TestTexts(t *testing.T) {
-	x := newTexts(4)
+	x := NewTexts(4)
 	for i := range 100 {
-		x.of(fmt.Sprint("text", i))
-		if x.of("often") != "often" || len(x.now)+len(x.was) > 8 {
+		x.Of(fmt.Sprint("text", i))
+		if x.Of("often") != "often" || len(x.now)+len(x.was) > 8 {
 			t.Fatalf("%d texts", len(x.now)+len(x.was))
 		}
 	}
@@ -229,8 +224,8 @@ func FuzzService(f *testing.F) {
 		s.Spec.Ports = []core.ServicePort{{Name: name, AppProtocol: &app, Port: number}, {Name: name, Port: number}}
 		s.Spec.Ports[1].TargetPort.Type, s.Spec.Ports[1].TargetPort.StrVal = 1, target
 		c := newConverter()
-		v := c.service(s)
-		if !v.Same(c.service(s)) {
+		v := c.Service(s)
+		if !v.Same(c.Service(s)) {
 			t.Errorf("%+v differs from itself", v)
 		}
 		for _, p := range v.Ports {

@@ -1,4 +1,4 @@
-package kube
+package object
 
 import (
 	"net/netip"
@@ -26,10 +26,11 @@ const (
 	gatewayPortLabel = "networking.istio.io/gatewayPort"
 )
 
-// service returns the value of a Service; nil if it has none.
-func (c *converter) service(s *core.Service) *kube.Service {
+// Service returns the value of a Service; nil if it has none.
+func (c *Converter) Service(s *core.Service) *kube.Service {
 	v := &kube.Service{
-		Created:         created(s.ObjectMeta),
+		Written:         c.Written,
+		Created:         Created(s.ObjectMeta),
 		Ports:           make([]kube.ServicePort, 0, len(s.Spec.Ports)),
 		Selector:        mesh.LabelsOf(s.Spec.Selector),
 		ExportTo:        list(s.Annotations[exportToAnnotation]),
@@ -51,7 +52,9 @@ func (c *converter) service(s *core.Service) *kube.Service {
 	case s.Spec.ClusterIP == core.ClusterIPNone:
 		v.Type = kube.Headless
 	case s.Spec.ClusterIP == "":
-		return nil // the address will be assigned
+		if !c.Written {
+			return nil // the address will be assigned
+		}
 	default:
 		v.Addresses = slices.Clone(s.Spec.ClusterIPs)
 		if !slices.Contains(v.Addresses, s.Spec.ClusterIP) {
@@ -65,7 +68,7 @@ func (c *converter) service(s *core.Service) *kube.Service {
 }
 
 // entrance returns how a Service is reached from other networks.
-func (c *converter) entrance(s *core.Service) kube.Entrance {
+func (c *Converter) entrance(s *core.Service) kube.Entrance {
 	e := kube.Entrance{Network: strings.Clone(s.Labels[mesh.NetworkLabel])}
 	if n, err := strconv.ParseUint(s.Labels[gatewayPortLabel], 10, 16); err == nil {
 		e.Port = uint32(n)
@@ -91,9 +94,9 @@ func (c *converter) entrance(s *core.Service) kube.Entrance {
 	return e
 }
 
-func (c *converter) servicePort(p *core.ServicePort) kube.ServicePort {
+func (c *Converter) servicePort(p *core.ServicePort) kube.ServicePort {
 	out := kube.ServicePort{
-		Name: c.texts.of(p.Name), Number: port(p.Port), Protocol: protocol(p.Protocol, p.AppProtocol, p.Name, p.Port), Target: port(p.Port),
+		Name: c.Texts.Of(p.Name), Number: port(p.Port), Protocol: protocol(p.Protocol, p.AppProtocol, p.Name, p.Port), Target: port(p.Port),
 	}
 	switch p.TargetPort.Type {
 	case intstr.Int:
@@ -104,7 +107,7 @@ func (c *converter) servicePort(p *core.ServicePort) kube.ServicePort {
 		if n, err := strconv.ParseUint(p.TargetPort.StrVal, 10, 16); err == nil && n > 0 {
 			out.Target = uint32(n)
 		} else if p.TargetPort.StrVal != "" {
-			out.Target, out.TargetName = 0, c.texts.of(p.TargetPort.StrVal)
+			out.Target, out.TargetName = 0, c.Texts.Of(p.TargetPort.StrVal)
 		}
 	}
 	return out
@@ -118,8 +121,8 @@ func port(n int32) uint32 {
 	return uint32(n)
 }
 
-// created returns the time of creation in microseconds since 1970; 0 if it is not known.
-func created(m metav1.ObjectMeta) int64 {
+// Created returns the time of creation in microseconds since 1970; 0 if it is not known.
+func Created(m metav1.ObjectMeta) int64 {
 	if m.CreationTimestamp.IsZero() {
 		return 0
 	}
