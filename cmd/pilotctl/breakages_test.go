@@ -44,7 +44,7 @@ type breakage struct {
 	passes bool
 }
 
-// nobody names the breakage that files alone always have: no proxy is connected.
+// nobody is the name of the breakage that files alone always have, because no proxy is connected to them.
 const nobody = "nobody connected"
 
 // canI asks whether the shop may call the reviews.
@@ -138,7 +138,7 @@ func TestBreakages(t *testing.T) {
 	}
 }
 
-// pilotctl runs a command line in a folder with a mesh. It returns what it writes and its exit code.
+// pilotctl runs a command line in a folder with a mesh. It returns the output and the exit code.
 func pilotctl(t *testing.T, mesh map[string]string, command string) (string, int) {
 	t.Helper()
 	t.Chdir(t.TempDir())
