@@ -161,5 +161,18 @@ func (t Text) describe(err error) *SyntaxError {
 	// The library reports something that is missing at the end in the line after the end.
 	lines := bytes.Count(bytes.TrimRight(t.Data, "\n"), []byte("\n")) + 1
 	line = min(line, t.Before+lines)
+	if strings.Contains(reason, "found character that cannot start any token") && t.indentedByTab(line-t.Before) {
+		return &SyntaxError{line, "not well-formed YAML: the line begins with a tab, and YAML indents by spaces; write spaces"}
+	}
 	return &SyntaxError{line, "not well-formed YAML: " + strings.TrimPrefix(reason, "yaml: ")}
+}
+
+// indentedByTab reports whether a line, counted from 1, has a tab before its text.
+func (t Text) indentedByTab(n int) bool {
+	lines := bytes.Split(t.Data, []byte("\n"))
+	if n < 1 || n > len(lines) {
+		return false
+	}
+	line := lines[n-1]
+	return bytes.ContainsRune(line[:len(line)-len(bytes.TrimLeft(line, " \t"))], '\t')
 }
